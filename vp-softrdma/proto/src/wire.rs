@@ -1,0 +1,1 @@
+//! Encoding and decoding of every header on the wire.

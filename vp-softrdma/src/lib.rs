@@ -1,0 +1,1 @@
+//! vp-softrdma
