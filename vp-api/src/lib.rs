@@ -1,1 +1,42 @@
-//! vp-api
+//! What a verbs provider is: RDMAC Verbs 1.0 as Rust traits and plain types.
+//!
+//! # The life of a provider
+//!
+//! 1. The access layer asks [`Provider::devices`]; a provider that cannot work here says why
+//!    ([`Unavailable`]), which is listed and never fails the enumeration.
+//! 2. [`Provider::open`] gives an [`Rnic`]: limits, capabilities, and every privileged verb. Objects
+//!    are named by ids; the objects with a fast path ([`Cq`], [`Srq`], [`Qp`]) come as trait objects.
+//! 3. Connections. [`ConnectionModel::LlpStream`]: the access layer brings an established TCP stream
+//!    and calls [`Qp::modify`] with [`QpChange::Rts`]. [`ConnectionModel::Native`]: the provider
+//!    brings its own connection manager, [`NativeCm`].
+//! 4. Data: [`Qp::post_send`], [`Qp::post_recv`], [`Cq::poll`], [`Cq::arm`] may be called from any
+//!    thread; they are the only calls on the data path.
+//! 5. Asynchronous events go to the handler set with [`Rnic::set_async_handler`].
+//!
+//! Nothing here knows a transport. Layers above never downcast; providers that wrap providers
+//! implement the same traits. Every method may be called from any thread at any time; after an
+//! object was destroyed its methods answer [`VpStatus::InvalidHandle`].
+
+pub mod access;
+pub mod attr;
+pub mod conn;
+pub mod error;
+pub mod event;
+pub mod ids;
+pub mod mem;
+pub mod provider;
+pub mod services;
+pub mod wc;
+pub mod wr;
+
+pub use access::Access;
+pub use attr::*;
+pub use conn::*;
+pub use error::{PostFailure, Unavailable, VpError, VpResult, VpStatus};
+pub use event::{AsyncEvent, AsyncHandler, CqHandler, EventSource, Terminate};
+pub use ids::{CqId, MwId, PdId, QpId, SrqId, Stag};
+pub use mem::MemRange;
+pub use provider::{Cq, NativeCm, Provider, Qp, Rnic, Srq};
+pub use services::{LogLevel, Services};
+pub use wc::{WcOpcode, WcStatus, WorkCompletion};
+pub use wr::{AtomicOp, BindMw, Data, FastRegister, RecvWr, Remote, SendFlags, SendOp, SendWr, Sge};

@@ -1,0 +1,304 @@
+//! Attributes, limits and capabilities of verbs objects.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use bitflags::bitflags;
+
+use crate::event::CqHandler;
+use crate::{Access, CqId, MemRange, MwId, PdId, SrqId, Stag};
+
+/// How connections come about, see the crate documentation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ConnectionModel {
+    /// The provider takes over an established TCP stream.
+    LlpStream,
+    /// The provider has its own connection manager.
+    Native,
+}
+
+bitflags! {
+    /// What a provider can do beyond Send, Receive, RDMA Write and RDMA Read.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct Capabilities: u64 {
+        /// Shared receive queues.
+        const SRQ = 1 << 0;
+        /// SRQ size can be changed.
+        const SRQ_RESIZE = 1 << 1;
+        /// Memory windows.
+        const MW = 1 << 2;
+        /// Send with Invalidate, local invalidate.
+        const INVALIDATE = 1 << 3;
+        /// Fast registration through the send queue.
+        const FAST_REGISTER = 1 << 4;
+        /// Regions that share memory under a second STag.
+        const SHARED_MR = 1 << 5;
+        /// Zero-based addressing.
+        const ZERO_BASED = 1 << 6;
+        /// STag 0 for privileged consumers.
+        const PRIVILEGED_STAG = 1 << 7;
+        /// 64-bit FetchAdd and CmpSwap.
+        const ATOMICS = 1 << 8;
+        /// Masked atomics (RFC 7306).
+        const MASKED_ATOMICS = 1 << 9;
+        /// Immediate Data, alone and behind an RDMA Write.
+        const IMMEDIATE = 1 << 10;
+        /// CQ overrun is detected and reported.
+        const CQ_OVERRUN_EVENT = 1 << 11;
+        /// CQ size can be changed.
+        const CQ_RESIZE = 1 << 12;
+        /// SQ and RQ sizes can be changed in Idle.
+        const QP_RESIZE = 1 << 13;
+        /// The sink of an RDMA Read needs no remote-write right.
+        const READ_SINK_LOCAL_WRITE = 1 << 14;
+        /// Unreliable datagram QPs.
+        const UD = 1 << 15;
+    }
+}
+
+/// Limits and capabilities of an RNIC (RDMAC Query RNIC). All true: asking for the maximum works,
+/// memory permitting.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+#[allow(missing_docs)] // each says what it is
+pub struct RnicAttrs {
+    pub vendor: String,
+    pub model: String,
+    pub firmware: String,
+    pub connection_model: ConnectionModel,
+    pub capabilities: Capabilities,
+    pub max_qp: u32,
+    pub max_wr_per_qp: u32,
+    pub max_wr_per_srq: u32,
+    pub max_sge_send: u32,
+    pub max_sge_recv: u32,
+    pub max_sge_write: u32,
+    pub max_sge_read: u32,
+    /// Octets that a work request may carry inline.
+    pub max_inline: u32,
+    pub max_cq: u32,
+    pub max_cqe: u32,
+    pub max_srq: u32,
+    pub max_pd: u32,
+    pub max_mr: u32,
+    pub max_mr_octets: u64,
+    pub max_mw: u32,
+    pub max_ird: u16,
+    pub max_ord: u16,
+    /// Largest message in octets.
+    pub max_message: u32,
+}
+
+impl RnicAttrs {
+    /// Attributes with every limit 0 and no capability; set what is true.
+    pub fn new(vendor: &str, model: &str, connection_model: ConnectionModel) -> Self {
+        Self {
+            vendor: vendor.into(),
+            model: model.into(),
+            firmware: String::new(),
+            connection_model,
+            capabilities: Capabilities::empty(),
+            max_qp: 0,
+            max_wr_per_qp: 0,
+            max_wr_per_srq: 0,
+            max_sge_send: 0,
+            max_sge_recv: 0,
+            max_sge_write: 0,
+            max_sge_read: 0,
+            max_inline: 0,
+            max_cq: 0,
+            max_cqe: 0,
+            max_srq: 0,
+            max_pd: 0,
+            max_mr: 0,
+            max_mr_octets: 0,
+            max_mw: 0,
+            max_ird: 0,
+            max_ord: 0,
+            max_message: 0,
+        }
+    }
+}
+
+/// A device as listed before it is opened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeviceInfo {
+    /// Name to open it by, e.g. `vp_softrdma`.
+    pub name: String,
+    /// Its ports, at least one.
+    pub ports: Vec<PortInfo>,
+}
+
+/// A port (IT-API: spigot).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PortInfo {
+    /// Interface name, e.g. `eth0`.
+    pub interface: String,
+    /// Usable now.
+    pub online: bool,
+    /// Link MTU in octets.
+    pub mtu: u32,
+    /// Addresses to listen on or connect from.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// For creating a CQ.
+#[derive(Clone, Default)]
+pub struct CqInit {
+    /// Entries wanted; at least so many are given.
+    pub depth: u32,
+    /// Called once per armed notification, from any thread, without locks held; must not block.
+    pub handler: Option<Arc<dyn CqHandler>>,
+}
+
+/// For creating an SRQ.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SrqInit {
+    /// PD that its buffers are checked against.
+    pub pd: PdId,
+    /// Work requests.
+    pub depth: u32,
+    /// SGEs per work request.
+    pub max_sge: u32,
+    /// Raise the one-shot limit event when fewer than so many remain; 0 = not armed.
+    pub limit: u32,
+}
+
+/// An SRQ as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub struct SrqInfo {
+    pub pd: PdId,
+    pub depth: u32,
+    pub max_sge: u32,
+    /// Armed limit, 0 if not armed.
+    pub limit: u32,
+    pub posted: u32,
+}
+
+/// For creating a QP.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct QpInit {
+    /// Its protection domain.
+    pub pd: PdId,
+    /// CQ of the send queue.
+    pub send_cq: CqId,
+    /// CQ of the receive queue.
+    pub recv_cq: CqId,
+    /// Take receives from here instead of an own RQ.
+    pub srq: Option<SrqId>,
+    /// Send work requests outstanding.
+    pub send_depth: u32,
+    /// Receive work requests outstanding; ignored with an SRQ.
+    pub recv_depth: u32,
+    /// SGEs per send.
+    pub max_send_sge: u32,
+    /// SGEs per receive.
+    pub max_recv_sge: u32,
+    /// Octets inline.
+    pub max_inline: u32,
+    /// Inbound reads and atomics at once.
+    pub ird: u16,
+    /// Outbound reads and atomics at once.
+    pub ord: u16,
+    /// Rights that peers may use through this QP: `REMOTE_READ` (inbound reads), `REMOTE_WRITE`
+    /// (inbound writes), `REMOTE_ATOMIC`, `BIND` (bind windows).
+    pub allow: Access,
+    /// STag 0 and fast registration allowed (RDMAC "privileged").
+    pub privileged: bool,
+    /// Raise a one-shot event when more than so many receives are waiting for completion; 0: never.
+    pub recv_limit: u32,
+}
+
+impl QpInit {
+    /// A small RC QP: 64 sends, 64 receives, 4 SGEs, 16 reads each way, all remote rights.
+    pub fn new(pd: PdId, send_cq: CqId, recv_cq: CqId) -> Self {
+        Self {
+            pd,
+            send_cq,
+            recv_cq,
+            srq: None,
+            send_depth: 64,
+            recv_depth: 64,
+            max_send_sge: 4,
+            max_recv_sge: 4,
+            max_inline: 64,
+            ird: 16,
+            ord: 16,
+            allow: Access::REMOTE.union(Access::BIND),
+            privileged: false,
+            recv_limit: 0,
+        }
+    }
+}
+
+/// How a region's octets are addressed on the wire and in SGEs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Addressing {
+    /// TO = virtual address of the octet.
+    #[default]
+    Absolute,
+    /// TO = offset from the region's first octet.
+    ZeroBased,
+}
+
+/// For registering a region.
+#[derive(Clone, Debug)]
+pub struct MrInit {
+    /// Its protection domain.
+    pub pd: PdId,
+    /// The memory; the provider keeps a clone while the region is valid.
+    pub range: MemRange,
+    /// TO of the first octet.
+    pub addressing: Addressing,
+    /// Rights; see [`Access::valid_for_region`].
+    pub access: Access,
+    /// The consumer's key octet.
+    pub key: u8,
+    /// Pin the pages (mlock), accounted against the process's limit.
+    pub pin: bool,
+}
+
+/// A region as it is (RDMAC Query MR).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MrInfo {
+    /// The STag, key included if valid.
+    pub stag: Stag,
+    /// Its PD.
+    pub pd: PdId,
+    /// Valid: usable; else allocated or invalidated.
+    pub valid: bool,
+    /// Shared with another region: never invalid, not remotely invalidatable.
+    pub shared: bool,
+    /// Address of the first octet; 0 if invalid.
+    pub addr: u64,
+    /// Octets; 0 if invalid.
+    pub len: u64,
+    /// TO rule.
+    pub addressing: Addressing,
+    /// Rights.
+    pub access: Access,
+    /// Memory windows bound to it.
+    pub bound_windows: u32,
+}
+
+/// Kind of memory window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MwKind {
+    /// Usable by every QP of the PD while bound ("wide", IB type 1).
+    Wide,
+    /// Usable only by the QP that bound it ("narrow", IB type 2, RDMAC).
+    Narrow,
+}
+
+/// A window as it is (RDMAC Query MW).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub struct MwInfo {
+    pub id: MwId,
+    pub kind: MwKind,
+    pub pd: PdId,
+    /// STag to give to peers, if bound.
+    pub stag: Option<Stag>,
+    pub access: Access,
+}

@@ -1,0 +1,215 @@
+//! The two ways to a connection: taking over an LLP stream, and a provider's own CM.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use crate::{QpId, Terminate};
+
+/// Which side of the MPA start-up this end played.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum Role {
+    Initiator,
+    Responder,
+}
+
+/// Ready-to-receive kind (RFC 6581).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum Rtr {
+    Send,
+    Write,
+    Read,
+}
+
+/// Largest FPDU to build.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FpduSize {
+    /// One FPDU per TCP segment: MULPDU from the EMSS (RFC 5044 section 4.5). Every peer takes it.
+    #[default]
+    Emss,
+    /// At most so many octets of ULPDU, whatever the EMSS; for peers known to take them.
+    Octets(u16),
+}
+
+/// What MPA start-up settled, and the policy for the stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StreamParams {
+    /// Role in the start-up.
+    pub role: Role,
+    /// CRC in force both ways.
+    pub crc: bool,
+    /// We insert markers.
+    pub markers_tx: bool,
+    /// The peer inserts markers.
+    pub markers_rx: bool,
+    /// Inbound reads and atomics at once.
+    pub ird: u16,
+    /// Outbound reads and atomics at once.
+    pub ord: u16,
+    /// Agreed RTR, if peer-to-peer.
+    pub rtr: Option<Rtr>,
+    /// Largest FPDU.
+    pub fpdu: FpduSize,
+    /// Offer and accept RFC 7306 operations.
+    pub extensions: bool,
+    /// Initiator: if nothing has arrived so long after our first FPDU, send a zero-length RDMA
+    /// Write to wake a peer that missed it (kernel siw); `None`: never.
+    pub nudge_after: Option<Duration>,
+    /// While work is posted: if nothing has arrived for so long, ask the peer with a zero-length
+    /// RDMA Read, and give up after as long again; `None`: TCP keep-alive alone decides.
+    pub probe_after: Option<Duration>,
+    /// Bound on a graceful close and on the Terminate state.
+    pub close_timeout: Duration,
+}
+
+impl StreamParams {
+    /// CRC on, no markers, client-server, 16 reads each way, EMSS-sized FPDUs.
+    pub fn new(role: Role) -> Self {
+        Self {
+            role,
+            crc: true,
+            markers_tx: false,
+            markers_rx: false,
+            ird: 16,
+            ord: 16,
+            rtr: None,
+            fpdu: FpduSize::Emss,
+            extensions: true,
+            nudge_after: Some(Duration::from_millis(20)),
+            probe_after: Some(Duration::from_secs(10)),
+            close_timeout: Duration::from_secs(2),
+        }
+    }
+}
+
+/// An established TCP stream to turn into an RDMA stream.
+#[derive(Debug)]
+pub struct LlpStream {
+    /// Connected, nonblocking TCP socket; the provider owns it from here.
+    pub socket: OwnedFd,
+    /// Octets that arrived behind the start-up frame and belong to full operation.
+    pub received: Vec<u8>,
+    /// Octets to send in streaming mode before anything else (RDMAC "last streaming message").
+    pub last_message: Vec<u8>,
+    /// Parameters.
+    pub params: StreamParams,
+}
+
+/// QP state (RDMAC 6.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum QpState {
+    Idle,
+    Rts,
+    Closing,
+    Terminate,
+    Error,
+}
+
+/// Modify QP: all or nothing.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum QpChange {
+    /// Idle -> RTS over a stream. On error the stream is closed.
+    Rts(Box<LlpStream>),
+    /// RTS -> Closing: graceful.
+    Closing,
+    /// RTS -> Terminate: Terminate 0/0/0, then close.
+    Terminate,
+    /// Any -> Error: reset, flush.
+    Error,
+    /// Error -> Idle, once flushed.
+    Idle,
+    /// Change the limits that may change in the present state; `None` leaves one as it is.
+    Limits {
+        /// Outbound reads at once (Idle: up to the created one; RTS: only down).
+        ord: Option<u16>,
+        /// Inbound reads at once (Idle only).
+        ird: Option<u16>,
+        /// Send depth (Idle, empty queue only).
+        send_depth: Option<u32>,
+        /// Receive depth (Idle, empty queue only).
+        recv_depth: Option<u32>,
+        /// Re-arm the receive limit event.
+        recv_limit: Option<u32>,
+    },
+}
+
+/// A QP as it is (RDMAC Query QP).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub struct QpInfo {
+    pub id: QpId,
+    pub state: QpState,
+    pub send_depth: u32,
+    pub recv_depth: u32,
+    pub sends_outstanding: u32,
+    pub recvs_outstanding: u32,
+    pub ird: u16,
+    pub ord: u16,
+    /// Last Terminate sent or received.
+    pub terminate: Option<Terminate>,
+    pub local: Option<SocketAddr>,
+    pub remote: Option<SocketAddr>,
+    pub counters: QpCounters,
+}
+
+impl QpInfo {
+    /// A QP in Idle with nothing else known.
+    pub fn new(id: QpId) -> Self {
+        Self {
+            id,
+            state: QpState::Idle,
+            send_depth: 0,
+            recv_depth: 0,
+            sends_outstanding: 0,
+            recvs_outstanding: 0,
+            ird: 0,
+            ord: 0,
+            terminate: None,
+            local: None,
+            remote: None,
+            counters: QpCounters::default(),
+        }
+    }
+}
+
+/// What a QP has done so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[allow(missing_docs)]
+pub struct QpCounters {
+    pub fpdus_sent: u64,
+    pub fpdus_received: u64,
+    pub octets_sent: u64,
+    pub octets_received: u64,
+    pub send_calls: u64,
+    pub recv_calls: u64,
+    /// Times the socket was full.
+    pub send_stalls: u64,
+    /// Times the SQ waited for ORD.
+    pub ord_stalls: u64,
+}
+
+/// Connection request or parameters of a native CM.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub struct NativeParams {
+    pub private_data: Vec<u8>,
+    pub ird: u16,
+    pub ord: u16,
+}
+
+/// Event of a native CM.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum NativeEvent {
+    Request { listener: u64, request: u64, peer: SocketAddr, params: NativeParams },
+    Established { qp: QpId, params: NativeParams },
+    Rejected { qp: QpId, private_data: Vec<u8> },
+    Failed { qp: QpId, reason: String },
+    Disconnected { qp: QpId },
+}

@@ -1,0 +1,122 @@
+//! Immediate errors of verbs, with stable numeric codes.
+
+use thiserror::Error;
+
+/// Result of a verb.
+pub type VpResult<T> = Result<T, VpError>;
+
+/// Immediate status of a verb. The numbers are stable: they cross the provider ABI.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
+#[repr(u32)]
+#[non_exhaustive]
+pub enum VpStatus {
+    /// Out of memory or of table entries.
+    #[error("insufficient resources")]
+    InsufficientResources = 1,
+    /// An argument is not allowed.
+    #[error("invalid modifier")]
+    InvalidModifier = 2,
+    /// The object is still used by others.
+    #[error("object in use")]
+    InUse = 4,
+    /// No such object, or destroyed.
+    #[error("invalid handle")]
+    InvalidHandle = 5,
+    /// The provider does not do this.
+    #[error("not supported by this provider")]
+    Unsupported = 10,
+    /// CQ too small for the entries it holds.
+    #[error("completion queue too small")]
+    CqTooSmall = 11,
+    /// The PD does not exist or does not match.
+    #[error("invalid protection domain")]
+    InvalidPd = 13,
+    /// Address range not usable.
+    #[error("invalid address range")]
+    InvalidAddress = 15,
+    /// Not in this QP state.
+    #[error("invalid queue pair state")]
+    InvalidState = 18,
+    /// Queue full, or a list longer than the queue.
+    #[error("too many work requests")]
+    TooManyWrs = 19,
+    /// Operation not allowed here.
+    #[error("invalid work request type")]
+    InvalidWr = 20,
+    /// Scatter/gather list too long, or a sum above 2^32 - 1.
+    #[error("invalid scatter/gather list")]
+    InvalidSgl = 21,
+    /// IRD or ORD out of range.
+    #[error("IRD or ORD out of range")]
+    InvalidIrdOrd = 25,
+    /// The attribute cannot change now.
+    #[error("attribute cannot be changed")]
+    CannotChange = 26,
+    /// No such STag, or the wrong kind.
+    #[error("invalid STag")]
+    InvalidStag = 27,
+    /// A memory window is bound to the region.
+    #[error("memory windows are bound to the region")]
+    StagInUse = 30,
+    /// Access rights that do not go together.
+    #[error("invalid access rights")]
+    InvalidAccess = 33,
+    /// Needs a privileged QP or process.
+    #[error("insufficient privileges")]
+    NotPrivileged = 75,
+    /// Modify to Idle while completions are still being flushed.
+    #[error("still flushing")]
+    StillFlushing = 76,
+    /// The stream handle is not a connected stream.
+    #[error("invalid LLP stream")]
+    InvalidStream = 77,
+    /// The CQ lost completions and is unusable.
+    #[error("completion queue overrun")]
+    CqOverrun = 78,
+    /// A system call refused; see the detail.
+    #[error("operating system error")]
+    Os = 79,
+}
+
+/// A refused verb: the stable code, and what exactly was wrong and what to do about it.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("{status}: {detail}")]
+pub struct VpError {
+    /// Stable code.
+    pub status: VpStatus,
+    /// One sentence for a reader without the source: what, where, limit and value, remedy.
+    pub detail: String,
+}
+
+impl VpError {
+    /// Composes an error.
+    pub fn new(status: VpStatus, detail: impl Into<String>) -> Self {
+        Self { status, detail: detail.into() }
+    }
+
+    /// An error of the operating system, with what was attempted.
+    pub fn os(attempt: &str, error: &std::io::Error) -> Self {
+        Self::new(VpStatus::Os, format!("{attempt}: {error}"))
+    }
+}
+
+/// A list post that stopped at its first unacceptable work request (RDMAC 8.1): the first `posted`
+/// requests are queued. Small and `Copy`: the data path never allocates for an error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("work request {posted} of the list refused: {status}")]
+pub struct PostFailure {
+    /// Work requests accepted before the refused one.
+    pub posted: usize,
+    /// Why.
+    pub status: VpStatus,
+}
+
+/// Why a provider has nothing to offer on this machine.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("{reason} ({remedy})")]
+pub struct Unavailable {
+    /// What is missing, with names and numbers.
+    pub reason: String,
+    /// What would make it work.
+    pub remedy: String,
+}

@@ -1,0 +1,156 @@
+//! The traits of a provider. Object safe: built-in providers implement them directly, dylibs
+//! through an adapter.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::*;
+
+/// A verbs provider.
+pub trait Provider: Send + Sync {
+    /// Stable name, e.g. `vp_softrdma`.
+    fn name(&self) -> &str;
+    /// Version or build id, for listings.
+    fn version(&self) -> &str;
+    /// Usable devices, or why there is none.
+    fn devices(&self) -> Result<Vec<DeviceInfo>, Unavailable>;
+    /// Opens a device by name (RDMAC Open RNIC). An RNIC closes when its last reference goes.
+    fn open(&self, device: &str, services: Arc<dyn Services>) -> VpResult<Arc<dyn Rnic>>;
+}
+
+/// An open RNIC: the privileged verbs.
+pub trait Rnic: Send + Sync {
+    /// Limits and capabilities (Query RNIC).
+    fn attrs(&self) -> &RnicAttrs;
+    /// The ports as they are now.
+    fn ports(&self) -> Vec<PortInfo>;
+    /// Sets or clears the handler of asynchronous events; events before that are lost.
+    fn set_async_handler(&self, handler: Option<Arc<dyn AsyncHandler>>);
+
+    /// Allocate PD.
+    fn alloc_pd(&self) -> VpResult<PdId>;
+    /// Deallocate PD; [`VpStatus::InUse`] while QPs, regions, windows or SRQs are in it.
+    fn dealloc_pd(&self, pd: PdId) -> VpResult<()>;
+
+    /// Create CQ.
+    fn create_cq(&self, init: &CqInit) -> VpResult<Arc<dyn Cq>>;
+    /// Destroy CQ; [`VpStatus::InUse`] while QPs use it.
+    fn destroy_cq(&self, cq: CqId) -> VpResult<()>;
+
+    /// Create S-RQ.
+    fn create_srq(&self, init: &SrqInit) -> VpResult<Arc<dyn Srq>>;
+    /// Destroy S-RQ; [`VpStatus::InUse`] while QPs use it. Unused receives vanish.
+    fn destroy_srq(&self, srq: SrqId) -> VpResult<()>;
+
+    /// Create QP, in Idle.
+    fn create_qp(&self, init: &QpInit) -> VpResult<Arc<dyn Qp>>;
+    /// Destroy QP in any state; resets its stream; no completion of it is queued afterwards.
+    /// [`VpStatus::InUse`] while windows are bound to it.
+    fn destroy_qp(&self, qp: QpId) -> VpResult<()>;
+
+    /// Register Non-Shared MR: O(1) in the size unless pinned.
+    fn register_mr(&self, init: &MrInit) -> VpResult<Stag>;
+    /// Reregister: replaces range, rights, PD and key. Bound windows refuse it and leave the region
+    /// as it was; any other error destroys the region (RDMAC 9.2.6). The index may change.
+    fn reregister_mr(&self, stag: Stag, init: &MrInit) -> VpResult<Stag>;
+    /// Register Shared MR: a second STag for the same memory; the original becomes shared for good.
+    fn register_shared_mr(
+        &self,
+        original: Stag,
+        pd: PdId,
+        addressing: Addressing,
+        access: Access,
+        key: u8,
+    ) -> VpResult<Stag>;
+    /// Allocate Non-Shared MR STag in the Invalid state, for fast registration.
+    fn alloc_stag(&self, pd: PdId, remote: bool) -> VpResult<Stag>;
+    /// Query MR, by index; the key is ignored.
+    fn query_mr(&self, stag: Stag) -> VpResult<MrInfo>;
+    /// Deallocate STag of a region. When it returns, no octet of the region is read or written any
+    /// more, and the provider holds no clone of its [`MemRange`]. Bounded time.
+    /// [`VpStatus::StagInUse`] while windows are bound to it.
+    fn dealloc_stag(&self, stag: Stag) -> VpResult<()>;
+
+    /// Allocate MW.
+    fn alloc_mw(&self, pd: PdId, kind: MwKind) -> VpResult<MwId>;
+    /// Query MW.
+    fn query_mw(&self, mw: MwId) -> VpResult<MwInfo>;
+    /// Deallocate MW; unbinds.
+    fn dealloc_mw(&self, mw: MwId) -> VpResult<()>;
+
+    /// The provider's own connection manager, with [`ConnectionModel::Native`].
+    fn native_cm(&self) -> Option<Arc<dyn NativeCm>> {
+        None
+    }
+}
+
+/// A completion queue.
+pub trait Cq: Send + Sync {
+    /// Its id.
+    fn id(&self) -> CqId;
+    /// Entries it can hold.
+    fn depth(&self) -> u32;
+    /// Moves up to `out.len()` completions to `out`, oldest first; answers how many. Makes progress
+    /// on the QPs of this CQ if there is none. [`VpStatus::CqOverrun`] once the ring is drained
+    /// after an overrun.
+    fn poll(&self, out: &mut [WorkCompletion]) -> Result<usize, VpStatus>;
+    /// Request Completion Notification: one shot, for the next completion or the next solicited
+    /// one (which includes errors). Completions already there do not fire it: poll, arm, poll.
+    fn arm(&self, solicited_only: bool) -> Result<(), VpStatus>;
+    /// Waits until `poll` may find a completion, making progress in the calling thread: `spin`
+    /// without sleeping first, then asleep until `timeout` (`None`: for ever) has passed in all.
+    /// True if there may be one; false after the time-out or if [`Cq::interrupt`] was called.
+    fn wait(&self, spin: Duration, timeout: Option<Duration>) -> Result<bool, VpStatus>;
+    /// Makes every present `wait` return false soon.
+    fn interrupt(&self);
+    /// Modify CQ: changes the depth, keeping all completions.
+    fn resize(&self, depth: u32) -> VpResult<u32>;
+}
+
+/// A shared receive queue.
+pub trait Srq: Send + Sync {
+    /// Its id.
+    fn id(&self) -> SrqId;
+    /// Posts receives.
+    fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure>;
+    /// Changes depth and/or (re-)arms the limit event.
+    fn modify(&self, depth: Option<u32>, limit: Option<u32>) -> VpResult<SrqInfo>;
+    /// Query S-RQ.
+    fn query(&self) -> VpResult<SrqInfo>;
+}
+
+/// A queue pair.
+pub trait Qp: Send + Sync {
+    /// Its id.
+    fn id(&self) -> QpId;
+    /// PostSQ. In Closing, Terminate and Error the requests complete as flushed.
+    fn post_send(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure>;
+    /// PostRQ; refused ([`VpStatus::InvalidWr`]) on a QP with an SRQ.
+    fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure>;
+    /// Modify QP: all or nothing. State changes take effect before the call returns; their
+    /// consequences (FIN answered, flush) follow as events.
+    fn modify(&self, change: QpChange) -> VpResult<()>;
+    /// Query QP.
+    fn query(&self) -> VpResult<QpInfo>;
+}
+
+/// A provider's own connection manager (rdma_cm and the like).
+pub trait NativeCm: Send + Sync {
+    /// Listens; answers the listener's id and the address with the real port.
+    fn listen(&self, address: SocketAddr, backlog: u32) -> VpResult<(u64, SocketAddr)>;
+    /// Stops listening.
+    fn unlisten(&self, listener: u64) -> VpResult<()>;
+    /// Connects a QP.
+    fn connect(&self, qp: QpId, peer: SocketAddr, params: NativeParams) -> VpResult<()>;
+    /// Accepts a request onto a QP.
+    fn accept(&self, request: u64, qp: QpId, params: NativeParams) -> VpResult<()>;
+    /// Rejects a request.
+    fn reject(&self, request: u64, private_data: &[u8]) -> VpResult<()>;
+    /// Disconnects.
+    fn disconnect(&self, qp: QpId) -> VpResult<()>;
+    /// Next event, if any.
+    fn poll_event(&self) -> Option<NativeEvent>;
+    /// Waits for an event; false after the time-out.
+    fn wait_event(&self, timeout: Option<Duration>) -> VpResult<bool>;
+}

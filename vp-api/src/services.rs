@@ -1,0 +1,25 @@
+//! What the access layer offers a provider.
+
+/// Severity of a log line.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[allow(missing_docs)]
+pub enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+/// Host services, passed to [`crate::Provider::open`]: a provider in its own dylib has its own
+/// statics, so everything that must be shared with the process comes in here.
+pub trait Services: Send + Sync {
+    /// Writes a log line.
+    fn log(&self, level: LogLevel, target: &str, message: &str);
+    /// Monotonic clock in nanoseconds.
+    fn now_ns(&self) -> u64;
+    /// Pins `len` octets at `addr`, accounted; the error says limit, need and remedy.
+    fn pin(&self, addr: usize, len: usize) -> std::io::Result<()>;
+    /// Undoes one `pin` of the same range.
+    fn unpin(&self, addr: usize, len: usize);
+}

@@ -1,0 +1,83 @@
+//! Work completions: what a consumer polls.
+
+use crate::{QpId, Stag};
+
+/// Which operation completed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum WcOpcode {
+    Send = 1,
+    Write = 5,
+    Read = 6,
+    BindMw = 8,
+    FastRegister = 9,
+    InvalidateLocal = 10,
+    Recv = 11,
+    Atomic = 16,
+    Immediate = 17,
+    WriteImmediate = 18,
+    /// A receive that was consumed by Immediate Data.
+    RecvImmediate = 19,
+}
+
+/// How a work request ended (RDMAC completion status). The numbers are stable.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum WcStatus {
+    /// Done.
+    Success = 0,
+    /// Local STag refused.
+    InvalidStag = 27,
+    /// The QP left RTS first; see Query QP for the reason.
+    Flushed = 38,
+    /// Malformed work request.
+    InvalidWqe = 39,
+    /// The QP broke while processing it.
+    LocalCatastrophic = 40,
+    /// The peer's Terminate belongs to it; see Query QP.
+    RemoteTermination = 41,
+    /// Outside a local region, or a message longer than its receive buffer.
+    Bounds = 42,
+    /// A local right is missing.
+    AccessViolation = 43,
+    /// Local region of another PD, window of another QP.
+    InvalidPd = 44,
+    /// TO + length overflow.
+    Wrap = 45,
+    /// The peer asked to invalidate what it may not.
+    CannotInvalidate = 46,
+    /// RDMA Read or atomic with ORD 0.
+    ZeroReadResources = 47,
+    /// Needs a privileged QP.
+    NotPrivileged = 48,
+    /// Bind or fast-register on an STag that is not invalid.
+    StagNotInvalid = 49,
+    /// Bind refused: region, window, rights.
+    InvalidWindow = 59,
+    /// Message longer than the provider can send.
+    InvalidLength = 60,
+}
+
+/// Work completion.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WorkCompletion {
+    /// As posted.
+    pub wr_id: u64,
+    /// QP that it belongs to.
+    pub qp: QpId,
+    /// Which operation.
+    pub opcode: WcOpcode,
+    /// How it ended.
+    pub status: WcStatus,
+    /// Received with a solicited event.
+    pub solicited: bool,
+    /// Payload octets.
+    pub octets: u32,
+    /// STag invalidated by the peer's Send with Invalidate (receives only).
+    pub invalidated: Option<Stag>,
+    /// Immediate Data (receives only).
+    pub immediate: Option<u64>,
+}

@@ -1,0 +1,137 @@
+//! Work requests: what a consumer posts.
+
+use bitflags::bitflags;
+
+use crate::{Access, Addressing, MemRange, MwId, Stag};
+
+/// Local scatter/gather element: `len` octets at `to` of region `stag`. With `len` 0 nothing is
+/// checked (RDMAC 8.1.3.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(C)]
+pub struct Sge {
+    /// Region; or STag 0 on a privileged QP.
+    pub stag: Stag,
+    /// Octets.
+    pub len: u32,
+    /// Tagged offset of the first octet: address or zero-based, as the region was registered.
+    pub to: u64,
+}
+
+/// Peer's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Remote {
+    /// The peer's STag.
+    pub stag: Stag,
+    /// Tagged offset there.
+    pub to: u64,
+}
+
+bitflags! {
+    /// Modifiers of a send-queue work request.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct SendFlags: u32 {
+        /// Completion wanted on success too; errors always complete (RDMAC 8.1.3.1).
+        const SIGNALED = 1;
+        /// Wait for all earlier RDMA Reads of this QP.
+        const READ_FENCE = 2;
+        /// Wait for all earlier work requests of this QP.
+        const LOCAL_FENCE = 4;
+        /// More follows at once: the provider may hold this one back for it.
+        const MORE = 8;
+    }
+}
+
+/// Payload of a send-queue work request.
+#[derive(Clone, Copy, Debug)]
+pub enum Data<'a> {
+    /// Registered memory, in order. RDMA Read and atomics: exactly one element, the sink.
+    Sgl(&'a [Sge]),
+    /// Octets copied during the post; the caller's buffer is free afterwards.
+    Inline(&'a [u8]),
+}
+
+/// Atomic operation of RFC 7306; masks 0 (FetchAdd) and all ones (CmpSwap) are the plain forms.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum AtomicOp {
+    FetchAdd { add: u64, mask: u64 },
+    CmpSwap { compare: u64, compare_mask: u64, swap: u64, swap_mask: u64 },
+}
+
+/// Bind Memory Window (RDMAC 7.10). A bind of length 0 unbinds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BindMw {
+    /// The window.
+    pub window: MwId,
+    /// Key octet of the STag it gets.
+    pub key: u8,
+    /// Region to bind to.
+    pub region: Stag,
+    /// First octet, as a TO of the region.
+    pub to: u64,
+    /// Octets.
+    pub len: u64,
+    /// How peers address it.
+    pub addressing: Addressing,
+    /// Remote rights.
+    pub access: Access,
+}
+
+/// Fast registration of an allocated, invalid STag (RDMAC 7.3.2.3); privileged QPs.
+#[derive(Clone, Debug)]
+pub struct FastRegister {
+    /// The STag: index as allocated, key as wanted.
+    pub stag: Stag,
+    /// The memory.
+    pub range: MemRange,
+    /// TO rule.
+    pub addressing: Addressing,
+    /// Rights.
+    pub access: Access,
+}
+
+/// Operation of a send-queue work request.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)] // field names are the verbs' own
+pub enum SendOp {
+    /// Send, with Solicited Event, with Invalidate.
+    Send { solicited: bool, invalidate: Option<Stag> },
+    /// RDMA Write.
+    Write { remote: Remote },
+    /// RDMA Write, then Immediate Data: one work request, one completion here, one receive there.
+    WriteImmediate { remote: Remote, data: u64, solicited: bool },
+    /// Immediate Data alone (RFC 7306).
+    Immediate { data: u64, solicited: bool },
+    /// RDMA Read into the one SGE; optionally invalidate the SGE's STag afterwards.
+    Read { remote: Remote, invalidate_sink: bool },
+    /// Atomic; the original value goes to the one SGE (8 octets, host order).
+    Atomic { remote: Remote, op: AtomicOp },
+    /// Bind a window.
+    BindMw(BindMw),
+    /// Register through the queue.
+    FastRegister(FastRegister),
+    /// Invalidate Local STag.
+    InvalidateLocal { stag: Stag },
+}
+
+/// Send-queue work request.
+#[derive(Clone, Debug)]
+pub struct SendWr<'a> {
+    /// Comes back in the completion.
+    pub wr_id: u64,
+    /// What to do.
+    pub op: SendOp,
+    /// Payload or sink; empty for operations without.
+    pub data: Data<'a>,
+    /// Modifiers.
+    pub flags: SendFlags,
+}
+
+/// Receive work request.
+#[derive(Clone, Copy, Debug)]
+pub struct RecvWr<'a> {
+    /// Comes back in the completion.
+    pub wr_id: u64,
+    /// Where the message goes.
+    pub sgl: &'a [Sge],
+}
