@@ -1,1 +1,7 @@
-//! warpline-tests
+//! Support for the end-to-end tests: visible skips, a raw iWARP peer, test vectors.
+
+pub mod raw;
+pub mod skip;
+pub mod vectors;
+
+pub use skip::skip;
