@@ -1,5 +1,6 @@
 //! Support for the end-to-end tests: visible skips, a raw iWARP peer, test vectors.
 
+pub mod netns;
 pub mod raw;
 pub mod skip;
 pub mod vectors;
