@@ -51,7 +51,7 @@ impl Layout {
     pub(crate) const fn is_marker(&self, at: usize) -> bool {
         self.first != NO_MARKER
             && at >= self.first as usize
-            && (at - self.first as usize) % MARKER_INTERVAL == 0
+            && (at - self.first as usize).is_multiple_of(MARKER_INTERVAL)
     }
     /// Octets of content from `at` (not within a marker) to the next marker; huge if none follows.
     pub(crate) const fn until_marker(&self, at: usize) -> usize {

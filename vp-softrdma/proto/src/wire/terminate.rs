@@ -64,12 +64,7 @@ impl TerminateRepr {
     pub fn emit(&self, out: &mut [u8]) -> Result<usize, WireError> {
         let (need, have) = (self.buffer_len(), out.len());
         let out = out.get_mut(..need).ok_or(WireError::Truncated { need, have })?;
-        out[0] = self.code.layer << 4 | self.code.etype & 0x0f;
-        out[1] = self.code.code;
-        out[2] = u8::from(self.segment_length.is_some()) << 7
-            | u8::from(self.ddp.is_some()) << 6
-            | u8::from(self.read_request.is_some()) << 5;
-        out[3] = 0;
+        out[..4].copy_from_slice(&self.emit_word());
         let mut at = 4;
         if self.segment_length.is_some() || self.ddp.is_some() {
             out[4..6].copy_from_slice(&self.segment_length.unwrap_or(0).to_be_bytes());
@@ -82,6 +77,15 @@ impl TerminateRepr {
             out[at..].copy_from_slice(&request.emit());
         }
         Ok(need)
+    }
+
+    /// The control word alone, as in a Terminate that carries no header.
+    pub const fn emit_word(&self) -> [u8; 4] {
+        let [layer_and_type, code] = self.code.word().to_be_bytes();
+        let flags = (self.segment_length.is_some() as u8) << 7
+            | (self.ddp.is_some() as u8) << 6
+            | (self.read_request.is_some() as u8) << 5;
+        [layer_and_type, code, flags, 0]
     }
 
     /// The code that a peer with swapped nibbles meant (Linux siw on little-endian hosts): the
