@@ -103,7 +103,13 @@ pub trait Host {
     // ---- inbound tagged ---------------------------------------------------------------------
     /// Checks one tagged segment of `len > 0` octets and remembers it for `place_tagged`. Called
     /// for every segment (RFC 5041 section 7.1).
-    fn check_tagged(&mut self, use_: TaggedUse, stag: Stag, to: u64, len: u32) -> Result<(), AccessError>;
+    fn check_tagged(
+        &mut self,
+        use_: TaggedUse,
+        stag: Stag,
+        to: u64,
+        len: u32,
+    ) -> Result<(), AccessError>;
     /// Copies `octets` to `offset` within the segment checked last.
     fn place_tagged(&mut self, offset: u32, octets: &[u8]) -> Result<(), AccessError>;
     /// Checks the source of an inbound Read Request with `len > 0`.

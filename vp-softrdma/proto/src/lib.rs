@@ -19,14 +19,22 @@
 
 extern crate alloc;
 
+mod ddp;
 pub mod error;
 pub mod host;
 pub mod mpa;
 pub mod qp;
+mod rdmap;
+mod ring;
+pub mod stats;
 pub mod types;
 pub mod wire;
 
 pub use error::{ProtocolError, TerminateCode, WireError};
 pub use host::{AccessError, AtomicOp, Host, LocalFault, Receive, TaggedUse};
-pub use qp::{Action, Fpdu, Input, LlpFault, PostError, Qp, QpConfig, QpEvent, State, StreamConfig, Want};
+pub use qp::{
+    Action, Destination, Fpdu, Input, LlpFault, Payload, PostError, Qp, QpConfig, QpEvent, State,
+    StreamConfig, StreamPosition, Want,
+};
+pub use stats::Stats;
 pub use types::{Completion, Crc32c, Role, RtrKind, SendOp, SendWqe, Slot, Stag, Status};

@@ -1,0 +1,58 @@
+//! The sink's rules for untagged segments (RFC 5041 sections 5.4 and 7.1): MSN and MO.
+//!
+//! Owner: the receive half of a QP. When the stream dies in the middle of a message its receive
+//! buffer is flushed by the host.
+
+use crate::error::ProtocolError;
+use crate::wire::ddp::UntaggedRepr;
+
+/// A Send-type message of which some segments are placed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Partial {
+    /// Octets the receive buffer takes.
+    pub(crate) capacity: u32,
+    /// Octets placed.
+    pub(crate) received: u32,
+}
+
+impl Partial {
+    /// Judges a segment's offset and length; nothing is placed if they are refused [DDP-14].
+    pub(crate) fn check(&self, mo: u32, len: u32) -> Result<(), ProtocolError> {
+        // RFC 5041 7.1(3): over an in-order LLP the only legal MO is the next one [ERR-11]
+        if mo != self.received {
+            return Err(ProtocolError::MessageOffset);
+        }
+        // RFC 5041 7.1(4), in 64 bits [ERR-12, RDMAP-12]
+        if u64::from(mo) + u64::from(len) > u64::from(self.capacity) {
+            return Err(ProtocolError::MessageTooLong);
+        }
+        Ok(())
+    }
+}
+
+/// Over an in-order LLP a gap or a repeat shows at once (RFC 5041 7.1(5)) [DDP-06, ERR-10].
+pub(crate) fn check_msn(header: &UntaggedRepr, expected: u32) -> Result<(), ProtocolError> {
+    if header.msn == expected { Ok(()) } else { Err(ProtocolError::MsnRange) }
+}
+
+/// A Read or Atomic Request: one segment of exactly `len` payload octets (RFC 5040 section 4.4, RFC
+/// 7306 section 5.2.1) [RDMAP-04, EXT-04].
+pub(crate) fn check_request(
+    header: &UntaggedRepr,
+    payload: u32,
+    len: usize,
+) -> Result<(), ProtocolError> {
+    if header.mo != 0 {
+        return Err(ProtocolError::MessageOffset);
+    }
+    if payload > len as u32 {
+        return Err(ProtocolError::RequestLong);
+    }
+    if !header.control.last() {
+        return Err(ProtocolError::NotLast);
+    }
+    if payload < len as u32 {
+        return Err(ProtocolError::RequestShort);
+    }
+    Ok(())
+}

@@ -1,0 +1,280 @@
+//! How a stream ends: graceful close, Terminate, abort, loss, and what is flushed when.
+//!
+//! Owner: the QP; touched only by the thread that drives it. Whatever the peer does, every path
+//! ends in Idle or Error with both queues empty, given that the provider's close timer runs.
+
+use crate::error::{ProtocolError, TerminateHeaders};
+use crate::host::Host;
+use crate::qp::effect::{Action, LlpFault, QpEvent};
+use crate::qp::sq::Entry;
+use crate::qp::{Offender, Qp, State};
+use crate::types::{Role, SendOp, Status};
+use crate::wire::ddp::Header;
+use crate::wire::rdmap::{Control, Opcode, qn};
+use crate::wire::terminate::TerminateRepr;
+
+impl Qp {
+    // ---- asked for by the consumer ----------------------------------------------------------
+
+    /// RTS -> Closing (RDMAC 6.2.2.2): graceful, or Bad Close if work is pending.
+    pub fn close<H: Host>(&mut self, host: &mut H) -> Result<(), State> {
+        if self.state != State::Rts {
+            return Err(self.state);
+        }
+        // RDMAC 6.2.5 [VERBS-05]
+        if self.has_work() {
+            self.bad_close(host);
+        } else {
+            self.begin_closing(host);
+        }
+        Ok(())
+    }
+    /// RTS -> Terminate with 0/0/0 (RDMAC 6.2.2.3) [VERBS-06].
+    pub fn terminate<H: Host>(&mut self, host: &mut H) -> Result<(), State> {
+        if self.state != State::Rts {
+            return Err(self.state);
+        }
+        self.fail_locally(ProtocolError::LocalCatastrophic, host);
+        Ok(())
+    }
+    /// RTS or Idle -> Error: reset, flush (RDMAC 6.2.2.4, 6.2.1.3) [VERBS-04, VERBS-07]. No effect
+    /// in Error; in Closing and Terminate it cuts the graceful close short (Destroy QP).
+    pub fn abort<H: Host>(&mut self, host: &mut H) {
+        match self.state {
+            State::Error => {}
+            State::Idle => self.enter_error(host),
+            State::Rts | State::Closing | State::Terminate => {
+                self.actions.push(Action::Reset);
+                self.end(host);
+            }
+        }
+    }
+    /// Error -> Idle. Everything is flushed by then (RDMAC 6.2.4) [VERBS-11].
+    pub fn reset(&mut self) -> Result<(), State> {
+        if self.state != State::Error {
+            return Err(self.state);
+        }
+        self.state = State::Idle;
+        Ok(())
+    }
+
+    // ---- told by the LLP --------------------------------------------------------------------
+
+    /// All FPDUs up to and including `sequence` were accepted by the LLP: completes sends.
+    pub fn handle_sent<H: Host>(&mut self, sequence: u64, host: &mut H) {
+        self.tx.accepted = self.tx.accepted.max(sequence.min(self.tx.yielded));
+        if self.role == Role::Initiator && self.tx.accepted > 0 {
+            self.establish();
+        }
+        self.settle(host);
+    }
+    /// The peer's FIN: `buffered` octets of an incomplete FPDU were still waiting.
+    pub fn handle_fin<H: Host>(&mut self, buffered: usize, host: &mut H) {
+        let broken = buffered > 0 || self.rx.in_message();
+        match self.state {
+            State::Idle | State::Error => return,
+            State::Terminate => {}
+            State::Closing if broken => return self.bad_close(host),
+            State::Closing => {}
+            // RDMAC 6.2.2.2 [VERBS-09, ERR-29]
+            State::Rts if broken || self.has_work() => {
+                self.enter_terminate(ProtocolError::BadLlpClose, None, self.tx.allowed);
+                let fault = LlpFault::UnexpectedFin;
+                self.actions.push(Action::Event(QpEvent::ConnectionLost(fault)));
+                host.flush_receives();
+            }
+            State::Rts => self.begin_closing(host),
+        }
+        self.peer_finished = true;
+        self.settle(host);
+    }
+    /// The stream failed [MPA-37, ERR-28].
+    pub fn handle_llp_fault<H: Host>(&mut self, fault: LlpFault, host: &mut H) {
+        match self.state {
+            State::Idle | State::Error => return,
+            // Its end was already told
+            State::Terminate => {}
+            State::Rts | State::Closing => {
+                self.actions.push(Action::Event(QpEvent::ConnectionLost(fault)));
+            }
+        }
+        if fault != LlpFault::Reset {
+            self.actions.push(Action::Reset);
+        }
+        self.end(host);
+    }
+    /// The close timer ran out [VERBS-08, VERBS-10].
+    pub fn handle_close_timeout<H: Host>(&mut self, host: &mut H) {
+        if matches!(self.state, State::Closing | State::Terminate) {
+            self.handle_llp_fault(LlpFault::CloseTimeout, host);
+        }
+    }
+    /// A local catastrophe outside the core (CQ overrun 0/2/7, RNIC failure 0/2/8): Terminate
+    /// [ERR-27].
+    pub fn handle_local_error<H: Host>(&mut self, error: ProtocolError, host: &mut H) {
+        self.fail_locally(error, host);
+    }
+
+    // ---- ends -------------------------------------------------------------------------------
+
+    /// The peer broke a rule: Terminate, unless the stream is ending already. The first error wins
+    /// (RFC 5040 5.4) [RDMAP-24, RDMAP-25, DDP-16].
+    pub(crate) fn refuse<H: Host>(
+        &mut self,
+        error: ProtocolError,
+        offender: Option<Offender>,
+        host: &mut H,
+    ) {
+        match self.state {
+            // The peer is in full operation, or there would be nothing to refuse: a responder's
+            // Terminate may go out even if no valid FPDU came first.
+            State::Rts => self.fail(error, offender, true, host),
+            State::Closing => self.bad_close(host),
+            State::Idle | State::Terminate | State::Error => {}
+        }
+    }
+    /// Something went wrong on our side: Terminate without headers [RDMAP-28].
+    pub(crate) fn fail_locally<H: Host>(&mut self, error: ProtocolError, host: &mut H) {
+        match self.state {
+            // RFC 5044 7.1.2(4) [CONN-11]
+            State::Rts => self.fail(error, None, self.tx.allowed, host),
+            State::Closing => self.bad_close(host),
+            State::Idle | State::Terminate | State::Error => {}
+        }
+    }
+    fn fail<H: Host>(
+        &mut self,
+        error: ProtocolError,
+        offender: Option<Offender>,
+        may_send: bool,
+        host: &mut H,
+    ) {
+        self.enter_terminate(error, offender, may_send);
+        self.actions.push(Action::Event(QpEvent::TerminateSent(error)));
+        host.flush_receives();
+        self.settle(host);
+    }
+    fn enter_terminate(
+        &mut self,
+        error: ProtocolError,
+        offender: Option<Offender>,
+        may_send: bool,
+    ) {
+        self.leave_rts(State::Terminate);
+        if may_send && error.sends_terminate() {
+            self.last_terminate = Some((true, error.terminate_code()));
+            self.tx.terminate = Some(terminate_for(error, offender));
+        }
+        // RFC 5040 6.2.1 [RDMAP-27, MPA-39]: FIN behind the Terminate, not RST
+        self.actions.push(Action::CloseGracefully);
+    }
+    /// The peer's Terminate (RDMAC 6.2.3) [RDMAP-26, VERBS-08]: none goes back.
+    pub(crate) fn terminated<H: Host>(&mut self, terminate: &TerminateRepr, host: &mut H) {
+        // Some peers swap the nibbles [IOP-10]
+        let code = terminate.swapped_code().unwrap_or(terminate.code);
+        self.last_terminate = Some((false, code));
+        if let Some(header) = terminate.ddp {
+            self.sq.blame(Status::RemoteTermination(code), |entry| is_named(entry, &header));
+        }
+        self.leave_rts(State::Terminate);
+        self.actions.push(Action::Event(QpEvent::TerminateReceived(code)));
+        self.actions.push(Action::CloseGracefully);
+        host.flush_receives();
+        self.settle(host);
+    }
+
+    fn begin_closing<H: Host>(&mut self, host: &mut H) {
+        self.leave_rts(State::Closing);
+        self.actions.push(Action::CloseGracefully);
+        host.flush_receives();
+    }
+    /// RDMAC 6.2.5 [VERBS-05, DDP-18].
+    pub(crate) fn bad_close<H: Host>(&mut self, host: &mut H) {
+        self.actions.push(Action::Reset);
+        self.actions.push(Action::Event(QpEvent::BadClose));
+        self.end(host);
+    }
+    fn end<H: Host>(&mut self, host: &mut H) {
+        self.actions.push(Action::Detach);
+        self.enter_error(host);
+    }
+    /// RDMAC 6.2.4 [VERBS-11, RDMAP-29]: everything left is flushed now.
+    fn enter_error<H: Host>(&mut self, host: &mut H) {
+        self.leave_rts(State::Error);
+        self.tx.terminate = None;
+        host.flush_receives();
+        self.sq.flush(self.tx.accepted, host);
+    }
+    fn leave_rts(&mut self, to: State) {
+        debug_assert!(self.state.may_change(to) || self.state.may_modify(to) || to == State::Error);
+        self.state = to;
+        // RDMAC 6.2.3 [VERBS-10]: the send queue and the peer's Reads stop
+        self.tx.stop();
+        self.responder.clear();
+    }
+
+    /// Completes what the LLP accepted, and takes the last step of a close when its time has come.
+    fn settle<H: Host>(&mut self, host: &mut H) {
+        self.sq.retire(self.tx.accepted, host);
+        if !self.tx.drained() {
+            return;
+        }
+        match self.state {
+            State::Terminate => {
+                self.sq.flush(self.tx.accepted, host);
+                if self.peer_finished {
+                    self.end(host);
+                }
+            }
+            // RDMAC 6.2.5 [VERBS-05]
+            State::Closing if self.peer_finished => {
+                self.state = State::Idle;
+                self.actions.push(Action::Event(QpEvent::CloseComplete));
+                self.actions.push(Action::Detach);
+            }
+            _ => {}
+        }
+    }
+    /// Work that a graceful close would lose. Probes and nudges are not work.
+    fn has_work(&self) -> bool {
+        !self.sq.is_empty() || !self.responder.is_empty()
+    }
+}
+
+/// Headers as RFC 5040 Figure 10 wants them [RDMAP-20, RDMAP-21, RDMAP-22].
+fn terminate_for(error: ProtocolError, offender: Option<Offender>) -> TerminateRepr {
+    let mut terminate = TerminateRepr::bare(error.terminate_code());
+    let Some(offender) = offender else { return terminate };
+    let headers = error.headers();
+    if headers != TerminateHeaders::None {
+        terminate.segment_length = Some(offender.ulpdu_len);
+        terminate.ddp = Some(offender.header);
+    }
+    if headers == TerminateHeaders::DdpAndRead {
+        terminate.read_request = offender.read_request;
+    }
+    terminate
+}
+
+/// Whether the segment that the peer refused belongs to this WQE.
+fn is_named(entry: &Entry, header: &Header) -> bool {
+    match (header, entry.wqe.op) {
+        (
+            Header::Untagged(h),
+            SendOp::Send { .. } | SendOp::Immediate { .. } | SendOp::WriteImmediate { .. },
+        ) => h.qn == qn::SEND && h.msn == entry.msn,
+        (
+            Header::Untagged(h),
+            SendOp::Read { .. } | SendOp::FetchAdd { .. } | SendOp::CmpSwap { .. },
+        ) => h.qn == qn::REQUEST && h.msn == entry.msn,
+        (
+            Header::Tagged(h),
+            SendOp::Write { stag, to } | SendOp::WriteImmediate { stag, to, .. },
+        ) => {
+            Control(h.ulp).opcode() == Some(Opcode::Write)
+                && h.stag == stag
+                && h.to.wrapping_sub(to) <= u64::from(entry.octets)
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,368 @@
+//! The receive half: octets to FPDUs to segments, and who may place what.
+//!
+//! Owner: the QP; touched only by the thread that drives it. A peer that dies leaves a message in
+//! the middle: `in_message` says so, and the host flushes the receive buffer.
+
+use crate::ddp::untagged::Partial;
+use crate::error::ProtocolError;
+use crate::host::{AccessError, Host};
+use crate::mpa::{self, Parsed, RxFpdu};
+use crate::qp::effect::{Destination, Input, Want};
+use crate::qp::{Offender, Qp, State};
+use crate::rdmap::access;
+use crate::types::Role;
+use crate::wire::ddp::{self, Header};
+use crate::wire::mpa::{CRC_LEN, LENGTH_LEN, pad_len};
+use crate::wire::rdmap::{self, Opcode, ReadRequestRepr};
+use crate::wire::terminate::TerminateRepr;
+
+/// Fewer octets than this are not worth a read of their own: they wait for the whole FPDU.
+const DIRECT_MIN: usize = 2048;
+/// Longest DDP header and the longest payload that the core itself understands.
+const HEAD: usize = ddp::MAX_HEADER + TerminateRepr::MAX_LEN;
+
+/// State of the receive half.
+#[derive(Debug)]
+pub(crate) struct Reception {
+    pub(super) framing: mpa::Rx,
+    /// Next MSN by queue number.
+    pub(super) msn: [u32; 4],
+    /// The Send-type message that has a buffer and is not complete.
+    pub(super) partial: Option<Partial>,
+    /// An RDMA Write whose last segment has not come.
+    pub(super) write_open: bool,
+    /// A segment whose payload is placed as it streams in.
+    direct: Option<Direct>,
+    /// The first FPDU may be a zero-length Send that takes no buffer (AMB-12).
+    pub(crate) expect_empty_send: bool,
+}
+
+/// One DDP segment, judged.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Segment {
+    pub(super) header: Header,
+    pub(super) opcode: Opcode,
+    pub(super) ulpdu_len: u16,
+}
+
+impl Segment {
+    pub(super) fn payload_len(&self) -> u32 {
+        u32::from(self.ulpdu_len) - self.header.buffer_len() as u32
+    }
+    pub(super) fn last(&self) -> bool {
+        self.header.control().last()
+    }
+    /// Its payload goes to the host, not to the core.
+    fn is_bulk(&self) -> bool {
+        use Opcode::*;
+        matches!(
+            self.opcode,
+            Write | ReadResponse | Send | SendInvalidate | SendSolicited | SendSolicitedInvalidate
+        )
+    }
+}
+
+/// Where an admitted segment's payload goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Landing {
+    /// Nowhere: there is none.
+    Empty,
+    /// The receive buffer, from this offset.
+    Buffer(u32),
+    /// Registered memory, checked with the host.
+    Tagged,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Direct {
+    segment: Segment,
+    landing: Landing,
+    placed: u32,
+    left: u32,
+    /// Pad and CRC field behind the payload.
+    trailer: usize,
+}
+
+impl Direct {
+    fn want(&self) -> Want {
+        if self.left == 0 {
+            return Want::Octets(self.trailer);
+        }
+        let (destination, start) = match self.landing {
+            Landing::Buffer(start) => (Destination::Receive, start),
+            Landing::Tagged | Landing::Empty => (Destination::Tagged, 0),
+        };
+        Want::Direct { destination, offset: start + self.placed, remaining: self.left }
+    }
+}
+
+impl Reception {
+    pub(crate) fn new(framing: mpa::Rx, msn: [u32; 4]) -> Self {
+        Self {
+            framing,
+            msn,
+            partial: None,
+            write_open: false,
+            direct: None,
+            expect_empty_send: false,
+        }
+    }
+    /// Something has begun that the peer has not finished.
+    pub(crate) fn in_message(&self) -> bool {
+        self.direct.is_some() || self.partial.is_some() || self.write_open
+    }
+}
+
+impl Qp {
+    /// Octets from the stream, in order, `octets` beginning with what was not consumed before.
+    pub fn handle_input<H: Host>(&mut self, octets: &[u8], host: &mut H) -> Input {
+        let mut consumed = 0;
+        loop {
+            let rest = &octets[consumed..];
+            match self.state {
+                // RDMAC 6.2.5 [VERBS-05]: the peer goes on with a large segment
+                State::Closing if self.rx.direct.is_some() && !rest.is_empty() => {
+                    self.bad_close(host);
+                }
+                State::Rts | State::Closing => {}
+                // RDMAC 6.2.3 [VERBS-10, MPA-38, DDP-16]: inbound segments are ignored
+                State::Idle | State::Terminate | State::Error => {
+                    return Input { consumed: octets.len(), want: Want::Nothing };
+                }
+            }
+            if let Some(direct) = self.rx.direct {
+                if rest.is_empty() {
+                    return Input { consumed, want: direct.want() };
+                }
+                consumed += self.continue_direct(direct, rest, host);
+                continue;
+            }
+            match self.rx.framing.parse(rest) {
+                Parsed::Fpdu(fpdu) => {
+                    consumed += fpdu.wire_len();
+                    self.handle_fpdu(&fpdu, host);
+                }
+                Parsed::Need(octets) => match self.begin_direct(rest, host) {
+                    Some(header) => consumed += header,
+                    None => return Input { consumed, want: Want::Octets(octets) },
+                },
+                // RFC 5044 8 [MPA-37, MPA-38, MPA-39]
+                Parsed::Bad(error) => self.refuse(error, None, host),
+            }
+        }
+    }
+
+    /// `octets` were placed directly after [`Want::Direct`]. Answers as `handle_input`.
+    pub fn handle_direct<H: Host>(&mut self, octets: u32, host: &mut H) -> Input {
+        if let Some(direct) = self.rx.direct.as_mut() {
+            let octets = octets.min(direct.left);
+            direct.left -= octets;
+            direct.placed += octets;
+        }
+        self.handle_input(&[], host)
+    }
+    /// The destination of a [`Want::Direct`] is gone (deregistered) [SEC-05].
+    pub fn handle_direct_fault<H: Host>(&mut self, error: AccessError, host: &mut H) {
+        if let Some(direct) = self.rx.direct {
+            let error = placement_error(direct.landing, error);
+            self.refuse(error, Some(offender(&direct.segment, &[])), host);
+        }
+    }
+
+    fn handle_fpdu<H: Host>(&mut self, fpdu: &RxFpdu<'_>, host: &mut H) {
+        let mut scratch = [0; HEAD];
+        let head = fpdu.head(&mut scratch);
+        // RFC 5041 4.1 [DDP-24]
+        let Ok(header) = Header::parse(head) else {
+            return self.refuse(ProtocolError::UlpduLength, None, host);
+        };
+        self.heard();
+        let inline = &head[header.buffer_len()..];
+        let segment = match judge(header, fpdu.ulpdu_len(), self.config.extensions) {
+            Ok(segment) => segment,
+            Err((error, offender)) => return self.refuse(error, Some(offender), host),
+        };
+        if self.state == State::Closing {
+            return self.close_interrupted(&segment, inline, host);
+        }
+        let result = if segment.is_bulk() {
+            self.handle_bulk(&segment, fpdu, host)
+        } else {
+            self.handle_control(&segment, inline, host)
+        };
+        self.rx.expect_empty_send = false;
+        if let Err(error) = result {
+            self.refuse(error, Some(offender(&segment, inline)), host);
+        }
+    }
+
+    /// A valid FPDU: the peer lives, and a responder may send (RFC 5044 7.1.2(4)) [CONN-11].
+    fn heard(&mut self) {
+        self.stats.fpdus_received = self.stats.fpdus_received.wrapping_add(1);
+        self.tx.allowed = true;
+        if self.role == Role::Responder {
+            self.establish();
+        }
+    }
+
+    /// Check, place, deliver: each only if the one before succeeded [DDP-12, DDP-16].
+    fn handle_bulk<H: Host>(
+        &mut self,
+        segment: &Segment,
+        fpdu: &RxFpdu<'_>,
+        host: &mut H,
+    ) -> Result<(), ProtocolError> {
+        let landing = self.admit(segment, host)?;
+        let mut placed = 0;
+        for piece in fpdu.pieces(segment.header.buffer_len()) {
+            place(landing, placed, piece, host)?;
+            placed += piece.len() as u32;
+        }
+        self.deliver(segment, host)
+    }
+
+    /// RDMAC 6.2.5 [VERBS-05]: data behind our FIN makes the close a bad one. What nobody would
+    /// miss (nudges and probes on their way when we closed) is let pass.
+    fn close_interrupted<H: Host>(&mut self, segment: &Segment, inline: &[u8], host: &mut H) {
+        let harmless = match segment.opcode {
+            Opcode::Write => segment.payload_len() == 0,
+            Opcode::ReadResponse => segment.payload_len() == 0 && self.requester.hidden() > 0,
+            Opcode::ReadRequest => ReadRequestRepr::parse(inline).is_ok_and(|r| r.size == 0),
+            _ => false,
+        };
+        if segment.opcode == Opcode::Terminate
+            && let Ok(terminate) = TerminateRepr::parse(inline)
+        {
+            self.last_terminate = Some((false, terminate.code));
+        }
+        if !harmless {
+            self.bad_close(host);
+        }
+    }
+
+    // ---- payload that streams in ------------------------------------------------------------
+
+    /// Large payload of an FPDU that has only begun to arrive, when nothing has to be verified
+    /// behind it: admit the segment now. Answers the octets of length field and header.
+    fn begin_direct<H: Host>(&mut self, octets: &[u8], host: &mut H) -> Option<usize> {
+        if self.state != State::Rts || !self.rx.framing.places_early() {
+            return None;
+        }
+        let peek = self.rx.framing.peek(octets).ok()?;
+        let header = Header::parse(peek.ulpdu).ok()?;
+        let missing = usize::from(peek.ulpdu_len) - peek.ulpdu.len();
+        if missing < DIRECT_MIN {
+            return None;
+        }
+        let segment = judge(header, peek.ulpdu_len, self.config.extensions).ok()?;
+        if !segment.is_bulk() {
+            return None;
+        }
+        match self.admit(&segment, host) {
+            Ok(landing) => {
+                let left = segment.payload_len();
+                let trailer = pad_len(segment.ulpdu_len) + CRC_LEN;
+                self.rx.direct = Some(Direct { segment, landing, placed: 0, left, trailer });
+            }
+            Err(error) => {
+                self.heard();
+                self.refuse(error, Some(offender(&segment, &[])), host);
+            }
+        }
+        Some(LENGTH_LEN + header.buffer_len())
+    }
+
+    /// Places or skips what is there of a segment that streams in; answers the octets used.
+    fn continue_direct<H: Host>(
+        &mut self,
+        mut direct: Direct,
+        octets: &[u8],
+        host: &mut H,
+    ) -> usize {
+        let payload = octets.len().min(direct.left as usize);
+        if payload > 0 {
+            if let Err(error) = place(direct.landing, direct.placed, &octets[..payload], host) {
+                self.refuse(error, Some(offender(&direct.segment, &[])), host);
+                return payload;
+            }
+            direct.placed += payload as u32;
+            direct.left -= payload as u32;
+        }
+        let trailer = (octets.len() - payload).min(direct.trailer);
+        direct.trailer -= trailer;
+        self.rx.direct = (direct.left > 0 || direct.trailer > 0).then_some(direct);
+        if self.rx.direct.is_none() {
+            self.heard();
+            self.rx.expect_empty_send = false;
+            if let Err(error) = self.deliver(&direct.segment, host) {
+                self.refuse(error, Some(offender(&direct.segment, &[])), host);
+            }
+        }
+        payload + trailer
+    }
+}
+
+/// Versions, opcode, T bit and queue, in this order (RFC 5040 7.2, RFC 5041 7.1) [RDMAP-31].
+fn judge(
+    header: Header,
+    ulpdu_len: u16,
+    extensions: bool,
+) -> Result<Segment, (ProtocolError, Offender)> {
+    let refused = |error| Err((error, Offender { header, ulpdu_len, read_request: None }));
+    // RFC 5041 4.1 [DDP-04, ERR-05]; reserved bits are not looked at [DDP-03]
+    if header.control().version() != ddp::VERSION {
+        return refused(match header {
+            Header::Tagged(_) => ProtocolError::TaggedVersion,
+            Header::Untagged(_) => ProtocolError::UntaggedVersion,
+        });
+    }
+    let control = rdmap::Control(header.ulp());
+    // RFC 5040 4.1 [RDMAP-01, ERR-06]
+    if control.version() != rdmap::VERSION {
+        return refused(ProtocolError::RdmapVersion);
+    }
+    // RFC 5040 Figure 4, RFC 7306 1.1 [RDMAP-02, ERR-07, EXT-01, EXT-16]
+    let Some(opcode) = control.opcode().filter(|o| extensions || !o.extension()) else {
+        return refused(ProtocolError::Opcode);
+    };
+    match (header, opcode.queue()) {
+        (Header::Tagged(_), None) => {}
+        // RFC 5041 7.1(1) [DDP-14, ERR-08, EXT-17]
+        (Header::Untagged(h), Some(queue)) if h.qn != queue => {
+            return refused(ProtocolError::QueueNumber);
+        }
+        (Header::Untagged(_), Some(_)) => {}
+        _ => return refused(ProtocolError::Opcode),
+    }
+    Ok(Segment { header, opcode, ulpdu_len })
+}
+
+/// What a Terminate says about a segment; `inline` is the front of its payload, if at hand.
+fn offender(segment: &Segment, inline: &[u8]) -> Offender {
+    let read_request = (segment.opcode == Opcode::ReadRequest)
+        .then(|| ReadRequestRepr::parse(inline).ok())
+        .flatten();
+    Offender { header: segment.header, ulpdu_len: segment.ulpdu_len, read_request }
+}
+
+fn place<H: Host>(
+    landing: Landing,
+    offset: u32,
+    octets: &[u8],
+    host: &mut H,
+) -> Result<(), ProtocolError> {
+    match landing {
+        Landing::Empty => Ok(()),
+        Landing::Buffer(start) => host.place_receive(start + offset, octets),
+        Landing::Tagged => host.place_tagged(offset, octets),
+    }
+    .map_err(|error| placement_error(landing, error))
+}
+
+/// A receive buffer that cannot be filled is our own fault, not the peer's [ERR-27].
+fn placement_error(landing: Landing, error: AccessError) -> ProtocolError {
+    match landing {
+        Landing::Tagged => access::tagged(error),
+        Landing::Buffer(_) | Landing::Empty => ProtocolError::LocalCatastrophic,
+    }
+}

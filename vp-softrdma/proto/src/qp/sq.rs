@@ -1,0 +1,150 @@
+//! The send queue: the protocol's half of each WQE, and how far it got.
+//!
+//! Owner: the QP; touched only by the thread that drives it. When the peer dies `flush` completes
+//! everything that is left.
+
+use crate::host::{Host, LocalFault};
+use crate::ring::Ring;
+use crate::types::{Completion, SendOp, SendWqe, Slot, Status};
+
+/// How far a WQE got.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// Its turn has not come.
+    Queued,
+    /// Segments are going out, or a response is awaited.
+    Started,
+    /// Everything was yielded; done when the LLP has accepted FPDU `sequence`.
+    Yielded(u64),
+    /// Done, but an earlier WQE is not.
+    Done,
+    /// Failed; everything behind it will be flushed.
+    Failed(Status),
+}
+
+/// One WQE.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) wqe: SendWqe,
+    pub(crate) phase: Phase,
+    /// Length of the operation, once begun.
+    pub(crate) octets: u32,
+    /// MSN of its untagged message, once begun: finds the WQE that a Terminate names.
+    pub(crate) msn: u32,
+}
+
+/// The ring of WQEs: completed in posting order, started in posting order.
+#[derive(Debug)]
+pub(crate) struct SendQueue {
+    ring: Ring<Entry>,
+    started: u32,
+}
+
+impl SendQueue {
+    pub(crate) fn new(depth: u32) -> Self {
+        Self { ring: Ring::new(depth), started: 0 }
+    }
+    pub(crate) fn len(&self) -> u32 {
+        self.ring.len()
+    }
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ring.is_empty()
+    }
+    pub(crate) fn push(&mut self, wqe: SendWqe) -> Option<Slot> {
+        self.ring.push(Entry { wqe, phase: Phase::Queued, octets: 0, msn: 0 })
+    }
+    pub(crate) fn entry(&mut self, slot: Slot) -> Option<&mut Entry> {
+        self.ring.get_mut(slot)
+    }
+    /// The next WQE to start, and whether all earlier ones are complete.
+    pub(crate) fn next(&mut self) -> Option<(Slot, SendWqe, bool)> {
+        if self.started == self.ring.len() {
+            return None;
+        }
+        let slot = self.ring.position(self.started);
+        let first = self.started == 0;
+        self.ring.get_mut(slot).map(|entry| (slot, entry.wqe, first))
+    }
+    /// Marks the next WQE as started.
+    pub(crate) fn start(&mut self, slot: Slot, octets: u32, msn: u32) {
+        if let Some(entry) = self.ring.get_mut(slot) {
+            entry.phase = Phase::Started;
+            entry.octets = octets;
+            entry.msn = msn;
+            self.started += 1;
+        }
+    }
+    pub(crate) fn set_phase(&mut self, slot: Slot, phase: Phase) {
+        if let Some(entry) = self.ring.get_mut(slot) {
+            entry.phase = phase;
+        }
+    }
+
+    /// Completes, in posting order, what is done [RDMAP-17, VERBS-16].
+    pub(crate) fn retire<H: Host>(&mut self, accepted: u64, host: &mut H) {
+        while let Some(entry) = self.ring.front() {
+            let status = match entry.phase {
+                // RFC 5040 5.5(9) [RDMAP-18]
+                Phase::Yielded(sequence) if sequence <= accepted => Status::Success,
+                Phase::Done => Status::Success,
+                Phase::Failed(status) => status,
+                _ => break,
+            };
+            self.complete(status, host);
+        }
+    }
+    /// Completes everything: what is done with its status, the rest as Flushed [VERBS-11].
+    pub(crate) fn flush<H: Host>(&mut self, accepted: u64, host: &mut H) {
+        self.retire(accepted, host);
+        while !self.ring.is_empty() {
+            self.complete(Status::Flushed, host);
+            self.retire(accepted, host);
+        }
+    }
+    fn complete<H: Host>(&mut self, status: Status, host: &mut H) {
+        let slot = self.ring.position(0);
+        if let Some(entry) = self.ring.pop() {
+            self.started = self.started.saturating_sub(1);
+            host.complete_send(Completion { slot, status, octets: entry.octets });
+        }
+    }
+
+    /// Marks the WQE that a received Terminate names, unless one failed already: at most one
+    /// completion has an error status of its own (RDMAC 6.2.4) [VERBS-11].
+    pub(crate) fn blame(&mut self, status: Status, named: impl Fn(&Entry) -> bool) {
+        let mut found = None;
+        for index in 0..self.started {
+            let slot = self.ring.position(index);
+            let Some(entry) = self.ring.get_mut(slot) else { continue };
+            if matches!(entry.phase, Phase::Failed(_)) {
+                return;
+            }
+            if found.is_none() && entry.phase != Phase::Done && named(entry) {
+                found = Some(slot);
+            }
+        }
+        if let Some(slot) = found {
+            self.set_phase(slot, Phase::Failed(status));
+        }
+    }
+}
+
+/// Completion status of a WQE whose local half is bad.
+pub(crate) fn local_status(fault: LocalFault) -> Status {
+    match fault {
+        // RDMAC 8.1.3.2 [VERBS-19]
+        LocalFault::Length => Status::BadLength,
+        fault => Status::Local(fault),
+    }
+}
+
+/// Whether an operation needs RFC 7306 at the peer.
+pub(crate) fn needs_extensions(op: SendOp) -> bool {
+    matches!(
+        op,
+        SendOp::Immediate { .. }
+            | SendOp::WriteImmediate { .. }
+            | SendOp::FetchAdd { .. }
+            | SendOp::CmpSwap { .. }
+    )
+}

@@ -1,0 +1,526 @@
+//! The transmit half: which message is next, and its next segment as an FPDU.
+//!
+//! Owner: the QP; touched only by the thread that drives it. When the peer dies nothing more is
+//! yielded; the WQEs are flushed by `close.rs`.
+
+use crate::ddp::segment::{Segment, Segmenter, Target};
+use crate::error::ProtocolError;
+use crate::host::{AccessError, Host, LocalFault};
+use crate::mpa;
+use crate::qp::fpdu::{Fpdu, Head, Payload};
+use crate::qp::sq::{Phase, local_status};
+use crate::qp::{Offender, Qp, State};
+use crate::rdmap::access;
+use crate::rdmap::reads::{Awaited, Owed, Request, rest_of};
+use crate::types::{RtrKind, SendOp, SendWqe, Slot, Stag, Status};
+use crate::wire::ddp::{Control, Header, UntaggedRepr};
+use crate::wire::rdmap::{
+    self, AtomicRequestRepr, AtomicResponseRepr, ImmediateRepr, Opcode, ReadRequestRepr, atomic, qn,
+};
+use crate::wire::terminate::TerminateRepr;
+
+/// STag of zero-length Writes and Reads that nobody sees: some hardware refuses 0 [IOP-07].
+const HIDDEN_STAG: Stag = Stag(1);
+
+/// Whose message is being cut.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    Wqe(Slot),
+    Response { request: ReadRequestRepr, msn: u32 },
+}
+
+/// The message on its way out; the next one starts when this one ended [DDP-11].
+#[derive(Clone, Copy, Debug)]
+struct Current {
+    source: Source,
+    segmenter: Segmenter,
+}
+
+/// What `handle_source_fault` takes back.
+#[derive(Clone, Copy, Debug)]
+struct Undo {
+    framing: mpa::Tx,
+    source: Source,
+    offset: u32,
+}
+
+/// State of the transmit half.
+#[derive(Debug)]
+pub(crate) struct Transmit {
+    framing: mpa::Tx,
+    /// Largest ULPDU to build from now on [MPA-21].
+    pub(crate) mulpdu: u16,
+    /// The FPDU yielded last.
+    pub(crate) yielded: u64,
+    /// The last FPDU that the LLP accepted.
+    pub(crate) accepted: u64,
+    /// Next MSN by queue number.
+    pub(crate) msn: [u32; 4],
+    current: Option<Current>,
+    /// The WQE whose Write is out and whose Immediate Data is next.
+    immediate: Option<Slot>,
+    undo: Option<Undo>,
+    /// The peer's Reads go before the SQ's next message.
+    responses_first: bool,
+    /// RFC 5044 7.1.2(4): a responder sends nothing before a valid FPDU arrived [CONN-11].
+    pub(crate) allowed: bool,
+    /// RTR to send before anything else [CONN-29].
+    pub(crate) rtr: Option<RtrKind>,
+    pub(crate) nudge: bool,
+    pub(crate) probe: bool,
+    /// To send as the last FPDU of the stream.
+    pub(crate) terminate: Option<TerminateRepr>,
+}
+
+impl Transmit {
+    pub(crate) fn new(framing: mpa::Tx, mulpdu: u16, msn: [u32; 4]) -> Self {
+        Self {
+            framing,
+            mulpdu: clamp_mulpdu(mulpdu),
+            yielded: 0,
+            accepted: 0,
+            msn,
+            current: None,
+            immediate: None,
+            undo: None,
+            responses_first: false,
+            allowed: true,
+            rtr: None,
+            nudge: false,
+            probe: false,
+            terminate: None,
+        }
+    }
+    /// Everything yielded is with the LLP, and nothing more will be.
+    pub(crate) fn drained(&self) -> bool {
+        self.terminate.is_none() && self.accepted == self.yielded
+    }
+    /// Stops at the last complete segment (RDMAC 6.4(1)) [VERBS-12].
+    pub(crate) fn stop(&mut self) {
+        (self.current, self.immediate, self.rtr) = (None, None, None);
+        (self.nudge, self.probe) = (false, false);
+    }
+    fn next_msn(&mut self, queue: u32) -> u32 {
+        let Some(next) = self.msn.get_mut(queue as usize) else { return 0 };
+        let msn = *next;
+        // RFC 5041 4.3 [DDP-06]: FFFFFFFF is followed by 0
+        *next = msn.wrapping_add(1);
+        msn
+    }
+    /// Lays out an FPDU.
+    fn frame(&mut self, mut head: Head, payload: Payload) -> Fpdu {
+        let plan = self.framing.plan(head.ulpdu_part() + payload.len() as u16);
+        head.set_length(plan.length_field());
+        self.yielded += 1;
+        self.undo = None;
+        Fpdu { payload, sequence: self.yielded, plan, head }
+    }
+    /// A message of one segment whose payload is part of the head.
+    fn frame_inline(&mut self, opcode: Opcode, queue: u32, msn: u32, octets: &[u8]) -> Fpdu {
+        let header = UntaggedRepr {
+            control: Control::new(false, true),
+            ulp: rdmap::Control::new(opcode).0,
+            ulp_word: 0,
+            qn: queue,
+            msn,
+            mo: 0,
+        };
+        let mut head = Head::new(&header.emit());
+        head.put(octets);
+        self.frame(head, Payload::None)
+    }
+    fn frame_segment(&mut self, segment: &Segment, payload: Payload) -> Fpdu {
+        let head = match segment.header {
+            Header::Tagged(header) => Head::new(&header.emit()),
+            Header::Untagged(header) => Head::new(&header.emit()),
+        };
+        self.frame(head, payload)
+    }
+    /// A message of length 0 that belongs to no WQE.
+    fn frame_empty(&mut self, opcode: Opcode, target: Target) -> Fpdu {
+        let segment = Segmenter::new(opcode, target, 0).next(self.mulpdu);
+        self.frame_segment(&segment, Payload::None)
+    }
+}
+
+/// RFC 5044 section 3 [MPA-16, MPA-19].
+pub(crate) fn clamp_mulpdu(mulpdu: u16) -> u16 {
+    mulpdu.clamp(mpa::MIN_MULPDU, crate::wire::mpa::MAX_ULPDU)
+}
+
+impl Qp {
+    /// The next FPDU to send, or `None` if there is nothing to send now. Alternates fairly, message
+    /// by message, between the SQ and inbound Reads.
+    pub fn poll_transmit<H: Host>(&mut self, host: &mut H) -> Option<Fpdu> {
+        let fpdu = match self.state {
+            State::Rts if self.tx.allowed => self.next_fpdu(host),
+            _ => None,
+        };
+        // A fault found just now sends its Terminate at once [RDMAP-28]
+        let fpdu = match fpdu {
+            None if self.state == State::Terminate => self.terminate_fpdu(),
+            fpdu => fpdu,
+        }?;
+        self.stats.fpdus_sent = self.stats.fpdus_sent.wrapping_add(1);
+        self.stats.octets_sent = self.stats.octets_sent.wrapping_add(u64::from(fpdu.payload.len()));
+        Some(fpdu)
+    }
+
+    fn next_fpdu<H: Host>(&mut self, host: &mut H) -> Option<Fpdu> {
+        // RFC 6581 9.2 [CONN-29]
+        if let Some(kind) = self.tx.rtr.take() {
+            return Some(self.rtr_fpdu(kind));
+        }
+        if self.tx.current.is_some() {
+            return self.next_segment();
+        }
+        if let Some(slot) = self.tx.immediate.take() {
+            return self.immediate_half(slot);
+        }
+        if core::mem::take(&mut self.tx.nudge) {
+            return Some(self.empty_write());
+        }
+        if self.tx.probe && self.requester.has_room() {
+            self.tx.probe = false;
+            return Some(self.empty_read());
+        }
+        // One message of each in turn: neither side can starve the other [IOP-13]
+        if self.tx.responses_first {
+            self.next_response(host).or_else(|| self.next_work(host))
+        } else {
+            self.next_work(host).or_else(|| self.next_response(host))
+        }
+    }
+
+    /// RFC 5040 section 4.8: the last FPDU of the stream [RDMAP-20, RDMAP-24].
+    fn terminate_fpdu(&mut self) -> Option<Fpdu> {
+        let terminate = self.tx.terminate.take()?;
+        let mut octets = [0; TerminateRepr::MAX_LEN];
+        let len = terminate.emit(&mut octets).ok()?;
+        let msn = self.tx.next_msn(qn::TERMINATE);
+        Some(self.tx.frame_inline(Opcode::Terminate, qn::TERMINATE, msn, &octets[..len]))
+    }
+
+    fn rtr_fpdu(&mut self, kind: RtrKind) -> Fpdu {
+        // RFC 6581 9.2 [CONN-30]: they use sequence space like any message
+        match kind {
+            RtrKind::Send => {
+                let msn = self.tx.next_msn(qn::SEND);
+                let target = Target::Untagged { ulp_word: 0, qn: qn::SEND, msn };
+                self.tx.frame_empty(Opcode::Send, target)
+            }
+            RtrKind::Write => self.empty_write(),
+            RtrKind::Read => self.empty_read(),
+        }
+    }
+    fn empty_write(&mut self) -> Fpdu {
+        self.tx.frame_empty(Opcode::Write, Target::Tagged { stag: HIDDEN_STAG, to: 0 })
+    }
+    fn empty_read(&mut self) -> Fpdu {
+        let request = ReadRequestRepr {
+            sink_stag: HIDDEN_STAG,
+            sink_to: 0,
+            size: 0,
+            source_stag: HIDDEN_STAG,
+            source_to: 0,
+        };
+        self.request_fpdu(None, &request, false).1
+    }
+
+    /// Sends a Read Request; answers its MSN too.
+    fn request_fpdu(
+        &mut self,
+        slot: Option<Slot>,
+        request: &ReadRequestRepr,
+        invalidate_sink: bool,
+    ) -> (u32, Fpdu) {
+        let ReadRequestRepr { sink_stag, sink_to, size: len, .. } = *request;
+        let awaited = Awaited::Read { sink_stag, sink_to, len, invalidate_sink };
+        self.requester.push(Request { slot, awaited });
+        let msn = self.tx.next_msn(qn::REQUEST);
+        let octets = request.emit();
+        (msn, self.tx.frame_inline(Opcode::ReadRequest, qn::REQUEST, msn, &octets))
+    }
+
+    // ---- the message in progress ------------------------------------------------------------
+
+    fn begin(&mut self, source: Source, segmenter: Segmenter) -> Option<Fpdu> {
+        self.tx.current = Some(Current { source, segmenter });
+        self.next_segment()
+    }
+
+    fn next_segment(&mut self) -> Option<Fpdu> {
+        let framing = self.tx.framing;
+        let mulpdu = self.tx.mulpdu;
+        let current = self.tx.current.as_mut()?;
+        let segment = current.segmenter.next(mulpdu);
+        let (source, len, offset) = (current.source, segment.len, segment.offset);
+        let payload = match source {
+            _ if len == 0 => Payload::None,
+            Source::Wqe(slot) => Payload::Local { slot, offset, len },
+            Source::Response { request, .. } => {
+                let to = request.source_to.wrapping_add(u64::from(offset));
+                Payload::Source { stag: request.source_stag, to, len }
+            }
+        };
+        let fpdu = self.tx.frame_segment(&segment, payload);
+        self.tx.undo = Some(Undo { framing, source, offset });
+        if segment.last {
+            self.tx.current = None;
+            self.message_ended(source, fpdu.sequence);
+        }
+        Some(fpdu)
+    }
+
+    fn message_ended(&mut self, source: Source, sequence: u64) {
+        match source {
+            Source::Response { .. } => self.response_ended(),
+            Source::Wqe(slot) => {
+                let Some(entry) = self.sq.entry(slot) else { return };
+                // The Immediate Data of a WriteImmediate follows its Write
+                if matches!(entry.wqe.op, SendOp::WriteImmediate { .. }) {
+                    self.tx.immediate = Some(slot);
+                    return;
+                }
+                self.work_ended(slot, Phase::Yielded(sequence));
+            }
+        }
+    }
+
+    fn response_ended(&mut self) {
+        self.responder.pop();
+        self.tx.responses_first = false;
+        self.stats.responses_sent = self.stats.responses_sent.wrapping_add(1);
+    }
+
+    fn work_ended(&mut self, slot: Slot, phase: Phase) {
+        self.sq.set_phase(slot, phase);
+        self.tx.responses_first = true;
+        self.stats.messages_sent = self.stats.messages_sent.wrapping_add(1);
+    }
+
+    // ---- the peer's Reads and Atomics -------------------------------------------------------
+
+    fn next_response<H: Host>(&mut self, host: &mut H) -> Option<Fpdu> {
+        let owed = self.responder.front().filter(|_| self.state == State::Rts)?;
+        match owed {
+            // RFC 5040 5.2.2 [RDMAP-05]: the sink's STag and TO are copied, not understood
+            Owed::Read { request, msn } => {
+                let target = Target::Tagged { stag: request.sink_stag, to: request.sink_to };
+                let segmenter = Segmenter::new(Opcode::ReadResponse, target, request.size);
+                self.begin(Source::Response { request, msn }, segmenter)
+            }
+            // RFC 7306 5.4 [EXT-11, EXT-13]: executed when its turn to be answered has come, so
+            // never before an earlier Read or Atomic was answered
+            Owed::Atomic { request_id, stag, to, op, msn } => {
+                match host.execute_atomic(stag, to, op) {
+                    Ok(original) => {
+                        self.response_ended();
+                        let msn = self.tx.next_msn(qn::ATOMIC_RESPONSE);
+                        let octets = AtomicResponseRepr { request_id, original }.emit();
+                        let queue = qn::ATOMIC_RESPONSE;
+                        Some(self.tx.frame_inline(Opcode::AtomicResponse, queue, msn, &octets))
+                    }
+                    Err(error) => {
+                        let offender = request_offender(Opcode::AtomicRequest, msn, None);
+                        self.refuse(access::atomic(error), Some(offender), host);
+                        None
+                    }
+                }
+            }
+        }
+    }
+
+    // ---- the send queue ---------------------------------------------------------------------
+
+    fn next_work<H: Host>(&mut self, host: &mut H) -> Option<Fpdu> {
+        while self.state == State::Rts {
+            let (slot, wqe, first) = self.sq.next()?;
+            if !self.may_start(&wqe, first) {
+                return None;
+            }
+            // RDMAC 6.5 [VERBS-15]
+            if is_request(wqe.op) && self.requester.limit == 0 {
+                self.sq.start(slot, 0, 0);
+                self.fail_work(slot, Status::ZeroReadResources, host);
+                return None;
+            }
+            if wqe.op == SendOp::Local {
+                self.sq.start(slot, 0, 0);
+                // RDMAC 8.2.2(15) [VERBS-17]: in effect before the next WQE starts
+                if let Err(fault) = host.execute_local(slot) {
+                    self.fail_work(slot, local_status(fault), host);
+                    return None;
+                }
+                self.sq.set_phase(slot, Phase::Done);
+                self.sq.retire(self.tx.accepted, host);
+                continue;
+            }
+            return match host.begin_send(slot) {
+                Ok(len) => self.start_work(slot, wqe.op, len),
+                Err(fault) => {
+                    self.sq.start(slot, 0, 0);
+                    self.fail_work(slot, local_status(fault), host);
+                    None
+                }
+            };
+        }
+        None
+    }
+
+    fn start_work(&mut self, slot: Slot, op: SendOp, len: u32) -> Option<Fpdu> {
+        match op {
+            SendOp::Send { solicited, invalidate } => {
+                let opcode = match (solicited, invalidate.is_some()) {
+                    (false, false) => Opcode::Send,
+                    (false, true) => Opcode::SendInvalidate,
+                    (true, false) => Opcode::SendSolicited,
+                    (true, true) => Opcode::SendSolicitedInvalidate,
+                };
+                let msn = self.tx.next_msn(qn::SEND);
+                self.sq.start(slot, len, msn);
+                // RFC 5040 4.1 [RDMAP-03]
+                let ulp_word = invalidate.map_or(0, |stag| stag.0);
+                let target = Target::Untagged { ulp_word, qn: qn::SEND, msn };
+                self.begin(Source::Wqe(slot), Segmenter::new(opcode, target, len))
+            }
+            SendOp::Write { stag, to } | SendOp::WriteImmediate { stag, to, .. } => {
+                self.sq.start(slot, len, 0);
+                let target = Target::Tagged { stag, to };
+                self.begin(Source::Wqe(slot), Segmenter::new(Opcode::Write, target, len))
+            }
+            SendOp::Read { sink_stag, sink_to, source_stag, source_to, invalidate_sink } => {
+                let request =
+                    ReadRequestRepr { sink_stag, sink_to, size: len, source_stag, source_to };
+                let (msn, fpdu) = self.request_fpdu(Some(slot), &request, invalidate_sink);
+                self.sq.start(slot, len, msn);
+                self.work_ended(slot, Phase::Started);
+                Some(fpdu)
+            }
+            SendOp::Immediate { data, solicited } => {
+                let msn = self.tx.msn[qn::SEND as usize];
+                self.sq.start(slot, ImmediateRepr::LEN as u32, msn);
+                Some(self.immediate_fpdu(slot, data, solicited))
+            }
+            // RFC 7306 5.1.1 [EXT-06]
+            SendOp::FetchAdd { stag, to, add, mask } => {
+                let (operation, compare, compare_mask) = (atomic::FETCH_ADD, 0, u64::MAX);
+                let operands = [add, mask, compare, compare_mask];
+                self.atomic_fpdu(slot, operation, stag, to, operands)
+            }
+            // RFC 7306 5.1.2 [EXT-07]
+            SendOp::CmpSwap { stag, to, compare, compare_mask, swap, swap_mask } => {
+                let operands = [swap, swap_mask, compare, compare_mask];
+                self.atomic_fpdu(slot, atomic::CMP_SWAP, stag, to, operands)
+            }
+            SendOp::Local => None,
+        }
+    }
+
+    /// RFC 7306 section 5.2.1 [EXT-04]: on QN 1, sharing MSN and ORD with Reads [EXT-11].
+    fn atomic_fpdu(
+        &mut self,
+        slot: Slot,
+        operation: u8,
+        stag: Stag,
+        to: u64,
+        [data, mask, compare, compare_mask]: [u64; 4],
+    ) -> Option<Fpdu> {
+        let request_id = self.requester.next_id;
+        let request = AtomicRequestRepr {
+            operation,
+            request_id,
+            stag,
+            to,
+            data,
+            mask,
+            compare,
+            compare_mask,
+        };
+        self.requester.next_id = request_id.wrapping_add(1);
+        self.requester.push(Request { slot: Some(slot), awaited: Awaited::Atomic { request_id } });
+        let msn = self.tx.next_msn(qn::REQUEST);
+        self.sq.start(slot, size_of::<u64>() as u32, msn);
+        self.work_ended(slot, Phase::Started);
+        Some(self.tx.frame_inline(Opcode::AtomicRequest, qn::REQUEST, msn, &request.emit()))
+    }
+
+    /// RFC 7306 section 6 [EXT-02, EXT-03].
+    fn immediate_fpdu(&mut self, slot: Slot, data: u64, solicited: bool) -> Fpdu {
+        let opcode = if solicited { Opcode::ImmediateSolicited } else { Opcode::Immediate };
+        let msn = self.tx.next_msn(qn::SEND);
+        let fpdu = self.tx.frame_inline(opcode, qn::SEND, msn, &ImmediateRepr(data).emit());
+        self.work_ended(slot, Phase::Yielded(fpdu.sequence));
+        fpdu
+    }
+    fn immediate_half(&mut self, slot: Slot) -> Option<Fpdu> {
+        let next_msn = self.tx.msn[qn::SEND as usize];
+        let entry = self.sq.entry(slot)?;
+        let SendOp::WriteImmediate { data, solicited, .. } = entry.wqe.op else { return None };
+        entry.msn = next_msn;
+        Some(self.immediate_fpdu(slot, data, solicited))
+    }
+
+    /// Fences and ORD; the queue stalls in order (RDMAC 6.5, 8.2.2.2) [VERBS-15, VERBS-17].
+    fn may_start(&mut self, wqe: &SendWqe, first: bool) -> bool {
+        let fenced =
+            (wqe.local_fence && !first) || (wqe.read_fence && self.requester.visible() > 0);
+        let full = is_request(wqe.op) && self.requester.limit > 0 && !self.requester.has_room();
+        self.stats.fence_stalls = self.stats.fence_stalls.wrapping_add(u64::from(fenced));
+        self.stats.ord_stalls = self.stats.ord_stalls.wrapping_add(u64::from(!fenced && full));
+        !fenced && !full
+    }
+
+    /// A work request that cannot be carried out: it completes in error, a Terminate goes instead of
+    /// its message, everything else is flushed (RFC 5040 7.1(1)) [RDMAP-28, ERR-27, VERBS-18].
+    pub(super) fn fail_work<H: Host>(&mut self, slot: Slot, status: Status, host: &mut H) {
+        self.sq.set_phase(slot, Phase::Failed(status));
+        self.fail_locally(ProtocolError::LocalCatastrophic, host);
+    }
+
+    /// The payload of the FPDU yielded last could not be read; none of it was sent.
+    pub fn handle_source_fault<H: Host>(&mut self, fault: AccessError, host: &mut H) {
+        let Some(undo) = self.tx.undo.take() else { return };
+        if self.state != State::Rts || self.tx.accepted == self.tx.yielded {
+            return;
+        }
+        self.tx.framing = undo.framing;
+        self.tx.yielded -= 1;
+        match undo.source {
+            Source::Wqe(slot) => {
+                self.fail_work(slot, Status::Local(LocalFault::Access(fault)), host);
+            }
+            Source::Response { request, msn } => {
+                // RFC 5040 4.8 [RDMAP-23]
+                let rest = rest_of(request, undo.offset);
+                let offender = request_offender(Opcode::ReadRequest, msn, Some(rest));
+                self.refuse(access::read_source(fault), Some(offender), host);
+            }
+        }
+    }
+}
+
+/// Awaits a response, and so uses ORD.
+fn is_request(op: SendOp) -> bool {
+    matches!(op, SendOp::Read { .. } | SendOp::FetchAdd { .. } | SendOp::CmpSwap { .. })
+}
+
+/// The segment that carried a request of the peer's, as it must have looked (reserved bits aside).
+fn request_offender(opcode: Opcode, msn: u32, read_request: Option<ReadRequestRepr>) -> Offender {
+    let payload = match opcode {
+        Opcode::ReadRequest => ReadRequestRepr::LEN,
+        _ => AtomicRequestRepr::LEN,
+    };
+    Offender {
+        header: Header::Untagged(UntaggedRepr {
+            control: Control::new(false, true),
+            ulp: rdmap::Control::new(opcode).0,
+            ulp_word: 0,
+            qn: qn::REQUEST,
+            msn,
+            mo: 0,
+        }),
+        ulpdu_len: (UntaggedRepr::LEN + payload) as u16,
+        read_request,
+    }
+}
