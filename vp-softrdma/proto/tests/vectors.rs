@@ -427,7 +427,7 @@ fn assert_same_wire(case: &str, framing: &Framing, at: u64, wire: &[u8], again: 
     }
     assert_eq!(wire.len(), again.len(), "{case}");
     let crc_at = wire.len() - 4;
-    let header = if framing.markers && at % MARKER_INTERVAL as u64 == 0 { 4 } else { 0 };
+    let header = if framing.markers && at.is_multiple_of(MARKER_INTERVAL as u64) { 4 } else { 0 };
     let pad = pad_len(u16::from_be_bytes([wire[header], wire[header + 1]]));
     for i in (0..crc_at).filter(|i| wire[*i] != again[*i]) {
         let in_marker = framing.markers && (at + i as u64) % MARKER_INTERVAL as u64 <= 3;

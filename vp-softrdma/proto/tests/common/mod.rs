@@ -19,7 +19,7 @@ pub(crate) fn load() -> Value {
 /// The octets of a hex string in a vector's `field`.
 pub(crate) fn octets(vector: &Value, field: &str) -> Vec<u8> {
     let hex = vector[field].as_str().unwrap_or_default();
-    assert!(hex.len() % 2 == 0, "odd number of hex digits in {field}");
+    assert!(hex.len().is_multiple_of(2), "odd number of hex digits in {field}");
     (0..hex.len() / 2)
         .map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).expect("a hex digit"))
         .collect()
