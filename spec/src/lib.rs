@@ -1,1 +1,28 @@
-//! warpline-spec
+//! Checks of the source tree as a whole, for people and for CI.
+//!
+//! - [`requirements`], [`scan`], [`report`]: which requirement of the iWARP documents is obeyed
+//!   where and tested by what, from `[MPA-09]`-style ids in comments.
+//! - [`arrows`]: which crate may depend on which.
+//! - [`house`]: where `unsafe` may stand, what must never be in the tree.
+//!
+//! Everything here reads files and prints; nothing holds state or talks to a peer.
+
+#![forbid(unsafe_code)]
+
+pub mod arrows;
+pub mod error;
+pub mod house;
+pub mod report;
+pub mod requirements;
+pub mod scan;
+pub mod source;
+
+pub use error::Error;
+
+use std::path::PathBuf;
+
+/// The root of the workspace this crate belongs to.
+pub fn workspace_root() -> PathBuf {
+    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    here.parent().map(PathBuf::from).unwrap_or(here)
+}

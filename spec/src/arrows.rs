@@ -1,0 +1,152 @@
+//! Which crate may depend on which: the arrows of ARCHITECTURE.md, asserted.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use serde::Deserialize;
+
+use crate::Error;
+use crate::source::Source;
+
+/// May depend on any crate of ours.
+const ANY: &[&str] = &["*"];
+
+/// Crate, and the crates of ours that it may depend on outside of its tests.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("vp-api", &[]),
+    ("iwarp-proto", &[]),
+    ("kal-shim", &["vp-api"]),
+    ("vp-softrdma", &["vp-api", "iwarp-proto"]),
+    ("vp-verbs", &["vp-api"]),
+    ("ual", &["vp-api", "kal-shim", "iwarp-proto", "vp-softrdma"]),
+    ("itapi", &["ual", "vp-api"]),
+    ("warpline", &["itapi", "ual", "iwarp-proto"]),
+    ("warpline-examples", &["itapi"]),
+    ("warpline-spec", &[]),
+    ("warpline-fuzz-bodies", &["iwarp-proto"]),
+    ("warpline-tests", ANY),
+    ("warpline-benches", ANY),
+];
+
+/// A crate and the directory of its sources, the name that only some files may use, and those.
+const CONFINED: &[(&str, &str, &str)] = &[("ual/src/", "vp_softrdma", "ual/src/registry")];
+
+/// One dependency between two crates of ours.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Arrow {
+    /// Depends…
+    pub from: String,
+    /// …on this one.
+    pub to: String,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    name: String,
+    dependencies: Vec<Dependency>,
+}
+
+#[derive(Deserialize)]
+struct Dependency {
+    name: String,
+    kind: Option<String>,
+    path: Option<String>,
+}
+
+/// The crates of the workspace, and the arrows between them without those of tests.
+///
+/// # Errors
+/// Cargo cannot be run, or answers something unexpected.
+pub fn read(root: &Path) -> Result<(BTreeSet<String>, BTreeSet<Arrow>), Error> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["metadata", "--format-version", "1", "--no-deps", "--offline"]).current_dir(root);
+    let output = command.output().map_err(|e| Error::Metadata(e.to_string()))?;
+    if !output.status.success() {
+        return Err(Error::Metadata(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+    }
+    parse(&output.stdout)
+}
+
+fn parse(json: &[u8]) -> Result<(BTreeSet<String>, BTreeSet<Arrow>), Error> {
+    let metadata: Metadata =
+        serde_json::from_slice(json).map_err(|e| Error::Metadata(e.to_string()))?;
+    let mut arrows = BTreeSet::new();
+    for package in &metadata.packages {
+        let ours = |d: &&Dependency| d.path.is_some() && d.kind.as_deref() != Some("dev");
+        for d in package.dependencies.iter().filter(ours) {
+            arrows.insert(Arrow { from: package.name.clone(), to: d.name.clone() });
+        }
+    }
+    Ok((metadata.packages.into_iter().map(|p| p.name).collect(), arrows))
+}
+
+/// One line per arrow that must not be, and per crate that the design does not know.
+pub fn findings(crates: &BTreeSet<String>, arrows: &BTreeSet<Arrow>) -> Vec<String> {
+    let allowed = |name: &str| ARROWS.iter().find(|(from, _)| *from == name).map(|(_, to)| *to);
+    let unknown = crates.iter().filter(|name| allowed(name).is_none());
+    let unknown = unknown.map(|name| format!("{name}: the design does not say what it may use"));
+    let wrong = arrows.iter().filter(|a| {
+        let to = allowed(&a.from).unwrap_or(ANY);
+        to != ANY && !to.contains(&a.to.as_str())
+    });
+    let wrong = wrong.map(|a| format!("{} must not depend on {}", a.from, a.to));
+    unknown.chain(wrong).collect()
+}
+
+/// One line per file that names a crate outside of the one place that may.
+pub fn confined(sources: &[Source]) -> Vec<String> {
+    let mut out = Vec::new();
+    for (dir, name, home) in CONFINED {
+        let others = |s: &&Source| s.path.starts_with(dir) && !s.path.starts_with(home);
+        for source in sources.iter().filter(others) {
+            let tests = source.test_lines();
+            let named = |n: &usize| !tests[*n] && source.split(*n).0.contains(name);
+            out.extend(
+                (0..source.lines.len())
+                    .filter(named)
+                    .map(|n| format!("{}:{}: only {home} may name {name}", source.path, n + 1)),
+            );
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::Language;
+
+    const JSON: &str = r#"{"packages":[
+        {"name":"vp-api","dependencies":[{"name":"ual","kind":null,"path":"/x/ual"},
+                                         {"name":"vp-softrdma","kind":"dev","path":"/x/s"},
+                                         {"name":"serde","kind":null,"path":null}]},
+        {"name":"ual","dependencies":[{"name":"vp-api","kind":"build","path":"/x/a"}]},
+        {"name":"newcomer","dependencies":[]}]}"#;
+
+    #[test]
+    fn forbidden_arrows_and_strangers_are_found() {
+        let (crates, arrows) = parse(JSON.as_bytes()).unwrap();
+        let found = findings(&crates, &arrows);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].starts_with("newcomer:"));
+        assert_eq!(found[1], "vp-api must not depend on ual");
+    }
+
+    #[test]
+    fn a_provider_is_named_in_the_registry_only() {
+        let file = |path, text| Source::new(path, Language::Rust, text);
+        let all = [
+            file("ual/src/cm.rs", "use vp_softrdma::x;\n// as vp_softrdma does"),
+            file("ual/src/registry/builtin.rs", "use vp_softrdma::x;"),
+            file("ual/tests/t.rs", "use vp_softrdma::x;"),
+        ];
+        assert_eq!(confined(&all), ["ual/src/cm.rs:1: only ual/src/registry may name vp_softrdma"]);
+    }
+}

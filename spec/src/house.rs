@@ -1,0 +1,143 @@
+//! Rules of the house that a compiler cannot check: where `unsafe` may stand, how long a file
+//! may be, what must never be in the tree.
+
+use crate::source::{Language, Source};
+
+/// Files and directories that may contain `unsafe`.
+const UNSAFE: &[&str] = &[
+    "vp-api/src/abi/",
+    "vp-api/src/mem.rs",
+    "kal-shim/src/",
+    "vp-softrdma/src/crc.rs",
+    "vp-softrdma/src/cq_ring.rs",
+    "vp-softrdma/src/place.rs",
+    "vp-softrdma/src/srq.rs",
+    "vp-softrdma/src/stag_table.rs",
+    "vp-softrdma/src/stream.rs",
+    "vp-softrdma/src/wq.rs",
+    "vp-verbs/src/",
+    "itapi/src/ffi/",
+];
+
+/// Crate roots that must say `forbid(unsafe_code)`.
+const SAFE: &[&str] = &[
+    "vp-softrdma/proto/src/lib.rs",
+    "ual/src/lib.rs",
+    "itapi/src/lib.rs",
+    "cli/src/main.rs",
+    "examples/src/lib.rs",
+    "spec/src/lib.rs",
+    "spec/src/main.rs",
+    "tests/src/lib.rs",
+];
+
+/// Text that must not be in any file, and why.
+const UNWANTED: &[(&str, &str)] = &[
+    ("TODO", "unfinished work does not belong into the tree"),
+    ("FIXME", "unfinished work does not belong into the tree"),
+    ("XXX", "unfinished work does not belong into the tree"),
+    ("#[ignore", "a test runs, or skips visibly with a reason"),
+    ("allow(dead_code)", "code that nobody calls is removed"),
+    ("todo!(", "unfinished work does not belong into the tree"),
+    ("unimplemented!(", "unfinished work does not belong into the tree"),
+    ("/work/", "paths of one machine"),
+    ("/tmp/", "paths of one machine; ask the system for a temporary directory"),
+    ("/root/", "paths of one machine"),
+    ("/home/", "paths of one machine"),
+];
+
+/// Lines of a file without its tests.
+const LONGEST: usize = 800;
+
+/// This file quotes what it forbids.
+const OWN: &str = "spec/src/house.rs";
+
+/// One line per broken rule.
+pub fn findings(sources: &[Source]) -> Vec<String> {
+    let ours = || sources.iter().filter(|s| s.path != OWN);
+    let mut out: Vec<String> = ours().flat_map(unwanted).collect();
+    out.extend(ours().flat_map(misplaced_unsafe));
+    out.extend(ours().filter_map(too_long));
+    out.extend(SAFE.iter().filter_map(|root| unguarded(sources, root)));
+    out
+}
+
+fn unwanted(source: &Source) -> Vec<String> {
+    let mut out = Vec::new();
+    for (n, line) in source.lines.iter().enumerate() {
+        let found = UNWANTED.iter().filter(|(text, _)| line.contains(text));
+        out.extend(found.map(|(text, why)| format!("{}:{}: {text}: {why}", source.path, n + 1)));
+    }
+    out
+}
+
+fn misplaced_unsafe(source: &Source) -> Vec<String> {
+    let allowed = UNSAFE.iter().any(|at| source.path.starts_with(at));
+    if allowed || source.language != Language::Rust {
+        return Vec::new();
+    }
+    let is_word = |n: &usize| has_word(source.split(*n).0, "unsafe");
+    let lines = (0..source.lines.len()).filter(is_word);
+    lines.map(|n| format!("{}:{}: unsafe outside of its few files", source.path, n + 1)).collect()
+}
+
+/// Whether `word` stands in `code` by itself and outside of a string on that line.
+fn has_word(code: &str, word: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    code.match_indices(word).any(|(at, _)| {
+        let (before, after) = (&code[..at], &code[at + word.len()..]);
+        let quoted = before.matches('"').count() % 2 == 1;
+        !quoted && !before.ends_with(is_part) && !after.starts_with(is_part)
+    })
+}
+
+fn too_long(source: &Source) -> Option<String> {
+    let lines = source.test_lines().iter().filter(|&&test| !test).count();
+    let what = || format!("{}: {lines} lines; {LONGEST} at most", source.path);
+    (lines > LONGEST).then(what)
+}
+
+fn unguarded(sources: &[Source], root: &str) -> Option<String> {
+    let file = sources.iter().find(|s| s.path == root)?;
+    let guarded = file.lines.iter().any(|l| l.starts_with("#![forbid(unsafe_code)]"));
+    (!guarded).then(|| format!("{root}: must say #![forbid(unsafe_code)]"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rust(path: &str, text: &str) -> Source {
+        Source::new(path, Language::Rust, text)
+    }
+
+    #[test]
+    fn unsafe_stands_only_where_it_may() {
+        let code = "let a = unsafe { b() }; // unsafe\nlet c = unsafe_code; let d = \"unsafe\";";
+        assert!(misplaced_unsafe(&rust("vp-softrdma/src/place.rs", code)).is_empty());
+        let found = misplaced_unsafe(&rust("vp-softrdma/src/tx.rs", code));
+        assert_eq!(found, ["vp-softrdma/src/tx.rs:1: unsafe outside of its few files"]);
+    }
+
+    #[test]
+    fn unfinished_work_is_found_in_any_language() {
+        let sh = Source::new("x/run", Language::Shell, "# TODO later");
+        assert_eq!(unwanted(&sh).len(), 1);
+        assert!(unwanted(&rust("a.rs", "// all done")).is_empty());
+    }
+
+    #[test]
+    fn tests_do_not_make_a_file_long() {
+        let long = "fn a() {}\n".repeat(LONGEST);
+        let tests = "#[cfg(test)]\nmod tests {\n    fn b() {}\n}\n";
+        assert!(too_long(&rust("a.rs", &(long.clone() + tests))).is_none());
+        assert!(too_long(&rust("a.rs", &(long + "fn c() {}\n"))).is_some());
+    }
+
+    #[test]
+    fn safe_crates_say_so() {
+        let root = "ual/src/lib.rs";
+        assert!(unguarded(&[rust(root, "//! x\n\n#![forbid(unsafe_code)]")], root).is_none());
+        assert!(unguarded(&[rust(root, "//! x")], root).is_some());
+    }
+}

@@ -1,0 +1,75 @@
+//! The command `spec`: prints the table of requirements, checks it, checks the house.
+
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use warpline_spec::report::{Report, Style};
+use warpline_spec::requirements::Lists;
+use warpline_spec::{Error, arrows, house, scan, source, workspace_root};
+
+/// Which requirement is met where and tested by what; rules of the house.
+#[derive(Parser)]
+#[command(name = "spec", version, args_conflicts_with_subcommands = true)]
+struct Cli {
+    /// Print nothing but what is wrong; exit status 1 if anything is
+    #[arg(long)]
+    check: bool,
+    /// Print the table as Markdown
+    #[arg(long, conflicts_with = "check")]
+    markdown: bool,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Check which crate depends on which, where `unsafe` stands, and the other rules of the house
+    Arrows,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let findings = match cli.command {
+        Some(Command::Arrows) => check_house(),
+        None => requirements(&cli),
+    };
+    match findings {
+        Ok(lines) if lines.is_empty() => ExitCode::SUCCESS,
+        Ok(lines) => {
+            for line in &lines {
+                eprintln!("{line}");
+            }
+            eprintln!("{} findings", lines.len());
+            ExitCode::FAILURE
+        }
+        Err(e) => {
+            eprintln!("spec: {e}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn requirements(cli: &Cli) -> Result<Vec<String>, Error> {
+    let root = workspace_root();
+    let lists = Lists::load(&root.join("spec"))?;
+    let report = Report::new(lists, scan::scan(&source::read_tree(&root)?));
+    if !cli.check {
+        print!("{}", report.table(if cli.markdown { Style::Markdown } else { Style::Plain }));
+        return Ok(Vec::new());
+    }
+    println!("{}", report.summary());
+    Ok(report.findings())
+}
+
+fn check_house() -> Result<Vec<String>, Error> {
+    let root = workspace_root();
+    let sources = source::read_tree(&root)?;
+    let (crates, edges) = arrows::read(&root)?;
+    let mut findings = arrows::findings(&crates, &edges);
+    findings.extend(arrows::confined(&sources));
+    findings.extend(house::findings(&sources));
+    println!("{} crates, {} arrows, {} files", crates.len(), edges.len(), sources.len());
+    Ok(findings)
+}
