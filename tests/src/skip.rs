@@ -1,10 +1,18 @@
-//! Tests that cannot run here say so.
+//! Tests that cannot run here say so, at once and again at the end of the whole run.
+//!
+//! Test programs are separate processes, so the list is a file: the one that `WARPLINE_SKIPS`
+//! names, else `warpline-skips.txt` in the target directory. Each line carries the process id of
+//! the runner (the parent of every test program), so that lists of earlier or concurrent runs do
+//! not mix. The test target `zz_skips` of this package prints it and is the last one that cargo
+//! runs: cargo goes by package name and then by target name, and the libraries of this workspace
+//! have no doctests, which would come later.
 
+use std::collections::BTreeSet;
 use std::io::Write;
+use std::os::unix::process::parent_id;
 use std::path::PathBuf;
 
-/// Where skips are collected so that the end of a test run can list them: the file that
-/// `WARPLINE_SKIPS` names, else `warpline-skips.txt` in the target directory.
+/// Where skips are collected.
 pub fn file() -> PathBuf {
     std::env::var_os("WARPLINE_SKIPS").map_or_else(
         || {
@@ -20,9 +28,33 @@ pub fn file() -> PathBuf {
 /// Reports that `test` cannot run here and why; the caller returns right after.
 pub fn skip(test: &str, reason: &str) {
     eprintln!("SKIPPED: {test}: {reason}");
-    let line = format!("{test}: {reason}\n");
+    let reason = reason.trim().replace('\n', "; ");
+    let line = format!("{}\t{test}: {reason}\n", parent_id());
     if let Ok(mut f) = std::fs::OpenOptions::new().create(true).append(true).open(file()) {
         // A lost line only shortens the summary; the line above is already out.
         let _ = f.write_all(line.as_bytes());
+    }
+}
+
+/// What the tests of this run could not do, sorted: `test: reason`.
+pub fn of_this_run() -> BTreeSet<String> {
+    let text = std::fs::read_to_string(file()).unwrap_or_default();
+    of_run(parent_id(), &text)
+}
+
+fn of_run(run: u32, text: &str) -> BTreeSet<String> {
+    let lines = text.lines().filter_map(|l| l.split_once('\t'));
+    lines.filter(|(id, _)| *id == run.to_string()).map(|(_, skip)| skip.to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_do_not_mix_and_lines_do_not_repeat() {
+        let text = "7\ta: no tool\n8\tb: no root\n7\ta: no tool\nbroken line\n77\tc: x\n";
+        assert_eq!(of_run(7, text).into_iter().collect::<Vec<_>>(), ["a: no tool"]);
+        assert!(of_run(9, text).is_empty());
     }
 }

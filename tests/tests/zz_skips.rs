@@ -1,0 +1,22 @@
+//! The end of `cargo test --workspace`: what was skipped, and why.
+//!
+//! Not a test but the last program that cargo runs in a test run, see `warpline_tests::skip`.
+
+#![forbid(unsafe_code)]
+
+fn main() {
+    // A runner that only lists tests must find none here.
+    if std::env::args().any(|a| a == "--list") {
+        return;
+    }
+    let skips = warpline_tests::skip::of_this_run();
+    if skips.is_empty() {
+        println!("skipped: nothing\n");
+        return;
+    }
+    println!("skipped: {}", skips.len());
+    for line in &skips {
+        println!("  {line}");
+    }
+    println!();
+}
