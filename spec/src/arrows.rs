@@ -50,6 +50,12 @@ struct Metadata {
 struct Package {
     name: String,
     dependencies: Vec<Dependency>,
+    targets: Vec<Target>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    doctest: bool,
 }
 
 #[derive(Deserialize)]
@@ -59,11 +65,22 @@ struct Dependency {
     path: Option<String>,
 }
 
-/// The crates of the workspace, and the arrows between them without those of tests.
+/// What cargo knows about the workspace.
+#[derive(Debug, Clone, Default)]
+pub struct Workspace {
+    /// Its crates.
+    pub crates: BTreeSet<String>,
+    /// Who depends on whom, without the dependencies of tests.
+    pub arrows: BTreeSet<Arrow>,
+    /// Crates whose documentation cargo would run as tests.
+    pub doctests: BTreeSet<String>,
+}
+
+/// Asks cargo about the workspace at `root`.
 ///
 /// # Errors
 /// Cargo cannot be run, or answers something unexpected.
-pub fn read(root: &Path) -> Result<(BTreeSet<String>, BTreeSet<Arrow>), Error> {
+pub fn read(root: &Path) -> Result<Workspace, Error> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(["metadata", "--format-version", "1", "--no-deps", "--offline"]).current_dir(root);
@@ -74,30 +91,38 @@ pub fn read(root: &Path) -> Result<(BTreeSet<String>, BTreeSet<Arrow>), Error> {
     parse(&output.stdout)
 }
 
-fn parse(json: &[u8]) -> Result<(BTreeSet<String>, BTreeSet<Arrow>), Error> {
+fn parse(json: &[u8]) -> Result<Workspace, Error> {
     let metadata: Metadata =
         serde_json::from_slice(json).map_err(|e| Error::Metadata(e.to_string()))?;
-    let mut arrows = BTreeSet::new();
-    for package in &metadata.packages {
+    let mut out = Workspace::default();
+    for package in metadata.packages {
         let ours = |d: &&Dependency| d.path.is_some() && d.kind.as_deref() != Some("dev");
         for d in package.dependencies.iter().filter(ours) {
-            arrows.insert(Arrow { from: package.name.clone(), to: d.name.clone() });
+            out.arrows.insert(Arrow { from: package.name.clone(), to: d.name.clone() });
         }
+        if package.targets.iter().any(|t| t.doctest) {
+            out.doctests.insert(package.name.clone());
+        }
+        out.crates.insert(package.name);
     }
-    Ok((metadata.packages.into_iter().map(|p| p.name).collect(), arrows))
+    Ok(out)
 }
 
-/// One line per arrow that must not be, and per crate that the design does not know.
-pub fn findings(crates: &BTreeSet<String>, arrows: &BTreeSet<Arrow>) -> Vec<String> {
+/// One line per arrow that must not be, per crate that the design does not know, and per crate
+/// with doctests: they would run after the list of skipped tests, the end of a test run. Examples
+/// that run live in `examples/`.
+pub fn findings(workspace: &Workspace) -> Vec<String> {
     let allowed = |name: &str| ARROWS.iter().find(|(from, _)| *from == name).map(|(_, to)| *to);
-    let unknown = crates.iter().filter(|name| allowed(name).is_none());
+    let unknown = workspace.crates.iter().filter(|name| allowed(name).is_none());
     let unknown = unknown.map(|name| format!("{name}: the design does not say what it may use"));
-    let wrong = arrows.iter().filter(|a| {
+    let wrong = workspace.arrows.iter().filter(|a| {
         let to = allowed(&a.from).unwrap_or(ANY);
         to != ANY && !to.contains(&a.to.as_str())
     });
     let wrong = wrong.map(|a| format!("{} must not depend on {}", a.from, a.to));
-    unknown.chain(wrong).collect()
+    let doctests = workspace.doctests.iter();
+    let doctests = doctests.map(|name| format!("{name}: needs doctest = false in its [lib]"));
+    unknown.chain(wrong).chain(doctests).collect()
 }
 
 /// One line per file that names a crate outside of the one place that may.
@@ -126,17 +151,18 @@ mod tests {
     const JSON: &str = r#"{"packages":[
         {"name":"vp-api","dependencies":[{"name":"ual","kind":null,"path":"/x/ual"},
                                          {"name":"vp-softrdma","kind":"dev","path":"/x/s"},
-                                         {"name":"serde","kind":null,"path":null}]},
-        {"name":"ual","dependencies":[{"name":"vp-api","kind":"build","path":"/x/a"}]},
-        {"name":"newcomer","dependencies":[]}]}"#;
+                                         {"name":"serde","kind":null,"path":null}],
+         "targets":[{"doctest":true},{"doctest":false}]},
+        {"name":"ual","dependencies":[{"name":"vp-api","kind":"build","path":"/x/a"}],"targets":[]},
+        {"name":"newcomer","dependencies":[],"targets":[]}]}"#;
 
     #[test]
     fn forbidden_arrows_and_strangers_are_found() {
-        let (crates, arrows) = parse(JSON.as_bytes()).unwrap();
-        let found = findings(&crates, &arrows);
-        assert_eq!(found.len(), 2, "{found:?}");
+        let found = findings(&parse(JSON.as_bytes()).unwrap());
+        assert_eq!(found.len(), 3, "{found:?}");
         assert!(found[0].starts_with("newcomer:"));
         assert_eq!(found[1], "vp-api must not depend on ual");
+        assert!(found[2].starts_with("vp-api: needs doctest"));
     }
 
     #[test]

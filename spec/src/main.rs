@@ -66,10 +66,11 @@ fn requirements(cli: &Cli) -> Result<Vec<String>, Error> {
 fn check_house() -> Result<Vec<String>, Error> {
     let root = workspace_root();
     let sources = source::read_tree(&root)?;
-    let (crates, edges) = arrows::read(&root)?;
-    let mut findings = arrows::findings(&crates, &edges);
+    let workspace = arrows::read(&root)?;
+    let mut findings = arrows::findings(&workspace);
     findings.extend(arrows::confined(&sources));
     findings.extend(house::findings(&sources));
-    println!("{} crates, {} arrows, {} files", crates.len(), edges.len(), sources.len());
+    let (crates, arrows) = (workspace.crates.len(), workspace.arrows.len());
+    println!("{crates} crates, {arrows} arrows, {} files", sources.len());
     Ok(findings)
 }
