@@ -1,1 +1,50 @@
-//! ual
+//! The access layer: what every RDMA transport needs once.
+//!
+//! [`Ual`] lists the providers and opens devices. An open device is an [`Ia`]; everything else is
+//! made from it and closed explicitly:
+//!
+//! | object | made by | uses (keeps in use) |
+//! |---|---|---|
+//! | [`Pz`] | [`Ia::create_pz`] | the Ia |
+//! | [`Evd`] | [`Ia::create_evd`] | the Ia |
+//! | [`Listen`] | [`Ia::listen`] | the Ia, an Evd |
+//! | [`Srq`], [`Lmr`], [`Rmr`] | [`Pz::create_srq`], [`Pz::create_lmr`], [`Pz::create_rmr`] | the Pz |
+//! | [`Ep`] | [`Pz::create_ep`] | the Pz, its Evds, its Srq |
+//!
+//! `close` refuses ([`Error::InUse`]) while something uses the object, and a second `close` is
+//! [`Error::Closed`]. Dropping the last `Arc` of an open object closes it too. Every object has a
+//! [`Handle`] with a generation, so a stale one is an error and never somebody else's object.
+//!
+//! Connections: [`Ep::connect`] on one side; [`Event::Request`] then [`Ep::accept`] or
+//! [`Ia::reject`] on the other; both get a [`ConnEvent`]. One small thread per Ia owns all
+//! connection state and never waits for a peer. Data: [`Ep::post_send`] and [`Ep::post_recv`] go
+//! straight to the provider; completions come straight from its queue ([`Evd::poll`]).
+#![forbid(unsafe_code)]
+
+pub mod cm;
+pub mod config;
+pub mod error;
+pub mod event;
+pub mod handle;
+mod life;
+pub mod node;
+pub mod policy;
+mod registry;
+pub mod resource;
+
+pub use cm::{
+    AcceptParams, BrokenCause, ConnEvent, ConnRequest, ConnectError, ConnectParams, Disconnect,
+    Established, FailReason, Lost, RequestId,
+};
+pub use config::{Config, ConfigError};
+pub use error::{Error, Object, Result};
+pub use event::{AsyncSource, Evd, EvdInit, Event, Stream};
+pub use handle::{AnyObject, Handle};
+pub use kal_shim::Region;
+pub use node::{Ends, Node};
+pub use policy::{Crc, Markers, PeerToPeer, Policy};
+pub use registry::{ProviderListing, Ual};
+pub use resource::{
+    Ep, EpInfo, EpInit, EpState, Ia, Listen, ListenInit, Lmr, LmrInit, Pz, Rmr, Srq, SrqParams,
+};
+pub use vp_api;

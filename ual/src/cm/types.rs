@@ -1,0 +1,242 @@
+//! What the application says to and hears from connection management. Plain data.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use vp_api::{Role, Rtr, Terminate};
+
+use crate::handle::Handle;
+use crate::node::Ends;
+use crate::policy::Policy;
+
+/// Names a connection request until it is answered or its peer gives up (IT-API `cn_est_id`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct RequestId(pub(crate) Handle);
+
+impl RequestId {
+    /// As a number, for languages without types.
+    pub const fn to_raw(self) -> u64 {
+        self.0.to_raw()
+    }
+
+    /// From a number; a stale one is an error when used.
+    pub const fn from_raw(raw: u64) -> Self {
+        Self(Handle::from_raw(raw))
+    }
+}
+
+/// Names a listener in the requests that came to it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ListenerId(pub(crate) u64);
+
+/// How to connect.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConnectParams {
+    /// The peer.
+    pub remote: SocketAddr,
+    /// The peer's name as the user typed it, for messages.
+    pub remote_name: Option<String>,
+    /// Local address to connect from; `None`: the system chooses.
+    pub local: Option<IpAddr>,
+    /// For the peer's application, see [`Policy::max_private_data`].
+    pub private_data: Vec<u8>,
+    /// Policy for this connection; `None`: the Ia's.
+    pub policy: Option<Policy>,
+}
+
+impl ConnectParams {
+    /// No name, any local address, no private data, the Ia's policy.
+    pub fn new(remote: SocketAddr) -> Self {
+        Self { remote, remote_name: None, local: None, private_data: Vec::new(), policy: None }
+    }
+}
+
+/// How to accept.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct AcceptParams {
+    /// For the peer's application: 508 octets, or 512 if the request was not enhanced.
+    pub private_data: Vec<u8>,
+    /// Inbound reads at once; `None`: the endpoint's.
+    pub ird: Option<u16>,
+    /// Outbound reads at once; `None`: the endpoint's.
+    pub ord: Option<u16>,
+}
+
+/// How to end a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Disconnect {
+    /// Send what was handed over, then close; the peer sees an orderly end.
+    Graceful,
+    /// Reset; the peer sees a broken connection.
+    Abrupt,
+}
+
+/// A connection request (IT-API `IT_CM_REQ_CONN_REQUEST_EVENT`).
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct ConnRequest {
+    /// To accept or reject it by.
+    pub request: RequestId,
+    /// The listener.
+    pub listener: ListenerId,
+    /// Both ends.
+    pub ends: Ends,
+    /// The peer's private data.
+    pub private_data: Vec<u8>,
+    /// The peer's IRD and ORD, if it sent any (RFC 6581 9.1 [CONN-25]).
+    pub peer_ird_ord: Option<(u16, u16)>,
+    /// Octets of private data that the answer may carry.
+    pub max_private_data: usize,
+}
+
+/// What became of a connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum ConnEvent {
+    /// Connected: post away.
+    Established(Established),
+    /// The peer's application said no.
+    Rejected {
+        /// Both ends.
+        ends: Ends,
+        /// Its private data.
+        private_data: Vec<u8>,
+        /// The IRD and ORD it would have taken, if it said (RFC 6581 9.1 [CONN-25]).
+        peer_ird_ord: Option<(u16, u16)>,
+    },
+    /// No connection came about.
+    Failed(ConnectError),
+    /// The connection ended in an orderly way.
+    Disconnected {
+        /// Both ends.
+        ends: Ends,
+        /// The peer began it.
+        by_peer: bool,
+    },
+    /// The connection broke.
+    Broken {
+        /// Both ends.
+        ends: Ends,
+        /// Why.
+        cause: BrokenCause,
+        /// What was lost with it.
+        lost: Lost,
+    },
+}
+
+/// A new connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Established {
+    /// Both ends.
+    pub ends: Ends,
+    /// Who called whom.
+    pub role: Role,
+    /// The peer's private data; empty on the accepting side (it came with the request).
+    pub private_data: Vec<u8>,
+    /// Inbound reads at once.
+    pub ird: u16,
+    /// Outbound reads at once.
+    pub ord: u16,
+    /// The peer's IRD and ORD as it sent them (RFC 6581 9.1 [CONN-25]).
+    pub peer_ird_ord: Option<(u16, u16)>,
+    /// MPA revision.
+    pub revision: u8,
+    /// CRC in force.
+    pub crc: bool,
+    /// We insert markers.
+    pub markers_tx: bool,
+    /// The peer inserts markers.
+    pub markers_rx: bool,
+    /// Ready-to-receive kind, if peer-to-peer.
+    pub rtr: Option<Rtr>,
+}
+
+/// No connection: which, why, and what to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct ConnectError {
+    /// Both ends.
+    pub ends: Ends,
+    /// Why.
+    pub reason: FailReason,
+}
+
+/// Why no connection came about.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum FailReason {
+    /// Nobody listens there.
+    Refused,
+    /// No way there.
+    Unreachable(String),
+    /// The TCP connection was not answered.
+    ConnectTimeout(Duration),
+    /// The MPA reply did not come (CONN-13).
+    ReplyTimeout(Duration),
+    /// The peer closed or reset without a (whole) MPA frame.
+    PeerClosed {
+        /// Octets of a frame that had arrived.
+        have: usize,
+    },
+    /// The peer does not speak MPA, or plays the same role (CONN-01, CONN-12).
+    NotMpa(&'static str),
+    /// The peer's frame is malformed.
+    Malformed(String),
+    /// No common MPA revision (CONN-06).
+    Revision {
+        /// The peer's.
+        got: u8,
+    },
+    /// The CRC policies do not go together.
+    CrcPolicy,
+    /// The marker policies do not go together.
+    Markers,
+    /// IRD and ORD do not go together (CONN-24).
+    InsufficientIrd {
+        /// What the peer needs.
+        need: u16,
+        /// What this end has.
+        have: u16,
+    },
+    /// No common ready-to-receive kind (CONN-29).
+    NoCommonRtr,
+    /// This end could not: descriptors, memory, the provider.
+    Resources(String),
+    /// The application cancelled it.
+    Cancelled,
+}
+
+/// Why a connection broke.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum BrokenCause {
+    /// The peer sent a Terminate.
+    TerminatedByPeer(Terminate),
+    /// This end found an error and sent a Terminate.
+    Terminated(Terminate),
+    /// The peer's machine or process reset the connection.
+    Reset,
+    /// The peer or the path is gone: nothing came back in time.
+    Lost,
+    /// The peer closed in the middle of work.
+    ClosedInWork,
+    /// The completion queue overran.
+    Overrun,
+    /// The provider failed.
+    Catastrophic,
+}
+
+/// What a broken connection took with it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub struct Lost {
+    /// Sends, writes and reads that had not completed.
+    pub sends: u32,
+    /// Receives that were waiting.
+    pub recvs: u32,
+    /// Octets sent and received before.
+    pub octets_sent: u64,
+    pub octets_received: u64,
+}

@@ -1,0 +1,161 @@
+//! Errors of the access layer: misuse, verbs, operating system, configuration. No state.
+//!
+//! What a peer does is never an `Err` here: it arrives as a [`crate::ConnEvent`].
+
+use std::io;
+use std::time::Duration;
+
+use thiserror::Error;
+use vp_api::{Unavailable, VpError, VpStatus};
+
+use crate::config::ConfigError;
+
+/// Result of an access-layer call.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Kinds of objects, for messages and handles.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[allow(missing_docs)] // the IT-API names
+pub enum Object {
+    Ia,
+    Pz,
+    Evd,
+    Ep,
+    Lmr,
+    Rmr,
+    Srq,
+    Listen,
+    Request,
+}
+
+impl std::fmt::Display for Object {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Ia => "interface adapter",
+            Self::Pz => "protection zone",
+            Self::Evd => "event dispatcher",
+            Self::Ep => "endpoint",
+            Self::Lmr => "memory region",
+            Self::Rmr => "memory window",
+            Self::Srq => "shared receive queue",
+            Self::Listen => "listener",
+            Self::Request => "connection request",
+        })
+    }
+}
+
+/// Why a call was refused.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No provider has a device of this name.
+    #[error("no device `{name}`; there is: {known}")]
+    NoDevice {
+        /// As asked for.
+        name: String,
+        /// Names that would work, or why there is none.
+        known: String,
+    },
+    /// The provider of the device cannot work here.
+    #[error("provider {provider} is not usable: {why}")]
+    Unavailable {
+        /// Its name.
+        provider: String,
+        /// Why, and the remedy.
+        why: Unavailable,
+    },
+    /// The object was closed before, or the handle is stale.
+    #[error("the {0} is closed already")]
+    Closed(Object),
+    /// Others still use the object.
+    #[error("the {object} is still used by {users} other object(s); close them first")]
+    InUse {
+        /// What was to be closed.
+        object: Object,
+        /// How many use it.
+        users: u32,
+    },
+    /// Not in this state.
+    #[error("the {object} is {state}; {attempt} needs it {needed}")]
+    InvalidState {
+        /// Which object.
+        object: Object,
+        /// Its state.
+        state: &'static str,
+        /// What was attempted.
+        attempt: &'static str,
+        /// The state that would do.
+        needed: &'static str,
+    },
+    /// An argument is not allowed; the text says which, its value, and what is.
+    #[error("{0}")]
+    InvalidArgument(String),
+    /// Private data longer than the connection can carry (RFC 5044 7.1 [CONN-07]).
+    #[error("private data of {len} octets is too long: at most {max} fit into this start-up frame")]
+    PrivateDataTooLong {
+        /// Octets given.
+        len: usize,
+        /// Octets that fit.
+        max: usize,
+    },
+    /// The queue of a software event dispatcher is full.
+    #[error("the event queue is full ({depth} events); dequeue some or create it deeper")]
+    QueueFull {
+        /// Its depth.
+        depth: u32,
+    },
+    /// Events of a dispatcher were lost.
+    #[error("the event dispatcher overflowed and lost {0} event(s)")]
+    Overflow(u64),
+    /// Nothing happened in time.
+    #[error("nothing happened within {0:?}")]
+    Timeout(Duration),
+    /// [`crate::Evd::interrupt`] was called.
+    #[error("the wait was interrupted")]
+    Interrupted,
+    /// The provider refused.
+    #[error("{attempt}: {source}")]
+    Verb {
+        /// What was attempted.
+        attempt: &'static str,
+        /// Its answer.
+        source: VpError,
+    },
+    /// The operating system refused.
+    #[error("{attempt}: {source}")]
+    Os {
+        /// What was attempted, with names and addresses.
+        attempt: String,
+        /// Its answer.
+        source: io::Error,
+    },
+    /// The configuration file is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+}
+
+impl Error {
+    /// A verb's refusal.
+    pub(crate) fn verb(attempt: &'static str) -> impl Fn(VpError) -> Self {
+        move |source| Self::Verb { attempt, source }
+    }
+
+    /// A refusal of a verb that gives a status only.
+    pub(crate) fn status(attempt: &'static str, status: VpStatus) -> Self {
+        Self::Verb { attempt, source: VpError::new(status, "the provider gives no detail") }
+    }
+
+    /// A system call's refusal.
+    pub(crate) fn os(attempt: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let attempt = attempt.into();
+        move |source| Self::Os { attempt, source }
+    }
+
+    /// The provider's status, if this is a provider's refusal.
+    pub fn verb_status(&self) -> Option<VpStatus> {
+        match self {
+            Self::Verb { source, .. } => Some(source.status),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! Names of the objects that asynchronous events are about. No state.
+
+use vp_api::{CqId, QpId, SrqId};
+
+/// Object of an affiliated event.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum AsyncSource {
+    /// An endpoint's queue pair, see [`crate::Ia::ep`].
+    Ep(QpId),
+    /// A completion dispatcher's queue, see [`crate::Ia::evd`].
+    Evd(CqId),
+    /// A shared receive queue, see [`crate::Ia::srq`].
+    Srq(SrqId),
+}

@@ -1,0 +1,196 @@
+//! What may differ between sites and peers, with defaults that work without a file.
+//!
+//! A [`Policy`] is plain data; whoever connects or listens clones the one that applies.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use vp_api::FpduSize;
+
+/// MPA CRC. It is in force as soon as one side asks (RFC 5044 section 7.1 [MPA-13]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Crc {
+    /// Ask, and refuse a peer whose reply does not say so too.
+    Require,
+    /// Ask.
+    Prefer,
+    /// Do not ask, but do as the peer asks.
+    Off,
+    /// Do not ask, and refuse a peer that asks.
+    Refuse,
+}
+
+/// MPA markers (RFC 5044 section 4.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Markers {
+    /// Ask for none; insert them if the peer asks.
+    Off,
+    /// Ask for none, and refuse peers that ask.
+    Refuse,
+    /// Ask for them; a peer that refuses (IOP-01) is tried again without.
+    Prefer,
+    /// Ask for them; a peer that refuses is an error.
+    Require,
+}
+
+/// Kinds of ready-to-receive message to offer (RFC 6581 section 9.2 [CONN-28]); none: client-server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct PeerToPeer {
+    pub send: bool,
+    pub write: bool,
+    pub read: bool,
+}
+
+/// Connection policy.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Policy {
+    /// CRC.
+    pub crc: Crc,
+    /// Markers.
+    pub markers: Markers,
+    /// MPA revision: 1, or 2 for the enhanced start-up of RFC 6581.
+    pub revision: u8,
+    /// Exchange IRD and ORD (needs revision 2).
+    pub negotiate_ird_ord: bool,
+    /// Ready-to-receive kinds (needs revision 2).
+    pub peer_to_peer: PeerToPeer,
+    /// Try once more without the enhanced form, or without markers, when the peer does not know
+    /// them (RFC 6581 section 10 [CONN-18]).
+    pub fall_back: bool,
+    /// Largest FPDU to send.
+    pub fpdu: FpduSize,
+    /// Offer and accept RFC 7306 operations.
+    pub extensions: bool,
+    /// For the TCP connection, and again for the reply (CONN-13).
+    pub connect_timeout: Duration,
+    /// For a whole request to arrive (CONN-13).
+    pub request_timeout: Duration,
+    /// For the application to accept or reject.
+    pub answer_timeout: Duration,
+    /// Start-ups per listener without a whole request; beyond, the oldest is dropped.
+    pub half_open: u32,
+    /// Bound on a graceful close.
+    pub close_timeout: Duration,
+    /// TCP keep-alive: idle time before the first probe; `None`: off (CONN-14).
+    pub keep_alive: Option<Duration>,
+    /// Time between keep-alive probes.
+    pub keep_alive_interval: Duration,
+    /// Keep-alive probes without an answer before the peer counts as gone.
+    pub keep_alive_count: u32,
+    /// How long sent octets may stay unacknowledged (TCP_USER_TIMEOUT).
+    pub user_timeout: Option<Duration>,
+    /// See [`vp_api::StreamParams::nudge_after`].
+    pub nudge_after: Option<Duration>,
+    /// See [`vp_api::StreamParams::probe_after`].
+    pub probe_after: Option<Duration>,
+    /// TCP congestion control; `None`: `cubic` on loopback, else the system's.
+    pub congestion: Option<String>,
+    /// Socket buffers in octets; `None`: the system's.
+    pub socket_buffer: Option<u32>,
+    /// Differentiated services code point, 0 to 63.
+    pub dscp: u8,
+    /// How long a waiter spins before it sleeps.
+    pub spin: Duration,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            crc: Crc::Prefer,
+            markers: Markers::Off,
+            revision: 2,
+            negotiate_ird_ord: true,
+            peer_to_peer: PeerToPeer { send: false, write: true, read: true },
+            fall_back: true,
+            fpdu: FpduSize::Emss,
+            extensions: true,
+            connect_timeout: Duration::from_secs(10),
+            request_timeout: Duration::from_secs(5),
+            answer_timeout: Duration::from_secs(60),
+            half_open: 256,
+            close_timeout: Duration::from_secs(2),
+            keep_alive: Some(Duration::from_secs(10)),
+            keep_alive_interval: Duration::from_secs(2),
+            keep_alive_count: 5,
+            user_timeout: Some(Duration::from_secs(20)),
+            nudge_after: Some(Duration::from_millis(20)),
+            probe_after: Some(Duration::from_secs(10)),
+            congestion: None,
+            socket_buffer: None,
+            dscp: 0,
+            spin: Duration::from_micros(50),
+        }
+    }
+}
+
+impl Policy {
+    /// Names that [`Policy::profile`] knows.
+    pub const PROFILES: [&str; 3] = ["default", "siw", "strict-rfc"];
+
+    /// A named peer profile.
+    ///
+    /// `siw`: the Linux kernel's software RNIC; no RFC 7306 operations (IOP-16), RTR by Write
+    /// first (IOP-06), markers refused (IOP-01), CRC in force (off by default there, IOP-04), and
+    /// the nudge against its lost first FPDU. `strict-rfc`: nothing that a standard does not ask
+    /// for: no nudge, no probe, no second try.
+    pub fn profile(name: &str) -> Option<Self> {
+        let default = Self::default();
+        match name {
+            "default" => Some(default),
+            "siw" => Some(Self {
+                extensions: false,
+                markers: Markers::Refuse,
+                peer_to_peer: PeerToPeer { send: false, write: true, read: false },
+                ..default
+            }),
+            "strict-rfc" => Some(Self {
+                peer_to_peer: PeerToPeer { send: true, write: true, read: true },
+                fall_back: false,
+                nudge_after: None,
+                probe_after: None,
+                ..default
+            }),
+            _ => None,
+        }
+    }
+
+    /// Octets of private data that a start-up frame of this policy carries: the enhanced block
+    /// takes 4 of the 512 (RFC 6581 section 9 [CONN-07]).
+    pub fn max_private_data(&self) -> usize {
+        if self.enhanced() { 508 } else { 512 }
+    }
+
+    /// The enhanced form is used only when a feature of it is wanted (CONN-19).
+    pub(crate) fn enhanced(&self) -> bool {
+        self.revision >= 2 && (self.negotiate_ird_ord || self.peer_to_peer != PeerToPeer::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // [CONN-19]
+    #[test]
+    fn the_enhanced_form_is_used_only_when_wanted() {
+        let mut policy = Policy::default();
+        assert_eq!(policy.max_private_data(), 508);
+        policy.negotiate_ird_ord = false;
+        assert!(policy.enhanced());
+        policy.peer_to_peer = PeerToPeer::default();
+        assert_eq!(policy.max_private_data(), 512);
+        policy = Policy { revision: 1, ..Policy::default() };
+        assert!(!policy.enhanced());
+    }
+
+    #[test]
+    fn every_listed_profile_exists() {
+        assert!(Policy::PROFILES.iter().all(|name| Policy::profile(name).is_some()));
+        assert_eq!(Policy::profile("default"), Some(Policy::default()));
+        assert!(Policy::profile("none").is_none());
+    }
+}

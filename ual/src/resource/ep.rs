@@ -1,0 +1,416 @@
+//! Endpoints: a queue pair and its connection.
+//!
+//! The Ep owns the queue pair. Its state is one atomic: posting reads it, the caller moves it from
+//! `Unconnected` to pending and from `Connected` to `Nonoperational`, the connection thread does
+//! the rest. When the peer dies, the connection thread learns it from the provider, makes the state
+//! `Nonoperational` and says so in a connection event; the provider flushes what was posted.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use vp_api::{Access, PostFailure, Qp, QpChange, QpId, QpInfo, QpInit, RecvWr, SendWr, VpStatus};
+
+use super::{Ia, Pz, Srq};
+use crate::cm::{AcceptParams, ConnectParams, Disconnect, Established, RequestId};
+use crate::error::{Error, Object, Result};
+use crate::event::{Evd, Stream};
+use crate::handle::{Handle, Registered, WeakObject};
+use crate::life::{Hold, Life, Living};
+use crate::node::Ends;
+
+/// Connection state (IT-API `it_ep_state_rc_t`; the numbers are the specification's).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Hash, Debug)]
+#[repr(u8)]
+pub enum EpState {
+    /// No connection; [`Ep::connect`] or [`Ep::accept`] may be called.
+    Unconnected = 0,
+    /// Connecting.
+    ActivePending = 1,
+    /// Accepting.
+    PassivePending = 3,
+    /// Connected.
+    Connected = 4,
+    /// The connection is over or is being closed; [`Ep::reset`] makes the endpoint usable again.
+    Nonoperational = 5,
+}
+
+impl EpState {
+    /// Its name in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unconnected => "unconnected",
+            Self::ActivePending => "connecting",
+            Self::PassivePending => "accepting",
+            Self::Connected => "connected",
+            Self::Nonoperational => "nonoperational",
+        }
+    }
+
+    fn from_raw(raw: u8) -> Self {
+        match raw {
+            0 => Self::Unconnected,
+            1 => Self::ActivePending,
+            3 => Self::PassivePending,
+            4 => Self::Connected,
+            _ => Self::Nonoperational,
+        }
+    }
+}
+
+/// For creating an [`Ep`].
+#[derive(Clone, Debug)]
+pub struct EpInit {
+    /// Completions of sends, writes, reads, atomics, binds; a [`Stream::Completion`] dispatcher.
+    pub send_evd: Arc<Evd>,
+    /// Completions of receives; may be the same.
+    pub recv_evd: Arc<Evd>,
+    /// Connection events; a [`Stream::Connection`] dispatcher.
+    pub conn_evd: Arc<Evd>,
+    /// Take receives from here.
+    pub srq: Option<Arc<Srq>>,
+    /// Send work requests outstanding.
+    pub send_depth: u32,
+    /// Receives outstanding.
+    pub recv_depth: u32,
+    /// Gather elements per send.
+    pub max_send_sge: u32,
+    /// Scatter elements per receive.
+    pub max_recv_sge: u32,
+    /// Octets inline.
+    pub max_inline: u32,
+    /// Inbound reads and atomics at once, at most.
+    pub ird: u16,
+    /// Outbound reads and atomics at once, at most.
+    pub ord: u16,
+    /// Rights that the peer may use through this endpoint.
+    pub allow: Access,
+    /// STag 0 and fast registration allowed.
+    pub privileged: bool,
+    /// Raise the one-shot event when more receives are in flight; 0: never.
+    pub recv_high_watermark: u32,
+}
+
+impl EpInit {
+    /// The provider-neutral defaults of [`QpInit::new`].
+    pub fn new(completions: &Arc<Evd>, connection: &Arc<Evd>) -> Self {
+        let small = QpInit::new(vp_api::PdId(0), vp_api::CqId(0), vp_api::CqId(0));
+        Self {
+            send_evd: completions.clone(),
+            recv_evd: completions.clone(),
+            conn_evd: connection.clone(),
+            srq: None,
+            send_depth: small.send_depth,
+            recv_depth: small.recv_depth,
+            max_send_sge: small.max_send_sge,
+            max_recv_sge: small.max_recv_sge,
+            max_inline: small.max_inline,
+            ird: small.ird,
+            ord: small.ord,
+            allow: small.allow,
+            privileged: false,
+            recv_high_watermark: 0,
+        }
+    }
+}
+
+/// An endpoint as it is.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub struct EpInfo {
+    pub state: EpState,
+    /// Both ends, once a connection was attempted.
+    pub ends: Option<Ends>,
+    /// What start-up agreed on, once connected.
+    pub established: Option<Established>,
+    /// The queue pair, with its counters.
+    pub qp: QpInfo,
+}
+
+/// What is known of the present or last connection.
+#[derive(Default)]
+pub(crate) struct Link {
+    pub(crate) ends: Option<Ends>,
+    pub(crate) established: Option<Established>,
+    /// This end asked for the disconnect.
+    pub(crate) closing: bool,
+}
+
+/// Endpoint (IT-API `it_ep_rc_create`).
+pub struct Ep {
+    qp: Arc<dyn Qp>,
+    state: AtomicU8,
+    link: Mutex<Link>,
+    ird: u16,
+    ord: u16,
+    life: Life,
+    registered: Registered,
+    conn_evd: Hold<Evd>,
+    send_evd: Hold<Evd>,
+    recv_evd: Hold<Evd>,
+    srq: Option<Hold<Srq>>,
+    pz: Hold<Pz>,
+}
+
+impl Ep {
+    pub(super) fn new(pz: &Arc<Pz>, init: EpInit) -> Result<Arc<Self>> {
+        init.conn_evd.check_stream(Stream::Connection)?;
+        let pz = Hold::new(pz)?;
+        let conn_evd = Hold::new(&init.conn_evd)?;
+        let send_evd = Hold::new(&init.send_evd)?;
+        let recv_evd = Hold::new(&init.recv_evd)?;
+        let srq = init.srq.as_ref().map(Hold::new).transpose()?;
+        let verbs = QpInit {
+            srq: srq.as_ref().map(|srq| srq.id()),
+            send_depth: init.send_depth,
+            recv_depth: init.recv_depth,
+            max_send_sge: init.max_send_sge,
+            max_recv_sge: init.max_recv_sge,
+            max_inline: init.max_inline,
+            ird: init.ird,
+            ord: init.ord,
+            allow: init.allow,
+            privileged: init.privileged,
+            recv_limit: init.recv_high_watermark,
+            ..QpInit::new(pz.id(), send_evd.cq()?.id(), recv_evd.cq()?.id())
+        };
+        let qp = pz.ia().rnic().create_qp(&verbs).map_err(Error::verb("create a queue pair"))?;
+        let ep = Arc::new_cyclic(|me: &Weak<Self>| Self {
+            qp,
+            state: AtomicU8::new(EpState::Unconnected as u8),
+            link: Mutex::default(),
+            ird: init.ird,
+            ord: init.ord,
+            life: Life::new(Object::Ep),
+            registered: Registered::new(WeakObject::Ep(me.clone())),
+            conn_evd,
+            send_evd,
+            recv_evd,
+            srq,
+            pz,
+        });
+        ep.ia().directory().add_ep(&ep);
+        Ok(ep)
+    }
+
+    /// The provider's id: what completions and events name.
+    pub fn id(&self) -> QpId {
+        self.qp.id()
+    }
+
+    /// Its handle.
+    pub fn handle(&self) -> Handle {
+        self.registered.handle()
+    }
+
+    /// Its zone.
+    pub fn pz(&self) -> &Arc<Pz> {
+        self.pz.arc()
+    }
+
+    /// Its Ia.
+    pub fn ia(&self) -> &Arc<Ia> {
+        self.pz.ia()
+    }
+
+    /// Its dispatcher of connection events.
+    pub fn conn_evd(&self) -> &Arc<Evd> {
+        self.conn_evd.arc()
+    }
+
+    /// Its state.
+    pub fn state(&self) -> EpState {
+        EpState::from_raw(self.state.load(Ordering::Acquire))
+    }
+
+    /// Both ends of the present or last connection.
+    pub fn ends(&self) -> Option<Ends> {
+        self.link().ends.clone()
+    }
+
+    /// The endpoint as it is.
+    pub fn query(&self) -> Result<EpInfo> {
+        let qp = self.qp.query().map_err(Error::verb("query the queue pair"))?;
+        let link = self.link();
+        let (ends, established) = (link.ends.clone(), link.established.clone());
+        Ok(EpInfo { state: self.state(), ends, established, qp })
+    }
+
+    /// Connects; a [`crate::ConnEvent`] says what became of it.
+    pub fn connect(self: &Arc<Self>, params: ConnectParams) -> Result<()> {
+        self.ia().cm().check_connect(&params, self.ia().policy())?;
+        self.begin(EpState::ActivePending, "connect")?;
+        self.ia().cm().connect(self, params);
+        Ok(())
+    }
+
+    /// Accepts a connection request; a [`crate::ConnEvent`] says what became of it.
+    pub fn accept(self: &Arc<Self>, request: RequestId, params: AcceptParams) -> Result<()> {
+        self.begin(EpState::PassivePending, "accept")?;
+        let accepted = self.ia().cm().accept(self, request, params);
+        if accepted.is_err() {
+            self.set_state(EpState::Unconnected);
+        }
+        accepted
+    }
+
+    fn begin(&self, pending: EpState, attempt: &'static str) -> Result<()> {
+        if self.life.is_closed() {
+            return Err(Error::Closed(Object::Ep));
+        }
+        if self.change_state(EpState::Unconnected, pending) {
+            return Ok(());
+        }
+        Err(self.invalid_state(attempt, "unconnected (reset it after a connection)"))
+    }
+
+    /// Ends the connection, or the attempt to make one. A [`crate::ConnEvent::Disconnected`]
+    /// follows within the policy's close time-out. Work that is still posted completes as flushed.
+    pub fn disconnect(self: &Arc<Self>, how: Disconnect) -> Result<()> {
+        match self.state() {
+            EpState::Unconnected => Err(self.invalid_state("disconnect", "connected")),
+            EpState::ActivePending | EpState::PassivePending => {
+                self.ia().cm().cancel(self);
+                Ok(())
+            }
+            EpState::Connected => self.leave(how),
+            // Over already, or somebody else was faster: the event says so.
+            EpState::Nonoperational => Ok(()),
+        }
+    }
+
+    fn leave(self: &Arc<Self>, how: Disconnect) -> Result<()> {
+        self.link().closing = true;
+        let change = match how {
+            Disconnect::Graceful => QpChange::Closing,
+            Disconnect::Abrupt => QpChange::Error,
+        };
+        match self.qp.modify(change) {
+            Ok(()) => {}
+            // The connection ended by itself in this moment; its event is on the way.
+            Err(error) if error.status == VpStatus::InvalidState => {}
+            Err(error) => return Err(Error::verb("disconnect")(error)),
+        }
+        self.change_state(EpState::Connected, EpState::Nonoperational);
+        self.ia().cm().disconnecting(self, how);
+        Ok(())
+    }
+
+    /// Nonoperational to Unconnected, once everything posted is flushed (IT-API `it_ep_reset`).
+    pub fn reset(&self) -> Result<()> {
+        if self.state() != EpState::Nonoperational {
+            return Err(self.invalid_state("reset", "nonoperational"));
+        }
+        let verb = Error::verb("reset the queue pair");
+        let state = self.qp.query().map_err(&verb)?.state;
+        if state != vp_api::QpState::Idle {
+            self.qp.modify(QpChange::Idle).map_err(verb)?;
+        }
+        *self.link() = Link::default();
+        self.set_state(EpState::Unconnected);
+        Ok(())
+    }
+
+    /// Posts to the send queue. Before the connection is established: [`VpStatus::InvalidState`];
+    /// after it ended the requests complete as flushed.
+    #[inline]
+    pub fn post_send(&self, wrs: &[SendWr<'_>]) -> std::result::Result<(), PostFailure> {
+        if self.state.load(Ordering::Acquire) < EpState::Connected as u8 {
+            return Err(PostFailure { posted: 0, status: VpStatus::InvalidState });
+        }
+        self.qp.post_send(wrs)
+    }
+
+    /// Posts receives; allowed in every state.
+    #[inline]
+    pub fn post_recv(&self, wrs: &[RecvWr<'_>]) -> std::result::Result<(), PostFailure> {
+        self.qp.post_recv(wrs)
+    }
+
+    /// Changes limits of the queue pair.
+    pub fn modify(&self, change: QpChange) -> Result<()> {
+        match change {
+            QpChange::Limits { .. } => {
+                self.qp.modify(change).map_err(Error::verb("modify the queue pair"))
+            }
+            _ => Err(Error::InvalidArgument(
+                "only limits can be modified; connect, disconnect and reset change the state"
+                    .into(),
+            )),
+        }
+    }
+
+    /// Destroys it in any state; a connection is reset. No completion of it comes afterwards.
+    pub fn close(&self) -> Result<()> {
+        self.life.close()?;
+        if let Err(error) = self.ia().rnic().destroy_qp(self.id()) {
+            self.life.reopen();
+            return Err(Error::verb("destroy the queue pair")(error));
+        }
+        self.set_state(EpState::Nonoperational);
+        self.registered.forget();
+        self.ia().directory().remove_ep(self.id());
+        self.ia().cm().forget(self.id());
+        self.release();
+        Ok(())
+    }
+
+    fn release(&self) {
+        self.conn_evd.release();
+        self.send_evd.release();
+        self.recv_evd.release();
+        self.srq.iter().for_each(Hold::release);
+        self.pz.release();
+    }
+
+    fn invalid_state(&self, attempt: &'static str, needed: &'static str) -> Error {
+        Error::InvalidState { object: Object::Ep, state: self.state().name(), attempt, needed }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        !self.life.is_closed()
+    }
+
+    pub(crate) fn qp(&self) -> &dyn Qp {
+        &*self.qp
+    }
+
+    /// Largest IRD and ORD.
+    pub(crate) fn ird_ord(&self) -> (u16, u16) {
+        (self.ird, self.ord)
+    }
+
+    pub(crate) fn link(&self) -> MutexGuard<'_, Link> {
+        // Nothing panics while the lock is held.
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set_state(&self, state: EpState) {
+        self.state.store(state as u8, Ordering::Release);
+    }
+
+    /// Changes the state if it is `from`.
+    pub(crate) fn change_state(&self, from: EpState, to: EpState) -> bool {
+        let (from, to) = (from as u8, to as u8);
+        self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+}
+
+impl Living for Ep {
+    fn life(&self) -> &Life {
+        &self.life
+    }
+}
+
+impl Drop for Ep {
+    fn drop(&mut self) {
+        // Closed already, or nobody can use it any more; either way there is nobody to tell.
+        let _ = self.close();
+    }
+}
+
+impl std::fmt::Debug for Ep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Ep({:?}, {})", self.id(), self.state().name())
+    }
+}

@@ -1,0 +1,165 @@
+//! The interface adapter: an open device, and the maker of everything else.
+//!
+//! It owns the RNIC, the directory of its objects and the connection thread, which ends with it.
+
+use std::sync::{Arc, Weak};
+
+use vp_api::{CqId, PortInfo, QpId, Rnic, RnicAttrs, SrqId};
+
+use super::{Directory, Ep, Listen, ListenInit, Pz, Srq};
+use crate::cm::{Cm, RequestId};
+use crate::error::{Error, Object, Result};
+use crate::event::{Evd, EvdInit, Stream};
+use crate::handle::{Handle, Registered, WeakObject};
+use crate::life::{Life, Living};
+use crate::policy::Policy;
+
+/// Interface adapter (IT-API `it_ia_create`).
+pub struct Ia {
+    device: String,
+    provider: String,
+    rnic: Arc<dyn Rnic>,
+    policy: Policy,
+    directory: Arc<Directory>,
+    cm: Cm,
+    life: Life,
+    registered: Registered,
+}
+
+impl Ia {
+    pub(crate) fn new(
+        device: String,
+        provider: String,
+        rnic: Arc<dyn Rnic>,
+        policy: Policy,
+    ) -> Result<Arc<Self>> {
+        let directory = Arc::new(Directory::new());
+        let cm = Cm::start(rnic.clone(), directory.clone())?;
+        Ok(Arc::new_cyclic(|me: &Weak<Self>| Self {
+            device,
+            provider,
+            rnic,
+            policy,
+            directory,
+            cm,
+            life: Life::new(Object::Ia),
+            registered: Registered::new(WeakObject::Ia(me.clone())),
+        }))
+    }
+
+    /// Name of the device.
+    pub fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// Name of its provider.
+    pub fn provider(&self) -> &str {
+        &self.provider
+    }
+
+    /// Limits and capabilities.
+    pub fn attrs(&self) -> &RnicAttrs {
+        self.rnic.attrs()
+    }
+
+    /// Its ports as they are now.
+    pub fn ports(&self) -> Vec<PortInfo> {
+        self.rnic.ports()
+    }
+
+    /// The policy for connections that bring none of their own.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Its handle.
+    pub fn handle(&self) -> Handle {
+        self.registered.handle()
+    }
+
+    /// Creates a protection zone.
+    pub fn create_pz(self: &Arc<Self>) -> Result<Arc<Pz>> {
+        Pz::new(self)
+    }
+
+    /// Creates an event dispatcher. At most one each for affiliated and unaffiliated events.
+    pub fn create_evd(self: &Arc<Self>, init: EvdInit) -> Result<Arc<Evd>> {
+        let taken = match init.stream {
+            Stream::Affiliated => self.directory.affiliated(),
+            Stream::Unaffiliated => self.directory.unaffiliated(),
+            _ => None,
+        };
+        if taken.is_some() {
+            return Err(Error::InvalidArgument(format!(
+                "there is an event dispatcher for {:?} events of this adapter already",
+                init.stream
+            )));
+        }
+        Evd::new(self, init)
+    }
+
+    /// Listens for connection requests.
+    pub fn listen(self: &Arc<Self>, init: ListenInit) -> Result<Arc<Listen>> {
+        Listen::new(self, init)
+    }
+
+    /// Rejects a connection request, with private data for the peer (IT-API `it_reject`).
+    pub fn reject(&self, request: RequestId, private_data: &[u8]) -> Result<()> {
+        self.cm.reject(request, private_data)
+    }
+
+    /// The endpoint of a queue pair, while it is open.
+    pub fn ep(&self, qp: QpId) -> Option<Arc<Ep>> {
+        self.directory.ep(qp)
+    }
+
+    /// The dispatcher of a completion queue, while it is open.
+    pub fn evd(&self, cq: CqId) -> Option<Arc<Evd>> {
+        self.directory.evd(cq)
+    }
+
+    /// The shared receive queue of an id, while it is open.
+    pub fn srq(&self, srq: SrqId) -> Option<Arc<Srq>> {
+        self.directory.srq(srq)
+    }
+
+    /// Closes the adapter and ends its connection thread; refused while it has objects.
+    pub fn close(&self) -> Result<()> {
+        self.life.close()?;
+        self.registered.forget();
+        self.rnic.set_async_handler(None);
+        self.cm.stop();
+        Ok(())
+    }
+
+    pub(crate) fn rnic(&self) -> &dyn Rnic {
+        &*self.rnic
+    }
+
+    pub(crate) fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    pub(crate) fn cm(&self) -> &Cm {
+        &self.cm
+    }
+}
+
+impl Living for Ia {
+    fn life(&self) -> &Life {
+        &self.life
+    }
+}
+
+impl Drop for Ia {
+    fn drop(&mut self) {
+        // Closed already is fine; nothing can use it any more.
+        let _ = self.close();
+    }
+}
+
+impl std::fmt::Debug for Ia {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Ia({}, {:?})", self.device, self.handle())
+    }
+}

@@ -1,0 +1,115 @@
+//! Listeners: where connection requests come in.
+//!
+//! The Listen owns its place in the connection thread, which owns the sockets.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+
+use super::Ia;
+use crate::cm::ListenerId;
+use crate::error::{Error, Object, Result};
+use crate::event::{Evd, Stream};
+use crate::handle::{Handle, Registered, WeakObject};
+use crate::life::{Hold, Life, Living};
+use crate::policy::Policy;
+
+/// For listening.
+#[derive(Clone, Debug)]
+pub struct ListenInit {
+    /// Addresses, all with the same port. Port 0: a free one, the same for all. `[::]` takes IPv4
+    /// too.
+    pub addresses: Vec<SocketAddr>,
+    /// Where the requests go: a [`Stream::Request`] dispatcher. Requests beyond its depth are
+    /// rejected.
+    pub evd: Arc<Evd>,
+    /// Policy for its connections; `None`: the Ia's.
+    pub policy: Option<Policy>,
+}
+
+impl ListenInit {
+    /// One address, the Ia's policy.
+    pub fn new(address: SocketAddr, evd: &Arc<Evd>) -> Self {
+        Self { addresses: vec![address], evd: evd.clone(), policy: None }
+    }
+}
+
+/// Listener (IT-API `it_listen_create`).
+pub struct Listen {
+    id: ListenerId,
+    addresses: Vec<SocketAddr>,
+    life: Life,
+    registered: Registered,
+    ia: Hold<Ia>,
+    evd: Hold<Evd>,
+}
+
+impl Listen {
+    pub(super) fn new(ia: &Arc<Ia>, init: ListenInit) -> Result<Arc<Self>> {
+        init.evd.check_stream(Stream::Request)?;
+        if init.addresses.is_empty() {
+            return Err(Error::InvalidArgument("a listener needs an address".into()));
+        }
+        let ia = Hold::new(ia)?;
+        let evd = Hold::new(&init.evd)?;
+        let policy = init.policy.unwrap_or_else(|| ia.policy().clone());
+        let (id, addresses) = ia.cm().listen(&init.addresses, evd.arc(), policy)?;
+        Ok(Arc::new_cyclic(|me: &Weak<Self>| Self {
+            id,
+            addresses,
+            life: Life::new(Object::Listen),
+            registered: Registered::new(WeakObject::Listen(me.clone())),
+            ia,
+            evd,
+        }))
+    }
+
+    /// Where it listens, with the real port.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// The name that its requests carry.
+    pub fn id(&self) -> ListenerId {
+        self.id
+    }
+
+    /// Its handle.
+    pub fn handle(&self) -> Handle {
+        self.registered.handle()
+    }
+
+    /// Its Ia.
+    pub fn ia(&self) -> &Arc<Ia> {
+        self.ia.arc()
+    }
+
+    /// Stops listening. Start-ups without a whole request are dropped; requests already delivered
+    /// can still be answered.
+    pub fn close(&self) -> Result<()> {
+        self.life.close()?;
+        self.registered.forget();
+        self.ia.cm().unlisten(self.id);
+        self.evd.release();
+        self.ia.release();
+        Ok(())
+    }
+}
+
+impl Living for Listen {
+    fn life(&self) -> &Life {
+        &self.life
+    }
+}
+
+impl Drop for Listen {
+    fn drop(&mut self) {
+        // Closed already, or nobody can use it any more; either way there is nobody to tell.
+        let _ = self.close();
+    }
+}
+
+impl std::fmt::Debug for Listen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Listen({:?})", self.handle())
+    }
+}

@@ -1,0 +1,103 @@
+//! The protection zone: regions, windows, queues and endpoints work together only inside one.
+
+use std::sync::{Arc, Weak};
+
+use vp_api::{MwKind, PdId};
+
+use super::{Ep, EpInit, Ia, Lmr, LmrInit, Rmr, Srq, SrqParams};
+use crate::error::{Error, Object, Result};
+use crate::handle::{Handle, Registered, WeakObject};
+use crate::life::{Hold, Life, Living};
+
+/// Protection zone (IT-API `it_pz_create`).
+pub struct Pz {
+    pd: PdId,
+    life: Life,
+    registered: Registered,
+    ia: Hold<Ia>,
+}
+
+impl Pz {
+    pub(super) fn new(ia: &Arc<Ia>) -> Result<Arc<Self>> {
+        let ia = Hold::new(ia)?;
+        let pd = ia.rnic().alloc_pd().map_err(Error::verb("allocate a protection domain"))?;
+        Ok(Arc::new_cyclic(|me: &Weak<Self>| Self {
+            pd,
+            life: Life::new(Object::Pz),
+            registered: Registered::new(WeakObject::Pz(me.clone())),
+            ia,
+        }))
+    }
+
+    /// The provider's id.
+    pub fn id(&self) -> PdId {
+        self.pd
+    }
+
+    /// Its handle.
+    pub fn handle(&self) -> Handle {
+        self.registered.handle()
+    }
+
+    /// Its Ia.
+    pub fn ia(&self) -> &Arc<Ia> {
+        self.ia.arc()
+    }
+
+    /// Registers memory.
+    pub fn create_lmr(self: &Arc<Self>, init: LmrInit) -> Result<Arc<Lmr>> {
+        Lmr::register(self, init)
+    }
+
+    /// Allocates an STag without memory, for fast registration through a send queue; `remote`: with
+    /// rights for peers.
+    pub fn create_lmr_unlinked(self: &Arc<Self>, remote: bool) -> Result<Arc<Lmr>> {
+        Lmr::unlinked(self, remote)
+    }
+
+    /// Allocates a memory window.
+    pub fn create_rmr(self: &Arc<Self>, kind: MwKind) -> Result<Arc<Rmr>> {
+        Rmr::new(self, kind)
+    }
+
+    /// Creates a shared receive queue.
+    pub fn create_srq(self: &Arc<Self>, params: SrqParams) -> Result<Arc<Srq>> {
+        Srq::new(self, params)
+    }
+
+    /// Creates an endpoint.
+    pub fn create_ep(self: &Arc<Self>, init: EpInit) -> Result<Arc<Ep>> {
+        Ep::new(self, init)
+    }
+
+    /// Closes it; refused while anything is in it.
+    pub fn close(&self) -> Result<()> {
+        self.life.close()?;
+        if let Err(error) = self.ia.rnic().dealloc_pd(self.pd) {
+            self.life.reopen();
+            return Err(Error::verb("deallocate the protection domain")(error));
+        }
+        self.registered.forget();
+        self.ia.release();
+        Ok(())
+    }
+}
+
+impl Living for Pz {
+    fn life(&self) -> &Life {
+        &self.life
+    }
+}
+
+impl Drop for Pz {
+    fn drop(&mut self) {
+        // Closed already, or nobody can use it any more; either way there is nobody to tell.
+        let _ = self.close();
+    }
+}
+
+impl std::fmt::Debug for Pz {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Pz({:?})", self.handle())
+    }
+}

@@ -1,0 +1,84 @@
+//! Remote memory regions: memory windows, bound to a part of an Lmr through a send queue.
+
+use std::sync::{Arc, Weak};
+
+use vp_api::{MwId, MwInfo, MwKind};
+
+use super::Pz;
+use crate::error::{Error, Object, Result};
+use crate::handle::{Handle, Registered, WeakObject};
+use crate::life::{Hold, Life, Living};
+
+/// Memory window (IT-API `it_rmr_create`).
+pub struct Rmr {
+    window: MwId,
+    life: Life,
+    registered: Registered,
+    pz: Hold<Pz>,
+}
+
+impl Rmr {
+    pub(super) fn new(pz: &Arc<Pz>, kind: MwKind) -> Result<Arc<Self>> {
+        let pz = Hold::new(pz)?;
+        let verb = Error::verb("allocate a memory window");
+        let window = pz.ia().rnic().alloc_mw(pz.id(), kind).map_err(verb)?;
+        Ok(Arc::new_cyclic(|me: &Weak<Self>| Self {
+            window,
+            life: Life::new(Object::Rmr),
+            registered: Registered::new(WeakObject::Rmr(me.clone())),
+            pz,
+        }))
+    }
+
+    /// The provider's id, for [`vp_api::BindMw`].
+    pub fn id(&self) -> MwId {
+        self.window
+    }
+
+    /// Its handle.
+    pub fn handle(&self) -> Handle {
+        self.registered.handle()
+    }
+
+    /// Its zone.
+    pub fn pz(&self) -> &Arc<Pz> {
+        self.pz.arc()
+    }
+
+    /// The window as it is.
+    pub fn query(&self) -> Result<MwInfo> {
+        let verb = Error::verb("query the memory window");
+        self.pz.ia().rnic().query_mw(self.window).map_err(verb)
+    }
+
+    /// Unbinds and deallocates it.
+    pub fn close(&self) -> Result<()> {
+        self.life.close()?;
+        if let Err(error) = self.pz.ia().rnic().dealloc_mw(self.window) {
+            self.life.reopen();
+            return Err(Error::verb("deallocate the memory window")(error));
+        }
+        self.registered.forget();
+        self.pz.release();
+        Ok(())
+    }
+}
+
+impl Living for Rmr {
+    fn life(&self) -> &Life {
+        &self.life
+    }
+}
+
+impl Drop for Rmr {
+    fn drop(&mut self) {
+        // Closed already, or nobody can use it any more; either way there is nobody to tell.
+        let _ = self.close();
+    }
+}
+
+impl std::fmt::Debug for Rmr {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Rmr({:?})", self.handle())
+    }
+}
