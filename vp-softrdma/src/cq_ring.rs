@@ -1,0 +1,428 @@
+//! The ring behind a CQ: any QP's thread pushes, any poller pops, nobody takes a lock.
+//!
+//! Owner: one CQ. When a peer dies its QP pushes flushed completions like any others.
+//!
+//! # Ring
+//!
+//! A bounded queue with a sequence number per slot (after Dmitry Vyukov's). Growing closes the
+//! ring's tail for good and links a ring of at least twice the size behind it; pushers move on at
+//! once, poppers when the old ring is empty, so the order stays. Old rings are freed with the CQ:
+//! together they are smaller than the newest.
+//!
+//! # Arm rule
+//!
+//! Arming asks for one notification: for the next completion, or for the next solicited one (which
+//! includes errors). Completions that were there before do not fire it. So: poll until empty, arm,
+//! poll once more, then sleep. A pusher publishes, then looks at the arm state; the armer sets the
+//! state, then looks at the ring; with a sequentially consistent fence between the two steps on
+//! each side, one of them sees the other.
+//!
+//! A poller cannot pass a slot whose pusher was stopped half way, so a solicited completion behind
+//! it may fire while it still cannot be polled. The slower pusher then sees that others came after
+//! it and fires in their place: a notification too many is allowed, one too few is not.
+
+use vp_api::{QpId, VpError, VpResult, VpStatus, WcOpcode, WcStatus, WorkCompletion};
+
+use crossbeam_utils::CachePadded;
+
+use crate::sync::{
+    AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Mutex, Ordering, UnsafeCell, fence, lock,
+};
+
+/// Entries that a CQ may have.
+pub const MAX_CQE: u32 = 1 << 22;
+
+// Arm states; the stronger request is the greater number.
+const UNARMED: u32 = 0;
+const SOLICITED: u32 = 1;
+const NEXT: u32 = 2;
+
+/// Lowest bit of `Ring::tail`: the ring takes nothing more. Positions count above it.
+const CLOSED: usize = 1;
+const STEP: usize = 2;
+
+/// What a push did, and what its caller must do now, outside of its locks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Push {
+    /// Queued.
+    Queued {
+        /// The armed notification fired: call the handler.
+        notify: bool,
+        /// Threads sleep in `Cq::wait`: wake them.
+        wake: bool,
+    },
+    /// No room: the completion is lost and the CQ is overrun for good.
+    Overrun {
+        /// It is the first one: raise the event.
+        first: bool,
+    },
+}
+
+/// Ring, arm state and overrun mark of a CQ.
+pub struct CqRing {
+    /// Where pushers are.
+    newest: AtomicPtr<Ring>,
+    /// Where poppers are.
+    oldest: AtomicPtr<Ring>,
+    armed: AtomicU32,
+    /// Threads asleep, or about to be.
+    sleepers: AtomicU32,
+    overrun: AtomicBool,
+    /// Every ring there ever was; serialises growing.
+    rings: Mutex<Vec<*mut Ring>>,
+}
+
+// SAFETY: the pointers in `rings` own boxes that live until the CQ is dropped; everything behind
+// them is `Sync`.
+unsafe impl Send for CqRing {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for CqRing {}
+
+struct Ring {
+    tail: CachePadded<AtomicUsize>,
+    head: CachePadded<AtomicUsize>,
+    next: AtomicPtr<Ring>,
+    slots: Box<[Slot]>,
+}
+
+struct Slot {
+    /// Position that may be written here next; position + 1 once it was written.
+    sequence: AtomicUsize,
+    completion: UnsafeCell<WorkCompletion>,
+}
+
+// SAFETY: `completion` is written only by the pusher that won the slot's position and read only by
+// the popper that won it after the pusher's Release of `sequence`.
+unsafe impl Sync for Slot {}
+
+const BLANK: WorkCompletion = WorkCompletion {
+    wr_id: 0,
+    qp: QpId(0),
+    opcode: WcOpcode::Send,
+    status: WcStatus::Success,
+    solicited: false,
+    octets: 0,
+    invalidated: None,
+    immediate: None,
+};
+
+enum Offer {
+    /// Queued; true if others have come behind it meanwhile.
+    Taken {
+        overtaken: bool,
+    },
+    Full,
+    Closed,
+}
+
+impl Ring {
+    fn new(capacity: usize) -> Self {
+        let slot = |position| Slot {
+            sequence: AtomicUsize::new(position),
+            completion: UnsafeCell::new(BLANK),
+        };
+        Self {
+            tail: CachePadded::new(AtomicUsize::new(0)),
+            head: CachePadded::new(AtomicUsize::new(0)),
+            next: AtomicPtr::default(),
+            slots: (0..capacity).map(slot).collect(),
+        }
+    }
+
+    fn slot(&self, position: usize) -> &Slot {
+        &self.slots[position & (self.slots.len() - 1)]
+    }
+
+    fn push(&self, completion: &WorkCompletion) -> Offer {
+        let mut tail = self.tail.load(Ordering::Relaxed);
+        let position = loop {
+            if tail & CLOSED != 0 {
+                return Offer::Closed;
+            }
+            let position = tail / STEP;
+            let sequence = self.slot(position).sequence.load(Ordering::Acquire);
+            if sequence == position {
+                let won = self.tail.compare_exchange_weak(
+                    tail,
+                    tail.wrapping_add(STEP),
+                    Ordering::Relaxed,
+                    Ordering::Relaxed,
+                );
+                match won {
+                    Ok(_) => break position,
+                    Err(now) => tail = now,
+                }
+            } else {
+                let now = self.tail.load(Ordering::Relaxed);
+                if now == tail {
+                    // Written a lap ago and not yet read: it is what a CQ too small looks like.
+                    return Offer::Full;
+                }
+                tail = now;
+            }
+        };
+        let slot = self.slot(position);
+        slot.completion.with_mut(|place| {
+            // SAFETY: winning the tail from `position` on a slot with this sequence number makes
+            // this thread the only one that may touch it until the store below.
+            unsafe { *place = *completion }
+        });
+        slot.sequence.store(position + 1, Ordering::Release);
+        // After the slot is visible, and before the arm state is read: see the arm rule.
+        fence(Ordering::SeqCst);
+        let overtaken = self.tail.load(Ordering::Relaxed) != (position + 1) * STEP;
+        Offer::Taken { overtaken }
+    }
+
+    fn pop(&self, out: &mut [WorkCompletion]) -> usize {
+        let mut head = self.head.load(Ordering::Relaxed);
+        loop {
+            let ready = self.ready(head, out.len());
+            if ready == 0 {
+                let now = self.head.load(Ordering::Relaxed);
+                if now == head {
+                    return 0;
+                }
+                head = now;
+                continue;
+            }
+            let won = self.head.compare_exchange_weak(
+                head,
+                head + ready,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+            match won {
+                Ok(_) => {
+                    self.take(head, &mut out[..ready]);
+                    return ready;
+                }
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Completions that can be read from `head` on, up to `limit`.
+    fn ready(&self, head: usize, limit: usize) -> usize {
+        let limit = limit.min(self.slots.len());
+        let is_ready =
+            |&n: &usize| self.slot(head + n).sequence.load(Ordering::Acquire) == head + n + 1;
+        (0..limit).take_while(is_ready).count()
+    }
+
+    /// Reads the slots from `head` on, which the caller has won, and gives them back to pushers.
+    fn take(&self, head: usize, out: &mut [WorkCompletion]) {
+        for (n, out) in out.iter_mut().enumerate() {
+            let slot = self.slot(head + n);
+            *out = slot.completion.with(|completion| {
+                // SAFETY: `ready` saw the pusher's Release of this position; moving the head over
+                // it made this thread its only reader; no pusher writes before the store below.
+                unsafe { *completion }
+            });
+            slot.sequence.store(head + n + self.slots.len(), Ordering::Release);
+        }
+    }
+
+    /// Entries pushed and not popped, roughly.
+    fn len(&self) -> usize {
+        let head = self.head.load(Ordering::Acquire);
+        (self.tail.load(Ordering::Acquire) / STEP).saturating_sub(head)
+    }
+
+    /// Nothing more comes, and everything was popped.
+    fn is_finished(&self) -> bool {
+        let tail = self.tail.load(Ordering::Acquire);
+        tail & CLOSED != 0 && tail / STEP == self.head.load(Ordering::Acquire)
+    }
+}
+
+impl CqRing {
+    /// A ring for at least `depth` entries.
+    pub fn new(depth: u32) -> VpResult<Self> {
+        let ring = Box::into_raw(Box::new(Ring::new(capacity_for(depth)?)));
+        Ok(Self {
+            newest: AtomicPtr::new(ring),
+            oldest: AtomicPtr::new(ring),
+            armed: AtomicU32::new(UNARMED),
+            sleepers: AtomicU32::new(0),
+            overrun: AtomicBool::new(false),
+            rings: Mutex::new(vec![ring]),
+        })
+    }
+
+    /// Queues a completion. Never blocks, never waits for a poller.
+    pub fn push(&self, completion: &WorkCompletion) -> Push {
+        let mut ring = Some(self.newest());
+        let overtaken = loop {
+            match ring.map_or(Offer::Full, |ring| ring.push(completion)) {
+                Offer::Taken { overtaken } => break overtaken,
+                Offer::Closed => ring = ring.and_then(|ring| self.behind(ring)),
+                // RFC 5042 6.4.6: only this CQ suffers. [SEC-09]
+                Offer::Full => {
+                    return Push::Overrun { first: !self.overrun.swap(true, Ordering::AcqRel) };
+                }
+            }
+        };
+        let solicited = completion.solicited || completion.status != WcStatus::Success;
+        Push::Queued {
+            notify: self.fire(solicited || overtaken),
+            wake: self.sleepers.load(Ordering::Relaxed) != 0,
+        }
+    }
+
+    /// Takes the armed notification, if it is for such a completion. One pusher gets it.
+    // RDMAC 8.2.5 [VERBS-21] [RDMAP-14]
+    fn fire(&self, solicited: bool) -> bool {
+        let mut armed = self.armed.load(Ordering::Acquire);
+        while armed == NEXT || (armed == SOLICITED && solicited) {
+            // It fails if another pusher fired, or if the request became stronger meanwhile.
+            match self.armed.compare_exchange_weak(
+                armed,
+                UNARMED,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return true,
+                Err(now) => armed = now,
+            }
+        }
+        false
+    }
+
+    /// Moves up to `out.len()` completions to `out`, oldest first; answers how many.
+    pub fn pop(&self, out: &mut [WorkCompletion]) -> usize {
+        if out.is_empty() {
+            return 0;
+        }
+        let mut ring = self.oldest();
+        loop {
+            let popped = ring.pop(out);
+            if popped != 0 || !ring.is_finished() {
+                return popped;
+            }
+            let Some(next) = self.behind(ring) else { return 0 };
+            let pointer = std::ptr::from_ref(ring).cast_mut();
+            let _ = self.oldest.compare_exchange(
+                pointer,
+                std::ptr::from_ref(next).cast_mut(),
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            );
+            ring = next;
+        }
+    }
+
+    /// Requests one notification, see the arm rule; poll once more afterwards.
+    pub fn arm(&self, solicited_only: bool) {
+        let request = if solicited_only { SOLICITED } else { NEXT };
+        // RDMAC 8.2.5: if any pending request says "next", any completion fires.
+        self.armed.fetch_max(request, Ordering::AcqRel);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Announces a thread that is going to sleep until a push says `wake`; look for completions
+    /// once more afterwards, and balance it with [`CqRing::leave_sleep`].
+    pub fn enter_sleep(&self) {
+        self.sleepers.fetch_add(1, Ordering::AcqRel);
+        fence(Ordering::SeqCst);
+    }
+
+    /// The thread is awake again.
+    pub fn leave_sleep(&self) {
+        self.sleepers.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Completions were lost.
+    pub fn is_overrun(&self) -> bool {
+        self.overrun.load(Ordering::Acquire)
+    }
+
+    /// A completion can be popped, or is about to be.
+    pub fn has_any(&self) -> bool {
+        let mut ring = Some(self.oldest());
+        while let Some(now) = ring {
+            if now.len() != 0 {
+                return true;
+            }
+            ring = self.behind(now);
+        }
+        false
+    }
+
+    /// Entries that it can hold.
+    pub fn depth(&self) -> u32 {
+        self.newest().slots.len() as u32
+    }
+
+    /// Makes room for at least `depth` entries, keeping all completions; answers the depth now. A
+    /// smaller depth is granted by keeping the present one, unless the entries would not fit.
+    // RDMAC 9.2.3: Modify CQ
+    pub fn resize(&self, depth: u32) -> VpResult<u32> {
+        let capacity = capacity_for(depth)?;
+        let mut rings = lock(&self.rings);
+        let now = self.newest();
+        let held: usize = rings.iter().map(|&ring| self.at(ring).len()).sum();
+        if held > capacity {
+            return Err(VpError::new(
+                VpStatus::CqTooSmall,
+                format!(
+                    "the queue holds {held} completions, {depth} were asked for: poll them first"
+                ),
+            ));
+        }
+        if capacity > now.slots.len() {
+            let pointer = Box::into_raw(Box::new(Ring::new(capacity)));
+            rings.push(pointer);
+            now.next.store(pointer, Ordering::Release);
+            self.newest.store(pointer, Ordering::Release);
+            // Last: whoever finds the ring closed finds the next one, too.
+            now.tail.fetch_or(CLOSED, Ordering::AcqRel);
+        }
+        Ok(self.depth())
+    }
+
+    fn newest(&self) -> &Ring {
+        self.at(self.newest.load(Ordering::Acquire))
+    }
+
+    fn oldest(&self) -> &Ring {
+        self.at(self.oldest.load(Ordering::Acquire))
+    }
+
+    fn behind(&self, ring: &Ring) -> Option<&Ring> {
+        let next = ring.next.load(Ordering::Acquire);
+        (!next.is_null()).then(|| self.at(next))
+    }
+
+    /// The ring at a pointer taken from `newest`, `oldest`, `rings` or a ring's `next`.
+    fn at(&self, ring: *mut Ring) -> &Ring {
+        // SAFETY: all those pointers came from `Box::into_raw`, are never null here, and are freed
+        // only when the CQ is dropped.
+        unsafe { &*ring }
+    }
+}
+
+fn capacity_for(depth: u32) -> VpResult<usize> {
+    if depth == 0 || depth > MAX_CQE {
+        return Err(VpError::new(
+            VpStatus::InsufficientResources,
+            format!("a completion queue holds 1 to {MAX_CQE} entries, {depth} were asked for"),
+        ));
+    }
+    // One slot would make "may be written" and "was written" the same number.
+    Ok(depth.next_power_of_two().max(2) as usize)
+}
+
+impl Drop for CqRing {
+    fn drop(&mut self) {
+        for ring in lock(&self.rings).drain(..) {
+            // SAFETY: each pointer came from `Box::into_raw` and is in the list once; with
+            // `&mut self` nobody borrows a ring any more.
+            drop(unsafe { Box::from_raw(ring) });
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "cq_ring_tests.rs"]
+mod tests;

@@ -1,0 +1,70 @@
+//! What SoftRDMA offers at most, and the checks against it.
+//!
+//! Constants only. All are true: asking for the maximum works, memory permitting.
+
+use vp_api::{Capabilities, ConnectionModel, QpInit, RnicAttrs, VpError, VpResult, VpStatus};
+
+use crate::cq_ring::MAX_CQE;
+use crate::stag_table::MAX_STAGS;
+
+pub(crate) const MAX_OBJECTS: u32 = 1 << 20;
+pub(crate) const MAX_WR: u32 = 1 << 16;
+pub(crate) const MAX_SGE: u32 = 16;
+pub(crate) const MAX_INLINE: u32 = 1024;
+pub(crate) const MAX_READS: u16 = 1024;
+/// Regions, and windows: half of the STags each.
+pub(crate) const MAX_REGIONS: u32 = MAX_STAGS / 2;
+/// What an address space of this process can hold.
+pub(crate) const MAX_REGION_OCTETS: u64 = 1 << 47;
+
+/// Query RNIC.
+pub(crate) fn attrs() -> RnicAttrs {
+    let mut attrs = RnicAttrs::new("Warpline", "SoftRDMA", ConnectionModel::LlpStream);
+    attrs.firmware = env!("CARGO_PKG_VERSION").into();
+    attrs.capabilities = Capabilities::all() - Capabilities::UD;
+    attrs.max_qp = MAX_OBJECTS;
+    attrs.max_wr_per_qp = MAX_WR;
+    attrs.max_wr_per_srq = MAX_WR;
+    attrs.max_sge_send = MAX_SGE;
+    attrs.max_sge_recv = MAX_SGE;
+    attrs.max_sge_write = MAX_SGE;
+    attrs.max_sge_read = 1;
+    attrs.max_inline = MAX_INLINE;
+    attrs.max_cq = MAX_OBJECTS;
+    attrs.max_cqe = MAX_CQE;
+    attrs.max_srq = MAX_OBJECTS;
+    attrs.max_pd = MAX_OBJECTS;
+    attrs.max_mr = MAX_REGIONS;
+    attrs.max_mr_octets = MAX_REGION_OCTETS;
+    attrs.max_mw = MAX_REGIONS;
+    attrs.max_ird = MAX_READS;
+    attrs.max_ord = MAX_READS;
+    attrs.max_message = u32::MAX;
+    attrs
+}
+
+/// `InvalidModifier` and the like, with the numbers, unless `value` is in `min..=max`.
+pub(crate) fn check(what: &str, value: u32, min: u32, max: u32, status: VpStatus) -> VpResult<()> {
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(VpError::new(
+        status,
+        format!("{what}: {min} to {max} are possible, {value} were asked for"),
+    ))
+}
+
+/// Sizes of a new QP.
+pub(crate) fn check_qp(init: &QpInit) -> VpResult<()> {
+    check("send depth", init.send_depth, 1, MAX_WR, VpStatus::TooManyWrs)?;
+    check("SGEs per send", init.max_send_sge, 1, MAX_SGE, VpStatus::InvalidSgl)?;
+    check("octets inline", init.max_inline, 0, MAX_INLINE, VpStatus::InvalidModifier)?;
+    check("IRD", init.ird.into(), 0, MAX_READS.into(), VpStatus::InvalidIrdOrd)?;
+    check("ORD", init.ord.into(), 0, MAX_READS.into(), VpStatus::InvalidIrdOrd)?;
+    if init.srq.is_some() {
+        return Ok(());
+    }
+    check("receive depth", init.recv_depth, 1, MAX_WR, VpStatus::TooManyWrs)?;
+    check("SGEs per receive", init.max_recv_sge, 1, MAX_SGE, VpStatus::InvalidSgl)?;
+    check("receive limit", init.recv_limit, 0, init.recv_depth, VpStatus::InvalidModifier)
+}

@@ -1,0 +1,286 @@
+//! Memory regions: the privileged verbs, and fast registration through a send queue.
+//!
+//! Owner of all state: the STag table. Privileged verbs run on the application's thread; fast
+//! registration on whichever thread drives the QP. A peer's death changes no region.
+
+use std::sync::Arc;
+
+use iwarp_proto::{AccessError, LocalFault};
+use vp_api::{
+    Access, Addressing, FastRegister, MrInfo, MrInit, PdId, Services, Stag, VpError, VpResult,
+    VpStatus,
+};
+
+use crate::grant::{Caller, Grant, Scope};
+use crate::limits::{MAX_REGION_OCTETS, MAX_REGIONS};
+use crate::meta::{Memory, Meta, PdUse, Region};
+use crate::pin::Pinned;
+use crate::place;
+use crate::stag_table::{Busy, Kind, Slot, StagTable};
+use crate::sync::lock;
+
+/// Registers (and pins) for one RNIC.
+pub(crate) struct Regions {
+    pub(crate) table: Arc<StagTable>,
+    pub(crate) services: Arc<dyn Services>,
+    /// The kernel can tell whether memory may be accessed.
+    pub(crate) probes: bool,
+}
+
+impl Regions {
+    /// Register Non-Shared MR: a table entry, O(1) in the size unless pinned.
+    // RDMAC 9.2.6 [SEC-04]
+    pub(crate) fn register(&self, pd: PdUse, init: &MrInit) -> VpResult<Stag> {
+        let region = self.region(pd, init)?;
+        self.add(region, init.key)
+    }
+
+    /// Reregister: the same index with everything new. Bound windows refuse it; any other error
+    /// destroys the region (RDMAC 9.2.6).
+    pub(crate) fn reregister(
+        &self,
+        stag: Stag,
+        init: &MrInit,
+        pd: impl FnOnce() -> VpResult<PdUse>,
+    ) -> VpResult<Stag> {
+        let old = self.retire(stag, "reregister")?;
+        let new = pd().and_then(|pd| self.region(pd, init));
+        drop(old);
+        let region = new.inspect_err(|_| self.table.release(stag.index(), Kind::Region))?;
+        let slot = self.table.slot(stag.index()).ok_or_else(|| unknown(stag))?;
+        self.place(slot, region, init.key);
+        Ok(Stag::new(stag.index(), init.key))
+    }
+
+    /// Register Shared MR: a second STag for the memory of the first.
+    pub(crate) fn register_shared(
+        &self,
+        original: Stag,
+        pd: PdUse,
+        addressing: Addressing,
+        access: Access,
+        key: u8,
+    ) -> VpResult<Stag> {
+        check_access(access)?;
+        let memory = {
+            let slot = self.table.slot(original.index()).ok_or_else(|| unknown(original))?;
+            let mut meta = lock(&slot.meta);
+            let Meta::Region(region) = &mut *meta else { return Err(unknown(original)) };
+            let Some(memory) = region.memory.clone() else {
+                let detail =
+                    format!("region {:#x} is invalid and has no memory to share", original.index());
+                return Err(VpError::new(VpStatus::InvalidStag, detail));
+            };
+            region.shared = true;
+            memory
+        };
+        let remote = access.intersects(Access::REMOTE);
+        let memory = Some(memory);
+        let region =
+            Region { pd, memory, shared: true, remote, addressing, access, bound_windows: 0 };
+        self.add(region, key)
+    }
+
+    /// Allocate Non-Shared MR STag, Invalid, for fast registration.
+    pub(crate) fn allocate(&self, pd: PdUse, remote: bool) -> VpResult<Stag> {
+        let region = Region {
+            pd,
+            memory: None,
+            shared: false,
+            remote,
+            addressing: Addressing::Absolute,
+            access: Access::empty(),
+            bound_windows: 0,
+        };
+        self.add(region, 0)
+    }
+
+    /// Query MR, by index.
+    pub(crate) fn query(&self, stag: Stag) -> VpResult<MrInfo> {
+        let slot = self.table.slot(stag.index()).ok_or_else(|| unknown(stag))?;
+        let meta = lock(&slot.meta);
+        let Meta::Region(region) = &*meta else { return Err(unknown(stag)) };
+        let key = slot.valid_key();
+        let range = region.memory.as_ref().filter(|_| key.is_some()).map(|memory| &memory.range);
+        Ok(MrInfo {
+            stag: Stag::new(stag.index(), key.unwrap_or(0)),
+            pd: region.pd.id,
+            valid: key.is_some(),
+            shared: region.shared,
+            addr: range.map_or(0, |range| range.addr().as_ptr().addr() as u64),
+            len: range.map_or(0, |range| range.len() as u64),
+            addressing: region.addressing,
+            access: region.access,
+            bound_windows: region.bound_windows,
+        })
+    }
+
+    /// Deallocate STag of a region: ignores state and key; when it returns nobody reads or writes
+    /// the memory, and it is no longer ours.
+    // [SEC-05] [DDP-21]
+    pub(crate) fn deallocate(&self, stag: Stag) -> VpResult<()> {
+        let region = self.retire(stag, "deallocate")?;
+        self.table.release(stag.index(), Kind::Region);
+        drop(region);
+        Ok(())
+    }
+
+    /// Takes a region out of its slot: nobody uses its memory any more.
+    fn retire(&self, stag: Stag, verb: &str) -> VpResult<Region> {
+        let slot = self.table.slot(stag.index()).ok_or_else(|| unknown(stag))?;
+        let mut meta = lock(&slot.meta);
+        let Meta::Region(region) = &*meta else { return Err(unknown(stag)) };
+        if region.bound_windows != 0 {
+            let detail = format!(
+                "cannot {verb} region {:#x}: {} memory windows are bound to it; unbind them first",
+                stag.index(),
+                region.bound_windows
+            );
+            return Err(VpError::new(VpStatus::StagInUse, detail));
+        }
+        slot.revoke().map_err(|Busy| {
+            let detail =
+                format!("region {:#x} is still being read or written; try again", stag.index());
+            VpError::new(VpStatus::InUse, detail)
+        })?;
+        match std::mem::replace(&mut *meta, Meta::Free) {
+            Meta::Region(region) => Ok(region),
+            other => {
+                *meta = other;
+                Err(unknown(stag))
+            }
+        }
+    }
+
+    fn region(&self, pd: PdUse, init: &MrInit) -> VpResult<Region> {
+        check_access(init.access)?;
+        self.check_range(init)?;
+        let pinned = init.pin.then(|| Pinned::new(&self.services, &init.range)).transpose()?;
+        Ok(Region {
+            pd,
+            memory: Some(Arc::new(Memory { range: init.range.clone(), _pinned: pinned })),
+            shared: false,
+            remote: init.access.intersects(Access::REMOTE),
+            addressing: init.addressing,
+            access: init.access,
+            bound_windows: 0,
+        })
+    }
+
+    // RFC 5042 7.3 [SEC-13]
+    fn check_range(&self, init: &MrInit) -> VpResult<()> {
+        let range = &init.range;
+        let addr = range.addr().as_ptr().addr();
+        let wraps = addr.checked_add(range.len()).is_none();
+        if wraps || range.len() as u64 > MAX_REGION_OCTETS {
+            let detail =
+                format!("{} octets at {addr:#x} are no range of this process", range.len());
+            return Err(VpError::new(VpStatus::InvalidAddress, detail));
+        }
+        let write = init.access.contains(Access::LOCAL_WRITE);
+        if !self.probes {
+            return Ok(());
+        }
+        place::probe(range, write).map_err(|error| {
+            let verb = if write { "write" } else { "read" };
+            let detail = format!(
+                "this process may not {verb} all of {} octets at {addr:#x} ({error}); map the memory \
+                 or ask for fewer rights",
+                range.len()
+            );
+            VpError::new(VpStatus::InvalidAddress, detail)
+        })
+    }
+
+    fn add(&self, region: Region, key: u8) -> VpResult<Stag> {
+        let index = self.table.allocate(Kind::Region).ok_or_else(|| {
+            let detail = format!("all {MAX_REGIONS} memory regions of the device are in use");
+            VpError::new(VpStatus::InsufficientResources, detail)
+        })?;
+        let stag = Stag::new(index, key);
+        let slot = self.table.slot(index).ok_or_else(|| unknown(stag))?;
+        self.place(slot, region, key);
+        Ok(stag)
+    }
+
+    /// Puts a region into a free slot; valid if it has memory.
+    fn place(&self, slot: &Slot, region: Region, key: u8) {
+        let mut meta = lock(&slot.meta);
+        if let Some(memory) = &region.memory {
+            slot.publish(key, grant(memory, region.addressing, region.access, region.pd.id));
+        }
+        *meta = Meta::Region(region);
+    }
+}
+
+fn grant(memory: &Memory, addressing: Addressing, access: Access, pd: PdId) -> Grant {
+    let addr = memory.range.addr().as_ptr();
+    Grant {
+        addr,
+        len: memory.range.len() as u64,
+        base: match addressing {
+            // STag 0 and SGEs by address reach memory through these provenances.
+            Addressing::Absolute => addr.expose_provenance() as u64,
+            Addressing::ZeroBased => 0,
+        },
+        access,
+        pd,
+        scope: Scope::Region,
+    }
+}
+
+// RDMAC 7.5, 9.2.6 [VERBS-24]
+fn check_access(access: Access) -> VpResult<()> {
+    if access.valid_for_region() {
+        return Ok(());
+    }
+    let detail = format!(
+        "rights {access:?} do not go together: at least one local right, and for each remote right \
+         the local one"
+    );
+    Err(VpError::new(VpStatus::InvalidAccess, detail))
+}
+
+fn unknown(stag: Stag) -> VpError {
+    let detail = format!("there is no memory region with STag index {:#x}", stag.index());
+    VpError::new(VpStatus::InvalidStag, detail)
+}
+
+/// Fast-Register Non-Shared MR: gives an allocated, Invalid STag memory.
+// RDMAC 7.3.2.3
+pub(crate) fn fast_register(
+    table: &StagTable,
+    caller: &Caller,
+    request: &FastRegister,
+) -> Result<(), LocalFault> {
+    if !caller.privileged {
+        return Err(LocalFault::NotPrivileged);
+    }
+    let invalid = LocalFault::Access(AccessError::InvalidStag);
+    let slot = table.slot(request.stag.index()).ok_or(invalid)?;
+    let mut meta = lock(&slot.meta);
+    let Meta::Region(region) = &mut *meta else { return Err(invalid) };
+    if region.pd.id != caller.pd {
+        return Err(LocalFault::Access(AccessError::NotAssociated));
+    }
+    if region.memory.is_some() || slot.valid_key().is_some() {
+        return Err(LocalFault::NotInvalid);
+    }
+    let remote = request.access.intersects(Access::REMOTE);
+    if !request.access.valid_for_region() || (remote && !region.remote) {
+        return Err(LocalFault::Access(AccessError::Access));
+    }
+    let memory = Memory { range: request.range.clone(), _pinned: None };
+    slot.publish(
+        request.stag.key(),
+        grant(&memory, request.addressing, request.access, region.pd.id),
+    );
+    region.memory = Some(Arc::new(memory));
+    region.addressing = request.addressing;
+    region.access = request.access;
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "mr_tests.rs"]
+mod tests;

@@ -1,0 +1,189 @@
+//! Memory windows: the privileged verbs, and binding through a send queue.
+//!
+//! Owner of all state: the STag table; a narrow window also counts in its QP. Binding runs on
+//! whichever thread drives the QP. A peer's death changes no window.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use iwarp_proto::{AccessError, LocalFault};
+use vp_api::{Access, Addressing, BindMw, MwId, MwInfo, MwKind, Stag, VpError, VpResult, VpStatus};
+
+use crate::grant::{Caller, Grant, Scope};
+use crate::limits::MAX_REGIONS;
+use crate::meta::{Binding, Meta, PdUse, Region, Window, WindowCount};
+use crate::stag_table::{Busy, Kind, Slot, StagTable};
+use crate::sync::lock;
+
+/// Allocate MW.
+pub(crate) fn allocate(table: &StagTable, pd: PdUse, kind: MwKind) -> VpResult<MwId> {
+    let index = table.allocate(Kind::Window).ok_or_else(|| {
+        let detail = format!("all {MAX_REGIONS} memory windows of the device are in use");
+        VpError::new(VpStatus::InsufficientResources, detail)
+    })?;
+    let id = MwId(index);
+    let slot = table.slot(index).ok_or_else(|| unknown(id))?;
+    *lock(&slot.meta) = Meta::Window(Window { pd, kind, binding: None });
+    Ok(id)
+}
+
+/// Query MW.
+pub(crate) fn query(table: &StagTable, id: MwId) -> VpResult<MwInfo> {
+    let slot = table.slot(id.0).ok_or_else(|| unknown(id))?;
+    let meta = lock(&slot.meta);
+    let Meta::Window(window) = &*meta else { return Err(unknown(id)) };
+    Ok(MwInfo {
+        id,
+        kind: window.kind,
+        pd: window.pd.id,
+        stag: slot.valid_key().map(|key| Stag::new(id.0, key)),
+        access: window.binding.as_ref().map_or(Access::empty(), |binding| binding.access),
+    })
+}
+
+/// Deallocate MW, bound or not.
+pub(crate) fn deallocate(table: &StagTable, id: MwId) -> VpResult<()> {
+    let slot = table.slot(id.0).ok_or_else(|| unknown(id))?;
+    let mut meta = lock(&slot.meta);
+    let Meta::Window(window) = &mut *meta else { return Err(unknown(id)) };
+    unbind(table, slot, window).map_err(|Busy| {
+        let detail = format!("window {:#x} is still being read or written; try again", id.0);
+        VpError::new(VpStatus::InUse, detail)
+    })?;
+    *meta = Meta::Free;
+    drop(meta);
+    table.release(id.0, Kind::Window);
+    Ok(())
+}
+
+fn unknown(id: MwId) -> VpError {
+    let detail = format!("there is no memory window {:#x}, or it was deallocated", id.0);
+    VpError::new(VpStatus::InvalidHandle, detail)
+}
+
+/// Bind Memory Window; length 0 unbinds. `windows` is the QP's count of narrow windows.
+// RDMAC 7.10 [DDP-20] [SEC-02] [SEC-04]
+pub(crate) fn bind(
+    table: &StagTable,
+    caller: &Caller,
+    windows: &Arc<AtomicU32>,
+    request: &BindMw,
+) -> Result<(), LocalFault> {
+    if !caller.allow.contains(Access::BIND) {
+        return Err(LocalFault::Bind);
+    }
+    let slot = table.slot(request.window.0).ok_or(LocalFault::Bind)?;
+    let mut meta = lock(&slot.meta);
+    let Meta::Window(window) = &mut *meta else { return Err(LocalFault::Bind) };
+    if window.pd.id != caller.pd {
+        return Err(LocalFault::Access(AccessError::NotAssociated));
+    }
+    // A narrow window is rebound only after it was invalidated; a wide one at once.
+    let unbinds = request.len == 0;
+    if window.kind == MwKind::Narrow && window.binding.is_some() && !unbinds {
+        return Err(LocalFault::NotInvalid);
+    }
+    unbind(table, slot, window).map_err(|Busy| LocalFault::Bind)?;
+    if unbinds {
+        return Ok(());
+    }
+    bind_to_region(table, caller, windows, request, slot, window)
+}
+
+fn bind_to_region(
+    table: &StagTable,
+    caller: &Caller,
+    windows: &Arc<AtomicU32>,
+    request: &BindMw,
+    slot: &Slot,
+    window: &mut Window,
+) -> Result<(), LocalFault> {
+    let invalid = LocalFault::Access(AccessError::InvalidStag);
+    let region_slot = table.slot(request.region.index()).ok_or(invalid)?;
+    // The same slot is the window itself, already locked.
+    if std::ptr::eq(region_slot, slot) {
+        return Err(invalid);
+    }
+    let mut region_meta = lock(&region_slot.meta);
+    let Meta::Region(region) = &mut *region_meta else { return Err(invalid) };
+    if region_slot.valid_key() != Some(request.region.key()) {
+        return Err(invalid);
+    }
+    let grant = window_grant(caller, request, region, window.kind)?;
+    region.bound_windows += 1;
+    window.binding = Some(Binding {
+        region: request.region.index(),
+        access: request.access,
+        qp: caller.qp,
+        windows: (window.kind == MwKind::Narrow).then(|| WindowCount::new(windows)),
+    });
+    slot.publish(request.key, grant);
+    Ok(())
+}
+
+/// Checks a bind against its region and cuts the window's grant out of it.
+fn window_grant(
+    caller: &Caller,
+    request: &BindMw,
+    region: &Region,
+    kind: MwKind,
+) -> Result<Grant, LocalFault> {
+    if region.pd.id != caller.pd {
+        return Err(LocalFault::Access(AccessError::NotAssociated));
+    }
+    // rnicpi 7: no window on a zero-based region.
+    if region.addressing == Addressing::ZeroBased {
+        return Err(LocalFault::Bind);
+    }
+    let local = [
+        (Access::REMOTE_READ, Access::LOCAL_READ),
+        (Access::REMOTE_WRITE, Access::LOCAL_WRITE),
+        (Access::REMOTE_ATOMIC, Access::LOCAL),
+    ];
+    let covered = local.iter().all(|&(remote, local)| {
+        !request.access.intersects(remote) || region.access.contains(local)
+    });
+    let remote_only = Access::REMOTE.contains(request.access) && !request.access.is_empty();
+    if !covered || !remote_only || !region.access.contains(Access::BIND) {
+        return Err(LocalFault::Access(AccessError::Access));
+    }
+    let memory = region.memory.as_ref().ok_or(LocalFault::Access(AccessError::InvalidStag))?;
+    let whole = Grant {
+        addr: memory.range.addr().as_ptr(),
+        len: memory.range.len() as u64,
+        base: memory.range.addr().as_ptr().addr() as u64,
+        access: request.access,
+        pd: caller.pd,
+        scope: match kind {
+            MwKind::Wide => Scope::WideWindow,
+            MwKind::Narrow => Scope::NarrowWindow(caller.qp),
+        },
+    };
+    let offset = whole.offset(request.to, request.len).map_err(LocalFault::Access)?;
+    Ok(Grant {
+        addr: whole.addr.wrapping_add(offset),
+        len: request.len,
+        base: match request.addressing {
+            Addressing::Absolute => request.to,
+            Addressing::ZeroBased => 0,
+        },
+        ..whole
+    })
+}
+
+/// Makes a window invalid and tells its region and QP. For the holder of the window's lock.
+pub(crate) fn unbind(table: &StagTable, slot: &Slot, window: &mut Window) -> Result<(), Busy> {
+    let Some(binding) = &window.binding else { return Ok(()) };
+    slot.revoke()?;
+    if let Some(region_slot) = table.slot(binding.region)
+        && let Meta::Region(region) = &mut *lock(&region_slot.meta)
+    {
+        region.bound_windows -= 1;
+    }
+    window.binding = None;
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "mw_tests.rs"]
+mod tests;

@@ -1,0 +1,140 @@
+//! Tables of verbs objects by id, and who is in use by whom.
+//!
+//! Owner: the RNIC, one table per kind. Only the privileged verbs look here, never the data path.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use vp_api::{VpError, VpResult, VpStatus};
+
+/// Objects of one kind. Ids count up and come back only after all 2^32 - 1 were used.
+pub(crate) struct Objects<T> {
+    what: &'static str,
+    max: usize,
+    next: AtomicU32,
+    map: RwLock<HashMap<u32, Entry<T>>>,
+}
+
+struct Entry<T> {
+    object: Arc<T>,
+    users: Arc<AtomicU32>,
+}
+
+/// Keeps an object from being removed for as long as it lives.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    users: Arc<AtomicU32>,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.users.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl<T> Objects<T> {
+    /// `what` names the kind in messages, `max` bounds their number.
+    pub(crate) fn new(what: &'static str, max: u32) -> Self {
+        Self { what, max: max as usize, next: AtomicU32::new(1), map: RwLock::default() }
+    }
+
+    /// Adds the object that `make` builds for its id.
+    pub(crate) fn insert(&self, make: impl FnOnce(u32) -> VpResult<Arc<T>>) -> VpResult<Arc<T>> {
+        let id = self.free_id()?;
+        let object = make(id)?;
+        let entry = Entry { object: object.clone(), users: Arc::default() };
+        self.write().insert(id, entry);
+        Ok(object)
+    }
+
+    fn free_id(&self) -> VpResult<u32> {
+        let map = self.read();
+        if map.len() >= self.max {
+            let detail = format!("all {} {}s of the device are in use", self.max, self.what);
+            return Err(VpError::new(VpStatus::InsufficientResources, detail));
+        }
+        loop {
+            let id = self.next.fetch_add(1, Ordering::Relaxed);
+            if id != 0 && !map.contains_key(&id) {
+                return Ok(id);
+            }
+        }
+    }
+
+    /// The object, kept in use until the hold is dropped.
+    pub(crate) fn hold(&self, id: u32) -> VpResult<(Arc<T>, Hold)> {
+        let map = self.read();
+        let entry = map.get(&id).ok_or_else(|| self.unknown(id))?;
+        // Under the lock: `remove` cannot miss it.
+        entry.users.fetch_add(1, Ordering::AcqRel);
+        Ok((entry.object.clone(), Hold { users: entry.users.clone() }))
+    }
+
+    /// Removes an object that nobody uses and that `check` lets go.
+    pub(crate) fn remove(
+        &self,
+        id: u32,
+        check: impl FnOnce(&T) -> VpResult<()>,
+    ) -> VpResult<Arc<T>> {
+        let mut map = self.write();
+        let entry = map.get(&id).ok_or_else(|| self.unknown(id))?;
+        let users = entry.users.load(Ordering::Acquire);
+        if users != 0 {
+            let detail =
+                format!("{} {id} is used by {users} other objects: destroy them first", self.what);
+            return Err(VpError::new(VpStatus::InUse, detail));
+        }
+        check(&entry.object)?;
+        map.remove(&id).map(|entry| entry.object).ok_or_else(|| self.unknown(id))
+    }
+
+    /// Takes all objects out, used or not.
+    pub(crate) fn drain(&self) -> Vec<Arc<T>> {
+        self.write().drain().map(|(_, entry)| entry.object).collect()
+    }
+
+    fn unknown(&self, id: u32) -> VpError {
+        VpError::new(
+            VpStatus::InvalidHandle,
+            format!("there is no {} {id}, or it was destroyed", self.what),
+        )
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, HashMap<u32, Entry<T>>> {
+        self.map.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, HashMap<u32, Entry<T>>> {
+        self.map.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_not_reused_and_stale_ones_are_errors() {
+        let objects = Objects::new("thing", 2);
+        let first = objects.insert(|id| Ok(Arc::new(id))).unwrap();
+        let second = objects.insert(|id| Ok(Arc::new(id))).unwrap();
+        assert_ne!(first, second);
+        let full = objects.insert(|id| Ok(Arc::new(id))).unwrap_err();
+        assert_eq!(full.status, VpStatus::InsufficientResources);
+        objects.remove(*first, |_| Ok(())).unwrap();
+        let third = objects.insert(|id| Ok(Arc::new(id))).unwrap();
+        assert!(*third != *first && *third != *second);
+        assert_eq!(objects.remove(*first, |_| Ok(())).unwrap_err().status, VpStatus::InvalidHandle);
+    }
+
+    #[test]
+    fn a_held_object_stays() {
+        let objects = Objects::new("thing", 2);
+        let id = *objects.insert(|id| Ok(Arc::new(id))).unwrap();
+        let (_, hold) = objects.hold(id).unwrap();
+        assert_eq!(objects.remove(id, |_| Ok(())).unwrap_err().status, VpStatus::InUse);
+        drop(hold);
+        objects.remove(id, |_| Ok(())).unwrap();
+    }
+}

@@ -1,0 +1,35 @@
+//! Optional pinning of registered memory.
+//!
+//! SoftRDMA needs no pinning: the kernel's sockets fault pages in. Who asks for it gets it from the
+//! access layer, which keeps the account. Owner: the region's memory.
+
+use std::sync::Arc;
+
+use vp_api::{MemRange, Services, VpError, VpResult, VpStatus};
+
+/// A pinned range; unpinned when dropped.
+pub(crate) struct Pinned {
+    services: Arc<dyn Services>,
+    addr: usize,
+    len: usize,
+}
+
+impl Pinned {
+    pub(crate) fn new(services: &Arc<dyn Services>, range: &MemRange) -> VpResult<Self> {
+        let (addr, len) = (range.addr().as_ptr().addr(), range.len());
+        services.pin(addr, len).map_err(|error| {
+            let detail = format!(
+                "pinning {len} octets at {addr:#x}: {error}; register without pinning, which \
+                 SoftRDMA does not need, or raise the limit of locked memory (ulimit -l)"
+            );
+            VpError::new(VpStatus::InsufficientResources, detail)
+        })?;
+        Ok(Self { services: services.clone(), addr, len })
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        self.services.unpin(self.addr, self.len);
+    }
+}

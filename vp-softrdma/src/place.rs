@@ -1,0 +1,83 @@
+//! The only code that reads or writes registered memory.
+//!
+//! Owns nothing; runs on whichever thread makes progress. A peer may write the same octets at any
+//! moment, so there is never a Rust reference to them: raw copies only, and whoever races gets the
+//! octets that a race gives, as with any RDMA device.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use iwarp_proto::{AccessError, AtomicOp};
+use rustix::mm::{Advice, madvise};
+use vp_api::MemRange;
+
+use crate::stag_table::Use;
+
+/// Copies `octets` to `offset` of registered memory.
+#[inline]
+pub fn copy_in(target: &Use<'_>, offset: u32, octets: &[u8]) -> Result<(), AccessError> {
+    let addr = target.raw_mut(offset, octets.len())?;
+    // SAFETY: `raw_mut` checked that the octets are inside the use and writable; by its invariant
+    // the memory lives as long as `target`. `octets` is a live slice and not registered memory, so
+    // the two do not overlap.
+    unsafe { std::ptr::copy_nonoverlapping(octets.as_ptr(), addr, octets.len()) };
+    Ok(())
+}
+
+/// Copies from `offset` of registered memory to `octets`.
+#[inline]
+pub fn copy_out(source: &Use<'_>, offset: u32, octets: &mut [u8]) -> Result<(), AccessError> {
+    let addr = source.raw(offset, octets.len())?;
+    // SAFETY: `raw` checked that the octets are inside the use; by its invariant the memory lives
+    // as long as `source`. `octets` is exclusively borrowed, so the two do not overlap.
+    unsafe { std::ptr::copy_nonoverlapping(addr, octets.as_mut_ptr(), octets.len()) };
+    Ok(())
+}
+
+/// Executes an atomic on the first 8 octets (host byte order) and answers the value before.
+/// Atomic towards every other atomic of this process.
+// RFC 7306 5.3 [EXT-12]; host order [EXT-09]
+#[inline]
+pub fn atomic_rmw(target: &Use<'_>, op: AtomicOp) -> Result<u64, AccessError> {
+    let addr = target.raw_mut(0, size_of::<u64>())?.cast::<u64>();
+    if !addr.is_aligned() {
+        return Err(AccessError::Unaligned); // [EXT-08]
+    }
+    // SAFETY: aligned (just checked), 8 live and writable octets for as long as `target` lives;
+    // other accesses are atomic or the peer's own race.
+    let value = unsafe { AtomicU64::from_ptr(addr) };
+    let mut old = value.load(Ordering::Acquire);
+    while let Some(new) = op.apply(old) {
+        match value.compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => break,
+            Err(now) => old = now,
+        }
+    }
+    Ok(old)
+}
+
+/// Whether the process may read (and, if `write`, write) the first and the last page of a range.
+/// Touches both, changes nothing; holes between them are left to the page tables.
+// RFC 5042 7.3 [SEC-13]
+pub(crate) fn probe(range: &MemRange, write: bool) -> rustix::io::Result<()> {
+    let Some(last) = range.len().checked_sub(1) else { return Ok(()) };
+    let first = range.addr().as_ptr();
+    probe_page(first, write)?;
+    let last = first.wrapping_add(last);
+    if page_of(last) == page_of(first) { Ok(()) } else { probe_page(last, write) }
+}
+
+fn page_of(addr: *mut u8) -> usize {
+    addr.addr() & !(rustix::param::page_size() - 1)
+}
+
+fn probe_page(addr: *mut u8, write: bool) -> rustix::io::Result<()> {
+    let page = addr.map_addr(|_| page_of(addr));
+    let advice = if write { Advice::LinuxPopulateWrite } else { Advice::LinuxPopulateRead };
+    // SAFETY: these two advices only fault pages in as a load or store would, without changing
+    // what they hold; the kernel answers an error for pages that are not there.
+    unsafe { madvise(page.cast(), 1, advice) }
+}
+
+#[cfg(test)]
+#[path = "place_tests.rs"]
+mod tests;

@@ -1,0 +1,82 @@
+//! Concurrency primitives: std's, or loom's when the crate is built for model checking
+//! (`--cfg loom`).
+//!
+//! Owns no state. Everything that is modelled (STag table, CQ ring, leadership) takes its atomics,
+//! cells and locks from here and from nowhere else.
+
+#[cfg(loom)]
+pub(crate) use loom::{
+    cell::UnsafeCell,
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+    sync::{Condvar, Mutex, MutexGuard},
+};
+#[cfg(not(loom))]
+pub(crate) use std::sync::{
+    Condvar, Mutex, MutexGuard,
+    atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+};
+
+/// std's cell with loom's interface: loom checks every access that goes through the closures.
+#[cfg(not(loom))]
+#[derive(Debug)]
+pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+#[cfg(not(loom))]
+impl<T> UnsafeCell<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(std::cell::UnsafeCell::new(value))
+    }
+
+    /// Shared access; what the pointer is used for is the caller's proof.
+    #[inline(always)]
+    pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+        f(self.0.get())
+    }
+
+    /// Exclusive access; what the pointer is used for is the caller's proof.
+    #[inline(always)]
+    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        f(self.0.get())
+    }
+}
+
+/// Locks a mutex whose holders never leave it half changed, so a poisoned one is as good as new.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Waits a little for another thread that is a few instructions away from being done.
+pub(crate) struct Patience {
+    steps: u32,
+}
+
+impl Patience {
+    const SPINS: u32 = 64;
+    const YIELDS: u32 = 1_000;
+    const NAPS: u32 = 20_000;
+
+    pub(crate) const fn new() -> Self {
+        Self { steps: 0 }
+    }
+
+    /// One step: spins, later yields, then naps of 50 us; false when about one second is over.
+    #[cfg(not(loom))]
+    pub(crate) fn wait(&mut self) -> bool {
+        self.steps += 1;
+        if self.steps <= Self::SPINS {
+            std::hint::spin_loop();
+        } else if self.steps <= Self::SPINS + Self::YIELDS {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(std::time::Duration::from_micros(50));
+        }
+        self.steps < Self::SPINS + Self::YIELDS + Self::NAPS
+    }
+
+    /// Under loom every other thread runs before this one goes on; there is no time.
+    #[cfg(loom)]
+    pub(crate) fn wait(&mut self) -> bool {
+        loom::thread::yield_now();
+        true
+    }
+}

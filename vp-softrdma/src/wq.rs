@@ -1,0 +1,291 @@
+//! Work queues: the provider's half of what is posted, in rings allocated at creation.
+//!
+//! Owner: a QP (under its lock), or an SRQ (under its own). Slots of the send ring are numbered by
+//! the protocol core, which decides their order; the receive ring is first in, first out. When the
+//! peer dies the QP flushes both.
+
+use vp_api::{
+    BindMw, Data, FastRegister, RecvWr, SendFlags, SendOp, SendWr, Sge, Stag, VpStatus, WcOpcode,
+};
+
+/// A send-queue operation that stays inside this RNIC.
+#[derive(Clone, Debug)]
+pub(crate) enum LocalOp {
+    Bind(BindMw),
+    FastRegister(FastRegister),
+    Invalidate(Stag),
+}
+
+/// What a send-queue slot says about its work request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SendSlot {
+    pub(crate) wr_id: u64,
+    pub(crate) opcode: WcOpcode,
+    pub(crate) flags: SendFlags,
+    /// SGEs, or octets inline.
+    count: u16,
+    inline: bool,
+}
+
+/// Payload of a slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Payload<'a> {
+    Sgl(&'a [Sge]),
+    Inline(&'a [u8]),
+}
+
+/// Send ring. Inline data and local operations get their rings when first used: few QPs need them.
+pub(crate) struct SendRing {
+    slots: Box<[SendSlot]>,
+    sges: Box<[Sge]>,
+    max_sge: usize,
+    inline: Vec<u8>,
+    max_inline: usize,
+    locals: Vec<Option<LocalOp>>,
+}
+
+const BLANK: SendSlot = SendSlot {
+    wr_id: 0,
+    opcode: WcOpcode::Send,
+    flags: SendFlags::empty(),
+    count: 0,
+    inline: false,
+};
+
+impl SendRing {
+    pub(crate) fn new(depth: u32, max_sge: u32, max_inline: u32) -> Self {
+        Self {
+            slots: vec![BLANK; depth as usize].into(),
+            sges: vec![Sge::default(); depth as usize * max_sge as usize].into(),
+            max_sge: max_sge as usize,
+            inline: Vec::new(),
+            max_inline: max_inline as usize,
+            locals: Vec::new(),
+        }
+    }
+
+    pub(crate) fn depth(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    /// Whether a work request can be stored; to be asked before the core gives it a slot.
+    pub(crate) fn check(&self, wr: &SendWr<'_>) -> Result<(), VpStatus> {
+        let single_sink = matches!(wr.op, SendOp::Read { .. } | SendOp::Atomic { .. });
+        let no_payload = matches!(
+            wr.op,
+            SendOp::Immediate { .. }
+                | SendOp::BindMw(_)
+                | SendOp::FastRegister(_)
+                | SendOp::InvalidateLocal { .. }
+        );
+        match wr.data {
+            Data::Sgl(sgl) if no_payload => check(sgl.is_empty(), VpStatus::InvalidSgl),
+            // RDMAC 8.1.3.2: exactly one local buffer for Reads. [VERBS-19]
+            Data::Sgl(sgl) if single_sink => check(sgl.len() == 1, VpStatus::InvalidSgl),
+            Data::Sgl(sgl) => check_sgl(sgl, self.max_sge),
+            Data::Inline(_) if single_sink || no_payload => Err(VpStatus::InvalidSgl),
+            Data::Inline(octets) => check(octets.len() <= self.max_inline, VpStatus::InvalidSgl),
+        }
+    }
+
+    /// Stores a work request that passed `check`, at the slot that the core gave it.
+    pub(crate) fn store(&mut self, slot: u32, wr: &SendWr<'_>) {
+        let at = slot as usize;
+        let (count, inline) = match wr.data {
+            Data::Sgl(sgl) => {
+                self.sges[at * self.max_sge..][..sgl.len()].copy_from_slice(sgl);
+                (sgl.len(), false)
+            }
+            Data::Inline(octets) => {
+                self.inline.resize(self.slots.len() * self.max_inline, 0);
+                self.inline[at * self.max_inline..][..octets.len()].copy_from_slice(octets);
+                (octets.len(), true)
+            }
+        };
+        self.slots[at] = SendSlot {
+            wr_id: wr.wr_id,
+            opcode: opcode_of(&wr.op),
+            flags: wr.flags,
+            count: count as u16,
+            inline,
+        };
+        if let Some(op) = local_op(&wr.op) {
+            self.locals.resize(self.slots.len(), None);
+            self.locals[at] = Some(op);
+        }
+    }
+
+    pub(crate) fn slot(&self, slot: u32) -> &SendSlot {
+        &self.slots[slot as usize]
+    }
+
+    pub(crate) fn payload(&self, slot: u32) -> Payload<'_> {
+        let at = slot as usize;
+        let count = self.slots[at].count as usize;
+        if self.slots[at].inline {
+            Payload::Inline(&self.inline[at * self.max_inline..][..count])
+        } else {
+            Payload::Sgl(&self.sges[at * self.max_sge..][..count])
+        }
+    }
+
+    /// Takes a slot's local operation, to execute or (flushed) to drop it.
+    pub(crate) fn take_local(&mut self, slot: u32) -> Option<LocalOp> {
+        self.locals.get_mut(slot as usize)?.take()
+    }
+}
+
+fn opcode_of(op: &SendOp) -> WcOpcode {
+    match op {
+        SendOp::Send { .. } => WcOpcode::Send,
+        SendOp::Write { .. } => WcOpcode::Write,
+        SendOp::WriteImmediate { .. } => WcOpcode::WriteImmediate,
+        SendOp::Immediate { .. } => WcOpcode::Immediate,
+        SendOp::Read { .. } => WcOpcode::Read,
+        SendOp::Atomic { .. } => WcOpcode::Atomic,
+        SendOp::BindMw(_) => WcOpcode::BindMw,
+        SendOp::FastRegister(_) => WcOpcode::FastRegister,
+        SendOp::InvalidateLocal { .. } => WcOpcode::InvalidateLocal,
+    }
+}
+
+fn local_op(op: &SendOp) -> Option<LocalOp> {
+    match op {
+        SendOp::BindMw(bind) => Some(LocalOp::Bind(*bind)),
+        SendOp::FastRegister(register) => Some(LocalOp::FastRegister(register.clone())),
+        SendOp::InvalidateLocal { stag } => Some(LocalOp::Invalidate(*stag)),
+        _ => None,
+    }
+}
+
+/// One receive, taken out of its queue.
+#[derive(Clone, Debug)]
+pub(crate) struct RecvWqe {
+    pub(crate) wr_id: u64,
+    sges: Box<[Sge]>,
+    count: usize,
+}
+
+impl RecvWqe {
+    /// A place for receives of up to `max_sge` elements.
+    pub(crate) fn new(max_sge: u32) -> Self {
+        Self { wr_id: 0, sges: vec![Sge::default(); max_sge as usize].into(), count: 0 }
+    }
+
+    pub(crate) fn sgl(&self) -> &[Sge] {
+        &self.sges[..self.count]
+    }
+
+    /// Octets that it can take. The post made sure that they fit.
+    pub(crate) fn capacity(&self) -> u32 {
+        self.sgl().iter().fold(0, |sum, sge| sum.saturating_add(sge.len))
+    }
+}
+
+/// Receive ring.
+pub(crate) struct RecvRing {
+    /// Work request id and number of SGEs.
+    slots: Box<[(u64, u32)]>,
+    sges: Box<[Sge]>,
+    max_sge: usize,
+    head: usize,
+    posted: usize,
+}
+
+impl RecvRing {
+    pub(crate) fn new(depth: u32, max_sge: u32) -> Self {
+        Self {
+            slots: vec![(0, 0); depth as usize].into(),
+            sges: vec![Sge::default(); depth as usize * max_sge as usize].into(),
+            max_sge: max_sge as usize,
+            head: 0,
+            posted: 0,
+        }
+    }
+
+    pub(crate) fn depth(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    pub(crate) fn max_sge(&self) -> u32 {
+        self.max_sge as u32
+    }
+
+    /// Receives posted and not taken.
+    pub(crate) fn posted(&self) -> u32 {
+        self.posted as u32
+    }
+
+    pub(crate) fn post(&mut self, wr: &RecvWr<'_>) -> Result<(), VpStatus> {
+        check(self.posted < self.slots.len(), VpStatus::TooManyWrs)?;
+        check_sgl(wr.sgl, self.max_sge)?;
+        let at = (self.head + self.posted) % self.slots.len();
+        self.sges[at * self.max_sge..][..wr.sgl.len()].copy_from_slice(wr.sgl);
+        self.slots[at] = (wr.wr_id, wr.sgl.len() as u32);
+        self.posted += 1;
+        Ok(())
+    }
+
+    /// Moves the oldest receive to `into`; false if none is posted.
+    pub(crate) fn take(&mut self, into: &mut RecvWqe) -> bool {
+        if self.posted == 0 {
+            return false;
+        }
+        let (wr_id, count) = self.slots[self.head];
+        into.wr_id = wr_id;
+        into.count = count as usize;
+        let sgl = &self.sges[self.head * self.max_sge..][..into.count];
+        into.sges[..into.count].copy_from_slice(sgl);
+        self.head = (self.head + 1) % self.slots.len();
+        self.posted -= 1;
+        true
+    }
+
+    /// Changes the depth and keeps what is posted; `CannotChange` if that would not fit.
+    pub(crate) fn resize(&mut self, depth: u32) -> Result<(), VpStatus> {
+        check(depth as usize >= self.posted, VpStatus::CannotChange)?;
+        let mut new = Self::new(depth, self.max_sge as u32);
+        let mut wqe = RecvWqe::new(self.max_sge as u32);
+        while self.take(&mut wqe) {
+            new.post(&RecvWr { wr_id: wqe.wr_id, sgl: wqe.sgl() })?;
+        }
+        *self = new;
+        Ok(())
+    }
+}
+
+fn check(ok: bool, status: VpStatus) -> Result<(), VpStatus> {
+    ok.then_some(()).ok_or(status)
+}
+
+// RDMAC 8.1.3.2: the sum is at most 2^32 - 1. [VERBS-19]
+fn check_sgl(sgl: &[Sge], max_sge: usize) -> Result<(), VpStatus> {
+    check(sgl.len() <= max_sge, VpStatus::InvalidSgl)?;
+    let sum: u64 = sgl.iter().map(|sge| u64::from(sge.len)).sum();
+    check(sum <= u64::from(u32::MAX), VpStatus::InvalidSgl)
+}
+
+/// The elements, cut to size, that cover `len` octets at `offset` of a list. Elements of no octets
+/// are left out: their STags are not looked at. // [VERBS-19]
+pub(crate) fn pieces(sgl: &[Sge], offset: u32, len: u32) -> impl Iterator<Item = Sge> {
+    let mut skip = offset;
+    let mut left = len;
+    sgl.iter().filter_map(move |sge| {
+        if skip >= sge.len {
+            skip -= sge.len;
+            return None;
+        }
+        let piece = Sge {
+            stag: sge.stag,
+            to: sge.to.wrapping_add(u64::from(skip)),
+            len: left.min(sge.len - skip),
+        };
+        skip = 0;
+        left -= piece.len;
+        (piece.len != 0).then_some(piece)
+    })
+}
+
+#[cfg(test)]
+#[path = "wq_tests.rs"]
+mod tests;
