@@ -20,6 +20,7 @@
 extern crate alloc;
 
 mod ddp;
+pub mod decode;
 pub mod error;
 pub mod host;
 pub mod mpa;

@@ -8,6 +8,7 @@ mod rx;
 pub mod startup;
 mod tx;
 
+pub(crate) use markers::Layout;
 pub use rx::{Parsed, Peek, Pieces, Rx, RxFpdu};
 pub use tx::{FpduPlan, Tx};
 

@@ -96,7 +96,7 @@ fn every_length_is_padded_to_four() {
         let ulpdu = pattern(len);
         let fpdu = send(&mut Tx::new(ON, false), &ulpdu);
         let pad = pad_len(len as u16);
-        assert!(fpdu.len() % 4 == 0 && pad < 4);
+        assert!(fpdu.len().is_multiple_of(4) && pad < 4);
         assert_eq!(fpdu.len(), 2 + len + pad + 4);
         assert_eq!(fpdu[..2], (len as u16).to_be_bytes());
         assert_eq!(fpdu[2 + len..][..pad], [0; 3][..pad]);

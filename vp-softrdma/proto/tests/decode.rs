@@ -1,0 +1,241 @@
+//! The decoder for people: every vector is explained completely and judged as the vector says.
+//!
+//! Owner of the state: none. No thread, no IO; the peer is an octet string.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{crc32c, load, number, octets};
+use iwarp_proto::TerminateCode;
+use iwarp_proto::decode::{DecodeOptions, Frame, Layer, Start, Value as Held, explain};
+use proptest::prelude::*;
+use serde_json::Value;
+
+fn options(vector: &Value) -> DecodeOptions {
+    let context = &vector["context"];
+    let startup = vector["kind"].as_str().is_some_and(|kind| kind.starts_with("mpa"));
+    let position = number(&context["stream_pos"]).unwrap_or(0);
+    DecodeOptions {
+        crc: (context["crc"] != Value::Bool(false)).then_some(crc32c),
+        markers: context["markers"] == Value::Bool(true),
+        start: if startup { Start::Startup } else { Start::Fpdu { position } },
+    }
+}
+
+fn code(value: &Value) -> Option<TerminateCode> {
+    let part = |key: &str| number(&value[key]).map(|n| n as u8);
+    Some(TerminateCode::new(part("layer")?, part("type")?, part("code")?))
+}
+
+/// Every octet belongs to one frame and, bits apart, to one field.
+fn assert_complete(octets: &[u8], frames: &[Frame]) {
+    let mut next = 0;
+    let mut covered = vec![0u8; octets.len()];
+    for frame in frames {
+        assert_eq!(frame.offset, next);
+        next += frame.length;
+        assert!(frame.length <= frame.full_length || frame.what == "undecodable");
+        for field in &frame.fields {
+            assert!(field.offset >= frame.offset && field.offset < next, "{field:?}");
+            if let Held::Octets(held) = &field.value {
+                assert_eq!(held.len(), field.length);
+            }
+        }
+        let mut bits: BTreeMap<usize, u8> = BTreeMap::new();
+        for field in &frame.fields {
+            match field.bits {
+                Some((first, count)) if field.length == 1 => {
+                    assert_eq!(first, *bits.get(&field.offset).unwrap_or(&0), "{}", field.name);
+                    bits.insert(field.offset, first + count);
+                    covered[field.offset] = 1;
+                }
+                Some((first, _)) => {
+                    assert_eq!(bits.remove(&field.offset), Some(first));
+                    covered[field.offset + 1] += 1;
+                }
+                // Around markers a field's octets are not neighbours.
+                None => covered[field.offset] += 1,
+            }
+        }
+    }
+    assert_eq!(next, octets.len());
+    assert!(covered.iter().all(|times| *times <= 1), "{covered:?}");
+}
+
+// What can be judged without a connection's state is judged, with the right code.
+#[test]
+fn every_vector_is_judged_as_it_says() {
+    let file = load();
+    for vector in file["vectors"].as_array().expect("a list of vectors") {
+        let (input, name) = (octets(vector, "hex"), vector["name"].as_str().unwrap_or("?"));
+        let frames = explain(&input, options(vector));
+        assert_complete(&input, &frames);
+        let found = frames.iter().flat_map(Frame::violations).next();
+        let Some(violation) = found else { continue };
+        assert_eq!(vector["valid"], Value::Bool(false), "{name}: {violation:?}");
+        let error = &vector["expected_error"];
+        let also = error["also_acceptable"].as_array().cloned().unwrap_or_default();
+        let expected: Vec<_> = [error].into_iter().chain(&also).map(code).collect();
+        let sent = violation.terminate;
+        assert!(expected.contains(&sent), "{name}: {violation:?}, expected {expected:?}");
+    }
+}
+
+// These need no state at all.
+#[test]
+fn faults_without_state_are_found() {
+    let stateless = [
+        ("bad_crc_byteswapped", "MPA-09"),
+        ("bad_crc_zero", "MPA-09"),
+        ("bad_marker_ptr", "MPA-25"),
+        ("bad_ulpdu_len_0", "MPA-16"),
+        ("bad_ulpdu_shorter_than_untagged", "DDP-24"),
+        ("bad_ddp_version_tagged", "DDP-04"),
+        ("bad_ddp_version_untagged", "DDP-04"),
+        ("bad_rdmap_version", "RDMAP-01"),
+        ("bad_opcode_c", "RDMAP-02"),
+        ("bad_opcode_send_tagged", "RDMAP-02"),
+        ("bad_qn_send_on_1", "RDMAP-02"),
+        ("bad_stag_zero", "VERBS-23"),
+        ("bad_mo_plus_len_overflow", "DDP-14"),
+        ("bad_read_to_wrap", "RDMAP-07"),
+        ("bad_read_short", "RDMAP-04"),
+        ("bad_read_long", "RDMAP-04"),
+        ("bad_read_mo", "DDP-07"),
+        ("bad_imm_short", "EXT-02"),
+        ("bad_atomic_opcode1", "EXT-05"),
+        ("bad_term_msn", "RDMAP-20"),
+        ("bad_term_2_octets", "RDMAP-32"),
+        ("bad_mpa_pd_length_513", "CONN-07"),
+        ("bad_mpa_rev3", "CONN-06"),
+        ("bad_mpa_rev0", "CONN-31"),
+        ("bad_mpa_enh_pd_lt4", "CONN-16"),
+    ];
+    let file = load();
+    let all = file["vectors"].as_array().expect("a list of vectors");
+    for (name, requirement) in stateless {
+        let Some(vector) = all.iter().find(|v| v["name"] == name) else { continue };
+        let frames = explain(&octets(vector, "hex"), options(vector));
+        let found = frames.iter().flat_map(Frame::violations).next();
+        assert_eq!(found.map(|v| v.requirement), Some(requirement), "{name}");
+    }
+}
+
+fn names(frame: &Frame) -> Vec<&'static str> {
+    frame.fields.iter().map(|field| field.name).collect()
+}
+
+#[test]
+fn a_conversation_is_explained_field_by_field() {
+    let mut input = b"MPA ID Req Frame".to_vec();
+    input.extend([0x50, 2, 0, 6, 0x80, 4, 0xbf, 0xff, b'h', b'i']);
+    input.extend([0, 14, 0xc1, 0x40, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let crc = crc32c(0, &input[26..]).to_le_bytes();
+    input.extend(crc);
+    let frames =
+        explain(&input, DecodeOptions { crc: Some(crc32c), markers: false, start: Start::Detect });
+    assert_complete(&input, &frames);
+    let [request, write] = &frames[..] else { panic!("{frames:?}") };
+    assert_eq!((request.what, write.what), ("MPA Request", "RDMA Write"));
+    assert_eq!(
+        names(request),
+        [
+            "Key",
+            "M",
+            "C",
+            "R",
+            "S",
+            "Res",
+            "Rev",
+            "PD_Length",
+            "A",
+            "B",
+            "IRD",
+            "C",
+            "D",
+            "ORD",
+            "Private Data"
+        ]
+    );
+    assert_eq!(
+        names(write),
+        [
+            "ULPDU_Length",
+            "T",
+            "L",
+            "DDP Rsvd",
+            "DV",
+            "RV",
+            "RDMAP Rsv",
+            "Opcode",
+            "STag",
+            "TO",
+            "CRC"
+        ]
+    );
+    let ord = &request.fields[13];
+    assert_eq!((&ord.value, &ord.note[..]), (&Held::Number(0x3fff), "no automatic negotiation"));
+    let to = &write.fields[9];
+    assert_eq!((to.layer, to.offset, to.length), (Layer::Ddp, 26 + 8, 8));
+    assert_eq!(to.value, Held::Hex(0, 16));
+    assert!(frames.iter().all(|frame| frame.violations().next().is_none()));
+}
+
+// Places of fields take the markers into account.
+#[test]
+fn markers_are_shown_where_they_stand() {
+    let file = load();
+    let all = file["vectors"].as_array().expect("a list of vectors");
+    let Some(vector) = all.iter().find(|v| v["name"] == "rfc5044_fig6") else { return };
+    let frames = explain(&octets(vector, "hex"), options(vector));
+    let [frame] = &frames[..] else { panic!("{frames:?}") };
+    let at = |name: &str| frame.fields.iter().find(|f| f.name == name).map(|f| f.offset);
+    assert_eq!((at("MO"), at("FPDUPTR"), at("Payload")), (Some(16), Some(22), Some(24)));
+    assert_eq!(at("CRC"), Some(48));
+}
+
+// The end of the input in the middle of a frame is said, not judged.
+#[test]
+fn cut_off_octets_are_named() {
+    let file = load();
+    for vector in file["vectors"].as_array().expect("a list of vectors") {
+        let input = octets(vector, "hex");
+        if vector["valid"] != Value::Bool(true) {
+            continue;
+        }
+        for cut in 1..input.len().min(200) {
+            let frames = explain(&input[..cut], options(vector));
+            assert_complete(&input[..cut], &frames);
+            let found = frames.iter().flat_map(Frame::violations).next();
+            assert_eq!(found, None, "{} cut at {cut}", vector["name"]);
+            let last = frames.last().expect("a frame");
+            let said = |note: &str| note.contains("missing") || note.contains("too few");
+            let complete = last.length == last.full_length;
+            assert!(complete || last.fields.iter().any(|f| said(&f.note)), "{last:?}");
+        }
+    }
+}
+
+proptest! {
+    // [SEC-18]
+    #[test]
+    fn no_octets_panic(
+        mut octets in proptest::collection::vec(any::<u8>(), 0..400),
+        prefix in prop_oneof![
+            Just(&b""[..]), Just(&b"MPA ID Req Frame"[..]), Just(&[0, 30, 0x41, 0x47][..]),
+            Just(&[0, 70, 0x41, 0x4a][..]), Just(&[0, 46, 0x41, 0x41][..]),
+        ],
+        crc in any::<bool>(),
+        markers in any::<bool>(),
+        start in prop_oneof![
+            Just(Start::Startup), Just(Start::Detect),
+            (0u64..512).prop_map(|p| Start::Fpdu { position: p & !3 }),
+        ],
+    ) {
+        octets.splice(..0, prefix.iter().copied());
+        let crc = crc.then_some(crc32c as iwarp_proto::Crc32c);
+        let frames = explain(&octets, DecodeOptions { crc, markers, start });
+        assert_complete(&octets, &frames);
+    }
+}
