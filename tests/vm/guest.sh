@@ -1,0 +1,66 @@
+# Starts, commands and stops one guest. Sourced by `run`, after image.sh.
+#
+# One guest per process. Its network is qemu's own: the guest sees this machine's 127.0.0.1 as
+# 10.0.2.2, and VM_PORT on 127.0.0.1 leads to the guest's VM_GUEST_PORT. Nothing else gets in or out.
+
+VM_GUEST_PORT=7174
+VM_DIR= VM_PID= VM_PORT=
+
+# Boots the guest and waits until it takes commands.
+vm_start() {
+    VM_DIR=$(mktemp -d)
+    mkfifo "$VM_DIR/line.in" "$VM_DIR/line.out"
+    qemu-system-x86_64 -name warpline-test -nodefaults -no-user-config -M q35 -cpu max \
+        -accel tcg,thread=multi -smp 2 -m 512 -display none -no-reboot \
+        -kernel "$VM_GUEST/vmlinux" -initrd "$VM_GUEST/initrd" \
+        -append "console=ttyS0 panic=-1 quiet mitigations=off" \
+        -chardev "file,id=console,path=$VM_DIR/console" -serial chardev:console \
+        -chardev "pipe,id=line,path=$VM_DIR/line" -serial chardev:line \
+        -netdev "user,id=net,hostfwd=tcp:127.0.0.1:0-:$VM_GUEST_PORT" \
+        -device virtio-net-pci,netdev=net,romfile= \
+        -object rng-random,id=rng,filename=/dev/urandom \
+        </dev/null >"$VM_DIR/qemu.log" 2>&1 &
+    VM_PID=$!
+    # Open for both directions: an open for one would wait for the other side.
+    exec 8<>"$VM_DIR/line.in" 9<>"$VM_DIR/line.out"
+    vm_wait_for '=ready' 120 >/dev/null || {
+        cat "$VM_DIR/qemu.log" "$VM_DIR/console" >&2
+        die "the guest did not start"
+    }
+    VM_PORT=$(ss -Htlnp | sed -n "s/.*127\.0\.0\.1:\([0-9]*\) .*pid=$VM_PID,.*/\1/p" | head -n 1)
+    [ -n "$VM_PORT" ] || die "no port of this machine leads to the guest"
+}
+
+# Prints what the guest says until a line that begins with $1; fails after $2 seconds of silence.
+# The rest of that line is left in VM_LAST.
+vm_wait_for() {
+    local line
+    while IFS= read -r -t "$2" line <&9; do
+        line=${line%$'\r'}
+        case $line in
+        "$1"*)
+            VM_LAST=${line#"$1"}
+            return 0
+            ;;
+        *) printf '%s\n' "$line" ;;
+        esac
+    done
+    return 1
+}
+
+# Runs one line of shell in the guest, prints its output, returns its status; 124 after 60 seconds
+# without a word.
+vm_sh() {
+    printf '%s\n' "$1" >&8
+    vm_wait_for '=done ' 60 || return 124
+    return "$VM_LAST"
+}
+
+vm_stop() {
+    [ -n "$VM_PID" ] || return 0
+    kill "$VM_PID" 2>/dev/null || true
+    wait "$VM_PID" 2>/dev/null || true
+    exec 8>&- 9>&-
+    rm -rf "$VM_DIR"
+    VM_PID=
+}

@@ -1,0 +1,75 @@
+# `warpline ping` and the kernel's siw: rdma-core's stock `rping` in the guest is the other side.
+#
+# Sourced by `run`. In each case 1,000 round trips are checked octet for octet. `rping -c` says
+# success also when its server left in the middle, so its lines are counted.
+
+VM_ROUNDS=${VM_ROUNDS:-1000}
+
+# warpline connects, the guest listens. rping accepts with the depths of the request, which only
+# revision 2 carries; with -q it names its own.
+ping_out() { # NAME RPING-OPTION WARPLINE-OPTION...
+    local name=$1 option=$2
+    shift 2
+    vm_sh "(rping -s -a 10.0.2.15 -p $VM_GUEST_PORT -S 65535 $option >/dev/null 2>&1 &)"
+    # Listening is not announced; siw's listener is a TCP socket of the kernel's, so ask siw.
+    vm_sh 'until rdma resource show cm_id | grep -q "state LISTEN"; do :; done'
+    local status=0
+    timeout 120 "$WARPLINE" ping "127.0.0.1:$VM_PORT" --count "$VM_ROUNDS" --interval 0 --verify \
+        --quiet "$@" >"$VM_DIR/ping" 2>&1 || status=$?
+    verdict "$name" "$status" "$VM_DIR/ping"
+    vm_sh 'while rdma resource show cm_id | grep -q "state LISTEN"; do :; done'
+}
+
+# The guest connects, warpline listens. siw's settings: "revision crc peer-to-peer".
+ping_in() { # NAME SIW-SETTINGS WARPLINE-OPTION...
+    local name=$1 revision crc peer_to_peer port status=0 serving
+    read -r revision crc peer_to_peer <<<"$2"
+    shift 2
+    vm_sh "cd /sys/module/siw/parameters; echo $revision >mpa_version; echo $crc >mpa_crc_required; echo $peer_to_peer >peer_to_peer"
+    exec 7< <(exec "$WARPLINE" ping --serve 127.0.0.1:0 --once "$@" 2>&1)
+    serving=$!
+    IFS= read -r -t 20 line <&7 || die "warpline ping --serve says nothing"
+    port=$(sed -nE 's/.*:([0-9]+)[^0-9]*$/\1/p' <<<"$line")
+    [ -n "$port" ] || die "warpline ping --serve names no port: $line"
+    vm_sh "rping -c -a 10.0.2.2 -p $port -C $VM_ROUNDS -v -V" >"$VM_DIR/ping" 2>&1 || status=$?
+    if [ "$status" = 0 ] && [ "$(grep -c '^ping data: ' "$VM_DIR/ping")" != "$VM_ROUNDS" ]; then
+        status="only $(grep -c '^ping data: ' "$VM_DIR/ping") round trips"
+    fi
+    verdict "$name" "$status" "$VM_DIR/ping"
+    # It ends with its one connection; if it does not, the case above has failed already.
+    kill "$serving" 2>/dev/null || true
+    exec 7<&-
+}
+
+verdict() { # NAME STATUS LOG
+    VM_CASES=$((VM_CASES + 1))
+    if [ "$2" = 0 ]; then
+        echo "ok      $1"
+        return
+    fi
+    VM_FAILED=$((VM_FAILED + 1))
+    echo "FAILED  $1: $2"
+    tail -n 20 "$3" | sed 's/^/        /'
+}
+
+vm_ping() {
+    VM_CASES=0 VM_FAILED=0
+    echo "warpline ping -> rping -s on siw, $VM_ROUNDS round trips each"
+    ping_out "revision 2, CRC on" "" --mpa 2 --crc on
+    ping_out "revision 2, CRC off" "" --mpa 2 --crc off
+    ping_out "revision 2, CRC on, peer-to-peer" "" --mpa 2 --crc on --peer-to-peer
+    ping_out "revision 2, CRC off, peer-to-peer" "" --mpa 2 --crc off --peer-to-peer
+    ping_out "revision 1, CRC on" -q --mpa 1 --crc on
+    ping_out "revision 1, CRC off" -q --mpa 1 --crc off
+    ping_out "revision 2, CRC on, 65535 octets" "" --mpa 2 --crc on --size 65535
+    echo "rping -c on siw -> warpline ping --serve, $VM_ROUNDS round trips each"
+    ping_in "revision 2, CRC off" "2 N N" --crc off
+    ping_in "revision 2, CRC asked for by warpline" "2 N N" --crc on
+    ping_in "revision 2, CRC asked for by siw" "2 Y N" --crc off
+    ping_in "revision 2, CRC on, peer-to-peer" "2 Y Y" --crc on
+    ping_in "revision 2, CRC off, peer-to-peer" "2 N Y" --crc off
+    ping_in "revision 1, CRC on" "1 Y N" --crc on
+    ping_in "revision 1, CRC off" "1 N N" --crc off
+    echo "$((VM_CASES - VM_FAILED)) passed, $VM_FAILED failed"
+    [ "$VM_FAILED" = 0 ]
+}
