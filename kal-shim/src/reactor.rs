@@ -1,8 +1,268 @@
-//! reactor
-use std::os::fd::BorrowedFd;
-/// Readable now
-pub fn readable(_fd: BorrowedFd<'_>) -> bool {
-    true
+//! Waiting for descriptors, timers and other threads at once (epoll, eventfd, timerfd).
+//!
+//! One thread owns a [`Reactor`]; others hold its [`Reactor::waker`]. Descriptors are
+//! level-triggered: what is not dealt with is reported again.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
+
+use crate::notifier::Notifier;
+
+/// What to wait for on a descriptor. Errors and hang-ups are always reported.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub struct Interest {
+    pub readable: bool,
+    pub writable: bool,
 }
-/// Reactor
-pub struct Reactor;
+
+#[allow(missing_docs)]
+impl Interest {
+    pub const READ: Self = Self { readable: true, writable: false };
+    pub const WRITE: Self = Self { readable: false, writable: true };
+
+    fn epoll(self) -> EventFlags {
+        let mut flags = EventFlags::empty();
+        flags.set(EventFlags::IN | EventFlags::RDHUP, self.readable);
+        flags.set(EventFlags::OUT, self.writable);
+        flags
+    }
+}
+
+/// Something to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ready {
+    /// A descriptor can be read, written, or has an error or hang-up (which a read or write tells).
+    Io {
+        /// As registered.
+        token: u64,
+    },
+    /// A timer went off; it is gone now.
+    Timer {
+        /// As set.
+        token: u64,
+    },
+    /// The waker was signalled.
+    Woken,
+}
+
+/// Tokens of the reactor's own descriptors; users' tokens are below.
+const WAKER: u64 = u64::MAX;
+const TIMER: u64 = u64::MAX - 1;
+
+/// Waits for descriptors, timers and a waker.
+pub struct Reactor {
+    epoll: OwnedFd,
+    waker: Arc<Notifier>,
+    timer: OwnedFd,
+    due: BTreeSet<(Instant, u64)>,
+    timers: HashMap<u64, Instant>,
+    armed: Option<Instant>,
+    buffer: Vec<epoll::Event>,
+}
+
+impl Reactor {
+    /// An empty reactor: three descriptors.
+    pub fn new() -> io::Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let waker = Arc::new(Notifier::new()?);
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        epoll::add(&epoll, waker.as_fd(), EventData::new_u64(WAKER), EventFlags::IN)?;
+        epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN)?;
+        Ok(Self {
+            epoll,
+            waker,
+            timer,
+            due: BTreeSet::new(),
+            timers: HashMap::new(),
+            armed: None,
+            buffer: Vec::with_capacity(256),
+        })
+    }
+
+    /// For other threads: [`Notifier::signal`] makes [`Reactor::wait`] return [`Ready::Woken`].
+    pub fn waker(&self) -> Arc<Notifier> {
+        self.waker.clone()
+    }
+
+    /// Reports `fd` as `token` from now on.
+    pub fn add(&self, fd: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, fd, EventData::new_u64(token), interest.epoll())?)
+    }
+
+    /// Changes what is reported of `fd`.
+    pub fn modify(&self, fd: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
+        Ok(epoll::modify(&self.epoll, fd, EventData::new_u64(token), interest.epoll())?)
+    }
+
+    /// Reports `fd` no more. Closing a descriptor does this too.
+    pub fn remove(&self, fd: impl AsFd) -> io::Result<()> {
+        Ok(epoll::delete(&self.epoll, fd)?)
+    }
+
+    /// Sets the one timer of `token`, replacing an earlier one.
+    pub fn set_timer(&mut self, token: u64, at: Instant) {
+        self.clear_timer(token);
+        self.timers.insert(token, at);
+        self.due.insert((at, token));
+    }
+
+    /// Clears the timer of `token`, if there is one.
+    pub fn clear_timer(&mut self, token: u64) {
+        if let Some(at) = self.timers.remove(&token) {
+            self.due.remove(&(at, token));
+        }
+    }
+
+    /// Waits until something is to be done, and appends it to `ready`. May append nothing.
+    pub fn wait(&mut self, ready: &mut Vec<Ready>) -> io::Result<()> {
+        self.arm()?;
+        self.buffer.clear();
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut self.buffer), None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        for event in &self.buffer {
+            match event.data.u64() {
+                WAKER => {
+                    self.waker.clear();
+                    ready.push(Ready::Woken);
+                }
+                TIMER => self.armed = None,
+                token => ready.push(Ready::Io { token }),
+            }
+        }
+        self.expire(ready);
+        Ok(())
+    }
+
+    fn expire(&mut self, ready: &mut Vec<Ready>) {
+        let now = Instant::now();
+        while let Some(&(at, token)) = self.due.first() {
+            if at > now {
+                break;
+            }
+            self.clear_timer(token);
+            ready.push(Ready::Timer { token });
+        }
+    }
+
+    /// Sets the timer descriptor to the first timer. Setting it also takes its readability away.
+    fn arm(&mut self) -> io::Result<()> {
+        let first = self.due.first().map(|&(at, _)| at);
+        if first == self.armed && first.is_some() {
+            return Ok(());
+        }
+        let left = first.map(|at| at.saturating_duration_since(Instant::now()));
+        // An all-zero time would disarm: a timer that is due goes off after a nanosecond.
+        let left = left.map_or(Duration::ZERO, |left| left.max(Duration::from_nanos(1)));
+        let value = timespec(left);
+        let spec = Itimerspec { it_interval: timespec(Duration::ZERO), it_value: value };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &spec)?;
+        self.armed = first;
+        Ok(())
+    }
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    }
+}
+
+/// True if `fd` is readable now.
+pub fn readable(fd: BorrowedFd<'_>) -> bool {
+    ready_within(fd, Interest::READ, Duration::ZERO)
+}
+
+/// True once `fd` is ready (or has an error), false after `timeout`.
+pub fn ready_within(fd: BorrowedFd<'_>, interest: Interest, timeout: Duration) -> bool {
+    let mut flags = PollFlags::empty();
+    flags.set(PollFlags::IN, interest.readable);
+    flags.set(PollFlags::OUT, interest.writable);
+    let deadline = Instant::now() + timeout;
+    loop {
+        let left = timespec(deadline.saturating_duration_since(Instant::now()));
+        match poll(&mut [PollFd::from_borrowed_fd(fd, flags)], Some(&left)) {
+            Err(Errno::INTR) => {}
+            result => return result.is_ok_and(|ready| ready > 0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn next(reactor: &mut Reactor) -> Vec<Ready> {
+        let mut ready = Vec::new();
+        while ready.is_empty() {
+            reactor.wait(&mut ready).unwrap();
+        }
+        ready
+    }
+
+    #[test]
+    fn timers_go_off_once_and_in_order() {
+        let mut reactor = Reactor::new().unwrap();
+        let now = Instant::now();
+        let ms = Duration::from_millis;
+        reactor.set_timer(3, now + ms(30));
+        reactor.set_timer(1, now + ms(500));
+        reactor.set_timer(1, now + ms(1));
+        reactor.set_timer(2, now + ms(10));
+        reactor.set_timer(4, now + ms(20));
+        reactor.clear_timer(4);
+        let mut seen = Vec::new();
+        while seen.len() < 3 {
+            seen.extend(next(&mut reactor));
+        }
+        let order = [1, 2, 3].map(|token| Ready::Timer { token });
+        assert_eq!(seen, order);
+        assert!(Instant::now() >= now + ms(30));
+        assert!(reactor.timers.is_empty() && reactor.due.is_empty());
+    }
+
+    #[test]
+    fn a_timer_in_the_past_goes_off() {
+        let mut reactor = Reactor::new().unwrap();
+        reactor.set_timer(1, Instant::now());
+        assert_eq!(next(&mut reactor), [Ready::Timer { token: 1 }]);
+    }
+
+    #[test]
+    fn other_threads_wake_it() {
+        let mut reactor = Reactor::new().unwrap();
+        let waker = reactor.waker();
+        let thread = std::thread::spawn(move || waker.signal());
+        assert_eq!(next(&mut reactor), [Ready::Woken]);
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn descriptors_are_level_triggered_until_removed() {
+        let mut reactor = Reactor::new().unwrap();
+        let notifier = Notifier::new().unwrap();
+        reactor.add(&notifier, 7, Interest::READ).unwrap();
+        notifier.signal();
+        assert_eq!(next(&mut reactor), [Ready::Io { token: 7 }]);
+        assert_eq!(next(&mut reactor), [Ready::Io { token: 7 }]);
+        reactor.modify(&notifier, 8, Interest::WRITE).unwrap();
+        assert_eq!(next(&mut reactor), [Ready::Io { token: 8 }]);
+        reactor.remove(&notifier).unwrap();
+        reactor.set_timer(1, Instant::now());
+        assert_eq!(next(&mut reactor), [Ready::Timer { token: 1 }]);
+    }
+}

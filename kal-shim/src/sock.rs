@@ -1,1 +1,260 @@
-//! Sockets.
+//! Nonblocking TCP over IPv4 and IPv6: connect, listen, accept, options.
+//!
+//! A socket belongs to whoever holds its descriptor; this module keeps nothing. No call waits for a
+//! peer. When a peer dies, reads answer 0 or an error, and [`Options`] bound how long that takes.
+
+mod options;
+
+pub use options::{KeepAlive, Options, emss};
+
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrAny, SocketFlags, SocketType, sockopt,
+};
+
+/// A listening socket and where it listens.
+#[derive(Debug)]
+pub struct Listener {
+    /// The socket.
+    pub socket: OwnedFd,
+    /// Its address with the real port.
+    pub address: SocketAddr,
+}
+
+fn socket(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    Ok(rustix::net::socket_with(family, SocketType::STREAM, flags, None)?)
+}
+
+/// Starts to connect; when the socket is writable, [`connected`] says what became of it.
+pub fn connect(
+    remote: SocketAddr,
+    local: Option<IpAddr>,
+    options: &Options,
+) -> io::Result<OwnedFd> {
+    let socket = socket(remote)?;
+    options.apply(&socket, remote)?;
+    if let Some(ip) = local {
+        rustix::net::bind(&socket, &SocketAddr::new(ip, 0))?;
+    }
+    match rustix::net::connect(&socket, &remote) {
+        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(socket),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What became of a connect.
+pub fn connected(socket: impl AsFd) -> io::Result<()> {
+    Ok(sockopt::socket_error(socket)??)
+}
+
+/// Listens on one address. `[::]` takes IPv4 connections too.
+pub fn listen(address: SocketAddr, backlog: u32) -> io::Result<Listener> {
+    listen_one(address, backlog, false)
+}
+
+fn listen_one(address: SocketAddr, backlog: u32, v6_only: bool) -> io::Result<Listener> {
+    let socket = socket(address)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    if address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) {
+        sockopt::set_ipv6_v6only(&socket, v6_only)?;
+    }
+    rustix::net::bind(&socket, &address)?;
+    rustix::net::listen(&socket, i32::try_from(backlog).unwrap_or(i32::MAX))?;
+    let address = local_addr(&socket)?;
+    Ok(Listener { socket, address })
+}
+
+/// Listens on several addresses with one port: the first's, or if that is 0 one that is free at all
+/// of them.
+pub fn listen_all(addresses: &[SocketAddr], backlog: u32) -> io::Result<Vec<Listener>> {
+    // A port that is free at the first address may be taken at another; a few tries find one.
+    const TRIES: usize = 32;
+    let wanted = addresses.first().map_or(0, SocketAddr::port);
+    for _ in 1..TRIES {
+        match listen_at(addresses, wanted, backlog) {
+            Err(error) if wanted == 0 && error.kind() == io::ErrorKind::AddrInUse => {}
+            result => return result,
+        }
+    }
+    listen_at(addresses, wanted, backlog)
+}
+
+fn listen_at(addresses: &[SocketAddr], wanted: u16, backlog: u32) -> io::Result<Vec<Listener>> {
+    let v6_only = addresses.iter().any(SocketAddr::is_ipv4);
+    let mut port = wanted;
+    let mut listeners = Vec::with_capacity(addresses.len());
+    for address in addresses {
+        let mut address = *address;
+        address.set_port(port);
+        let listener = listen_one(address, backlog, v6_only)
+            .map_err(|e| io::Error::new(e.kind(), format!("{address}: {e}")))?;
+        port = listener.address.port();
+        listeners.push(listener);
+    }
+    Ok(listeners)
+}
+
+/// The next connection with its peer's address; `None`: no one is waiting. The options apply to it.
+pub fn accept(listener: impl AsFd, options: &Options) -> io::Result<Option<(OwnedFd, SocketAddr)>> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    match rustix::net::acceptfrom_with(listener, flags) {
+        Ok((socket, peer)) => {
+            let peer = peer.map_or_else(|| peer_addr(&socket), plain)?;
+            options.apply(&socket, peer)?;
+            Ok(Some((socket, peer)))
+        }
+        Err(Errno::AGAIN) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Local address; IPv4 as such, even on an IPv6 socket.
+pub fn local_addr(socket: impl AsFd) -> io::Result<SocketAddr> {
+    plain(rustix::net::getsockname(socket)?)
+}
+
+/// The peer's address; IPv4 as such, even on an IPv6 socket.
+pub fn peer_addr(socket: impl AsFd) -> io::Result<SocketAddr> {
+    match rustix::net::getpeername(socket)? {
+        Some(address) => plain(address),
+        None => Err(io::ErrorKind::NotConnected.into()),
+    }
+}
+
+fn plain(address: SocketAddrAny) -> io::Result<SocketAddr> {
+    let mut address = SocketAddr::try_from(address)?;
+    // Keeps the scope of link-local addresses.
+    if let IpAddr::V4(v4) = address.ip().to_canonical() {
+        address.set_ip(v4.into());
+    }
+    Ok(address)
+}
+
+/// Sends what fits; [`io::ErrorKind::WouldBlock`] when nothing does.
+pub fn send(socket: impl AsFd, octets: &[u8]) -> io::Result<usize> {
+    loop {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        match rustix::net::send(&socket, octets, flags) {
+            Err(Errno::INTR) => {}
+            result => return Ok(result?),
+        }
+    }
+}
+
+/// Receives what is there; 0 at the end of the stream; [`io::ErrorKind::WouldBlock`] when nothing is.
+pub fn recv(socket: impl AsFd, out: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match rustix::net::recv(&socket, &mut *out, RecvFlags::DONTWAIT) {
+            Err(Errno::INTR) => {}
+            result => return Ok(result?.1),
+        }
+    }
+}
+
+/// Makes the close of a socket reset the connection instead of ending it in order.
+pub fn reset_on_close(socket: impl AsFd) -> io::Result<()> {
+    Ok(sockopt::set_socket_linger(socket, Some(std::time::Duration::ZERO))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reactor::{Interest, ready_within};
+    use std::time::Duration;
+
+    const HANG: Duration = Duration::from_secs(20);
+
+    fn pair(address: &str) -> (OwnedFd, OwnedFd) {
+        let options = Options::default();
+        let listener = listen(address.parse().unwrap(), 4).unwrap();
+        let client = connect(listener.address, None, &options).unwrap();
+        assert!(ready_within(client.as_fd(), Interest::WRITE, HANG));
+        connected(&client).unwrap();
+        assert!(ready_within(listener.socket.as_fd(), Interest::READ, HANG));
+        let (server, peer) = accept(&listener.socket, &options).unwrap().unwrap();
+        assert_eq!(peer, local_addr(&client).unwrap());
+        assert_eq!(peer_addr(&client).unwrap(), listener.address);
+        assert!(accept(&listener.socket, &options).unwrap().is_none());
+        (client, server)
+    }
+
+    #[test]
+    fn carries_octets_over_both_families() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let (client, server) = pair(address);
+            assert_eq!(send(&client, b"hello").unwrap(), 5);
+            assert!(ready_within(server.as_fd(), Interest::READ, HANG));
+            let mut out = [0; 8];
+            assert_eq!(recv(&server, &mut out).unwrap(), 5);
+            let nothing = recv(&server, &mut out).unwrap_err();
+            assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
+            drop(client);
+            assert!(ready_within(server.as_fd(), Interest::READ, HANG));
+            assert_eq!(recv(&server, &mut out).unwrap(), 0);
+        }
+    }
+
+    #[test]
+    fn reset_on_close_is_seen_as_a_reset() {
+        let (client, server) = pair("127.0.0.1:0");
+        reset_on_close(&client).unwrap();
+        drop(client);
+        assert!(ready_within(server.as_fd(), Interest::READ, HANG));
+        let error = recv(&server, &mut [0; 8]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    }
+
+    #[test]
+    fn several_addresses_get_one_port() {
+        let addresses = ["127.0.0.1:0", "127.0.0.2:0", "[::1]:0"].map(|a| a.parse().unwrap());
+        let listeners = listen_all(&addresses, 4).unwrap();
+        let port = listeners[0].address.port();
+        assert!(port != 0 && listeners.iter().all(|l| l.address.port() == port));
+        let busy = [SocketAddr::from(([127, 0, 0, 1], port))];
+        let error = listen_all(&busy, 4).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        assert!(error.to_string().contains("127.0.0.1"), "{error}");
+    }
+
+    #[test]
+    fn the_wildcard_takes_both_families() {
+        let listener = listen("[::]:0".parse().unwrap(), 4).unwrap();
+        for ip in ["127.0.0.1", "::1"] {
+            let remote = SocketAddr::new(ip.parse().unwrap(), listener.address.port());
+            let _client = connect(remote, None, &Options::default()).unwrap();
+            assert!(ready_within(listener.socket.as_fd(), Interest::READ, HANG));
+            let (_, peer) = accept(&listener.socket, &Options::default()).unwrap().unwrap();
+            assert_eq!(peer.ip(), remote.ip());
+        }
+        let both = ["0.0.0.0:0", "[::]:0"].map(|a| a.parse().unwrap());
+        assert_eq!(listen_all(&both, 4).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn refused_connections_say_so() {
+        let address = listen("127.0.0.1:0".parse().unwrap(), 1).unwrap().address;
+        let client = match connect(address, None, &Options::default()) {
+            Ok(client) => client,
+            Err(error) => return assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused),
+        };
+        assert!(ready_within(client.as_fd(), Interest::WRITE, HANG));
+        assert_eq!(connected(&client).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    #[test]
+    fn connects_from_a_given_address() {
+        let listener = listen("127.0.0.1:0".parse().unwrap(), 4).unwrap();
+        let local = "127.0.0.7".parse().unwrap();
+        let client = connect(listener.address, Some(local), &Options::default()).unwrap();
+        assert_eq!(local_addr(&client).unwrap().ip(), local);
+    }
+}

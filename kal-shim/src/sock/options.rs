@@ -1,0 +1,143 @@
+//! TCP options of a stream, and what TCP says about it. No state.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+
+use rustix::net::sockopt;
+
+/// When an idle peer counts as gone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeepAlive {
+    /// Idle time before the first probe, in whole seconds from 1.
+    pub idle: Duration,
+    /// Time between probes, in whole seconds from 1.
+    pub interval: Duration,
+    /// Probes without an answer.
+    pub count: u32,
+}
+
+/// Options of a stream. The default: no delay (always), everything else as the system has it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Options {
+    /// Keep-alive.
+    pub keep_alive: Option<KeepAlive>,
+    /// How long sent octets may stay unacknowledged.
+    pub user_timeout: Option<Duration>,
+    /// Congestion control; `None`: `cubic` where the path is loopback, since others pace there.
+    pub congestion: Option<String>,
+    /// Send and receive buffers in octets.
+    pub buffer: Option<u32>,
+    /// Differentiated services code point, 0 to 63.
+    pub dscp: u8,
+}
+
+impl Options {
+    /// Applies them to a stream to or from `remote`.
+    pub fn apply(&self, socket: impl AsFd, remote: SocketAddr) -> io::Result<()> {
+        let socket = socket.as_fd();
+        sockopt::set_tcp_nodelay(socket, true)?;
+        if let Some(keep_alive) = self.keep_alive {
+            let second = Duration::from_secs(1);
+            sockopt::set_socket_keepalive(socket, true)?;
+            sockopt::set_tcp_keepidle(socket, keep_alive.idle.max(second))?;
+            sockopt::set_tcp_keepintvl(socket, keep_alive.interval.max(second))?;
+            sockopt::set_tcp_keepcnt(socket, keep_alive.count.clamp(1, 127))?;
+        }
+        if let Some(timeout) = self.user_timeout {
+            let ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
+            sockopt::set_tcp_user_timeout(socket, ms)?;
+        }
+        if let Some(octets) = self.buffer {
+            sockopt::set_socket_send_buffer_size(socket, octets as usize)?;
+            sockopt::set_socket_recv_buffer_size(socket, octets as usize)?;
+        }
+        self.apply_congestion(socket, remote)?;
+        self.apply_dscp(socket, remote)
+    }
+
+    fn apply_congestion(&self, socket: impl AsFd, remote: SocketAddr) -> io::Result<()> {
+        match &self.congestion {
+            Some(name) => sockopt::set_tcp_congestion(&socket, name).map_err(|e| {
+                let why = format!(
+                    "congestion control `{name}`: {e}; see tcp_available_congestion_control"
+                );
+                io::Error::new(e.kind(), why)
+            }),
+            None if remote.ip().to_canonical().is_loopback() => {
+                // Only faster: a system without it keeps its default.
+                let _ = sockopt::set_tcp_congestion(&socket, "cubic");
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn apply_dscp(&self, socket: impl AsFd, remote: SocketAddr) -> io::Result<()> {
+        let octet = self.dscp << 2;
+        match remote {
+            _ if octet == 0 => Ok(()),
+            SocketAddr::V4(_) => Ok(sockopt::set_ip_tos(socket, octet)?),
+            SocketAddr::V6(_) => Ok(sockopt::set_ipv6_tclass(socket, octet.into())?),
+        }
+    }
+}
+
+/// The effective maximum segment size of a connected stream in octets (RFC 5044 section 4.5).
+pub fn emss(socket: impl AsFd) -> io::Result<u16> {
+    let mut value: libc::c_int = 0;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    let fd = socket.as_fd().as_raw_fd();
+    let place = (&raw mut value).cast();
+    // SAFETY: the descriptor is open while `socket` is borrowed; `place` has `len` octets.
+    let result =
+        unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG, place, &mut len) };
+    match result {
+        0 => Ok(u16::try_from(value).unwrap_or(u16::MAX)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    fn options() -> Options {
+        let second = Duration::from_secs(1);
+        Options {
+            keep_alive: Some(KeepAlive { idle: 10 * second, interval: second, count: 5 }),
+            user_timeout: Some(20 * second),
+            congestion: None,
+            buffer: Some(65536),
+            dscp: 46,
+        }
+    }
+
+    #[test]
+    fn every_option_arrives_at_the_socket() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let listener = TcpListener::bind(address).unwrap();
+            let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            options().apply(&stream, listener.local_addr().unwrap()).unwrap();
+            assert!(stream.nodelay().unwrap());
+            assert!(sockopt::socket_keepalive(&stream).unwrap());
+            assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), Duration::from_secs(10));
+            assert_eq!(sockopt::tcp_keepintvl(&stream).unwrap(), Duration::from_secs(1));
+            assert_eq!(sockopt::tcp_keepcnt(&stream).unwrap(), 5);
+            assert_eq!(sockopt::tcp_user_timeout(&stream).unwrap(), 20_000);
+            assert!(sockopt::socket_send_buffer_size(&stream).unwrap() >= 65536);
+            assert!(emss(&stream).unwrap() >= 536);
+        }
+    }
+
+    #[test]
+    fn an_unknown_congestion_control_is_named() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let options = Options { congestion: Some("nonesuch".into()), ..Options::default() };
+        let error = options.apply(&listener, listener.local_addr().unwrap()).unwrap_err();
+        assert!(error.to_string().contains("`nonesuch`"), "{error}");
+    }
+}
