@@ -104,17 +104,29 @@ impl Source {
         self.lines.len() - 1
     }
 
-    /// Modules that this file declares for tests only (`#[cfg(test)] mod name;`), with the path
-    /// that `#[path]` would give, or none.
+    /// Where the modules live that this file declares for tests only, without `.rs`:
+    /// `#[cfg(test)] mod name;`, with `#[path = "file.rs"]` or without.
     fn test_modules(&self) -> Vec<String> {
-        let name = |at: usize| {
-            let after = self.lines[at + 1..].iter().map(|l| l.trim());
-            let item = after.skip_while(|l| l.starts_with("#[")).take(1).next()?;
-            let item = item.trim_start_matches("pub(crate) ").trim_start_matches("pub ");
-            item.strip_prefix("mod ")?.strip_suffix(';').map(str::to_owned)
-        };
         let marks = self.lines.iter().enumerate().filter(|(_, l)| is_test_cfg(l.trim_start()));
-        marks.filter_map(|(at, _)| name(at)).collect()
+        marks.filter_map(|(at, _)| self.declared_module(at + 1)).collect()
+    }
+
+    fn declared_module(&self, from: usize) -> Option<String> {
+        let mut path = None;
+        for line in self.lines[from..].iter().map(|l| l.trim()) {
+            if let Some(rest) = line.strip_prefix("#[path = \"") {
+                path = rest.strip_suffix(".rs\"]");
+            } else if !line.starts_with("#[") {
+                let item = line.trim_start_matches("pub(crate) ").trim_start_matches("pub ");
+                let name = item.strip_prefix("mod ")?.strip_suffix(';')?;
+                let beside = self.path.rsplit_once('/').map_or("", |(dir, _)| dir);
+                return Some(match path {
+                    Some(path) => format!("{beside}/{path}"),
+                    None => format!("{}/{name}", module_dir(&self.path)),
+                });
+            }
+        }
+        None
     }
 }
 
@@ -194,9 +206,7 @@ fn read_source(root: &Path, path: &Path) -> Result<Option<Source>, Error> {
 fn mark_test_modules(sources: &mut [Source]) {
     let mut roots = BTreeSet::new();
     for source in sources.iter().filter(|s| s.language == Language::Rust) {
-        roots.extend(
-            source.test_modules().iter().map(|m| format!("{}/{m}", module_dir(&source.path))),
-        );
+        roots.extend(source.test_modules());
     }
     for source in sources.iter_mut() {
         let below = |root: &String| {
@@ -250,7 +260,11 @@ mod tests {
     #[test]
     fn a_declared_test_module_marks_its_file() {
         let mut all = vec![
-            rust("mod live;\n#[cfg(test)]\nmod probe;\n#[cfg(not(test))]\nmod other;"),
+            rust(
+                "mod live;\n#[cfg(test)]\nmod probe;\n#[cfg(not(test))]\nmod other;\n\
+                  #[cfg(test)]\n#[path = \"far_tests.rs\"]\nmod tests;",
+            ),
+            Source::new("a/src/far_tests.rs", Language::Rust, ""),
             Source::new("a/src/live.rs", Language::Rust, ""),
             Source::new("a/src/probe.rs", Language::Rust, ""),
             Source::new("a/src/probe/deep.rs", Language::Rust, ""),
@@ -258,7 +272,7 @@ mod tests {
         ];
         mark_test_modules(&mut all);
         let marked: Vec<_> = all.iter().map(|s| s.whole_test).collect();
-        assert_eq!(marked, [false, false, true, true, false]);
+        assert_eq!(marked, [false, true, false, true, true, false]);
     }
 
     #[test]

@@ -4,8 +4,8 @@
 //! names, else `warpline-skips.txt` in the target directory. Each line carries the process id of
 //! the runner (the parent of every test program), so that lists of earlier or concurrent runs do
 //! not mix. The test target `zz_skips` of this package prints it and is the last one that cargo
-//! runs: cargo goes by package name and then by target name, and the libraries of this workspace
-//! have no doctests, which would come later.
+//! runs: cargo goes by package name and then by target name. Documentation examples would come
+//! later still, so they run as the test `doc_examples` instead; `spec arrows` asserts both.
 
 use std::collections::BTreeSet;
 use std::io::Write;

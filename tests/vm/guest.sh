@@ -48,11 +48,11 @@ vm_wait_for() {
     return 1
 }
 
-# Runs one line of shell in the guest, prints its output, returns its status; 124 after 60 seconds
-# without a word.
+# Runs one line of shell in the guest, prints its output, returns its status; 125 after two minutes
+# without a word. The guest runs one line at a time, so a line that may hang needs its own bound.
 vm_sh() {
     printf '%s\n' "$1" >&8
-    vm_wait_for '=done ' 60 || return 124
+    vm_wait_for '=done ' 120 || return 125
     return "$VM_LAST"
 }
 

@@ -35,7 +35,7 @@ vm_download() {
         compgen -G "$VM_DEBS/${package}_*.deb" >/dev/null && continue
         echo "vm: download $package" >&2
         (cd "$VM_DEBS" && apt-get -q download "$package" >/dev/null 2>&1) ||
-            die "cannot download $package; try 'apt-get update'"
+            cannot "package $package cannot be downloaded; try 'apt-get update'"
     done
 }
 
@@ -140,7 +140,7 @@ vm_userland() {
 vm_build() {
     local release stamp
     release=$(vm_kernel_release)
-    [ -n "$release" ] || die "no package linux-image-amd64; the guest is built from Debian's packages"
+    [ -n "$release" ] || cannot "there is no package linux-image-amd64; try 'apt-get update'"
     stamp="$release $(cat "$VM_HERE/image.sh" "$VM_HERE/init" | sha256sum)"
     [ -s "$VM_GUEST/initrd" ] && [ "$(cat "$VM_GUEST/stamp" 2>/dev/null)" = "$stamp" ] && return 0
     echo "vm: building the guest (about a minute)" >&2

@@ -14,10 +14,10 @@ ping_out() { # NAME RPING-OPTION WARPLINE-OPTION...
     # Listening is not announced; siw's listener is a TCP socket of the kernel's, so ask siw.
     vm_sh 'until rdma resource show cm_id | grep -q "state LISTEN"; do :; done'
     local status=0
-    timeout 120 "$WARPLINE" ping "127.0.0.1:$VM_PORT" --count "$VM_ROUNDS" --interval 0 --verify \
+    timeout 100 "$WARPLINE" ping "127.0.0.1:$VM_PORT" --count "$VM_ROUNDS" --interval 0 --verify \
         --quiet "$@" >"$VM_DIR/ping" 2>&1 || status=$?
     verdict "$name" "$status" "$VM_DIR/ping"
-    vm_sh 'while rdma resource show cm_id | grep -q "state LISTEN"; do :; done'
+    vm_sh 'killall rping 2>/dev/null; while rdma resource show cm_id | grep -q "state LISTEN"; do :; done'
 }
 
 # The guest connects, warpline listens. siw's settings: "revision crc peer-to-peer".
@@ -31,7 +31,7 @@ ping_in() { # NAME SIW-SETTINGS WARPLINE-OPTION...
     IFS= read -r -t 20 line <&7 || die "warpline ping --serve says nothing"
     port=$(sed -nE 's/.*:([0-9]+)[^0-9]*$/\1/p' <<<"$line")
     [ -n "$port" ] || die "warpline ping --serve names no port: $line"
-    vm_sh "rping -c -a 10.0.2.2 -p $port -C $VM_ROUNDS -v -V" >"$VM_DIR/ping" 2>&1 || status=$?
+    vm_sh "timeout 100 rping -c -a 10.0.2.2 -p $port -C $VM_ROUNDS -v -V" >"$VM_DIR/ping" 2>&1 || status=$?
     if [ "$status" = 0 ] && [ "$(grep -c '^ping data: ' "$VM_DIR/ping")" != "$VM_ROUNDS" ]; then
         status="only $(grep -c '^ping data: ' "$VM_DIR/ping") round trips"
     fi
@@ -55,17 +55,24 @@ verdict() { # NAME STATUS LOG
 vm_ping() {
     VM_CASES=0 VM_FAILED=0
     echo "warpline ping -> rping -s on siw, $VM_ROUNDS round trips each"
+    # Private data is the enhanced block alone [IOP-02]; the first FPDU must not be lost behind
+    # siw's Reply, and a CRC that we ask for is echoed [MPA-13, CONN-03, CONN-17, IOP-04].
     ping_out "revision 2, CRC on" "" --mpa 2 --crc on
     ping_out "revision 2, CRC off" "" --mpa 2 --crc off
+    # siw takes an RTR by Write or Read [CONN-28, CONN-29, IOP-06].
     ping_out "revision 2, CRC on, peer-to-peer" "" --mpa 2 --crc on --peer-to-peer
     ping_out "revision 2, CRC off, peer-to-peer" "" --mpa 2 --crc off --peer-to-peer
+    # Plain start-up, without IRD and ORD [CONN-06, CONN-19].
     ping_out "revision 1, CRC on" -q --mpa 1 --crc on
     ping_out "revision 1, CRC off" -q --mpa 1 --crc off
     ping_out "revision 2, CRC on, 65535 octets" "" --mpa 2 --crc on --size 65535
     echo "rping -c on siw -> warpline ping --serve, $VM_ROUNDS round trips each"
+    # siw drops a Reply that does not echo a C that it asked for, and obeys one that it did not
+    # [CONN-03, IOP-04]; it drops whoever sends first [CONN-11, IOP-03].
     ping_in "revision 2, CRC off" "2 N N" --crc off
     ping_in "revision 2, CRC asked for by warpline" "2 N N" --crc on
     ping_in "revision 2, CRC asked for by siw" "2 Y N" --crc off
+    # siw's RTR is a zero-length Write or Read with STag 1 [CONN-27, CONN-30, IOP-06].
     ping_in "revision 2, CRC on, peer-to-peer" "2 Y Y" --crc on
     ping_in "revision 2, CRC off, peer-to-peer" "2 N Y" --crc off
     ping_in "revision 1, CRC on" "1 Y N" --crc on
