@@ -1,0 +1,74 @@
+//! A lock whose holder also does what others wanted done while it was busy.
+//!
+//! Each QP has one. A thread that finds work for a QP (octets arrived, the socket has room) never
+//! waits for another that is inside: it leaves word, and the one inside sees to it before it goes.
+
+use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
+
+/// A value, its lock, and a note that somebody wants it served.
+pub(crate) struct Baton<T> {
+    value: Mutex<T>,
+    wanted: AtomicBool,
+}
+
+impl<T> Baton<T> {
+    /// Nobody inside, nothing wanted.
+    pub(crate) fn new(value: T) -> Self {
+        Self { value: Mutex::new(value), wanted: AtomicBool::new(false) }
+    }
+
+    /// Waits for the lock. After unlocking the caller must call [`Baton::serve_wanted`].
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        lock(&self.value)
+    }
+
+    /// Has `serve` run once more from now on, by this thread or by whoever is inside. `serve` gets
+    /// the locked value and unlocks it.
+    pub(crate) fn serve(&self, serve: impl Fn(MutexGuard<'_, T>)) {
+        // Every access to the note is a read-modify-write, so all of them have one order: a thread
+        // that finds the lock taken has left its note before the holder's last look at it.
+        self.wanted.swap(true, Ordering::AcqRel);
+        self.serve_wanted(serve);
+    }
+
+    /// Serves if somebody left word.
+    pub(crate) fn serve_wanted(&self, serve: impl Fn(MutexGuard<'_, T>)) {
+        while self.wanted.fetch_or(false, Ordering::AcqRel) {
+            // Whoever is inside looks at the note after it has unlocked.
+            let Some(value) = self.try_lock() else { return };
+            self.wanted.swap(false, Ordering::AcqRel);
+            serve(value);
+        }
+    }
+
+    /// The lock, if it is free. Afterwards as for [`Baton::lock`].
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        match self.value.try_lock() {
+            Ok(value) => Some(value),
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(std::sync::TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    #[test]
+    fn loom_no_word_is_lost() {
+        loom::model(|| {
+            let baton = Arc::new(Baton::new(0));
+            let other = {
+                let baton = baton.clone();
+                thread::spawn(move || baton.serve(|mut served| *served += 1))
+            };
+            drop(baton.lock());
+            baton.serve_wanted(|mut served| *served += 1);
+            other.join().unwrap();
+            assert!(*baton.lock() >= 1);
+        });
+    }
+}

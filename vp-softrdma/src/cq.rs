@@ -1,0 +1,242 @@
+//! Completion queue: the ring, and who makes progress and who sleeps for it.
+//!
+//! Owner: the RNIC's table and the QPs on it. Any thread polls, waits and arms; the QPs' threads
+//! push. When a peer dies the QP's flushed completions arrive like any others.
+
+use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::time::{Duration, Instant};
+
+use vp_api::{
+    AsyncEvent, Cq, CqHandler, CqId, EventSource, QpId, VpError, VpResult, VpStatus, WorkCompletion,
+};
+
+use crate::cq_ring::{CqRing, Push};
+use crate::engine::{Engine, Waited};
+use crate::events::EventSink;
+use crate::parts::CqParts;
+use crate::qp::SoftQp;
+use crate::sync::{AtomicBool, AtomicU32, Ordering};
+
+/// Up to so many QPs are polled one by one, without asking epoll.
+const DIRECT_QPS: usize = 4;
+/// Every so many such polls the other QPs of the RNIC get a look, too.
+const LOOK_AROUND: u32 = 32;
+
+/// What a push leaves to do when no lock is held any more.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Aftermath {
+    notify: bool,
+    wake: bool,
+    /// The completion was lost.
+    pub(crate) overrun: bool,
+    first_overrun: bool,
+}
+
+impl Aftermath {
+    /// Nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        !(self.notify || self.wake || self.overrun)
+    }
+}
+
+/// A CQ.
+pub(crate) struct SoftCq {
+    id: CqId,
+    ring: CqRing,
+    handler: Option<Arc<dyn CqHandler>>,
+    events: Arc<EventSink>,
+    engine: Arc<Engine>,
+    members: RwLock<Vec<(QpId, Weak<SoftQp>)>>,
+    interrupts: AtomicU32,
+    looks: AtomicU32,
+    destroyed: AtomicBool,
+}
+
+impl SoftCq {
+    /// An empty CQ.
+    pub(crate) fn create(parts: CqParts) -> Arc<Self> {
+        Arc::new(Self {
+            id: parts.id,
+            ring: parts.ring,
+            handler: parts.handler,
+            events: parts.events,
+            engine: parts.engine,
+            members: RwLock::default(),
+            interrupts: AtomicU32::new(0),
+            looks: AtomicU32::new(0),
+            destroyed: AtomicBool::new(false),
+        })
+    }
+
+    /// A QP completes here from now on.
+    pub(crate) fn join(&self, id: QpId, qp: Weak<SoftQp>) {
+        let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
+        if members.iter().all(|(member, _)| *member != id) {
+            members.push((id, qp));
+        }
+    }
+
+    /// It does no more.
+    pub(crate) fn part(&self, id: QpId) {
+        let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
+        members.retain(|(member, _)| *member != id);
+    }
+
+    /// Queues a completion; `left` collects what is to be done once no lock is held.
+    pub(crate) fn push(&self, completion: &WorkCompletion, left: &mut Aftermath) {
+        match self.ring.push(completion) {
+            Push::Queued { notify, wake } => {
+                left.notify |= notify;
+                left.wake |= wake;
+            }
+            Push::Overrun { first } => {
+                left.overrun = true;
+                left.first_overrun |= first;
+            }
+        }
+    }
+
+    /// Does what pushes left to do; without locks held.
+    pub(crate) fn settle(&self, left: Aftermath) {
+        if left.wake {
+            self.engine.wake(self);
+        }
+        if left.notify
+            && let Some(handler) = &self.handler
+        {
+            handler.on_completion(self.id);
+        }
+        if left.first_overrun {
+            self.fail();
+        }
+    }
+
+    /// Completions were lost: every QP that completes here terminates.
+    // RFC 5042 6.4.6: only those. [SEC-09]
+    fn fail(&self) {
+        self.events.emit(EventSource::Cq(self.id), AsyncEvent::CqOverrun);
+        let members = self.members.read().unwrap_or_else(PoisonError::into_inner).clone();
+        for qp in members.iter().filter_map(|(_, qp)| qp.upgrade()) {
+            qp.fail_locally();
+        }
+        self.engine.wake(self);
+    }
+
+    /// After this every verb answers `InvalidHandle`.
+    pub(crate) fn destroy(&self) {
+        self.destroyed.store(true, Ordering::Release);
+        self.interrupt();
+    }
+
+    fn check_alive(&self) -> Result<(), VpStatus> {
+        if self.destroyed.load(Ordering::Acquire) { Err(VpStatus::InvalidHandle) } else { Ok(()) }
+    }
+
+    /// Serves sockets in the calling thread, without sleeping.
+    fn progress(&self) {
+        self.engine.note_poll();
+        let Some(few) = self.few_members() else { return self.engine.poll() };
+        for qp in few.into_iter().flatten() {
+            qp.poll();
+        }
+        let looks = self.looks.load(Ordering::Relaxed).wrapping_add(1);
+        self.looks.store(looks, Ordering::Relaxed);
+        if looks.is_multiple_of(LOOK_AROUND) {
+            self.engine.poll();
+        }
+    }
+
+    fn few_members(&self) -> Option<[Option<Arc<SoftQp>>; DIRECT_QPS]> {
+        let members = self.members.read().unwrap_or_else(PoisonError::into_inner);
+        let mut few = [const { None }; DIRECT_QPS];
+        for (slot, (_, qp)) in few.iter_mut().zip(members.iter()) {
+            *slot = qp.upgrade();
+        }
+        (members.len() <= DIRECT_QPS).then_some(few)
+    }
+
+    /// Polls the sockets for at most `spin`; true if `done` answered true meanwhile.
+    fn spin(&self, spin: Duration, done: impl Fn() -> bool) -> bool {
+        let begin = Instant::now();
+        loop {
+            if done() {
+                return true;
+            }
+            self.progress();
+            if begin.elapsed() >= spin {
+                return done();
+            }
+        }
+    }
+}
+
+impl Waited for SoftCq {
+    fn id(&self) -> u32 {
+        self.id.0
+    }
+
+    fn announce(&self) {
+        self.ring.enter_sleep();
+    }
+
+    fn withdraw(&self) {
+        self.ring.leave_sleep();
+    }
+}
+
+impl Cq for SoftCq {
+    fn id(&self) -> CqId {
+        self.id
+    }
+
+    fn depth(&self) -> u32 {
+        self.ring.depth()
+    }
+
+    fn poll(&self, out: &mut [WorkCompletion]) -> Result<usize, VpStatus> {
+        self.check_alive()?;
+        let popped = self.ring.pop(out);
+        if popped != 0 {
+            return Ok(popped);
+        }
+        self.progress();
+        match self.ring.pop(out) {
+            0 if self.ring.is_overrun() => Err(VpStatus::CqOverrun),
+            popped => Ok(popped),
+        }
+    }
+
+    fn arm(&self, solicited_only: bool) -> Result<(), VpStatus> {
+        self.check_alive()?;
+        self.ring.arm(solicited_only);
+        if self.handler.is_some() {
+            self.engine.hand_over();
+        }
+        Ok(())
+    }
+
+    fn wait(&self, spin: Duration, timeout: Option<Duration>) -> Result<bool, VpStatus> {
+        self.check_alive()?;
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let before = self.interrupts.load(Ordering::Acquire);
+        let news = || self.ring.has_any() || self.ring.is_overrun();
+        let done = || news() || self.interrupts.load(Ordering::Acquire) != before;
+        if !self.spin(timeout.map_or(spin, |timeout| spin.min(timeout)), done) {
+            self.engine.wait(self, deadline, done);
+        }
+        self.check_alive()?;
+        Ok(news())
+    }
+
+    fn interrupt(&self) {
+        self.interrupts.fetch_add(1, Ordering::AcqRel);
+        self.engine.wake(self);
+    }
+
+    fn resize(&self, depth: u32) -> VpResult<u32> {
+        self.check_alive().map_err(|status| {
+            VpError::new(status, format!("CQ {} was destroyed", self.id.0))
+        })?;
+        self.ring.resize(depth)
+    }
+}

@@ -1,0 +1,306 @@
+//! The progress engine: whoever is inside the library serves the sockets; when nobody is, a thread
+//! of ours does.
+//!
+//! One engine per RNIC. Its epoll set holds the socket of every connected QP, edge-triggered, and a
+//! bell that ends the leader's sleep. Three kinds of thread serve it:
+//!
+//! - pollers ([`Engine::poll`]): never sleep;
+//! - the leader among the waiters ([`Engine::wait`], [`station`]): sleeps in `epoll_wait`;
+//! - the engine's own thread: watches while nobody else does ([`duty`]), and runs the timers.
+//!
+//! A dead peer shows as an event on its socket, a silent one by a timer of its QP.
+
+mod alarm;
+mod duty;
+mod station;
+mod timers;
+
+use std::collections::HashMap;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, RwLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
+use vp_api::{LogLevel, Services, VpError, VpResult};
+
+use crate::sync::{AtomicBool, Mutex, Ordering, lock};
+use alarm::Alarm;
+use duty::{Duty, Rota};
+use station::{Gate, Left, Station};
+use timers::Timers;
+
+pub(crate) use station::Waited;
+pub(crate) use timers::Timer;
+
+/// What the engine serves: a QP.
+pub(crate) trait Member: Send + Sync {
+    /// Its socket became readable or writable; `over`: there may be an end or an error behind what
+    /// can be read, so read until it shows.
+    fn on_ready(&self, over: bool);
+    /// A deadline passed.
+    fn on_timer(&self, timer: Timer);
+}
+
+/// How long the engine stays away after an application thread was inside.
+const NAP_NS: u64 = 1_000_000;
+/// Events taken per `epoll_wait`.
+const EVENTS: usize = 64;
+/// The bell's token; QPs have their 32-bit ids.
+const BELL: u64 = u64::MAX;
+
+/// An eventfd in the epoll set, level-triggered.
+struct Bell(OwnedFd);
+
+impl Gate for Bell {
+    fn ring(&self) {
+        // The counter cannot overflow in practice; if it did, it would be readable all the same.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+}
+
+impl Bell {
+    fn silence(&self) {
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+    }
+}
+
+/// The engine of one RNIC.
+pub(crate) struct Engine {
+    epoll: OwnedFd,
+    station: Station<Bell>,
+    rota: Rota,
+    alarm: Alarm,
+    timers: Timers,
+    members: RwLock<HashMap<u32, Arc<dyn Member>>>,
+    services: Arc<dyn Services>,
+    stopping: AtomicBool,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Engine {
+    /// Starts an engine and its thread, named `name`.
+    pub(crate) fn start(services: Arc<dyn Services>, name: &str) -> VpResult<Arc<Self>> {
+        let os = |what: &str| {
+            let what = format!("starting the progress engine: {what}");
+            move |errno: rustix::io::Errno| VpError::os(&what, &errno.into())
+        };
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(os("epoll_create"))?;
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let bell = bell.map_err(os("eventfd"))?;
+        epoll::add(&epoll, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)
+            .map_err(os("epoll_ctl"))?;
+        let alarm = Alarm::new().map_err(|e| VpError::os("starting the engine: timerfd", &e))?;
+        let engine = Arc::new(Self {
+            epoll,
+            station: Station::new(Bell(bell)),
+            rota: Rota::new(),
+            alarm,
+            timers: Timers::default(),
+            members: RwLock::default(),
+            services,
+            stopping: AtomicBool::new(false),
+            thread: Mutex::new(None),
+        });
+        let run = engine.clone();
+        let thread = std::thread::Builder::new()
+            .name(name.into())
+            .spawn(move || run.run())
+            .map_err(|e| VpError::os("starting the progress engine's thread", &e))?;
+        *lock(&engine.thread) = Some(thread);
+        Ok(engine)
+    }
+
+    /// Ends the thread. QPs still attached get no service any more.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.alarm.set(0, 0);
+        let thread = lock(&self.thread).take();
+        // Called from the thread itself (the last reference went in a handler): it ends by itself.
+        if let Some(thread) = thread
+            && thread.thread().id() != std::thread::current().id()
+        {
+            let _ = thread.join();
+        }
+        self.members.write().unwrap_or_else(std::sync::PoisonError::into_inner).clear();
+    }
+
+    /// The services' clock.
+    pub(crate) fn now(&self) -> u64 {
+        self.services.now_ns()
+    }
+
+    /// Begins to serve a QP's socket.
+    pub(crate) fn attach(&self, id: u32, member: Arc<dyn Member>, socket: impl AsFd) -> io::Result<()> {
+        self.members.write().unwrap_or_else(std::sync::PoisonError::into_inner).insert(id, member);
+        let added = epoll::add(&self.epoll, socket, token(id), interest());
+        added.map_err(|errno| {
+            self.forget(id);
+            errno.into()
+        })
+    }
+
+    /// Ends it; the socket is still open.
+    pub(crate) fn detach(&self, id: u32, socket: impl AsFd) {
+        // It fails only if the socket was never added.
+        let _ = epoll::delete(&self.epoll, socket);
+        self.forget(id);
+    }
+
+    fn forget(&self, id: u32) {
+        let gone = self
+            .members
+            .write()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .remove(&id);
+        // Dropped without the table's lock: it may be the last reference.
+        drop(gone);
+    }
+
+    /// Reports the socket's readiness once more, to whoever looks next: for a QP that had its share
+    /// of time and has more to do.
+    pub(crate) fn rearm(&self, id: u32, socket: impl AsFd) {
+        // It fails only if the socket is not in the set, and then nobody waits for it.
+        let _ = epoll::modify(&self.epoll, socket, token(id), interest());
+    }
+
+    /// Calls the QP `id` at `at`, unless it is detached by then.
+    pub(crate) fn set_timer(&self, at: u64, id: u32, timer: Timer) {
+        self.timers.set(at, id, timer);
+        self.alarm.set(at, self.now());
+    }
+
+    /// An application thread polls: keeps the engine's thread away for a moment.
+    pub(crate) fn note_poll(&self) {
+        self.rota.note_poll();
+    }
+
+    /// Serves what is ready, without sleeping.
+    pub(crate) fn poll(&self) {
+        self.serve(Some(Duration::ZERO), &|| {}, false);
+    }
+
+    /// A consumer relies on a notification: the engine's thread watches from now on.
+    pub(crate) fn hand_over(&self) {
+        if self.rota.hand_over() {
+            self.alarm.set(0, 0);
+        }
+    }
+
+    /// Wakes the threads that wait for `waited`; after publishing, if any were announced.
+    pub(crate) fn wake(&self, waited: &dyn Waited) {
+        self.station.wake(waited);
+    }
+
+    /// Sleeps until `done` (after a [`Engine::wake`] of `waited`) or the deadline, as the leader or
+    /// as a follower.
+    pub(crate) fn wait(
+        &self,
+        waited: &dyn Waited,
+        deadline: Option<Instant>,
+        done: impl Fn() -> bool,
+    ) {
+        let left = self.station.wait(
+            waited,
+            done,
+            || deadline.map(|at| at.saturating_duration_since(Instant::now())),
+            |left, awake| self.serve(left, awake, true),
+        );
+        if left == Left::Unguarded && self.rota.is_unwatched() {
+            let now = self.now();
+            self.alarm.set(now + NAP_NS, now);
+        }
+    }
+
+    /// One `epoll_wait` and what follows from it.
+    fn serve(&self, timeout: Option<Duration>, awake: &dyn Fn(), leading: bool) {
+        let mut events = [const { MaybeUninit::uninit() }; EVENTS];
+        let timeout = timeout.map(timespec);
+        let ready = epoll::wait(&self.epoll, &mut events, timeout.as_ref());
+        awake();
+        let Ok((ready, _)) = ready else { return };
+        for event in ready {
+            match event.data.u64() {
+                BELL if leading => self.station.gate().silence(),
+                // Meant for the leader, if there is one.
+                BELL => self.station.without_leader(Bell::silence),
+                id => self.serve_member(id as u32, event.flags),
+            }
+        }
+    }
+
+    fn serve_member(&self, id: u32, flags: epoll::EventFlags) {
+        use epoll::EventFlags as E;
+        if let Some(member) = self.member(id) {
+            member.on_ready(flags.intersects(E::RDHUP | E::HUP | E::ERR));
+        }
+    }
+
+    fn member(&self, id: u32) -> Option<Arc<dyn Member>> {
+        let members = self.members.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        members.get(&id).cloned()
+    }
+
+    /// The engine's thread.
+    fn run(&self) {
+        while !self.stopping.load(Ordering::Acquire) {
+            self.run_timers();
+            let duty = self.rota.decide(|| self.station.has_leader());
+            if duty != Duty::Rest {
+                self.poll();
+            }
+            self.sleep(duty);
+        }
+    }
+
+    fn run_timers(&self) {
+        while let Some((id, timer)) = self.timers.take_due(self.now()) {
+            if let Some(member) = self.member(id) {
+                member.on_timer(timer);
+            }
+        }
+    }
+
+    fn sleep(&self, duty: Duty) {
+        let now = self.now();
+        if let Some(at) = self.timers.next() {
+            self.alarm.set(at, now);
+        }
+        if duty == Duty::Nap {
+            self.alarm.set(now + NAP_NS, now);
+        }
+        let mut fds = [
+            PollFd::new(&self.alarm, PollFlags::IN),
+            PollFd::new(&self.epoll, PollFlags::IN),
+        ];
+        let watched = if duty == Duty::Watch { &mut fds[..] } else { &mut fds[..1] };
+        match poll(watched, None) {
+            Ok(_) if fds[0].revents().is_empty() => {}
+            Ok(_) => self.alarm.acknowledge(),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => {
+                let message = format!("the progress engine cannot sleep: poll: {errno}");
+                self.services.log(LogLevel::Error, "softrdma::engine", &message);
+                std::thread::sleep(Duration::from_nanos(NAP_NS));
+            }
+        }
+    }
+}
+
+fn token(id: u32) -> epoll::EventData {
+    epoll::EventData::new_u64(id.into())
+}
+
+fn interest() -> epoll::EventFlags {
+    use epoll::EventFlags as E;
+    E::IN | E::OUT | E::RDHUP | E::ET
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: duration.subsec_nanos().into(),
+    }
+}

@@ -1,0 +1,355 @@
+//! Who sleeps where: leadership among the threads that wait for completions.
+//!
+//! One station per engine, shared by all its threads. Of the threads waiting on CQs at most one, the
+//! leader, sleeps at the gate (in `epoll_wait`); the others, the followers, each sleep on a condition
+//! variable. Whoever publishes a completion wakes the threads that wait on that CQ. A leader that
+//! leaves promotes a follower; if there is none, the engine's thread takes over a moment later.
+//!
+//! No wake-up is lost: a sleeper takes its place in the station, *then* announces itself at its CQ,
+//! *then* looks for completions, *then* sleeps; a publisher publishes, *then* looks for
+//! announcements, *then* takes the station's lock to wake whoever has a place. Both sides put a
+//! sequentially consistent fence between their two steps, so at least one sees the other's.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::sync::{Condvar, Mutex, MutexGuard, lock};
+
+/// Where the leader sleeps.
+pub(crate) trait Gate {
+    /// Makes the present or the next sleep at the gate end. Called with the station locked.
+    fn ring(&self);
+}
+
+/// A CQ, as far as sleepers go.
+pub(crate) trait Waited {
+    /// Tells CQs apart.
+    fn id(&self) -> u32;
+    /// A thread is about to look for completions and then to sleep. Ends with a fence.
+    fn announce(&self);
+    /// It is awake again.
+    fn withdraw(&self);
+}
+
+struct Follower {
+    waited: u32,
+    ticket: u64,
+    woken: bool,
+    bell: Arc<Condvar>,
+}
+
+struct Seats {
+    /// CQ that the leader waits on.
+    leader: Option<u32>,
+    followers: VecDeque<Follower>,
+    tickets: u64,
+}
+
+/// A thread's place while it waits.
+enum Place {
+    Leader,
+    Follower { ticket: u64, bell: Arc<Condvar> },
+}
+
+/// Outcome of [`Station::wait`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Left {
+    /// Somebody else sleeps at the gate, or nobody ever left it.
+    Guarded,
+    /// Nobody watches the sockets now.
+    Unguarded,
+}
+
+/// The seats.
+pub(crate) struct Station<G> {
+    seats: Mutex<Seats>,
+    gate: G,
+}
+
+impl<G: Gate> Station<G> {
+    /// An empty station in front of `gate`.
+    pub(crate) fn new(gate: G) -> Self {
+        let seats = Seats { leader: None, followers: VecDeque::new(), tickets: 0 };
+        Self { seats: Mutex::new(seats), gate }
+    }
+
+    /// The gate.
+    pub(crate) fn gate(&self) -> &G {
+        &self.gate
+    }
+
+    /// True while an application thread sleeps at the gate, or is about to.
+    pub(crate) fn has_leader(&self) -> bool {
+        lock(&self.seats).leader.is_some()
+    }
+
+    /// Runs `act` if there is no leader; none appears before it is done.
+    pub(crate) fn without_leader(&self, act: impl FnOnce(&G)) {
+        let seats = lock(&self.seats);
+        if seats.leader.is_none() {
+            act(&self.gate);
+        }
+        drop(seats);
+    }
+
+    /// Wakes the threads that wait on `waited`.
+    pub(crate) fn wake(&self, waited: &dyn Waited) {
+        let mut seats = lock(&self.seats);
+        if seats.leader == Some(waited.id()) {
+            self.gate.ring();
+        }
+        for follower in seats.followers.iter_mut().filter(|f| f.waited == waited.id()) {
+            follower.woken = true;
+            follower.bell.notify_one();
+        }
+    }
+
+    /// Waits until `done` answers true, which it must once `waited` has been published to.
+    ///
+    /// `remaining` answers the time left (`None`: for ever; zero: the wait is over). `lead` sleeps at
+    /// the gate for at most the time given, calls its second argument when it wakes, and then
+    /// serves what is there.
+    pub(crate) fn wait(
+        &self,
+        waited: &dyn Waited,
+        done: impl Fn() -> bool,
+        remaining: impl Fn() -> Option<Duration>,
+        lead: impl Fn(Option<Duration>, &dyn Fn()),
+    ) -> Left {
+        let mut place = self.take_place(waited);
+        loop {
+            waited.announce();
+            let left = remaining();
+            if done() || left == Some(Duration::ZERO) {
+                waited.withdraw();
+                return self.leave(place);
+            }
+            place = match place {
+                Place::Leader => {
+                    // Awake, it sees for itself what it publishes to its own CQ.
+                    lead(left, &|| waited.withdraw());
+                    Place::Leader
+                }
+                Place::Follower { ticket, bell } => {
+                    let place = self.follow(ticket, bell, left);
+                    waited.withdraw();
+                    place
+                }
+            };
+        }
+    }
+
+    fn take_place(&self, waited: &dyn Waited) -> Place {
+        let mut seats = lock(&self.seats);
+        if seats.leader.is_none() {
+            seats.leader = Some(waited.id());
+            return Place::Leader;
+        }
+        seats.tickets += 1;
+        let (ticket, bell) = (seats.tickets, Arc::new(Condvar::new()));
+        let follower = Follower { waited: waited.id(), ticket, woken: false, bell: bell.clone() };
+        seats.followers.push_back(follower);
+        Place::Follower { ticket, bell }
+    }
+
+    /// Sleeps until woken, promoted, or `left` is over.
+    fn follow(&self, ticket: u64, bell: Arc<Condvar>, left: Option<Duration>) -> Place {
+        let mut seats = lock(&self.seats);
+        match seats.followers.iter_mut().find(|f| f.ticket == ticket) {
+            None => return Place::Leader,
+            Some(follower) if follower.woken => follower.woken = false,
+            Some(_) => {
+                seats = sleep(&bell, seats, left);
+                // A promoted follower has no seat among the followers any more.
+                match seats.followers.iter_mut().find(|f| f.ticket == ticket) {
+                    None => return Place::Leader,
+                    Some(follower) => follower.woken = false,
+                }
+            }
+        }
+        drop(seats);
+        Place::Follower { ticket, bell }
+    }
+
+    fn leave(&self, place: Place) -> Left {
+        let mut seats = lock(&self.seats);
+        if let Place::Follower { ticket, .. } = place {
+            let before = seats.followers.len();
+            seats.followers.retain(|f| f.ticket != ticket);
+            if seats.followers.len() < before {
+                return Left::Guarded;
+            }
+            // Promoted while it was leaving: it passes the lead on.
+        }
+        match seats.followers.pop_front() {
+            Some(next) => {
+                seats.leader = Some(next.waited);
+                next.bell.notify_one();
+                Left::Guarded
+            }
+            None => {
+                seats.leader = None;
+                Left::Unguarded
+            }
+        }
+    }
+}
+
+fn sleep<'a>(
+    bell: &Condvar,
+    seats: MutexGuard<'a, Seats>,
+    left: Option<Duration>,
+) -> MutexGuard<'a, Seats> {
+    match left {
+        None => bell.wait(seats).unwrap_or_else(std::sync::PoisonError::into_inner),
+        Some(left) => match bell.wait_timeout(seats, left) {
+            Ok((seats, _)) => seats,
+            Err(poisoned) => poisoned.into_inner().0,
+        },
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// A gate that is a flag under a lock: what epoll with an eventfd is.
+    #[derive(Default)]
+    struct Flag {
+        rung: Mutex<bool>,
+        bell: Condvar,
+    }
+
+    impl Gate for Flag {
+        fn ring(&self) {
+            *lock(&self.rung) = true;
+            self.bell.notify_one();
+        }
+    }
+
+    impl Flag {
+        fn pass(&self) {
+            let mut rung = lock(&self.rung);
+            while !*rung {
+                rung = self.bell.wait(rung).unwrap();
+            }
+            *rung = false;
+        }
+    }
+
+    struct Queue {
+        id: u32,
+        announced: AtomicU32,
+        entries: AtomicUsize,
+    }
+
+    impl Waited for Queue {
+        fn id(&self) -> u32 {
+            self.id
+        }
+        fn announce(&self) {
+            self.announced.fetch_add(1, Ordering::AcqRel);
+            fence(Ordering::SeqCst);
+        }
+        fn withdraw(&self) {
+            self.announced.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    impl Queue {
+        fn new(id: u32) -> Self {
+            Self { id, announced: AtomicU32::new(0), entries: AtomicUsize::new(0) }
+        }
+
+        fn publish(&self, station: &Station<Flag>) {
+            self.entries.fetch_add(1, Ordering::Release);
+            fence(Ordering::SeqCst);
+            if self.announced.load(Ordering::Relaxed) != 0 {
+                station.wake(self);
+            }
+        }
+
+        fn wait(&self, station: &Station<Flag>) -> Left {
+            station.wait(
+                self,
+                || self.entries.load(Ordering::Acquire) != 0,
+                || None,
+                |_, awake| {
+                    station.gate().pass();
+                    awake();
+                },
+            )
+        }
+    }
+
+    fn model(test: impl Fn() + Sync + Send + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(test);
+    }
+
+    // [VERBS-21]
+    #[test]
+    fn loom_leader_never_sleeps_through_a_completion() {
+        model(|| {
+            let station = Arc::new(Station::new(Flag::default()));
+            let queue = Arc::new(Queue::new(1));
+            let publisher = {
+                let (station, queue) = (station.clone(), queue.clone());
+                thread::spawn(move || queue.publish(&station))
+            };
+            assert_eq!(queue.wait(&station), Left::Unguarded);
+            publisher.join().unwrap();
+        });
+    }
+
+    // [VERBS-21]
+    #[test]
+    fn loom_follower_is_woken_or_promoted() {
+        model(|| {
+            let station = Arc::new(Station::new(Flag::default()));
+            let queues = Arc::new([Queue::new(1), Queue::new(2)]);
+            let waiter = {
+                let (station, queues) = (station.clone(), queues.clone());
+                thread::spawn(move || queues[1].wait(&station))
+            };
+            let publisher = {
+                let (station, queues) = (station.clone(), queues.clone());
+                thread::spawn(move || queues.iter().for_each(|queue| queue.publish(&station)))
+            };
+            queues[0].wait(&station);
+            waiter.join().unwrap();
+            publisher.join().unwrap();
+            assert!(!station.has_leader());
+        });
+    }
+
+    /// Of two waiters the one that leaves last must say that nobody guards the sockets.
+    #[test]
+    fn loom_last_one_out_says_so() {
+        model(|| {
+            let station = Arc::new(Station::new(Flag::default()));
+            let queue = Arc::new(Queue::new(1));
+            let unguarded = Arc::new(AtomicBool::new(false));
+            let waiter = {
+                let (station, queue, unguarded) =
+                    (station.clone(), queue.clone(), unguarded.clone());
+                thread::spawn(move || {
+                    if queue.wait(&station) == Left::Unguarded {
+                        unguarded.store(true, Ordering::Relaxed);
+                    }
+                })
+            };
+            queue.publish(&station);
+            if queue.wait(&station) == Left::Unguarded {
+                unguarded.store(true, Ordering::Relaxed);
+            }
+            waiter.join().unwrap();
+            assert!(unguarded.load(Ordering::Relaxed));
+        });
+    }
+}

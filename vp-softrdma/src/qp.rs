@@ -1,0 +1,239 @@
+//! Queue pairs: the protocol core bound to a socket, rings and memory.
+//!
+//! Owner: the RNIC's table; the engine holds a reference while the QP is connected. Everything that
+//! changes is behind one lock per QP ([`Baton`]): the application's threads take it to post, and
+//! whichever thread finds octets or room in the socket takes it to serve. Nothing is shared between
+//! QPs on the data path but the lock-free CQs and STag table. When the peer dies, the thread that
+//! notices has the core flush all work; events and notifications go out after unlocking.
+
+pub(crate) mod context;
+pub(crate) mod core;
+mod host;
+mod inner;
+mod link;
+mod modify;
+mod post;
+
+use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use vp_api::{
+    AsyncEvent, EventSource, PostFailure, QpChange, QpId, QpInfo, QpInit, RecvWr, SendWr, VpError,
+    VpResult, VpStatus,
+};
+
+use crate::baton::Baton;
+use crate::engine::{Member, Timer};
+use crate::limits;
+use crate::parts::QpParts;
+use crate::sync::MutexGuard;
+use crate::wq::{RecvRing, RecvWqe, SendRing};
+use context::{Context, Left, Queues};
+use core::Core;
+use inner::{Inner, Limits};
+
+/// A queue pair.
+pub(crate) struct SoftQp {
+    me: Weak<Self>,
+    context: Context,
+    inner: Baton<Inner>,
+    /// The socket may have an end behind what can be read.
+    over: AtomicBool,
+}
+
+impl SoftQp {
+    /// A QP in Idle, known to its CQs.
+    pub(crate) fn create(parts: QpParts, init: &QpInit) -> VpResult<Arc<Self>> {
+        limits::check_qp(init)?;
+        let context = context_of(&parts, init);
+        let inner = Inner::new(core_of(&parts, init), Limits::new(init));
+        let (send_cq, recv_cq) = (parts.send_cq, parts.recv_cq);
+        let inner = Baton::new(inner);
+        let over = AtomicBool::new(false);
+        let qp = Arc::new_cyclic(|me| Self { me: me.clone(), context, inner, over });
+        send_cq.join(parts.id, Arc::downgrade(&qp));
+        recv_cq.join(parts.id, Arc::downgrade(&qp));
+        Ok(qp)
+    }
+
+    /// Ends it in any state: a stream is reset, and no completion is queued from here on.
+    // RDMAC 6.1.4 [VERBS-20]
+    pub(crate) fn destroy(&self) {
+        let mut inner = self.inner.lock();
+        inner.destroyed = true;
+        inner.core.queues.silent = true;
+        inner.core.abort(&self.context);
+        inner.settle(&self.context);
+        drop(inner);
+        self.context.send_cq.part(self.context.id);
+        self.context.recv_cq.part(self.context.id);
+    }
+
+    /// A CQ of this QP lost completions.
+    pub(crate) fn fail_locally(&self) {
+        let mut inner = self.inner.lock();
+        inner.core.fail(&self.context);
+        inner.settle(&self.context);
+        self.leave(inner);
+    }
+
+    /// Looks for octets, unless another thread is inside.
+    pub(crate) fn poll(&self) {
+        if let Some(inner) = self.inner.try_lock() {
+            if inner.link.is_some() {
+                self.serve(inner);
+            }
+            self.inner.serve_wanted(|inner| self.serve(inner));
+        }
+    }
+
+    fn serve(&self, mut inner: MutexGuard<'_, Inner>) {
+        let over = self.over.swap(false, Ordering::AcqRel);
+        inner.receive(&self.context, over);
+        self.unlock(inner);
+    }
+
+    /// Unlocks, and does what others left to do.
+    fn leave(&self, inner: MutexGuard<'_, Inner>) {
+        self.unlock(inner);
+        self.inner.serve_wanted(|inner| self.serve(inner));
+    }
+
+    /// Unlocks, and carries out what must not be done under the lock.
+    fn unlock(&self, mut inner: MutexGuard<'_, Inner>) {
+        let (left, events) = inner.take_left();
+        drop(inner);
+        self.settle(left);
+        if !events.is_empty() {
+            self.tell(events);
+        }
+    }
+
+    fn settle(&self, left: Left) {
+        if !left.send_cq.is_empty() {
+            self.context.send_cq.settle(left.send_cq);
+        }
+        if !left.recv_cq.is_empty() {
+            self.context.recv_cq.settle(left.recv_cq);
+        }
+        if left.srq_limit
+            && let Some(srq) = &self.context.srq
+        {
+            srq.raise_limit();
+        }
+    }
+
+    /// Tells events in the order in which they came about, whichever threads caused them.
+    fn tell(&self, mut events: Vec<AsyncEvent>) {
+        while !events.is_empty() {
+            for event in events {
+                self.context.events.emit(EventSource::Qp(self.context.id), event);
+            }
+            let mut inner = self.inner.lock();
+            events = inner.take_more_events();
+            drop(inner);
+            self.inner.serve_wanted(|inner| self.serve(inner));
+        }
+    }
+
+    fn gone(&self) -> VpError {
+        VpError::new(VpStatus::InvalidHandle, format!("QP {} was destroyed", self.context.id.0))
+    }
+}
+
+impl Member for SoftQp {
+    fn on_ready(&self, over: bool) {
+        if over {
+            self.over.store(true, Ordering::Release);
+        }
+        self.inner.serve(|inner| self.serve(inner));
+    }
+
+    fn on_timer(&self, timer: Timer) {
+        let mut inner = self.inner.lock();
+        inner.handle_timer(&self.context, timer);
+        self.leave(inner);
+    }
+}
+
+impl vp_api::Qp for SoftQp {
+    fn id(&self) -> QpId {
+        self.context.id
+    }
+
+    fn post_send(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure> {
+        let mut inner = self.inner.lock();
+        let result = inner.post_sends(&self.context, wrs);
+        self.leave(inner);
+        result
+    }
+
+    fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
+        let mut inner = self.inner.lock();
+        let result = inner.post_receives(&self.context, wrs);
+        self.leave(inner);
+        result
+    }
+
+    fn modify(&self, change: QpChange) -> VpResult<()> {
+        let mut inner = self.inner.lock();
+        if inner.destroyed {
+            return Err(self.gone());
+        }
+        let result = match change {
+            QpChange::Rts(llp) => match self.me.upgrade() {
+                Some(me) => inner.connect(&self.context, *llp, me),
+                None => Err(self.gone()),
+            },
+            change => inner.change(&self.context, change),
+        };
+        self.leave(inner);
+        result
+    }
+
+    fn query(&self) -> VpResult<QpInfo> {
+        let inner = self.inner.lock();
+        let info = if inner.destroyed { Err(self.gone()) } else { Ok(inner.info(&self.context)) };
+        self.leave(inner);
+        info
+    }
+}
+
+fn context_of(parts: &QpParts, init: &QpInit) -> Context {
+    let caller = Context::caller(parts.id, parts.pd, init.allow, init.privileged);
+    let receiver = match &parts.srq {
+        Some(srq) => Context::caller(parts.id, srq.pd(), init.allow, init.privileged),
+        None => caller,
+    };
+    Context {
+        id: parts.id,
+        caller,
+        receiver,
+        table: parts.table.clone(),
+        windows: parts.windows.clone(),
+        send_cq: parts.send_cq.clone(),
+        recv_cq: parts.recv_cq.clone(),
+        srq: parts.srq.clone(),
+        events: parts.events.clone(),
+        engine: parts.engine.clone(),
+    }
+}
+
+fn core_of(parts: &QpParts, init: &QpInit) -> Core {
+    let proto = iwarp_proto::Qp::new(Limits::new(init).config());
+    let (recv_depth, max_recv_sge) = match &parts.srq {
+        Some(srq) => (0, srq.max_sge()),
+        None => (init.recv_depth, init.max_recv_sge),
+    };
+    let queues = Queues {
+        sends: SendRing::new(init.send_depth, init.max_send_sge, init.max_inline),
+        receives: RecvRing::new(recv_depth, max_recv_sge),
+        current: RecvWqe::new(max_recv_sge),
+        receiving: false,
+        receive_fault: None,
+        tagged: None,
+        silent: false,
+        left: Left::default(),
+    };
+    Core { proto, queues }
+}

@@ -1,0 +1,158 @@
+//! What a QP knows that never changes, and its queues.
+//!
+//! The context belongs to the QP and is read by any thread; the queues are under the QP's lock. When
+//! the peer dies the protocol core has both queues flushed, through the host in `host.rs`.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use iwarp_proto::{AccessError, Slot, TaggedUse};
+use vp_api::{Access, PdId, QpId, Sge, Stag};
+
+use crate::cq::{Aftermath, SoftCq};
+use crate::engine::Engine;
+use crate::events::EventSink;
+use crate::grant::{Caller, Need};
+use crate::srq::SoftSrq;
+use crate::stag_table::{StagTable, Use};
+use crate::wq::{Payload, RecvRing, RecvWqe, SendRing, pieces};
+
+/// What never changes.
+pub(crate) struct Context {
+    pub(crate) id: QpId,
+    /// Who asks for memory.
+    pub(crate) caller: Caller,
+    /// The same for receive buffers: an SRQ has its own PD. // [VERBS-26]
+    pub(crate) receiver: Caller,
+    pub(crate) table: Arc<StagTable>,
+    pub(crate) windows: Arc<AtomicU32>,
+    pub(crate) send_cq: Arc<SoftCq>,
+    pub(crate) recv_cq: Arc<SoftCq>,
+    pub(crate) srq: Option<Arc<SoftSrq>>,
+    pub(crate) events: Arc<EventSink>,
+    pub(crate) engine: Arc<Engine>,
+}
+
+impl Context {
+    /// A source of the peer's RDMA Read.
+    pub(crate) fn read_source(
+        &self,
+        stag: iwarp_proto::Stag,
+        to: u64,
+        len: u32,
+    ) -> Result<Use<'_>, AccessError> {
+        self.table.resolve(Stag(stag.0), Need::RemoteRead, &self.caller, to, len)
+    }
+
+    /// A callers' identity in PD `pd`.
+    pub(crate) fn caller(id: QpId, pd: PdId, allow: Access, privileged: bool) -> Caller {
+        Caller { pd, qp: id, allow, privileged }
+    }
+}
+
+/// The tagged segment that was checked last.
+#[derive(Clone, Copy)]
+pub(crate) struct Tagged {
+    pub(crate) need: Need,
+    pub(crate) stag: Stag,
+    pub(crate) to: u64,
+}
+
+impl Tagged {
+    pub(crate) fn new(use_: TaggedUse, stag: iwarp_proto::Stag, to: u64) -> Self {
+        let need = match use_ {
+            TaggedUse::Write => Need::RemoteWrite,
+            TaggedUse::ReadResponse => Need::ReadSink,
+        };
+        Self { need, stag: Stag(stag.0), to }
+    }
+
+    /// `len` octets at `offset`, checked anew: the STag may have been revoked. // [SEC-05]
+    pub(crate) fn resolve<'a>(
+        &self,
+        context: &'a Context,
+        offset: u32,
+        len: u32,
+    ) -> Result<Use<'a>, AccessError> {
+        let to = self.to.checked_add(u64::from(offset)).ok_or(AccessError::Wrap)?;
+        context.table.resolve(self.stag, self.need, &context.caller, to, len)
+    }
+}
+
+/// The queues of a QP, and where inbound segments go.
+pub(crate) struct Queues {
+    pub(crate) sends: SendRing,
+    /// Not used with an SRQ.
+    pub(crate) receives: RecvRing,
+    /// The receive that inbound segments fill, if `receiving`.
+    pub(crate) current: RecvWqe,
+    pub(crate) receiving: bool,
+    /// Why the current receive could not be filled.
+    pub(crate) receive_fault: Option<AccessError>,
+    pub(crate) tagged: Option<Tagged>,
+    /// The QP was destroyed: no completions any more. // [VERBS-20]
+    pub(crate) silent: bool,
+    pub(crate) left: Left,
+}
+
+/// What is to be done once the QP is unlocked.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Left {
+    pub(crate) send_cq: Aftermath,
+    pub(crate) recv_cq: Aftermath,
+    pub(crate) srq_limit: bool,
+}
+
+impl Queues {
+    /// True if the WQE's payload is inline.
+    pub(crate) fn is_inline(&self, slot: Slot) -> bool {
+        matches!(self.sends.payload(slot), Payload::Inline(_))
+    }
+
+    /// The WQE's inline payload, if it has one.
+    pub(crate) fn inline(&self, slot: Slot) -> Option<&[u8]> {
+        match self.sends.payload(slot) {
+            Payload::Inline(octets) => Some(octets),
+            Payload::Sgl(_) => None,
+        }
+    }
+
+    /// The WQE's scatter/gather list; empty if the payload is inline.
+    pub(crate) fn sgl(&self, slot: Slot) -> &[Sge] {
+        match self.sends.payload(slot) {
+            Payload::Sgl(sgl) => sgl,
+            Payload::Inline(_) => &[],
+        }
+    }
+
+    /// Calls `f` with each piece of `len` octets at `offset` of a send's buffers.
+    pub(crate) fn each_source<'a>(
+        &self,
+        context: &'a Context,
+        slot: Slot,
+        offset: u32,
+        len: u32,
+        mut f: impl FnMut(Use<'a>) -> Result<(), AccessError>,
+    ) -> Result<(), AccessError> {
+        for piece in pieces(self.sgl(slot), offset, len) {
+            let (need, caller) = (Need::LocalRead, &context.caller);
+            f(context.table.resolve(piece.stag, need, caller, piece.to, piece.len)?)?;
+        }
+        Ok(())
+    }
+
+    /// Calls `f` with each piece of `len` octets at `offset` of the current receive.
+    pub(crate) fn each_sink<'a>(
+        &self,
+        context: &'a Context,
+        offset: u32,
+        len: u32,
+        mut f: impl FnMut(Use<'a>) -> Result<(), AccessError>,
+    ) -> Result<(), AccessError> {
+        for piece in pieces(self.current.sgl(), offset, len) {
+            let (need, caller) = (Need::LocalWrite, &context.receiver);
+            f(context.table.resolve(piece.stag, need, caller, piece.to, piece.len)?)?;
+        }
+        Ok(())
+    }
+}

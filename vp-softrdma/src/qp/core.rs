@@ -1,0 +1,108 @@
+//! The protocol core and the queues it works on, as one thing to drive.
+//!
+//! Belongs to a QP, under its lock. Every call of the core that may complete work goes through here.
+
+use iwarp_proto::{
+    AccessError, Action, Destination, Fpdu, Input, LlpFault, ProtocolError, Qp, State,
+};
+
+use crate::qp::context::{Context, Queues};
+use crate::qp::host::View;
+use crate::stream::Fault;
+
+/// Core and queues.
+pub(crate) struct Core {
+    pub(crate) proto: Qp,
+    pub(crate) queues: Queues,
+}
+
+impl Core {
+    /// Octets in order; what came before and was not consumed is in front of them.
+    pub(crate) fn input(&mut self, context: &Context, octets: &[u8]) -> Input {
+        self.proto.handle_input(octets, &mut View::new(context, &mut self.queues))
+    }
+
+    /// Octets that were read to where they belong.
+    pub(crate) fn direct(&mut self, context: &Context, octets: u32) -> Input {
+        self.proto.handle_direct(octets, &mut View::new(context, &mut self.queues))
+    }
+
+    /// The place for direct octets is gone.
+    pub(crate) fn direct_fault(
+        &mut self,
+        context: &Context,
+        destination: Destination,
+        error: AccessError,
+    ) {
+        if destination == Destination::Receive {
+            self.queues.receive_fault = Some(error);
+        }
+        self.proto.handle_direct_fault(error, &mut View::new(context, &mut self.queues));
+    }
+
+    /// The peer's FIN, with `buffered` octets of an incomplete FPDU before it.
+    pub(crate) fn fin(&mut self, context: &Context, buffered: usize) {
+        self.proto.handle_fin(buffered, &mut View::new(context, &mut self.queues));
+    }
+
+    /// The stream broke.
+    pub(crate) fn broken(&mut self, context: &Context, fault: Fault) {
+        let fault = match fault {
+            Fault::Reset => LlpFault::Reset,
+            Fault::TimedOut => LlpFault::TimedOut,
+        };
+        self.proto.handle_llp_fault(fault, &mut View::new(context, &mut self.queues));
+    }
+
+    /// Everything up to this FPDU is with TCP.
+    pub(crate) fn sent(&mut self, context: &Context, sequence: u64) {
+        self.proto.handle_sent(sequence, &mut View::new(context, &mut self.queues));
+    }
+
+    /// The next FPDU.
+    pub(crate) fn poll_transmit(&mut self, context: &Context) -> Option<Fpdu> {
+        self.proto.poll_transmit(&mut View::new(context, &mut self.queues))
+    }
+
+    /// The payload of the last FPDU cannot be read.
+    pub(crate) fn source_fault(&mut self, context: &Context, error: AccessError) {
+        self.proto.handle_source_fault(error, &mut View::new(context, &mut self.queues));
+    }
+
+    /// The close timer ran out.
+    pub(crate) fn close_timeout(&mut self, context: &Context) {
+        self.proto.handle_close_timeout(&mut View::new(context, &mut self.queues));
+    }
+
+    /// The provider itself cannot go on with this stream.
+    // [ERR-27]
+    pub(crate) fn fail(&mut self, context: &Context) {
+        let error = ProtocolError::StreamCatastrophic;
+        self.proto.handle_local_error(error, &mut View::new(context, &mut self.queues));
+    }
+
+    /// RTS -> Closing.
+    pub(crate) fn close(&mut self, context: &Context) -> Result<(), State> {
+        self.proto.close(&mut View::new(context, &mut self.queues))
+    }
+
+    /// RTS -> Terminate.
+    pub(crate) fn terminate(&mut self, context: &Context) -> Result<(), State> {
+        self.proto.terminate(&mut View::new(context, &mut self.queues))
+    }
+
+    /// Any state -> Error.
+    pub(crate) fn abort(&mut self, context: &Context) {
+        self.proto.abort(&mut View::new(context, &mut self.queues));
+    }
+
+    /// Completes as flushed whatever is posted to the receive queue.
+    pub(crate) fn flush_receives(&mut self, context: &Context) {
+        iwarp_proto::Host::flush_receives(&mut View::new(context, &mut self.queues));
+    }
+
+    /// What the core wants done with the stream.
+    pub(crate) fn poll_action(&mut self) -> Option<Action> {
+        self.proto.poll_action()
+    }
+}

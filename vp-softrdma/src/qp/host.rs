@@ -1,0 +1,248 @@
+//! The protocol core's view of memory and queues: `iwarp_proto::Host` over the RNIC's tables.
+//!
+//! Made for one call into the core, under the QP's lock, on whichever thread drives it. A `Use` of
+//! memory lives at most as long, so a silent peer never holds up deregistration.
+
+use iwarp_proto::{
+    AccessError, AtomicOp, Completion, Host, LocalFault, Receive, Slot, Stag, Status, TaggedUse,
+};
+use vp_api::{SendFlags, WcOpcode, WcStatus, WorkCompletion};
+
+use crate::grant::Need;
+use crate::place;
+use crate::qp::context::{Context, Queues, Tagged};
+use crate::stag_table::Use;
+use crate::wq::{LocalOp, Payload};
+use crate::{invalidate, mr, mw};
+
+/// The view.
+pub(crate) struct View<'a> {
+    context: &'a Context,
+    queues: &'a mut Queues,
+    /// The segment checked last, if it was checked during this call.
+    checked: Option<Use<'a>>,
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn new(context: &'a Context, queues: &'a mut Queues) -> Self {
+        Self { context, queues, checked: None }
+    }
+
+    fn push_send(&mut self, completion: &WorkCompletion) {
+        if !self.queues.silent {
+            self.context.send_cq.push(completion, &mut self.queues.left.send_cq);
+        }
+    }
+
+    fn push_receive(&mut self, status: WcStatus, receive: Receive) {
+        let opcode = match receive.immediate {
+            Some(_) => WcOpcode::RecvImmediate,
+            None => WcOpcode::Recv,
+        };
+        let completion = WorkCompletion {
+            wr_id: self.queues.current.wr_id,
+            qp: self.context.id,
+            opcode,
+            status,
+            solicited: receive.solicited,
+            octets: receive.octets,
+            invalidated: receive.invalidated.map(|stag| vp_api::Stag(stag.0)),
+            immediate: receive.immediate,
+        };
+        if !self.queues.silent {
+            self.context.recv_cq.push(&completion, &mut self.queues.left.recv_cq);
+        }
+    }
+
+    fn take_receive(&mut self) -> bool {
+        let Some(srq) = &self.context.srq else {
+            return self.queues.receives.take(&mut self.queues.current);
+        };
+        let (taken, limit) = srq.take(&mut self.queues.current);
+        self.queues.left.srq_limit |= limit;
+        taken
+    }
+
+    /// What the buffers of a send-queue operation are used for.
+    fn need(&self, slot: Slot) -> Need {
+        match self.queues.sends.slot(slot).opcode {
+            WcOpcode::Read => Need::ReadSink,
+            WcOpcode::Atomic => Need::LocalWrite,
+            _ => Need::LocalRead,
+        }
+    }
+}
+
+impl Host for View<'_> {
+    fn begin_receive(&mut self) -> Option<u32> {
+        self.queues.receiving = self.take_receive();
+        self.queues.receive_fault = None;
+        self.queues.receiving.then(|| self.queues.current.capacity())
+    }
+
+    fn place_receive(&mut self, offset: u32, octets: &[u8]) -> Result<(), AccessError> {
+        let mut done = 0;
+        let placed = self.queues.each_sink(self.context, offset, octets.len() as u32, |sink| {
+            let end = done + sink.len() as usize;
+            place::copy_in(&sink, 0, &octets[done..end])?;
+            done = end;
+            Ok(())
+        });
+        if let Err(error) = placed {
+            self.queues.receive_fault = Some(error);
+        }
+        placed
+    }
+
+    fn complete_receive(&mut self, receive: Receive) {
+        self.queues.receiving = false;
+        self.push_receive(WcStatus::Success, receive);
+    }
+
+    fn check_tagged(
+        &mut self,
+        use_: TaggedUse,
+        stag: Stag,
+        to: u64,
+        len: u32,
+    ) -> Result<(), AccessError> {
+        let tagged = Tagged::new(use_, stag, to);
+        self.queues.tagged = Some(tagged);
+        self.checked = None;
+        self.checked = Some(tagged.resolve(self.context, 0, len)?);
+        Ok(())
+    }
+
+    fn place_tagged(&mut self, offset: u32, octets: &[u8]) -> Result<(), AccessError> {
+        if let Some(checked) = &self.checked {
+            return place::copy_in(checked, offset, octets);
+        }
+        // Checked in an earlier call, and perhaps revoked since.
+        let tagged = self.queues.tagged.ok_or(AccessError::InvalidStag)?;
+        let sink = tagged.resolve(self.context, offset, octets.len() as u32)?;
+        place::copy_in(&sink, 0, octets)
+    }
+
+    fn check_read_source(&mut self, stag: Stag, to: u64, len: u32) -> Result<(), AccessError> {
+        self.context.read_source(stag, to, len).map(drop)
+    }
+
+    fn execute_atomic(&mut self, stag: Stag, to: u64, op: AtomicOp) -> Result<u64, AccessError> {
+        let Context { table, caller, .. } = self.context;
+        let stag = vp_api::Stag(stag.0);
+        let target = table.resolve(stag, Need::RemoteAtomic, caller, to, size_of::<u64>() as u32)?;
+        place::atomic_rmw(&target, op)
+    }
+
+    fn invalidate_remote(&mut self, stag: Stag) -> Result<(), AccessError> {
+        self.checked = None;
+        invalidate::remote(&self.context.table, &self.context.caller, vp_api::Stag(stag.0))
+    }
+
+    // RDMAC 8.1.3.2 [VERBS-19]: elements of no octets are not looked at.
+    fn begin_send(&mut self, slot: Slot) -> Result<u32, LocalFault> {
+        let sgl = match self.queues.sends.payload(slot) {
+            Payload::Inline(octets) => return Ok(octets.len() as u32),
+            Payload::Sgl(sgl) => sgl,
+        };
+        let need = self.need(slot);
+        let mut total: u32 = 0;
+        for sge in sgl.iter().filter(|sge| sge.len != 0) {
+            total = total.checked_add(sge.len).ok_or(LocalFault::Length)?;
+            let resolved =
+                self.context.table.resolve(sge.stag, need, &self.context.caller, sge.to, sge.len);
+            resolved.map_err(LocalFault::Access)?;
+        }
+        match self.queues.sends.slot(slot).opcode {
+            WcOpcode::Atomic if total < size_of::<u64>() as u32 => Err(LocalFault::Length),
+            _ => Ok(total),
+        }
+    }
+
+    fn execute_local(&mut self, slot: Slot) -> Result<(), LocalFault> {
+        self.checked = None;
+        let Context { table, caller, windows, .. } = self.context;
+        match self.queues.sends.take_local(slot).ok_or(LocalFault::Wqe)? {
+            LocalOp::Bind(request) => mw::bind(table, caller, windows, &request),
+            LocalOp::FastRegister(request) => mr::fast_register(table, caller, &request),
+            LocalOp::Invalidate(stag) => invalidate::local(table, caller, stag),
+        }
+    }
+
+    fn invalidate_sink(&mut self, slot: Slot) -> Result<(), LocalFault> {
+        self.checked = None;
+        let sink = self.queues.sgl(slot).first().copied().ok_or(LocalFault::Wqe)?;
+        invalidate::local(&self.context.table, &self.context.caller, sink.stag)
+    }
+
+    fn place_atomic_result(&mut self, slot: Slot, original: u64) -> Result<(), AccessError> {
+        let sink = self.queues.sgl(slot).first().copied().ok_or(AccessError::InvalidStag)?;
+        let Context { table, caller, .. } = self.context;
+        let len = size_of::<u64>() as u32;
+        let sink = table.resolve(sink.stag, Need::LocalWrite, caller, sink.to, len)?;
+        place::copy_in(&sink, 0, &original.to_ne_bytes())
+    }
+
+    // RDMAC 8.1.3.1 [VERBS-18]
+    fn complete_send(&mut self, completion: Completion) {
+        // A flushed local operation gives up what it held.
+        drop(self.queues.sends.take_local(completion.slot));
+        let slot = *self.queues.sends.slot(completion.slot);
+        let status = status_of(completion.status);
+        if status == WcStatus::Success && !slot.flags.contains(SendFlags::SIGNALED) {
+            return;
+        }
+        self.push_send(&WorkCompletion {
+            wr_id: slot.wr_id,
+            qp: self.context.id,
+            opcode: slot.opcode,
+            status,
+            solicited: false,
+            octets: completion.octets,
+            invalidated: None,
+            immediate: None,
+        });
+    }
+
+    // RDMAC 6.2.4 [VERBS-11]; never an SRQ's [VERBS-26]
+    fn flush_receives(&mut self) {
+        let none = Receive { octets: 0, solicited: false, invalidated: None, immediate: None };
+        if std::mem::take(&mut self.queues.receiving) {
+            let fault = self.queues.receive_fault.take();
+            self.push_receive(fault.map_or(WcStatus::Flushed, access_status), none);
+        }
+        while self.queues.receives.take(&mut self.queues.current) {
+            self.push_receive(WcStatus::Flushed, none);
+        }
+    }
+}
+
+fn status_of(status: Status) -> WcStatus {
+    match status {
+        Status::Success => WcStatus::Success,
+        Status::Flushed => WcStatus::Flushed,
+        Status::RemoteTermination(_) => WcStatus::RemoteTermination,
+        Status::ZeroReadResources => WcStatus::ZeroReadResources,
+        Status::BadLength => WcStatus::InvalidLength,
+        Status::Local(fault) => match fault {
+            LocalFault::Access(error) => access_status(error),
+            LocalFault::Length => WcStatus::InvalidLength,
+            LocalFault::NotPrivileged => WcStatus::NotPrivileged,
+            LocalFault::NotInvalid => WcStatus::StagNotInvalid,
+            LocalFault::Bind => WcStatus::InvalidWindow,
+            LocalFault::Wqe => WcStatus::InvalidWqe,
+        },
+    }
+}
+
+fn access_status(error: AccessError) -> WcStatus {
+    match error {
+        AccessError::InvalidStag => WcStatus::InvalidStag,
+        AccessError::Bounds => WcStatus::Bounds,
+        AccessError::Access => WcStatus::AccessViolation,
+        AccessError::NotAssociated => WcStatus::InvalidPd,
+        AccessError::Wrap => WcStatus::Wrap,
+        AccessError::Unaligned => WcStatus::InvalidWqe,
+        AccessError::CannotInvalidate => WcStatus::CannotInvalidate,
+    }
+}

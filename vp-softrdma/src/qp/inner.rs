@@ -1,0 +1,282 @@
+//! What a QP's lock protects, and the steps that drive it: receive, transmit, obey the core.
+//!
+//! Each step runs on whichever thread holds the lock. Whatever leaves the lock (events,
+//! notifications) is collected here and carried out by `qp.rs` afterwards. When the peer dies a step
+//! finds out, tells the core, and obeys it like at any other time.
+
+use iwarp_proto::{Action, LlpFault, QpConfig, QpEvent, State, TerminateCode};
+use vp_api::{AsyncEvent, QpInit, Terminate};
+
+use crate::engine::Timer;
+use crate::qp::context::{Context, Left};
+use crate::qp::core::Core;
+use crate::qp::link::{Link, Record};
+use crate::rx::Stopped;
+use crate::tx::Progress;
+
+/// Sizes of the queues.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Limits {
+    pub(crate) ird: u16,
+    pub(crate) ord: u16,
+    pub(crate) send_depth: u32,
+    pub(crate) max_send_sge: u32,
+    pub(crate) max_inline: u32,
+}
+
+impl Limits {
+    /// As asked for at creation.
+    pub(crate) fn new(init: &QpInit) -> Self {
+        Self {
+            ird: init.ird,
+            ord: init.ord,
+            send_depth: init.send_depth,
+            max_send_sge: init.max_send_sge,
+            max_inline: init.max_inline,
+        }
+    }
+
+    /// The core's view of them.
+    pub(crate) fn config(&self) -> QpConfig {
+        QpConfig {
+            sq_depth: self.send_depth,
+            max_ird: self.ird,
+            max_ord: self.ord,
+            extensions: true,
+            crc32c: crate::crc::crc32c,
+        }
+    }
+}
+
+/// The protected part.
+pub(crate) struct Inner {
+    pub(crate) core: Core,
+    pub(crate) link: Option<Link>,
+    pub(crate) record: Record,
+    pub(crate) limits: Limits,
+    pub(crate) destroyed: bool,
+    events: Vec<AsyncEvent>,
+    /// A thread is telling events; it tells the ones that come meanwhile, too.
+    telling: bool,
+}
+
+impl Inner {
+    pub(crate) fn new(core: Core, limits: Limits) -> Self {
+        Self {
+            core,
+            link: None,
+            record: Record::default(),
+            limits,
+            destroyed: false,
+            events: Vec::new(),
+            telling: false,
+        }
+    }
+
+    /// Reads what is there and does what follows. `over`: read to the end.
+    pub(crate) fn receive(&mut self, context: &Context, over: bool) {
+        if let Some(link) = &mut self.link
+            && link.inbox.receive(&link.stream, &mut self.core, context, over) == Stopped::Budget
+        {
+            context.engine.rearm(context.id.0, &link.stream);
+        }
+        self.settle(context);
+    }
+
+    /// Octets that arrived before the stream was ours.
+    pub(crate) fn receive_early(&mut self, context: &Context, octets: &[u8]) {
+        if let Some(link) = &mut self.link {
+            link.inbox.feed(&mut self.core, context, octets);
+        }
+        self.settle(context);
+    }
+
+    /// Sends what can be sent and obeys the core until it wants nothing more.
+    pub(crate) fn settle(&mut self, context: &Context) {
+        loop {
+            self.transmit(context);
+            let lost = self.core.queues.left.send_cq.overrun || self.core.queues.left.recv_cq.overrun;
+            if lost && self.core.proto.state() == State::Rts {
+                self.core.fail(context);
+            }
+            if !self.obey(context) {
+                break;
+            }
+        }
+        self.set_probe(context);
+    }
+
+    fn transmit(&mut self, context: &Context) {
+        let Some(link) = &mut self.link else { return };
+        loop {
+            link.outbox.fill(&mut self.core, context);
+            match link.outbox.send(&link.stream, context, &self.core.queues) {
+                Progress::Drained => break,
+                Progress::Sent(last) => {
+                    self.record.counters.send_calls += 1;
+                    link.stalled = false;
+                    if let Some(sequence) = last {
+                        self.core.sent(context, sequence);
+                    }
+                }
+                Progress::Full => {
+                    self.record.counters.send_stalls += u64::from(!link.stalled);
+                    link.stalled = true;
+                    return;
+                }
+                Progress::Broken(fault) => return self.core.broken(context, fault),
+                Progress::Lost => return self.core.abort(context),
+            }
+        }
+        if link.finishing {
+            link.finishing = false;
+            link.stream.finish();
+        }
+        self.set_nudge(context);
+    }
+
+    /// Carries out the core's actions; false if there was none.
+    fn obey(&mut self, context: &Context) -> bool {
+        let mut any = false;
+        while let Some(action) = self.core.poll_action() {
+            any = true;
+            match action {
+                Action::CloseGracefully => self.close_gracefully(context),
+                Action::Reset => {
+                    if let Some(link) = &self.link {
+                        link.stream.reset_on_close();
+                    }
+                }
+                Action::Detach => self.detach(context),
+                Action::Event(event) => self.events.push(event_of(event)),
+            }
+        }
+        any
+    }
+
+    // RFC 5040 6.2.1 [RDMAP-27]: FIN behind the Terminate, then wait for the peer's, bounded
+    fn close_gracefully(&mut self, context: &Context) {
+        if let Some(link) = &mut self.link {
+            link.finishing = true;
+            let bound = nanoseconds(link.params.close_timeout);
+            context.engine.set_timer(context.engine.now() + bound, context.id.0, Timer::Close);
+        }
+    }
+
+    fn detach(&mut self, context: &Context) {
+        if let Some(link) = self.link.take() {
+            self.count(&link);
+            context.engine.detach(context.id.0, &link.stream);
+        }
+    }
+
+    fn count(&mut self, link: &Link) {
+        self.record.counters.recv_calls += link.inbox.calls;
+    }
+
+    // ---- timers -----------------------------------------------------------------------------
+
+    fn set_nudge(&mut self, context: &Context) {
+        let sent = self.core.proto.stats().fpdus_sent != 0;
+        let Some(link) = &mut self.link else { return };
+        if link.nudging || !sent || link.params.role != vp_api::Role::Initiator {
+            return;
+        }
+        link.nudging = true;
+        if let Some(after) = link.params.nudge_after {
+            let at = context.engine.now() + nanoseconds(after);
+            context.engine.set_timer(at, context.id.0, Timer::Nudge);
+        }
+    }
+
+    /// Asks for a look at the peer's liveness while work is posted.
+    fn set_probe(&mut self, context: &Context) {
+        let busy = self.is_busy();
+        let Some(link) = &mut self.link else { return };
+        let Some(after) = link.params.probe_after else { return };
+        if link.probing || !busy {
+            return;
+        }
+        link.probing = true;
+        link.heard = link.inbox.octets;
+        let at = context.engine.now() + nanoseconds(after);
+        context.engine.set_timer(at, context.id.0, Timer::Probe);
+    }
+
+    fn is_busy(&self) -> bool {
+        self.core.proto.outstanding_sends() != 0
+            || self.core.queues.receives.posted() != 0
+            || self.core.proto.probe_outstanding()
+    }
+
+    /// A deadline passed.
+    pub(crate) fn handle_timer(&mut self, context: &Context, timer: Timer) {
+        match timer {
+            Timer::Close => self.core.close_timeout(context),
+            Timer::Nudge => {
+                if self.link.as_ref().is_some_and(|link| link.inbox.octets == 0) {
+                    self.core.proto.nudge();
+                }
+            }
+            Timer::Probe => self.probe(context),
+        }
+        self.settle(context);
+    }
+
+    fn probe(&mut self, context: &Context) {
+        let Some(link) = &mut self.link else { return };
+        link.probing = false;
+        if link.inbox.octets != link.heard {
+            return;
+        }
+        if self.core.proto.probe_outstanding() {
+            self.core.broken(context, crate::stream::Fault::TimedOut);
+        } else if self.is_busy() {
+            // Without ORD there is nothing to ask with; TCP's own keep-alive decides.
+            self.core.proto.probe();
+        }
+    }
+
+    // ---- what leaves the lock ---------------------------------------------------------------
+
+    /// Takes what is to be done without the lock.
+    pub(crate) fn take_left(&mut self) -> (Left, Vec<AsyncEvent>) {
+        let left = std::mem::take(&mut self.core.queues.left);
+        if self.telling || self.events.is_empty() {
+            return (left, Vec::new());
+        }
+        self.telling = true;
+        (left, std::mem::take(&mut self.events))
+    }
+
+    /// The next events for the thread that tells them; none ends its task.
+    pub(crate) fn take_more_events(&mut self) -> Vec<AsyncEvent> {
+        self.telling = !self.events.is_empty();
+        std::mem::take(&mut self.events)
+    }
+}
+
+fn nanoseconds(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 2)
+}
+
+fn event_of(event: QpEvent) -> AsyncEvent {
+    match event {
+        QpEvent::Established => AsyncEvent::Established,
+        QpEvent::CloseComplete => AsyncEvent::CloseComplete,
+        QpEvent::TerminateReceived(code) => AsyncEvent::TerminateReceived(terminate(false, code)),
+        QpEvent::TerminateSent(error) => {
+            AsyncEvent::TerminateSent(terminate(true, error.terminate_code()))
+        }
+        QpEvent::ConnectionLost(LlpFault::Reset) => AsyncEvent::ConnectionReset,
+        QpEvent::ConnectionLost(LlpFault::TimedOut | LlpFault::CloseTimeout) => {
+            AsyncEvent::ConnectionLost
+        }
+        QpEvent::ConnectionLost(LlpFault::UnexpectedFin) | QpEvent::BadClose => AsyncEvent::BadClose,
+    }
+}
+
+/// A Terminate as the verbs name it.
+pub(crate) fn terminate(sent: bool, code: TerminateCode) -> Terminate {
+    Terminate { sent, layer: code.layer, etype: code.etype, code: code.code }
+}

@@ -1,0 +1,55 @@
+//! A QP's connection while it has one: stream, what waits in each direction, and its timers' marks.
+//!
+//! Belongs to the QP, under its lock. It is dropped, and the socket closed, when the core says that
+//! the stream is over.
+
+use std::net::SocketAddr;
+
+use vp_api::{QpCounters, StreamParams};
+
+use crate::rx::Inbox;
+use crate::stream::Stream;
+use crate::tx::Outbox;
+
+/// The connection.
+pub(crate) struct Link {
+    pub(crate) stream: Stream,
+    pub(crate) inbox: Inbox,
+    pub(crate) outbox: Outbox,
+    pub(crate) params: StreamParams,
+    /// A FIN follows when everything is sent.
+    pub(crate) finishing: bool,
+    /// The socket was full; it becoming writable is an event.
+    pub(crate) stalled: bool,
+    /// A look at the peer's liveness is due some time.
+    pub(crate) probing: bool,
+    /// Octets that had arrived at the last look.
+    pub(crate) heard: u64,
+    /// The nudge's deadline was set.
+    pub(crate) nudging: bool,
+}
+
+impl Link {
+    /// A fresh connection.
+    pub(crate) fn new(stream: Stream, params: StreamParams) -> Self {
+        Self {
+            stream,
+            inbox: Inbox::default(),
+            outbox: Outbox::default(),
+            params,
+            finishing: false,
+            stalled: false,
+            probing: false,
+            heard: 0,
+            nudging: false,
+        }
+    }
+}
+
+/// What outlives the connection, for Query QP.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Record {
+    pub(crate) local: Option<SocketAddr>,
+    pub(crate) remote: Option<SocketAddr>,
+    pub(crate) counters: QpCounters,
+}

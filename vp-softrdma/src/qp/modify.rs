@@ -1,0 +1,218 @@
+//! Modify QP and Query QP.
+//!
+//! Under the QP's lock, in the consumer's thread; all or nothing. What follows from a change (the
+//! peer's FIN, flushes) comes later, as events and completions.
+
+use std::sync::Arc;
+
+use iwarp_proto::{RtrKind, State, StreamConfig, mpa};
+use vp_api::{
+    FpduSize, LlpStream, QpChange, QpCounters, QpInfo, QpState, Role, Rtr, StreamParams, VpError, VpResult,
+    VpStatus,
+};
+
+use crate::engine::Member;
+use crate::limits;
+use crate::qp::context::Context;
+use crate::qp::inner::{Inner, Limits, terminate};
+use crate::qp::link::Link;
+use crate::stream::Stream;
+use crate::wq::{RecvRing, SendRing};
+
+impl Inner {
+    /// Idle -> RTS over a stream, which is closed if this fails.
+    // RDMAC 6.2.1.2 [VERBS-03]
+    pub(crate) fn connect(
+        &mut self,
+        context: &Context,
+        llp: LlpStream,
+        member: Arc<dyn Member>,
+    ) -> VpResult<()> {
+        if self.core.proto.state() != State::Idle {
+            return Err(self.refuse(context, "RTS"));
+        }
+        self.check_reads(context, &llp.params)?;
+        let invalid = |error: std::io::Error| {
+            let detail = format!("QP {} needs a connected TCP socket: {error}", context.id.0);
+            VpError::new(VpStatus::InvalidStream, detail)
+        };
+        let stream = Stream::adopt(llp.socket).map_err(invalid)?;
+        let config = stream_config(&llp.params, &stream).map_err(invalid)?;
+        self.record.local = stream.local();
+        self.record.remote = stream.remote();
+        let mut link = Link::new(stream, llp.params);
+        link.outbox.push_raw(&llp.last_message);
+        // Events wait for our lock, so none is early.
+        context
+            .engine
+            .attach(context.id.0, member, &link.stream)
+            .map_err(|e| VpError::os("adding the stream to the progress engine: epoll_ctl", &e))?;
+        self.link = Some(link);
+        if self.core.proto.start(config).is_err() {
+            return Err(self.refuse(context, "RTS"));
+        }
+        self.receive_early(context, &llp.received);
+        Ok(())
+    }
+
+    fn check_reads(&self, context: &Context, params: &StreamParams) -> VpResult<()> {
+        if params.ird <= self.limits.ird && params.ord <= self.limits.ord {
+            return Ok(());
+        }
+        let detail = format!(
+            "QP {} takes {} inbound and {} outbound reads at once; the stream was negotiated for {} \
+             and {}: create the QP with more or negotiate less",
+            context.id.0, self.limits.ird, self.limits.ord, params.ird, params.ord
+        );
+        Err(VpError::new(VpStatus::InvalidIrdOrd, detail))
+    }
+
+    /// Every other change.
+    // RDMAC Table 3 [VERBS-01]
+    pub(crate) fn change(&mut self, context: &Context, change: QpChange) -> VpResult<()> {
+        match change {
+            QpChange::Closing => {
+                self.core.close(context).map_err(|_| self.refuse(context, "Closing"))?;
+            }
+            QpChange::Terminate => {
+                self.core.terminate(context).map_err(|_| self.refuse(context, "Terminate"))?;
+            }
+            QpChange::Error => self.abort(context)?,
+            QpChange::Idle => {
+                self.core.proto.reset().map_err(|_| self.refuse(context, "Idle"))?;
+            }
+            QpChange::Limits { ord, ird, send_depth, recv_depth, recv_limit: _ } => {
+                self.set_limits(context, ord, ird, send_depth, recv_depth)?;
+            }
+            _ => return Err(VpError::new(VpStatus::Unsupported, "unknown change of a QP")),
+        }
+        self.settle(context);
+        Ok(())
+    }
+
+    // RDMAC 6.2.5, 6.2.3: Closing and Terminate end by themselves [VERBS-05] [VERBS-10]
+    fn abort(&mut self, context: &Context) -> VpResult<()> {
+        if matches!(self.core.proto.state(), State::Closing | State::Terminate) {
+            return Err(self.refuse(context, "Error"));
+        }
+        self.core.abort(context);
+        Ok(())
+    }
+
+    fn refuse(&self, context: &Context, to: &str) -> VpError {
+        let (id, state) = (context.id.0, self.core.proto.state());
+        VpError::new(VpStatus::InvalidState, format!("QP {id} cannot go from {state:?} to {to}"))
+    }
+
+    fn set_limits(
+        &mut self,
+        context: &Context,
+        ord: Option<u16>,
+        ird: Option<u16>,
+        send_depth: Option<u32>,
+        recv_depth: Option<u32>,
+    ) -> VpResult<()> {
+        let cannot = |what: &str| {
+            let detail = format!("QP {}: {what}", context.id.0);
+            Err(VpError::new(VpStatus::CannotChange, detail))
+        };
+        if self.core.proto.state() != State::Idle {
+            return cannot("its limits change only in Idle");
+        }
+        if recv_depth.is_some() && (context.srq.is_some() || self.core.queues.receives.posted() != 0)
+        {
+            return cannot("the receive depth changes only with an empty queue of its own");
+        }
+        if send_depth.is_some() && self.core.proto.outstanding_sends() != 0 {
+            return cannot("the send depth changes only with an empty queue");
+        }
+        let depths = [("send depth", send_depth), ("receive depth", recv_depth)];
+        for (what, depth) in depths.into_iter().filter_map(|(what, d)| d.map(|d| (what, d))) {
+            limits::check(what, depth, 1, limits::MAX_WR, VpStatus::TooManyWrs)?;
+        }
+        for reads in [ord, ird].into_iter().flatten() {
+            let most = u32::from(limits::MAX_READS);
+            limits::check("IRD or ORD", reads.into(), 0, most, VpStatus::InvalidIrdOrd)?;
+        }
+        self.apply(ord.unwrap_or(self.limits.ord), ird.unwrap_or(self.limits.ird), send_depth);
+        if let Some(depth) = recv_depth {
+            let max_sge = self.core.queues.receives.max_sge();
+            self.core.queues.receives = RecvRing::new(depth, max_sge);
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, ord: u16, ird: u16, send_depth: Option<u32>) {
+        let old = self.limits;
+        self.limits = Limits { ord, ird, send_depth: send_depth.unwrap_or(old.send_depth), ..old };
+        // Its rings are sized at creation; in Idle with an empty queue it has nothing to lose.
+        if self.core.proto.outstanding_sends() == 0 && self.limits != old {
+            self.core.proto = iwarp_proto::Qp::new(self.limits.config());
+            let Limits { send_depth, max_send_sge, max_inline, .. } = self.limits;
+            self.core.queues.sends = SendRing::new(send_depth, max_send_sge, max_inline);
+        }
+    }
+
+    /// Query QP.
+    // RDMAC 9.2.5.3 [VERBS-28]
+    pub(crate) fn info(&self, context: &Context) -> QpInfo {
+        let (proto, queues) = (&self.core.proto, &self.core.queues);
+        let mut info = QpInfo::new(context.id);
+        info.state = match proto.state() {
+            State::Idle => QpState::Idle,
+            State::Rts => QpState::Rts,
+            State::Closing => QpState::Closing,
+            State::Terminate => QpState::Terminate,
+            State::Error => QpState::Error,
+        };
+        info.send_depth = self.limits.send_depth;
+        info.recv_depth = queues.receives.depth();
+        info.sends_outstanding = proto.outstanding_sends();
+        info.recvs_outstanding = queues.receives.posted() + u32::from(queues.receiving);
+        let link = self.link.as_ref();
+        info.ird = link.map_or(self.limits.ird, |link| link.params.ird);
+        info.ord = link.map_or(self.limits.ord, |link| link.params.ord);
+        info.terminate = proto.last_terminate().map(|(sent, code)| terminate(sent, code));
+        info.local = self.record.local;
+        info.remote = self.record.remote;
+        info.counters = self.counters();
+        info
+    }
+
+    fn counters(&self) -> QpCounters {
+        let stats = self.core.proto.stats();
+        let mut counters = self.record.counters;
+        counters.fpdus_sent = stats.fpdus_sent;
+        counters.fpdus_received = stats.fpdus_received;
+        counters.octets_sent = stats.octets_sent;
+        counters.octets_received = stats.octets_received;
+        counters.ord_stalls = stats.ord_stalls;
+        counters.recv_calls += self.link.as_ref().map_or(0, |link| link.inbox.calls);
+        counters
+    }
+
+}
+
+fn stream_config(params: &StreamParams, stream: &Stream) -> std::io::Result<StreamConfig> {
+    let mulpdu = match params.fpdu {
+        FpduSize::Emss => mpa::mulpdu(stream.emss()?, params.markers_tx),
+        FpduSize::Octets(octets) => octets,
+    };
+    Ok(StreamConfig {
+        role: match params.role {
+            Role::Initiator => iwarp_proto::Role::Initiator,
+            Role::Responder => iwarp_proto::Role::Responder,
+        },
+        crc: params.crc,
+        markers_tx: params.markers_tx,
+        markers_rx: params.markers_rx,
+        mulpdu,
+        ird: params.ird,
+        ord: params.ord,
+        rtr: params.rtr.map(|rtr| match rtr {
+            Rtr::Send => RtrKind::Send,
+            Rtr::Write => RtrKind::Write,
+            Rtr::Read => RtrKind::Read,
+        }),
+    })
+}

@@ -1,0 +1,146 @@
+//! Posting: from the consumer's work requests to the core's queue and the provider's half of it.
+//!
+//! Runs under the QP's lock in the consumer's thread, which then transmits what it can itself.
+
+use iwarp_proto::{PostError, SendWqe, State};
+use vp_api::{
+    AtomicOp, Data, PostFailure, RecvWr, SendFlags, SendOp, SendWr, Sge, Stag, VpStatus, WcOpcode,
+    WcStatus, WorkCompletion,
+};
+
+use crate::qp::context::Context;
+use crate::qp::inner::Inner;
+use crate::wq::opcode_of;
+
+impl Inner {
+    /// Posts a list, stops at the first request that is refused, and transmits.
+    pub(crate) fn post_sends(
+        &mut self,
+        context: &Context,
+        wrs: &[SendWr<'_>],
+    ) -> Result<(), PostFailure> {
+        let mut result = Ok(());
+        for (posted, wr) in wrs.iter().enumerate() {
+            if let Err(status) = self.post_send(context, wr) {
+                result = Err(PostFailure { posted, status });
+                break;
+            }
+        }
+        if self.link.is_some() {
+            self.settle(context);
+        }
+        result
+    }
+
+    fn post_send(&mut self, context: &Context, wr: &SendWr<'_>) -> Result<(), VpStatus> {
+        if self.destroyed {
+            return Err(VpStatus::InvalidHandle);
+        }
+        self.core.queues.sends.check(wr)?;
+        let wqe = SendWqe {
+            op: core_op(wr),
+            read_fence: wr.flags.contains(SendFlags::READ_FENCE),
+            local_fence: wr.flags.contains(SendFlags::LOCAL_FENCE),
+        };
+        match self.core.proto.post_send(wqe) {
+            Ok(slot) => self.core.queues.sends.store(slot, wr),
+            // RDMAC 6.2.4 [VERBS-11]: post and flush
+            Err(PostError::BadState) => {
+                let completion = flushed(context, wr.wr_id, opcode_of(&wr.op));
+                context.send_cq.push(&completion, &mut self.core.queues.left.send_cq);
+            }
+            Err(PostError::QueueFull) => return Err(VpStatus::TooManyWrs),
+            Err(PostError::Unsupported) => return Err(VpStatus::Unsupported),
+        }
+        Ok(())
+    }
+
+    /// Posts a list to the QP's own receive queue.
+    pub(crate) fn post_receives(
+        &mut self,
+        context: &Context,
+        wrs: &[RecvWr<'_>],
+    ) -> Result<(), PostFailure> {
+        for (posted, wr) in wrs.iter().enumerate() {
+            self.post_receive(context, wr).map_err(|status| PostFailure { posted, status })?;
+        }
+        Ok(())
+    }
+
+    fn post_receive(&mut self, context: &Context, wr: &RecvWr<'_>) -> Result<(), VpStatus> {
+        if self.destroyed {
+            return Err(VpStatus::InvalidHandle);
+        }
+        // RDMAC 6.3 [VERBS-26]
+        if context.srq.is_some() {
+            return Err(VpStatus::InvalidWr);
+        }
+        if matches!(self.core.proto.state(), State::Idle | State::Rts) {
+            return self.core.queues.receives.post(wr);
+        }
+        let completion = flushed(context, wr.wr_id, WcOpcode::Recv);
+        context.recv_cq.push(&completion, &mut self.core.queues.left.recv_cq);
+        Ok(())
+    }
+}
+
+fn flushed(context: &Context, wr_id: u64, opcode: WcOpcode) -> WorkCompletion {
+    WorkCompletion {
+        wr_id,
+        qp: context.id,
+        opcode,
+        status: WcStatus::Flushed,
+        solicited: false,
+        octets: 0,
+        invalidated: None,
+        immediate: None,
+    }
+}
+
+/// The core's name of an operation. The request passed the ring's check, so a Read has its sink.
+fn core_op(wr: &SendWr<'_>) -> iwarp_proto::SendOp {
+    use iwarp_proto::SendOp as Core;
+    match wr.op {
+        SendOp::Send { solicited, invalidate } => {
+            Core::Send { solicited, invalidate: invalidate.map(stag) }
+        }
+        SendOp::Write { remote } => Core::Write { stag: stag(remote.stag), to: remote.to },
+        SendOp::WriteImmediate { remote, data, solicited } => {
+            Core::WriteImmediate { stag: stag(remote.stag), to: remote.to, data, solicited }
+        }
+        SendOp::Immediate { data, solicited } => Core::Immediate { data, solicited },
+        SendOp::Read { remote, invalidate_sink } => {
+            let sink = sink(wr);
+            Core::Read {
+                sink_stag: stag(sink.stag),
+                sink_to: sink.to,
+                source_stag: stag(remote.stag),
+                source_to: remote.to,
+                invalidate_sink,
+            }
+        }
+        SendOp::Atomic { remote, op } => atomic(stag(remote.stag), remote.to, op),
+        SendOp::BindMw(_) | SendOp::FastRegister(_) | SendOp::InvalidateLocal { .. } => Core::Local,
+    }
+}
+
+fn atomic(stag: iwarp_proto::Stag, to: u64, op: AtomicOp) -> iwarp_proto::SendOp {
+    use iwarp_proto::SendOp as Core;
+    match op {
+        AtomicOp::FetchAdd { add, mask } => Core::FetchAdd { stag, to, add, mask },
+        AtomicOp::CmpSwap { compare, compare_mask, swap, swap_mask } => {
+            Core::CmpSwap { stag, to, compare, compare_mask, swap, swap_mask }
+        }
+    }
+}
+
+fn sink(wr: &SendWr<'_>) -> Sge {
+    match wr.data {
+        Data::Sgl([sink, ..]) => *sink,
+        _ => Sge::default(),
+    }
+}
+
+fn stag(stag: Stag) -> iwarp_proto::Stag {
+    iwarp_proto::Stag(stag.0)
+}

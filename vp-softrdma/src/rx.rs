@@ -1,0 +1,292 @@
+//! Receive: one large `recv` serves many FPDUs; large payloads may go straight to where they belong.
+//!
+//! The inbox belongs to one QP and is touched under its lock, by whichever thread makes progress,
+//! which lends its staging buffer. Between calls only the head of an incomplete FPDU is kept. When
+//! the peer dies the core is told, once, and the inbox reads no more.
+
+use iwarp_proto::{AccessError, Destination, Want};
+
+use crate::pool;
+use crate::qp::context::Context;
+use crate::qp::core::Core;
+use crate::stag_table::Use;
+use crate::stream::{Piece, Received, Stream};
+
+/// Octets read for one QP before others get their turn.
+const BUDGET: usize = 1 << 20;
+/// Pieces of a receive's scatter list that one `recvmsg` fills.
+const MAX_PIECES: usize = 17;
+
+/// The head of an incomplete FPDU.
+struct Tail {
+    octets: Box<[u8]>,
+    len: usize,
+    /// The core goes on when there are so many.
+    need: usize,
+}
+
+impl Tail {
+    fn new(octets: &[u8], need: usize) -> Self {
+        let mut tail = Self { octets: pool::take_tail(need.max(octets.len())), len: 0, need };
+        tail.append(octets);
+        tail
+    }
+
+    fn append(&mut self, octets: &[u8]) {
+        self.octets[self.len..self.len + octets.len()].copy_from_slice(octets);
+        self.len += octets.len();
+    }
+
+    /// Octets that still fit and are wanted.
+    fn room(&mut self) -> &mut [u8] {
+        let need = self.need.max(self.len);
+        &mut self.octets[self.len..need]
+    }
+
+    /// Drops `consumed` octets from the front and makes room for `need`.
+    fn keep_rest(self, consumed: usize, need: usize) -> Self {
+        let rest = Self::new(&self.octets[consumed.min(self.len)..self.len], need);
+        pool::give_tail(self.octets);
+        rest
+    }
+}
+
+/// What arrived and is not done with.
+pub(crate) struct Inbox {
+    tail: Option<Tail>,
+    want: Want,
+    /// FIN or a fault was seen: there is nothing to read any more.
+    ended: bool,
+    /// System calls made.
+    pub(crate) calls: u64,
+    /// Octets read.
+    pub(crate) octets: u64,
+}
+
+impl Default for Inbox {
+    fn default() -> Self {
+        Self { tail: None, want: Want::Octets(1), ended: false, calls: 0, octets: 0 }
+    }
+}
+
+/// Why receiving stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stopped {
+    /// The socket is empty; new octets are an event.
+    Empty,
+    /// It may have more: its turn is over.
+    Budget,
+}
+
+impl Inbox {
+    /// Reads until the socket is empty or the QP's turn is over. A short read means empty, unless
+    /// there is an end behind it (`over`).
+    pub(crate) fn receive(
+        &mut self,
+        stream: &Stream,
+        core: &mut Core,
+        context: &Context,
+        over: bool,
+    ) -> Stopped {
+        pool::with_staging(|staging| {
+            let mut budget = BUDGET;
+            while !self.ended {
+                let (received, asked) = self.read(stream, core, context, staging);
+                match received {
+                    Received::Empty => return Stopped::Empty,
+                    Received::Fin => self.end(|tail| core.fin(context, tail)),
+                    Received::Broken(fault) => self.end(|_| core.broken(context, fault)),
+                    Received::Octets(octets) if octets < asked && !over => return Stopped::Empty,
+                    Received::Octets(octets) => match budget.checked_sub(octets) {
+                        Some(left) => budget = left,
+                        None => return Stopped::Budget,
+                    },
+                }
+            }
+            Stopped::Empty
+        })
+    }
+
+    fn end(&mut self, tell: impl FnOnce(usize)) {
+        self.ended = true;
+        tell(self.tail.as_ref().map_or(0, |tail| tail.len));
+    }
+
+    /// One system call, and what follows from its octets; answers also how many it asked for.
+    fn read(
+        &mut self,
+        stream: &Stream,
+        core: &mut Core,
+        context: &Context,
+        staging: &mut [u8],
+    ) -> (Received, usize) {
+        self.calls += 1;
+        if let Want::Direct { destination, offset, remaining } = self.want {
+            match Sinks::resolve(core, context, destination, offset, remaining) {
+                Ok(sinks) => return self.read_direct(stream, core, context, sinks, staging),
+                // The stream goes on to its Terminate; what arrives is staged and dropped.
+                Err(error) => core.direct_fault(context, destination, error),
+            }
+        }
+        self.read_staged(stream, core, context, staging)
+    }
+
+    fn read_direct(
+        &mut self,
+        stream: &Stream,
+        core: &mut Core,
+        context: &Context,
+        sinks: Sinks<'_>,
+        staging: &mut [u8],
+    ) -> (Received, usize) {
+        let placed = sinks.octets;
+        let received = sinks.read(stream, staging);
+        if let Received::Octets(octets) = received {
+            self.octets += octets as u64;
+            let direct = octets.min(placed);
+            self.want = core.direct(context, direct as u32).want;
+            self.feed(core, context, &staging[..octets - direct]);
+        }
+        (received, placed + staging.len())
+    }
+
+    fn read_staged(
+        &mut self,
+        stream: &Stream,
+        core: &mut Core,
+        context: &Context,
+        staging: &mut [u8],
+    ) -> (Received, usize) {
+        let room = self.tail.as_mut().map_or(&mut [][..], Tail::room);
+        let room_len = room.len();
+        let received = if room_len == 0 {
+            stream.recv(&mut [Piece::sink(staging)])
+        } else {
+            stream.recv(&mut [Piece::sink(room), Piece::sink(staging)])
+        };
+        if let Received::Octets(octets) = received {
+            self.octets += octets as u64;
+            let appended = octets.min(room_len);
+            if let Some(tail) = &mut self.tail {
+                tail.len += appended;
+            }
+            self.feed(core, context, &staging[..octets - appended]);
+        }
+        (received, room_len + staging.len())
+    }
+
+    /// Gives the core what it can use of the tail and of `octets`, and keeps the rest.
+    pub(crate) fn feed(&mut self, core: &mut Core, context: &Context, mut octets: &[u8]) {
+        loop {
+            if let Some(mut tail) = self.tail.take() {
+                let more = octets.len().min(tail.room().len());
+                tail.append(&octets[..more]);
+                octets = &octets[more..];
+                if tail.len < tail.need {
+                    self.tail = Some(tail);
+                    return;
+                }
+                self.feed_tail(core, context, tail);
+                continue;
+            }
+            if octets.is_empty() {
+                return;
+            }
+            let input = core.input(context, octets);
+            octets = &octets[input.consumed.min(octets.len())..];
+            self.want = input.want;
+            if let Want::Octets(need) = input.want
+                && !octets.is_empty()
+            {
+                self.tail = Some(Tail::new(octets, need.max(octets.len() + 1)));
+                return;
+            }
+        }
+    }
+
+    fn feed_tail(&mut self, core: &mut Core, context: &Context, tail: Tail) {
+        let input = core.input(context, &tail.octets[..tail.len]);
+        self.want = input.want;
+        let rest = tail.len - input.consumed.min(tail.len);
+        if rest == 0 {
+            pool::give_tail(tail.octets);
+        } else if let Want::Octets(need) = input.want {
+            self.tail = Some(tail.keep_rest(input.consumed, need.max(rest + 1)));
+        } else {
+            pool::give_tail(tail.octets);
+        }
+    }
+}
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        if let Some(tail) = self.tail.take() {
+            pool::give_tail(tail.octets);
+        }
+    }
+}
+
+/// Registered memory for the rest of a segment.
+///
+/// # Invariants
+///
+/// The memory of each of the first `count` pieces is held by the `Use` of the same index.
+struct Sinks<'a> {
+    pieces: [Piece<'a>; MAX_PIECES],
+    uses: [Option<Use<'a>>; MAX_PIECES],
+    count: usize,
+    octets: usize,
+}
+
+impl<'a> Sinks<'a> {
+    /// The `remaining` octets at `offset` of `destination`, checked anew.
+    fn resolve(
+        core: &Core,
+        context: &'a Context,
+        destination: Destination,
+        offset: u32,
+        remaining: u32,
+    ) -> Result<Self, AccessError> {
+        let mut sinks = Self {
+            pieces: [Piece::EMPTY; MAX_PIECES],
+            uses: [const { None }; MAX_PIECES],
+            count: 0,
+            octets: 0,
+        };
+        match destination {
+            Destination::Receive => {
+                core.queues.each_sink(context, offset, remaining, |sink| sinks.add(sink))?;
+            }
+            Destination::Tagged => {
+                let tagged = core.queues.tagged.ok_or(AccessError::InvalidStag)?;
+                sinks.add(tagged.resolve(context, offset, remaining)?)?;
+            }
+        }
+        Ok(sinks)
+    }
+
+    fn add(&mut self, sink: Use<'a>) -> Result<(), AccessError> {
+        let len = sink.len() as usize;
+        // The last piece is for staging; what does not fit is read by the next call.
+        if self.count + 1 < MAX_PIECES {
+            let addr = sink.raw_mut(0, len)?;
+            // SAFETY: the memory lives and is writable as long as its `Use`, which stays in `uses`
+            // as long as the piece can be reached.
+            self.pieces[self.count] = unsafe { Piece::raw(addr, len) };
+            self.uses[self.count] = Some(sink);
+            self.count += 1;
+            self.octets += len;
+        }
+        Ok(())
+    }
+
+    /// Fills them, then `staging`.
+    fn read(mut self, stream: &Stream, staging: &mut [u8]) -> Received {
+        let mut pieces = [Piece::EMPTY; MAX_PIECES];
+        pieces[..self.count].copy_from_slice(&self.pieces[..self.count]);
+        pieces[self.count] = Piece::sink(staging);
+        let received = stream.recv(&mut pieces[..=self.count]);
+        self.uses.fill_with(|| None);
+        received
+    }
+}

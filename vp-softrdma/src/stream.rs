@@ -1,0 +1,307 @@
+//! The TCP stream under a QP: gathered sends, scattered receives, and the ways to end it.
+//!
+//! Owned by one QP and used under that QP's lock, by whichever thread makes progress. When the peer
+//! dies a call answers [`Fault`]; nothing here keeps state about it. `unsafe` because the kernel
+//! reads from and writes to registered memory, of which no Rust slice may exist.
+
+use std::io;
+use std::marker::PhantomData;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::net::sockopt;
+
+/// Memory for the kernel to send from or to fill, alive and unmoved for `'a`.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct Piece<'a> {
+    iovec: libc::iovec,
+    life: PhantomData<&'a ()>,
+}
+
+impl<'a> Piece<'a> {
+    /// No octets.
+    pub(crate) const EMPTY: Self = Self {
+        iovec: libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 },
+        life: PhantomData,
+    };
+
+    /// Octets of ours to send.
+    pub(crate) fn source(octets: &'a [u8]) -> Self {
+        // SAFETY: the octets outlive `'a`; `send` only reads pieces.
+        unsafe { Self::raw(octets.as_ptr().cast_mut(), octets.len()) }
+    }
+
+    /// Octets of ours to fill.
+    pub(crate) fn sink(octets: &'a mut [u8]) -> Self {
+        // SAFETY: the octets outlive `'a` and are borrowed exclusively for it.
+        unsafe { Self::raw(octets.as_mut_ptr(), octets.len()) }
+    }
+
+    /// Registered memory.
+    ///
+    /// # Safety
+    ///
+    /// `len` octets at `addr` must stay mapped for `'a`, and writable if given to `recv`.
+    pub(crate) unsafe fn raw(addr: *mut u8, len: usize) -> Self {
+        Self { iovec: libc::iovec { iov_base: addr.cast(), iov_len: len }, life: PhantomData }
+    }
+
+    /// Octets.
+    pub(crate) fn len(&self) -> usize {
+        self.iovec.iov_len
+    }
+}
+
+/// What a send did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sent {
+    /// So many octets were taken.
+    Octets(usize),
+    /// The socket is full.
+    Full,
+    /// The stream broke.
+    Broken(Fault),
+}
+
+/// What a receive did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Received {
+    /// So many octets are there.
+    Octets(usize),
+    /// Nothing now.
+    Empty,
+    /// The peer's FIN.
+    Fin,
+    /// The stream broke.
+    Broken(Fault),
+}
+
+/// How a stream breaks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fault {
+    /// The peer, or something on the way, reset it.
+    Reset,
+    /// Retransmissions or keep-alive probes got no answer.
+    TimedOut,
+}
+
+/// A connected, nonblocking TCP socket.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    socket: OwnedFd,
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Stream {
+    /// Takes over a connected socket: nonblocking, no Nagle (one `sendmsg` already carries all
+    /// there is).
+    pub(crate) fn adopt(socket: OwnedFd) -> io::Result<Self> {
+        rustix::net::getpeername(&socket)?;
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        sockopt::set_tcp_nodelay(&socket, true)?;
+        Ok(Self { socket })
+    }
+
+    /// Sends from `pieces`, in order, as much as fits.
+    pub(crate) fn send(&self, pieces: &[Piece<'_>]) -> Sent {
+        loop {
+            let done = match pieces {
+                [one] => self.send_one(one),
+                many => self.send_many(many),
+            };
+            if let Ok(octets) = usize::try_from(done) {
+                return Sent::Octets(octets);
+            }
+            match io::Error::last_os_error().raw_os_error() {
+                Some(libc::EINTR) => {}
+                Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => return Sent::Full,
+                other => return Sent::Broken(Fault::from_errno(other)),
+            }
+        }
+    }
+
+    fn send_one(&self, piece: &Piece<'_>) -> isize {
+        // SAFETY: the piece is readable for its life time, which includes this call.
+        unsafe {
+            libc::send(
+                self.socket.as_raw_fd(),
+                piece.iovec.iov_base,
+                piece.iovec.iov_len,
+                libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT,
+            )
+        }
+    }
+
+    fn send_many(&self, pieces: &[Piece<'_>]) -> isize {
+        let message = header(pieces);
+        // SAFETY: the header names `pieces`, each readable for its life time.
+        unsafe {
+            libc::sendmsg(
+                self.socket.as_raw_fd(),
+                &message,
+                libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT,
+            )
+        }
+    }
+
+    /// Receives into `pieces`, in order, what is there.
+    pub(crate) fn recv(&self, pieces: &mut [Piece<'_>]) -> Received {
+        loop {
+            let done = match &*pieces {
+                [one] => self.recv_one(one),
+                many => self.recv_many(many),
+            };
+            match usize::try_from(done) {
+                Ok(0) => return Received::Fin,
+                Ok(octets) => return Received::Octets(octets),
+                Err(_) => {}
+            }
+            match io::Error::last_os_error().raw_os_error() {
+                Some(libc::EINTR) => {}
+                Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => return Received::Empty,
+                other => return Received::Broken(Fault::from_errno(other)),
+            }
+        }
+    }
+
+    fn recv_one(&self, piece: &Piece<'_>) -> isize {
+        // SAFETY: the piece is writable for its life time, which includes this call.
+        unsafe {
+            libc::recv(
+                self.socket.as_raw_fd(),
+                piece.iovec.iov_base,
+                piece.iovec.iov_len,
+                libc::MSG_DONTWAIT,
+            )
+        }
+    }
+
+    fn recv_many(&self, pieces: &[Piece<'_>]) -> isize {
+        let mut message = header(pieces);
+        // SAFETY: the header names `pieces`, each writable for its life time.
+        unsafe { libc::recvmsg(self.socket.as_raw_fd(), &mut message, libc::MSG_DONTWAIT) }
+    }
+
+    /// Ends our direction with a FIN behind what was sent.
+    pub(crate) fn finish(&self) {
+        // An error means that the stream is gone already, which the next receive reports.
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write);
+    }
+
+    /// Makes the closing of this socket a reset (RST).
+    pub(crate) fn reset_on_close(&self) {
+        // It can only fail on something that is not a socket.
+        let _ = sockopt::set_socket_linger(&self.socket, Some(Duration::ZERO));
+    }
+
+    /// Effective maximum segment size now, in octets (RFC 5044 section 3).
+    pub(crate) fn emss(&self) -> io::Result<u16> {
+        let mut value: libc::c_int = 0;
+        let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+        // SAFETY: `value` and `len` are live and as large as the call is told.
+        let done = unsafe {
+            libc::getsockopt(
+                self.socket.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_MAXSEG,
+                (&raw mut value).cast(),
+                &raw mut len,
+            )
+        };
+        if done < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(u16::try_from(value).unwrap_or(u16::MAX))
+    }
+
+    /// Our address.
+    pub(crate) fn local(&self) -> Option<SocketAddr> {
+        rustix::net::getsockname(&self.socket).ok().and_then(|a| a.try_into().ok())
+    }
+
+    /// The peer's address.
+    pub(crate) fn remote(&self) -> Option<SocketAddr> {
+        rustix::net::getpeername(&self.socket).ok().flatten().and_then(|a| a.try_into().ok())
+    }
+}
+
+impl Fault {
+    fn from_errno(errno: Option<i32>) -> Self {
+        match errno {
+            Some(libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH | libc::ENETDOWN) => {
+                Self::TimedOut
+            }
+            _ => Self::Reset,
+        }
+    }
+}
+
+/// A message header for `pieces`. The kernel only reads the vector itself.
+fn header(pieces: &[Piece<'_>]) -> libc::msghdr {
+    // SAFETY: all fields are integers and pointers, for which zero is a value.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    // `Piece` is transparent over `iovec`.
+    message.msg_iov = pieces.as_ptr().cast_mut().cast();
+    message.msg_iovlen = pieces.len() as _;
+    message
+}
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    fn pair() -> (Stream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (far, _) = listener.accept().unwrap();
+        (Stream::adopt(near.into()).unwrap(), far)
+    }
+
+    #[test]
+    fn gathers_and_scatters() {
+        use std::io::{Read, Write};
+        let (near, mut far) = pair();
+        assert_eq!(near.send(&[Piece::source(b"ab"), Piece::source(b"cd")]), Sent::Octets(4));
+        let mut got = [0; 4];
+        far.read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"abcd");
+        far.write_all(b"wxyz").unwrap();
+        let (mut first, mut second) = ([0; 1], [0; 8]);
+        let received = loop {
+            match near.recv(&mut [Piece::sink(&mut first), Piece::sink(&mut second)]) {
+                Received::Empty => std::thread::yield_now(),
+                other => break other,
+            }
+        };
+        assert_eq!(received, Received::Octets(4));
+        assert_eq!((&first, &second[..3]), (b"w", &b"xyz"[..]));
+    }
+
+    #[test]
+    fn says_full_fin_and_reset() {
+        let (near, far) = pair();
+        let chunk = vec![0; 1 << 20];
+        while near.send(&[Piece::source(&chunk)]) != Sent::Full {}
+        drop(near);
+        let (near, quiet) = pair();
+        drop(quiet);
+        let mut octets = [0; 8];
+        let end = loop {
+            match near.recv(&mut [Piece::sink(&mut octets)]) {
+                Received::Empty => std::thread::yield_now(),
+                other => break other,
+            }
+        };
+        assert_eq!(end, Received::Fin);
+        drop(far);
+        assert!(near.emss().unwrap() > 500);
+    }
+}

@@ -1,0 +1,365 @@
+//! Transmit: FPDUs are gathered in batches, and each batch leaves in as few system calls as possible.
+//!
+//! The outbox belongs to one QP and is touched under its lock, by whichever thread posts or makes
+//! progress. It holds a batch only while octets wait for the socket. When the peer dies the QP drops
+//! it with the stream.
+//!
+//! With CRC on the payload is copied into the batch and the CRC taken over the copy, never over
+//! memory that may change meanwhile. With CRC off large payloads are sent straight from registered
+//! memory, resolved anew for each system call, so a stalled stream never holds up deregistration.
+
+use iwarp_proto::{AccessError, Fpdu, Payload};
+
+use crate::place;
+use crate::pool;
+use crate::qp::context::{Context, Queues};
+use crate::qp::core::Core;
+use crate::stag_table::Use;
+use crate::stream::{Fault, Piece, Sent, Stream};
+
+/// Octets gathered before the socket is asked to take them.
+const BATCH_OCTETS: usize = 256 << 10;
+/// The largest FPDU, markers included.
+const MAX_FPDU: usize = 66 << 10;
+/// FPDUs in a batch.
+const BATCH_FPDUS: usize = 512;
+/// From so many octets on a payload is sent without a copy, if there is no CRC.
+const GATHER_MIN: u32 = 4 << 10;
+/// Pieces given to one `sendmsg`.
+const MAX_PIECES: usize = 128;
+
+/// A run of a batch's octets.
+#[derive(Clone, Copy)]
+enum Run {
+    /// In the arena.
+    Arena { at: usize, len: usize },
+    /// In registered memory.
+    Payload(Payload),
+}
+
+impl Run {
+    fn len(&self) -> usize {
+        match self {
+            Self::Arena { len, .. } => *len,
+            Self::Payload(payload) => payload.len() as usize,
+        }
+    }
+}
+
+/// FPDUs on their way to the socket.
+pub(crate) struct Batch {
+    arena: Box<[u8]>,
+    used: usize,
+    runs: Vec<Run>,
+    /// Where each FPDU ends, and its number.
+    ends: Vec<(usize, u64)>,
+    octets: usize,
+    sent: usize,
+    /// First run with octets to send, and how many of its octets are sent.
+    run: usize,
+    run_sent: usize,
+    /// First FPDU not sent in full.
+    end: usize,
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self {
+            arena: vec![0; BATCH_OCTETS + MAX_FPDU].into(),
+            used: 0,
+            runs: Vec::with_capacity(3 * BATCH_FPDUS),
+            ends: Vec::with_capacity(BATCH_FPDUS),
+            octets: 0,
+            sent: 0,
+            run: 0,
+            run_sent: 0,
+            end: 0,
+        }
+    }
+}
+
+impl Batch {
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.runs.clear();
+        self.ends.clear();
+        (self.used, self.octets, self.sent) = (0, 0, 0);
+        (self.run, self.run_sent, self.end) = (0, 0, 0);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.octets == 0
+    }
+
+    fn has_room(&self) -> bool {
+        self.octets < BATCH_OCTETS
+            && self.ends.len() < BATCH_FPDUS
+            && self.arena.len() - self.used >= MAX_FPDU
+    }
+
+    /// Octets before the first FPDU: the last streaming-mode message.
+    fn push_raw(&mut self, octets: &[u8]) {
+        let Some(space) = self.arena.get_mut(self.used..self.used + octets.len()) else { return };
+        space.copy_from_slice(octets);
+        self.extend_arena(octets.len());
+    }
+
+    /// Adds an FPDU; on an error nothing of it is there.
+    fn push(&mut self, fpdu: &Fpdu, source: &Source<'_>) -> Result<(), AccessError> {
+        match fpdu.head() {
+            Some(head) if fpdu.payload.len() >= GATHER_MIN && source.gathers(fpdu.payload) => {
+                source.check(fpdu.payload)?;
+                self.push_arena(head);
+                self.runs.push(Run::Payload(fpdu.payload));
+                self.octets += fpdu.payload.len() as usize;
+                self.push_arena(fpdu.trailer());
+            }
+            _ => {
+                let len = fpdu.wire_len();
+                let space = self.arena.get_mut(self.used..self.used + len);
+                let space = space.ok_or(AccessError::Bounds)?;
+                fpdu.encode(space, |offset, to| source.copy(fpdu.payload, offset, to))?;
+                self.extend_arena(len);
+            }
+        }
+        self.ends.push((self.octets, fpdu.sequence));
+        Ok(())
+    }
+
+    fn push_arena(&mut self, octets: &[u8]) {
+        self.arena[self.used..self.used + octets.len()].copy_from_slice(octets);
+        self.extend_arena(octets.len());
+    }
+
+    fn extend_arena(&mut self, added: usize) {
+        match self.runs.last_mut() {
+            Some(Run::Arena { len, .. }) => *len += added,
+            _ => self.runs.push(Run::Arena { at: self.used, len: added }),
+        }
+        self.used += added;
+        self.octets += added;
+    }
+
+    /// One system call with as much of the rest as fits.
+    fn send(&self, stream: &Stream, source: &Source<'_>) -> Result<Sent, AccessError> {
+        if let Some(Run::Arena { at, len }) = self.runs.get(self.run)
+            && self.run + 1 == self.runs.len()
+        {
+            let octets = &self.arena[at + self.run_sent..at + len];
+            return Ok(stream.send(&[Piece::source(octets)]));
+        }
+        let mut pieces = [Piece::EMPTY; MAX_PIECES];
+        let mut uses = [const { None }; MAX_PIECES];
+        let mut count = 0;
+        let mut skip = self.run_sent;
+        for run in &self.runs[self.run..] {
+            let (pieces, uses) = (&mut pieces[count..], &mut uses[count..]);
+            match run {
+                Run::Arena { at, len } => {
+                    let Some(piece) = pieces.first_mut() else { break };
+                    *piece = Piece::source(&self.arena[at + skip..at + len]);
+                    count += 1;
+                }
+                Run::Payload(payload) => match source.pieces(*payload, skip, pieces, uses)? {
+                    0 => break,
+                    taken => count += taken,
+                },
+            }
+            skip = 0;
+        }
+        Ok(stream.send(&pieces[..count]))
+    }
+
+    /// So many octets were taken; answers the number of the last FPDU that is now sent in full.
+    fn advance(&mut self, octets: usize) -> Option<u64> {
+        self.sent += octets;
+        self.run_sent += octets;
+        while let Some(run) = self.runs.get(self.run)
+            && self.run_sent >= run.len()
+        {
+            self.run_sent -= run.len();
+            self.run += 1;
+        }
+        let mut last = None;
+        while let Some((end, sequence)) = self.ends.get(self.end)
+            && *end <= self.sent
+        {
+            last = Some(*sequence);
+            self.end += 1;
+        }
+        last
+    }
+
+    fn is_sent(&self) -> bool {
+        self.sent == self.octets
+    }
+}
+
+/// Where payloads come from.
+struct Source<'a> {
+    context: &'a Context,
+    queues: &'a Queues,
+}
+
+impl<'a> Source<'a> {
+    /// True if it is in registered memory, and not inline.
+    fn gathers(&self, payload: Payload) -> bool {
+        match payload {
+            Payload::None => false,
+            Payload::Local { slot, .. } => !self.queues.is_inline(slot),
+            Payload::Source { .. } => true,
+        }
+    }
+
+    /// Calls `f` with each piece of `len` octets at `offset` of a payload.
+    fn each(
+        &self,
+        payload: Payload,
+        offset: u32,
+        len: u32,
+        mut f: impl FnMut(Use<'a>) -> Result<(), AccessError>,
+    ) -> Result<(), AccessError> {
+        match payload {
+            Payload::None => Ok(()),
+            Payload::Local { slot, offset: start, .. } => {
+                self.queues.each_source(self.context, slot, start + offset, len, f)
+            }
+            Payload::Source { stag, to, .. } => {
+                f(self.context.read_source(stag, to + u64::from(offset), len)?)
+            }
+        }
+    }
+
+    fn check(&self, payload: Payload) -> Result<(), AccessError> {
+        self.each(payload, 0, payload.len(), |_| Ok(()))
+    }
+
+    fn copy(&self, payload: Payload, offset: u32, to: &mut [u8]) -> Result<(), AccessError> {
+        if let Payload::Local { slot, offset: start, .. } = payload
+            && let Some(inline) = self.queues.inline(slot)
+        {
+            let start = (start + offset) as usize;
+            let from = inline.get(start..start + to.len()).ok_or(AccessError::Bounds)?;
+            to.copy_from_slice(from);
+            return Ok(());
+        }
+        let mut done = 0;
+        self.each(payload, offset, to.len() as u32, |source| {
+            let end = done + source.len() as usize;
+            place::copy_out(&source, 0, &mut to[done..end])?;
+            done = end;
+            Ok(())
+        })
+    }
+
+    /// Fills `pieces` (held by `uses`) with the payload from octet `skip` on; answers how many, 0 if
+    /// they are too few.
+    fn pieces<'p>(
+        &self,
+        payload: Payload,
+        skip: usize,
+        pieces: &mut [Piece<'p>],
+        uses: &mut [Option<Use<'a>>],
+    ) -> Result<usize, AccessError> {
+        let mut count = 0;
+        let mut fits = true;
+        let len = payload.len() - skip as u32;
+        self.each(payload, skip as u32, len, |source| {
+            let (Some(piece), Some(hold)) = (pieces.get_mut(count), uses.get_mut(count)) else {
+                fits = false;
+                return Ok(());
+            };
+            let addr = source.raw(0, source.len() as usize)?;
+            // SAFETY: the memory lives as long as its `Use`, which the caller keeps in `uses` until
+            // the pieces were sent; `send` only reads it.
+            *piece = unsafe { Piece::raw(addr, source.len() as usize) };
+            *hold = Some(source);
+            count += 1;
+            Ok(())
+        })?;
+        Ok(if fits { count } else { 0 })
+    }
+}
+
+/// What waits for the socket.
+#[derive(Default)]
+pub(crate) struct Outbox {
+    batch: Option<Box<Batch>>,
+}
+
+/// How far transmitting came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Progress {
+    /// Nothing waits any more.
+    Drained,
+    /// The socket took something; up to this FPDU all is sent.
+    Sent(Option<u64>),
+    /// The socket is full; its becoming writable is an event.
+    Full,
+    /// The stream broke.
+    Broken(Fault),
+    /// Payload of an FPDU that was promised cannot be read any more: nothing but a reset is left.
+    // RDMAC 6.4(1) [VERBS-12]
+    Lost,
+}
+
+impl Outbox {
+    /// A streaming-mode message goes first.
+    pub(crate) fn push_raw(&mut self, octets: &[u8]) {
+        if !octets.is_empty() {
+            self.batch.get_or_insert_with(pool::take_batch).push_raw(octets);
+        }
+    }
+
+    /// Octets wait for the socket.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.batch.is_some()
+    }
+
+    /// Fills the batch with what the core has to send, if it is empty.
+    pub(crate) fn fill(&mut self, core: &mut Core, context: &Context) {
+        if self.batch.is_some() {
+            return;
+        }
+        let mut batch = pool::take_batch();
+        while batch.has_room()
+            && let Some(fpdu) = core.poll_transmit(context)
+        {
+            if let Err(error) = batch.push(&fpdu, &Source { context, queues: &core.queues }) {
+                core.source_fault(context, error);
+            }
+        }
+        if batch.is_empty() {
+            pool::give_batch(batch);
+        } else {
+            self.batch = Some(batch);
+        }
+    }
+
+    /// One system call's worth of progress.
+    pub(crate) fn send(&mut self, stream: &Stream, context: &Context, queues: &Queues) -> Progress {
+        let Some(batch) = &mut self.batch else { return Progress::Drained };
+        match batch.send(stream, &Source { context, queues }) {
+            Err(_) => Progress::Lost,
+            Ok(Sent::Full) => Progress::Full,
+            Ok(Sent::Broken(fault)) => Progress::Broken(fault),
+            Ok(Sent::Octets(octets)) => {
+                let last = batch.advance(octets);
+                if batch.is_sent()
+                    && let Some(batch) = self.batch.take()
+                {
+                    pool::give_batch(batch);
+                }
+                Progress::Sent(last)
+            }
+        }
+    }
+}
+
+impl Drop for Outbox {
+    fn drop(&mut self) {
+        if let Some(batch) = self.batch.take() {
+            pool::give_batch(batch);
+        }
+    }
+}
