@@ -1,1 +1,333 @@
-//! Tests of `cq_ring`.
+//! Tests of the CQ ring.
+
+use vp_api::{VpStatus, WcStatus, WorkCompletion};
+
+use super::{BLANK, CqRing, Push};
+
+fn completion(wr_id: u64) -> WorkCompletion {
+    WorkCompletion { wr_id, ..BLANK }
+}
+
+fn pop(ring: &CqRing, limit: usize) -> Vec<u64> {
+    let mut out = vec![BLANK; limit];
+    let popped = ring.pop(&mut out);
+    out[..popped].iter().map(|completion| completion.wr_id).collect()
+}
+
+const QUIET: Push = Push::Queued { notify: false, wake: false };
+
+#[cfg(not(loom))]
+mod plain {
+    use super::*;
+
+    #[test]
+    fn oldest_first_and_around() {
+        let ring = CqRing::new(4).unwrap();
+        assert!(!ring.has_any());
+        for round in 0..10 {
+            for n in 0..4 {
+                assert_eq!(ring.push(&completion(round * 4 + n)), QUIET);
+            }
+            assert!(ring.has_any());
+            assert_eq!(pop(&ring, 3), [round * 4, round * 4 + 1, round * 4 + 2]);
+            assert_eq!(pop(&ring, 9), [round * 4 + 3]);
+            assert!(pop(&ring, 9).is_empty() && pop(&ring, 0).is_empty());
+        }
+    }
+
+    // [SEC-09]: an overrun is noticed, reported once, and what was queued is kept.
+    #[test]
+    fn overrun_is_reported_once() {
+        let ring = CqRing::new(2).unwrap();
+        assert_eq!(ring.push(&completion(1)), QUIET);
+        assert_eq!(ring.push(&completion(2)), QUIET);
+        assert!(!ring.is_overrun());
+        assert_eq!(ring.push(&completion(3)), Push::Overrun { first: true });
+        assert_eq!(ring.push(&completion(4)), Push::Overrun { first: false });
+        assert!(ring.is_overrun());
+        assert_eq!(pop(&ring, 4), [1, 2]);
+    }
+
+    // [VERBS-21]: one shot, solicited or next, errors count as solicited.
+    #[test]
+    fn armed_notifications_fire_once() {
+        let ring = CqRing::new(16).unwrap();
+        let plain = completion(0);
+        let solicited = WorkCompletion { solicited: true, ..plain };
+        let error = WorkCompletion { status: WcStatus::Flushed, ..plain };
+        let fires = |c: &WorkCompletion| matches!(ring.push(c), Push::Queued { notify: true, .. });
+        assert!(!fires(&plain) && !fires(&solicited));
+        ring.arm(false);
+        assert!(fires(&plain) && !fires(&plain));
+        ring.arm(true);
+        assert!(!fires(&plain) && fires(&solicited) && !fires(&solicited));
+        ring.arm(true);
+        assert!(fires(&error));
+        // RDMAC 8.2.5: "next" wins over "solicited", in either order.
+        for order in [[true, false], [false, true]] {
+            order.into_iter().for_each(|solicited_only| ring.arm(solicited_only));
+            assert!(fires(&plain) && !fires(&solicited));
+            pop(&ring, 16);
+        }
+    }
+
+    #[test]
+    fn sleepers_are_announced() {
+        let ring = CqRing::new(4).unwrap();
+        ring.enter_sleep();
+        assert_eq!(ring.push(&completion(0)), Push::Queued { notify: false, wake: true });
+        ring.leave_sleep();
+        assert_eq!(ring.push(&completion(0)), QUIET);
+    }
+
+    #[test]
+    fn growing_keeps_the_order() {
+        let ring = CqRing::new(2).unwrap();
+        ring.push(&completion(0));
+        ring.push(&completion(1));
+        assert_eq!(ring.resize(3).unwrap(), 4);
+        for n in 2..6 {
+            assert_eq!(ring.push(&completion(n)), QUIET);
+        }
+        assert_eq!(ring.resize(16).unwrap(), 16);
+        ring.push(&completion(6));
+        assert_eq!(ring.resize(2).unwrap_err().status, VpStatus::CqTooSmall);
+        assert!(ring.has_any());
+        assert_eq!(pop(&ring, 3), [0, 1]);
+        assert_eq!(pop(&ring, 9), [2, 3, 4, 5]);
+        assert_eq!(pop(&ring, 9), [6]);
+        assert!(!ring.has_any());
+        // Smaller: what there is, is enough.
+        assert_eq!(ring.resize(2).unwrap(), 16);
+        assert_eq!(CqRing::new(0).err().map(|e| e.status), Some(VpStatus::InsufficientResources));
+        assert!(CqRing::new(u32::MAX).is_err());
+    }
+
+    // No completion is lost, doubled or out of its pusher's order, while the ring grows.
+    #[test]
+    fn many_pushers_and_pollers() {
+        const EACH: u64 = if cfg!(miri) { 40 } else { 20_000 };
+        let ring = CqRing::new(64).unwrap();
+        let done = std::sync::atomic::AtomicU64::new(0);
+        let seen = std::sync::Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            for pusher in 0..2u64 {
+                let ring = &ring;
+                scope.spawn(move || {
+                    for n in 0..EACH {
+                        let completion = completion(pusher << 32 | n);
+                        // Full is the test's own doing: it waits where a CQ would be overrun.
+                        while let Push::Overrun { .. } = ring.push(&completion) {
+                            std::thread::yield_now();
+                        }
+                    }
+                });
+            }
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let mut mine = Vec::new();
+                    while done.load(std::sync::atomic::Ordering::Relaxed) < 2 * EACH {
+                        let popped = pop(&ring, 5);
+                        done.fetch_add(popped.len() as u64, std::sync::atomic::Ordering::Relaxed);
+                        if popped.is_empty() {
+                            std::thread::yield_now();
+                        }
+                        mine.extend(popped);
+                    }
+                    // Each poller sees each pusher's completions in order.
+                    for pusher in 0..2 {
+                        assert!(mine.iter().filter(|id| *id >> 32 == pusher).is_sorted());
+                    }
+                    seen.lock().unwrap().extend(mine);
+                });
+            }
+            ring.resize(100).unwrap();
+        });
+        let mut seen = seen.into_inner().unwrap();
+        seen.sort_unstable();
+        let expected: Vec<u64> = (0..2).flat_map(|p| (0..EACH).map(move |n| p << 32 | n)).collect();
+        assert_eq!(seen, expected);
+    }
+}
+
+#[cfg(loom)]
+mod models {
+    use loom::sync::Arc;
+    use loom::sync::atomic::{AtomicU32, Ordering};
+    use loom::thread;
+
+    use super::*;
+
+    fn bounded(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(preemptions);
+        builder.check(model);
+    }
+
+    fn drain(ring: &CqRing, until: usize) -> Vec<u64> {
+        let mut seen = Vec::new();
+        while seen.len() < until {
+            let popped = pop(ring, 2);
+            if popped.is_empty() {
+                thread::yield_now();
+            }
+            seen.extend(popped);
+        }
+        seen
+    }
+
+    #[test]
+    fn loom_two_pushers_one_poller() {
+        bounded(3, || {
+            let ring = Arc::new(CqRing::new(2).unwrap());
+            let pushers: Vec<_> = (1..=2)
+                .map(|id| {
+                    let ring = ring.clone();
+                    thread::spawn(move || assert_eq!(ring.push(&completion(id)), QUIET))
+                })
+                .collect();
+            let mut seen = drain(&ring, 2);
+            seen.sort_unstable();
+            assert_eq!(seen, [1, 2]);
+            pushers.into_iter().for_each(|pusher| pusher.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn loom_two_pollers_share() {
+        bounded(3, || {
+            let ring = Arc::new(CqRing::new(2).unwrap());
+            ring.push(&completion(1));
+            ring.push(&completion(2));
+            let other = {
+                let ring = ring.clone();
+                thread::spawn(move || pop(&ring, 2))
+            };
+            let mut seen = pop(&ring, 1);
+            seen.extend(other.join().unwrap());
+            seen.extend(pop(&ring, 2));
+            seen.sort_unstable();
+            assert_eq!(seen, [1, 2]);
+        });
+    }
+
+    #[test]
+    fn loom_grow_while_pushing_and_polling() {
+        bounded(3, || {
+            let ring = Arc::new(CqRing::new(2).unwrap());
+            ring.push(&completion(1));
+            let pusher = {
+                let ring = ring.clone();
+                thread::spawn(move || {
+                    ring.push(&completion(2));
+                    ring.push(&completion(3))
+                })
+            };
+            ring.resize(4).unwrap();
+            let overrun = matches!(pusher.join().unwrap(), Push::Overrun { .. });
+            let seen = drain(&ring, if overrun { 2 } else { 3 });
+            assert_eq!(seen, if overrun { vec![1, 2] } else { vec![1, 2, 3] });
+        });
+    }
+
+    /// The consumer's loop: poll, arm, poll once more, sleep until the notification.
+    fn consume(ring: &CqRing, bell: &AtomicU32, solicited_only: bool, until: u64) {
+        let mut last = 0;
+        loop {
+            last = pop(ring, 2).into_iter().last().unwrap_or(last);
+            if last == until {
+                return;
+            }
+            let heard = bell.load(Ordering::Acquire);
+            ring.arm(solicited_only);
+            last = pop(ring, 2).into_iter().last().unwrap_or(last);
+            if last == until {
+                return;
+            }
+            // Asleep: with a lost wake-up loom reports that this never ends.
+            while bell.load(Ordering::Acquire) == heard {
+                thread::yield_now();
+            }
+        }
+    }
+
+    fn push_and_ring(ring: &CqRing, bell: &AtomicU32, completion: &WorkCompletion) {
+        if matches!(ring.push(completion), Push::Queued { notify: true, .. }) {
+            bell.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    // [VERBS-21]: poll, arm, poll loses no wake-up.
+    #[test]
+    fn loom_arm_loses_no_wakeup() {
+        bounded(3, || {
+            let ring = Arc::new(CqRing::new(4).unwrap());
+            let bell = Arc::new(AtomicU32::new(0));
+            let pusher = {
+                let (ring, bell) = (ring.clone(), bell.clone());
+                thread::spawn(move || {
+                    push_and_ring(&ring, &bell, &completion(1));
+                    push_and_ring(&ring, &bell, &completion(2));
+                })
+            };
+            consume(&ring, &bell, false, 2);
+            pusher.join().unwrap();
+        });
+    }
+
+    // [VERBS-21]: a solicited completion behind one that is half pushed.
+    #[test]
+    fn loom_solicited_behind_a_slow_pusher() {
+        bounded(3, || {
+            let ring = Arc::new(CqRing::new(4).unwrap());
+            let bell = Arc::new(AtomicU32::new(0));
+            let slow = {
+                let (ring, bell) = (ring.clone(), bell.clone());
+                thread::spawn(move || push_and_ring(&ring, &bell, &completion(1)))
+            };
+            let solicited = {
+                let (ring, bell) = (ring.clone(), bell.clone());
+                thread::spawn(move || {
+                    let completion = WorkCompletion { solicited: true, ..completion(9) };
+                    push_and_ring(&ring, &bell, &completion);
+                })
+            };
+            let mut seen = Vec::new();
+            while !seen.contains(&9) {
+                seen.extend(pop(&ring, 2));
+                let heard = bell.load(Ordering::Acquire);
+                ring.arm(true);
+                seen.extend(pop(&ring, 2));
+                while !seen.contains(&9) && bell.load(Ordering::Acquire) == heard {
+                    thread::yield_now();
+                }
+            }
+            slow.join().unwrap();
+            solicited.join().unwrap();
+        });
+    }
+
+    // The same rule for threads that sleep in a wait.
+    #[test]
+    fn loom_sleepers_are_woken() {
+        bounded(3, || {
+            let ring = Arc::new(CqRing::new(2).unwrap());
+            let bell = Arc::new(AtomicU32::new(0));
+            let pusher = {
+                let (ring, bell) = (ring.clone(), bell.clone());
+                thread::spawn(move || {
+                    if matches!(ring.push(&completion(1)), Push::Queued { wake: true, .. }) {
+                        bell.fetch_add(1, Ordering::AcqRel);
+                    }
+                })
+            };
+            ring.enter_sleep();
+            while !ring.has_any() && bell.load(Ordering::Acquire) == 0 {
+                thread::yield_now();
+            }
+            ring.leave_sleep();
+            pusher.join().unwrap();
+            assert_eq!(pop(&ring, 2), [1]);
+        });
+    }
+}

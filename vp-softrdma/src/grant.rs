@@ -195,12 +195,12 @@ mod tests {
             (RemoteAtomic, Access::REMOTE_ATOMIC),
         ];
         for (need, right) in rights {
-            assert!(grant(right, Scope::Region).check(need, &CALLER, 104, 8).is_ok(), "{need:?}");
+            assert!(grant(right, Scope::Region).check(need, &CALLER, 108, 8).is_ok(), "{need:?}");
             let others = Access::all() - right;
-            let refused = grant(others, Scope::Region).check(need, &CALLER, 104, 8);
+            let refused = grant(others, Scope::Region).check(need, &CALLER, 108, 8);
             assert_eq!(refused, Err(AccessError::Access), "{need:?}");
             let closed = Caller { allow: Access::empty(), ..CALLER };
-            let through_closed_qp = grant(right, Scope::Region).check(need, &closed, 104, 8);
+            let through_closed_qp = grant(right, Scope::Region).check(need, &closed, 108, 8);
             assert_eq!(through_closed_qp.is_ok(), !right.intersects(Access::REMOTE), "{need:?}");
         }
     }

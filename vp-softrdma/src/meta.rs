@@ -58,7 +58,7 @@ pub(crate) struct Binding {
     pub(crate) access: Access,
     pub(crate) qp: QpId,
     /// Narrow only: the QP's count of windows.
-    pub(crate) windows: Option<WindowCount>,
+    pub(crate) _windows: Option<WindowCount>,
 }
 
 /// One in a QP's count of narrow windows, which keeps the QP from being destroyed.

@@ -115,7 +115,7 @@ fn bind_to_region(
         region: request.region.index(),
         access: request.access,
         qp: caller.qp,
-        windows: (window.kind == MwKind::Narrow).then(|| WindowCount::new(windows)),
+        _windows: (window.kind == MwKind::Narrow).then(|| WindowCount::new(windows)),
     });
     slot.publish(request.key, grant);
     Ok(())

@@ -66,6 +66,12 @@ pub(crate) fn probe(range: &MemRange, write: bool) -> rustix::io::Result<()> {
     if page_of(last) == page_of(first) { Ok(()) } else { probe_page(last, write) }
 }
 
+/// Whether `probe` tells anything on this kernel (Linux 5.14 on).
+pub(crate) fn can_probe() -> bool {
+    let mut octet = 0u8;
+    probe_page(&raw mut octet, true).is_ok()
+}
+
 fn page_of(addr: *mut u8) -> usize {
     addr.addr() & !(rustix::param::page_size() - 1)
 }

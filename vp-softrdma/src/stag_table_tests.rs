@@ -1,1 +1,220 @@
-//! Tests of `stag_table`.
+//! Tests of the STag table.
+
+#[cfg(not(loom))]
+mod plain {
+    use std::collections::HashSet;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use iwarp_proto::AccessError;
+    use vp_api::{Access, Stag};
+
+    use crate::place;
+    use crate::stag_table::{Kind, MAX_STAGS, Need, StagTable};
+    use crate::testing::{Buffer, FULL, PD, caller, init, pd, regions};
+
+    // [SEC-07] [VERBS-23]: indices are not sequential, spread over the 24 bits, never 0, distinct.
+    #[test]
+    fn indices_are_hard_to_predict() {
+        const COUNT: usize = if cfg!(miri) { 600 } else { 4000 };
+        let table = StagTable::new();
+        let indices: Vec<u32> = (0..COUNT).map(|_| table.allocate(Kind::Region).unwrap()).collect();
+        assert!(indices.iter().all(|&i| i != 0 && i < 1 << 24));
+        assert_eq!(indices.iter().collect::<HashSet<_>>().len(), COUNT);
+        let neighbours = indices.windows(2).filter(|w| w[0].abs_diff(w[1]) <= 8).count();
+        assert!(neighbours < COUNT / 16, "{neighbours} of {COUNT} follow their predecessor");
+        let mut ones = [0usize; 10];
+        for index in &indices {
+            for (bit, count) in ones.iter_mut().enumerate() {
+                *count += (index >> bit & 1) as usize;
+            }
+        }
+        // The low bits of a random index are coins: far outside of this is no coin.
+        assert!(ones.iter().all(|&n| n > COUNT * 2 / 5 && n < COUNT * 3 / 5), "{ones:?}");
+        let other: HashSet<u32> = {
+            let table = StagTable::new();
+            (0..COUNT).map(|_| table.allocate(Kind::Region).unwrap()).collect()
+        };
+        let common = indices.iter().filter(|i| other.contains(i)).count();
+        assert!(common < COUNT / 8, "two tables agree on {common} of {COUNT}");
+    }
+
+    #[test]
+    fn released_indices_come_back() {
+        let table = StagTable::new();
+        let taken: Vec<u32> = (0..512).map(|_| table.allocate(Kind::Region).unwrap()).collect();
+        let segments =
+            table.segments.iter().filter(|s| !s.load(Ordering::Relaxed).is_null()).count();
+        for index in taken {
+            table.release(index, Kind::Region);
+        }
+        for _ in 0..512 {
+            table.allocate(Kind::Window).unwrap();
+        }
+        let after = table.segments.iter().filter(|s| !s.load(Ordering::Relaxed).is_null()).count();
+        assert_eq!(segments, after);
+        const { assert!(MAX_STAGS >= 1 << 23) };
+    }
+
+    // [VERBS-22]: the key is part of the STag.
+    #[test]
+    fn key_and_index_must_both_be_right() {
+        let regions = regions();
+        let buffer = Buffer::new(64);
+        let stag = regions.register(pd(PD), &init(&buffer, FULL)).unwrap();
+        let resolve = |stag| {
+            let to = buffer.addr();
+            regions.table.resolve(stag, Need::RemoteWrite, &caller(1), to, 1).map(|u| u.len())
+        };
+        assert_eq!(resolve(stag), Ok(1));
+        for wrong in [Stag(stag.0 ^ 1), Stag(stag.0 ^ 0x80), Stag(stag.0 ^ 0x100), Stag(!stag.0)] {
+            assert_eq!(resolve(wrong), Err(AccessError::InvalidStag), "{wrong:?}");
+        }
+    }
+
+    // [VERBS-23]: STag 0 is for local buffers of privileged QPs.
+    #[test]
+    fn stag_zero_is_local_and_privileged() {
+        let table = StagTable::new();
+        let buffer = Buffer::new(16);
+        let to = buffer.ptr().expose_provenance() as u64;
+        let plain = caller(1);
+        let privileged = crate::stag_table::Caller { privileged: true, ..plain };
+        let resolve = |stag, need, who| table.resolve(stag, need, who, to, 16);
+        let source = resolve(Stag::PRIVILEGED, Need::LocalWrite, &privileged).unwrap();
+        place::copy_in(&source, 0, b"privileged").unwrap();
+        drop(source);
+        assert_eq!(buffer.read(0, 10), b"privileged");
+        for need in [Need::LocalRead, Need::LocalWrite] {
+            assert!(resolve(Stag::PRIVILEGED, need, &plain).is_err());
+            assert!(resolve(Stag(1), need, &privileged).is_err(), "index 0 with a key");
+        }
+        for need in [Need::ReadSink, Need::RemoteRead, Need::RemoteWrite, Need::RemoteAtomic] {
+            let refused = resolve(Stag::PRIVILEGED, need, &privileged).map(|_| ());
+            assert_eq!(refused, Err(AccessError::InvalidStag), "{need:?}");
+        }
+        let wraps = table.resolve(Stag::PRIVILEGED, Need::LocalRead, &privileged, u64::MAX, 2);
+        assert_eq!(wraps.map(|_| ()), Err(AccessError::Wrap));
+    }
+
+    // [SEC-05] [DDP-21]: once revocation returned no octet is written any more.
+    #[test]
+    fn nothing_is_written_after_revocation() {
+        const ROUNDS: usize = if cfg!(miri) { 3 } else { 200 };
+        for _ in 0..ROUNDS {
+            let regions = regions();
+            let buffer = Buffer::new(256);
+            let stag = regions.register(pd(PD), &init(&buffer, FULL)).unwrap();
+            let started = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let writer = scope.spawn(|| {
+                    let mut octet = 0u8;
+                    loop {
+                        octet = octet.wrapping_add(1);
+                        let to = buffer.addr();
+                        let target =
+                            regions.table.resolve(stag, Need::RemoteWrite, &caller(1), to, 256);
+                        let Ok(target) = target else { return };
+                        place::copy_in(&target, 0, &[octet; 256]).unwrap();
+                        started.store(true, Ordering::Release);
+                    }
+                });
+                while !started.load(Ordering::Acquire) {
+                    std::thread::yield_now();
+                }
+                regions.deallocate(stag).unwrap();
+                let before = buffer.read(0, 256);
+                assert!(before.iter().all(|&octet| octet == before[0]), "torn");
+                writer.join().unwrap();
+                assert_eq!(buffer.read(0, 256), before);
+                assert_eq!(buffer.users(), 0);
+            });
+        }
+    }
+
+    // [SEC-04]: read and write rights are separate, also in what may be done with a use.
+    #[test]
+    fn a_use_for_reading_cannot_write() {
+        let regions = regions();
+        let buffer = Buffer::new(8);
+        let stag = regions.register(pd(PD), &init(&buffer, Access::LOCAL_READ)).unwrap();
+        let source =
+            regions.table.resolve(stag, Need::LocalRead, &caller(1), buffer.addr(), 8).unwrap();
+        assert_eq!(place::copy_in(&source, 0, &[1]), Err(AccessError::Access));
+    }
+}
+
+#[cfg(loom)]
+mod models {
+    use loom::sync::Arc;
+    use loom::sync::atomic::{AtomicBool, Ordering};
+    use vp_api::{Access, PdId};
+
+    use crate::grant::{Grant, Scope};
+    use crate::stag_table::Slot;
+    use crate::sync::lock;
+
+    fn grant(len: u64) -> Grant {
+        let addr = std::ptr::dangling_mut();
+        Grant { addr, len, base: 0, access: Access::all(), pd: PdId(1), scope: Scope::Region }
+    }
+
+    fn bounded(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(preemptions);
+        builder.check(model);
+    }
+
+    // [SEC-05]: a holder that got in sees the grant it was promised, and memory that is still there;
+    // loom itself checks that no grant is read while it is written.
+    #[test]
+    fn loom_use_count_against_revocation() {
+        bounded(3, || {
+            let slot = Arc::new(Slot::new());
+            let gone = Arc::new(AtomicBool::new(false));
+            slot.publish(7, grant(1));
+            let users: Vec<_> = (0..2)
+                .map(|_| {
+                    let (slot, gone) = (slot.clone(), gone.clone());
+                    loom::thread::spawn(move || {
+                        if let Some(hold) = slot.hold(7) {
+                            assert_eq!(hold.grant().len, 1);
+                            assert!(!gone.load(Ordering::Relaxed), "memory freed under a holder");
+                        }
+                    })
+                })
+                .collect();
+            let meta = lock(&slot.meta);
+            slot.revoke().unwrap();
+            gone.store(true, Ordering::Relaxed);
+            drop(meta);
+            assert!(slot.hold(7).is_none());
+            for user in users {
+                user.join().unwrap();
+            }
+        });
+    }
+
+    // [VERBS-25]: invalid, then valid again with another grant: nobody mixes the two up.
+    #[test]
+    fn loom_publish_again_under_other_key() {
+        bounded(3, || {
+            let slot = Arc::new(Slot::new());
+            slot.publish(7, grant(1));
+            let user = {
+                let slot = slot.clone();
+                loom::thread::spawn(move || {
+                    for (key, len) in [(7, 1), (8, 2)] {
+                        if let Some(hold) = slot.hold(key) {
+                            assert_eq!(hold.grant().len, len);
+                        }
+                    }
+                })
+            };
+            slot.revoke().unwrap();
+            slot.publish(8, grant(2));
+            user.join().unwrap();
+            assert_eq!(slot.hold(8).map(|hold| hold.grant().len), Some(2));
+            assert!(slot.hold(7).is_none());
+        });
+    }
+}

@@ -135,7 +135,7 @@ impl SendRing {
     }
 }
 
-fn opcode_of(op: &SendOp) -> WcOpcode {
+pub(crate) fn opcode_of(op: &SendOp) -> WcOpcode {
     match op {
         SendOp::Send { .. } => WcOpcode::Send,
         SendOp::Write { .. } => WcOpcode::Write,

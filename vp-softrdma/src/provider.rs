@@ -1,0 +1,57 @@
+//! The provider: one device, every network interface a port.
+//!
+//! Owns nothing but its name; devices are opened anew for every caller.
+
+use std::sync::Arc;
+
+use vp_api::{DeviceInfo, Provider, Rnic, Services, Unavailable, VpError, VpResult, VpStatus};
+
+use crate::rnic::SoftRnic;
+use crate::{crc, ifaces};
+
+/// Name of the provider and of its device.
+pub const NAME: &str = "vp_softrdma";
+
+/// The SoftRDMA provider.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SoftRdma;
+
+impl Provider for SoftRdma {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn version(&self) -> &str {
+        env!("CARGO_PKG_VERSION")
+    }
+
+    fn devices(&self) -> Result<Vec<DeviceInfo>, Unavailable> {
+        if !crc::works() {
+            return Err(Unavailable {
+                reason: "the CRC32c code gives wrong results on this processor".into(),
+                remedy: "report the processor's model; iWARP cannot work without CRC32c".into(),
+            });
+        }
+        let ports = ifaces::ports().map_err(|error| Unavailable {
+            reason: format!("network interfaces cannot be listed: {error}"),
+            remedy: "allow sockets of the family AF_NETLINK".into(),
+        })?;
+        if ports.is_empty() {
+            return Err(Unavailable {
+                reason: "there is no network interface".into(),
+                remedy: "bring one up, e.g. `ip link set lo up`".into(),
+            });
+        }
+        Ok(vec![DeviceInfo { name: NAME.into(), ports }])
+    }
+
+    fn open(&self, device: &str, services: Arc<dyn Services>) -> VpResult<Arc<dyn Rnic>> {
+        if device != NAME {
+            let detail =
+                format!("there is no device {device}; this provider's only device is {NAME}");
+            return Err(VpError::new(VpStatus::InvalidHandle, detail));
+        }
+        self.devices().map_err(|why| VpError::new(VpStatus::Unsupported, why.to_string()))?;
+        Ok(Arc::new(SoftRnic::open(services)?))
+    }
+}

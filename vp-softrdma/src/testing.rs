@@ -1,0 +1,120 @@
+//! Memory, protection domains and services for unit tests.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use vp_api::{Access, Addressing, LogLevel, MemRange, MrInit, PdId, QpId, Services};
+
+use crate::grant::Caller;
+use crate::meta::PdUse;
+use crate::mr::Regions;
+use crate::objects::{Hold, Objects};
+use crate::stag_table::StagTable;
+
+pub(crate) const PD: PdId = PdId(1);
+pub(crate) const OTHER_PD: PdId = PdId(2);
+pub(crate) const FULL: Access = Access::all();
+
+/// Services that pin up to a limit and count what is pinned.
+pub(crate) struct FakeServices {
+    pub(crate) limit: usize,
+    pub(crate) pinned: AtomicUsize,
+}
+
+impl Services for FakeServices {
+    fn log(&self, _: LogLevel, _: &str, _: &str) {}
+
+    fn now_ns(&self) -> u64 {
+        0
+    }
+
+    fn pin(&self, _: usize, len: usize) -> std::io::Result<()> {
+        if self.pinned.load(Ordering::Relaxed) + len > self.limit {
+            return Err(std::io::Error::other("limit of 8192 octets reached"));
+        }
+        self.pinned.fetch_add(len, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn unpin(&self, _: usize, len: usize) {
+        self.pinned.fetch_sub(len, Ordering::Relaxed);
+    }
+}
+
+/// Zeroed, 8-aligned memory that frees itself when the last range on it is gone.
+pub(crate) struct Buffer {
+    memory: Arc<Words>,
+    len: usize,
+}
+
+struct Words(Box<[std::cell::UnsafeCell<u64>]>);
+
+// SAFETY: the words are reached through raw pointers only, and the tests order their accesses.
+unsafe impl Sync for Words {}
+// SAFETY: as for `Sync`.
+unsafe impl Send for Words {}
+
+impl Buffer {
+    pub(crate) fn new(len: usize) -> Self {
+        let words = (0..len.div_ceil(8)).map(|_| std::cell::UnsafeCell::new(0));
+        Self { memory: Arc::new(Words(words.collect())), len }
+    }
+
+    pub(crate) fn ptr(&self) -> *mut u8 {
+        self.memory.0.as_ptr().cast::<u8>().cast_mut()
+    }
+
+    pub(crate) fn addr(&self) -> u64 {
+        self.ptr().addr() as u64
+    }
+
+    pub(crate) fn range(&self) -> MemRange {
+        let addr = std::ptr::NonNull::new(self.ptr()).expect("not null");
+        // SAFETY: one live allocation kept by its owner; nobody makes references to its octets.
+        unsafe { MemRange::owned(addr, self.len, self.memory.clone()) }
+    }
+
+    /// Ranges and clones that keep the memory.
+    pub(crate) fn users(&self) -> usize {
+        Arc::strong_count(&self.memory) - 1
+    }
+
+    pub(crate) fn read(&self, at: usize, len: usize) -> Vec<u8> {
+        assert!(at + len <= self.len);
+        // SAFETY: inside the allocation (just checked), initialised, and no test writes meanwhile.
+        (at..at + len).map(|at| unsafe { self.ptr().wrapping_add(at).read() }).collect()
+    }
+}
+
+pub(crate) fn services(limit: usize) -> Arc<FakeServices> {
+    Arc::new(FakeServices { limit, pinned: AtomicUsize::new(0) })
+}
+
+pub(crate) fn regions() -> Regions {
+    Regions { table: Arc::new(StagTable::new()), services: services(8192), probes: false }
+}
+
+pub(crate) fn pd(id: PdId) -> PdUse {
+    PdUse { id, _hold: hold() }
+}
+
+pub(crate) fn hold() -> Hold {
+    let objects = Objects::new("thing", 1);
+    objects.insert(|id| Ok(Arc::new(id))).expect("room");
+    objects.hold(1).expect("there").1
+}
+
+pub(crate) fn init(buffer: &Buffer, access: Access) -> MrInit {
+    MrInit {
+        pd: PD,
+        range: buffer.range(),
+        addressing: Addressing::Absolute,
+        access,
+        key: 0x5a,
+        pin: false,
+    }
+}
+
+pub(crate) fn caller(qp: u32) -> Caller {
+    Caller { pd: PD, qp: QpId(qp), allow: FULL, privileged: false }
+}
