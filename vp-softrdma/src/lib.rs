@@ -8,22 +8,37 @@
 //!
 //! The protocol itself is the crate `iwarp-proto`; this crate gives it sockets, memory and threads.
 
-#[cfg(not(loom))]
+mod baton;
+mod cq;
 mod crc;
+mod engine;
 mod events;
 mod grant;
+mod ifaces;
 mod invalidate;
 mod limits;
 mod meta;
 mod mr;
 mod mw;
 mod objects;
+mod parts;
 mod pin;
+mod pool;
+mod provider;
+mod qp;
 mod random;
+mod rnic;
+mod rx;
 mod srq;
+mod stream;
 mod sync;
+#[cfg(all(test, not(loom)))]
+mod testing;
+mod tx;
 mod wq;
 
 pub mod cq_ring;
 pub mod place;
 pub mod stag_table;
+
+pub use provider::{NAME, SoftRdma};
