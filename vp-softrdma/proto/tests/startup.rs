@@ -111,6 +111,10 @@ fn a_wrong_key_ends_it_with_nothing_sent() {
     assert_eq!(error, StartupError::BadKey { at: 9 });
     assert_eq!(responder.reply_for(error), None);
 
+    // The first octet that differs decides, whatever comes behind it.
+    let mut responder = Responder::new(plain());
+    assert_eq!(responder.handle(b"MPA ID Rep Framx"), Err(StartupError::WrongRole));
+
     let mut responder = Responder::new(plain());
     let error = responder.handle(FrameKind::Reply.key()).expect_err("our own role");
     assert_eq!((error, responder.reply_for(error)), (StartupError::WrongRole, None));

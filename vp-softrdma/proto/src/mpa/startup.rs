@@ -158,7 +158,7 @@ pub struct Negotiated {
 pub enum StartupError {
     /// Key is neither a request's nor a reply's.
     BadKey {
-        /// Offset of the first octet that fits neither.
+        /// Offset of the first octet that does not fit.
         at: usize,
     },
     /// The key of our own role: both ends are initiators, or a reply reached a responder [CONN-12].

@@ -6,7 +6,7 @@
 use alloc::vec::Vec;
 
 use super::{StartupError, Step, max_private_data};
-use crate::wire::mpa::{EnhancedRepr, FrameKind, MAX_PRIVATE_DATA, StartupRepr, key_mismatch};
+use crate::wire::mpa::{EnhancedRepr, FrameKind, MAX_PRIVATE_DATA, StartupRepr};
 
 /// The frame that the peer is sending, as far as it has come.
 #[derive(Clone, Debug)]
@@ -82,16 +82,16 @@ impl Collector {
     }
 
     fn check_key(&self) -> Result<(), StartupError> {
-        // RFC 5044 7.1.1 [CONN-01, CONN-12]: judged as soon as an octet differs, so that a peer
-        // which speaks something else is not waited for.
-        let key = &self.octets[..self.octets.len().min(self.expected.key().len())];
-        if self.expected.key().starts_with(key) {
+        // RFC 5044 7.1.1 [CONN-01, CONN-12]: the first octet that differs decides, at once, so that
+        // a peer which speaks something else is not waited for.
+        let due = self.expected.key();
+        let Some(at) = self.octets.iter().zip(due).position(|(octet, due)| octet != due) else {
             return Ok(());
-        }
-        match key_mismatch(key) {
-            at if at < key.len() => Err(StartupError::BadKey { at }),
-            _ => Err(StartupError::WrongRole),
-        }
+        };
+        let front = &self.octets[..=at];
+        let ours =
+            [FrameKind::Request, FrameKind::Reply].iter().any(|k| k.key().starts_with(front));
+        Err(if ours { StartupError::WrongRole } else { StartupError::BadKey { at } })
     }
 }
 
