@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,6 +30,7 @@ pub struct Interest {
 #[allow(missing_docs)]
 impl Interest {
     pub const READ: Self = Self { readable: true, writable: false };
+    pub const NONE: Self = Self { readable: false, writable: false };
     pub const WRITE: Self = Self { readable: false, writable: true };
 
     fn epoll(self) -> EventFlags {
@@ -68,7 +70,6 @@ pub struct Reactor {
     due: BTreeSet<(Instant, u64)>,
     timers: HashMap<u64, Instant>,
     armed: Option<Instant>,
-    buffer: Vec<epoll::Event>,
 }
 
 impl Reactor {
@@ -80,15 +81,7 @@ impl Reactor {
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
         epoll::add(&epoll, waker.as_fd(), EventData::new_u64(WAKER), EventFlags::IN)?;
         epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN)?;
-        Ok(Self {
-            epoll,
-            waker,
-            timer,
-            due: BTreeSet::new(),
-            timers: HashMap::new(),
-            armed: None,
-            buffer: Vec::with_capacity(256),
-        })
+        Ok(Self { epoll, waker, timer, due: BTreeSet::new(), timers: HashMap::new(), armed: None })
     }
 
     /// For other threads: [`Notifier::signal`] makes [`Reactor::wait`] return [`Ready::Woken`].
@@ -128,12 +121,13 @@ impl Reactor {
     /// Waits until something is to be done, and appends it to `ready`. May append nothing.
     pub fn wait(&mut self, ready: &mut Vec<Ready>) -> io::Result<()> {
         self.arm()?;
-        self.buffer.clear();
-        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut self.buffer), None) {
-            Ok(_) | Err(Errno::INTR) => {}
+        let mut buffer = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
+        let events = match epoll::wait(&self.epoll, &mut buffer, None) {
+            Ok((events, _)) => events,
+            Err(Errno::INTR) => &mut [],
             Err(error) => return Err(error.into()),
-        }
-        for event in &self.buffer {
+        };
+        for event in events {
             match event.data.u64() {
                 WAKER => {
                     self.waker.clear();

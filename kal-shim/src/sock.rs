@@ -160,6 +160,17 @@ pub fn recv(socket: impl AsFd, out: &mut [u8]) -> io::Result<usize> {
     }
 }
 
+/// Ends our half of the stream, in order.
+pub fn finish(socket: impl AsFd) -> io::Result<()> {
+    Ok(rustix::net::shutdown(socket, rustix::net::Shutdown::Write)?)
+}
+
+/// True if the system is out of descriptors or memory: the same call fails until some are freed.
+pub fn is_shortage(error: &io::Error) -> bool {
+    let shortages = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    error.raw_os_error().is_some_and(|raw| shortages.iter().any(|e| e.raw_os_error() == raw))
+}
+
 /// Makes the close of a socket reset the connection instead of ending it in order.
 pub fn reset_on_close(socket: impl AsFd) -> io::Result<()> {
     Ok(sockopt::set_socket_linger(socket, Some(std::time::Duration::ZERO))?)

@@ -5,52 +5,211 @@
 //! slow or hostile one costs a table entry until its timer fires. When a connection is established
 //! its socket belongs to the provider, and the thread only hears of its end.
 
+mod active;
+mod adopt;
+mod ending;
 mod message;
+mod passive;
+mod thread;
 mod types;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
 
-use vp_api::{QpId, Rnic};
+use crossbeam_channel::Sender;
+use kal_shim::{Notifier, Reactor, sock};
+use vp_api::{AsyncEvent, AsyncHandler, EventSource, QpId, Rnic};
 
 pub use types::{
     AcceptParams, BrokenCause, ConnEvent, ConnRequest, ConnectError, ConnectParams, Disconnect,
     Established, FailReason, ListenerId, Lost, RequestId,
 };
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Object, Result};
 use crate::event::Evd;
+use crate::handle::HandleTable;
 use crate::policy::Policy;
 use crate::resource::{Directory, Ep};
+use thread::Thread;
+
+/// Connections that the kernel may hold for us before the thread accepts them.
+const BACKLOG: u32 = 1024;
+
+/// What callers and the provider tell the thread.
+enum Command {
+    Connect { ep: Weak<Ep>, params: Box<ConnectParams>, policy: Policy },
+    Accept { token: u64, ep: Weak<Ep>, params: AcceptParams },
+    Reject { token: u64, private_data: Vec<u8> },
+    Listen { token: u64, sockets: Vec<sock::Listener>, evd: Weak<Evd>, policy: Policy },
+    Unlisten { token: u64 },
+    Cancel { qp: QpId },
+    Disconnecting { ep: Weak<Ep>, how: Disconnect },
+    Forget { qp: QpId },
+    Async { source: EventSource, event: AsyncEvent },
+    Stop,
+}
+
+/// Requests that wait for the application's answer: who removes one from the table may answer it.
+type Requests = Mutex<HandleTable<WaitingRequest>>;
+
+/// A request as the callers see it.
+#[derive(Clone, Copy)]
+struct WaitingRequest {
+    /// The thread's entry.
+    token: u64,
+    max_private_data: usize,
+}
+
+/// Sends commands to the thread.
+#[derive(Clone)]
+struct Mailbox {
+    commands: Sender<Command>,
+    waker: Arc<Notifier>,
+}
+
+impl Mailbox {
+    fn send(&self, command: Command) {
+        // The thread has gone only when the Ia is closed; then nothing is left to be told.
+        if self.commands.send(command).is_ok() {
+            self.waker.signal();
+        }
+    }
+}
+
+impl AsyncHandler for Mailbox {
+    fn on_event(&self, source: EventSource, event: AsyncEvent) {
+        self.send(Command::Async { source, event });
+    }
+}
 
 /// The callers' side of the connection thread.
-pub(crate) struct Cm {}
+pub(crate) struct Cm {
+    mailbox: Mailbox,
+    requests: Arc<Requests>,
+    listeners: AtomicU64,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
 
 impl Cm {
-    pub(crate) fn start(_rnic: Arc<dyn Rnic>, _directory: Arc<Directory>) -> Result<Self> {
-        Ok(Self {})
+    pub(crate) fn start(rnic: &Arc<dyn Rnic>, directory: Arc<Directory>) -> Result<Self> {
+        let reactor = Reactor::new().map_err(Error::os("start connection management"))?;
+        let (sender, commands) = crossbeam_channel::unbounded();
+        let mailbox = Mailbox { commands: sender, waker: reactor.waker() };
+        rnic.set_async_handler(Some(Arc::new(mailbox.clone())));
+        let requests = Arc::new(Requests::default());
+        let body = Thread::new(reactor, commands, requests.clone(), directory);
+        let thread = std::thread::Builder::new()
+            .name("warpline-cm".into())
+            .spawn(move || body.run())
+            .map_err(Error::os("start the connection thread"))?;
+        let thread = Mutex::new(Some(thread));
+        Ok(Self { mailbox, requests, listeners: AtomicU64::new(0), thread })
     }
-    pub(crate) fn check_connect(&self, _p: &ConnectParams, _policy: &Policy) -> Result<()> {
+
+    fn requests(&self) -> MutexGuard<'_, HandleTable<WaitingRequest>> {
+        lock(&self.requests)
+    }
+
+    /// Refuses what cannot work before anything changes.
+    pub(crate) fn check_connect(params: &ConnectParams, policy: &Policy) -> Result<()> {
+        check_length(params.private_data.len(), policy.max_private_data())?;
+        if params.remote.port() == 0 {
+            return Err(Error::InvalidArgument(format!(
+                "cannot connect to {}: port 0 is not a port",
+                params.remote
+            )));
+        }
+        match params.local {
+            Some(ip) if ip.is_ipv4() != params.remote.is_ipv4() => {
+                Err(Error::InvalidArgument(format!(
+                    "cannot connect from {ip} to {}: one is IPv4, the other IPv6",
+                    params.remote
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn connect(&self, ep: &Arc<Ep>, params: ConnectParams, policy: Policy) {
+        let (ep, params) = (Arc::downgrade(ep), Box::new(params));
+        self.mailbox.send(Command::Connect { ep, params, policy });
+    }
+
+    pub(crate) fn accept(&self, ep: &Arc<Ep>, id: RequestId, params: AcceptParams) -> Result<()> {
+        let token = self.claim(id, params.private_data.len())?;
+        self.mailbox.send(Command::Accept { token, ep: Arc::downgrade(ep), params });
         Ok(())
     }
-    pub(crate) fn connect(&self, _ep: &Arc<Ep>, _p: ConnectParams) {}
-    pub(crate) fn accept(&self, _ep: &Arc<Ep>, _r: RequestId, _p: AcceptParams) -> Result<()> {
-        Err(Error::Closed(crate::error::Object::Request))
+
+    pub(crate) fn reject(&self, id: RequestId, private_data: &[u8]) -> Result<()> {
+        let token = self.claim(id, private_data.len())?;
+        self.mailbox.send(Command::Reject { token, private_data: private_data.to_vec() });
+        Ok(())
     }
-    pub(crate) fn reject(&self, _r: RequestId, _data: &[u8]) -> Result<()> {
-        Err(Error::Closed(crate::error::Object::Request))
+
+    /// Takes a request out of the table, so that it is answered once.
+    fn claim(&self, id: RequestId, private_data: usize) -> Result<u64> {
+        let mut requests = self.requests();
+        let waiting = *requests.get(id.0).ok_or(Error::Closed(Object::Request))?;
+        check_length(private_data, waiting.max_private_data)?;
+        requests.remove(id.0);
+        Ok(waiting.token)
     }
-    pub(crate) fn cancel(&self, _ep: &Arc<Ep>) {}
-    pub(crate) fn disconnecting(&self, _ep: &Arc<Ep>, _how: Disconnect) {}
-    pub(crate) fn forget(&self, _qp: QpId) {}
+
+    /// Gives up a pending connect or accept.
+    pub(crate) fn cancel(&self, ep: &Arc<Ep>) {
+        self.mailbox.send(Command::Cancel { qp: ep.id() });
+    }
+
+    /// The endpoint has begun to disconnect.
+    pub(crate) fn disconnecting(&self, ep: &Arc<Ep>, how: Disconnect) {
+        self.mailbox.send(Command::Disconnecting { ep: Arc::downgrade(ep), how });
+    }
+
+    /// The endpoint is gone.
+    pub(crate) fn forget(&self, qp: QpId) {
+        self.mailbox.send(Command::Forget { qp });
+    }
+
     pub(crate) fn listen(
         &self,
         addresses: &[SocketAddr],
-        _evd: &Arc<Evd>,
-        _policy: Policy,
+        evd: &Arc<Evd>,
+        policy: Policy,
     ) -> Result<(ListenerId, Vec<SocketAddr>)> {
-        Ok((ListenerId(0), addresses.to_vec()))
+        let list: Vec<_> = addresses.iter().map(SocketAddr::to_string).collect();
+        let sockets = sock::listen_all(addresses, BACKLOG)
+            .map_err(Error::os(format!("listen on {}", list.join(", "))))?;
+        let real = sockets.iter().map(|listener| listener.address).collect();
+        // Odd tokens are listeners; the thread gives the even ones to connections.
+        let token = self.listeners.fetch_add(1, Ordering::Relaxed) * 2 + 1;
+        let evd = Arc::downgrade(evd);
+        self.mailbox.send(Command::Listen { token, sockets, evd, policy });
+        Ok((ListenerId(token), real))
     }
-    pub(crate) fn unlisten(&self, _id: ListenerId) {}
-    pub(crate) fn stop(&self) {}
+
+    pub(crate) fn unlisten(&self, id: ListenerId) {
+        self.mailbox.send(Command::Unlisten { token: id.0 });
+    }
+
+    /// Ends the thread, and waits for its end unless called by it.
+    pub(crate) fn stop(&self) {
+        self.mailbox.send(Command::Stop);
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread.filter(|t| t.thread().id() != std::thread::current().id()) {
+            // A panic of the thread was reported where it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn lock(requests: &Requests) -> MutexGuard<'_, HandleTable<WaitingRequest>> {
+    // Nothing panics while the lock is held.
+    requests.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn check_length(len: usize, max: usize) -> Result<()> {
+    if len <= max { Ok(()) } else { Err(Error::PrivateDataTooLong { len, max }) }
 }

@@ -40,7 +40,7 @@ pub use config::{Config, ConfigError};
 pub use error::{Error, Object, Result};
 pub use event::{AsyncSource, Evd, EvdInit, Event, Stream};
 pub use handle::{AnyObject, Handle};
-pub use kal_shim::Region;
+pub use kal_shim::{Region, names::resolve};
 pub use node::{Ends, Node};
 pub use policy::{Crc, Markers, PeerToPeer, Policy};
 pub use registry::{ProviderListing, Ual};

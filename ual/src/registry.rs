@@ -13,7 +13,7 @@ use crate::resource::Ia;
 
 /// Providers that come with the library.
 fn builtin() -> Vec<Arc<dyn Provider>> {
-    vec![]
+    vec![Arc::new(vp_softrdma::SoftRdma)]
 }
 
 /// A provider as listed.

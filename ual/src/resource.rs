@@ -10,7 +10,6 @@ mod rmr;
 mod srq;
 
 pub(crate) use directory::Directory;
-pub(crate) use ep::Link;
 pub use ep::{Ep, EpInfo, EpInit, EpState};
 pub use ia::Ia;
 pub use listen::{Listen, ListenInit};

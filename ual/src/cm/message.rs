@@ -109,7 +109,6 @@ impl BrokenCause {
             Self::Reset => "cm-reset",
             Self::Lost => "cm-lost",
             Self::ClosedInWork => "cm-closed-in-work",
-            Self::Overrun => "cm-overrun",
             Self::Catastrophic => "cm-catastrophic",
         }
     }
@@ -134,9 +133,6 @@ impl fmt::Display for BrokenCause {
             ),
             Self::ClosedInWork => f.write_str(
                 "the connection was closed with work outstanding; the peer's process probably ended early",
-            ),
-            Self::Overrun => f.write_str(
-                "the completion queue overran; create it deeper or poll it more often",
             ),
             Self::Catastrophic => f.write_str("the provider failed; see the log"),
         }

@@ -221,8 +221,6 @@ pub enum BrokenCause {
     Lost,
     /// The peer closed in the middle of work.
     ClosedInWork,
-    /// The completion queue overran.
-    Overrun,
     /// The provider failed.
     Catastrophic,
 }

@@ -7,11 +7,12 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use vp_api::{Access, PostFailure, Qp, QpChange, QpId, QpInfo, QpInit, RecvWr, SendWr, VpStatus};
 
 use super::{Ia, Pz, Srq};
-use crate::cm::{AcceptParams, ConnectParams, Disconnect, Established, RequestId};
+use crate::cm::{AcceptParams, Cm, ConnectParams, Disconnect, Established, RequestId};
 use crate::error::{Error, Object, Result};
 use crate::event::{Evd, Stream};
 use crate::handle::{Handle, Registered, WeakObject};
@@ -130,6 +131,9 @@ pub struct EpInfo {
 /// What is known of the present or last connection.
 #[derive(Default)]
 pub(crate) struct Link {
+    /// Between established and its end.
+    pub(crate) live: bool,
+    pub(crate) close_timeout: Duration,
     pub(crate) ends: Option<Ends>,
     pub(crate) established: Option<Established>,
     /// This end asked for the disconnect.
@@ -238,9 +242,10 @@ impl Ep {
 
     /// Connects; a [`crate::ConnEvent`] says what became of it.
     pub fn connect(self: &Arc<Self>, params: ConnectParams) -> Result<()> {
-        self.ia().cm().check_connect(&params, self.ia().policy())?;
+        let policy = params.policy.clone().unwrap_or_else(|| self.ia().policy().clone());
+        Cm::check_connect(&params, &policy)?;
         self.begin(EpState::ActivePending, "connect")?;
-        self.ia().cm().connect(self, params);
+        self.ia().cm().connect(self, params, policy);
         Ok(())
     }
 
@@ -264,8 +269,8 @@ impl Ep {
         Err(self.invalid_state(attempt, "unconnected (reset it after a connection)"))
     }
 
-    /// Ends the connection, or the attempt to make one. A [`crate::ConnEvent::Disconnected`]
-    /// follows within the policy's close time-out. Work that is still posted completes as flushed.
+    /// Ends the connection, or the attempt to make one. [`crate::ConnEvent::Disconnected`], or for
+    /// an attempt [`crate::ConnEvent::Failed`], follows within the policy's close time-out. Work that is still posted completes as flushed.
     pub fn disconnect(self: &Arc<Self>, how: Disconnect) -> Result<()> {
         match self.state() {
             EpState::Unconnected => Err(self.invalid_state("disconnect", "connected")),

@@ -34,7 +34,7 @@ impl Ia {
         policy: Policy,
     ) -> Result<Arc<Self>> {
         let directory = Arc::new(Directory::new());
-        let cm = Cm::start(rnic.clone(), directory.clone())?;
+        let cm = Cm::start(&rnic, directory.clone())?;
         Ok(Arc::new_cyclic(|me: &Weak<Self>| Self {
             device,
             provider,

@@ -1,0 +1,180 @@
+//! From a finished start-up to a queue pair in RTS. No state of its own; the connection thread.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use iwarp_proto::mpa::startup::{Negotiated, RtrSet, StartupConfig, StartupError};
+use iwarp_proto::{Role as WireRole, RtrKind};
+use vp_api::{LlpStream, QpChange, Role, Rtr, StreamParams, VpError};
+
+use super::{ConnEvent, ConnectError, Established, FailReason};
+use crate::event::Event;
+use crate::node::Ends;
+use crate::policy::{Crc, Markers, Policy};
+use crate::resource::{Ep, EpState};
+
+/// "Do not negotiate" (RFC 6581 9.1 [CONN-26]).
+const NO_NEGOTIATION: u16 = 0x3FFF;
+
+/// What of the policy one attempt uses; less with every step back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Attempt {
+    pub(super) enhanced: bool,
+    pub(super) peer_to_peer: bool,
+    pub(super) markers: bool,
+}
+
+impl Attempt {
+    pub(super) fn new(policy: &Policy) -> Self {
+        Self {
+            enhanced: policy.enhanced(),
+            peer_to_peer: policy.peer_to_peer != Default::default(),
+            markers: matches!(policy.markers, Markers::Prefer | Markers::Require),
+        }
+    }
+}
+
+/// An initiator's wishes. IRD and ORD are the endpoint's.
+pub(super) fn initiator_config(policy: &Policy, attempt: Attempt, ep: &Ep) -> StartupConfig {
+    let (ird, ord) = ep.ird_ord();
+    let kinds = policy.peer_to_peer;
+    // A Read as RTR takes a place of our ORD [CONN-30].
+    let rtr = RtrSet { send: kinds.send, write: kinds.write, read: kinds.read && ord > 0 };
+    let limit = |reads| if policy.negotiate_ird_ord { reads } else { NO_NEGOTIATION };
+    StartupConfig {
+        // RFC 6581 10 [CONN-19]: revision 1 when no feature of 2 is wanted.
+        revision: if attempt.enhanced { policy.revision } else { 1 },
+        markers: attempt.markers,
+        ird: limit(ird),
+        ord: limit(ord),
+        max_ird: limit(ird),
+        enhanced: attempt.enhanced,
+        rtr: if attempt.enhanced && attempt.peer_to_peer { rtr } else { RtrSet::default() },
+        ..common(policy)
+    }
+}
+
+/// A listener's wishes; IRD and ORD come with the accept.
+pub(super) fn responder_config(policy: &Policy) -> StartupConfig {
+    let kinds = policy.peer_to_peer;
+    StartupConfig {
+        revision: policy.revision,
+        markers: matches!(policy.markers, Markers::Prefer | Markers::Require),
+        // Never above what the endpoint was created with.
+        max_ird: 0,
+        rtr: RtrSet { send: kinds.send, write: kinds.write, read: kinds.read },
+        ..common(policy)
+    }
+}
+
+fn common(policy: &Policy) -> StartupConfig {
+    StartupConfig {
+        crc: matches!(policy.crc, Crc::Require | Crc::Prefer),
+        crc_strict: matches!(policy.crc, Crc::Require | Crc::Refuse),
+        refuse_markers: policy.markers == Markers::Refuse,
+        ..StartupConfig::default()
+    }
+}
+
+/// A start-up that both ends agreed on.
+pub(super) struct Agreed<'a> {
+    pub(super) policy: &'a Policy,
+    pub(super) ends: Ends,
+    pub(super) negotiated: Negotiated,
+    pub(super) private_data: Vec<u8>,
+    pub(super) socket: OwnedFd,
+    /// Octets behind the peer's frame.
+    pub(super) received: Vec<u8>,
+    /// Our reply, as responder.
+    pub(super) last_message: Vec<u8>,
+}
+
+/// Moves the queue pair to RTS and tells the application.
+pub(super) fn adopt(ep: &Arc<Ep>, agreed: Agreed<'_>) -> Result<(), VpError> {
+    let Agreed { policy, ends, negotiated, private_data, socket, received, last_message } = agreed;
+    let (ird, ord) = ep.ird_ord();
+    let settled = |reads, own| if reads == NO_NEGOTIATION { own } else { reads };
+    let role = match negotiated.role {
+        WireRole::Initiator => Role::Initiator,
+        WireRole::Responder => Role::Responder,
+    };
+    let rtr = negotiated.rtr.map(|kind| match kind {
+        RtrKind::Send => Rtr::Send,
+        RtrKind::Write => Rtr::Write,
+        RtrKind::Read => Rtr::Read,
+    });
+    let params = StreamParams {
+        crc: negotiated.crc,
+        markers_tx: negotiated.markers_tx,
+        markers_rx: negotiated.markers_rx,
+        ird: settled(negotiated.ird, ird),
+        ord: settled(negotiated.ord, ord),
+        rtr,
+        fpdu: policy.fpdu,
+        extensions: policy.extensions,
+        nudge_after: policy.nudge_after,
+        probe_after: policy.probe_after,
+        close_timeout: policy.close_timeout,
+        ..StreamParams::new(role)
+    };
+    let established = Established {
+        ends,
+        role,
+        private_data,
+        ird: params.ird,
+        ord: params.ord,
+        peer_ird_ord: negotiated.peer_ird_ord,
+        revision: negotiated.revision,
+        crc: params.crc,
+        markers_tx: params.markers_tx,
+        markers_rx: params.markers_rx,
+        rtr,
+    };
+    let stream = LlpStream { socket, received, last_message, params };
+    ep.qp().modify(QpChange::Rts(Box::new(stream)))?;
+    {
+        let mut link = ep.link();
+        link.ends = Some(established.ends.clone());
+        link.established = Some(established.clone());
+        link.close_timeout = policy.close_timeout;
+        link.live = true;
+        link.closing = false;
+    }
+    ep.set_state(EpState::Connected);
+    tell(ep, ConnEvent::Established(established));
+    Ok(())
+}
+
+/// Tells the application that no connection came about.
+pub(super) fn fail(ep: &Ep, ends: Ends, reason: FailReason) {
+    let error = ConnectError { ends, reason };
+    tracing::debug!("{error}");
+    refuse(ep, ConnEvent::Failed(error));
+}
+
+/// Ends a pending connect or accept.
+pub(super) fn refuse(ep: &Ep, event: ConnEvent) {
+    ep.set_state(EpState::Nonoperational);
+    tell(ep, event);
+}
+
+/// Puts a connection event into the endpoint's dispatcher.
+pub(super) fn tell(ep: &Ep, event: ConnEvent) {
+    let event = Event::Connection { qp: ep.id(), event: Box::new(event) };
+    ep.conn_evd().push_connection(event);
+}
+
+/// Why a start-up machine gave up, for the application.
+pub(super) fn reason_of(error: StartupError) -> FailReason {
+    match error {
+        StartupError::BadKey { .. } => FailReason::NotMpa("its first octets are no MPA frame"),
+        StartupError::WrongRole => FailReason::NotMpa("it connects too, instead of listening"),
+        StartupError::Revision { got } => FailReason::Revision { got },
+        StartupError::Markers => FailReason::Markers,
+        StartupError::CrcPolicy => FailReason::CrcPolicy,
+        StartupError::InsufficientIrd { need, have } => FailReason::InsufficientIrd { need, have },
+        StartupError::NoCommonRtr => FailReason::NoCommonRtr,
+        StartupError::Eof { have } => FailReason::PeerClosed { have },
+        other => FailReason::Malformed(other.to_string()),
+    }
+}

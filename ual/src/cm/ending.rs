@@ -1,0 +1,166 @@
+//! The end of connections, and other asynchronous news of the provider.
+//!
+//! Owned by the connection thread. One connection ends with exactly one event. Every graceful
+//! disconnect has a timer here behind the provider's own, so that it ends whatever happens.
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use vp_api::{AsyncEvent, EventSource, QpChange, QpId};
+
+use super::adopt::tell;
+use super::thread::{Entry, Thread, open};
+use super::{BrokenCause, ConnEvent, Disconnect, Lost};
+use crate::event::{AsyncSource, Event};
+use crate::resource::{Ep, EpState};
+
+/// How much longer than the provider's time-out a disconnect may take.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// A graceful disconnect under way.
+pub(super) struct Ending {
+    ep: Weak<Ep>,
+}
+
+impl Thread {
+    pub(super) fn on_disconnecting(&mut self, ep: &Weak<Ep>, how: Disconnect) {
+        let Some(open) = open(ep) else { return };
+        let (live, close_timeout) = {
+            let link = open.link();
+            (link.live, link.close_timeout)
+        };
+        match how {
+            _ if !live => {}
+            Disconnect::Abrupt => self.finish_disconnected(&open, false),
+            Disconnect::Graceful => {
+                let token = self.new_token();
+                self.by_qp.insert(open.id(), token);
+                self.reactor.set_timer(token, Instant::now() + 2 * close_timeout + GRACE);
+                self.entries.insert(token, Entry::Ending(Ending { ep: ep.clone() }));
+            }
+        }
+    }
+
+    pub(super) fn expire_ending(&mut self, ending: Ending) {
+        let Some(ep) = open(&ending.ep) else { return };
+        // Whatever it answers: the connection is over for the application.
+        let _ = ep.qp().modify(QpChange::Error);
+        self.finish_disconnected(&ep, false);
+    }
+
+    /// Gives up what an endpoint has begun.
+    pub(super) fn on_cancel(&mut self, qp: QpId) {
+        let entry = self.by_qp.get(&qp).and_then(|token| {
+            let token = *token;
+            Some((token, self.entries.remove(&token)?))
+        });
+        match entry {
+            Some((token, Entry::Active(active))) => self.cancel_active(token, *active),
+            Some((token, other)) => {
+                self.entries.insert(token, other);
+            }
+            None => {
+                // The connection came about in this moment.
+                if let Some(ep) = self.directory.ep(qp).filter(|e| e.state() == EpState::Connected)
+                {
+                    // Closed in this moment is fine too.
+                    let _ = ep.disconnect(Disconnect::Abrupt);
+                }
+            }
+        }
+    }
+
+    pub(super) fn on_async(&mut self, source: EventSource, event: AsyncEvent) {
+        match source {
+            EventSource::Qp(qp) => self.on_qp_event(qp, event),
+            EventSource::Cq(cq) => self.affiliated(AsyncSource::Evd(cq), event),
+            EventSource::Srq(srq) => self.affiliated(AsyncSource::Srq(srq), event),
+            EventSource::Rnic => self.unaffiliated(None, event),
+            EventSource::Port(port) => self.unaffiliated(Some(port), event),
+        }
+    }
+
+    fn on_qp_event(&mut self, qp: QpId, event: AsyncEvent) {
+        let cause = match event {
+            AsyncEvent::Established => return,
+            AsyncEvent::CloseComplete => None,
+            AsyncEvent::TerminateReceived(t) => Some(BrokenCause::TerminatedByPeer(t)),
+            AsyncEvent::TerminateSent(t) => Some(BrokenCause::Terminated(t)),
+            AsyncEvent::ConnectionReset => Some(BrokenCause::Reset),
+            AsyncEvent::ConnectionLost => Some(BrokenCause::Lost),
+            AsyncEvent::BadClose => Some(BrokenCause::ClosedInWork),
+            AsyncEvent::Catastrophic => Some(BrokenCause::Catastrophic),
+            _ => return self.affiliated(AsyncSource::Ep(qp), event),
+        };
+        if let Some(ep) = self.directory.ep(qp) {
+            self.on_end(&ep, cause);
+        }
+        if cause.is_some() {
+            self.affiliated(AsyncSource::Ep(qp), event);
+        }
+    }
+
+    /// The connection ended: in order (no cause), or not.
+    fn on_end(&mut self, ep: &Arc<Ep>, cause: Option<BrokenCause>) {
+        let (live, closing) = {
+            let link = ep.link();
+            (link.live, link.closing)
+        };
+        use BrokenCause::{ClosedInWork, Lost, Reset};
+        match cause {
+            _ if !live => {}
+            None => self.finish_disconnected(ep, !closing),
+            // This end wanted it to end, and it did.
+            Some(Reset | Lost | ClosedInWork) if closing => self.finish_disconnected(ep, false),
+            Some(cause) => self.finish_broken(ep, cause),
+        }
+    }
+
+    fn finish_disconnected(&mut self, ep: &Arc<Ep>, by_peer: bool) {
+        if let Some(ends) = self.finish(ep) {
+            tell(ep, ConnEvent::Disconnected { ends, by_peer });
+        }
+    }
+
+    fn finish_broken(&mut self, ep: &Arc<Ep>, cause: BrokenCause) {
+        let lost = ep.qp().query().map_or_else(
+            |_| Lost::default(),
+            |qp| Lost {
+                sends: qp.sends_outstanding,
+                recvs: qp.recvs_outstanding,
+                octets_sent: qp.counters.octets_sent,
+                octets_received: qp.counters.octets_received,
+            },
+        );
+        if let Some(ends) = self.finish(ep) {
+            let event = ConnEvent::Broken { ends, cause, lost };
+            tracing::info!("{event}");
+            tell(ep, event);
+        }
+    }
+
+    /// Makes the endpoint nonoperational; `None` if it was already.
+    fn finish(&mut self, ep: &Arc<Ep>) -> Option<crate::node::Ends> {
+        self.drop_of(ep.id());
+        let mut link = ep.link();
+        if !std::mem::take(&mut link.live) {
+            return None;
+        }
+        ep.set_state(EpState::Nonoperational);
+        link.ends.clone()
+    }
+
+    fn affiliated(&self, source: AsyncSource, event: AsyncEvent) {
+        match self.directory.affiliated() {
+            Some(evd) => evd.push_lossy(Event::Affiliated { source, event }),
+            None => tracing::warn!("{source:?}: {event:?}"),
+        }
+    }
+
+    fn unaffiliated(&self, port: Option<u32>, event: AsyncEvent) {
+        match self.directory.unaffiliated() {
+            Some(evd) => evd.push_lossy(Event::Unaffiliated { port, event }),
+            None => tracing::warn!("port {port:?}: {event:?}"),
+        }
+    }
+}

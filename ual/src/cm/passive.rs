@@ -1,0 +1,319 @@
+//! The side that listens: request, the application's answer, reply.
+//!
+//! Owned by the connection thread. Start-ups without a whole request are bounded in number (the
+//! oldest goes) and in time; a silent, dripping or vanished peer costs one entry until then.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use iwarp_proto::mpa::startup::{Request, Responder, StartupError, Step, max_private_data};
+use kal_shim::reactor::Interest;
+use kal_shim::sock;
+
+use super::adopt::{Agreed, adopt, fail, reason_of, responder_config};
+use super::thread::{Entry, Thread, open};
+use super::{AcceptParams, ConnRequest, FailReason, ListenerId, RequestId, WaitingRequest, lock};
+use crate::event::Event;
+use crate::handle::Handle;
+use crate::node::{Ends, Node};
+use crate::policy::Policy;
+use crate::resource::Ep;
+
+/// Octets behind a request that are kept until it is answered; the rest stays in the kernel.
+const MAX_BEHIND: usize = 4096;
+
+/// An incoming connection.
+pub(super) struct Passive {
+    listener: u64,
+    policy: Policy,
+    socket: OwnedFd,
+    ends: Ends,
+    phase: Phase,
+}
+
+enum Phase {
+    /// Collecting the request.
+    Request(Responder),
+    /// The application has the request.
+    Waiting { machine: Responder, request: Handle, behind: Vec<u8> },
+    /// Sending a refusal, of which so many octets are out.
+    Refusing { reply: Vec<u8>, sent: usize },
+    /// The refusal is out: waiting for the peer to close, so that it is not lost in a reset.
+    Lingering,
+}
+
+/// What to do with an incoming connection next.
+enum Turn {
+    Wait(Interest),
+    /// The request is complete; octets that came behind it.
+    Deliver(Box<Request>, Vec<u8>),
+    /// Malformed, or against policy.
+    Refuse(StartupError),
+    /// The peer gave up, or is done.
+    Gone,
+}
+
+impl Thread {
+    pub(super) fn begin_passive(&mut self, listener: u64, socket: OwnedFd, peer: SocketAddr) {
+        let token = self.new_token();
+        let Some(owner) = self.listeners.get_mut(&listener) else { return };
+        let policy = owner.policy.clone();
+        owner.half_open.insert(token);
+        let oldest = owner.half_open.first().copied();
+        let crowded = owner.half_open.len() > policy.half_open as usize;
+        if let Some(oldest) = oldest.filter(|_| crowded) {
+            owner.half_open.remove(&oldest);
+            tracing::debug!("too many start-ups without a request: the oldest goes");
+            self.drop_entry(oldest);
+        }
+        let Ok(address) = sock::local_addr(&socket) else { return };
+        let ends = Ends { local: Node::local(address), remote: Node::remote(peer, None) };
+        self.reactor.set_timer(token, Instant::now() + policy.request_timeout);
+        let phase = Phase::Request(Responder::new(responder_config(&policy)));
+        let passive = Passive { listener, policy, socket, ends, phase };
+        if self.reactor.add(&passive.socket, token, Interest::READ).is_ok() {
+            self.entries.insert(token, Entry::Passive(Box::new(passive)));
+        }
+    }
+
+    pub(super) fn advance_passive(&mut self, token: u64, mut passive: Box<Passive>) {
+        match passive.turn() {
+            Turn::Wait(interest) => self.keep_passive(token, passive, interest),
+            Turn::Deliver(request, behind) => self.deliver(token, passive, *request, behind),
+            Turn::Refuse(error) => {
+                tracing::info!("{}: start-up refused: {error}", passive.ends);
+                let reply = match &passive.phase {
+                    Phase::Request(machine) => machine.reply_for(error),
+                    _ => None,
+                };
+                self.leave_half_open(token, &passive);
+                match reply {
+                    Some(reply) => self.refuse(token, passive, reply),
+                    None => self.unwatch(token, &passive.socket),
+                }
+            }
+            Turn::Gone => self.peer_gone(token, passive),
+        }
+    }
+
+    fn keep_passive(&mut self, token: u64, passive: Box<Passive>, interest: Interest) {
+        if self.reactor.modify(&passive.socket, token, interest).is_ok() {
+            self.entries.insert(token, Entry::Passive(passive));
+        }
+    }
+
+    /// The peer closed or reset, or has what it needs.
+    fn peer_gone(&mut self, token: u64, passive: Box<Passive>) {
+        if let Phase::Waiting { request, .. } = passive.phase {
+            if lock(&self.requests).remove(request).is_none() {
+                // Answered in this moment: the answer finds out.
+                self.entries.insert(token, Entry::Passive(passive));
+                return;
+            }
+            tracing::info!("{}: the peer gave up before its request was answered", passive.ends);
+        }
+        self.leave_half_open(token, &passive);
+        self.unwatch(token, &passive.socket);
+    }
+
+    fn leave_half_open(&mut self, token: u64, passive: &Passive) {
+        if let Some(listener) = self.listeners.get_mut(&passive.listener) {
+            listener.half_open.remove(&token);
+        }
+    }
+
+    /// Hands a complete request to the application.
+    fn deliver(
+        &mut self,
+        token: u64,
+        mut passive: Box<Passive>,
+        request: Request,
+        behind: Vec<u8>,
+    ) {
+        self.leave_half_open(token, &passive);
+        let Phase::Request(machine) = passive.phase else { return };
+        let max_private_data = max_private_data(request.enhanced);
+        let handle = lock(&self.requests).insert(WaitingRequest { token, max_private_data });
+        let event = ConnRequest {
+            request: RequestId(handle),
+            listener: ListenerId(passive.listener),
+            ends: passive.ends.clone(),
+            private_data: request.private_data,
+            peer_ird_ord: request.ird_ord,
+            max_private_data,
+        };
+        self.reactor.set_timer(token, Instant::now() + passive.policy.answer_timeout);
+        let evd = self.listeners.get(&passive.listener).and_then(|l| l.evd.upgrade());
+        let delivered = evd.is_some_and(|evd| {
+            // The entry must be there before the application can answer: it is, since answers are
+            // commands to this thread.
+            evd.push_bounded(Event::Request(Box::new(event)))
+        });
+        passive.phase = Phase::Waiting { machine, request: handle, behind };
+        if delivered {
+            return self.keep_passive(token, passive, Interest::READ);
+        }
+        tracing::warn!("{}: rejected: the request dispatcher is full", passive.ends);
+        lock(&self.requests).remove(handle);
+        self.reject(token, passive, &[]);
+    }
+
+    pub(super) fn on_accept(&mut self, token: u64, ep: &Weak<Ep>, params: &AcceptParams) {
+        // A claimed request stays in the table until it is answered.
+        let Some(Entry::Passive(passive)) = self.entries.remove(&token) else { return };
+        match open(ep) {
+            Some(ep) => self.accept(token, passive, &ep, params),
+            None => self.reject(token, passive, &[]),
+        }
+    }
+
+    fn accept(&mut self, token: u64, passive: Box<Passive>, ep: &Arc<Ep>, params: &AcceptParams) {
+        ep.link().ends = Some(passive.ends.clone());
+        let Phase::Waiting { machine, behind, .. } = &passive.phase else { return };
+        let (most_ird, most_ord) = ep.ird_ord();
+        let ird = params.ird.unwrap_or(most_ird).min(most_ird);
+        let ord = params.ord.unwrap_or(most_ord).min(most_ord);
+        let (last_message, negotiated) = match machine.accept(ird, ord, &params.private_data) {
+            Ok(answer) => answer,
+            Err(error) => {
+                fail(ep, passive.ends.clone(), reason_of(error));
+                return self.reject(token, passive, &[]);
+            }
+        };
+        let received = behind.clone();
+        self.unwatch(token, &passive.socket);
+        let Passive { policy, socket, ends, .. } = *passive;
+        let agreed = Agreed {
+            policy: &policy,
+            ends: ends.clone(),
+            negotiated,
+            private_data: Vec::new(),
+            socket,
+            received,
+            last_message,
+        };
+        if let Err(error) = adopt(ep, agreed) {
+            fail(ep, ends, FailReason::Resources(format!("the provider refused: {error}")));
+        }
+    }
+
+    pub(super) fn on_reject(&mut self, token: u64, private_data: &[u8]) {
+        if let Some(Entry::Passive(passive)) = self.entries.remove(&token) {
+            self.reject(token, passive, private_data);
+        }
+    }
+
+    /// Sends a reject with the application's private data (CONN-09).
+    fn reject(&mut self, token: u64, passive: Box<Passive>, private_data: &[u8]) {
+        let reply = match &passive.phase {
+            Phase::Waiting { machine, .. } => machine.reject(private_data).unwrap_or_default(),
+            _ => Vec::new(),
+        };
+        self.refuse(token, passive, reply);
+    }
+
+    fn refuse(&mut self, token: u64, mut passive: Box<Passive>, reply: Vec<u8>) {
+        self.reactor.set_timer(token, Instant::now() + passive.policy.close_timeout);
+        passive.phase = Phase::Refusing { reply, sent: 0 };
+        self.advance_passive(token, passive);
+    }
+
+    pub(super) fn expire_passive(&mut self, token: u64, passive: Box<Passive>) {
+        match &passive.phase {
+            Phase::Request(_) => {
+                tracing::info!("{}: no whole MPA request in time", passive.ends);
+                self.leave_half_open(token, &passive);
+                self.unwatch(token, &passive.socket);
+            }
+            Phase::Waiting { request, .. } => {
+                let unanswered = lock(&self.requests).remove(*request).is_some();
+                if unanswered {
+                    tracing::warn!("{}: the application did not answer in time", passive.ends);
+                    self.reject(token, passive, &[]);
+                } else {
+                    self.entries.insert(token, Entry::Passive(passive));
+                }
+            }
+            Phase::Refusing { .. } | Phase::Lingering => self.unwatch(token, &passive.socket),
+        }
+    }
+}
+
+impl Passive {
+    fn turn(&mut self) -> Turn {
+        match &mut self.phase {
+            Phase::Request(machine) => collect(&self.socket, machine),
+            Phase::Waiting { behind, .. } => keep_behind(&self.socket, behind),
+            Phase::Refusing { reply, sent } => match send_rest(&self.socket, reply, sent) {
+                Ok(false) => Turn::Wait(Interest::WRITE),
+                Ok(true) if sock::finish(&self.socket).is_ok() => {
+                    self.phase = Phase::Lingering;
+                    Turn::Wait(Interest::READ)
+                }
+                _ => Turn::Gone,
+            },
+            Phase::Lingering => discard(&self.socket),
+        }
+    }
+}
+
+fn collect(socket: &OwnedFd, machine: &mut Responder) -> Turn {
+    let mut octets = [0; 2048];
+    loop {
+        let count = match sock::recv(socket, &mut octets) {
+            Ok(0) => return Turn::Gone,
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Turn::Wait(Interest::READ);
+            }
+            Err(_) => return Turn::Gone,
+        };
+        match machine.handle(&octets[..count]) {
+            Ok(Step::NeedMore) => {}
+            Ok(Step::Done { consumed, value }) => {
+                return Turn::Deliver(Box::new(value), octets[consumed..count].to_vec());
+            }
+            Err(error) => return Turn::Refuse(error),
+        }
+    }
+}
+
+/// Octets behind a request belong to full operation (CONN-34: accepted, though nobody should).
+fn keep_behind(socket: &OwnedFd, behind: &mut Vec<u8>) -> Turn {
+    let mut octets = [0; MAX_BEHIND];
+    while behind.len() < MAX_BEHIND {
+        let room = MAX_BEHIND - behind.len();
+        match sock::recv(socket, &mut octets[..room]) {
+            Ok(0) => return Turn::Gone,
+            Ok(count) => behind.extend_from_slice(&octets[..count]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Turn::Wait(Interest::READ);
+            }
+            Err(_) => return Turn::Gone,
+        }
+    }
+    Turn::Wait(Interest::NONE)
+}
+
+fn send_rest(socket: &OwnedFd, octets: &[u8], sent: &mut usize) -> io::Result<bool> {
+    while *sent < octets.len() {
+        match sock::send(socket, &octets[*sent..]) {
+            Ok(count) => *sent += count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}
+
+fn discard(socket: &OwnedFd) -> Turn {
+    let mut octets = [0; 2048];
+    match sock::recv(socket, &mut octets) {
+        Ok(count) if count > 0 => Turn::Wait(Interest::READ),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Turn::Wait(Interest::READ),
+        _ => Turn::Gone,
+    }
+}

@@ -1,0 +1,253 @@
+//! The connection thread: its table of entries and its loop.
+//!
+//! Everything here is touched by this thread only. When a peer dies its entry goes at the end of
+//! its stream or when its timer fires.
+
+use std::collections::{BTreeSet, HashMap};
+use std::os::fd::AsFd;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Receiver;
+use kal_shim::Reactor;
+use kal_shim::reactor::{Interest, Ready};
+use kal_shim::sock::{self, KeepAlive, Options};
+use vp_api::QpId;
+
+use super::active::Active;
+use super::ending::Ending;
+use super::passive::Passive;
+use super::{Command, Requests};
+use crate::event::Evd;
+use crate::policy::Policy;
+use crate::resource::{Directory, Ep};
+
+/// How long a listener rests when the process is out of descriptors or memory.
+const REST: Duration = Duration::from_millis(100);
+
+/// Connections accepted per turn and listener, so that a flood starves nobody.
+const ACCEPTS: usize = 64;
+
+/// One thing that the thread watches.
+pub(super) enum Entry {
+    Active(Box<Active>),
+    Passive(Box<Passive>),
+    Ending(Ending),
+}
+
+/// A listener.
+pub(super) struct Listener {
+    sockets: Vec<sock::Listener>,
+    pub(super) evd: Weak<Evd>,
+    pub(super) policy: Policy,
+    /// Start-ups without a whole request, oldest first.
+    pub(super) half_open: BTreeSet<u64>,
+}
+
+pub(super) struct Thread {
+    pub(super) reactor: Reactor,
+    commands: Receiver<Command>,
+    pub(super) requests: Arc<Requests>,
+    pub(super) directory: Arc<Directory>,
+    pub(super) entries: HashMap<u64, Entry>,
+    pub(super) listeners: HashMap<u64, Listener>,
+    /// The entry of an endpoint that is connecting, accepting or disconnecting.
+    pub(super) by_qp: HashMap<QpId, u64>,
+    next: u64,
+}
+
+impl Thread {
+    pub(super) fn new(
+        reactor: Reactor,
+        commands: Receiver<Command>,
+        requests: Arc<Requests>,
+        directory: Arc<Directory>,
+    ) -> Self {
+        Self {
+            reactor,
+            commands,
+            requests,
+            directory,
+            entries: HashMap::new(),
+            listeners: HashMap::new(),
+            by_qp: HashMap::new(),
+            next: 0,
+        }
+    }
+
+    pub(super) fn run(mut self) {
+        let mut ready = Vec::new();
+        loop {
+            if let Err(error) = self.reactor.wait(&mut ready) {
+                // Only a broken descriptor table gets here; without this rest it would spin.
+                tracing::error!("connection management cannot wait: {error}");
+                std::thread::sleep(REST);
+            }
+            for ready in ready.drain(..) {
+                match ready {
+                    Ready::Io { token } => self.on_io(token),
+                    Ready::Timer { token } => self.on_timer(token),
+                    Ready::Woken => {
+                        if self.on_commands() {
+                            return;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// True when the thread is to end.
+    fn on_commands(&mut self) -> bool {
+        while let Ok(command) = self.commands.try_recv() {
+            match command {
+                Command::Connect { ep, params, policy } => self.on_connect(ep, *params, policy),
+                Command::Accept { token, ep, params } => self.on_accept(token, &ep, &params),
+                Command::Reject { token, private_data } => self.on_reject(token, &private_data),
+                Command::Listen { token, sockets, evd, policy } => {
+                    let half_open = BTreeSet::new();
+                    let listener = Listener { sockets, evd, policy, half_open };
+                    self.watch_listener(token, &listener);
+                    self.listeners.insert(token, listener);
+                }
+                Command::Unlisten { token } => self.on_unlisten(token),
+                Command::Cancel { qp } => self.on_cancel(qp),
+                Command::Disconnecting { ep, how } => self.on_disconnecting(&ep, how),
+                Command::Forget { qp } => self.drop_of(qp),
+                Command::Async { source, event } => self.on_async(source, event),
+                Command::Stop => return true,
+            }
+        }
+        false
+    }
+
+    fn on_io(&mut self, token: u64) {
+        if self.listeners.contains_key(&token) {
+            return self.on_incoming(token);
+        }
+        match self.entries.remove(&token) {
+            Some(Entry::Active(active)) => self.advance_active(token, active),
+            Some(Entry::Passive(passive)) => self.advance_passive(token, passive),
+            Some(ending @ Entry::Ending(_)) => {
+                self.entries.insert(token, ending);
+            }
+            None => {}
+        }
+    }
+
+    fn on_timer(&mut self, token: u64) {
+        if let Some(listener) = self.listeners.remove(&token) {
+            self.watch_listener(token, &listener);
+            self.listeners.insert(token, listener);
+            return;
+        }
+        match self.entries.remove(&token) {
+            Some(Entry::Active(active)) => self.expire_active(*active),
+            Some(Entry::Passive(passive)) => self.expire_passive(token, passive),
+            Some(Entry::Ending(ending)) => self.expire_ending(ending),
+            None => {}
+        }
+    }
+
+    fn watch_listener(&self, token: u64, listener: &Listener) {
+        for socket in &listener.sockets {
+            // Already watched is fine.
+            let _ = self.reactor.add(&socket.socket, token, Interest::READ);
+        }
+    }
+
+    /// Accepts what waits at a listener.
+    fn on_incoming(&mut self, token: u64) {
+        let Some(listener) = self.listeners.get(&token) else { return };
+        let options = options(&listener.policy);
+        let mut found = Vec::new();
+        let mut tired = false;
+        for socket in &listener.sockets {
+            while found.len() < ACCEPTS {
+                match sock::accept(&socket.socket, &options) {
+                    Ok(Some(connection)) => found.push(connection),
+                    Ok(None) => break,
+                    Err(error) if sock::is_shortage(&error) => {
+                        tracing::warn!("cannot accept on {}: {error}", socket.address);
+                        tired = true;
+                        break;
+                    }
+                    // The peer left between its connect and our accept.
+                    Err(error) => tracing::debug!("accept on {}: {error}", socket.address),
+                }
+            }
+        }
+        if tired {
+            self.rest(token);
+        }
+        for (socket, peer) in found {
+            self.begin_passive(token, socket, peer);
+        }
+    }
+
+    /// Stops watching a listener until its timer fires: its sockets would stay readable.
+    fn rest(&mut self, token: u64) {
+        if let Some(listener) = self.listeners.get(&token) {
+            for socket in &listener.sockets {
+                let _ = self.reactor.remove(&socket.socket);
+            }
+            self.reactor.set_timer(token, Instant::now() + REST);
+        }
+    }
+
+    fn on_unlisten(&mut self, token: u64) {
+        self.reactor.clear_timer(token);
+        if let Some(listener) = self.listeners.remove(&token) {
+            for token in listener.half_open {
+                self.drop_entry(token);
+            }
+        }
+    }
+
+    /// A token for a new entry; never used again.
+    pub(super) fn new_token(&mut self) -> u64 {
+        // Even: listeners have the odd ones.
+        self.next += 2;
+        self.next
+    }
+
+    /// Forgets an entry; its socket closes with it.
+    pub(super) fn drop_entry(&mut self, token: u64) {
+        self.reactor.clear_timer(token);
+        self.entries.remove(&token);
+    }
+
+    /// Forgets what an endpoint has here.
+    pub(super) fn drop_of(&mut self, qp: QpId) {
+        if let Some(token) = self.by_qp.remove(&qp) {
+            self.drop_entry(token);
+        }
+    }
+
+    /// Gives up the socket of an entry that is over or becomes the provider's.
+    pub(super) fn unwatch(&mut self, token: u64, socket: impl AsFd) {
+        self.reactor.clear_timer(token);
+        // Not watched any more is fine.
+        let _ = self.reactor.remove(socket);
+    }
+}
+
+/// The endpoint, if it is still open.
+pub(super) fn open(ep: &Weak<Ep>) -> Option<Arc<Ep>> {
+    ep.upgrade().filter(|ep| ep.is_open())
+}
+
+/// TCP options of a policy (CONN-14).
+pub(super) fn options(policy: &Policy) -> Options {
+    Options {
+        keep_alive: policy.keep_alive.map(|idle| KeepAlive {
+            idle,
+            interval: policy.keep_alive_interval,
+            count: policy.keep_alive_count,
+        }),
+        user_timeout: policy.user_timeout,
+        congestion: policy.congestion.clone(),
+        buffer: policy.socket_buffer,
+        dscp: policy.dscp,
+    }
+}
