@@ -8,6 +8,7 @@ use iwarp_proto::mpa::startup::{
 use iwarp_proto::mpa::{Parsed, Rx};
 use iwarp_proto::wire::mpa::{EnhancedRepr, FrameKind, StartupRepr};
 use iwarp_proto::wire::terminate::TerminateRepr;
+use iwarp_proto::wire::{ddp, rdmap};
 use iwarp_proto::{Role, RtrKind, TerminateCode};
 use proptest::prelude::*;
 
@@ -400,6 +401,16 @@ fn every_pair_of_limits_ends_consistent() {
             assert_eq!((i.role, r.role), (Role::Initiator, Role::Responder));
         }
     }
+}
+
+// Both ends know the revision; every one that we accept means version 1 of DDP and RDMAP. [MPA-36]
+#[test]
+fn both_ends_know_the_revision() {
+    for config in [plain(), StartupConfig::default()] {
+        let (i, r) = agree(config, StartupConfig::default());
+        assert_eq!((i.revision, r.revision), (config.revision, config.revision));
+    }
+    assert_eq!((ddp::VERSION, rdmap::VERSION), (1, 1));
 }
 
 // [CONN-22]

@@ -135,6 +135,7 @@ const fn clamp(value: u16) -> u16 {
 #[allow(missing_docs)]
 pub struct Negotiated {
     pub role: Role,
+    /// 1 or 2, the IETF's: DDP and RDMAP use version 1 on this stream [MPA-36].
     pub revision: u8,
     /// CRC in force in both directions [MPA-13].
     pub crc: bool,

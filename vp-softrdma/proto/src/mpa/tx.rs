@@ -16,7 +16,8 @@ pub struct Tx {
 }
 
 impl Tx {
-    /// Framing from the first octet of full operation on. `crc`: the kernel, if CRC is in force.
+    /// Framing from the first octet of full operation on, which is the origin of the markers whatever
+    /// stood in the stream before [CONN-15]. `crc`: the kernel, if CRC is in force [MPA-07].
     pub const fn new(crc: Option<Crc32c>, markers: bool) -> Self {
         Self::at(crc, markers, 0)
     }
