@@ -10,8 +10,11 @@
 pub mod fpdu_stream;
 pub mod startup;
 
+/// What a target does with one input.
+pub type Body = fn(&[u8]);
+
 /// Every target: its name, which is its corpus' folder, and its body.
-pub const TARGETS: &[(&str, fn(&[u8]))] =
+pub const TARGETS: &[(&str, Body)] =
     &[("startup", startup::run), ("fpdu_stream", fpdu_stream::run)];
 
 /// The CRC kernel of the targets.
