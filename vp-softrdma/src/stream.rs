@@ -47,11 +47,6 @@ impl<'a> Piece<'a> {
     pub(crate) unsafe fn raw(addr: *mut u8, len: usize) -> Self {
         Self { iovec: libc::iovec { iov_base: addr.cast(), iov_len: len }, life: PhantomData }
     }
-
-    /// Octets.
-    pub(crate) fn len(&self) -> usize {
-        self.iovec.iov_len
-    }
 }
 
 /// What a send did.

@@ -311,11 +311,6 @@ impl Outbox {
         }
     }
 
-    /// Octets wait for the socket.
-    pub(crate) fn is_waiting(&self) -> bool {
-        self.batch.is_some()
-    }
-
     /// Fills the batch with what the core has to send, if it is empty.
     pub(crate) fn fill(&mut self, core: &mut Core, context: &Context) {
         if self.batch.is_some() {

@@ -96,11 +96,6 @@ impl Core {
         self.proto.abort(&mut View::new(context, &mut self.queues));
     }
 
-    /// Completes as flushed whatever is posted to the receive queue.
-    pub(crate) fn flush_receives(&mut self, context: &Context) {
-        iwarp_proto::Host::flush_receives(&mut View::new(context, &mut self.queues));
-    }
-
     /// What the core wants done with the stream.
     pub(crate) fn poll_action(&mut self) -> Option<Action> {
         self.proto.poll_action()

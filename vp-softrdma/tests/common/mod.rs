@@ -296,7 +296,6 @@ pub fn connect(ends: (&End, &End), setup: &Setup) {
     for socket in [&near, &far] {
         if let Some(octets) = setup.send_buffer {
             rustix::net::sockopt::set_socket_send_buffer_size(socket, octets).unwrap();
-            rustix::net::sockopt::set_socket_recv_buffer_size(socket, octets).unwrap();
         }
     }
     let params = |end: &End, role| {
