@@ -1,0 +1,123 @@
+//! What the tests of this crate share: an adapter with everything a connection needs, on loopback.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ual::vp_api::{Access, Data, RecvWr, SendFlags, SendOp, SendWr, Sge, WcStatus, WorkCompletion};
+use ual::{
+    AcceptParams, Config, ConnEvent, ConnRequest, ConnectParams, Ep, EpInit, Established, Evd,
+    EvdInit, Event, Ia, Listen, ListenInit, Lmr, LmrInit, Policy, Pz, Region, Stream, Ual,
+};
+
+/// Longer than anything here may take: only a hang reaches it.
+pub(crate) const HANG: Duration = Duration::from_secs(60);
+
+/// An adapter with one zone, dispatchers of every kind that connections need, and memory.
+pub(crate) struct Side {
+    pub(crate) ia: Arc<Ia>,
+    pub(crate) pz: Arc<Pz>,
+    pub(crate) completions: Arc<Evd>,
+    pub(crate) requests: Arc<Evd>,
+    pub(crate) connection: Arc<Evd>,
+    pub(crate) region: Region,
+    pub(crate) lmr: Arc<Lmr>,
+}
+
+/// A policy with time-outs that tests can wait for.
+pub(crate) fn policy() -> Policy {
+    Policy {
+        connect_timeout: Duration::from_secs(20),
+        request_timeout: Duration::from_secs(20),
+        ..Policy::default()
+    }
+}
+
+impl Side {
+    pub(crate) fn new(policy: Policy) -> Self {
+        let ual = Ual::with_config(Config { policy, ..Config::default() });
+        let ia = ual.open_any().unwrap();
+        let pz = ia.create_pz().unwrap();
+        let evd = |stream| ia.create_evd(EvdInit { stream, depth: 4096 }).unwrap();
+        let region = Region::new(65536).unwrap();
+        let rights = Access::LOCAL | Access::REMOTE_READ | Access::REMOTE_WRITE;
+        let lmr = pz.create_lmr(LmrInit::new(region.mem_range(), rights)).unwrap();
+        let (completions, requests) = (evd(Stream::Completion), evd(Stream::Request));
+        let connection = evd(Stream::Connection);
+        Self { ia, pz, completions, requests, connection, region, lmr }
+    }
+
+    pub(crate) fn ep(&self) -> Arc<Ep> {
+        self.pz.create_ep(EpInit::new(&self.completions, &self.connection)).unwrap()
+    }
+
+    pub(crate) fn listen(&self, ip: IpAddr) -> Arc<Listen> {
+        self.ia.listen(ListenInit::new(SocketAddr::new(ip, 0), &self.requests)).unwrap()
+    }
+
+    pub(crate) fn sge(&self, offset: u64, len: u32) -> Sge {
+        Sge { stag: self.lmr.stag(), len, to: self.region.addr() + offset }
+    }
+
+    /// The next connection event.
+    pub(crate) fn conn_event(&self) -> ConnEvent {
+        match self.connection.wait(Some(HANG)).unwrap() {
+            Event::Connection { event, .. } => *event,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn established(&self) -> Established {
+        match self.conn_event() {
+            ConnEvent::Established(established) => established,
+            other => panic!("{other}"),
+        }
+    }
+
+    pub(crate) fn request(&self) -> ConnRequest {
+        match self.requests.wait(Some(HANG)).unwrap() {
+            Event::Request(request) => *request,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn completion(&self) -> WorkCompletion {
+        match self.completions.wait(Some(HANG)).unwrap() {
+            Event::Completion(completion) => completion,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn success(&self) -> WorkCompletion {
+        let completion = self.completion();
+        assert_eq!(completion.status, WcStatus::Success, "{completion:?}");
+        completion
+    }
+
+    pub(crate) fn post_recv(&self, ep: &Ep, wr_id: u64, offset: u64, len: u32) {
+        ep.post_recv(&[RecvWr { wr_id, sgl: &[self.sge(offset, len)] }]).unwrap();
+    }
+
+    pub(crate) fn post(&self, ep: &Ep, wr_id: u64, op: SendOp, offset: u64, len: u32) {
+        let sgl = [self.sge(offset, len)];
+        let wr = SendWr { wr_id, op, data: Data::Sgl(&sgl), flags: SendFlags::SIGNALED };
+        ep.post_send(&[wr]).unwrap();
+    }
+
+    pub(crate) fn send(&self, ep: &Ep, wr_id: u64, offset: u64, len: u32) {
+        self.post(ep, wr_id, SendOp::Send { solicited: false, invalidate: None }, offset, len);
+    }
+}
+
+/// Connects two sides: the endpoints of the one that called and the one that was called.
+pub(crate) fn connect(client: &Side, server: &Side, listen: &Listen) -> (Arc<Ep>, Arc<Ep>) {
+    let (active, passive) = (client.ep(), server.ep());
+    active.connect(ConnectParams::new(listen.addresses()[0])).unwrap();
+    let request = server.request();
+    passive.accept(request.request, AcceptParams::default()).unwrap();
+    server.established();
+    client.established();
+    (active, passive)
+}
+
+pub(crate) const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);

@@ -1,0 +1,130 @@
+//! The whole way between two processes: connect, accept, Send, RDMA Write, disconnect; and what one
+//! side hears when the other is killed.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+
+use crate::common::{LOCALHOST, Side, policy};
+use ual::vp_api::{Remote, SendOp, Stag, WcStatus};
+use ual::{AcceptParams, BrokenCause, ConnEvent, ConnectParams, Disconnect};
+
+const ROLE: &str = "UAL_TEST_ROLE";
+
+/// This test binary again, as the server of the named role. The first line it prints is its address.
+fn spawn(role: &str) -> (Child, SocketAddr, impl BufRead) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "two_processes::server_process", "--nocapture"])
+        .env(ROLE, role)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    let address = loop {
+        line.clear();
+        assert_ne!(out.read_line(&mut line).unwrap(), 0, "the server said no address");
+        if let Some((_, address)) = line.split_once("address ") {
+            break address.trim().parse().unwrap();
+        }
+    };
+    (child, address, out)
+}
+
+/// Not a test: the server's side of those below, in its own process.
+#[test]
+fn server_process() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let side = Side::new(policy());
+    let listen = side.listen(LOCALHOST);
+    println!("address {}", listen.addresses()[0]);
+    std::io::stdout().flush().unwrap();
+    let ep = side.ep();
+    side.post_recv(&ep, 1, 0, 1000);
+    side.post_recv(&ep, 2, 1000, 1000);
+    let request = side.request();
+    assert_eq!(request.private_data, b"hello");
+    // Where the client may write: STag and TO.
+    let mut place = side.lmr.stag().0.to_be_bytes().to_vec();
+    place.extend((side.region.addr() + 4096).to_be_bytes());
+    let params = AcceptParams { private_data: place, ..AcceptParams::default() };
+    ep.accept(request.request, params).unwrap();
+    side.established();
+    if role == "silent" {
+        // Until the parent kills us, or goes.
+        let _ = std::io::stdin().read_line(&mut String::new());
+        return;
+    }
+    // The Send comes after the Write, so the Write is placed.
+    assert_eq!((side.success().wr_id, side.success().wr_id), (1, 2));
+    let mut written = vec![0; 30000];
+    side.region.read_at(4096, &mut written).unwrap();
+    assert!(written.iter().all(|octet| *octet == 0xA5));
+    side.send(&ep, 3, 0, 7);
+    assert_eq!(side.success().wr_id, 3);
+    match side.conn_event() {
+        ConnEvent::Disconnected { by_peer: true, .. } => {}
+        other => panic!("{other}"),
+    }
+}
+
+// [CONN-21]
+#[test]
+fn send_and_write_cross_between_processes() {
+    let (mut child, address, _out) = spawn("talk");
+    let side = Side::new(policy());
+    let ep = side.ep();
+    let params = ConnectParams { private_data: b"hello".to_vec(), ..ConnectParams::new(address) };
+    ep.connect(params).unwrap();
+    let established = side.established();
+    assert!(established.crc);
+    let (stag, to) = established.private_data.split_at(4);
+    let remote = Remote {
+        stag: Stag(u32::from_be_bytes(stag.try_into().unwrap())),
+        to: u64::from_be_bytes(to.try_into().unwrap()),
+    };
+    side.post_recv(&ep, 9, 60000, 100);
+    side.region.fill(0, 30000, 0xA5).unwrap();
+    side.send(&ep, 10, 0, 500);
+    side.post(&ep, 11, SendOp::Write { remote }, 0, 30000);
+    side.send(&ep, 12, 0, 500);
+    let mut done: Vec<_> = (0..4).map(|_| side.success().wr_id).collect();
+    done.sort_unstable();
+    assert_eq!(done, [9, 10, 11, 12]);
+    ep.disconnect(Disconnect::Graceful).unwrap();
+    match side.conn_event() {
+        ConnEvent::Disconnected { by_peer: false, .. } => {}
+        other => panic!("{other}"),
+    }
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_killed_peer_is_named_and_everything_posted_completes() {
+    let (mut child, address, _out) = spawn("silent");
+    let side = Side::new(policy());
+    let ep = side.ep();
+    for wr_id in 0..10 {
+        side.post_recv(&ep, wr_id, 0, 100);
+    }
+    let params = ConnectParams { private_data: b"hello".to_vec(), ..ConnectParams::new(address) };
+    ep.connect(params).unwrap();
+    side.established();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    match side.conn_event() {
+        ConnEvent::Broken { ends, cause, .. } => {
+            assert_eq!(ends.remote.address, address);
+            assert!(matches!(cause, BrokenCause::ClosedInWork | BrokenCause::Reset), "{cause}");
+        }
+        ConnEvent::Disconnected { by_peer: true, ends } => {
+            assert_eq!(ends.remote.address, address);
+        }
+        other => panic!("{other}"),
+    }
+    for wr_id in 0..10 {
+        let completion = side.completion();
+        assert_eq!((completion.wr_id, completion.status), (wr_id, WcStatus::Flushed));
+    }
+}
