@@ -237,7 +237,7 @@ impl Qp {
     }
     /// Work that a graceful close would lose. Probes and nudges are not work.
     fn has_work(&self) -> bool {
-        !self.sq.is_empty() || !self.responder.is_empty()
+        !self.sq.is_empty() || self.responder.owes_data()
     }
 }
 

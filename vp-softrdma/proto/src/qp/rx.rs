@@ -123,6 +123,7 @@ impl Qp {
                 // RDMAC 6.2.5 [VERBS-05]: the peer goes on with a large segment
                 State::Closing if self.rx.direct.is_some() && !rest.is_empty() => {
                     self.bad_close(host);
+                    continue;
                 }
                 State::Rts | State::Closing => {}
                 // RDMAC 6.2.3 [VERBS-10, MPA-38, DDP-16]: inbound segments are ignored

@@ -139,8 +139,11 @@ impl Responder {
     pub(crate) fn clear(&mut self) {
         self.ring.clear();
     }
-    pub(crate) fn is_empty(&self) -> bool {
-        self.ring.is_empty()
+    /// Something that the peer would miss: a zero-length Read is its probe.
+    pub(crate) fn owes_data(&self) -> bool {
+        self.ring
+            .iter()
+            .any(|owed| !matches!(owed, Owed::Read { request, .. } if request.size == 0))
     }
     pub(crate) fn front(&self) -> Option<Owed> {
         self.ring.front().copied()

@@ -2,8 +2,15 @@
 //!
 //! Owner of the state: each test its own; one thread. The peer is another QP or a list of octets.
 
+mod close;
 #[path = "../common/mod.rs"]
 mod common;
+mod craft;
+mod direct;
+mod errors;
+mod order;
 mod pair;
+mod script;
 mod sim;
+mod states;
 mod vectors;

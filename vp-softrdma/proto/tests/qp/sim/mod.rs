@@ -152,8 +152,11 @@ impl End {
         let octets: Vec<u8> = self.output.drain(..count).collect();
         self.accepted += count as u64;
         let mut sent = None;
-        while let Some((_, sequence)) = self.marks.pop_front_if(|(end, _)| *end <= self.accepted) {
-            sent = Some(sequence);
+        while let Some((end, sequence)) = self.marks.front()
+            && *end <= self.accepted
+        {
+            sent = Some(*sequence);
+            self.marks.pop_front();
         }
         if let Some(sequence) = sent {
             self.qp.handle_sent(sequence, &mut self.memory);
@@ -264,6 +267,7 @@ pub(crate) struct Sim {
     pub(crate) ends: [End; 2],
     flights: [Flight; 2],
     broken: bool,
+    dead: [bool; 2],
     now: u64,
     timers: [Option<u64>; 2],
 }
@@ -281,6 +285,7 @@ impl Sim {
             ends,
             flights: Default::default(),
             broken: false,
+            dead: [false; 2],
             now: 0,
             timers: [None; 2],
         }
@@ -303,6 +308,9 @@ impl Sim {
     }
     /// The socket of `from` takes up to `count` octets; its FIN follows the last.
     pub(crate) fn accept(&mut self, from: usize, count: usize) -> bool {
+        if self.dead[from] {
+            return false;
+        }
         self.ends[from].pump();
         self.follow_actions(from);
         if self.broken || self.flights[from].fin_sent {
@@ -324,6 +332,12 @@ impl Sim {
     pub(crate) fn deliver(&mut self, from: usize, count: usize) -> bool {
         let flight = &mut self.flights[from];
         let to = &mut self.ends[1 - from];
+        if self.dead[1 - from] {
+            if !flight.octets.is_empty() && !self.broken {
+                self.break_stream();
+            }
+            return false;
+        }
         if self.broken || to.detached {
             return false;
         }
@@ -353,12 +367,19 @@ impl Sim {
             self.break_stream();
         }
     }
+    /// The process of `side` dies: its kernel sends what it accepted, then FIN, and answers
+    /// anything that comes with RST.
+    pub(crate) fn kill(&mut self, side: usize) {
+        self.dead[side] = true;
+        self.flights[side].fin_sent = true;
+    }
     /// Both ends lose the stream; what was in flight is gone.
     pub(crate) fn break_stream(&mut self) {
         self.broken = true;
-        for (end, flight) in self.ends.iter_mut().zip(&mut self.flights) {
-            flight.octets.clear();
-            if !end.detached {
+        for side in 0..2 {
+            self.flights[side].octets.clear();
+            let end = &mut self.ends[side];
+            if !end.detached && !self.dead[side] {
                 end.fault(LlpFault::Reset);
                 end.pump();
             }
@@ -381,7 +402,9 @@ impl Sim {
         self.run_chunked(usize::MAX);
     }
     fn fire_timer(&mut self) -> bool {
-        let due = |side: &usize| self.timers[*side].is_some() && !self.ends[*side].detached;
+        let due = |side: &usize| {
+            self.timers[*side].is_some() && !self.ends[*side].detached && !self.dead[*side]
+        };
         let Some(side) = (0..2).filter(due).min_by_key(|side| self.timers[*side]) else {
             return false;
         };
