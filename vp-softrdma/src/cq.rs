@@ -234,9 +234,8 @@ impl Cq for SoftCq {
     }
 
     fn resize(&self, depth: u32) -> VpResult<u32> {
-        self.check_alive().map_err(|status| {
-            VpError::new(status, format!("CQ {} was destroyed", self.id.0))
-        })?;
+        self.check_alive()
+            .map_err(|status| VpError::new(status, format!("CQ {} was destroyed", self.id.0)))?;
         self.ring.resize(depth)
     }
 }

@@ -248,7 +248,8 @@ fn header(pieces: &[Piece<'_>]) -> libc::msghdr {
     message
 }
 
-#[cfg(all(test, not(loom), not(miri)))]
+#[cfg(test)]
+#[cfg(not(any(loom, miri)))]
 mod tests {
     use super::*;
     use std::net::{TcpListener, TcpStream};

@@ -1,4 +1,5 @@
 //! Every operation between two QPs over a real TCP connection, with and without CRC and markers.
+#![allow(clippy::unwrap_used)] // a test's helpers fail loudly
 
 mod common;
 
@@ -85,10 +86,7 @@ fn reads_come_back_in_order() {
 // [VERBS-15]: more reads than ORD wait for their turn.
 #[test]
 fn reads_beyond_ord_wait() {
-    let setup = Setup {
-        init: |init| (init.ord, init.ird) = (2, 2),
-        ..Setup::default()
-    };
+    let setup = Setup { init: |init| (init.ord, init.ird) = (2, 2), ..Setup::default() };
     let (near, far) = pair(&setup);
     let source = far.region(Buffer::pattern(64 * 1000, 4));
     let sink = near.region(Buffer::new(64 * 1000));
@@ -108,10 +106,7 @@ fn reads_beyond_ord_wait() {
 fn read_without_ord_fails() {
     let (near, far) = pair(&Setup { init: |init| init.ord = 0, ..Setup::default() });
     let sink = near.region(Buffer::new(8));
-    let op = SendOp::Read {
-        remote: Remote { stag: sink.stag, to: 0 },
-        invalidate_sink: false,
-    };
+    let op = SendOp::Read { remote: Remote { stag: sink.stag, to: 0 }, invalidate_sink: false };
     near.post(1, op, &[sink.all()]);
     assert_eq!(near.complete().status, WcStatus::ZeroReadResources);
     assert!(matches!(near.event(), AsyncEvent::TerminateSent(_)));
@@ -287,7 +282,8 @@ fn lists_gather_and_scatter() {
         let sink = far.region(Buffer::new(60_000));
         let nothing = Sge { stag: Stag(0xdead_beef), len: 0, to: 1 };
         far.recv(1, &[sink.sge(0, 1), nothing, sink.sge(1, 30_000), sink.sge(30_001, 20_000)]);
-        let list = [source.sge(0, 20_000), nothing, source.sge(20_000, 3), source.sge(20_003, 29_998)];
+        let list =
+            [source.sge(0, 20_000), nothing, source.sge(20_000, 3), source.sge(20_003, 29_998)];
         near.post(2, SEND, &list);
         assert_eq!(far.done(1).octets, 50_001);
         near.done(2);

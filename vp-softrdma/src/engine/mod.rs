@@ -133,7 +133,12 @@ impl Engine {
     }
 
     /// Begins to serve a QP's socket.
-    pub(crate) fn attach(&self, id: u32, member: Arc<dyn Member>, socket: impl AsFd) -> io::Result<()> {
+    pub(crate) fn attach(
+        &self,
+        id: u32,
+        member: Arc<dyn Member>,
+        socket: impl AsFd,
+    ) -> io::Result<()> {
         self.members.write().unwrap_or_else(std::sync::PoisonError::into_inner).insert(id, member);
         let added = epoll::add(&self.epoll, socket, token(id), interest());
         added.map_err(|errno| {
@@ -150,11 +155,8 @@ impl Engine {
     }
 
     fn forget(&self, id: u32) {
-        let gone = self
-            .members
-            .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .remove(&id);
+        let gone =
+            self.members.write().unwrap_or_else(std::sync::PoisonError::into_inner).remove(&id);
         // Dropped without the table's lock: it may be the last reference.
         drop(gone);
     }
@@ -271,10 +273,8 @@ impl Engine {
         if duty == Duty::Nap {
             self.alarm.set(now + NAP_NS, now);
         }
-        let mut fds = [
-            PollFd::new(&self.alarm, PollFlags::IN),
-            PollFd::new(&self.epoll, PollFlags::IN),
-        ];
+        let mut fds =
+            [PollFd::new(&self.alarm, PollFlags::IN), PollFd::new(&self.epoll, PollFlags::IN)];
         let watched = if duty == Duty::Watch { &mut fds[..] } else { &mut fds[..1] };
         match poll(watched, None) {
             Ok(_) if fds[0].revents().is_empty() => {}

@@ -210,7 +210,8 @@ fn sleep<'a>(
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(test)]
+#[cfg(loom)]
 mod loom_tests {
     use super::*;
     use crate::sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};

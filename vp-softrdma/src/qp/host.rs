@@ -130,7 +130,8 @@ impl Host for View<'_> {
     fn execute_atomic(&mut self, stag: Stag, to: u64, op: AtomicOp) -> Result<u64, AccessError> {
         let Context { table, caller, .. } = self.context;
         let stag = vp_api::Stag(stag.0);
-        let target = table.resolve(stag, Need::RemoteAtomic, caller, to, size_of::<u64>() as u32)?;
+        let target =
+            table.resolve(stag, Need::RemoteAtomic, caller, to, size_of::<u64>() as u32)?;
         place::atomic_rmw(&target, op)
     }
 

@@ -95,7 +95,8 @@ impl Inner {
     pub(crate) fn settle(&mut self, context: &Context) {
         loop {
             self.transmit(context);
-            let lost = self.core.queues.left.send_cq.overrun || self.core.queues.left.recv_cq.overrun;
+            let lost =
+                self.core.queues.left.send_cq.overrun || self.core.queues.left.recv_cq.overrun;
             if lost && self.core.proto.state() == State::Rts {
                 self.core.fail(context);
             }
@@ -190,13 +191,12 @@ impl Inner {
     }
 
     /// Asks for a look at the peer's liveness while work is posted.
-    fn set_probe(&mut self, context: &Context) {
-        let busy = self.is_busy();
-        let Some(link) = &mut self.link else { return };
-        let Some(after) = link.params.probe_after else { return };
-        if link.probing || !busy {
+    pub(crate) fn set_probe(&mut self, context: &Context) {
+        if self.link.as_ref().is_none_or(|link| link.probing) || !self.is_busy() {
             return;
         }
+        let Some(link) = &mut self.link else { return };
+        let Some(after) = link.params.probe_after else { return };
         link.probing = true;
         link.heard = link.inbox.octets;
         let at = context.engine.now() + nanoseconds(after);
@@ -272,7 +272,9 @@ fn event_of(event: QpEvent) -> AsyncEvent {
         QpEvent::ConnectionLost(LlpFault::TimedOut | LlpFault::CloseTimeout) => {
             AsyncEvent::ConnectionLost
         }
-        QpEvent::ConnectionLost(LlpFault::UnexpectedFin) | QpEvent::BadClose => AsyncEvent::BadClose,
+        QpEvent::ConnectionLost(LlpFault::UnexpectedFin) | QpEvent::BadClose => {
+            AsyncEvent::BadClose
+        }
     }
 }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use iwarp_proto::{RtrKind, State, StreamConfig, mpa};
 use vp_api::{
-    FpduSize, LlpStream, QpChange, QpCounters, QpInfo, QpState, Role, Rtr, StreamParams, VpError, VpResult,
-    VpStatus,
+    FpduSize, LlpStream, QpChange, QpCounters, QpInfo, QpState, Role, Rtr, StreamParams, VpError,
+    VpResult, VpStatus,
 };
 
 use crate::engine::Member;
@@ -119,7 +119,8 @@ impl Inner {
         if self.core.proto.state() != State::Idle {
             return cannot("its limits change only in Idle");
         }
-        if recv_depth.is_some() && (context.srq.is_some() || self.core.queues.receives.posted() != 0)
+        if recv_depth.is_some()
+            && (context.srq.is_some() || self.core.queues.receives.posted() != 0)
         {
             return cannot("the receive depth changes only with an empty queue of its own");
         }
@@ -190,7 +191,6 @@ impl Inner {
         counters.recv_calls += self.link.as_ref().map_or(0, |link| link.inbox.calls);
         counters
     }
-
 }
 
 fn stream_config(params: &StreamParams, stream: &Stream) -> std::io::Result<StreamConfig> {

@@ -19,13 +19,7 @@ impl Inner {
         context: &Context,
         wrs: &[SendWr<'_>],
     ) -> Result<(), PostFailure> {
-        let mut result = Ok(());
-        for (posted, wr) in wrs.iter().enumerate() {
-            if let Err(status) = self.post_send(context, wr) {
-                result = Err(PostFailure { posted, status });
-                break;
-            }
-        }
+        let result = each(wrs, |wr| self.post_send(context, wr));
         if self.link.is_some() {
             self.settle(context);
         }
@@ -61,10 +55,9 @@ impl Inner {
         context: &Context,
         wrs: &[RecvWr<'_>],
     ) -> Result<(), PostFailure> {
-        for (posted, wr) in wrs.iter().enumerate() {
-            self.post_receive(context, wr).map_err(|status| PostFailure { posted, status })?;
-        }
-        Ok(())
+        let result = each(wrs, |wr| self.post_receive(context, wr));
+        self.set_probe(context);
+        result
     }
 
     fn post_receive(&mut self, context: &Context, wr: &RecvWr<'_>) -> Result<(), VpStatus> {
@@ -82,6 +75,14 @@ impl Inner {
         context.recv_cq.push(&completion, &mut self.core.queues.left.recv_cq);
         Ok(())
     }
+}
+
+/// Posts one by one, up to the first that is refused.
+fn each<T>(wrs: &[T], mut post: impl FnMut(&T) -> Result<(), VpStatus>) -> Result<(), PostFailure> {
+    for (posted, wr) in wrs.iter().enumerate() {
+        post(wr).map_err(|status| PostFailure { posted, status })?;
+    }
+    Ok(())
 }
 
 fn flushed(context: &Context, wr_id: u64, opcode: WcOpcode) -> WorkCompletion {

@@ -2,7 +2,8 @@
 //!
 //! Every connection is a real TCP connection over 127.0.0.1. Nothing here sleeps: waiting is
 //! `Cq::wait`, with a bound that only a hang reaches.
-#![allow(dead_code, unreachable_pub)] // each test program uses its part
+// Each test program uses its part; helpers fail loudly, like tests.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 use std::collections::VecDeque;
 use std::net::{TcpListener, TcpStream};
@@ -73,7 +74,10 @@ pub struct Buffer {
     len: usize,
 }
 
+// SAFETY: a buffer is an address; its octets are only touched through raw copies, and a test that
+// races with a peer gets what a race gives.
 unsafe impl Send for Buffer {}
+// SAFETY: as for `Send`.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
@@ -99,17 +103,22 @@ impl Buffer {
 
     pub fn write(&self, at: usize, octets: &[u8]) {
         assert!(at + octets.len() <= self.len);
-        unsafe { self.addr.as_ptr().add(at).copy_from(octets.as_ptr(), octets.len()) };
+        let target = self.addr.as_ptr().wrapping_add(at);
+        // SAFETY: inside the allocation, as asserted; `octets` is another one.
+        unsafe { target.copy_from_nonoverlapping(octets.as_ptr(), octets.len()) };
     }
 
     pub fn read(&self, at: usize, len: usize) -> Vec<u8> {
         assert!(at + len <= self.len);
         let mut octets = vec![0; len];
-        unsafe { self.addr.as_ptr().add(at).copy_to(octets.as_mut_ptr(), len) };
+        let source = self.addr.as_ptr().wrapping_add(at);
+        // SAFETY: inside the allocation, as asserted; `octets` is another one.
+        unsafe { source.copy_to_nonoverlapping(octets.as_mut_ptr(), len) };
         octets
     }
 
     pub fn range(self: &Arc<Self>) -> MemRange {
+        // SAFETY: one allocation that lives as long as this `Arc`; nobody makes references to it.
         unsafe { MemRange::owned(self.addr, self.len, self.clone()) }
     }
 }
@@ -120,6 +129,7 @@ impl Drop for Buffer {
             self.addr.as_ptr().cast::<u64>(),
             self.len.div_ceil(8).max(1),
         );
+        // SAFETY: the pointer and the length are those of the box that `new` leaked.
         drop(unsafe { Box::from_raw(words) });
     }
 }
