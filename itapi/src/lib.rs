@@ -1,1 +1,84 @@
-//! itapi
+//! IT-API as safe Rust: RDMA connections, memory and work requests that cannot go wrong in memory.
+//!
+//! # Objects
+//!
+//! An [`Ia`] is an open device. It makes [`Evd`]s, where completions come out, and [`Pz`]s, which
+//! make everything else: [`Lmr`]s (registered memory, with rights for peers), [`Buffer`]s (registered
+//! memory with one owner), [`Ep`]s (connections), [`Srq`]s and [`Rmr`]s. Handles are cheap to clone;
+//! an object closes when its last handle goes, after everything that was made from it.
+//!
+//! # Memory
+//!
+//! A work request ([`Work`]) owns its memory while it is under way and gives it back with its
+//! [`Completion`]. A posted [`Buffer`] can therefore be neither touched, dropped nor posted twice:
+//!
+//! ```compile_fail,E0382
+//! # fn show(ep: &itapi::Ep, buffer: itapi::Buffer) -> itapi::Result<()> {
+//! ep.post(itapi::Work::send(buffer))?;
+//! println!("{}", buffer.len()); // moved into the endpoint
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! ```compile_fail,E0382
+//! # fn show(ep: &itapi::Ep, buffer: itapi::Buffer) -> itapi::Result<()> {
+//! ep.post_recv(buffer)?;
+//! ep.post_recv(buffer)?; // the same memory twice
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! ```compile_fail,E0382
+//! # fn show(ep: &itapi::Ep, buffer: itapi::Buffer) -> itapi::Result<()> {
+//! ep.post_recv(buffer)?;
+//! drop(buffer); // the peer may still write here
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Memory that a peer may reach at any time ([`Lmr`]) is never a slice: [`Lmr::read_at`] and
+//! [`Lmr::write_at`] copy. Dropping never frees memory that a peer can still write, and never waits
+//! for a peer.
+//!
+//! # Progress
+//!
+//! A thread that waits on an [`Evd`] does the work of its connections itself; while none waits, the
+//! provider serves peers in the background.
+#![forbid(unsafe_code)]
+
+mod buffer;
+mod completion;
+mod ep;
+mod error;
+mod evd;
+mod events;
+mod flight;
+mod ia;
+mod listen;
+mod lmr;
+mod post;
+mod rmr;
+mod srq;
+mod work;
+
+pub use buffer::Buffer;
+pub use completion::{Completion, EpId, Operation, WorkId};
+pub use ep::{Ep, EpBuilder};
+pub use error::{Error, PostResult, Refused, Result};
+pub use evd::Evd;
+pub use events::{AsyncEvd, ConnEvd};
+pub use ia::{Ia, IaBuilder, Pz, providers};
+pub use listen::{Listen, ListenBuilder, Request};
+pub use lmr::{Lmr, LmrBuilder, LmrRange, RemoteRange, RmrContext};
+pub use rmr::Rmr;
+pub use srq::Srq;
+pub use work::{Local, Payload, Work};
+
+pub use ual::{
+    AsyncSource, BrokenCause, Config, ConnEvent, ConnRequest, ConnectError, ConnectParams, Crc,
+    Disconnect, Ends, EpInfo, EpState, Established, FailReason, Markers, Node, PeerToPeer, Policy,
+    ProviderListing, resolve,
+};
+pub use vp_api::{
+    Access, AsyncEvent, Capabilities, DeviceInfo, MwKind, PortInfo, RnicAttrs, VpStatus, WcStatus,
+};

@@ -1,0 +1,79 @@
+//! Message buffers: registered memory with one owner.
+//!
+//! A [`Buffer`] has local rights only, so no peer can name it. Posting a work request moves it into
+//! the endpoint; the completion gives it back; so nobody can look at it, drop it or post it twice
+//! while a transfer is under way. When the endpoint goes, the buffers in it go with it.
+
+use crate::error::{Error, Result};
+use crate::lmr::{Lmr, LmrRange};
+
+/// Registered memory for Sends, Receives, RDMA Write sources and RDMA Read sinks.
+///
+/// Like a `Vec`, it has a capacity and a length: a receive uses all of the capacity and sets the
+/// length to what arrived; a Send or RDMA Write takes `len` octets.
+#[derive(Debug)]
+pub struct Buffer {
+    /// This range of the region belongs to this buffer alone: ranges are handed out once
+    /// ([`crate::Pz::buffers`]), a `Buffer` is not `Clone`, and the region is private.
+    range: LmrRange,
+    len: usize,
+}
+
+impl Buffer {
+    /// Cuts `count` buffers of `capacity` octets each from a region that nobody else knows.
+    pub(crate) fn cut(region: &Lmr, count: usize, capacity: usize) -> Result<Vec<Self>> {
+        let cut = |n: usize| {
+            let start = n * capacity;
+            Ok(Self { range: region.range(start..start + capacity)?, len: 0 })
+        };
+        (0..count).map(cut).collect()
+    }
+
+    /// Octets that it can hold.
+    pub fn capacity(&self) -> usize {
+        self.range.len()
+    }
+
+    /// Octets that are valid: written by [`Buffer::fill`], or received.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True if no octet is valid.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Replaces the content. Errors: [`Error::Range`] if `octets` is longer than the capacity.
+    pub fn fill(&mut self, octets: &[u8]) -> Result<()> {
+        self.range.write_at(0, octets)?;
+        self.len = octets.len();
+        Ok(())
+    }
+
+    /// Copies `out.len()` valid octets out, from `offset` on.
+    pub fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<()> {
+        match offset.checked_add(out.len()) {
+            Some(end) if end <= self.len => self.range.read_at(offset, out),
+            _ => Err(Error::range("the buffer's content", offset, out.len(), self.len)),
+        }
+    }
+
+    /// A copy of the valid octets.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut octets = vec![0; self.len];
+        // Inside by construction: `len` never exceeds the capacity.
+        let copied = self.read_at(0, &mut octets);
+        debug_assert!(copied.is_ok());
+        octets
+    }
+
+    pub(crate) fn range(&self) -> &LmrRange {
+        &self.range
+    }
+
+    /// What arrived, at most the capacity.
+    pub(crate) fn set_len(&mut self, len: usize) {
+        self.len = len.min(self.capacity());
+    }
+}

@@ -1,0 +1,120 @@
+//! Completions: how a work request ended, and its memory back. Plain values.
+
+use vp_api::{WcOpcode, WcStatus};
+
+use crate::buffer::Buffer;
+use crate::error::{Error, Result};
+use crate::lmr::RmrContext;
+use crate::work::Local;
+
+/// Names an endpoint of an adapter.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct EpId(pub(crate) u32);
+
+/// Names a posted work request: unique per queue while it is under way.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct WorkId(pub(crate) u64);
+
+/// What completed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum Operation {
+    Send,
+    Write,
+    Immediate,
+    Read,
+    Atomic,
+    Link,
+    /// A receive, taken by a Send.
+    Recv,
+    /// A receive, taken by Immediate Data.
+    RecvImmediate,
+}
+
+impl std::fmt::Display for Operation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Send => "Send",
+            Self::Write => "RDMA Write",
+            Self::Immediate => "Immediate Data",
+            Self::Read => "RDMA Read",
+            Self::Atomic => "atomic operation",
+            Self::Link => "window link",
+            Self::Recv | Self::RecvImmediate => "receive",
+        })
+    }
+}
+
+/// How a work request ended.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Completion {
+    /// Its endpoint.
+    pub ep: EpId,
+    /// As [`crate::Ep::post`] or [`crate::Ep::post_recv`] named it.
+    pub id: WorkId,
+    /// What it was.
+    pub operation: Operation,
+    /// How it ended; see [`Completion::check`].
+    pub status: WcStatus,
+    /// Receives: octets that arrived.
+    pub octets: u32,
+    /// Receives: the sender woke us on purpose.
+    pub solicited: bool,
+    /// Receives: the right that the peer gave back.
+    pub invalidated: Option<RmrContext>,
+    /// Receives: Immediate Data.
+    pub immediate: Option<u64>,
+    /// Its memory.
+    pub local: Local,
+    /// Memory of the unsignalled requests before it, oldest first.
+    pub earlier: Vec<Local>,
+}
+
+impl Completion {
+    /// An error unless it succeeded.
+    pub fn check(&self) -> Result<()> {
+        match self.status {
+            WcStatus::Success => Ok(()),
+            status => Err(Error::Incomplete { operation: self.operation, status }),
+        }
+    }
+
+    /// The first buffer of its memory.
+    pub fn into_buffer(self) -> Option<Buffer> {
+        self.local.into_buffer()
+    }
+}
+
+/// The kind of receive behind a provider's opcode; `None`: it is of the send queue.
+pub(crate) fn receive_of(opcode: WcOpcode) -> Option<Operation> {
+    match opcode {
+        WcOpcode::Recv => Some(Operation::Recv),
+        WcOpcode::RecvImmediate => Some(Operation::RecvImmediate),
+        _ => None,
+    }
+}
+
+/// What a status means, for messages.
+pub(crate) fn meaning(status: WcStatus) -> &'static str {
+    match status {
+        WcStatus::Success => "done",
+        WcStatus::InvalidStag => "a region of the work request is not, or no longer, registered",
+        WcStatus::Flushed => "the connection ended before it was done",
+        WcStatus::InvalidWqe => "the work request is malformed",
+        WcStatus::LocalCatastrophic => "the connection broke while it was under way",
+        WcStatus::RemoteTermination => "the peer refused it and ended the connection",
+        WcStatus::Bounds => "it reaches outside its memory, or a message is longer than its buffer",
+        WcStatus::AccessViolation => "its memory lacks a local right",
+        WcStatus::InvalidPd => "its memory belongs to another protection zone or endpoint",
+        WcStatus::Wrap => "address plus length overflows",
+        WcStatus::CannotInvalidate => "the peer took back a right that it may not",
+        WcStatus::ZeroReadResources => "the connection was agreed to carry no RDMA Reads (ORD 0)",
+        WcStatus::NotPrivileged => "it needs a privileged endpoint",
+        WcStatus::StagNotInvalid => "the window or region is linked already",
+        WcStatus::InvalidWindow => "the region, rights or window do not go together",
+        WcStatus::InvalidLength => "the message is too long for the provider",
+        _ => "an error that this version does not know",
+    }
+}

@@ -1,0 +1,214 @@
+//! The interface adapter and its protection zones: where every other object comes from. Handles
+//! only; the access layer owns the objects and keeps parents while children live.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+
+use ual::{Config, Policy, ProviderListing, SrqParams, Ual};
+use vp_api::{MwKind, PortInfo, RnicAttrs};
+
+use crate::buffer::Buffer;
+use crate::ep::EpBuilder;
+use crate::error::{Error, Result};
+use crate::evd::Evd;
+use crate::events::{AsyncEvd, ConnEvd};
+use crate::listen::{Listen, ListenBuilder};
+use crate::lmr::LmrBuilder;
+use crate::rmr::Rmr;
+use crate::srq::Srq;
+
+/// All providers with their devices; one that cannot work here says why.
+pub fn providers() -> Result<Vec<ProviderListing>> {
+    Ok(Ual::new()?.providers())
+}
+
+/// Interface adapter: an open device (IT-API `it_ia_create`). Clones share it; it closes when the
+/// last handle of it and of everything made from it is gone.
+#[derive(Clone, Debug)]
+pub struct Ia(Arc<ual::Ia>);
+
+impl Ia {
+    /// Opens the first usable device, with the configuration file's policy.
+    pub fn open() -> Result<Self> {
+        Self::builder().open()
+    }
+
+    /// Chooses device and policy.
+    pub fn builder() -> IaBuilder {
+        IaBuilder { device: None, config: None, changes: Vec::new() }
+    }
+
+    /// Name of the device.
+    pub fn device(&self) -> &str {
+        self.0.device()
+    }
+
+    /// Name of its provider.
+    pub fn provider(&self) -> &str {
+        self.0.provider()
+    }
+
+    /// Limits and capabilities (`it_ia_query`).
+    pub fn attrs(&self) -> &RnicAttrs {
+        self.0.attrs()
+    }
+
+    /// Its ports as they are now.
+    pub fn ports(&self) -> Vec<PortInfo> {
+        self.0.ports()
+    }
+
+    /// The policy of its connections.
+    pub fn policy(&self) -> &Policy {
+        self.0.policy()
+    }
+
+    /// Creates a protection zone.
+    pub fn pz(&self) -> Result<Pz> {
+        Ok(Pz { pz: self.0.create_pz()? })
+    }
+
+    /// Creates an event dispatcher for at least `depth` completions.
+    pub fn evd(&self, depth: u32) -> Result<Evd> {
+        Evd::new(self, depth)
+    }
+
+    /// Creates an event dispatcher for the connection events of many endpoints.
+    pub fn conn_evd(&self) -> Result<ConnEvd> {
+        ConnEvd::new(self)
+    }
+
+    /// Creates the event dispatcher for asynchronous events of endpoints and queues; at most one.
+    pub fn async_evd(&self, depth: u32) -> Result<AsyncEvd> {
+        AsyncEvd::new(self, depth)
+    }
+
+    /// Listens at an address; port 0 takes a free one.
+    pub fn listen(&self, address: impl ToSocketAddrs) -> Result<Listen> {
+        self.listen_builder(address)?.listen()
+    }
+
+    /// Listens with a policy of its own.
+    pub fn listen_builder(&self, address: impl ToSocketAddrs) -> Result<ListenBuilder<'_>> {
+        Ok(ListenBuilder::new(self, resolve(address)?))
+    }
+
+    pub(crate) fn ual(&self) -> &Arc<ual::Ia> {
+        &self.0
+    }
+}
+
+/// The addresses of a name; at least one.
+pub(crate) fn resolve(address: impl ToSocketAddrs) -> Result<Vec<SocketAddr>> {
+    let found = address.to_socket_addrs().map(Iterator::collect::<Vec<_>>);
+    match found {
+        Ok(found) if found.is_empty() => Err(Error::Argument("the name has no address".into())),
+        Ok(found) => Ok(found),
+        Err(error) => Err(Error::Argument(format!("cannot resolve the address: {error}"))),
+    }
+}
+
+type Change = Box<dyn FnOnce(&mut Policy)>;
+
+/// Opens an [`Ia`].
+pub struct IaBuilder {
+    device: Option<String>,
+    config: Option<Config>,
+    changes: Vec<Change>,
+}
+
+impl IaBuilder {
+    /// A device, or the first device of a provider, by name.
+    pub fn device(mut self, name: impl Into<String>) -> Self {
+        self.device = Some(name.into());
+        self
+    }
+
+    /// This configuration instead of the file's.
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = Some(config);
+        self
+    }
+
+    /// Changes the policy that the configuration gives.
+    pub fn policy(mut self, change: impl FnOnce(&mut Policy) + 'static) -> Self {
+        self.changes.push(Box::new(change));
+        self
+    }
+
+    /// Opens it.
+    pub fn open(self) -> Result<Ia> {
+        let mut config = match self.config {
+            Some(config) => config,
+            None => Config::load().map_err(ual::Error::from)?,
+        };
+        for change in self.changes {
+            change(&mut config.policy);
+        }
+        let ual = Ual::with_config(config);
+        let ia = match self.device {
+            Some(name) => ual.open(&name)?,
+            None => ual.open_any()?,
+        };
+        Ok(Ia(ia))
+    }
+}
+
+/// Protection zone: memory, queues and endpoints work together only inside one
+/// (IT-API `it_pz_create`). Clones share it.
+#[derive(Clone)]
+pub struct Pz {
+    pz: Arc<ual::Pz>,
+}
+
+impl Pz {
+    /// Registers zeroed memory of `octets` octets; the builder adds rights for peers.
+    pub fn lmr(&self, octets: usize) -> LmrBuilder<'_> {
+        LmrBuilder::new(self, octets)
+    }
+
+    /// A message buffer of `capacity` octets.
+    pub fn buffer(&self, capacity: usize) -> Result<Buffer> {
+        let region = self.lmr(capacity).register()?;
+        let mut cut = Buffer::cut(&region, 1, capacity)?;
+        cut.pop().ok_or_else(|| Error::Argument("no buffer was cut".into()))
+    }
+
+    /// `count` message buffers of `capacity` octets each, in one registration.
+    pub fn buffers(&self, count: usize, capacity: usize) -> Result<Vec<Buffer>> {
+        let octets = count.checked_mul(capacity).ok_or_else(|| {
+            Error::Argument(format!("{count} buffers of {capacity} octets exceed all memory"))
+        })?;
+        Buffer::cut(&self.lmr(octets).register()?, count, capacity)
+    }
+
+    /// Creates an endpoint whose completions go to `evd`.
+    pub fn ep(&self, evd: &Evd) -> EpBuilder<'_> {
+        EpBuilder::new(self, evd)
+    }
+
+    /// Creates a shared receive queue for `depth` receives of at most `pieces` pieces of memory.
+    pub fn srq(&self, depth: u32, pieces: u32) -> Result<Srq> {
+        Srq::new(self, SrqParams { depth, max_sge: pieces, low_watermark: 0 })
+    }
+
+    /// Allocates a memory window.
+    pub fn rmr(&self, kind: MwKind) -> Result<Rmr> {
+        Rmr::new(self, kind)
+    }
+
+    /// Its adapter.
+    pub fn ia(&self) -> Ia {
+        Ia(self.pz.ia().clone())
+    }
+
+    pub(crate) fn ual(&self) -> &Arc<ual::Pz> {
+        &self.pz
+    }
+}
+
+impl std::fmt::Debug for Pz {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Pz({:?})", self.pz.id())
+    }
+}

@@ -1,0 +1,305 @@
+//! Registered memory, local and remote.
+//!
+//! An [`Lmr`] owns its memory and its registration. A peer with a right to it may read or write it
+//! at any time, so it is never a slice: octets go in and out by copies, and a copy that meets the
+//! peer's gives a mix. The memory is freed only after the registration is gone, so a late RDMA
+//! Write never meets memory that somebody else uses.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use ual::{LmrInit, Region};
+use vp_api::{Access, Addressing, Sge};
+
+use crate::error::{Error, Result};
+use crate::ia::Pz;
+
+/// Local memory region (IT-API `it_lmr_create`). Clones share it; the last one deregisters.
+#[derive(Clone)]
+pub struct Lmr(Arc<Core>);
+
+struct Core {
+    // Before the region: deregistration comes first.
+    lmr: Arc<ual::Lmr>,
+    region: Region,
+    addressing: Addressing,
+}
+
+/// Part of an [`Lmr`], for work requests and for granting rights.
+#[derive(Clone, Debug)]
+pub struct LmrRange {
+    lmr: Lmr,
+    start: usize,
+    len: usize,
+}
+
+/// The key that a peer needs to name memory of ours (`it_rmr_context_t`): an STag.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct RmrContext(pub u32);
+
+/// Memory of the peer, as it told us. What of it may be read or written is the peer's decision.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct RemoteRange {
+    /// The key.
+    pub context: RmrContext,
+    /// Address of the first octet (`it_rdma_addr_t`).
+    pub addr: u64,
+    /// Octets.
+    pub len: u64,
+}
+
+impl Lmr {
+    /// Octets.
+    pub fn len(&self) -> usize {
+        self.0.region.len()
+    }
+
+    /// True for a region of no octets.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies octets out, from `offset` on.
+    pub fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<()> {
+        let (len, size) = (out.len(), self.len());
+        let outside = |_| Error::range("the region", offset, len, size);
+        self.0.region.read_at(offset, out).map_err(outside)
+    }
+
+    /// Copies octets in, from `offset` on.
+    pub fn write_at(&self, offset: usize, octets: &[u8]) -> Result<()> {
+        let outside = |_| Error::range("the region", offset, octets.len(), self.len());
+        self.0.region.write_at(offset, octets).map_err(outside)
+    }
+
+    /// All of it.
+    pub fn whole(&self) -> LmrRange {
+        LmrRange { lmr: self.clone(), start: 0, len: self.len() }
+    }
+
+    /// Part of it.
+    pub fn range(&self, range: Range<usize>) -> Result<LmrRange> {
+        if range.start > range.end || range.end > self.len() {
+            let len = range.end.saturating_sub(range.start);
+            return Err(Error::range("the region", range.start, len, self.len()));
+        }
+        Ok(LmrRange { lmr: self.clone(), start: range.start, len: range.len() })
+    }
+
+    /// What to tell a peer so that it can use all of it, as far as the region's rights go.
+    pub fn remote(&self) -> RemoteRange {
+        self.whole().remote()
+    }
+
+    pub(crate) fn stag(&self) -> vp_api::Stag {
+        self.0.lmr.stag()
+    }
+
+    pub(crate) fn addressing(&self) -> Addressing {
+        self.0.addressing
+    }
+
+    fn to_of(&self, offset: usize) -> u64 {
+        match self.0.addressing {
+            Addressing::Absolute => self.0.region.addr() + offset as u64,
+            Addressing::ZeroBased => offset as u64,
+        }
+    }
+}
+
+impl std::fmt::Debug for Lmr {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Lmr({:#x}, {} octets)", self.stag().0, self.len())
+    }
+}
+
+impl LmrRange {
+    /// Octets.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True for a range of no octets.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The region that it is part of.
+    pub fn lmr(&self) -> &Lmr {
+        &self.lmr
+    }
+
+    /// Copies octets out, from `offset` of the range on.
+    pub fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<()> {
+        self.check(offset, out.len())?;
+        self.lmr.read_at(self.start + offset, out)
+    }
+
+    /// Copies octets in, from `offset` of the range on.
+    pub fn write_at(&self, offset: usize, octets: &[u8]) -> Result<()> {
+        self.check(offset, octets.len())?;
+        self.lmr.write_at(self.start + offset, octets)
+    }
+
+    /// What to tell a peer so that it can use this range. The rights are those of the whole region;
+    /// a window ([`crate::Rmr`]) grants less.
+    pub fn remote(&self) -> RemoteRange {
+        let context = RmrContext(self.lmr.stag().0);
+        RemoteRange { context, addr: self.to(), len: self.len as u64 }
+    }
+
+    fn check(&self, offset: usize, len: usize) -> Result<()> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.len => Ok(()),
+            _ => Err(Error::range("the range", offset, len, self.len)),
+        }
+    }
+
+    /// Tagged offset of the first octet.
+    pub(crate) fn to(&self) -> u64 {
+        self.lmr.to_of(self.start)
+    }
+
+    /// The first `len` octets, at most all, as a scatter/gather element.
+    pub(crate) fn sge(&self, len: usize) -> Result<Sge> {
+        let len = u32::try_from(len.min(self.len)).map_err(|_| {
+            Error::Argument(format!("{len} octets in one piece; a message has at most 4294967295"))
+        })?;
+        Ok(Sge { stag: self.lmr.stag(), len, to: self.to() })
+    }
+}
+
+impl RemoteRange {
+    /// Octets of [`RemoteRange::to_octets`].
+    pub const ENCODED_LEN: usize = 20;
+
+    /// Part of it.
+    pub fn slice(self, range: Range<u64>) -> Result<Self> {
+        if range.start > range.end || range.end > self.len {
+            let len = range.end.saturating_sub(range.start);
+            let [start, len, size] = [range.start, len, self.len].map(|n| n as usize);
+            return Err(Error::range("the peer's memory", start, len, size));
+        }
+        let addr = self.addr.wrapping_add(range.start);
+        Ok(Self { addr, len: range.end - range.start, ..self })
+    }
+
+    /// For telling a peer: key, address and length in network order.
+    pub fn to_octets(self) -> [u8; Self::ENCODED_LEN] {
+        let mut octets = [0; Self::ENCODED_LEN];
+        octets[..4].copy_from_slice(&self.context.0.to_be_bytes());
+        octets[4..12].copy_from_slice(&self.addr.to_be_bytes());
+        octets[12..].copy_from_slice(&self.len.to_be_bytes());
+        octets
+    }
+
+    /// As a peer told it; `None` unless there are exactly [`RemoteRange::ENCODED_LEN`] octets.
+    pub fn from_octets(octets: &[u8]) -> Option<Self> {
+        let (context, rest) = octets.split_first_chunk()?;
+        let (addr, len) = rest.split_first_chunk()?;
+        Some(Self {
+            context: RmrContext(u32::from_be_bytes(*context)),
+            addr: u64::from_be_bytes(*addr),
+            len: u64::from_be_bytes(len.try_into().ok()?),
+        })
+    }
+}
+
+/// Makes an [`Lmr`]: zeroed memory of its own, with local rights and what is added here.
+#[derive(Debug)]
+pub struct LmrBuilder<'a> {
+    pz: &'a Pz,
+    len: usize,
+    access: Access,
+    addressing: Addressing,
+    key: u8,
+    pin: bool,
+    huge: bool,
+}
+
+impl<'a> LmrBuilder<'a> {
+    pub(crate) fn new(pz: &'a Pz, len: usize) -> Self {
+        let (access, addressing) = (Access::LOCAL, Addressing::Absolute);
+        Self { pz, len, access, addressing, key: 0, pin: false, huge: false }
+    }
+
+    /// Peers may read it by RDMA Read.
+    pub fn remote_read(mut self) -> Self {
+        self.access |= Access::REMOTE_READ;
+        self
+    }
+
+    /// Peers may write it by RDMA Write.
+    pub fn remote_write(mut self) -> Self {
+        self.access |= Access::REMOTE_WRITE;
+        self
+    }
+
+    /// Peers may use atomic operations on it.
+    pub fn remote_atomic(mut self) -> Self {
+        self.access |= Access::REMOTE_ATOMIC;
+        self
+    }
+
+    /// Windows may be linked to it.
+    pub fn bindable(mut self) -> Self {
+        self.access |= Access::BIND;
+        self
+    }
+
+    /// Peers address it by offset, so they do not learn where it lies.
+    pub fn zero_based(mut self) -> Self {
+        self.addressing = Addressing::ZeroBased;
+        self
+    }
+
+    /// Low octet of the key.
+    pub fn key(mut self, key: u8) -> Self {
+        self.key = key;
+        self
+    }
+
+    /// Keeps its pages in memory, within the process's limit.
+    pub fn pinned(mut self) -> Self {
+        self.pin = true;
+        self
+    }
+
+    /// Uses huge pages where the system has them.
+    pub fn huge_pages(mut self) -> Self {
+        self.huge = true;
+        self
+    }
+
+    /// Allocates and registers.
+    pub fn register(self) -> Result<Lmr> {
+        let region = if self.huge { Region::huge(self.len) } else { Region::new(self.len) };
+        let region = region.map_err(|source| Error::Memory { octets: self.len, source })?;
+        let init = LmrInit {
+            addressing: self.addressing,
+            key: self.key,
+            pin: self.pin,
+            ..LmrInit::new(region.mem_range(), self.access)
+        };
+        let lmr = self.pz.ual().create_lmr(init)?;
+        Ok(Lmr(Arc::new(Core { lmr, region, addressing: self.addressing })))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remote_ranges_are_cut_and_told() {
+        let all = RemoteRange { context: RmrContext(0x0102_0304), addr: 100, len: 10 };
+        assert_eq!(all.slice(2..5).unwrap(), RemoteRange { addr: 102, len: 3, ..all });
+        assert!(all.slice(10..10).is_ok());
+        assert!(all.slice(5..11).is_err());
+        assert_eq!(RemoteRange::from_octets(&all.to_octets()), Some(all));
+        assert_eq!(all.to_octets()[..5], [1, 2, 3, 4, 0]);
+        for len in 0..20 {
+            assert_eq!(RemoteRange::from_octets(&[0; 20][..len]), None);
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Work requests: what to do, with which memory, how. Built by value, then posted with
+//! [`crate::Ep::post`], which takes the memory along. No state.
+
+use vp_api::{Access, AtomicOp, SendFlags, Stag};
+
+use crate::buffer::Buffer;
+use crate::lmr::{Lmr, LmrRange, RemoteRange, RmrContext};
+use crate::rmr::Rmr;
+
+/// Local memory of a work request, in order.
+#[derive(Debug, Default)]
+pub struct Local(pub(crate) Parts);
+
+#[derive(Debug, Default)]
+pub(crate) enum Parts {
+    #[default]
+    None,
+    One(Part),
+    Many(Vec<Part>),
+}
+
+/// One piece of local memory.
+#[derive(Debug)]
+pub(crate) enum Part {
+    Buffer(Buffer),
+    Range(LmrRange),
+}
+
+impl Local {
+    /// Its pieces.
+    pub(crate) fn parts(&self) -> &[Part] {
+        match &self.0 {
+            Parts::None => &[],
+            Parts::One(part) => std::slice::from_ref(part),
+            Parts::Many(parts) => parts,
+        }
+    }
+
+    /// The first buffer in it, if there is one.
+    pub fn into_buffer(self) -> Option<Buffer> {
+        self.into_buffers().next()
+    }
+
+    /// The buffers in it, in order.
+    pub fn into_buffers(self) -> impl Iterator<Item = Buffer> {
+        let (one, many) = match self.0 {
+            Parts::None => (None, Vec::new()),
+            Parts::One(part) => (Some(part), Vec::new()),
+            Parts::Many(parts) => (None, parts),
+        };
+        one.into_iter().chain(many).filter_map(|part| match part {
+            Part::Buffer(buffer) => Some(buffer),
+            Part::Range(_) => None,
+        })
+    }
+
+    /// Spreads `octets` that arrived over the buffers, first to last.
+    pub(crate) fn set_received(&mut self, mut octets: usize) {
+        let parts = match &mut self.0 {
+            Parts::None => return,
+            Parts::One(part) => std::slice::from_mut(part),
+            Parts::Many(parts) => parts,
+        };
+        for part in parts {
+            let room = match part {
+                Part::Buffer(buffer) => {
+                    buffer.set_len(octets);
+                    buffer.capacity()
+                }
+                Part::Range(range) => range.len(),
+            };
+            octets = octets.saturating_sub(room);
+        }
+    }
+}
+
+impl From<Buffer> for Local {
+    fn from(buffer: Buffer) -> Self {
+        Self(Parts::One(Part::Buffer(buffer)))
+    }
+}
+
+impl From<LmrRange> for Local {
+    fn from(range: LmrRange) -> Self {
+        Self(Parts::One(Part::Range(range)))
+    }
+}
+
+impl From<&Lmr> for Local {
+    fn from(lmr: &Lmr) -> Self {
+        lmr.whole().into()
+    }
+}
+
+impl From<Vec<Buffer>> for Local {
+    fn from(buffers: Vec<Buffer>) -> Self {
+        Self(Parts::Many(buffers.into_iter().map(Part::Buffer).collect()))
+    }
+}
+
+impl From<Vec<LmrRange>> for Local {
+    fn from(ranges: Vec<LmrRange>) -> Self {
+        Self(Parts::Many(ranges.into_iter().map(Part::Range).collect()))
+    }
+}
+
+/// Payload of an outgoing work request: registered memory, or octets copied while posting.
+#[derive(Debug)]
+pub enum Payload<'a> {
+    /// Registered memory, taken along until the completion.
+    Memory(Local),
+    /// Octets to copy; at most [`crate::EpBuilder::max_inline`].
+    Inline(&'a [u8]),
+}
+
+impl<'a> From<&'a [u8]> for Payload<'a> {
+    fn from(octets: &'a [u8]) -> Self {
+        Self::Inline(octets)
+    }
+}
+
+impl<'a, const N: usize> From<&'a [u8; N]> for Payload<'a> {
+    fn from(octets: &'a [u8; N]) -> Self {
+        Self::Inline(octets)
+    }
+}
+
+impl<L: Into<Local>> From<L> for Payload<'_> {
+    fn from(local: L) -> Self {
+        Self::Memory(local.into())
+    }
+}
+
+/// A work request for the send queue.
+///
+/// Signalled unless [`Work::unsignalled`]: an unsignalled request gives its memory back with the
+/// next signalled completion of its endpoint ([`crate::Completion::earlier`]), or with its own if
+/// it fails. Post a signalled one at least every so often, or the queue fills.
+#[derive(Debug)]
+pub struct Work<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) payload: Payload<'a>,
+    pub(crate) flags: SendFlags,
+}
+
+#[derive(Debug)]
+pub(crate) enum Kind {
+    Send { solicited: bool, invalidate: Option<Stag> },
+    Write { remote: RemoteRange, immediate: Option<u64>, solicited: bool },
+    Immediate { data: u64, solicited: bool },
+    Read { remote: RemoteRange, invalidate_sink: bool },
+    Atomic { remote: RemoteRange, op: AtomicOp },
+    Link { rmr: Rmr, range: LmrRange, access: Access },
+    Unlink { rmr: Rmr },
+}
+
+impl<'a> Work<'a> {
+    fn new(kind: Kind, payload: impl Into<Payload<'a>>) -> Self {
+        Self { kind, payload: payload.into(), flags: SendFlags::SIGNALED }
+    }
+
+    /// Send (IT-API `it_post_send`): the peer's next receive takes it.
+    pub fn send(data: impl Into<Payload<'a>>) -> Self {
+        Self::new(Kind::Send { solicited: false, invalidate: None }, data)
+    }
+
+    /// RDMA Write (`it_post_rdma_write`) to the first octets of `remote`; the peer notices nothing.
+    pub fn write(data: impl Into<Payload<'a>>, remote: RemoteRange) -> Self {
+        Self::new(Kind::Write { remote, immediate: None, solicited: false }, data)
+    }
+
+    /// RDMA Read (`it_post_rdma_read`): all of `remote` into the first octets of `sink`, which is
+    /// one buffer or range.
+    pub fn read(remote: RemoteRange, sink: impl Into<Local>) -> Self {
+        let payload = Payload::Memory(sink.into());
+        Self::new(Kind::Read { remote, invalidate_sink: false }, payload)
+    }
+
+    /// Eight octets of Immediate Data (RFC 7306 section 6): the peer's next receive takes them.
+    pub fn immediate(data: u64) -> Self {
+        Self::new(Kind::Immediate { data, solicited: false }, Local::default())
+    }
+
+    /// Fetch and add (`it_post_fetch_and_add`): adds to the 8 octets at `remote`; the original
+    /// value arrives in `sink`, in this machine's octet order.
+    pub fn fetch_add(remote: RemoteRange, add: u64, sink: impl Into<Local>) -> Self {
+        let op = AtomicOp::FetchAdd { add, mask: 0 };
+        Self::new(Kind::Atomic { remote, op }, Payload::Memory(sink.into()))
+    }
+
+    /// Compare and swap (`it_post_cmp_and_swap`) of the 8 octets at `remote`; the original value
+    /// arrives in `sink`.
+    pub fn compare_swap(
+        remote: RemoteRange,
+        compare: u64,
+        swap: u64,
+        sink: impl Into<Local>,
+    ) -> Self {
+        let (compare_mask, swap_mask) = (u64::MAX, u64::MAX);
+        let op = AtomicOp::CmpSwap { compare, compare_mask, swap, swap_mask };
+        Self::new(Kind::Atomic { remote, op }, Payload::Memory(sink.into()))
+    }
+
+    /// Links a window to part of a region (`it_rmr_link`). The window keeps the region until it is
+    /// linked anew, unlinked or dropped.
+    pub fn link(rmr: &Rmr, range: LmrRange, access: Access) -> Self {
+        Self::new(Kind::Link { rmr: rmr.clone(), range, access }, Local::default())
+    }
+
+    /// Takes a window's rights away (`it_rmr_unlink`).
+    pub fn unlink(rmr: &Rmr) -> Self {
+        Self::new(Kind::Unlink { rmr: rmr.clone() }, Local::default())
+    }
+
+    /// No completion on success.
+    pub fn unsignalled(mut self) -> Self {
+        self.flags.remove(SendFlags::SIGNALED);
+        self
+    }
+
+    /// Starts only when all earlier RDMA Reads of the endpoint are complete.
+    pub fn read_fence(mut self) -> Self {
+        self.flags.insert(SendFlags::READ_FENCE);
+        self
+    }
+
+    /// Starts only when all earlier work requests of the endpoint are complete.
+    pub fn local_fence(mut self) -> Self {
+        self.flags.insert(SendFlags::LOCAL_FENCE);
+        self
+    }
+
+    /// More follows at once: the two may share a packet.
+    pub fn more(mut self) -> Self {
+        self.flags.insert(SendFlags::MORE);
+        self
+    }
+
+    /// Wakes a peer that waits for solicited events. Sends, Immediate Data.
+    pub fn solicited(mut self) -> Self {
+        if let Kind::Send { solicited, .. }
+        | Kind::Write { solicited, .. }
+        | Kind::Immediate { solicited, .. } = &mut self.kind
+        {
+            *solicited = true;
+        }
+        self
+    }
+
+    /// Sends only: takes back a right that the peer granted (`it_post_send_and_unlink`).
+    pub fn invalidate(mut self, context: RmrContext) -> Self {
+        if let Kind::Send { invalidate, .. } = &mut self.kind {
+            *invalidate = Some(Stag(context.0));
+        }
+        self
+    }
+
+    /// RDMA Writes only: Immediate Data behind the octets, which takes a receive of the peer.
+    pub fn with_immediate(mut self, data: u64) -> Self {
+        if let Kind::Write { immediate, .. } = &mut self.kind {
+            *immediate = Some(data);
+        }
+        self
+    }
+}
