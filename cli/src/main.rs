@@ -1,1 +1,50 @@
-fn main() {}
+//! The command `warpline`. Owns nothing but the process: reads the command line, runs one command,
+//! and turns its result into a message and an exit status.
+
+mod args;
+mod decode;
+mod demo;
+mod devices;
+mod error;
+mod logging;
+mod output;
+mod ping;
+mod progress;
+
+use std::io::{Write, stderr, stdout};
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use crate::args::{Cli, Command};
+use crate::error::CliResult;
+
+fn main() -> ExitCode {
+    logging::hide_panics();
+    let cli = Cli::parse();
+    logging::init();
+    match run(&cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // With standard error gone too, the status is all that is left to say.
+            let _ = stderr().write_all(error.render().as_bytes());
+            ExitCode::from(error.exit() as u8)
+        }
+    }
+}
+
+fn run(command: &Command) -> CliResult<()> {
+    let mut out = stdout();
+    match command {
+        Command::Demo(args) => demo::run(args, &mut out),
+        Command::DemoPeer(args) => demo::run_peer(args),
+        Command::Devices(args) => devices::run(args, &mut out),
+        Command::Ping(args) => ping::run(args, &mut out),
+        Command::Decode(args) => decode::run(args, &mut out),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "warpline", &mut script);
+            Ok(out.write_all(&script)?)
+        }
+    }
+}

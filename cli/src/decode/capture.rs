@@ -1,0 +1,352 @@
+//! Reads capture files: classic pcap (both byte orders, micro- and nanoseconds) and pcapng
+//! (sections, interfaces, enhanced and simple packets). Streaming: one packet in memory at a time.
+//!
+//! The file is untrusted: every length is bounded before memory is reserved for it, and every error
+//! names the offset in the file.
+
+use std::io::Read;
+
+use crate::error::{CliError, CliResult};
+
+/// Larger packets do not exist; a larger length means a damaged file.
+const MAX_PACKET: u32 = 1 << 20;
+
+/// One captured packet.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Packet {
+    /// Offset of its record in the file.
+    pub(super) offset: u64,
+    /// LINKTYPE_ value of its interface.
+    pub(super) link: u16,
+    /// The octets that were captured.
+    pub(super) data: Vec<u8>,
+    /// Some octets were not captured (snap length).
+    pub(super) cut: bool,
+}
+
+/// A capture file being read.
+pub(super) struct Capture<R> {
+    source: Source<R>,
+    format: Format,
+}
+
+enum Format {
+    Pcap { big: bool, link: u16 },
+    Ng { big: bool, links: Vec<u16> },
+}
+
+/// Counts octets so that errors can say where.
+struct Source<R> {
+    inner: R,
+    offset: u64,
+}
+
+impl<R: Read> Source<R> {
+    /// Fills `buf`; false if the file ends before its first octet.
+    fn try_fill(&mut self, buf: &mut [u8], what: &str) -> CliResult<bool> {
+        let start = self.offset;
+        let mut filled = 0;
+        while filled < buf.len() {
+            match self.inner.read(&mut buf[filled..]) {
+                Ok(0) if filled == 0 => return Ok(false),
+                Ok(0) => return Err(malformed(start, format!("the file ends inside {what}"))),
+                Ok(n) => {
+                    filled += n;
+                    self.offset += n as u64;
+                }
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(malformed(start, format!("reading {what}: {e}"))),
+            }
+        }
+        Ok(true)
+    }
+
+    fn fill(&mut self, buf: &mut [u8], what: &str) -> CliResult<()> {
+        if self.try_fill(buf, what)? || buf.is_empty() {
+            return Ok(());
+        }
+        Err(malformed(self.offset, format!("the file ends before {what}")))
+    }
+
+    fn take(&mut self, len: u32, what: &str) -> CliResult<Vec<u8>> {
+        let mut data = vec![0; len as usize];
+        self.fill(&mut data, what)?;
+        Ok(data)
+    }
+}
+
+fn malformed(offset: u64, what: String) -> CliError {
+    CliError::input(what)
+        .at(format!("capture file, offset {offset}"))
+        .because("the file is damaged, still being written, or not a capture")
+        .hint("read it with `tshark -r FILE`, or capture again with `tcpdump -w FILE`")
+}
+
+fn u16_at(data: &[u8], at: usize, big: bool) -> u16 {
+    let octets = [data[at], data[at + 1]];
+    if big { u16::from_be_bytes(octets) } else { u16::from_le_bytes(octets) }
+}
+
+fn u32_at(data: &[u8], at: usize, big: bool) -> u32 {
+    let octets = [data[at], data[at + 1], data[at + 2], data[at + 3]];
+    if big { u32::from_be_bytes(octets) } else { u32::from_le_bytes(octets) }
+}
+
+const SECTION: u32 = 0x0a0d_0d0a;
+const INTERFACE: u32 = 1;
+const SIMPLE: u32 = 3;
+const ENHANCED: u32 = 6;
+
+impl<R: Read> Capture<R> {
+    /// Reads the file header.
+    pub(super) fn open(inner: R) -> CliResult<Self> {
+        let mut source = Source { inner, offset: 0 };
+        let mut magic = [0; 4];
+        source.fill(&mut magic, "the magic number")?;
+        let format = match magic {
+            [0xa1, 0xb2, 0xc3, 0xd4] | [0xa1, 0xb2, 0x3c, 0x4d] => open_pcap(&mut source, true)?,
+            [0xd4, 0xc3, 0xb2, 0xa1] | [0x4d, 0x3c, 0xb2, 0xa1] => open_pcap(&mut source, false)?,
+            [0x0a, 0x0d, 0x0d, 0x0a] => {
+                let big = open_section(&mut source)?;
+                Format::Ng { big, links: Vec::new() }
+            }
+            other => {
+                let seen = u32::from_be_bytes(other);
+                return Err(malformed(
+                    0,
+                    format!("magic number {seen:#010x} is neither pcap nor pcapng"),
+                ));
+            }
+        };
+        Ok(Self { source, format })
+    }
+
+    /// Next packet; `None` at the end of the file.
+    pub(super) fn next_packet(&mut self) -> CliResult<Option<Packet>> {
+        match self.format {
+            Format::Pcap { big, link } => self.next_pcap(big, link),
+            Format::Ng { .. } => self.next_ng(),
+        }
+    }
+
+    fn next_pcap(&mut self, big: bool, link: u16) -> CliResult<Option<Packet>> {
+        let offset = self.source.offset;
+        let mut head = [0; 16];
+        if !self.source.try_fill(&mut head, "a packet header")? {
+            return Ok(None);
+        }
+        let (captured, original) = (u32_at(&head, 8, big), u32_at(&head, 12, big));
+        check_packet_len(offset, captured)?;
+        let data = self.source.take(captured, "a packet")?;
+        Ok(Some(Packet { offset, link, data, cut: captured < original }))
+    }
+
+    fn next_ng(&mut self) -> CliResult<Option<Packet>> {
+        loop {
+            let Format::Ng { big, ref mut links } = self.format else { return Ok(None) };
+            let offset = self.source.offset;
+            let mut head = [0; 4];
+            if !self.source.try_fill(&mut head, "a block type")? {
+                return Ok(None);
+            }
+            let kind = u32_at(&head, 0, big);
+            if kind == SECTION {
+                let big = open_section(&mut self.source)?;
+                self.format = Format::Ng { big, links: Vec::new() };
+                continue;
+            }
+            let body = read_block(&mut self.source, offset, big)?;
+            match kind {
+                INTERFACE if body.len() >= 8 => links.push(u16_at(&body, 0, big)),
+                ENHANCED => return enhanced(offset, &body, big, links).map(Some),
+                SIMPLE => return simple(offset, &body, big, links).map(Some),
+                INTERFACE => return Err(malformed(offset, "interface block too short".into())),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn open_pcap<R: Read>(source: &mut Source<R>, big: bool) -> CliResult<Format> {
+    let mut head = [0; 20];
+    source.fill(&mut head, "the file header")?;
+    // The upper half of the word carries FCS flags.
+    Ok(Format::Pcap { big, link: u32_at(&head, 16, big) as u16 })
+}
+
+/// Reads a section header behind its type; answers the byte order.
+fn open_section<R: Read>(source: &mut Source<R>) -> CliResult<bool> {
+    let offset = source.offset.saturating_sub(4);
+    let mut head = [0; 8];
+    source.fill(&mut head, "a section header")?;
+    let big = match head[4..8] {
+        [0x1a, 0x2b, 0x3c, 0x4d] => true,
+        [0x4d, 0x3c, 0x2b, 0x1a] => false,
+        _ => return Err(malformed(offset, "section header without a byte-order magic".into())),
+    };
+    let len = u32_at(&head, 0, big);
+    if !(28..=MAX_PACKET).contains(&len) || len % 4 != 0 {
+        return Err(malformed(offset, format!("section header of {len} octets")));
+    }
+    source.take(len - 12, "a section header")?;
+    Ok(big)
+}
+
+/// Reads a block behind its type; answers its body.
+fn read_block<R: Read>(source: &mut Source<R>, offset: u64, big: bool) -> CliResult<Vec<u8>> {
+    let mut head = [0; 4];
+    source.fill(&mut head, "a block length")?;
+    let len = u32_at(&head, 0, big);
+    if len < 12 || len % 4 != 0 || len > MAX_PACKET + 4096 {
+        return Err(malformed(offset, format!("block of {len} octets")));
+    }
+    let mut body = source.take(len - 8, "a block")?;
+    let again = u32_at(&body, body.len() - 4, big);
+    if again != len {
+        return Err(malformed(
+            offset,
+            format!("block length {len} at its start, {again} at its end"),
+        ));
+    }
+    body.truncate(body.len() - 4);
+    Ok(body)
+}
+
+fn enhanced(offset: u64, body: &[u8], big: bool, links: &[u16]) -> CliResult<Packet> {
+    if body.len() < 20 {
+        return Err(malformed(offset, "packet block too short".into()));
+    }
+    let interface = u32_at(body, 0, big);
+    let Some(&link) = links.get(interface as usize) else {
+        return Err(malformed(
+            offset,
+            format!("packet of interface {interface}, which is not described"),
+        ));
+    };
+    let (captured, original) = (u32_at(body, 12, big), u32_at(body, 16, big));
+    check_packet_len(offset, captured)?;
+    let Some(data) = body.get(20..20 + captured as usize) else {
+        return Err(malformed(offset, format!("packet of {captured} octets in a smaller block")));
+    };
+    Ok(Packet { offset, link, data: data.to_vec(), cut: captured < original })
+}
+
+fn simple(offset: u64, body: &[u8], big: bool, links: &[u16]) -> CliResult<Packet> {
+    let (Some(&link), true) = (links.first(), body.len() >= 4) else {
+        return Err(malformed(offset, "simple packet block without interface or length".into()));
+    };
+    let original = u32_at(body, 0, big) as usize;
+    let captured = original.min(body.len() - 4);
+    let data = body[4..4 + captured].to_vec();
+    Ok(Packet { offset, link, data, cut: captured < original })
+}
+
+fn check_packet_len(offset: u64, captured: u32) -> CliResult<()> {
+    if captured > MAX_PACKET {
+        return Err(malformed(offset, format!("packet of {captured} octets")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pcap(records: &[&[u8]], big: bool) -> Vec<u8> {
+        let word = |v: u32| if big { v.to_be_bytes() } else { v.to_le_bytes() };
+        let mut file = Vec::new();
+        for v in [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65535, 1] {
+            file.extend(word(v));
+        }
+        for record in records {
+            for v in [1, 2, record.len() as u32, record.len() as u32] {
+                file.extend(word(v));
+            }
+            file.extend(*record);
+        }
+        file
+    }
+
+    fn ng_block(kind: u32, body: &[u8]) -> Vec<u8> {
+        let len = (body.len().next_multiple_of(4) + 12) as u32;
+        let mut block = [kind.to_le_bytes(), len.to_le_bytes()].concat();
+        block.extend(body);
+        block.resize(len as usize - 4, 0);
+        block.extend(len.to_le_bytes());
+        block
+    }
+
+    fn ng(packet: &[u8]) -> Vec<u8> {
+        let mut section = 0x1a2b_3c4du32.to_le_bytes().to_vec();
+        section.extend([1, 0, 0, 0]);
+        section.extend([0xff; 8]);
+        let mut body = Vec::new();
+        for v in [0u32, 0, 0, packet.len() as u32, packet.len() as u32 + 1] {
+            body.extend(v.to_le_bytes());
+        }
+        body.extend(packet);
+        let interface = [113, 0, 0, 0, 0, 0, 4, 0];
+        [
+            ng_block(SECTION, &section),
+            ng_block(INTERFACE, &interface),
+            ng_block(5, b"stat"),
+            ng_block(ENHANCED, &body),
+        ]
+        .concat()
+    }
+
+    fn all(file: &[u8]) -> CliResult<Vec<Packet>> {
+        let mut capture = Capture::open(file)?;
+        let mut packets = Vec::new();
+        while let Some(packet) = capture.next_packet()? {
+            packets.push(packet);
+        }
+        Ok(packets)
+    }
+
+    #[test]
+    fn classic_in_both_byte_orders() {
+        for big in [false, true] {
+            let packets = all(&pcap(&[b"one", b""], big)).unwrap();
+            assert_eq!(packets.len(), 2);
+            assert_eq!(
+                packets[0],
+                Packet { offset: 24, link: 1, data: b"one".to_vec(), cut: false }
+            );
+        }
+    }
+
+    #[test]
+    fn pcapng_skips_what_it_does_not_know() {
+        let packets = all(&ng(b"hello")).unwrap();
+        assert_eq!(packets.len(), 1);
+        assert_eq!((packets[0].link, packets[0].cut), (113, true));
+        assert_eq!(packets[0].data, b"hello");
+    }
+
+    #[test]
+    fn damage_is_located() {
+        let error = all(b"not a capture").unwrap_err().render();
+        assert!(error.contains("offset 0"), "{error}");
+        let file = pcap(&[b"one"], false);
+        let error = all(&file[..file.len() - 1]).unwrap_err().render();
+        assert!(error.contains("offset 40") && error.contains("ends inside"), "{error}");
+        let mut file = pcap(&[b"one"], false);
+        file[32..36].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert!(all(&file).unwrap_err().render().contains("4294967295"));
+    }
+
+    #[test]
+    fn no_prefix_of_a_file_panics() {
+        for file in [pcap(&[b"one", b"two"], true), ng(b"hello")] {
+            for end in 0..file.len() {
+                let _ = all(&file[..end]);
+            }
+            for at in 0..file.len() {
+                let mut bad = file.clone();
+                bad[at] ^= 0xff;
+                let _ = all(&bad);
+            }
+        }
+    }
+}

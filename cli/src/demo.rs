@@ -1,0 +1,24 @@
+//! `warpline demo`: moves a file to a second process and back by Send, RDMA Write and RDMA Read.
+//!
+//! Each side owns its end of the connection and its memory; see `proto` for what they say. When one
+//! dies the other learns it from the broken connection or the broken pipe, whichever is faster.
+
+mod child;
+mod file;
+mod link;
+mod parent;
+mod process;
+mod proto;
+
+pub(crate) use child::run as run_peer;
+pub(crate) use parent::run;
+
+use itapi::{Crc, Ia};
+
+use crate::error::CliResult;
+
+/// Opens an adapter with or without CRC.
+fn open(crc: bool) -> CliResult<Ia> {
+    let crc = if crc { Crc::Require } else { Crc::Off };
+    Ok(Ia::builder().policy(move |policy| policy.crc = crc).open()?)
+}

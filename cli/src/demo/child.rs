@@ -1,0 +1,237 @@
+//! The second process of the demo: receives every chunk, sums it, and sends it back by the operation
+//! at hand. One thread does that; a second one only watches the pipe from the parent, whose end
+//! means that the parent died. Whichever notices first has the last word, and the process ends.
+
+use std::collections::VecDeque;
+use std::io::{Read, Write, stderr, stdin, stdout};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use itapi::{Buffer, Lmr, Work};
+
+use super::link::{Happened, Link, message_in, unexpected};
+use super::proto::{Hello, Message, Operation, Plan, RECEIVES, WINDOW};
+use crate::args::DemoPeerArgs;
+use crate::error::{CliError, CliResult, Exit};
+
+/// A parent that started us connects at once.
+const PARENT_CONNECTS: Duration = Duration::from_secs(10);
+
+/// How far we are, and who may still speak.
+#[derive(Default)]
+struct Progress {
+    operation: AtomicU64,
+    chunks: AtomicU64,
+    total: AtomicU64,
+    last_word: AtomicBool,
+}
+
+impl Progress {
+    /// True for the first caller.
+    fn claim(&self) -> bool {
+        !self.last_word.swap(true, Ordering::AcqRel)
+    }
+
+    fn lost(&self) -> String {
+        let total = self.total.load(Ordering::Relaxed);
+        let chunks = self.chunks.load(Ordering::Relaxed);
+        match Operation::ALL.get((self.operation.load(Ordering::Relaxed) as usize).wrapping_sub(1))
+        {
+            Some(op) => format!(
+                "{}: {chunks} of {total} chunks were received; the rest, and what was on its way back, is lost",
+                op.name()
+            ),
+            None => "nothing was received yet".into(),
+        }
+    }
+}
+
+/// Runs the second process.
+pub(crate) fn run(args: &DemoPeerArgs) -> CliResult<()> {
+    let progress = Arc::new(Progress::default());
+    watch_parent(progress.clone());
+    let result = serve(args, &progress);
+    if !progress.claim() {
+        // The watcher is saying why, and ends the process.
+        loop {
+            std::thread::park();
+        }
+    }
+    let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+    result.map_err(|error| {
+        error.at(format!("demo, second process, peer of process {parent}")).because(progress.lost())
+    })
+}
+
+/// Ends this process when the parent's end of our standard input goes.
+fn watch_parent(progress: Arc<Progress>) {
+    let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+    std::thread::spawn(move || {
+        let mut nothing = [0; 64];
+        while matches!(stdin().read(&mut nothing), Ok(1..)) {}
+        if progress.claim() {
+            let error = CliError::new(Exit::Failed, format!("the peer, process {parent}, is gone"))
+                .at("demo, second process")
+                .because(progress.lost());
+            // Nobody may be left to read it.
+            let _ = stderr().write_all(error.render().as_bytes());
+            std::process::exit(i32::from(Exit::Failed as u8));
+        }
+    });
+}
+
+fn serve(args: &DemoPeerArgs, progress: &Progress) -> CliResult<()> {
+    let crc = args.crc.is_on();
+    let ia = super::open(crc)?;
+    let (pz, evd) = (ia.pz()?, ia.evd(64)?);
+    let listen = ia.listen("127.0.0.1:0")?;
+    writeln!(stdout(), "{}", listen.address())?;
+    let request = listen
+        .wait(PARENT_CONNECTS)?
+        .ok_or_else(|| CliError::new(Exit::Network, "nobody connected to the second process"))?;
+    let hello = Hello::decode(request.private_data()).ok_or_else(|| unexpected(None))?;
+    let plan = hello.plan;
+    let store = pz.lmr(plan.window_len()).remote_read().remote_write().register()?;
+    let ep = pz.ep(&evd).build()?;
+    for buffer in pz.buffers(RECEIVES, plan.receive_len())? {
+        ep.post_recv(buffer).map_err(itapi::Error::from)?;
+    }
+    request.accept(&ep, &store.remote().to_octets())?;
+    progress.total.store(plan.chunks(), Ordering::Relaxed);
+    let link = Link::new(ep, evd);
+    let mut mirror =
+        Mirror { link, hello, store, echoing: 0, waiting: VecDeque::new(), chunk: Vec::new() };
+    for (number, operation) in Operation::ALL.into_iter().enumerate() {
+        progress.chunks.store(0, Ordering::Relaxed);
+        progress.operation.store(number as u64 + 1, Ordering::Relaxed);
+        mirror.pass(operation, progress)?;
+    }
+    mirror.finish()
+}
+
+/// Sends back what comes.
+struct Mirror {
+    link: Link,
+    hello: Hello,
+    store: Lmr,
+    /// Buffers on their way back.
+    echoing: u64,
+    /// Buffers that wait for a place on the way back.
+    waiting: VecDeque<Buffer>,
+    chunk: Vec<u8>,
+}
+
+impl Mirror {
+    fn plan(&self) -> Plan {
+        self.hello.plan
+    }
+
+    fn pass(&mut self, operation: Operation, progress: &Progress) -> CliResult<()> {
+        let (mut sum, mut done) = (0, 0);
+        loop {
+            let arrived = match self.next()? {
+                Happened::Received(buffer)
+                    if operation == Operation::SendRecv && done < self.plan().chunks() =>
+                {
+                    sum = crc32c::crc32c_append(sum, &buffer.to_vec());
+                    self.waiting.push_back(buffer);
+                    self.echo()?;
+                    true
+                }
+                Happened::Received(buffer) => {
+                    let message = message_in(&buffer)?;
+                    self.link.post_recv(buffer)?;
+                    match message {
+                        Message::End => break,
+                        Message::Done(index) if operation == Operation::Write => {
+                            sum = self.sum(sum, index)?;
+                            self.write_back(index)?;
+                            true
+                        }
+                        Message::Ready(index) if operation == Operation::Read => {
+                            self.fetch(index)?;
+                            false
+                        }
+                        other => return Err(unexpected(Some(other))),
+                    }
+                }
+                Happened::ReadDone => {
+                    sum = self.sum(sum, done)?;
+                    self.link.say(Message::Done(done))?;
+                    true
+                }
+                Happened::Sent(_) => false,
+            };
+            if arrived {
+                done += 1;
+                progress.chunks.store(done, Ordering::Relaxed);
+            }
+        }
+        self.link.say(Message::Checksum(sum))
+    }
+
+    /// As [`Link::next`]; a buffer that came back empty takes the next Send.
+    fn next(&mut self) -> CliResult<Happened> {
+        let happened = self.link.next()?;
+        if let Happened::Sent(Some(buffer)) = happened {
+            self.link.post_recv(buffer)?;
+            self.echoing -= 1;
+            self.echo()?;
+            return Ok(Happened::Sent(None));
+        }
+        Ok(happened)
+    }
+
+    /// Sends received buffers back, as many as may be under way.
+    fn echo(&mut self) -> CliResult<()> {
+        while self.echoing < WINDOW {
+            let Some(buffer) = self.waiting.pop_front() else { break };
+            self.link.post(Work::send(buffer))?;
+            self.echoing += 1;
+        }
+        Ok(())
+    }
+
+    /// Adds chunk `index` in the store to a checksum.
+    fn sum(&mut self, sum: u32, index: u64) -> CliResult<u32> {
+        self.check(index)?;
+        let place = self.plan().place_of(index);
+        self.chunk.resize(place.len(), 0);
+        self.store.read_at(place.start, &mut self.chunk)?;
+        Ok(crc32c::crc32c_append(sum, &self.chunk))
+    }
+
+    fn write_back(&self, index: u64) -> CliResult<()> {
+        let source = self.store.range(self.plan().place_of(index))?;
+        let sink = self.plan().remote_place(index, self.hello.sink)?;
+        self.link.post(Work::write(source, sink).unsignalled())?;
+        self.link.say(Message::Ack(index))
+    }
+
+    fn fetch(&self, index: u64) -> CliResult<()> {
+        self.check(index)?;
+        let sink = self.store.range(self.plan().place_of(index))?;
+        let source = self.plan().remote_place(index, self.hello.source)?;
+        self.link.post(Work::read(source, sink))
+    }
+
+    fn check(&self, index: u64) -> CliResult<()> {
+        let known = index < self.plan().chunks();
+        known.then_some(()).ok_or_else(|| unexpected(Some(Message::Done(index))))
+    }
+
+    /// Waits for the parent's good-bye and for the end of the connection.
+    fn finish(&mut self) -> CliResult<()> {
+        loop {
+            if let Happened::Received(buffer) = self.next()? {
+                match message_in(&buffer)? {
+                    Message::Bye => break,
+                    other => return Err(unexpected(Some(other))),
+                }
+            }
+        }
+        self.link.peer_closes()?;
+        Ok(())
+    }
+}

@@ -1,0 +1,101 @@
+//! The second process, as the first sees it: started from the same executable, speaking its address
+//! on a pipe, ended when the first one ends. Owned by the parent's main thread.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+
+use crate::args::Switch;
+use crate::error::{CliError, CliResult, Exit};
+
+/// How long a process whose connection is gone may take to be gone itself.
+const DEATH: Duration = Duration::from_millis(500);
+
+/// How long a process that was told good-bye may take to end.
+const GOODBYE: Duration = Duration::from_secs(10);
+
+/// The second process. Killed when dropped; its standard input ends when we do.
+pub(super) struct Peer {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Peer {
+    pub(super) fn start(crc: Switch, chunk: u32) -> CliResult<Self> {
+        let refuse = |why: String| {
+            CliError::new(Exit::Failed, format!("cannot start the second process: {why}"))
+                .at("demo")
+        };
+        let program = std::env::current_exe().map_err(|e| refuse(e.to_string()))?;
+        let crc = crc.to_possible_value().map(|v| v.get_name().to_owned()).unwrap_or_default();
+        let mut child = Command::new(&program)
+            .args(["demo-peer", "--crc", &crc, "--chunk", &chunk.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|e| refuse(format!("{}: {e}", program.display())))?;
+        let stdout = child.stdout.take().ok_or_else(|| refuse("it has no output".into()))?;
+        Ok(Self { child, stdout: BufReader::new(stdout) })
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Where it listens.
+    pub(super) fn address(&mut self) -> CliResult<SocketAddr> {
+        let mut line = String::new();
+        let read = self.stdout.read_line(&mut line);
+        let address = read.ok().and_then(|_| line.trim_end().parse().ok());
+        address.ok_or_else(|| {
+            CliError::new(Exit::Failed, "the second process did not say where it listens")
+                .because("it could not start, or it was killed; nothing was sent yet")
+        })
+    }
+
+    /// Waits until it ends, after it was told to.
+    pub(super) fn wait(&mut self) -> CliResult<ExitStatus> {
+        match self.ended(GOODBYE) {
+            Some(status) => Ok(status),
+            None => Err(CliError::new(
+                Exit::Failed,
+                format!("the second process, {}, does not end", self.id()),
+            )
+            .at("demo, after everything came back; nothing was lost")),
+        }
+    }
+
+    /// Adds what became of the process to an error.
+    pub(super) fn explain(&mut self, error: CliError) -> CliError {
+        match self.ended(DEATH) {
+            Some(status) => {
+                error.because(format!("the second process, {}, ended: {status}", self.id()))
+            }
+            None => error,
+        }
+    }
+
+    fn ended(&mut self, within: Duration) -> Option<ExitStatus> {
+        let deadline = Instant::now() + within;
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => return Some(status),
+                Ok(None) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                _ => return None,
+            }
+        }
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // It may be gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,35 @@
+//! Logs and the last resort. Set up once by `main`; the panic hook runs on whichever thread is at
+//! fault, ends the process and shows no Rust internals.
+
+use std::io::{Write, stderr};
+
+use tracing_subscriber::EnvFilter;
+
+use crate::error::Exit;
+
+/// Logs to standard error as `RUST_LOG` says; errors only by default. A filter that cannot be read
+/// is reported and replaced by the default.
+pub(crate) fn init() {
+    let filter = match std::env::var("RUST_LOG") {
+        Ok(text) if !text.is_empty() => EnvFilter::try_new(&text).unwrap_or_else(|error| {
+            let _ = writeln!(stderr(), "warpline: RUST_LOG is ignored: {error}");
+            EnvFilter::new("error")
+        }),
+        _ => EnvFilter::new("error"),
+    };
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).init();
+}
+
+/// A panic is our bug: say so in one line and end with a status of its own.
+pub(crate) fn hide_panics() {
+    std::panic::set_hook(Box::new(|info| {
+        let place =
+            info.location().map_or_else(String::new, |l| format!(" at {}:{}", l.file(), l.line()));
+        let what = info.payload_as_str().unwrap_or("no details");
+        let _ = writeln!(
+            stderr(),
+            "warpline: internal error{place}: {what}\n  try    report it with the command line that led here"
+        );
+        std::process::exit(i32::from(Exit::Internal as u8));
+    }));
+}

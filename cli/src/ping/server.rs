@@ -1,0 +1,228 @@
+//! The side that is pinged: reads what a client offers and writes it back. One thread per
+//! connection owns its endpoint and its buffer; a client that dies or misbehaves ends its own thread
+//! and nothing else.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use itapi::{
+    Buffer, ConnEvent, Ep, Error, Evd, Ia, Operation, Pz, RemoteRange, Request, WcStatus, Work,
+};
+
+use super::wire::{INFO_LEN, Info, MAX_SIZE};
+use super::{set_policy, target};
+use crate::args::PingArgs;
+use crate::error::{CliError, CliResult, Exit};
+
+/// Connections at once; more are rejected.
+const MAX_CONNECTIONS: usize = 1024;
+
+/// How long the reason of an end may take to arrive behind the flushed receive.
+const REASON: Duration = Duration::from_millis(500);
+
+/// Serves until stopped, or one connection.
+pub(super) fn run(args: &PingArgs, address: &str, out: &mut dyn Write) -> CliResult<()> {
+    let ia = Ia::builder().policy(set_policy(args)).open()?;
+    let address = target::listener(address, args)?;
+    let listen = ia.listen(address).map_err(|error| {
+        CliError::from(error)
+            .at(format!("ping --serve {address}"))
+            .hint("choose another port, or 0 for a free one")
+    })?;
+    writeln!(out, "serving rping at {}", listen.address())?;
+    out.flush()?;
+    let connections = Arc::new(AtomicUsize::new(0));
+    loop {
+        let request = listen.request()?;
+        if args.once {
+            return Connection::accept(&ia, request)?.serve(args, out);
+        }
+        if connections.load(Ordering::Acquire) >= MAX_CONNECTIONS {
+            request.reject(b"too many connections")?;
+            continue;
+        }
+        let slot = Slot::take(&connections);
+        start(ia.clone(), request, slot, args)?;
+    }
+}
+
+/// A place among the connections at once.
+struct Slot(Arc<AtomicUsize>);
+
+impl Slot {
+    fn take(connections: &Arc<AtomicUsize>) -> Self {
+        connections.fetch_add(1, Ordering::AcqRel);
+        Self(connections.clone())
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn start(ia: Ia, request: Request, slot: Slot, args: &PingArgs) -> CliResult<()> {
+    let quiet = args.quiet;
+    let body = move || {
+        let _slot = slot;
+        let served = Connection::accept(&ia, request).and_then(|mut connection| {
+            let rounds = connection.rounds()?;
+            if !quiet {
+                connection.report(rounds, &mut std::io::stdout())?;
+            }
+            Ok(())
+        });
+        if let Err(error) = served {
+            // The server goes on whether or not anybody reads this.
+            let _ = std::io::stderr().write_all(error.render().as_bytes());
+        }
+    };
+    let spawned = std::thread::Builder::new().name("ping".into()).stack_size(256 << 10).spawn(body);
+    // The request went with the closure and is rejected.
+    spawned.map_err(|error| {
+        CliError::new(Exit::Failed, format!("cannot start a thread for a connection: {error}"))
+    })?;
+    Ok(())
+}
+
+/// One client.
+struct Connection {
+    ep: Ep,
+    evd: Evd,
+    /// Between its RDMA Read and its RDMA Write.
+    data: Option<Buffer>,
+    peer: String,
+    _pz: Pz,
+}
+
+impl Connection {
+    fn accept(ia: &Ia, request: Request) -> CliResult<Self> {
+        let (pz, evd) = (ia.pz()?, ia.evd(32)?);
+        let ep = pz.ep(&evd).depth(16, 4).build()?;
+        for buffer in pz.buffers(2, INFO_LEN)? {
+            ep.post_recv(buffer).map_err(Error::from)?;
+        }
+        let data = Some(pz.buffer(MAX_SIZE as usize)?);
+        let peer = request.ends().remote.to_string();
+        request.accept(&ep, &[])?;
+        Ok(Self { ep, evd, data, peer, _pz: pz })
+    }
+
+    fn serve(mut self, args: &PingArgs, out: &mut dyn Write) -> CliResult<()> {
+        let rounds = self.rounds()?;
+        if !args.quiet {
+            self.report(rounds, out)?;
+        }
+        Ok(())
+    }
+
+    fn report(&self, rounds: u64, out: &mut dyn Write) -> CliResult<()> {
+        writeln!(out, "{}: {}", self.peer, crate::output::count(rounds, "round trip"))?;
+        Ok(out.flush()?)
+    }
+
+    /// Serves round trips until the client goes.
+    fn rounds(&mut self) -> CliResult<u64> {
+        let mut rounds = 0;
+        while let Some(source) = self.offer()? {
+            self.fetch(source)?;
+            self.go_ahead()?;
+            let Some(sink) = self.offer()? else {
+                return Err(self.failed("the client left in the middle of a round trip"));
+            };
+            self.put(sink)?;
+            rounds += 1;
+        }
+        Ok(rounds)
+    }
+
+    /// Waits for the client's next offer; `None` after an orderly end.
+    fn offer(&mut self) -> CliResult<Option<RemoteRange>> {
+        loop {
+            let Some(completion) = self.evd.wait(Duration::MAX).map_err(|e| self.broken(&e))?
+            else {
+                continue;
+            };
+            if completion.status == WcStatus::Flushed && self.left() {
+                return Ok(None);
+            }
+            completion.check().map_err(|e| self.broken(&e))?;
+            self.keep(completion.earlier);
+            if completion.operation == Operation::Recv {
+                let Some(buffer) = completion.local.into_buffer() else { continue };
+                let info = Info::decode(&buffer.to_vec());
+                self.ep.post_recv(buffer).map_err(|e| self.broken(&e.into()))?;
+                return match info {
+                    Some(info) if info.size <= MAX_SIZE => Ok(Some(info.into())),
+                    Some(info) => {
+                        Err(self
+                            .failed(&format!("it offers {} octets; 65536 is the most", info.size)))
+                    }
+                    None => Err(self.failed("it sent something else than 16 octets")),
+                };
+            }
+        }
+    }
+
+    /// Reads the client's source.
+    fn fetch(&mut self, source: RemoteRange) -> CliResult<()> {
+        let Some(buffer) = self.data.take() else {
+            return Err(self.failed("its last RDMA Write is still under way"));
+        };
+        self.ep.post(Work::read(source, buffer)).map_err(|e| self.broken(&e.into()))?;
+        while self.data.is_none() {
+            let completion = self.evd.wait_success(Duration::MAX).map_err(|e| self.broken(&e))?;
+            match completion.operation {
+                Operation::Read => self.data = completion.into_buffer(),
+                Operation::Recv => return Err(self.failed("it did not wait for its turn")),
+                _ => self.keep(completion.earlier),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what was read to the client's sink.
+    fn put(&mut self, sink: RemoteRange) -> CliResult<()> {
+        let Some(buffer) = self.data.take() else {
+            return Err(self.failed("there is nothing to write back"));
+        };
+        if buffer.len() as u64 > sink.len {
+            return Err(self.failed("its sink is smaller than its source"));
+        }
+        // Its buffer comes back with the completion of the Send behind it.
+        self.ep
+            .post(Work::write(buffer, sink).unsignalled())
+            .map_err(|e| self.broken(&e.into()))?;
+        self.go_ahead()
+    }
+
+    fn go_ahead(&self) -> CliResult<()> {
+        self.ep.post(Work::send(&[0; INFO_LEN])).map_err(|e| self.broken(&e.into()))?;
+        Ok(())
+    }
+
+    fn keep(&mut self, earlier: Vec<itapi::Local>) {
+        self.data = earlier.into_iter().find_map(itapi::Local::into_buffer).or(self.data.take());
+    }
+
+    /// True if the client closed in an orderly way.
+    fn left(&self) -> bool {
+        matches!(self.ep.ended(REASON), Ok(Some(ConnEvent::Disconnected { .. })))
+    }
+
+    fn failed(&self, what: &str) -> CliError {
+        CliError::new(Exit::Failed, format!("{}: {what}", self.peer))
+            .at("ping --serve")
+            .because("the client died, or it is not an rping client")
+    }
+
+    fn broken(&self, error: &Error) -> CliError {
+        match self.ep.ended(REASON) {
+            Ok(Some(end)) => self.failed(&end.to_string()),
+            _ => self.failed(&error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Where to ping, where to serve: addresses as users write them. No state.
+
+use std::net::SocketAddr;
+
+use crate::args::{PING_PORT, PingArgs};
+use crate::error::{CliError, CliResult, Exit};
+
+/// Addresses of the peer, in the resolver's order, of the family asked for.
+pub(super) fn peer(host: &str, args: &PingArgs) -> CliResult<Vec<SocketAddr>> {
+    let all = resolve(host)?;
+    let wanted = |a: &SocketAddr| !(args.ipv4 && a.is_ipv6() || args.ipv6 && a.is_ipv4());
+    let found: Vec<_> = all.into_iter().filter(wanted).collect();
+    if found.is_empty() {
+        let family = if args.ipv6 { "IPv6" } else { "IPv4" };
+        return Err(CliError::new(Exit::Network, format!("{host} has no {family} address"))
+            .at("ping")
+            .hint("leave out -4 and -6"));
+    }
+    Ok(found)
+}
+
+/// Address to serve at: the wildcard and the usual port where nothing else is said.
+pub(super) fn listener(text: &str, args: &PingArgs) -> CliResult<SocketAddr> {
+    let wildcard = if args.ipv4 { "0.0.0.0" } else { "[::]" };
+    let whole = match text {
+        "" => wildcard.to_owned(),
+        port if port.starts_with(':') => format!("{wildcard}{port}"),
+        other => other.to_owned(),
+    };
+    let first = peer(&whole, args)?.into_iter().next();
+    first.ok_or_else(|| CliError::new(Exit::Network, format!("{text} has no address")))
+}
+
+fn resolve(target: &str) -> CliResult<Vec<SocketAddr>> {
+    itapi::resolve(target, PING_PORT).map_err(|error| {
+        let exit = match error.kind() {
+            std::io::ErrorKind::InvalidInput => Exit::Usage,
+            _ => Exit::Network,
+        };
+        CliError::new(exit, error.to_string())
+            .at("ping")
+            .hint("write HOST, HOST:PORT or [IPV6]:PORT")
+    })
+}

@@ -1,0 +1,71 @@
+//! Progress of a long operation on standard error: a moving line on a terminal, lines for scripts,
+//! or nothing. Used by one thread. Never on standard output, which is for results.
+
+use std::io::{IsTerminal, Write, stderr};
+use std::time::{Duration, Instant};
+
+use crate::args::ProgressMode;
+
+/// Redraw a terminal at most so often.
+const REDRAW: Duration = Duration::from_millis(100);
+
+/// A progress display.
+pub(crate) struct Progress {
+    style: Style,
+    drawn: Option<Instant>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Style {
+    Moving,
+    Lines,
+    Silent,
+}
+
+impl Progress {
+    pub(crate) fn new(mode: ProgressMode) -> Self {
+        let style = match mode {
+            ProgressMode::Lines => Style::Lines,
+            ProgressMode::Auto if stderr().is_terminal() => Style::Moving,
+            ProgressMode::Auto | ProgressMode::Never => Style::Silent,
+        };
+        Self { style, drawn: None }
+    }
+
+    /// A fact worth a line of its own to a script.
+    pub(crate) fn note(&mut self, fact: &str) {
+        if self.style == Style::Lines {
+            // Progress is a courtesy: a reader who went away does not stop the work.
+            let _ = writeln!(stderr(), "{fact}");
+        }
+    }
+
+    /// `done` of `total` chunks of the named step.
+    pub(crate) fn step(&mut self, name: &str, done: u64, total: u64) {
+        match self.style {
+            Style::Silent => {}
+            Style::Lines => self.note(&format!("{name} {done}/{total}")),
+            Style::Moving => {
+                let due = self.drawn.is_none_or(|at| at.elapsed() >= REDRAW);
+                if due || done == total {
+                    let percent = (done * 100).checked_div(total).unwrap_or(100);
+                    let _ = write!(stderr(), "\r\x1b[K{name:<12} {percent:>3} %  {done}/{total}");
+                    self.drawn = Some(Instant::now());
+                }
+            }
+        }
+    }
+
+    /// Wipes the moving line before anything else is printed.
+    pub(crate) fn clear(&mut self) {
+        if self.style == Style::Moving && self.drawn.take().is_some() {
+            let _ = write!(stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}

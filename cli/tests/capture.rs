@@ -1,0 +1,128 @@
+//! A stranger's decoder reads what we send: tcpdump captures a demo run in a network namespace of
+//! its own, tshark dissects it, and every FPDU must be DDP/RDMAP with a correct CRC.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use warpline_tests::netns::{Netns, have};
+use warpline_tests::skip;
+
+/// tcpdump on `lo` of a namespace, running.
+struct Capture {
+    tcpdump: Child,
+    /// tcpdump's own process id: `ip netns exec` becomes the command it runs.
+    pid: u32,
+}
+
+impl Capture {
+    fn start(netns: &Netns, file: &Path) -> Self {
+        let mut tcpdump = netns
+            .command("tcpdump")
+            .args([
+                "-i",
+                "lo",
+                "-n",
+                "-s",
+                "0",
+                "-B",
+                "65536",
+                "--immediate-mode",
+                "-Z",
+                "root",
+                "-w",
+            ])
+            .arg(file)
+            .arg("tcp")
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("tcpdump starts");
+        let pid = tcpdump.id();
+        let stderr = tcpdump.stderr.as_mut().expect("piped");
+        let mut line = String::new();
+        // tcpdump says so once the capture is open; nothing sent later is missed.
+        BufReader::new(stderr).read_line(&mut line).expect("tcpdump speaks");
+        assert!(line.contains("listening on"), "tcpdump: {line}");
+        Self { tcpdump, pid }
+    }
+
+    fn stop(mut self) {
+        let status = Command::new("kill").args(["-INT", &self.pid.to_string()]).status();
+        assert!(status.expect("kill runs").success());
+        self.tcpdump.wait().expect("tcpdump ends");
+    }
+}
+
+fn tshark(file: &Path, args: &[&str]) -> String {
+    let output =
+        Command::new("tshark").arg("-r").arg(file).args(args).output().expect("tshark runs");
+    assert!(output.status.success(), "tshark: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Runs the demo on a `lo` of the given MTU and lets tshark judge.
+fn demo_decodes(mtu: &str) {
+    let name = format!("capture at MTU {mtu}");
+    for tool in ["tcpdump", "tshark", "ip"] {
+        if !have(tool) {
+            return skip(&name, &format!("{tool} is not installed (scripts/setup installs it)"));
+        }
+    }
+    let netns = match Netns::new() {
+        Ok(netns) => netns,
+        Err(why) => return skip(&name, &format!("no network namespace: {why}")),
+    };
+    netns.exec(&["ip", "link", "set", "lo", "mtu", mtu]).expect("lo takes the MTU");
+    let dir = std::env::temp_dir().join(format!("warpline-capture-{}-{mtu}", std::process::id()));
+    std::fs::create_dir_all(&dir).expect("temporary directory");
+    let (file, pcap) = (dir.join("file"), dir.join("demo.pcap"));
+    let octets: Vec<u8> =
+        (0..1_500_007_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    std::fs::write(&file, octets).expect("test file");
+
+    let capture = Capture::start(&netns, &pcap);
+    let demo = netns
+        .command(env!("CARGO_BIN_EXE_warpline"))
+        .args(["demo", "--chunk", "65536"])
+        .arg(&file)
+        .output()
+        .expect("demo runs");
+    capture.stop();
+    let stdout = String::from_utf8_lossy(&demo.stdout);
+    assert!(demo.status.success(), "{stdout}{}", String::from_utf8_lossy(&demo.stderr));
+    assert!(stdout.trim_end().ends_with("verified"), "{stdout}");
+
+    let fpdus = count(&pcap, "iwarp_mpa.fpdu");
+    assert!(fpdus > 70, "only {fpdus} packets with FPDUs");
+    assert_eq!(count(&pcap, "_ws.malformed"), 0, "malformed frames");
+    assert_eq!(count(&pcap, "iwarp_mpa.fpdu && !iwarp_ddp_rdmap"), 0, "FPDUs without DDP");
+    assert_eq!(
+        count(&pcap, "tcp.len > 0 && !iwarp_mpa && !tcp.reassembled_in && !tcp.segment"),
+        0,
+        "octets that are not iWARP"
+    );
+    for opcode in [0, 1, 2, 3] {
+        assert!(
+            count(&pcap, &format!("iwarp_rdma.opcode == {opcode}")) > 0,
+            "RDMAP opcode {opcode} never seen"
+        );
+    }
+    let crcs = tshark(&pcap, &["-Y", "iwarp_mpa.fpdu", "-V"]);
+    let (good, bad) = (crcs.matches("Good CRC32").count(), crcs.matches("Bad CRC32").count());
+    assert!(good > 70 && bad == 0, "{good} good and {bad} bad CRCs");
+    std::fs::remove_dir_all(&dir).expect("clean up");
+}
+
+fn count(file: &Path, filter: &str) -> usize {
+    tshark(file, &["-Y", filter, "-T", "fields", "-e", "frame.number"]).lines().count()
+}
+
+#[test]
+fn tshark_decodes_every_fpdu_at_loopback_mtu() {
+    demo_decodes("65536");
+}
+
+#[test]
+fn tshark_decodes_every_fpdu_at_ethernet_mtu() {
+    demo_decodes("1500");
+}
