@@ -9,13 +9,14 @@
 
 pub mod fpdu_stream;
 pub mod startup;
+pub mod whole_qp;
 
 /// What a target does with one input.
 pub type Body = fn(&[u8]);
 
 /// Every target: its name, which is its corpus' folder, and its body.
 pub const TARGETS: &[(&str, Body)] =
-    &[("startup", startup::run), ("fpdu_stream", fpdu_stream::run)];
+    &[("startup", startup::run), ("fpdu_stream", fpdu_stream::run), ("whole_qp", whole_qp::run)];
 
 /// The CRC kernel of the targets.
 fn crc32c(crc: u32, octets: &[u8]) -> u32 {
