@@ -1,0 +1,256 @@
+//! Waiting for completions: leaders, followers, armed notifications, interrupts; and an RNIC that
+//! serves its peers while its application is elsewhere.
+#![allow(clippy::unwrap_used)] // a test's helpers fail loudly
+
+mod common;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::*;
+use vp_api::*;
+
+const NO_SPIN: Duration = Duration::ZERO;
+
+/// Receives that each end begins with.
+const ROUNDS: u64 = 900;
+
+/// Bounces a message between two ends, each driven by the thread given to it.
+fn bounce(end: &End, first: bool) {
+    for round in 0..500 {
+        if first {
+            end.post_flags(1000 + round, SEND, &[], SendFlags::empty());
+            end.done(round);
+        } else {
+            end.done(round);
+            end.post_flags(1000 + round, SEND, &[], SendFlags::empty());
+        }
+    }
+}
+
+fn deep(init: &mut QpInit) {
+    (init.send_depth, init.recv_depth) = (1024, 1024);
+}
+
+/// Two ends that share an RNIC with others, connected to each other.
+fn pair_on(rnics: (&Arc<dyn Rnic>, &Arc<dyn Rnic>)) -> (End, End) {
+    let cq = || CqInit { depth: 4096, handler: None };
+    let near = End::on(rnics.0.clone(), cq(), deep);
+    let far = End::on(rnics.1.clone(), cq(), deep);
+    // Before the peer can send.
+    for round in 0..ROUNDS {
+        near.recv(round, &[]);
+        far.recv(round, &[]);
+    }
+    connect((&near, &far), &Setup::default());
+    (near, far)
+}
+
+// One leader, the others followers; every pair makes progress.
+#[test]
+fn threads_on_one_rnic_wait_for_their_own() {
+    let (left, right) = (open(), open());
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            let (near, far) = pair_on((&left, &right));
+            scope.spawn(move || bounce(&near, true));
+            scope.spawn(move || bounce(&far, false));
+        }
+    });
+}
+
+// Both ends on one RNIC: whoever leads serves its own peer, too.
+#[test]
+fn both_ends_on_one_rnic() {
+    let rnic = open();
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            let (near, far) = pair_on((&rnic, &rnic));
+            scope.spawn(move || bounce(&near, true));
+            scope.spawn(move || bounce(&far, false));
+        }
+    });
+}
+
+#[test]
+fn many_threads_wait_on_one_cq() {
+    let (near, far) = pair_on((&open(), &open()));
+    const MESSAGES: usize = ROUNDS as usize;
+    let taken = Mutex::new(Vec::new());
+    let count = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while count.load(Ordering::Acquire) < MESSAGES {
+                    let mut out = [BLANK; 3];
+                    match far.cq.poll(&mut out).unwrap() {
+                        0 => {
+                            far.cq.wait(NO_SPIN, Some(HANG)).unwrap();
+                        }
+                        got => {
+                            taken.lock().unwrap().extend(out[..got].iter().map(|wc| wc.wr_id));
+                            if count.fetch_add(got, Ordering::AcqRel) + got == MESSAGES {
+                                far.cq.interrupt();
+                            }
+                        }
+                    }
+                }
+            });
+        }
+        scope.spawn(|| {
+            for i in 0..MESSAGES as u64 {
+                near.post_flags(i, SEND, &[], SendFlags::empty());
+            }
+        });
+    });
+    let mut taken = taken.into_inner().unwrap();
+    taken.sort_unstable();
+    assert!(taken.iter().copied().eq(0..MESSAGES as u64));
+}
+
+#[test]
+fn time_out_and_interrupt() {
+    let (near, _far) = pair(&Setup::default());
+    near.cq.poll(&mut [BLANK; 4]).unwrap();
+    assert!(!near.cq.wait(NO_SPIN, Some(Duration::from_millis(1))).unwrap());
+    assert!(!near.cq.wait(Duration::from_millis(1), Some(Duration::from_millis(1))).unwrap());
+    let other = near.rnic.create_cq(&CqInit { depth: 4, handler: None }).unwrap();
+    std::thread::scope(|scope| {
+        let (ready, go) = mpsc::channel();
+        // A leader and followers, on two CQs.
+        for cq in [&near.cq, &near.cq, &other] {
+            let ready = ready.clone();
+            scope.spawn(move || {
+                ready.send(()).unwrap();
+                assert!(!cq.wait(NO_SPIN, None).unwrap());
+            });
+        }
+        for _ in 0..3 {
+            go.recv().unwrap();
+        }
+        // Interrupts before a wait begins do not count, so they are repeated until all have left.
+        drop(ready);
+        scope.spawn(move || {
+            while go.try_recv() != Err(mpsc::TryRecvError::Disconnected) {
+                std::thread::yield_now();
+            }
+        });
+        let done = Arc::new(AtomicUsize::new(0));
+        for cq in [&near.cq, &other] {
+            let done = done.clone();
+            scope.spawn(move || {
+                while done.load(Ordering::Relaxed) < 1000 {
+                    cq.interrupt();
+                    done.fetch_add(1, Ordering::Relaxed);
+                    std::thread::yield_now();
+                }
+            });
+        }
+    });
+}
+
+/// Counts notifications and passes them on.
+struct Ring {
+    count: AtomicUsize,
+    sender: Mutex<mpsc::Sender<()>>,
+}
+
+impl CqHandler for Ring {
+    fn on_completion(&self, _: CqId) {
+        self.count.fetch_add(1, Ordering::AcqRel);
+        let _ = self.sender.lock().unwrap().send(());
+    }
+}
+
+fn armed_end() -> (End, Arc<Ring>, mpsc::Receiver<()>) {
+    let (sender, receiver) = mpsc::channel();
+    let ring = Arc::new(Ring { count: AtomicUsize::new(0), sender: Mutex::new(sender) });
+    let cq = CqInit { depth: 4096, handler: Some(ring.clone()) };
+    (End::on(open(), cq, deep), ring, receiver)
+}
+
+/// Takes everything out of a CQ the way RDMAC 8.2.5 says: poll, arm, poll.
+fn drain_and_arm(end: &End, solicited: bool, taken: &mut usize) {
+    let mut out = [BLANK; 16];
+    loop {
+        *taken += end.cq.poll(&mut out).unwrap();
+        end.cq.arm(solicited).unwrap();
+        let late = end.cq.poll(&mut out).unwrap();
+        *taken += late;
+        if late == 0 {
+            return;
+        }
+    }
+}
+
+// [VERBS-21]: an application that only ever reacts to notifications misses nothing.
+#[test]
+fn poll_arm_poll_loses_no_wake_up() {
+    let (far, ring, notified) = armed_end();
+    let near = End::new(deep);
+    connect((&near, &far), &Setup::default());
+    const MESSAGES: usize = 1000;
+    for wr_id in 0..MESSAGES as u64 {
+        far.recv(wr_id, &[]);
+    }
+    let mut taken = 0;
+    drain_and_arm(&far, false, &mut taken);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for wr_id in 0..MESSAGES as u64 {
+                near.post(wr_id, SEND, &[]);
+                near.done(wr_id);
+            }
+        });
+        while taken < MESSAGES {
+            notified.recv_timeout(HANG).unwrap();
+            drain_and_arm(&far, false, &mut taken);
+        }
+    });
+    assert_eq!(taken, MESSAGES);
+    assert!(ring.count.load(Ordering::Acquire) <= MESSAGES);
+}
+
+// [VERBS-21] [RDMAP-14]: armed for solicited ones only, silent messages ring nothing.
+#[test]
+fn solicited_events_only() {
+    let (far, ring, notified) = armed_end();
+    let near = End::new(deep);
+    connect((&near, &far), &Setup::default());
+    for wr_id in 0..21 {
+        far.recv(wr_id, &[]);
+    }
+    far.cq.arm(true).unwrap();
+    for wr_id in 0..20 {
+        near.post(wr_id, SEND, &[]);
+        near.done(wr_id);
+    }
+    near.post(20, SendOp::Send { solicited: true, invalidate: None }, &[]);
+    notified.recv_timeout(HANG).unwrap();
+    assert_eq!(ring.count.load(Ordering::Acquire), 1);
+    for wr_id in 0..21 {
+        assert_eq!(far.done(wr_id).solicited, wr_id == 20);
+    }
+    // An error counts as solicited.
+    far.recv(30, &[]);
+    far.cq.arm(true).unwrap();
+    near.qp.modify(QpChange::Error).unwrap();
+    notified.recv_timeout(HANG).unwrap();
+    assert_eq!(far.complete().status, WcStatus::Flushed);
+}
+
+// Nobody is inside: the engine answers reads and atomics, and delivers sends to the CQ.
+#[test]
+fn engine_serves_while_the_application_is_elsewhere() {
+    let (near, far) = pair(&Setup::default());
+    let source = far.region(Buffer::pattern(1 << 20, 1));
+    let sink = near.region(Buffer::new(1 << 20));
+    for wr_id in 0..20 {
+        let op = SendOp::Read { remote: source.remote(0), invalidate_sink: false };
+        near.post(wr_id, op, &[sink.all()]);
+        near.done(wr_id);
+    }
+    assert!(sink.buffer.read(0, 1 << 20) == source.buffer.read(0, 1 << 20));
+}
