@@ -51,7 +51,7 @@ pub enum TaggedUse {
     ReadResponse,
 }
 
-/// Atomic operation on 64 bits of memory in host byte order (RFC 7306 section 5.1).
+/// Atomic operation on 64 bits of memory in host byte order (RFC 7306 section 5.1) [EXT-09].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub enum AtomicOp {

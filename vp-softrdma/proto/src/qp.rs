@@ -16,6 +16,7 @@ mod rx;
 mod sq;
 mod state;
 mod tx;
+mod work;
 
 pub use config::{QpConfig, StreamConfig, StreamPosition};
 pub use effect::{Action, Destination, Input, LlpFault, PostError, QpEvent, Want};
@@ -159,7 +160,7 @@ impl Qp {
         }
     }
 
-    /// The EMSS changed: FPDUs built from now on use this MULPDU [MPA-21].
+    /// The EMSS changed: FPDUs built from now on use this MULPDU [MPA-20, MPA-21].
     pub fn set_mulpdu(&mut self, mulpdu: u16) {
         self.tx.mulpdu = clamp_mulpdu(mulpdu);
     }

@@ -1,7 +1,7 @@
 //! Values that cross the crate's border: STags, work queue elements, completions.
 
 /// Steering tag: 24-bit index (chosen by the provider) and 8-bit key (low octet, chosen by the
-/// consumer). RDMAC Verbs 7.2.
+/// consumer). RDMAC Verbs 7.2 [VERBS-22].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Stag(pub u32);
 

@@ -56,3 +56,43 @@ pub(crate) fn check_request(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::ddp::Control;
+
+    // [DDP-17] a verdict is a value: whoever asked decides what becomes of the stream
+    #[test]
+    fn verdicts_change_nothing() {
+        let partial = Partial { capacity: 10, received: 4 };
+        assert_eq!(partial.check(4, 6), Ok(()));
+        assert_eq!(partial.check(4, 7), Err(ProtocolError::MessageTooLong));
+        assert_eq!(partial.check(3, 1), Err(ProtocolError::MessageOffset));
+        assert_eq!(partial, Partial { capacity: 10, received: 4 });
+    }
+
+    // [DDP-14] offset plus length in 64 bits
+    #[test]
+    fn sums_do_not_wrap() {
+        let partial = Partial { capacity: u32::MAX, received: u32::MAX };
+        assert_eq!(partial.check(u32::MAX, 1), Err(ProtocolError::MessageTooLong));
+        assert_eq!(partial.check(u32::MAX, 0), Ok(()));
+    }
+
+    // [ERR-10]
+    #[test]
+    fn the_next_number_is_the_only_one() {
+        let header = |msn| UntaggedRepr {
+            control: Control::new(false, true),
+            ulp: 0x43,
+            ulp_word: 0,
+            qn: 0,
+            msn,
+            mo: 0,
+        };
+        assert_eq!(check_msn(&header(u32::MAX), u32::MAX), Ok(()));
+        assert_eq!(check_msn(&header(1), 0), Err(ProtocolError::MsnRange));
+        assert_eq!(check_msn(&header(u32::MAX), 0), Err(ProtocolError::MsnRange));
+    }
+}

@@ -38,7 +38,7 @@ impl Qp {
         Ok(())
     }
     /// RTS or Idle -> Error: reset, flush (RDMAC 6.2.2.4, 6.2.1.3) [VERBS-04, VERBS-07]. No effect
-    /// in Error; in Closing and Terminate it cuts the graceful close short (Destroy QP).
+    /// in Error; in Closing and Terminate it cuts the graceful close short (Destroy QP) [VERBS-20].
     pub fn abort<H: Host>(&mut self, host: &mut H) {
         match self.state {
             State::Error => {}
@@ -68,7 +68,7 @@ impl Qp {
         }
         self.settle(host);
     }
-    /// The peer's FIN: `buffered` octets of an incomplete FPDU were still waiting.
+    /// The peer's FIN [MPA-41, DDP-19]: `buffered` octets of an incomplete FPDU were still waiting.
     pub fn handle_fin<H: Host>(&mut self, buffered: usize, host: &mut H) {
         let broken = buffered > 0 || self.rx.in_message();
         match self.state {
@@ -241,7 +241,7 @@ impl Qp {
     }
 }
 
-/// Headers as RFC 5040 Figure 10 wants them [RDMAP-20, RDMAP-21, RDMAP-22].
+/// Headers as RFC 5040 Figure 10 wants them [RDMAP-20, RDMAP-21, RDMAP-22, VERBS-14].
 fn terminate_for(error: ProtocolError, offender: Option<Offender>) -> TerminateRepr {
     let mut terminate = TerminateRepr::bare(error.terminate_code());
     let Some(offender) = offender else { return terminate };

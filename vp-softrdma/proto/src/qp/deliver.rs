@@ -157,7 +157,7 @@ impl Qp {
             return Ok(());
         }
         self.next_send();
-        // RFC 5040 5.3 [RDMAP-13, VERBS-27, ERR-25]: payload placed, then invalidate, then complete
+        // RFC 5040 5.3 [RDMAP-13, VERBS-27, ERR-25, SEC-06]: payload placed, then invalidate, then complete
         let invalidated = segment.opcode.invalidates().then_some(Stag(header.ulp_word));
         if let Some(stag) = invalidated {
             host.invalidate_remote(stag).map_err(|_| Error::CannotInvalidate)?;
@@ -235,6 +235,7 @@ impl Qp {
         check_request(header, segment.payload_len(), ReadRequestRepr::LEN)?;
         check_msn(header, self.rx.msn[REQUEST])?;
         let request = ReadRequestRepr::parse(inline).map_err(|_| Error::RequestShort)?;
+        // An empty Read needs no right [SEC-14]
         if request.size > 0 {
             host.check_read_source(request.source_stag, request.source_to, request.size)
                 .map_err(access::read_source)?;

@@ -132,7 +132,7 @@ impl SendQueue {
 /// Completion status of a WQE whose local half is bad.
 pub(crate) fn local_status(fault: LocalFault) -> Status {
     match fault {
-        // RDMAC 8.1.3.2 [VERBS-19]
+        // RDMAC 8.1.3.2
         LocalFault::Length => Status::BadLength,
         fault => Status::Local(fault),
     }

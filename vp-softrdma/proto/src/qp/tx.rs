@@ -4,18 +4,17 @@
 //! yielded; the WQEs are flushed by `close.rs`.
 
 use crate::ddp::segment::{Segment, Segmenter, Target};
-use crate::error::ProtocolError;
 use crate::host::{AccessError, Host, LocalFault};
 use crate::mpa;
 use crate::qp::fpdu::{Fpdu, Head, Payload};
-use crate::qp::sq::{Phase, local_status};
+use crate::qp::sq::Phase;
 use crate::qp::{Offender, Qp, State};
 use crate::rdmap::access;
 use crate::rdmap::reads::{Awaited, Owed, Request, rest_of};
-use crate::types::{RtrKind, SendOp, SendWqe, Slot, Stag, Status};
+use crate::types::{RtrKind, SendOp, Slot, Stag, Status};
 use crate::wire::ddp::{Control, Header, UntaggedRepr};
 use crate::wire::rdmap::{
-    self, AtomicRequestRepr, AtomicResponseRepr, ImmediateRepr, Opcode, ReadRequestRepr, atomic, qn,
+    self, AtomicRequestRepr, AtomicResponseRepr, Opcode, ReadRequestRepr, qn,
 };
 use crate::wire::terminate::TerminateRepr;
 
@@ -24,7 +23,7 @@ const HIDDEN_STAG: Stag = Stag(1);
 
 /// Whose message is being cut.
 #[derive(Clone, Copy, Debug)]
-enum Source {
+pub(super) enum Source {
     Wqe(Slot),
     Response { request: ReadRequestRepr, msn: u32 },
 }
@@ -100,7 +99,7 @@ impl Transmit {
         (self.current, self.immediate, self.rtr) = (None, None, None);
         (self.nudge, self.probe) = (false, false);
     }
-    fn next_msn(&mut self, queue: u32) -> u32 {
+    pub(super) fn next_msn(&mut self, queue: u32) -> u32 {
         let Some(next) = self.msn.get_mut(queue as usize) else { return 0 };
         let msn = *next;
         // RFC 5041 4.3 [DDP-06]: FFFFFFFF is followed by 0
@@ -116,7 +115,13 @@ impl Transmit {
         Fpdu { payload, sequence: self.yielded, plan, head }
     }
     /// A message of one segment whose payload is part of the head.
-    fn frame_inline(&mut self, opcode: Opcode, queue: u32, msn: u32, octets: &[u8]) -> Fpdu {
+    pub(super) fn frame_inline(
+        &mut self,
+        opcode: Opcode,
+        queue: u32,
+        msn: u32,
+        octets: &[u8],
+    ) -> Fpdu {
         let header = UntaggedRepr {
             control: Control::new(false, true),
             ulp: rdmap::Control::new(opcode).0,
@@ -150,7 +155,7 @@ pub(crate) fn clamp_mulpdu(mulpdu: u16) -> u16 {
 
 impl Qp {
     /// The next FPDU to send, or `None` if there is nothing to send now. Alternates fairly, message
-    /// by message, between the SQ and inbound Reads.
+    /// by message, between the SQ and inbound Reads. Everything it yields is RDMAP [RDMAP-30].
     pub fn poll_transmit<H: Host>(&mut self, host: &mut H) -> Option<Fpdu> {
         let fpdu = match self.state {
             State::Rts if self.tx.allowed => self.next_fpdu(host),
@@ -228,7 +233,7 @@ impl Qp {
     }
 
     /// Sends a Read Request; answers its MSN too.
-    fn request_fpdu(
+    pub(super) fn request_fpdu(
         &mut self,
         slot: Option<Slot>,
         request: &ReadRequestRepr,
@@ -244,7 +249,7 @@ impl Qp {
 
     // ---- the message in progress ------------------------------------------------------------
 
-    fn begin(&mut self, source: Source, segmenter: Segmenter) -> Option<Fpdu> {
+    pub(super) fn begin(&mut self, source: Source, segmenter: Segmenter) -> Option<Fpdu> {
         self.tx.current = Some(Current { source, segmenter });
         self.next_segment()
     }
@@ -293,7 +298,7 @@ impl Qp {
         self.stats.responses_sent = self.stats.responses_sent.wrapping_add(1);
     }
 
-    fn work_ended(&mut self, slot: Slot, phase: Phase) {
+    pub(super) fn work_ended(&mut self, slot: Slot, phase: Phase) {
         self.sq.set_phase(slot, phase);
         self.tx.responses_first = true;
         self.stats.messages_sent = self.stats.messages_sent.wrapping_add(1);
@@ -331,153 +336,6 @@ impl Qp {
         }
     }
 
-    // ---- the send queue ---------------------------------------------------------------------
-
-    fn next_work<H: Host>(&mut self, host: &mut H) -> Option<Fpdu> {
-        while self.state == State::Rts {
-            let (slot, wqe, first) = self.sq.next()?;
-            if !self.may_start(&wqe, first) {
-                return None;
-            }
-            // RDMAC 6.5 [VERBS-15]
-            if is_request(wqe.op) && self.requester.limit == 0 {
-                self.sq.start(slot, 0, 0);
-                self.fail_work(slot, Status::ZeroReadResources, host);
-                return None;
-            }
-            if wqe.op == SendOp::Local {
-                self.sq.start(slot, 0, 0);
-                // RDMAC 8.2.2(15) [VERBS-17]: in effect before the next WQE starts
-                if let Err(fault) = host.execute_local(slot) {
-                    self.fail_work(slot, local_status(fault), host);
-                    return None;
-                }
-                self.sq.set_phase(slot, Phase::Done);
-                self.sq.retire(self.tx.accepted, host);
-                continue;
-            }
-            return match host.begin_send(slot) {
-                Ok(len) => self.start_work(slot, wqe.op, len),
-                Err(fault) => {
-                    self.sq.start(slot, 0, 0);
-                    self.fail_work(slot, local_status(fault), host);
-                    None
-                }
-            };
-        }
-        None
-    }
-
-    fn start_work(&mut self, slot: Slot, op: SendOp, len: u32) -> Option<Fpdu> {
-        match op {
-            SendOp::Send { solicited, invalidate } => {
-                let opcode = match (solicited, invalidate.is_some()) {
-                    (false, false) => Opcode::Send,
-                    (false, true) => Opcode::SendInvalidate,
-                    (true, false) => Opcode::SendSolicited,
-                    (true, true) => Opcode::SendSolicitedInvalidate,
-                };
-                let msn = self.tx.next_msn(qn::SEND);
-                self.sq.start(slot, len, msn);
-                // RFC 5040 4.1 [RDMAP-03]
-                let ulp_word = invalidate.map_or(0, |stag| stag.0);
-                let target = Target::Untagged { ulp_word, qn: qn::SEND, msn };
-                self.begin(Source::Wqe(slot), Segmenter::new(opcode, target, len))
-            }
-            SendOp::Write { stag, to } | SendOp::WriteImmediate { stag, to, .. } => {
-                self.sq.start(slot, len, 0);
-                let target = Target::Tagged { stag, to };
-                self.begin(Source::Wqe(slot), Segmenter::new(Opcode::Write, target, len))
-            }
-            SendOp::Read { sink_stag, sink_to, source_stag, source_to, invalidate_sink } => {
-                let request =
-                    ReadRequestRepr { sink_stag, sink_to, size: len, source_stag, source_to };
-                let (msn, fpdu) = self.request_fpdu(Some(slot), &request, invalidate_sink);
-                self.sq.start(slot, len, msn);
-                self.work_ended(slot, Phase::Started);
-                Some(fpdu)
-            }
-            SendOp::Immediate { data, solicited } => {
-                let msn = self.tx.msn[qn::SEND as usize];
-                self.sq.start(slot, ImmediateRepr::LEN as u32, msn);
-                Some(self.immediate_fpdu(slot, data, solicited))
-            }
-            // RFC 7306 5.1.1 [EXT-06]
-            SendOp::FetchAdd { stag, to, add, mask } => {
-                let (operation, compare, compare_mask) = (atomic::FETCH_ADD, 0, u64::MAX);
-                let operands = [add, mask, compare, compare_mask];
-                self.atomic_fpdu(slot, operation, stag, to, operands)
-            }
-            // RFC 7306 5.1.2 [EXT-07]
-            SendOp::CmpSwap { stag, to, compare, compare_mask, swap, swap_mask } => {
-                let operands = [swap, swap_mask, compare, compare_mask];
-                self.atomic_fpdu(slot, atomic::CMP_SWAP, stag, to, operands)
-            }
-            SendOp::Local => None,
-        }
-    }
-
-    /// RFC 7306 section 5.2.1 [EXT-04]: on QN 1, sharing MSN and ORD with Reads [EXT-11].
-    fn atomic_fpdu(
-        &mut self,
-        slot: Slot,
-        operation: u8,
-        stag: Stag,
-        to: u64,
-        [data, mask, compare, compare_mask]: [u64; 4],
-    ) -> Option<Fpdu> {
-        let request_id = self.requester.next_id;
-        let request = AtomicRequestRepr {
-            operation,
-            request_id,
-            stag,
-            to,
-            data,
-            mask,
-            compare,
-            compare_mask,
-        };
-        self.requester.next_id = request_id.wrapping_add(1);
-        self.requester.push(Request { slot: Some(slot), awaited: Awaited::Atomic { request_id } });
-        let msn = self.tx.next_msn(qn::REQUEST);
-        self.sq.start(slot, size_of::<u64>() as u32, msn);
-        self.work_ended(slot, Phase::Started);
-        Some(self.tx.frame_inline(Opcode::AtomicRequest, qn::REQUEST, msn, &request.emit()))
-    }
-
-    /// RFC 7306 section 6 [EXT-02, EXT-03].
-    fn immediate_fpdu(&mut self, slot: Slot, data: u64, solicited: bool) -> Fpdu {
-        let opcode = if solicited { Opcode::ImmediateSolicited } else { Opcode::Immediate };
-        let msn = self.tx.next_msn(qn::SEND);
-        let fpdu = self.tx.frame_inline(opcode, qn::SEND, msn, &ImmediateRepr(data).emit());
-        self.work_ended(slot, Phase::Yielded(fpdu.sequence));
-        fpdu
-    }
-    fn immediate_half(&mut self, slot: Slot) -> Option<Fpdu> {
-        let next_msn = self.tx.msn[qn::SEND as usize];
-        let entry = self.sq.entry(slot)?;
-        let SendOp::WriteImmediate { data, solicited, .. } = entry.wqe.op else { return None };
-        entry.msn = next_msn;
-        Some(self.immediate_fpdu(slot, data, solicited))
-    }
-
-    /// Fences and ORD; the queue stalls in order (RDMAC 6.5, 8.2.2.2) [VERBS-15, VERBS-17].
-    fn may_start(&mut self, wqe: &SendWqe, first: bool) -> bool {
-        let fenced =
-            (wqe.local_fence && !first) || (wqe.read_fence && self.requester.visible() > 0);
-        let full = is_request(wqe.op) && self.requester.limit > 0 && !self.requester.has_room();
-        self.stats.fence_stalls = self.stats.fence_stalls.wrapping_add(u64::from(fenced));
-        self.stats.ord_stalls = self.stats.ord_stalls.wrapping_add(u64::from(!fenced && full));
-        !fenced && !full
-    }
-
-    /// A work request that cannot be carried out: it completes in error, a Terminate goes instead of
-    /// its message, everything else is flushed (RFC 5040 7.1(1)) [RDMAP-28, ERR-27, VERBS-18].
-    pub(super) fn fail_work<H: Host>(&mut self, slot: Slot, status: Status, host: &mut H) {
-        self.sq.set_phase(slot, Phase::Failed(status));
-        self.fail_locally(ProtocolError::LocalCatastrophic, host);
-    }
-
     /// The payload of the FPDU yielded last could not be read; none of it was sent.
     pub fn handle_source_fault<H: Host>(&mut self, fault: AccessError, host: &mut H) {
         let Some(undo) = self.tx.undo.take() else { return };
@@ -498,11 +356,6 @@ impl Qp {
             }
         }
     }
-}
-
-/// Awaits a response, and so uses ORD.
-fn is_request(op: SendOp) -> bool {
-    matches!(op, SendOp::Read { .. } | SendOp::FetchAdd { .. } | SendOp::CmpSwap { .. })
 }
 
 /// The segment that carried a request of the peer's, as it must have looked (reserved bits aside).

@@ -6,7 +6,8 @@
 use crate::error::ProtocolError;
 use crate::host::AccessError;
 
-/// An inbound RDMA Write or Read Response segment [ERR-13, ERR-14, ERR-15, ERR-16, ERR-17].
+/// An inbound RDMA Write or Read Response segment [ERR-13, ERR-14, ERR-15, ERR-16, ERR-17,
+/// SEC-01].
 pub(crate) fn tagged(error: AccessError) -> ProtocolError {
     match error {
         AccessError::InvalidStag | AccessError::CannotInvalidate => ProtocolError::TaggedStag,

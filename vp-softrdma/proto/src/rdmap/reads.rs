@@ -151,7 +151,8 @@ impl Responder {
     pub(crate) fn pop(&mut self) {
         self.ring.pop();
     }
-    /// Whether another request may come in (RFC 5040 section 6.1) [ERR-19, ERR-20, RDMAP-11].
+    /// Whether another request may come in (RFC 5040 section 6.1) [ERR-19, ERR-20, RDMAP-11,
+    /// SEC-10].
     pub(crate) fn check_room(&self) -> Result<(), ProtocolError> {
         if self.limit == 0 {
             return Err(ProtocolError::ReadDisabled);
