@@ -154,7 +154,7 @@ impl Qp {
     }
 
     fn establish(&mut self) {
-        if !self.established {
+        if !self.established && self.state == State::Rts {
             self.established = true;
             self.actions.push(Action::Event(QpEvent::Established));
         }

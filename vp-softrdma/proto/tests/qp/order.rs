@@ -413,7 +413,7 @@ fn a_probe_respects_ord() {
     end.assert_all_complete();
 }
 
-// [EXT-06, EXT-07, EXT-11, EXT-12, EXT-13] atomics mixed with Reads, answered in order
+// [EXT-06, EXT-07, EXT-11, EXT-13] atomics mixed with Reads, answered in order
 #[test]
 fn atomics_and_reads_are_answered_in_order() {
     let mut end = responder(STREAM);
@@ -629,4 +629,16 @@ fn a_completed_read_acknowledges_what_was_before() {
         }
     }
     assert_eq!(sim.ends[1].memory.region(0x100).octets[..4], *b"data");
+}
+
+// [CONN-29] an RTR that the LLP takes only after the end establishes nothing
+#[test]
+fn nothing_is_established_behind_the_end() {
+    let mut end = initiator(StreamConfig { rtr: Some(RtrKind::Write), ..STREAM });
+    end.pump();
+    end.fault(iwarp_proto::LlpFault::TimedOut);
+    end.pump();
+    assert!(end.detached);
+    end.qp.handle_sent(1, &mut end.memory);
+    assert_eq!(end.qp.poll_action(), None);
 }
