@@ -120,7 +120,7 @@ pub(crate) struct PingArgs {
           value_parser = clap::value_parser!(u32).range(26..=65535))]
     pub(crate) size: u32,
     /// Compare what came back with what was sent
-    #[arg(long, short = 'V', conflicts_with = "serve")]
+    #[arg(long, conflicts_with = "serve")]
     pub(crate) verify: bool,
     /// Seconds from one round trip to the next
     #[arg(short, long, default_value = "1", value_parser = parse_seconds, conflicts_with = "serve")]
@@ -208,6 +208,9 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Cli::command().debug_assert();
+        for command in Cli::command().get_subcommands() {
+            command.clone().debug_assert();
+        }
     }
 
     #[test]

@@ -99,7 +99,11 @@ impl From<io::Error> for CliError {
 /// The access layer's messages are complete sentences already; they name both ends.
 impl From<itapi::Error> for CliError {
     fn from(error: itapi::Error) -> Self {
-        Self::new(Exit::Network, error.to_string())
+        let exit = match &error {
+            itapi::Error::Access(itapi::AccessError::Config(_)) => Exit::Usage,
+            _ => Exit::Network,
+        };
+        Self::new(exit, error.to_string())
     }
 }
 

@@ -76,8 +76,8 @@ pub use work::{Local, Payload, Work};
 
 pub use ual::{
     AsyncSource, BrokenCause, Config, ConnEvent, ConnRequest, ConnectError, ConnectParams, Crc,
-    Disconnect, Ends, EpInfo, EpState, Established, FailReason, Markers, Node, PeerToPeer, Policy,
-    ProviderListing, resolve,
+    Disconnect, Ends, EpInfo, EpState, Error as AccessError, Established, FailReason, Markers,
+    Node, PeerToPeer, Policy, ProviderListing, resolve,
 };
 pub use vp_api::{
     Access, AsyncEvent, Capabilities, DeviceInfo, MwKind, PortInfo, RnicAttrs, VpStatus, WcStatus,

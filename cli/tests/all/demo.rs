@@ -1,0 +1,116 @@
+//! `warpline demo`: files of all kinds, and the death of either process at several points.
+
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{Running, TempFile, line_with, noise, rest, run, text, warpline};
+
+#[test]
+fn files_come_back_and_are_verified() {
+    let odd = TempFile::new("odd", &noise(1_000_003));
+    for options in [&["--chunk", "64k"][..], &["--crc", "off"], &["--chunk", "1000"], &[]] {
+        let output = run(&[&["demo", odd.path()], options].concat());
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(0), "{options:?}: {out}{err}");
+        assert!(out.ends_with("verified\n"), "{out}");
+        assert!(
+            ["Send/Recv", "RDMA Write", "RDMA Read"].iter().all(|op| out.contains(op)),
+            "{out}"
+        );
+        assert_eq!(out.matches("2000006").count(), 3, "{out}");
+        // No terminal, no progress.
+        assert_eq!(err, "");
+    }
+}
+
+#[test]
+fn the_smallest_files_too() {
+    for len in [0, 1, 2, 15, 16, 17] {
+        let file = TempFile::new(&format!("small{len}"), &noise(len));
+        let output = run(&["demo", file.path(), "--chunk", "7"]);
+        assert!(text(&output.stdout).ends_with("verified\n"), "{len}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn what_cannot_be_moved_is_said() {
+    for (path, expected) in [
+        ("/nowhere/x", "No such file"),
+        ("/", "not a regular file"),
+        ("/dev/null", "not a regular file"),
+    ] {
+        let output = run(&["demo", path]);
+        assert_eq!(output.status.code(), Some(3), "{path}");
+        let err = text(&output.stderr);
+        assert!(err.contains(path) && err.contains(expected) && err.contains("try"), "{err}");
+    }
+}
+
+/// Points at which a process dies: the line of progress that is awaited first.
+const POINTS: [&str; 7] = [
+    "process ",
+    "Send/Recv 1/",
+    "Send/Recv 2000/",
+    "RDMA Write 1/",
+    "RDMA Write 2000/",
+    "RDMA Read 0/",
+    "RDMA Read 2000/",
+];
+
+/// A demo that stands still once nobody reads its progress: chunks enough for three pipes full.
+struct Staged {
+    demo: Running,
+    _file: TempFile,
+}
+
+fn staged(point: &str) -> (Staged, impl std::io::BufRead, Pid) {
+    let file = TempFile::sparse(&format!("big{}", point.replace(['/', ' '], "")), 6144 * 4096);
+    let mut command = warpline();
+    command.args(["demo", file.path(), "--chunk", "4k", "--progress", "lines"]);
+    let mut demo =
+        Running::new(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());
+    let mut lines = demo.stderr();
+    let first = line_with(&mut lines, |line| line.starts_with("process "));
+    let peer = first.rsplit(' ').next().and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw);
+    if !point.starts_with("process") {
+        line_with(&mut lines, |line| line.starts_with(point));
+    }
+    (Staged { demo, _file: file }, lines, peer.unwrap())
+}
+
+fn operation(point: &str) -> &str {
+    point.trim_end_matches(|c: char| c.is_ascii_digit() || c == '/' || c == ' ')
+}
+
+#[test]
+fn the_first_process_reports_the_death_of_the_second() {
+    for point in POINTS {
+        let (mut staged, lines, peer) = staged(point);
+        kill_process(peer, Signal::KILL).unwrap();
+        let text = rest(lines);
+        let message = text.split_once("warpline: ").unwrap_or_else(|| panic!("{point}: {text}")).1;
+        assert_eq!(staged.demo.code(), Some(1), "{point}: {message}");
+        assert!(message.contains("signal: 9"), "{point}: {message}");
+        assert!(message.contains(&peer.to_string()), "{point}: {message}");
+        if operation(point) != "process" {
+            assert!(message.contains(operation(point)), "{point}: {message}");
+            assert!(message.contains("the rest is lost"), "{point}: {message}");
+        }
+    }
+}
+
+#[test]
+fn the_second_process_reports_the_death_of_the_first() {
+    for point in POINTS {
+        let (mut staged, lines, _peer) = staged(point);
+        let first = staged.demo.id();
+        staged.demo.kill();
+        // Both ends of the pipe are closed only when both processes are gone.
+        let text = rest(lines);
+        let message = text.split_once("warpline: ").unwrap_or_else(|| panic!("{point}: {text}")).1;
+        assert!(message.contains(&format!("process {first}")), "{point}: {message}");
+        let lost = if operation(point) == "process" { "nothing was received" } else { "is lost" };
+        assert!(message.contains(lost), "{point}: {message}");
+    }
+}

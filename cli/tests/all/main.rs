@@ -1,0 +1,8 @@
+//! The command as a user runs it: the real executable, two processes, real sockets on loopback.
+#![forbid(unsafe_code)]
+
+mod decode;
+mod demo;
+mod misc;
+mod ping;
+mod support;

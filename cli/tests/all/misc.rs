@@ -1,0 +1,103 @@
+//! Help, version, completions, devices, exit statuses, closed pipes, configuration.
+
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::support::{Running, TempFile, rest, run, text, warpline};
+
+#[test]
+fn help_says_what_the_exit_status_means() {
+    let output = run(&["--help"]);
+    assert_eq!(output.status.code(), Some(0));
+    let out = text(&output.stdout);
+    for word in ["demo", "devices", "ping", "decode", "completions", "Exit status", "RUST_LOG"] {
+        assert!(out.contains(word), "{word}: {out}");
+    }
+    assert!(!out.contains("demo-peer"), "{out}");
+    for command in ["demo", "devices", "ping", "decode", "completions"] {
+        assert_eq!(run(&[command, "--help"]).status.code(), Some(0), "{command}");
+    }
+}
+
+#[test]
+fn version() {
+    let output = run(&["--version"]);
+    assert_eq!(text(&output.stdout), format!("warpline {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn completions_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = run(&["completions", shell]);
+        assert_eq!(output.status.code(), Some(0), "{shell}");
+        assert!(text(&output.stdout).contains("warpline"), "{shell}");
+    }
+}
+
+#[test]
+fn bad_arguments() {
+    for arguments in [
+        &[][..],
+        &["fly"],
+        &["demo", "a", "b"],
+        &["demo", "--chunk", "0"],
+        &["demo", "--crc", "maybe"],
+        &["ping"],
+        &["ping", "h", "--size", "1"],
+        &["ping", "h", "--size", "65536"],
+        &["ping", "h", "--mpa", "3"],
+        &["ping", "h", "--interval", "-1"],
+        &["decode"],
+        &["decode", "--hex", "00", "--pcap", "x"],
+        &["completions", "tcsh"],
+    ] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(!output.stderr.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn devices_for_people_and_programs() {
+    let output = run(&["devices"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let out = text(&output.stdout);
+    for word in ["vp_softrdma", "port 0", "127.0.0.1", "capabilities", "max qp"] {
+        assert!(out.contains(word), "{word}: {out}");
+    }
+    let output = run(&["devices", "--json"]);
+    let all: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let device = &all["providers"][0]["devices"][0];
+    assert!(device["limits"]["max_qp"].as_u64().unwrap() > 0, "{all}");
+    assert!(!device["ports"].as_array().unwrap().is_empty(), "{all}");
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_error_message() {
+    let mut command = warpline();
+    command.args(["completions", "bash"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut process = Running::new(command.spawn().unwrap());
+    drop(process.stdout());
+    assert_eq!(rest(process.stderr()), "");
+    process.code();
+}
+
+#[test]
+fn a_wrong_configuration_is_located() {
+    let file = TempFile::new("wrong.toml", b"[policy]\ncrc = \"require\"\nfnord = 1\n");
+    let mut command = warpline();
+    command.args(["devices"]).env("WARPLINE_CONFIG", file.path());
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let err = text(&output.stderr);
+    assert!(err.contains("wrong.toml:3:1") && err.contains("fnord"), "{err}");
+}
+
+#[test]
+fn logs_follow_rust_log() {
+    let mut command = warpline();
+    let output = command.args(["devices"]).env("RUST_LOG", "==").output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text(&output.stderr).contains("RUST_LOG is ignored"));
+}

@@ -1,0 +1,151 @@
+//! `warpline ping` against `warpline ping --serve`, and against peers that are no such thing.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::process::{ChildStdout, Stdio};
+
+use crate::support::{Running, line_with, rest, run, text, warpline};
+
+/// A server and its address.
+struct Server {
+    process: Running,
+    output: BufReader<ChildStdout>,
+    address: String,
+}
+
+fn serve(arguments: &[&str]) -> Server {
+    let mut command = warpline();
+    command.args(["ping", "--serve"]).args(arguments);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut process = Running::new(child);
+    let mut output = process.stdout();
+    let line = line_with(&mut output, |line| line.starts_with("serving"));
+    let address = line.rsplit(' ').next().unwrap().to_owned();
+    Server { process, output, address }
+}
+
+#[test]
+fn round_trips_of_every_kind() {
+    let server = serve(&["127.0.0.1:0"]);
+    for options in [
+        &["-c", "100", "-i", "0"][..],
+        &["-c", "20", "-i", "0", "--size", "65535"],
+        &["-c", "20", "-i", "0", "--size", "26", "--crc", "off"],
+        &["-c", "20", "-i", "0", "--mpa", "1"],
+        &["-c", "20", "-i", "0", "--peer-to-peer"],
+    ] {
+        let output = run(&[&["ping", &server.address, "--verify"], options].concat());
+        let out = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{options:?}: {out}{}", text(&output.stderr));
+        assert!(out.contains(", 0 % lost") && out.contains("rtt min/avg/max/mdev"), "{out}");
+        assert!(out.contains("ping=19 "), "{out}");
+    }
+}
+
+#[test]
+fn one_server_serves_many_clients_at_once() {
+    let server = serve(&["[::1]:0", "-6"]);
+    let address = server.address.clone();
+    let clients: Vec<_> = (0..8)
+        .map(|_| {
+            let address = address.clone();
+            std::thread::spawn(move || {
+                run(&["ping", &address, "-c", "50", "-i", "0", "-q", "--verify"])
+            })
+        })
+        .collect();
+    for client in clients {
+        let output = client.join().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn a_server_for_one_connection_ends_with_it() {
+    let mut server = serve(&["127.0.0.1:0", "--once"]);
+    let output = run(&["ping", &server.address, "-c", "3", "-i", "0", "-q"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(server.process.code(), Some(0));
+    assert!(rest(server.output).contains("3 round trips"));
+}
+
+#[test]
+fn a_server_that_dies_is_a_loss() {
+    let mut server = serve(&["127.0.0.1:0"]);
+    let mut command = warpline();
+    command.args(["ping", &server.address, "-c", "0", "-i", "0"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut client = Running::new(child);
+    let (mut out, err) = (client.stdout(), client.stderr());
+    line_with(&mut out, |line| line.contains("ping=10 "));
+    server.process.kill();
+    let summary = line_with(&mut out, |line| line.contains("round trips started"));
+    // Killed between two round trips, all those started are back.
+    assert!(summary.contains("completed"), "{summary}");
+    assert_eq!(client.code(), Some(1));
+    let message = rest(err);
+    assert!(message.contains(&server.address) && message.contains("lost"), "{message}");
+}
+
+#[test]
+fn a_client_that_dies_ends_its_connection_only() {
+    let mut server = serve(&["127.0.0.1:0"]);
+    let mut errors = server.process.stderr();
+    let mut command = warpline();
+    command.args(["ping", &server.address, "-c", "0", "-i", "0"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut client = Running::new(child);
+    line_with(&mut client.stdout(), |line| line.contains("ping=10 "));
+    client.kill();
+    let mut line = String::new();
+    errors.read_line(&mut line).unwrap();
+    assert!(line.contains("warpline: "), "{line}");
+    let output = run(&["ping", &server.address, "-c", "3", "-i", "0", "-q"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+}
+
+#[test]
+fn nobody_there() {
+    // Bound, not listening: refused for as long as it lives.
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let output = run(&["ping", &closed.to_string()]);
+    assert_eq!(output.status.code(), Some(4));
+    let err = text(&output.stderr);
+    assert!(err.contains("refused") && err.contains(&closed.to_string()), "{err}");
+}
+
+#[test]
+fn somebody_else_there() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let other = std::thread::spawn(move || {
+        use std::io::{Read, Write};
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut request = [0; 20];
+        stream.read_exact(&mut request).unwrap();
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+    });
+    let output = run(&["ping", &address]);
+    other.join().unwrap();
+    assert_eq!(output.status.code(), Some(4));
+    let err = text(&output.stderr);
+    assert!(err.contains("MPA") && err.contains(&address), "{err}");
+}
+
+#[test]
+fn a_port_in_use() {
+    let server = serve(&["127.0.0.1:0"]);
+    let output = run(&["ping", "--serve", &server.address]);
+    assert_eq!(output.status.code(), Some(4));
+    let err = text(&output.stderr);
+    assert!(err.contains(&server.address) && err.contains("try"), "{err}");
+}
+
+#[test]
+fn families() {
+    let output = run(&["ping", "-6", "127.0.0.1"]);
+    assert_eq!(output.status.code(), Some(4));
+    assert!(text(&output.stderr).contains("no IPv6 address"));
+    let output = run(&["ping", "127.0.0.1:x"]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+}

@@ -1,0 +1,55 @@
+//! A complete RDMA connection: connect, exchange keys, one RDMA Write, one Send, close.
+//!
+//! `hello_rdma` serves one client and prints its address; `hello_rdma ADDRESS` is that client. Each
+//! side owns its memory in one thread; when the other dies, a call returns an error that says so.
+#![forbid(unsafe_code)]
+
+use std::time::Duration;
+
+use itapi::{Error, Ia, RemoteRange, Result, Work};
+
+/// Far more than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn serve() -> Result<()> {
+    let ia = Ia::open()?;
+    let (pz, evd) = (ia.pz()?, ia.evd(16)?);
+    let board = pz.lmr(64).remote_write().register()?; // the client writes here
+    let listen = ia.listen("127.0.0.1:0")?;
+    println!("{}", listen.address());
+
+    let request = listen.request()?;
+    let ep = pz.ep(&evd).build()?;
+    ep.post_recv(pz.buffer(64)?)?; // the endpoint owns the buffer from here ...
+    request.accept(&ep, &board.remote().to_octets())?; // our key travels as private data
+
+    let message = evd.wait_success(PATIENCE)?.into_buffer(); // ... to here
+    let message = message.map_or_else(Vec::new, |buffer| buffer.to_vec());
+    let mut written = vec![0; 19];
+    board.read_at(0, &mut written)?; // complete: the Send came behind the RDMA Write
+    println!("{}, {}", String::from_utf8_lossy(&written), String::from_utf8_lossy(&message));
+    ep.ended(PATIENCE)?; // the client closes
+    Ok(())
+}
+
+fn greet(server: &str) -> Result<()> {
+    let ia = Ia::open()?;
+    let (pz, evd) = (ia.pz()?, ia.evd(16)?);
+    let ep = pz.ep(&evd).build()?;
+    let connected = ep.connect(server, b"")?;
+    let board = RemoteRange::from_octets(&connected.private_data)
+        .ok_or_else(|| Error::Argument("the server sent no key".into()))?;
+
+    ep.post(Work::write(b"hello by RDMA Write", board).unsignalled())?;
+    ep.post(Work::send(b"hello by Send"))?;
+    evd.wait_success(PATIENCE)?;
+    ep.disconnect()
+}
+
+fn main() {
+    let result = std::env::args().nth(1).map_or_else(serve, |server| greet(&server));
+    if let Err(error) = result {
+        eprintln!("hello_rdma: {error}");
+        std::process::exit(1);
+    }
+}

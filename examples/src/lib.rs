@@ -1,1 +1,0 @@
-//! warpline-examples
