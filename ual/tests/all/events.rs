@@ -1,0 +1,206 @@
+//! Dispatchers: polling, waiting, descriptors, interrupts; nothing lost, nobody left asleep.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use kal_shim::reactor::{Interest, readable, ready_within};
+use ual::vp_api::WorkCompletion;
+use ual::{Error, EvdInit, Event, Stream};
+
+use crate::common::{HANG, LOCALHOST, Side, connect, policy};
+
+const MESSAGES: u64 = 2000;
+
+/// Sends all messages, each when there is a receive for it.
+fn send_all(client: &Side, ep: &ual::Ep, credits: mpsc::Receiver<()>) {
+    for number in 0..MESSAGES {
+        credits.recv_timeout(HANG).unwrap();
+        client.send(ep, number, 0, 8);
+        client.success();
+    }
+}
+
+/// Takes everything that is there; how much.
+fn drain(side: &Side) -> u64 {
+    let mut taken = 0;
+    while side.completions.dequeue().unwrap().is_some() {
+        taken += 1;
+    }
+    taken
+}
+
+#[test]
+fn a_descriptor_leads_to_every_completion() {
+    let (client, server) = (Side::new(policy()), Side::new(policy()));
+    let listen = server.listen(LOCALHOST);
+    let (active, passive) = connect(&client, &server, &listen);
+    let fd = server.completions.fd().unwrap().as_fd().try_clone_to_owned().unwrap();
+    // The descriptor starts readable: there may be something already.
+    drain(&server);
+    assert!(!readable(fd.as_fd()));
+    thread::scope(|scope| {
+        let (credit, credits) = mpsc::channel();
+        scope.spawn(|| send_all(&client, &active, credits));
+        let mut received = 0;
+        for number in 0..64 {
+            server.post_recv(&passive, number, 0, 8);
+            credit.send(()).unwrap();
+        }
+        while received < MESSAGES {
+            assert!(ready_within(fd.as_fd(), Interest::READ, HANG), "after {received}");
+            let taken = drain(&server);
+            for number in 0..taken {
+                server.post_recv(&passive, number, 0, 8);
+                // The sender may be through already.
+                let _ = credit.send(());
+            }
+            received += taken;
+        }
+    });
+    assert!(!readable(fd.as_fd()));
+}
+
+#[test]
+fn a_descriptor_asked_for_late_is_readable_if_there_is_something() {
+    let (client, server) = (Side::new(policy()), Side::new(policy()));
+    let listen = server.listen(LOCALHOST);
+    let (active, passive) = connect(&client, &server, &listen);
+    server.post_recv(&passive, 1, 0, 8);
+    client.send(&active, 2, 0, 8);
+    assert!(server.completions.wait_ready(Some(HANG)).unwrap());
+    let fd = server.completions.fd().unwrap();
+    assert!(readable(fd));
+    assert_eq!(server.success().wr_id, 1);
+}
+
+#[test]
+fn several_waiters_share_the_completions() {
+    let (client, server) = (Side::new(policy()), Side::new(policy()));
+    let listen = server.listen(LOCALHOST);
+    let (active, passive) = connect(&client, &server, &listen);
+    let (credit, credits) = mpsc::channel();
+    for number in 0..64 {
+        server.post_recv(&passive, number, 0, 8);
+        credit.send(()).unwrap();
+    }
+    let taken = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            let credit = credit.clone();
+            let (server, passive, taken) = (&server, &passive, &taken);
+            scope.spawn(move || {
+                loop {
+                    match server.completions.wait(Some(HANG)) {
+                        Ok(Event::Completion(_)) => {}
+                        Err(Error::Interrupted) => return,
+                        other => panic!("{other:?}"),
+                    }
+                    server.post_recv(passive, 0, 0, 8);
+                    let _ = credit.send(());
+                    if taken.fetch_add(1, Ordering::AcqRel) + 1 == MESSAGES {
+                        break;
+                    }
+                }
+                // The last one sends the others home, until nobody is waiting any more.
+            });
+        }
+        send_all(&client, &active, credits);
+        while taken.load(Ordering::Acquire) < MESSAGES {
+            thread::yield_now();
+        }
+        // Waiters that have not begun to wait yet are interrupted by a later call; close says when
+        // the last one is gone.
+        while matches!(server.completions.close(), Err(Error::InUse { users, .. }) if users > 2) {
+            server.completions.interrupt();
+            thread::yield_now();
+        }
+    });
+    assert_eq!(taken.load(Ordering::Acquire), MESSAGES);
+}
+
+#[test]
+fn waits_time_out_and_polls_do_not_wait() {
+    let side = Side::new(policy());
+    let short = Some(Duration::from_millis(5));
+    assert!(matches!(side.completions.wait(short), Err(Error::Timeout(_))));
+    assert!(!side.completions.wait_ready(short).unwrap());
+    assert!(matches!(side.connection.wait(short), Err(Error::Timeout(_))));
+    assert!(side.completions.dequeue().unwrap().is_none());
+    assert_eq!(side.completions.poll(&mut [] as &mut [WorkCompletion]).unwrap(), 0);
+}
+
+#[test]
+fn software_events_and_wrong_streams() {
+    let side = Side::new(policy());
+    let software = side.ia.create_evd(EvdInit { stream: Stream::Software, depth: 2 }).unwrap();
+    software.post_software(7).unwrap();
+    software.post_software(8).unwrap();
+    assert!(matches!(software.post_software(9), Err(Error::QueueFull { depth: 2 })));
+    assert!(readable(software.fd().unwrap()));
+    assert!(matches!(software.dequeue().unwrap(), Some(Event::Software(7))));
+    assert_eq!(software.resize(5).unwrap(), 5);
+    software.post_software(9).unwrap();
+    assert_eq!(software.queued(), 2);
+    assert!(side.connection.post_software(1).is_err());
+    assert!(software.wait_ready(None).is_err());
+    assert!(software.poll(&mut []).is_err());
+    let any = std::net::SocketAddr::new(LOCALHOST, 0);
+    assert!(side.ia.listen(ual::ListenInit::new(any, &software)).is_err());
+    let wrong = ual::EpInit::new(&side.connection, &side.connection);
+    assert!(side.pz.create_ep(wrong).is_err());
+    let wrong = ual::EpInit::new(&side.completions, &side.completions);
+    assert!(side.pz.create_ep(wrong).is_err());
+}
+
+#[test]
+fn one_dispatcher_each_for_asynchronous_events() {
+    let side = Side::new(policy());
+    for stream in [Stream::Affiliated, Stream::Unaffiliated] {
+        let init = EvdInit { stream, depth: 8 };
+        let first = side.ia.create_evd(init).unwrap();
+        assert!(side.ia.create_evd(init).is_err());
+        first.close().unwrap();
+        side.ia.create_evd(init).unwrap();
+    }
+    assert!(side.ia.create_evd(EvdInit { stream: Stream::Request, depth: 0 }).is_err());
+}
+
+#[test]
+fn a_low_srq_raises_its_event_once() {
+    let (client, server) = (Side::new(policy()), Side::new(policy()));
+    let affiliated =
+        server.ia.create_evd(EvdInit { stream: Stream::Affiliated, depth: 8 }).unwrap();
+    let params = ual::SrqParams { depth: 16, max_sge: 1, low_watermark: 3 };
+    let srq = server.pz.create_srq(params).unwrap();
+    let listen = server.listen(LOCALHOST);
+    let mut init = ual::EpInit::new(&server.completions, &server.connection);
+    init.srq = Some(srq.clone());
+    let passive = server.pz.create_ep(init).unwrap();
+    for wr_id in 0..5 {
+        let sgl = [server.sge(0, 8)];
+        srq.post_recv(&[ual::vp_api::RecvWr { wr_id, sgl: &sgl }]).unwrap();
+    }
+    let active = client.ep();
+    active.connect(ual::ConnectParams::new(listen.addresses()[0])).unwrap();
+    passive.accept(server.request().request, ual::AcceptParams::default()).unwrap();
+    server.established();
+    client.established();
+    for wr_id in 0..5 {
+        client.send(&active, wr_id, 0, 8);
+        server.success();
+    }
+    match affiliated.wait(Some(HANG)).unwrap() {
+        Event::Affiliated { source: ual::AsyncSource::Srq(id), event } => {
+            assert_eq!(event, ual::vp_api::AsyncEvent::SrqLimit);
+            assert!(server.ia.srq(id).is_some_and(|found| found.handle() == srq.handle()));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(affiliated.queued(), 0);
+    assert!(matches!(srq.close(), Err(Error::InUse { .. })));
+    passive.close().unwrap();
+    srq.close().unwrap();
+}

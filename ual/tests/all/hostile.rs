@@ -1,0 +1,392 @@
+//! Peers that are slow, silent, wrong or many: raw TCP against the connection manager.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use ual::{
+    AcceptParams, ConnEvent, ConnectError, ConnectParams, FailReason, Markers, PeerToPeer, Policy,
+};
+
+use crate::common::{HANG, LOCALHOST, Side, connect, policy};
+
+/// A start-up frame: key, flags, revision, private data.
+fn frame(kind: &str, flags: u8, revision: u8, private_data: &[u8]) -> Vec<u8> {
+    let mut octets = format!("MPA ID {kind} Frame").into_bytes();
+    octets.extend([flags, revision]);
+    octets.extend((private_data.len() as u16).to_be_bytes());
+    octets.extend(private_data);
+    octets
+}
+
+fn request(flags: u8, revision: u8, private_data: &[u8]) -> Vec<u8> {
+    frame("Req", flags, revision, private_data)
+}
+
+fn reply(flags: u8, revision: u8, private_data: &[u8]) -> Vec<u8> {
+    frame("Rep", flags, revision, private_data)
+}
+
+const CRC: u8 = 0x40;
+const REJECT: u8 = 0x20;
+const ENHANCED: u8 = 0x10;
+
+/// Everything until the peer closes or resets.
+fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
+    stream.set_read_timeout(Some(HANG)).unwrap();
+    let mut octets = Vec::new();
+    match stream.read_to_end(&mut octets) {
+        Ok(_) => octets,
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => octets,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn raw(address: SocketAddr, octets: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(octets).unwrap();
+    stream
+}
+
+fn hurried() -> Policy {
+    let soon = Duration::from_millis(100);
+    Policy { connect_timeout: soon, request_timeout: soon, ..policy() }
+}
+
+// ---- the listening side
+
+// [CONN-01] [CONN-06] [CONN-07] [CONN-12] [ERR-01]
+#[test]
+fn malformed_requests_are_closed_without_a_reply() {
+    let server = Side::new(policy());
+    let listen = server.listen(LOCALHOST);
+    let long = {
+        let mut octets = request(CRC, 1, &[]);
+        octets[18..20].copy_from_slice(&513u16.to_be_bytes());
+        octets
+    };
+    let cases = [
+        ("not MPA", b"GET / HTTP/1.1\r\n\r\n".to_vec()),
+        ("a reply", reply(CRC, 1, &[])),
+        ("revision 3", request(CRC, 3, &[])),
+        ("513 octets", long),
+        ("a short enhanced block", request(CRC | ENHANCED, 2, &[0, 1, 2])),
+    ];
+    for (what, octets) in cases {
+        let mut stream = raw(listen.addresses()[0], &octets);
+        assert_eq!(read_to_end(&mut stream), [], "{what}");
+    }
+    assert_eq!(server.requests.queued(), 0);
+}
+
+// [CONN-31]
+#[test]
+fn revision_0_is_told_what_would_do() {
+    let server = Side::new(policy());
+    let listen = server.listen(LOCALHOST);
+    let mut stream = raw(listen.addresses()[0], &request(0xC0, 0, &[]));
+    let answer = read_to_end(&mut stream);
+    assert_eq!((answer.len(), answer[17]), (20, 1));
+    assert_ne!(answer[16] & REJECT, 0);
+}
+
+// [CONN-08] [CONN-13]
+#[test]
+fn silent_and_dripping_initiators_are_dropped_in_time() {
+    let server = Side::new(hurried());
+    let listen = server.listen(LOCALHOST);
+    let mut silent = raw(listen.addresses()[0], &[]);
+    let whole = request(CRC, 1, &[7; 500]);
+    let mut drip = raw(listen.addresses()[0], &whole[..1]);
+    // The whole request would take ten seconds: each octet waits for an answer that never comes.
+    drip.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    let ended = whole[1..].iter().any(|octet| {
+        drip.write_all(&[*octet]).is_err()
+            || !matches!(drip.read(&mut [0]), Err(e) if e.kind() == io::ErrorKind::WouldBlock)
+    });
+    assert!(ended);
+    assert_eq!(read_to_end(&mut silent), []);
+    assert_eq!(server.requests.queued(), 0);
+}
+
+// [CONN-08] [CONN-34]: any segmentation is accepted, and answered once it is complete.
+#[test]
+fn a_request_in_single_octets_is_answered_when_complete() {
+    let server = Side::new(policy());
+    let listen = server.listen(LOCALHOST);
+    let mut stream = TcpStream::connect(listen.addresses()[0]).unwrap();
+    stream.set_nodelay(true).unwrap();
+    for octet in request(CRC, 1, b"slow") {
+        assert_eq!(server.requests.queued(), 0);
+        stream.write_all(&[octet]).unwrap();
+    }
+    let request = server.request();
+    assert_eq!(request.private_data, b"slow");
+    assert_eq!(request.peer_ird_ord, None);
+    let ep = server.ep();
+    let params = AcceptParams { private_data: b"fine".to_vec(), ..AcceptParams::default() };
+    ep.accept(request.request, params).unwrap();
+    let mut answer = [0; 24];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(answer.to_vec(), reply(CRC, 1, b"fine"));
+    server.established();
+}
+
+// [CONN-05] [CONN-27]: reserved flags are ignored, and so are B, C, D without A.
+#[test]
+fn flags_without_meaning_are_ignored() {
+    let server = Side::new(policy());
+    let listen = server.listen(LOCALHOST);
+    let mut stream = raw(listen.addresses()[0], &request(CRC | 0x0F, 1, b""));
+    let ep = server.ep();
+    ep.accept(server.request().request, AcceptParams::default()).unwrap();
+    let mut answer = [0; 20];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(answer.to_vec(), reply(CRC, 1, b""));
+    assert_eq!(server.established().rtr, None);
+
+    let block = [0x40, 4, 0xC0, 4];
+    let mut stream = raw(listen.addresses()[0], &request(CRC | ENHANCED, 2, &block));
+    let ep = server.ep();
+    ep.accept(server.request().request, AcceptParams::default()).unwrap();
+    let mut answer = [0; 24];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!((answer[20] & 0xC0, answer[22] & 0xC0), (0, 0));
+    assert_eq!(server.established().rtr, None);
+}
+
+#[test]
+fn a_flood_of_half_open_connections_keeps_nobody_out() {
+    let few = Policy { half_open: 8, ..policy() };
+    let (client, server) = (Side::new(policy()), Side::new(few));
+    let listen = server.listen(LOCALHOST);
+    let mut flood: Vec<_> = (0..100).map(|_| raw(listen.addresses()[0], b"MPA ")).collect();
+    connect(&client, &server, &listen);
+    // All but the youngest are gone, without a reply and long before their timers.
+    for stream in &mut flood[..90] {
+        assert_eq!(read_to_end(stream), []);
+    }
+}
+
+#[test]
+fn a_peer_that_leaves_takes_its_request_along() {
+    let server = Side::new(policy());
+    let listen = server.listen(LOCALHOST);
+    let stream = raw(listen.addresses()[0], &request(CRC, 1, b""));
+    let request = server.request().request;
+    drop(stream);
+    // Until the end of the stream is seen, an answer is still taken.
+    let ep = server.ep();
+    if ep.accept(request, AcceptParams::default()).is_ok() {
+        server.established();
+        assert!(!matches!(server.conn_event(), ConnEvent::Established(_)));
+    }
+}
+
+#[test]
+fn octets_behind_a_request_are_kept_and_bounded() {
+    let server = Side::new(policy());
+    let listen = server.listen(LOCALHOST);
+    let mut octets = request(CRC, 1, b"");
+    // A Send of 4 octets with a wrong CRC: kept, and judged when the stream is in operation.
+    octets.extend([0, 22, 0x41, 0x43]);
+    octets.extend([0; 4 + 12 + 4]);
+    octets.extend([1; 4]);
+    let mut stream = raw(listen.addresses()[0], &octets);
+    let ep = server.ep();
+    ep.accept(server.request().request, AcceptParams::default()).unwrap();
+    server.established();
+    assert!(matches!(server.conn_event(), ConnEvent::Broken { .. }));
+    let answer = read_to_end(&mut stream);
+    // The reply, then a Terminate: LLP, MPA, CRC error.
+    assert_eq!(answer[..20], reply(CRC, 1, b""));
+    assert_eq!(terminate(&answer[20..]), (0x20, 2));
+}
+
+// ---- the connecting side
+
+/// A server that answers each connection with the next of these, and what it was asked.
+fn scripted(answers: Vec<Option<Vec<u8>>>) -> (SocketAddr, std::thread::JoinHandle<Vec<Vec<u8>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let script = move || {
+        let mut asked = Vec::new();
+        for answer in answers {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.set_read_timeout(Some(HANG)).unwrap();
+            let mut request = vec![0; 20];
+            stream.read_exact(&mut request).unwrap();
+            let mut data = vec![0; u16::from_be_bytes([request[18], request[19]]).into()];
+            stream.read_exact(&mut data).unwrap();
+            request.extend(data);
+            if let Some(answer) = answer {
+                stream.write_all(&answer).unwrap();
+                stream.shutdown(std::net::Shutdown::Write).unwrap();
+                request.extend(read_to_end(&mut stream));
+            }
+            asked.push(request);
+        }
+        asked
+    };
+    (address, std::thread::spawn(script))
+}
+
+fn fails(client: &Side, address: SocketAddr) -> ConnectError {
+    let ep = client.ep();
+    ep.connect(ConnectParams::new(address)).unwrap();
+    match client.conn_event() {
+        ConnEvent::Failed(error) => {
+            assert!(error.to_string().contains(&address.to_string()), "{error}");
+            error
+        }
+        other => panic!("{other}"),
+    }
+}
+
+fn once(policy: Policy) -> Side {
+    Side::new(Policy { fall_back: false, ..policy })
+}
+
+// [CONN-01] [CONN-06] [CONN-10] [CONN-12] [CONN-17]
+#[test]
+fn malformed_replies_are_told_apart() {
+    let client = once(policy());
+    let short = reply(CRC | ENHANCED, 2, &[0; 4])[..21].to_vec();
+    let cases: Vec<(Vec<u8>, fn(&FailReason) -> bool)> = vec![
+        (b"HTTP/1.1 400 Bad Request\r\n".to_vec(), |r| matches!(r, FailReason::NotMpa(_))),
+        (request(CRC, 2, b""), |r| matches!(r, FailReason::NotMpa(_))),
+        (reply(CRC, 3, b""), |r| *r == FailReason::Revision { got: 3 }),
+        (reply(CRC, 2, b""), |r| matches!(r, FailReason::Malformed(_))),
+        (short, |r| *r == FailReason::PeerClosed { have: 21 }),
+        (vec![], |r| *r == FailReason::PeerClosed { have: 0 }),
+    ];
+    for (answer, expected) in cases {
+        let (address, server) = scripted(vec![Some(answer.clone())]);
+        let error = fails(&client, address);
+        assert!(expected(&error.reason), "{answer:?}: {error}");
+        // Nothing was sent behind the request.
+        assert_eq!(server.join().unwrap()[0].len(), 24);
+    }
+}
+
+/// Terminate header octets of an FPDU: layer and type, code.
+fn terminate(octets: &[u8]) -> (u8, u8) {
+    (octets[20], octets[21])
+}
+
+// [CONN-23] [CONN-24]
+#[test]
+fn too_many_reads_wanted_end_in_terminate_2_0_6() {
+    let client = once(Policy { peer_to_peer: PeerToPeer::default(), ..policy() });
+    let block = [0, 16, 0x01, 0];
+    let (address, server) = scripted(vec![Some(reply(CRC | ENHANCED, 2, &block))]);
+    let error = fails(&client, address);
+    assert_eq!(error.reason, FailReason::InsufficientIrd { need: 256, have: 16 });
+    let asked = server.join().unwrap();
+    assert_eq!(terminate(&asked[0][24..]), (0x20, 6));
+}
+
+// [CONN-28] [CONN-29]
+#[test]
+fn no_common_rtr_ends_in_terminate_2_0_7() {
+    let only = PeerToPeer { write: true, ..PeerToPeer::default() };
+    let client = once(Policy { peer_to_peer: only, ..policy() });
+    // A, and D alone.
+    let block = [0x80, 16, 0x40, 16];
+    let (address, server) = scripted(vec![Some(reply(CRC | ENHANCED, 2, &block))]);
+    assert_eq!(fails(&client, address).reason, FailReason::NoCommonRtr);
+    let asked = server.join().unwrap();
+    assert_eq!(asked[0][20] & 0xC0, 0x80);
+    assert_eq!(asked[0][22] & 0xC0, 0x80);
+    assert_eq!(terminate(&asked[0][24..]), (0x20, 7));
+}
+
+// [CONN-13]
+#[test]
+fn silent_servers_are_given_up_in_time() {
+    let client = once(hurried());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let error = fails(&client, listener.local_addr().unwrap());
+    assert!(matches!(error.reason, FailReason::ReplyTimeout(_)), "{error}");
+}
+
+#[test]
+fn unanswered_tcp_is_given_up_in_time() {
+    // A listener that never accepts, with a full queue, does not answer further connections.
+    let listener = kal_shim::sock::listen("127.0.0.1:0".parse().unwrap(), 0).unwrap();
+    let options = kal_shim::sock::Options::default();
+    let _full: Vec<_> = (0..4)
+        .map(|_| kal_shim::sock::connect(listener.address, None, &options).unwrap())
+        .collect();
+    let client = once(hurried());
+    let error = fails(&client, listener.address);
+    assert!(matches!(error.reason, FailReason::ConnectTimeout(_)), "{error}");
+}
+
+// [CONN-18]
+#[test]
+fn a_peer_that_closes_is_tried_once_more_in_the_old_form() {
+    let client = Side::new(policy());
+    let (address, server) = scripted(vec![None, None]);
+    assert_eq!(fails(&client, address).reason, FailReason::PeerClosed { have: 0 });
+    let asked = server.join().unwrap();
+    assert_eq!((asked[0][17], asked[0][16] & ENHANCED), (2, ENHANCED));
+    assert_eq!(asked[1], request(CRC, 1, b""));
+}
+
+// [IOP-01] [IOP-06]
+#[test]
+fn markers_and_peer_to_peer_are_given_up_for_peers_without() {
+    let client = Side::new(Policy { markers: Markers::Prefer, ..policy() });
+    let refuses_markers = reply(CRC | REJECT | ENHANCED, 2, &[0, 16, 0, 16]);
+    let forgets_a = reply(CRC | ENHANCED, 2, &[0, 16, 0, 16]);
+    let (address, server) =
+        scripted(vec![Some(refuses_markers), Some(forgets_a), Some(reply(CRC | REJECT, 1, b"no"))]);
+    let ep = client.ep();
+    ep.connect(ConnectParams::new(address)).unwrap();
+    match client.conn_event() {
+        ConnEvent::Rejected { private_data, .. } => assert_eq!(private_data, b"no"),
+        other => panic!("{other}"),
+    }
+    let asked = server.join().unwrap();
+    let markers: Vec<_> = asked.iter().map(|frame| frame[16] & 0x80).collect();
+    let a_bits: Vec<_> = asked.iter().map(|frame| frame[20] & 0x80).collect();
+    assert_eq!(markers, [0x80, 0, 0]);
+    assert_eq!(a_bits, [0x80, 0x80, 0]);
+}
+
+// [CONN-10] [CONN-25]
+#[test]
+fn a_reject_brings_the_peers_data_and_limits() {
+    let client = once(policy());
+    let mut data = vec![0, 3, 0x01, 0];
+    data.extend(b"full");
+    let (address, server) = scripted(vec![Some(reply(CRC | REJECT | ENHANCED, 2, &data))]);
+    let ep = client.ep();
+    ep.connect(ConnectParams::new(address)).unwrap();
+    match client.conn_event() {
+        ConnEvent::Rejected { private_data, peer_ird_ord, .. } => {
+            assert_eq!(private_data, b"full");
+            assert_eq!(peer_ird_ord, Some((3, 256)));
+        }
+        other => panic!("{other}"),
+    }
+    assert_eq!(server.join().unwrap()[0].len(), 24);
+}
+
+#[test]
+fn slow_peers_do_not_delay_others() {
+    let (client, server) = (Side::new(policy()), Side::new(policy()));
+    let listen = server.listen(LOCALHOST);
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let waiting: Vec<_> = (0..50)
+        .map(|_| {
+            let ep = client.ep();
+            ep.connect(ConnectParams::new(silent.local_addr().unwrap())).unwrap();
+            (ep, raw(listen.addresses()[0], b"MPA ID Req"))
+        })
+        .collect();
+    connect(&client, &server, &listen);
+    assert_eq!(client.connection.queued(), 0);
+    drop(waiting);
+}

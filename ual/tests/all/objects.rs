@@ -1,0 +1,145 @@
+//! Objects: in-use rules, life times, handles, providers.
+
+use std::sync::Arc;
+
+use ual::vp_api::{
+    Access, Addressing, MwKind, Provider, Rnic, Services, VpError, VpResult, VpStatus,
+};
+use ual::{AnyObject, Config, Error, Handle, LmrInit, Object, Region, Ual, config, handle};
+
+use crate::common::{LOCALHOST, Side, policy};
+
+#[test]
+fn nothing_in_use_can_be_closed_and_everything_closes_once() {
+    let side = Side::new(policy());
+    let listen = side.listen(LOCALHOST);
+    let ep = side.ep();
+    let window = side.pz.create_rmr(MwKind::Narrow).unwrap();
+    for refused in [
+        side.ia.close(),
+        side.pz.close(),
+        side.completions.close(),
+        side.connection.close(),
+        side.requests.close(),
+    ] {
+        assert!(matches!(refused, Err(Error::InUse { .. })), "{refused:?}");
+    }
+    // What was refused still works.
+    side.post_recv(&ep, 1, 0, 10);
+    ep.close().unwrap();
+    listen.close().unwrap();
+    window.close().unwrap();
+    side.lmr.close().unwrap();
+    for evd in [&side.completions, &side.connection, &side.requests] {
+        evd.close().unwrap();
+        assert!(matches!(evd.close(), Err(Error::Closed(Object::Evd))));
+    }
+    side.pz.close().unwrap();
+    side.ia.close().unwrap();
+    assert!(matches!(side.lmr.close(), Err(Error::Closed(Object::Lmr))));
+    assert!(matches!(window.close(), Err(Error::Closed(Object::Rmr))));
+    assert!(matches!(side.pz.close(), Err(Error::Closed(Object::Pz))));
+    assert!(matches!(side.ia.close(), Err(Error::Closed(Object::Ia))));
+    assert!(matches!(side.ia.create_pz(), Err(Error::Closed(Object::Ia))));
+    assert!(matches!(side.pz.create_rmr(MwKind::Wide), Err(Error::Closed(Object::Pz))));
+}
+
+#[test]
+fn dropping_is_closing() {
+    let side = Side::new(policy());
+    let ep = side.ep();
+    let handle = ep.handle();
+    assert!(matches!(handle::find(handle, Object::Ep), Ok(AnyObject::Ep(_))));
+    let id = ep.id();
+    assert!(side.ia.ep(id).is_some());
+    drop(ep);
+    assert!(matches!(handle::find(handle, Object::Ep), Err(Error::Closed(Object::Ep))));
+    assert!(side.ia.ep(id).is_none());
+    side.completions.close().unwrap();
+}
+
+#[test]
+fn handles_go_stale_with_close_even_while_references_live() {
+    let side = Side::new(policy());
+    let handle = side.lmr.handle();
+    assert!(matches!(handle::find(handle, Object::Lmr), Ok(AnyObject::Lmr(_))));
+    side.lmr.close().unwrap();
+    assert!(handle::find(handle, Object::Lmr).is_err());
+    let reused = side.pz.create_rmr(MwKind::Wide).unwrap();
+    assert_ne!(reused.handle(), handle);
+    assert!(handle::find(Handle::from_raw(0), Object::Lmr).is_err());
+}
+
+#[test]
+fn memory_lives_until_it_is_deregistered() {
+    let side = Side::new(policy());
+    let region = Region::new(4096).unwrap();
+    let (addr, range) = (region.addr(), region.mem_range());
+    drop(region);
+    let lmr = side.pz.create_lmr(LmrInit::new(range, Access::LOCAL)).unwrap();
+    let info = lmr.query().unwrap();
+    assert_eq!((info.addr, info.len, info.valid), (addr, 4096, true));
+    let other = Region::new(8192).unwrap();
+    let mut init = LmrInit::new(other.mem_range(), Access::LOCAL | Access::REMOTE_READ);
+    init.addressing = Addressing::ZeroBased;
+    let pz = side.ia.create_pz().unwrap();
+    lmr.modify(&pz, init).unwrap();
+    assert_eq!(lmr.query().unwrap().len, 8192);
+    assert!(matches!(pz.close(), Err(Error::InUse { .. })));
+    let shared = lmr.share(&side.pz, Addressing::Absolute, Access::LOCAL_READ, 9).unwrap();
+    assert_eq!(shared.stag().key(), 9);
+    lmr.close().unwrap();
+    shared.close().unwrap();
+    pz.close().unwrap();
+    let wrong = LmrInit::new(other.mem_range(), Access::REMOTE_WRITE);
+    let error = side.pz.create_lmr(wrong).unwrap_err();
+    assert_eq!(error.verb_status(), Some(VpStatus::InvalidAccess));
+}
+
+/// A provider that cannot work here.
+struct Broken;
+
+impl Provider for Broken {
+    fn name(&self) -> &str {
+        "broken"
+    }
+    fn version(&self) -> &str {
+        "0"
+    }
+    fn devices(&self) -> Result<Vec<ual::vp_api::DeviceInfo>, ual::vp_api::Unavailable> {
+        let (reason, remedy) = ("no device".into(), "buy one".into());
+        Err(ual::vp_api::Unavailable { reason, remedy })
+    }
+    fn open(&self, _: &str, _: Arc<dyn Services>) -> VpResult<Arc<dyn Rnic>> {
+        Err(VpError::new(VpStatus::Unsupported, "broken"))
+    }
+}
+
+#[test]
+fn a_broken_provider_is_listed_with_its_reason_and_spoils_nothing() {
+    let ual = Ual::with_providers(vec![Arc::new(Broken)], Config::default());
+    let listing = &ual.providers()[0];
+    assert_eq!(listing.name, "broken");
+    assert!(listing.devices.is_err());
+    for (error, part) in [
+        (ual.open("broken").unwrap_err(), "buy one"),
+        (ual.open("other").unwrap_err(), "no device `other`"),
+        (ual.open_any().unwrap_err(), "none of broken"),
+    ] {
+        assert!(error.to_string().contains(part), "{error}");
+    }
+}
+
+#[test]
+fn devices_open_by_their_names_and_providers_can_be_disabled() {
+    let ual = Ual::with_config(Config::default());
+    let listing = &ual.providers()[0];
+    let device = &listing.devices.as_ref().unwrap()[0];
+    let ia = ual.open(&device.name).unwrap();
+    assert_eq!((ia.device(), ia.provider()), (&*device.name, &*listing.name));
+    assert!(ia.attrs().max_qp > 0);
+    let disabled = config::Providers { disabled: vec![listing.name.clone()] };
+    let none = Ual::with_config(Config { providers: disabled, ..Config::default() });
+    assert!(none.providers().is_empty());
+    assert!(none.open_any().is_err());
+}
