@@ -23,7 +23,7 @@ pub(crate) fn run(args: &PingArgs, out: &mut dyn Write) -> CliResult<()> {
 
 /// The part of the policy that the command line decides.
 fn set_policy(args: &PingArgs) -> impl FnOnce(&mut Policy) + 'static {
-    let crc = if args.crc.is_on() { Crc::Require } else { Crc::Prefer };
+    let crc = if args.crc.is_on() { Crc::Require } else { Crc::Off };
     let (revision, both) = (args.mpa, args.peer_to_peer);
     let serving = args.serve.is_some();
     move |policy| {
