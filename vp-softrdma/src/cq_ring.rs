@@ -137,6 +137,8 @@ impl Ring {
         let mut tail = self.tail.load(Ordering::Relaxed);
         let position = loop {
             if tail & CLOSED != 0 {
+                // Whoever closed it linked the next ring before.
+                fence(Ordering::Acquire);
                 return Offer::Closed;
             }
             let position = tail / STEP;

@@ -1,6 +1,6 @@
 //! Tests of the CQ ring.
 
-use vp_api::{VpStatus, WcStatus, WorkCompletion};
+use vp_api::WorkCompletion;
 
 use super::{BLANK, CqRing, Push};
 
@@ -18,6 +18,8 @@ const QUIET: Push = Push::Queued { notify: false, wake: false };
 
 #[cfg(not(loom))]
 mod plain {
+    use vp_api::{VpStatus, WcStatus};
+
     use super::*;
 
     #[test]

@@ -101,6 +101,6 @@ fn check_key(slot: &Slot, stag: Stag) -> Result<(), AccessError> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 #[path = "invalidate_tests.rs"]
 mod tests;

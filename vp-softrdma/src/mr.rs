@@ -281,6 +281,6 @@ pub(crate) fn fast_register(
     Ok(())
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 #[path = "mr_tests.rs"]
 mod tests;

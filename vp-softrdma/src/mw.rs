@@ -184,6 +184,6 @@ pub(crate) fn unbind(table: &StagTable, slot: &Slot, window: &mut Window) -> Res
     Ok(())
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 #[path = "mw_tests.rs"]
 mod tests;

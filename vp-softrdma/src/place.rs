@@ -84,6 +84,6 @@ fn probe_page(addr: *mut u8, write: bool) -> rustix::io::Result<()> {
     unsafe { madvise(page.cast(), 1, advice) }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 #[path = "place_tests.rs"]
 mod tests;

@@ -159,6 +159,6 @@ fn resize(ring: &mut RecvRing, depth: u32) -> VpResult<()> {
     })
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 #[path = "srq_tests.rs"]
 mod tests;

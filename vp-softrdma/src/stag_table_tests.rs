@@ -2,6 +2,7 @@
 
 #[cfg(not(loom))]
 mod plain {
+    #[cfg(not(miri))]
     use std::collections::HashSet;
     use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,13 +10,14 @@ mod plain {
     use vp_api::{Access, Stag};
 
     use crate::place;
-    use crate::stag_table::{Kind, MAX_STAGS, Need, StagTable};
+    use crate::stag_table::{Kind, Need, StagTable};
     use crate::testing::{Buffer, FULL, PD, caller, init, pd, regions};
 
     // [SEC-07] [VERBS-23]: indices are not sequential, spread over the 24 bits, never 0, distinct.
+    #[cfg(not(miri))]
     #[test]
     fn indices_are_hard_to_predict() {
-        const COUNT: usize = if cfg!(miri) { 600 } else { 4000 };
+        const COUNT: usize = 4000;
         let table = StagTable::new();
         let indices: Vec<u32> = (0..COUNT).map(|_| table.allocate(Kind::Region).unwrap()).collect();
         assert!(indices.iter().all(|&i| i != 0 && i < 1 << 24));
@@ -41,18 +43,18 @@ mod plain {
     #[test]
     fn released_indices_come_back() {
         let table = StagTable::new();
-        let taken: Vec<u32> = (0..512).map(|_| table.allocate(Kind::Region).unwrap()).collect();
+        const COUNT: u32 = if cfg!(miri) { 32 } else { 512 };
+        let taken: Vec<u32> = (0..COUNT).map(|_| table.allocate(Kind::Region).unwrap()).collect();
         let segments =
             table.segments.iter().filter(|s| !s.load(Ordering::Relaxed).is_null()).count();
         for index in taken {
             table.release(index, Kind::Region);
         }
-        for _ in 0..512 {
+        for _ in 0..COUNT {
             table.allocate(Kind::Window).unwrap();
         }
         let after = table.segments.iter().filter(|s| !s.load(Ordering::Relaxed).is_null()).count();
         assert_eq!(segments, after);
-        const { assert!(MAX_STAGS >= 1 << 23) };
     }
 
     // [VERBS-22]: the key is part of the STag.

@@ -51,32 +51,32 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    const SPINS: u32 = 64;
-    const YIELDS: u32 = 1_000;
-    const NAPS: u32 = 20_000;
+    /// About a second of naps.
+    const LIMIT: u32 = 20_000;
 
     pub(crate) const fn new() -> Self {
         Self { steps: 0 }
     }
 
     /// One step: spins, later yields, then naps of 50 us; false when about one second is over.
-    #[cfg(not(loom))]
     pub(crate) fn wait(&mut self) -> bool {
         self.steps += 1;
-        if self.steps <= Self::SPINS {
-            std::hint::spin_loop();
-        } else if self.steps <= Self::SPINS + Self::YIELDS {
-            std::thread::yield_now();
-        } else {
-            std::thread::sleep(std::time::Duration::from_micros(50));
-        }
-        self.steps < Self::SPINS + Self::YIELDS + Self::NAPS
+        pause(self.steps);
+        self.steps < Self::LIMIT || cfg!(loom)
     }
+}
 
-    /// Under loom every other thread runs before this one goes on; there is no time.
-    #[cfg(loom)]
-    pub(crate) fn wait(&mut self) -> bool {
-        loom::thread::yield_now();
-        true
+#[cfg(not(loom))]
+fn pause(step: u32) {
+    match step {
+        0..=64 => std::hint::spin_loop(),
+        65..=1_000 => std::thread::yield_now(),
+        _ => std::thread::sleep(std::time::Duration::from_micros(50)),
     }
+}
+
+/// Under loom every other thread runs before this one goes on; there is no time.
+#[cfg(loom)]
+fn pause(_: u32) {
+    loom::thread::yield_now();
 }
