@@ -198,7 +198,7 @@ impl Qp {
     }
     /// A probe (or a Read RTR) has not been answered yet.
     pub fn probe_outstanding(&self) -> bool {
-        self.tx.probe || self.requester.hidden() > 0
+        self.state == State::Rts && (self.tx.probe || self.requester.hidden() > 0)
     }
     /// FPDUs received and valid so far; changes mean that the peer is alive.
     pub const fn fpdus_received(&self) -> u64 {

@@ -208,8 +208,7 @@ impl Qp {
     fn leave_rts(&mut self, to: State) {
         debug_assert!(self.state.may_change(to) || self.state.may_modify(to) || to == State::Error);
         self.state = to;
-        // RDMAC 6.2.3 [VERBS-10]: the send queue and the peer's Reads stop
-        self.tx.stop();
+        // RDMAC 6.2.3 [VERBS-10]: the peer's Reads are forgotten
         self.responder.clear();
     }
 

@@ -212,7 +212,7 @@ impl Qp {
         self.stats.messages_received = self.stats.messages_received.wrapping_add(1);
         match segment.opcode {
             Opcode::ReadRequest => self.handle_read_request(segment, &header, inline, host),
-            Opcode::AtomicRequest => self.handle_atomic_request(segment, &header, inline),
+            Opcode::AtomicRequest => self.handle_atomic_request(segment, &header, inline, host),
             Opcode::AtomicResponse => self.handle_atomic_response(segment, &header, inline, host),
             Opcode::Immediate | Opcode::ImmediateSolicited => {
                 self.handle_immediate(segment, &header, inline, host)
@@ -246,11 +246,12 @@ impl Qp {
     }
 
     /// RFC 7306 section 5.2.1 [EXT-04, EXT-05, EXT-11]; executed when its answer's turn comes.
-    fn handle_atomic_request(
+    fn handle_atomic_request<H: Host>(
         &mut self,
         segment: &Segment,
         header: &UntaggedRepr,
         inline: &[u8],
+        host: &mut H,
     ) -> Result<(), Error> {
         self.responder.check_room()?;
         check_request(header, segment.payload_len(), AtomicRequestRepr::LEN)?;
@@ -259,7 +260,14 @@ impl Qp {
         let op = atomic_op(&request)?;
         let AtomicRequestRepr { request_id, stag, to, .. } = request;
         self.rx.msn[REQUEST] = header.msn.wrapping_add(1);
-        self.responder.push(Owed::Atomic { request_id, stag, to, op, msn: header.msn });
+        // RFC 7306 5.4 [EXT-13]: never before an earlier Read or Atomic was answered; if there is
+        // none, at once, so that its error comes before any error behind it [RDMAP-25]
+        self.responder.push(if self.responder.front().is_some() {
+            Owed::Atomic { request_id, stag, to, op, msn: header.msn }
+        } else {
+            let original = host.execute_atomic(stag, to, op).map_err(access::atomic)?;
+            Owed::Executed { request_id, original }
+        });
         Ok(())
     }
 

@@ -94,11 +94,6 @@ impl Transmit {
     pub(crate) fn drained(&self) -> bool {
         self.terminate.is_none() && self.accepted == self.yielded
     }
-    /// Stops at the last complete segment (RDMAC 6.4(1)) [VERBS-12].
-    pub(crate) fn stop(&mut self) {
-        (self.current, self.immediate, self.rtr) = (None, None, None);
-        (self.nudge, self.probe) = (false, false);
-    }
     pub(super) fn next_msn(&mut self, queue: u32) -> u32 {
         let Some(next) = self.msn.get_mut(queue as usize) else { return 0 };
         let msn = *next;
@@ -157,6 +152,7 @@ impl Qp {
     /// The next FPDU to send, or `None` if there is nothing to send now. Alternates fairly, message
     /// by message, between the SQ and inbound Reads. Everything it yields is RDMAP [RDMAP-30].
     pub fn poll_transmit<H: Host>(&mut self, host: &mut H) -> Option<Fpdu> {
+        // RDMAC 6.2.3, 6.4(1) [VERBS-10, VERBS-12]: outside RTS no further segment goes out
         let fpdu = match self.state {
             State::Rts if self.tx.allowed => self.next_fpdu(host),
             _ => None,
@@ -315,17 +311,14 @@ impl Qp {
                 let segmenter = Segmenter::new(Opcode::ReadResponse, target, request.size);
                 self.begin(Source::Response { request, msn }, segmenter)
             }
+            Owed::Executed { request_id, original } => {
+                Some(self.atomic_response(request_id, original))
+            }
             // RFC 7306 5.4 [EXT-11, EXT-13]: executed when its turn to be answered has come, so
             // never before an earlier Read or Atomic was answered
             Owed::Atomic { request_id, stag, to, op, msn } => {
                 match host.execute_atomic(stag, to, op) {
-                    Ok(original) => {
-                        self.response_ended();
-                        let msn = self.tx.next_msn(qn::ATOMIC_RESPONSE);
-                        let octets = AtomicResponseRepr { request_id, original }.emit();
-                        let queue = qn::ATOMIC_RESPONSE;
-                        Some(self.tx.frame_inline(Opcode::AtomicResponse, queue, msn, &octets))
-                    }
+                    Ok(original) => Some(self.atomic_response(request_id, original)),
                     Err(error) => {
                         let offender = request_offender(Opcode::AtomicRequest, msn, None);
                         self.refuse(access::atomic(error), Some(offender), host);
@@ -334,6 +327,13 @@ impl Qp {
                 }
             }
         }
+    }
+
+    fn atomic_response(&mut self, request_id: u32, original: u64) -> Fpdu {
+        self.response_ended();
+        let msn = self.tx.next_msn(qn::ATOMIC_RESPONSE);
+        let octets = AtomicResponseRepr { request_id, original }.emit();
+        self.tx.frame_inline(Opcode::AtomicResponse, qn::ATOMIC_RESPONSE, msn, &octets)
     }
 
     /// The payload of the FPDU yielded last could not be read; none of it was sent.
