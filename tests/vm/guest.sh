@@ -9,6 +9,7 @@ VM_DIR= VM_PID= VM_PORT=
 # Boots the guest and waits until it takes commands.
 vm_start() {
     VM_DIR=$(mktemp -d)
+    VM_PCAP=${VM_PCAP:-$VM_DIR/capture.pcap}
     mkfifo "$VM_DIR/line.in" "$VM_DIR/line.out"
     qemu-system-x86_64 -name warpline-test -nodefaults -no-user-config -M q35 -cpu max \
         -accel tcg,thread=multi -smp 2 -m 512 -display none -no-reboot \
@@ -18,7 +19,7 @@ vm_start() {
         -chardev "pipe,id=line,path=$VM_DIR/line" -serial chardev:line \
         -netdev "user,id=net,hostfwd=tcp:127.0.0.1:0-:$VM_GUEST_PORT" \
         -device virtio-net-pci,netdev=net,romfile= \
-        -object rng-random,id=rng,filename=/dev/urandom \
+        -object "filter-dump,id=dump,netdev=net,file=$VM_PCAP" \
         </dev/null >"$VM_DIR/qemu.log" 2>&1 &
     VM_PID=$!
     # Open for both directions: an open for one would wait for the other side.
@@ -54,6 +55,18 @@ vm_sh() {
     printf '%s\n' "$1" >&8
     vm_wait_for '=done ' 120 || return 125
     return "$VM_LAST"
+}
+
+# What went over the guest's wire last as MPA start-up, a Request and its Reply: flags and revision
+# as four hexadecimal digits each, with a "p" if it asks for peer-to-peer. This is what both sides
+# agreed on, from neither side's mouth.
+vm_startup() {
+    perl -0777 -ne '
+        while (/MPA ID Re[qp] Frame(.)(.)..(.?)/gs) {
+            my $peer = ord($1) & 0x10 && ord($3) & 0x80 ? "p" : "";
+            push @seen, unpack("H4", "$1$2") . $peer;
+        }
+        print join " ", grep { defined } @seen[-2, -1];' "$VM_PCAP"
 }
 
 vm_stop() {
