@@ -131,16 +131,17 @@ pub(super) fn adopt(ep: &Arc<Ep>, agreed: Agreed<'_>) -> Result<(), VpError> {
         rtr,
     };
     let stream = LlpStream { socket, received, last_message, params };
-    ep.qp().modify(QpChange::Rts(Box::new(stream)))?;
     {
         let mut link = ep.link();
         link.ends = Some(established.ends.clone());
         link.established = Some(established.clone());
         link.close_timeout = policy.close_timeout;
-        link.live = true;
         link.closing = false;
     }
+    // Before RTS: a message may complete a receive at once, and whoever takes it may answer.
     ep.set_state(EpState::Connected);
+    ep.qp().modify(QpChange::Rts(Box::new(stream)))?;
+    ep.link().live = true;
     tell(ep, ConnEvent::Established(established));
     Ok(())
 }
