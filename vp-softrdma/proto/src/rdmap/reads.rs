@@ -119,8 +119,22 @@ impl Requester {
 /// A request of the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Owed {
-    Read { request: ReadRequestRepr, msn: u32 },
-    Atomic { request_id: u32, stag: Stag, to: u64, op: AtomicOp, msn: u32 },
+    Read {
+        request: ReadRequestRepr,
+        msn: u32,
+    },
+    Atomic {
+        request_id: u32,
+        stag: Stag,
+        to: u64,
+        op: AtomicOp,
+        msn: u32,
+    },
+    /// An Atomic that was done when it came; only its response is owed.
+    Executed {
+        request_id: u32,
+        original: u64,
+    },
 }
 
 /// The peer's requests without a complete response, oldest first [RDMAP-09].
