@@ -30,7 +30,7 @@ pub use types::{
 use crate::error::{Error, Object, Result};
 use crate::event::Evd;
 use crate::handle::HandleTable;
-use crate::policy::Policy;
+use crate::policy::{Policies, Policy};
 use crate::resource::{Directory, Ep};
 use thread::Thread;
 
@@ -42,7 +42,7 @@ enum Command {
     Connect { ep: Weak<Ep>, params: Box<ConnectParams>, policy: Policy },
     Accept { token: u64, ep: Weak<Ep>, params: AcceptParams },
     Reject { token: u64, private_data: Vec<u8> },
-    Listen { token: u64, sockets: Vec<sock::Listener>, evd: Weak<Evd>, policy: Policy },
+    Listen { token: u64, sockets: Vec<sock::Listener>, evd: Weak<Evd>, policies: Policies },
     Unlisten { token: u64 },
     Cancel { qp: QpId },
     Disconnecting { ep: Weak<Ep>, how: Disconnect },
@@ -177,7 +177,7 @@ impl Cm {
         &self,
         addresses: &[SocketAddr],
         evd: &Arc<Evd>,
-        policy: Policy,
+        policies: Policies,
     ) -> Result<(ListenerId, Vec<SocketAddr>)> {
         let list: Vec<_> = addresses.iter().map(SocketAddr::to_string).collect();
         let sockets = sock::listen_all(addresses, BACKLOG)
@@ -186,7 +186,7 @@ impl Cm {
         // Odd tokens are listeners; the thread gives the even ones to connections.
         let token = self.listeners.fetch_add(1, Ordering::Relaxed) * 2 + 1;
         let evd = Arc::downgrade(evd);
-        self.mailbox.send(Command::Listen { token, sockets, evd, policy });
+        self.mailbox.send(Command::Listen { token, sockets, evd, policies });
         Ok((ListenerId(token), real))
     }
 

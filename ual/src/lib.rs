@@ -42,7 +42,7 @@ pub use event::{AsyncSource, Evd, EvdInit, Event, Stream};
 pub use handle::{AnyObject, Handle};
 pub use kal_shim::{Region, names::resolve};
 pub use node::{Ends, Node};
-pub use policy::{Crc, Markers, PeerToPeer, Policy};
+pub use policy::{Crc, Markers, Network, PeerToPeer, Policies, Policy};
 pub use registry::{ProviderListing, Ual};
 pub use resource::{
     Ep, EpInfo, EpInit, EpState, Ia, Listen, ListenInit, Lmr, LmrInit, Pz, Rmr, Srq, SrqParams,

@@ -2,6 +2,10 @@
 //!
 //! A [`Policy`] is plain data; whoever connects or listens clones the one that applies.
 
+mod peers;
+
+pub use peers::{Network, Policies};
+
 use std::time::Duration;
 
 use serde::Deserialize;

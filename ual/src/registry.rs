@@ -9,6 +9,7 @@ use vp_api::{DeviceInfo, Provider, Unavailable};
 
 use crate::config::Config;
 use crate::error::{Error, Result};
+use crate::policy::Policies;
 use crate::resource::Ia;
 
 /// Providers that come with the library.
@@ -73,7 +74,9 @@ impl Ual {
         let (provider, device) = self.locate(name)?;
         let services = Arc::new(HostServices);
         let rnic = provider.open(&device, services).map_err(Error::verb("open the device"))?;
-        Ia::new(device, provider.name().to_owned(), rnic, self.config.policy.clone())
+        let policies =
+            Policies { default: self.config.policy.clone(), peers: self.config.peers.clone() };
+        Ia::new(device, provider.name().to_owned(), rnic, policies)
     }
 
     /// Opens the first usable device of any provider.

@@ -146,6 +146,9 @@ impl Thread {
         if !std::mem::take(&mut link.live) {
             return None;
         }
+        // After an orderly end the queue pair is Idle, where it would keep what is posted for ever;
+        // in Error it flushes that at once (IT-API: posts in Nonoperational complete as flushed).
+        let _ = ep.qp().modify(QpChange::Error);
         ep.set_state(EpState::Nonoperational);
         link.ends.clone()
     }

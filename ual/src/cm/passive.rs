@@ -60,10 +60,10 @@ impl Thread {
     pub(super) fn begin_passive(&mut self, listener: u64, socket: OwnedFd, peer: SocketAddr) {
         let token = self.new_token();
         let Some(owner) = self.listeners.get_mut(&listener) else { return };
-        let policy = owner.policy.clone();
+        let policy = owner.policies.of(peer.ip()).clone();
         owner.half_open.insert(token);
         let oldest = owner.half_open.first().copied();
-        let crowded = owner.half_open.len() > policy.half_open as usize;
+        let crowded = owner.half_open.len() > owner.policies.default.half_open as usize;
         if let Some(oldest) = oldest.filter(|_| crowded) {
             owner.half_open.remove(&oldest);
             tracing::debug!("too many start-ups without a request: the oldest goes");

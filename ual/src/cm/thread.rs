@@ -19,7 +19,7 @@ use super::ending::Ending;
 use super::passive::Passive;
 use super::{Command, Requests};
 use crate::event::Evd;
-use crate::policy::Policy;
+use crate::policy::{Policies, Policy};
 use crate::resource::{Directory, Ep};
 
 /// How long a listener rests when the process is out of descriptors or memory.
@@ -39,7 +39,7 @@ pub(super) enum Entry {
 pub(super) struct Listener {
     sockets: Vec<sock::Listener>,
     pub(super) evd: Weak<Evd>,
-    pub(super) policy: Policy,
+    pub(super) policies: Policies,
     /// Start-ups without a whole request, oldest first.
     pub(super) half_open: BTreeSet<u64>,
 }
@@ -104,9 +104,9 @@ impl Thread {
                 Command::Connect { ep, params, policy } => self.on_connect(ep, *params, policy),
                 Command::Accept { token, ep, params } => self.on_accept(token, &ep, &params),
                 Command::Reject { token, private_data } => self.on_reject(token, &private_data),
-                Command::Listen { token, sockets, evd, policy } => {
+                Command::Listen { token, sockets, evd, policies } => {
                     let half_open = BTreeSet::new();
-                    let listener = Listener { sockets, evd, policy, half_open };
+                    let listener = Listener { sockets, evd, policies, half_open };
                     self.watch_listener(token, &listener);
                     self.listeners.insert(token, listener);
                 }
@@ -159,7 +159,7 @@ impl Thread {
     /// Accepts what waits at a listener.
     fn on_incoming(&mut self, token: u64) {
         let Some(listener) = self.listeners.get(&token) else { return };
-        let options = options(&listener.policy);
+        let options = options(&listener.policies.default);
         let mut found = Vec::new();
         let mut tired = false;
         for socket in &listener.sockets {

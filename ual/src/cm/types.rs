@@ -40,7 +40,7 @@ pub struct ConnectParams {
     pub local: Option<IpAddr>,
     /// For the peer's application, see [`Policy::max_private_data`].
     pub private_data: Vec<u8>,
-    /// Policy for this connection; `None`: the Ia's.
+    /// Policy for this connection; `None`: the Ia's for the peer.
     pub policy: Option<Policy>,
 }
 

@@ -242,7 +242,10 @@ impl Ep {
 
     /// Connects; a [`crate::ConnEvent`] says what became of it.
     pub fn connect(self: &Arc<Self>, params: ConnectParams) -> Result<()> {
-        let policy = params.policy.clone().unwrap_or_else(|| self.ia().policy().clone());
+        let policy = match &params.policy {
+            Some(policy) => policy.clone(),
+            None => self.ia().policies().of(params.remote.ip()).clone(),
+        };
         Cm::check_connect(&params, &policy)?;
         self.begin(EpState::ActivePending, "connect")?;
         self.ia().cm().connect(self, params, policy);

@@ -12,14 +12,14 @@ use crate::error::{Error, Object, Result};
 use crate::event::{Evd, EvdInit, Stream};
 use crate::handle::{Handle, Registered, WeakObject};
 use crate::life::{Life, Living};
-use crate::policy::Policy;
+use crate::policy::{Policies, Policy};
 
 /// Interface adapter (IT-API `it_ia_create`).
 pub struct Ia {
     device: String,
     provider: String,
     rnic: Arc<dyn Rnic>,
-    policy: Policy,
+    policies: Policies,
     directory: Arc<Directory>,
     cm: Cm,
     life: Life,
@@ -31,7 +31,7 @@ impl Ia {
         device: String,
         provider: String,
         rnic: Arc<dyn Rnic>,
-        policy: Policy,
+        policies: Policies,
     ) -> Result<Arc<Self>> {
         let directory = Arc::new(Directory::new());
         let cm = Cm::start(&rnic, directory.clone())?;
@@ -39,7 +39,7 @@ impl Ia {
             device,
             provider,
             rnic,
-            policy,
+            policies,
             directory,
             cm,
             life: Life::new(Object::Ia),
@@ -67,9 +67,14 @@ impl Ia {
         self.rnic.ports()
     }
 
-    /// The policy for connections that bring none of their own.
+    /// The policy for most connections that bring none of their own.
     pub fn policy(&self) -> &Policy {
-        &self.policy
+        &self.policies.default
+    }
+
+    /// The policies for connections that bring none of their own, by peer.
+    pub fn policies(&self) -> &Policies {
+        &self.policies
     }
 
     /// Its handle.

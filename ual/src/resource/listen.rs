@@ -11,7 +11,7 @@ use crate::error::{Error, Object, Result};
 use crate::event::{Evd, Stream};
 use crate::handle::{Handle, Registered, WeakObject};
 use crate::life::{Hold, Life, Living};
-use crate::policy::Policy;
+use crate::policy::{Policies, Policy};
 
 /// For listening.
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ pub struct ListenInit {
     /// Where the requests go: a [`Stream::Request`] dispatcher. Requests beyond its depth are
     /// rejected.
     pub evd: Arc<Evd>,
-    /// Policy for its connections; `None`: the Ia's.
+    /// Policy for its connections; `None`: the Ia's for the peer.
     pub policy: Option<Policy>,
 }
 
@@ -51,8 +51,8 @@ impl Listen {
         }
         let ia = Hold::new(ia)?;
         let evd = Hold::new(&init.evd)?;
-        let policy = init.policy.unwrap_or_else(|| ia.policy().clone());
-        let (id, addresses) = ia.cm().listen(&init.addresses, evd.arc(), policy)?;
+        let policies = init.policy.map_or_else(|| ia.policies().clone(), Policies::from);
+        let (id, addresses) = ia.cm().listen(&init.addresses, evd.arc(), policies)?;
         Ok(Arc::new_cyclic(|me: &Weak<Self>| Self {
             id,
             addresses,

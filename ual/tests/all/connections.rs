@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use ual::vp_api::{RecvWr, SendOp, VpStatus, WcStatus};
+use ual::vp_api::{self, RecvWr, SendOp, VpStatus, WcStatus};
 use ual::{
     AcceptParams, ConnEvent, ConnectParams, Crc, Disconnect, EpState, Error, FailReason, Markers,
     PeerToPeer, Policy, RequestId,
@@ -404,11 +404,11 @@ fn misuse_is_refused_without_effect() {
     assert!(client.ia.reject(stale, &[]).is_err());
     // A send before the connection is refused, a receive is not.
     let failure = ep
-        .post_send(&[ual::vp_api::SendWr {
+        .post_send(&[vp_api::SendWr {
             wr_id: 0,
             op: SendOp::Send { solicited: false, invalidate: None },
-            data: ual::vp_api::Data::Inline(b"x"),
-            flags: ual::vp_api::SendFlags::SIGNALED,
+            data: vp_api::Data::Inline(b"x"),
+            flags: vp_api::SendFlags::SIGNALED,
         }])
         .unwrap_err();
     assert_eq!((failure.posted, failure.status), (0, VpStatus::InvalidState));

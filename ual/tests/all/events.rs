@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use kal_shim::reactor::{Interest, readable, ready_within};
-use ual::vp_api::WorkCompletion;
+use ual::vp_api::{self, WorkCompletion};
 use ual::{Error, EvdInit, Event, Stream};
 
 use crate::common::{HANG, LOCALHOST, Side, connect, policy};
@@ -181,7 +181,7 @@ fn a_low_srq_raises_its_event_once() {
     let passive = server.pz.create_ep(init).unwrap();
     for wr_id in 0..5 {
         let sgl = [server.sge(0, 8)];
-        srq.post_recv(&[ual::vp_api::RecvWr { wr_id, sgl: &sgl }]).unwrap();
+        srq.post_recv(&[vp_api::RecvWr { wr_id, sgl: &sgl }]).unwrap();
     }
     let active = client.ep();
     active.connect(ual::ConnectParams::new(listen.addresses()[0])).unwrap();
@@ -194,7 +194,7 @@ fn a_low_srq_raises_its_event_once() {
     }
     match affiliated.wait(Some(HANG)).unwrap() {
         Event::Affiliated { source: ual::AsyncSource::Srq(id), event } => {
-            assert_eq!(event, ual::vp_api::AsyncEvent::SrqLimit);
+            assert_eq!(event, vp_api::AsyncEvent::SrqLimit);
             assert!(server.ia.srq(id).is_some_and(|found| found.handle() == srq.handle()));
         }
         other => panic!("{other:?}"),

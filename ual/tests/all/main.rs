@@ -1,4 +1,5 @@
 //! Tests of the access layer over the built-in software provider, on loopback.
+#![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 mod common;
 mod connections;

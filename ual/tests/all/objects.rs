@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ual::vp_api::{
-    Access, Addressing, MwKind, Provider, Rnic, Services, VpError, VpResult, VpStatus,
+    self, Access, Addressing, MwKind, Provider, Rnic, Services, VpError, VpResult, VpStatus,
 };
 use ual::{AnyObject, Config, Error, Handle, LmrInit, Object, Region, Ual, config, handle};
 
@@ -106,9 +106,9 @@ impl Provider for Broken {
     fn version(&self) -> &str {
         "0"
     }
-    fn devices(&self) -> Result<Vec<ual::vp_api::DeviceInfo>, ual::vp_api::Unavailable> {
+    fn devices(&self) -> Result<Vec<vp_api::DeviceInfo>, vp_api::Unavailable> {
         let (reason, remedy) = ("no device".into(), "buy one".into());
-        Err(ual::vp_api::Unavailable { reason, remedy })
+        Err(vp_api::Unavailable { reason, remedy })
     }
     fn open(&self, _: &str, _: Arc<dyn Services>) -> VpResult<Arc<dyn Rnic>> {
         Err(VpError::new(VpStatus::Unsupported, "broken"))
