@@ -30,7 +30,7 @@ use crate::sync::{
 };
 
 /// Entries that a CQ may have.
-pub const MAX_CQE: u32 = 1 << 22;
+pub const MAX_CQE: u32 = 1 << 20;
 
 // Arm states; the stronger request is the greater number.
 const UNARMED: u32 = 0;

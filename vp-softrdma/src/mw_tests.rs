@@ -22,12 +22,12 @@ struct House {
 impl House {
     fn new() -> Self {
         let (regions, buffer) = (regions(), Buffer::new(64));
-        let region = regions.register(pd(PD), &init(&buffer, FULL)).unwrap();
+        let region = regions.register(pd(PD), &init(&buffer, FULL)).expect("room");
         Self { regions, buffer, region, windows: Arc::default() }
     }
 
     fn window(&self, kind: MwKind) -> MwId {
-        mw::allocate(&self.regions.table, pd(PD), kind).unwrap()
+        mw::allocate(&self.regions.table, pd(PD), kind).expect("room")
     }
 
     fn request(&self, window: MwId) -> BindMw {
@@ -52,7 +52,7 @@ impl House {
     }
 
     fn bound(&self) -> (u32, u32) {
-        let info = self.regions.query(self.region).unwrap();
+        let info = self.regions.query(self.region).expect("registered");
         (info.bound_windows, self.windows.load(Ordering::Relaxed))
     }
 }

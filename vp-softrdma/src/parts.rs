@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use vp_api::{CqHandler, CqId, PdId, QpId, Services};
+use vp_api::{CqHandler, CqId, PdId, QpId};
 
 use crate::cq::SoftCq;
 use crate::cq_ring::CqRing;
@@ -35,5 +35,4 @@ pub(crate) struct QpParts {
     pub(crate) windows: Arc<AtomicU32>,
     pub(crate) events: Arc<EventSink>,
     pub(crate) engine: Arc<Engine>,
-    pub(crate) services: Arc<dyn Services>,
 }

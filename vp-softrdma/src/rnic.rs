@@ -94,7 +94,6 @@ impl SoftRnic {
             windows: windows.clone(),
             events: self.events.clone(),
             engine: self.engine.clone(),
-            services: self.services.clone(),
         };
         Ok(Arc::new(QpEntry { qp: SoftQp::create(parts, init)?, windows, _uses: uses }))
     }

@@ -24,13 +24,13 @@ pub(crate) struct SoftSrq {
     events: Arc<EventSink>,
     /// `None` once destroyed.
     state: Mutex<Option<State>>,
-    _pd: Hold,
 }
 
 struct State {
     ring: RecvRing,
     /// One-shot: fires when fewer remain; 0 is not armed.
     limit: u32,
+    _pd: Hold,
 }
 
 impl State {
@@ -57,9 +57,10 @@ impl SoftSrq {
         limits::check("receives of the SRQ", init.depth, 1, limits::MAX_WR, VpStatus::TooManyWrs)?;
         limits::check("SGEs of the SRQ", init.max_sge, 1, limits::MAX_SGE, VpStatus::InvalidSgl)?;
         limits::check("SRQ limit", init.limit, 0, init.depth, VpStatus::InvalidModifier)?;
-        let state = State { ring: RecvRing::new(init.depth, init.max_sge), limit: init.limit };
+        let state =
+            State { ring: RecvRing::new(init.depth, init.max_sge), limit: init.limit, _pd: pd };
         let state = Mutex::new(Some(state));
-        Ok(Arc::new(Self { id, pd: init.pd, events, state, _pd: pd }))
+        Ok(Arc::new(Self { id, pd: init.pd, events, state }))
     }
 
     /// PD that buffers of this queue are checked against.

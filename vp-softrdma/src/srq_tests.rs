@@ -25,7 +25,7 @@ fn srq(depth: u32, limit: u32) -> (Arc<SoftSrq>, Arc<Count>) {
     let events = Arc::new(EventSink::default());
     events.set(Some(count.clone()));
     let init = SrqInit { pd: PD, depth, max_sge: 1, limit };
-    (SoftSrq::create(SrqId(5), &init, hold(), events).unwrap(), count)
+    (SoftSrq::create(SrqId(5), &init, hold(), events).expect("within limits"), count)
 }
 
 fn take(srq: &SoftSrq) -> bool {

@@ -28,8 +28,20 @@ use crate::random::Random;
 use crate::sync::{AtomicPtr, AtomicU64, Mutex, Ordering, Patience, UnsafeCell, lock};
 
 // Of the 24 bits of an index; model checkers and interpreters get a small table.
-const INDEX_BITS: u32 = if cfg!(loom) { 2 } else if cfg!(miri) { 10 } else { 24 };
-const SEGMENT_BITS: u32 = if cfg!(loom) { 1 } else if cfg!(miri) { 6 } else { 10 };
+const INDEX_BITS: u32 = if cfg!(loom) {
+    2
+} else if cfg!(miri) {
+    10
+} else {
+    24
+};
+const SEGMENT_BITS: u32 = if cfg!(loom) {
+    1
+} else if cfg!(miri) {
+    6
+} else {
+    10
+};
 const SEGMENTS: usize = 1 << (INDEX_BITS - SEGMENT_BITS);
 const SEGMENT_SLOTS: usize = 1 << SEGMENT_BITS;
 

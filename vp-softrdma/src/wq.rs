@@ -64,10 +64,6 @@ impl SendRing {
         }
     }
 
-    pub(crate) fn depth(&self) -> u32 {
-        self.slots.len() as u32
-    }
-
     /// Whether a work request can be stored; to be asked before the core gives it a slot.
     pub(crate) fn check(&self, wr: &SendWr<'_>) -> Result<(), VpStatus> {
         let single_sink = matches!(wr.op, SendOp::Read { .. } | SendOp::Atomic { .. });
