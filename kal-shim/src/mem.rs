@@ -64,6 +64,7 @@ impl std::error::Error for OutOfRange {}
 
 impl Region {
     /// A zeroed region of `len` octets; 0 is allowed.
+    // Pages fresh from the kernel: nothing stale is there to be read by a peer [SEC-15].
     pub fn new(len: usize) -> io::Result<Self> {
         Self::map(len, page_size())
     }

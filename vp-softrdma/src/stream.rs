@@ -100,6 +100,7 @@ impl Stream {
     pub(crate) fn adopt(socket: OwnedFd) -> io::Result<Self> {
         rustix::net::getpeername(&socket)?;
         rustix::io::ioctl_fionbio(&socket, true)?;
+        // RFC 5044 5.1: FPDUs start segments when they can [MPA-32].
         sockopt::set_tcp_nodelay(&socket, true)?;
         Ok(Self { socket })
     }
