@@ -1,0 +1,124 @@
+//! Connecting, refusing, ending.
+
+use std::time::Duration;
+
+use itapi::{ConnEvent, ConnectParams, EpState, Error};
+
+use crate::pair::{HANG, Side, connect, open, pair};
+
+#[test]
+fn private_data_travels_both_ways() {
+    let ia = open();
+    let (client, server) = (Side::new(&ia, |b| b), Side::new(&ia, |b| b.reads(3, 5)));
+    let listen = ia.listen("127.0.0.1:0").unwrap();
+    let address = listen.address();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let request = listen.request().unwrap();
+            assert_eq!(request.private_data(), b"ping");
+            request.accept(&server.ep, b"pong").unwrap();
+        });
+        let connected = client.ep.connect(address, b"ping").unwrap();
+        assert_eq!(connected.private_data, b"pong");
+        // What the server takes at once; and at least what it wants.
+        assert_eq!(connected.ord, 3);
+        assert!(connected.ird >= 5);
+        assert!(connected.crc);
+    });
+    assert_eq!(client.ep.state(), EpState::Connected);
+}
+
+#[test]
+fn a_reject_arrives_with_its_reason_and_the_endpoint_can_try_again() {
+    let ia = open();
+    let (client, server) = (Side::new(&ia, |b| b), Side::new(&ia, |b| b));
+    let listen = ia.listen("127.0.0.1:0").unwrap();
+    let address = listen.address();
+    std::thread::scope(|scope| {
+        scope.spawn(|| listen.request().unwrap().reject(b"full").unwrap());
+        match client.ep.connect(address, b"") {
+            Err(Error::Connection(event)) => match *event {
+                ConnEvent::Rejected { private_data, .. } => assert_eq!(private_data, b"full"),
+                other => panic!("{other}"),
+            },
+            other => panic!("{other:?}"),
+        }
+    });
+    client.ep.reset().unwrap();
+    connect(&ia, &client, &server);
+}
+
+#[test]
+fn a_forgotten_request_is_rejected() {
+    let ia = open();
+    let client = Side::new(&ia, |b| b);
+    let listen = ia.listen("[::1]:0").unwrap();
+    let address = listen.address();
+    std::thread::scope(|scope| {
+        scope.spawn(|| drop(listen.request().unwrap()));
+        let error = client.ep.connect(address, b"").unwrap_err();
+        assert!(error.to_string().contains("reject"), "{error}");
+    });
+}
+
+#[test]
+fn nobody_listens() {
+    let ia = open();
+    let client = Side::new(&ia, |b| b);
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let error = client.ep.connect(closed, b"").unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("refused") && text.contains(&closed.to_string()), "{text}");
+}
+
+#[test]
+fn an_orderly_end_is_seen_by_both_and_stays_known() {
+    let (client, server) = pair();
+    client.ep.disconnect().unwrap();
+    for _ in 0..2 {
+        let end = server.ep.ended(HANG).unwrap().unwrap();
+        assert!(matches!(end, ConnEvent::Disconnected { by_peer: true, .. }), "{end}");
+    }
+    assert!(matches!(client.ep.ended(HANG).unwrap(), Some(ConnEvent::Disconnected { .. })));
+}
+
+#[test]
+fn one_thread_hears_of_many_endpoints() {
+    let ia = open();
+    let news = ia.conn_evd().unwrap();
+    let clients: Vec<_> = (0..4).map(|_| Side::new(&ia, |b| b.conn_evd(&news))).collect();
+    let servers: Vec<_> = (0..4).map(|_| Side::new(&ia, |b| b)).collect();
+    let listen = ia.listen("127.0.0.1:0").unwrap();
+    let address = listen.address();
+    for client in &clients {
+        client.ep.start_connect(ConnectParams::new(address)).unwrap();
+        assert!(client.ep.ended(Duration::ZERO).is_err());
+    }
+    for server in &servers {
+        listen.request().unwrap().accept(&server.ep, b"").unwrap();
+    }
+    let mut connected = Vec::new();
+    while connected.len() < clients.len() {
+        let (ep, event) = news.wait(HANG).unwrap().expect("an event");
+        assert!(matches!(event, ConnEvent::Established(_)), "{event}");
+        connected.push(ep);
+    }
+    connected.sort();
+    let mut known: Vec<_> = clients.iter().map(|c| c.ep.id()).collect();
+    known.sort();
+    assert_eq!(connected, known);
+}
+
+#[test]
+fn an_interrupt_ends_a_wait() {
+    let ia = open();
+    let side = Side::new(&ia, |b| b);
+    let waiting = side.evd.clone();
+    let waiter = std::thread::spawn(move || waiting.wait(Duration::MAX));
+    // Interrupts count only for waits that have begun, so repeat until it has.
+    while !waiter.is_finished() {
+        side.evd.interrupt();
+        std::thread::yield_now();
+    }
+    assert!(matches!(waiter.join().unwrap(), Err(Error::Access(_))));
+}

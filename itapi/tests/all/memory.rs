@@ -1,0 +1,95 @@
+//! Memory: its bounds, and that it outlives everything that may write to it.
+
+use std::time::Duration;
+
+use itapi::{Ep, Evd, Lmr, Pz, Work};
+
+use crate::pair::{HANG, pair};
+
+#[test]
+fn bounds_are_checked() {
+    let (side, _peer) = pair();
+    let mut buffer = side.pz.buffer(4).unwrap();
+    assert!(buffer.fill(b"12345").is_err());
+    buffer.fill(b"12").unwrap();
+    let mut out = [0; 3];
+    // Not what was valid before.
+    assert!(buffer.read_at(0, &mut out).is_err());
+    buffer.read_at(1, &mut out[..1]).unwrap();
+    assert_eq!(out[0], b'2');
+
+    let lmr = side.pz.lmr(10).register().unwrap();
+    let range = lmr.range(2..6).unwrap();
+    assert!(range.write_at(3, b"12").is_err());
+    assert!(range.read_at(usize::MAX, &mut out).is_err());
+    assert!(lmr.range(6..11).is_err());
+    #[allow(clippy::reversed_empty_ranges)] // the point of the test
+    let reversed = lmr.range(6..2);
+    assert!(reversed.is_err());
+    range.write_at(0, b"1234").unwrap();
+    let mut all = [0; 10];
+    lmr.read_at(0, &mut all).unwrap();
+    assert_eq!(&all, b"\0\x001234\0\0\0\0");
+}
+
+#[test]
+fn impossible_sizes_are_errors() {
+    let (side, _peer) = pair();
+    assert!(side.pz.buffers(usize::MAX, 2).is_err());
+    let error = side.pz.lmr(usize::MAX / 2).register().unwrap_err();
+    assert!(error.to_string().contains("no memory"), "{error}");
+    assert!(side.pz.lmr(0).register().unwrap().is_empty());
+}
+
+#[test]
+fn a_dropped_region_ends_the_right_and_harms_nobody() {
+    let (client, server) = pair();
+    let board = server.pz.lmr(4096).remote_write().register().unwrap();
+    let remote = board.remote();
+    client.ep.post(Work::write(b"1", remote.slice(0..1).unwrap())).unwrap();
+    client.success();
+    drop(board);
+    client.ep.post(Work::write(b"2", remote.slice(0..1).unwrap())).unwrap();
+    assert!(client.ep.ended(HANG).unwrap().unwrap().to_string().contains("terminated"));
+}
+
+#[test]
+fn an_endpoint_dropped_under_fire_waits_for_nobody() {
+    for _ in 0..20 {
+        let (client, server) = pair();
+        let board = server.pz.lmr(1 << 20).remote_write().register().unwrap();
+        let source = client.pz.lmr(1 << 20).register().unwrap();
+        for buffer in server.pz.buffers(8, 64).unwrap() {
+            server.ep.post_recv(buffer).unwrap();
+        }
+        for _ in 0..8 {
+            // The peer may be gone already.
+            let _ = client.ep.post(Work::write(&source, board.remote()));
+        }
+        drop(server);
+        drop(board);
+        assert!(client.ep.ended(HANG).unwrap().is_some());
+    }
+}
+
+#[test]
+fn parents_live_as_long_as_their_children() {
+    let (client, server) = pair();
+    let Parts { ep, evd, lmr } = children(client.pz, client.ep, client.evd);
+    server.ep.post_recv(server.pz.buffer(8).unwrap()).unwrap();
+    ep.post(Work::send(&lmr)).unwrap();
+    assert!(evd.wait(HANG).unwrap().is_some());
+    assert_eq!(server.evd.wait_success(HANG).unwrap().octets, 8);
+    assert!(server.evd.wait(Duration::ZERO).unwrap().is_none());
+}
+
+struct Parts {
+    ep: Ep,
+    evd: Evd,
+    lmr: Lmr,
+}
+
+/// Keeps the children; the handle of the zone goes.
+fn children(pz: Pz, ep: Ep, evd: Evd) -> Parts {
+    Parts { ep, evd, lmr: pz.lmr(8).register().unwrap() }
+}
