@@ -88,9 +88,9 @@ pub(crate) struct DemoPeerArgs {
     /// CRC policy of the other side
     #[arg(long, value_enum)]
     pub(crate) crc: Switch,
-    /// Octets per chunk
+    /// Process id of the other side
     #[arg(long)]
-    pub(crate) chunk: u32,
+    pub(crate) parent: u32,
 }
 
 #[derive(Args, Debug)]

@@ -50,7 +50,7 @@ impl Progress {
 /// Runs the second process.
 pub(crate) fn run(args: &DemoPeerArgs) -> CliResult<()> {
     let progress = Arc::new(Progress::default());
-    watch_parent(progress.clone());
+    watch_parent(args.parent, progress.clone());
     let result = serve(args, &progress);
     if !progress.claim() {
         // The watcher is saying why, and ends the process.
@@ -58,15 +58,15 @@ pub(crate) fn run(args: &DemoPeerArgs) -> CliResult<()> {
             std::thread::park();
         }
     }
-    let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
     result.map_err(|error| {
-        error.at(format!("demo, second process, peer of process {parent}")).because(progress.lost())
+        error
+            .at(format!("demo, second process, peer of process {}", args.parent))
+            .because(progress.lost())
     })
 }
 
 /// Ends this process when the parent's end of our standard input goes.
-fn watch_parent(progress: Arc<Progress>) {
-    let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+fn watch_parent(parent: u32, progress: Arc<Progress>) {
     std::thread::spawn(move || {
         let mut nothing = [0; 64];
         while matches!(stdin().read(&mut nothing), Ok(1..)) {}

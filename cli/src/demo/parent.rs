@@ -29,7 +29,7 @@ struct Row {
 pub(crate) fn run(args: &DemoArgs, out: &mut dyn std::io::Write) -> CliResult<()> {
     let source = Source::open(args.file.as_deref(), args.chunk)?;
     let mut progress = Progress::new(args.progress);
-    let mut peer = Peer::start(args.crc, source.plan().chunk)?;
+    let mut peer = Peer::start(args.crc)?;
     progress.note(&format!("process {} peer {}", std::process::id(), peer.id()));
     let rows = match transfer(args, &source, &mut peer, &mut progress) {
         Ok(rows) => rows,

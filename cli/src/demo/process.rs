@@ -24,7 +24,7 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    pub(super) fn start(crc: Switch, chunk: u32) -> CliResult<Self> {
+    pub(super) fn start(crc: Switch) -> CliResult<Self> {
         let refuse = |why: String| {
             CliError::new(Exit::Failed, format!("cannot start the second process: {why}"))
                 .at("demo")
@@ -32,7 +32,7 @@ impl Peer {
         let program = std::env::current_exe().map_err(|e| refuse(e.to_string()))?;
         let crc = crc.to_possible_value().map(|v| v.get_name().to_owned()).unwrap_or_default();
         let mut child = Command::new(&program)
-            .args(["demo-peer", "--crc", &crc, "--chunk", &chunk.to_string()])
+            .args(["demo-peer", "--crc", &crc, "--parent", &std::process::id().to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

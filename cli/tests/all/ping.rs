@@ -1,6 +1,6 @@
 //! `warpline ping` against `warpline ping --serve`, and against peers that are no such thing.
 
-use std::io::{BufRead, BufReader};
+use std::io::BufReader;
 use std::net::TcpListener;
 use std::process::{ChildStdout, Stdio};
 
@@ -89,17 +89,13 @@ fn a_server_that_dies_is_a_loss() {
 
 #[test]
 fn a_client_that_dies_ends_its_connection_only() {
-    let mut server = serve(&["127.0.0.1:0"]);
-    let mut errors = server.process.stderr();
+    let server = serve(&["127.0.0.1:0"]);
     let mut command = warpline();
     command.args(["ping", &server.address, "-c", "0", "-i", "0"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut client = Running::new(child);
     line_with(&mut client.stdout(), |line| line.contains("ping=10 "));
     client.kill();
-    let mut line = String::new();
-    errors.read_line(&mut line).unwrap();
-    assert!(line.contains("warpline: "), "{line}");
     let output = run(&["ping", &server.address, "-c", "3", "-i", "0", "-q"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }
