@@ -109,22 +109,18 @@ impl SendQueue {
         }
     }
 
-    /// Marks the WQE that a received Terminate names, unless one failed already: at most one
-    /// completion has an error status of its own (RDMAC 6.2.4) [VERBS-11].
+    /// Marks the WQE that a received Terminate names. Called once, in RTS, where none has failed: so
+    /// at most one completion has an error status of its own (RDMAC 6.2.4) [VERBS-11].
     pub(crate) fn blame(&mut self, status: Status, named: impl Fn(&Entry) -> bool) {
-        let mut found = None;
         for index in 0..self.started {
             let slot = self.ring.position(index);
-            let Some(entry) = self.ring.get_mut(slot) else { continue };
-            if matches!(entry.phase, Phase::Failed(_)) {
+            if let Some(entry) = self.ring.get_mut(slot)
+                && entry.phase != Phase::Done
+                && named(entry)
+            {
+                entry.phase = Phase::Failed(status);
                 return;
             }
-            if found.is_none() && entry.phase != Phase::Done && named(entry) {
-                found = Some(slot);
-            }
-        }
-        if let Some(slot) = found {
-            self.set_phase(slot, Phase::Failed(status));
         }
     }
 }
