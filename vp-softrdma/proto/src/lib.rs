@@ -12,8 +12,16 @@
 //!
 //! Everything that concerns memory (receive buffers, STags, scatter/gather lists) is asked of the
 //! [`Host`] that the caller passes in; the core decides *what* must be checked and *which* error
-//! follows, the host knows the tables. The caller must call `poll_action` until it returns `None`
-//! after each `handle_*`; order between actions matters.
+//! follows, the host knows the tables. Order matters:
+//!
+//! 1. After each `post_*` and `handle_*`: `poll_action` until it returns `None`, then
+//!    `poll_transmit` as long as there is room for its FPDUs, then `poll_action` again.
+//! 2. FPDUs go to the LLP in the order in which they were yielded, each whole. When the LLP has
+//!    accepted one, `handle_sent` with its `sequence` (counted from 1 on each stream): this is what
+//!    completes Sends and Writes, and what lets a close finish.
+//! 3. All octets that came before the peer's FIN go to `handle_input` before `handle_fin`.
+//! 4. After [`Action::CloseGracefully`] a timer runs, and ends in `handle_close_timeout`. With it,
+//!    every work request completes in bounded time whatever the peer does.
 #![no_std]
 #![forbid(unsafe_code)]
 

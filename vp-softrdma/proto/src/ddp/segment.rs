@@ -36,14 +36,15 @@ impl Segmenter {
     pub(crate) const fn new(opcode: Opcode, target: Target, len: u32) -> Self {
         Self { opcode, target, offset: 0, len }
     }
-    /// The next segment. A message has at least one, also at length 0 [DDP-10].
+    /// The next segment. A message has at least one, also at length 0 [DDP-10]. `mulpdu` leaves room
+    /// for payload behind the header: it is at least 128.
     pub(crate) fn next(&mut self, mulpdu: u16) -> Segment {
         // RFC 5041 5.2 [DDP-09]
         let header_len = match self.target {
             Target::Tagged { .. } => TaggedRepr::LEN,
             Target::Untagged { .. } => UntaggedRepr::LEN,
         };
-        let room = u32::from(mulpdu).saturating_sub(header_len as u32).max(1);
+        let room = u32::from(mulpdu) - header_len as u32;
         let len = room.min(self.len - self.offset);
         let offset = self.offset;
         self.offset += len;

@@ -11,9 +11,11 @@ pub enum Action {
     /// (FIN), drain inbound octets, and arm the close timer: call `handle_close_timeout` if the
     /// peer's FIN has not come within the provider's bound.
     CloseGracefully,
-    /// Reset the stream (RST) at once; nothing more is sent.
+    /// Reset the stream (RST) at once; nothing more is sent. `Detach` follows.
     Reset,
-    /// The stream is over for this QP: release it. The QP is Idle or in Error.
+    /// The stream is over for this QP: release it. The QP is Idle or in Error. If `CloseGracefully`
+    /// came before and no `Reset`, everything was accepted by the LLP and the peer's FIN is here:
+    /// an ordinary close, so that our FIN still goes out.
     Detach,
     /// Tell the consumer.
     Event(QpEvent),
