@@ -126,3 +126,13 @@ pub(crate) fn verdict(octets: &[u8]) -> (u16, u8) {
         | u8::from(terminate.read_request.is_some());
     (terminate.code.word(), mdr)
 }
+/// FetchAdd bit by bit: a set mask bit is the top of a field, its carry is dropped (RFC 7306 5.1.1).
+pub(crate) fn add_slowly(old: u64, add: u64, mask: u64) -> u64 {
+    let (mut sum, mut carry) = (0u64, 0u64);
+    for bit in 0..64 {
+        let total = (old >> bit & 1) + (add >> bit & 1) + carry;
+        sum |= (total & 1) << bit;
+        carry = if mask >> bit & 1 == 1 { 0 } else { total >> 1 };
+    }
+    sum
+}
