@@ -39,4 +39,6 @@ pub use mem::MemRange;
 pub use provider::{Cq, NativeCm, Provider, Qp, Rnic, Srq};
 pub use services::{LogLevel, Services};
 pub use wc::{WcOpcode, WcStatus, WorkCompletion};
-pub use wr::{AtomicOp, BindMw, Data, FastRegister, RecvWr, Remote, SendFlags, SendOp, SendWr, Sge};
+pub use wr::{
+    AtomicOp, BindMw, Data, FastRegister, RecvWr, Remote, SendFlags, SendOp, SendWr, Sge,
+};
