@@ -179,9 +179,13 @@ impl Qp {
         };
         self.heard();
         let inline = &head[header.buffer_len()..];
-        let segment = match judge(header, fpdu.ulpdu_len(), self.config.extensions) {
-            Ok(segment) => segment,
-            Err((error, offender)) => return self.refuse(error, Some(offender), host),
+        let ulpdu_len = fpdu.ulpdu_len();
+        let segment = match judge(&header, self.config.extensions) {
+            Ok(opcode) => Segment { header, opcode, ulpdu_len },
+            Err(error) => {
+                let offender = Offender { header, ulpdu_len, read_request: None };
+                return self.refuse(error, Some(offender), host);
+            }
         };
         if self.state == State::Closing {
             return self.close_interrupted(&segment, inline, host);
@@ -255,7 +259,8 @@ impl Qp {
         if missing < DIRECT_MIN {
             return None;
         }
-        let segment = judge(header, peek.ulpdu_len, self.config.extensions).ok()?;
+        let opcode = judge(&header, self.config.extensions).ok()?;
+        let segment = Segment { header, opcode, ulpdu_len: peek.ulpdu_len };
         if !segment.is_bulk() {
             return None;
         }
@@ -304,15 +309,10 @@ impl Qp {
 }
 
 /// Versions, opcode, T bit and queue, in this order (RFC 5040 7.2, RFC 5041 7.1) [RDMAP-31].
-fn judge(
-    header: Header,
-    ulpdu_len: u16,
-    extensions: bool,
-) -> Result<Segment, (ProtocolError, Offender)> {
-    let refused = |error| Err((error, Offender { header, ulpdu_len, read_request: None }));
+fn judge(header: &Header, extensions: bool) -> Result<Opcode, ProtocolError> {
     // RFC 5041 4.1 [DDP-04, ERR-05]; reserved bits are not looked at [DDP-03]
     if header.control().version() != ddp::VERSION {
-        return refused(match header {
+        return Err(match header {
             Header::Tagged(_) => ProtocolError::TaggedVersion,
             Header::Untagged(_) => ProtocolError::UntaggedVersion,
         });
@@ -320,22 +320,22 @@ fn judge(
     let control = rdmap::Control(header.ulp());
     // RFC 5040 4.1 [RDMAP-01, ERR-06]
     if control.version() != rdmap::VERSION {
-        return refused(ProtocolError::RdmapVersion);
+        return Err(ProtocolError::RdmapVersion);
     }
     // RFC 5040 Figure 4, RFC 7306 1.1 [RDMAP-02, ERR-07, EXT-01, EXT-16]
     let Some(opcode) = control.opcode().filter(|o| extensions || !o.extension()) else {
-        return refused(ProtocolError::Opcode);
+        return Err(ProtocolError::Opcode);
     };
     match (header, opcode.queue()) {
         (Header::Tagged(_), None) => {}
         // RFC 5041 7.1(1) [DDP-14, ERR-08, EXT-17]
         (Header::Untagged(h), Some(queue)) if h.qn != queue => {
-            return refused(ProtocolError::QueueNumber);
+            return Err(ProtocolError::QueueNumber);
         }
         (Header::Untagged(_), Some(_)) => {}
-        _ => return refused(ProtocolError::Opcode),
+        _ => return Err(ProtocolError::Opcode),
     }
-    Ok(Segment { header, opcode, ulpdu_len })
+    Ok(opcode)
 }
 
 /// What a Terminate says about a segment; `inline` is the front of its payload, if at hand.
