@@ -6,6 +6,7 @@
 pub mod account;
 pub mod clock;
 pub mod device;
+pub mod limits;
 pub mod mem;
 pub mod names;
 pub mod notifier;
@@ -14,7 +15,7 @@ pub mod reactor;
 pub mod services;
 pub mod sock;
 
-pub use mem::Region;
+pub use mem::{OutOfRange, Region};
 pub use notifier::Notifier;
 pub use reactor::Reactor;
 pub use services::HostServices;

@@ -33,6 +33,9 @@ impl Thread {
             _ if !live => {}
             Disconnect::Abrupt => self.finish_disconnected(&open, false),
             Disconnect::Graceful => {
+                // Asked for before the queue pair was in RTS, it had nothing to close; otherwise
+                // it closes already and this is refused.
+                let _ = open.qp().modify(QpChange::Closing);
                 let token = self.new_token();
                 self.by_qp.insert(open.id(), token);
                 self.reactor.set_timer(token, Instant::now() + 2 * close_timeout + GRACE);

@@ -48,7 +48,7 @@ impl FailReason {
             Self::Markers => "set the marker policy of this end to `off`",
             Self::InsufficientIrd { .. } => "raise the endpoint's IRD, or lower the peer's ORD",
             Self::NoCommonRtr => "allow `write` and `read` as ready-to-receive kinds on both ends",
-            Self::Resources(_) => "free or raise the resource named",
+            Self::Resources(_) => "free or raise the resource named (descriptors: `ulimit -n`)",
             Self::Cancelled => "none needed",
         }
     }
@@ -141,11 +141,12 @@ impl fmt::Display for BrokenCause {
 
 impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "lost: {} sends and {} receives outstanding, after {} octets sent and {} received",
-            self.sends, self.recvs, self.octets_sent, self.octets_received
-        )
+        let Self { sends, recvs, octets_sent, octets_received } = self;
+        write!(f, "{octets_sent} octets had been sent and {octets_received} received")?;
+        match (sends, recvs) {
+            (0, 0) => f.write_str("; work that was posted completes as flushed"),
+            _ => write!(f, "; {sends} sends and {recvs} receives were outstanding"),
+        }
     }
 }
 

@@ -230,7 +230,7 @@ pub enum BrokenCause {
 #[non_exhaustive]
 #[allow(missing_docs)]
 pub struct Lost {
-    /// Sends, writes and reads that had not completed.
+    /// Sends, writes and reads that had not completed or been flushed when this event was made.
     pub sends: u32,
     /// Receives that were waiting.
     pub recvs: u32,

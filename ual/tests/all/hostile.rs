@@ -252,7 +252,8 @@ fn once(policy: Policy) -> Side {
 fn malformed_replies_are_told_apart() {
     let client = once(policy());
     let short = reply(CRC | ENHANCED, 2, &[0; 4])[..21].to_vec();
-    let cases: Vec<(Vec<u8>, fn(&FailReason) -> bool)> = vec![
+    type Expected = fn(&FailReason) -> bool;
+    let cases: Vec<(Vec<u8>, Expected)> = vec![
         (b"HTTP/1.1 400 Bad Request\r\n".to_vec(), |r| matches!(r, FailReason::NotMpa(_))),
         (request(CRC, 2, b""), |r| matches!(r, FailReason::NotMpa(_))),
         (reply(CRC, 3, b""), |r| *r == FailReason::Revision { got: 3 }),

@@ -4,15 +4,27 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use crate::common::{LOCALHOST, Side, policy};
 use ual::vp_api::{Remote, SendOp, Stag, WcStatus};
-use ual::{AcceptParams, BrokenCause, ConnEvent, ConnectParams, Disconnect};
+use ual::{AcceptParams, BrokenCause, ConnEvent, ConnectParams, Disconnect, Policy};
 
 const ROLE: &str = "UAL_TEST_ROLE";
 
+/// A child that does not outlive its test.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Both fail only if it is gone already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// This test binary again, as the server of the named role. The first line it prints is its address.
-fn spawn(role: &str) -> (Child, SocketAddr, impl BufRead) {
+fn spawn(role: &str) -> (Server, SocketAddr, impl BufRead) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "two_processes::server_process", "--nocapture"])
         .env(ROLE, role)
@@ -29,7 +41,7 @@ fn spawn(role: &str) -> (Child, SocketAddr, impl BufRead) {
             break address.trim().parse().unwrap();
         }
     };
-    (child, address, out)
+    (Server(child), address, out)
 }
 
 /// Not a test: the server's side of those below, in its own process.
@@ -97,7 +109,7 @@ fn send_and_write_cross_between_processes() {
         ConnEvent::Disconnected { by_peer: false, .. } => {}
         other => panic!("{other}"),
     }
-    assert!(child.wait().unwrap().success());
+    assert!(child.0.wait().unwrap().success());
 }
 
 #[test]
@@ -111,8 +123,7 @@ fn a_killed_peer_is_named_and_everything_posted_completes() {
     let params = ConnectParams { private_data: b"hello".to_vec(), ..ConnectParams::new(address) };
     ep.connect(params).unwrap();
     side.established();
-    child.kill().unwrap();
-    child.wait().unwrap();
+    child.0.kill().unwrap();
     match side.conn_event() {
         ConnEvent::Broken { ends, cause, .. } => {
             assert_eq!(ends.remote.address, address);
@@ -126,5 +137,64 @@ fn a_killed_peer_is_named_and_everything_posted_completes() {
     for wr_id in 0..10 {
         let completion = side.completion();
         assert_eq!((completion.wr_id, completion.status), (wr_id, WcStatus::Flushed));
+    }
+}
+
+/// Sends a signal to a child.
+fn signal(child: &Server, name: &str) {
+    let id = child.0.id().to_string();
+    assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+}
+
+// [CONN-14]: TCP alone would never notice, since a stopped process's kernel answers.
+#[test]
+fn a_stopped_peer_is_noticed_by_the_probe() {
+    let (child, address, _out) = spawn("silent");
+    let soon = Some(Duration::from_millis(100));
+    let side = Side::new(Policy { probe_after: soon, ..policy() });
+    let ep = side.ep();
+    side.post_recv(&ep, 1, 0, 100);
+    let params = ConnectParams { private_data: b"hello".to_vec(), ..ConnectParams::new(address) };
+    ep.connect(params).unwrap();
+    side.established();
+    signal(&child, "-STOP");
+    match side.conn_event() {
+        ConnEvent::Broken { cause: BrokenCause::Lost, ends, .. } => {
+            assert_eq!(ends.remote.address, address);
+        }
+        other => panic!("{other}"),
+    }
+    assert_eq!(side.completion().status, WcStatus::Flushed);
+}
+
+// A stopped peer holds up a graceful disconnect no longer than the close time-out.
+#[test]
+fn a_disconnect_from_a_stopped_peer_ends() {
+    let (child, address, _out) = spawn("silent");
+    let side = Side::new(Policy { close_timeout: Duration::from_millis(100), ..policy() });
+    let ep = side.ep();
+    side.post_recv(&ep, 1, 0, 100);
+    let params = ConnectParams { private_data: b"hello".to_vec(), ..ConnectParams::new(address) };
+    ep.connect(params).unwrap();
+    side.established();
+    signal(&child, "-STOP");
+    ep.disconnect(Disconnect::Graceful).unwrap();
+    match side.conn_event() {
+        ConnEvent::Disconnected { by_peer: false, .. } => {}
+        other => panic!("{other}"),
+    }
+    assert_eq!(side.completion().status, WcStatus::Flushed);
+}
+
+#[test]
+fn a_connect_to_a_stopped_process_is_given_up() {
+    let (child, address, _out) = spawn("silent");
+    signal(&child, "-STOP");
+    let side = Side::new(Policy { connect_timeout: Duration::from_millis(100), ..policy() });
+    let ep = side.ep();
+    ep.connect(ConnectParams::new(address)).unwrap();
+    match side.conn_event() {
+        ConnEvent::Failed(error) => assert_eq!(error.reason.code(), "cm-reply-timeout"),
+        other => panic!("{other}"),
     }
 }

@@ -1,0 +1,28 @@
+//! Limits of the process. No state.
+
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Raises the soft limit on descriptors to the hard one, and answers it; `None`: unlimited. Every
+/// connection takes a descriptor, and the usual soft limit is 1,024. For programs, at their start:
+/// a library must not change the limits of its process unasked.
+pub fn raise_descriptors() -> std::io::Result<Option<u64>> {
+    let limit = getrlimit(Resource::Nofile);
+    match setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        // Containers may forbid any change; what there is must do.
+        Ok(()) | Err(Errno::PERM) => Ok(getrlimit(Resource::Nofile).current),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_soft_limit_becomes_the_hard_one() {
+        let before = getrlimit(Resource::Nofile);
+        let after = raise_descriptors().unwrap();
+        assert!(after == before.maximum || after == before.current);
+    }
+}
