@@ -113,7 +113,7 @@ const LAST: &str = "warpline-tests";
 
 /// One line per arrow that must not be, per crate that the design does not know, and per crate
 /// that would hide the list of skipped tests, the end of a test run: by its name, or by doctests,
-/// which cargo runs last (a test of [`LAST`] runs them instead).
+/// which cargo runs last (a test of `warpline-tests` runs them instead).
 pub fn findings(workspace: &Workspace) -> Vec<String> {
     let allowed = |name: &str| ARROWS.iter().find(|(from, _)| *from == name).map(|(_, to)| *to);
     let unknown = workspace.crates.iter().filter(|name| allowed(name).is_none());
