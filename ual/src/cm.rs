@@ -9,18 +9,21 @@ mod active;
 mod adopt;
 mod ending;
 mod message;
+mod native;
 mod passive;
 mod thread;
 mod types;
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 
 use crossbeam_channel::Sender;
 use kal_shim::{Notifier, Reactor, sock};
-use vp_api::{AsyncEvent, AsyncHandler, EventSource, QpId, Rnic};
+use vp_api::{
+    AsyncEvent, AsyncHandler, ConnectionModel, EventSource, NativeCm, NativeEvent, QpId, Rnic,
+};
 
 pub use types::{
     AcceptParams, BrokenCause, ConnEvent, ConnRequest, ConnectError, ConnectParams, Disconnect,
@@ -48,6 +51,8 @@ enum Command {
     Disconnecting { ep: Weak<Ep>, how: Disconnect },
     Forget { qp: QpId },
     Async { source: EventSource, event: AsyncEvent },
+    ListenNative { token: u64, ids: Vec<(u64, SocketAddr)>, evd: Weak<Evd>, policies: Policies },
+    Native(NativeEvent),
     Stop,
 }
 
@@ -89,7 +94,10 @@ pub(crate) struct Cm {
     mailbox: Mailbox,
     requests: Arc<Requests>,
     listeners: AtomicU64,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    /// The provider's own connection manager, if that is its model.
+    native: Option<Arc<dyn NativeCm>>,
+    ended: Arc<AtomicBool>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Cm {
@@ -99,13 +107,39 @@ impl Cm {
         let mailbox = Mailbox { commands: sender, waker: reactor.waker() };
         rnic.set_async_handler(Some(Arc::new(mailbox.clone())));
         let requests = Arc::new(Requests::default());
-        let body = Thread::new(reactor, commands, requests.clone(), directory);
+        let native = match rnic.attrs().connection_model {
+            ConnectionModel::LlpStream => None,
+            ConnectionModel::Native => rnic.native_cm(),
+        };
+        let body = Thread::new(reactor, commands, requests.clone(), directory, native.clone());
+        let cm = Self {
+            mailbox,
+            requests,
+            listeners: AtomicU64::new(0),
+            native,
+            ended: Arc::default(),
+            threads: Mutex::default(),
+        };
+        cm.spawn("warpline-cm", move || body.run())?;
+        if let Some(native) = cm.native.clone() {
+            let (mailbox, ended) = (cm.mailbox.clone(), cm.ended.clone());
+            cm.spawn("warpline-native-cm", move || native::carry(&*native, &mailbox, &ended))?;
+        }
+        Ok(cm)
+    }
+
+    fn spawn(&self, name: &str, body: impl FnOnce() + Send + 'static) -> Result<()> {
         let thread = std::thread::Builder::new()
-            .name("warpline-cm".into())
-            .spawn(move || body.run())
-            .map_err(Error::os("start the connection thread"))?;
-        let thread = Mutex::new(Some(thread));
-        Ok(Self { mailbox, requests, listeners: AtomicU64::new(0), thread })
+            .name(name.into())
+            .spawn(body)
+            .map_err(Error::os(format!("start the thread {name}")))?;
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+        Ok(())
+    }
+
+    /// The provider's own connection manager, if that is its model.
+    pub(crate) fn native(&self) -> Option<&dyn NativeCm> {
+        self.native.as_deref()
     }
 
     fn requests(&self) -> MutexGuard<'_, HandleTable<WaitingRequest>> {
@@ -179,13 +213,19 @@ impl Cm {
         evd: &Arc<Evd>,
         policies: Policies,
     ) -> Result<(ListenerId, Vec<SocketAddr>)> {
+        // Odd tokens are listeners; the thread gives the even ones to connections.
+        let token = self.listeners.fetch_add(1, Ordering::Relaxed) * 2 + 1;
+        let evd = Arc::downgrade(evd);
+        if let Some(native) = &self.native {
+            let ids = listen_native(&**native, addresses)?;
+            let real = ids.iter().map(|(_, address)| *address).collect();
+            self.mailbox.send(Command::ListenNative { token, ids, evd, policies });
+            return Ok((ListenerId(token), real));
+        }
         let list: Vec<_> = addresses.iter().map(SocketAddr::to_string).collect();
         let sockets = sock::listen_all(addresses, BACKLOG)
             .map_err(Error::os(format!("listen on {}", list.join(", "))))?;
         let real = sockets.iter().map(|listener| listener.address).collect();
-        // Odd tokens are listeners; the thread gives the even ones to connections.
-        let token = self.listeners.fetch_add(1, Ordering::Relaxed) * 2 + 1;
-        let evd = Arc::downgrade(evd);
         self.mailbox.send(Command::Listen { token, sockets, evd, policies });
         Ok((ListenerId(token), real))
     }
@@ -196,13 +236,47 @@ impl Cm {
 
     /// Ends the thread, and waits for its end unless called by it.
     pub(crate) fn stop(&self) {
+        self.ended.store(true, Ordering::Release);
         self.mailbox.send(Command::Stop);
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread.filter(|t| t.thread().id() != std::thread::current().id()) {
-            // A panic of the thread was reported where it happened.
-            let _ = thread.join();
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        for thread in threads.drain(..) {
+            if thread.thread().id() != std::thread::current().id() {
+                // A panic of the thread was reported where it happened.
+                let _ = thread.join();
+            }
         }
     }
+}
+
+impl Drop for Cm {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Listens at all addresses through the provider, or at none.
+fn listen_native(
+    native: &dyn NativeCm,
+    addresses: &[SocketAddr],
+) -> Result<Vec<(u64, SocketAddr)>> {
+    let mut ids = Vec::new();
+    let mut port = addresses.first().map_or(0, SocketAddr::port);
+    for address in addresses {
+        match native.listen(SocketAddr::new(address.ip(), port), BACKLOG) {
+            Ok((id, real)) => {
+                port = real.port();
+                ids.push((id, real));
+            }
+            Err(error) => {
+                for (id, _) in ids {
+                    // What was begun is undone as far as it goes.
+                    let _ = native.unlisten(id);
+                }
+                return Err(Error::verb("listen")(error));
+            }
+        }
+    }
+    Ok(ids)
 }
 
 fn lock(requests: &Requests) -> MutexGuard<'_, HandleTable<WaitingRequest>> {

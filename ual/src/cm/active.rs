@@ -57,6 +57,12 @@ enum Over {
 
 impl Thread {
     pub(super) fn on_connect(&mut self, ep: Weak<Ep>, params: ConnectParams, policy: Policy) {
+        if let Some(native) = self.native.clone() {
+            if let Some(ep) = open(&ep) {
+                self.connect_native(&*native, &ep, params, policy);
+            }
+            return;
+        }
         let attempt = Attempt::new(&policy);
         self.start_active(ep, params, policy, attempt);
     }

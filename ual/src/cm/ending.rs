@@ -35,7 +35,9 @@ impl Thread {
             Disconnect::Graceful => {
                 // Asked for before the queue pair was in RTS, it had nothing to close; otherwise
                 // it closes already and this is refused.
-                let _ = open.qp().modify(QpChange::Closing);
+                if self.native.is_none() {
+                    let _ = open.qp().modify(QpChange::Closing);
+                }
                 let token = self.new_token();
                 self.by_qp.insert(open.id(), token);
                 self.reactor.set_timer(token, Instant::now() + 2 * close_timeout + GRACE);
@@ -59,6 +61,7 @@ impl Thread {
         });
         match entry {
             Some((token, Entry::Active(active))) => self.cancel_active(token, *active),
+            Some((_, Entry::Native(pending))) => self.cancel_native(*pending),
             Some((token, other)) => {
                 self.entries.insert(token, other);
             }
@@ -104,7 +107,7 @@ impl Thread {
     }
 
     /// The connection ended: in order (no cause), or not.
-    fn on_end(&mut self, ep: &Arc<Ep>, cause: Option<BrokenCause>) {
+    pub(super) fn on_end(&mut self, ep: &Arc<Ep>, cause: Option<BrokenCause>) {
         let (live, closing) = {
             let link = ep.link();
             (link.live, link.closing)

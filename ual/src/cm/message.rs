@@ -23,6 +23,7 @@ impl FailReason {
             Self::InsufficientIrd { .. } => "cm-ird",
             Self::NoCommonRtr => "cm-rtr",
             Self::Resources(_) => "cm-resources",
+            Self::Native(_) => "cm-native",
             Self::Cancelled => "cm-cancelled",
         }
     }
@@ -49,6 +50,7 @@ impl FailReason {
             Self::InsufficientIrd { .. } => "raise the endpoint's IRD, or lower the peer's ORD",
             Self::NoCommonRtr => "allow `write` and `read` as ready-to-receive kinds on both ends",
             Self::Resources(_) => "free or raise the resource named (descriptors: `ulimit -n`)",
+            Self::Native(_) => "see the message of the device's connection manager",
             Self::Cancelled => "none needed",
         }
     }
@@ -80,7 +82,7 @@ impl fmt::Display for FailReason {
                 write!(f, "the peer wants {need} reads at once at this end, which takes {have}")
             }
             Self::NoCommonRtr => f.write_str("no ready-to-receive kind that both ends know"),
-            Self::Resources(what) => f.write_str(what),
+            Self::Resources(what) | Self::Native(what) => f.write_str(what),
             Self::Cancelled => f.write_str("cancelled by this end"),
         }
     }

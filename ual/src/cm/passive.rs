@@ -163,10 +163,15 @@ impl Thread {
 
     pub(super) fn on_accept(&mut self, token: u64, ep: &Weak<Ep>, params: &AcceptParams) {
         // A claimed request stays in the table until it is answered.
-        let Some(Entry::Passive(passive)) = self.entries.remove(&token) else { return };
-        match open(ep) {
-            Some(ep) => self.accept(token, passive, &ep, params),
-            None => self.reject(token, passive, &[]),
+        match (self.entries.remove(&token), open(ep)) {
+            (Some(Entry::Passive(passive)), Some(ep)) => self.accept(token, passive, &ep, params),
+            (Some(Entry::Passive(passive)), None) => self.reject(token, passive, &[]),
+            (Some(Entry::Native(pending)), Some(ep)) => {
+                self.reactor.clear_timer(token);
+                self.accept_native(*pending, &ep, params);
+            }
+            (Some(Entry::Native(pending)), None) => self.reject_native(&pending, &[]),
+            _ => {}
         }
     }
 
@@ -201,8 +206,13 @@ impl Thread {
     }
 
     pub(super) fn on_reject(&mut self, token: u64, private_data: &[u8]) {
-        if let Some(Entry::Passive(passive)) = self.entries.remove(&token) {
-            self.reject(token, passive, private_data);
+        match self.entries.remove(&token) {
+            Some(Entry::Passive(passive)) => self.reject(token, passive, private_data),
+            Some(Entry::Native(pending)) => {
+                self.reactor.clear_timer(token);
+                self.reject_native(&pending, private_data);
+            }
+            _ => {}
         }
     }
 

@@ -4,6 +4,7 @@
 //! its stream or when its timer fires.
 
 use std::collections::{BTreeSet, HashMap};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -12,10 +13,11 @@ use crossbeam_channel::Receiver;
 use kal_shim::Reactor;
 use kal_shim::reactor::{Interest, Ready};
 use kal_shim::sock::{self, KeepAlive, Options};
-use vp_api::QpId;
+use vp_api::{NativeCm, QpId};
 
 use super::active::Active;
 use super::ending::Ending;
+use super::native::Pending;
 use super::passive::Passive;
 use super::{Command, Requests};
 use crate::event::Evd;
@@ -33,6 +35,7 @@ pub(super) enum Entry {
     Active(Box<Active>),
     Passive(Box<Passive>),
     Ending(Ending),
+    Native(Box<Pending>),
 }
 
 /// A listener.
@@ -53,6 +56,9 @@ pub(super) struct Thread {
     pub(super) listeners: HashMap<u64, Listener>,
     /// The entry of an endpoint that is connecting, accepting or disconnecting.
     pub(super) by_qp: HashMap<QpId, u64>,
+    pub(super) native: Option<Arc<dyn NativeCm>>,
+    /// Token and address of each listener of the provider's connection manager.
+    pub(super) native_listeners: HashMap<u64, (u64, SocketAddr)>,
     next: u64,
 }
 
@@ -62,6 +68,7 @@ impl Thread {
         commands: Receiver<Command>,
         requests: Arc<Requests>,
         directory: Arc<Directory>,
+        native: Option<Arc<dyn NativeCm>>,
     ) -> Self {
         Self {
             reactor,
@@ -71,6 +78,8 @@ impl Thread {
             entries: HashMap::new(),
             listeners: HashMap::new(),
             by_qp: HashMap::new(),
+            native,
+            native_listeners: HashMap::new(),
             next: 0,
         }
     }
@@ -110,6 +119,14 @@ impl Thread {
                     self.watch_listener(token, &listener);
                     self.listeners.insert(token, listener);
                 }
+                Command::ListenNative { token, ids, evd, policies } => {
+                    let ids = ids.into_iter().map(|(id, address)| (id, (token, address)));
+                    self.native_listeners.extend(ids);
+                    let (sockets, half_open) = (Vec::new(), BTreeSet::new());
+                    let listener = Listener { sockets, evd, policies, half_open };
+                    self.listeners.insert(token, listener);
+                }
+                Command::Native(event) => self.on_native(event),
                 Command::Unlisten { token } => self.on_unlisten(token),
                 Command::Cancel { qp } => self.on_cancel(qp),
                 Command::Disconnecting { ep, how } => self.on_disconnecting(&ep, how),
@@ -128,8 +145,9 @@ impl Thread {
         match self.entries.remove(&token) {
             Some(Entry::Active(active)) => self.advance_active(token, active),
             Some(Entry::Passive(passive)) => self.advance_passive(token, passive),
-            Some(ending @ Entry::Ending(_)) => {
-                self.entries.insert(token, ending);
+            // Nothing of theirs is watched.
+            Some(other @ (Entry::Ending(_) | Entry::Native(_))) => {
+                self.entries.insert(token, other);
             }
             None => {}
         }
@@ -145,6 +163,7 @@ impl Thread {
             Some(Entry::Active(active)) => self.expire_active(*active),
             Some(Entry::Passive(passive)) => self.expire_passive(token, passive),
             Some(Entry::Ending(ending)) => self.expire_ending(ending),
+            Some(Entry::Native(pending)) => self.expire_native(token, *pending),
             None => {}
         }
     }
@@ -200,6 +219,15 @@ impl Thread {
         if let Some(listener) = self.listeners.remove(&token) {
             for token in listener.half_open {
                 self.drop_entry(token);
+            }
+        }
+        let of_it = |(_, place): &(&u64, &(u64, SocketAddr))| place.0 == token;
+        let ids: Vec<u64> = self.native_listeners.iter().filter(of_it).map(|(id, _)| *id).collect();
+        for id in ids {
+            self.native_listeners.remove(&id);
+            if let Some(native) = &self.native {
+                // It knows the id; at worst it has forgotten it.
+                let _ = native.unlisten(id);
             }
         }
     }

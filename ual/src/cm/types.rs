@@ -140,7 +140,8 @@ pub struct Established {
     pub ord: u16,
     /// The peer's IRD and ORD as it sent them (RFC 6581 9.1 [CONN-25]).
     pub peer_ird_ord: Option<(u16, u16)>,
-    /// MPA revision.
+    /// MPA revision; 0 if the provider has its own connection manager, and then what follows says
+    /// nothing.
     pub revision: u8,
     /// CRC in force.
     pub crc: bool,
@@ -203,6 +204,8 @@ pub enum FailReason {
     NoCommonRtr,
     /// This end could not: descriptors, memory, the provider.
     Resources(String),
+    /// The provider's own connection manager says so.
+    Native(String),
     /// The application cancelled it.
     Cancelled,
 }

@@ -289,11 +289,12 @@ impl Ep {
 
     fn leave(self: &Arc<Self>, how: Disconnect) -> Result<()> {
         self.link().closing = true;
-        let change = match how {
-            Disconnect::Graceful => QpChange::Closing,
-            Disconnect::Abrupt => QpChange::Error,
+        let left = match (how, self.ia().cm().native()) {
+            (Disconnect::Graceful, None) => self.qp.modify(QpChange::Closing),
+            (Disconnect::Graceful, Some(native)) => native.disconnect(self.id()),
+            (Disconnect::Abrupt, _) => self.qp.modify(QpChange::Error),
         };
-        match self.qp.modify(change) {
+        match left {
             Ok(()) => {}
             // The connection ended by itself in this moment; its event is on the way.
             Err(error) if error.status == VpStatus::InvalidState => {}

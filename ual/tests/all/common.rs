@@ -35,7 +35,10 @@ pub(crate) fn policy() -> Policy {
 
 impl Side {
     pub(crate) fn new(policy: Policy) -> Self {
-        let ual = Ual::with_config(Config { policy, ..Config::default() });
+        Self::of(&Ual::with_config(Config { policy, ..Config::default() }))
+    }
+
+    pub(crate) fn of(ual: &Ual) -> Self {
         let ia = ual.open_any().unwrap();
         let pz = ia.create_pz().unwrap();
         let evd = |stream| ia.create_evd(EvdInit { stream, depth: 4096 }).unwrap();

@@ -9,6 +9,7 @@ use ual::{
 };
 
 use crate::common::{HANG, LOCALHOST, Side, connect, policy};
+use crate::fake::{self, Behaviour};
 
 /// A start-up frame: key, flags, revision, private data.
 fn frame(kind: &str, flags: u8, revision: u8, private_data: &[u8]) -> Vec<u8> {
@@ -285,6 +286,19 @@ fn too_many_reads_wanted_end_in_terminate_2_0_6() {
     assert_eq!(error.reason, FailReason::InsufficientIrd { need: 256, have: 16 });
     let asked = server.join().unwrap();
     assert_eq!(terminate(&asked[0][24..]), (0x20, 6));
+}
+
+// [CONN-32]
+#[test]
+fn a_local_failure_after_the_reply_ends_in_terminate_2_0_5() {
+    let ual = fake::ual(Behaviour::RefuseStreams, policy());
+    let client = Side::of(&ual);
+    // A, B, C, D.
+    let block = [0xC0, 16, 0xC0, 16];
+    let (address, server) = scripted(vec![Some(reply(CRC | ENHANCED, 2, &block))]);
+    let error = fails(&client, address);
+    assert!(error.to_string().contains("no stream buffers left"), "{error}");
+    assert_eq!(terminate(&server.join().unwrap()[0][24..]), (0x20, 5));
 }
 
 // [CONN-28] [CONN-29]

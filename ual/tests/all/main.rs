@@ -4,6 +4,8 @@
 mod common;
 mod connections;
 mod events;
+mod fake;
 mod hostile;
+mod native;
 mod objects;
 mod two_processes;

@@ -1,0 +1,242 @@
+//! Providers with a connection manager of their own (rdma_cm and the like): the same commands in,
+//! the same events out.
+//!
+//! A second thread (`warpline-native-cm`) only carries the provider's events to the connection
+//! thread, which owns all state here. When a peer dies the provider says so; should it not, the
+//! timer of the entry ends the attempt.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use vp_api::{NativeCm, NativeEvent, NativeParams, QpId, Role};
+
+use super::adopt::{fail, refuse, tell};
+use super::thread::{Entry, Thread, open};
+use super::{
+    AcceptParams, Command, ConnEvent, ConnRequest, ConnectParams, Established, FailReason,
+    ListenerId, Mailbox, RequestId, WaitingRequest, lock,
+};
+use crate::event::Event;
+use crate::handle::Handle;
+use crate::node::{Ends, Node};
+use crate::policy::Policy;
+use crate::resource::{Ep, EpState};
+
+/// How often the carrying thread looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Carries events until `stop`.
+pub(super) fn carry(native: &dyn NativeCm, mailbox: &Mailbox, stop: &AtomicBool) {
+    while !stop.load(Ordering::Acquire) {
+        while let Some(event) = native.poll_event() {
+            mailbox.send(Command::Native(event));
+        }
+        if let Err(error) = native.wait_event(Some(LOOK)) {
+            tracing::error!("the provider's connection manager stopped: {error}");
+            return;
+        }
+    }
+}
+
+/// A connection that the provider is making.
+pub(super) enum Pending {
+    /// For this endpoint.
+    Endpoint { ep: Weak<Ep>, ends: Ends, role: Role, policy: Policy },
+    /// The application has the request.
+    Request { request: u64, handle: Handle, ends: Ends, policy: Policy },
+}
+
+impl Thread {
+    pub(super) fn connect_native(
+        &mut self,
+        native: &dyn NativeCm,
+        ep: &Arc<Ep>,
+        params: ConnectParams,
+        policy: Policy,
+    ) {
+        let local = params.local.unwrap_or(match params.remote {
+            SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        });
+        let remote = Node::remote(params.remote, params.remote_name.as_deref());
+        let ends = Ends { local: Node::local((local, 0).into()), remote };
+        let (ird, ord) = ep.ird_ord();
+        let wishes = NativeParams { private_data: params.private_data, ird, ord };
+        match native.connect(ep.id(), params.remote, wishes) {
+            Ok(()) => self.expect(ep, ends, Role::Initiator, policy),
+            Err(error) => fail(ep, ends, FailReason::Native(error.to_string())),
+        }
+    }
+
+    /// Waits for the provider to say what became of an endpoint's connection.
+    fn expect(&mut self, ep: &Arc<Ep>, ends: Ends, role: Role, policy: Policy) {
+        ep.link().ends = Some(ends.clone());
+        let token = self.new_token();
+        self.by_qp.insert(ep.id(), token);
+        self.reactor.set_timer(token, Instant::now() + 2 * policy.connect_timeout);
+        let pending = Pending::Endpoint { ep: Arc::downgrade(ep), ends, role, policy };
+        self.entries.insert(token, Entry::Native(Box::new(pending)));
+    }
+
+    pub(super) fn accept_native(&mut self, pending: Pending, ep: &Arc<Ep>, params: &AcceptParams) {
+        let (Pending::Request { request, ends, policy, .. }, Some(native)) =
+            (pending, self.native.clone())
+        else {
+            return;
+        };
+        let (most_ird, most_ord) = ep.ird_ord();
+        let wishes = NativeParams {
+            private_data: params.private_data.clone(),
+            ird: params.ird.unwrap_or(most_ird).min(most_ird),
+            ord: params.ord.unwrap_or(most_ord).min(most_ord),
+        };
+        match native.accept(request, ep.id(), wishes) {
+            Ok(()) => self.expect(ep, ends, Role::Responder, policy),
+            Err(error) => fail(ep, ends, FailReason::Native(error.to_string())),
+        }
+    }
+
+    pub(super) fn reject_native(&self, pending: &Pending, private_data: &[u8]) {
+        if let (Pending::Request { request, ends, .. }, Some(native)) = (pending, &self.native) {
+            if let Err(error) = native.reject(*request, private_data) {
+                tracing::debug!("{ends}: reject: {error}");
+            }
+        }
+    }
+
+    pub(super) fn expire_native(&mut self, token: u64, pending: Pending) {
+        match &pending {
+            Pending::Endpoint { ep, ends, policy, .. } => {
+                if let Some(ep) = open(ep) {
+                    let reason = FailReason::ConnectTimeout(2 * policy.connect_timeout);
+                    self.give_up_native(&ep, ends.clone(), reason);
+                }
+            }
+            Pending::Request { handle, .. } => {
+                let unanswered = lock(&self.requests).remove(*handle).is_some();
+                if unanswered {
+                    self.reject_native(&pending, &[]);
+                } else {
+                    self.entries.insert(token, Entry::Native(Box::new(pending)));
+                }
+            }
+        }
+    }
+
+    pub(super) fn cancel_native(&mut self, pending: Pending) {
+        if let Pending::Endpoint { ep, ends, .. } = pending {
+            if let Some(ep) = open(&ep) {
+                self.give_up_native(&ep, ends, FailReason::Cancelled);
+            }
+        }
+    }
+
+    fn give_up_native(&mut self, ep: &Ep, ends: Ends, reason: FailReason) {
+        self.drop_of(ep.id());
+        if let Some(native) = &self.native {
+            // It may have ended by itself.
+            let _ = native.disconnect(ep.id());
+        }
+        fail(ep, ends, reason);
+    }
+
+    pub(super) fn on_native(&mut self, event: NativeEvent) {
+        match event {
+            NativeEvent::Request { listener, request, peer, params } => {
+                self.deliver_native(listener, request, peer, params);
+            }
+            NativeEvent::Established { qp, params } => {
+                if let Some((ep, ends, role, policy)) = self.finish_pending(qp) {
+                    establish(&ep, ends, role, &policy, params);
+                }
+            }
+            NativeEvent::Rejected { qp, private_data } => {
+                if let Some((ep, ends, ..)) = self.finish_pending(qp) {
+                    refuse(&ep, ConnEvent::Rejected { ends, private_data, peer_ird_ord: None });
+                }
+            }
+            NativeEvent::Failed { qp, reason } => {
+                if let Some((ep, ends, ..)) = self.finish_pending(qp) {
+                    fail(&ep, ends, FailReason::Native(reason));
+                }
+            }
+            NativeEvent::Disconnected { qp } => {
+                if let Some(ep) = self.directory.ep(qp) {
+                    self.on_end(&ep, None);
+                }
+            }
+            other => tracing::warn!("unknown event of the provider: {other:?}"),
+        }
+    }
+
+    /// Takes out what an endpoint waits for.
+    fn finish_pending(&mut self, qp: QpId) -> Option<(Arc<Ep>, Ends, Role, Policy)> {
+        let token = self.by_qp.remove(&qp)?;
+        self.reactor.clear_timer(token);
+        match self.entries.remove(&token)? {
+            Entry::Native(pending) => match *pending {
+                Pending::Endpoint { ep, ends, role, policy } => {
+                    Some((open(&ep)?, ends, role, policy))
+                }
+                Pending::Request { .. } => None,
+            },
+            _ => None,
+        }
+    }
+
+    fn deliver_native(&mut self, id: u64, request: u64, peer: SocketAddr, params: NativeParams) {
+        let Some((listener, address)) = self.native_listeners.get(&id).copied() else { return };
+        let Some(owner) = self.listeners.get(&listener) else { return };
+        let policy = owner.policies.of(peer.ip()).clone();
+        let evd = owner.evd.upgrade();
+        let ends = Ends { local: Node::local(address), remote: Node::remote(peer, None) };
+        let token = self.new_token();
+        let max_private_data = policy.max_private_data();
+        let handle = lock(&self.requests).insert(WaitingRequest { token, max_private_data });
+        let event = ConnRequest {
+            request: RequestId(handle),
+            listener: ListenerId(listener),
+            ends: ends.clone(),
+            private_data: params.private_data,
+            peer_ird_ord: Some((params.ird, params.ord)),
+            max_private_data,
+        };
+        let timeout = policy.answer_timeout;
+        let pending = Pending::Request { request, handle, ends, policy };
+        if evd.is_some_and(|evd| evd.push_bounded(Event::Request(Box::new(event)))) {
+            self.reactor.set_timer(token, Instant::now() + timeout);
+            self.entries.insert(token, Entry::Native(Box::new(pending)));
+        } else {
+            lock(&self.requests).remove(handle);
+            self.reject_native(&pending, &[]);
+        }
+    }
+}
+
+fn establish(ep: &Ep, ends: Ends, role: Role, policy: &Policy, params: NativeParams) {
+    let established = Established {
+        ends: ends.clone(),
+        role,
+        private_data: params.private_data,
+        ird: params.ird,
+        ord: params.ord,
+        peer_ird_ord: None,
+        revision: 0,
+        crc: true,
+        markers_tx: false,
+        markers_rx: false,
+        rtr: None,
+    };
+    {
+        let mut link = ep.link();
+        link.ends = Some(ends);
+        link.established = Some(established.clone());
+        link.close_timeout = policy.close_timeout;
+        link.live = true;
+        link.closing = false;
+    }
+    ep.set_state(EpState::Connected);
+    tell(ep, ConnEvent::Established(established));
+}

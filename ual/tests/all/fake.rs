@@ -1,0 +1,213 @@
+//! A provider around the built-in one: refuses to take streams, or has a connection manager of its
+//! own that does as the test says.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use ual::vp_api::*;
+use ual::{Config, Policy, Ual};
+
+/// How the provider behaves.
+#[derive(Clone)]
+pub(crate) enum Behaviour {
+    /// Every stream is refused.
+    RefuseStreams,
+    /// Connections are made by this manager.
+    Native(Arc<Manager>),
+}
+
+/// The provider.
+struct Fake {
+    real: Arc<dyn Provider>,
+    behaviour: Behaviour,
+}
+
+/// An access layer that knows only the fake.
+pub(crate) fn ual(behaviour: Behaviour, policy: Policy) -> Arc<Ual> {
+    let real: Arc<dyn Provider> = Arc::new(vp_softrdma::SoftRdma);
+    let fake = Arc::new(Fake { real, behaviour });
+    Ual::with_providers(vec![fake], Config { policy, ..Config::default() })
+}
+
+impl Provider for Fake {
+    fn name(&self) -> &str {
+        "fake"
+    }
+    fn version(&self) -> &str {
+        "1"
+    }
+    fn devices(&self) -> Result<Vec<DeviceInfo>, Unavailable> {
+        self.real.devices()
+    }
+    fn open(&self, device: &str, services: Arc<dyn Services>) -> VpResult<Arc<dyn Rnic>> {
+        let real = self.real.open(device, services)?;
+        let mut attrs = real.attrs().clone();
+        if matches!(self.behaviour, Behaviour::Native(_)) {
+            attrs.connection_model = ConnectionModel::Native;
+        }
+        Ok(Arc::new(FakeRnic { real, attrs, behaviour: self.behaviour.clone() }))
+    }
+}
+
+struct FakeRnic {
+    real: Arc<dyn Rnic>,
+    attrs: RnicAttrs,
+    behaviour: Behaviour,
+}
+
+/// Passes calls on as they are.
+macro_rules! pass {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty;)+) => {$(
+        fn $name(&self, $($arg: $type),*) -> $result {
+            self.real.$name($($arg),*)
+        }
+    )+};
+}
+
+impl Rnic for FakeRnic {
+    fn attrs(&self) -> &RnicAttrs {
+        &self.attrs
+    }
+    fn create_qp(&self, init: &QpInit) -> VpResult<Arc<dyn Qp>> {
+        let real = self.real.create_qp(init)?;
+        Ok(Arc::new(FakeQp { real }))
+    }
+    fn native_cm(&self) -> Option<Arc<dyn NativeCm>> {
+        match &self.behaviour {
+            Behaviour::Native(manager) => Some(manager.clone()),
+            Behaviour::RefuseStreams => None,
+        }
+    }
+    pass! {
+        ports() -> Vec<PortInfo>;
+        set_async_handler(handler: Option<Arc<dyn AsyncHandler>>) -> ();
+        alloc_pd() -> VpResult<PdId>;
+        dealloc_pd(pd: PdId) -> VpResult<()>;
+        create_cq(init: &CqInit) -> VpResult<Arc<dyn Cq>>;
+        destroy_cq(cq: CqId) -> VpResult<()>;
+        create_srq(init: &SrqInit) -> VpResult<Arc<dyn Srq>>;
+        destroy_srq(srq: SrqId) -> VpResult<()>;
+        destroy_qp(qp: QpId) -> VpResult<()>;
+        register_mr(init: &MrInit) -> VpResult<Stag>;
+        reregister_mr(stag: Stag, init: &MrInit) -> VpResult<Stag>;
+        register_shared_mr(original: Stag, pd: PdId, addressing: Addressing, access: Access, key: u8)
+            -> VpResult<Stag>;
+        alloc_stag(pd: PdId, remote: bool) -> VpResult<Stag>;
+        query_mr(stag: Stag) -> VpResult<MrInfo>;
+        dealloc_stag(stag: Stag) -> VpResult<()>;
+        alloc_mw(pd: PdId, kind: MwKind) -> VpResult<MwId>;
+        query_mw(mw: MwId) -> VpResult<MwInfo>;
+        dealloc_mw(mw: MwId) -> VpResult<()>;
+    }
+}
+
+struct FakeQp {
+    real: Arc<dyn Qp>,
+}
+
+impl Qp for FakeQp {
+    fn modify(&self, change: QpChange) -> VpResult<()> {
+        match change {
+            QpChange::Rts(_) => {
+                Err(VpError::new(VpStatus::InsufficientResources, "no stream buffers left"))
+            }
+            other => self.real.modify(other),
+        }
+    }
+    pass! {
+        id() -> QpId;
+        post_send(wrs: &[SendWr<'_>]) -> Result<(), PostFailure>;
+        post_recv(wrs: &[RecvWr<'_>]) -> Result<(), PostFailure>;
+        query() -> VpResult<QpInfo>;
+    }
+}
+
+/// What a connection manager was asked to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Asked {
+    Connect(QpId, SocketAddr, NativeParams),
+    Accept(u64, QpId, NativeParams),
+    Reject(u64, Vec<u8>),
+    Disconnect(QpId),
+    Unlisten(u64),
+}
+
+/// A connection manager that notes what it is asked, and says what the test wants it to say.
+#[derive(Default)]
+pub(crate) struct Manager {
+    events: Mutex<VecDeque<NativeEvent>>,
+    more: Condvar,
+    asked: Mutex<VecDeque<Asked>>,
+    noted: Condvar,
+    listeners: AtomicU64,
+    /// Refuse to connect and accept.
+    pub(crate) refuse: AtomicBool,
+}
+
+impl Manager {
+    pub(crate) fn say(&self, event: NativeEvent) {
+        self.events.lock().unwrap().push_back(event);
+        self.more.notify_all();
+    }
+
+    /// The next thing it was asked.
+    pub(crate) fn asked(&self) -> Asked {
+        let asked = self.asked.lock().unwrap();
+        let wait = |asked: &mut VecDeque<Asked>| asked.is_empty();
+        let (mut asked, _) =
+            self.noted.wait_timeout_while(asked, crate::common::HANG, wait).unwrap();
+        asked.pop_front().unwrap()
+    }
+
+    fn note(&self, asked: Asked) -> VpResult<()> {
+        self.asked.lock().unwrap().push_back(asked);
+        self.noted.notify_all();
+        Ok(())
+    }
+
+    fn willing(&self) -> VpResult<()> {
+        if self.refuse.load(Ordering::Acquire) {
+            return Err(VpError::new(VpStatus::InsufficientResources, "not today"));
+        }
+        Ok(())
+    }
+}
+
+impl NativeCm for Manager {
+    fn listen(&self, mut address: SocketAddr, _backlog: u32) -> VpResult<(u64, SocketAddr)> {
+        if address.port() == 0 {
+            address.set_port(4711);
+        }
+        Ok((self.listeners.fetch_add(1, Ordering::Relaxed), address))
+    }
+    fn unlisten(&self, listener: u64) -> VpResult<()> {
+        self.note(Asked::Unlisten(listener))
+    }
+    fn connect(&self, qp: QpId, peer: SocketAddr, params: NativeParams) -> VpResult<()> {
+        self.willing()?;
+        self.note(Asked::Connect(qp, peer, params))
+    }
+    fn accept(&self, request: u64, qp: QpId, params: NativeParams) -> VpResult<()> {
+        self.willing()?;
+        self.note(Asked::Accept(request, qp, params))
+    }
+    fn reject(&self, request: u64, private_data: &[u8]) -> VpResult<()> {
+        self.note(Asked::Reject(request, private_data.to_vec()))
+    }
+    fn disconnect(&self, qp: QpId) -> VpResult<()> {
+        self.note(Asked::Disconnect(qp))
+    }
+    fn poll_event(&self) -> Option<NativeEvent> {
+        self.events.lock().unwrap().pop_front()
+    }
+    fn wait_event(&self, timeout: Option<Duration>) -> VpResult<bool> {
+        let events = self.events.lock().unwrap();
+        let timeout = timeout.unwrap_or(crate::common::HANG);
+        let (events, _) =
+            self.more.wait_timeout_while(events, timeout, |events| events.is_empty()).unwrap();
+        Ok(!events.is_empty())
+    }
+}
