@@ -57,6 +57,12 @@ impl MemRange {
         self.len
     }
 
+    /// True if an owner keeps the memory: whoever made the range has proven that it is accessible,
+    /// so a provider need not ask the kernel.
+    pub fn is_owned(&self) -> bool {
+        self.owner.is_some()
+    }
+
     /// True for a range of no octets.
     pub fn is_empty(&self) -> bool {
         self.len == 0

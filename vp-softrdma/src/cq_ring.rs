@@ -4,10 +4,9 @@
 //!
 //! # Ring
 //!
-//! A bounded queue with a sequence number per slot (after Dmitry Vyukov's). Growing closes the
-//! ring's tail for good and links a ring of at least twice the size behind it; pushers move on at
-//! once, poppers when the old ring is empty, so the order stays. Old rings are freed with the CQ:
-//! together they are smaller than the newest.
+//! Growing closes the bounded ring's tail for good and links a ring of at least twice the size
+//! behind it; pushers move on at once, poppers when the old ring is empty, so the order stays. Old
+//! rings are freed with the CQ: together they are smaller than the newest.
 //!
 //! # Arm rule
 //!
@@ -21,13 +20,10 @@
 //! it may fire while it still cannot be polled. The slower pusher then sees that others came after
 //! it and fires in their place: a notification too many is allowed, one too few is not.
 
-use vp_api::{QpId, VpError, VpResult, VpStatus, WcOpcode, WcStatus, WorkCompletion};
+use vp_api::{VpError, VpResult, VpStatus, WcStatus, WorkCompletion};
 
-use crossbeam_utils::CachePadded;
-
-use crate::sync::{
-    AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Mutex, Ordering, UnsafeCell, fence, lock,
-};
+use crate::ring::{Offer, Ring};
+use crate::sync::{AtomicBool, AtomicPtr, AtomicU32, Mutex, Ordering, fence, lock};
 
 /// Entries that a CQ may have.
 pub const MAX_CQE: u32 = 1 << 20;
@@ -36,10 +32,6 @@ pub const MAX_CQE: u32 = 1 << 20;
 const UNARMED: u32 = 0;
 const SOLICITED: u32 = 1;
 const NEXT: u32 = 2;
-
-/// Lowest bit of `Ring::tail`: the ring takes nothing more. Positions count above it.
-const CLOSED: usize = 1;
-const STEP: usize = 2;
 
 /// What a push did, and what its caller must do now, outside of its locks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,166 +69,6 @@ pub struct CqRing {
 unsafe impl Send for CqRing {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for CqRing {}
-
-struct Ring {
-    tail: CachePadded<AtomicUsize>,
-    head: CachePadded<AtomicUsize>,
-    next: AtomicPtr<Ring>,
-    slots: Box<[Slot]>,
-}
-
-struct Slot {
-    /// Position that may be written here next; position + 1 once it was written.
-    sequence: AtomicUsize,
-    completion: UnsafeCell<WorkCompletion>,
-}
-
-// SAFETY: `completion` is written only by the pusher that won the slot's position and read only by
-// the popper that won it after the pusher's Release of `sequence`.
-unsafe impl Sync for Slot {}
-
-const BLANK: WorkCompletion = WorkCompletion {
-    wr_id: 0,
-    qp: QpId(0),
-    opcode: WcOpcode::Send,
-    status: WcStatus::Success,
-    solicited: false,
-    octets: 0,
-    invalidated: None,
-    immediate: None,
-};
-
-enum Offer {
-    /// Queued; true if others have come behind it meanwhile.
-    Taken {
-        overtaken: bool,
-    },
-    Full,
-    Closed,
-}
-
-impl Ring {
-    fn new(capacity: usize) -> Self {
-        let slot = |position| Slot {
-            sequence: AtomicUsize::new(position),
-            completion: UnsafeCell::new(BLANK),
-        };
-        Self {
-            tail: CachePadded::new(AtomicUsize::new(0)),
-            head: CachePadded::new(AtomicUsize::new(0)),
-            next: AtomicPtr::default(),
-            slots: (0..capacity).map(slot).collect(),
-        }
-    }
-
-    fn slot(&self, position: usize) -> &Slot {
-        &self.slots[position & (self.slots.len() - 1)]
-    }
-
-    fn push(&self, completion: &WorkCompletion) -> Offer {
-        let mut tail = self.tail.load(Ordering::Relaxed);
-        let position = loop {
-            if tail & CLOSED != 0 {
-                // Whoever closed it linked the next ring before.
-                fence(Ordering::Acquire);
-                return Offer::Closed;
-            }
-            let position = tail / STEP;
-            let sequence = self.slot(position).sequence.load(Ordering::Acquire);
-            if sequence == position {
-                let won = self.tail.compare_exchange_weak(
-                    tail,
-                    tail.wrapping_add(STEP),
-                    Ordering::Relaxed,
-                    Ordering::Relaxed,
-                );
-                match won {
-                    Ok(_) => break position,
-                    Err(now) => tail = now,
-                }
-            } else {
-                let now = self.tail.load(Ordering::Relaxed);
-                if now == tail {
-                    // Written a lap ago and not yet read: it is what a CQ too small looks like.
-                    return Offer::Full;
-                }
-                tail = now;
-            }
-        };
-        let slot = self.slot(position);
-        slot.completion.with_mut(|place| {
-            // SAFETY: winning the tail from `position` on a slot with this sequence number makes
-            // this thread the only one that may touch it until the store below.
-            unsafe { *place = *completion }
-        });
-        slot.sequence.store(position + 1, Ordering::Release);
-        // After the slot is visible, and before the arm state is read: see the arm rule.
-        fence(Ordering::SeqCst);
-        let overtaken = self.tail.load(Ordering::Relaxed) != (position + 1) * STEP;
-        Offer::Taken { overtaken }
-    }
-
-    fn pop(&self, out: &mut [WorkCompletion]) -> usize {
-        let mut head = self.head.load(Ordering::Relaxed);
-        loop {
-            let ready = self.ready(head, out.len());
-            if ready == 0 {
-                let now = self.head.load(Ordering::Relaxed);
-                if now == head {
-                    return 0;
-                }
-                head = now;
-                continue;
-            }
-            let won = self.head.compare_exchange_weak(
-                head,
-                head + ready,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            );
-            match won {
-                Ok(_) => {
-                    self.take(head, &mut out[..ready]);
-                    return ready;
-                }
-                Err(now) => head = now,
-            }
-        }
-    }
-
-    /// Completions that can be read from `head` on, up to `limit`.
-    fn ready(&self, head: usize, limit: usize) -> usize {
-        let limit = limit.min(self.slots.len());
-        let is_ready =
-            |&n: &usize| self.slot(head + n).sequence.load(Ordering::Acquire) == head + n + 1;
-        (0..limit).take_while(is_ready).count()
-    }
-
-    /// Reads the slots from `head` on, which the caller has won, and gives them back to pushers.
-    fn take(&self, head: usize, out: &mut [WorkCompletion]) {
-        for (n, out) in out.iter_mut().enumerate() {
-            let slot = self.slot(head + n);
-            *out = slot.completion.with(|completion| {
-                // SAFETY: `ready` saw the pusher's Release of this position; moving the head over
-                // it made this thread its only reader; no pusher writes before the store below.
-                unsafe { *completion }
-            });
-            slot.sequence.store(head + n + self.slots.len(), Ordering::Release);
-        }
-    }
-
-    /// Entries pushed and not popped, roughly.
-    fn len(&self) -> usize {
-        let head = self.head.load(Ordering::Acquire);
-        (self.tail.load(Ordering::Acquire) / STEP).saturating_sub(head)
-    }
-
-    /// Nothing more comes, and everything was popped.
-    fn is_finished(&self) -> bool {
-        let tail = self.tail.load(Ordering::Acquire);
-        tail & CLOSED != 0 && tail / STEP == self.head.load(Ordering::Acquire)
-    }
-}
 
 impl CqRing {
     /// A ring for at least `depth` entries.
@@ -353,7 +185,7 @@ impl CqRing {
 
     /// Entries that it can hold.
     pub fn depth(&self) -> u32 {
-        self.newest().slots.len() as u32
+        self.newest().capacity() as u32
     }
 
     /// Makes room for at least `depth` entries, keeping all completions; answers the depth now. A
@@ -372,13 +204,13 @@ impl CqRing {
                 ),
             ));
         }
-        if capacity > now.slots.len() {
+        if capacity > now.capacity() {
             let pointer = Box::into_raw(Box::new(Ring::new(capacity)));
             rings.push(pointer);
-            now.next.store(pointer, Ordering::Release);
+            // In this order: a completion in a ring that poppers cannot go to yet would be one
+            // that fired and cannot be polled.
+            now.close(pointer);
             self.newest.store(pointer, Ordering::Release);
-            // Last: whoever finds the ring closed finds the next one, too.
-            now.tail.fetch_or(CLOSED, Ordering::AcqRel);
         }
         Ok(self.depth())
     }
@@ -392,7 +224,7 @@ impl CqRing {
     }
 
     fn behind(&self, ring: &Ring) -> Option<&Ring> {
-        let next = ring.next.load(Ordering::Acquire);
+        let next = ring.next();
         (!next.is_null()).then(|| self.at(next))
     }
 

@@ -2,7 +2,8 @@
 
 use vp_api::WorkCompletion;
 
-use super::{BLANK, CqRing, Push};
+use crate::cq_ring::{CqRing, Push};
+use crate::ring::BLANK;
 
 fn completion(wr_id: u64) -> WorkCompletion {
     WorkCompletion { wr_id, ..BLANK }
@@ -273,6 +274,26 @@ mod models {
                 })
             };
             consume(&ring, &bell, false, 2);
+            pusher.join().unwrap();
+        });
+    }
+
+    // [VERBS-21]: nor does growing.
+    #[test]
+    fn loom_growing_loses_no_wakeup() {
+        bounded(3, || {
+            let ring = Arc::new(CqRing::new(2).unwrap());
+            let bell = Arc::new(AtomicU32::new(0));
+            let grower = {
+                let ring = ring.clone();
+                thread::spawn(move || drop(ring.resize(4)))
+            };
+            let pusher = {
+                let (ring, bell) = (ring.clone(), bell.clone());
+                thread::spawn(move || push_and_ring(&ring, &bell, &completion(1)))
+            };
+            consume(&ring, &bell, false, 1);
+            grower.join().unwrap();
             pusher.join().unwrap();
         });
     }

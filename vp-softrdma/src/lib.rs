@@ -4,7 +4,7 @@
 //! |---|---|
 //! | privileged verbs | `provider`, `rnic`, `objects`, `mr`, `mw`, `invalidate`, `pin` |
 //! | memory that peers reach | [`stag_table`], `grant`, `meta`, [`place`] |
-//! | queues | [`cq_ring`], `wq`, `srq` |
+//! | queues | [`cq_ring`], `ring`, `wq`, `srq` |
 //!
 //! The protocol itself is the crate `iwarp-proto`; this crate gives it sockets, memory and threads.
 
@@ -27,6 +27,7 @@ mod pool;
 mod provider;
 mod qp;
 mod random;
+mod ring;
 mod rnic;
 mod rx;
 mod srq;
@@ -37,6 +38,8 @@ mod testing;
 mod tx;
 mod wq;
 
+#[cfg(feature = "bench")]
+pub mod bench;
 pub mod cq_ring;
 pub mod place;
 pub mod stag_table;

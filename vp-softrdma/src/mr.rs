@@ -178,7 +178,8 @@ impl Regions {
             return Err(VpError::new(VpStatus::InvalidAddress, detail));
         }
         let write = init.access.contains(Access::LOCAL_WRITE);
-        if !self.probes {
+        // An owned range carries its maker's proof; a bare address may be a C program's mistake.
+        if range.is_owned() || !self.probes {
             return Ok(());
         }
         place::probe(range, write).map_err(|error| {

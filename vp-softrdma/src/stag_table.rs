@@ -8,7 +8,7 @@
 //! # How a slot works
 //!
 //! One atomic word holds *valid*, the key octet and a use count. Resolving adds one to the count
-//! and looks at what it found there: valid and the right key means that the [`Grant`] cannot
+//! and looks at what it found there: valid and the right key means that the grant cannot
 //! change until the count goes down again. Revoking clears *valid* and waits until the count is 0.
 //! Whoever saw the cleared bit leaves at once, so that wait is as short as one placement.
 //!

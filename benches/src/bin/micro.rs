@@ -1,0 +1,191 @@
+//! Nanoseconds per step of SoftRDMA's data path inside one process: no sockets, no protocol.
+//!
+//! `cargo run --release -p warpline-benches --bin micro` prints medians over many short runs, so a
+//! preempted run does not count. The second thread of the contended rows belongs to this program.
+
+use std::alloc::Layout;
+use std::error::Error;
+use std::hint::black_box;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use vp_api::{
+    Access, Addressing, LogLevel, MemRange, MrInit, PdId, Provider, QpId, Services, Stag, WcOpcode,
+    WcStatus, WorkCompletion,
+};
+use vp_softrdma::cq_ring::CqRing;
+use vp_softrdma::stag_table::{Caller, Need, StagTable};
+use vp_softrdma::{NAME, SoftRdma, bench, place};
+
+const RUNS: usize = 301;
+const STEPS: u32 = 2_000;
+const REGION: usize = 1 << 20;
+const PD: PdId = PdId(1);
+const ME: Caller = Caller { pd: PD, qp: QpId(1), allow: Access::all(), privileged: false };
+
+struct Host;
+
+impl Services for Host {
+    fn log(&self, _: LogLevel, _: &str, _: &str) {}
+    fn now_ns(&self) -> u64 {
+        0
+    }
+    fn pin(&self, _: usize, _: usize) -> std::io::Result<()> {
+        Ok(())
+    }
+    fn unpin(&self, _: usize, _: usize) {}
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let range = leak_memory(REGION)?;
+    let to = range.addr().as_ptr().addr() as u64;
+    println!("{:<44} {:>10}", "step", "median ns");
+    for regions in [1, 100_000] {
+        let (table, stags) = bench::table(Arc::new(Host), &region(&range), regions)?;
+        let mut turn = stags.iter().cycle();
+        report(&format!("resolve and release, {regions} regions in turn"), || {
+            if let Some(&stag) = turn.next() {
+                _ = black_box(resolve(&table, stag, to, 64));
+            }
+        });
+    }
+    let (table, stags) = bench::table(Arc::new(Host), &region(&range), 1)?;
+    let stag = stags[0];
+    report("refuse a wrong key", || _ = black_box(resolve(&table, Stag(stag.0 ^ 1), to, 64)));
+    for len in [64, 1440, 65_000] {
+        let octets = vec![1; len];
+        report(&format!("resolve and place {len} octets"), || {
+            if let Ok(target) = table.resolve(stag, Need::RemoteWrite, &ME, to, len as u32) {
+                _ = black_box(place::copy_in(&target, 0, &octets));
+            }
+        });
+    }
+    contended("resolve, another thread on the same region", || {
+        _ = black_box(resolve(&table, stag, to, 64));
+    });
+    rings()?;
+    registration(&range)
+}
+
+fn rings() -> Result<(), Box<dyn Error>> {
+    let ring = CqRing::new(1024)?;
+    let completion = completion();
+    let mut out = [completion; 64];
+    report("cq push and pop", || {
+        black_box(ring.push(&completion));
+        black_box(ring.pop(&mut out[..1]));
+    });
+    report("cq push 64 and pop 64, per completion", || {
+        // One step in 64 does the work of 64.
+        if out[0].wr_id.is_multiple_of(64) {
+            for _ in 0..64 {
+                black_box(ring.push(&completion));
+            }
+            black_box(ring.pop(&mut out));
+        }
+        out[0].wr_id = out[0].wr_id.wrapping_add(1);
+    });
+    report("cq poll, empty", || _ = black_box(ring.pop(&mut out)));
+    report("cq push and pop, armed", || {
+        ring.arm(false);
+        black_box(ring.push(&completion));
+        black_box(ring.pop(&mut out[..1]));
+    });
+    contended("cq push and pop, another thread too", || {
+        black_box(ring.push(&completion));
+        black_box(ring.pop(&mut [completion]));
+    });
+    Ok(())
+}
+
+fn registration(range: &MemRange) -> Result<(), Box<dyn Error>> {
+    let rnic = SoftRdma.open(NAME, Arc::new(Host))?;
+    let pd = rnic.alloc_pd()?;
+    for (owner, len) in [(true, 4096), (true, REGION), (false, 4096), (false, REGION)] {
+        let part = if owner {
+            // SAFETY: a part of the leaked, never referenced allocation.
+            unsafe { MemRange::owned(range.addr(), len, Arc::new(())) }
+        } else {
+            // SAFETY: as above.
+            unsafe { MemRange::unowned(range.addr(), len) }
+        };
+        let init = MrInit { pd, ..region(&part) };
+        let whose = if owner { "owned" } else { "bare" };
+        report(&format!("register and deallocate {len} {whose} octets"), || {
+            if let Ok(stag) = rnic.register_mr(&init) {
+                _ = black_box(rnic.dealloc_stag(stag));
+            }
+        });
+    }
+    Ok(())
+}
+
+fn resolve(table: &StagTable, stag: Stag, to: u64, len: u32) -> bool {
+    table.resolve(stag, Need::RemoteWrite, &ME, to, len).is_ok()
+}
+
+fn region(range: &MemRange) -> MrInit {
+    MrInit {
+        pd: PD,
+        range: range.clone(),
+        addressing: Addressing::Absolute,
+        access: Access::all(),
+        key: 7,
+        pin: false,
+    }
+}
+
+fn completion() -> WorkCompletion {
+    WorkCompletion {
+        wr_id: 0,
+        qp: QpId(1),
+        opcode: WcOpcode::Send,
+        status: WcStatus::Success,
+        solicited: false,
+        octets: 64,
+        invalidated: None,
+        immediate: None,
+    }
+}
+
+/// Zeroed memory that lives as long as the program.
+fn leak_memory(len: usize) -> Result<MemRange, Box<dyn Error>> {
+    let layout = Layout::from_size_align(len, 4096)?;
+    // SAFETY: the layout is not of size 0.
+    let memory = unsafe { std::alloc::alloc_zeroed(layout) };
+    let memory = NonNull::new(memory).ok_or("out of memory")?;
+    // SAFETY: a live allocation of `len` octets that is never freed and never referenced.
+    Ok(unsafe { MemRange::unowned(memory, len) })
+}
+
+fn report(name: &str, step: impl FnMut()) {
+    println!("{name:<44} {:>10.1}", median(step));
+}
+
+fn median(mut step: impl FnMut()) -> f64 {
+    let mut runs: Vec<f64> = (0..RUNS)
+        .map(|_| {
+            let begin = Instant::now();
+            (0..STEPS).for_each(|_| step());
+            begin.elapsed().as_nanos() as f64 / f64::from(STEPS)
+        })
+        .collect();
+    runs.sort_by(f64::total_cmp);
+    runs[RUNS / 2]
+}
+
+/// As `report`, while another thread does the same.
+fn contended(name: &str, step: impl Fn() + Sync) {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                step();
+            }
+        });
+        report(name, &step);
+        stop.store(true, Ordering::Relaxed);
+    });
+}
