@@ -1,35 +1,17 @@
 //! From the provider's ids to the objects of one Ia. Off the data path.
 //!
-//! Shared by the Ia and its connection thread; each map behind its own lock, held for a look-up.
+//! Shared by the Ia and its connection thread; no entry is held while another map is asked.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use dashmap::DashMap;
 use vp_api::{CqId, QpId, SrqId};
 
 use super::{Ep, Srq};
 use crate::event::{Evd, Stream};
 
 /// Map from id to object; the object keeps itself alive.
-struct Map<K, T>(RwLock<HashMap<K, Weak<T>>>);
-
-impl<K: Eq + std::hash::Hash, T> Map<K, T> {
-    fn new() -> Self {
-        Self(RwLock::new(HashMap::new()))
-    }
-
-    fn read(&self) -> RwLockReadGuard<'_, HashMap<K, Weak<T>>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, HashMap<K, Weak<T>>> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn find(&self, key: K) -> Option<Arc<T>> {
-        self.read().get(&key)?.upgrade()
-    }
-}
+type Map<K, T> = DashMap<K, Weak<T>>;
 
 /// The objects of one Ia by the provider's ids, and the dispatchers of its asynchronous events.
 pub(crate) struct Directory {
@@ -52,38 +34,38 @@ impl Directory {
     }
 
     pub(crate) fn ep(&self, qp: QpId) -> Option<Arc<Ep>> {
-        self.eps.find(qp)
+        self.eps.get(&qp)?.upgrade()
     }
 
     pub(crate) fn evd(&self, cq: CqId) -> Option<Arc<Evd>> {
-        self.evds.find(cq)
+        self.evds.get(&cq)?.upgrade()
     }
 
     pub(crate) fn srq(&self, srq: SrqId) -> Option<Arc<Srq>> {
-        self.srqs.find(srq)
+        self.srqs.get(&srq)?.upgrade()
     }
 
     pub(crate) fn add_ep(&self, ep: &Arc<Ep>) {
-        self.eps.write().insert(ep.id(), Arc::downgrade(ep));
+        self.eps.insert(ep.id(), Arc::downgrade(ep));
     }
 
     pub(crate) fn remove_ep(&self, qp: QpId) {
-        self.eps.write().remove(&qp);
+        self.eps.remove(&qp);
     }
 
     pub(crate) fn add_srq(&self, srq: &Arc<Srq>) {
-        self.srqs.write().insert(srq.id(), Arc::downgrade(srq));
+        self.srqs.insert(srq.id(), Arc::downgrade(srq));
     }
 
     pub(crate) fn remove_srq(&self, srq: SrqId) {
-        self.srqs.write().remove(&srq);
+        self.srqs.remove(&srq);
     }
 
     pub(crate) fn add_evd(&self, evd: &Arc<Evd>) {
         match evd.stream() {
             Stream::Completion => {
                 if let Ok(cq) = evd.cq() {
-                    self.evds.write().insert(cq.id(), Arc::downgrade(evd));
+                    self.evds.insert(cq.id(), Arc::downgrade(evd));
                 }
             }
             Stream::Affiliated => set(&self.affiliated, Arc::downgrade(evd)),
@@ -95,7 +77,7 @@ impl Directory {
     /// Called by the dispatcher's close. The asynchronous ones become empty by themselves.
     pub(crate) fn remove_evd(&self, evd: &Evd) {
         if let Ok(cq) = evd.cq() {
-            self.evds.write().remove(&cq.id());
+            self.evds.remove(&cq.id());
         }
     }
 
