@@ -106,8 +106,11 @@ pub(crate) const PING_PORT: u16 = 7174;
 #[derive(Args, Debug)]
 #[command(group(ArgGroup::new("side").required(true).args(["host", "serve"])))]
 pub(crate) struct PingArgs {
-    /// Peer to ping: HOST, HOST:PORT or [IPV6]:PORT; the port defaults to 7174
-    #[arg(value_name = "HOST[:PORT]")]
+    // As an attribute: in a documentation comment the brackets would be a link.
+    #[arg(
+        value_name = "HOST[:PORT]",
+        help = "Peer to ping: HOST, HOST:PORT or [IPV6]:PORT; the port defaults to 7174"
+    )]
     pub(crate) host: Option<String>,
     /// Serve pings until stopped; port 0 picks a free port and prints it
     #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, default_missing_value = "")]

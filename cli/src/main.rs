@@ -1,6 +1,8 @@
 //! The command `warpline`. Owns nothing but the process: reads the command line, runs one command,
 //! and turns its result into a message and an exit status.
 
+#![forbid(unsafe_code)]
+
 mod args;
 mod decode;
 mod demo;

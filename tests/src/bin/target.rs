@@ -4,7 +4,7 @@
 //! Prints `listening ADDRESS`. Reads commands from standard input, one a line: `check` compares the
 //! guards and answers `ok connections=N rss=OCTETS`, or says which guard changed; end of input ends
 //! it. Private data of a request: first octet = receives to post (default 4). Private data of the
-//! reply: the granted ranges in the order of [`GRANTS`].
+//! reply: the granted ranges in the order in which they were made.
 //!
 //! The connection table is shared by the accepting and the echoing thread; an endpoint leaves it
 //! when its connection ends.
