@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -99,9 +100,11 @@ pub(crate) fn line_with(stream: &mut impl BufRead, wanted: impl Fn(&str) -> bool
         if wanted(line.trim_end()) {
             return line.trim_end().to_owned();
         }
-        if seen.len() < 4096 {
-            seen += &line;
+        // What matters is what came last.
+        if seen.len() > 4096 {
+            seen.clear();
         }
+        seen += &line;
     }
 }
 
@@ -117,8 +120,10 @@ pub(crate) struct TempFile(pub(crate) PathBuf);
 
 impl TempFile {
     pub(crate) fn new(name: &str, content: &[u8]) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
-            .join(format!("{}-{name}", std::process::id()));
+            .join(format!("{}-{number}-{name}", std::process::id()));
         std::fs::write(&path, content).unwrap();
         Self(path)
     }
