@@ -7,6 +7,7 @@
 
 mod active;
 mod adopt;
+mod counters;
 mod ending;
 mod message;
 mod native;
@@ -25,6 +26,7 @@ use vp_api::{
     AsyncEvent, AsyncHandler, ConnectionModel, EventSource, NativeCm, NativeEvent, QpId, Rnic,
 };
 
+pub use counters::CmCounters;
 pub use types::{
     AcceptParams, BrokenCause, ConnEvent, ConnRequest, ConnectError, ConnectParams, Disconnect,
     Established, FailReason, ListenerId, Lost, RequestId,
@@ -35,7 +37,8 @@ use crate::event::Evd;
 use crate::handle::HandleTable;
 use crate::policy::{Policies, Policy};
 use crate::resource::{Directory, Ep};
-use thread::Thread;
+use counters::Counters;
+use thread::{Shared, Thread};
 
 /// Connections that the kernel may hold for us before the thread accepts them.
 const BACKLOG: u32 = 1024;
@@ -93,6 +96,7 @@ impl AsyncHandler for Mailbox {
 pub(crate) struct Cm {
     mailbox: Mailbox,
     requests: Arc<Requests>,
+    counters: Arc<Counters>,
     listeners: AtomicU64,
     /// The provider's own connection manager, if that is its model.
     native: Option<Arc<dyn NativeCm>>,
@@ -111,10 +115,13 @@ impl Cm {
             ConnectionModel::LlpStream => None,
             ConnectionModel::Native => rnic.native_cm(),
         };
-        let body = Thread::new(reactor, commands, requests.clone(), directory, native.clone());
+        let counters = Arc::new(Counters::default());
+        let shared = Shared { requests: requests.clone(), counters: counters.clone(), directory };
+        let body = Thread::new(reactor, commands, shared, native.clone());
         let cm = Self {
             mailbox,
             requests,
+            counters,
             listeners: AtomicU64::new(0),
             native,
             ended: Arc::default(),
@@ -135,6 +142,11 @@ impl Cm {
             .map_err(Error::os(format!("start the thread {name}")))?;
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         Ok(())
+    }
+
+    /// What was done so far.
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
     }
 
     /// The provider's own connection manager, if that is its model.

@@ -33,8 +33,8 @@ mod registry;
 pub mod resource;
 
 pub use cm::{
-    AcceptParams, BrokenCause, ConnEvent, ConnRequest, ConnectError, ConnectParams, Disconnect,
-    Established, FailReason, Lost, RequestId,
+    AcceptParams, BrokenCause, CmCounters, ConnEvent, ConnRequest, ConnectError, ConnectParams,
+    Disconnect, Established, FailReason, Lost, RequestId,
 };
 pub use config::{Config, ConfigError};
 pub use error::{Error, Object, Result};

@@ -184,6 +184,7 @@ impl Thread {
             send_terminate(machine, *error, &active.socket);
         }
         if let Some(less) = active.step_back(&over) {
+            self.counters.stepped_back.add();
             tracing::info!("{}: trying again with {less:?}", active.ends);
             let Active { ep, params, policy, .. } = active;
             return self.start_active(ep, params, policy, less);

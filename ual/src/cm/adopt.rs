@@ -142,6 +142,7 @@ pub(super) fn adopt(ep: &Arc<Ep>, agreed: Agreed<'_>) -> Result<(), VpError> {
     ep.set_state(EpState::Connected);
     ep.qp().modify(QpChange::Rts(Box::new(stream)))?;
     ep.link().live = true;
+    ep.ia().cm().counters().established.add();
     tell(ep, ConnEvent::Established(established));
     Ok(())
 }
@@ -156,6 +157,7 @@ pub(super) fn fail(ep: &Ep, ends: Ends, reason: FailReason) {
 /// Ends a pending connect or accept.
 pub(super) fn refuse(ep: &Ep, event: ConnEvent) {
     ep.set_state(EpState::Nonoperational);
+    ep.ia().cm().counters().failed.add();
     tell(ep, event);
 }
 

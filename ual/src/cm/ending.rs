@@ -124,6 +124,7 @@ impl Thread {
 
     fn finish_disconnected(&mut self, ep: &Arc<Ep>, by_peer: bool) {
         if let Some(ends) = self.finish(ep) {
+            self.counters.disconnected.add();
             tell(ep, ConnEvent::Disconnected { ends, by_peer });
         }
     }
@@ -141,6 +142,7 @@ impl Thread {
         if let Some(ends) = self.finish(ep) {
             let event = ConnEvent::Broken { ends, cause, lost };
             tracing::info!("{event}");
+            self.counters.broken.add();
             tell(ep, event);
         }
     }
@@ -162,6 +164,10 @@ impl Thread {
     fn affiliated(&self, source: AsyncSource, event: AsyncEvent) {
         match self.directory.affiliated() {
             Some(evd) => evd.push_lossy(Event::Affiliated { source, event }),
+            // Its connection event says it already.
+            None if matches!(source, AsyncSource::Ep(_)) => {
+                tracing::debug!("{source:?}: {event:?}")
+            }
             None => tracing::warn!("{source:?}: {event:?}"),
         }
     }

@@ -100,6 +100,7 @@ impl Thread {
 
     pub(super) fn reject_native(&self, pending: &Pending, private_data: &[u8]) {
         if let (Pending::Request { request, ends, .. }, Some(native)) = (pending, &self.native) {
+            self.counters.rejected.add();
             if let Err(error) = native.reject(*request, private_data) {
                 tracing::debug!("{ends}: reject: {error}");
             }
@@ -126,10 +127,10 @@ impl Thread {
     }
 
     pub(super) fn cancel_native(&mut self, pending: Pending) {
-        if let Pending::Endpoint { ep, ends, .. } = pending {
-            if let Some(ep) = open(&ep) {
-                self.give_up_native(&ep, ends, FailReason::Cancelled);
-            }
+        if let Pending::Endpoint { ep, ends, .. } = pending
+            && let Some(ep) = open(&ep)
+        {
+            self.give_up_native(&ep, ends, FailReason::Cancelled);
         }
     }
 
@@ -192,6 +193,7 @@ impl Thread {
         let policy = owner.policies.of(peer.ip()).clone();
         let evd = owner.evd.upgrade();
         let ends = Ends { local: Node::local(address), remote: Node::remote(peer, None) };
+        self.counters.incoming.add();
         let token = self.new_token();
         let max_private_data = policy.max_private_data();
         let handle = lock(&self.requests).insert(WaitingRequest { token, max_private_data });
@@ -238,5 +240,6 @@ fn establish(ep: &Ep, ends: Ends, role: Role, policy: &Policy, params: NativePar
         link.closing = false;
     }
     ep.set_state(EpState::Connected);
+    ep.ia().cm().counters().established.add();
     tell(ep, ConnEvent::Established(established));
 }

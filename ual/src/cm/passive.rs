@@ -61,12 +61,14 @@ impl Thread {
         let token = self.new_token();
         let Some(owner) = self.listeners.get_mut(&listener) else { return };
         let policy = owner.policies.of(peer.ip()).clone();
+        self.counters.incoming.add();
         owner.half_open.insert(token);
         let oldest = owner.half_open.first().copied();
         let crowded = owner.half_open.len() > owner.policies.default.half_open as usize;
         if let Some(oldest) = oldest.filter(|_| crowded) {
             owner.half_open.remove(&oldest);
             tracing::debug!("too many start-ups without a request: the oldest goes");
+            self.counters.crowded_out.add();
             self.drop_entry(oldest);
         }
         let Ok(address) = sock::local_addr(&socket) else { return };
@@ -84,6 +86,7 @@ impl Thread {
             Turn::Wait(interest) => self.keep_passive(token, passive, interest),
             Turn::Deliver(request, behind) => self.deliver(token, passive, *request, behind),
             Turn::Refuse(error) => {
+                self.counters.refused.add();
                 tracing::info!("{}: start-up refused: {error}", passive.ends);
                 let reply = match &passive.phase {
                     Phase::Request(machine) => machine.reply_for(error),
@@ -114,6 +117,9 @@ impl Thread {
                 return;
             }
             tracing::info!("{}: the peer gave up before its request was answered", passive.ends);
+        }
+        if matches!(passive.phase, Phase::Request(_) | Phase::Waiting { .. }) {
+            self.counters.gone.add();
         }
         self.leave_half_open(token, &passive);
         self.unwatch(token, &passive.socket);
@@ -218,6 +224,7 @@ impl Thread {
 
     /// Sends a reject with the application's private data (CONN-09).
     fn reject(&mut self, token: u64, passive: Box<Passive>, private_data: &[u8]) {
+        self.counters.rejected.add();
         let reply = match &passive.phase {
             Phase::Waiting { machine, .. } => machine.reject(private_data).unwrap_or_default(),
             _ => Vec::new(),
@@ -234,6 +241,7 @@ impl Thread {
     pub(super) fn expire_passive(&mut self, token: u64, passive: Box<Passive>) {
         match &passive.phase {
             Phase::Request(_) => {
+                self.counters.request_timeouts.add();
                 tracing::info!("{}: no whole MPA request in time", passive.ends);
                 self.leave_half_open(token, &passive);
                 self.unwatch(token, &passive.socket);

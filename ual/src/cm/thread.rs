@@ -16,6 +16,7 @@ use kal_shim::sock::{self, KeepAlive, Options};
 use vp_api::{NativeCm, QpId};
 
 use super::active::Active;
+use super::counters::Counters;
 use super::ending::Ending;
 use super::native::Pending;
 use super::passive::Passive;
@@ -47,10 +48,18 @@ pub(super) struct Listener {
     pub(super) half_open: BTreeSet<u64>,
 }
 
+/// What the thread shares with its callers.
+pub(super) struct Shared {
+    pub(super) requests: Arc<Requests>,
+    pub(super) counters: Arc<Counters>,
+    pub(super) directory: Arc<Directory>,
+}
+
 pub(super) struct Thread {
     pub(super) reactor: Reactor,
     commands: Receiver<Command>,
     pub(super) requests: Arc<Requests>,
+    pub(super) counters: Arc<Counters>,
     pub(super) directory: Arc<Directory>,
     pub(super) entries: HashMap<u64, Entry>,
     pub(super) listeners: HashMap<u64, Listener>,
@@ -66,14 +75,15 @@ impl Thread {
     pub(super) fn new(
         reactor: Reactor,
         commands: Receiver<Command>,
-        requests: Arc<Requests>,
-        directory: Arc<Directory>,
+        shared: Shared,
         native: Option<Arc<dyn NativeCm>>,
     ) -> Self {
+        let Shared { requests, counters, directory } = shared;
         Self {
             reactor,
             commands,
             requests,
+            counters,
             directory,
             entries: HashMap::new(),
             listeners: HashMap::new(),

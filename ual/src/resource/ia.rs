@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use vp_api::{CqId, PortInfo, QpId, Rnic, RnicAttrs, SrqId};
 
 use super::{Directory, Ep, Listen, ListenInit, Pz, Srq};
-use crate::cm::{Cm, RequestId};
+use crate::cm::{Cm, CmCounters, RequestId};
 use crate::error::{Error, Object, Result};
 use crate::event::{Evd, EvdInit, Stream};
 use crate::handle::{Handle, Registered, WeakObject};
@@ -111,6 +111,11 @@ impl Ia {
     /// Rejects a connection request, with private data for the peer (IT-API `it_reject`).
     pub fn reject(&self, request: RequestId, private_data: &[u8]) -> Result<()> {
         self.cm.reject(request, private_data)
+    }
+
+    /// What connection management has done so far.
+    pub fn cm_counters(&self) -> CmCounters {
+        self.cm.counters().read()
     }
 
     /// The endpoint of a queue pair, while it is open.

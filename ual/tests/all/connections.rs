@@ -296,6 +296,25 @@ fn both_sides_may_disconnect_at_once() {
         assert!(matches!(server.conn_event(), ConnEvent::Disconnected { .. }));
     }
     assert_eq!(client.connection.queued() + server.connection.queued(), 0);
+    let counters = client.ia.cm_counters();
+    assert_eq!((counters.established, counters.disconnected, counters.broken), (50, 50, 0));
+}
+
+#[test]
+fn a_reset_waits_for_the_last_event() {
+    let (client, server) = pair();
+    let listen = server.listen(LOCALHOST);
+    for _ in 0..50 {
+        let (active, passive) = connect(&client, &server, &listen);
+        active.disconnect(Disconnect::Graceful).unwrap();
+        // Too early is refused; as soon as it is not, the event is there or about to be.
+        while active.reset().is_err() {
+            std::thread::yield_now();
+        }
+        assert!(matches!(client.conn_event(), ConnEvent::Disconnected { .. }));
+        assert!(matches!(server.conn_event(), ConnEvent::Disconnected { .. }));
+        passive.close().unwrap();
+    }
 }
 
 #[test]
@@ -554,9 +573,9 @@ fn two_thousand_connections_live_side_by_side() {
     let limit = ual::raise_descriptors().unwrap().unwrap_or(u64::MAX);
     let count = CONNECTIONS.min(limit.saturating_sub(200) / 2);
     if count < CONNECTIONS {
-        eprintln!(
-            "SKIPPED: {} of {CONNECTIONS} connections: `ulimit -n` is {limit}",
-            CONNECTIONS - count
+        warpline_tests::skip(
+            "two_thousand_connections_live_side_by_side",
+            &format!("only {count} of {CONNECTIONS}: `ulimit -n` is {limit}"),
         );
     }
     let (client, server) = pair();

@@ -78,6 +78,7 @@ fn malformed_requests_are_closed_without_a_reply() {
         assert_eq!(read_to_end(&mut stream), [], "{what}");
     }
     assert_eq!(server.requests.queued(), 0);
+    assert_eq!(server.ia.cm_counters().refused, 5);
 }
 
 // [CONN-31]
@@ -108,6 +109,8 @@ fn silent_and_dripping_initiators_are_dropped_in_time() {
     assert!(ended);
     assert_eq!(read_to_end(&mut silent), []);
     assert_eq!(server.requests.queued(), 0);
+    let counters = server.ia.cm_counters();
+    assert_eq!((counters.incoming, counters.request_timeouts), (2, 2));
 }
 
 // [CONN-08] [CONN-34]: any segmentation is accepted, and answered once it is complete.
@@ -163,6 +166,7 @@ fn a_flood_of_half_open_connections_keeps_nobody_out() {
     let listen = server.listen(LOCALHOST);
     let mut flood: Vec<_> = (0..100).map(|_| raw(listen.addresses()[0], b"MPA ")).collect();
     connect(&client, &server, &listen);
+    assert!(server.ia.cm_counters().crowded_out >= 90);
     // All but the youngest are gone, without a reply and long before their timers.
     for stream in &mut flood[..90] {
         assert_eq!(read_to_end(stream), []);
@@ -346,6 +350,7 @@ fn a_peer_that_closes_is_tried_once_more_in_the_old_form() {
     assert_eq!(fails(&client, address).reason, FailReason::PeerClosed { have: 0 });
     let asked = server.join().unwrap();
     assert_eq!((asked[0][17], asked[0][16] & ENHANCED), (2, ENHANCED));
+    assert_eq!(client.ia.cm_counters().stepped_back, 1);
     assert_eq!(asked[1], request(CRC, 1, b""));
 }
 

@@ -1,0 +1,119 @@
+//! What an endpoint is made with, and what it says of itself. Plain data.
+
+use std::sync::Arc;
+
+use vp_api::{Access, QpInfo, QpInit};
+
+use crate::cm::Established;
+use crate::event::Evd;
+use crate::node::Ends;
+use crate::resource::Srq;
+
+/// Connection state (IT-API `it_ep_state_rc_t`; the numbers are the specification's).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Hash, Debug)]
+#[repr(u8)]
+pub enum EpState {
+    /// No connection; [`super::Ep::connect`] or [`super::Ep::accept`] may be called.
+    Unconnected = 0,
+    /// Connecting.
+    ActivePending = 1,
+    /// Accepting.
+    PassivePending = 3,
+    /// Connected.
+    Connected = 4,
+    /// The connection is over or is being closed; [`super::Ep::reset`] makes the endpoint usable again.
+    Nonoperational = 5,
+}
+
+impl EpState {
+    /// Its name in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unconnected => "unconnected",
+            Self::ActivePending => "connecting",
+            Self::PassivePending => "accepting",
+            Self::Connected => "connected",
+            Self::Nonoperational => "nonoperational",
+        }
+    }
+
+    pub(super) fn from_raw(raw: u8) -> Self {
+        match raw {
+            0 => Self::Unconnected,
+            1 => Self::ActivePending,
+            3 => Self::PassivePending,
+            4 => Self::Connected,
+            _ => Self::Nonoperational,
+        }
+    }
+}
+
+/// For creating an [`super::Ep`].
+#[derive(Clone, Debug)]
+pub struct EpInit {
+    /// Completions of sends, writes, reads, atomics, binds; a [`crate::Stream::Completion`] dispatcher.
+    pub send_evd: Arc<Evd>,
+    /// Completions of receives; may be the same.
+    pub recv_evd: Arc<Evd>,
+    /// Connection events; a [`crate::Stream::Connection`] dispatcher.
+    pub conn_evd: Arc<Evd>,
+    /// Take receives from here.
+    pub srq: Option<Arc<Srq>>,
+    /// Send work requests outstanding.
+    pub send_depth: u32,
+    /// Receives outstanding.
+    pub recv_depth: u32,
+    /// Gather elements per send.
+    pub max_send_sge: u32,
+    /// Scatter elements per receive.
+    pub max_recv_sge: u32,
+    /// Octets inline.
+    pub max_inline: u32,
+    /// Inbound reads and atomics at once, at most.
+    pub ird: u16,
+    /// Outbound reads and atomics at once, at most.
+    pub ord: u16,
+    /// Rights that the peer may use through this endpoint.
+    pub allow: Access,
+    /// STag 0 and fast registration allowed.
+    pub privileged: bool,
+    /// Raise the one-shot event when more receives are in flight; 0: never.
+    pub recv_high_watermark: u32,
+}
+
+impl EpInit {
+    /// The provider-neutral defaults of [`QpInit::new`].
+    pub fn new(completions: &Arc<Evd>, connection: &Arc<Evd>) -> Self {
+        let small = QpInit::new(vp_api::PdId(0), vp_api::CqId(0), vp_api::CqId(0));
+        Self {
+            send_evd: completions.clone(),
+            recv_evd: completions.clone(),
+            conn_evd: connection.clone(),
+            srq: None,
+            send_depth: small.send_depth,
+            recv_depth: small.recv_depth,
+            max_send_sge: small.max_send_sge,
+            max_recv_sge: small.max_recv_sge,
+            max_inline: small.max_inline,
+            ird: small.ird,
+            ord: small.ord,
+            allow: small.allow,
+            privileged: false,
+            recv_high_watermark: 0,
+        }
+    }
+}
+
+/// An endpoint as it is.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub struct EpInfo {
+    pub state: EpState,
+    /// Both ends, once a connection was attempted.
+    pub ends: Option<Ends>,
+    /// What start-up agreed on, once connected.
+    pub established: Option<Established>,
+    /// The queue pair, with its counters.
+    pub qp: QpInfo,
+}
