@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(check(u64::MAX - 4, 4), Err(AccessError::Bounds));
     }
 
-    // [SEC-14] [SEC-04]: each use needs exactly its right, on the STag and on the QP.
+    // [SEC-14] [SEC-04] [VERBS-24]: each use needs exactly its right, on the STag and on the QP.
     #[test]
     fn each_use_needs_its_right() {
         use Need::*;
