@@ -23,6 +23,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("itapi", &["ual", "vp-api"]),
     ("warpline", &["itapi", "ual", "iwarp-proto"]),
     ("warpline-examples", &["itapi"]),
+    ("warpline-skip", &[]),
     ("warpline-spec", &[]),
     ("warpline-fuzz-bodies", &["iwarp-proto"]),
     ("warpline-tests", ANY),

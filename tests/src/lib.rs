@@ -4,11 +4,10 @@
 
 pub mod netns;
 pub mod raw;
-pub mod skip;
 pub mod target;
 pub mod vectors;
 
-pub use skip::skip;
+pub use warpline_skip::skip;
 
 /// Octets of this process in memory (VmRSS).
 pub fn rss() -> u64 {

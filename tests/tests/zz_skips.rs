@@ -1,6 +1,6 @@
 //! The end of `cargo test --workspace`: what was skipped, and why.
 //!
-//! Not a test but the last program that cargo runs in a test run, see `warpline_tests::skip`.
+//! Not a test but the last program that cargo runs in a test run, see `warpline_skip`.
 
 #![forbid(unsafe_code)]
 
@@ -9,7 +9,7 @@ fn main() {
     if std::env::args().any(|a| a == "--list") {
         return;
     }
-    let skips = warpline_tests::skip::of_this_run();
+    let skips = warpline_skip::of_this_run();
     if skips.is_empty() {
         println!("skipped: nothing\n");
         return;

@@ -3,9 +3,11 @@
 //! Test programs are separate processes, so the list is a file: the one that `WARPLINE_SKIPS`
 //! names, else `warpline-skips.txt` in the target directory. Each line carries the process id of
 //! the runner (the parent of every test program), so that lists of earlier or concurrent runs do
-//! not mix. The test target `zz_skips` of this package prints it and is the last one that cargo
+//! not mix. The test target `zz_skips` of `warpline-tests` prints it and is the last one that cargo
 //! runs: cargo goes by package name and then by target name. Documentation examples would come
 //! later still, so they run as the test `doc_examples` instead; `spec arrows` asserts both.
+
+#![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
 use std::io::Write;
