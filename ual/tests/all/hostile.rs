@@ -75,7 +75,7 @@ fn malformed_requests_are_closed_without_a_reply() {
     ];
     for (what, octets) in cases {
         let mut stream = raw(listen.addresses()[0], &octets);
-        assert_eq!(read_to_end(&mut stream), [], "{what}");
+        assert_eq!(read_to_end(&mut stream), b"", "{what}");
     }
     assert_eq!(server.requests.queued(), 0);
     assert_eq!(server.ia.cm_counters().refused, 5);
@@ -107,7 +107,7 @@ fn silent_and_dripping_initiators_are_dropped_in_time() {
             || !matches!(drip.read(&mut [0]), Err(e) if e.kind() == io::ErrorKind::WouldBlock)
     });
     assert!(ended);
-    assert_eq!(read_to_end(&mut silent), []);
+    assert_eq!(read_to_end(&mut silent), b"");
     assert_eq!(server.requests.queued(), 0);
     let counters = server.ia.cm_counters();
     assert_eq!((counters.incoming, counters.request_timeouts), (2, 2));
@@ -169,7 +169,7 @@ fn a_flood_of_half_open_connections_keeps_nobody_out() {
     assert!(server.ia.cm_counters().crowded_out >= 90);
     // All but the youngest are gone, without a reply and long before their timers.
     for stream in &mut flood[..90] {
-        assert_eq!(read_to_end(stream), []);
+        assert_eq!(read_to_end(stream), b"");
     }
 }
 

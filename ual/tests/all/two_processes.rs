@@ -140,10 +140,17 @@ fn a_killed_peer_is_named_and_everything_posted_completes() {
     }
 }
 
-/// Sends a signal to a child.
-fn signal(child: &Server, name: &str) {
+/// Stops a child, every thread of it.
+fn stop(child: &Server) {
     let id = child.0.id().to_string();
-    assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+    assert!(Command::new("kill").args(["-STOP", &id]).status().unwrap().success());
+    let stopped = |task: std::io::Result<std::fs::DirEntry>| {
+        let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        status.contains("\nState:\tT")
+    };
+    while !std::fs::read_dir(format!("/proc/{id}/task")).unwrap().all(stopped) {
+        std::thread::yield_now();
+    }
 }
 
 // [CONN-14]: TCP alone would never notice, since a stopped process's kernel answers.
@@ -157,7 +164,7 @@ fn a_stopped_peer_is_noticed_by_the_probe() {
     let params = ConnectParams { private_data: b"hello".to_vec(), ..ConnectParams::new(address) };
     ep.connect(params).unwrap();
     side.established();
-    signal(&child, "-STOP");
+    stop(&child);
     match side.conn_event() {
         ConnEvent::Broken { cause: BrokenCause::Lost, ends, .. } => {
             assert_eq!(ends.remote.address, address);
@@ -177,7 +184,7 @@ fn a_disconnect_from_a_stopped_peer_ends() {
     let params = ConnectParams { private_data: b"hello".to_vec(), ..ConnectParams::new(address) };
     ep.connect(params).unwrap();
     side.established();
-    signal(&child, "-STOP");
+    stop(&child);
     ep.disconnect(Disconnect::Graceful).unwrap();
     match side.conn_event() {
         ConnEvent::Disconnected { by_peer: false, .. } => {}
@@ -189,7 +196,7 @@ fn a_disconnect_from_a_stopped_peer_ends() {
 #[test]
 fn a_connect_to_a_stopped_process_is_given_up() {
     let (child, address, _out) = spawn("silent");
-    signal(&child, "-STOP");
+    stop(&child);
     let side = Side::new(Policy { connect_timeout: Duration::from_millis(100), ..policy() });
     let ep = side.ep();
     ep.connect(ConnectParams::new(address)).unwrap();
