@@ -42,6 +42,12 @@ impl CliError {
         Self { exit, what: what.into(), place: None, cause: None, remedy: None, quiet: false }
     }
 
+    /// The same with another exit status.
+    pub(crate) fn with_exit(mut self, exit: Exit) -> Self {
+        self.exit = exit;
+        self
+    }
+
     /// Where it happened: command, step, address, offset.
     pub(crate) fn at(mut self, place: impl Into<String>) -> Self {
         self.place = Some(place.into());

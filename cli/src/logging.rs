@@ -25,7 +25,10 @@ pub(crate) fn hide_panics() {
     std::panic::set_hook(Box::new(|info| {
         let place =
             info.location().map_or_else(String::new, |l| format!(" at {}:{}", l.file(), l.line()));
-        let what = info.payload_as_str().unwrap_or("no details");
+        let payload = info.payload();
+        let text = payload.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+        let what = text.unwrap_or("no details");
         let _ = writeln!(
             stderr(),
             "warpline: internal error{place}: {what}\n  try    report it with the command line that led here"

@@ -185,7 +185,7 @@ fn open_section<R: Read>(source: &mut Source<R>) -> CliResult<bool> {
         _ => return Err(malformed(offset, "section header without a byte-order magic".into())),
     };
     let len = u32_at(&head, 0, big);
-    if !(28..=MAX_PACKET).contains(&len) || len % 4 != 0 {
+    if !(28..=MAX_PACKET).contains(&len) || !len.is_multiple_of(4) {
         return Err(malformed(offset, format!("section header of {len} octets")));
     }
     source.take(len - 12, "a section header")?;
@@ -197,7 +197,7 @@ fn read_block<R: Read>(source: &mut Source<R>, offset: u64, big: bool) -> CliRes
     let mut head = [0; 4];
     source.fill(&mut head, "a block length")?;
     let len = u32_at(&head, 0, big);
-    if len < 12 || len % 4 != 0 || len > MAX_PACKET + 4096 {
+    if len < 12 || !len.is_multiple_of(4) || len > MAX_PACKET + 4096 {
         return Err(malformed(offset, format!("block of {len} octets")));
     }
     let mut body = source.take(len - 8, "a block")?;

@@ -71,9 +71,7 @@ fn watch_parent(parent: u32, progress: Arc<Progress>) {
         let mut nothing = [0; 64];
         while matches!(stdin().read(&mut nothing), Ok(1..)) {}
         if progress.claim() {
-            let error = CliError::new(Exit::Failed, format!("the peer, process {parent}, is gone"))
-                .at("demo, second process")
-                .because(progress.lost());
+            let error = gone(parent).at("demo, second process").because(progress.lost());
             // Nobody may be left to read it.
             let _ = stderr().write_all(error.render().as_bytes());
             std::process::exit(i32::from(Exit::Failed as u8));
@@ -81,12 +79,16 @@ fn watch_parent(parent: u32, progress: Arc<Progress>) {
     });
 }
 
+fn gone(parent: u32) -> CliError {
+    CliError::new(Exit::Failed, format!("the peer, process {parent}, is gone"))
+}
+
 fn serve(args: &DemoPeerArgs, progress: &Progress) -> CliResult<()> {
     let crc = args.crc.is_on();
     let ia = super::open(crc)?;
     let (pz, evd) = (ia.pz()?, ia.evd(64)?);
     let listen = ia.listen("127.0.0.1:0")?;
-    writeln!(stdout(), "{}", listen.address())?;
+    writeln!(stdout(), "{}", listen.address()).map_err(|_| gone(args.parent))?;
     let request = listen
         .wait(PARENT_CONNECTS)?
         .ok_or_else(|| CliError::new(Exit::Network, "nobody connected to the second process"))?;

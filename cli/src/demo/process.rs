@@ -71,9 +71,9 @@ impl Peer {
     /// Adds what became of the process to an error.
     pub(super) fn explain(&mut self, error: CliError) -> CliError {
         match self.ended(DEATH) {
-            Some(status) => {
-                error.because(format!("the second process, {}, ended: {status}", self.id()))
-            }
+            Some(status) => error
+                .with_exit(Exit::Failed)
+                .because(format!("the second process, {}, ended: {status}", self.id())),
             None => error,
         }
     }

@@ -110,7 +110,8 @@ fn the_second_process_reports_the_death_of_the_first() {
         let text = rest(lines);
         let message = text.split_once("warpline: ").unwrap_or_else(|| panic!("{point}: {text}")).1;
         assert!(message.contains(&format!("process {first}")), "{point}: {message}");
-        let lost = if operation(point) == "process" { "nothing was received" } else { "is lost" };
-        assert!(message.contains(lost), "{point}: {message}");
+        // Killed at its first word, it may still have sent something.
+        let none = operation(point) == "process" && message.contains("nothing was received");
+        assert!(none || message.contains("is lost"), "{point}: {message}");
     }
 }

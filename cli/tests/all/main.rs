@@ -1,5 +1,6 @@
 //! The command as a user runs it: the real executable, two processes, real sockets on loopback.
 #![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 mod decode;
 mod demo;
