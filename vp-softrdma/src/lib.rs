@@ -17,6 +17,7 @@ mod grant;
 mod ifaces;
 mod invalidate;
 mod limits;
+mod linger;
 mod meta;
 mod mr;
 mod mw;

@@ -56,12 +56,14 @@ impl SoftQp {
         Ok(qp)
     }
 
-    /// Ends it in any state: a stream is reset, and no completion is queued from here on.
+    /// Ends it in any state, and no completion is queued from here on: a stream is reset, unless a
+    /// Terminate or an orderly close is under way.
     // RDMAC 6.1.4 [VERBS-20]
     pub(crate) fn destroy(&self) {
         let mut inner = self.inner.lock();
         inner.destroyed = true;
         inner.core.queues.silent = true;
+        inner.leave_stream(&self.context);
         inner.core.abort(&self.context);
         inner.settle(&self.context);
         drop(inner);

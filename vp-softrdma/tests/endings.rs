@@ -309,7 +309,8 @@ fn damaged_fpdu_is_refused() {
 // [VERBS-20]: destroy in each state; no completion is queued afterwards.
 #[test]
 fn destroy_in_every_state() {
-    let prepare: [fn() -> (End, Option<TcpStream>); 5] = [
+    type Prepare = fn() -> (End, Option<TcpStream>);
+    let prepare: [Prepare; 5] = [
         || (End::new(|_| {}), None),
         || {
             let (end, socket) = against_a_socket(|_| {});
@@ -349,6 +350,20 @@ fn destroy_in_every_state() {
         end.rnic.destroy_cq(end.cq.id()).unwrap();
         end.rnic.dealloc_pd(end.pd).unwrap();
     }
+}
+
+// [RDMAP-27]: destroyed right behind its Terminate, with octets unread, a QP sends no reset.
+#[test]
+fn destroy_lets_the_terminate_arrive() {
+    let (end, mut socket) = against_a_socket(|_| {});
+    end.qp.modify(QpChange::Terminate).unwrap();
+    socket.write_all(&[0; 4096]).unwrap();
+    end.rnic.destroy_qp(end.qp.id()).unwrap();
+    socket.write_all(&[0; 4096]).unwrap();
+    let mut answer = Vec::new();
+    socket.read_to_end(&mut answer).expect("a FIN, no reset");
+    assert_eq!(answer.len(), 28, "{answer:02x?}");
+    assert_eq!(answer[3] & 0x0f, 7, "{answer:02x?}");
 }
 
 // [SEC-05]: deregistering in the middle of a large inbound Write; nothing is written afterwards.

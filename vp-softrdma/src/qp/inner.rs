@@ -8,6 +8,7 @@ use iwarp_proto::{Action, LlpFault, QpConfig, QpEvent, State, TerminateCode};
 use vp_api::{AsyncEvent, QpInit, Terminate};
 
 use crate::engine::Timer;
+use crate::linger::Linger;
 use crate::qp::context::{Context, Left};
 use crate::qp::core::Core;
 use crate::qp::link::{Link, Record};
@@ -131,6 +132,7 @@ impl Inner {
         }
         if link.finishing {
             link.finishing = false;
+            link.finished = true;
             link.stream.finish();
         }
         self.set_nudge(context);
@@ -168,6 +170,17 @@ impl Inner {
         if let Some(link) = self.link.take() {
             self.count(&link);
             context.engine.detach(context.id.0, &link.stream);
+        }
+    }
+
+    /// Leaves the stream to end by itself, if our FIN has gone out.
+    pub(crate) fn leave_stream(&mut self, context: &Context) {
+        let ending = matches!(self.core.proto.state(), State::Closing | State::Terminate);
+        if let Some(link) = self.link.take_if(|link| ending && link.finished) {
+            self.count(&link);
+            context.engine.detach(context.id.0, &link.stream);
+            let bound = nanoseconds(link.params.close_timeout);
+            Linger::start(&context.engine, context.id.0, link.stream, bound);
         }
     }
 

@@ -19,6 +19,8 @@ pub(crate) struct Link {
     pub(crate) params: StreamParams,
     /// A FIN follows when everything is sent.
     pub(crate) finishing: bool,
+    /// Our FIN went out.
+    pub(crate) finished: bool,
     /// The socket was full; it becoming writable is an event.
     pub(crate) stalled: bool,
     /// A look at the peer's liveness is due some time.
@@ -38,6 +40,7 @@ impl Link {
             outbox: Outbox::default(),
             params,
             finishing: false,
+            finished: false,
             stalled: false,
             probing: false,
             heard: 0,

@@ -1,0 +1,74 @@
+//! Streams that outlive their QP: destroyed behind a Terminate or an orderly close, a QP leaves its
+//! socket here until the peer's FIN, so that no reset overtakes what was sent last.
+//!
+//! Owned by the engine; touched by whichever thread serves. Octets that still arrive are read and
+//! dropped: unread ones would make the kernel reset the stream. A peer that never closes, or dies,
+//! is left when the close timer runs out.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::engine::{Engine, Member, Timer};
+use crate::pool;
+use crate::stream::{Piece, Received, Stream};
+
+/// A stream on its way out.
+pub(crate) struct Linger {
+    id: u32,
+    engine: Arc<Engine>,
+    stream: Mutex<Option<Stream>>,
+}
+
+impl Linger {
+    /// Takes over the stream of QP `id`, which is detached from the engine, for at most `bound`
+    /// nanoseconds.
+    // RFC 5040 6.2.1 [RDMAP-27]
+    pub(crate) fn start(engine: &Arc<Engine>, id: u32, stream: Stream, bound: u64) {
+        let linger =
+            Arc::new(Self { id, engine: engine.clone(), stream: Mutex::new(Some(stream)) });
+        let mut stream = linger.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let attached = match &*stream {
+            Some(stream) => engine.attach(id, linger.clone(), stream).is_ok(),
+            None => false,
+        };
+        if attached {
+            engine.set_timer(engine.now() + bound, id, Timer::Close);
+        } else {
+            *stream = None;
+        }
+    }
+
+    /// Reads and drops; true when the stream is over.
+    fn drain(stream: &Stream) -> bool {
+        pool::with_staging(|staging| {
+            loop {
+                match stream.recv(&mut [Piece::sink(staging)]) {
+                    Received::Octets(_) => {}
+                    Received::Empty => return false,
+                    Received::Fin | Received::Broken(_) => return true,
+                }
+            }
+        })
+    }
+
+    fn end(&self, stream: &mut Option<Stream>) {
+        if let Some(stream) = stream.take() {
+            self.engine.detach(self.id, &stream);
+        }
+    }
+}
+
+impl Member for Linger {
+    fn on_ready(&self, _over: bool) {
+        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        if stream.as_ref().is_some_and(Self::drain) {
+            self.end(&mut stream);
+        }
+    }
+
+    fn on_timer(&self, timer: Timer) {
+        if timer == Timer::Close {
+            let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+            self.end(&mut stream);
+        }
+    }
+}
