@@ -115,7 +115,7 @@ pub(crate) struct PingArgs {
     /// Serve pings until stopped; port 0 picks a free port and prints it
     #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, default_missing_value = "")]
     pub(crate) serve: Option<String>,
-    /// Stop after so many round trips; 0: never
+    /// Stop after so many round trips; 0: only when interrupted
     #[arg(short, long, default_value_t = 5, conflicts_with = "serve")]
     pub(crate) count: u64,
     /// Octets per round trip

@@ -40,6 +40,7 @@ pub use config::{Config, ConfigError};
 pub use error::{Error, Object, Result};
 pub use event::{AsyncSource, Evd, EvdInit, Event, Stream};
 pub use handle::{AnyObject, Handle};
+pub use kal_shim::interrupt::{catch_interrupt, interrupted};
 pub use kal_shim::limits::raise_descriptors;
 pub use kal_shim::names::{node_name, resolve};
 pub use kal_shim::{OutOfRange, Region};

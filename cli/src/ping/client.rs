@@ -12,11 +12,15 @@ use super::{set_policy, target};
 use crate::args::PingArgs;
 use crate::error::{CliError, CliResult, Exit};
 
+/// How often a wait looks for the user's interrupt.
+const GLANCE: Duration = Duration::from_millis(100);
+
 /// How long the reason of a broken connection may take to arrive behind its completions.
 const REASON: Duration = Duration::from_millis(500);
 
 /// Pings until the count is reached or the peer is lost.
 pub(super) fn run(args: &PingArgs, host: &str, out: &mut dyn Write) -> CliResult<()> {
+    ual::catch_interrupt()?;
     let ia = Ia::builder().policy(set_policy(args)).open()?;
     let pz = ia.pz()?;
     let mut pinger = Pinger::connect(&ia, &pz, host, args)?;
@@ -78,7 +82,7 @@ impl Pinger {
 
     fn rounds(&mut self, args: &PingArgs, stats: &mut Stats, out: &mut dyn Write) -> CliResult<()> {
         let mut number = 0;
-        while args.count == 0 || number < args.count {
+        while (args.count == 0 || number < args.count) && !ual::interrupted() {
             let started = Instant::now();
             stats.sent += 1;
             let (time, same) = self.round(number, args)?;
@@ -133,8 +137,14 @@ impl Pinger {
         let deadline = Instant::now() + timeout;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let completion = self.evd.wait(left).map_err(|e| self.broken(e))?;
+            let completion = self.evd.wait(left.min(GLANCE)).map_err(|e| self.broken(e))?;
             let Some(completion) = completion else {
+                if ual::interrupted() {
+                    return Err(self.interrupted(step));
+                }
+                if left > GLANCE {
+                    continue;
+                }
                 return Err(CliError::new(Exit::Failed, format!("no answer within {timeout:?}"))
                     .at(format!("ping {}, waiting for the peer {step}", self.peer))
                     .because(
@@ -166,11 +176,17 @@ impl Pinger {
     fn rest(&self, until: Instant) -> CliResult<()> {
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            match self.evd.wait(left).map_err(|e| self.broken(e))? {
+            match self.evd.wait(left.min(GLANCE)).map_err(|e| self.broken(e))? {
                 Some(completion) => completion.check().map_err(|e| self.broken(e))?,
-                None => return Ok(()),
+                None if left <= GLANCE || ual::interrupted() => return Ok(()),
+                None => {}
             }
         }
+    }
+
+    fn interrupted(&self, step: &str) -> CliError {
+        CliError::new(Exit::Failed, "interrupted")
+            .at(format!("ping {}, waiting for the peer {step}", self.peer))
     }
 
     fn broken(&self, error: Error) -> CliError {

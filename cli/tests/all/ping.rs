@@ -101,6 +101,21 @@ fn a_client_that_dies_ends_its_connection_only() {
 }
 
 #[test]
+fn an_interrupt_ends_with_the_statistics() {
+    let server = serve(&["127.0.0.1:0"]);
+    let mut command = warpline();
+    command.args(["ping", &server.address, "-c", "0", "-i", "0.01"]);
+    let child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    let mut client = Running::new(child);
+    let mut out = client.stdout();
+    line_with(&mut out, |line| line.contains("ping=3 "));
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    line_with(&mut out, |line| line.contains(", 0 % lost"));
+    assert_eq!(client.code(), Some(0));
+}
+
+#[test]
 fn nobody_there() {
     // Bound, not listening: refused for as long as it lives.
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

@@ -1,0 +1,48 @@
+//! The user's interrupt (control-C), for commands that have something to say before they end.
+//!
+//! The handler only sets a flag, which any thread may read; a second interrupt ends the process as
+//! if nobody had asked.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn note(_signal: libc::c_int) {
+    // Async-signal-safe: one atomic store, no lock, no allocation.
+    INTERRUPTED.store(true, Ordering::Release);
+}
+
+/// Notes the next interrupt instead of dying of it; [`interrupted`] tells.
+pub fn catch_interrupt() -> io::Result<()> {
+    // SAFETY: all zeroes is a valid `sigaction`: default handler, empty mask, no flags.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = note as *const () as usize;
+    action.sa_flags = libc::SA_RESETHAND;
+    // SAFETY: `action` is initialised and outlives the call; `note` is async-signal-safe and has the
+    // signature of a handler without SA_SIGINFO; a null third argument asks for no old action.
+    let result = unsafe { libc::sigaction(libc::SIGINT, &action, std::ptr::null_mut()) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// True once an interrupt was noted.
+pub fn interrupted() -> bool {
+    INTERRUPTED.load(Ordering::Acquire)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interrupt_is_noted() {
+        catch_interrupt().unwrap();
+        assert!(!interrupted());
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::INT)
+            .unwrap();
+        // Delivered to some thread of this process, soon.
+        while !interrupted() {
+            std::thread::yield_now();
+        }
+    }
+}
