@@ -136,12 +136,10 @@ impl SoftCq {
     fn progress(&self) {
         self.engine.note_poll();
         let Some(few) = self.few_members() else { return self.engine.poll() };
-        for qp in few.into_iter().flatten() {
-            qp.poll();
-        }
+        let stalled = few.into_iter().flatten().fold(false, |stalled, qp| qp.poll() | stalled);
         let looks = self.looks.load(Ordering::Relaxed).wrapping_add(1);
         self.looks.store(looks, Ordering::Relaxed);
-        if looks.is_multiple_of(LOOK_AROUND) {
+        if stalled || looks.is_multiple_of(LOOK_AROUND) {
             self.engine.poll();
         }
     }

@@ -7,7 +7,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::engine::{Engine, Member, Timer};
+use crate::engine::{Engine, Member, Ready, Timer};
 use crate::pool;
 use crate::stream::{Piece, Received, Stream};
 
@@ -58,7 +58,7 @@ impl Linger {
 }
 
 impl Member for Linger {
-    fn on_ready(&self, _over: bool) {
+    fn on_ready(&self, _: Ready) {
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         if stream.as_ref().is_some_and(Self::drain) {
             self.end(&mut stream);

@@ -14,7 +14,7 @@ mod link;
 mod modify;
 mod post;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
 
 use vp_api::{
@@ -23,7 +23,7 @@ use vp_api::{
 };
 
 use crate::baton::Baton;
-use crate::engine::{Member, Timer};
+use crate::engine::{Member, Ready, Timer};
 use crate::limits;
 use crate::parts::QpParts;
 use crate::sync::MutexGuard;
@@ -32,13 +32,16 @@ use context::{Context, Left, Queues};
 use core::Core;
 use inner::{Inner, Limits};
 
+const WRITABLE: u8 = 1;
+const OVER: u8 = 2;
+
 /// A queue pair.
 pub(crate) struct SoftQp {
     me: Weak<Self>,
     context: Context,
     inner: Baton<Inner>,
-    /// The socket may have an end behind what can be read.
-    over: AtomicBool,
+    /// What the engine said of the socket and nobody has acted on: bits of [`WRITABLE`], [`OVER`].
+    news: AtomicU8,
 }
 
 impl SoftQp {
@@ -49,8 +52,8 @@ impl SoftQp {
         let inner = Inner::new(core_of(&parts, init), Limits::new(init));
         let (send_cq, recv_cq) = (parts.send_cq, parts.recv_cq);
         let inner = Baton::new(inner);
-        let over = AtomicBool::new(false);
-        let qp = Arc::new_cyclic(|me| Self { me: me.clone(), context, inner, over });
+        let news = AtomicU8::new(0);
+        let qp = Arc::new_cyclic(|me| Self { me: me.clone(), context, inner, news });
         send_cq.join(parts.id, Arc::downgrade(&qp));
         recv_cq.join(parts.id, Arc::downgrade(&qp));
         Ok(qp)
@@ -79,19 +82,28 @@ impl SoftQp {
         self.leave(inner);
     }
 
-    /// Looks for octets, unless another thread is inside.
-    pub(crate) fn poll(&self) {
-        if let Some(inner) = self.inner.try_lock() {
-            if inner.link.is_some() {
+    /// Looks for octets, unless another thread is inside. True if it waits for room to send, which
+    /// only the engine's events tell.
+    pub(crate) fn poll(&self) -> bool {
+        let Some(inner) = self.inner.try_lock() else { return false };
+        let stalled = match &inner.link {
+            None => false,
+            Some(link) => {
+                let stalled = link.stalled;
                 self.serve(inner);
+                stalled
             }
-            self.inner.serve_wanted(|inner| self.serve(inner));
-        }
+        };
+        self.inner.serve_wanted(|inner| self.serve(inner));
+        stalled
     }
 
     fn serve(&self, mut inner: MutexGuard<'_, Inner>) {
-        let over = self.over.swap(false, Ordering::AcqRel);
-        inner.receive(&self.context, over);
+        let news = self.news.swap(0, Ordering::AcqRel);
+        if news & WRITABLE != 0 {
+            inner.resume();
+        }
+        inner.receive(&self.context, news & OVER != 0);
         self.unlock(inner);
     }
 
@@ -144,10 +156,9 @@ impl SoftQp {
 }
 
 impl Member for SoftQp {
-    fn on_ready(&self, over: bool) {
-        if over {
-            self.over.store(true, Ordering::Release);
-        }
+    fn on_ready(&self, ready: Ready) {
+        let news = if ready.writable { WRITABLE } else { 0 } | if ready.over { OVER } else { 0 };
+        self.news.fetch_or(news, Ordering::AcqRel);
         self.inner.serve(|inner| self.serve(inner));
     }
 

@@ -4,7 +4,7 @@
 //! which lends its staging buffer. Between calls only the head of an incomplete FPDU is kept. When
 //! the peer dies the core is told, once, and the inbox reads no more.
 
-use iwarp_proto::{AccessError, Destination, Want};
+use iwarp_proto::{AccessError, Destination, State, Want};
 
 use crate::pool;
 use crate::qp::context::Context;
@@ -121,7 +121,10 @@ impl Inbox {
         staging: &mut [u8],
     ) -> (Received, usize) {
         self.calls += 1;
-        if let Want::Direct { destination, offset, remaining } = self.want {
+        // A QP that left RTS since has given its receive buffers back.
+        if let Want::Direct { destination, offset, remaining } = self.want
+            && core.proto.state() == State::Rts
+        {
             match Sinks::resolve(core, context, destination, offset, remaining) {
                 Ok(sinks) => return self.read_direct(stream, core, context, sinks, staging),
                 // The stream goes on to its Terminate; what arrives is staged and dropped.

@@ -117,7 +117,7 @@ impl Stream {
             }
             match io::Error::last_os_error().raw_os_error() {
                 Some(libc::EINTR) => {}
-                Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => return Sent::Full,
+                Some(libc::EAGAIN) => return Sent::Full,
                 other => return Sent::Broken(Fault::from_errno(other)),
             }
         }
@@ -161,7 +161,7 @@ impl Stream {
             }
             match io::Error::last_os_error().raw_os_error() {
                 Some(libc::EINTR) => {}
-                Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => return Received::Empty,
+                Some(libc::EAGAIN) => return Received::Empty,
                 other => return Received::Broken(Fault::from_errno(other)),
             }
         }

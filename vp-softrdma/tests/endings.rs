@@ -306,6 +306,30 @@ fn damaged_fpdu_is_refused() {
     assert_eq!(sink.buffer.read(0, 64), [0; 64]);
 }
 
+// [VERBS-05] [SEC-05]: closed while a message streams into its buffer, a QP gives the buffer back and
+// writes to it no more.
+#[test]
+fn close_leaves_a_half_filled_buffer_alone() {
+    let (near, mut socket) = against_a_socket(|params| params.crc = false);
+    let sink = near.region(Buffer::new(40_000));
+    near.recv(1, &[sink.all()]);
+    let mut frame = 40_018u16.to_be_bytes().to_vec();
+    frame.extend([0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
+    frame.extend(vec![7; 40_000]);
+    socket.write_all(&frame[..10_000]).unwrap();
+    let begin = std::time::Instant::now();
+    while sink.buffer.read(9_000, 1) == [0] {
+        near.cq.wait(Duration::ZERO, Some(Duration::from_millis(1))).unwrap();
+        assert!(begin.elapsed() < HANG, "the payload never streamed in");
+    }
+    near.qp.modify(QpChange::Closing).unwrap();
+    assert_eq!(near.complete().status, WcStatus::Flushed);
+    let returned = sink.buffer.read(0, 40_000);
+    socket.write_all(&frame[10_000..]).unwrap();
+    assert_eq!(near.event(), AsyncEvent::BadClose);
+    assert_eq!(sink.buffer.read(0, 40_000), returned);
+}
+
 // [VERBS-20]: destroy in each state; no completion is queued afterwards.
 #[test]
 fn destroy_in_every_state() {

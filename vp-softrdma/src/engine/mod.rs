@@ -37,11 +37,19 @@ pub(crate) use timers::Timer;
 
 /// What the engine serves: a QP.
 pub(crate) trait Member: Send + Sync {
-    /// Its socket became readable or writable; `over`: there may be an end or an error behind what
-    /// can be read, so read until it shows.
-    fn on_ready(&self, over: bool);
+    /// Its socket became readable, writable, or both.
+    fn on_ready(&self, ready: Ready);
     /// A deadline passed.
     fn on_timer(&self, timer: Timer);
+}
+
+/// What became of a socket besides being readable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Ready {
+    /// There is room to send.
+    pub(crate) writable: bool,
+    /// There may be an end or an error behind what can be read, so read until it shows.
+    pub(crate) over: bool,
 }
 
 /// How long the engine stays away after an application thread was inside.
@@ -236,7 +244,10 @@ impl Engine {
     fn serve_member(&self, id: u32, flags: epoll::EventFlags) {
         use epoll::EventFlags as E;
         if let Some(member) = self.member(id) {
-            member.on_ready(flags.intersects(E::RDHUP | E::HUP | E::ERR));
+            member.on_ready(Ready {
+                writable: flags.contains(E::OUT),
+                over: flags.intersects(E::RDHUP | E::HUP | E::ERR),
+            });
         }
     }
 
@@ -267,12 +278,8 @@ impl Engine {
 
     fn sleep(&self, duty: Duty) {
         let now = self.now();
-        if let Some(at) = self.timers.next() {
-            self.alarm.set(at, now);
-        }
-        if duty == Duty::Nap {
-            self.alarm.set(now + NAP_NS, now);
-        }
+        let nap = if duty == Duty::Nap { now + NAP_NS } else { u64::MAX };
+        self.alarm.set(self.timers.next().map_or(nap, |at| at.min(nap)), now);
         let mut fds =
             [PollFd::new(&self.alarm, PollFlags::IN), PollFd::new(&self.epoll, PollFlags::IN)];
         let watched = if duty == Duty::Watch { &mut fds[..] } else { &mut fds[..1] };

@@ -84,6 +84,13 @@ impl Inner {
         self.settle(context);
     }
 
+    /// The socket has room again.
+    pub(crate) fn resume(&mut self) {
+        if let Some(link) = &mut self.link {
+            link.stalled = false;
+        }
+    }
+
     /// Octets that arrived before the stream was ours.
     pub(crate) fn receive_early(&mut self, context: &Context, octets: &[u8]) {
         if let Some(link) = &mut self.link {
@@ -110,19 +117,22 @@ impl Inner {
 
     fn transmit(&mut self, context: &Context) {
         let Some(link) = &mut self.link else { return };
+        // Only an event says that there is room again; asking for it costs a system call.
+        if link.stalled {
+            return;
+        }
         loop {
             link.outbox.fill(&mut self.core, context);
             match link.outbox.send(&link.stream, context, &self.core.queues) {
                 Progress::Drained => break,
                 Progress::Sent(last) => {
                     self.record.counters.send_calls += 1;
-                    link.stalled = false;
                     if let Some(sequence) = last {
                         self.core.sent(context, sequence);
                     }
                 }
                 Progress::Full => {
-                    self.record.counters.send_stalls += u64::from(!link.stalled);
+                    self.record.counters.send_stalls += 1;
                     link.stalled = true;
                     return;
                 }

@@ -80,7 +80,8 @@ pub enum Want {
     /// CRC and markers are off and all octets are consumed: the next `remaining` octets of the
     /// stream are payload, to land at `offset` of `destination`. The provider may read the stream
     /// straight to there and report it with [`crate::Qp::handle_direct`], or go on with
-    /// `handle_input` as usual.
+    /// `handle_input` as usual. It holds while the QP is in RTS: a close gives receive buffers
+    /// back, and what arrives after it goes to `handle_input`.
     Direct {
         /// Where they go.
         destination: Destination,

@@ -133,7 +133,10 @@ impl Qp {
             }
             if let Some(direct) = self.rx.direct {
                 if rest.is_empty() {
-                    return Input { consumed, want: direct.want() };
+                    // Closing has given the receive buffers back: nothing lands there any more.
+                    let rts = self.state == State::Rts;
+                    let want = if rts { direct.want() } else { Want::Octets(1) };
+                    return Input { consumed, want };
                 }
                 consumed += self.continue_direct(direct, rest, host);
                 continue;

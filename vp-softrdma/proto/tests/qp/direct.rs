@@ -163,3 +163,16 @@ fn both_ways_of_placing_agree() {
         }
     }
 }
+
+// [VERBS-05] a close gives the receive buffers back: what streams in afterwards lands nowhere
+#[test]
+fn a_close_stops_what_streams_into_a_buffer() {
+    let data = pattern(10_000);
+    let frame = send_frame(0, true, &data);
+    let mut end = end();
+    assert!(matches!(input(&mut end, &frame[..1020]).want, Want::Direct { .. }));
+    end.qp.close(&mut end.memory).expect("in RTS");
+    assert_eq!(input(&mut end, &[]).want, Want::Octets(1));
+    assert_eq!(input(&mut end, &frame[1020..]).want, Want::Nothing);
+    assert_eq!(end.qp.state(), State::Error);
+}
