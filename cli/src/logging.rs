@@ -7,15 +7,25 @@ use tracing_subscriber::EnvFilter;
 
 use crate::error::Exit;
 
-/// Logs to standard error as `RUST_LOG` says; errors only by default. A filter that cannot be read
-/// is reported and replaced by the default.
+/// Filter when nobody asks for another.
+const DEFAULT: &str = "error";
+
+/// Logs to standard error as `RUST_LOG` says, else as the configuration file says, else errors only.
+/// A filter that cannot be read is reported and replaced by the default.
 pub(crate) fn init() {
-    let filter = match std::env::var("RUST_LOG") {
-        Ok(text) if !text.is_empty() => EnvFilter::try_new(&text).unwrap_or_else(|error| {
-            let _ = writeln!(stderr(), "warpline: RUST_LOG is ignored: {error}");
-            EnvFilter::new("error")
+    let (source, text) = match std::env::var("RUST_LOG") {
+        Ok(text) if !text.is_empty() => ("RUST_LOG", text),
+        // A file that cannot be read is an error of the command, which reads it again.
+        _ => {
+            ("log.filter", ual::Config::load().ok().and_then(|c| c.log.filter).unwrap_or_default())
+        }
+    };
+    let filter = match text.as_str() {
+        "" => EnvFilter::new(DEFAULT),
+        text => EnvFilter::try_new(text).unwrap_or_else(|error| {
+            let _ = writeln!(stderr(), "warpline: {source} is ignored: {error}");
+            EnvFilter::new(DEFAULT)
         }),
-        _ => EnvFilter::new("error"),
     };
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).init();
 }

@@ -7,6 +7,23 @@
 //! memory with one owner), [`Ep`]s (connections), [`Srq`]s and [`Rmr`]s. Handles are cheap to clone;
 //! an object closes when its last handle goes, after everything that was made from it.
 //!
+//! ```no_run
+//! # use std::time::Duration;
+//! # use itapi::{Ia, Work};
+//! # fn main() -> itapi::Result<()> {
+//! let ia = Ia::open()?;
+//! let (pz, evd) = (ia.pz()?, ia.evd(16)?);
+//! let ep = pz.ep(&evd).build()?;
+//! ep.connect("192.0.2.7:7174", b"private data")?;
+//! let mut buffer = pz.buffer(64)?;
+//! buffer.fill(b"hello")?;
+//! ep.post(Work::send(buffer))?;
+//! let buffer = evd.wait_success(Duration::from_secs(1))?.into_buffer(); // ours again
+//! # drop(buffer);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Memory
 //!
 //! A work request ([`Work`]) owns its memory while it is under way and gives it back with its

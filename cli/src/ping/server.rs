@@ -24,6 +24,7 @@ const REASON: Duration = Duration::from_millis(500);
 
 /// Serves until stopped, or one connection.
 pub(super) fn run(args: &PingArgs, address: &str, out: &mut dyn Write) -> CliResult<()> {
+    ual::raise_descriptors()?;
     let ia = Ia::builder().policy(set_policy(args)).open()?;
     let address = target::listener(address, args)?;
     let listen = ia.listen(address).map_err(|error| {

@@ -100,4 +100,8 @@ fn logs_follow_rust_log() {
     let output = command.args(["devices"]).env("RUST_LOG", "==").output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert!(text(&output.stderr).contains("RUST_LOG is ignored"));
+    let file = TempFile::new("log.toml", b"[log]\nfilter = \"==\"\n");
+    let output = warpline().args(["devices"]).env("WARPLINE_CONFIG", file.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text(&output.stderr).contains("log.filter is ignored"));
 }
