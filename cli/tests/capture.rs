@@ -101,7 +101,9 @@ fn demo_decodes(mtu: &str) {
     assert!(fpdus > 70, "only {fpdus} packets with FPDUs");
     assert_eq!(count(&pcap, "_ws.malformed"), 0, "malformed frames");
     assert_eq!(count(&pcap, "iwarp_mpa.fpdu && !iwarp_ddp_rdmap"), 0, "FPDUs without DDP");
-    assert_eq!(count(&pcap, "tcp.len > 0 && !iwarp_mpa"), 0, "octets that are not iWARP");
+    // A busy machine makes TCP repeat a segment; tshark does not dissect it a second time.
+    let foreign = "tcp.len > 0 && !iwarp_mpa && !tcp.analysis.retransmission";
+    assert_eq!(count(&pcap, foreign), 0, "octets that are not iWARP");
     for opcode in [0, 1, 2, 3] {
         assert!(
             count(&pcap, &format!("iwarp_rdma.opcode == {opcode}")) > 0,
