@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::engine::{Engine, Member, Ready, Timer};
 use crate::pool;
-use crate::stream::{Piece, Received, Stream};
+use crate::stream::{Received, Stream};
 
 /// A stream on its way out.
 pub(crate) struct Linger {
@@ -41,7 +41,7 @@ impl Linger {
     fn drain(stream: &Stream) -> bool {
         pool::with_staging(|staging| {
             loop {
-                match stream.recv(&mut [Piece::sink(staging)]) {
+                match stream.recv(staging) {
                     Received::Octets(_) => {}
                     Received::Empty => return false,
                     Received::Fin | Received::Broken(_) => return true,

@@ -163,9 +163,9 @@ impl Inbox {
         let room = self.tail.as_mut().map_or(&mut [][..], Tail::room);
         let room_len = room.len();
         let received = if room_len == 0 {
-            stream.recv(&mut [Piece::sink(staging)])
+            stream.recv(staging)
         } else {
-            stream.recv(&mut [Piece::sink(room), Piece::sink(staging)])
+            stream.scatter(&mut [Piece::sink(room), Piece::sink(staging)])
         };
         if let Received::Octets(octets) = received {
             self.octets += octets as u64;
@@ -288,7 +288,7 @@ impl<'a> Sinks<'a> {
         let mut pieces = [Piece::EMPTY; MAX_PIECES];
         pieces[..self.count].copy_from_slice(&self.pieces[..self.count]);
         pieces[self.count] = Piece::sink(staging);
-        let received = stream.recv(&mut pieces[..=self.count]);
+        let received = stream.scatter(&mut pieces[..=self.count]);
         self.uses.fill_with(|| None);
         received
     }

@@ -10,7 +10,8 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::net::sockopt;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, sockopt};
 
 /// Memory for the kernel to send from or to fill, alive and unmoved for `'a`.
 #[derive(Clone, Copy)]
@@ -29,7 +30,7 @@ impl<'a> Piece<'a> {
 
     /// Octets of ours to send.
     pub(crate) fn source(octets: &'a [u8]) -> Self {
-        // SAFETY: the octets outlive `'a`; `send` only reads pieces.
+        // SAFETY: the octets outlive `'a`; `gather` only reads pieces.
         unsafe { Self::raw(octets.as_ptr().cast_mut(), octets.len()) }
     }
 
@@ -43,7 +44,7 @@ impl<'a> Piece<'a> {
     ///
     /// # Safety
     ///
-    /// `len` octets at `addr` must stay mapped for `'a`, and writable if given to `recv`.
+    /// `len` octets at `addr` must stay mapped for `'a`, and writable if given to `scatter`.
     pub(crate) unsafe fn raw(addr: *mut u8, len: usize) -> Self {
         Self { iovec: libc::iovec { iov_base: addr.cast(), iov_len: len }, life: PhantomData }
     }
@@ -105,84 +106,74 @@ impl Stream {
         Ok(Self { socket })
     }
 
-    /// Sends from `pieces`, in order, as much as fits.
-    pub(crate) fn send(&self, pieces: &[Piece<'_>]) -> Sent {
+    /// Sends octets of ours, as much as fits.
+    pub(crate) fn send(&self, octets: &[u8]) -> Sent {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         loop {
-            let done = match pieces {
-                [one] => self.send_one(one),
-                many => self.send_many(many),
+            match rustix::net::send(&self.socket, octets, flags) {
+                Ok(octets) => return Sent::Octets(octets),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Sent::Full,
+                Err(errno) => return Sent::Broken(Fault::from_errno(errno.raw_os_error())),
+            }
+        }
+    }
+
+    /// Sends from `pieces`, in order, as much as fits.
+    pub(crate) fn gather(&self, pieces: &[Piece<'_>]) -> Sent {
+        let message = header(pieces);
+        loop {
+            // SAFETY: the header names `pieces`, each readable for its life time.
+            let done = unsafe {
+                libc::sendmsg(
+                    self.socket.as_raw_fd(),
+                    &message,
+                    libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT,
+                )
             };
             if let Ok(octets) = usize::try_from(done) {
                 return Sent::Octets(octets);
             }
-            match io::Error::last_os_error().raw_os_error() {
-                Some(libc::EINTR) => {}
-                Some(libc::EAGAIN) => return Sent::Full,
-                other => return Sent::Broken(Fault::from_errno(other)),
+            match last_errno() {
+                libc::EINTR => {}
+                libc::EAGAIN => return Sent::Full,
+                errno => return Sent::Broken(Fault::from_errno(errno)),
             }
         }
     }
 
-    fn send_one(&self, piece: &Piece<'_>) -> isize {
-        // SAFETY: the piece is readable for its life time, which includes this call.
-        unsafe {
-            libc::send(
-                self.socket.as_raw_fd(),
-                piece.iovec.iov_base,
-                piece.iovec.iov_len,
-                libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT,
-            )
-        }
-    }
-
-    fn send_many(&self, pieces: &[Piece<'_>]) -> isize {
-        let message = header(pieces);
-        // SAFETY: the header names `pieces`, each readable for its life time.
-        unsafe {
-            libc::sendmsg(
-                self.socket.as_raw_fd(),
-                &message,
-                libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT,
-            )
-        }
-    }
-
-    /// Receives into `pieces`, in order, what is there.
-    pub(crate) fn recv(&self, pieces: &mut [Piece<'_>]) -> Received {
+    /// Receives what is there into a buffer of ours.
+    pub(crate) fn recv(&self, octets: &mut [u8]) -> Received {
         loop {
-            let done = match &*pieces {
-                [one] => self.recv_one(one),
-                many => self.recv_many(many),
+            match rustix::net::recv(&self.socket, &mut *octets, RecvFlags::DONTWAIT) {
+                Ok((0, _)) => return Received::Fin,
+                Ok((octets, _)) => return Received::Octets(octets),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Received::Empty,
+                Err(errno) => return Received::Broken(Fault::from_errno(errno.raw_os_error())),
+            }
+        }
+    }
+
+    /// Receives what is there into `pieces`, in order.
+    pub(crate) fn scatter(&self, pieces: &mut [Piece<'_>]) -> Received {
+        let mut message = header(pieces);
+        loop {
+            // SAFETY: the header names `pieces`, each writable for its life time.
+            let done = unsafe {
+                libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT)
             };
             match usize::try_from(done) {
                 Ok(0) => return Received::Fin,
                 Ok(octets) => return Received::Octets(octets),
                 Err(_) => {}
             }
-            match io::Error::last_os_error().raw_os_error() {
-                Some(libc::EINTR) => {}
-                Some(libc::EAGAIN) => return Received::Empty,
-                other => return Received::Broken(Fault::from_errno(other)),
+            match last_errno() {
+                libc::EINTR => {}
+                libc::EAGAIN => return Received::Empty,
+                errno => return Received::Broken(Fault::from_errno(errno)),
             }
         }
-    }
-
-    fn recv_one(&self, piece: &Piece<'_>) -> isize {
-        // SAFETY: the piece is writable for its life time, which includes this call.
-        unsafe {
-            libc::recv(
-                self.socket.as_raw_fd(),
-                piece.iovec.iov_base,
-                piece.iovec.iov_len,
-                libc::MSG_DONTWAIT,
-            )
-        }
-    }
-
-    fn recv_many(&self, pieces: &[Piece<'_>]) -> isize {
-        let mut message = header(pieces);
-        // SAFETY: the header names `pieces`, each writable for its life time.
-        unsafe { libc::recvmsg(self.socket.as_raw_fd(), &mut message, libc::MSG_DONTWAIT) }
     }
 
     /// Ends our direction with a FIN behind what was sent.
@@ -229,14 +220,18 @@ impl Stream {
 }
 
 impl Fault {
-    fn from_errno(errno: Option<i32>) -> Self {
+    fn from_errno(errno: i32) -> Self {
         match errno {
-            Some(libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH | libc::ENETDOWN) => {
+            libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH | libc::ENETDOWN => {
                 Self::TimedOut
             }
             _ => Self::Reset,
         }
     }
+}
+
+fn last_errno() -> i32 {
+    io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
 /// A message header for `pieces`. The kernel only reads the vector itself.
@@ -266,14 +261,14 @@ mod tests {
     fn gathers_and_scatters() {
         use std::io::{Read, Write};
         let (near, mut far) = pair();
-        assert_eq!(near.send(&[Piece::source(b"ab"), Piece::source(b"cd")]), Sent::Octets(4));
+        assert_eq!(near.gather(&[Piece::source(b"ab"), Piece::source(b"cd")]), Sent::Octets(4));
         let mut got = [0; 4];
         far.read_exact(&mut got).unwrap();
         assert_eq!(&got, b"abcd");
         far.write_all(b"wxyz").unwrap();
         let (mut first, mut second) = ([0; 1], [0; 8]);
         let received = loop {
-            match near.recv(&mut [Piece::sink(&mut first), Piece::sink(&mut second)]) {
+            match near.scatter(&mut [Piece::sink(&mut first), Piece::sink(&mut second)]) {
                 Received::Empty => std::thread::yield_now(),
                 other => break other,
             }
@@ -286,13 +281,13 @@ mod tests {
     fn says_full_fin_and_reset() {
         let (near, far) = pair();
         let chunk = vec![0; 1 << 20];
-        while near.send(&[Piece::source(&chunk)]) != Sent::Full {}
+        while near.send(&chunk) != Sent::Full {}
         drop(near);
         let (near, quiet) = pair();
         drop(quiet);
         let mut octets = [0; 8];
         let end = loop {
-            match near.recv(&mut [Piece::sink(&mut octets)]) {
+            match near.recv(&mut octets) {
                 Received::Empty => std::thread::yield_now(),
                 other => break other,
             }

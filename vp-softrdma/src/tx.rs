@@ -146,7 +146,7 @@ impl Batch {
             && self.run + 1 == self.runs.len()
         {
             let octets = &self.arena[at + self.run_sent..at + len];
-            return Ok(stream.send(&[Piece::source(octets)]));
+            return Ok(stream.send(octets));
         }
         let mut pieces = [Piece::EMPTY; MAX_PIECES];
         let mut uses = [const { None }; MAX_PIECES];
@@ -167,7 +167,7 @@ impl Batch {
             }
             skip = 0;
         }
-        Ok(stream.send(&pieces[..count]))
+        Ok(stream.gather(&pieces[..count]))
     }
 
     /// So many octets were taken; answers the number of the last FPDU that is now sent in full.
@@ -271,7 +271,7 @@ impl<'a> Source<'a> {
             };
             let addr = source.raw(0, source.len() as usize)?;
             // SAFETY: the memory lives as long as its `Use`, which the caller keeps in `uses` until
-            // the pieces were sent; `send` only reads it.
+            // the pieces were sent; `gather` only reads it.
             *piece = unsafe { Piece::raw(addr, source.len() as usize) };
             *hold = Some(source);
             count += 1;

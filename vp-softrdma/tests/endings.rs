@@ -476,3 +476,43 @@ fn cq_overrun_ends_its_qps_only() {
     other.done(2);
     other_peer.done(1);
 }
+
+// [VERBS-15]: limits in Idle, and ORD in RTS, which only goes down.
+#[test]
+fn limits_change_where_the_table_allows() {
+    let limits = |ord, ird, send_depth, recv_depth| QpChange::Limits {
+        ord,
+        ird,
+        send_depth,
+        recv_depth,
+        recv_limit: None,
+    };
+    let (near, far) = (End::new(|_| {}), End::new(|_| {}));
+    near.qp.modify(limits(Some(8), Some(4), Some(128), Some(32))).unwrap();
+    let info = near.qp.query().unwrap();
+    assert_eq!((info.ord, info.ird, info.send_depth, info.recv_depth), (8, 4, 128, 32));
+    far.qp.modify(limits(Some(4), Some(8), None, None)).unwrap();
+    let too_many = near.qp.modify(limits(Some(5000), None, None, None)).unwrap_err();
+    assert_eq!(too_many.status, VpStatus::InvalidIrdOrd);
+    near.recv(1, &[]);
+    let occupied = near.qp.modify(limits(None, None, None, Some(8))).unwrap_err();
+    assert_eq!(occupied.status, VpStatus::CannotChange);
+    connect((&near, &far), &Setup::default());
+    near.qp.modify(limits(Some(1), None, None, None)).unwrap();
+    assert_eq!(near.qp.query().unwrap().ord, 1);
+    let up = near.qp.modify(limits(Some(2), None, None, None)).unwrap_err();
+    assert_eq!(up.status, VpStatus::InvalidIrdOrd);
+    let idle_only = near.qp.modify(limits(None, Some(2), None, None)).unwrap_err();
+    assert_eq!(idle_only.status, VpStatus::CannotChange);
+    let source = far.region(Buffer::pattern(80, 1));
+    let sink = near.region(Buffer::new(80));
+    for i in 0..10 {
+        let remote = source.remote(i * 8);
+        let op = SendOp::Read { remote, invalidate_sink: false };
+        near.post(i as u64, op, &[sink.sge(i * 8, 8)]);
+    }
+    for i in 0..10 {
+        near.done(i);
+    }
+    assert_eq!(sink.buffer.read(0, 80), source.buffer.read(0, 80));
+}

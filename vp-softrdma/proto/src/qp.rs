@@ -165,6 +165,16 @@ impl Qp {
         self.tx.mulpdu = clamp_mulpdu(mulpdu);
     }
 
+    /// Lowers ORD of the present stream; what is outstanding stays (RDMAC 9.2.5.2). False if it
+    /// would rise.
+    pub fn reduce_ord(&mut self, ord: u16) -> bool {
+        let possible = ord <= self.requester.limit;
+        if possible {
+            self.requester.limit = ord;
+        }
+        possible
+    }
+
     /// Queues a zero-length RDMA Write that nobody sees: wakes peers that left our first FPDU
     /// unread behind their MPA Reply (see the peer profile `siw`). No-op unless in RTS, or as a
     /// responder that may not send yet.

@@ -4,8 +4,8 @@
 //! notifications) is collected here and carried out by `qp.rs` afterwards. When the peer dies a step
 //! finds out, tells the core, and obeys it like at any other time.
 
-use iwarp_proto::{Action, LlpFault, QpConfig, QpEvent, State, TerminateCode};
-use vp_api::{AsyncEvent, QpInit, Terminate};
+use iwarp_proto::{Action, LlpFault, QpConfig, QpEvent, State, TerminateCode, mpa};
+use vp_api::{AsyncEvent, FpduSize, QpInit, Terminate};
 
 use crate::engine::Timer;
 use crate::linger::Linger;
@@ -86,8 +86,20 @@ impl Inner {
 
     /// The socket has room again.
     pub(crate) fn resume(&mut self) {
-        if let Some(link) = &mut self.link {
+        if let Some(link) = self.link.as_mut().filter(|link| link.stalled) {
             link.stalled = false;
+            self.refresh_mulpdu();
+        }
+    }
+
+    /// Follows the EMSS, which changes with the path's MTU.
+    // RFC 5044 4.5 [MPA-21]
+    fn refresh_mulpdu(&mut self) {
+        if let Some(link) = &self.link
+            && link.params.fpdu == FpduSize::Emss
+            && let Ok(emss) = link.stream.emss()
+        {
+            self.core.proto.set_mulpdu(mpa::mulpdu(emss, link.params.markers_tx));
         }
     }
 
@@ -124,16 +136,20 @@ impl Inner {
         loop {
             link.outbox.fill(&mut self.core, context);
             match link.outbox.send(&link.stream, context, &self.core.queues) {
-                Progress::Drained => break,
+                Progress::Drained => {
+                    link.slow = false;
+                    break;
+                }
                 Progress::Sent(last) => {
                     self.record.counters.send_calls += 1;
+                    link.drained += u64::from(link.slow);
                     if let Some(sequence) = last {
                         self.core.sent(context, sequence);
                     }
                 }
                 Progress::Full => {
                     self.record.counters.send_stalls += 1;
-                    link.stalled = true;
+                    (link.stalled, link.slow) = (true, true);
                     return;
                 }
                 Progress::Broken(fault) => return self.core.broken(context, fault),
@@ -221,7 +237,7 @@ impl Inner {
         let Some(link) = &mut self.link else { return };
         let Some(after) = link.params.probe_after else { return };
         link.probing = true;
-        link.heard = link.inbox.octets;
+        link.heard = link.moved();
         let at = context.engine.now() + nanoseconds(after);
         context.engine.set_timer(at, context.id.0, Timer::Probe);
     }
@@ -249,9 +265,10 @@ impl Inner {
     fn probe(&mut self, context: &Context) {
         let Some(link) = &mut self.link else { return };
         link.probing = false;
-        if link.inbox.octets != link.heard {
+        if link.moved() != link.heard {
             return;
         }
+        self.refresh_mulpdu();
         if self.core.proto.probe_outstanding() {
             self.core.broken(context, crate::stream::Fault::TimedOut);
         } else if self.is_busy() {

@@ -25,8 +25,12 @@ pub(crate) struct Link {
     pub(crate) stalled: bool,
     /// A look at the peer's liveness is due some time.
     pub(crate) probing: bool,
-    /// Octets that had arrived at the last look.
+    /// How far the stream had moved at the last look.
     pub(crate) heard: u64,
+    /// More waits than the socket takes at once.
+    pub(crate) slow: bool,
+    /// Times that a slow socket took something: the peer reads.
+    pub(crate) drained: u64,
     /// The nudge's deadline was set.
     pub(crate) nudging: bool,
 }
@@ -44,8 +48,15 @@ impl Link {
             stalled: false,
             probing: false,
             heard: 0,
+            slow: false,
+            drained: 0,
             nudging: false,
         }
+    }
+
+    /// Changes when the peer shows that it is there: it sends, or it takes what had to wait.
+    pub(crate) fn moved(&self) -> u64 {
+        self.inbox.octets.wrapping_add(self.drained)
     }
 }
 

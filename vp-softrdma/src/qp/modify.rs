@@ -116,8 +116,14 @@ impl Inner {
             let detail = format!("QP {}: {what}", context.id.0);
             Err(VpError::new(VpStatus::CannotChange, detail))
         };
+        if self.core.proto.state() == State::Rts {
+            return match (ord, ird, send_depth, recv_depth) {
+                (Some(ord), None, None, None) => self.reduce_ord(context, ord),
+                _ => cannot("only its ORD changes in RTS"),
+            };
+        }
         if self.core.proto.state() != State::Idle {
-            return cannot("its limits change only in Idle");
+            return cannot("its limits change only in Idle and RTS");
         }
         if recv_depth.is_some()
             && (context.srq.is_some() || self.core.queues.receives.posted() != 0)
@@ -139,6 +145,22 @@ impl Inner {
         if let Some(depth) = recv_depth {
             let max_sge = self.core.queues.receives.max_sge();
             self.core.queues.receives = RecvRing::new(depth, max_sge);
+        }
+        Ok(())
+    }
+
+    // RDMAC 9.2.5.2 [VERBS-15]: in RTS it only goes down
+    fn reduce_ord(&mut self, context: &Context, ord: u16) -> VpResult<()> {
+        let now = self.link.as_ref().map_or(self.limits.ord, |link| link.params.ord);
+        if !self.core.proto.reduce_ord(ord) {
+            let detail = format!(
+                "QP {} is connected with an ORD of {now}; it can be lowered, {ord} was asked for",
+                context.id.0
+            );
+            return Err(VpError::new(VpStatus::InvalidIrdOrd, detail));
+        }
+        if let Some(link) = &mut self.link {
+            link.params.ord = ord;
         }
         Ok(())
     }
