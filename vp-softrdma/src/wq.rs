@@ -34,11 +34,48 @@ pub(crate) enum Payload<'a> {
     Inline(&'a [u8]),
 }
 
+/// The scatter/gather lists of a ring's slots. A slot has room for one element until the first longer
+/// list is posted; then all get the full room, once. Many idle QPs need little that way.
+struct Lists {
+    elements: Box<[Sge]>,
+    depth: usize,
+    room: usize,
+    max: usize,
+}
+
+impl Lists {
+    fn new(depth: usize, max: usize) -> Self {
+        let room = max.min(1);
+        Self { elements: vec![Sge::default(); depth * room].into(), depth, room, max }
+    }
+
+    /// Stores a list of at most `max` elements.
+    fn put(&mut self, slot: usize, list: &[Sge]) {
+        if list.len() > self.room {
+            self.widen();
+        }
+        self.elements[slot * self.room..][..list.len()].copy_from_slice(list);
+    }
+
+    /// The first `count` elements of what was stored.
+    fn get(&self, slot: usize, count: usize) -> &[Sge] {
+        &self.elements[slot * self.room..][..count]
+    }
+
+    #[cold]
+    fn widen(&mut self) {
+        let mut wide: Box<[Sge]> = vec![Sge::default(); self.depth * self.max].into();
+        for (old, new) in self.elements.chunks(self.room).zip(wide.chunks_mut(self.max)) {
+            new[..self.room].copy_from_slice(old);
+        }
+        (self.elements, self.room) = (wide, self.max);
+    }
+}
+
 /// Send ring. Inline data and local operations get their rings when first used: few QPs need them.
 pub(crate) struct SendRing {
     slots: Box<[SendSlot]>,
-    sges: Box<[Sge]>,
-    max_sge: usize,
+    lists: Lists,
     inline: Vec<u8>,
     max_inline: usize,
     locals: Vec<Option<LocalOp>>,
@@ -56,8 +93,7 @@ impl SendRing {
     pub(crate) fn new(depth: u32, max_sge: u32, max_inline: u32) -> Self {
         Self {
             slots: vec![BLANK; depth as usize].into(),
-            sges: vec![Sge::default(); depth as usize * max_sge as usize].into(),
-            max_sge: max_sge as usize,
+            lists: Lists::new(depth as usize, max_sge as usize),
             inline: Vec::new(),
             max_inline: max_inline as usize,
             locals: Vec::new(),
@@ -78,7 +114,7 @@ impl SendRing {
             Data::Sgl(sgl) if no_payload => check(sgl.is_empty(), VpStatus::InvalidSgl),
             // RDMAC 8.1.3.2: exactly one local buffer for Reads. [VERBS-19]
             Data::Sgl(sgl) if single_sink => check(sgl.len() == 1, VpStatus::InvalidSgl),
-            Data::Sgl(sgl) => check_sgl(sgl, self.max_sge),
+            Data::Sgl(sgl) => check_sgl(sgl, self.lists.max),
             Data::Inline(_) if single_sink || no_payload => Err(VpStatus::InvalidSgl),
             Data::Inline(octets) => check(octets.len() <= self.max_inline, VpStatus::InvalidSgl),
         }
@@ -89,7 +125,7 @@ impl SendRing {
         let at = slot as usize;
         let (count, inline) = match wr.data {
             Data::Sgl(sgl) => {
-                self.sges[at * self.max_sge..][..sgl.len()].copy_from_slice(sgl);
+                self.lists.put(at, sgl);
                 (sgl.len(), false)
             }
             Data::Inline(octets) => {
@@ -121,7 +157,7 @@ impl SendRing {
         if self.slots[at].inline {
             Payload::Inline(&self.inline[at * self.max_inline..][..count])
         } else {
-            Payload::Sgl(&self.sges[at * self.max_sge..][..count])
+            Payload::Sgl(self.lists.get(at, count))
         }
     }
 
@@ -182,8 +218,7 @@ impl RecvWqe {
 pub(crate) struct RecvRing {
     /// Work request id and number of SGEs.
     slots: Box<[(u64, u32)]>,
-    sges: Box<[Sge]>,
-    max_sge: usize,
+    lists: Lists,
     head: usize,
     posted: usize,
 }
@@ -192,8 +227,7 @@ impl RecvRing {
     pub(crate) fn new(depth: u32, max_sge: u32) -> Self {
         Self {
             slots: vec![(0, 0); depth as usize].into(),
-            sges: vec![Sge::default(); depth as usize * max_sge as usize].into(),
-            max_sge: max_sge as usize,
+            lists: Lists::new(depth as usize, max_sge as usize),
             head: 0,
             posted: 0,
         }
@@ -204,7 +238,7 @@ impl RecvRing {
     }
 
     pub(crate) fn max_sge(&self) -> u32 {
-        self.max_sge as u32
+        self.lists.max as u32
     }
 
     /// Receives posted and not taken.
@@ -214,9 +248,9 @@ impl RecvRing {
 
     pub(crate) fn post(&mut self, wr: &RecvWr<'_>) -> Result<(), VpStatus> {
         check(self.posted < self.slots.len(), VpStatus::TooManyWrs)?;
-        check_sgl(wr.sgl, self.max_sge)?;
+        check_sgl(wr.sgl, self.lists.max)?;
         let at = (self.head + self.posted) % self.slots.len();
-        self.sges[at * self.max_sge..][..wr.sgl.len()].copy_from_slice(wr.sgl);
+        self.lists.put(at, wr.sgl);
         self.slots[at] = (wr.wr_id, wr.sgl.len() as u32);
         self.posted += 1;
         Ok(())
@@ -230,8 +264,7 @@ impl RecvRing {
         let (wr_id, count) = self.slots[self.head];
         into.wr_id = wr_id;
         into.count = count as usize;
-        let sgl = &self.sges[self.head * self.max_sge..][..into.count];
-        into.sges[..into.count].copy_from_slice(sgl);
+        into.sges[..into.count].copy_from_slice(self.lists.get(self.head, into.count));
         self.head = (self.head + 1) % self.slots.len();
         self.posted -= 1;
         true
@@ -240,8 +273,8 @@ impl RecvRing {
     /// Changes the depth and keeps what is posted; `CannotChange` if that would not fit.
     pub(crate) fn resize(&mut self, depth: u32) -> Result<(), VpStatus> {
         check(depth as usize >= self.posted, VpStatus::CannotChange)?;
-        let mut new = Self::new(depth, self.max_sge as u32);
-        let mut wqe = RecvWqe::new(self.max_sge as u32);
+        let mut new = Self::new(depth, self.max_sge());
+        let mut wqe = RecvWqe::new(self.max_sge());
         while self.take(&mut wqe) {
             new.post(&RecvWr { wr_id: wqe.wr_id, sgl: wqe.sgl() })?;
         }

@@ -118,3 +118,18 @@ fn pieces_cover_the_range() {
     assert_eq!(cut(0, 0), []);
     assert_eq!(cut(12, 5), []);
 }
+
+/// The first long list makes room in every slot, and what the others hold stays.
+#[test]
+fn longer_lists_widen_the_ring() {
+    let mut ring = RecvRing::new(3, 4);
+    let long = [sge(10, 1), sge(11, 1), sge(12, 1), sge(13, 1)];
+    for (id, len) in [1, 4, 2].into_iter().enumerate() {
+        ring.post(&RecvWr { wr_id: id as u64, sgl: &long[..len] }).unwrap();
+    }
+    let mut wqe = RecvWqe::new(4);
+    for (id, len) in [1, 4, 2].into_iter().enumerate() {
+        assert!(ring.take(&mut wqe));
+        assert_eq!((wqe.wr_id, wqe.sgl()), (id as u64, &long[..len]));
+    }
+}
