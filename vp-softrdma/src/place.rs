@@ -11,6 +11,7 @@ use rustix::mm::{Advice, madvise};
 use vp_api::MemRange;
 
 use crate::stag_table::Use;
+use crate::stream::Piece;
 
 /// Copies `octets` to `offset` of registered memory.
 #[inline]
@@ -31,6 +32,25 @@ pub fn copy_out(source: &Use<'_>, offset: u32, octets: &mut [u8]) -> Result<(), 
     // as long as `source`. `octets` is exclusively borrowed, so the two do not overlap.
     unsafe { std::ptr::copy_nonoverlapping(addr, octets.as_mut_ptr(), octets.len()) };
     Ok(())
+}
+
+/// Registered memory for a system call to send from.
+#[inline]
+pub(crate) fn source_piece<'p>(source: &'p Use<'_>) -> Result<Piece<'p>, AccessError> {
+    let len = source.len() as usize;
+    let addr = source.raw(0, len)?;
+    // SAFETY: by its invariant the memory of the use lives as long as the use, which the piece
+    // borrows; whoever takes pieces to send from only reads them.
+    Ok(unsafe { Piece::raw(addr, len) })
+}
+
+/// Registered memory for a system call to fill.
+#[inline]
+pub(crate) fn sink_piece<'p>(sink: &'p Use<'_>) -> Result<Piece<'p>, AccessError> {
+    let len = sink.len() as usize;
+    let addr = sink.raw_mut(0, len)?;
+    // SAFETY: as for `source_piece`; `raw_mut` answers only writable memory.
+    Ok(unsafe { Piece::raw(addr, len) })
 }
 
 /// Executes an atomic on the first 8 octets (host byte order) and answers the value before.

@@ -6,6 +6,7 @@
 
 use iwarp_proto::{AccessError, Destination, State, Want};
 
+use crate::place;
 use crate::pool;
 use crate::qp::context::Context;
 use crate::qp::core::Core;
@@ -125,8 +126,12 @@ impl Inbox {
         if let Want::Direct { destination, offset, remaining } = self.want
             && core.proto.state() == State::Rts
         {
-            match Sinks::resolve(core, context, destination, offset, remaining) {
-                Ok(sinks) => return self.read_direct(stream, core, context, sinks, staging),
+            let sinks = Sinks::resolve(core, context, destination, offset, remaining);
+            match sinks.and_then(|sinks| sinks.read(stream, staging)) {
+                Ok((received, placed)) => {
+                    self.take_direct(core, context, received, placed, staging);
+                    return (received, placed + staging.len());
+                }
                 // The stream goes on to its Terminate; what arrives is staged and dropped.
                 Err(error) => core.direct_fault(context, destination, error),
             }
@@ -134,23 +139,21 @@ impl Inbox {
         self.read_staged(stream, core, context, staging)
     }
 
-    fn read_direct(
+    /// Of what was received the first octets, at most `placed`, are where they belong.
+    fn take_direct(
         &mut self,
-        stream: &Stream,
         core: &mut Core,
         context: &Context,
-        sinks: Sinks<'_>,
-        staging: &mut [u8],
-    ) -> (Received, usize) {
-        let placed = sinks.octets;
-        let received = sinks.read(stream, staging);
+        received: Received,
+        placed: usize,
+        staging: &[u8],
+    ) {
         if let Received::Octets(octets) = received {
             self.octets += octets as u64;
             let direct = octets.min(placed);
             self.want = core.direct(context, direct as u32).want;
             self.feed(core, context, &staging[..octets - direct]);
         }
-        (received, placed + staging.len())
     }
 
     fn read_staged(
@@ -230,13 +233,8 @@ impl Drop for Inbox {
 }
 
 /// Registered memory for the rest of a segment.
-///
-/// # Invariants
-///
-/// The memory of each of the first `count` pieces is held by the `Use` of the same index.
 struct Sinks<'a> {
-    pieces: [Piece<'a>; MAX_PIECES],
-    uses: [Option<Use<'a>>; MAX_PIECES],
+    uses: [Option<Use<'a>>; MAX_PIECES - 1],
     count: usize,
     octets: usize,
 }
@@ -250,46 +248,39 @@ impl<'a> Sinks<'a> {
         offset: u32,
         remaining: u32,
     ) -> Result<Self, AccessError> {
-        let mut sinks = Self {
-            pieces: [Piece::EMPTY; MAX_PIECES],
-            uses: [const { None }; MAX_PIECES],
-            count: 0,
-            octets: 0,
-        };
+        let mut sinks = Self { uses: [const { None }; MAX_PIECES - 1], count: 0, octets: 0 };
         match destination {
             Destination::Receive => {
-                core.queues.each_sink(context, offset, remaining, |sink| sinks.add(sink))?;
+                core.queues.each_sink(context, offset, remaining, |sink| {
+                    sinks.add(sink);
+                    Ok(())
+                })?;
             }
             Destination::Tagged => {
                 let tagged = core.queues.tagged.ok_or(AccessError::InvalidStag)?;
-                sinks.add(tagged.resolve(context, offset, remaining)?)?;
+                sinks.add(tagged.resolve(context, offset, remaining)?);
             }
         }
         Ok(sinks)
     }
 
-    fn add(&mut self, sink: Use<'a>) -> Result<(), AccessError> {
-        let len = sink.len() as usize;
-        // The last piece is for staging; what does not fit is read by the next call.
-        if self.count + 1 < MAX_PIECES {
-            let addr = sink.raw_mut(0, len)?;
-            // SAFETY: the memory lives and is writable as long as its `Use`, which stays in `uses`
-            // as long as the piece can be reached.
-            self.pieces[self.count] = unsafe { Piece::raw(addr, len) };
-            self.uses[self.count] = Some(sink);
+    /// What does not fit goes through staging.
+    fn add(&mut self, sink: Use<'a>) {
+        if let Some(place) = self.uses.get_mut(self.count) {
+            self.octets += sink.len() as usize;
             self.count += 1;
-            self.octets += len;
+            *place = Some(sink);
         }
-        Ok(())
     }
 
-    /// Fills them, then `staging`.
-    fn read(mut self, stream: &Stream, staging: &mut [u8]) -> Received {
+    /// Fills them, then `staging`; answers also how many octets they take. Lets go of the memory
+    /// before the core sees anything: it may be told to invalidate it.
+    fn read(self, stream: &Stream, staging: &mut [u8]) -> Result<(Received, usize), AccessError> {
         let mut pieces = [Piece::EMPTY; MAX_PIECES];
-        pieces[..self.count].copy_from_slice(&self.pieces[..self.count]);
+        for (piece, sink) in pieces.iter_mut().zip(self.uses.iter().flatten()) {
+            *piece = place::sink_piece(sink)?;
+        }
         pieces[self.count] = Piece::sink(staging);
-        let received = stream.scatter(&mut pieces[..=self.count]);
-        self.uses.fill_with(|| None);
-        received
+        Ok((stream.scatter(&mut pieces[..=self.count]), self.octets))
     }
 }

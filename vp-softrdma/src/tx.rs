@@ -148,24 +148,23 @@ impl Batch {
             let octets = &self.arena[at + self.run_sent..at + len];
             return Ok(stream.send(octets));
         }
-        let mut pieces = [Piece::EMPTY; MAX_PIECES];
-        let mut uses = [const { None }; MAX_PIECES];
+        let mut parts = [const { Part::None }; MAX_PIECES];
         let mut count = 0;
         let mut skip = self.run_sent;
         for run in &self.runs[self.run..] {
-            let (pieces, uses) = (&mut pieces[count..], &mut uses[count..]);
-            match run {
-                Run::Arena { at, len } => {
-                    let Some(piece) = pieces.first_mut() else { break };
-                    *piece = Piece::source(&self.arena[at + skip..at + len]);
-                    count += 1;
-                }
-                Run::Payload(payload) => match source.pieces(*payload, skip, pieces, uses)? {
-                    0 => break,
-                    taken => count += taken,
-                },
+            let rest = &mut parts[count..];
+            let taken = match run {
+                Run::Arena { at, len } => put(rest, Part::Octets(&self.arena[at + skip..at + len])),
+                Run::Payload(payload) => source.hold(*payload, skip, rest)?,
+            };
+            if taken == 0 {
+                break;
             }
-            skip = 0;
+            (count, skip) = (count + taken, 0);
+        }
+        let mut pieces = [Piece::EMPTY; MAX_PIECES];
+        for (piece, part) in pieces.iter_mut().zip(&parts[..count]) {
+            *piece = part.piece()?;
         }
         Ok(stream.gather(&pieces[..count]))
     }
@@ -252,33 +251,50 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// Fills `pieces` (held by `uses`) with the payload from octet `skip` on; answers how many, 0 if
-    /// they are too few.
-    fn pieces<'p>(
+    /// Fills `parts` with the payload from octet `skip` on; answers how many it took, 0 if there are
+    /// too few.
+    fn hold(
         &self,
         payload: Payload,
         skip: usize,
-        pieces: &mut [Piece<'p>],
-        uses: &mut [Option<Use<'a>>],
+        parts: &mut [Part<'a>],
     ) -> Result<usize, AccessError> {
         let mut count = 0;
         let mut fits = true;
         let len = payload.len() - skip as u32;
         self.each(payload, skip as u32, len, |source| {
-            let (Some(piece), Some(hold)) = (pieces.get_mut(count), uses.get_mut(count)) else {
-                fits = false;
-                return Ok(());
-            };
-            let addr = source.raw(0, source.len() as usize)?;
-            // SAFETY: the memory lives as long as its `Use`, which the caller keeps in `uses` until
-            // the pieces were sent; `gather` only reads it.
-            *piece = unsafe { Piece::raw(addr, source.len() as usize) };
-            *hold = Some(source);
-            count += 1;
+            let taken = put(&mut parts[count..], Part::Held(source));
+            fits &= taken != 0;
+            count += taken;
             Ok(())
         })?;
         Ok(if fits { count } else { 0 })
     }
+}
+
+/// What one piece of a system call is made of.
+enum Part<'a> {
+    None,
+    Octets(&'a [u8]),
+    Held(Use<'a>),
+}
+
+impl Part<'_> {
+    fn piece(&self) -> Result<Piece<'_>, AccessError> {
+        match self {
+            Self::None => Ok(Piece::EMPTY),
+            Self::Octets(octets) => Ok(Piece::source(octets)),
+            Self::Held(source) => place::source_piece(source),
+        }
+    }
+}
+
+/// Puts a part first; answers 0 if there is no place.
+fn put<'a>(parts: &mut [Part<'a>], part: Part<'a>) -> usize {
+    parts.first_mut().map_or(0, |first| {
+        *first = part;
+        1
+    })
 }
 
 /// What waits for the socket.
