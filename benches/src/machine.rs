@@ -1,0 +1,77 @@
+//! What figures depend on: kernel, processors, congestion control, what else runs. Reads `/proc`;
+//! what is not there counts as nothing.
+
+use std::fs::read_to_string;
+
+/// One line about the machine.
+pub fn facts() -> String {
+    let kernel = line("/proc/sys/kernel/osrelease");
+    let congestion = line("/proc/sys/net/ipv4/tcp_congestion_control");
+    let info = read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = info.lines().find_map(|l| l.strip_prefix("model name")?.split_once(": "));
+    let model = model.map_or("processor not known", |(_, name)| name);
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    format!("Linux {kernel}, {cores} cores ({model}), TCP by default {congestion}")
+}
+
+fn line(path: &str) -> String {
+    read_to_string(path).map_or_else(|_| "?".into(), |text| text.trim().into())
+}
+
+/// Octets of this process in memory.
+pub fn resident() -> u64 {
+    let status = read_to_string("/proc/self/status").unwrap_or_default();
+    let field = status.lines().find_map(|l| l.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
+    field.and_then(|kib| kib.trim().parse().ok()).map_or(0, |kib: u64| kib * 1024)
+}
+
+/// Processor time of the machine and of two processes, from a moment on.
+#[derive(Debug)]
+pub struct Usage {
+    peer: u32,
+    begin: Times,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    all: u64,
+    idle: u64,
+    own: u64,
+}
+
+impl Usage {
+    /// From now on; `peer` is the second process.
+    pub fn start(peer: u32) -> Self {
+        Self { peer, begin: Times::now(peer) }
+    }
+
+    /// The part of the machine, 0 to 1, that others have used.
+    pub fn foreign(&self) -> f64 {
+        let now = Times::now(self.peer);
+        let [all, idle, own] = [
+            now.all.saturating_sub(self.begin.all),
+            now.idle.saturating_sub(self.begin.idle),
+            now.own.saturating_sub(self.begin.own),
+        ];
+        all.saturating_sub(idle + own) as f64 / all.max(1) as f64
+    }
+}
+
+impl Times {
+    fn now(peer: u32) -> Self {
+        let stat = read_to_string("/proc/stat").unwrap_or_default();
+        let fields = stat.lines().next().unwrap_or_default().split_whitespace().skip(1);
+        // user nice system idle iowait irq softirq steal; guest time is part of user's
+        let fields: Vec<u64> = fields.take(8).map_while(|field| field.parse().ok()).collect();
+        let own = of_process("self") + of_process(&peer.to_string());
+        Self { all: fields.iter().sum(), idle: fields.iter().skip(3).take(2).sum(), own }
+    }
+}
+
+/// User and system time; the same unit as `/proc/stat`.
+fn of_process(process: &str) -> u64 {
+    let stat = read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // The name, in parentheses, may hold anything. Behind it utime and stime are the 12th and 13th.
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
+    fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum()
+}
