@@ -19,9 +19,10 @@ impl Slice {
         Self { warm: now + length / WARM_UP, end: now + length, counts: false }
     }
 
-    /// True at the one moment when the measurement begins.
+    /// True at the one moment when the measurement begins. One step that outlasts the slice counts
+    /// in full, so that there is always a figure.
     fn begins(&mut self, now: Instant) -> bool {
-        let begins = !self.counts && now >= self.warm;
+        let begins = !self.counts && (self.warm..self.end).contains(&now);
         self.counts |= begins;
         begins
     }
@@ -124,6 +125,14 @@ mod tests {
         let summary = Summary::of(&[3.0, 1.0, 2.0]);
         assert_eq!(summary, Some(Summary { median: 2.0, min: 1.0, max: 3.0 }));
         assert_eq!(Summary::of(&[]), None);
+    }
+
+    #[test]
+    fn a_step_longer_than_the_slice_counts() {
+        let mut meter = Meter::new(Duration::ZERO);
+        meter.add(1);
+        assert!(meter.is_over());
+        assert!(meter.gigabytes_per_second() > 0.0);
     }
 
     #[test]
