@@ -275,17 +275,18 @@ fn answering_peer_is_kept() {
     near.done(1);
 }
 
-// The initiator's nudge: a zero-length Write if nothing came back.
+// The initiator's nudges: zero-length Writes as long as nothing comes back.
 #[test]
-fn deaf_peer_is_nudged_once() {
+fn deaf_peer_is_nudged_again() {
     let (near, mut socket) =
         against_a_socket(|params| params.nudge_after = Some(Duration::from_millis(5)));
     near.post(1, SEND, &[]);
     near.done(1);
-    let mut frames = [0; 24 + 20];
+    let mut frames = [0; 24 + 20 + 20];
     socket.read_exact(&mut frames).unwrap();
     assert_eq!(frames[..2], 18u16.to_be_bytes());
     assert_eq!(frames[24..26], 14u16.to_be_bytes());
+    assert_eq!(frames[44..46], 14u16.to_be_bytes());
 }
 
 // [MPA-37]: garbage from the peer is refused with a Terminate, and stays out of memory.
@@ -328,6 +329,20 @@ fn close_leaves_a_half_filled_buffer_alone() {
     socket.write_all(&frame[10_000..]).unwrap();
     assert_eq!(near.event(), AsyncEvent::BadClose);
     assert_eq!(sink.buffer.read(0, 40_000), returned);
+}
+
+// [RDMAP-12] [ERR-12]: a message longer than its receive buffer says so at the receiver, too.
+#[test]
+fn too_long_a_message_is_named_at_its_receive() {
+    let (near, far) = pair(&Setup::default());
+    let (source, sink) = (near.region(Buffer::new(100)), far.region(Buffer::new(99)));
+    far.recv(1, &[sink.all()]);
+    far.recv(2, &[]);
+    near.post(3, SEND, &[source.all()]);
+    assert_eq!(terminate_code(far.event()), (true, 1, 2, 5));
+    assert_eq!(far.complete().status, WcStatus::Bounds);
+    assert_eq!(far.complete().status, WcStatus::Flushed);
+    assert_eq!(sink.buffer.read(0, 99), [0; 99]);
 }
 
 // [VERBS-20]: destroy in each state; no completion is queued afterwards.

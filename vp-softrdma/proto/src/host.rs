@@ -99,6 +99,9 @@ pub trait Host {
     fn place_receive(&mut self, offset: u32, octets: &[u8]) -> Result<(), AccessError>;
     /// Completes the buffer taken last.
     fn complete_receive(&mut self, receive: Receive);
+    /// The message is longer than the buffer taken last: a Terminate follows, and the buffer is
+    /// flushed with this as its status (RDMAC 8.3.2 "Base and bounds").
+    fn overflow_receive(&mut self) {}
 
     // ---- inbound tagged ---------------------------------------------------------------------
     /// Checks one tagged segment of `len > 0` octets and remembers it for `place_tagged`. Called

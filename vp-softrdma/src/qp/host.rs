@@ -94,6 +94,10 @@ impl Host for View<'_> {
         placed
     }
 
+    fn overflow_receive(&mut self) {
+        self.queues.receive_fault = Some(AccessError::Bounds);
+    }
+
     fn complete_receive(&mut self, receive: Receive) {
         self.queues.receiving = false;
         self.push_receive(WcStatus::Success, receive);

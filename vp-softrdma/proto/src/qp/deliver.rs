@@ -128,7 +128,11 @@ impl Qp {
             }
         };
         self.rx.partial = Some(partial);
-        partial.check(header.mo, len)?;
+        partial.check(header.mo, len).inspect_err(|&error| {
+            if error == Error::MessageTooLong {
+                host.overflow_receive();
+            }
+        })?;
         Ok(if len == 0 { Landing::Empty } else { Landing::Buffer(header.mo) })
     }
     /// The RTR of flag B (RFC 6581 9.2): counts as MSN 1 but takes no buffer [CONN-30].
