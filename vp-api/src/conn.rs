@@ -55,7 +55,8 @@ pub struct StreamParams {
     /// Offer and accept RFC 7306 operations.
     pub extensions: bool,
     /// Initiator: if nothing has arrived so long after our first FPDU, send a zero-length RDMA
-    /// Write to wake a peer that missed it (kernel siw); `None`: never.
+    /// Write to wake a peer that missed it (kernel siw), and again after twice as long, a few times;
+    /// `None`: never.
     pub nudge_after: Option<Duration>,
     /// While work is posted: if nothing has arrived for so long, ask the peer with a zero-length
     /// RDMA Read, and give up after as long again; `None`: TCP keep-alive alone decides.
@@ -118,7 +119,8 @@ pub enum QpChange {
     Closing,
     /// RTS -> Terminate: Terminate 0/0/0, then close.
     Terminate,
-    /// Any -> Error: reset, flush.
+    /// Idle or RTS -> Error: reset, flush. Closing and Terminate end by themselves, bounded
+    /// (RDMAC 6.2.3, 6.2.5).
     Error,
     /// Error -> Idle, once flushed.
     Idle,

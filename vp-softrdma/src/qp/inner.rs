@@ -15,6 +15,9 @@ use crate::qp::link::{Link, Record};
 use crate::rx::Stopped;
 use crate::tx::Progress;
 
+/// Nudges at most; each waits twice as long as the one before, with 20 ms five seconds in all.
+const NUDGES: u32 = 8;
+
 /// Sizes of the queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Limits {
@@ -218,15 +221,20 @@ impl Inner {
 
     fn set_nudge(&mut self, context: &Context) {
         let sent = self.core.proto.stats().fpdus_sent != 0;
+        let Some(link) = &self.link else { return };
+        if link.nudges == 0 && sent && link.params.role == vp_api::Role::Initiator {
+            self.set_next_nudge(context);
+        }
+    }
+
+    /// Each one later than the one before: a slow peer may miss several.
+    fn set_next_nudge(&mut self, context: &Context) {
         let Some(link) = &mut self.link else { return };
-        if link.nudging || !sent || link.params.role != vp_api::Role::Initiator {
-            return;
-        }
-        link.nudging = true;
-        if let Some(after) = link.params.nudge_after {
-            let at = context.engine.now() + nanoseconds(after);
-            context.engine.set_timer(at, context.id.0, Timer::Nudge);
-        }
+        let Some(after) = link.params.nudge_after.filter(|_| link.nudges < NUDGES) else { return };
+        let wait = nanoseconds(after).saturating_mul(1 << link.nudges);
+        link.nudges += 1;
+        let at = context.engine.now().saturating_add(wait);
+        context.engine.set_timer(at, context.id.0, Timer::Nudge);
     }
 
     /// Asks for a look at the peer's liveness while work is posted.
@@ -255,6 +263,7 @@ impl Inner {
             Timer::Nudge => {
                 if self.link.as_ref().is_some_and(|link| link.inbox.octets == 0) {
                     self.core.proto.nudge();
+                    self.set_next_nudge(context);
                 }
             }
             Timer::Probe => self.probe(context),

@@ -31,8 +31,8 @@ pub(crate) struct Link {
     pub(crate) slow: bool,
     /// Times that a slow socket took something: the peer reads.
     pub(crate) drained: u64,
-    /// The nudge's deadline was set.
-    pub(crate) nudging: bool,
+    /// Nudges whose deadline was set.
+    pub(crate) nudges: u32,
 }
 
 impl Link {
@@ -50,7 +50,7 @@ impl Link {
             heard: 0,
             slow: false,
             drained: 0,
-            nudging: false,
+            nudges: 0,
         }
     }
 
