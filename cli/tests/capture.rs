@@ -4,9 +4,16 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use warpline_tests::netns::{Netns, have};
 use warpline_tests::skip;
+
+/// The discard port, where nobody listens in a new namespace.
+const LAST_PORT: u16 = 9;
+
+/// A safety net against hangs.
+const HANG: Duration = Duration::from_secs(60);
 
 /// tcpdump on `lo` of a namespace, running.
 struct Capture {
@@ -28,6 +35,7 @@ impl Capture {
                 "-B",
                 "65536",
                 "--immediate-mode",
+                "-U",
                 "-Z",
                 "root",
                 "-w",
@@ -46,11 +54,27 @@ impl Capture {
         Self { tcpdump, pid }
     }
 
-    fn stop(mut self) {
+    /// Ends the capture once everything sent so far is in the file: what is written comes in
+    /// order, and a refused connection to `LAST_PORT` is the last of it.
+    fn stop(mut self, netns: &Netns, file: &Path) {
+        let mut refused = netns.command(env!("CARGO_BIN_EXE_warpline"));
+        let output = refused.args(["ping", &format!("127.0.0.1:{LAST_PORT}")]).output();
+        assert_eq!(output.expect("ping runs").status.code(), Some(4));
+        let started = std::time::Instant::now();
+        while !last_is_written(file) {
+            assert!(started.elapsed() < HANG, "tcpdump writes nothing");
+        }
         let status = Command::new("kill").args(["-INT", &self.pid.to_string()]).status();
         assert!(status.expect("kill runs").success());
         self.tcpdump.wait().expect("tcpdump ends");
     }
+}
+
+/// True once the last packet is in the file, which may end inside another one for a moment.
+fn last_is_written(file: &Path) -> bool {
+    let mut tshark = Command::new("tshark");
+    tshark.arg("-r").arg(file).args(["-Y", &format!("tcp.dstport == {LAST_PORT}")]);
+    !tshark.output().expect("tshark runs").stdout.is_empty()
 }
 
 /// Without the guesses at what our Sends carry: NFS and SMB they are not.
@@ -92,7 +116,7 @@ fn demo_decodes(mtu: &str) {
         .arg(&file)
         .output()
         .expect("demo runs");
-    capture.stop();
+    capture.stop(&netns, &pcap);
     let stdout = String::from_utf8_lossy(&demo.stdout);
     assert!(demo.status.success(), "{stdout}{}", String::from_utf8_lossy(&demo.stderr));
     assert!(stdout.trim_end().ends_with("verified"), "{stdout}");
