@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use vp_api::{QpId, WcOpcode, WcStatus, WorkCompletion};
+use vp_api::{QpId, WcStatus, WorkCompletion};
 
 use crate::completion::{Completion, EpId, Operation, WorkId, receive_of};
 use crate::error::{Error, Result};
@@ -17,17 +17,6 @@ use crate::srq::Srq;
 
 /// Completions taken from the provider in one go.
 const BATCH: usize = 16;
-
-const BLANK: WorkCompletion = WorkCompletion {
-    wr_id: 0,
-    qp: QpId(0),
-    opcode: WcOpcode::Send,
-    status: WcStatus::Success,
-    solicited: false,
-    octets: 0,
-    invalidated: None,
-    immediate: None,
-};
 
 /// Event dispatcher for completions (IT-API `it_evd_create`, DTO stream). Clones share it.
 #[derive(Clone)]
@@ -113,7 +102,7 @@ impl Evd {
 
     /// The oldest completion, if there is one (`it_evd_dequeue`).
     pub fn poll(&self) -> Result<Option<Completion>> {
-        let mut one = [BLANK];
+        let mut one = [WorkCompletion::BLANK];
         while self.0.evd.poll(&mut one)? == 1 {
             if let Some(completion) = self.complete(&one[0]) {
                 return Ok(Some(completion));
@@ -124,7 +113,7 @@ impl Evd {
 
     /// Adds the completions that there are to `out`, oldest first, at most 16; answers how many.
     pub fn poll_into(&self, out: &mut Vec<Completion>) -> Result<usize> {
-        let mut batch = [BLANK; BATCH];
+        let mut batch = [WorkCompletion::BLANK; BATCH];
         let found = self.0.evd.poll(&mut batch)?;
         let before = out.len();
         out.extend(batch[..found].iter().filter_map(|wc| self.complete(wc)));

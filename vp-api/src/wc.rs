@@ -81,3 +81,17 @@ pub struct WorkCompletion {
     /// Immediate Data (receives only).
     pub immediate: Option<u64>,
 }
+
+impl WorkCompletion {
+    /// Room for a completion: what [`crate::Cq::poll`] overwrites.
+    pub const BLANK: Self = Self {
+        wr_id: 0,
+        qp: QpId(0),
+        opcode: WcOpcode::Send,
+        status: WcStatus::Success,
+        solicited: false,
+        octets: 0,
+        invalidated: None,
+        immediate: None,
+    };
+}

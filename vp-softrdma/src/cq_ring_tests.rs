@@ -3,14 +3,13 @@
 use vp_api::WorkCompletion;
 
 use crate::cq_ring::{CqRing, Push};
-use crate::ring::BLANK;
 
 fn completion(wr_id: u64) -> WorkCompletion {
-    WorkCompletion { wr_id, ..BLANK }
+    WorkCompletion { wr_id, ..WorkCompletion::BLANK }
 }
 
 fn pop(ring: &CqRing, limit: usize) -> Vec<u64> {
-    let mut out = vec![BLANK; limit];
+    let mut out = vec![WorkCompletion::BLANK; limit];
     let popped = ring.pop(&mut out);
     out[..popped].iter().map(|completion| completion.wr_id).collect()
 }

@@ -4,7 +4,7 @@
 //! Owner: a [`crate::cq_ring::CqRing`], for as long as its CQ lives.
 
 use crossbeam_utils::CachePadded;
-use vp_api::{QpId, WcOpcode, WcStatus, WorkCompletion};
+use vp_api::WorkCompletion;
 
 use crate::sync::{AtomicPtr, AtomicUsize, Ordering, UnsafeCell, fence};
 
@@ -33,18 +33,6 @@ struct Slot {
 // the popper that won it after the pusher's Release of `sequence`.
 unsafe impl Sync for Slot {}
 
-/// What a slot holds before its first completion.
-pub(crate) const BLANK: WorkCompletion = WorkCompletion {
-    wr_id: 0,
-    qp: QpId(0),
-    opcode: WcOpcode::Send,
-    status: WcStatus::Success,
-    solicited: false,
-    octets: 0,
-    invalidated: None,
-    immediate: None,
-};
-
 /// What became of a push.
 pub(crate) enum Offer {
     /// Queued; true if others have come behind it meanwhile.
@@ -60,7 +48,7 @@ impl Ring {
     pub(crate) fn new(capacity: usize) -> Self {
         let slot = |position| Slot {
             sequence: AtomicUsize::new(position),
-            completion: UnsafeCell::new(BLANK),
+            completion: UnsafeCell::new(WorkCompletion::BLANK),
         };
         Self {
             tail: CachePadded::new(AtomicUsize::new(0)),

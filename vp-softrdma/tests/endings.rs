@@ -208,7 +208,7 @@ fn peer_reset_flushes_everything() {
         .collect();
     seen.sort_unstable();
     assert_eq!(seen, [0, 1, 2, 3, 4, 10, 11, 12, 13, 14]);
-    assert_eq!(near.cq.poll(&mut [BLANK]).unwrap(), 0);
+    assert_eq!(near.cq.poll(&mut [WorkCompletion::BLANK]).unwrap(), 0);
 }
 
 // [VERBS-09]: FIN with work pending is a bad close with Terminate 0/2/7.
@@ -375,7 +375,7 @@ fn destroy_in_every_state() {
         let (end, socket) = prepare();
         let before = end.state();
         end.recv(1, &[]);
-        let mut drained = [BLANK; 8];
+        let mut drained = [WorkCompletion::BLANK; 8];
         end.cq.poll(&mut drained).unwrap();
         end.rnic.destroy_qp(end.qp.id()).unwrap();
         assert_eq!(end.cq.poll(&mut drained).unwrap(), 0, "{before:?}");
@@ -480,7 +480,7 @@ fn cq_overrun_ends_its_qps_only() {
     }
     let mut left = 0;
     let status = loop {
-        match small.cq.poll(&mut [BLANK]) {
+        match small.cq.poll(&mut [WorkCompletion::BLANK]) {
             Ok(count) => left += count,
             Err(status) => break status,
         }

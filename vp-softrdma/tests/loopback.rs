@@ -270,7 +270,7 @@ fn unsignalled_successes_are_silent() {
             near.done(i);
         }
     }
-    assert_eq!(near.cq.poll(&mut [BLANK]).unwrap(), 0);
+    assert_eq!(near.cq.poll(&mut [WorkCompletion::BLANK]).unwrap(), 0);
 }
 
 // [VERBS-19]: scatter and gather; elements of no octets are not looked at.
@@ -388,7 +388,7 @@ fn posts_in_idle_wait_for_the_stream() {
         far.recv(i, &[sink.sge(i as usize * 10, 10)]);
         near.post(i, SEND, &[source.sge(i as usize * 10, 10)]);
     }
-    assert_eq!(near.cq.poll(&mut [BLANK]).unwrap(), 0);
+    assert_eq!(near.cq.poll(&mut [WorkCompletion::BLANK]).unwrap(), 0);
     connect((&near, &far), &Setup { rtr: None, ..Setup::default() });
     for i in 0..10 {
         near.done(i);

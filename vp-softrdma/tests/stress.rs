@@ -106,7 +106,7 @@ impl Ledger {
 }
 
 fn drain(cq: &dyn Cq, ledger: &Ledger) -> usize {
-    let mut out = [BLANK; 16];
+    let mut out = [WorkCompletion::BLANK; 16];
     let count = cq.poll(&mut out).unwrap();
     out[..count].iter().for_each(|completion| ledger.complete(completion));
     count

@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{BLANK, Buffer, End, open};
+use common::{Buffer, End, open};
 use vp_api::*;
 use vp_softrdma::SoftRdma;
 
@@ -129,7 +129,7 @@ fn stale_ids_are_errors() {
     gone(qp.modify(QpChange::Error).err().map(|e| e.status));
     gone(qp.post_recv(&[RecvWr { wr_id: 0, sgl: &[] }]).err().map(|e| e.status));
     gone(srq.query().err().map(|e| e.status));
-    gone(queue.poll(&mut [BLANK]).err());
+    gone(queue.poll(&mut [WorkCompletion::BLANK]).err());
     gone(queue.arm(false).err());
     gone(queue.wait(Duration::ZERO, None).err());
     gone(queue.resize(8).err().map(|e| e.status));
@@ -177,7 +177,7 @@ fn closing_ends_everything() {
     let End { rnic, cq, qp, .. } = end;
     drop((region, rnic));
     assert_eq!(qp.query().unwrap_err().status, VpStatus::InvalidHandle);
-    assert_eq!(cq.poll(&mut [BLANK]).unwrap_err(), VpStatus::InvalidHandle);
+    assert_eq!(cq.poll(&mut [WorkCompletion::BLANK]).unwrap_err(), VpStatus::InvalidHandle);
     drop((qp, cq));
     assert_eq!(Arc::strong_count(&buffer), 1);
 }

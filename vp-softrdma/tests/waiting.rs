@@ -84,7 +84,7 @@ fn many_threads_wait_on_one_cq() {
         for _ in 0..4 {
             scope.spawn(|| {
                 while count.load(Ordering::Acquire) < MESSAGES {
-                    let mut out = [BLANK; 3];
+                    let mut out = [WorkCompletion::BLANK; 3];
                     match far.cq.poll(&mut out).unwrap() {
                         0 => {
                             far.cq.wait(NO_SPIN, Some(HANG)).unwrap();
@@ -113,7 +113,7 @@ fn many_threads_wait_on_one_cq() {
 #[test]
 fn time_out_and_interrupt() {
     let (near, _far) = pair(&Setup::default());
-    near.cq.poll(&mut [BLANK; 4]).unwrap();
+    near.cq.poll(&mut [WorkCompletion::BLANK; 4]).unwrap();
     assert!(!near.cq.wait(NO_SPIN, Some(Duration::from_millis(1))).unwrap());
     assert!(!near.cq.wait(Duration::from_millis(1), Some(Duration::from_millis(1))).unwrap());
     let other = near.rnic.create_cq(&CqInit { depth: 4, handler: None }).unwrap();
@@ -173,7 +173,7 @@ fn armed_end() -> (End, Arc<Ring>, mpsc::Receiver<()>) {
 
 /// Takes everything out of a CQ the way RDMAC 8.2.5 says: poll, arm, poll.
 fn drain_and_arm(end: &End, solicited: bool, taken: &mut usize) {
-    let mut out = [BLANK; 16];
+    let mut out = [WorkCompletion::BLANK; 16];
     loop {
         *taken += end.cq.poll(&mut out).unwrap();
         end.cq.arm(solicited).unwrap();

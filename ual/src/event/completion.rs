@@ -10,9 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use kal_shim::Notifier;
-use vp_api::{
-    Cq, CqHandler, CqId, CqInit, QpId, Rnic, VpStatus, WcOpcode, WcStatus, WorkCompletion,
-};
+use vp_api::{Cq, CqHandler, CqId, CqInit, Rnic, VpStatus, WorkCompletion};
 
 use crate::error::{Error, Result};
 
@@ -37,18 +35,6 @@ impl CqHandler for Bell {
         }
     }
 }
-
-/// A completion to be overwritten.
-const BLANK: WorkCompletion = WorkCompletion {
-    wr_id: 0,
-    qp: QpId(0),
-    opcode: WcOpcode::Send,
-    status: WcStatus::Success,
-    solicited: false,
-    octets: 0,
-    invalidated: None,
-    immediate: None,
-};
 
 impl Completions {
     pub(super) fn new(rnic: &dyn Rnic, depth: u32) -> Result<Self> {
@@ -86,7 +72,7 @@ impl Completions {
     }
 
     pub(super) fn pop(&self) -> Result<Option<WorkCompletion>> {
-        let mut one = [BLANK];
+        let mut one = [WorkCompletion::BLANK];
         Ok((self.poll(&mut one)? == 1).then(|| one[0]))
     }
 

@@ -269,21 +269,10 @@ impl End {
     }
 }
 
-pub const BLANK: WorkCompletion = WorkCompletion {
-    wr_id: 0,
-    qp: QpId(0),
-    opcode: WcOpcode::Send,
-    status: WcStatus::Success,
-    solicited: false,
-    octets: 0,
-    invalidated: None,
-    immediate: None,
-};
-
 /// The next completion of a CQ.
 pub fn next(cq: &dyn Cq) -> WorkCompletion {
     let begin = Instant::now();
-    let mut out = [BLANK];
+    let mut out = [WorkCompletion::BLANK];
     while cq.poll(&mut out).unwrap() == 0 {
         cq.wait(Duration::ZERO, Some(HANG)).unwrap();
         assert!(begin.elapsed() < HANG, "no completion");
