@@ -17,10 +17,10 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Starts this program with one argument.
-    pub fn start(argument: &str) -> io::Result<Self> {
+    /// Starts this program with `arguments`.
+    pub fn start(arguments: &[&str]) -> io::Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)
-            .arg(argument)
+            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use warpline_benches::cases::{CASES, Case};
-use warpline_benches::machine::{Usage, facts};
+use warpline_benches::machine::{Usage, facts, pin};
 use warpline_benches::peer::{Peer, follow_parent};
 use warpline_benches::table::Figures;
 use warpline_benches::{Error, Result};
@@ -28,6 +28,9 @@ struct Args {
     /// Only the rows whose name contains this, such as "Write" or "polling"
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
+    /// Leave it to the scheduler where the two processes run; else each has a processor of its own
+    #[arg(long)]
+    unpinned: bool,
     /// Be the second process
     #[arg(long, hide = true)]
     serve: bool,
@@ -35,7 +38,7 @@ struct Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let result = if args.serve { serve() } else { measure(&args) };
+    let result = if args.serve { serve(args.unpinned) } else { measure(&args) };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -52,7 +55,10 @@ fn measure(args: &Args) -> Result<()> {
         return Err("no row has such a name; without --only the table shows all names".into());
     }
     let slice = Duration::from_secs(args.seconds.into()) / (ROUNDS * cases.len() as u32);
-    let mut peer = Peer::start("--serve")?;
+    // Only then pinned: the second process inherits where this one may run.
+    let mut peer =
+        Peer::start(if args.unpinned { &["--serve", "--unpinned"] } else { &["--serve"] })?;
+    let pinned = !args.unpinned && pin(0);
     let usage = Usage::start(peer.pid());
     let mut figures = Figures::default();
     for _ in 0..ROUNDS {
@@ -66,6 +72,7 @@ fn measure(args: &Args) -> Result<()> {
     println!(
         "Loopback, two processes, one connection; {ROUNDS} interleaved rounds of {slice:.0?}."
     );
+    println!("Placed by {}.", if pinned { "us: a processor each" } else { "the scheduler" });
     println!("Other processes used {:.0} % of the machine.", 100.0 * foreign);
     if foreign > NOISY {
         println!("That is a lot: only the ratios mean anything, and they not much.");
@@ -84,8 +91,12 @@ fn one(peer: &mut Peer, index: usize, case: Case, slice: Duration) -> Result<f64
 }
 
 /// The second process: serves one case after the other, as told.
-fn serve() -> Result<()> {
+fn serve(unpinned: bool) -> Result<()> {
     follow_parent()?;
+    if !unpinned {
+        // On a machine with one processor both share it.
+        pin(1);
+    }
     for line in std::io::stdin().lock().lines() {
         let case = line?.parse::<usize>().ok().and_then(|index| CASES.get(index).copied());
         let case = case.ok_or_else(|| Error::from("no such case"))?;

@@ -49,7 +49,7 @@ fn main() -> ExitCode {
 
 fn measure(connections: u32) -> Result<()> {
     raise_descriptor_limit();
-    let mut server = Peer::start("--serve")?;
+    let mut server = Peer::start(&["--serve"])?;
     let address: std::net::SocketAddr = server.hear()?.parse()?;
     let theirs: u64 = server.ask("resident")?;
     let ia = Ia::open()?;
