@@ -34,12 +34,14 @@ pub struct Meter {
     slice: Slice,
     begin: Instant,
     octets: u64,
+    /// Warm-up included.
+    total: u64,
 }
 
 impl Meter {
     /// Starts the clock.
     pub fn new(length: Duration) -> Self {
-        Self { slice: Slice::new(length), begin: Instant::now(), octets: 0 }
+        Self { slice: Slice::new(length), begin: Instant::now(), octets: 0, total: 0 }
     }
 
     /// True when the time is up.
@@ -54,6 +56,16 @@ impl Meter {
     /// So many octets were moved.
     pub fn add(&mut self, octets: usize) {
         self.octets += octets as u64;
+        self.total += octets as u64;
+    }
+
+    /// Why the figure counts for nothing, if the receiver did not get what was sent, all of it and
+    /// no more.
+    pub fn check(&self, received: u64) -> Result<(), String> {
+        match self.total {
+            sent if sent == received => Ok(()),
+            sent => Err(format!("{sent} octets were sent, but {received} received")),
+        }
     }
 
     /// GB/s (10^9 octets). Ask once the receiver has confirmed all of it.
@@ -133,6 +145,8 @@ mod tests {
         meter.add(1);
         assert!(meter.is_over());
         assert!(meter.gigabytes_per_second() > 0.0);
+        assert!(meter.check(1).is_ok());
+        assert!(meter.check(2).is_err());
     }
 
     #[test]

@@ -53,18 +53,20 @@ pub fn send_messages(mut stream: TcpStream, slice: Duration) -> io::Result<f64> 
         stream.write_all(message)?;
         meter.add(message.len());
     }
-    confirm(stream)?;
+    confirm(stream, &meter)?;
     Ok(meter.gigabytes_per_second())
 }
 
 /// The other end of [`send_messages`]: one read after the other, message by message.
 pub fn receive_messages(mut stream: TcpStream) -> io::Result<()> {
     let mut memory = vec![1; WORKING_SET];
+    let mut received = 0_u64;
     loop {
         for message in memory.chunks_exact_mut(MESSAGE) {
             if !receive(&mut stream, message)? {
-                return stream.write_all(&[1]);
+                return stream.write_all(&received.to_be_bytes());
             }
+            received += message.len() as u64;
         }
     }
 }
@@ -84,7 +86,7 @@ pub fn send_frames(mut stream: TcpStream, slice: Duration) -> io::Result<f64> {
         }
         meter.add(memory.len());
     }
-    confirm(stream)?;
+    confirm(stream, &meter)?;
     Ok(meter.gigabytes_per_second())
 }
 
@@ -101,8 +103,8 @@ pub fn receive_frames(mut stream: TcpStream) -> io::Result<()> {
     unpaced(&stream);
     let slot = || Slot { head: [0; HEAD], payload: vec![1; FRAME], trailer: [0; TRAILER] };
     let mut slots: Vec<Slot> = std::iter::repeat_with(slot).take(FRAMES).collect();
-    // Octets of the present round over the slots.
-    let mut at = 0;
+    // Octets of the present round over the slots, and rounds before it.
+    let (mut at, mut rounds) = (0, 0);
     loop {
         let (before, from) = slots.split_at_mut(at / WIRE);
         let mut pieces: Vec<_> = from
@@ -115,8 +117,14 @@ pub fn receive_frames(mut stream: TcpStream) -> io::Result<()> {
         let mut rest = &mut pieces[..];
         IoSliceMut::advance_slices(&mut rest, at % WIRE);
         match stream.read_vectored(rest)? {
-            0 => return stream.write_all(&[1]),
-            octets => at = (at + octets) % (FRAMES * WIRE),
+            0 => {
+                let frames = rounds * FRAMES + at / WIRE;
+                return stream.write_all(&((frames * FRAME) as u64).to_be_bytes());
+            }
+            octets => {
+                rounds += (at + octets) / (FRAMES * WIRE);
+                at = (at + octets) % (FRAMES * WIRE);
+            }
         }
     }
 }
@@ -126,10 +134,12 @@ fn unpaced(stream: &TcpStream) {
     let _ = rustix::net::sockopt::set_tcp_congestion(stream, "cubic");
 }
 
-/// Ends the stream and waits until the receiver has all of it.
-fn confirm(mut stream: TcpStream) -> io::Result<()> {
+/// Ends the stream, waits until the receiver has all of it, and compares.
+fn confirm(mut stream: TcpStream, meter: &Meter) -> io::Result<()> {
     stream.shutdown(Shutdown::Write)?;
-    stream.read_exact(&mut [0])
+    let mut received = [0; 8];
+    stream.read_exact(&mut received)?;
+    meter.check(u64::from_be_bytes(received)).map_err(io::Error::other)
 }
 
 /// Small messages there and back; half a round trip in microseconds.

@@ -3,7 +3,8 @@
 //! All objects belong to the thread that measures. When the peer dies, the receives that are always
 //! posted complete with an error.
 //!
-//! Both sides end with an empty Send each way: then all octets have been placed. Sends are under
+//! The measuring side ends with an empty Send, which the other answers: then all octets have been
+//! placed. Sends are under
 //! credit, because iWARP ends a connection whose Sends find no receive (RFC 5041 section 7).
 
 use std::net::SocketAddr;
@@ -142,8 +143,11 @@ impl Client {
                 meter.add(MESSAGE);
             }
         }
-        self.confirm()?;
+        let received = self.confirm()?;
         let figure = meter.gigabytes_per_second();
+        if transfer == Transfer::Send {
+            meter.check(received).map_err(Error::Argument)?;
+        }
         self.ep.disconnect()?;
         Ok(figure)
     }
@@ -174,11 +178,16 @@ impl Client {
         Ok(laps.half_round_trip())
     }
 
-    /// An empty Send each way.
-    fn confirm(&self) -> Result<()> {
+    /// An empty Send there, and back how many octets came in Sends. Credits, which are shorter, may
+    /// still be on their way.
+    fn confirm(&self) -> Result<u64> {
         self.ep.post(Work::send(&[]))?;
-        while self.source.received()?.octets != 0 {}
-        Ok(())
+        loop {
+            let buffer = self.source.received()?.into_buffer();
+            if let Some(Ok(count)) = buffer.map(|buffer| buffer.to_vec().try_into()) {
+                return Ok(u64::from_be_bytes(count));
+            }
+        }
     }
 
     fn post_again(&self, completion: Completion) -> Result<()> {

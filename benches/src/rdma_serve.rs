@@ -44,11 +44,13 @@ pub fn serve(
 }
 
 fn answer(service: Service, ep: &Ep, source: &Source) -> Result<()> {
+    let mut octets = 0;
     for number in 1.. {
         let completion = source.received()?;
         if completion.octets == 0 {
             break;
         }
+        octets += u64::from(completion.octets);
         if let Some(buffer) = completion.into_buffer() {
             ep.post_recv(buffer)?;
         }
@@ -60,7 +62,7 @@ fn answer(service: Service, ep: &Ep, source: &Source) -> Result<()> {
             Service::Sink => {}
         }
     }
-    ep.post(Work::send(&[]))?;
+    ep.post(Work::send(&octets.to_be_bytes()))?;
     ep.ended(PATIENCE)?;
     Ok(())
 }

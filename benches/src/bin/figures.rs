@@ -55,6 +55,7 @@ fn measure(args: &Args) -> Result<()> {
         return Err("no row has such a name; without --only the table shows all names".into());
     }
     let slice = Duration::from_secs(args.seconds.into()) / (ROUNDS * cases.len() as u32);
+    let facts = facts();
     // Only then pinned: the second process inherits where this one may run.
     let mut peer =
         Peer::start(if args.unpinned { &["--serve", "--unpinned"] } else { &["--serve"] })?;
@@ -68,7 +69,7 @@ fn measure(args: &Args) -> Result<()> {
         }
     }
     let foreign = usage.foreign();
-    println!("{}", facts());
+    println!("{facts}");
     println!(
         "Loopback, two processes, one connection; {ROUNDS} interleaved rounds of {slice:.0?}."
     );
