@@ -16,7 +16,7 @@ use warpline_benches::table::Figures;
 use warpline_benches::{Error, Result};
 
 const ROUNDS: u32 = 7;
-/// More than this part of the machine used by others: the figures say little.
+/// More than this part of the machine used by others: the figures say nothing.
 const NOISY: f64 = 0.15;
 
 /// Bandwidth and half round trip of SoftRDMA against raw TCP over loopback, in the same run
@@ -76,7 +76,10 @@ fn measure(args: &Args) -> Result<()> {
     println!("Placed by {}.", if pinned { "us: a processor each" } else { "the scheduler" });
     println!("Other processes used {:.0} % of the machine.", 100.0 * foreign);
     if foreign > NOISY {
-        println!("That is a lot: only the ratios mean anything, and they not much.");
+        println!(
+            "TOO MUCH: not even the ratios hold. Who sleeps loses its processor to others, who"
+        );
+        println!("spins does not, and so looks better than raw TCP. Repeat on an idle machine.");
     }
     print!("{figures}");
     Ok(())
