@@ -10,16 +10,34 @@ VM_ROUNDS=${VM_ROUNDS:-1000}
 # warpline connects, the guest listens. rping accepts with the depths of the request, which only
 # revision 2 carries; with -q it names its own.
 ping_out() { # NAME START-UP RPING-OPTION WARPLINE-OPTION...
-    local name=$1 startup=$2 option=$3
+    local name=$1 startup=$2 option=$3 status=0
     shift 3
+    ping_out_once "$option" "$@" || status=$?
+    if [ "$status" != 0 ] && siw_sent_bad_crc; then
+        echo "note    $name: siw sent a wrong CRC and got its Terminate 2/0/2; once more"
+        status=0
+        ping_out_once "$option" "$@" || status=$?
+    fi
+    verdict "$name" "$status" "$startup"
+}
+
+ping_out_once() { # RPING-OPTION WARPLINE-OPTION...
+    local option=$1 status=0
+    shift
     vm_sh "(rping -s -a 10.0.2.15 -p $VM_GUEST_PORT -S 65535 $option >/dev/null 2>&1 &)"
     # Listening is not announced; siw's listener is a TCP socket of the kernel's, so ask siw.
     vm_sh 'until rdma resource show cm_id | grep -q "state LISTEN"; do :; done'
-    local status=0
     timeout 100 "$WARPLINE" ping "127.0.0.1:$VM_PORT" --count "$VM_ROUNDS" --interval 0 --verify \
         --quiet "$@" >"$VM_DIR/ping" 2>&1 || status=$?
-    verdict "$name" "$status" "$startup"
     vm_sh 'killall rping 2>/dev/null; while rdma resource show cm_id | grep -q "state LISTEN"; do :; done'
+    return "$status"
+}
+
+# Whether the guest itself put a wrong CRC on its wire. Seen twice in some 9,000 round trips of
+# 65,535 octets: right header, right payload, wrong CRC; why is not known. Refusing it is right.
+siw_sent_bad_crc() {
+    "$WARPLINE" decode --pcap "$VM_PCAP" --brief 2>/dev/null |
+        grep -A 1 "10\.0\.2\.15:$VM_GUEST_PORT > " | grep 'MPA-09.* crc does not match' >/dev/null
 }
 
 # siw loses the wake-up for a first FPDU that arrives right behind its Reply, about one time in
