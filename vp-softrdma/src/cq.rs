@@ -164,6 +164,8 @@ impl SoftCq {
             if begin.elapsed() >= spin {
                 return done();
             }
+            // The peer may need this very processor to answer.
+            std::thread::yield_now();
         }
     }
 }
