@@ -80,6 +80,7 @@ fn many_threads_wait_on_one_cq() {
     const MESSAGES: usize = ROUNDS as usize;
     let taken = Mutex::new(Vec::new());
     let count = AtomicUsize::new(0);
+    let waiters = AtomicUsize::new(4);
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
@@ -91,12 +92,11 @@ fn many_threads_wait_on_one_cq() {
                         }
                         got => {
                             taken.lock().unwrap().extend(out[..got].iter().map(|wc| wc.wr_id));
-                            if count.fetch_add(got, Ordering::AcqRel) + got == MESSAGES {
-                                far.cq.interrupt();
-                            }
+                            count.fetch_add(got, Ordering::AcqRel);
                         }
                     }
                 }
+                waiters.fetch_sub(1, Ordering::AcqRel);
             });
         }
         scope.spawn(|| {
@@ -104,6 +104,13 @@ fn many_threads_wait_on_one_cq() {
                 near.post_flags(i, SEND, &[], SendFlags::empty());
             }
         });
+        // An interrupt ends present waits only; one that begins after it needs another.
+        while waiters.load(Ordering::Acquire) != 0 {
+            if count.load(Ordering::Acquire) == MESSAGES {
+                far.cq.interrupt();
+            }
+            std::thread::yield_now();
+        }
     });
     let mut taken = taken.into_inner().unwrap();
     taken.sort_unstable();
