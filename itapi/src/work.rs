@@ -230,12 +230,6 @@ impl<'a> Work<'a> {
         self
     }
 
-    /// More follows at once: the two may share a packet.
-    pub fn more(mut self) -> Self {
-        self.flags.insert(SendFlags::MORE);
-        self
-    }
-
     /// Wakes a peer that waits for solicited events. Sends, Immediate Data.
     pub fn solicited(mut self) -> Self {
         if let Kind::Send { solicited, .. }

@@ -36,8 +36,6 @@ bitflags! {
         const READ_FENCE = 2;
         /// Wait for all earlier work requests of this QP.
         const LOCAL_FENCE = 4;
-        /// More follows at once: the provider may hold this one back for it.
-        const MORE = 8;
     }
 }
 

@@ -249,7 +249,7 @@ impl Qp {
         Ok(())
     }
 
-    /// RFC 7306 section 5.2.1 [EXT-04, EXT-05, EXT-11]; executed when its answer's turn comes.
+    /// RFC 7306 section 5.2.1 [EXT-04, EXT-05, EXT-11].
     fn handle_atomic_request<H: Host>(
         &mut self,
         segment: &Segment,
