@@ -13,7 +13,7 @@
 //!
 //! `close` refuses ([`Error::InUse`]) while something uses the object, and a second `close` is
 //! [`Error::Closed`]. Dropping the last `Arc` of an open object closes it too. Every object has a
-//! [`Handle`] with a generation, so a stale one is an error and never somebody else's object.
+//! [`Tag`]: what the face above knows it by.
 //!
 //! Connections: [`Ep::connect`] on one side; [`Event::Request`] then [`Ep::accept`] or
 //! [`Ia::reject`] on the other; both get a [`ConnEvent`]. One small thread per Ia owns all
@@ -25,12 +25,13 @@ pub mod cm;
 pub mod config;
 pub mod error;
 pub mod event;
-pub mod handle;
+mod handle;
 mod life;
 pub mod node;
 pub mod policy;
 mod registry;
 pub mod resource;
+mod tag;
 
 pub use cm::{
     AcceptParams, BrokenCause, CmCounters, ConnEvent, ConnRequest, ConnectError, ConnectParams,
@@ -39,7 +40,6 @@ pub use cm::{
 pub use config::{Config, ConfigError};
 pub use error::{Error, Object, Result};
 pub use event::{AsyncSource, Evd, EvdInit, Event, Stream};
-pub use handle::{AnyObject, Handle};
 pub use kal_shim::interrupt::{catch_interrupt, interrupted};
 pub use kal_shim::limits::raise_descriptors;
 pub use kal_shim::names::{node_name, resolve};
@@ -50,4 +50,5 @@ pub use registry::{ProviderListing, Ual};
 pub use resource::{
     Ep, EpInfo, EpInit, EpState, Ia, Listen, ListenInit, Lmr, LmrInit, Pz, Rmr, Srq, SrqParams,
 };
+pub use tag::Tag;
 pub use vp_api;

@@ -5,7 +5,7 @@
 //! events; each event goes to one of them.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use vp_api::{Cq, WorkCompletion};
@@ -14,9 +14,9 @@ use super::completion::Completions;
 use super::queue::Queue;
 use super::{Event, Stream};
 use crate::error::{Error, Object, Result};
-use crate::handle::{Handle, Registered, WeakObject};
 use crate::life::{Hold, Life, Living};
 use crate::resource::Ia;
+use crate::tag::Tag;
 
 /// For creating an [`Evd`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,7 +33,7 @@ pub struct Evd {
     source: Source,
     spin: Duration,
     life: Life,
-    registered: Registered,
+    tag: Tag,
     ia: Hold<Ia>,
 }
 
@@ -52,12 +52,12 @@ impl Evd {
             Stream::Completion => Source::Completions(Completions::new(ia.rnic(), init.depth)?),
             _ => Source::Queue(Queue::new(init.depth)?),
         };
-        let evd = Arc::new_cyclic(|me: &Weak<Self>| Self {
+        let evd = Arc::new(Self {
             stream: init.stream,
             source,
             spin: ia.policy().spin,
             life: Life::new(Object::Evd),
-            registered: Registered::new(WeakObject::Evd(me.clone())),
+            tag: Tag::default(),
             ia,
         });
         evd.ia.directory().add_evd(&evd);
@@ -69,9 +69,9 @@ impl Evd {
         self.stream
     }
 
-    /// Its handle.
-    pub fn handle(&self) -> Handle {
-        self.registered.handle()
+    /// What the face above knows it by.
+    pub fn tag(&self) -> &Tag {
+        &self.tag
     }
 
     /// Its Ia.
@@ -180,7 +180,6 @@ impl Evd {
             self.life.reopen();
             return Err(Error::verb("destroy the completion queue")(error));
         }
-        self.registered.forget();
         self.ia.directory().remove_evd(self);
         self.ia.release();
         Ok(())
@@ -253,6 +252,6 @@ impl Drop for Evd {
 
 impl std::fmt::Debug for Evd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Evd({:?}, {:?})", self.stream, self.handle())
+        write!(f, "Evd({:?})", self.stream)
     }
 }

@@ -10,7 +10,7 @@ mod attr;
 pub use attr::{EpInfo, EpInit, EpState};
 
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use vp_api::{PostFailure, Qp, QpChange, QpId, QpInit, RecvWr, SendWr, VpStatus};
@@ -19,9 +19,9 @@ use super::{Ia, Pz, Srq};
 use crate::cm::{AcceptParams, Cm, ConnectParams, Disconnect, Established, RequestId};
 use crate::error::{Error, Object, Result};
 use crate::event::{Evd, Stream};
-use crate::handle::{Handle, Registered, WeakObject};
 use crate::life::{Hold, Life, Living};
 use crate::node::Ends;
+use crate::tag::Tag;
 
 /// What is known of the present or last connection.
 #[derive(Default)]
@@ -43,7 +43,7 @@ pub struct Ep {
     ird: u16,
     ord: u16,
     life: Life,
-    registered: Registered,
+    tag: Tag,
     conn_evd: Hold<Evd>,
     send_evd: Hold<Evd>,
     recv_evd: Hold<Evd>,
@@ -74,14 +74,14 @@ impl Ep {
             ..QpInit::new(pz.id(), send_evd.cq()?.id(), recv_evd.cq()?.id())
         };
         let qp = pz.ia().rnic().create_qp(&verbs).map_err(Error::verb("create a queue pair"))?;
-        let ep = Arc::new_cyclic(|me: &Weak<Self>| Self {
+        let ep = Arc::new(Self {
             qp,
             state: AtomicU8::new(EpState::Unconnected as u8),
             link: Mutex::default(),
             ird: init.ird,
             ord: init.ord,
             life: Life::new(Object::Ep),
-            registered: Registered::new(WeakObject::Ep(me.clone())),
+            tag: Tag::default(),
             conn_evd,
             send_evd,
             recv_evd,
@@ -97,9 +97,9 @@ impl Ep {
         self.qp.id()
     }
 
-    /// Its handle.
-    pub fn handle(&self) -> Handle {
-        self.registered.handle()
+    /// What the face above knows it by.
+    pub fn tag(&self) -> &Tag {
+        &self.tag
     }
 
     /// Its zone.
@@ -261,7 +261,6 @@ impl Ep {
             return Err(Error::verb("destroy the queue pair")(error));
         }
         self.set_state(EpState::Nonoperational);
-        self.registered.forget();
         self.ia().directory().remove_ep(self.id());
         self.ia().cm().forget(self.id());
         self.release();

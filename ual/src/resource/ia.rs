@@ -2,7 +2,7 @@
 //!
 //! It owns the RNIC, the directory of its objects and the connection thread, which ends with it.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use vp_api::{CqId, PortInfo, QpId, Rnic, RnicAttrs, SrqId};
 
@@ -10,9 +10,9 @@ use super::{Directory, Ep, Listen, ListenInit, Pz, Srq};
 use crate::cm::{Cm, CmCounters, RequestId};
 use crate::error::{Error, Object, Result};
 use crate::event::{Evd, EvdInit, Stream};
-use crate::handle::{Handle, Registered, WeakObject};
 use crate::life::{Life, Living};
 use crate::policy::{Policies, Policy};
+use crate::tag::Tag;
 
 /// Interface adapter (IT-API `it_ia_create`).
 pub struct Ia {
@@ -23,7 +23,7 @@ pub struct Ia {
     directory: Arc<Directory>,
     cm: Cm,
     life: Life,
-    registered: Registered,
+    tag: Tag,
 }
 
 impl Ia {
@@ -35,7 +35,7 @@ impl Ia {
     ) -> Result<Arc<Self>> {
         let directory = Arc::new(Directory::new());
         let cm = Cm::start(&rnic, directory.clone())?;
-        Ok(Arc::new_cyclic(|me: &Weak<Self>| Self {
+        Ok(Arc::new(Self {
             device,
             provider,
             rnic,
@@ -43,7 +43,7 @@ impl Ia {
             directory,
             cm,
             life: Life::new(Object::Ia),
-            registered: Registered::new(WeakObject::Ia(me.clone())),
+            tag: Tag::default(),
         }))
     }
 
@@ -77,9 +77,9 @@ impl Ia {
         &self.policies
     }
 
-    /// Its handle.
-    pub fn handle(&self) -> Handle {
-        self.registered.handle()
+    /// What the face above knows it by.
+    pub fn tag(&self) -> &Tag {
+        &self.tag
     }
 
     /// Creates a protection zone.
@@ -136,7 +136,6 @@ impl Ia {
     /// Closes the adapter and ends its connection thread; refused while it has objects.
     pub fn close(&self) -> Result<()> {
         self.life.close()?;
-        self.registered.forget();
         self.rnic.set_async_handler(None);
         self.cm.stop();
         Ok(())
@@ -170,6 +169,6 @@ impl Drop for Ia {
 
 impl std::fmt::Debug for Ia {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Ia({}, {:?})", self.device, self.handle())
+        write!(f, "Ia({})", self.device)
     }
 }

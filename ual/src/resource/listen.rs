@@ -3,15 +3,15 @@
 //! The Listen owns its place in the connection thread, which owns the sockets.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use super::Ia;
 use crate::cm::ListenerId;
 use crate::error::{Error, Object, Result};
 use crate::event::{Evd, Stream};
-use crate::handle::{Handle, Registered, WeakObject};
 use crate::life::{Hold, Life, Living};
 use crate::policy::{Policies, Policy};
+use crate::tag::Tag;
 
 /// For listening.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ pub struct Listen {
     id: ListenerId,
     addresses: Vec<SocketAddr>,
     life: Life,
-    registered: Registered,
+    tag: Tag,
     ia: Hold<Ia>,
     evd: Hold<Evd>,
 }
@@ -53,11 +53,11 @@ impl Listen {
         let evd = Hold::new(&init.evd)?;
         let policies = init.policy.map_or_else(|| ia.policies().clone(), Policies::from);
         let (id, addresses) = ia.cm().listen(&init.addresses, evd.arc(), policies)?;
-        Ok(Arc::new_cyclic(|me: &Weak<Self>| Self {
+        Ok(Arc::new(Self {
             id,
             addresses,
             life: Life::new(Object::Listen),
-            registered: Registered::new(WeakObject::Listen(me.clone())),
+            tag: Tag::default(),
             ia,
             evd,
         }))
@@ -73,9 +73,9 @@ impl Listen {
         self.id
     }
 
-    /// Its handle.
-    pub fn handle(&self) -> Handle {
-        self.registered.handle()
+    /// What the face above knows it by.
+    pub fn tag(&self) -> &Tag {
+        &self.tag
     }
 
     /// Its Ia.
@@ -87,7 +87,6 @@ impl Listen {
     /// can still be answered.
     pub fn close(&self) -> Result<()> {
         self.life.close()?;
-        self.registered.forget();
         self.ia.cm().unlisten(self.id);
         self.evd.release();
         self.ia.release();
@@ -110,6 +109,6 @@ impl Drop for Listen {
 
 impl std::fmt::Debug for Listen {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Listen({:?})", self.handle())
+        write!(f, "Listen({:?})", self.addresses)
     }
 }

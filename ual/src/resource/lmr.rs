@@ -2,14 +2,14 @@
 //!
 //! The Lmr owns the registration; the provider owns a clone of the memory range until close returns.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use vp_api::{Access, Addressing, MemRange, MrInfo, MrInit, Stag};
 
 use super::Pz;
 use crate::error::{Error, Object, Result};
-use crate::handle::{Handle, Registered, WeakObject};
 use crate::life::{Hold, Life, Living};
+use crate::tag::Tag;
 
 /// For registering memory.
 #[derive(Clone, Debug)]
@@ -42,7 +42,7 @@ impl LmrInit {
 pub struct Lmr {
     stag: Mutex<Stag>,
     life: Life,
-    registered: Registered,
+    tag: Tag,
     pz: Mutex<Hold<Pz>>,
 }
 
@@ -77,10 +77,10 @@ impl Lmr {
     }
 
     fn wrap(pz: Hold<Pz>, stag: Stag) -> Arc<Self> {
-        Arc::new_cyclic(|me: &Weak<Self>| Self {
+        Arc::new(Self {
             stag: Mutex::new(stag),
             life: Life::new(Object::Lmr),
-            registered: Registered::new(WeakObject::Lmr(me.clone())),
+            tag: Tag::default(),
             pz: Mutex::new(pz),
         })
     }
@@ -90,9 +90,9 @@ impl Lmr {
         *self.stag.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its handle.
-    pub fn handle(&self) -> Handle {
-        self.registered.handle()
+    /// What the face above knows it by.
+    pub fn tag(&self) -> &Tag {
+        &self.tag
     }
 
     /// Its zone.
@@ -126,7 +126,6 @@ impl Lmr {
             self.life.reopen();
             return Err(Error::verb("deregister the memory region")(error));
         }
-        self.registered.forget();
         self.pz.lock().unwrap_or_else(PoisonError::into_inner).release();
         Ok(())
     }
@@ -147,6 +146,6 @@ impl Drop for Lmr {
 
 impl std::fmt::Debug for Lmr {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Lmr({:?})", self.handle())
+        write!(f, "Lmr({:?})", self.stag())
     }
 }

@@ -1,19 +1,19 @@
 //! The protection zone: regions, windows, queues and endpoints work together only inside one.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use vp_api::{MwKind, PdId};
 
 use super::{Ep, EpInit, Ia, Lmr, LmrInit, Rmr, Srq, SrqParams};
 use crate::error::{Error, Object, Result};
-use crate::handle::{Handle, Registered, WeakObject};
 use crate::life::{Hold, Life, Living};
+use crate::tag::Tag;
 
 /// Protection zone (IT-API `it_pz_create`).
 pub struct Pz {
     pd: PdId,
     life: Life,
-    registered: Registered,
+    tag: Tag,
     ia: Hold<Ia>,
 }
 
@@ -21,12 +21,7 @@ impl Pz {
     pub(super) fn new(ia: &Arc<Ia>) -> Result<Arc<Self>> {
         let ia = Hold::new(ia)?;
         let pd = ia.rnic().alloc_pd().map_err(Error::verb("allocate a protection domain"))?;
-        Ok(Arc::new_cyclic(|me: &Weak<Self>| Self {
-            pd,
-            life: Life::new(Object::Pz),
-            registered: Registered::new(WeakObject::Pz(me.clone())),
-            ia,
-        }))
+        Ok(Arc::new(Self { pd, life: Life::new(Object::Pz), tag: Tag::default(), ia }))
     }
 
     /// The provider's id.
@@ -34,9 +29,9 @@ impl Pz {
         self.pd
     }
 
-    /// Its handle.
-    pub fn handle(&self) -> Handle {
-        self.registered.handle()
+    /// What the face above knows it by.
+    pub fn tag(&self) -> &Tag {
+        &self.tag
     }
 
     /// Its Ia.
@@ -77,7 +72,6 @@ impl Pz {
             self.life.reopen();
             return Err(Error::verb("deallocate the protection domain")(error));
         }
-        self.registered.forget();
         self.ia.release();
         Ok(())
     }
@@ -98,6 +92,6 @@ impl Drop for Pz {
 
 impl std::fmt::Debug for Pz {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Pz({:?})", self.handle())
+        write!(f, "Pz({:?})", self.pd)
     }
 }

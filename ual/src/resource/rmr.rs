@@ -1,19 +1,19 @@
 //! Remote memory regions: memory windows, bound to a part of an Lmr through a send queue.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use vp_api::{MwId, MwInfo, MwKind};
 
 use super::Pz;
 use crate::error::{Error, Object, Result};
-use crate::handle::{Handle, Registered, WeakObject};
 use crate::life::{Hold, Life, Living};
+use crate::tag::Tag;
 
 /// Memory window (IT-API `it_rmr_create`).
 pub struct Rmr {
     window: MwId,
     life: Life,
-    registered: Registered,
+    tag: Tag,
     pz: Hold<Pz>,
 }
 
@@ -22,12 +22,7 @@ impl Rmr {
         let pz = Hold::new(pz)?;
         let verb = Error::verb("allocate a memory window");
         let window = pz.ia().rnic().alloc_mw(pz.id(), kind).map_err(verb)?;
-        Ok(Arc::new_cyclic(|me: &Weak<Self>| Self {
-            window,
-            life: Life::new(Object::Rmr),
-            registered: Registered::new(WeakObject::Rmr(me.clone())),
-            pz,
-        }))
+        Ok(Arc::new(Self { window, life: Life::new(Object::Rmr), tag: Tag::default(), pz }))
     }
 
     /// The provider's id, for [`vp_api::BindMw`].
@@ -35,9 +30,9 @@ impl Rmr {
         self.window
     }
 
-    /// Its handle.
-    pub fn handle(&self) -> Handle {
-        self.registered.handle()
+    /// What the face above knows it by.
+    pub fn tag(&self) -> &Tag {
+        &self.tag
     }
 
     /// Its zone.
@@ -58,7 +53,6 @@ impl Rmr {
             self.life.reopen();
             return Err(Error::verb("deallocate the memory window")(error));
         }
-        self.registered.forget();
         self.pz.release();
         Ok(())
     }
@@ -79,6 +73,6 @@ impl Drop for Rmr {
 
 impl std::fmt::Debug for Rmr {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Rmr({:?})", self.handle())
+        write!(f, "Rmr({:?})", self.id())
     }
 }

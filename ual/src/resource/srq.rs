@@ -1,13 +1,13 @@
 //! Shared receive queues: receives that several endpoints take from.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use vp_api::{PostFailure, RecvWr, SrqId, SrqInfo, SrqInit};
 
 use super::Pz;
 use crate::error::{Error, Object, Result};
-use crate::handle::{Handle, Registered, WeakObject};
 use crate::life::{Hold, Life, Living};
+use crate::tag::Tag;
 
 /// For creating an [`Srq`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,7 +24,7 @@ pub struct SrqParams {
 pub struct Srq {
     srq: Arc<dyn vp_api::Srq>,
     life: Life,
-    registered: Registered,
+    tag: Tag,
     pz: Hold<Pz>,
 }
 
@@ -35,12 +35,7 @@ impl Srq {
         let init = SrqInit { pd: pz.id(), depth, max_sge, limit };
         let verb = Error::verb("create a shared receive queue");
         let srq = pz.ia().rnic().create_srq(&init).map_err(verb)?;
-        let object = Arc::new_cyclic(|me: &Weak<Self>| Self {
-            srq,
-            life: Life::new(Object::Srq),
-            registered: Registered::new(WeakObject::Srq(me.clone())),
-            pz,
-        });
+        let object = Arc::new(Self { srq, life: Life::new(Object::Srq), tag: Tag::default(), pz });
         object.pz.ia().directory().add_srq(&object);
         Ok(object)
     }
@@ -50,9 +45,9 @@ impl Srq {
         self.srq.id()
     }
 
-    /// Its handle.
-    pub fn handle(&self) -> Handle {
-        self.registered.handle()
+    /// What the face above knows it by.
+    pub fn tag(&self) -> &Tag {
+        &self.tag
     }
 
     /// Its zone.
@@ -84,7 +79,6 @@ impl Srq {
             self.life.reopen();
             return Err(Error::verb("destroy the shared receive queue")(error));
         }
-        self.registered.forget();
         self.pz.ia().directory().remove_srq(self.id());
         self.pz.release();
         Ok(())
@@ -106,6 +100,6 @@ impl Drop for Srq {
 
 impl std::fmt::Debug for Srq {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Srq({:?})", self.handle())
+        write!(f, "Srq({:?})", self.id())
     }
 }

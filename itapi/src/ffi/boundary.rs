@@ -1,0 +1,50 @@
+//! The border between C and Rust: no panic crosses it, and the last failure of each thread is kept.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::failure::{Failure, Outcome};
+use super::fork;
+use super::status::{self, Status};
+
+thread_local! {
+    /// The long text of the calling thread's last failure.
+    static LAST: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Runs the body of an entry point.
+#[inline]
+pub(crate) fn call(body: impl FnOnce() -> Outcome) -> Status {
+    // Nothing of the library is looked at again after a panic but what locks and atomics keep whole.
+    match catch_unwind(AssertUnwindSafe(|| guarded(body))) {
+        Ok(Ok(())) => status::IT_SUCCESS,
+        Ok(Err(failure)) => failed(failure),
+        Err(_) => failed(Failure::new(
+            status::IT_ERR_IA_CATASTROPHE,
+            "internal error: the library panicked; please report the message on standard error",
+        )),
+    }
+}
+
+fn guarded(body: impl FnOnce() -> Outcome) -> Outcome {
+    if fork::is_child() {
+        return Err(Failure::new(
+            status::IT_ERR_IA_CATASTROPHE,
+            "this process was forked from one that uses IT-API: the library's threads are not here; \
+             fork before the first it_ia_create, or exec in the child",
+        ));
+    }
+    body()
+}
+
+#[cold]
+fn failed(failure: Failure) -> Status {
+    // A thread that is ending has no last failure any more.
+    let _ = LAST.try_with(|last| *last.borrow_mut() = failure.text);
+    failure.status
+}
+
+/// Hands the calling thread's last failure to `reader`.
+pub(crate) fn with_last<R>(reader: impl FnOnce(&str) -> R) -> Option<R> {
+    LAST.try_with(|last| reader(&last.borrow())).ok()
+}
