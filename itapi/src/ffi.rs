@@ -9,8 +9,17 @@
 //!   [`table`] and never dereferenced, so that a stale, foreign or wrong one is a status;
 //! - after `fork`, in the child, everything is refused ([`fork`]).
 
-pub(crate) mod boundary;
-pub(crate) mod failure;
-pub(crate) mod fork;
-pub(crate) mod status;
-pub(crate) mod table;
+mod boundary;
+mod ep;
+mod evd;
+mod failure;
+mod fork;
+mod ia;
+mod listen;
+mod lmr;
+mod object;
+mod pz;
+mod rmr;
+mod srq;
+mod status;
+mod table;
