@@ -300,5 +300,14 @@ pub struct MwInfo {
     pub pd: PdId,
     /// STag to give to peers, if bound.
     pub stag: Option<Stag>,
+    /// Rights of peers; none if unbound.
     pub access: Access,
+    /// The region that it is bound to, with the key at the bind.
+    pub region: Option<Stag>,
+    /// First octet as a TO of the region; 0 if unbound.
+    pub to: u64,
+    /// Octets; 0 if unbound.
+    pub len: u64,
+    /// How peers address it.
+    pub addressing: Addressing,
 }

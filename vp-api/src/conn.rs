@@ -150,6 +150,10 @@ pub struct QpInfo {
     pub recv_depth: u32,
     pub sends_outstanding: u32,
     pub recvs_outstanding: u32,
+    /// Sends of the last stream that were flushed or failed.
+    pub sends_lost: u32,
+    /// Receives of the last stream that were flushed or failed.
+    pub recvs_lost: u32,
     pub ird: u16,
     pub ord: u16,
     /// Last Terminate sent or received.
@@ -169,6 +173,8 @@ impl QpInfo {
             recv_depth: 0,
             sends_outstanding: 0,
             recvs_outstanding: 0,
+            sends_lost: 0,
+            recvs_lost: 0,
             ird: 0,
             ord: 0,
             terminate: None,

@@ -22,6 +22,9 @@ pub enum VpStatus {
     /// No such object, or destroyed.
     #[error("invalid handle")]
     InvalidHandle = 5,
+    /// A signal handler ran in the waiting thread.
+    #[error("interrupted by a signal")]
+    Interrupted = 6,
     /// The provider does not do this.
     #[error("not supported by this provider")]
     Unsupported = 10,

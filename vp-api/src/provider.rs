@@ -91,6 +91,9 @@ pub trait Cq: Send + Sync {
     fn id(&self) -> CqId;
     /// Entries it can hold.
     fn depth(&self) -> u32;
+    /// Completions that wait to be polled, about: pushers and pollers go on meanwhile. Makes no
+    /// progress.
+    fn queued(&self) -> usize;
     /// Moves up to `out.len()` completions to `out`, oldest first; answers how many. Makes progress
     /// on the QPs of this CQ if there is none. [`VpStatus::CqOverrun`] once the ring is drained
     /// after an overrun.
@@ -101,6 +104,8 @@ pub trait Cq: Send + Sync {
     /// Waits until `poll` may find a completion, making progress in the calling thread: `spin`
     /// without sleeping first, then asleep until `timeout` (`None`: for ever) has passed in all.
     /// True if there may be one; false after the time-out or if [`Cq::interrupt`] was called.
+    /// [`VpStatus::Interrupted`] if a signal handler ran in the thread while it slept and there is
+    /// nothing to poll.
     fn wait(&self, spin: Duration, timeout: Option<Duration>) -> Result<bool, VpStatus>;
     /// Makes every present `wait` return false soon.
     fn interrupt(&self);

@@ -193,6 +193,10 @@ impl Cq for SoftCq {
         self.ring.depth()
     }
 
+    fn queued(&self) -> usize {
+        self.ring.queued()
+    }
+
     fn poll(&self, out: &mut [WorkCompletion]) -> Result<usize, VpStatus> {
         self.check_alive()?;
         let popped = self.ring.pop(out);

@@ -173,14 +173,13 @@ impl CqRing {
 
     /// A completion can be popped, or is about to be.
     pub fn has_any(&self) -> bool {
-        let mut ring = Some(self.oldest());
-        while let Some(now) = ring {
-            if now.len() != 0 {
-                return true;
-            }
-            ring = self.behind(now);
-        }
-        false
+        self.queued() != 0
+    }
+
+    /// Completions in it, about.
+    pub fn queued(&self) -> usize {
+        let oldest = Some(self.oldest());
+        std::iter::successors(oldest, |ring| self.behind(ring)).map(Ring::len).sum()
     }
 
     /// Entries that it can hold.

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use vp_api::{Access, Addressing, MemRange, MwKind, PdId, QpId};
+use vp_api::{Access, Addressing, BindMw, MemRange, MwKind, PdId, QpId};
 
 use crate::objects::Hold;
 use crate::pin::Pinned;
@@ -54,8 +54,7 @@ pub(crate) struct Window {
 
 /// What a window is bound to.
 pub(crate) struct Binding {
-    pub(crate) region: u32,
-    pub(crate) access: Access,
+    pub(crate) request: BindMw,
     pub(crate) qp: QpId,
     /// Narrow only: the QP's count of windows.
     pub(crate) _windows: Option<WindowCount>,

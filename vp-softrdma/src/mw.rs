@@ -32,12 +32,17 @@ pub(crate) fn query(table: &StagTable, id: MwId) -> VpResult<MwInfo> {
     let slot = table.slot(id.0).ok_or_else(|| unknown(id))?;
     let meta = lock(&slot.meta);
     let Meta::Window(window) = &*meta else { return Err(unknown(id)) };
+    let bound = window.binding.as_ref().map(|binding| &binding.request);
     Ok(MwInfo {
         id,
         kind: window.kind,
         pd: window.pd.id,
         stag: slot.valid_key().map(|key| Stag::new(id.0, key)),
-        access: window.binding.as_ref().map_or(Access::empty(), |binding| binding.access),
+        access: bound.map_or(Access::empty(), |bound| bound.access),
+        region: bound.map(|bound| bound.region),
+        to: bound.map_or(0, |bound| bound.to),
+        len: bound.map_or(0, |bound| bound.len),
+        addressing: bound.map_or(Addressing::default(), |bound| bound.addressing),
     })
 }
 
@@ -112,8 +117,7 @@ fn bind_to_region(
     let grant = window_grant(caller, request, region, window.kind)?;
     region.bound_windows += 1;
     window.binding = Some(Binding {
-        region: request.region.index(),
-        access: request.access,
+        request: *request,
         qp: caller.qp,
         _windows: (window.kind == MwKind::Narrow).then(|| WindowCount::new(windows)),
     });
@@ -175,7 +179,7 @@ fn window_grant(
 pub(crate) fn unbind(table: &StagTable, slot: &Slot, window: &mut Window) -> Result<(), Busy> {
     let Some(binding) = &window.binding else { return Ok(()) };
     slot.revoke()?;
-    if let Some(region_slot) = table.slot(binding.region)
+    if let Some(region_slot) = table.slot(binding.request.region.index())
         && let Meta::Region(region) = &mut *lock(&region_slot.meta)
     {
         region.bound_windows -= 1;

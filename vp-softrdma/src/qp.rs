@@ -28,7 +28,7 @@ use crate::limits;
 use crate::parts::QpParts;
 use crate::sync::MutexGuard;
 use crate::wq::{RecvRing, RecvWqe, SendRing};
-use context::{Context, Left, Queues};
+use context::{Context, Left, Lost, Queues};
 use core::Core;
 use inner::{Inner, Limits};
 
@@ -247,6 +247,7 @@ fn core_of(parts: &QpParts, init: &QpInit) -> Core {
         tagged: None,
         silent: false,
         left: Left::default(),
+        lost: Lost::default(),
     };
     Core { proto, queues }
 }

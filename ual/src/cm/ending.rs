@@ -133,8 +133,8 @@ impl Thread {
         let lost = ep.qp().query().map_or_else(
             |_| Lost::default(),
             |qp| Lost {
-                sends: qp.sends_outstanding,
-                recvs: qp.recvs_outstanding,
+                sends: qp.sends_lost + qp.sends_outstanding,
+                recvs: qp.recvs_lost + qp.recvs_outstanding,
                 octets_sent: qp.counters.octets_sent,
                 octets_received: qp.counters.octets_received,
             },

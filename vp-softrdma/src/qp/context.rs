@@ -93,6 +93,14 @@ pub(crate) struct Queues {
     /// The QP was destroyed: no completions any more. // [VERBS-20]
     pub(crate) silent: bool,
     pub(crate) left: Left,
+    pub(crate) lost: Lost,
+}
+
+/// Work requests of the last stream that did not complete well.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Lost {
+    pub(crate) sends: u32,
+    pub(crate) receives: u32,
 }
 
 /// What is to be done once the QP is unlocked.

@@ -49,6 +49,7 @@ impl<'a> View<'a> {
             invalidated: receive.invalidated.map(|stag| vp_api::Stag(stag.0)),
             immediate: receive.immediate,
         };
+        self.queues.lost.receives += u32::from(status != WcStatus::Success);
         if !self.queues.silent {
             self.context.recv_cq.push(&completion, &mut self.queues.left.recv_cq);
         }
@@ -194,6 +195,7 @@ impl Host for View<'_> {
         drop(self.queues.sends.take_local(completion.slot));
         let slot = *self.queues.sends.slot(completion.slot);
         let status = status_of(completion.status);
+        self.queues.lost.sends += u32::from(status != WcStatus::Success);
         if status == WcStatus::Success && !slot.flags.contains(SendFlags::SIGNALED) {
             return;
         }

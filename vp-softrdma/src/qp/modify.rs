@@ -13,7 +13,7 @@ use vp_api::{
 
 use crate::engine::Member;
 use crate::limits;
-use crate::qp::context::Context;
+use crate::qp::context::{Context, Lost};
 use crate::qp::inner::{Inner, Limits, terminate};
 use crate::qp::link::Link;
 use crate::stream::Stream;
@@ -48,6 +48,7 @@ impl Inner {
             .attach(context.id.0, member, &link.stream)
             .map_err(|e| VpError::os("adding the stream to the progress engine: epoll_ctl", &e))?;
         self.link = Some(link);
+        self.core.queues.lost = Lost::default();
         if self.core.proto.start(config).is_err() {
             return Err(self.refuse(context, "RTS"));
         }
@@ -193,6 +194,8 @@ impl Inner {
         info.sends_outstanding = proto.outstanding_sends();
         info.recvs_outstanding = queues.receives.posted() + u32::from(queues.receiving);
         let link = self.link.as_ref();
+        info.sends_lost = queues.lost.sends;
+        info.recvs_lost = queues.lost.receives;
         info.ird = link.map_or(self.limits.ird, |link| link.params.ird);
         info.ord = link.map_or(self.limits.ord, |link| link.params.ord);
         info.terminate = proto.last_terminate().map(|(sent, code)| terminate(sent, code));
