@@ -11,7 +11,7 @@ use vp_api::{
 };
 
 use crate::cq_ring::{CqRing, Push};
-use crate::engine::{Engine, Waited};
+use crate::engine::{Engine, Slept, Waited};
 use crate::events::EventSink;
 use crate::parts::CqParts;
 use crate::qp::SoftQp;
@@ -225,11 +225,15 @@ impl Cq for SoftCq {
         let before = self.interrupts.load(Ordering::Acquire);
         let news = || self.ring.has_any() || self.ring.is_overrun();
         let done = || news() || self.interrupts.load(Ordering::Acquire) != before;
+        let mut slept = Slept::Awake;
         if !self.spin(timeout.map_or(spin, |timeout| spin.min(timeout)), done) {
-            self.engine.wait(self, deadline, done);
+            slept = self.engine.wait(self, deadline, done);
         }
         self.check_alive()?;
-        Ok(news())
+        match news() {
+            false if slept == Slept::Signalled => Err(VpStatus::Interrupted),
+            news => Ok(news),
+        }
     }
 
     fn interrupt(&self) {

@@ -11,6 +11,7 @@
 //! A dead peer shows as an event on its socket, a silent one by a timer of its QP.
 
 mod alarm;
+mod chime;
 mod duty;
 mod station;
 mod timers;
@@ -24,6 +25,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
+use rustix::io::Errno;
 use vp_api::{LogLevel, Services, VpError, VpResult};
 
 use crate::sync::{AtomicBool, Mutex, Ordering, lock};
@@ -32,6 +34,7 @@ use duty::{Duty, Rota};
 use station::{Gate, Left, Station};
 use timers::Timers;
 
+pub(crate) use chime::Slept;
 pub(crate) use station::Waited;
 pub(crate) use timers::Timer;
 
@@ -93,7 +96,7 @@ impl Engine {
     pub(crate) fn start(services: Arc<dyn Services>, name: &str) -> VpResult<Arc<Self>> {
         let os = |what: &str| {
             let what = format!("starting the progress engine: {what}");
-            move |errno: rustix::io::Errno| VpError::os(&what, &errno.into())
+            move |errno: Errno| VpError::os(&what, &errno.into())
         };
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(os("epoll_create"))?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
@@ -204,15 +207,15 @@ impl Engine {
         self.station.wake(waited);
     }
 
-    /// Sleeps until `done` (after a [`Engine::wake`] of `waited`) or the deadline, as the leader or
-    /// as a follower.
+    /// Sleeps until `done` (after a [`Engine::wake`] of `waited`), the deadline, or a signal, as the
+    /// leader or as a follower.
     pub(crate) fn wait(
         &self,
         waited: &dyn Waited,
         deadline: Option<Instant>,
         done: impl Fn() -> bool,
-    ) {
-        let left = self.station.wait(
+    ) -> Slept {
+        let (left, slept) = self.station.wait(
             waited,
             done,
             || deadline.map(|at| at.saturating_duration_since(Instant::now())),
@@ -222,15 +225,20 @@ impl Engine {
             let now = self.now();
             self.alarm.set(now + NAP_NS, now);
         }
+        slept
     }
 
     /// One `epoll_wait` and what follows from it.
-    fn serve(&self, timeout: Option<Duration>, awake: &dyn Fn(), leading: bool) {
+    fn serve(&self, timeout: Option<Duration>, awake: &dyn Fn(), leading: bool) -> Slept {
         let mut events = [const { MaybeUninit::uninit() }; EVENTS];
         let timeout = timeout.map(timespec);
         let ready = epoll::wait(&self.epoll, &mut events, timeout.as_ref());
         awake();
-        let Ok((ready, _)) = ready else { return };
+        let ready = match ready {
+            Ok((ready, _)) => ready,
+            Err(Errno::INTR) => return Slept::Signalled,
+            Err(_) => return Slept::Awake,
+        };
         for event in ready {
             match event.data.u64() {
                 BELL if leading => self.station.gate().silence(),
@@ -239,6 +247,7 @@ impl Engine {
                 id => self.serve_member(id as u32, event.flags),
             }
         }
+        Slept::Awake
     }
 
     fn serve_member(&self, id: u32, flags: epoll::EventFlags) {
@@ -286,7 +295,7 @@ impl Engine {
         match poll(watched, None) {
             Ok(_) if fds[0].revents().is_empty() => {}
             Ok(_) => self.alarm.acknowledge(),
-            Err(rustix::io::Errno::INTR) => {}
+            Err(Errno::INTR) => {}
             Err(errno) => {
                 let message = format!("the progress engine cannot sleep: poll: {errno}");
                 self.services.log(LogLevel::Error, "softrdma::engine", &message);

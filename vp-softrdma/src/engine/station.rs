@@ -1,8 +1,8 @@
 //! Who sleeps where: leadership among the threads that wait for completions.
 //!
 //! One station per engine, shared by all its threads. Of the threads waiting on CQs at most one, the
-//! leader, sleeps at the gate (in `epoll_wait`); the others, the followers, each sleep on a condition
-//! variable. Whoever publishes a completion wakes the threads that wait on that CQ. A leader that
+//! leader, sleeps at the gate (in `epoll_wait`); the others, the followers, each sleep on a chime
+//! ([`super::chime`]). A wait ends early when a signal handler ran in its thread. Whoever publishes a completion wakes the threads that wait on that CQ. A leader that
 //! leaves promotes a follower; if there is none, the engine's thread takes over a moment later.
 //!
 //! No wake-up is lost: a sleeper takes its place in the station, *then* announces itself at its CQ,
@@ -14,7 +14,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::sync::{Condvar, Mutex, MutexGuard, lock};
+use super::chime::{Chime, Slept};
+use crate::sync::{Mutex, lock};
 
 /// Where the leader sleeps.
 pub(crate) trait Gate {
@@ -35,8 +36,7 @@ pub(crate) trait Waited {
 struct Follower {
     waited: u32,
     ticket: u64,
-    woken: bool,
-    bell: Arc<Condvar>,
+    chime: Arc<Chime>,
 }
 
 struct Seats {
@@ -49,7 +49,7 @@ struct Seats {
 /// A thread's place while it waits.
 enum Place {
     Leader,
-    Follower { ticket: u64, bell: Arc<Condvar> },
+    Follower { ticket: u64, chime: Arc<Chime> },
 }
 
 /// Outcome of [`Station::wait`].
@@ -95,17 +95,17 @@ impl<G: Gate> Station<G> {
 
     /// Wakes the threads that wait on `waited`.
     pub(crate) fn wake(&self, waited: &dyn Waited) {
-        let mut seats = lock(&self.seats);
+        let seats = lock(&self.seats);
         if seats.leader == Some(waited.id()) {
             self.gate.ring();
         }
-        for follower in seats.followers.iter_mut().filter(|f| f.waited == waited.id()) {
-            follower.woken = true;
-            follower.bell.notify_one();
+        for follower in seats.followers.iter().filter(|f| f.waited == waited.id()) {
+            follower.chime.ring();
         }
     }
 
-    /// Waits until `done` answers true, which it must once `waited` has been published to.
+    /// Waits until `done` answers true, which it must once `waited` has been published to, or a
+    /// signal handler ran in this thread; answers also which.
     ///
     /// `remaining` answers the time left (`None`: for ever; zero: the wait is over). `lead` sleeps at
     /// the gate for at most the time given, calls its second argument when it wakes, and then
@@ -115,26 +115,24 @@ impl<G: Gate> Station<G> {
         waited: &dyn Waited,
         done: impl Fn() -> bool,
         remaining: impl Fn() -> Option<Duration>,
-        lead: impl Fn(Option<Duration>, &dyn Fn()),
-    ) -> Left {
+        lead: impl Fn(Option<Duration>, &dyn Fn()) -> Slept,
+    ) -> (Left, Slept) {
         let mut place = self.take_place(waited);
+        let mut slept = Slept::Awake;
         loop {
             waited.announce();
             let left = remaining();
-            if done() || left == Some(Duration::ZERO) {
+            if slept == Slept::Signalled || done() || left == Some(Duration::ZERO) {
                 waited.withdraw();
-                return self.leave(place);
+                return (self.leave(place), slept);
             }
-            place = match place {
-                Place::Leader => {
-                    // Awake, it sees for itself what it publishes to its own CQ.
-                    lead(left, &|| waited.withdraw());
-                    Place::Leader
-                }
-                Place::Follower { ticket, bell } => {
-                    let place = self.follow(ticket, bell, left);
+            (place, slept) = match place {
+                // Awake, it sees for itself what it publishes to its own CQ.
+                Place::Leader => (Place::Leader, lead(left, &|| waited.withdraw())),
+                Place::Follower { ticket, chime } => {
+                    let slept = chime.sleep(left);
                     waited.withdraw();
-                    place
+                    (self.place_of(ticket, chime), slept)
                 }
             };
         }
@@ -147,29 +145,16 @@ impl<G: Gate> Station<G> {
             return Place::Leader;
         }
         seats.tickets += 1;
-        let (ticket, bell) = (seats.tickets, Arc::new(Condvar::new()));
-        let follower = Follower { waited: waited.id(), ticket, woken: false, bell: bell.clone() };
+        let (ticket, chime) = (seats.tickets, Arc::new(Chime::default()));
+        let follower = Follower { waited: waited.id(), ticket, chime: chime.clone() };
         seats.followers.push_back(follower);
-        Place::Follower { ticket, bell }
+        Place::Follower { ticket, chime }
     }
 
-    /// Sleeps until woken, promoted, or `left` is over.
-    fn follow(&self, ticket: u64, bell: Arc<Condvar>, left: Option<Duration>) -> Place {
-        let mut seats = lock(&self.seats);
-        match seats.followers.iter_mut().find(|f| f.ticket == ticket) {
-            None => return Place::Leader,
-            Some(follower) if follower.woken => follower.woken = false,
-            Some(_) => {
-                seats = sleep(&bell, seats, left);
-                // A promoted follower has no seat among the followers any more.
-                match seats.followers.iter_mut().find(|f| f.ticket == ticket) {
-                    None => return Place::Leader,
-                    Some(follower) => follower.woken = false,
-                }
-            }
-        }
-        drop(seats);
-        Place::Follower { ticket, bell }
+    /// A promoted follower has no seat among the followers any more.
+    fn place_of(&self, ticket: u64, chime: Arc<Chime>) -> Place {
+        let follows = lock(&self.seats).followers.iter().any(|f| f.ticket == ticket);
+        if follows { Place::Follower { ticket, chime } } else { Place::Leader }
     }
 
     fn leave(&self, place: Place) -> Left {
@@ -185,7 +170,7 @@ impl<G: Gate> Station<G> {
         match seats.followers.pop_front() {
             Some(next) => {
                 seats.leader = Some(next.waited);
-                next.bell.notify_one();
+                next.chime.ring();
                 Left::Guarded
             }
             None => {
@@ -196,25 +181,11 @@ impl<G: Gate> Station<G> {
     }
 }
 
-fn sleep<'a>(
-    bell: &Condvar,
-    seats: MutexGuard<'a, Seats>,
-    left: Option<Duration>,
-) -> MutexGuard<'a, Seats> {
-    match left {
-        None => bell.wait(seats).unwrap_or_else(std::sync::PoisonError::into_inner),
-        Some(left) => match bell.wait_timeout(seats, left) {
-            Ok((seats, _)) => seats,
-            Err(poisoned) => poisoned.into_inner().0,
-        },
-    }
-}
-
 #[cfg(test)]
 #[cfg(loom)]
 mod loom_tests {
     use super::*;
-    use crate::sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
+    use crate::sync::{AtomicBool, AtomicU32, AtomicUsize, Condvar, Ordering, fence};
     use loom::sync::Arc;
     use loom::thread;
 
@@ -275,15 +246,17 @@ mod loom_tests {
         }
 
         fn wait(&self, station: &Station<Flag>) -> Left {
-            station.wait(
+            let (left, _) = station.wait(
                 self,
                 || self.entries.load(Ordering::Acquire) != 0,
                 || None,
                 |_, awake| {
                     station.gate().pass();
                     awake();
+                    Slept::Awake
                 },
-            )
+            );
+            left
         }
     }
 
