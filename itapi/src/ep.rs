@@ -119,7 +119,7 @@ impl<'a> EpBuilder<'a> {
         let (conn, events) = match &self.conn {
             Some(shared) => (shared.ual().clone(), None),
             None => {
-                let init = EvdInit { stream: Stream::Connection, depth: 4 };
+                let init = EvdInit::new(Stream::Connection, 4);
                 let own = self.pz.ia().ual().create_evd(init)?;
                 (own.clone(), Some(own))
             }

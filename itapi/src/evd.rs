@@ -90,7 +90,7 @@ impl Flights {
 
 impl Evd {
     pub(crate) fn new(ia: &Ia, depth: u32) -> Result<Self> {
-        let init = ual::EvdInit { stream: ual::Stream::Completion, depth };
+        let init = ual::EvdInit::new(ual::Stream::Completion, depth);
         let evd = ia.ual().create_evd(init)?;
         Ok(Self(Arc::new(Core { evd, flights: RwLock::default() })))
     }

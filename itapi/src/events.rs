@@ -41,7 +41,7 @@ pub struct ConnEvd(Arc<ual::Evd>);
 
 impl ConnEvd {
     pub(crate) fn new(ia: &Ia) -> Result<Self> {
-        let init = EvdInit { stream: Stream::Connection, depth: CONNECTION_DEPTH };
+        let init = EvdInit::new(Stream::Connection, CONNECTION_DEPTH);
         Ok(Self(ia.ual().create_evd(init)?))
     }
 
@@ -70,7 +70,7 @@ pub struct AsyncEvd(Arc<ual::Evd>);
 
 impl AsyncEvd {
     pub(crate) fn new(ia: &Ia, depth: u32) -> Result<Self> {
-        Ok(Self(ia.ual().create_evd(EvdInit { stream: Stream::Affiliated, depth })?))
+        Ok(Self(ia.ual().create_evd(EvdInit::new(Stream::Affiliated, depth))?))
     }
 
     /// The oldest event, waiting for one; `None` after the time-out.

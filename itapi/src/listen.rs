@@ -52,7 +52,7 @@ impl<'a> ListenBuilder<'a> {
 
     /// Listens.
     pub fn listen(self) -> Result<Listen> {
-        let init = EvdInit { stream: Stream::Request, depth: self.backlog };
+        let init = EvdInit::new(Stream::Request, self.backlog);
         let evd = self.ia.ual().create_evd(init)?;
         let addresses = self.addresses;
         let listen = ListenInit { addresses, evd: evd.clone(), policy: self.policy };

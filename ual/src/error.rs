@@ -98,6 +98,16 @@ pub enum Error {
         /// Octets that fit.
         max: usize,
     },
+    /// The port is taken; the text says where and for what (IT-API `IT_ERR_CONN_QUAL_BUSY`).
+    #[error("{0}: the port is in use; choose another, or close what uses it")]
+    AddressInUse(String),
+    /// Nobody in this process listens where a request was to be handed to.
+    #[error("no listener of this process at {0}; the request can still be answered")]
+    NoListener(String),
+    /// The socket cannot become an endpoint's stream; the text says why and what to do. It was not
+    /// touched (IT-API `IT_ERR_MISMATCH_FD`).
+    #[error("the socket cannot be converted: {0}")]
+    Socket(String),
     /// The queue of a software event dispatcher is full.
     #[error("the event queue is full ({depth} events); dequeue some or create it deeper")]
     QueueFull {
@@ -113,6 +123,15 @@ pub enum Error {
     /// [`crate::Evd::interrupt`] was called.
     #[error("the wait was interrupted")]
     Interrupted,
+    /// A signal handler ran in the waiting thread.
+    #[error("the wait was ended by a signal")]
+    Signal,
+    /// [`crate::Evd::abort`] was called, or the dispatcher was closed.
+    #[error("the event dispatcher is being torn down")]
+    Aborted,
+    /// The dispatcher has a callback.
+    #[error("the event dispatcher has a callback already; detach it first")]
+    CallbackExists,
     /// The provider refused.
     #[error("{attempt}: {source}")]
     Verb {

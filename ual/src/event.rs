@@ -3,14 +3,28 @@
 mod async_event;
 mod completion;
 mod evd;
+mod init;
 mod queue;
 
 pub use async_event::AsyncSource;
-pub use evd::{Evd, EvdInit};
+pub use evd::Evd;
+pub use init::{EvdInfo, EvdInit, Overflow};
 
-use vp_api::{AsyncEvent, QpId, WorkCompletion};
+use std::sync::{Arc, Weak};
+
+use vp_api::{AsyncEvent, QpId, WcStatus, WorkCompletion};
 
 use crate::cm::{ConnEvent, ConnRequest};
+use crate::resource::Ep;
+
+/// In a `wr_id`: its completion counts as a notification (IT-API `IT_NOTIFY_FLAG`). So does one
+/// that is solicited or failed, whatever its `wr_id`. The other bits are the face's.
+pub const NOTIFY: u64 = 1 << 63;
+
+/// True if the completion counts as a notification.
+pub(crate) fn is_notification(completion: &WorkCompletion) -> bool {
+    completion.wr_id & NOTIFY != 0 || completion.solicited || completion.status != WcStatus::Success
+}
 
 /// What a dispatcher carries (IT-API event streams): exactly one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -27,6 +41,8 @@ pub enum Stream {
     Unaffiliated,
     /// Events that the application posts itself.
     Software,
+    /// Notifications of other dispatchers (IT-API AEVD).
+    Aggregate,
 }
 
 /// An event.
@@ -41,6 +57,8 @@ pub enum Event {
     Connection {
         /// The endpoint's queue pair, see [`crate::Ia::ep`].
         qp: QpId,
+        /// The endpoint.
+        ep: Weak<Ep>,
         /// What happened.
         event: Box<ConnEvent>,
     },
@@ -60,4 +78,9 @@ pub enum Event {
     },
     /// Posted by [`Evd::post_software`].
     Software(u64),
+    /// An aggregate dispatcher says that one that feeds it met its criteria.
+    Notification {
+        /// The one that has events.
+        evd: Arc<Evd>,
+    },
 }

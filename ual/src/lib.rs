@@ -39,7 +39,7 @@ pub use cm::{
 };
 pub use config::{Config, ConfigError};
 pub use error::{Error, Object, Result};
-pub use event::{AsyncSource, Evd, EvdInit, Event, Stream};
+pub use event::{AsyncSource, Evd, EvdInfo, EvdInit, Event, NOTIFY, Overflow, Stream};
 pub use kal_shim::interrupt::{catch_interrupt, interrupted};
 pub use kal_shim::limits::raise_descriptors;
 pub use kal_shim::names::{node_name, resolve};

@@ -12,20 +12,11 @@ use vp_api::{Cq, WorkCompletion};
 
 use super::completion::Completions;
 use super::queue::Queue;
-use super::{Event, Stream};
+use super::{EvdInfo, EvdInit, Event, Overflow, Stream};
 use crate::error::{Error, Object, Result};
 use crate::life::{Hold, Life, Living};
 use crate::resource::Ia;
 use crate::tag::Tag;
-
-/// For creating an [`Evd`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct EvdInit {
-    /// What it carries.
-    pub stream: Stream,
-    /// Events it can hold. Connection events are never lost, whatever the depth.
-    pub depth: u32,
-}
 
 /// Event dispatcher.
 pub struct Evd {
@@ -112,7 +103,7 @@ impl Evd {
     }
 
     /// The oldest event, if there is one (IT-API `it_evd_dequeue`).
-    pub fn dequeue(&self) -> Result<Option<Event>> {
+    pub fn dequeue(self: &Arc<Self>) -> Result<Option<Event>> {
         match &self.source {
             Source::Queue(queue) => queue.pop(),
             Source::Completions(completions) => Ok(completions.pop()?.map(Event::Completion)),
@@ -167,6 +158,66 @@ impl Evd {
             }
             _ => Err(self.wrong_stream(Stream::Software)),
         }
+    }
+
+    /// Changes the number of notification events that make it notify; 0: never.
+    pub fn set_threshold(&self, threshold: u32) -> Result<()> {
+        self.later(threshold == 1)
+    }
+
+    /// Disabled, it queues events and tells nobody.
+    pub fn set_enabled(&self, enabled: bool) -> Result<()> {
+        self.later(enabled)
+    }
+
+    /// Makes it feed an aggregate dispatcher, or none.
+    pub fn set_aggregate(self: &Arc<Self>, aggregate: Option<&Arc<Self>>) -> Result<()> {
+        self.later(aggregate.is_none())
+    }
+
+    /// Changes what happens without room.
+    pub fn set_overflow(&self, _overflow: Overflow) {}
+
+    /// Takes events again after an overflow.
+    pub fn clear_overflow(&self) {}
+
+    /// Attaches a function that is called, on a thread of the Ia, whenever it notifies.
+    pub fn attach_callback(
+        self: &Arc<Self>,
+        _callback: Box<dyn Fn(&Arc<Self>) + Send + Sync>,
+    ) -> Result<()> {
+        self.later(false)
+    }
+
+    /// Takes the callback away. When this returns it is not running, unless called from inside.
+    pub fn detach_callback(&self) -> Result<()> {
+        self.later(false)
+    }
+
+    /// Makes every present and later wait end with [`Error::Aborted`].
+    pub fn abort(&self) {
+        self.interrupt();
+    }
+
+    /// The dispatcher as it is.
+    pub fn info(&self) -> EvdInfo {
+        EvdInfo {
+            stream: self.stream,
+            depth: self.depth(),
+            threshold: 1,
+            aggregate: None,
+            fd: None,
+            bound: false,
+            enabled: true,
+            overflowed: false,
+            callback: false,
+            underlying: false,
+            overflow: Overflow::default(),
+        }
+    }
+
+    fn later(&self, done: bool) -> Result<()> {
+        done.then_some(()).ok_or_else(|| Error::InvalidArgument("not supported yet".into()))
     }
 
     /// Closes it; refused while endpoints, listeners or waiters use it. Events in it vanish.

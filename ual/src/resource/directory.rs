@@ -70,7 +70,7 @@ impl Directory {
             }
             Stream::Affiliated => set(&self.affiliated, Arc::downgrade(evd)),
             Stream::Unaffiliated => set(&self.unaffiliated, Arc::downgrade(evd)),
-            Stream::Request | Stream::Connection | Stream::Software => {}
+            _ => {}
         }
     }
 

@@ -41,7 +41,7 @@ impl Side {
     pub(crate) fn of(ual: &Ual) -> Self {
         let ia = ual.open_any().unwrap();
         let pz = ia.create_pz().unwrap();
-        let evd = |stream| ia.create_evd(EvdInit { stream, depth: 4096 }).unwrap();
+        let evd = |stream| ia.create_evd(EvdInit::new(stream, 4096)).unwrap();
         let region = Region::new(65536).unwrap();
         let rights = Access::LOCAL | Access::REMOTE_READ | Access::REMOTE_WRITE;
         let lmr = pz.create_lmr(LmrInit::new(region.mem_range(), rights)).unwrap();

@@ -518,8 +518,7 @@ fn connect_past(
 #[test]
 fn requests_beyond_the_dispatchers_depth_are_rejected() {
     let (client, server) = pair();
-    let requests =
-        server.ia.create_evd(ual::EvdInit { stream: ual::Stream::Request, depth: 2 }).unwrap();
+    let requests = server.ia.create_evd(ual::EvdInit::new(ual::Stream::Request, 2)).unwrap();
     let any = SocketAddr::new(LOCALHOST, 0);
     let listen = server.ia.listen(ual::ListenInit::new(any, &requests)).unwrap();
     let eps: Vec<_> = (0..3).map(|_| client.ep()).collect();

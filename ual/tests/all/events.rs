@@ -136,7 +136,7 @@ fn waits_time_out_and_polls_do_not_wait() {
 #[test]
 fn software_events_and_wrong_streams() {
     let side = Side::new(policy());
-    let software = side.ia.create_evd(EvdInit { stream: Stream::Software, depth: 2 }).unwrap();
+    let software = side.ia.create_evd(EvdInit::new(Stream::Software, 2)).unwrap();
     software.post_software(7).unwrap();
     software.post_software(8).unwrap();
     assert!(matches!(software.post_software(9), Err(Error::QueueFull { depth: 2 })));
@@ -160,20 +160,19 @@ fn software_events_and_wrong_streams() {
 fn one_dispatcher_each_for_asynchronous_events() {
     let side = Side::new(policy());
     for stream in [Stream::Affiliated, Stream::Unaffiliated] {
-        let init = EvdInit { stream, depth: 8 };
-        let first = side.ia.create_evd(init).unwrap();
-        assert!(side.ia.create_evd(init).is_err());
+        let init = EvdInit::new(stream, 8);
+        let first = side.ia.create_evd(init.clone()).unwrap();
+        assert!(side.ia.create_evd(init.clone()).is_err());
         first.close().unwrap();
-        side.ia.create_evd(init).unwrap();
+        side.ia.create_evd(init.clone()).unwrap();
     }
-    assert!(side.ia.create_evd(EvdInit { stream: Stream::Request, depth: 0 }).is_err());
+    assert!(side.ia.create_evd(EvdInit::new(Stream::Request, 0)).is_err());
 }
 
 #[test]
 fn a_low_srq_raises_its_event_once() {
     let (client, server) = (Side::new(policy()), Side::new(policy()));
-    let affiliated =
-        server.ia.create_evd(EvdInit { stream: Stream::Affiliated, depth: 8 }).unwrap();
+    let affiliated = server.ia.create_evd(EvdInit::new(Stream::Affiliated, 8)).unwrap();
     let params = ual::SrqParams { depth: 16, max_sge: 1, low_watermark: 3 };
     let srq = server.pz.create_srq(params).unwrap();
     let listen = server.listen(LOCALHOST);
