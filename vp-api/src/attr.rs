@@ -134,7 +134,7 @@ pub struct DeviceInfo {
 pub struct PortInfo {
     /// Interface name, e.g. `eth0`.
     pub interface: String,
-    /// Usable now.
+    /// Usable now: the link is up, and it has an address.
     pub online: bool,
     /// Link MTU in octets.
     pub mtu: u32,

@@ -23,7 +23,8 @@ pub enum EventSource {
     Cq(CqId),
     Srq(SrqId),
     Rnic,
-    /// Index into the device's ports.
+    /// Index into the ports, as [`crate::Rnic::ports`] lists them now; of one that vanished, as it
+    /// did before.
     Port(u32),
 }
 
@@ -51,7 +52,7 @@ pub enum AsyncEvent {
     SrqLimit,
     /// More receives in flight than the QP's limit; one shot.
     RecvLimit,
-    /// The port's link came up or went down.
+    /// The port became usable, stopped being it, or is usable under other addresses.
     PortState {
         /// Usable now.
         online: bool,

@@ -26,7 +26,8 @@ const IFA_UNUSABLE: u8 = 0x48;
 /// `IFF_UP` and `IFF_RUNNING`.
 const IFF_ONLINE: u32 = 0x41;
 
-/// The interfaces, in the kernel's order.
+/// The interfaces, in the kernel's order; online are those whose link is up and that have an
+/// address.
 pub(crate) fn ports() -> std::io::Result<Vec<PortInfo>> {
     let mut found = Vec::new();
     dump(RTM_GETLINK, |message| found.extend(link(message)))?;
@@ -37,7 +38,10 @@ pub(crate) fn ports() -> std::io::Result<Vec<PortInfo>> {
             port.addresses.push(address);
         }
     })?;
-    Ok(found.into_iter().map(|(_, port)| port).collect())
+    Ok(found
+        .into_iter()
+        .map(|(_, port)| PortInfo { online: port.online && !port.addresses.is_empty(), ..port })
+        .collect())
 }
 
 /// Asks for all objects of a kind and gives each answer's body to `each`.

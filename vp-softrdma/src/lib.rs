@@ -3,6 +3,7 @@
 //! | part | where |
 //! |---|---|
 //! | privileged verbs | `provider`, `rnic`, `objects`, `mr`, `mw`, `invalidate`, `pin` |
+//! | ports, and news of them | `ifaces`, `ports` |
 //! | memory that peers reach | [`stag_table`], `grant`, `meta`, [`place`] |
 //! | queues | [`cq_ring`], `ring`, `wq`, `srq` |
 //!
@@ -25,6 +26,7 @@ mod objects;
 mod parts;
 mod pin;
 mod pool;
+mod ports;
 mod provider;
 mod qp;
 mod random;

@@ -21,6 +21,7 @@ use crate::meta::PdUse;
 use crate::mr::Regions;
 use crate::objects::{Hold, Objects};
 use crate::parts::{CqParts, QpParts};
+use crate::ports::Ports;
 use crate::qp::SoftQp;
 use crate::srq::SoftSrq;
 use crate::stag_table::StagTable;
@@ -49,10 +50,16 @@ struct QpEntry {
 impl SoftRnic {
     pub(crate) fn open(services: Arc<dyn Services>) -> VpResult<Self> {
         let table = Arc::new(StagTable::new());
+        let events = Arc::default();
+        let engine = Engine::start(services.clone(), "softrdma")?;
+        if let Err(error) = Ports::watch(&engine, &events) {
+            let message = format!("changes of network interfaces will go unnoticed: {error}");
+            services.log(LogLevel::Warn, "softrdma", &message);
+        }
         Ok(Self {
             attrs: limits::attrs(),
-            events: Arc::default(),
-            engine: Engine::start(services.clone(), "softrdma")?,
+            events,
+            engine,
             regions: Regions { table, services: services.clone(), probes: place::can_probe() },
             pds: Objects::new("protection domain", limits::MAX_OBJECTS),
             cqs: Objects::new("completion queue", limits::MAX_OBJECTS),

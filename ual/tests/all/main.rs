@@ -8,4 +8,5 @@ mod fake;
 mod hostile;
 mod native;
 mod objects;
+mod ports;
 mod two_processes;

@@ -1,8 +1,8 @@
 //! The progress engine: whoever is inside the library serves the sockets; when nobody is, a thread
 //! of ours does.
 //!
-//! One engine per RNIC. Its epoll set holds the socket of every connected QP, edge-triggered, and a
-//! bell that ends the leader's sleep. Three kinds of thread serve it:
+//! One engine per RNIC. Its epoll set holds the socket of every connected QP, edge-triggered, that of
+//! the watch on the ports, and a bell that ends the leader's sleep. Three kinds of thread serve it:
 //!
 //! - pollers ([`Engine::poll`]): never sleep;
 //! - the leader among the waiters ([`Engine::wait`], [`station`]): sleeps in `epoll_wait`;
@@ -38,7 +38,7 @@ pub(crate) use chime::Slept;
 pub(crate) use station::Waited;
 pub(crate) use timers::Timer;
 
-/// What the engine serves: a QP.
+/// What the engine serves: a QP, or the watch on the ports.
 pub(crate) trait Member: Send + Sync {
     /// Its socket became readable, writable, or both.
     fn on_ready(&self, ready: Ready);
@@ -143,7 +143,7 @@ impl Engine {
         self.services.now_ns()
     }
 
-    /// Begins to serve a QP's socket.
+    /// Begins to serve a QP's socket, or with the id 0, which no QP has, the watch on the ports.
     pub(crate) fn attach(
         &self,
         id: u32,
