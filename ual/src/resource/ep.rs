@@ -53,7 +53,10 @@ pub struct Ep {
 
 impl Ep {
     pub(super) fn new(pz: &Arc<Pz>, init: EpInit) -> Result<Arc<Self>> {
-        init.conn_evd.check_stream(Stream::Connection)?;
+        // Applications exist that take requests and connection events from one dispatcher.
+        if init.conn_evd.stream() != Stream::Request {
+            init.conn_evd.check_stream(Stream::Connection)?;
+        }
         let pz = Hold::new(pz)?;
         let conn_evd = Hold::new(&init.conn_evd)?;
         let send_evd = Hold::new(&init.send_evd)?;
@@ -133,6 +136,11 @@ impl Ep {
         let link = self.link();
         let (ends, established) = (link.ends.clone(), link.established.clone());
         Ok(EpInfo { state: self.state(), ends, established, qp })
+    }
+
+    /// Its queue pair as it is; makes no system call and no allocation.
+    pub fn qp_info(&self) -> Result<vp_api::QpInfo> {
+        self.qp.query().map_err(Error::verb("query the queue pair"))
     }
 
     /// Connects; a [`crate::ConnEvent`] says what became of it.

@@ -55,7 +55,8 @@ pub struct EpInit {
     pub send_evd: Arc<Evd>,
     /// Completions of receives; may be the same.
     pub recv_evd: Arc<Evd>,
-    /// Connection events; a [`crate::Stream::Connection`] dispatcher.
+    /// Connection events; a [`crate::Stream::Connection`] dispatcher, or the
+    /// [`crate::Stream::Request`] one of a listener.
     pub conn_evd: Arc<Evd>,
     /// Take receives from here.
     pub srq: Option<Arc<Srq>>,
