@@ -18,6 +18,7 @@ mod ia;
 mod listen;
 mod lmr;
 mod object;
+mod path;
 mod ptr;
 mod pz;
 mod rmr;

@@ -18,7 +18,13 @@ use super::status::IT_ERR_FAULT;
 ///
 /// # Safety
 /// True of integers, raw pointers, and `repr(C)` structs, unions and arrays of these.
-pub(crate) unsafe trait Plain: Copy {}
+pub(crate) unsafe trait Plain: Copy {
+    /// All octets 0: no padding and no unused part of a union carries anything to C.
+    fn zeroed() -> Self {
+        // SAFETY: every pattern of bits is a value, so this one is.
+        unsafe { std::mem::zeroed() }
+    }
+}
 
 macro_rules! plain {
     ($($type:ty),*) => {$(
@@ -29,6 +35,12 @@ macro_rules! plain {
 
 plain!(u8, i8, u16, u32, i32, u64, usize);
 
+// SAFETY: integers and arrays of them, `repr(C)`.
+unsafe impl Plain for libc::in_addr {}
+// SAFETY: as above.
+unsafe impl Plain for libc::in6_addr {}
+// SAFETY: nothing but its elements.
+unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
 // SAFETY: a raw pointer has a value for every pattern of bits, and nobody follows it.
 unsafe impl<T> Plain for *mut T {}
 
@@ -79,6 +91,13 @@ impl<T: Plain> Out<T> {
     pub(crate) fn write(&self, value: T) {
         // SAFETY: whoever made this vouches that a whole T can be written there during the call.
         unsafe { self.0.as_ptr().write_unaligned(value) }
+    }
+
+    /// The same place, of which only the beginning is used: a member of a union.
+    #[inline]
+    pub(crate) fn narrow<U: Plain>(&self) -> Out<U> {
+        const { assert!(size_of::<U>() <= size_of::<T>()) };
+        Out(self.0.cast())
     }
 
     /// What is there before the call (INOUT arguments).

@@ -1,7 +1,17 @@
 //! `it_status_t`: the numbers of the standard, and what each means. No state.
 
+use std::ffi::CStr;
+
 /// An `it_status_t`.
 pub(crate) type Status = u32;
+
+/// A text that ends with its only NUL.
+const fn c_text(text: &str) -> &CStr {
+    match CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(text) => text,
+        Err(_) => panic!("a NUL at the end and nowhere else"),
+    }
+}
 
 /// Declares the constants and the table of texts together.
 macro_rules! statuses {
@@ -9,9 +19,9 @@ macro_rules! statuses {
         $(#[doc = $text] pub(crate) const $name: Status = $value;)*
 
         /// Name and meaning of a status.
-        pub(crate) fn describe(status: Status) -> Option<(&'static str, &'static str)> {
+        pub(crate) fn describe(status: Status) -> Option<&'static CStr> {
             Some(match status {
-                $($value => (stringify!($name), $text),)*
+                $($value => const { c_text(concat!(stringify!($name), ": ", $text, "\0")) },)*
                 _ => return None,
             })
         }

@@ -48,6 +48,10 @@ impl Raw {
         Self(number)
     }
 
+    fn compose(generation: u32, slot: u32) -> Self {
+        Self(u64::from(generation) << 32 | u64::from(slot + 1))
+    }
+
     pub(crate) fn number(self) -> u64 {
         self.0
     }
@@ -83,7 +87,7 @@ impl<T> Table<T> {
         // Never 0, so that no handle is a small number.
         free.generation = free.generation.checked_add(1).unwrap_or(1);
         let generation = free.generation;
-        let raw = Raw(u64::from(generation) << 32 | u64::from(slot + 1));
+        let raw = Raw::compose(generation, slot);
         let (chunk, index) = place(slot);
         let slots = self.chunks[chunk].get_or_init(|| chunk_of(chunk));
         slots[index].store(Some(Arc::new(Entry { generation, object: object(raw) })));
@@ -104,6 +108,17 @@ impl<T> Table<T> {
         let found = self.at(raw.slot()?)?;
         let live = found.as_ref().is_some_and(|entry| entry.generation == raw.generation());
         live.then_some(found)
+    }
+
+    /// The handles of all objects that `wanted` says yes to.
+    pub(crate) fn select(&self, wanted: impl Fn(&T) -> bool) -> Vec<Raw> {
+        let used = self.free().used;
+        let handle = |slot| {
+            let found = self.at(slot)?;
+            let entry = found.as_ref().filter(|entry| wanted(&entry.object))?;
+            Some(Raw::compose(entry.generation, slot))
+        };
+        (0..used).filter_map(handle).collect()
     }
 
     /// Takes the object out: exactly one caller gets it, and the handle is stale afterwards.
@@ -186,5 +201,7 @@ mod tests {
         for (n, raw) in all.iter().enumerate() {
             assert_eq!(table.get(*raw).unwrap().as_ref().unwrap().object, n);
         }
+        assert!(table.remove(all[7]).is_some());
+        assert_eq!(table.select(|n| *n < 9), [&all[..7], &all[8..9]].concat());
     }
 }

@@ -12,6 +12,9 @@ macro_rules! record {
             assert!(size_of::<$name>() == $size);
             $(assert!(std::mem::offset_of!($name, $field) == $at);)*
         };
+        // SAFETY: `repr(C)`, and each member is plain, as the constant below has checked.
+        unsafe impl $crate::ffi::ptr::Plain for $name {}
+        const _: () = { $($crate::ffi::types::declare::plain::<$type>();)* };
     };
 }
 
@@ -27,6 +30,9 @@ macro_rules! choice {
             assert!(size_of::<$name>() == $size);
             $(assert!(std::mem::offset_of!($name, $field) == 0);)*
         };
+        // SAFETY: `repr(C)`, and each member is plain, as the constant below has checked.
+        unsafe impl $crate::ffi::ptr::Plain for $name {}
+        const _: () = { $($crate::ffi::types::declare::plain::<$type>();)* };
     };
 }
 
@@ -57,6 +63,9 @@ macro_rules! bits {
         const _: () = assert!($crate::ffi::types::declare::single_bits(&[$($value),*]));
     };
 }
+
+/// Compiles for plain data only.
+pub(crate) const fn plain<T: crate::ffi::ptr::Plain>() {}
 
 pub(crate) const fn distinct(values: &[u32]) -> bool {
     let mut i = 0;
