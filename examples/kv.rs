@@ -1,0 +1,381 @@
+//! A key-value store: values are read one-sided, by RDMA Read of the server's hash table, which
+//! costs its processor nothing; they are written by Sends.
+//!
+//! `kv serve ADDRESS`, `kv connect ADDRESS put KEY VALUE | get KEY | stress KEY COUNT`.
+//!
+//! A read that meets a write gives a mix of old and new ("torn"). Every entry therefore carries its
+//! version and a checksum over all of it: who reads checks, and reads again. Each connection belongs
+//! to one thread; the table is changed under a lock that readers over RDMA do not know of.
+#![forbid(unsafe_code)]
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+use itapi::{
+    Buffer, ConnEvent, Ep, Error, Evd, Ia, Lmr, Operation, Pz, RemoteRange, Request, Result,
+    WcStatus, Work,
+};
+
+/// Far more than any answer takes.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Octets of an entry: version and checksum (8 each), lengths of key and value (4 each), both.
+const ENTRY: usize = 1024;
+/// Octets before the key.
+const HEAD: usize = 24;
+/// Octets of a key and its value together.
+const ROOM: usize = ENTRY - HEAD;
+/// Entries of the table.
+const ENTRIES: usize = 4096;
+/// Entries where a key may stand, from its own on.
+const PROBES: usize = 8;
+/// Octets of an answer: the new version, 0 if the table has no room.
+const ANSWER: usize = 8;
+
+/// Key-value store with one-sided reads over RDMA
+#[derive(Parser)]
+struct Args {
+    /// Interface adapter: a provider or one of its devices
+    #[arg(long, global = true, default_value = "vp_softrdma")]
+    ia: String,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Keep a table, for any number of clients; prints the address
+    Serve {
+        /// Where to listen; port 0 takes a free one
+        address: String,
+    },
+    /// Use a server
+    Connect {
+        /// Where it listens
+        address: String,
+        #[command(subcommand)]
+        action: Action,
+    },
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Set the value of a key
+    Put { key: String, value: String },
+    /// Print the value of a key
+    Get { key: String },
+    /// Set a key so many times and read it all the while: no torn and no stale value must come out
+    Stress { key: String, count: u32 },
+}
+
+fn main() {
+    let args = Args::parse();
+    let result = Ia::builder().device(args.ia).open().and_then(|ia| match args.command {
+        Command::Serve { address } => serve(&ia, &address),
+        Command::Connect { address, action } => use_server(&ia, &address, action),
+    });
+    if let Err(error) = result {
+        eprintln!("kv: {error}");
+        std::process::exit(1);
+    }
+}
+
+/// Connection handling: one table, and a thread for everybody who comes.
+fn serve(ia: &Ia, address: &str) -> Result<()> {
+    let pz = ia.pz()?;
+    let table = Arc::new(Mutex::new(pz.lmr(ENTRIES * ENTRY).remote_read().register()?));
+    let key = lock(&table).remote();
+    let listen = ia.listen(address)?;
+    println!("listening at {}", listen.address());
+    loop {
+        let (request, ia, pz, table) = (listen.request()?, ia.clone(), pz.clone(), table.clone());
+        std::thread::spawn(move || {
+            let client = request.ends().remote.to_string();
+            let served =
+                accept(&ia, &pz, request, key).and_then(|(evd, ep)| keep(&evd, &ep, &table));
+            if let Err(error) = served {
+                eprintln!("kv: {client}: {error}");
+            }
+        });
+    }
+}
+
+/// Connection handling: the answer's private data is the key of the table.
+fn accept(ia: &Ia, pz: &Pz, request: Request, table: RemoteRange) -> Result<(Evd, Ep)> {
+    let evd = ia.evd(4)?;
+    let ep = pz.ep(&evd).depth(2, 1).max_pieces(1).build()?;
+    ep.post_recv(pz.buffer(ENTRY)?)?;
+    request.accept(&ep, &table.to_octets())?;
+    Ok((evd, ep))
+}
+
+/// A connection to a server.
+struct Client {
+    evd: Evd,
+    ep: Ep,
+    table: RemoteRange,
+    /// Where entries are read to; `None`: a read is on its way.
+    sink: Option<Buffer>,
+    /// The server's answer to a put.
+    answer: Option<u64>,
+    /// Entries that were read while the server changed them.
+    torn: u64,
+}
+
+/// Connection handling: connects to a server.
+fn connect(ia: &Ia, address: &str) -> Result<Client> {
+    let (pz, evd) = (ia.pz()?, ia.evd(8)?);
+    let ep = pz.ep(&evd).depth(4, 1).max_pieces(1).max_inline(ENTRY as u32).build()?;
+    ep.post_recv(pz.buffer(ANSWER)?)?;
+    let established = ep.connect(address, b"")?;
+    let table = established.private_data.get(..RemoteRange::ENCODED_LEN);
+    match table.and_then(RemoteRange::from_octets) {
+        Some(table) if table.len == (ENTRIES * ENTRY) as u64 => {
+            Ok(Client { evd, ep, table, sink: Some(pz.buffer(ENTRY)?), answer: None, torn: 0 })
+        }
+        _ => Err(Error::Argument("the server is no kv of this version".into())),
+    }
+}
+
+/// Connection handling: how the connection ended, an error unless it was in order.
+fn ended(ep: &Ep) -> Result<()> {
+    match ep.ended(PATIENCE)? {
+        None | Some(ConnEvent::Disconnected { .. }) => Ok(()),
+        Some(other) => Err(Error::Connection(Box::new(other))),
+    }
+}
+
+/// An entry outside of the table.
+#[derive(Clone)]
+struct Entry([u8; ENTRY]);
+
+/// FNV-1a, 64 bits.
+fn fnv(octets: impl IntoIterator<Item = u8>) -> u64 {
+    let mix = |sum: u64, octet: u8| (sum ^ u64::from(octet)).wrapping_mul(0x100_0000_01b3);
+    octets.into_iter().fold(0xcbf2_9ce4_8422_2325, mix)
+}
+
+impl Entry {
+    const EMPTY: Self = Self([0; ENTRY]);
+
+    /// `None`: they do not fit.
+    fn new(key: &[u8], value: &[u8]) -> Option<Self> {
+        let mut entry = Self::EMPTY;
+        entry.0[16..20].copy_from_slice(&(key.len() as u32).to_be_bytes());
+        entry.0[20..24].copy_from_slice(&(value.len() as u32).to_be_bytes());
+        let end = HEAD.checked_add(key.len())?;
+        entry.0.get_mut(HEAD..end)?.copy_from_slice(key);
+        entry.0.get_mut(end..end.checked_add(value.len())?)?.copy_from_slice(value);
+        Some(entry)
+    }
+
+    fn word(&self, at: usize) -> u64 {
+        self.0[at..at + 8].iter().fold(0, |word, octet| word << 8 | u64::from(*octet))
+    }
+
+    /// 0: empty.
+    fn version(&self) -> u64 {
+        self.word(0)
+    }
+
+    fn sum(&self) -> u64 {
+        fnv(self.0[..8].iter().chain(&self.0[16..]).copied())
+    }
+
+    /// All of it is of one version.
+    fn is_whole(&self) -> bool {
+        self.version() == 0 || self.word(8) == self.sum()
+    }
+
+    fn seal(&mut self, version: u64) {
+        self.0[..8].copy_from_slice(&version.to_be_bytes());
+        let sum = self.sum();
+        self.0[8..16].copy_from_slice(&sum.to_be_bytes());
+    }
+
+    /// Key and value; `None`: the lengths are nonsense.
+    fn parts(&self) -> Option<(&[u8], &[u8])> {
+        let [keys, values] = [self.word(16) >> 32, self.word(16) & 0xffff_ffff];
+        let (key, rest) = self.0[HEAD..].split_at_checked(keys as usize)?;
+        Some((key, rest.get(..values as usize)?))
+    }
+
+    fn has_key(&self, key: &[u8]) -> bool {
+        self.parts().is_some_and(|(own, _)| own == key)
+    }
+}
+
+/// Where in the table a key may stand.
+fn places(key: &[u8]) -> impl Iterator<Item = usize> {
+    let first = fnv(key.iter().copied()) as usize;
+    (0..PROBES).map(move |probe| first.wrapping_add(probe) % ENTRIES * ENTRY)
+}
+
+fn lock(table: &Mutex<Lmr>) -> std::sync::MutexGuard<'_, Lmr> {
+    // Entries are written whole or not at all.
+    table.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The server: does what the client sends until it goes.
+fn keep(evd: &Evd, ep: &Ep, table: &Mutex<Lmr>) -> Result<()> {
+    loop {
+        let Some(completion) = evd.wait(Duration::MAX)? else { continue };
+        if completion.status == WcStatus::Flushed {
+            return ended(ep);
+        }
+        completion.check()?;
+        if completion.operation != Operation::Recv {
+            continue;
+        }
+        let Some(message) = completion.into_buffer() else { continue };
+        let mut entry = Entry::EMPTY;
+        message.read_at(0, &mut entry.0[..message.len()])?;
+        let version = put(&lock(table), entry)?;
+        ep.post_recv(message)?;
+        ep.post(Work::send(&version.to_be_bytes()))?;
+    }
+}
+
+/// Puts an entry into the table; answers its version, 0 if there is no room or it is malformed.
+fn put(table: &Lmr, mut entry: Entry) -> Result<u64> {
+    let Some(key) = entry.parts().map(|(key, _)| key.to_vec()) else { return Ok(0) };
+    for place in places(&key) {
+        let mut old = Entry::EMPTY;
+        table.read_at(place, &mut old.0)?;
+        if old.version() == 0 || old.has_key(&key) {
+            let version = old.version() + 1;
+            entry.seal(version);
+            // Whoever reads meanwhile gets a mix, and notices.
+            table.write_at(place, &entry.0)?;
+            return Ok(version);
+        }
+    }
+    Ok(0)
+}
+
+/// Connection handling: whatever comes of the action, the connection ends in order.
+fn use_server(ia: &Ia, address: &str, action: Action) -> Result<()> {
+    let mut client = connect(ia, address)?;
+    let acted = act(&mut client, action);
+    let ended = client.ep.disconnect();
+    acted.and(ended)
+}
+
+fn act(client: &mut Client, action: Action) -> Result<()> {
+    match action {
+        Action::Put { key, value } => {
+            let version = client.put(key.as_bytes(), value.as_bytes())?;
+            println!("{key}: version {version}");
+        }
+        Action::Get { key } => match client.get(key.as_bytes())? {
+            Some((_, value)) => println!("{}", String::from_utf8_lossy(&value)),
+            None => return Err(Error::Argument(format!("there is no {key}"))),
+        },
+        Action::Stress { key, count } => client.stress(key.as_bytes(), count)?,
+    }
+    Ok(())
+}
+
+impl Client {
+    /// Sets a value; answers its version.
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<u64> {
+        self.send(key, value)?;
+        loop {
+            if let Some(version) = self.answer.take() {
+                return Ok(version);
+            }
+            self.step()?;
+        }
+    }
+
+    /// Sends a value; the server's answer comes by [`Client::step`].
+    fn send(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        let entry = Entry::new(key, value)
+            .ok_or_else(|| Error::Argument(format!("key and value exceed {ROOM} octets")))?;
+        self.ep.post(Work::send(&entry.0[..HEAD + key.len() + value.len()]))?;
+        Ok(())
+    }
+
+    /// Version and value of a key, by RDMA Read alone.
+    fn get(&mut self, key: &[u8]) -> Result<Option<(u64, Vec<u8>)>> {
+        for place in places(key) {
+            let entry = self.read(place)?;
+            match entry.parts() {
+                _ if entry.version() == 0 => return Ok(None),
+                Some((own, value)) if own == key => {
+                    return Ok(Some((entry.version(), value.to_vec())));
+                }
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads an entry until it is whole.
+    fn read(&mut self, place: usize) -> Result<Entry> {
+        let (from, mut entry) = (place as u64, Entry::EMPTY);
+        let remote = self.table.slice(from..from + ENTRY as u64)?;
+        loop {
+            if let Some(sink) = self.sink.take() {
+                self.ep.post(Work::read(remote, sink))?;
+            }
+            while self.sink.is_none() {
+                self.step()?;
+            }
+            if let Some(sink) = &self.sink {
+                sink.read_at(0, &mut entry.0)?;
+            }
+            if entry.is_whole() {
+                return Ok(entry);
+            }
+            self.torn += 1;
+        }
+    }
+
+    /// Takes the next completion.
+    fn step(&mut self) -> Result<()> {
+        let completion = self.evd.wait(PATIENCE)?.ok_or(Error::Timeout(PATIENCE))?;
+        if completion.status == WcStatus::Flushed {
+            ended(&self.ep)?;
+        }
+        completion.check()?;
+        match (completion.operation, completion.into_buffer()) {
+            (Operation::Read, sink) => self.sink = sink,
+            (Operation::Recv, Some(buffer)) => {
+                let mut version = [0; ANSWER];
+                buffer.read_at(0, &mut version)?;
+                self.ep.post_recv(buffer)?;
+                match u64::from_be_bytes(version) {
+                    0 => return Err(Error::Argument("the table has no room for this key".into())),
+                    version => self.answer = Some(version),
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Writes the key `count` times and reads it all the while.
+    fn stress(&mut self, key: &[u8], count: u32) -> Result<()> {
+        let room = ROOM.saturating_sub(key.len());
+        let (mut reads, mut known) = (0, self.put(key, &vec![b'a'; room])?);
+        for turn in 0..count {
+            self.send(key, &vec![b'a' + (turn % 26) as u8; room])?;
+            known = loop {
+                let Some((version, value)) = self.get(key)? else {
+                    return Err(Error::Argument("the key is not there any more".into()));
+                };
+                if version < known || value.iter().any(|octet| *octet != value[0]) {
+                    return Err(Error::Argument(format!("version {version} is stale or torn")));
+                }
+                reads += 1;
+                if let Some(version) = self.answer.take() {
+                    break version;
+                }
+            };
+        }
+        let torn = self.torn;
+        println!("{count} writes, {reads} reads; {torn} torn reads were noticed and repeated");
+        Ok(())
+    }
+}

@@ -1,0 +1,364 @@
+//! Copies files by RDMA Write, many chunks in flight, and verifies what arrived.
+//!
+//! `rdma_copy serve ADDRESS DIRECTORY` keeps files; `rdma_copy connect ADDRESS FILE...` brings them.
+//!
+//! The server offers a window of slots. The client writes a chunk into the next slot and sends 16
+//! octets that say what it is; the server takes the chunk and answers, and that frees the slot. Each
+//! connection belongs to one thread. When the client dies, the file that it was bringing is removed.
+#![forbid(unsafe_code)]
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::{Parser, Subcommand};
+use itapi::{
+    Buffer, ConnEvent, Ep, Error, Evd, Ia, Lmr, Operation, RemoteRange, Request, WcStatus, Work,
+};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// Far more than any answer takes.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Octets of a slot.
+const SLOT: usize = 256 * 1024;
+/// Slots of a connection: chunks in flight.
+const SLOTS: usize = 16;
+/// Octets of the Send behind a chunk: kind and length (4 each), value (8).
+const HEADER: usize = 16;
+/// Octets of an answer: 0 if the chunk is taken, else 1 and why not.
+const ANSWER: usize = 64;
+/// A chunk is a file's name; value: the file's size.
+const OPEN: u32 = 1;
+/// A chunk is octets of the file.
+const DATA: u32 = 2;
+/// The file is complete; value: its checksum.
+const CLOSE: u32 = 3;
+
+/// Copy files over RDMA
+#[derive(Parser)]
+struct Args {
+    /// Interface adapter: a provider or one of its devices
+    #[arg(long, global = true, default_value = "vp_softrdma")]
+    ia: String,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Keep files, for any number of clients; prints the address
+    Serve {
+        /// Where to listen; port 0 takes a free one
+        address: String,
+        /// Where to keep them
+        directory: PathBuf,
+    },
+    /// Bring files to a server
+    Connect {
+        /// Where it listens
+        address: String,
+        /// Which
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+}
+
+fn main() {
+    let args = Args::parse();
+    let opened = Ia::builder().device(args.ia).open().map_err(Into::into);
+    let result = opened.and_then(|ia| match args.command {
+        Command::Serve { address, directory } => serve(&ia, &address, &directory),
+        Command::Connect { address, files } => bring(&ia, &address, &files),
+    });
+    if let Err(error) = result {
+        eprintln!("rdma_copy: {error}");
+        std::process::exit(1);
+    }
+}
+
+/// FNV-1a, 64 bits: finds what is wrong by accident.
+struct Checksum(u64);
+
+impl Checksum {
+    fn new() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+
+    fn add(&mut self, octets: &[u8]) {
+        for octet in octets {
+            self.0 = (self.0 ^ u64::from(*octet)).wrapping_mul(0x100_0000_01b3);
+        }
+    }
+}
+
+/// Connection handling: a thread for everybody who comes.
+fn serve(ia: &Ia, address: &str, directory: &Path) -> Result<()> {
+    let listen = ia.listen(address)?;
+    println!("listening at {}", listen.address());
+    loop {
+        let (ia, request, directory) = (ia.clone(), listen.request()?, directory.to_owned());
+        std::thread::spawn(move || {
+            let client = request.ends().remote.to_string();
+            let kept = accept(&ia, request).and_then(|peer| keep(peer, &directory));
+            if let Err(error) = kept {
+                eprintln!("rdma_copy: {client}: {error}");
+            }
+        });
+    }
+}
+
+/// One connection with its slots: the server's, or the client's copies of them.
+struct Peer {
+    evd: Evd,
+    ep: Ep,
+    slots: Lmr,
+}
+
+/// Connection handling: a connection's objects with `SLOTS` receives, before it is connected.
+fn prepare(ia: &Ia, message: usize) -> Result<Peer> {
+    let (pz, evd) = (ia.pz()?, ia.evd(4 * SLOTS as u32)?);
+    let slots = pz.lmr(SLOTS * SLOT).remote_write().register()?;
+    let ep = pz.ep(&evd).depth(2 * SLOTS as u32, SLOTS as u32).max_pieces(1).build()?;
+    for buffer in pz.buffers(SLOTS, message)? {
+        ep.post_recv(buffer).map_err(Error::from)?;
+    }
+    Ok(Peer { evd, ep, slots })
+}
+
+/// Connection handling: the answer's private data is the key of the slots.
+fn accept(ia: &Ia, request: Request) -> Result<Peer> {
+    let peer = prepare(ia, HEADER)?;
+    request.accept(&peer.ep, &peer.slots.remote().to_octets())?;
+    Ok(peer)
+}
+
+/// Connection handling: connects; answers the server's slots, too.
+fn connect(ia: &Ia, address: &str) -> Result<(Peer, RemoteRange)> {
+    let peer = prepare(ia, ANSWER)?;
+    let established = peer.ep.connect(address, b"")?;
+    let window = established.private_data.get(..RemoteRange::ENCODED_LEN);
+    match window.and_then(RemoteRange::from_octets) {
+        Some(window) if window.len == (SLOTS * SLOT) as u64 => Ok((peer, window)),
+        _ => Err("the server is no rdma_copy of this version".into()),
+    }
+}
+
+/// Connection handling: how the connection ended, an error unless it was in order.
+fn ended(ep: &Ep) -> Result<()> {
+    match ep.ended(PATIENCE)? {
+        None | Some(ConnEvent::Disconnected { .. }) => Ok(()),
+        Some(other) => Err(Error::Connection(Box::new(other)).into()),
+    }
+}
+
+/// What stands in the Send behind a chunk.
+struct Header {
+    kind: u32,
+    len: usize,
+    value: u64,
+}
+
+impl Header {
+    fn to_octets(&self) -> [u8; HEADER] {
+        let mut octets = [0; HEADER];
+        octets[..4].copy_from_slice(&self.kind.to_be_bytes());
+        octets[4..8].copy_from_slice(&(self.len as u32).to_be_bytes());
+        octets[8..].copy_from_slice(&self.value.to_be_bytes());
+        octets
+    }
+
+    /// `None`: not one, or of a chunk that fits no slot.
+    fn from_octets(octets: &[u8]) -> Option<Self> {
+        let (kind, rest) = octets.split_first_chunk()?;
+        let (len, value) = rest.split_first_chunk()?;
+        let (kind, value) = (u32::from_be_bytes(*kind), u64::from_be_bytes(value.try_into().ok()?));
+        let len = u32::from_be_bytes(*len) as usize;
+        (len <= SLOT).then_some(Self { kind, len, value })
+    }
+}
+
+/// Keeps what the client brings until it goes.
+fn keep(peer: Peer, directory: &Path) -> Result<()> {
+    let (mut incoming, mut chunk) = (None, vec![0; SLOT]);
+    for slot in (0..SLOTS).cycle() {
+        let Some(message) = next_message(&peer)? else { return ended(&peer.ep) };
+        let header = Header::from_octets(&message.to_vec()).ok_or("a malformed header")?;
+        let chunk = &mut chunk[..header.len];
+        peer.slots.read_at(slot * SLOT, chunk)?;
+        let taken = take(&mut incoming, directory, &header, chunk);
+        peer.ep.post_recv(message).map_err(Error::from)?;
+        let answer = match taken {
+            Ok(()) => 0u32.to_be_bytes().to_vec(),
+            Err(error) => [&1u32.to_be_bytes(), error.to_string().as_bytes()].concat(),
+        };
+        let answer = &answer[..answer.len().min(ANSWER)];
+        peer.ep.post(Work::send(answer)).map_err(Error::from)?;
+    }
+    Ok(())
+}
+
+/// The client's next message; `None`: it is gone.
+fn next_message(peer: &Peer) -> Result<Option<Buffer>> {
+    loop {
+        let Some(completion) = peer.evd.wait(Duration::MAX)? else { continue };
+        if completion.status == WcStatus::Flushed {
+            return Ok(None);
+        }
+        completion.check()?;
+        if completion.operation == Operation::Recv {
+            return Ok(completion.into_buffer());
+        }
+    }
+}
+
+/// A file on its way; unless it becomes complete, it goes without a trace.
+struct Incoming {
+    file: File,
+    part: PathBuf,
+    path: PathBuf,
+    left: u64,
+    sum: Checksum,
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        // Not there any more if it is complete.
+        let _ = fs::remove_file(&self.part);
+    }
+}
+
+/// Does what the client says with one chunk.
+fn take(
+    incoming: &mut Option<Incoming>,
+    directory: &Path,
+    header: &Header,
+    chunk: &[u8],
+) -> Result<()> {
+    match (header.kind, incoming.as_mut()) {
+        (OPEN, None) => *incoming = Some(Incoming::create(directory, chunk, header.value)?),
+        (DATA, Some(file)) => file.add(chunk)?,
+        (CLOSE, Some(file)) => {
+            file.finish(header.value)?;
+            *incoming = None;
+        }
+        _ => return Err("a chunk out of turn".into()),
+    }
+    Ok(())
+}
+
+impl Incoming {
+    /// Only plain names: nobody outside chooses another directory.
+    fn create(directory: &Path, name: &[u8], size: u64) -> Result<Self> {
+        let name = std::str::from_utf8(name)?;
+        if Path::new(name).file_name().is_none_or(|plain| plain != name) {
+            return Err(format!("{name:?} is no file name").into());
+        }
+        let (part, path) = (directory.join(format!("{name}.part")), directory.join(name));
+        let file = File::create_new(&part).map_err(|e| format!("{}: {e}", part.display()))?;
+        Ok(Self { file, part, path, left: size, sum: Checksum::new() })
+    }
+
+    fn add(&mut self, chunk: &[u8]) -> Result<()> {
+        let left = self.left.checked_sub(chunk.len() as u64);
+        self.left = left.ok_or("more octets than announced")?;
+        self.sum.add(chunk);
+        Ok(self.file.write_all(chunk)?)
+    }
+
+    fn finish(&mut self, sum: u64) -> Result<()> {
+        if self.left != 0 || self.sum.0 != sum {
+            return Err("not the octets that were sent".into());
+        }
+        println!("{}", self.path.display());
+        Ok(fs::rename(&self.part, &self.path)?)
+    }
+}
+
+/// The client: its connection, the server's slots, and how many chunks went and were answered.
+struct Bringer {
+    peer: Peer,
+    window: RemoteRange,
+    posted: usize,
+    answered: usize,
+}
+
+fn bring(ia: &Ia, address: &str, files: &[PathBuf]) -> Result<()> {
+    let (peer, window) = connect(ia, address)?;
+    let mut bringer = Bringer { peer, window, posted: 0, answered: 0 };
+    let (begin, mut octets) = (Instant::now(), 0);
+    for path in files {
+        octets += bringer.file(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    }
+    while bringer.answered < bringer.posted {
+        bringer.answer()?;
+    }
+    let rate = octets as f64 / begin.elapsed().as_secs_f64() / 1e6;
+    println!("{} files, {octets} octets, {rate:.0} MB/s, verified", files.len());
+    Ok(bringer.peer.ep.disconnect()?)
+}
+
+impl Bringer {
+    /// Brings one file; answers its size.
+    fn file(&mut self, path: &Path) -> Result<u64> {
+        let name =
+            path.file_name().and_then(|name| name.to_str()).ok_or("no name to keep it by")?;
+        let mut file = File::open(path)?;
+        let (size, mut chunk, mut sum) = (file.metadata()?.len(), vec![0; SLOT], Checksum::new());
+        self.push(OPEN, size, name.as_bytes())?;
+        let mut left = size;
+        while left > 0 {
+            let len = left.min(SLOT as u64);
+            let chunk = &mut chunk[..len as usize];
+            file.read_exact(chunk)?;
+            sum.add(chunk);
+            self.push(DATA, 0, chunk)?;
+            left -= len;
+        }
+        self.push(CLOSE, sum.0, b"")?;
+        Ok(size)
+    }
+
+    /// Writes a chunk into the next slot, once that is free, and says so behind it.
+    fn push(&mut self, kind: u32, value: u64, chunk: &[u8]) -> Result<()> {
+        while self.posted - self.answered == SLOTS {
+            self.answer()?;
+        }
+        let at = self.posted % SLOTS * SLOT;
+        let range = at..at + chunk.len();
+        if !chunk.is_empty() {
+            self.peer.slots.write_at(at, chunk)?;
+            let window = self.window.slice(range.start as u64..range.end as u64)?;
+            let write = Work::write(self.peer.slots.range(range)?, window).unsignalled();
+            self.peer.ep.post(write).map_err(Error::from)?;
+        }
+        let header = Header { kind, len: chunk.len(), value }.to_octets();
+        self.peer.ep.post(Work::send(&header)).map_err(Error::from)?;
+        self.posted += 1;
+        Ok(())
+    }
+
+    /// Waits for the next answer.
+    fn answer(&mut self) -> Result<()> {
+        loop {
+            let completion = self.peer.evd.wait(PATIENCE)?.ok_or(Error::Timeout(PATIENCE))?;
+            if completion.status == WcStatus::Flushed {
+                ended(&self.peer.ep)?;
+            }
+            completion.check()?;
+            if completion.operation != Operation::Recv {
+                continue;
+            }
+            let buffer = completion.into_buffer().ok_or("a receive without memory")?;
+            let answer = buffer.to_vec();
+            if answer.first_chunk() != Some(&0u32.to_be_bytes()) {
+                let why = String::from_utf8_lossy(answer.get(4..).unwrap_or_default()).into_owned();
+                return Err(format!("the server says: {why}").into());
+            }
+            self.peer.ep.post_recv(buffer).map_err(Error::from)?;
+            self.answered += 1;
+            return Ok(());
+        }
+    }
+}
