@@ -1,0 +1,75 @@
+/*
+ * it_api.h: the Interconnect Transport API (IT-API) 2.1 for C and C++.
+ *
+ * RDMA for applications: objects are made, connected, given work, and report back by events.
+ * Written for C99 and C++98 and later. Link with -litapi (pkg-config: itapi).
+ *
+ * Define before including, on the command line best:
+ *
+ *   ITAPI_ENABLE_V20_BINDINGS        names without suffix mean those of version 2.0
+ *   ITAPI_ENABLE_V21_BINDINGS        ... of version 2.1
+ *   (neither of them)                ... of version 1.0
+ *   ITAPI_ZRL_EXTENSIONS             layouts and additions of the Zurich stack: cookies of 24
+ *                                    octets, private data of 64 in front of the other members of
+ *                                    connection events, itx_*(); both kinds of program may use the
+ *                                    same library, even in one process
+ *
+ * Rules for every function
+ *
+ *   Threads      Any function may be called from any thread at any time.
+ *   Failure      A call that does not answer IT_SUCCESS did nothing. itw_last_error() explains.
+ *   Any time     IT_ERR_IA_CATASTROPHE: the interface adapter is dead, or this process was forked
+ *                from one that uses IT-API. Fork before the first it_ia_create(), or exec.
+ *   Handles      One that is IT_NULL_HANDLE, freed, of another kind, or made up: the INVALID status
+ *                of its kind (IT_ERR_INVALID_EP, ...). Handles are names, not addresses.
+ *   Pointers     NULL where the text does not allow it: IT_ERR_FAULT. Alignment does not matter.
+ *   Values       An enumerator or mask bit that does not exist: the INVALID status of the argument.
+ *   Units        Lengths in octets, times in microseconds, ports in network byte order.
+ *   Requests     it_post_*(), *_link(), *_unlink(): IT_SUCCESS means accepted. The outcome is a
+ *                completion event on the SEVD of the endpoint, with the caller's cookie. Memory and
+ *                handles of a request must stay until then.
+ */
+#ifndef IT_API_H
+#define IT_API_H
+
+/* Which bindings; the newest one wins. */
+#define ITAPI_ENABLE_V10_BINDINGS
+#if defined(ITAPI_ENABLE_V20_BINDINGS) || defined(ITAPI_ENABLE_V21_BINDINGS)
+#undef ITAPI_ENABLE_V10_BINDINGS
+#endif
+
+#if defined(ITAPI_IANA_PORT_HOST_BYTE_ORDER) || defined(ITAPI_SERVICE_ID_HOST_BYTE_ORDER)
+#error "libitapi takes ports and service ids in network byte order: use htons(), it_hton64()"
+#endif
+
+#include "it_api_os_specific.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "itapi/names.h"
+#include "itapi/status.h"
+#include "itapi/values.h"
+#include "itapi/event_types.h"
+#include "itapi/types.h"
+#include "itapi/attributes.h"
+#include "itapi/events.h"
+
+#include "itapi/ia.h"
+#include "itapi/evd.h"
+#include "itapi/connection.h"
+#include "itapi/ep.h"
+#include "itapi/memory.h"
+#include "itapi/post.h"
+#include "itapi/datagram.h"
+#include "itapi/warpline.h"
+#ifdef ITAPI_ZRL_EXTENSIONS
+#include "itapi/zurich.h"
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,122 @@
+/*
+ * Unreliable datagrams, an InfiniBand service. iWARP has none: the calls that make objects answer
+ * IT_ERR_OP_NOT_SUPPORTED, all others therefore never get a valid handle.
+ *
+ * Part of it_api.h, which includes it.
+ */
+#ifndef ITAPI_DATAGRAM_H
+#define ITAPI_DATAGRAM_H
+
+/**
+ * Makes an address handle for a path.
+ *
+ * Errors: IT_ERR_INVALID_PZ, IT_ERR_INVALID_FLAGS, IT_ERR_INVALID_SOURCE_PATH,
+ * IT_ERR_INVALID_SPIGOT, IT_ERR_INVALID_ADDRESS, IT_ERR_RESOURCES, IT_ERR_OP_NOT_SUPPORTED.
+ */
+it_status_t it_address_handle_create(IN it_pz_handle_t pz_handle,
+                                     IN const it_path_t *destination_path,
+                                     IN it_ah_flags_t ah_flags,
+                                     OUT it_addr_handle_t *addr_handle);
+
+/**
+ * Destroys an address handle.
+ *
+ * Errors: IT_ERR_INVALID_AH.
+ */
+it_status_t it_address_handle_free(IN it_addr_handle_t addr_handle);
+
+/**
+ * Changes the attributes that mask names.
+ *
+ * Errors: IT_ERR_INVALID_AH, IT_ERR_INVALID_MASK, IT_ERR_INVALID_SOURCE_PATH,
+ * IT_ERR_INVALID_ADDRESS.
+ */
+it_status_t it_address_handle_modify(IN it_addr_handle_t addr_handle,
+                                     IN it_addr_param_mask_t mask,
+                                     IN const it_addr_param_t *params);
+
+/**
+ * Tells the attributes that mask names.
+ *
+ * Errors: IT_ERR_INVALID_AH, IT_ERR_INVALID_MASK.
+ */
+it_status_t it_address_handle_query(IN it_addr_handle_t addr_handle,
+                                    IN it_addr_param_mask_t mask,
+                                    OUT it_addr_param_t *params);
+
+/**
+ * Sends a datagram to remote_ep_addr.
+ *
+ * Errors: IT_ERR_INVALID_EP, IT_ERR_INVALID_EP_STATE, IT_ERR_INVALID_EP_TYPE, IT_ERR_INVALID_AH,
+ * IT_ERR_INVALID_NUM_SEGMENTS, IT_ERR_INVALID_DTO_FLAGS, IT_ERR_PAYLOAD_SIZE,
+ * IT_ERR_TOO_MANY_POSTS.
+ */
+it_status_t it_post_sendto(IN it_ep_handle_t ep_handle,
+                           IN const it_lmr_triplet_t *local_segments,
+                           IN size_t num_segments,
+                           IN it_dto_cookie_t cookie,
+                           IN it_dto_flags_t dto_flags,
+                           IN const it_dg_remote_ep_addr_t *remote_ep_addr);
+
+/**
+ * Posts a receive for a datagram; ends with IT_DTO_UD_RECV_CMPL_EVENT.
+ *
+ * Errors: IT_ERR_INVALID_EP, IT_ERR_INVALID_EP_STATE, IT_ERR_INVALID_EP_TYPE,
+ * IT_ERR_INVALID_NUM_SEGMENTS, IT_ERR_INVALID_DTO_FLAGS, IT_ERR_TOO_MANY_POSTS.
+ */
+it_status_t it_post_recvfrom(IN it_ep_handle_t ep_handle,
+                             IN const it_lmr_triplet_t *local_segments,
+                             IN size_t num_segments,
+                             IN it_dto_cookie_t cookie,
+                             IN it_dto_flags_t dto_flags);
+
+/**
+ * Describes a question for a UD endpoint: whom to ask, for what.
+ *
+ * Errors: IT_ERR_INVALID_CONN_QUAL, IT_ERR_INVALID_EVD_TYPE, IT_ERR_INVALID_EVD,
+ * IT_ERR_INVALID_SOURCE_PATH, IT_ERR_INVALID_SPIGOT, IT_ERR_PDATA_NOT_SUPPORTED,
+ * IT_ERR_INVALID_PDATA_LENGTH, IT_ERR_RESOURCES, IT_ERR_OP_NOT_SUPPORTED.
+ */
+it_status_t it_ud_service_request_handle_create(IN const it_conn_qual_t *conn_qual,
+                                                IN it_evd_handle_t reply_evd,
+                                                IN const it_path_t *destination_path,
+                                                IN const unsigned char *private_data,
+                                                IN size_t private_data_length,
+                                                OUT it_ud_svc_req_handle_t *ud_svc_handle);
+
+/**
+ * Destroys such a description.
+ *
+ * Errors: IT_ERR_INVALID_UD_SVC.
+ */
+it_status_t it_ud_service_request_handle_free(IN it_ud_svc_req_handle_t ud_svc_handle);
+
+/**
+ * Tells the attributes that mask names.
+ *
+ * Errors: IT_ERR_INVALID_UD_SVC, IT_ERR_INVALID_MASK.
+ */
+it_status_t it_ud_service_request_handle_query(IN it_ud_svc_req_handle_t ud_svc_handle,
+                                               IN it_ud_svc_req_param_mask_t mask,
+                                               OUT it_ud_svc_req_param_t *ud_svc_handle_info);
+
+/**
+ * Asks; the answer is an IT_CM_MSG_UD_SERVICE_REPLY_EVENT on the reply_evd.
+ *
+ * Errors: IT_ERR_INVALID_UD_SVC, IT_ERR_RESOURCES.
+ */
+it_status_t it_ud_service_request(IN it_ud_svc_req_handle_t ud_svc_handle);
+
+/**
+ * Answers an IT_CM_REQ_UD_SERVICE_REQUEST_EVENT.
+ *
+ * Errors: IT_ERR_INVALID_UD_SVC_REQ_ID, IT_ERR_INVALID_UD_STATUS, IT_ERR_PDATA_NOT_SUPPORTED,
+ * IT_ERR_INVALID_PDATA_LENGTH.
+ */
+it_status_t it_ud_service_reply(IN it_ud_svc_req_identifier_t ud_svc_req_id,
+                                IN it_ud_svc_req_status_t status,
+                                IN it_remote_ep_info_t ep_info,
+                                IN const unsigned char *private_data,
+                                IN size_t private_data_length);
+
+#endif
