@@ -21,6 +21,10 @@ pub(crate) fn local(table: &StagTable, caller: &Caller, stag: Stag) -> Result<()
 /// Send with Invalidate from the peer.
 // RFC 5040 5.3 [RDMAP-13] [VERBS-27]
 pub(crate) fn remote(table: &StagTable, caller: &Caller, stag: Stag) -> Result<(), AccessError> {
+    // RDMAC 7.11: a peer that may use nothing here may not take anything away either. [SEC-14]
+    if !caller.allow.intersects(Access::REMOTE) {
+        return Err(AccessError::CannotInvalidate);
+    }
     invalidate(table, caller, stag, true)
 }
 

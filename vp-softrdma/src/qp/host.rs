@@ -142,7 +142,12 @@ impl Host for View<'_> {
 
     fn invalidate_remote(&mut self, stag: Stag) -> Result<(), AccessError> {
         self.checked = None;
-        invalidate::remote(&self.context.table, &self.context.caller, vp_api::Stag(stag.0))
+        let Context { table, caller, .. } = self.context;
+        let invalidated = invalidate::remote(table, caller, vp_api::Stag(stag.0));
+        if invalidated.is_err() {
+            self.queues.receive_fault = Some(AccessError::CannotInvalidate);
+        }
+        invalidated
     }
 
     // RDMAC 8.1.3.2 [VERBS-19]: elements of no octets are not looked at.
