@@ -48,7 +48,7 @@ impl ConnEvd {
     /// The oldest event, waiting for one; `None` after the time-out.
     pub fn wait(&self, timeout: Duration) -> Result<Option<(EpId, ConnEvent)>> {
         next(&self.0, Some(timeout), |event| match event {
-            Event::Connection { qp, event } => Some((EpId(qp.0), *event)),
+            Event::Connection { qp, event, .. } => Some((EpId(qp.0), *event)),
             _ => None,
         })
     }

@@ -55,7 +55,12 @@ impl<'a> ListenBuilder<'a> {
         let init = EvdInit::new(Stream::Request, self.backlog);
         let evd = self.ia.ual().create_evd(init)?;
         let addresses = self.addresses;
-        let listen = ListenInit { addresses, evd: evd.clone(), policy: self.policy };
+        let listen = ListenInit {
+            addresses,
+            evd: evd.clone(),
+            policy: self.policy,
+            suppress_ird_ord: false,
+        };
         Ok(Listen { listen: self.ia.ual().listen(listen)?, evd, ia: self.ia.clone() })
     }
 }

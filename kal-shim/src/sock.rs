@@ -3,8 +3,10 @@
 //! A socket belongs to whoever holds its descriptor; this module keeps nothing. No call waits for a
 //! peer. When a peer dies, reads answer 0 or an error, and [`Options`] bound how long that takes.
 
+mod inspect;
 mod options;
 
+pub use inspect::{Info, State, Unfit, check_stream, info, peek};
 pub use options::{KeepAlive, Options, emss};
 
 use std::io;
@@ -34,21 +36,39 @@ fn socket(address: SocketAddr) -> io::Result<OwnedFd> {
     Ok(rustix::net::socket_with(family, SocketType::STREAM, flags, None)?)
 }
 
-/// Starts to connect; when the socket is writable, [`connected`] says what became of it.
-pub fn connect(
+/// A socket to connect to `remote` with, bound to `local`; port 0: any.
+pub fn open(
     remote: SocketAddr,
-    local: Option<IpAddr>,
+    local: Option<SocketAddr>,
     options: &Options,
 ) -> io::Result<OwnedFd> {
     let socket = socket(remote)?;
     options.apply(&socket, remote)?;
-    if let Some(ip) = local {
-        rustix::net::bind(&socket, &SocketAddr::new(ip, 0))?;
+    if let Some(local) = local {
+        // A given port may still wait for stragglers of the connection before.
+        sockopt::set_socket_reuseaddr(&socket, local.port() != 0)?;
+        rustix::net::bind(&socket, &local)?;
     }
-    match rustix::net::connect(&socket, &remote) {
-        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(socket),
+    Ok(socket)
+}
+
+/// Starts to connect; when the socket is writable, [`connected`] says what became of it.
+pub fn start(socket: impl AsFd, remote: SocketAddr) -> io::Result<()> {
+    match rustix::net::connect(socket, &remote) {
+        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }
+}
+
+/// [`open`] and [`start`].
+pub fn connect(
+    remote: SocketAddr,
+    local: Option<SocketAddr>,
+    options: &Options,
+) -> io::Result<OwnedFd> {
+    let socket = open(remote, local, options)?;
+    start(&socket, remote)?;
+    Ok(socket)
 }
 
 /// What became of a connect.
@@ -264,8 +284,13 @@ mod tests {
     #[test]
     fn connects_from_a_given_address() {
         let listener = listen("127.0.0.1:0".parse().unwrap(), 4).unwrap();
-        let local = "127.0.0.7".parse().unwrap();
+        let local = "127.0.0.7:0".parse().unwrap();
         let client = connect(listener.address, Some(local), &Options::default()).unwrap();
-        assert_eq!(local_addr(&client).unwrap().ip(), local);
+        assert_eq!(local_addr(&client).unwrap().ip(), local.ip());
+        // A port that is connected, and even one that listens, is taken.
+        let taken = [local_addr(&client).unwrap(), listener.address];
+        let busy = taken.map(|local| connect(listener.address, Some(local), &Options::default()));
+        let kinds = busy.map(|result| result.unwrap_err().kind());
+        assert_eq!(kinds, [io::ErrorKind::AddrInUse; 2]);
     }
 }

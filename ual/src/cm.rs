@@ -7,67 +7,104 @@
 
 mod active;
 mod adopt;
+mod convert;
 mod counters;
 mod ending;
+mod late;
+mod listening;
 mod message;
 mod native;
 mod passive;
+mod places;
+mod requests;
 mod thread;
 mod types;
 
-use std::net::SocketAddr;
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 
 use crossbeam_channel::Sender;
-use kal_shim::{Notifier, Reactor, sock};
+use kal_shim::{Notifier, Reactor};
 use vp_api::{
     AsyncEvent, AsyncHandler, ConnectionModel, EventSource, NativeCm, NativeEvent, QpId, Rnic,
 };
 
+pub use convert::{ConvertError, ConvertParams};
 pub use counters::CmCounters;
+pub use requests::{handoff, reject};
 pub use types::{
     AcceptParams, BrokenCause, ConnEvent, ConnRequest, ConnectError, ConnectParams, Disconnect,
-    Established, FailReason, ListenerId, Lost, RequestId,
+    Established, FailReason, Handoff, ListenerId, Lost, RequestId,
 };
 
-use crate::error::{Error, Object, Result};
-use crate::event::Evd;
-use crate::handle::HandleTable;
-use crate::policy::{Policies, Policy};
+use crate::error::{Error, Result};
+use crate::policy::Policy;
 use crate::resource::{Directory, Ep};
+use active::Started;
+pub(crate) use active::check as check_connect;
+pub(crate) use convert::Conversion;
 use counters::Counters;
+use listening::{Bound, Service};
+use passive::Passive;
+use places::Place;
 use thread::{Shared, Thread};
-
-/// Connections that the kernel may hold for us before the thread accepts them.
-const BACKLOG: u32 = 1024;
 
 /// What callers and the provider tell the thread.
 enum Command {
-    Connect { ep: Weak<Ep>, params: Box<ConnectParams>, policy: Policy },
-    Accept { token: u64, ep: Weak<Ep>, params: AcceptParams },
-    Reject { token: u64, private_data: Vec<u8> },
-    Listen { token: u64, sockets: Vec<sock::Listener>, evd: Weak<Evd>, policies: Policies },
-    Unlisten { token: u64 },
-    Cancel { qp: QpId },
-    Disconnecting { ep: Weak<Ep>, how: Disconnect },
-    Forget { qp: QpId },
-    Async { source: EventSource, event: AsyncEvent },
-    ListenNative { token: u64, ids: Vec<(u64, SocketAddr)>, evd: Weak<Evd>, policies: Policies },
+    Connect {
+        ep: Weak<Ep>,
+        params: Box<ConnectParams>,
+        policy: Policy,
+        started: Started,
+    },
+    Convert {
+        ep: Weak<Ep>,
+        conversion: Box<Conversion>,
+    },
+    Accept {
+        token: u64,
+        ep: Weak<Ep>,
+        params: AcceptParams,
+    },
+    Reject {
+        token: u64,
+        private_data: Vec<u8>,
+    },
+    /// Give a request to a listener.
+    Handoff {
+        token: u64,
+        to: Place,
+    },
+    /// A request that was given to a listener of this thread.
+    Adopt {
+        listener: u64,
+        passive: Box<Passive>,
+    },
+    Listen {
+        bound: Bound,
+        service: Box<Service>,
+    },
+    Unlisten {
+        token: u64,
+    },
+    Cancel {
+        qp: QpId,
+    },
+    Disconnecting {
+        ep: Weak<Ep>,
+        how: Disconnect,
+    },
+    Forget {
+        qp: QpId,
+    },
+    Async {
+        source: EventSource,
+        event: AsyncEvent,
+    },
     Native(NativeEvent),
     Stop,
-}
-
-/// Requests that wait for the application's answer: who removes one from the table may answer it.
-type Requests = Mutex<HandleTable<WaitingRequest>>;
-
-/// A request as the callers see it.
-#[derive(Clone, Copy)]
-struct WaitingRequest {
-    /// The thread's entry.
-    token: u64,
-    max_private_data: usize,
 }
 
 /// Sends commands to the thread.
@@ -84,6 +121,11 @@ impl Mailbox {
             self.waker.signal();
         }
     }
+
+    /// Whether both reach the same thread.
+    fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.waker, &other.waker)
+    }
 }
 
 impl AsyncHandler for Mailbox {
@@ -95,7 +137,6 @@ impl AsyncHandler for Mailbox {
 /// The callers' side of the connection thread.
 pub(crate) struct Cm {
     mailbox: Mailbox,
-    requests: Arc<Requests>,
     counters: Arc<Counters>,
     listeners: AtomicU64,
     /// The provider's own connection manager, if that is its model.
@@ -110,17 +151,15 @@ impl Cm {
         let (sender, commands) = crossbeam_channel::unbounded();
         let mailbox = Mailbox { commands: sender, waker: reactor.waker() };
         rnic.set_async_handler(Some(Arc::new(mailbox.clone())));
-        let requests = Arc::new(Requests::default());
         let native = match rnic.attrs().connection_model {
             ConnectionModel::LlpStream => None,
             ConnectionModel::Native => rnic.native_cm(),
         };
         let counters = Arc::new(Counters::default());
-        let shared = Shared { requests: requests.clone(), counters: counters.clone(), directory };
+        let shared = Shared { mailbox: mailbox.clone(), counters: counters.clone(), directory };
         let body = Thread::new(reactor, commands, shared, native.clone());
         let cm = Self {
             mailbox,
-            requests,
             counters,
             listeners: AtomicU64::new(0),
             native,
@@ -154,54 +193,39 @@ impl Cm {
         self.native.as_deref()
     }
 
-    fn requests(&self) -> MutexGuard<'_, HandleTable<WaitingRequest>> {
-        lock(&self.requests)
+    /// False if the provider takes no sockets, so its endpoints cannot be converted ones.
+    pub(crate) fn takes_sockets(&self) -> bool {
+        self.native.is_none()
     }
 
-    /// Refuses what cannot work before anything changes.
-    pub(crate) fn check_connect(params: &ConnectParams, policy: &Policy) -> Result<()> {
-        check_length(params.private_data.len(), policy.max_private_data())?;
-        if params.remote.port() == 0 {
-            return Err(Error::InvalidArgument(format!(
-                "cannot connect to {}: port 0 is not a port",
-                params.remote
-            )));
-        }
-        match params.local {
-            Some(ip) if ip.is_ipv4() != params.remote.is_ipv4() => {
-                Err(Error::InvalidArgument(format!(
-                    "cannot connect from {ip} to {}: one is IPv4, the other IPv6",
-                    params.remote
-                )))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    pub(crate) fn connect(&self, ep: &Arc<Ep>, params: ConnectParams, policy: Policy) {
+    /// Starts to connect. Errors of the local end's making are the caller's; the others arrive as an
+    /// event.
+    pub(crate) fn connect(
+        &self,
+        ep: &Arc<Ep>,
+        params: ConnectParams,
+        policy: Policy,
+    ) -> Result<()> {
+        let started = match self.native {
+            None => active::start(&params, &policy)?,
+            // Its connection manager makes its own.
+            Some(_) => Started::Native,
+        };
         let (ep, params) = (Arc::downgrade(ep), Box::new(params));
-        self.mailbox.send(Command::Connect { ep, params, policy });
+        self.mailbox.send(Command::Connect { ep, params, policy, started });
+        Ok(())
+    }
+
+    pub(crate) fn convert(&self, ep: &Arc<Ep>, conversion: Conversion) {
+        let (ep, conversion) = (Arc::downgrade(ep), Box::new(conversion));
+        self.mailbox.send(Command::Convert { ep, conversion });
     }
 
     pub(crate) fn accept(&self, ep: &Arc<Ep>, id: RequestId, params: AcceptParams) -> Result<()> {
-        let token = self.claim(id, params.private_data.len())?;
+        let len = params.private_data.len();
+        let token = requests::claim(id, len, Some(&self.mailbox))?.token;
         self.mailbox.send(Command::Accept { token, ep: Arc::downgrade(ep), params });
         Ok(())
-    }
-
-    pub(crate) fn reject(&self, id: RequestId, private_data: &[u8]) -> Result<()> {
-        let token = self.claim(id, private_data.len())?;
-        self.mailbox.send(Command::Reject { token, private_data: private_data.to_vec() });
-        Ok(())
-    }
-
-    /// Takes a request out of the table, so that it is answered once.
-    fn claim(&self, id: RequestId, private_data: usize) -> Result<u64> {
-        let mut requests = self.requests();
-        let waiting = *requests.get(id.0).ok_or(Error::Closed(Object::Request))?;
-        check_length(private_data, waiting.max_private_data)?;
-        requests.remove(id.0);
-        Ok(waiting.token)
     }
 
     /// Gives up a pending connect or accept.
@@ -217,33 +241,6 @@ impl Cm {
     /// The endpoint is gone.
     pub(crate) fn forget(&self, qp: QpId) {
         self.mailbox.send(Command::Forget { qp });
-    }
-
-    pub(crate) fn listen(
-        &self,
-        addresses: &[SocketAddr],
-        evd: &Arc<Evd>,
-        policies: Policies,
-    ) -> Result<(ListenerId, Vec<SocketAddr>)> {
-        // Odd tokens are listeners; the thread gives the even ones to connections.
-        let token = self.listeners.fetch_add(1, Ordering::Relaxed) * 2 + 1;
-        let evd = Arc::downgrade(evd);
-        if let Some(native) = &self.native {
-            let ids = listen_native(&**native, addresses)?;
-            let real = ids.iter().map(|(_, address)| *address).collect();
-            self.mailbox.send(Command::ListenNative { token, ids, evd, policies });
-            return Ok((ListenerId(token), real));
-        }
-        let list: Vec<_> = addresses.iter().map(SocketAddr::to_string).collect();
-        let sockets = sock::listen_all(addresses, BACKLOG)
-            .map_err(Error::os(format!("listen on {}", list.join(", "))))?;
-        let real = sockets.iter().map(|listener| listener.address).collect();
-        self.mailbox.send(Command::Listen { token, sockets, evd, policies });
-        Ok((ListenerId(token), real))
-    }
-
-    pub(crate) fn unlisten(&self, id: ListenerId) {
-        self.mailbox.send(Command::Unlisten { token: id.0 });
     }
 
     /// Ends the thread, and waits for its end unless called by it.
@@ -266,34 +263,12 @@ impl Drop for Cm {
     }
 }
 
-/// Listens at all addresses through the provider, or at none.
-fn listen_native(
-    native: &dyn NativeCm,
-    addresses: &[SocketAddr],
-) -> Result<Vec<(u64, SocketAddr)>> {
-    let mut ids = Vec::new();
-    let mut port = addresses.first().map_or(0, SocketAddr::port);
-    for address in addresses {
-        match native.listen(SocketAddr::new(address.ip(), port), BACKLOG) {
-            Ok((id, real)) => {
-                port = real.port();
-                ids.push((id, real));
-            }
-            Err(error) => {
-                for (id, _) in ids {
-                    // What was begun is undone as far as it goes.
-                    let _ = native.unlisten(id);
-                }
-                return Err(Error::verb("listen")(error));
-            }
-        }
+/// Tells a port in use from the rest.
+fn busy_or_os(attempt: String) -> impl FnOnce(io::Error) -> Error {
+    |error| match error.kind() {
+        io::ErrorKind::AddrInUse => Error::AddressInUse(attempt),
+        _ => Error::os(attempt)(error),
     }
-    Ok(ids)
-}
-
-fn lock(requests: &Requests) -> MutexGuard<'_, HandleTable<WaitingRequest>> {
-    // Nothing panics while the lock is held.
-    requests.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn check_length(len: usize, max: usize) -> Result<()> {

@@ -35,7 +35,7 @@ mod tag;
 
 pub use cm::{
     AcceptParams, BrokenCause, CmCounters, ConnEvent, ConnRequest, ConnectError, ConnectParams,
-    Disconnect, Established, FailReason, Lost, RequestId,
+    ConvertError, ConvertParams, Disconnect, Established, FailReason, Handoff, Lost, RequestId,
 };
 pub use config::{Config, ConfigError};
 pub use error::{Error, Object, Result};

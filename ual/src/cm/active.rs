@@ -1,8 +1,10 @@
 //! The side that connects: TCP, request, reply, and the steps back for peers that know less.
 //!
-//! Owned by the connection thread. A silent peer costs an entry until the timer of its phase.
+//! The caller starts TCP, so that the errors of its making are its; then the connection thread owns
+//! the attempt. A silent peer costs an entry until the timer of its phase.
 
 use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -11,19 +13,36 @@ use iwarp_proto::mpa::startup::{Answer, Initiator, Negotiated, StartupError, Ste
 use kal_shim::reactor::Interest;
 use kal_shim::sock;
 
-use super::adopt::{Agreed, Attempt, adopt, fail, initiator_config, reason_of, refuse};
+use super::adopt::{
+    Agreed, Attempt, adopt, fail, initiator_config, reason_of, refuse, refused, unwatchable,
+};
+use super::convert::{Conversion, ConvertParams};
+use super::passive::send_rest;
 use super::thread::{Entry, Thread, open, options};
-use super::{ConnEvent, ConnectParams, FailReason};
+use super::{ConnEvent, ConnectParams, FailReason, busy_or_os, check_length};
+use crate::error::{Error, Result};
 use crate::node::{Ends, Node};
 use crate::policy::{Markers, Policy};
 use crate::resource::Ep;
+
+/// How the caller started a connection.
+pub(super) enum Started {
+    /// TCP is on its way, or could not be.
+    Tcp(io::Result<OwnedFd>),
+    /// The provider's connection manager makes it.
+    Native,
+}
 
 /// A connection attempt.
 pub(super) struct Active {
     ep: Weak<Ep>,
     params: ConnectParams,
     policy: Policy,
+    /// For all attempts together, if the application set one.
+    deadline: Option<Instant>,
     attempt: Attempt,
+    /// A converted socket: there is no second one for another try.
+    converted: bool,
     socket: OwnedFd,
     ends: Ends,
     phase: Phase,
@@ -32,8 +51,8 @@ pub(super) struct Active {
 enum Phase {
     /// TCP.
     Connecting,
-    /// The request, of which so many octets are sent; then the reply.
-    Asking { machine: Initiator, sent: usize },
+    /// The last streaming message and the request, of which so many octets are sent; then the reply.
+    Asking { machine: Initiator, preface: Vec<u8>, sent: usize },
 }
 
 /// What to do with an attempt next.
@@ -56,45 +75,73 @@ enum Over {
 }
 
 impl Thread {
-    pub(super) fn on_connect(&mut self, ep: Weak<Ep>, params: ConnectParams, policy: Policy) {
-        if let Some(native) = self.native.clone() {
-            if let Some(ep) = open(&ep) {
-                self.connect_native(&*native, &ep, params, policy);
-            }
-            return;
-        }
-        let attempt = Attempt::new(&policy);
-        self.start_active(ep, params, policy, attempt);
-    }
-
-    fn start_active(
+    pub(super) fn on_connect(
         &mut self,
         ep: Weak<Ep>,
         params: ConnectParams,
         policy: Policy,
-        attempt: Attempt,
+        started: Started,
     ) {
         let Some(open) = open(&ep) else { return };
+        let socket = match (started, self.native.clone()) {
+            (Started::Tcp(socket), _) => socket,
+            (Started::Native, Some(native)) => {
+                return self.connect_native(&*native, &open, params, policy);
+            }
+            (Started::Native, None) => return,
+        };
+        let deadline = params.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let plan = Plan { attempt: Attempt::new(&policy), params, policy, deadline };
+        self.start_active(&open, plan, socket);
+    }
+
+    fn start_active(&mut self, ep: &Arc<Ep>, plan: Plan, socket: io::Result<OwnedFd>) {
+        let Plan { params, policy, deadline, attempt } = plan;
         let remote = Node::remote(params.remote, params.remote_name.as_deref());
-        let local = |address| Ends { local: Node::local(address), remote: remote.clone() };
-        let unknown = params.local.unwrap_or_else(|| unspecified(&params));
-        match sock::connect(params.remote, params.local, &options(&policy)) {
-            Ok(socket) => {
-                let address = sock::local_addr(&socket).unwrap_or((unknown, 0).into());
-                let ends = local(address);
-                open.link().ends = Some(ends.clone());
-                let token = self.new_token();
-                self.by_qp.insert(open.id(), token);
-                self.reactor.set_timer(token, Instant::now() + policy.connect_timeout);
-                let phase = Phase::Connecting;
-                let active = Active { ep, params, policy, attempt, socket, ends, phase };
-                self.keep_active(token, Box::new(active), Interest::WRITE, true);
-            }
+        let socket = match socket {
+            Ok(socket) => socket,
             Err(error) => {
-                let ends = local((unknown, 0).into());
-                open.link().ends = Some(ends.clone());
-                fail(&open, ends, tcp_reason(&error));
+                let local = Node::local(local_of(&params).unwrap_or(unspecified(&params)));
+                let ends = Ends { local, remote };
+                ep.link().ends = Some(ends.clone());
+                return fail(ep, ends, tcp_reason(&error));
             }
+        };
+        let local = sock::local_addr(&socket).unwrap_or(unspecified(&params));
+        let ends = Ends { local: Node::local(local), remote };
+        ep.link().ends = Some(ends.clone());
+        let token = self.new_token();
+        self.by_qp.insert(ep.id(), token);
+        let phase = Phase::Connecting;
+        let (ep, converted) = (Arc::downgrade(ep), false);
+        let active =
+            Active { ep, params, policy, deadline, attempt, converted, socket, ends, phase };
+        self.reactor.set_timer(token, active.patience());
+        self.keep_active(token, Box::new(active), Interest::WRITE, true);
+    }
+
+    /// A converted socket, at the point where TCP is connected.
+    pub(super) fn ask_late(&mut self, ep: &Arc<Ep>, conversion: Conversion) {
+        let Conversion { socket, params, policy, ends } = conversion;
+        let ConvertParams { private_data, last_message, .. } = params;
+        let params = ConnectParams { private_data, ..ConnectParams::new(ends.remote.address) };
+        let token = self.new_token();
+        self.by_qp.insert(ep.id(), token);
+        let mut active = Active {
+            ep: Arc::downgrade(ep),
+            params,
+            attempt: Attempt::new(&policy),
+            policy,
+            deadline: None,
+            converted: true,
+            socket,
+            ends,
+            phase: Phase::Connecting,
+        };
+        self.reactor.set_timer(token, active.patience());
+        match active.ask(ep, last_message) {
+            Ok(()) => self.keep_active(token, Box::new(active), Interest::WRITE, true),
+            Err(error) => self.end_active(token, active, Over::Startup(error)),
         }
     }
 
@@ -110,8 +157,7 @@ impl Thread {
                 self.entries.insert(token, Entry::Active(active));
             }
             Err(error) => {
-                let reason = FailReason::Resources(format!("cannot watch the socket: {error}"));
-                self.end_active(token, *active, Over::Failed(reason));
+                self.end_active(token, *active, Over::Failed(unwatchable(&error)));
             }
         }
     }
@@ -122,11 +168,8 @@ impl Thread {
                 Turn::Wait(interest) => return self.keep_active(token, active, interest, false),
                 Turn::Ask => {
                     let Some(ep) = open(&active.ep) else { return };
-                    match active.ask(&ep) {
-                        Ok(()) => {
-                            let at = Instant::now() + active.policy.connect_timeout;
-                            self.reactor.set_timer(token, at);
-                        }
+                    match active.ask(&ep, Vec::new()) {
+                        Ok(()) => self.reactor.set_timer(token, active.patience()),
                         Err(error) => {
                             return self.end_active(token, *active, Over::Startup(error));
                         }
@@ -139,7 +182,7 @@ impl Thread {
     }
 
     pub(super) fn expire_active(&mut self, active: Active) {
-        let after = active.policy.connect_timeout;
+        let after = active.params.timeout.unwrap_or(active.policy.connect_timeout);
         let reason = match active.phase {
             Phase::Connecting => FailReason::ConnectTimeout(after),
             Phase::Asking { .. } => FailReason::ReplyTimeout(after),
@@ -162,6 +205,7 @@ impl Thread {
             policy: &policy,
             ends: ends.clone(),
             negotiated,
+            own: ep.ird_ord(),
             private_data,
             socket,
             received,
@@ -171,7 +215,7 @@ impl Thread {
             if let (Some(socket), Phase::Asking { machine, .. }) = (spare, phase) {
                 send_terminate(&machine, StartupError::Local, &socket);
             }
-            fail(&ep, ends, FailReason::Resources(format!("the provider refused: {error}")));
+            fail(&ep, ends, refused(&error));
         }
     }
 
@@ -186,8 +230,15 @@ impl Thread {
         if let Some(less) = active.step_back(&over) {
             self.counters.stepped_back.add();
             tracing::info!("{}: trying again with {less:?}", active.ends);
-            let Active { ep, params, policy, .. } = active;
-            return self.start_active(ep, params, policy, less);
+            if active.params.local_port != 0 {
+                // Else it waits for stragglers, and the port with it.
+                let _ = sock::reset_on_close(&active.socket);
+            }
+            let Active { params, policy, deadline, socket, .. } = active;
+            drop(socket);
+            let plan = Plan { params, policy, deadline, attempt: less };
+            let socket = plan.socket();
+            return self.start_active(&ep, plan, socket);
         }
         let ends = active.ends;
         match over {
@@ -205,15 +256,25 @@ impl Thread {
 }
 
 impl Active {
+    /// When to give up the present phase.
+    fn patience(&self) -> Instant {
+        // A time-out beyond the clock's end is none at all.
+        let step = Instant::now() + self.policy.connect_timeout;
+        match self.params.timeout {
+            Some(_) => self.deadline.unwrap_or(step),
+            None => step,
+        }
+    }
+
     /// Builds the request; the local address is final now.
-    fn ask(&mut self, ep: &Arc<Ep>) -> Result<(), StartupError> {
+    fn ask(&mut self, ep: &Arc<Ep>, preface: Vec<u8>) -> std::result::Result<(), StartupError> {
         if let Ok(address) = sock::local_addr(&self.socket) {
             self.ends.local = Node::local(address);
             ep.link().ends = Some(self.ends.clone());
         }
         let config = initiator_config(&self.policy, self.attempt, ep);
         let machine = Initiator::new(config, &self.params.private_data)?;
-        self.phase = Phase::Asking { machine, sent: 0 };
+        self.phase = Phase::Asking { machine, preface, sent: 0 };
         Ok(())
     }
 
@@ -224,18 +285,20 @@ impl Active {
                 Ok(()) => Turn::Wait(Interest::WRITE),
                 Err(error) => Turn::Over(Over::Failed(tcp_reason(&error))),
             },
-            Phase::Asking { machine, sent } => match send_request(&self.socket, machine, sent) {
-                Ok(true) => receive(&self.socket, machine),
-                Ok(false) => Turn::Wait(Interest::WRITE),
-                Err(_) => Turn::Over(Over::Startup(machine.handle_eof())),
-            },
+            Phase::Asking { machine, preface, sent } => {
+                match send_request(&self.socket, preface, machine.request(), sent) {
+                    Ok(true) => receive(&self.socket, machine),
+                    Ok(false) => Turn::Wait(Interest::WRITE),
+                    Err(_) => Turn::Over(Over::Startup(machine.handle_eof())),
+                }
+            }
         }
     }
 
     /// What to try next, if the end of this attempt says that less might do. Every step takes
     /// something away, so there are at most three.
     fn step_back(&self, over: &Over) -> Option<Attempt> {
-        if !self.policy.fall_back {
+        if !self.policy.fall_back || self.converted {
             return None;
         }
         let now = self.attempt;
@@ -271,17 +334,20 @@ impl Active {
 }
 
 /// Sends the rest of the request; true when all of it is out. One segment, nothing behind it
-/// (CONN-34).
-fn send_request(socket: impl AsFd, machine: &Initiator, sent: &mut usize) -> io::Result<bool> {
-    let request = machine.request();
-    while *sent < request.len() {
-        match sock::send(&socket, &request[*sent..]) {
-            Ok(count) => *sent += count,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-            Err(error) => return Err(error),
-        }
+/// (CONN-34), and nothing of the streaming dialogue before it.
+fn send_request(
+    socket: impl AsFd,
+    preface: &[u8],
+    request: &[u8],
+    sent: &mut usize,
+) -> io::Result<bool> {
+    if *sent < preface.len() && !send_rest(&socket, preface, sent)? {
+        return Ok(false);
     }
-    Ok(true)
+    let mut of_request = *sent - preface.len();
+    let done = send_rest(&socket, request, &mut of_request);
+    *sent = preface.len() + of_request;
+    done
 }
 
 fn receive(socket: impl AsFd, machine: &mut Initiator) -> Turn {
@@ -318,10 +384,74 @@ fn send_terminate(machine: &Initiator, error: StartupError, socket: impl AsFd) {
     }
 }
 
-fn unspecified(params: &ConnectParams) -> std::net::IpAddr {
+/// Starts TCP in the caller's context. Errors that its parameters or this process are to blame for
+/// are the caller's; what the network says will be an event.
+pub(super) fn start(params: &ConnectParams, policy: &Policy) -> Result<Started> {
+    let attempt = || match local_of(params) {
+        Some(local) => format!("connect to {} from {local}", params.remote),
+        None => format!("connect to {}", params.remote),
+    };
+    let socket = match sock::open(params.remote, local_of(params), &options(policy)) {
+        Ok(socket) => socket,
+        // Not an address of this machine: as unreachable as the peer may be.
+        Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
+            return Ok(Started::Tcp(Err(error)));
+        }
+        Err(error) => return Err(busy_or_os(attempt())(error)),
+    };
+    match sock::start(&socket, params.remote) {
+        Ok(()) => Ok(Started::Tcp(Ok(socket))),
+        // This port has a connection to the same peer, or had one a moment ago.
+        Err(error) if params.local_port != 0 && error.kind() == io::ErrorKind::AddrNotAvailable => {
+            Err(Error::AddressInUse(attempt()))
+        }
+        Err(error) => Ok(Started::Tcp(Err(error))),
+    }
+}
+
+/// What stays the same over all attempts to make one connection, and what does not.
+struct Plan {
+    params: ConnectParams,
+    policy: Policy,
+    deadline: Option<Instant>,
+    attempt: Attempt,
+}
+
+impl Plan {
+    fn socket(&self) -> io::Result<OwnedFd> {
+        sock::connect(self.params.remote, local_of(&self.params), &options(&self.policy))
+    }
+}
+
+/// Where to connect from, as far as the application cares.
+fn local_of(params: &ConnectParams) -> Option<SocketAddr> {
+    match (params.local, params.local_port) {
+        (None, 0) => None,
+        (local, port) => Some((local.unwrap_or(unspecified(params).ip()), port).into()),
+    }
+}
+
+fn unspecified(params: &ConnectParams) -> SocketAddr {
     match params.remote {
-        std::net::SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
-        std::net::SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    }
+}
+
+/// Refuses what cannot work before anything changes.
+pub(crate) fn check(params: &ConnectParams, policy: &Policy) -> Result<()> {
+    check_length(params.private_data.len(), policy.max_private_data())?;
+    if params.remote.port() == 0 {
+        return Err(Error::InvalidArgument(format!(
+            "cannot connect to {}: port 0 is not a port",
+            params.remote
+        )));
+    }
+    match params.local {
+        Some(ip) if ip.is_ipv4() != params.remote.is_ipv4() => Err(Error::InvalidArgument(
+            format!("cannot connect from {ip} to {}: one is IPv4, the other IPv6", params.remote),
+        )),
+        _ => Ok(()),
     }
 }
 

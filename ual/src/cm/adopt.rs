@@ -1,9 +1,10 @@
 //! From a finished start-up to a queue pair in RTS. No state of its own; the connection thread.
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use iwarp_proto::mpa::startup::{Negotiated, RtrSet, StartupConfig, StartupError};
+use iwarp_proto::mpa::startup::{Negotiated, Responder, RtrSet, StartupConfig, StartupError};
 use iwarp_proto::{Role as WireRole, RtrKind};
 use vp_api::{LlpStream, QpChange, Role, Rtr, StreamParams, VpError};
 
@@ -29,9 +30,19 @@ impl Attempt {
         Self {
             enhanced: policy.enhanced(),
             peer_to_peer: policy.peer_to_peer != Default::default(),
-            markers: matches!(policy.markers, Markers::Prefer | Markers::Require),
+            markers: asks_markers(policy),
         }
     }
+}
+
+/// CRC as this end asks for it.
+pub(super) fn asks_crc(policy: &Policy) -> bool {
+    matches!(policy.crc, Crc::Require | Crc::Prefer)
+}
+
+/// Markers as this end asks for them.
+pub(super) fn asks_markers(policy: &Policy) -> bool {
+    matches!(policy.markers, Markers::Prefer | Markers::Require)
 }
 
 /// An initiator's wishes. IRD and ORD are the endpoint's.
@@ -54,12 +65,16 @@ pub(super) fn initiator_config(policy: &Policy, attempt: Attempt, ep: &Ep) -> St
     }
 }
 
-/// A listener's wishes; IRD and ORD come with the accept.
+/// A waiting end's wishes; IRD and ORD come with the accept, unless they are not negotiated.
 pub(super) fn responder_config(policy: &Policy) -> StartupConfig {
     let kinds = policy.peer_to_peer;
+    let neutral = StartupConfig::default().ird;
+    let limit = if policy.negotiate_ird_ord { neutral } else { NO_NEGOTIATION };
     StartupConfig {
         revision: policy.revision,
-        markers: matches!(policy.markers, Markers::Prefer | Markers::Require),
+        markers: asks_markers(policy),
+        ird: limit,
+        ord: limit,
         // Never above what the endpoint was created with.
         max_ird: 0,
         rtr: RtrSet { send: kinds.send, write: kinds.write, read: kinds.read },
@@ -67,9 +82,20 @@ pub(super) fn responder_config(policy: &Policy) -> StartupConfig {
     }
 }
 
+/// The accepting reply. `own` are the limits of this end, as far as they are negotiated.
+pub(super) fn answer(
+    machine: &Responder,
+    policy: &Policy,
+    own: (u16, u16),
+    private_data: &[u8],
+) -> Result<(Vec<u8>, Negotiated), StartupError> {
+    let (ird, ord) = if policy.negotiate_ird_ord { own } else { (NO_NEGOTIATION, NO_NEGOTIATION) };
+    machine.accept(ird, ord, private_data)
+}
+
 fn common(policy: &Policy) -> StartupConfig {
     StartupConfig {
-        crc: matches!(policy.crc, Crc::Require | Crc::Prefer),
+        crc: asks_crc(policy),
         crc_strict: matches!(policy.crc, Crc::Require | Crc::Refuse),
         refuse_markers: policy.markers == Markers::Refuse,
         ..StartupConfig::default()
@@ -81,6 +107,8 @@ pub(super) struct Agreed<'a> {
     pub(super) policy: &'a Policy,
     pub(super) ends: Ends,
     pub(super) negotiated: Negotiated,
+    /// IRD and ORD of this end where none were negotiated.
+    pub(super) own: (u16, u16),
     pub(super) private_data: Vec<u8>,
     pub(super) socket: OwnedFd,
     /// Octets behind the peer's frame.
@@ -91,8 +119,9 @@ pub(super) struct Agreed<'a> {
 
 /// Moves the queue pair to RTS and tells the application.
 pub(super) fn adopt(ep: &Arc<Ep>, agreed: Agreed<'_>) -> Result<(), VpError> {
-    let Agreed { policy, ends, negotiated, private_data, socket, received, last_message } = agreed;
-    let (ird, ord) = ep.ird_ord();
+    let Agreed { policy, ends, negotiated, own, private_data, socket, received, last_message } =
+        agreed;
+    let (ird, ord) = own;
     let settled = |reads, own| if reads == NO_NEGOTIATION { own } else { reads };
     let role = match negotiated.role {
         WireRole::Initiator => Role::Initiator,
@@ -148,23 +177,33 @@ pub(super) fn adopt(ep: &Arc<Ep>, agreed: Agreed<'_>) -> Result<(), VpError> {
 }
 
 /// Tells the application that no connection came about.
-pub(super) fn fail(ep: &Ep, ends: Ends, reason: FailReason) {
+pub(super) fn fail(ep: &Arc<Ep>, ends: Ends, reason: FailReason) {
     let error = ConnectError { ends, reason };
     tracing::debug!("{error}");
     refuse(ep, ConnEvent::Failed(error));
 }
 
 /// Ends a pending connect or accept.
-pub(super) fn refuse(ep: &Ep, event: ConnEvent) {
+pub(super) fn refuse(ep: &Arc<Ep>, event: ConnEvent) {
     ep.set_state(EpState::Nonoperational);
     ep.ia().cm().counters().failed.add();
     tell(ep, event);
 }
 
 /// Puts a connection event into the endpoint's dispatcher.
-pub(super) fn tell(ep: &Ep, event: ConnEvent) {
-    let event = Event::Connection { qp: ep.id(), event: Box::new(event) };
+pub(super) fn tell(ep: &Arc<Ep>, event: ConnEvent) {
+    let event = Event::Connection { qp: ep.id(), ep: Arc::downgrade(ep), event: Box::new(event) };
     ep.conn_evd().push_connection(event);
+}
+
+/// The provider does not take the stream.
+pub(super) fn refused(error: &VpError) -> FailReason {
+    FailReason::Resources(format!("the provider refused: {error}"))
+}
+
+/// The reactor does not take the socket.
+pub(super) fn unwatchable(error: &io::Error) -> FailReason {
+    FailReason::Resources(format!("cannot watch the socket: {error}"))
 }
 
 /// Why a start-up machine gave up, for the application.

@@ -10,7 +10,7 @@ use vp_api::{AsyncEvent, EventSource, QpChange, QpId};
 
 use super::adopt::tell;
 use super::thread::{Entry, Thread, open};
-use super::{BrokenCause, ConnEvent, Disconnect, Lost};
+use super::{BrokenCause, ConnEvent, Disconnect, FailReason, Lost};
 use crate::event::{AsyncSource, Event};
 use crate::resource::{Ep, EpState};
 
@@ -61,6 +61,9 @@ impl Thread {
         });
         match entry {
             Some((token, Entry::Active(active))) => self.cancel_active(token, *active),
+            Some((token, Entry::Late(late))) => {
+                self.fail_late(token, *late, FailReason::Cancelled);
+            }
             Some((_, Entry::Native(pending))) => self.cancel_native(*pending),
             Some((token, other)) => {
                 self.entries.insert(token, other);

@@ -14,6 +14,7 @@ impl FailReason {
             Self::Unreachable(_) => "cm-unreachable",
             Self::ConnectTimeout(_) => "cm-connect-timeout",
             Self::ReplyTimeout(_) => "cm-reply-timeout",
+            Self::RequestTimeout(_) => "cm-request-timeout",
             Self::PeerClosed { .. } => "cm-peer-closed",
             Self::NotMpa(_) => "cm-not-mpa",
             Self::Malformed(_) => "cm-malformed",
@@ -38,6 +39,9 @@ impl FailReason {
             }
             Self::ReplyTimeout(_) => {
                 "check that an RDMA server, and not another service, listens on this port, and that it answers"
+            }
+            Self::RequestTimeout(_) => {
+                "check that the peer converts its end too, as the side that begins, and with the same choice of start-up"
             }
             Self::PeerClosed { .. } => {
                 "see the peer's log; it may not know this MPA revision or private data of this length"
@@ -66,6 +70,9 @@ impl fmt::Display for FailReason {
             }
             Self::ReplyTimeout(after) => {
                 write!(f, "the TCP connection stands, but no whole MPA reply came within {after:?}")
+            }
+            Self::RequestTimeout(after) => {
+                write!(f, "the peer did not begin its side of RDMA within {after:?}")
             }
             Self::PeerClosed { have: 0 } => {
                 f.write_str("the peer closed the TCP connection without an MPA frame")

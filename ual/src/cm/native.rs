@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 use vp_api::{NativeCm, NativeEvent, NativeParams, QpId, Role};
 
 use super::adopt::{fail, refuse, tell};
+use super::requests::Waiting;
 use super::thread::{Entry, Thread, open};
 use super::{
     AcceptParams, Command, ConnEvent, ConnRequest, ConnectParams, Established, FailReason,
-    ListenerId, Mailbox, RequestId, WaitingRequest, lock,
+    ListenerId, Mailbox, RequestId, requests,
 };
 use crate::event::Event;
 use crate::handle::Handle;
@@ -45,7 +46,7 @@ pub(super) enum Pending {
     /// For this endpoint.
     Endpoint { ep: Weak<Ep>, ends: Ends, role: Role, policy: Policy },
     /// The application has the request.
-    Request { request: u64, handle: Handle, ends: Ends, policy: Policy },
+    Request { request: u64, handle: Handle, asked: NativeParams, ends: Ends, policy: Policy },
 }
 
 impl Thread {
@@ -116,8 +117,7 @@ impl Thread {
                 }
             }
             Pending::Request { handle, .. } => {
-                let unanswered = lock(&self.requests).remove(*handle).is_some();
-                if unanswered {
+                if requests::remove(*handle) {
                     self.reject_native(&pending, &[]);
                 } else {
                     self.entries.insert(token, Entry::Native(Box::new(pending)));
@@ -134,7 +134,7 @@ impl Thread {
         }
     }
 
-    fn give_up_native(&mut self, ep: &Ep, ends: Ends, reason: FailReason) {
+    fn give_up_native(&mut self, ep: &Arc<Ep>, ends: Ends, reason: FailReason) {
         self.drop_of(ep.id());
         if let Some(native) = &self.native {
             // It may have ended by itself.
@@ -187,37 +187,78 @@ impl Thread {
         }
     }
 
-    fn deliver_native(&mut self, id: u64, request: u64, peer: SocketAddr, params: NativeParams) {
+    fn deliver_native(&mut self, id: u64, request: u64, peer: SocketAddr, asked: NativeParams) {
         let Some((listener, address)) = self.native_listeners.get(&id).copied() else { return };
         let Some(owner) = self.listeners.get(&listener) else { return };
-        let policy = owner.policies.of(peer.ip()).clone();
-        let evd = owner.evd.upgrade();
+        let policy = owner.service.policy(peer.ip());
         let ends = Ends { local: Node::local(address), remote: Node::remote(peer, None) };
         self.counters.incoming.add();
+        self.offer_native(listener, request, asked, ends, policy);
+    }
+
+    /// Gives a request to another listener.
+    pub(super) fn redeliver_native(&mut self, token: u64, pending: Pending, listener: u64) {
+        self.reactor.clear_timer(token);
+        if let Pending::Request { request, asked, ends, policy, .. } = pending {
+            self.offer_native(listener, request, asked, ends, policy);
+        }
+    }
+
+    fn offer_native(
+        &mut self,
+        listener: u64,
+        request: u64,
+        asked: NativeParams,
+        ends: Ends,
+        policy: Policy,
+    ) {
         let token = self.new_token();
         let max_private_data = policy.max_private_data();
-        let handle = lock(&self.requests).insert(WaitingRequest { token, max_private_data });
-        let event = ConnRequest {
+        let handle = requests::add(Waiting {
+            owner: self.mailbox.clone(),
+            token,
+            max_private_data,
+            local: ends.local.address,
+            native: true,
+        });
+        let service = self.listeners.get(&listener).map(|listener| &listener.service);
+        let event = service.map(|service| ConnRequest {
             request: RequestId(handle),
             listener: ListenerId(listener),
+            listen: service.listen.clone(),
+            port: service.port,
             ends: ends.clone(),
-            private_data: params.private_data,
-            peer_ird_ord: Some((params.ird, params.ord)),
+            private_data: asked.private_data.clone(),
+            peer_ird_ord: Some((asked.ird, asked.ord)),
             max_private_data,
-        };
+        });
+        let evd = service.and_then(|service| service.evd.upgrade());
         let timeout = policy.answer_timeout;
-        let pending = Pending::Request { request, handle, ends, policy };
-        if evd.is_some_and(|evd| evd.push_bounded(Event::Request(Box::new(event)))) {
+        let pending = Pending::Request { request, handle, asked, ends, policy };
+        let delivered = evd
+            .zip(event)
+            .is_some_and(|(evd, event)| evd.push_bounded(Event::Request(Box::new(event))));
+        if delivered {
             self.reactor.set_timer(token, Instant::now() + timeout);
             self.entries.insert(token, Entry::Native(Box::new(pending)));
         } else {
-            lock(&self.requests).remove(handle);
+            requests::remove(handle);
             self.reject_native(&pending, &[]);
         }
     }
 }
 
-fn establish(ep: &Ep, ends: Ends, role: Role, policy: &Policy, params: NativeParams) {
+impl Pending {
+    /// The request that the application has.
+    pub(super) fn request(&self) -> Option<Handle> {
+        match self {
+            Self::Request { handle, .. } => Some(*handle),
+            Self::Endpoint { .. } => None,
+        }
+    }
+}
+
+fn establish(ep: &Arc<Ep>, ends: Ends, role: Role, policy: &Policy, params: NativeParams) {
     let established = Established {
         ends: ends.clone(),
         role,

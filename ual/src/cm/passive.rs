@@ -5,7 +5,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -13,9 +13,11 @@ use iwarp_proto::mpa::startup::{Request, Responder, StartupError, Step, max_priv
 use kal_shim::reactor::Interest;
 use kal_shim::sock;
 
-use super::adopt::{Agreed, adopt, fail, reason_of, responder_config};
+use super::adopt::{Agreed, adopt, answer, fail, reason_of, refused, responder_config};
+use super::places::Place;
+use super::requests::{self, Waiting};
 use super::thread::{Entry, Thread, open};
-use super::{AcceptParams, ConnRequest, FailReason, ListenerId, RequestId, WaitingRequest, lock};
+use super::{AcceptParams, Command, ConnRequest, ListenerId, RequestId};
 use crate::event::Event;
 use crate::handle::Handle;
 use crate::node::{Ends, Node};
@@ -38,11 +40,19 @@ enum Phase {
     /// Collecting the request.
     Request(Responder),
     /// The application has the request.
-    Waiting { machine: Responder, request: Handle, behind: Vec<u8> },
+    Waiting { machine: Responder, asked: Box<Request>, request: Handle, behind: Vec<u8> },
     /// Sending a refusal, of which so many octets are out.
     Refusing { reply: Vec<u8>, sent: usize },
     /// The refusal is out: waiting for the peer to close, so that it is not lost in a reset.
     Lingering,
+}
+
+/// A complete request, and what is needed to answer it.
+struct Asked {
+    machine: Responder,
+    request: Box<Request>,
+    /// Octets that came behind it.
+    behind: Vec<u8>,
 }
 
 /// What to do with an incoming connection next.
@@ -60,11 +70,11 @@ impl Thread {
     pub(super) fn begin_passive(&mut self, listener: u64, socket: OwnedFd, peer: SocketAddr) {
         let token = self.new_token();
         let Some(owner) = self.listeners.get_mut(&listener) else { return };
-        let policy = owner.policies.of(peer.ip()).clone();
+        let policy = owner.service.policy(peer.ip());
         self.counters.incoming.add();
         owner.half_open.insert(token);
         let oldest = owner.half_open.first().copied();
-        let crowded = owner.half_open.len() > owner.policies.default.half_open as usize;
+        let crowded = owner.half_open.len() > owner.service.policies.default.half_open as usize;
         if let Some(oldest) = oldest.filter(|_| crowded) {
             owner.half_open.remove(&oldest);
             tracing::debug!("too many start-ups without a request: the oldest goes");
@@ -84,7 +94,15 @@ impl Thread {
     pub(super) fn advance_passive(&mut self, token: u64, mut passive: Box<Passive>) {
         match passive.turn() {
             Turn::Wait(interest) => self.keep_passive(token, passive, interest),
-            Turn::Deliver(request, behind) => self.deliver(token, passive, *request, behind),
+            Turn::Deliver(request, behind) => {
+                self.leave_half_open(token, &passive);
+                match std::mem::replace(&mut passive.phase, Phase::Lingering) {
+                    Phase::Request(machine) => {
+                        self.deliver(token, passive, Asked { machine, request, behind });
+                    }
+                    other => passive.phase = other,
+                }
+            }
             Turn::Refuse(error) => {
                 self.counters.refused.add();
                 tracing::info!("{}: start-up refused: {error}", passive.ends);
@@ -111,7 +129,7 @@ impl Thread {
     /// The peer closed or reset, or has what it needs.
     fn peer_gone(&mut self, token: u64, passive: Box<Passive>) {
         if let Phase::Waiting { request, .. } = passive.phase {
-            if lock(&self.requests).remove(request).is_none() {
+            if !requests::remove(request) {
                 // Answered in this moment: the answer finds out.
                 self.entries.insert(token, Entry::Passive(passive));
                 return;
@@ -132,39 +150,66 @@ impl Thread {
     }
 
     /// Hands a complete request to the application.
-    fn deliver(
-        &mut self,
-        token: u64,
-        mut passive: Box<Passive>,
-        request: Request,
-        behind: Vec<u8>,
-    ) {
-        self.leave_half_open(token, &passive);
-        let Phase::Request(machine) = passive.phase else { return };
-        let max_private_data = max_private_data(request.enhanced);
-        let handle = lock(&self.requests).insert(WaitingRequest { token, max_private_data });
-        let event = ConnRequest {
+    fn deliver(&mut self, token: u64, mut passive: Box<Passive>, asked: Asked) {
+        let Asked { machine, request: asked, behind } = asked;
+        let max_private_data = max_private_data(asked.enhanced);
+        let handle = requests::add(Waiting {
+            owner: self.mailbox.clone(),
+            token,
+            max_private_data,
+            local: passive.ends.local.address,
+            native: false,
+        });
+        let service = self.listeners.get(&passive.listener).map(|listener| &listener.service);
+        let event = service.map(|service| ConnRequest {
             request: RequestId(handle),
             listener: ListenerId(passive.listener),
+            listen: service.listen.clone(),
+            port: service.port,
             ends: passive.ends.clone(),
-            private_data: request.private_data,
-            peer_ird_ord: request.ird_ord,
+            private_data: asked.private_data.clone(),
+            peer_ird_ord: asked.ird_ord,
             max_private_data,
-        };
-        self.reactor.set_timer(token, Instant::now() + passive.policy.answer_timeout);
-        let evd = self.listeners.get(&passive.listener).and_then(|l| l.evd.upgrade());
-        let delivered = evd.is_some_and(|evd| {
+        });
+        let evd = service.and_then(|service| service.evd.upgrade());
+        let delivered = evd.zip(event).is_some_and(|(evd, event)| {
             // The entry must be there before the application can answer: it is, since answers are
             // commands to this thread.
             evd.push_bounded(Event::Request(Box::new(event)))
         });
-        passive.phase = Phase::Waiting { machine, request: handle, behind };
+        self.reactor.set_timer(token, Instant::now() + passive.policy.answer_timeout);
+        passive.phase = Phase::Waiting { machine, asked, request: handle, behind };
         if delivered {
             return self.keep_passive(token, passive, Interest::READ);
         }
-        tracing::warn!("{}: rejected: the request dispatcher is full", passive.ends);
-        lock(&self.requests).remove(handle);
+        tracing::warn!("{}: rejected: the request dispatcher is full or closed", passive.ends);
+        requests::remove(handle);
         self.reject(token, passive, &[]);
+    }
+
+    /// Gives a request to another listener, of this thread or another. Should that thread have
+    /// ended, the socket closes with the command.
+    pub(super) fn on_handoff(&mut self, token: u64, to: Place) {
+        match self.entries.remove(&token) {
+            Some(Entry::Passive(passive)) => {
+                self.unwatch(token, &passive.socket);
+                to.owner.send(Command::Adopt { listener: to.token, passive });
+            }
+            Some(Entry::Native(pending)) => self.redeliver_native(token, *pending, to.token),
+            _ => {}
+        }
+    }
+
+    /// Takes a request that was given to a listener of this thread.
+    pub(super) fn on_adopt(&mut self, listener: u64, mut passive: Box<Passive>) {
+        let token = self.new_token();
+        if self.reactor.add(&passive.socket, token, Interest::NONE).is_err() {
+            return;
+        }
+        let phase = std::mem::replace(&mut passive.phase, Phase::Lingering);
+        let Phase::Waiting { machine, asked: request, behind, .. } = phase else { return };
+        passive.listener = listener;
+        self.deliver(token, passive, Asked { machine, request, behind });
     }
 
     pub(super) fn on_accept(&mut self, token: u64, ep: &Weak<Ep>, params: &AcceptParams) {
@@ -187,7 +232,9 @@ impl Thread {
         let (most_ird, most_ord) = ep.ird_ord();
         let ird = params.ird.unwrap_or(most_ird).min(most_ird);
         let ord = params.ord.unwrap_or(most_ord).min(most_ord);
-        let (last_message, negotiated) = match machine.accept(ird, ord, &params.private_data) {
+        let own = (ird, ord);
+        let answer = answer(machine, &passive.policy, own, &params.private_data);
+        let (last_message, negotiated) = match answer {
             Ok(answer) => answer,
             Err(error) => {
                 fail(ep, passive.ends.clone(), reason_of(error));
@@ -201,13 +248,14 @@ impl Thread {
             policy: &policy,
             ends: ends.clone(),
             negotiated,
+            own,
             private_data: Vec::new(),
             socket,
             received,
             last_message,
         };
         if let Err(error) = adopt(ep, agreed) {
-            fail(ep, ends, FailReason::Resources(format!("the provider refused: {error}")));
+            fail(ep, ends, refused(&error));
         }
     }
 
@@ -247,8 +295,7 @@ impl Thread {
                 self.unwatch(token, &passive.socket);
             }
             Phase::Waiting { request, .. } => {
-                let unanswered = lock(&self.requests).remove(*request).is_some();
-                if unanswered {
+                if requests::remove(*request) {
                     tracing::warn!("{}: the application did not answer in time", passive.ends);
                     self.reject(token, passive, &[]);
                 } else {
@@ -261,6 +308,14 @@ impl Thread {
 }
 
 impl Passive {
+    /// The request that the application has.
+    pub(super) fn request(&self) -> Option<Handle> {
+        match &self.phase {
+            Phase::Waiting { request, .. } => Some(*request),
+            _ => None,
+        }
+    }
+
     fn turn(&mut self) -> Turn {
         match &mut self.phase {
             Phase::Request(machine) => collect(&self.socket, machine),
@@ -316,9 +371,10 @@ fn keep_behind(socket: &OwnedFd, behind: &mut Vec<u8>) -> Turn {
     Turn::Wait(Interest::NONE)
 }
 
-fn send_rest(socket: &OwnedFd, octets: &[u8], sent: &mut usize) -> io::Result<bool> {
+/// Sends the rest of `octets`; true when all of them are out.
+pub(super) fn send_rest(socket: impl AsFd, octets: &[u8], sent: &mut usize) -> io::Result<bool> {
     while *sent < octets.len() {
-        match sock::send(socket, &octets[*sent..]) {
+        match sock::send(&socket, &octets[*sent..]) {
             Ok(count) => *sent += count,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             Err(error) => return Err(error),

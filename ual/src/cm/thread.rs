@@ -18,11 +18,13 @@ use vp_api::{NativeCm, QpId};
 use super::active::Active;
 use super::counters::Counters;
 use super::ending::Ending;
+use super::late::Late;
+use super::listening::{Bound, Service};
 use super::native::Pending;
 use super::passive::Passive;
-use super::{Command, Requests};
-use crate::event::Evd;
-use crate::policy::{Policies, Policy};
+use super::{Command, Mailbox, requests};
+use crate::handle::Handle;
+use crate::policy::Policy;
 use crate::resource::{Directory, Ep};
 
 /// How long a listener rests when the process is out of descriptors or memory.
@@ -35,6 +37,7 @@ const ACCEPTS: usize = 64;
 pub(super) enum Entry {
     Active(Box<Active>),
     Passive(Box<Passive>),
+    Late(Box<Late>),
     Ending(Ending),
     Native(Box<Pending>),
 }
@@ -42,15 +45,15 @@ pub(super) enum Entry {
 /// A listener.
 pub(super) struct Listener {
     sockets: Vec<sock::Listener>,
-    pub(super) evd: Weak<Evd>,
-    pub(super) policies: Policies,
+    pub(super) service: Service,
     /// Start-ups without a whole request, oldest first.
     pub(super) half_open: BTreeSet<u64>,
 }
 
 /// What the thread shares with its callers.
 pub(super) struct Shared {
-    pub(super) requests: Arc<Requests>,
+    /// To itself.
+    pub(super) mailbox: Mailbox,
     pub(super) counters: Arc<Counters>,
     pub(super) directory: Arc<Directory>,
 }
@@ -58,7 +61,7 @@ pub(super) struct Shared {
 pub(super) struct Thread {
     pub(super) reactor: Reactor,
     commands: Receiver<Command>,
-    pub(super) requests: Arc<Requests>,
+    pub(super) mailbox: Mailbox,
     pub(super) counters: Arc<Counters>,
     pub(super) directory: Arc<Directory>,
     pub(super) entries: HashMap<u64, Entry>,
@@ -78,11 +81,11 @@ impl Thread {
         shared: Shared,
         native: Option<Arc<dyn NativeCm>>,
     ) -> Self {
-        let Shared { requests, counters, directory } = shared;
+        let Shared { mailbox, counters, directory } = shared;
         Self {
             reactor,
             commands,
-            requests,
+            mailbox,
             counters,
             directory,
             entries: HashMap::new(),
@@ -120,22 +123,15 @@ impl Thread {
     fn on_commands(&mut self) -> bool {
         while let Ok(command) = self.commands.try_recv() {
             match command {
-                Command::Connect { ep, params, policy } => self.on_connect(ep, *params, policy),
+                Command::Connect { ep, params, policy, started } => {
+                    self.on_connect(ep, *params, policy, started);
+                }
+                Command::Convert { ep, conversion } => self.on_convert(&ep, *conversion),
                 Command::Accept { token, ep, params } => self.on_accept(token, &ep, &params),
                 Command::Reject { token, private_data } => self.on_reject(token, &private_data),
-                Command::Listen { token, sockets, evd, policies } => {
-                    let half_open = BTreeSet::new();
-                    let listener = Listener { sockets, evd, policies, half_open };
-                    self.watch_listener(token, &listener);
-                    self.listeners.insert(token, listener);
-                }
-                Command::ListenNative { token, ids, evd, policies } => {
-                    let ids = ids.into_iter().map(|(id, address)| (id, (token, address)));
-                    self.native_listeners.extend(ids);
-                    let (sockets, half_open) = (Vec::new(), BTreeSet::new());
-                    let listener = Listener { sockets, evd, policies, half_open };
-                    self.listeners.insert(token, listener);
-                }
+                Command::Handoff { token, to } => self.on_handoff(token, to),
+                Command::Adopt { listener, passive } => self.on_adopt(listener, passive),
+                Command::Listen { bound, service } => self.on_listen(bound, *service),
                 Command::Native(event) => self.on_native(event),
                 Command::Unlisten { token } => self.on_unlisten(token),
                 Command::Cancel { qp } => self.on_cancel(qp),
@@ -155,6 +151,7 @@ impl Thread {
         match self.entries.remove(&token) {
             Some(Entry::Active(active)) => self.advance_active(token, active),
             Some(Entry::Passive(passive)) => self.advance_passive(token, passive),
+            Some(Entry::Late(late)) => self.advance_late(token, late),
             // Nothing of theirs is watched.
             Some(other @ (Entry::Ending(_) | Entry::Native(_))) => {
                 self.entries.insert(token, other);
@@ -172,10 +169,21 @@ impl Thread {
         match self.entries.remove(&token) {
             Some(Entry::Active(active)) => self.expire_active(*active),
             Some(Entry::Passive(passive)) => self.expire_passive(token, passive),
+            Some(Entry::Late(late)) => self.expire_late(token, *late),
             Some(Entry::Ending(ending)) => self.expire_ending(ending),
             Some(Entry::Native(pending)) => self.expire_native(token, *pending),
             None => {}
         }
+    }
+
+    fn on_listen(&mut self, bound: Bound, service: Service) {
+        let Bound { id, sockets, native, .. } = bound;
+        let token = id.0;
+        let ids = native.into_iter().map(|(id, address)| (id, (token, address)));
+        self.native_listeners.extend(ids);
+        let listener = Listener { sockets, service, half_open: BTreeSet::new() };
+        self.watch_listener(token, &listener);
+        self.listeners.insert(token, listener);
     }
 
     fn watch_listener(&self, token: u64, listener: &Listener) {
@@ -188,7 +196,7 @@ impl Thread {
     /// Accepts what waits at a listener.
     fn on_incoming(&mut self, token: u64) {
         let Some(listener) = self.listeners.get(&token) else { return };
-        let options = options(&listener.policies.default);
+        let options = options(&listener.service.policies.default);
         let mut found = Vec::new();
         let mut tired = false;
         for socket in &listener.sockets {
@@ -267,6 +275,26 @@ impl Thread {
         self.reactor.clear_timer(token);
         // Not watched any more is fine.
         let _ = self.reactor.remove(socket);
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        // Nobody can answer them any more; their sockets close with their entries.
+        self.entries.values().filter_map(Entry::request).for_each(|request| {
+            requests::remove(request);
+        });
+    }
+}
+
+impl Entry {
+    /// The request that the application has.
+    fn request(&self) -> Option<Handle> {
+        match self {
+            Self::Passive(passive) => passive.request(),
+            Self::Native(pending) => pending.request(),
+            Self::Active(_) | Self::Late(_) | Self::Ending(_) => None,
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! What the application says to and hears from connection management. Plain data.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Weak;
 use std::time::Duration;
 
 use vp_api::{Role, Rtr, Terminate};
@@ -8,6 +10,7 @@ use vp_api::{Role, Rtr, Terminate};
 use crate::handle::Handle;
 use crate::node::Ends;
 use crate::policy::Policy;
+use crate::resource::Listen;
 
 /// Names a connection request until it is answered or its peer gives up (IT-API `cn_est_id`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -38,6 +41,12 @@ pub struct ConnectParams {
     pub remote_name: Option<String>,
     /// Local address to connect from; `None`: the system chooses.
     pub local: Option<IpAddr>,
+    /// Local port to connect from; 0: any. One in use is [`crate::Error::AddressInUse`].
+    pub local_port: u16,
+    /// For the whole attempt, retries included; `None`: the policy's time-out for each step.
+    pub timeout: Option<Duration>,
+    /// Leave IRD and ORD out of the start-up: the applications agree on them by other means.
+    pub suppress_ird_ord: bool,
     /// For the peer's application, see [`Policy::max_private_data`].
     pub private_data: Vec<u8>,
     /// Policy for this connection; `None`: the Ia's for the peer.
@@ -45,9 +54,19 @@ pub struct ConnectParams {
 }
 
 impl ConnectParams {
-    /// No name, any local address, no private data, the Ia's policy.
+    /// No name, any local address and port, the policy's time-outs, IRD and ORD negotiated, no
+    /// private data, the Ia's policy.
     pub fn new(remote: SocketAddr) -> Self {
-        Self { remote, remote_name: None, local: None, private_data: Vec::new(), policy: None }
+        Self {
+            remote,
+            remote_name: None,
+            local: None,
+            local_port: 0,
+            timeout: None,
+            suppress_ird_ord: false,
+            private_data: Vec::new(),
+            policy: None,
+        }
     }
 }
 
@@ -71,15 +90,45 @@ pub enum Disconnect {
     Abrupt,
 }
 
+/// Where to hand a request to (IT-API `it_handoff`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Handoff {
+    /// Port of a listener of this process.
+    pub port: u16,
+    /// Address that it listens on; `None`: the request's own if it can, else any.
+    pub address: Option<IpAddr>,
+}
+
+impl Handoff {
+    /// To the listener of a port.
+    pub const fn new(port: u16) -> Self {
+        Self { port, address: None }
+    }
+}
+
+impl fmt::Display for Handoff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.address {
+            Some(ip) => SocketAddr::new(ip, self.port).fmt(f),
+            None => write!(f, "port {}", self.port),
+        }
+    }
+}
+
 /// A connection request (IT-API `IT_CM_REQ_CONN_REQUEST_EVENT`).
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ConnRequest {
     /// To accept or reject it by.
     pub request: RequestId,
-    /// The listener.
+    /// The listener's name.
     pub listener: ListenerId,
-    /// Both ends.
+    /// The listener, while it is open.
+    pub listen: Weak<Listen>,
+    /// The listener's port (IT-API: the connection qualifier). After a hand-off it is not that of
+    /// `ends.local`.
+    pub port: u16,
+    /// Both ends; `remote` is where the request came from.
     pub ends: Ends,
     /// The peer's private data.
     pub private_data: Vec<u8>,
@@ -175,6 +224,8 @@ pub enum FailReason {
     ConnectTimeout(Duration),
     /// The MPA reply did not come (CONN-13).
     ReplyTimeout(Duration),
+    /// A converted socket's peer did not begin: no MPA request, or no first FPDU (CONN-13).
+    RequestTimeout(Duration),
     /// The peer closed or reset without a (whole) MPA frame.
     PeerClosed {
         /// Octets of a frame that had arrived.

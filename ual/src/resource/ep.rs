@@ -9,14 +9,18 @@ mod attr;
 
 pub use attr::{EpInfo, EpInit, EpState};
 
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use vp_api::{PostFailure, Qp, QpChange, QpId, QpInit, RecvWr, SendWr, VpStatus};
+use vp_api::{PostFailure, Qp, QpChange, QpId, QpInit, RecvWr, Role, SendWr, VpStatus};
 
 use super::{Ia, Pz, Srq};
-use crate::cm::{AcceptParams, Cm, ConnectParams, Disconnect, Established, RequestId};
+use crate::cm::{
+    AcceptParams, ConnectParams, Conversion, ConvertError, ConvertParams, Disconnect, Established,
+    RequestId, check_connect,
+};
 use crate::error::{Error, Object, Result};
 use crate::event::{Evd, Stream};
 use crate::life::{Hold, Life, Living};
@@ -143,16 +147,52 @@ impl Ep {
         self.qp.query().map_err(Error::verb("query the queue pair"))
     }
 
-    /// Connects; a [`crate::ConnEvent`] says what became of it.
+    /// Connects; a [`crate::ConnEvent`] says what became of it. An error leaves the endpoint
+    /// unconnected: [`Error::AddressInUse`] for a local port that is taken, [`Error::Os`] if this
+    /// process lacks the right or the descriptors.
     pub fn connect(self: &Arc<Self>, params: ConnectParams) -> Result<()> {
-        let policy = match &params.policy {
+        let mut policy = match &params.policy {
             Some(policy) => policy.clone(),
             None => self.ia().policies().of(params.remote.ip()).clone(),
         };
-        Cm::check_connect(&params, &policy)?;
+        policy.negotiate_ird_ord &= !params.suppress_ird_ord;
+        check_connect(&params, &policy)?;
         self.begin(EpState::ActivePending, "connect")?;
-        self.ia().cm().connect(self, params, policy);
-        Ok(())
+        let begun = self.ia().cm().connect(self, params, policy);
+        if begun.is_err() {
+            self.set_state(EpState::Unconnected);
+        }
+        begun
+    }
+
+    /// Makes a connected TCP socket the endpoint's stream, after the applications at both its ends
+    /// agreed to (IT-API `it_socket_convert`); a [`crate::ConnEvent`] says what became of it.
+    ///
+    /// The initiator is connecting until the peer's reply is there, bounded by the policy's
+    /// `connect_timeout`; without start-up it is connected at once. The responder waits
+    /// ([`EpState::PassiveWait`]) for the request, which it accepts by itself with the endpoint's
+    /// IRD and ORD, bounded by `request_timeout`; without start-up for the first FPDU, bounded by
+    /// `answer_timeout`, since the peer's application sends it. A disconnect ends the wait.
+    ///
+    /// [`Error::Socket`] in the error: this socket cannot become a stream. Whatever the error, the
+    /// socket comes back as it was. A success consumes it, also if no connection comes about.
+    pub fn convert(
+        self: &Arc<Self>,
+        socket: OwnedFd,
+        params: ConvertParams,
+    ) -> std::result::Result<(), ConvertError> {
+        let pending = match params.role {
+            Role::Initiator => EpState::ActivePending,
+            Role::Responder => EpState::PassiveWait,
+        };
+        let conversion = Conversion::check(self, socket, params)?;
+        match self.begin(pending, "convert a socket") {
+            Ok(()) => {
+                self.ia().cm().convert(self, conversion);
+                Ok(())
+            }
+            Err(error) => Err(conversion.refuse(error)),
+        }
     }
 
     /// Accepts a connection request; a [`crate::ConnEvent`] says what became of it.
@@ -180,7 +220,7 @@ impl Ep {
     pub fn disconnect(self: &Arc<Self>, how: Disconnect) -> Result<()> {
         match self.state() {
             EpState::Unconnected => Err(self.invalid_state("disconnect", "connected")),
-            EpState::ActivePending | EpState::PassivePending => {
+            EpState::ActivePending | EpState::PassivePending | EpState::PassiveWait => {
                 self.ia().cm().cancel(self);
                 Ok(())
             }
@@ -236,7 +276,7 @@ impl Ep {
     /// after it ended the requests complete as flushed.
     #[inline]
     pub fn post_send(&self, wrs: &[SendWr<'_>]) -> std::result::Result<(), PostFailure> {
-        if self.state.load(Ordering::Acquire) < EpState::Connected as u8 {
+        if !EpState::takes_work(self.state.load(Ordering::Acquire)) {
             return Err(PostFailure { posted: 0, status: VpStatus::InvalidState });
         }
         self.qp.post_send(wrs)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use vp_api::{CqId, PortInfo, QpId, Rnic, RnicAttrs, SrqId};
 
 use super::{Directory, Ep, Listen, ListenInit, Pz, Srq};
-use crate::cm::{Cm, CmCounters, RequestId};
+use crate::cm::{Cm, CmCounters, RequestId, reject};
 use crate::error::{Error, Object, Result};
 use crate::event::{Evd, EvdInit, Stream};
 use crate::life::{Life, Living};
@@ -110,7 +110,7 @@ impl Ia {
 
     /// Rejects a connection request, with private data for the peer (IT-API `it_reject`).
     pub fn reject(&self, request: RequestId, private_data: &[u8]) -> Result<()> {
-        self.cm.reject(request, private_data)
+        reject(request, private_data)
     }
 
     /// What connection management has done so far.

@@ -24,12 +24,14 @@ pub struct ListenInit {
     pub evd: Arc<Evd>,
     /// Policy for its connections; `None`: the Ia's for the peer.
     pub policy: Option<Policy>,
+    /// Leave IRD and ORD out of the replies: the applications agree on them by other means.
+    pub suppress_ird_ord: bool,
 }
 
 impl ListenInit {
-    /// One address, the Ia's policy.
+    /// One address, the Ia's policy, IRD and ORD negotiated.
     pub fn new(address: SocketAddr, evd: &Arc<Evd>) -> Self {
-        Self { addresses: vec![address], evd: evd.clone(), policy: None }
+        Self { addresses: vec![address], evd: evd.clone(), policy: None, suppress_ird_ord: false }
     }
 }
 
@@ -52,15 +54,17 @@ impl Listen {
         let ia = Hold::new(ia)?;
         let evd = Hold::new(&init.evd)?;
         let policies = init.policy.map_or_else(|| ia.policies().clone(), Policies::from);
-        let (id, addresses) = ia.cm().listen(&init.addresses, evd.arc(), policies)?;
-        Ok(Arc::new(Self {
-            id,
-            addresses,
+        let bound = ia.cm().bind(&init.addresses)?;
+        let listen = Arc::new(Self {
+            id: bound.id,
+            addresses: bound.addresses.clone(),
             life: Life::new(Object::Listen),
             tag: Tag::default(),
             ia,
             evd,
-        }))
+        });
+        listen.ia.cm().serve(bound, &listen, policies, init.suppress_ird_ord);
+        Ok(listen)
     }
 
     /// Where it listens, with the real port.
@@ -76,6 +80,11 @@ impl Listen {
     /// What the face above knows it by.
     pub fn tag(&self) -> &Tag {
         &self.tag
+    }
+
+    /// Where its requests go.
+    pub fn evd(&self) -> &Arc<Evd> {
+        self.evd.arc()
     }
 
     /// Its Ia.

@@ -118,7 +118,7 @@ fn private_data_travels_whole_in_every_frame() {
 fn next(side: &Side, ep: &ual::Ep) -> ConnEvent {
     loop {
         match side.connection.wait(Some(HANG)).unwrap() {
-            ual::Event::Connection { qp, event } if qp == ep.id() => return *event,
+            ual::Event::Connection { qp, event, .. } if qp == ep.id() => return *event,
             _ => {}
         }
     }

@@ -23,6 +23,9 @@ pub enum EpState {
     Connected = 4,
     /// The connection is over or is being closed; [`super::Ep::reset`] makes the endpoint usable again.
     Nonoperational = 5,
+    /// A converted socket's endpoint whose peer is to begin (IT-API
+    /// `IT_EP_STATE_PASSIVE_WAIT_RDMA_TRANS_REQ`).
+    PassiveWait = 6,
 }
 
 impl EpState {
@@ -34,7 +37,15 @@ impl EpState {
             Self::PassivePending => "accepting",
             Self::Connected => "connected",
             Self::Nonoperational => "nonoperational",
+            Self::PassiveWait => "waiting for the peer to begin",
         }
+    }
+
+    /// Whether work may be posted in a state: it goes out, or completes as flushed.
+    #[inline]
+    pub(super) const fn takes_work(raw: u8) -> bool {
+        // Connected and Nonoperational, told apart by one bit.
+        raw & !1 == Self::Connected as u8
     }
 
     pub(super) fn from_raw(raw: u8) -> Self {
@@ -43,6 +54,7 @@ impl EpState {
             1 => Self::ActivePending,
             3 => Self::PassivePending,
             4 => Self::Connected,
+            6 => Self::PassiveWait,
             _ => Self::Nonoperational,
         }
     }

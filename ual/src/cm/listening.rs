@@ -1,0 +1,112 @@
+//! The callers' side of listening: sockets first, so that every error is theirs; then the thread.
+//! No state.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use kal_shim::sock;
+use vp_api::NativeCm;
+
+use super::places::Place;
+use super::{Cm, Command, ListenerId, busy_or_os, places};
+use crate::error::{Error, Result};
+use crate::event::Evd;
+use crate::policy::{Policies, Policy};
+use crate::resource::Listen;
+
+/// Connections that the kernel may hold for us before the thread accepts them.
+const BACKLOG: u32 = 1024;
+
+/// Bound, and nobody told yet.
+pub(crate) struct Bound {
+    pub(crate) id: ListenerId,
+    /// With the real port.
+    pub(crate) addresses: Vec<SocketAddr>,
+    pub(super) sockets: Vec<sock::Listener>,
+    /// Names and addresses in the provider's own connection manager, if that is its model.
+    pub(super) native: Vec<(u64, SocketAddr)>,
+}
+
+/// Who gets the requests, and how they are treated.
+pub(super) struct Service {
+    pub(super) listen: Weak<Listen>,
+    pub(super) evd: Weak<Evd>,
+    pub(super) policies: Policies,
+    pub(super) suppress_ird_ord: bool,
+    pub(super) port: u16,
+}
+
+impl Service {
+    /// How connections from an address are treated.
+    pub(super) fn policy(&self, peer: IpAddr) -> Policy {
+        let mut policy = self.policies.of(peer).clone();
+        policy.negotiate_ird_ord &= !self.suppress_ird_ord;
+        policy
+    }
+}
+
+impl Cm {
+    /// Takes the addresses, or none.
+    pub(crate) fn bind(&self, addresses: &[SocketAddr]) -> Result<Bound> {
+        // Odd tokens are listeners; the thread gives the even ones to connections.
+        let id = ListenerId(self.listeners.fetch_add(1, Ordering::Relaxed) * 2 + 1);
+        if let Some(native) = &self.native {
+            let native = listen_native(&**native, addresses)?;
+            let addresses = native.iter().map(|(_, address)| *address).collect();
+            return Ok(Bound { id, addresses, sockets: Vec::new(), native });
+        }
+        let list: Vec<_> = addresses.iter().map(SocketAddr::to_string).collect();
+        let sockets = sock::listen_all(addresses, BACKLOG)
+            .map_err(busy_or_os(format!("listen on {}", list.join(", "))))?;
+        let addresses = sockets.iter().map(|listener| listener.address).collect();
+        Ok(Bound { id, addresses, sockets, native: Vec::new() })
+    }
+
+    /// Begins to take requests.
+    pub(crate) fn serve(
+        &self,
+        bound: Bound,
+        listen: &Arc<Listen>,
+        policies: Policies,
+        suppress_ird_ord: bool,
+    ) {
+        let (token, addresses) = (bound.id.0, bound.addresses.clone());
+        let port = addresses.first().map_or(0, SocketAddr::port);
+        let (evd, listen) = (Arc::downgrade(listen.evd()), Arc::downgrade(listen));
+        let service = Service { listen, evd, policies, suppress_ird_ord, port };
+        self.mailbox.send(Command::Listen { bound, service: Box::new(service) });
+        // Behind the command, so that the thread knows the listener before anything is handed to it.
+        places::add(Place { owner: self.mailbox.clone(), token, addresses });
+    }
+
+    pub(crate) fn unlisten(&self, id: ListenerId) {
+        places::remove(&self.mailbox, id.0);
+        self.mailbox.send(Command::Unlisten { token: id.0 });
+    }
+}
+
+/// Listens at all addresses through the provider, or at none.
+fn listen_native(
+    native: &dyn NativeCm,
+    addresses: &[SocketAddr],
+) -> Result<Vec<(u64, SocketAddr)>> {
+    let mut ids = Vec::new();
+    let mut port = addresses.first().map_or(0, SocketAddr::port);
+    for address in addresses {
+        match native.listen(SocketAddr::new(address.ip(), port), BACKLOG) {
+            Ok((id, real)) => {
+                port = real.port();
+                ids.push((id, real));
+            }
+            Err(error) => {
+                for (id, _) in ids {
+                    // What was begun is undone as far as it goes.
+                    let _ = native.unlisten(id);
+                }
+                return Err(Error::verb("listen")(error));
+            }
+        }
+    }
+    Ok(ids)
+}

@@ -1,0 +1,77 @@
+//! Connection requests that wait for the application's answer, those of all adapters of the process.
+//!
+//! One table behind one mutex, so that an id alone names a request. Who takes a request out of it
+//! may answer it: a caller, or the connection thread when the peer gives up or time is over. The
+//! thread takes out what is left when it ends.
+
+use std::net::SocketAddr;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+use super::{Command, Handoff, Mailbox, RequestId, check_length, places};
+use crate::error::{Error, Object, Result};
+use crate::handle::{Handle, HandleTable};
+
+static REQUESTS: LazyLock<Mutex<HandleTable<Waiting>>> = LazyLock::new(Mutex::default);
+
+/// A request as the callers see it.
+#[derive(Clone)]
+pub(super) struct Waiting {
+    /// The thread that holds its socket.
+    pub(super) owner: Mailbox,
+    /// The thread's entry.
+    pub(super) token: u64,
+    pub(super) max_private_data: usize,
+    /// Where it came to.
+    pub(super) local: SocketAddr,
+    /// It belongs to the provider's connection manager and cannot leave the adapter.
+    pub(super) native: bool,
+}
+
+fn table() -> MutexGuard<'static, HandleTable<Waiting>> {
+    // Nothing panics while the lock is held.
+    REQUESTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes a request known; the id to answer it by.
+pub(super) fn add(waiting: Waiting) -> Handle {
+    table().insert(waiting)
+}
+
+/// Takes a request out; false if it is answered already.
+pub(super) fn remove(handle: Handle) -> bool {
+    table().remove(handle).is_some()
+}
+
+/// Takes a request out, so that it is answered once; `owner`: only if it is this thread's.
+pub(super) fn claim(id: RequestId, len: usize, owner: Option<&Mailbox>) -> Result<Waiting> {
+    let mut table = table();
+    let waiting = table.get(id.0).ok_or(Error::Closed(Object::Request))?;
+    if owner.is_some_and(|owner| !owner.is(&waiting.owner)) {
+        return Err(Error::Closed(Object::Request));
+    }
+    check_length(len, waiting.max_private_data)?;
+    table.remove(id.0).ok_or(Error::Closed(Object::Request))
+}
+
+/// Rejects a connection request of any adapter, with private data for the peer (IT-API
+/// `it_reject`).
+pub fn reject(request: RequestId, private_data: &[u8]) -> Result<()> {
+    let Waiting { owner, token, .. } = claim(request, private_data.len(), None)?;
+    owner.send(Command::Reject { token, private_data: private_data.to_vec() });
+    Ok(())
+}
+
+/// Gives a request to another listener of the process, of this or of another adapter (IT-API
+/// `it_handoff`). Its id is stale then; the other listener's dispatcher gets it under a new one. If
+/// that listener closes meanwhile the request is rejected.
+///
+/// [`Error::NoListener`]: nobody listens there; the request can still be answered. A request of a
+/// provider with its own connection manager goes to listeners of its own adapter only.
+pub fn handoff(request: RequestId, to: Handoff) -> Result<()> {
+    let waiting = table().get(request.0).cloned().ok_or(Error::Closed(Object::Request))?;
+    let place = places::find(&to, &waiting).ok_or_else(|| Error::NoListener(to.to_string()))?;
+    // Only its first taker moves it.
+    let Waiting { owner, token, .. } = claim(request, 0, None)?;
+    owner.send(Command::Handoff { token, to: place });
+    Ok(())
+}
