@@ -1,0 +1,132 @@
+//! Deregistering while a peer writes, reads, sends and counts at full speed: it succeeds, nothing
+//! touches the memory afterwards, and the peer is told the right thing.
+#![allow(clippy::unwrap_used)] // a test's helpers fail loudly
+
+mod common;
+
+use std::sync::Arc;
+
+use common::*;
+use vp_api::*;
+
+const LEN: usize = 1 << 19;
+const ROUNDS: usize = 10;
+/// What the memory holds once it is no peer's any more.
+const GUARD: u8 = 0xE7;
+
+fn setups() -> [Setup; 3] {
+    [
+        Setup::default(),
+        Setup { crc: false, ..Setup::default() },
+        Setup { crc: false, fpdu: FpduSize::Octets(60_000), ..Setup::default() },
+    ]
+}
+
+/// Connects, has `near` repeat a request until its connection ends, gives the region back in the
+/// middle, and answers what the peer was told. The memory is guarded from then on.
+fn deregistered(
+    setup: &Setup,
+    round: usize,
+    op: impl Fn(&Region) -> SendOp + Sync,
+    len: usize,
+    undo: impl FnOnce(&End, &Region),
+) -> (u8, u8, u8) {
+    let (near, far) = pair(setup);
+    let (region, local) = (far.region(Buffer::new(LEN)), near.region(Buffer::new(LEN)));
+    local.buffer.write(0, &[1; LEN]);
+    for wr_id in 0..60 {
+        far.recv(wr_id, &[region.all()]);
+    }
+    let guard = vec![GUARD; LEN];
+    std::thread::scope(|scope| {
+        let (begun, begin) = std::sync::mpsc::channel();
+        let (near, op, local, target) = (&near, &op, &local, &region);
+        scope.spawn(move || {
+            for wr_id in 0.. {
+                near.post(wr_id, op(target), &[local.sge(0, len)]);
+                if wr_id == round as u64 {
+                    begun.send(()).unwrap();
+                }
+                match near.complete().status {
+                    WcStatus::Success => {}
+                    _ => return,
+                }
+            }
+        });
+        begin.recv().unwrap();
+        undo(&far, target);
+        target.buffer.write(0, &guard);
+        assert!(Arc::strong_count(&target.buffer) == 1, "the provider holds the memory");
+    });
+    let told = match near.event() {
+        AsyncEvent::TerminateReceived(t) => (t.layer, t.etype, t.code),
+        other => panic!("{other:?}"),
+    };
+    assert!(matches!(far.event(), AsyncEvent::TerminateSent(_)));
+    assert!(region.buffer.read(0, LEN) == guard, "written to after deregistration");
+    assert!(!local.buffer.read(0, LEN).contains(&GUARD), "read after deregistration");
+    told
+}
+
+fn deallocate(far: &End, region: &Region) {
+    far.rnic.dealloc_stag(region.stag).unwrap();
+}
+
+// [SEC-05] [DDP-21]
+#[test]
+fn while_a_peer_writes() {
+    for setup in setups() {
+        for round in 0..ROUNDS {
+            let write = |region: &Region| SendOp::Write { remote: region.remote(0) };
+            let told = deregistered(&setup, round, write, LEN, deallocate);
+            assert_eq!(told, (1, 1, 0));
+        }
+    }
+}
+
+// [SEC-05] [RDMAP-07]
+#[test]
+fn while_a_peer_reads() {
+    for setup in setups() {
+        for round in 0..ROUNDS {
+            let read =
+                |region: &Region| SendOp::Read { remote: region.remote(0), invalidate_sink: false };
+            assert_eq!(deregistered(&setup, round, read, LEN, deallocate), (0, 1, 0));
+        }
+    }
+}
+
+// [SEC-05]
+#[test]
+fn while_a_peer_counts() {
+    for round in 0..ROUNDS {
+        let op = AtomicOp::FetchAdd { add: 1, mask: 0 };
+        let add = |region: &Region| SendOp::Atomic { remote: region.remote(0), op };
+        assert_eq!(deregistered(&setups()[0], round, add, 8, deallocate), (0, 1, 0));
+    }
+}
+
+// [SEC-05]: invalidated through the queue, which is as good.
+#[test]
+fn while_a_peer_writes_to_what_is_invalidated() {
+    for setup in setups() {
+        for round in 0..ROUNDS {
+            let write = |region: &Region| SendOp::Write { remote: region.remote(0) };
+            let told = deregistered(&setup, round, write, LEN, |far, region| {
+                far.post(1000, SendOp::InvalidateLocal { stag: region.stag }, &[]);
+                far.done(1000);
+            });
+            assert_eq!(told, (1, 1, 0));
+        }
+    }
+}
+
+// [SEC-05]: a receive buffer that is gone ends the stream as this end's own failure.
+#[test]
+fn while_a_peer_sends() {
+    for setup in setups() {
+        for round in 0..ROUNDS {
+            assert_eq!(deregistered(&setup, round, |_| SEND, LEN, deallocate), (0, 0, 0));
+        }
+    }
+}
