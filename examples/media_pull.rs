@@ -327,7 +327,7 @@ impl Player {
     }
 
     fn run(mut self) -> Result<Tally> {
-        self.begin()?;
+        self.begin();
         let mut batch = Vec::new();
         loop {
             let now = Instant::now();
@@ -350,14 +350,11 @@ impl Player {
         Ok(self.tally)
     }
 
-    /// Starts the streams, evenly spread over the time of a chunk.
-    fn begin(&mut self) -> Result<()> {
-        let pause = self.chunk_time / self.streams.len().max(1) as u32;
-        for stream in &mut self.streams {
-            stream.fill()?;
-            std::thread::sleep(pause);
-        }
-        Ok(())
+    /// Lets the streams begin one after the other, within the time that they read ahead.
+    fn begin(&mut self) {
+        let (now, count) = (Instant::now(), self.streams.len() as u32);
+        let start = |n: u32| now + self.chunk_time * AHEAD as u32 * n / count;
+        self.due = (0..count).map(|n| Reverse((start(n), n as usize))).collect();
     }
 
     /// Plays what is due.
@@ -367,6 +364,10 @@ impl Player {
         {
             self.due.pop();
             let stream = &mut self.streams[number];
+            if stream.posted == 0 {
+                stream.fill()?;
+                continue;
+            }
             if !stream.play()? {
                 // Plays on when it has read ahead again.
                 self.tally.under_runs += 1;
