@@ -11,7 +11,7 @@
 /** The function gives a value to the caller. */
 #define OUT
 
-/** Names registered memory to the peer (STag). An integer: the application chooses its byte order. */
+/** Names registered memory to the peer (STag). A number: the application picks its byte order. */
 typedef uint64_t it_rmr_context_t;
 /** An address or offset in the peer's memory. */
 typedef uint64_t it_rdma_addr_t;
