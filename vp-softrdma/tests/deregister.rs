@@ -22,6 +22,9 @@ fn setups() -> [Setup; 3] {
     ]
 }
 
+/// The Terminate that the peer was told, or none if the stream was reset.
+type Told = Option<(u8, u8, u8)>;
+
 /// Connects, has `near` repeat a request until its connection ends, gives the region back in the
 /// middle, and answers what the peer was told. The memory is guarded from then on.
 fn deregistered(
@@ -30,11 +33,11 @@ fn deregistered(
     op: impl Fn(&Region) -> SendOp + Sync,
     len: usize,
     undo: impl FnOnce(&End, &Region),
-) -> (u8, u8, u8) {
+) -> Told {
     let (near, far) = pair(setup);
     let (region, local) = (far.region(Buffer::new(LEN)), near.region(Buffer::new(LEN)));
     local.buffer.write(0, &[1; LEN]);
-    for wr_id in 0..60 {
+    for wr_id in 0..far.qp.query().unwrap().recv_depth.into() {
         far.recv(wr_id, &[region.all()]);
     }
     let guard = vec![GUARD; LEN];
@@ -59,7 +62,8 @@ fn deregistered(
         assert!(Arc::strong_count(&target.buffer) == 1, "the provider holds the memory");
     });
     let told = match near.event() {
-        AsyncEvent::TerminateReceived(t) => (t.layer, t.etype, t.code),
+        AsyncEvent::TerminateReceived(t) => Some((t.layer, t.etype, t.code)),
+        AsyncEvent::ConnectionReset => None,
         other => panic!("{other:?}"),
     };
     assert!(matches!(far.event(), AsyncEvent::TerminateSent(_)));
@@ -79,19 +83,21 @@ fn while_a_peer_writes() {
         for round in 0..ROUNDS {
             let write = |region: &Region| SendOp::Write { remote: region.remote(0) };
             let told = deregistered(&setup, round, write, LEN, deallocate);
-            assert_eq!(told, (1, 1, 0));
+            assert_eq!(told, Some((1, 1, 0)));
         }
     }
 }
 
-// [SEC-05] [RDMAP-07]
+// [SEC-05] [RDMAP-07] [VERBS-12]: with CRC off large responses go out from where they are; one that
+// was begun cannot be finished, and no Terminate fits into it.
 #[test]
 fn while_a_peer_reads() {
     for setup in setups() {
         for round in 0..ROUNDS {
             let read =
                 |region: &Region| SendOp::Read { remote: region.remote(0), invalidate_sink: false };
-            assert_eq!(deregistered(&setup, round, read, LEN, deallocate), (0, 1, 0));
+            let told = deregistered(&setup, round, read, LEN, deallocate);
+            assert!(told == Some((0, 1, 0)) || (told.is_none() && !setup.crc), "{told:?}");
         }
     }
 }
@@ -102,7 +108,7 @@ fn while_a_peer_counts() {
     for round in 0..ROUNDS {
         let op = AtomicOp::FetchAdd { add: 1, mask: 0 };
         let add = |region: &Region| SendOp::Atomic { remote: region.remote(0), op };
-        assert_eq!(deregistered(&setups()[0], round, add, 8, deallocate), (0, 1, 0));
+        assert_eq!(deregistered(&setups()[0], round, add, 8, deallocate), Some((0, 1, 0)));
     }
 }
 
@@ -116,7 +122,7 @@ fn while_a_peer_writes_to_what_is_invalidated() {
                 far.post(1000, SendOp::InvalidateLocal { stag: region.stag }, &[]);
                 far.done(1000);
             });
-            assert_eq!(told, (1, 1, 0));
+            assert_eq!(told, Some((1, 1, 0)));
         }
     }
 }
@@ -125,8 +131,10 @@ fn while_a_peer_writes_to_what_is_invalidated() {
 #[test]
 fn while_a_peer_sends() {
     for setup in setups() {
+        // More than can be sent before the deregistration.
+        let setup = Setup { init: |qp| qp.recv_depth = 8192, ..setup };
         for round in 0..ROUNDS {
-            assert_eq!(deregistered(&setup, round, |_| SEND, LEN, deallocate), (0, 0, 0));
+            assert_eq!(deregistered(&setup, round, |_| SEND, LEN, deallocate), Some((0, 0, 0)));
         }
     }
 }

@@ -448,6 +448,8 @@ fn deregistered_source_ends_the_stream() {
             let _ = socket.read_to_end(&mut all);
         });
         assert_ne!(near.complete().status, WcStatus::Success);
+        // Even if the peer saw only a reset, this end is told.
+        assert_eq!(terminate_code(near.event()), (true, 0, 0, 0));
         wait_for_state(&near, QpState::Error);
         drain.join().unwrap();
     }

@@ -81,6 +81,11 @@ impl Core {
         self.proto.handle_local_error(error, &mut View::new(context, &mut self.queues));
     }
 
+    /// An FPDU that was begun cannot be finished.
+    pub(crate) fn unfinished(&mut self, context: &Context) {
+        self.proto.handle_unfinished(&mut View::new(context, &mut self.queues));
+    }
+
     /// RTS -> Closing.
     pub(crate) fn close(&mut self, context: &Context) -> Result<(), State> {
         self.proto.close(&mut View::new(context, &mut self.queues))

@@ -156,7 +156,7 @@ impl Inner {
                     return;
                 }
                 Progress::Broken(fault) => return self.core.broken(context, fault),
-                Progress::Lost => return self.core.abort(context),
+                Progress::Lost => return self.core.unfinished(context),
             }
         }
         if link.finishing {

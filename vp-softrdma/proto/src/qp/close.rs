@@ -115,6 +115,18 @@ impl Qp {
         self.fail_locally(error, host);
     }
 
+    /// An FPDU that was begun cannot be finished, so no Terminate can follow it: the stream is reset
+    /// and this end told (RDMAC 6.4) [VERBS-12].
+    pub fn handle_unfinished<H: Host>(&mut self, host: &mut H) {
+        if self.state == State::Rts {
+            let error = ProtocolError::LocalCatastrophic;
+            self.actions.push(Action::Event(QpEvent::TerminateSent(error)));
+        }
+        if self.state != State::Idle {
+            self.abort(host);
+        }
+    }
+
     // ---- ends -------------------------------------------------------------------------------
 
     /// The peer broke a rule: Terminate, unless the stream is ending already. The first error wins

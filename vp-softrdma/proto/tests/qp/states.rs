@@ -467,6 +467,25 @@ fn a_lost_stream_flushes() {
     }
 }
 
+// [VERBS-12] an FPDU that was begun and cannot be finished: reset, told once, all flushed
+#[test]
+fn an_unfinished_fpdu_ends_the_stream() {
+    let mut end = started();
+    end.receive(1);
+    end.send(b"a");
+    for _ in 0..2 {
+        end.qp.handle_unfinished(&mut end.memory);
+    }
+    end.pump();
+    assert_eq!(end.events[1..], [QpEvent::TerminateSent(ProtocolError::LocalCatastrophic)]);
+    assert!(end.reset && end.detached);
+    assert_eq!((end.statuses(), end.qp.state()), (vec![Status::Flushed], State::Error));
+    end.assert_all_complete();
+    assert_eq!(end.qp.reset(), Ok(()));
+    end.qp.handle_unfinished(&mut end.memory);
+    assert_eq!(end.qp.state(), State::Idle);
+}
+
 // A responder in RTS has a role of its own; the state machine is the same
 #[test]
 fn a_responder_can_be_closed_before_it_heard_anything() {
