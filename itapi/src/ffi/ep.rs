@@ -1,8 +1,322 @@
-//! Ep of C.
+//! Endpoints: creation, attributes, reset.
+//!
+//! The object owns the access layer's endpoint, what C posted on it ([`Ring`]), and what it was granted.
+//! Any thread; a lock per queue and one for the attributes, none of them shared with other endpoints.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use ual::vp_api::{Capabilities, QpId, QpState};
+use ual::{Ia, Stream};
+
+use super::attr::Attributes;
+use super::boundary;
+use super::evd::EvdObject;
+use super::failure::{Failure, Outcome};
+use super::object::{self, Ref};
+use super::path;
+use super::ptr::{self, Out};
+use super::pz::PzObject;
+use super::ring::{Request, Ring};
+use super::srq::SrqObject;
+use super::status::{self, Status};
+use super::types::*;
+use super::works::lock;
+use super::{check_bits, check_mask};
 
 /// What a handle of this kind names.
 pub(crate) struct EpObject {
     pub(crate) inner: Arc<ual::Ep>,
+    /// Its own.
+    pub(crate) handle: u64,
+    /// Its slot in the table of handles: part of the ids of its work requests.
+    pub(crate) slot: u32,
+    pub(crate) qp: QpId,
+    /// The send queue's requests.
+    pub(crate) sends: Mutex<Ring>,
+    /// Requests that the provider's send queue accepted so far, modulo 2^32.
+    accepted: AtomicU32,
+    /// The receive queue's requests.
+    pub(crate) receives: Mutex<Ring>,
+    attributes: Mutex<Attributes>,
+    request_sevd: u64,
+    recv_sevd: u64,
+    connect_sevd: u64,
+}
+
+impl EpObject {
+    /// Finds a place for a send-queue request; its number.
+    #[inline]
+    pub(crate) fn hold_send(&self, request: Request) -> Outcome<u32> {
+        if let Some(number) = lock(&self.sends).hold(request) {
+            return Ok(number);
+        }
+        self.reclaim();
+        lock(&self.sends).hold(request).ok_or_else(full)
+    }
+
+    /// Frees what succeeded in silence. Only while the connection stands: when it ended some of
+    /// that may have failed, and completions that say so may be under way.
+    #[cold]
+    fn reclaim(&self) {
+        let accepted = self.accepted.load(Ordering::Acquire);
+        if self.inner.qp_info().is_ok_and(|qp| qp.state == QpState::Rts) {
+            lock(&self.sends).reclaim(accepted);
+        }
+    }
+
+    /// The provider took a send-queue request.
+    #[inline]
+    pub(crate) fn sent(&self, number: u32, signalled: bool) {
+        let order = self.accepted.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+        if !signalled {
+            lock(&self.sends).accepted(number, order);
+        }
+    }
+
+    /// What it was granted.
+    pub(crate) fn attributes(&self) -> Attributes {
+        *lock(&self.attributes)
+    }
+}
+
+/// The refusal of a post without room.
+#[cold]
+pub(crate) fn full() -> Failure {
+    Failure::new(
+        status::IT_ERR_TOO_MANY_POSTS,
+        "the queue is full: dequeue completions, or create the endpoint with more DTOs",
+    )
+}
+
+/// A dispatcher for one of an endpoint's streams; `wrong` is the status for another handle.
+fn dispatcher(
+    handle: it_evd_handle_t,
+    ia: &Arc<Ia>,
+    streams: &[Stream],
+    wrong: Status,
+) -> Outcome<Ref<EvdObject>> {
+    let evd = object::find_or::<EvdObject>(handle.cast(), wrong)?;
+    let stream = evd.inner.stream();
+    if !Arc::ptr_eq(evd.inner.ia(), ia) {
+        let text = "the event dispatcher is of another interface adapter than the protection zone";
+        return Err(Failure::new(wrong, text));
+    }
+    if streams.contains(&stream) {
+        return Ok(evd);
+    }
+    let status = match stream {
+        Stream::Aggregate => status::IT_ERR_AEVD_NOT_ALLOWED,
+        _ => status::IT_ERR_INVALID_EVD_TYPE,
+    };
+    let text = format!("the dispatcher carries {stream:?} events; this needs one of {streams:?}");
+    Err(Failure::new(status, text))
+}
+
+/// The shared receive queue that the attributes name, if the flags say so.
+fn shared_queue(
+    flags: it_ep_rc_creation_flags_t,
+    attr: &it_ep_attributes_t,
+    ia: &Arc<Ia>,
+) -> Outcome<Option<Ref<SrqObject>>> {
+    if flags & IT_EP_SRQ == 0 {
+        return Ok(None);
+    }
+    if !ia.attrs().capabilities.contains(Capabilities::SRQ) {
+        let text = format!("{} has no shared receive queues", ia.device());
+        return Err(Failure::new(status::IT_ERR_SRQ_NOT_SUPPORTED, text));
+    }
+    // SAFETY: plain data: every pattern of bits is a value.
+    let rc = unsafe { attr.srv.rc };
+    let srq = object::find::<SrqObject>(rc.srq.cast())?;
+    if !Arc::ptr_eq(srq.inner.pz().ia(), ia) {
+        let text = "the shared receive queue is of another interface adapter";
+        return Err(Failure::new(status::IT_ERR_INVALID_SRQ, text));
+    }
+    Ok(Some(srq))
+}
+
+/// # Safety
+/// Pointers obey the contract of a C caller (see `ptr`).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn it_ep_rc_create(
+    pz_handle: it_pz_handle_t,
+    request_sevd_handle: it_evd_handle_t,
+    recv_sevd_handle: it_evd_handle_t,
+    connect_sevd_handle: it_evd_handle_t,
+    flags: it_ep_rc_creation_flags_t,
+    ep_attr: *const it_ep_attributes_t,
+    ep_handle: *mut it_ep_handle_t,
+) -> Status {
+    boundary::call(|| {
+        let pz = object::find::<PzObject>(pz_handle.cast())?;
+        let ia = pz.inner.ia();
+        let dto = [Stream::Completion];
+        let request = dispatcher(request_sevd_handle, ia, &dto, status::IT_ERR_INVALID_REQ_EVD)?;
+        let recv = dispatcher(recv_sevd_handle, ia, &dto, status::IT_ERR_INVALID_RECV_EVD)?;
+        // Some applications give the dispatcher of connection requests.
+        let cm = [Stream::Connection, Stream::Request];
+        let conn = dispatcher(connect_sevd_handle, ia, &cm, status::IT_ERR_INVALID_CONN_EVD)?;
+        let known = IT_EP_REUSEADDR | IT_EP_SRQ;
+        check_bits(flags, known, status::IT_ERR_INVALID_FLAGS, "flags")?;
+        // SAFETY: contract of a C caller.
+        let attr = unsafe { ptr::read(ep_attr, "ep_attr") }?;
+        // SAFETY: contract of a C caller.
+        let out = unsafe { Out::new(ep_handle, "ep_handle") }?;
+        let srq = shared_queue(flags, &attr, ia)?;
+        let srq_handle = srq.as_ref().map(|srq| srq.inner.tag().get());
+        let attributes = Attributes::grant(&attr, ia.attrs(), srq_handle)?;
+        let mut init = attributes.init(&request.inner, &recv.inner, &conn.inner);
+        init.srq = srq.map(|srq| srq.inner.clone());
+        let inner = pz.inner.create_ep(init);
+        let inner = inner.map_err(Failure::by(status::IT_ERR_INVALID_EP_ATTR))?;
+        let raw = object::insert(|raw| {
+            inner.tag().set(raw.number());
+            EpObject {
+                handle: raw.number(),
+                slot: raw.slot().unwrap_or(0),
+                qp: inner.id(),
+                inner,
+                sends: Mutex::new(Ring::new(attributes.requests)),
+                accepted: AtomicU32::new(0),
+                receives: Mutex::new(Ring::new(attributes.receives)),
+                attributes: Mutex::new(attributes),
+                request_sevd: request_sevd_handle.addr() as u64,
+                recv_sevd: recv_sevd_handle.addr() as u64,
+                connect_sevd: connect_sevd_handle.addr() as u64,
+            }
+        })?;
+        out.write(object::handle(raw.number()));
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn it_ep_free(ep_handle: it_ep_handle_t) -> Status {
+    boundary::call(|| {
+        let ep = object::find::<EpObject>(ep_handle.cast())?;
+        ep.inner.close().map_err(Failure::by(status::IT_ERR_EP_BUSY))?;
+        object::forget(ep_handle.cast());
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn it_ep_reset(ep_handle: it_ep_handle_t) -> Status {
+    boundary::call(|| {
+        let ep = object::find::<EpObject>(ep_handle.cast())?;
+        let lost = || ep.inner.qp_info().map_or(0, |qp| qp.sends_lost);
+        let mut sends = lock(&ep.sends);
+        // Asked twice: the first answer may miss what is flushed just now, the second one is 0 if
+        // another thread has connected already.
+        let before = lost();
+        ep.inner.reset().map_err(Failure::by(status::IT_ERR_CANNOT_RESET))?;
+        sends.disconnected(ep.accepted.load(Ordering::Acquire), lost().max(before));
+        Ok(())
+    })
+}
+
+/// Members of `it_ep_attributes_t` that connected endpoints have.
+const MODIFIABLE: it_ep_param_mask_t = IT_EP_PARAM_RDMA_RD_ENABLE
+    | IT_EP_PARAM_RDMA_WR_ENABLE
+    | IT_EP_PARAM_MAX_RDMA_READ_SEG
+    | IT_EP_PARAM_MAX_RDMA_WRITE_SEG
+    | IT_EP_PARAM_MAX_IRD
+    | IT_EP_PARAM_MAX_ORD
+    | IT_EP_PARAM_MAX_PAYLOAD
+    | IT_EP_PARAM_MAX_REQ_DTO
+    | IT_EP_PARAM_MAX_RECV_DTO
+    | IT_EP_PARAM_MAX_SEND_SEG
+    | IT_EP_PARAM_MAX_RECV_SEG
+    | IT_EP_PARAM_SRQ
+    | IT_EP_PARAM_SOFT_HI_WATERMARK
+    | IT_EP_PARAM_HARD_HI_WATERMARK
+    | IT_EP_PARAM_ATOMICS_ENABLE
+    | IT_EP_PARAM_PRIV_OPS_ENABLE;
+
+/// # Safety
+/// Pointers obey the contract of a C caller (see `ptr`).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn it_ep_modify(
+    ep_handle: it_ep_handle_t,
+    mask: it_ep_param_mask_t,
+    ep_attr: *const it_ep_attributes_t,
+) -> Status {
+    boundary::call(|| {
+        let ep = object::find::<EpObject>(ep_handle.cast())?;
+        check_mask(mask, MODIFIABLE)?;
+        // SAFETY: contract of a C caller.
+        let asked = unsafe { ptr::read(ep_attr, "ep_attr") }?;
+        let mut attributes = lock(&ep.attributes);
+        let (new, change) = attributes.modified(mask, &asked, ep.inner.ia().attrs())?;
+        let (mut sends, mut receives) = (lock(&ep.sends), lock(&ep.receives));
+        let resized = [
+            (new.requests != attributes.requests, &mut *sends, new.requests),
+            (new.receives != attributes.receives, &mut *receives, new.receives),
+        ];
+        let waiting = |(resized, ring, _): &(bool, &mut Ring, u32)| *resized && !ring.is_empty();
+        if resized.iter().any(waiting) {
+            let text = "completions of the queue are not dequeued yet; it is resized when empty";
+            return Err(Failure::new(status::IT_ERR_EP_BUSY, text));
+        }
+        ep.inner.modify(change).map_err(Failure::by(status::IT_ERR_INVALID_EP_ATTR))?;
+        for (_, ring, depth) in resized.into_iter().filter(|(resized, ..)| *resized) {
+            *ring = Ring::new(depth);
+        }
+        *attributes = new;
+        Ok(())
+    })
+}
+
+/// # Safety
+/// Pointers obey the contract of a C caller (see `ptr`).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn it_ep_query(
+    ep_handle: it_ep_handle_t,
+    mask: it_ep_param_mask_t,
+    params: *mut it_ep_param_t,
+) -> Status {
+    boundary::call(|| {
+        let ep = object::find::<EpObject>(ep_handle.cast())?;
+        // All 28 bits are members; those of unreliable endpoints say nothing here.
+        check_mask(mask, (IT_EP_PARAM_PRIV_OPS_ENABLE << 1) - 1)?;
+        // SAFETY: contract of a C caller.
+        let out = unsafe { Out::new(params, "params") }?;
+        out.write(describe(&ep));
+        Ok(())
+    })
+}
+
+/// Connected endpoints have the same states in both layouts.
+///
+/// # Safety
+/// Pointers obey the contract of a C caller (see `ptr`).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn it_ep_query_zrl(
+    ep_handle: it_ep_handle_t,
+    mask: it_ep_param_mask_t,
+    params: *mut it_ep_param_t,
+) -> Status {
+    // SAFETY: same contract.
+    unsafe { it_ep_query(ep_handle, mask, params) }
+}
+
+/// Everything that a query may ask for.
+fn describe(ep: &EpObject) -> it_ep_param_t {
+    let ia = ep.inner.ia();
+    let ends = ep.inner.ends();
+    let dst_path = ends.map_or_else(ptr::Plain::zeroed, |ends| path::path_of(ia, &ends));
+    it_ep_param_t {
+        ia: object::handle(ia.tag().get()),
+        spigot_id: dst_path.spigot_id,
+        // The numbers are the specification's.
+        ep_state: it_ep_state_t { rc: ep.inner.state() as u32 },
+        service_type: IT_RC_SERVICE,
+        dst_path,
+        pz: object::handle(ep.inner.pz().tag().get()),
+        request_sevd: object::handle(ep.request_sevd),
+        recv_sevd: object::handle(ep.recv_sevd),
+        connect_sevd: object::handle(ep.connect_sevd),
+        attr: ep.attributes().to_c(),
+    }
 }
