@@ -191,6 +191,11 @@ pub fn is_shortage(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|raw| shortages.iter().any(|e| e.raw_os_error() == raw))
 }
 
+/// Sends what an application held back (`TCP_CORK`), and holds nothing back any more.
+pub fn uncork(socket: impl AsFd) -> io::Result<()> {
+    Ok(sockopt::set_tcp_cork(socket, false)?)
+}
+
 /// Makes the close of a socket reset the connection instead of ending it in order.
 pub fn reset_on_close(socket: impl AsFd) -> io::Result<()> {
     Ok(sockopt::set_socket_linger(socket, Some(std::time::Duration::ZERO))?)

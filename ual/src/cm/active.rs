@@ -256,6 +256,10 @@ impl Thread {
 }
 
 impl Active {
+    pub(super) fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
     /// When to give up the present phase.
     fn patience(&self) -> Instant {
         // A time-out beyond the clock's end is none at all.

@@ -210,7 +210,7 @@ pub(super) fn unwatchable(error: &io::Error) -> FailReason {
 pub(super) fn reason_of(error: StartupError) -> FailReason {
     match error {
         StartupError::BadKey { .. } => FailReason::NotMpa("its first octets are no MPA frame"),
-        StartupError::WrongRole => FailReason::NotMpa("it connects too, instead of listening"),
+        StartupError::WrongRole => FailReason::NotMpa("it plays this end's own role"),
         StartupError::Revision { got } => FailReason::Revision { got },
         StartupError::Markers => FailReason::Markers,
         StartupError::CrcPolicy => FailReason::CrcPolicy,

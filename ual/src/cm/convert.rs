@@ -24,7 +24,8 @@ const MAX_LAST_MESSAGE: usize = 1 << 16;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConvertParams {
     /// [`Role::Initiator`]: begins, with the MPA request or the first FPDU. [`Role::Responder`]:
-    /// waits for it; the side that says the last word of the streaming dialogue takes this role.
+    /// waits for it; the side that says the last word of the streaming dialogue takes this role
+    /// (RDMAC 6.6.1).
     pub role: Role,
     /// Exchange MPA request and reply. `false` (`IT_SC_NO_REQ_REP`): the applications have agreed
     /// on everything that these negotiate. Both ends then use their policy's CRC (`require` or

@@ -71,7 +71,8 @@ impl Thread {
         let Some(open) = open(ep) else { return };
         let Conversion { socket, params, policy, ends } = &conversion;
         open.link().ends = Some(ends.clone());
-        if let Err(error) = options(policy).apply(socket, ends.remote.address) {
+        let ready = options(policy).apply(socket, ends.remote.address);
+        if let Err(error) = ready.and_then(|()| sock::uncork(socket)) {
             let reason = FailReason::Resources(format!("cannot set the socket's options: {error}"));
             return fail(&open, conversion.ends, reason);
         }
@@ -183,6 +184,10 @@ impl Thread {
 }
 
 impl Late {
+    pub(super) fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
     fn turn(&mut self) -> Turn {
         match send_rest(&self.socket, &self.last_message, &mut self.sent) {
             Ok(true) => {}

@@ -308,6 +308,10 @@ impl Thread {
 }
 
 impl Passive {
+    pub(super) fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
     /// The request that the application has.
     pub(super) fn request(&self) -> Option<Handle> {
         match &self.phase {

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -260,7 +260,10 @@ impl Thread {
     /// Forgets an entry; its socket closes with it.
     pub(super) fn drop_entry(&mut self, token: u64) {
         self.reactor.clear_timer(token);
-        self.entries.remove(&token);
+        if let Some(socket) = self.entries.remove(&token).as_ref().and_then(Entry::socket) {
+            // Its close is not enough if the application kept a second descriptor of it.
+            let _ = self.reactor.remove(socket);
+        }
     }
 
     /// Forgets what an endpoint has here.
@@ -288,6 +291,16 @@ impl Drop for Thread {
 }
 
 impl Entry {
+    /// The socket that is watched for it.
+    fn socket(&self) -> Option<&OwnedFd> {
+        match self {
+            Self::Active(active) => Some(active.socket()),
+            Self::Passive(passive) => Some(passive.socket()),
+            Self::Late(late) => Some(late.socket()),
+            Self::Ending(_) | Self::Native(_) => None,
+        }
+    }
+
     /// The request that the application has.
     fn request(&self) -> Option<Handle> {
         match self {

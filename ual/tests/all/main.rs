@@ -3,8 +3,10 @@
 
 mod common;
 mod connections;
+mod convert;
 mod events;
 mod fake;
+mod handoff;
 mod hostile;
 mod native;
 mod objects;
