@@ -11,6 +11,17 @@ use crate::lmr::{Lmr, LmrRange};
 ///
 /// Like a `Vec`, it has a capacity and a length: a receive uses all of the capacity and sets the
 /// length to what arrived; a Send or RDMA Write takes `len` octets.
+///
+/// ```
+/// # fn main() -> itapi::Result<()> {
+/// # let pz = itapi::Ia::open()?.pz()?;
+/// let mut buffer = pz.buffer(64)?;
+/// buffer.fill(b"hello")?;
+/// assert_eq!((buffer.len(), buffer.capacity()), (5, 64));
+/// assert_eq!(buffer.to_vec(), b"hello");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Buffer {
     /// This range of the region belongs to this buffer alone: ranges are handed out once

@@ -25,7 +25,12 @@ pub enum Operation {
     Immediate,
     Read,
     Atomic,
+    /// Of a window.
     Link,
+    /// Of a window.
+    Unlink,
+    LinkLmr,
+    UnlinkLmr,
     /// A receive, taken by a Send.
     Recv,
     /// A receive, taken by Immediate Data.
@@ -41,12 +46,28 @@ impl std::fmt::Display for Operation {
             Self::Read => "RDMA Read",
             Self::Atomic => "atomic operation",
             Self::Link => "window link",
+            Self::Unlink => "window unlink",
+            Self::LinkLmr => "region link",
+            Self::UnlinkLmr => "region unlink",
             Self::Recv | Self::RecvImmediate => "receive",
         })
     }
 }
 
 /// How a work request ended.
+///
+/// ```
+/// # fn show(completion: itapi::Completion) -> itapi::Result<()> {
+/// completion.check()?; // an error unless it succeeded
+/// match completion.operation {
+///     itapi::Operation::Recv => println!("{} octets arrived", completion.octets),
+///     other => println!("{other} is done"),
+/// }
+/// let buffer = completion.into_buffer(); // ours again
+/// # drop(buffer);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Completion {

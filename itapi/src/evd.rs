@@ -1,14 +1,17 @@
 //! Event dispatchers for completions: where they are taken from, and matched with the memory of
-//! their work requests. Any number of threads; each completion goes to one of them.
+//! their work requests. Any number of threads; each completion goes to one of them. No lock that
+//! endpoints share.
 
-use std::collections::HashMap;
-use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use ual::{Event, NOTIFY, Stream};
 use vp_api::{QpId, WcStatus, WorkCompletion};
 
 use crate::completion::{Completion, EpId, Operation, WorkId, receive_of};
+use crate::directory::Directory;
+use crate::dispatcher::{Dispatcher, EvdBuilder, Make};
 use crate::error::{Error, Result};
 use crate::flight::{RecvFlight, SendFlight};
 use crate::ia::Ia;
@@ -18,13 +21,35 @@ use crate::srq::Srq;
 /// Completions taken from the provider in one go.
 const BATCH: usize = 16;
 
-/// Event dispatcher for completions (IT-API `it_evd_create`, DTO stream). Clones share it.
+/// Event dispatcher for completions (IT-API `it_evd_create`, DTO stream). Clones share it. What all
+/// dispatchers can is in [`Dispatcher`].
+///
+/// ```
+/// # use std::time::Duration;
+/// # use itapi::{Ia, Work};
+/// # fn main() -> itapi::Result<()> {
+/// # let ia = Ia::open()?;
+/// # let (pz, evd) = (ia.pz()?, ia.evd(16)?);
+/// # let (ep, peer) = (pz.ep(&evd).build()?, pz.ep(&ia.evd(16)?).build()?);
+/// # let listen = ia.listen("127.0.0.1:0")?;
+/// # std::thread::scope(|scope| {
+/// #     scope.spawn(|| listen.request()?.accept(&peer, b""));
+/// #     ep.connect(listen.address(), b"")
+/// # })?;
+/// # peer.post_recv(pz.buffers(2, 8)?)?;
+/// assert!(evd.poll()?.is_none()); // never waits
+/// let id = ep.post(Work::send(b"first"))?;
+/// let done = evd.wait_success(Duration::from_secs(20))?;
+/// assert_eq!((done.ep, done.id), (ep.id(), id));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Evd(Arc<Core>);
 
 struct Core {
-    evd: Arc<ual::Evd>,
-    flights: RwLock<HashMap<QpId, Arc<Flights>>>,
+    evd: Dispatcher,
+    directory: Directory,
 }
 
 /// What an endpoint has under way.
@@ -40,6 +65,12 @@ pub(crate) enum Receives {
 }
 
 impl Flights {
+    #[cfg(test)]
+    pub(crate) fn idle() -> Self {
+        let recv = Receives::Own(Mutex::new(RecvFlight::new(0)));
+        Self { send: Mutex::new(SendFlight::new(0)), recv }
+    }
+
     pub(crate) fn send(&self) -> MutexGuard<'_, SendFlight> {
         // Nothing panics while the lock is held.
         self.send.lock().unwrap_or_else(PoisonError::into_inner)
@@ -55,16 +86,17 @@ impl Flights {
     /// The completion for the application; `None` if its request is unknown, which a provider that
     /// completes each request once never causes.
     fn complete(&self, wc: &WorkCompletion) -> Option<Completion> {
+        let number = wc.wr_id & !NOTIFY;
         let mut earlier = Vec::new();
         let (operation, local) = match receive_of(wc.opcode) {
             Some(operation) => {
-                let mut local = self.recv().complete(wc.wr_id)?;
+                let mut local = self.recv().complete(number)?;
                 let arrived = if wc.status == WcStatus::Success { wc.octets as usize } else { 0 };
                 local.set_received(arrived);
                 (operation, local)
             }
             None => {
-                let sent = self.send().complete(wc.wr_id, &mut earlier)?;
+                let sent = self.send().complete(number, &mut earlier)?;
                 let mut local = sent.local;
                 let arrives = matches!(sent.operation, Operation::Read | Operation::Atomic);
                 if arrives && wc.status == WcStatus::Success {
@@ -75,7 +107,7 @@ impl Flights {
         };
         Some(Completion {
             ep: EpId(wc.qp.0),
-            id: WorkId(wc.wr_id),
+            id: WorkId(number),
             operation,
             status: wc.status,
             octets: wc.octets,
@@ -88,22 +120,24 @@ impl Flights {
     }
 }
 
-impl Evd {
-    pub(crate) fn new(ia: &Ia, depth: u32) -> Result<Self> {
-        let init = ual::EvdInit::new(ual::Stream::Completion, depth);
-        let evd = ia.ual().create_evd(init)?;
-        Ok(Self(Arc::new(Core { evd, flights: RwLock::default() })))
+impl Make for Evd {
+    const STREAM: Stream = Stream::Completion;
+    fn make(evd: Arc<ual::Evd>) -> Self {
+        let directory = Directory::default();
+        Self(Arc::new(Core { evd: Dispatcher::new(evd), directory }))
     }
+}
 
-    /// Completions that it can hold. More than that lose some, and their connections with them.
-    pub fn depth(&self) -> u32 {
-        self.0.evd.depth()
+impl Evd {
+    /// Chooses thresholds and the like; at least `depth` completions fit.
+    pub fn builder(ia: &Ia, depth: u32) -> EvdBuilder<'_, Self> {
+        EvdBuilder::new(ia, depth)
     }
 
     /// The oldest completion, if there is one (`it_evd_dequeue`).
     pub fn poll(&self) -> Result<Option<Completion>> {
         let mut one = [WorkCompletion::BLANK];
-        while self.0.evd.poll(&mut one)? == 1 {
+        while self.ual().poll(&mut one)? == 1 {
             if let Some(completion) = self.complete(&one[0]) {
                 return Ok(Some(completion));
             }
@@ -111,30 +145,24 @@ impl Evd {
         Ok(None)
     }
 
-    /// Adds the completions that there are to `out`, oldest first, at most 16; answers how many.
+    /// Adds the completions that there are to `out`, oldest first, at most 16; answers how many
+    /// (`it_evd_dequeue_n`).
     pub fn poll_into(&self, out: &mut Vec<Completion>) -> Result<usize> {
         let mut batch = [WorkCompletion::BLANK; BATCH];
-        let found = self.0.evd.poll(&mut batch)?;
+        let found = self.ual().poll(&mut batch)?;
         let before = out.len();
         out.extend(batch[..found].iter().filter_map(|wc| self.complete(wc)));
         Ok(out.len() - before)
     }
 
-    /// The oldest completion, waiting for one (`it_evd_wait`): `None` after the time-out. A waiting
-    /// thread does the work of its connections itself.
+    /// The oldest completion, waiting until the dispatcher notifies (`it_evd_wait`): `None` after
+    /// the time-out. A waiting thread does the work of its connections itself. Errors:
+    /// [`ual::Error::Interrupted`], [`ual::Error::Signal`], [`ual::Error::Aborted`].
     pub fn wait(&self, timeout: Duration) -> Result<Option<Completion>> {
-        // Beyond the clock's range: for ever.
-        let deadline = Instant::now().checked_add(timeout);
-        loop {
-            if let Some(completion) = self.poll()? {
-                return Ok(Some(completion));
-            }
-            let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
-            let ready = self.0.evd.wait_ready(left)?;
-            if !ready && left.is_none_or(|left| left.is_zero()) {
-                return Ok(None);
-            }
-        }
+        crate::events::next(self.ual(), Some(timeout), |event| match event {
+            Event::Completion(wc) => self.complete(&wc),
+            _ => None,
+        })
     }
 
     /// The oldest completion, waiting for one, if it succeeded. Errors: [`Error::Incomplete`],
@@ -145,46 +173,47 @@ impl Evd {
         Ok(completion)
     }
 
-    /// Makes every present wait end with [`ual::Error::Interrupted`].
-    pub fn interrupt(&self) {
-        self.0.evd.interrupt();
-    }
-
-    /// A descriptor for `poll`, `epoll` and the like: readable while there may be a completion. Poll
-    /// until there is none, then wait for it again. Never read from it.
-    pub fn fd(&self) -> Result<BorrowedFd<'_>> {
-        Ok(self.0.evd.fd()?)
+    /// Calls a function on a thread of the adapter whenever the dispatcher notifies
+    /// (`it_evd_callback_attach`). It takes the completions itself, and must not wait. The
+    /// dispatcher is given so that the function need not keep it. Errors:
+    /// [`ual::Error::CallbackExists`].
+    pub fn on_event(&self, callback: impl Fn(&Self) + Send + Sync + 'static) -> Result<()> {
+        let weak = Arc::downgrade(&self.0);
+        let callback = move |_: &Arc<ual::Evd>| {
+            if let Some(core) = weak.upgrade() {
+                callback(&Self(core));
+            }
+        };
+        Ok(self.ual().attach_callback(Box::new(callback))?)
     }
 
     fn complete(&self, wc: &WorkCompletion) -> Option<Completion> {
-        let flights = self.0.flights.read().unwrap_or_else(PoisonError::into_inner);
         // The endpoint may be gone, and with it the memory.
-        let flight = flights.get(&wc.qp)?.clone();
-        drop(flights);
-        flight.complete(wc)
+        self.0.directory.with(wc.qp, |flights| flights.complete(wc))
     }
 
     pub(crate) fn ual(&self) -> &Arc<ual::Evd> {
-        &self.0.evd
+        self.0.evd.ual()
     }
 
-    pub(crate) fn add(&self, qp: QpId, flights: Arc<Flights>) {
-        let mut table = self.0.flights.write().unwrap_or_else(PoisonError::into_inner);
-        table.insert(qp, flights);
+    pub(crate) fn add(&self, qp: QpId, flights: &Arc<Flights>) {
+        self.0.directory.add(qp, flights);
     }
 
     pub(crate) fn remove(&self, qp: QpId) {
-        let removed = {
-            let mut table = self.0.flights.write().unwrap_or_else(PoisonError::into_inner);
-            table.remove(&qp)
-        };
-        // Its memory may be much: freed outside the lock.
-        drop(removed);
+        self.0.directory.remove(qp);
+    }
+}
+
+impl Deref for Evd {
+    type Target = Dispatcher;
+    fn deref(&self) -> &Dispatcher {
+        &self.0.evd
     }
 }
 
 impl std::fmt::Debug for Evd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:?}", self.0.evd)
+        self.0.evd.fmt(f)
     }
 }

@@ -1,19 +1,19 @@
-//! Event dispatchers for everything but completions: connections of many endpoints, asynchronous
-//! events. Queues of the access layer; any number of threads.
+//! Event dispatchers for everything but completions. Queues of the access layer; any number of
+//! threads, each event goes to one of them.
 
-use std::os::fd::BorrowedFd;
+use std::marker::PhantomData;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ual::{AsyncSource, ConnEvent, EvdInit, Event, Stream};
+use ual::{AsyncSource, ConnEvent, Event, Stream};
 use vp_api::AsyncEvent;
 
 use crate::completion::EpId;
+use crate::dispatcher::{Dispatcher, EvdBuilder, EvdId, Make};
 use crate::error::Result;
 use crate::ia::Ia;
-
-/// Events of which a queue holds as many as come.
-const CONNECTION_DEPTH: u32 = 64;
+use crate::listen::Request;
 
 /// The next event of `evd` that `pick` takes; `None` after the time-out.
 pub(crate) fn next<T>(
@@ -34,50 +34,219 @@ pub(crate) fn next<T>(
     }
 }
 
-/// Event dispatcher for the connection events of many endpoints (IT-API CM message stream). Clones
-/// share it.
-#[derive(Clone, Debug)]
-pub struct ConnEvd(Arc<ual::Evd>);
-
-impl ConnEvd {
-    pub(crate) fn new(ia: &Ia) -> Result<Self> {
-        let init = EvdInit::new(Stream::Connection, CONNECTION_DEPTH);
-        Ok(Self(ia.ual().create_evd(init)?))
+mod sealed {
+    /// A stream of events, and what its dispatcher hands out.
+    pub trait Kind: 'static {
+        type Item;
+        const STREAM: ual::Stream;
+        fn pick(event: ual::Event) -> Option<Self::Item>;
     }
+}
+use sealed::Kind;
 
-    /// The oldest event, waiting for one; `None` after the time-out.
-    pub fn wait(&self, timeout: Duration) -> Result<Option<(EpId, ConnEvent)>> {
-        next(&self.0, Some(timeout), |event| match event {
-            Event::Connection { qp, event, .. } => Some((EpId(qp.0), *event)),
-            _ => None,
-        })
+/// Declares the kinds.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident $stream:ident -> $item:ty { $pattern:pat => $value:expr })+) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub enum $kind {}
+
+        impl Kind for $kind {
+            type Item = $item;
+            const STREAM: Stream = Stream::$stream;
+            fn pick(event: Event) -> Option<$item> {
+                match event {
+                    $pattern => Some($value),
+                    _ => None,
+                }
+            }
+        }
+    )+};
+}
+
+kinds! {
+    /// What becomes of connections (CM message stream).
+    Connections Connection -> (EpId, ConnEvent) {
+        Event::Connection { qp, event, .. } => (EpId(qp.0), *event)
     }
-
-    /// A descriptor for `poll`, `epoll` and the like: readable while there is an event.
-    pub fn fd(&self) -> Result<BorrowedFd<'_>> {
-        Ok(self.0.fd()?)
+    /// Connection requests (CM request stream).
+    Requests Request -> Request {
+        Event::Request(request) => Request::new(request)
     }
-
-    pub(crate) fn ual(&self) -> &Arc<ual::Evd> {
-        &self.0
+    /// News of endpoints, dispatchers and shared receive queues (affiliated stream).
+    Objects Affiliated -> (AsyncSource, AsyncEvent) {
+        Event::Affiliated { source, event } => (source, event)
+    }
+    /// News of the device and its ports (unaffiliated stream): the port, if it is about one.
+    Ports Unaffiliated -> (Option<u32>, AsyncEvent) {
+        Event::Unaffiliated { port, event } => (port, event)
+    }
+    /// Numbers that the application posts itself (software stream).
+    Software Software -> u64 {
+        Event::Software(number) => number
+    }
+    /// Which dispatcher has events (AEVD notification stream).
+    Notifications Aggregate -> EvdId {
+        Event::Notification { evd } => EvdId::of(&evd)
     }
 }
 
-/// Event dispatcher for asynchronous events of endpoints, dispatchers and shared receive queues
-/// (IT-API affiliated stream).
-#[derive(Clone, Debug)]
-pub struct AsyncEvd(Arc<ual::Evd>);
+/// Event dispatcher for one kind of events; see [`ConnEvd`], [`RequestEvd`], [`AsyncEvd`],
+/// [`PortEvd`], [`SoftwareEvd`] and [`Aevd`]. Clones share it. What all dispatchers can is in
+/// [`Dispatcher`].
+pub struct Events<K> {
+    evd: Dispatcher,
+    kind: PhantomData<fn() -> K>,
+}
 
-impl AsyncEvd {
-    pub(crate) fn new(ia: &Ia, depth: u32) -> Result<Self> {
-        Ok(Self(ia.ual().create_evd(EvdInit::new(Stream::Affiliated, depth))?))
+/// For the connection events of many endpoints ([`crate::EpBuilder::conn_evd`]).
+///
+/// ```
+/// # use std::time::Duration;
+/// # use itapi::{ConnEvent, ConnectParams, Ia};
+/// # fn main() -> itapi::Result<()> {
+/// # let ia = Ia::open()?;
+/// # let (pz, evd) = (ia.pz()?, ia.evd(16)?);
+/// # let (listen, server) = (ia.listen("127.0.0.1:0")?, pz.ep(&evd).build()?);
+/// let news = ia.conn_evd()?;
+/// let ep = pz.ep(&evd).conn_evd(&news).build()?;
+/// ep.start_connect(ConnectParams::new(listen.address()))?;
+/// # listen.request()?.accept(&server, b"")?;
+/// match news.wait(Duration::from_secs(10))? {
+///     Some((id, ConnEvent::Established(_))) => assert_eq!(id, ep.id()),
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub type ConnEvd = Events<Connections>;
+
+/// For the requests of several listeners ([`crate::ListenBuilder::evd`]).
+pub type RequestEvd = Events<Requests>;
+
+/// For asynchronous events of endpoints, dispatchers and shared receive queues; at most one per
+/// adapter.
+pub type AsyncEvd = Events<Objects>;
+
+/// For asynchronous events of the device and its ports, which go online and offline; at most one
+/// per adapter.
+pub type PortEvd = Events<Ports>;
+
+/// For numbers that the application posts itself, so that one waiting thread hears of them too.
+///
+/// ```
+/// # use std::time::Duration;
+/// # fn main() -> itapi::Result<()> {
+/// # let ia = itapi::Ia::open()?;
+/// let inbox = ia.software_evd(16)?;
+/// inbox.post(7)?;
+/// assert_eq!(inbox.wait(Duration::ZERO)?, Some(7));
+/// assert_eq!(inbox.poll()?, None);
+/// # Ok(())
+/// # }
+/// ```
+pub type SoftwareEvd = Events<Software>;
+
+/// Aggregate: says which of the dispatchers that feed it has events. It names a dispatcher as long
+/// as that one would notify; take its events until there is none.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use itapi::{Aevd, SoftwareEvd};
+/// # fn main() -> itapi::Result<()> {
+/// # let ia = itapi::Ia::open()?;
+/// let all = Aevd::builder(&ia).build()?;
+/// let urgent = SoftwareEvd::builder(&ia, 16).aggregate(&all).build()?;
+/// let other = SoftwareEvd::builder(&ia, 16).aggregate(&all).build()?;
+/// # other.set_threshold(2)?;
+/// urgent.post(1)?;
+/// assert_eq!(all.wait(Duration::from_secs(10))?, Some(urgent.id()));
+/// assert_eq!(urgent.poll()?, Some(1));
+/// # Ok(())
+/// # }
+/// ```
+pub type Aevd = Events<Notifications>;
+
+impl<K: Kind> Make for Events<K> {
+    const STREAM: Stream = K::STREAM;
+    fn make(evd: Arc<ual::Evd>) -> Self {
+        Self { evd: Dispatcher::new(evd), kind: PhantomData }
+    }
+}
+
+impl<K: Kind> Events<K> {
+    /// The oldest event, if there is one (`it_evd_dequeue`).
+    pub fn poll(&self) -> Result<Option<K::Item>> {
+        while let Some(event) = self.ual().dequeue()? {
+            if let Some(event) = K::pick(event) {
+                return Ok(Some(event));
+            }
+        }
+        Ok(None)
     }
 
-    /// The oldest event, waiting for one; `None` after the time-out.
-    pub fn wait(&self, timeout: Duration) -> Result<Option<(AsyncSource, AsyncEvent)>> {
-        next(&self.0, Some(timeout), |event| match event {
-            Event::Affiliated { source, event } => Some((source, event)),
-            _ => None,
-        })
+    /// The oldest event, waiting until the dispatcher notifies (`it_evd_wait`); `None` after the
+    /// time-out. Errors: [`ual::Error::Interrupted`], [`ual::Error::Signal`],
+    /// [`ual::Error::Aborted`].
+    pub fn wait(&self, timeout: Duration) -> Result<Option<K::Item>> {
+        next(self.ual(), Some(timeout), K::pick)
+    }
+
+    /// Calls a function on a thread of the adapter whenever the dispatcher notifies
+    /// (`it_evd_callback_attach`). It takes the events itself, and must not wait. The dispatcher is
+    /// given so that the function need not keep it. Errors: [`ual::Error::CallbackExists`].
+    pub fn on_event(&self, callback: impl Fn(&Self) + Send + Sync + 'static) -> Result<()> {
+        let callback = move |evd: &Arc<ual::Evd>| callback(&Self::make(evd.clone()));
+        Ok(self.ual().attach_callback(Box::new(callback))?)
+    }
+
+    pub(crate) fn ual(&self) -> &Arc<ual::Evd> {
+        self.evd.ual()
+    }
+}
+
+/// A builder for each kind; those with a depth that matters.
+macro_rules! builders {
+    ($($kind:ident)+) => {$(
+        impl Events<$kind> {
+            /// Chooses thresholds and the like; at least `depth` events fit.
+            pub fn builder(ia: &Ia, depth: u32) -> EvdBuilder<'_, Self> {
+                EvdBuilder::new(ia, depth)
+            }
+        }
+    )+};
+}
+builders!(Connections Requests Objects Ports Software);
+
+impl Events<Notifications> {
+    /// Chooses thresholds and the like.
+    pub fn builder(ia: &Ia) -> EvdBuilder<'_, Self> {
+        EvdBuilder::new(ia, 1)
+    }
+}
+
+impl Events<Software> {
+    /// Adds an event (`it_evd_post_se`). Errors: [`ual::Error::QueueFull`].
+    pub fn post(&self, number: u64) -> Result<()> {
+        Ok(self.ual().post_software(number)?)
+    }
+}
+
+impl<K> Deref for Events<K> {
+    type Target = Dispatcher;
+    fn deref(&self) -> &Dispatcher {
+        &self.evd
+    }
+}
+
+impl<K> Clone for Events<K> {
+    fn clone(&self) -> Self {
+        Self { evd: self.evd.clone(), kind: PhantomData }
+    }
+}
+
+impl<K> std::fmt::Debug for Events<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.evd.fmt(f)
     }
 }

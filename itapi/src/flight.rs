@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use slab::Slab;
 
 use crate::completion::Operation;
+use crate::rmr::Pending;
 use crate::work::Local;
 
 /// A posted request of the send queue.
@@ -14,6 +15,8 @@ use crate::work::Local;
 pub(crate) struct Sent {
     pub(crate) operation: Operation,
     pub(crate) local: Local,
+    /// Tells a window that it was linked or unlinked, by being dropped.
+    pub(crate) _window: Option<Pending>,
 }
 
 /// Posted requests of a send queue, oldest first. They complete in this order, so a completion
@@ -61,11 +64,6 @@ impl RecvFlight {
         Self(Slab::with_capacity(depth as usize))
     }
 
-    /// Number that the next [`RecvFlight::push`] gives.
-    pub(crate) fn next(&self) -> u64 {
-        self.0.vacant_key() as u64
-    }
-
     pub(crate) fn push(&mut self, local: Local) -> u64 {
         self.0.insert(local) as u64
     }
@@ -80,7 +78,7 @@ mod tests {
     use super::*;
 
     fn sent(operation: Operation) -> Sent {
-        Sent { operation, local: Local::default() }
+        Sent { operation, local: Local::default(), _window: None }
     }
 
     #[test]
@@ -105,7 +103,7 @@ mod tests {
         let (a, b) = (flight.push(Local::default()), flight.push(Local::default()));
         assert!(flight.complete(b).is_some());
         assert!(flight.complete(b).is_none());
-        assert_eq!(flight.next(), b);
+        assert_eq!(flight.push(Local::default()), b);
         assert!(flight.complete(a).is_some());
         assert!(flight.complete(u64::MAX).is_none());
     }

@@ -5,27 +5,79 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
 use ual::{Config, Policy, ProviderListing, SrqParams, Ual};
-use vp_api::{MwKind, PortInfo, RnicAttrs};
+use vp_api::{DeviceInfo, MwKind, PortInfo, RnicAttrs};
 
 use crate::buffer::Buffer;
+use crate::context::context;
 use crate::ep::EpBuilder;
 use crate::error::{Error, Result};
 use crate::evd::Evd;
-use crate::events::{AsyncEvd, ConnEvd};
+use crate::events::{AsyncEvd, ConnEvd, PortEvd, RequestEvd, SoftwareEvd};
 use crate::listen::{Listen, ListenBuilder};
 use crate::lmr::LmrBuilder;
 use crate::rmr::Rmr;
 use crate::srq::Srq;
+
+/// Connection events that are expected at once; a dispatcher of them holds as many as come.
+const CONNECTION_DEPTH: u32 = 64;
 
 /// All providers with their devices; one that cannot work here says why.
 pub fn providers() -> Result<Vec<ProviderListing>> {
     Ok(Ual::new()?.providers())
 }
 
+/// A device that [`IaBuilder::device`] opens by its name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Interface {
+    /// Its provider.
+    pub provider: String,
+    /// The provider's version.
+    pub version: String,
+    /// Its name and ports.
+    pub device: DeviceInfo,
+}
+
+/// All devices that can be opened (`it_interface_list`); [`providers`] says why others cannot.
+///
+/// ```
+/// # fn main() -> itapi::Result<()> {
+/// for interface in itapi::interfaces()? {
+///     println!("{} of {}", interface.device.name, interface.provider);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub fn interfaces() -> Result<Vec<Interface>> {
+    let usable = |listing: ProviderListing| {
+        let (provider, version) = (listing.name, listing.version);
+        let devices = listing.devices.unwrap_or_default().into_iter();
+        devices.map(move |device| {
+            let (provider, version) = (provider.clone(), version.clone());
+            Interface { provider, version, device }
+        })
+    };
+    Ok(providers()?.into_iter().flat_map(usable).collect())
+}
+
 /// Interface adapter: an open device (IT-API `it_ia_create`). Clones share it; it closes when the
 /// last handle of it and of everything made from it is gone.
+///
+/// ```
+/// # use itapi::{Capabilities, Ia};
+/// # fn main() -> itapi::Result<()> {
+/// let ia = Ia::builder().policy(|policy| policy.spin = std::time::Duration::ZERO).open()?;
+/// println!("{} has {} ports", ia.device(), ia.ports().len());
+/// if ia.attrs().capabilities.contains(Capabilities::ATOMICS) {
+///     println!("and atomic operations, {} at once", ia.attrs().max_ord);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Ia(Arc<ual::Ia>);
+
+context!(Ia, ia => ia.0.tag());
 
 impl Ia {
     /// Opens the first usable device, with the configuration file's policy.
@@ -53,7 +105,7 @@ impl Ia {
         self.0.attrs()
     }
 
-    /// Its ports as they are now.
+    /// Its ports (spigots) as they are now; [`Ia::port_evd`] tells of changes.
     pub fn ports(&self) -> Vec<PortInfo> {
         self.0.ports()
     }
@@ -70,17 +122,34 @@ impl Ia {
 
     /// Creates an event dispatcher for at least `depth` completions.
     pub fn evd(&self, depth: u32) -> Result<Evd> {
-        Evd::new(self, depth)
+        Evd::builder(self, depth).build()
     }
 
-    /// Creates an event dispatcher for the connection events of many endpoints.
+    /// Creates an event dispatcher for the connection events of many endpoints; none is ever lost.
     pub fn conn_evd(&self) -> Result<ConnEvd> {
-        ConnEvd::new(self)
+        ConnEvd::builder(self, CONNECTION_DEPTH).build()
+    }
+
+    /// Creates an event dispatcher for the requests of several listeners; what does not fit is
+    /// rejected.
+    pub fn request_evd(&self, depth: u32) -> Result<RequestEvd> {
+        RequestEvd::builder(self, depth).build()
     }
 
     /// Creates the event dispatcher for asynchronous events of endpoints and queues; at most one.
     pub fn async_evd(&self, depth: u32) -> Result<AsyncEvd> {
-        AsyncEvd::new(self, depth)
+        AsyncEvd::builder(self, depth).build()
+    }
+
+    /// Creates the event dispatcher for asynchronous events of the device and its ports; at most
+    /// one.
+    pub fn port_evd(&self, depth: u32) -> Result<PortEvd> {
+        PortEvd::builder(self, depth).build()
+    }
+
+    /// Creates an event dispatcher for events that the application posts itself.
+    pub fn software_evd(&self, depth: u32) -> Result<SoftwareEvd> {
+        SoftwareEvd::builder(self, depth).build()
     }
 
     /// Listens at an address; port 0 takes a free one.
@@ -88,7 +157,7 @@ impl Ia {
         self.listen_builder(address)?.listen()
     }
 
-    /// Listens with a policy of its own.
+    /// Chooses how to listen.
     pub fn listen_builder(&self, address: impl ToSocketAddrs) -> Result<ListenBuilder<'_>> {
         Ok(ListenBuilder::new(self, resolve(address)?))
     }
@@ -110,7 +179,7 @@ pub(crate) fn resolve(address: impl ToSocketAddrs) -> Result<Vec<SocketAddr>> {
 
 type Change = Box<dyn FnOnce(&mut Policy)>;
 
-/// Opens an [`Ia`].
+/// Opens an [`Ia`] (`it_ia_create`).
 pub struct IaBuilder {
     device: Option<String>,
     config: Option<Config>,
@@ -156,10 +225,24 @@ impl IaBuilder {
 
 /// Protection zone: memory, queues and endpoints work together only inside one
 /// (IT-API `it_pz_create`). Clones share it.
+///
+/// ```
+/// # fn main() -> itapi::Result<()> {
+/// let ia = itapi::Ia::open()?;
+/// let (pz, evd) = (ia.pz()?, ia.evd(64)?);
+/// let ep = pz.ep(&evd).build()?;
+/// let buffers = pz.buffers(32, 4096)?;
+/// let shared = pz.lmr(1 << 20).remote_read().register()?;
+/// # drop((ep, buffers, shared));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Pz {
     pz: Arc<ual::Pz>,
 }
+
+context!(Pz, pz => pz.pz.tag());
 
 impl Pz {
     /// Registers zeroed memory of `octets` octets; the builder adds rights for peers.

@@ -65,6 +65,9 @@
 
 mod buffer;
 mod completion;
+mod context;
+mod directory;
+mod dispatcher;
 mod ep;
 mod error;
 mod evd;
@@ -82,11 +85,15 @@ mod work;
 
 pub use buffer::Buffer;
 pub use completion::{Completion, EpId, Operation, WorkId};
-pub use ep::{Ep, EpBuilder};
+pub use dispatcher::{Dispatcher, EvdBuilder, EvdId, EvdInfo};
+pub use ep::{Ep, EpBuilder, EpLimits};
 pub use error::{Error, PostResult, Refused, Result};
 pub use evd::Evd;
-pub use events::{AsyncEvd, ConnEvd};
-pub use ia::{Ia, IaBuilder, Pz, providers};
+pub use events::{
+    Aevd, AsyncEvd, ConnEvd, Connections, Events, Notifications, Objects, PortEvd, Ports,
+    RequestEvd, Requests, Software, SoftwareEvd,
+};
+pub use ia::{Ia, IaBuilder, Interface, Pz, interfaces, providers};
 pub use listen::{Listen, ListenBuilder, Request};
 pub use lmr::{Lmr, LmrBuilder, LmrRange, RemoteRange, RmrContext};
 pub use rmr::Rmr;
@@ -94,10 +101,12 @@ pub use srq::Srq;
 pub use work::{Local, Payload, Work};
 
 pub use ual::{
-    AsyncSource, BrokenCause, Config, ConnEvent, ConnRequest, ConnectError, ConnectParams, Crc,
-    Disconnect, Ends, EpInfo, EpState, Error as AccessError, Established, FailReason, Markers,
-    Node, PeerToPeer, Policy, ProviderListing, resolve,
+    AcceptParams, AsyncSource, BrokenCause, Config, ConnEvent, ConnRequest, ConnectError,
+    ConnectParams, ConvertParams, Crc, Disconnect, Ends, EpInfo, EpState, Error as AccessError,
+    Established, FailReason, Handoff, Lost, Markers, Node, Overflow, PeerToPeer, Policy,
+    ProviderListing, Stream, resolve,
 };
 pub use vp_api::{
-    Access, AsyncEvent, Capabilities, DeviceInfo, MwKind, PortInfo, RnicAttrs, VpStatus, WcStatus,
+    Access, Addressing, AsyncEvent, Capabilities, DeviceInfo, MrInfo, MwInfo, MwKind, PortInfo,
+    QpInfo, RnicAttrs, Role, SrqInfo, VpStatus, WcStatus,
 };

@@ -5,25 +5,38 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ual::{
-    AcceptParams, ConnRequest, Ends, Established, EvdInit, Event, ListenInit, Policy, Stream,
-};
+use ual::{AcceptParams, ConnRequest, Ends, Established, Handoff, ListenInit, Policy};
 
+use crate::context::context;
 use crate::ep::Ep;
-use crate::error::Result;
-use crate::events::next;
+use crate::error::{Error, Refused, Result};
+use crate::events::RequestEvd;
 use crate::ia::Ia;
 
 /// Requests that wait to be taken; more are rejected.
 const BACKLOG: u32 = 256;
 
 /// Listener (IT-API `it_listen_create`). Dropping it stops listening.
+///
+/// ```
+/// # use std::time::Duration;
+/// # fn main() -> itapi::Result<()> {
+/// # let ia = itapi::Ia::open()?;
+/// let listen = ia.listen("[::1]:0")?; // port 0: a free one
+/// println!("listening at {}", listen.address());
+/// while let Some(request) = listen.wait(Duration::from_millis(1))? {
+///     request.reject(b"closed today")?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Listen {
     listen: Arc<ual::Listen>,
-    evd: Arc<ual::Evd>,
-    ia: Ia,
+    evd: RequestEvd,
 }
+
+context!(Listen, listen => listen.listen.tag());
 
 /// Makes a [`Listen`].
 pub struct ListenBuilder<'a> {
@@ -31,11 +44,14 @@ pub struct ListenBuilder<'a> {
     addresses: Vec<SocketAddr>,
     policy: Option<Policy>,
     backlog: u32,
+    evd: Option<RequestEvd>,
+    suppress_ird_ord: bool,
 }
 
 impl<'a> ListenBuilder<'a> {
     pub(crate) fn new(ia: &'a Ia, addresses: Vec<SocketAddr>) -> Self {
-        Self { ia, addresses, policy: None, backlog: BACKLOG }
+        let (policy, evd) = (None, None);
+        Self { ia, addresses, policy, backlog: BACKLOG, evd, suppress_ird_ord: false }
     }
 
     /// Policy for its connections instead of the adapter's.
@@ -50,18 +66,32 @@ impl<'a> ListenBuilder<'a> {
         self
     }
 
+    /// Requests go here, together with those of other listeners.
+    pub fn evd(mut self, evd: &RequestEvd) -> Self {
+        self.evd = Some(evd.clone());
+        self
+    }
+
+    /// Leaves the numbers of RDMA Reads at once out of the start-up: the applications agree on them
+    /// by other means.
+    pub fn suppress_ird_ord(mut self) -> Self {
+        self.suppress_ird_ord = true;
+        self
+    }
+
     /// Listens.
     pub fn listen(self) -> Result<Listen> {
-        let init = EvdInit::new(Stream::Request, self.backlog);
-        let evd = self.ia.ual().create_evd(init)?;
-        let addresses = self.addresses;
-        let listen = ListenInit {
-            addresses,
-            evd: evd.clone(),
-            policy: self.policy,
-            suppress_ird_ord: false,
+        let evd = match self.evd {
+            Some(shared) => shared,
+            None => RequestEvd::builder(self.ia, self.backlog).build()?,
         };
-        Ok(Listen { listen: self.ia.ual().listen(listen)?, evd, ia: self.ia.clone() })
+        let init = ListenInit {
+            addresses: self.addresses,
+            evd: evd.ual().clone(),
+            policy: self.policy,
+            suppress_ird_ord: self.suppress_ird_ord,
+        };
+        Ok(Listen { listen: self.ia.ual().listen(init)?, evd })
     }
 }
 
@@ -72,39 +102,58 @@ impl Listen {
         self.addresses()[0]
     }
 
-    /// Where it listens, with the real port.
+    /// Where it listens, with the real port (`it_listen_query`).
     pub fn addresses(&self) -> &[SocketAddr] {
         self.listen.addresses()
     }
 
-    /// The oldest request, waiting for one; `None` after the time-out.
-    pub fn wait(&self, timeout: Duration) -> Result<Option<Request>> {
-        let request = next(&self.evd, Some(timeout), |event| match event {
-            Event::Request(request) => Some(request),
-            _ => None,
-        })?;
-        Ok(request.map(|request| Request { request, ia: self.ia.clone(), answered: false }))
+    /// Where its requests go.
+    pub fn evd(&self) -> &RequestEvd {
+        &self.evd
     }
 
-    /// The oldest request, waiting for one as long as it takes.
+    /// The oldest request, waiting for one; `None` after the time-out.
+    pub fn wait(&self, timeout: Duration) -> Result<Option<Request>> {
+        self.evd.wait(timeout)
+    }
+
+    /// The oldest request, waiting for one as long as it takes, signal handlers or not.
     pub fn request(&self) -> Result<Request> {
         loop {
-            if let Some(request) = self.wait(Duration::MAX)? {
-                return Ok(request);
+            match self.wait(Duration::MAX) {
+                Ok(Some(request)) => return Ok(request),
+                Ok(None) | Err(Error::Access(ual::Error::Signal)) => {}
+                Err(error) => return Err(error),
             }
         }
     }
 }
 
 /// Someone wants to connect.
+///
+/// ```
+/// # use itapi::{Ep, Listen};
+/// # fn show(listen: &Listen, ep: &Ep) -> itapi::Result<()> {
+/// let request = listen.request()?;
+/// if request.private_data() == b"let me in" {
+///     request.accept(ep, b"welcome")?;
+/// } else {
+///     request.reject(b"who are you?")?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Request {
     request: Box<ConnRequest>,
-    ia: Ia,
     answered: bool,
 }
 
 impl Request {
+    pub(crate) fn new(request: Box<ConnRequest>) -> Self {
+        Self { request, answered: false }
+    }
+
     /// The peer's private data.
     pub fn private_data(&self) -> &[u8] {
         &self.request.private_data
@@ -126,18 +175,35 @@ impl Request {
         ep.wait_established()
     }
 
-    /// Accepts; a connection event says what became of it.
-    pub fn start_accept(mut self, ep: &Ep, private_data: &[u8]) -> Result<()> {
-        let params = AcceptParams { private_data: private_data.to_vec(), ..Default::default() };
+    /// Accepts (`it_ep_accept`); a connection event says what became of it.
+    pub fn start_accept(self, ep: &Ep, private_data: &[u8]) -> Result<()> {
+        let private_data = private_data.to_vec();
+        self.start_accept_with(ep, AcceptParams { private_data, ..Default::default() })
+    }
+
+    /// Accepts as `params` say; a connection event says what became of it.
+    pub fn start_accept_with(mut self, ep: &Ep, params: AcceptParams) -> Result<()> {
         ep.ual().accept(self.request.request, params)?;
         self.answered = true;
         Ok(())
     }
 
-    /// Rejects, telling the peer why.
+    /// Rejects, telling the peer why (`it_reject`).
     pub fn reject(mut self, private_data: &[u8]) -> Result<()> {
         self.answered = true;
-        Ok(self.ia.ual().reject(self.request.request, private_data)?)
+        Ok(ual::cm::reject(self.request.request, private_data)?)
+    }
+
+    /// Gives it to the listener of another port, of this adapter or another of this process
+    /// (`it_handoff`). Refused, it comes back and can still be answered.
+    pub fn handoff(mut self, to: Handoff) -> std::result::Result<(), Box<Refused<Self>>> {
+        match ual::cm::handoff(self.request.request, to) {
+            Ok(()) => {
+                self.answered = true;
+                Ok(())
+            }
+            Err(error) => Err(Refused::new(error.into(), self)),
+        }
     }
 }
 
@@ -145,7 +211,7 @@ impl Drop for Request {
     fn drop(&mut self) {
         if !self.answered {
             // A peer that gave up in the meantime needs no answer.
-            let _ = self.ia.ual().reject(self.request.request, &[]);
+            let _ = ual::cm::reject(self.request.request, &[]);
         }
     }
 }

@@ -7,22 +7,51 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use ual::{LmrInit, Region};
-use vp_api::{Access, Addressing, Sge};
+use vp_api::{Access, Addressing, FastRegister, MrInfo, SendOp, Sge, Stag};
 
+use crate::context::context;
 use crate::error::{Error, Result};
 use crate::ia::Pz;
 
 /// Local memory region (IT-API `it_lmr_create`). Clones share it; the last one deregisters.
+///
+/// ```
+/// # fn main() -> itapi::Result<()> {
+/// # let pz = itapi::Ia::open()?.pz()?;
+/// let board = pz.lmr(4096).remote_read().register()?;
+/// board.write_at(100, b"for peers to read")?;
+/// let part = board.range(100..117)?;
+/// let tell_the_peer = part.remote().to_octets(); // 20 octets: key, address, length
+/// # drop(tell_the_peer);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Lmr(Arc<Core>);
+
+context!(Lmr, lmr => lmr.0.lmr.tag());
 
 struct Core {
     // Before the region: deregistration comes first.
     lmr: Arc<ual::Lmr>,
     region: Region,
-    addressing: Addressing,
+    /// STag, and [`ZERO_BASED`]: what every post asks for, without a lock.
+    name: AtomicU64,
+    /// Rights, for linking.
+    access: AtomicU32,
+}
+
+/// In [`Core::name`]: addressed by offset.
+const ZERO_BASED: u64 = 1 << 32;
+
+fn name(stag: Stag, addressing: Addressing) -> u64 {
+    match addressing {
+        Addressing::Absolute => stag.0.into(),
+        Addressing::ZeroBased => u64::from(stag.0) | ZERO_BASED,
+    }
 }
 
 /// Part of an [`Lmr`], for work requests and for granting rights.
@@ -38,6 +67,18 @@ pub struct LmrRange {
 pub struct RmrContext(pub u32);
 
 /// Memory of the peer, as it told us. What of it may be read or written is the peer's decision.
+///
+/// ```
+/// # use itapi::RemoteRange;
+/// # fn show(told: &[u8]) -> itapi::Result<()> {
+/// if let Some(board) = RemoteRange::from_octets(told) {
+///     let first_line = board.slice(0..80)?; // for `Work::read` and `Work::write`
+/// #   drop(first_line);
+/// }
+/// # Ok(())
+/// # }
+/// # assert!(show(&[0; 20]).is_err() && show(&[0; 19]).is_ok());
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RemoteRange {
     /// The key.
@@ -49,6 +90,19 @@ pub struct RemoteRange {
 }
 
 impl Lmr {
+    fn wrap(
+        lmr: Arc<ual::Lmr>,
+        region: Region,
+        addressing: Addressing,
+        access: Access,
+        key: u8,
+    ) -> Self {
+        // An unlinked region gets its key when it is linked.
+        let stag = Stag::new(lmr.stag().index(), key);
+        let (name, access) = (name(stag, addressing).into(), access.bits().into());
+        Self(Arc::new(Core { lmr, region, name, access }))
+    }
+
     /// Octets.
     pub fn len(&self) -> usize {
         self.0.region.len()
@@ -91,16 +145,66 @@ impl Lmr {
         self.whole().remote()
     }
 
-    pub(crate) fn stag(&self) -> vp_api::Stag {
-        self.0.lmr.stag()
+    /// The region as it is (`it_lmr_query`).
+    pub fn info(&self) -> Result<MrInfo> {
+        Ok(self.0.lmr.query()?)
     }
 
-    pub(crate) fn addressing(&self) -> Addressing {
-        self.0.addressing
+    /// The same memory a second time, with other rights or for another zone (`it_lmr_create` with
+    /// `IT_LMR_FLAG_SHARED`). From now on neither can be unlinked. The memory lives until both are
+    /// gone.
+    pub fn share(&self, pz: &Pz, access: Access, addressing: Addressing) -> Result<Self> {
+        let shared = self.0.lmr.share(pz.ual(), addressing, access, 0)?;
+        Ok(Self::wrap(shared, self.0.region.clone(), addressing, access, 0))
+    }
+
+    /// Changes zone, rights and addressing (`it_lmr_modify`). What peers were told before is void.
+    /// Refused without change while windows are linked to it; any other refusal leaves a region
+    /// without a registration, good for nothing but its content.
+    pub fn modify(&self, pz: &Pz, access: Access, addressing: Addressing) -> Result<()> {
+        let key = self.stag().key().wrapping_add(1);
+        let init = LmrInit { addressing, key, ..LmrInit::new(self.0.region.mem_range(), access) };
+        self.0.lmr.modify(pz.ual(), init)?;
+        self.0.name.store(name(self.0.lmr.stag(), addressing), Ordering::Release);
+        self.0.access.store(access.bits(), Ordering::Release);
+        Ok(())
+    }
+
+    /// The fast registration of a link: an STag with the next key.
+    pub(crate) fn link(&self) -> SendOp {
+        let stag = self.stag();
+        SendOp::FastRegister(FastRegister {
+            stag: Stag::new(stag.index(), stag.key().wrapping_add(1)),
+            range: self.0.region.mem_range(),
+            addressing: self.addressing(),
+            access: Access::from_bits_truncate(self.0.access.load(Ordering::Acquire)),
+        })
+    }
+
+    /// The link is posted: requests behind it name the region by its new key.
+    pub(crate) fn linking(&self) {
+        let stag = self.stag();
+        let next = Stag::new(stag.index(), stag.key().wrapping_add(1));
+        self.0.name.store(name(next, self.addressing()), Ordering::Release);
+    }
+
+    pub(crate) fn stag(&self) -> Stag {
+        Stag(self.0.name.load(Ordering::Acquire) as u32)
+    }
+
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    fn addressing(&self) -> Addressing {
+        match self.0.name.load(Ordering::Acquire) & ZERO_BASED {
+            0 => Addressing::Absolute,
+            _ => Addressing::ZeroBased,
+        }
     }
 
     fn to_of(&self, offset: usize) -> u64 {
-        match self.0.addressing {
+        match self.addressing() {
             Addressing::Absolute => self.0.region.addr() + offset as u64,
             Addressing::ZeroBased => offset as u64,
         }
@@ -146,6 +250,19 @@ impl LmrRange {
     pub fn remote(&self) -> RemoteRange {
         let context = RmrContext(self.lmr.stag().0);
         RemoteRange { context, addr: self.to(), len: self.len as u64 }
+    }
+
+    /// Makes what was written with [`LmrRange::write_at`] visible to peers and to the provider
+    /// (`it_lmr_flush_to_mem`). Posting does this anyway; it matters only to a peer that reads while
+    /// nothing is posted.
+    pub fn flush(&self) {
+        fence(Ordering::SeqCst);
+    }
+
+    /// Makes what a peer wrote visible to the [`LmrRange::read_at`] that follows
+    /// (`it_lmr_refresh_from_mem`). Taking a completion does this anyway.
+    pub fn refresh(&self) {
+        fence(Ordering::SeqCst);
     }
 
     fn check(&self, offset: usize, len: usize) -> Result<()> {
@@ -273,8 +390,7 @@ impl<'a> LmrBuilder<'a> {
 
     /// Allocates and registers.
     pub fn register(self) -> Result<Lmr> {
-        let region = if self.huge { Region::huge(self.len) } else { Region::new(self.len) };
-        let region = region.map_err(|source| Error::Memory { octets: self.len, source })?;
+        let region = self.region()?;
         let init = LmrInit {
             addressing: self.addressing,
             key: self.key,
@@ -282,7 +398,27 @@ impl<'a> LmrBuilder<'a> {
             ..LmrInit::new(region.mem_range(), self.access)
         };
         let lmr = self.pz.ual().create_lmr(init)?;
-        Ok(Lmr(Arc::new(Core { lmr, region, addressing: self.addressing })))
+        Ok(Lmr::wrap(lmr, region, self.addressing, self.access, self.key))
+    }
+
+    /// Allocates memory and a key, but registers nothing: [`crate::Work::link_lmr`] does, on a
+    /// privileged endpoint, and [`crate::Work::unlink_lmr`] or the peer
+    /// ([`crate::Work::invalidate`]) takes it back, as often as you like.
+    pub fn unlinked(self) -> Result<Lmr> {
+        if self.pin {
+            return Err(Error::Argument(
+                "the memory of an unlinked region cannot be pinned".into(),
+            ));
+        }
+        let region = self.region()?;
+        let remote = self.access.intersects(Access::REMOTE);
+        let lmr = self.pz.ual().create_lmr_unlinked(remote)?;
+        Ok(Lmr::wrap(lmr, region, self.addressing, self.access, self.key))
+    }
+
+    fn region(&self) -> Result<Region> {
+        let region = if self.huge { Region::huge(self.len) } else { Region::new(self.len) };
+        region.map_err(|source| Error::Memory { octets: self.len, source })
     }
 }
 

@@ -1,16 +1,22 @@
 //! From owned work requests to the provider's: scatter/gather lists on the stack, memory into the
-//! flight under the queue's lock, back to the caller if the post is refused.
+//! flight under the queue's lock, back to the caller if the post is refused. No allocation.
 
-use vp_api::{Data, PostFailure, RecvWr, Remote, SendOp, SendWr, Sge};
+use ual::NOTIFY;
+use vp_api::{
+    Data, PostFailure, QpId, RecvWr, Remote, SendFlags, SendOp, SendWr, Sge, Stag, VpStatus,
+};
 
 use crate::completion::{Operation, WorkId};
 use crate::error::{Error, PostResult, Refused, Result};
 use crate::flight::{RecvFlight, SendFlight, Sent};
-use crate::lmr::RemoteRange;
+use crate::lmr::{LmrRange, RemoteRange};
 use crate::work::{Kind, Local, Part, Parts, Payload, Work};
 
 /// Pieces of memory in one work request; providers allow fewer.
 const MAX_PIECES: usize = 16;
+
+/// Work requests that go to the provider in one call.
+const BATCH: usize = 8;
 
 /// A scatter/gather list on the stack.
 struct List {
@@ -21,6 +27,12 @@ struct List {
 impl List {
     fn new() -> Self {
         Self { sges: [Sge::default(); MAX_PIECES], used: 0 }
+    }
+
+    fn one(sge: Sge) -> Self {
+        let mut list = Self::new();
+        (list.sges[0], list.used) = (sge, 1);
+        list
     }
 
     fn push(&mut self, sge: Sge) -> Result<()> {
@@ -48,10 +60,7 @@ impl List {
     fn sink(local: &Local) -> Result<Self> {
         let mut list = Self::new();
         for part in local.parts() {
-            let range = match part {
-                Part::Buffer(buffer) => buffer.range(),
-                Part::Range(range) => range,
-            };
+            let range = memory(part);
             list.push(range.sge(range.len())?)?;
         }
         Ok(list)
@@ -64,19 +73,14 @@ impl List {
                 "a read or atomic needs exactly one piece of memory".into(),
             ));
         };
-        let range = match part {
-            Part::Buffer(buffer) => buffer.range(),
-            Part::Range(range) => range,
-        };
+        let range = memory(part);
         if octets > range.len() as u64 {
             return Err(Error::Argument(format!(
                 "{octets} octets are to be read into memory of {}",
                 range.len()
             )));
         }
-        let mut list = Self::new();
-        list.push(range.sge(octets as usize)?)?;
-        Ok(list)
+        Ok(Self::one(range.sge(octets as usize)?))
     }
 
     fn octets(&self) -> u64 {
@@ -88,62 +92,217 @@ impl List {
     }
 }
 
+fn memory(part: &Part) -> &LmrRange {
+    match part {
+        Part::Buffer(buffer) => buffer.range(),
+        Part::Range(range) => range,
+    }
+}
+
+/// `number` as the access layer takes it.
+fn wr_id(number: u64, notify: bool) -> u64 {
+    if notify { number | NOTIFY } else { number }
+}
+
 /// Posts a receive through `post`.
 pub(crate) fn receive(
     flight: &mut RecvFlight,
     local: Local,
-    post: impl FnOnce(RecvWr<'_>) -> std::result::Result<(), PostFailure>,
+    notify: bool,
+    post: impl FnOnce(&[RecvWr<'_>]) -> std::result::Result<(), PostFailure>,
 ) -> PostResult<Local> {
     let list = match List::sink(&local) {
         Ok(list) => list,
         Err(error) => return Err(Refused::new(error, local)),
     };
-    match post(RecvWr { wr_id: flight.next(), sgl: list.get() }) {
-        Ok(()) => Ok(WorkId(flight.push(local))),
-        Err(failure) => Err(Refused::new(
-            Error::Post { operation: Operation::Recv, status: failure.status },
-            local,
-        )),
+    // A completion cannot be taken before this returns: that needs the lock that the caller holds.
+    let number = flight.push(local);
+    match post(&[RecvWr { wr_id: wr_id(number, notify), sgl: list.get() }]) {
+        Ok(()) => Ok(WorkId(number)),
+        Err(failure) => {
+            let local = flight.complete(number).unwrap_or_default();
+            Err(Refused::new(refusal(Operation::Recv, failure.status), local))
+        }
     }
 }
 
-/// Posts a send-queue work request through `post`.
+/// Posts receives from the front of `locals` through `post`, as many as it takes.
+pub(crate) fn receive_all(
+    flight: &mut RecvFlight,
+    locals: &mut Vec<Local>,
+    post: impl Fn(&[RecvWr<'_>]) -> std::result::Result<(), PostFailure>,
+) -> Result<usize> {
+    let mut posted = 0;
+    while !locals.is_empty() {
+        let (taken, end) = receive_batch(flight, locals, &post);
+        posted += taken;
+        match end {
+            Some(error) if posted == 0 => return Err(error),
+            Some(_) => break,
+            None => {}
+        }
+    }
+    Ok(posted)
+}
+
+/// Posts one batch; answers how many were taken, and why not all.
+fn receive_batch(
+    flight: &mut RecvFlight,
+    locals: &mut Vec<Local>,
+    post: impl Fn(&[RecvWr<'_>]) -> std::result::Result<(), PostFailure>,
+) -> (usize, Option<Error>) {
+    let mut lists = [const { None }; BATCH];
+    let mut bad = None;
+    for (room, local) in lists.iter_mut().zip(locals.iter()) {
+        match List::sink(local) {
+            Ok(list) => *room = Some(list),
+            Err(error) => {
+                bad = Some(error);
+                break;
+            }
+        }
+    }
+    let wanted = lists.iter().flatten().count();
+    let mut numbers = [0; BATCH];
+    for (number, local) in numbers.iter_mut().zip(locals.drain(..wanted)) {
+        *number = flight.push(local);
+    }
+    let wrs: [RecvWr<'_>; BATCH] = std::array::from_fn(|n| RecvWr {
+        wr_id: wr_id(numbers[n], true),
+        sgl: lists[n].as_ref().map_or(&[], List::get),
+    });
+    let Err(failure) = post(&wrs[..wanted]) else { return (wanted, bad) };
+    let posted = failure.posted.min(wanted);
+    let back = numbers[posted..wanted].iter().filter_map(|&number| flight.complete(number));
+    let back: Vec<Local> = back.collect();
+    locals.splice(..0, back);
+    (posted, Some(refusal(Operation::Recv, failure.status)))
+}
+
+/// Posts a send-queue work request of `qp` through `post`.
 pub(crate) fn send<'a>(
     flight: &mut SendFlight,
+    qp: QpId,
     work: Work<'a>,
-    post: impl FnOnce(SendWr<'_>) -> std::result::Result<(), PostFailure>,
+    post: impl FnOnce(&[SendWr<'_>]) -> std::result::Result<(), PostFailure>,
 ) -> PostResult<Work<'a>> {
-    let operation = operation(&work.kind);
     let (op, list) = match translate(&work) {
         Ok(translated) => translated,
         Err(error) => return Err(Refused::new(error, work)),
     };
     let number = flight.next();
-    let data = match &work.payload {
-        Payload::Inline(octets) => Data::Inline(octets),
-        Payload::Memory(_) => Data::Sgl(list.get()),
-    };
-    if let Err(failure) = post(SendWr { wr_id: number, op, data, flags: work.flags }) {
-        return Err(Refused::new(Error::Post { operation, status: failure.status }, work));
+    if let Err(failure) = post(&[request(number, op, &work, &list)]) {
+        return Err(Refused::new(refusal(operation(&work.kind), failure.status), work));
     }
-    // A completion cannot be taken before this: that needs the lock that we hold.
-    flight.push(Sent { operation, local: held(work) });
+    // A completion cannot be taken before this: that needs the lock that the caller holds.
+    flight.push(held(work, qp));
     Ok(WorkId(number))
 }
 
+/// Posts work requests of `qp` from the front of `works` through `post`, as many as it takes.
+/// Answers the number of the first, and how many.
+pub(crate) fn send_all(
+    flight: &mut SendFlight,
+    qp: QpId,
+    works: &mut Vec<Work<'_>>,
+    post: impl Fn(&[SendWr<'_>]) -> std::result::Result<(), PostFailure>,
+) -> Result<(u64, u64)> {
+    let (first, mut posted) = (flight.next(), 0);
+    while !works.is_empty() {
+        let (taken, end) = send_batch(flight, qp, works, &post);
+        posted += taken as u64;
+        match end {
+            Some(error) if posted == 0 => return Err(error),
+            Some(_) => break,
+            None => {}
+        }
+    }
+    Ok((first, posted))
+}
+
+/// Posts one batch; answers how many were taken, and why not all.
+fn send_batch(
+    flight: &mut SendFlight,
+    qp: QpId,
+    works: &mut Vec<Work<'_>>,
+    post: impl Fn(&[SendWr<'_>]) -> std::result::Result<(), PostFailure>,
+) -> (usize, Option<Error>) {
+    let mut ops = [const { None }; BATCH];
+    let mut lists = [const { None }; BATCH];
+    let mut bad = None;
+    let mut wanted = 0;
+    for (n, work) in works.iter().take(BATCH).enumerate() {
+        // A region's new key, or a window's, counts only once its link is posted.
+        if wanted > 0 && names_memory_anew(&works[n - 1].kind) {
+            break;
+        }
+        match translate(work) {
+            Ok((op, list)) => (ops[n], lists[n]) = (Some(op), Some(list)),
+            Err(error) => {
+                bad = Some(error);
+                break;
+            }
+        }
+        wanted += 1;
+    }
+    let first = flight.next();
+    let (empty, nothing) = (List::new(), Work::immediate(0));
+    let wrs: [SendWr<'_>; BATCH] = std::array::from_fn(|n| match ops[n].take() {
+        Some(op) => request(first + n as u64, op, &works[n], lists[n].as_ref().unwrap_or(&empty)),
+        None => request(0, SendOp::Immediate { data: 0, solicited: false }, &nothing, &empty),
+    });
+    let (posted, end) = match post(&wrs[..wanted]) {
+        Ok(()) => (wanted, bad),
+        Err(failure) => {
+            let posted = failure.posted.min(wanted);
+            let refused = works.get(posted).map_or(Operation::Send, |w| operation(&w.kind));
+            (posted, Some(refusal(refused, failure.status)))
+        }
+    };
+    drop(wrs);
+    works.drain(..posted).for_each(|work| flight.push(held(work, qp)));
+    (posted, end)
+}
+
+fn names_memory_anew(kind: &Kind) -> bool {
+    matches!(kind, Kind::LinkLmr { .. } | Kind::Link { .. })
+}
+
+fn refusal(operation: Operation, status: VpStatus) -> Error {
+    Error::Post { operation, status }
+}
+
+fn request<'a>(number: u64, op: SendOp, work: &Work<'a>, list: &'a List) -> SendWr<'a> {
+    let data = match work.payload {
+        Payload::Inline(octets) => Data::Inline(octets),
+        Payload::Memory(_) => Data::Sgl(list.get()),
+    };
+    let notify = work.notify && work.flags.contains(SendFlags::SIGNALED);
+    SendWr { wr_id: wr_id(number, notify), op, data, flags: work.flags }
+}
+
 /// What must live until the completion.
-fn held(work: Work<'_>) -> Local {
-    let previous = match work.kind {
-        // The window keeps its new region; until then the old one may still be linked.
-        Kind::Link { rmr, range, .. } => rmr.keep(Some(range)),
-        Kind::Unlink { rmr } => rmr.keep(None),
+fn held(work: Work<'_>, qp: QpId) -> Sent {
+    let operation = operation(&work.kind);
+    let mut local = match work.payload {
+        Payload::Memory(local) => local,
+        Payload::Inline(_) => Local::default(),
+    };
+    let window = match work.kind {
+        Kind::Link { rmr, range, .. } => Some(rmr.linking(&range, qp)),
+        Kind::Unlink { rmr } | Kind::ReadToWindow { rmr, .. } => Some(rmr.using()),
+        Kind::LinkLmr { lmr } => {
+            lmr.linking();
+            local = Local(Parts::One(Part::Range(lmr.whole())));
+            None
+        }
+        Kind::UnlinkLmr { lmr } => {
+            local = Local(Parts::One(Part::Range(lmr.whole())));
+            None
+        }
         _ => None,
     };
-    match (work.payload, previous) {
-        (_, Some(range)) => Local(Parts::One(Part::Range(range))),
-        (Payload::Memory(local), None) => local,
-        (Payload::Inline(_), None) => Local::default(),
-    }
+    Sent { operation, local, _window: window }
 }
 
 fn operation(kind: &Kind) -> Operation {
@@ -151,14 +310,17 @@ fn operation(kind: &Kind) -> Operation {
         Kind::Send { .. } => Operation::Send,
         Kind::Write { .. } => Operation::Write,
         Kind::Immediate { .. } => Operation::Immediate,
-        Kind::Read { .. } => Operation::Read,
+        Kind::Read { .. } | Kind::ReadToWindow { .. } => Operation::Read,
         Kind::Atomic { .. } => Operation::Atomic,
-        Kind::Link { .. } | Kind::Unlink { .. } => Operation::Link,
+        Kind::Link { .. } => Operation::Link,
+        Kind::Unlink { .. } => Operation::Unlink,
+        Kind::LinkLmr { .. } => Operation::LinkLmr,
+        Kind::UnlinkLmr { .. } => Operation::UnlinkLmr,
     }
 }
 
 fn remote(range: &RemoteRange) -> Remote {
-    Remote { stag: vp_api::Stag(range.context.0), to: range.addr }
+    Remote { stag: Stag(range.context.0), to: range.addr }
 }
 
 fn translate(work: &Work<'_>) -> Result<(SendOp, List)> {
@@ -173,12 +335,15 @@ fn translate(work: &Work<'_>) -> Result<(SendOp, List)> {
         Kind::Immediate { data, solicited } => {
             SendOp::Immediate { data: *data, solicited: *solicited }
         }
-        Kind::Read { remote: from, invalidate_sink } => {
-            SendOp::Read { remote: remote(from), invalidate_sink: *invalidate_sink }
+        Kind::Read { remote: from, unlink_sink }
+        | Kind::ReadToWindow { remote: from, unlink_sink, .. } => {
+            SendOp::Read { remote: remote(from), invalidate_sink: *unlink_sink }
         }
         Kind::Atomic { remote: at, op } => SendOp::Atomic { remote: remote(at), op: *op },
-        Kind::Link { rmr, range, access } => rmr.bind(range, *access),
+        Kind::Link { rmr, range, access, addressing } => rmr.bind(range, *access, *addressing),
         Kind::Unlink { rmr } => rmr.unbind(),
+        Kind::LinkLmr { lmr } => lmr.link(),
+        Kind::UnlinkLmr { lmr } => SendOp::InvalidateLocal { stag: lmr.stag() },
     };
     Ok((op, list_of(work)?))
 }
@@ -189,7 +354,17 @@ fn list_of(work: &Work<'_>) -> Result<List> {
         Payload::Inline(octets) => (None, octets.len() as u64),
     };
     match (&work.kind, local) {
-        (Kind::Read { remote, .. }, Some(local)) => List::first(local, remote.len),
+        (Kind::Read { remote, unlink_sink }, Some(local)) => {
+            if *unlink_sink && matches!(local.parts(), [Part::Buffer(_)]) {
+                return Err(Error::Argument(
+                    "a buffer cannot be unlinked: read into a range of a region".into(),
+                ));
+            }
+            List::first(local, remote.len)
+        }
+        (Kind::ReadToWindow { remote, rmr, offset, .. }, _) => {
+            Ok(List::one(rmr.sink(*offset, remote.len)?))
+        }
         (Kind::Atomic { .. }, Some(local)) => List::first(local, 8),
         (kind, local) => {
             let list = local.map_or(Ok(List::new()), List::source)?;

@@ -1,84 +1,219 @@
-//! Memory windows: a right to part of a region that comes and goes with a work request. The window
-//! keeps the region that it is linked to.
+//! Memory windows: a right to part of a region that comes and goes with a work request. A window
+//! keeps every region that it may be linked to, so that no region goes under a peer that uses it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use vp_api::{Access, BindMw, MwId, MwKind, SendOp, Stag};
+use vp_api::{Access, Addressing, BindMw, MwInfo, MwKind, QpId, SendOp, Sge, Stag};
 
+use crate::context::context;
 use crate::error::{Error, Result};
 use crate::ia::Pz;
-use crate::lmr::{LmrRange, RemoteRange, RmrContext};
+use crate::lmr::{Lmr, LmrRange, RemoteRange, RmrContext};
 
-/// Remote memory region (IT-API `it_rmr_create`). Clones share it; the last one unlinks it.
+/// Remote memory region, or memory window (IT-API `it_rmr_create`). Clones share it; the last one
+/// unlinks it. A narrow window that is still linked goes with the endpoint that linked it.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use itapi::{Access, Ia, MwKind, Work};
+/// # fn main() -> itapi::Result<()> {
+/// # let ia = Ia::open()?;
+/// # let (pz, evd) = (ia.pz()?, ia.evd(16)?);
+/// # let (ep, peer) = (pz.ep(&evd).build()?, pz.ep(&evd).build()?);
+/// # let listen = ia.listen("127.0.0.1:0")?;
+/// # std::thread::scope(|scope| {
+/// #     scope.spawn(|| listen.request()?.accept(&peer, b""));
+/// #     ep.connect(listen.address(), b"")
+/// # })?;
+/// # let second = Duration::from_secs(20);
+/// let region = pz.lmr(4096).remote_write().bindable().register()?;
+/// let window = pz.rmr(MwKind::Narrow)?;
+/// // The peer of `ep`, and nobody else, may write 64 octets ...
+/// ep.post(Work::link(&window, region.range(0..64)?, Access::REMOTE_WRITE))?;
+/// evd.wait_success(second)?;
+/// let tell_the_peer = window.remote()?.to_octets();
+/// // ... until this.
+/// ep.post(Work::unlink(&window))?;
+/// evd.wait_success(second)?;
+/// assert!(window.remote().is_err());
+/// # drop(tell_the_peer);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Rmr(Arc<Core>);
 
+context!(Rmr, rmr => rmr.0.rmr.tag());
+
 struct Core {
+    // Before the regions: unlinking comes first.
     rmr: Arc<ual::Rmr>,
-    linked: Mutex<Option<LmrRange>>,
+    kind: MwKind,
+    state: Mutex<State>,
+}
+
+/// What a window may be linked to.
+#[derive(Default)]
+struct State {
+    /// The regions of its links, those under way included.
+    regions: Vec<Lmr>,
+    /// Work requests under way that name it.
+    pending: u32,
+    /// The queue pair of the last link.
+    through: Option<QpId>,
+    /// Of the last link; each gets another, so that a peer's old right is none.
+    key: u8,
+}
+
+/// Names a window without keeping it.
+pub(crate) struct WeakRmr(Weak<Core>);
+
+/// A work request under way that names a window. Gone, it lets the window forget the regions that
+/// it is not linked to.
+#[derive(Debug)]
+pub(crate) struct Pending(Rmr);
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.0.settle();
+    }
 }
 
 impl Rmr {
     pub(crate) fn new(pz: &Pz, kind: MwKind) -> Result<Self> {
         let rmr = pz.ual().create_rmr(kind)?;
-        Ok(Self(Arc::new(Core { rmr, linked: Mutex::new(None) })))
+        Ok(Self(Arc::new(Core { rmr, kind, state: Mutex::default() })))
     }
 
-    pub(crate) fn id(&self) -> MwId {
-        self.0.rmr.id()
+    pub(crate) fn kind(&self) -> MwKind {
+        self.0.kind
+    }
+
+    /// The window as it is (`it_rmr_query`).
+    pub fn info(&self) -> Result<MwInfo> {
+        Ok(self.0.rmr.query()?)
     }
 
     /// What to tell a peer, once the link has completed.
     pub fn remote(&self) -> Result<RemoteRange> {
-        let info = self.0.rmr.query()?;
-        let linked = self.0.linked.lock().unwrap_or_else(PoisonError::into_inner);
-        match (info.stag, &*linked) {
-            (Some(stag), Some(range)) => {
-                Ok(RemoteRange { context: RmrContext(stag.0), ..range.remote() })
-            }
-            _ => Err(Error::Argument(
+        let info = self.info()?;
+        let stag = info.stag.ok_or_else(|| {
+            Error::Argument(
                 "the window is not linked; post `Work::link` and wait for its completion".into(),
-            )),
-        }
+            )
+        })?;
+        let addr = match info.addressing {
+            Addressing::Absolute => info.to,
+            Addressing::ZeroBased => 0,
+        };
+        Ok(RemoteRange { context: RmrContext(stag.0), addr, len: info.len })
     }
 
-    /// Keeps the region of a link, or lets it go; answers the one before.
-    pub(crate) fn keep(&self, range: Option<LmrRange>) -> Option<LmrRange> {
-        let mut linked = self.0.linked.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut *linked, range)
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while the lock is held.
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a posted link, before it can complete.
+    pub(crate) fn linking(&self, range: &LmrRange, through: QpId) -> Pending {
+        let mut state = self.state();
+        if !state.regions.iter().any(|region| region.is(range.lmr())) {
+            state.regions.push(range.lmr().clone());
+        }
+        state.through = Some(through);
+        state.key = state.key.wrapping_add(1);
+        state.pending += 1;
+        Pending(self.clone())
+    }
+
+    /// Notes another posted work request that names the window.
+    pub(crate) fn using(&self) -> Pending {
+        self.state().pending += 1;
+        Pending(self.clone())
+    }
+
+    /// One work request less; without any the provider knows what the window is linked to.
+    fn settle(&self) {
+        let mut state = self.state();
+        state.pending -= 1;
+        if state.pending > 0 {
+            return;
+        }
+        let linked = self.info().ok().and_then(|info| info.region);
+        let is_linked =
+            |region: &Lmr| linked.is_some_and(|linked| linked.index() == region.stag().index());
+        let (kept, gone) = std::mem::take(&mut state.regions).into_iter().partition(is_linked);
+        state.regions = kept;
+        drop(state);
+        // Perhaps deregistered here: outside the lock.
+        drop::<Vec<Lmr>>(gone);
     }
 
     /// The bind of a link.
-    pub(crate) fn bind(&self, range: &LmrRange, access: Access) -> SendOp {
+    pub(crate) fn bind(&self, range: &LmrRange, access: Access, addressing: Addressing) -> SendOp {
+        let key = self.state().key.wrapping_add(1);
         SendOp::BindMw(BindMw {
-            window: self.id(),
-            key: 0,
+            window: self.0.rmr.id(),
+            key,
             region: range.lmr().stag(),
             to: range.to(),
             len: range.len() as u64,
-            addressing: range.lmr().addressing(),
+            addressing,
             access,
         })
     }
 
     /// The bind that takes all rights away.
     pub(crate) fn unbind(&self) -> SendOp {
-        let linked = self.0.linked.lock().unwrap_or_else(PoisonError::into_inner);
-        let region = linked.as_ref().map_or(Stag::default(), |range| range.lmr().stag());
         SendOp::BindMw(BindMw {
-            window: self.id(),
+            window: self.0.rmr.id(),
             key: 0,
-            region,
+            region: Stag::default(),
             to: 0,
             len: 0,
-            addressing: vp_api::Addressing::Absolute,
+            addressing: Addressing::Absolute,
             access: Access::empty(),
         })
+    }
+
+    /// `len` octets of the window from `offset` on, as the sink of an RDMA Read.
+    pub(crate) fn sink(&self, offset: u64, len: u64) -> Result<Sge> {
+        let end = offset.saturating_add(len);
+        let part = self.remote()?.slice(offset..end)?;
+        let len = u32::try_from(len).map_err(|_| {
+            Error::Argument(format!("{len} octets in one read; at most 4294967295 are possible"))
+        })?;
+        Ok(Sge { stag: Stag(part.context.0), len, to: part.addr })
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakRmr {
+        WeakRmr(Arc::downgrade(&self.0))
+    }
+}
+
+impl WeakRmr {
+    pub(crate) fn is_gone(&self) -> bool {
+        self.0.strong_count() == 0
+    }
+
+    pub(crate) fn is(&self, rmr: &Rmr) -> bool {
+        Weak::as_ptr(&self.0) == Arc::as_ptr(&rmr.0)
+    }
+
+    /// Ends the window if it is narrow and linked through a queue pair that has to go.
+    pub(crate) fn end_with(&self, qp: QpId) {
+        let Some(rmr) = self.0.upgrade().map(Rmr) else { return };
+        let linked = rmr.info().is_ok_and(|info| info.stag.is_some());
+        if linked && rmr.0.kind == MwKind::Narrow && rmr.state().through == Some(qp) {
+            // Refused only while a peer's octets are being placed; the queue pair then stays, and
+            // goes with the window.
+            let _ = rmr.0.rmr.close();
+        }
     }
 }
 
 impl std::fmt::Debug for Rmr {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Rmr({:?})", self.id())
+        write!(f, "Rmr({:?})", self.0.rmr.id())
     }
 }

@@ -4,7 +4,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ual::SrqParams;
+use vp_api::SrqInfo;
 
+use crate::context::context;
 use crate::error::{PostResult, Result};
 use crate::flight::RecvFlight;
 use crate::ia::Pz;
@@ -12,8 +14,26 @@ use crate::post;
 use crate::work::Local;
 
 /// Shared receive queue (IT-API `it_srq_create`). Clones share it.
+///
+/// ```
+/// # fn main() -> itapi::Result<()> {
+/// # let ia = itapi::Ia::open()?;
+/// # let (pz, evd) = (ia.pz()?, ia.evd(16)?);
+/// let srq = pz.srq(64, 1)?;
+/// for buffer in pz.buffers(32, 512)? {
+///     srq.post_recv(buffer)?;
+/// }
+/// srq.arm_low_watermark(8)?; // an event when fewer than 8 are left
+/// let (one, another) = (pz.ep(&evd).srq(&srq).build()?, pz.ep(&evd).srq(&srq).build()?);
+/// assert_eq!(srq.info()?.posted, 32);
+/// # drop((one, another));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Srq(Arc<Core>);
+
+context!(Srq, srq => srq.0.srq.tag());
 
 struct Core {
     // Before the flight: the provider lets go of the memory first.
@@ -29,13 +49,35 @@ impl Srq {
 
     /// Posts a receive; whichever endpoint needs one takes it.
     pub fn post_recv(&self, local: impl Into<Local>) -> PostResult<Local> {
-        post::receive(&mut self.flight(), local.into(), |wr| self.0.srq.post_recv(&[wr]))
+        post::receive(&mut self.flight(), local.into(), true, |wrs| self.0.srq.post_recv(wrs))
     }
 
-    /// Raises the event [`crate::AsyncEvent::SrqLimit`] once when fewer receives remain.
+    /// As [`Srq::post_recv`], but the completion wakes nobody unless the sender asked for it.
+    pub fn post_recv_quiet(&self, local: impl Into<Local>) -> PostResult<Local> {
+        post::receive(&mut self.flight(), local.into(), false, |wrs| self.0.srq.post_recv(wrs))
+    }
+
+    /// Posts receives, as many as fit; answers how many. They leave `locals`, from the front; the
+    /// rest stays. Errors: the first one was refused.
+    pub fn post_recv_all(&self, locals: &mut Vec<Local>) -> Result<usize> {
+        post::receive_all(&mut self.flight(), locals, |wrs| self.0.srq.post_recv(wrs))
+    }
+
+    /// Raises the event [`crate::AsyncEvent::SrqLimit`] once when fewer receives remain
+    /// (`it_srq_modify`).
     pub fn arm_low_watermark(&self, receives: u32) -> Result<()> {
         self.0.srq.modify(None, Some(receives))?;
         Ok(())
+    }
+
+    /// Changes the depth, keeping all receives (`it_srq_modify`).
+    pub fn resize(&self, depth: u32) -> Result<SrqInfo> {
+        Ok(self.0.srq.modify(Some(depth), None)?)
+    }
+
+    /// The queue as it is (`it_srq_query`).
+    pub fn info(&self) -> Result<SrqInfo> {
+        Ok(self.0.srq.query()?)
     }
 
     pub(crate) fn flight(&self) -> MutexGuard<'_, RecvFlight> {

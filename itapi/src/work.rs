@@ -1,7 +1,7 @@
 //! Work requests: what to do, with which memory, how. Built by value, then posted with
 //! [`crate::Ep::post`], which takes the memory along. No state.
 
-use vp_api::{Access, AtomicOp, SendFlags, Stag};
+use vp_api::{Access, Addressing, AtomicOp, SendFlags, Stag};
 
 use crate::buffer::Buffer;
 use crate::lmr::{Lmr, LmrRange, RemoteRange, RmrContext};
@@ -136,11 +136,23 @@ impl<L: Into<Local>> From<L> for Payload<'_> {
 /// Signalled unless [`Work::unsignalled`]: an unsignalled request gives its memory back with the
 /// next signalled completion of its endpoint ([`crate::Completion::earlier`]), or with its own if
 /// it fails. Post a signalled one at least every so often, or the queue fills.
+///
+/// ```
+/// # use itapi::{Buffer, RemoteRange, Work};
+/// # fn show(buffer: Buffer, sink: Buffer, peer: RemoteRange, ep: &itapi::Ep) -> itapi::Result<()> {
+/// ep.post(Work::write(buffer, peer).unsignalled())?; // the next completion answers for it
+/// ep.post(Work::read(peer, sink).read_fence())?;
+/// ep.post(Work::send(b"look").solicited())?; // few octets: copied while posting
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Work<'a> {
     pub(crate) kind: Kind,
     pub(crate) payload: Payload<'a>,
     pub(crate) flags: SendFlags,
+    /// Its completion counts as a notification.
+    pub(crate) notify: bool,
 }
 
 #[derive(Debug)]
@@ -148,15 +160,18 @@ pub(crate) enum Kind {
     Send { solicited: bool, invalidate: Option<Stag> },
     Write { remote: RemoteRange, immediate: Option<u64>, solicited: bool },
     Immediate { data: u64, solicited: bool },
-    Read { remote: RemoteRange, invalidate_sink: bool },
+    Read { remote: RemoteRange, unlink_sink: bool },
+    ReadToWindow { remote: RemoteRange, rmr: Rmr, offset: u64, unlink_sink: bool },
     Atomic { remote: RemoteRange, op: AtomicOp },
-    Link { rmr: Rmr, range: LmrRange, access: Access },
+    Link { rmr: Rmr, range: LmrRange, access: Access, addressing: Addressing },
     Unlink { rmr: Rmr },
+    LinkLmr { lmr: Lmr },
+    UnlinkLmr { lmr: Lmr },
 }
 
 impl<'a> Work<'a> {
     fn new(kind: Kind, payload: impl Into<Payload<'a>>) -> Self {
-        Self { kind, payload: payload.into(), flags: SendFlags::SIGNALED }
+        Self { kind, payload: payload.into(), flags: SendFlags::SIGNALED, notify: true }
     }
 
     /// Send (IT-API `it_post_send`): the peer's next receive takes it.
@@ -173,7 +188,15 @@ impl<'a> Work<'a> {
     /// one buffer or range.
     pub fn read(remote: RemoteRange, sink: impl Into<Local>) -> Self {
         let payload = Payload::Memory(sink.into());
-        Self::new(Kind::Read { remote, invalidate_sink: false }, payload)
+        Self::new(Kind::Read { remote, unlink_sink: false }, payload)
+    }
+
+    /// RDMA Read into a window (`it_post_rdma_read_to_rmr`): all of `remote`, from octet `offset` of
+    /// the window on. The window is linked, through this endpoint if it is narrow, and grants
+    /// remote writing.
+    pub fn read_to_window(remote: RemoteRange, rmr: &Rmr, offset: u64) -> Self {
+        let kind = Kind::ReadToWindow { remote, rmr: rmr.clone(), offset, unlink_sink: false };
+        Self::new(kind, Local::default())
     }
 
     /// Eight octets of Immediate Data (RFC 7306 section 6): the peer's next receive takes them.
@@ -181,14 +204,14 @@ impl<'a> Work<'a> {
         Self::new(Kind::Immediate { data, solicited: false }, Local::default())
     }
 
-    /// Fetch and add (`it_post_fetch_and_add`): adds to the 8 octets at `remote`; the original
+    /// Fetch and add (`it_post_atomic`): adds to the 8 octets at `remote`; the original
     /// value arrives in `sink`, in this machine's octet order.
     pub fn fetch_add(remote: RemoteRange, add: u64, sink: impl Into<Local>) -> Self {
         let op = AtomicOp::FetchAdd { add, mask: 0 };
         Self::new(Kind::Atomic { remote, op }, Payload::Memory(sink.into()))
     }
 
-    /// Compare and swap (`it_post_cmp_and_swap`) of the 8 octets at `remote`; the original value
+    /// Compare and swap (`it_post_atomic`) of the 8 octets at `remote`; the original value
     /// arrives in `sink`.
     pub fn compare_swap(
         remote: RemoteRange,
@@ -202,14 +225,54 @@ impl<'a> Work<'a> {
     }
 
     /// Links a window to part of a region (`it_rmr_link`). The window keeps the region until it is
-    /// linked anew, unlinked or dropped.
+    /// linked anew, unlinked or dropped. A narrow window must be unlinked before it is linked anew.
     pub fn link(rmr: &Rmr, range: LmrRange, access: Access) -> Self {
-        Self::new(Kind::Link { rmr: rmr.clone(), range, access }, Local::default())
+        let addressing = Addressing::Absolute;
+        Self::new(Kind::Link { rmr: rmr.clone(), range, access, addressing }, Local::default())
+    }
+
+    /// Window links only: peers address the window by offset, so they do not learn where its
+    /// region lies.
+    pub fn zero_based(mut self) -> Self {
+        if let Kind::Link { addressing, .. } = &mut self.kind {
+            *addressing = Addressing::ZeroBased;
+        }
+        self
     }
 
     /// Takes a window's rights away (`it_rmr_unlink`).
     pub fn unlink(rmr: &Rmr) -> Self {
         Self::new(Kind::Unlink { rmr: rmr.clone() }, Local::default())
+    }
+
+    /// Registers the memory of an unlinked region, with the builder's rights (`it_lmr_link`); needs a
+    /// privileged endpoint. Requests posted behind it may use the region, and a Send behind it may
+    /// tell the peer of it: [`Lmr::remote`] knows the new key as soon as this is posted.
+    pub fn link_lmr(lmr: &Lmr) -> Self {
+        Self::new(Kind::LinkLmr { lmr: lmr.clone() }, Local::default())
+    }
+
+    /// Takes all rights to a region away, ours included (`it_lmr_unlink`), until it is linked again.
+    pub fn unlink_lmr(lmr: &Lmr) -> Self {
+        Self::new(Kind::UnlinkLmr { lmr: lmr.clone() }, Local::default())
+    }
+
+    /// RDMA Reads only: unlinks the sink, a range of an [`Lmr`] or a window, when all octets are in
+    /// (`IT_UNLINK_LOCAL_SINK`).
+    pub fn unlink_sink(mut self) -> Self {
+        if let Kind::Read { unlink_sink, .. } | Kind::ReadToWindow { unlink_sink, .. } =
+            &mut self.kind
+        {
+            *unlink_sink = true;
+        }
+        self
+    }
+
+    /// Its completion wakes nobody, unless it is a failure: it waits to be polled, or for the next
+    /// one that does.
+    pub fn quiet(mut self) -> Self {
+        self.notify = false;
+        self
     }
 
     /// No completion on success.

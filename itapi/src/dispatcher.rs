@@ -1,0 +1,241 @@
+//! What all event dispatchers have in common: when they notify, what happens without room, how
+//! they are watched. The access layer owns the queues; any thread.
+
+use std::marker::PhantomData;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use ual::{EvdInit, Overflow, Stream};
+
+use crate::context::context;
+use crate::error::Result;
+use crate::events::Aevd;
+use crate::ia::Ia;
+
+/// Names an event dispatcher in the notifications of an [`Aevd`]; unique while it is open.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct EvdId(usize);
+
+impl EvdId {
+    pub(crate) fn of(evd: &Arc<ual::Evd>) -> Self {
+        Self(Arc::as_ptr(evd) as usize)
+    }
+}
+
+/// What every event dispatcher can: [`crate::Evd`] and all [`crate::Events`] dereference to it.
+///
+/// An event that *notifies* counts towards the threshold; all do, except completions of
+/// [quiet](crate::Work::quiet) work. When as many as the threshold are there, the dispatcher tells
+/// those who wait, its descriptor becomes readable, its callback runs, and the [`Aevd`] that it
+/// feeds hears of it.
+///
+/// ```
+/// # use std::os::fd::AsRawFd;
+/// # fn main() -> itapi::Result<()> {
+/// # let ia = itapi::Ia::open()?;
+/// let evd = ia.evd(64)?;
+/// evd.set_threshold(8)?; // wake me for eight
+/// let watch = evd.fd()?.as_raw_fd(); // for poll, epoll and the like
+/// assert_eq!(evd.info().threshold, 8);
+/// # assert!(watch >= 0);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Dispatcher(Arc<ual::Evd>);
+
+context!(Dispatcher, evd => evd.0.tag());
+
+/// A dispatcher as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct EvdInfo {
+    /// What it carries.
+    pub stream: Stream,
+    /// Events that it can hold.
+    pub depth: u32,
+    /// Notifying events that it takes to wake somebody; 0: nobody is ever woken.
+    pub threshold: u32,
+    /// The [`Aevd`] that it feeds.
+    pub aggregate: Option<EvdId>,
+    /// It notifies; else it only queues.
+    pub enabled: bool,
+    /// Events are being lost, see [`Overflow`].
+    pub overflowed: bool,
+    /// What happens without room.
+    pub overflow: Overflow,
+    /// A callback is attached.
+    pub callback: bool,
+    /// Endpoints, listeners or other dispatchers use it.
+    pub bound: bool,
+}
+
+impl Dispatcher {
+    pub(crate) fn new(evd: Arc<ual::Evd>) -> Self {
+        Self(evd)
+    }
+
+    /// Its name in the notifications of an [`Aevd`].
+    pub fn id(&self) -> EvdId {
+        EvdId::of(&self.0)
+    }
+
+    /// Events that it can hold. What happens to more, [`Overflow`] says; connection events are
+    /// never lost.
+    pub fn depth(&self) -> u32 {
+        self.0.depth()
+    }
+
+    /// Events that wait to be taken, about.
+    pub fn queued(&self) -> usize {
+        self.0.queued()
+    }
+
+    /// The dispatcher as it is (`it_evd_query`).
+    pub fn info(&self) -> EvdInfo {
+        let info = self.0.info();
+        EvdInfo {
+            stream: info.stream,
+            depth: info.depth,
+            threshold: info.threshold,
+            aggregate: info.aggregate.as_ref().map(EvdId::of),
+            enabled: info.enabled,
+            overflowed: info.overflowed,
+            overflow: info.overflow,
+            callback: info.callback,
+            bound: info.bound,
+        }
+    }
+
+    /// Changes the depth while events flow; none is lost (`it_evd_modify`). Answers the new one.
+    pub fn resize(&self, depth: u32) -> Result<u32> {
+        Ok(self.0.resize(depth)?)
+    }
+
+    /// Notifying events that it takes to wake somebody: 1 by default, 0 for never.
+    pub fn set_threshold(&self, events: u32) -> Result<()> {
+        Ok(self.0.set_threshold(events)?)
+    }
+
+    /// Disabled, it queues events and wakes nobody; enabled again it makes up for it.
+    pub fn set_enabled(&self, enabled: bool) -> Result<()> {
+        Ok(self.0.set_enabled(enabled)?)
+    }
+
+    /// Makes it feed an aggregate dispatcher, or none.
+    pub fn set_aggregate(&self, aggregate: Option<&Aevd>) -> Result<()> {
+        Ok(self.0.set_aggregate(aggregate.map(|aevd| aevd.ual()))?)
+    }
+
+    /// Changes what happens without room.
+    pub fn set_overflow(&self, overflow: Overflow) {
+        self.0.set_overflow(overflow);
+    }
+
+    /// Takes events again after an overflow without automatic reset.
+    pub fn clear_overflow(&self) {
+        self.0.clear_overflow();
+    }
+
+    /// Makes every present wait end with [`ual::Error::Interrupted`].
+    pub fn interrupt(&self) {
+        self.0.interrupt();
+    }
+
+    /// Makes every present and later wait end with [`ual::Error::Aborted`]: for shutting down.
+    pub fn abort(&self) {
+        self.0.abort();
+    }
+
+    /// A descriptor for `poll`, `epoll` and the like: readable while it would notify. Take events
+    /// until there is none, then wait for it again. Never read from it.
+    pub fn fd(&self) -> Result<BorrowedFd<'_>> {
+        Ok(self.0.fd()?)
+    }
+
+    /// Takes the callback away (`it_evd_callback_detach`). When this returns it is not running,
+    /// unless called from inside.
+    pub fn detach_callback(&self) -> Result<()> {
+        Ok(self.0.detach_callback()?)
+    }
+
+    pub(crate) fn ual(&self) -> &Arc<ual::Evd> {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Dispatcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.0)
+    }
+}
+
+/// Made from a dispatcher of the access layer.
+pub(crate) trait Make {
+    const STREAM: Stream;
+    fn make(evd: Arc<ual::Evd>) -> Self;
+}
+
+/// Makes an event dispatcher (`it_evd_create`).
+///
+/// ```
+/// # use itapi::{Aevd, ConnEvd, Evd, Overflow};
+/// # fn main() -> itapi::Result<()> {
+/// # let ia = itapi::Ia::open()?;
+/// let all = Aevd::builder(&ia).build()?;
+/// let work = Evd::builder(&ia, 256).threshold(4).aggregate(&all).build()?;
+/// let news = ConnEvd::builder(&ia, 64).aggregate(&all).build()?;
+/// work.set_overflow(Overflow { notify: true, auto_reset: false });
+/// assert_eq!(news.info().aggregate, Some(all.id()));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct EvdBuilder<'a, T> {
+    ia: &'a Ia,
+    init: EvdInit,
+    enabled: bool,
+    makes: PhantomData<fn() -> T>,
+}
+
+#[allow(private_bounds)] // which types there are is this crate's decision
+impl<'a, T: Make> EvdBuilder<'a, T> {
+    pub(crate) fn new(ia: &'a Ia, depth: u32) -> Self {
+        let init = EvdInit::new(T::STREAM, depth);
+        Self { ia, init, enabled: true, makes: PhantomData }
+    }
+
+    /// See [`Dispatcher::set_threshold`].
+    pub fn threshold(mut self, events: u32) -> Self {
+        self.init.threshold = events;
+        self
+    }
+
+    /// The aggregate dispatcher that it feeds.
+    pub fn aggregate(mut self, aggregate: &Aevd) -> Self {
+        self.init.aggregate = Some(aggregate.ual().clone());
+        self
+    }
+
+    /// What happens without room: by default an event of [`crate::AsyncEvd`] says so, and events are
+    /// taken again as soon as there is room.
+    pub fn overflow(mut self, overflow: Overflow) -> Self {
+        self.init.overflow = overflow;
+        self
+    }
+
+    /// It only queues until [`Dispatcher::set_enabled`].
+    pub fn disabled(mut self) -> Self {
+        self.enabled = false;
+        self
+    }
+
+    /// Creates it.
+    pub fn build(self) -> Result<T> {
+        let evd = self.ia.ual().create_evd(self.init)?;
+        if !self.enabled {
+            evd.set_enabled(false)?;
+        }
+        Ok(T::make(evd))
+    }
+}

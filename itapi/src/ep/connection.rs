@@ -1,0 +1,207 @@
+//! How an endpoint gets its connection and loses it: connecting, converting a socket, ending. The
+//! connection thread of the access layer does the work; callers wait for its events.
+
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ual::{ConnEvent, ConnectParams, ConvertParams, Disconnect, Established, Event, Policy};
+
+use super::Ep;
+use crate::error::{Error, Refused, Result};
+use crate::events::next;
+use crate::ia::resolve;
+
+impl Ep {
+    /// Connects and waits until it is connected, or not; the policy bounds the wait. Of several
+    /// addresses the first that answers counts.
+    pub fn connect(&self, peer: impl ToSocketAddrs, private_data: &[u8]) -> Result<Established> {
+        let mut addresses = resolve(peer)?.into_iter().peekable();
+        loop {
+            let Some(address) = addresses.next() else {
+                return Err(Error::Argument("no address to connect to".into()));
+            };
+            let mut params = ConnectParams::new(address);
+            params.private_data = private_data.to_vec();
+            match self.connect_with(params) {
+                Err(Error::Connection(_)) if addresses.peek().is_some() => self.reset()?,
+                result => return result,
+            }
+        }
+    }
+
+    /// Connects as `params` say and waits until it is connected, or not.
+    pub fn connect_with(&self, params: ConnectParams) -> Result<Established> {
+        self.own_events()?;
+        self.start_connect(params)?;
+        self.wait_established()
+    }
+
+    /// Connects (`it_ep_connect`); a connection event says what became of it.
+    pub fn start_connect(&self, params: ConnectParams) -> Result<()> {
+        *self.end() = None;
+        Ok(self.0.ep.connect(params)?)
+    }
+
+    /// Connects with a policy of its own.
+    pub fn connect_by_policy(
+        &self,
+        peer: SocketAddr,
+        private_data: &[u8],
+        policy: Policy,
+    ) -> Result<Established> {
+        let params = ConnectParams {
+            private_data: private_data.to_vec(),
+            policy: Some(policy),
+            ..ConnectParams::new(peer)
+        };
+        self.connect_with(params)
+    }
+
+    /// Makes a connected TCP socket the endpoint's stream, after the applications at both ends
+    /// agreed to (`it_socket_convert`), and waits until it is connected, or not. A socket that cannot
+    /// be converted comes back untouched; one whose conversion failed does not.
+    ///
+    /// ```
+    /// # use std::net::{TcpListener, TcpStream};
+    /// # use itapi::{ConvertParams, Ia, Role};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let ia = Ia::open()?;
+    /// # let (pz, evd) = (ia.pz()?, ia.evd(16)?);
+    /// # let (ep, peer) = (pz.ep(&evd).build()?, pz.ep(&evd).build()?);
+    /// # let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// # let socket = TcpStream::connect(listener.local_addr()?)?;
+    /// # let (other, _) = listener.accept()?;
+    /// // ... a dialogue over `socket` that ended with "upgrade" ...
+    /// # std::thread::scope(|scope| {
+    /// # scope.spawn(|| peer.convert(other, ConvertParams::new(Role::Responder)).unwrap());
+    /// let established = ep.convert(socket, ConvertParams::new(Role::Initiator))
+    ///     .map_err(itapi::Error::from)?;
+    /// # assert!(established.crc);
+    /// # Ok::<_, itapi::Error>(())
+    /// # })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn convert(
+        &self,
+        socket: TcpStream,
+        params: ConvertParams,
+    ) -> std::result::Result<Established, Box<Refused<Option<TcpStream>>>> {
+        if let Err(error) = self.own_events() {
+            return Err(Refused::new(error, Some(socket)));
+        }
+        if let Err(refused) = self.start_convert(socket, params) {
+            return Err(Refused::new(refused.error, Some(refused.given)));
+        }
+        self.wait_established().map_err(|error| Refused::new(error, None))
+    }
+
+    /// Converts a socket; a connection event says what became of it. Refused, the socket comes back
+    /// untouched.
+    pub fn start_convert(
+        &self,
+        socket: TcpStream,
+        params: ConvertParams,
+    ) -> std::result::Result<(), Box<Refused<TcpStream>>> {
+        *self.end() = None;
+        self.0
+            .ep
+            .convert(OwnedFd::from(socket), params)
+            .map_err(|refused| Refused::new(refused.error.into(), TcpStream::from(refused.socket)))
+    }
+
+    pub(crate) fn wait_established(&self) -> Result<Established> {
+        loop {
+            match self.next_event(None) {
+                Ok(Some(event)) => return established(event),
+                // The policy bounds this wait; a signal handler need not.
+                Err(Error::Access(ual::Error::Signal)) | Ok(None) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Ends the connection in an orderly way and waits until it is over; the policy's close
+    /// time-out bounds the wait. Complete what must arrive first: work still under way is flushed.
+    pub fn disconnect(&self) -> Result<()> {
+        self.start_disconnect(Disconnect::Graceful)?;
+        if self.0.events.is_some() {
+            self.ended(self.close_timeout())?;
+        }
+        Ok(())
+    }
+
+    /// Ends the connection, or gives up making one (`it_ep_disconnect`); a connection event follows.
+    pub fn start_disconnect(&self, how: Disconnect) -> Result<()> {
+        Ok(self.0.ep.disconnect(how)?)
+    }
+
+    pub(crate) fn close_timeout(&self) -> Duration {
+        // The event comes at this bound at the latest; a little more lets it arrive.
+        self.0.ep.ia().policy().close_timeout + Duration::from_secs(1)
+    }
+
+    /// How the connection ended, waiting for its end; `None`: not within the time-out. Asked again
+    /// it says the same.
+    pub fn ended(&self, timeout: Duration) -> Result<Option<ConnEvent>> {
+        if let Some(end) = self.end().clone() {
+            return Ok(Some(end));
+        }
+        match self.next_event(Some(timeout))? {
+            Some(ConnEvent::Established(_)) => self.ended(timeout),
+            end => Ok(end),
+        }
+    }
+
+    /// Makes an endpoint whose connection is over usable again (`it_ep_reset`).
+    pub fn reset(&self) -> Result<()> {
+        self.0.ep.reset()?;
+        // Nothing of the old connection is news for the next.
+        if let Some(events) = &self.0.events {
+            while events.dequeue()?.is_some() {}
+        }
+        *self.end() = None;
+        Ok(())
+    }
+
+    /// The next event of its own queue, kept if it is an end.
+    fn next_event(&self, timeout: Option<Duration>) -> Result<Option<ConnEvent>> {
+        let event = next(self.own_events()?, timeout, connection_event)?;
+        Ok(event.inspect(|event| self.note(event)))
+    }
+
+    /// Keeps an end for whoever asks later.
+    pub(crate) fn note(&self, event: &ConnEvent) {
+        if !matches!(event, ConnEvent::Established(_)) {
+            *self.end() = Some(event.clone());
+        }
+    }
+
+    pub(crate) fn own_events(&self) -> Result<&Arc<ual::Evd>> {
+        self.0.events.as_ref().ok_or_else(|| {
+            Error::Argument("the endpoint's connection events go to a shared dispatcher".into())
+        })
+    }
+
+    fn end(&self) -> MutexGuard<'_, Option<ConnEvent>> {
+        self.0.end.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The connection event in an event.
+pub(crate) fn connection_event(event: Event) -> Option<ConnEvent> {
+    match event {
+        Event::Connection { event, .. } => Some(*event),
+        _ => None,
+    }
+}
+
+/// The connection that an event tells of, or why there is none.
+pub(crate) fn established(event: ConnEvent) -> Result<Established> {
+    match event {
+        ConnEvent::Established(established) => Ok(established),
+        other => Err(Error::Connection(Box::new(other))),
+    }
+}
