@@ -2,9 +2,9 @@
 //!
 //! The Lmr owns the registration; the provider owns a clone of the memory range until close returns.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use vp_api::{Access, Addressing, MemRange, MrInfo, MrInit, Stag};
+use vp_api::{Access, Addressing, MemRange, MrInfo, MrInit, Stag, VpError, VpResult, VpStatus};
 
 use super::Pz;
 use crate::error::{Error, Object, Result};
@@ -40,11 +40,30 @@ impl LmrInit {
 
 /// Local memory region (IT-API `it_lmr_create`).
 pub struct Lmr {
-    stag: Mutex<Stag>,
+    registration: Mutex<Registration>,
     life: Life,
     tag: Tag,
-    pz: Mutex<Hold<Pz>>,
 }
+
+struct Registration {
+    /// `None` after a reregistration that destroyed it.
+    stag: Option<Stag>,
+    pz: Hold<Pz>,
+}
+
+impl Registration {
+    /// STags mean nothing to another adapter, or something else.
+    fn check_adapter(&self, pz: &Pz) -> VpResult<()> {
+        if Arc::ptr_eq(pz.ia(), self.pz.ia()) {
+            return Ok(());
+        }
+        let detail = "the protection zone belongs to another adapter than the memory region";
+        Err(VpError::new(VpStatus::InvalidPd, detail))
+    }
+}
+
+/// An STag that no region has.
+const NOWHERE: Stag = Stag(u32::MAX);
 
 impl Lmr {
     pub(super) fn register(pz: &Arc<Pz>, init: LmrInit) -> Result<Arc<Self>> {
@@ -70,24 +89,31 @@ impl Lmr {
         access: Access,
         key: u8,
     ) -> Result<Arc<Self>> {
+        let refuse = Error::verb("share a memory region");
         let pz = Hold::new(pz)?;
+        self.registration().check_adapter(&pz).map_err(&refuse)?;
         let original = self.stag();
         let shared = pz.ia().rnic().register_shared_mr(original, pz.id(), addressing, access, key);
-        Ok(Self::wrap(pz, shared.map_err(Error::verb("share a memory region"))?))
+        Ok(Self::wrap(pz, shared.map_err(&refuse)?))
     }
 
     fn wrap(pz: Hold<Pz>, stag: Stag) -> Arc<Self> {
         Arc::new(Self {
-            stag: Mutex::new(stag),
+            registration: Mutex::new(Registration { stag: Some(stag), pz }),
             life: Life::new(Object::Lmr),
             tag: Tag::default(),
-            pz: Mutex::new(pz),
         })
     }
 
-    /// Its STag: for scatter/gather lists, and for peers if it has remote rights.
+    fn registration(&self) -> MutexGuard<'_, Registration> {
+        // Nothing panics while the lock is held.
+        self.registration.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its STag: for scatter/gather lists, and for peers if it has remote rights. One that grants
+    /// nothing after a [`Lmr::modify`] that destroyed the registration.
     pub fn stag(&self) -> Stag {
-        *self.stag.lock().unwrap_or_else(PoisonError::into_inner)
+        self.registration().stag.unwrap_or(NOWHERE)
     }
 
     /// What the face above knows it by.
@@ -97,7 +123,7 @@ impl Lmr {
 
     /// Its zone.
     pub fn pz(&self) -> Arc<Pz> {
-        self.pz.lock().unwrap_or_else(PoisonError::into_inner).arc().clone()
+        self.registration().pz.arc().clone()
     }
 
     /// The region as it is.
@@ -107,26 +133,67 @@ impl Lmr {
     }
 
     /// Replaces memory, rights, zone and key (IT-API `it_lmr_modify`). Refused without change while
-    /// windows are bound; any other refusal leaves a region that can only be closed.
+    /// windows are bound, if a peer's access lasts, for rights that do not go together, and for a
+    /// zone of another adapter; any other refusal leaves a region that can only be closed.
     pub fn modify(&self, pz: &Arc<Pz>, init: LmrInit) -> Result<()> {
+        let refuse = Error::verb("reregister the memory region");
         let pz = Hold::new(pz)?;
-        let init = init.for_pd(&pz);
-        let mut stag = self.stag.lock().unwrap_or_else(PoisonError::into_inner);
-        let verb = Error::verb("reregister the memory region");
-        *stag = pz.ia().rnic().reregister_mr(*stag, &init).map_err(verb)?;
-        *self.pz.lock().unwrap_or_else(PoisonError::into_inner) = pz;
+        let mut registration = self.registration();
+        registration.check_adapter(&pz).map_err(&refuse)?;
+        if !init.access.valid_for_region() {
+            let detail = format!("rights {:?} do not go together", init.access);
+            return Err(refuse(VpError::new(VpStatus::InvalidAccess, detail)));
+        }
+        let old = registration.stag.ok_or(Error::Closed(Object::Lmr))?;
+        match pz.ia().rnic().reregister_mr(old, &init.for_pd(&pz)) {
+            Ok(stag) => *registration = Registration { stag: Some(stag), pz },
+            Err(error) => {
+                // RDMAC 9.2.6: every other error destroys the region, and its index may be another's.
+                if !matches!(error.status, VpStatus::StagInUse | VpStatus::InUse) {
+                    registration.stag = None;
+                }
+                return Err(refuse(error));
+            }
+        }
         Ok(())
+    }
+
+    /// For memory that processor and adapter see differently: makes what one wrote visible to the
+    /// other, in `len` octets at the TO `to` (IT-API `it_lmr_flush_to_mem`, `it_lmr_refresh_from_mem`).
+    /// Providers in user space are coherent, so all it does is to refuse octets outside
+    /// ([`VpStatus::InvalidAddress`]).
+    pub fn sync(&self, to: u64, len: u64) -> Result<()> {
+        let region = self.query()?;
+        let base = match region.addressing {
+            Addressing::Absolute => region.addr,
+            Addressing::ZeroBased => 0,
+        };
+        let end = to.checked_add(len);
+        if region.valid && to >= base && end.is_some_and(|end| end <= base + region.len) {
+            return Ok(());
+        }
+        let detail = format!(
+            "{len} octets at {to:#x} are not inside the region's {} octets at {base:#x}",
+            region.len
+        );
+        let error = VpError::new(VpStatus::InvalidAddress, detail);
+        Err(Error::verb("synchronise memory")(error))
     }
 
     /// Deregisters: when it returns, nothing reads or writes the memory any more. Refused while
     /// windows are bound to it.
     pub fn close(&self) -> Result<()> {
         self.life.close()?;
-        if let Err(error) = self.pz().ia().rnic().dealloc_stag(self.stag()) {
+        let stag = self.registration().stag.take();
+        // Not under the lock: the memory's owner goes with the registration, and may run any code.
+        if let Some(stag) = stag
+            && let Err(error) = self.pz().ia().rnic().dealloc_stag(stag)
+        {
+            self.registration().stag = Some(stag);
             self.life.reopen();
             return Err(Error::verb("deregister the memory region")(error));
         }
-        self.pz.lock().unwrap_or_else(PoisonError::into_inner).release();
+        self.registration().pz.release();
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! A provider around the built-in one: refuses to take streams, or has a connection manager of its
+//! A provider around the built-in one: refuses to take streams, loses memory, or has a connection manager of its
 //! own that does as the test says.
 
 use std::collections::VecDeque;
@@ -15,6 +15,8 @@ use ual::{Config, Policy, Ual};
 pub(crate) enum Behaviour {
     /// Every stream is refused.
     RefuseStreams,
+    /// Reregistering fails when the old registration is gone already.
+    LoseMemory,
     /// Connections are made by this manager.
     Native(Arc<Manager>),
 }
@@ -75,10 +77,17 @@ impl Rnic for FakeRnic {
         let real = self.real.create_qp(init)?;
         Ok(Arc::new(FakeQp { real }))
     }
+    fn reregister_mr(&self, stag: Stag, init: &MrInit) -> VpResult<Stag> {
+        if !matches!(self.behaviour, Behaviour::LoseMemory) {
+            return self.real.reregister_mr(stag, init);
+        }
+        self.real.dealloc_stag(stag)?;
+        Err(VpError::new(VpStatus::InsufficientResources, "no room for the new one"))
+    }
     fn native_cm(&self) -> Option<Arc<dyn NativeCm>> {
         match &self.behaviour {
             Behaviour::Native(manager) => Some(manager.clone()),
-            Behaviour::RefuseStreams => None,
+            Behaviour::RefuseStreams | Behaviour::LoseMemory => None,
         }
     }
     pass! {
@@ -92,7 +101,6 @@ impl Rnic for FakeRnic {
         destroy_srq(srq: SrqId) -> VpResult<()>;
         destroy_qp(qp: QpId) -> VpResult<()>;
         register_mr(init: &MrInit) -> VpResult<Stag>;
-        reregister_mr(stag: Stag, init: &MrInit) -> VpResult<Stag>;
         register_shared_mr(original: Stag, pd: PdId, addressing: Addressing, access: Access, key: u8)
             -> VpResult<Stag>;
         alloc_stag(pd: PdId, remote: bool) -> VpResult<Stag>;

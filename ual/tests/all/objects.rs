@@ -8,6 +8,7 @@ use ual::vp_api::{
 use ual::{Config, Error, LmrInit, Object, Region, Ual, config};
 
 use crate::common::{LOCALHOST, Side, policy};
+use crate::fake::{self, Behaviour};
 
 #[test]
 fn nothing_in_use_can_be_closed_and_everything_closes_once() {
@@ -87,6 +88,62 @@ fn memory_lives_until_it_is_deregistered() {
     let wrong = LmrInit::new(other.mem_range(), Access::REMOTE_WRITE);
     let error = side.pz.create_lmr(wrong).unwrap_err();
     assert_eq!(error.verb_status(), Some(VpStatus::InvalidAccess));
+}
+
+// RDMAC 9.2.6: a reregistration that fails may destroy the region. It closes all the same, and what
+// has its STag index by then is left alone.
+#[test]
+fn a_region_that_was_lost_can_be_closed() {
+    let ual = fake::ual(Behaviour::LoseMemory, policy());
+    let ia = ual.open_any().unwrap();
+    let pz = ia.create_pz().unwrap();
+    let memory = Region::new(64).unwrap();
+    let init = || LmrInit::new(memory.mem_range(), Access::LOCAL);
+    let lmr = pz.create_lmr(init()).unwrap();
+    let lost = lmr.modify(&pz, init()).unwrap_err();
+    assert_eq!(lost.verb_status(), Some(VpStatus::InsufficientResources));
+    assert_eq!(lmr.query().unwrap_err().verb_status(), Some(VpStatus::InvalidStag));
+    assert!(matches!(lmr.modify(&pz, init()), Err(Error::Closed(Object::Lmr))));
+    lmr.close().unwrap();
+    pz.close().unwrap();
+}
+
+#[test]
+fn a_refused_modify_changes_nothing() {
+    let (side, other) = (Side::new(policy()), Side::new(policy()));
+    let (stag, before) = (side.lmr.stag(), side.lmr.query().unwrap());
+    let init = |access| LmrInit::new(side.region.mem_range(), access);
+    let status = |result: ual::Result<()>| result.unwrap_err().verb_status();
+    let rights = side.lmr.modify(&side.pz, init(Access::REMOTE_WRITE));
+    assert_eq!(status(rights), Some(VpStatus::InvalidAccess));
+    assert_eq!(status(side.lmr.modify(&other.pz, init(Access::LOCAL))), Some(VpStatus::InvalidPd));
+    let shared = side.lmr.share(&other.pz, Addressing::Absolute, Access::LOCAL, 0);
+    assert_eq!(status(shared.map(drop)), Some(VpStatus::InvalidPd));
+    assert_eq!((side.lmr.stag(), side.lmr.query().unwrap()), (stag, before));
+}
+
+// IT-API it_lmr_flush_to_mem, it_lmr_refresh_from_mem.
+#[test]
+fn only_octets_of_the_region_are_synchronised() {
+    let side = Side::new(policy());
+    let memory = Region::new(100).unwrap();
+    let mut init = LmrInit::new(memory.mem_range(), Access::LOCAL);
+    let absolute = side.pz.create_lmr(init.clone()).unwrap();
+    init.addressing = Addressing::ZeroBased;
+    let relative = side.pz.create_lmr(init).unwrap();
+    let unlinked = side.pz.create_lmr_unlinked(false).unwrap();
+    for (lmr, base) in [(&absolute, memory.addr()), (&relative, 0)] {
+        for (to, len) in [(0, 100), (99, 1), (100, 0)] {
+            lmr.sync(base + to, len).unwrap();
+        }
+        for (to, len) in
+            [(base + 1, 100), (base + 101, 0), (u64::MAX, 2), (base.wrapping_sub(1), 1)]
+        {
+            let error = lmr.sync(to, len).unwrap_err();
+            assert_eq!(error.verb_status(), Some(VpStatus::InvalidAddress));
+        }
+    }
+    assert!(unlinked.sync(0, 0).is_err());
 }
 
 /// A provider that cannot work here.
