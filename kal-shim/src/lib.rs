@@ -7,6 +7,7 @@
 pub mod account;
 pub mod clock;
 pub mod device;
+pub mod gate;
 pub mod interrupt;
 pub mod limits;
 pub mod mem;
@@ -17,6 +18,7 @@ pub mod reactor;
 pub mod services;
 pub mod sock;
 
+pub use gate::{Gate, Slept};
 pub use mem::{OutOfRange, Region};
 pub use notifier::Notifier;
 pub use reactor::Reactor;

@@ -1,12 +1,19 @@
 //! Events, and the dispatchers that carry them to the application.
 
 mod async_event;
+mod callback;
 mod completion;
+mod core;
+mod dispatch;
 mod evd;
 mod init;
-mod queue;
+mod pump;
+mod settings;
+mod state;
+mod turn;
 
 pub use async_event::AsyncSource;
+pub(crate) use dispatch::Dispatch;
 pub use evd::Evd;
 pub use init::{EvdInfo, EvdInit, Overflow};
 

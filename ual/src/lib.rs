@@ -31,6 +31,7 @@ pub mod node;
 pub mod policy;
 mod registry;
 pub mod resource;
+mod sync;
 mod tag;
 
 pub use cm::{

@@ -41,6 +41,14 @@ impl Life {
         self.users.load(Ordering::Acquire) == CLOSED
     }
 
+    /// How many use the object.
+    pub(crate) fn users(&self) -> u32 {
+        match self.users.load(Ordering::Acquire) {
+            CLOSED => 0,
+            users => users,
+        }
+    }
+
     fn enter(&self) -> Result<()> {
         let mut users = self.users.load(Ordering::Relaxed);
         loop {

@@ -6,7 +6,7 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use vp_api::{AsyncEvent, EventSource, QpChange, QpId};
+use vp_api::{AsyncEvent, CqId, EventSource, QpChange, QpId};
 
 use super::adopt::tell;
 use super::thread::{Entry, Thread, open};
@@ -82,10 +82,17 @@ impl Thread {
     pub(super) fn on_async(&mut self, source: EventSource, event: AsyncEvent) {
         match source {
             EventSource::Qp(qp) => self.on_qp_event(qp, event),
-            EventSource::Cq(cq) => self.affiliated(AsyncSource::Evd(cq), event),
+            EventSource::Cq(cq) => self.on_cq_event(cq, event),
             EventSource::Srq(srq) => self.affiliated(AsyncSource::Srq(srq), event),
             EventSource::Rnic => self.unaffiliated(None, event),
             EventSource::Port(port) => self.unaffiliated(Some(port), event),
+        }
+    }
+
+    fn on_cq_event(&self, cq: CqId, event: AsyncEvent) {
+        let evd = self.directory.evd(cq);
+        if event != AsyncEvent::CqOverrun || evd.is_none_or(|evd| evd.overran()) {
+            self.affiliated(AsyncSource::Evd(cq), event);
         }
     }
 

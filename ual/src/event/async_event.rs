@@ -9,6 +9,9 @@ pub enum AsyncSource {
     Ep(QpId),
     /// A completion dispatcher's queue, see [`crate::Ia::evd`].
     Evd(CqId),
+    /// A dispatcher of another stream, by its [`crate::Tag`]. The event is
+    /// [`vp_api::AsyncEvent::CqOverrun`]: it had no room and lost events.
+    Queue(u64),
     /// A shared receive queue, see [`crate::Ia::srq`].
     Srq(SrqId),
 }

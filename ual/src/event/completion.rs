@@ -1,47 +1,96 @@
-//! A dispatcher of completions: the provider's completion queue, polled directly.
+//! A dispatcher of completions: the provider's completion queue, and the staging queue before it
+//! for those who want more than every completion at once.
 //!
-//! The descriptor. Once asked for, it is readable while there may be completions: the provider's
-//! notification sets it, and whoever finds the queue empty clears it, re-arms, and looks once more.
-//! A completion between the look and the re-arm is found by the second look; one after the re-arm
-//! sets the descriptor. A waiter drives progress itself and needs neither.
+//! The Evd owns both. Directly: the provider's queue is polled and slept in, nothing lies between.
+//! Staged: the dispatch thread pumps completions into the staging queue, rung by the provider's
+//! notification. [`Turn`] says which, [`Pump`] how.
+//!
+//! The descriptor, directly. Once asked for, it is readable while there may be completions: the
+//! provider's notification sets it, and whoever finds the queue empty clears it, re-arms, and looks
+//! once more. A completion between the look and the re-arm is found by the second look; one after
+//! the re-arm sets the descriptor. Staged, it follows the staging queue.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use kal_shim::Notifier;
 use vp_api::{Cq, CqHandler, CqId, CqInit, Rnic, VpStatus, WorkCompletion};
 
+use super::Event;
+use super::core::{Control, Core, Wait};
+use super::dispatch::{PUMP, Ring};
+use super::pump::Pump;
+use super::turn::Turn;
 use crate::error::{Error, Result};
+use crate::sync::{AtomicBool, Ordering};
 
 /// Completion queue with waiting and a descriptor.
 pub(super) struct Completions {
     cq: Arc<dyn Cq>,
     bell: Arc<Bell>,
-    interrupts: AtomicU64,
+    core: Arc<Core<Event>>,
+    turn: Turn,
+    pump: Pump,
 }
 
-/// Where the provider's notifications go.
+/// Where the provider's notifications go: to the descriptor, or to the dispatch thread.
 struct Bell {
-    notifier: OnceLock<Notifier>,
-    /// The descriptor is in use.
+    core: Arc<Core<Event>>,
+    /// The descriptor is in use, directly.
     wanted: AtomicBool,
+    ring: Mutex<Option<Arc<Ring>>>,
+}
+
+impl Bell {
+    // Nothing panics while the lock is held.
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Ring>>> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ring(&self) {
+        // Under the lock: after `lead_to` nobody touches the descriptor any more.
+        match (&*self.lock(), self.core.notifier()) {
+            (Some(ring), _) => ring.ring(PUMP),
+            (None, Some(notifier)) => notifier.signal(),
+            (None, None) => {}
+        }
+    }
+
+    fn hush(&self) {
+        if let (None, Some(notifier)) = (&*self.lock(), self.core.notifier()) {
+            notifier.clear();
+        }
+    }
+
+    fn lead_to(&self, ring: Arc<Ring>) {
+        *self.lock() = Some(ring);
+        self.wanted.store(false, Ordering::Release);
+    }
 }
 
 impl CqHandler for Bell {
     fn on_completion(&self, _cq: CqId) {
-        if let Some(notifier) = self.notifier.get() {
-            notifier.signal();
-        }
+        self.ring();
     }
 }
 
 impl Completions {
-    pub(super) fn new(rnic: &dyn Rnic, depth: u32) -> Result<Self> {
-        let bell = Arc::new(Bell { notifier: OnceLock::new(), wanted: AtomicBool::new(false) });
+    /// `plain`: threshold 1. `core` becomes the staging queue.
+    pub(super) fn new(
+        rnic: &dyn Rnic,
+        depth: u32,
+        core: Arc<Core<Event>>,
+        plain: bool,
+    ) -> Result<Self> {
+        let bell = Arc::new(Bell {
+            core: core.clone(),
+            wanted: AtomicBool::new(false),
+            ring: Mutex::new(None),
+        });
         let init = CqInit { depth, handler: Some(bell.clone()) };
         let cq = rnic.create_cq(&init).map_err(Error::verb("create a completion queue"))?;
-        Ok(Self { cq, bell, interrupts: AtomicU64::new(0) })
+        core.change(|state| state.settings.depth = cq.depth() as usize);
+        Ok(Self { cq, bell, core, turn: Turn::new(plain), pump: Pump::new() })
     }
 
     pub(super) fn cq(&self) -> &Arc<dyn Cq> {
@@ -51,6 +100,9 @@ impl Completions {
     /// Moves completions to `out`.
     #[inline]
     pub(super) fn poll(&self, out: &mut [WorkCompletion]) -> Result<usize> {
+        if !self.turn.polls_directly() {
+            return self.poll_staged(out);
+        }
         let found = self.cq.poll(out).map_err(refused)?;
         if found == 0 && !out.is_empty() && self.bell.wanted.load(Ordering::Acquire) {
             return self.poll_and_rearm(out);
@@ -60,15 +112,42 @@ impl Completions {
 
     #[cold]
     fn poll_and_rearm(&self, out: &mut [WorkCompletion]) -> Result<usize> {
-        let Some(notifier) = self.bell.notifier.get() else { return Ok(0) };
-        notifier.clear();
+        self.bell.hush();
         self.cq.arm(false).map_err(refused)?;
         let found = self.cq.poll(out).map_err(refused)?;
         if found > 0 {
             // There may be more, and the notification may have gone before the clear.
-            notifier.signal();
+            self.bell.ring();
         }
         Ok(found)
+    }
+
+    #[cold]
+    fn poll_staged(&self, out: &mut [WorkCompletion]) -> Result<usize> {
+        let found = self.take_staged(out)?;
+        if found > 0 || out.is_empty() {
+            return Ok(found);
+        }
+        self.fill();
+        self.take_staged(out)
+    }
+
+    fn take_staged(&self, out: &mut [WorkCompletion]) -> Result<usize> {
+        let mut slots = out.iter_mut();
+        let found = self.core.take_many(slots.len(), |event| {
+            if let (Event::Completion(completion), Some(slot)) = (event, slots.next()) {
+                *slot = completion;
+            }
+        })?;
+        self.made_room();
+        Ok(found)
+    }
+
+    /// After events were taken: has the pump go on if it waits for room.
+    pub(super) fn made_room(&self) {
+        if self.pump.wants_to_go_on(&self.core) {
+            self.bell.ring();
+        }
     }
 
     pub(super) fn pop(&self) -> Result<Option<WorkCompletion>> {
@@ -76,48 +155,116 @@ impl Completions {
         Ok((self.poll(&mut one)? == 1).then(|| one[0]))
     }
 
-    /// Waits until [`Completions::poll`] may find something; false after the time-out.
-    pub(super) fn ready(&self, spin: Duration, timeout: Option<Duration>) -> Result<bool> {
-        let before = self.interrupts.load(Ordering::Acquire);
-        let ready = self.cq.wait(spin, timeout).map_err(refused)?;
-        if !ready && self.interrupts.load(Ordering::Acquire) != before {
-            return Err(Error::Interrupted);
-        }
-        Ok(ready)
-    }
-
-    /// The oldest completion, waiting for one until `timeout`.
-    pub(super) fn wait(&self, spin: Duration, timeout: Option<Duration>) -> Result<WorkCompletion> {
-        let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
+    /// The oldest completion, waiting in the provider's queue; `None` if that is not where to wait.
+    pub(super) fn wait(&self, wait: &Wait, spin: Duration) -> Result<Option<WorkCompletion>> {
+        let Some(_inside) = self.turn.enter() else { return Ok(None) };
+        self.core.check_aborted()?;
         loop {
             if let Some(completion) = self.pop()? {
-                return Ok(completion);
+                return Ok(Some(completion));
             }
-            let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
             // Another waiter may have taken the completion: look, and wait again.
-            if !self.ready(spin, left)? && left.is_none_or(|left| left.is_zero()) {
-                return Err(Error::Timeout(timeout.unwrap_or_default()));
+            match self.sleep(wait, spin)? {
+                None => return Ok(None),
+                Some(true) => {}
+                Some(false) => wait.check_time()?,
             }
         }
     }
 
-    pub(super) fn interrupt(&self) {
-        self.interrupts.fetch_add(1, Ordering::AcqRel);
+    /// Waits in the provider's queue until [`Completions::poll`] may find something; false after
+    /// the time-out. `None` if that is not where to wait.
+    pub(super) fn ready(&self, wait: &Wait, spin: Duration) -> Result<Option<bool>> {
+        let Some(_inside) = self.turn.enter() else { return Ok(None) };
+        self.sleep(wait, spin)
+    }
+
+    fn sleep(&self, wait: &Wait, spin: Duration) -> Result<Option<bool>> {
+        self.core.check(wait)?;
+        let ready = self.cq.wait(spin, wait.left());
+        self.core.check_aborted()?;
+        match ready {
+            Ok(true) => Ok(Some(true)),
+            // Expelled: the mode is changing.
+            Ok(false) | Err(VpStatus::Interrupted) if !self.turn.is_direct() => Ok(None),
+            Ok(false) => self.core.check(wait).map(|()| Some(false)),
+            Err(VpStatus::Interrupted) => Err(Error::Signal),
+            Err(status) => Err(refused(status)),
+        }
+    }
+
+    /// Has the staging queue filled and the provider's queue armed.
+    pub(super) fn fill(&self) {
+        self.pump.run(&&*self.cq, &self.core);
+    }
+
+    /// Makes whoever waits inside look whether something changed.
+    pub(super) fn expel(&self) {
         self.cq.interrupt();
     }
 
-    /// The descriptor; from the first call on, completions set it.
-    pub(super) fn notifier(&self) -> Result<&Notifier> {
-        if self.bell.notifier.get().is_none() {
-            let notifier = Notifier::new()
-                .map_err(Error::os("create the descriptor of an event dispatcher"))?;
-            // Two threads may come here at once; the first notifier stays.
-            let _ = self.bell.notifier.set(notifier);
-            self.bell.wanted.store(true, Ordering::Release);
-            self.cq.arm(false).map_err(refused)?;
-            self.bell.on_completion(self.cq.id());
-        }
-        self.bell.notifier.get().ok_or(Error::Interrupted)
+    /// Nobody waits inside any more; after an abort.
+    pub(super) fn empty(&self) {
+        self.turn.empty(|| self.expel());
+    }
+
+    /// Completions that do not count may come from now on, or the criteria are not plain any more.
+    #[inline]
+    pub(super) fn is_settled(&self) -> bool {
+        self.turn.is_settled()
+    }
+
+    /// The same, for the first time. `start` starts the dispatch thread.
+    pub(super) fn unsettle(
+        &self,
+        start: impl FnOnce() -> Result<()>,
+        ring: &Arc<Ring>,
+    ) -> Result<()> {
+        let watched = || self.bell.wanted.load(Ordering::Acquire);
+        let begin = || start().map(|()| self.begin_staging(ring));
+        self.turn.unsettle(watched, || self.expel(), begin)
+    }
+
+    /// From now on through the staging queue.
+    pub(super) fn stage(&self, start: impl FnOnce() -> Result<()>, ring: &Arc<Ring>) -> Result<()> {
+        let begin = || start().map(|()| self.begin_staging(ring));
+        self.turn.stage(|| self.expel(), begin)
+    }
+
+    fn begin_staging(&self, ring: &Arc<Ring>) {
+        self.bell.lead_to(ring.clone());
+        self.core.take_over_fd();
+        // Whatever notified before went to the descriptor.
+        ring.ring(PUMP);
+    }
+
+    /// The descriptor, directly: from the first call on, completions set it. `None` if it is the
+    /// staging queue's.
+    pub(super) fn fd(&self) -> Result<Option<BorrowedFd<'_>>> {
+        self.turn.hold(|direct| {
+            if !direct {
+                return Ok(None);
+            }
+            let fd = self.core.fd()?;
+            if !self.bell.wanted.swap(true, Ordering::AcqRel) {
+                self.cq.arm(false).map_err(refused)?;
+                self.bell.ring();
+            }
+            Ok(Some(fd))
+        })
+    }
+
+    /// Completions that wait to be taken, about.
+    pub(super) fn queued(&self) -> usize {
+        self.core.read(|state| state.len()) + self.cq.queued()
+    }
+
+    pub(super) fn resize(&self, depth: u32) -> Result<()> {
+        let verb = Error::verb("resize the completion queue");
+        let depth = self.cq.resize(depth).map_err(verb)?;
+        self.core.change(|state| state.settings.depth = depth as usize);
+        self.made_room();
+        Ok(())
     }
 }
 

@@ -30,7 +30,8 @@ pub struct EvdInit {
     /// an aggregate dispatcher.
     pub depth: u32,
     /// Notification events that must be there before waiters, the descriptor, the callback and the
-    /// aggregate dispatcher are told; 0: never, 1: every one.
+    /// aggregate dispatcher are told; 0: never, 1: every one. Means nothing for an aggregate
+    /// dispatcher: each that feeds it counts.
     pub threshold: u32,
     /// The aggregate dispatcher that it feeds.
     pub aggregate: Option<Arc<Evd>>,

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use vp_api::{PostFailure, Qp, QpChange, QpId, QpInit, RecvWr, Role, SendWr, VpStatus};
+use vp_api::{PostFailure, Qp, QpChange, QpId, QpInit, RecvWr, Role, SendFlags, SendWr, VpStatus};
 
 use super::{Ia, Pz, Srq};
 use crate::cm::{
@@ -22,7 +22,7 @@ use crate::cm::{
     RequestId, check_connect,
 };
 use crate::error::{Error, Object, Result};
-use crate::event::{Evd, Stream};
+use crate::event::{Evd, NOTIFY, Stream};
 use crate::life::{Hold, Life, Living};
 use crate::node::Ends;
 use crate::tag::Tag;
@@ -66,6 +66,9 @@ impl Ep {
         let send_evd = Hold::new(&init.send_evd)?;
         let recv_evd = Hold::new(&init.recv_evd)?;
         let srq = init.srq.as_ref().map(Hold::new).transpose()?;
+        if let Some(srq) = &srq {
+            srq.completes_to(recv_evd.arc())?;
+        }
         let verbs = QpInit {
             srq: srq.as_ref().map(|srq| srq.id()),
             send_depth: init.send_depth,
@@ -277,7 +280,12 @@ impl Ep {
     #[inline]
     pub fn post_send(&self, wrs: &[SendWr<'_>]) -> std::result::Result<(), PostFailure> {
         if !EpState::takes_work(self.state.load(Ordering::Acquire)) {
-            return Err(PostFailure { posted: 0, status: VpStatus::InvalidState });
+            return Err(unposted(VpStatus::InvalidState));
+        }
+        let is_quiet =
+            |wr: &SendWr<'_>| wr.wr_id & NOTIFY == 0 && wr.flags.contains(SendFlags::SIGNALED);
+        if wrs.iter().any(is_quiet) {
+            self.send_evd.expect_quiet().map_err(unposted)?;
         }
         self.qp.post_send(wrs)
     }
@@ -285,6 +293,9 @@ impl Ep {
     /// Posts receives; allowed in every state.
     #[inline]
     pub fn post_recv(&self, wrs: &[RecvWr<'_>]) -> std::result::Result<(), PostFailure> {
+        if wrs.iter().any(|wr| wr.wr_id & NOTIFY == 0) {
+            self.recv_evd.expect_quiet().map_err(unposted)?;
+        }
         self.qp.post_recv(wrs)
     }
 
@@ -354,6 +365,10 @@ impl Ep {
         let (from, to) = (from as u8, to as u8);
         self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
+}
+
+fn unposted(status: VpStatus) -> PostFailure {
+    PostFailure { posted: 0, status }
 }
 
 impl Living for Ep {

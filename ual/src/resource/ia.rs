@@ -9,7 +9,7 @@ use vp_api::{CqId, PortInfo, QpId, Rnic, RnicAttrs, SrqId};
 use super::{Directory, Ep, Listen, ListenInit, Pz, Srq};
 use crate::cm::{Cm, CmCounters, RequestId, reject};
 use crate::error::{Error, Object, Result};
-use crate::event::{Evd, EvdInit, Stream};
+use crate::event::{Dispatch, Evd, EvdInit, Stream};
 use crate::life::{Life, Living};
 use crate::policy::{Policies, Policy};
 use crate::tag::Tag;
@@ -22,6 +22,7 @@ pub struct Ia {
     policies: Policies,
     directory: Arc<Directory>,
     cm: Cm,
+    dispatch: Dispatch,
     life: Life,
     tag: Tag,
 }
@@ -42,6 +43,7 @@ impl Ia {
             policies,
             directory,
             cm,
+            dispatch: Dispatch::default(),
             life: Life::new(Object::Ia),
             tag: Tag::default(),
         }))
@@ -128,6 +130,16 @@ impl Ia {
         self.directory.evd(cq)
     }
 
+    /// The dispatcher of affiliated events, while one is open.
+    pub fn affiliated_evd(&self) -> Option<Arc<Evd>> {
+        self.directory.affiliated()
+    }
+
+    /// The dispatcher of unaffiliated events, while one is open.
+    pub fn unaffiliated_evd(&self) -> Option<Arc<Evd>> {
+        self.directory.unaffiliated()
+    }
+
     /// The shared receive queue of an id, while it is open.
     pub fn srq(&self, srq: SrqId) -> Option<Arc<Srq>> {
         self.directory.srq(srq)
@@ -138,6 +150,7 @@ impl Ia {
         self.life.close()?;
         self.rnic.set_async_handler(None);
         self.cm.stop();
+        self.dispatch.stop();
         Ok(())
     }
 
@@ -147,6 +160,11 @@ impl Ia {
 
     pub(crate) fn directory(&self) -> &Directory {
         &self.directory
+    }
+
+    /// The thread of the dispatchers.
+    pub(crate) fn dispatch(&self) -> &Dispatch {
+        &self.dispatch
     }
 
     pub(crate) fn cm(&self) -> &Cm {

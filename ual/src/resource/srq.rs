@@ -1,11 +1,13 @@
 //! Shared receive queues: receives that several endpoints take from.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use vp_api::{PostFailure, RecvWr, SrqId, SrqInfo, SrqInit};
+use vp_api::{PostFailure, RecvWr, SrqId, SrqInfo, SrqInit, VpStatus};
 
 use super::Pz;
 use crate::error::{Error, Object, Result};
+use crate::event::{Evd, NOTIFY};
 use crate::life::{Hold, Life, Living};
 use crate::tag::Tag;
 
@@ -23,6 +25,10 @@ pub struct SrqParams {
 /// Shared receive queue (IT-API `it_srq_create`).
 pub struct Srq {
     srq: Arc<dyn vp_api::Srq>,
+    /// Receives that are no notification were posted.
+    quiet: AtomicBool,
+    /// Where its receives complete.
+    evds: Mutex<Vec<Weak<Evd>>>,
     life: Life,
     tag: Tag,
     pz: Hold<Pz>,
@@ -35,7 +41,14 @@ impl Srq {
         let init = SrqInit { pd: pz.id(), depth, max_sge, limit };
         let verb = Error::verb("create a shared receive queue");
         let srq = pz.ia().rnic().create_srq(&init).map_err(verb)?;
-        let object = Arc::new(Self { srq, life: Life::new(Object::Srq), tag: Tag::default(), pz });
+        let object = Arc::new(Self {
+            srq,
+            quiet: AtomicBool::new(false),
+            evds: Mutex::default(),
+            life: Life::new(Object::Srq),
+            tag: Tag::default(),
+            pz,
+        });
         object.pz.ia().directory().add_srq(&object);
         Ok(object)
     }
@@ -58,7 +71,38 @@ impl Srq {
     /// Posts receives.
     #[inline]
     pub fn post_recv(&self, wrs: &[RecvWr<'_>]) -> std::result::Result<(), PostFailure> {
+        let quiet = wrs.iter().any(|wr| wr.wr_id & NOTIFY == 0);
+        if quiet && !self.quiet.load(Ordering::Acquire) {
+            self.expect_quiet().map_err(|status| PostFailure { posted: 0, status })?;
+        }
         self.srq.post_recv(wrs)
+    }
+
+    #[cold]
+    fn expect_quiet(&self) -> std::result::Result<(), VpStatus> {
+        let evds = self.evds();
+        for evd in evds.iter().filter_map(Weak::upgrade) {
+            evd.expect_quiet()?;
+        }
+        // Under the lock: who comes later finds it.
+        self.quiet.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// An endpoint of this dispatcher takes its receives from here.
+    pub(super) fn completes_to(&self, evd: &Arc<Evd>) -> Result<()> {
+        let mut evds = self.evds();
+        if self.quiet.load(Ordering::Acquire) {
+            evd.expect_quiet().map_err(|s| Error::status("prepare the event dispatcher", s))?;
+        }
+        evds.retain(|known| known.upgrade().is_some_and(|known| !Arc::ptr_eq(&known, evd)));
+        evds.push(Arc::downgrade(evd));
+        Ok(())
+    }
+
+    fn evds(&self) -> MutexGuard<'_, Vec<Weak<Evd>>> {
+        // Nothing panics while the lock is held.
+        self.evds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the depth and/or arms the low-watermark event.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ual::vp_api::{Access, Data, RecvWr, SendFlags, SendOp, SendWr, Sge, WcStatus, WorkCompletion};
 use ual::{
     AcceptParams, Config, ConnEvent, ConnRequest, ConnectParams, Ep, EpInit, Established, Evd,
-    EvdInit, Event, Ia, Listen, ListenInit, Lmr, LmrInit, Policy, Pz, Region, Stream, Ual,
+    EvdInit, Event, Ia, Listen, ListenInit, Lmr, LmrInit, NOTIFY, Policy, Pz, Region, Stream, Ual,
 };
 
 /// Longer than anything here may take: only a hang reaches it.
@@ -86,7 +86,9 @@ impl Side {
 
     pub(crate) fn completion(&self) -> WorkCompletion {
         match self.completions.wait(Some(HANG)).unwrap() {
-            Event::Completion(completion) => completion,
+            Event::Completion(completion) => {
+                WorkCompletion { wr_id: completion.wr_id & !NOTIFY, ..completion }
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -98,11 +100,13 @@ impl Side {
     }
 
     pub(crate) fn post_recv(&self, ep: &Ep, wr_id: u64, offset: u64, len: u32) {
+        let wr_id = wr_id | NOTIFY;
         ep.post_recv(&[RecvWr { wr_id, sgl: &[self.sge(offset, len)] }]).unwrap();
     }
 
     pub(crate) fn post(&self, ep: &Ep, wr_id: u64, op: SendOp, offset: u64, len: u32) {
         let sgl = [self.sge(offset, len)];
+        let wr_id = wr_id | NOTIFY;
         let wr = SendWr { wr_id, op, data: Data::Sgl(&sgl), flags: SendFlags::SIGNALED };
         ep.post_send(&[wr]).unwrap();
     }

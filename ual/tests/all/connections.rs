@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use ual::vp_api::{self, RecvWr, SendOp, VpStatus, WcStatus};
+use ual::vp_api::{self, SendOp, VpStatus, WcStatus};
 use ual::{
     AcceptParams, ConnEvent, ConnectParams, Crc, Disconnect, EpState, Error, FailReason, Markers,
     PeerToPeer, Policy, RequestId,
@@ -424,14 +424,14 @@ fn misuse_is_refused_without_effect() {
     // A send before the connection is refused, a receive is not.
     let failure = ep
         .post_send(&[vp_api::SendWr {
-            wr_id: 0,
+            wr_id: ual::NOTIFY,
             op: SendOp::Send { solicited: false, invalidate: None },
             data: vp_api::Data::Inline(b"x"),
             flags: vp_api::SendFlags::SIGNALED,
         }])
         .unwrap_err();
     assert_eq!((failure.posted, failure.status), (0, VpStatus::InvalidState));
-    ep.post_recv(&[RecvWr { wr_id: 5, sgl: &[client.sge(0, 10)] }]).unwrap();
+    client.post_recv(&ep, 5, 0, 10);
     // None of this kept it from connecting; a second connect is refused.
     ep.connect(ConnectParams::new(address)).unwrap();
     assert!(matches!(ep.connect(ConnectParams::new(address)), Err(Error::InvalidState { .. })));

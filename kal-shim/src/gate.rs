@@ -1,0 +1,81 @@
+//! Where threads sleep until another thread opens, a time has passed, or a signal handler ran.
+//!
+//! A futex, since a condition variable hides signals. Whoever holds the gate owns its word; any
+//! thread waits and opens. What is waited for is the owner's, under a lock of the owner's: draw a
+//! ticket and look under that lock, sleep outside; change and open under it.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::thread::futex::{self, Flags};
+
+use crate::reactor::timespec;
+
+/// One sleep is never longer.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// Why a sleep ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Slept {
+    /// The gate was opened, or for no reason: look again.
+    Woken,
+    /// The time has passed.
+    TimedOut,
+    /// A signal handler ran in this thread.
+    Signal,
+}
+
+/// A gate.
+#[derive(Debug, Default)]
+pub struct Gate(AtomicU32);
+
+impl Gate {
+    /// To sleep with: says how often the gate was opened.
+    pub fn ticket(&self) -> u32 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Sleeps unless the gate was opened since the ticket was drawn; `None`: for ever.
+    pub fn wait(&self, ticket: u32, timeout: Option<Duration>) -> Slept {
+        // signal(7): with SA_RESTART only a futex wait that has a time ends at a signal handler.
+        let time = timeout.map_or(LONG, |timeout| timeout.min(LONG));
+        match futex::wait(&self.0, Flags::PRIVATE, ticket, Some(&timespec(time))) {
+            Err(Errno::INTR) => Slept::Signal,
+            Err(Errno::TIMEDOUT) if timeout == Some(time) => Slept::TimedOut,
+            _ => Slept::Woken,
+        }
+    }
+
+    /// Wakes everybody who sleeps here.
+    pub fn open(&self) {
+        self.0.fetch_add(1, Ordering::Release);
+        // It cannot fail: the word is there.
+        let _ = futex::wake(&self.0, Flags::PRIVATE, i32::MAX as u32);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_ticket_does_not_sleep() {
+        let gate = Gate::default();
+        let ticket = gate.ticket();
+        gate.open();
+        assert_eq!(gate.wait(ticket, None), Slept::Woken);
+    }
+
+    #[test]
+    fn sleeps_end_by_time_and_by_opening() {
+        let gate = Gate::default();
+        let ticket = gate.ticket();
+        assert_eq!(gate.wait(ticket, Some(Duration::from_millis(1))), Slept::TimedOut);
+        std::thread::scope(|scope| {
+            let sleeper = scope.spawn(|| gate.wait(ticket, None));
+            gate.open();
+            assert_eq!(sleeper.join().unwrap(), Slept::Woken);
+        });
+    }
+}

@@ -1,0 +1,74 @@
+//! The callback of a dispatcher: attached or not, running or not.
+//!
+//! The dispatcher owns it; the dispatch thread runs it, one call at a time, without locks held.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
+
+use super::Evd;
+use crate::error::{Error, Result};
+
+/// What an application attaches.
+pub(super) type Function = dyn Fn(&Arc<Evd>) + Send + Sync;
+
+/// The place of a callback.
+#[derive(Default)]
+pub(super) struct Callback {
+    slot: Mutex<Slot>,
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct Slot {
+    function: Option<Arc<Function>>,
+    running: Option<ThreadId>,
+}
+
+impl Callback {
+    fn lock(&self) -> MutexGuard<'_, Slot> {
+        // Nothing panics while the lock is held.
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_attached(&self) -> bool {
+        self.lock().function.is_some()
+    }
+
+    pub(super) fn attach(&self, function: Box<Function>) -> Result<()> {
+        let mut slot = self.lock();
+        if slot.function.is_some() {
+            return Err(Error::CallbackExists);
+        }
+        slot.function = Some(function.into());
+        Ok(())
+    }
+
+    /// Calls it, if there is one.
+    pub(super) fn run(&self, evd: &Arc<Evd>) {
+        let function = {
+            let mut slot = self.lock();
+            let Some(function) = slot.function.clone() else { return };
+            slot.running = Some(thread::current().id());
+            function
+        };
+        if catch_unwind(AssertUnwindSafe(|| function(evd))).is_err() {
+            tracing::error!("the callback of an event dispatcher panicked; it stays attached");
+        }
+        // Before the end is told: afterwards nothing of the application's is here any more.
+        drop(function);
+        self.lock().running = None;
+        self.ended.notify_all();
+    }
+
+    /// Takes it away and waits until it does not run, unless the caller is inside it.
+    pub(super) fn detach(&self) {
+        let mut slot = self.lock();
+        let function = slot.function.take();
+        while slot.running.is_some_and(|runner| runner != thread::current().id()) {
+            slot = self.ended.wait(slot).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(slot);
+        drop(function);
+    }
+}

@@ -1,0 +1,307 @@
+//! The queue behind a dispatcher: events, who waits for them, and who is told.
+//!
+//! The state is behind one mutex, held for a few instructions. Whoever changes it settles before
+//! unlocking: descriptor, aggregate dispatcher, callback and waiters then agree with the state, so
+//! no wake-up is lost and none is left over. Locks in this order: a queue, the queue of the
+//! aggregate dispatcher that it feeds, the dispatch thread's jobs.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use kal_shim::Notifier;
+use vp_api::VpStatus;
+
+use super::state::{Feed, Push, Settings, State};
+use crate::error::{Error, Result};
+use crate::sync::{AtomicBool, AtomicU64, Gate, Mutex, MutexGuard, Ordering, Slept, lock};
+
+/// One wait: until when, and what would end it.
+pub(super) struct Wait {
+    timeout: Option<Duration>,
+    deadline: Option<Instant>,
+    interrupts: u64,
+}
+
+impl Wait {
+    /// What is left of the time; `None`: for ever.
+    pub(super) fn left(&self) -> Option<Duration> {
+        self.deadline.map(|at| at.saturating_duration_since(Instant::now()))
+    }
+
+    /// Refused once the time has passed.
+    pub(super) fn check_time(&self) -> Result<()> {
+        match self.left() {
+            Some(Duration::ZERO) => Err(Error::Timeout(self.timeout.unwrap_or_default())),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Queue with notification criteria.
+pub(super) struct Core<T> {
+    state: Mutex<State<T>>,
+    gate: Gate,
+    interrupts: AtomicU64,
+    aborted: AtomicBool,
+    notifier: OnceLock<Notifier>,
+}
+
+impl<T> Core<T> {
+    pub(super) fn new(depth: usize, threshold: usize) -> Self {
+        Self {
+            state: Mutex::new(State::new(depth, threshold)),
+            gate: Gate::default(),
+            interrupts: AtomicU64::new(0),
+            aborted: AtomicBool::new(false),
+            notifier: OnceLock::new(),
+        }
+    }
+
+    /// Looks at the state.
+    pub(super) fn read<R>(&self, look: impl FnOnce(&State<T>) -> R) -> R {
+        look(&lock(&self.state))
+    }
+
+    /// Changes the state; if that meets the criteria, everybody hears of it.
+    pub(super) fn change<R>(&self, change: impl FnOnce(&mut State<T>) -> R) -> R {
+        let mut state = lock(&self.state);
+        let changed = change(&mut state);
+        self.settle(&mut state, true);
+        changed
+    }
+
+    /// Makes everybody agree with the state. `news`: the criteria may be met by something new.
+    fn settle(&self, state: &mut State<T>, news: bool) {
+        let met = state.met();
+        if let Some(notifier) = self.notifier.get()
+            && met != state.raised
+        {
+            state.raised = met;
+            show(notifier, met);
+        }
+        state.tell_feed();
+        if !news {
+            return;
+        }
+        if state.is_ready() && state.waiters > 0 {
+            self.gate.open();
+        }
+        if met && let Some(alarm) = &state.alarm {
+            alarm();
+        }
+    }
+
+    /// Adds an event if there is room, or says that it was lost; `counted`: in an error, too.
+    pub(super) fn push(&self, event: T, counted: bool) -> Push {
+        self.change(|state| {
+            let pushed = state.push(event);
+            if pushed != Push::Queued {
+                state.lose(counted);
+            }
+            pushed
+        })
+    }
+
+    /// Adds an event whatever the depth: for events whose number is bounded by other means.
+    pub(super) fn push_always(&self, event: T) {
+        self.change(|state| state.push_always(event, true));
+    }
+
+    /// The completion queue behind is unusable.
+    pub(super) fn fail(&self, status: VpStatus) {
+        self.change(|state| state.fail(status));
+    }
+
+    /// The oldest event. [`Error::Overflow`] once after events were lost, when all before are out.
+    pub(super) fn take(&self) -> Result<Option<T>> {
+        self.take_with(State::take)
+    }
+
+    /// Takes something by `take`.
+    pub(super) fn take_with<R>(&self, take: impl FnOnce(&mut State<T>) -> R) -> R {
+        let mut state = lock(&self.state);
+        let taken = take(&mut state);
+        self.settle(&mut state, false);
+        taken
+    }
+
+    /// Up to `most` events; errors as [`Core::take`].
+    pub(super) fn take_many(&self, most: usize, mut each: impl FnMut(T)) -> Result<usize> {
+        self.take_with(|state| {
+            for taken in 0..most {
+                // An error is for when nothing is left.
+                if taken > 0 && state.len() == 0 {
+                    return Ok(taken);
+                }
+                let Some(event) = state.take()? else { return Ok(taken) };
+                each(event);
+            }
+            Ok(most)
+        })
+    }
+
+    /// Begins a wait.
+    pub(super) fn begin(&self, timeout: Option<Duration>) -> Wait {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        Wait { timeout, deadline, interrupts: self.interrupts.load(Ordering::SeqCst) }
+    }
+
+    /// Refused after an interrupt or abort.
+    pub(super) fn check(&self, wait: &Wait) -> Result<()> {
+        self.check_aborted()?;
+        match self.interrupts.load(Ordering::SeqCst) == wait.interrupts {
+            true => Ok(()),
+            false => Err(Error::Interrupted),
+        }
+    }
+
+    /// Waits until the criteria are met and `pick` finds something.
+    pub(super) fn wait<R>(
+        &self,
+        wait: &Wait,
+        mut pick: impl FnMut(&mut State<T>) -> Result<Option<R>>,
+    ) -> Result<R> {
+        let mut slept = Slept::Woken;
+        loop {
+            let ticket = {
+                let mut state = lock(&self.state);
+                self.check_aborted()?;
+                if let Some(picked) = self.attempt(&mut state, &mut pick)? {
+                    return Ok(picked);
+                }
+                self.check(wait)?;
+                if slept == Slept::Signal {
+                    return Err(Error::Signal);
+                }
+                wait.check_time()?;
+                state.waiters += 1;
+                self.gate.ticket()
+            };
+            slept = self.gate.wait(ticket, wait.left());
+            lock(&self.state).waiters -= 1;
+        }
+    }
+
+    fn attempt<R>(
+        &self,
+        state: &mut MutexGuard<'_, State<T>>,
+        pick: impl FnOnce(&mut State<T>) -> Result<Option<R>>,
+    ) -> Result<Option<R>> {
+        if !state.is_ready() {
+            return Ok(None);
+        }
+        let picked = pick(state);
+        self.settle(state, false);
+        picked
+    }
+
+    /// Takes the descriptor over from somebody who set it as he liked.
+    pub(super) fn take_over_fd(&self) {
+        let mut state = lock(&self.state);
+        state.raised = false;
+        if let Some(notifier) = self.notifier.get() {
+            notifier.clear();
+        }
+        self.settle(&mut state, false);
+    }
+}
+
+/// What can be done to a queue of whatever events.
+pub(super) trait Control {
+    /// The settings as they are.
+    fn settings(&self) -> Settings;
+    /// Changes the settings; if that meets the criteria, everybody hears of it.
+    fn configure(&self, change: &mut dyn FnMut(&mut Settings));
+    /// Events in the queue.
+    fn len(&self) -> usize;
+    /// Makes every present wait return [`Error::Interrupted`].
+    fn interrupt(&self);
+    /// Makes every present and later wait return [`Error::Aborted`].
+    fn abort(&self);
+    /// Refused after an abort.
+    fn check_aborted(&self) -> Result<()>;
+    /// The descriptor, made at the first call.
+    fn fd(&self) -> Result<BorrowedFd<'_>>;
+    /// The descriptor, if there is one.
+    fn notifier(&self) -> Option<&Notifier>;
+    /// Feeds an aggregate dispatcher, or none; leaves the one before.
+    fn set_feed(&self, feed: Option<Feed>);
+    /// Calls `alarm` whenever something new meets the criteria, and now if they are met.
+    fn set_alarm(&self, alarm: Option<Box<dyn Fn() + Send>>);
+}
+
+impl<T> Control for Core<T> {
+    fn settings(&self) -> Settings {
+        self.read(|state| state.settings)
+    }
+
+    fn configure(&self, change: &mut dyn FnMut(&mut Settings)) {
+        self.change(|state| change(&mut state.settings));
+    }
+
+    fn len(&self) -> usize {
+        self.read(State::len)
+    }
+
+    fn interrupt(&self) {
+        let _state = lock(&self.state);
+        self.interrupts.fetch_add(1, Ordering::SeqCst);
+        self.gate.open();
+    }
+
+    fn abort(&self) {
+        let _state = lock(&self.state);
+        self.aborted.store(true, Ordering::SeqCst);
+        self.gate.open();
+    }
+
+    fn check_aborted(&self) -> Result<()> {
+        match self.aborted.load(Ordering::SeqCst) {
+            true => Err(Error::Aborted),
+            false => Ok(()),
+        }
+    }
+
+    fn fd(&self) -> Result<BorrowedFd<'_>> {
+        if self.notifier.get().is_none() {
+            let notifier = Notifier::new()
+                .map_err(Error::os("create the descriptor of an event dispatcher"))?;
+            // Two threads may come here at once; the first notifier stays.
+            let _ = self.notifier.set(notifier);
+            self.settle(&mut lock(&self.state), false);
+        }
+        self.notifier().map(AsFd::as_fd).ok_or(Error::Aborted)
+    }
+
+    fn notifier(&self) -> Option<&Notifier> {
+        self.notifier.get()
+    }
+
+    fn set_feed(&self, feed: Option<Feed>) {
+        let mut state = lock(&self.state);
+        if let Some(Feed { tell, listed: true, .. }) = std::mem::replace(&mut state.feed, feed) {
+            tell(false);
+        }
+        self.settle(&mut state, false);
+    }
+
+    fn set_alarm(&self, alarm: Option<Box<dyn Fn() + Send>>) {
+        self.change(|state| state.alarm = alarm);
+    }
+}
+
+fn show(notifier: &Notifier, met: bool) {
+    if met {
+        notifier.signal();
+    } else {
+        notifier.clear();
+    }
+}
+
+#[cfg(all(test, loom))]
+#[path = "loom_tests.rs"]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+#[path = "core_tests.rs"]
+mod tests;

@@ -1,0 +1,131 @@
+//! The dispatch thread of an Ia: moves completions of staged dispatchers, and runs callbacks.
+//!
+//! The Ia owns it; it starts with the first dispatcher that needs it and ends with the Ia. It knows
+//! dispatchers weakly. Ringing takes one short lock and never blocks, so providers may ring from
+//! their notifications.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
+
+use super::Evd;
+use crate::error::{Error, Result};
+use crate::sync::{AtomicU8, Ordering};
+
+/// Move completions.
+pub(super) const PUMP: u8 = 1;
+/// Run the callback.
+pub(super) const CALL: u8 = 2;
+
+/// The thread, once it runs.
+#[derive(Default)]
+pub(crate) struct Dispatch {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    jobs: Mutex<Jobs>,
+    arrived: Condvar,
+}
+
+#[derive(Default)]
+struct Jobs {
+    rung: VecDeque<Arc<Ring>>,
+    stopped: bool,
+}
+
+/// One dispatcher's bell at the thread. Rung again before it was heard, it is heard once.
+pub(super) struct Ring {
+    wanted: AtomicU8,
+    evd: Weak<Evd>,
+    shared: Arc<Shared>,
+}
+
+impl Ring {
+    /// Has the thread do `what` from now on.
+    pub(super) fn ring(self: &Arc<Self>, what: u8) {
+        if self.wanted.fetch_or(what, Ordering::AcqRel) == 0 {
+            self.shared.add(self.clone());
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Jobs> {
+        // Nothing panics while the lock is held.
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, ring: Arc<Ring>) {
+        let mut jobs = self.lock();
+        if !jobs.stopped {
+            jobs.rung.push_back(ring);
+            self.arrived.notify_one();
+        }
+    }
+
+    /// The next bell; `None` when it is over.
+    fn next(&self) -> Option<Arc<Ring>> {
+        let mut jobs = self.lock();
+        loop {
+            if jobs.stopped {
+                return None;
+            }
+            if let Some(ring) = jobs.rung.pop_front() {
+                return Some(ring);
+            }
+            jobs = self.arrived.wait(jobs).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn run(&self) {
+        while let Some(ring) = self.next() {
+            let wanted = ring.wanted.swap(0, Ordering::AcqRel);
+            if let Some(evd) = ring.evd.upgrade() {
+                evd.serve(wanted);
+            }
+        }
+    }
+}
+
+impl Dispatch {
+    /// A bell for a dispatcher.
+    pub(super) fn bell(&self, evd: Weak<Evd>) -> Arc<Ring> {
+        Arc::new(Ring { wanted: AtomicU8::new(0), evd, shared: self.shared.clone() })
+    }
+
+    /// Starts the thread if it does not run.
+    pub(super) fn start(&self) -> Result<()> {
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if thread.is_none() {
+            let shared = self.shared.clone();
+            let started = std::thread::Builder::new()
+                .name("warpline-events".into())
+                .spawn(move || shared.run())
+                .map_err(Error::os("start the thread of the event dispatchers"))?;
+            *thread = Some(started);
+        }
+        Ok(())
+    }
+
+    /// Ends the thread. It may be the caller (the last reference went in a callback): then it ends
+    /// when it comes back.
+    pub(crate) fn stop(&self) {
+        let left = {
+            let mut jobs = self.shared.lock();
+            jobs.stopped = true;
+            std::mem::take(&mut jobs.rung)
+        };
+        self.shared.arrived.notify_all();
+        drop(left);
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread
+            && thread.thread().id() != std::thread::current().id()
+        {
+            // It ends without a panic: callbacks are caught.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! What a dispatcher's queue holds, and when it notifies: the rules, without locks or threads.
+
+use std::collections::VecDeque;
+
+use vp_api::VpStatus;
+
+use super::Overflow;
+use crate::error::{Error, Result};
+
+/// The aggregate dispatcher that is told.
+pub(super) struct Feed {
+    /// Takes this dispatcher into its list, or out. Called under the queue's lock.
+    pub(super) tell: Box<dyn Fn(bool) + Send>,
+    /// Once taken in, this dispatcher stays until it is empty.
+    pub(super) drained: bool,
+    /// Taken in.
+    pub(super) listed: bool,
+}
+
+/// What became of an event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Push {
+    /// Queued.
+    Queued,
+    /// No room.
+    Refused {
+        /// The overflow began with it, and is to be reported.
+        report: bool,
+    },
+}
+
+/// What the application sets, and the overflow that it clears.
+#[derive(Clone, Copy)]
+pub(super) struct Settings {
+    pub(super) depth: usize,
+    pub(super) threshold: usize,
+    pub(super) enabled: bool,
+    pub(super) overflow: Overflow,
+    pub(super) overflowed: bool,
+    /// The overflow never ends: the completion queue behind is unusable.
+    pub(super) dead: bool,
+}
+
+/// State of a queue.
+pub(super) struct State<T> {
+    events: VecDeque<(T, bool)>,
+    /// Queued events that count as notifications.
+    notifications: usize,
+    pub(super) settings: Settings,
+    /// Events dropped since the last [`Error::Overflow`].
+    lost: u64,
+    /// The completion queue behind is unusable.
+    fault: Option<VpStatus>,
+    /// Nobody took the fault yet.
+    fault_is_news: bool,
+    /// Threads that sleep at the gate, or are about to.
+    pub(super) waiters: usize,
+    /// What the descriptor shows.
+    pub(super) raised: bool,
+    pub(super) feed: Option<Feed>,
+    /// Schedules the callback.
+    pub(super) alarm: Option<Box<dyn Fn() + Send>>,
+}
+
+impl Settings {
+    /// The completion queue behind lost completions.
+    pub(super) fn die(&mut self) {
+        self.overflowed = true;
+        self.dead = true;
+    }
+}
+
+impl<T> State<T> {
+    pub(super) fn new(depth: usize, threshold: usize) -> Self {
+        Self {
+            events: VecDeque::new(),
+            notifications: 0,
+            settings: Settings {
+                depth,
+                threshold,
+                enabled: true,
+                overflow: Overflow::default(),
+                overflowed: false,
+                dead: false,
+            },
+            lost: 0,
+            fault: None,
+            fault_is_news: false,
+            waiters: 0,
+            raised: false,
+            feed: None,
+            alarm: None,
+        }
+    }
+
+    /// The notification criteria are met.
+    pub(super) fn met(&self) -> bool {
+        let Settings { threshold, enabled, .. } = self.settings;
+        enabled && threshold > 0 && (self.notifications >= threshold || self.fault_is_news)
+    }
+
+    /// A waiter need not wait.
+    pub(super) fn is_ready(&self) -> bool {
+        self.met() || self.fault.is_some()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    pub(super) fn room(&self) -> usize {
+        self.settings.depth.saturating_sub(self.len())
+    }
+
+    /// Adds an event whatever the depth.
+    pub(super) fn push_always(&mut self, event: T, notifies: bool) {
+        self.notifications += usize::from(notifies);
+        self.events.push_back((event, notifies));
+    }
+
+    /// Adds an event that notifies, if there is room.
+    pub(super) fn push(&mut self, event: T) -> Push {
+        let Settings { overflow, overflowed, .. } = self.settings;
+        if self.room() == 0 || (overflowed && !overflow.auto_reset) {
+            return Push::Refused { report: !overflowed && overflow.notify };
+        }
+        self.push_always(event, true);
+        Push::Queued
+    }
+
+    /// Says that a refused event was lost, to the application; `counted`: in an error, too.
+    pub(super) fn lose(&mut self, counted: bool) {
+        self.settings.overflowed = true;
+        self.lost += u64::from(counted);
+    }
+
+    /// The oldest event. Behind the last one, once: the number of those lost.
+    pub(super) fn take(&mut self) -> Result<Option<T>> {
+        if let Some((event, notifies)) = self.events.pop_front() {
+            self.notifications -= usize::from(notifies);
+            let settings = &self.settings;
+            if settings.overflow.auto_reset && !settings.dead && self.room() > 0 {
+                self.settings.overflowed = false;
+            }
+            return Ok(Some(event));
+        }
+        match std::mem::take(&mut self.lost) {
+            0 => self.take_fault(),
+            lost => Err(Error::Overflow(lost)),
+        }
+    }
+
+    fn take_fault(&mut self) -> Result<Option<T>> {
+        self.fault_is_news = false;
+        match self.fault {
+            None => Ok(None),
+            Some(status) => Err(Error::status("use the completion queue", status)),
+        }
+    }
+
+    /// The completion queue behind is unusable: everybody is to hear of it.
+    pub(super) fn fail(&mut self, status: VpStatus) {
+        if self.fault.replace(status).is_none() {
+            self.fault_is_news = true;
+            self.settings.die();
+        }
+    }
+
+    /// Keeps the aggregate dispatcher's list right.
+    pub(super) fn tell_feed(&mut self) {
+        let (met, some) = (self.met(), self.settings.enabled && !self.events.is_empty());
+        let Some(feed) = &mut self.feed else { return };
+        let listed = met || (feed.drained && feed.listed && some);
+        if listed != feed.listed {
+            feed.listed = listed;
+            (feed.tell)(listed);
+        }
+    }
+
+    /// Takes out what `gone` says. Only for events that all notify.
+    pub(super) fn remove(&mut self, gone: impl Fn(&T) -> bool) {
+        self.events.retain(|(event, _)| !gone(event));
+        self.notifications = self.events.len();
+    }
+
+    /// All events, left where they are.
+    pub(super) fn to_vec(&self) -> Vec<T>
+    where
+        T: Clone,
+    {
+        self.events.iter().map(|(event, _)| event.clone()).collect()
+    }
+
+    /// The oldest event, which becomes the youngest.
+    pub(super) fn rotate(&mut self) -> Option<&T> {
+        let first = self.events.pop_front()?;
+        self.events.push_back(first);
+        self.events.back().map(|(event, _)| event)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_notifications_count_towards_the_threshold() {
+        let mut state = State::new(8, 2);
+        state.push_always(1, true);
+        state.push_always(2, false);
+        assert!(!state.met());
+        state.push_always(3, true);
+        assert!(state.met());
+        state.settings.enabled = false;
+        assert!(!state.met());
+        state.settings.enabled = true;
+        assert_eq!(state.take().unwrap(), Some(1));
+        assert!(!state.met());
+        state.settings.threshold = 0;
+        assert!(!state.met());
+    }
+
+    #[test]
+    fn an_overflow_is_reported_once_and_ends_by_itself() {
+        let mut state = State::new(1, 1);
+        assert_eq!(state.push(1), Push::Queued);
+        assert_eq!(state.push(2), Push::Refused { report: true });
+        state.lose(true);
+        assert_eq!(state.push(3), Push::Refused { report: false });
+        state.lose(true);
+        assert_eq!(state.take().unwrap(), Some(1));
+        assert!(!state.settings.overflowed);
+        assert!(matches!(state.take(), Err(Error::Overflow(2))));
+        assert_eq!(state.take().unwrap(), None);
+        assert_eq!(state.push(4), Push::Queued);
+    }
+
+    #[test]
+    fn without_auto_reset_nothing_is_taken_until_it_is_cleared() {
+        let mut state = State::new(1, 1);
+        state.settings.overflow = Overflow { notify: false, auto_reset: false };
+        assert_eq!(state.push(1), Push::Queued);
+        assert_eq!(state.push(2), Push::Refused { report: false });
+        state.lose(false);
+        assert_eq!(state.take().unwrap(), Some(1));
+        assert_eq!(state.push(3), Push::Refused { report: false });
+        state.settings.overflowed = false;
+        assert_eq!(state.push(4), Push::Queued);
+    }
+
+    #[test]
+    fn a_fault_comes_behind_the_events_and_stays() {
+        let mut state = State::new(4, 4);
+        state.push_always(1, true);
+        assert!(!state.is_ready());
+        state.fail(VpStatus::CqOverrun);
+        assert!(state.met());
+        assert_eq!(state.take().unwrap(), Some(1));
+        assert!(state.take().is_err());
+        assert!(!state.met() && state.is_ready());
+        assert!(state.take().is_err());
+    }
+}
