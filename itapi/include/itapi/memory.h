@@ -41,9 +41,10 @@ it_status_t it_lmr_create20(IN it_pz_handle_t pz_handle,
 /**
  * Registers length octets at addr, for local work and, if privs says so, for peers.
  *
- * iobl: NULL; I/O buffer lists are for privileged callers. addr_mode: how triplets and peers
- * address it. shared_id: which LMRs share, with IT_LMR_FLAG_SHARED. rmr_context: out, what the
- * peer needs; may be NULL. The memory must stay until it_lmr_free().
+ * iobl: NULL, or an I/O buffer list to use instead of addr, whose elements follow each other in
+ * memory. addr_mode: how triplets and peers address it. shared_id: which LMRs share, with
+ * IT_LMR_FLAG_SHARED. rmr_context: out, what the peer needs; may be NULL. The memory must stay
+ * mapped until it_lmr_free(): a peer may use it at any time.
  *
  * Errors: IT_ERR_INVALID_PZ, IT_ERR_FAULT, IT_ERR_INVALID_LENGTH, IT_ERR_RESOURCE_LMR_LENGTH,
  * IT_ERR_INVALID_PRIVS, IT_ERR_INVALID_FLAGS, IT_ERR_ACCESS, IT_ERR_RESOURCES,
@@ -240,8 +241,11 @@ it_rdma_addr_t it_make_rdma_addr_absolute(IN void *addr);
 it_rdma_addr_t it_make_rdma_addr_relative(IN it_length_t offset);
 
 /**
- * Makes memory known to the I/O bus. For privileged callers; this library answers
- * IT_ERR_NO_PERMISSION.
+ * Makes memory known to the I/O bus and tells its address there, for I/O buffer lists. In user
+ * space that is the virtual address.
+ *
+ * vaddr: len octets from there. aspace_id: 0, this process. io_addr: out. mapped_len: out, how
+ * many octets are mapped, at most len.
  *
  * Errors: IT_ERR_INVALID_IA, IT_ERR_INVALID_ADDRESS, IT_ERR_INVALID_LENGTH, IT_ERR_NO_PERMISSION,
  * IT_ERR_RESOURCES.
@@ -254,7 +258,7 @@ it_status_t it_mem_map(IN it_ia_handle_t ia_handle,
                        OUT size_t *mapped_len);
 
 /**
- * Undoes it_mem_map(). For privileged callers; this library answers IT_ERR_NO_PERMISSION.
+ * Undoes it_mem_map(): io_addr and mapped_len as it returned them.
  *
  * Errors: IT_ERR_INVALID_IA, IT_ERR_INVALID_ADDRESS, IT_ERR_NO_PERMISSION.
  */
