@@ -178,7 +178,8 @@ impl Ep {
     /// `answer_timeout`, since the peer's application sends it. A disconnect ends the wait.
     ///
     /// [`Error::Socket`] in the error: this socket cannot become a stream. Whatever the error, the
-    /// socket comes back as it was. A success consumes it, also if no connection comes about.
+    /// socket comes back as it was. A success consumes it, also if no connection comes about. No
+    /// second descriptor of it may stay open: the peer would not see the connection's end.
     pub fn convert(
         self: &Arc<Self>,
         socket: OwnedFd,

@@ -11,4 +11,6 @@ mod hostile;
 mod native;
 mod objects;
 mod ports;
+mod reuse;
 mod two_processes;
+mod wishes;
