@@ -7,7 +7,7 @@ mod connection;
 
 pub use builder::EpBuilder;
 #[cfg(feature = "tokio")]
-pub(crate) use connection::{connection_event, established};
+pub(crate) use connection::established;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -66,6 +66,9 @@ pub enum Error {
     /// There is no connection, or no longer.
     #[error("{0}")]
     Connection(Box<ConnEvent>),
+    /// The runtime cannot watch a dispatcher's descriptor.
+    #[error("cannot watch the event dispatcher: {0}")]
+    Watch(io::Error),
     /// Nothing happened in time.
     #[error("nothing happened within {0:?}")]
     Timeout(std::time::Duration),

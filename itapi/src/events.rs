@@ -34,7 +34,7 @@ pub(crate) fn next<T>(
     }
 }
 
-mod sealed {
+pub(crate) mod sealed {
     /// A stream of events, and what its dispatcher hands out.
     pub trait Kind: 'static {
         type Item;

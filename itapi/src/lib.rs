@@ -63,6 +63,8 @@
 //! provider serves peers in the background.
 #![deny(unsafe_code)]
 
+#[cfg(feature = "tokio")]
+mod asynchronous;
 mod buffer;
 mod completion;
 mod context;
@@ -83,6 +85,8 @@ mod rmr;
 mod srq;
 mod work;
 
+#[cfg(feature = "tokio")]
+pub use asynchronous::Arrivals;
 pub use buffer::Buffer;
 pub use completion::{Completion, EpId, Operation, WorkId};
 pub use dispatcher::{Dispatcher, EvdBuilder, EvdId, EvdInfo};

@@ -138,7 +138,7 @@ impl Ep {
         Ok(self.0.ep.disconnect(how)?)
     }
 
-    pub(crate) fn close_timeout(&self) -> Duration {
+    fn close_timeout(&self) -> Duration {
         // The event comes at this bound at the latest; a little more lets it arrive.
         self.0.ep.ia().policy().close_timeout + Duration::from_secs(1)
     }
@@ -146,7 +146,7 @@ impl Ep {
     /// How the connection ended, waiting for its end; `None`: not within the time-out. Asked again
     /// it says the same.
     pub fn ended(&self, timeout: Duration) -> Result<Option<ConnEvent>> {
-        if let Some(end) = self.end().clone() {
+        if let Some(end) = self.known_end() {
             return Ok(Some(end));
         }
         match self.next_event(Some(timeout))? {
@@ -168,7 +168,10 @@ impl Ep {
 
     /// The next event of its own queue, kept if it is an end.
     fn next_event(&self, timeout: Option<Duration>) -> Result<Option<ConnEvent>> {
-        let event = next(self.own_events()?, timeout, connection_event)?;
+        let event = next(self.own_events()?, timeout, |event| match event {
+            Event::Connection { event, .. } => Some(*event),
+            _ => None,
+        })?;
         Ok(event.inspect(|event| self.note(event)))
     }
 
@@ -185,16 +188,13 @@ impl Ep {
         })
     }
 
+    /// How the connection ended, if somebody has heard of it.
+    pub(crate) fn known_end(&self) -> Option<ConnEvent> {
+        self.end().clone()
+    }
+
     fn end(&self) -> MutexGuard<'_, Option<ConnEvent>> {
         self.0.end.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The connection event in an event.
-pub(crate) fn connection_event(event: Event) -> Option<ConnEvent> {
-    match event {
-        Event::Connection { event, .. } => Some(*event),
-        _ => None,
     }
 }
 
