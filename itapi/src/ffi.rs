@@ -9,20 +9,47 @@
 //!   [`table`] and never dereferenced, so that a stale, foreign or wrong one is a status;
 //! - after `fork`, in the child, everything is refused ([`fork`]).
 
+mod attr;
 mod boundary;
+mod context;
+mod dequeue;
 mod ep;
 mod evd;
+mod event;
 mod failure;
 mod fork;
 mod ia;
+mod info;
 mod listen;
 mod lmr;
+mod mapping;
 mod object;
 mod path;
 mod ptr;
 mod pz;
+mod ring;
 mod rmr;
 mod srq;
+mod stags;
 mod status;
 mod table;
+mod text;
 mod types;
+mod ud;
+mod works;
+
+use failure::{Failure, Outcome};
+
+/// Refuses bits that are not among `known`.
+fn check_bits(bits: u32, known: u32, wrong: status::Status, name: &str) -> Outcome {
+    if bits & !known == 0 {
+        return Ok(());
+    }
+    let strange = bits & !known;
+    Err(Failure::new(wrong, format!("{name} {bits:#x} has bits that mean nothing: {strange:#x}")))
+}
+
+/// Refuses a mask of parameters with bits that are not among `known`.
+fn check_mask(mask: u32, known: u32) -> Outcome {
+    check_bits(mask, known, status::IT_ERR_INVALID_MASK, "the mask")
+}

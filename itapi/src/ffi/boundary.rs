@@ -1,5 +1,6 @@
 //! The border between C and Rust: no panic crosses it, and the last failure of each thread is kept.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -9,7 +10,7 @@ use super::status::{self, Status};
 
 thread_local! {
     /// The long text of the calling thread's last failure.
-    static LAST: RefCell<String> = const { RefCell::new(String::new()) };
+    static LAST: RefCell<Cow<'static, str>> = const { RefCell::new(Cow::Borrowed("")) };
 }
 
 /// Runs the body of an entry point.
@@ -47,4 +48,9 @@ fn failed(failure: Failure) -> Status {
 /// Hands the calling thread's last failure to `reader`.
 pub(crate) fn with_last<R>(reader: impl FnOnce(&str) -> R) -> Option<R> {
     LAST.try_with(|last| reader(&last.borrow())).ok()
+}
+
+/// Runs what makes a text, which has no status to answer with.
+pub(crate) fn text(body: impl FnOnce() -> String) -> String {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| "internal error".into())
 }

@@ -39,8 +39,8 @@ pub(crate) struct EpObject {
     /// The receive queue's requests.
     pub(crate) receives: Mutex<Ring>,
     attributes: Mutex<Attributes>,
-    request_sevd: u64,
-    recv_sevd: u64,
+    pub(crate) request_sevd: u64,
+    pub(crate) recv_sevd: u64,
     connect_sevd: u64,
 }
 

@@ -1,5 +1,6 @@
 //! Why an entry point refuses: an IT-API status and the long text behind it. No state.
 
+use std::borrow::Cow;
 use std::io;
 
 use ual::vp_api::VpStatus;
@@ -13,14 +14,20 @@ pub(crate) struct Failure {
     /// What C gets.
     pub(crate) status: Status,
     /// What `itw_last_error` says: what was wrong, where, what to do.
-    pub(crate) text: String,
+    pub(crate) text: Cow<'static, str>,
 }
 
 /// Result of an entry point's body.
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
 impl Failure {
-    pub(crate) fn new(status: Status, text: impl Into<String>) -> Self {
+    /// There is no event. Who polls gets this all the time: it allocates nothing.
+    pub(crate) const EMPTY: Self = Self {
+        status: status::IT_ERR_QUEUE_EMPTY,
+        text: Cow::Borrowed("there is no event in the event dispatcher"),
+    };
+
+    pub(crate) fn new(status: Status, text: impl Into<Cow<'static, str>>) -> Self {
         Self { status, text: text.into() }
     }
 
@@ -28,7 +35,7 @@ impl Failure {
     /// tell: which argument was wrong, which object was busy.
     #[cold]
     pub(crate) fn of(error: Error, fallback: Status) -> Self {
-        Self { status: status_of(&error, fallback), text: error.to_string() }
+        Self { status: status_of(&error, fallback), text: error.to_string().into() }
     }
 
     /// For `map_err`.
@@ -39,7 +46,7 @@ impl Failure {
     /// A provider's refusal that comes without a text; `what` was attempted.
     #[cold]
     pub(crate) fn verb(status: VpStatus, fallback: Status, what: &str) -> Self {
-        Self { status: status_of_verb(status, fallback), text: format!("{what}: {status}") }
+        Self { status: status_of_verb(status, fallback), text: format!("{what}: {status}").into() }
     }
 }
 
@@ -52,10 +59,15 @@ fn status_of(error: &Error, fallback: Status) -> Status {
         Error::InvalidState { object: Object::Ep, .. } => status::IT_ERR_INVALID_EP_STATE,
         Error::InvalidState { object: Object::Evd, .. } => status::IT_ERR_INVALID_EVD_STATE,
         Error::PrivateDataTooLong { .. } => status::IT_ERR_INVALID_PDATA_LENGTH,
+        Error::AddressInUse(_) => status::IT_ERR_CONN_QUAL_BUSY,
+        Error::NoListener(_) => status::IT_ERR_INVALID_CONN_QUAL,
+        Error::Socket(_) => status::IT_ERR_MISMATCH_FD,
         Error::QueueFull { .. } => status::IT_ERR_EVD_QUEUE_FULL,
         Error::Overflow(_) => status::IT_ERR_INVALID_EVD_STATE,
         Error::Timeout(_) => status::IT_ERR_TIMEOUT_EXPIRED,
-        Error::Interrupted => status::IT_ERR_INTERRUPT,
+        Error::Interrupted | Error::Signal => status::IT_ERR_INTERRUPT,
+        Error::Aborted => status::IT_ERR_ABORT,
+        Error::CallbackExists => status::IT_ERR_CALLBACK_EXISTS,
         Error::Verb { source, .. } => status_of_verb(source.status, fallback),
         Error::Os { source, .. } => status_of_os(source),
         // Says which argument was wrong; only the entry point knows what IT-API calls that. What
@@ -156,6 +168,12 @@ mod tests {
             (Error::Overflow(3), 38),
             (Error::Timeout(std::time::Duration::ZERO), 104),
             (Error::Interrupted, 18),
+            (Error::Signal, 18),
+            (Error::Aborted, 1),
+            (Error::CallbackExists, 7),
+            (Error::AddressInUse("port 9".into()), 9),
+            (Error::NoListener("port 9".into()), 29),
+            (Error::Socket("it listens".into()), 79),
             (os(io::ErrorKind::AddrInUse), 9),
             (os(io::ErrorKind::PermissionDenied), 81),
             (os(io::ErrorKind::AddrNotAvailable), 3),
@@ -164,7 +182,7 @@ mod tests {
         for (error, expected) in cases {
             let text = error.to_string();
             let failure = Failure::of(error, FALLBACK);
-            assert_eq!((failure.status, &failure.text), (expected, &text));
+            assert_eq!((failure.status, failure.text.as_ref()), (expected, &*text));
         }
     }
 

@@ -4,7 +4,9 @@
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ual::{ConnEvent, Ia};
 
 use super::ep::EpObject;
 use super::evd::EvdObject;
@@ -25,6 +27,8 @@ pub(crate) struct Object {
     kind: Kind,
     /// `it_set_consumer_context`.
     context: Mutex<Option<u64>>,
+    /// Endpoints: the connection event that was dequeued last, for its text.
+    news: Mutex<Option<Box<ConnEvent>>>,
 }
 
 /// The kinds of objects, and for each its class.
@@ -78,6 +82,36 @@ kinds! {
     Srq(SrqObject), 9, "shared receive queue", IT_ERR_INVALID_SRQ;
 }
 
+impl Kind {
+    /// Its adapter.
+    fn ia(&self) -> Arc<Ia> {
+        match self {
+            Self::Ep(object) => object.inner.ia().clone(),
+            Self::Evd(object) => object.inner.ia().clone(),
+            Self::Ia(object) => object.inner.clone(),
+            Self::Listen(object) => object.inner.ia().clone(),
+            Self::Lmr(object) => object.inner.pz().ia().clone(),
+            Self::Pz(object) => object.inner.ia().clone(),
+            Self::Rmr(object) => object.inner.pz().ia().clone(),
+            Self::Srq(object) => object.inner.pz().ia().clone(),
+        }
+    }
+
+    /// Its name below, and how to close it.
+    pub(crate) fn close(&self) -> (u64, ual::Result<()>) {
+        match self {
+            Self::Ep(object) => (object.inner.tag().get(), object.inner.close()),
+            Self::Evd(object) => (object.inner.tag().get(), object.inner.close()),
+            Self::Ia(object) => (object.inner.tag().get(), object.inner.close()),
+            Self::Listen(object) => (object.inner.tag().get(), object.inner.close()),
+            Self::Lmr(object) => (object.inner.tag().get(), object.inner.close()),
+            Self::Pz(object) => (object.inner.tag().get(), object.inner.close()),
+            Self::Rmr(object) => (object.inner.tag().get(), object.inner.close()),
+            Self::Srq(object) => (object.inner.tag().get(), object.inner.close()),
+        }
+    }
+}
+
 /// One kind of object.
 pub(crate) trait Class: Sized + 'static {
     /// In messages.
@@ -105,7 +139,11 @@ impl<C: Class> Deref for Ref<C> {
 
 /// Stores an object; its handle. `make` gets the handle.
 pub(crate) fn insert<C: Class>(make: impl FnOnce(Raw) -> C) -> Outcome<Raw> {
-    let object = |raw| Object { kind: make(raw).into_kind(), context: Mutex::default() };
+    let object = |raw| Object {
+        kind: make(raw).into_kind(),
+        context: Mutex::default(),
+        news: Mutex::default(),
+    };
     OBJECTS.insert(object).ok_or_else(|| {
         Failure::new(status::IT_ERR_RESOURCES, "more than 2^30 IT-API objects in this process")
     })
@@ -136,10 +174,10 @@ pub(crate) fn at<C: Class>(slot: u32) -> Option<Ref<C>> {
     Some(Ref(found, PhantomData))
 }
 
-/// Makes a handle stale; the object goes when the last call that looks at it is done. Exactly one
-/// of several callers gets it.
-pub(crate) fn remove(raw: Raw) -> Option<Arc<Entry<Object>>> {
-    OBJECTS.remove(raw)
+/// Makes a handle stale; the object goes when the last call that looks at it is done. False if it
+/// was stale already: exactly one of several callers gets true.
+pub(crate) fn forget(handle: *mut c_void) -> bool {
+    OBJECTS.remove(Raw::new(handle.addr() as u64)).is_some()
 }
 
 /// The kind of a handle of any kind, `it_handle_type_enum_t`.
@@ -149,14 +187,47 @@ pub(crate) fn type_of(handle: *mut c_void) -> Outcome<u32> {
 
 /// The consumer context of an object of any kind.
 pub(crate) fn context(handle: *mut c_void) -> Outcome<Option<u64>> {
-    with_any(handle, |object| *object.context.lock().unwrap_or_else(PoisonError::into_inner))
+    with_any(handle, |object| *lock(&object.context))
 }
 
 /// Sets the consumer context of an object of any kind.
 pub(crate) fn set_context(handle: *mut c_void, context: u64) -> Outcome {
-    with_any(handle, |object| {
-        *object.context.lock().unwrap_or_else(PoisonError::into_inner) = Some(context);
-    })
+    with_any(handle, |object| *lock(&object.context) = Some(context))
+}
+
+/// Remembers the connection event that was dequeued last, if the endpoint is still there.
+pub(crate) fn set_news(handle: *mut c_void, event: Box<ConnEvent>) {
+    // Freed meanwhile: nobody can ask any more.
+    let _ = with_any(handle, |object| *lock(&object.news) = Some(event));
+}
+
+/// The connection event of an endpoint that was dequeued last.
+pub(crate) fn news(handle: *mut c_void) -> Option<Box<ConnEvent>> {
+    with_any(handle, |object| lock(&object.news).clone()).ok().flatten()
+}
+
+/// Objects of an adapter, with what it takes to close them.
+pub(crate) fn of_ia(ia: &Arc<Ia>) -> Vec<Arc<Entry<Object>>> {
+    let child = |kind: &Kind| !matches!(kind, Kind::Ia(_)) && Arc::ptr_eq(&kind.ia(), ia);
+    let handles = OBJECTS.select(|object| child(&object.kind));
+    handles.into_iter().filter_map(|raw| OBJECTS.get(raw)?.clone()).collect()
+}
+
+impl Object {
+    pub(crate) fn kind(&self) -> &Kind {
+        &self.kind
+    }
+}
+
+/// A handle for C.
+#[inline]
+pub(crate) fn handle<T>(number: u64) -> *mut T {
+    std::ptr::without_provenance_mut(number as usize)
+}
+
+/// Nothing panics while one of these is held.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn with_any<R>(handle: *mut c_void, look: impl FnOnce(&Object) -> R) -> Outcome<R> {
@@ -165,6 +236,11 @@ fn with_any<R>(handle: *mut c_void, look: impl FnOnce(&Object) -> R) -> Outcome<
         Some(entry) => Ok(look(&entry.object)),
         None => Err(refuse(handle, None, "object", status::IT_ERR_INVALID_HANDLE)),
     }
+}
+
+/// The refusal of a handle of a kind that nobody ever gets.
+pub(crate) fn refuse_kind(handle: *mut c_void, wanted: &str, wrong: Status) -> Failure {
+    refuse(handle, OBJECTS.get(Raw::new(handle.addr() as u64)), wanted, wrong)
 }
 
 /// Says what is wrong with a handle.

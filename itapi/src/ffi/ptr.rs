@@ -100,6 +100,13 @@ impl<T: Plain> Out<T> {
         Out(self.0.cast())
     }
 
+    /// A part of it, from octet `offset` on.
+    #[inline]
+    pub(crate) fn part<U: Plain>(&self, offset: usize) -> Out<U> {
+        assert!(offset <= size_of::<T>() && size_of::<U>() <= size_of::<T>() - offset);
+        Out(self.0.map_addr(|first| first.saturating_add(offset)).cast())
+    }
+
     /// What is there before the call (INOUT arguments).
     #[inline]
     pub(crate) fn read(&self) -> T {
@@ -181,13 +188,17 @@ impl<T: Plain> OutList<T> {
         self.len
     }
 
+    /// The place of element `n`; `None`: there is no room for so many.
+    #[inline]
+    pub(crate) fn at(&self, n: usize) -> Option<Out<T>> {
+        if n < self.len { NonNull::new(self.first.wrapping_add(n)).map(Out) } else { None }
+    }
+
     /// Stores element `n`; one out of range is dropped.
     #[inline]
     pub(crate) fn write(&self, n: usize, value: T) {
-        if n < self.len {
-            let at = self.first.wrapping_add(n);
-            // SAFETY: element `n` of an array whose maker vouched for it.
-            unsafe { at.write_unaligned(value) }
+        if let Some(place) = self.at(n) {
+            place.write(value);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::ffi::CStr;
 pub(crate) type Status = u32;
 
 /// A text that ends with its only NUL.
-const fn c_text(text: &str) -> &CStr {
+pub(crate) const fn c_text(text: &str) -> &CStr {
     match CStr::from_bytes_with_nul(text.as_bytes()) {
         Ok(text) => text,
         Err(_) => panic!("a NUL at the end and nowhere else"),
@@ -21,7 +21,7 @@ macro_rules! statuses {
         /// Name and meaning of a status.
         pub(crate) fn describe(status: Status) -> Option<&'static CStr> {
             Some(match status {
-                $($value => const { c_text(concat!(stringify!($name), ": ", $text, "\0")) },)*
+                $($name => const { c_text(concat!(stringify!($name), ": ", $text, "\0")) },)*
                 _ => return None,
             })
         }

@@ -1,0 +1,195 @@
+//! `itw_event_text`: an event in words. What a connection event means in detail is remembered with
+//! its endpoint until the next one is dequeued. No state of its own; any thread.
+
+use std::ffi::c_char;
+
+use super::connection_number;
+use crate::ffi::boundary;
+use crate::ffi::object;
+use crate::ffi::path;
+use crate::ffi::ptr;
+use crate::ffi::types::*;
+
+/// Name and meaning of an event.
+macro_rules! meanings {
+    ($($name:ident: $text:literal;)*) => {
+        fn meaning(number: it_event_type_t) -> Option<(&'static str, &'static str)> {
+            Some(match number {
+                $($name => (stringify!($name), $text),)*
+                _ => return None,
+            })
+        }
+    };
+}
+
+meanings! {
+    IT_DTO_SEND_CMPL_EVENT: "send";
+    IT_DTO_RC_RECV_CMPL_EVENT: "receive";
+    IT_DTO_RDMA_WRITE_CMPL_EVENT: "RDMA write";
+    IT_DTO_RDMA_READ_CMPL_EVENT: "RDMA read";
+    IT_RMR_LINK_CMPL_EVENT: "link or unlink of a memory window";
+    IT_DTO_FETCH_ADD_CMPL_EVENT: "fetch and add";
+    IT_DTO_CMP_SWAP_CMPL_EVENT: "compare and swap";
+    IT_LMR_LINK_CMPL_EVENT: "link or unlink of a memory region";
+    IT_CM_REQ_CONN_REQUEST_EVENT: "connection request";
+    IT_CM_MSG_CONN_ESTABLISHED_EVENT: "connected";
+    IT_CM_MSG_CONN_DISCONNECT_EVENT: "disconnected";
+    IT_CM_MSG_CONN_PEER_REJECT_EVENT: "the peer's application rejected the connection";
+    IT_CM_MSG_CONN_NONPEER_REJECT_EVENT: "no connection came about";
+    IT_CM_MSG_CONN_BROKEN_EVENT: "the connection broke";
+    IT_ASYNC_AFF_SEVD_ENQUEUE_FAILURE: "an event dispatcher of the endpoint overflowed";
+    IT_ASYNC_AFF_EP_FAILURE: "the endpoint failed";
+    IT_ASYNC_AFF_EP_RDMAR_ACCESS_VIOLATION: "the peer read where it may not";
+    IT_ASYNC_AFF_EP_L_ACCESS_VIOLATION: "the peer accessed memory that it may not";
+    IT_ASYNC_AFF_EP_L_RECV_ACCESS_VIOLATION: "a message of the peer found no receive";
+    IT_ASYNC_AFF_EP_L_TRANSPORT_ERROR: "the peer broke the DDP or RDMAP protocol";
+    IT_ASYNC_AFF_EP_L_LLP_ERROR: "the stream below broke: MPA, CRC or TCP";
+    IT_ASYNC_AFF_EP_R_ERROR: "the peer ended the stream with an error";
+    IT_ASYNC_AFF_EP_R_ACCESS_VIOLATION: "the peer found that we accessed memory that we may not";
+    IT_ASYNC_AFF_EP_R_RECV_ACCESS_VIOLATION: "our message found no receive at the peer";
+    IT_ASYNC_AFF_EP_R_RECV_LENGTH_ERROR: "our message was too long for the peer's receive";
+    IT_ASYNC_AFF_EP_SOFT_HI_WATERMARK: "more receives are in use than the soft high watermark";
+    IT_ASYNC_AFF_EP_SRQ_ERROR: "the shared receive queue of the endpoint failed";
+    IT_ASYNC_AFF_SRQ_LOW_WATERMARK: "the shared receive queue is below its low watermark";
+    IT_ASYNC_AFF_SRQ_CATASTROPHIC: "the shared receive queue failed";
+    IT_ASYNC_AFF_SEVD_FULL_ERROR: "the event dispatcher overflowed: events were lost";
+    IT_ASYNC_AFF_SEVD_OP_ERROR: "the event dispatcher failed";
+    IT_ASYNC_UNAFF_SPIGOT_ONLINE: "the spigot can be used, or has new addresses";
+    IT_ASYNC_UNAFF_SPIGOT_OFFLINE: "the spigot cannot be used any more";
+    IT_SOFTWARE_EVENT: "posted by the application";
+    IT_AEVD_NOTIFICATION_EVENT: "an event dispatcher has events";
+}
+
+/// Name and meaning of an `it_dto_status_t`.
+fn outcome(status: it_dto_status_t) -> &'static str {
+    match status {
+        IT_DTO_SUCCESS => "done",
+        IT_DTO_ERR_LOCAL_LENGTH => "IT_DTO_ERR_LOCAL_LENGTH: the local memory is too short",
+        IT_DTO_ERR_LOCAL_EP => "IT_DTO_ERR_LOCAL_EP: the endpoint failed",
+        IT_DTO_ERR_LOCAL_PROTECTION => {
+            "IT_DTO_ERR_LOCAL_PROTECTION: the local memory may not be used for this"
+        }
+        IT_DTO_ERR_FLUSHED => "IT_DTO_ERR_FLUSHED: the connection ended before",
+        IT_RMR_OPERATION_FAILED => "IT_RMR_OPERATION_FAILED: the window cannot be linked so",
+        IT_DTO_ERR_BAD_RESPONSE => "IT_DTO_ERR_BAD_RESPONSE: the peer answered something else",
+        IT_DTO_ERR_REMOTE_ACCESS => {
+            "IT_DTO_ERR_REMOTE_ACCESS: the peer's memory may not be used for this"
+        }
+        IT_DTO_ERR_REMOTE_RESPONDER => "IT_DTO_ERR_REMOTE_RESPONDER: the peer could not do it",
+        IT_DTO_ERR_TRANSPORT => "IT_DTO_ERR_TRANSPORT: the stream broke",
+        IT_DTO_ERR_LOCAL_MM_OPERATION => {
+            "IT_DTO_ERR_LOCAL_MM_OPERATION: the memory cannot be linked or unlinked so"
+        }
+        _ => "an unknown status",
+    }
+}
+
+fn connection(number: it_event_type_t, ep: it_ep_handle_t, code: u32, dst: &it_path_t) -> String {
+    match object::news(ep.cast()) {
+        Some(event) if connection_number(&event) == number => event.to_string(),
+        // The endpoint is gone, or has newer news.
+        _ => match path::ends_of(dst) {
+            Ok((_, remote)) => format!("endpoint {ep:?}, peer {remote}, reason code {code}"),
+            Err(_) => format!("endpoint {ep:?}, reason code {code}"),
+        },
+    }
+}
+
+macro_rules! layout {
+    ($call:ident, $types:ident) => {
+        /// # Safety
+        /// Pointers obey the contract of a C caller (see `ptr`).
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C" fn $call(
+            event: *const $types::it_event_t,
+            buf: *mut c_char,
+            len: usize,
+        ) -> usize {
+            // SAFETY: contract of a C caller: an event that was dequeued.
+            let text = boundary::text(|| unsafe { $types::text(event) });
+            // SAFETY: contract of a C caller.
+            unsafe { ptr::write_text(buf, len, &text) }
+        }
+
+        /// Texts of this layout.
+        mod $types {
+            use super::*;
+            pub(super) use crate::ffi::types::$types::*;
+
+            /// # Safety
+            /// `event` is NULL or points to an event that was dequeued: its number says which
+            /// member of the union is there.
+            pub(super) unsafe fn text(event: *const it_event_t) -> String {
+                // SAFETY: every event has a number.
+                let number = match unsafe { ptr::read(event.cast::<u32>(), "event") } {
+                    Ok(number) => number,
+                    Err(_) => return "no event: the pointer is NULL".into(),
+                };
+                let Some((name, meaning)) = meaning(number) else {
+                    return format!("{number:#x} is no event of this library");
+                };
+                // SAFETY: the number says which member is there.
+                let details = unsafe { details(event, number) };
+                format!("{name}: {meaning}{}{details}", if details.is_empty() { "" } else { ": " })
+            }
+
+            /// # Safety
+            /// As [`text`], and `event` is not NULL.
+            unsafe fn details(event: *const it_event_t, number: it_event_type_t) -> String {
+                match number & IT_EVENT_STREAM_MASK {
+                    IT_DTO_EVENT_STREAM => {
+                        // SAFETY: the number says that this member is there.
+                        let event = unsafe { event.cast::<it_dto_cmpl_event_t>().read_unaligned() };
+                        let (ep, octets) = (event.ep, event.transferred_length);
+                        let outcome = outcome(event.dto_status);
+                        format!("endpoint {ep:?}, {octets} octets: {outcome}")
+                    }
+                    IT_CM_REQ_EVENT_STREAM => {
+                        let event = event.cast::<it_conn_request_event_t>();
+                        // SAFETY: the number says that this member is there.
+                        let event = unsafe { event.read_unaligned() };
+                        match path::ip_of(&event.source_addr) {
+                            Ok(from) => format!("number {:#x} from {from}", event.cn_est_id),
+                            Err(_) => format!("number {:#x}", event.cn_est_id),
+                        }
+                    }
+                    IT_CM_MSG_EVENT_STREAM => {
+                        // SAFETY: the number says that this member is there.
+                        let event =
+                            unsafe { event.cast::<it_connection_event_t>().read_unaligned() };
+                        let code = event.reject_reason_code;
+                        connection(number, event.ep, code, &event.dst_path)
+                    }
+                    IT_ASYNC_AFF_EVENT_STREAM => {
+                        // SAFETY: the number says that this member is there.
+                        let event =
+                            unsafe { event.cast::<it_affiliated_event_t>().read_unaligned() };
+                        // SAFETY: plain data, and each member is a handle.
+                        format!("object {:?}", unsafe { event.cause.sevd })
+                    }
+                    IT_ASYNC_UNAFF_EVENT_STREAM => {
+                        let event = event.cast::<it_unaffiliated_event_t>();
+                        // SAFETY: the number says that this member is there.
+                        let event = unsafe { event.read_unaligned() };
+                        format!("spigot {} of {:?}", event.spigot_id, event.ia)
+                    }
+                    IT_SOFTWARE_EVENT_STREAM => {
+                        // SAFETY: the number says that this member is there.
+                        let event = unsafe { event.cast::<it_software_event_t>().read_unaligned() };
+                        format!("data {:?}", event.data)
+                    }
+                    IT_AEVD_NOTIFICATION_EVENT_STREAM => {
+                        let event = event.cast::<it_aevd_notification_event_t>();
+                        // SAFETY: the number says that this member is there.
+                        let event = unsafe { event.read_unaligned() };
+                        format!("event dispatcher {:?}", event.sevd)
+                    }
+                    _ => String::new(),
+                }
+            }
+        }
+    };
+}
+
+layout!(itw_event_text, std_abi);
+layout!(itw_event_text_zrl, zrl);

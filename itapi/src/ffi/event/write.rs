@@ -1,0 +1,164 @@
+//! Events into `it_event_t`, in either layout. No state.
+//!
+//! Only the member of the union that the event uses is written.
+
+use crate::ffi::object::handle;
+use crate::ffi::ptr::{Out, Plain};
+use crate::ffi::types::*;
+use crate::ffi::works::IMMEDIATE;
+
+use super::{Connection, Fields, Request, Resolved};
+
+/// A layout of events.
+pub(crate) trait Abi {
+    /// `it_event_t`.
+    type Event: Plain;
+
+    /// Stores an event of the dispatcher `evd`.
+    fn write(out: &Out<Self::Event>, evd: u64, fields: &Fields);
+}
+
+/// Cookies of 8 octets, private data behind the rest.
+pub(crate) struct Standard;
+
+/// Cookies of 24 octets, private data in front.
+pub(crate) struct Zurich;
+
+/// A cookie of either layout.
+trait Cookie {
+    fn of(numbers: [u64; 3]) -> Self;
+}
+
+impl Cookie for crate::ffi::types::std_abi::it_dto_cookie_t {
+    fn of([first, ..]: [u64; 3]) -> Self {
+        first
+    }
+}
+
+impl Cookie for crate::ffi::types::zrl::it_dto_cookie_t {
+    fn of([first, second, extend]: [u64; 3]) -> Self {
+        Self { first, second, extend }
+    }
+}
+
+/// As much of the private data as an event has room for, and whether there is any.
+fn private<const N: usize>(data: &[u8]) -> ([u8; N], it_boolean_t) {
+    let mut out = [0; N];
+    out.iter_mut().zip(data).for_each(|(to, from)| *to = *from);
+    (out, if data.is_empty() { IT_FALSE } else { IT_TRUE })
+}
+
+macro_rules! layout {
+    ($layout:ident, $types:ident) => {
+        impl Abi for $layout {
+            type Event = crate::ffi::types::$types::it_event_t;
+
+            #[inline]
+            fn write(out: &Out<Self::Event>, evd: u64, fields: &Fields) {
+                match fields {
+                    Fields::Dto(dto) => $types::completion(out, evd, dto),
+                    Fields::Request(request) => $types::request(out, evd, request),
+                    Fields::Connection(connection) => $types::connection(out, evd, connection),
+                    other => short(&out.narrow(), evd, other),
+                }
+            }
+        }
+
+        /// Writers of this layout.
+        mod $types {
+            use super::*;
+            use crate::ffi::types::$types::*;
+
+            #[inline]
+            pub(super) fn completion(out: &Out<it_event_t>, evd: u64, dto: &Resolved) {
+                let event = it_dto_cmpl_event_t {
+                    event_number: dto.event,
+                    evd: handle(evd),
+                    ep: handle(dto.ep),
+                    cookie: Cookie::of(dto.cookie),
+                    dto_status: dto.status,
+                    transferred_length: dto.length,
+                    unlinked_mr_handle: handle(dto.unlinked),
+                };
+                out.narrow().write(event);
+                if dto.event == IT_DTO_RC_RECV_CMPL_EVENT {
+                    receive(out, dto);
+                }
+            }
+
+            /// The members that only receives have.
+            fn receive(out: &Out<it_event_t>, dto: &Resolved) {
+                let flags = std::mem::offset_of!(it_all_dto_cmpl_event_t, flags);
+                let timeout = std::mem::offset_of!(it_all_dto_cmpl_event_t, src_path.timeout);
+                out.part::<u32>(flags).write(dto.immediate.map_or(0, |_| IMMEDIATE));
+                if let Some(data) = dto.immediate {
+                    out.part::<u64>(timeout).write(data);
+                }
+            }
+
+            pub(super) fn request(out: &Out<it_event_t>, evd: u64, request: &Request) {
+                let (private_data, private_data_present) = private(&request.private_data);
+                out.narrow().write(it_conn_request_event_t {
+                    event_number: IT_CM_REQ_CONN_REQUEST_EVENT,
+                    evd: handle(evd),
+                    cn_est_id: request.cn_est_id,
+                    conn_qual: request.conn_qual,
+                    source_addr: request.source_addr,
+                    spigot_id: request.spigot_id,
+                    // Not negotiated: `max_message_size_support` is IT_FALSE.
+                    max_message_size: 0,
+                    rdma_read_ird: request.rdma_read_ird,
+                    rdma_read_ord: request.rdma_read_ord,
+                    private_data,
+                    private_data_present,
+                });
+            }
+
+            pub(super) fn connection(out: &Out<it_event_t>, evd: u64, event: &Connection) {
+                let (private_data, private_data_present) = private(&event.private_data);
+                out.narrow().write(it_connection_event_t {
+                    event_number: event.number,
+                    evd: handle(evd),
+                    cn_est_id: event.cn_est_id,
+                    ep: handle(event.ep),
+                    rdma_read_ird: event.rdma_read_ird,
+                    rdma_read_ord: event.rdma_read_ord,
+                    dst_path: event.dst_path,
+                    reject_reason_code: event.reject_reason_code,
+                    private_data,
+                    private_data_present,
+                });
+            }
+        }
+    };
+}
+
+layout!(Standard, std_abi);
+layout!(Zurich, zrl);
+
+/// Events that are the same in both layouts; the largest of them gives the room.
+fn short(out: &Out<it_unaffiliated_event_t>, evd: u64, fields: &Fields) {
+    let evd = handle(evd);
+    match *fields {
+        Fields::Affiliated { number, cause } => out.narrow().write(it_affiliated_event_t {
+            event_number: number,
+            evd,
+            cause: it_affiliated_cause_u { sevd: handle(cause) },
+        }),
+        Fields::Unaffiliated { number, ia, spigot_id } => {
+            let ia = handle(ia);
+            let event = it_unaffiliated_event_t { event_number: number, evd, ia, spigot_id };
+            out.narrow().write(event);
+        }
+        Fields::Software(data) => {
+            let (event_number, data) = (IT_SOFTWARE_EVENT, handle(data));
+            out.narrow().write(it_software_event_t { event_number, evd, data });
+        }
+        Fields::Notification { sevd } => out.narrow().write(it_aevd_notification_event_t {
+            event_number: IT_AEVD_NOTIFICATION_EVENT,
+            aevd: evd,
+            sevd: handle(sevd),
+        }),
+        Fields::Dto(_) | Fields::Request(_) | Fields::Connection(_) => {}
+    }
+}
