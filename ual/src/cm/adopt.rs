@@ -190,10 +190,14 @@ pub(super) fn refuse(ep: &Arc<Ep>, event: ConnEvent) {
     tell(ep, event);
 }
 
-/// Puts a connection event into the endpoint's dispatcher.
+/// Puts a connection event into the endpoint's dispatcher. A closed endpoint has none any more: its
+/// close takes the same lock.
 pub(super) fn tell(ep: &Arc<Ep>, event: ConnEvent) {
-    let event = Event::Connection { qp: ep.id(), ep: Arc::downgrade(ep), event: Box::new(event) };
-    ep.conn_evd().push_connection(event);
+    let _link = ep.link();
+    if ep.is_open() {
+        let (qp, weak, event) = (ep.id(), Arc::downgrade(ep), Box::new(event));
+        ep.conn_evd().push_connection(Event::Connection { qp, ep: weak, event });
+    }
 }
 
 /// The provider does not take the stream.

@@ -14,7 +14,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use vp_api::{PostFailure, Qp, QpChange, QpId, QpInit, RecvWr, Role, SendFlags, SendWr, VpStatus};
+use vp_api::{
+    PostFailure, Qp, QpChange, QpId, QpInit, QpState, RecvWr, Role, SendFlags, SendWr, VpStatus,
+};
 
 use super::{Ia, Pz, Srq};
 use crate::cm::{
@@ -253,23 +255,29 @@ impl Ep {
     }
 
     /// Nonoperational to Unconnected, once everything posted is flushed (IT-API `it_ep_reset`).
+    ///
+    /// Refused before the connection's last event, and as long as a Terminate is on its way to the
+    /// peer or answered by it: the policy's `close_timeout` bounds that, try again.
     pub fn reset(&self) -> Result<()> {
         if self.state() != EpState::Nonoperational {
             return Err(self.invalid_state("reset", "nonoperational"));
         }
+        let early = |needed| Error::InvalidState {
+            object: Object::Ep,
+            state: "still disconnecting",
+            attempt: "reset",
+            needed,
+        };
         if self.link().live {
             // Else its last event would be lost.
-            return Err(Error::InvalidState {
-                object: Object::Ep,
-                state: "still disconnecting",
-                attempt: "reset",
-                needed: "disconnected (wait for the event)",
-            });
+            return Err(early("disconnected (wait for the event)"));
         }
         let verb = Error::verb("reset the queue pair");
-        let state = self.qp.query().map_err(&verb)?.state;
-        if state != vp_api::QpState::Idle {
-            self.qp.modify(QpChange::Idle).map_err(verb)?;
+        match self.qp.query().map_err(&verb)?.state {
+            QpState::Idle => {}
+            QpState::Error => self.qp.modify(QpChange::Idle).map_err(verb)?,
+            // RDMAC 6.2.3: it ends by itself [VERBS-10].
+            _ => return Err(early("disconnected (its last words are on their way; try again)")),
         }
         *self.link() = Link::default();
         self.set_state(EpState::Unconnected);
@@ -313,8 +321,11 @@ impl Ep {
         }
     }
 
-    /// Destroys it in any state; a connection is reset. No completion of it comes afterwards.
+    /// Destroys it in any state; a connection is reset. No completion and no event of it comes
+    /// afterwards.
     pub fn close(&self) -> Result<()> {
+        // Events are made under this lock.
+        let _link = self.link();
         self.life.close()?;
         if let Err(error) = self.ia().rnic().destroy_qp(self.id()) {
             self.life.reopen();

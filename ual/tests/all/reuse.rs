@@ -45,8 +45,16 @@ impl Pair {
     /// Back to unconnected, from wherever.
     fn reset(&self) {
         for ep in [&self.active, &self.passive] {
-            if ep.state() == EpState::Nonoperational {
-                ep.reset().unwrap();
+            // Refused while a Terminate is on its way, which does not take long.
+            while ep.state() == EpState::Nonoperational {
+                match ep.reset() {
+                    Ok(()) => {}
+                    Err(Error::InvalidState { state, .. }) => {
+                        assert_eq!(state, "still disconnecting");
+                        std::thread::yield_now();
+                    }
+                    Err(other) => panic!("{other}"),
+                }
             }
             assert_eq!(ep.state(), EpState::Unconnected);
         }
