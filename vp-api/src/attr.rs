@@ -206,7 +206,8 @@ pub struct QpInit {
     pub allow: Access,
     /// STag 0 and fast registration allowed (RDMAC "privileged").
     pub privileged: bool,
-    /// Raise a one-shot event when more than so many receives are waiting for completion; 0: never.
+    /// Raise a one-shot event when more than so many receives were taken, from the QP's own queue or
+    /// an SRQ, and their completions not yet polled; 0: never.
     pub recv_limit: u32,
 }
 

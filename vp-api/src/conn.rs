@@ -134,7 +134,7 @@ pub enum QpChange {
         send_depth: Option<u32>,
         /// Receive depth (Idle, empty queue only).
         recv_depth: Option<u32>,
-        /// Re-arm the receive limit event.
+        /// (Re-)arm the receive limit event, in any state that takes limits; 0 disarms it.
         recv_limit: Option<u32>,
     },
 }
@@ -154,6 +154,8 @@ pub struct QpInfo {
     pub sends_lost: u32,
     /// Receives of the last stream that were flushed or failed.
     pub recvs_lost: u32,
+    /// Armed receive limit, 0 if not armed.
+    pub recv_limit: u32,
     pub ird: u16,
     pub ord: u16,
     /// Last Terminate sent or received.
@@ -175,6 +177,7 @@ impl QpInfo {
             recvs_outstanding: 0,
             sends_lost: 0,
             recvs_lost: 0,
+            recv_limit: 0,
             ird: 0,
             ord: 0,
             terminate: None,

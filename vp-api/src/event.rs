@@ -50,7 +50,7 @@ pub enum AsyncEvent {
     CqOverrun,
     /// Fewer receives than the limit remain; one shot.
     SrqLimit,
-    /// More receives in flight than the QP's limit; one shot.
+    /// More receives taken, and their completions not polled, than the QP's limit; one shot.
     RecvLimit,
     /// The port became usable, stopped being it, or is usable under other addresses.
     PortState {

@@ -3,16 +3,19 @@
 //! Owner: the RNIC's table and the QPs on it. Any thread polls, waits and arms; the QPs' threads
 //! push. When a peer dies the QP's flushed completions arrive like any others.
 
+use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use vp_api::{
-    AsyncEvent, Cq, CqHandler, CqId, EventSource, QpId, VpError, VpResult, VpStatus, WorkCompletion,
+    AsyncEvent, Cq, CqHandler, CqId, EventSource, QpId, VpError, VpResult, VpStatus, WcOpcode,
+    WorkCompletion,
 };
 
 use crate::cq_ring::{CqRing, Push};
 use crate::engine::{Engine, Slept, Waited};
 use crate::events::EventSink;
+use crate::held::Held;
 use crate::parts::CqParts;
 use crate::qp::SoftQp;
 use crate::sync::{AtomicBool, AtomicU32, Ordering};
@@ -47,6 +50,10 @@ pub(crate) struct SoftCq {
     events: Arc<EventSink>,
     engine: Arc<Engine>,
     members: RwLock<Vec<(QpId, Weak<SoftQp>)>>,
+    /// QPs whose receives are counted until they are polled.
+    counted: RwLock<HashMap<QpId, Arc<Held>>>,
+    /// There are some.
+    counts: AtomicBool,
     interrupts: AtomicU32,
     looks: AtomicU32,
     destroyed: AtomicBool,
@@ -62,6 +69,8 @@ impl SoftCq {
             events: parts.events,
             engine: parts.engine,
             members: RwLock::default(),
+            counted: RwLock::default(),
+            counts: AtomicBool::new(false),
             interrupts: AtomicU32::new(0),
             looks: AtomicU32::new(0),
             destroyed: AtomicBool::new(false),
@@ -80,6 +89,38 @@ impl SoftCq {
     pub(crate) fn part(&self, id: QpId) {
         let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
         members.retain(|(member, _)| *member != id);
+        drop(members);
+        let mut counted = self.counted.write().unwrap_or_else(PoisonError::into_inner);
+        counted.remove(&id);
+        self.counts.store(!counted.is_empty(), Ordering::Release);
+    }
+
+    /// Counts down what the QP holds, from now on, as its receives are polled.
+    pub(crate) fn count(&self, id: QpId, held: Arc<Held>) {
+        let mut counted = self.counted.write().unwrap_or_else(PoisonError::into_inner);
+        counted.insert(id, held);
+        self.counts.store(true, Ordering::Release);
+    }
+
+    /// Takes completions out of the ring.
+    fn pop(&self, out: &mut [WorkCompletion]) -> usize {
+        let popped = self.ring.pop(out);
+        if self.counts.load(Ordering::Relaxed) {
+            self.give_back(&out[..popped]);
+        }
+        popped
+    }
+
+    #[cold]
+    fn give_back(&self, polled: &[WorkCompletion]) {
+        let counted = self.counted.read().unwrap_or_else(PoisonError::into_inner);
+        for completion in polled {
+            if let WcOpcode::Recv | WcOpcode::RecvImmediate = completion.opcode
+                && let Some(held) = counted.get(&completion.qp)
+            {
+                held.give_back(1);
+            }
+        }
     }
 
     /// Queues a completion; `left` collects what is to be done once no lock is held.
@@ -199,12 +240,12 @@ impl Cq for SoftCq {
 
     fn poll(&self, out: &mut [WorkCompletion]) -> Result<usize, VpStatus> {
         self.check_alive()?;
-        let popped = self.ring.pop(out);
+        let popped = self.pop(out);
         if popped != 0 {
             return Ok(popped);
         }
         self.progress();
-        match self.ring.pop(out) {
+        match self.pop(out) {
             0 if self.ring.is_overrun() => Err(VpStatus::CqOverrun),
             popped => Ok(popped),
         }

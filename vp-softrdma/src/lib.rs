@@ -5,7 +5,7 @@
 //! | privileged verbs | `provider`, `rnic`, `objects`, `mr`, `mw`, `invalidate`, `pin` |
 //! | ports, and news of them | `ifaces`, `ports` |
 //! | memory that peers reach | [`stag_table`], `grant`, `meta`, [`place`] |
-//! | queues | [`cq_ring`], `ring`, `wq`, `srq` |
+//! | queues | [`cq_ring`], `ring`, `wq`, `srq`, `held` |
 //!
 //! The protocol itself is the crate `iwarp-proto`; this crate gives it sockets, memory and threads.
 
@@ -15,6 +15,7 @@ mod crc;
 mod engine;
 mod events;
 mod grant;
+mod held;
 mod ifaces;
 mod invalidate;
 mod limits;

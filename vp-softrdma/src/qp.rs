@@ -15,7 +15,7 @@ mod modify;
 mod post;
 
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use vp_api::{
     AsyncEvent, EventSource, PostFailure, QpChange, QpId, QpInfo, QpInit, RecvWr, SendWr, VpError,
@@ -49,6 +49,7 @@ impl SoftQp {
     pub(crate) fn create(parts: QpParts, init: &QpInit) -> VpResult<Arc<Self>> {
         limits::check_qp(init)?;
         let context = context_of(&parts, init);
+        context.arm_recv_limit(init.recv_limit);
         let inner = Inner::new(core_of(&parts, init), Limits::new(init));
         let (send_cq, recv_cq) = (parts.send_cq, parts.recv_cq);
         let inner = Baton::new(inner);
@@ -134,6 +135,9 @@ impl SoftQp {
             && let Some(srq) = &self.context.srq
         {
             srq.raise_limit();
+        }
+        if left.recv_limit {
+            self.context.events.emit(EventSource::Qp(self.context.id), AsyncEvent::RecvLimit);
         }
     }
 
@@ -227,6 +231,7 @@ fn context_of(parts: &QpParts, init: &QpInit) -> Context {
         send_cq: parts.send_cq.clone(),
         recv_cq: parts.recv_cq.clone(),
         srq: parts.srq.clone(),
+        held: OnceLock::new(),
         events: parts.events.clone(),
         engine: parts.engine.clone(),
     }

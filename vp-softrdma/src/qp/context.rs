@@ -3,8 +3,8 @@
 //! The context belongs to the QP and is read by any thread; the queues are under the QP's lock. When
 //! the peer dies the protocol core has both queues flushed, through the host in `host.rs`.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, OnceLock};
 
 use iwarp_proto::{AccessError, Slot, TaggedUse};
 use vp_api::{Access, PdId, QpId, Sge, Stag};
@@ -13,6 +13,7 @@ use crate::cq::{Aftermath, SoftCq};
 use crate::engine::Engine;
 use crate::events::EventSink;
 use crate::grant::{Caller, Need};
+use crate::held::Held;
 use crate::srq::SoftSrq;
 use crate::stag_table::{StagTable, Use};
 use crate::wq::{Payload, RecvRing, RecvWqe, SendRing, pieces};
@@ -29,6 +30,8 @@ pub(crate) struct Context {
     pub(crate) send_cq: Arc<SoftCq>,
     pub(crate) recv_cq: Arc<SoftCq>,
     pub(crate) srq: Option<Arc<SoftSrq>>,
+    /// Since it had a limit first: the receives that the consumer has not got back.
+    pub(crate) held: OnceLock<Arc<Held>>,
     pub(crate) events: Arc<EventSink>,
     pub(crate) engine: Arc<Engine>,
 }
@@ -42,6 +45,32 @@ impl Context {
         len: u32,
     ) -> Result<Use<'_>, AccessError> {
         self.table.resolve(Stag(stag.0), Need::RemoteRead, &self.caller, to, len)
+    }
+
+    /// A message took a receive; true if the limit event is due.
+    pub(crate) fn hold_taken(&self) -> bool {
+        self.held.get().is_some_and(|held| held.take())
+    }
+
+    /// So many receives were flushed.
+    pub(crate) fn hold_flushed(&self, receives: u32) {
+        if let Some(held) = self.held.get() {
+            held.flush(receives);
+        }
+    }
+
+    /// Arms the receive limit; true if the event is due already. Counting begins with the first
+    /// limit.
+    pub(crate) fn arm_recv_limit(&self, limit: u32) -> bool {
+        if limit == 0 && self.held.get().is_none() {
+            return false;
+        }
+        let begin = || {
+            let held = Arc::<Held>::default();
+            self.recv_cq.count(self.id, held.clone());
+            held
+        };
+        self.held.get_or_init(begin).arm(limit)
     }
 
     /// A callers' identity in PD `pd`.
@@ -109,6 +138,7 @@ pub(crate) struct Left {
     pub(crate) send_cq: Aftermath,
     pub(crate) recv_cq: Aftermath,
     pub(crate) srq_limit: bool,
+    pub(crate) recv_limit: bool,
 }
 
 impl Queues {

@@ -56,11 +56,12 @@ impl<'a> View<'a> {
     }
 
     fn take_receive(&mut self) -> bool {
-        let Some(srq) = &self.context.srq else {
-            return self.queues.receives.take(&mut self.queues.current);
+        let (taken, limit) = match &self.context.srq {
+            Some(srq) => srq.take(&mut self.queues.current),
+            None => (self.queues.receives.take(&mut self.queues.current), false),
         };
-        let (taken, limit) = srq.take(&mut self.queues.current);
         self.queues.left.srq_limit |= limit;
+        self.queues.left.recv_limit |= taken && self.context.hold_taken();
         taken
     }
 
@@ -223,6 +224,7 @@ impl Host for View<'_> {
             let fault = self.queues.receive_fault.take();
             self.push_receive(fault.map_or(WcStatus::Flushed, access_status), none);
         }
+        self.context.hold_flushed(self.queues.receives.posted());
         while self.queues.receives.take(&mut self.queues.current) {
             self.push_receive(WcStatus::Flushed, none);
         }

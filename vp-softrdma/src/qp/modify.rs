@@ -82,8 +82,12 @@ impl Inner {
             QpChange::Idle => {
                 self.core.proto.reset().map_err(|_| self.refuse(context, "Idle"))?;
             }
-            QpChange::Limits { ord, ird, send_depth, recv_depth, recv_limit: _ } => {
+            QpChange::Limits { ord, ird, send_depth, recv_depth, recv_limit } => {
+                self.check_recv_limit(context, recv_limit, recv_depth)?;
                 self.set_limits(context, ord, ird, send_depth, recv_depth)?;
+                if let Some(limit) = recv_limit {
+                    self.core.queues.left.recv_limit |= context.arm_recv_limit(limit);
+                }
             }
             _ => return Err(VpError::new(VpStatus::Unsupported, "unknown change of a QP")),
         }
@@ -119,6 +123,7 @@ impl Inner {
         };
         if self.core.proto.state() == State::Rts {
             return match (ord, ird, send_depth, recv_depth) {
+                (None, None, None, None) => Ok(()),
                 (Some(ord), None, None, None) => self.reduce_ord(context, ord),
                 _ => cannot("only its ORD changes in RTS"),
             };
@@ -148,6 +153,20 @@ impl Inner {
             self.core.queues.receives = RecvRing::new(depth, max_sge);
         }
         Ok(())
+    }
+
+    fn check_recv_limit(
+        &self,
+        context: &Context,
+        limit: Option<u32>,
+        depth: Option<u32>,
+    ) -> VpResult<()> {
+        let most = match &context.srq {
+            Some(_) => limits::MAX_WR,
+            None => depth.unwrap_or(self.core.queues.receives.depth()),
+        };
+        let limit = limit.unwrap_or(0);
+        limits::check("receive limit", limit, 0, most, VpStatus::InvalidModifier)
     }
 
     // RDMAC 9.2.5.2 [VERBS-15]: in RTS it only goes down
@@ -196,6 +215,7 @@ impl Inner {
         let link = self.link.as_ref();
         info.sends_lost = queues.lost.sends;
         info.recvs_lost = queues.lost.receives;
+        info.recv_limit = context.held.get().map_or(0, |held| held.limit());
         info.ird = link.map_or(self.limits.ird, |link| link.params.ird);
         info.ord = link.map_or(self.limits.ord, |link| link.params.ord);
         info.terminate = proto.last_terminate().map(|(sent, code)| terminate(sent, code));

@@ -71,6 +71,7 @@ impl Inner {
         if matches!(self.core.proto.state(), State::Idle | State::Rts) {
             return self.core.queues.receives.post(wr);
         }
+        context.hold_flushed(1);
         let completion = flushed(context, wr.wr_id, WcOpcode::Recv);
         context.recv_cq.push(&completion, &mut self.core.queues.left.recv_cq);
         Ok(())

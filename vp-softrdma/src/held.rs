@@ -1,0 +1,56 @@
+//! How many receives of a QP its consumer has not got back: taken from a queue, their completions
+//! not polled (RDMAC 6.3: outstanding until retrieved), and the limit event on that number.
+//!
+//! One per QP that ever had a limit, shared with the CQ of its receives. The QP counts up and arms
+//! under its lock; pollers count down. A dead peer's flushed receives count like others.
+
+use crate::sync::{AtomicU32, Ordering};
+
+/// The count and its one-shot limit.
+#[derive(Default)]
+pub(crate) struct Held {
+    count: AtomicU32,
+    /// Fires when more are held; 0 is not armed.
+    limit: AtomicU32,
+}
+
+impl Held {
+    /// A message took a receive; true if the limit event is due.
+    pub(crate) fn take(&self) -> bool {
+        self.flush(1);
+        self.is_due()
+    }
+
+    /// So many were flushed. That is no message too many: the event stays armed.
+    pub(crate) fn flush(&self, receives: u32) {
+        self.count.fetch_add(receives, Ordering::Relaxed);
+    }
+
+    /// Completions of so many were polled. Those from before the counting began do not count.
+    pub(crate) fn give_back(&self, receives: u32) {
+        let less = |count: u32| Some(count.saturating_sub(receives));
+        // It never fails: `less` always answers.
+        let _ = self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
+    /// Arms the event, or disarms it with 0; true if it is due already.
+    pub(crate) fn arm(&self, limit: u32) -> bool {
+        self.limit.store(limit, Ordering::Relaxed);
+        self.is_due()
+    }
+
+    /// The armed limit, 0 if not armed.
+    pub(crate) fn limit(&self) -> u32 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Takes the event if it is due: one shot. // [VERBS-26]
+    fn is_due(&self) -> bool {
+        let limit = self.limit();
+        let due = limit != 0 && self.count.load(Ordering::Relaxed) > limit;
+        if due {
+            self.limit.store(0, Ordering::Relaxed);
+        }
+        due
+    }
+}

@@ -1,0 +1,146 @@
+//! Watermarks: the receive limit of a QP, with and without an SRQ, and the SRQ's own.
+#![allow(clippy::unwrap_used)] // a test's helpers fail loudly
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use common::*;
+use vp_api::*;
+
+fn limited(init: &mut QpInit) {
+    init.recv_limit = 3;
+}
+
+/// Sends `count` messages of nothing and waits until they are in the peer's CQ, unpolled.
+fn send(near: &End, far: &dyn Cq, count: usize) {
+    let before = far.queued();
+    for wr_id in 0..count as u64 {
+        near.post(wr_id, SEND, &[]);
+        near.done(wr_id);
+    }
+    let begin = Instant::now();
+    while far.queued() < before + count {
+        std::thread::yield_now();
+        assert!(begin.elapsed() < HANG, "{} of {count} arrived", far.queued() - before);
+    }
+}
+
+fn take(far: &dyn Cq, count: usize) {
+    for _ in 0..count {
+        assert_eq!(next(far).status, WcStatus::Success);
+    }
+}
+
+fn limit(qp: &dyn Qp, limit: u32) -> VpResult<()> {
+    qp.modify(QpChange::Limits {
+        ord: None,
+        ird: None,
+        send_depth: None,
+        recv_depth: None,
+        recv_limit: Some(limit),
+    })
+}
+
+// [VERBS-26]: a receive is outstanding until its completion is polled; the event comes once.
+#[test]
+fn the_receive_limit_counts_what_is_not_polled() {
+    let (near, far) = pair(&Setup { init: limited, ..Setup::default() });
+    for wr_id in 0..60 {
+        far.recv(wr_id, &[]);
+    }
+    for _ in 0..10 {
+        send(&near, &*far.cq, 3);
+        take(&*far.cq, 3);
+    }
+    assert!(far.events.is_empty());
+    assert_eq!(far.qp.query().unwrap().recv_limit, 3);
+    send(&near, &*far.cq, 4);
+    assert_eq!(far.event(), AsyncEvent::RecvLimit);
+    assert_eq!(far.qp.query().unwrap().recv_limit, 0);
+    send(&near, &*far.cq, 1);
+    assert!(far.events.is_empty());
+    // Armed below what is held it comes at once; above, later.
+    limit(&*far.qp, 4).unwrap();
+    assert_eq!(far.event(), AsyncEvent::RecvLimit);
+    limit(&*far.qp, 5).unwrap();
+    assert!(far.events.is_empty());
+    send(&near, &*far.cq, 1);
+    assert_eq!(far.event(), AsyncEvent::RecvLimit);
+    take(&*far.cq, 6);
+    limit(&*far.qp, 1).unwrap();
+    limit(&*far.qp, 0).unwrap();
+    send(&near, &*far.cq, 2);
+    assert!(far.events.is_empty());
+    assert_eq!(limit(&*far.qp, 65).unwrap_err().status, VpStatus::InvalidModifier);
+}
+
+// Flushed receives count until they are polled, raise no event, and leave the count right.
+#[test]
+fn the_receive_limit_survives_a_reconnection() {
+    let (near, far) = pair(&Setup { init: limited, ..Setup::default() });
+    for wr_id in 0..20 {
+        far.recv(wr_id, &[]);
+    }
+    near.qp.modify(QpChange::Error).unwrap();
+    assert_eq!(far.event(), AsyncEvent::ConnectionReset);
+    far.recv(20, &[]);
+    for wr_id in 0..=20 {
+        let flushed = far.complete();
+        assert_eq!((flushed.wr_id, flushed.status), (wr_id, WcStatus::Flushed));
+    }
+    for end in [&near, &far] {
+        end.qp.modify(QpChange::Idle).unwrap();
+    }
+    connect((&near, &far), &Setup::default());
+    assert_eq!(far.event(), AsyncEvent::Established);
+    for wr_id in 0..4 {
+        far.recv(wr_id, &[]);
+    }
+    send(&near, &*far.cq, 3);
+    assert!(far.events.is_empty());
+    send(&near, &*far.cq, 1);
+    assert_eq!(far.event(), AsyncEvent::RecvLimit);
+}
+
+// [VERBS-26] [SEC-11]: of two QPs on an SRQ the greedy one is named; and the SRQ's own mark.
+#[test]
+fn of_those_that_share_the_greedy_one_is_named() {
+    let rnic = open();
+    let pd = rnic.alloc_pd().unwrap();
+    let srq = rnic.create_srq(&SrqInit { pd, depth: 64, max_sge: 1, limit: 0 }).unwrap();
+    let id = srq.id();
+    let shares = |init: &mut QpInit| {
+        (init.pd, init.srq, init.recv_limit) = (pd, Some(id), 3);
+    };
+    let events = Arc::new(Events::default());
+    let [greedy, modest] = [(); 2].map(|()| {
+        let far = End::on(rnic.clone(), CqInit { depth: 64, handler: None }, shares);
+        let near = End::new(|_| {});
+        connect((&near, &far), &Setup::default());
+        assert_eq!(far.event(), AsyncEvent::Established);
+        (near, far)
+    });
+    rnic.set_async_handler(Some(events.clone()));
+    for wr_id in 0..8 {
+        srq.post_recv(&[RecvWr { wr_id, sgl: &[] }]).unwrap();
+    }
+    assert_eq!(srq.modify(None, Some(2)).unwrap().limit, 2);
+    send(&modest.0, &*modest.1.cq, 2);
+    send(&greedy.0, &*greedy.1.cq, 3);
+    assert!(events.is_empty());
+    send(&greedy.0, &*greedy.1.cq, 1);
+    assert_eq!(events.next(EventSource::Qp(greedy.1.qp.id())), AsyncEvent::RecvLimit);
+    assert!(events.is_empty());
+    // Fewer than two are left; told once.
+    send(&modest.0, &*modest.1.cq, 1);
+    assert_eq!(events.next(EventSource::Srq(id)), AsyncEvent::SrqLimit);
+    assert_eq!(srq.query().unwrap().limit, 0);
+    send(&greedy.0, &*greedy.1.cq, 1);
+    assert!(events.is_empty());
+    // Armed above what is there, the mark is reached already.
+    srq.modify(None, Some(1)).unwrap();
+    assert_eq!(events.next(EventSource::Srq(id)), AsyncEvent::SrqLimit);
+    assert_eq!(srq.modify(None, Some(65)).unwrap_err().status, VpStatus::InvalidModifier);
+}
