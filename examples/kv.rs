@@ -379,3 +379,32 @@ impl Client {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mix_of_two_versions_is_noticed() {
+        let [mut old, mut new] = [b"aaaa", b"bbbb"].map(|v| Entry::new(b"key", v).unwrap());
+        old.seal(1);
+        new.seal(2);
+        assert!(old.is_whole() && new.is_whole() && Entry::EMPTY.is_whole());
+        let used = HEAD + 7;
+        for at in 1..used {
+            let mut mix = old.clone();
+            mix.0[..at].copy_from_slice(&new.0[..at]);
+            assert_eq!(mix.is_whole(), mix.0 == old.0 || mix.0 == new.0, "new up to {at}");
+        }
+    }
+
+    #[test]
+    fn entries_hold_what_fits() {
+        assert_eq!(Entry::new(b"k", b"v").unwrap().parts(), Some((&b"k"[..], &b"v"[..])));
+        assert!(Entry::new(b"k", &[0; ROOM - 1]).is_some());
+        assert!(Entry::new(b"k", &[0; ROOM]).is_none());
+        let mut nonsense = Entry::EMPTY;
+        nonsense.0[16..24].fill(0xff);
+        assert_eq!(nonsense.parts(), None);
+    }
+}

@@ -362,3 +362,28 @@ impl Bringer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_lead_elsewhere_are_refused() {
+        for name in ["", ".", "..", "a/b", "/a", "../a", "a/"] {
+            let Err(error) = Incoming::create(Path::new("nowhere"), name.as_bytes(), 0) else {
+                panic!("{name:?} was taken");
+            };
+            assert!(error.to_string().contains("no file name"), "{name:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn headers_are_told_and_checked() {
+        let header = Header { kind: DATA, len: SLOT, value: u64::MAX - 1 };
+        let told = Header::from_octets(&header.to_octets()).unwrap();
+        assert_eq!((told.kind, told.len, told.value), (DATA, SLOT, u64::MAX - 1));
+        assert!(Header::from_octets(&Header { len: SLOT + 1, ..header }.to_octets()).is_none());
+        assert!(Header::from_octets(&[0; HEADER - 1]).is_none());
+        assert!(Header::from_octets(&[0; HEADER + 1]).is_none());
+    }
+}

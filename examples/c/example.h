@@ -130,13 +130,10 @@ static inline size_t spigot_of(it_ia_handle_t ia, struct in_addr ip)
     size_t spigot = 0;
     if (!succeeded(it_ia_query(ia, &info), "it_ia_query"))
         return 0;
-    for (size_t at = 0; at < info->num_spigots; at++) {
-        const it_spigot_info_t *one = &info->spigot_info[at];
-        for (size_t n = 0; n < one->num_net_addr; n++)
-            if (one->net_addr[n].addr_type == IT_IPV4 &&
-                one->net_addr[n].addr.ipv4.s_addr == ip.s_addr)
-                spigot = one->spigot_id;
-    }
+    for (size_t at = 0; at < info->num_spigots; at++)
+        for (size_t n = 0; n < info->spigot_info[at].num_net_addr; n++)
+            if (info->spigot_info[at].net_addr[n].addr.ipv4.s_addr == ip.s_addr)
+                spigot = info->spigot_info[at].spigot_id;
     it_ia_info_free(info);
     return spigot;
 }

@@ -73,9 +73,7 @@ static bool connect_to(struct sockaddr_in at, unsigned char *range)
 {
     it_event_t event;
     it_conn_qual_t qual = { IT_IANA_PORT, { at.sin_port } };
-    it_path_t path;
-    memset(&path, 0, sizeof path);
-    path.timeout = PATIENCE;
+    it_path_t path = { .timeout = PATIENCE };
     path.remote.iwarp.ip_vers = IT_IP_VERS_IPV4;
     path.remote.iwarp.raddr.ipv4 = at.sin_addr;
     TRY(it_ep_connect(ep, &path, NULL, &qual, IT_CONNECT_FLAG_TWO_WAY, NULL, 0));

@@ -31,6 +31,8 @@ struct peer {
     it_lmr_handle_t lmr;
     unsigned char memory[2 * ENTRY + ANSWER];
     it_cn_est_identifier_t request;
+    /* What was last heard of the connection. */
+    it_event_t event;
     /* The client's: where the table is, what has come, and how often a read was torn. */
     unsigned char table[RANGE_OCTETS];
     bool read;
@@ -141,37 +143,40 @@ static bool listen_at(struct sockaddr_in at, it_evd_handle_t *requests)
 }
 
 /* Connection handling: waits for an event of the connection. */
-static bool expect(struct peer *peer, it_event_type_t wanted, it_event_t *event)
+static bool expect(struct peer *peer, it_event_type_t wanted)
 {
-    TRY(it_evd_wait(peer->events, PATIENCE, event, NULL));
-    return event->event_number == wanted || complain(event);
+    TRY(it_evd_wait(peer->events, PATIENCE, &peer->event, NULL));
+    return peer->event.event_number == wanted || complain(&peer->event);
 }
 
 /* Connection handling: accepts; the private data is the key of the table. */
 static bool accept_from(struct peer *peer)
 {
-    it_event_t event;
     unsigned char range[RANGE_OCTETS];
     put_range(range, table_key, table, (size_t)ENTRIES * ENTRY);
     TRY(it_ep_accept(peer->ep, peer->request, range, sizeof range));
-    return expect(peer, IT_CM_MSG_CONN_ESTABLISHED_EVENT, &event);
+    return expect(peer, IT_CM_MSG_CONN_ESTABLISHED_EVENT);
 }
 
 /* Connection handling: connects. */
 static bool connect_to(struct peer *peer, struct sockaddr_in at)
 {
-    it_event_t event;
     it_conn_qual_t qual = { IT_IANA_PORT, { at.sin_port } };
-    it_path_t path;
-    memset(&path, 0, sizeof path);
-    path.timeout = PATIENCE;
+    it_path_t path = { .timeout = PATIENCE };
     path.remote.iwarp.ip_vers = IT_IP_VERS_IPV4;
     path.remote.iwarp.raddr.ipv4 = at.sin_addr;
     TRY(it_ep_connect(peer->ep, &path, NULL, &qual, IT_CONNECT_FLAG_TWO_WAY, NULL, 0));
-    if (!expect(peer, IT_CM_MSG_CONN_ESTABLISHED_EVENT, &event))
+    if (!expect(peer, IT_CM_MSG_CONN_ESTABLISHED_EVENT))
         return false;
-    memcpy(peer->table, event.conn.private_data, RANGE_OCTETS);
+    memcpy(peer->table, peer->event.conn.private_data, RANGE_OCTETS);
     return get64(peer->table + 12) == (uint64_t)ENTRIES * ENTRY || fail("the server is no kv");
+}
+
+/* Connection handling: ends the connection in order. */
+static bool disconnect(struct peer *peer)
+{
+    TRY(it_ep_disconnect(peer->ep, NULL, 0));
+    return expect(peer, IT_CM_MSG_CONN_DISCONNECT_EVENT);
 }
 
 /* Waits for the next completion. A peer that is gone is a failure, too, but no complaint. */
@@ -182,7 +187,7 @@ static bool next(struct peer *peer, uint64_t patience, it_event_t *event)
         return true;
     if (event->dto_cmpl.dto_status != IT_DTO_ERR_FLUSHED)
         complain(event);
-    expect(peer, IT_CM_MSG_CONN_DISCONNECT_EVENT, event);
+    expect(peer, IT_CM_MSG_CONN_DISCONNECT_EVENT);
     return false;
 }
 
@@ -367,16 +372,14 @@ static bool act(struct peer *peer, int argc, char **argv)
     return fail("say put KEY VALUE, get KEY, or stress KEY COUNT");
 }
 
-/* Connection handling: whatever comes of the action, the connection ends in order. */
+/* Whatever comes of the action, the connection ends in order. */
 static bool use_server(struct sockaddr_in at, int argc, char **argv)
 {
-    it_event_t event;
     struct peer *peer = calloc(1, sizeof *peer);
     if (peer == NULL || !prepare(peer) || !receive(peer, REPLY(peer), ANSWER) || !connect_to(peer, at))
         return false;
     bool well = act(peer, argc, argv);
-    TRY(it_ep_disconnect(peer->ep, NULL, 0));
-    well = expect(peer, IT_CM_MSG_CONN_DISCONNECT_EVENT, &event) && well;
+    well = disconnect(peer) && well;
     release(peer);
     return well;
 }

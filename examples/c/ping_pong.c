@@ -108,9 +108,7 @@ static bool connect_to(struct peer *peer, struct sockaddr_in at)
 {
     unsigned char size[4];
     it_conn_qual_t qual = { IT_IANA_PORT, { at.sin_port } };
-    it_path_t path;
-    memset(&path, 0, sizeof path);
-    path.timeout = PATIENCE;
+    it_path_t path = { .timeout = PATIENCE };
     path.remote.iwarp.ip_vers = IT_IP_VERS_IPV4;
     path.remote.iwarp.raddr.ipv4 = at.sin_addr;
     put32(size, peer->size);

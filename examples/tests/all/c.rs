@@ -1,0 +1,75 @@
+//! The C programs with each other and with those in Rust.
+
+use std::sync::LazyLock;
+
+use warpline_tests::c::{Kit, Language};
+use warpline_tests::skip;
+
+use crate::program::Program;
+use crate::{rust, scenes};
+
+/// The installed library, or what is missing.
+static KIT: LazyLock<Result<Kit, String>> = LazyLock::new(|| Kit::install("examples-in-c"));
+
+/// Compiles an example, under a name of the test's own; `None` after saying what is missing.
+fn compile(name: &str, test: &str) -> Option<Program> {
+    let kit = KIT.as_ref().map_err(|reason| skip(test, reason)).ok()?;
+    let source = format!("../../examples/c/{name}.c");
+    let path = kit.program(&format!("{name}-{test}"), &[&source], Language::C99, &[]);
+    Some(Program::c(path, kit.home().join("lib")))
+}
+
+/// Plays a scene with the C program in both parts, and with the Rust program in each.
+fn play(name: &str, test: &str, rust: &Program, scene: impl Fn(&Program, &Program, &str)) {
+    let Some(c) = compile(name, test) else { return };
+    scene(&c, &c, "c-c");
+    scene(&c, rust, "c-rust");
+    scene(rust, &c, "rust-c");
+}
+
+#[test]
+fn hello_rdma_says_hello() {
+    play("hello_rdma", "hello", &rust::hello_rdma(), |server, client, _| {
+        scenes::hello(server, client);
+    });
+}
+
+#[test]
+fn ping_pong_echoes() {
+    play("ping_pong", "echo", &rust::ping_pong(), |server, client, _| {
+        scenes::ping_pong(server, client);
+    });
+}
+
+#[test]
+fn rdma_copy_copies() {
+    play("rdma_copy", "copy", &rust::rdma_copy(), scenes::rdma_copy);
+}
+
+#[test]
+fn kv_serves_reads_without_its_processor() {
+    play("kv", "serve", &rust::kv(), |server, client, _| scenes::kv(server, client));
+}
+
+#[test]
+fn late_transition_goes_over_to_rdma() {
+    play("late_transition", "convert", &rust::late_transition(), |server, client, _| {
+        scenes::late_transition(server, client);
+    });
+}
+
+#[test]
+fn late_transition_goes_on_plain_when_declined() {
+    play("late_transition", "decline", &rust::late_transition(), |server, client, _| {
+        scenes::declined_transition(server, client);
+    });
+}
+
+#[test]
+fn nobody_there_is_an_error_that_says_so() {
+    let nobody = "127.0.0.1:1";
+    let Some(hello) = compile("hello_rdma", "nobody") else { return };
+    scenes::nobody(&hello, &[nobody]);
+    let Some(kv) = compile("kv", "nobody") else { return };
+    scenes::nobody(&kv, &["connect", nobody, "get", "x"]);
+}

@@ -1,0 +1,9 @@
+//! Runs the examples as users do: two processes, in Rust, in C, and one of each; and counts what
+//! their README counts.
+#![forbid(unsafe_code)]
+
+mod c;
+mod program;
+mod readme;
+mod rust;
+mod scenes;

@@ -1,0 +1,111 @@
+//! An example as a process. Servers do not outlive the test; clients are bounded by `timeout`.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// Seconds that a client may take: a safety net against hangs.
+const HANG: &str = "100";
+
+/// An executable.
+#[derive(Clone)]
+pub(crate) struct Program {
+    path: PathBuf,
+    /// Where its shared library is, if it needs one.
+    library: Option<PathBuf>,
+}
+
+/// What a client did.
+pub(crate) struct Outcome {
+    pub(crate) success: bool,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Program {
+    pub(crate) fn rust(path: &str) -> Self {
+        Self { path: path.into(), library: None }
+    }
+
+    pub(crate) fn c(path: PathBuf, library: PathBuf) -> Self {
+        Self { path, library: Some(library) }
+    }
+
+    fn equip(&self, mut command: Command) -> Command {
+        if let Some(library) = &self.library {
+            command.env("LD_LIBRARY_PATH", library);
+        }
+        command
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Outcome {
+        let mut command = self.equip(Command::new("timeout"));
+        let output = command.arg(HANG).arg(&self.path).args(arguments).output().unwrap();
+        Outcome {
+            success: output.status.success(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// Runs it to its end, which must be a success; what it printed.
+    pub(crate) fn succeed(&self, arguments: &[&str]) -> String {
+        let outcome = self.run(arguments);
+        let Outcome { success, stdout, stderr } = outcome;
+        assert!(success, "{} {arguments:?}: {stdout}{stderr}", self.path.display());
+        stdout
+    }
+
+    /// Starts it as a server, whose first line ends with its address.
+    pub(crate) fn serve(&self, arguments: &[&str]) -> Server {
+        let mut command = self.equip(Command::new(&self.path));
+        let streams = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = streams.spawn().unwrap();
+        let mut output = BufReader::new(process.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        let address = line.trim().rsplit(' ').next().unwrap_or_default().to_owned();
+        Server { process, output, address }
+    }
+}
+
+/// A process that serves.
+pub(crate) struct Server {
+    process: Child,
+    output: BufReader<ChildStdout>,
+    pub(crate) address: String,
+}
+
+impl Server {
+    /// The next line that it prints, waiting for it.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line
+    }
+
+    /// Everything that it prints until it ends by itself, which must be a success.
+    pub(crate) fn rest(mut self) -> String {
+        let mut text = String::new();
+        self.output.read_to_string(&mut text).unwrap();
+        assert!(self.process.wait().unwrap().success(), "{text}");
+        text
+    }
+
+    /// Ends it; it must not have complained.
+    pub(crate) fn stop(mut self) {
+        self.process.kill().unwrap();
+        let mut complaints = String::new();
+        self.process.stderr.take().unwrap().read_to_string(&mut complaints).unwrap();
+        assert_eq!(complaints, "");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,64 @@
+//! The README says for each example how many lines are connection handling; this counts them.
+
+use std::path::Path;
+
+/// More than this would not be simple.
+const MOST: usize = 60;
+
+/// Lines of the functions whose comment begins with "Connection handling:", comment included.
+fn connection_lines(source: &str) -> usize {
+    let marked = |line: &str| {
+        line.starts_with("/// Connection handling: ")
+            || line.starts_with("/* Connection handling: ")
+    };
+    let (mut count, mut inside) = (0, false);
+    for line in source.lines() {
+        inside |= marked(line);
+        count += usize::from(inside);
+        inside &= line != "}";
+    }
+    count
+}
+
+fn read(file: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// What the README should say: connection lines in Rust and in C.
+fn counted(name: &str) -> [Option<usize>; 2] {
+    let rust = read(&format!("{name}.rs"));
+    // Too short for functions of their own: all of it counts.
+    let rust = match connection_lines(&rust) {
+        0 => rust.lines().count(),
+        some => some,
+    };
+    let path = format!("c/{name}.c");
+    let c = Path::new(env!("CARGO_MANIFEST_DIR")).join(&path).exists().then(|| {
+        let source = read(&path);
+        let shared =
+            if source.contains("spigot_of(") { read("c/example.h") } else { String::new() };
+        connection_lines(&source) + connection_lines(&shared)
+    });
+    [Some(rust), c]
+}
+
+#[test]
+fn the_readme_counts_right_and_little_is_connection_handling() {
+    let readme = read("README.md");
+    for name in ["hello_rdma", "ping_pong", "rdma_copy", "late_transition", "kv", "media_pull"] {
+        let counts = counted(name);
+        let [rust, c] = counts.map(|count| count.map_or("-".to_owned(), |n| n.to_string()));
+        let row = format!("| `{name}` | {rust} | {c} |");
+        assert!(readme.contains(&row), "the README lacks: {row}");
+        assert!(counts.iter().flatten().all(|&lines| lines <= MOST), "{row}");
+    }
+}
+
+#[test]
+fn functions_are_counted_with_their_comments() {
+    let source =
+        "fn a() {\n}\n\n/// Connection handling: all.\n/// Of it.\nfn b() {\n    x();\n}\n}\n";
+    assert_eq!(connection_lines(source), 5);
+    assert_eq!(connection_lines("/* Connection handling: c. */\nint c(void)\n{\n}\n"), 4);
+}

@@ -1,0 +1,99 @@
+//! The Rust programs with each other.
+
+use crate::program::Program;
+use crate::scenes;
+
+pub(crate) fn hello_rdma() -> Program {
+    Program::rust(env!("CARGO_BIN_EXE_hello_rdma"))
+}
+
+pub(crate) fn ping_pong() -> Program {
+    Program::rust(env!("CARGO_BIN_EXE_ping_pong"))
+}
+
+pub(crate) fn rdma_copy() -> Program {
+    Program::rust(env!("CARGO_BIN_EXE_rdma_copy"))
+}
+
+pub(crate) fn kv() -> Program {
+    Program::rust(env!("CARGO_BIN_EXE_kv"))
+}
+
+pub(crate) fn late_transition() -> Program {
+    Program::rust(env!("CARGO_BIN_EXE_late_transition"))
+}
+
+fn media_pull() -> Program {
+    Program::rust(env!("CARGO_BIN_EXE_media_pull"))
+}
+
+#[test]
+fn hello_rdma_says_hello() {
+    scenes::hello(&hello_rdma(), &hello_rdma());
+}
+
+#[test]
+fn ping_pong_echoes() {
+    scenes::ping_pong(&ping_pong(), &ping_pong());
+}
+
+#[test]
+fn rdma_copy_copies() {
+    scenes::rdma_copy(&rdma_copy(), &rdma_copy(), "rust-rust");
+}
+
+#[test]
+fn rdma_copy_says_which_file_it_cannot_read() {
+    let directory = std::env::temp_dir();
+    let server = rdma_copy().serve(&["serve", "127.0.0.1:0", directory.to_str().unwrap()]);
+    let outcome = rdma_copy().run(&["connect", &server.address, "/nowhere/at all"]);
+    assert!(!outcome.success);
+    assert!(outcome.stderr.contains("/nowhere/at all"), "{}", outcome.stderr);
+}
+
+#[test]
+fn kv_serves_reads_without_its_processor() {
+    scenes::kv(&kv(), &kv());
+}
+
+#[test]
+fn late_transition_goes_over_to_rdma() {
+    scenes::late_transition(&late_transition(), &late_transition());
+}
+
+#[test]
+fn late_transition_goes_on_plain_when_declined() {
+    scenes::declined_transition(&late_transition(), &late_transition());
+}
+
+#[test]
+fn media_pull_streams() {
+    let mut server = media_pull().serve(&["serve", "127.0.0.1:0"]);
+    let outcome =
+        media_pull().run(&["connect", &server.address, "--clients", "20", "--seconds", "2"]);
+    assert!(outcome.stdout.starts_with("20 streams are connected\n"), "{}", outcome.stderr);
+    assert!(outcome.stdout.contains(" chunks in "), "{}", outcome.stderr);
+    // Whether a chunk comes in time is a matter of the machine; that it is the right one is ours.
+    assert!(outcome.success || outcome.stderr.contains("under-runs"), "{}", outcome.stderr);
+    let report = server.line();
+    assert!(report.starts_with("20 clients for "), "{report}");
+    assert!(report.contains("application thread"), "{report}");
+    server.stop();
+}
+
+#[test]
+fn nobody_there_is_an_error_that_says_so() {
+    let nobody = "127.0.0.1:1";
+    scenes::nobody(&hello_rdma(), &[nobody]);
+    scenes::nobody(&ping_pong(), &["connect", nobody]);
+    scenes::nobody(&kv(), &["connect", nobody, "get", "x"]);
+    scenes::nobody(&late_transition(), &["connect", nobody]);
+    scenes::nobody(&media_pull(), &["connect", nobody]);
+}
+
+#[test]
+fn an_unknown_adapter_is_an_error_that_names_it() {
+    let outcome = ping_pong().run(&["--ia", "nonesuch", "connect", "127.0.0.1:1"]);
+    assert!(!outcome.success);
+    assert!(outcome.stderr.contains("nonesuch"), "{}", outcome.stderr);
+}

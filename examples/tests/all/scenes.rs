@@ -1,0 +1,99 @@
+//! What two processes of an example do together, whatever language each is written in.
+
+use std::path::{Path, PathBuf};
+
+use crate::program::Program;
+
+/// A directory of a test's own.
+fn directory(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    // Left by an earlier run, or not there.
+    let _ = std::fs::remove_dir_all(&path);
+    std::fs::create_dir_all(&path).unwrap();
+    path
+}
+
+pub(crate) fn hello(server: &Program, client: &Program) {
+    let server = server.serve(&[]);
+    client.succeed(&[&server.address]);
+    assert_eq!(server.rest(), "hello by RDMA Write, hello by Send\n");
+}
+
+pub(crate) fn ping_pong(server: &Program, client: &Program) {
+    let server = server.serve(&["serve", "127.0.0.1:0"]);
+    for size in ["1", "64", "100000"] {
+        let said = client.succeed(&["connect", &server.address, "--size", size, "--count", "200"]);
+        assert!(said.starts_with(&format!("200 round trips of {size} octets: ")), "{said}");
+    }
+    server.stop();
+}
+
+pub(crate) fn rdma_copy(server: &Program, client: &Program, name: &str) {
+    let (from, to) = (directory(&format!("{name}-from")), directory(&format!("{name}-to")));
+    // More than the window holds, a part of a chunk, nothing.
+    let sizes = [("large", 6_000_001), ("small", 3), ("empty", 0)];
+    for (file, size) in sizes {
+        let octets: Vec<u8> = (0..size).map(|n: u32| (n.wrapping_mul(40503) >> 7) as u8).collect();
+        std::fs::write(from.join(file), octets).unwrap();
+    }
+    let paths = sizes.map(|(file, _)| from.join(file).to_str().unwrap().to_owned());
+    let server = server.serve(&["serve", "127.0.0.1:0", to.to_str().unwrap()]);
+    let said = client.succeed(&["connect", &server.address, &paths[0], &paths[1], &paths[2]]);
+    assert!(said.starts_with("3 files, 6000004 octets, "), "{said}");
+    assert!(said.ends_with(", verified\n"), "{said}");
+    for (file, _) in sizes {
+        let equal =
+            std::fs::read(from.join(file)).unwrap() == std::fs::read(to.join(file)).unwrap();
+        assert!(equal, "{file} differs");
+    }
+    assert_eq!(std::fs::read_dir(&to).unwrap().count(), sizes.len());
+    server.stop();
+}
+
+pub(crate) fn kv(server: &Program, client: &Program) {
+    let server = server.serve(&["serve", "127.0.0.1:0"]);
+    let act = |action: &[&str]| client.run(&[&["connect", &*server.address][..], action].concat());
+    let missing = act(&["get", "colour"]);
+    assert!(!missing.success && missing.stderr.contains("there is no"), "{}", missing.stderr);
+    assert_eq!(act(&["put", "colour", "red"]).stdout, "colour: version 1\n");
+    assert_eq!(act(&["put", "colour", "blue"]).stdout, "colour: version 2\n");
+    assert_eq!(act(&["get", "colour"]).stdout, "blue\n");
+    // Others read and write meanwhile.
+    std::thread::scope(|scope| {
+        for key in ["one", "two"] {
+            scope.spawn(move || {
+                let stress = act(&["stress", key, "500"]);
+                assert!(stress.success, "{}", stress.stderr);
+                assert!(stress.stdout.starts_with("500 writes, "), "{}", stress.stdout);
+            });
+        }
+    });
+    assert_eq!(act(&["get", "colour"]).stdout, "blue\n");
+    server.stop();
+}
+
+pub(crate) fn late_transition(server: &Program, client: &Program) {
+    let server = server.serve(&["serve", "127.0.0.1:0"]);
+    assert_eq!(
+        client.succeed(&["connect", &server.address]),
+        "RDMA: This is /first, as you wished.\nRDMA: This is /second, as you wished.\n"
+    );
+    server.stop();
+}
+
+pub(crate) fn declined_transition(server: &Program, client: &Program) {
+    let server = server.serve(&["serve", "127.0.0.1:0", "--decline"]);
+    assert_eq!(
+        client.succeed(&["connect", &server.address]),
+        "the server declines; going on as before\n\
+         plain: This is /first, as you wished.\nplain: This is /second, as you wished.\n"
+    );
+    server.stop();
+}
+
+/// Nobody is there: the client says so and does not succeed.
+pub(crate) fn nobody(client: &Program, arguments: &[&str]) {
+    let outcome = client.run(arguments);
+    assert!(!outcome.success);
+    assert!(outcome.stderr.contains("refused"), "{arguments:?}: {}", outcome.stderr);
+}
