@@ -17,6 +17,7 @@ mod native;
 mod passive;
 mod places;
 mod requests;
+mod start;
 mod thread;
 mod types;
 
@@ -29,6 +30,7 @@ use crossbeam_channel::Sender;
 use kal_shim::{Notifier, Reactor};
 use vp_api::{
     AsyncEvent, AsyncHandler, ConnectionModel, EventSource, NativeCm, NativeEvent, QpId, Rnic,
+    VpError, VpStatus,
 };
 
 pub use convert::{ConvertError, ConvertParams};
@@ -42,13 +44,13 @@ pub use types::{
 use crate::error::{Error, Result};
 use crate::policy::Policy;
 use crate::resource::{Directory, Ep};
-use active::Started;
-pub(crate) use active::check as check_connect;
 pub(crate) use convert::Conversion;
 use counters::Counters;
 use listening::{Bound, Service};
 use passive::Passive;
 use places::Place;
+use start::Started;
+pub(crate) use start::check_connect;
 use thread::{Shared, Thread};
 
 /// What callers and the provider tell the thread.
@@ -207,9 +209,10 @@ impl Cm {
         policy: Policy,
     ) -> Result<()> {
         let started = match self.native {
-            None => active::start(&params, &policy)?,
+            None => start::start(&params, &policy)?,
             // Its connection manager makes its own.
-            Some(_) => Started::Native,
+            Some(_) if params.local_port == 0 => Started::Native,
+            Some(_) => return Err(unsupported("connect from a given port")),
         };
         let (ep, params) = (Arc::downgrade(ep), Box::new(params));
         self.mailbox.send(Command::Connect { ep, params, policy, started });
@@ -261,6 +264,12 @@ impl Drop for Cm {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+/// For devices that make their connections themselves.
+fn unsupported(attempt: &'static str) -> Error {
+    let why = "this device makes its connections itself and has no such choice";
+    Error::verb(attempt)(VpError::new(VpStatus::Unsupported, why))
 }
 
 /// Tells a port in use from the rest.

@@ -4,7 +4,6 @@
 //! the attempt. A silent peer costs an entry until the timer of its phase.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -18,20 +17,12 @@ use super::adopt::{
 };
 use super::convert::{Conversion, ConvertParams};
 use super::passive::send_rest;
+use super::start::{Started, local_of, tcp_reason, unspecified};
 use super::thread::{Entry, Thread, open, options};
-use super::{ConnEvent, ConnectParams, FailReason, busy_or_os, check_length};
-use crate::error::{Error, Result};
+use super::{ConnEvent, ConnectParams, FailReason};
 use crate::node::{Ends, Node};
 use crate::policy::{Markers, Policy};
 use crate::resource::Ep;
-
-/// How the caller started a connection.
-pub(super) enum Started {
-    /// TCP is on its way, or could not be.
-    Tcp(io::Result<OwnedFd>),
-    /// The provider's connection manager makes it.
-    Native,
-}
 
 /// A connection attempt.
 pub(super) struct Active {
@@ -182,7 +173,8 @@ impl Thread {
     }
 
     pub(super) fn expire_active(&mut self, active: Active) {
-        let after = active.params.timeout.unwrap_or(active.policy.connect_timeout);
+        let whole = active.deadline.and(active.params.timeout);
+        let after = whole.unwrap_or(active.policy.connect_timeout);
         let reason = match active.phase {
             Phase::Connecting => FailReason::ConnectTimeout(after),
             Phase::Asking { .. } => FailReason::ReplyTimeout(after),
@@ -262,16 +254,11 @@ impl Active {
 
     /// When to give up the present phase.
     fn patience(&self) -> Instant {
-        // A time-out beyond the clock's end is none at all.
-        let step = Instant::now() + self.policy.connect_timeout;
-        match self.params.timeout {
-            Some(_) => self.deadline.unwrap_or(step),
-            None => step,
-        }
+        self.deadline.unwrap_or_else(|| Instant::now() + self.policy.connect_timeout)
     }
 
     /// Builds the request; the local address is final now.
-    fn ask(&mut self, ep: &Arc<Ep>, preface: Vec<u8>) -> std::result::Result<(), StartupError> {
+    fn ask(&mut self, ep: &Arc<Ep>, preface: Vec<u8>) -> Result<(), StartupError> {
         if let Ok(address) = sock::local_addr(&self.socket) {
             self.ends.local = Node::local(address);
             ep.link().ends = Some(self.ends.clone());
@@ -388,31 +375,6 @@ fn send_terminate(machine: &Initiator, error: StartupError, socket: impl AsFd) {
     }
 }
 
-/// Starts TCP in the caller's context. Errors that its parameters or this process are to blame for
-/// are the caller's; what the network says will be an event.
-pub(super) fn start(params: &ConnectParams, policy: &Policy) -> Result<Started> {
-    let attempt = || match local_of(params) {
-        Some(local) => format!("connect to {} from {local}", params.remote),
-        None => format!("connect to {}", params.remote),
-    };
-    let socket = match sock::open(params.remote, local_of(params), &options(policy)) {
-        Ok(socket) => socket,
-        // Not an address of this machine: as unreachable as the peer may be.
-        Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
-            return Ok(Started::Tcp(Err(error)));
-        }
-        Err(error) => return Err(busy_or_os(attempt())(error)),
-    };
-    match sock::start(&socket, params.remote) {
-        Ok(()) => Ok(Started::Tcp(Ok(socket))),
-        // This port has a connection to the same peer, or had one a moment ago.
-        Err(error) if params.local_port != 0 && error.kind() == io::ErrorKind::AddrNotAvailable => {
-            Err(Error::AddressInUse(attempt()))
-        }
-        Err(error) => Ok(Started::Tcp(Err(error))),
-    }
-}
-
 /// What stays the same over all attempts to make one connection, and what does not.
 struct Plan {
     params: ConnectParams,
@@ -424,51 +386,5 @@ struct Plan {
 impl Plan {
     fn socket(&self) -> io::Result<OwnedFd> {
         sock::connect(self.params.remote, local_of(&self.params), &options(&self.policy))
-    }
-}
-
-/// Where to connect from, as far as the application cares.
-fn local_of(params: &ConnectParams) -> Option<SocketAddr> {
-    match (params.local, params.local_port) {
-        (None, 0) => None,
-        (local, port) => Some((local.unwrap_or(unspecified(params).ip()), port).into()),
-    }
-}
-
-fn unspecified(params: &ConnectParams) -> SocketAddr {
-    match params.remote {
-        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
-    }
-}
-
-/// Refuses what cannot work before anything changes.
-pub(crate) fn check(params: &ConnectParams, policy: &Policy) -> Result<()> {
-    check_length(params.private_data.len(), policy.max_private_data())?;
-    if params.remote.port() == 0 {
-        return Err(Error::InvalidArgument(format!(
-            "cannot connect to {}: port 0 is not a port",
-            params.remote
-        )));
-    }
-    match params.local {
-        Some(ip) if ip.is_ipv4() != params.remote.is_ipv4() => Err(Error::InvalidArgument(
-            format!("cannot connect from {ip} to {}: one is IPv4, the other IPv6", params.remote),
-        )),
-        _ => Ok(()),
-    }
-}
-
-/// What a failed TCP connect means.
-fn tcp_reason(error: &io::Error) -> FailReason {
-    match error.kind() {
-        io::ErrorKind::ConnectionRefused => FailReason::Refused,
-        io::ErrorKind::ConnectionReset => FailReason::PeerClosed { have: 0 },
-        io::ErrorKind::TimedOut => FailReason::Unreachable(error.to_string()),
-        io::ErrorKind::HostUnreachable
-        | io::ErrorKind::NetworkUnreachable
-        | io::ErrorKind::NetworkDown
-        | io::ErrorKind::AddrNotAvailable => FailReason::Unreachable(error.to_string()),
-        _ => FailReason::Resources(format!("TCP connect: {error}")),
     }
 }

@@ -8,10 +8,10 @@ use iwarp_proto::mpa::startup::max_private_data;
 use iwarp_proto::wire::mpa::FrameKind;
 use iwarp_proto::wire::{ddp, rdmap};
 use kal_shim::sock;
-use vp_api::{Role, VpError, VpStatus};
+use vp_api::Role;
 
 use super::adopt::asks_markers;
-use super::check_length;
+use super::{check_length, unsupported};
 use crate::error::{Error, Result};
 use crate::node::{Ends, Node};
 use crate::policy::Policy;
@@ -97,8 +97,7 @@ impl Conversion {
 
 fn check(ep: &Ep, socket: &OwnedFd, params: &ConvertParams) -> Result<(Policy, Ends)> {
     if !ep.ia().cm().takes_sockets() {
-        let why = "this device makes its connections itself; connect or listen instead";
-        return Err(Error::verb("convert a socket")(VpError::new(VpStatus::Unsupported, why)));
+        return Err(unsupported("convert a socket"));
     }
     sock::check_stream(socket).map_err(|unfit| Error::Socket(unfit.to_string()))?;
     let unknown = |error: std::io::Error| Error::Socket(format!("it cannot be examined: {error}"));

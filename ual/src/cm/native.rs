@@ -44,7 +44,7 @@ pub(super) fn carry(native: &dyn NativeCm, mailbox: &Mailbox, stop: &AtomicBool)
 /// A connection that the provider is making.
 pub(super) enum Pending {
     /// For this endpoint.
-    Endpoint { ep: Weak<Ep>, ends: Ends, role: Role, policy: Policy },
+    Endpoint { ep: Weak<Ep>, ends: Ends, role: Role, policy: Policy, patience: Duration },
     /// The application has the request.
     Request { request: u64, handle: Handle, asked: NativeParams, ends: Ends, policy: Policy },
 }
@@ -66,18 +66,29 @@ impl Thread {
         let (ird, ord) = ep.ird_ord();
         let wishes = NativeParams { private_data: params.private_data, ird, ord };
         match native.connect(ep.id(), params.remote, wishes) {
-            Ok(()) => self.expect(ep, ends, Role::Initiator, policy),
+            Ok(()) => self.expect(ep, ends, Role::Initiator, policy, params.timeout),
             Err(error) => fail(ep, ends, FailReason::Native(error.to_string())),
         }
     }
 
     /// Waits for the provider to say what became of an endpoint's connection.
-    fn expect(&mut self, ep: &Arc<Ep>, ends: Ends, role: Role, policy: Policy) {
+    fn expect(
+        &mut self,
+        ep: &Arc<Ep>,
+        ends: Ends,
+        role: Role,
+        policy: Policy,
+        timeout: Option<Duration>,
+    ) {
         ep.link().ends = Some(ends.clone());
         let token = self.new_token();
         self.by_qp.insert(ep.id(), token);
-        self.reactor.set_timer(token, Instant::now() + 2 * policy.connect_timeout);
-        let pending = Pending::Endpoint { ep: Arc::downgrade(ep), ends, role, policy };
+        // TCP and the exchange that follows, unless the application says.
+        let patience = timeout.unwrap_or(2 * policy.connect_timeout);
+        if let Some(at) = Instant::now().checked_add(patience) {
+            self.reactor.set_timer(token, at);
+        }
+        let pending = Pending::Endpoint { ep: Arc::downgrade(ep), ends, role, policy, patience };
         self.entries.insert(token, Entry::Native(Box::new(pending)));
     }
 
@@ -94,7 +105,7 @@ impl Thread {
             ord: params.ord.unwrap_or(most_ord).min(most_ord),
         };
         match native.accept(request, ep.id(), wishes) {
-            Ok(()) => self.expect(ep, ends, Role::Responder, policy),
+            Ok(()) => self.expect(ep, ends, Role::Responder, policy, None),
             Err(error) => fail(ep, ends, FailReason::Native(error.to_string())),
         }
     }
@@ -110,9 +121,9 @@ impl Thread {
 
     pub(super) fn expire_native(&mut self, token: u64, pending: Pending) {
         match &pending {
-            Pending::Endpoint { ep, ends, policy, .. } => {
+            Pending::Endpoint { ep, ends, patience, .. } => {
                 if let Some(ep) = open(ep) {
-                    let reason = FailReason::ConnectTimeout(2 * policy.connect_timeout);
+                    let reason = FailReason::ConnectTimeout(*patience);
                     self.give_up_native(&ep, ends.clone(), reason);
                 }
             }
@@ -178,7 +189,7 @@ impl Thread {
         self.reactor.clear_timer(token);
         match self.entries.remove(&token)? {
             Entry::Native(pending) => match *pending {
-                Pending::Endpoint { ep, ends, role, policy } => {
+                Pending::Endpoint { ep, ends, role, policy, .. } => {
                     Some((open(&ep)?, ends, role, policy))
                 }
                 Pending::Request { .. } => None,

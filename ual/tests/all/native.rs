@@ -5,8 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ual::vp_api::{NativeEvent, NativeParams};
-use ual::{AcceptParams, ConnEvent, ConnectParams, Disconnect, EpState, Error, FailReason, Policy};
+use ual::vp_api::{NativeEvent, NativeParams, Role, VpStatus};
+use ual::{
+    AcceptParams, ConnEvent, ConnectParams, ConvertParams, Disconnect, EpState, Error, FailReason,
+    Handoff, ListenInit, Policy,
+};
 
 use crate::common::{LOCALHOST, Side, policy};
 use crate::fake::{self, Asked, Behaviour, Manager};
@@ -149,4 +152,51 @@ fn an_attempt_can_be_cancelled() {
     ep.reset().unwrap();
     ep.connect(ConnectParams::new(peer())).unwrap();
     assert!(matches!(manager.asked(), Asked::Connect(..)));
+}
+
+#[test]
+fn what_only_sockets_can_do_is_unsupported_and_time_outs_are_the_callers() {
+    let (side, _manager) = side(policy());
+    let ep = side.ep();
+    let params = ConnectParams { local_port: 4242, ..ConnectParams::new(peer()) };
+    let error = ep.connect(params).unwrap_err();
+    assert_eq!(error.verb_status(), Some(VpStatus::Unsupported), "{error}");
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let error = ep.convert(socket.into(), ConvertParams::new(Role::Initiator)).unwrap_err();
+    assert_eq!(error.error.verb_status(), Some(VpStatus::Unsupported), "{error}");
+    assert_eq!(ep.state(), EpState::Unconnected);
+    let timeout = Duration::from_millis(20);
+    let params = ConnectParams { timeout: Some(timeout), ..ConnectParams::new(peer()) };
+    ep.connect(params).unwrap();
+    match side.conn_event() {
+        ConnEvent::Failed(error) => assert_eq!(error.reason, FailReason::ConnectTimeout(timeout)),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_request_is_handed_to_another_listener_of_the_adapter_only() {
+    let (side, manager) = side(policy());
+    let [first, second] = [4242, 4243].map(|port| {
+        let init = ListenInit::new((LOCALHOST, port).into(), &side.requests);
+        side.ia.listen(init).unwrap()
+    });
+    let elsewhere = Side::new(policy());
+    let far = elsewhere.listen(LOCALHOST);
+    manager.say(NativeEvent::Request {
+        listener: 0,
+        request: 7,
+        peer: peer(),
+        params: params(b"hi"),
+    });
+    let request = side.request();
+    assert_eq!(request.listener, first.id());
+    let to = |listen: &ual::Listen| Handoff::new(listen.addresses()[0].port());
+    let error = ual::cm::handoff(request.request, to(&far)).unwrap_err();
+    assert!(matches!(error, Error::NoListener(_)), "{error}");
+    ual::cm::handoff(request.request, to(&second)).unwrap();
+    let moved = side.request();
+    assert_eq!((moved.listener, moved.private_data.as_slice()), (second.id(), &b"hi"[..]));
+    ual::cm::reject(moved.request, b"").unwrap();
+    assert!(matches!(ual::cm::reject(request.request, b""), Err(Error::Closed(_))));
 }
