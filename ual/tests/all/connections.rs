@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ual::vp_api::{self, SendOp, VpStatus, WcStatus};
 use ual::{
-    AcceptParams, ConnEvent, ConnectParams, Crc, Disconnect, EpState, Error, FailReason, Markers,
-    PeerToPeer, Policy, RequestId,
+    AcceptParams, BrokenCause, ConnEvent, ConnectParams, Crc, Disconnect, EpState, Error,
+    FailReason, Markers, PeerToPeer, Policy, RequestId,
 };
 
 use crate::common::{HANG, LOCALHOST, Side, connect, policy};
@@ -345,6 +345,36 @@ fn an_abrupt_disconnect_flushes_and_breaks_the_peer() {
     assert_eq!(client.completion().status, WcStatus::Flushed);
 }
 
+/// How a connection broke.
+fn cause(side: &Side) -> BrokenCause {
+    match side.conn_event() {
+        ConnEvent::Broken { cause, .. } => cause,
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn both_ends_are_told_who_found_which_error() {
+    let (client, server) = pair();
+    let listen = server.listen(LOCALHOST);
+    let (active, passive) = connect(&client, &server, &listen);
+    // No receive is posted for it.
+    client.send(&active, 1, 0, 10);
+    let (theirs, ours) = (cause(&server), cause(&client));
+    match (theirs, ours) {
+        (BrokenCause::Terminated(sent), BrokenCause::TerminatedByPeer(got)) => {
+            assert_eq!((sent.layer, sent.etype, sent.code), (got.layer, got.etype, got.code));
+        }
+        other => panic!("{other:?}"),
+    }
+    let (active_again, passive_again) = connect(&client, &server, &listen);
+    passive_again.disconnect(Disconnect::Abrupt).unwrap();
+    assert_eq!(cause(&client), BrokenCause::Reset);
+    let codes = [theirs, ours, BrokenCause::Reset].map(|cause| cause.code());
+    assert_eq!(codes, ["cm-terminated", "cm-terminated-by-peer", "cm-reset"]);
+    drop((active, passive, active_again, passive_again));
+}
+
 #[test]
 fn both_ends_may_connect_to_each_other_at_once() {
     let (one, two) = pair();
@@ -593,5 +623,37 @@ fn two_thousand_connections_live_side_by_side() {
     for _ in &pairs {
         assert!(matches!(client.conn_event(), ConnEvent::Disconnected { .. }));
         assert!(matches!(server.conn_event(), ConnEvent::Disconnected { .. }));
+    }
+}
+
+// What a broken connection took with it is counted exactly, whatever was flushed by then.
+#[test]
+fn every_lost_receive_is_counted() {
+    let (client, server) = (Side::new(policy()), Side::new(policy()));
+    let listen = server.listen(LOCALHOST);
+    for round in 0..3 {
+        let (active, passive) = connect(&client, &server, &listen);
+        for wr_id in 0..5 {
+            server.post_recv(&passive, wr_id, 0, 10);
+        }
+        // One of them is used.
+        client.send(&active, 7, 0, 10);
+        client.success();
+        assert_eq!(server.success().wr_id, 0);
+        active.disconnect(Disconnect::Abrupt).unwrap();
+        match server.conn_event() {
+            ConnEvent::Broken { lost, .. } => {
+                assert_eq!((lost.sends, lost.recvs), (0, 4), "round {round}");
+                assert!(lost.octets_received >= 10);
+            }
+            other => panic!("{other}"),
+        }
+        for wr_id in 1..5 {
+            let flushed = server.completion();
+            assert_eq!((flushed.wr_id, flushed.status), (wr_id, WcStatus::Flushed));
+        }
+        assert!(matches!(client.conn_event(), ConnEvent::Disconnected { .. }));
+        active.close().unwrap();
+        passive.close().unwrap();
     }
 }
