@@ -5,7 +5,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use ual::{
-    AcceptParams, ConnEvent, ConnectError, ConnectParams, FailReason, Markers, PeerToPeer, Policy,
+    AcceptParams, ConnEvent, ConnectError, ConnectParams, Crc, FailReason, Markers, PeerToPeer,
+    Policy,
 };
 
 use crate::common::{HANG, LOCALHOST, Side, connect, policy};
@@ -272,6 +273,18 @@ fn malformed_replies_are_told_apart() {
         assert!(expected(&error.reason), "{answer:?}: {error}");
         // Nothing was sent behind the request.
         assert_eq!(server.join().unwrap()[0].len(), 24);
+    }
+}
+
+// [CONN-02] [MPA-13]: what a reply demands and the policy refuses is named as such.
+#[test]
+fn replies_against_policy_are_told_apart() {
+    let refuses = Policy { markers: Markers::Refuse, crc: Crc::Refuse, ..policy() };
+    let client = once(Policy { revision: 1, ..refuses });
+    for (flags, reason) in [(0x80, FailReason::Markers), (CRC, FailReason::CrcPolicy)] {
+        let (address, server) = scripted(vec![Some(reply(flags, 1, b""))]);
+        assert_eq!(fails(&client, address).reason, reason);
+        server.join().unwrap();
     }
 }
 
