@@ -9,8 +9,10 @@
 //!   [`table`] and never dereferenced, so that a stale, foreign or wrong one is a status;
 //! - after `fork`, in the child, everything is refused ([`fork`]).
 
+mod access;
 mod attr;
 mod boundary;
+mod connect;
 mod context;
 mod dequeue;
 mod ep;
@@ -19,16 +21,22 @@ mod event;
 mod failure;
 mod fork;
 mod ia;
+mod immediate;
 mod info;
+mod iobl;
+mod link;
 mod listen;
 mod lmr;
 mod mapping;
 mod object;
 mod path;
+mod post;
 mod ptr;
 mod pz;
 mod ring;
 mod rmr;
+mod sgl;
+mod share;
 mod srq;
 mod stags;
 mod status;
@@ -37,6 +45,7 @@ mod text;
 mod types;
 mod ud;
 mod works;
+mod zrl;
 
 use failure::{Failure, Outcome};
 

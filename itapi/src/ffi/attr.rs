@@ -1,13 +1,14 @@
 //! Attributes of endpoints: what C asks for, checked against the adapter's limits, and what was
 //! granted. Plain data.
 
+use std::sync::Arc;
+
 use ual::vp_api::{Access, QpChange, RnicAttrs};
 use ual::{EpInit, Evd};
 
-use std::sync::Arc;
-
 use super::failure::{Failure, Outcome};
 use super::object;
+use super::sgl::MAX_SEGMENTS;
 use super::status::{self, Status};
 use super::types::*;
 
@@ -17,19 +18,19 @@ pub(crate) struct Attributes {
     payload: usize,
     pub(crate) requests: u32,
     pub(crate) receives: u32,
-    pub(crate) send_segments: u32,
-    pub(crate) recv_segments: u32,
+    send_segments: u32,
+    recv_segments: u32,
     read_segments: u32,
-    pub(crate) write_segments: u32,
+    write_segments: u32,
     reads: bool,
     writes: bool,
     atomics: bool,
-    pub(crate) privileged: bool,
+    privileged: bool,
     ird: u16,
     ord: u16,
     soft_watermark: u32,
     /// The handle of its shared receive queue, or 0.
-    pub(crate) srq: u64,
+    srq: u64,
 }
 
 fn boolean(yes: bool) -> it_boolean_t {
@@ -73,13 +74,13 @@ impl Attributes {
             send_segments: limit(
                 "max_send_segments",
                 asked.max_send_segments,
-                most.max_sge_send,
+                most.max_sge_send.min(MAX_SEGMENTS),
                 status::IT_ERR_RESOURCE_SSEG,
             )?,
             recv_segments: limit(
                 "max_recv_segments",
                 receives(asked.max_recv_segments),
-                most.max_sge_recv,
+                most.max_sge_recv.min(MAX_SEGMENTS),
                 status::IT_ERR_RESOURCE_RSEG,
             )?,
             // Applications ask for many although an iWARP read has one sink: they get what there is.
@@ -87,7 +88,7 @@ impl Attributes {
             write_segments: limit(
                 "max_rdma_write_segments",
                 rc.max_rdma_write_segments,
-                most.max_sge_write,
+                most.max_sge_write.min(MAX_SEGMENTS),
                 status::IT_ERR_RESOURCE_RWSEG,
             )?,
             reads: rc.rdma_read_enable != IT_FALSE,
@@ -131,6 +132,16 @@ impl Attributes {
             recv_high_watermark: self.soft_watermark,
             ..EpInit::new(requests, conn)
         }
+    }
+
+    /// Segments that a send, a receive, and an RDMA Write may have: one always.
+    pub(crate) fn segments(&self) -> [u32; 3] {
+        [self.send_segments, self.recv_segments, self.write_segments].map(|most| most.max(1))
+    }
+
+    /// STag 0 and linking of regions allowed.
+    pub(crate) fn is_privileged(&self) -> bool {
+        self.privileged
     }
 
     /// The attributes after a change of those in `mask`, and the change for the provider.

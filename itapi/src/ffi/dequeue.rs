@@ -23,7 +23,7 @@ use super::types::*;
 use super::works;
 
 /// Takes the next event; false: there is none.
-fn next<A: Abi>(evd: &EvdObject, out: &Out<A::Event>) -> Outcome<bool> {
+pub(crate) fn next<A: Abi>(evd: &EvdObject, out: &Out<A::Event>) -> Outcome<bool> {
     let refused = Failure::by(status::IT_ERR_INVALID_EVD_STATE);
     if evd.inner.stream() == Stream::Completion {
         let mut one = [WorkCompletion::BLANK];

@@ -39,6 +39,10 @@ pub(crate) struct EpObject {
     /// The receive queue's requests.
     pub(crate) receives: Mutex<Ring>,
     attributes: Mutex<Attributes>,
+    /// Segments that a send, a receive, and an RDMA Write may have.
+    pub(crate) segments: [u32; 3],
+    /// The handle of its adapter.
+    pub(crate) ia: u64,
     pub(crate) request_sevd: u64,
     pub(crate) recv_sevd: u64,
     connect_sevd: u64,
@@ -74,9 +78,9 @@ impl EpObject {
         }
     }
 
-    /// What it was granted.
-    pub(crate) fn attributes(&self) -> Attributes {
-        *lock(&self.attributes)
+    /// May link regions.
+    pub(crate) fn is_privileged(&self) -> bool {
+        lock(&self.attributes).is_privileged()
     }
 }
 
@@ -181,6 +185,8 @@ pub(crate) unsafe extern "C" fn it_ep_rc_create(
                 accepted: AtomicU32::new(0),
                 receives: Mutex::new(Ring::new(attributes.receives)),
                 attributes: Mutex::new(attributes),
+                segments: attributes.segments(),
+                ia: ia.tag().get(),
                 request_sevd: request_sevd_handle.addr() as u64,
                 recv_sevd: recv_sevd_handle.addr() as u64,
                 connect_sevd: connect_sevd_handle.addr() as u64,
@@ -317,6 +323,6 @@ fn describe(ep: &EpObject) -> it_ep_param_t {
         request_sevd: object::handle(ep.request_sevd),
         recv_sevd: object::handle(ep.recv_sevd),
         connect_sevd: object::handle(ep.connect_sevd),
-        attr: ep.attributes().to_c(),
+        attr: lock(&ep.attributes).to_c(),
     }
 }

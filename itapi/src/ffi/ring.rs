@@ -18,8 +18,6 @@ pub(crate) struct Request {
     pub(crate) unlinks: u64,
     /// The number of its completion event.
     pub(crate) event: it_event_type_t,
-    /// Completes on success too.
-    pub(crate) signalled: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -127,8 +125,8 @@ impl Ring {
 mod tests {
     use super::*;
 
-    fn request(cookie: u64, signalled: bool) -> Request {
-        Request { cookie: [cookie, 0, 0], signalled, ..Request::default() }
+    fn request(cookie: u64) -> Request {
+        Request { cookie: [cookie, 0, 0], ..Request::default() }
     }
 
     #[test]
@@ -136,7 +134,7 @@ mod tests {
         let mut ring = Ring::new(4);
         for round in 0..100 {
             let numbers: Vec<_> =
-                (0..4).map(|n| ring.hold(request(round * 4 + n, true)).unwrap()).collect();
+                (0..4).map(|n| ring.hold(request(round * 4 + n)).unwrap()).collect();
             for at in [2, 0, 3, 1] {
                 let taken = ring.take(numbers[at]).unwrap();
                 assert_eq!(taken.cookie[0], round * 4 + at as u64);
@@ -150,7 +148,7 @@ mod tests {
     fn numbers_wrap() {
         let mut ring = Ring::new(3);
         ring.next = u32::MAX - 1;
-        let numbers: Vec<_> = (0..4).map(|n| ring.hold(request(n, true)).unwrap()).collect();
+        let numbers: Vec<_> = (0..4).map(|n| ring.hold(request(n)).unwrap()).collect();
         assert_eq!(numbers, [u32::MAX - 1, u32::MAX, 0, 1]);
         for (n, number) in numbers.into_iter().enumerate() {
             assert_eq!(ring.take(number).unwrap().cookie[0], n as u64);
@@ -160,11 +158,11 @@ mod tests {
     #[test]
     fn a_full_ring_refuses_and_goes_on() {
         let mut ring = Ring::new(2);
-        let held: Vec<_> = std::iter::from_fn(|| ring.hold(request(0, true))).collect();
+        let held: Vec<_> = std::iter::from_fn(|| ring.hold(request(0))).collect();
         assert_eq!(held.len(), 4);
-        assert!(ring.hold(request(1, true)).is_none());
+        assert!(ring.hold(request(1)).is_none());
         ring.take(held[2]).unwrap();
-        let again = ring.hold(request(7, true)).unwrap();
+        let again = ring.hold(request(7)).unwrap();
         assert!(ring.take(held[2]).is_none(), "a stale number");
         assert_eq!(ring.take(again).unwrap().cookie[0], 7);
     }
@@ -172,9 +170,9 @@ mod tests {
     #[test]
     fn a_slow_thread_does_not_stop_the_others() {
         let mut ring = Ring::new(2);
-        let slow = ring.hold(request(99, true)).unwrap();
+        let slow = ring.hold(request(99)).unwrap();
         for n in 0..50 {
-            let number = ring.hold(request(n, true)).unwrap();
+            let number = ring.hold(request(n)).unwrap();
             assert_eq!(ring.take(number).unwrap().cookie[0], n);
         }
         assert_eq!(ring.take(slow).unwrap().cookie[0], 99);
@@ -185,9 +183,9 @@ mod tests {
         let mut ring = Ring::new(2);
         let mut count = 0;
         for n in 0..50 {
-            let number = ring.hold(request(n, false)).or_else(|| {
+            let number = ring.hold(request(n)).or_else(|| {
                 ring.reclaim(count);
-                ring.hold(request(n, false))
+                ring.hold(request(n))
             });
             count += 1;
             ring.accepted(number.unwrap(), count);
@@ -200,7 +198,7 @@ mod tests {
     #[test]
     fn after_a_connection_only_what_failed_waits() {
         let mut ring = Ring::new(4);
-        let numbers: Vec<_> = (0..4).map(|n| ring.hold(request(n, false)).unwrap()).collect();
+        let numbers: Vec<_> = (0..4).map(|n| ring.hold(request(n)).unwrap()).collect();
         for (order, number) in (1..).zip(&numbers) {
             ring.accepted(*number, order);
         }
@@ -215,7 +213,7 @@ mod tests {
     #[test]
     fn a_request_that_failed_at_once_is_not_revived() {
         let mut ring = Ring::new(2);
-        let number = ring.hold(request(1, false)).unwrap();
+        let number = ring.hold(request(1)).unwrap();
         ring.take(number).unwrap();
         ring.accepted(number, 1);
         assert!(ring.is_empty());

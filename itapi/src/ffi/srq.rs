@@ -14,6 +14,7 @@ use super::object;
 use super::ptr::{self, Out};
 use super::pz::PzObject;
 use super::ring::Request;
+use super::sgl::MAX_SEGMENTS;
 use super::status::{self, Status};
 use super::types::*;
 
@@ -25,14 +26,10 @@ pub(crate) struct SrqObject {
     /// Receives complete in any order. It grows beyond the queue's depth only by receives that an
     /// endpoint had taken when it was freed: those never complete.
     pub(crate) receives: Mutex<Slab<Request>>,
-    max_segments: u32,
-}
-
-impl SrqObject {
     /// Segments that a receive may have.
-    pub(crate) fn max_segments(&self) -> u32 {
-        self.max_segments
-    }
+    pub(crate) max_segments: u32,
+    /// The handle of its adapter.
+    pub(crate) ia: u64,
 }
 
 fn size(what: &str, asked: usize, most: u32, above: Status) -> Outcome<u32> {
@@ -61,7 +58,8 @@ pub(crate) unsafe extern "C" fn it_srq_create(
             let text = format!("{} has no shared receive queues", pz.inner.ia().device());
             return Err(Failure::new(status::IT_ERR_SRQ_NOT_SUPPORTED, text));
         }
-        let segments = ("max_recv_segments", max_recv_segments, most.max_sge_recv);
+        let segments =
+            ("max_recv_segments", max_recv_segments, most.max_sge_recv.min(MAX_SEGMENTS));
         let max_sge = size(segments.0, segments.1, segments.2, status::IT_ERR_RESOURCE_RSEG)?;
         let receives = ("max_recv_dtos", max_recv_dtos, most.max_wr_per_srq);
         let depth = size(receives.0, receives.1, receives.2, status::IT_ERR_RESOURCE_RECV_DTO)?;
@@ -74,6 +72,7 @@ pub(crate) unsafe extern "C" fn it_srq_create(
                 slot: raw.slot().unwrap_or(0),
                 receives: Mutex::new(Slab::with_capacity(depth as usize)),
                 max_segments: max_sge,
+                ia: pz.inner.ia().tag().get(),
             }
         })?;
         out.write(object::handle(raw.number()));

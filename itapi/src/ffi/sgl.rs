@@ -1,0 +1,114 @@
+//! Scatter/gather lists: triplets of C, each checked against its region, on the stack. No state.
+
+use ual::vp_api::{Sge, Stag};
+
+use super::failure::{Failure, Outcome};
+use super::lmr::{LmrObject, too_long};
+use super::object;
+use super::ptr::List;
+use super::rmr::RmrObject;
+use super::status;
+use super::types::*;
+
+/// Segments of a work request at most, whatever the adapter can do.
+pub(crate) const MAX_SEGMENTS: u32 = 32;
+
+/// A list of a work request.
+pub(crate) struct Sgl {
+    elements: [Sge; MAX_SEGMENTS as usize],
+    len: usize,
+}
+
+impl Sgl {
+    /// Of regions. `ia`: the handle of the adapter that they must be of; `most`: how many may be.
+    ///
+    /// # Safety
+    /// `segments` obeys the contract of a C caller for `count` elements (see `ptr`).
+    #[inline]
+    pub(crate) unsafe fn read(
+        segments: *const it_lmr_triplet_t,
+        count: usize,
+        most: u32,
+        ia: u64,
+    ) -> Outcome<Self> {
+        let mut sgl = Self::with_room(count, most)?;
+        // SAFETY: same contract.
+        let segments = unsafe { List::new(segments, count, "local_segments") }?;
+        for (n, segment) in segments.iter().enumerate() {
+            // SAFETY: plain data: an address is a number, too.
+            let to = unsafe { segment.addr.rel };
+            sgl.elements[n] = of_region(segment.lmr, ia, to, segment.length)?;
+        }
+        sgl.checked()
+    }
+
+    /// Of windows, as [`Sgl::read`].
+    ///
+    /// # Safety
+    /// As [`Sgl::read`].
+    pub(crate) unsafe fn read_windows(
+        segments: *const it_rmr_triplet_t,
+        count: usize,
+        most: u32,
+        ia: u64,
+    ) -> Outcome<Self> {
+        let mut sgl = Self::with_room(count, most)?;
+        // SAFETY: same contract.
+        let segments = unsafe { List::new(segments, count, "local_segments") }?;
+        for (n, segment) in segments.iter().enumerate() {
+            let rmr = object::find::<RmrObject>(segment.rmr.cast())?;
+            if rmr.ia != ia {
+                return Err(elsewhere(status::IT_ERR_INVALID_RMR, "window"));
+            }
+            // SAFETY: plain data: an address is a number, too.
+            let to = unsafe { segment.addr.rel };
+            sgl.elements[n] = rmr.sge(to, segment.length)?;
+        }
+        sgl.checked()
+    }
+
+    fn with_room(count: usize, most: u32) -> Outcome<Self> {
+        if count > most.min(MAX_SEGMENTS) as usize {
+            let text = format!("{count} segments; at most {most} are possible here");
+            return Err(Failure::new(status::IT_ERR_INVALID_NUM_SEGMENTS, text));
+        }
+        Ok(Self { elements: [Sge::default(); MAX_SEGMENTS as usize], len: count })
+    }
+
+    fn checked(self) -> Outcome<Self> {
+        let total: u64 = self.elements().iter().map(|sge| u64::from(sge.len)).sum();
+        if u32::try_from(total).is_err() { Err(too_long(total)) } else { Ok(self) }
+    }
+
+    #[inline]
+    pub(crate) fn elements(&self) -> &[Sge] {
+        &self.elements[..self.len]
+    }
+}
+
+/// One segment of a region.
+#[inline]
+pub(crate) fn of_region(lmr: it_lmr_handle_t, ia: u64, to: u64, length: u64) -> Outcome<Sge> {
+    let lmr = object::find::<LmrObject>(lmr.cast())?;
+    if lmr.ia != ia {
+        return Err(elsewhere(status::IT_ERR_INVALID_LMR, "region"));
+    }
+    lmr.sge(to, length)
+}
+
+/// The refusal of another adapter's memory.
+#[cold]
+pub(crate) fn elsewhere(status: status::Status, what: &str) -> Failure {
+    Failure::new(status, format!("the memory {what} is of another interface adapter"))
+}
+
+/// The STag that a peer gave us.
+pub(crate) fn stag_of(rmr_context: it_rmr_context_t) -> Outcome<Stag> {
+    u32::try_from(rmr_context).map(Stag).map_err(|_| {
+        let text = format!(
+            "rmr_context {rmr_context:#x} has more than 32 bits: was it converted to another octet \
+             order once too often?"
+        );
+        Failure::new(status::IT_ERR_INVALID_RMR, text)
+    })
+}
