@@ -162,6 +162,8 @@ pub struct QpInfo {
     pub terminate: Option<Terminate>,
     pub local: Option<SocketAddr>,
     pub remote: Option<SocketAddr>,
+    /// What TCP knows of the stream, while there is one.
+    pub tcp: Option<TcpInfo>,
     pub counters: QpCounters,
 }
 
@@ -183,9 +185,25 @@ impl QpInfo {
             terminate: None,
             local: None,
             remote: None,
+            tcp: None,
             counters: QpCounters::default(),
         }
     }
+}
+
+/// What TCP knows of a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TcpInfo {
+    /// Octets that one segment carries (RFC 5044 section 3: EMSS).
+    pub mss: u32,
+    /// Smoothed round trip.
+    pub rtt: Duration,
+    /// Its variation.
+    pub rtt_variation: Duration,
+    /// Segments that may be under way.
+    pub congestion_window: u32,
+    /// Segments sent more than once so far.
+    pub retransmitted: u32,
 }
 
 /// What a QP has done so far.

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, sockopt};
+use vp_api::TcpInfo;
 
 /// Memory for the kernel to send from or to fill, alive and unmoved for `'a`.
 #[derive(Clone, Copy)]
@@ -190,14 +191,35 @@ impl Stream {
 
     /// Effective maximum segment size now, in octets (RFC 5044 section 3).
     pub(crate) fn emss(&self) -> io::Result<u16> {
-        let mut value: libc::c_int = 0;
-        let mut len = size_of::<libc::c_int>() as libc::socklen_t;
-        // SAFETY: `value` and `len` are live and as large as the call is told.
+        let value: libc::c_int = self.tcp_option(libc::TCP_MAXSEG, 0)?;
+        Ok(u16::try_from(value).unwrap_or(u16::MAX))
+    }
+
+    /// What TCP knows of the stream.
+    pub(crate) fn tcp_info(&self) -> io::Result<TcpInfo> {
+        // SAFETY: all fields are integers, for which zero is a value.
+        let unknown: libc::tcp_info = unsafe { std::mem::zeroed() };
+        let info = self.tcp_option(libc::TCP_INFO, unknown)?;
+        let micros = |micros: u32| Duration::from_micros(micros.into());
+        Ok(TcpInfo {
+            mss: info.tcpi_snd_mss,
+            rtt: micros(info.tcpi_rtt),
+            rtt_variation: micros(info.tcpi_rttvar),
+            congestion_window: info.tcpi_snd_cwnd,
+            retransmitted: info.tcpi_total_retrans,
+        })
+    }
+
+    /// A TCP option of plain integers; what the kernel does not fill stays.
+    fn tcp_option<T: Copy>(&self, option: libc::c_int, mut value: T) -> io::Result<T> {
+        let mut len = size_of::<T>() as libc::socklen_t;
+        // SAFETY: `value` and `len` are live and as large as the call is told; both callers' types
+        // consist of integers, for which any octets are a value.
         let done = unsafe {
             libc::getsockopt(
                 self.socket.as_raw_fd(),
                 libc::IPPROTO_TCP,
-                libc::TCP_MAXSEG,
+                option,
                 (&raw mut value).cast(),
                 &raw mut len,
             )
@@ -205,7 +227,7 @@ impl Stream {
         if done < 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok(u16::try_from(value).unwrap_or(u16::MAX))
+        Ok(value)
     }
 
     /// Our address.

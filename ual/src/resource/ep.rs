@@ -144,7 +144,7 @@ impl Ep {
         let qp = self.qp.query().map_err(Error::verb("query the queue pair"))?;
         let link = self.link();
         let (ends, established) = (link.ends.clone(), link.established.clone());
-        Ok(EpInfo { state: self.state(), ends, established, qp })
+        Ok(EpInfo { state: self.state(), ends, established, tcp: qp.tcp, qp })
     }
 
     /// Its queue pair as it is; makes no system call and no allocation.

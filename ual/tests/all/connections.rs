@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use ual::vp_api::{self, SendOp, VpStatus, WcStatus};
+use ual::vp_api::{self, Role, SendOp, VpStatus, WcStatus};
 use ual::{
     AcceptParams, BrokenCause, ConnEvent, ConnectParams, Crc, Disconnect, EpState, Error,
     FailReason, Markers, PeerToPeer, Policy, RequestId,
@@ -343,6 +343,29 @@ fn an_abrupt_disconnect_flushes_and_breaks_the_peer() {
     // Work posted afterwards completes as flushed.
     client.send(&active, 99, 0, 10);
     assert_eq!(client.completion().status, WcStatus::Flushed);
+}
+
+#[test]
+fn a_query_tells_what_was_agreed_and_what_tcp_knows() {
+    let (client, server) = pair();
+    let listen = server.listen(LOCALHOST);
+    let ep = client.ep();
+    let info = ep.query().unwrap();
+    assert!(info.tcp.is_none() && info.ends.is_none() && info.established.is_none());
+    let (active, passive) = connect(&client, &server, &listen);
+    exchange(&client, &server, (&active, &passive));
+    for (ep, role) in [(&active, Role::Initiator), (&passive, Role::Responder)] {
+        let info = ep.query().unwrap();
+        let tcp = info.tcp.unwrap();
+        assert!(tcp.mss >= 500 && tcp.rtt > Duration::ZERO && tcp.congestion_window > 0);
+        let established = info.established.unwrap();
+        assert_eq!((established.role, established.crc), (role, true));
+        assert_eq!(info.ends.unwrap(), established.ends);
+    }
+    active.disconnect(Disconnect::Graceful).unwrap();
+    assert!(matches!(client.conn_event(), ConnEvent::Disconnected { .. }));
+    let info = active.query().unwrap();
+    assert!(info.tcp.is_none() && info.ends.is_some());
 }
 
 /// How a connection broke.

@@ -221,6 +221,7 @@ impl Inner {
         info.terminate = proto.last_terminate().map(|(sent, code)| terminate(sent, code));
         info.local = self.record.local;
         info.remote = self.record.remote;
+        info.tcp = link.and_then(|link| link.stream.tcp_info().ok());
         info.counters = self.counters();
         info
     }

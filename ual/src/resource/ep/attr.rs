@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use vp_api::{Access, QpInfo, QpInit};
+use vp_api::{Access, QpInfo, QpInit, TcpInfo};
 
 use crate::cm::Established;
 use crate::event::Evd;
@@ -127,6 +127,9 @@ pub struct EpInfo {
     pub ends: Option<Ends>,
     /// What start-up agreed on, once connected.
     pub established: Option<Established>,
+    /// What TCP knows of the stream, while there is one and the provider tells; what start-up
+    /// settled is in `established`.
+    pub tcp: Option<TcpInfo>,
     /// The queue pair, with its counters.
     pub qp: QpInfo,
 }
