@@ -6,7 +6,7 @@
 mod inspect;
 mod options;
 
-pub use inspect::{Info, State, Unfit, check_stream, info, peek};
+pub use inspect::{State, Unfit, check_stream, peek, state};
 pub use options::{KeepAlive, Options, emss};
 
 use std::io;
