@@ -18,8 +18,9 @@
 //! Connections: [`Ep::connect`] on one side; [`Event::Request`] then [`Ep::accept`] or
 //! [`cm::reject`] on the other, or [`cm::handoff`] to another listener of the process; both get a
 //! [`ConnEvent`]. A TCP socket that is connected already becomes an endpoint by [`Ep::convert`]. One
-//! small thread per Ia owns all connection state and never waits for a peer. Data: [`Ep::post_send`] and [`Ep::post_recv`] go
-//! straight to the provider; completions come straight from its queue ([`Evd::poll`]).
+//! small thread per Ia owns all connection state and never waits for a peer. Data: [`Ep::post_send`]
+//! and [`Ep::post_recv`] go straight to the provider; completions come straight from its queue
+//! ([`Evd::poll`]).
 #![forbid(unsafe_code)]
 
 pub mod cm;

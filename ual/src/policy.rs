@@ -71,9 +71,10 @@ pub struct Policy {
     pub extensions: bool,
     /// For the TCP connection, and again for the reply (CONN-13).
     pub connect_timeout: Duration,
-    /// For a whole request to arrive (CONN-13).
+    /// For a whole request to arrive (CONN-13), at a listener or a converted socket.
     pub request_timeout: Duration,
-    /// For the application to accept or reject.
+    /// For the application to accept or reject; and for the peer's application to send the first
+    /// FPDU to a socket that was converted without start-up.
     pub answer_timeout: Duration,
     /// Start-ups per listener without a whole request; beyond, the oldest is dropped.
     pub half_open: u32,

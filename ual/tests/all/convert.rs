@@ -191,6 +191,56 @@ fn markers_count_from_the_first_fpdu() {
     }
 }
 
+// An IPv4 connection of an IPv6 socket is one of IPv4, whatever the policy sets on it.
+#[test]
+fn sockets_of_both_families_at_once_are_converted() {
+    let marked = Policy { dscp: 26, socket_buffer: Some(65_536), ..policy() };
+    let (client, server) = (Side::new(marked.clone()), Side::new(marked));
+    let listener = TcpListener::bind("[::]:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let plain = TcpStream::connect((LOCALHOST, port)).unwrap();
+    let (accepted, peer) = listener.accept().unwrap();
+    assert!(peer.is_ipv6());
+    let (active, passive) = (client.ep(), server.ep());
+    passive.convert(accepted.into(), responder(true)).unwrap();
+    active.convert(plain.into(), initiator(true)).unwrap();
+    client.established();
+    assert!(server.established().ends.remote.address.is_ipv4());
+    exchange(&client, &server, (&active, &passive), 100);
+}
+
+// No timing between the two ends matters, nor the order among many.
+#[test]
+fn many_conversions_at_once_all_come_about() {
+    const PAIRS: usize = 100;
+    let (client, server) = (Side::new(policy()), Side::new(policy()));
+    let (plain, accepted): (Vec<_>, Vec<_>) = (0..PAIRS).map(|n| streams(FAMILIES[n % 2])).unzip();
+    let convert = |side: &Side, streams: Vec<TcpStream>, params: fn(bool) -> ConvertParams| {
+        let eps = streams.into_iter().enumerate().map(|(n, stream)| {
+            let ep = side.ep();
+            ep.convert(stream.into(), params(n % 3 != 0)).unwrap();
+            (n, ep)
+        });
+        eps.collect::<Vec<_>>()
+    };
+    let (active, passive) = std::thread::scope(|scope| {
+        let active = scope.spawn(|| convert(&client, plain, initiator));
+        let passive = scope.spawn(|| convert(&server, accepted, responder));
+        (active.join().unwrap(), passive.join().unwrap())
+    });
+    for (n, ep) in &passive {
+        server.post_recv(ep, *n as u64, 0, 10);
+    }
+    active.iter().for_each(|_| drop(client.established()));
+    for (n, ep) in &active {
+        client.send(ep, *n as u64, 0, 10);
+    }
+    let mut got: Vec<_> = passive.iter().map(|_| server.success().wr_id).collect();
+    got.sort_unstable();
+    assert!(got.into_iter().eq(0..PAIRS as u64));
+    passive.iter().for_each(|_| drop(server.established()));
+}
+
 #[test]
 fn the_endpoints_own_limits_hold_without_startup() {
     let (client, server) = (Side::new(policy()), Side::new(policy()));
