@@ -145,8 +145,8 @@ impl Completions {
 
     /// After events were taken: has the pump go on if it waits for room.
     pub(super) fn made_room(&self) {
-        if self.pump.wants_to_go_on(&self.core) {
-            self.bell.ring();
+        if self.pump.is_stalled() {
+            self.fill();
         }
     }
 

@@ -1,8 +1,8 @@
 //! Moves completions from the provider's queue to the staging queue.
 //!
 //! The rule: when the pump rests, the provider's queue was armed and then found empty, or the
-//! staging queue was full ("stalled") and whoever makes room rings again. One thread pumps at a
-//! time, so the order stays. An overrun of the provider's queue makes the staging queue fail.
+//! staging queue was full ("stalled") and whoever makes room pumps. One thread pumps at a time, so
+//! the order stays. An overrun of the provider's queue makes the staging queue fail.
 
 use vp_api::{Cq, VpStatus, WorkCompletion};
 
@@ -55,7 +55,7 @@ impl Pump {
             while self.step(spring, core)? {}
             if core.read(|state| state.room()) == 0 {
                 self.stalled.store(true, Ordering::SeqCst);
-                // Whoever made room before that did not ring.
+                // Whoever made room before that does not pump.
                 if core.read(|state| state.room()) == 0 {
                     return Ok(());
                 }
@@ -89,9 +89,8 @@ impl Pump {
         Ok(found > 0)
     }
 
-    /// True if the pump waits for room and there is enough of it: ring.
-    pub(super) fn wants_to_go_on(&self, core: &Core<Event>) -> bool {
+    /// The pump waits for room: whoever made some runs it.
+    pub(super) fn is_stalled(&self) -> bool {
         self.stalled.load(Ordering::SeqCst)
-            && core.read(|state| state.len() <= state.settings.depth / 2)
     }
 }

@@ -99,9 +99,9 @@ impl<T> State<T> {
         enabled && threshold > 0 && (self.notifications >= threshold || self.fault_is_news)
     }
 
-    /// A waiter need not wait.
+    /// A waiter need not wait: for events, or because there is an error to take.
     pub(super) fn is_ready(&self) -> bool {
-        self.met() || self.fault.is_some()
+        self.met() || self.fault.is_some() || (self.lost > 0 && self.events.is_empty())
     }
 
     pub(super) fn len(&self) -> usize {

@@ -13,7 +13,7 @@
 //! that do not count, a threshold. Before a completion that does not count can exist, everybody who
 //! sleeps in the provider's queue is driven out of it, for he would take it for news.
 
-use crate::sync::{AtomicU8, AtomicU32, Mutex, Ordering, lock, yield_now};
+use crate::sync::{AtomicU8, AtomicU32, Mutex, Ordering, fence, lock, yield_now};
 
 const DIRECT: u8 = 0;
 const MIXED: u8 = 1;
@@ -63,9 +63,11 @@ impl Turn {
 
     /// Enters the provider's queue to wait there, if that is where to wait.
     pub(super) fn enter(&self) -> Option<Inside<'_>> {
-        // Counted before the mode is looked at; a turn changes the mode before it counts.
+        // Counted before the mode is looked at; a turn changes the mode before it counts. With the
+        // fence on either side, one of them sees the other.
         self.inside.fetch_add(1, Ordering::SeqCst);
         let inside = Inside(self);
+        fence(Ordering::SeqCst);
         (self.mode.load(Ordering::SeqCst) == DIRECT).then_some(inside)
     }
 
@@ -83,6 +85,7 @@ impl Turn {
             return Ok(());
         }
         self.mode.store(CHECKING, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         if self.inside.load(Ordering::SeqCst) == 0 && !watched() {
             self.mode.store(MIXED, Ordering::SeqCst);
             return Ok(());
@@ -121,6 +124,7 @@ impl Turn {
 
     /// Waits until nobody is inside; whoever might come in must have a reason to leave at once.
     pub(super) fn empty(&self, expel: impl Fn()) {
+        fence(Ordering::SeqCst);
         // One who is about to sleep does not hear the first call.
         while self.inside.load(Ordering::SeqCst) != 0 {
             expel();

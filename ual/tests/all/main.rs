@@ -1,9 +1,13 @@
 //! Tests of the access layer over the built-in software provider, on loopback.
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
+mod aggregate;
+mod callbacks;
 mod common;
 mod connections;
 mod convert;
+mod criteria;
+mod endings;
 mod events;
 mod fake;
 mod handoff;

@@ -1,0 +1,324 @@
+//! When dispatchers notify: thresholds, completions that do not count, enabling, overflow, resizing.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use kal_shim::reactor::readable;
+use ual::vp_api::{AsyncEvent, Data, RecvWr, SendFlags, SendOp, SendWr};
+use ual::{
+    AcceptParams, AsyncSource, ConnEvent, ConnectParams, Ep, EpInit, Error, Evd, EvdInit, Event,
+    ListenInit, NOTIFY, Overflow, Stream,
+};
+
+use crate::common::{HANG, LOCALHOST, Side, connect, policy};
+
+const SHORT: Option<Duration> = Some(Duration::from_millis(2));
+
+/// Waits until so many events are there.
+fn until_queued(evd: &Evd, events: usize) {
+    while evd.queued() < events {
+        thread::yield_now();
+    }
+}
+
+fn assert_quiet(evd: &Arc<Evd>) {
+    assert!(matches!(evd.wait(SHORT), Err(Error::Timeout(_))));
+    assert!(!evd.wait_ready(SHORT).unwrap());
+    assert!(!readable(evd.fd().unwrap().as_fd()));
+}
+
+fn number(event: Event) -> u64 {
+    match event {
+        Event::Completion(completion) => completion.wr_id & !NOTIFY,
+        Event::Software(number) => number,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn post_quiet_recv(side: &Side, ep: &Ep, wr_id: u64) {
+    ep.post_recv(&[RecvWr { wr_id, sgl: &[side.sge(0, 8)] }]).unwrap();
+}
+
+fn send(side: &Side, ep: &Ep, solicited: bool) {
+    let op = SendOp::Send { solicited, invalidate: None };
+    side.post(ep, 0, op, 0, 8);
+    side.success();
+}
+
+#[test]
+fn a_threshold_holds_back_until_enough_completions_wait() {
+    let (client, server) = (Side::new(policy()), Side::new(policy()));
+    let listen = server.listen(LOCALHOST);
+    let (active, passive) = connect(&client, &server, &listen);
+    let evd = &server.completions;
+    evd.set_threshold(3).unwrap();
+    assert!(evd.set_threshold(1 << 20).is_err());
+    (1..=4).for_each(|wr_id| server.post_recv(&passive, wr_id, 0, 8));
+    send(&client, &active, false);
+    send(&client, &active, false);
+    until_queued(evd, 2);
+    assert_quiet(evd);
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| number(evd.wait(Some(HANG)).unwrap()));
+        send(&client, &active, false);
+        assert_eq!(waiter.join().unwrap(), 1);
+    });
+    // Two are left: not enough to wake anybody, but there to take.
+    assert_quiet(evd);
+    evd.set_threshold(2).unwrap();
+    assert!(readable(evd.fd().unwrap()));
+    assert_eq!(number(evd.dequeue().unwrap().unwrap()), 2);
+    evd.set_threshold(0).unwrap();
+    send(&client, &active, false);
+    until_queued(evd, 2);
+    assert_quiet(evd);
+    assert_eq!(number(evd.dequeue().unwrap().unwrap()), 3);
+    assert_eq!(number(evd.dequeue().unwrap().unwrap()), 4);
+    assert!(evd.dequeue().unwrap().is_none());
+}
+
+#[test]
+fn completions_that_do_not_count_wait_for_one_that_does() {
+    let (client, server) = (Side::new(policy()), Side::new(policy()));
+    let listen = server.listen(LOCALHOST);
+    let (active, passive) = connect(&client, &server, &listen);
+    let evd = &server.completions;
+    (1..=4).for_each(|wr_id| post_quiet_recv(&server, &passive, wr_id));
+    send(&client, &active, false);
+    send(&client, &active, false);
+    until_queued(evd, 2);
+    assert_quiet(evd);
+    // The sender asks for attention: that counts, and what came before comes first.
+    send(&client, &active, true);
+    assert_eq!(number(evd.wait(Some(HANG)).unwrap()), 1);
+    assert_eq!(number(evd.wait(Some(HANG)).unwrap()), 2);
+    assert_eq!(number(evd.wait(Some(HANG)).unwrap()), 3);
+    send(&client, &active, false);
+    until_queued(evd, 1);
+    assert_quiet(evd);
+    assert_eq!(number(evd.dequeue().unwrap().unwrap()), 4);
+    // A failure counts whatever it was posted with.
+    post_quiet_recv(&server, &passive, 5);
+    passive.disconnect(ual::Disconnect::Abrupt).unwrap();
+    assert_eq!(number(evd.wait(Some(HANG)).unwrap()), 5);
+}
+
+#[test]
+fn a_waiter_is_not_woken_by_a_quiet_completion_that_is_posted_meanwhile() {
+    let (client, server) = (Side::new(policy()), Side::new(policy()));
+    let listen = server.listen(LOCALHOST);
+    let (active, passive) = connect(&client, &server, &listen);
+    for round in 0..20 {
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| number(server.completions.wait(Some(HANG)).unwrap()));
+            post_quiet_recv(&server, &passive, 1);
+            send(&client, &active, false);
+            until_queued(&server.completions, 1);
+            assert!(!waiter.is_finished(), "round {round}");
+            server.post_recv(&passive, 2, 0, 8);
+            send(&client, &active, false);
+            assert_eq!(waiter.join().unwrap(), 1);
+        });
+        assert_eq!(number(server.completions.dequeue().unwrap().unwrap()), 2);
+    }
+}
+
+#[test]
+fn quiet_sends_are_polled_like_any_others() {
+    let (client, server) = (Side::new(policy()), Side::new(policy()));
+    let listen = server.listen(LOCALHOST);
+    let (active, passive) = connect(&client, &server, &listen);
+    for wr_id in 0..100 {
+        server.post_recv(&passive, wr_id, 0, 8);
+        let sgl = [client.sge(0, 8)];
+        let op = SendOp::Send { solicited: false, invalidate: None };
+        let wr = SendWr { wr_id, op, data: Data::Sgl(&sgl), flags: SendFlags::SIGNALED };
+        active.post_send(&[wr]).unwrap();
+        let event = loop {
+            if let Some(event) = client.completions.dequeue().unwrap() {
+                break event;
+            }
+        };
+        assert_eq!(number(event), wr_id);
+        assert_eq!(server.success().wr_id, wr_id);
+    }
+    // Nobody waited, so nothing was to be staged.
+    assert!(client.completions.info().enabled && client.completions.info().fd.is_none());
+}
+
+#[test]
+fn a_quiet_receive_of_a_shared_queue_reaches_every_dispatcher() {
+    let (client, server) = (Side::new(policy()), Side::new(policy()));
+    let params = ual::SrqParams { depth: 16, max_sge: 1, low_watermark: 0 };
+    let srq = server.pz.create_srq(params).unwrap();
+    let listen = server.listen(LOCALHOST);
+    let mut init = EpInit::new(&server.completions, &server.connection);
+    init.srq = Some(srq.clone());
+    let passive = server.pz.create_ep(init).unwrap();
+    // The descriptor is there first: it must not show what does not count.
+    assert!(readable(server.completions.fd().unwrap()));
+    srq.post_recv(&[RecvWr { wr_id: 1, sgl: &[server.sge(0, 8)] }]).unwrap();
+    let active = client.ep();
+    active.connect(ConnectParams::new(listen.addresses()[0])).unwrap();
+    passive.accept(server.request().request, AcceptParams::default()).unwrap();
+    server.established();
+    client.established();
+    send(&client, &active, false);
+    until_queued(&server.completions, 1);
+    assert_quiet(&server.completions);
+    assert_eq!(number(server.completions.dequeue().unwrap().unwrap()), 1);
+}
+
+#[test]
+fn disabled_dispatchers_queue_and_tell_nobody() {
+    let (client, server) = (Side::new(policy()), Side::new(policy()));
+    let listen = server.listen(LOCALHOST);
+    let (active, passive) = connect(&client, &server, &listen);
+    let software = server.ia.create_evd(EvdInit::new(Stream::Software, 8)).unwrap();
+    for evd in [&software, &server.completions] {
+        evd.set_enabled(false).unwrap();
+        assert!(!evd.info().enabled);
+    }
+    software.post_software(1).unwrap();
+    server.post_recv(&passive, 1, 0, 8);
+    send(&client, &active, false);
+    for evd in [&software, &server.completions] {
+        until_queued(evd, 1);
+        assert_quiet(evd);
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| number(evd.wait(Some(HANG)).unwrap()));
+            evd.set_enabled(true).unwrap();
+            assert_eq!(waiter.join().unwrap(), 1);
+        });
+    }
+}
+
+/// A listener whose dispatcher has room for one request, and the dispatcher of what is lost.
+fn narrow(side: &Side, overflow: Overflow) -> (Arc<Evd>, Arc<ual::Listen>) {
+    let init = EvdInit { overflow, ..EvdInit::new(Stream::Request, 1) };
+    let requests = side.ia.create_evd(init).unwrap();
+    requests.tag().set(4711);
+    let any = std::net::SocketAddr::new(LOCALHOST, 0);
+    let listen = side.ia.listen(ListenInit::new(any, &requests)).unwrap();
+    (requests, listen)
+}
+
+fn ask(client: &Side, listen: &ual::Listen) -> Arc<Ep> {
+    let ep = client.ep();
+    ep.connect(ConnectParams::new(listen.addresses()[0])).unwrap();
+    ep
+}
+
+fn rejected(client: &Side) {
+    assert!(matches!(client.conn_event(), ConnEvent::Rejected { .. }));
+}
+
+#[test]
+fn an_overflow_is_told_once_and_ends_when_there_is_room() {
+    let (client, server) = (Side::new(policy()), Side::new(policy()));
+    let affiliated = server.ia.create_evd(EvdInit::new(Stream::Affiliated, 8)).unwrap();
+    let (requests, listen) = narrow(&server, Overflow::default());
+    let _first = ask(&client, &listen);
+    until_queued(&requests, 1);
+    for _ in 0..2 {
+        let _refused = ask(&client, &listen);
+        rejected(&client);
+        assert!(requests.info().overflowed);
+    }
+    match affiliated.wait(Some(HANG)).unwrap() {
+        Event::Affiliated { source, event } => {
+            assert_eq!((source, event), (AsyncSource::Queue(4711), AsyncEvent::CqOverrun));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(affiliated.queued(), 0);
+    assert!(matches!(requests.wait(Some(HANG)).unwrap(), Event::Request(_)));
+    assert!(!requests.info().overflowed);
+    let _second = ask(&client, &listen);
+    assert!(matches!(requests.wait(Some(HANG)).unwrap(), Event::Request(_)));
+}
+
+#[test]
+fn without_auto_reset_an_overflow_lasts_until_it_is_cleared() {
+    let (client, server) = (Side::new(policy()), Side::new(policy()));
+    let affiliated = server.ia.create_evd(EvdInit::new(Stream::Affiliated, 8)).unwrap();
+    let (requests, listen) = narrow(&server, Overflow { notify: false, auto_reset: false });
+    let _first = ask(&client, &listen);
+    until_queued(&requests, 1);
+    let _refused = ask(&client, &listen);
+    rejected(&client);
+    assert!(matches!(requests.wait(Some(HANG)).unwrap(), Event::Request(_)));
+    // There is room, but nobody has said that he knows of the loss.
+    let _refused = ask(&client, &listen);
+    rejected(&client);
+    assert_eq!((requests.queued(), requests.info().overflowed), (0, true));
+    requests.clear_overflow();
+    let _second = ask(&client, &listen);
+    assert!(matches!(requests.wait(Some(HANG)).unwrap(), Event::Request(_)));
+    assert_eq!(affiliated.queued(), 0);
+}
+
+#[test]
+fn depths_change_while_events_flow() {
+    const EVENTS: u64 = 5000;
+    let side = Side::new(policy());
+    let evd = side.ia.create_evd(EvdInit::new(Stream::Software, 4)).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..EVENTS {
+                while let Err(error) = evd.post_software(number) {
+                    assert!(matches!(error, Error::QueueFull { .. }), "{error}");
+                    thread::yield_now();
+                }
+            }
+        });
+        scope.spawn(|| {
+            for depth in (1..100).cycle().take(1000) {
+                assert_eq!(evd.resize(depth).unwrap(), depth);
+            }
+        });
+        for expected in 0..EVENTS {
+            assert_eq!(number(evd.wait(Some(HANG)).unwrap()), expected);
+        }
+    });
+    assert!(evd.resize(0).is_err());
+}
+
+#[test]
+fn a_staged_queue_that_is_full_holds_nothing_up() {
+    let (client, server) = (Side::new(policy()), Side::new(policy()));
+    let listen = server.listen(LOCALHOST);
+    let small = server.ia.create_evd(EvdInit::new(Stream::Completion, 4)).unwrap();
+    let mut init = EpInit::new(&server.completions, &server.connection);
+    init.recv_evd = small.clone();
+    let passive = server.pz.create_ep(init).unwrap();
+    let active = client.ep();
+    active.connect(ConnectParams::new(listen.addresses()[0])).unwrap();
+    passive.accept(server.request().request, AcceptParams::default()).unwrap();
+    server.established();
+    client.established();
+    let depth = u64::from(small.depth());
+    small.set_threshold(small.depth()).unwrap();
+    // Nothing is staged before somebody waits.
+    assert!(matches!(small.wait(SHORT), Err(Error::Timeout(_))));
+    for _ in 0..20 {
+        (0..depth + 2).for_each(|wr_id| server.post_recv(&passive, wr_id, 0, 8));
+        (0..depth).for_each(|_| send(&client, &active, false));
+        // All of them are staged; two more find no room there.
+        assert!(small.wait_ready(Some(HANG)).unwrap());
+        (0..2).for_each(|_| send(&client, &active, false));
+        until_queued(&small, depth as usize + 2);
+        small.set_threshold(1).unwrap();
+        for expected in 0..depth + 2 {
+            assert_eq!(number(small.wait(Some(HANG)).unwrap()), expected);
+        }
+        small.set_threshold(small.depth()).unwrap();
+    }
+    assert!(small.resize(100).unwrap() >= 100);
+    server.post_recv(&passive, 1, 0, 8);
+    send(&client, &active, false);
+    small.set_threshold(1).unwrap();
+    assert_eq!(number(small.wait(Some(HANG)).unwrap()), 1);
+}

@@ -1,0 +1,107 @@
+//! What ends a wait besides events: signals, aborts, closing.
+
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use ual::{Error, Evd, EvdInit, Event, Result, Stream};
+
+use crate::common::{HANG, Side, policy};
+
+extern "C" fn handler(_: libc::c_int) {}
+
+/// Installs a handler with `SA_RESTART`, which makes many system calls go on behind it.
+fn install() {
+    // SAFETY: all zeros is a valid `sigaction`: no flags, nothing masked.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handler as *const () as usize;
+    action.sa_flags = libc::SA_RESTART;
+    // SAFETY: the action is whole, and the handler does nothing.
+    assert_eq!(unsafe { libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut()) }, 0);
+}
+
+/// Dispatchers of every way to wait: a queue, direct and staged completions, an aggregate.
+fn ways(side: &Side) -> [Arc<Evd>; 4] {
+    let evd = |stream| side.ia.create_evd(EvdInit::new(stream, 16)).unwrap();
+    let ways = [
+        evd(Stream::Software),
+        evd(Stream::Completion),
+        evd(Stream::Completion),
+        evd(Stream::Aggregate),
+    ];
+    ways[2].set_threshold(2).unwrap();
+    ways
+}
+
+/// A thread that waits on `evd` and, when told so, ends.
+fn waiter(evd: &Arc<Evd>) -> (libc::pthread_t, mpsc::Receiver<Result<Event>>, mpsc::Sender<()>) {
+    let (tell, result) = mpsc::channel();
+    let (name, named) = mpsc::channel();
+    let (alive, until) = mpsc::channel::<()>();
+    let evd = evd.clone();
+    thread::spawn(move || {
+        // SAFETY: it always succeeds.
+        name.send(unsafe { libc::pthread_self() }).unwrap();
+        tell.send(evd.wait(None)).unwrap();
+        drop(evd);
+        let _ = until.recv();
+    });
+    (named.recv().unwrap(), result, alive)
+}
+
+#[test]
+fn a_signal_handler_ends_a_wait() {
+    install();
+    let side = Side::new(policy());
+    for evd in ways(&side) {
+        let (thread, result, alive) = waiter(&evd);
+        let mut ended = None;
+        // A signal before it sleeps does not count.
+        for _ in 0..HANG.as_millis() {
+            // SAFETY: the thread lives until `alive` is dropped.
+            assert_eq!(unsafe { libc::pthread_kill(thread, libc::SIGUSR2) }, 0);
+            ended = result.recv_timeout(Duration::from_millis(1)).ok();
+            if ended.is_some() {
+                break;
+            }
+        }
+        assert!(matches!(ended, Some(Err(Error::Signal))), "{evd:?}: {ended:?}");
+        drop(alive);
+    }
+}
+
+/// Whether a waiter is asleep already or comes too late is left to chance.
+#[test]
+fn an_abort_ends_present_and_later_waits_and_closing_waits_for_nobody() {
+    let side = Side::new(policy());
+    for evd in ways(&side) {
+        let waiters = [waiter(&evd), waiter(&evd)];
+        evd.abort();
+        evd.close().unwrap();
+        for (_, result, _alive) in waiters {
+            let ended = result.recv_timeout(HANG).unwrap();
+            assert!(matches!(ended, Err(Error::Aborted)), "{evd:?}: {ended:?}");
+        }
+        assert!(matches!(evd.wait(None), Err(Error::Aborted)));
+        assert!(matches!(evd.wait_ready(None), Err(Error::Aborted)));
+        assert!(matches!(evd.close(), Err(Error::Closed(_))));
+    }
+}
+
+#[test]
+fn an_interrupt_ends_a_wait_and_the_next_one_goes_on() {
+    let side = Side::new(policy());
+    for evd in ways(&side) {
+        let (_, result, _alive) = waiter(&evd);
+        // Interrupts count only for waits that have begun, so repeat until it has.
+        let ended = loop {
+            evd.interrupt();
+            if let Ok(ended) = result.recv_timeout(Duration::from_millis(1)) {
+                break ended;
+            }
+        };
+        assert!(matches!(ended, Err(Error::Interrupted)), "{evd:?}: {ended:?}");
+        let short = Some(Duration::from_millis(1));
+        assert!(matches!(evd.wait(short), Err(Error::Timeout(_))));
+    }
+}
