@@ -15,6 +15,22 @@ pub struct EpId(pub(crate) u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct WorkId(pub(crate) u64);
 
+/// Names of work requests that were posted together, in their order.
+#[derive(Clone, Debug)]
+pub struct WorkIds(pub(crate) std::ops::Range<u64>);
+
+impl Iterator for WorkIds {
+    type Item = WorkId;
+
+    fn next(&mut self) -> Option<WorkId> {
+        self.0.next().map(WorkId)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
+}
+
 /// What completed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]

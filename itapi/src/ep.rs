@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ual::{ConnEvent, Ends, EpInfo, EpState};
 use vp_api::{MwKind, QpChange};
 
-use crate::completion::{EpId, WorkId};
+use crate::completion::{EpId, WorkIds};
 use crate::context::context;
 use crate::error::{PostResult, Result};
 use crate::evd::{Evd, Flights};
@@ -154,15 +154,12 @@ impl Ep {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn post_all(
-        &self,
-        works: &mut Vec<Work<'_>>,
-    ) -> Result<impl Iterator<Item = WorkId> + use<>> {
+    pub fn post_all(&self, works: &mut Vec<Work<'_>>) -> Result<WorkIds> {
         works.iter().for_each(|work| self.remember_window(work));
         let ep = &self.0.ep;
         let (first, count) =
             post::send_all(&mut self.0.flights.send(), ep.id(), works, |wrs| ep.post_send(wrs))?;
-        Ok((first..first + count).map(WorkId))
+        Ok(WorkIds(first..first + count))
     }
 
     /// Posts a receive (`it_post_recv`). Refused: the memory comes back in the error.

@@ -88,7 +88,7 @@ mod work;
 #[cfg(feature = "tokio")]
 pub use asynchronous::Arrivals;
 pub use buffer::Buffer;
-pub use completion::{Completion, EpId, Operation, WorkId};
+pub use completion::{Completion, EpId, Operation, WorkId, WorkIds};
 pub use dispatcher::{Dispatcher, EvdBuilder, EvdId, EvdInfo};
 pub use ep::{Ep, EpBuilder, EpLimits};
 pub use error::{Error, PostResult, Refused, Result};

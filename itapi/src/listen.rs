@@ -215,3 +215,9 @@ impl Drop for Request {
         }
     }
 }
+
+impl std::fmt::Debug for Listen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.listen)
+    }
+}

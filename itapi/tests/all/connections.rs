@@ -6,6 +6,7 @@ use itapi::{ConnEvent, ConnectParams, EpState, Error};
 
 use crate::pair::{HANG, Side, connect, open, pair};
 
+// [it_ep_accept] [it_listen_create]
 #[test]
 fn private_data_travels_both_ways() {
     let ia = open();
@@ -28,6 +29,7 @@ fn private_data_travels_both_ways() {
     assert_eq!(client.ep.state(), EpState::Connected);
 }
 
+// [it_reject] [it_ep_reset]
 #[test]
 fn a_reject_arrives_with_its_reason_and_the_endpoint_can_try_again() {
     let ia = open();
@@ -61,6 +63,7 @@ fn a_forgotten_request_is_rejected() {
     });
 }
 
+// [it_ep_connect]
 #[test]
 fn nobody_listens() {
     let ia = open();
@@ -71,6 +74,7 @@ fn nobody_listens() {
     assert!(text.contains("refused") && text.contains(&closed.to_string()), "{text}");
 }
 
+// [it_ep_disconnect]
 #[test]
 fn an_orderly_end_is_seen_by_both_and_stays_known() {
     let (client, server) = pair();
@@ -109,6 +113,7 @@ fn one_thread_hears_of_many_endpoints() {
     assert_eq!(connected, known);
 }
 
+// [it_evd_wait]
 #[test]
 fn an_interrupt_ends_a_wait() {
     let ia = open();

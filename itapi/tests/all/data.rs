@@ -4,6 +4,7 @@ use itapi::{Access, Error, LmrRange, MwKind, Operation, VpStatus, WcStatus, Work
 
 use crate::pair::{HANG, Side, connect, open, pair};
 
+// [it_post_send] [it_post_recv] [it_evd_dequeue]
 #[test]
 fn a_buffer_travels_and_comes_back() {
     let (client, server) = pair();
@@ -33,6 +34,7 @@ fn pieces_are_gathered_and_scattered() {
     assert_eq!(buffers, [&b"8901"[..], b"25", b""]);
 }
 
+// [it_post_rdma_write] [it_post_rdma_read]
 #[test]
 fn write_read_and_unsignalled_work() {
     let (client, server) = pair();
@@ -51,6 +53,7 @@ fn write_read_and_unsignalled_work() {
     assert_eq!(done.local.into_buffer().unwrap().to_vec(), b"\0\0abc\0\0Z");
 }
 
+// [it_make_rdma_addr_relative]
 #[test]
 fn a_zero_based_region_is_addressed_by_offset() {
     let (client, server) = pair();
@@ -66,6 +69,7 @@ fn a_zero_based_region_is_addressed_by_offset() {
     assert_eq!(&octets, b"\0\0\0xy\0\0\0");
 }
 
+// [it_post_atomic]
 #[test]
 fn atomics_give_the_original_value() {
     let (client, server) = pair();
@@ -97,6 +101,7 @@ fn immediate_data_takes_a_receive() {
     assert_eq!(server.success().immediate, Some(78));
 }
 
+// [it_rmr_create20] [it_rmr_link] [it_post_send_and_unlink]
 #[test]
 fn a_window_grants_part_of_a_region_until_it_is_taken_back() {
     let (client, server) = pair();
@@ -125,6 +130,7 @@ fn a_window_grants_part_of_a_region_until_it_is_taken_back() {
     assert!(end.to_string().contains("terminated"), "{end}");
 }
 
+// [it_srq_create]
 #[test]
 fn a_shared_receive_queue_serves_several_endpoints() {
     let ia = open();

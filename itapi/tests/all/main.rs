@@ -2,7 +2,15 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
+#[cfg(feature = "tokio")]
+mod asynchronous;
+mod batches;
 mod connections;
+mod convert;
 mod data;
+mod events;
 mod memory;
+mod objects;
 mod pair;
+mod regions;
+mod windows;

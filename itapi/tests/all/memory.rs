@@ -41,6 +41,7 @@ fn impossible_sizes_are_errors() {
     assert!(side.pz.lmr(0).register().unwrap().is_empty());
 }
 
+// [it_lmr_create21] [it_lmr_free]
 #[test]
 fn a_dropped_region_ends_the_right_and_harms_nobody() {
     let (client, server) = pair();
@@ -53,6 +54,7 @@ fn a_dropped_region_ends_the_right_and_harms_nobody() {
     assert!(client.ep.ended(HANG).unwrap().unwrap().to_string().contains("terminated"));
 }
 
+// [it_ep_free]
 #[test]
 fn an_endpoint_dropped_under_fire_waits_for_nobody() {
     for _ in 0..20 {
@@ -72,6 +74,7 @@ fn an_endpoint_dropped_under_fire_waits_for_nobody() {
     }
 }
 
+// [it_pz_create] [it_pz_free] [it_ia_free] [it_evd_free]
 #[test]
 fn parents_live_as_long_as_their_children() {
     let (client, server) = pair();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use itapi::{Completion, Config, Ep, EpBuilder, Evd, Ia, Pz};
+use itapi::{Completion, Config, Ep, EpBuilder, Evd, Ia, Pz, Work};
 
 /// A safety net against hangs; nothing takes so long.
 pub(crate) const HANG: Duration = Duration::from_secs(20);
@@ -49,8 +49,22 @@ pub(crate) fn connect(ia: &Ia, client: &Side, server: &Side) {
 
 /// Two connected sides in their usual shape: client, server.
 pub(crate) fn pair() -> (Side, Side) {
+    pair_of(|b| b)
+}
+
+/// Two connected sides of a shape.
+pub(crate) fn pair_of(shape: impl Fn(EpBuilder<'_>) -> EpBuilder<'_>) -> (Side, Side) {
     let ia = open();
-    let (client, server) = (Side::new(&ia, |b| b), Side::new(&ia, |b| b));
+    let (client, server) = (Side::new(&ia, &shape), Side::new(&ia, &shape));
     connect(&ia, &client, &server);
     (client, server)
+}
+
+/// Waits until what `client` has written is in `server`'s memory: completions of RDMA Writes say
+/// only that the memory here is free again.
+pub(crate) fn arrived(client: &Side, server: &Side) {
+    server.ep.post_recv(server.pz.buffer(1).unwrap()).unwrap();
+    client.ep.post(Work::send(b"")).unwrap();
+    client.success();
+    server.success();
 }
