@@ -22,7 +22,8 @@ void check_true(int holds, const char *what, const char *file, int line)
     fprintf(stderr, "%s:%d: not so: %s\n", file, line, what);
 }
 
-void check_status(it_status_t wanted, it_status_t got, const char *what, const char *file, int line)
+void check_status(it_status_t wanted, it_status_t got, const char *what, const char *file,
+                  int line)
 {
     char why[512];
     checks++;
@@ -77,8 +78,8 @@ it_ep_handle_t check_ep(const struct side *side)
 {
     it_ep_attributes_t attributes = check_attributes();
     it_ep_handle_t ep;
-    MUST(it_ep_rc_create(side->pz, side->dto, side->dto, side->conn, IT_EP_NO_FLAG, &attributes,
-                         &ep));
+    MUST(it_ep_rc_create(side->pz, side->sends, side->receives, side->conn, IT_EP_NO_FLAG,
+                         &attributes, &ep));
     return ep;
 }
 
@@ -102,7 +103,8 @@ void side_open(struct side *side)
     memset(side, 0, sizeof *side);
     MUST(it_ia_create("vp_softrdma", 2, 0, &side->ia));
     MUST(it_pz_create(side->ia, &side->pz));
-    side->dto = check_evd(side->ia, IT_DTO_EVENT_STREAM);
+    side->sends = check_evd(side->ia, IT_DTO_EVENT_STREAM);
+    side->receives = check_evd(side->ia, IT_DTO_EVENT_STREAM);
     side->conn = check_evd(side->ia, IT_CM_MSG_EVENT_STREAM);
     side->request = check_evd(side->ia, IT_CM_REQ_EVENT_STREAM);
     side->ep = check_ep(side);
@@ -116,7 +118,8 @@ void side_close(struct side *side)
 {
     EXPECT(IT_SUCCESS, it_ep_free(side->ep));
     EXPECT(IT_SUCCESS, it_lmr_free(side->lmr));
-    EXPECT(IT_SUCCESS, it_evd_free(side->dto));
+    EXPECT(IT_SUCCESS, it_evd_free(side->sends));
+    EXPECT(IT_SUCCESS, it_evd_free(side->receives));
     EXPECT(IT_SUCCESS, it_evd_free(side->conn));
     EXPECT(IT_SUCCESS, it_evd_free(side->request));
     EXPECT(IT_SUCCESS, it_pz_free(side->pz));

@@ -1,8 +1,8 @@
 /*
- * What the C tests share: checks that say what was expected, and two connected sides in one process.
+ * What the C tests share: checks that say what was expected, and two connected sides.
  *
- * A failed check is printed and counted; `checked()` makes the exit status of it. What a test cannot
- * go on without ends the program at once. Everything waits for events, at most a minute.
+ * A failed check is printed and counted; `checked()` makes the exit status of it. What a test
+ * cannot go on without ends the program at once. Everything waits for events, at most a minute.
  */
 #ifndef CHECK_H
 #define CHECK_H
@@ -23,7 +23,8 @@ extern "C" {
 #define MUST(call) check_must((call), #call, __FILE__, __LINE__)
 
 void check_true(int holds, const char *what, const char *file, int line);
-void check_status(it_status_t wanted, it_status_t got, const char *what, const char *file, int line);
+void check_status(it_status_t wanted, it_status_t got, const char *what, const char *file,
+                  int line);
 void check_must(it_status_t got, const char *what, const char *file, int line);
 /** Exit status of main(). */
 int checked(const char *program);
@@ -34,9 +35,10 @@ enum { MEMORY = 8192, DEPTH = 16 };
 struct side {
     it_ia_handle_t ia;
     it_pz_handle_t pz;
-    it_evd_handle_t dto;     /* completions of both queues */
-    it_evd_handle_t conn;    /* what becomes of connections */
-    it_evd_handle_t request; /* connection requests */
+    it_evd_handle_t sends;    /* completions of sends, RDMA, links */
+    it_evd_handle_t receives; /* completions of receives */
+    it_evd_handle_t conn;     /* what becomes of connections */
+    it_evd_handle_t request;  /* connection requests */
     it_ep_handle_t ep;
     unsigned char *memory; /* MEMORY octets, registered with all rights */
     it_lmr_handle_t lmr;

@@ -28,7 +28,7 @@ static void send_place(const struct side *side, unsigned number)
 {
     it_lmr_triplet_t segment = piece(side, HERE, sizeof(struct place));
     MUST(it_post_send(side->ep, &segment, 1, cookie(number), SIGNALLED));
-    check_completion(side->dto, IT_DTO_SEND_CMPL_EVENT, IT_DTO_SUCCESS, number);
+    check_completion(side->sends, IT_DTO_SEND_CMPL_EVENT, IT_DTO_SUCCESS, number);
 }
 
 static void answer(const struct side *side, unsigned number)
@@ -38,17 +38,17 @@ static void answer(const struct side *side, unsigned number)
     size_t i;
     it_rdma_addr_t there;
     it_rmr_context_t context;
-    check_completion(side->dto, IT_DTO_RC_RECV_CMPL_EVENT, IT_DTO_SUCCESS, number);
+    check_completion(side->receives, IT_DTO_RC_RECV_CMPL_EVENT, IT_DTO_SUCCESS, number);
     memcpy(&place, side->memory + THERE, sizeof place);
     there = it_ntoh64(place.address);
     context = it_ntoh64(place.rmr_context);
     receive(side, number + 1);
     MUST(it_post_rdma_read(side->ep, &segment, 1, cookie(number), SIGNALLED, there, context));
-    check_completion(side->dto, IT_DTO_RDMA_READ_CMPL_EVENT, IT_DTO_SUCCESS, number);
+    check_completion(side->sends, IT_DTO_RDMA_READ_CMPL_EVENT, IT_DTO_SUCCESS, number);
     for (i = 0; i < LENGTH; i++)
         side->memory[1024 + i] ^= 0xff;
     MUST(it_post_rdma_write(side->ep, &segment, 1, cookie(number), SIGNALLED, there, context));
-    check_completion(side->dto, IT_DTO_RDMA_WRITE_CMPL_EVENT, IT_DTO_SUCCESS, number);
+    check_completion(side->sends, IT_DTO_RDMA_WRITE_CMPL_EVENT, IT_DTO_SUCCESS, number);
     send_place(side, number);
 }
 
@@ -69,7 +69,7 @@ static void serve(struct side *side)
     for (round = 1; round <= ROUNDS; round++)
         answer(side, round);
     check_event(side->conn, IT_CM_MSG_CONN_DISCONNECT_EVENT);
-    check_completion(side->dto, IT_DTO_RC_RECV_CMPL_EVENT, IT_DTO_ERR_FLUSHED, ROUNDS + 1);
+    check_completion(side->receives, IT_DTO_RC_RECV_CMPL_EVENT, IT_DTO_ERR_FLUSHED, ROUNDS + 1);
     EXPECT(IT_SUCCESS, it_listen_free(listener));
 }
 
@@ -83,7 +83,7 @@ static void ask(const struct side *side, unsigned number)
     memcpy(side->memory + HERE, &place, sizeof place);
     receive(side, number);
     send_place(side, number);
-    check_completion(side->dto, IT_DTO_RC_RECV_CMPL_EVENT, IT_DTO_SUCCESS, number);
+    check_completion(side->receives, IT_DTO_RC_RECV_CMPL_EVENT, IT_DTO_SUCCESS, number);
     for (i = 0; i < LENGTH; i++)
         CHECK(side->memory[2048 + i] == (number ^ 0xff));
 }

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod c;
 pub mod netns;
 pub mod raw;
 pub mod target;

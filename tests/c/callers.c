@@ -1,0 +1,157 @@
+/*
+ * Bad callers: handles that are stale, of another kind, made up or freed twice; every thread at
+ * once; a forked child.
+ */
+#include "check.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Every kind of handle where another one belongs, and numbers near a real one. */
+static void handles(const struct side *side)
+{
+    it_handle_t wrong[8];
+    it_event_t event;
+    it_ia_info_t *info;
+    it_lmr_param_t lmr;
+    it_pz_param_t pz;
+    it_handle_type_enum_t kind;
+    size_t i;
+    wrong[0] = NULL;
+    wrong[1] = made_up();
+    wrong[2] = (char *)side->ia + 1;
+    wrong[3] = (it_handle_t)(uintptr_t)1;
+    wrong[4] = (it_handle_t)~(uintptr_t)0;
+    wrong[5] = side->memory;
+    wrong[6] = (it_handle_t)((uintptr_t)side->ep ^ ((uintptr_t)1 << 63));
+    wrong[7] = side->lmr;
+    for (i = 0; i < 8; i++) {
+        EXPECT(IT_ERR_INVALID_IA, it_ia_query((it_ia_handle_t)wrong[i], &info));
+        EXPECT(IT_ERR_INVALID_IA, it_ia_free((it_ia_handle_t)wrong[i]));
+        EXPECT(IT_ERR_INVALID_EVD, it_evd_dequeue((it_evd_handle_t)wrong[i], &event));
+        EXPECT(IT_ERR_INVALID_EP, it_ep_free((it_ep_handle_t)wrong[i]));
+        EXPECT(IT_ERR_INVALID_PZ, it_pz_query((it_pz_handle_t)wrong[i], IT_PZ_PARAM_ALL, &pz));
+        EXPECT(IT_ERR_INVALID_RMR, it_rmr_free((it_rmr_handle_t)wrong[i]));
+        EXPECT(IT_ERR_INVALID_SRQ, it_srq_free((it_srq_handle_t)wrong[i]));
+        EXPECT(IT_ERR_INVALID_LISTEN, it_listen_free((it_listen_handle_t)wrong[i]));
+        if (wrong[i] == side->lmr)
+            continue;
+        EXPECT(IT_ERR_INVALID_LMR, it_lmr_query((it_lmr_handle_t)wrong[i], IT_LMR_PARAM_ALL, &lmr));
+        EXPECT(IT_ERR_INVALID_HANDLE, it_get_handle_type(wrong[i], &kind));
+    }
+    EXPECT(IT_ERR_INVALID_PZ, it_pz_free((it_pz_handle_t)side->ep));
+    EXPECT(IT_ERR_INVALID_EVD, it_evd_free((it_evd_handle_t)side->pz));
+}
+
+/* A handle whose number is used again by another object does not become valid again. */
+static void staleness(const struct side *side)
+{
+    it_pz_handle_t old, again;
+    int i;
+    MUST(it_pz_create(side->ia, &old));
+    EXPECT(IT_SUCCESS, it_pz_free(old));
+    for (i = 0; i < 1000; i++) {
+        MUST(it_pz_create(side->ia, &again));
+        EXPECT(IT_ERR_INVALID_PZ, it_pz_free(old));
+        EXPECT(IT_SUCCESS, it_pz_free(again));
+    }
+}
+
+/* Objects of one adapter or zone do not mix with those of another. */
+static void foreigners(const struct side *side, const struct side *other)
+{
+    it_ep_attributes_t attributes = check_attributes();
+    it_ep_handle_t ep;
+    it_lmr_triplet_t segment = piece(other, 0, 8);
+    it_listen_handle_t listener;
+    CHECK(it_ep_rc_create(side->pz, other->sends, side->receives, side->conn, IT_EP_NO_FLAG,
+                          &attributes, &ep) != IT_SUCCESS);
+    EXPECT(IT_ERR_INVALID_LMR, it_post_recv(side->ep, &segment, 1, cookie(1), SIGNALLED));
+    CHECK(it_listen_create(side->ia, side_spigot(side->ia), other->request, IT_LISTEN_NO_FLAG, NULL,
+                           &listener) != IT_SUCCESS);
+}
+
+static it_evd_handle_t contended;
+static int freed;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Many threads use and free the same object: one of them frees it. */
+static void *abuse(void *unused)
+{
+    it_event_t event;
+    it_evd_param_t params;
+    it_status_t status;
+    int i;
+    for (i = 0; i < 200; i++) {
+        status = it_evd_dequeue(contended, &event);
+        CHECK(status == IT_ERR_QUEUE_EMPTY || status == IT_ERR_INVALID_EVD ||
+              status == IT_ERR_EVD_WAIT);
+        status = it_evd_query(contended, IT_EVD_PARAM_ALL, &params);
+        CHECK(status == IT_SUCCESS || status == IT_ERR_INVALID_EVD);
+    }
+    status = it_evd_free(contended);
+    pthread_mutex_lock(&lock);
+    if (status == IT_SUCCESS)
+        freed++;
+    pthread_mutex_unlock(&lock);
+    CHECK(status == IT_SUCCESS || status == IT_ERR_INVALID_EVD);
+    return unused;
+}
+
+static void threads(const struct side *side)
+{
+    pthread_t thread[4];
+    int i;
+    contended = check_evd(side->ia, IT_DTO_EVENT_STREAM);
+    for (i = 0; i < 4; i++)
+        CHECK(pthread_create(&thread[i], NULL, abuse, NULL) == 0);
+    for (i = 0; i < 4; i++)
+        CHECK(pthread_join(thread[i], NULL) == 0);
+    CHECK(freed == 1);
+}
+
+/* In a forked child every call is refused; the parent is as it was. */
+static void forking(const struct side *side)
+{
+    int status = -1;
+    pid_t child = fork();
+    if (child == 0) {
+        it_ia_handle_t ia;
+        it_event_t event;
+        it_lmr_triplet_t segment = piece(side, 0, 8);
+        char why[128];
+        int wrong = 0;
+        wrong += it_ia_create("vp_softrdma", 2, 0, &ia) != IT_ERR_IA_CATASTROPHE;
+        wrong += it_evd_dequeue(side->conn, &event) != IT_ERR_IA_CATASTROPHE;
+        wrong += it_evd_wait(side->conn, IT_TIMEOUT_INFINITE, &event, NULL) !=
+                 IT_ERR_IA_CATASTROPHE;
+        wrong += it_post_recv(side->ep, &segment, 1, cookie(1), SIGNALLED) != IT_ERR_IA_CATASTROPHE;
+        wrong += it_ia_free(side->ia) != IT_ERR_IA_CATASTROPHE;
+        wrong += itw_last_error(why, sizeof why) == 0 || strstr(why, "fork") == NULL;
+        _exit(wrong);
+    }
+    CHECK(child > 0 && waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    check_empty(side->conn);
+}
+
+int main(void)
+{
+    struct side side, other;
+    it_evd_handle_t evd;
+    side_open(&side);
+    side_open(&other);
+    handles(&side);
+    staleness(&side);
+    foreigners(&side, &other);
+    threads(&side);
+    forking(&side);
+    sides_connect(&side, &other); /* after all that */
+    evd = check_evd(side.ia, IT_SOFTWARE_EVENT_STREAM);
+    EXPECT(IT_SUCCESS, it_evd_free(evd));
+    side_close(&side);
+    side_close(&other);
+    return checked("callers");
+}

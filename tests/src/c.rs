@@ -1,0 +1,141 @@
+//! Programs in C against the installed library: what a user of `libitapi` does, done by tests.
+//!
+//! The library is the one that cargo built for the running test; header, library and pkg-config file
+//! are installed with `scripts/install` below the target directory.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Warnings that are errors.
+const STRICT: &[&str] = &["-Wall", "-Wextra", "-Wpedantic", "-Werror"];
+/// Bound on the life of a program, in seconds: a safety net.
+const LONGEST: &str = "240";
+
+/// The standards that the header is valid in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Language {
+    /// C99.
+    C99,
+    /// C++98.
+    Cpp98,
+    /// C++17.
+    Cpp17,
+}
+
+impl Language {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::C99, Self::Cpp98, Self::Cpp17];
+
+    fn compiler(self) -> (&'static str, &'static [&'static str]) {
+        match self {
+            Self::C99 => ("gcc", &["-std=c99"]),
+            Self::Cpp98 => ("g++", &["-std=c++98", "-x", "c++"]),
+            Self::Cpp17 => ("g++", &["-std=c++17", "-x", "c++"]),
+        }
+    }
+}
+
+/// An installation below a directory of its own, and what is compiled against it.
+#[derive(Debug)]
+pub struct Kit {
+    home: PathBuf,
+    flags: Vec<String>,
+}
+
+impl Kit {
+    /// Installs the library below the target directory, under `name`; `Err`: which tool is missing.
+    pub fn install(name: &str) -> Result<Self, String> {
+        for tool in ["gcc", "g++", "pkg-config"] {
+            present(tool)?;
+        }
+        let built = built();
+        let home = built.join("..").join(name);
+        std::fs::create_dir_all(&home).expect("the target directory can be written");
+        let home = home.canonicalize().expect("it was just made");
+        let install = root().join("scripts/install");
+        run(Command::new(install).arg("--prefix").arg(&home).arg("--from").arg(built));
+        let mut ask = Command::new("pkg-config");
+        ask.env("PKG_CONFIG_PATH", home.join("lib/pkgconfig"));
+        let flags = run(ask.args(["--cflags", "--libs", "itapi"]));
+        Ok(Self { home, flags: flags.split_whitespace().map(str::to_owned).collect() })
+    }
+
+    /// Where things are installed and compiled.
+    pub fn home(&self) -> &Path {
+        &self.home
+    }
+
+    /// Compiles files of `tests/c` into a program.
+    pub fn program(
+        &self,
+        name: &str,
+        files: &[&str],
+        language: Language,
+        defines: &[&str],
+    ) -> PathBuf {
+        let program = self.home.join(name);
+        let (compiler, standard) = language.compiler();
+        let mut command = Command::new(compiler);
+        command.args(standard).args(STRICT).args(["-g", "-pthread", "-D_POSIX_C_SOURCE=200809L"]);
+        command.args(defines.iter().map(|name| format!("-D{name}")));
+        command.args(files.iter().map(|file| root().join("tests/c").join(file)));
+        // What follows is no source in the language of `-x`.
+        command.args(["-x", "none"]).args(&self.flags).arg("-o").arg(&program);
+        run(&mut command);
+        program
+    }
+
+    /// A command that runs a program with the installed library.
+    pub fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new("timeout");
+        command.arg(LONGEST).arg(program);
+        command.env("LD_LIBRARY_PATH", self.home.join("lib"));
+        command
+    }
+
+    /// The same under valgrind, which fails on errors and on memory that is lost.
+    pub fn checked_command(&self, program: &Path) -> Result<Command, String> {
+        present("valgrind")?;
+        let mut command = self.command(Path::new("valgrind"));
+        command.args(["--quiet", "--error-exitcode=9", "--leak-check=full"]);
+        command.args(["--errors-for-leak-kinds=definite", "--fair-sched=try"]);
+        command.arg(program);
+        Ok(command)
+    }
+}
+
+/// The root of the tree.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Where cargo put what the running test was built with.
+fn built() -> PathBuf {
+    let test = std::env::current_exe().expect("a running program has a path");
+    test.parent().expect("a file is in a directory").to_owned()
+}
+
+fn present(tool: &str) -> Result<(), String> {
+    match Command::new(tool).arg("--version").output() {
+        Ok(_) => Ok(()),
+        Err(e) => Err(format!("{tool}: {e}; scripts/setup installs it")),
+    }
+}
+
+/// Runs a command that must succeed; what it printed.
+pub fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    check(&format!("{command:?}"), &output);
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Panics with what a command printed unless it succeeded.
+pub fn check(what: &str, output: &Output) {
+    assert!(
+        output.status.success(),
+        "{what}: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
