@@ -6,17 +6,16 @@
 //! descriptor readable, tells its aggregate dispatcher, runs its callback) while its criteria are
 //! met: it is enabled, and as many notification events wait as its threshold says.
 
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use vp_api::{AsyncEvent, Cq, VpStatus, WorkCompletion};
+use vp_api::{AsyncEvent, Cq, VpStatus};
 
 use super::callback::Callback;
 use super::completion::Completions;
 use super::core::{Control, Core};
 use super::dispatch::{CALL, PUMP, Ring};
-use super::state::{Push, State};
+use super::state::Push;
 use super::{AsyncSource, EvdInit, Event, Stream};
 use crate::error::{Error, Object, Result};
 use crate::life::{Hold, Life, Living};
@@ -29,13 +28,13 @@ pub struct Evd {
     stream: Stream,
     source: Source,
     pub(super) underlying: bool,
-    spin: Duration,
+    pub(super) spin: Duration,
     pub(super) callback: Callback,
     pub(super) ring: Arc<Ring>,
     /// The aggregate dispatcher that it feeds.
     pub(super) aggregate: Mutex<Option<Hold<Self>>>,
     /// Threads inside a wait.
-    waiting: AtomicU32,
+    pub(super) waiting: AtomicU32,
     pub(super) me: Weak<Self>,
     life: Life,
     tag: Tag,
@@ -73,15 +72,6 @@ impl Source {
             Self::Completions(_, core) => &**core,
             Self::Children(core) => &**core,
         }
-    }
-}
-
-/// One thread inside a wait.
-struct Waiting<'a>(&'a AtomicU32);
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -133,151 +123,6 @@ impl Evd {
 
     pub(super) fn source(&self) -> &Source {
         &self.source
-    }
-
-    /// Completions only: moves up to `out.len()` of them to `out`, oldest first. Directly, no lock
-    /// of the access layer and no copy is in between.
-    #[inline]
-    pub fn poll(&self, out: &mut [WorkCompletion]) -> Result<usize> {
-        match &self.source {
-            Source::Completions(completions, _) => completions.poll(out),
-            _ => Err(self.wrong_stream(Stream::Completion)),
-        }
-    }
-
-    /// The oldest event, if there is one, whatever the criteria (IT-API `it_evd_dequeue`). An
-    /// aggregate dispatcher's are the notifications of those that feed it, or their events
-    /// ([`EvdInit::underlying`]).
-    pub fn dequeue(self: &Arc<Self>) -> Result<Option<Event>> {
-        match &self.source {
-            Source::Queue(core) => core.take(),
-            Source::Completions(completions, _) => Ok(completions.pop()?.map(Event::Completion)),
-            Source::Children(core) => loop {
-                let Some(child) = core.take_with(next_child) else { return Ok(None) };
-                if let Some(event) = self.pass_on(child)? {
-                    return Ok(Some(event));
-                }
-            },
-        }
-    }
-
-    /// Waits until the criteria are met and takes the oldest event (IT-API `it_evd_wait`); `None`:
-    /// for ever. Errors: [`Error::Timeout`], [`Error::Interrupted`], [`Error::Signal`],
-    /// [`Error::Aborted`].
-    pub fn wait(self: &Arc<Self>, timeout: Option<Duration>) -> Result<Event> {
-        let _waiting = self.enter()?;
-        match &self.source {
-            Source::Queue(core) => core.wait(&core.begin(timeout), State::take),
-            Source::Completions(completions, core) => {
-                let wait = core.begin(timeout);
-                if let Some(completion) = completions.wait(&wait, self.spin)? {
-                    return Ok(Event::Completion(completion));
-                }
-                self.prepare(completions)?;
-                let event = core.wait(&wait, State::take);
-                completions.made_room();
-                event
-            }
-            Source::Children(core) => {
-                let wait = core.begin(timeout);
-                loop {
-                    let child = core.wait(&wait, |state| Ok(next_child(state)))?;
-                    if let Some(event) = self.pass_on(child)? {
-                        return Ok(event);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Waits until the criteria are met; false after the time-out. Errors as [`Evd::wait`].
-    pub fn wait_ready(self: &Arc<Self>, timeout: Option<Duration>) -> Result<bool> {
-        let _waiting = self.enter()?;
-        let ready = match &self.source {
-            Source::Queue(core) => core.wait(&core.begin(timeout), |_| Ok(Some(()))),
-            Source::Children(core) => core.wait(&core.begin(timeout), |_| Ok(Some(()))),
-            Source::Completions(completions, core) => {
-                let wait = core.begin(timeout);
-                if let Some(ready) = completions.ready(&wait, self.spin)? {
-                    return Ok(ready);
-                }
-                self.prepare(completions)?;
-                core.wait(&wait, |_| Ok(Some(())))
-            }
-        };
-        match ready {
-            Ok(()) => Ok(true),
-            Err(Error::Timeout(_)) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn enter(&self) -> Result<Waiting<'_>> {
-        self.waiting.fetch_add(1, Ordering::SeqCst);
-        let waiting = Waiting(&self.waiting);
-        self.control().check_aborted()?;
-        match self.is_open() {
-            true => Ok(waiting),
-            false => Err(Error::Closed(Object::Evd)),
-        }
-    }
-
-    /// Before a wait on the staging queue.
-    fn prepare(&self, completions: &Completions) -> Result<()> {
-        self.stage()?;
-        completions.fill();
-        Ok(())
-    }
-
-    /// What a dispatcher that feeds this one has for the application.
-    fn pass_on(&self, child: Arc<Self>) -> Result<Option<Event>> {
-        if self.underlying {
-            return child.dequeue();
-        }
-        Ok(Some(Event::Notification { evd: child }))
-    }
-
-    /// Makes every present wait on this dispatcher return [`Error::Interrupted`] soon.
-    pub fn interrupt(&self) {
-        self.control().interrupt();
-        if let Source::Completions(completions, _) = &self.source {
-            completions.expel();
-        }
-    }
-
-    /// Makes every present and later wait on this dispatcher return [`Error::Aborted`]; it can be
-    /// closed at once.
-    pub fn abort(&self) {
-        self.control().abort();
-        if let Source::Completions(completions, _) = &self.source {
-            completions.empty();
-        }
-    }
-
-    /// A descriptor for `poll`, `epoll` and the like: readable while the criteria are met. Take
-    /// events until [`Evd::dequeue`] says `None`, then wait for it again. Never read from it.
-    pub fn fd(&self) -> Result<BorrowedFd<'_>> {
-        if let Source::Completions(completions, _) = &self.source {
-            if let Some(fd) = completions.fd()? {
-                return Ok(fd);
-            }
-            self.stage()?;
-        }
-        self.control().fd()
-    }
-
-    /// Events that wait, about. For an aggregate dispatcher: dispatchers whose criteria are met, or
-    /// the events in them.
-    pub fn queued(&self) -> usize {
-        match &self.source {
-            Source::Queue(core) => core.len(),
-            Source::Completions(completions, _) => completions.queued(),
-            Source::Children(core) if !self.underlying => core.len(),
-            Source::Children(core) => {
-                let children = core.read(|state| state.to_vec());
-                children.iter().filter_map(Weak::upgrade).map(|child| child.queued()).sum()
-            }
-        }
     }
 
     /// Software dispatchers only: adds an event (IT-API `it_evd_post_se`).
@@ -360,7 +205,7 @@ impl Evd {
         if self.stream == needed { Ok(()) } else { Err(self.wrong_stream(needed)) }
     }
 
-    fn wrong_stream(&self, needed: Stream) -> Error {
+    pub(super) fn wrong_stream(&self, needed: Stream) -> Error {
         Error::InvalidArgument(format!(
             "the event dispatcher carries {:?} events; this needs one for {needed:?} events",
             self.stream
@@ -404,16 +249,9 @@ impl Evd {
     }
 }
 
-/// The next dispatcher whose criteria are met; it goes to the end of the list.
-fn next_child(state: &mut State<Weak<Evd>>) -> Option<Arc<Evd>> {
-    loop {
-        let child = state.rotate()?.clone();
-        match child.upgrade() {
-            Some(evd) => return Some(evd),
-            // It is being closed.
-            None => state.remove(|gone| gone.ptr_eq(&child)),
-        }
-    }
+/// An event of the dispatcher itself.
+fn own(event: Event) -> (Event, Option<Arc<Evd>>) {
+    (event, None)
 }
 
 impl Living for Evd {
