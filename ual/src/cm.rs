@@ -4,6 +4,9 @@
 //! established yet. Callers send it commands and never wait for it; it never waits for a peer: a
 //! slow or hostile one costs a table entry until its timer fires. When a connection is established
 //! its socket belongs to the provider, and the thread only hears of its end.
+//!
+//! Two short lists are the process's, so that requests can change hands: the requests that wait for
+//! an answer (`requests`), and where is listened (`places`).
 
 mod active;
 mod adopt;

@@ -12,7 +12,8 @@ use crate::node::Ends;
 use crate::policy::Policy;
 use crate::resource::Listen;
 
-/// Names a connection request until it is answered or its peer gives up (IT-API `cn_est_id`).
+/// Names a connection request in this process until it is answered, handed off, or its peer gives
+/// up (IT-API `cn_est_id`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RequestId(pub(crate) Handle);
 
@@ -181,7 +182,7 @@ pub struct Established {
     pub ends: Ends,
     /// Who called whom.
     pub role: Role,
-    /// The peer's private data; empty on the accepting side (it came with the request).
+    /// The peer's private data; empty if it came with a [`ConnRequest`] before.
     pub private_data: Vec<u8>,
     /// Inbound reads at once.
     pub ird: u16,
@@ -189,7 +190,7 @@ pub struct Established {
     pub ord: u16,
     /// The peer's IRD and ORD as it sent them (RFC 6581 9.1 [CONN-25]).
     pub peer_ird_ord: Option<(u16, u16)>,
-    /// MPA revision; 0 if the provider has its own connection manager, and then what follows says
+    /// MPA revision, 1 for sockets converted without start-up; 0 if the provider has its own connection manager, and then what follows says
     /// nothing.
     pub revision: u8,
     /// CRC in force.
