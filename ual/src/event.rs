@@ -10,6 +10,7 @@ mod init;
 mod pump;
 mod settings;
 mod state;
+mod take;
 mod turn;
 
 pub use async_event::AsyncSource;

@@ -71,6 +71,13 @@ impl<T> Core<T> {
         changed
     }
 
+    /// Changes the state; the change says whether it brought something that notifies.
+    pub(super) fn add(&self, add: impl FnOnce(&mut State<T>) -> bool) {
+        let mut state = lock(&self.state);
+        let news = add(&mut state);
+        self.settle(&mut state, news);
+    }
+
     /// Makes everybody agree with the state. `news`: the criteria may be met by something new.
     fn settle(&self, state: &mut State<T>, news: bool) {
         let met = state.met();

@@ -249,11 +249,6 @@ impl Evd {
     }
 }
 
-/// An event of the dispatcher itself.
-fn own(event: Event) -> (Event, Option<Arc<Evd>>) {
-    (event, None)
-}
-
 impl Living for Evd {
     fn life(&self) -> &Life {
         &self.life

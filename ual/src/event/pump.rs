@@ -79,11 +79,14 @@ impl Pump {
         let mut batch = [WorkCompletion::BLANK; BATCH];
         let found = spring.poll(&mut batch[..room])?;
         if found > 0 {
-            core.change(|state| {
+            core.add(|state| {
+                let mut news = false;
                 for completion in &batch[..found] {
                     let notifies = is_notification(completion);
                     state.push_always(Event::Completion(*completion), notifies);
+                    news |= notifies;
                 }
+                news
             });
         }
         Ok(found > 0)

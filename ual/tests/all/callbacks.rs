@@ -14,13 +14,13 @@ fn software(side: &Side) -> Arc<Evd> {
 }
 
 /// A callback that passes on every event.
-fn pass_on(to: &mpsc::Sender<Event>) -> Box<dyn Fn(&Arc<Evd>) + Send + Sync> {
+fn pass_on(to: &mpsc::Sender<Event>) -> impl Fn(&Arc<Evd>) + Send + Sync + use<> {
     let to = std::sync::Mutex::new(to.clone());
-    Box::new(move |evd| {
+    move |evd| {
         while let Some(event) = evd.dequeue().unwrap() {
             to.lock().unwrap().send(event).unwrap();
         }
-    })
+    }
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn a_callback_gets_every_event() {
     let evd = software(&side);
     let (to, events) = mpsc::channel();
     evd.post_software(0).unwrap();
-    evd.attach_callback(pass_on(&to)).unwrap();
+    evd.attach_callback(Box::new(pass_on(&to))).unwrap();
     assert!(evd.info().callback);
     assert!(matches!(evd.attach_callback(Box::new(|_| {})), Err(Error::CallbackExists)));
     for number in 1..1000 {
@@ -53,7 +53,7 @@ fn a_callback_gets_every_completion() {
     let listen = server.listen(LOCALHOST);
     let (active, passive) = connect(&client, &server, &listen);
     let (to, events) = mpsc::channel();
-    server.completions.attach_callback(pass_on(&to)).unwrap();
+    server.completions.attach_callback(Box::new(pass_on(&to))).unwrap();
     for number in 0..MESSAGES {
         server.post_recv(&passive, number, 0, 8);
         client.send(&active, number, 0, 8);
@@ -177,7 +177,7 @@ fn a_threshold_counts_for_callbacks_and_descriptors_alike() {
     let evd = software(&side);
     evd.set_threshold(2).unwrap();
     let (to, events) = mpsc::channel();
-    evd.attach_callback(pass_on(&to)).unwrap();
+    evd.attach_callback(Box::new(pass_on(&to))).unwrap();
     evd.post_software(1).unwrap();
     assert!(!kal_shim::reactor::readable(evd.fd().unwrap().as_fd()));
     assert!(events.try_recv().is_err());

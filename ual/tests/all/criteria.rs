@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use kal_shim::reactor::readable;
-use ual::vp_api::{AsyncEvent, Data, RecvWr, SendFlags, SendOp, SendWr};
+use ual::vp_api::{AsyncEvent, Data, RecvWr, SendFlags, SendOp, SendWr, VpStatus};
 use ual::{
     AcceptParams, AsyncSource, ConnEvent, ConnectParams, Ep, EpInit, Error, Evd, EvdInit, Event,
     ListenInit, NOTIFY, Overflow, Stream,
@@ -321,4 +321,71 @@ fn a_staged_queue_that_is_full_holds_nothing_up() {
     send(&client, &active, false);
     small.set_threshold(1).unwrap();
     assert_eq!(number(small.wait(Some(HANG)).unwrap()), 1);
+}
+
+/// Loses completions of a queue that nobody takes from; what `evd` and the Ia say of it.
+fn overrun(staged: bool, overflow: Overflow) -> (Side, Arc<Evd>, Arc<Evd>) {
+    let (client, server) = (Side::new(policy()), Side::new(policy()));
+    let affiliated = server.ia.create_evd(EvdInit::new(Stream::Affiliated, 64)).unwrap();
+    let init = EvdInit { overflow, ..EvdInit::new(Stream::Completion, 4) };
+    let small = server.ia.create_evd(init).unwrap();
+    let listen = server.listen(LOCALHOST);
+    let mut init = EpInit::new(&server.completions, &server.connection);
+    init.recv_evd = small.clone();
+    let passive = server.pz.create_ep(init).unwrap();
+    let active = client.ep();
+    active.connect(ConnectParams::new(listen.addresses()[0])).unwrap();
+    passive.accept(server.request().request, AcceptParams::default()).unwrap();
+    server.established();
+    client.established();
+    if staged {
+        small.set_threshold(2).unwrap();
+        assert!(matches!(small.wait(SHORT), Err(Error::Timeout(_))));
+    }
+    for wr_id in 0..32 {
+        server.post_recv(&passive, wr_id, 0, 8);
+        client.send(&active, wr_id, 0, 8);
+    }
+    assert!(matches!(server.conn_event(), ConnEvent::Broken { .. }));
+    (server, small, affiliated)
+}
+
+#[test]
+fn a_completion_queue_without_room_fails_behind_its_completions() {
+    for staged in [false, true] {
+        let (server, small, affiliated) = overrun(staged, Overflow::default());
+        assert!(small.info().overflowed);
+        loop {
+            match affiliated.wait(Some(HANG)).unwrap() {
+                Event::Affiliated { source: AsyncSource::Evd(cq), event } => {
+                    assert_eq!(event, AsyncEvent::CqOverrun);
+                    assert!(server.ia.evd(cq).is_some_and(|evd| Arc::ptr_eq(&evd, &small)));
+                    break;
+                }
+                Event::Affiliated { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        let mut taken = 0;
+        let error = loop {
+            match small.wait(Some(HANG)) {
+                Ok(event) => assert_eq!(number(event), taken),
+                Err(error) => break error,
+            }
+            taken += 1;
+        };
+        assert_eq!(error.verb_status(), Some(VpStatus::CqOverrun), "{error}");
+        assert!(taken >= 4);
+        assert!(small.dequeue().is_err() && small.wait(None).is_err());
+    }
+}
+
+#[test]
+fn nobody_is_told_of_an_overrun_that_nobody_wants_to_hear_of() {
+    let overflow = Overflow { notify: false, auto_reset: true };
+    let (_server, small, affiliated) = overrun(false, overflow);
+    assert!(small.info().overflowed);
+    while let Some(Event::Affiliated { source, event }) = affiliated.dequeue().unwrap() {
+        assert!(matches!(source, AsyncSource::Ep(_)), "{event:?}");
+    }
 }

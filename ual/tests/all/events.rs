@@ -33,9 +33,27 @@ fn drain(side: &Side) -> u64 {
     taken
 }
 
+/// Has completions go through the staging queue, once somebody waits.
+fn stage(evd: &ual::Evd) {
+    evd.set_enabled(false).unwrap();
+    evd.set_enabled(true).unwrap();
+}
+
 #[test]
 fn a_descriptor_leads_to_every_completion() {
+    descriptor_leads(false);
+}
+
+#[test]
+fn a_descriptor_leads_to_every_staged_completion() {
+    descriptor_leads(true);
+}
+
+fn descriptor_leads(staged: bool) {
     let (client, server) = (Side::new(policy()), Side::new(policy()));
+    if staged {
+        stage(&server.completions);
+    }
     let listen = server.listen(LOCALHOST);
     let (active, passive) = connect(&client, &server, &listen);
     let fd = server.completions.fd().unwrap().as_fd().try_clone_to_owned().unwrap();
@@ -79,7 +97,19 @@ fn a_descriptor_asked_for_late_is_readable_if_there_is_something() {
 
 #[test]
 fn several_waiters_share_the_completions() {
+    waiters_share(false);
+}
+
+#[test]
+fn several_waiters_share_staged_completions() {
+    waiters_share(true);
+}
+
+fn waiters_share(staged: bool) {
     let (client, server) = (Side::new(policy()), Side::new(policy()));
+    if staged {
+        stage(&server.completions);
+    }
     let listen = server.listen(LOCALHOST);
     let (active, passive) = connect(&client, &server, &listen);
     let (credit, credits) = mpsc::channel();
@@ -89,7 +119,7 @@ fn several_waiters_share_the_completions() {
     }
     let taken = AtomicU64::new(0);
     thread::scope(|scope| {
-        for _ in 0..3 {
+        for _ in 0..4 {
             let credit = credit.clone();
             let (server, passive, taken) = (&server, &passive, &taken);
             scope.spawn(move || {

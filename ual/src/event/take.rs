@@ -1,0 +1,206 @@
+//! Taking events from a dispatcher: polling, waiting, the descriptor, and what ends a wait.
+//!
+//! Any number of threads at once. A wait counts itself in the dispatcher, so that it is not closed
+//! under the waiter; after an abort it may be.
+
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use vp_api::WorkCompletion;
+
+use super::completion::Completions;
+use super::core::Control;
+use super::evd::{Evd, Source};
+use super::state::State;
+use super::{Event, Stream};
+use crate::error::{Error, Object, Result};
+use crate::sync::{AtomicU32, Ordering};
+
+/// One thread inside a wait.
+struct Waiting<'a>(&'a AtomicU32);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Evd {
+    /// Completions only: moves up to `out.len()` of them to `out`, oldest first. Directly, no lock
+    /// of the access layer and no copy is in between.
+    #[inline]
+    pub fn poll(&self, out: &mut [WorkCompletion]) -> Result<usize> {
+        match self.source() {
+            Source::Completions(completions, _) => completions.poll(out),
+            _ => Err(self.wrong_stream(Stream::Completion)),
+        }
+    }
+
+    /// The oldest event, if there is one, whatever the criteria (IT-API `it_evd_dequeue`). An
+    /// aggregate dispatcher's are the notifications of those that feed it, or their events
+    /// ([`EvdInit::underlying`]).
+    pub fn dequeue(self: &Arc<Self>) -> Result<Option<Event>> {
+        Ok(self.dequeue_from()?.map(|(event, _)| event))
+    }
+
+    /// As [`Evd::dequeue`], with the dispatcher that the event came to first, if not this one.
+    pub fn dequeue_from(self: &Arc<Self>) -> Result<Option<(Event, Option<Arc<Self>>)>> {
+        match self.source() {
+            Source::Queue(core) => Ok(core.take()?.map(own)),
+            Source::Completions(completions, _) => {
+                Ok(completions.pop()?.map(Event::Completion).map(own))
+            }
+            Source::Children(core) => loop {
+                let Some(child) = core.take_with(next_child) else { return Ok(None) };
+                if let Some(passed) = self.pass_on(child)? {
+                    return Ok(Some(passed));
+                }
+            },
+        }
+    }
+
+    /// Waits until the criteria are met and takes the oldest event (IT-API `it_evd_wait`); `None`:
+    /// for ever. Errors: [`Error::Timeout`], [`Error::Interrupted`], [`Error::Signal`],
+    /// [`Error::Aborted`].
+    pub fn wait(self: &Arc<Self>, timeout: Option<Duration>) -> Result<Event> {
+        Ok(self.wait_from(timeout)?.0)
+    }
+
+    /// As [`Evd::wait`], with the dispatcher that the event came to first, if not this one.
+    pub fn wait_from(
+        self: &Arc<Self>,
+        timeout: Option<Duration>,
+    ) -> Result<(Event, Option<Arc<Self>>)> {
+        let _waiting = self.enter()?;
+        match self.source() {
+            Source::Queue(core) => core.wait(&core.begin(timeout), State::take).map(own),
+            Source::Completions(completions, core) => {
+                let wait = core.begin(timeout);
+                if let Some(completion) = completions.wait(&wait, self.spin)? {
+                    return Ok(own(Event::Completion(completion)));
+                }
+                self.prepare(completions)?;
+                let event = core.wait(&wait, State::take);
+                completions.made_room();
+                event.map(own)
+            }
+            Source::Children(core) => {
+                let wait = core.begin(timeout);
+                loop {
+                    let child = core.wait(&wait, |state| Ok(next_child(state)))?;
+                    if let Some(passed) = self.pass_on(child)? {
+                        return Ok(passed);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits until the criteria are met; false after the time-out. Errors as [`Evd::wait`].
+    pub fn wait_ready(self: &Arc<Self>, timeout: Option<Duration>) -> Result<bool> {
+        let _waiting = self.enter()?;
+        let ready = match self.source() {
+            Source::Queue(core) => core.wait(&core.begin(timeout), |_| Ok(Some(()))),
+            Source::Children(core) => core.wait(&core.begin(timeout), |_| Ok(Some(()))),
+            Source::Completions(completions, core) => {
+                let wait = core.begin(timeout);
+                if let Some(ready) = completions.ready(&wait, self.spin)? {
+                    return Ok(ready);
+                }
+                self.prepare(completions)?;
+                core.wait(&wait, |_| Ok(Some(())))
+            }
+        };
+        match ready {
+            Ok(()) => Ok(true),
+            Err(Error::Timeout(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn enter(&self) -> Result<Waiting<'_>> {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let waiting = Waiting(&self.waiting);
+        self.control().check_aborted()?;
+        match self.is_open() {
+            true => Ok(waiting),
+            false => Err(Error::Closed(Object::Evd)),
+        }
+    }
+
+    /// Before a wait on the staging queue.
+    fn prepare(&self, completions: &Completions) -> Result<()> {
+        self.stage()?;
+        completions.fill();
+        Ok(())
+    }
+
+    /// What a dispatcher that feeds this one has for the application.
+    fn pass_on(&self, child: Arc<Self>) -> Result<Option<(Event, Option<Arc<Self>>)>> {
+        if self.underlying {
+            return Ok(child.dequeue()?.map(|event| (event, Some(child))));
+        }
+        Ok(Some(own(Event::Notification { evd: child })))
+    }
+
+    /// Makes every present wait on this dispatcher return [`Error::Interrupted`] soon.
+    pub fn interrupt(&self) {
+        self.control().interrupt();
+        if let Source::Completions(completions, _) = self.source() {
+            completions.expel();
+        }
+    }
+
+    /// Makes every present and later wait on this dispatcher return [`Error::Aborted`]; it can be
+    /// closed at once.
+    pub fn abort(&self) {
+        self.control().abort();
+        if let Source::Completions(completions, _) = self.source() {
+            completions.empty();
+        }
+    }
+
+    /// A descriptor for `poll`, `epoll` and the like: readable while the criteria are met. Take
+    /// events until [`Evd::dequeue`] says `None`, then wait for it again. Never read from it.
+    pub fn fd(&self) -> Result<BorrowedFd<'_>> {
+        if let Source::Completions(completions, _) = self.source() {
+            if let Some(fd) = completions.fd()? {
+                return Ok(fd);
+            }
+            self.stage()?;
+        }
+        self.control().fd()
+    }
+
+    /// Events that wait, about. For an aggregate dispatcher: dispatchers whose criteria are met, or
+    /// the events in them.
+    pub fn queued(&self) -> usize {
+        match self.source() {
+            Source::Queue(core) => core.len(),
+            Source::Completions(completions, _) => completions.queued(),
+            Source::Children(core) if !self.underlying => core.len(),
+            Source::Children(core) => {
+                let children = core.read(|state| state.to_vec());
+                children.iter().filter_map(Weak::upgrade).map(|child| child.queued()).sum()
+            }
+        }
+    }
+}
+
+/// The next dispatcher whose criteria are met; it goes to the end of the list.
+fn next_child(state: &mut State<Weak<Evd>>) -> Option<Arc<Evd>> {
+    loop {
+        let child = state.rotate()?.clone();
+        match child.upgrade() {
+            Some(evd) => return Some(evd),
+            // It is being closed.
+            None => state.remove(|gone| gone.ptr_eq(&child)),
+        }
+    }
+}
+
+/// An event of the dispatcher itself.
+fn own(event: Event) -> (Event, Option<Arc<Evd>>) {
+    (event, None)
+}
