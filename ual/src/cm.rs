@@ -203,8 +203,8 @@ impl Cm {
         self.native.is_none()
     }
 
-    /// Starts to connect. Errors of the local end's making are the caller's; the others arrive as an
-    /// event.
+    /// Starts to connect. Errors of the local end's making are the caller's; the others arrive as
+    /// an event.
     pub(crate) fn connect(
         &self,
         ep: &Arc<Ep>,

@@ -42,7 +42,7 @@ pub(super) struct Active {
 enum Phase {
     /// TCP.
     Connecting,
-    /// The last streaming message and the request, of which so many octets are sent; then the reply.
+    /// The last streaming message and the request, of which so many octets are sent; the reply.
     Asking { machine: Initiator, preface: Vec<u8>, sent: usize },
 }
 

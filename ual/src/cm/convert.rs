@@ -1,5 +1,5 @@
-//! Sockets that become endpoints, "late RDMA transition" (RFC 5044 section 7.1.2, RDMAC 6.6.1): what
-//! callers say, and the checks before anything changes. No state; the caller's thread.
+//! Sockets that become endpoints, "late RDMA transition" (RFC 5044 section 7.1.2, RDMAC 6.6.1):
+//! what callers say, and the checks before anything changes. No state; the caller's thread.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -127,8 +127,8 @@ fn check_lengths(params: &ConvertParams, policy: &Policy) -> Result<()> {
     let len = params.last_message.len();
     if len > MAX_LAST_MESSAGE {
         return Err(Error::InvalidArgument(format!(
-            "the last message has {len} octets; at most {MAX_LAST_MESSAGE} can go with a conversion, \
-             send the rest before"
+            "the last message has {len} octets, at most {MAX_LAST_MESSAGE} can go with a \
+             conversion; send the rest before"
         )));
     }
     Ok(())

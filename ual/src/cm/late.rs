@@ -1,8 +1,8 @@
 //! Late RDMA transition: converted sockets until their endpoint is connected.
 //!
 //! Owned by the connection thread. The side that begins is an ordinary attempt without TCP's part;
-//! the side that waits is an entry here. A peer that is silent, closes or talks about something else
-//! costs it until then, or until the timer fires.
+//! the side that waits is an entry here. A peer that is silent, closes or talks about something
+//! else costs it until then, or until the timer fires.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -76,7 +76,7 @@ impl Cm {
         let (evd, listen) = (Arc::downgrade(listen.evd()), Arc::downgrade(listen));
         let service = Service { listen, evd, policies, suppress_ird_ord, port };
         self.mailbox.send(Command::Listen { bound, service: Box::new(service) });
-        // Behind the command, so that the thread knows the listener before anything is handed to it.
+        // Behind the command: the thread knows the listener before anything is handed to it.
         places::add(Place { owner: self.mailbox.clone(), token, addresses });
     }
 

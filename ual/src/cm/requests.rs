@@ -1,4 +1,4 @@
-//! Connection requests that wait for the application's answer, those of all adapters of the process.
+//! Connection requests that wait for the application's answer, of all adapters of the process.
 //!
 //! One table behind one mutex, so that an id alone names a request. Who takes a request out of it
 //! may answer it: a caller, or the connection thread when the peer gives up or time is over. The

@@ -190,8 +190,8 @@ pub struct Established {
     pub ord: u16,
     /// The peer's IRD and ORD as it sent them (RFC 6581 9.1 [CONN-25]).
     pub peer_ird_ord: Option<(u16, u16)>,
-    /// MPA revision, 1 for sockets converted without start-up; 0 if the provider has its own connection manager, and then what follows says
-    /// nothing.
+    /// MPA revision, 1 for sockets converted without start-up; 0 if the provider has its own
+    /// connection manager, and then what follows says nothing.
     pub revision: u8,
     /// CRC in force.
     pub crc: bool,
