@@ -29,6 +29,8 @@ mod listen;
 mod lmr;
 mod mapping;
 mod object;
+#[cfg(test)]
+mod pair_tests;
 mod path;
 mod post;
 mod ptr;
@@ -41,6 +43,8 @@ mod srq;
 mod stags;
 mod status;
 mod table;
+#[cfg(test)]
+mod tests;
 mod text;
 mod types;
 mod ud;

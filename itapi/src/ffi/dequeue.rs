@@ -36,7 +36,7 @@ pub(crate) fn next<A: Abi>(evd: &EvdObject, out: &Out<A::Event>) -> Outcome<bool
         }
         return Ok(false);
     }
-    while let Some(event) = evd.inner.dequeue().map_err(&refused)? {
+    while let Some(event) = evd.inner.dequeue_from().map_err(&refused)? {
         if give::<A>(evd, event, out) {
             return Ok(true);
         }
@@ -44,14 +44,15 @@ pub(crate) fn next<A: Abi>(evd: &EvdObject, out: &Out<A::Event>) -> Outcome<bool
     Ok(false)
 }
 
-/// Hands an event out; false: it is about an object that is gone.
-fn give<A: Abi>(evd: &EvdObject, event: Event, out: &Out<A::Event>) -> bool {
-    let aggregated = evd.inner.stream() == Stream::Aggregate;
-    let Some((fields, origin)) = fields_of(event, evd.inner.ia()) else { return false };
-    let notification = matches!(fields, Fields::Notification { .. });
-    // An event that came through an aggregate dispatcher names the one that it came to first.
-    let named = if aggregated && !notification && origin != 0 { origin } else { evd.handle };
-    A::write(out, named, &fields);
+/// Hands an event out, which names the dispatcher that it came to first; false: it is about an
+/// object that is gone.
+fn give<A: Abi>(
+    evd: &EvdObject,
+    (event, origin): (Event, Option<Arc<Evd>>),
+    out: &Out<A::Event>,
+) -> bool {
+    let Some(fields) = fields_of(event, evd.inner.ia()) else { return false };
+    A::write(out, origin.map_or(evd.handle, |origin| origin.tag().get()), &fields);
     true
 }
 
@@ -175,7 +176,7 @@ pub(crate) fn wait_for<A: Abi>(
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let mut left = timeout;
     loop {
-        let waited = evd.inner.wait(left);
+        let waited = evd.inner.wait_from(left);
         let event = waited.map_err(Failure::by(status::IT_ERR_INVALID_EVD_STATE))?;
         if give::<A>(evd, event, out) {
             return Ok(evd.inner.queued());

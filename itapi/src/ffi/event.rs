@@ -8,9 +8,10 @@ mod write;
 use ual::vp_api::AsyncEvent;
 use ual::{ConnEvent, ConnRequest, ConnectError, Event, FailReason, Ia};
 
+#[cfg(test)]
+pub(crate) use text::{itw_event_text, itw_event_text_zrl};
 pub(crate) use write::{Abi, Standard, Zurich};
 
-use super::ep::EpObject;
 use super::object;
 use super::path;
 use super::ptr::Plain;
@@ -59,47 +60,30 @@ pub(crate) struct Connection {
     private_data: Vec<u8>,
 }
 
-/// The event in C's terms and the dispatcher it first came to (0: unknown). `None`: it is about an
-/// object that is gone, or means nothing in IT-API.
-pub(crate) fn fields_of(event: Event, ia: &Ia) -> Option<(Fields, u64)> {
+/// The event in C's terms. `None`: it is about an object that is gone, or means nothing in IT-API.
+pub(crate) fn fields_of(event: Event, ia: &Ia) -> Option<Fields> {
     Some(match event {
-        Event::Completion(completion) => {
-            let resolved = works::resolve(&completion)?;
-            let origin = dto_evd(&resolved);
-            (Fields::Dto(resolved), origin)
-        }
-        Event::Request(request) => {
-            let origin = request.listen.upgrade().map_or(0, |listen| listen.evd().tag().get());
-            (Fields::Request(request_of(*request, ia)), origin)
-        }
+        Event::Completion(completion) => Fields::Dto(works::resolve(&completion)?),
+        Event::Request(request) => Fields::Request(request_of(*request, ia)),
         Event::Connection { ep, event, .. } => {
-            let ep = ep.upgrade()?;
-            let connection = connection_of(ep.tag().get(), &event, ia);
-            object::set_news(object::handle(ep.tag().get()), event);
-            (Fields::Connection(connection), ep.conn_evd().tag().get())
+            let ep = ep.upgrade()?.tag().get();
+            let connection = connection_of(ep, &event, ia);
+            object::set_news(object::handle(ep), event);
+            Fields::Connection(connection)
         }
         Event::Affiliated { source, event } => {
             let (number, cause) = affiliated::of(source, event, ia)?;
-            let origin = ia.affiliated_evd().map_or(0, |evd| evd.tag().get());
-            (Fields::Affiliated { number, cause }, origin)
+            Fields::Affiliated { number, cause }
         }
         Event::Unaffiliated { port, event } => {
             let number = unaffiliated(event)?;
             let spigot_id = port.map_or(0, |port| port as usize);
-            let origin = ia.unaffiliated_evd().map_or(0, |evd| evd.tag().get());
-            (Fields::Unaffiliated { number, ia: ia.tag().get(), spigot_id }, origin)
+            Fields::Unaffiliated { number, ia: ia.tag().get(), spigot_id }
         }
-        Event::Software(data) => (Fields::Software(data), 0),
-        Event::Notification { evd } => (Fields::Notification { sevd: evd.tag().get() }, 0),
+        Event::Software(data) => Fields::Software(data),
+        Event::Notification { evd } => Fields::Notification { sevd: evd.tag().get() },
         _ => return None,
     })
-}
-
-/// The dispatcher of a completion.
-fn dto_evd(resolved: &Resolved) -> u64 {
-    let Ok(ep) = object::find::<EpObject>(object::handle(resolved.ep)) else { return 0 };
-    let receive = resolved.event == IT_DTO_RC_RECV_CMPL_EVENT;
-    if receive { ep.recv_sevd } else { ep.request_sevd }
 }
 
 fn request_of(request: ConnRequest, ia: &Ia) -> Request {
