@@ -46,8 +46,8 @@ pub struct Ep {
     qp: Arc<dyn Qp>,
     state: AtomicU8,
     link: Mutex<Link>,
-    ird: u16,
-    ord: u16,
+    /// The largest numbers of reads, inbound and outbound, as they are now.
+    reads: Mutex<(u16, u16)>,
     life: Life,
     tag: Tag,
     conn_evd: Hold<Evd>,
@@ -90,8 +90,7 @@ impl Ep {
             qp,
             state: AtomicU8::new(EpState::Unconnected as u8),
             link: Mutex::default(),
-            ird: init.ird,
-            ord: init.ord,
+            reads: Mutex::new((init.ird, init.ord)),
             life: Life::new(Object::Ep),
             tag: Tag::default(),
             conn_evd,
@@ -222,7 +221,8 @@ impl Ep {
     }
 
     /// Ends the connection, or the attempt to make one. [`crate::ConnEvent::Disconnected`], or for
-    /// an attempt [`crate::ConnEvent::Failed`], follows within the policy's close time-out. Work that is still posted completes as flushed.
+    /// an attempt [`crate::ConnEvent::Failed`], follows within the policy's close time-out. Work
+    /// that is still posted completes as flushed.
     pub fn disconnect(self: &Arc<Self>, how: Disconnect) -> Result<()> {
         match self.state() {
             EpState::Unconnected => Err(self.invalid_state("disconnect", "connected")),
@@ -311,8 +311,11 @@ impl Ep {
     /// Changes limits of the queue pair.
     pub fn modify(&self, change: QpChange) -> Result<()> {
         match change {
-            QpChange::Limits { .. } => {
-                self.qp.modify(change).map_err(Error::verb("modify the queue pair"))
+            QpChange::Limits { ird, ord, .. } => {
+                let mut reads = self.reads();
+                self.qp.modify(change).map_err(Error::verb("modify the queue pair"))?;
+                *reads = (ird.unwrap_or(reads.0), ord.unwrap_or(reads.1));
+                Ok(())
             }
             _ => Err(Error::InvalidArgument(
                 "only limits can be modified; connect, disconnect and reset change the state"
@@ -360,7 +363,12 @@ impl Ep {
 
     /// Largest IRD and ORD.
     pub(crate) fn ird_ord(&self) -> (u16, u16) {
-        (self.ird, self.ord)
+        *self.reads()
+    }
+
+    fn reads(&self) -> MutexGuard<'_, (u16, u16)> {
+        // Nothing panics while the lock is held.
+        self.reads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn link(&self) -> MutexGuard<'_, Link> {
