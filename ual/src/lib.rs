@@ -20,7 +20,8 @@
 //! [`ConnEvent`]. A TCP socket that is connected already becomes an endpoint by [`Ep::convert`]. One
 //! small thread per Ia owns all connection state and never waits for a peer. Data: [`Ep::post_send`]
 //! and [`Ep::post_recv`] go straight to the provider; completions come straight from its queue
-//! ([`Evd::poll`]).
+//! ([`Evd::poll`]), unless somebody waits for more than the next one: a threshold, an aggregate
+//! dispatcher, a callback.
 #![forbid(unsafe_code)]
 
 pub mod cm;
