@@ -2,6 +2,7 @@
 //!
 //! - [`requirements`], [`scan`], [`report`]: which requirement of the iWARP documents is obeyed
 //!   where and tested by what, from `[MPA-09]`-style ids in comments.
+//! - [`functions`]: which test calls each function of the C header.
 //! - [`arrows`]: which crate may depend on which.
 //! - [`house`]: where `unsafe` may stand, what must never be in the tree.
 //!
@@ -11,6 +12,7 @@
 
 pub mod arrows;
 pub mod error;
+pub mod functions;
 pub mod house;
 pub mod report;
 pub mod requirements;

@@ -1,4 +1,5 @@
-//! The command `spec`: prints the table of requirements, checks it, checks the house.
+//! The command `spec`: prints the tables of requirements and functions, checks them, checks the
+//! house.
 
 #![forbid(unsafe_code)]
 
@@ -7,7 +8,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use warpline_spec::report::{Report, Style};
 use warpline_spec::requirements::Lists;
-use warpline_spec::{Error, arrows, house, scan, source, workspace_root};
+use warpline_spec::{Error, arrows, functions, house, scan, source, workspace_root};
 
 /// Which requirement is met where and tested by what; rules of the house.
 #[derive(Parser)]
@@ -27,12 +28,19 @@ struct Cli {
 enum Command {
     /// Check which crate depends on which, where `unsafe` stands, and the other rules of the house
     Arrows,
+    /// Print, as Markdown, which test calls each function of the C header
+    Functions {
+        /// Print nothing but what is missing; exit status 1 if anything is
+        #[arg(long)]
+        check: bool,
+    },
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let findings = match cli.command {
         Some(Command::Arrows) => check_house(),
+        Some(Command::Functions { check }) => table_of_functions(check),
         None => requirements(&cli),
     };
     match findings {
@@ -61,6 +69,17 @@ fn requirements(cli: &Cli) -> Result<Vec<String>, Error> {
     }
     println!("{}", report.summary());
     Ok(report.findings())
+}
+
+fn table_of_functions(check: bool) -> Result<Vec<String>, Error> {
+    let root = workspace_root();
+    let table = functions::Table::new(&root, &source::read_tree(&root)?)?;
+    if !check {
+        print!("{}", table.markdown());
+        return Ok(Vec::new());
+    }
+    println!("{}", table.summary());
+    Ok(table.findings())
 }
 
 fn check_house() -> Result<Vec<String>, Error> {

@@ -58,7 +58,6 @@ static void describing(it_ia_handle_t ia)
     CHECK(info->supported_service_types == IT_RC_SERVICE);
     CHECK(info->socket_conversion_support == IT_TRUE);
     CHECK(info->three_way_handshake_support == IT_FALSE);
-    CHECK(info->rdma_read_requires_remote_write == IT_TRUE);
     CHECK(info->private_data_support == IT_TRUE);
     CHECK(info->connect_private_data_len > 0);
     CHECK(info->connect_private_data_len <= IT_MAX_PRIV_DATA);

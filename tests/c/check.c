@@ -63,6 +63,7 @@ it_ep_attributes_t check_attributes(void)
     attributes.srv.rc.max_rdma_write_segments = 2;
     attributes.srv.rc.rdma_read_ird = 4;
     attributes.srv.rc.rdma_read_ord = 4;
+    attributes.srv.rc.atomics_enable = IT_TRUE;
     attributes.srv.rc.hard_hi_watermark = IT_HARD_HI_WATERMARK_DISABLE;
     return attributes;
 }

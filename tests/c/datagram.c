@@ -51,7 +51,7 @@ int main(void)
            it_ud_service_request_handle_query(NULL, IT_UD_PARAM_ALL, &service_params));
     EXPECT(IT_ERR_INVALID_UD_SVC, it_ud_service_request(NULL));
     EXPECT(IT_ERR_INVALID_UD_SVC, it_ud_service_request((it_ud_svc_req_handle_t)made_up()));
-    EXPECT(IT_ERR_INVALID_UD_SVC_REQ_ID,
+    EXPECT(IT_ERR_OP_NOT_SUPPORTED,
            it_ud_service_reply(99, IT_UD_NO_EP_AVAILABLE, info, NULL, 0));
 
     side_close(&side);

@@ -230,6 +230,7 @@ static void mapping(it_ia_handle_t ia)
 int main(void)
 {
     struct side active, passive;
+    it_rmr_handle_t rmr;
     sides_open(&active, &passive);
     registering(&active);
     sharing(&active);
@@ -242,8 +243,9 @@ int main(void)
     mapping(active.ia);
     CHECK(it_make_rdma_addr_absolute(active.memory) == (uintptr_t)active.memory);
     CHECK(it_make_rdma_addr_relative(100) == 100);
-    EXPECT(IT_ERR_INVALID_RMR_TYPE, it_rmr_create20(active.pz, (it_rmr_type_t)9, NULL));
-    EXPECT(IT_ERR_INVALID_PZ, it_rmr_create20(NULL, IT_RMR_TYPE_WIDE, NULL));
+    EXPECT(IT_ERR_INVALID_RMR_TYPE, it_rmr_create20(active.pz, (it_rmr_type_t)9, &rmr));
+    EXPECT(IT_ERR_INVALID_PZ, it_rmr_create20(NULL, IT_RMR_TYPE_WIDE, &rmr));
+    EXPECT(IT_ERR_FAULT, it_rmr_create20(active.pz, IT_RMR_TYPE_WIDE, NULL));
     side_close(&active);
     side_close(&passive);
     return checked("memory");

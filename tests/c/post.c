@@ -178,7 +178,7 @@ static void refused(const struct side *side, const struct side *peer)
     EXPECT(IT_ERR_RANGE, it_post_rdma_read(side->ep, &bad, 1, cookie(1), SIGNALLED,
                                            address(peer, 0), peer->rmr_context));
     bad.length = ~(it_length_t)0;
-    EXPECT(IT_ERR_RANGE, it_post_send(side->ep, &bad, 1, cookie(1), SIGNALLED));
+    EXPECT(IT_ERR_PAYLOAD_SIZE, it_post_send(side->ep, &bad, 1, cookie(1), SIGNALLED));
     EXPECT(IT_ERR_INVALID_EP, it_post_rdma_write(NULL, &good, 1, cookie(1), SIGNALLED,
                                                  address(peer, 0), peer->rmr_context));
     EXPECT(IT_ERR_INVALID_EP, it_post_rdma_read(NULL, &good, 1, cookie(1), SIGNALLED,
@@ -222,7 +222,7 @@ static void violations(const struct side *from, const struct side *to)
     CHECK(event.dto_cmpl.dto_status == IT_DTO_ERR_REMOTE_ACCESS);
     check_event(from->conn, IT_CM_MSG_CONN_BROKEN_EVENT);
     check_event(to->conn, IT_CM_MSG_CONN_BROKEN_EVENT);
-    event = check_event(affiliated, IT_ASYNC_AFF_EP_L_ACCESS_VIOLATION);
+    event = check_event(affiliated, IT_ASYNC_AFF_EP_RDMAR_ACCESS_VIOLATION);
     CHECK(event.aff_async.cause.ep == to->ep);
     EXPECT(IT_SUCCESS, it_evd_free(affiliated));
 }

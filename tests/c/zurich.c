@@ -140,6 +140,9 @@ static void aggregate_wait(it_ia_handle_t ia)
     EXPECT(IT_SUCCESS, itx_aevd_wait(aevd, 2, 4, events, &count));
     CHECK(count == 0);
     MUST(it_evd_post_se(sevd, events));
+    EXPECT(IT_SUCCESS, it_evd_wait(sevd, IT_TIMEOUT_INFINITE, &events[0], NULL));
+    CHECK(events[0].event_number == IT_SOFTWARE_EVENT && events[0].sw.data == events);
+    MUST(it_evd_post_se(sevd, events));
     MUST(it_evd_post_se(sevd, NULL));
     EXPECT(IT_SUCCESS, itx_aevd_wait(aevd, IT_TIMEOUT_INFINITE, 4, events, &count));
     CHECK(count == 2 && events[0].sw.data == events && events[1].sw.evd == sevd);
@@ -156,7 +159,7 @@ int main(void)
     it_event_t event;
     uint64_t data;
     EXPECT(IT_SUCCESS, itx_init_tracing("zurich test", 3));
-    EXPECT(IT_SUCCESS, itx_init_tracing(NULL, 0));
+    EXPECT(IT_ERR_FAULT, itx_init_tracing(NULL, 0));
     side_open(&active);
     side_open(&passive);
     regions_in_private_data(&active, &passive);

@@ -2,7 +2,7 @@
  * Unreliable datagrams, an InfiniBand service. iWARP has none: the calls that make objects answer
  * IT_ERR_OP_NOT_SUPPORTED, all others therefore never get a valid handle.
  *
- * Part of it_api.h, which includes it.
+ * Part of it_api.h, which includes it. Reference: IT-API sections 6, 11.
  */
 #ifndef ITAPI_DATAGRAM_H
 #define ITAPI_DATAGRAM_H

@@ -1,7 +1,7 @@
 /*
  * Endpoints and shared receive queues.
  *
- * Part of it_api.h, which includes it.
+ * Part of it_api.h, which includes it. Reference: IT-API sections 6, 7, 11.
  */
 #ifndef ITAPI_EP_H
 #define ITAPI_EP_H

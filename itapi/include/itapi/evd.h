@@ -1,7 +1,7 @@
 /*
  * Event dispatchers: where events wait and how one learns of them.
  *
- * Part of it_api.h, which includes it.
+ * Part of it_api.h, which includes it. Reference: IT-API sections 5, 6, 8.
  */
 #ifndef ITAPI_EVD_H
 #define ITAPI_EVD_H

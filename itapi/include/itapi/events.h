@@ -81,7 +81,7 @@ typedef struct {
     it_event_type_t event_number;
     it_evd_handle_t evd;
     ITAPI_PRIVATE_DATA_FIRST
-    it_cn_est_identifier_t cn_est_id; /**< of the request, on the passive side */
+    it_cn_est_identifier_t cn_est_id; /**< IT_CM_MSG_CONN_ACCEPT_ARRIVAL_EVENT */
     it_ep_handle_t ep;
     uint32_t rdma_read_ird; /**< as negotiated */
     uint32_t rdma_read_ord; /**< as negotiated */

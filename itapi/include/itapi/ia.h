@@ -1,7 +1,7 @@
 /*
  * Interface adapters, what there is to connect to, and calls for objects of every kind.
  *
- * Part of it_api.h, which includes it.
+ * Part of it_api.h, which includes it. Reference: IT-API sections 6, 10, 15.
  */
 #ifndef ITAPI_IA_H
 #define ITAPI_IA_H

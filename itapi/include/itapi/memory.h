@@ -1,7 +1,7 @@
 /*
  * Memory regions, windows into them, addresses.
  *
- * Part of it_api.h, which includes it.
+ * Part of it_api.h, which includes it. Reference: IT-API sections 6, 10.
  */
 #ifndef ITAPI_MEMORY_H
 #define ITAPI_MEMORY_H

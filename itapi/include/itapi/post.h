@@ -1,7 +1,7 @@
 /*
  * Work requests of connected endpoints.
  *
- * Part of it_api.h, which includes it.
+ * Part of it_api.h, which includes it. Reference: IT-API sections 6, 7, 10.
  */
 #ifndef ITAPI_POST_H
 #define ITAPI_POST_H

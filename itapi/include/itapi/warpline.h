@@ -1,7 +1,7 @@
 /*
  * Additions of this library: explanations, immediate data (RFC 7306), socket conversion in full.
  *
- * Part of it_api.h, which includes it.
+ * Part of it_api.h, which includes it. Reference: RFC 7306 section 6, IT-API section 9.
  */
 #ifndef ITAPI_WARPLINE_H
 #define ITAPI_WARPLINE_H

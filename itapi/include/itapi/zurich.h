@@ -1,7 +1,7 @@
 /*
  * Additions of the Zurich stack.
  *
- * Part of it_api.h, which includes it.
+ * Part of it_api.h, which includes it. Reference: IT-API sections 6, 12.
  */
 #ifndef ITAPI_ZURICH_H
 #define ITAPI_ZURICH_H
@@ -74,7 +74,9 @@ it_status_t itx_aevd_wait(IN it_evd_handle_t evd_handle,
                           OUT size_t *events_count);
 
 /**
- * Names this process in the library's log. aContextName may be NULL.
+ * Names this process in the library's log.
+ *
+ * Errors: IT_ERR_FAULT.
  */
 it_status_t itx_init_tracing(IN const char *aContextName, IN int aTraceRank);
 
