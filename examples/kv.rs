@@ -3,9 +3,9 @@
 //!
 //! `kv serve ADDRESS`, `kv connect ADDRESS put KEY VALUE | get KEY | stress KEY COUNT`.
 //!
-//! A read that meets a write gives a mix of old and new ("torn"). Every entry therefore carries its
-//! version and a checksum over all of it: who reads checks, and reads again. Each connection belongs
-//! to one thread; the table is changed under a lock that readers over RDMA do not know of.
+//! A read that meets a write gives a mix of old and new ("torn"). Every entry therefore carries
+//! its version and a checksum over all of it: who reads checks, and reads again. Each connection
+//! belongs to one thread; the table is changed under a lock that readers over RDMA do not know of.
 #![forbid(unsafe_code)]
 
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,8 +1,9 @@
-//! A dialogue over a plain TCP socket that goes on as RDMA over the same socket, if both sides want.
+//! A dialogue over a plain TCP socket that goes on as RDMA over the same socket, if both sides
+//! want.
 //!
 //! `late_transition serve ADDRESS` answers HTTP requests; with `--decline` it wants no RDMA.
-//! `late_transition connect ADDRESS` asks for an upgrade and fetches two documents, over RDMA or, if
-//! the server declines, over the socket as it is.
+//! `late_transition connect ADDRESS` asks for an upgrade and fetches two documents, over RDMA or,
+//! if the server declines, over the socket as it is.
 //!
 //! With the upgrade the client names its memory; over RDMA it sends what it wants, and the server
 //! writes the document there and sends its length. Each connection belongs to one thread. When the
@@ -87,8 +88,8 @@ fn prepare(ia: &Ia) -> Result<Peer> {
     Ok(Peer { evd, ep, document })
 }
 
-/// Connection handling: the socket becomes the endpoint's connection. The server's last words go along;
-/// who says them waits, and the other side begins.
+/// Connection handling: the socket becomes the endpoint's connection. The server's last words go
+/// along; who says them waits, and the other side begins.
 fn convert(peer: &Peer, socket: TcpStream, last_words: &[u8]) -> Result<()> {
     let role = if last_words.is_empty() { Role::Initiator } else { Role::Responder };
     let params = ConvertParams { last_message: last_words.to_vec(), ..ConvertParams::new(role) };

@@ -1,13 +1,14 @@
 //! A media server whose application sleeps while its clients pull their streams by RDMA Read.
 //!
-//! `media_pull serve ADDRESS` offers a medium and says, when all clients of a run have gone, how much
-//! processor time its application thread and the rest of its process took; `media_pull connect
-//! ADDRESS --clients N --seconds S` plays N streams, each over a connection of its own, and now and
-//! then seeks in them.
+//! `media_pull serve ADDRESS` offers a medium and says, when a run ends, how
+//! much processor time its application thread and the rest of its process took; `media_pull
+//! connect ADDRESS --clients N --seconds S` plays N streams, each over a connection of its own,
+//! and now and then seeks in them.
 //!
-//! A stream plays at a constant rate from a few chunks that it reads ahead. A chunk that is not there
-//! when its time has come is an under-run. Each connection of the client belongs to one thread, which
-//! serves many through one event dispatcher. A broken connection ends the run with an error.
+//! A stream plays at a constant rate from a few chunks that it reads ahead. A chunk that is not
+//! there when its time has come is an under-run. Each connection of the client belongs to one
+//! thread, which serves many through one event dispatcher. A broken connection ends the run with
+//! an error.
 #![forbid(unsafe_code)]
 
 use std::cmp::Reverse;
@@ -112,7 +113,8 @@ fn serve(ia: &Ia, address: &str) -> Result<()> {
     }
 }
 
-/// Connection handling: all streams of a run; each tells how many they are, and gets the medium's key.
+/// Connection handling: all streams of a run; each tells how many they are, and gets the medium's
+/// key.
 fn gather(listen: &Listen, pz: &Pz, evd: &Evd, medium: RemoteRange) -> Result<Vec<Ep>> {
     let (mut eps, mut wanted) = (Vec::new(), None);
     while wanted != Some(eps.len()) {
@@ -190,7 +192,8 @@ fn report(tallies: &[Tally], elapsed: Duration) -> Result<()> {
     let sum = |of: fn(&Tally) -> u64| tallies.iter().map(of).sum::<u64>();
     let chunks = sum(|tally| tally.chunks);
     println!(
-        "{chunks} chunks in {:.1} s ({:.2} Gbit/s), {} seeks, {} under-runs; {:.1} s of processor time",
+        "{chunks} chunks in {:.1} s ({:.2} Gbit/s), {} seeks, {} under-runs; \
+         {:.1} s of processor time",
         elapsed.as_secs_f64(),
         chunks as f64 * CHUNK as f64 * 8e-9 / elapsed.as_secs_f64(),
         sum(|tally| tally.seeks),
@@ -209,7 +212,8 @@ struct Group {
     streams: Vec<Stream>,
 }
 
-/// Connection handling: connects the streams of one thread; their completions come out in one place.
+/// Connection handling: connects the streams of one thread; their completions come out in one
+/// place.
 fn connect(ia: &Ia, play: &Play, streams: u32) -> Result<Group> {
     let (pz, evd) = (ia.pz()?, ia.evd(streams * (AHEAD as u32 + 1))?);
     let mut group = Vec::new();

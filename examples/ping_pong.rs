@@ -36,7 +36,8 @@ enum Command {
         /// Where it listens
         address: String,
         /// Octets of each message
-        #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=LONGEST as i64))]
+        #[arg(long, default_value_t = 64,
+              value_parser = clap::value_parser!(u32).range(1..=i64::from(LONGEST)))]
         size: u32,
         /// Round trips
         #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]

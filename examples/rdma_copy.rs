@@ -1,10 +1,12 @@
 //! Copies files by RDMA Write, many chunks in flight, and verifies what arrived.
 //!
-//! `rdma_copy serve ADDRESS DIRECTORY` keeps files; `rdma_copy connect ADDRESS FILE...` brings them.
+//! `rdma_copy serve ADDRESS DIRECTORY` keeps files; `rdma_copy connect ADDRESS FILE...` brings
+//! them.
 //!
 //! The server offers a window of slots. The client writes a chunk into the next slot and sends 16
-//! octets that say what it is; the server takes the chunk and answers, and that frees the slot. Each
-//! connection belongs to one thread. When the client dies, the file that it was bringing is removed.
+//! octets that say what it is; the server takes the chunk and answers, and that frees the slot.
+//! Each connection belongs to one thread. When the client dies, the file that it was bringing is
+//! removed.
 #![forbid(unsafe_code)]
 
 use std::fs::{self, File};

@@ -116,10 +116,11 @@ static inline uint64_t get64(const unsigned char *at)
 /* Memory of the peer: key (4 octets), address and length (8 each). */
 #define RANGE_OCTETS 20
 
-static inline void put_range(unsigned char *at, it_rmr_context_t key, const void *memory, size_t length)
+static inline void put_range(unsigned char *at, it_rmr_context_t key, void *memory,
+                             size_t length)
 {
     put32(at, (uint32_t)key);
-    put64(at + 4, it_make_rdma_addr_absolute((void *)(uintptr_t)memory));
+    put64(at + 4, it_make_rdma_addr_absolute(memory));
     put64(at + 12, length);
 }
 

@@ -1,9 +1,9 @@
 /*
  * A complete RDMA connection: connect, exchange keys, one RDMA Write, one Send, close.
  *
- * "hello_rdma" serves one client and prints its address; "hello_rdma HOST:PORT" is that client; both
- * take "--ia NAME". One thread owns all. When the peer dies, an event says so instead of the one that
- * was expected.
+ * "hello_rdma" serves one client and prints its address; "hello_rdma HOST:PORT" is that client;
+ * both take "--ia NAME". One thread owns all. When the peer dies, an event says so instead of the
+ * one that was expected.
  */
 #include "example.h"
 

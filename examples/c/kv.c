@@ -1,9 +1,9 @@
 /*
- * A key-value store: values are read one-sided, by RDMA Read of the server's hash table, which costs
- * its processor nothing; they are written by Sends.
+ * A key-value store: values are read one-sided, by RDMA Read of the server's hash table, which
+ * costs its processor nothing; they are written by Sends.
  *
- * "kv [--ia NAME] serve HOST:PORT"; "kv [--ia NAME] connect HOST:PORT put KEY VALUE", "... get KEY",
- * "... stress KEY COUNT".
+ * "kv [--ia NAME] serve HOST:PORT"; "kv [--ia NAME] connect HOST:PORT put KEY VALUE", "... get
+ * KEY", "... stress KEY COUNT".
  *
  * A read that meets a write gives a mix of old and new ("torn"). Every entry therefore carries its
  * version and a checksum over all of it: who reads checks, and reads again. Each connection belongs
@@ -376,7 +376,8 @@ static bool act(struct peer *peer, int argc, char **argv)
 static bool use_server(struct sockaddr_in at, int argc, char **argv)
 {
     struct peer *peer = calloc(1, sizeof *peer);
-    if (peer == NULL || !prepare(peer) || !receive(peer, REPLY(peer), ANSWER) || !connect_to(peer, at))
+    if (peer == NULL || !prepare(peer) || !receive(peer, REPLY(peer), ANSWER) ||
+        !connect_to(peer, at))
         return false;
     bool well = act(peer, argc, argv);
     well = disconnect(peer) && well;
@@ -391,7 +392,7 @@ int main(int argc, char **argv)
     bool serves = argc == 3 && strcmp(argv[1], "serve") == 0;
     if (!serves && !(argc > 3 && strcmp(argv[1], "connect") == 0)) {
         fputs("usage: kv [--ia NAME] serve HOST:PORT\n"
-              "       kv [--ia NAME] connect HOST:PORT put KEY VALUE | get KEY | stress KEY COUNT\n",
+              "       kv [--ia NAME] connect HOST:PORT put KEY VALUE|get KEY|stress KEY COUNT\n",
               stderr);
         return 2;
     }

@@ -2,12 +2,12 @@
  * A dialogue over a plain TCP socket that goes on as RDMA over the same socket, if both sides want.
  *
  * "late_transition [--ia NAME] serve HOST:PORT [--decline]" answers HTTP requests of one client
- * after the other; "late_transition [--ia NAME] connect HOST:PORT" asks for an upgrade and fetches two
- * documents, over RDMA or, if the server declines, over the socket as it is.
+ * after the other; "late_transition [--ia NAME] connect HOST:PORT" asks for an upgrade and fetches
+ * two documents, over RDMA or, if the server declines, over the socket as it is.
  *
  * With the upgrade the client names its memory; over RDMA it sends what it wants, and the server
- * writes the document there and sends its length. One thread owns all. When the peer dies, reads end,
- * or requests come back flushed.
+ * writes the document there and sends its length. One thread owns all. When the peer dies, reads
+ * end, or requests come back flushed.
  */
 #include "example.h"
 
@@ -87,7 +87,7 @@ static bool expect(struct peer *peer, it_event_type_t wanted)
     return event.event_number == wanted || complain(&event);
 }
 
-/* Connection handling: the socket becomes the endpoint's connection. The server's last words in HTTP go
+/* Connection handling: the socket becomes the endpoint's connection. The server's last words go
  * along; who says them waits, and the other side begins. */
 static bool convert(struct peer *peer, int sd, const char *last_words)
 {

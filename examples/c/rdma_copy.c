@@ -357,7 +357,8 @@ static bool bring(struct peer *peer, int count, char **paths)
         if (!take_answer(peer))
             return false;
     clock_gettime(CLOCK_MONOTONIC, &end);
-    double seconds = (double)(end.tv_sec - begin.tv_sec) + (double)(end.tv_nsec - begin.tv_nsec) / 1e9;
+    double seconds = (double)(end.tv_sec - begin.tv_sec);
+    seconds += (double)(end.tv_nsec - begin.tv_nsec) / 1e9;
     printf("%d files, %llu octets, %.0f MB/s, verified\n", count, (unsigned long long)octets,
            (double)octets / seconds / 1e6);
     TRY(it_ep_disconnect(peer->ep, NULL, 0));
