@@ -3,11 +3,15 @@
 use std::sync::Arc;
 
 use ual::vp_api::{
-    self, Access, Addressing, MwKind, Provider, Rnic, Services, VpError, VpResult, VpStatus,
+    self, Access, Addressing, AsyncEvent, Data, FastRegister, MwKind, Provider, Rnic, SendFlags,
+    SendOp, SendWr, Services, Stag, VpError, VpResult, VpStatus,
 };
-use ual::{Config, Error, LmrInit, Object, Region, Ual, config};
+use ual::{
+    AcceptParams, Config, ConnectParams, EpInit, Error, EvdInit, Event, LmrInit, NOTIFY, Object,
+    Region, Stream, Ual, config,
+};
 
-use crate::common::{LOCALHOST, Side, policy};
+use crate::common::{HANG, LOCALHOST, Side, policy};
 use crate::fake::{self, Behaviour};
 
 #[test]
@@ -120,6 +124,55 @@ fn a_refused_modify_changes_nothing() {
     let shared = side.lmr.share(&other.pz, Addressing::Absolute, Access::LOCAL, 0);
     assert_eq!(status(shared.map(drop)), Some(VpStatus::InvalidPd));
     assert_eq!((side.lmr.stag(), side.lmr.query().unwrap()), (stag, before));
+}
+
+// IT-API it_lmr_create_unlinked, it_lmr_link, it_lmr_unlink, twice; and the endpoint's watermark.
+#[test]
+fn a_region_is_linked_and_unlinked_again_and_again() {
+    let (client, server) = (Side::new(policy()), Side::new(policy()));
+    let affiliated = client.ia.create_evd(EvdInit::new(Stream::Affiliated, 8)).unwrap();
+    let listen = server.listen(LOCALHOST);
+    let mut init = EpInit::new(&client.completions, &client.connection);
+    (init.privileged, init.recv_high_watermark) = (true, 1);
+    let ep = client.pz.create_ep(init).unwrap();
+    ep.connect(ConnectParams::new(listen.addresses()[0])).unwrap();
+    let peer = server.ep();
+    peer.accept(server.request().request, AcceptParams::default()).unwrap();
+    client.established();
+    server.established();
+    let lmr = client.pz.create_lmr_unlinked(true).unwrap();
+    let memory = Region::new(100).unwrap();
+    for key in [3, 4] {
+        assert!(!lmr.query().unwrap().valid);
+        let stag = Stag::new(lmr.stag().index(), key);
+        let link = FastRegister {
+            stag,
+            range: memory.mem_range(),
+            addressing: Addressing::ZeroBased,
+            access: Access::LOCAL | Access::REMOTE,
+        };
+        let post = |wr_id, op, flags| {
+            let wr = SendWr { wr_id: wr_id | NOTIFY, op, data: Data::Sgl(&[]), flags };
+            ep.post_send(&[wr]).unwrap();
+            assert_eq!(client.success().wr_id, wr_id);
+        };
+        post(1, SendOp::FastRegister(link), SendFlags::SIGNALED);
+        let info = lmr.query().unwrap();
+        assert_eq!((info.valid, info.stag, info.len), (true, stag, 100));
+        assert_eq!(info.addressing, Addressing::ZeroBased);
+        let fenced = SendFlags::SIGNALED | SendFlags::LOCAL_FENCE;
+        post(2, SendOp::InvalidateLocal { stag }, fenced);
+    }
+    lmr.close().unwrap();
+    // Two messages that nobody polls are more than one.
+    for wr_id in 0..2 {
+        client.post_recv(&ep, wr_id, 0, 10);
+        server.send(&peer, wr_id, 0, 10);
+    }
+    match affiliated.wait(Some(HANG)).unwrap() {
+        Event::Affiliated { event: AsyncEvent::RecvLimit, .. } => {}
+        other => panic!("{other:?}"),
+    }
 }
 
 // IT-API it_lmr_flush_to_mem, it_lmr_refresh_from_mem.
