@@ -202,7 +202,7 @@ void sides_open(struct side *active, struct side *passive)
 it_event_t check_event(it_evd_handle_t evd, it_event_type_t type)
 {
     it_event_t event;
-    char text[256];
+    char text[1000];
     memset(&event, 0, sizeof event);
     MUST(it_evd_wait(evd, MINUTE, &event, NULL));
     if (event.event_number != type) {
