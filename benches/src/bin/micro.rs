@@ -1,16 +1,20 @@
-//! Nanoseconds per step of SoftRDMA's data path inside one process: no sockets, no protocol.
+//! Nanoseconds per step of SoftRDMA's data path, and of the C face's checks, inside one process: no
+//! sockets, no protocol.
 //!
 //! `cargo run --release -p warpline-benches --bin micro` prints medians over many short runs, so a
 //! preempted run does not count. The second thread of the contended rows belongs to this program.
 
 use std::alloc::Layout;
 use std::error::Error;
+use std::ffi::{c_char, c_int, c_void};
 use std::hint::black_box;
-use std::ptr::NonNull;
+use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+// Its C functions are called as a C program calls them.
+use itapi as _;
 use vp_api::{
     Access, Addressing, LogLevel, MemRange, MrInit, PdId, Provider, QpId, Services, Stag, WcOpcode,
     WcStatus, WorkCompletion,
@@ -66,7 +70,59 @@ fn main() -> Result<(), Box<dyn Error>> {
         _ = black_box(resolve(&table, stag, to, 64));
     });
     rings()?;
-    registration(&range)
+    registration(&range)?;
+    c_face()
+}
+
+/// A handle of C, of any kind.
+type Handle = *mut c_void;
+
+unsafe extern "C" {
+    fn it_ia_create(name: *const c_char, major: u32, minor: u32, ia: *mut Handle) -> u32;
+    fn it_ia_free(ia: Handle) -> u32;
+    fn it_get_handle_type(handle: Handle, kind: *mut u32) -> u32;
+    fn it_evd_create(
+        ia: Handle,
+        stream: u32,
+        flags: u32,
+        queue_size: usize,
+        threshold: usize,
+        aevd: Handle,
+        evd: *mut Handle,
+        fd: *mut c_int,
+    ) -> u32;
+    fn it_evd_dequeue(evd: Handle, event: *mut [u64; 57]) -> u32;
+}
+
+/// What every call of C pays: the handle is looked up, a status comes back.
+fn c_face() -> Result<(), Box<dyn Error>> {
+    const DTO_EVENT_STREAM: u32 = 0;
+    let (mut ia, mut evd, mut kind, mut event) = (null_mut(), null_mut(), 0, [0; 57]);
+    // SAFETY: a constant string, and room for a handle.
+    let opened = unsafe { it_ia_create(c"vp_softrdma".as_ptr(), 2, 1, &raw mut ia) };
+    let (none, out) = (null_mut(), &raw mut evd);
+    // SAFETY: room for a handle; without a flag no descriptor is asked for.
+    let made = unsafe { it_evd_create(ia, DTO_EVENT_STREAM, 0, 64, 1, none, out, null_mut()) };
+    if (opened, made) != (0, 0) {
+        return Err(format!("cannot open the adapter: status {opened}, {made}").into());
+    }
+    let check = |handle: Handle, kind: &mut u32| {
+        // SAFETY: room for a number; a handle may be anything.
+        black_box(unsafe { it_get_handle_type(black_box(handle), kind) })
+    };
+    report("C: check a handle", || _ = check(evd, &mut kind));
+    let shared = evd.expose_provenance();
+    contended("C: check a handle, another thread too", || {
+        _ = check(std::ptr::with_exposed_provenance_mut(shared), &mut 0);
+    });
+    report("C: refuse a stale handle, with its text", || {
+        _ = check(evd.map_addr(|handle| handle ^ 1 << 40), &mut kind);
+    });
+    // SAFETY: room for an event.
+    report("C: find no event", || _ = black_box(unsafe { it_evd_dequeue(evd, &raw mut event) }));
+    // SAFETY: any handle may be freed; nobody uses it afterwards.
+    unsafe { it_ia_free(ia) };
+    Ok(())
 }
 
 fn rings() -> Result<(), Box<dyn Error>> {
