@@ -27,31 +27,8 @@
 //! # Memory
 //!
 //! A work request ([`Work`]) owns its memory while it is under way and gives it back with its
-//! [`Completion`]. A posted [`Buffer`] can therefore be neither touched, dropped nor posted twice:
-//!
-//! ```compile_fail,E0382
-//! # fn show(ep: &itapi::Ep, buffer: itapi::Buffer) -> itapi::Result<()> {
-//! ep.post(itapi::Work::send(buffer))?;
-//! println!("{}", buffer.len()); // moved into the endpoint
-//! # Ok(())
-//! # }
-//! ```
-//!
-//! ```compile_fail,E0382
-//! # fn show(ep: &itapi::Ep, buffer: itapi::Buffer) -> itapi::Result<()> {
-//! ep.post_recv(buffer)?;
-//! ep.post_recv(buffer)?; // the same memory twice
-//! # Ok(())
-//! # }
-//! ```
-//!
-//! ```compile_fail,E0382
-//! # fn show(ep: &itapi::Ep, buffer: itapi::Buffer) -> itapi::Result<()> {
-//! ep.post_recv(buffer)?;
-//! drop(buffer); // the peer may still write here
-//! # Ok(())
-//! # }
-//! ```
+//! [`Completion`]. A posted [`Buffer`] can therefore be neither touched, dropped nor posted twice; the
+//! compiler sees to it, see [`promises`].
 //!
 //! Memory that a peer may reach at any time ([`Lmr`]) is never a slice: [`Lmr::read_at`] and
 //! [`Lmr::write_at`] copy. Dropping never frees memory that a peer can still write, and never waits
@@ -61,6 +38,14 @@
 //!
 //! A thread that waits on an [`Evd`] does the work of its connections itself; while none waits, the
 //! provider serves peers in the background.
+//!
+//! # More
+//!
+//! [`guide`] goes from a TCP program to RDMA, step by step. With the feature `tokio`, dispatchers are
+//! streams (`Evd::stream`), connecting and accepting are futures (`Ep::connect_async`,
+//! `Request::accept_async`).
+//!
+#![doc = include_str!("../../docs/c-to-rust.md")]
 #![deny(unsafe_code)]
 
 #[cfg(feature = "tokio")]
@@ -77,10 +62,12 @@ mod events;
 #[allow(unsafe_code)]
 mod ffi;
 mod flight;
+pub mod guide;
 mod ia;
 mod listen;
 mod lmr;
 mod post;
+pub mod promises;
 mod rmr;
 mod srq;
 mod work;

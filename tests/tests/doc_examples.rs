@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 fn documentation_examples_do_what_they_say() {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["test", "--doc", "--workspace", "--quiet"]);
+    command.args(["test", "--doc", "--workspace", "--features", "itapi/tokio", "--quiet"]);
     if !cfg!(debug_assertions) {
         command.arg("--release");
     }

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use futures_core::Stream;
@@ -280,7 +280,7 @@ fn a_busy_stream_lets_others_run() {
         let mut context = Context::from_waker(Waker::noop());
         let mut pauses = 0;
         for _ in 0..200 {
-            while let Poll::Pending = pin!(stream.next()).poll(&mut context) {
+            while pin!(stream.next()).poll(&mut context).is_pending() {
                 pauses += 1;
             }
         }

@@ -1,0 +1,1 @@
+#![doc = include_str!("../../docs/from-sockets-to-rdma.md")]
