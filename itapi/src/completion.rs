@@ -4,7 +4,7 @@ use vp_api::{WcOpcode, WcStatus};
 
 use crate::buffer::Buffer;
 use crate::error::{Error, Result};
-use crate::lmr::RmrContext;
+use crate::remote::RmrContext;
 use crate::work::Local;
 
 /// Names an endpoint of an adapter.

@@ -15,7 +15,7 @@ use crate::dispatcher::{Dispatcher, EvdBuilder, Make};
 use crate::error::{Error, Result};
 use crate::flight::{RecvFlight, SendFlight};
 use crate::ia::Ia;
-use crate::lmr::RmrContext;
+use crate::remote::RmrContext;
 use crate::srq::Srq;
 
 /// Completions taken from the provider in one go.

@@ -68,6 +68,7 @@ mod listen;
 mod lmr;
 mod post;
 pub mod promises;
+mod remote;
 mod rmr;
 mod srq;
 mod work;
@@ -86,7 +87,8 @@ pub use events::{
 };
 pub use ia::{Ia, IaBuilder, Interface, Pz, interfaces, providers};
 pub use listen::{Listen, ListenBuilder, Request};
-pub use lmr::{Lmr, LmrBuilder, LmrRange, RemoteRange, RmrContext};
+pub use lmr::{Lmr, LmrBuilder, LmrRange};
+pub use remote::{RemoteRange, RmrContext};
 pub use rmr::Rmr;
 pub use srq::Srq;
 pub use work::{Local, Payload, Work};

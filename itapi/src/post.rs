@@ -9,7 +9,8 @@ use vp_api::{
 use crate::completion::{Operation, WorkId};
 use crate::error::{Error, PostResult, Refused, Result};
 use crate::flight::{RecvFlight, SendFlight, Sent};
-use crate::lmr::{LmrRange, RemoteRange};
+use crate::lmr::LmrRange;
+use crate::remote::RemoteRange;
 use crate::work::{Kind, Local, Part, Parts, Payload, Work};
 
 /// Pieces of memory in one work request; providers allow fewer.

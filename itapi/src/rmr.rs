@@ -8,7 +8,8 @@ use vp_api::{Access, Addressing, BindMw, MwInfo, MwKind, QpId, SendOp, Sge, Stag
 use crate::context::context;
 use crate::error::{Error, Result};
 use crate::ia::Pz;
-use crate::lmr::{Lmr, LmrRange, RemoteRange, RmrContext};
+use crate::lmr::{Lmr, LmrRange};
+use crate::remote::{RemoteRange, RmrContext};
 
 /// Remote memory region, or memory window (IT-API `it_rmr_create`). Clones share it; the last one
 /// unlinks it. A narrow window that is still linked goes with the endpoint that linked it.

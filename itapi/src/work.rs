@@ -4,7 +4,8 @@
 use vp_api::{Access, Addressing, AtomicOp, SendFlags, Stag};
 
 use crate::buffer::Buffer;
-use crate::lmr::{Lmr, LmrRange, RemoteRange, RmrContext};
+use crate::lmr::{Lmr, LmrRange};
+use crate::remote::{RemoteRange, RmrContext};
 use crate::rmr::Rmr;
 
 /// Local memory of a work request, in order.
