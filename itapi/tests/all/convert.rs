@@ -49,6 +49,7 @@ fn a_dialogue_goes_on_over_rdma() {
     }
 }
 
+// [itw_socket_convert]
 #[test]
 fn private_data_travels_with_a_conversion() {
     let ia = open();

@@ -86,6 +86,7 @@ fn atomics_give_the_original_value() {
     assert_eq!(u64::from_ne_bytes(now), 7);
 }
 
+// [itw_post_immediate] [itw_post_rdma_write_with_immediate] [itw_event_immediate]
 #[test]
 fn immediate_data_takes_a_receive() {
     let (client, server) = pair();

@@ -11,6 +11,7 @@ mod data;
 mod events;
 mod memory;
 mod objects;
+mod once;
 mod pair;
 mod regions;
 mod windows;

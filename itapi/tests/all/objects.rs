@@ -24,7 +24,7 @@ fn every_listed_interface_opens() {
     assert!(unknown.to_string().contains("no such thing"), "{unknown}");
 }
 
-// [it_ia_query] [it_ia_info_free] [it_get_pathinfo] [it_convert_net_addr]
+// [it_ia_query]
 #[test]
 fn an_adapter_tells_limits_and_ports() {
     let ia = open();
@@ -56,7 +56,7 @@ fn what_the_transport_has_not_is_not_claimed() {
     assert!(has(Capabilities::SRQ | Capabilities::MW | Capabilities::ATOMICS));
 }
 
-// [it_get_consumer_context] [it_set_consumer_context] [it_get_handle_type] [it_pz_query]
+// [it_get_consumer_context] [it_set_consumer_context] [it_pz_query]
 #[test]
 fn every_object_carries_a_number() {
     let ia = open();
@@ -132,6 +132,16 @@ fn the_high_watermark_tells_of_receives_in_flight() {
     let (source, event) = news.wait(HANG).unwrap().unwrap();
     assert!(matches!(source, AsyncSource::Ep(_)), "{event:?}");
     assert_eq!(event, itapi::AsyncEvent::RecvLimit);
+}
+
+#[test]
+fn there_is_one_dispatcher_for_news_of_ports() {
+    let ia = open();
+    let news = ia.port_evd(4).unwrap();
+    assert!(ia.port_evd(4).is_err());
+    assert_eq!(news.poll().unwrap(), None);
+    drop(news);
+    assert!(ia.port_evd(4).is_ok());
 }
 
 // [it_srq_query] [it_srq_free]

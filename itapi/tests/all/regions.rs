@@ -126,7 +126,7 @@ fn a_modified_region_has_new_rights_and_a_new_name() {
     assert!(client.ep.ended(HANG).unwrap().unwrap().to_string().contains("terminated"));
 }
 
-// [it_lmr_flush_to_mem] [it_lmr_refresh_from_mem] [it_mem_map] [it_mem_unmap]
+// [it_lmr_flush_to_mem] [it_lmr_refresh_from_mem]
 #[test]
 fn coherence_calls_and_pinned_memory() {
     let ia = open();
