@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ual::vp_api::Role;
@@ -158,8 +159,13 @@ pub(crate) fn accept(
     private_data: Vec<u8>,
 ) -> Outcome {
     let params = AcceptParams { private_data, ..AcceptParams::default() };
+    // Before: the event that says what became of it may be dequeued before this call ends.
+    let before = ep.cn_est_id.swap(cn_est_id, Ordering::AcqRel);
     let accepted = ep.inner.accept(RequestId::from_raw(cn_est_id), params);
-    accepted.map_err(Failure::by(status::IT_ERR_INVALID_CN_EST_ID))
+    accepted.map_err(|error| {
+        ep.cn_est_id.store(before, Ordering::Release);
+        Failure::of(error, status::IT_ERR_INVALID_CN_EST_ID)
+    })
 }
 
 /// # Safety

@@ -3,7 +3,7 @@
 //! The object owns the access layer's endpoint, what C posted on it ([`Ring`]), and what it was granted.
 //! Any thread; a lock per queue and one for the attributes, none of them shared with other endpoints.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ual::vp_api::{Capabilities, QpId, QpState};
@@ -32,6 +32,8 @@ pub(crate) struct EpObject {
     /// Its slot in the table of handles: part of the ids of its work requests.
     pub(crate) slot: u32,
     pub(crate) qp: QpId,
+    /// The request that it accepted, until it is reset; else 0.
+    pub(crate) cn_est_id: AtomicU64,
     /// The send queue's requests.
     pub(crate) sends: Mutex<Ring>,
     /// Requests that the provider's send queue accepted so far, modulo 2^32.
@@ -180,6 +182,7 @@ pub(crate) unsafe extern "C" fn it_ep_rc_create(
                 handle: raw.number(),
                 slot: raw.slot().unwrap_or(0),
                 qp: inner.id(),
+                cn_est_id: AtomicU64::new(0),
                 inner,
                 sends: Mutex::new(Ring::new(attributes.requests)),
                 accepted: AtomicU32::new(0),
@@ -218,6 +221,7 @@ pub(crate) extern "C" fn it_ep_reset(ep_handle: it_ep_handle_t) -> Status {
         let before = lost();
         ep.inner.reset().map_err(Failure::by(status::IT_ERR_CANNOT_RESET))?;
         sends.disconnected(ep.accepted.load(Ordering::Acquire), lost().max(before));
+        ep.cn_est_id.store(0, Ordering::Release);
         Ok(())
     })
 }

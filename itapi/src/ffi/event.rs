@@ -5,6 +5,8 @@ mod affiliated;
 mod text;
 mod write;
 
+use std::sync::atomic::Ordering;
+
 use ual::vp_api::AsyncEvent;
 use ual::{ConnEvent, ConnRequest, ConnectError, Event, FailReason, Ia};
 
@@ -12,6 +14,7 @@ use ual::{ConnEvent, ConnRequest, ConnectError, Event, FailReason, Ia};
 pub(crate) use text::{itw_event_text, itw_event_text_zrl};
 pub(crate) use write::{Abi, Standard, Zurich};
 
+use super::ep::EpObject;
 use super::object;
 use super::path;
 use super::ptr::Plain;
@@ -103,6 +106,8 @@ fn request_of(request: ConnRequest, ia: &Ia) -> Request {
 
 fn connection_of(ep: u64, event: &ConnEvent, ia: &Ia) -> Connection {
     let none = Vec::new();
+    let endpoint = object::find::<EpObject>(object::handle(ep));
+    let cn_est_id = endpoint.map_or(0, |ep| ep.cn_est_id.load(Ordering::Acquire));
     let (ends, ird_ord, private_data) = match event {
         ConnEvent::Established(it) => (Some(&it.ends), (it.ird, it.ord), &it.private_data),
         ConnEvent::Rejected { ends, private_data, peer_ird_ord } => {
@@ -115,7 +120,7 @@ fn connection_of(ep: u64, event: &ConnEvent, ia: &Ia) -> Connection {
     };
     Connection {
         number: connection_number(event),
-        cn_est_id: 0,
+        cn_est_id,
         ep,
         rdma_read_ird: ird_ord.0.into(),
         rdma_read_ord: ird_ord.1.into(),

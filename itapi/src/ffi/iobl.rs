@@ -53,7 +53,7 @@ pub(crate) unsafe fn read(iobl: *const it_iobl_t) -> Outcome<Buffer> {
                 return Err(wrong(format!("elt_len {} is no size of a page", list.elt_len)));
             }
             for at in elements.iter() {
-                if pages && at.addr() as u64 % list.elt_len != 0 {
+                if pages && !(at.addr() as u64).is_multiple_of(list.elt_len) {
                     return Err(wrong(format!("the page {at:?} does not begin at a page")));
                 }
                 add(at, list.elt_len)?;

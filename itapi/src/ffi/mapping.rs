@@ -19,7 +19,7 @@ pub(crate) struct Mappings(Vec<(usize, usize)>);
 impl Mappings {
     fn take(&mut self, range: (usize, usize)) -> bool {
         let found = self.0.iter().position(|mapped| *mapped == range);
-        found.inspect(|n| drop(self.0.swap_remove(*n))).is_some()
+        found.map(|n| self.0.swap_remove(n)).is_some()
     }
 }
 

@@ -140,12 +140,6 @@ impl<T: Plain> List<T> {
         Ok(Self { first, len })
     }
 
-    /// How many elements.
-    #[inline]
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
     /// The elements, in order.
     #[inline]
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = T> + use<T> {
@@ -261,7 +255,7 @@ mod tests {
         // SAFETY: as above.
         assert!(unsafe { List::new(null::<u64>(), 1, "x") }.is_err());
         // SAFETY: as above.
-        assert_eq!(unsafe { List::new(null::<u64>(), 0, "x") }.unwrap().len(), 0);
+        assert_eq!(unsafe { List::new(null::<u64>(), 0, "x") }.unwrap().iter().len(), 0);
         let one = 1u64;
         // SAFETY: refused before anything is read.
         assert!(unsafe { List::new(&raw const one, usize::MAX, "x") }.is_err());

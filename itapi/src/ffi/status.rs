@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 
 /// An `it_status_t`.
-pub(crate) type Status = u32;
+pub(crate) use super::types::it_status_t as Status;
 
 /// A text that ends with its only NUL.
 pub(crate) const fn c_text(text: &str) -> &CStr {

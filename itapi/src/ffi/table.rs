@@ -151,8 +151,12 @@ fn place(slot: u32) -> (usize, usize) {
 }
 
 fn chunk_of<T>(chunk: usize) -> Box<[Slot<T>]> {
-    let len = if chunk == 0 { FIRST } else { FIRST << (chunk - 1) };
-    (0..len).map(|_| Slot::empty()).collect()
+    (0..len_of(chunk)).map(|_| Slot::empty()).collect()
+}
+
+/// Slots of a chunk.
+fn len_of(chunk: usize) -> usize {
+    if chunk == 0 { FIRST } else { FIRST << (chunk - 1) }
 }
 
 #[cfg(test)]
@@ -165,7 +169,7 @@ mod tests {
         for slot in 0..5000 {
             assert_eq!(place(slot), expected);
             expected.1 += 1;
-            if expected.1 == chunk_of::<()>(expected.0).len() {
+            if expected.1 == len_of(expected.0) {
                 expected = (expected.0 + 1, 0);
             }
         }

@@ -54,7 +54,6 @@ opaque! {
 pub(crate) const IT_HARD_HI_WATERMARK_DISABLE: usize = usize::MAX;
 pub(crate) const IT_EVENT_STREAM_MASK: u32 = 0xff000;
 pub(crate) const IT_TIMEOUT_INFINITE: u64 = u64::MAX;
-pub(crate) const IT_THRESHOLD_DISABLE: usize = 0;
 
 record! { it_via_discriminator_t: 66 {
     0 len: u16,

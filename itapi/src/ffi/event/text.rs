@@ -7,7 +7,7 @@ use super::connection_number;
 use crate::ffi::boundary;
 use crate::ffi::object;
 use crate::ffi::path;
-use crate::ffi::ptr;
+use crate::ffi::ptr::{self, Plain};
 use crate::ffi::types::*;
 
 /// Name and meaning of an event.
@@ -95,6 +95,44 @@ fn connection(number: it_event_type_t, ep: it_ep_handle_t, code: u32, dst: &it_p
     }
 }
 
+/// # Safety
+/// `event` is not NULL, and its number says that the member of type `U` is there.
+unsafe fn member<T, U: Plain>(event: *const T) -> U {
+    // SAFETY: an event has the member, perhaps unaligned, and every pattern of bits is a value.
+    unsafe { event.cast::<U>().read_unaligned() }
+}
+
+/// Events that are the same in both layouts.
+///
+/// # Safety
+/// `event` is not NULL, and points to the event of this number.
+unsafe fn short(event: *const it_any_event_t, number: it_event_type_t) -> String {
+    match number & IT_EVENT_STREAM_MASK {
+        IT_ASYNC_AFF_EVENT_STREAM => {
+            // SAFETY: the number says that this member is there.
+            let event = unsafe { member::<_, it_affiliated_event_t>(event) };
+            // SAFETY: plain data, and each member is a handle.
+            format!("object {:?}", unsafe { event.cause.sevd })
+        }
+        IT_ASYNC_UNAFF_EVENT_STREAM => {
+            // SAFETY: the number says that this member is there.
+            let event = unsafe { member::<_, it_unaffiliated_event_t>(event) };
+            format!("spigot {} of {:?}", event.spigot_id, event.ia)
+        }
+        IT_SOFTWARE_EVENT_STREAM => {
+            // SAFETY: the number says that this member is there.
+            let event = unsafe { member::<_, it_software_event_t>(event) };
+            format!("data {:?}", event.data)
+        }
+        IT_AEVD_NOTIFICATION_EVENT_STREAM => {
+            // SAFETY: the number says that this member is there.
+            let event = unsafe { member::<_, it_aevd_notification_event_t>(event) };
+            format!("event dispatcher {:?}", event.sevd)
+        }
+        _ => String::new(),
+    }
+}
+
 macro_rules! layout {
     ($call:ident, $types:ident) => {
         /// # Safety
@@ -139,15 +177,14 @@ macro_rules! layout {
                 match number & IT_EVENT_STREAM_MASK {
                     IT_DTO_EVENT_STREAM => {
                         // SAFETY: the number says that this member is there.
-                        let event = unsafe { event.cast::<it_dto_cmpl_event_t>().read_unaligned() };
+                        let event = unsafe { member::<_, it_dto_cmpl_event_t>(event) };
                         let (ep, octets) = (event.ep, event.transferred_length);
                         let outcome = outcome(event.dto_status);
                         format!("endpoint {ep:?}, {octets} octets: {outcome}")
                     }
                     IT_CM_REQ_EVENT_STREAM => {
-                        let event = event.cast::<it_conn_request_event_t>();
                         // SAFETY: the number says that this member is there.
-                        let event = unsafe { event.read_unaligned() };
+                        let event = unsafe { member::<_, it_conn_request_event_t>(event) };
                         match path::ip_of(&event.source_addr) {
                             Ok(from) => format!("number {:#x} from {from}", event.cn_est_id),
                             Err(_) => format!("number {:#x}", event.cn_est_id),
@@ -155,36 +192,11 @@ macro_rules! layout {
                     }
                     IT_CM_MSG_EVENT_STREAM => {
                         // SAFETY: the number says that this member is there.
-                        let event =
-                            unsafe { event.cast::<it_connection_event_t>().read_unaligned() };
-                        let code = event.reject_reason_code;
-                        connection(number, event.ep, code, &event.dst_path)
+                        let event = unsafe { member::<_, it_connection_event_t>(event) };
+                        connection(number, event.ep, event.reject_reason_code, &event.dst_path)
                     }
-                    IT_ASYNC_AFF_EVENT_STREAM => {
-                        // SAFETY: the number says that this member is there.
-                        let event =
-                            unsafe { event.cast::<it_affiliated_event_t>().read_unaligned() };
-                        // SAFETY: plain data, and each member is a handle.
-                        format!("object {:?}", unsafe { event.cause.sevd })
-                    }
-                    IT_ASYNC_UNAFF_EVENT_STREAM => {
-                        let event = event.cast::<it_unaffiliated_event_t>();
-                        // SAFETY: the number says that this member is there.
-                        let event = unsafe { event.read_unaligned() };
-                        format!("spigot {} of {:?}", event.spigot_id, event.ia)
-                    }
-                    IT_SOFTWARE_EVENT_STREAM => {
-                        // SAFETY: the number says that this member is there.
-                        let event = unsafe { event.cast::<it_software_event_t>().read_unaligned() };
-                        format!("data {:?}", event.data)
-                    }
-                    IT_AEVD_NOTIFICATION_EVENT_STREAM => {
-                        let event = event.cast::<it_aevd_notification_event_t>();
-                        // SAFETY: the number says that this member is there.
-                        let event = unsafe { event.read_unaligned() };
-                        format!("event dispatcher {:?}", event.sevd)
-                    }
-                    _ => String::new(),
+                    // SAFETY: same contract.
+                    _ => unsafe { short(event.cast(), number) },
                 }
             }
         }

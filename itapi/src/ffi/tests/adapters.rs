@@ -83,7 +83,7 @@ fn an_adapter_tells_its_limits_in_a_block_that_is_given_back() {
     assert_eq!(block.connect_private_data_len, 256);
     assert!(block.num_spigots > 0);
     // SAFETY: as many as it says.
-    let spigot = |n| unsafe { block.spigot_info.add(n).read() };
+    let spigot = |n| unsafe { block.spigot_info.wrapping_add(n).read() };
     let all: Vec<_> = (0..block.num_spigots).map(spigot).collect();
     assert!(all.iter().enumerate().all(|(n, spigot)| spigot.spigot_id == n));
     assert!(all.iter().any(|spigot| spigot.num_net_addr > 0 && spigot.spigot_online == IT_TRUE));
@@ -210,10 +210,8 @@ fn datagrams_are_refused_after_the_handles_were_checked() {
     // SAFETY: NULL is allowed by the contract.
     assert_eq!(unsafe { ud::it_address_handle_modify(null_mut(), 1, null()) }, IT_ERR_INVALID_AH);
     // SAFETY: as above.
-    assert_eq!(
-        unsafe { ud::it_address_handle_query(null_mut(), 1, null_mut()) },
-        IT_ERR_INVALID_AH
-    );
+    let query = unsafe { ud::it_address_handle_query(null_mut(), 1, null_mut()) };
+    assert_eq!(query, IT_ERR_INVALID_AH);
     // SAFETY: as above.
     let ep = unsafe { ud::it_ep_ud_create(pz, null_mut(), null_mut(), null(), 0, null_mut()) };
     assert_eq!(ep, IT_ERR_INVALID_REQ_EVD);

@@ -90,7 +90,7 @@ fn a_dispatcher_is_made_as_its_arguments_say_or_not_at_all() {
     assert_eq!(with(|w| w.depth = 0), Err(IT_ERR_INVALID_QUEUE_SIZE));
     assert_eq!(with(|w| w.depth = usize::MAX), Err(IT_ERR_RESOURCE_QUEUE_SIZE));
     assert_eq!(with(|w| w.threshold = 9), Err(IT_ERR_INVALID_THRESHOLD));
-    assert_eq!(with(|w| w.threshold = IT_THRESHOLD_DISABLE), Ok(-1));
+    assert_eq!(with(|w| w.threshold = 0), Ok(-1));
     assert!(with(|w| w.flags = IT_EVD_CREATE_FD).unwrap() >= 0);
     let wrong = Wanted { aevd: software(&ia), ..Wanted::SOFTWARE };
     assert_eq!(wrong.create(&ia), Err(IT_ERR_INVALID_AEVD));
