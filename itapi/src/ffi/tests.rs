@@ -1,6 +1,7 @@
 //! Adapters, zones, event dispatchers and the questions about them, through the entry points.
 
 mod adapters;
+mod closing;
 mod dispatchers;
 mod layouts;
 
