@@ -48,7 +48,7 @@ for argument; do
     *) set -- "$@" "$argument" ;;
     esac
 done
-exec {linker} "$@" --undefined-version "$versions"
+exec {linker} "$@" "$versions"
 "#
     );
     fs::create_dir_all(tools)?;

@@ -65,6 +65,11 @@ impl Kit {
         &self.home
     }
 
+    /// Has a file of `tests/c` checked by the compiler, no more.
+    pub fn accept(&self, file: &str, language: Language, defines: &[&str]) {
+        run(self.compile(&[file], language, defines).arg("-fsyntax-only").args(&self.flags));
+    }
+
     /// Compiles files of `tests/c` into a program.
     pub fn program(
         &self,
@@ -74,15 +79,34 @@ impl Kit {
         defines: &[&str],
     ) -> PathBuf {
         let program = self.home.join(name);
+        let mut command = self.compile(files, language, defines);
+        // What follows is no source in the language of `-x`.
+        command.args(["-x", "none"]).args(&self.flags).arg("-o").arg(&program);
+        run(&mut command);
+        program
+    }
+
+    /// A program that has the library in itself.
+    pub fn static_program(&self, name: &str, files: &[&str], defines: &[&str]) -> PathBuf {
+        let program = self.home.join(name);
+        let mut command = self.compile(files, Language::C99, defines);
+        command.arg(format!("-I{}", self.home.join("include").display()));
+        command.arg(self.home.join("lib/libitapi.a"));
+        let mut ask = Command::new("pkg-config");
+        ask.env("PKG_CONFIG_PATH", self.home.join("lib/pkgconfig"));
+        let private = run(ask.args(["--static", "--libs-only-l", "itapi"]));
+        command.args(private.split_whitespace().filter(|flag| *flag != "-litapi"));
+        run(command.arg("-o").arg(&program));
+        program
+    }
+
+    fn compile(&self, files: &[&str], language: Language, defines: &[&str]) -> Command {
         let (compiler, standard) = language.compiler();
         let mut command = Command::new(compiler);
         command.args(standard).args(STRICT).args(["-g", "-pthread", "-D_POSIX_C_SOURCE=200809L"]);
         command.args(defines.iter().map(|name| format!("-D{name}")));
         command.args(files.iter().map(|file| root().join("tests/c").join(file)));
-        // What follows is no source in the language of `-x`.
-        command.args(["-x", "none"]).args(&self.flags).arg("-o").arg(&program);
-        run(&mut command);
-        program
+        command
     }
 
     /// A command that runs a program with the installed library.
@@ -98,7 +122,8 @@ impl Kit {
         present("valgrind")?;
         let mut command = self.command(Path::new("valgrind"));
         command.args(["--quiet", "--error-exitcode=9", "--leak-check=full"]);
-        command.args(["--errors-for-leak-kinds=definite", "--fair-sched=try"]);
+        command.args(["--errors-for-leak-kinds=definite", "--show-leak-kinds=definite"]);
+        command.args(["--fair-sched=try", "--child-silent-after-fork=yes"]);
         command.arg(program);
         Ok(command)
     }

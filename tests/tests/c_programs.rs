@@ -3,12 +3,13 @@
 
 #![forbid(unsafe_code)]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use warpline_tests::c::{Kit, Language, check, run};
+use warpline_tests::c::{Kit, Language, check, root, run};
 use warpline_tests::skip;
 
 const BINDINGS: [&[&str]; 3] =
@@ -25,16 +26,80 @@ fn kit(test: &str) -> Option<&'static Kit> {
 #[test]
 fn sizes_offsets_and_values_hold_in_every_language_binding_and_layout() {
     let Some(kit) = kit("the header in C and C++") else { return };
-    for file in ["layout", "values"] {
+    for file in ["layout.c", "values.c"] {
         for language in Language::ALL {
             for binding in BINDINGS {
                 for zurich in [&[][..], &[ZURICH]] {
                     let defines = [binding, zurich].concat();
-                    kit.program(file, &[&format!("{file}.c")], language, &defines);
+                    kit.accept(file, language, &defines);
                 }
             }
         }
     }
+}
+
+#[test]
+fn the_library_exports_what_the_header_declares_and_nothing_else() {
+    let Some(kit) = kit("exports of libitapi.so") else { return };
+    let library = kit.home().join("lib/libitapi.so.2");
+    let listed = run(Command::new("nm").args(["-D", "--defined-only"]).arg(&library));
+    let symbols = listed.lines().filter_map(|line| line.rsplit_once(" T ")).map(|(_, name)| name);
+    let mut versions = BTreeMap::new();
+    for symbol in symbols {
+        let (name, version) = symbol.split_once("@@").expect("every symbol has a version");
+        versions.insert(name.to_owned(), version.to_owned());
+    }
+    // A line of the linker's own may name the versions themselves.
+    assert!(listed.lines().all(|line| line.contains(" T ") || line.contains(" A ")), "{listed}");
+    let declared = declared();
+    assert_eq!(versions.keys().collect::<Vec<_>>(), declared.iter().collect::<Vec<_>>());
+    for (name, version) in [
+        ("it_post_send", "ITAPI_1.0"),
+        ("it_srq_create", "ITAPI_2.0"),
+        ("it_lmr_create21", "ITAPI_2.1"),
+        ("it_post_send_zrl", "ITAPI_ZRL_1"),
+        ("itx_aevd_wait", "ITAPI_ZRL_1"),
+        ("itw_strerror", "WARPLINE_1"),
+    ] {
+        assert_eq!(versions[name], version, "{name}");
+    }
+    let dynamic = run(Command::new("readelf").arg("-d").arg(&library));
+    assert!(dynamic.contains("soname: [libitapi.so.2]"), "{dynamic}");
+}
+
+/// What programs can call: what follows a type at the beginning of a line of the preprocessed
+/// header, in the standard layout and in that of the Zurich stack.
+fn declared() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for layout in [None, Some("-DITAPI_ZRL_EXTENSIONS")] {
+        let header = root().join("itapi/include/it_api.h");
+        let text = run(Command::new("gcc").args(["-E", "-P"]).args(layout).arg(header));
+        let starts = text.split([';', '}']).map(str::trim).filter(|s| !s.starts_with("typedef"));
+        let before = starts.filter_map(|s| s.split_once('(')).map(|(before, _)| before);
+        let found = before.filter_map(|before| before.trim().rsplit([' ', '*']).next());
+        let ours = |name: &&str| ["it_", "itx_", "itw_"].iter().any(|p| name.starts_with(p));
+        names.extend(found.filter(ours).map(str::to_owned));
+    }
+    names
+}
+
+#[test]
+fn a_program_links_the_archive() {
+    let Some(kit) = kit("a program with libitapi.a") else { return };
+    let program = kit.static_program("warpline-static", &["warpline.c", "check.c"], BINDINGS[2]);
+    run(&mut Command::new(program));
+}
+
+#[test]
+fn what_was_installed_goes_away_again() {
+    let kit = match Kit::install("c-uninstall") {
+        Ok(kit) => kit,
+        Err(reason) => return skip("uninstalling the C library", &reason),
+    };
+    let uninstall = root().join("scripts/install");
+    run(Command::new(uninstall).arg("--prefix").arg(kit.home()).arg("--uninstall"));
+    let left = run(Command::new("find").arg(kit.home()).args(["-not", "-type", "d"]));
+    assert_eq!(left, "");
 }
 
 #[test]
