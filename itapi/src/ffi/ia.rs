@@ -138,23 +138,28 @@ pub(crate) unsafe extern "C" fn it_interface_list(
     num_interfaces: *mut usize,
     total_interfaces: *mut usize,
 ) {
-    // The standard gives this call no status; `itw_last_error` has the text.
-    let _ = boundary::call(|| {
-        // SAFETY: contract of a C caller.
-        let count = unsafe { Out::optional(num_interfaces) };
-        // SAFETY: contract of a C caller.
-        let total = unsafe { Out::optional(total_interfaces) };
+    // SAFETY: contract of a C caller.
+    let count = unsafe { Out::optional(num_interfaces) };
+    // SAFETY: contract of a C caller.
+    let total = unsafe { Out::optional(total_interfaces) };
+    let listed = boundary::call(|| {
         let capacity = count.as_ref().map_or(0, Out::read);
         let capacity = if interfaces.is_null() { 0 } else { capacity };
         // SAFETY: contract of a C caller; the room is what `num_interfaces` says.
         let room = unsafe { OutList::new(interfaces, capacity, "interfaces") }?;
-        let listed = Ual::new().map(|ual| interfaces_of(&ual));
-        let found = listed.as_deref().unwrap_or_default();
-        count.inspect(|count| count.write(found.len().min(room.len())));
-        total.inspect(|total| total.write(found.len()));
-        found.iter().enumerate().for_each(|(n, interface)| room.write(n, *interface));
-        listed.map(drop).map_err(Failure::by(status::IT_ERR_RESOURCES))
+        let ual = Ual::new().map_err(Failure::by(status::IT_ERR_RESOURCES))?;
+        let found = interfaces_of(&ual);
+        count.as_ref().inspect(|count| count.write(found.len().min(room.len())));
+        total.as_ref().inspect(|total| total.write(found.len()));
+        found.into_iter().enumerate().for_each(|(n, interface)| room.write(n, interface));
+        Ok(())
     });
+    // The standard gives this call no status: without one there are no interfaces, and
+    // `itw_last_error` says why.
+    if listed != status::IT_SUCCESS {
+        count.inspect(|count| count.write(0));
+        total.inspect(|total| total.write(0));
+    }
 }
 
 fn interfaces_of(ual: &Ual) -> Vec<it_interface_t> {

@@ -243,13 +243,17 @@ fn datagrams_are_refused_after_the_handles_were_checked() {
 #[test]
 fn a_forked_child_is_refused() {
     let ia = Adapter::new();
-    // SAFETY: the child only makes two calls that take no lock before they refuse, and ends.
+    // SAFETY: the child only makes calls that take no lock before they refuse, and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let mut pz = null_mut();
         // SAFETY: room for a handle.
         let created = unsafe { it_pz_create(ia.0, &raw mut pz) };
+        let (mut count, mut total) = (4, 4);
+        // SAFETY: nothing is listed, so no room is needed.
+        unsafe { it_interface_list(null_mut(), &raw mut count, &raw mut total) };
         let right = created == IT_ERR_IA_CATASTROPHE && it_ia_free(ia.0) == created;
+        let right = right && (count, total) == (0, 0);
         // SAFETY: ends the child at once, without the parent's exit handlers.
         unsafe { libc::_exit(if right { 0 } else { 1 }) }
     }
