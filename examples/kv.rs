@@ -89,7 +89,7 @@ fn serve(ia: &Ia, address: &str) -> Result<()> {
     println!("listening at {}", listen.address());
     loop {
         let (request, ia, pz, table) = (listen.request()?, ia.clone(), pz.clone(), table.clone());
-        std::thread::spawn(move || {
+        let thread = std::thread::Builder::new().spawn(move || {
             let client = request.ends().remote.to_string();
             let served =
                 accept(&ia, &pz, request, key).and_then(|(evd, ep)| keep(&evd, &ep, &table));
@@ -97,6 +97,9 @@ fn serve(ia: &Ia, address: &str) -> Result<()> {
                 eprintln!("kv: {client}: {error}");
             }
         });
+        if let Err(error) = thread {
+            eprintln!("kv: no thread for a client, it is turned away: {error}");
+        }
     }
 }
 
@@ -116,6 +119,8 @@ struct Client {
     table: RemoteRange,
     /// Where entries are read to; `None`: a read is on its way.
     sink: Option<Buffer>,
+    /// What puts are sent from; `None`: one is on its way.
+    message: Option<Buffer>,
     /// The server's answer to a put.
     answer: Option<u64>,
     /// Entries that were read while the server changed them.
@@ -125,13 +130,14 @@ struct Client {
 /// Connection handling: connects to a server.
 fn connect(ia: &Ia, address: &str) -> Result<Client> {
     let (pz, evd) = (ia.pz()?, ia.evd(8)?);
-    let ep = pz.ep(&evd).depth(4, 1).max_pieces(1).max_inline(ENTRY as u32).build()?;
+    let ep = pz.ep(&evd).depth(4, 1).max_pieces(1).build()?;
     ep.post_recv(pz.buffer(ANSWER)?)?;
     let established = ep.connect(address, b"")?;
     let table = established.private_data.get(..RemoteRange::ENCODED_LEN);
     match table.and_then(RemoteRange::from_octets) {
         Some(table) if table.len == (ENTRIES * ENTRY) as u64 => {
-            Ok(Client { evd, ep, table, sink: Some(pz.buffer(ENTRY)?), answer: None, torn: 0 })
+            let [sink, message] = [pz.buffer(ENTRY)?, pz.buffer(ENTRY)?].map(Some);
+            Ok(Client { evd, ep, table, sink, message, answer: None, torn: 0 })
         }
         _ => Err(Error::Argument("the server is no kv of this version".into())),
     }
@@ -289,10 +295,17 @@ impl Client {
     }
 
     /// Sends a value; the server's answer comes by [`Client::step`].
-    fn send(&self, key: &[u8], value: &[u8]) -> Result<()> {
+    fn send(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let entry = Entry::new(key, value)
             .ok_or_else(|| Error::Argument(format!("key and value exceed {ROOM} octets")))?;
-        self.ep.post(Work::send(&entry.0[..HEAD + key.len() + value.len()]))?;
+        let mut message = loop {
+            match self.message.take() {
+                Some(message) => break message,
+                None => self.step()?,
+            }
+        };
+        message.fill(&entry.0[..HEAD + key.len() + value.len()])?;
+        self.ep.post(Work::send(message))?;
         Ok(())
     }
 
@@ -341,6 +354,7 @@ impl Client {
         completion.check()?;
         match (completion.operation, completion.into_buffer()) {
             (Operation::Read, sink) => self.sink = sink,
+            (Operation::Send, message) => self.message = message,
             (Operation::Recv, Some(buffer)) => {
                 let mut version = [0; ANSWER];
                 buffer.read_at(0, &mut version)?;

@@ -82,7 +82,7 @@ struct Peer {
 /// An endpoint, still without a connection, and its receive.
 fn prepare(ia: &Ia) -> Result<Peer> {
     let (pz, evd) = (ia.pz()?, ia.evd(8)?);
-    let ep = pz.ep(&evd).depth(4, 1).max_pieces(1).max_inline(MESSAGE as u32).build()?;
+    let ep = pz.ep(&evd).depth(4, 1).max_pieces(1).build()?;
     ep.post_recv(pz.buffer(MESSAGE)?).map_err(Error::from)?;
     let document = pz.lmr(DOCUMENT).remote_write().register()?;
     Ok(Peer { evd, ep, document })
@@ -103,11 +103,14 @@ fn serve(ia: &Ia, address: &str, decline: bool) -> Result<()> {
     println!("listening at {}", listener.local_addr()?);
     loop {
         let (ia, (socket, client)) = (ia.clone(), listener.accept()?);
-        std::thread::spawn(move || {
+        let thread = std::thread::Builder::new().spawn(move || {
             if let Err(error) = answer(&ia, socket, decline) {
                 eprintln!("late_transition: {client}: {error}");
             }
         });
+        if let Err(error) = thread {
+            eprintln!("late_transition: no thread for a client, it is turned away: {error}");
+        }
     }
 }
 

@@ -60,10 +60,10 @@ struct Play {
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     clients: u32,
     /// How long to play
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
     /// Mbit/s of a stream
-    #[arg(long, default_value_t = 8.7)]
+    #[arg(long, default_value_t = 8.7, value_parser = parse_rate)]
     rate: f64,
     /// Threads, each with its share of the streams
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
@@ -81,6 +81,11 @@ fn main() {
         eprintln!("media_pull: {error}");
         std::process::exit(1);
     }
+}
+
+fn parse_rate(text: &str) -> std::result::Result<f64, String> {
+    let rate = text.parse().ok().filter(|rate| (0.01..=100_000.0).contains(rate));
+    rate.ok_or_else(|| "a number from 0.01 to 100000".to_owned())
 }
 
 /// A connection is a descriptor.

@@ -40,7 +40,8 @@ enum Command {
               value_parser = clap::value_parser!(u32).range(1..=i64::from(LONGEST)))]
         size: u32,
         /// Round trips
-        #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+        #[arg(long, default_value_t = 10_000,
+              value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
         count: u32,
     },
 }
@@ -63,12 +64,15 @@ fn serve(ia: &Ia, address: &str) -> Result<()> {
     println!("listening at {}", listen.address());
     loop {
         let (ia, request) = (ia.clone(), listen.request()?);
-        std::thread::spawn(move || {
+        let thread = std::thread::Builder::new().spawn(move || {
             let client = request.ends().remote.to_string();
             if let Err(error) = accept(&ia, request).and_then(|peer| echo(peer, &client)) {
                 eprintln!("ping_pong: {client}: {error}");
             }
         });
+        if let Err(error) = thread {
+            eprintln!("ping_pong: no thread for a client, it is rejected: {error}");
+        }
     }
 }
 

@@ -101,13 +101,16 @@ fn serve(ia: &Ia, address: &str, directory: &Path) -> Result<()> {
     println!("listening at {}", listen.address());
     loop {
         let (ia, request, directory) = (ia.clone(), listen.request()?, directory.to_owned());
-        std::thread::spawn(move || {
+        let thread = std::thread::Builder::new().spawn(move || {
             let client = request.ends().remote.to_string();
             let kept = accept(&ia, request).and_then(|peer| keep(peer, &directory));
             if let Err(error) = kept {
                 eprintln!("rdma_copy: {client}: {error}");
             }
         });
+        if let Err(error) = thread {
+            eprintln!("rdma_copy: no thread for a client, it is rejected: {error}");
+        }
     }
 }
 

@@ -252,9 +252,13 @@ static bool serve(struct sockaddr_in at)
         if (peer == NULL)
             return fail("out of memory");
         peer->request = event.conn_req.cn_est_id;
-        if (pthread_create(&thread, NULL, keep, peer) != 0)
-            return fail("cannot start a thread");
-        pthread_detach(thread);
+        if (pthread_create(&thread, NULL, keep, peer) == 0) {
+            pthread_detach(thread);
+            continue;
+        }
+        fail("no thread for a client, it is rejected");
+        it_reject(peer->request, NULL, 0);
+        free(peer);
     }
 }
 

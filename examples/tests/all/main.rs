@@ -1,6 +1,7 @@
 //! Runs the examples as users do: two processes, in Rust, in C, and one of each; and counts what
 //! their README counts.
 #![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 mod c;
 mod program;
