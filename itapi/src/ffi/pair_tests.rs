@@ -3,6 +3,7 @@
 mod connections;
 mod memory;
 mod misuse;
+mod once;
 mod rings;
 mod traffic;
 
