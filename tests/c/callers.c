@@ -73,6 +73,29 @@ static void foreigners(const struct side *side, const struct side *other)
                            &listener) != IT_SUCCESS);
 }
 
+/* Arguments at odd addresses, in and out. */
+static void alignment(const struct side *side)
+{
+    static char room[sizeof(it_ep_param_t) + sizeof(it_path_t) + 1];
+    char *odd = room + 1;
+    it_ep_param_t params;
+    it_pz_handle_t pz;
+    it_path_t path = check_loopback();
+    it_conn_qual_t qualifier = check_port(0);
+    MUST(it_pz_create(side->ia, (it_pz_handle_t *)(void *)odd));
+    memcpy(&pz, odd, sizeof pz);
+    EXPECT(IT_SUCCESS, it_pz_free(pz));
+    EXPECT(IT_SUCCESS, it_ep_query(side->ep, IT_EP_PARAM_ALL, (it_ep_param_t *)(void *)odd));
+    memcpy(&params, odd, sizeof params);
+    CHECK(params.ia == side->ia && params.pz == side->pz);
+    path.remote.iwarp.ip_vers = (it_ip_vers_t)0;
+    memcpy(odd, &path, sizeof path);
+    EXPECT(IT_ERR_INVALID_ADDRESS,
+           it_ep_connect(side->ep, (const it_path_t *)(void *)odd, NULL, &qualifier,
+                         IT_CONNECT_FLAG_TWO_WAY, NULL, 0));
+    EXPECT(IT_ERR_QUEUE_EMPTY, it_evd_dequeue(side->conn, (it_event_t *)(void *)odd));
+}
+
 static it_evd_handle_t contended;
 static int freed;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -155,6 +178,7 @@ int main(void)
     handles(&side);
     staleness(&side);
     foreigners(&side, &other);
+    alignment(&side);
     threads(&side);
     forking(&side);
     sides_connect(&side, &other); /* after all that */

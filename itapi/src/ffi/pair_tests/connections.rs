@@ -197,6 +197,7 @@ fn a_socket_that_does_not_fit_stays_what_it_was() {
     assert_eq!(it_listen_free(listen), IT_SUCCESS);
 }
 
+// [itx_init_tracing]
 #[test]
 fn memory_is_told_while_connecting() {
     let side = Side::new();
