@@ -143,8 +143,8 @@ impl<S: Source> Stream for Arrivals<S> {
 }
 
 impl Evd {
-    /// Its completions as a stream; with a threshold, it wakes when the dispatcher notifies. Errors:
-    /// outside a tokio runtime.
+    /// Its completions as a stream; with a threshold, it wakes when the dispatcher notifies.
+    /// Errors: outside a tokio runtime.
     ///
     /// # Panics
     ///
@@ -169,8 +169,8 @@ impl Listen {
 }
 
 impl Request {
-    /// Accepts onto an endpoint; it is connected, or not, when the future is done. Dropped before it
-    /// was polled, the future rejects the request; later, it ends the connection.
+    /// Accepts onto an endpoint; it is connected, or not, when the future is done. Dropped before
+    /// it was polled, the future rejects the request; later, it ends the connection.
     pub async fn accept_async(self, ep: &Ep, params: AcceptParams) -> Result<Established> {
         let mut events = ep.arrivals()?;
         self.start_accept_with(ep, params)?;
@@ -209,7 +209,8 @@ impl Ep {
         self.outcome(&mut events).await
     }
 
-    /// Converts a socket, see [`Ep::convert`]. Dropping the future gives up, and the socket with it.
+    /// Converts a socket, see [`Ep::convert`]. Dropping the future gives up, and the socket with
+    /// it.
     pub async fn convert_async(
         &self,
         socket: TcpStream,

@@ -73,14 +73,28 @@ impl std::fmt::Display for Operation {
 /// How a work request ended.
 ///
 /// ```
-/// # fn show(completion: itapi::Completion) -> itapi::Result<()> {
-/// completion.check()?; // an error unless it succeeded
-/// match completion.operation {
-///     itapi::Operation::Recv => println!("{} octets arrived", completion.octets),
-///     other => println!("{other} is done"),
+/// # use std::time::Duration;
+/// # use itapi::{Ia, Operation, Work};
+/// # fn main() -> itapi::Result<()> {
+/// # let ia = Ia::open()?;
+/// # let (pz, evd) = (ia.pz()?, ia.evd(16)?);
+/// # let (ep, peer) = (pz.ep(&evd).build()?, pz.ep(&evd).build()?);
+/// # let listen = ia.listen("127.0.0.1:0")?;
+/// # std::thread::scope(|scope| {
+/// #     scope.spawn(|| listen.request()?.accept(&peer, b""));
+/// #     ep.connect(listen.address(), b"")
+/// # })?;
+/// # peer.post_recv(pz.buffer(8)?)?;
+/// # ep.post(Work::send(b"hello").unsignalled())?;
+/// if let Some(completion) = evd.wait(Duration::from_secs(20))? {
+///     completion.check()?; // an error unless it succeeded
+///     match completion.operation {
+///         Operation::Recv => println!("{} octets arrived", completion.octets),
+///         other => println!("{other} is done"),
+///     }
+///     let buffer = completion.into_buffer(); // ours again
+/// #   assert!(buffer.is_some_and(|buffer| buffer.to_vec() == b"hello"));
 /// }
-/// let buffer = completion.into_buffer(); // ours again
-/// # drop(buffer);
 /// # Ok(())
 /// # }
 /// ```

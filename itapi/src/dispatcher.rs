@@ -217,8 +217,8 @@ impl<'a, T: Make> EvdBuilder<'a, T> {
         self
     }
 
-    /// What happens without room: by default an event of [`crate::AsyncEvd`] says so, and events are
-    /// taken again as soon as there is room.
+    /// What happens without room: by default an event of [`crate::AsyncEvd`] says so, and events
+    /// are taken again as soon as there is room.
     pub fn overflow(mut self, overflow: Overflow) -> Self {
         self.init.overflow = overflow;
         self

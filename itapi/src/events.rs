@@ -46,7 +46,10 @@ use sealed::Kind;
 
 /// Declares the kinds.
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $kind:ident $stream:ident -> $item:ty { $pattern:pat => $value:expr })+) => {$(
+    ($(
+        $(#[$doc:meta])*
+        $kind:ident $stream:ident -> $item:ty { $pattern:pat => $value:expr }
+    )+) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug)]
         pub enum $kind {}
@@ -122,14 +125,63 @@ pub struct Events<K> {
 pub type ConnEvd = Events<Connections>;
 
 /// For the requests of several listeners ([`crate::ListenBuilder::evd`]).
+///
+/// ```
+/// # use std::time::Duration;
+/// # fn main() -> itapi::Result<()> {
+/// # let ia = itapi::Ia::open()?;
+/// let calls = ia.request_evd(64)?;
+/// let one = ia.listen_builder("127.0.0.1:0")?.evd(&calls).listen()?;
+/// let two = ia.listen_builder("[::1]:0")?.evd(&calls).listen()?;
+/// # let (pz, evd) = (ia.pz()?, ia.evd(16)?);
+/// # let ep = pz.ep(&evd).build()?;
+/// # ep.start_connect(itapi::ConnectParams::new(two.address()))?;
+/// if let Some(request) = calls.wait(Duration::from_secs(20))? {
+///     assert_eq!(request.details().port, two.address().port());
+///     request.reject(b"")?;
+/// }
+/// # drop(one);
+/// # Ok(())
+/// # }
+/// ```
 pub type RequestEvd = Events<Requests>;
 
 /// For asynchronous events of endpoints, dispatchers and shared receive queues; at most one per
 /// adapter.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use itapi::{AsyncEvent, AsyncSource, Ia};
+/// # fn main() -> itapi::Result<()> {
+/// # let ia = Ia::open()?;
+/// let news = ia.async_evd(16)?;
+/// while let Some((source, event)) = news.wait(Duration::ZERO)? {
+///     match (source, event) {
+///         (AsyncSource::Srq(_), AsyncEvent::SrqLimit) => println!("post more receives"),
+///         (source, event) => println!("{source:?}: {event:?}"),
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 pub type AsyncEvd = Events<Objects>;
 
 /// For asynchronous events of the device and its ports, which go online and offline; at most one
 /// per adapter.
+///
+/// ```
+/// # use itapi::{AsyncEvent, Ia};
+/// # fn main() -> itapi::Result<()> {
+/// # let ia = Ia::open()?;
+/// let news = ia.port_evd(16)?;
+/// while let Some((port, event)) = news.poll()? {
+///     if let (Some(port), AsyncEvent::PortState { online }) = (port, event) {
+///         println!("{} is online: {online}", ia.ports()[port as usize].interface);
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 pub type PortEvd = Events<Ports>;
 
 /// For numbers that the application posts itself, so that one waiting thread hears of them too.

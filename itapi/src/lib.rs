@@ -3,9 +3,10 @@
 //! # Objects
 //!
 //! An [`Ia`] is an open device. It makes [`Evd`]s, where completions come out, and [`Pz`]s, which
-//! make everything else: [`Lmr`]s (registered memory, with rights for peers), [`Buffer`]s (registered
-//! memory with one owner), [`Ep`]s (connections), [`Srq`]s and [`Rmr`]s. Handles are cheap to clone;
-//! an object closes when its last handle goes, after everything that was made from it.
+//! make everything else: [`Lmr`]s (registered memory, with rights for peers), [`Buffer`]s
+//! (registered memory with one owner), [`Ep`]s (connections), [`Srq`]s and [`Rmr`]s. Handles are
+//! cheap to clone; an object closes when its last handle goes, after everything that was made from
+//! it.
 //!
 //! ```no_run
 //! # use std::time::Duration;
@@ -27,8 +28,8 @@
 //! # Memory
 //!
 //! A work request ([`Work`]) owns its memory while it is under way and gives it back with its
-//! [`Completion`]. A posted [`Buffer`] can therefore be neither touched, dropped nor posted twice; the
-//! compiler sees to it, see [`promises`].
+//! [`Completion`]. A posted [`Buffer`] can therefore be neither touched, dropped nor posted twice;
+//! the compiler sees to it, see [`promises`].
 //!
 //! Memory that a peer may reach at any time ([`Lmr`]) is never a slice: [`Lmr::read_at`] and
 //! [`Lmr::write_at`] copy. Dropping never frees memory that a peer can still write, and never waits
@@ -41,8 +42,8 @@
 //!
 //! # More
 //!
-//! [`guide`] goes from a TCP program to RDMA, step by step. With the feature `tokio`, dispatchers are
-//! streams (`Evd::stream`), connecting and accepting are futures (`Ep::connect_async`,
+//! [`guide`] goes from a TCP program to RDMA, step by step. With the feature `tokio`, dispatchers
+//! are streams (`Evd::stream`), connecting and accepting are futures (`Ep::connect_async`,
 //! `Request::accept_async`).
 //!
 #![doc = include_str!("../../docs/c-to-rust.md")]
@@ -100,6 +101,7 @@ pub use ual::{
     ProviderListing, Stream, resolve,
 };
 pub use vp_api::{
-    Access, Addressing, AsyncEvent, Capabilities, DeviceInfo, MrInfo, MwInfo, MwKind, PortInfo,
-    QpInfo, RnicAttrs, Role, SrqInfo, VpStatus, WcStatus,
+    Access, Addressing, AsyncEvent, Capabilities, DeviceInfo, FpduSize, MrInfo, MwInfo, MwKind,
+    PortInfo, QpCounters, QpInfo, QpState, RnicAttrs, Role, Rtr, SrqInfo, TcpInfo, Terminate,
+    VpStatus, WcStatus,
 };

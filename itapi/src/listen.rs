@@ -132,15 +132,26 @@ impl Listen {
 /// Someone wants to connect.
 ///
 /// ```
-/// # use itapi::{Ep, Listen};
-/// # fn show(listen: &Listen, ep: &Ep) -> itapi::Result<()> {
-/// let request = listen.request()?;
-/// if request.private_data() == b"let me in" {
-///     request.accept(ep, b"welcome")?;
-/// } else {
-///     request.reject(b"who are you?")?;
+/// # use itapi::{Ep, Ia, Listen, Result};
+/// fn serve(listen: &Listen, ep: &Ep) -> Result<()> {
+///     let request = listen.request()?;
+///     if request.private_data() == b"let me in" {
+///         request.accept(ep, b"welcome")?;
+///     } else {
+///         request.reject(b"who are you?")?;
+///     }
+///     Ok(())
 /// }
-/// # Ok(())
+/// # fn main() -> Result<()> {
+/// # let ia = Ia::open()?;
+/// # let (pz, evd) = (ia.pz()?, ia.evd(16)?);
+/// # let (ep, peer) = (pz.ep(&evd).build()?, pz.ep(&evd).build()?);
+/// # let listen = ia.listen("127.0.0.1:0")?;
+/// # std::thread::scope(|scope| {
+/// #     let server = scope.spawn(|| serve(&listen, &peer));
+/// #     assert_eq!(ep.connect(listen.address(), b"let me in")?.private_data, b"welcome");
+/// #     server.join().expect("no panic")
+/// # })
 /// # }
 /// ```
 #[derive(Debug)]
@@ -169,7 +180,8 @@ impl Request {
         &self.request
     }
 
-    /// Accepts onto an endpoint and waits until it is connected, or not; the policy bounds the wait.
+    /// Accepts onto an endpoint and waits until it is connected, or not; the policy bounds the
+    /// wait.
     pub fn accept(self, ep: &Ep, private_data: &[u8]) -> Result<Established> {
         self.start_accept(ep, private_data)?;
         ep.wait_established()

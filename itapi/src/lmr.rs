@@ -56,6 +56,18 @@ fn name(stag: Stag, addressing: Addressing) -> u64 {
 }
 
 /// Part of an [`Lmr`], for work requests and for granting rights.
+///
+/// ```
+/// # fn main() -> itapi::Result<()> {
+/// # let pz = itapi::Ia::open()?.pz()?;
+/// let board = pz.lmr(4096).remote_write().register()?;
+/// let line = board.range(80..160)?;
+/// line.write_at(0, b"second line")?; // offset 80 of the region
+/// assert_eq!(line.remote().addr, board.remote().addr + 80);
+/// assert!(line.write_at(75, b"too long").is_err());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct LmrRange {
     lmr: Lmr,
@@ -227,8 +239,8 @@ impl LmrRange {
     }
 
     /// Makes what was written with [`LmrRange::write_at`] visible to peers and to the provider
-    /// (`it_lmr_flush_to_mem`). Posting does this anyway; it matters only to a peer that reads while
-    /// nothing is posted.
+    /// (`it_lmr_flush_to_mem`). Posting does this anyway; it matters only to a peer that reads
+    /// while nothing is posted.
     pub fn flush(&self) {
         fence(Ordering::SeqCst);
     }
@@ -261,6 +273,17 @@ impl LmrRange {
 }
 
 /// Makes an [`Lmr`]: zeroed memory of its own, with local rights and what is added here.
+///
+/// ```
+/// # fn main() -> itapi::Result<()> {
+/// # let pz = itapi::Ia::open()?.pz()?;
+/// let log = pz.lmr(1 << 20).remote_write().zero_based().register()?;
+/// assert_eq!(log.remote().addr, 0); // peers learn no address
+/// let later = pz.lmr(4096).remote_read().unlinked()?; // see `Work::link_lmr`
+/// assert!(!later.info()?.valid);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct LmrBuilder<'a> {
     pz: &'a Pz,

@@ -139,11 +139,28 @@ impl<L: Into<Local>> From<L> for Payload<'_> {
 /// it fails. Post a signalled one at least every so often, or the queue fills.
 ///
 /// ```
-/// # use itapi::{Buffer, RemoteRange, Work};
-/// # fn show(buffer: Buffer, sink: Buffer, peer: RemoteRange, ep: &itapi::Ep) -> itapi::Result<()> {
-/// ep.post(Work::write(buffer, peer).unsignalled())?; // the next completion answers for it
-/// ep.post(Work::read(peer, sink).read_fence())?;
-/// ep.post(Work::send(b"look").solicited())?; // few octets: copied while posting
+/// # use std::time::Duration;
+/// # use itapi::{Ia, Work};
+/// # fn main() -> itapi::Result<()> {
+/// # let ia = Ia::open()?;
+/// # let (pz, evd) = (ia.pz()?, ia.evd(16)?);
+/// # let (ep, peer) = (pz.ep(&evd).build()?, pz.ep(&ia.evd(16)?).build()?);
+/// # let listen = ia.listen("127.0.0.1:0")?;
+/// # std::thread::scope(|scope| {
+/// #     scope.spawn(|| listen.request()?.accept(&peer, b""));
+/// #     ep.connect(listen.address(), b"")
+/// # })?;
+/// # peer.post_recv(pz.buffers(2, 8)?)?;
+/// # let board = pz.lmr(8).remote_read().remote_write().register()?;
+/// # let theirs = board.remote();
+/// let [mut source, sink] = [pz.buffer(8)?, pz.buffer(8)?];
+/// source.fill(b"one-sided".split_at(8).0)?;
+/// ep.post(Work::write(source, theirs).unsignalled())?; // the next completion answers for it
+/// ep.post(Work::read(theirs, sink))?; // behind the write: it reads what was written
+/// ep.post(Work::send(b"look").solicited().read_fence())?; // few octets: copied while posting
+/// let read = evd.wait_success(Duration::from_secs(20))?;
+/// assert_eq!(read.earlier.len(), 1); // the memory of the write
+/// assert_eq!(read.into_buffer().map(|sink| sink.to_vec()).as_deref(), Some(&b"one-side"[..]));
 /// # Ok(())
 /// # }
 /// ```
@@ -192,8 +209,8 @@ impl<'a> Work<'a> {
         Self::new(Kind::Read { remote, unlink_sink: false }, payload)
     }
 
-    /// RDMA Read into a window (`it_post_rdma_read_to_rmr`): all of `remote`, from octet `offset` of
-    /// the window on. The window is linked, through this endpoint if it is narrow, and grants
+    /// RDMA Read into a window (`it_post_rdma_read_to_rmr`): all of `remote`, from octet `offset`
+    /// of the window on. The window is linked, through this endpoint if it is narrow, and grants
     /// remote writing.
     pub fn read_to_window(remote: RemoteRange, rmr: &Rmr, offset: u64) -> Self {
         let kind = Kind::ReadToWindow { remote, rmr: rmr.clone(), offset, unlink_sink: false };
@@ -246,14 +263,15 @@ impl<'a> Work<'a> {
         Self::new(Kind::Unlink { rmr: rmr.clone() }, Local::default())
     }
 
-    /// Registers the memory of an unlinked region, with the builder's rights (`it_lmr_link`); needs a
-    /// privileged endpoint. Requests posted behind it may use the region, and a Send behind it may
-    /// tell the peer of it: [`Lmr::remote`] knows the new key as soon as this is posted.
+    /// Registers the memory of an unlinked region, with the builder's rights (`it_lmr_link`); needs
+    /// a privileged endpoint. Requests posted behind it may use the region, and a Send behind it
+    /// may tell the peer of it: [`Lmr::remote`] knows the new key as soon as this is posted.
     pub fn link_lmr(lmr: &Lmr) -> Self {
         Self::new(Kind::LinkLmr { lmr: lmr.clone() }, Local::default())
     }
 
-    /// Takes all rights to a region away, ours included (`it_lmr_unlink`), until it is linked again.
+    /// Takes all rights to a region away, ours included (`it_lmr_unlink`), until it is linked
+    /// again.
     pub fn unlink_lmr(lmr: &Lmr) -> Self {
         Self::new(Kind::UnlinkLmr { lmr: lmr.clone() }, Local::default())
     }

@@ -60,8 +60,8 @@ impl Ep {
     }
 
     /// Makes a connected TCP socket the endpoint's stream, after the applications at both ends
-    /// agreed to (`it_socket_convert`), and waits until it is connected, or not. A socket that cannot
-    /// be converted comes back untouched; one whose conversion failed does not.
+    /// agreed to (`it_socket_convert`), and waits until it is connected, or not. A socket that
+    /// cannot be converted comes back untouched; one whose conversion failed does not.
     ///
     /// ```
     /// # use std::net::{TcpListener, TcpStream};
@@ -133,7 +133,8 @@ impl Ep {
         Ok(())
     }
 
-    /// Ends the connection, or gives up making one (`it_ep_disconnect`); a connection event follows.
+    /// Ends the connection, or gives up making one (`it_ep_disconnect`); a connection event
+    /// follows.
     pub fn start_disconnect(&self, how: Disconnect) -> Result<()> {
         Ok(self.0.ep.disconnect(how)?)
     }

@@ -95,6 +95,7 @@ fn an_endpoint_tells_what_it_is() {
     assert_eq!((info.state, established.ends), (EpState::Connected, info.ends.unwrap()));
     assert!(established.ird <= 7 && established.ord <= 5);
     assert!(info.qp.counters.octets_sent >= 7);
+    assert!(info.tcp.is_some_and(|tcp| tcp.mss > 0));
     assert_eq!(Some(client.ep.ends().unwrap().remote.address), info.qp.remote);
 }
 
