@@ -3,6 +3,7 @@
 //! - [`requirements`], [`scan`], [`report`]: which requirement of the iWARP documents is obeyed
 //!   where and tested by what, from `[MPA-09]`-style ids in comments.
 //! - [`functions`]: which test calls each function of the C header.
+//! - [`constants`]: the header's numbers and the Rust ones are the same.
 //! - [`arrows`]: which crate may depend on which.
 //! - [`house`]: where `unsafe` may stand, what must never be in the tree.
 //!
@@ -11,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod arrows;
+pub mod constants;
 pub mod error;
 pub mod functions;
 pub mod house;

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use warpline_spec::report::{Report, Style};
 use warpline_spec::requirements::Lists;
-use warpline_spec::{Error, arrows, functions, house, scan, source, workspace_root};
+use warpline_spec::{Error, arrows, constants, functions, house, scan, source, workspace_root};
 
 /// Which requirement is met where and tested by what; rules of the house.
 #[derive(Parser)]
@@ -73,13 +73,16 @@ fn requirements(cli: &Cli) -> Result<Vec<String>, Error> {
 
 fn table_of_functions(check: bool) -> Result<Vec<String>, Error> {
     let root = workspace_root();
-    let table = functions::Table::new(&root, &source::read_tree(&root)?)?;
+    let sources = source::read_tree(&root)?;
+    let table = functions::Table::new(&root, &sources)?;
     if !check {
         print!("{}", table.markdown());
         return Ok(Vec::new());
     }
     println!("{}", table.summary());
-    Ok(table.findings())
+    let mut findings = table.findings();
+    findings.extend(constants::findings(&sources));
+    Ok(findings)
 }
 
 fn check_house() -> Result<Vec<String>, Error> {
