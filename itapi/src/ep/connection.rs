@@ -17,18 +17,15 @@ impl Ep {
     /// Connects and waits until it is connected, or not; the policy bounds the wait. Of several
     /// addresses the first that answers counts.
     pub fn connect(&self, peer: impl ToSocketAddrs, private_data: &[u8]) -> Result<Established> {
-        let mut addresses = resolve(peer)?.into_iter().peekable();
-        loop {
-            let Some(address) = addresses.next() else {
-                return Err(Error::Argument("no address to connect to".into()));
-            };
-            let mut params = ConnectParams::new(address);
-            params.private_data = private_data.to_vec();
-            match self.connect_with(params) {
-                Err(Error::Connection(_)) if addresses.peek().is_some() => self.reset()?,
-                result => return result,
-            }
-        }
+        let mut addresses = resolve(peer)?.into_iter();
+        let Some(address) = addresses.next() else {
+            return Err(Error::Argument("no address to connect to".into()));
+        };
+        self.connect_with(ConnectParams {
+            alternatives: addresses.collect(),
+            private_data: private_data.to_vec(),
+            ..ConnectParams::new(address)
+        })
     }
 
     /// Connects as `params` say and waits until it is connected, or not.

@@ -27,11 +27,7 @@ use crate::resource::Ep;
 /// A connection attempt.
 pub(super) struct Active {
     ep: Weak<Ep>,
-    params: ConnectParams,
-    policy: Policy,
-    /// For all attempts together, if the application set one.
-    deadline: Option<Instant>,
-    attempt: Attempt,
+    plan: Plan,
     /// A converted socket: there is no second one for another try.
     converted: bool,
     socket: OwnedFd,
@@ -86,27 +82,31 @@ impl Thread {
         self.start_active(&open, plan, socket);
     }
 
-    fn start_active(&mut self, ep: &Arc<Ep>, plan: Plan, socket: io::Result<OwnedFd>) {
-        let Plan { params, policy, deadline, attempt } = plan;
+    fn start_active(&mut self, ep: &Arc<Ep>, mut plan: Plan, mut socket: io::Result<OwnedFd>) {
+        while let Err(error) = &socket
+            && plan.go_elsewhere(ep, &tcp_reason(error))
+        {
+            socket = plan.socket();
+        }
+        let params = &plan.params;
         let remote = Node::remote(params.remote, params.remote_name.as_deref());
         let socket = match socket {
             Ok(socket) => socket,
             Err(error) => {
-                let local = Node::local(local_of(&params).unwrap_or(unspecified(&params)));
+                let local = Node::local(local_of(params).unwrap_or(unspecified(params)));
                 let ends = Ends { local, remote };
                 ep.link().ends = Some(ends.clone());
                 return fail(ep, ends, tcp_reason(&error));
             }
         };
-        let local = sock::local_addr(&socket).unwrap_or(unspecified(&params));
+        let local = sock::local_addr(&socket).unwrap_or(unspecified(params));
         let ends = Ends { local: Node::local(local), remote };
         ep.link().ends = Some(ends.clone());
         let token = self.new_token();
         self.by_qp.insert(ep.id(), token);
         let phase = Phase::Connecting;
         let (ep, converted) = (Arc::downgrade(ep), false);
-        let active =
-            Active { ep, params, policy, deadline, attempt, converted, socket, ends, phase };
+        let active = Active { ep, plan, converted, socket, ends, phase };
         self.reactor.set_timer(token, active.patience());
         self.keep_active(token, Box::new(active), Interest::WRITE, true);
     }
@@ -120,10 +120,7 @@ impl Thread {
         self.by_qp.insert(ep.id(), token);
         let mut active = Active {
             ep: Arc::downgrade(ep),
-            params,
-            attempt: Attempt::new(&policy),
-            policy,
-            deadline: None,
+            plan: Plan { params, attempt: Attempt::new(&policy), policy, deadline: None },
             converted: true,
             socket,
             ends,
@@ -172,29 +169,26 @@ impl Thread {
         }
     }
 
-    pub(super) fn expire_active(&mut self, active: Active) {
-        let whole = active.deadline.and(active.params.timeout);
-        let after = whole.unwrap_or(active.policy.connect_timeout);
+    pub(super) fn expire_active(&mut self, token: u64, active: Active) {
+        let whole = active.plan.deadline.and(active.plan.params.timeout);
+        let after = whole.unwrap_or(active.plan.policy.connect_timeout);
         let reason = match active.phase {
             Phase::Connecting => FailReason::ConnectTimeout(after),
             Phase::Asking { .. } => FailReason::ReplyTimeout(after),
         };
-        if let Some(ep) = open(&active.ep) {
-            self.by_qp.remove(&ep.id());
-            fail(&ep, active.ends, reason);
-        }
+        self.end_active(token, active, Over::Failed(reason));
     }
 
     fn adopt_active(&mut self, token: u64, active: Active, agreed: (Negotiated, Vec<u8>, Vec<u8>)) {
-        let Active { ep, policy, attempt, socket, ends, phase, .. } = active;
+        let Active { ep, plan, socket, ends, phase, .. } = active;
         self.unwatch(token, &socket);
         let Some(ep) = open(&ep) else { return };
         self.by_qp.remove(&ep.id());
         let (negotiated, private_data, received) = agreed;
         // RFC 6581 8 [CONN-32]: a second descriptor, to say why should the provider refuse.
-        let spare = if attempt.enhanced { socket.try_clone().ok() } else { None };
+        let spare = if plan.attempt.enhanced { socket.try_clone().ok() } else { None };
         let agreed = Agreed {
-            policy: &policy,
+            policy: &plan.policy,
             ends: ends.clone(),
             negotiated,
             own: ep.ird_ord(),
@@ -211,8 +205,8 @@ impl Thread {
         }
     }
 
-    /// Ends an attempt: once more with less, or for good.
-    fn end_active(&mut self, token: u64, active: Active, over: Over) {
+    /// Ends an attempt: once more with less, or elsewhere, or for good.
+    fn end_active(&mut self, token: u64, mut active: Active, over: Over) {
         self.unwatch(token, &active.socket);
         let Some(ep) = open(&active.ep) else { return };
         self.by_qp.remove(&ep.id());
@@ -222,15 +216,21 @@ impl Thread {
         if let Some(less) = active.step_back(&over) {
             self.counters.stepped_back.add();
             tracing::info!("{}: trying again with {less:?}", active.ends);
-            if active.params.local_port != 0 {
+            if active.plan.params.local_port != 0 {
                 // Else it waits for stragglers, and the port with it.
                 let _ = sock::reset_on_close(&active.socket);
             }
-            let Active { params, policy, deadline, socket, .. } = active;
+            let Active { plan, socket, .. } = active;
             drop(socket);
-            let plan = Plan { params, policy, deadline, attempt: less };
+            let plan = Plan { attempt: less, ..plan };
             let socket = plan.socket();
             return self.start_active(&ep, plan, socket);
+        }
+        if let Over::Failed(reason) = &over
+            && active.plan.go_elsewhere(&ep, reason)
+        {
+            let socket = active.plan.socket();
+            return self.start_active(&ep, active.plan, socket);
         }
         let ends = active.ends;
         match over {
@@ -254,7 +254,7 @@ impl Active {
 
     /// When to give up the present phase.
     fn patience(&self) -> Instant {
-        self.deadline.unwrap_or_else(|| Instant::now() + self.policy.connect_timeout)
+        self.plan.deadline.unwrap_or_else(|| Instant::now() + self.plan.policy.connect_timeout)
     }
 
     /// Builds the request; the local address is final now.
@@ -263,8 +263,9 @@ impl Active {
             self.ends.local = Node::local(address);
             ep.link().ends = Some(self.ends.clone());
         }
-        let config = initiator_config(&self.policy, self.attempt, ep);
-        let machine = Initiator::new(config, &self.params.private_data)?;
+        let Plan { params, policy, attempt, .. } = &self.plan;
+        let config = initiator_config(policy, *attempt, ep);
+        let machine = Initiator::new(config, &params.private_data)?;
         self.phase = Phase::Asking { machine, preface, sent: 0 };
         Ok(())
     }
@@ -289,10 +290,10 @@ impl Active {
     /// What to try next, if the end of this attempt says that less might do. Every step takes
     /// something away, so there are at most three.
     fn step_back(&self, over: &Over) -> Option<Attempt> {
-        if !self.policy.fall_back || self.converted {
+        let Plan { policy, attempt: now, .. } = &self.plan;
+        if !policy.fall_back || self.converted {
             return None;
         }
-        let now = self.attempt;
         let no_data = |data: &[u8]| data.is_empty();
         match over {
             // RFC 6581 10 [CONN-18]: a responder of RFC 5044 alone closes on the enhanced form, or
@@ -301,23 +302,21 @@ impl Active {
                 StartupError::Eof { have: 0 }
                 | StartupError::Revision { .. }
                 | StartupError::FormMismatch,
-            ) if now.enhanced => Some(Attempt { enhanced: false, ..now }),
+            ) if now.enhanced => Some(Attempt { enhanced: false, ..*now }),
             Over::Rejected { private_data, revision, .. }
-                if now.enhanced && *revision < self.policy.revision && no_data(private_data) =>
+                if now.enhanced && *revision < policy.revision && no_data(private_data) =>
             {
-                Some(Attempt { enhanced: false, ..now })
+                Some(Attempt { enhanced: false, ..*now })
             }
             // [IOP-06]: a responder that does not know, or forgets, peer-to-peer.
             Over::Startup(StartupError::NoCommonRtr) if now.peer_to_peer => {
-                Some(Attempt { peer_to_peer: false, ..now })
+                Some(Attempt { peer_to_peer: false, ..*now })
             }
             // [IOP-01]: the kernel's siw rejects markers.
             Over::Rejected { private_data, .. }
-                if now.markers
-                    && self.policy.markers == Markers::Prefer
-                    && no_data(private_data) =>
+                if now.markers && policy.markers == Markers::Prefer && no_data(private_data) =>
             {
-                Some(Attempt { markers: false, ..now })
+                Some(Attempt { markers: false, ..*now })
             }
             _ => None,
         }
@@ -379,11 +378,29 @@ fn send_terminate(machine: &Initiator, error: StartupError, socket: impl AsFd) {
 struct Plan {
     params: ConnectParams,
     policy: Policy,
+    /// For all attempts together, if the application set one.
     deadline: Option<Instant>,
     attempt: Attempt,
 }
 
 impl Plan {
+    /// Turns to the peer's next address, if this one's failure says that it may help.
+    fn go_elsewhere(&mut self, ep: &Ep, reason: &FailReason) -> bool {
+        let unreached = matches!(
+            reason,
+            FailReason::Refused | FailReason::Unreachable(_) | FailReason::ConnectTimeout(_)
+        );
+        let late = self.deadline.is_some_and(|deadline| deadline <= Instant::now());
+        if !unreached || late || self.params.alternatives.is_empty() {
+            return false;
+        }
+        tracing::info!("{} is not reached ({reason}); trying the next address", self.params.remote);
+        self.params.remote = self.params.alternatives.remove(0);
+        self.policy = ep.policy_for(&self.params);
+        self.attempt = Attempt::new(&self.policy);
+        true
+    }
+
     fn socket(&self) -> io::Result<OwnedFd> {
         sock::connect(self.params.remote, local_of(&self.params), &options(&self.policy))
     }

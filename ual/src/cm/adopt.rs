@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use iwarp_proto::mpa::startup::{Negotiated, Responder, RtrSet, StartupConfig, StartupError};
 use iwarp_proto::{Role as WireRole, RtrKind};
-use vp_api::{LlpStream, QpChange, Role, Rtr, StreamParams, VpError};
+use vp_api::{LlpStream, QpChange, Role, Rtr, StreamParams, VpError, VpStatus};
 
 use super::{ConnEvent, ConnectError, Established, FailReason};
 use crate::event::Event;
@@ -183,9 +183,12 @@ pub(super) fn fail(ep: &Arc<Ep>, ends: Ends, reason: FailReason) {
     refuse(ep, ConnEvent::Failed(error));
 }
 
-/// Ends a pending connect or accept.
+/// Ends a pending connect or accept. What is posted already completes as flushed, as after every
+/// connection.
 pub(super) fn refuse(ep: &Arc<Ep>, event: ConnEvent) {
     ep.set_state(EpState::Nonoperational);
+    // Refused where the provider has done so by itself.
+    let _ = ep.qp().modify(QpChange::Error);
     ep.ia().cm().counters().failed.add();
     tell(ep, event);
 }
@@ -202,6 +205,10 @@ pub(super) fn tell(ep: &Arc<Ep>, event: ConnEvent) {
 
 /// The provider does not take the stream.
 pub(super) fn refused(error: &VpError) -> FailReason {
+    if error.status == VpStatus::InvalidStream {
+        // It was connected when the start-up ended.
+        return FailReason::PeerClosed { have: 0 };
+    }
     FailReason::Resources(format!("the provider refused: {error}"))
 }
 

@@ -167,7 +167,7 @@ impl Thread {
             return;
         }
         match self.entries.remove(&token) {
-            Some(Entry::Active(active)) => self.expire_active(*active),
+            Some(Entry::Active(active)) => self.expire_active(token, *active),
             Some(Entry::Passive(passive)) => self.expire_passive(token, passive),
             Some(Entry::Late(late)) => self.expire_late(token, *late),
             Some(Entry::Ending(ending)) => self.expire_ending(ending),

@@ -38,6 +38,9 @@ pub struct ListenerId(pub(crate) u64);
 pub struct ConnectParams {
     /// The peer.
     pub remote: SocketAddr,
+    /// Other addresses of it, tried in turn while TCP does not get through. Providers with their
+    /// own connection manager take the first address only.
+    pub alternatives: Vec<SocketAddr>,
     /// The peer's name as the user typed it, for messages.
     pub remote_name: Option<String>,
     /// Local address to connect from; `None`: the system chooses.
@@ -55,11 +58,12 @@ pub struct ConnectParams {
 }
 
 impl ConnectParams {
-    /// No name, any local address and port, the policy's time-outs, IRD and ORD negotiated, no
+    /// No other address, no name, any local address and port, the policy's time-outs, IRD and ORD negotiated, no
     /// private data, the Ia's policy.
     pub fn new(remote: SocketAddr) -> Self {
         Self {
             remote,
+            alternatives: Vec::new(),
             remote_name: None,
             local: None,
             local_port: 0,

@@ -27,6 +27,7 @@ use crate::error::{Error, Object, Result};
 use crate::event::{Evd, NOTIFY, Stream};
 use crate::life::{Hold, Life, Living};
 use crate::node::Ends;
+use crate::policy::Policy;
 use crate::tag::Tag;
 
 /// What is known of the present or last connection.
@@ -155,11 +156,7 @@ impl Ep {
     /// unconnected: [`Error::AddressInUse`] for a local port that is taken, [`Error::Os`] if this
     /// process lacks the right or the descriptors.
     pub fn connect(self: &Arc<Self>, params: ConnectParams) -> Result<()> {
-        let mut policy = match &params.policy {
-            Some(policy) => policy.clone(),
-            None => self.ia().policies().of(params.remote.ip()).clone(),
-        };
-        policy.negotiate_ird_ord &= !params.suppress_ird_ord;
+        let policy = self.policy_for(&params);
         check_connect(&params, &policy)?;
         self.begin(EpState::ActivePending, "connect")?;
         let begun = self.ia().cm().connect(self, params, policy);
@@ -167,6 +164,16 @@ impl Ep {
             self.set_state(EpState::Unconnected);
         }
         begun
+    }
+
+    /// The policy for connecting as `params` say.
+    pub(crate) fn policy_for(&self, params: &ConnectParams) -> Policy {
+        let mut policy = match &params.policy {
+            Some(policy) => policy.clone(),
+            None => self.ia().policies().of(params.remote.ip()).clone(),
+        };
+        policy.negotiate_ird_ord &= !params.suppress_ird_ord;
+        policy
     }
 
     /// Makes a connected TCP socket the endpoint's stream, after the applications at both its ends
