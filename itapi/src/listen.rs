@@ -16,7 +16,9 @@ use crate::ia::Ia;
 /// Requests that wait to be taken; more are rejected.
 const BACKLOG: u32 = 256;
 
-/// Listener (IT-API `it_listen_create`). Dropping it stops listening.
+/// Listener (IT-API `it_listen_create`). Clones share it. When the last one goes, it stops listening
+/// and rejects the requests that nobody has taken, unless they go to a dispatcher of several
+/// listeners.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -31,12 +33,27 @@ const BACKLOG: u32 = 256;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Listen {
+pub struct Listen(Arc<Core>);
+
+context!(Listen, listen => listen.0.listen.tag());
+
+struct Core {
     listen: Arc<ual::Listen>,
     evd: RequestEvd,
+    /// The dispatcher is for this listener alone.
+    alone: bool,
 }
 
-context!(Listen, listen => listen.listen.tag());
+impl Drop for Core {
+    fn drop(&mut self) {
+        // Refused only if it is closed already.
+        let _ = self.listen.close();
+        if self.alone {
+            // Each is rejected by being dropped.
+            while let Ok(Some(_)) = self.evd.poll() {}
+        }
+    }
+}
 
 /// Makes a [`Listen`].
 pub struct ListenBuilder<'a> {
@@ -81,6 +98,7 @@ impl<'a> ListenBuilder<'a> {
 
     /// Listens.
     pub fn listen(self) -> Result<Listen> {
+        let alone = self.evd.is_none();
         let evd = match self.evd {
             Some(shared) => shared,
             None => RequestEvd::builder(self.ia, self.backlog).build()?,
@@ -91,7 +109,8 @@ impl<'a> ListenBuilder<'a> {
             policy: self.policy,
             suppress_ird_ord: self.suppress_ird_ord,
         };
-        Ok(Listen { listen: self.ia.ual().listen(init)?, evd })
+        let listen = self.ia.ual().listen(init)?;
+        Ok(Listen(Arc::new(Core { listen, evd, alone })))
     }
 }
 
@@ -104,17 +123,17 @@ impl Listen {
 
     /// Where it listens, with the real port (`it_listen_query`).
     pub fn addresses(&self) -> &[SocketAddr] {
-        self.listen.addresses()
+        self.0.listen.addresses()
     }
 
     /// Where its requests go.
     pub fn evd(&self) -> &RequestEvd {
-        &self.evd
+        &self.0.evd
     }
 
     /// The oldest request, waiting for one; `None` after the time-out.
     pub fn wait(&self, timeout: Duration) -> Result<Option<Request>> {
-        self.evd.wait(timeout)
+        self.0.evd.wait(timeout)
     }
 
     /// The oldest request, waiting for one as long as it takes, signal handlers or not.
@@ -230,6 +249,6 @@ impl Drop for Request {
 
 impl std::fmt::Debug for Listen {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:?}", self.listen)
+        write!(f, "{:?}", self.0.listen)
     }
 }

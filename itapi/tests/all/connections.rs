@@ -63,6 +63,20 @@ fn a_forgotten_request_is_rejected() {
     });
 }
 
+#[test]
+fn a_listener_that_goes_keeps_nobody_waiting() {
+    let ia = open();
+    let client = Side::new(&ia, |b| b);
+    let listen = ia.listen("127.0.0.1:0").unwrap();
+    client.ep.start_connect(ConnectParams::new(listen.address())).unwrap();
+    while listen.evd().queued() == 0 {
+        std::thread::yield_now();
+    }
+    drop(listen);
+    let end = client.ep.ended(HANG).unwrap().unwrap();
+    assert!(matches!(end, ConnEvent::Rejected { .. }), "{end}");
+}
+
 // [it_ep_connect]
 #[test]
 fn nobody_listens() {
