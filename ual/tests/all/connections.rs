@@ -1,6 +1,6 @@
 //! Connections between two adapters: every way to begin and to end one.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 
 use ual::vp_api::{self, Role, SendOp, VpStatus, WcStatus};
@@ -456,6 +456,33 @@ fn failures_are_told_apart_and_name_both_ends() {
         }
         other => panic!("{other}"),
     }
+}
+
+#[test]
+fn further_addresses_are_tried_before_the_attempt_fails() {
+    let (client, server) = pair();
+    let listen = server.listen(LOCALHOST);
+    let nobody: SocketAddr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut params = ConnectParams::new(nobody);
+    params.alternatives = vec![nobody, listen.addresses()[0]];
+    let (active, passive) = (client.ep(), server.ep());
+    // Posted before: stays posted over the attempts that reach nobody.
+    client.post_recv(&active, 5, 0, 10);
+    active.connect(params.clone()).unwrap();
+    passive.accept(server.request().request, AcceptParams::default()).unwrap();
+    server.established();
+    assert_eq!(client.established().ends.remote.address, listen.addresses()[0]);
+    server.send(&passive, 6, 0, 10);
+    assert_eq!(client.success().wr_id, 5);
+    // With no address left the last failure is told, and what was posted comes back.
+    params.alternatives = vec![nobody];
+    let alone = client.ep();
+    client.post_recv(&alone, 7, 0, 10);
+    alone.connect(params).unwrap();
+    assert!(matches!(client.conn_event(), ConnEvent::Failed(e) if e.reason == FailReason::Refused));
+    let flushed = client.completion();
+    assert_eq!((flushed.wr_id, flushed.status), (7, WcStatus::Flushed));
+    alone.reset().unwrap();
 }
 
 #[test]

@@ -488,12 +488,15 @@ fn a_wait_can_be_cancelled_or_closed_and_the_endpoint_used_again() {
         passive.convert(other.into(), params).unwrap();
         passive.disconnect(Disconnect::Graceful).unwrap();
         assert_eq!(failure(&server), FailReason::Cancelled);
+        // What was posted in vain comes back.
+        let completion = server.completion();
+        assert_eq!((completion.wr_id, completion.status), (9, WcStatus::Flushed));
         let mut rest = Vec::new();
         one.read_to_end(&mut rest).unwrap();
         passive.reset().unwrap();
         assert_eq!(passive.state(), EpState::Unconnected);
     }
-    // What was posted in vain is used by the next connection.
+    server.post_recv(&passive, 9, 0, 10);
     let (plain, accepted) = streams(LOCALHOST);
     let active = client.ep();
     passive.convert(accepted.into(), responder(true)).unwrap();
