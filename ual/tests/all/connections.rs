@@ -427,7 +427,7 @@ fn both_ends_may_connect_to_each_other_at_once() {
 fn failures_are_told_apart_and_name_both_ends() {
     let client = Side::new(policy());
     let nobody = {
-        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         socket.local_addr().unwrap()
     };
     let ep = client.ep();
