@@ -4,21 +4,28 @@
 use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ual::{EvdInit, Overflow, Stream};
 
-use crate::context::context;
 use crate::error::Result;
 use crate::events::Aevd;
 use crate::ia::Ia;
 
-/// Names an event dispatcher in the notifications of an [`Aevd`]; unique while it is open.
+/// Names an event dispatcher in the notifications of an [`Aevd`] and in asynchronous events; never
+/// used again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct EvdId(usize);
+pub struct EvdId(pub(crate) u64);
 
 impl EvdId {
-    pub(crate) fn of(evd: &Arc<ual::Evd>) -> Self {
-        Self(Arc::as_ptr(evd) as usize)
+    pub(crate) fn of(evd: &ual::Evd) -> Self {
+        Self(evd.tag().get())
+    }
+
+    /// The next one.
+    fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }
 
@@ -43,8 +50,6 @@ impl EvdId {
 /// ```
 #[derive(Clone)]
 pub struct Dispatcher(Arc<ual::Evd>);
-
-context!(Dispatcher, evd => evd.0.tag());
 
 /// A dispatcher as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,7 +80,7 @@ impl Dispatcher {
         Self(evd)
     }
 
-    /// Its name in the notifications of an [`Aevd`].
+    /// Its name in the notifications of an [`Aevd`] and in asynchronous events.
     pub fn id(&self) -> EvdId {
         EvdId::of(&self.0)
     }
@@ -98,7 +103,7 @@ impl Dispatcher {
             stream: info.stream,
             depth: info.depth,
             threshold: info.threshold,
-            aggregate: info.aggregate.as_ref().map(EvdId::of),
+            aggregate: info.aggregate.as_deref().map(EvdId::of),
             enabled: info.enabled,
             overflowed: info.overflowed,
             overflow: info.overflow,
@@ -233,6 +238,7 @@ impl<'a, T: Make> EvdBuilder<'a, T> {
     /// Creates it.
     pub fn build(self) -> Result<T> {
         let evd = self.ia.ual().create_evd(self.init)?;
+        evd.tag().set(EvdId::new().0);
         if !self.enabled {
             evd.set_enabled(false)?;
         }

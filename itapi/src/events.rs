@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ual::{AsyncSource, ConnEvent, Event, Stream};
+use ual::{ConnEvent, Event, Stream};
 use vp_api::AsyncEvent;
 
 use crate::completion::EpId;
@@ -14,6 +14,7 @@ use crate::dispatcher::{Dispatcher, EvdBuilder, EvdId, Make};
 use crate::error::Result;
 use crate::ia::Ia;
 use crate::listen::Request;
+use crate::srq::SrqId;
 
 /// The next event of `evd` that `pick` takes; `None` after the time-out.
 pub(crate) fn next<T>(
@@ -39,16 +40,41 @@ pub(crate) mod sealed {
     pub trait Kind: 'static {
         type Item;
         const STREAM: ual::Stream;
-        fn pick(event: ual::Event) -> Option<Self::Item>;
+        /// `ia`: the dispatcher's.
+        fn pick(event: ual::Event, ia: &ual::Ia) -> Option<Self::Item>;
     }
 }
 use sealed::Kind;
+
+/// Object of an asynchronous event.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum AsyncSource {
+    /// An endpoint.
+    Ep(EpId),
+    /// A dispatcher, which had no room and lost events.
+    Evd(EvdId),
+    /// A shared receive queue.
+    Srq(SrqId),
+}
+
+impl AsyncSource {
+    /// `None`: a dispatcher that is gone.
+    fn of(source: ual::AsyncSource, ia: &ual::Ia) -> Option<Self> {
+        Some(match source {
+            ual::AsyncSource::Ep(qp) => Self::Ep(EpId(qp.0)),
+            ual::AsyncSource::Evd(cq) => Self::Evd(EvdId::of(&*ia.evd(cq)?)),
+            ual::AsyncSource::Queue(tag) => Self::Evd(EvdId(tag)),
+            ual::AsyncSource::Srq(srq) => Self::Srq(SrqId(srq.0)),
+        })
+    }
+}
 
 /// Declares the kinds.
 macro_rules! kinds {
     ($(
         $(#[$doc:meta])*
-        $kind:ident $stream:ident -> $item:ty { $pattern:pat => $value:expr }
+        $kind:ident $stream:ident -> $item:ty { ($pattern:pat, $ia:pat) => $value:expr }
     )+) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug)]
@@ -57,9 +83,9 @@ macro_rules! kinds {
         impl Kind for $kind {
             type Item = $item;
             const STREAM: Stream = Stream::$stream;
-            fn pick(event: Event) -> Option<$item> {
-                match event {
-                    $pattern => Some($value),
+            fn pick(event: Event, ia: &ual::Ia) -> Option<$item> {
+                match (event, ia) {
+                    ($pattern, $ia) => $value,
                     _ => None,
                 }
             }
@@ -70,27 +96,29 @@ macro_rules! kinds {
 kinds! {
     /// What becomes of connections (CM message stream).
     Connections Connection -> (EpId, ConnEvent) {
-        Event::Connection { qp, event, .. } => (EpId(qp.0), *event)
+        (Event::Connection { qp, event, .. }, _) => Some((EpId(qp.0), *event))
     }
     /// Connection requests (CM request stream).
     Requests Request -> Request {
-        Event::Request(request) => Request::new(request)
+        (Event::Request(request), _) => Some(Request::new(request))
     }
     /// News of endpoints, dispatchers and shared receive queues (affiliated stream).
     Objects Affiliated -> (AsyncSource, AsyncEvent) {
-        Event::Affiliated { source, event } => (source, event)
+        (Event::Affiliated { source, event }, ia) => {
+            AsyncSource::of(source, ia).map(|source| (source, event))
+        }
     }
     /// News of the device and its ports (unaffiliated stream): the port, if it is about one.
     Ports Unaffiliated -> (Option<u32>, AsyncEvent) {
-        Event::Unaffiliated { port, event } => (port, event)
+        (Event::Unaffiliated { port, event }, _) => Some((port, event))
     }
     /// Numbers that the application posts itself (software stream).
     Software Software -> u64 {
-        Event::Software(number) => number
+        (Event::Software(number), _) => Some(number)
     }
     /// Which dispatcher has events (AEVD notification stream).
     Notifications Aggregate -> EvdId {
-        Event::Notification { evd } => EvdId::of(&evd)
+        (Event::Notification { evd }, _) => Some(EvdId::of(&evd))
     }
 }
 
@@ -154,11 +182,11 @@ pub type RequestEvd = Events<Requests>;
 /// # use itapi::{AsyncEvent, AsyncSource, Ia};
 /// # fn main() -> itapi::Result<()> {
 /// # let ia = Ia::open()?;
+/// # let srq = ia.pz()?.srq(16, 1)?;
 /// let news = ia.async_evd(16)?;
 /// while let Some((source, event)) = news.wait(Duration::ZERO)? {
-///     match (source, event) {
-///         (AsyncSource::Srq(_), AsyncEvent::SrqLimit) => println!("post more receives"),
-///         (source, event) => println!("{source:?}: {event:?}"),
+///     if (source, event) == (AsyncSource::Srq(srq.id()), AsyncEvent::SrqLimit) {
+///         println!("post more receives");
 ///     }
 /// }
 /// # Ok(())
@@ -230,7 +258,7 @@ impl<K: Kind> Events<K> {
     /// The oldest event, if there is one (`it_evd_dequeue`).
     pub fn poll(&self) -> Result<Option<K::Item>> {
         while let Some(event) = self.ual().dequeue()? {
-            if let Some(event) = K::pick(event) {
+            if let Some(event) = K::pick(event, self.ual().ia()) {
                 return Ok(Some(event));
             }
         }
@@ -241,7 +269,7 @@ impl<K: Kind> Events<K> {
     /// time-out. Errors: [`ual::Error::Interrupted`], [`ual::Error::Signal`],
     /// [`ual::Error::Aborted`].
     pub fn wait(&self, timeout: Duration) -> Result<Option<K::Item>> {
-        next(self.ual(), Some(timeout), K::pick)
+        next(self.ual(), Some(timeout), |event| K::pick(event, self.ual().ia()))
     }
 
     /// Calls a function on a thread of the adapter whenever the dispatcher notifies

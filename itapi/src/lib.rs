@@ -83,7 +83,7 @@ pub use ep::{Ep, EpBuilder, EpLimits};
 pub use error::{Error, PostResult, Refused, Result};
 pub use evd::Evd;
 pub use events::{
-    Aevd, AsyncEvd, ConnEvd, Connections, Events, Notifications, Objects, PortEvd, Ports,
+    Aevd, AsyncEvd, AsyncSource, ConnEvd, Connections, Events, Notifications, Objects, PortEvd, Ports,
     RequestEvd, Requests, Software, SoftwareEvd,
 };
 pub use ia::{Ia, IaBuilder, Interface, Pz, interfaces, providers};
@@ -91,11 +91,11 @@ pub use listen::{Listen, ListenBuilder, Request};
 pub use lmr::{Lmr, LmrBuilder, LmrRange};
 pub use remote::{RemoteRange, RmrContext};
 pub use rmr::Rmr;
-pub use srq::Srq;
+pub use srq::{Srq, SrqId};
 pub use work::{Local, Payload, Work};
 
 pub use ual::{
-    AcceptParams, AsyncSource, BrokenCause, Config, ConnEvent, ConnRequest, ConnectError,
+    AcceptParams, BrokenCause, Config, ConnEvent, ConnRequest, ConnectError,
     ConnectParams, ConvertParams, Crc, Disconnect, Ends, EpInfo, EpState, Error as AccessError,
     Established, FailReason, Handoff, Lost, Markers, Node, Overflow, PeerToPeer, Policy,
     ProviderListing, Stream, resolve,

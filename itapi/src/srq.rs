@@ -13,6 +13,10 @@ use crate::ia::Pz;
 use crate::post;
 use crate::work::Local;
 
+/// Names a shared receive queue in asynchronous events.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SrqId(pub(crate) u32);
+
 /// Shared receive queue (IT-API `it_srq_create`). Clones share it.
 ///
 /// ```
@@ -45,6 +49,11 @@ impl Srq {
     pub(crate) fn new(pz: &Pz, params: SrqParams) -> Result<Self> {
         let srq = pz.ual().create_srq(params)?;
         Ok(Self(Arc::new(Core { srq, flight: Mutex::new(RecvFlight::new(params.depth)) })))
+    }
+
+    /// Its name in asynchronous events.
+    pub fn id(&self) -> SrqId {
+        SrqId(self.0.srq.id().0)
     }
 
     /// Posts a receive; whichever endpoint needs one takes it.

@@ -256,8 +256,7 @@ fn the_low_watermark_is_an_asynchronous_event() {
     client.ep.post(Work::send(b"one less")).unwrap();
     server.success();
     let (source, event) = news.wait(HANG).unwrap().unwrap();
-    assert!(matches!(source, AsyncSource::Srq(_)));
-    assert_eq!(event, AsyncEvent::SrqLimit);
+    assert_eq!((source, event), (AsyncSource::Srq(srq.id()), AsyncEvent::SrqLimit));
     assert_eq!(srq.info().unwrap().limit, 0);
 }
 
@@ -288,4 +287,28 @@ fn the_descriptor_shows_completions() {
     assert!(server.evd.poll().unwrap().is_none());
     assert!(!readable(&server.evd));
     assert!(fd.as_fd().try_clone_to_owned().is_ok());
+}
+
+#[test]
+fn an_overflow_is_told_of_and_ends() {
+    let ia = open();
+    let news = ia.async_evd(8).unwrap();
+    let overflow = Overflow { notify: true, auto_reset: false };
+    let (client, server) = (Side::new(&ia, |b| b), Side::new(&ia, |b| b));
+    let small = Evd::builder(&ia, 1).overflow(overflow).build().unwrap();
+    let ep = server.pz.ep(&small).recv_evd(&server.evd).build().unwrap();
+    let server = Side { ep, ..server };
+    connect(&ia, &client, &server);
+    for buffer in client.pz.buffers(64, 1).unwrap() {
+        client.ep.post_recv(buffer).unwrap();
+    }
+    // Nobody takes the completions: at some point there is no room.
+    let depth = small.depth();
+    for _ in 0..=depth {
+        if server.ep.post(Work::send(b"")).is_err() {
+            break;
+        }
+    }
+    let (source, event) = news.wait(HANG).unwrap().unwrap();
+    assert_eq!((source, event), (AsyncSource::Evd(small.id()), AsyncEvent::CqOverrun));
 }
