@@ -83,8 +83,8 @@ pub use ep::{Ep, EpBuilder, EpLimits};
 pub use error::{Error, PostResult, Refused, Result};
 pub use evd::Evd;
 pub use events::{
-    Aevd, AsyncEvd, AsyncSource, ConnEvd, Connections, Events, Notifications, Objects, PortEvd, Ports,
-    RequestEvd, Requests, Software, SoftwareEvd,
+    Aevd, AsyncEvd, AsyncSource, ConnEvd, Connections, Events, Notifications, Objects, PortEvd,
+    Ports, RequestEvd, Requests, Software, SoftwareEvd,
 };
 pub use ia::{Ia, IaBuilder, Interface, Pz, interfaces, providers};
 pub use listen::{Listen, ListenBuilder, Request};

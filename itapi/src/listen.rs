@@ -16,9 +16,9 @@ use crate::ia::Ia;
 /// Requests that wait to be taken; more are rejected.
 const BACKLOG: u32 = 256;
 
-/// Listener (IT-API `it_listen_create`). Clones share it. When the last one goes, it stops listening
-/// and rejects the requests that nobody has taken, unless they go to a dispatcher of several
-/// listeners.
+/// Listener (IT-API `it_listen_create`). Clones share it. When the last one goes, it stops
+/// listening and rejects the requests that nobody has taken, unless they go to a dispatcher of
+/// several listeners.
 ///
 /// ```
 /// # use std::time::Duration;
