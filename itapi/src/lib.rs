@@ -95,10 +95,10 @@ pub use srq::{Srq, SrqId};
 pub use work::{Local, Payload, Work};
 
 pub use ual::{
-    AcceptParams, BrokenCause, Config, ConnEvent, ConnRequest, ConnectError,
-    ConnectParams, ConvertParams, Crc, Disconnect, Ends, EpInfo, EpState, Error as AccessError,
-    Established, FailReason, Handoff, Lost, Markers, Node, Overflow, PeerToPeer, Policy,
-    ProviderListing, Stream, resolve,
+    AcceptParams, BrokenCause, Config, ConnEvent, ConnRequest, ConnectError, ConnectParams,
+    ConvertParams, Crc, Disconnect, Ends, EpInfo, EpState, Error as AccessError, Established,
+    FailReason, Handoff, Lost, Markers, Node, Overflow, PeerToPeer, Policy, ProviderListing,
+    Stream, resolve,
 };
 pub use vp_api::{
     Access, Addressing, AsyncEvent, Capabilities, DeviceInfo, FpduSize, MrInfo, MwInfo, MwKind,
