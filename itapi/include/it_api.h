@@ -13,6 +13,8 @@
  *                                    octets, private data of 64 in front of the other members of
  *                                    connection events, itx_*(); both kinds of program may use the
  *                                    same library, even in one process
+ *   ITAPI_IANA_PORT_HOST_BYTE_ORDER  ports are in host byte order, not network byte order
+ *   ITAPI_SERVICE_ID_HOST_BYTE_ORDER the same for InfiniBand service ids
  *
  * Rules for every function
  *
@@ -24,7 +26,8 @@
  *                of its kind (IT_ERR_INVALID_EP, ...). Handles are names, not addresses.
  *   Pointers     NULL where the text does not allow it: IT_ERR_FAULT. Alignment does not matter.
  *   Values       An enumerator or mask bit that does not exist: the INVALID status of the argument.
- *   Units        Lengths in octets, times in microseconds, ports in network byte order.
+ *   Units        Lengths in octets, times in microseconds, ports in network byte order
+ *                unless defined otherwise above.
  *   Requests     it_post_*(), *_link(), *_unlink(): IT_SUCCESS means accepted. The outcome is a
  *                completion event on the SEVD of the endpoint, with the caller's cookie. Memory and
  *                handles of a request must stay until then.
@@ -36,10 +39,6 @@
 #define ITAPI_ENABLE_V10_BINDINGS
 #if defined(ITAPI_ENABLE_V20_BINDINGS) || defined(ITAPI_ENABLE_V21_BINDINGS)
 #undef ITAPI_ENABLE_V10_BINDINGS
-#endif
-
-#if defined(ITAPI_IANA_PORT_HOST_BYTE_ORDER) || defined(ITAPI_SERVICE_ID_HOST_BYTE_ORDER)
-#error "libitapi takes ports and service ids in network byte order: use htons(), it_hton64()"
 #endif
 
 #include "it_api_os_specific.h"
@@ -66,6 +65,9 @@ extern "C" {
 #include "itapi/warpline.h"
 #ifdef ITAPI_ZRL_EXTENSIONS
 #include "itapi/zurich.h"
+#endif
+#if defined(ITAPI_IANA_PORT_HOST_BYTE_ORDER) || defined(ITAPI_SERVICE_ID_HOST_BYTE_ORDER)
+#include "itapi/host_order.h"
 #endif
 
 #ifdef __cplusplus

@@ -14,6 +14,7 @@ use warpline_tests::skip;
 const BINDINGS: [&[&str]; 3] =
     [&[], &["ITAPI_ENABLE_V20_BINDINGS"], &["ITAPI_ENABLE_V21_BINDINGS"]];
 const ZURICH: &str = "ITAPI_ZRL_EXTENSIONS";
+const HOST_ORDER: &str = "ITAPI_IANA_PORT_HOST_BYTE_ORDER";
 
 /// The installation, or `None` after saying what is missing.
 fn kit(test: &str) -> Option<&'static Kit> {
@@ -28,7 +29,7 @@ fn sizes_offsets_and_values_hold_in_every_language_binding_and_layout() {
     for file in ["layout.c", "values.c"] {
         for language in Language::ALL {
             for binding in BINDINGS {
-                for zurich in [&[][..], &[ZURICH]] {
+                for zurich in [&[][..], &[ZURICH], &[ZURICH, HOST_ORDER]] {
                     let defines = [binding, zurich].concat();
                     kit.accept(file, language, &defines);
                 }
@@ -138,6 +139,14 @@ fn ping(mut server: Command, mut client: Command) {
     check(&format!("{server:?}"), &Output { status, stdout: rest, stderr: Vec::new() });
 }
 
+#[test]
+fn nothing_is_lost_or_repeated_while_endpoints_come_and_go() {
+    let Some(kit) = kit("exactly once") else { return };
+    let program = kit.program("exactly_once", &["exactly_once.c"], Language::C99, &[]);
+    // Ten minutes are for people: the argument is seconds.
+    run(kit.command(&program).arg("3"));
+}
+
 /// Compiles and runs the program of an area in a layout, plain and under valgrind.
 fn area(name: &str, language: Language, defines: &[&str]) {
     let Some(kit) = kit(name) else { return };
@@ -170,6 +179,7 @@ areas! {
     post: "ITAPI_ENABLE_V21_BINDINGS";
     datagram: "ITAPI_ENABLE_V21_BINDINGS";
     callers: "ITAPI_ENABLE_V21_BINDINGS";
+    host_order: "ITAPI_IANA_PORT_HOST_BYTE_ORDER", "ITAPI_SERVICE_ID_HOST_BYTE_ORDER";
     warpline: "ITAPI_ENABLE_V21_BINDINGS";
     zurich: "ITAPI_ENABLE_V21_BINDINGS", "ITAPI_ZRL_EXTENSIONS";
     application: "ITAPI_ENABLE_V20_BINDINGS", "ITAPI_ZRL_EXTENSIONS";

@@ -78,8 +78,8 @@ it_status_t it_ep_query(IN it_ep_handle_t ep_handle,
                         OUT it_ep_param_t *params);
 
 /**
- * Makes a nonoperational endpoint unconnected, to be connected again. IT_ERR_INVALID_EP_STATE
- * while its connection is not gone.
+ * Makes a nonoperational endpoint unconnected, to be connected again. IT_ERR_EP_TIMEWAIT while its
+ * connection is not gone, IT_ERR_CANNOT_RESET while its work is flushed: try again.
  *
  * Errors: IT_ERR_INVALID_EP, IT_ERR_INVALID_EP_STATE, IT_ERR_INVALID_EP_TYPE, IT_ERR_EP_TIMEWAIT,
  * IT_ERR_CANNOT_RESET.
