@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ual::vp_api::{Capabilities, QpId, QpState};
-use ual::{Ia, Stream};
+use ual::{EpState, Ia, Stream};
 
 use super::attr::Attributes;
 use super::boundary;
@@ -219,11 +219,19 @@ pub(crate) extern "C" fn it_ep_reset(ep_handle: it_ep_handle_t) -> Status {
         // Asked twice: the first answer may miss what is flushed just now, the second one is 0 if
         // another thread has connected already.
         let before = lost();
-        ep.inner.reset().map_err(Failure::by(status::IT_ERR_CANNOT_RESET))?;
+        ep.inner.reset().map_err(|error| not_reset(&ep, error))?;
         sends.disconnected(ep.accepted.load(Ordering::Acquire), lost().max(before));
         ep.cn_est_id.store(0, Ordering::Release);
         Ok(())
     })
+}
+
+/// Nonoperational already, but the connection's last words are on their way: for a moment.
+fn not_reset(ep: &EpObject, error: ual::Error) -> Failure {
+    let over = ep.inner.state() == EpState::Nonoperational;
+    let early = over && matches!(error, ual::Error::InvalidState { .. });
+    let refused = Failure::of(error, status::IT_ERR_CANNOT_RESET);
+    if early { Failure { status: status::IT_ERR_EP_TIMEWAIT, ..refused } } else { refused }
 }
 
 /// Members of `it_ep_attributes_t` that connected endpoints have.
