@@ -4,6 +4,7 @@
 #include "check.h"
 
 #include <arpa/inet.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -197,6 +198,14 @@ void sides_open(struct side *active, struct side *passive)
     side_open(active);
     side_open(passive);
     sides_connect(active, passive);
+}
+
+void check_reset(it_ep_handle_t ep)
+{
+    it_status_t status;
+    while ((status = it_ep_reset(ep)) == IT_ERR_EP_TIMEWAIT || status == IT_ERR_CANNOT_RESET)
+        sched_yield();
+    EXPECT(IT_SUCCESS, status);
 }
 
 it_event_t check_event(it_evd_handle_t evd, it_event_type_t type)

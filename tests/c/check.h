@@ -65,6 +65,9 @@ void sides_connect(const struct side *active, const struct side *passive);
 /** Both ends, one process. */
 void sides_open(struct side *active, struct side *passive);
 
+/** Resets an endpoint as soon as its connection is gone and its work flushed. */
+void check_reset(it_ep_handle_t ep);
+
 /** The next event, which must be of this type. */
 it_event_t check_event(it_evd_handle_t evd, it_event_type_t type);
 /** The next completion, which must be of this type and status, with this cookie. */

@@ -137,8 +137,8 @@ static void disconnecting(const struct side *active, const struct side *passive)
     event = check_event(passive->conn, IT_CM_MSG_CONN_DISCONNECT_EVENT);
     CHECK(event.conn.ep == passive->ep);
     EXPECT(IT_SUCCESS, it_ep_disconnect(active->ep, NULL, 0)); /* over already */
-    EXPECT(IT_SUCCESS, it_ep_reset(active->ep));
-    EXPECT(IT_SUCCESS, it_ep_reset(passive->ep));
+    check_reset(active->ep);
+    check_reset(passive->ep);
 }
 
 static void rejecting(const struct side *active, const struct side *passive)
@@ -156,13 +156,13 @@ static void rejecting(const struct side *active, const struct side *passive)
     event = check_event(active->conn, IT_CM_MSG_CONN_PEER_REJECT_EVENT);
     CHECK(event.conn.private_data_present == IT_TRUE);
     CHECK(memcmp(event.conn.private_data, "no", 2) == 0);
-    EXPECT(IT_SUCCESS, it_ep_reset(active->ep));
+    check_reset(active->ep);
     EXPECT(IT_SUCCESS, it_listen_free(listener));
     /* Nobody listens there any more. */
     MUST(it_ep_connect(active->ep, &path, NULL, &qualifier, IT_CONNECT_FLAG_TWO_WAY, NULL, 0));
     event = check_event(active->conn, IT_CM_MSG_CONN_NONPEER_REJECT_EVENT);
     CHECK(event.conn.ep == active->ep);
-    EXPECT(IT_SUCCESS, it_ep_reset(active->ep));
+    check_reset(active->ep);
 }
 
 /* A request goes from one adapter's listener to another one's. */
@@ -198,7 +198,7 @@ static void handing_off(const struct side *active, const struct side *passive)
     EXPECT(IT_SUCCESS, it_listen_free(listener));
     EXPECT(IT_SUCCESS, it_listen_free(second));
     side_close(&other);
-    EXPECT(IT_SUCCESS, it_ep_reset(active->ep));
+    check_reset(active->ep);
 }
 
 /* An endpoint that goes takes its connection along. */

@@ -54,8 +54,8 @@ static void part(const struct side *left, const struct side *right)
     EXPECT(IT_SUCCESS, it_ep_disconnect(left->ep, NULL, 0));
     check_event(left->conn, IT_CM_MSG_CONN_DISCONNECT_EVENT);
     check_event(right->conn, IT_CM_MSG_CONN_DISCONNECT_EVENT);
-    EXPECT(IT_SUCCESS, it_ep_reset(left->ep));
-    EXPECT(IT_SUCCESS, it_ep_reset(right->ep));
+    check_reset(left->ep);
+    check_reset(right->ep);
 }
 
 /* The side with the last message waits; the other one reads it and begins. */

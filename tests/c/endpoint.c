@@ -116,8 +116,8 @@ static void states(const struct side *active, const struct side *passive)
         CHECK(state(active) == IT_EP_STATE_NONOPERATIONAL);
         MUST(it_post_send(active->ep, &segment, 1, cookie(2), SIGNALLED));
         check_completion(active->sends, IT_DTO_SEND_CMPL_EVENT, IT_DTO_ERR_FLUSHED, 2);
-        EXPECT(IT_SUCCESS, it_ep_reset(active->ep));
-        EXPECT(IT_SUCCESS, it_ep_reset(passive->ep));
+        check_reset(active->ep);
+        check_reset(passive->ep);
     }
     EXPECT(IT_ERR_INVALID_EP, it_ep_reset(NULL));
 }

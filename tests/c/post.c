@@ -211,8 +211,8 @@ static void violations(const struct side *from, const struct side *to)
     it_lmr_triplet_t out = piece(from, 0, 8);
     it_evd_handle_t affiliated;
     it_event_t event;
-    EXPECT(IT_SUCCESS, it_ep_reset(from->ep));
-    EXPECT(IT_SUCCESS, it_ep_reset(to->ep));
+    check_reset(from->ep);
+    check_reset(to->ep);
     MUST(it_evd_create(to->ia, IT_ASYNC_AFF_EVENT_STREAM, (it_evd_flags_t)0, 8, 1, NULL,
                        &affiliated, NULL));
     sides_connect(from, to);
