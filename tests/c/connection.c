@@ -5,6 +5,8 @@
 
 #include <arpa/inet.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 static const unsigned char *text(const char *letters)
 {
@@ -201,6 +203,46 @@ static void handing_off(const struct side *active, const struct side *passive)
     check_reset(active->ep);
 }
 
+/* The same port by the other version of the Internet Protocol, where there is one. */
+static void over_ipv6(const struct side *active, const struct side *passive)
+{
+    struct sockaddr_in6 address;
+    uint16_t port;
+    it_listen_handle_t listener;
+    it_conn_qual_t qualifier;
+    it_path_t path = check_loopback();
+    it_event_t event;
+    int probe = socket(AF_INET6, SOCK_STREAM, 0);
+    memset(&address, 0, sizeof address);
+    address.sin6_family = AF_INET6;
+    address.sin6_addr = in6addr_loopback;
+    if (probe < 0 || bind(probe, (struct sockaddr *)&address, sizeof address) != 0) {
+        fprintf(stderr, "connection: no IPv6 here\n");
+        close(probe);
+        return;
+    }
+    close(probe);
+    listener = side_listen(passive, &port);
+    qualifier = check_port(port);
+    path.remote.iwarp.ip_vers = IT_IP_VERS_IPV6;
+    path.remote.iwarp.laddr.ipv6 = in6addr_any;
+    path.remote.iwarp.raddr.ipv6 = in6addr_loopback;
+    MUST(it_ep_connect(active->ep, &path, NULL, &qualifier, IT_CONNECT_FLAG_TWO_WAY, NULL, 0));
+    event = check_event(passive->request, IT_CM_REQ_CONN_REQUEST_EVENT);
+    CHECK(event.conn_req.source_addr.addr_type == IT_IPV6);
+    CHECK(IN6_IS_ADDR_LOOPBACK(&event.conn_req.source_addr.addr.ipv6));
+    MUST(it_ep_accept(passive->ep, event.conn_req.cn_est_id, NULL, 0));
+    event = check_event(active->conn, IT_CM_MSG_CONN_ESTABLISHED_EVENT);
+    CHECK(event.conn.dst_path.remote.iwarp.ip_vers == IT_IP_VERS_IPV6);
+    check_event(passive->conn, IT_CM_MSG_CONN_ESTABLISHED_EVENT);
+    EXPECT(IT_SUCCESS, it_ep_disconnect(active->ep, NULL, 0));
+    check_event(active->conn, IT_CM_MSG_CONN_DISCONNECT_EVENT);
+    check_event(passive->conn, IT_CM_MSG_CONN_DISCONNECT_EVENT);
+    check_reset(active->ep);
+    check_reset(passive->ep);
+    EXPECT(IT_SUCCESS, it_listen_free(listener));
+}
+
 /* An endpoint that goes takes its connection along. */
 static void breaking(const struct side *active, const struct side *passive)
 {
@@ -224,6 +266,7 @@ int main(void)
     disconnecting(&active, &passive);
     rejecting(&active, &passive);
     handing_off(&active, &passive);
+    over_ipv6(&active, &passive);
     breaking(&active, &passive);
     active.ep = check_ep(&active);
     side_close(&active);
