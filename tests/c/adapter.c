@@ -34,6 +34,8 @@ static void opening(void)
     EXPECT(IT_SUCCESS, it_ia_create("vp_softrdma", 1, 0, &ia));
     EXPECT(IT_SUCCESS, it_ia_free(ia));
     EXPECT(IT_ERR_INVALID_NAME, it_ia_create("no such adapter", 2, 0, &ia));
+    EXPECT(IT_ERR_INVALID_NAME, it_ia_create("", 2, 0, &ia));
+    EXPECT(IT_ERR_INVALID_NAME, it_ia_create(NULL, 2, 0, &ia));
     memset(unterminated, 'x', sizeof unterminated);
     unterminated[sizeof unterminated - 1] = 0;
     EXPECT(IT_ERR_INVALID_NAME, it_ia_create(unterminated, 2, 0, &ia));

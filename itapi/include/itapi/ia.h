@@ -20,9 +20,9 @@ void it_interface_list(OUT it_interface_t *interfaces,
 /**
  * Opens an interface adapter.
  *
- * name: an interface from it_interface_list(), or a provider ("vp_softrdma"), or NULL or "" for
- * the first one. major_version, minor_version: the version of IT-API that the program was written
- * for: 1.0, 2.0 or 2.1. ia_handle: out.
+ * name: an interface from it_interface_list(); software iWARP is "vp_softrdma". major_version,
+ * minor_version: the version of IT-API that the program was written for: 1.0, 2.0 or 2.1.
+ * ia_handle: out.
  *
  * Errors: IT_ERR_INVALID_NAME, IT_ERR_INVALID_MAJOR_VERSION, IT_ERR_INVALID_MINOR_VERSION,
  * IT_ERR_RESOURCES, IT_ERR_NO_PERMISSION.
@@ -82,7 +82,7 @@ it_status_t it_pz_query(IN it_pz_handle_t pz_handle,
  *
  * paths: room for *num_paths entries, may be NULL if that is 0. num_paths: in, the room; out, how
  * many were filled in. total_paths: out, how many there are. The paths' timeout is
- * IT_TIMEOUT_INFINITE.
+ * the configured one.
  *
  * Errors: IT_ERR_INVALID_IA, IT_ERR_INVALID_SPIGOT, IT_ERR_INVALID_NETADDR, IT_ERR_ADDRESS,
  * IT_ERR_RESOURCES.
