@@ -11,15 +11,16 @@ use std::ptr::{null, null_mut};
 
 use super::connect::*;
 use super::dequeue::*;
+use super::dto::*;
 use super::ep::*;
 use super::evd::*;
 use super::ia::{it_ia_create, it_ia_free};
 use super::listen::*;
 use super::lmr::*;
 use super::object;
-use super::post::*;
 use super::ptr::Plain;
 use super::pz::{it_pz_create, it_pz_free};
+use super::region::*;
 use super::status::*;
 use super::types::*;
 use std_abi::it_event_t;

@@ -1,22 +1,15 @@
-//! Work requests: sends, receives, RDMA, atomics, Immediate Data.
+//! Posting work requests: cookies, flags, places, refusals.
 //!
 //! Each entry point exists twice, for cookies of 8 and of 24 octets ([`both`]). A post finds its
 //! endpoint, copies the segments to the stack, stores the cookie in the endpoint's ring and calls the
 //! provider: no allocation, and no lock that endpoints share. The caller's thread.
 
-use ual::vp_api::{
-    AtomicOp, Capabilities, Data, PostFailure, RecvWr, Remote, SendFlags, SendOp, SendWr, Sge,
-    VpStatus,
-};
+use ual::vp_api::{Capabilities, Data, PostFailure, SendFlags, SendOp, SendWr, Sge, VpStatus};
 
 use super::check_bits;
 use super::ep::{EpObject, full};
 use super::failure::{Failure, Outcome};
-use super::object::{self, Ref};
-use super::ptr;
 use super::ring::Request;
-use super::sgl::{Sgl, of_region, stag_of};
-use super::srq::SrqObject;
 use super::status::{self, Status};
 use super::types::*;
 use super::works::{self, lock};
@@ -97,7 +90,8 @@ impl Posting {
         Ok(Self { cookie, flags, event, unlinks: 0 })
     }
 
-    fn is_solicited(&self) -> bool {
+    /// The receiver is to be woken.
+    pub(crate) fn is_solicited(&self) -> bool {
         self.flags & IT_SOLICITED_WAIT_FLAG != 0
     }
 
@@ -131,8 +125,9 @@ impl Posting {
     }
 }
 
+/// What a refusal of the provider means; `fallback` where it does not say enough.
 #[cold]
-fn refused(failure: PostFailure, fallback: Status) -> Failure {
+pub(crate) fn refused(failure: PostFailure, fallback: Status) -> Failure {
     match failure.status {
         VpStatus::InvalidHandle => {
             Failure::new(status::IT_ERR_INVALID_EP, "the endpoint was freed during the call")
@@ -140,10 +135,6 @@ fn refused(failure: PostFailure, fallback: Status) -> Failure {
         VpStatus::TooManyWrs => full(),
         status => Failure::verb(status, fallback, "post a work request"),
     }
-}
-
-fn endpoint(handle: it_ep_handle_t) -> Outcome<Ref<EpObject>> {
-    object::find::<EpObject>(handle.cast())
 }
 
 /// Refuses what the adapter cannot do.
@@ -154,361 +145,4 @@ pub(crate) fn need(ep: &EpObject, capability: Capabilities, what: &str) -> Outco
     }
     let text = format!("{} cannot do this: {what}", ia.device());
     Err(Failure::new(status::IT_ERR_OP_NOT_SUPPORTED, text))
-}
-
-both! {
-    it_post_send, it_post_send_zrl = send(
-        ep_handle: it_ep_handle_t,
-        local_segments: *const it_lmr_triplet_t,
-        num_segments: usize;
-        dto_flags: it_dto_flags_t);
-    it_post_send_and_unlink, it_post_send_and_unlink_zrl = send_and_unlink(
-        ep_handle: it_ep_handle_t,
-        local_segments: *const it_lmr_triplet_t,
-        num_segments: usize;
-        dto_flags: it_dto_flags_t,
-        rmr_context: it_rmr_context_t);
-    it_post_rdma_write, it_post_rdma_write_zrl = write(
-        ep_handle: it_ep_handle_t,
-        local_segments: *const it_lmr_triplet_t,
-        num_segments: usize;
-        dto_flags: it_dto_flags_t,
-        rdma_addr: it_rdma_addr_t,
-        rmr_context: it_rmr_context_t);
-    itw_post_rdma_write_with_immediate, itw_post_rdma_write_with_immediate_zrl = write_immediate(
-        ep_handle: it_ep_handle_t,
-        local_segments: *const it_lmr_triplet_t,
-        num_segments: usize;
-        dto_flags: it_dto_flags_t,
-        rdma_addr: it_rdma_addr_t,
-        rmr_context: it_rmr_context_t,
-        data: u64);
-    itw_post_immediate, itw_post_immediate_zrl = immediate(
-        ep_handle: it_ep_handle_t,
-        data: u64;
-        dto_flags: it_dto_flags_t);
-    it_post_rdma_read, it_post_rdma_read_zrl = read(
-        ep_handle: it_ep_handle_t,
-        local_segments: *const it_lmr_triplet_t,
-        num_segments: usize;
-        dto_flags: it_dto_flags_t,
-        rdma_addr: it_rdma_addr_t,
-        rmr_context: it_rmr_context_t);
-    it_post_rdma_read_to_rmr, it_post_rdma_read_to_rmr_zrl = read_to_rmr(
-        ep_handle: it_ep_handle_t,
-        local_segments: *const it_rmr_triplet_t,
-        num_segments: usize;
-        dto_flags: it_dto_flags_t,
-        rdma_addr: it_rdma_addr_t,
-        rmr_context: it_rmr_context_t);
-    it_post_atomic, it_post_atomic_zrl = atomic(
-        ep_handle: it_ep_handle_t,
-        op: it_atomic_op_t,
-        swap_or_add: u64,
-        compare: u64,
-        result: *const it_lmr_triplet_t;
-        dto_flags: it_dto_flags_t,
-        rdma_addr: it_rdma_addr_t,
-        rmr_context: it_rmr_context_t);
-    it_post_recv, it_post_recv_zrl = receive(
-        handle: it_handle_t,
-        local_segments: *const it_lmr_triplet_t,
-        num_segments: usize;
-        dto_flags: it_dto_flags_t);
-    it_post_sendto, it_post_sendto_zrl = send_datagram(
-        ep_handle: it_ep_handle_t,
-        local_segments: *const it_lmr_triplet_t,
-        num_segments: usize;
-        dto_flags: it_dto_flags_t,
-        remote_ep_addr: *const it_dg_remote_ep_addr_t);
-    it_post_recvfrom, it_post_recvfrom_zrl = receive_datagram(
-        ep_handle: it_ep_handle_t,
-        local_segments: *const it_lmr_triplet_t,
-        num_segments: usize;
-        dto_flags: it_dto_flags_t);
-}
-
-/// # Safety
-/// As the entry point.
-unsafe fn send(
-    ep_handle: it_ep_handle_t,
-    local_segments: *const it_lmr_triplet_t,
-    num_segments: usize,
-    cookie: [u64; 3],
-    dto_flags: it_dto_flags_t,
-) -> Outcome {
-    let ep = endpoint(ep_handle)?;
-    let posting = Posting::new(cookie, dto_flags, IT_DTO_SEND_CMPL_EVENT)?;
-    // SAFETY: same contract.
-    let sgl = unsafe { Sgl::read(local_segments, num_segments, ep.segments[0], ep.ia) }?;
-    let op = SendOp::Send { solicited: posting.is_solicited(), invalidate: None };
-    posting.run(&ep, op, sgl.elements())
-}
-
-/// # Safety
-/// As the entry point.
-unsafe fn send_and_unlink(
-    ep_handle: it_ep_handle_t,
-    local_segments: *const it_lmr_triplet_t,
-    num_segments: usize,
-    cookie: [u64; 3],
-    dto_flags: it_dto_flags_t,
-    rmr_context: it_rmr_context_t,
-) -> Outcome {
-    let ep = endpoint(ep_handle)?;
-    need(&ep, Capabilities::INVALIDATE, "unlink a peer's memory by a send")?;
-    let posting = Posting::new(cookie, dto_flags, IT_DTO_SEND_CMPL_EVENT)?;
-    // SAFETY: same contract.
-    let sgl = unsafe { Sgl::read(local_segments, num_segments, ep.segments[0], ep.ia) }?;
-    let invalidate = Some(stag_of(rmr_context)?);
-    posting.run(&ep, SendOp::Send { solicited: posting.is_solicited(), invalidate }, sgl.elements())
-}
-
-/// # Safety
-/// As the entry point.
-unsafe fn write(
-    ep_handle: it_ep_handle_t,
-    local_segments: *const it_lmr_triplet_t,
-    num_segments: usize,
-    cookie: [u64; 3],
-    dto_flags: it_dto_flags_t,
-    rdma_addr: it_rdma_addr_t,
-    rmr_context: it_rmr_context_t,
-) -> Outcome {
-    let ep = endpoint(ep_handle)?;
-    let posting = Posting::new(cookie, dto_flags, IT_DTO_RDMA_WRITE_CMPL_EVENT)?;
-    // SAFETY: same contract.
-    let sgl = unsafe { Sgl::read(local_segments, num_segments, ep.segments[2], ep.ia) }?;
-    let remote = Remote { stag: stag_of(rmr_context)?, to: rdma_addr };
-    posting.run(&ep, SendOp::Write { remote }, sgl.elements())
-}
-
-/// # Safety
-/// As the entry point.
-#[allow(clippy::too_many_arguments)] // the C function's
-unsafe fn write_immediate(
-    ep_handle: it_ep_handle_t,
-    local_segments: *const it_lmr_triplet_t,
-    num_segments: usize,
-    cookie: [u64; 3],
-    dto_flags: it_dto_flags_t,
-    rdma_addr: it_rdma_addr_t,
-    rmr_context: it_rmr_context_t,
-    data: u64,
-) -> Outcome {
-    let ep = endpoint(ep_handle)?;
-    need(&ep, Capabilities::IMMEDIATE, "send immediate data")?;
-    let posting = Posting::new(cookie, dto_flags, IT_DTO_RDMA_WRITE_CMPL_EVENT)?;
-    // SAFETY: same contract.
-    let sgl = unsafe { Sgl::read(local_segments, num_segments, ep.segments[2], ep.ia) }?;
-    let remote = Remote { stag: stag_of(rmr_context)?, to: rdma_addr };
-    let op = SendOp::WriteImmediate { remote, data, solicited: posting.is_solicited() };
-    posting.run(&ep, op, sgl.elements())
-}
-
-/// # Safety
-/// As the entry point.
-unsafe fn immediate(
-    ep_handle: it_ep_handle_t,
-    data: u64,
-    cookie: [u64; 3],
-    dto_flags: it_dto_flags_t,
-) -> Outcome {
-    let ep = endpoint(ep_handle)?;
-    need(&ep, Capabilities::IMMEDIATE, "send immediate data")?;
-    let posting = Posting::new(cookie, dto_flags, IT_DTO_SEND_CMPL_EVENT)?;
-    posting.run(&ep, SendOp::Immediate { data, solicited: posting.is_solicited() }, &[])
-}
-
-/// An RDMA Read into the one segment, which is unlinked afterwards if the flags say so.
-fn read_into(
-    ep: &EpObject,
-    sgl: &Sgl,
-    sink: u64,
-    cookie: [u64; 3],
-    dto_flags: it_dto_flags_t,
-    remote: Remote,
-) -> Outcome {
-    if sgl.elements().len() != 1 {
-        let text = "an RDMA Read has exactly one local segment on iWARP";
-        return Err(Failure::new(status::IT_ERR_INVALID_NUM_SEGMENTS, text));
-    }
-    let flags = dto_flags & !IT_UNLINK_LOCAL_SINK;
-    let posting = Posting::new(cookie, flags, IT_DTO_RDMA_READ_CMPL_EVENT)?;
-    let invalidate_sink = dto_flags & IT_UNLINK_LOCAL_SINK != 0;
-    if invalidate_sink {
-        need(ep, Capabilities::INVALIDATE, "unlink the sink of an RDMA Read")?;
-    }
-    let unlinks = if invalidate_sink { sink } else { 0 };
-    Posting { unlinks, ..posting }.run(ep, SendOp::Read { remote, invalidate_sink }, sgl.elements())
-}
-
-/// # Safety
-/// As the entry point.
-unsafe fn read(
-    ep_handle: it_ep_handle_t,
-    local_segments: *const it_lmr_triplet_t,
-    num_segments: usize,
-    cookie: [u64; 3],
-    dto_flags: it_dto_flags_t,
-    rdma_addr: it_rdma_addr_t,
-    rmr_context: it_rmr_context_t,
-) -> Outcome {
-    let ep = endpoint(ep_handle)?;
-    // SAFETY: same contract.
-    let sgl = unsafe { Sgl::read(local_segments, num_segments, 1, ep.ia) }?;
-    let remote = Remote { stag: stag_of(rmr_context)?, to: rdma_addr };
-    let sink = match num_segments {
-        0 => 0,
-        // SAFETY: same contract.
-        _ => unsafe { ptr::read(local_segments, "local_segments") }?.lmr.addr() as u64,
-    };
-    read_into(&ep, &sgl, sink, cookie, dto_flags, remote)
-}
-
-/// # Safety
-/// As the entry point.
-unsafe fn read_to_rmr(
-    ep_handle: it_ep_handle_t,
-    local_segments: *const it_rmr_triplet_t,
-    num_segments: usize,
-    cookie: [u64; 3],
-    dto_flags: it_dto_flags_t,
-    rdma_addr: it_rdma_addr_t,
-    rmr_context: it_rmr_context_t,
-) -> Outcome {
-    let ep = endpoint(ep_handle)?;
-    // SAFETY: same contract.
-    let sgl = unsafe { Sgl::read_windows(local_segments, num_segments, 1, ep.ia) }?;
-    let remote = Remote { stag: stag_of(rmr_context)?, to: rdma_addr };
-    let sink = match num_segments {
-        0 => 0,
-        // SAFETY: same contract.
-        _ => unsafe { ptr::read(local_segments, "local_segments") }?.rmr.addr() as u64,
-    };
-    read_into(&ep, &sgl, sink, cookie, dto_flags, remote)
-}
-
-/// # Safety
-/// As the entry point.
-#[allow(clippy::too_many_arguments)] // the C function's
-unsafe fn atomic(
-    ep_handle: it_ep_handle_t,
-    op: it_atomic_op_t,
-    swap_or_add: u64,
-    compare: u64,
-    result: *const it_lmr_triplet_t,
-    cookie: [u64; 3],
-    dto_flags: it_dto_flags_t,
-    rdma_addr: it_rdma_addr_t,
-    rmr_context: it_rmr_context_t,
-) -> Outcome {
-    let ep = endpoint(ep_handle)?;
-    need(&ep, Capabilities::ATOMICS, "atomic operations")?;
-    // RFC 7306 5: a mask of 0 adds 64 bits at once, a mask of ones compares and swaps all of them.
-    let (op, event) = match op {
-        IT_FETCH_AND_ADD => {
-            (AtomicOp::FetchAdd { add: swap_or_add, mask: 0 }, IT_DTO_FETCH_ADD_CMPL_EVENT)
-        }
-        IT_COMPARE_AND_SWAP => {
-            let (swap, mask) = (swap_or_add, u64::MAX);
-            let op = AtomicOp::CmpSwap { compare, compare_mask: mask, swap, swap_mask: mask };
-            (op, IT_DTO_CMP_SWAP_CMPL_EVENT)
-        }
-        _ => {
-            let text = format!("op is {op}, which is no atomic operation");
-            return Err(Failure::new(status::IT_ERR_INVALID_ATOMIC_OP, text));
-        }
-    };
-    let posting = Posting::new(cookie, dto_flags, event)?;
-    // SAFETY: same contract.
-    let result = unsafe { ptr::read(result, "result") }?;
-    if result.length != 8 {
-        let text = format!("the result has {} octets; it must have 8", result.length);
-        return Err(Failure::new(status::IT_ERR_INVALID_LENGTH, text));
-    }
-    // SAFETY: plain data: an address is a number, too.
-    let to = unsafe { result.addr.rel };
-    let sink = of_region(result.lmr, ep.ia, to, 8)?;
-    let remote = Remote { stag: stag_of(rmr_context)?, to: rdma_addr };
-    posting.run(&ep, SendOp::Atomic { remote, op }, &[sink])
-}
-
-/// Receives always complete with an event.
-const RECEIVE_FLAGS: it_dto_flags_t =
-    IT_COMPLETION_FLAG | IT_NOTIFY_FLAG | IT_SOLICITED_WAIT_FLAG | IT_COALESCE_WR_FLAG;
-
-/// # Safety
-/// As the entry point.
-unsafe fn receive(
-    handle: it_handle_t,
-    local_segments: *const it_lmr_triplet_t,
-    num_segments: usize,
-    cookie: [u64; 3],
-    dto_flags: it_dto_flags_t,
-) -> Outcome {
-    let (count, event) = (num_segments, IT_DTO_RC_RECV_CMPL_EVENT);
-    let request = Request { cookie, unlinks: 0, event };
-    // Applications that say nothing at all wait for what they receive.
-    let notify = dto_flags & IT_NOTIFY_FLAG != 0 || dto_flags == 0;
-    let known =
-        |flags| check_bits(flags, RECEIVE_FLAGS, status::IT_ERR_INVALID_DTO_FLAGS, "dto_flags");
-    if let Ok(ep) = object::find::<EpObject>(handle) {
-        known(dto_flags)?;
-        // SAFETY: same contract.
-        let sgl = unsafe { Sgl::read(local_segments, count, ep.segments[1], ep.ia) }?;
-        let number = lock(&ep.receives).hold(request).ok_or_else(full)?;
-        let wr_id = works::id(ep.slot, true, number, notify);
-        return ep.inner.post_recv(&[RecvWr { wr_id, sgl: sgl.elements() }]).map_err(|failure| {
-            lock(&ep.receives).take(number);
-            refused(failure, status::IT_ERR_INVALID_RECV_DTO)
-        });
-    }
-    let srq = object::find_or::<SrqObject>(handle, status::IT_ERR_INVALID_HANDLE)?;
-    known(dto_flags)?;
-    // SAFETY: same contract.
-    let sgl = unsafe { Sgl::read(local_segments, count, srq.max_segments, srq.ia) }?;
-    let number = lock(&srq.receives).insert(request);
-    let wr_id = works::id(srq.slot, true, number as u32, notify);
-    srq.inner.post_recv(&[RecvWr { wr_id, sgl: sgl.elements() }]).map_err(|failure| {
-        lock(&srq.receives).try_remove(number);
-        match failure.status {
-            VpStatus::InvalidHandle => {
-                let text = "the shared receive queue was freed during the call";
-                Failure::new(status::IT_ERR_INVALID_SRQ, text)
-            }
-            _ => refused(failure, status::IT_ERR_INVALID_RECV_DTO),
-        }
-    })
-}
-
-fn no_datagrams(ep_handle: it_ep_handle_t) -> Outcome {
-    endpoint(ep_handle)?;
-    let text = "the endpoint is connected, not for datagrams, which iWARP does not have";
-    Err(Failure::new(status::IT_ERR_INVALID_EP_TYPE, text))
-}
-
-/// # Safety
-/// As the entry point.
-unsafe fn send_datagram(
-    ep_handle: it_ep_handle_t,
-    _local_segments: *const it_lmr_triplet_t,
-    _num_segments: usize,
-    _cookie: [u64; 3],
-    _dto_flags: it_dto_flags_t,
-    _remote_ep_addr: *const it_dg_remote_ep_addr_t,
-) -> Outcome {
-    no_datagrams(ep_handle)
-}
-
-/// # Safety
-/// As the entry point.
-unsafe fn receive_datagram(
-    ep_handle: it_ep_handle_t,
-    _local_segments: *const it_lmr_triplet_t,
-    _num_segments: usize,
-    _cookie: [u64; 3],
-    _dto_flags: it_dto_flags_t,
-) -> Outcome {
-    no_datagrams(ep_handle)
 }
