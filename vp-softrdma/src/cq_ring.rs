@@ -84,7 +84,7 @@ impl CqRing {
         })
     }
 
-    /// Queues a completion. Never blocks, never waits for a poller.
+    /// Queues a completion. Takes no lock; see [`Ring::push`] for whom it may wait.
     pub fn push(&self, completion: &WorkCompletion) -> Push {
         let mut ring = Some(self.newest());
         let overtaken = loop {

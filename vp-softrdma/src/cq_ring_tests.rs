@@ -213,6 +213,26 @@ mod models {
         });
     }
 
+    // The poller of the first entry may be stopped before it reads: there is room all the same.
+    #[test]
+    fn loom_a_slow_poller_is_no_overrun() {
+        bounded(3, || {
+            let ring = Arc::new(CqRing::new(2).unwrap());
+            ring.push(&completion(1));
+            ring.push(&completion(2));
+            let slow = {
+                let ring = ring.clone();
+                thread::spawn(move || pop(&ring, 1))
+            };
+            let mine = pop(&ring, 1);
+            assert_eq!(ring.push(&completion(3)), QUIET);
+            let mut seen = [mine, slow.join().unwrap()].concat();
+            seen.extend(drain(&ring, 1));
+            seen.sort_unstable();
+            assert_eq!(seen, [1, 2, 3]);
+        });
+    }
+
     #[test]
     fn loom_grow_while_pushing_and_polling() {
         bounded(3, || {

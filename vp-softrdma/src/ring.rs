@@ -6,7 +6,7 @@
 use crossbeam_utils::CachePadded;
 use vp_api::WorkCompletion;
 
-use crate::sync::{AtomicPtr, AtomicUsize, Ordering, UnsafeCell, fence};
+use crate::sync::{AtomicPtr, AtomicUsize, Ordering, Patience, UnsafeCell, fence};
 
 /// Lowest bit of `Ring::tail`: the ring takes nothing more. Positions count above it.
 const CLOSED: usize = 1;
@@ -62,8 +62,10 @@ impl Ring {
         &self.slots[position & (self.slots.len() - 1)]
     }
 
-    /// Queues a completion at the tail.
+    /// Queues a completion at the tail. Waits only for a popper that was stopped while it copied a
+    /// completion out, when all slots but its own have gone round meanwhile.
     pub(crate) fn push(&self, completion: &WorkCompletion) -> Offer {
+        let mut patience = Patience::new();
         let mut tail = self.tail.load(Ordering::Relaxed);
         let position = loop {
             if tail & CLOSED != 0 {
@@ -86,8 +88,8 @@ impl Ring {
                 }
             } else {
                 let now = self.tail.load(Ordering::Relaxed);
-                if now == tail {
-                    // Written a lap ago and not yet read: it is what a CQ too small looks like.
+                // Written a lap ago. Nobody has taken it yet: it is what a CQ too small looks like.
+                if now == tail && (self.is_full(position) || !patience.wait()) {
                     return Offer::Full;
                 }
                 tail = now;
@@ -104,6 +106,11 @@ impl Ring {
         fence(Ordering::SeqCst);
         let overtaken = self.tail.load(Ordering::Relaxed) != (position + 1) * STEP;
         Offer::Taken { overtaken }
+    }
+
+    /// No popper has won the completion that is a lap behind `position`.
+    fn is_full(&self, position: usize) -> bool {
+        self.head.load(Ordering::Acquire) + self.slots.len() <= position
     }
 
     /// Moves up to `out.len()` completions to `out`; answers how many.
