@@ -79,6 +79,9 @@ pub enum VpStatus {
     /// A system call refused; see the detail.
     #[error("operating system error")]
     Os = 79,
+    /// The provider broke one of its own rules.
+    #[error("defect in the provider")]
+    Defect = 80,
 }
 
 /// A refused verb: the stable code, and what exactly was wrong and what to do about it.

@@ -25,6 +25,7 @@ id! {
 /// Steering tag: 24-bit index (provider) and 8-bit key (consumer, low octet); RDMAC Verbs 7.2.
 /// What goes on the wire, and what SGEs name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[repr(transparent)]
 pub struct Stag(pub u32);
 
 impl Stag {

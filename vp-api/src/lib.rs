@@ -17,6 +17,7 @@
 //! implement the same traits. Every method may be called from any thread at any time; after an
 //! object was destroyed its methods answer [`VpStatus::InvalidHandle`].
 
+pub mod abi;
 pub mod access;
 pub mod attr;
 pub mod conn;
@@ -29,6 +30,7 @@ pub mod services;
 pub mod wc;
 pub mod wr;
 
+pub use abi::import;
 pub use access::Access;
 pub use attr::*;
 pub use conn::*;

@@ -1,0 +1,843 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0
+ *
+ * rnicpi.h: the interface between Warpline's access layer ("host") and a verbs provider.
+ *
+ * The Open Group's RNIC-PI 1.0 is not publicly available. This is a reconstruction of it after the
+ * RDMAC Verbs Specification 1.0: the verbs, their modifiers and results are those of that document,
+ * names and layouts are ours. C99, and clean as C++98.
+ *
+ * A provider is a shared library that exports two symbols:
+ *
+ *     const ri_provider_descriptor warpline_provider;              plain data, read first
+ *     const ri_provider_ops *warpline_provider_get_ops(uint32_t host_minor);
+ *
+ * (a layer, which wraps another provider, exports warpline_provider_wrap instead of the second).
+ *
+ * Rules
+ *
+ *   Growth     Every struct but the few marked "fixed" begins with its size in octets, set by
+ *              whoever fills it. Structs and tables grow at their end only, with the minor version.
+ *              A reader takes what both sides know; what is missing counts as zero. A missing or
+ *              NULL table entry means "not supported" (RI_UNSUPPORTED), except the entries marked
+ *              "required". Fields named reserved must be zero, and are checked.
+ *   Versions   The major version must be the same; the smaller minor version counts.
+ *   Results    Functions answer an ri_status; on a refusal they may fill the ri_error, one sentence
+ *              for a reader without the source.
+ *   Life       Pointers in arguments are borrowed until the call returns; what a callback is given
+ *              until the callback returns. What is to be used longer comes with an ri_keep: retain
+ *              it during the call, release it when done. Strings are UTF-8, NUL-terminated only
+ *              where the type is const char *. Each side frees what it allocated.
+ *   Names      Objects have ids, unique within an RNIC and not soon used again: a stale id is
+ *              RI_INVALID_HANDLE. CQs, SRQs and QPs also have a handle, a pointer of the
+ *              provider's that the host only passes back. A handle stays good until released; once
+ *              its object is destroyed its functions answer RI_INVALID_HANDLE.
+ *   Threads    Every function may be called from any thread at any time. Callbacks come from any
+ *              thread, are called without locks held, and do not block.
+ *   Limits     No exception, longjmp or thread cancellation may cross. A library is never unloaded.
+ */
+#ifndef WARPLINE_RNICPI_H
+#define WARPLINE_RNICPI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define RI_MAGIC UINT32_C(0x52495650) /* "RIVP" */
+#define RI_MAJOR 1
+#define RI_MINOR 1
+
+/* ---- Status --------------------------------------------------------------------------------- */
+
+/* Immediate result of a verb. */
+typedef uint32_t ri_status;
+#define RI_OK 0
+#define RI_INSUFFICIENT_RESOURCES 1 /* out of memory or of table entries */
+#define RI_INVALID_MODIFIER 2       /* an argument is not allowed */
+#define RI_IN_USE 4                 /* the object is still used by others */
+#define RI_INVALID_HANDLE 5         /* no such object, or destroyed */
+#define RI_INTERRUPTED 6            /* a signal handler ran in the waiting thread */
+#define RI_UNSUPPORTED 10           /* the provider does not do this */
+#define RI_CQ_TOO_SMALL 11          /* for the entries it holds */
+#define RI_INVALID_PD 13            /* does not exist or does not match */
+#define RI_INVALID_ADDRESS 15       /* address range not usable */
+#define RI_INVALID_STATE 18         /* not in this QP state */
+#define RI_TOO_MANY_WRS 19          /* queue full, or a list longer than the queue */
+#define RI_INVALID_WR 20            /* operation not allowed here */
+#define RI_INVALID_SGL 21           /* too many elements, or a sum above 2^32 - 1 */
+#define RI_INVALID_IRD_ORD 25       /* out of range */
+#define RI_CANNOT_CHANGE 26         /* the attribute cannot change now */
+#define RI_INVALID_STAG 27          /* no such STag, or the wrong kind */
+#define RI_STAG_IN_USE 30           /* memory windows are bound to the region */
+#define RI_INVALID_ACCESS 33        /* rights that do not go together */
+#define RI_NOT_PRIVILEGED 75        /* needs a privileged QP or process */
+#define RI_STILL_FLUSHING 76        /* to Idle while completions are still being flushed */
+#define RI_INVALID_STREAM 77        /* the socket is not a connected stream */
+#define RI_CQ_OVERRUN 78            /* completions were lost; the CQ is unusable */
+#define RI_OS 79                    /* a system call refused; see the detail */
+#define RI_DEFECT 80                /* the provider broke one of its own rules */
+
+/* Filled on a refusal: NUL-terminated UTF-8, cut to fit. The host sets size and clears the rest. */
+typedef struct ri_error {
+    uint32_t size;
+    uint32_t reserved;
+    char detail[504]; /* what was wrong, where, limit and value */
+    char remedy[256]; /* what would make it work; may be empty */
+} ri_error;
+
+/* ---- Small fixed types ---------------------------------------------------------------------- */
+
+/* Borrowed text. Fixed. */
+typedef struct ri_string {
+    const char *data;
+    size_t len;
+} ri_string;
+
+/* Something that may be kept beyond a call: retain adds one use of context, release ends one. Both
+ * are NULL if there is nothing to count. Fixed. */
+typedef struct ri_keep {
+    void *context;
+    void (*retain)(void *context);
+    void (*release)(void *context);
+} ri_keep;
+
+/* Socket address. Fixed. */
+typedef struct ri_address {
+    uint16_t family; /* 4, 6, or 0: none */
+    uint16_t port;   /* host order; 0 where only the address counts */
+    uint32_t scope;  /* IPv6 scope id */
+    uint8_t octets[16]; /* network order; IPv4: the first four */
+} ri_address;
+
+/* Terminate message (RFC 5040 section 4.8). Fixed. */
+typedef struct ri_terminate {
+    uint8_t sent;  /* 1 if this end sent it */
+    uint8_t layer; /* 0 RDMAP, 1 DDP, 2 LLP (MPA) */
+    uint8_t etype;
+    uint8_t code;
+} ri_terminate;
+
+/* Local scatter/gather element: len octets at tagged offset to of region stag. Fixed. */
+typedef struct ri_sge {
+    uint32_t stag;
+    uint32_t len;
+    uint64_t to;
+} ri_sge;
+
+/* Memory of the host's process. While a region covers it, and until deregistration returns, the
+ * provider holds one use of owner. If owner is empty the host vouches for the memory. Fixed. */
+typedef struct ri_range {
+    void *addr;
+    uint64_t len;
+    ri_keep owner;
+} ri_range;
+
+typedef struct ri_rnic ri_rnic;
+typedef struct ri_cq ri_cq;
+typedef struct ri_srq ri_srq;
+typedef struct ri_qp ri_qp;
+typedef struct ri_cm ri_cm;
+
+/* ---- Host services -------------------------------------------------------------------------- */
+
+#define RI_LOG_ERROR 1
+#define RI_LOG_WARN 2
+#define RI_LOG_INFO 3
+#define RI_LOG_DEBUG 4
+#define RI_LOG_TRACE 5
+
+/* What must be shared with the process. Given to open; the provider copies the struct and retains
+ * keep while it uses it. */
+typedef struct ri_services {
+    uint32_t size;
+    uint32_t reserved;
+    ri_keep keep;
+    void (*log)(void *context, uint32_t level, ri_string target, ri_string message);
+    uint64_t (*now_ns)(void *context); /* monotonic clock */
+    /* Pins memory, accounted against the process's limit. */
+    ri_status (*pin)(void *context, void *addr, uint64_t len, ri_error *error);
+    void (*unpin)(void *context, void *addr, uint64_t len); /* undoes one pin of the same range */
+} ri_services;
+
+/* ---- Devices -------------------------------------------------------------------------------- */
+
+/* A port (IT-API: spigot). */
+typedef struct ri_port {
+    uint32_t size;
+    uint32_t online; /* 1: the link is up and it has an address */
+    uint32_t mtu;    /* octets */
+    uint32_t address_count;
+    const ri_address *addresses;
+    ri_string interface_name;
+} ri_port;
+
+/* A device as listed before it is opened: at least one port. */
+typedef struct ri_device {
+    uint32_t size;
+    uint32_t port_count;
+    const ri_port *const *ports; /* pointers, so that ports can grow */
+    ri_string name;
+} ri_device;
+
+/* Receivers of lists: called once per element, before the listing function returns. */
+typedef void (*ri_device_fn)(void *receiver, const ri_device *device);
+typedef void (*ri_port_fn)(void *receiver, const ri_port *port);
+
+#define RI_CAP_SRQ (UINT64_C(1) << 0)
+#define RI_CAP_SRQ_RESIZE (UINT64_C(1) << 1)
+#define RI_CAP_MW (UINT64_C(1) << 2)
+#define RI_CAP_INVALIDATE (UINT64_C(1) << 3)     /* Send with Invalidate, Invalidate Local */
+#define RI_CAP_FAST_REGISTER (UINT64_C(1) << 4)
+#define RI_CAP_SHARED_MR (UINT64_C(1) << 5)
+#define RI_CAP_ZERO_BASED (UINT64_C(1) << 6)
+#define RI_CAP_PRIVILEGED_STAG (UINT64_C(1) << 7)
+#define RI_CAP_ATOMICS (UINT64_C(1) << 8)
+#define RI_CAP_MASKED_ATOMICS (UINT64_C(1) << 9)
+#define RI_CAP_IMMEDIATE (UINT64_C(1) << 10)
+#define RI_CAP_CQ_OVERRUN_EVENT (UINT64_C(1) << 11)
+#define RI_CAP_CQ_RESIZE (UINT64_C(1) << 12)
+#define RI_CAP_QP_RESIZE (UINT64_C(1) << 13)
+#define RI_CAP_READ_SINK_LOCAL_WRITE (UINT64_C(1) << 14) /* read sinks need no remote right */
+#define RI_CAP_UD (UINT64_C(1) << 15)
+
+#define RI_MODEL_LLP_STREAM 1 /* takes over a connected TCP stream: ri_qp_change.stream */
+#define RI_MODEL_NATIVE 2     /* has its own connection manager: ri_rnic_ops.native_cm */
+
+/* Limits and capabilities (Query RNIC), all true: the maximum works, memory permitting. Strings
+ * stay good until the RNIC is closed. */
+typedef struct ri_rnic_attrs {
+    uint32_t size;
+    uint32_t connection_model;
+    uint64_t capabilities;
+    ri_string vendor;
+    ri_string model;
+    ri_string firmware;
+    uint64_t max_mr_octets;
+    uint32_t max_qp;
+    uint32_t max_wr_per_qp;
+    uint32_t max_wr_per_srq;
+    uint32_t max_sge_send;
+    uint32_t max_sge_recv;
+    uint32_t max_sge_write;
+    uint32_t max_sge_read;
+    uint32_t max_inline;
+    uint32_t max_cq;
+    uint32_t max_cqe;
+    uint32_t max_srq;
+    uint32_t max_pd;
+    uint32_t max_mr;
+    uint32_t max_mw;
+    uint32_t max_ird;
+    uint32_t max_ord;
+    uint32_t max_message; /* octets */
+    uint32_t reserved;
+} ri_rnic_attrs;
+
+/* ---- Asynchronous events -------------------------------------------------------------------- */
+
+#define RI_SOURCE_QP 1
+#define RI_SOURCE_CQ 2
+#define RI_SOURCE_SRQ 3
+#define RI_SOURCE_RNIC 4
+#define RI_SOURCE_PORT 5 /* id: index into the ports */
+
+#define RI_EVENT_ESTABLISHED 1        /* both directions of the stream are usable */
+#define RI_EVENT_CLOSE_COMPLETE 2     /* graceful close finished; the QP is Idle */
+#define RI_EVENT_TERMINATE_RECEIVED 3 /* terminate says which */
+#define RI_EVENT_TERMINATE_SENT 4     /* terminate says which */
+#define RI_EVENT_CONNECTION_RESET 5
+#define RI_EVENT_CONNECTION_LOST 6 /* peer or path gone */
+#define RI_EVENT_BAD_CLOSE 7       /* closed in the middle of work */
+#define RI_EVENT_CQ_OVERRUN 8
+#define RI_EVENT_SRQ_LIMIT 9
+#define RI_EVENT_RECV_LIMIT 10
+#define RI_EVENT_PORT_STATE 11 /* online says which */
+#define RI_EVENT_CATASTROPHIC 12
+
+typedef struct ri_async_event {
+    uint32_t size;
+    uint32_t source; /* RI_SOURCE_* */
+    uint32_t id;
+    uint32_t event; /* RI_EVENT_* */
+    ri_terminate terminate;
+    uint32_t online;
+} ri_async_event;
+
+/* Receiver of asynchronous events; call NULL: none. The provider retains keep while it may call. */
+typedef struct ri_async_handler {
+    uint32_t size;
+    uint32_t reserved;
+    ri_keep keep;
+    void (*call)(void *context, const ri_async_event *event);
+} ri_async_handler;
+
+/* ---- Memory --------------------------------------------------------------------------------- */
+
+#define RI_ACCESS_LOCAL_READ 0x08u
+#define RI_ACCESS_LOCAL_WRITE 0x10u
+#define RI_ACCESS_REMOTE_READ 0x20u  /* needs LOCAL_READ */
+#define RI_ACCESS_REMOTE_WRITE 0x40u /* needs LOCAL_WRITE */
+#define RI_ACCESS_BIND 0x80u
+#define RI_ACCESS_REMOTE_ATOMIC 0x100u /* needs both local rights */
+
+#define RI_ADDRESSING_ABSOLUTE 0   /* tagged offset = virtual address */
+#define RI_ADDRESSING_ZERO_BASED 1 /* tagged offset = offset from the first octet */
+
+typedef struct ri_mr_init {
+    uint32_t size;
+    uint32_t pd;
+    ri_range range;
+    uint32_t addressing;
+    uint32_t access;
+    uint32_t key; /* consumer's octet of the STag */
+    uint32_t pin; /* 1: pin the pages */
+} ri_mr_init;
+
+typedef struct ri_shared_mr_init {
+    uint32_t size;
+    uint32_t original; /* STag */
+    uint32_t pd;
+    uint32_t addressing;
+    uint32_t access;
+    uint32_t key;
+} ri_shared_mr_init;
+
+typedef struct ri_mr_info {
+    uint32_t size;
+    uint32_t stag; /* with the key if valid */
+    uint32_t pd;
+    uint32_t valid;
+    uint32_t shared;
+    uint32_t addressing;
+    uint64_t addr; /* 0 if invalid */
+    uint64_t len;
+    uint32_t access;
+    uint32_t bound_windows;
+} ri_mr_info;
+
+#define RI_MW_WIDE 1   /* usable by every QP of the PD (IB type 1) */
+#define RI_MW_NARROW 2 /* usable by the QP that bound it (RDMAC, IB type 2) */
+
+typedef struct ri_mw_info {
+    uint32_t size;
+    uint32_t id;
+    uint32_t kind;
+    uint32_t pd;
+    uint32_t bound; /* 1: stag and the rest are meaningful */
+    uint32_t stag;
+    uint32_t access;
+    uint32_t has_region;
+    uint32_t region;
+    uint32_t addressing;
+    uint64_t to;
+    uint64_t len;
+} ri_mw_info;
+
+/* ---- Work requests and completions ---------------------------------------------------------- */
+
+#define RI_OP_SEND 1             /* stag with INVALIDATE: the peer's STag to invalidate */
+#define RI_OP_WRITE 2            /* stag, to: the peer's memory */
+#define RI_OP_WRITE_IMMEDIATE 3  /* and immediate */
+#define RI_OP_IMMEDIATE 4        /* immediate */
+#define RI_OP_READ 5             /* INVALIDATE: the sink's STag afterwards */
+#define RI_OP_ATOMIC 6           /* extra: ri_atomic; the one SGE gets the original value */
+#define RI_OP_BIND_MW 7          /* extra: ri_bind_mw */
+#define RI_OP_FAST_REGISTER 8    /* extra: ri_fast_register */
+#define RI_OP_INVALIDATE_LOCAL 9 /* stag */
+
+#define RI_SEND_SIGNALED 1u    /* a completion on success too */
+#define RI_SEND_READ_FENCE 2u  /* wait for earlier reads */
+#define RI_SEND_LOCAL_FENCE 4u /* wait for all earlier requests */
+#define RI_SEND_SOLICITED 8u   /* solicited event at the peer */
+#define RI_SEND_INVALIDATE 16u
+#define RI_SEND_INLINE 32u /* data are octets, to be copied during the call */
+
+/* Send-queue work request. In a list every request has the size of the first. */
+typedef struct ri_send_wr {
+    uint32_t size;
+    uint32_t opcode;
+    uint64_t wr_id;
+    uint32_t flags;
+    uint32_t count;   /* SGEs, or octets with INLINE */
+    const void *data; /* ri_sge[count], or octets */
+    uint32_t stag;
+    uint32_t reserved;
+    uint64_t to;
+    uint64_t immediate;
+    const void *extra;
+} ri_send_wr;
+
+#define RI_ATOMIC_FETCH_ADD 0
+#define RI_ATOMIC_CMP_SWAP 2
+
+/* RFC 7306; masks 0 (FetchAdd) and all ones (CmpSwap) are the plain forms. */
+typedef struct ri_atomic {
+    uint32_t size;
+    uint32_t op;
+    uint64_t operand; /* to add, or to swap in */
+    uint64_t operand_mask;
+    uint64_t compare;
+    uint64_t compare_mask;
+} ri_atomic;
+
+/* Bind Memory Window; length 0 unbinds. */
+typedef struct ri_bind_mw {
+    uint32_t size;
+    uint32_t window;
+    uint32_t key;
+    uint32_t region;
+    uint64_t to;
+    uint64_t len;
+    uint32_t addressing;
+    uint32_t access;
+} ri_bind_mw;
+
+typedef struct ri_fast_register {
+    uint32_t size;
+    uint32_t stag; /* index as allocated, key as wanted */
+    ri_range range;
+    uint32_t addressing;
+    uint32_t access;
+} ri_fast_register;
+
+/* Receive work request. In a list every request has the size of the first. */
+typedef struct ri_recv_wr {
+    uint32_t size;
+    uint32_t count;
+    uint64_t wr_id;
+    const ri_sge *sgl;
+} ri_recv_wr;
+
+#define RI_WC_SEND 1
+#define RI_WC_WRITE 5
+#define RI_WC_READ 6
+#define RI_WC_BIND_MW 8
+#define RI_WC_FAST_REGISTER 9
+#define RI_WC_INVALIDATE_LOCAL 10
+#define RI_WC_RECV 11
+#define RI_WC_ATOMIC 16
+#define RI_WC_IMMEDIATE 17
+#define RI_WC_WRITE_IMMEDIATE 18
+#define RI_WC_RECV_IMMEDIATE 19
+
+#define RI_WC_SUCCESS 0
+#define RI_WC_INVALID_STAG 27
+#define RI_WC_FLUSHED 38
+#define RI_WC_INVALID_WQE 39
+#define RI_WC_LOCAL_CATASTROPHIC 40
+#define RI_WC_REMOTE_TERMINATION 41
+#define RI_WC_BOUNDS 42
+#define RI_WC_ACCESS_VIOLATION 43
+#define RI_WC_INVALID_PD 44
+#define RI_WC_WRAP 45
+#define RI_WC_CANNOT_INVALIDATE 46
+#define RI_WC_ZERO_READ_RESOURCES 47
+#define RI_WC_NOT_PRIVILEGED 48
+#define RI_WC_STAG_NOT_INVALID 49
+#define RI_WC_INVALID_WINDOW 59
+#define RI_WC_INVALID_LENGTH 60
+
+#define RI_WC_FLAG_SOLICITED 1u
+#define RI_WC_FLAG_INVALIDATED 2u /* invalidated is meaningful */
+#define RI_WC_FLAG_IMMEDIATE 4u   /* immediate is meaningful */
+
+/* Work completion. In a list every completion has the size of the first. */
+typedef struct ri_wc {
+    uint32_t size;
+    uint32_t opcode;
+    uint64_t wr_id;
+    uint32_t qp;
+    uint32_t status;
+    uint32_t flags;
+    uint32_t octets;
+    uint64_t immediate;
+    uint32_t invalidated;
+    uint32_t reserved;
+} ri_wc;
+
+/* ---- Completion queues ---------------------------------------------------------------------- */
+
+typedef struct ri_cq_init {
+    uint32_t size;
+    uint32_t depth; /* entries wanted; at least so many are given */
+    /* Called once per armed notification; call NULL: never. The provider retains keep. */
+    ri_keep keep;
+    void (*call)(void *context, uint32_t cq);
+} ri_cq_init;
+
+#define RI_WAIT_FOR_EVER UINT64_MAX
+
+typedef struct ri_cq_ops {
+    uint32_t size;
+    uint32_t reserved;
+    /* Required: the host's last use of the handle. */
+    void (*release)(ri_cq *cq);
+    uint32_t (*depth)(ri_cq *cq); /* Required: entries that it can hold. */
+    /* Required. Moves up to max completions, oldest first, to wcs, which lie wc_size octets apart,
+     * and makes progress if there is none. RI_CQ_OVERRUN once drained after an overrun. */
+    ri_status (*poll)(ri_cq *cq, ri_wc *wcs, uint32_t wc_size, uint32_t max, uint32_t *count);
+    /* Required. One shot: for the next completion, or the next solicited one (errors count). */
+    ri_status (*arm)(ri_cq *cq, uint32_t solicited_only);
+    /* Required. Waits until poll may find something: spins for spin_ns, then sleeps until
+     * timeout_ns in all. *ready: 1, or 0 after the time-out or an interrupt. */
+    ri_status (*wait)(ri_cq *cq, uint64_t spin_ns, uint64_t timeout_ns, uint32_t *ready);
+    void (*interrupt)(ri_cq *cq); /* Required: every present wait answers soon. */
+    ri_status (*resize)(ri_cq *cq, uint32_t depth, uint32_t *actual, ri_error *error);
+    uint64_t (*queued)(ri_cq *cq); /* Since 1.1: completions that wait, about. */
+} ri_cq_ops;
+
+typedef struct ri_cq_made {
+    uint32_t size;
+    uint32_t id;
+    ri_cq *cq;
+    const ri_cq_ops *ops;
+} ri_cq_made;
+
+/* ---- Shared receive queues ------------------------------------------------------------------ */
+
+typedef struct ri_srq_init {
+    uint32_t size;
+    uint32_t pd;
+    uint32_t depth;
+    uint32_t max_sge;
+    uint32_t limit; /* one-shot event when fewer remain; 0: not armed */
+} ri_srq_init;
+
+typedef struct ri_srq_info {
+    uint32_t size;
+    uint32_t pd;
+    uint32_t depth;
+    uint32_t max_sge;
+    uint32_t limit;
+    uint32_t posted;
+} ri_srq_info;
+
+#define RI_SRQ_DEPTH 1u
+#define RI_SRQ_LIMIT 2u
+
+typedef struct ri_srq_ops {
+    uint32_t size;
+    uint32_t reserved;
+    void (*release)(ri_srq *srq); /* Required. */
+    /* Required. The first *posted requests are queued, whatever the status. */
+    ri_status (*post_recv)(ri_srq *srq, const ri_recv_wr *wrs, uint32_t count, uint32_t *posted);
+    /* which: RI_SRQ_DEPTH and RI_SRQ_LIMIT say which of the two change. */
+    ri_status (*modify)(ri_srq *srq, uint32_t which, uint32_t depth, uint32_t limit,
+                        ri_srq_info *info, ri_error *error);
+    ri_status (*query)(ri_srq *srq, ri_srq_info *info, ri_error *error);
+} ri_srq_ops;
+
+typedef struct ri_srq_made {
+    uint32_t size;
+    uint32_t id;
+    ri_srq *srq;
+    const ri_srq_ops *ops;
+} ri_srq_made;
+
+/* ---- Queue pairs ---------------------------------------------------------------------------- */
+
+#define RI_QP_PRIVILEGED 1u /* STag 0 and fast registration */
+#define RI_QP_SRQ 2u        /* receives come from srq */
+
+typedef struct ri_qp_init {
+    uint32_t size;
+    uint32_t flags;
+    uint32_t pd;
+    uint32_t send_cq;
+    uint32_t recv_cq;
+    uint32_t srq;
+    uint32_t send_depth;
+    uint32_t recv_depth;
+    uint32_t max_send_sge;
+    uint32_t max_recv_sge;
+    uint32_t max_inline;
+    uint32_t ird;
+    uint32_t ord;
+    uint32_t allow; /* REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC, BIND */
+    uint32_t recv_limit;
+} ri_qp_init;
+
+#define RI_ROLE_INITIATOR 1
+#define RI_ROLE_RESPONDER 2
+
+#define RI_RTR_NONE 0
+#define RI_RTR_SEND 1
+#define RI_RTR_WRITE 2
+#define RI_RTR_READ 3
+
+#define RI_STREAM_CRC 1u
+#define RI_STREAM_MARKERS_TX 2u
+#define RI_STREAM_MARKERS_RX 4u
+#define RI_STREAM_EXTENSIONS 8u /* RFC 7306 operations */
+
+/* An established TCP stream, and what MPA start-up settled. The socket is the provider's from the
+ * moment of the call; it closes it if it refuses. */
+typedef struct ri_stream {
+    uint32_t size;
+    int32_t socket; /* connected, nonblocking */
+    const uint8_t *received; /* octets behind the start-up frame */
+    uint64_t received_len;
+    const uint8_t *last_message; /* to be sent in streaming mode before anything else */
+    uint64_t last_message_len;
+    uint32_t role;
+    uint32_t flags;
+    uint32_t ird;
+    uint32_t ord;
+    uint32_t rtr;
+    uint32_t fpdu_octets; /* 0: follow the EMSS */
+    uint64_t nudge_ns;    /* 0: never */
+    uint64_t probe_ns;    /* 0: never */
+    uint64_t close_timeout_ns;
+} ri_stream;
+
+#define RI_QP_TO_RTS 1       /* Idle -> RTS over stream */
+#define RI_QP_TO_CLOSING 2   /* graceful */
+#define RI_QP_TO_TERMINATE 3 /* Terminate 0/0/0, then close */
+#define RI_QP_TO_ERROR 4     /* reset, flush */
+#define RI_QP_TO_IDLE 5      /* from Error, once flushed */
+#define RI_QP_LIMITS 6       /* the limits named by which */
+
+#define RI_LIMIT_ORD 1u
+#define RI_LIMIT_IRD 2u
+#define RI_LIMIT_SEND_DEPTH 4u
+#define RI_LIMIT_RECV_DEPTH 8u
+#define RI_LIMIT_RECV_LIMIT 16u
+
+/* Modify QP: all or nothing. */
+typedef struct ri_qp_change {
+    uint32_t size;
+    uint32_t kind;
+    const ri_stream *stream;
+    uint32_t which;
+    uint32_t ord;
+    uint32_t ird;
+    uint32_t send_depth;
+    uint32_t recv_depth;
+    uint32_t recv_limit;
+} ri_qp_change;
+
+#define RI_QP_IDLE 1
+#define RI_QP_RTS 2
+#define RI_QP_CLOSING 3
+#define RI_QP_TERMINATE 4
+#define RI_QP_ERROR 5
+
+typedef struct ri_qp_info {
+    uint32_t size;
+    uint32_t id;
+    uint32_t state;
+    uint32_t send_depth;
+    uint32_t recv_depth;
+    uint32_t sends_outstanding;
+    uint32_t recvs_outstanding;
+    uint32_t sends_lost;
+    uint32_t recvs_lost;
+    uint32_t recv_limit;
+    uint32_t ird;
+    uint32_t ord;
+    uint32_t has_terminate;
+    ri_terminate terminate;
+    ri_address local;
+    ri_address remote;
+    uint64_t fpdus_sent;
+    uint64_t fpdus_received;
+    uint64_t octets_sent;
+    uint64_t octets_received;
+    uint64_t send_calls;
+    uint64_t recv_calls;
+    uint64_t send_stalls;
+    uint64_t ord_stalls;
+    /* Since 1.1: what TCP knows of the stream; mss 0: nothing. */
+    uint32_t tcp_mss;
+    uint32_t tcp_congestion_window; /* segments */
+    uint32_t tcp_retransmitted;     /* segments */
+    uint32_t reserved;
+    uint64_t tcp_rtt_ns;
+    uint64_t tcp_rtt_variation_ns;
+} ri_qp_info;
+
+typedef struct ri_qp_ops {
+    uint32_t size;
+    uint32_t reserved;
+    void (*release)(ri_qp *qp); /* Required. */
+    /* Required. The first *posted requests are queued, whatever the status. */
+    ri_status (*post_send)(ri_qp *qp, const ri_send_wr *wrs, uint32_t count, uint32_t *posted);
+    ri_status (*post_recv)(ri_qp *qp, const ri_recv_wr *wrs, uint32_t count, uint32_t *posted);
+    ri_status (*modify)(ri_qp *qp, const ri_qp_change *change, ri_error *error); /* Required. */
+    ri_status (*query)(ri_qp *qp, ri_qp_info *info, ri_error *error);            /* Required. */
+} ri_qp_ops;
+
+typedef struct ri_qp_made {
+    uint32_t size;
+    uint32_t id;
+    ri_qp *qp;
+    const ri_qp_ops *ops;
+} ri_qp_made;
+
+/* ---- Native connection manager -------------------------------------------------------------- */
+
+typedef struct ri_cm_params {
+    uint32_t size;
+    uint32_t ird;
+    uint32_t ord;
+    uint32_t private_len;
+    const uint8_t *private_data;
+} ri_cm_params;
+
+#define RI_CM_REQUEST 1      /* listener, request, peer, params */
+#define RI_CM_ESTABLISHED 2  /* qp, params */
+#define RI_CM_REJECTED 3     /* qp, params.private_data */
+#define RI_CM_FAILED 4       /* qp, reason */
+#define RI_CM_DISCONNECTED 5 /* qp */
+
+typedef struct ri_cm_event {
+    uint32_t size;
+    uint32_t kind;
+    uint64_t listener;
+    uint64_t request;
+    uint32_t qp;
+    uint32_t reserved;
+    ri_address peer;
+    const ri_cm_params *params; /* NULL: none */
+    ri_string reason;
+} ri_cm_event;
+
+typedef void (*ri_cm_event_fn)(void *receiver, const ri_cm_event *event);
+
+/* All entries required. */
+typedef struct ri_cm_ops {
+    uint32_t size;
+    uint32_t reserved;
+    void (*release)(ri_cm *cm);
+    /* bound: address with the real port. */
+    ri_status (*listen)(ri_cm *cm, const ri_address *address, uint32_t backlog,
+                        uint64_t *listener, ri_address *bound, ri_error *error);
+    ri_status (*unlisten)(ri_cm *cm, uint64_t listener, ri_error *error);
+    ri_status (*connect)(ri_cm *cm, uint32_t qp, const ri_address *peer,
+                         const ri_cm_params *params, ri_error *error);
+    ri_status (*accept)(ri_cm *cm, uint64_t request, uint32_t qp, const ri_cm_params *params,
+                        ri_error *error);
+    ri_status (*reject)(ri_cm *cm, uint64_t request, const uint8_t *private_data, uint32_t len,
+                        ri_error *error);
+    ri_status (*disconnect)(ri_cm *cm, uint32_t qp, ri_error *error);
+    /* Gives the next event, if any, to fn, once. */
+    void (*poll_event)(ri_cm *cm, void *receiver, ri_cm_event_fn fn);
+    /* Waits for an event; *ready 0 after the time-out. */
+    ri_status (*wait_event)(ri_cm *cm, uint64_t timeout_ns, uint32_t *ready, ri_error *error);
+} ri_cm_ops;
+
+typedef struct ri_cm_made {
+    uint32_t size;
+    uint32_t reserved;
+    ri_cm *cm;
+    const ri_cm_ops *ops;
+} ri_cm_made;
+
+/* ---- RNIC ----------------------------------------------------------------------------------- */
+
+typedef struct ri_rnic_ops {
+    uint32_t size;
+    uint32_t reserved;
+    /* Required. The host has released every handle of this RNIC before; everything is freed. */
+    void (*close)(ri_rnic *rnic);
+    void (*attrs)(ri_rnic *rnic, ri_rnic_attrs *attrs); /* Required. */
+    void (*ports)(ri_rnic *rnic, void *receiver, ri_port_fn fn); /* Required. */
+    /* Replaces the handler; events before the first one are lost. */
+    void (*set_async_handler)(ri_rnic *rnic, const ri_async_handler *handler);
+    ri_status (*alloc_pd)(ri_rnic *rnic, uint32_t *pd, ri_error *error);  /* Required. */
+    ri_status (*dealloc_pd)(ri_rnic *rnic, uint32_t pd, ri_error *error); /* Required. */
+    ri_status (*create_cq)(ri_rnic *rnic, const ri_cq_init *init, ri_cq_made *made,
+                           ri_error *error); /* Required. */
+    ri_status (*destroy_cq)(ri_rnic *rnic, uint32_t cq, ri_error *error); /* Required. */
+    ri_status (*create_srq)(ri_rnic *rnic, const ri_srq_init *init, ri_srq_made *made,
+                            ri_error *error);
+    ri_status (*destroy_srq)(ri_rnic *rnic, uint32_t srq, ri_error *error);
+    ri_status (*create_qp)(ri_rnic *rnic, const ri_qp_init *init, ri_qp_made *made,
+                           ri_error *error); /* Required. */
+    ri_status (*destroy_qp)(ri_rnic *rnic, uint32_t qp, ri_error *error); /* Required. */
+    ri_status (*register_mr)(ri_rnic *rnic, const ri_mr_init *init, uint32_t *stag,
+                             ri_error *error); /* Required. */
+    /* Any refusal but RI_STAG_IN_USE and RI_INVALID_STAG destroys the region (RDMAC 9.2.6). */
+    ri_status (*reregister_mr)(ri_rnic *rnic, uint32_t stag, const ri_mr_init *init,
+                               uint32_t *actual, ri_error *error);
+    ri_status (*register_shared_mr)(ri_rnic *rnic, const ri_shared_mr_init *init, uint32_t *stag,
+                                    ri_error *error);
+    /* In state Invalid, for fast registration. */
+    ri_status (*alloc_stag)(ri_rnic *rnic, uint32_t pd, uint32_t remote, uint32_t *stag,
+                            ri_error *error);
+    ri_status (*query_mr)(ri_rnic *rnic, uint32_t stag, ri_mr_info *info, ri_error *error);
+    /* Required. When it returns, nothing of the region is touched and its owner is released. */
+    ri_status (*dealloc_stag)(ri_rnic *rnic, uint32_t stag, ri_error *error);
+    ri_status (*alloc_mw)(ri_rnic *rnic, uint32_t pd, uint32_t kind, uint32_t *mw,
+                          ri_error *error);
+    ri_status (*query_mw)(ri_rnic *rnic, uint32_t mw, ri_mw_info *info, ri_error *error);
+    ri_status (*dealloc_mw)(ri_rnic *rnic, uint32_t mw, ri_error *error);
+    /* Required with RI_MODEL_NATIVE. */
+    ri_status (*native_cm)(ri_rnic *rnic, ri_cm_made *made, ri_error *error);
+} ri_rnic_ops;
+
+typedef struct ri_rnic_made {
+    uint32_t size;
+    uint32_t reserved;
+    ri_rnic *rnic;
+    const ri_rnic_ops *ops;
+} ri_rnic_made;
+
+/* ---- Provider ------------------------------------------------------------------------------- */
+
+typedef struct ri_provider_ops {
+    uint32_t size;
+    uint32_t reserved;
+    void *context; /* first argument of each function; may be NULL */
+    /* Required. Lists usable devices; RI_UNSUPPORTED with detail and remedy if there is none. */
+    ri_status (*devices)(void *context, void *receiver, ri_device_fn fn, ri_error *error);
+    /* Required. Opens a device by name. */
+    ri_status (*open)(void *context, ri_string device, const ri_services *services,
+                      ri_rnic_made *made, ri_error *error);
+} ri_provider_ops;
+
+/* Readable before any code of the provider runs. */
+typedef struct ri_provider_descriptor {
+    uint32_t size;
+    uint32_t magic; /* RI_MAGIC */
+    uint16_t major; /* RI_MAJOR */
+    uint16_t minor; /* RI_MINOR of the header it was built with */
+    uint32_t reserved;
+    const char *name;      /* stable, e.g. "vp_softrdma": a-z, 0-9, _ and - */
+    const char *version;   /* version or build id, for listings */
+    uint64_t capabilities; /* the most that its devices may offer; RI_CAP_* */
+} ri_provider_descriptor;
+
+/* NULL: it cannot serve a host of this minor version. The table stays good for ever. */
+typedef const ri_provider_ops *(*ri_get_ops_fn)(uint32_t host_minor);
+
+/* A layer is a library that wraps another provider: it exports the descriptor and, instead of
+ * get_ops, this. inner stays good for ever. arguments are what the configuration says. */
+typedef const ri_provider_ops *(*ri_wrap_fn)(uint32_t host_minor, const ri_provider_ops *inner,
+                                             ri_string arguments, ri_error *error);
+
+#define RI_DESCRIPTOR_SYMBOL "warpline_provider"
+#define RI_GET_OPS_SYMBOL "warpline_provider_get_ops"
+#define RI_WRAP_SYMBOL "warpline_provider_wrap"
+
+#if defined(__GNUC__)
+#define RI_EXPORT __attribute__((visibility("default")))
+#else
+#define RI_EXPORT
+#endif
+
+#ifdef RI_BUILDING_PROVIDER
+RI_EXPORT extern const ri_provider_descriptor warpline_provider;
+RI_EXPORT const ri_provider_ops *warpline_provider_get_ops(uint32_t host_minor);
+RI_EXPORT const ri_provider_ops *warpline_provider_wrap(uint32_t host_minor,
+                                                        const ri_provider_ops *inner,
+                                                        ri_string arguments, ri_error *error);
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

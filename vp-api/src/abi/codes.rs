@@ -1,0 +1,111 @@
+//! The header's numbers against our enums: each table once, both ways.
+
+use crate::{
+    Addressing, Capabilities, ConnectionModel, LogLevel, MwKind, QpState, Role, Rtr, VpStatus,
+    WcOpcode, WcStatus,
+};
+
+macro_rules! codes {
+    ($($type:ident $code:ident $from:ident { $($name:ident = $number:literal,)+ })+) => {$(
+        pub(super) fn $code(value: $type) -> u32 {
+            match value { $($type::$name => $number,)+ }
+        }
+        pub(super) fn $from(code: u32) -> Option<$type> {
+            match code { $($number => Some($type::$name),)+ _ => None }
+        }
+    )+};
+}
+
+/// No error.
+pub(super) const OK: u32 = 0;
+
+codes! {
+    VpStatus status_code status {
+        InsufficientResources = 1, InvalidModifier = 2, InUse = 4, InvalidHandle = 5,
+        Interrupted = 6, Unsupported = 10, CqTooSmall = 11, InvalidPd = 13, InvalidAddress = 15,
+        InvalidState = 18, TooManyWrs = 19, InvalidWr = 20, InvalidSgl = 21, InvalidIrdOrd = 25,
+        CannotChange = 26, InvalidStag = 27, StagInUse = 30, InvalidAccess = 33,
+        NotPrivileged = 75, StillFlushing = 76, InvalidStream = 77, CqOverrun = 78, Os = 79,
+        Defect = 80,
+    }
+    WcOpcode wc_opcode_code wc_opcode {
+        Send = 1, Write = 5, Read = 6, BindMw = 8, FastRegister = 9, InvalidateLocal = 10,
+        Recv = 11, Atomic = 16, Immediate = 17, WriteImmediate = 18, RecvImmediate = 19,
+    }
+    WcStatus wc_status_code wc_status {
+        Success = 0, InvalidStag = 27, Flushed = 38, InvalidWqe = 39, LocalCatastrophic = 40,
+        RemoteTermination = 41, Bounds = 42, AccessViolation = 43, InvalidPd = 44, Wrap = 45,
+        CannotInvalidate = 46, ZeroReadResources = 47, NotPrivileged = 48, StagNotInvalid = 49,
+        InvalidWindow = 59, InvalidLength = 60,
+    }
+    ConnectionModel model_code model { LlpStream = 1, Native = 2, }
+    LogLevel level_code level { Error = 1, Warn = 2, Info = 3, Debug = 4, Trace = 5, }
+    MwKind kind_code kind { Wide = 1, Narrow = 2, }
+    Addressing addressing_code addressing { Absolute = 0, ZeroBased = 1, }
+    Role role_code role { Initiator = 1, Responder = 2, }
+    Rtr rtr_code rtr { Send = 1, Write = 2, Read = 3, }
+    QpState state_code state { Idle = 1, Rts = 2, Closing = 3, Terminate = 4, Error = 5, }
+}
+
+/// Capabilities that this version knows; a newer provider's others are not for this host.
+pub(super) fn capabilities(bits: u64) -> Capabilities {
+    Capabilities::from_bits_truncate(bits)
+}
+
+/// Kinds of `ri_qp_change`.
+pub(super) mod change {
+    pub(in crate::abi) const RTS: u32 = 1;
+    pub(in crate::abi) const CLOSING: u32 = 2;
+    pub(in crate::abi) const TERMINATE: u32 = 3;
+    pub(in crate::abi) const ERROR: u32 = 4;
+    pub(in crate::abi) const IDLE: u32 = 5;
+    pub(in crate::abi) const LIMITS: u32 = 6;
+    /// Which limits: ORD, IRD, send depth, receive depth, receive limit.
+    pub(in crate::abi) const WHICH: [u32; 5] = [1, 2, 4, 8, 16];
+}
+
+/// Flags of `ri_stream`.
+pub(super) mod stream {
+    pub(in crate::abi) const CRC: u32 = 1;
+    pub(in crate::abi) const MARKERS_TX: u32 = 2;
+    pub(in crate::abi) const MARKERS_RX: u32 = 4;
+    pub(in crate::abi) const EXTENSIONS: u32 = 8;
+}
+
+/// Flags of `ri_qp_init`, and of `modify` of an SRQ.
+pub(super) mod flag {
+    pub(in crate::abi) const PRIVILEGED: u32 = 1;
+    pub(in crate::abi) const SRQ: u32 = 2;
+    pub(in crate::abi) const SRQ_DEPTH: u32 = 1;
+    pub(in crate::abi) const SRQ_LIMIT: u32 = 2;
+}
+
+/// Operations of `ri_send_wr`, its flags, and those of `ri_wc`.
+pub(super) mod op {
+    pub(in crate::abi) const SEND: u32 = 1;
+    pub(in crate::abi) const WRITE: u32 = 2;
+    pub(in crate::abi) const WRITE_IMMEDIATE: u32 = 3;
+    pub(in crate::abi) const IMMEDIATE: u32 = 4;
+    pub(in crate::abi) const READ: u32 = 5;
+    pub(in crate::abi) const ATOMIC: u32 = 6;
+    pub(in crate::abi) const BIND_MW: u32 = 7;
+    pub(in crate::abi) const FAST_REGISTER: u32 = 8;
+    pub(in crate::abi) const INVALIDATE_LOCAL: u32 = 9;
+    pub(in crate::abi) const SOLICITED: u32 = 8;
+    pub(in crate::abi) const INVALIDATE: u32 = 16;
+    pub(in crate::abi) const INLINE: u32 = 32;
+    pub(in crate::abi) const FETCH_ADD: u32 = 0;
+    pub(in crate::abi) const CMP_SWAP: u32 = 2;
+    pub(in crate::abi) const WC_SOLICITED: u32 = 1;
+    pub(in crate::abi) const WC_INVALIDATED: u32 = 2;
+    pub(in crate::abi) const WC_IMMEDIATE: u32 = 4;
+}
+
+/// Kinds of `ri_cm_event`.
+pub(super) mod cm {
+    pub(in crate::abi) const REQUEST: u32 = 1;
+    pub(in crate::abi) const ESTABLISHED: u32 = 2;
+    pub(in crate::abi) const REJECTED: u32 = 3;
+    pub(in crate::abi) const FAILED: u32 = 4;
+    pub(in crate::abi) const DISCONNECTED: u32 = 5;
+}

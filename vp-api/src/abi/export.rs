@@ -1,0 +1,360 @@
+//! Providers for C: the tables behind [`crate::export_provider`].
+//!
+//! A handle is a box around an `Arc` of the object; the host's `release` drops it. Every entry
+//! catches panics, which become `RI_DEFECT`. Any thread.
+
+mod objects;
+mod queues;
+mod rnic;
+
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, OnceLock};
+
+use super::keep::Kept;
+use super::types::Sized32;
+use super::{grow, net, text, types as c};
+use crate::{LogLevel, Provider, Services, VpError, VpResult, VpStatus};
+
+/// Makes a provider's shared library of the crate that calls it (`crate-type = ["cdylib"]`): the
+/// two symbols of `rnicpi.h`. The provider is made when it is first asked for; the version is that
+/// of the crate.
+///
+/// ```ignore
+/// vp_api::export_provider!("acme", Capabilities::SRQ, acme::Provider::new());
+/// ```
+#[macro_export]
+macro_rules! export_provider {
+    ($name:literal, $capabilities:expr, $provider:expr) => {
+        /// What this provider is, readable before any of its code runs.
+        #[unsafe(no_mangle)]
+        #[allow(non_upper_case_globals)] // the header's name
+        pub static warpline_provider: $crate::abi::types::ProviderDescriptor =
+            $crate::abi::export::descriptor(
+                concat!($name, "\0"),
+                concat!(env!("CARGO_PKG_VERSION"), "\0"),
+                $capabilities,
+            );
+
+        /// The provider's functions.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn warpline_provider_get_ops(
+            _host_minor: u32,
+        ) -> *const $crate::abi::types::ProviderOps {
+            static EXPORTED: $crate::abi::export::Exported = $crate::abi::export::Exported::new();
+            EXPORTED.table(|| ::std::sync::Arc::new($provider))
+        }
+    };
+}
+
+/// A descriptor; both texts end with a NUL.
+pub const fn descriptor(
+    name: &'static str,
+    version: &'static str,
+    capabilities: crate::Capabilities,
+) -> c::ProviderDescriptor {
+    c::ProviderDescriptor {
+        size: size_of::<c::ProviderDescriptor>() as u32,
+        magic: super::MAGIC,
+        major: super::MAJOR,
+        minor: super::MINOR,
+        reserved: 0,
+        name: name.as_ptr().cast(),
+        version: version.as_ptr().cast(),
+        capabilities: capabilities.bits(),
+    }
+}
+
+/// A provider with its table, made once.
+pub struct Exported(OnceLock<Option<Table>>);
+
+struct Table(c::ProviderOps);
+
+// SAFETY: constant data; the context is a provider, which any thread may use.
+unsafe impl Sync for Table {}
+// SAFETY: as for `Sync`.
+unsafe impl Send for Table {}
+
+impl Default for Exported {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Exported {
+    /// Nothing made yet.
+    pub const fn new() -> Self {
+        Self(OnceLock::new())
+    }
+
+    /// The table, good as long as this is, and null if the provider cannot be made.
+    pub fn table(&self, make: impl FnOnce() -> Arc<dyn Provider>) -> *const c::ProviderOps {
+        let made = || catch_unwind(AssertUnwindSafe(make)).ok().map(Table::new);
+        self.0.get_or_init(made).as_ref().map_or(std::ptr::null(), |table| &raw const table.0)
+    }
+}
+
+impl Table {
+    fn new(provider: Arc<dyn Provider>) -> Self {
+        Self(c::ProviderOps {
+            context: hand_out(provider),
+            devices: Some(devices),
+            open: Some(open),
+            ..c::ProviderOps::blank()
+        })
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        // SAFETY: made by `hand_out` in `new`, and dropped once.
+        unsafe { take_back::<dyn Provider>(self.0.context) };
+    }
+}
+
+/// A handle.
+fn hand_out<T: ?Sized>(object: Arc<T>) -> *mut c_void {
+    Box::into_raw(Box::new(object)).cast()
+}
+
+/// Ends a handle.
+///
+/// # Safety
+///
+/// `handle` is from `hand_out::<T>` and not used again.
+unsafe fn take_back<T: ?Sized>(handle: *mut c_void) {
+    // SAFETY: the caller's promise.
+    let object = unsafe { Box::from_raw(handle.cast::<Arc<T>>()) };
+    _ = catch_unwind(AssertUnwindSafe(|| drop(object)));
+}
+
+/// The object of a handle.
+///
+/// # Safety
+///
+/// `handle` is from `hand_out::<T>` and not released while the reference is used.
+unsafe fn object<'a, T: ?Sized>(handle: *mut c_void) -> &'a T {
+    // SAFETY: the caller's promise.
+    unsafe { &*handle.cast::<Arc<T>>() }
+}
+
+/// Runs a verb; its result, and that of a panic, go to the host.
+///
+/// # Safety
+///
+/// `error` is null or as the header demands.
+unsafe fn answer(error: *mut c::Error, verb: impl FnOnce() -> VpResult<()>) -> u32 {
+    let panicked = |_| Err(VpError::new(VpStatus::Defect, "the provider panicked"));
+    match catch_unwind(AssertUnwindSafe(verb)).unwrap_or_else(panicked) {
+        Ok(()) => super::codes::OK,
+        // SAFETY: the caller's promise.
+        Err(why) => unsafe { text::refuse(error, &why) },
+    }
+}
+
+fn meaningless(what: &str) -> VpError {
+    VpError::new(VpStatus::InvalidModifier, format!("{what}: a number of it means nothing"))
+}
+
+/// An argument as the host passes it.
+trait In {
+    type Value;
+    /// # Safety
+    ///
+    /// As the header demands.
+    unsafe fn get(self) -> Self::Value;
+}
+
+impl In for u32 {
+    type Value = u32;
+    unsafe fn get(self) -> u32 {
+        self
+    }
+}
+
+impl In for u64 {
+    type Value = u64;
+    unsafe fn get(self) -> u64 {
+        self
+    }
+}
+
+impl<T: Sized32> In for *const T {
+    type Value = T;
+    unsafe fn get(self) -> T {
+        // SAFETY: the caller's promise.
+        unsafe { grow::read(self) }
+    }
+}
+
+/// A place for a result.
+trait Out<T> {
+    /// # Safety
+    ///
+    /// As the header demands.
+    unsafe fn put(self, value: T);
+}
+
+impl Out<u32> for *mut u32 {
+    unsafe fn put(self, value: u32) {
+        // SAFETY: the caller's promise.
+        unsafe { self.write(value) };
+    }
+}
+
+impl<T: Sized32> Out<T> for *mut T {
+    unsafe fn put(self, value: T) {
+        // SAFETY: the caller's promise.
+        unsafe { grow::write(self, &value) };
+    }
+}
+
+/// Entries of a table: handle, arguments, place for the result, error.
+macro_rules! verbs {
+    ($($name:ident($this:ident: $object:ty $(, $arg:ident: $ty:ty)* $(=> $out:ty)?) $body:block)+)
+    => {$(
+        unsafe extern "C" fn $name(
+            handle: *mut c_void,
+            $($arg: $ty,)*
+            $(out: $out,)?
+            error: *mut c::Error,
+        ) -> u32 {
+            // SAFETY: the host has not released the handle.
+            let $this = unsafe { crate::abi::export::object::<$object>(handle) };
+            $(
+                // SAFETY: arguments are as the header demands.
+                let $arg = unsafe { crate::abi::export::In::get($arg) };
+            )*
+            let verb = || {
+                let value = $body?;
+                verbs!(@put value $(, out, $out)?);
+                Ok(())
+            };
+            // SAFETY: the host's error is as the header demands.
+            unsafe { crate::abi::export::answer(error, verb) }
+        }
+    )+};
+    (@put $value:ident) => { let () = $value; };
+    (@put $value:ident, $place:ident, $out:ty) => {
+        // SAFETY: the place for the result is as the header demands.
+        unsafe { crate::abi::export::Out::put($place, $value) }
+    };
+}
+use verbs;
+
+unsafe extern "C" fn devices(
+    context: *mut c_void,
+    receiver: *mut c_void,
+    f: Option<c::DeviceFn>,
+    error: *mut c::Error,
+) -> u32 {
+    // SAFETY: the table's own context.
+    let provider = unsafe { object::<dyn Provider>(context) };
+    let verb = || {
+        let list = provider.devices().map_err(|why| {
+            // SAFETY: the host's error is as the header demands.
+            unsafe { text::fill(error, &why.reason, &why.remedy) };
+            VpError::new(VpStatus::Unsupported, why.reason)
+        });
+        let list = match list {
+            Ok(list) => list,
+            Err(why) => return Ok(Some(why)),
+        };
+        for device in &list {
+            net::lend_device(device, &mut |lent| {
+                if let Some(f) = f {
+                    // SAFETY: the host's function, with its receiver.
+                    unsafe { f(receiver, lent) };
+                }
+            });
+        }
+        Ok(None)
+    };
+    match catch_unwind(AssertUnwindSafe(verb)) {
+        Ok(Ok(None)) => super::codes::OK,
+        Ok(Ok(Some(why)) | Err(why)) => super::codes::status_code(why.status),
+        Err(_) => super::codes::status_code(VpStatus::Defect),
+    }
+}
+
+unsafe extern "C" fn open(
+    context: *mut c_void,
+    device: c::String,
+    services: *const c::Services,
+    made: *mut c::RnicMade,
+    error: *mut c::Error,
+) -> u32 {
+    // SAFETY: the table's own context.
+    let provider = unsafe { object::<dyn Provider>(context) };
+    let verb = || {
+        // SAFETY: the host's string.
+        let device = unsafe { text::copy(device) };
+        // SAFETY: services as the header demands.
+        let services = unsafe { Host::new(services) };
+        let opened = provider.open(&device, Arc::new(services))?;
+        let handle = rnic::hand_out(opened);
+        // SAFETY: the place for the result is as the header demands.
+        unsafe { grow::write(made, &handle) };
+        Ok(())
+    };
+    // SAFETY: the host's error is as the header demands.
+    unsafe { answer(error, verb) }
+}
+
+/// The host's services.
+struct Host {
+    services: c::Services,
+    kept: Kept,
+}
+
+// SAFETY: the host's functions may be called from any thread, with the context that is kept.
+unsafe impl Send for Host {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Host {}
+
+impl Host {
+    /// # Safety
+    ///
+    /// `services` is as the header demands.
+    unsafe fn new(services: *const c::Services) -> Self {
+        // SAFETY: the caller's promise.
+        let services = unsafe { grow::read(services) };
+        // SAFETY: the caller's promise.
+        let kept = unsafe { Kept::new(services.keep) };
+        Self { services, kept }
+    }
+}
+
+impl Services for Host {
+    fn log(&self, level: LogLevel, target: &str, message: &str) {
+        if let Some(log) = self.services.log {
+            let level = super::codes::level_code(level);
+            // SAFETY: the host's function with the context that is kept.
+            unsafe { log(self.kept.context(), level, text::lend(target), text::lend(message)) };
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        // SAFETY: as in `log`.
+        self.services.now_ns.map_or(0, |now| unsafe { now(self.kept.context()) })
+    }
+
+    fn pin(&self, addr: usize, len: usize) -> std::io::Result<()> {
+        let Some(pin) = self.services.pin else {
+            return Err(std::io::Error::other("the host does not pin memory"));
+        };
+        let mut error = c::Error::blank();
+        let memory = std::ptr::without_provenance_mut(addr);
+        // SAFETY: as in `log`.
+        let code = unsafe { pin(self.kept.context(), memory, len as u64, &raw mut error) };
+        text::outcome(code, &error).map_err(|why| std::io::Error::other(why.detail))
+    }
+
+    fn unpin(&self, addr: usize, len: usize) {
+        if let Some(unpin) = self.services.unpin {
+            let memory = std::ptr::without_provenance_mut(addr);
+            // SAFETY: as in `log`.
+            unsafe { unpin(self.kept.context(), memory, len as u64) };
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Providers from C: a library, or a descriptor and its function, as a [`Provider`].
+//!
+//! Every imported object owns its handle and releases it when dropped; it keeps the RNIC open that
+//! it belongs to. Libraries stay loaded for ever. Any thread. What a provider says is checked as
+//! far as it can be: a number that means nothing is [`VpStatus::Defect`].
+
+mod calls;
+mod cm;
+mod load;
+mod queues;
+mod rnic;
+
+use std::ffi::c_void;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+pub use load::{Fault, Layer, LoadError, from_descriptor, load};
+
+use super::types::Sized32;
+use super::{codes, keep, net, text, types as c};
+use crate::{
+    Capabilities, DeviceInfo, LogLevel, Provider, Rnic, Services, Unavailable, VpResult, VpStatus,
+};
+use calls::{table_of, verb};
+
+/// A provider behind its table.
+struct Imported {
+    name: &'static str,
+    version: &'static str,
+    capabilities: Capabilities,
+    ops: c::ProviderOps,
+}
+
+// SAFETY: the header lets every function be called from any thread, with the table's context.
+unsafe impl Send for Imported {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Imported {}
+
+impl Imported {
+    fn list(&self, devices: &mut Vec<DeviceInfo>) -> Result<(), Unavailable> {
+        let mut error = c::Error::blank();
+        let receiver = (&raw mut *devices).cast();
+        let Some(list) = self.ops.devices else {
+            return Err(text::unavailable(codes::status_code(VpStatus::Unsupported), &error));
+        };
+        let context = self.ops.context;
+        // SAFETY: the provider's function, with its context; the receiver is a list of devices.
+        let code = unsafe { list(context, receiver, Some(net::take_device), &raw mut error) };
+        if code == codes::OK { Ok(()) } else { Err(text::unavailable(code, &error)) }
+    }
+}
+
+impl Provider for Imported {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn version(&self) -> &str {
+        self.version
+    }
+
+    fn devices(&self) -> Result<Vec<DeviceInfo>, Unavailable> {
+        let mut devices = Vec::new();
+        self.list(&mut devices)?;
+        Ok(devices)
+    }
+
+    fn open(&self, device: &str, services: Arc<dyn Services>) -> VpResult<Arc<dyn Rnic>> {
+        let host = Arc::new(Host(services));
+        let table = c::Services {
+            keep: keep::lend(&host),
+            log: Some(log),
+            now_ns: Some(now_ns),
+            pin: Some(pin),
+            unpin: Some(unpin),
+            ..c::Services::blank()
+        };
+        let mut made = c::RnicMade::blank();
+        let name = text::lend(device);
+        verb!(self.ops.open, "open", self.ops.context, name, &raw const table, &raw mut made)?;
+        rnic::take(&made, self.capabilities)
+    }
+}
+
+/// Services as a provider of C calls them.
+struct Host(Arc<dyn Services>);
+
+/// # Safety
+///
+/// `context` is a `Host` that is kept.
+unsafe fn host<'a>(context: *mut c_void) -> &'a dyn Services {
+    // SAFETY: the caller's promise.
+    let host = unsafe { &*context.cast::<Host>() };
+    &*host.0
+}
+
+unsafe extern "C" fn log(context: *mut c_void, level: u32, target: c::String, message: c::String) {
+    _ = catch_unwind(AssertUnwindSafe(|| {
+        // SAFETY: the provider passes what it was given and keeps.
+        let host = unsafe { host(context) };
+        // SAFETY: a string as the header demands.
+        let target = unsafe { text::copy(target) };
+        // SAFETY: the same.
+        let message = unsafe { text::copy(message) };
+        host.log(codes::level(level).unwrap_or(LogLevel::Info), &target, &message);
+    }));
+}
+
+unsafe extern "C" fn now_ns(context: *mut c_void) -> u64 {
+    // SAFETY: the provider passes what it was given and keeps.
+    let host = unsafe { host(context) };
+    catch_unwind(AssertUnwindSafe(|| host.now_ns())).unwrap_or(0)
+}
+
+unsafe extern "C" fn pin(
+    context: *mut c_void,
+    addr: *mut c_void,
+    len: u64,
+    error: *mut c::Error,
+) -> u32 {
+    // SAFETY: the provider passes what it was given and keeps.
+    let host = unsafe { host(context) };
+    let refused = |_| Err(io::Error::other("the host's services panicked"));
+    let pinned = catch_unwind(AssertUnwindSafe(|| host.pin(addr.addr(), len as usize)));
+    match pinned.unwrap_or_else(refused) {
+        Ok(()) => codes::OK,
+        Err(why) => {
+            // SAFETY: the provider's error is as the header demands.
+            unsafe { text::fill(error, &why.to_string(), "") };
+            codes::status_code(VpStatus::Os)
+        }
+    }
+}
+
+unsafe extern "C" fn unpin(context: *mut c_void, addr: *mut c_void, len: u64) {
+    // SAFETY: the provider passes what it was given and keeps.
+    let host = unsafe { host(context) };
+    _ = catch_unwind(AssertUnwindSafe(|| host.unpin(addr.addr(), len as usize)));
+}

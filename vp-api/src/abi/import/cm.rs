@@ -1,0 +1,114 @@
+//! A native connection manager behind its table.
+
+use std::ffi::c_void;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::types::Plain;
+use super::super::{cm, net, qp, types as c};
+use super::calls::defect;
+use super::rnic::Handle;
+use super::{table_of, verb};
+use crate::{NativeCm, NativeEvent, NativeParams, QpId, VpResult};
+
+struct ImportedCm {
+    handle: *mut c_void,
+    ops: c::CmOps,
+    // Dropped after the handle is released.
+    _rnic: Arc<Handle>,
+}
+
+// SAFETY: the header lets every function be called from any thread.
+unsafe impl Send for ImportedCm {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for ImportedCm {}
+
+impl Drop for ImportedCm {
+    fn drop(&mut self) {
+        if let Some(release) = self.ops.release {
+            // SAFETY: the last use of the handle, before the RNIC is closed.
+            unsafe { release(self.handle) };
+        }
+    }
+}
+
+/// The connection manager that the provider made, checked.
+pub(super) fn take(made: &c::CmMade, rnic: &Arc<Handle>) -> VpResult<Arc<dyn NativeCm>> {
+    let ops = table_of!(made, cm, "ri_cm_ops": release listen unlisten connect accept reject
+        disconnect poll_event wait_event)?;
+    Ok(Arc::new(ImportedCm { handle: made.cm, ops, _rnic: rnic.clone() }))
+}
+
+/// Where an event of the provider goes.
+#[derive(Default)]
+struct Receiver {
+    called: bool,
+    event: Option<NativeEvent>,
+}
+
+unsafe extern "C" fn take_event(receiver: *mut c_void, event: *const c::CmEvent) {
+    _ = catch_unwind(AssertUnwindSafe(|| {
+        // SAFETY: the provider passes on the receiver that it was called with, during that call.
+        let receiver = unsafe { &mut *receiver.cast::<Receiver>() };
+        receiver.called = true;
+        // SAFETY: an event as the header demands.
+        receiver.event = unsafe { cm::event_from(event) };
+    }));
+}
+
+impl NativeCm for ImportedCm {
+    fn listen(&self, address: SocketAddr, backlog: u32) -> VpResult<(u64, SocketAddr)> {
+        let (wanted, mut bound) = (net::address_to(Some(address)), c::Address::zeroed());
+        let mut id = 0;
+        let (at, out, real) = (&raw const wanted, &raw mut id, &raw mut bound);
+        verb!(self.ops.listen, "listen", self.handle, at, backlog, out, real)?;
+        let bound = net::address_from(&bound);
+        Ok((id, bound.ok_or_else(|| defect("listen answered no address"))?))
+    }
+
+    fn unlisten(&self, listener: u64) -> VpResult<()> {
+        verb!(self.ops.unlisten, "unlisten", self.handle, listener)
+    }
+
+    fn connect(&self, qp: QpId, peer: SocketAddr, params: NativeParams) -> VpResult<()> {
+        let (peer, params) = (net::address_to(Some(peer)), cm::params_to(&params));
+        let (peer, params) = (&raw const peer, &raw const params);
+        verb!(self.ops.connect, "connect", self.handle, qp.0, peer, params)
+    }
+
+    fn accept(&self, request: u64, qp: QpId, params: NativeParams) -> VpResult<()> {
+        let lent = cm::params_to(&params);
+        verb!(self.ops.accept, "accept", self.handle, request, qp.0, &raw const lent)
+    }
+
+    fn reject(&self, request: u64, private_data: &[u8]) -> VpResult<()> {
+        let (data, len) = (private_data.as_ptr(), private_data.len() as u32);
+        verb!(self.ops.reject, "reject", self.handle, request, data, len)
+    }
+
+    fn disconnect(&self, qp: QpId) -> VpResult<()> {
+        verb!(self.ops.disconnect, "disconnect", self.handle, qp.0)
+    }
+
+    fn poll_event(&self) -> Option<NativeEvent> {
+        let poll = self.ops.poll_event?;
+        loop {
+            let mut receiver = Receiver::default();
+            let to = (&raw mut receiver).cast();
+            // SAFETY: the handle is alive; the receiver is one.
+            unsafe { poll(self.handle, to, Some(take_event)) };
+            // Events that this version does not know are passed over.
+            if receiver.event.is_some() || !receiver.called {
+                return receiver.event;
+            }
+        }
+    }
+
+    fn wait_event(&self, timeout: Option<Duration>) -> VpResult<bool> {
+        let (mut ready, timeout) = (0, timeout.map_or(u64::MAX, qp::ns));
+        verb!(self.ops.wait_event, "wait_event", self.handle, timeout, &raw mut ready)?;
+        Ok(ready != 0)
+    }
+}

@@ -1,0 +1,238 @@
+//! From a path to a provider: load, check the descriptor, check the table.
+
+use std::ffi::CStr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use thiserror::Error;
+
+use super::super::export::Exported;
+use super::super::types::{Plain, Sized32};
+use super::super::{MAGIC, MAJOR, MINOR, codes, grow, text, types as c};
+use super::Imported;
+use crate::Provider;
+
+const DESCRIPTOR: &CStr = c"warpline_provider";
+const GET_OPS: &CStr = c"warpline_provider_get_ops";
+const WRAP: &CStr = c"warpline_provider_wrap";
+
+/// A library that is no usable provider, and why.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("{path}: {fault}", path = path.display())]
+pub struct LoadError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub fault: Fault,
+}
+
+/// What can be wrong with a provider's library.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+#[allow(missing_docs)] // the messages say it
+pub enum Fault {
+    #[error("the path is not absolute; providers are loaded from absolute paths only")]
+    NotAbsolute,
+    #[error("cannot be loaded: {0}")]
+    NotALibrary(String),
+    #[error("does not export `{0}`; a provider needs it, see rnicpi.h")]
+    MissingSymbol(String),
+    #[error("the descriptor's magic is {0:#010x} and not RI_MAGIC ({MAGIC:#010x})")]
+    WrongMagic(u32),
+    #[error("it speaks ABI {0}.x, this host {MAJOR}.x; rebuild it against this host's rnicpi.h")]
+    WrongMajor(u16),
+    #[error("the descriptor's size is {0} octets; at least {least} are needed", least = c::ProviderDescriptor::SIZE)]
+    ShortDescriptor(u32),
+    #[error("a reserved field is {0:#x} and must be zero")]
+    Reserved(u32),
+    #[error("the descriptor's name is not a word of a-z, 0-9, _ and -")]
+    BadName,
+    #[error("the descriptor's version is missing or not UTF-8")]
+    BadVersion,
+    #[error("it refuses a host of ABI {MAJOR}.{MINOR}: get_ops answered NULL")]
+    NoOps,
+    #[error("ri_provider_ops is too short: {0} octets; at least {least} are needed", least = c::ProviderOps::SIZE)]
+    ShortTable(u32),
+    #[error("ri_provider_ops lacks `{0}`, which is required")]
+    MissingEntry(String),
+    #[error("the layer refuses: {0}")]
+    Refused(String),
+}
+
+/// Loads a provider's library (RTLD_NOW, RTLD_LOCAL), checks its descriptor and its table, and keeps
+/// it for ever. Its constructors run: a library that crashes takes the process with it.
+pub fn load(path: &Path) -> Result<Arc<dyn Provider>, LoadError> {
+    let named = |fault| LoadError { path: path.to_owned(), fault };
+    let library = open(path).map_err(named)?;
+    // SAFETY: a library that exports this name promises that it is a descriptor.
+    let descriptor = unsafe { symbol::<*const c::ProviderDescriptor>(&library, DESCRIPTOR) };
+    let descriptor = descriptor.map_err(named)?;
+    // SAFETY: and that this name is the function.
+    let get_ops = unsafe { symbol::<c::GetOpsFn>(&library, GET_OPS) }.map_err(named)?;
+    // Whatever the checks say: its code may have started threads.
+    std::mem::forget(library);
+    // SAFETY: both are from one library, which is never unloaded.
+    let provider = unsafe { from_descriptor(descriptor, get_ops) }.map_err(named)?;
+    Ok(provider)
+}
+
+fn open(path: &Path) -> Result<Library, Fault> {
+    if !path.is_absolute() {
+        return Err(Fault::NotAbsolute);
+    }
+    // SAFETY: its constructors run; whoever names a provider's library trusts its code.
+    let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
+    library.map_err(|why| Fault::NotALibrary(because(&why)))
+}
+
+/// The loader's own words, which the error keeps behind it.
+fn because(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+/// # Safety
+///
+/// The symbol, if there is one, is of this type.
+unsafe fn symbol<T: Copy>(library: &Library, name: &CStr) -> Result<T, Fault> {
+    // SAFETY: the caller's promise.
+    let found = unsafe { library.get::<T>(name) };
+    let missing = |_| Fault::MissingSymbol(name.to_string_lossy().into_owned());
+    found.map(|symbol| *symbol).map_err(missing)
+}
+
+/// A provider of this process: from its descriptor and its function.
+///
+/// # Safety
+///
+/// Both obey `rnicpi.h` and stay good for ever.
+pub unsafe fn from_descriptor(
+    descriptor: *const c::ProviderDescriptor,
+    get_ops: c::GetOpsFn,
+) -> Result<Arc<dyn Provider>, Fault> {
+    // SAFETY: the caller's promise.
+    let identity = unsafe { identify(descriptor) }?;
+    // SAFETY: the caller's promise.
+    let ops = unsafe { get_ops(MINOR.into()) };
+    // SAFETY: a table as the header demands.
+    let ops = unsafe { check_table(ops) }?;
+    Ok(Arc::new(Imported { ops, ..identity }))
+}
+
+/// The descriptor, checked; without a table.
+///
+/// # Safety
+///
+/// `descriptor` obeys the header.
+unsafe fn identify(descriptor: *const c::ProviderDescriptor) -> Result<Imported, Fault> {
+    // SAFETY: the caller's promise: it begins with size and magic.
+    let [size, magic] = unsafe { descriptor.cast::<[u32; 2]>().read() };
+    if magic != MAGIC {
+        return Err(Fault::WrongMagic(magic));
+    }
+    if size < c::ProviderDescriptor::SIZE {
+        return Err(Fault::ShortDescriptor(size));
+    }
+    // SAFETY: the caller's promise; it is as large as ours.
+    let d = unsafe { descriptor.read() };
+    if d.major != MAJOR {
+        return Err(Fault::WrongMajor(d.major));
+    }
+    if d.reserved != 0 {
+        return Err(Fault::Reserved(d.reserved));
+    }
+    // SAFETY: the caller's promise.
+    let name = unsafe { text::constant(d.name) }.filter(|name| is_word(name));
+    // SAFETY: the caller's promise.
+    let version = unsafe { text::constant(d.version) };
+    Ok(Imported {
+        name: name.ok_or(Fault::BadName)?,
+        version: version.ok_or(Fault::BadVersion)?,
+        capabilities: codes::capabilities(d.capabilities),
+        ops: c::ProviderOps::zeroed(),
+    })
+}
+
+fn is_word(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
+    !name.is_empty() && name.chars().all(fits)
+}
+
+/// # Safety
+///
+/// `ops` is null, or a table as the header demands.
+unsafe fn check_table(ops: *const c::ProviderOps) -> Result<c::ProviderOps, Fault> {
+    if ops.is_null() {
+        return Err(Fault::NoOps);
+    }
+    // SAFETY: the caller's promise: it begins with its size.
+    let size = unsafe { ops.cast::<u32>().read() };
+    if size < c::ProviderOps::SIZE {
+        return Err(Fault::ShortTable(size));
+    }
+    // SAFETY: the caller's promise.
+    let table = unsafe { grow::read(ops) };
+    let missing = |entry: &str| Err(Fault::MissingEntry(entry.to_owned()));
+    if table.reserved != 0 {
+        return Err(Fault::Reserved(table.reserved));
+    }
+    match (table.devices, table.open) {
+        (None, _) => missing("devices"),
+        (_, None) => missing("open"),
+        _ => Ok(table),
+    }
+}
+
+/// A layer's library: wraps providers.
+pub struct Layer {
+    path: PathBuf,
+    descriptor: *const c::ProviderDescriptor,
+    wrap: c::WrapFn,
+}
+
+// SAFETY: constant data and a function that any thread may call.
+unsafe impl Send for Layer {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Layer {}
+
+impl Layer {
+    /// Loads a layer; checks its descriptor.
+    pub fn load(path: &Path) -> Result<Self, LoadError> {
+        let named = |fault| LoadError { path: path.to_owned(), fault };
+        let library = open(path).map_err(named)?;
+        // SAFETY: a library that exports this name promises that it is a descriptor.
+        let descriptor = unsafe { symbol::<*const c::ProviderDescriptor>(&library, DESCRIPTOR) };
+        let descriptor = descriptor.map_err(named)?;
+        // SAFETY: and that this name is the function.
+        let wrap = unsafe { symbol::<c::WrapFn>(&library, WRAP) }.map_err(named)?;
+        std::mem::forget(library);
+        // SAFETY: a descriptor, checked for what it says.
+        unsafe { identify(descriptor) }.map_err(named)?;
+        Ok(Self { path: path.to_owned(), descriptor, wrap })
+    }
+
+    /// The provider, wrapped; it keeps its name. The inner one stays for ever.
+    pub fn wrap(
+        &self,
+        inner: Arc<dyn Provider>,
+        arguments: &str,
+    ) -> Result<Arc<dyn Provider>, LoadError> {
+        let named = |fault| LoadError { path: self.path.clone(), fault };
+        let name: &'static str = inner.name().to_owned().leak();
+        let exported: &'static Exported = Box::leak(Box::new(Exported::new()));
+        let table = exported.table(|| inner);
+        let mut error = c::Error::blank();
+        let arguments = text::lend(arguments);
+        // SAFETY: the layer's function; the inner table stays for ever.
+        let ops = unsafe { (self.wrap)(MINOR.into(), table, arguments, &raw mut error) };
+        if ops.is_null() {
+            let why = text::unavailable(codes::OK, &error).reason;
+            return Err(named(Fault::Refused(why)));
+        }
+        // SAFETY: a table as the header demands.
+        let ops = unsafe { check_table(ops) }.map_err(named)?;
+        // SAFETY: it was checked when it was loaded.
+        let identity = unsafe { identify(self.descriptor) }.map_err(named)?;
+        Ok(Arc::new(Imported { name, ops, ..identity }))
+    }
+}

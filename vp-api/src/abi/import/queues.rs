@@ -1,0 +1,234 @@
+//! Completion queues, shared receive queues and queue pairs behind their tables: the data path. A
+//! post or poll is one call through a function pointer, and translation on the stack.
+
+use std::array::from_fn;
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::qp;
+use super::super::types::{Plain, Sized32};
+use super::super::work::{self, Extra};
+use super::super::{codes, types as c};
+use super::calls::{defect, quick};
+use super::rnic::Handle;
+use super::{table_of, verb};
+use crate::{
+    Cq, CqId, PostFailure, Qp, QpChange, QpId, QpInfo, RecvWr, SendWr, Srq, SrqId, SrqInfo,
+    VpResult, VpStatus, WorkCompletion,
+};
+
+/// Requests and completions that are translated at a time, on the stack.
+const BATCH: usize = 8;
+
+macro_rules! imported {
+    ($name:ident $ops:ident $take:ident $made:ident $handle:ident $object:ident $id:ident
+        $table:literal: $($entry:ident)+) => {
+        struct $name {
+            id: $id,
+            handle: *mut c_void,
+            ops: c::$ops,
+            // Dropped after the handle is released.
+            _rnic: Arc<Handle>,
+        }
+
+        // SAFETY: the header lets every function be called from any thread.
+        unsafe impl Send for $name {}
+        // SAFETY: as for `Send`.
+        unsafe impl Sync for $name {}
+
+        impl Drop for $name {
+            fn drop(&mut self) {
+                if let Some(release) = self.ops.release {
+                    // SAFETY: the last use of the handle, before the RNIC is closed.
+                    unsafe { release(self.handle) };
+                }
+            }
+        }
+
+        /// The object that the provider made, checked.
+        pub(super) fn $take(made: &c::$made, rnic: &Arc<Handle>) -> VpResult<Arc<dyn $object>> {
+            let ops = table_of!(made, $handle, $table: release $($entry)+)?;
+            let (id, handle) = ($id(made.id), made.$handle);
+            Ok(Arc::new($name { id, handle, ops, _rnic: rnic.clone() }))
+        }
+    };
+}
+
+imported! { ImportedCq CqOps take CqMade cq Cq CqId "ri_cq_ops": depth poll arm wait interrupt }
+imported! { ImportedSrq SrqOps take_srq SrqMade srq Srq SrqId "ri_srq_ops": post_recv }
+imported! { ImportedQp QpOps take_qp QpMade qp Qp QpId "ri_qp_ops": post_send modify query }
+
+impl ImportedCq {
+    fn poll_some<const N: usize>(&self, out: &mut [WorkCompletion]) -> Result<usize, VpStatus> {
+        let mut wcs: [c::Wc; N] = work::blanks();
+        let (mut n, max) = (0, out.len().min(N) as u32);
+        let (first, count) = (wcs.as_mut_ptr(), &raw mut n);
+        quick!(self.ops.poll, self.handle, first, c::Wc::SIZE, max, count)?;
+        let got = wcs.get(..n as usize).filter(|_| n <= max).ok_or(VpStatus::Defect)?;
+        for (to, from) in out.iter_mut().zip(got) {
+            *to = work::completion_from(from).ok_or(VpStatus::Defect)?;
+        }
+        Ok(n as usize)
+    }
+}
+
+impl Cq for ImportedCq {
+    fn id(&self) -> CqId {
+        self.id
+    }
+
+    fn depth(&self) -> u32 {
+        // SAFETY: the handle is alive.
+        self.ops.depth.map_or(0, |depth| unsafe { depth(self.handle) })
+    }
+
+    fn queued(&self) -> usize {
+        // SAFETY: the handle is alive.
+        self.ops.queued.map_or(0, |queued| unsafe { queued(self.handle) } as usize)
+    }
+
+    fn poll(&self, out: &mut [WorkCompletion]) -> Result<usize, VpStatus> {
+        if out.len() <= 1 {
+            return self.poll_some::<1>(out);
+        }
+        let mut done = 0;
+        for some in out.chunks_mut(BATCH) {
+            match self.poll_some::<BATCH>(some) {
+                Ok(n) => {
+                    done += n;
+                    if n < some.len() {
+                        break;
+                    }
+                }
+                // Said again by the next poll, which finds nothing before it.
+                Err(_) if done > 0 => break,
+                Err(status) => return Err(status),
+            }
+        }
+        Ok(done)
+    }
+
+    fn arm(&self, solicited_only: bool) -> Result<(), VpStatus> {
+        quick!(self.ops.arm, self.handle, solicited_only.into())
+    }
+
+    fn wait(&self, spin: Duration, timeout: Option<Duration>) -> Result<bool, VpStatus> {
+        let (mut ready, timeout) = (0, timeout.map_or(u64::MAX, qp::ns));
+        quick!(self.ops.wait, self.handle, qp::ns(spin), timeout, &raw mut ready)?;
+        Ok(ready != 0)
+    }
+
+    fn interrupt(&self) {
+        if let Some(interrupt) = self.ops.interrupt {
+            // SAFETY: the handle is alive.
+            unsafe { interrupt(self.handle) };
+        }
+    }
+
+    fn resize(&self, depth: u32) -> VpResult<u32> {
+        let mut actual = 0;
+        verb!(self.ops.resize, "resize", self.handle, depth, &raw mut actual)?;
+        Ok(actual)
+    }
+}
+
+/// Posts a list in batches; `post` answers how many of the batch were taken, and whether all.
+fn in_batches<T>(
+    list: &[T],
+    size: usize,
+    mut post: impl FnMut(&[T], &mut u32) -> Result<(), VpStatus>,
+) -> Result<(), PostFailure> {
+    let mut done = 0;
+    for some in list.chunks(size) {
+        let mut posted = 0;
+        let result = post(some, &mut posted);
+        done += (posted as usize).min(some.len());
+        result.map_err(|status| PostFailure { posted: done, status })?;
+    }
+    Ok(())
+}
+
+type PostRecv = unsafe extern "C" fn(*mut c_void, *const c::RecvWr, u32, *mut u32) -> u32;
+
+fn post_receives(
+    entry: Option<PostRecv>,
+    handle: *mut c_void,
+    wrs: &[RecvWr<'_>],
+) -> Result<(), PostFailure> {
+    in_batches(wrs, BATCH, |some, posted| {
+        if let [wr] = some {
+            let lent = work::recv_to(wr);
+            return quick!(entry, handle, &raw const lent, 1, &raw mut *posted);
+        }
+        let lent: [c::RecvWr; BATCH] =
+            from_fn(|i| some.get(i).map_or_else(c::RecvWr::zeroed, work::recv_to));
+        quick!(entry, handle, lent.as_ptr(), some.len() as u32, &raw mut *posted)
+    })
+}
+
+impl Srq for ImportedSrq {
+    fn id(&self) -> SrqId {
+        self.id
+    }
+
+    fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
+        post_receives(self.ops.post_recv, self.handle, wrs)
+    }
+
+    fn modify(&self, depth: Option<u32>, limit: Option<u32>) -> VpResult<SrqInfo> {
+        let bit = |value: Option<u32>, bit| if value.is_some() { bit } else { 0 };
+        let which = bit(depth, codes::flag::SRQ_DEPTH) | bit(limit, codes::flag::SRQ_LIMIT);
+        let (depth, limit) = (depth.unwrap_or(0), limit.unwrap_or(0));
+        let mut info = c::SrqInfo::blank();
+        let out = &raw mut info;
+        verb!(self.ops.modify, "modify of an SRQ", self.handle, which, depth, limit, out)?;
+        Ok(qp::srq_info_from(&info))
+    }
+
+    fn query(&self) -> VpResult<SrqInfo> {
+        let mut info = c::SrqInfo::blank();
+        verb!(self.ops.query, "query of an SRQ", self.handle, &raw mut info)?;
+        Ok(qp::srq_info_from(&info))
+    }
+}
+
+impl Qp for ImportedQp {
+    fn id(&self) -> QpId {
+        self.id
+    }
+
+    fn post_send(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure> {
+        in_batches(wrs, BATCH, |some, posted| {
+            if let [wr] = some {
+                let extra = Extra::of(&wr.op);
+                let lent = work::send_to(wr, &extra);
+                let one = &raw const lent;
+                return quick!(self.ops.post_send, self.handle, one, 1, &raw mut *posted);
+            }
+            let extras: [Extra; BATCH] =
+                from_fn(|i| some.get(i).map_or(Extra::None, |wr| Extra::of(&wr.op)));
+            let lent: [c::SendWr; BATCH] = from_fn(|i| {
+                some.get(i).map_or_else(c::SendWr::zeroed, |wr| work::send_to(wr, &extras[i]))
+            });
+            let (first, count) = (lent.as_ptr(), some.len() as u32);
+            quick!(self.ops.post_send, self.handle, first, count, &raw mut *posted)
+        })
+    }
+
+    fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
+        post_receives(self.ops.post_recv, self.handle, wrs)
+    }
+
+    fn modify(&self, change: QpChange) -> VpResult<()> {
+        qp::lend_change(change, |lent| {
+            verb!(self.ops.modify, "modify of a QP", self.handle, &raw const *lent)
+        })
+    }
+
+    fn query(&self) -> VpResult<QpInfo> {
+        let mut info = c::QpInfo::blank();
+        verb!(self.ops.query, "query of a QP", self.handle, &raw mut info)?;
+        qp::info_from(&info).ok_or_else(|| defect("ri_qp_info.state is none of the five"))
+    }
+}

@@ -1,0 +1,246 @@
+//! An RNIC behind its table.
+
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, OnceLock};
+
+use super::super::memory::{self, Lent};
+use super::super::types::Sized32;
+use super::super::{codes, events, grow, keep, net, qp, types as c};
+use super::calls::{defect, lacks};
+use super::{cm, queues, table_of, verb};
+use crate::*;
+
+/// The handle; closed when nothing of the RNIC is left.
+pub(super) struct Handle {
+    pub(super) rnic: *mut c_void,
+    pub(super) ops: c::RnicOps,
+}
+
+// SAFETY: the header lets every function be called from any thread.
+unsafe impl Send for Handle {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Handle {}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if let Some(close) = self.ops.close {
+            // SAFETY: every object holds its RNIC, so all handles are released; last use of this.
+            unsafe { close(self.rnic) };
+        }
+    }
+}
+
+struct ImportedRnic {
+    handle: Arc<Handle>,
+    attrs: RnicAttrs,
+    cm: OnceLock<Option<Arc<dyn NativeCm>>>,
+}
+
+/// The RNIC that `open` made, checked; `most`: what the descriptor promises.
+pub(super) fn take(made: &c::RnicMade, most: Capabilities) -> VpResult<Arc<dyn Rnic>> {
+    let ops = table_of!(made, rnic, "ri_rnic_ops": close attrs ports alloc_pd dealloc_pd create_cq
+        destroy_cq create_qp destroy_qp register_mr dealloc_stag)?;
+    let handle = Arc::new(Handle { rnic: made.rnic, ops });
+    let mut out = c::RnicAttrs::blank();
+    if let Some(attrs) = handle.ops.attrs {
+        // SAFETY: the handle is alive, and there is room.
+        unsafe { attrs(handle.rnic, &raw mut out) };
+    }
+    // SAFETY: strings as the header demands, good until the RNIC is closed.
+    let attrs = unsafe { net::attrs_from(&out) };
+    let attrs = attrs.ok_or_else(|| {
+        defect("ri_rnic_attrs.connection_model is neither RI_MODEL_LLP_STREAM nor RI_MODEL_NATIVE")
+    })?;
+    let beyond = attrs.capabilities.difference(most);
+    if !beyond.is_empty() {
+        return Err(defect(format!("the device offers {beyond:?}, the descriptor does not")));
+    }
+    if attrs.connection_model == ConnectionModel::Native && handle.ops.native_cm.is_none() {
+        return Err(lacks("ri_rnic_ops", "native_cm"));
+    }
+    Ok(Arc::new(ImportedRnic { handle, attrs, cm: OnceLock::new() }))
+}
+
+/// The host's handlers as a provider of C calls them.
+struct OnEvent(Arc<dyn AsyncHandler>);
+struct OnCompletion(Arc<dyn CqHandler>);
+
+unsafe extern "C" fn on_event(context: *mut c_void, event: *const c::AsyncEvent) {
+    _ = catch_unwind(AssertUnwindSafe(|| {
+        // SAFETY: the provider passes what it was given and keeps.
+        let handler = unsafe { &*context.cast::<OnEvent>() };
+        // SAFETY: an event as the header demands.
+        let event = unsafe { grow::read(event) };
+        if let Some((source, event)) = events::from(&event) {
+            handler.0.on_event(source, event);
+        }
+    }));
+}
+
+unsafe extern "C" fn on_completion(context: *mut c_void, cq: u32) {
+    _ = catch_unwind(AssertUnwindSafe(|| {
+        // SAFETY: the provider passes what it was given and keeps.
+        let handler = unsafe { &*context.cast::<OnCompletion>() };
+        handler.0.on_completion(CqId(cq));
+    }));
+}
+
+macro_rules! ask {
+    ($this:ident.$entry:ident $(, $arg:expr)*) => {
+        verb!($this.handle.ops.$entry, stringify!($entry), $this.handle.rnic $(, $arg)*)
+    };
+}
+
+impl Rnic for ImportedRnic {
+    fn attrs(&self) -> &RnicAttrs {
+        &self.attrs
+    }
+
+    fn ports(&self) -> Vec<PortInfo> {
+        let mut ports = Vec::new();
+        if let Some(list) = self.handle.ops.ports {
+            let receiver = (&raw mut ports).cast();
+            // SAFETY: the handle is alive; the receiver is a list of ports.
+            unsafe { list(self.handle.rnic, receiver, Some(net::take_port)) };
+        }
+        ports
+    }
+
+    fn set_async_handler(&self, handler: Option<Arc<dyn AsyncHandler>>) {
+        let Some(set) = self.handle.ops.set_async_handler else { return };
+        let handler = handler.map(|h| Arc::new(OnEvent(h)));
+        let lent = c::AsyncHandler {
+            keep: handler.as_ref().map_or(keep::NOTHING, keep::lend),
+            call: handler.as_ref().map(|_| on_event as _),
+            ..c::AsyncHandler::blank()
+        };
+        // SAFETY: the handle is alive; who keeps the handler has retained it.
+        unsafe { set(self.handle.rnic, &raw const lent) };
+    }
+
+    fn alloc_pd(&self) -> VpResult<PdId> {
+        let mut pd = 0;
+        ask!(self.alloc_pd, &raw mut pd)?;
+        Ok(PdId(pd))
+    }
+
+    fn dealloc_pd(&self, pd: PdId) -> VpResult<()> {
+        ask!(self.dealloc_pd, pd.0)
+    }
+
+    fn create_cq(&self, init: &CqInit) -> VpResult<Arc<dyn Cq>> {
+        let handler = init.handler.clone().map(|h| Arc::new(OnCompletion(h)));
+        let lent = c::CqInit {
+            depth: init.depth,
+            keep: handler.as_ref().map_or(keep::NOTHING, keep::lend),
+            call: handler.as_ref().map(|_| on_completion as _),
+            ..c::CqInit::blank()
+        };
+        let mut made = c::CqMade::blank();
+        ask!(self.create_cq, &raw const lent, &raw mut made)?;
+        queues::take(&made, &self.handle)
+    }
+
+    fn destroy_cq(&self, cq: CqId) -> VpResult<()> {
+        ask!(self.destroy_cq, cq.0)
+    }
+
+    fn create_srq(&self, init: &SrqInit) -> VpResult<Arc<dyn Srq>> {
+        let lent = qp::srq_init_to(init);
+        let mut made = c::SrqMade::blank();
+        ask!(self.create_srq, &raw const lent, &raw mut made)?;
+        queues::take_srq(&made, &self.handle)
+    }
+
+    fn destroy_srq(&self, srq: SrqId) -> VpResult<()> {
+        ask!(self.destroy_srq, srq.0)
+    }
+
+    fn create_qp(&self, init: &QpInit) -> VpResult<Arc<dyn Qp>> {
+        let lent = qp::init_to(init);
+        let mut made = c::QpMade::blank();
+        ask!(self.create_qp, &raw const lent, &raw mut made)?;
+        queues::take_qp(&made, &self.handle)
+    }
+
+    fn destroy_qp(&self, qp: QpId) -> VpResult<()> {
+        ask!(self.destroy_qp, qp.0)
+    }
+
+    fn register_mr(&self, init: &MrInit) -> VpResult<Stag> {
+        let range = Lent::new(&init.range);
+        let (lent, mut stag) = (memory::init_to(init, &range), 0);
+        ask!(self.register_mr, &raw const lent, &raw mut stag)?;
+        Ok(Stag(stag))
+    }
+
+    fn reregister_mr(&self, stag: Stag, init: &MrInit) -> VpResult<Stag> {
+        let range = Lent::new(&init.range);
+        let (lent, mut actual) = (memory::init_to(init, &range), 0);
+        ask!(self.reregister_mr, stag.0, &raw const lent, &raw mut actual)?;
+        Ok(Stag(actual))
+    }
+
+    fn register_shared_mr(
+        &self,
+        original: Stag,
+        pd: PdId,
+        addressing: Addressing,
+        access: Access,
+        key: u8,
+    ) -> VpResult<Stag> {
+        let lent = c::SharedMrInit {
+            original: original.0,
+            pd: pd.0,
+            addressing: codes::addressing_code(addressing),
+            access: access.bits(),
+            key: key.into(),
+            ..c::SharedMrInit::blank()
+        };
+        let mut stag = 0;
+        ask!(self.register_shared_mr, &raw const lent, &raw mut stag)?;
+        Ok(Stag(stag))
+    }
+
+    fn alloc_stag(&self, pd: PdId, remote: bool) -> VpResult<Stag> {
+        let mut stag = 0;
+        ask!(self.alloc_stag, pd.0, remote.into(), &raw mut stag)?;
+        Ok(Stag(stag))
+    }
+
+    fn query_mr(&self, stag: Stag) -> VpResult<MrInfo> {
+        let mut info = c::MrInfo::blank();
+        ask!(self.query_mr, stag.0, &raw mut info)?;
+        memory::info_from(&info).ok_or_else(|| defect("ri_mr_info.addressing means nothing"))
+    }
+
+    fn dealloc_stag(&self, stag: Stag) -> VpResult<()> {
+        ask!(self.dealloc_stag, stag.0)
+    }
+
+    fn alloc_mw(&self, pd: PdId, kind: MwKind) -> VpResult<MwId> {
+        let mut mw = 0;
+        ask!(self.alloc_mw, pd.0, codes::kind_code(kind), &raw mut mw)?;
+        Ok(MwId(mw))
+    }
+
+    fn query_mw(&self, mw: MwId) -> VpResult<MwInfo> {
+        let mut info = c::MwInfo::blank();
+        ask!(self.query_mw, mw.0, &raw mut info)?;
+        memory::window_from(&info).ok_or_else(|| defect("ri_mw_info.kind means nothing"))
+    }
+
+    fn dealloc_mw(&self, mw: MwId) -> VpResult<()> {
+        ask!(self.dealloc_mw, mw.0)
+    }
+
+    fn native_cm(&self) -> Option<Arc<dyn NativeCm>> {
+        let make = || {
+            let mut made = c::CmMade::blank();
+            ask!(self.native_cm, &raw mut made).ok()?;
+            cm::take(&made, &self.handle).ok()
+        };
+        self.cm.get_or_init(make).clone()
+    }
+}

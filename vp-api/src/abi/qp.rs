@@ -1,0 +1,288 @@
+//! Queue pairs and shared receive queues: what they are made of, how they change, how they are;
+//! both ways. No state.
+
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::time::Duration;
+
+use super::types::Sized32;
+use super::{codes, events, grow, net, text, types as c};
+use crate::{
+    Access, CqId, FpduSize, LlpStream, PdId, QpChange, QpCounters, QpId, QpInfo, QpInit, SrqId,
+    SrqInfo, SrqInit, StreamParams, TcpInfo, VpError, VpResult, VpStatus,
+};
+
+pub(super) fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+pub(super) fn init_to(init: &QpInit) -> c::QpInit {
+    let privileged = if init.privileged { codes::flag::PRIVILEGED } else { 0 };
+    let srq = if init.srq.is_some() { codes::flag::SRQ } else { 0 };
+    c::QpInit {
+        flags: privileged | srq,
+        pd: init.pd.0,
+        send_cq: init.send_cq.0,
+        recv_cq: init.recv_cq.0,
+        srq: init.srq.map_or(0, |s| s.0),
+        send_depth: init.send_depth,
+        recv_depth: init.recv_depth,
+        max_send_sge: init.max_send_sge,
+        max_recv_sge: init.max_recv_sge,
+        max_inline: init.max_inline,
+        ird: init.ird.into(),
+        ord: init.ord.into(),
+        allow: init.allow.bits(),
+        recv_limit: init.recv_limit,
+        ..c::QpInit::blank()
+    }
+}
+
+pub(super) fn init_from(init: &c::QpInit) -> Option<QpInit> {
+    let srq = init.flags & codes::flag::SRQ != 0;
+    let known = codes::flag::SRQ | codes::flag::PRIVILEGED;
+    (init.flags & !known == 0).then_some(())?;
+    Some(QpInit {
+        pd: PdId(init.pd),
+        send_cq: CqId(init.send_cq),
+        recv_cq: CqId(init.recv_cq),
+        srq: srq.then_some(SrqId(init.srq)),
+        send_depth: init.send_depth,
+        recv_depth: init.recv_depth,
+        max_send_sge: init.max_send_sge,
+        max_recv_sge: init.max_recv_sge,
+        max_inline: init.max_inline,
+        ird: u16::try_from(init.ird).ok()?,
+        ord: u16::try_from(init.ord).ok()?,
+        allow: Access::from_bits(init.allow)?,
+        privileged: init.flags & codes::flag::PRIVILEGED != 0,
+        recv_limit: init.recv_limit,
+    })
+}
+
+pub(super) fn srq_init_to(init: &SrqInit) -> c::SrqInit {
+    c::SrqInit {
+        pd: init.pd.0,
+        depth: init.depth,
+        max_sge: init.max_sge,
+        limit: init.limit,
+        ..c::SrqInit::blank()
+    }
+}
+
+pub(super) fn srq_init_from(init: &c::SrqInit) -> SrqInit {
+    let pd = PdId(init.pd);
+    SrqInit { pd, depth: init.depth, max_sge: init.max_sge, limit: init.limit }
+}
+
+pub(super) fn srq_info_to(info: &SrqInfo) -> c::SrqInfo {
+    c::SrqInfo {
+        pd: info.pd.0,
+        depth: info.depth,
+        max_sge: info.max_sge,
+        limit: info.limit,
+        posted: info.posted,
+        ..c::SrqInfo::blank()
+    }
+}
+
+pub(super) fn srq_info_from(info: &c::SrqInfo) -> SrqInfo {
+    SrqInfo {
+        pd: PdId(info.pd),
+        depth: info.depth,
+        max_sge: info.max_sge,
+        limit: info.limit,
+        posted: info.posted,
+    }
+}
+
+/// Calls `with` with the change as the header has it. The socket of a stream is the callee's.
+pub(super) fn lend_change<R>(change: QpChange, with: impl FnOnce(&c::QpChange) -> R) -> R {
+    let mut out = c::QpChange::blank();
+    out.kind = match change {
+        QpChange::Rts(stream) => return lend_stream(*stream, with),
+        QpChange::Closing => codes::change::CLOSING,
+        QpChange::Terminate => codes::change::TERMINATE,
+        QpChange::Error => codes::change::ERROR,
+        QpChange::Idle => codes::change::IDLE,
+        QpChange::Limits { ord, ird, send_depth, recv_depth, recv_limit } => {
+            let (ord, ird) = (ord.map(u32::from), ird.map(u32::from));
+            let values = [ord, ird, send_depth, recv_depth, recv_limit];
+            let named = values.iter().zip(codes::change::WHICH).filter(|(v, _)| v.is_some());
+            out.which = named.map(|(_, bit)| bit).sum();
+            [out.ord, out.ird, out.send_depth, out.recv_depth, out.recv_limit] =
+                values.map(Option::unwrap_or_default);
+            codes::change::LIMITS
+        }
+    };
+    with(&out)
+}
+
+fn lend_stream<R>(stream: LlpStream, with: impl FnOnce(&c::QpChange) -> R) -> R {
+    let LlpStream { socket, received, last_message, params: p } = stream;
+    let flags = [
+        (p.crc, codes::stream::CRC),
+        (p.markers_tx, codes::stream::MARKERS_TX),
+        (p.markers_rx, codes::stream::MARKERS_RX),
+        (p.extensions, codes::stream::EXTENSIONS),
+    ];
+    let lent = c::Stream {
+        socket: socket.into_raw_fd(),
+        received: received.as_ptr(),
+        received_len: received.len() as u64,
+        last_message: last_message.as_ptr(),
+        last_message_len: last_message.len() as u64,
+        role: codes::role_code(p.role),
+        flags: flags.iter().filter(|(on, _)| *on).map(|(_, bit)| bit).sum(),
+        ird: p.ird.into(),
+        ord: p.ord.into(),
+        rtr: p.rtr.map_or(0, codes::rtr_code),
+        fpdu_octets: match p.fpdu {
+            FpduSize::Emss => 0,
+            FpduSize::Octets(octets) => octets.into(),
+        },
+        nudge_ns: p.nudge_after.map_or(0, ns),
+        probe_ns: p.probe_after.map_or(0, ns),
+        close_timeout_ns: ns(p.close_timeout),
+        ..c::Stream::blank()
+    };
+    with(&c::QpChange { kind: codes::change::RTS, stream: &lent, ..c::QpChange::blank() })
+}
+
+/// The change; takes over the socket of a stream in any case.
+///
+/// # Safety
+///
+/// `change` points to one as the header demands; the socket in it is the caller's to give away.
+pub(super) unsafe fn change_from(change: *const c::QpChange) -> VpResult<QpChange> {
+    // SAFETY: the caller's promise.
+    let change = unsafe { grow::read(change) };
+    let meaningless = |what: &str| VpError::new(VpStatus::InvalidModifier, what);
+    Ok(match change.kind {
+        codes::change::RTS => {
+            if change.stream.is_null() {
+                return Err(meaningless("ri_qp_change.stream is NULL; RI_QP_TO_RTS needs one"));
+            }
+            // SAFETY: the caller's promise.
+            let stream = unsafe { stream_from(change.stream) };
+            QpChange::Rts(Box::new(stream.ok_or_else(|| {
+                meaningless("ri_stream has no socket, or a role, RTR or number out of range")
+            })?))
+        }
+        codes::change::CLOSING => QpChange::Closing,
+        codes::change::TERMINATE => QpChange::Terminate,
+        codes::change::ERROR => QpChange::Error,
+        codes::change::IDLE => QpChange::Idle,
+        codes::change::LIMITS => {
+            limits_from(&change).ok_or_else(|| meaningless("IRD and ORD are at most 65535"))?
+        }
+        _ => return Err(meaningless("ri_qp_change.kind is none of RI_QP_*")),
+    })
+}
+
+fn limits_from(change: &c::QpChange) -> Option<QpChange> {
+    let bits = codes::change::WHICH;
+    let named = |at: usize, value: u32| (change.which & bits[at] != 0).then_some(value);
+    let small = |value: Option<u32>| value.map(u16::try_from).transpose().ok();
+    Some(QpChange::Limits {
+        ord: small(named(0, change.ord))?,
+        ird: small(named(1, change.ird))?,
+        send_depth: named(2, change.send_depth),
+        recv_depth: named(3, change.recv_depth),
+        recv_limit: named(4, change.recv_limit),
+    })
+}
+
+/// # Safety
+///
+/// As for [`change_from`].
+unsafe fn stream_from(stream: *const c::Stream) -> Option<LlpStream> {
+    // SAFETY: the caller's promise.
+    let s = unsafe { grow::read(stream) };
+    (s.socket >= 0).then_some(())?;
+    // SAFETY: an open descriptor that the caller gives away.
+    let socket = unsafe { OwnedFd::from_raw_fd(s.socket) };
+
+    let some = |ns: u64| (ns > 0).then(|| Duration::from_nanos(ns));
+    let params = StreamParams {
+        role: codes::role(s.role)?,
+        crc: s.flags & codes::stream::CRC != 0,
+        markers_tx: s.flags & codes::stream::MARKERS_TX != 0,
+        markers_rx: s.flags & codes::stream::MARKERS_RX != 0,
+        ird: u16::try_from(s.ird).ok()?,
+        ord: u16::try_from(s.ord).ok()?,
+        rtr: if s.rtr == 0 { None } else { Some(codes::rtr(s.rtr)?) },
+        fpdu: match s.fpdu_octets {
+            0 => FpduSize::Emss,
+            octets => FpduSize::Octets(u16::try_from(octets).ok()?),
+        },
+        extensions: s.flags & codes::stream::EXTENSIONS != 0,
+        nudge_after: some(s.nudge_ns),
+        probe_after: some(s.probe_ns),
+        close_timeout: Duration::from_nanos(s.close_timeout_ns),
+    };
+    // SAFETY: the caller's promise.
+    let received = unsafe { text::octets(s.received, s.received_len) };
+    // SAFETY: the same.
+    let last_message = unsafe { text::octets(s.last_message, s.last_message_len) };
+    Some(LlpStream { socket, received, last_message, params })
+}
+
+macro_rules! same_fields {
+    (info: $($info:ident)+; counters: $($counter:ident)+) => {
+        pub(super) fn info_to(info: &QpInfo) -> c::QpInfo {
+            let tcp = info.tcp.unwrap_or_default();
+            c::QpInfo {
+                id: info.id.0,
+                state: codes::state_code(info.state),
+                ird: info.ird.into(),
+                ord: info.ord.into(),
+                has_terminate: info.terminate.is_some().into(),
+                terminate: info.terminate.map_or(c::Plain::zeroed(), events::terminate_to),
+                local: net::address_to(info.local),
+                remote: net::address_to(info.remote),
+                tcp_mss: tcp.mss,
+                tcp_congestion_window: tcp.congestion_window,
+                tcp_retransmitted: tcp.retransmitted,
+                tcp_rtt_ns: ns(tcp.rtt),
+                tcp_rtt_variation_ns: ns(tcp.rtt_variation),
+                $($info: info.$info,)+
+                $($counter: info.counters.$counter,)+
+                ..c::QpInfo::blank()
+            }
+        }
+
+        /// `None`: the state is none of the five.
+        pub(super) fn info_from(info: &c::QpInfo) -> Option<QpInfo> {
+            let small = |number: u32| number.min(u16::MAX.into()) as u16;
+            Some(QpInfo {
+                id: QpId(info.id),
+                state: codes::state(info.state)?,
+                ird: small(info.ird),
+                ord: small(info.ord),
+                terminate: (info.has_terminate != 0)
+                    .then(|| events::terminate_from(info.terminate)),
+                local: net::address_from(&info.local),
+                remote: net::address_from(&info.remote),
+                tcp: (info.tcp_mss != 0).then(|| tcp_from(info)),
+                counters: QpCounters { $($counter: info.$counter,)+ },
+                $($info: info.$info,)+
+            })
+        }
+    };
+}
+
+same_fields! {
+    info: send_depth recv_depth sends_outstanding recvs_outstanding sends_lost recvs_lost recv_limit;
+    counters: fpdus_sent fpdus_received octets_sent octets_received send_calls recv_calls
+        send_stalls ord_stalls
+}
+
+fn tcp_from(info: &c::QpInfo) -> TcpInfo {
+    TcpInfo {
+        mss: info.tcp_mss,
+        rtt: Duration::from_nanos(info.tcp_rtt_ns),
+        rtt_variation: Duration::from_nanos(info.tcp_rtt_variation_ns),
+        congestion_window: info.tcp_congestion_window,
+        retransmitted: info.tcp_retransmitted,
+    }
+}

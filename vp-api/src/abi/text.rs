@@ -1,0 +1,114 @@
+//! Strings and errors across the border. No state.
+
+use std::ffi::{CStr, c_char};
+
+use super::{codes, grow, types as c};
+use crate::{Unavailable, VpError, VpResult, VpStatus};
+
+/// Longest string that is believed, in octets.
+const LONGEST: usize = 1 << 20;
+
+/// `text` as the header has it, good as long as `text` is.
+pub(super) fn lend(text: &str) -> c::String {
+    c::String { data: text.as_ptr().cast(), len: text.len() }
+}
+
+/// A copy, without what is not UTF-8.
+///
+/// # Safety
+///
+/// `text` names readable octets, or is empty.
+pub(super) unsafe fn copy(text: c::String) -> String {
+    // SAFETY: the caller's promise.
+    let octets = unsafe { octets(text.data.cast(), text.len.min(LONGEST) as u64) };
+    String::from_utf8_lossy(&octets).into_owned()
+}
+
+/// A copy of `len` octets.
+///
+/// # Safety
+///
+/// `len` octets at `data` are readable, or `len` is 0.
+pub(super) unsafe fn octets(data: *const u8, len: u64) -> Vec<u8> {
+    if data.is_null() || len == 0 {
+        return Vec::new();
+    }
+    // SAFETY: the caller's promise; the borrow ends with the copy.
+    unsafe { std::slice::from_raw_parts(data, len as usize) }.to_vec()
+}
+
+/// The text in a fixed array, up to its first zero.
+fn fixed(array: &[c_char]) -> String {
+    let octets = array.iter().take_while(|&&o| o != 0).map(|&o| o as u8);
+    String::from_utf8_lossy(&octets.collect::<Vec<u8>>()).into_owned()
+}
+
+/// Cuts `text` to the array with its final zero, between characters.
+fn fit(array: &mut [c_char], text: &str) {
+    let most = text.len().min(array.len() - 1);
+    let end = (0..=most).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+    for (to, from) in array.iter_mut().zip(text.as_bytes()[..end].iter()) {
+        *to = *from as c_char;
+    }
+}
+
+/// Fills the host's error and answers the status.
+///
+/// # Safety
+///
+/// `to` is null, or points to an `ri_error` that says its size.
+pub(super) unsafe fn refuse(to: *mut c::Error, error: &VpError) -> u32 {
+    // SAFETY: the caller's promise.
+    unsafe { fill(to, &error.detail, "") };
+    codes::status_code(error.status)
+}
+
+/// Fills the host's error.
+///
+/// # Safety
+///
+/// As for [`refuse`].
+pub(super) unsafe fn fill(to: *mut c::Error, detail: &str, remedy: &str) {
+    if to.is_null() {
+        return;
+    }
+    let mut out = <c::Error as c::Sized32>::blank();
+    fit(&mut out.detail, detail);
+    fit(&mut out.remedy, remedy);
+    // SAFETY: the caller's promise.
+    unsafe { grow::write(to, &out) };
+}
+
+/// What a provider's function answered.
+pub(super) fn outcome(code: u32, error: &c::Error) -> VpResult<()> {
+    if code == codes::OK {
+        return Ok(());
+    }
+    let detail = fixed(&error.detail);
+    let Some(status) = codes::status(code) else {
+        let text = format!("the provider answered {code}, which is no status: {detail}");
+        return Err(VpError::new(VpStatus::Defect, text));
+    };
+    let detail = if detail.is_empty() { "the provider says no more".to_owned() } else { detail };
+    Err(VpError::new(status, detail))
+}
+
+/// Why a provider lists no device.
+pub(super) fn unavailable(code: u32, error: &c::Error) -> Unavailable {
+    let or = |text: String, default: &str| if text.is_empty() { default.to_owned() } else { text };
+    let reason = or(fixed(&error.detail), &format!("the provider answered status {code}"));
+    Unavailable { reason, remedy: or(fixed(&error.remedy), "see the provider's documentation") }
+}
+
+/// A static string of a descriptor.
+///
+/// # Safety
+///
+/// `text` is null, or NUL-terminated and good for ever.
+pub(super) unsafe fn constant(text: *const c_char) -> Option<&'static str> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { CStr::from_ptr(text) }.to_str().ok()
+}

@@ -1,0 +1,516 @@
+//! `rnicpi.h` in Rust: every struct and table, field by field. Plain data, no state.
+//!
+//! The header is the source of truth and documents the fields; `abi.txt` holds the layout of both.
+
+#![allow(missing_docs)] // rnicpi.h says what each is
+
+use std::ffi::{c_char, c_void};
+
+/// A struct for which all zeros is a value.
+///
+/// # Safety
+///
+/// `repr(C)`; numbers, raw pointers, optional functions and such structs only.
+pub unsafe trait Plain: Copy {
+    /// All zeros.
+    fn zeroed() -> Self {
+        // SAFETY: the trait's promise.
+        unsafe { std::mem::zeroed() }
+    }
+}
+
+/// A struct that begins with its size in octets, a `u32`.
+///
+/// # Safety
+///
+/// The first field is `size: u32`.
+pub unsafe trait Sized32: Plain {
+    /// Size of this side's version.
+    const SIZE: u32 = size_of::<Self>() as u32;
+    /// All zeros but the size.
+    fn blank() -> Self;
+}
+
+macro_rules! structs {
+    ($kind:ident: $($name:ident = $c:ident { $($field:ident: $ty:ty,)+ })+) => {
+        $(
+            #[repr(C)]
+            #[derive(Clone, Copy)]
+            pub struct $name { $(pub $field: $ty,)+ }
+
+            // SAFETY: the fields, listed above, are numbers, raw pointers, optional functions, and
+            // structs of this file.
+            unsafe impl Plain for $name {}
+            structs!(@$kind $name);
+        )+
+        #[cfg(test)]
+        pub(super) mod $kind {
+            /// Struct, its size, its fields with their offsets.
+            pub(in crate::abi) fn layout() -> Vec<(&'static str, usize, Vec<(&'static str, usize)>)> {
+                use super::*;
+                vec![$((
+                    stringify!($c),
+                    size_of::<$name>(),
+                    vec![$((stringify!($field), std::mem::offset_of!($name, $field)),)+],
+                ),)+]
+            }
+        }
+    };
+    (@fixed $name:ident) => {};
+    (@growing $name:ident) => {
+        // SAFETY: the list begins with `size: u32`, else `blank` would not compile or the layout
+        // test would fail.
+        unsafe impl Sized32 for $name {
+            fn blank() -> Self {
+                Self { size: Self::SIZE, ..Self::zeroed() }
+            }
+        }
+    };
+}
+
+pub type DeviceFn = unsafe extern "C" fn(*mut c_void, *const Device);
+pub type PortFn = unsafe extern "C" fn(*mut c_void, *const Port);
+pub type CmEventFn = unsafe extern "C" fn(*mut c_void, *const CmEvent);
+pub type GetOpsFn = unsafe extern "C" fn(u32) -> *const ProviderOps;
+pub type WrapFn =
+    unsafe extern "C" fn(u32, *const ProviderOps, String, *mut Error) -> *const ProviderOps;
+
+structs! { fixed:
+    String = ri_string {
+        data: *const c_char,
+        len: usize,
+    }
+    Keep = ri_keep {
+        context: *mut c_void,
+        retain: Option<unsafe extern "C" fn(*mut c_void)>,
+        release: Option<unsafe extern "C" fn(*mut c_void)>,
+    }
+    Address = ri_address {
+        family: u16,
+        port: u16,
+        scope: u32,
+        octets: [u8; 16],
+    }
+    Terminate = ri_terminate {
+        sent: u8,
+        layer: u8,
+        etype: u8,
+        code: u8,
+    }
+    Sge = ri_sge {
+        stag: u32,
+        len: u32,
+        to: u64,
+    }
+    Range = ri_range {
+        addr: *mut c_void,
+        len: u64,
+        owner: Keep,
+    }
+}
+
+structs! { growing:
+    Error = ri_error {
+        size: u32,
+        reserved: u32,
+        detail: [c_char; 504],
+        remedy: [c_char; 256],
+    }
+    Services = ri_services {
+        size: u32,
+        reserved: u32,
+        keep: Keep,
+        log: Option<unsafe extern "C" fn(*mut c_void, u32, String, String)>,
+        now_ns: Option<unsafe extern "C" fn(*mut c_void) -> u64>,
+        pin: Option<unsafe extern "C" fn(*mut c_void, *mut c_void, u64, *mut Error) -> u32>,
+        unpin: Option<unsafe extern "C" fn(*mut c_void, *mut c_void, u64)>,
+    }
+    Port = ri_port {
+        size: u32,
+        online: u32,
+        mtu: u32,
+        address_count: u32,
+        addresses: *const Address,
+        interface_name: String,
+    }
+    Device = ri_device {
+        size: u32,
+        port_count: u32,
+        ports: *const *const Port,
+        name: String,
+    }
+    RnicAttrs = ri_rnic_attrs {
+        size: u32,
+        connection_model: u32,
+        capabilities: u64,
+        vendor: String,
+        model: String,
+        firmware: String,
+        max_mr_octets: u64,
+        max_qp: u32,
+        max_wr_per_qp: u32,
+        max_wr_per_srq: u32,
+        max_sge_send: u32,
+        max_sge_recv: u32,
+        max_sge_write: u32,
+        max_sge_read: u32,
+        max_inline: u32,
+        max_cq: u32,
+        max_cqe: u32,
+        max_srq: u32,
+        max_pd: u32,
+        max_mr: u32,
+        max_mw: u32,
+        max_ird: u32,
+        max_ord: u32,
+        max_message: u32,
+        reserved: u32,
+    }
+    AsyncEvent = ri_async_event {
+        size: u32,
+        source: u32,
+        id: u32,
+        event: u32,
+        terminate: Terminate,
+        online: u32,
+    }
+    AsyncHandler = ri_async_handler {
+        size: u32,
+        reserved: u32,
+        keep: Keep,
+        call: Option<unsafe extern "C" fn(*mut c_void, *const AsyncEvent)>,
+    }
+    MrInit = ri_mr_init {
+        size: u32,
+        pd: u32,
+        range: Range,
+        addressing: u32,
+        access: u32,
+        key: u32,
+        pin: u32,
+    }
+    SharedMrInit = ri_shared_mr_init {
+        size: u32,
+        original: u32,
+        pd: u32,
+        addressing: u32,
+        access: u32,
+        key: u32,
+    }
+    MrInfo = ri_mr_info {
+        size: u32,
+        stag: u32,
+        pd: u32,
+        valid: u32,
+        shared: u32,
+        addressing: u32,
+        addr: u64,
+        len: u64,
+        access: u32,
+        bound_windows: u32,
+    }
+    MwInfo = ri_mw_info {
+        size: u32,
+        id: u32,
+        kind: u32,
+        pd: u32,
+        bound: u32,
+        stag: u32,
+        access: u32,
+        has_region: u32,
+        region: u32,
+        addressing: u32,
+        to: u64,
+        len: u64,
+    }
+    SendWr = ri_send_wr {
+        size: u32,
+        opcode: u32,
+        wr_id: u64,
+        flags: u32,
+        count: u32,
+        data: *const c_void,
+        stag: u32,
+        reserved: u32,
+        to: u64,
+        immediate: u64,
+        extra: *const c_void,
+    }
+    Atomic = ri_atomic {
+        size: u32,
+        op: u32,
+        operand: u64,
+        operand_mask: u64,
+        compare: u64,
+        compare_mask: u64,
+    }
+    BindMw = ri_bind_mw {
+        size: u32,
+        window: u32,
+        key: u32,
+        region: u32,
+        to: u64,
+        len: u64,
+        addressing: u32,
+        access: u32,
+    }
+    FastRegister = ri_fast_register {
+        size: u32,
+        stag: u32,
+        range: Range,
+        addressing: u32,
+        access: u32,
+    }
+    RecvWr = ri_recv_wr {
+        size: u32,
+        count: u32,
+        wr_id: u64,
+        sgl: *const Sge,
+    }
+    Wc = ri_wc {
+        size: u32,
+        opcode: u32,
+        wr_id: u64,
+        qp: u32,
+        status: u32,
+        flags: u32,
+        octets: u32,
+        immediate: u64,
+        invalidated: u32,
+        reserved: u32,
+    }
+    CqInit = ri_cq_init {
+        size: u32,
+        depth: u32,
+        keep: Keep,
+        call: Option<unsafe extern "C" fn(*mut c_void, u32)>,
+    }
+    CqOps = ri_cq_ops {
+        size: u32,
+        reserved: u32,
+        release: Option<unsafe extern "C" fn(*mut c_void)>,
+        depth: Option<unsafe extern "C" fn(*mut c_void) -> u32>,
+        poll: Option<unsafe extern "C" fn(*mut c_void, *mut Wc, u32, u32, *mut u32) -> u32>,
+        arm: Option<unsafe extern "C" fn(*mut c_void, u32) -> u32>,
+        wait: Option<unsafe extern "C" fn(*mut c_void, u64, u64, *mut u32) -> u32>,
+        interrupt: Option<unsafe extern "C" fn(*mut c_void)>,
+        resize: Option<unsafe extern "C" fn(*mut c_void, u32, *mut u32, *mut Error) -> u32>,
+        queued: Option<unsafe extern "C" fn(*mut c_void) -> u64>,
+    }
+    CqMade = ri_cq_made {
+        size: u32,
+        id: u32,
+        cq: *mut c_void,
+        ops: *const CqOps,
+    }
+    SrqInit = ri_srq_init {
+        size: u32,
+        pd: u32,
+        depth: u32,
+        max_sge: u32,
+        limit: u32,
+    }
+    SrqInfo = ri_srq_info {
+        size: u32,
+        pd: u32,
+        depth: u32,
+        max_sge: u32,
+        limit: u32,
+        posted: u32,
+    }
+    SrqOps = ri_srq_ops {
+        size: u32,
+        reserved: u32,
+        release: Option<unsafe extern "C" fn(*mut c_void)>,
+        post_recv: Option<unsafe extern "C" fn(*mut c_void, *const RecvWr, u32, *mut u32) -> u32>,
+        modify: Option<unsafe extern "C" fn(*mut c_void, u32, u32, u32, *mut SrqInfo, *mut Error) -> u32>,
+        query: Option<unsafe extern "C" fn(*mut c_void, *mut SrqInfo, *mut Error) -> u32>,
+    }
+    SrqMade = ri_srq_made {
+        size: u32,
+        id: u32,
+        srq: *mut c_void,
+        ops: *const SrqOps,
+    }
+    QpInit = ri_qp_init {
+        size: u32,
+        flags: u32,
+        pd: u32,
+        send_cq: u32,
+        recv_cq: u32,
+        srq: u32,
+        send_depth: u32,
+        recv_depth: u32,
+        max_send_sge: u32,
+        max_recv_sge: u32,
+        max_inline: u32,
+        ird: u32,
+        ord: u32,
+        allow: u32,
+        recv_limit: u32,
+    }
+    Stream = ri_stream {
+        size: u32,
+        socket: i32,
+        received: *const u8,
+        received_len: u64,
+        last_message: *const u8,
+        last_message_len: u64,
+        role: u32,
+        flags: u32,
+        ird: u32,
+        ord: u32,
+        rtr: u32,
+        fpdu_octets: u32,
+        nudge_ns: u64,
+        probe_ns: u64,
+        close_timeout_ns: u64,
+    }
+    QpChange = ri_qp_change {
+        size: u32,
+        kind: u32,
+        stream: *const Stream,
+        which: u32,
+        ord: u32,
+        ird: u32,
+        send_depth: u32,
+        recv_depth: u32,
+        recv_limit: u32,
+    }
+    QpInfo = ri_qp_info {
+        size: u32,
+        id: u32,
+        state: u32,
+        send_depth: u32,
+        recv_depth: u32,
+        sends_outstanding: u32,
+        recvs_outstanding: u32,
+        sends_lost: u32,
+        recvs_lost: u32,
+        recv_limit: u32,
+        ird: u32,
+        ord: u32,
+        has_terminate: u32,
+        terminate: Terminate,
+        local: Address,
+        remote: Address,
+        fpdus_sent: u64,
+        fpdus_received: u64,
+        octets_sent: u64,
+        octets_received: u64,
+        send_calls: u64,
+        recv_calls: u64,
+        send_stalls: u64,
+        ord_stalls: u64,
+        tcp_mss: u32,
+        tcp_congestion_window: u32,
+        tcp_retransmitted: u32,
+        reserved: u32,
+        tcp_rtt_ns: u64,
+        tcp_rtt_variation_ns: u64,
+    }
+    QpOps = ri_qp_ops {
+        size: u32,
+        reserved: u32,
+        release: Option<unsafe extern "C" fn(*mut c_void)>,
+        post_send: Option<unsafe extern "C" fn(*mut c_void, *const SendWr, u32, *mut u32) -> u32>,
+        post_recv: Option<unsafe extern "C" fn(*mut c_void, *const RecvWr, u32, *mut u32) -> u32>,
+        modify: Option<unsafe extern "C" fn(*mut c_void, *const QpChange, *mut Error) -> u32>,
+        query: Option<unsafe extern "C" fn(*mut c_void, *mut QpInfo, *mut Error) -> u32>,
+    }
+    QpMade = ri_qp_made {
+        size: u32,
+        id: u32,
+        qp: *mut c_void,
+        ops: *const QpOps,
+    }
+    CmParams = ri_cm_params {
+        size: u32,
+        ird: u32,
+        ord: u32,
+        private_len: u32,
+        private_data: *const u8,
+    }
+    CmEvent = ri_cm_event {
+        size: u32,
+        kind: u32,
+        listener: u64,
+        request: u64,
+        qp: u32,
+        reserved: u32,
+        peer: Address,
+        params: *const CmParams,
+        reason: String,
+    }
+    CmOps = ri_cm_ops {
+        size: u32,
+        reserved: u32,
+        release: Option<unsafe extern "C" fn(*mut c_void)>,
+        listen: Option<unsafe extern "C" fn(*mut c_void, *const Address, u32, *mut u64, *mut Address, *mut Error) -> u32>,
+        unlisten: Option<unsafe extern "C" fn(*mut c_void, u64, *mut Error) -> u32>,
+        connect: Option<unsafe extern "C" fn(*mut c_void, u32, *const Address, *const CmParams, *mut Error) -> u32>,
+        accept: Option<unsafe extern "C" fn(*mut c_void, u64, u32, *const CmParams, *mut Error) -> u32>,
+        reject: Option<unsafe extern "C" fn(*mut c_void, u64, *const u8, u32, *mut Error) -> u32>,
+        disconnect: Option<unsafe extern "C" fn(*mut c_void, u32, *mut Error) -> u32>,
+        poll_event: Option<unsafe extern "C" fn(*mut c_void, *mut c_void, Option<CmEventFn>)>,
+        wait_event: Option<unsafe extern "C" fn(*mut c_void, u64, *mut u32, *mut Error) -> u32>,
+    }
+    CmMade = ri_cm_made {
+        size: u32,
+        reserved: u32,
+        cm: *mut c_void,
+        ops: *const CmOps,
+    }
+    RnicOps = ri_rnic_ops {
+        size: u32,
+        reserved: u32,
+        close: Option<unsafe extern "C" fn(*mut c_void)>,
+        attrs: Option<unsafe extern "C" fn(*mut c_void, *mut RnicAttrs)>,
+        ports: Option<unsafe extern "C" fn(*mut c_void, *mut c_void, Option<PortFn>)>,
+        set_async_handler: Option<unsafe extern "C" fn(*mut c_void, *const AsyncHandler)>,
+        alloc_pd: Option<unsafe extern "C" fn(*mut c_void, *mut u32, *mut Error) -> u32>,
+        dealloc_pd: Option<unsafe extern "C" fn(*mut c_void, u32, *mut Error) -> u32>,
+        create_cq: Option<unsafe extern "C" fn(*mut c_void, *const CqInit, *mut CqMade, *mut Error) -> u32>,
+        destroy_cq: Option<unsafe extern "C" fn(*mut c_void, u32, *mut Error) -> u32>,
+        create_srq: Option<unsafe extern "C" fn(*mut c_void, *const SrqInit, *mut SrqMade, *mut Error) -> u32>,
+        destroy_srq: Option<unsafe extern "C" fn(*mut c_void, u32, *mut Error) -> u32>,
+        create_qp: Option<unsafe extern "C" fn(*mut c_void, *const QpInit, *mut QpMade, *mut Error) -> u32>,
+        destroy_qp: Option<unsafe extern "C" fn(*mut c_void, u32, *mut Error) -> u32>,
+        register_mr: Option<unsafe extern "C" fn(*mut c_void, *const MrInit, *mut u32, *mut Error) -> u32>,
+        reregister_mr: Option<unsafe extern "C" fn(*mut c_void, u32, *const MrInit, *mut u32, *mut Error) -> u32>,
+        register_shared_mr: Option<unsafe extern "C" fn(*mut c_void, *const SharedMrInit, *mut u32, *mut Error) -> u32>,
+        alloc_stag: Option<unsafe extern "C" fn(*mut c_void, u32, u32, *mut u32, *mut Error) -> u32>,
+        query_mr: Option<unsafe extern "C" fn(*mut c_void, u32, *mut MrInfo, *mut Error) -> u32>,
+        dealloc_stag: Option<unsafe extern "C" fn(*mut c_void, u32, *mut Error) -> u32>,
+        alloc_mw: Option<unsafe extern "C" fn(*mut c_void, u32, u32, *mut u32, *mut Error) -> u32>,
+        query_mw: Option<unsafe extern "C" fn(*mut c_void, u32, *mut MwInfo, *mut Error) -> u32>,
+        dealloc_mw: Option<unsafe extern "C" fn(*mut c_void, u32, *mut Error) -> u32>,
+        native_cm: Option<unsafe extern "C" fn(*mut c_void, *mut CmMade, *mut Error) -> u32>,
+    }
+    RnicMade = ri_rnic_made {
+        size: u32,
+        reserved: u32,
+        rnic: *mut c_void,
+        ops: *const RnicOps,
+    }
+    ProviderOps = ri_provider_ops {
+        size: u32,
+        reserved: u32,
+        context: *mut c_void,
+        devices: Option<unsafe extern "C" fn(*mut c_void, *mut c_void, Option<DeviceFn>, *mut Error) -> u32>,
+        open: Option<unsafe extern "C" fn(*mut c_void, String, *const Services, *mut RnicMade, *mut Error) -> u32>,
+    }
+    ProviderDescriptor = ri_provider_descriptor {
+        size: u32,
+        magic: u32,
+        major: u16,
+        minor: u16,
+        reserved: u32,
+        name: *const c_char,
+        version: *const c_char,
+        capabilities: u64,
+    }
+}
+
+// SAFETY: a descriptor is constant data; its strings are, too.
+unsafe impl Sync for ProviderDescriptor {}
