@@ -16,6 +16,8 @@ const UNSAFE: &[&str] = &[
     "vp-softrdma/src/stream.rs",
     "vp-softrdma/src/tx.rs",
     "vp-verbs/src/",
+    // Plays a C library.
+    "tests/fake-verbs/src/",
     "itapi/src/ffi/",
     // A program that plays an application, as tests do.
     "benches/src/bin/micro.rs",

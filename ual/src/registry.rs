@@ -14,7 +14,7 @@ use crate::resource::Ia;
 
 /// Providers that come with the library.
 fn builtin() -> Vec<Arc<dyn Provider>> {
-    vec![Arc::new(vp_softrdma::SoftRdma)]
+    vec![Arc::new(vp_softrdma::SoftRdma), Arc::new(vp_verbs::Verbs::default())]
 }
 
 /// A provider as listed.

@@ -1,0 +1,1 @@
+//! Plays `libibverbs.so.1` and `librdmacm.so.1`.

@@ -1,0 +1,406 @@
+//! Connection management over rdma_cm: requests in, events out.
+//!
+//! Owner: the open device. Calls come from any thread; events are read and answered by the one
+//! thread that calls [`NativeCm::poll_event`]. The table's lock is held for single calls of
+//! librdmacm, none of which waits for an event. A dead peer is the kernel's to find: it says
+//! "disconnected", "unreachable" or "rejected".
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use vp_api::{
+    AsyncEvent, EventSource, NativeCm, NativeEvent, NativeParams, QpId, QpState, VpError, VpResult,
+    VpStatus,
+};
+
+use crate::device::Context;
+use crate::events::{EventSink, bell, quiet, ring};
+use crate::owned::refused;
+use crate::qp::VerbsQp;
+use crate::sys::{IBV_QPS_RTR, IBV_QPS_RTS};
+use crate::table::{Table, lock};
+
+pub(crate) mod id;
+mod step;
+
+use id::{CmId, EventChannel, Seen, Terms};
+
+/// Patience with address and route resolution, each.
+const RESOLVE_MS: i32 = 5000;
+
+/// The connection manager of a device.
+pub(crate) struct Cm {
+    context: Arc<Context>,
+    sink: Arc<EventSink>,
+    qps: Arc<Table<VerbsQp>>,
+    table: Mutex<Connections>,
+    news: Mutex<VecDeque<NativeEvent>>,
+    /// Queue pairs that broke, for the thread.
+    broken: Mutex<VecDeque<(QpId, AsyncEvent)>>,
+    bell: OwnedFd,
+    /// After the ids in `table`.
+    channel: EventChannel,
+}
+
+#[derive(Default)]
+struct Connections {
+    last: u64,
+    all: HashMap<u64, Connection>,
+    by_qp: HashMap<QpId, u64>,
+}
+
+struct Connection {
+    id: CmId,
+    stage: Stage,
+    /// From connect or accept on.
+    qp: Option<Arc<VerbsQp>>,
+    /// What this end wants; of a request, what the peer offers.
+    wishes: NativeParams,
+}
+
+/// How far a connection is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Listening,
+    Resolving,
+    Connecting,
+    Asked,
+    Accepting,
+    Up,
+    /// This end disconnects, or the peer did.
+    Leaving,
+    Over,
+}
+
+impl Connections {
+    fn token(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    fn of(&mut self, qp: QpId) -> Option<&mut Connection> {
+        self.all.get_mut(self.by_qp.get(&qp)?)
+    }
+
+    fn remove(&mut self, token: u64) -> Option<Connection> {
+        let gone = self.all.remove(&token)?;
+        if let Some(qp) = &gone.qp {
+            self.by_qp.remove(&vp_api::Qp::id(&**qp));
+        }
+        Some(gone)
+    }
+}
+
+impl Cm {
+    pub(crate) fn new(
+        context: &Arc<Context>,
+        sink: &Arc<EventSink>,
+        qps: &Arc<Table<VerbsQp>>,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            context: context.clone(),
+            sink: sink.clone(),
+            qps: qps.clone(),
+            table: Mutex::default(),
+            news: Mutex::default(),
+            broken: Mutex::default(),
+            bell: bell()?,
+            channel: EventChannel::new(context)?,
+        })
+    }
+
+    /// A queue pair noticed that its connection is broken.
+    pub(crate) fn broke(&self, qp: QpId, why: AsyncEvent) {
+        lock(&self.broken).push_back((qp, why));
+        ring(&self.bell);
+    }
+
+    /// Ends a connection in order, as far as the transport knows order.
+    pub(crate) fn leave(&self, qp: QpId) -> VpResult<()> {
+        let mut table = lock(&self.table);
+        let Some(connection) = table.of(qp) else {
+            let detail = "the queue pair has no connection";
+            return Err(VpError::new(VpStatus::InvalidState, detail));
+        };
+        match connection.stage {
+            Stage::Up => {
+                connection.stage = Stage::Leaving;
+                if let Some(qp) = &connection.qp {
+                    qp.closes();
+                    // InfiniBand flushes first; of iWARP the kernel closes the stream.
+                    if !self.context.iwarp {
+                        qp.fail().map_err(refused("flush the queue pair"))?;
+                    }
+                }
+                connection.id.disconnect().map_err(refused("disconnect"))
+            }
+            Stage::Leaving | Stage::Over => Ok(()),
+            _ => {
+                let token = table.by_qp.get(&qp).copied().unwrap_or_default();
+                let gone = table.remove(token);
+                if let Some(qp) = gone.and_then(|gone| gone.qp) {
+                    // It flushes or has nothing to flush.
+                    let _ = qp.fail();
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The queue pair is in Error: the peer must hear of it.
+    pub(crate) fn abandon(&self, qp: QpId) {
+        let mut table = lock(&self.table);
+        let Some(connection) = table.of(qp) else { return };
+        match connection.stage {
+            Stage::Up => {
+                connection.stage = Stage::Leaving;
+                // Over in this moment is as good.
+                let _ = connection.id.disconnect();
+            }
+            Stage::Leaving | Stage::Over => {}
+            _ => {
+                let token = table.by_qp.get(&qp).copied().unwrap_or_default();
+                table.remove(token);
+            }
+        }
+    }
+
+    /// The queue pair is destroyed or begins anew.
+    pub(crate) fn forget(&self, qp: QpId) {
+        let mut table = lock(&self.table);
+        if let Some(token) = table.by_qp.get(&qp).copied() {
+            table.remove(token);
+        }
+    }
+
+    /// The first message came (InfiniBand), perhaps before the handshake's last.
+    pub(crate) fn heard(&self, qp: QpId) {
+        let mut table = lock(&self.table);
+        if let Some(connection) = table.of(qp).filter(|c| c.stage == Stage::Accepting) {
+            // Established in this moment is as good.
+            let _ = connection.id.heard();
+        }
+    }
+
+    /// Drops every id.
+    pub(crate) fn clear(&self) {
+        let gone = std::mem::take(&mut *lock(&self.table));
+        drop(gone);
+    }
+
+    fn idle(&self, qp: QpId) -> VpResult<Arc<VerbsQp>> {
+        let qp = self.qps.get(qp.0)?;
+        if qp.state() != QpState::Idle {
+            let detail = format!("the queue pair is {:?}; Idle is needed", qp.state());
+            return Err(VpError::new(VpStatus::InvalidState, detail));
+        }
+        Ok(qp)
+    }
+
+    /// The most private data: InfiniBand's messages, less what librdmacm takes of a request; a
+    /// length that fits into an octet, less MPA's 4 octets (RFC 6581 section 5).
+    fn check(&self, what: &str, private_data: &[u8], infiniband: usize) -> VpResult<()> {
+        let most = if self.context.iwarp { 252 } else { infiniband };
+        if private_data.len() <= most {
+            return Ok(());
+        }
+        let detail = format!(
+            "{what}: {} octets of private data, {} takes {most}",
+            private_data.len(),
+            self.context.name
+        );
+        Err(VpError::new(VpStatus::InvalidModifier, detail))
+    }
+
+    /// InfiniBand: the queue pair is brought to RTS here; of iWARP the kernel does it.
+    fn ready(&self, id: &CmId, qp: &VerbsQp, terms: Terms) -> io::Result<()> {
+        if self.context.iwarp {
+            return Ok(());
+        }
+        let (mut attr, mask) = id.attributes(IBV_QPS_RTR)?;
+        attr.max_dest_rd_atomic = terms.ird;
+        qp.apply(&mut attr, mask)?;
+        let (mut attr, mask) = id.attributes(IBV_QPS_RTS)?;
+        attr.max_rd_atomic = terms.ord;
+        qp.apply(&mut attr, mask)
+    }
+
+    fn terms(&self, qp: &VerbsQp, wishes: &NativeParams) -> io::Result<Terms> {
+        let qp_num = qp.number().ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?;
+        let small = |reads: u16| u8::try_from(reads).unwrap_or(u8::MAX).min(MOST_READS);
+        let (ird, ord) = (small(wishes.ird), small(wishes.ord));
+        Ok(Terms { ird, ord, qp_num, srq: qp.has_srq() })
+    }
+}
+
+/// 255 means "the most" to librdmacm.
+pub(crate) const MOST_READS: u8 = 254;
+
+impl NativeCm for Cm {
+    fn listen(&self, address: SocketAddr, backlog: u32) -> VpResult<(u64, SocketAddr)> {
+        let mut table = lock(&self.table);
+        let token = table.token();
+        let attempt = format!("listen on {address}");
+        let id = CmId::new(&self.context, &self.channel, token).map_err(refused(&attempt))?;
+        id.bind(address).map_err(refused(&attempt))?;
+        if id.is_somewhere() && !id.is_here() {
+            let detail = format!("{attempt}: the address is not one of {}", self.context.name);
+            return Err(VpError::new(VpStatus::InvalidAddress, detail));
+        }
+        id.listen(backlog).map_err(refused(&attempt))?;
+        let real = SocketAddr::new(address.ip(), id.source_port());
+        let wishes = NativeParams { private_data: Vec::new(), ird: 0, ord: 0 };
+        table.all.insert(token, Connection { id, stage: Stage::Listening, qp: None, wishes });
+        Ok((token, real))
+    }
+
+    fn unlisten(&self, listener: u64) -> VpResult<()> {
+        let mut table = lock(&self.table);
+        match table.all.get(&listener) {
+            Some(found) if found.stage == Stage::Listening => {
+                table.remove(listener);
+                Ok(())
+            }
+            _ => Err(unknown("listener", listener)),
+        }
+    }
+
+    fn connect(&self, qp: QpId, peer: SocketAddr, params: NativeParams) -> VpResult<()> {
+        self.check("connect", &params.private_data, 56)?;
+        let queue_pair = self.idle(qp)?;
+        let mut table = lock(&self.table);
+        let token = table.token();
+        let attempt = format!("connect to {peer}");
+        let id = CmId::new(&self.context, &self.channel, token).map_err(refused(&attempt))?;
+        id.resolve_address(peer, RESOLVE_MS).map_err(refused(&attempt))?;
+        let (stage, qp_of) = (Stage::Resolving, Some(queue_pair));
+        table.all.insert(token, Connection { id, stage, qp: qp_of, wishes: params });
+        table.by_qp.insert(qp, token);
+        Ok(())
+    }
+
+    fn accept(&self, request: u64, qp: QpId, params: NativeParams) -> VpResult<()> {
+        self.check("accept", &params.private_data, 196)?;
+        let queue_pair = self.idle(qp)?;
+        let mut table = lock(&self.table);
+        let asked = table.all.get_mut(&request).filter(|c| c.stage == Stage::Asked);
+        let asked = asked.ok_or_else(|| unknown("connection request", request))?;
+        asked.wishes = settle(params, &asked.wishes);
+        let id = &asked.id;
+        let accepted = self.terms(&queue_pair, &asked.wishes).and_then(|terms| {
+            if !self.context.iwarp {
+                queue_pair.on_port(id.port())?;
+            }
+            self.ready(id, &queue_pair, terms)?;
+            id.accept(terms, &asked.wishes.private_data)
+        });
+        if let Err(error) = accepted {
+            table.remove(request);
+            return Err(refused("accept the connection")(error));
+        }
+        asked.stage = Stage::Accepting;
+        asked.qp = Some(queue_pair);
+        table.by_qp.insert(qp, request);
+        Ok(())
+    }
+
+    fn reject(&self, request: u64, private_data: &[u8]) -> VpResult<()> {
+        self.check("reject", private_data, 148)?;
+        let mut table = lock(&self.table);
+        match table.all.get(&request) {
+            Some(found) if found.stage == Stage::Asked => {
+                let done = found.id.reject(private_data);
+                table.remove(request);
+                done.map_err(refused("reject the connection"))
+            }
+            _ => Err(unknown("connection request", request)),
+        }
+    }
+
+    fn disconnect(&self, qp: QpId) -> VpResult<()> {
+        self.leave(qp)
+    }
+
+    fn poll_event(&self) -> Option<NativeEvent> {
+        quiet(&self.bell);
+        loop {
+            self.end_broken();
+            if let Some(event) = lock(&self.news).pop_front() {
+                return Some(event);
+            }
+            let seen = self.channel.next()?;
+            self.step(seen);
+        }
+    }
+
+    fn wait_event(&self, timeout: Option<Duration>) -> VpResult<bool> {
+        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            let left = until.map(|at| at.saturating_duration_since(Instant::now()));
+            let left = left.and_then(|left| Timespec::try_from(left).ok());
+            let mut fds = [
+                PollFd::new(&self.bell, PollFlags::IN),
+                PollFd::from_borrowed_fd(self.channel.fd(), PollFlags::IN),
+            ];
+            match poll(&mut fds, left.as_ref()) {
+                Ok(ready) => return Ok(ready != 0),
+                Err(Errno::INTR) => {}
+                Err(error) => {
+                    return Err(VpError::os("wait for connection events", &error.into()));
+                }
+            }
+        }
+    }
+}
+
+impl Cm {
+    /// Disconnects what broke, after saying why.
+    fn end_broken(&self) {
+        loop {
+            let next = lock(&self.broken).pop_front();
+            let Some((qp, why)) = next else { return };
+            self.sink.emit(EventSource::Qp(qp), why);
+            if let Ok(queue_pair) = self.qps.get(qp.0) {
+                // It is in error already; if not, the disconnect says so.
+                let _ = queue_pair.fail();
+            }
+            self.abandon(qp);
+        }
+    }
+
+    fn tell(&self, event: NativeEvent) {
+        lock(&self.news).push_back(event);
+    }
+
+    fn step(&self, seen: Seen) {
+        step::step(self, seen);
+    }
+}
+
+/// No more reads each way than the other end answers; 0: it did not say (MPA revision 1).
+fn settle(own: NativeParams, peer: &NativeParams) -> NativeParams {
+    let least = |own: u16, peer: u16| if peer == 0 { own } else { own.min(peer) };
+    NativeParams { ird: least(own.ird, peer.ord), ord: least(own.ord, peer.ird), ..own }
+}
+
+fn unknown(what: &str, id: u64) -> VpError {
+    VpError::new(VpStatus::InvalidHandle, format!("there is no {what} {id}, or it is over"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_are_the_least_of_both_ends() {
+        let params = |ird, ord| NativeParams { private_data: vec![1], ird, ord };
+        assert_eq!(settle(params(8, 4), &params(2, 16)), params(8, 2));
+        assert_eq!(settle(params(8, 4), &params(0, 0)), params(8, 4));
+    }
+}

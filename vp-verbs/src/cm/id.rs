@@ -1,0 +1,280 @@
+//! librdmacm's ids and events: the calls, with their arguments in Rust.
+//!
+//! An id belongs to one entry of the connection manager's table. An event is copied and
+//! acknowledged at once: destroying its id waits for that.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::addr;
+use crate::device::Context;
+use crate::events::set_nonblocking;
+use crate::owned::{Owned, done};
+use crate::sys::*;
+
+/// An event channel of librdmacm, nonblocking.
+pub(crate) struct EventChannel {
+    raw: NonNull<rdma_event_channel>,
+    context: Arc<Context>,
+}
+
+// SAFETY: librdmacm is thread safe: a channel belongs to no thread.
+unsafe impl Send for EventChannel {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for EventChannel {}
+
+impl EventChannel {
+    pub(crate) fn new(context: &Arc<Context>) -> io::Result<Self> {
+        // SAFETY: no preconditions.
+        let raw = unsafe { (context.api.cm.rdma_create_event_channel)() };
+        let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
+        let channel = Self { raw, context: context.clone() };
+        set_nonblocking(channel.fd())?;
+        Ok(channel)
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: alive until the drop.
+        let fd = unsafe { self.raw.as_ref().fd };
+        // SAFETY: the channel keeps it open.
+        unsafe { BorrowedFd::borrow_raw(fd) }
+    }
+
+    /// The next event, copied; `None`: there is none.
+    pub(crate) fn next(&self) -> Option<Seen> {
+        let cm = &self.context.api.cm;
+        let mut raw: *mut rdma_cm_event = std::ptr::null_mut();
+        // SAFETY: the channel is alive, the result may be written.
+        done(unsafe { (cm.rdma_get_cm_event)(self.raw.as_ptr(), &mut raw) }).ok()?;
+        // SAFETY: the library's until it is acknowledged below, and so are its ids.
+        let seen = Seen::of(unsafe { &*raw });
+        // SAFETY: got and not acknowledged; not used afterwards.
+        unsafe { (cm.rdma_ack_cm_event)(raw) };
+        Some(seen)
+    }
+}
+
+impl Drop for EventChannel {
+    fn drop(&mut self) {
+        // SAFETY: its ids are gone: the table is dropped before it.
+        unsafe { (self.context.api.cm.rdma_destroy_event_channel)(self.raw.as_ptr()) };
+    }
+}
+
+/// An event, copied.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) kind: c_uint,
+    pub(crate) status: c_int,
+    /// Of the id; for a request, of the listener.
+    pub(crate) token: u64,
+    /// The new id of a request.
+    pub(crate) born: *mut rdma_cm_id,
+    pub(crate) private_data: Vec<u8>,
+    /// How many reads this end may be asked to answer.
+    pub(crate) ird: u8,
+    /// How many reads this end may have under way.
+    pub(crate) ord: u8,
+}
+
+impl Seen {
+    fn of(event: &rdma_cm_event) -> Self {
+        let is_request = event.event == RDMA_CM_EVENT_CONNECT_REQUEST;
+        let named = if is_request { event.listen_id } else { event.id };
+        // SAFETY: ids of an event live until it is acknowledged.
+        let context = NonNull::new(named).map(|id| unsafe { (*id.as_ptr()).context });
+        let conn = &event.conn;
+        Self {
+            kind: event.event,
+            status: event.status,
+            token: context.map_or(0, |context| context.addr() as u64),
+            born: if is_request { event.id } else { std::ptr::null_mut() },
+            private_data: octets(conn.private_data, conn.private_data_len),
+            ird: conn.responder_resources,
+            ord: conn.initiator_depth,
+        }
+    }
+}
+
+fn octets(at: *const c_void, len: u8) -> Vec<u8> {
+    if at.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: the library's copy, so many octets, until the acknowledgement.
+    unsafe { std::slice::from_raw_parts(at.cast::<u8>(), usize::from(len)) }.to_vec()
+}
+
+/// Both ends' wishes for a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) ird: u8,
+    pub(crate) ord: u8,
+    pub(crate) qp_num: u32,
+    pub(crate) srq: bool,
+}
+
+/// An id of librdmacm.
+pub(crate) struct CmId {
+    raw: Owned<rdma_cm_id>,
+    context: Arc<Context>,
+}
+
+impl CmId {
+    pub(crate) fn new(
+        context: &Arc<Context>,
+        channel: &EventChannel,
+        token: u64,
+    ) -> io::Result<Self> {
+        let cm = &context.api.cm;
+        let mut raw: *mut rdma_cm_id = std::ptr::null_mut();
+        let mark = mark(token);
+        // SAFETY: the channel is alive, the result may be written; the mark is only compared.
+        done(unsafe { (cm.rdma_create_id)(channel.raw.as_ptr(), &mut raw, mark, RDMA_PS_TCP) })?;
+        Self::adopt(context, raw)
+    }
+
+    /// Takes over the id of a request.
+    pub(crate) fn born(
+        context: &Arc<Context>,
+        raw: *mut rdma_cm_id,
+        token: u64,
+    ) -> io::Result<Self> {
+        let id = Self::adopt(context, raw)?;
+        // SAFETY: alive and ours; the field is the consumer's.
+        unsafe { (*raw).context = mark(token) };
+        Ok(id)
+    }
+
+    fn adopt(context: &Arc<Context>, raw: *mut rdma_cm_id) -> io::Result<Self> {
+        // SAFETY: fresh, with its counterpart.
+        let raw = unsafe { Owned::new(raw, context.api.cm.rdma_destroy_id, context)? };
+        Ok(Self { raw, context: context.clone() })
+    }
+
+    fn view(&self) -> &rdma_cm_id {
+        // SAFETY: alive; the library changes it only in calls for this id.
+        unsafe { &*self.raw.as_ptr() }
+    }
+
+    /// The device that it is bound to is this one.
+    pub(crate) fn is_here(&self) -> bool {
+        self.context.is(self.view().verbs)
+    }
+
+    /// It is bound to some device.
+    pub(crate) fn is_somewhere(&self) -> bool {
+        !self.view().verbs.is_null()
+    }
+
+    pub(crate) fn port(&self) -> u8 {
+        self.view().port_num.max(1)
+    }
+
+    pub(crate) fn local(&self) -> Option<SocketAddr> {
+        addr::from_c(&self.view().route_addr.src_storage)
+    }
+
+    pub(crate) fn peer(&self) -> Option<SocketAddr> {
+        addr::from_c(&self.view().route_addr.dst_storage)
+    }
+
+    pub(crate) fn bind(&self, address: SocketAddr) -> io::Result<()> {
+        let mut to = addr::to_c(address);
+        let to = (&raw mut to).cast();
+        // SAFETY: id and address are alive.
+        done(unsafe { (self.context.api.cm.rdma_bind_addr)(self.raw.as_ptr(), to) })
+    }
+
+    /// The bound port.
+    pub(crate) fn source_port(&self) -> u16 {
+        // SAFETY: alive.
+        u16::from_be(unsafe { (self.context.api.cm.rdma_get_src_port)(self.raw.as_ptr()) })
+    }
+
+    pub(crate) fn listen(&self, backlog: u32) -> io::Result<()> {
+        let backlog = c_int::try_from(backlog).unwrap_or(c_int::MAX);
+        // SAFETY: alive.
+        done(unsafe { (self.context.api.cm.rdma_listen)(self.raw.as_ptr(), backlog) })
+    }
+
+    pub(crate) fn resolve_address(&self, peer: SocketAddr, patience_ms: c_int) -> io::Result<()> {
+        let mut to = addr::to_c(peer);
+        let (from, to) = (std::ptr::null_mut(), (&raw mut to).cast());
+        let resolve = self.context.api.cm.rdma_resolve_addr;
+        // SAFETY: id and address are alive; no source address is allowed.
+        done(unsafe { resolve(self.raw.as_ptr(), from, to, patience_ms) })
+    }
+
+    pub(crate) fn resolve_route(&self, patience_ms: c_int) -> io::Result<()> {
+        // SAFETY: alive.
+        done(unsafe { (self.context.api.cm.rdma_resolve_route)(self.raw.as_ptr(), patience_ms) })
+    }
+
+    pub(crate) fn connect(&self, terms: Terms, private_data: &[u8]) -> io::Result<()> {
+        let mut param = param(terms, private_data);
+        // SAFETY: id, parameters and private data are alive.
+        done(unsafe { (self.context.api.cm.rdma_connect)(self.raw.as_ptr(), &mut param) })
+    }
+
+    pub(crate) fn accept(&self, terms: Terms, private_data: &[u8]) -> io::Result<()> {
+        let mut param = param(terms, private_data);
+        // SAFETY: as for `connect`.
+        done(unsafe { (self.context.api.cm.rdma_accept)(self.raw.as_ptr(), &mut param) })
+    }
+
+    pub(crate) fn reject(&self, private_data: &[u8]) -> io::Result<()> {
+        let (at, len) = (private_data.as_ptr().cast(), private_data.len() as u8);
+        // SAFETY: id and private data are alive.
+        done(unsafe { (self.context.api.cm.rdma_reject)(self.raw.as_ptr(), at, len) })
+    }
+
+    pub(crate) fn establish(&self) -> io::Result<()> {
+        // SAFETY: alive.
+        done(unsafe { (self.context.api.cm.rdma_establish)(self.raw.as_ptr()) })
+    }
+
+    /// A message came before the peer's last word of the handshake.
+    pub(crate) fn heard(&self) -> io::Result<()> {
+        // SAFETY: alive.
+        done(unsafe { (self.context.api.cm.rdma_notify)(self.raw.as_ptr(), IBV_EVENT_COMM_EST) })
+    }
+
+    pub(crate) fn disconnect(&self) -> io::Result<()> {
+        // SAFETY: alive.
+        done(unsafe { (self.context.api.cm.rdma_disconnect)(self.raw.as_ptr()) })
+    }
+
+    /// Attributes for bringing a queue pair to `state`.
+    pub(crate) fn attributes(&self, state: c_uint) -> io::Result<(ibv_qp_attr, c_int)> {
+        let mut attr = ibv_qp_attr { qp_state: state, ..ibv_qp_attr::default() };
+        let mut mask = 0;
+        let init = self.context.api.cm.rdma_init_qp_attr;
+        // SAFETY: id and results are alive.
+        done(unsafe { init(self.raw.as_ptr(), &mut attr, &mut mask) })?;
+        // The kernel answers with bits of its own for RoCE, which its other half refuses.
+        Ok((attr, mask & !0x00e0_0000))
+    }
+}
+
+fn mark(token: u64) -> *mut c_void {
+    std::ptr::without_provenance_mut(token as usize)
+}
+
+fn param(terms: Terms, private_data: &[u8]) -> rdma_conn_param {
+    rdma_conn_param {
+        private_data: private_data.as_ptr().cast(),
+        private_data_len: private_data.len() as u8,
+        responder_resources: terms.ird,
+        initiator_depth: terms.ord,
+        flow_control: 1,
+        // The most: 7 retries, and without a posted receive for ever, as TCP would wait.
+        retry_count: 7,
+        rnr_retry_count: 7,
+        srq: u8::from(terms.srq),
+        qp_num: terms.qp_num,
+    }
+}

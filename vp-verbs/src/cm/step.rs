@@ -1,0 +1,189 @@
+//! What each event of rdma_cm leads to.
+//!
+//! Runs on the thread that polls events, with the table locked for one step.
+
+use std::io;
+
+use vp_api::{AsyncEvent, EventSource, NativeEvent, NativeParams, Qp};
+
+use super::id::{CmId, Seen};
+use super::{Cm, Connection, Connections, RESOLVE_MS, Stage, settle};
+use crate::sys::*;
+use crate::table::lock;
+
+/// InfiniBand's "consumer reject" (12.6.7.2): with the consumer's private data.
+const CONSUMER_REJECT: i32 = 28;
+
+pub(super) fn step(cm: &Cm, seen: Seen) {
+    if seen.kind == RDMA_CM_EVENT_DEVICE_REMOVAL {
+        cm.sink.emit(EventSource::Rnic, AsyncEvent::Catastrophic);
+        return;
+    }
+    let mut table = lock(&cm.table);
+    if seen.kind == RDMA_CM_EVENT_CONNECT_REQUEST {
+        return request(cm, &mut table, seen);
+    }
+    let token = seen.token;
+    // Given up by this end, or over.
+    let Some(connection) = table.all.get_mut(&token) else { return };
+    let result = match seen.kind {
+        RDMA_CM_EVENT_ADDR_RESOLVED => resolved(cm, connection),
+        RDMA_CM_EVENT_ROUTE_RESOLVED => routed(cm, connection),
+        RDMA_CM_EVENT_CONNECT_RESPONSE => answered(cm, connection, seen),
+        RDMA_CM_EVENT_ESTABLISHED => {
+            up(cm, connection, seen);
+            Ok(())
+        }
+        RDMA_CM_EVENT_DISCONNECTED => {
+            over(cm, connection);
+            Ok(())
+        }
+        RDMA_CM_EVENT_REJECTED => {
+            let rejected = was_rejected(cm, &seen);
+            return end(
+                cm,
+                &mut table,
+                token,
+                reason(&seen),
+                rejected.then_some(seen.private_data),
+            );
+        }
+        RDMA_CM_EVENT_ADDR_ERROR
+        | RDMA_CM_EVENT_ROUTE_ERROR
+        | RDMA_CM_EVENT_CONNECT_ERROR
+        | RDMA_CM_EVENT_UNREACHABLE => {
+            return end(cm, &mut table, token, reason(&seen), None);
+        }
+        // Multicast, address changes, the end of the time-wait state.
+        _ => Ok(()),
+    };
+    if let Err(error) = result {
+        let reason = format!("the connection cannot be made: {error}");
+        end(cm, &mut table, token, reason, None);
+    }
+}
+
+fn resolved(cm: &Cm, connection: &mut Connection) -> io::Result<()> {
+    if connection.stage != Stage::Resolving {
+        return Ok(());
+    }
+    if !connection.id.is_here() {
+        let name = &cm.context.name;
+        return Err(io::Error::other(format!("the route to the peer does not lead over {name}")));
+    }
+    connection.id.resolve_route(RESOLVE_MS)
+}
+
+fn routed(cm: &Cm, connection: &mut Connection) -> io::Result<()> {
+    let (Stage::Resolving, Some(qp)) = (connection.stage, &connection.qp) else { return Ok(()) };
+    if !cm.context.iwarp {
+        qp.on_port(connection.id.port())?;
+    }
+    let terms = cm.terms(qp, &connection.wishes)?;
+    connection.stage = Stage::Connecting;
+    connection.id.connect(terms, &connection.wishes.private_data)
+}
+
+/// The second of three messages: InfiniBand only.
+fn answered(cm: &Cm, connection: &mut Connection, seen: Seen) -> io::Result<()> {
+    let (Stage::Connecting, Some(qp)) = (connection.stage, &connection.qp) else { return Ok(()) };
+    let settled = settle(connection.wishes.clone(), &offer(&seen));
+    let terms = cm.terms(qp, &settled)?;
+    cm.ready(&connection.id, qp, terms)?;
+    connection.id.establish()?;
+    up(cm, connection, seen);
+    Ok(())
+}
+
+/// The peer's IRD and ORD: rdma_cm says them from this end's point of view.
+fn offer(seen: &Seen) -> NativeParams {
+    let (ird, ord) = (u16::from(seen.ord), u16::from(seen.ird));
+    NativeParams { private_data: Vec::new(), ird, ord }
+}
+
+fn up(cm: &Cm, connection: &mut Connection, seen: Seen) {
+    let active = connection.stage == Stage::Connecting;
+    let (true, Some(qp)) = (active || connection.stage == Stage::Accepting, &connection.qp) else {
+        return;
+    };
+    connection.stage = Stage::Up;
+    let settled = settle(connection.wishes.clone(), &offer(&seen));
+    let (local, remote) = (connection.id.local(), connection.id.peer());
+    qp.connected(|info| {
+        (info.ird, info.ord) = (settled.ird, settled.ord);
+        (info.local, info.remote) = (local, remote);
+    });
+    if active && cm.context.iwarp {
+        qp.greet();
+    }
+    let params = NativeParams { private_data: seen.private_data, ..settled };
+    cm.tell(NativeEvent::Established { qp: qp.id(), params });
+}
+
+fn over(cm: &Cm, connection: &mut Connection) {
+    let Some(qp) = &connection.qp else { return };
+    if connection.stage == Stage::Over {
+        return;
+    }
+    connection.stage = Stage::Over;
+    // It flushes, or did already.
+    let _ = qp.fail();
+    // InfiniBand: the answer to the peer's request, if it was the peer's.
+    let _ = connection.id.disconnect();
+    cm.tell(NativeEvent::Disconnected { qp: qp.id() });
+}
+
+fn request(cm: &Cm, table: &mut Connections, seen: Seen) {
+    let token = table.token();
+    let listener = seen.token;
+    let Ok(id) = CmId::born(&cm.context, seen.born, token) else { return };
+    let known = table.all.get(&listener).is_some_and(|c| c.stage == Stage::Listening);
+    let (true, true, Some(peer)) = (known, id.is_here(), id.peer()) else {
+        // Of a listener that is gone, or for another device on a wildcard address: the drop
+        // rejects it too.
+        let _ = id.reject(&[]);
+        return;
+    };
+    let params = NativeParams { private_data: seen.private_data.clone(), ..offer(&seen) };
+    let wishes = offer(&seen);
+    table.all.insert(token, Connection { id, stage: Stage::Asked, qp: None, wishes });
+    cm.tell(NativeEvent::Request { listener, request: token, peer, params });
+}
+
+/// Whether the peer's application said no, and not its machine.
+fn was_rejected(cm: &Cm, seen: &Seen) -> bool {
+    if cm.context.iwarp {
+        // MPA's R bit; nobody listening is -ECONNREFUSED.
+        return seen.status == -libc::ECONNRESET;
+    }
+    seen.status == CONSUMER_REJECT
+}
+
+fn reason(seen: &Seen) -> String {
+    let what = match seen.kind {
+        RDMA_CM_EVENT_ADDR_ERROR => "the address cannot be resolved",
+        RDMA_CM_EVENT_ROUTE_ERROR => "there is no route to the peer",
+        RDMA_CM_EVENT_UNREACHABLE => "the peer does not answer",
+        RDMA_CM_EVENT_REJECTED => "the peer refuses; nobody listens there, or not for this device",
+        _ => "the connection cannot be made",
+    };
+    match seen.status {
+        0 => what.into(),
+        status if status < 0 => format!("{what}: {}", io::Error::from_raw_os_error(-status)),
+        status => format!("{what}: rejected with InfiniBand's reason {status}"),
+    }
+}
+
+/// No connection came about.
+fn end(cm: &Cm, table: &mut Connections, token: u64, reason: String, rejected: Option<Vec<u8>>) {
+    let Some(gone) = table.remove(token) else { return };
+    // A request that its peer gave up: accepting it says so.
+    let Some(qp) = gone.qp else { return };
+    // It flushes what was posted for the connection.
+    let _ = qp.fail();
+    let qp = qp.id();
+    cm.tell(match rejected {
+        Some(private_data) => NativeEvent::Rejected { qp, private_data },
+        None => NativeEvent::Failed { qp, reason },
+    });
+}

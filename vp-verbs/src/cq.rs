@@ -1,0 +1,350 @@
+//! Completion queues.
+//!
+//! Owner: the device's table; the consumer has a reference. Any thread polls, arms and waits; the
+//! event thread brings notifications. A completion that was taken from the device and not yet
+//! polled waits in a backlog: waiting must look without polling, and a full send queue must learn
+//! of quiet completions while nobody polls.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use vp_api::{
+    Cq, CqHandler, CqId, CqInit, QpId, VpError, VpResult, VpStatus, WcStatus, WorkCompletion,
+};
+
+use crate::device::Context;
+use crate::events::{Channel, bell, quiet, ring};
+use crate::owned::{Owned, done, refused};
+use crate::qp::Routes;
+use crate::sys::*;
+use crate::table::{destroyed, lock};
+
+/// Completions taken from the device in one go.
+const BATCH: usize = 16;
+
+/// A completion queue.
+pub(crate) struct VerbsCq {
+    id: CqId,
+    depth: AtomicU32,
+    state: Mutex<State>,
+    handler: Option<Arc<dyn CqHandler>>,
+    /// The consumer armed it; the device may be armed by a waiter too.
+    armed: AtomicBool,
+    waiters: Mutex<Vec<Arc<OwnedFd>>>,
+    interrupts: AtomicU64,
+    routes: Arc<Routes>,
+    context: Arc<Context>,
+}
+
+struct State {
+    raw: Option<Owned<ibv_cq>>,
+    backlog: VecDeque<WorkCompletion>,
+    overrun: bool,
+}
+
+impl VerbsCq {
+    pub(crate) fn create(
+        context: &Arc<Context>,
+        channel: &Channel,
+        routes: &Arc<Routes>,
+        id: u32,
+        init: &CqInit,
+    ) -> VpResult<Arc<Self>> {
+        let raw = raw(context, channel, id, init.depth).map_err(refused("create the CQ"))?;
+        // SAFETY: just made.
+        let depth = unsafe { (*raw.as_ptr()).cqe };
+        let state = State { raw: Some(raw), backlog: VecDeque::new(), overrun: false };
+        Ok(Arc::new(Self {
+            id: CqId(id),
+            depth: AtomicU32::new(crate::map::count(depth)),
+            state: Mutex::new(state),
+            handler: init.handler.clone(),
+            armed: AtomicBool::new(false),
+            waiters: Mutex::default(),
+            interrupts: AtomicU64::new(0),
+            routes: routes.clone(),
+            context: context.clone(),
+        }))
+    }
+
+    /// For creating queue pairs: the device's CQ, which a hold in the table keeps.
+    pub(crate) fn with_raw<T>(&self, f: impl FnOnce(*mut ibv_cq) -> T) -> VpResult<T> {
+        let state = lock(&self.state);
+        state.raw.as_ref().map(|raw| f(raw.as_ptr())).ok_or_else(|| destroyed("completion queue"))
+    }
+
+    pub(crate) fn destroy(&self) -> VpResult<()> {
+        let mut state = lock(&self.state);
+        if let Some(raw) = state.raw.take()
+            && let Err((raw, error)) = raw.destroy()
+        {
+            state.raw = Some(raw);
+            return Err(refused("destroy the CQ")(error));
+        }
+        drop(state);
+        self.interrupt();
+        Ok(())
+    }
+
+    /// The device's notification.
+    pub(crate) fn on_event(&self) {
+        if self.armed.swap(false, Ordering::AcqRel)
+            && let Some(handler) = &self.handler
+        {
+            handler.on_completion(self.id);
+        }
+        self.wake();
+    }
+
+    /// Completions were lost.
+    pub(crate) fn overran(&self) {
+        lock(&self.state).overrun = true;
+        self.on_event();
+    }
+
+    /// Adds completions that no device will ever give.
+    pub(crate) fn inject(&self, completions: impl Iterator<Item = WorkCompletion>) {
+        let mut state = lock(&self.state);
+        // What the device has comes first.
+        let _ = self.fetch(&mut state);
+        state.backlog.extend(completions);
+        drop(state);
+        self.on_event();
+    }
+
+    /// Drops what is left of a queue pair.
+    pub(crate) fn forget(&self, qp: QpId) {
+        lock(&self.state).backlog.retain(|completion| completion.qp != qp);
+    }
+
+    /// Takes what the device has into the backlog; true if there is something to poll.
+    pub(crate) fn harvest(&self) -> Result<bool, VpStatus> {
+        let mut state = lock(&self.state);
+        self.fetch(&mut state)?;
+        match (state.backlog.is_empty(), state.overrun) {
+            (true, true) => Err(VpStatus::CqOverrun),
+            (empty, _) => Ok(!empty),
+        }
+    }
+
+    fn fetch(&self, state: &mut State) -> Result<(), VpStatus> {
+        loop {
+            let mut batch = [ibv_wc::default(); BATCH];
+            let got = self.device_poll(state, &mut batch)?;
+            for wc in batch.iter().take(got) {
+                let mut behind = VecDeque::new();
+                let completion = self.routes.translate(wc, &mut behind);
+                state.backlog.extend(completion.into_iter().chain(behind));
+            }
+            if got < BATCH {
+                return Ok(());
+            }
+        }
+    }
+
+    fn device_poll(&self, state: &State, batch: &mut [ibv_wc]) -> Result<usize, VpStatus> {
+        let raw = state.raw.as_ref().ok_or(VpStatus::InvalidHandle)?;
+        let poll_cq = self.context.ops().poll_cq.ok_or(VpStatus::Unsupported)?;
+        let room = i32::try_from(batch.len()).unwrap_or(i32::MAX);
+        // SAFETY: the CQ is alive under the lock; so many completions may be written.
+        let got = unsafe { poll_cq(raw.as_ptr(), room, batch.as_mut_ptr()) };
+        usize::try_from(got).map_err(|_| VpStatus::Os)
+    }
+
+    fn notify_device(&self, solicited_only: bool) -> Result<(), VpStatus> {
+        let state = lock(&self.state);
+        let raw = state.raw.as_ref().ok_or(VpStatus::InvalidHandle)?;
+        let request = self.context.ops().req_notify_cq.ok_or(VpStatus::Unsupported)?;
+        // SAFETY: the CQ is alive under the lock.
+        done(unsafe { request(raw.as_ptr(), i32::from(solicited_only)) }).map_err(|_| VpStatus::Os)
+    }
+
+    fn wake(&self) {
+        for waiter in lock(&self.waiters).iter() {
+            ring(waiter);
+        }
+    }
+
+    fn sleep(&self, bell: &OwnedFd, until: Option<Instant>, epoch: u64) -> Result<bool, VpStatus> {
+        loop {
+            self.notify_device(false)?;
+            if self.harvest()? {
+                return Ok(true);
+            }
+            if self.interrupts.load(Ordering::Acquire) != epoch {
+                return Ok(false);
+            }
+            let left = until.map(|at| at.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                return Ok(false);
+            }
+            let left = left.and_then(|left| Timespec::try_from(left).ok());
+            match poll(&mut [PollFd::new(bell, PollFlags::IN)], left.as_ref()) {
+                Ok(_) => quiet(bell),
+                Err(Errno::INTR) if self.harvest()? => return Ok(true),
+                Err(Errno::INTR) => return Err(VpStatus::Interrupted),
+                Err(_) => return Err(VpStatus::Os),
+            }
+        }
+    }
+}
+
+fn raw(
+    context: &Arc<Context>,
+    channel: &Channel,
+    id: u32,
+    depth: u32,
+) -> std::io::Result<Owned<ibv_cq>> {
+    let ibv = &context.api.ibv;
+    let depth = i32::try_from(depth.max(1)).unwrap_or(i32::MAX);
+    let mark = std::ptr::without_provenance_mut(id as usize);
+    // SAFETY: context and channel are open; the mark is only compared.
+    let raw = unsafe { (ibv.ibv_create_cq)(context.as_ptr(), depth, mark, channel.as_ptr(), 0) };
+    // SAFETY: fresh, with its counterpart.
+    unsafe { Owned::new(raw, ibv.ibv_destroy_cq, context) }
+}
+
+/// Whether a device can change the size of a CQ.
+pub(crate) fn resizes(context: &Arc<Context>, channel: &Channel) -> bool {
+    let Ok(cq) = raw(context, channel, 0, 1) else { return false };
+    // SAFETY: just made.
+    done(unsafe { (context.api.ibv.ibv_resize_cq)(cq.as_ptr(), 16) }).is_ok()
+}
+
+/// Whether a queue pair may send so many octets inline.
+pub(crate) fn try_inline(
+    context: &Arc<Context>,
+    channel: &Channel,
+    octets: u32,
+) -> std::io::Result<()> {
+    let ibv = &context.api.ibv;
+    let cq = raw(context, channel, 0, 1)?;
+    // SAFETY: the context is open.
+    let pd = unsafe { (ibv.ibv_alloc_pd)(context.as_ptr()) };
+    // SAFETY: fresh, with its counterpart.
+    let pd = unsafe { Owned::new(pd, ibv.ibv_dealloc_pd, context)? };
+    let cap = ibv_qp_cap {
+        max_send_wr: 1,
+        max_recv_wr: 1,
+        max_send_sge: 1,
+        max_recv_sge: 1,
+        max_inline_data: octets,
+    };
+    let mut attr = ibv_qp_init_attr {
+        qp_context: std::ptr::null_mut(),
+        send_cq: cq.as_ptr(),
+        recv_cq: cq.as_ptr(),
+        srq: std::ptr::null_mut(),
+        cap,
+        qp_type: IBV_QPT_RC,
+        sq_sig_all: 0,
+    };
+    // SAFETY: domain and CQ are alive; the attributes may be written.
+    let qp = unsafe { (ibv.ibv_create_qp)(pd.as_ptr(), &mut attr) };
+    // SAFETY: fresh, with its counterpart.
+    let qp = unsafe { Owned::new(qp, ibv.ibv_destroy_qp, context)? };
+    drop(qp);
+    drop(pd);
+    Ok(())
+}
+
+impl Cq for VerbsCq {
+    fn id(&self) -> CqId {
+        self.id
+    }
+
+    fn depth(&self) -> u32 {
+        self.depth.load(Ordering::Relaxed)
+    }
+
+    fn queued(&self) -> usize {
+        let mut state = lock(&self.state);
+        // A device tells how many only by giving them.
+        let _ = self.fetch(&mut state);
+        state.backlog.len()
+    }
+
+    fn poll(&self, out: &mut [WorkCompletion]) -> Result<usize, VpStatus> {
+        let mut state = lock(&self.state);
+        let mut given = 0;
+        while given < out.len() {
+            if let Some(waiting) = state.backlog.pop_front() {
+                out[given] = waiting;
+                given += 1;
+                continue;
+            }
+            let mut batch = [ibv_wc::default(); BATCH];
+            let asked = BATCH.min(out.len() - given);
+            let got = self.device_poll(&state, &mut batch[..asked])?;
+            for wc in &batch[..got] {
+                if let Some(completion) = self.routes.translate(wc, &mut state.backlog) {
+                    out[given] = completion;
+                    given += 1;
+                }
+            }
+            if got < asked && state.backlog.is_empty() {
+                break;
+            }
+        }
+        if given == 0 && state.overrun { Err(VpStatus::CqOverrun) } else { Ok(given) }
+    }
+
+    fn arm(&self, solicited_only: bool) -> Result<(), VpStatus> {
+        self.armed.store(true, Ordering::Release);
+        self.notify_device(solicited_only)
+    }
+
+    fn wait(&self, spin: Duration, timeout: Option<Duration>) -> Result<bool, VpStatus> {
+        let (began, epoch) = (Instant::now(), self.interrupts.load(Ordering::Acquire));
+        let until = timeout.and_then(|timeout| began.checked_add(timeout));
+        let spin = timeout.map_or(spin, |timeout| timeout.min(spin));
+        loop {
+            if self.harvest()? {
+                return Ok(true);
+            }
+            if began.elapsed() >= spin {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        let waiter = Arc::new(bell().map_err(|_| VpStatus::Os)?);
+        lock(&self.waiters).push(waiter.clone());
+        let found = self.sleep(&waiter, until, epoch);
+        lock(&self.waiters).retain(|other| !Arc::ptr_eq(other, &waiter));
+        found
+    }
+
+    fn interrupt(&self) {
+        self.interrupts.fetch_add(1, Ordering::AcqRel);
+        self.wake();
+    }
+
+    fn resize(&self, depth: u32) -> VpResult<u32> {
+        let state = lock(&self.state);
+        let raw = state.raw.as_ref().ok_or_else(|| destroyed("completion queue"))?;
+        let wanted = i32::try_from(depth.max(1)).unwrap_or(i32::MAX);
+        let ibv = &self.context.api.ibv;
+        // SAFETY: the CQ is alive under the lock.
+        let resized = done(unsafe { (ibv.ibv_resize_cq)(raw.as_ptr(), wanted) });
+        resized.map_err(|error| match refused("resize the CQ")(error) {
+            VpError { status: VpStatus::InvalidModifier, detail } => {
+                VpError::new(VpStatus::CqTooSmall, detail)
+            }
+            other => other,
+        })?;
+        // SAFETY: as above; the library has stored the new size.
+        let depth = crate::map::count(unsafe { (*raw.as_ptr()).cqe });
+        self.depth.store(depth, Ordering::Relaxed);
+        Ok(depth)
+    }
+}
+
+/// What a work request becomes that no device takes any more.
+pub(crate) fn flushed(qp: QpId, wr_id: u64, opcode: vp_api::WcOpcode) -> WorkCompletion {
+    WorkCompletion { wr_id, qp, opcode, status: WcStatus::Flushed, ..WorkCompletion::BLANK }
+}

@@ -1,0 +1,146 @@
+//! An open device of libibverbs: the context that every object here keeps open.
+//!
+//! Owner: shared by everything made from it; closed with the last. Any thread.
+
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::dl::{Api, text};
+use crate::owned::done;
+use crate::sys::*;
+
+/// An open device.
+///
+/// # Invariants
+///
+/// `raw` is open until the drop.
+pub(crate) struct Context {
+    pub(crate) api: Arc<Api>,
+    raw: NonNull<ibv_context>,
+    pub(crate) name: String,
+    /// Connections are MPA over TCP; otherwise InfiniBand's.
+    pub(crate) iwarp: bool,
+}
+
+// SAFETY: libibverbs is thread safe: a context belongs to no thread.
+unsafe impl Send for Context {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Context {}
+
+/// A device as the library lists it.
+pub(crate) struct Listed {
+    pub(crate) name: String,
+    /// Name of its file below `/dev/infiniband`.
+    pub(crate) uverbs: String,
+}
+
+/// Shows every device of the library.
+fn each(
+    api: &Arc<Api>,
+    mut see: impl FnMut(*mut ibv_device, &str) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut number: c_int = 0;
+    // SAFETY: the number may be written; null is an error with `errno`.
+    let list = unsafe { (api.ibv.ibv_get_device_list)(&mut number) };
+    let list = NonNull::new(list).ok_or_else(io::Error::last_os_error)?;
+    let mut result = Ok(());
+    for n in 0..usize::try_from(number).unwrap_or(0) {
+        // SAFETY: the list has `number` elements.
+        let element = unsafe { list.as_ptr().add(n) };
+        // SAFETY: in the list, see above.
+        let device = unsafe { element.read() };
+        // SAFETY: a device of the list lives until the list is freed below.
+        let name = text(unsafe { &(*device).name });
+        result = result.and_then(|()| see(device, &name));
+    }
+    // SAFETY: the list came from the library and is not used afterwards; open devices stay.
+    unsafe { (api.ibv.ibv_free_device_list)(list.as_ptr()) };
+    result
+}
+
+/// The devices' names.
+pub(crate) fn list(api: &Arc<Api>) -> io::Result<Vec<Listed>> {
+    let mut out = Vec::new();
+    each(api, |device, name| {
+        // `dev_name` follows `name` in the public structure.
+        // SAFETY: 64 octets behind `name`, within the library's own 664.
+        let behind = unsafe { device.add(1) };
+        // SAFETY: as above; any octets are a valid array.
+        let uverbs = text(unsafe { &*behind.cast::<[std::ffi::c_char; 64]>() });
+        out.push(Listed { name: name.to_owned(), uverbs });
+        Ok(())
+    })?;
+    Ok(out)
+}
+
+impl Context {
+    /// Opens the device of this name; `None`: there is none.
+    pub(crate) fn open(api: &Arc<Api>, wanted: &str) -> io::Result<Option<Arc<Self>>> {
+        let mut found = None;
+        each(api, |device, name| {
+            if name == wanted && found.is_none() {
+                // SAFETY: a device of the list.
+                let raw = unsafe { (api.ibv.ibv_open_device)(device) };
+                let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
+                // SAFETY: a device of the list.
+                let transport = unsafe { (*device).transport_type };
+                let (name, iwarp) = (name.to_owned(), transport == IBV_TRANSPORT_IWARP);
+                found = Some(Arc::new(Self { api: api.clone(), raw, name, iwarp }));
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut ibv_context {
+        self.raw.as_ptr()
+    }
+
+    /// The functions that the headers call inline.
+    pub(crate) fn ops(&self) -> &ibv_context_ops {
+        // SAFETY: open by the invariant; the library sets the table before it returns the context.
+        unsafe { &self.raw.as_ref().ops }
+    }
+
+    pub(crate) fn async_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: open by the invariant.
+        let fd = unsafe { self.raw.as_ref().async_fd };
+        // SAFETY: the context keeps the descriptor open.
+        unsafe { BorrowedFd::borrow_raw(fd) }
+    }
+
+    pub(crate) fn query(&self) -> io::Result<ibv_device_attr> {
+        // SAFETY: plain numbers; all zeros is valid.
+        let mut attr: ibv_device_attr = unsafe { std::mem::zeroed() };
+        // SAFETY: the context is open, the structure may be written.
+        done(unsafe { (self.api.ibv.ibv_query_device)(self.as_ptr(), &mut attr) })?;
+        Ok(attr)
+    }
+
+    pub(crate) fn query_port(&self, port: u8) -> io::Result<ibv_port_attr> {
+        // SAFETY: plain numbers; all zeros is valid.
+        let mut attr: ibv_port_attr = unsafe { std::mem::zeroed() };
+        // SAFETY: as for the device.
+        done(unsafe { (self.api.ibv.ibv_query_port)(self.as_ptr(), port, &mut attr) })?;
+        Ok(attr)
+    }
+
+    /// True if an object of librdmacm, which opens devices for itself, is on this device.
+    pub(crate) fn is(&self, other: *mut ibv_context) -> bool {
+        let Some(other) = NonNull::new(other) else { return false };
+        // SAFETY: librdmacm keeps its contexts open for ever.
+        let device = unsafe { other.as_ref().device };
+        // SAFETY: an open context's device is alive.
+        text(unsafe { &(*device).name }) == self.name
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: the last user is gone; there is nobody to tell of an error.
+        unsafe { (self.api.ibv.ibv_close_device)(self.as_ptr()) };
+    }
+}

@@ -1,0 +1,192 @@
+//! The event thread of an open device: notifications of CQs, and asynchronous events.
+//!
+//! Owner: the device; one thread `warpline-verbs`, which ends with it. Handlers are called by it
+//! without locks held. An event is acknowledged before anything else is done with it: destroying
+//! its object waits for that.
+
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use vp_api::{AsyncEvent, AsyncHandler, EventSource};
+
+use crate::device::Context;
+use crate::map::{self, About};
+use crate::owned::{Owned, done};
+use crate::sys::*;
+
+/// Where asynchronous events go; without a handler they are lost (RDMAC 9.2.12).
+#[derive(Default)]
+pub(crate) struct EventSink(RwLock<Option<Arc<dyn AsyncHandler>>>);
+
+impl EventSink {
+    pub(crate) fn set(&self, handler: Option<Arc<dyn AsyncHandler>>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = handler;
+    }
+
+    pub(crate) fn emit(&self, source: EventSource, event: AsyncEvent) {
+        let handler = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(handler) = handler {
+            handler.on_event(source, event);
+        }
+    }
+}
+
+/// What the thread tells; the numbers are the objects' ids.
+pub(crate) trait Hears: Send + Sync {
+    /// A CQ's notification fired.
+    fn on_completion(&self, cq: u32);
+    /// Something happened to the object of this id, or to the port of this number.
+    fn on_async(&self, about: About, id: u32, event: AsyncEvent);
+}
+
+/// A completion channel, and its descriptor.
+pub(crate) struct Channel {
+    raw: Owned<ibv_comp_channel>,
+}
+
+impl Channel {
+    pub(crate) fn new(context: &Arc<Context>) -> io::Result<Self> {
+        let ibv = &context.api.ibv;
+        // SAFETY: the context is open.
+        let raw = unsafe { (ibv.ibv_create_comp_channel)(context.as_ptr()) };
+        // SAFETY: fresh, with its counterpart.
+        let raw = unsafe { Owned::new(raw, ibv.ibv_destroy_comp_channel, context)? };
+        Ok(Self { raw })
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut ibv_comp_channel {
+        self.raw.as_ptr()
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: alive; the field never changes.
+        let fd = unsafe { (*self.raw.as_ptr()).fd };
+        // SAFETY: the channel keeps the descriptor open.
+        unsafe { BorrowedFd::borrow_raw(fd) }
+    }
+}
+
+/// A descriptor that reading does not block.
+pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?)
+}
+
+/// A descriptor that [`ring`] makes readable.
+pub(crate) fn bell() -> io::Result<OwnedFd> {
+    Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
+}
+
+/// Makes it readable.
+pub(crate) fn ring(bell: &OwnedFd) {
+    // It can only be full, and then it is readable.
+    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+}
+
+/// Makes it unreadable.
+pub(crate) fn quiet(bell: &OwnedFd) {
+    // It can only be quiet already.
+    let _ = rustix::io::read(bell, &mut [0; 8]);
+}
+
+/// The thread, until `stop` rings.
+pub(crate) fn run(context: &Context, channel: &Channel, stop: &OwnedFd, ear: &dyn Hears) {
+    loop {
+        let mut fds = [
+            PollFd::new(stop, PollFlags::IN),
+            PollFd::from_borrowed_fd(channel.fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(context.async_fd(), PollFlags::IN),
+        ];
+        // A signal's handler ran in this thread: nothing else can go wrong.
+        if poll(&mut fds, None).is_err() {
+            continue;
+        }
+        let [stopped, completion, other] = fds.map(|fd| fd.revents());
+        if !stopped.is_empty() {
+            return;
+        }
+        // Without a driver below it the descriptor stays readable and says nothing.
+        let dead = PollFlags::ERR | PollFlags::NVAL;
+        if other.intersects(dead) || completion.intersects(dead) {
+            ear.on_async(About::Device, 0, AsyncEvent::Catastrophic);
+            return;
+        }
+        if completion.contains(PollFlags::IN) {
+            while let Some(cq) = next_completion(context, channel) {
+                ear.on_completion(cq);
+            }
+        }
+        if other.contains(PollFlags::IN) {
+            while let Some((about, id, event)) = next_async(context) {
+                if let Some(event) = event {
+                    ear.on_async(about, id, event);
+                }
+            }
+        }
+    }
+}
+
+fn next_completion(context: &Context, channel: &Channel) -> Option<u32> {
+    let ibv = &context.api.ibv;
+    let mut cq: *mut ibv_cq = std::ptr::null_mut();
+    let mut id: *mut c_void = std::ptr::null_mut();
+    // SAFETY: the channel is alive, the results may be written.
+    let got = unsafe { (ibv.ibv_get_cq_event)(channel.as_ptr(), &mut cq, &mut id) };
+    done(got).ok()?;
+    // SAFETY: the CQ lives until its event is acknowledged, here.
+    unsafe { (ibv.ibv_ack_cq_events)(cq, 1) };
+    Some(id.addr() as u32)
+}
+
+/// The next event, if any: what it is about, the object's id, and what happened.
+fn next_async(context: &Context) -> Option<(About, u32, Option<AsyncEvent>)> {
+    let ibv = &context.api.ibv;
+    let mut event =
+        ibv_async_event { element: event_element { port_num: 0 }, event_type: u32::MAX };
+    // SAFETY: the context is open, the event may be written.
+    done(unsafe { (ibv.ibv_get_async_event)(context.as_ptr(), &mut event) }).ok()?;
+    let about = map::about(event.event_type);
+    let id = id_of(about, &event);
+    // SAFETY: an event that was got and not acknowledged.
+    unsafe { (ibv.ibv_ack_async_event)(&mut event) };
+    Some((about, id, map::event(event.event_type)))
+}
+
+/// The id that was given as the object's context; the object lives until the acknowledgement.
+fn id_of(about: About, event: &ibv_async_event) -> u32 {
+    match about {
+        About::Qp => {
+            // SAFETY: the event's type says which member is set.
+            let qp = unsafe { event.element.qp };
+            // SAFETY: alive, see above.
+            unsafe { (*qp).qp_context }.addr() as u32
+        }
+        About::Cq => {
+            // SAFETY: as above.
+            let cq = unsafe { event.element.cq };
+            // SAFETY: as above.
+            unsafe { (*cq).cq_context }.addr() as u32
+        }
+        About::Srq => {
+            // SAFETY: as above.
+            let srq = unsafe { event.element.srq };
+            // SAFETY: as above.
+            unsafe { (*srq).srq_context }.addr() as u32
+        }
+        About::Port => {
+            // SAFETY: as above.
+            let port: c_int = unsafe { event.element.port_num };
+            map::count(port)
+        }
+        About::Device => 0,
+    }
+}
+
+/// Makes both descriptors of the thread nonblocking.
+pub(crate) fn prepare(context: &Context, channel: &Channel) -> io::Result<()> {
+    set_nonblocking(context.async_fd().as_fd())?;
+    set_nonblocking(channel.fd())
+}

@@ -1,0 +1,178 @@
+//! Why there may be no device on this machine: what is looked at, and what would help.
+//!
+//! Reads files below `/sys` and `/dev` and the process's limits; owns nothing, any thread.
+
+use std::fs::{self, OpenOptions};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Resource, getrlimit};
+use vp_api::Unavailable;
+
+/// Locked memory that a device needs before the application registers anything: queues of a QP.
+const LEAST_LOCKED: u64 = 64 << 10;
+
+/// Where the kernel shows RDMA.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Machine {
+    /// `/sys`.
+    pub sys: PathBuf,
+    /// `/dev`.
+    pub dev: PathBuf,
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self { sys: "/sys".into(), dev: "/dev".into() }
+    }
+}
+
+impl Machine {
+    /// Why the verbs library lists no device.
+    pub(crate) fn why_no_device(&self) -> Unavailable {
+        let present = self.sys.join("class/infiniband");
+        if !present.exists() {
+            return say(
+                format!("the kernel has no RDMA: {} does not exist", present.display()),
+                "load the driver of the adapter; without one: `modprobe siw` or `modprobe rdma_rxe`",
+            );
+        }
+        let names = entries(&present);
+        if names.is_empty() {
+            return say(
+                format!("there are 0 RDMA devices in {}, 1 is needed", present.display()),
+                "load the adapter's driver, or make one: `rdma link add siw0 type siw netdev eth0`",
+            );
+        }
+        if !self.sys.join("class/infiniband_verbs").exists() {
+            return say(
+                "the kernel module ib_uverbs is not loaded".into(),
+                "load it: `modprobe ib_uverbs`",
+            );
+        }
+        say(
+            format!("libibverbs has no driver for {}", names.join(", ")),
+            "install the user-space drivers (Debian: ibverbs-providers)",
+        )
+    }
+
+    /// Whether the device files of the verbs and of rdma_cm can be used.
+    pub(crate) fn check_access(&self, uverbs: &str) -> Result<(), Unavailable> {
+        let dir = self.dev.join("infiniband");
+        if !dir.exists() {
+            return Err(say(
+                format!("{} does not exist", dir.display()),
+                "run udev, or hand the directory into the container (--device /dev/infiniband)",
+            ));
+        }
+        openable(&dir.join(uverbs), "ib_uverbs")?;
+        openable(&dir.join("rdma_cm"), "rdma_ucm")?;
+        let locked = locked_limit();
+        if locked.is_some_and(|limit| limit < LEAST_LOCKED) {
+            return Err(say(
+                format!(
+                    "the limit of locked memory is {} octets, {LEAST_LOCKED} are needed at least",
+                    locked.unwrap_or_default()
+                ),
+                RAISE,
+            ));
+        }
+        Ok(())
+    }
+}
+
+const RAISE: &str = "raise it: `ulimit -l unlimited`, LimitMEMLOCK=infinity in a systemd unit, or \
+                     memlock in /etc/security/limits.conf";
+
+fn say(reason: String, remedy: &str) -> Unavailable {
+    Unavailable { reason, remedy: remedy.into() }
+}
+
+fn entries(dir: &Path) -> Vec<String> {
+    let list = fs::read_dir(dir).into_iter().flatten().flatten();
+    list.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+fn openable(file: &Path, module: &str) -> Result<(), Unavailable> {
+    let error = match OpenOptions::new().read(true).write(true).open(file) {
+        Ok(_) => return Ok(()),
+        Err(error) => error,
+    };
+    let remedy = match error.kind() {
+        ErrorKind::NotFound => format!("load the kernel module: `modprobe {module}`"),
+        ErrorKind::PermissionDenied => {
+            "read and write permission is needed: join the file's group, or add a udev rule with \
+             MODE=\"0666\""
+                .into()
+        }
+        _ => "see the kernel's log (dmesg)".into(),
+    };
+    Err(Unavailable { reason: format!("{}: {error}", file.display()), remedy })
+}
+
+/// Octets that this process may lock; `None`: any number.
+fn locked_limit() -> Option<u64> {
+    getrlimit(Resource::Memlock).current
+}
+
+/// Behind an "out of memory" of the kernel: the limit that is most often the reason.
+pub(crate) fn memlock_hint() -> String {
+    match locked_limit() {
+        Some(limit) => format!(
+            "; this process may lock {limit} octets, and a device locks all memory that is \
+             registered and its queues; {RAISE}"
+        ),
+        None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(name: &str) -> Machine {
+        let root = std::env::temp_dir().join(format!("warpline-{}-{name}", std::process::id()));
+        let machine = Machine { sys: root.join("sys"), dev: root.join("dev") };
+        fs::create_dir_all(&machine.sys).unwrap();
+        fs::create_dir_all(&machine.dev).unwrap();
+        machine
+    }
+
+    fn gone(machine: &Machine) {
+        fs::remove_dir_all(machine.sys.parent().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn each_missing_part_is_named() {
+        let m = machine("parts");
+        assert!(m.why_no_device().reason.contains("no RDMA"));
+        fs::create_dir_all(m.sys.join("class/infiniband")).unwrap();
+        assert!(m.why_no_device().reason.contains("0 RDMA devices"));
+        fs::create_dir_all(m.sys.join("class/infiniband/siw0")).unwrap();
+        assert!(m.why_no_device().reason.contains("ib_uverbs is not loaded"));
+        fs::create_dir_all(m.sys.join("class/infiniband_verbs")).unwrap();
+        assert!(m.why_no_device().reason.contains("no driver for siw0"));
+        gone(&m);
+    }
+
+    #[test]
+    fn device_files_are_checked_in_turn() {
+        let m = machine("files");
+        let dir = m.dev.join("infiniband");
+        assert!(
+            m.check_access("uverbs0").unwrap_err().reason.contains("infiniband does not exist")
+        );
+        fs::create_dir_all(&dir).unwrap();
+        assert!(m.check_access("uverbs0").unwrap_err().remedy.contains("modprobe ib_uverbs"));
+        fs::write(dir.join("uverbs0"), "").unwrap();
+        assert!(m.check_access("uverbs0").unwrap_err().remedy.contains("modprobe rdma_ucm"));
+        fs::write(dir.join("rdma_cm"), "").unwrap();
+        match locked_limit() {
+            Some(limit) if limit < LEAST_LOCKED => {
+                assert!(m.check_access("uverbs0").unwrap_err().remedy.contains("ulimit -l"));
+            }
+            _ => m.check_access("uverbs0").unwrap(),
+        }
+        gone(&m);
+    }
+}

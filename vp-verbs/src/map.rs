@@ -1,0 +1,223 @@
+//! Between our verbs and rdma-core's: access rights, statuses, events, capabilities. Every value
+//! of either side has an answer.
+//!
+//! Pure functions.
+
+use std::ffi::{c_int, c_uint};
+
+use vp_api::{Access, AsyncEvent, Capabilities, Terminate, WcStatus};
+
+use crate::sys::*;
+
+const PAIRS: [(Access, c_uint); 5] = [
+    (Access::LOCAL_WRITE, IBV_ACCESS_LOCAL_WRITE),
+    (Access::REMOTE_WRITE, IBV_ACCESS_REMOTE_WRITE),
+    (Access::REMOTE_READ, IBV_ACCESS_REMOTE_READ),
+    (Access::REMOTE_ATOMIC, IBV_ACCESS_REMOTE_ATOMIC),
+    (Access::BIND, IBV_ACCESS_MW_BIND),
+];
+
+/// Rights of a region, window or queue pair. Local reading needs no right there.
+pub(crate) fn access(rights: Access) -> c_uint {
+    let set = PAIRS.iter().filter(|(ours, _)| rights.contains(*ours));
+    set.fold(0, |flags, (_, theirs)| flags | theirs)
+}
+
+/// How a work request ended.
+pub(crate) fn status(status: c_uint) -> WcStatus {
+    match status {
+        IBV_WC_SUCCESS => WcStatus::Success,
+        IBV_WC_LOC_LEN_ERR => WcStatus::Bounds,
+        IBV_WC_LOC_QP_OP_ERR | IBV_WC_LOC_EEC_OP_ERR => WcStatus::InvalidWqe,
+        // Key, bounds or domain: the device does not say which.
+        IBV_WC_LOC_PROT_ERR => WcStatus::InvalidStag,
+        IBV_WC_WR_FLUSH_ERR => WcStatus::Flushed,
+        IBV_WC_MW_BIND_ERR => WcStatus::InvalidWindow,
+        IBV_WC_LOC_ACCESS_ERR => WcStatus::AccessViolation,
+        IBV_WC_REM_INV_REQ_ERR
+        | IBV_WC_REM_ACCESS_ERR
+        | IBV_WC_REM_OP_ERR
+        | IBV_WC_REM_INV_RD_REQ_ERR
+        | IBV_WC_REM_ABORT_ERR => WcStatus::RemoteTermination,
+        _ => WcStatus::LocalCatastrophic,
+    }
+}
+
+/// What a failed completion says about the end of its connection, in RFC 5040's words (section
+/// 4.8), which InfiniBand does not use: unspecified where it is not as precise.
+pub(crate) fn ending(status: c_uint) -> Option<AsyncEvent> {
+    let peer = |etype, code| {
+        AsyncEvent::TerminateReceived(Terminate { sent: false, layer: 0, etype, code })
+    };
+    let own =
+        |etype, code| AsyncEvent::TerminateSent(Terminate { sent: true, layer: 0, etype, code });
+    match status {
+        // The reason is elsewhere, or there is none.
+        IBV_WC_SUCCESS | IBV_WC_WR_FLUSH_ERR => None,
+        IBV_WC_REM_ACCESS_ERR => Some(peer(PROTECTION, UNSPECIFIED)),
+        IBV_WC_REM_INV_REQ_ERR | IBV_WC_REM_INV_RD_REQ_ERR => Some(peer(OPERATION, UNSPECIFIED)),
+        IBV_WC_REM_OP_ERR | IBV_WC_REM_ABORT_ERR => Some(peer(CATASTROPHIC, 0)),
+        IBV_WC_RETRY_EXC_ERR | IBV_WC_RNR_RETRY_EXC_ERR | IBV_WC_RESP_TIMEOUT_ERR => {
+            Some(AsyncEvent::ConnectionLost)
+        }
+        IBV_WC_LOC_PROT_ERR | IBV_WC_LOC_ACCESS_ERR | IBV_WC_LOC_LEN_ERR | IBV_WC_MW_BIND_ERR => {
+            Some(own(PROTECTION, UNSPECIFIED))
+        }
+        _ => Some(own(CATASTROPHIC, 0)),
+    }
+}
+
+/// RDMAP error types (RFC 5040 section 4.8).
+const CATASTROPHIC: u8 = 0;
+const PROTECTION: u8 = 1;
+const OPERATION: u8 = 2;
+const UNSPECIFIED: u8 = 0xff;
+
+/// What an asynchronous event is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum About {
+    Qp,
+    Cq,
+    Srq,
+    Port,
+    Device,
+}
+
+/// Which member of an asynchronous event's union is set; unknown ones name nothing.
+pub(crate) fn about(kind: c_uint) -> About {
+    match kind {
+        IBV_EVENT_CQ_ERR => About::Cq,
+        IBV_EVENT_QP_FATAL
+        | IBV_EVENT_QP_REQ_ERR
+        | IBV_EVENT_QP_ACCESS_ERR
+        | IBV_EVENT_COMM_EST
+        | IBV_EVENT_SQ_DRAINED
+        | IBV_EVENT_PATH_MIG
+        | IBV_EVENT_PATH_MIG_ERR
+        | IBV_EVENT_QP_LAST_WQE_REACHED => About::Qp,
+        IBV_EVENT_SRQ_ERR | IBV_EVENT_SRQ_LIMIT_REACHED => About::Srq,
+        IBV_EVENT_PORT_ACTIVE | IBV_EVENT_PORT_ERR | IBV_EVENT_GID_CHANGE => About::Port,
+        _ => About::Device,
+    }
+}
+
+/// An asynchronous event; `None`: of no concern to a consumer.
+pub(crate) fn event(kind: c_uint) -> Option<AsyncEvent> {
+    let own =
+        |etype, code| AsyncEvent::TerminateSent(Terminate { sent: true, layer: 0, etype, code });
+    match kind {
+        IBV_EVENT_CQ_ERR => Some(AsyncEvent::CqOverrun),
+        IBV_EVENT_QP_FATAL => Some(own(CATASTROPHIC, 0)),
+        IBV_EVENT_QP_REQ_ERR => Some(own(OPERATION, UNSPECIFIED)),
+        IBV_EVENT_QP_ACCESS_ERR => Some(own(PROTECTION, UNSPECIFIED)),
+        IBV_EVENT_COMM_EST => Some(AsyncEvent::Established),
+        IBV_EVENT_DEVICE_FATAL | IBV_EVENT_SRQ_ERR => Some(AsyncEvent::Catastrophic),
+        IBV_EVENT_PORT_ACTIVE | IBV_EVENT_GID_CHANGE => {
+            Some(AsyncEvent::PortState { online: true })
+        }
+        IBV_EVENT_PORT_ERR => Some(AsyncEvent::PortState { online: false }),
+        IBV_EVENT_SRQ_LIMIT_REACHED => Some(AsyncEvent::SrqLimit),
+        _ => None,
+    }
+}
+
+/// What a device says it can do.
+pub(crate) fn capabilities(attr: &ibv_device_attr, iwarp: bool) -> Capabilities {
+    let has = |flags| attr.device_cap_flags & flags != 0;
+    let windows = attr.max_mw > 0
+        && has(IBV_DEVICE_MEM_WINDOW
+            | IBV_DEVICE_MEM_WINDOW_TYPE_2A
+            | IBV_DEVICE_MEM_WINDOW_TYPE_2B);
+    let mut out = Capabilities::SHARED_MR | Capabilities::CQ_OVERRUN_EVENT;
+    let list = [
+        (Capabilities::SRQ, attr.max_srq > 0),
+        (Capabilities::SRQ_RESIZE, attr.max_srq > 0 && has(IBV_DEVICE_SRQ_RESIZE)),
+        (Capabilities::MW, windows),
+        (
+            Capabilities::INVALIDATE,
+            has(IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_MEM_WINDOW_TYPE_2B),
+        ),
+        (Capabilities::ATOMICS, attr.atomic_cap != IBV_ATOMIC_NONE),
+        // RFC 7306's are not in the kernel's iWARP.
+        (Capabilities::IMMEDIATE, !iwarp),
+        (Capabilities::READ_SINK_LOCAL_WRITE, !iwarp),
+    ];
+    for (capability, there) in list {
+        out.set(capability, there);
+    }
+    out
+}
+
+/// `enum ibv_mtu` in octets.
+pub(crate) fn mtu(mtu: c_uint) -> u32 {
+    match mtu {
+        1..=5 => 128 << mtu,
+        _ => 0,
+    }
+}
+
+/// A count that C keeps in an `int`.
+pub(crate) fn count(number: c_int) -> u32 {
+    u32::try_from(number).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_map_one_to_one() {
+        assert_eq!(access(Access::LOCAL_READ), 0);
+        assert_eq!(access(Access::all()), 0x1f);
+        for (ours, theirs) in PAIRS {
+            assert_eq!(access(ours), theirs);
+        }
+    }
+
+    #[test]
+    fn every_status_has_an_answer() {
+        let all: Vec<_> = (0..=30).map(status).collect();
+        assert_eq!(all.iter().filter(|s| **s == WcStatus::Success).count(), 1);
+        assert_eq!(all.iter().filter(|s| **s == WcStatus::Flushed).count(), 1);
+        assert_eq!(status(IBV_WC_REM_ACCESS_ERR), WcStatus::RemoteTermination);
+        assert_eq!(status(u32::MAX), WcStatus::LocalCatastrophic);
+        // Whatever breaks a connection says why, but for a flush.
+        for n in 0..=30 {
+            let silent = matches!(n, IBV_WC_SUCCESS | IBV_WC_WR_FLUSH_ERR);
+            assert_eq!(ending(n).is_none(), silent, "{n}");
+        }
+    }
+
+    #[test]
+    fn every_event_has_an_object() {
+        for kind in 0..=25 {
+            let (about, event) = (about(kind), event(kind));
+            match event {
+                Some(AsyncEvent::TerminateSent(_) | AsyncEvent::Established) => {
+                    assert_eq!(about, About::Qp);
+                }
+                Some(AsyncEvent::PortState { .. }) => assert_eq!(about, About::Port),
+                Some(AsyncEvent::CqOverrun) => assert_eq!(about, About::Cq),
+                Some(AsyncEvent::SrqLimit) => assert_eq!(about, About::Srq),
+                _ => {}
+            }
+        }
+        assert_eq!(event(IBV_EVENT_DEVICE_FATAL), Some(AsyncEvent::Catastrophic));
+        assert_eq!(event(IBV_EVENT_SQ_DRAINED), None);
+    }
+
+    #[test]
+    fn capabilities_are_the_devices() {
+        // SAFETY: plain numbers; all zeros is valid.
+        let mut attr: ibv_device_attr = unsafe { std::mem::zeroed() };
+        let least = capabilities(&attr, true);
+        assert_eq!(least, Capabilities::SHARED_MR | Capabilities::CQ_OVERRUN_EVENT);
+        assert!(capabilities(&attr, false).contains(Capabilities::IMMEDIATE));
+        attr.max_mw = 1;
+        assert!(!capabilities(&attr, false).contains(Capabilities::MW));
+        attr.device_cap_flags = IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+        assert!(capabilities(&attr, false).contains(Capabilities::MW | Capabilities::INVALIDATE));
+        assert_eq!([mtu(0), mtu(1), mtu(5), mtu(9)], [0, 256, 4096, 0]);
+        assert_eq!([count(-1), count(7)], [0, 7]);
+    }
+}

@@ -1,0 +1,176 @@
+//! Memory regions. The device's kernel driver locks the pages.
+//!
+//! Owner: [`Memory`](crate::mw::Memory). A region keeps the range's owner until the device has let
+//! go of it.
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use vp_api::{
+    Access, Addressing, MemRange, MrInfo, MrInit, PdId, Stag, VpError, VpResult, VpStatus,
+};
+
+use crate::device::Context;
+use crate::map;
+use crate::owned::{Owned, done, refused};
+use crate::sys::*;
+use crate::table::{Hold, lock};
+
+/// A registered region.
+pub(crate) struct Region {
+    live: Mutex<Option<Live>>,
+    keys: (u32, u32),
+    mr: *mut ibv_mr,
+    pub(crate) pd: PdId,
+    _hold: Hold,
+    addr: u64,
+    len: u64,
+    access: Access,
+    shared: AtomicBool,
+}
+
+/// What ends with the registration, in this order: the device lets go first.
+struct Live {
+    raw: Owned<ibv_mr>,
+    range: MemRange,
+}
+
+// SAFETY: `mr` is the pointer in `live`, which may be used by any thread; it is never dereferenced here.
+unsafe impl Send for Region {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Region {}
+
+/// A protection domain for a registration.
+pub(crate) struct Domain {
+    pub(crate) id: PdId,
+    pub(crate) raw: *mut ibv_pd,
+    pub(crate) hold: Hold,
+}
+
+impl Region {
+    pub(crate) fn register(
+        context: &Arc<Context>,
+        pd: Domain,
+        init: &MrInit,
+        shared: bool,
+    ) -> VpResult<Self> {
+        check(init)?;
+        let ibv = &context.api.ibv;
+        let (addr, len) = (init.range.addr().as_ptr(), init.range.len());
+        let flags = map::access(init.access) as c_int;
+        // SAFETY: the domain is alive; by the range's invariant the octets stay mapped until the
+        // last clone is dropped, and this region keeps one until it is deregistered.
+        let raw = unsafe { (ibv.ibv_reg_mr)(pd.raw, addr.cast(), len, flags) };
+        // SAFETY: fresh, with its counterpart.
+        let raw = unsafe { Owned::new(raw, ibv.ibv_dereg_mr, context) };
+        let raw = raw.map_err(|error| {
+            refused(&format!("register {len} octets with the device {}", context.name))(error)
+        })?;
+        Ok(Self::of(raw, pd, init, shared))
+    }
+
+    fn of(raw: Owned<ibv_mr>, pd: Domain, init: &MrInit, shared: bool) -> Self {
+        let mr = raw.as_ptr();
+        // SAFETY: alive; the library writes it only while it makes or changes the region.
+        let view = unsafe { &*mr };
+        let range = init.range.clone();
+        Self {
+            keys: (view.lkey, view.rkey),
+            addr: range.addr().as_ptr().addr() as u64,
+            len: range.len() as u64,
+            live: Mutex::new(Some(Live { raw, range })),
+            mr,
+            pd: pd.id,
+            _hold: pd.hold,
+            access: init.access,
+            shared: AtomicBool::new(shared),
+        }
+    }
+
+    /// The key that peers use; of a region without remote rights there may be only the local one.
+    pub(crate) fn stag(&self) -> Stag {
+        Stag(if self.keys.1 != 0 { self.keys.1 } else { self.keys.0 })
+    }
+
+    pub(crate) fn lkey(&self) -> u32 {
+        self.keys.0
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut ibv_mr {
+        self.mr
+    }
+
+    /// Another region shares the memory from now on.
+    pub(crate) fn share(&self) {
+        self.shared.store(true, Ordering::Relaxed);
+    }
+
+    /// The memory; `None` once it is deregistered.
+    pub(crate) fn range(&self) -> Option<MemRange> {
+        lock(&self.live).as_ref().map(|live| live.range.clone())
+    }
+
+    /// Deregisters; when it returns the device touches the range no more.
+    pub(crate) fn deregister(&self) -> VpResult<()> {
+        let mut slot = lock(&self.live);
+        if let Some(Live { raw, range }) = slot.take()
+            && let Err((raw, error)) = raw.destroy()
+        {
+            *slot = Some(Live { raw, range });
+            return Err(refused("deregister the region")(error));
+        }
+        Ok(())
+    }
+
+    /// Changes everything in place; an error gives the domain back: the device cannot, and the
+    /// region is of no more use.
+    pub(crate) fn reregister(
+        &self,
+        context: &Arc<Context>,
+        pd: Domain,
+        init: &MrInit,
+    ) -> Result<Self, Domain> {
+        let what =
+            IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
+        let (addr, len) = (init.range.addr().as_ptr().cast(), init.range.len());
+        let flags = map::access(init.access) as c_int;
+        let mut slot = lock(&self.live);
+        let Some(Live { raw, range }) = slot.take() else { return Err(pd) };
+        let rereg = context.api.ibv.ibv_rereg_mr;
+        // SAFETY: region and domain are alive; of the range as in `register`.
+        let code = unsafe { rereg(raw.as_ptr(), what, pd.raw, addr, len, flags) };
+        if done(code).is_err() {
+            *slot = Some(Live { raw, range });
+            return Err(pd);
+        }
+        Ok(Self::of(raw, pd, init, self.shared.load(Ordering::Relaxed)))
+    }
+
+    pub(crate) fn info(&self, bound_windows: u32) -> MrInfo {
+        MrInfo {
+            stag: self.stag(),
+            pd: self.pd,
+            valid: true,
+            shared: self.shared.load(Ordering::Relaxed),
+            addr: self.addr,
+            len: self.len,
+            addressing: Addressing::Absolute,
+            access: self.access,
+            bound_windows,
+        }
+    }
+}
+
+/// Refuses what no device of the kernel's verbs can do for a process.
+pub(crate) fn check(init: &MrInit) -> VpResult<()> {
+    if !init.access.valid_for_region() {
+        let detail = format!("{:?}: a remote right needs its local right", init.access);
+        return Err(VpError::new(VpStatus::InvalidAccess, detail));
+    }
+    if init.addressing != Addressing::Absolute {
+        let detail = "rdma-core registers regions by their addresses, not zero-based";
+        return Err(VpError::new(VpStatus::Unsupported, detail));
+    }
+    Ok(())
+}

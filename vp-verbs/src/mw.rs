@@ -1,0 +1,218 @@
+//! What the data path must know of memory: keys of regions, and windows, which are bound there.
+//!
+//! Owner: the open device; queue pairs share it. Windows are locked for binds and invalidations
+//! only. A window that a peer invalidates is marked when that completion is polled.
+
+use std::collections::HashMap;
+use std::ffi::c_uint;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use vp_api::{
+    Access, Addressing, BindMw, MwId, MwInfo, MwKind, PdId, Stag, VpError, VpResult, VpStatus,
+};
+
+use crate::device::Context;
+use crate::mr::{Domain, Region};
+use crate::owned::{Owned, refused};
+use crate::sys::*;
+use crate::table::{Hold, lock};
+use crate::wire::window_access;
+
+/// Regions and windows by STag index.
+#[derive(Default)]
+pub(crate) struct Memory {
+    regions: RwLock<HashMap<u32, Arc<Region>>>,
+    /// Some region has a local key that is not its STag.
+    keys_differ: AtomicBool,
+    windows: Mutex<HashMap<u32, Window>>,
+}
+
+struct Window {
+    raw: Owned<ibv_mw>,
+    kind: MwKind,
+    pd: PdId,
+    _hold: Hold,
+    bound: Option<BindMw>,
+}
+
+impl Window {
+    /// The device's key as it is now.
+    fn rkey(&self) -> u32 {
+        // SAFETY: alive while it is in the table; the library writes it only within a bind.
+        unsafe { (*self.raw.as_ptr()).rkey }
+    }
+
+    fn stag(&self) -> Option<Stag> {
+        let bound = self.bound?;
+        Some(match self.kind {
+            MwKind::Narrow => Stag::new(bound.window.0, bound.key),
+            // The device picks the key (InfiniBand 10.6.7.2).
+            MwKind::Wide => Stag(self.rkey()),
+        })
+    }
+}
+
+impl Memory {
+    /// Adds a region under its STag.
+    pub(crate) fn add(&self, region: Region) -> VpResult<Stag> {
+        let stag = region.stag();
+        let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
+        if regions.contains_key(&stag.index()) {
+            let detail = format!("the device gave the STag index {} twice", stag.index());
+            return Err(VpError::new(VpStatus::InsufficientResources, detail));
+        }
+        if region.lkey() != stag.0 {
+            self.keys_differ.store(true, Ordering::Release);
+        }
+        regions.insert(stag.index(), Arc::new(region));
+        Ok(stag)
+    }
+
+    pub(crate) fn region(&self, stag: Stag) -> VpResult<Arc<Region>> {
+        let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
+        regions.get(&stag.index()).cloned().ok_or_else(|| {
+            let detail = format!("there is no region with the STag {:#x}", stag.0);
+            VpError::new(VpStatus::InvalidStag, detail)
+        })
+    }
+
+    /// Takes a region out that no window is bound to.
+    pub(crate) fn remove(&self, stag: Stag) -> VpResult<Arc<Region>> {
+        let region = self.region(stag)?;
+        let windows = self.bound_to(stag);
+        if windows != 0 {
+            let detail = format!("{windows} windows are bound to the region {:#x}", stag.0);
+            return Err(VpError::new(VpStatus::StagInUse, detail));
+        }
+        self.regions.write().unwrap_or_else(PoisonError::into_inner).remove(&stag.index());
+        Ok(region)
+    }
+
+    /// Puts a region back that could not be destroyed.
+    pub(crate) fn put_back(&self, region: Arc<Region>) {
+        let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
+        regions.insert(region.stag().index(), region);
+    }
+
+    /// Windows bound to a region.
+    pub(crate) fn bound_to(&self, stag: Stag) -> u32 {
+        let windows = lock(&self.windows);
+        let bound = windows.values().filter_map(|window| window.bound);
+        bound.filter(|bound| bound.region.index() == stag.index()).count() as u32
+    }
+
+    /// The local key of an STag.
+    pub(crate) fn lkey(&self, stag: Stag) -> u32 {
+        if !self.keys_differ.load(Ordering::Acquire) {
+            return stag.0;
+        }
+        // The device refuses what does not exist.
+        self.region(stag).map_or(stag.0, |region| region.lkey())
+    }
+
+    pub(crate) fn alloc(&self, context: &Arc<Context>, pd: Domain, kind: MwKind) -> VpResult<MwId> {
+        let ops = context.ops();
+        let (Some(alloc), Some(dealloc)) = (ops.alloc_mw, ops.dealloc_mw) else {
+            let detail = format!("{} has no memory windows", context.name);
+            return Err(VpError::new(VpStatus::Unsupported, detail));
+        };
+        let type_ = match kind {
+            MwKind::Wide => IBV_MW_TYPE_1,
+            MwKind::Narrow => IBV_MW_TYPE_2,
+        };
+        // SAFETY: the domain is alive: the hold keeps it.
+        let raw = unsafe { alloc(pd.raw, type_) };
+        // SAFETY: fresh, with its counterpart.
+        let raw = unsafe { Owned::new(raw, dealloc, context) };
+        let raw = raw.map_err(refused("allocate a memory window"))?;
+        let window = Window { raw, kind, pd: pd.id, _hold: pd.hold, bound: None };
+        let id = window.rkey() >> 8;
+        lock(&self.windows).insert(id, window);
+        Ok(MwId(id))
+    }
+
+    pub(crate) fn query(&self, mw: MwId) -> VpResult<MwInfo> {
+        let windows = lock(&self.windows);
+        let window = windows.get(&mw.0).ok_or_else(|| no_window(mw))?;
+        let bound = window.bound;
+        Ok(MwInfo {
+            id: mw,
+            kind: window.kind,
+            pd: window.pd,
+            stag: window.stag(),
+            access: bound.map_or(Access::empty(), |bound| bound.access),
+            region: bound.map(|bound| bound.region),
+            to: bound.map_or(0, |bound| bound.to),
+            len: bound.map_or(0, |bound| bound.len),
+            addressing: Addressing::Absolute,
+        })
+    }
+
+    pub(crate) fn dealloc(&self, mw: MwId) -> VpResult<()> {
+        let mut windows = lock(&self.windows);
+        let window = windows.remove(&mw.0).ok_or_else(|| no_window(mw))?;
+        let Window { raw, kind, pd, _hold, bound } = window;
+        if let Err((raw, error)) = raw.destroy() {
+            windows.insert(mw.0, Window { raw, kind, pd, _hold, bound });
+            return Err(refused("deallocate the memory window")(error));
+        }
+        Ok(())
+    }
+
+    /// Deallocates all windows.
+    pub(crate) fn clear_windows(&self) {
+        lock(&self.windows).clear();
+    }
+
+    /// Deregisters all regions.
+    pub(crate) fn clear_regions(&self) {
+        self.regions.write().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// A bind for the device: window, new key, what to bind to. The window counts as bound from
+    /// the post on.
+    pub(crate) fn bind(
+        &self,
+        bind: &BindMw,
+    ) -> Result<(*mut ibv_mw, u32, ibv_mw_bind_info), VpStatus> {
+        if bind.addressing != Addressing::Absolute {
+            return Err(VpStatus::InvalidModifier);
+        }
+        let region = self.region(bind.region).map_err(|error| error.status)?;
+        let mut windows = lock(&self.windows);
+        let window = windows.get_mut(&bind.window.0).ok_or(VpStatus::InvalidHandle)?;
+        window.bound = (bind.len != 0).then_some(*bind);
+        let info = ibv_mw_bind_info {
+            mr: region.as_ptr(),
+            addr: bind.to,
+            length: bind.len,
+            mw_access_flags: window_access(bind.access),
+        };
+        Ok((window.raw.as_ptr(), Stag::new(bind.window.0, bind.key).0, info))
+    }
+
+    /// True for a window that is bound by a call of its own (type 1).
+    pub(crate) fn is_wide(&self, mw: MwId) -> bool {
+        lock(&self.windows).get(&mw.0).is_some_and(|window| window.kind == MwKind::Wide)
+    }
+
+    /// The key to invalidate: only windows are invalidated by processes, regions by the kernel.
+    pub(crate) fn invalidate(&self, stag: Stag) -> Result<c_uint, VpStatus> {
+        let mut windows = lock(&self.windows);
+        let window = windows.get_mut(&stag.index()).ok_or(VpStatus::InvalidStag)?;
+        window.bound = None;
+        Ok(stag.0)
+    }
+
+    /// A peer invalidated it.
+    pub(crate) fn invalidated(&self, stag: Stag) {
+        if let Some(window) = lock(&self.windows).get_mut(&stag.index()) {
+            window.bound = None;
+        }
+    }
+}
+
+fn no_window(mw: MwId) -> VpError {
+    VpError::new(VpStatus::InvalidHandle, format!("there is no memory window {:#x}", mw.0))
+}

@@ -1,0 +1,106 @@
+//! Objects that the libraries made: destroyed once, after everything made from them.
+//!
+//! The only way that a pointer of the libraries is kept. Any thread.
+
+use std::ffi::c_int;
+use std::io;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use vp_api::{VpError, VpStatus};
+
+use crate::device::Context;
+
+/// How C destroys one.
+type Destroy<T> = unsafe extern "C" fn(*mut T) -> c_int;
+
+/// An object of the libraries.
+///
+/// # Invariants
+///
+/// `raw` is alive until the drop and belongs to this value alone; `destroy` frees it. The device
+/// stays open meanwhile.
+pub(crate) struct Owned<T> {
+    raw: NonNull<T>,
+    destroy: Destroy<T>,
+    _context: Arc<Context>,
+}
+
+// SAFETY: "libibverbs is thread safe" and so is librdmacm: their objects belong to no thread.
+unsafe impl<T> Send for Owned<T> {}
+// SAFETY: as for `Send`; the libraries lock inside.
+unsafe impl<T> Sync for Owned<T> {}
+
+impl<T> Owned<T> {
+    /// Takes what a creating function returned; null is its `errno`.
+    ///
+    /// # Safety
+    ///
+    /// `raw` is null or fresh from the function whose counterpart is `destroy`.
+    pub(crate) unsafe fn new(
+        raw: *mut T,
+        destroy: Destroy<T>,
+        context: &Arc<Context>,
+    ) -> io::Result<Self> {
+        let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
+        Ok(Self { raw, destroy, _context: context.clone() })
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut T {
+        self.raw.as_ptr()
+    }
+
+    /// Destroys it, or gives it back with the reason.
+    pub(crate) fn destroy(self) -> Result<(), (Self, io::Error)> {
+        let kept = ManuallyDrop::new(self);
+        // SAFETY: alive and ours by the invariant; forgotten if this succeeds.
+        let code = unsafe { (kept.destroy)(kept.as_ptr()) };
+        let mut kept = kept;
+        match done(code) {
+            Ok(()) => {
+                // SAFETY: the field is dropped once: `kept` is never dropped.
+                unsafe { std::ptr::drop_in_place(&mut kept._context) };
+                Ok(())
+            }
+            Err(error) => Err((ManuallyDrop::into_inner(kept), error)),
+        }
+    }
+}
+
+impl<T> Drop for Owned<T> {
+    fn drop(&mut self) {
+        // SAFETY: alive and ours by the invariant, and not used afterwards. If the kernel refuses,
+        // closing the device frees it.
+        unsafe { (self.destroy)(self.as_ptr()) };
+    }
+}
+
+/// The result of a C function: 0, a positive error number, or -1 with `errno`.
+pub(crate) fn done(code: c_int) -> io::Result<()> {
+    match code {
+        0 => Ok(()),
+        code if code > 0 => Err(io::Error::from_raw_os_error(code)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Why a device refused, as the verbs say it.
+pub(crate) fn refused(attempt: &str) -> impl FnOnce(io::Error) -> VpError + '_ {
+    move |error| {
+        let status = match error.raw_os_error() {
+            Some(libc::ENOMEM | libc::ENOSPC | libc::EAGAIN) => VpStatus::InsufficientResources,
+            Some(libc::EINVAL) => VpStatus::InvalidModifier,
+            Some(libc::EBUSY) => VpStatus::InUse,
+            Some(libc::EOPNOTSUPP | libc::ENOSYS) => VpStatus::Unsupported,
+            Some(libc::EPERM | libc::EACCES) => VpStatus::NotPrivileged,
+            Some(libc::EFAULT) => VpStatus::InvalidAddress,
+            _ => VpStatus::Os,
+        };
+        let hint = match error.raw_os_error() {
+            Some(libc::ENOMEM) => crate::machine::memlock_hint(),
+            _ => String::new(),
+        };
+        VpError::new(status, format!("{attempt}: {error}{hint}"))
+    }
+}

@@ -1,0 +1,685 @@
+//! Queue pairs: RC, connected by [`crate::cm`].
+//!
+//! Owner: the device's table; the connection manager and the consumer have references. Any thread
+//! posts. When the peer dies the device completes in error, which ends the connection.
+//!
+//! # The life of one
+//!
+//! It is made in INIT, so that receives can be posted ("Idle"). The connection manager, or for
+//! iWARP the kernel, brings it to RTS. What ended cannot begin again on every device, so Error to
+//! Idle makes a new queue pair of the device under the same id.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
+
+use vp_api::{
+    AsyncEvent, Data, PostFailure, Qp, QpChange, QpId, QpInfo, QpInit, QpState, RecvWr, Remote,
+    SendFlags, SendOp, SendWr, Stag, VpError, VpResult, VpStatus, WcOpcode, WcStatus,
+    WorkCompletion,
+};
+
+use crate::cm::Cm;
+use crate::cq::{VerbsCq, flushed};
+use crate::device::Context;
+use crate::map;
+use crate::mw::Memory;
+use crate::owned::{Owned, done, refused};
+use crate::ring::{Posted, Ring};
+use crate::srq::{SERIAL, SHARED, VerbsSrq};
+use crate::sys::*;
+use crate::table::{Hold, destroyed, lock};
+use crate::wire::{self, Batch, Link, SGES};
+
+/// Marks the number of a receive.
+const RECV: u64 = 1 << 63;
+
+/// Which queue pair and which shared queue a completion of the device belongs to.
+#[derive(Default)]
+pub(crate) struct Routes {
+    qps: RwLock<HashMap<u32, Arc<VerbsQp>>>,
+    srqs: RwLock<HashMap<u32, Arc<VerbsSrq>>>,
+    serials: AtomicU32,
+}
+
+impl Routes {
+    pub(crate) fn add_srq(&self, id: u32, srq: Arc<VerbsSrq>) {
+        self.srqs.write().unwrap_or_else(PoisonError::into_inner).insert(id & SERIAL, srq);
+    }
+
+    pub(crate) fn remove_srq(&self, id: u32) {
+        self.srqs.write().unwrap_or_else(PoisonError::into_inner).remove(&(id & SERIAL));
+    }
+
+    fn add(&self, number: u32, qp: Arc<VerbsQp>) {
+        self.qps.write().unwrap_or_else(PoisonError::into_inner).insert(number, qp);
+    }
+
+    fn remove(&self, number: u32) {
+        self.qps.write().unwrap_or_else(PoisonError::into_inner).remove(&number);
+    }
+
+    /// A completion as the consumer sees it; `None`: quiet, or of a queue pair that is gone. What
+    /// follows from it goes to `behind`.
+    pub(crate) fn translate(
+        &self,
+        wc: &ibv_wc,
+        behind: &mut VecDeque<WorkCompletion>,
+    ) -> Option<WorkCompletion> {
+        let shared = (wc.wr_id & SHARED != 0).then(|| self.shared(wc)).flatten();
+        let qps = self.qps.read().unwrap_or_else(PoisonError::into_inner);
+        qps.get(&wc.qp_num)?.complete(wc, shared, behind)
+    }
+
+    /// Frees the place of a receive in its shared queue.
+    fn shared(&self, wc: &ibv_wc) -> Option<u64> {
+        let srqs = self.srqs.read().unwrap_or_else(PoisonError::into_inner);
+        srqs.get(&((wc.wr_id >> 32) as u32 & SERIAL))?.end(wc.wr_id as u32)
+    }
+}
+
+/// What a queue pair is made of, beside its sizes.
+pub(crate) struct QpParts {
+    pub(crate) context: Arc<Context>,
+    pub(crate) routes: Arc<Routes>,
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) cm: Weak<Cm>,
+    pub(crate) pd: *mut ibv_pd,
+    pub(crate) send_cq: Arc<VerbsCq>,
+    pub(crate) recv_cq: Arc<VerbsCq>,
+    pub(crate) srq: Option<Arc<VerbsSrq>>,
+}
+
+/// A queue pair.
+pub(crate) struct VerbsQp {
+    id: QpId,
+    init: QpInit,
+    parts: QpParts,
+    hardware: RwLock<Option<Hardware>>,
+    state: AtomicU8,
+    send: Mutex<Ring>,
+    recv: Mutex<Ring>,
+    /// Posted after the end: flushed when everything before is.
+    late: Mutex<VecDeque<(bool, WorkCompletion)>>,
+    info: Mutex<QpInfo>,
+    /// On everything in `parts`, until it is destroyed.
+    holds: Mutex<Vec<Hold>>,
+}
+
+// SAFETY: the only pointer is the domain's, which a hold keeps and any thread may use.
+unsafe impl Send for VerbsQp {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for VerbsQp {}
+
+/// The device's queue pair of the present life.
+struct Hardware {
+    raw: Owned<ibv_qp>,
+    number: u32,
+    /// Tells completions of this life from those of an earlier one.
+    serial: u32,
+}
+
+impl VerbsQp {
+    pub(crate) fn create(
+        parts: QpParts,
+        holds: Vec<Hold>,
+        id: u32,
+        init: &QpInit,
+    ) -> VpResult<Arc<Self>> {
+        let mut info = QpInfo::new(QpId(id));
+        (info.send_depth, info.recv_depth) = (init.send_depth, init.recv_depth);
+        (info.ird, info.ord) = (init.ird, init.ord);
+        let recv_depth = if parts.srq.is_some() { 0 } else { init.recv_depth };
+        let qp = Arc::new(Self {
+            id: QpId(id),
+            init: init.clone(),
+            parts,
+            hardware: RwLock::new(None),
+            state: AtomicU8::new(QpState::Idle as u8),
+            send: Mutex::new(Ring::new(init.send_depth)),
+            recv: Mutex::new(Ring::new(recv_depth)),
+            late: Mutex::default(),
+            info: Mutex::new(info),
+            holds: Mutex::new(holds),
+        });
+        qp.begin()?;
+        Ok(qp)
+    }
+
+    /// Makes the device's queue pair, in INIT.
+    fn begin(self: &Arc<Self>) -> VpResult<()> {
+        let raw = self.make().map_err(refused("create the queue pair"))?;
+        // SAFETY: just made; the number never changes.
+        let number = unsafe { (*raw.as_ptr()).qp_num };
+        let serial = self.parts.routes.serials.fetch_add(1, Ordering::Relaxed) & SERIAL;
+        self.to_init(raw.as_ptr(), 1).map_err(refused("initialise the queue pair"))?;
+        *self.hardware.write().unwrap_or_else(PoisonError::into_inner) =
+            Some(Hardware { raw, number, serial });
+        self.parts.routes.add(number, self.clone());
+        Ok(())
+    }
+
+    fn make(&self) -> io::Result<Owned<ibv_qp>> {
+        let (parts, init) = (&self.parts, &self.init);
+        let raw = |cq: &VerbsCq| cq.with_raw(|raw| raw).map_err(io::Error::other);
+        let srq = match &parts.srq {
+            Some(srq) => srq.with_raw(|raw| raw).map_err(io::Error::other)?,
+            None => std::ptr::null_mut(),
+        };
+        let mut attr = ibv_qp_init_attr {
+            qp_context: std::ptr::without_provenance_mut(self.id.0 as usize),
+            send_cq: raw(&parts.send_cq)?,
+            recv_cq: raw(&parts.recv_cq)?,
+            srq,
+            cap: ibv_qp_cap {
+                max_send_wr: init.send_depth,
+                max_recv_wr: if srq.is_null() { init.recv_depth } else { 0 },
+                max_send_sge: init.max_send_sge,
+                max_recv_sge: init.max_recv_sge,
+                max_inline_data: init.max_inline,
+            },
+            qp_type: IBV_QPT_RC,
+            sq_sig_all: 0,
+        };
+        let ibv = &parts.context.api.ibv;
+        // SAFETY: holds keep the domain, the CQs and the SRQ; the attributes may be written.
+        let raw = unsafe { (ibv.ibv_create_qp)(parts.pd, &mut attr) };
+        // SAFETY: fresh, with its counterpart.
+        unsafe { Owned::new(raw, ibv.ibv_destroy_qp, &parts.context) }
+    }
+
+    fn to_init(&self, raw: *mut ibv_qp, port: u8) -> io::Result<()> {
+        let mut attr = ibv_qp_attr {
+            qp_state: IBV_QPS_INIT,
+            qp_access_flags: IBV_ACCESS_LOCAL_WRITE | wire::window_access(self.init.allow),
+            port_num: port,
+            ..ibv_qp_attr::default()
+        };
+        let mask = IBV_QP_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+        self.change(raw, &mut attr, mask)
+    }
+
+    fn change(&self, raw: *mut ibv_qp, attr: &mut ibv_qp_attr, mask: i32) -> io::Result<()> {
+        // SAFETY: the caller has the queue pair under its lock; the attributes may be written.
+        done(unsafe { (self.parts.context.api.ibv.ibv_modify_qp)(raw, attr, mask) })
+    }
+
+    fn hardware(&self) -> RwLockReadGuard<'_, Option<Hardware>> {
+        self.hardware.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn has_srq(&self) -> bool {
+        self.parts.srq.is_some()
+    }
+
+    /// The number that peers know; `None` once destroyed.
+    pub(crate) fn number(&self) -> Option<u32> {
+        self.hardware().as_ref().map(|hardware| hardware.number)
+    }
+
+    /// For the connection manager: INIT on the port of the connection.
+    pub(crate) fn on_port(&self, port: u8) -> io::Result<()> {
+        self.with(|raw| self.to_init(raw, port))
+    }
+
+    /// For the connection manager: a change of state with attributes that it made.
+    pub(crate) fn apply(&self, attr: &mut ibv_qp_attr, mask: i32) -> io::Result<()> {
+        self.with(|raw| self.change(raw, attr, mask))
+    }
+
+    fn with(&self, f: impl FnOnce(*mut ibv_qp) -> io::Result<()>) -> io::Result<()> {
+        match self.hardware().as_ref() {
+            Some(hardware) => f(hardware.raw.as_ptr()),
+            None => Err(io::Error::from_raw_os_error(libc::ENODEV)),
+        }
+    }
+
+    pub(crate) fn state(&self) -> QpState {
+        const ALL: [QpState; 5] =
+            [QpState::Idle, QpState::Rts, QpState::Closing, QpState::Terminate, QpState::Error];
+        ALL.into_iter()
+            .find(|state| *state as u8 == self.state.load(Ordering::Acquire))
+            .unwrap_or(QpState::Error)
+    }
+
+    fn leaves(&self, from: QpState, to: QpState) -> bool {
+        let (from, to) = (from as u8, to as u8);
+        self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// The connection manager connected it.
+    pub(crate) fn connected(&self, change: impl FnOnce(&mut QpInfo)) -> bool {
+        change(&mut lock(&self.info));
+        self.leaves(QpState::Idle, QpState::Rts)
+    }
+
+    /// Wakes an acceptor that may not send before it heard something (RFC 5044 section 7.1.2), as
+    /// RFC 6581's ready-to-receive does: a zero-length RDMA Write, which needs no STag.
+    pub(crate) fn greet(&self) {
+        let op = SendOp::Write { remote: Remote { stag: Stag(1), to: 0 } };
+        let wr = SendWr { wr_id: 0, op, data: Data::Sgl(&[]), flags: SendFlags::empty() };
+        // A broken connection says so by itself.
+        let _ = self.post_sends(&[wr]);
+    }
+
+    /// The connection is being closed; false if there is none.
+    pub(crate) fn closes(&self) -> bool {
+        self.leaves(QpState::Rts, QpState::Closing)
+    }
+
+    /// The connection is broken: the first who notices tells the connection manager.
+    pub(crate) fn broke(&self, why: AsyncEvent) {
+        if let AsyncEvent::TerminateReceived(terminate) | AsyncEvent::TerminateSent(terminate) = why
+        {
+            lock(&self.info).terminate = Some(terminate);
+        }
+        if self.leaves(QpState::Rts, QpState::Error)
+            && let Some(cm) = self.parts.cm.upgrade()
+        {
+            cm.broke(self.id, why);
+        }
+    }
+
+    /// Flushes: the connection is over, whatever it was.
+    pub(crate) fn fail(&self) -> io::Result<()> {
+        self.state.store(QpState::Error as u8, Ordering::Release);
+        let mut attr = ibv_qp_attr { qp_state: IBV_QPS_ERR, ..ibv_qp_attr::default() };
+        let failed = self.apply(&mut attr, IBV_QP_STATE);
+        self.flush_late();
+        failed
+    }
+
+    pub(crate) fn destroy(&self) -> VpResult<()> {
+        self.end_life()?;
+        lock(&self.holds).clear();
+        Ok(())
+    }
+
+    fn end_life(&self) -> VpResult<()> {
+        let mut slot = self.hardware.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(Hardware { raw, number, serial }) = slot.take() else { return Ok(()) };
+        if let Err((raw, error)) = raw.destroy() {
+            *slot = Some(Hardware { raw, number, serial });
+            return Err(refused("destroy the queue pair")(error));
+        }
+        drop(slot);
+        self.parts.routes.remove(number);
+        self.parts.send_cq.forget(self.id);
+        self.parts.recv_cq.forget(self.id);
+        Ok(())
+    }
+
+    /// Error to Idle.
+    fn renew(&self) -> VpResult<()> {
+        let (sends, recvs) = (lock(&self.send).len(), lock(&self.recv).len());
+        if sends + recvs + lock(&self.late).len() != 0 {
+            let detail =
+                format!("{sends} sends and {recvs} receives are not flushed or not polled");
+            return Err(VpError::new(VpStatus::StillFlushing, detail));
+        }
+        let this = self.itself()?;
+        if let Some(cm) = self.parts.cm.upgrade() {
+            cm.forget(self.id);
+        }
+        self.end_life()?;
+        this.begin()?;
+        let mut info = lock(&self.info);
+        *info = QpInfo::new(self.id);
+        (info.send_depth, info.recv_depth) = (self.init.send_depth, self.init.recv_depth);
+        (info.ird, info.ord) = (self.init.ird, self.init.ord);
+        drop(info);
+        self.state.store(QpState::Idle as u8, Ordering::Release);
+        Ok(())
+    }
+
+    /// The shared reference that completions are routed by.
+    fn itself(&self) -> VpResult<Arc<Self>> {
+        let number = self.number().ok_or_else(|| destroyed("queue pair"))?;
+        let qps = self.parts.routes.qps.read().unwrap_or_else(PoisonError::into_inner);
+        qps.get(&number).cloned().ok_or_else(|| destroyed("queue pair"))
+    }
+
+    /// See [`Routes::translate`]; `shared`: the consumer's number, of a shared receive.
+    fn complete(
+        &self,
+        wc: &ibv_wc,
+        shared: Option<u64>,
+        behind: &mut VecDeque<WorkCompletion>,
+    ) -> Option<WorkCompletion> {
+        let is_recv = wc.wr_id & (RECV | SHARED) != 0;
+        let status = map::status(wc.status);
+        let posted = match shared {
+            Some(wr_id) => Posted { wr_id, opcode: WcOpcode::Recv, signaled: true },
+            None => {
+                let serial = self.hardware().as_ref().map(|hardware| hardware.serial)?;
+                if serial != (wc.wr_id >> 32) as u32 & SERIAL {
+                    return None;
+                }
+                lock(if is_recv { &self.recv } else { &self.send }).end(wc.wr_id as u32)?
+            }
+        };
+        if let Some(why) = map::ending(wc.status) {
+            self.broke(why);
+        }
+        if status != WcStatus::Success {
+            let mut info = lock(&self.info);
+            *(if is_recv { &mut info.recvs_lost } else { &mut info.sends_lost }) += 1;
+        }
+        if self.state() != QpState::Rts {
+            behind.extend(self.ready_late(is_recv));
+        }
+        if status == WcStatus::Success && !posted.signaled {
+            return None;
+        }
+        let mut out = flushed(self.id, posted.wr_id, posted.opcode);
+        out.status = status;
+        if status == WcStatus::Success {
+            self.details(wc, is_recv, &mut out);
+        }
+        Some(out)
+    }
+
+    fn details(&self, wc: &ibv_wc, is_recv: bool, out: &mut WorkCompletion) {
+        if !is_recv {
+            let has_sink = matches!(out.opcode, WcOpcode::Read | WcOpcode::Atomic);
+            out.octets = if has_sink { wc.byte_len } else { 0 };
+            return;
+        }
+        out.octets = wc.byte_len;
+        if wc.wc_flags & IBV_WC_WITH_IMM != 0 {
+            out.immediate = Some(u64::from(u32::from_be(wc.imm_or_rkey)));
+            if wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM || wc.byte_len == 0 {
+                out.opcode = WcOpcode::RecvImmediate;
+            }
+        }
+        if wc.wc_flags & IBV_WC_WITH_INV != 0 {
+            let stag = Stag(wc.imm_or_rkey);
+            self.parts.memory.invalidated(stag);
+            out.invalidated = Some(stag);
+        }
+    }
+
+    /// Posts after the end whose turn it is.
+    fn ready_late(&self, is_recv: bool) -> Vec<WorkCompletion> {
+        if lock(if is_recv { &self.recv } else { &self.send }).len() != 0 {
+            return Vec::new();
+        }
+        let mut late = lock(&self.late);
+        let (ready, rest) = late.drain(..).partition(|(recv, _)| *recv == is_recv);
+        *late = rest;
+        let ready: VecDeque<_> = ready;
+        ready.into_iter().map(|(_, completion)| completion).collect()
+    }
+
+    fn flush_late(&self) {
+        for (is_recv, cq) in [(false, &self.parts.send_cq), (true, &self.parts.recv_cq)] {
+            let ready = self.ready_late(is_recv);
+            if !ready.is_empty() {
+                cq.inject(ready.into_iter());
+            }
+        }
+    }
+
+    /// Takes a request that no device takes any more.
+    fn post_late(&self, is_recv: bool, wr_id: u64, opcode: WcOpcode) {
+        lock(&self.late).push_back((is_recv, flushed(self.id, wr_id, opcode)));
+    }
+
+    fn post_sends(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure> {
+        let hardware = self.hardware();
+        let unposted = |posted| move |status| PostFailure { posted, status };
+        let live = hardware.as_ref().ok_or(VpStatus::InvalidHandle).map_err(unposted(0))?;
+        let mut chain = Chain { qp: self, live, batch: Batch::new(), taken: 0 };
+        let mut ring = lock(&self.send);
+        for wr in wrs {
+            if ring.room() == 0 {
+                chain.submit(&mut ring)?;
+                drop(ring);
+                // Quiet completions make room.
+                let _ = self.parts.send_cq.harvest();
+                ring = lock(&self.send);
+            }
+            let added = chain.add(&mut ring, wr);
+            if let Err(status) = added {
+                chain.submit(&mut ring)?;
+                return Err(unposted(chain.taken)(status));
+            }
+        }
+        chain.submit(&mut ring)
+    }
+
+    fn post_recvs(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
+        let hardware = self.hardware();
+        let mut ring = lock(&self.recv);
+        for (posted, wr) in wrs.iter().enumerate() {
+            self.post_one_recv(hardware.as_ref(), &mut ring, wr)
+                .map_err(|status| PostFailure { posted, status })?;
+        }
+        Ok(())
+    }
+
+    fn post_one_recv(
+        &self,
+        hardware: Option<&Hardware>,
+        ring: &mut Ring,
+        wr: &RecvWr<'_>,
+    ) -> Result<(), VpStatus> {
+        let live = hardware.ok_or(VpStatus::InvalidHandle)?;
+        if ring.room() == 0 {
+            return Err(VpStatus::TooManyWrs);
+        }
+        if wr.sgl.len() > SGES.min(self.init.max_recv_sge as usize) {
+            return Err(VpStatus::InvalidSgl);
+        }
+        let post = self.parts.context.ops().post_recv.ok_or(VpStatus::Unsupported)?;
+        let (number, told) = ring.next(true);
+        let mut batch = Batch::new();
+        let wr_id = RECV | u64::from(live.serial) << 32 | u64::from(number);
+        let memory = &self.parts.memory;
+        batch.add(
+            ibv_recv_wr { wr_id, ..ibv_recv_wr::BLANK },
+            wr.sgl.iter().map(|s| wire::sge(memory, s)),
+        );
+        ring.push(Posted { wr_id: wr.wr_id, opcode: WcOpcode::Recv, signaled: true }, told);
+        // SAFETY: the queue pair is alive under the lock, the chain during the call.
+        let done = batch.submit(|wrs, bad| unsafe { post(live.raw.as_ptr(), wrs, bad) });
+        done.map_err(|(_, status)| {
+            ring.unpush();
+            status
+        })
+    }
+}
+
+/// A post under way.
+struct Chain<'a> {
+    qp: &'a VerbsQp,
+    live: &'a Hardware,
+    batch: Batch<ibv_send_wr>,
+    taken: usize,
+}
+
+impl Chain<'_> {
+    fn add(&mut self, ring: &mut Ring, wr: &SendWr<'_>) -> Result<(), VpStatus> {
+        let memory = &self.qp.parts.memory;
+        let (sgl, inline) = wire::elements(&wr.data);
+        if sgl.len() > SGES.min(self.qp.init.max_send_sge as usize) {
+            return Err(VpStatus::InvalidSgl);
+        }
+        if inline.is_some_and(|octets| octets.length > self.qp.init.max_inline) {
+            return Err(VpStatus::InvalidSgl);
+        }
+        if ring.room() == 0 {
+            return Err(VpStatus::TooManyWrs);
+        }
+        let signaled = wr.flags.contains(SendFlags::SIGNALED);
+        let (number, told) = ring.next(signaled);
+        let wr_id = u64::from(self.live.serial) << 32 | u64::from(number);
+        let posted = Posted { wr_id: wr.wr_id, opcode: wire::opcode(&wr.op), signaled };
+        if let SendOp::BindMw(bind) = &wr.op
+            && memory.is_wide(bind.window)
+        {
+            // The library posts this one itself: what is before it goes first.
+            self.submit(ring).map_err(|failure| failure.status)?;
+            let (mw, _, bind_info) = memory.bind(bind)?;
+            return self.bind_wide(
+                ring,
+                mw,
+                ibv_mw_bind { wr_id, send_flags: quiet(told), bind_info },
+                posted,
+                told,
+            );
+        }
+        let mut out = wire::send(memory, wr)?;
+        out.wr_id = wr_id;
+        out.send_flags |= quiet(told);
+        if !self.batch.fits(sgl.len() + 1) {
+            self.submit(ring).map_err(|failure| failure.status)?;
+        }
+        let elements = sgl.iter().map(|s| wire::sge(memory, s)).chain(inline);
+        self.batch.add(out, elements);
+        ring.push(posted, told);
+        Ok(())
+    }
+
+    fn bind_wide(
+        &mut self,
+        ring: &mut Ring,
+        mw: *mut ibv_mw,
+        mut bind: ibv_mw_bind,
+        posted: Posted,
+        told: bool,
+    ) -> Result<(), VpStatus> {
+        let post = self.qp.parts.context.ops().bind_mw.ok_or(VpStatus::Unsupported)?;
+        ring.push(posted, told);
+        // SAFETY: window and region are in the tables, the queue pair is alive under the lock.
+        let bound = done(unsafe { post(self.live.raw.as_ptr(), mw, &mut bind) });
+        if bound.is_err() {
+            ring.unpush();
+            return Err(VpStatus::InvalidWr);
+        }
+        self.taken += 1;
+        Ok(())
+    }
+
+    fn submit(&mut self, ring: &mut Ring) -> Result<(), PostFailure> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        let before = ring.len();
+        let count = self.batch.len();
+        let post = self.qp.parts.context.ops().post_send;
+        let raw = self.live.raw.as_ptr();
+        let posted = self.batch.submit(|wrs, bad| match post {
+            // SAFETY: the queue pair is alive under the lock, the chain during the call.
+            Some(post) => unsafe { post(raw, wrs, bad) },
+            None => libc::EOPNOTSUPP,
+        });
+        match posted {
+            Ok(()) => {
+                self.taken += count;
+                Ok(())
+            }
+            Err((taken, status)) => {
+                self.taken += taken;
+                while ring.len() > before - (count - taken) {
+                    ring.unpush();
+                }
+                Err(PostFailure { posted: self.taken, status })
+            }
+        }
+    }
+}
+
+fn quiet(told: bool) -> u32 {
+    if told { IBV_SEND_SIGNALED } else { 0 }
+}
+
+impl Qp for VerbsQp {
+    fn id(&self) -> QpId {
+        self.id
+    }
+
+    fn post_send(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure> {
+        match self.state() {
+            QpState::Idle => Err(PostFailure { posted: 0, status: VpStatus::InvalidState }),
+            QpState::Rts => self.post_sends(wrs),
+            _ if self.number().is_none() => {
+                Err(PostFailure { posted: 0, status: VpStatus::InvalidHandle })
+            }
+            _ => {
+                wrs.iter().for_each(|wr| self.post_late(false, wr.wr_id, wire::opcode(&wr.op)));
+                self.flush_late();
+                Ok(())
+            }
+        }
+    }
+
+    fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
+        if self.has_srq() {
+            return Err(PostFailure { posted: 0, status: VpStatus::InvalidWr });
+        }
+        match self.state() {
+            QpState::Idle | QpState::Rts => self.post_recvs(wrs),
+            _ if self.number().is_none() => {
+                Err(PostFailure { posted: 0, status: VpStatus::InvalidHandle })
+            }
+            _ => {
+                wrs.iter().for_each(|wr| self.post_late(true, wr.wr_id, WcOpcode::Recv));
+                self.flush_late();
+                Ok(())
+            }
+        }
+    }
+
+    fn modify(&self, change: QpChange) -> VpResult<()> {
+        if self.number().is_none() {
+            return Err(destroyed("queue pair"));
+        }
+        let cm = self.parts.cm.upgrade().ok_or_else(|| destroyed("device"))?;
+        let wrong = |needed: &str| {
+            let detail = format!("the queue pair is {:?}; {needed} is needed", self.state());
+            Err(VpError::new(VpStatus::InvalidState, detail))
+        };
+        match change {
+            QpChange::Rts(_) => {
+                let detail = "this device makes its connections itself and takes no sockets";
+                Err(VpError::new(VpStatus::Unsupported, detail))
+            }
+            QpChange::Closing | QpChange::Terminate if self.state() != QpState::Rts => wrong("Rts"),
+            QpChange::Closing => cm.leave(self.id),
+            QpChange::Terminate | QpChange::Error => {
+                self.fail().map_err(refused("flush the queue pair"))?;
+                cm.abandon(self.id);
+                Ok(())
+            }
+            QpChange::Idle if self.state() == QpState::Idle => Ok(()),
+            QpChange::Idle if self.state() == QpState::Error => self.renew(),
+            QpChange::Idle => wrong("Error"),
+            QpChange::Limits { ord, ird, send_depth: None, recv_depth: None, recv_limit: None }
+                if self.state() == QpState::Idle =>
+            {
+                let mut info = lock(&self.info);
+                info.ord = ord.unwrap_or(info.ord).min(self.init.ord);
+                info.ird = ird.unwrap_or(info.ird).min(self.init.ird);
+                Ok(())
+            }
+            QpChange::Limits { .. } => {
+                let detail = "of this device's queue pairs only IRD and ORD change, and in Idle";
+                Err(VpError::new(VpStatus::CannotChange, detail))
+            }
+            _ => Err(VpError::new(VpStatus::Unsupported, "unknown change of a queue pair")),
+        }
+    }
+
+    fn query(&self) -> VpResult<QpInfo> {
+        if self.number().is_none() {
+            return Err(destroyed("queue pair"));
+        }
+        let mut info = *lock(&self.info);
+        info.state = self.state();
+        info.sends_outstanding = lock(&self.send).len() as u32;
+        info.recvs_outstanding = lock(&self.recv).len() as u32;
+        Ok(info)
+    }
+}

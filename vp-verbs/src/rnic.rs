@@ -1,0 +1,417 @@
+//! The open device: the privileged verbs, and the life times of all its objects.
+//!
+//! Owner: the access layer. It closes with its last reference: queue pairs first, the event thread
+//! last. Privileged verbs run on the application's threads.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, Weak};
+use std::thread::JoinHandle;
+
+use vp_api::{
+    Access, Addressing, AsyncEvent, AsyncHandler, Capabilities, ConnectionModel, Cq, CqId, CqInit,
+    EventSource, LogLevel, MrInfo, MrInit, MwId, MwInfo, MwKind, NativeCm, PdId, PortInfo, Qp,
+    QpId, QpInit, Rnic, RnicAttrs, Services, Srq, SrqId, SrqInit, Stag, VpError, VpResult,
+    VpStatus,
+};
+
+use crate::cm::{Cm, MOST_READS};
+use crate::cq::{self, VerbsCq};
+use crate::device::Context;
+use crate::dl::text;
+use crate::events::{self, Channel, EventSink, Hears, bell, ring};
+use crate::map::{self, About, count};
+use crate::mr::{self, Domain, Region};
+use crate::mw::Memory;
+use crate::owned::{Owned, refused};
+use crate::ports;
+use crate::qp::{QpParts, Routes, VerbsQp};
+use crate::srq::VerbsSrq;
+use crate::sys::*;
+use crate::table::{Table, lock};
+use crate::wire::SGES;
+
+/// An open device.
+pub(crate) struct VerbsRnic {
+    attrs: RnicAttrs,
+    core: Arc<Core>,
+    cm: Arc<Cm>,
+    memory: Arc<Memory>,
+    routes: Arc<Routes>,
+    pds: Table<Pd>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    stop: Arc<OwnedFd>,
+}
+
+/// What the event thread needs.
+struct Core {
+    sink: Arc<EventSink>,
+    cqs: Table<VerbsCq>,
+    srqs: Table<VerbsSrq>,
+    qps: Arc<Table<VerbsQp>>,
+    cm: Weak<Cm>,
+    channel: Channel,
+    context: Arc<Context>,
+    services: Arc<dyn Services>,
+}
+
+type Pd = Mutex<Option<Owned<ibv_pd>>>;
+
+impl VerbsRnic {
+    pub(crate) fn open(context: Arc<Context>, services: Arc<dyn Services>) -> VpResult<Self> {
+        let attempt = format!("open {}", context.name);
+        let channel = Channel::new(&context).map_err(refused(&attempt))?;
+        events::prepare(&context, &channel).map_err(refused(&attempt))?;
+        let attrs = attributes(&context, &channel).map_err(refused(&attempt))?;
+        let (sink, qps) = (Arc::new(EventSink::default()), Arc::new(Table::new("queue pair")));
+        let cm = Arc::new(Cm::new(&context, &sink, &qps).map_err(refused(&attempt))?);
+        let core = Arc::new(Core {
+            sink,
+            cqs: Table::new("completion queue"),
+            srqs: Table::new("shared receive queue"),
+            qps,
+            cm: Arc::downgrade(&cm),
+            channel,
+            context,
+            services,
+        });
+        let stop = Arc::new(bell().map_err(refused(&attempt))?);
+        let (ear, stopped) = (core.clone(), stop.clone());
+        let thread = std::thread::Builder::new()
+            .name("warpline-verbs".into())
+            .spawn(move || events::run(&ear.context, &ear.channel, &stopped, &*ear))
+            .map_err(refused(&attempt))?;
+        Ok(Self {
+            attrs,
+            core,
+            cm,
+            memory: Arc::default(),
+            routes: Arc::default(),
+            pds: Table::new("protection domain"),
+            thread: Mutex::new(Some(thread)),
+            stop,
+        })
+    }
+
+    fn domain(&self, pd: PdId) -> VpResult<Domain> {
+        let no_pd = |error: VpError| VpError { status: VpStatus::InvalidPd, ..error };
+        let (entry, hold) = self.pds.hold(pd.0).map_err(no_pd)?;
+        let raw = lock(&entry).as_ref().map_or(std::ptr::null_mut(), Owned::as_ptr);
+        Ok(Domain { id: pd, raw, hold })
+    }
+
+    /// Limits that the kernel would only call "invalid".
+    fn check(&self, init: &QpInit) -> VpResult<()> {
+        let attrs = &self.attrs;
+        let most = [
+            ("send depth", init.send_depth, attrs.max_wr_per_qp, VpStatus::TooManyWrs),
+            ("receive depth", init.recv_depth, attrs.max_wr_per_qp, VpStatus::TooManyWrs),
+            ("SGEs per send", init.max_send_sge, attrs.max_sge_send, VpStatus::InvalidSgl),
+            ("SGEs per receive", init.max_recv_sge, attrs.max_sge_recv, VpStatus::InvalidSgl),
+            ("octets inline", init.max_inline, attrs.max_inline, VpStatus::InvalidSgl),
+            ("IRD", init.ird.into(), attrs.max_ird.into(), VpStatus::InvalidIrdOrd),
+            ("ORD", init.ord.into(), attrs.max_ord.into(), VpStatus::InvalidIrdOrd),
+        ];
+        if let Some((what, asked, most, status)) =
+            most.iter().find(|(_, asked, most, _)| asked > most)
+        {
+            let name = &self.core.context.name;
+            let detail = format!("{what}: {name} has {most} at most, {asked} were asked for");
+            return Err(VpError::new(*status, detail));
+        }
+        if init.privileged {
+            let detail = "privileged queue pairs are the kernel's";
+            return Err(VpError::new(VpStatus::NotPrivileged, detail));
+        }
+        if init.recv_limit != 0 {
+            let detail = "this device has a limit event for shared receive queues only";
+            return Err(VpError::new(VpStatus::Unsupported, detail));
+        }
+        Ok(())
+    }
+}
+
+impl Hears for Core {
+    fn on_completion(&self, cq: u32) {
+        if let Ok(cq) = self.cqs.get(cq) {
+            cq.on_event();
+        }
+    }
+
+    fn on_async(&self, about: About, id: u32, event: AsyncEvent) {
+        match about {
+            About::Qp => self.on_qp(id, event),
+            About::Cq => {
+                if let Ok(cq) = self.cqs.get(id) {
+                    cq.overran();
+                }
+                self.sink.emit(EventSource::Cq(CqId(id)), event);
+            }
+            About::Srq => {
+                if let Ok(srq) = self.srqs.get(id) {
+                    srq.limit_reached();
+                }
+                self.sink.emit(EventSource::Srq(SrqId(id)), event);
+            }
+            About::Port => {
+                let index = ports::index(&self.context, id);
+                self.sink.emit(EventSource::Port(index), event);
+            }
+            About::Device => {
+                let message = format!("{}: the device is unusable", self.context.name);
+                self.services.log(LogLevel::Error, "verbs", &message);
+                self.sink.emit(EventSource::Rnic, event);
+            }
+        }
+    }
+}
+
+impl Core {
+    fn on_qp(&self, id: u32, event: AsyncEvent) {
+        if event == AsyncEvent::Established {
+            if let Some(cm) = self.cm.upgrade() {
+                cm.heard(QpId(id));
+            }
+            self.sink.emit(EventSource::Qp(QpId(id)), event);
+        } else if let Ok(qp) = self.qps.get(id) {
+            qp.broke(event);
+        }
+    }
+}
+
+/// Query RNIC: what the device says, and what only a trial tells.
+fn attributes(context: &Arc<Context>, channel: &Channel) -> std::io::Result<RnicAttrs> {
+    let attr = context.query()?;
+    let vendor = format!("{:#08x}", attr.vendor_id);
+    let mut attrs = RnicAttrs::new(&vendor, &context.name, ConnectionModel::Native);
+    attrs.firmware = text(&attr.fw_ver);
+    attrs.capabilities = map::capabilities(&attr, context.iwarp);
+    attrs.capabilities.set(Capabilities::CQ_RESIZE, cq::resizes(context, channel));
+    let sges = count(attr.max_sge).min(SGES as u32 - 1);
+    attrs.max_qp = count(attr.max_qp);
+    attrs.max_wr_per_qp = count(attr.max_qp_wr);
+    attrs.max_wr_per_srq = count(attr.max_srq_wr);
+    (attrs.max_sge_send, attrs.max_sge_recv, attrs.max_sge_write) = (sges, sges, sges);
+    attrs.max_sge_read = 1;
+    attrs.max_inline =
+        INLINE.into_iter().find(|&size| takes_inline(context, channel, size)).unwrap_or(0);
+    attrs.max_cq = count(attr.max_cq);
+    attrs.max_cqe = count(attr.max_cqe);
+    attrs.max_srq = count(attr.max_srq);
+    attrs.max_pd = count(attr.max_pd);
+    attrs.max_mr = count(attr.max_mr);
+    attrs.max_mr_octets = attr.max_mr_size;
+    attrs.max_mw = count(attr.max_mw);
+    let reads = |number| count(number).min(MOST_READS.into()) as u16;
+    attrs.max_ird = reads(attr.max_qp_rd_atom);
+    attrs.max_ord = reads(attr.max_qp_init_rd_atom);
+    let port = context.query_port(1)?;
+    attrs.max_message = if port.max_msg_sz == 0 { u32::MAX } else { port.max_msg_sz };
+    Ok(attrs)
+}
+
+/// Sizes to try.
+const INLINE: [u32; 4] = [256, 128, 64, 32];
+
+fn takes_inline(context: &Arc<Context>, channel: &Channel, size: u32) -> bool {
+    cq::try_inline(context, channel, size).is_ok()
+}
+
+impl Rnic for VerbsRnic {
+    fn attrs(&self) -> &RnicAttrs {
+        &self.attrs
+    }
+
+    fn ports(&self) -> Vec<PortInfo> {
+        ports::list(&self.core.context)
+    }
+
+    fn set_async_handler(&self, handler: Option<Arc<dyn AsyncHandler>>) {
+        self.core.sink.set(handler);
+    }
+
+    fn alloc_pd(&self) -> VpResult<PdId> {
+        let context = &self.core.context;
+        let ibv = &context.api.ibv;
+        // SAFETY: the context is open.
+        let raw = unsafe { (ibv.ibv_alloc_pd)(context.as_ptr()) };
+        // SAFETY: fresh, with its counterpart.
+        let raw = unsafe { Owned::new(raw, ibv.ibv_dealloc_pd, context) };
+        let raw = raw.map_err(refused("allocate a protection domain"))?;
+        let id = self.pds.reserve();
+        self.pds.insert(id, Arc::new(Mutex::new(Some(raw))));
+        Ok(PdId(id))
+    }
+
+    fn dealloc_pd(&self, pd: PdId) -> VpResult<()> {
+        self.pds.remove(pd.0, |entry| {
+            let mut slot = lock(entry);
+            if let Some(raw) = slot.take()
+                && let Err((raw, error)) = raw.destroy()
+            {
+                *slot = Some(raw);
+                return Err(refused("deallocate the protection domain")(error));
+            }
+            Ok(())
+        })
+    }
+
+    fn create_cq(&self, init: &CqInit) -> VpResult<Arc<dyn Cq>> {
+        let core = &self.core;
+        let id = core.cqs.reserve();
+        let cq = VerbsCq::create(&core.context, &core.channel, &self.routes, id, init)?;
+        core.cqs.insert(id, cq.clone());
+        Ok(cq)
+    }
+
+    fn destroy_cq(&self, cq: CqId) -> VpResult<()> {
+        self.core.cqs.remove(cq.0, VerbsCq::destroy)
+    }
+
+    fn create_srq(&self, init: &SrqInit) -> VpResult<Arc<dyn Srq>> {
+        let core = &self.core;
+        let (pd, id) = (self.domain(init.pd)?, core.srqs.reserve());
+        let srq = VerbsSrq::create(&core.context, &self.memory, pd, id, init)?;
+        core.srqs.insert(id, srq.clone());
+        self.routes.add_srq(id, srq.clone());
+        Ok(srq)
+    }
+
+    fn destroy_srq(&self, srq: SrqId) -> VpResult<()> {
+        self.core.srqs.remove(srq.0, VerbsSrq::destroy)?;
+        self.routes.remove_srq(srq.0);
+        Ok(())
+    }
+
+    fn create_qp(&self, init: &QpInit) -> VpResult<Arc<dyn Qp>> {
+        self.check(init)?;
+        let core = &self.core;
+        let (send_cq, send_hold) = core.cqs.hold(init.send_cq.0)?;
+        let (recv_cq, recv_hold) = core.cqs.hold(init.recv_cq.0)?;
+        let pd = self.domain(init.pd)?;
+        let mut holds = vec![pd.hold, send_hold, recv_hold];
+        let srq = match init.srq {
+            Some(srq) => {
+                let (srq, hold) = core.srqs.hold(srq.0)?;
+                holds.push(hold);
+                Some(srq)
+            }
+            None => None,
+        };
+        let parts = QpParts {
+            context: core.context.clone(),
+            routes: self.routes.clone(),
+            memory: self.memory.clone(),
+            cm: core.cm.clone(),
+            pd: pd.raw,
+            send_cq,
+            recv_cq,
+            srq,
+        };
+        let id = core.qps.reserve();
+        let qp = VerbsQp::create(parts, holds, id, init)?;
+        core.qps.insert(id, qp.clone());
+        Ok(qp)
+    }
+
+    fn destroy_qp(&self, qp: QpId) -> VpResult<()> {
+        self.core.qps.remove(qp.0, VerbsQp::destroy)?;
+        self.cm.forget(qp);
+        Ok(())
+    }
+
+    fn register_mr(&self, init: &MrInit) -> VpResult<Stag> {
+        let pd = self.domain(init.pd)?;
+        self.memory.add(Region::register(&self.core.context, pd, init, false)?)
+    }
+
+    fn reregister_mr(&self, stag: Stag, init: &MrInit) -> VpResult<Stag> {
+        mr::check(init)?;
+        let pd = self.domain(init.pd)?;
+        let old = self.memory.remove(stag)?;
+        match old.reregister(&self.core.context, pd, init) {
+            Ok(new) => self.memory.add(new),
+            // The device changes no regions: a new one replaces it.
+            Err(pd) => {
+                old.deregister()?;
+                self.memory.add(Region::register(&self.core.context, pd, init, false)?)
+            }
+        }
+    }
+
+    fn register_shared_mr(
+        &self,
+        original: Stag,
+        pd: PdId,
+        addressing: Addressing,
+        access: Access,
+        key: u8,
+    ) -> VpResult<Stag> {
+        let region = self.memory.region(original)?;
+        let gone = || VpError::new(VpStatus::InvalidStag, "the region was deregistered");
+        let range = region.range().ok_or_else(gone)?;
+        let init = MrInit { pd, range, addressing, access, key, pin: false };
+        let new = Region::register(&self.core.context, self.domain(pd)?, &init, true)?;
+        region.share();
+        self.memory.add(new)
+    }
+
+    fn alloc_stag(&self, _pd: PdId, _remote: bool) -> VpResult<Stag> {
+        let detail = "registration through the send queue is the kernel's";
+        Err(VpError::new(VpStatus::Unsupported, detail))
+    }
+
+    fn query_mr(&self, stag: Stag) -> VpResult<MrInfo> {
+        Ok(self.memory.region(stag)?.info(self.memory.bound_to(stag)))
+    }
+
+    fn dealloc_stag(&self, stag: Stag) -> VpResult<()> {
+        let region = self.memory.remove(stag)?;
+        region.deregister().inspect_err(|_| self.memory.put_back(region.clone()))
+    }
+
+    fn alloc_mw(&self, pd: PdId, kind: MwKind) -> VpResult<MwId> {
+        if !self.attrs.capabilities.contains(Capabilities::MW) {
+            let detail = format!("{} has no memory windows", self.core.context.name);
+            return Err(VpError::new(VpStatus::Unsupported, detail));
+        }
+        self.memory.alloc(&self.core.context, self.domain(pd)?, kind)
+    }
+
+    fn query_mw(&self, mw: MwId) -> VpResult<MwInfo> {
+        self.memory.query(mw)
+    }
+
+    fn dealloc_mw(&self, mw: MwId) -> VpResult<()> {
+        self.memory.dealloc(mw)
+    }
+
+    fn native_cm(&self) -> Option<Arc<dyn NativeCm>> {
+        Some(self.cm.clone())
+    }
+}
+
+impl Drop for VerbsRnic {
+    /// Close RNIC frees everything (RDMAC 9.2.1), in the order of dependence. What the kernel
+    /// refuses to destroy it frees with the context.
+    fn drop(&mut self) {
+        for qp in self.core.qps.all() {
+            let _ = qp.destroy();
+        }
+        self.cm.clear();
+        for srq in self.core.srqs.all() {
+            let _ = srq.destroy();
+        }
+        for cq in self.core.cqs.all() {
+            let _ = cq.destroy();
+        }
+        self.memory.clear_windows();
+        self.memory.clear_regions();
+        ring(&self.stop);
+        if let Some(thread) = lock(&self.thread).take()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            // A panic of the thread was reported where it happened.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Shared receive queues.
+//!
+//! Owner: the device's table; queue pairs and the consumer have references. Any thread posts.
+
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use vp_api::{
+    PdId, PostFailure, RecvWr, Srq, SrqId, SrqInfo, SrqInit, VpError, VpResult, VpStatus,
+};
+
+use crate::device::Context;
+use crate::mr::Domain;
+use crate::mw::Memory;
+use crate::owned::{Owned, done, refused};
+use crate::ring::Slab;
+use crate::sys::*;
+use crate::table::{Hold, destroyed, lock};
+use crate::wire::{Batch, Link, SGES, sge};
+
+/// Marks the number of a receive that was posted here.
+pub(crate) const SHARED: u64 = 1 << 62;
+
+/// A shared receive queue.
+pub(crate) struct VerbsSrq {
+    id: SrqId,
+    pd: PdId,
+    max_sge: u32,
+    /// The armed limit, 0 after it fired.
+    limit: AtomicU32,
+    state: Mutex<State>,
+    memory: Arc<Memory>,
+    context: Arc<Context>,
+}
+
+struct State {
+    raw: Option<Owned<ibv_srq>>,
+    /// On the domain, as long as `raw` is there.
+    hold: Option<Hold>,
+    slots: Slab,
+    depth: usize,
+}
+
+impl VerbsSrq {
+    pub(crate) fn create(
+        context: &Arc<Context>,
+        memory: &Arc<Memory>,
+        pd: Domain,
+        id: u32,
+        init: &SrqInit,
+    ) -> VpResult<Arc<Self>> {
+        let ibv = &context.api.ibv;
+        let mut attr = ibv_srq_init_attr {
+            srq_context: std::ptr::without_provenance_mut(id as usize),
+            attr: ibv_srq_attr { max_wr: init.depth, max_sge: init.max_sge, srq_limit: 0 },
+        };
+        // SAFETY: the domain is alive; the attributes may be written.
+        let raw = unsafe { (ibv.ibv_create_srq)(pd.raw, &mut attr) };
+        // SAFETY: fresh, with its counterpart.
+        let raw = unsafe { Owned::new(raw, ibv.ibv_destroy_srq, context) };
+        let raw = raw.map_err(refused("create the shared receive queue"))?;
+        let depth = init.depth.max(attr.attr.max_wr) as usize;
+        let srq = Arc::new(Self {
+            id: SrqId(id),
+            pd: pd.id,
+            max_sge: init.max_sge.max(attr.attr.max_sge).min(SGES as u32),
+            limit: AtomicU32::new(0),
+            state: Mutex::new(State {
+                raw: Some(raw),
+                hold: Some(pd.hold),
+                slots: Slab::default(),
+                depth,
+            }),
+            memory: memory.clone(),
+            context: context.clone(),
+        });
+        if init.limit != 0 {
+            srq.modify(None, Some(init.limit))?;
+        }
+        Ok(srq)
+    }
+
+    pub(crate) fn with_raw<T>(&self, f: impl FnOnce(*mut ibv_srq) -> T) -> VpResult<T> {
+        let state = lock(&self.state);
+        let raw = state.raw.as_ref().ok_or_else(|| destroyed("shared receive queue"))?;
+        Ok(f(raw.as_ptr()))
+    }
+
+    pub(crate) fn destroy(&self) -> VpResult<()> {
+        let mut state = lock(&self.state);
+        if let Some(raw) = state.raw.take()
+            && let Err((raw, error)) = raw.destroy()
+        {
+            state.raw = Some(raw);
+            return Err(refused("destroy the shared receive queue")(error));
+        }
+        state.hold = None;
+        Ok(())
+    }
+
+    /// A receive of this number ended.
+    pub(crate) fn end(&self, number: u32) -> Option<u64> {
+        lock(&self.state).slots.end(number)
+    }
+
+    /// The limit event fired; it is one-shot.
+    pub(crate) fn limit_reached(&self) {
+        self.limit.store(0, Ordering::Release);
+    }
+
+    /// Posts one; doorbells of receives are cheap.
+    fn post_one(&self, state: &mut State, wr: &RecvWr<'_>) -> Result<(), VpStatus> {
+        let raw = state.raw.as_ref().ok_or(VpStatus::InvalidHandle)?.as_ptr();
+        if wr.sgl.len() > self.max_sge as usize {
+            return Err(VpStatus::InvalidSgl);
+        }
+        if state.slots.used() >= state.depth {
+            return Err(VpStatus::TooManyWrs);
+        }
+        let post = self.context.ops().post_srq_recv.ok_or(VpStatus::Unsupported)?;
+        let slot = state.slots.add(wr.wr_id);
+        let mut batch = Batch::new();
+        let out = ibv_recv_wr {
+            wr_id: SHARED | u64::from(self.id.0 & SERIAL) << 32 | u64::from(slot),
+            ..ibv_recv_wr::BLANK
+        };
+        batch.add(out, wr.sgl.iter().map(|s| sge(&self.memory, s)));
+        // SAFETY: the queue is alive under the lock, the chain during the call.
+        let posted = batch.submit(|wrs, bad| unsafe { post(raw, wrs, bad) });
+        posted.map_err(|(_, status)| {
+            state.slots.end(slot);
+            status
+        })
+    }
+
+    fn change(&self, raw: *mut ibv_srq, mut attr: ibv_srq_attr, mask: i32) -> io::Result<()> {
+        // SAFETY: the caller has the queue under its lock.
+        done(unsafe { (self.context.api.ibv.ibv_modify_srq)(raw, &mut attr, mask) })
+    }
+}
+
+/// Bits of an id that go through the device.
+pub(crate) const SERIAL: u32 = (1 << 30) - 1;
+
+impl Srq for VerbsSrq {
+    fn id(&self) -> SrqId {
+        self.id
+    }
+
+    fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
+        let mut state = lock(&self.state);
+        for (posted, wr) in wrs.iter().enumerate() {
+            self.post_one(&mut state, wr).map_err(|status| PostFailure { posted, status })?;
+        }
+        Ok(())
+    }
+
+    fn modify(&self, depth: Option<u32>, limit: Option<u32>) -> VpResult<SrqInfo> {
+        let mut state = lock(&self.state);
+        let raw = state.raw.as_ref().ok_or_else(|| destroyed("shared receive queue"))?.as_ptr();
+        if let Some(depth) = depth {
+            if (depth as usize) < state.slots.used() {
+                let detail = format!("{} receives wait in it", state.slots.used());
+                return Err(VpError::new(VpStatus::CannotChange, detail));
+            }
+            let attr = ibv_srq_attr { max_wr: depth, ..ibv_srq_attr::default() };
+            self.change(raw, attr, IBV_SRQ_MAX_WR)
+                .map_err(refused("resize the shared receive queue"))?;
+            state.depth = depth as usize;
+        }
+        if let Some(limit) = limit {
+            let attr = ibv_srq_attr { srq_limit: limit, ..ibv_srq_attr::default() };
+            self.change(raw, attr, IBV_SRQ_LIMIT)
+                .map_err(refused("arm the limit of the shared receive queue"))?;
+            self.limit.store(limit, Ordering::Release);
+        }
+        drop(state);
+        self.query()
+    }
+
+    fn query(&self) -> VpResult<SrqInfo> {
+        let state = lock(&self.state);
+        if state.raw.is_none() {
+            return Err(destroyed("shared receive queue"));
+        }
+        Ok(SrqInfo {
+            pd: self.pd,
+            depth: state.depth as u32,
+            max_sge: self.max_sge,
+            limit: self.limit.load(Ordering::Acquire),
+            posted: state.slots.used() as u32,
+        })
+    }
+}

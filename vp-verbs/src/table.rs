@@ -1,0 +1,100 @@
+//! Tables of verbs objects by id, and who is in use by whom.
+//!
+//! Owner: the open device, one table per kind. Any thread; never the data path.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use vp_api::{VpError, VpResult, VpStatus};
+
+/// Objects of one kind. An id comes back only after all 2^32 - 1 were used.
+pub(crate) struct Table<T> {
+    what: &'static str,
+    inner: Mutex<Inner<T>>,
+}
+
+struct Inner<T> {
+    next: u32,
+    map: HashMap<u32, (Arc<T>, Arc<AtomicU32>)>,
+}
+
+/// Keeps an object in its table.
+pub(crate) struct Hold(Arc<AtomicU32>);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl<T> Table<T> {
+    /// `what` names the kind in messages.
+    pub(crate) fn new(what: &'static str) -> Self {
+        Self { what, inner: Mutex::new(Inner { next: 1, map: HashMap::new() }) }
+    }
+
+    /// An id for [`Table::insert`].
+    pub(crate) fn reserve(&self) -> u32 {
+        let mut inner = lock(&self.inner);
+        loop {
+            let id = inner.next;
+            inner.next = inner.next.wrapping_add(1);
+            if id != 0 && !inner.map.contains_key(&id) {
+                return id;
+            }
+        }
+    }
+
+    pub(crate) fn insert(&self, id: u32, object: Arc<T>) {
+        lock(&self.inner).map.insert(id, (object, Arc::default()));
+    }
+
+    pub(crate) fn get(&self, id: u32) -> VpResult<Arc<T>> {
+        lock(&self.inner).map.get(&id).map(|(object, _)| object.clone()).ok_or_else(|| self.no(id))
+    }
+
+    /// The object, in use until the hold is dropped.
+    pub(crate) fn hold(&self, id: u32) -> VpResult<(Arc<T>, Hold)> {
+        let inner = lock(&self.inner);
+        let (object, users) = inner.map.get(&id).ok_or_else(|| self.no(id))?;
+        users.fetch_add(1, Ordering::AcqRel);
+        Ok((object.clone(), Hold(users.clone())))
+    }
+
+    /// Removes an object that nobody uses and that `end` could end.
+    pub(crate) fn remove(&self, id: u32, end: impl FnOnce(&T) -> VpResult<()>) -> VpResult<()> {
+        let mut inner = lock(&self.inner);
+        let (object, users) = inner.map.get(&id).ok_or_else(|| self.no(id))?;
+        let users = users.load(Ordering::Acquire);
+        if users != 0 {
+            let what = self.what;
+            let detail =
+                format!("{what} {id} is used by {users} other objects: destroy them first");
+            return Err(VpError::new(VpStatus::InUse, detail));
+        }
+        end(object)?;
+        inner.map.remove(&id);
+        Ok(())
+    }
+
+    /// All objects.
+    pub(crate) fn all(&self) -> Vec<Arc<T>> {
+        lock(&self.inner).map.values().map(|(object, _)| object.clone()).collect()
+    }
+
+    fn no(&self, id: u32) -> VpError {
+        let detail = format!("there is no {} {id}, or it was destroyed", self.what);
+        VpError::new(VpStatus::InvalidHandle, detail)
+    }
+}
+
+/// A lock whose holder panicked is still a lock.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// For calls on an object that was destroyed.
+pub(crate) fn destroyed(what: &str) -> VpError {
+    VpError::new(VpStatus::InvalidHandle, format!("the {what} was destroyed"))
+}
