@@ -127,7 +127,7 @@ mod tests {
         let found = misplaced_unsafe(&rust("vp-softrdma/src/qp.rs", code));
         assert_eq!(found, ["vp-softrdma/src/qp.rs:1: unsafe outside of its few files"]);
         assert!(misplaced_unsafe(&rust("vp-softrdma/src/qp/tests.rs", code)).is_empty());
-        assert!(!misplaced_unsafe(&rust("ual/src/tests.rs", code)).is_empty());
+        assert!(!misplaced_unsafe(&rust("cli/src/tests.rs", code)).is_empty());
     }
 
     #[test]

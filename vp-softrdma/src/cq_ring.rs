@@ -84,7 +84,7 @@ impl CqRing {
         })
     }
 
-    /// Queues a completion. Takes no lock; see [`Ring::push`] for whom it may wait.
+    /// Queues a completion. Takes no lock; waits only for a popper that was stopped half way.
     pub fn push(&self, completion: &WorkCompletion) -> Push {
         let mut ring = Some(self.newest());
         let overtaken = loop {

@@ -39,7 +39,7 @@ impl Evd {
 
     /// The oldest event, if there is one, whatever the criteria (IT-API `it_evd_dequeue`). An
     /// aggregate dispatcher's are the notifications of those that feed it, or their events
-    /// ([`EvdInit::underlying`]).
+    /// ([`crate::EvdInit::underlying`]).
     pub fn dequeue(self: &Arc<Self>) -> Result<Option<Event>> {
         Ok(self.dequeue_from()?.map(|(event, _)| event))
     }
