@@ -1,0 +1,255 @@
+//! Regions and windows: rights, bounds, life times.
+
+use vp_api::*;
+
+use crate::fail::{refused, same};
+use crate::rig::{End, Rig, SEND, pattern};
+use crate::{Case, Fail};
+
+pub(crate) const CASES: &[Case] = &[
+    Case::new("mr: rights that do not go together are refused", rights),
+    Case::new("mr: the key is the consumer's", key),
+    Case::new("mr: a write without the right is refused", forbidden_write),
+    Case::new("mr: a read without the right is refused", forbidden_read),
+    Case::new("mr: a write outside of the region is refused", outside),
+    Case::new("mr: a write to what was deregistered is refused", gone),
+    Case::new("mr: a local STag that is none breaks the request", wrong_local),
+    Case::new("mr: another PD's region breaks the request", wrong_pd),
+    Case::new("mr: zero-based addresses", zero_based).with(Capabilities::ZERO_BASED),
+    Case::new("mr: two STags for the same memory", shared).with(Capabilities::SHARED_MR),
+    Case::new("mr: registered through the queue", fast).with(Capabilities::FAST_REGISTER),
+    Case::new("mr: invalidated locally", invalidate_local).with(INVALIDATE_REGIONS),
+    Case::new("mr: invalidated by the peer's Send", invalidate_remote).with(INVALIDATE_REGIONS),
+    Case::new("mw: a bound window can be written", window).with(Capabilities::MW),
+    Case::new("mw: a region with a window stays", window_holds).with(Capabilities::MW),
+];
+
+/// A region that cannot become valid again through the queue is not made invalid there either.
+const INVALIDATE_REGIONS: Capabilities =
+    Capabilities::INVALIDATE.union(Capabilities::FAST_REGISTER);
+
+fn init(end: &End<'_>, access: Access, key: u8) -> Result<MrInit, Fail> {
+    let range = kal_shim::Region::new(64)?.mem_range();
+    let addressing = Addressing::Absolute;
+    Ok(MrInit { pd: end.pd, range, addressing, access, key, pin: false })
+}
+
+fn rights(rig: &Rig) -> Result<(), Fail> {
+    let end = rig.end()?;
+    for access in [Access::REMOTE_WRITE | Access::LOCAL_READ, Access::empty()] {
+        let registered = rig.rnic.register_mr(&init(&end, access, 0)?);
+        refused(&format!("{access:?}"), registered, VpStatus::InvalidAccess)?;
+    }
+    Ok(())
+}
+
+fn key(rig: &Rig) -> Result<(), Fail> {
+    let end = rig.end()?;
+    for key in [0, 0x5a, 0xff] {
+        let stag = rig.rnic.register_mr(&init(&end, Access::LOCAL, key)?)?;
+        // Where the hardware chooses, the region says so itself.
+        if let Ok(info) = rig.rnic.query_mr(stag) {
+            same("STag of the region", info.stag, stag)?;
+            same("octets of the region", info.len, 64)?;
+        }
+        rig.rnic.dealloc_stag(stag)?;
+    }
+    Ok(())
+}
+
+/// A request that must break the stream and leave memory as it was. A write may complete before its
+/// refusal comes back; the receive that is posted before is flushed then.
+fn breaks(near: &End<'_>, op: SendOp, sgl: &[Sge]) -> Result<(), Fail> {
+    near.recv(0, &[])?;
+    near.post(1, op, sgl)?;
+    loop {
+        let wc = near.completion()?;
+        if wc.status != WcStatus::Success {
+            break;
+        }
+        same("request that succeeded", wc.opcode, WcOpcode::Write)?;
+    }
+    match near.qp.query()?.state {
+        QpState::Rts => Err("the QP is still in RTS".into()),
+        _ => Ok(()),
+    }
+}
+
+fn forbidden_write(rig: &Rig) -> Result<(), Fail> {
+    let (near, far) = rig.pair()?;
+    let access = Access::LOCAL | Access::REMOTE_READ;
+    let (source, sink) = (near.pattern(64, 1)?, far.memory_with(64, access, Addressing::Absolute)?);
+    breaks(&near, SendOp::Write { remote: sink.remote(0) }, &[source.all()])?;
+    sink.holds("forbidden", 0, &[0; 64])
+}
+
+fn forbidden_read(rig: &Rig) -> Result<(), Fail> {
+    let (near, far) = rig.pair()?;
+    let access = Access::LOCAL | Access::REMOTE_WRITE;
+    let (source, sink) = (far.memory_with(64, access, Addressing::Absolute)?, near.pattern(64, 1)?);
+    let op = SendOp::Read { remote: source.remote(0), invalidate_sink: false };
+    breaks(&near, op, &[sink.all()])?;
+    sink.holds("untouched", 0, &pattern(64, 1))
+}
+
+fn outside(rig: &Rig) -> Result<(), Fail> {
+    let (near, far) = rig.pair()?;
+    let (source, sink) = (near.pattern(64, 1)?, far.memory(64)?);
+    breaks(&near, SendOp::Write { remote: sink.remote(1) }, &[source.all()])?;
+    sink.holds("at the bound", 63, &[0])
+}
+
+fn gone(rig: &Rig) -> Result<(), Fail> {
+    let (near, far) = rig.pair()?;
+    let (source, sink) = (near.pattern(64, 1)?, far.memory(64)?);
+    rig.rnic.dealloc_stag(sink.stag)?;
+    breaks(&near, SendOp::Write { remote: sink.remote(0) }, &[source.all()])?;
+    sink.holds("deregistered", 0, &[0; 64])
+}
+
+fn fails(end: &End<'_>, sge: Sge) -> Result<(), Fail> {
+    match end.post(1, SEND, &[sge]) {
+        Err(_) => Ok(()),
+        Ok(()) => match end.completion()?.status {
+            WcStatus::Success => Err("it succeeded".into()),
+            _ => Ok(()),
+        },
+    }
+}
+
+fn wrong_local(rig: &Rig) -> Result<(), Fail> {
+    let (near, far) = rig.pair()?;
+    far.recv(1, &[far.memory(64)?.all()])?;
+    fails(&near, Sge { stag: Stag(0x00ab_cd00), len: 8, to: 0 })
+}
+
+fn wrong_pd(rig: &Rig) -> Result<(), Fail> {
+    let (near, far) = rig.pair()?;
+    let sink = far.memory(64)?;
+    far.recv(1, &[sink.all()])?;
+    // The regions of `far` are in another PD.
+    fails(&near, sink.all())
+}
+
+fn zero_based(rig: &Rig) -> Result<(), Fail> {
+    let (near, far) = rig.pair()?;
+    let all = Access::LOCAL | Access::REMOTE_READ | Access::REMOTE_WRITE;
+    let sink = far.memory_with(100, all, Addressing::ZeroBased)?;
+    let source = near.pattern(50, 2)?;
+    let remote = Remote { stag: sink.stag, to: 50 };
+    near.post(1, SendOp::Write { remote }, &[source.all()])?;
+    near.done(1, WcOpcode::Write)?;
+    far.recv(2, &[])?;
+    near.post(3, SEND, &[])?;
+    far.done(2, WcOpcode::Recv)?;
+    sink.holds("written", 50, &pattern(50, 2))
+}
+
+fn shared(rig: &Rig) -> Result<(), Fail> {
+    let (near, far) = rig.pair()?;
+    let (source, sink) = (near.pattern(64, 3)?, far.memory(64)?);
+    let (absolute, all) = (Addressing::Absolute, Access::LOCAL | Access::REMOTE_WRITE);
+    let second = rig.rnic.register_shared_mr(sink.stag, far.pd, absolute, all, 7)?;
+    let remote = Remote { stag: second, ..sink.remote(0) };
+    near.post(1, SendOp::Write { remote }, &[source.all()])?;
+    near.done(1, WcOpcode::Write)?;
+    far.recv(2, &[])?;
+    near.post(3, SEND, &[])?;
+    far.done(2, WcOpcode::Recv)?;
+    sink.holds("written", 0, &pattern(64, 3))
+}
+
+fn fast(rig: &Rig) -> Result<(), Fail> {
+    let near = rig.end()?;
+    let far = rig.end_with(None, |init| init.privileged = true)?;
+    rig.connect(&near, &far)?;
+    let region = kal_shim::Region::new(64)?;
+    let stag = rig.rnic.alloc_stag(far.pd, true)?;
+    let stag = Stag::new(stag.index(), 0x77);
+    let fast = FastRegister {
+        stag,
+        range: region.mem_range(),
+        addressing: Addressing::Absolute,
+        access: Access::LOCAL | Access::REMOTE_WRITE,
+    };
+    far.post(1, SendOp::FastRegister(fast), &[])?;
+    far.done(1, WcOpcode::FastRegister)?;
+    let source = near.pattern(64, 6)?;
+    let op = SendOp::Write { remote: Remote { stag, to: region.addr() } };
+    near.post(2, op, &[source.all()])?;
+    near.done(2, WcOpcode::Write)?;
+    far.recv(3, &[])?;
+    near.post(4, SEND, &[])?;
+    far.done(3, WcOpcode::Recv)?;
+    let mut out = vec![0; 64];
+    region.read_at(0, &mut out)?;
+    same("written", out, pattern(64, 6))
+}
+
+fn invalidate_local(rig: &Rig) -> Result<(), Fail> {
+    let (near, far) = rig.pair()?;
+    let (source, sink) = (near.pattern(64, 1)?, far.memory(64)?);
+    far.post(1, SendOp::InvalidateLocal { stag: sink.stag }, &[])?;
+    far.done(1, WcOpcode::InvalidateLocal)?;
+    same("valid", rig.rnic.query_mr(sink.stag)?.valid, false)?;
+    breaks(&near, SendOp::Write { remote: sink.remote(0) }, &[source.all()])?;
+    sink.holds("invalidated", 0, &[0; 64])
+}
+
+fn invalidate_remote(rig: &Rig) -> Result<(), Fail> {
+    let (near, far) = rig.pair()?;
+    let sink = far.memory(64)?;
+    far.recv(1, &[])?;
+    near.post(2, SendOp::Send { solicited: false, invalidate: Some(sink.stag) }, &[])?;
+    near.done(2, WcOpcode::Send)?;
+    let wc = far.done(1, WcOpcode::Recv)?;
+    same("STag that was invalidated", wc.invalidated, Some(sink.stag))?;
+    same("valid", rig.rnic.query_mr(sink.stag)?.valid, false)
+}
+
+fn bind(far: &End<'_>, sink: &crate::rig::Memory) -> Result<(MwId, Remote), Fail> {
+    let rnic = &far.rig.rnic;
+    let window = match rnic.alloc_mw(far.pd, MwKind::Narrow) {
+        Err(why) if why.status == VpStatus::Unsupported => rnic.alloc_mw(far.pd, MwKind::Wide)?,
+        other => other?,
+    };
+    let op = BindMw {
+        window,
+        key: 3,
+        region: sink.stag,
+        to: sink.remote(8).to,
+        len: 16,
+        addressing: Addressing::Absolute,
+        access: Access::REMOTE_WRITE,
+    };
+    far.post(1, SendOp::BindMw(op), &[])?;
+    far.done(1, WcOpcode::BindMw)?;
+    let unbound = || Fail("a bound window has no STag".into());
+    let stag = rnic.query_mw(window)?.stag.ok_or_else(unbound)?;
+    Ok((window, Remote { stag, ..sink.remote(8) }))
+}
+
+fn window(rig: &Rig) -> Result<(), Fail> {
+    let (near, far) = rig.pair()?;
+    let (source, sink) = (near.pattern(16, 8)?, far.memory(64)?);
+    let (_, remote) = bind(&far, &sink)?;
+    near.post(2, SendOp::Write { remote }, &[source.all()])?;
+    near.done(2, WcOpcode::Write)?;
+    far.recv(3, &[])?;
+    near.post(4, SEND, &[])?;
+    near.done(4, WcOpcode::Send)?;
+    far.done(3, WcOpcode::Recv)?;
+    sink.holds("through the window", 8, &pattern(16, 8))?;
+    let beyond = Remote { to: remote.to + 1, ..remote };
+    breaks(&near, SendOp::Write { remote: beyond }, &[source.all()])?;
+    sink.holds("beyond the window", 24, &[0])
+}
+
+fn window_holds(rig: &Rig) -> Result<(), Fail> {
+    let (_near, far) = rig.pair()?;
+    let sink = far.memory(64)?;
+    let (window, _) = bind(&far, &sink)?;
+    refused("deregister", rig.rnic.dealloc_stag(sink.stag), VpStatus::StagInUse)?;
+    rig.rnic.dealloc_mw(window)?;
+    Ok(rig.rnic.dealloc_stag(sink.stag)?)
+}

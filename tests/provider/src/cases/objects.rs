@@ -1,0 +1,142 @@
+//! Objects: limits, life times, stale ids.
+
+use vp_api::*;
+
+use crate::fail::{refused, same};
+use crate::rig::{Rig, SEND};
+use crate::{Case, Fail};
+
+pub(crate) const CASES: &[Case] = &[
+    Case::new("limits: none is 0 that must not be", limits),
+    Case::new("ports: the open RNIC has some", ports),
+    Case::new("model: a connection manager is there if it was said", manager),
+    Case::new("life: what is in use cannot be destroyed", in_use),
+    Case::new("life: ids of destroyed objects are refused", stale),
+    Case::new("life: a destroyed QP refuses posts", destroyed_qp),
+    Case::new("life: many objects come and go", churn),
+    Case::new("qp: begins in Idle with what was asked for", idle),
+    Case::new("qp: impossible wishes are refused", impossible),
+];
+
+fn limits(rig: &Rig) -> Result<(), Fail> {
+    let a = &rig.attrs;
+    let least = [
+        ("max_qp", a.max_qp, 2),
+        ("max_wr_per_qp", a.max_wr_per_qp, 8),
+        ("max_sge_send", a.max_sge_send, 1),
+        ("max_sge_recv", a.max_sge_recv, 1),
+        ("max_cq", a.max_cq, 2),
+        ("max_cqe", a.max_cqe, 16),
+        ("max_pd", a.max_pd, 2),
+        ("max_mr", a.max_mr, 4),
+        ("max_message", a.max_message, 1),
+    ];
+    for (name, value, least) in least {
+        if value < least {
+            return Err(format!("{name} is {value}; at least {least} is needed").into());
+        }
+    }
+    let offers = |what, limit: u32, name: &str| match rig.offers(what) && limit == 0 {
+        true => Err(Fail(format!("{what:?} is offered and {name} is 0"))),
+        false => Ok(()),
+    };
+    offers(Capabilities::SRQ, a.max_srq.min(a.max_wr_per_srq), "max_srq or max_wr_per_srq")?;
+    offers(Capabilities::MW, a.max_mw, "max_mw")
+}
+
+fn ports(rig: &Rig) -> Result<(), Fail> {
+    let ports = rig.rnic.ports();
+    if ports.is_empty() || ports.iter().any(|p| p.interface.is_empty()) {
+        return Err("there is no port, or one without a name".into());
+    }
+    Ok(())
+}
+
+fn manager(rig: &Rig) -> Result<(), Fail> {
+    let native = rig.rnic.native_cm().is_some();
+    let said = rig.attrs.connection_model == ConnectionModel::Native;
+    same("a connection manager is there", native, said)
+}
+
+fn in_use(rig: &Rig) -> Result<(), Fail> {
+    let end = rig.end()?;
+    refused("destroy CQ", rig.rnic.destroy_cq(end.cq.id()), VpStatus::InUse)?;
+    refused("deallocate PD", rig.rnic.dealloc_pd(end.pd), VpStatus::InUse)?;
+    rig.rnic.destroy_qp(end.qp.id())?;
+    rig.rnic.destroy_cq(end.cq.id())?;
+    let memory = end.memory(64)?;
+    refused("deallocate PD with a region", rig.rnic.dealloc_pd(end.pd), VpStatus::InUse)?;
+    rig.rnic.dealloc_stag(memory.stag)?;
+    Ok(rig.rnic.dealloc_pd(end.pd)?)
+}
+
+fn stale(rig: &Rig) -> Result<(), Fail> {
+    let end = rig.end()?;
+    let memory = end.memory(64)?;
+    rig.rnic.dealloc_stag(memory.stag)?;
+    let again = rig.rnic.dealloc_stag(memory.stag);
+    refused("deallocate an STag twice", again, VpStatus::InvalidStag)?;
+    rig.rnic.destroy_qp(end.qp.id())?;
+    let again = rig.rnic.destroy_qp(end.qp.id());
+    refused("destroy a QP twice", again, VpStatus::InvalidHandle)?;
+    rig.rnic.destroy_cq(end.cq.id())?;
+    let again = rig.rnic.destroy_cq(end.cq.id());
+    refused("destroy a CQ twice", again, VpStatus::InvalidHandle)?;
+    rig.rnic.dealloc_pd(end.pd)?;
+    let again = rig.rnic.dealloc_pd(end.pd).map_err(|e| e.status);
+    match again {
+        Err(VpStatus::InvalidHandle | VpStatus::InvalidPd) => Ok(()),
+        other => Err(format!("deallocate a PD twice: {other:?}").into()),
+    }
+}
+
+fn destroyed_qp(rig: &Rig) -> Result<(), Fail> {
+    let end = rig.end()?;
+    rig.rnic.destroy_qp(end.qp.id())?;
+    let wr = SendWr { wr_id: 1, op: SEND, data: Data::Sgl(&[]), flags: SendFlags::SIGNALED };
+    refused("post to it", end.qp.post_send(&[wr]), VpStatus::InvalidHandle)?;
+    let wr = RecvWr { wr_id: 1, sgl: &[] };
+    refused("post a receive to it", end.qp.post_recv(&[wr]), VpStatus::InvalidHandle)?;
+    refused("query it", end.qp.query(), VpStatus::InvalidHandle)
+}
+
+fn churn(rig: &Rig) -> Result<(), Fail> {
+    for _ in 0..64 {
+        let end = rig.end()?;
+        let memory = end.memory(4096)?;
+        rig.rnic.dealloc_stag(memory.stag)?;
+        rig.rnic.destroy_qp(end.qp.id())?;
+        rig.rnic.destroy_cq(end.cq.id())?;
+        rig.rnic.dealloc_pd(end.pd)?;
+    }
+    Ok(())
+}
+
+fn idle(rig: &Rig) -> Result<(), Fail> {
+    let end = rig.end()?;
+    let info = end.qp.query()?;
+    same("state", info.state, QpState::Idle)?;
+    same("id", info.id, end.qp.id())?;
+    let wish = rig.qp_init(end.pd, end.cq.id());
+    if info.send_depth < wish.send_depth || info.recv_depth < wish.recv_depth {
+        return Err(format!("depths {}, {} are too small", info.send_depth, info.recv_depth).into());
+    }
+    Ok(())
+}
+
+fn impossible(rig: &Rig) -> Result<(), Fail> {
+    let (pd, cq) = (rig.rnic.alloc_pd()?, rig.rnic.create_cq(&CqInit { depth: 8, handler: None })?);
+    let good = rig.qp_init(pd, cq.id());
+    let wishes = [
+        ("a PD that is not there", QpInit { pd: PdId(u32::MAX), ..good.clone() }),
+        ("a CQ that is not there", QpInit { send_cq: CqId(u32::MAX), ..good.clone() }),
+        ("a queue of 2^32 - 1", QpInit { send_depth: u32::MAX, ..good.clone() }),
+        ("2^32 - 1 elements", QpInit { max_send_sge: u32::MAX, ..good }),
+    ];
+    for (what, wish) in wishes {
+        if rig.rnic.create_qp(&wish).is_ok() {
+            return Err(format!("a QP with {what} was made").into());
+        }
+    }
+    Ok(())
+}

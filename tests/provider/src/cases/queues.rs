@@ -1,0 +1,281 @@
+//! Queues: completions and their notification, full queues, lists that break off.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use vp_api::*;
+
+use crate::fail::{refused, same};
+use crate::rig::{End, HANG, Rig, SEND, next};
+use crate::{Case, Fail};
+
+pub(crate) const CASES: &[Case] = &[
+    Case::new("cq: an empty one gives nothing", empty),
+    Case::new("cq: depth is at least what was asked for", depth),
+    Case::new("cq: a wait ends with its time", wait_times_out),
+    Case::new("cq: an interrupt ends a wait", interrupted),
+    Case::new("cq: an armed notification fires once", notified),
+    Case::new("cq: solicited only means it", notified_solicited),
+    Case::new("cq: can be resized, keeping completions", resized).with(Capabilities::CQ_RESIZE),
+    Case::new("sq: unsignaled requests complete silently", unsignaled),
+    Case::new("sq: a full queue refuses, and says how far it came", full),
+    Case::new("rq: a full queue refuses", full_receives),
+    Case::new("sq: a list stops at its first bad request", broken_list),
+    Case::new("srq: receives serve every QP on it", shared).with(Capabilities::SRQ),
+    Case::new("srq: a limit is told once", limit).with(Capabilities::SRQ),
+    Case::new("srq: a QP on it takes no receives", not_its_own).with(Capabilities::SRQ),
+];
+
+fn empty(rig: &Rig) -> Result<(), Fail> {
+    let end = rig.end()?;
+    let mut out = [WorkCompletion::BLANK; 4];
+    same("completions", end.cq.poll(&mut out)?, 0)
+}
+
+fn depth(rig: &Rig) -> Result<(), Fail> {
+    for wanted in [1, 16, rig.attrs.max_cqe.min(1000)] {
+        let cq = rig.rnic.create_cq(&CqInit { depth: wanted, handler: None })?;
+        if cq.depth() < wanted {
+            return Err(format!("{wanted} asked for, {} given", cq.depth()).into());
+        }
+        rig.rnic.destroy_cq(cq.id())?;
+    }
+    Ok(())
+}
+
+fn wait_times_out(rig: &Rig) -> Result<(), Fail> {
+    let end = rig.end()?;
+    // Some time-outs end early with "there may be one": a poll finds out.
+    let mut out = [WorkCompletion::BLANK];
+    let waited = end.cq.wait(Duration::ZERO, Some(Duration::from_millis(1)))?;
+    same("completions", end.cq.poll(&mut out)?, 0)?;
+    same("something to poll", waited, false)
+}
+
+fn interrupted(rig: &Rig) -> Result<(), Fail> {
+    let end = rig.end()?;
+    let done = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let result = end.cq.wait(Duration::ZERO, Some(HANG));
+            done.store(1, Ordering::Release);
+            result
+        });
+        // Only present waits are ended, so until one was.
+        while done.load(Ordering::Acquire) == 0 {
+            end.cq.interrupt();
+            std::thread::yield_now();
+        }
+        let result = waiter.join().map_err(|_| Fail("the waiter panicked".into()))?;
+        same("something to poll", result?, false)
+    })
+}
+
+/// Counts notifications.
+#[derive(Default)]
+struct Bell {
+    rings: Mutex<Vec<CqId>>,
+    rung: Condvar,
+}
+
+impl CqHandler for Bell {
+    fn on_completion(&self, cq: CqId) {
+        self.rings.lock().unwrap_or_else(PoisonError::into_inner).push(cq);
+        self.rung.notify_all();
+    }
+}
+
+impl Bell {
+    fn rings(&self) -> usize {
+        self.rings.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    fn wait(&self, count: usize) -> Result<(), Fail> {
+        let mut rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
+        while rings.len() < count {
+            let waited = self.rung.wait_timeout(rings, HANG);
+            let (guard, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            rings = guard;
+            if timeout.timed_out() {
+                return Err(format!("{} notifications, not {count}", rings.len()).into());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn message(near: &End<'_>, far: &End<'_>, solicited: bool) -> Result<(), Fail> {
+    far.recv(1, &[])?;
+    near.post(2, SendOp::Send { solicited, invalidate: None }, &[])?;
+    near.done(2, WcOpcode::Send).map(|_| ())
+}
+
+fn notified(rig: &Rig) -> Result<(), Fail> {
+    let bell = Arc::new(Bell::default());
+    let (near, far) = (rig.end()?, rig.end_with(Some(bell.clone()), |_| {})?);
+    rig.connect(&near, &far)?;
+    message(&near, &far, false)?;
+    far.done(1, WcOpcode::Recv)?;
+    same("notifications before arming", bell.rings(), 0)?;
+    far.cq.arm(false)?;
+    message(&near, &far, false)?;
+    bell.wait(1)?;
+    far.done(1, WcOpcode::Recv)?;
+    message(&near, &far, false)?;
+    far.done(1, WcOpcode::Recv)?;
+    same("notifications of one arming", bell.rings(), 1)
+}
+
+fn notified_solicited(rig: &Rig) -> Result<(), Fail> {
+    let bell = Arc::new(Bell::default());
+    let (near, far) = (rig.end()?, rig.end_with(Some(bell.clone()), |_| {})?);
+    rig.connect(&near, &far)?;
+    far.cq.arm(true)?;
+    message(&near, &far, false)?;
+    far.done(1, WcOpcode::Recv)?;
+    same("notifications of what was not solicited", bell.rings(), 0)?;
+    message(&near, &far, true)?;
+    bell.wait(1)?;
+    far.done(1, WcOpcode::Recv).map(|_| ())
+}
+
+fn resized(rig: &Rig) -> Result<(), Fail> {
+    let (near, far) = rig.pair()?;
+    for n in 0..5 {
+        far.recv(n, &[])?;
+        near.post(n, SEND, &[])?;
+        near.done(n, WcOpcode::Send)?;
+    }
+    let larger = far.cq.depth() + 100;
+    if far.cq.resize(larger)? < larger {
+        return Err("smaller than asked for".into());
+    }
+    (0..5).try_for_each(|n| far.done(n, WcOpcode::Recv).map(|_| ()))
+}
+
+fn unsignaled(rig: &Rig) -> Result<(), Fail> {
+    let (near, far) = rig.pair()?;
+    let rounds = u64::from(near.qp.query()?.send_depth) * 3;
+    for n in 0..rounds {
+        far.recv(n, &[])?;
+        let signaled = n % 4 == 3;
+        let flags = if signaled { SendFlags::SIGNALED } else { SendFlags::empty() };
+        near.qp.post_send(&[SendWr { wr_id: n, op: SEND, data: Data::Sgl(&[]), flags }])?;
+        if signaled {
+            near.done(n, WcOpcode::Send)?;
+        }
+        far.done(n, WcOpcode::Recv)?;
+    }
+    Ok(())
+}
+
+fn full(rig: &Rig) -> Result<(), Fail> {
+    // In Idle nothing is processed, so the queue fills up.
+    let end = rig.end()?;
+    let depth = end.qp.query()?.send_depth as usize;
+    let wr = SendWr { wr_id: 1, op: SEND, data: Data::Sgl(&[]), flags: SendFlags::SIGNALED };
+    let mut taken = 0;
+    let failure = loop {
+        match end.qp.post_send(std::slice::from_ref(&wr)) {
+            Ok(()) => taken += 1,
+            Err(failure) => break failure,
+        }
+        if taken > depth {
+            return Err(format!("{taken} requests fit into a queue of {depth}").into());
+        }
+    };
+    if failure.status == VpStatus::InvalidState && taken == 0 {
+        return Ok(()); // Not every RNIC takes requests before it is connected.
+    }
+    same("refusal", failure.status, VpStatus::TooManyWrs)?;
+    same("requests taken", taken, depth)
+}
+
+fn full_receives(rig: &Rig) -> Result<(), Fail> {
+    let end = rig.end()?;
+    let depth = end.qp.query()?.recv_depth as usize;
+    let list = vec![RecvWr { wr_id: 1, sgl: &[] }; depth + 1];
+    let failure = match end.qp.post_recv(&list) {
+        Ok(()) => return Err("a list longer than the queue was taken".into()),
+        Err(failure) => failure,
+    };
+    same("refusal", failure.status, VpStatus::TooManyWrs)?;
+    if failure.posted > depth {
+        return Err(format!("{} of a queue of {depth}", failure.posted).into());
+    }
+    Ok(())
+}
+
+fn broken_list(rig: &Rig) -> Result<(), Fail> {
+    let (near, far) = rig.pair()?;
+    let source = near.memory(8)?;
+    let long = vec![source.sge(0, 1); near.rig.attrs.max_sge_send as usize + 1];
+    for n in 0..3 {
+        far.recv(n, &[])?;
+    }
+    let wr = |wr_id, sgl| {
+        let (data, flags) = (Data::Sgl(sgl), SendFlags::SIGNALED);
+        SendWr { wr_id, op: SEND, data, flags }
+    };
+    let list = [wr(1, &[]), wr(2, &[]), wr(3, &long[..]), wr(4, &[])];
+    let failure = near.qp.post_send(&list).err();
+    let failure = failure.ok_or_else(|| Fail("a list of too many elements was taken".into()))?;
+    same("requests taken before", failure.posted, 2)?;
+    same("refusal", failure.status, VpStatus::InvalidSgl)?;
+    near.done(1, WcOpcode::Send)?;
+    near.done(2, WcOpcode::Send)?;
+    far.done(0, WcOpcode::Recv)?;
+    far.done(1, WcOpcode::Recv).map(|_| ())
+}
+
+fn srq(rig: &Rig, pd: PdId, limit: u32) -> Result<Arc<dyn Srq>, Fail> {
+    let (depth, max_sge) = (rig.attrs.max_wr_per_srq.min(16), rig.attrs.max_sge_recv.min(2));
+    Ok(rig.rnic.create_srq(&SrqInit { pd, depth, max_sge, limit })?)
+}
+
+fn shared(rig: &Rig) -> Result<(), Fail> {
+    let pd = rig.rnic.alloc_pd()?;
+    let srq = srq(rig, pd, 0)?;
+    let on_srq = |init: &mut QpInit| (init.pd, init.srq) = (pd, Some(srq.id()));
+    let ends = [rig.end_with(None, on_srq)?, rig.end_with(None, on_srq)?];
+    let peers = [rig.end()?, rig.end()?];
+    for (peer, end) in peers.iter().zip(&ends) {
+        rig.connect(peer, end)?;
+    }
+    srq.post_recv(&[RecvWr { wr_id: 5, sgl: &[] }, RecvWr { wr_id: 6, sgl: &[] }])?;
+    same("receives waiting", srq.query()?.posted, 2)?;
+    let mut ids = Vec::new();
+    for (peer, end) in peers.iter().zip(&ends) {
+        peer.post(1, SEND, &[])?;
+        peer.done(1, WcOpcode::Send)?;
+        let wc = next(&*end.cq)?;
+        same("QP of the receive", (wc.qp, wc.status), (end.qp.id(), WcStatus::Success))?;
+        ids.push(wc.wr_id);
+    }
+    ids.sort_unstable();
+    same("receives used", ids, vec![5, 6])?;
+    refused("destroy it in use", rig.rnic.destroy_srq(srq.id()), VpStatus::InUse)
+}
+
+fn limit(rig: &Rig) -> Result<(), Fail> {
+    let pd = rig.rnic.alloc_pd()?;
+    let srq = srq(rig, pd, 0)?;
+    let end = rig.end_with(None, |init| (init.pd, init.srq) = (pd, Some(srq.id())))?;
+    let peer = rig.end()?;
+    rig.connect(&peer, &end)?;
+    srq.post_recv(&[RecvWr { wr_id: 1, sgl: &[] }; 3])?;
+    srq.modify(None, Some(3))?;
+    peer.post(1, SEND, &[])?;
+    next(&*end.cq)?;
+    let event = rig.events.next(EventSource::Srq(srq.id()))?;
+    same("event", event, AsyncEvent::SrqLimit)
+}
+
+fn not_its_own(rig: &Rig) -> Result<(), Fail> {
+    let pd = rig.rnic.alloc_pd()?;
+    let srq = srq(rig, pd, 0)?;
+    let end = rig.end_with(None, |init| (init.pd, init.srq) = (pd, Some(srq.id())))?;
+    let posted = end.qp.post_recv(&[RecvWr { wr_id: 1, sgl: &[] }]);
+    refused("post a receive", posted, VpStatus::InvalidWr)
+}
