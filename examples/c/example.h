@@ -69,6 +69,12 @@ static inline const char *option(int *argc, char **argv, const char *name, const
     return fallback;
 }
 
+static inline bool wrong_address(const char *text, const char *why)
+{
+    fprintf(stderr, "`%s`: %s; an address is HOST:PORT, such as 127.0.0.1:7174\n", text, why);
+    return false;
+}
+
 /* An address "HOST:PORT", IPv4. */
 static inline bool parse_address(const char *text, struct sockaddr_in *address)
 {
@@ -76,12 +82,12 @@ static inline bool parse_address(const char *text, struct sockaddr_in *address)
     struct addrinfo hints = { .ai_family = AF_INET, .ai_socktype = SOCK_STREAM }, *found;
     const char *colon = strrchr(text, ':');
     if (colon == NULL || (size_t)(colon - text) >= sizeof host)
-        return fail("an address is HOST:PORT");
+        return wrong_address(text, "it has no port");
     memcpy(host, text, (size_t)(colon - text));
     host[colon - text] = '\0';
     int error = getaddrinfo(host, colon + 1, &hints, &found);
     if (error != 0)
-        return fail(gai_strerror(error));
+        return wrong_address(text, gai_strerror(error));
     memcpy(address, found->ai_addr, sizeof *address);
     freeaddrinfo(found);
     return true;
