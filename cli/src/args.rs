@@ -36,6 +36,8 @@ pub(crate) enum Command {
     Ping(PingArgs),
     /// Explain MPA, DDP and RDMAP octets field by field
     Decode(DecodeArgs),
+    /// Test any iWARP peer: play what the standards ask for, report each requirement
+    Conform(crate::conform::ConformArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -195,7 +197,7 @@ fn parse_chunk(text: &str) -> Result<u32, String> {
 }
 
 /// Decimal seconds, up to a day.
-fn parse_seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
     if !(0.0..=86_400.0).contains(&seconds) {
         return Err("between 0 and 86400 seconds".to_owned());

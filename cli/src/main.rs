@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod conform;
 mod decode;
 mod demo;
 mod devices;
@@ -43,6 +44,7 @@ fn run(command: &Command) -> CliResult<()> {
         Command::Devices(args) => devices::run(args, &mut out),
         Command::Ping(args) => ping::run(args, &mut out),
         Command::Decode(args) => decode::run(args, &mut out),
+        Command::Conform(args) => conform::run(args, &mut out),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "warpline", &mut script);

@@ -4,7 +4,7 @@ mod client;
 mod server;
 mod stats;
 mod target;
-mod wire;
+pub(crate) mod wire;
 
 use std::io::Write;
 

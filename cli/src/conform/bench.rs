@@ -1,0 +1,265 @@
+//! What a case works with: connections to the peer, and what is known about it. Main thread only.
+//! Nothing is kept from one case to the next but what the first look at the peer found.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use iwarp_proto::wire::mpa::{EnhancedRepr, FrameKind};
+use iwarp_proto::wire::rdmap::Opcode;
+
+use super::answer;
+use super::case::{Play, Role, fail, skip};
+use super::frames::{self, Ask};
+use super::link::{Link, Seen, Startup};
+use super::peer::{Kind, Peer, target_request};
+use super::record::Record;
+
+/// How long a peer's port may refuse us: some servers serve one connection and are started again.
+const REFUSED: Duration = Duration::from_secs(5);
+
+/// IRD and ORD that we offer where a case does not care.
+pub(super) const DEPTH: u16 = 16;
+
+pub(super) struct Bench {
+    /// The peer's part.
+    pub(super) role: Role,
+    address: SocketAddr,
+    listener: Option<TcpListener>,
+    pub(super) peer: Peer,
+    record: Rc<Record>,
+    /// How long an answer may take.
+    pub(super) patience: Duration,
+    /// How long the peer may take to connect.
+    wait: Duration,
+    /// From a Reply to our first FPDU.
+    pub(super) settle: Duration,
+}
+
+impl Bench {
+    /// For a peer that listens at `address`.
+    pub(super) fn connecting(address: SocketAddr, patience: Duration, settle: Duration) -> Self {
+        Self {
+            role: Role::Responder,
+            address,
+            listener: None,
+            peer: Peer::default(),
+            record: Record::new(),
+            patience,
+            wait: patience,
+            settle,
+        }
+    }
+
+    /// For a peer that connects to `address`.
+    pub(super) fn listening(
+        address: SocketAddr,
+        patience: Duration,
+        wait: Duration,
+    ) -> io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
+        let address = listener.local_addr()?;
+        listener.set_nonblocking(true)?;
+        let mut this = Self::connecting(address, patience, Duration::ZERO);
+        (this.role, this.listener, this.wait) = (Role::Initiator, Some(listener), wait);
+        Ok(this)
+    }
+
+    /// The peer's, or ours if it connects.
+    pub(super) const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// A fresh record for the next case.
+    pub(super) fn begin(&mut self) -> Rc<Record> {
+        self.record = Record::new();
+        self.record.clone()
+    }
+
+    /// A TCP connection with the peer, whoever makes it.
+    pub(super) fn tcp(&mut self) -> Play<Link> {
+        match &self.listener {
+            Some(listener) => {
+                let stream = accept(listener, self.wait);
+                let Some(stream) = stream else {
+                    return skip(format!("the peer did not connect within {:?}", self.wait));
+                };
+                self.record.event("peer connected");
+                Ok(Link::new(stream, self.record.clone(), self.patience))
+            }
+            None => self.dial(),
+        }
+    }
+
+    fn dial(&self) -> Play<Link> {
+        let until = Instant::now() + REFUSED;
+        loop {
+            match TcpStream::connect_timeout(&self.address, self.patience) {
+                Ok(stream) => {
+                    self.record.event("connected");
+                    return Ok(Link::new(stream, self.record.clone(), self.patience));
+                }
+                Err(e)
+                    if e.kind() == io::ErrorKind::ConnectionRefused && Instant::now() < until =>
+                {
+                    // Whatever restarts the server says nothing to us.
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                Err(e) => return skip(format!("no TCP connection with {}: {e}", self.address)),
+            }
+        }
+    }
+
+    /// The start-up frame that goes with this peer where a case does not care.
+    pub(super) fn usual(&self) -> Ask {
+        let mut ask = if self.peer.plain {
+            Ask::plain(FrameKind::Request)
+        } else {
+            Ask::enhanced(FrameKind::Request, DEPTH, DEPTH)
+        };
+        if self.peer.kind == Kind::Target {
+            ask.data = target_request(4, false);
+        }
+        ask
+    }
+
+    /// Asks as initiator; answers the Reply, or what came instead.
+    pub(super) fn ask(&mut self, ask: &Ask) -> Play<(Link, Result<Startup, Seen>)> {
+        let mut link = self.tcp()?;
+        link.write(&ask.octets());
+        let reply = link.startup_frame(FrameKind::Reply);
+        if let Ok(reply) = &reply {
+            link.startup = Some(reply.clone());
+            let crc = ask.crc || reply.fixed.crc;
+            link.operate(crc, reply.fixed.markers, ask.markers);
+        }
+        Ok((link, reply))
+    }
+
+    /// Asks, and fails unless the peer accepts.
+    pub(super) fn accepted(&mut self, ask: &Ask) -> Play<(Link, Startup)> {
+        let (link, reply) = self.ask(ask)?;
+        match reply {
+            Ok(reply) if !reply.fixed.rejected => Ok((link, reply)),
+            Ok(_) => fail("the request was rejected (R=1)"),
+            Err(seen) => fail(format!("the request was answered with {}", seen.text())),
+        }
+    }
+
+    /// Asks and is accepted; now we may send.
+    pub(super) fn asked(&mut self, ask: &Ask) -> Play<Link> {
+        let (mut link, _) = self.accepted(ask)?;
+        self.pause(&mut link)?;
+        Ok(link)
+    }
+
+    /// Waits for the peer to be ready, which nothing on the wire says; it must stay silent.
+    fn pause(&self, link: &mut Link) -> Play {
+        if link.stirs(self.settle) && !link.startup.as_ref().is_some_and(|s| s.fixed.markers) {
+            // [CONN-11]
+            let seen = link.next_within(Duration::ZERO).text();
+            link.record().broken(&["CONN-11"], format!("before our first FPDU came {seen}"));
+        }
+        Ok(())
+    }
+
+    /// As responder: takes the Request.
+    pub(super) fn requested(&mut self) -> Play<(Link, Startup)> {
+        let mut link = self.tcp()?;
+        match link.startup_frame(FrameKind::Request) {
+            Ok(request) => {
+                link.startup = Some(request.clone());
+                Ok((link, request))
+            }
+            Err(seen) => fail(format!("instead of an MPA Request came {}", seen.text())),
+        }
+    }
+
+    /// The Reply that goes with a Request where a case does not care.
+    pub(super) fn usual_reply(request: &Startup) -> Ask {
+        let mut reply = Ask::plain(FrameKind::Reply);
+        reply.revision = request.fixed.revision;
+        reply.crc = request.fixed.crc;
+        reply.block = request.block.map(|block| EnhancedRepr {
+            ird: block.ord.clamp(1, DEPTH),
+            ord: block.ird.min(DEPTH),
+            ..block
+        });
+        reply
+    }
+
+    /// Replies, and waits for the peer's first message; now we may send.
+    pub(super) fn replied(&mut self, mut link: Link, request: &Startup, reply: &Ask) -> Play<Link> {
+        link.write(&reply.octets());
+        let crc = reply.crc || request.fixed.crc;
+        link.operate(crc, request.fixed.markers, reply.markers);
+        match link.next() {
+            Seen::Ulpdu(ulpdu) => link.first = Some(ulpdu),
+            Seen::Nothing => return skip("the peer connects and sends nothing"),
+            other => return fail(format!("instead of a first FPDU came {}", other.text())),
+        }
+        Ok(link)
+    }
+
+    /// A connection in full operation on which we may send, whoever made it.
+    pub(super) fn operating(&mut self) -> Play<Link> {
+        if self.role == Role::Responder {
+            let ask = self.usual();
+            return self.asked(&ask);
+        }
+        let (link, request) = self.requested()?;
+        let reply = Self::usual_reply(&request);
+        self.replied(link, &request, &reply)
+    }
+
+    /// Fails unless the peer has taken everything so far: it answers a zero-length RDMA Read, for
+    /// which it looks at nothing (RFC 5040 section 5.2.1).
+    pub(super) fn goes_on(&self, link: &mut Link) -> Play {
+        let msn = link.next_read_msn();
+        link.send(&frames::read_request(msn, frames::read_of(0, 0x0bad_5700, u64::MAX - 3)));
+        self.answers_probe(link)
+    }
+
+    /// The second half of [`Self::goes_on`].
+    pub(super) fn answers_probe(&self, link: &mut Link) -> Play {
+        loop {
+            let seen = link.next();
+            let Seen::Ulpdu(ulpdu) = &seen else {
+                return fail(format!(
+                    "a zero-length RDMA Read behind it was answered with {}",
+                    seen.text()
+                ));
+            };
+            match answer::kind(ulpdu) {
+                Some(Opcode::ReadResponse) => return probe_response(link, ulpdu),
+                Some(Opcode::Terminate) => return fail(format!("the peer sent {}", seen.text())),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// STag and TO come back as they were; nothing else does.
+fn probe_response(link: &Link, ulpdu: &[u8]) -> Play {
+    let ids = &["RDMAP-05", "RDMAP-06", "DDP-10"];
+    match answer::tagged(ulpdu) {
+        Some((stag, to, [])) if (stag, to) == frames::SINK && answer::last(ulpdu) => {
+            link.record().kept(ids);
+        }
+        _ => link.record().broken(ids, "the response to a zero-length Read is not as asked for"),
+    }
+    Ok(())
+}
+
+fn accept(listener: &TcpListener, wait: Duration) -> Option<TcpStream> {
+    let until = Instant::now() + wait;
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => return stream.set_nonblocking(false).ok().map(|()| stream),
+            // Also a peer that went again at once.
+            Err(_) if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
+            Err(_) => return None,
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Cases: Terminate, FIN and reset (RFC 5040 sections 5.4 and 6, RFC 5044 section 8, RDMAC Verbs 6.2).
+
+use iwarp_proto::TerminateCode;
+use iwarp_proto::wire::rdmap::Opcode;
+use iwarp_proto::wire::terminate::TerminateRepr;
+
+use super::answer;
+use super::bench::Bench;
+use super::case::{Case, Needs, Play, Role, check, fail};
+use super::frames::{self, Untagged};
+use super::link::{End, Link, Seen};
+
+const fn case(
+    name: &'static str,
+    ids: &'static [&'static str],
+    needs: Needs,
+    play: fn(&mut Bench) -> Play,
+) -> Case {
+    Case { name, ids, role: Role::Both, needs, play }
+}
+
+pub(super) const CASES: &[Case] = &[
+    case("FIN with nothing pending", &["VERBS-09", "MPA-41", "DDP-19"], Needs::Nothing, |b| {
+        let mut link = b.operating()?;
+        link.fin();
+        ends_quietly(&mut link)
+    }),
+    case("FIN within an FPDU", &["MPA-37", "SEC-18"], Needs::Nothing, |b| {
+        let mut link = b.operating()?;
+        let frame = link.frame(&frames::write(1, 0, &[]));
+        link.write(&frame[..9]);
+        link.fin();
+        ends(&mut link)
+    }),
+    case("FIN with a Read of the peer's pending", &["ERR-29", "VERBS-09"], Needs::Reader, |b| {
+        let mut link = b.operating()?;
+        b.made_to_read(&mut link)?;
+        link.fin();
+        ends(&mut link)
+    }),
+    case("reset", &["ERR-28", "MPA-37", "SEC-18"], Needs::Nothing, |b| {
+        let mut link = b.operating()?;
+        link.send(&frames::write(1, 0, &[]));
+        link.reset();
+        b.operating().map(drop)
+    }),
+    case("Terminate", &["RDMAP-26", "RDMAP-33", "VERBS-08"], Needs::Nothing, |b| {
+        b.terminated(|_| {}, &word(TerminateCode::new(0, 0, 0)))
+    }),
+    case("Terminate with headers", &["RDMAP-26", "RDMAP-32"], Needs::Nothing, |b| {
+        let refused = frames::write(0x0bad_5700, 0, b"1234");
+        let repr = TerminateRepr {
+            segment_length: Some(refused.len() as u16),
+            ddp: iwarp_proto::wire::ddp::Header::parse(&refused).ok(),
+            ..TerminateRepr::bare(TerminateCode::new(1, 1, 0))
+        };
+        let mut octets = vec![0; repr.buffer_len()];
+        if repr.emit(&mut octets).is_err() {
+            return fail("a Terminate does not fit its own length");
+        }
+        b.terminated(|_| {}, &octets)
+    }),
+    case("Terminate without octets", &["RDMAP-32", "ERR-26"], Needs::Nothing, |b| {
+        b.terminated(|_| {}, &[])
+    }),
+    case("Terminate of 2 octets", &["RDMAP-32", "ERR-26"], Needs::Nothing, |b| {
+        b.terminated(|_| {}, &[0, 0])
+    }),
+    case("Terminate that announces headers and has none", &["RDMAP-32"], Needs::Nothing, |b| {
+        b.terminated(|_| {}, &[0x11, 0, 0xe0, 0])
+    }),
+    case("Terminate with MSN 2", &["RDMAP-32", "ERR-26"], Needs::Nothing, |b| {
+        b.terminated(|s| s.header.msn = 2, &word(TerminateCode::new(0, 0, 0)))
+    }),
+    case("Terminate on queue 0", &["RDMAP-32", "ERR-26"], Needs::Nothing, |b| {
+        b.terminated(|s| s.header.qn = 0, &word(TerminateCode::new(0, 0, 0)))
+    }),
+    case("orderly end of the peer's", &["VERBS-05", "DDP-18"], Needs::Target, |b| {
+        check(b.told_to_end(b'd')? == End::Fin, || "a reset came, due is a FIN".into())
+    }),
+    case("abrupt end of the peer's", &["VERBS-07"], Needs::Target, |b| {
+        check(b.told_to_end(b'a')? == End::Reset, || "a FIN came, due is a reset".into())
+    }),
+    // Last: whatever the others did, the peer serves on.
+    case("after all this the peer still serves", &["SEC-18", "SEC-10"], Needs::Nothing, |b| {
+        let mut link = b.operating()?;
+        if b.peer.probes { b.goes_on(&mut link) } else { Ok(()) }
+    }),
+];
+
+fn word(code: TerminateCode) -> [u8; 4] {
+    TerminateRepr::bare(code).emit_word()
+}
+
+/// A FIN and nothing else.
+fn ends_quietly(link: &mut Link) -> Play {
+    match link.next() {
+        Seen::End(End::Fin) => Ok(()),
+        other => fail(format!("came {}, due is a FIN", other.text())),
+    }
+}
+
+/// The end, whichever way, behind one Terminate at most.
+fn ends(link: &mut Link) -> Play {
+    let mut terminates = 0;
+    loop {
+        match link.next() {
+            Seen::End(_) => {
+                return check(terminates <= 1, || format!("{terminates} Terminates came"));
+            }
+            Seen::Ulpdu(ulpdu) => terminates += i32::from(answer::terminate(&ulpdu).is_some()),
+            other => return fail(format!("came {}, due is the end", other.text())),
+        }
+    }
+}
+
+impl Bench {
+    /// The peer takes our Terminate for the end and does not answer it; a bad one it may refuse.
+    fn terminated(&mut self, spoil: fn(&mut Untagged<'_>), payload: &[u8]) -> Play {
+        let mut link = self.operating()?;
+        let mut segment = Untagged::new(Opcode::Terminate, 1, payload);
+        spoil(&mut segment);
+        let good = segment.header.qn == 2 && segment.header.msn == 1 && payload.len() >= 4;
+        link.send(&segment.octets());
+        if !good {
+            return ends(&mut link);
+        }
+        match link.next() {
+            Seen::End(_) => Ok(()),
+            other => fail(format!("a Terminate was answered with {}", other.text())),
+        }
+    }
+
+    /// How the target ends a connection when told to.
+    fn told_to_end(&mut self, letter: u8) -> Play<End> {
+        let mut link = self.operating()?;
+        let msn = link.next_send_msn();
+        let told = super::serve::command(letter, 0, super::peer::OUR_SOURCE.into());
+        link.send(&frames::send(msn, &told));
+        match link.next() {
+            Seen::End(end) => Ok(end),
+            other => fail(format!("told to end, the peer answered with {}", other.text())),
+        }
+    }
+}

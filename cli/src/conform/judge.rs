@@ -1,0 +1,217 @@
+//! Sends something wrong and judges how it is refused: which Terminate, with which headers, alone,
+//! last, and followed by an orderly end. Main thread only.
+
+use iwarp_proto::TerminateCode;
+use iwarp_proto::wire::ddp::Header;
+use iwarp_proto::wire::rdmap::Opcode;
+use iwarp_proto::wire::terminate::TerminateRepr;
+
+use super::answer::{self, Terminate};
+use super::bench::Bench;
+use super::case::{Play, fail};
+use super::frames;
+use super::link::{End, Link, Seen};
+
+/// Layer, type, code.
+pub(super) type Code = (u8, u8, u8);
+
+/// What a refusal must look like.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Refusal {
+    /// Terminates that fit; the first is the one that the standard names.
+    pub(super) codes: &'static [Code],
+    /// An end without a Terminate fits too.
+    pub(super) silence: bool,
+}
+
+impl Refusal {
+    pub(super) const fn by(codes: &'static [Code]) -> Self {
+        Self { codes, silence: false }
+    }
+
+    pub(super) const fn or_silence(codes: &'static [Code]) -> Self {
+        Self { codes, silence: true }
+    }
+
+    /// A triple that fits, as the bits stand or swapped.
+    fn fits(&self, code: TerminateCode) -> bool {
+        self.codes.contains(&(code.layer, code.etype, code.code))
+    }
+}
+
+/// What came until the end.
+struct Aftermath {
+    terminates: Vec<Vec<u8>>,
+    /// Came behind the Terminate.
+    behind: bool,
+    /// A message behind the refused one was carried out.
+    carried_out: bool,
+    end: Seen,
+}
+
+impl Bench {
+    /// Sends `ulpdu` in a good FPDU; it must be refused.
+    pub(super) fn refuses(&mut self, link: Link, ulpdu: &[u8], refusal: Refusal) -> Play {
+        let mut link = link;
+        let wire = link.frame(ulpdu);
+        self.refuses_octets(link, &wire, ulpdu, refusal)
+    }
+
+    /// Sends `wire`, which contains the bad `ulpdu`; it must be refused, and a good message right
+    /// behind it must have no effect.
+    pub(super) fn refuses_octets(
+        &mut self,
+        mut link: Link,
+        wire: &[u8],
+        ulpdu: &[u8],
+        refusal: Refusal,
+    ) -> Play {
+        // Good on its own, but behind a fault: RFC 5041 7.1, RFC 5044 8 [DDP-16, MPA-38].
+        let msn = link.read_msn + u32::from(answer::kind(ulpdu) == Some(Opcode::ReadRequest));
+        let behind = link.frame(&frames::read_request(msn, frames::read_of(0, 1, 1)));
+        link.write(&[wire, &behind].concat());
+        self.refused(&mut link, ulpdu, refusal)
+    }
+
+    /// Judges the refusal of a bad `ulpdu` that was sent.
+    pub(super) fn refused(&self, link: &mut Link, ulpdu: &[u8], refusal: Refusal) -> Play {
+        let after = aftermath(link);
+        if after.carried_out {
+            link.record()
+                .broken(&["DDP-16", "MPA-38"], "a message behind the refused one was carried out");
+        }
+        let Some(first) = after.terminates.first().and_then(|t| answer::terminate(t)) else {
+            return match after.end {
+                Seen::End(_) if refusal.silence => Ok(()),
+                Seen::End(end) => fail(format!(
+                    "the connection ended with a {} and without a Terminate, due is {}",
+                    end.text(),
+                    wanted(refusal),
+                )),
+                other => fail(format!(
+                    "it was not refused (then came {}), due is a Terminate {}",
+                    other.text(),
+                    wanted(refusal)
+                )),
+            };
+        };
+        manners(link, &after);
+        let meant = judge_form(link, &first, ulpdu, refusal);
+        if refusal.fits(meant) {
+            link.record().kept(&["RDMAP-31", "SEC-18", "MPA-37"]);
+            return Ok(());
+        }
+        fail(format!("Terminate {meant}, due is {}", wanted(refusal)))
+    }
+}
+
+fn wanted(refusal: Refusal) -> String {
+    let all = refusal
+        .codes
+        .iter()
+        .map(|&(layer, etype, code)| answer::triple(TerminateCode { layer, etype, code }));
+    all.collect::<Vec<_>>().join(" or ")
+}
+
+fn aftermath(link: &mut Link) -> Aftermath {
+    let mut after =
+        Aftermath { terminates: Vec::new(), behind: false, carried_out: false, end: Seen::Nothing };
+    loop {
+        let seen = link.next_within(link.patience());
+        let Seen::Ulpdu(ulpdu) = seen else {
+            after.end = seen;
+            return after;
+        };
+        let kind = answer::kind(&ulpdu);
+        after.behind |= !after.terminates.is_empty();
+        after.carried_out |= kind == Some(Opcode::ReadResponse);
+        if kind == Some(Opcode::Terminate) {
+            after.terminates.push(ulpdu);
+        } else if after.carried_out && after.terminates.is_empty() {
+            return after;
+        }
+    }
+}
+
+/// One Terminate, nothing behind it, then FIN.
+fn manners(link: &Link, after: &Aftermath) {
+    let record = link.record();
+    match (after.terminates.len(), after.behind) {
+        (1, false) => record.kept(&["RDMAP-24", "MPA-39", "DDP-16", "MPA-38"]),
+        (1, true) => record.broken(&["RDMAP-24"], "something came behind the Terminate"),
+        _ => record.broken(&["RDMAP-24"], "more than one Terminate came"),
+    }
+    match &after.end {
+        Seen::End(End::Fin) => record.kept(&["RDMAP-27", "VERBS-10"]),
+        Seen::End(End::Reset) => {
+            record.broken(&["RDMAP-27"], "the connection was reset behind the Terminate");
+        }
+        other => record.broken(
+            &["VERBS-10"],
+            format!("the connection did not end behind the Terminate: {}", other.text()),
+        ),
+    }
+}
+
+/// Layout and headers of a Terminate against what was refused (RFC 5040 section 4.8); answers what
+/// it means.
+fn judge_form(link: &Link, terminate: &Terminate, ulpdu: &[u8], refusal: Refusal) -> TerminateCode {
+    let record = link.record();
+    let standing = long_enough(&terminate.repr, terminate.length);
+    let swapped = long_enough(&terminate.swapped, terminate.length);
+    let triple_stands = refusal.fits(terminate.repr.code);
+    let right = triple_stands && standing;
+    if right {
+        record.kept(&["RDMAP-20"]);
+    } else if (refusal.fits(terminate.swapped.code) || !triple_stands) && swapped {
+        record.broken(
+            &["RDMAP-20", "IOP-10"],
+            "the Terminate has layer and type, or its flags, in each other's places",
+        );
+    } else if !standing {
+        record.broken(&["RDMAP-20"], "the Terminate's length does not go with its flags");
+    }
+    let meant = if right || !swapped { terminate.repr } else { terminate.swapped };
+    judge_headers(link, &meant, ulpdu);
+    meant.code
+}
+
+/// What of the refused segment must be there, and is.
+fn judge_headers(link: &Link, meant: &TerminateRepr, ulpdu: &[u8]) {
+    let record = link.record();
+    let (header, read) = due_headers(meant.code, ulpdu);
+    if !header {
+        return record.kept(&["RDMAP-21"]);
+    }
+    match meant.segment_length {
+        Some(length) if usize::from(length) == ulpdu.len() => record.kept(&["RDMAP-22"]),
+        Some(length) => record.broken(
+            &["RDMAP-22", "IOP-11"],
+            format!("DDP Segment Length {length} for a segment of {} octets", ulpdu.len()),
+        ),
+        None => {}
+    }
+    match (meant.ddp, Header::parse(ulpdu).ok()) {
+        (Some(got), Some(due)) if got == due => record.kept(&["RDMAP-21"]),
+        (Some(_), _) => record.broken(&["RDMAP-21"], "the Terminate carries another header"),
+        (None, _) => {
+            record.broken(&["RDMAP-21"], "the Terminate carries no header of what it refuses");
+        }
+    }
+    if read && meant.read_request.is_none() {
+        record.broken(&["RDMAP-21"], "the Terminate lacks the header of the refused Read Request");
+    }
+}
+
+/// Whether a Terminate is as long as its flags say.
+fn long_enough(repr: &TerminateRepr, length: usize) -> bool {
+    repr.buffer_len() == length
+}
+
+/// Whether the refused DDP header and the Read Request must be there (RFC 5040 Figure 10).
+fn due_headers(code: TerminateCode, ulpdu: &[u8]) -> (bool, bool) {
+    let bare = code.layer == 2 || code.etype == 0;
+    let read =
+        answer::kind(ulpdu) == Some(Opcode::ReadRequest) && (code.layer, code.etype) == (0, 1);
+    (!bare && Header::parse(ulpdu).is_ok(), read)
+}

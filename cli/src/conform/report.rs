@@ -1,0 +1,259 @@
+//! The report: a verdict for every requirement, the octets behind every failure. No state.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use serde_json::{Value, json};
+
+use super::bench::Bench;
+use super::case::{Case, Role, Verdict};
+use super::catalogue::{self, Requirement};
+use super::record::{Entry, Finding, Way};
+use crate::error::CliResult;
+
+/// Octets of one transfer that the text shows.
+const SHOWN: usize = 96;
+/// Transfers of one failure that the text shows.
+const TRANSFERS: usize = 12;
+
+/// A case that was played, or why it was not.
+pub(super) struct Played {
+    pub(super) case: &'static Case,
+    pub(super) verdict: Verdict,
+    pub(super) findings: Vec<Finding>,
+    pub(super) entries: Vec<Entry>,
+}
+
+impl Played {
+    /// What it says of each requirement.
+    fn says(&self) -> impl Iterator<Item = (&'static str, &Verdict)> {
+        let own = self.case.ids.iter().map(|id| (*id, &self.verdict));
+        own.chain(self.findings.iter().flat_map(|f| f.ids.iter().map(|id| (*id, &f.verdict))))
+    }
+
+    fn fails(&self) -> bool {
+        self.says().any(|(_, verdict)| matches!(verdict, Verdict::Fail(_)))
+    }
+}
+
+/// What all cases say of one requirement.
+struct Row<'a> {
+    requirement: &'a Requirement,
+    word: &'static str,
+    why: Vec<String>,
+    cases: Vec<&'static str>,
+}
+
+pub(super) struct Report {
+    played: Vec<Played>,
+    requirements: Vec<Requirement>,
+    /// With `--only`: these.
+    only: Vec<String>,
+    role: Role,
+    head: Value,
+}
+
+impl Report {
+    pub(super) fn new(bench: &Bench, played: Vec<Played>, only: &[String]) -> Self {
+        let role = if bench.role == Role::Responder { "responder" } else { "initiator" };
+        let head = json!({
+            "address": bench.address().to_string(),
+            "role": role,
+            "kind": bench.peer.kind.name(),
+            "answers zero-length reads": bench.peer.probes,
+        });
+        Self {
+            played,
+            requirements: catalogue::requirements(),
+            only: only.to_vec(),
+            role: bench.role,
+            head,
+        }
+    }
+
+    /// Whether anything failed.
+    pub(super) fn failures(&self) -> usize {
+        self.rows().iter().filter(|row| row.word == "fail").count()
+    }
+
+    fn rows(&self) -> Vec<Row<'_>> {
+        let mut said: BTreeMap<&str, Vec<(&'static str, &Verdict)>> = BTreeMap::new();
+        for played in &self.played {
+            for (id, verdict) in played.says() {
+                said.entry(id).or_default().push((played.case.name, verdict));
+            }
+        }
+        let wanted = |r: &&Requirement| self.only.is_empty() || self.only.contains(&r.id);
+        let row = |requirement| row(requirement, &said, self.role);
+        self.requirements.iter().filter(wanted).map(row).collect()
+    }
+
+    /// For people.
+    pub(super) fn text(&self, out: &mut dyn Write) -> CliResult<()> {
+        let word = |key: &str| self.head[key].as_str().unwrap_or_default().to_owned();
+        writeln!(out, "peer at {}: {}, as {}", word("address"), word("kind"), word("role"))?;
+        for played in self.played.iter().filter(|played| played.fails()) {
+            writeln!(out, "\nFAIL  {}", played.case.name)?;
+            for (ids, text) in failures(played) {
+                writeln!(out, "      {}: {text}", ids.join(" "))?;
+            }
+            for entry in played.entries.iter().take(TRANSFERS) {
+                writeln!(out, "      {}", line(entry))?;
+            }
+            if let more @ 1.. = played.entries.len().saturating_sub(TRANSFERS) {
+                writeln!(out, "      and {more} more")?;
+            }
+        }
+        let rows = self.rows();
+        writeln!(out)?;
+        for row in rows.iter().filter(|row| row.word == "fail") {
+            let Requirement { id, level, section, .. } = row.requirement;
+            writeln!(out, "fail          {id:<9} {level:<7} {section}: {}", row.why.join("; "))?;
+        }
+        let mut reasons: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        for row in rows.iter().filter(|row| row.word == "not testable") {
+            reasons.entry(row.why.join("; ")).or_default().push(&row.requirement.id);
+        }
+        let passed: Vec<_> = rows.iter().filter(|row| row.word == "pass").collect();
+        let ids: Vec<_> = passed.iter().map(|row| row.requirement.id.as_str()).collect();
+        writeln!(out, "pass          {}", ids.join(" "))?;
+        for (why, ids) in reasons {
+            writeln!(out, "not testable  {why}: {}", ids.join(" "))?;
+        }
+        let failed = rows.iter().filter(|row| row.word == "fail").count();
+        let cases = self.played.iter().filter(|p| !matches!(p.verdict, Verdict::Skip(_))).count();
+        writeln!(
+            out,
+            "\n{cases} cases; of {} requirements {} pass, {failed} fail, {} cannot be tested",
+            rows.len(),
+            passed.len(),
+            rows.len() - passed.len() - failed,
+        )?;
+        Ok(())
+    }
+
+    /// For programs.
+    pub(super) fn json(&self, out: &mut dyn Write) -> CliResult<()> {
+        let rows = self.rows();
+        let count = |word: &str| rows.iter().filter(|row| row.word == word).count();
+        let requirements: Vec<_> = rows
+            .iter()
+            .map(|row| {
+                json!({
+                    "id": row.requirement.id, "level": row.requirement.level,
+                    "section": row.requirement.section,
+                    "verdict": row.word, "why": row.why, "cases": row.cases,
+                })
+            })
+            .collect();
+        let cases: Vec<_> = self.played.iter().map(case_json).collect();
+        let report = json!({
+            "peer": self.head,
+            "counts": {
+                "pass": count("pass"), "fail": count("fail"), "not testable": count("not testable"),
+            },
+            "requirements": requirements,
+            "cases": cases,
+        });
+        Ok(writeln!(out, "{report:#}")?)
+    }
+}
+
+fn row<'a>(
+    requirement: &'a Requirement,
+    said: &BTreeMap<&str, Vec<(&'static str, &Verdict)>>,
+    role: Role,
+) -> Row<'a> {
+    let all = said.get(requirement.id.as_str()).map_or(&[][..], |all| all);
+    let (mut failed, mut skipped, mut cases) = (Vec::new(), Vec::new(), Vec::new());
+    for (case, verdict) in all {
+        let (list, text) = match verdict {
+            Verdict::Fail(text) => (&mut failed, format!("{case}: {text}")),
+            Verdict::Skip(text) => (&mut skipped, text.clone()),
+            Verdict::Pass => {
+                cases.push(*case);
+                continue;
+            }
+        };
+        if !list.contains(&text) {
+            list.push(text);
+        }
+    }
+    let passed = !cases.is_empty();
+    let (word, why) = match (failed.is_empty(), passed) {
+        (false, _) => {
+            cases =
+                all.iter().filter(|(_, v)| matches!(v, Verdict::Fail(_))).map(|c| c.0).collect();
+            ("fail", failed)
+        }
+        (true, true) => ("pass", Vec::new()),
+        (true, false) if skipped.is_empty() => {
+            ("not testable", vec![catalogue::unseen(&requirement.id, role).to_owned()])
+        }
+        (true, false) => ("not testable", skipped),
+    };
+    cases.dedup();
+    Row { requirement, word, why, cases }
+}
+
+/// Failures of a case, with the requirements of each.
+fn failures(played: &Played) -> Vec<(Vec<&'static str>, &str)> {
+    let own = (played.case.ids.to_vec(), &played.verdict);
+    let all = played.findings.iter().map(|finding| (finding.ids.clone(), &finding.verdict));
+    std::iter::once(own)
+        .chain(all)
+        .filter_map(|(ids, verdict)| match verdict {
+            Verdict::Fail(text) => Some((ids, text.as_str())),
+            _ => None,
+        })
+        .collect()
+}
+
+fn hex(octets: &[u8]) -> String {
+    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+}
+
+fn line(entry: &Entry) -> String {
+    if entry.way == Way::Event {
+        return format!("{} {}", entry.way.sign(), entry.text);
+    }
+    let shown = &entry.octets[..entry.octets.len().min(SHOWN)];
+    let more = match entry.length - shown.len() {
+        0 => String::new(),
+        more => format!(" and {more} more octets"),
+    };
+    format!("{} {}{more}", entry.way.sign(), hex(shown))
+}
+
+fn case_json(played: &Played) -> Value {
+    let verdict = |verdict: &Verdict| match verdict {
+        Verdict::Pass => json!({"verdict": "pass"}),
+        Verdict::Fail(why) => json!({"verdict": "fail", "why": why}),
+        Verdict::Skip(why) => json!({"verdict": "not testable", "why": why}),
+    };
+    let mut value = verdict(&played.verdict);
+    value["name"] = played.case.name.into();
+    value["ids"] = json!(played.case.ids);
+    if played.fails() {
+        let beside = played.findings.iter().filter(|f| f.verdict != Verdict::Pass);
+        let beside: Vec<_> = beside
+            .map(|finding| {
+                let mut value = verdict(&finding.verdict);
+                value["ids"] = json!(finding.ids);
+                value
+            })
+            .collect();
+        let octets: Vec<_> = played.entries.iter().map(entry_json).collect();
+        value["beside"] = beside.into();
+        value["octets"] = octets.into();
+    }
+    value
+}
+
+fn entry_json(entry: &Entry) -> Value {
+    match entry.way {
+        Way::Sent => json!({"sent": hex(&entry.octets), "length": entry.length}),
+        Way::Received => json!({"received": hex(&entry.octets), "length": entry.length}),
+        Way::Event => json!({"event": entry.text}),
+    }
+}

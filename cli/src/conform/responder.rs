@@ -1,0 +1,437 @@
+//! Cases: start-up with a peer that listens (RFC 5044 section 7.1, RFC 6581).
+
+use std::time::{Duration, Instant};
+
+use iwarp_proto::wire::mpa::{EnhancedRepr, FrameKind, NO_NEGOTIATION};
+
+use super::bench::Bench;
+use super::case::{Case, Needs, Play, Role, check, fail, skip};
+use super::frames::{self, Ask, limits};
+use super::link::{End, Link, Seen, Startup};
+
+/// Longest time that a peer may wait for a Request; standards name none.
+const STALE: Duration = Duration::from_secs(60);
+
+const fn case(
+    name: &'static str,
+    ids: &'static [&'static str],
+    needs: Needs,
+    play: fn(&mut Bench) -> Play,
+) -> Case {
+    Case { name, ids, role: Role::Responder, needs, play }
+}
+
+pub(super) const CASES: &[Case] = &[
+    case("revision 1 request", &["CONN-01", "CONN-06", "CONN-17"], Needs::Nothing, revision_1),
+    case("revision 2, plain", &["CONN-06", "CONN-16", "CONN-17"], Needs::Nothing, revision_2_plain),
+    case(
+        "revision 2, enhanced",
+        &["CONN-06", "CONN-16", "CONN-17", "CONN-20"],
+        Needs::Nothing,
+        |b| {
+            let (_, reply) = b.accepted(&enhanced(4, 2))?;
+            enhanced_form(&reply)
+        },
+    ),
+    case(
+        "limits: responder's ORD within our IRD",
+        &["CONN-21", "CONN-33"],
+        Needs::Nothing,
+        ord_fits,
+    ),
+    case("ORD 0x3fff: not negotiated", &["CONN-26"], Needs::Nothing, |b| {
+        let block = b.block(&enhanced(4, NO_NEGOTIATION))?;
+        check(block.ird == NO_NEGOTIATION, || {
+            format!("IRD {} came back, due is 16383", block.ird)
+        })?;
+        check(block.ord <= 4, || format!("ORD {} came back for IRD 4", block.ord))
+    }),
+    case("IRD 0x3fff: not negotiated", &["CONN-26"], Needs::Nothing, |b| {
+        let block = b.block(&enhanced(NO_NEGOTIATION, 2))?;
+        check(block.ord == NO_NEGOTIATION, || format!("ORD {} came back, due is 16383", block.ord))
+    }),
+    case("C=1 is answered with C=1", &["CONN-03", "MPA-13", "IOP-04"], Needs::Nothing, |b| {
+        let (_, reply) = b.accepted(&Ask::plain(FrameKind::Request))?;
+        check(reply.fixed.crc, || "C=0 came back for C=1".into())
+    }),
+    case("CRC on: it is generated and checked", &["MPA-13"], Needs::Probe, |b| {
+        let mut link = b.operating()?;
+        b.goes_on(&mut link)
+    }),
+    case(
+        "C=0 on both sides: CRC is not checked",
+        &["MPA-06", "MPA-14", "MPA-13"],
+        Needs::Probe,
+        crc_off,
+    ),
+    case("C=0 asked, C=1 answered: CRC is on", &["MPA-13"], Needs::Probe, crc_by_reply),
+    case("M=1: markers come", &["CONN-02", "MPA-28", "MPA-24", "IOP-01"], Needs::Nothing, markers),
+    case(
+        "M=1: markers at 512, 1024 and so on",
+        &["MPA-23", "MPA-25", "MPA-27"],
+        Needs::Memory,
+        many_markers,
+    ),
+    case("reserved bits of a request", &["CONN-05"], Needs::Nothing, reserved_bits),
+    case("R=1 in a request", &["CONN-04"], Needs::Nothing, rejected_bit),
+    case("request octet by octet", &["CONN-08", "CONN-34"], Needs::Nothing, drip),
+    case("512 octets of private data", &["CONN-07", "IOP-02"], Needs::Nothing, |b| {
+        b.takes_private_data(&Ask::plain(FrameKind::Request), 512)
+    }),
+    case("508 octets of private data behind the block", &["CONN-07"], Needs::Nothing, |b| {
+        b.takes_private_data(&enhanced(1, 1), 508)
+    }),
+    case("PD_Length 513", &["CONN-07", "ERR-01", "MPA-37", "MPA-39"], Needs::Nothing, |b| {
+        let mut ask = Ask::plain(FrameKind::Request);
+        ask.data = vec![0x55; 513];
+        b.closes(&ask.octets(), false)
+    }),
+    case(
+        "private data cut short by a FIN",
+        &["CONN-07", "CONN-08", "ERR-01"],
+        Needs::Nothing,
+        |b| {
+            let mut ask = Ask::plain(FrameKind::Request);
+            (ask.data, ask.length) = (vec![0x55; 8], Some(16));
+            b.closes(&ask.octets(), true)
+        },
+    ),
+    case(
+        "unknown key",
+        &["CONN-01", "ERR-01", "MPA-37", "MPA-39", "SEC-18"],
+        Needs::Nothing,
+        |b| b.closes(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", false),
+    ),
+    case("key wrong in its last octet", &["CONN-01", "ERR-01"], Needs::Nothing, |b| {
+        let mut octets = Ask::plain(FrameKind::Request).octets();
+        octets[15] ^= 0x20;
+        b.closes(&octets, false)
+    }),
+    case("a reply to a responder", &["CONN-01", "CONN-12", "ERR-01"], Needs::Nothing, |b| {
+        b.closes(&Ask::plain(FrameKind::Reply).octets(), false)
+    }),
+    case("revision 3", &["CONN-06"], Needs::Nothing, |b| b.unknown_revision(3)),
+    case("revision 255", &["CONN-06"], Needs::Nothing, |b| b.unknown_revision(255)),
+    case("revision 0: RDMA Consortium", &["CONN-31"], Needs::Nothing, revision_0),
+    case(
+        "S=1 without room for the block",
+        &["CONN-16", "CONN-33", "ERR-01"],
+        Needs::Nothing,
+        |b| {
+            let mut ask = Ask::plain(FrameKind::Request);
+            ask.revision = 2;
+            let mut octets = ask.octets();
+            octets[16] |= 0x10;
+            b.refused_at_start(&octets)
+        },
+    ),
+    case("A=0: B, C and D mean nothing", &["CONN-27"], Needs::Nothing, |b| {
+        let block = b.block(&with_rtr(false, true, true, true))?;
+        let set = block.peer_to_peer || block.rtr_send || block.rtr_write || block.rtr_read;
+        check(!set, || "A, B, C or D came back set for A=0".into())
+    }),
+    case("peer-to-peer, every RTR offered", &["CONN-27", "CONN-28"], Needs::Nothing, |b| {
+        b.peer_to_peer(true, true, true).map(drop)
+    }),
+    case(
+        "peer-to-peer by RDMA Write",
+        &["CONN-28", "CONN-29", "CONN-30", "DDP-10"],
+        Needs::Probe,
+        |b| {
+            let (mut link, block) = b.peer_to_peer(false, true, false)?;
+            if !block.rtr_write {
+                return skip("the peer does not take an RDMA Write as RTR");
+            }
+            link.send(&frames::write(1, 0, &[]));
+            b.goes_on(&mut link)
+        },
+    ),
+    case(
+        "peer-to-peer by RDMA Read",
+        &["CONN-28", "CONN-29", "CONN-30", "CONN-22"],
+        Needs::Probe,
+        |b| {
+            let (mut link, block) = b.peer_to_peer(false, false, true)?;
+            if !block.rtr_read {
+                return skip("the peer does not take an RDMA Read as RTR");
+            }
+            b.goes_on(&mut link)?;
+            b.goes_on(&mut link)
+        },
+    ),
+    case("peer-to-peer by Send", &["CONN-28", "CONN-29", "AMB-12"], Needs::Probe, |b| {
+        let (mut link, block) = b.peer_to_peer(true, false, false)?;
+        if !block.rtr_send {
+            return skip("the peer does not take a Send as RTR");
+        }
+        link.send(&frames::send(1, &[]));
+        b.goes_on(&mut link)
+    }),
+    case("nothing comes before our first FPDU", &["CONN-11", "IOP-17"], Needs::Target, first_fpdu),
+    case("a bad FPDU does not release the peer", &["CONN-11"], Needs::Target, bad_first_fpdu),
+    case("a silent connection is given up", &["CONN-13", "IOP-15"], Needs::Nothing, |b| {
+        b.gives_up(b"", Duration::from_secs(1))
+    }),
+    case("a dripping request is given up", &["CONN-13", "SEC-18"], Needs::Nothing, |b| {
+        b.gives_up(&Ask::plain(FrameKind::Request).octets(), Duration::from_secs(4))
+    }),
+];
+
+fn enhanced(ird: u16, ord: u16) -> Ask {
+    Ask::enhanced(FrameKind::Request, ird, ord)
+}
+
+fn with_rtr(a: bool, b: bool, c: bool, d: bool) -> Ask {
+    let mut ask = enhanced(4, 4);
+    let block =
+        EnhancedRepr { peer_to_peer: a, rtr_send: b, rtr_write: c, rtr_read: d, ..limits(4, 4) };
+    ask.block = Some(block);
+    ask
+}
+
+fn revision_1(bench: &mut Bench) -> Play {
+    let (_, reply) = bench.accepted(&Ask::plain(FrameKind::Request))?;
+    check(reply.fixed.revision == 1, || format!("revision {} came back", reply.fixed.revision))?;
+    check(!reply.fixed.enhanced, || "S=1 came back for S=0".into())
+}
+
+fn revision_2_plain(bench: &mut Bench) -> Play {
+    let mut ask = Ask::plain(FrameKind::Request);
+    ask.revision = 2;
+    let (_, reply) = bench.accepted(&ask)?;
+    check(!reply.fixed.enhanced, || "S=1 came back for S=0".into())
+}
+
+fn enhanced_form(reply: &Startup) -> Play {
+    check(reply.fixed.revision >= 2, || format!("revision {} came back", reply.fixed.revision))?;
+    check(reply.fixed.enhanced, || "S=0 came back for S=1".into())?;
+    check(reply.block.is_some(), || "the reply has no room for its block".into())
+}
+
+fn ord_fits(bench: &mut Bench) -> Play {
+    for (ird, ord) in [(0, 0), (1, 1), (4, 2), (16, 16), (200, 200), (0x3ffe, 0x3ffe)] {
+        let block = bench.block(&enhanced(ird, ord))?;
+        check(block.ord <= ird, || format!("ORD {} came back for IRD {ird}", block.ord))?;
+    }
+    Ok(())
+}
+
+fn crc_off(bench: &mut Bench) -> Play {
+    let mut ask = bench.usual();
+    ask.crc = false;
+    let mut link = bench.asked(&ask)?;
+    if link.startup.as_ref().is_some_and(|reply| reply.fixed.crc) {
+        return skip("the peer insists on CRC");
+    }
+    let mut frame = link.frame(&frames::write(1, 0, &[]));
+    let end = frame.len();
+    frame[end - 4..].copy_from_slice(b"junk");
+    link.write(&frame);
+    bench.goes_on(&mut link)
+}
+
+fn crc_by_reply(bench: &mut Bench) -> Play {
+    let mut ask = bench.usual();
+    ask.crc = false;
+    let mut link = bench.asked(&ask)?;
+    if link.startup.as_ref().is_some_and(|reply| !reply.fixed.crc) {
+        return skip("the peer does not ask for CRC");
+    }
+    bench.goes_on(&mut link)
+}
+
+fn markers(bench: &mut Bench) -> Play {
+    let mut ask = bench.usual();
+    ask.markers = true;
+    let (mut link, _) = bench.accepted(&ask)?;
+    std::thread::sleep(bench.settle);
+    if bench.peer.probes { bench.goes_on(&mut link) } else { Ok(()) }
+}
+
+fn many_markers(bench: &mut Bench) -> Play {
+    let mut ask = bench.usual();
+    ask.markers = true;
+    let mut link = bench.asked(&ask)?;
+    let memory = bench.memory(&mut link)?;
+    for size in [1, 3, 500, 508, 1100, 20_000] {
+        let size = size.min(memory.source.len as u32);
+        bench.read(&mut link, memory.source, size)?;
+    }
+    link.record().kept(&["MPA-11"]);
+    Ok(())
+}
+
+fn reserved_bits(bench: &mut Bench) -> Play {
+    let mut ask = bench.usual();
+    ask.reserved = 0x0f;
+    let (_, reply) = bench.accepted(&ask)?;
+    let reserved = reply.fixed.reserved;
+    check(reserved == 0, || format!("the reply has reserved bits {reserved:#x}, due is 0"))
+}
+
+fn rejected_bit(bench: &mut Bench) -> Play {
+    let mut ask = bench.usual();
+    ask.rejected = true;
+    let (mut link, reply) = bench.ask(&ask)?;
+    match reply {
+        Ok(reply) if reply.fixed.rejected => {
+            let stays = link.ends(Duration::from_millis(300)).is_none();
+            let what = if stays { "although the peer goes on" } else { "and the peer closes" };
+            fail(format!("R=1 came back, {what}: R means nothing in a request"))
+        }
+        Ok(_) => Ok(()),
+        Err(seen) => fail(format!("answered with {}", seen.text())),
+    }
+}
+
+fn drip(bench: &mut Bench) -> Play {
+    let mut link = bench.tcp()?;
+    let mut octets = Ask::plain(FrameKind::Request);
+    octets.data = b"drip".to_vec();
+    let octets = octets.octets();
+    let (last, front) = (octets.len() - 1, Duration::from_millis(300));
+    for octet in &octets[..last] {
+        link.write(&[*octet]);
+    }
+    check(!link.stirs(front), || "something came before the request was complete".into())?;
+    link.write(&octets[last..]);
+    match link.startup_frame(FrameKind::Reply) {
+        Ok(_) => Ok(()),
+        Err(seen) => fail(format!("answered with {}", seen.text())),
+    }
+}
+
+fn revision_0(bench: &mut Bench) -> Play {
+    let mut ask = Ask::plain(FrameKind::Request);
+    (ask.revision, ask.markers) = (0, true);
+    match bench.ask(&ask)?.1 {
+        Ok(reply) if reply.fixed.revision == 0 && !reply.fixed.rejected => {
+            let both = reply.fixed.markers && reply.fixed.crc;
+            check(both, || "revision 0 came back without M=1 and C=1".into())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn first_fpdu(bench: &mut Bench) -> Play {
+    let mut ask = bench.usual();
+    ask.data = super::peer::target_request(4, true);
+    let (mut link, _) = bench.accepted(&ask)?;
+    check(!link.stirs(Duration::from_millis(300)), || "the peer spoke first".into())?;
+    link.send(&frames::write(1, 0, &[]));
+    match link.next() {
+        Seen::Ulpdu(ulpdu) if super::answer::payload(&ulpdu) == b"unasked" => Ok(()),
+        other => fail(format!("released by an FPDU, the peer answered with {}", other.text())),
+    }
+}
+
+fn bad_first_fpdu(bench: &mut Bench) -> Play {
+    let mut ask = bench.usual();
+    ask.data = super::peer::target_request(4, true);
+    let (mut link, _) = bench.accepted(&ask)?;
+    let mut frame = link.frame(&frames::write(1, 0, &[]));
+    frame[3] ^= 1;
+    link.write(&frame);
+    match link.next() {
+        Seen::Ulpdu(ulpdu) if super::answer::terminate(&ulpdu).is_some() => Ok(()),
+        Seen::End(_) => Ok(()),
+        other => fail(format!("came {}", other.text())),
+    }
+}
+
+impl Bench {
+    /// The block of the reply.
+    fn block(&mut self, ask: &Ask) -> Play<EnhancedRepr> {
+        let (_, reply) = self.accepted(ask)?;
+        match reply.block {
+            Some(block) => Ok(block),
+            None => skip("the peer does not know the enhanced form"),
+        }
+    }
+
+    fn peer_to_peer(&mut self, send: bool, write: bool, read: bool) -> Play<(Link, EnhancedRepr)> {
+        let link = self.asked(&with_rtr(true, send, write, read))?;
+        let Some(block) = link.startup.as_ref().and_then(|reply| reply.block) else {
+            return skip("the peer does not know the enhanced form");
+        };
+        check(block.peer_to_peer, || "A=0 came back for A=1".into())?;
+        let any = block.rtr_send || block.rtr_write || block.rtr_read;
+        check(any, || "none of B, C and D came back for A=1".into())?;
+        Ok((link, block))
+    }
+
+    /// A well-formed request with so much private data of the application's.
+    fn takes_private_data(&mut self, ask: &Ask, octets: usize) -> Play {
+        let mut ask = ask.clone();
+        let mut takes = |octets: usize, this: &mut Self| -> Play<bool> {
+            ask.data = vec![0x5a; octets];
+            // An answer with R=1 is an answer.
+            Ok(this.ask(&ask)?.1.is_ok())
+        };
+        if takes(octets, self)? {
+            return Ok(());
+        }
+        let (mut most, mut beyond) = (0, octets);
+        while most + 1 < beyond {
+            let middle = most.midpoint(beyond);
+            if takes(middle, self)? { most = middle } else { beyond = middle }
+        }
+        fail(format!("a request with {octets} octets gets no reply; {most} is the most"))
+    }
+
+    /// The peer closes, and says nothing.
+    fn closes(&mut self, octets: &[u8], fin: bool) -> Play {
+        let mut link = self.tcp()?;
+        link.write(octets);
+        if fin {
+            link.fin();
+        }
+        match (link.ends(self.patience), link.unread()) {
+            (Some(_), 0) => Ok(()),
+            (Some(_), _) => fail("the peer answered before it closed"),
+            (None, 0) => fail("the peer does not close the connection"),
+            (None, _) => fail("the peer answered, and the connection stays"),
+        }
+    }
+
+    /// The peer closes, or says that it rejects.
+    fn refused_at_start(&mut self, octets: &[u8]) -> Play {
+        let mut link = self.tcp()?;
+        link.write(octets);
+        match link.startup_frame(FrameKind::Reply) {
+            Ok(reply) if reply.fixed.rejected => Ok(()),
+            Ok(_) => fail("it was accepted"),
+            Err(Seen::End(_)) => Ok(()),
+            Err(other) => fail(format!("answered with {}", other.text())),
+        }
+    }
+
+    /// A revision that nobody knows: the peer closes, or replies with one that it knows.
+    fn unknown_revision(&mut self, revision: u8) -> Play {
+        let mut ask = Ask::plain(FrameKind::Request);
+        ask.revision = revision;
+        match self.ask(&ask)?.1 {
+            Ok(reply) if !reply.fixed.rejected && reply.fixed.revision > 2 => {
+                fail(format!("revision {} came back", reply.fixed.revision))
+            }
+            Ok(_) | Err(Seen::End(End::Fin | End::Reset)) => Ok(()),
+            Err(other) => fail(format!("answered with {}", other.text())),
+        }
+    }
+
+    /// The peer ends a connection on which `octets` come one at a time, `pause` apart, and no more.
+    fn gives_up(&mut self, octets: &[u8], pause: Duration) -> Play {
+        let mut link = self.tcp()?;
+        let started = Instant::now();
+        let mut next = octets.iter();
+        while started.elapsed() < STALE {
+            if let Some(octet) = next.next() {
+                link.write(&[*octet]);
+            }
+            if link.ends(pause).is_some() {
+                return Ok(());
+            }
+        }
+        fail(format!("after {STALE:?} the peer still waits for a request"))
+    }
+}

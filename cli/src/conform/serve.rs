@@ -1,0 +1,201 @@
+//! The well-known target of a tester: accepts everybody, echoes, grants memory, does as told.
+//!
+//! A Request whose private data begins with [`MAGIC`] says how many receives to post, and whether to
+//! speak first. The Reply's private data: [`MAGIC`], then the ranges of five regions: for everything,
+//! to be read, to be written, of another protection zone, and one that is this connection's alone.
+//! A message is sent back, unless it is a command: letter, number, range (see [`command`]).
+//!
+//! The table of connections is shared by the accepting and the working thread; a connection leaves it
+//! when it ends, however it ends.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use itapi::{
+    Access, Addressing, Completion, Crc, Disconnect, Ep, EpId, Evd, Ia, Lmr, Operation, Pz,
+    RemoteRange, Request, Work,
+};
+
+use super::args::ConformArgs;
+use super::peer::{MAGIC, MESSAGE};
+use crate::error::{CliError, CliResult};
+
+/// Octets of the region for everything, which is also what is written when told to.
+const REGION: usize = 128 * 1024;
+
+/// A message that is a command: `r` read, `w` write and then say so, `s` send `number` octets,
+/// `d` disconnect, `a` abort. Reads are made `number` times at once and their octets thrown away.
+pub(super) fn command(letter: u8, number: u8, range: RemoteRange) -> Vec<u8> {
+    [&[b'!', letter, number][..], &range.to_octets()].concat()
+}
+
+struct Target {
+    pz: Pz,
+    evd: Evd,
+    region: Lmr,
+    grants: Vec<u8>,
+    connections: Mutex<HashMap<EpId, Connection>>,
+    /// Keep the ranges in `grants` valid.
+    _others: Vec<Lmr>,
+}
+
+/// One tester, and the memory that it may invalidate.
+struct Connection {
+    ep: Ep,
+    _own: Lmr,
+}
+
+/// Serves until stopped.
+pub(super) fn run(args: &ConformArgs, address: &str, out: &mut dyn Write) -> CliResult<()> {
+    ual::raise_descriptors()?;
+    // No CRC of its own accord, so that a tester can do without.
+    let ia = Ia::builder().policy(|policy| policy.crc = Crc::Off).open()?;
+    let target = Arc::new(Target::new(&ia)?);
+    let listen = ia.listen_builder(address)?.backlog(64).listen().map_err(|error| {
+        CliError::from(error).at(format!("conform --serve {address}")).hint("choose another port")
+    })?;
+    writeln!(out, "serving a conformance target at {}", listen.address())?;
+    out.flush()?;
+    let working = target.clone();
+    let worker = std::thread::Builder::new().name("target".into());
+    let quiet = args.json;
+    worker.spawn(move || working.work(quiet))?;
+    loop {
+        let request = listen.request()?;
+        // A tester's connections mostly end badly.
+        let _ = target.accept(request);
+    }
+}
+
+impl Target {
+    fn new(ia: &Ia) -> itapi::Result<Self> {
+        let (pz, foreign) = (ia.pz()?, ia.pz()?);
+        // Shared: what serves several connections, none of them may invalidate (RFC 5042 6.4.5).
+        let share = |pz: &Pz, octets: usize, access: Access| -> itapi::Result<[Lmr; 2]> {
+            let first = pz.lmr(octets).register()?;
+            let second = first.share(pz, access, Addressing::Absolute)?;
+            Ok([second, first])
+        };
+        let read = Access::LOCAL_READ | Access::REMOTE_READ;
+        let write = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let all = read | write | Access::REMOTE_ATOMIC;
+        let [region, under] = share(&pz, REGION, all)?;
+        let pattern: Vec<u8> = (0..REGION).map(|at| (at % 251) as u8).collect();
+        region.write_at(0, &pattern)?;
+        let mut grants = [&MAGIC[..], &region.remote().to_octets()].concat();
+        let mut others = vec![under];
+        for [lmr, under] in [
+            share(&pz, 0x800, read)?,
+            share(&pz, 0x1000, write)?,
+            share(&foreign, 0x1000, read | write)?,
+        ] {
+            grants.extend(lmr.remote().to_octets());
+            others.extend([lmr, under]);
+        }
+        let evd = ia.evd(8192)?;
+        Ok(Self { pz, evd, region, grants, connections: Mutex::default(), _others: others })
+    }
+
+    fn table(&self) -> MutexGuard<'_, HashMap<EpId, Connection>> {
+        // Every change of the table is whole.
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn accept(&self, request: Request) -> itapi::Result<()> {
+        let told = request.private_data().strip_prefix(MAGIC).unwrap_or(&[4, 0]);
+        let (receives, speak) = (told.first().map_or(4, |n| *n.min(&16)), told.get(1) == Some(&1));
+        let ep = self.pz.ep(&self.evd).depth(32, 16).build()?;
+        for buffer in self.pz.buffers(receives.into(), MESSAGE)? {
+            ep.post_recv(buffer)?;
+        }
+        let own = self.pz.lmr(MESSAGE).remote_read().remote_write().register()?;
+        // A Request may leave no room for it.
+        let grants = match told.len() {
+            2 => [&self.grants[..], &own.remote().to_octets()].concat(),
+            _ => Vec::new(),
+        };
+        self.table().insert(ep.id(), Connection { ep: ep.clone(), _own: own });
+        if !speak {
+            return request.start_accept(&ep, &grants);
+        }
+        request.accept(&ep, &grants)?;
+        // Before any FPDU of the tester's: it must wait for one.
+        ep.post(Work::send(b"unasked"))?;
+        Ok(())
+    }
+
+    fn work(&self, quiet: bool) {
+        loop {
+            match self.evd.wait(Duration::MAX) {
+                Ok(Some(completion)) => self.completed(completion),
+                Ok(None) => {}
+                Err(error) => {
+                    if !quiet {
+                        // Nobody may be there to read it.
+                        let _ = writeln!(std::io::stderr(), "{error}");
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn completed(&self, completion: Completion) {
+        let id = completion.ep;
+        if completion.check().is_err() {
+            self.table().remove(&id);
+            return;
+        }
+        let Some(ep) = self.table().get(&id).map(|connection| connection.ep.clone()) else {
+            return;
+        };
+        let received = matches!(completion.operation, Operation::Recv | Operation::RecvImmediate);
+        let immediate = completion.operation == Operation::RecvImmediate;
+        let sent = completion.operation == Operation::Send;
+        let Some(buffer) = completion.into_buffer() else { return };
+        // A refused post means that the connection is ending; its flushed receives clean up.
+        if received && !immediate {
+            let message = buffer.to_vec();
+            if message.first() == Some(&b'!') {
+                drop(ep.post_recv(buffer));
+                // The tester sees what does not happen.
+                let _ = self.obey(&ep, &message);
+                return;
+            }
+            drop(ep.post(Work::send(buffer)));
+        } else if immediate || (sent && buffer.capacity() == MESSAGE) {
+            if immediate {
+                drop(ep.post(Work::send(b"immediate")));
+            }
+            drop(ep.post_recv(buffer));
+        }
+    }
+
+    fn obey(&self, ep: &Ep, message: &[u8]) -> itapi::Result<()> {
+        let [_, letter, number, range @ ..] = message else { return Ok(()) };
+        let Some(range) = RemoteRange::from_octets(range) else { return Ok(()) };
+        let whole = (range.len as usize).min(REGION);
+        match letter {
+            b'r' => {
+                for _ in 0..*number {
+                    drop(ep.post(Work::read(range, self.pz.buffer(whole)?)));
+                }
+            }
+            b'w' => {
+                drop(ep.post(Work::write(self.region.range(0..whole)?, range).unsignalled()));
+                drop(ep.post(Work::send(b"written")));
+            }
+            b's' => {
+                let mut buffer = self.pz.buffer(usize::from(*number) * 256)?;
+                buffer.fill(&vec![0x5a; usize::from(*number) * 256])?;
+                drop(ep.post(Work::send(buffer)));
+            }
+            b'd' => ep.start_disconnect(Disconnect::Graceful)?,
+            b'a' => ep.start_disconnect(Disconnect::Abrupt)?,
+            _ => {}
+        }
+        Ok(())
+    }
+}
