@@ -37,3 +37,15 @@ fn softrdma_as_a_library() {
     // In both forms at once, in one process, and no case less.
     assert_eq!(passes(provider), passes(Arc::new(SoftRdma)));
 }
+
+#[test]
+fn a_vendors_library_of_c() {
+    let dir = build::scratch("vendor-c");
+    let library = dir.join("libvendor_loop.so");
+    let Some(()) = build::c(&build::vendor_c(), &build::headers(), &library) else {
+        return warpline_skip::skip("a_vendors_library_of_c", "no C compiler");
+    };
+    let summary = passes(import::load(&library).unwrap());
+    assert!(summary.passed > 35 && summary.skipped > 0, "{summary:?}");
+    std::fs::remove_dir_all(dir).unwrap();
+}
