@@ -3,6 +3,7 @@
 //! A [`Policy`] is plain data; whoever connects or listens clones the one that applies.
 
 mod peers;
+mod profiles;
 
 pub use peers::{Network, Policies};
 
@@ -133,36 +134,6 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Names that [`Policy::profile`] knows.
-    pub const PROFILES: [&str; 3] = ["default", "siw", "strict-rfc"];
-
-    /// A named peer profile.
-    ///
-    /// `siw`: the Linux kernel's software RNIC; no RFC 7306 operations (IOP-16), RTR by Write
-    /// first (IOP-06), markers refused (IOP-01), CRC in force (off by default there, IOP-04), and
-    /// the nudge against its lost first FPDU. `strict-rfc`: nothing that a standard does not ask
-    /// for: no nudge, no probe, no second try.
-    pub fn profile(name: &str) -> Option<Self> {
-        let default = Self::default();
-        match name {
-            "default" => Some(default),
-            "siw" => Some(Self {
-                extensions: false,
-                markers: Markers::Refuse,
-                peer_to_peer: PeerToPeer { send: false, write: true, read: false },
-                ..default
-            }),
-            "strict-rfc" => Some(Self {
-                peer_to_peer: PeerToPeer { send: true, write: true, read: true },
-                fall_back: false,
-                nudge_after: None,
-                probe_after: None,
-                ..default
-            }),
-            _ => None,
-        }
-    }
-
     /// Octets of private data that a start-up frame of this policy carries: the enhanced block
     /// takes 4 of the 512 (RFC 6581 section 9 [CONN-07]).
     pub fn max_private_data(&self) -> usize {
@@ -190,12 +161,5 @@ mod tests {
         assert_eq!(policy.max_private_data(), 512);
         policy = Policy { revision: 1, ..Policy::default() };
         assert!(!policy.enhanced());
-    }
-
-    #[test]
-    fn every_listed_profile_exists() {
-        assert!(Policy::PROFILES.iter().all(|name| Policy::profile(name).is_some()));
-        assert_eq!(Policy::profile("default"), Some(Policy::default()));
-        assert!(Policy::profile("none").is_none());
     }
 }

@@ -1,0 +1,72 @@
+//! Policies for known peers, by name. What each peer does is in `spec/interop.md`, with the profiles
+//! that were tried against it and those that rest on reports alone.
+
+use super::{Markers, PeerToPeer, Policy};
+
+impl Policy {
+    /// Names that [`Policy::profile`] knows.
+    pub const PROFILES: [&str; 6] =
+        ["default", "siw", "chelsio-t4", "chelsio-t6", "intel", "strict-rfc"];
+
+    /// A named peer profile.
+    ///
+    /// | name | peer | what is different |
+    /// |---|---|---|
+    /// | `default` | any | survives every quirk that is known |
+    /// | `siw` | the Linux kernel's software RNIC | markers refused, as there (IOP-01); RTR by Write (IOP-06); CRC asked for, which it does not by itself (IOP-04); no RFC 7306 (IOP-16) |
+    /// | `chelsio-t4` | T3, T4 adapters | MPA revision 1, so no IRD/ORD exchange and no RTR; markers refused; no RFC 7306 |
+    /// | `chelsio-t6` | T5, T6 adapters | both RTR kinds offered: they take the one they are set to (IOP-08); markers refused; no RFC 7306 |
+    /// | `intel` | X722, E810 adapters | always the enhanced form with an RTR to choose (IOP-09); markers refused; no RFC 7306 |
+    /// | `strict-rfc` | test benches | nothing that a standard does not ask for: no nudge, no probe, no second try |
+    pub fn profile(name: &str) -> Option<Self> {
+        let default = Self::default();
+        // No adapter has RFC 7306 in hardware, and markers are off in all of them.
+        let adapter = Self { extensions: false, markers: Markers::Refuse, ..default.clone() };
+        Some(match name {
+            "default" => default,
+            "siw" => Self {
+                peer_to_peer: PeerToPeer { send: false, write: true, read: false },
+                ..adapter
+            },
+            "chelsio-t4" => Self {
+                revision: 1,
+                negotiate_ird_ord: false,
+                peer_to_peer: PeerToPeer::default(),
+                ..adapter
+            },
+            "chelsio-t6" | "intel" => Self {
+                negotiate_ird_ord: true,
+                peer_to_peer: PeerToPeer { send: false, write: true, read: true },
+                ..adapter
+            },
+            "strict-rfc" => Self {
+                peer_to_peer: PeerToPeer { send: true, write: true, read: true },
+                fall_back: false,
+                nudge_after: None,
+                probe_after: None,
+                ..default
+            },
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_listed_profile_exists() {
+        assert!(Policy::PROFILES.iter().all(|name| Policy::profile(name).is_some()));
+        assert_eq!(Policy::profile("default"), Some(Policy::default()));
+        assert!(Policy::profile("none").is_none());
+    }
+
+    // [IOP-09]: Intel's adapters always expect the enhanced block; old Chelsio ones never do.
+    #[test]
+    fn the_form_of_the_request_fits_the_peer() {
+        let enhanced = |name| Policy::profile(name).is_some_and(|policy| policy.enhanced());
+        assert!(enhanced("intel") && enhanced("chelsio-t6") && enhanced("siw"));
+        assert!(!enhanced("chelsio-t4"));
+    }
+}
