@@ -15,11 +15,12 @@ const ANY: &[&str] = &["*"];
 /// Crate, and the crates of ours that it may depend on outside of its tests.
 const ARROWS: &[(&str, &[&str])] = &[
     ("vp-api", &[]),
+    ("vp-hooks", &["vp-api"]),
     ("iwarp-proto", &[]),
     ("kal-shim", &["vp-api"]),
     ("vp-softrdma", &["vp-api", "iwarp-proto"]),
     ("vp-verbs", &["vp-api"]),
-    ("ual", &["vp-api", "kal-shim", "iwarp-proto", "vp-softrdma", "vp-verbs"]),
+    ("ual", &["vp-api", "kal-shim", "iwarp-proto", "vp-hooks", "vp-softrdma", "vp-verbs"]),
     ("itapi", &["ual", "vp-api"]),
     ("warpline", &["itapi", "ual", "iwarp-proto"]),
     ("warpline-examples", &["itapi"]),

@@ -1,0 +1,299 @@
+//! `fault`: refuses calls, loses, repeats and delays completions, makes resources scarce.
+//!
+//! ```text
+//! fault:RULE;RULE;...
+//! ```
+//!
+//! | rule | what it does |
+//! |---|---|
+//! | `VERB[#OBJECT]@WHEN=STATUS` | the call is refused and does not reach the provider |
+//! | `drop-completion[#QP]@WHEN` | the completion is lost |
+//! | `duplicate-completion[#QP]@WHEN` | it comes twice |
+//! | `delay-completion[#QP]@WHEN=POLLS` | it comes so many polls of its CQ later |
+//! | `max_KIND=COUNT` | no more such objects at once; the RNIC's limit says so |
+//! | `seed=NUMBER` | for rules by chance; default 0 |
+//!
+//! - `VERB`: as the traits of [`vp_api`] call it; `resize_cq`, `post_srq`, `modify_srq`,
+//!   `query_srq`, `modify_qp` and `query_qp` name the object as well. `connect` is Modify QP to RTS
+//!   with a stream (either end of a connection) as well as the native connect.
+//! - `STATUS`: a name of [`VpStatus`], e.g. `InvalidStream`; `QueueFull` is `TooManyWrs`.
+//! - `KIND`: `pd`, `cq`, `srq`, `qp`, `mr`, `mw`.
+//! - `WHEN`: `3` the third time, `3..` from then on, `3..5` the third to the fifth time, `*4` every
+//!   fourth time, `?10` one time in ten by chance.
+//! - `#2`: only the second object, of those that this RNIC made, of the kind that the verb is about;
+//!   for completions, the second QP. Only its calls or completions count.
+//!
+//! Every rule counts by itself, and anew for every RNIC that is opened; only `open` counts for the
+//! whole wrapper. What happens depends on the text and the order of calls, not on time; chance is a
+//! function of the seed. A post is one call, however many work requests it has, and is refused whole.
+//!
+//! The order of a QP's completions never changes: what comes behind a delayed one waits with it, and
+//! other QPs overtake. Nothing is delayed beyond the next `arm` of the CQ, because a consumer may
+//! sleep after it, nor by a consumer who waits: `wait` answers at once while something is held back.
+//!
+//! Every fault is logged to [`Services::log`] at [`LogLevel::Info`]. No thread, no clock.
+
+mod counts;
+mod names;
+mod objects;
+mod shelf;
+mod spec;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use vp_api::{
+    Cq, LogLevel, QpId, RnicAttrs, Services, VpError, VpResult, VpStatus, WorkCompletion,
+};
+
+use crate::hook::{Call, Hook, Layer, Names};
+use crate::value::{Failure, Value};
+use crate::verb::{Kind, Object, Verb};
+use counts::Counts;
+use objects::Objects;
+use shelf::Shelf;
+pub(crate) use spec::Spec;
+use spec::{Effect, Fate, Rule};
+
+/// Target of the log lines.
+pub const TARGET: &str = "vp_hooks::fault";
+
+/// Makes the hooks of disturbed RNICs.
+pub(crate) struct FaultLayer {
+    spec: Arc<Spec>,
+    opens: Counts,
+}
+
+impl FaultLayer {
+    pub(crate) fn new(spec: Arc<Spec>) -> Self {
+        Self { opens: Counts::new(&spec), spec }
+    }
+}
+
+impl Layer for FaultLayer {
+    type Hook = Fault;
+
+    fn hook(&self, _: Names<'_>, services: Arc<dyn Services>) -> VpResult<Fault> {
+        let fault = Fault {
+            counts: Counts::new(&self.spec),
+            spec: self.spec.clone(),
+            services,
+            objects: Mutex::default(),
+            making: Mutex::new(()),
+            shelves: Mutex::default(),
+        };
+        let is_open = |rule: &Rule| matches!(rule.effect, Effect::Refuse("open", _));
+        match self.opens.first(&self.spec, is_open) {
+            Some(rule) => Err(fault.refusal(rule)),
+            None => Ok(fault),
+        }
+    }
+}
+
+/// Disturbs the verbs of one RNIC.
+pub(crate) struct Fault {
+    spec: Arc<Spec>,
+    counts: Counts,
+    services: Arc<dyn Services>,
+    objects: Mutex<Objects>,
+    /// Held while something is made of which there may be only so many.
+    making: Mutex<()>,
+    shelves: Mutex<Vec<Weak<Mutex<Shelf>>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Fault {
+    fn log(&self, what: &str) {
+        self.services.log(LogLevel::Info, TARGET, what);
+    }
+
+    fn refusal(&self, rule: &Rule) -> VpError {
+        let Effect::Refuse(verb, status) = rule.effect else {
+            return VpError::new(VpStatus::Defect, "the rule refuses nothing");
+        };
+        self.log(&format!("{verb} refused: {status}, by `{}`", rule.text));
+        VpError::new(status, format!("injected by the rule `{}`", rule.text))
+    }
+
+    /// Whether a rule is about this object.
+    fn concerns(&self, rule: &Rule, object: Object) -> bool {
+        rule.number.is_none_or(|number| lock(&self.objects).number(object) == Some(number))
+    }
+
+    /// The refusal of a call, if a rule has one for it.
+    fn refused<E: Failure>(&self, call: &Call<'_>) -> Option<E> {
+        let concerns = |rule: &Rule| {
+            matches!(rule.effect, Effect::Refuse(verb, _) if verb == call.verb.name())
+                && self.concerns(rule, call.object)
+        };
+        let rule = self.counts.first(&self.spec, concerns)?;
+        let VpError { status, detail } = self.refusal(rule);
+        E::new(status, || detail)
+    }
+
+    /// The refusal of one object too many.
+    fn exhausted<E: Failure>(&self, kind: Kind, limit: u32) -> Option<E> {
+        if lock(&self.objects).count(kind) < limit {
+            return None;
+        }
+        let name = names::of_kind(kind);
+        self.log(&format!("no further {name}: there are {limit}, by `max_{name}={limit}`"));
+        E::new(VpStatus::InsufficientResources, || {
+            format!("injected by the rule `max_{name}={limit}`")
+        })
+    }
+
+    /// Notes what a verb made or ended.
+    fn note(&self, call: &Call<'_>, made: Option<u32>) {
+        if let (Some(kind), Some(id)) = (call.verb.creates(), made) {
+            lock(&self.objects).add(Object::new(kind, id));
+        }
+        if let (Verb::ReregisterMr, Some(id)) = (call.verb, made) {
+            lock(&self.objects).rename(call.object, Object::new(Kind::Mr, id));
+        }
+        if call.verb.destroys() {
+            lock(&self.objects).remove(call.object);
+        }
+        if call.verb == Verb::DestroyQp {
+            self.clear(QpId(call.object.id));
+        }
+    }
+
+    /// No completion of a QP comes after it was destroyed.
+    fn clear(&self, qp: QpId) {
+        let shelves: Vec<_> = lock(&self.shelves).iter().filter_map(Weak::upgrade).collect();
+        shelves.iter().for_each(|shelf| lock(shelf).clear(qp));
+    }
+
+    /// What shall become of a completion.
+    fn fate(&self, completion: &WorkCompletion) -> Fate {
+        let qp = Object::new(Kind::Qp, completion.qp.0);
+        let concerns =
+            |rule: &Rule| matches!(rule.effect, Effect::Complete(_)) && self.concerns(rule, qp);
+        let Some(rule) = self.counts.first(&self.spec, concerns) else { return Fate::Pass };
+        // Of a QP that was destroyed since it was polled, nothing may be kept.
+        if lock(&self.objects).number(qp).is_none() {
+            return Fate::Pass;
+        }
+        self.log(&format!("{qp}: wr {}: completion, by `{}`", completion.wr_id, rule.text));
+        match rule.effect {
+            Effect::Complete(fate) => fate,
+            Effect::Refuse(..) => Fate::Pass,
+        }
+    }
+
+    fn poll_past(
+        &self,
+        shelf: &Mutex<Shelf>,
+        cq: &dyn Cq,
+        out: &mut [WorkCompletion],
+    ) -> Result<usize, VpStatus> {
+        let mut filled = lock(shelf).poll(out);
+        while filled < out.len() {
+            // Without the lock: handlers run in here, and they may poll.
+            let polled = match cq.poll(&mut out[filled..]) {
+                Ok(0) => break,
+                Ok(polled) => polled,
+                Err(status) if filled == 0 => return Err(status),
+                Err(_) => break,
+            };
+            let mut shelf = lock(shelf);
+            let room = &mut out[filled..];
+            for completion in room.iter().take(polled) {
+                shelf.put(completion, self.fate(completion));
+            }
+            filled += shelf.take(room);
+            // An empty answer says that there is nothing, so it must not come of a loss.
+            if filled > 0 || !shelf.is_empty() {
+                break;
+            }
+        }
+        Ok(filled)
+    }
+}
+
+impl Hook for Fault {
+    /// What is held back of a CQ; nothing for other objects.
+    type Beside = Option<Arc<Mutex<Shelf>>>;
+
+    fn beside(&self, object: Object) -> Self::Beside {
+        let disturbs = |rule: &Rule| matches!(rule.effect, Effect::Complete(_));
+        if object.kind != Kind::Cq || !self.spec.rules.iter().any(disturbs) {
+            return None;
+        }
+        let shelf = Arc::new(Mutex::new(Shelf::default()));
+        let mut shelves = lock(&self.shelves);
+        shelves.retain(|shelf| shelf.strong_count() > 0);
+        shelves.push(Arc::downgrade(&shelf));
+        Some(shelf)
+    }
+
+    fn call<T: Value, E: Failure>(
+        &self,
+        _: &Self::Beside,
+        call: &Call<'_>,
+        verb: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        if call.verb != Verb::Open
+            && let Some(failure) = self.refused(call)
+        {
+            return Err(failure);
+        }
+        let limit = call.verb.creates().and_then(|kind| Some((kind, self.spec.limit(kind)?)));
+        let _making = limit.map(|_| lock(&self.making));
+        if let Some(failure) = limit.and_then(|(kind, limit)| self.exhausted(kind, limit)) {
+            return Err(failure);
+        }
+        let result = verb();
+        match &result {
+            Ok(value) => self.note(call, value.made()),
+            // Windows save the region; any other failure of this verb destroys it (RDMAC 9.2.6).
+            Err(failure) if call.verb == Verb::ReregisterMr => {
+                if failure.status() != Some(VpStatus::StagInUse) {
+                    lock(&self.objects).remove(call.object);
+                }
+            }
+            Err(_) => {}
+        }
+        result
+    }
+
+    fn poll(
+        &self,
+        shelf: &Self::Beside,
+        cq: &dyn Cq,
+        out: &mut [WorkCompletion],
+    ) -> Result<usize, VpStatus> {
+        let name = Object::new(Kind::Cq, cq.id().0);
+        self.call(shelf, &Call::new(Verb::Poll, name, format_args!("")), || match shelf {
+            Some(shelf) if !out.is_empty() => self.poll_past(shelf, cq, out),
+            _ => cq.poll(out),
+        })
+    }
+
+    fn adapt(&self, attrs: &mut RnicAttrs) {
+        let limits = [
+            (Kind::Pd, &mut attrs.max_pd),
+            (Kind::Cq, &mut attrs.max_cq),
+            (Kind::Srq, &mut attrs.max_srq),
+            (Kind::Qp, &mut attrs.max_qp),
+            (Kind::Mr, &mut attrs.max_mr),
+            (Kind::Mw, &mut attrs.max_mw),
+        ];
+        for (kind, attr) in limits {
+            *attr = self.spec.limit(kind).map_or(*attr, |limit| limit.min(*attr));
+        }
+    }
+
+    fn held(&self, shelf: &Self::Beside) -> usize {
+        shelf.as_ref().map_or(0, |shelf| lock(shelf).len())
+    }
+
+    fn armed(&self, shelf: &Self::Beside) {
+        if let Some(shelf) = shelf {
+            lock(shelf).release();
+        }
+    }
+}

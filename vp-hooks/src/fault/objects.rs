@@ -1,0 +1,47 @@
+//! Which objects of an RNIC there are, numbered as they were made. Owned by the hook, under a lock.
+
+use std::collections::HashMap;
+
+use crate::verb::{Kind, Object};
+
+/// The objects that are there, and how many were ever made.
+#[derive(Default)]
+pub(super) struct Objects {
+    numbers: HashMap<Object, u32>,
+    made: HashMap<Kind, u32>,
+    there: HashMap<Kind, u32>,
+}
+
+impl Objects {
+    pub(super) fn add(&mut self, object: Object) {
+        let made = self.made.entry(object.kind).or_default();
+        *made += 1;
+        let number = *made;
+        if self.numbers.insert(object, number).is_none() {
+            *self.there.entry(object.kind).or_default() += 1;
+        }
+    }
+
+    pub(super) fn remove(&mut self, object: Object) {
+        if self.numbers.remove(&object).is_some() {
+            *self.there.entry(object.kind).or_default() -= 1;
+        }
+    }
+
+    /// It keeps its number.
+    pub(super) fn rename(&mut self, object: Object, to: Object) {
+        if let Some(number) = self.numbers.remove(&object) {
+            self.numbers.insert(to, number);
+        }
+    }
+
+    /// Its number, from 1.
+    pub(super) fn number(&self, object: Object) -> Option<u32> {
+        self.numbers.get(&object).copied()
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self, kind: Kind) -> u32 {
+        self.there.get(&kind).copied().unwrap_or(0)
+    }
+}

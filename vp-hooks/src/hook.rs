@@ -1,0 +1,89 @@
+//! What a wrapper is: a hook that every verb of an RNIC goes through.
+
+use std::fmt;
+use std::sync::Arc;
+
+use vp_api::{
+    AsyncEvent, Cq, CqId, EventSource, RnicAttrs, Services, VpResult, VpStatus, WorkCompletion,
+};
+
+use crate::value::{Failure, Value};
+use crate::verb::{Object, Verb};
+
+/// One call of a verb.
+pub(crate) struct Call<'a> {
+    pub(crate) verb: Verb,
+    /// What it is about.
+    pub(crate) object: Object,
+    /// The other arguments, formatted only if somebody looks.
+    pub(crate) arguments: fmt::Arguments<'a>,
+    /// Work requests of a post, else 1.
+    pub(crate) items: usize,
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn new(verb: Verb, object: Object, arguments: fmt::Arguments<'a>) -> Self {
+        Self { verb, object, arguments, items: 1 }
+    }
+
+    pub(crate) fn items(self, items: usize) -> Self {
+        Self { items, ..self }
+    }
+}
+
+/// What makes hooks: one for every RNIC that is opened.
+pub(crate) trait Layer: Send + Sync + 'static {
+    type Hook: Hook;
+
+    /// The hook of one more RNIC, or why it cannot be opened.
+    fn hook(&self, names: Names<'_>, services: Arc<dyn Services>) -> VpResult<Self::Hook>;
+}
+
+/// Whose RNIC is opened.
+#[derive(Clone, Copy)]
+pub(crate) struct Names<'a> {
+    pub(crate) provider: &'a str,
+    pub(crate) device: &'a str,
+}
+
+/// Stands between an application and the verbs of one RNIC. Any thread, at any time.
+pub(crate) trait Hook: Send + Sync + 'static {
+    /// What it keeps beside each object that has verbs.
+    type Beside: Send + Sync + 'static;
+
+    /// For an object that was just made.
+    fn beside(&self, object: Object) -> Self::Beside;
+
+    /// Runs a verb, or does not.
+    fn call<T: Value, E: Failure>(
+        &self,
+        beside: &Self::Beside,
+        call: &Call<'_>,
+        verb: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E>;
+
+    /// Polls a CQ.
+    fn poll(
+        &self,
+        beside: &Self::Beside,
+        cq: &dyn Cq,
+        out: &mut [WorkCompletion],
+    ) -> Result<usize, VpStatus>;
+
+    /// The limits as the application shall see them.
+    fn adapt(&self, _: &mut RnicAttrs) {}
+
+    /// Completions of a CQ that the hook holds back.
+    fn held(&self, _: &Self::Beside) -> usize {
+        0
+    }
+
+    /// The CQ was armed.
+    fn armed(&self, _: &Self::Beside) {}
+
+    /// An asynchronous event is on its way to the application.
+    fn on_event(&self, _: EventSource, _: AsyncEvent) {}
+
+    /// A notification is on its way to the application.
+    fn on_completion(&self, _: CqId) {}
+}

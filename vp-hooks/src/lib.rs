@@ -1,0 +1,124 @@
+//! Providers around providers: they watch or disturb every verb, and stack.
+//!
+//! | wrapper | what it does |
+//! |---|---|
+//! | [`trace`] | logs verbs with arguments and result |
+//! | [`stats`] | counts and times verbs, per object |
+//! | [`fault`] | refuses calls, loses or repeats or delays completions, makes resources scarce |
+//!
+//! [`wrap`] makes any of them from a line of text, as a configuration file says it. A wrapper has
+//! the name and the devices of what it wraps, passes every id through, and owns nothing but its own
+//! books; each RNIC opened through it has books of its own. Verbs run in the calling thread. When a
+//! peer dies, a wrapper sees the completions and events that the wrapped provider makes of it.
+
+#![forbid(unsafe_code)]
+
+mod cm;
+pub mod fault;
+mod hook;
+mod provider;
+mod queues;
+mod rnic;
+mod show;
+pub mod stats;
+pub mod trace;
+mod value;
+mod verb;
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use thiserror::Error;
+use vp_api::Provider;
+
+use provider::Wrapped;
+
+/// Why a wrapper cannot be made of a text.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("wrapper `{text}`: {what}")]
+pub struct WrapError {
+    /// The text, whole.
+    pub text: String,
+    /// What is wrong with it, and what there is instead.
+    pub what: String,
+}
+
+/// A wrapper to be: the parsed form of `NAME` or `NAME:OPTIONS`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Wrapper {
+    text: String,
+    kind: Kind,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Kind {
+    Trace(trace::Options),
+    Stats(stats::Options),
+    Fault(Arc<fault::Spec>),
+}
+
+impl Wrapper {
+    /// The wrapper around `provider`.
+    pub fn around(&self, provider: Arc<dyn Provider>) -> Arc<dyn Provider> {
+        match &self.kind {
+            Kind::Trace(options) => Wrapped::create(provider, trace::TraceLayer(*options)),
+            Kind::Stats(options) => Wrapped::create(provider, stats::StatsLayer(*options)),
+            Kind::Fault(spec) => Wrapped::create(provider, fault::FaultLayer::new(spec.clone())),
+        }
+    }
+}
+
+impl FromStr for Wrapper {
+    type Err = WrapError;
+
+    fn from_str(text: &str) -> Result<Self, WrapError> {
+        let (name, options) = text.split_once(':').unwrap_or((text, ""));
+        let kind = match name.trim() {
+            "trace" => trace::Options::parse(options).map(Kind::Trace),
+            "stats" => stats::Options::parse(options).map(Kind::Stats),
+            "fault" => fault::Spec::parse(options).map(|spec| Kind::Fault(Arc::new(spec))),
+            name => Err(format!("there is no `{name}`; there are `trace`, `stats`, `fault`")),
+        };
+        let text = text.to_owned();
+        match kind {
+            Ok(kind) => Ok(Self { text, kind }),
+            Err(what) => Err(WrapError { text, what }),
+        }
+    }
+}
+
+impl fmt::Display for Wrapper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Wraps a provider, e.g. in `fault:post_send@3=TooManyWrs`.
+///
+/// # Errors
+///
+/// The text names no wrapper, or its options are not as the wrapper's module says.
+pub fn wrap(provider: Arc<dyn Provider>, text: &str) -> Result<Arc<dyn Provider>, WrapError> {
+    Ok(text.parse::<Wrapper>()?.around(provider))
+}
+
+/// Wraps a provider several times; the first wrapper is the outermost, next to the application.
+pub fn stack(provider: Arc<dyn Provider>, wrappers: &[Wrapper]) -> Arc<dyn Provider> {
+    wrappers.iter().rev().fold(provider, |inner, wrapper| wrapper.around(inner))
+}
+
+/// The pairs of `KEY=VALUE,KEY,...`, without those that are empty.
+fn options(text: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
+    text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(|part| {
+        match part.split_once('=') {
+            Some((key, value)) => (key.trim(), Some(value.trim())),
+            None => (part, None),
+        }
+    })
+}
+
+/// A number, or what is wrong with it.
+fn number<T: FromStr>(text: &str) -> Result<T, String> {
+    text.trim().parse().map_err(|_| format!("`{text}` is not a number in range"))
+}

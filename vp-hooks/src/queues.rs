@@ -1,0 +1,167 @@
+//! CQ, SRQ and QP, each verb through the hook. Own the wrapped queue. Any thread.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use vp_api::*;
+
+use crate::hook::{Call, Hook};
+use crate::show;
+use crate::value::{Failure, Value};
+use crate::verb::{Kind, Object, Verb};
+
+macro_rules! posts {
+    ($name:ident) => {
+        impl<H: Hook> $name<H> {
+            fn post(
+                &self,
+                verb: Verb,
+                requests: usize,
+                arguments: fmt::Arguments<'_>,
+                run: impl FnOnce() -> Result<(), PostFailure>,
+            ) -> Result<(), PostFailure> {
+                let call = Call::new(verb, self.object, arguments).items(requests);
+                self.hook.call(&self.beside, &call, run)
+            }
+        }
+    };
+}
+
+macro_rules! hooked {
+    ($(#[$doc:meta])* $name:ident $queue:ident $kind:ident) => {
+        $(#[$doc])*
+        pub(crate) struct $name<H: Hook> {
+            hook: Arc<H>,
+            beside: H::Beside,
+            object: Object,
+            inner: Arc<dyn $queue>,
+        }
+
+        impl<H: Hook> $name<H> {
+            pub(crate) fn create(hook: Arc<H>, inner: Arc<dyn $queue>) -> Arc<dyn $queue> {
+                let object = Object::new(Kind::$kind, inner.id().0);
+                let beside = hook.beside(object);
+                Arc::new(Self { hook, beside, object, inner })
+            }
+
+            fn call<T: Value, E: Failure>(
+                &self,
+                verb: Verb,
+                arguments: fmt::Arguments<'_>,
+                run: impl FnOnce() -> Result<T, E>,
+            ) -> Result<T, E> {
+                self.hook.call(&self.beside, &Call::new(verb, self.object, arguments), run)
+            }
+        }
+    };
+}
+
+hooked! {
+    /// A completion queue behind a hook.
+    HookedCq Cq Cq
+}
+hooked! {
+    /// A shared receive queue behind a hook.
+    HookedSrq Srq Srq
+}
+hooked! {
+    /// A queue pair behind a hook.
+    HookedQp Qp Qp
+}
+
+posts!(HookedSrq);
+posts!(HookedQp);
+
+impl<H: Hook> Cq for HookedCq<H> {
+    fn id(&self) -> CqId {
+        self.inner.id()
+    }
+
+    fn depth(&self) -> u32 {
+        self.inner.depth()
+    }
+
+    fn queued(&self) -> usize {
+        self.inner.queued() + self.hook.held(&self.beside)
+    }
+
+    fn poll(&self, out: &mut [WorkCompletion]) -> Result<usize, VpStatus> {
+        self.hook.poll(&self.beside, &*self.inner, out)
+    }
+
+    fn arm(&self, solicited_only: bool) -> Result<(), VpStatus> {
+        let arm = || self.inner.arm(solicited_only);
+        self.call(Verb::Arm, format_args!("solicited_only {solicited_only}"), arm)?;
+        self.hook.armed(&self.beside);
+        Ok(())
+    }
+
+    fn wait(&self, spin: Duration, timeout: Option<Duration>) -> Result<bool, VpStatus> {
+        // What is held back comes by polling, so the waiter must not sleep.
+        let held = self.hook.held(&self.beside) != 0;
+        let wait = || if held { Ok(true) } else { self.inner.wait(spin, timeout) };
+        self.call(Verb::Wait, format_args!("spin {spin:?} timeout {timeout:?}"), wait)
+    }
+
+    fn interrupt(&self) {
+        let Ok(()) = self.call(Verb::Interrupt, format_args!(""), || {
+            self.inner.interrupt();
+            Ok::<_, Infallible>(())
+        });
+    }
+
+    fn resize(&self, depth: u32) -> VpResult<u32> {
+        self.call(Verb::ResizeCq, format_args!("depth {depth}"), || self.inner.resize(depth))
+    }
+}
+
+impl<H: Hook> Srq for HookedSrq<H> {
+    fn id(&self) -> SrqId {
+        self.inner.id()
+    }
+
+    fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
+        let post = || self.inner.post_recv(wrs);
+        self.post(Verb::PostSrq, wrs.len(), format_args!("{}", show::Receives(wrs)), post)
+    }
+
+    fn modify(&self, depth: Option<u32>, limit: Option<u32>) -> VpResult<SrqInfo> {
+        self.call(Verb::ModifySrq, format_args!("depth {depth:?} limit {limit:?}"), || {
+            self.inner.modify(depth, limit)
+        })
+    }
+
+    fn query(&self) -> VpResult<SrqInfo> {
+        self.call(Verb::QuerySrq, format_args!(""), || self.inner.query())
+    }
+}
+
+impl<H: Hook> Qp for HookedQp<H> {
+    fn id(&self) -> QpId {
+        self.inner.id()
+    }
+
+    fn post_send(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure> {
+        let post = || self.inner.post_send(wrs);
+        self.post(Verb::PostSend, wrs.len(), format_args!("{}", show::Sends(wrs)), post)
+    }
+
+    fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
+        let post = || self.inner.post_recv(wrs);
+        self.post(Verb::PostRecv, wrs.len(), format_args!("{}", show::Receives(wrs)), post)
+    }
+
+    fn modify(&self, change: QpChange) -> VpResult<()> {
+        let is_rts = matches!(change, QpChange::Rts(_));
+        let verb = if is_rts { Verb::Connect } else { Verb::ModifyQp };
+        // The change moves into the verb, so what is to be shown of it is taken before.
+        let shown = show::change(&change);
+        self.call(verb, format_args!("{shown}"), || self.inner.modify(change))
+    }
+
+    fn query(&self) -> VpResult<QpInfo> {
+        self.call(Verb::QueryQp, format_args!(""), || self.inner.query())
+    }
+}

@@ -1,0 +1,226 @@
+//! `stats`: counts and times verbs, for each object and each verb.
+//!
+//! ```text
+//! stats[:every=N]
+//! ```
+//!
+//! - `every=N`: on the data path (post, poll, arm) only every N-th call of each object is timed;
+//!   rounded up to a power of two. Default 16. Other verbs are always timed.
+//!
+//! [`snapshots`] reads the books of every open RNIC of this process that was opened through such a
+//! wrapper. When an RNIC goes, its totals go to [`Services::log`] at [`LogLevel::Info`].
+
+mod book;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use vp_api::{Cq, LogLevel, Services, VpResult, VpStatus, WcStatus, WorkCompletion};
+
+use crate::hook::{Call, Hook, Layer, Names};
+use crate::value::{Failure, Value};
+pub use crate::verb::{Kind as ObjectKind, Object};
+use crate::verb::{Kind, Object as Name, Verb};
+use book::{Book, Page};
+
+/// Target of the log lines.
+pub const TARGET: &str = "vp_hooks::stats";
+
+/// What is timed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Options {
+    /// A call is timed if its number has none of these bits.
+    mask: u32,
+}
+
+impl Options {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let mut every: u32 = 16;
+        for option in crate::options(text) {
+            match option {
+                ("every", Some(value)) => every = crate::number(value)?,
+                (key, _) => return Err(format!("there is no option `{key}`; there is `every=N`")),
+            }
+        }
+        match every.checked_next_power_of_two() {
+            Some(every) if every > 0 => Ok(Self { mask: every - 1 }),
+            _ => Err(format!("every={every} is too large")),
+        }
+    }
+}
+
+/// What happened to one verb.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VerbStats {
+    /// As the traits call it.
+    pub verb: &'static str,
+    /// Calls.
+    pub calls: u64,
+    /// Calls that answered an error.
+    pub refused: u64,
+    /// Work requests accepted by posts, completions given by polls; else the calls that worked.
+    pub items: u64,
+    /// Completions given by polls that were not successes.
+    pub failed: u64,
+    /// Calls that were timed.
+    pub timed: u64,
+    /// What these took, in nanoseconds.
+    pub total_ns: u64,
+    /// What the slowest of these took, in nanoseconds.
+    pub max_ns: u64,
+}
+
+impl VerbStats {
+    /// Nanoseconds per call, over those that were timed.
+    pub fn mean_ns(&self) -> u64 {
+        self.total_ns.checked_div(self.timed).unwrap_or(0)
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.calls += other.calls;
+        self.refused += other.refused;
+        self.items += other.items;
+        self.failed += other.failed;
+        self.timed += other.timed;
+        self.total_ns += other.total_ns;
+        self.max_ns = self.max_ns.max(other.max_ns);
+    }
+}
+
+impl fmt::Display for VerbStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { verb, calls, refused, items, failed, timed, max_ns, .. } = self;
+        write!(f, "{verb}: {calls} calls, {refused} refused, {items} items, {failed} failed")?;
+        write!(f, "; {} ns on average, {max_ns} at most, {timed} timed", self.mean_ns())
+    }
+}
+
+/// The books of one object.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ObjectStats {
+    /// Which.
+    pub object: Object,
+    /// The verbs of it that were called.
+    pub verbs: Vec<VerbStats>,
+}
+
+/// The books of one RNIC at one moment. Calls under way are half in it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Snapshot {
+    /// Name of the provider.
+    pub provider: String,
+    /// Name of the device.
+    pub device: String,
+    /// Every verb that was called, over all objects, those included that are gone.
+    pub verbs: Vec<VerbStats>,
+    /// The objects that are there.
+    pub objects: Vec<ObjectStats>,
+}
+
+impl Snapshot {
+    /// The totals of a verb; `None` if it was not called.
+    pub fn verb(&self, name: &str) -> Option<&VerbStats> {
+        self.verbs.iter().find(|stats| stats.verb == name)
+    }
+
+    /// The books of an object.
+    pub fn object(&self, kind: ObjectKind, id: u32) -> Option<&ObjectStats> {
+        self.objects.iter().find(|stats| stats.object == Name::new(kind, id))
+    }
+}
+
+impl ObjectStats {
+    /// What happened to a verb of it; `None` if it was not called.
+    pub fn verb(&self, name: &str) -> Option<&VerbStats> {
+        self.verbs.iter().find(|stats| stats.verb == name)
+    }
+}
+
+static BOOKS: Mutex<Vec<Weak<Book>>> = Mutex::new(Vec::new());
+
+/// The books of all open RNICs, oldest first. Of RNICs in several `stats` wrappers: the innermost
+/// first.
+pub fn snapshots() -> Vec<Snapshot> {
+    let books: Vec<_> = {
+        let books = BOOKS.lock().unwrap_or_else(PoisonError::into_inner);
+        books.iter().filter_map(Weak::upgrade).collect()
+    };
+    books.iter().map(|book| book.snapshot()).collect()
+}
+
+/// Makes the hooks of counted RNICs.
+pub(crate) struct StatsLayer(pub(crate) Options);
+
+impl Layer for StatsLayer {
+    type Hook = Stats;
+
+    fn hook(&self, names: Names<'_>, services: Arc<dyn Services>) -> VpResult<Stats> {
+        let book = Arc::new(Book::new(names));
+        let mut books = BOOKS.lock().unwrap_or_else(PoisonError::into_inner);
+        books.retain(|book| book.strong_count() > 0);
+        books.push(Arc::downgrade(&book));
+        drop(books);
+        Ok(Stats { mask: self.0.mask, book, services })
+    }
+}
+
+/// Counts the verbs of one RNIC.
+pub(crate) struct Stats {
+    mask: u32,
+    book: Arc<Book>,
+    services: Arc<dyn Services>,
+}
+
+impl Hook for Stats {
+    type Beside = Arc<Page>;
+
+    fn beside(&self, object: Name) -> Arc<Page> {
+        Book::open(&self.book, object)
+    }
+
+    fn call<T: Value, E: Failure>(
+        &self,
+        page: &Arc<Page>,
+        call: &Call<'_>,
+        verb: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let tally = page.tally(call.verb);
+        let number = tally.call();
+        let result = if call.verb.is_data() && number & u64::from(self.mask) != 0 {
+            verb()
+        } else {
+            let begin = self.services.now_ns();
+            let result = verb();
+            tally.time(self.services.now_ns().saturating_sub(begin));
+            result
+        };
+        match &result {
+            Ok(_) => tally.items(call.items),
+            Err(failure) => tally.refuse(failure.posted()),
+        }
+        result
+    }
+
+    fn poll(
+        &self,
+        page: &Arc<Page>,
+        cq: &dyn Cq,
+        out: &mut [WorkCompletion],
+    ) -> Result<usize, VpStatus> {
+        let name = Name::new(Kind::Cq, cq.id().0);
+        let call = Call::new(Verb::Poll, name, format_args!("")).items(0);
+        let polled = self.call(page, &call, || cq.poll(out))?;
+        let failed = out.iter().take(polled).filter(|c| c.status != WcStatus::Success).count();
+        page.tally(Verb::Poll).complete(polled, failed);
+        Ok(polled)
+    }
+}
+
+impl Drop for Stats {
+    fn drop(&mut self) {
+        let Snapshot { device, verbs, .. } = self.book.snapshot();
+        for stats in verbs {
+            self.services.log(LogLevel::Info, TARGET, &format!("{device}: {stats}"));
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The books themselves: one page of counters for each object, and the sums of closed pages.
+//!
+//! A page is owned by its object and written by any thread, without locks; its book is owned by the
+//! hook of the RNIC. The book's lock is taken when objects come and go, and by readers.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use super::{ObjectStats, Snapshot, VerbStats};
+use crate::hook::Names;
+use crate::verb::{Object, Verb};
+
+/// Counters of one verb of one object. Each is exact; together they are of about one moment.
+#[derive(Default)]
+pub(crate) struct Tally {
+    calls: AtomicU64,
+    refused: AtomicU64,
+    items: AtomicU64,
+    failed: AtomicU64,
+    timed: AtomicU64,
+    total_ns: AtomicU64,
+    max_ns: AtomicU64,
+}
+
+/// Adds, unless there is nothing to add: an atomic addition costs as much as the branch saves.
+fn add(counter: &AtomicU64, amount: usize) {
+    if amount != 0 {
+        counter.fetch_add(amount as u64, Ordering::Relaxed);
+    }
+}
+
+impl Tally {
+    /// Counts a call; its number, from 0.
+    pub(super) fn call(&self) -> u64 {
+        self.calls.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn items(&self, items: usize) {
+        add(&self.items, items);
+    }
+
+    pub(super) fn refuse(&self, items: usize) {
+        add(&self.refused, 1);
+        add(&self.items, items);
+    }
+
+    pub(super) fn complete(&self, polled: usize, failed: usize) {
+        add(&self.items, polled);
+        add(&self.failed, failed);
+    }
+
+    pub(super) fn time(&self, ns: u64) {
+        self.timed.fetch_add(1, Ordering::Relaxed);
+        self.total_ns.fetch_add(ns, Ordering::Relaxed);
+        self.max_ns.fetch_max(ns, Ordering::Relaxed);
+    }
+
+    fn read(&self, verb: Verb) -> VerbStats {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        VerbStats {
+            verb: verb.name(),
+            calls: read(&self.calls),
+            refused: read(&self.refused),
+            items: read(&self.items),
+            failed: read(&self.failed),
+            timed: read(&self.timed),
+            total_ns: read(&self.total_ns),
+            max_ns: read(&self.max_ns),
+        }
+    }
+}
+
+/// The counters of one object.
+pub(crate) struct Page {
+    object: Object,
+    /// Its kind's first verb: that of `tallies[0]`.
+    first: usize,
+    tallies: Box<[Tally]>,
+    book: Weak<Book>,
+}
+
+impl Page {
+    /// The counters of one of the object's verbs.
+    pub(super) fn tally(&self, verb: Verb) -> &Tally {
+        &self.tallies[verb as usize - self.first]
+    }
+
+    fn read(&self) -> Vec<VerbStats> {
+        let verbs = Verb::of(self.object.kind).zip(&self.tallies);
+        verbs.map(|(verb, tally)| tally.read(verb)).filter(|stats| stats.calls > 0).collect()
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        if let Some(book) = self.book.upgrade() {
+            let mut pages = book.lock();
+            pages.open.remove(&self.object);
+            sum(&mut pages.closed, &self.read());
+        }
+    }
+}
+
+#[derive(Default)]
+struct Pages {
+    open: BTreeMap<Object, Weak<Page>>,
+    closed: Vec<VerbStats>,
+}
+
+/// The books of one RNIC.
+pub(crate) struct Book {
+    provider: String,
+    device: String,
+    pages: Mutex<Pages>,
+}
+
+impl Book {
+    pub(super) fn new(names: Names<'_>) -> Self {
+        let Names { provider, device } = names;
+        Self { provider: provider.to_owned(), device: device.to_owned(), pages: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Pages> {
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A page for an object.
+    pub(super) fn open(book: &Arc<Self>, object: Object) -> Arc<Page> {
+        let first = Verb::of(object.kind).next().map_or(0, |verb| verb as usize);
+        let tallies = Verb::of(object.kind).map(|_| Tally::default()).collect();
+        let page = Arc::new(Page { object, first, tallies, book: Arc::downgrade(book) });
+        book.lock().open.insert(object, Arc::downgrade(&page));
+        page
+    }
+
+    pub(super) fn snapshot(&self) -> Snapshot {
+        let (mut verbs, open) = {
+            let pages = self.lock();
+            let open: Vec<_> = pages.open.values().filter_map(Weak::upgrade).collect();
+            (pages.closed.clone(), open)
+        };
+        // Without the lock: the last owner of a page closes it, and that may be this function.
+        let read = |page: &Arc<Page>| ObjectStats { object: page.object, verbs: page.read() };
+        let objects: Vec<_> = open.iter().map(read).collect();
+        objects.iter().for_each(|stats| sum(&mut verbs, &stats.verbs));
+        Snapshot { provider: self.provider.clone(), device: self.device.clone(), verbs, objects }
+    }
+}
+
+fn sum(sums: &mut Vec<VerbStats>, more: &[VerbStats]) {
+    for stats in more {
+        match sums.iter_mut().find(|sum| sum.verb == stats.verb) {
+            Some(sum) => sum.add(stats),
+            None => sums.push(*stats),
+        }
+    }
+}

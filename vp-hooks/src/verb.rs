@@ -1,0 +1,173 @@
+//! The verbs by name, and whose they are. Plain data.
+
+use std::fmt;
+
+/// Kinds of objects.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[allow(missing_docs)]
+pub enum Kind {
+    Rnic,
+    Cm,
+    Pd,
+    Cq,
+    Srq,
+    Qp,
+    Mr,
+    Mw,
+}
+
+/// An object of an RNIC.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Object {
+    /// What it is.
+    pub kind: Kind,
+    /// Its id; the index of its STag for a region; 0 for the RNIC and its connection manager.
+    pub id: u32,
+}
+
+impl Object {
+    pub(crate) const RNIC: Self = Self { kind: Kind::Rnic, id: 0 };
+    pub(crate) const CM: Self = Self { kind: Kind::Cm, id: 0 };
+
+    pub(crate) fn new(kind: Kind, id: u32) -> Self {
+        Self { kind, id }
+    }
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            Kind::Rnic => f.write_str("rnic"),
+            Kind::Cm => f.write_str("cm"),
+            Kind::Pd => write!(f, "pd {}", self.id),
+            Kind::Cq => write!(f, "cq {}", self.id),
+            Kind::Srq => write!(f, "srq {}", self.id),
+            Kind::Qp => write!(f, "qp {}", self.id),
+            Kind::Mr => write!(f, "mr {:#x}", self.id),
+            Kind::Mw => write!(f, "mw {:#x}", self.id),
+        }
+    }
+}
+
+macro_rules! verbs {
+    ($($verb:ident $name:literal $owner:ident $target:ident;)+) => {
+        /// A verb. Those of one owner stand together.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub(crate) enum Verb { $($verb,)+ }
+
+        impl Verb {
+            pub(crate) const ALL: &[Self] = &[$(Self::$verb,)+];
+
+            /// As the traits call it, with the object where it would not be clear.
+            pub(crate) fn name(self) -> &'static str {
+                match self { $(Self::$verb => $name,)+ }
+            }
+
+            /// The object that has the method.
+            pub(crate) fn owner(self) -> Kind {
+                match self { $(Self::$verb => Kind::$owner,)+ }
+            }
+
+            /// The object that it is about.
+            pub(crate) fn target(self) -> Kind {
+                match self { $(Self::$verb => Kind::$target,)+ }
+            }
+        }
+    };
+}
+
+verbs! {
+    Open "open" Rnic Rnic;
+    SetAsyncHandler "set_async_handler" Rnic Rnic;
+    AllocPd "alloc_pd" Rnic Rnic;
+    DeallocPd "dealloc_pd" Rnic Pd;
+    CreateCq "create_cq" Rnic Rnic;
+    DestroyCq "destroy_cq" Rnic Cq;
+    CreateSrq "create_srq" Rnic Rnic;
+    DestroySrq "destroy_srq" Rnic Srq;
+    CreateQp "create_qp" Rnic Rnic;
+    DestroyQp "destroy_qp" Rnic Qp;
+    RegisterMr "register_mr" Rnic Rnic;
+    ReregisterMr "reregister_mr" Rnic Mr;
+    RegisterSharedMr "register_shared_mr" Rnic Rnic;
+    AllocStag "alloc_stag" Rnic Rnic;
+    QueryMr "query_mr" Rnic Mr;
+    DeallocStag "dealloc_stag" Rnic Mr;
+    AllocMw "alloc_mw" Rnic Rnic;
+    QueryMw "query_mw" Rnic Mw;
+    DeallocMw "dealloc_mw" Rnic Mw;
+    Poll "poll" Cq Cq;
+    Arm "arm" Cq Cq;
+    Wait "wait" Cq Cq;
+    Interrupt "interrupt" Cq Cq;
+    ResizeCq "resize_cq" Cq Cq;
+    PostSrq "post_srq" Srq Srq;
+    ModifySrq "modify_srq" Srq Srq;
+    QuerySrq "query_srq" Srq Srq;
+    PostSend "post_send" Qp Qp;
+    PostRecv "post_recv" Qp Qp;
+    Connect "connect" Qp Qp;
+    ModifyQp "modify_qp" Qp Qp;
+    QueryQp "query_qp" Qp Qp;
+    Listen "listen" Cm Cm;
+    Unlisten "unlisten" Cm Cm;
+    NativeConnect "connect" Cm Qp;
+    Accept "accept" Cm Qp;
+    Reject "reject" Cm Cm;
+    Disconnect "disconnect" Cm Qp;
+    PollEvent "poll_event" Cm Cm;
+    WaitEvent "wait_event" Cm Cm;
+}
+
+impl Verb {
+    /// On the data path: may be called millions of times a second.
+    pub(crate) fn is_data(self) -> bool {
+        use Verb::*;
+        matches!(self, Poll | Arm | PostSrq | PostSend | PostRecv | PollEvent)
+    }
+
+    /// It answers an error when it does not work.
+    pub(crate) fn can_fail(self) -> bool {
+        !matches!(self, Self::SetAsyncHandler | Self::Interrupt | Self::PollEvent)
+    }
+
+    /// What it makes.
+    pub(crate) fn creates(self) -> Option<Kind> {
+        use Verb::*;
+        match self {
+            AllocPd => Some(Kind::Pd),
+            CreateCq => Some(Kind::Cq),
+            CreateSrq => Some(Kind::Srq),
+            CreateQp => Some(Kind::Qp),
+            RegisterMr | RegisterSharedMr | AllocStag => Some(Kind::Mr),
+            AllocMw => Some(Kind::Mw),
+            _ => None,
+        }
+    }
+
+    /// It ends its target.
+    pub(crate) fn destroys(self) -> bool {
+        use Verb::*;
+        matches!(self, DeallocPd | DestroyCq | DestroySrq | DestroyQp | DeallocStag | DeallocMw)
+    }
+
+    /// The verbs of one owner, in order.
+    pub(crate) fn of(owner: Kind) -> impl Iterator<Item = Self> {
+        Self::ALL.iter().copied().filter(move |verb| verb.owner() == owner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verbs_of_one_owner_stand_together() {
+        for owner in [Kind::Rnic, Kind::Cq, Kind::Srq, Kind::Qp, Kind::Cm] {
+            let first = Verb::of(owner).next().map_or(0, |verb| verb as usize);
+            for (at, verb) in Verb::of(owner).enumerate() {
+                assert_eq!(verb as usize, first + at, "{verb:?}");
+            }
+        }
+    }
+}
