@@ -1,14 +1,14 @@
 //! Connection management over rdma_cm: requests in, events out.
 //!
-//! Owner: the open device. Calls come from any thread; events are read and answered by the one
-//! thread that calls [`NativeCm::poll_event`]. The table's lock is held for single calls of
+//! Owner: the open device. Calls come from any thread; events are read and answered by the event
+//! thread, which leaves what concerns the consumer for [`NativeCm::poll_event`]. The table's lock is held for single calls of
 //! librdmacm, none of which waits for an event. A dead peer is the kernel's to find: it says
 //! "disconnected", "unreachable" or "rejected".
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ use crate::table::{Table, lock};
 pub(crate) mod id;
 mod step;
 
-use id::{CmId, EventChannel, Seen, Terms};
+use id::{CmId, EventChannel, Terms};
 
 /// Patience with address and route resolution, each.
 const RESOLVE_MS: i32 = 5000;
@@ -40,10 +40,12 @@ pub(crate) struct Cm {
     sink: Arc<EventSink>,
     qps: Arc<Table<VerbsQp>>,
     table: Mutex<Connections>,
+    /// For the consumer.
     news: Mutex<VecDeque<NativeEvent>>,
-    /// Queue pairs that broke, for the thread.
-    broken: Mutex<VecDeque<(QpId, AsyncEvent)>>,
-    bell: OwnedFd,
+    news_bell: OwnedFd,
+    /// Queue pairs that broke, and why if it is known: for the event thread.
+    broken: Mutex<VecDeque<(QpId, Option<AsyncEvent>)>>,
+    broken_bell: OwnedFd,
     /// After the ids in `table`.
     channel: EventChannel,
 }
@@ -109,16 +111,31 @@ impl Cm {
             qps: qps.clone(),
             table: Mutex::default(),
             news: Mutex::default(),
+            news_bell: bell()?,
             broken: Mutex::default(),
-            bell: bell()?,
+            broken_bell: bell()?,
             channel: EventChannel::new(context)?,
         })
     }
 
     /// A queue pair noticed that its connection is broken.
-    pub(crate) fn broke(&self, qp: QpId, why: AsyncEvent) {
+    pub(crate) fn broke(&self, qp: QpId, why: Option<AsyncEvent>) {
         lock(&self.broken).push_back((qp, why));
-        ring(&self.bell);
+        ring(&self.broken_bell);
+    }
+
+    /// What the event thread waits for.
+    pub(crate) fn fds(&self) -> [BorrowedFd<'_>; 2] {
+        [self.channel.fd(), self.broken_bell.as_fd()]
+    }
+
+    /// Does what there is to do; the event thread calls it.
+    pub(crate) fn run(&self) {
+        quiet(&self.broken_bell);
+        self.end_broken();
+        while let Some(seen) = self.channel.next() {
+            step::step(self, seen);
+        }
     }
 
     /// Ends a connection in order, as far as the transport knows order.
@@ -328,15 +345,12 @@ impl NativeCm for Cm {
     }
 
     fn poll_event(&self) -> Option<NativeEvent> {
-        quiet(&self.bell);
-        loop {
-            self.end_broken();
-            if let Some(event) = lock(&self.news).pop_front() {
-                return Some(event);
-            }
-            let seen = self.channel.next()?;
-            self.step(seen);
+        let mut news = lock(&self.news);
+        let next = news.pop_front();
+        if news.is_empty() {
+            quiet(&self.news_bell);
         }
+        next
     }
 
     fn wait_event(&self, timeout: Option<Duration>) -> VpResult<bool> {
@@ -344,11 +358,7 @@ impl NativeCm for Cm {
         loop {
             let left = until.map(|at| at.saturating_duration_since(Instant::now()));
             let left = left.and_then(|left| Timespec::try_from(left).ok());
-            let mut fds = [
-                PollFd::new(&self.bell, PollFlags::IN),
-                PollFd::from_borrowed_fd(self.channel.fd(), PollFlags::IN),
-            ];
-            match poll(&mut fds, left.as_ref()) {
+            match poll(&mut [PollFd::new(&self.news_bell, PollFlags::IN)], left.as_ref()) {
                 Ok(ready) => return Ok(ready != 0),
                 Err(Errno::INTR) => {}
                 Err(error) => {
@@ -365,7 +375,9 @@ impl Cm {
         loop {
             let next = lock(&self.broken).pop_front();
             let Some((qp, why)) = next else { return };
-            self.sink.emit(EventSource::Qp(qp), why);
+            if let Some(why) = why {
+                self.sink.emit(EventSource::Qp(qp), why);
+            }
             if let Ok(queue_pair) = self.qps.get(qp.0) {
                 // It is in error already; if not, the disconnect says so.
                 let _ = queue_pair.fail();
@@ -376,10 +388,7 @@ impl Cm {
 
     fn tell(&self, event: NativeEvent) {
         lock(&self.news).push_back(event);
-    }
-
-    fn step(&self, seen: Seen) {
-        step::step(self, seen);
+        ring(&self.news_bell);
     }
 }
 

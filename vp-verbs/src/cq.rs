@@ -296,7 +296,7 @@ impl Cq for VerbsCq {
 
     fn arm(&self, solicited_only: bool) -> Result<(), VpStatus> {
         self.armed.store(true, Ordering::Release);
-        self.notify_device(solicited_only)
+        self.notify_device(solicited_only && !self.context.forgets_solicited)
     }
 
     fn wait(&self, spin: Duration, timeout: Option<Duration>) -> Result<bool, VpStatus> {

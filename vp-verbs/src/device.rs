@@ -23,12 +23,18 @@ pub(crate) struct Context {
     pub(crate) name: String,
     /// Connections are MPA over TCP; otherwise InfiniBand's.
     pub(crate) iwarp: bool,
+    /// Its receives never fire a notification for solicited ones only: siw passes on no flag of
+    /// the message (`siw_rqe_complete`, Linux 6.1). It is armed for all then, which fires early.
+    pub(crate) forgets_solicited: bool,
 }
 
 // SAFETY: libibverbs is thread safe: a context belongs to no thread.
 unsafe impl Send for Context {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Context {}
+
+/// Vendor of siw: "bmt".
+const SIW: u32 = 0x62_6d74;
 
 /// A device as the library lists it.
 pub(crate) struct Listed {
@@ -88,7 +94,10 @@ impl Context {
                 // SAFETY: a device of the list.
                 let transport = unsafe { (*device).transport_type };
                 let (name, iwarp) = (name.to_owned(), transport == IBV_TRANSPORT_IWARP);
-                found = Some(Arc::new(Self { api: api.clone(), raw, name, iwarp }));
+                let api = api.clone();
+                let mut context = Self { api, raw, name, iwarp, forgets_solicited: false };
+                context.forgets_solicited = context.query().is_ok_and(|attr| attr.vendor_id == SIW);
+                found = Some(Arc::new(context));
             }
             Ok(())
         })?;

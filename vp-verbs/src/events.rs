@@ -1,4 +1,5 @@
-//! The event thread of an open device: notifications of CQs, and asynchronous events.
+//! The event thread of an open device: notifications of CQs, asynchronous events, and the events
+//! of connections, which change queue pairs whether or not the consumer asks for them.
 //!
 //! Owner: the device; one thread `warpline-verbs`, which ends with it. Handlers are called by it
 //! without locks held. An event is acknowledged before anything else is done with it: destroying
@@ -13,6 +14,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use vp_api::{AsyncEvent, AsyncHandler, EventSource};
 
+use crate::cm::Cm;
 use crate::device::Context;
 use crate::map::{self, About};
 use crate::owned::{Owned, done};
@@ -93,26 +95,32 @@ pub(crate) fn quiet(bell: &OwnedFd) {
 }
 
 /// The thread, until `stop` rings.
-pub(crate) fn run(context: &Context, channel: &Channel, stop: &OwnedFd, ear: &dyn Hears) {
+pub(crate) fn run(context: &Context, channel: &Channel, cm: &Cm, stop: &OwnedFd, ear: &dyn Hears) {
     loop {
+        let [news, work] = cm.fds();
         let mut fds = [
             PollFd::new(stop, PollFlags::IN),
             PollFd::from_borrowed_fd(channel.fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(context.async_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(news, PollFlags::IN),
+            PollFd::from_borrowed_fd(work, PollFlags::IN),
         ];
         // A signal's handler ran in this thread: nothing else can go wrong.
         if poll(&mut fds, None).is_err() {
             continue;
         }
-        let [stopped, completion, other] = fds.map(|fd| fd.revents());
+        let [stopped, completion, other, news, work] = fds.map(|fd| fd.revents());
         if !stopped.is_empty() {
             return;
         }
         // Without a driver below it the descriptor stays readable and says nothing.
         let dead = PollFlags::ERR | PollFlags::NVAL;
-        if other.intersects(dead) || completion.intersects(dead) {
+        if [completion, other, news].into_iter().any(|events| events.intersects(dead)) {
             ear.on_async(About::Device, 0, AsyncEvent::Catastrophic);
             return;
+        }
+        if !(news | work).is_empty() {
+            cm.run();
         }
         if completion.contains(PollFlags::IN) {
             while let Some(cq) = next_completion(context, channel) {

@@ -268,9 +268,12 @@ impl VerbsQp {
         self.leaves(QpState::Rts, QpState::Closing)
     }
 
-    /// The connection is broken: the first who notices tells the connection manager.
-    pub(crate) fn broke(&self, why: AsyncEvent) {
-        if let AsyncEvent::TerminateReceived(terminate) | AsyncEvent::TerminateSent(terminate) = why
+    /// The connection is broken: the first who notices tells the connection manager. No reason: the
+    /// device only flushes, and who knows why says so otherwise.
+    pub(crate) fn broke(&self, why: Option<AsyncEvent>) {
+        if let Some(
+            AsyncEvent::TerminateReceived(terminate) | AsyncEvent::TerminateSent(terminate),
+        ) = why
         {
             lock(&self.info).terminate = Some(terminate);
         }
@@ -359,10 +362,8 @@ impl VerbsQp {
                 lock(if is_recv { &self.recv } else { &self.send }).end(wc.wr_id as u32)?
             }
         };
-        if let Some(why) = map::ending(wc.status) {
-            self.broke(why);
-        }
         if status != WcStatus::Success {
+            self.broke(map::ending(wc.status));
             let mut info = lock(&self.info);
             *(if is_recv { &mut info.recvs_lost } else { &mut info.sends_lost }) += 1;
         }
@@ -373,7 +374,11 @@ impl VerbsQp {
             return None;
         }
         let mut out = flushed(self.id, posted.wr_id, posted.opcode);
-        out.status = status;
+        out.status = match status {
+            // rxe's word for a message that is longer than its receive.
+            WcStatus::InvalidWqe if is_recv => WcStatus::Bounds,
+            other => other,
+        };
         if status == WcStatus::Success {
             self.details(wc, is_recv, &mut out);
         }
@@ -479,7 +484,7 @@ impl VerbsQp {
         let memory = &self.parts.memory;
         batch.add(
             ibv_recv_wr { wr_id, ..ibv_recv_wr::BLANK },
-            wr.sgl.iter().map(|s| wire::sge(memory, s)),
+            wire::sink(memory, wr.sgl, self.parts.context.iwarp),
         );
         ring.push(Posted { wr_id: wr.wr_id, opcode: WcOpcode::Recv, signaled: true }, told);
         // SAFETY: the queue pair is alive under the lock, the chain during the call.
@@ -602,11 +607,11 @@ impl Qp for VerbsQp {
 
     fn post_send(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure> {
         match self.state() {
-            QpState::Idle => Err(PostFailure { posted: 0, status: VpStatus::InvalidState }),
             QpState::Rts => self.post_sends(wrs),
             _ if self.number().is_none() => {
                 Err(PostFailure { posted: 0, status: VpStatus::InvalidHandle })
             }
+            QpState::Idle => Err(PostFailure { posted: 0, status: VpStatus::InvalidState }),
             _ => {
                 wrs.iter().for_each(|wr| self.post_late(false, wr.wr_id, wire::opcode(&wr.op)));
                 self.flush_late();

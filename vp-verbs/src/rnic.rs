@@ -75,10 +75,10 @@ impl VerbsRnic {
             services,
         });
         let stop = Arc::new(bell().map_err(refused(&attempt))?);
-        let (ear, stopped) = (core.clone(), stop.clone());
+        let (ear, connections, stopped) = (core.clone(), cm.clone(), stop.clone());
         let thread = std::thread::Builder::new()
             .name("warpline-verbs".into())
-            .spawn(move || events::run(&ear.context, &ear.channel, &stopped, &*ear))
+            .spawn(move || events::run(&ear.context, &ear.channel, &connections, &stopped, &*ear))
             .map_err(refused(&attempt))?;
         Ok(Self {
             attrs,
@@ -173,7 +173,7 @@ impl Core {
             }
             self.sink.emit(EventSource::Qp(QpId(id)), event);
         } else if let Ok(qp) = self.qps.get(id) {
-            qp.broke(event);
+            qp.broke(Some(event));
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::owned::{Owned, done, refused};
 use crate::ring::Slab;
 use crate::sys::*;
 use crate::table::{Hold, destroyed, lock};
-use crate::wire::{Batch, Link, SGES, sge};
+use crate::wire::{Batch, Link, SGES, sink};
 
 /// Marks the number of a receive that was posted here.
 pub(crate) const SHARED: u64 = 1 << 62;
@@ -125,7 +125,7 @@ impl VerbsSrq {
             wr_id: SHARED | u64::from(self.id.0 & SERIAL) << 32 | u64::from(slot),
             ..ibv_recv_wr::BLANK
         };
-        batch.add(out, wr.sgl.iter().map(|s| sge(&self.memory, s)));
+        batch.add(out, sink(&self.memory, wr.sgl, self.context.iwarp));
         // SAFETY: the queue is alive under the lock, the chain during the call.
         let posted = batch.submit(|wrs, bad| unsafe { post(raw, wrs, bad) });
         posted.map_err(|(_, status)| {

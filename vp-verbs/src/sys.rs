@@ -497,14 +497,19 @@ pub struct rdma_addr {
 }
 
 #[repr(C)]
+pub struct rdma_route {
+    pub addr: rdma_addr,
+    pub path_rec: *mut c_void,
+    pub num_paths: c_int,
+}
+
+#[repr(C)]
 pub struct rdma_cm_id {
     pub verbs: *mut ibv_context,
     pub channel: *mut rdma_event_channel,
     pub context: *mut c_void,
     pub qp: *mut ibv_qp,
-    pub route_addr: rdma_addr,
-    pub path_rec: *mut c_void,
-    pub num_paths: c_int,
+    pub route: rdma_route,
     pub ps: c_uint,
     pub port_num: u8,
 }

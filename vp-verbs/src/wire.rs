@@ -155,6 +155,16 @@ pub(crate) fn sge(memory: &Memory, sge: &Sge) -> ibv_sge {
     ibv_sge { addr: sge.to, length: sge.len, lkey: memory.lkey(sge.stag) }
 }
 
+/// The elements of a receive. The drivers of iWARP devices want at least one: of no octets.
+pub(crate) fn sink<'a>(
+    memory: &'a Memory,
+    sgl: &'a [Sge],
+    iwarp: bool,
+) -> impl Iterator<Item = ibv_sge> + 'a {
+    let filler = (iwarp && sgl.is_empty()).then(ibv_sge::default);
+    sgl.iter().map(|element| sge(memory, element)).chain(filler)
+}
+
 /// Which completion an operation has.
 pub(crate) fn opcode(op: &SendOp) -> WcOpcode {
     match op {

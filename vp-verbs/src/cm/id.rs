@@ -175,11 +175,11 @@ impl CmId {
     }
 
     pub(crate) fn local(&self) -> Option<SocketAddr> {
-        addr::from_c(&self.view().route_addr.src_storage)
+        addr::from_c(&self.view().route.addr.src_storage)
     }
 
     pub(crate) fn peer(&self) -> Option<SocketAddr> {
-        addr::from_c(&self.view().route_addr.dst_storage)
+        addr::from_c(&self.view().route.addr.dst_storage)
     }
 
     pub(crate) fn bind(&self, address: SocketAddr) -> io::Result<()> {

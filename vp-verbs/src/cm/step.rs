@@ -179,8 +179,11 @@ fn end(cm: &Cm, table: &mut Connections, token: u64, reason: String, rejected: O
     let Some(gone) = table.remove(token) else { return };
     // A request that its peer gave up: accepting it says so.
     let Some(qp) = gone.qp else { return };
-    // It flushes what was posted for the connection.
-    let _ = qp.fail();
+    // Before it was connected it stays as it was, for another try.
+    if !matches!(gone.stage, Stage::Resolving | Stage::Connecting) {
+        // It flushes, or did already.
+        let _ = qp.fail();
+    }
     let qp = qp.id();
     cm.tell(match rejected {
         Some(private_data) => NativeEvent::Rejected { qp, private_data },

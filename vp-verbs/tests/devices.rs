@@ -1,0 +1,54 @@
+//! The provider suite over every RDMA device of this machine.
+#![allow(clippy::unwrap_used)] // a test fails loudly
+
+use std::sync::Arc;
+
+use vp_api::Provider;
+use vp_verbs::Verbs;
+use warpline_provider::{Reporter, Verdict, run};
+
+/// What devices are known to do otherwise: model, case, and what they do.
+const KNOWN: &[(&str, &str, &str)] =
+    &[("siw", "mr: a read without the right is refused", "it answers reads without the right")];
+
+/// Prints verdicts, and keeps the names of failed cases.
+#[derive(Default)]
+struct Verdicts {
+    failed: Vec<String>,
+}
+
+impl Reporter for Verdicts {
+    fn begins(&mut self, _: &str) {}
+    fn ended(&mut self, case: &str, verdict: &Verdict) {
+        eprintln!("{verdict:?} {case}");
+        if matches!(verdict, Verdict::Failed(_)) {
+            self.failed.push(case.to_owned());
+        }
+    }
+}
+
+/// Failures that are not known ones of the device.
+fn news(device: &str, failed: Vec<String>) -> Vec<String> {
+    let is_known = |case: &String| {
+        let mut of = KNOWN.iter().filter(|(model, ..)| device.starts_with(model));
+        of.any(|(_, known, _)| known == case)
+    };
+    failed.into_iter().filter(|case| !is_known(case)).collect()
+}
+
+#[test]
+fn every_device_passes_the_suite() {
+    let provider: Arc<dyn Provider> = Arc::new(Verbs::default());
+    let devices = match provider.devices() {
+        Ok(devices) => devices,
+        Err(why) => return warpline_skip::skip("the suite over RDMA devices", &why.to_string()),
+    };
+    let mut failed = Vec::new();
+    for device in devices {
+        eprintln!("{}", device.name);
+        let mut verdicts = Verdicts::default();
+        run(&provider, Some(&device.name), &mut verdicts);
+        failed.extend(news(&device.name, verdicts.failed));
+    }
+    assert!(failed.is_empty(), "{failed:?}");
+}
