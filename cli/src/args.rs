@@ -16,7 +16,9 @@ Exit status:
 
 Environment:
   RUST_LOG         what to log to standard error, e.g. `debug` or `ual=trace,warn`
-  WARPLINE_CONFIG  configuration file (TOML)";
+  WARPLINE_CONFIG  configuration file (TOML)
+  WARPLINE_PROVIDER_PATH
+                   absolute paths of provider libraries (*.so), and of directories of manifests";
 
 /// See, try and explain RDMA over standard iWARP, with no RDMA hardware and no root.
 #[derive(Parser, Debug)]
@@ -38,6 +40,8 @@ pub(crate) enum Command {
     Decode(DecodeArgs),
     /// Test any iWARP peer: play what the standards ask for, report each requirement
     Conform(crate::conform::ConformArgs),
+    /// Check a verbs provider that comes as a library
+    Provider(ProviderArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -155,6 +159,39 @@ pub(crate) struct PingArgs {
     /// Ask for MPA's peer-to-peer model: either side may send first (needs MPA revision 2)
     #[arg(long, conflicts_with = "serve")]
     pub(crate) peer_to_peer: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ProviderArgs {
+    #[command(subcommand)]
+    pub(crate) command: ProviderCommand,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum ProviderCommand {
+    /// Load it, validate its descriptor and tables, run the provider suite on it, print a report
+    Check {
+        /// The library, e.g. libacme.so
+        library: PathBuf,
+        /// Device to test [default: the provider's first one]
+        #[arg(long)]
+        device: Option<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// The second process of `check`
+    #[command(hide = true)]
+    Play {
+        /// The library
+        library: PathBuf,
+        /// Device to test
+        #[arg(long)]
+        device: Option<String>,
+        /// Only load it
+        #[arg(long)]
+        load_only: bool,
+    },
 }
 
 #[derive(Args, Debug)]

@@ -36,7 +36,10 @@ fn attrs(device: &DeviceInfo) -> Result<RnicAttrs, String> {
 }
 
 fn provider_text(provider: &ProviderListing) -> String {
-    let mut text = format!("{} {}\n", provider.name, provider.version);
+    let mut text = format!("{} {}", provider.name, provider.version).trim_end().to_owned() + "\n";
+    if let Some(library) = &provider.library {
+        text += &format!("  library     {}\n", library.display());
+    }
     match &provider.devices {
         Err(why) => {
             text += &format!("  not usable: {}\n  try         {}\n", why.reason, why.remedy)
@@ -56,7 +59,9 @@ fn device_text(device: &DeviceInfo) -> String {
         Ok(attrs) => {
             text += &format!("    vendor        {} {}\n", attrs.vendor, attrs.model);
             text += &format!("    connections   {:?}\n", attrs.connection_model);
-            text += &format!("    capabilities  {}\n", capabilities(attrs.capabilities).join(", "));
+            let offers = capabilities(attrs.capabilities);
+            let offers = if offers.is_empty() { "none".into() } else { offers.join(", ") };
+            text += &format!("    capabilities  {offers}\n");
             text += "    limits\n";
             let rows: Vec<Vec<String>> = limits(&attrs)
                 .into_iter()
@@ -83,6 +88,9 @@ fn port_text(number: usize, port: &PortInfo) -> String {
 
 fn provider_json(provider: &ProviderListing) -> Value {
     let mut object = json!({ "name": provider.name, "version": provider.version });
+    if let Some(library) = &provider.library {
+        object["library"] = library.display().to_string().into();
+    }
     match &provider.devices {
         Ok(devices) => object["devices"] = devices.iter().map(device_json).collect(),
         Err(why) => object["unavailable"] = json!({ "reason": why.reason, "remedy": why.remedy }),

@@ -13,6 +13,7 @@ mod logging;
 mod output;
 mod ping;
 mod progress;
+mod provider;
 
 use std::io::{Write, stderr, stdout};
 use std::process::ExitCode;
@@ -26,6 +27,8 @@ fn main() -> ExitCode {
     logging::hide_panics();
     let cli = Cli::parse();
     logging::init();
+    // A provider that crashes must not take this command along.
+    ual::probe_with(provider::probe);
     match run(&cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -44,6 +47,7 @@ fn run(command: &Command) -> CliResult<()> {
         Command::Devices(args) => devices::run(args, &mut out),
         Command::Ping(args) => ping::run(args, &mut out),
         Command::Decode(args) => decode::run(args, &mut out),
+        Command::Provider(args) => provider::run(args, &mut out),
         Command::Conform(args) => conform::run(args, &mut out),
         Command::Completions { shell } => {
             let mut script = Vec::new();

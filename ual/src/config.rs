@@ -1,16 +1,19 @@
 //! The configuration file (TOML). Read once, by whoever makes a [`crate::Ual`].
 //!
 //! `$WARPLINE_CONFIG`, else `~/.config/warpline/warpline.toml`, else `/etc/warpline/warpline.toml`,
-//! else the defaults. Unknown keys are errors with line and column.
+//! else the defaults. Unknown keys are errors with line and column. Providers in libraries are named
+//! by `[providers]`, by manifests in `providers.d` beside these files, and by the environment.
 
 mod file;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use thiserror::Error;
 
 use crate::policy::{Network, Policy};
+use crate::registry::is_secure;
 use file::{File, PolicyKeys};
 
 /// Everything that can be configured.
@@ -32,6 +35,14 @@ pub struct Config {
 pub struct Providers {
     /// Names of providers not to use.
     pub disabled: Vec<String>,
+    /// Names of providers, the preferred ones first; those that are not named come behind.
+    pub order: Vec<String>,
+    /// Libraries of providers: name and absolute path.
+    pub libraries: BTreeMap<String, PathBuf>,
+    /// Directories of manifests (`*.toml`), and libraries (`*.so`), to be searched; not a key: the
+    /// directories `providers.d` beside the configuration files, and `$WARPLINE_PROVIDER_PATH`.
+    #[serde(skip)]
+    pub search: Vec<PathBuf>,
 }
 
 /// `[log]`.
@@ -68,19 +79,32 @@ pub enum ConfigError {
 }
 
 impl Config {
-    /// The file in force, or the defaults if there is none. A file named by `$WARPLINE_CONFIG` must
-    /// exist.
+    /// The file in force, or the defaults if there is none, and where providers are searched. A file
+    /// named by `$WARPLINE_CONFIG` must exist. In a setuid program the environment names nothing.
     pub fn load() -> Result<Self, ConfigError> {
-        if let Some(path) = std::env::var_os("WARPLINE_CONFIG").filter(|p| !p.is_empty()) {
-            return Self::read(Path::new(&path));
-        }
-        let home = std::env::var_os("HOME").map(PathBuf::from);
+        let trusted = |name: &str| match is_secure() {
+            true => None,
+            false => std::env::var_os(name).filter(|value| !value.is_empty()),
+        };
+        let home = trusted("HOME").map(PathBuf::from);
         let user = home.map(|home| home.join(".config/warpline/warpline.toml"));
         let system = PathBuf::from("/etc/warpline/warpline.toml");
-        match user.into_iter().chain([system]).find(|path| path.exists()) {
-            Some(path) => Self::read(&path),
-            None => Ok(Self::default()),
+        let named = trusted("WARPLINE_CONFIG").map(PathBuf::from);
+        let places: Vec<PathBuf> = match &named {
+            Some(path) => vec![path.clone()],
+            None => user.into_iter().chain([system]).collect(),
+        };
+        let in_force = named.or_else(|| places.iter().find(|path| path.exists()).cloned());
+        let mut config = in_force.map_or_else(|| Ok(Self::default()), |path| Self::read(&path))?;
+        if let Some(paths) = trusted("WARPLINE_PROVIDER_PATH") {
+            // Manifests and libraries of the current directory are nobody's choice.
+            config
+                .providers
+                .search
+                .extend(std::env::split_paths(&paths).filter(|p| p.is_absolute()));
         }
+        config.providers.search.extend(places.iter().map(|p| p.with_file_name("providers.d")));
+        Ok(config)
     }
 
     /// Reads a file.
@@ -130,6 +154,8 @@ mod tests {
         let text = r#"
             [providers]
             disabled = ["vp_verbs"]
+            order = ["acme", "vp_softrdma"]
+            libraries = { acme = "/usr/lib/libacme.so" }
             [policy]
             profile = "siw"
             crc = "off"
@@ -147,6 +173,8 @@ mod tests {
         "#;
         let config = parse(text).unwrap();
         assert_eq!(config.providers.disabled, ["vp_verbs"]);
+        assert_eq!(config.providers.order, ["acme", "vp_softrdma"]);
+        assert_eq!(config.providers.libraries["acme"], Path::new("/usr/lib/libacme.so"));
         assert_eq!(config.log.filter.as_deref(), Some("debug"));
         let expected = Policy {
             crc: Crc::Off,

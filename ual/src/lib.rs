@@ -50,7 +50,7 @@ pub use kal_shim::names::{node_name, resolve};
 pub use kal_shim::{OutOfRange, Region};
 pub use node::{Ends, Node};
 pub use policy::{Crc, Markers, Network, PeerToPeer, Policies, Policy};
-pub use registry::{ProviderListing, Ual};
+pub use registry::{Probe, ProviderListing, Ual, probe_with};
 pub use resource::{
     Ep, EpInfo, EpInit, EpState, Ia, Listen, ListenInit, Lmr, LmrInit, Pz, Rmr, Srq, SrqParams,
 };

@@ -1,7 +1,13 @@
 //! Which providers there are. The only place of the access layer that names one.
 //!
-//! [`Ual`] owns the list and the configuration; both are fixed once it is made. Any thread.
+//! [`Ual`] owns the list and the configuration; both are fixed once it is made. Libraries are loaded
+//! when they are first needed; one that cannot be used is listed with the reason. Any thread.
 
+mod library;
+mod manifest;
+mod secure;
+
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use kal_shim::HostServices;
@@ -11,6 +17,10 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::policy::Policies;
 use crate::resource::Ia;
+
+use library::Library;
+pub use library::{Probe, probe_with};
+pub(crate) use secure::is_secure;
 
 /// Providers that come with the library.
 fn builtin() -> Vec<Arc<dyn Provider>> {
@@ -22,15 +32,53 @@ fn builtin() -> Vec<Arc<dyn Provider>> {
 pub struct ProviderListing {
     /// Stable name.
     pub name: String,
-    /// Version or build id.
+    /// Version or build id; empty if it could not be loaded.
     pub version: String,
+    /// The library that it comes in; `None`: it is built in.
+    pub library: Option<PathBuf>,
     /// Its devices, or why it has none.
     pub devices: std::result::Result<Vec<DeviceInfo>, Unavailable>,
 }
 
+/// A provider that is there, or comes when it is needed.
+enum Source {
+    Built(Arc<dyn Provider>),
+    Library(Library),
+}
+
+impl Source {
+    fn name(&self) -> &str {
+        match self {
+            Self::Built(provider) => provider.name(),
+            Self::Library(library) => &library.name,
+        }
+    }
+
+    /// Loads it if need be.
+    fn provider(&self) -> std::result::Result<&Arc<dyn Provider>, &Unavailable> {
+        match self {
+            Self::Built(provider) => Ok(provider),
+            Self::Library(library) => library.provider(),
+        }
+    }
+
+    fn devices(&self) -> std::result::Result<Vec<DeviceInfo>, Unavailable> {
+        self.provider().map_err(Clone::clone)?.devices()
+    }
+
+    fn list(&self) -> ProviderListing {
+        let library = match self {
+            Self::Built(_) => None,
+            Self::Library(library) => Some(library.place.clone()),
+        };
+        let version = self.provider().map_or_else(|_| String::new(), |p| p.version().to_owned());
+        ProviderListing { name: self.name().to_owned(), version, library, devices: self.devices() }
+    }
+}
+
 /// The access layer: providers and configuration.
 pub struct Ual {
-    providers: Vec<Arc<dyn Provider>>,
+    sources: Vec<Source>,
     config: Config,
 }
 
@@ -40,17 +88,26 @@ impl Ual {
         Ok(Self::with_config(Config::load()?))
     }
 
-    /// With the built-in providers and this configuration.
+    /// With the built-in providers, the libraries that the configuration names, and this
+    /// configuration.
     pub fn with_config(config: Config) -> Arc<Self> {
         Self::with_providers(builtin(), config)
     }
 
-    /// With these providers only.
+    /// With these providers instead of the built-in ones. A library takes the place of one of the
+    /// same name.
     pub fn with_providers(providers: Vec<Arc<dyn Provider>>, config: Config) -> Arc<Self> {
-        let disabled = &config.providers.disabled;
-        let providers =
-            providers.into_iter().filter(|p| !disabled.iter().any(|name| name == p.name()));
-        Arc::new(Self { providers: providers.collect(), config })
+        let named = manifest::named(&config.providers).into_iter().map(Library::new);
+        let libraries: Vec<Source> = named.map(Source::Library).collect();
+        let replaced = |p: &Arc<dyn Provider>| libraries.iter().any(|l| l.name() == p.name());
+        let built = providers.into_iter().filter(|p| !replaced(p)).map(Source::Built);
+        let mut sources: Vec<Source> = built.collect();
+        sources.extend(libraries);
+        sources.retain(|s| !config.providers.disabled.iter().any(|name| name == s.name()));
+        let order = &config.providers.order;
+        let rank = |s: &Source| order.iter().position(|n| n == s.name()).unwrap_or(order.len());
+        sources.sort_by_key(rank);
+        Arc::new(Self { sources, config })
     }
 
     /// The configuration in force.
@@ -58,14 +115,9 @@ impl Ual {
         &self.config
     }
 
-    /// All providers with their devices; one that cannot work says why.
+    /// All providers with their devices, in the order of preference; one that cannot work says why.
     pub fn providers(&self) -> Vec<ProviderListing> {
-        let list = |p: &Arc<dyn Provider>| ProviderListing {
-            name: p.name().to_owned(),
-            version: p.version().to_owned(),
-            devices: p.devices(),
-        };
-        self.providers.iter().map(list).collect()
+        self.sources.iter().map(Source::list).collect()
     }
 
     /// Opens a device by its name, or the first device of the provider of that name
@@ -81,37 +133,38 @@ impl Ual {
 
     /// Opens the first usable device of any provider.
     pub fn open_any(&self) -> Result<Arc<Ia>> {
-        let usable = |p: &&Arc<dyn Provider>| p.devices().is_ok_and(|list| !list.is_empty());
-        match self.providers.iter().find(usable) {
+        let usable = |s: &&Source| s.devices().is_ok_and(|list| !list.is_empty());
+        match self.sources.iter().find(usable) {
             Some(provider) => self.open(provider.name()),
             None => Err(self.unknown("(any)")),
         }
     }
 
+    /// By the name of a provider without loading another one; else by that of a device.
     fn locate(&self, name: &str) -> Result<(&Arc<dyn Provider>, String)> {
-        for provider in &self.providers {
-            match provider.devices() {
-                Ok(devices) => {
-                    let whole = provider.name() == name;
-                    if let Some(device) = devices.iter().find(|d| whole || d.name == name) {
-                        return Ok((provider, device.name.clone()));
-                    }
-                }
-                Err(why) if provider.name() == name => {
-                    return Err(Error::Unavailable { provider: name.to_owned(), why });
-                }
-                Err(_) => {}
+        let unavailable = |why| Error::Unavailable { provider: name.to_owned(), why };
+        if let Some(source) = self.sources.iter().find(|s| s.name() == name) {
+            let provider = source.provider().map_err(|why| unavailable(why.clone()))?;
+            let devices = provider.devices().map_err(unavailable)?;
+            if let Some(first) = devices.into_iter().next() {
+                return Ok((provider, first.name));
+            }
+        }
+        for provider in self.sources.iter().filter_map(|s| s.provider().ok()) {
+            let devices = provider.devices().unwrap_or_default();
+            if let Some(device) = devices.into_iter().find(|d| d.name == name) {
+                return Ok((provider, device.name));
             }
         }
         Err(self.unknown(name))
     }
 
     fn unknown(&self, name: &str) -> Error {
-        let describe = |p: &Arc<dyn Provider>| match p.devices() {
+        let describe = |s: &Source| match s.devices() {
             Ok(devices) => devices.into_iter().map(|d| d.name).collect::<Vec<_>>().join(", "),
-            Err(why) => format!("none of {}: {why}", p.name()),
+            Err(why) => format!("none of {}: {why}", s.name()),
         };
-        let known: Vec<_> = self.providers.iter().map(describe).collect();
+        let known: Vec<_> = self.sources.iter().map(describe).collect();
         let known = if known.is_empty() { "no provider".into() } else { known.join("; ") };
         Error::NoDevice { name: name.to_owned(), known }
     }

@@ -6,4 +6,5 @@ mod decode;
 mod demo;
 mod misc;
 mod ping;
+mod provider;
 mod support;

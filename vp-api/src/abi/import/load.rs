@@ -83,12 +83,15 @@ fn open(path: &Path) -> Result<Library, Fault> {
     }
     // SAFETY: its constructors run; whoever names a provider's library trusts its code.
     let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
-    library.map_err(|why| Fault::NotALibrary(because(&why)))
+    library.map_err(|why| Fault::NotALibrary(because(&why, path)))
 }
 
-/// The loader's own words, which the error keeps behind it.
-fn because(error: &libloading::Error) -> String {
-    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+/// The loader's own words, which the error keeps behind it, without the path before them.
+fn because(error: &libloading::Error, path: &Path) -> String {
+    let words =
+        std::error::Error::source(error).map_or_else(|| error.to_string(), |e| e.to_string());
+    let path = format!("{}: ", path.display());
+    words.strip_prefix(&path).unwrap_or(&words).to_owned()
 }
 
 /// # Safety

@@ -1,0 +1,192 @@
+//! `warpline provider check`, and libraries in `warpline devices`: the vendor's provider of C as it
+//! is, and broken in many ways, each of which must be named.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+// Serves two test programs; each uses its part.
+#[path = "../../../tests/provider/tests/build/mod.rs"]
+mod build;
+
+use build::{c, headers, scratch, vendor_c};
+
+fn warpline(args: &[&str], path: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_warpline"));
+    command.args(args).env("WARPLINE_PROVIDER_PATH", path).env("HOME", "/nonexistent");
+    command.env_remove("WARPLINE_CONFIG").output().unwrap()
+}
+
+fn text(octets: &[u8]) -> String {
+    String::from_utf8(octets.to_vec()).unwrap()
+}
+
+/// A copy of the vendor's sources with every `from` replaced, compiled; `None` without a compiler.
+fn variant(name: &str, changes: &[(&str, &str)]) -> Option<PathBuf> {
+    let dir = scratch(name);
+    for file in std::fs::read_dir(vendor_c()).unwrap() {
+        let file = file.unwrap();
+        let mut source = std::fs::read_to_string(file.path()).unwrap();
+        for (from, to) in changes {
+            source = source.replace(from, to);
+        }
+        std::fs::write(dir.join(file.file_name()), source).unwrap();
+    }
+    let library = dir.join("libvendor_loop.so");
+    c(&dir, &headers(), &library)?;
+    Some(library)
+}
+
+fn remove(library: &Path) {
+    std::fs::remove_dir_all(library.parent().unwrap()).unwrap();
+}
+
+#[test]
+fn the_vendors_provider_passes() {
+    let Some(library) = variant("good", &[]) else {
+        return warpline_skip::skip("the_vendors_provider_passes", "no C compiler");
+    };
+    let path = library.to_str().unwrap();
+    let output = warpline(&["provider", "check", path], "");
+    assert!(output.status.success(), "{}", text(&output.stdout));
+    assert!(text(&output.stdout).contains("provider  vendor_loop 1.0"));
+    let output = warpline(&["provider", "check", "--json", path], "");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["good"], true);
+    assert!(report["cases"].as_array().unwrap().len() > 50);
+    let output = warpline(&["devices"], path);
+    assert!(text(&output.stdout).contains("Example Vendor memory copy"));
+    remove(&library);
+}
+
+/// Changes to the sources, the exit status, and what must be said.
+type Broken = (&'static [(&'static str, &'static str)], i32, &'static str);
+
+const BROKEN: &[Broken] = &[
+    (&[(".magic = RI_MAGIC", ".magic = 7")], 3, "magic is 0x00000007 and not RI_MAGIC"),
+    (&[(".major = RI_MAJOR", ".major = 9")], 3, "speaks ABI 9.x, this host 1.x"),
+    (&[("sizeof warpline_provider,", "16,")], 3, "descriptor's size is 16 octets"),
+    (&[(".reserved = 0", ".reserved = 3")], 3, "reserved field is 0x3 and must be zero"),
+    (&[(".name = \"vendor_loop\"", ".name = \"Vendor!\"")], 3, "name is not a word of a-z"),
+    (&[(".version = \"1.0\"", ".version = NULL")], 3, "version is missing"),
+    // Without this the two symbols stay hidden.
+    (&[("#define RI_BUILDING_PROVIDER", "")], 3, "does not export `warpline_provider`"),
+    (
+        &[(
+            "const ri_provider_ops *warpline_provider_get_ops(uint32_t host_minor)\n{",
+            "const ri_provider_ops *other(uint32_t);\n\
+             const ri_provider_ops *other(uint32_t host_minor)\n{",
+        )],
+        3,
+        "does not export `warpline_provider_get_ops`",
+    ),
+    (&[("    return &ops;", "    return host_minor > 99 ? &ops : NULL;")], 3, "answered NULL"),
+    (
+        &[(".size = sizeof ops,\n    .devices", ".size = 16,\n    .devices")],
+        3,
+        "ri_provider_ops is too short: 16 octets",
+    ),
+    (
+        &[("    .open = open_device,", "    .open = sizeof ops ? NULL : open_device,")],
+        3,
+        "ri_provider_ops lacks `open`",
+    ),
+    (
+        &[(
+            ONCE,
+            "__attribute__((constructor)) static void die(void) { abort(); }\nstatic pthread_once_t once",
+        )],
+        3,
+        "killed by signal 6 while loading the library",
+    ),
+    (
+        &[(
+            ONCE,
+            "void nowhere(void);\nvoid use(void);\nvoid use(void) { nowhere(); }\nstatic pthread_once_t once",
+        )],
+        3,
+        "undefined symbol: nowhere",
+    ),
+    (&[("    .create_qp = qp_create,\n", "")], 1, "ri_rnic_ops lacks create_qp, which is required"),
+    (&[("    .native_cm = cm_make,\n", "")], 1, "ri_rnic_ops lacks native_cm"),
+    (&[("a.capabilities = 0", "a.capabilities = RI_CAP_SRQ")], 1, "the descriptor does not"),
+    (&[("model = RI_MODEL_NATIVE", "model = 5")], 1, "ri_rnic_attrs.connection_model is neither"),
+    (&[("memmove(to, from, sink->len)", "memmove(to, from, sink->len - 1)")], 1, "differs"),
+    (&[("0, 0, RI_WC_READ}", "0, 0, 77}")], 1, "defect in the provider"),
+    (
+        &[(
+            "    uint32_t n = cq->count",
+            "    if (max == 1)\n        abort();\n    uint32_t n = cq->count",
+        )],
+        1,
+        "killed by signal 6",
+    ),
+];
+
+/// Where something is put into the source.
+const ONCE: &str = "static pthread_once_t once";
+
+#[test]
+fn each_broken_variant_is_named() {
+    let mut names = Vec::new();
+    for (n, (changes, exit, expected)) in BROKEN.iter().enumerate() {
+        let Some(library) = variant(&format!("broken-{n}"), changes) else {
+            return warpline_skip::skip("each_broken_variant_is_named", "no C compiler");
+        };
+        let output = warpline(&["provider", "check", library.to_str().unwrap()], "");
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert!(said.contains(expected), "variant {n}: {expected}: {said}");
+        assert_eq!(output.status.code(), Some(*exit), "variant {n}: {said}");
+        if *exit == 3 {
+            names.push((library, expected));
+        } else {
+            remove(&library);
+        }
+    }
+    // In a listing each is skipped with its reason, and nobody else suffers.
+    for (library, expected) in names {
+        let output = warpline(&["devices"], library.to_str().unwrap());
+        let said = text(&output.stdout);
+        assert!(said.contains(expected) && said.contains("device vp_softrdma"), "{said}");
+        remove(&library);
+    }
+}
+
+#[test]
+fn what_is_no_library_is_named() {
+    let dir = scratch("no-library");
+    let file = dir.join("libtext.so");
+    std::fs::write(&file, "not a library").unwrap();
+    let output = warpline(&["provider", "check", file.to_str().unwrap()], "");
+    assert_eq!(output.status.code(), Some(3));
+    assert!(text(&output.stderr).contains("cannot be loaded: file too short"));
+    let output = warpline(&["provider", "check", "/nonexistent/lib.so"], "");
+    assert!(text(&output.stderr).contains("cannot read /nonexistent/lib.so"));
+    remove(&file);
+}
+
+#[test]
+fn manifests_name_libraries() {
+    let Some(library) = variant("manifest", &[]) else {
+        return warpline_skip::skip("manifests_name_libraries", "no C compiler");
+    };
+    let dir = scratch("manifests");
+    let manifest = |file: &str, name: &str, place: &str| {
+        let text = format!("name = \"{name}\"\nlibrary = \"{place}\"\n");
+        std::fs::write(dir.join(file), text).unwrap();
+    };
+    manifest("1.toml", "vendor_loop", library.to_str().unwrap());
+    manifest("2.toml", "other", library.to_str().unwrap());
+    manifest("3.toml", "near", "near.so");
+    let output = warpline(&["devices", "--json"], dir.to_str().unwrap());
+    let listing: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let of = |name: &str| {
+        let all = listing["providers"].as_array().unwrap();
+        all.iter().find(|p| p["name"] == name).unwrap().clone()
+    };
+    assert_eq!(of("vendor_loop")["devices"][0]["vendor"], "Example Vendor");
+    let reason = |name: &str| of(name)["unavailable"]["reason"].as_str().unwrap().to_owned();
+    assert!(reason("other").contains("its name is vendor_loop, not other"));
+    assert!(reason("near").contains("not absolute"));
+    remove(&library);
+    std::fs::remove_dir_all(dir).unwrap();
+}

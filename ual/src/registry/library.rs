@@ -1,0 +1,66 @@
+//! A provider in a library of its own: loaded when first needed, and never unloaded. Its code runs
+//! in this process; [`probe_with`] lets a program try it in another one before.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use vp_api::{Provider, Unavailable, import};
+
+use super::manifest::Named;
+
+/// Tries a library without risk; an error says what happened.
+pub type Probe = fn(&Path) -> Result<(), String>;
+
+static PROBE: OnceLock<Probe> = OnceLock::new();
+
+/// From now on every library is tried by `probe` before it is loaded into this process. The first
+/// one counts.
+pub fn probe_with(probe: Probe) {
+    // A second probe is as good as the first.
+    let _ = PROBE.set(probe);
+}
+
+/// A library, loaded or not.
+pub(super) struct Library {
+    pub(super) name: String,
+    pub(super) place: PathBuf,
+    loaded: OnceLock<Result<Arc<dyn Provider>, Unavailable>>,
+}
+
+impl Library {
+    pub(super) fn new(named: Named) -> Self {
+        let loaded = OnceLock::new();
+        if let Some(fault) = named.fault {
+            let place = named.place.display();
+            let remedy = format!("correct or remove {place}");
+            let fault: Result<Arc<dyn Provider>, _> = Err(Unavailable { reason: fault, remedy });
+            let _ = loaded.set(fault);
+        }
+        Self { name: named.name, place: named.place, loaded }
+    }
+
+    /// The provider, or why there is none; found out once.
+    pub(super) fn provider(&self) -> Result<&Arc<dyn Provider>, &Unavailable> {
+        self.loaded.get_or_init(|| self.load()).as_ref()
+    }
+
+    fn load(&self) -> Result<Arc<dyn Provider>, Unavailable> {
+        let unusable = |reason: String| Unavailable {
+            reason,
+            remedy: format!(
+                "ask its vendor; see `warpline provider check {}`",
+                self.place.display()
+            ),
+        };
+        if let Some(probe) = PROBE.get() {
+            probe(&self.place).map_err(unusable)?;
+        }
+        let provider = import::load(&self.place).map_err(|e| unusable(e.to_string()))?;
+        if provider.name() != self.name {
+            let (said, named) = (provider.name(), &self.name);
+            let reason = format!("{}: its name is {said}, not {named}", self.place.display());
+            return Err(unusable(reason));
+        }
+        Ok(provider)
+    }
+}

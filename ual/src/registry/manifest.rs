@@ -1,0 +1,130 @@
+//! Which libraries of providers the administrator and the user name. Reads files; loads nothing.
+//!
+//! A manifest is a file `providers.d/*.toml` beside a configuration file:
+//!
+//! ```toml
+//! name = "acme"                          # as its descriptor says
+//! library = "/usr/lib/acme/libacme.so"   # absolute
+//! ```
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::config::Providers;
+
+/// A library that was named, or what is wrong with how it was named.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Named {
+    /// Provider's name; the file's where that is not known.
+    pub(super) name: String,
+    /// Where the name was found: the library, or the manifest that cannot be read.
+    pub(super) place: PathBuf,
+    /// Why it cannot be used.
+    pub(super) fault: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Manifest {
+    name: String,
+    library: PathBuf,
+}
+
+/// Everything named, in the order of preference: configuration, environment, manifests. Of two
+/// libraries of one name the first counts; the other ones say so.
+pub(super) fn named(config: &Providers) -> Vec<Named> {
+    let keys = config.libraries.iter().map(|(name, path)| library(name.clone(), path.clone()));
+    let paths = config.search.iter().flat_map(|path| search(path));
+    let mut all: Vec<Named> = Vec::new();
+    for mut one in keys.chain(paths) {
+        let first = all.iter().find(|n| n.fault.is_none() && n.name == one.name);
+        if let (Some(first), None) = (first, &one.fault) {
+            if first.place == one.place {
+                continue;
+            }
+            let place = first.place.display();
+            one.fault = Some(format!("{place} was named before it for the same name"));
+        }
+        all.push(one);
+    }
+    all
+}
+
+fn library(name: String, place: PathBuf) -> Named {
+    let fault = match place.is_absolute() {
+        true => None,
+        false => Some("the library's path is not absolute".to_owned()),
+    };
+    Named { name, place, fault }
+}
+
+/// A directory of manifests, or a library; what is not there is nothing.
+fn search(path: &Path) -> Vec<Named> {
+    if path.extension().is_some_and(|e| e == "so") {
+        return vec![library(stem(path), path.to_owned())];
+    }
+    let Ok(entries) = std::fs::read_dir(path) else { return Vec::new() };
+    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    files.retain(|file| file.extension().is_some_and(|e| e == "toml"));
+    files.sort();
+    files.iter().map(|file| read(file)).collect()
+}
+
+/// `libacme.so` is taken for a provider `acme` until it says otherwise.
+fn stem(path: &Path) -> String {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    stem.strip_prefix("lib").unwrap_or(&stem).to_owned()
+}
+
+fn read(file: &Path) -> Named {
+    let text = std::fs::read_to_string(file).map_err(|e| e.to_string());
+    let manifest = text.and_then(|text| {
+        toml::from_str::<Manifest>(&text).map_err(|e| e.to_string().trim_end().to_owned())
+    });
+    match manifest {
+        Ok(manifest) => library(manifest.name, manifest.library),
+        Err(why) => Named {
+            name: stem(file),
+            place: file.to_owned(),
+            fault: Some(format!("the manifest cannot be read: {why}")),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch() -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("warpline-manifests-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    #[test]
+    fn the_first_of_a_name_counts_and_mistakes_are_told() {
+        let dir = scratch();
+        let write = |name: &str, text: &str| std::fs::write(dir.join(name), text).unwrap();
+        write("10-acme.toml", "name = \"acme\"\nlibrary = \"/a/libacme.so\"\n");
+        write("20-again.toml", "name = \"acme\"\nlibrary = \"/b/libacme.so\"\n");
+        write("30-odd.toml", "name = \"odd\"\nlibary = \"/c.so\"\n");
+        write("40-relative.toml", "name = \"rel\"\nlibrary = \"rel.so\"\n");
+        write("notes.txt", "not a manifest");
+        let mut config = Providers { search: vec![dir.clone()], ..Providers::default() };
+        config.libraries.insert("mine".into(), "/m.so".into());
+        config.search.push("/d/libother.so".into());
+        let found = named(&config);
+        let faults = |name: &str| {
+            let all = found.iter().filter(|n| n.name == name);
+            all.map(|n| n.fault.clone().unwrap_or_default()).collect::<Vec<_>>()
+        };
+        assert_eq!(found[0].name, "mine");
+        assert_eq!(faults("acme")[0], "");
+        assert!(faults("acme")[1].contains("/a/libacme.so was named before"));
+        assert!(faults("30-odd")[0].contains("libary"), "{found:?}");
+        assert!(faults("rel")[0].contains("not absolute"));
+        assert_eq!(faults("other"), [""]);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+}
