@@ -5,8 +5,10 @@
 //! ```
 //!
 //! - `every=N`: on the data path (post, poll, arm) only every N-th call of each object, from the
-//!   first; 0: none. Default 1. Refused calls and failed completions are always logged.
-//! - `empty`: also polls that find nothing, and waits that end without news.
+//!   first; 0: none. Default 1. Refused calls and failed completions are always logged, but those
+//!   between are not timed.
+//! - `empty`: also polls that find nothing, and waits that end without news; without it they do not
+//!   count.
 //!
 //! Lines go to [`Services::log`]: verbs of the data path at [`LogLevel::Trace`], all others, and
 //! asynchronous events, at [`LogLevel::Debug`]. Payload and private data are never logged. Listing
@@ -94,23 +96,24 @@ impl Trace {
         }
     }
 
-    fn log(&self, call: &Call<'_>, result: &dyn Display, elapsed_ns: u64) {
+    fn log(&self, call: &Call<'_>, result: &dyn Display, elapsed_ns: Option<u64>) {
         let level = if call.verb.is_data() { LogLevel::Trace } else { LogLevel::Debug };
-        let (device, object, verb) = (&self.device, call.object, call.verb.name());
-        let line = match call.arguments.as_str() {
-            Some("") => format!("{device}: {object}: {verb} -> {result} ({elapsed_ns} ns)"),
-            _ => {
-                let arguments = call.arguments;
-                format!("{device}: {object}: {verb} {arguments} -> {result} ({elapsed_ns} ns)")
-            }
-        };
+        let mut line = format!("{}: {}: {}", self.device, call.object, call.verb.name());
+        if call.arguments.as_str() != Some("") {
+            line += &format!(" {}", call.arguments);
+        }
+        line += &format!(" -> {result}");
+        if let Some(ns) = elapsed_ns {
+            line += &format!(" ({ns} ns)");
+        }
         self.services.log(level, TARGET, &line);
     }
 
-    fn timed<R>(&self, run: impl FnOnce() -> R) -> (R, u64) {
-        let begin = self.services.now_ns();
-        let result = run();
-        (result, self.services.now_ns().saturating_sub(begin))
+    /// Runs a verb; how long it took, if that is asked for.
+    fn run<R>(&self, timed: bool, verb: impl FnOnce() -> R) -> (R, Option<u64>) {
+        let begin = timed.then(|| self.services.now_ns());
+        let result = verb();
+        (result, begin.map(|begin| self.services.now_ns().saturating_sub(begin)))
     }
 }
 
@@ -129,7 +132,7 @@ impl Hook for Trace {
         verb: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
         let sampled = !call.verb.is_data() || self.is_sampled(calls);
-        let (result, elapsed_ns) = self.timed(verb);
+        let (result, elapsed_ns) = self.run(sampled, verb);
         let idle = result.as_ref().is_ok_and(Value::is_nothing) && !self.options.empty;
         if result.is_err() || (sampled && !idle) {
             self.log(call, &Shown(&result), elapsed_ns);
@@ -144,7 +147,8 @@ impl Hook for Trace {
         out: &mut [WorkCompletion],
     ) -> Result<usize, VpStatus> {
         let room = out.len();
-        let (result, elapsed_ns) = self.timed(|| cq.poll(out));
+        let sampled = self.options.every != 0;
+        let (result, elapsed_ns) = self.run(sampled, || cq.poll(out));
         let cq = Object::new(Kind::Cq, cq.id().0);
         let log = |result: &dyn Display| {
             self.log(&Call::new(Verb::Poll, cq, format_args!("up to {room}")), result, elapsed_ns);

@@ -1,5 +1,5 @@
-//! Nanoseconds per step of SoftRDMA's data path, and of the C face's checks, inside one process: no
-//! sockets, no protocol.
+//! Nanoseconds per step of SoftRDMA's data path, of wrappers, and of the C face's checks, inside one
+//! process: no sockets, no protocol.
 //!
 //! `cargo run --release -p warpline-benches --bin micro` prints medians over many short runs, so a
 //! preempted run does not count. The second thread of the contended rows belongs to this program.
@@ -9,15 +9,15 @@ use std::error::Error;
 use std::ffi::{c_char, c_int, c_void};
 use std::hint::black_box;
 use std::ptr::{NonNull, null_mut};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 // Its C functions are called as a C program calls them.
 use itapi as _;
 use vp_api::{
-    Access, Addressing, LogLevel, MemRange, MrInit, PdId, Provider, QpId, Services, Stag, WcOpcode,
-    WcStatus, WorkCompletion,
+    Access, Addressing, CqInit, LogLevel, MemRange, MrInit, PdId, Provider, QpId, QpInit, Services,
+    Stag, WcOpcode, WcStatus, WorkCompletion,
 };
 use vp_softrdma::cq_ring::CqRing;
 use vp_softrdma::stag_table::{Caller, Need, StagTable};
@@ -34,7 +34,8 @@ struct Host;
 impl Services for Host {
     fn log(&self, _: LogLevel, _: &str, _: &str) {}
     fn now_ns(&self) -> u64 {
-        0
+        static BEGIN: OnceLock<Instant> = OnceLock::new();
+        BEGIN.get_or_init(Instant::now).elapsed().as_nanos() as u64
     }
     fn pin(&self, _: usize, _: usize) -> std::io::Result<()> {
         Ok(())
@@ -71,6 +72,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     });
     rings()?;
     registration(&range)?;
+    wrappers()?;
     c_face()
 }
 
@@ -174,6 +176,28 @@ fn registration(range: &MemRange) -> Result<(), Box<dyn Error>> {
                 _ = black_box(rnic.dealloc_stag(stag));
             }
         });
+    }
+    Ok(())
+}
+
+/// What a wrapper adds to a post. Nothing is posted, so that the rest is as small as it can be.
+fn wrappers() -> Result<(), Box<dyn Error>> {
+    for (name, texts) in [
+        ("without wrapper", &[][..]),
+        ("stats", &["stats"]),
+        ("stats, each post timed", &["stats:every=1"]),
+        ("trace, data path not logged", &["trace:every=0"]),
+        ("fault, other verbs", &["fault:create_qp@9=InUse"]),
+    ] {
+        let mut provider: Arc<dyn Provider> = Arc::new(SoftRdma);
+        for text in texts {
+            provider = vp_hooks::wrap(provider, text)?;
+        }
+        let rnic = provider.open(NAME, Arc::new(Host))?;
+        let cq = rnic.create_cq(&CqInit { depth: 64, handler: None })?;
+        let qp = rnic.create_qp(&QpInit::new(rnic.alloc_pd()?, cq.id(), cq.id()))?;
+        // An SQ takes posts from RTS on; an RQ does in every state.
+        report(&format!("empty post, {name}"), || _ = black_box(qp.post_recv(black_box(&[]))));
     }
     Ok(())
 }
