@@ -5,6 +5,8 @@ mod build;
 
 use std::sync::Arc;
 
+use vp_api::abi::export::{Exported, descriptor};
+use vp_api::abi::types::{ProviderDescriptor, ProviderOps};
 use vp_api::{Provider, import};
 use vp_softrdma::SoftRdma;
 use warpline_provider::{Reporter, Summary, Verdict, run};
@@ -48,4 +50,43 @@ fn a_vendors_library_of_c() {
     let summary = passes(import::load(&library).unwrap());
     assert!(summary.passed > 35 && summary.skipped > 0, "{summary:?}");
     std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// The header as it was in its first version is kept; what was built with it must still work.
+#[test]
+fn a_library_built_with_the_first_header() {
+    let dir = build::scratch("first-header");
+    let library = dir.join("libvendor_loop.so");
+    let headers = build::root().join("tests/provider/fixtures/1.0");
+    let Some(()) = build::c(&build::vendor_c(), &headers, &library) else {
+        return warpline_skip::skip("a_library_built_with_the_first_header", "no C compiler");
+    };
+    assert!(passes(import::load(&library).unwrap()).passed > 35);
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn an_out_of_tree_crate() {
+    let manifest = build::root().join("examples/vendor-provider-rust/Cargo.toml");
+    let target = build::target().parent().unwrap().join("vendor-provider-rust");
+    let mut command = std::process::Command::new(env!("CARGO"));
+    command.args(["build", "--quiet", "--offline", "--manifest-path"]).arg(manifest);
+    assert!(command.arg("--target-dir").arg(&target).status().unwrap().success());
+    let library = target.join("debug/libvendor_mirror.so");
+    let summary = passes(import::load(&library).unwrap());
+    assert!(summary.passed > 35, "{summary:?}");
+}
+
+/// Exported and imported again within this process: the border without a library.
+#[test]
+fn softrdma_through_the_tables() {
+    static EXPORTED: Exported = Exported::new();
+    static DESCRIPTOR: ProviderDescriptor =
+        descriptor("vp_softrdma\0", "1\0", vp_api::Capabilities::all());
+    extern "C" fn get_ops(_: u32) -> *const ProviderOps {
+        EXPORTED.table(|| Arc::new(SoftRdma))
+    }
+    // SAFETY: both are this crate's own, made by the exporter, and static.
+    let provider = unsafe { import::from_descriptor(&raw const DESCRIPTOR, get_ops) };
+    passes(provider.unwrap());
 }
