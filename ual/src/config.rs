@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use thiserror::Error;
+use vp_hooks::Wrapper;
 
 use crate::policy::{Network, Policy};
 use crate::registry::is_secure;
@@ -39,6 +40,10 @@ pub struct Providers {
     pub order: Vec<String>,
     /// Libraries of providers: name and absolute path.
     pub libraries: BTreeMap<String, PathBuf>,
+    /// What every provider is wrapped in; the first wrapper is next to the application. See
+    /// [`vp_hooks`] for what can be said.
+    #[serde(deserialize_with = "file::wrappers")]
+    pub wrap: Vec<Wrapper>,
     /// Directories of manifests (`*.toml`), and libraries (`*.so`), to be searched; not a key: the
     /// directories `providers.d` beside the configuration files, and `$WARPLINE_PROVIDER_PATH`.
     #[serde(skip)]
@@ -156,6 +161,7 @@ mod tests {
             disabled = ["vp_verbs"]
             order = ["acme", "vp_softrdma"]
             libraries = { acme = "/usr/lib/libacme.so" }
+            wrap = ["trace:every=100", "fault:post_send@3=QueueFull"]
             [policy]
             profile = "siw"
             crc = "off"
@@ -175,6 +181,8 @@ mod tests {
         assert_eq!(config.providers.disabled, ["vp_verbs"]);
         assert_eq!(config.providers.order, ["acme", "vp_softrdma"]);
         assert_eq!(config.providers.libraries["acme"], Path::new("/usr/lib/libacme.so"));
+        let wrap: Vec<_> = config.providers.wrap.iter().map(Wrapper::to_string).collect();
+        assert_eq!(wrap, ["trace:every=100", "fault:post_send@3=QueueFull"]);
         assert_eq!(config.log.filter.as_deref(), Some("debug"));
         let expected = Policy {
             crc: Crc::Off,
@@ -197,6 +205,7 @@ mod tests {
         for (text, place, what) in [
             ("[policy]\n  crcc = \"off\"\n", "w.toml:2:3: ", "crcc"),
             ("[policy]\ncrc = \"maybe\"\n", "w.toml:2:7: ", "maybe"),
+            ("[providers]\nwrap = [\"tarce\"]\n", "w.toml:2:8: ", "no `tarce`"),
             ("[polcy]\n", "w.toml:1:2: ", "polcy"),
             ("[policy]\nrevision = 3\n", "w.toml:2:12: ", "between 1 and 2"),
             ("[policy]\n\n profile = \"x\"\n", "w.toml:3:12: ", "`siw`"),

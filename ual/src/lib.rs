@@ -56,3 +56,4 @@ pub use resource::{
 };
 pub use tag::Tag;
 pub use vp_api;
+pub use vp_hooks;

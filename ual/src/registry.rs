@@ -1,7 +1,8 @@
 //! Which providers there are. The only place of the access layer that names one.
 //!
 //! [`Ual`] owns the list and the configuration; both are fixed once it is made. Libraries are loaded
-//! when they are first needed; one that cannot be used is listed with the reason. Any thread.
+//! when they are first needed; one that cannot be used is listed with the reason. All of them come in
+//! the wrappers that the configuration names. Any thread.
 
 mod library;
 mod manifest;
@@ -97,11 +98,14 @@ impl Ual {
     /// With these providers instead of the built-in ones. A library takes the place of one of the
     /// same name.
     pub fn with_providers(providers: Vec<Arc<dyn Provider>>, config: Config) -> Arc<Self> {
-        let named = manifest::named(&config.providers).into_iter().map(Library::new);
-        let libraries: Vec<Source> = named.map(Source::Library).collect();
+        let wrap = &config.providers.wrap;
+        let named = manifest::named(&config.providers).into_iter();
+        let libraries = named.map(|named| Source::Library(Library::new(named, wrap.clone())));
+        let libraries: Vec<Source> = libraries.collect();
         let replaced = |p: &Arc<dyn Provider>| libraries.iter().any(|l| l.name() == p.name());
-        let built = providers.into_iter().filter(|p| !replaced(p)).map(Source::Built);
-        let mut sources: Vec<Source> = built.collect();
+        let built = providers.into_iter().filter(|p| !replaced(p));
+        let mut sources: Vec<Source> =
+            built.map(|provider| Source::Built(vp_hooks::stack(provider, wrap))).collect();
         sources.extend(libraries);
         sources.retain(|s| !config.providers.disabled.iter().any(|name| name == s.name()));
         let order = &config.providers.order;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use vp_api::FpduSize;
+use vp_hooks::Wrapper;
 
 use super::{Log, Providers};
 use crate::policy::{Crc, Markers, Network, PeerToPeer, Policy};
@@ -17,6 +18,12 @@ pub(super) struct File {
     pub(super) policy: PolicySection,
     pub(super) softrdma: SoftRdma,
     pub(super) log: Log,
+}
+
+/// Texts of wrappers.
+pub(super) fn wrappers<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<Wrapper>, D::Error> {
+    let texts = Vec::<String>::deserialize(input)?;
+    texts.iter().map(|text| text.parse().map_err(D::Error::custom)).collect()
 }
 
 /// A number from `LOW` to `HIGH`.

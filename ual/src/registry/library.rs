@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use vp_api::{Provider, Unavailable, import};
+use vp_hooks::{Wrapper, stack};
 
 use super::manifest::Named;
 
@@ -24,11 +25,12 @@ pub fn probe_with(probe: Probe) {
 pub(super) struct Library {
     pub(super) name: String,
     pub(super) place: PathBuf,
+    wrap: Vec<Wrapper>,
     loaded: OnceLock<Result<Arc<dyn Provider>, Unavailable>>,
 }
 
 impl Library {
-    pub(super) fn new(named: Named) -> Self {
+    pub(super) fn new(named: Named, wrap: Vec<Wrapper>) -> Self {
         let loaded = OnceLock::new();
         if let Some(fault) = named.fault {
             let place = named.place.display();
@@ -36,7 +38,7 @@ impl Library {
             let fault: Result<Arc<dyn Provider>, _> = Err(Unavailable { reason: fault, remedy });
             let _ = loaded.set(fault);
         }
-        Self { name: named.name, place: named.place, loaded }
+        Self { name: named.name, place: named.place, wrap, loaded }
     }
 
     /// The provider, or why there is none; found out once.
@@ -61,6 +63,6 @@ impl Library {
             let reason = format!("{}: its name is {said}, not {named}", self.place.display());
             return Err(unusable(reason));
         }
-        Ok(provider)
+        Ok(stack(provider, &self.wrap))
     }
 }

@@ -18,3 +18,4 @@ mod ports;
 mod reuse;
 mod two_processes;
 mod wishes;
+mod wrapped;

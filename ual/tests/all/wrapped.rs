@@ -1,0 +1,63 @@
+//! Providers in the wrappers that the configuration names, as an application meets them.
+
+use std::path::Path;
+
+use ual::vp_api::VpStatus;
+use ual::vp_hooks::stats;
+use ual::{AcceptParams, Config, ConnectParams, Error, Ual};
+
+use crate::common::{LOCALHOST, Side, connect, policy};
+
+fn side(wrap: &str) -> Side {
+    let config = Config::parse(&format!("[providers]\nwrap = {wrap}\n"), Path::new("w.toml"));
+    Side::of(&Ual::with_config(Config { policy: policy(), ..config.unwrap() }))
+}
+
+#[test]
+fn a_refused_post_is_an_error_and_the_next_one_works() {
+    let client = side(r#"["trace:every=2", "stats", "fault:post_send@2=QueueFull"]"#);
+    let server = Side::new(policy());
+    let (active, passive) = connect(&client, &server, &server.listen(LOCALHOST));
+    (1..=2).for_each(|n| server.post_recv(&passive, n, 0, 100));
+    client.send(&active, 3, 0, 100);
+    assert_eq!(client.success().wr_id, 3);
+    let refused = active.post_send(&[]).unwrap_err();
+    assert_eq!((refused.posted, refused.status), (0, VpStatus::TooManyWrs));
+    client.send(&active, 4, 0, 100);
+    assert_eq!(client.success().wr_id, 4);
+    assert_eq!([server.success().wr_id, server.success().wr_id], [1, 2]);
+    // `stats` stands outside of `fault`, so it sees the refusal.
+    let books = stats::snapshots();
+    let posts = books.iter().filter_map(|book| book.verb("post_send"));
+    assert!(posts.into_iter().any(|posts| (posts.calls, posts.refused) == (3, 1)), "{books:?}");
+}
+
+#[test]
+fn a_connection_refused_by_the_provider_is_reported() {
+    let client = side(r#"["fault:connect@1=InsufficientResources"]"#);
+    let server = Side::new(policy());
+    let listen = server.listen(LOCALHOST);
+    let (active, passive) = (client.ep(), server.ep());
+    active.connect(ConnectParams::new(listen.addresses()[0])).unwrap();
+    passive.accept(server.request().request, AcceptParams::default()).unwrap();
+    let event = client.conn_event().to_string();
+    assert!(event.contains("connect@1=InsufficientResources"), "{event}");
+    // The next one comes about.
+    let server = Side::new(policy());
+    connect(&client, &server, &server.listen(LOCALHOST));
+}
+
+#[test]
+fn resources_run_out_as_configured() {
+    let client = side(r#"["fault:max_qp=1"]"#);
+    let _one = client.ep();
+    let init = ual::EpInit::new(&client.completions, &client.connection);
+    match client.pz.create_ep(init) {
+        Err(Error::Verb { source: error, .. }) => {
+            assert_eq!(error.status, VpStatus::InsufficientResources);
+            assert!(error.detail.contains("`max_qp=1`"), "{error}");
+        }
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("a second QP"),
+    }
+}
