@@ -241,7 +241,8 @@ fn devices_open_by_their_names_and_providers_can_be_disabled() {
     let ia = ual.open(&device.name).unwrap();
     assert_eq!((ia.device(), ia.provider()), (&*device.name, &*listing.name));
     assert!(ia.attrs().max_qp > 0);
-    let disabled = config::Providers { disabled: vec![listing.name.clone()], ..Default::default() };
+    let names = ual.providers().into_iter().map(|p| p.name).collect();
+    let disabled = config::Providers { disabled: names, ..Default::default() };
     let none = Ual::with_config(Config { providers: disabled, ..Config::default() });
     assert!(none.providers().is_empty());
     assert!(none.open_any().is_err());
