@@ -90,3 +90,23 @@ fn softrdma_through_the_tables() {
     let provider = unsafe { import::from_descriptor(&raw const DESCRIPTOR, get_ops) };
     passes(provider.unwrap());
 }
+
+#[test]
+fn a_layer_of_c_around_softrdma() {
+    let dir = build::scratch("layer");
+    let library = dir.join("liblayer.so");
+    let sources = build::root().join("tests/provider/fixtures/layer");
+    let Some(()) = build::c(&sources, &build::headers(), &library) else {
+        return warpline_skip::skip("a_layer_of_c_around_softrdma", "no C compiler");
+    };
+    let layer = import::Layer::load(&library).unwrap();
+    let refused = layer.wrap(Arc::new(SoftRdma), "refuse").err().unwrap();
+    assert_eq!(refused.fault, import::Fault::Refused("as it was told".into()));
+    let wrapped = layer.wrap(Arc::new(SoftRdma), "").unwrap();
+    assert_eq!(wrapped.name(), "vp_softrdma");
+    passes(wrapped);
+    // A layer is no provider.
+    let fault = import::load(&library).err().unwrap().fault;
+    assert_eq!(fault, import::Fault::MissingSymbol("warpline_provider_get_ops".into()));
+    std::fs::remove_dir_all(dir).unwrap();
+}
