@@ -21,6 +21,8 @@ const UNSAFE: &[&str] = &[
     "itapi/src/ffi/",
     // A program that plays an application, as tests do.
     "benches/src/bin/micro.rs",
+    // A provider touches registered memory.
+    "examples/vendor-provider-rust/src/copy.rs",
 ];
 
 /// Crates whose tests may contain `unsafe`: they play an application that hands out memory.
@@ -37,6 +39,7 @@ const SAFE: &[&str] = &[
     "spec/src/lib.rs",
     "spec/src/main.rs",
     "tests/src/lib.rs",
+    "tests/provider/src/lib.rs",
     "tests/skip/src/lib.rs",
 ];
 

@@ -121,8 +121,7 @@ typedef struct ri_terminate {
 
 /* Local scatter/gather element: len octets at tagged offset to of region stag. Fixed. */
 typedef struct ri_sge {
-    uint32_t stag;
-    uint32_t len;
+    uint32_t stag, len;
     uint64_t to;
 } ri_sge;
 
@@ -215,22 +214,10 @@ typedef struct ri_rnic_attrs {
     ri_string model;
     ri_string firmware;
     uint64_t max_mr_octets;
-    uint32_t max_qp;
-    uint32_t max_wr_per_qp;
-    uint32_t max_wr_per_srq;
-    uint32_t max_sge_send;
-    uint32_t max_sge_recv;
-    uint32_t max_sge_write;
-    uint32_t max_sge_read;
-    uint32_t max_inline;
-    uint32_t max_cq;
-    uint32_t max_cqe;
-    uint32_t max_srq;
-    uint32_t max_pd;
-    uint32_t max_mr;
-    uint32_t max_mw;
-    uint32_t max_ird;
-    uint32_t max_ord;
+    uint32_t max_qp, max_wr_per_qp, max_wr_per_srq, max_sge_send;
+    uint32_t max_sge_recv, max_sge_write, max_sge_read, max_inline;
+    uint32_t max_cq, max_cqe, max_srq, max_pd;
+    uint32_t max_mr, max_mw, max_ird, max_ord;
     uint32_t max_message; /* octets */
     uint32_t reserved;
 } ri_rnic_attrs;
@@ -289,8 +276,7 @@ typedef struct ri_mr_init {
     uint32_t size;
     uint32_t pd;
     ri_range range;
-    uint32_t addressing;
-    uint32_t access;
+    uint32_t addressing, access;
     uint32_t key; /* consumer's octet of the STag */
     uint32_t pin; /* 1: pin the pages */
 } ri_mr_init;
@@ -298,23 +284,16 @@ typedef struct ri_mr_init {
 typedef struct ri_shared_mr_init {
     uint32_t size;
     uint32_t original; /* STag */
-    uint32_t pd;
-    uint32_t addressing;
-    uint32_t access;
-    uint32_t key;
+    uint32_t pd, addressing, access, key;
 } ri_shared_mr_init;
 
 typedef struct ri_mr_info {
     uint32_t size;
     uint32_t stag; /* with the key if valid */
-    uint32_t pd;
-    uint32_t valid;
-    uint32_t shared;
-    uint32_t addressing;
+    uint32_t pd, valid, shared, addressing;
     uint64_t addr; /* 0 if invalid */
     uint64_t len;
-    uint32_t access;
-    uint32_t bound_windows;
+    uint32_t access, bound_windows;
 } ri_mr_info;
 
 #define RI_MW_WIDE 1   /* usable by every QP of the PD (IB type 1) */
@@ -322,17 +301,11 @@ typedef struct ri_mr_info {
 
 typedef struct ri_mw_info {
     uint32_t size;
-    uint32_t id;
-    uint32_t kind;
-    uint32_t pd;
+    uint32_t id, kind, pd;
     uint32_t bound; /* 1: stag and the rest are meaningful */
-    uint32_t stag;
-    uint32_t access;
-    uint32_t has_region;
-    uint32_t region;
+    uint32_t stag, access, has_region, region;
     uint32_t addressing;
-    uint64_t to;
-    uint64_t len;
+    uint64_t to, len;
 } ri_mw_info;
 
 /* ---- Work requests and completions ---------------------------------------------------------- */
@@ -364,8 +337,7 @@ typedef struct ri_send_wr {
     const void *data; /* ri_sge[count], or octets */
     uint32_t stag;
     uint32_t reserved;
-    uint64_t to;
-    uint64_t immediate;
+    uint64_t to, immediate;
     const void *extra;
 } ri_send_wr;
 
@@ -377,29 +349,22 @@ typedef struct ri_atomic {
     uint32_t size;
     uint32_t op;
     uint64_t operand; /* to add, or to swap in */
-    uint64_t operand_mask;
-    uint64_t compare;
-    uint64_t compare_mask;
+    uint64_t operand_mask, compare, compare_mask;
 } ri_atomic;
 
 /* Bind Memory Window; length 0 unbinds. */
 typedef struct ri_bind_mw {
     uint32_t size;
-    uint32_t window;
-    uint32_t key;
-    uint32_t region;
-    uint64_t to;
-    uint64_t len;
-    uint32_t addressing;
-    uint32_t access;
+    uint32_t window, key, region;
+    uint64_t to, len;
+    uint32_t addressing, access;
 } ri_bind_mw;
 
 typedef struct ri_fast_register {
     uint32_t size;
     uint32_t stag; /* index as allocated, key as wanted */
     ri_range range;
-    uint32_t addressing;
-    uint32_t access;
+    uint32_t addressing, access;
 } ri_fast_register;
 
 /* Receive work request. In a list every request has the size of the first. */
@@ -448,10 +413,7 @@ typedef struct ri_wc {
     uint32_t size;
     uint32_t opcode;
     uint64_t wr_id;
-    uint32_t qp;
-    uint32_t status;
-    uint32_t flags;
-    uint32_t octets;
+    uint32_t qp, status, flags, octets;
     uint64_t immediate;
     uint32_t invalidated;
     uint32_t reserved;
@@ -499,18 +461,13 @@ typedef struct ri_cq_made {
 
 typedef struct ri_srq_init {
     uint32_t size;
-    uint32_t pd;
-    uint32_t depth;
-    uint32_t max_sge;
+    uint32_t pd, depth, max_sge;
     uint32_t limit; /* one-shot event when fewer remain; 0: not armed */
 } ri_srq_init;
 
 typedef struct ri_srq_info {
     uint32_t size;
-    uint32_t pd;
-    uint32_t depth;
-    uint32_t max_sge;
-    uint32_t limit;
+    uint32_t pd, depth, max_sge, limit;
     uint32_t posted;
 } ri_srq_info;
 
@@ -543,18 +500,9 @@ typedef struct ri_srq_made {
 
 typedef struct ri_qp_init {
     uint32_t size;
-    uint32_t flags;
-    uint32_t pd;
-    uint32_t send_cq;
-    uint32_t recv_cq;
-    uint32_t srq;
-    uint32_t send_depth;
-    uint32_t recv_depth;
-    uint32_t max_send_sge;
-    uint32_t max_recv_sge;
-    uint32_t max_inline;
-    uint32_t ird;
-    uint32_t ord;
+    uint32_t flags, pd, send_cq, recv_cq;
+    uint32_t srq, send_depth, recv_depth, max_send_sge;
+    uint32_t max_recv_sge, max_inline, ird, ord;
     uint32_t allow; /* REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC, BIND */
     uint32_t recv_limit;
 } ri_qp_init;
@@ -581,10 +529,7 @@ typedef struct ri_stream {
     uint64_t received_len;
     const uint8_t *last_message; /* to be sent in streaming mode before anything else */
     uint64_t last_message_len;
-    uint32_t role;
-    uint32_t flags;
-    uint32_t ird;
-    uint32_t ord;
+    uint32_t role, flags, ird, ord;
     uint32_t rtr;
     uint32_t fpdu_octets; /* 0: follow the EMSS */
     uint64_t nudge_ns;    /* 0: never */
@@ -610,12 +555,8 @@ typedef struct ri_qp_change {
     uint32_t size;
     uint32_t kind;
     const ri_stream *stream;
-    uint32_t which;
-    uint32_t ord;
-    uint32_t ird;
-    uint32_t send_depth;
-    uint32_t recv_depth;
-    uint32_t recv_limit;
+    uint32_t which, ord, ird, send_depth;
+    uint32_t recv_depth, recv_limit;
 } ri_qp_change;
 
 #define RI_QP_IDLE 1
@@ -626,36 +567,20 @@ typedef struct ri_qp_change {
 
 typedef struct ri_qp_info {
     uint32_t size;
-    uint32_t id;
-    uint32_t state;
-    uint32_t send_depth;
-    uint32_t recv_depth;
-    uint32_t sends_outstanding;
-    uint32_t recvs_outstanding;
-    uint32_t sends_lost;
-    uint32_t recvs_lost;
-    uint32_t recv_limit;
-    uint32_t ird;
-    uint32_t ord;
-    uint32_t has_terminate;
+    uint32_t id, state, send_depth, recv_depth;
+    uint32_t sends_outstanding, recvs_outstanding, sends_lost, recvs_lost;
+    uint32_t recv_limit, ird, ord, has_terminate;
     ri_terminate terminate;
     ri_address local;
     ri_address remote;
-    uint64_t fpdus_sent;
-    uint64_t fpdus_received;
-    uint64_t octets_sent;
-    uint64_t octets_received;
-    uint64_t send_calls;
-    uint64_t recv_calls;
-    uint64_t send_stalls;
-    uint64_t ord_stalls;
+    uint64_t fpdus_sent, fpdus_received, octets_sent, octets_received;
+    uint64_t send_calls, recv_calls, send_stalls, ord_stalls;
     /* Since 1.1: what TCP knows of the stream; mss 0: nothing. */
     uint32_t tcp_mss;
     uint32_t tcp_congestion_window; /* segments */
     uint32_t tcp_retransmitted;     /* segments */
     uint32_t reserved;
-    uint64_t tcp_rtt_ns;
-    uint64_t tcp_rtt_variation_ns;
+    uint64_t tcp_rtt_ns, tcp_rtt_variation_ns;
 } ri_qp_info;
 
 typedef struct ri_qp_ops {
@@ -680,9 +605,7 @@ typedef struct ri_qp_made {
 
 typedef struct ri_cm_params {
     uint32_t size;
-    uint32_t ird;
-    uint32_t ord;
-    uint32_t private_len;
+    uint32_t ird, ord, private_len;
     const uint8_t *private_data;
 } ri_cm_params;
 
@@ -695,8 +618,7 @@ typedef struct ri_cm_params {
 typedef struct ri_cm_event {
     uint32_t size;
     uint32_t kind;
-    uint64_t listener;
-    uint64_t request;
+    uint64_t listener, request;
     uint32_t qp;
     uint32_t reserved;
     ri_address peer;
