@@ -16,7 +16,9 @@ mod framing;
 mod initiator;
 mod judge;
 mod link;
+mod negotiation;
 mod peer;
+mod reads;
 mod record;
 mod report;
 mod responder;
@@ -31,7 +33,7 @@ use std::time::Duration;
 
 pub(crate) use args::ConformArgs;
 
-use self::bench::Bench;
+use self::bench::{Bench, Presence};
 use self::case::{Case, Role, Stop, Verdict};
 use self::report::{Played, Report};
 use crate::args::PING_PORT;
@@ -121,10 +123,31 @@ fn wanted(case: &Case, args: &ConformArgs, role: Role) -> bool {
 
 fn play(bench: &mut Bench, case: &'static Case) -> Played {
     let record = bench.begin();
-    let verdict = if bench.peer.offers(case.needs) {
-        (case.play)(bench).into()
-    } else {
-        Verdict::Skip(case.needs.lacking().into())
+    if let Some(name) = bench.gone {
+        let verdict = Verdict::Skip(format!("the peer is gone since \"{name}\""));
+        return Played { case, verdict, findings: Vec::new(), entries: Vec::new() };
+    }
+    let played = bench.peer.offers(case.needs);
+    let verdict =
+        if played { (case.play)(bench).into() } else { Verdict::Skip(case.needs.lacking().into()) };
+    let presence = if played { bench.presence(&verdict) } else { Presence::There };
+    if matches!(presence, Presence::Gone) {
+        bench.gone = Some(case.name);
+    }
+    // Of a peer that connects nobody knows why it stopped to. Whatever one that listens seemed to
+    // answer, it had gone.
+    let served = match presence {
+        _ if bench.role == Role::Initiator => None,
+        Presence::There => None,
+        Presence::Away(time) => Some(format!("for {} seconds", time.as_secs())),
+        Presence::Gone => Some("any more".into()),
+    };
+    let verdict = match served {
+        None => verdict,
+        Some(time) => {
+            record.broken(&["SEC-18"], "a single connection takes the peer away from all others");
+            Verdict::Fail(format!("behind it the peer serves nobody {time}"))
+        }
     };
     let (entries, findings) = record.take();
     Played { case, verdict, findings, entries }

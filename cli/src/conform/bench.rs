@@ -10,17 +10,35 @@ use iwarp_proto::wire::mpa::{EnhancedRepr, FrameKind};
 use iwarp_proto::wire::rdmap::Opcode;
 
 use super::answer;
-use super::case::{Play, Role, fail, skip};
+use super::case::{Play, Role, Verdict, fail, skip};
 use super::frames::{self, Ask};
 use super::link::{Link, Seen, Startup};
 use super::peer::{Kind, Peer, target_request};
 use super::record::Record;
 
 /// How long a peer's port may refuse us: some servers serve one connection and are started again.
-const REFUSED: Duration = Duration::from_secs(5);
+const REFUSED: Duration = Duration::from_secs(10);
+
+/// How long a server that serves one connection may take to start again.
+const RESTART: Duration = Duration::from_secs(2);
+
+/// Between two tries.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// Begins what is said of a peer that should connect and does not.
+const ABSENT: &str = "the peer did not connect";
 
 /// IRD and ORD that we offer where a case does not care.
 pub(super) const DEPTH: u16 = 16;
+
+/// What is left of a peer.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Presence {
+    There,
+    /// It came back after so long.
+    Away(Duration),
+    Gone,
+}
 
 pub(super) struct Bench {
     /// The peer's part.
@@ -28,6 +46,8 @@ pub(super) struct Bench {
     address: SocketAddr,
     listener: Option<TcpListener>,
     pub(super) peer: Peer,
+    /// The case with which the peer went.
+    pub(super) gone: Option<&'static str>,
     record: Rc<Record>,
     /// How long an answer may take.
     pub(super) patience: Duration,
@@ -45,6 +65,7 @@ impl Bench {
             address,
             listener: None,
             peer: Peer::default(),
+            gone: None,
             record: Record::new(),
             patience,
             wait: patience,
@@ -71,6 +92,28 @@ impl Bench {
         self.address
     }
 
+    /// What is left of the peer after a case: one that listens must reply to a good Request; one that
+    /// connects must have come.
+    pub(super) fn presence(&mut self, verdict: &Verdict) -> Presence {
+        if self.role == Role::Initiator {
+            let absent = matches!(verdict, Verdict::Skip(why) if why.starts_with(ABSENT));
+            return if absent { Presence::Gone } else { Presence::There };
+        }
+        let record = std::mem::replace(&mut self.record, Record::new());
+        let (ask, started) = (self.usual(), Instant::now());
+        let presence = loop {
+            let there = matches!(self.ask(&ask), Ok((_, Ok(_))));
+            match started.elapsed() {
+                time if there && time < RESTART => break Presence::There,
+                time if there => break Presence::Away(time),
+                time if time >= REFUSED => break Presence::Gone,
+                _ => std::thread::sleep(AGAIN),
+            }
+        };
+        self.record = record;
+        presence
+    }
+
     /// A fresh record for the next case.
     pub(super) fn begin(&mut self) -> Rc<Record> {
         self.record = Record::new();
@@ -83,7 +126,7 @@ impl Bench {
             Some(listener) => {
                 let stream = accept(listener, self.wait);
                 let Some(stream) = stream else {
-                    return skip(format!("the peer did not connect within {:?}", self.wait));
+                    return skip(format!("{ABSENT} within {:?}", self.wait));
                 };
                 self.record.event("peer connected");
                 Ok(Link::new(stream, self.record.clone(), self.patience))
@@ -104,7 +147,7 @@ impl Bench {
                     if e.kind() == io::ErrorKind::ConnectionRefused && Instant::now() < until =>
                 {
                     // Whatever restarts the server says nothing to us.
-                    std::thread::sleep(Duration::from_millis(50));
+                    std::thread::sleep(AGAIN);
                 }
                 Err(e) => return skip(format!("no TCP connection with {}: {e}", self.address)),
             }
@@ -164,15 +207,23 @@ impl Bench {
         Ok(())
     }
 
-    /// As responder: takes the Request.
+    /// As responder: takes the Request. One in the plain form, from a peer that begins with the
+    /// enhanced one, is its second try after what the last case did to it: not the one to judge.
     pub(super) fn requested(&mut self) -> Play<(Link, Startup)> {
-        let mut link = self.tcp()?;
-        match link.startup_frame(FrameKind::Request) {
-            Ok(request) => {
-                link.startup = Some(request.clone());
-                Ok((link, request))
+        loop {
+            let mut link = self.tcp()?;
+            match link.startup_frame(FrameKind::Request) {
+                Ok(request) if self.peer.enhanced && request.block.is_none() => {
+                    link.record().kept(&["CONN-18"]);
+                }
+                Ok(request) => {
+                    link.startup = Some(request.clone());
+                    return Ok((link, request));
+                }
+                Err(seen) => {
+                    return fail(format!("instead of an MPA Request came {}", seen.text()));
+                }
             }
-            Err(seen) => fail(format!("instead of an MPA Request came {}", seen.text())),
         }
     }
 

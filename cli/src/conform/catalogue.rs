@@ -3,16 +3,20 @@
 use serde::Deserialize;
 
 use super::case::{Case, Role};
-use super::{ending, extensions, framing, initiator, responder, tagged, untagged};
+use super::{
+    ending, extensions, framing, initiator, negotiation, reads, responder, tagged, untagged,
+};
 
 /// Every case, in the order in which they are played.
 pub(super) fn cases() -> impl Iterator<Item = &'static Case> {
     [
         responder::CASES,
+        negotiation::CASES,
         initiator::CASES,
         framing::CASES,
         untagged::CASES,
         tagged::CASES,
+        reads::CASES,
         extensions::CASES,
         ending::CASES,
     ]

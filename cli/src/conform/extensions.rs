@@ -25,13 +25,10 @@ const fn case(
 }
 
 pub(super) const CASES: &[Case] = &[
-    case(
-        "Immediate Data, taken or refused",
-        &["EXT-01", "EXT-16", "IOP-16"],
-        Needs::Nothing,
-        |b| b.taken_or_refused(Untagged::new(Opcode::Immediate, 1, &[1; 8])),
-    ),
-    case("atomic, done or refused", &["EXT-01", "EXT-16", "IOP-16"], Needs::Nothing, |b| {
+    case("Immediate Data, taken or refused", &["EXT-01", "EXT-16"], Needs::Nothing, |b| {
+        b.taken_or_refused(Untagged::new(Opcode::Immediate, 1, &[1; 8]))
+    }),
+    case("atomic, done or refused", &["EXT-01", "EXT-16"], Needs::Nothing, |b| {
         let request = fetch_add(Range { stag: 0x0bad_5700, to: 0, len: 8 }, 0).emit();
         b.taken_or_refused(Untagged::new(Opcode::AtomicRequest, 1, &request))
     }),

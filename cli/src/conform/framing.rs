@@ -13,7 +13,7 @@ use super::link::{Link, Seen};
 
 const CRC: Refusal = Refusal::by(&[(2, 0, 2)]);
 /// A ULPDU without room for its header [ERR-04].
-const LENGTH: Refusal = Refusal::or_silence(&[(1, 0, 0), (2, 0, 3), (1, 2, 6), (1, 1, 4)]);
+const LENGTH: Refusal = Refusal::or_silence(&[(1, 0, 0), (2, 0, 3)]);
 
 const fn case(
     name: &'static str,
@@ -96,7 +96,7 @@ pub(super) const CASES: &[Case] = &[
         b.short(&frames::send(1, &[])[..17])
     }),
     case("ULPDU_Length 65535", &["ERR-04", "MPA-16"], Needs::Nothing, too_long),
-    case("one FPDU of 60,000 octets", &["MPA-33", "MPA-31", "IOP-14"], Needs::Memory, |b| {
+    case("one FPDU of 60,000 octets", &["MPA-33", "MPA-31"], Needs::Memory, |b| {
         let mut link = b.operating()?;
         let memory = b.memory(&mut link)?;
         if memory.sink.len < 60_000 {

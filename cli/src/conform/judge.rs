@@ -76,7 +76,8 @@ impl Bench {
     /// Judges the refusal of a bad `ulpdu` that was sent.
     pub(super) fn refused(&self, link: &mut Link, ulpdu: &[u8], refusal: Refusal) -> Play {
         let after = aftermath(link);
-        if after.carried_out {
+        let refused = !after.terminates.is_empty() || matches!(after.end, Seen::End(_));
+        if after.carried_out && refused {
             link.record()
                 .broken(&["DDP-16", "MPA-38"], "a message behind the refused one was carried out");
         }
@@ -88,11 +89,12 @@ impl Bench {
                     end.text(),
                     wanted(refusal),
                 )),
-                other => fail(format!(
-                    "it was not refused (then came {}), due is a Terminate {}",
-                    other.text(),
-                    wanted(refusal)
-                )),
+                _ if after.carried_out => {
+                    fail(format!("the peer goes on, due is a Terminate {}", wanted(refusal)))
+                }
+                other => {
+                    fail(format!("came {}, due is a Terminate {}", other.text(), wanted(refusal)))
+                }
             };
         };
         manners(link, &after);
@@ -162,7 +164,7 @@ fn judge_form(link: &Link, terminate: &Terminate, ulpdu: &[u8], refusal: Refusal
     let triple_stands = refusal.fits(terminate.repr.code);
     let right = triple_stands && standing;
     if right {
-        record.kept(&["RDMAP-20"]);
+        record.kept(&["RDMAP-20", "IOP-10"]);
     } else if (refusal.fits(terminate.swapped.code) || !triple_stands) && swapped {
         record.broken(
             &["RDMAP-20", "IOP-10"],
@@ -184,7 +186,7 @@ fn judge_headers(link: &Link, meant: &TerminateRepr, ulpdu: &[u8]) {
         return record.kept(&["RDMAP-21"]);
     }
     match meant.segment_length {
-        Some(length) if usize::from(length) == ulpdu.len() => record.kept(&["RDMAP-22"]),
+        Some(length) if usize::from(length) == ulpdu.len() => record.kept(&["RDMAP-22", "IOP-11"]),
         Some(length) => record.broken(
             &["RDMAP-22", "IOP-11"],
             format!("DDP Segment Length {length} for a segment of {} octets", ulpdu.len()),

@@ -57,6 +57,8 @@ pub(super) struct Peer {
     pub(super) probes: bool,
     /// Takes revision 1 only.
     pub(super) plain: bool,
+    /// Begins with the enhanced form when it connects.
+    pub(super) enhanced: bool,
     /// Its IRD, from its start-up frame.
     pub(super) ird: Option<u16>,
 }
@@ -154,7 +156,8 @@ impl Bench {
             Err(Stop::Fail(_)) => return Ok(()),
             Ok(link) => link,
         };
-        self.peer.ird = link.startup.as_ref().and_then(|s| s.block).map(|block| block.ird);
+        let block = link.startup.as_ref().and_then(|startup| startup.block);
+        (self.peer.enhanced, self.peer.ird) = (block.is_some(), block.map(|block| block.ird));
         if link.first.as_deref().is_some_and(|ulpdu| advert(ulpdu).is_some()) {
             self.peer.kind = Kind::RpingClient;
         }

@@ -16,6 +16,12 @@ const SHOWN: usize = 96;
 /// Transfers of one failure that the text shows.
 const TRANSFERS: usize = 12;
 
+/// The wire does not show it.
+const UNTESTED: &str = "not testable";
+/// A peculiarity of other implementations that this peer has, or has not.
+const SEEN: &str = "seen";
+const NOT_SEEN: &str = "not seen";
+
 /// A case that was played, or why it was not.
 pub(super) struct Played {
     pub(super) case: &'static Case,
@@ -71,9 +77,9 @@ impl Report {
         }
     }
 
-    /// Whether anything failed.
+    /// Requirements that are not met.
     pub(super) fn failures(&self) -> usize {
-        self.rows().iter().filter(|row| row.word == "fail").count()
+        count(&self.rows(), "fail")
     }
 
     fn rows(&self) -> Vec<Row<'_>> {
@@ -92,50 +98,59 @@ impl Report {
     pub(super) fn text(&self, out: &mut dyn Write) -> CliResult<()> {
         let word = |key: &str| self.head[key].as_str().unwrap_or_default().to_owned();
         writeln!(out, "peer at {}: {}, as {}", word("address"), word("kind"), word("role"))?;
-        for played in self.played.iter().filter(|played| played.fails()) {
-            writeln!(out, "\nFAIL  {}", played.case.name)?;
-            for (ids, text) in failures(played) {
-                writeln!(out, "      {}: {text}", ids.join(" "))?;
-            }
-            for entry in played.entries.iter().take(TRANSFERS) {
-                writeln!(out, "      {}", line(entry))?;
-            }
-            if let more @ 1.. = played.entries.len().saturating_sub(TRANSFERS) {
-                writeln!(out, "      and {more} more")?;
-            }
-        }
+        self.failed_cases(out)?;
         let rows = self.rows();
-        writeln!(out)?;
         for row in rows.iter().filter(|row| row.word == "fail") {
             let Requirement { id, level, section, .. } = row.requirement;
-            writeln!(out, "fail          {id:<9} {level:<7} {section}: {}", row.why.join("; "))?;
+            writeln!(out, "fail          {id:<9} {level:<7} {section}: {}", briefly(&row.why))?;
         }
         let mut reasons: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-        for row in rows.iter().filter(|row| row.word == "not testable") {
+        for row in rows.iter().filter(|row| row.word == UNTESTED) {
             reasons.entry(row.why.join("; ")).or_default().push(&row.requirement.id);
         }
-        let passed: Vec<_> = rows.iter().filter(|row| row.word == "pass").collect();
-        let ids: Vec<_> = passed.iter().map(|row| row.requirement.id.as_str()).collect();
-        writeln!(out, "pass          {}", ids.join(" "))?;
+        for word in ["pass", SEEN, NOT_SEEN] {
+            let of = rows.iter().filter(|row| row.word == word);
+            let ids: Vec<_> = of.map(|row| row.requirement.id.as_str()).collect();
+            writeln!(out, "{word:<13} {}", ids.join(" "))?;
+        }
         for (why, ids) in reasons {
             writeln!(out, "not testable  {why}: {}", ids.join(" "))?;
         }
-        let failed = rows.iter().filter(|row| row.word == "fail").count();
         let cases = self.played.iter().filter(|p| !matches!(p.verdict, Verdict::Skip(_))).count();
         writeln!(
             out,
-            "\n{cases} cases; of {} requirements {} pass, {failed} fail, {} cannot be tested",
-            rows.len(),
-            passed.len(),
-            rows.len() - passed.len() - failed,
+            "\n{cases} cases, {} pass, {} fail, {} cannot be tested",
+            crate::output::count(count(&rows, "pass") as u64, "requirement"),
+            count(&rows, "fail"),
+            count(&rows, UNTESTED),
         )?;
         Ok(())
+    }
+
+    /// What each failure is, with its octets; what failed before in the same way only in a number.
+    fn failed_cases(&self, out: &mut dyn Write) -> CliResult<()> {
+        let mut told: BTreeMap<Vec<&str>, usize> = BTreeMap::new();
+        for played in self.played.iter().filter(|played| played.fails()) {
+            let beside = played.findings.iter().filter(|f| matches!(f.verdict, Verdict::Fail(_)));
+            let mut fresh = matches!(played.verdict, Verdict::Fail(_));
+            for finding in beside {
+                let times = told.entry(finding.ids.clone()).or_default();
+                *times += 1;
+                fresh |= *times == 1;
+            }
+            if fresh {
+                failed_case(played, out)?;
+            }
+        }
+        for (ids, times) in told.iter().filter(|(_, times)| **times > 1) {
+            writeln!(out, "\n{} in {times} cases", ids.join(" "))?;
+        }
+        Ok(writeln!(out)?)
     }
 
     /// For programs.
     pub(super) fn json(&self, out: &mut dyn Write) -> CliResult<()> {
         let rows = self.rows();
-        let count = |word: &str| rows.iter().filter(|row| row.word == word).count();
         let requirements: Vec<_> = rows
             .iter()
             .map(|row| {
@@ -150,7 +165,8 @@ impl Report {
         let report = json!({
             "peer": self.head,
             "counts": {
-                "pass": count("pass"), "fail": count("fail"), "not testable": count("not testable"),
+                "pass": count(&rows, "pass"), "fail": count(&rows, "fail"),
+                "not testable": count(&rows, UNTESTED),
             },
             "requirements": requirements,
             "cases": cases,
@@ -180,7 +196,10 @@ fn row<'a>(
         }
     }
     let passed = !cases.is_empty();
+    let peculiarity = requirement.id.starts_with("IOP");
     let (word, why) = match (failed.is_empty(), passed) {
+        (false, _) if peculiarity => (SEEN, failed),
+        (true, true) if peculiarity => (NOT_SEEN, Vec::new()),
         (false, _) => {
             cases =
                 all.iter().filter(|(_, v)| matches!(v, Verdict::Fail(_))).map(|c| c.0).collect();
@@ -188,12 +207,39 @@ fn row<'a>(
         }
         (true, true) => ("pass", Vec::new()),
         (true, false) if skipped.is_empty() => {
-            ("not testable", vec![catalogue::unseen(&requirement.id, role).to_owned()])
+            (UNTESTED, vec![catalogue::unseen(&requirement.id, role).to_owned()])
         }
-        (true, false) => ("not testable", skipped),
+        (true, false) => (UNTESTED, skipped),
     };
     cases.dedup();
     Row { requirement, word, why, cases }
+}
+
+fn count(rows: &[Row<'_>], word: &str) -> usize {
+    rows.iter().filter(|row| row.word == word).count()
+}
+
+/// The first reasons.
+fn briefly(why: &[String]) -> String {
+    let more = match why.len().saturating_sub(3) {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    why[..why.len().min(3)].join("; ") + &more
+}
+
+fn failed_case(played: &Played, out: &mut dyn Write) -> CliResult<()> {
+    writeln!(out, "\nFAIL  {}", played.case.name)?;
+    for (ids, text) in failures(played) {
+        writeln!(out, "      {}: {text}", ids.join(" "))?;
+    }
+    for entry in played.entries.iter().take(TRANSFERS) {
+        writeln!(out, "      {}", line(entry))?;
+    }
+    if let more @ 1.. = played.entries.len().saturating_sub(TRANSFERS) {
+        writeln!(out, "      and {more} more")?;
+    }
+    Ok(())
 }
 
 /// Failures of a case, with the requirements of each.
@@ -229,7 +275,7 @@ fn case_json(played: &Played) -> Value {
     let verdict = |verdict: &Verdict| match verdict {
         Verdict::Pass => json!({"verdict": "pass"}),
         Verdict::Fail(why) => json!({"verdict": "fail", "why": why}),
-        Verdict::Skip(why) => json!({"verdict": "not testable", "why": why}),
+        Verdict::Skip(why) => json!({"verdict": UNTESTED, "why": why}),
     };
     let mut value = verdict(&played.verdict);
     value["name"] = played.case.name.into();

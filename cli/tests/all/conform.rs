@@ -1,0 +1,207 @@
+//! `warpline conform` against ourselves in both roles, against peers that are wrong on purpose, and
+//! its listings.
+
+use std::collections::BTreeSet;
+use std::io::{BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{ChildStdout, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::Value;
+
+use crate::support::{Running, line_with, rest, run, text, warpline};
+
+/// A process that says where it listens.
+struct Server {
+    process: Running,
+    output: BufReader<ChildStdout>,
+    address: String,
+}
+
+fn start(arguments: &[&str], greeting: &str) -> Server {
+    let mut command = warpline();
+    let child = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+    let mut process = Running::new(child.unwrap());
+    let mut output = process.stdout();
+    let line = line_with(&mut output, |line| line.starts_with(greeting));
+    let address = line.rsplit(' ').next().unwrap().to_owned();
+    Server { process, output, address }
+}
+
+fn target() -> Server {
+    start(&["conform", "--serve", "127.0.0.1:0"], "serving")
+}
+
+fn with_verdict(report: &Value, verdict: &str) -> BTreeSet<String> {
+    let all = report["requirements"].as_array().unwrap().iter();
+    let of = all.filter(|row| row["verdict"] == verdict);
+    of.map(|row| row["id"].as_str().unwrap().to_owned()).collect()
+}
+
+/// No failure, and these pass.
+fn assert_passes(report: &Value, ids: &[&str]) {
+    let failed: Vec<_> =
+        report["cases"].as_array().unwrap().iter().filter(|c| c["octets"].is_array()).collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+    let passed = with_verdict(report, "pass");
+    for id in ids {
+        assert!(passed.contains(*id), "{id} is not among what passed: {passed:?}");
+    }
+}
+
+/// Requirements of framing, DDP and RDMAP that show in both roles.
+const BOTH: &[&str] = &[
+    "MPA-01", "MPA-02", "MPA-03", "MPA-04", "MPA-05", "MPA-07", "MPA-08", "MPA-09", "MPA-13",
+    "MPA-15", "MPA-22", "MPA-24", "MPA-28", "MPA-31", "MPA-33", "MPA-38", "MPA-39", "DDP-01",
+    "DDP-02", "DDP-03", "DDP-04", "DDP-06", "DDP-07", "DDP-08", "DDP-10", "DDP-14", "DDP-15",
+    "DDP-16", "DDP-24", "RDMAP-01", "RDMAP-02", "RDMAP-04", "RDMAP-05", "RDMAP-06", "RDMAP-07",
+    "RDMAP-20", "RDMAP-21", "RDMAP-22", "RDMAP-24", "RDMAP-25", "RDMAP-26", "RDMAP-27", "RDMAP-32",
+    "SEC-03", "SEC-18", "ERR-01", "ERR-02", "ERR-04", "ERR-05", "ERR-06", "ERR-07", "ERR-08",
+    "ERR-10", "ERR-11", "ERR-12", "ERR-13", "ERR-14", "ERR-16", "ERR-18", "ERR-19", "ERR-21",
+    "ERR-22", "ERR-23", "ERR-24", "ERR-25", "ERR-26", "ERR-28",
+];
+
+/// What our target shows beyond.
+const TARGET: &[&str] = &[
+    "MPA-06", "MPA-14", "MPA-23", "MPA-25", "MPA-42", "CONN-01", "CONN-02", "CONN-03", "CONN-04",
+    "CONN-05", "CONN-06", "CONN-07", "CONN-08", "CONN-11", "CONN-12", "CONN-13", "CONN-16",
+    "CONN-17", "CONN-20", "CONN-21", "CONN-26", "CONN-27", "CONN-28", "CONN-29", "CONN-30",
+    "DDP-09", "DDP-11", "DDP-12", "DDP-13", "DDP-20", "DDP-21", "RDMAP-08", "RDMAP-09", "RDMAP-10",
+    "RDMAP-11", "RDMAP-12", "RDMAP-13", "RDMAP-16", "EXT-01", "EXT-02", "EXT-03", "EXT-04",
+    "EXT-05", "EXT-06", "EXT-07", "EXT-08", "EXT-10", "EXT-11", "EXT-14", "EXT-15", "SEC-01",
+    "SEC-06", "SEC-14", "VERBS-05", "VERBS-07", "VERBS-08", "VERBS-09", "VERBS-23", "VERBS-27",
+    "ERR-09", "ERR-15", "ERR-17", "ERR-29", "ERR-30",
+];
+
+/// What an initiator of ours shows beyond.
+const INITIATOR: &[&str] = &[
+    "MPA-12", "CONN-01", "CONN-07", "CONN-10", "CONN-12", "CONN-13", "CONN-16", "CONN-17",
+    "CONN-24", "CONN-26", "CONN-27", "CONN-28", "CONN-29",
+];
+
+// [MPA-01, MPA-02, MPA-03, MPA-04, MPA-05, MPA-06, MPA-07, MPA-08, MPA-09, MPA-13, MPA-14, MPA-15]
+// [MPA-22, MPA-23, MPA-24, MPA-25, MPA-28, MPA-31, MPA-33, MPA-38, MPA-39, MPA-42, CONN-01, CONN-02]
+// [CONN-03, CONN-04, CONN-05, CONN-06, CONN-07, CONN-08, CONN-11, CONN-12, CONN-13, CONN-16]
+// [CONN-17, CONN-20, CONN-21, CONN-26, CONN-27, CONN-28, CONN-29, CONN-30, DDP-01, DDP-02, DDP-03]
+// [DDP-04, DDP-06, DDP-07, DDP-08, DDP-09, DDP-10, DDP-11, DDP-12, DDP-13, DDP-14, DDP-15, DDP-16]
+// [DDP-20, DDP-21, DDP-24, RDMAP-01, RDMAP-02, RDMAP-04, RDMAP-05, RDMAP-06, RDMAP-07, RDMAP-08]
+// [RDMAP-09, RDMAP-10, RDMAP-11, RDMAP-12, RDMAP-13, RDMAP-16, RDMAP-20, RDMAP-21, RDMAP-22]
+// [RDMAP-24, RDMAP-25, RDMAP-26, RDMAP-27, RDMAP-32, EXT-01, EXT-02, EXT-03, EXT-04, EXT-05]
+// [EXT-06, EXT-07, EXT-08, EXT-10, EXT-11, EXT-14, EXT-15, SEC-01, SEC-03, SEC-06, SEC-14, SEC-18]
+// [VERBS-05, VERBS-07, VERBS-08, VERBS-09, VERBS-23, VERBS-27, ERR-01, ERR-02, ERR-04, ERR-05]
+// [ERR-06, ERR-07, ERR-08, ERR-09, ERR-10, ERR-11, ERR-12, ERR-13, ERR-14, ERR-15, ERR-16, ERR-17]
+// [ERR-18, ERR-19, ERR-21, ERR-22, ERR-23, ERR-24, ERR-25, ERR-26, ERR-28, ERR-29, ERR-30]
+#[test]
+fn we_listen_and_nothing_fails() {
+    let target = target();
+    let output = run(&["conform", &target.address, "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["peer"]["kind"], "warpline's target");
+    assert_passes(&report, &[BOTH, TARGET].concat());
+}
+
+/// Has `warpline ping` connect to the tester until it is done.
+fn initiator(options: &'static [&'static str]) -> Value {
+    let mut tester = start(&["conform", "--listen", "127.0.0.1:0"], "waiting");
+    let address = tester.address.clone();
+    let done = Arc::new(AtomicBool::new(false));
+    let calling = std::thread::spawn({
+        let done = done.clone();
+        move || {
+            while !done.load(Ordering::Relaxed) {
+                let ping = ["ping", &address, "-c", "2", "-i", "0", "-q"];
+                run(&[&ping, options].concat());
+            }
+        }
+    });
+    let report = rest(&mut tester.output);
+    let code = tester.process.code();
+    done.store(true, Ordering::Relaxed);
+    calling.join().unwrap();
+    assert_eq!(code, Some(0), "{report}");
+    serde_json::json!({ "text": report })
+}
+
+fn main_line<'a>(report: &'a Value, word: &str) -> BTreeSet<&'a str> {
+    let lines = report["text"].as_str().unwrap().lines();
+    lines.filter(|line| line.starts_with(word)).flat_map(str::split_whitespace).collect()
+}
+
+// [MPA-12, CONN-01, CONN-07, CONN-10, CONN-12, CONN-13, CONN-16, CONN-17, CONN-24, CONN-26, CONN-27]
+// [CONN-28, CONN-29]
+#[test]
+fn we_connect_and_nothing_fails() {
+    let report = initiator(&["--peer-to-peer"]);
+    let passed = main_line(&report, "pass");
+    for id in [BOTH, INITIATOR].concat() {
+        assert!(passed.contains(id), "{id} is not among what passed: {report}");
+    }
+}
+
+/// A peer that accepts everything, echoes the flags and says nothing more.
+fn wrong_peer() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            std::thread::spawn(move || echo_flags(stream.unwrap()));
+        }
+    });
+    address
+}
+
+fn echo_flags(mut stream: TcpStream) {
+    let mut head = [0; 20];
+    if stream.read_exact(&mut head).is_err() {
+        return;
+    }
+    let mut data = vec![0; usize::from(u16::from_be_bytes([head[18], head[19]]))];
+    if stream.read_exact(&mut data).is_err() {
+        return;
+    }
+    head[10] = b'p';
+    head[..16].copy_from_slice(b"MPA ID Rep Frame");
+    head[18..].copy_from_slice(&[0, 4]);
+    // The tester may be gone.
+    let _ = stream.write_all(&head).and_then(|()| stream.write_all(&[0; 4]));
+    let _ = stream.read_to_end(&mut Vec::new());
+}
+
+#[test]
+fn a_wrong_peer_fails_with_its_octets() {
+    let address = wrong_peer();
+    let only = ["--only", "CONN-04,CONN-05,ERR-02", "-W", "0.5"];
+    let output = run(&[&["conform", &address], &only[..]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    let report = text(&output.stdout);
+    for said in ["FAIL  reserved bits of a request", "FAIL  R=1 in a request", "CRC: zero"] {
+        assert!(report.contains(said), "{said}: {report}");
+    }
+    let sent = "> 4d504120494420526571204672616d655f";
+    let received = "< 4d504120494420526570204672616d655f";
+    assert!(report.contains(sent) && report.contains(received), "{report}");
+    assert!(report.contains("fail          CONN-05"), "{report}");
+}
+
+#[test]
+fn nobody_there() {
+    // Bound, not listening: refused for as long as it lives.
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let output = run(&["conform", &closed.to_string()]);
+    assert_eq!(output.status.code(), Some(4), "{}", text(&output.stderr));
+    let output = run(&["conform", "--listen", "127.0.0.1:0", "--wait", "0.1"]);
+    assert_eq!(output.status.code(), Some(4), "{}", text(&output.stderr));
+}
+
+#[test]
+fn listings_and_mistakes() {
+    let listing = text(&run(&["conform", "--list"]).stdout);
+    for said in ["CONN-07", "not shown SEC-17", "listens", "connects"] {
+        assert!(listing.contains(said), "{said}: {listing}");
+    }
+    for wrong in [&["conform"][..], &["conform", "127.0.0.1:1", "--only", "MPA-99"]] {
+        assert_eq!(run(wrong).status.code(), Some(2), "{wrong:?}");
+    }
+}

@@ -1,0 +1,48 @@
+# `warpline conform` and the kernel's siw, in both roles: what siw does with everything that iWARP asks
+# of it. rdma-core's stock `rping` in the guest is the application above it.
+#
+# Sourced by `run`. Passes if both reports come to their end: that siw has failures is known, and
+# spec/conform-siw.md explains them. VM_REPORTS names a folder for the reports (default: printed).
+
+vm_conform() {
+    local reports=${VM_REPORTS:-$VM_DIR}
+    mkdir -p "$reports"
+    conform_siw_listens "$reports/siw-listens"
+    conform_siw_connects "$reports/siw-connects"
+    [ -n "${VM_REPORTS:-}" ] || cat "$reports"/siw-*.txt
+    tail -qn 1 "$reports"/siw-*.txt
+}
+
+conform_report() { # FILE WARPLINE-OPTION...
+    local file=$1 status=0
+    shift
+    timeout 900 "$WARPLINE" conform "$@" >"$file.txt" 2>"$file.err" || status=$?
+    # 1: something failed, which the report is about.
+    [ "$status" -le 1 ] || die "warpline conform $*: status $status: $(cat "$file.err")"
+}
+
+# rping serves until it ends, or until siw has lost its listening socket under it.
+conform_siw_listens() { # FILE
+    vm_sh "(while [ ! -e /stop ]; do rping -s -P -a 10.0.2.15 -p $VM_GUEST_PORT -S 65535 & sleep 2; while kill -0 \$! && grep -q '0F02000A:1C06 00000000:0000 0A' /proc/net/tcp; do sleep 2; done; kill -9 \$!; done >/dev/null 2>&1 &)"
+    vm_sh 'until rdma resource show cm_id | grep -q "state LISTEN"; do :; done'
+    conform_report "$1" "127.0.0.1:$VM_PORT"
+    conform_stop
+}
+
+# Ends what runs in the guest, and tells what its kernel has complained of.
+conform_stop() {
+    vm_sh 'touch /stop; killall rping 2>/dev/null; dmesg | grep "BUG:\|WARNING:\|refcount_t" | head -n 4; until ! pidof rping >/dev/null || [ -e /late ]; do sleep 1; touch /late; done; rm -f /stop /late'
+}
+
+# The guest connects again and again. A reply with a wrong key makes siw 6.1 read through a null pointer;
+# the rping of that connection can never be waited for, so a new one starts after 25 seconds anyway.
+conform_siw_connects() { # FILE
+    local port line
+    exec 7< <(exec timeout 1500 "$WARPLINE" conform --listen 127.0.0.1:0 --wait 60 2>&1)
+    IFS= read -r -t 20 line <&7 || die "warpline conform --listen says nothing"
+    port=${line##*:}
+    vm_sh "(while [ ! -e /stop ]; do rping -c -a 10.0.2.2 -p $port -C 2 -S 65535 & n=0; while kill -0 \$! && [ \$n -lt 250 ]; do sleep 0.1; n=\$((n + 1)); done; kill -9 \$!; done >/dev/null 2>&1 &)"
+    cat <&7 >"$1.txt"
+    exec 7<&-
+    conform_stop
+}
