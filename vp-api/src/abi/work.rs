@@ -18,15 +18,21 @@ const _: () = assert!(size_of::<Sge>() == size_of::<c::Sge>());
 
 /// What a request needs beside itself.
 pub(super) enum Extra {
-    None,
     Atomic(c::Atomic),
     Bind(c::BindMw),
     Fast { fast: c::FastRegister, _kept: Lent },
 }
 
 impl Extra {
-    pub(super) fn of(operation: &SendOp) -> Self {
-        match operation {
+    /// True for the requests that have one.
+    pub(super) fn has(operation: &SendOp) -> bool {
+        matches!(operation, SendOp::Atomic { .. } | SendOp::BindMw(_) | SendOp::FastRegister(_))
+    }
+
+    /// `None` for most requests.
+    #[inline]
+    pub(super) fn of(operation: &SendOp) -> Option<Self> {
+        Some(match operation {
             SendOp::Atomic { op, .. } => Self::Atomic(atomic_to(op)),
             SendOp::BindMw(bind) => Self::Bind(bind_to(bind)),
             SendOp::FastRegister(fast) => {
@@ -40,13 +46,12 @@ impl Extra {
                 };
                 Self::Fast { fast: to, _kept: lent }
             }
-            _ => Self::None,
-        }
+            _ => return None,
+        })
     }
 
-    fn pointer(&self) -> *const c_void {
+    pub(super) fn pointer(&self) -> *const c_void {
         match self {
-            Self::None => std::ptr::null(),
             Self::Atomic(a) => (&raw const *a).cast(),
             Self::Bind(b) => (&raw const *b).cast(),
             Self::Fast { fast, .. } => (&raw const *fast).cast(),
@@ -83,8 +88,9 @@ fn bind_to(bind: &BindMw) -> c::BindMw {
     }
 }
 
-/// The request, good as long as `wr` and `extra` are.
-pub(super) fn send_to(wr: &SendWr<'_>, extra: &Extra) -> c::SendWr {
+/// The request, good as long as `wr` and what `extra` points to are.
+#[inline]
+pub(super) fn send_to(wr: &SendWr<'_>, extra: *const c_void) -> c::SendWr {
     let mut out = c::SendWr::blank();
     out.wr_id = wr.wr_id;
     out.flags = wr.flags.bits();
@@ -96,7 +102,7 @@ pub(super) fn send_to(wr: &SendWr<'_>, extra: &Extra) -> c::SendWr {
         }
     };
     operation_to(&wr.op, &mut out);
-    out.extra = extra.pointer();
+    out.extra = extra;
     out
 }
 
@@ -143,6 +149,7 @@ fn at(opcode: u32, remote: Remote) -> (u32, u32, u64) {
 /// # Safety
 ///
 /// `wr` is a request as the header demands; what it names stays readable for `'a`.
+#[inline]
 pub(super) unsafe fn send_from<'a>(wr: &c::SendWr) -> Option<SendWr<'a>> {
     let solicited = wr.flags & op::SOLICITED != 0;
     let invalidate = wr.flags & op::INVALIDATE != 0;
@@ -274,6 +281,7 @@ pub(super) unsafe fn recv_from<'a>(wr: &c::RecvWr) -> RecvWr<'a> {
 /// # Safety
 ///
 /// The list has more than `at` elements, each with `stride` readable octets.
+#[inline]
 pub(super) unsafe fn element<T: Sized32>(first: *const T, stride: u32, at: u32) -> T {
     // SAFETY: the caller's promise: inside of the list.
     let element = unsafe { first.byte_add(stride as usize * at as usize) };
@@ -281,6 +289,7 @@ pub(super) unsafe fn element<T: Sized32>(first: *const T, stride: u32, at: u32) 
     unsafe { grow::read_as(element, stride) }
 }
 
+#[inline]
 pub(super) fn completion_to(wc: &WorkCompletion) -> c::Wc {
     let flags = [
         (wc.solicited, op::WC_SOLICITED),
@@ -302,6 +311,7 @@ pub(super) fn completion_to(wc: &WorkCompletion) -> c::Wc {
 }
 
 /// `None`: an operation or status that is none.
+#[inline]
 pub(super) fn completion_from(wc: &c::Wc) -> Option<WorkCompletion> {
     Some(WorkCompletion {
         wr_id: wc.wr_id,

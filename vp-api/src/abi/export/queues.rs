@@ -256,20 +256,15 @@ fn send_some<const N: usize>(
     from: u32,
 ) -> Result<usize, PostFailure> {
     let n = (list.count - from).min(N as u32) as usize;
-    let mut good = n;
-    let wrs: [SendWr<'_>; N] = from_fn(|i| {
-        let wr = list.get(from + i as u32).filter(|_| i < good);
-        // SAFETY: requests as the header demands, until the host's call returns.
-        let wr = wr.map(|wr| unsafe { work::send_from(&wr) });
-        match wr {
-            Some(Some(wr)) => wr,
-            Some(None) => {
-                good = i;
-                EMPTY
-            }
-            None => EMPTY,
-        }
-    });
+    let mut wrs: [SendWr<'_>; N] = [const { EMPTY }; N];
+    let mut good = 0;
+    while good < n {
+        let Some(wr) = list.get(from + good as u32) else { break };
+        // SAFETY: a request as the header demands, until the host's call returns.
+        let Some(wr) = (unsafe { work::send_from(&wr) }) else { break };
+        wrs[good] = wr;
+        good += 1;
+    }
     qp.post_send(&wrs[..good])?;
     if good < n {
         return Err(PostFailure { posted: good, status: VpStatus::InvalidWr });

@@ -199,18 +199,20 @@ impl Qp for ImportedQp {
     }
 
     fn post_send(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure> {
-        in_batches(wrs, BATCH, |some, posted| {
+        // What needs more than a request has room for is rare, and posted by itself.
+        let plain = wrs.len() > 1 && !wrs.iter().any(|wr| Extra::has(&wr.op));
+        in_batches(wrs, if plain { BATCH } else { 1 }, |some, posted| {
             if let [wr] = some {
                 let extra = Extra::of(&wr.op);
-                let lent = work::send_to(wr, &extra);
+                let beside = extra.as_ref().map_or(std::ptr::null(), Extra::pointer);
+                let lent = work::send_to(wr, beside);
                 let one = &raw const lent;
                 return quick!(self.ops.post_send, self.handle, one, 1, &raw mut *posted);
             }
-            let extras: [Extra; BATCH] =
-                from_fn(|i| some.get(i).map_or(Extra::None, |wr| Extra::of(&wr.op)));
-            let lent: [c::SendWr; BATCH] = from_fn(|i| {
-                some.get(i).map_or_else(c::SendWr::zeroed, |wr| work::send_to(wr, &extras[i]))
-            });
+            let mut lent: [c::SendWr; BATCH] = work::blanks();
+            for (to, wr) in lent.iter_mut().zip(some) {
+                *to = work::send_to(wr, std::ptr::null());
+            }
             let (first, count) = (lent.as_ptr(), some.len() as u32);
             quick!(self.ops.post_send, self.handle, first, count, &raw mut *posted)
         })
