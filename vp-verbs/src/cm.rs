@@ -27,6 +27,7 @@ use crate::sys::{IBV_QPS_RTR, IBV_QPS_RTS};
 use crate::table::{Table, lock};
 
 pub(crate) mod id;
+mod private;
 mod step;
 
 use id::{CmId, EventChannel, Terms};
@@ -220,19 +221,25 @@ impl Cm {
         Ok(qp)
     }
 
-    /// The most private data: InfiniBand's messages, less what librdmacm takes of a request; a
-    /// length that fits into an octet, less MPA's 4 octets (RFC 6581 section 5).
-    fn check(&self, what: &str, private_data: &[u8], infiniband: usize) -> VpResult<()> {
-        let most = if self.context.iwarp { 252 } else { infiniband };
-        if private_data.len() <= most {
-            return Ok(());
+    /// Private data as a message carries them, whose room InfiniBand fixes. Of iWARP: a length that
+    /// fits into an octet, less MPA's 4 octets (RFC 6581 section 5).
+    fn pack(&self, what: &str, private_data: &[u8], room: usize) -> VpResult<Vec<u8>> {
+        let most = if self.context.iwarp { 252 } else { room - private::TRAILER };
+        if private_data.len() > most {
+            let (len, name) = (private_data.len(), &self.context.name);
+            let detail = format!("{what}: {len} octets of private data, {name} takes {most}");
+            return Err(VpError::new(VpStatus::InvalidModifier, detail));
         }
-        let detail = format!(
-            "{what}: {} octets of private data, {} takes {most}",
-            private_data.len(),
-            self.context.name
-        );
-        Err(VpError::new(VpStatus::InvalidModifier, detail))
+        Ok(if self.context.iwarp {
+            private_data.to_vec()
+        } else {
+            private::pack(private_data, room)
+        })
+    }
+
+    /// Private data as the other end's consumer gave them.
+    fn unpack(&self, octets: Vec<u8>, room: usize) -> Vec<u8> {
+        if self.context.iwarp { octets } else { private::unpack(octets, room) }
     }
 
     /// InfiniBand: the queue pair is brought to RTS here; of iWARP the kernel does it.
@@ -289,7 +296,8 @@ impl NativeCm for Cm {
     }
 
     fn connect(&self, qp: QpId, peer: SocketAddr, params: NativeParams) -> VpResult<()> {
-        self.check("connect", &params.private_data, 56)?;
+        let private_data = self.pack("connect", &params.private_data, private::REQUEST)?;
+        let params = NativeParams { private_data, ..params };
         let queue_pair = self.idle(qp)?;
         let mut table = lock(&self.table);
         let token = table.token();
@@ -303,7 +311,8 @@ impl NativeCm for Cm {
     }
 
     fn accept(&self, request: u64, qp: QpId, params: NativeParams) -> VpResult<()> {
-        self.check("accept", &params.private_data, 196)?;
+        let private_data = self.pack("accept", &params.private_data, private::REPLY)?;
+        let params = NativeParams { private_data, ..params };
         let queue_pair = self.idle(qp)?;
         let mut table = lock(&self.table);
         let asked = table.all.get_mut(&request).filter(|c| c.stage == Stage::Asked);
@@ -328,7 +337,7 @@ impl NativeCm for Cm {
     }
 
     fn reject(&self, request: u64, private_data: &[u8]) -> VpResult<()> {
-        self.check("reject", private_data, 148)?;
+        let private_data = &self.pack("reject", private_data, private::REJECT)?;
         let mut table = lock(&self.table);
         match table.all.get(&request) {
             Some(found) if found.stage == Stage::Asked => {

@@ -113,7 +113,10 @@ impl Api {
     /// Loads both, or says which is missing.
     pub(crate) fn load(libraries: &Libraries) -> Result<Self, Unavailable> {
         let missing = |error: libloading::Error| Unavailable {
-            reason: format!("a library of rdma-core cannot be loaded: {error}"),
+            reason: match std::error::Error::source(&error) {
+                Some(why) => format!("a library of rdma-core cannot be loaded: {why}"),
+                None => format!("a library of rdma-core cannot be loaded: {error}"),
+            },
             remedy: "install rdma-core (Debian: libibverbs1, librdmacm1, ibverbs-providers)".into(),
         };
         Ok(Self {

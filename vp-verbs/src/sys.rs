@@ -25,7 +25,6 @@ pub const IBV_ACCESS_REMOTE_WRITE: c_uint = 2;
 pub const IBV_ACCESS_REMOTE_READ: c_uint = 4;
 pub const IBV_ACCESS_REMOTE_ATOMIC: c_uint = 8;
 pub const IBV_ACCESS_MW_BIND: c_uint = 16;
-pub const IBV_ACCESS_ZERO_BASED: c_uint = 32;
 
 pub const IBV_REREG_MR_CHANGE_TRANSLATION: c_int = 1;
 pub const IBV_REREG_MR_CHANGE_PD: c_int = 2;

@@ -7,7 +7,7 @@ use std::io;
 use vp_api::{AsyncEvent, EventSource, NativeEvent, NativeParams, Qp};
 
 use super::id::{CmId, Seen};
-use super::{Cm, Connection, Connections, RESOLVE_MS, Stage, settle};
+use super::{Cm, Connection, Connections, RESOLVE_MS, Stage, private, settle};
 use crate::sys::*;
 use crate::table::lock;
 
@@ -116,7 +116,8 @@ fn up(cm: &Cm, connection: &mut Connection, seen: Seen) {
     if active && cm.context.iwarp {
         qp.greet();
     }
-    let params = NativeParams { private_data: seen.private_data, ..settled };
+    let private_data = cm.unpack(seen.private_data, private::REPLY);
+    let params = NativeParams { private_data, ..settled };
     cm.tell(NativeEvent::Established { qp: qp.id(), params });
 }
 
@@ -144,8 +145,9 @@ fn request(cm: &Cm, table: &mut Connections, seen: Seen) {
         let _ = id.reject(&[]);
         return;
     };
-    let params = NativeParams { private_data: seen.private_data.clone(), ..offer(&seen) };
     let wishes = offer(&seen);
+    let private_data = cm.unpack(seen.private_data, private::REQUEST);
+    let params = NativeParams { private_data, ..wishes.clone() };
     table.all.insert(token, Connection { id, stage: Stage::Asked, qp: None, wishes });
     cm.tell(NativeEvent::Request { listener, request: token, peer, params });
 }

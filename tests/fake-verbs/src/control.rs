@@ -1,0 +1,77 @@
+//! What tests order. Exported like everything else: tests load this library a second time, under
+//! the same name, and meet the same state.
+
+use std::ffi::{CStr, c_char, c_int};
+
+use vp_verbs::sys::*;
+
+use crate::world::world;
+
+/// Forgets faults and statuses.
+#[unsafe(no_mangle)]
+pub extern "C" fn fake_reset() {
+    let mut world = world();
+    world.faults.clear();
+    world.statuses.clear();
+    world.hidden = false;
+}
+
+/// Hides the devices, or shows them.
+#[unsafe(no_mangle)]
+pub extern "C" fn fake_hide(hidden: c_int) {
+    world().hidden = hidden != 0;
+}
+
+/// From the `after`-th call on, a function fails with `errno`; 0: no more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fake_fail(function: *const c_char, after: u32, errno: c_int) {
+    let name = CStr::from_ptr(function).to_string_lossy().into_owned();
+    let mut world = world();
+    match errno {
+        0 => world.faults.remove(&name),
+        errno => world.faults.insert(name, (after, errno)),
+    };
+}
+
+/// The next send completes with this status and does nothing else.
+#[unsafe(no_mangle)]
+pub extern "C" fn fake_status(status: u32) {
+    world().statuses.push_back(status);
+}
+
+/// Raises an asynchronous event about the newest object of its kind, or about port 1.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fake_async(kind: u32) {
+    let mut world = world();
+    let object = match kind {
+        IBV_EVENT_CQ_ERR => world.cqs.keys().max().map_or(0, |cq| *cq as u64),
+        IBV_EVENT_SRQ_ERR | IBV_EVENT_SRQ_LIMIT_REACHED => {
+            world.srqs.keys().max().map_or(0, |srq| *srq as u64)
+        }
+        IBV_EVENT_QP_FATAL..=IBV_EVENT_PATH_MIG_ERR | IBV_EVENT_QP_LAST_WQE_REACHED => {
+            let newest = world.qps.keys().max().copied().unwrap_or(0);
+            world.qps.get(&newest).map_or(0, |qp| qp.raw as u64)
+        }
+        _ => 1,
+    };
+    for context in world.contexts.clone() {
+        world.raise(context, kind, object);
+    }
+}
+
+/// Raises an event of the connection manager on every connected id: a device that is removed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fake_cm_event(kind: u32, status: c_int) {
+    let mut world = world();
+    let up: Vec<usize> = world.ids.iter().filter(|(_, id)| id.up).map(|(at, _)| *at).collect();
+    for id in up {
+        crate::cm::tell(&mut world, id, 0, kind, status, &[], (0, 0));
+    }
+}
+
+/// Objects that are alive: regions and windows, queue pairs, shared queues, CQs, ids.
+#[unsafe(no_mangle)]
+pub extern "C" fn fake_alive() -> usize {
+    let world = world();
+    world.keys.len() + world.qps.len() + world.srqs.len() + world.cqs.len() + world.ids.len()
+}

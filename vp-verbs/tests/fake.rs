@@ -1,0 +1,350 @@
+//! The provider over a stand-in for rdma-core: the provider suite on both kinds of device, and
+//! faults that no real device shows.
+#![allow(clippy::unwrap_used)] // a test fails loudly
+
+mod common;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::{Failing, Fake};
+use kal_shim::{HostServices, Region};
+use vp_api::*;
+use vp_verbs::sys;
+use warpline_provider::{Reporter, Verdict, run};
+
+#[derive(Default)]
+struct Verdicts(Vec<String>);
+
+impl Reporter for Verdicts {
+    fn begins(&mut self, _: &str) {}
+    fn ended(&mut self, case: &str, verdict: &Verdict) {
+        if let Verdict::Failed(why) = verdict {
+            self.0.push(format!("{case}: {why}"));
+        }
+    }
+}
+
+fn passes(device: &str) {
+    let fake = Fake::new();
+    let provider: Arc<dyn Provider> = Arc::new(fake.provider());
+    let before = fake.alive();
+    let mut verdicts = Verdicts::default();
+    let summary = run(&provider, Some(device), &mut verdicts);
+    assert!(verdicts.0.is_empty(), "{:#?}", verdicts.0);
+    assert!(summary.passed > 45, "{summary:?}");
+    assert_eq!(fake.alive(), before, "objects were left behind");
+}
+
+#[test]
+fn the_suite_passes_over_infiniband() {
+    passes("fakeib0");
+}
+
+#[test]
+fn the_suite_passes_over_iwarp() {
+    let provider = Fake::new().provider();
+    let devices = provider.devices().unwrap();
+    if devices.iter().all(|d| d.ports.iter().all(|p| !p.addresses.iter().any(IpAddr::is_ipv6))) {
+        return warpline_skip::skip("the suite over fakeiw0", "the host has no address of IPv6");
+    }
+    drop(provider);
+    passes("fakeiw0");
+}
+
+#[test]
+fn a_missing_library_is_named() {
+    let libraries =
+        vp_verbs::Libraries { verbs: "libno-such.so.1".into(), ..vp_verbs::Libraries::default() };
+    let why = vp_verbs::Verbs::with(libraries, vp_verbs::Machine::default()).devices().unwrap_err();
+    assert!(why.reason.contains("libno-such.so.1"), "{why}");
+    assert!(why.remedy.contains("libibverbs1"), "{why}");
+}
+
+#[test]
+fn no_device_is_no_device() {
+    let fake = Fake::new();
+    fake.hide(true);
+    let why = fake.provider().devices().unwrap_err();
+    assert!(why.reason.contains("no RDMA"), "{why}");
+    fake.hide(false);
+    assert_eq!(fake.provider().devices().unwrap().len(), 2);
+}
+
+/// Collects asynchronous events.
+#[derive(Default)]
+struct Heard(Mutex<Vec<(EventSource, AsyncEvent)>>);
+
+impl AsyncHandler for Heard {
+    fn on_event(&self, source: EventSource, event: AsyncEvent) {
+        self.0.lock().unwrap().push((source, event));
+    }
+}
+
+/// Two connected queue pairs of one device.
+struct Pair {
+    rnic: Arc<dyn Rnic>,
+    heard: Arc<Heard>,
+    pd: PdId,
+    cq: Arc<dyn Cq>,
+    near: Arc<dyn Qp>,
+    far: Arc<dyn Qp>,
+    cm: Arc<dyn NativeCm>,
+}
+
+impl Pair {
+    fn new(fake: &Fake) -> Self {
+        let rnic = fake.provider().open("fakeib0", Arc::new(HostServices)).unwrap();
+        let heard = Arc::new(Heard::default());
+        rnic.set_async_handler(Some(heard.clone()));
+        let (pd, cm) = (rnic.alloc_pd().unwrap(), rnic.native_cm().unwrap());
+        let cq = rnic.create_cq(&CqInit { depth: 64, handler: None }).unwrap();
+        let init = QpInit::new(pd, cq.id(), cq.id());
+        let near = rnic.create_qp(&init).unwrap();
+        let far = rnic.create_qp(&init).unwrap();
+        let pair = Self { rnic, heard, pd, cq, near, far, cm };
+        pair.connect();
+        pair
+    }
+
+    fn next(&self) -> NativeEvent {
+        loop {
+            if let Some(event) = self.cm.poll_event() {
+                return event;
+            }
+            assert!(self.cm.wait_event(Some(common::HANG)).unwrap(), "no event");
+        }
+    }
+
+    fn connect(&self) {
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let (listener, address) = self.cm.listen(any, 1).unwrap();
+        let params = |data: &[u8]| NativeParams { private_data: data.into(), ird: 4, ord: 4 };
+        self.cm.connect(self.near.id(), address, params(&[1, 0])).unwrap();
+        let NativeEvent::Request { request, params: asked, .. } = self.next() else {
+            panic!("no request");
+        };
+        // InfiniBand pads; our own padding comes off, zeros at the end of the data stay.
+        assert_eq!(asked.private_data, [1, 0]);
+        self.cm.accept(request, self.far.id(), params(&[2])).unwrap();
+        for _ in 0..2 {
+            assert!(matches!(self.next(), NativeEvent::Established { .. }));
+        }
+        self.cm.unlisten(listener).unwrap();
+    }
+
+    fn completion(&self) -> WorkCompletion {
+        let mut out = [WorkCompletion::BLANK];
+        while self.cq.poll(&mut out).unwrap() == 0 {
+            assert!(self.cq.wait(Duration::ZERO, Some(common::HANG)).unwrap(), "no completion");
+        }
+        out[0]
+    }
+
+    fn send(&self) -> Result<(), PostFailure> {
+        let op = SendOp::Send { solicited: false, invalidate: None };
+        let (data, flags) = (Data::Sgl(&[]), SendFlags::SIGNALED);
+        self.near.post_send(&[SendWr { wr_id: 9, op, data, flags }])
+    }
+
+    fn hears(&self, wanted: impl Fn(&(EventSource, AsyncEvent)) -> bool) {
+        let begun = std::time::Instant::now();
+        while !self.heard.0.lock().unwrap().iter().any(&wanted) {
+            assert!(begun.elapsed() < common::HANG, "heard {:?}", self.heard.0.lock().unwrap());
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn every_status_of_a_completion_ends_the_connection_but_success() {
+    let fake = Fake::new();
+    for status in 0..24 {
+        let pair = Pair::new(&fake);
+        pair.far.post_recv(&[RecvWr { wr_id: 1, sgl: &[] }]).unwrap();
+        fake.status(status);
+        pair.send().unwrap();
+        let wc = pair.completion();
+        assert_eq!((wc.wr_id, wc.opcode), (9, WcOpcode::Send));
+        assert_eq!(wc.status == WcStatus::Success, status == 0, "{status}");
+        if status != 0 {
+            // Both ends hear of it.
+            for _ in 0..2 {
+                assert!(matches!(pair.next(), NativeEvent::Disconnected { .. }), "{status}");
+            }
+            assert_eq!(pair.near.query().unwrap().state, QpState::Error);
+        }
+    }
+}
+
+#[test]
+fn asynchronous_events_find_their_objects() {
+    let fake = Fake::new();
+    let pair = Pair::new(&fake);
+    fake.raise(sys::IBV_EVENT_CQ_ERR);
+    pair.hears(|(from, event)| {
+        matches!(from, EventSource::Cq(_)) && *event == AsyncEvent::CqOverrun
+    });
+    let mut out = [WorkCompletion::BLANK];
+    assert_eq!(pair.cq.poll(&mut out), Err(VpStatus::CqOverrun));
+    fake.raise(sys::IBV_EVENT_PORT_ERR);
+    pair.hears(|heard| *heard == (EventSource::Port(0), AsyncEvent::PortState { online: false }));
+    fake.raise(sys::IBV_EVENT_COMM_EST);
+    pair.hears(|(_, event)| *event == AsyncEvent::Established);
+    fake.raise(sys::IBV_EVENT_QP_ACCESS_ERR);
+    let far = EventSource::Qp(pair.far.id());
+    pair.hears(|(from, event)| *from == far && matches!(event, AsyncEvent::TerminateSent(_)));
+    assert!(pair.far.query().unwrap().terminate.is_some());
+    fake.raise(sys::IBV_EVENT_DEVICE_FATAL);
+    pair.hears(|heard| *heard == (EventSource::Rnic, AsyncEvent::Catastrophic));
+}
+
+#[test]
+fn a_removed_device_is_told() {
+    let fake = Fake::new();
+    let pair = Pair::new(&fake);
+    fake.cm_event(sys::RDMA_CM_EVENT_DEVICE_REMOVAL, 0);
+    pair.hears(|heard| *heard == (EventSource::Rnic, AsyncEvent::Catastrophic));
+}
+
+#[test]
+fn refused_posts_say_how_far_they_came() {
+    let fake = Fake::new();
+    let pair = Pair::new(&fake);
+    let op = SendOp::Send { solicited: false, invalidate: None };
+    let wr = SendWr { wr_id: 1, op, data: Data::Sgl(&[]), flags: SendFlags::empty() };
+    fake.fail("ibv_post_send", 2, libc::ENOMEM);
+    let refused = pair.near.post_send(&vec![wr.clone(); 12]).unwrap_err();
+    assert_eq!(refused, PostFailure { posted: 2, status: VpStatus::TooManyWrs });
+    fake.reset();
+    // Its places are free again; what was taken before failed for want of receives.
+    for name in ["ibv_post_recv", "ibv_poll_cq"] {
+        fake.fail(name, 0, libc::EINVAL);
+    }
+    let recv = RecvWr { wr_id: 1, sgl: &[] };
+    let refused = pair.far.post_recv(&[recv]);
+    assert!(refused.is_ok() || refused.unwrap_err().posted == 0);
+    assert_eq!(pair.cq.poll(&mut [WorkCompletion::BLANK]), Err(VpStatus::Os));
+}
+
+/// What an application does from the opening on; stops at the first error.
+fn whole_life(fake: &Fake) -> VpResult<()> {
+    let rnic = fake.provider().open("fakeib0", Arc::new(HostServices))?;
+    let (pd, cm) = (rnic.alloc_pd()?, rnic.native_cm().unwrap());
+    let cq = rnic.create_cq(&CqInit { depth: 16, handler: None })?;
+    cq.resize(32)?;
+    let srq = rnic.create_srq(&SrqInit { pd, depth: 8, max_sge: 1, limit: 2 })?;
+    let region = Region::new(4096).unwrap();
+    let access = Access::LOCAL | Access::BIND;
+    let (range, addressing) = (region.mem_range(), Addressing::Absolute);
+    let init = MrInit { pd, range, addressing, access, key: 0, pin: false };
+    let stag = rnic.register_mr(&init)?;
+    let stag = rnic.reregister_mr(stag, &init)?;
+    let window = rnic.alloc_mw(pd, MwKind::Narrow)?;
+    let qp = rnic.create_qp(&QpInit::new(pd, cq.id(), cq.id()))?;
+    let (_, address) = cm.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), 1)?;
+    let params = NativeParams { private_data: vec![], ird: 1, ord: 1 };
+    cm.connect(qp.id(), address, params)?;
+    qp.modify(QpChange::Error)?;
+    rnic.destroy_qp(qp.id())?;
+    rnic.dealloc_mw(window)?;
+    rnic.dealloc_stag(stag)?;
+    rnic.destroy_srq(srq.id())?;
+    rnic.destroy_cq(cq.id())?;
+    rnic.dealloc_pd(pd)
+}
+
+#[test]
+fn every_failing_call_is_an_error_that_leaves_nothing_behind() {
+    const MAKING: &[&str] = &[
+        "ibv_get_device_list",
+        "ibv_open_device",
+        "ibv_query_device",
+        "ibv_query_port",
+        "ibv_create_comp_channel",
+        "ibv_alloc_pd",
+        "ibv_create_cq",
+        "ibv_resize_cq",
+        "ibv_create_srq",
+        "ibv_modify_srq",
+        "ibv_reg_mr",
+        "ibv_alloc_mw",
+        "ibv_create_qp",
+        "ibv_modify_qp",
+        "rdma_create_event_channel",
+        "rdma_create_id",
+        "rdma_bind_addr",
+        "rdma_listen",
+        "rdma_resolve_addr",
+    ];
+    // What they do not destroy is the closed device's.
+    const ENDING: &[&str] = &[
+        "ibv_destroy_qp",
+        "ibv_dealloc_mw",
+        "ibv_dereg_mr",
+        "ibv_destroy_srq",
+        "ibv_destroy_cq",
+        "ibv_dealloc_pd",
+    ];
+    let fake = Fake::new();
+    whole_life(&fake).unwrap();
+    let before = fake.alive();
+    for call in MAKING.iter().chain(ENDING) {
+        let _fails = Failing::new(&fake, call, libc::ENOMEM);
+        let error = whole_life(&fake).expect_err(call);
+        assert!(!error.detail.is_empty());
+        assert!(ENDING.contains(call) || fake.alive() == before, "{call}");
+    }
+    // Without it the provider registers anew.
+    let fails = Failing::new(&fake, "ibv_rereg_mr", libc::EOPNOTSUPP);
+    whole_life(&fake).unwrap();
+    drop(fails);
+}
+
+#[test]
+fn out_of_memory_names_the_limit() {
+    let fake = Fake::new();
+    let pair = Pair::new(&fake);
+    let region = Region::new(4096).unwrap();
+    let init = MrInit {
+        pd: pair.pd,
+        range: region.mem_range(),
+        addressing: Addressing::Absolute,
+        access: Access::LOCAL,
+        key: 0,
+        pin: true,
+    };
+    let _fails = Failing::new(&fake, "ibv_reg_mr", libc::ENOMEM);
+    let error = pair.rnic.register_mr(&init).unwrap_err();
+    assert_eq!(error.status, VpStatus::InsufficientResources);
+    assert!(error.detail.contains("4096 octets"), "{error}");
+}
+
+#[test]
+fn connections_that_fail_say_why() {
+    let fake = Fake::new();
+    let rnic = fake.provider().open("fakeib0", Arc::new(HostServices)).unwrap();
+    let (pd, cm) = (rnic.alloc_pd().unwrap(), rnic.native_cm().unwrap());
+    let cq = rnic.create_cq(&CqInit { depth: 16, handler: None }).unwrap();
+    let qp = rnic.create_qp(&QpInit::new(pd, cq.id(), cq.id())).unwrap();
+    let params = |len| NativeParams { private_data: vec![1; len], ird: 1, ord: 1 };
+    let failure = |to: &str, len| {
+        if let Err(error) = cm.connect(qp.id(), to.parse().unwrap(), params(len)) {
+            return error.to_string();
+        }
+        assert!(cm.wait_event(Some(common::HANG)).unwrap());
+        match cm.poll_event() {
+            Some(NativeEvent::Failed { reason, .. }) => reason,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(failure("127.0.0.1:9", 0).contains("nobody listens"));
+    assert!(failure("10.1.2.3:9", 0).contains("address cannot be resolved"));
+    assert!(failure("[::1]:9", 0).contains("does not lead over fakeib0"));
+    assert!(failure("127.0.0.1:9", 54).contains("takes 53"));
+    for call in ["rdma_resolve_route", "rdma_connect"] {
+        let _fails = Failing::new(&fake, call, libc::ENETUNREACH);
+        assert!(failure("127.0.0.1:9", 0).contains("unreachable"), "{call}");
+    }
+}
