@@ -21,6 +21,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("vp-softrdma", &["vp-api", "iwarp-proto"]),
     ("vp-softrdma-dylib", &["vp-api", "vp-softrdma"]),
     ("vp-verbs", &["vp-api"]),
+    ("vp-verbs-dylib", &["vp-api", "vp-verbs"]),
     ("ual", &["vp-api", "kal-shim", "iwarp-proto", "vp-hooks", "vp-softrdma", "vp-verbs"]),
     ("itapi", &["ual", "vp-api"]),
     ("warpline", &["itapi", "ual", "iwarp-proto", "warpline-provider"]),

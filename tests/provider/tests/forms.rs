@@ -110,3 +110,11 @@ fn a_layer_of_c_around_softrdma() {
     assert_eq!(fault, import::Fault::MissingSymbol("warpline_provider_get_ops".into()));
     std::fs::remove_dir_all(dir).unwrap();
 }
+
+/// The suite over it needs devices or their stand-in; here it must say the same as the built-in one.
+#[test]
+fn the_bridge_to_hardware_as_a_library() {
+    let provider = import::load(&build::cargo("vp-verbs-dylib", "vp_verbs")).unwrap();
+    assert_eq!(provider.name(), "vp_verbs");
+    assert_eq!(provider.devices(), vp_verbs::Verbs::default().devices());
+}
