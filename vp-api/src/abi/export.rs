@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 use super::keep::Kept;
 use super::types::Sized32;
 use super::{grow, net, text, types as c};
-use crate::{LogLevel, Provider, Services, VpError, VpResult, VpStatus};
+use crate::{LogLevel, Provider, Services, Unavailable, VpError, VpResult, VpStatus};
 
 /// Makes a provider's shared library of the crate that calls it (`crate-type = ["cdylib"]`): the
 /// two symbols of `rnicpi.h`. The provider is made when it is first asked for; the version is that
@@ -138,13 +138,15 @@ unsafe fn object<'a, T: ?Sized>(handle: *mut c_void) -> &'a T {
     unsafe { &*handle.cast::<Arc<T>>() }
 }
 
+const PANICKED: &str = "the provider panicked";
+
 /// Runs a verb; its result, and that of a panic, go to the host.
 ///
 /// # Safety
 ///
 /// `error` is null or as the header demands.
 unsafe fn answer(error: *mut c::Error, verb: impl FnOnce() -> VpResult<()>) -> u32 {
-    let panicked = |_| Err(VpError::new(VpStatus::Defect, "the provider panicked"));
+    let panicked = |_| Err(VpError::new(VpStatus::Defect, PANICKED));
     match catch_unwind(AssertUnwindSafe(verb)).unwrap_or_else(panicked) {
         Ok(()) => super::codes::OK,
         // SAFETY: the caller's promise.
@@ -251,16 +253,7 @@ unsafe extern "C" fn devices(
     // SAFETY: the table's own context.
     let provider = unsafe { object::<dyn Provider>(context) };
     let verb = || {
-        let list = provider.devices().map_err(|why| {
-            // SAFETY: the host's error is as the header demands.
-            unsafe { text::fill(error, &why.reason, &why.remedy) };
-            VpError::new(VpStatus::Unsupported, why.reason)
-        });
-        let list = match list {
-            Ok(list) => list,
-            Err(why) => return Ok(Some(why)),
-        };
-        for device in &list {
+        for device in &provider.devices()? {
             net::lend_device(device, &mut |lent| {
                 if let Some(f) = f {
                     // SAFETY: the host's function, with its receiver.
@@ -268,13 +261,16 @@ unsafe extern "C" fn devices(
                 }
             });
         }
-        Ok(None)
+        Ok(())
     };
-    match catch_unwind(AssertUnwindSafe(verb)) {
-        Ok(Ok(None)) => super::codes::OK,
-        Ok(Ok(Some(why)) | Err(why)) => super::codes::status_code(why.status),
-        Err(_) => super::codes::status_code(VpStatus::Defect),
-    }
+    let (status, why) = match catch_unwind(AssertUnwindSafe(verb)) {
+        Ok(Ok(())) => return super::codes::OK,
+        Ok(Err(why)) => (VpStatus::Unsupported, why),
+        Err(_) => (VpStatus::Defect, Unavailable { reason: PANICKED.into(), remedy: "".into() }),
+    };
+    // SAFETY: the host's error is as the header demands.
+    unsafe { text::fill(error, &why.reason, &why.remedy) };
+    super::codes::status_code(status)
 }
 
 unsafe extern "C" fn open(
