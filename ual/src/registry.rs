@@ -7,6 +7,8 @@
 mod library;
 mod manifest;
 mod secure;
+#[cfg(test)]
+mod tests;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -67,6 +69,17 @@ impl Source {
         self.provider().map_err(Clone::clone)?.devices()
     }
 
+    /// Its first device.
+    fn first(&self) -> std::result::Result<(&Arc<dyn Provider>, String), Unavailable> {
+        let provider = self.provider().map_err(Clone::clone)?;
+        let none = || Unavailable {
+            reason: "it lists no device".into(),
+            remedy: "see `warpline devices`".into(),
+        };
+        let first = provider.devices()?.into_iter().next();
+        Ok((provider, first.ok_or_else(none)?.name))
+    }
+
     fn list(&self) -> ProviderListing {
         let library = match self {
             Self::Built(_) => None,
@@ -95,18 +108,17 @@ impl Ual {
         Self::with_providers(builtin(), config)
     }
 
-    /// With these providers instead of the built-in ones. A library takes the place of one of the
-    /// same name.
+    /// With these providers instead of the built-in ones. A library comes before the built-in
+    /// provider of its name, which serves if the library does not.
     pub fn with_providers(providers: Vec<Arc<dyn Provider>>, config: Config) -> Arc<Self> {
         let wrap = &config.providers.wrap;
         let named = manifest::named(&config.providers).into_iter();
         let libraries = named.map(|named| Source::Library(Library::new(named, wrap.clone())));
-        let libraries: Vec<Source> = libraries.collect();
-        let replaced = |p: &Arc<dyn Provider>| libraries.iter().any(|l| l.name() == p.name());
-        let built = providers.into_iter().filter(|p| !replaced(p));
-        let mut sources: Vec<Source> =
-            built.map(|provider| Source::Built(vp_hooks::stack(provider, wrap))).collect();
-        sources.extend(libraries);
+        let is_built = |l: &Source| providers.iter().any(|p| p.name() == l.name());
+        let (mut sources, others): (Vec<Source>, Vec<Source>) = libraries.partition(is_built);
+        let built = providers.into_iter().map(|provider| vp_hooks::stack(provider, wrap));
+        sources.extend(built.map(Source::Built));
+        sources.extend(others);
         sources.retain(|s| !config.providers.disabled.iter().any(|name| name == s.name()));
         let order = &config.providers.order;
         let rank = |s: &Source| order.iter().position(|n| n == s.name()).unwrap_or(order.len());
@@ -146,12 +158,11 @@ impl Ual {
 
     /// By the name of a provider without loading another one; else by that of a device.
     fn locate(&self, name: &str) -> Result<(&Arc<dyn Provider>, String)> {
-        let unavailable = |why| Error::Unavailable { provider: name.to_owned(), why };
-        if let Some(source) = self.sources.iter().find(|s| s.name() == name) {
-            let provider = source.provider().map_err(|why| unavailable(why.clone()))?;
-            let devices = provider.devices().map_err(unavailable)?;
-            if let Some(first) = devices.into_iter().next() {
-                return Ok((provider, first.name));
+        let mut refusal = None;
+        for source in self.sources.iter().filter(|s| s.name() == name) {
+            match source.first() {
+                Ok(found) => return Ok(found),
+                Err(why) => refusal = refusal.or(Some(why)),
             }
         }
         for provider in self.sources.iter().filter_map(|s| s.provider().ok()) {
@@ -160,7 +171,8 @@ impl Ual {
                 return Ok((provider, device.name));
             }
         }
-        Err(self.unknown(name))
+        let unavailable = |why| Error::Unavailable { provider: name.to_owned(), why };
+        Err(refusal.map_or_else(|| self.unknown(name), unavailable))
     }
 
     fn unknown(&self, name: &str) -> Error {

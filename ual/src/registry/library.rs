@@ -31,12 +31,12 @@ pub(super) struct Library {
 
 impl Library {
     pub(super) fn new(named: Named, wrap: Vec<Wrapper>) -> Self {
-        let loaded = OnceLock::new();
+        let loaded: OnceLock<Result<Arc<dyn Provider>, _>> = OnceLock::new();
         if let Some(fault) = named.fault {
             let place = named.place.display();
             let remedy = format!("correct or remove {place}");
-            let fault: Result<Arc<dyn Provider>, _> = Err(Unavailable { reason: fault, remedy });
-            let _ = loaded.set(fault);
+            // It was empty.
+            let _ = loaded.set(Err(Unavailable { reason: fault, remedy }));
         }
         Self { name: named.name, place: named.place, wrap, loaded }
     }
@@ -44,6 +44,11 @@ impl Library {
     /// The provider, or why there is none; found out once.
     pub(super) fn provider(&self) -> Result<&Arc<dyn Provider>, &Unavailable> {
         self.loaded.get_or_init(|| self.load()).as_ref()
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_loaded(&self) -> bool {
+        self.loaded.get().is_some()
     }
 
     fn load(&self) -> Result<Arc<dyn Provider>, Unavailable> {

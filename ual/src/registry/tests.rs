@@ -1,0 +1,62 @@
+//! Which provider serves whom: names, order, libraries that cannot be used.
+
+use super::*;
+
+/// A configuration that names libraries that do not exist.
+fn with_libraries(names: &[&str]) -> Config {
+    let mut config = Config::default();
+    for name in names {
+        let place = format!("/nonexistent/lib{name}.so");
+        config.providers.libraries.insert((*name).to_owned(), place.into());
+    }
+    config
+}
+
+fn names(ual: &Ual) -> Vec<String> {
+    ual.sources.iter().map(|s| s.name().to_owned()).collect()
+}
+
+fn loaded(ual: &Ual, name: &str) -> bool {
+    let library = |s: &Source| matches!(s, Source::Library(l) if l.name == name && l.is_loaded());
+    ual.sources.iter().any(library)
+}
+
+#[test]
+fn nothing_is_loaded_that_nobody_needs() {
+    let ual = Ual::with_config(with_libraries(&["acme"]));
+    ual.open(vp_softrdma::NAME).unwrap();
+    assert!(!loaded(&ual, "acme"));
+    assert!(ual.open("acme").is_err());
+    assert!(loaded(&ual, "acme"));
+}
+
+#[test]
+fn a_library_that_cannot_be_used_says_why_and_hurts_nobody() {
+    let ual = Ual::with_config(with_libraries(&["acme", vp_softrdma::NAME]));
+    let listing = ual.providers();
+    let acme = listing.iter().find(|p| p.name == "acme").unwrap();
+    let why = acme.devices.as_ref().unwrap_err();
+    assert!(why.reason.contains("/nonexistent/libacme.so: cannot be loaded"), "{why}");
+    assert_eq!(acme.library.as_deref(), Some(std::path::Path::new("/nonexistent/libacme.so")));
+    // The built-in provider of the same name serves.
+    ual.open(vp_softrdma::NAME).unwrap();
+    ual.open_any().unwrap();
+    match ual.open("acme").err().unwrap() {
+        Error::Unavailable { provider, .. } => assert_eq!(provider, "acme"),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn the_order_is_the_configured_one() {
+    let mut config = with_libraries(&["acme", "zeta", vp_softrdma::NAME]);
+    let ual = Ual::with_config(config.clone());
+    // A library before the built-in provider of its name, the other ones behind.
+    assert_eq!(names(&ual)[..2], [vp_softrdma::NAME, vp_softrdma::NAME]);
+    assert_eq!(names(&ual).last().map(String::as_str), Some("zeta"));
+    config.providers.order = vec!["zeta".into(), "acme".into()];
+    assert_eq!(names(&Ual::with_config(config.clone()))[..2], ["zeta", "acme"]);
+    config.providers.disabled = vec!["zeta".into(), vp_softrdma::NAME.into()];
+    let left = names(&Ual::with_config(config));
+    assert!(left[0] == "acme" && !left.iter().any(|n| n == vp_softrdma::NAME), "{left:?}");
+}
