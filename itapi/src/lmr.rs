@@ -81,10 +81,8 @@ impl Lmr {
         region: Region,
         addressing: Addressing,
         access: Access,
-        key: u8,
+        stag: Stag,
     ) -> Self {
-        // An unlinked region gets its key when it is linked.
-        let stag = Stag::new(lmr.stag().index(), key);
         let (name, access) = (name(stag, addressing).into(), access.bits().into());
         Self(Arc::new(Core { lmr, region, name, access }))
     }
@@ -141,7 +139,8 @@ impl Lmr {
     /// gone.
     pub fn share(&self, pz: &Pz, access: Access, addressing: Addressing) -> Result<Self> {
         let shared = self.0.lmr.share(pz.ual(), addressing, access, 0)?;
-        Ok(Self::wrap(shared, self.0.region.clone(), addressing, access, 0))
+        let stag = shared.stag();
+        Ok(Self::wrap(shared, self.0.region.clone(), addressing, access, stag))
     }
 
     /// Changes zone, rights and addressing (`it_lmr_modify`). What peers were told before is void.
@@ -359,7 +358,9 @@ impl<'a> LmrBuilder<'a> {
             ..LmrInit::new(region.mem_range(), self.access)
         };
         let lmr = self.pz.ual().create_lmr(init)?;
-        Ok(Lmr::wrap(lmr, region, self.addressing, self.access, self.key))
+        // Not every device lets the consumer choose the key.
+        let stag = lmr.stag();
+        Ok(Lmr::wrap(lmr, region, self.addressing, self.access, stag))
     }
 
     /// Allocates memory and a key, but registers nothing: [`crate::Work::link_lmr`] does, on a
@@ -374,7 +375,9 @@ impl<'a> LmrBuilder<'a> {
         let region = self.region()?;
         let remote = self.access.intersects(Access::REMOTE);
         let lmr = self.pz.ual().create_lmr_unlinked(remote)?;
-        Ok(Lmr::wrap(lmr, region, self.addressing, self.access, self.key))
+        // It gets its key when it is linked.
+        let stag = Stag::new(lmr.stag().index(), self.key);
+        Ok(Lmr::wrap(lmr, region, self.addressing, self.access, stag))
     }
 
     fn region(&self) -> Result<Region> {
