@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 #[path = "../../../tests/provider/tests/build/mod.rs"]
 mod build;
 
-use build::{c, headers, scratch, vendor_c};
+use build::{c, cargo, headers, scratch, vendor_c};
 
 fn warpline(args: &[&str], path: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_warpline"));
@@ -189,4 +189,16 @@ fn manifests_name_libraries() {
     assert!(reason("near").contains("not absolute"));
     remove(&library);
     std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// Connections, events, data: all of the stack over a provider that was loaded.
+#[test]
+fn the_demo_moves_a_file_over_a_library() {
+    let library = cargo("vp-softrdma-dylib", "vp_softrdma");
+    let library = library.to_str().unwrap();
+    let listing = text(&warpline(&["devices"], library).stdout);
+    assert!(listing.contains(&format!("library     {library}")), "{listing}");
+    let file = env!("CARGO_MANIFEST_PATH");
+    let output = warpline(&["demo", file, "--progress", "never"], library);
+    assert!(text(&output.stdout).contains("verified"), "{}", text(&output.stderr));
 }

@@ -26,19 +26,6 @@ fn passes(provider: Arc<dyn Provider>) -> Summary {
     summary
 }
 
-/// Builds the library of a crate beside this test.
-fn cargo(package: &str, library: &str) -> std::path::PathBuf {
-    let target = build::target();
-    let mut command = std::process::Command::new(env!("CARGO"));
-    command.args(["build", "--quiet", "--offline", "--package", package, "--target-dir"]);
-    command.arg(target.parent().unwrap()).current_dir(build::root());
-    if target.ends_with("release") {
-        command.arg("--release");
-    }
-    assert!(command.status().unwrap().success(), "{package}");
-    target.join(format!("lib{library}.so"))
-}
-
 #[test]
 fn softrdma_built_in() {
     assert!(passes(Arc::new(SoftRdma)).passed > 50);
@@ -46,7 +33,7 @@ fn softrdma_built_in() {
 
 #[test]
 fn softrdma_as_a_library() {
-    let library = cargo("vp-softrdma-dylib", "vp_softrdma");
+    let library = build::cargo("vp-softrdma-dylib", "vp_softrdma");
     let provider = import::load(&library).unwrap();
     assert_eq!((provider.name(), provider.version()), ("vp_softrdma", env!("CARGO_PKG_VERSION")));
     // In both forms at once, in one process, and no case less.
@@ -127,7 +114,7 @@ fn a_layer_of_c_around_softrdma() {
 /// The suite over it needs devices or their stand-in; here it must say the same as the built-in one.
 #[test]
 fn the_bridge_to_hardware_as_a_library() {
-    let provider = import::load(&cargo("vp-verbs-dylib", "vp_verbs")).unwrap();
+    let provider = import::load(&build::cargo("vp-verbs-dylib", "vp_verbs")).unwrap();
     assert_eq!(provider.name(), "vp_verbs");
     assert_eq!(provider.devices(), vp_verbs::Verbs::default().devices());
 }

@@ -1,4 +1,4 @@
-//! Building provider libraries for tests, by the C compiler alone.
+//! Building provider libraries for tests: by cargo, and by the C compiler alone.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,6 +12,19 @@ pub(crate) fn root() -> &'static Path {
 /// Where this test program was built: `target/PROFILE`.
 pub(crate) fn target() -> PathBuf {
     std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned()
+}
+
+/// Builds the library of a crate beside this test.
+pub(crate) fn cargo(package: &str, library: &str) -> PathBuf {
+    let target = target();
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["build", "--quiet", "--offline", "--package", package, "--target-dir"]);
+    command.arg(target.parent().unwrap()).current_dir(root());
+    if target.ends_with("release") {
+        command.arg("--release");
+    }
+    assert!(command.status().unwrap().success(), "{package}");
+    target.join(format!("lib{library}.so"))
 }
 
 /// Flags of the vendor's Makefile.
