@@ -47,7 +47,7 @@ pub(crate) fn run(args: &ConformArgs, out: &mut dyn Write) -> CliResult<()> {
     if let Some(address) = &args.serve {
         return serve::run(args, address, out);
     }
-    known(&args.only)?;
+    known(args)?;
     let mut bench = open(args, out)?;
     bench.begin();
     if let Err(Stop::Skip(why) | Stop::Fail(why)) = bench.look() {
@@ -74,14 +74,19 @@ pub(crate) fn run(args: &ConformArgs, out: &mut dyn Write) -> CliResult<()> {
     }
 }
 
-/// A misspelt id would silently test nothing.
-fn known(only: &[String]) -> CliResult<()> {
+/// A misspelt id or name would silently test nothing.
+fn known(args: &ConformArgs) -> CliResult<()> {
     let all = catalogue::requirements();
-    match only.iter().find(|id| !all.iter().any(|r| r.id == **id)) {
+    let unknown = |what: String| {
+        Err(CliError::new(Exit::Usage, what).at("conform").hint("see warpline conform --list"))
+    };
+    if let Some(id) = args.only.iter().find(|id| !all.iter().any(|r| r.id == **id)) {
+        return unknown(format!("{id} is no requirement"));
+    }
+    let mut names = args.case.iter().chain(&args.skip);
+    match names.find(|name| !catalogue::cases().any(|case| case.name == **name)) {
         None => Ok(()),
-        Some(id) => Err(CliError::new(Exit::Usage, format!("{id} is no requirement"))
-            .at("conform --only")
-            .hint("see warpline conform --list")),
+        Some(name) => unknown(format!("\"{name}\" is no case")),
     }
 }
 
@@ -117,8 +122,10 @@ fn resolve(text: &str) -> CliResult<SocketAddr> {
 
 /// In the peer's role, and of the requirements that were asked for.
 fn wanted(case: &Case, args: &ConformArgs, role: Role) -> bool {
+    let named = |list: &[String]| list.iter().any(|name| name == case.name);
     let asked = args.only.is_empty() || case.ids.iter().any(|id| args.only.iter().any(|o| o == id));
-    asked && (case.role == Role::Both || case.role == role)
+    let picked = (args.case.is_empty() || named(&args.case)) && !named(&args.skip);
+    asked && picked && (case.role == Role::Both || case.role == role)
 }
 
 fn play(bench: &mut Bench, case: &'static Case) -> Played {

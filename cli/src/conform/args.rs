@@ -27,6 +27,12 @@ pub(crate) struct ConformArgs {
     /// Only the cases of these requirements
     #[arg(long, value_name = "ID", value_delimiter = ',', conflicts_with_all = ["serve", "list"])]
     pub(crate) only: Vec<String>,
+    /// Only the cases of these names; may be repeated
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["serve", "list"])]
+    pub(crate) case: Vec<String>,
+    /// Not the cases of these names; may be repeated
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["serve", "list"])]
+    pub(crate) skip: Vec<String>,
     /// Seconds that an answer may take
     #[arg(short = 'W', long, default_value = "5", value_parser = parse_seconds)]
     pub(crate) timeout: Duration,

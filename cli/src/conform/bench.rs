@@ -227,11 +227,10 @@ impl Bench {
         }
     }
 
-    /// The Reply that goes with a Request where a case does not care.
+    /// The Reply that goes with a Request where a case does not care; with CRC on.
     pub(super) fn usual_reply(request: &Startup) -> Ask {
         let mut reply = Ask::plain(FrameKind::Reply);
         reply.revision = request.fixed.revision;
-        reply.crc = request.fixed.crc;
         reply.block = request.block.map(|block| EnhancedRepr {
             ird: block.ord.clamp(1, DEPTH),
             ord: block.ird.min(DEPTH),
@@ -298,7 +297,10 @@ fn probe_response(link: &Link, ulpdu: &[u8]) -> Play {
         Some((stag, to, [])) if (stag, to) == frames::SINK && answer::last(ulpdu) => {
             link.record().kept(ids);
         }
-        _ => link.record().broken(ids, "the response to a zero-length Read is not as asked for"),
+        Some((_, _, payload @ [_, ..])) => link
+            .record()
+            .broken(ids, format!("a Read of no octets was answered with {} octets", payload.len())),
+        _ => link.record().broken(ids, "a Read of no octets was answered to another place"),
     }
     Ok(())
 }

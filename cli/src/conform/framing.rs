@@ -168,7 +168,7 @@ fn too_long(bench: &mut Bench) -> Play {
 /// An FPDU that comes right behind the Reply must not be lost (RFC 5044 section 7.1.5). Seen by a
 /// message that any peer refuses, so that it works with peers of any purpose.
 fn at_once(bench: &mut Bench) -> Play {
-    const CONNECTIONS: usize = 20;
+    const CONNECTIONS: usize = 60;
     let (mut late, mut lost) = (0, 0);
     let mut bad = Untagged::new(Opcode::Send, 1, &[]);
     bad.header.ulp = frames::rdmap(0x0c);

@@ -60,9 +60,7 @@ pub(super) const CASES: &[Case] = &[
     case("reserved bits of a reply", &["CONN-05"], |b| {
         b.reply(|reply| reply.reserved = 0x07, whole)
     }),
-    case("C=1 answered: CRC is on", &["MPA-13", "CONN-03"], |b| {
-        b.reply(|reply| reply.crc = true, whole)
-    }),
+    case("C=1 answered: CRC is on", &["MPA-13", "CONN-03"], |b| b.reply(|_| {}, whole)),
     case("C=0 answered to C=1: CRC is on, or no connection", &["MPA-13"], c_cleared),
     case("M=1: markers come", &["CONN-02", "MPA-28", "MPA-24", "MPA-10", "IOP-01"], |b| {
         b.reply(|reply| reply.markers = true, whole)

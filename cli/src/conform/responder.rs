@@ -76,7 +76,8 @@ pub(super) const CASES: &[Case] = &[
         |b| {
             let mut ask = Ask::plain(FrameKind::Request);
             (ask.data, ask.length) = (vec![0x55; 8], Some(16));
-            b.closes(&ask.octets(), true)
+            // Again and again: what is counted wrong at an end shows only after some.
+            (0..8).try_for_each(|_| b.closes(&ask.octets(), true))
         },
     ),
     case(
