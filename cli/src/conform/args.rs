@@ -9,7 +9,7 @@ use crate::args::parse_seconds;
 #[derive(Args, Debug)]
 #[command(group(ArgGroup::new("side").required(true).args(["peer", "listen", "serve", "list"])))]
 pub(crate) struct ConformArgs {
-    /// Peer to connect to and test: HOST:PORT or [IPV6]:PORT
+    /// Peer to connect to and test, HOST:PORT; an IPv6 address in brackets
     #[arg(value_name = "HOST:PORT")]
     pub(crate) peer: Option<String>,
     /// Test the peer that connects here, again and again: one connection for each case
