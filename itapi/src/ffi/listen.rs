@@ -1,12 +1,14 @@
 //! Listeners. The object owns the access layer's listener. Any thread.
 //!
 //! Spigot 0 stands for the whole adapter: applications write it when they do not care. Another one is
-//! that port's addresses only.
+//! that port's addresses only. Where the kernel's connection manager listens it is always addresses:
+//! it opens `[::]` on every device, and siw then refuses IPv4.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use ual::{Error, Ia, ListenInit, Stream};
+use vp_api::ConnectionModel;
 
 use super::connect::{ports_of, wrong_port};
 use super::evd::EvdObject;
@@ -107,7 +109,8 @@ fn listen(
         ia.listen(ListenInit { addresses, evd: evd.clone(), policy: None, suppress_ird_ord })
     };
     let found = path::check_spigot(ia, spigot_id)?;
-    let listening = if spigot_id == 0 {
+    let streams = ia.attrs().connection_model == ConnectionModel::LlpStream;
+    let listening = if spigot_id == 0 && streams {
         // `[::]` takes IPv4 too; a machine without IPv6 has no such address.
         at(vec![Ipv6Addr::UNSPECIFIED.into()]).or_else(|error| match error {
             Error::Os { ref source, .. } if is_missing(source) => {
@@ -116,9 +119,11 @@ fn listen(
             error => Err(error),
         })
     } else {
-        let usable: Vec<_> = found.addresses.into_iter().filter(|ip| !is_link_local(ip)).collect();
+        let ports = if spigot_id == 0 { ia.ports() } else { vec![found] };
+        let all = ports.into_iter().flat_map(|port| port.addresses);
+        let usable: Vec<_> = all.filter(|ip| !is_link_local(ip)).collect();
         if usable.is_empty() {
-            let text = format!("spigot {spigot_id} ({}) has no address", found.interface);
+            let text = format!("spigot {spigot_id} of {} has no address", ia.device());
             return Err(Failure::new(status::IT_ERR_INVALID_SPIGOT, text));
         }
         at(usable)
