@@ -58,7 +58,7 @@ pub(crate) fn run(args: &ConformArgs, out: &mut dyn Write) -> CliResult<()> {
     let role = bench.role;
     let played = catalogue::cases().filter(|case| wanted(case, args, role));
     let played = played.map(|case| play(&mut bench, case)).collect();
-    let report = Report::new(&bench, played, &args.only);
+    let report = Report::new(&bench, played, args);
     if args.json {
         report.json(out)?;
     } else {

@@ -33,6 +33,8 @@ conform_parts() { # FUNCTION FILE CASE...
 }
 
 conform_new_guest() {
+    # A capture that nobody named lies in the old guest's folder.
+    [ "$VM_PCAP" != "$VM_DIR/capture.pcap" ] || VM_PCAP=
     vm_stop
     vm_start
 }

@@ -27,11 +27,10 @@ const fn case(
 pub(super) const CASES: &[Case] = &[
     case("two FPDUs in one segment", &["MPA-05", "MPA-31", "MPA-34"], Needs::Probe, |b| {
         let mut link = b.operating()?;
-        let (msn, later) = (link.next_read_msn(), link.next_read_msn());
-        let probe = |msn| frames::read_request(msn, frames::read_of(0, 1, 1));
-        let both = [link.frame(&probe(msn)), link.frame(&probe(later))].concat();
-        link.write(&both);
-        b.answers_probe(&mut link)?;
+        let msn = link.next_read_msn();
+        let first = link.frame(&frames::write(1, 0, &[]));
+        let second = link.frame(&frames::read_request(msn, frames::read_of(0, 1, 1)));
+        link.write(&[first, second].concat());
         b.answers_probe(&mut link)
     }),
     case("one FPDU octet by octet", &["MPA-05", "MPA-31", "MPA-33"], Needs::Probe, |b| {

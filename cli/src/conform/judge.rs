@@ -67,8 +67,14 @@ impl Bench {
         refusal: Refusal,
     ) -> Play {
         // Good on its own, but behind a fault: RFC 5041 7.1, RFC 5044 8 [DDP-16, MPA-38].
-        let msn = link.read_msn + u32::from(answer::kind(ulpdu) == Some(Opcode::ReadRequest));
-        let behind = link.frame(&frames::read_request(msn, frames::read_of(0, 1, 1)));
+        let read = answer::kind(ulpdu) == Some(Opcode::ReadRequest);
+        let behind = if read && self.peer.ird.is_none_or(|ird| ird < 2) {
+            // A second Read at once would be a fault of its own.
+            Vec::new()
+        } else {
+            let msn = link.read_msn + u32::from(read);
+            link.frame(&frames::read_request(msn, frames::read_of(0, 1, 1)))
+        };
         link.write(&[wire, &behind].concat());
         self.refused(&mut link, ulpdu, refusal)
     }

@@ -5,6 +5,7 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 
+use super::args::ConformArgs;
 use super::bench::Bench;
 use super::case::{Case, Role, Verdict};
 use super::catalogue::{self, Requirement};
@@ -55,12 +56,14 @@ pub(super) struct Report {
     requirements: Vec<Requirement>,
     /// With `--only`: these.
     only: Vec<String>,
+    /// With `--case`: only what these cases say.
+    picked: bool,
     role: Role,
     head: Value,
 }
 
 impl Report {
-    pub(super) fn new(bench: &Bench, played: Vec<Played>, only: &[String]) -> Self {
+    pub(super) fn new(bench: &Bench, played: Vec<Played>, args: &ConformArgs) -> Self {
         let role = if bench.role == Role::Responder { "responder" } else { "initiator" };
         let head = json!({
             "address": bench.address().to_string(),
@@ -71,7 +74,8 @@ impl Report {
         Self {
             played,
             requirements: catalogue::requirements(),
-            only: only.to_vec(),
+            only: args.only.clone(),
+            picked: !args.case.is_empty(),
             role: bench.role,
             head,
         }
@@ -89,7 +93,10 @@ impl Report {
                 said.entry(id).or_default().push((played.case.name, verdict));
             }
         }
-        let wanted = |r: &&Requirement| self.only.is_empty() || self.only.contains(&r.id);
+        let wanted = |r: &&Requirement| {
+            let asked = self.only.is_empty() || self.only.contains(&r.id);
+            asked && (!self.picked || said.contains_key(r.id.as_str()))
+        };
         let row = |requirement| row(requirement, &said, self.role);
         self.requirements.iter().filter(wanted).map(row).collect()
     }
