@@ -11,6 +11,7 @@ use warpline_provider::{Reporter, Verdict, run};
 const KNOWN: &[(&str, &str, &str)] = &[
     // Linux 6.1, as the source says too.
     ("siw", "mr: a read without the right is refused", "it answers reads without the right"),
+    ("siw", "cq: solicited only means it", "it loses solicited events, so every one notifies"),
     ("rxe", "mw: a bound window can be written", "it checks the region's bounds, not the window's"),
 ];
 

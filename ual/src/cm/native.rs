@@ -106,7 +106,11 @@ impl Thread {
         };
         match native.accept(request, ep.id(), wishes) {
             Ok(()) => self.expect(ep, ends, Role::Responder, policy, None),
-            Err(error) => fail(ep, ends, FailReason::Native(error.to_string())),
+            Err(error) => {
+                // Nobody else answers the peer; the provider may have done it already.
+                let _ = native.reject(request, &[]);
+                fail(ep, ends, FailReason::Native(error.to_string()));
+            }
         }
     }
 
