@@ -86,7 +86,8 @@ impl CqRing {
 
     /// Queues a completion. Takes no lock; waits only for a popper that was stopped half way.
     pub fn push(&self, completion: &WorkCompletion) -> Push {
-        let mut ring = Some(self.newest());
+        // Room that was made since does not bring back what was lost: nothing follows a gap.
+        let mut ring = (!self.is_overrun()).then(|| self.newest());
         let overtaken = loop {
             match ring.map_or(Offer::Full, |ring| ring.push(completion)) {
                 Offer::Taken { overtaken } => break overtaken,

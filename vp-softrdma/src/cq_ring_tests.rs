@@ -47,7 +47,10 @@ mod plain {
         assert_eq!(ring.push(&completion(3)), Push::Overrun { first: true });
         assert_eq!(ring.push(&completion(4)), Push::Overrun { first: false });
         assert!(ring.is_overrun());
-        assert_eq!(pop(&ring, 4), [1, 2]);
+        assert_eq!(pop(&ring, 1), [1]);
+        // Nothing comes behind a gap, room or not.
+        assert_eq!(ring.push(&completion(5)), Push::Overrun { first: false });
+        assert_eq!(pop(&ring, 4), [2]);
     }
 
     // [VERBS-21]: one shot, solicited or next, errors count as solicited.

@@ -230,7 +230,9 @@ fn an_adapter_is_taken_down_with_everything_in_flight() {
         assert!(request.listen.upgrade().is_none_or(|listen| listen.close().is_err()));
         half_open.set_read_timeout(Some(HANG)).unwrap();
         let _ = half_open.read_to_end(&mut Vec::new());
-        drop((active, waiting));
+        // Not dropped: the connection thread may look at one of them just now.
+        active.close().unwrap();
+        waiting.close().unwrap();
         while client.connection.dequeue().unwrap().is_some() {}
     }
 }
