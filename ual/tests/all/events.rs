@@ -119,7 +119,7 @@ fn waiters_share(staged: bool) {
     }
     let taken = AtomicU64::new(0);
     thread::scope(|scope| {
-        for _ in 0..4 {
+        let waiters = [(); 4].map(|()| {
             let credit = credit.clone();
             let (server, passive, taken) = (&server, &passive, &taken);
             scope.spawn(move || {
@@ -135,16 +135,14 @@ fn waiters_share(staged: bool) {
                         break;
                     }
                 }
-                // The last one sends the others home, until nobody is waiting any more.
-            });
-        }
+            })
+        });
         send_all(&client, &active, credits);
         while taken.load(Ordering::Acquire) < MESSAGES {
             thread::yield_now();
         }
-        // Waiters that have not begun to wait yet are interrupted by a later call; close says when
-        // the last one is gone.
-        while matches!(server.completions.close(), Err(Error::InUse { users, .. }) if users > 2) {
+        // One that is between two waits now is interrupted by a later call.
+        while !waiters.iter().all(thread::ScopedJoinHandle::is_finished) {
             server.completions.interrupt();
             thread::yield_now();
         }
