@@ -2,7 +2,7 @@
 
 use bitflags::bitflags;
 
-use crate::{Access, Addressing, MemRange, MwId, Stag};
+use crate::{Access, Addressing, MemRange, MwId, Stag, WcOpcode};
 
 /// Local scatter/gather element: `len` octets at `to` of region `stag`. With `len` 0 nothing is
 /// checked (RDMAC 8.1.3.2).
@@ -110,6 +110,23 @@ pub enum SendOp {
     FastRegister(FastRegister),
     /// Invalidate Local STag.
     InvalidateLocal { stag: Stag },
+}
+
+impl SendOp {
+    /// How its completion names it.
+    pub const fn completion(&self) -> WcOpcode {
+        match self {
+            Self::Send { .. } => WcOpcode::Send,
+            Self::Write { .. } => WcOpcode::Write,
+            Self::WriteImmediate { .. } => WcOpcode::WriteImmediate,
+            Self::Immediate { .. } => WcOpcode::Immediate,
+            Self::Read { .. } => WcOpcode::Read,
+            Self::Atomic { .. } => WcOpcode::Atomic,
+            Self::BindMw(_) => WcOpcode::BindMw,
+            Self::FastRegister(_) => WcOpcode::FastRegister,
+            Self::InvalidateLocal { .. } => WcOpcode::InvalidateLocal,
+        }
+    }
 }
 
 /// Send-queue work request.

@@ -136,7 +136,7 @@ impl SendRing {
         };
         self.slots[at] = SendSlot {
             wr_id: wr.wr_id,
-            opcode: opcode_of(&wr.op),
+            opcode: wr.op.completion(),
             flags: wr.flags,
             count: count as u16,
             inline,
@@ -164,20 +164,6 @@ impl SendRing {
     /// Takes a slot's local operation, to execute or (flushed) to drop it.
     pub(crate) fn take_local(&mut self, slot: u32) -> Option<LocalOp> {
         self.locals.get_mut(slot as usize)?.take()
-    }
-}
-
-pub(crate) fn opcode_of(op: &SendOp) -> WcOpcode {
-    match op {
-        SendOp::Send { .. } => WcOpcode::Send,
-        SendOp::Write { .. } => WcOpcode::Write,
-        SendOp::WriteImmediate { .. } => WcOpcode::WriteImmediate,
-        SendOp::Immediate { .. } => WcOpcode::Immediate,
-        SendOp::Read { .. } => WcOpcode::Read,
-        SendOp::Atomic { .. } => WcOpcode::Atomic,
-        SendOp::BindMw(_) => WcOpcode::BindMw,
-        SendOp::FastRegister(_) => WcOpcode::FastRegister,
-        SendOp::InvalidateLocal { .. } => WcOpcode::InvalidateLocal,
     }
 }
 

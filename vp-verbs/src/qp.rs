@@ -520,7 +520,7 @@ impl Chain<'_> {
         let signaled = wr.flags.contains(SendFlags::SIGNALED);
         let (number, told) = ring.next(signaled);
         let wr_id = u64::from(self.live.serial) << 32 | u64::from(number);
-        let posted = Posted { wr_id: wr.wr_id, opcode: wire::opcode(&wr.op), signaled };
+        let posted = Posted { wr_id: wr.wr_id, opcode: wr.op.completion(), signaled };
         if let SendOp::BindMw(bind) = &wr.op
             && memory.is_wide(bind.window)
         {
@@ -613,7 +613,7 @@ impl Qp for VerbsQp {
             }
             QpState::Idle => Err(PostFailure { posted: 0, status: VpStatus::InvalidState }),
             _ => {
-                wrs.iter().for_each(|wr| self.post_late(false, wr.wr_id, wire::opcode(&wr.op)));
+                wrs.iter().for_each(|wr| self.post_late(false, wr.wr_id, wr.op.completion()));
                 self.flush_late();
                 Ok(())
             }

@@ -5,7 +5,7 @@
 
 use std::ffi::{c_int, c_uint};
 
-use vp_api::{AtomicOp, Data, SendFlags, SendOp, SendWr, Sge, Stag, VpStatus, WcOpcode};
+use vp_api::{AtomicOp, Data, SendFlags, SendOp, SendWr, Sge, Stag, VpStatus};
 
 use crate::map;
 use crate::mw::Memory;
@@ -163,21 +163,6 @@ pub(crate) fn sink<'a>(
 ) -> impl Iterator<Item = ibv_sge> + 'a {
     let filler = (iwarp && sgl.is_empty()).then(ibv_sge::default);
     sgl.iter().map(|element| sge(memory, element)).chain(filler)
-}
-
-/// Which completion an operation has.
-pub(crate) fn opcode(op: &SendOp) -> WcOpcode {
-    match op {
-        SendOp::Send { .. } => WcOpcode::Send,
-        SendOp::Write { .. } => WcOpcode::Write,
-        SendOp::WriteImmediate { .. } => WcOpcode::WriteImmediate,
-        SendOp::Immediate { .. } => WcOpcode::Immediate,
-        SendOp::Read { .. } => WcOpcode::Read,
-        SendOp::Atomic { .. } => WcOpcode::Atomic,
-        SendOp::BindMw(_) => WcOpcode::BindMw,
-        SendOp::FastRegister(_) => WcOpcode::FastRegister,
-        SendOp::InvalidateLocal { .. } => WcOpcode::InvalidateLocal,
-    }
 }
 
 /// Everything of a send request but its elements and its number.

@@ -10,7 +10,6 @@ use vp_api::{
 
 use crate::qp::context::Context;
 use crate::qp::inner::Inner;
-use crate::wq::opcode_of;
 
 impl Inner {
     /// Posts a list, stops at the first request that is refused, and transmits.
@@ -40,7 +39,7 @@ impl Inner {
             Ok(slot) => self.core.queues.sends.store(slot, wr),
             // RDMAC 6.2.4 [VERBS-11]: post and flush
             Err(PostError::BadState) => {
-                let completion = flushed(context, wr.wr_id, opcode_of(&wr.op));
+                let completion = flushed(context, wr.wr_id, wr.op.completion());
                 context.send_cq.push(&completion, &mut self.core.queues.left.send_cq);
             }
             Err(PostError::QueueFull) => return Err(VpStatus::TooManyWrs),
