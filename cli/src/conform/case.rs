@@ -58,6 +58,28 @@ pub(super) struct Case {
     pub(super) play: fn(&mut Bench) -> Play,
 }
 
+impl Case {
+    /// A case for peers of either role.
+    pub(super) const fn both_ways(
+        name: &'static str,
+        ids: &'static [&'static str],
+        needs: Needs,
+        play: fn(&mut Bench) -> Play,
+    ) -> Self {
+        Self { name, ids, role: Role::Both, needs, play }
+    }
+
+    /// A case for peers that listen.
+    pub(super) const fn to_responder(
+        name: &'static str,
+        ids: &'static [&'static str],
+        needs: Needs,
+        play: fn(&mut Bench) -> Play,
+    ) -> Self {
+        Self { name, ids, role: Role::Responder, needs, play }
+    }
+}
+
 /// What came out for some requirements.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {

@@ -6,48 +6,49 @@ use iwarp_proto::wire::terminate::TerminateRepr;
 
 use super::answer;
 use super::bench::Bench;
-use super::case::{Case, Needs, Play, Role, check, fail};
+use super::case::{Case, Needs, Play, check, fail};
 use super::frames::{self, Untagged};
 use super::link::{End, Link, Seen};
 
-const fn case(
-    name: &'static str,
-    ids: &'static [&'static str],
-    needs: Needs,
-    play: fn(&mut Bench) -> Play,
-) -> Case {
-    Case { name, ids, role: Role::Both, needs, play }
-}
-
 pub(super) const CASES: &[Case] = &[
-    case("FIN with nothing pending", &["VERBS-09", "MPA-41", "DDP-19"], Needs::Nothing, |b| {
-        let mut link = b.operating()?;
-        link.fin();
-        ends_quietly(&mut link)
-    }),
-    case("FIN within an FPDU", &["MPA-37", "SEC-18"], Needs::Nothing, |b| {
+    Case::both_ways(
+        "FIN with nothing pending",
+        &["VERBS-09", "MPA-41", "DDP-19"],
+        Needs::Nothing,
+        |b| {
+            let mut link = b.operating()?;
+            link.fin();
+            ends_quietly(&mut link)
+        },
+    ),
+    Case::both_ways("FIN within an FPDU", &["MPA-37", "SEC-18"], Needs::Nothing, |b| {
         let mut link = b.operating()?;
         let frame = link.frame(&frames::write(1, 0, &[]));
         link.write(&frame[..9]);
         link.fin();
         ends(&mut link)
     }),
-    case("FIN with a Read of the peer's pending", &["ERR-29", "VERBS-09"], Needs::Reader, |b| {
-        let mut link = b.operating()?;
-        b.made_to_read(&mut link)?;
-        link.fin();
-        ends(&mut link)
-    }),
-    case("reset", &["ERR-28", "MPA-37", "SEC-18"], Needs::Nothing, |b| {
+    Case::both_ways(
+        "FIN with a Read of the peer's pending",
+        &["ERR-29", "VERBS-09"],
+        Needs::Reader,
+        |b| {
+            let mut link = b.operating()?;
+            b.made_to_read(&mut link)?;
+            link.fin();
+            ends(&mut link)
+        },
+    ),
+    Case::both_ways("reset", &["ERR-28", "MPA-37", "SEC-18"], Needs::Nothing, |b| {
         let mut link = b.operating()?;
         link.send(&frames::write(1, 0, &[]));
         link.reset();
         b.operating().map(drop)
     }),
-    case("Terminate", &["RDMAP-26", "RDMAP-33", "VERBS-08"], Needs::Nothing, |b| {
+    Case::both_ways("Terminate", &["RDMAP-26", "RDMAP-33", "VERBS-08"], Needs::Nothing, |b| {
         b.terminated(|_| {}, &word(TerminateCode::new(0, 0, 0)))
     }),
-    case("Terminate with headers", &["RDMAP-26", "RDMAP-32"], Needs::Nothing, |b| {
+    Case::both_ways("Terminate with headers", &["RDMAP-26", "RDMAP-32"], Needs::Nothing, |b| {
         let refused = frames::write(0x0bad_5700, 0, b"1234");
         let repr = TerminateRepr {
             segment_length: Some(refused.len() as u16),
@@ -60,32 +61,40 @@ pub(super) const CASES: &[Case] = &[
         }
         b.terminated(|_| {}, &octets)
     }),
-    case("Terminate without octets", &["RDMAP-32", "ERR-26"], Needs::Nothing, |b| {
+    Case::both_ways("Terminate without octets", &["RDMAP-32", "ERR-26"], Needs::Nothing, |b| {
         b.terminated(|_| {}, &[])
     }),
-    case("Terminate of 2 octets", &["RDMAP-32", "ERR-26"], Needs::Nothing, |b| {
+    Case::both_ways("Terminate of 2 octets", &["RDMAP-32", "ERR-26"], Needs::Nothing, |b| {
         b.terminated(|_| {}, &[0, 0])
     }),
-    case("Terminate that announces headers and has none", &["RDMAP-32"], Needs::Nothing, |b| {
-        b.terminated(|_| {}, &[0x11, 0, 0xe0, 0])
-    }),
-    case("Terminate with MSN 2", &["RDMAP-32", "ERR-26"], Needs::Nothing, |b| {
+    Case::both_ways(
+        "Terminate that announces headers and has none",
+        &["RDMAP-32"],
+        Needs::Nothing,
+        |b| b.terminated(|_| {}, &[0x11, 0, 0xe0, 0]),
+    ),
+    Case::both_ways("Terminate with MSN 2", &["RDMAP-32", "ERR-26"], Needs::Nothing, |b| {
         b.terminated(|s| s.header.msn = 2, &word(TerminateCode::new(0, 0, 0)))
     }),
-    case("Terminate on queue 0", &["RDMAP-32", "ERR-26"], Needs::Nothing, |b| {
+    Case::both_ways("Terminate on queue 0", &["RDMAP-32", "ERR-26"], Needs::Nothing, |b| {
         b.terminated(|s| s.header.qn = 0, &word(TerminateCode::new(0, 0, 0)))
     }),
-    case("orderly end of the peer's", &["VERBS-05", "DDP-18"], Needs::Target, |b| {
+    Case::both_ways("orderly end of the peer's", &["VERBS-05", "DDP-18"], Needs::Target, |b| {
         check(b.told_to_end(b'd')? == End::Fin, || "a reset came, due is a FIN".into())
     }),
-    case("abrupt end of the peer's", &["VERBS-07"], Needs::Target, |b| {
+    Case::both_ways("abrupt end of the peer's", &["VERBS-07"], Needs::Target, |b| {
         check(b.told_to_end(b'a')? == End::Reset, || "a FIN came, due is a reset".into())
     }),
     // Last: whatever the others did, the peer serves on.
-    case("after all this the peer still serves", &["SEC-18", "SEC-10"], Needs::Nothing, |b| {
-        let mut link = b.operating()?;
-        if b.peer.probes { b.goes_on(&mut link) } else { Ok(()) }
-    }),
+    Case::both_ways(
+        "after all this the peer still serves",
+        &["SEC-18", "SEC-10"],
+        Needs::Nothing,
+        |b| {
+            let mut link = b.operating()?;
+            if b.peer.probes { b.goes_on(&mut link) } else { Ok(()) }
+        },
+    ),
 ];
 
 fn word(code: TerminateCode) -> [u8; 4] {

@@ -5,7 +5,7 @@ use iwarp_proto::wire::rdmap::{AtomicRequestRepr, AtomicResponseRepr, Opcode, at
 
 use super::answer;
 use super::bench::Bench;
-use super::case::{Case, Needs, Play, Role, check, fail, skip};
+use super::case::{Case, Needs, Play, check, fail, skip};
 use super::frames::{self, Untagged};
 use super::judge::Refusal;
 use super::link::{Link, Seen};
@@ -15,50 +15,65 @@ const UNSUPPORTED: Refusal = Refusal::by(&[(0, 2, 6), (0, 2, 0xff), (0, 2, 7)]);
 const LENGTH: Refusal = Refusal::by(&[(0, 2, 0xff), (0, 2, 7)]);
 const QUEUE: Refusal = Refusal::by(&[(1, 2, 1), (0, 2, 6), (1, 2, 2)]);
 
-const fn case(
-    name: &'static str,
-    ids: &'static [&'static str],
-    needs: Needs,
-    play: fn(&mut Bench) -> Play,
-) -> Case {
-    Case { name, ids, role: Role::Both, needs, play }
-}
-
 pub(super) const CASES: &[Case] = &[
-    case("Immediate Data, taken or refused", &["EXT-01", "EXT-16"], Needs::Nothing, |b| {
-        b.taken_or_refused(Untagged::new(Opcode::Immediate, 1, &[1; 8]))
-    }),
-    case("atomic, done or refused", &["EXT-01", "EXT-16"], Needs::Nothing, |b| {
+    Case::both_ways(
+        "Immediate Data, taken or refused",
+        &["EXT-01", "EXT-16"],
+        Needs::Nothing,
+        |b| b.taken_or_refused(Untagged::new(Opcode::Immediate, 1, &[1; 8])),
+    ),
+    Case::both_ways("atomic, done or refused", &["EXT-01", "EXT-16"], Needs::Nothing, |b| {
         let request = fetch_add(Range { stag: 0x0bad_5700, to: 0, len: 8 }, 0).emit();
         b.taken_or_refused(Untagged::new(Opcode::AtomicRequest, 1, &request))
     }),
-    case("Immediate Data", &["EXT-01", "EXT-02", "EXT-03"], Needs::Target, |b| {
+    Case::both_ways("Immediate Data", &["EXT-01", "EXT-02", "EXT-03"], Needs::Target, |b| {
         b.immediate(Opcode::Immediate)
     }),
-    case("Immediate Data with Solicited Event", &["EXT-01", "EXT-03"], Needs::Target, |b| {
-        b.immediate(Opcode::ImmediateSolicited)
-    }),
-    case("Immediate Data of 7 octets", &["EXT-02", "ERR-30", "EXT-14"], Needs::Target, |b| {
-        b.bad_immediate(&[1; 7])
-    }),
-    case("Immediate Data of 9 octets", &["EXT-02", "ERR-30", "EXT-14"], Needs::Target, |b| {
-        b.bad_immediate(&[1; 9])
-    }),
-    case("Immediate Data without a receive buffer", &["EXT-03", "ERR-09"], Needs::Target, |b| {
-        let mut ask = b.usual();
-        ask.data = super::peer::target_request(0, false);
-        let link = b.asked(&ask)?;
-        let ulpdu = Untagged::new(Opcode::Immediate, 1, &[1; 8]).octets();
-        b.refuses(link, &ulpdu, Refusal::by(&[(1, 2, 2)]))
-    }),
-    case("FetchAdd", &["EXT-04", "EXT-05", "EXT-06", "EXT-09", "EXT-10"], Needs::Target, |b| {
-        let mut link = b.operating()?;
-        let place = b.grants(&link)?.both;
-        let before = b.atomic(&mut link, fetch_add(place, 5))?;
-        let after = b.atomic(&mut link, fetch_add(place, 0))?;
-        check(after == before.wrapping_add(5), || format!("{before:#x} plus 5 became {after:#x}"))
-    }),
-    case("FetchAdd of fields", &["EXT-06"], Needs::Target, |b| {
+    Case::both_ways(
+        "Immediate Data with Solicited Event",
+        &["EXT-01", "EXT-03"],
+        Needs::Target,
+        |b| b.immediate(Opcode::ImmediateSolicited),
+    ),
+    Case::both_ways(
+        "Immediate Data of 7 octets",
+        &["EXT-02", "ERR-30", "EXT-14"],
+        Needs::Target,
+        |b| b.bad_immediate(&[1; 7]),
+    ),
+    Case::both_ways(
+        "Immediate Data of 9 octets",
+        &["EXT-02", "ERR-30", "EXT-14"],
+        Needs::Target,
+        |b| b.bad_immediate(&[1; 9]),
+    ),
+    Case::both_ways(
+        "Immediate Data without a receive buffer",
+        &["EXT-03", "ERR-09"],
+        Needs::Target,
+        |b| {
+            let mut ask = b.usual();
+            ask.data = super::peer::target_request(0, false);
+            let link = b.asked(&ask)?;
+            let ulpdu = Untagged::new(Opcode::Immediate, 1, &[1; 8]).octets();
+            b.refuses(link, &ulpdu, Refusal::by(&[(1, 2, 2)]))
+        },
+    ),
+    Case::both_ways(
+        "FetchAdd",
+        &["EXT-04", "EXT-05", "EXT-06", "EXT-09", "EXT-10"],
+        Needs::Target,
+        |b| {
+            let mut link = b.operating()?;
+            let place = b.grants(&link)?.both;
+            let before = b.atomic(&mut link, fetch_add(place, 5))?;
+            let after = b.atomic(&mut link, fetch_add(place, 0))?;
+            check(after == before.wrapping_add(5), || {
+                format!("{before:#x} plus 5 became {after:#x}")
+            })
+        },
+    ),
+    Case::both_ways("FetchAdd of fields", &["EXT-06"], Needs::Target, |b| {
         let mut link = b.operating()?;
         let place = b.grants(&link)?.both;
         let before = b.atomic(&mut link, fetch_add(place, 0))?;
@@ -72,7 +87,7 @@ pub(super) const CASES: &[Case] = &[
         });
         check(after == due, || format!("{before:#x} became {after:#x}, due is {due:#x}"))
     }),
-    case("CmpSwap", &["EXT-05", "EXT-07", "EXT-10"], Needs::Target, |b| {
+    Case::both_ways("CmpSwap", &["EXT-05", "EXT-07", "EXT-10"], Needs::Target, |b| {
         let mut link = b.operating()?;
         let place = b.grants(&link)?.both;
         let before = b.atomic(&mut link, fetch_add(place, 0))?;
@@ -83,7 +98,7 @@ pub(super) const CASES: &[Case] = &[
         let due = before & !0xffff_ffff | 0x1122_3344;
         check(after == due, || format!("{before:#x} became {after:#x}, due is {due:#x}"))
     }),
-    case("atomics and Reads in order", &["EXT-11", "EXT-13"], Needs::Target, |b| {
+    Case::both_ways("atomics and Reads in order", &["EXT-11", "EXT-13"], Needs::Target, |b| {
         let mut link = b.operating()?;
         let place = b.grants(&link)?.both;
         for number in 0..4 {
@@ -101,31 +116,36 @@ pub(super) const CASES: &[Case] = &[
         }
         Ok(())
     }),
-    case("atomic, not aligned", &["EXT-08", "ERR-30", "EXT-14"], Needs::Target, |b| {
+    Case::both_ways("atomic, not aligned", &["EXT-08", "ERR-30", "EXT-14"], Needs::Target, |b| {
         b.bad_atomic(|r| r.to += 4, Refusal::by(&[(0, 2, 7)]))
     }),
-    case("atomic operation 1", &["EXT-05", "ERR-30", "AMB-07"], Needs::Target, |b| {
+    Case::both_ways("atomic operation 1", &["EXT-05", "ERR-30", "AMB-07"], Needs::Target, |b| {
         b.bad_atomic(|r| r.operation = 1, Refusal::by(&[(0, 2, 6), (0, 2, 0xff), (0, 2, 7)]))
     }),
-    case("atomic, unknown STag", &["EXT-15", "ERR-30", "EXT-14"], Needs::Target, |b| {
+    Case::both_ways("atomic, unknown STag", &["EXT-15", "ERR-30", "EXT-14"], Needs::Target, |b| {
         b.bad_atomic(|r| r.stag = Stag(0x0bad_5700), Refusal::by(&[(0, 1, 0)]))
     }),
-    case("atomic beyond the end", &["EXT-15", "ERR-30"], Needs::Target, |b| {
+    Case::both_ways("atomic beyond the end", &["EXT-15", "ERR-30"], Needs::Target, |b| {
         b.bad_atomic(|r| r.to += 1 << 20, Refusal::by(&[(0, 1, 1)]))
     }),
-    case("atomic where it is not granted", &["EXT-15", "ERR-30", "SEC-04"], Needs::Target, |b| {
-        let link = b.operating()?;
-        let place = b.grants(&link)?.read_only;
-        let ulpdu = frames::atomic_request(link.read_msn, fetch_add(place, 1));
-        b.refuses(link, &ulpdu, Refusal::by(&[(0, 1, 2)]))
-    }),
-    case("Atomic Response unasked", &["EXT-11", "ERR-30"], Needs::Target, |b| {
+    Case::both_ways(
+        "atomic where it is not granted",
+        &["EXT-15", "ERR-30", "SEC-04"],
+        Needs::Target,
+        |b| {
+            let link = b.operating()?;
+            let place = b.grants(&link)?.read_only;
+            let ulpdu = frames::atomic_request(link.read_msn, fetch_add(place, 1));
+            b.refuses(link, &ulpdu, Refusal::by(&[(0, 1, 2)]))
+        },
+    ),
+    Case::both_ways("Atomic Response unasked", &["EXT-11", "ERR-30"], Needs::Target, |b| {
         let link = b.operating()?;
         let response = AtomicResponseRepr { request_id: 7, original: 0 }.emit();
         let ulpdu = Untagged::new(Opcode::AtomicResponse, 1, &response).octets();
         b.refuses(link, &ulpdu, Refusal::by(&[(0, 2, 6), (1, 2, 2), (0, 2, 0xff)]))
     }),
-    case("Atomic Response on queue 0", &["EXT-17", "ERR-08"], Needs::Target, |b| {
+    Case::both_ways("Atomic Response on queue 0", &["EXT-17", "ERR-08"], Needs::Target, |b| {
         let link = b.operating()?;
         let response = AtomicResponseRepr { request_id: 7, original: 0 }.emit();
         let mut segment = Untagged::new(Opcode::AtomicResponse, 1, &response);

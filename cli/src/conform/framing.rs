@@ -6,7 +6,7 @@ use iwarp_proto::wire::rdmap::Opcode;
 
 use super::answer;
 use super::bench::Bench;
-use super::case::{Case, Needs, Play, Role, check, fail, skip};
+use super::case::{Case, Needs, Play, check, fail, skip};
 use super::frames::{self, Untagged};
 use super::judge::Refusal;
 use super::link::{Link, Seen};
@@ -15,32 +15,33 @@ const CRC: Refusal = Refusal::by(&[(2, 0, 2)]);
 /// A ULPDU without room for its header [ERR-04].
 const LENGTH: Refusal = Refusal::or_silence(&[(1, 0, 0), (2, 0, 3)]);
 
-const fn case(
-    name: &'static str,
-    ids: &'static [&'static str],
-    needs: Needs,
-    play: fn(&mut Bench) -> Play,
-) -> Case {
-    Case { name, ids, role: Role::Both, needs, play }
-}
-
 pub(super) const CASES: &[Case] = &[
-    case("two FPDUs in one segment", &["MPA-05", "MPA-31", "MPA-34"], Needs::Probe, |b| {
-        let mut link = b.operating()?;
-        let msn = link.next_read_msn();
-        let first = link.frame(&frames::write(1, 0, &[]));
-        let second = link.frame(&frames::read_request(msn, frames::read_of(0, 1, 1)));
-        link.write(&[first, second].concat());
-        b.answers_probe(&mut link)
-    }),
-    case("one FPDU octet by octet", &["MPA-05", "MPA-31", "MPA-33"], Needs::Probe, |b| {
-        let mut link = b.operating()?;
-        let msn = link.next_read_msn();
-        let frame = link.frame(&frames::read_request(msn, frames::read_of(0, 1, 1)));
-        frame.iter().for_each(|octet| link.write(&[*octet]));
-        b.answers_probe(&mut link)
-    }),
-    case(
+    Case::both_ways(
+        "two FPDUs in one segment",
+        &["MPA-05", "MPA-31", "MPA-34"],
+        Needs::Probe,
+        |b| {
+            let mut link = b.operating()?;
+            let msn = link.next_read_msn();
+            let first = link.frame(&frames::write(1, 0, &[]));
+            let second = link.frame(&frames::read_request(msn, frames::read_of(0, 1, 1)));
+            link.write(&[first, second].concat());
+            b.answers_probe(&mut link)
+        },
+    ),
+    Case::both_ways(
+        "one FPDU octet by octet",
+        &["MPA-05", "MPA-31", "MPA-33"],
+        Needs::Probe,
+        |b| {
+            let mut link = b.operating()?;
+            let msn = link.next_read_msn();
+            let frame = link.frame(&frames::read_request(msn, frames::read_of(0, 1, 1)));
+            frame.iter().for_each(|octet| link.write(&[*octet]));
+            b.answers_probe(&mut link)
+        },
+    ),
+    Case::both_ways(
         "messages of every length modulo 4",
         &["MPA-03", "MPA-04", "MPA-01"],
         Needs::Target,
@@ -56,46 +57,53 @@ pub(super) const CASES: &[Case] = &[
             Ok(())
         },
     ),
-    case("PAD that is not zero", &["MPA-04"], Needs::Memory, |b| {
+    Case::both_ways("PAD that is not zero", &["MPA-04"], Needs::Memory, |b| {
         let mut link = b.operating()?;
         let memory = b.memory(&mut link)?;
         let frame = padded(&mut link, &frames::write(memory.sink.stag, memory.sink.to, b"x"), true);
         link.write(&frame);
         b.goes_on(&mut link)
     }),
-    case("PAD changed on the way", &["MPA-04", "ERR-02"], Needs::Memory, |b| {
+    Case::both_ways("PAD changed on the way", &["MPA-04", "ERR-02"], Needs::Memory, |b| {
         let mut link = b.operating()?;
         let memory = b.memory(&mut link)?;
         let ulpdu = frames::write(memory.sink.stag, memory.sink.to, b"x");
         let frame = padded(&mut link, &ulpdu, false);
         b.refuses_octets(link, &frame, &ulpdu, CRC)
     }),
-    case(
+    Case::both_ways(
         "CRC: a bit of the header changed",
         &["MPA-07", "MPA-15", "MPA-37", "ERR-02"],
         Needs::Nothing,
         |b| b.bad_crc(|frame| frame[9] ^= 0x10),
     ),
-    case("CRC: a bit of the CRC changed", &["MPA-07", "ERR-02"], Needs::Nothing, |b| {
+    Case::both_ways("CRC: a bit of the CRC changed", &["MPA-07", "ERR-02"], Needs::Nothing, |b| {
         b.bad_crc(|frame| frame[16] ^= 0x01)
     }),
-    case("CRC: octets in the other order", &["MPA-08", "ERR-02"], Needs::Nothing, |b| {
+    Case::both_ways("CRC: octets in the other order", &["MPA-08", "ERR-02"], Needs::Nothing, |b| {
         b.bad_crc(|frame| frame[16..20].reverse())
     }),
-    case("CRC: zero", &["MPA-07", "ERR-02"], Needs::Nothing, |b| {
+    Case::both_ways("CRC: zero", &["MPA-07", "ERR-02"], Needs::Nothing, |b| {
         b.bad_crc(|frame| frame[16..20].fill(0))
     }),
-    case("bad CRC: nothing is placed", &["MPA-15", "IOP-12", "SEC-03"], Needs::Target, not_placed),
-    case("ULPDU_Length 0", &["ERR-04", "DDP-24"], Needs::Nothing, |b| b.short(&[])),
-    case("ULPDU of 1 octet, tagged", &["ERR-04", "DDP-24"], Needs::Nothing, |b| b.short(&[0xc1])),
-    case("ULPDU of 13 octets, tagged", &["ERR-04", "DDP-24"], Needs::Nothing, |b| {
+    Case::both_ways(
+        "bad CRC: nothing is placed",
+        &["MPA-15", "IOP-12", "SEC-03"],
+        Needs::Target,
+        not_placed,
+    ),
+    Case::both_ways("ULPDU_Length 0", &["ERR-04", "DDP-24"], Needs::Nothing, |b| b.short(&[])),
+    Case::both_ways("ULPDU of 1 octet, tagged", &["ERR-04", "DDP-24"], Needs::Nothing, |b| {
+        b.short(&[0xc1])
+    }),
+    Case::both_ways("ULPDU of 13 octets, tagged", &["ERR-04", "DDP-24"], Needs::Nothing, |b| {
         b.short(&frames::write(1, 0, &[])[..13])
     }),
-    case("ULPDU of 17 octets, untagged", &["ERR-04", "DDP-24"], Needs::Nothing, |b| {
+    Case::both_ways("ULPDU of 17 octets, untagged", &["ERR-04", "DDP-24"], Needs::Nothing, |b| {
         b.short(&frames::send(1, &[])[..17])
     }),
-    case("ULPDU_Length 65535", &["ERR-04", "MPA-16"], Needs::Nothing, too_long),
-    case("one FPDU of 60,000 octets", &["MPA-33", "MPA-31"], Needs::Memory, |b| {
+    Case::both_ways("ULPDU_Length 65535", &["ERR-04", "MPA-16"], Needs::Nothing, too_long),
+    Case::both_ways("one FPDU of 60,000 octets", &["MPA-33", "MPA-31"], Needs::Memory, |b| {
         let mut link = b.operating()?;
         let memory = b.memory(&mut link)?;
         if memory.sink.len < 60_000 {
@@ -105,7 +113,7 @@ pub(super) const CASES: &[Case] = &[
         link.send(&frames::write(memory.sink.stag, memory.sink.to, &octets));
         b.goes_on(&mut link)
     }),
-    case("octets that are no FPDU", &["SEC-18", "MPA-37"], Needs::Nothing, |b| {
+    Case::both_ways("octets that are no FPDU", &["SEC-18", "MPA-37"], Needs::Nothing, |b| {
         let mut link = b.operating()?;
         let noise: Vec<u8> =
             (0..4096u32).map(|n| (n.wrapping_mul(0x9e37_79b1) >> 24) as u8).collect();
@@ -114,13 +122,12 @@ pub(super) const CASES: &[Case] = &[
         let ended = link.ends(link.patience() * 4).is_some();
         check(ended, || "the connection stays".into())
     }),
-    Case {
-        name: "first FPDU right behind the reply",
-        ids: &["MPA-42", "MPA-31"],
-        role: Role::Responder,
-        needs: Needs::Nothing,
-        play: at_once,
-    },
+    Case::to_responder(
+        "first FPDU right behind the reply",
+        &["MPA-42", "MPA-31"],
+        Needs::Nothing,
+        at_once,
+    ),
 ];
 
 /// A frame whose PAD is not zero; with the CRC of it, or of a PAD of zeros.

@@ -3,46 +3,40 @@
 use iwarp_proto::wire::mpa::{EnhancedRepr, FrameKind, NO_NEGOTIATION};
 
 use super::bench::Bench;
-use super::case::{Case, Needs, Play, Role, check, skip};
+use super::case::{Case, Needs, Play, check, skip};
 use super::frames::{self, Ask, limits};
 use super::link::Link;
 
-const fn case(
-    name: &'static str,
-    ids: &'static [&'static str],
-    needs: Needs,
-    play: fn(&mut Bench) -> Play,
-) -> Case {
-    Case { name, ids, role: Role::Responder, needs, play }
-}
-
 pub(super) const CASES: &[Case] = &[
-    case(
+    Case::to_responder(
         "limits: responder's ORD within our IRD",
         &["CONN-21", "CONN-33"],
         Needs::Nothing,
         ord_fits,
     ),
-    case("ORD 0x3fff: not negotiated", &["CONN-26"], Needs::Nothing, |b| {
+    Case::to_responder("ORD 0x3fff: not negotiated", &["CONN-26"], Needs::Nothing, |b| {
         let block = b.block(&enhanced(4, NO_NEGOTIATION))?;
         check(block.ird == NO_NEGOTIATION, || {
             format!("IRD {} came back, due is 16383", block.ird)
         })?;
         check(block.ord <= 4, || format!("ORD {} came back for IRD 4", block.ord))
     }),
-    case("IRD 0x3fff: not negotiated", &["CONN-26"], Needs::Nothing, |b| {
+    Case::to_responder("IRD 0x3fff: not negotiated", &["CONN-26"], Needs::Nothing, |b| {
         let block = b.block(&enhanced(NO_NEGOTIATION, 2))?;
         check(block.ord == NO_NEGOTIATION, || format!("ORD {} came back, due is 16383", block.ord))
     }),
-    case("A=0: B, C and D mean nothing", &["CONN-27"], Needs::Nothing, |b| {
+    Case::to_responder("A=0: B, C and D mean nothing", &["CONN-27"], Needs::Nothing, |b| {
         let block = b.block(&with_rtr(false, true, true, true))?;
         let set = block.peer_to_peer || block.rtr_send || block.rtr_write || block.rtr_read;
         check(!set, || "A, B, C or D came back set for A=0".into())
     }),
-    case("peer-to-peer, every RTR offered", &["CONN-27", "CONN-28"], Needs::Nothing, |b| {
-        b.peer_to_peer(true, true, true).map(drop)
-    }),
-    case(
+    Case::to_responder(
+        "peer-to-peer, every RTR offered",
+        &["CONN-27", "CONN-28"],
+        Needs::Nothing,
+        |b| b.peer_to_peer(true, true, true).map(drop),
+    ),
+    Case::to_responder(
         "peer-to-peer by RDMA Write",
         &["CONN-28", "CONN-29", "CONN-30", "DDP-10"],
         Needs::Probe,
@@ -55,7 +49,7 @@ pub(super) const CASES: &[Case] = &[
             b.goes_on(&mut link)
         },
     ),
-    case(
+    Case::to_responder(
         "peer-to-peer by RDMA Read",
         &["CONN-28", "CONN-29", "CONN-30", "CONN-22"],
         Needs::Probe,
@@ -68,14 +62,19 @@ pub(super) const CASES: &[Case] = &[
             b.goes_on(&mut link)
         },
     ),
-    case("peer-to-peer by Send", &["CONN-28", "CONN-29", "AMB-12"], Needs::Probe, |b| {
-        let (mut link, block) = b.peer_to_peer(true, false, false)?;
-        if !block.rtr_send {
-            return skip("the peer does not take a Send as RTR");
-        }
-        link.send(&frames::send(1, &[]));
-        b.goes_on(&mut link)
-    }),
+    Case::to_responder(
+        "peer-to-peer by Send",
+        &["CONN-28", "CONN-29", "AMB-12"],
+        Needs::Probe,
+        |b| {
+            let (mut link, block) = b.peer_to_peer(true, false, false)?;
+            if !block.rtr_send {
+                return skip("the peer does not take a Send as RTR");
+            }
+            link.send(&frames::send(1, &[]));
+            b.goes_on(&mut link)
+        },
+    ),
 ];
 
 fn enhanced(ird: u16, ord: u16) -> Ask {

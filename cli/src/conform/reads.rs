@@ -7,7 +7,7 @@ use iwarp_proto::wire::rdmap::Opcode;
 
 use super::answer;
 use super::bench::Bench;
-use super::case::{Case, Needs, Play, Role, check, fail, skip};
+use super::case::{Case, Needs, Play, check, fail, skip};
 use super::frames::{self, Tagged, Untagged};
 use super::judge::Refusal;
 use super::link::{Link, Seen};
@@ -24,17 +24,8 @@ const READ_NOT_LAST: Refusal = Refusal::by(&[(0, 2, 7), (1, 0, 0)]);
 const READ_RESPONSE: Refusal = Refusal::by(&[(0, 2, 6), (1, 0, 0), (0, 2, 7)]);
 const UNKNOWN: u32 = 0x0bad_5700;
 
-const fn case(
-    name: &'static str,
-    ids: &'static [&'static str],
-    needs: Needs,
-    play: fn(&mut Bench) -> Play,
-) -> Case {
-    Case { name, ids, role: Role::Both, needs, play }
-}
-
 pub(super) const CASES: &[Case] = &[
-    case(
+    Case::both_ways(
         "Read without octets, unknown STag",
         &["RDMAP-06", "RDMAP-05", "SEC-14"],
         Needs::Probe,
@@ -43,67 +34,81 @@ pub(super) const CASES: &[Case] = &[
             b.goes_on(&mut link)
         },
     ),
-    case("Read, unknown STag", &["RDMAP-07", "ERR-18"], Needs::Probe, |b| {
+    Case::both_ways("Read, unknown STag", &["RDMAP-07", "ERR-18"], Needs::Probe, |b| {
         b.bad_read(|_| {}, READ_STAG)
     }),
-    case("Read, STag 0", &["RDMAP-07", "ERR-18", "VERBS-23"], Needs::Probe, |b| {
+    Case::both_ways("Read, STag 0", &["RDMAP-07", "ERR-18", "VERBS-23"], Needs::Probe, |b| {
         b.bad_read(|r| r.source_stag = Stag(0), READ_STAG)
     }),
-    case("Read, wrong key", &["RDMAP-07", "ERR-18", "VERBS-22"], Needs::Memory, |b| {
+    Case::both_ways("Read, wrong key", &["RDMAP-07", "ERR-18", "VERBS-22"], Needs::Memory, |b| {
         b.bad_source(|m| Range { stag: m.source.stag ^ 0x5a, ..m.source }, 8, READ_STAG)
     }),
-    case("Read beyond the end", &["RDMAP-07", "ERR-18", "SEC-03"], Needs::Memory, |b| {
+    Case::both_ways("Read beyond the end", &["RDMAP-07", "ERR-18", "SEC-03"], Needs::Memory, |b| {
         b.bad_source(|m| Range { to: m.source.to + m.source.len - 7, ..m.source }, 8, READ_BOUNDS)
     }),
-    case("Read before the start", &["RDMAP-07", "ERR-18", "SEC-03"], Needs::Memory, |b| {
-        b.bad_source(|m| Range { to: m.source.to.wrapping_sub(1), ..m.source }, 8, READ_BOUNDS)
-    }),
-    case("Read, TO wraps", &["RDMAP-07", "ERR-18"], Needs::Memory, |b| {
+    Case::both_ways(
+        "Read before the start",
+        &["RDMAP-07", "ERR-18", "SEC-03"],
+        Needs::Memory,
+        |b| b.bad_source(|m| Range { to: m.source.to.wrapping_sub(1), ..m.source }, 8, READ_BOUNDS),
+    ),
+    Case::both_ways("Read, TO wraps", &["RDMAP-07", "ERR-18"], Needs::Memory, |b| {
         b.bad_source(|m| Range { to: u64::MAX - 3, ..m.source }, 8, READ_WRAP)
     }),
-    case(
+    Case::both_ways(
         "Read of memory that may be written only",
         &["RDMAP-07", "ERR-18", "SEC-14"],
         Needs::Target,
         |b| b.bad_grant_read(|g| g.write_only, READ_ACCESS),
     ),
-    case("Read of memory of another zone", &["RDMAP-07", "ERR-18", "SEC-01"], Needs::Target, |b| {
-        b.bad_grant_read(|g| g.foreign, READ_ASSOCIATION)
-    }),
-    case("Read Request too short", &["RDMAP-04", "ERR-21"], Needs::Probe, |b| {
+    Case::both_ways(
+        "Read of memory of another zone",
+        &["RDMAP-07", "ERR-18", "SEC-01"],
+        Needs::Target,
+        |b| b.bad_grant_read(|g| g.foreign, READ_ASSOCIATION),
+    ),
+    Case::both_ways("Read Request too short", &["RDMAP-04", "ERR-21"], Needs::Probe, |b| {
         b.bad_request(|s| s.payload = &s.payload[..20], READ_SHORT)
     }),
-    case("Read Request too long", &["RDMAP-04", "ERR-22"], Needs::Probe, |b| {
+    Case::both_ways("Read Request too long", &["RDMAP-04", "ERR-22"], Needs::Probe, |b| {
         let link = b.operating()?;
         let long = [&frames::read_of(0, 1, 1).emit()[..], b"more"].concat();
         let ulpdu = Untagged::new(Opcode::ReadRequest, link.read_msn, &long).octets();
         b.refuses(link, &ulpdu, READ_LONG)
     }),
-    case("Read Request without L", &["RDMAP-04", "ERR-23"], Needs::Probe, |b| {
+    Case::both_ways("Read Request without L", &["RDMAP-04", "ERR-23"], Needs::Probe, |b| {
         b.bad_request(|s| s.header.control.0 &= !0x40, READ_NOT_LAST)
     }),
-    case("Read Request, MO is not 0", &["RDMAP-04", "ERR-11"], Needs::Probe, |b| {
+    Case::both_ways("Read Request, MO is not 0", &["RDMAP-04", "ERR-11"], Needs::Probe, |b| {
         b.bad_request(|s| s.header.mo = 4, Refusal::by(&[(1, 2, 4)]))
     }),
-    case("Read Request on queue 0", &["RDMAP-02", "ERR-08", "IOP-13"], Needs::Probe, |b| {
-        b.bad_request(|s| s.header.qn = 0, Refusal::by(&[(1, 2, 1), (0, 2, 6)]))
-    }),
-    case("Read Request, MSN skips one", &["DDP-14", "ERR-10"], Needs::Probe, |b| {
+    Case::both_ways(
+        "Read Request on queue 0",
+        &["RDMAP-02", "ERR-08", "IOP-13"],
+        Needs::Probe,
+        |b| b.bad_request(|s| s.header.qn = 0, Refusal::by(&[(1, 2, 1), (0, 2, 6)])),
+    ),
+    Case::both_ways("Read Request, MSN skips one", &["DDP-14", "ERR-10"], Needs::Probe, |b| {
         b.bad_request(|s| s.header.msn += 1, Refusal::by(&[(1, 2, 3), (1, 2, 2)]))
     }),
-    case("Read Response unasked", &["RDMAP-10", "ERR-24"], Needs::Nothing, |b| {
+    Case::both_ways("Read Response unasked", &["RDMAP-10", "ERR-24"], Needs::Nothing, |b| {
         let link = b.operating()?;
         let ulpdu = Tagged::new(Opcode::ReadResponse, UNKNOWN, 0, b"1234").octets();
         b.refuses(link, &ulpdu, READ_RESPONSE)
     }),
-    case(
+    Case::both_ways(
         "Reads of every size, answered in order",
         &["RDMAP-05", "RDMAP-09", "RDMAP-08"],
         Needs::Memory,
         reads_in_order,
     ),
-    case("more Reads than IRD", &["RDMAP-11", "ERR-19", "SEC-10"], Needs::Memory, too_many_reads),
-    case(
+    Case::both_ways(
+        "more Reads than IRD",
+        &["RDMAP-11", "ERR-19", "SEC-10"],
+        Needs::Memory,
+        too_many_reads,
+    ),
+    Case::both_ways(
         "form of the peer's Read Request",
         &["RDMAP-04", "RDMAP-02", "DDP-06"],
         Needs::Reader,
@@ -121,23 +126,33 @@ pub(super) const CASES: &[Case] = &[
             }
         },
     ),
-    case("Read Response with another STag", &["RDMAP-10"], Needs::Reader, |b| {
+    Case::both_ways("Read Response with another STag", &["RDMAP-10"], Needs::Reader, |b| {
         b.bad_response(|request, to| {
             Tagged::new(Opcode::ReadResponse, request ^ 0x100, to, &[1; 61])
         })
     }),
-    case(
+    Case::both_ways(
         "Read Response with more than was asked for",
         &["RDMAP-10", "SEC-03"],
         Needs::Reader,
         |b| b.bad_response(|stag, to| Tagged::new(Opcode::ReadResponse, stag, to, &[1; 64])),
     ),
-    case("Read Response in front of its place", &["RDMAP-10", "SEC-03"], Needs::Reader, |b| {
-        b.bad_response(|stag, to| {
-            Tagged::new(Opcode::ReadResponse, stag, to.wrapping_sub(1), &[1; 61])
-        })
-    }),
-    case("Reads no more than ORD", &["RDMAP-11", "VERBS-15"], Needs::Target, ord_is_kept),
+    Case::both_ways(
+        "Read Response in front of its place",
+        &["RDMAP-10", "SEC-03"],
+        Needs::Reader,
+        |b| {
+            b.bad_response(|stag, to| {
+                Tagged::new(Opcode::ReadResponse, stag, to.wrapping_sub(1), &[1; 61])
+            })
+        },
+    ),
+    Case::both_ways(
+        "Reads no more than ORD",
+        &["RDMAP-11", "VERBS-15"],
+        Needs::Target,
+        ord_is_kept,
+    ),
 ];
 
 fn reads_in_order(bench: &mut Bench) -> Play {

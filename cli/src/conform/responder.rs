@@ -5,26 +5,27 @@ use std::time::{Duration, Instant};
 use iwarp_proto::wire::mpa::FrameKind;
 
 use super::bench::Bench;
-use super::case::{Case, Needs, Play, Role, check, fail, skip};
+use super::case::{Case, Needs, Play, check, fail, skip};
 use super::frames::{self, Ask};
 use super::link::{End, Seen, Startup};
 
 /// Longest time that a peer may wait for a Request; standards name none.
 const STALE: Duration = Duration::from_secs(60);
 
-const fn case(
-    name: &'static str,
-    ids: &'static [&'static str],
-    needs: Needs,
-    play: fn(&mut Bench) -> Play,
-) -> Case {
-    Case { name, ids, role: Role::Responder, needs, play }
-}
-
 pub(super) const CASES: &[Case] = &[
-    case("revision 1 request", &["CONN-01", "CONN-06", "CONN-17"], Needs::Nothing, revision_1),
-    case("revision 2, plain", &["CONN-06", "CONN-16", "CONN-17"], Needs::Nothing, revision_2_plain),
-    case(
+    Case::to_responder(
+        "revision 1 request",
+        &["CONN-01", "CONN-06", "CONN-17"],
+        Needs::Nothing,
+        revision_1,
+    ),
+    Case::to_responder(
+        "revision 2, plain",
+        &["CONN-06", "CONN-16", "CONN-17"],
+        Needs::Nothing,
+        revision_2_plain,
+    ),
+    Case::to_responder(
         "revision 2, enhanced",
         &["CONN-06", "CONN-16", "CONN-17", "CONN-20"],
         Needs::Nothing,
@@ -33,43 +34,61 @@ pub(super) const CASES: &[Case] = &[
             enhanced_form(&reply)
         },
     ),
-    case("C=1 is answered with C=1", &["CONN-03", "MPA-13"], Needs::Nothing, |b| {
+    Case::to_responder("C=1 is answered with C=1", &["CONN-03", "MPA-13"], Needs::Nothing, |b| {
         let (_, reply) = b.accepted(&Ask::plain(FrameKind::Request))?;
         check(reply.fixed.crc, || "C=0 came back for C=1".into())
     }),
-    case("CRC on: it is generated and checked", &["MPA-13"], Needs::Probe, |b| {
+    Case::to_responder("CRC on: it is generated and checked", &["MPA-13"], Needs::Probe, |b| {
         let mut link = b.operating()?;
         b.goes_on(&mut link)
     }),
-    case(
+    Case::to_responder(
         "C=0 on both sides: CRC is not checked",
         &["MPA-06", "MPA-14", "MPA-13"],
         Needs::Probe,
         crc_off,
     ),
-    case("C=0 asked, C=1 answered: CRC is on", &["MPA-13"], Needs::Probe, crc_by_reply),
-    case("M=1: markers come", &["CONN-02", "MPA-28", "MPA-24", "IOP-01"], Needs::Nothing, markers),
-    case(
+    Case::to_responder(
+        "C=0 asked, C=1 answered: CRC is on",
+        &["MPA-13"],
+        Needs::Probe,
+        crc_by_reply,
+    ),
+    Case::to_responder(
+        "M=1: markers come",
+        &["CONN-02", "MPA-28", "MPA-24", "IOP-01"],
+        Needs::Nothing,
+        markers,
+    ),
+    Case::to_responder(
         "M=1: markers at 512, 1024 and so on",
         &["MPA-23", "MPA-25", "MPA-27"],
         Needs::Memory,
         many_markers,
     ),
-    case("reserved bits of a request", &["CONN-05"], Needs::Nothing, reserved_bits),
-    case("R=1 in a request", &["CONN-04"], Needs::Nothing, rejected_bit),
-    case("request octet by octet", &["CONN-08", "CONN-34"], Needs::Nothing, drip),
-    case("512 octets of private data", &["CONN-07", "IOP-02"], Needs::Nothing, |b| {
+    Case::to_responder("reserved bits of a request", &["CONN-05"], Needs::Nothing, reserved_bits),
+    Case::to_responder("R=1 in a request", &["CONN-04"], Needs::Nothing, rejected_bit),
+    Case::to_responder("request octet by octet", &["CONN-08", "CONN-34"], Needs::Nothing, drip),
+    Case::to_responder("512 octets of private data", &["CONN-07", "IOP-02"], Needs::Nothing, |b| {
         b.takes_private_data(&Ask::plain(FrameKind::Request), 512)
     }),
-    case("508 octets of private data behind the block", &["CONN-07"], Needs::Nothing, |b| {
-        b.takes_private_data(&enhanced(1, 1), 508)
-    }),
-    case("PD_Length 513", &["CONN-07", "ERR-01", "MPA-37", "MPA-39"], Needs::Nothing, |b| {
-        let mut ask = Ask::plain(FrameKind::Request);
-        ask.data = vec![0x55; 513];
-        b.closes(&ask.octets(), false)
-    }),
-    case(
+    Case::to_responder(
+        "508 octets of private data behind the block",
+        &["CONN-07"],
+        Needs::Nothing,
+        |b| b.takes_private_data(&enhanced(1, 1), 508),
+    ),
+    Case::to_responder(
+        "PD_Length 513",
+        &["CONN-07", "ERR-01", "MPA-37", "MPA-39"],
+        Needs::Nothing,
+        |b| {
+            let mut ask = Ask::plain(FrameKind::Request);
+            ask.data = vec![0x55; 513];
+            b.closes(&ask.octets(), false)
+        },
+    ),
+    Case::to_responder(
         "private data cut short by a FIN",
         &["CONN-07", "CONN-08", "ERR-01"],
         Needs::Nothing,
@@ -80,24 +99,32 @@ pub(super) const CASES: &[Case] = &[
             (0..8).try_for_each(|_| b.closes(&ask.octets(), true))
         },
     ),
-    case(
+    Case::to_responder(
         "unknown key",
         &["CONN-01", "ERR-01", "MPA-37", "MPA-39", "SEC-18"],
         Needs::Nothing,
         |b| b.closes(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", false),
     ),
-    case("key wrong in its last octet", &["CONN-01", "ERR-01"], Needs::Nothing, |b| {
-        let mut octets = Ask::plain(FrameKind::Request).octets();
-        octets[15] ^= 0x20;
-        b.closes(&octets, false)
-    }),
-    case("a reply to a responder", &["CONN-01", "CONN-12", "ERR-01"], Needs::Nothing, |b| {
-        b.closes(&Ask::plain(FrameKind::Reply).octets(), false)
-    }),
-    case("revision 3", &["CONN-06"], Needs::Nothing, |b| b.unknown_revision(3)),
-    case("revision 255", &["CONN-06"], Needs::Nothing, |b| b.unknown_revision(255)),
-    case("revision 0: RDMA Consortium", &["CONN-31"], Needs::Nothing, revision_0),
-    case(
+    Case::to_responder(
+        "key wrong in its last octet",
+        &["CONN-01", "ERR-01"],
+        Needs::Nothing,
+        |b| {
+            let mut octets = Ask::plain(FrameKind::Request).octets();
+            octets[15] ^= 0x20;
+            b.closes(&octets, false)
+        },
+    ),
+    Case::to_responder(
+        "a reply to a responder",
+        &["CONN-01", "CONN-12", "ERR-01"],
+        Needs::Nothing,
+        |b| b.closes(&Ask::plain(FrameKind::Reply).octets(), false),
+    ),
+    Case::to_responder("revision 3", &["CONN-06"], Needs::Nothing, |b| b.unknown_revision(3)),
+    Case::to_responder("revision 255", &["CONN-06"], Needs::Nothing, |b| b.unknown_revision(255)),
+    Case::to_responder("revision 0: RDMA Consortium", &["CONN-31"], Needs::Nothing, revision_0),
+    Case::to_responder(
         "S=1 without room for the block",
         &["CONN-16", "CONN-33", "ERR-01"],
         Needs::Nothing,
@@ -109,14 +136,27 @@ pub(super) const CASES: &[Case] = &[
             b.refused_at_start(&octets)
         },
     ),
-    case("nothing comes before our first FPDU", &["CONN-11"], Needs::Target, first_fpdu),
-    case("a bad FPDU does not release the peer", &["CONN-11"], Needs::Target, bad_first_fpdu),
-    case("a silent connection is given up", &["CONN-13"], Needs::Nothing, |b| {
+    Case::to_responder(
+        "nothing comes before our first FPDU",
+        &["CONN-11"],
+        Needs::Target,
+        first_fpdu,
+    ),
+    Case::to_responder(
+        "a bad FPDU does not release the peer",
+        &["CONN-11"],
+        Needs::Target,
+        bad_first_fpdu,
+    ),
+    Case::to_responder("a silent connection is given up", &["CONN-13"], Needs::Nothing, |b| {
         b.gives_up(b"", Duration::from_secs(1))
     }),
-    case("a dripping request is given up", &["CONN-13", "SEC-18"], Needs::Nothing, |b| {
-        b.gives_up(&Ask::plain(FrameKind::Request).octets(), Duration::from_secs(4))
-    }),
+    Case::to_responder(
+        "a dripping request is given up",
+        &["CONN-13", "SEC-18"],
+        Needs::Nothing,
+        |b| b.gives_up(&Ask::plain(FrameKind::Request).octets(), Duration::from_secs(4)),
+    ),
 ];
 
 fn enhanced(ird: u16, ord: u16) -> Ask {

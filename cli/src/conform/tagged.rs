@@ -5,7 +5,7 @@ use iwarp_proto::wire::rdmap::Opcode;
 
 use super::answer;
 use super::bench::Bench;
-use super::case::{Case, Needs, Play, Role, Stop, check, fail, skip};
+use super::case::{Case, Needs, Play, Stop, check, fail, skip};
 use super::frames::{self, Tagged};
 use super::judge::Refusal;
 use super::link::Seen;
@@ -20,41 +20,41 @@ const ASSOCIATION: Refusal = Refusal::by(&[(1, 1, 2)]);
 const ACCESS: Refusal = Refusal::by(&[(1, 1, 2), (1, 1, 0), (0, 1, 2)]);
 const UNKNOWN: u32 = 0x0bad_5700;
 
-const fn case(
-    name: &'static str,
-    ids: &'static [&'static str],
-    needs: Needs,
-    play: fn(&mut Bench) -> Play,
-) -> Case {
-    Case { name, ids, role: Role::Both, needs, play }
-}
-
 pub(super) const CASES: &[Case] = &[
-    case("DDP version 0, tagged", &["DDP-04", "ERR-05"], Needs::Nothing, |b| {
+    Case::both_ways("DDP version 0, tagged", &["DDP-04", "ERR-05"], Needs::Nothing, |b| {
         b.bad_write(|s| s.header.control.0 &= !3, VERSION)
     }),
-    case("DDP version 2, tagged", &["DDP-04", "ERR-05"], Needs::Nothing, |b| {
+    Case::both_ways("DDP version 2, tagged", &["DDP-04", "ERR-05"], Needs::Nothing, |b| {
         b.bad_write(|s| s.header.control.0 = s.header.control.0 & !3 | 2, VERSION)
     }),
-    case("Send, tagged", &["RDMAP-02", "ERR-07", "DDP-01"], Needs::Nothing, |b| {
+    Case::both_ways("Send, tagged", &["RDMAP-02", "ERR-07", "DDP-01"], Needs::Nothing, |b| {
         b.bad_write(|s| s.header.ulp = frames::rdmap(3), OPCODE)
     }),
-    case("RDMA Read Request, tagged", &["RDMAP-02", "ERR-07", "DDP-01"], Needs::Nothing, |b| {
-        b.bad_write(|s| s.header.ulp = frames::rdmap(1), OPCODE)
-    }),
-    case("Write, unknown STag", &["DDP-15", "ERR-13", "SEC-01"], Needs::Nothing, |b| {
+    Case::both_ways(
+        "RDMA Read Request, tagged",
+        &["RDMAP-02", "ERR-07", "DDP-01"],
+        Needs::Nothing,
+        |b| b.bad_write(|s| s.header.ulp = frames::rdmap(1), OPCODE),
+    ),
+    Case::both_ways("Write, unknown STag", &["DDP-15", "ERR-13", "SEC-01"], Needs::Nothing, |b| {
         b.bad_write(|_| {}, STAG)
     }),
-    case("Write, STag 0", &["DDP-15", "ERR-13", "VERBS-23"], Needs::Nothing, |b| {
+    Case::both_ways("Write, STag 0", &["DDP-15", "ERR-13", "VERBS-23"], Needs::Nothing, |b| {
         b.bad_write(|s| s.header.stag = Stag(0), STAG)
     }),
-    case("Write without octets, unknown STag", &["DDP-10", "RDMAP-15"], Needs::Probe, |b| {
-        b.empty_write(UNKNOWN)
-    }),
-    case("Write without octets, STag 0", &["DDP-10", "VERBS-23", "IOP-07"], Needs::Probe, |b| {
-        b.empty_write(0)
-    }),
-    case("Write, reserved bits", &["DDP-03", "RDMAP-01"], Needs::Probe, |b| {
+    Case::both_ways(
+        "Write without octets, unknown STag",
+        &["DDP-10", "RDMAP-15"],
+        Needs::Probe,
+        |b| b.empty_write(UNKNOWN),
+    ),
+    Case::both_ways(
+        "Write without octets, STag 0",
+        &["DDP-10", "VERBS-23", "IOP-07"],
+        Needs::Probe,
+        |b| b.empty_write(0),
+    ),
+    Case::both_ways("Write, reserved bits", &["DDP-03", "RDMAP-01"], Needs::Probe, |b| {
         let mut link = b.operating()?;
         let mut segment = Tagged::new(Opcode::Write, 1, 0, &[]);
         segment.header.control.0 |= 0x3c;
@@ -62,43 +62,54 @@ pub(super) const CASES: &[Case] = &[
         link.send(&segment.octets());
         b.goes_on(&mut link)
     }),
-    case("Write, wrong key", &["DDP-15", "ERR-13", "VERBS-22"], Needs::Memory, |b| {
+    Case::both_ways("Write, wrong key", &["DDP-15", "ERR-13", "VERBS-22"], Needs::Memory, |b| {
         b.bad_place(|m| Range { stag: m.sink.stag ^ 0x5a, ..m.sink }, 8, STAG)
     }),
-    case(
+    Case::both_ways(
         "Write, one octet beyond the end",
         &["DDP-15", "DDP-21", "ERR-14", "SEC-03"],
         Needs::Memory,
         |b| b.bad_place(|m| Range { to: m.sink.to + m.sink.len - 7, ..m.sink }, 8, BOUNDS),
     ),
-    case(
+    Case::both_ways(
         "Write, one octet before the start",
         &["DDP-15", "DDP-21", "ERR-14", "SEC-03"],
         Needs::Memory,
         |b| b.bad_place(|m| Range { to: m.sink.to.wrapping_sub(1), ..m.sink }, 8, BOUNDS),
     ),
-    case("Write, TO wraps", &["DDP-15", "ERR-16"], Needs::Memory, |b| {
+    Case::both_ways("Write, TO wraps", &["DDP-15", "ERR-16"], Needs::Memory, |b| {
         b.bad_place(|m| Range { to: u64::MAX - 3, ..m.sink }, 8, WRAP)
     }),
-    case("Write to memory that may be read only", &["ERR-17", "SEC-04"], Needs::Target, |b| {
-        b.bad_grant_write(|g| g.read_only, ACCESS)
-    }),
-    case("Write to memory of another zone", &["ERR-15", "SEC-01", "DDP-20"], Needs::Target, |b| {
-        b.bad_grant_write(|g| g.foreign, ASSOCIATION)
-    }),
-    case("Write to the last octet", &["DDP-21", "SEC-03", "RDMAP-15"], Needs::Memory, |b| {
-        let mut link = b.operating()?;
-        let memory = b.memory(&mut link)?;
-        link.send(&frames::write(memory.sink.stag, memory.sink.to + memory.sink.len - 1, b"z"));
-        b.goes_on(&mut link)
-    }),
-    case(
+    Case::both_ways(
+        "Write to memory that may be read only",
+        &["ERR-17", "SEC-04"],
+        Needs::Target,
+        |b| b.bad_grant_write(|g| g.read_only, ACCESS),
+    ),
+    Case::both_ways(
+        "Write to memory of another zone",
+        &["ERR-15", "SEC-01", "DDP-20"],
+        Needs::Target,
+        |b| b.bad_grant_write(|g| g.foreign, ASSOCIATION),
+    ),
+    Case::both_ways(
+        "Write to the last octet",
+        &["DDP-21", "SEC-03", "RDMAP-15"],
+        Needs::Memory,
+        |b| {
+            let mut link = b.operating()?;
+            let memory = b.memory(&mut link)?;
+            link.send(&frames::write(memory.sink.stag, memory.sink.to + memory.sink.len - 1, b"z"));
+            b.goes_on(&mut link)
+        },
+    ),
+    Case::both_ways(
         "a Read behind a Write sees it",
         &["RDMAP-08", "DDP-08", "DDP-12", "RDMAP-16"],
         Needs::Memory,
         read_back,
     ),
-    case(
+    Case::both_ways(
         "second segment of a Write elsewhere",
         &["DDP-21", "SEC-05", "ERR-14"],
         Needs::Memory,
@@ -112,7 +123,7 @@ pub(super) const CASES: &[Case] = &[
             b.refuses(link, &frames::write(memory.sink.stag, beyond, &[1; 8]), BOUNDS)
         },
     ),
-    case(
+    Case::both_ways(
         "a long Write of the peer's",
         &["DDP-02", "DDP-05", "DDP-08", "DDP-09", "DDP-11"],
         Needs::Target,
