@@ -1,24 +1,48 @@
 # Starts, commands and stops one guest. Sourced by `run`, after image.sh.
 #
 # One guest per process. Its network is qemu's own: the guest sees this machine's 127.0.0.1 as
-# 10.0.2.2, and VM_PORT on 127.0.0.1 leads to the guest's VM_GUEST_PORT. Nothing else gets in or out.
+# 10.0.2.2, and VM_PORT on 127.0.0.1 leads to the guest's VM_GUEST_PORT. Nothing else gets in or out;
+# rxe's interface leads nowhere. Programs of this machine run there as they are: see vm_push.
 
 VM_GUEST_PORT=7174
 VM_DIR= VM_PID= VM_PORT=
+VM_PUSHED=()
+
+# Puts programs into /bin of the next guests, without their debug information, which is large, and
+# libraries and scripts with them.
+vm_push() { # FILE...
+    VM_PUSHED+=("$@")
+}
+
+# What the guest boots: the built system, and behind it what was pushed. Linux unpacks one archive
+# after the other.
+vm_initrd() {
+    local file pushed=$VM_DIR/pushed
+    mkdir -p "$pushed/bin"
+    for file in ${VM_PUSHED[@]+"${VM_PUSHED[@]}"}; do
+        install -m 755 "$file" "$pushed/bin/"
+        strip -g "$pushed/bin/$(basename "$file")" 2>/dev/null || true # a script has nothing to strip
+    done
+    cat "$VM_GUEST/initrd"
+    (cd "$pushed" && find . | cpio -o -H newc -R 0:0 --quiet)
+}
 
 # Boots the guest and waits until it takes commands.
 vm_start() {
     VM_DIR=$(mktemp -d)
     VM_PCAP=${VM_PCAP:-$VM_DIR/capture.pcap}
     mkfifo "$VM_DIR/line.in" "$VM_DIR/line.out"
+    vm_initrd >"$VM_DIR/initrd"
     qemu-system-x86_64 -name warpline-test -nodefaults -no-user-config -M q35 -cpu max \
-        -accel tcg,thread=multi -smp 2 -m 512 -display none -no-reboot \
-        -kernel "$VM_GUEST/vmlinux" -initrd "$VM_GUEST/initrd" \
+        -accel tcg,thread=multi -smp 2 -m 1024 -display none -no-reboot \
+        -kernel "$VM_GUEST/vmlinux" -initrd "$VM_DIR/initrd" \
         -append "console=ttyS0 panic=-1 quiet mitigations=off" \
         -chardev "file,id=console,path=$VM_DIR/console" -serial chardev:console \
         -chardev "pipe,id=line,path=$VM_DIR/line" -serial chardev:line \
         -netdev "user,id=net,hostfwd=tcp:127.0.0.1:0-:$VM_GUEST_PORT" \
         -device virtio-net-pci,netdev=net,romfile= \
+        -netdev "user,id=rxe,net=10.0.3.0/24,restrict=on" \
+        -device virtio-net-pci,netdev=rxe,romfile= \
         -object "filter-dump,id=dump,netdev=net,file=$VM_PCAP" \
         </dev/null >"$VM_DIR/qemu.log" 2>&1 &
     VM_PID=$!

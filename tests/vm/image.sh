@@ -1,4 +1,4 @@
-# Builds the guest once: Debian's kernel, siw from Debian's kernel source, rdma-core's programs.
+# Builds the guest once: Debian's kernel with rxe, siw from Debian's kernel source, rdma-core.
 #
 # Sourced by `run`. Nothing is installed: packages are downloaded and unpacked below $VM_CACHE,
 # which holds
@@ -13,7 +13,7 @@ VM_GUEST=$VM_CACHE/guest
 # Rdma-core as the distribution ships it, the libraries it needs, and the tools that load modules.
 VM_USERLAND="rdmacm-utils ibverbs-providers libibverbs1 librdmacm1 libnl-3-200 libnl-route-3-200 iproute2 libmnl0 kmod libkmod2"
 # Modules for the guest; what they depend on follows by itself.
-VM_MODULES="virtio_pci virtio_net crc32c_generic ib_core iw_cm rdma_cm ib_uverbs rdma_ucm libcrc32c"
+VM_MODULES="virtio_pci virtio_net crc32_generic crc32c_generic ib_core iw_cm rdma_cm ib_uverbs rdma_ucm libcrc32c rdma_rxe"
 VM_PROGRAMS="usr/bin/rping usr/bin/rdma"
 
 # Name of the newest kernel package of this release, for example 6.1.0-56-amd64.
@@ -76,6 +76,9 @@ module_param(mpa_crc_required, bool, 0644);
 module_param(peer_to_peer, bool, 0644);
 module_param(mpa_version, byte, 0644);
 C
+    # As the octets lie in the frame: 128 is Write, 64 Read, 192 either.
+    sed -i 's/^static __be16 rtr_type\b.*/&\nmodule_param(rtr_type, ushort, 0644);/' "$source/siw_cm.c"
+    sed -i '0,/^#include/s//#include <linux\/moduleparam.h>\n&/' "$source/siw_cm.c"
     # The headers name /usr/src; they lie elsewhere here.
     echo "include $common/Makefile" >"$headers/Makefile"
     make -C "$headers" M="$source" CONFIG_RDMA_SIW=m modules >"$VM_GUEST/siw.log" 2>&1 ||
@@ -120,20 +123,22 @@ vm_install() { # FILE-BELOW-SYS
 }
 
 vm_userland() {
-    local root=$VM_GUEST/tree program
-    mkdir -p "$root"/{bin,dev,etc/libibverbs.d,proc,sys,run,usr/lib/x86_64-linux-gnu}
+    local root=$VM_GUEST/tree program device
+    mkdir -p "$root"/{bin,tmp,dev,etc/libibverbs.d,proc,sys,run,usr/lib/x86_64-linux-gnu}
     cp "$(command -v busybox)" "$root/bin/busybox"
     cp "$VM_HERE/init" "$root/init"
     chmod +x "$root/init"
     for program in $VM_PROGRAMS; do vm_install "$program"; done
-    # The provider library of siw is found by its version, which is part of its name.
-    program=$(cd "$VM_GUEST/sys" && find usr/lib -name 'libsiw-rdmav*.so')
-    vm_install "$program"
+    # The library of a device is found by its version, which is part of its name.
     mkdir -p "$root/usr/lib/x86_64-linux-gnu/libibverbs"
-    cp "$VM_GUEST/sys/$program" "$root/usr/lib/x86_64-linux-gnu/libibverbs/"
+    for device in siw rxe; do
+        program=$(cd "$VM_GUEST/sys" && find usr/lib -name "lib$device-rdmav*.so")
+        vm_install "$program"
+        cp "$VM_GUEST/sys/$program" "$root/usr/lib/x86_64-linux-gnu/libibverbs/"
+        echo "driver $device" >"$root/etc/libibverbs.d/$device.driver"
+    done
     # Found by name when a thread ends (pthread_exit), so ldd does not show it.
     cp "$(gcc -print-file-name=libgcc_s.so.1)" "$root/usr/lib/x86_64-linux-gnu/"
-    echo "driver siw" >"$root/etc/libibverbs.d/siw.driver"
 }
 
 # Everything, if it is not there yet. A change of this file, of `init` or of the kernel builds anew.
