@@ -3,11 +3,13 @@
 //! Reads files below `/sys` and `/dev` and the process's limits; owns nothing, any thread.
 
 use std::fs::{self, OpenOptions};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use rustix::process::{Resource, getrlimit};
 use vp_api::Unavailable;
+
+use crate::device::Listed;
 
 /// Locked memory that a device needs before the application registers anything: queues of a QP.
 const LEAST_LOCKED: u64 = 64 << 10;
@@ -56,8 +58,18 @@ impl Machine {
         )
     }
 
+    /// Why a device cannot be opened: its files, or what the library said.
+    pub(crate) fn why_not(&self, device: &Listed, error: &io::Error) -> Unavailable {
+        self.check_files(&device.uverbs).err().unwrap_or_else(|| {
+            say(
+                format!("{} cannot be opened: {error}", device.name),
+                "see the kernel's log (dmesg)",
+            )
+        })
+    }
+
     /// Whether the device files of the verbs and of rdma_cm can be used.
-    pub(crate) fn check_access(&self, uverbs: &str) -> Result<(), Unavailable> {
+    fn check_files(&self, uverbs: &str) -> Result<(), Unavailable> {
         let dir = self.dev.join("infiniband");
         if !dir.exists() {
             return Err(say(
@@ -66,18 +78,20 @@ impl Machine {
             ));
         }
         openable(&dir.join(uverbs), "ib_uverbs")?;
-        openable(&dir.join("rdma_cm"), "rdma_ucm")?;
-        let locked = locked_limit();
-        if locked.is_some_and(|limit| limit < LEAST_LOCKED) {
-            return Err(say(
-                format!(
-                    "the limit of locked memory is {} octets, {LEAST_LOCKED} are needed at least",
-                    locked.unwrap_or_default()
-                ),
-                RAISE,
-            ));
-        }
-        Ok(())
+        openable(&dir.join("rdma_cm"), "rdma_ucm")
+    }
+}
+
+/// Whether this process may lock what the queues of one QP need.
+pub(crate) fn check_limits() -> Result<(), Unavailable> {
+    match locked_limit() {
+        Some(limit) if limit < LEAST_LOCKED => Err(say(
+            format!(
+                "the limit of locked memory is {limit} octets, {LEAST_LOCKED} are needed at least"
+            ),
+            RAISE,
+        )),
+        _ => Ok(()),
     }
 }
 
@@ -159,20 +173,25 @@ mod tests {
     fn device_files_are_checked_in_turn() {
         let m = machine("files");
         let dir = m.dev.join("infiniband");
-        assert!(
-            m.check_access("uverbs0").unwrap_err().reason.contains("infiniband does not exist")
-        );
+        let device = Listed { name: "siw0".into(), uverbs: "uverbs0".into() };
+        let why = || m.why_not(&device, &io::Error::from_raw_os_error(libc::ENODEV));
+        assert!(why().reason.contains("infiniband does not exist"));
         fs::create_dir_all(&dir).unwrap();
-        assert!(m.check_access("uverbs0").unwrap_err().remedy.contains("modprobe ib_uverbs"));
+        assert!(why().remedy.contains("modprobe ib_uverbs"));
         fs::write(dir.join("uverbs0"), "").unwrap();
-        assert!(m.check_access("uverbs0").unwrap_err().remedy.contains("modprobe rdma_ucm"));
+        assert!(why().remedy.contains("modprobe rdma_ucm"));
         fs::write(dir.join("rdma_cm"), "").unwrap();
-        match locked_limit() {
-            Some(limit) if limit < LEAST_LOCKED => {
-                assert!(m.check_access("uverbs0").unwrap_err().remedy.contains("ulimit -l"));
-            }
-            _ => m.check_access("uverbs0").unwrap(),
-        }
+        assert!(why().reason.contains("siw0 cannot be opened: No such device"));
         gone(&m);
+    }
+
+    #[test]
+    fn the_limit_of_locked_memory_is_told() {
+        match (locked_limit(), check_limits()) {
+            (Some(limit), Err(why)) if limit < LEAST_LOCKED => {
+                assert!(why.remedy.contains("ulimit -l"));
+            }
+            (_, checked) => checked.unwrap(),
+        }
     }
 }

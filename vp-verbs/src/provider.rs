@@ -2,13 +2,15 @@
 //!
 //! Owner: the access layer. The libraries are loaded by the first call that needs them, once.
 
+use std::io;
 use std::sync::{Arc, OnceLock};
 
 use vp_api::{DeviceInfo, Provider, Rnic, Services, Unavailable, VpError, VpResult, VpStatus};
 
+use crate::cm::id::EventChannel;
 use crate::device::{self, Context, Listed};
 use crate::dl::{Api, Libraries};
-use crate::machine::Machine;
+use crate::machine::{Machine, check_limits};
 use crate::ports;
 use crate::rnic::VerbsRnic;
 
@@ -33,25 +35,14 @@ impl Verbs {
         let api = self.api.get_or_init(|| Api::load(&self.libraries).map(Arc::new));
         api.as_ref().map_err(Clone::clone)
     }
+}
 
-    /// The devices that can be used; at least one.
-    fn usable(&self) -> Result<Vec<Listed>, Unavailable> {
-        let api = self.api()?;
-        // Without the kernel's modules the library has an error or an empty list.
-        let listed = device::list(api).unwrap_or_default();
-        let mut why = None;
-        let mut usable = Vec::new();
-        for device in listed {
-            match self.machine.check_access(&device.uverbs) {
-                Ok(()) => usable.push(device),
-                Err(reason) => why = Some(reason),
-            }
-        }
-        if usable.is_empty() {
-            return Err(why.unwrap_or_else(|| self.machine.why_no_device()));
-        }
-        Ok(usable)
-    }
+/// Opens a device as far as listing needs it; `None`: it is gone.
+fn try_out(api: &Arc<Api>, device: &Listed) -> io::Result<Option<Arc<Context>>> {
+    let Some(context) = Context::open(api, &device.name)? else { return Ok(None) };
+    // Connections need a file of their own.
+    EventChannel::new(&context)?;
+    Ok(Some(context))
 }
 
 impl Provider for Verbs {
@@ -64,29 +55,23 @@ impl Provider for Verbs {
     }
 
     fn devices(&self) -> Result<Vec<DeviceInfo>, Unavailable> {
-        let usable = self.usable()?;
         let api = self.api()?;
-        let mut out = Vec::new();
-        let mut why = None;
-        for device in usable {
-            match Context::open(api, &device.name) {
+        let (mut usable, mut why) = (Vec::new(), None);
+        // Without the kernel's modules the library has an error or an empty list.
+        for device in device::list(api).unwrap_or_default() {
+            match try_out(api, &device) {
                 Ok(Some(context)) => {
-                    out.push(DeviceInfo { name: device.name, ports: ports::list(&context) });
+                    usable.push(DeviceInfo { name: device.name, ports: ports::list(&context) });
                 }
                 Ok(None) => {}
-                Err(error) => {
-                    why = Some(Unavailable {
-                        reason: format!("{} cannot be opened: {error}", device.name),
-                        remedy: "see the kernel's log (dmesg)".into(),
-                    });
-                }
+                Err(error) => why = Some(self.machine.why_not(&device, &error)),
             }
         }
-        match why {
-            Some(why) if out.is_empty() => Err(why),
-            _ if out.is_empty() => Err(self.machine.why_no_device()),
-            _ => Ok(out),
+        if usable.is_empty() {
+            return Err(why.unwrap_or_else(|| self.machine.why_no_device()));
         }
+        check_limits()?;
+        Ok(usable)
     }
 
     fn open(&self, device: &str, services: Arc<dyn Services>) -> VpResult<Arc<dyn Rnic>> {
