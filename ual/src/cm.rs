@@ -19,6 +19,7 @@ mod message;
 mod native;
 mod passive;
 mod places;
+mod private;
 mod requests;
 mod start;
 mod thread;
@@ -38,6 +39,7 @@ use vp_api::{
 
 pub use convert::{ConvertError, ConvertParams};
 pub use counters::CmCounters;
+pub use private::PrivateData;
 pub use requests::{handoff, reject};
 pub use types::{
     AcceptParams, BrokenCause, ConnEvent, ConnRequest, ConnectError, ConnectParams, Disconnect,
@@ -161,7 +163,12 @@ impl Cm {
             ConnectionModel::Native => rnic.native_cm(),
         };
         let counters = Arc::new(Counters::default());
-        let shared = Shared { mailbox: mailbox.clone(), counters: counters.clone(), directory };
+        let shared = Shared {
+            mailbox: mailbox.clone(),
+            counters: counters.clone(),
+            directory,
+            attrs: rnic.attrs().clone(),
+        };
         let body = Thread::new(reactor, commands, shared, native.clone());
         let cm = Self {
             mailbox,
@@ -229,7 +236,7 @@ impl Cm {
 
     pub(crate) fn accept(&self, ep: &Arc<Ep>, id: RequestId, params: AcceptParams) -> Result<()> {
         let len = params.private_data.len();
-        let token = requests::claim(id, len, Some(&self.mailbox))?.token;
+        let token = requests::claim_to_accept(id, len, &self.mailbox)?.token;
         self.mailbox.send(Command::Accept { token, ep: Arc::downgrade(ep), params });
         Ok(())
     }

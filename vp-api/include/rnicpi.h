@@ -47,7 +47,7 @@ extern "C" {
 
 #define RI_MAGIC UINT32_C(0x52495650) /* "RIVP" */
 #define RI_MAJOR 1
-#define RI_MINOR 1
+#define RI_MINOR 2
 
 /* ---- Status --------------------------------------------------------------------------------- */
 
@@ -199,7 +199,13 @@ typedef void (*ri_port_fn)(void *receiver, const ri_port *port);
 #define RI_CAP_CQ_RESIZE (UINT64_C(1) << 12)
 #define RI_CAP_QP_RESIZE (UINT64_C(1) << 13)
 #define RI_CAP_READ_SINK_LOCAL_WRITE (UINT64_C(1) << 14) /* read sinks need no remote right */
-#define RI_CAP_UD (UINT64_C(1) << 15)
+#define RI_CAP_UD (UINT64_C(1) << 15) /* reserved: this interface has no datagrams */
+/* Since 1.2; before, RI_CAP_MW meant both kinds of window, and with RI_CAP_INVALIDATE the third. */
+#define RI_CAP_NARROW_MW (UINT64_C(1) << 16) /* windows of RI_MW_NARROW */
+#define RI_CAP_WIDE_MW (UINT64_C(1) << 17)   /* windows of RI_MW_WIDE */
+#define RI_CAP_READ_SINK_STAG (UINT64_C(1) << 18) /* sinks of reads: windows, invalidated after */
+#define RI_CAP_RECV_LIMIT (UINT64_C(1) << 19)     /* ri_qp_init.recv_limit */
+#define RI_CAP_PICKS_WIDE_KEY (UINT64_C(1) << 20) /* query_mw says the key once a bind is posted */
 
 #define RI_MODEL_LLP_STREAM 1 /* takes over a connected TCP stream: ri_qp_change.stream */
 #define RI_MODEL_NATIVE 2     /* has its own connection manager: ri_rnic_ops.native_cm */
@@ -220,6 +226,9 @@ typedef struct ri_rnic_attrs {
     uint32_t max_mr, max_mw, max_ird, max_ord;
     uint32_t max_message; /* octets */
     uint32_t reserved;
+    /* Since 1.2: octets of private data that the connection manager takes; 0: as MPA. */
+    uint32_t max_private_connect, max_private_accept, max_private_reject;
+    uint32_t reserved_private;
 } ri_rnic_attrs;
 
 /* ---- Asynchronous events -------------------------------------------------------------------- */
@@ -736,7 +745,9 @@ typedef struct ri_provider_descriptor {
 typedef const ri_provider_ops *(*ri_get_ops_fn)(uint32_t host_minor);
 
 /* A layer is a library that wraps another provider: it exports the descriptor and, instead of
- * get_ops, this. inner stays good for ever. arguments are what the configuration says. */
+ * get_ops, this, which is called once for every provider that it is to wrap; so the tables that it
+ * answers differ at least in their context. inner stays good for ever, and so does the answer; NULL
+ * refuses. arguments are what the configuration says. What inner lacks at its end counts as zero. */
 typedef const ri_provider_ops *(*ri_wrap_fn)(uint32_t host_minor, const ri_provider_ops *inner,
                                              ri_string arguments, ri_error *error);
 

@@ -25,7 +25,7 @@ bitflags! {
         const SRQ = 1 << 0;
         /// SRQ size can be changed.
         const SRQ_RESIZE = 1 << 1;
-        /// Memory windows.
+        /// Memory windows; see [`Self::NARROW_MW`] and [`Self::WIDE_MW`].
         const MW = 1 << 2;
         /// Send with Invalidate, local invalidate.
         const INVALIDATE = 1 << 3;
@@ -51,8 +51,18 @@ bitflags! {
         const QP_RESIZE = 1 << 13;
         /// The sink of an RDMA Read needs no remote-write right.
         const READ_SINK_LOCAL_WRITE = 1 << 14;
-        /// Unreliable datagram QPs.
+        /// Unreliable datagram QPs. Reserved: these traits have none, so nobody offers it.
         const UD = 1 << 15;
+        /// Windows of [`MwKind::Narrow`].
+        const NARROW_MW = 1 << 16;
+        /// Windows of [`MwKind::Wide`].
+        const WIDE_MW = 1 << 17;
+        /// The sink of an RDMA Read can be a window, and can be invalidated by the Read.
+        const READ_SINK_STAG = 1 << 18;
+        /// A QP's own receive queue has a limit event.
+        const RECV_LIMIT = 1 << 19;
+        /// The device picks the key of a wide window; Query MW says it once the bind is posted.
+        const PICKS_WIDE_KEY = 1 << 20;
     }
 }
 
@@ -87,6 +97,13 @@ pub struct RnicAttrs {
     pub max_ord: u16,
     /// Largest message in octets.
     pub max_message: u32,
+    /// Octets of private data that [`crate::NativeCm::connect`] takes; 0: as MPA, which also holds
+    /// for [`ConnectionModel::LlpStream`].
+    pub max_private_connect: u32,
+    /// The same of [`crate::NativeCm::accept`].
+    pub max_private_accept: u32,
+    /// The same of [`crate::NativeCm::reject`].
+    pub max_private_reject: u32,
 }
 
 impl RnicAttrs {
@@ -116,6 +133,9 @@ impl RnicAttrs {
             max_ird: 0,
             max_ord: 0,
             max_message: 0,
+            max_private_connect: 0,
+            max_private_accept: 0,
+            max_private_reject: 0,
         }
     }
 }

@@ -21,7 +21,7 @@ pub(crate) const MAX_REGION_OCTETS: u64 = 1 << 47;
 pub(crate) fn attrs() -> RnicAttrs {
     let mut attrs = RnicAttrs::new("Warpline", "SoftRDMA", ConnectionModel::LlpStream);
     attrs.firmware = env!("CARGO_PKG_VERSION").into();
-    attrs.capabilities = Capabilities::all() - Capabilities::UD;
+    attrs.capabilities = Capabilities::all() - Capabilities::UD - Capabilities::PICKS_WIDE_KEY;
     attrs.max_qp = MAX_OBJECTS;
     attrs.max_wr_per_qp = MAX_WR;
     attrs.max_wr_per_srq = MAX_WR;

@@ -27,7 +27,7 @@ use crate::sys::{IBV_QPS_RTR, IBV_QPS_RTS};
 use crate::table::{Table, lock};
 
 pub(crate) mod id;
-mod private;
+pub(crate) mod private;
 mod step;
 
 use id::{CmId, EventChannel, Terms};
@@ -221,10 +221,9 @@ impl Cm {
         Ok(qp)
     }
 
-    /// Private data as a message carries them, whose room InfiniBand fixes. Of iWARP: a length that
-    /// fits into an octet, less MPA's 4 octets (RFC 6581 section 5).
+    /// Private data as a message carries them, whose room InfiniBand fixes.
     fn pack(&self, what: &str, private_data: &[u8], room: usize) -> VpResult<Vec<u8>> {
-        let most = if self.context.iwarp { 252 } else { room - private::TRAILER };
+        let most = if self.context.iwarp { private::IWARP } else { room - private::TRAILER };
         if private_data.len() > most {
             let (len, name) = (private_data.len(), &self.context.name);
             let detail = format!("{what}: {len} octets of private data, {name} takes {most}");

@@ -124,15 +124,17 @@ pub(crate) fn event(kind: c_uint) -> Option<AsyncEvent> {
 /// What a device says it can do.
 pub(crate) fn capabilities(attr: &ibv_device_attr, iwarp: bool) -> Capabilities {
     let has = |flags| attr.device_cap_flags & flags != 0;
-    let windows = attr.max_mw > 0
-        && has(IBV_DEVICE_MEM_WINDOW
-            | IBV_DEVICE_MEM_WINDOW_TYPE_2A
-            | IBV_DEVICE_MEM_WINDOW_TYPE_2B);
+    // Type 1 is wide, type 2 narrow.
+    let wide = attr.max_mw > 0 && has(IBV_DEVICE_MEM_WINDOW);
+    let narrow =
+        attr.max_mw > 0 && has(IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B);
     let mut out = Capabilities::SHARED_MR | Capabilities::CQ_OVERRUN_EVENT;
     let list = [
         (Capabilities::SRQ, attr.max_srq > 0),
         (Capabilities::SRQ_RESIZE, attr.max_srq > 0 && has(IBV_DEVICE_SRQ_RESIZE)),
-        (Capabilities::MW, windows),
+        (Capabilities::MW, wide || narrow),
+        (Capabilities::NARROW_MW, narrow),
+        (Capabilities::WIDE_MW | Capabilities::PICKS_WIDE_KEY, wide),
         (
             Capabilities::INVALIDATE,
             has(IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_MEM_WINDOW_TYPE_2B),
@@ -216,7 +218,13 @@ mod tests {
         attr.max_mw = 1;
         assert!(!capabilities(&attr, false).contains(Capabilities::MW));
         attr.device_cap_flags = IBV_DEVICE_MEM_WINDOW_TYPE_2B;
-        assert!(capabilities(&attr, false).contains(Capabilities::MW | Capabilities::INVALIDATE));
+        let narrow = Capabilities::MW | Capabilities::NARROW_MW;
+        assert!(capabilities(&attr, false).contains(narrow | Capabilities::INVALIDATE));
+        assert!(!capabilities(&attr, false).contains(Capabilities::WIDE_MW));
+        attr.device_cap_flags = IBV_DEVICE_MEM_WINDOW;
+        let wide = Capabilities::MW | Capabilities::WIDE_MW;
+        assert!(capabilities(&attr, false).contains(wide));
+        assert!(!capabilities(&attr, false).contains(Capabilities::NARROW_MW));
         assert_eq!([mtu(0), mtu(1), mtu(5), mtu(9)], [0, 256, 4096, 0]);
         assert_eq!([count(-1), count(7)], [0, 7]);
     }

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use vp_api::{
-    Access, Addressing, BindMw, MwId, MwInfo, MwKind, PdId, Stag, VpError, VpResult, VpStatus,
+    Access, Addressing, BindMw, MwId, MwInfo, MwKind, PdId, SendOp, Stag, VpError, VpResult,
+    VpStatus,
 };
 
 use crate::device::Context;
@@ -179,21 +180,51 @@ impl Memory {
         if bind.addressing != Addressing::Absolute {
             return Err(VpStatus::InvalidModifier);
         }
-        let region = self.region(bind.region).map_err(|error| error.status)?;
+        // Of length 0 it unbinds, from whatever region.
+        let region = match bind.len {
+            0 => std::ptr::null_mut(),
+            _ => self.region(bind.region).map_err(|error| error.status)?.as_ptr(),
+        };
         let mut windows = lock(&self.windows);
         let window = windows.get_mut(&bind.window.0).ok_or(VpStatus::InvalidHandle)?;
         window.bound = (bind.len != 0).then_some(*bind);
         let info = ibv_mw_bind_info {
-            mr: region.as_ptr(),
-            addr: bind.to,
+            mr: region,
+            addr: if bind.len == 0 { 0 } else { bind.to },
             length: bind.len,
             mw_access_flags: window_access(bind.access),
         };
         Ok((window.raw.as_ptr(), Stag::new(bind.window.0, bind.key).0, info))
     }
 
-    /// True for a window that is bound by a call of its own (type 1).
-    pub(crate) fn is_wide(&self, mw: MwId) -> bool {
+    /// For a wide window (type 1), which is bound and unbound by a call of its own: what to call it
+    /// with. `None`: the operation is the send queue's.
+    pub(crate) fn wide(
+        &self,
+        op: &SendOp,
+    ) -> Result<Option<(*mut ibv_mw, ibv_mw_bind_info)>, VpStatus> {
+        let bind = match op {
+            SendOp::BindMw(bind) => *bind,
+            // The queue's invalidation is for type 2 only (InfiniBand 10.6.7.2.6).
+            SendOp::InvalidateLocal { stag } => BindMw {
+                window: MwId(stag.index()),
+                key: 0,
+                region: Stag::default(),
+                to: 0,
+                len: 0,
+                addressing: Addressing::Absolute,
+                access: Access::empty(),
+            },
+            _ => return Ok(None),
+        };
+        if !self.is_wide(bind.window) {
+            return Ok(None);
+        }
+        let (mw, _, info) = self.bind(&bind)?;
+        Ok(Some((mw, info)))
+    }
+
+    fn is_wide(&self, mw: MwId) -> bool {
         lock(&self.windows).get(&mw.0).is_some_and(|window| window.kind == MwKind::Wide)
     }
 

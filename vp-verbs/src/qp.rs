@@ -521,19 +521,11 @@ impl Chain<'_> {
         let (number, told) = ring.next(signaled);
         let wr_id = u64::from(self.live.serial) << 32 | u64::from(number);
         let posted = Posted { wr_id: wr.wr_id, opcode: wr.op.completion(), signaled };
-        if let SendOp::BindMw(bind) = &wr.op
-            && memory.is_wide(bind.window)
-        {
+        if let Some((mw, bind_info)) = memory.wide(&wr.op)? {
             // The library posts this one itself: what is before it goes first.
             self.submit(ring).map_err(|failure| failure.status)?;
-            let (mw, _, bind_info) = memory.bind(bind)?;
-            return self.bind_wide(
-                ring,
-                mw,
-                ibv_mw_bind { wr_id, send_flags: quiet(told), bind_info },
-                posted,
-                told,
-            );
+            let bind = ibv_mw_bind { wr_id, send_flags: quiet(told), bind_info };
+            return self.bind_wide(ring, mw, bind, posted, told);
         }
         let mut out = wire::send(memory, wr)?;
         out.wr_id = wr_id;

@@ -14,7 +14,7 @@ use vp_api::{
     VpStatus,
 };
 
-use crate::cm::{Cm, MOST_READS};
+use crate::cm::{Cm, MOST_READS, private};
 use crate::cq::{self, VerbsCq};
 use crate::device::Context;
 use crate::dl::text;
@@ -205,6 +205,9 @@ fn attributes(context: &Arc<Context>, channel: &Channel) -> std::io::Result<Rnic
     attrs.max_ird = reads(attr.max_qp_rd_atom);
     attrs.max_ord = reads(attr.max_qp_init_rd_atom);
     let port = context.query_port(1)?;
+    let [connect, accept, reject] = private::most(context.iwarp).map(|most| most as u32);
+    (attrs.max_private_connect, attrs.max_private_accept) = (connect, accept);
+    attrs.max_private_reject = reject;
     attrs.max_message = if port.max_msg_sz == 0 { u32::MAX } else { port.max_msg_sz };
     Ok(attrs)
 }
@@ -370,8 +373,12 @@ impl Rnic for VerbsRnic {
     }
 
     fn alloc_mw(&self, pd: PdId, kind: MwKind) -> VpResult<MwId> {
-        if !self.attrs.capabilities.contains(Capabilities::MW) {
-            let detail = format!("{} has no memory windows", self.core.context.name);
+        let (needed, which) = match kind {
+            MwKind::Wide => (Capabilities::WIDE_MW, "wide memory windows (type 1)"),
+            MwKind::Narrow => (Capabilities::NARROW_MW, "narrow memory windows (type 2)"),
+        };
+        if !self.attrs.capabilities.contains(needed) {
+            let detail = format!("{} has no {which}", self.core.context.name);
             return Err(VpError::new(VpStatus::Unsupported, detail));
         }
         self.memory.alloc(&self.core.context, self.domain(pd)?, kind)

@@ -81,7 +81,7 @@ typedef struct {
     it_boolean_t socket_conversion_support; /**< it_socket_convert() works */
     it_boolean_t rdma_read_ord_increasable; /**< it_ep_modify() may raise ORD */
     it_boolean_t rdma_read_ird_modifiable; /**< it_ep_modify() may change IRD */
-    it_rmr_type_t rmr_types_supported; /**< IT_RMR_TYPE_DEFAULT: all of them */
+    it_rmr_type_t rmr_types_supported; /**< mask; 0: there are none */
     it_boolean_t addr_mode_relative_support;
     /** the sink of an RDMA Read needs IT_PRIV_REMOTE_WRITE */
     it_boolean_t rdma_read_requires_remote_write;

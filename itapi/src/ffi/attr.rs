@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use ual::vp_api::{Access, QpChange, RnicAttrs};
+use ual::vp_api::{Access, Capabilities, QpChange, RnicAttrs};
 use ual::{EpInit, Evd};
 
 use super::failure::{Failure, Outcome};
@@ -102,12 +102,16 @@ impl Attributes {
             srq: srq.unwrap_or(0),
         };
         hard_watermark(rc.hard_hi_watermark)?;
-        Ok(Self { soft_watermark: granted.soft(rc.soft_hi_watermark)?, ..granted })
+        Ok(Self { soft_watermark: granted.soft(rc.soft_hi_watermark, most)?, ..granted })
     }
 
-    fn soft(&self, asked: usize) -> Outcome<u32> {
-        let most = if self.srq == 0 { self.receives } else { u32::MAX };
-        limit("soft_hi_watermark", asked, most, status::IT_ERR_SOFT_HI_WATERMARK)
+    fn soft(&self, asked: usize, most: &RnicAttrs) -> Outcome<u32> {
+        let places = if self.srq == 0 { self.receives } else { u32::MAX };
+        if asked != 0 && !most.capabilities.contains(Capabilities::RECV_LIMIT) {
+            let text = "this adapter has no soft high watermark; soft_hi_watermark must be 0";
+            return Err(Failure::new(status::IT_ERR_SOFT_HI_WATERMARK, text));
+        }
+        limit("soft_hi_watermark", asked, places, status::IT_ERR_SOFT_HI_WATERMARK)
     }
 
     /// For creating the endpoint. Queues have at least one place.
@@ -170,7 +174,7 @@ impl Attributes {
             new.ord = ord(rc.rdma_read_ord, most)?;
         }
         if chosen(IT_EP_PARAM_SOFT_HI_WATERMARK) {
-            new.soft_watermark = new.soft(rc.soft_hi_watermark)?;
+            new.soft_watermark = new.soft(rc.soft_hi_watermark, most)?;
         }
         if chosen(IT_EP_PARAM_HARD_HI_WATERMARK) {
             hard_watermark(rc.hard_hi_watermark)?;
@@ -284,6 +288,7 @@ mod tests {
     fn most() -> RnicAttrs {
         let mut most = RnicAttrs::new("", "", ConnectionModel::LlpStream);
         most.max_message = u32::MAX;
+        most.capabilities = Capabilities::RECV_LIMIT;
         (most.max_wr_per_qp, most.max_sge_send, most.max_sge_recv) = (100, 4, 4);
         (most.max_sge_write, most.max_sge_read, most.max_ird, most.max_ord) = (4, 1, 16, 16);
         most
@@ -313,6 +318,20 @@ mod tests {
         let granted = Attributes::grant(&asked(), &most(), None).unwrap();
         assert!(granted.reads && !granted.writes && !granted.atomics && !granted.privileged);
         assert_eq!((granted.read_segments, granted.requests, granted.receives), (1, 10, 1));
+    }
+
+    #[test]
+    fn without_a_limit_event_there_is_no_watermark() {
+        let mut most = most();
+        most.capabilities = Capabilities::empty();
+        let mut asked = asked();
+        Attributes::grant(&asked, &most, None).unwrap();
+        asked.max_recv_dtos = 10;
+        let mut rc = rc_of(&asked);
+        rc.soft_hi_watermark = 2;
+        asked.srv.rc = rc;
+        let refused = Attributes::grant(&asked, &most, None).unwrap_err();
+        assert_eq!(refused.status, status::IT_ERR_SOFT_HI_WATERMARK);
     }
 
     #[test]

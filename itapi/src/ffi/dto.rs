@@ -201,7 +201,7 @@ fn read_into(
     let posting = Posting::new(cookie, flags, IT_DTO_RDMA_READ_CMPL_EVENT)?;
     let invalidate_sink = dto_flags & IT_UNLINK_LOCAL_SINK != 0;
     if invalidate_sink {
-        need(ep, Capabilities::INVALIDATE, "unlink the sink of an RDMA Read")?;
+        need(ep, Capabilities::READ_SINK_STAG, "unlink the sink of an RDMA Read")?;
     }
     let unlinks = if invalidate_sink { sink } else { 0 };
     Posting { unlinks, ..posting }.run(ep, SendOp::Read { remote, invalidate_sink }, sgl.elements())
@@ -242,6 +242,7 @@ unsafe fn read_to_rmr(
     rmr_context: it_rmr_context_t,
 ) -> Outcome {
     let ep = endpoint(ep_handle)?;
+    need(&ep, Capabilities::READ_SINK_STAG, "read into memory windows")?;
     // SAFETY: same contract.
     let sgl = unsafe { Sgl::read_windows(local_segments, num_segments, 1, ep.ia) }?;
     let remote = Remote { stag: stag_of(rmr_context)?, to: rdma_addr };

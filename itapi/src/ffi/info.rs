@@ -96,12 +96,12 @@ fn compose(ia: &Ia, max_private_data: usize) -> Block {
         numbered.map(|(id, (port, addresses))| spigot(id, port, attrs, addresses)).collect();
     let mut name: Vec<c_char> = ia.device().bytes().map(|octet| octet as c_char).collect();
     name.push(0);
-    let private_data = ia.policy().max_private_data().min(max_private_data);
+    let private_data = ia.private_data(ia.policy());
     let info = it_ia_info_t {
         ia_name: name.as_mut_ptr(),
-        connect_private_data_len: private_data,
-        accept_private_data_len: private_data,
-        reject_private_data_len: private_data,
+        connect_private_data_len: private_data.connect.min(max_private_data),
+        accept_private_data_len: private_data.accept.min(max_private_data),
+        reject_private_data_len: private_data.reject.min(max_private_data),
         num_spigots: spigots.len(),
         spigot_info: spigots.as_mut_ptr(),
         affiliated_err_evd: evd_handle(ia.affiliated_evd().as_deref()),
@@ -155,30 +155,34 @@ fn capabilities(attrs: &RnicAttrs) -> it_ia_info_t {
         spigot_online_support: IT_TRUE,
         spigot_offline_support: IT_TRUE,
         srq_support: has(Capabilities::SRQ),
-        soft_hi_watermark_support: IT_TRUE,
+        soft_hi_watermark_support: has(Capabilities::RECV_LIMIT),
         srq_resizable: has(Capabilities::SRQ_RESIZE),
         socket_conversion_support: boolean(iwarp),
         rdma_read_ird_modifiable: IT_TRUE,
-        rmr_types_supported: match attrs.capabilities.contains(Capabilities::MW) {
-            true => IT_RMR_TYPE_NARROW | IT_RMR_TYPE_WIDE,
-            false => IT_RMR_TYPE_DEFAULT,
-        },
+        rmr_types_supported: rmr_types(attrs.capabilities),
         addr_mode_relative_support: has(Capabilities::ZERO_BASED),
         rdma_read_requires_remote_write: boolean(
             !attrs.capabilities.contains(Capabilities::READ_SINK_LOCAL_WRITE),
         ),
-        rdma_read_local_extensions: has(Capabilities::INVALIDATE | Capabilities::MW),
+        rdma_read_local_extensions: has(Capabilities::READ_SINK_STAG),
         dto_evd_overflow_detection: has(Capabilities::CQ_OVERRUN_EVENT),
         atomic_support: has(Capabilities::ATOMICS),
         lmr_link_support: has(Capabilities::FAST_REGISTER),
         post_send_unlink_remote_support: has(Capabilities::INVALIDATE),
-        narrow_rmr_unlink_support: has(Capabilities::INVALIDATE | Capabilities::MW),
-        wide_rmr_unlink_support: has(Capabilities::INVALIDATE | Capabilities::MW),
+        narrow_rmr_unlink_support: has(Capabilities::INVALIDATE | Capabilities::NARROW_MW),
+        wide_rmr_unlink_support: has(Capabilities::INVALIDATE | Capabilities::WIDE_MW),
         unlink_fence_support: has(Capabilities::INVALIDATE),
         iobl_types_supported: IT_IOBL_PAGE_LIST | IT_IOBL_BLOCK_LIST | IT_IOBL_VE_PAGE_LIST,
         // Everything else is no, none or 0: three-way handshakes, datagrams, hard watermarks.
         ..it_ia_info_t::zeroed()
     }
+}
+
+fn rmr_types(capabilities: Capabilities) -> it_rmr_type_t {
+    let kinds =
+        [(Capabilities::NARROW_MW, IT_RMR_TYPE_NARROW), (Capabilities::WIDE_MW, IT_RMR_TYPE_WIDE)];
+    let there = kinds.into_iter().filter(|(kind, _)| capabilities.contains(*kind));
+    there.fold(IT_RMR_TYPE_DEFAULT, |types, (_, kind)| types | kind)
 }
 
 pub(crate) fn boolean(value: bool) -> it_boolean_t {

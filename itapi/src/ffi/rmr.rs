@@ -43,14 +43,24 @@ impl RmrObject {
         Stag::new(self.inner.id().0, self.view.load().key)
     }
 
+    fn is_keyed_by_device(&self) -> bool {
+        let attrs = self.inner.pz().ia().attrs();
+        self.kind != IT_RMR_TYPE_NARROW && attrs.capabilities.contains(Capabilities::PICKS_WIDE_KEY)
+    }
+
     /// The key of the next link.
     pub(crate) fn next_key(&self) -> u8 {
         self.key.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
     }
 
-    /// A link was posted.
+    /// A link was posted, with this key unless the device picks one.
     pub(crate) fn set_view(&self, key: u8, to: u64, len: u64, addressing: Addressing) {
         let first = if addressing == Addressing::Absolute { to } else { 0 };
+        let key = if self.is_keyed_by_device() {
+            self.inner.query().ok().and_then(|info| info.stag).map_or(key, Stag::key)
+        } else {
+            key
+        };
         self.view.store(Arc::new(View { key, first, len }));
     }
 
@@ -84,19 +94,23 @@ fn create(
     let pz = object::find::<PzObject>(pz_handle.cast())?;
     let out = out?;
     let (ia, pz) = (pz.inner.ia(), &pz.inner);
-    if !ia.attrs().capabilities.contains(Capabilities::MW) {
-        let text = format!("{} has no memory windows", ia.device());
-        return Err(Failure::new(status::IT_ERR_OP_NOT_SUPPORTED, text));
-    }
-    let verbs = match kind {
-        IT_RMR_TYPE_NARROW => MwKind::Narrow,
+    let offers = |kind| ia.attrs().capabilities.contains(kind);
+    let (verbs, needed) = match kind {
+        IT_RMR_TYPE_NARROW => (MwKind::Narrow, Capabilities::NARROW_MW),
         // Version 1.0 knows windows that are linked again without an unlink: wide ones.
-        IT_RMR_TYPE_DEFAULT | IT_RMR_TYPE_WIDE => MwKind::Wide,
+        IT_RMR_TYPE_DEFAULT if !offers(Capabilities::WIDE_MW) => {
+            (MwKind::Narrow, Capabilities::NARROW_MW)
+        }
+        IT_RMR_TYPE_DEFAULT | IT_RMR_TYPE_WIDE => (MwKind::Wide, Capabilities::WIDE_MW),
         _ => {
             let text = format!("rmr_type is {kind}, which is no type of RMR");
             return Err(Failure::new(status::IT_ERR_INVALID_RMR_TYPE, text));
         }
     };
+    if !offers(needed) {
+        let text = format!("{} has no memory windows of this type: {verbs:?}", ia.device());
+        return Err(Failure::new(status::IT_ERR_OP_NOT_SUPPORTED, text));
+    }
     let inner = pz.create_rmr(verbs).map_err(Failure::by(status::IT_ERR_RESOURCES))?;
     let stag = Stag::new(inner.id().0, 0);
     let raw = object::insert(|raw| {

@@ -17,7 +17,7 @@ use super::requests::Waiting;
 use super::thread::{Entry, Thread, open};
 use super::{
     AcceptParams, Command, ConnEvent, ConnRequest, ConnectParams, Established, FailReason,
-    ListenerId, Mailbox, RequestId, requests,
+    ListenerId, Mailbox, PrivateData, RequestId, requests,
 };
 use crate::event::Event;
 use crate::handle::Handle;
@@ -228,11 +228,11 @@ impl Thread {
         policy: Policy,
     ) {
         let token = self.new_token();
-        let max_private_data = policy.max_private_data();
+        let most = PrivateData::of(&self.attrs, &policy);
         let handle = requests::add(Waiting {
             owner: self.mailbox.clone(),
             token,
-            max_private_data,
+            most,
             local: ends.local.address,
             native: true,
         });
@@ -245,7 +245,7 @@ impl Thread {
             ends: ends.clone(),
             private_data: asked.private_data.clone(),
             peer_ird_ord: Some((asked.ird, asked.ord)),
-            max_private_data,
+            max_private_data: most.accept,
         });
         let evd = service.and_then(|service| service.evd.upgrade());
         let timeout = policy.answer_timeout;

@@ -17,7 +17,7 @@ use super::adopt::{Agreed, adopt, answer, fail, reason_of, refused, responder_co
 use super::places::Place;
 use super::requests::{self, Waiting};
 use super::thread::{Entry, Thread, open};
-use super::{AcceptParams, Command, ConnRequest, ListenerId, RequestId};
+use super::{AcceptParams, Command, ConnRequest, ListenerId, PrivateData, RequestId};
 use crate::event::Event;
 use crate::handle::Handle;
 use crate::node::{Ends, Node};
@@ -156,7 +156,7 @@ impl Thread {
         let handle = requests::add(Waiting {
             owner: self.mailbox.clone(),
             token,
-            max_private_data,
+            most: PrivateData::all(max_private_data),
             local: passive.ends.local.address,
             native: false,
         });

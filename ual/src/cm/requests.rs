@@ -7,7 +7,7 @@
 use std::net::SocketAddr;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-use super::{Command, Handoff, Mailbox, RequestId, check_length, places};
+use super::{Command, Handoff, Mailbox, PrivateData, RequestId, check_length, places};
 use crate::error::{Error, Object, Result};
 use crate::handle::{Handle, HandleTable};
 
@@ -20,7 +20,8 @@ pub(super) struct Waiting {
     pub(super) owner: Mailbox,
     /// The thread's entry.
     pub(super) token: u64,
-    pub(super) max_private_data: usize,
+    /// Private data that the answers may carry.
+    pub(super) most: PrivateData,
     /// Where it came to.
     pub(super) local: SocketAddr,
     /// It belongs to the provider's connection manager and cannot leave the adapter.
@@ -42,21 +43,26 @@ pub(super) fn remove(handle: Handle) -> bool {
     table().remove(handle).is_some()
 }
 
-/// Takes a request out, so that it is answered once; `owner`: only if it is this thread's.
-pub(super) fn claim(id: RequestId, len: usize, owner: Option<&Mailbox>) -> Result<Waiting> {
+/// Takes a request out, so that it is answered once, if `check` allows it.
+fn claim(id: RequestId, check: impl FnOnce(&Waiting) -> Result<()>) -> Result<Waiting> {
     let mut table = table();
-    let waiting = table.get(id.0).ok_or(Error::Closed(Object::Request))?;
-    if owner.is_some_and(|owner| !owner.is(&waiting.owner)) {
-        return Err(Error::Closed(Object::Request));
-    }
-    check_length(len, waiting.max_private_data)?;
+    check(table.get(id.0).ok_or(Error::Closed(Object::Request))?)?;
     table.remove(id.0).ok_or(Error::Closed(Object::Request))
+}
+
+/// Takes a request out to accept it with `len` octets of private data; only if it is this thread's.
+pub(super) fn claim_to_accept(id: RequestId, len: usize, owner: &Mailbox) -> Result<Waiting> {
+    claim(id, |waiting| match owner.is(&waiting.owner) {
+        true => check_length(len, waiting.most.accept),
+        false => Err(Error::Closed(Object::Request)),
+    })
 }
 
 /// Rejects a connection request of any adapter, with private data for the peer (IT-API
 /// `it_reject`).
 pub fn reject(request: RequestId, private_data: &[u8]) -> Result<()> {
-    let Waiting { owner, token, .. } = claim(request, private_data.len(), None)?;
+    let Waiting { owner, token, .. } =
+        claim(request, |waiting| check_length(private_data.len(), waiting.most.reject))?;
     owner.send(Command::Reject { token, private_data: private_data.to_vec() });
     Ok(())
 }
@@ -71,7 +77,7 @@ pub fn handoff(request: RequestId, to: Handoff) -> Result<()> {
     let waiting = table().get(request.0).cloned().ok_or(Error::Closed(Object::Request))?;
     let place = places::find(&to, &waiting).ok_or_else(|| Error::NoListener(to.to_string()))?;
     // Only its first taker moves it.
-    let Waiting { owner, token, .. } = claim(request, 0, None)?;
+    let Waiting { owner, token, .. } = claim(request, |_| Ok(()))?;
     owner.send(Command::Handoff { token, to: place });
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use kal_shim::sock;
 
 use super::thread::options;
-use super::{ConnectParams, FailReason, busy_or_os, check_length};
+use super::{ConnectParams, FailReason, PrivateData, busy_or_os, check_length};
 use crate::error::{Error, Result};
 use crate::policy::Policy;
 
@@ -61,8 +61,8 @@ pub(super) fn unspecified(params: &ConnectParams) -> SocketAddr {
 }
 
 /// Refuses what cannot work before anything changes.
-pub(crate) fn check_connect(params: &ConnectParams, policy: &Policy) -> Result<()> {
-    check_length(params.private_data.len(), policy.max_private_data())?;
+pub(crate) fn check_connect(params: &ConnectParams, most: PrivateData) -> Result<()> {
+    check_length(params.private_data.len(), most.connect)?;
     if params.remote.port() == 0 {
         return Err(Error::InvalidArgument(format!(
             "cannot connect to {}: port 0 is not a port",

@@ -13,7 +13,7 @@ use crossbeam_channel::Receiver;
 use kal_shim::Reactor;
 use kal_shim::reactor::{Interest, Ready};
 use kal_shim::sock::{self, KeepAlive, Options};
-use vp_api::{NativeCm, QpId};
+use vp_api::{NativeCm, QpId, RnicAttrs};
 
 use super::active::Active;
 use super::counters::Counters;
@@ -56,6 +56,7 @@ pub(super) struct Shared {
     pub(super) mailbox: Mailbox,
     pub(super) counters: Arc<Counters>,
     pub(super) directory: Arc<Directory>,
+    pub(super) attrs: RnicAttrs,
 }
 
 pub(super) struct Thread {
@@ -64,6 +65,8 @@ pub(super) struct Thread {
     pub(super) mailbox: Mailbox,
     pub(super) counters: Arc<Counters>,
     pub(super) directory: Arc<Directory>,
+    /// Of the device.
+    pub(super) attrs: RnicAttrs,
     pub(super) entries: HashMap<u64, Entry>,
     pub(super) listeners: HashMap<u64, Listener>,
     /// The entry of an endpoint that is connecting, accepting or disconnecting.
@@ -81,13 +84,14 @@ impl Thread {
         shared: Shared,
         native: Option<Arc<dyn NativeCm>>,
     ) -> Self {
-        let Shared { mailbox, counters, directory } = shared;
+        let Shared { mailbox, counters, directory, attrs } = shared;
         Self {
             reactor,
             commands,
             mailbox,
             counters,
             directory,
+            attrs,
             entries: HashMap::new(),
             listeners: HashMap::new(),
             by_qp: HashMap::new(),

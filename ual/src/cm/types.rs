@@ -51,7 +51,7 @@ pub struct ConnectParams {
     pub timeout: Option<Duration>,
     /// Leave IRD and ORD out of the start-up: the applications agree on them by other means.
     pub suppress_ird_ord: bool,
-    /// For the peer's application, see [`Policy::max_private_data`].
+    /// For the peer's application, see [`crate::Ia::private_data`].
     pub private_data: Vec<u8>,
     /// Policy for this connection; `None`: the Ia's for the peer.
     pub policy: Option<Policy>,
@@ -139,7 +139,7 @@ pub struct ConnRequest {
     pub private_data: Vec<u8>,
     /// The peer's IRD and ORD, if it sent any (RFC 6581 9.1 [CONN-25]).
     pub peer_ird_ord: Option<(u16, u16)>,
-    /// Octets of private data that the answer may carry.
+    /// Octets of private data that its acceptance may carry.
     pub max_private_data: usize,
 }
 

@@ -157,7 +157,7 @@ impl Ep {
     /// process lacks the right or the descriptors.
     pub fn connect(self: &Arc<Self>, params: ConnectParams) -> Result<()> {
         let policy = self.policy_for(&params);
-        check_connect(&params, &policy)?;
+        check_connect(&params, self.ia().private_data(&policy))?;
         self.begin(EpState::ActivePending, "connect")?;
         let begun = self.ia().cm().connect(self, params, policy);
         if begun.is_err() {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use vp_api::{CqId, PortInfo, QpId, Rnic, RnicAttrs, SrqId};
 
 use super::{Directory, Ep, Listen, ListenInit, Pz, Srq};
-use crate::cm::{Cm, CmCounters, RequestId, reject};
+use crate::cm::{Cm, CmCounters, PrivateData, RequestId, reject};
 use crate::error::{Error, Object, Result};
 use crate::event::{Dispatch, Evd, EvdInit, Stream};
 use crate::life::{Life, Living};
@@ -77,6 +77,11 @@ impl Ia {
     /// The policies for connections that bring none of their own, by peer.
     pub fn policies(&self) -> &Policies {
         &self.policies
+    }
+
+    /// Private data that connections under `policy` carry.
+    pub fn private_data(&self, policy: &Policy) -> PrivateData {
+        PrivateData::of(self.attrs(), policy)
     }
 
     /// What the face above knows it by.

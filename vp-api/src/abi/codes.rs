@@ -47,9 +47,15 @@ codes! {
     QpState state_code state { Idle = 1, Rts = 2, Closing = 3, Terminate = 4, Error = 5, }
 }
 
-/// Capabilities that this version knows; a newer provider's others are not for this host.
-pub(super) fn capabilities(bits: u64) -> Capabilities {
-    Capabilities::from_bits_truncate(bits)
+/// Capabilities that this version knows; a newer provider's others are not for this host, and what
+/// a provider of an older header says means what it meant there.
+pub(super) fn capabilities(bits: u64, minor: u16) -> Capabilities {
+    let mut all = Capabilities::from_bits_truncate(bits);
+    if minor < 2 && all.contains(Capabilities::MW) {
+        all |= Capabilities::NARROW_MW | Capabilities::WIDE_MW;
+        all.set(Capabilities::READ_SINK_STAG, all.contains(Capabilities::INVALIDATE));
+    }
+    all
 }
 
 /// Kinds of `ri_qp_change`.

@@ -15,7 +15,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-pub use load::{Fault, Layer, LoadError, from_descriptor, load};
+pub use load::{Fault, Layer, LoadError, Probe, from_descriptor, load, probe_with};
 
 use super::types::Sized32;
 use super::{codes, keep, net, text, types as c};
@@ -28,6 +28,8 @@ use calls::{table_of, verb};
 struct Imported {
     name: &'static str,
     version: &'static str,
+    /// Of the header that it was built with.
+    minor: u16,
     capabilities: Capabilities,
     ops: c::ProviderOps,
 }
@@ -79,7 +81,7 @@ impl Provider for Imported {
         let mut made = c::RnicMade::blank();
         let name = text::lend(device);
         verb!(self.ops.open, "open", self.ops.context, name, &raw const table, &raw mut made)?;
-        rnic::take(&made, self.capabilities)
+        rnic::take(&made, self.minor, self.capabilities)
     }
 }
 

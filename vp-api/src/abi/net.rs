@@ -157,12 +157,13 @@ macro_rules! limits {
             }
         }
 
-        /// A copy; `None` if the connection model is unknown.
+        /// A copy, of a provider with a header of this minor version; `None` if the connection model
+        /// is unknown.
         ///
         /// # Safety
         ///
         /// The strings are as the header demands.
-        pub(super) unsafe fn attrs_from(from: &c::RnicAttrs) -> Option<RnicAttrs> {
+        pub(super) unsafe fn attrs_from(from: &c::RnicAttrs, minor: u16) -> Option<RnicAttrs> {
             // SAFETY: the caller's promise.
             let vendor = unsafe { text::copy(from.vendor) };
             // SAFETY: the same.
@@ -171,7 +172,7 @@ macro_rules! limits {
             Some(RnicAttrs {
                 // SAFETY: the same.
                 firmware: unsafe { text::copy(from.firmware) },
-                capabilities: codes::capabilities(from.capabilities),
+                capabilities: codes::capabilities(from.capabilities, minor),
                 max_mr_octets: from.max_mr_octets,
                 max_ird: small(from.max_ird),
                 max_ord: small(from.max_ord),
@@ -185,4 +186,5 @@ macro_rules! limits {
 limits! {
     max_qp max_wr_per_qp max_wr_per_srq max_sge_send max_sge_recv max_sge_write max_sge_read
     max_inline max_cq max_cqe max_srq max_pd max_mr max_mw max_message
+    max_private_connect max_private_accept max_private_reject
 }

@@ -165,6 +165,10 @@ structs! { growing:
         max_ord: u32,
         max_message: u32,
         reserved: u32,
+        max_private_connect: u32,
+        max_private_accept: u32,
+        max_private_reject: u32,
+        reserved_private: u32,
     }
     AsyncEvent = ri_async_event {
         size: u32,

@@ -11,9 +11,18 @@ pub(super) const REPLY: usize = 196;
 /// Room in a rejection (InfiniBand 12.7.2).
 pub(super) const REJECT: usize = 148;
 
+/// Room in any of iWARP's: a length that fits into an octet, less MPA's 4 octets (RFC 6581 section
+/// 5).
+pub(super) const IWARP: usize = 252;
+
 const MARK: [u8; 2] = *b"WL";
 /// Octets of the mark and the length.
 pub(super) const TRAILER: usize = MARK.len() + 1;
+
+/// Octets that a consumer can give to a connect, an accept and a reject.
+pub(crate) fn most(iwarp: bool) -> [usize; 3] {
+    [REQUEST, REPLY, REJECT].map(|room| if iwarp { IWARP } else { room - TRAILER })
+}
 
 /// Fills the room of a message, if the data leave place for the trailer.
 pub(super) fn pack(data: &[u8], room: usize) -> Vec<u8> {

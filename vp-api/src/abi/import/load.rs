@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use thiserror::Error;
@@ -36,6 +36,8 @@ pub enum Fault {
     NotAbsolute,
     #[error("cannot be loaded: {0}")]
     NotALibrary(String),
+    #[error("{0}")]
+    Dangerous(String),
     #[error("does not export `{0}`; a provider needs it, see rnicpi.h")]
     MissingSymbol(String),
     #[error("the descriptor's magic is {0:#010x} and not RI_MAGIC ({MAGIC:#010x})")]
@@ -60,6 +62,18 @@ pub enum Fault {
     Refused(String),
 }
 
+/// Tries a library without risk, in another process; an error says what happened there.
+pub type Probe = fn(&Path) -> Result<(), String>;
+
+static PROBE: OnceLock<Probe> = OnceLock::new();
+
+/// From now on every library is tried by `probe` before it is loaded into this process. The first
+/// one counts.
+pub fn probe_with(probe: Probe) {
+    // A second probe is as good as the first.
+    let _ = PROBE.set(probe);
+}
+
 /// Loads a provider's library (RTLD_NOW, RTLD_LOCAL), checks its descriptor and its table, and keeps
 /// it for ever. Its constructors run: a library that crashes takes the process with it.
 pub fn load(path: &Path) -> Result<Arc<dyn Provider>, LoadError> {
@@ -80,6 +94,9 @@ pub fn load(path: &Path) -> Result<Arc<dyn Provider>, LoadError> {
 fn open(path: &Path) -> Result<Library, Fault> {
     if !path.is_absolute() {
         return Err(Fault::NotAbsolute);
+    }
+    if let Some(probe) = PROBE.get() {
+        probe(path).map_err(Fault::Dangerous)?;
     }
     // SAFETY: its constructors run; whoever names a provider's library trusts its code.
     let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
@@ -151,7 +168,8 @@ unsafe fn identify(descriptor: *const c::ProviderDescriptor) -> Result<Imported,
     Ok(Imported {
         name: name.ok_or(Fault::BadName)?,
         version: version.ok_or(Fault::BadVersion)?,
-        capabilities: codes::capabilities(d.capabilities),
+        minor: d.minor,
+        capabilities: codes::capabilities(d.capabilities, d.minor),
         ops: c::ProviderOps::zeroed(),
     })
 }
@@ -186,6 +204,13 @@ unsafe fn check_table(ops: *const c::ProviderOps) -> Result<c::ProviderOps, Faul
     }
 }
 
+impl LoadError {
+    /// The library is no provider but may be a layer.
+    pub fn may_be_layer(&self) -> bool {
+        matches!(&self.fault, Fault::MissingSymbol(name) if GET_OPS.to_bytes() == name.as_bytes())
+    }
+}
+
 /// A layer's library: wraps providers.
 pub struct Layer {
     path: PathBuf,
@@ -212,6 +237,12 @@ impl Layer {
         // SAFETY: a descriptor, checked for what it says.
         unsafe { identify(descriptor) }.map_err(named)?;
         Ok(Self { path: path.to_owned(), descriptor, wrap })
+    }
+
+    /// Name and version, as the library says them.
+    pub fn identity(&self) -> Result<(&'static str, &'static str), Fault> {
+        // SAFETY: it was checked when it was loaded, and stays.
+        unsafe { identify(self.descriptor) }.map(|it| (it.name, it.version))
     }
 
     /// The provider, wrapped; it keeps its name. The inner one stays for ever.

@@ -37,8 +37,8 @@ struct ImportedRnic {
     cm: OnceLock<Option<Arc<dyn NativeCm>>>,
 }
 
-/// The RNIC that `open` made, checked; `most`: what the descriptor promises.
-pub(super) fn take(made: &c::RnicMade, most: Capabilities) -> VpResult<Arc<dyn Rnic>> {
+/// The RNIC that `open` made, checked; `minor` and `most`: what the descriptor says.
+pub(super) fn take(made: &c::RnicMade, minor: u16, most: Capabilities) -> VpResult<Arc<dyn Rnic>> {
     let ops = table_of!(made, rnic, "ri_rnic_ops": close attrs ports alloc_pd dealloc_pd create_cq
         destroy_cq create_qp destroy_qp register_mr dealloc_stag)?;
     let handle = Arc::new(Handle { rnic: made.rnic, ops });
@@ -48,7 +48,7 @@ pub(super) fn take(made: &c::RnicMade, most: Capabilities) -> VpResult<Arc<dyn R
         unsafe { attrs(handle.rnic, &raw mut out) };
     }
     // SAFETY: strings as the header demands, good until the RNIC is closed.
-    let attrs = unsafe { net::attrs_from(&out) };
+    let attrs = unsafe { net::attrs_from(&out, minor) };
     let attrs = attrs.ok_or_else(|| {
         defect("ri_rnic_attrs.connection_model is neither RI_MODEL_LLP_STREAM nor RI_MODEL_NATIVE")
     })?;
