@@ -19,6 +19,7 @@ use std::io::{Write, stderr, stdout};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
+use ual::vp_api::import;
 
 use crate::args::{Cli, Command};
 use crate::error::CliResult;
@@ -27,8 +28,10 @@ fn main() -> ExitCode {
     logging::hide_panics();
     let cli = Cli::parse();
     logging::init();
-    // A provider that crashes must not take this command along.
-    ual::probe_with(provider::probe);
+    if !matches!(cli.command, Command::Provider(_)) {
+        // A provider that crashes must not take this command along.
+        import::probe_with(provider::probe);
+    }
     match run(&cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

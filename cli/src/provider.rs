@@ -17,6 +17,8 @@ use report::Report;
 
 /// A child that says nothing for so long hangs: every wait of the suite is shorter.
 const HANG: Duration = Duration::from_secs(90);
+/// Loading hangs sooner: somebody waits for a listing.
+const LOAD: Duration = Duration::from_secs(20);
 
 pub(crate) fn run(args: &ProviderArgs, out: &mut dyn Write) -> CliResult<()> {
     match &args.command {
@@ -36,7 +38,7 @@ fn check(library: &Path, device: Option<&str>, json: bool, out: &mut dyn Write) 
     out.write_all(if json { report.json() } else { report.text() }.as_bytes())?;
     let error = match (&report.refusal, report.is_good()) {
         (None, true) => return Ok(()),
-        (Some(why), _) => CliError::new(Exit::Input, why.as_str()),
+        (Some(why), _) => CliError::new(Exit::Input, format!("{}: {why}", library.display())),
         (None, false) => CliError::new(Exit::Failed, "the provider does not pass"),
     };
     Err(error.at("provider check").hint("see spec/provider-guide.md"))
@@ -86,7 +88,7 @@ fn listen(child: &mut Child, report: &mut Report) -> bool {
 
 fn hears_to_the_end(lines: &Receiver<String>, report: &mut Report) -> bool {
     loop {
-        match lines.recv_timeout(HANG) {
+        match lines.recv_timeout(if report.is_loading() { LOAD } else { HANG }) {
             Ok(line) => report.hears(&line),
             Err(RecvTimeoutError::Disconnected) => return false,
             Err(RecvTimeoutError::Timeout) => return true,

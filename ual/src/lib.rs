@@ -39,7 +39,8 @@ mod tag;
 
 pub use cm::{
     AcceptParams, BrokenCause, CmCounters, ConnEvent, ConnRequest, ConnectError, ConnectParams,
-    ConvertError, ConvertParams, Disconnect, Established, FailReason, Handoff, Lost, RequestId,
+    ConvertError, ConvertParams, Disconnect, Established, FailReason, Handoff, Lost, PrivateData,
+    RequestId,
 };
 pub use config::{Config, ConfigError};
 pub use error::{Error, Object, Result};
@@ -50,7 +51,7 @@ pub use kal_shim::names::{node_name, resolve};
 pub use kal_shim::{OutOfRange, Region};
 pub use node::{Ends, Node};
 pub use policy::{Crc, Markers, Network, PeerToPeer, Policies, Policy};
-pub use registry::{Probe, ProviderListing, Ual, probe_with};
+pub use registry::{ProviderListing, Ual, builtin};
 pub use resource::{
     Ep, EpInfo, EpInit, EpState, Ia, Listen, ListenInit, Lmr, LmrInit, Pz, Rmr, Srq, SrqParams,
 };

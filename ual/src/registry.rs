@@ -22,11 +22,10 @@ use crate::policy::Policies;
 use crate::resource::Ia;
 
 use library::Library;
-pub use library::{Probe, probe_with};
 pub(crate) use secure::is_secure;
 
-/// Providers that come with the library.
-fn builtin() -> Vec<Arc<dyn Provider>> {
+/// Providers that come with the library, bare: no configuration concerns them.
+pub fn builtin() -> Vec<Arc<dyn Provider>> {
     vec![Arc::new(vp_softrdma::SoftRdma), Arc::new(vp_verbs::Verbs::default())]
 }
 

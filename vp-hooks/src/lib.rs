@@ -5,17 +5,19 @@
 //! | [`trace`] | logs verbs with arguments and result |
 //! | [`stats`] | counts and times verbs, per object |
 //! | [`fault`] | refuses calls, loses or repeats or delays completions, makes resources scarce |
+//! | [`layer`] | what a library of its own does |
 //!
 //! [`wrap`] makes any of them from a line of text, as a configuration file says it. A wrapper has
-//! the name and the devices of what it wraps, passes every id through, and owns nothing but its own
-//! books; each RNIC opened through it has books of its own. Verbs run in the calling thread. When a
-//! peer dies, a wrapper sees the completions and events that the wrapped provider makes of it.
+//! the name of what it wraps. Ours pass every id through and own nothing but their books, of which
+//! each RNIC opened through them has its own. Verbs run in the calling thread. When a peer dies, a
+//! wrapper sees the completions and events that the wrapped provider makes of it.
 
 #![forbid(unsafe_code)]
 
 mod cm;
 pub mod fault;
 mod hook;
+pub mod layer;
 mod provider;
 mod queues;
 mod rnic;
@@ -56,6 +58,7 @@ enum Kind {
     Trace(trace::Options),
     Stats(stats::Options),
     Fault(Arc<fault::Spec>),
+    Layer(layer::Spec),
 }
 
 impl Wrapper {
@@ -65,6 +68,7 @@ impl Wrapper {
             Kind::Trace(options) => Wrapped::create(provider, trace::TraceLayer(*options)),
             Kind::Stats(options) => Wrapped::create(provider, stats::StatsLayer(*options)),
             Kind::Fault(spec) => Wrapped::create(provider, fault::FaultLayer::new(spec.clone())),
+            Kind::Layer(spec) => layer::Layered::create(provider, spec.clone()),
         }
     }
 }
@@ -78,7 +82,10 @@ impl FromStr for Wrapper {
             "trace" => trace::Options::parse(options).map(Kind::Trace),
             "stats" => stats::Options::parse(options).map(Kind::Stats),
             "fault" => fault::Spec::parse(options).map(|spec| Kind::Fault(Arc::new(spec))),
-            name => Err(format!("there is no `{name}`; there are `trace`, `stats`, `fault`")),
+            "layer" => layer::Spec::parse(options).map(Kind::Layer),
+            name => {
+                Err(format!("there is no `{name}`; there are `trace`, `stats`, `fault`, `layer`"))
+            }
         };
         let text = text.to_owned();
         match kind {

@@ -3,9 +3,11 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
-use ual::vp_api::import;
+use ual::vp_api::Provider;
+use ual::vp_api::import::{self, Fault, Layer, LoadError};
 use warpline_provider::{Reporter, Verdict, run};
 
 use crate::error::{CliError, CliResult};
@@ -20,19 +22,66 @@ pub(super) fn play(
     out: &mut dyn Write,
 ) -> CliResult<()> {
     say(out, &json!({ "begins": LOADING }))?;
-    let provider = match import::load(library) {
-        Ok(provider) => provider,
+    let played = Loaded::new(library).and_then(|loaded| {
+        let (name, version) = loaded.identity(library)?;
+        let provider = if load_only { None } else { Some(loaded.provider()?) };
+        Ok((name, version, provider))
+    });
+    let (name, version, provider) = match played {
+        Ok(played) => played,
         Err(why) => {
             say(out, &json!({ "refused": why.fault.to_string() }))?;
             return Err(CliError::input(why.to_string()));
         }
     };
-    say(out, &json!({ "name": provider.name(), "version": provider.version() }))?;
-    if !load_only {
+    say(out, &json!({ "name": name, "version": version }))?;
+    if let Some(provider) = provider {
         let mut lines = Lines { out, broken: false };
         run(&provider, device, &mut lines);
     }
     say(out, &json!({ "done": true }))
+}
+
+/// What a library turned out to be.
+enum Loaded {
+    Provider(Arc<dyn Provider>),
+    Layer(Layer),
+}
+
+impl Loaded {
+    fn new(library: &Path) -> Result<Self, LoadError> {
+        let why = match import::load(library) {
+            Ok(provider) => return Ok(Self::Provider(provider)),
+            Err(why) => why,
+        };
+        if !why.may_be_layer() {
+            return Err(why);
+        }
+        // What is neither lacks the function of a provider.
+        Layer::load(library).map(Self::Layer).map_err(|other| match other.fault {
+            Fault::MissingSymbol(_) => why,
+            _ => other,
+        })
+    }
+
+    fn identity(&self, library: &Path) -> Result<(String, String), LoadError> {
+        match self {
+            Self::Provider(provider) => Ok((provider.name().into(), provider.version().into())),
+            Self::Layer(layer) => {
+                let named = |fault| LoadError { path: library.to_owned(), fault };
+                let (name, version) = layer.identity().map_err(named)?;
+                Ok((format!("{name} (a layer)"), version.into()))
+            }
+        }
+    }
+
+    /// The provider to play; a layer is played around the first that is built in.
+    fn provider(self) -> Result<Arc<dyn Provider>, LoadError> {
+        match self {
+            Self::Provider(provider) => Ok(provider),
+            Self::Layer(layer) => layer.wrap(ual::builtin().swap_remove(0), ""),
+        }
+    }
 }
 
 fn say(out: &mut dyn Write, what: &Value) -> CliResult<()> {

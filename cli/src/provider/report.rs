@@ -41,7 +41,7 @@ impl Report {
         if let Some(step) = text("begins") {
             self.step = Some(step);
         } else if let Some(why) = text("refused") {
-            self.refusal = Some(format!("{}: {why}", self.library.display()));
+            self.refusal = Some(why);
             self.step = None;
         } else if let (Some(name), Some(version)) = (text("name"), text("version")) {
             self.identity = Some((name, version));
@@ -66,10 +66,15 @@ impl Report {
         };
         let step = self.step.take().unwrap_or_else(|| "ending the process".into());
         if step == LOADING {
-            self.refusal = Some(format!("{}: {why} while {LOADING}", self.library.display()));
+            self.refusal = Some(format!("{why} while {LOADING}"));
         } else {
             self.cases.push(Case { name: step, verdict: "failed".into(), why });
         }
+    }
+
+    /// The library is being loaded.
+    pub(super) fn is_loading(&self) -> bool {
+        self.step.as_deref() == Some(LOADING)
     }
 
     fn count(&self, verdict: &str) -> usize {
@@ -125,7 +130,7 @@ mod tests {
         report.hears("a library may print what it likes");
         report.ends(ExitStatus::from_raw(6), false);
         let refusal = report.refusal.as_deref();
-        let expected = "/x.so: the process is killed by signal 6 while loading the library";
+        let expected = "the process is killed by signal 6 while loading the library";
         assert_eq!(refusal, Some(expected));
         let mut report = Report::new(Path::new("/x.so"));
         report.hears(r#"{"name":"x","version":"1"}"#);

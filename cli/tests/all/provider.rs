@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 // Serves two test programs; each uses its part.
-#[path = "../../../tests/provider/tests/build/mod.rs"]
+#[path = "../../../tests/provider/tests/all/build.rs"]
 mod build;
 
 use build::{c, cargo, headers, scratch, vendor_c};
@@ -189,6 +189,73 @@ fn manifests_name_libraries() {
     assert!(reason("near").contains("not absolute"));
     remove(&library);
     std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// The layer of the tests, built; `None` without a compiler.
+fn layer(name: &str) -> Option<PathBuf> {
+    let library = scratch(name).join("libpass_on.so");
+    c(&build::root().join("tests/provider/fixtures/layer"), &headers(), &library)?;
+    Some(library)
+}
+
+/// What `warpline devices` says with wrappers around every provider.
+fn devices_wrapped(dir: &Path, wrap: &[&str]) -> String {
+    let file = dir.join("warpline.toml");
+    std::fs::write(&file, format!("[providers]\nwrap = {wrap:?}\n")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_warpline"));
+    let output = command.arg("devices").env("WARPLINE_CONFIG", &file).output().unwrap();
+    text(&output.stdout) + &text(&output.stderr)
+}
+
+#[test]
+fn layers_wrap_by_policy() {
+    let Some(library) = layer("layer") else {
+        return warpline_skip::skip("layers_wrap_by_policy", "no C compiler");
+    };
+    let dir = library.parent().unwrap();
+    let layer = |arguments: &str| format!("layer:{}{arguments}", library.display());
+    let said =
+        devices_wrapped(dir, &["trace", &layer(""), "fault:max_qp=7", &layer(":x"), "stats"]);
+    let is_limit = |line: &str| line.split_whitespace().eq(["max", "qp", "7"]);
+    assert!(said.contains("device vp_softrdma") && said.lines().any(is_limit), "{said}");
+    // What a layer takes away is gone, and why a layer cannot be used is told.
+    let said = devices_wrapped(dir, &[&layer(":hide")]);
+    assert!(said.contains("not usable: the layer hides them"), "{said}");
+    let said = devices_wrapped(dir, &["stats", &layer(":refuse")]);
+    let refusal = format!("the layer {}: the layer refuses: as it was told", library.display());
+    assert!(said.contains(&refusal), "{said}");
+    let said = devices_wrapped(dir, &["layer:/nonexistent/liblayer.so"]);
+    assert!(said.contains("not usable: the layer /nonexistent/liblayer.so: cannot be"), "{said}");
+    let said = devices_wrapped(dir, &["layer:near.so"]);
+    assert!(said.contains("`near.so` is not absolute"), "{said}");
+    remove(&library);
+}
+
+#[test]
+fn a_layer_is_checked_around_a_provider() {
+    let Some(library) = layer("checked-layer") else {
+        return warpline_skip::skip("a_layer_is_checked_around_a_provider", "no C compiler");
+    };
+    let output = warpline(&["provider", "check", library.to_str().unwrap()], "");
+    let said = text(&output.stdout) + &text(&output.stderr);
+    assert!(output.status.success() && said.contains("provider  pass-on (a layer) 1"), "{said}");
+    remove(&library);
+}
+
+/// A layer that crashes takes nobody along.
+#[test]
+fn a_layer_that_crashes_is_named() {
+    let dir = scratch("crashing-layer");
+    let source = "#define RI_BUILDING_PROVIDER\n#include <rnicpi.h>\n#include <stdlib.h>\n\
+                  __attribute__((constructor)) static void die(void) { abort(); }\n";
+    std::fs::write(dir.join("crash.c"), source).unwrap();
+    let library = dir.join("libcrash.so");
+    if c(&dir, &headers(), &library).is_none() {
+        return warpline_skip::skip("a_layer_that_crashes_is_named", "no C compiler");
+    }
+    let said = devices_wrapped(&dir, &[&format!("layer:{}", library.display())]);
+    assert!(said.contains("killed by signal 6 while loading the library"), "{said}");
+    remove(&library);
 }
 
 /// Connections, events, data: all of the stack over a provider that was loaded.

@@ -14,6 +14,9 @@ use std::io::Write;
 use std::os::unix::process::parent_id;
 use std::path::PathBuf;
 
+/// Variable of the environment that names the runner to a child of a test program.
+pub const RUN: &str = "WARPLINE_SKIPS_RUN";
+
 /// Where skips are collected.
 pub fn file() -> PathBuf {
     std::env::var_os("WARPLINE_SKIPS").map_or_else(
@@ -31,7 +34,7 @@ pub fn file() -> PathBuf {
 pub fn skip(test: &str, reason: &str) {
     eprintln!("SKIPPED: {test}: {reason}");
     let reason = reason.trim().replace('\n', "; ");
-    let line = format!("{}\t{test}: {reason}\n", parent_id());
+    let line = format!("{}\t{test}: {reason}\n", run());
     if let Ok(mut f) = std::fs::OpenOptions::new().create(true).append(true).open(file()) {
         // A lost line only shortens the summary; the line above is already out.
         let _ = f.write_all(line.as_bytes());
@@ -41,7 +44,13 @@ pub fn skip(test: &str, reason: &str) {
 /// What the tests of this run could not do, sorted: `test: reason`.
 pub fn of_this_run() -> BTreeSet<String> {
     let text = std::fs::read_to_string(file()).unwrap_or_default();
-    of_run(parent_id(), &text)
+    of_run(run(), &text)
+}
+
+/// The runner's process id. A test program that runs itself again names it to that child.
+pub fn run() -> u32 {
+    let named = std::env::var(RUN).ok().and_then(|id| id.parse().ok());
+    named.unwrap_or_else(parent_id)
 }
 
 fn of_run(run: u32, text: &str) -> BTreeSet<String> {

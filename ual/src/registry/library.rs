@@ -1,25 +1,13 @@
 //! A provider in a library of its own: loaded when first needed, and never unloaded. Its code runs
-//! in this process; [`probe_with`] lets a program try it in another one before.
+//! in this process; [`import::probe_with`] lets a program try it in another one before.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use vp_api::{Provider, Unavailable, import};
 use vp_hooks::{Wrapper, stack};
 
 use super::manifest::Named;
-
-/// Tries a library without risk; an error says what happened.
-pub type Probe = fn(&Path) -> Result<(), String>;
-
-static PROBE: OnceLock<Probe> = OnceLock::new();
-
-/// From now on every library is tried by `probe` before it is loaded into this process. The first
-/// one counts.
-pub fn probe_with(probe: Probe) {
-    // A second probe is as good as the first.
-    let _ = PROBE.set(probe);
-}
 
 /// A library, loaded or not.
 pub(super) struct Library {
@@ -59,9 +47,6 @@ impl Library {
                 self.place.display()
             ),
         };
-        if let Some(probe) = PROBE.get() {
-            probe(&self.place).map_err(unusable)?;
-        }
         let provider = import::load(&self.place).map_err(|e| unusable(e.to_string()))?;
         if provider.name() != self.name {
             let (said, named) = (provider.name(), &self.name);

@@ -1,6 +1,5 @@
 //! What crosses the border with a count is released when it must be: memory before deregistration
 //! returns, handlers and services with their objects.
-#![allow(clippy::unwrap_used)] // a test fails loudly
 
 use std::ptr::NonNull;
 use std::sync::Arc;

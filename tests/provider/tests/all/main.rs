@@ -1,0 +1,8 @@
+//! The provider suite over our own providers, and what crosses the provider interface.
+#![allow(clippy::unwrap_used)] // a test fails loudly
+
+mod build;
+mod forms;
+mod hardware;
+mod keeps;
+mod play;
