@@ -9,6 +9,7 @@ const UNSAFE: &[&str] = &[
     "vp-api/src/mem.rs",
     "kal-shim/src/",
     "vp-softrdma/src/cq_ring.rs",
+    "vp-softrdma/src/crc/fold.rs",
     "vp-softrdma/src/place.rs",
     "vp-softrdma/src/ring.rs",
     "vp-softrdma/src/rx.rs",

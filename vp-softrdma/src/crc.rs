@@ -1,33 +1,113 @@
-//! The CRC32c seam: one function, chosen here and checked before it is trusted.
+//! The CRC32c seam: the fastest kernel of this processor, chosen once and checked before it is
+//! trusted.
 //!
-//! Owns no state.
+//! Owns the choice. Any thread asks for it when it makes a QP; from then on the kernel is a pointer
+//! that the protocol core calls for every FPDU.
 
-/// CRC32c over `octets`, continuing from `crc` (0 to begin); the signature that the core wants.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod fold;
+
+use std::sync::OnceLock;
+
+/// CRC32c over octets, continuing from a CRC (0 to begin); the signature that the core wants.
 // RFC 5044 4.4 [MPA-07]
-pub(crate) fn crc32c(crc: u32, octets: &[u8]) -> u32 {
+pub(crate) type Kernel = fn(u32, &[u8]) -> u32;
+
+/// The fastest kernel that works here.
+pub(crate) fn kernel() -> Kernel {
+    static CHOSEN: OnceLock<Kernel> = OnceLock::new();
+    *CHOSEN.get_or_init(|| {
+        candidates().into_iter().flatten().find(|&kernel| works(kernel)).unwrap_or(portable)
+    })
+}
+
+/// Whether there is one.
+pub(crate) fn is_right() -> bool {
+    works(kernel())
+}
+
+/// Fastest first.
+fn candidates() -> [Option<Kernel>; 4] {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    let [wide, half, narrow] = [fold::wide(), fold::half(), fold::narrow()];
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let [wide, half, narrow] = [None; 3];
+    [wide, half, narrow, Some(portable)]
+}
+
+/// The one that runs everywhere, and that the others are tested against.
+fn portable(crc: u32, octets: &[u8]) -> u32 {
     crc32c::crc32c_append(crc, octets)
 }
 
-/// Whether the kernel gives the check value of RFC 3720 B.4, whole and in pieces.
-pub(crate) fn works() -> bool {
+/// Whether a kernel gives the check values of RFC 3720 B.4, and the same whole and in pieces.
+fn works(kernel: Kernel) -> bool {
     let digits = b"123456789";
     let (head, tail) = digits.split_at(4);
-    let long = [0xffu8; 1027];
-    let pieces = long.chunks(100).fold(0, crc32c);
-    crc32c(0, digits) == 0xe306_9283
-        && crc32c(crc32c(0, head), tail) == 0xe306_9283
-        && crc32c(0, &[0; 32]) == 0x8a91_36aa
-        && crc32c(0, &long) == pieces
+    let long = [0x5a; 1027];
+    let pieces = long.chunks(100).fold(0, kernel);
+    kernel(0, digits) == 0xe306_9283
+        && kernel(kernel(0, head), tail) == 0xe306_9283
+        && kernel(0, &[0; 32]) == 0x8a91_36aa
+        && kernel(0, &long) == pieces
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
+    use super::*;
+
+    fn all() -> impl Iterator<Item = Kernel> {
+        candidates().into_iter().flatten()
+    }
+
     // RFC 3720 B.4
     #[test]
     fn check_values() {
-        assert!(super::works());
+        assert!(is_right());
         let ascending: Vec<u8> = (0..32).collect();
-        assert_eq!(super::crc32c(0, &ascending), 0x46dd_794e);
-        assert_eq!(super::crc32c(0, &[0xff; 32]), 0x62a8_ab43);
+        for kernel in all() {
+            assert!(works(kernel));
+            assert_eq!(kernel(0, &ascending), 0x46dd_794e);
+            assert_eq!(kernel(0, &[0xff; 32]), 0x62a8_ab43);
+        }
+    }
+
+    #[test]
+    fn a_wrong_kernel_is_not_trusted() {
+        let whole_only: Kernel = |_, octets| portable(0, octets);
+        assert!(!works(|crc, _| crc) && !works(whole_only));
+    }
+
+    // Every length around the limits of every kernel, at every alignment, behind any CRC.
+    #[test]
+    fn kernels_agree_at_all_lengths_and_alignments() {
+        let most = if cfg!(miri) { 80 } else { 2100 };
+        let octets: Vec<u8> =
+            (0..most as u32 + 64).map(|i| (i.wrapping_mul(2_654_435_761) >> 21) as u8).collect();
+        for kernel in all() {
+            for len in 0..most {
+                let piece = &octets[len % 64..][..len];
+                let before = (len as u32).wrapping_mul(0x9e37_79b9);
+                assert_eq!(kernel(before, piece), portable(before, piece), "{len} octets");
+            }
+            for start in 0..64 {
+                let piece = &octets[start..most];
+                assert_eq!(kernel(0, piece), portable(0, piece), "alignment {start}");
+            }
+        }
+    }
+
+    #[test]
+    fn kernels_agree_on_long_pieces() {
+        let octets: Vec<u8> =
+            (0..70_000u32).map(|i| (i.wrapping_mul(0x85eb_ca6b) >> 9) as u8).collect();
+        let most = if cfg!(miri) { 0 } else { octets.len() };
+        for kernel in all() {
+            for len in (0..most).step_by(997) {
+                let (head, tail) = octets.split_at(len);
+                let crc = kernel(kernel(0, head), tail);
+                assert_eq!(crc, portable(0, &octets), "{len} octets first");
+            }
+        }
     }
 }

@@ -26,7 +26,7 @@ impl Provider for SoftRdma {
     }
 
     fn devices(&self) -> Result<Vec<DeviceInfo>, Unavailable> {
-        if !crc::works() {
+        if !crc::is_right() {
             return Err(Unavailable {
                 reason: "the CRC32c code gives wrong results on this processor".into(),
                 remedy: "report the processor's model; iWARP cannot work without CRC32c".into(),
