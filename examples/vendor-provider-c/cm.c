@@ -34,8 +34,6 @@ void cm_tell(ri_rnic *rnic, uint32_t kind, uint32_t qp, const ri_cm_event *more,
         memcpy(&event->params, params,
                params->size < sizeof event->params ? params->size : sizeof event->params);
         event->params.size = sizeof event->params;
-        if (event->params.private_len > sizeof event->data)
-            event->params.private_len = sizeof event->data;
         if (event->params.private_len != 0)
             memcpy(event->data, params->private_data, event->params.private_len);
     }
@@ -114,11 +112,18 @@ static int find_listener(const ri_address *at)
     return -1;
 }
 
+static ri_status too_long(ri_error *error)
+{
+    return refuse(error, RI_INVALID_MODIFIER, "private data have 256 octets at most");
+}
+
 static ri_status cm_connect(ri_cm *cm, uint32_t qp, const ri_address *peer,
                             const ri_cm_params *from, ri_error *error)
 {
     TAKE(ri_cm_params, params, from);
     ri_status status = RI_INVALID_STATE;
+    if (params.private_len > MAX_PRIVATE)
+        return too_long(error);
     pthread_mutex_lock(&big);
     struct ri_qp *caller = qp_find(rnic_of(cm), qp);
     int at = find_listener(peer), slot = 0;
@@ -163,6 +168,8 @@ static ri_status cm_accept(ri_cm *cm, uint64_t request, uint32_t id, const ri_cm
 {
     TAKE(ri_cm_params, params, from);
     ri_status status = RI_INVALID_HANDLE;
+    if (params.private_len > MAX_PRIVATE)
+        return too_long(error);
     pthread_mutex_lock(&big);
     int slot = take_request(rnic_of(cm), request);
     struct ri_qp *qp = qp_find(rnic_of(cm), id);
@@ -186,6 +193,8 @@ static ri_status cm_reject(ri_cm *cm, uint64_t request, const uint8_t *data, uin
                            ri_error *error)
 {
     ri_cm_params params = {sizeof params, 0, 0, len, data};
+    if (len > MAX_PRIVATE)
+        return too_long(error);
     pthread_mutex_lock(&big);
     int slot = take_request(rnic_of(cm), request);
     if (slot >= 0) {

@@ -123,6 +123,9 @@ static void rnic_attrs(ri_rnic *rnic, ri_rnic_attrs *out)
     a.max_cqe = MAX_CQE;
     a.max_ird = a.max_ord = 16;
     a.max_message = UINT32_C(1) << 30;
+#if RI_MINOR >= 2 /* this provider builds with older headers, too */
+    a.max_private_connect = a.max_private_accept = a.max_private_reject = MAX_PRIVATE;
+#endif
     GIVE(out, a);
 }
 

@@ -331,6 +331,8 @@ static const char *impossible(ri_rnic *rnic, const ri_qp_init *init)
         return "there is no such CQ";
     if (init->flags != 0)
         return "there are no SRQs and no privileged QPs";
+    if (init->recv_limit != 0)
+        return "receive queues have no limit event";
     if (init->send_depth > MAX_DEPTH || init->recv_depth > MAX_DEPTH)
         return "a queue has at most 1024 entries";
     if (init->max_send_sge > MAX_SGE || init->max_recv_sge > MAX_SGE)

@@ -13,6 +13,7 @@
 #include <time.h>
 
 enum { MAX_OBJECTS = 256, MAX_DEPTH = 1024, MAX_CQE = 4096, MAX_SGE = 4, MAX_INLINE = 64 };
+enum { MAX_PRIVATE = 256 }; /* octets of private data */
 
 /* Copies a struct of the host, as far as both sides know it; the rest is zero. */
 #define TAKE(type, name, from)                                                                     \
@@ -71,7 +72,7 @@ struct event {
     struct event *next;
     ri_cm_event said;
     ri_cm_params params;
-    uint8_t data[256];
+    uint8_t data[MAX_PRIVATE];
 };
 
 struct ri_cm {

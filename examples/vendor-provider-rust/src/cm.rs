@@ -19,6 +19,16 @@ fn idle(state: &State, qp: QpId) -> VpResult<()> {
     }
 }
 
+/// Octets of private data that a message carries.
+pub(crate) const MOST_PRIVATE: u32 = 512;
+
+fn check(private_data: &[u8]) -> VpResult<()> {
+    match private_data.len() <= MOST_PRIVATE as usize {
+        true => Ok(()),
+        false => Err(no(VpStatus::InvalidModifier, "private data have 512 octets at most")),
+    }
+}
+
 impl Cm {
     fn tell(&self, state: &mut State, event: NativeEvent) {
         state.events.push_back(event);
@@ -43,6 +53,7 @@ impl NativeCm for Cm {
     }
 
     fn connect(&self, qp: QpId, peer: SocketAddr, params: NativeParams) -> VpResult<()> {
+        check(&params.private_data)?;
         let mut state = self.shared.lock();
         idle(&state, qp)?;
         let found = state.listeners.iter().find(|(_, at)| **at == peer).map(|(id, _)| *id);
@@ -58,6 +69,7 @@ impl NativeCm for Cm {
     }
 
     fn accept(&self, request: u64, qp: QpId, params: NativeParams) -> VpResult<()> {
+        check(&params.private_data)?;
         let mut state = self.shared.lock();
         idle(&state, qp)?;
         let missing = || no(VpStatus::InvalidHandle, "there is no such request");
@@ -72,6 +84,7 @@ impl NativeCm for Cm {
     }
 
     fn reject(&self, request: u64, private_data: &[u8]) -> VpResult<()> {
+        check(private_data)?;
         let mut state = self.shared.lock();
         let missing = || no(VpStatus::InvalidHandle, "there is no such request");
         let (qp, _) = state.requests.remove(&request).ok_or_else(missing)?;

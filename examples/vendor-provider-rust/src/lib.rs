@@ -54,6 +54,8 @@ fn attrs() -> RnicAttrs {
     (a.max_sge_send, a.max_sge_recv, a.max_sge_write, a.max_sge_read) = (4, 4, 4, 1);
     (a.max_inline, a.max_ird, a.max_ord) = (64, 16, 16);
     (a.max_message, a.max_mr_octets) = (1 << 30, 1 << 40);
+    (a.max_private_connect, a.max_private_accept) = (cm::MOST_PRIVATE, cm::MOST_PRIVATE);
+    a.max_private_reject = cm::MOST_PRIVATE;
     a
 }
 

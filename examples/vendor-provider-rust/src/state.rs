@@ -150,8 +150,9 @@ impl State {
         if init.max_send_sge > 4 || init.max_recv_sge > 4 || init.max_inline > 64 {
             return Err(no(VpStatus::InvalidSgl, "at most 4 elements, and 64 octets inline"));
         }
-        if init.srq.is_some() || init.privileged {
-            return Err(no(VpStatus::Unsupported, "there are no SRQs and no privileged QPs"));
+        if init.srq.is_some() || init.privileged || init.recv_limit != 0 {
+            let none = "there are no SRQs, no privileged QPs and no limit events";
+            return Err(no(VpStatus::Unsupported, none));
         }
         Ok(())
     }

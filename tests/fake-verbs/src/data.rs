@@ -51,7 +51,7 @@ unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw
         return errno;
     }
     let rkey = (*mw).rkey & !0xff | ((*mw).rkey + 1) & 0xff;
-    set_window(&mut world, mw, rkey, (*bind).bind_info);
+    set_window(&mut world, mw, rkey, (*bind).bind_info, 0);
     let number = (*qp).qp_num;
     let (wr_id, signaled) = ((*bind).wr_id, (*bind).send_flags & IBV_SEND_SIGNALED != 0);
     if signaled {
@@ -61,12 +61,20 @@ unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw
     0
 }
 
-unsafe fn set_window(world: &mut World, mw: *mut ibv_mw, rkey: u32, info: ibv_mw_bind_info) {
+/// Binds a window; `qp`: for this queue pair only.
+unsafe fn set_window(
+    world: &mut World,
+    mw: *mut ibv_mw,
+    rkey: u32,
+    info: ibv_mw_bind_info,
+    qp: u32,
+) {
     world.keys.remove(&(*mw).rkey);
     (*mw).rkey = rkey;
     if info.length != 0 {
         let (addr, len, access) = (info.addr, info.length, info.mw_access_flags);
-        world.keys.insert(rkey, Keyed { addr, len, access, window: true, pd: (*mw).pd as usize });
+        let pd = (*mw).pd as usize;
+        world.keys.insert(rkey, Keyed { addr, len, access, window: true, qp, pd });
     }
 }
 
@@ -195,12 +203,15 @@ unsafe fn carry_out(
     match wr.opcode {
         IBV_WR_BIND_MW => {
             let bind = wr.bind_mw;
-            set_window(world, bind.mw, bind.rkey, bind.bind_info);
+            set_window(world, bind.mw, bind.rkey, bind.bind_info, (*qp).qp_num);
             return Ok(());
         }
         IBV_WR_LOCAL_INV => {
-            world.keys.remove(&wr.imm_or_rkey);
-            return Ok(());
+            // Windows of type 1 know binds only.
+            return match world.keys.remove(&wr.imm_or_rkey) {
+                Some(keyed) if keyed.window && keyed.qp == 0 => Err(IBV_WC_LOC_QP_OP_ERR),
+                _ => Ok(()),
+            };
         }
         _ => {}
     }
@@ -210,14 +221,12 @@ unsafe fn carry_out(
         IBV_WR_RDMA_READ | IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD
     );
     let right = if reads_local { 0 } else { IBV_ACCESS_LOCAL_WRITE };
-    if !inline
-        && !sges.iter().all(|sge| allowed(world, (*qp).pd, sge.lkey, sge.addr, sge.length, right))
+    if !inline && !sges.iter().all(|sge| allowed(world, qp, sge.lkey, sge.addr, sge.length, right))
     {
         return Err(IBV_WC_LOC_PROT_ERR);
     }
     let peer = peer.ok_or(IBV_WC_RETRY_EXC_ERR)?;
     let other = world.qps.get(&peer).ok_or(IBV_WC_RETRY_EXC_ERR)?.raw as *mut ibv_qp;
-    let domain = (*other).pd;
     let data = if reads_local { gather(&sges) } else { Vec::new() };
     let refused = |world: &mut World| {
         world.flush(peer);
@@ -229,7 +238,7 @@ unsafe fn carry_out(
         }
         IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM => {
             let (to, len) = (rdma.remote_addr, data.len() as u32);
-            if !allowed(world, domain, rdma.rkey, to, len, IBV_ACCESS_REMOTE_WRITE) {
+            if !allowed(world, other, rdma.rkey, to, len, IBV_ACCESS_REMOTE_WRITE) {
                 return Err(refused(world));
             }
             std::ptr::copy_nonoverlapping(data.as_ptr(), to as *mut u8, data.len());
@@ -240,7 +249,7 @@ unsafe fn carry_out(
         }
         IBV_WR_RDMA_READ => {
             let len = sges.iter().map(|sge| sge.length).sum();
-            if !allowed(world, domain, rdma.rkey, rdma.remote_addr, len, IBV_ACCESS_REMOTE_READ) {
+            if !allowed(world, other, rdma.rkey, rdma.remote_addr, len, IBV_ACCESS_REMOTE_READ) {
                 return Err(refused(world));
             }
             let from = ibv_sge { addr: rdma.remote_addr, length: len, lkey: 0 };
@@ -250,7 +259,7 @@ unsafe fn carry_out(
         _ => {
             let atomic = wr.wr.atomic;
             let at = atomic.remote_addr as *mut u64;
-            if !allowed(world, domain, atomic.rkey, atomic.remote_addr, 8, IBV_ACCESS_REMOTE_ATOMIC)
+            if !allowed(world, other, atomic.rkey, atomic.remote_addr, 8, IBV_ACCESS_REMOTE_ATOMIC)
             {
                 return Err(refused(world));
             }
@@ -326,15 +335,23 @@ unsafe fn limit(world: &mut World, qp: *mut ibv_qp, srq: usize) {
     }
 }
 
-fn allowed(world: &World, pd: *mut ibv_pd, key: u32, addr: u64, len: u32, right: u32) -> bool {
+unsafe fn allowed(
+    world: &World,
+    qp: *mut ibv_qp,
+    key: u32,
+    addr: u64,
+    len: u32,
+    right: u32,
+) -> bool {
+    let (pd, number) = ((*qp).pd, (*qp).qp_num);
     if len == 0 {
         return true;
     }
     world.keys.get(&key).is_some_and(|keyed| {
         let end = addr.checked_add(u64::from(len));
         let inside = addr >= keyed.addr && end.is_some_and(|end| end <= keyed.addr + keyed.len);
-        let right_pd = keyed.pd == pd as usize;
-        inside && right_pd && keyed.access & right == right && !(keyed.window && right == 0)
+        let right_qp = keyed.pd == pd as usize && (keyed.qp == 0 || keyed.qp == number);
+        inside && right_qp && keyed.access & right == right && !(keyed.window && right == 0)
     })
 }
 

@@ -177,7 +177,7 @@ pub unsafe extern "C" fn ibv_reg_mr(
     }
     let key = world.number() << 8 | 0x11;
     let (at, len, access) = (addr as u64, length as u64, access as u32);
-    world.keys.insert(key, Keyed { addr: at, len, access, window: false, pd: pd as usize });
+    world.keys.insert(key, Keyed { addr: at, len, access, window: false, qp: 0, pd: pd as usize });
     Box::into_raw(Box::new(ibv_mr {
         context: (*pd).context,
         pd,
@@ -204,7 +204,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
     }
     let key = (*mr).lkey;
     let (at, len, access) = (addr as u64, length as u64, access as u32);
-    world.keys.insert(key, Keyed { addr: at, len, access, window: false, pd: pd as usize });
+    world.keys.insert(key, Keyed { addr: at, len, access, window: false, qp: 0, pd: pd as usize });
     ((*mr).pd, (*mr).addr, (*mr).length) = (pd, addr, length);
     0
 }

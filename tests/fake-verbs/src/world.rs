@@ -38,6 +38,8 @@ pub struct Keyed {
     pub len: u64,
     pub access: u32,
     pub window: bool,
+    /// The queue pair that a window of type 2 was bound by; 0: any of the domain.
+    pub qp: u32,
     pub pd: usize,
 }
 

@@ -1,12 +1,14 @@
 //! The cases, one file per kind. A case knows the rules of RDMAC Verbs and of the provider traits,
 //! and nothing of the provider.
 
+mod connections;
 mod data;
 mod endings;
 mod extras;
 mod memory;
 mod objects;
 mod queues;
+mod windows;
 
 use std::sync::Arc;
 
@@ -16,8 +18,16 @@ use crate::{Case, Fail};
 
 /// All cases, the simple ones first.
 pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
-    let groups =
-        [objects::CASES, data::CASES, queues::CASES, memory::CASES, extras::CASES, endings::CASES];
+    let groups = [
+        objects::CASES,
+        connections::CASES,
+        data::CASES,
+        queues::CASES,
+        memory::CASES,
+        windows::CASES,
+        extras::CASES,
+        endings::CASES,
+    ];
     groups.into_iter().flatten()
 }
 

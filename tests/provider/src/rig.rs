@@ -145,7 +145,7 @@ impl Rig {
     }
 
     /// An address that leads to this device.
-    fn address(&self) -> IpAddr {
+    pub(crate) fn address(&self) -> IpAddr {
         let ports = self.rnic.ports();
         let online = ports.iter().filter(|port| port.online);
         online.flat_map(|port| port.addresses.first()).next().copied().unwrap_or(LOCALHOST)

@@ -3,7 +3,7 @@
 use vp_api::*;
 
 use crate::fail::same;
-use crate::rig::{End, Rig, SEND, params};
+use crate::rig::{End, Rig, SEND};
 use crate::{Case, Fail};
 
 pub(crate) const CASES: &[Case] = &[
@@ -13,8 +13,6 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("destroy: no completion comes afterwards", destroyed),
     Case::new("close: graceful, both sides are told", closed).only(ConnectionModel::LlpStream),
     Case::new("disconnect: both sides are told", disconnected).only(ConnectionModel::Native),
-    Case::new("reject: the caller hears it, with private data", rejected)
-        .only(ConnectionModel::Native),
 ];
 
 /// The next `count` completions, none a success.
@@ -101,23 +99,4 @@ fn disconnected(rig: &Rig) -> Result<(), Fail> {
         }
     }
     all_flushed(&far, 2)
-}
-
-fn rejected(rig: &Rig) -> Result<(), Fail> {
-    let near = rig.end()?;
-    let cm = rig.cm()?;
-    let (listener, request, _) = cm.request(&near)?;
-    cm.0.reject(request, b"no")?;
-    match cm.next()? {
-        NativeEvent::Rejected { qp, private_data } if private_data.starts_with(b"no") => {
-            same("QP", qp, near.qp.id())?;
-        }
-        other => return Err(format!("{other:?} where rejected is expected").into()),
-    }
-    cm.0.unlisten(listener)?;
-    // The QP can be used for another try.
-    let far = rig.end()?;
-    let again = cm.request(&near)?;
-    cm.0.accept(again.1, far.qp.id(), params(b"", (1, 1)))?;
-    Ok(())
 }

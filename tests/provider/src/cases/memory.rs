@@ -1,4 +1,4 @@
-//! Regions and windows: rights, bounds, life times.
+//! Regions: rights, bounds, life times.
 
 use vp_api::*;
 
@@ -20,8 +20,6 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("mr: registered through the queue", fast).with(Capabilities::FAST_REGISTER),
     Case::new("mr: invalidated locally", invalidate_local).with(INVALIDATE_REGIONS),
     Case::new("mr: invalidated by the peer's Send", invalidate_remote).with(INVALIDATE_REGIONS),
-    Case::new("mw: a bound window can be written", window).with(Capabilities::MW),
-    Case::new("mw: a region with a window stays", window_holds).with(Capabilities::MW),
 ];
 
 /// A region that cannot become valid again through the queue is not made invalid there either.
@@ -59,7 +57,7 @@ fn key(rig: &Rig) -> Result<(), Fail> {
 
 /// A request that must break the stream and leave memory as it was. A write may complete before its
 /// refusal comes back; the receive that is posted before is flushed then.
-fn breaks(near: &End<'_>, op: SendOp, sgl: &[Sge]) -> Result<(), Fail> {
+pub(super) fn breaks(near: &End<'_>, op: SendOp, sgl: &[Sge]) -> Result<(), Fail> {
     near.recv(0, &[])?;
     near.post(1, op, sgl)?;
     loop {
@@ -205,51 +203,4 @@ fn invalidate_remote(rig: &Rig) -> Result<(), Fail> {
     let wc = far.done(1, WcOpcode::Recv)?;
     same("STag that was invalidated", wc.invalidated, Some(sink.stag))?;
     same("valid", rig.rnic.query_mr(sink.stag)?.valid, false)
-}
-
-fn bind(far: &End<'_>, sink: &crate::rig::Memory) -> Result<(MwId, Remote), Fail> {
-    let rnic = &far.rig.rnic;
-    let window = match rnic.alloc_mw(far.pd, MwKind::Narrow) {
-        Err(why) if why.status == VpStatus::Unsupported => rnic.alloc_mw(far.pd, MwKind::Wide)?,
-        other => other?,
-    };
-    let op = BindMw {
-        window,
-        key: 3,
-        region: sink.stag,
-        to: sink.remote(8).to,
-        len: 16,
-        addressing: Addressing::Absolute,
-        access: Access::REMOTE_WRITE,
-    };
-    far.post(1, SendOp::BindMw(op), &[])?;
-    far.done(1, WcOpcode::BindMw)?;
-    let unbound = || Fail("a bound window has no STag".into());
-    let stag = rnic.query_mw(window)?.stag.ok_or_else(unbound)?;
-    Ok((window, Remote { stag, ..sink.remote(8) }))
-}
-
-fn window(rig: &Rig) -> Result<(), Fail> {
-    let (near, far) = rig.pair()?;
-    let (source, sink) = (near.pattern(16, 8)?, far.memory(64)?);
-    let (_, remote) = bind(&far, &sink)?;
-    near.post(2, SendOp::Write { remote }, &[source.all()])?;
-    near.done(2, WcOpcode::Write)?;
-    far.recv(3, &[])?;
-    near.post(4, SEND, &[])?;
-    near.done(4, WcOpcode::Send)?;
-    far.done(3, WcOpcode::Recv)?;
-    sink.holds("through the window", 8, &pattern(16, 8))?;
-    let beyond = Remote { to: remote.to + 1, ..remote };
-    breaks(&near, SendOp::Write { remote: beyond }, &[source.all()])?;
-    sink.holds("beyond the window", 24, &[0])
-}
-
-fn window_holds(rig: &Rig) -> Result<(), Fail> {
-    let (_near, far) = rig.pair()?;
-    let sink = far.memory(64)?;
-    let (window, _) = bind(&far, &sink)?;
-    refused("deregister", rig.rnic.dealloc_stag(sink.stag), VpStatus::StagInUse)?;
-    rig.rnic.dealloc_mw(window)?;
-    Ok(rig.rnic.dealloc_stag(sink.stag)?)
 }

@@ -22,6 +22,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("sq: a full queue refuses, and says how far it came", full),
     Case::new("rq: a full queue refuses", full_receives),
     Case::new("sq: a list stops at its first bad request", broken_list),
+    Case::new("rq: a limit is told once", own_limit).with(Capabilities::RECV_LIMIT),
+    Case::new("rq: without a limit event a limit is refused", no_limit),
     Case::new("srq: receives serve every QP on it", shared).with(Capabilities::SRQ),
     Case::new("srq: a limit is told once", limit).with(Capabilities::SRQ),
     Case::new("srq: a QP on it takes no receives", not_its_own).with(Capabilities::SRQ),
@@ -270,6 +272,32 @@ fn limit(rig: &Rig) -> Result<(), Fail> {
     next(&*end.cq)?;
     let event = rig.events.next(EventSource::Srq(srq.id()))?;
     same("event", event, AsyncEvent::SrqLimit)
+}
+
+fn own_limit(rig: &Rig) -> Result<(), Fail> {
+    let (near, far) = (rig.end()?, rig.end_with(None, |init| init.recv_limit = 1)?);
+    rig.connect(&near, &far)?;
+    for n in 0..3 {
+        far.recv(n, &[])?;
+    }
+    // Two are taken, and their completions not polled: more than one.
+    for n in 0..2 {
+        near.post(n, SEND, &[])?;
+        near.done(n, WcOpcode::Send)?;
+    }
+    same("event", far.event()?, AsyncEvent::RecvLimit)?;
+    far.done(0, WcOpcode::Recv)?;
+    far.done(1, WcOpcode::Recv).map(|_| ())
+}
+
+fn no_limit(rig: &Rig) -> Result<(), Fail> {
+    if rig.offers(Capabilities::RECV_LIMIT) {
+        return Ok(());
+    }
+    match rig.end_with(None, |init| init.recv_limit = 1) {
+        Err(_) => Ok(()),
+        Ok(_) => Err("it was granted".into()),
+    }
 }
 
 fn not_its_own(rig: &Rig) -> Result<(), Fail> {
