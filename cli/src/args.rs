@@ -40,6 +40,8 @@ pub(crate) enum Command {
     Decode(DecodeArgs),
     /// Test any iWARP peer: play what the standards ask for, report each requirement
     Conform(crate::conform::ConformArgs),
+    /// Measure bandwidth, latency and message rate against raw TCP in the same run
+    Perf(crate::perf::PerfArgs),
     /// Check a verbs provider that comes as a library
     Provider(ProviderArgs),
     /// Print a completion script for a shell

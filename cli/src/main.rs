@@ -11,6 +11,7 @@ mod devices;
 mod error;
 mod logging;
 mod output;
+mod perf;
 mod ping;
 mod progress;
 mod provider;
@@ -52,6 +53,7 @@ fn run(command: &Command) -> CliResult<()> {
         Command::Decode(args) => decode::run(args, &mut out),
         Command::Provider(args) => provider::run(args, &mut out),
         Command::Conform(args) => conform::run(args, &mut out),
+        Command::Perf(args) => perf::run(args, &mut out),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "warpline", &mut script);

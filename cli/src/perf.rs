@@ -1,0 +1,37 @@
+//! `warpline perf`: measures, always against raw TCP in the same run.
+//!
+//! A client leads: over a plain TCP connection ([`control`]) it tells the server what to measure,
+//! case by case, and asks it for its processor time. Each side owns its end of a measurement; when
+//! the other dies its connections break, which ends the measurement with an error.
+
+mod args;
+mod case;
+mod client;
+mod control;
+mod lane;
+mod local;
+mod machine;
+mod matrix;
+mod meter;
+mod raw;
+mod report;
+mod rounds;
+mod serve;
+mod targets;
+
+pub(crate) use args::PerfArgs;
+use args::PerfCommand;
+
+use std::io::Write;
+
+use crate::error::CliResult;
+
+/// Runs what was asked for.
+pub(crate) fn run(args: &PerfArgs, out: &mut dyn Write) -> CliResult<()> {
+    ual::raise_descriptors()?;
+    match &args.command {
+        PerfCommand::Serve(args) => serve::run(args, out),
+        PerfCommand::Run(args) => local::run(args, out),
+        PerfCommand::Local(args) => local::local(args, out),
+    }
+}

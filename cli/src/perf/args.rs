@@ -1,0 +1,275 @@
+//! The command line of `warpline perf`, as clap reads it. No state, no IO.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::case::{Case, LONGEST, Mode, Op};
+use crate::args::{Switch, parse_seconds};
+use crate::error::{CliError, CliResult, Exit};
+
+#[derive(Args, Debug)]
+pub(crate) struct PerfArgs {
+    #[command(subcommand)]
+    pub(crate) command: PerfCommand,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum PerfCommand {
+    /// Serve measurements to `perf run` until stopped
+    Serve(ServeArgs),
+    /// Measure against `perf serve` on another machine, interleaved with raw TCP
+    Run(RunArgs),
+    /// Measure against a second process on this machine, interleaved with raw TCP
+    Local(LocalArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ServeArgs {
+    // As an attribute: in a documentation comment the brackets would be a link.
+    #[arg(
+        default_value = "",
+        hide_default_value = true,
+        help = "Where clients find us: ADDR, ADDR:PORT, [IPV6]:PORT or :PORT; the port defaults to \
+                18515, 0 picks a free one. Measurements use further free ports of the same address"
+    )]
+    pub(crate) address: String,
+    /// Device, or provider, by name [default: the first usable one]
+    #[arg(long)]
+    pub(crate) device: Option<String>,
+    /// Be the second process of `perf local`
+    #[arg(long, hide = true)]
+    pub(crate) follow: bool,
+    /// Stay on the nth processor
+    #[arg(long, hide = true)]
+    pub(crate) cpu: Option<usize>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RunArgs {
+    #[arg(
+        value_name = "HOST[:PORT]",
+        help = "Where `perf serve` runs: HOST, HOST:PORT or [IPV6]:PORT; the port defaults to 18515"
+    )]
+    pub(crate) host: String,
+    #[command(flatten)]
+    pub(crate) what: WhatArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct LocalArgs {
+    #[command(flatten)]
+    pub(crate) what: WhatArgs,
+    /// Leave it to the scheduler where the two processes run; else each has a processor of its own,
+    /// if there are two and neither has several threads
+    #[arg(long)]
+    pub(crate) unpinned: bool,
+}
+
+/// What to measure. Without --op, --mode and --size: the matrix of the documentation.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct WhatArgs {
+    /// What moves the messages; several with commas [default: write, read and send]
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub(crate) op: Vec<Op>,
+    /// What to measure; several with commas [default: bw, lat and rate]
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub(crate) mode: Vec<Mode>,
+    /// Octets of a message, with an optional suffix k or m; several with commas [default: 4k, 64k
+    /// and 1m for bw, 8 and 4k for lat, 8 for rate]
+    #[arg(long, value_delimiter = ',', value_parser = parse_size)]
+    pub(crate) size: Vec<u32>,
+    /// Messages under way at once on each connection [default: 64, of more than 16k 16, lat 1]
+    #[arg(long)]
+    pub(crate) depth: Option<u32>,
+    /// Messages per post [default: 1]
+    #[arg(long)]
+    pub(crate) list: Option<u32>,
+    /// Connections; several numbers with commas [default: 1]
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) conns: Vec<u32>,
+    /// Threads of either side, each with its part of the connections and one event dispatcher
+    #[arg(long, default_value_t = 1)]
+    pub(crate) threads: u32,
+    /// The server's endpoints share one receive queue
+    #[arg(long)]
+    pub(crate) srq: bool,
+    /// CRC32c on every FPDU [default: both]
+    #[arg(long, value_enum)]
+    pub(crate) crc: Option<Switch>,
+    /// Both sides poll [default: one after the other, poll and wait]
+    #[arg(long, conflicts_with = "wait")]
+    pub(crate) poll: bool,
+    /// Both sides wait: they spin as the policy says, then sleep
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// Microseconds that a waiting side spins before it sleeps [default: the policy's]
+    #[arg(long, value_name = "US", conflicts_with = "poll")]
+    pub(crate) spin: Option<u32>,
+    /// Seconds of each measurement, warm-up included [default: 1; the matrix takes 80 in all]
+    #[arg(long, value_parser = parse_seconds)]
+    pub(crate) duration: Option<Duration>,
+    /// How often all is measured, one after the other; medians count
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: u32,
+    /// Leave raw TCP out
+    #[arg(long)]
+    pub(crate) no_raw: bool,
+    /// Device, or provider, by name [default: the first usable one]
+    #[arg(long)]
+    pub(crate) device: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl WhatArgs {
+    /// True if the command line leaves the choice to us.
+    pub(super) fn is_matrix(&self) -> bool {
+        self.op.is_empty()
+            && self.mode.is_empty()
+            && self.size.is_empty()
+            && self.conns.is_empty()
+            && self.depth.is_none()
+            && self.list.is_none()
+            && self.spin.is_none()
+            && self.threads == 1
+            && !self.srq
+    }
+
+    /// The cases that the command line names.
+    pub(super) fn cases(&self) -> CliResult<Vec<Case>> {
+        let some = |given: &[_], usual: &[_]| if given.is_empty() { usual } else { given }.to_vec();
+        let mut cases = Vec::new();
+        for mode in some(&self.mode, &[Mode::Bw, Mode::Lat, Mode::Rate]) {
+            let sizes = if self.size.is_empty() { usual_sizes(mode) } else { &self.size };
+            for (size, conns) in
+                pairs(sizes, if self.conns.is_empty() { &[1] } else { &self.conns })
+            {
+                for wait in self.waits() {
+                    let ops = if self.op.is_empty() {
+                        vec![Op::Write, Op::Read, Op::Send]
+                    } else {
+                        self.op.clone()
+                    };
+                    for (op, crc) in pairs(&ops, self.crcs()) {
+                        let case =
+                            self.with(Case { conns, wait, crc, ..Case::new(op, mode, size) });
+                        case.check().map_err(|why| CliError::new(Exit::Usage, why).at("perf"))?;
+                        if !cases.contains(&case) {
+                            cases.push(case);
+                        }
+                    }
+                }
+            }
+        }
+        Ok(cases)
+    }
+
+    /// What is the same for all.
+    fn with(&self, case: Case) -> Case {
+        Case {
+            depth: self.depth.unwrap_or(case.depth),
+            list: self.list.unwrap_or(case.list),
+            threads: self.threads,
+            spin_us: self.spin,
+            srq: self.srq,
+            ..case
+        }
+    }
+
+    pub(super) fn crcs(&self) -> &'static [bool] {
+        match self.crc {
+            None => &[true, false],
+            Some(Switch::On) => &[true],
+            Some(Switch::Off) => &[false],
+        }
+    }
+
+    pub(super) fn waits(&self) -> Vec<bool> {
+        match (self.poll, self.wait || self.spin.is_some()) {
+            (true, _) => vec![false],
+            (false, true) => vec![true],
+            (false, false) => vec![false, true],
+        }
+    }
+}
+
+fn pairs<A: Copy, B: Copy>(first: &[A], second: &[B]) -> Vec<(A, B)> {
+    first.iter().flat_map(|&a| second.iter().map(move |&b| (a, b))).collect()
+}
+
+pub(super) fn usual_sizes(mode: Mode) -> &'static [u32] {
+    match mode {
+        Mode::Bw => &[4 << 10, 64 << 10, 1 << 20],
+        Mode::Lat => &[8, 4 << 10],
+        Mode::Rate | Mode::Connect => &[8],
+    }
+}
+
+/// `64k`, `1m`, `4096`: 1 octet to 1 GiB.
+fn parse_size(text: &str) -> Result<u32, String> {
+    let lower = text.to_ascii_lowercase();
+    let (digits, factor) = match lower.as_bytes().last() {
+        Some(b'k') => (&lower[..lower.len() - 1], 1u64 << 10),
+        Some(b'm') => (&lower[..lower.len() - 1], 1 << 20),
+        Some(b'g') => (&lower[..lower.len() - 1], 1 << 30),
+        _ => (&lower[..], 1),
+    };
+    let number: u64 =
+        digits.parse().map_err(|_| "not a number with suffix k, m or g".to_owned())?;
+    match number.checked_mul(factor) {
+        Some(octets) if (1..=u64::from(LONGEST)).contains(&octets) => Ok(octets as u32),
+        _ => Err("a message is 1 octet to 1g".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        what: WhatArgs,
+    }
+
+    fn cases(line: &str) -> CliResult<Vec<Case>> {
+        let line = Line::try_parse_from(format!("perf {line}").split_whitespace()).unwrap();
+        line.what.cases()
+    }
+
+    #[test]
+    fn sizes() {
+        assert_eq!(parse_size("64k"), Ok(65536));
+        assert_eq!(parse_size("1G"), Ok(1 << 30));
+        for bad in ["0", "", "k", "2g", "-1", "99999999999999999999", "1kk"] {
+            assert!(parse_size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn every_combination_once() {
+        assert_eq!(cases("--op write,read --mode bw --size 4k,64k --poll").unwrap().len(), 8);
+        assert_eq!(
+            cases("--op fetch-add --mode lat --size 4k,64k --poll --crc on").unwrap().len(),
+            1
+        );
+        let one = cases("--op send --mode rate --size 8 --list 4 --depth 32 --crc off --spin 0");
+        let one = one.unwrap();
+        assert_eq!(
+            (one[0].list, one[0].depth, one[0].wait, one[0].spin_us),
+            (4, 32, true, Some(0))
+        );
+        assert_eq!(one.len(), 1);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for bad in ["--list 65 --mode rate", "--depth 0", "--conns 0", "--threads 3 --conns 2"] {
+            assert_eq!(cases(bad).unwrap_err().exit(), Exit::Usage, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! What can be measured: a [`Case`] of ours, a [`Reference`] of raw TCP to compare it with. Both
+//! processes know a measurement by these values. No state.
+
+use std::fmt;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// Octets that a side sends from or receives into, over and over, unless one message is longer.
+pub(super) const WORKING_SET: usize = 1 << 20;
+/// Longest message.
+pub(super) const LONGEST: u32 = 1 << 30;
+/// Octets that are copied while posting.
+pub(super) const INLINE: u32 = 64;
+
+/// What moves a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Op {
+    /// Send
+    Send,
+    /// RDMA Write
+    Write,
+    /// RDMA Read
+    Read,
+    /// RDMA Write with Immediate Data behind it
+    WriteImm,
+    /// Fetch and add on 8 octets
+    FetchAdd,
+}
+
+impl Op {
+    /// The messages take receives of the peer.
+    pub(super) fn takes_receives(self) -> bool {
+        matches!(self, Self::Send | Self::WriteImm)
+    }
+
+    /// The messages come from the peer, as answers to requests.
+    pub(super) fn is_answered(self) -> bool {
+        matches!(self, Self::Read | Self::FetchAdd)
+    }
+}
+
+/// What is measured of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Mode {
+    /// Octets per second
+    Bw,
+    /// Half a round trip; a whole one for reads and fetch-add
+    Lat,
+    /// Messages per second
+    Rate,
+    /// Connections per second: connect, one RDMA Write of 8 octets, close
+    Connect,
+}
+
+impl Mode {
+    pub(super) fn unit(self) -> &'static str {
+        match self {
+            Self::Bw => "GB/s",
+            Self::Lat => "us",
+            Self::Rate => "Mmsg/s",
+            Self::Connect => "conn/s",
+        }
+    }
+}
+
+/// A measurement over IT-API.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Case {
+    pub(super) op: Op,
+    pub(super) mode: Mode,
+    /// Octets of a message.
+    pub(super) size: u32,
+    /// Messages under way at once on a connection.
+    pub(super) depth: u32,
+    /// Connections.
+    pub(super) conns: u32,
+    /// Threads at either side; each has its part of the connections and one dispatcher.
+    pub(super) threads: u32,
+    /// Messages per post.
+    pub(super) list: u32,
+    /// CRC on.
+    pub(super) crc: bool,
+    /// Both sides wait; else both poll.
+    pub(super) wait: bool,
+    /// How long a waiting side spins before it sleeps; `None`: the policy's.
+    pub(super) spin_us: Option<u32>,
+    /// The server's receives are shared by its endpoints.
+    pub(super) srq: bool,
+}
+
+impl Case {
+    /// With what is usual for everything else.
+    pub(super) fn new(op: Op, mode: Mode, size: u32) -> Self {
+        let size = if op == Op::FetchAdd || mode == Mode::Connect { 8 } else { size };
+        Self {
+            op,
+            mode,
+            size,
+            depth: default_depth(mode, size),
+            conns: 1,
+            threads: 1,
+            list: 1,
+            crc: true,
+            wait: false,
+            spin_us: None,
+            srq: false,
+        }
+    }
+
+    /// What makes no sense about it. The server asks, too: the client may be anybody.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let within = |name, value: u32, most: u32| match value {
+            0 => Err(format!("{name} is at least 1")),
+            value if value > most => Err(format!("{name} is at most {most}, not {value}")),
+            _ => Ok(()),
+        };
+        within("a message's size", self.size, LONGEST)?;
+        within("the depth", self.depth, 1 << 14)?;
+        within("the number of connections", self.conns, 100_000)?;
+        within("the number of threads", self.threads, 256)?;
+        within("the length of a list", self.list, self.depth)
+            .map_err(|why| format!("{why}: a list is not longer than the depth"))?;
+        if self.threads > self.conns {
+            return Err(format!(
+                "{} threads need as many connections: a connection belongs to one thread",
+                self.threads
+            ));
+        }
+        if self.op == Op::FetchAdd && self.size != 8 {
+            return Err("fetch-add is for 8 octets".into());
+        }
+        Ok(())
+    }
+
+    /// Receives that the server keeps posted for each connection's messages.
+    pub(super) fn window(&self) -> u32 {
+        if self.op.takes_receives() { (4 * self.depth).max(8) } else { 0 }
+    }
+
+    /// Messages whose receives one credit of the server gives back.
+    pub(super) fn credit(&self) -> u32 {
+        (self.window() / 4).max(1)
+    }
+
+    /// One message of so many asks for a completion.
+    pub(super) fn signal_every(&self) -> u32 {
+        (self.depth / 4).clamp(1, 16)
+    }
+
+    /// Octets of a side's region: the working set, and twice a message for round trips.
+    pub(super) fn region_len(&self) -> usize {
+        (2 * self.size as usize).max(WORKING_SET)
+    }
+
+    /// The plain program of the same shape, and the best one.
+    pub(super) fn references(&self) -> [Reference; 2] {
+        let (size, wait, threads) = (self.size, self.wait, self.threads);
+        let same = match self.mode {
+            Mode::Connect => Reference::Connect,
+            Mode::Lat if self.op.is_answered() => Reference::Fetch { size, wait },
+            Mode::Lat => Reference::Echo { size, wait },
+            Mode::Bw | Mode::Rate if self.op.is_answered() => {
+                Reference::Requests { size, depth: self.depth, wait, threads }
+            }
+            Mode::Bw | Mode::Rate => Reference::Messages { size, wait, threads },
+        };
+        let best = match self.mode {
+            Mode::Bw => Reference::Frames,
+            Mode::Rate if size <= Reference::SMALL => Reference::Small { size },
+            Mode::Rate => Reference::Frames,
+            Mode::Lat | Mode::Connect => same,
+        };
+        [same, best]
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Send => "Send",
+            Self::Write => "RDMA Write",
+            Self::Read => "RDMA Read",
+            Self::WriteImm => "Write with Immediate",
+            Self::FetchAdd => "Fetch and add",
+        })
+    }
+}
+
+/// For people: what it is, but for what is usual.
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let crc = if self.crc { "on" } else { "off" };
+        let wait = if self.wait { "wait" } else { "poll" };
+        write!(f, "{}, {}, CRC {crc}, {wait}", self.op, octets(self.size))?;
+        if let Some(spin) = self.spin_us {
+            write!(f, ", spin {spin} us")?;
+        }
+        if self.depth != default_depth(self.mode, self.size) {
+            write!(f, ", depth {}", self.depth)?;
+        }
+        let counts = [(self.list, "lists of"), (self.conns, "conns"), (self.threads, "threads")];
+        for (count, name) in counts.into_iter().filter(|(count, _)| *count != 1) {
+            write!(f, ", {name} {count}")?;
+        }
+        f.write_str(if self.srq { ", SRQ" } else { "" })
+    }
+}
+
+/// `8 B`, `64 KiB`.
+pub(super) fn octets(octets: u32) -> String {
+    match octets {
+        n if n >= 1 << 20 && n.is_multiple_of(1 << 20) => format!("{} MiB", n >> 20),
+        n if n >= 1 << 10 && n.is_multiple_of(1 << 10) => format!("{} KiB", n >> 10),
+        n => format!("{n} B"),
+    }
+}
+
+/// Messages of 64 octets to 16 KiB want many under way; of large ones a few fill any pipe.
+pub(super) fn default_depth(mode: Mode, size: u32) -> u32 {
+    match mode {
+        Mode::Lat | Mode::Connect => 1,
+        Mode::Bw | Mode::Rate if size > 16 << 10 => 16,
+        Mode::Bw | Mode::Rate => 64,
+    }
+}
+
+/// A measurement of raw TCP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) enum Reference {
+    /// One write per message, one read after the other, on one connection per thread.
+    Messages { size: u32, wait: bool, threads: u32 },
+    /// So many requests of 16 octets under way, each answered by one write.
+    Requests { size: u32, depth: u32, wait: bool, threads: u32 },
+    /// The best stream: frames of 65,000 octets, 16 per write, several per read.
+    Frames,
+    /// The best stream of small messages: framed, copied, hundreds per write and read.
+    Small { size: u32 },
+    /// There and back, the same size; half of it counts.
+    Echo { size: u32, wait: bool },
+    /// A request of 8 octets there, a message back; all of it counts.
+    Fetch { size: u32, wait: bool },
+    /// Connect, and 64 octets there and back twice.
+    Connect,
+}
+
+impl Reference {
+    /// Longest message of [`Reference::Small`].
+    pub(super) const SMALL: u32 = 16 << 10;
+
+    /// As [`Case::check`].
+    pub(super) fn check(&self) -> Result<(), String> {
+        let (size, depth, threads) = match *self {
+            Self::Messages { size, threads, .. } => (size, 1, threads),
+            Self::Requests { size, depth, threads, .. } => (size, depth, threads),
+            Self::Echo { size, .. } | Self::Fetch { size, .. } => (size, 1, 1),
+            Self::Small { size } if size > Self::SMALL => {
+                return Err(format!("{size} octets are no small message"));
+            }
+            Self::Small { size } => (size, 1, 1),
+            Self::Frames | Self::Connect => (1, 1, 1),
+        };
+        let mut case = Case::new(Op::Write, Mode::Bw, size);
+        (case.depth, case.threads, case.conns) = (depth, threads, threads);
+        case.check()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_usual_case_makes_sense_and_has_its_references() {
+        for op in [Op::Send, Op::Write, Op::Read, Op::WriteImm, Op::FetchAdd] {
+            for mode in [Mode::Bw, Mode::Lat, Mode::Rate, Mode::Connect] {
+                for size in [1, 8, 4096, LONGEST] {
+                    let case = Case::new(op, mode, size);
+                    assert_eq!(case.check(), Ok(()));
+                    for reference in case.references() {
+                        assert_eq!(reference.check(), Ok(()), "{case:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let good = Case::new(Op::Write, Mode::Bw, 4096);
+        for bad in [
+            Case { size: 0, ..good },
+            Case { size: LONGEST + 1, ..good },
+            Case { depth: 0, ..good },
+            Case { list: 65, ..good },
+            Case { threads: 2, ..good },
+            Case { conns: 1_000_000, ..good },
+            Case { op: Op::FetchAdd, ..good },
+        ] {
+            assert!(bad.check().is_err(), "{bad:?}");
+        }
+        assert!(Reference::Small { size: 1 << 20 }.check().is_err());
+    }
+}

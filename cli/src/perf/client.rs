@@ -1,0 +1,129 @@
+//! The measuring side over IT-API: connections to a server, phases of a measurement, the end.
+//! Each thread owns its lane; this owns them between phases.
+
+mod connect;
+mod ping;
+mod stream;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use itapi::{Error, Ia, RemoteRange};
+
+use self::connect::Connector;
+use self::ping::Ping;
+use self::stream::Stream;
+use super::case::{Case, Mode};
+use super::lane::{Lane, open};
+use super::meter::Count;
+use crate::error::{CliError, CliResult, Exit};
+
+/// Octets of the receives that only credits and counts come into.
+const MAIL: usize = 64;
+
+/// See the module.
+pub(super) struct Client {
+    threads: Vec<Thread>,
+    _ia: Ia,
+}
+
+/// What one thread does.
+enum Thread {
+    Stream(Stream),
+    Ping(Ping),
+    Connect(Connector),
+}
+
+impl Client {
+    /// Makes all connections of a case.
+    pub(super) fn connect(
+        case: Case,
+        device: Option<&str>,
+        address: SocketAddr,
+    ) -> CliResult<Self> {
+        let ia = open(&case, device, false)?;
+        if case.mode == Mode::Connect {
+            let connector = Thread::Connect(Connector::new(&ia, case, address)?);
+            return Ok(Self { threads: vec![connector], _ia: ia });
+        }
+        let lanes = (0..case.threads).map(|n| {
+            let conns = case.conns / case.threads + u32::from(n < case.conns % case.threads);
+            Lane::new(&ia, case, conns, false)
+        });
+        let mut lanes = lanes.collect::<itapi::Result<Vec<_>>>()?;
+        let mut remotes = vec![Vec::new(); lanes.len()];
+        for n in 0..case.conns as usize {
+            let at = n % lanes.len();
+            remotes[at].push(join(&mut lanes[at], address)?);
+        }
+        let thread = |(lane, remotes)| match case.mode {
+            Mode::Lat => Thread::Ping(Ping::new(lane, remotes)),
+            _ => Thread::Stream(Stream::new(lane, remotes)),
+        };
+        Ok(Self { threads: lanes.into_iter().zip(remotes).map(thread).collect(), _ia: ia })
+    }
+
+    /// Measures for so long.
+    pub(super) fn phase(&mut self, length: Duration) -> CliResult<Count> {
+        match &mut self.threads[..] {
+            [one] => one.phase(length),
+            many => std::thread::scope(|scope| {
+                let threads: Vec<_> = many
+                    .iter_mut()
+                    .map(|thread| scope.spawn(move || thread.phase(length)))
+                    .collect();
+                let counts = threads.into_iter().map(|thread| {
+                    thread.join().unwrap_or_else(|_| {
+                        Err(CliError::new(Exit::Internal, "a measuring thread panicked"))
+                    })
+                });
+                Ok(Count::join(counts.collect::<CliResult<Vec<_>>>()?))
+            }),
+        }
+    }
+
+    /// Ends all connections.
+    pub(super) fn close(self) -> CliResult<()> {
+        for thread in &self.threads {
+            for ep in thread.lane().map_or(&[][..], |lane| &lane.eps) {
+                ep.start_disconnect(itapi::Disconnect::Graceful)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Thread {
+    fn phase(&mut self, length: Duration) -> CliResult<Count> {
+        match self {
+            Self::Stream(stream) => stream.phase(length),
+            Self::Ping(ping) => ping.phase(length),
+            Self::Connect(connector) => connector.phase(length),
+        }
+    }
+
+    fn lane(&self) -> Option<&Lane> {
+        match self {
+            Self::Stream(stream) => Some(stream.lane()),
+            Self::Ping(ping) => Some(ping.lane()),
+            Self::Connect(_) => None,
+        }
+    }
+}
+
+/// One more connection of a lane; each side learns the other's memory.
+fn join(lane: &mut Lane, address: SocketAddr) -> CliResult<RemoteRange> {
+    let octets = match lane.case.mode {
+        Mode::Lat => MAIL.max(lane.case.size as usize),
+        _ => MAIL,
+    };
+    let ep = lane.leading_ep(octets)?;
+    let established = ep.connect(address, &lane.region.remote().to_octets())?;
+    Ok(remote(&established.private_data)?)
+}
+
+/// The server's memory, as it told us.
+fn remote(told: &[u8]) -> itapi::Result<RemoteRange> {
+    RemoteRange::from_octets(told)
+        .ok_or_else(|| Error::Argument("the server did not say where its memory is".into()))
+}

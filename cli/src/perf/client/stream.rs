@@ -1,0 +1,227 @@
+//! Streams of messages over the connections of a lane, as many under way on each as the case says.
+//! Owned by one thread.
+//!
+//! A phase ends with an empty Send on each connection, which the server answers with the number of
+//! messages that took its receives: then all octets have been placed. Messages that take receives
+//! are under credit, because iWARP ends a connection whose Sends find none (RFC 5041 section 7).
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use itapi::{Completion, Error, RemoteRange, Work};
+
+use crate::error::{CliError, CliResult, Exit};
+use crate::perf::case::{INLINE, Op};
+use crate::perf::lane::{Lane, is_receive};
+use crate::perf::meter::{Count, Laps};
+
+/// Small messages are copied while posting.
+static PAYLOAD: [u8; INLINE as usize] = [1; INLINE as usize];
+
+/// One connection.
+struct Conn {
+    remote: RemoteRange,
+    /// Work requests posted and completed.
+    posted: u64,
+    done: u64,
+    /// Messages in all.
+    messages: u64,
+    /// Messages that the server has receives for.
+    credits: u64,
+    /// Messages since one asked for a completion.
+    silent: u32,
+    /// When those that asked were posted.
+    since: VecDeque<Instant>,
+    /// Messages that the server has received, once it has answered.
+    received: Option<u64>,
+}
+
+/// See the module.
+pub(super) struct Stream {
+    lane: Lane,
+    conns: Vec<Conn>,
+    laps: Laps,
+    /// Connections whose server has not answered at the end of a phase.
+    unconfirmed: usize,
+    /// Reused.
+    batch: Vec<Completion>,
+    list: Vec<Work<'static>>,
+}
+
+impl Stream {
+    pub(super) fn new(lane: Lane, remotes: Vec<RemoteRange>) -> Self {
+        let credits = match lane.case.window() {
+            0 => u64::MAX,
+            window => window.into(),
+        };
+        let conn = |remote| Conn {
+            remote,
+            posted: 0,
+            done: 0,
+            messages: 0,
+            credits,
+            silent: 0,
+            since: VecDeque::new(),
+            received: None,
+        };
+        Self {
+            conns: remotes.into_iter().map(conn).collect(),
+            laps: Laps::default(),
+            unconfirmed: 0,
+            batch: Vec::new(),
+            list: Vec::new(),
+            lane,
+        }
+    }
+
+    pub(super) fn lane(&self) -> &Lane {
+        &self.lane
+    }
+
+    pub(super) fn phase(&mut self, length: Duration) -> CliResult<Count> {
+        let before: Vec<u64> = self.conns.iter().map(|conn| conn.messages).collect();
+        let begin = Instant::now();
+        (0..self.conns.len()).try_for_each(|at| self.fill(at))?;
+        let mut touched = Vec::new();
+        while begin.elapsed() < length {
+            self.take(&mut touched)?;
+            touched.dedup();
+            touched.drain(..).try_for_each(|at| self.fill(at))?;
+        }
+        let laps = std::mem::take(&mut self.laps);
+        self.confirm()?;
+        let elapsed = begin.elapsed();
+        self.laps = Laps::default();
+        let each = self.conns.iter().zip(&before).map(|(conn, before)| conn.messages - before);
+        let messages = each.clone().sum();
+        let mean = messages as f64 / self.conns.len() as f64;
+        let least = each.min().filter(|_| self.conns.len() > 1);
+        Ok(Count { messages, elapsed, laps, slowest: least.map(|least| least as f64 / mean) })
+    }
+
+    /// Takes completions; names the connections that may have room now.
+    fn take(&mut self, touched: &mut Vec<usize>) -> CliResult<()> {
+        let mut batch = std::mem::take(&mut self.batch);
+        self.lane.some(&mut batch)?;
+        for completion in batch.drain(..) {
+            touched.extend(self.one(completion)?);
+        }
+        self.batch = batch;
+        Ok(())
+    }
+
+    fn one(&mut self, completion: Completion) -> CliResult<Option<usize>> {
+        self.lane.check(&completion)?;
+        let Some(at) = self.lane.place(completion.ep) else { return Ok(None) };
+        let conn = &mut self.conns[at];
+        if is_receive(completion.operation) {
+            let Some(buffer) = completion.into_buffer() else { return Ok(None) };
+            let mut count = [0; 8];
+            if buffer.len() == count.len() {
+                buffer.read_at(0, &mut count)?;
+                conn.received = Some(u64::from_be_bytes(count));
+                self.unconfirmed = self.unconfirmed.saturating_sub(1);
+            } else {
+                conn.credits += u64::from(self.lane.case.credit());
+            }
+            self.lane.eps[at].post_recv(buffer).map_err(Error::from)?;
+        } else {
+            conn.done += 1 + completion.earlier.len() as u64;
+            if let Some(since) = conn.since.pop_front() {
+                self.laps.add(since.elapsed());
+            }
+        }
+        Ok(Some(at))
+    }
+
+    /// Posts as much as may be under way.
+    fn fill(&mut self, at: usize) -> CliResult<()> {
+        let (list, depth) = (u64::from(self.lane.case.list), u64::from(self.lane.case.depth));
+        while self.conns[at].posted - self.conns[at].done + list <= depth
+            && self.conns[at].credits >= list
+        {
+            self.post(at)?;
+        }
+        Ok(())
+    }
+
+    fn post(&mut self, at: usize) -> CliResult<()> {
+        let case = &self.lane.case;
+        let mut list = std::mem::take(&mut self.list);
+        self.conns[at].silent += case.list;
+        let signal = self.conns[at].silent >= case.signal_every();
+        for n in 1..=case.list {
+            let work = self.work(at)?;
+            let work = if signal && n == case.list { work } else { work.unsignalled() };
+            let conn = &mut self.conns[at];
+            conn.posted += 1;
+            conn.messages += 1;
+            if conn.credits != u64::MAX {
+                conn.credits -= 1;
+            }
+            list.push(work);
+        }
+        if signal {
+            self.conns[at].silent = 0;
+            self.conns[at].since.push_back(Instant::now());
+        }
+        let ep = &self.lane.eps[at];
+        let posted = match list.pop() {
+            Some(only) if list.is_empty() => ep.post(only).map(drop).map_err(Error::from),
+            last => {
+                list.extend(last);
+                ep.post_all(&mut list).map(drop)
+            }
+        };
+        posted.map_err(|error| self.lane.broken(ep.id(), error))?;
+        if !list.is_empty() {
+            return Err(CliError::new(Exit::Failed, "the send queue is shorter than the depth"));
+        }
+        self.list = list;
+        Ok(())
+    }
+
+    /// The next message of a connection.
+    fn work(&self, at: usize) -> itapi::Result<Work<'static>> {
+        let size = self.lane.case.size as usize;
+        let conn = &self.conns[at];
+        let from = conn.posted as usize % (self.lane.region.len() / size) * size;
+        let remote = || conn.remote.slice(from as u64..(from + size) as u64);
+        let local = || self.lane.region.range(from..from + size);
+        let small = self.lane.small(&PAYLOAD);
+        Ok(match (self.lane.case.op, small) {
+            (Op::Send, Some(octets)) => Work::send(octets),
+            (Op::Send, None) => Work::send(local()?),
+            (Op::Write, Some(octets)) => Work::write(octets, remote()?),
+            (Op::Write, None) => Work::write(local()?, remote()?),
+            (Op::WriteImm, Some(octets)) => Work::write(octets, remote()?).with_immediate(1),
+            (Op::WriteImm, None) => Work::write(local()?, remote()?).with_immediate(1),
+            (Op::Read, _) => Work::read(remote()?, local()?),
+            (Op::FetchAdd, _) => Work::fetch_add(remote()?, 1, local()?),
+        })
+    }
+
+    /// Waits until the server has all of it.
+    fn confirm(&mut self) -> CliResult<()> {
+        self.unconfirmed = self.conns.len();
+        for (conn, ep) in self.conns.iter_mut().zip(&self.lane.eps) {
+            // Behind all RDMA Reads, too.
+            ep.post(Work::send(&[]).read_fence()).map_err(Error::from)?;
+            conn.posted += 1;
+            (conn.silent, conn.received) = (0, None);
+        }
+        let mut nobody = Vec::new();
+        while self.unconfirmed > 0 {
+            self.take(&mut nobody)?;
+        }
+        let takes = self.lane.case.op.takes_receives();
+        for conn in self.conns.iter().filter(|_| takes) {
+            let (sent, received) = (conn.messages, conn.received.unwrap_or_default());
+            if sent != received {
+                let what = format!("{sent} messages were sent, but {received} received");
+                return Err(CliError::new(Exit::Failed, what));
+            }
+        }
+        Ok(())
+    }
+}

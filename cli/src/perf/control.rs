@@ -1,0 +1,196 @@
+//! How client and server talk: lines of JSON over a TCP connection of their own, beside the
+//! connections that are measured. Owned by one thread at either side. A peer that speaks something
+//! else, or nothing, is an error within seconds; one that dies ends the connection.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::case::{Case, Reference};
+use crate::error::{CliError, CliResult, Exit};
+
+/// Port of the control connection, unless another is named.
+pub(super) const PORT: u16 = 18_515;
+
+/// Both ends must know the same cases.
+const VERSION: u32 = 1;
+
+/// For connecting, and for the first answer.
+const GREETING: Duration = Duration::from_secs(5);
+
+/// For every other answer: starting and ending a measurement takes connections, but no more.
+const ANSWER: Duration = Duration::from_secs(60);
+
+/// No line of this protocol is longer.
+const LONGEST_LINE: u64 = 4096;
+
+/// What the client asks for.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Request {
+    /// The first one.
+    Hello { warpline_perf: u32 },
+    /// Serve a measurement: the answer is `Ready`.
+    Case(Case),
+    /// Serve a measurement of raw TCP: the answer is `Ready`.
+    Raw(Reference),
+    /// Processor time so far: the answer is `Used`.
+    Used,
+    /// The measurement is over: the answer is `Done`.
+    End,
+}
+
+/// What the server answers.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Answer {
+    /// To `Hello`.
+    Hello { warpline_perf: u32 },
+    /// The port to connect to, of the address that the control connection goes to.
+    Ready { port: u16 },
+    /// Processor time of the process in microseconds, and its octets in memory.
+    Used { cpu_us: f64, resident: u64 },
+    /// The measurement is over.
+    Done,
+    /// Why not.
+    Failed { why: String },
+}
+
+/// One end.
+#[derive(Debug)]
+pub(super) struct Control {
+    stream: BufReader<TcpStream>,
+    peer: SocketAddr,
+}
+
+impl Control {
+    /// The client's end, greeted.
+    pub(super) fn connect(host: &str) -> CliResult<Self> {
+        let addresses = ual::resolve(host, PORT).map_err(|error| {
+            let exit = match error.kind() {
+                std::io::ErrorKind::InvalidInput => Exit::Usage,
+                _ => Exit::Network,
+            };
+            CliError::new(exit, error.to_string())
+                .at("perf run")
+                .hint("write HOST, HOST:PORT or [IPV6]:PORT")
+        })?;
+        let mut failure = CliError::new(Exit::Network, format!("{host} has no address"));
+        for address in addresses {
+            match TcpStream::connect_timeout(&address, GREETING) {
+                Ok(stream) => return Self::greet(stream, address),
+                Err(error) => {
+                    failure = CliError::new(Exit::Network, format!("cannot connect: {error}"))
+                        .at(format!("control connection to {address}"))
+                        .because("no `warpline perf serve` listens there, or a firewall is between")
+                        .hint(format!("`warpline perf serve ADDR:{}` there", address.port()));
+                }
+            }
+        }
+        Err(failure)
+    }
+
+    fn greet(stream: TcpStream, address: SocketAddr) -> CliResult<Self> {
+        let mut control = Self::new(stream, address)?;
+        let hello = control.ask_within(GREETING, &Request::Hello { warpline_perf: VERSION });
+        match hello {
+            Ok(Answer::Hello { warpline_perf: VERSION }) => Ok(control),
+            Ok(Answer::Hello { warpline_perf: theirs }) => Err(control
+                .failed(format!("it speaks version {theirs} of the protocol, we {VERSION}"))
+                .hint("use the same version of warpline at both ends")),
+            Ok(_) => Err(control.stranger("it does not greet back")),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The server's end; `None`: who connected does not speak this protocol.
+    pub(super) fn accept(stream: TcpStream, peer: SocketAddr) -> CliResult<Option<Self>> {
+        let mut control = Self::new(stream, peer)?;
+        control.patience(Some(GREETING))?;
+        let Ok(Some(Request::Hello { .. })) = control.hear() else { return Ok(None) };
+        control.say(&Answer::Hello { warpline_perf: VERSION })?;
+        control.patience(None)?;
+        Ok(Some(control))
+    }
+
+    fn new(stream: TcpStream, peer: SocketAddr) -> CliResult<Self> {
+        let control = Self { stream: BufReader::new(stream), peer };
+        let set = control.stream.get_ref().set_nodelay(true);
+        set.map_err(|error| control.failed(error.to_string()))?;
+        Ok(control)
+    }
+
+    /// The other end.
+    pub(super) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// This end.
+    pub(super) fn local(&self) -> CliResult<SocketAddr> {
+        let local = self.stream.get_ref().local_addr();
+        local.map_err(|error| self.failed(error.to_string()))
+    }
+
+    /// Asks and waits for the answer; what the server could not do is an error.
+    pub(super) fn ask(&mut self, request: &Request) -> CliResult<Answer> {
+        self.ask_within(ANSWER, request)
+    }
+
+    fn ask_within(&mut self, patience: Duration, request: &Request) -> CliResult<Answer> {
+        self.patience(Some(patience))?;
+        self.say(request)?;
+        match self.hear()? {
+            Some(Answer::Failed { why }) => Err(self.failed(why)),
+            Some(answer) => Ok(answer),
+            None => Err(self.failed("the server ended the connection".into())),
+        }
+    }
+
+    /// Says a line.
+    pub(super) fn say(&mut self, what: &impl Serialize) -> CliResult<()> {
+        let mut line = serde_json::to_vec(what).map_err(|error| self.failed(error.to_string()))?;
+        line.push(b'\n');
+        let said = self.stream.get_mut().write_all(&line);
+        said.map_err(|error| self.failed(error.to_string()))
+    }
+
+    /// The next line; `None` after the last one.
+    pub(super) fn hear<T: DeserializeOwned>(&mut self) -> CliResult<Option<T>> {
+        let mut line = Vec::new();
+        let read = Read::by_ref(&mut self.stream).take(LONGEST_LINE).read_until(b'\n', &mut line);
+        match read {
+            Ok(0) => Ok(None),
+            Ok(_) => match serde_json::from_slice(&line) {
+                Ok(heard) => Ok(Some(heard)),
+                Err(_) => Err(self.stranger("what it says is not of this protocol")),
+            },
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                Err(self.stranger("it says nothing"))
+            }
+            Err(error) => Err(self.failed(error.to_string())),
+        }
+    }
+
+    fn patience(&self, patience: Option<Duration>) -> CliResult<()> {
+        let set = self.stream.get_ref().set_read_timeout(patience);
+        set.map_err(|error| self.failed(error.to_string()))
+    }
+
+    /// An answer that nobody asked for.
+    pub(super) fn confused(&self, answer: &Answer) -> CliError {
+        self.failed(format!("it answers {answer:?}, which was not asked for"))
+    }
+
+    fn failed(&self, what: String) -> CliError {
+        CliError::new(Exit::Network, what).at(format!("control connection with {}", self.peer))
+    }
+
+    fn stranger(&self, what: &str) -> CliError {
+        self.failed(what.into())
+            .because("the peer is no `warpline perf serve`, or another version")
+            .hint(format!("`warpline perf serve ADDR:{}` there", self.peer.port()))
+    }
+}

@@ -1,0 +1,168 @@
+//! One thread's part of a measurement, at either side: a dispatcher, a region, endpoints. Owned by
+//! that thread. When the peer dies, the receives that are always posted complete with an error.
+
+mod ball;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use itapi::{Completion, Crc, Ep, EpId, Error, Evd, Ia, Lmr, Local, Pz, Result, Srq};
+
+pub(super) use self::ball::{Ball, is_receive};
+use super::case::{Case, INLINE};
+use crate::error::{CliError, CliResult, Exit};
+
+/// Nothing at all from the peer for so long: a safety net, not an expectation.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long the reason of a broken connection may take to arrive behind its completions.
+pub(super) const REASON: Duration = Duration::from_millis(500);
+
+/// Receives beyond those for messages: the empty Send that ends a phase, credits, its answer.
+pub(super) const SPARE: u32 = 8;
+
+/// An adapter as the case wants it.
+pub(super) fn open(case: &Case, device: Option<&str>, serving: bool) -> Result<Ia> {
+    // The client decides; a server that does not ask for CRC does as it is asked.
+    let crc = if case.crc && !serving { Crc::Require } else { Crc::Off };
+    let spin = case.spin_us;
+    let mut builder = Ia::builder().policy(move |policy| {
+        policy.crc = crc;
+        if let Some(micros) = spin {
+            policy.spin = Duration::from_micros(micros.into());
+        }
+    });
+    if let Some(device) = device {
+        builder = builder.device(device);
+    }
+    builder.open()
+}
+
+/// See the module.
+pub(super) struct Lane {
+    pub(super) case: Case,
+    pub(super) pz: Pz,
+    pub(super) evd: Evd,
+    pub(super) region: Lmr,
+    pub(super) eps: Vec<Ep>,
+    srq: Option<Srq>,
+    /// Octets that are copied while posting.
+    inline: u32,
+    places: HashMap<EpId, usize>,
+}
+
+impl Lane {
+    /// For `conns` connections. `receives`: how many each of them posts.
+    pub(super) fn new(ia: &Ia, case: Case, conns: u32, serving: bool) -> Result<Self> {
+        let pz = ia.pz()?;
+        let receives = conns * receives(&case, serving);
+        let evd = ia.evd(receives + conns * (case.depth + SPARE))?;
+        let region = pz.lmr(case.region_len()).remote_read().remote_write().remote_atomic();
+        let region = region.register()?;
+        let shared = serving && case.srq;
+        let srq = if shared { Some(pz.srq(receives, 1)?) } else { None };
+        let inline = INLINE.min(ia.attrs().max_inline);
+        let (eps, places) = (Vec::new(), HashMap::new());
+        Ok(Self { case, pz, evd, region, eps, srq, inline, places })
+    }
+
+    /// An endpoint with its receives posted, all into the same memory: nobody looks at it.
+    pub(super) fn serving_ep(&mut self) -> Result<Ep> {
+        let ep = self.build(true)?;
+        let size = self.case.size as usize;
+        for n in 0..receives(&self.case, true) as usize {
+            let at = n * size % (self.region.len() - size + 1);
+            self.post_recv(&ep, self.region.range(at..at + size)?)?;
+        }
+        Ok(self.add(ep))
+    }
+
+    /// An endpoint with a few receives of its own memory posted, each of so many octets.
+    pub(super) fn leading_ep(&mut self, octets: usize) -> Result<Ep> {
+        let ep = self.build(false)?;
+        for buffer in self.pz.buffers(SPARE as usize, octets)? {
+            ep.post_recv(buffer)?;
+        }
+        Ok(self.add(ep))
+    }
+
+    fn build(&self, serving: bool) -> Result<Ep> {
+        let builder = self.pz.ep(&self.evd).max_pieces(1).max_inline(self.inline);
+        let builder = builder.depth(self.case.depth + SPARE, receives(&self.case, serving));
+        match &self.srq {
+            Some(srq) => builder.srq(srq).build(),
+            None => builder.build(),
+        }
+    }
+
+    fn add(&mut self, ep: Ep) -> Ep {
+        self.places.insert(ep.id(), self.eps.len());
+        self.eps.push(ep.clone());
+        ep
+    }
+
+    /// The octets of a message that is copied while posting, if it is so small.
+    pub(super) fn small<'a>(&self, octets: &'a [u8; INLINE as usize]) -> Option<&'a [u8]> {
+        octets.get(..self.case.size as usize).filter(|octets| octets.len() <= self.inline as usize)
+    }
+
+    /// Which of the endpoints it is.
+    pub(super) fn place(&self, ep: EpId) -> Option<usize> {
+        // No search on the way of every message where there is nothing to search.
+        if self.eps.len() == 1 { Some(0) } else { self.places.get(&ep).copied() }
+    }
+
+    /// Posts a receive where the endpoint takes them from.
+    pub(super) fn post_recv(&self, ep: &Ep, local: impl Into<Local>) -> Result<()> {
+        match &self.srq {
+            Some(srq) => srq.post_recv(local)?,
+            None => ep.post_recv(local)?,
+        };
+        Ok(())
+    }
+
+    /// Posts receives where the endpoint takes them from, all of them.
+    pub(super) fn post_recv_all(&self, ep: &Ep, locals: &mut Vec<Local>) -> Result<()> {
+        while !locals.is_empty() {
+            match &self.srq {
+                Some(srq) => srq.post_recv_all(locals)?,
+                None => ep.post_recv_all(locals)?,
+            };
+        }
+        Ok(())
+    }
+
+    /// The next completion; `None`: a polling side found nothing, or a waiting one lost patience.
+    pub(super) fn next(&self, patience: Duration) -> Result<Option<Completion>> {
+        if self.case.wait { self.evd.wait(patience) } else { self.evd.poll() }
+    }
+
+    /// Adds completions to `out`; a waiting side waits for one.
+    pub(super) fn some(&self, out: &mut Vec<Completion>) -> Result<()> {
+        if self.case.wait {
+            let first = self.evd.wait(PATIENCE)?;
+            out.push(first.ok_or(Error::Timeout(PATIENCE))?);
+        }
+        self.evd.poll_into(out)?;
+        Ok(())
+    }
+
+    /// What ended the connection of an endpoint whose work failed.
+    pub(super) fn broken(&self, ep: EpId, error: Error) -> CliError {
+        let ep = self.place(ep).and_then(|place| self.eps.get(place));
+        match ep.map(|ep| ep.ended(REASON)) {
+            Some(Ok(Some(end))) => CliError::new(Exit::Network, end.to_string()),
+            _ => error.into(),
+        }
+    }
+
+    /// [`Completion::check`], with what ended the connection.
+    pub(super) fn check(&self, completion: &Completion) -> CliResult<()> {
+        completion.check().map_err(|error| self.broken(completion.ep, error))
+    }
+}
+
+/// Receives that a side keeps posted on each connection.
+fn receives(case: &Case, serving: bool) -> u32 {
+    if serving { case.window() + SPARE } else { SPARE }
+}

@@ -1,0 +1,99 @@
+//! `warpline perf local` and `warpline perf run`: measure against a second process of our own, or
+//! against somebody's. The second process belongs to the first: killed when dropped, and by the
+//! system when the first dies.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use super::args::{LocalArgs, RunArgs, WhatArgs};
+use super::case::Case;
+use super::machine::{Machine, Usage, pin};
+use super::matrix;
+use super::report::Report;
+use super::rounds::{Plan, Session};
+use crate::error::{CliError, CliResult, Exit};
+
+/// Of the whole matrix.
+const MATRIX: Duration = Duration::from_secs(75);
+/// Of one measurement, where somebody said what.
+const ONE: Duration = Duration::from_secs(1);
+
+/// Measures against a server.
+pub(super) fn run(args: &RunArgs, out: &mut dyn Write) -> CliResult<()> {
+    let (cases, plan) = chosen(&args.what)?;
+    let machine = Machine::here();
+    let mut session = Session::connect(&args.host, args.what.device.as_deref())?;
+    let figures = session.measure(&cases, plan)?;
+    Report::new(&figures, machine).print(args.what.json, out)
+}
+
+/// Measures against a second process.
+pub(super) fn local(args: &LocalArgs, out: &mut dyn Write) -> CliResult<()> {
+    let (cases, plan) = chosen(&args.what)?;
+    let mut machine = Machine::here();
+    let pinned = !args.unpinned && cases.iter().all(|case| case.threads == 1);
+    // Started first: it inherits where this process may run.
+    let second = Second::start(pinned.then_some(1), args.what.device.as_deref())?;
+    machine.pinned = pinned && pin(0);
+    let usage = Usage::start(Some(second.child.id()));
+    let mut session = Session::connect(&second.address, args.what.device.as_deref())?;
+    let figures = session.measure(&cases, plan)?;
+    machine.foreign_cpu = Some(usage.foreign());
+    Report::new(&figures, machine).print(args.what.json, out)
+}
+
+fn chosen(what: &WhatArgs) -> CliResult<(Vec<Case>, Plan)> {
+    let is_matrix = what.is_matrix();
+    let cases = if is_matrix { matrix::cases(what) } else { what.cases()? };
+    let usual = if is_matrix { MATRIX } else { ONE };
+    let in_all = is_matrix && what.duration.is_none();
+    let time = what.duration.unwrap_or(usual);
+    Ok((cases, Plan { rounds: what.rounds, in_all, time, raw: !what.no_raw }))
+}
+
+/// The second process.
+pub(super) struct Second {
+    pub(super) child: Child,
+    pub(super) address: String,
+}
+
+impl Second {
+    /// Starts this program as a server, on the `nth` processor.
+    pub(super) fn start(nth: Option<usize>, device: Option<&str>) -> CliResult<Self> {
+        let refuse = |why: String| {
+            CliError::new(Exit::Failed, format!("cannot start the second process: {why}"))
+                .at("perf local")
+        };
+        let program = std::env::current_exe().map_err(|error| refuse(error.to_string()))?;
+        let mut command = Command::new(program);
+        command.args(["perf", "serve", "127.0.0.1:0", "--follow"]);
+        if let Some(nth) = nth {
+            command.args(["--cpu", &nth.to_string()]);
+        }
+        if let Some(device) = device {
+            command.args(["--device", device]);
+        }
+        let started = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+        let mut child = started.map_err(|error| refuse(error.to_string()))?;
+        let stdout = child.stdout.take();
+        let mut this = Self { child, address: String::new() };
+        let mut line = String::new();
+        let read = stdout.map(|stdout| BufReader::new(stdout).read_line(&mut line));
+        match (read, line.trim_end().rsplit_once(' ')) {
+            (Some(Ok(_)), Some((_, address))) => {
+                this.address = address.into();
+                Ok(this)
+            }
+            _ => Err(refuse("it did not say where it listens".into())),
+        }
+    }
+}
+
+impl Drop for Second {
+    fn drop(&mut self) {
+        // Already gone is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

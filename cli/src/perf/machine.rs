@@ -1,0 +1,128 @@
+//! What figures depend on: kernel, processors, congestion control, what else runs. Reads `/proc`;
+//! what is not there counts as nothing.
+
+use std::fs::read_to_string;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+
+/// A machine, for the reader of figures.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Machine {
+    kernel: String,
+    cpu: String,
+    cores: usize,
+    congestion_control: String,
+    /// Seconds since 1970.
+    time: u64,
+    /// Each process has a processor of its own.
+    pub(super) pinned: bool,
+    /// The part of the machine, 0 to 1, that other processes used meanwhile.
+    pub(super) foreign_cpu: Option<f64>,
+}
+
+impl Machine {
+    /// This one, now.
+    pub(super) fn here() -> Self {
+        let info = read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = info.lines().find_map(|l| l.strip_prefix("model name")?.split_once(": "));
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        Self {
+            kernel: line("/proc/sys/kernel/osrelease"),
+            cpu: model.map_or("not known", |(_, name)| name).into(),
+            cores: std::thread::available_parallelism().map_or(0, usize::from),
+            congestion_control: line("/proc/sys/net/ipv4/tcp_congestion_control"),
+            time: now.map_or(0, |now| now.as_secs()),
+            pinned: false,
+            foreign_cpu: None,
+        }
+    }
+
+    /// One line.
+    pub(super) fn facts(&self) -> String {
+        let Self { kernel, cpu, cores, congestion_control, .. } = self;
+        format!("Linux {kernel}, {cores} cores ({cpu}), TCP by default {congestion_control}")
+    }
+}
+
+fn line(path: &str) -> String {
+    read_to_string(path).map_or_else(|_| "?".into(), |text| text.trim().into())
+}
+
+/// Keeps this process on the `nth` of the processors that it may use; false if there are not so many.
+/// To be called before it has other threads. Without it the scheduler puts both sides on one
+/// processor in one round and on two in the next, which changes round trips by ten times.
+pub(super) fn pin(nth: usize) -> bool {
+    let Ok(allowed) = sched_getaffinity(None) else { return false };
+    let processor = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).nth(nth);
+    processor.is_some_and(|cpu| {
+        let mut only = CpuSet::new();
+        only.set(cpu);
+        sched_setaffinity(None, &only).is_ok()
+    })
+}
+
+/// Processor time of this process in microseconds.
+pub(super) fn cpu_us() -> f64 {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    used.tv_sec as f64 * 1e6 + used.tv_nsec as f64 / 1e3
+}
+
+/// Octets of this process in memory.
+pub(super) fn resident() -> u64 {
+    let status = read_to_string("/proc/self/status").unwrap_or_default();
+    let field = status.lines().find_map(|l| l.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
+    field.and_then(|kib| kib.trim().parse().ok()).map_or(0, |kib: u64| kib * 1024)
+}
+
+/// Processor time of the machine and of two processes, from a moment on.
+#[derive(Debug)]
+pub(super) struct Usage {
+    peer: Option<u32>,
+    begin: Times,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    all: u64,
+    idle: u64,
+    own: u64,
+}
+
+impl Usage {
+    /// From now on; `peer` is the second process, if it is on this machine.
+    pub(super) fn start(peer: Option<u32>) -> Self {
+        Self { peer, begin: Times::now(peer) }
+    }
+
+    /// The part of the machine, 0 to 1, that others have used.
+    pub(super) fn foreign(&self) -> f64 {
+        let now = Times::now(self.peer);
+        let [all, idle, own] = [
+            now.all.saturating_sub(self.begin.all),
+            now.idle.saturating_sub(self.begin.idle),
+            now.own.saturating_sub(self.begin.own),
+        ];
+        all.saturating_sub(idle + own) as f64 / all.max(1) as f64
+    }
+}
+
+impl Times {
+    fn now(peer: Option<u32>) -> Self {
+        let stat = read_to_string("/proc/stat").unwrap_or_default();
+        let fields = stat.lines().next().unwrap_or_default().split_whitespace().skip(1);
+        // user nice system idle iowait irq softirq steal; guest time is part of user's
+        let fields: Vec<u64> = fields.take(8).map_while(|field| field.parse().ok()).collect();
+        let own = of_process("self") + peer.map_or(0, |peer| of_process(&peer.to_string()));
+        Self { all: fields.iter().sum(), idle: fields.iter().skip(3).take(2).sum(), own }
+    }
+}
+
+/// User and system time; the same unit as `/proc/stat`.
+fn of_process(process: &str) -> u64 {
+    let stat = read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // The name, in parentheses, may hold anything. Behind it utime and stime are the 12th and 13th.
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
+    fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum()
+}

@@ -1,0 +1,313 @@
+//! The leading process: measures cases and their references in turn, round after round. Owns the
+//! control connection; a server that dies ends it all with an error.
+
+use std::io::IsTerminal;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::case::{Case, Mode, Reference};
+use super::client::Client;
+use super::control::{Answer, Control, Request};
+use super::machine::cpu_us;
+use super::meter::Count;
+use super::raw::{FRAME, Raw};
+use crate::error::{CliError, CliResult, Exit};
+
+/// The first part of a measurement warms up: one in so many.
+const WARM_UP: u32 = 5;
+
+/// One measurement of a round.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    messages_per_second: f64,
+    /// Octets of a message.
+    octets: f64,
+    /// Processor time of a message at either side, in microseconds.
+    cpu_us: [f64; 2],
+    /// Times of single messages in microseconds: median, 99 %, 99.9 %.
+    pub(super) times: Option<[f64; 3]>,
+    /// The slowest connection as a part of the mean.
+    pub(super) slowest: Option<f64>,
+}
+
+impl Sample {
+    fn new(what: What, mut count: Count, cpu_us: [f64; 2]) -> Self {
+        let messages = count.messages as f64;
+        let half = if what.is_halved() { 0.5 } else { 1.0 };
+        Self {
+            messages_per_second: messages / count.elapsed.as_secs_f64(),
+            octets: what.octets(),
+            cpu_us: cpu_us.map(|used| used / messages),
+            times: count.laps.permille([500, 990, 999]).map(|times| times.map(|time| time * half)),
+            slowest: count.slowest,
+        }
+    }
+
+    /// As the figure of a case.
+    pub(super) fn value(&self, case: &Case) -> f64 {
+        let octets_per_second = self.messages_per_second * self.octets;
+        match case.mode {
+            Mode::Bw => octets_per_second / 1e9,
+            Mode::Rate => octets_per_second / f64::from(case.size) / 1e6,
+            Mode::Connect => self.messages_per_second,
+            Mode::Lat => self.times.map_or(f64::NAN, |[median, ..]| median),
+        }
+    }
+
+    /// Processor time at either side of a message of the case's size.
+    pub(super) fn cpu_us(&self, case: &Case) -> [f64; 2] {
+        let part = match case.mode {
+            Mode::Bw | Mode::Rate => f64::from(case.size) / self.octets,
+            Mode::Lat | Mode::Connect => 1.0,
+        };
+        self.cpu_us.map(|used| used * part)
+    }
+}
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum What {
+    Ours(Case),
+    Raw(Reference),
+}
+
+impl What {
+    fn octets(self) -> f64 {
+        match self {
+            Self::Ours(case) => case.size.into(),
+            Self::Raw(Reference::Frames) => FRAME as f64,
+            Self::Raw(
+                Reference::Messages { size, .. }
+                | Reference::Requests { size, .. }
+                | Reference::Small { size }
+                | Reference::Echo { size, .. }
+                | Reference::Fetch { size, .. },
+            ) => size.into(),
+            Self::Raw(Reference::Connect) => 8.0,
+        }
+    }
+
+    /// Round trips of which half counts.
+    fn is_halved(self) -> bool {
+        match self {
+            Self::Ours(case) => case.mode == Mode::Lat && !case.op.is_answered(),
+            Self::Raw(reference) => matches!(reference, Reference::Echo { .. }),
+        }
+    }
+}
+
+/// All samples of a case.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) case: Case,
+    pub(super) samples: Vec<Sample>,
+}
+
+/// All samples of all rounds.
+#[derive(Debug, Default)]
+pub(super) struct Figures {
+    pub(super) rows: Vec<Row>,
+    references: Vec<(Reference, Vec<Sample>)>,
+}
+
+impl Figures {
+    /// What was measured of a reference.
+    pub(super) fn of(&self, reference: Reference) -> &[Sample] {
+        let found = self.references.iter().find(|(known, _)| *known == reference);
+        found.map_or(&[], |(_, samples)| samples)
+    }
+
+    fn add(&mut self, what: What, sample: Sample) {
+        match what {
+            What::Ours(case) => match self.rows.iter_mut().find(|row| row.case == case) {
+                Some(row) => row.samples.push(sample),
+                None => self.rows.push(Row { case, samples: vec![sample] }),
+            },
+            What::Raw(raw) => match self.references.iter_mut().find(|(known, _)| *known == raw) {
+                Some((_, samples)) => samples.push(sample),
+                None => self.references.push((raw, vec![sample])),
+            },
+        }
+    }
+}
+
+/// How to measure.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub(super) rounds: u32,
+    /// Time of all of it; else of each measurement.
+    pub(super) in_all: bool,
+    pub(super) time: Duration,
+    /// Raw TCP, too.
+    pub(super) raw: bool,
+}
+
+/// A leading process and its server.
+pub(super) struct Session {
+    control: Control,
+    device: Option<String>,
+}
+
+/// The two kinds of load.
+enum Load {
+    Ours(Client),
+    Raw(Raw),
+}
+
+impl Session {
+    /// Connects to a server.
+    pub(super) fn connect(host: &str, device: Option<&str>) -> CliResult<Self> {
+        Ok(Self { control: Control::connect(host)?, device: device.map(Into::into) })
+    }
+
+    /// Measures all cases, and what they are compared with.
+    pub(super) fn measure(&mut self, cases: &[Case], plan: Plan) -> CliResult<Figures> {
+        let order = order(cases, plan.raw);
+        let steps = plan.rounds * order.len() as u32;
+        let slice = if plan.in_all { plan.time / steps } else { plan.time };
+        let mut progress = Progress::new(steps);
+        let mut figures = Figures::default();
+        for what in (0..plan.rounds).flat_map(|_| &order) {
+            progress.step(*what);
+            figures.add(*what, self.one(*what, slice)?);
+        }
+        Ok(figures)
+    }
+
+    fn one(&mut self, what: What, slice: Duration) -> CliResult<Sample> {
+        let begin = Instant::now();
+        let mut load = self.start(what)?;
+        load.phase(slice / WARM_UP)?;
+        let before = [cpu_us(), self.used()?];
+        let rest = slice.saturating_sub(begin.elapsed()).max(slice / 2);
+        let count = load.phase(rest)?;
+        let after = [cpu_us(), self.used()?];
+        load.close()?;
+        self.end()?;
+        let used = [after[0] - before[0], after[1] - before[1]];
+        Ok(Sample::new(what, count, used))
+    }
+
+    fn start(&mut self, what: What) -> CliResult<Load> {
+        Ok(match what {
+            What::Ours(case) => {
+                let address = self.ready(&Request::Case(case))?;
+                let client = Client::connect(case, self.device.as_deref(), address);
+                Load::Ours(client.map_err(|error| error.at(format!("perf, {case}")))?)
+            }
+            What::Raw(reference) => {
+                let address = self.ready(&Request::Raw(reference))?;
+                Load::Raw(Raw::connect(reference, address).map_err(raw_failed)?)
+            }
+        })
+    }
+
+    /// Where the server serves what was asked for.
+    fn ready(&mut self, request: &Request) -> CliResult<SocketAddr> {
+        match self.control.ask(request)? {
+            Answer::Ready { port } => Ok(SocketAddr::new(self.control.peer().ip(), port)),
+            other => Err(self.control.confused(&other)),
+        }
+    }
+
+    fn used(&mut self) -> CliResult<f64> {
+        match self.control.ask(&Request::Used)? {
+            Answer::Used { cpu_us, .. } => Ok(cpu_us),
+            other => Err(self.control.confused(&other)),
+        }
+    }
+
+    fn end(&mut self) -> CliResult<()> {
+        match self.control.ask(&Request::End)? {
+            Answer::Done => Ok(()),
+            other => Err(self.control.confused(&other)),
+        }
+    }
+}
+
+impl Load {
+    fn phase(&mut self, length: Duration) -> CliResult<Count> {
+        match self {
+            Self::Ours(client) => client.phase(length),
+            Self::Raw(raw) => raw.phase(length).map_err(raw_failed),
+        }
+    }
+
+    fn close(self) -> CliResult<()> {
+        match self {
+            Self::Ours(client) => client.close(),
+            Self::Raw(raw) => raw.close().map_err(raw_failed),
+        }
+    }
+}
+
+fn raw_failed(error: std::io::Error) -> CliError {
+    CliError::new(Exit::Network, format!("raw TCP: {error}")).at("perf")
+}
+
+/// What a round measures: each reference once, close to the cases that it is for; the best stream,
+/// which serves many, again for each kind of them.
+fn order(cases: &[Case], raw: bool) -> Vec<What> {
+    let mut order: Vec<What> = Vec::new();
+    let mut last = None;
+    for case in cases {
+        let kind = Some((case.mode, case.size, case.wait));
+        for reference in case.references().into_iter().filter(|_| raw) {
+            let new = !order.contains(&What::Raw(reference));
+            if new || reference == Reference::Frames && kind != last {
+                order.push(What::Raw(reference));
+            }
+        }
+        order.push(What::Ours(*case));
+        last = kind;
+    }
+    order
+}
+
+/// A line on standard error, for whoever waits.
+struct Progress {
+    step: u32,
+    steps: u32,
+    shown: bool,
+}
+
+impl Progress {
+    fn new(steps: u32) -> Self {
+        Self { step: 0, steps, shown: std::io::stderr().is_terminal() }
+    }
+
+    fn step(&mut self, what: What) {
+        self.step += 1;
+        if self.shown {
+            let what = match what {
+                What::Ours(case) => case.to_string(),
+                What::Raw(_) => "raw TCP".into(),
+            };
+            eprint!("\r\x1b[K{} of {}: {what}", self.step, self.steps);
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.shown {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf::case::Op;
+
+    #[test]
+    fn each_reference_is_measured_once_per_round() {
+        let case = |op, size| Case::new(op, Mode::Bw, size);
+        let cases = [case(Op::Write, 4096), case(Op::Send, 4096), case(Op::Write, 65536)];
+        let order = order(&cases, true);
+        let raw = order.iter().filter(|what| matches!(what, What::Raw(_))).count();
+        assert_eq!((raw, order.len()), (4, 7));
+        assert_eq!(super::order(&cases, false).len(), 3);
+    }
+}

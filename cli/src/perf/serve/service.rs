@@ -1,0 +1,105 @@
+//! One measurement over IT-API at the serving side: connections, spread over as many threads as the
+//! case says. Owns the adapter; each thread owns its lane.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use itapi::{ConnEvent, Error, Ia, Listen, RemoteRange};
+
+use super::{echo, sink};
+use crate::error::{CliError, CliResult, Exit};
+use crate::perf::case::{Case, Mode};
+use crate::perf::lane::{Lane, open};
+
+/// A client that asked for a measurement connects at once.
+const CLIENT_CONNECTS: Duration = Duration::from_secs(30);
+
+/// How long the end of a measurement may go unnoticed between two connections.
+const LOOK_UP: Duration = Duration::from_millis(20);
+
+/// See the module.
+pub(super) struct Service {
+    case: Case,
+    ia: Ia,
+}
+
+impl Service {
+    pub(super) fn new(case: Case, device: Option<&str>) -> CliResult<Self> {
+        Ok(Self { case, ia: open(&case, device, true)? })
+    }
+
+    /// Serves until the client's connections are gone or, when it makes and ends them all the time,
+    /// until it is `over`.
+    pub(super) fn serve(
+        self,
+        here: SocketAddr,
+        announce: impl FnOnce(u16),
+        over: &AtomicBool,
+    ) -> CliResult<()> {
+        let backlog = self.case.conns.max(64);
+        let listen = self.ia.listen_builder((here.ip(), 0))?.backlog(backlog).listen()?;
+        announce(listen.address().port());
+        if self.case.mode == Mode::Connect {
+            return self.accept_often(&listen, over);
+        }
+        let threads = self.case.threads;
+        let conns = |n| self.case.conns / threads + u32::from(n < self.case.conns % threads);
+        let lanes = (0..threads).map(|n| Lane::new(&self.ia, self.case, conns(n), true));
+        let mut lanes: Vec<_> =
+            lanes.map(|lane| Ok((lane?, Vec::new()))).collect::<itapi::Result<_>>()?;
+        for n in 0..self.case.conns as usize {
+            let at = n % lanes.len();
+            let (lane, remotes) = &mut lanes[at];
+            remotes.push(accept(&listen, lane)?);
+        }
+        std::thread::scope(|scope| {
+            let start = |(lane, remotes)| scope.spawn(move || answer(lane, remotes));
+            let threads: Vec<_> = lanes.into_iter().map(start).collect();
+            threads.into_iter().try_for_each(|thread| {
+                thread.join().unwrap_or_else(|_| {
+                    Err(CliError::new(Exit::Internal, "a measuring thread panicked"))
+                })
+            })
+        })
+    }
+
+    /// Accepts one connection after the other; each goes when its client ends it.
+    fn accept_often(&self, listen: &Listen, over: &AtomicBool) -> CliResult<()> {
+        let lane = Lane::new(&self.ia, self.case, 1, true)?;
+        let events = self.ia.conn_evd()?;
+        let mut eps = HashMap::new();
+        while !over.load(Ordering::Acquire) {
+            if let Some(request) = listen.wait(LOOK_UP)? {
+                let ep = lane.pz.ep(&lane.evd).conn_evd(&events).depth(4, 4).max_pieces(1);
+                let ep = ep.build()?;
+                request.start_accept(&ep, &lane.region.remote().to_octets())?;
+                eps.insert(ep.id(), ep);
+            }
+            while let Some((ep, event)) = events.poll()? {
+                if !matches!(event, ConnEvent::Established(_)) {
+                    eps.remove(&ep);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One more connection of a lane; each side learns the other's memory.
+fn accept(listen: &Listen, lane: &mut Lane) -> CliResult<RemoteRange> {
+    let request = listen.wait(CLIENT_CONNECTS)?.ok_or(Error::Timeout(CLIENT_CONNECTS))?;
+    let remote = RemoteRange::from_octets(request.private_data())
+        .ok_or_else(|| Error::Argument("the client did not say where its memory is".into()))?;
+    let ep = lane.serving_ep()?;
+    request.accept(&ep, &lane.region.remote().to_octets())?;
+    Ok(remote)
+}
+
+fn answer(lane: Lane, remotes: Vec<RemoteRange>) -> CliResult<()> {
+    match lane.case.mode {
+        Mode::Lat if !lane.case.op.is_answered() => echo::serve(lane, remotes),
+        _ => sink::serve(&lane),
+    }
+}

@@ -1,0 +1,72 @@
+//! Memory for RDMA Writes, Reads and atomics, receives for Sends: counts, gives credit, confirms,
+//! until the client leaves. Owned by one thread.
+
+use itapi::{Completion, Error, Local, Operation, Result, Work};
+
+use super::echo::left;
+use crate::error::CliResult;
+use crate::perf::lane::{Lane, is_receive};
+
+/// What came over one connection.
+#[derive(Default)]
+struct Conn {
+    messages: u64,
+    over: bool,
+    /// Receives to be posted again.
+    again: Vec<Local>,
+}
+
+pub(super) fn serve(lane: &Lane) -> CliResult<()> {
+    let mut conns: Vec<Conn> = lane.eps.iter().map(|_| Conn::default()).collect();
+    let (mut open, mut batch) = (conns.len(), Vec::new());
+    while open > 0 {
+        match lane.some(&mut batch) {
+            Ok(()) => {}
+            // The client's pause is its own affair.
+            Err(Error::Timeout(_)) => continue,
+            Err(error) => return Err(error.into()),
+        }
+        for completion in batch.drain(..) {
+            let Some(at) = lane.place(completion.ep) else { continue };
+            let conn = &mut conns[at];
+            if conn.over {
+                continue;
+            }
+            let answered = match completion.check() {
+                Ok(()) => take(lane, at, conn, completion),
+                failed => failed,
+            };
+            match answered {
+                Ok(()) => {}
+                Err(_) if left(&lane.eps[at]) => {
+                    conn.over = true;
+                    open -= 1;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn take(lane: &Lane, at: usize, conn: &mut Conn, completion: Completion) -> Result<()> {
+    if !is_receive(completion.operation) {
+        return Ok(());
+    }
+    let ep = &lane.eps[at];
+    let is_end = completion.operation == Operation::Recv && completion.octets == 0;
+    conn.again.push(completion.local);
+    let credit = u64::from(lane.case.credit());
+    if is_end {
+        lane.post_recv_all(ep, &mut conn.again)?;
+        ep.post(Work::send(&conn.messages.to_be_bytes()))?;
+    } else {
+        conn.messages += 1;
+        if conn.messages.is_multiple_of(credit) {
+            // The receives first: credit must be good when it arrives.
+            lane.post_recv_all(ep, &mut conn.again)?;
+            ep.post(Work::send(&[1]))?;
+        }
+    }
+    Ok(())
+}
