@@ -18,7 +18,7 @@ use crate::events::EventSink;
 use crate::held::Held;
 use crate::parts::CqParts;
 use crate::qp::SoftQp;
-use crate::sync::{AtomicBool, AtomicU32, Ordering};
+use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering, lock};
 
 /// Up to so many QPs are polled one by one, without asking epoll.
 const DIRECT_QPS: usize = 4;
@@ -50,6 +50,11 @@ pub(crate) struct SoftCq {
     events: Arc<EventSink>,
     engine: Arc<Engine>,
     members: RwLock<Vec<(QpId, Weak<SoftQp>)>>,
+    /// Too many to poll one by one.
+    many: AtomicBool,
+    /// Then: those with posts that wait for more, and whether there are any.
+    holding: Mutex<Vec<Weak<SoftQp>>>,
+    holds: AtomicBool,
     /// QPs whose receives are counted until they are polled.
     counted: RwLock<HashMap<QpId, Arc<Held>>>,
     /// There are some.
@@ -69,6 +74,9 @@ impl SoftCq {
             events: parts.events,
             engine: parts.engine,
             members: RwLock::default(),
+            many: AtomicBool::new(false),
+            holding: Mutex::default(),
+            holds: AtomicBool::new(false),
             counted: RwLock::default(),
             counts: AtomicBool::new(false),
             interrupts: AtomicU32::new(0),
@@ -83,12 +91,14 @@ impl SoftCq {
         if members.iter().all(|(member, _)| *member != id) {
             members.push((id, qp));
         }
+        self.many.store(members.len() > DIRECT_QPS, Ordering::Relaxed);
     }
 
     /// It does no more.
     pub(crate) fn part(&self, id: QpId) {
         let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
         members.retain(|(member, _)| *member != id);
+        self.many.store(members.len() > DIRECT_QPS, Ordering::Relaxed);
         drop(members);
         let mut counted = self.counted.write().unwrap_or_else(PoisonError::into_inner);
         counted.remove(&id);
@@ -100,6 +110,11 @@ impl SoftCq {
         let mut counted = self.counted.write().unwrap_or_else(PoisonError::into_inner);
         counted.insert(id, held);
         self.counts.store(true, Ordering::Release);
+    }
+
+    /// There are completions that were not polled.
+    pub(crate) fn has_any(&self) -> bool {
+        self.ring.has_any()
     }
 
     /// Takes completions out of the ring.
@@ -173,10 +188,34 @@ impl SoftCq {
         if self.destroyed.load(Ordering::Acquire) { Err(VpStatus::InvalidHandle) } else { Ok(()) }
     }
 
+    /// Posts of a QP wait for more until a thread comes round here. One of few is looked after
+    /// anyhow, and so would one be that joins in this moment, by the engine.
+    pub(crate) fn hold(&self, qp: &Weak<SoftQp>) {
+        if self.many.load(Ordering::Relaxed) {
+            let mut holding = lock(&self.holding);
+            holding.push(qp.clone());
+            self.holds.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Sends what posts left.
+    fn flush(&self) {
+        if self.holds.load(Ordering::Relaxed) && self.holds.swap(false, Ordering::Relaxed) {
+            // Not under the lock, and in place: nothing is allocated anew.
+            let next = || lock(&self.holding).pop();
+            while let Some(qp) = next() {
+                qp.upgrade().inspect(|qp| qp.flush());
+            }
+        }
+    }
+
     /// Serves sockets in the calling thread, without sleeping.
     fn progress(&self) {
         self.engine.note_poll();
-        let Some(few) = self.few_members() else { return self.engine.poll() };
+        let Some(few) = self.few_members() else {
+            self.flush();
+            return self.engine.poll();
+        };
         let stalled = few.into_iter().flatten().fold(false, |stalled, qp| qp.poll() | stalled);
         let looks = self.looks.load(Ordering::Relaxed).wrapping_add(1);
         self.looks.store(looks, Ordering::Relaxed);
@@ -254,6 +293,11 @@ impl Cq for SoftCq {
     fn arm(&self, solicited_only: bool) -> Result<(), VpStatus> {
         self.check_alive()?;
         self.ring.arm(solicited_only);
+        // Who arms is about to go away.
+        match self.few_members() {
+            Some(few) => few.into_iter().flatten().for_each(|qp| qp.flush()),
+            None => self.flush(),
+        }
         if self.handler.is_some() {
             self.engine.hand_over();
         }

@@ -8,6 +8,7 @@
 
 pub(crate) mod context;
 pub(crate) mod core;
+mod gather;
 mod host;
 mod inner;
 mod link;
@@ -65,6 +66,7 @@ impl SoftQp {
     // RDMAC 6.1.4 [VERBS-20]
     pub(crate) fn destroy(&self) {
         let mut inner = self.inner.lock();
+        inner.flush(&self.context);
         inner.destroyed = true;
         inner.core.queues.silent = true;
         inner.leave_stream(&self.context);
@@ -97,6 +99,14 @@ impl SoftQp {
         };
         self.inner.serve_wanted(|inner| self.serve(inner));
         stalled
+    }
+
+    /// Sends what posts left, unless another thread is inside.
+    pub(crate) fn flush(&self) {
+        if let Some(mut inner) = self.inner.try_lock() {
+            inner.flush(&self.context);
+            self.leave(inner);
+        }
     }
 
     fn serve(&self, mut inner: MutexGuard<'_, Inner>) {
@@ -180,8 +190,13 @@ impl vp_api::Qp for SoftQp {
 
     fn post_send(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure> {
         let mut inner = self.inner.lock();
+        let held = inner.gather.held();
         let result = inner.post_sends(&self.context, wrs);
+        let began = held == 0 && inner.gather.held() != 0;
         self.leave(inner);
+        if began {
+            self.context.hold(&self.me);
+        }
         result
     }
 

@@ -16,6 +16,8 @@ pub(crate) enum Timer {
     Nudge,
     /// Look whether the peer still answers.
     Probe,
+    /// Look whether posts that wait for more are overdue.
+    Gather,
 }
 
 /// A heap of deadlines, in nanoseconds of the services' clock.

@@ -4,7 +4,7 @@
 //! the peer dies the protocol core has both queues flushed, through the host in `host.rs`.
 
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use iwarp_proto::{AccessError, Slot, TaggedUse};
 use vp_api::{Access, PdId, QpId, Sge, Stag};
@@ -14,6 +14,7 @@ use crate::engine::Engine;
 use crate::events::EventSink;
 use crate::grant::{Caller, Need};
 use crate::held::Held;
+use crate::qp::SoftQp;
 use crate::srq::SoftSrq;
 use crate::stag_table::{StagTable, Use};
 use crate::wq::{Payload, RecvRing, RecvWqe, SendRing, pieces};
@@ -71,6 +72,14 @@ impl Context {
             held
         };
         self.held.get_or_init(begin).arm(limit)
+    }
+
+    /// Posts of this QP wait for more: its CQs see to it that they go when the consumer comes round.
+    pub(crate) fn hold(&self, me: &Weak<SoftQp>) {
+        self.send_cq.hold(me);
+        if !Arc::ptr_eq(&self.send_cq, &self.recv_cq) {
+            self.recv_cq.hold(me);
+        }
     }
 
     /// A callers' identity in PD `pd`.

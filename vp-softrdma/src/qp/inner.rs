@@ -11,6 +11,7 @@ use crate::engine::Timer;
 use crate::linger::Linger;
 use crate::qp::context::{Context, Left};
 use crate::qp::core::Core;
+use crate::qp::gather::{Gather, Look};
 use crate::qp::link::{Link, Record};
 use crate::rx::Stopped;
 use crate::tx::Progress;
@@ -58,6 +59,7 @@ pub(crate) struct Inner {
     pub(crate) link: Option<Link>,
     pub(crate) record: Record,
     pub(crate) limits: Limits,
+    pub(crate) gather: Gather,
     pub(crate) destroyed: bool,
     events: Vec<AsyncEvent>,
     /// A thread is telling events; it tells the ones that come meanwhile, too.
@@ -71,6 +73,7 @@ impl Inner {
             link: None,
             record: Record::default(),
             limits,
+            gather: Gather::default(),
             destroyed: false,
             events: Vec::new(),
             telling: false,
@@ -79,6 +82,7 @@ impl Inner {
 
     /// Reads what is there and does what follows. `over`: read to the end.
     pub(crate) fn receive(&mut self, context: &Context, over: bool) {
+        self.gather.attend();
         if let Some(link) = &mut self.link
             && link.inbox.receive(&link.stream, &mut self.core, context, over) == Stopped::Budget
         {
@@ -114,8 +118,16 @@ impl Inner {
         self.settle(context);
     }
 
+    /// Sends what posts left.
+    pub(crate) fn flush(&mut self, context: &Context) {
+        if self.gather.held() != 0 {
+            self.settle(context);
+        }
+    }
+
     /// Sends what can be sent and obeys the core until it wants nothing more.
     pub(crate) fn settle(&mut self, context: &Context) {
+        self.gather.release(|| context.engine.now());
         loop {
             self.transmit(context);
             let lost =
@@ -267,6 +279,13 @@ impl Inner {
                 }
             }
             Timer::Probe => self.probe(context),
+            Timer::Gather => match self.gather.look(context.engine.now()) {
+                Look::Overdue => {}
+                Look::Idle => return,
+                Look::Again(at) => {
+                    return context.engine.set_timer(at, context.id.0, Timer::Gather);
+                }
+            },
         }
         self.settle(context);
     }

@@ -71,6 +71,8 @@ impl Inner {
     /// Every other change.
     // RDMAC Table 3 [VERBS-01]
     pub(crate) fn change(&mut self, context: &Context, change: QpChange) -> VpResult<()> {
+        // What was posted before goes before.
+        self.flush(context);
         match change {
             QpChange::Closing => {
                 self.core.close(context).map_err(|_| self.refuse(context, "Closing"))?;

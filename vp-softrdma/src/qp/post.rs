@@ -8,21 +8,37 @@ use vp_api::{
     WcStatus, WorkCompletion,
 };
 
+use crate::engine::Timer;
 use crate::qp::context::Context;
+use crate::qp::gather::Then;
 use crate::qp::inner::Inner;
 
 impl Inner {
-    /// Posts a list, stops at the first request that is refused, and transmits.
+    /// Posts a list, stops at the first request that is refused, and transmits or has it wait for
+    /// more.
     pub(crate) fn post_sends(
         &mut self,
         context: &Context,
         wrs: &[SendWr<'_>],
     ) -> Result<(), PostFailure> {
+        let held = self.gather.held();
         let result = each(wrs, |wr| self.post_send(context, wr));
         if self.link.is_some() {
-            self.settle(context);
+            self.transmit_or_hold(context, held);
         }
         result
+    }
+
+    fn transmit_or_hold(&mut self, context: &Context, held: u32) {
+        let (half, reaped) = (self.limits.send_depth / 2, !context.send_cq.has_any());
+        let now = || context.engine.now();
+        match self.gather.decide(held, half, reaped, now) {
+            Then::Transmit => self.settle(context),
+            Then::Hold { look_at: None } => {}
+            Then::Hold { look_at: Some(at) } => {
+                context.engine.set_timer(at, context.id.0, Timer::Gather);
+            }
+        }
     }
 
     fn post_send(&mut self, context: &Context, wr: &SendWr<'_>) -> Result<(), VpStatus> {
@@ -30,13 +46,27 @@ impl Inner {
             return Err(VpStatus::InvalidHandle);
         }
         self.core.queues.sends.check(wr)?;
+        match self.queue(context, wr) {
+            // What is held may be all that fills the queue.
+            Err(VpStatus::TooManyWrs) if self.gather.held() != 0 => {
+                self.settle(context);
+                self.queue(context, wr)
+            }
+            queued => queued,
+        }
+    }
+
+    fn queue(&mut self, context: &Context, wr: &SendWr<'_>) -> Result<(), VpStatus> {
         let wqe = SendWqe {
             op: core_op(wr),
             read_fence: wr.flags.contains(SendFlags::READ_FENCE),
             local_fence: wr.flags.contains(SendFlags::LOCAL_FENCE),
         };
         match self.core.proto.post_send(wqe) {
-            Ok(slot) => self.core.queues.sends.store(slot, wr),
+            Ok(slot) => {
+                self.core.queues.sends.store(slot, wr);
+                self.gather.add(wr);
+            }
             // RDMAC 6.2.4 [VERBS-11]: post and flush
             Err(PostError::BadState) => {
                 let completion = flushed(context, wr.wr_id, wr.op.completion());

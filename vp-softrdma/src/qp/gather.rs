@@ -1,0 +1,159 @@
+//! When a post transmits, and when it waits for more posts to share a system call with.
+//!
+//! Belongs to one QP, under its lock. A post on an idle connection goes out at once. One that follows
+//! another closely is held until the consumer comes round (it polls and finds nothing, waits, or
+//! arms a CQ), a batch is full, or the bound has passed: the next post notices, or a timer of the
+//! engine, for a consumer that posts and never polls. When the peer dies the core flushes what is
+//! held like everything else.
+//!
+//! What is held is in the core's send queue like any posted work; only the transmission is put off.
+
+use vp_api::{Data, SendFlags, SendOp, SendWr};
+
+/// Payload octets that are worth a system call of their own.
+const FULL_OCTETS: u64 = 128 << 10;
+/// Longest that a post is held, in nanoseconds.
+const BOUND_NS: u64 = 25_000;
+/// Longest time between two looks of the engine at a QP whose consumer has kept coming round.
+const LAZY_NS: u64 = 1_000_000;
+
+/// What was posted and not transmitted, and what is known of the consumer's habits.
+#[derive(Debug)]
+pub(crate) struct Gather {
+    posts: u32,
+    octets: u64,
+    /// Something among it must not be held.
+    urgent: bool,
+    signalled: bool,
+    /// When the first of it was posted, or else when the last transmission was.
+    since: u64,
+    /// The consumer came round and nothing was held.
+    attended: bool,
+    /// The last transmission was a single post, of which the consumer hears.
+    single: bool,
+    /// The engine is going to look, after so many nanoseconds.
+    timed: bool,
+    look_ns: u64,
+}
+
+/// What to do after a post.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Then {
+    /// Transmit.
+    Transmit,
+    /// Leave it. `look_at`: and have the engine look then.
+    Hold {
+        /// On the engine's clock.
+        look_at: Option<u64>,
+    },
+}
+
+/// What the engine finds when it looks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Look {
+    /// Nothing is held.
+    Idle,
+    /// What is held is to go out.
+    Overdue,
+    /// Not yet: look again at this time.
+    Again(u64),
+}
+
+impl Default for Gather {
+    fn default() -> Self {
+        Self {
+            posts: 0,
+            octets: 0,
+            urgent: false,
+            signalled: false,
+            since: 0,
+            attended: true,
+            single: false,
+            timed: false,
+            look_ns: BOUND_NS,
+        }
+    }
+}
+
+impl Gather {
+    /// Posts that are held.
+    pub(crate) fn held(&self) -> u32 {
+        self.posts
+    }
+
+    /// A work request was queued.
+    pub(crate) fn add(&mut self, wr: &SendWr<'_>) {
+        self.posts += 1;
+        self.octets += octets_out(wr);
+        self.signalled = wr.flags.contains(SendFlags::SIGNALED);
+        self.urgent |= is_local(&wr.op);
+    }
+
+    /// After a post, on a connection. `half`: half the depth of the queue; `reaped`: the CQ has no
+    /// completion that was not polled; `now` answers the engine's clock.
+    pub(crate) fn decide(
+        &mut self,
+        before: u32,
+        half: u32,
+        reaped: bool,
+        now: impl FnOnce() -> u64,
+    ) -> Then {
+        if self.urgent || self.posts >= half || self.octets >= FULL_OCTETS {
+            return Then::Transmit;
+        }
+        if before == 0 && reaped && (self.attended || self.single) {
+            return Then::Transmit;
+        }
+        let now = now();
+        if now.saturating_sub(self.since) >= BOUND_NS {
+            return Then::Transmit;
+        }
+        if before == 0 {
+            self.since = now;
+        }
+        let look_at = (!self.timed).then(|| now + self.look_ns);
+        self.timed = true;
+        Then::Hold { look_at }
+    }
+
+    /// All of it is with the core's transmitter now.
+    pub(crate) fn release(&mut self, now: impl FnOnce() -> u64) {
+        if self.posts == 0 {
+            return;
+        }
+        self.single = self.posts == 1 && self.signalled;
+        self.since = now();
+        (self.posts, self.octets, self.urgent, self.attended) = (0, 0, false, false);
+    }
+
+    /// The consumer came round: nothing it posts now has anything to wait for.
+    pub(crate) fn attend(&mut self) {
+        self.attended |= self.posts == 0;
+    }
+
+    /// The engine looks. Of a consumer that keeps coming round it does so ever more seldom.
+    pub(crate) fn look(&mut self, now: u64) -> Look {
+        let overdue = self.posts != 0 && now.saturating_sub(self.since) >= BOUND_NS;
+        self.look_ns = if overdue { BOUND_NS } else { (2 * self.look_ns).min(LAZY_NS) };
+        self.timed = self.posts != 0 && !overdue;
+        match (overdue, self.timed) {
+            (true, _) => Look::Overdue,
+            (false, true) => Look::Again(now + self.look_ns),
+            (false, false) => Look::Idle,
+        }
+    }
+}
+
+/// Payload octets that the request sends.
+fn octets_out(wr: &SendWr<'_>) -> u64 {
+    match (&wr.op, wr.data) {
+        (SendOp::Read { .. } | SendOp::Atomic { .. }, _) => 0,
+        (_, Data::Inline(octets)) => octets.len() as u64,
+        (_, Data::Sgl(sgl)) => sgl.iter().map(|sge| u64::from(sge.len)).sum(),
+    }
+}
+
+/// Operations within the RNIC send nothing; their effect is waited for.
+fn is_local(op: &SendOp) -> bool {
+    matches!(op, SendOp::BindMw(_) | SendOp::FastRegister(_) | SendOp::InvalidateLocal { .. })
+}
