@@ -18,6 +18,8 @@
 
 mod cm;
 mod codes;
+#[cfg(test)]
+mod crossing_tests;
 mod events;
 pub mod export;
 mod grow;
