@@ -1,4 +1,8 @@
-//! Receive: one large `recv` serves many FPDUs; large payloads may go straight to where they belong.
+//! Receive: one large `recv` serves many FPDUs; large payloads go straight to where they belong.
+//!
+//! Reading a payload to its place needs its header first. So while payloads are large, what is read
+//! behind one is only as much as tells about the next (`SIDE`); else it would be a part of the next
+//! payload, to be copied. Small FPDUs are read as many as there are, and copied.
 //!
 //! The inbox belongs to one QP and is touched under its lock, by whichever thread makes progress,
 //! which lends its staging buffer. Between calls only the head of an incomplete FPDU is kept. When
@@ -17,6 +21,12 @@ use crate::stream::{Piece, Received, Stream};
 const BUDGET: usize = 1 << 20;
 /// Pieces of a receive's scatter list that one `recvmsg` fills.
 const MAX_PIECES: usize = 17;
+/// Octets of a payload that are worth a system call of their own, which costs as much as copying
+/// a quarter of them.
+const LARGE: u32 = 32 << 10;
+/// Octets read behind a large payload: the end of its FPDU, often a small one that ends the
+/// message, and the next header.
+const SIDE: usize = 2 << 10;
 
 /// The head of an incomplete FPDU.
 struct Tail {
@@ -56,6 +66,8 @@ impl Tail {
 pub(crate) struct Inbox {
     tail: Option<Tail>,
     want: Want,
+    /// The last payload was large, and so will be the next.
+    large: bool,
     /// FIN or a fault was seen: there is nothing to read any more.
     ended: bool,
     /// System calls made.
@@ -66,7 +78,7 @@ pub(crate) struct Inbox {
 
 impl Default for Inbox {
     fn default() -> Self {
-        Self { tail: None, want: Want::Octets(1), ended: false, calls: 0, octets: 0 }
+        Self { tail: None, want: Want::Octets(1), large: false, ended: false, calls: 0, octets: 0 }
     }
 }
 
@@ -126,6 +138,7 @@ impl Inbox {
         if let Want::Direct { destination, offset, remaining } = self.want
             && core.proto.state() == State::Rts
         {
+            let staging = self.behind(staging);
             let sinks = Sinks::resolve(core, context, destination, offset, remaining);
             match sinks.and_then(|sinks| sinks.read(stream, staging)) {
                 Ok((received, placed)) => {
@@ -137,6 +150,11 @@ impl Inbox {
             }
         }
         self.read_staged(stream, core, context, staging)
+    }
+
+    /// The part of `staging` to read to behind what has its place.
+    fn behind<'s>(&self, staging: &'s mut [u8]) -> &'s mut [u8] {
+        if self.large { &mut staging[..SIDE] } else { staging }
     }
 
     /// Of what was received the first octets, at most `placed`, are where they belong.
@@ -152,7 +170,7 @@ impl Inbox {
             self.octets += octets as u64;
             let direct = octets.min(placed);
             self.want = core.direct(context, direct as u32).want;
-            self.feed(core, context, &staging[..octets - direct]);
+            self.take_staged(core, context, &staging[..octets - direct]);
         }
     }
 
@@ -163,6 +181,7 @@ impl Inbox {
         context: &Context,
         staging: &mut [u8],
     ) -> (Received, usize) {
+        let staging = self.behind(staging);
         let room = self.tail.as_mut().map_or(&mut [][..], Tail::room);
         let room_len = room.len();
         let received = if room_len == 0 {
@@ -176,9 +195,19 @@ impl Inbox {
             if let Some(tail) = &mut self.tail {
                 tail.len += appended;
             }
-            self.feed(core, context, &staging[..octets - appended]);
+            self.take_staged(core, context, &staging[..octets - appended]);
         }
         (received, room_len + staging.len())
+    }
+
+    /// Feeds the core, and learns whether it is worth while to read a payload at a time.
+    fn take_staged(&mut self, core: &mut Core, context: &Context, staged: &[u8]) {
+        self.feed(core, context, staged);
+        self.large = match self.want {
+            Want::Direct { remaining, .. } if !staged.is_empty() => remaining >= LARGE,
+            // No news of the next payload, unless all that was asked for came.
+            _ => self.large && staged.len() < SIDE,
+        };
     }
 
     /// Gives the core what it can use of the tail and of `octets`, and keeps the rest.

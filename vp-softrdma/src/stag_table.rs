@@ -14,9 +14,13 @@
 //!
 //! # The rule for holders
 //!
-//! A [`Use`] is held across at most one non-blocking system call, and its holder waits for
-//! nothing: no lock, no revocation (which would wait for the holder itself). The borrow of the
-//! table keeps a `Use` from being stored in a QP.
+//! A [`Use`] is held across at most one non-blocking system call, or one call into the protocol
+//! core, and its holder waits for nothing: no lock, no revocation (which would wait for the holder
+//! itself). The borrow of the table keeps a `Use` from being stored in a QP.
+//!
+//! Counting in and out are two locked instructions, most of what a check costs. Who checks segment
+//! after segment therefore keeps what it holds from one to the next ([`StagTable::resolve_after`]),
+//! and looks only whether the STag is still valid.
 
 use iwarp_proto::AccessError;
 use vp_api::Stag;
@@ -93,16 +97,13 @@ impl Slot {
     /// Counts the caller in, if the slot is valid under `key`.
     #[inline]
     fn hold(&self, key: u8) -> Option<Hold<'_>> {
-        let fits = |control: u64| {
-            control & VALID != 0 && (control >> KEY_SHIFT) as u8 == key // [VERBS-22]
-        };
         // The look before the step keeps a peer that guesses from disturbing a revocation.
-        if !fits(self.control.load(Ordering::Relaxed)) {
+        if !fits(self.control.load(Ordering::Relaxed), key) {
             return None;
         }
         let found = self.control.fetch_add(1, Ordering::Acquire);
         let hold = Hold { slot: self };
-        fits(found).then_some(hold)
+        fits(found, key).then_some(hold)
     }
 
     /// Valid under which key, if at all.
@@ -160,12 +161,31 @@ impl Slot {
     }
 }
 
+/// Valid under `key`.
+#[inline]
+fn fits(control: u64, key: u8) -> bool {
+    control & VALID != 0 && (control >> KEY_SHIFT) as u8 == key // [VERBS-22]
+}
+
 /// A slot's use count held up by one.
 struct Hold<'t> {
     slot: &'t Slot,
 }
 
-impl Hold<'_> {
+impl<'t> Hold<'t> {
+    #[inline]
+    fn access(
+        self,
+        stag: Stag,
+        need: Need,
+        caller: &Caller,
+        to: u64,
+        len: u32,
+    ) -> Result<Use<'t>, AccessError> {
+        let addr = self.grant().check(need, caller, to, len)?;
+        Ok(Use { hold: Some(self), stag, addr, len, writable: need.writes() })
+    }
+
     #[inline]
     fn grant(&self) -> Grant {
         self.slot.grant.with(|grant| {
@@ -173,6 +193,12 @@ impl Hold<'_> {
             // happened before (Release to Acquire), and the next one waits for this count.
             unsafe { *grant }
         })
+    }
+
+    /// No revocation has begun since. The key is the same: a new one waits for this count.
+    #[inline]
+    fn is_valid(&self) -> bool {
+        self.slot.control.load(Ordering::Relaxed) & VALID != 0
     }
 }
 
@@ -191,7 +217,8 @@ impl Drop for Hold<'_> {
 /// that follows from the grant's invariant; without one (STag 0) it is the privileged consumer's
 /// promise.
 pub struct Use<'t> {
-    _hold: Option<Hold<'t>>,
+    hold: Option<Hold<'t>>,
+    stag: Stag,
     addr: *mut u8,
     len: u32,
     writable: bool,
@@ -273,8 +300,26 @@ impl StagTable {
         }
         let slot = self.slot(stag.index()).ok_or(AccessError::InvalidStag)?;
         let hold = slot.hold(stag.key()).ok_or(AccessError::InvalidStag)?;
-        let addr = hold.grant().check(need, caller, to, len)?;
-        Ok(Use { _hold: Some(hold), addr, len, writable: need.writes() })
+        hold.access(stag, need, caller, to, len)
+    }
+
+    /// As [`StagTable::resolve`], with every check; what `before` holds is kept if it is for the
+    /// same STag, and let go otherwise.
+    #[inline]
+    pub fn resolve_after<'t>(
+        &'t self,
+        before: Option<Use<'t>>,
+        stag: Stag,
+        need: Need,
+        caller: &Caller,
+        to: u64,
+        len: u32,
+    ) -> Result<Use<'t>, AccessError> {
+        let kept = before.filter(|before| before.stag == stag).and_then(|before| before.hold);
+        match kept.filter(Hold::is_valid) {
+            Some(hold) => hold.access(stag, need, caller, to, len),
+            None => self.resolve(stag, need, caller, to, len),
+        }
     }
 
     /// STag 0: the whole process, for local buffers of privileged QPs only; TO = address. That the
@@ -294,7 +339,7 @@ impl StagTable {
         }
         to.checked_add(u64::from(len)).ok_or(AccessError::Wrap)?;
         let addr = std::ptr::with_exposed_provenance_mut(to as usize);
-        Ok(Use { _hold: None, addr, len, writable: need.writes() })
+        Ok(Use { hold: None, stag, addr, len, writable: need.writes() })
     }
 
     /// The slot of an index, if its segment exists.

@@ -133,6 +133,31 @@ mod plain {
         }
     }
 
+    // [DDP-21]: a use that is kept is checked like a new one, and not kept for another STag.
+    #[test]
+    fn a_kept_use_is_checked_like_a_new_one() {
+        let regions = regions();
+        let (one, other) = (Buffer::new(64), Buffer::new(64));
+        let register = |buffer| regions.register(pd(PD), &init(buffer, FULL)).unwrap();
+        let (first, second) = (register(&one), register(&other));
+        let next = |before, stag: Stag, to, len| {
+            regions.table.resolve_after(before, stag, Need::RemoteWrite, &caller(1), to, len)
+        };
+        let target = next(None, first, one.addr(), 8).unwrap();
+        let target = next(Some(target), first, one.addr() + 8, 56).unwrap();
+        assert_eq!(target.len(), 56);
+        assert_eq!(next(Some(target), first, one.addr() + 60, 5).err(), Some(AccessError::Bounds));
+        let target = next(None, first, one.addr(), 8).unwrap();
+        let wrong = Stag(first.0 ^ 1);
+        assert_eq!(next(Some(target), wrong, one.addr(), 8).err(), Some(AccessError::InvalidStag));
+        let target = next(None, first, one.addr(), 8).unwrap();
+        let target = next(Some(target), second, other.addr(), 8).unwrap();
+        // Nobody holds the first one any more.
+        regions.deallocate(first).unwrap();
+        assert!(next(Some(target), first, one.addr(), 8).is_err());
+        regions.deallocate(second).unwrap();
+    }
+
     // [SEC-04]: read and write rights are separate, also in what may be done with a use.
     #[test]
     fn a_use_for_reading_cannot_write() {
@@ -217,6 +242,33 @@ mod models {
             user.join().unwrap();
             assert_eq!(slot.hold(8).map(|hold| hold.grant().len), Some(2));
             assert!(slot.hold(7).is_none());
+        });
+    }
+    // [SEC-05]: a use that is kept for the next segment holds the memory, and is refused once
+    // revocation began; a new grant waits for it.
+    #[test]
+    fn loom_kept_use_against_revocation() {
+        bounded(3, || {
+            let slot = Arc::new(Slot::new());
+            let gone = Arc::new(AtomicBool::new(false));
+            slot.publish(7, grant(1));
+            let user = {
+                let (slot, gone) = (slot.clone(), gone.clone());
+                loom::thread::spawn(move || {
+                    let Some(hold) = slot.hold(7) else { return };
+                    for _ in 0..2 {
+                        if !hold.is_valid() {
+                            break;
+                        }
+                        assert_eq!(hold.grant().len, 1);
+                        assert!(!gone.load(Ordering::Relaxed), "memory freed under a holder");
+                    }
+                })
+            };
+            slot.revoke().unwrap();
+            gone.store(true, Ordering::Relaxed);
+            slot.publish(8, grant(2));
+            user.join().unwrap();
         });
     }
 }

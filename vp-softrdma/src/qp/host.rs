@@ -6,13 +6,13 @@
 use iwarp_proto::{
     AccessError, AtomicOp, Completion, Host, LocalFault, Receive, Slot, Stag, Status, TaggedUse,
 };
-use vp_api::{SendFlags, WcOpcode, WcStatus, WorkCompletion};
+use vp_api::{SendFlags, Sge, WcOpcode, WcStatus, WorkCompletion};
 
 use crate::grant::Need;
 use crate::place;
 use crate::qp::context::{Context, Queues, Tagged};
 use crate::stag_table::Use;
-use crate::wq::{LocalOp, Payload};
+use crate::wq::{LocalOp, Payload, pieces};
 use crate::{invalidate, mr, mw};
 
 /// The view.
@@ -21,11 +21,33 @@ pub(crate) struct View<'a> {
     queues: &'a mut Queues,
     /// The segment checked last, if it was checked during this call.
     checked: Option<Use<'a>>,
+    /// The piece of a receive buffer filled last; the next is often of the same region.
+    filled: Option<Use<'a>>,
 }
 
 impl<'a> View<'a> {
     pub(crate) fn new(context: &'a Context, queues: &'a mut Queues) -> Self {
-        Self { context, queues, checked: None }
+        Self { context, queues, checked: None, filled: None }
+    }
+
+    /// Lets go of all memory: before an STag is changed, which would wait for it.
+    fn release(&mut self) {
+        (self.checked, self.filled) = (None, None);
+    }
+
+    /// Copies `octets` to `offset` of the current receive.
+    fn fill(&mut self, offset: u32, mut octets: &[u8]) -> Result<(), AccessError> {
+        let Context { table, receiver, .. } = self.context;
+        for piece in pieces(self.queues.current.sgl(), offset, octets.len() as u32) {
+            let Sge { stag, to, len } = piece;
+            let before = self.filled.take();
+            let sink = table.resolve_after(before, stag, Need::LocalWrite, receiver, to, len)?;
+            let (now, rest) = octets.split_at(len as usize);
+            place::copy_in(&sink, 0, now)?;
+            self.filled = Some(sink);
+            octets = rest;
+        }
+        Ok(())
     }
 
     fn push_send(&mut self, completion: &WorkCompletion) {
@@ -83,17 +105,7 @@ impl Host for View<'_> {
     }
 
     fn place_receive(&mut self, offset: u32, octets: &[u8]) -> Result<(), AccessError> {
-        let mut done = 0;
-        let placed = self.queues.each_sink(self.context, offset, octets.len() as u32, |sink| {
-            let end = done + sink.len() as usize;
-            place::copy_in(&sink, 0, &octets[done..end])?;
-            done = end;
-            Ok(())
-        });
-        if let Err(error) = placed {
-            self.queues.receive_fault = Some(error);
-        }
-        placed
+        self.fill(offset, octets).inspect_err(|error| self.queues.receive_fault = Some(*error))
     }
 
     fn overflow_receive(&mut self) {
@@ -114,8 +126,8 @@ impl Host for View<'_> {
     ) -> Result<(), AccessError> {
         let tagged = Tagged::new(use_, stag, to);
         self.queues.tagged = Some(tagged);
-        self.checked = None;
-        self.checked = Some(tagged.resolve(self.context, 0, len)?);
+        let before = self.checked.take();
+        self.checked = Some(tagged.resolve_after(before, self.context, 0, len)?);
         Ok(())
     }
 
@@ -142,7 +154,7 @@ impl Host for View<'_> {
     }
 
     fn invalidate_remote(&mut self, stag: Stag) -> Result<(), AccessError> {
-        self.checked = None;
+        self.release();
         let Context { table, caller, .. } = self.context;
         let invalidated = invalidate::remote(table, caller, vp_api::Stag(stag.0));
         if invalidated.is_err() {
@@ -172,7 +184,7 @@ impl Host for View<'_> {
     }
 
     fn execute_local(&mut self, slot: Slot) -> Result<(), LocalFault> {
-        self.checked = None;
+        self.release();
         let Context { table, caller, windows, .. } = self.context;
         match self.queues.sends.take_local(slot).ok_or(LocalFault::Wqe)? {
             LocalOp::Bind(request) => mw::bind(table, caller, windows, &request),
@@ -182,7 +194,7 @@ impl Host for View<'_> {
     }
 
     fn invalidate_sink(&mut self, slot: Slot) -> Result<(), LocalFault> {
-        self.checked = None;
+        self.release();
         let sink = self.queues.sgl(slot).first().copied().ok_or(LocalFault::Wqe)?;
         invalidate::local(&self.context.table, &self.context.caller, sink.stag)
     }
