@@ -41,6 +41,31 @@ static void messages(const struct side *from, const struct side *to)
     check_completion(from->sends, IT_DTO_SEND_CMPL_EVENT, IT_DTO_SUCCESS, 8);
 }
 
+/* max_dto_payload_size is what it says, and can be changed; 0 asks for nothing in particular. */
+static void payloads(const struct side *from, const struct side *to)
+{
+    it_lmr_triplet_t out = piece(from, 0, 9), in = piece(to, 0, 64);
+    it_ep_attributes_t attributes = check_attributes();
+    it_ep_param_t params;
+    attributes.max_dto_payload_size = 8;
+    MUST(it_ep_modify(from->ep, IT_EP_PARAM_MAX_PAYLOAD, &attributes));
+    EXPECT(IT_ERR_PAYLOAD_SIZE, it_post_send(from->ep, &out, 1, cookie(1), SIGNALLED));
+    EXPECT(IT_ERR_PAYLOAD_SIZE, it_post_rdma_write(from->ep, &out, 1, cookie(1), SIGNALLED,
+                                                   address(to, 0), to->rmr_context));
+    EXPECT(IT_ERR_PAYLOAD_SIZE, it_post_rdma_read(from->ep, &out, 1, cookie(1), SIGNALLED,
+                                                  address(to, 0), to->rmr_context));
+    check_empty(from->sends);
+    out.length = 8;
+    MUST(it_post_recv(to->ep, &in, 1, cookie(2), SIGNALLED));
+    MUST(it_post_send(from->ep, &out, 1, cookie(3), SIGNALLED));
+    check_completion(to->receives, IT_DTO_RC_RECV_CMPL_EVENT, IT_DTO_SUCCESS, 2);
+    check_completion(from->sends, IT_DTO_SEND_CMPL_EVENT, IT_DTO_SUCCESS, 3);
+    attributes.max_dto_payload_size = 0;
+    MUST(it_ep_modify(from->ep, IT_EP_PARAM_MAX_PAYLOAD, &attributes));
+    EXPECT(IT_SUCCESS, it_ep_query(from->ep, IT_EP_PARAM_MAX_PAYLOAD, &params));
+    CHECK(params.attr.max_dto_payload_size >= MEMORY);
+}
+
 static void rdma(const struct side *from, const struct side *to)
 {
     it_lmr_triplet_t out[2], in = piece(from, 2000, 20);
@@ -232,6 +257,7 @@ int main(void)
     struct side active, passive;
     sides_open(&active, &passive);
     messages(&active, &passive);
+    payloads(&active, &passive);
     messages(&passive, &active);
     rdma(&active, &passive);
     atomics(&active, &passive);

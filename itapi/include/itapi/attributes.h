@@ -135,7 +135,9 @@ typedef union {
 
 /** Attributes of an endpoint that the application chooses. */
 typedef struct {
-    size_t max_dto_payload_size; /**< octets of the longest message */
+    /** octets of the longest send, RDMA Write or RDMA Read; 0: as many as are possible. The Zurich
+     * layout does not enforce it */
+    size_t max_dto_payload_size;
     size_t max_request_dtos; /**< sends, RDMA and (un)links under way */
     size_t max_recv_dtos; /**< receives posted */
     size_t max_send_segments;

@@ -15,7 +15,7 @@ use super::types::*;
 /// What an endpoint was granted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Attributes {
-    payload: usize,
+    payload: u32,
     pub(crate) requests: u32,
     pub(crate) receives: u32,
     send_segments: u32,
@@ -143,6 +143,11 @@ impl Attributes {
         [self.send_segments, self.recv_segments, self.write_segments].map(|most| most.max(1))
     }
 
+    /// Octets that a request may move.
+    pub(crate) fn payload(&self) -> u64 {
+        self.payload.into()
+    }
+
     /// STag 0 and linking of regions allowed.
     pub(crate) fn is_privileged(&self) -> bool {
         self.privileged
@@ -234,7 +239,7 @@ impl Attributes {
             atomics_enable: boolean(self.atomics),
         };
         it_ep_attributes_t {
-            max_dto_payload_size: self.payload,
+            max_dto_payload_size: self.payload as usize,
             max_request_dtos: self.requests as usize,
             max_recv_dtos: self.receives as usize,
             max_send_segments: self.send_segments as usize,
@@ -245,9 +250,10 @@ impl Attributes {
     }
 }
 
-fn payload(asked: usize, most: &RnicAttrs) -> Outcome<usize> {
-    limit("max_dto_payload_size", asked, most.max_message, status::IT_ERR_PAYLOAD_SIZE)?;
-    Ok(asked)
+/// 0 asks for nothing in particular.
+fn payload(asked: usize, most: &RnicAttrs) -> Outcome<u32> {
+    let asked = if asked == 0 { most.max_message as usize } else { asked };
+    limit("max_dto_payload_size", asked, most.max_message, status::IT_ERR_PAYLOAD_SIZE)
 }
 
 fn requests(asked: usize, most: &RnicAttrs) -> Outcome<u32> {

@@ -7,7 +7,7 @@ use super::check_bits;
 use super::ep::{EpObject, full};
 use super::failure::{Failure, Outcome};
 use super::object::{self, Ref};
-use super::post::{Posting, both, need, refused};
+use super::post::{Cookie, Posting, both, need, refused};
 use super::ptr;
 use super::ring::Request;
 use super::sgl::{Sgl, of_region, stag_of};
@@ -98,7 +98,7 @@ unsafe fn send(
     ep_handle: it_ep_handle_t,
     local_segments: *const it_lmr_triplet_t,
     num_segments: usize,
-    cookie: [u64; 3],
+    cookie: Cookie,
     dto_flags: it_dto_flags_t,
 ) -> Outcome {
     let ep = endpoint(ep_handle)?;
@@ -115,7 +115,7 @@ unsafe fn send_and_unlink(
     ep_handle: it_ep_handle_t,
     local_segments: *const it_lmr_triplet_t,
     num_segments: usize,
-    cookie: [u64; 3],
+    cookie: Cookie,
     dto_flags: it_dto_flags_t,
     rmr_context: it_rmr_context_t,
 ) -> Outcome {
@@ -134,7 +134,7 @@ unsafe fn write(
     ep_handle: it_ep_handle_t,
     local_segments: *const it_lmr_triplet_t,
     num_segments: usize,
-    cookie: [u64; 3],
+    cookie: Cookie,
     dto_flags: it_dto_flags_t,
     rdma_addr: it_rdma_addr_t,
     rmr_context: it_rmr_context_t,
@@ -154,7 +154,7 @@ unsafe fn write_immediate(
     ep_handle: it_ep_handle_t,
     local_segments: *const it_lmr_triplet_t,
     num_segments: usize,
-    cookie: [u64; 3],
+    cookie: Cookie,
     dto_flags: it_dto_flags_t,
     rdma_addr: it_rdma_addr_t,
     rmr_context: it_rmr_context_t,
@@ -175,7 +175,7 @@ unsafe fn write_immediate(
 unsafe fn immediate(
     ep_handle: it_ep_handle_t,
     data: u64,
-    cookie: [u64; 3],
+    cookie: Cookie,
     dto_flags: it_dto_flags_t,
 ) -> Outcome {
     let ep = endpoint(ep_handle)?;
@@ -189,7 +189,7 @@ fn read_into(
     ep: &EpObject,
     sgl: &Sgl,
     sink: u64,
-    cookie: [u64; 3],
+    cookie: Cookie,
     dto_flags: it_dto_flags_t,
     remote: Remote,
 ) -> Outcome {
@@ -213,7 +213,7 @@ unsafe fn read(
     ep_handle: it_ep_handle_t,
     local_segments: *const it_lmr_triplet_t,
     num_segments: usize,
-    cookie: [u64; 3],
+    cookie: Cookie,
     dto_flags: it_dto_flags_t,
     rdma_addr: it_rdma_addr_t,
     rmr_context: it_rmr_context_t,
@@ -236,7 +236,7 @@ unsafe fn read_to_rmr(
     ep_handle: it_ep_handle_t,
     local_segments: *const it_rmr_triplet_t,
     num_segments: usize,
-    cookie: [u64; 3],
+    cookie: Cookie,
     dto_flags: it_dto_flags_t,
     rdma_addr: it_rdma_addr_t,
     rmr_context: it_rmr_context_t,
@@ -263,7 +263,7 @@ unsafe fn atomic(
     swap_or_add: u64,
     compare: u64,
     result: *const it_lmr_triplet_t,
-    cookie: [u64; 3],
+    cookie: Cookie,
     dto_flags: it_dto_flags_t,
     rdma_addr: it_rdma_addr_t,
     rmr_context: it_rmr_context_t,
@@ -309,11 +309,11 @@ unsafe fn receive(
     handle: it_handle_t,
     local_segments: *const it_lmr_triplet_t,
     num_segments: usize,
-    cookie: [u64; 3],
+    cookie: Cookie,
     dto_flags: it_dto_flags_t,
 ) -> Outcome {
     let (count, event) = (num_segments, IT_DTO_RC_RECV_CMPL_EVENT);
-    let request = Request { cookie, unlinks: 0, event };
+    let request = Request { cookie: cookie.words, unlinks: 0, event };
     // Applications that say nothing at all wait for what they receive.
     let notify = dto_flags & IT_NOTIFY_FLAG != 0 || dto_flags == 0;
     let known =
@@ -359,7 +359,7 @@ unsafe fn send_datagram(
     ep_handle: it_ep_handle_t,
     _local_segments: *const it_lmr_triplet_t,
     _num_segments: usize,
-    _cookie: [u64; 3],
+    _cookie: Cookie,
     _dto_flags: it_dto_flags_t,
     _remote_ep_addr: *const it_dg_remote_ep_addr_t,
 ) -> Outcome {
@@ -372,7 +372,7 @@ unsafe fn receive_datagram(
     ep_handle: it_ep_handle_t,
     _local_segments: *const it_lmr_triplet_t,
     _num_segments: usize,
-    _cookie: [u64; 3],
+    _cookie: Cookie,
     _dto_flags: it_dto_flags_t,
 ) -> Outcome {
     no_datagrams(ep_handle)

@@ -43,6 +43,8 @@ pub(crate) struct EpObject {
     attributes: Mutex<Attributes>,
     /// Segments that a send, a receive, and an RDMA Write may have.
     pub(crate) segments: [u32; 3],
+    /// Octets that a request may move.
+    pub(crate) payload: AtomicU64,
     /// The handle of its adapter.
     pub(crate) ia: u64,
     pub(crate) request_sevd: u64,
@@ -189,6 +191,7 @@ pub(crate) unsafe extern "C" fn it_ep_rc_create(
                 receives: Mutex::new(Ring::new(attributes.receives)),
                 attributes: Mutex::new(attributes),
                 segments: attributes.segments(),
+                payload: AtomicU64::new(attributes.payload()),
                 ia: ia.tag().get(),
                 request_sevd: request_sevd_handle.addr() as u64,
                 recv_sevd: recv_sevd_handle.addr() as u64,
@@ -281,6 +284,7 @@ pub(crate) unsafe extern "C" fn it_ep_modify(
         for (_, ring, depth) in resized.into_iter().filter(|(resized, ..)| *resized) {
             *ring = Ring::new(depth);
         }
+        ep.payload.store(new.payload(), Ordering::Relaxed);
         *attributes = new;
         Ok(())
     })

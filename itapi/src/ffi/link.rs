@@ -8,7 +8,7 @@ use super::ep::EpObject;
 use super::failure::{Failure, Outcome};
 use super::lmr::{self, LmrObject, Memory};
 use super::object::{self, Ref};
-use super::post::{Posting, both, need};
+use super::post::{Cookie, Posting, both, need};
 use super::ptr::Out;
 use super::rmr::RmrObject;
 use super::sgl::elsewhere;
@@ -92,7 +92,7 @@ unsafe fn lmr_link(
     addr_mode: it_addr_mode_t,
     privs: it_mem_priv_t,
     ep_handle: it_ep_handle_t,
-    cookie: [u64; 3],
+    cookie: Cookie,
     dto_flags: it_dto_flags_t,
     rmr_context: *mut it_rmr_context_t,
 ) -> Outcome {
@@ -128,7 +128,7 @@ unsafe fn lmr_link(
 unsafe fn lmr_unlink(
     lmr_handle: it_lmr_handle_t,
     ep_handle: it_ep_handle_t,
-    cookie: [u64; 3],
+    cookie: Cookie,
     dto_flags: it_dto_flags_t,
 ) -> Outcome {
     let (lmr, ep) = region(lmr_handle, ep_handle)?;
@@ -147,7 +147,7 @@ unsafe fn rmr_bind(
     length: it_length_t,
     privs: it_mem_priv_t,
     ep_handle: it_ep_handle_t,
-    cookie: [u64; 3],
+    cookie: Cookie,
     dto_flags: it_dto_flags_t,
     rmr_context: *mut it_rmr_context_t,
 ) -> Outcome {
@@ -168,7 +168,7 @@ unsafe fn rmr_link(
     addr_mode: it_addr_mode_t,
     privs: it_mem_priv_t,
     ep_handle: it_ep_handle_t,
-    cookie: [u64; 3],
+    cookie: Cookie,
     dto_flags: it_dto_flags_t,
     rmr_context: *mut it_rmr_context_t,
 ) -> Outcome {
@@ -220,7 +220,7 @@ fn part_of(lmr: &LmrObject, to: u64, length: u64) -> Outcome<Stag> {
 unsafe fn rmr_unlink(
     rmr_handle: it_rmr_handle_t,
     ep_handle: it_ep_handle_t,
-    cookie: [u64; 3],
+    cookie: Cookie,
     dto_flags: it_dto_flags_t,
 ) -> Outcome {
     let (rmr, ep) = window(rmr_handle, ep_handle)?;

@@ -4,6 +4,8 @@
 //! endpoint, copies the segments to the stack, stores the cookie in the endpoint's ring and calls the
 //! provider: no allocation, and no lock that endpoints share. The caller's thread.
 
+use std::sync::atomic::Ordering;
+
 use ual::vp_api::{Capabilities, Data, PostFailure, SendFlags, SendOp, SendWr, Sge, VpStatus};
 
 use super::check_bits;
@@ -15,23 +17,27 @@ use super::types::*;
 use super::works::{self, lock};
 
 /// A cookie of either layout.
-pub(crate) trait Cookie {
-    fn words(self) -> [u64; 3];
+#[derive(Clone, Copy)]
+pub(crate) struct Cookie {
+    pub(crate) words: [u64; 3],
+    /// The endpoint's `max_dto_payload_size` holds. Applications of the Zurich stack ask for 8 KiB
+    /// and move megabytes.
+    limited: bool,
 }
 
-impl Cookie for std_abi::it_dto_cookie_t {
-    fn words(self) -> [u64; 3] {
-        [self, 0, 0]
+impl From<std_abi::it_dto_cookie_t> for Cookie {
+    fn from(cookie: std_abi::it_dto_cookie_t) -> Self {
+        Self { words: [cookie, 0, 0], limited: true }
     }
 }
 
-impl Cookie for zrl::it_dto_cookie_t {
-    fn words(self) -> [u64; 3] {
-        [self.first, self.second, self.extend]
+impl From<zrl::it_dto_cookie_t> for Cookie {
+    fn from(cookie: zrl::it_dto_cookie_t) -> Self {
+        Self { words: [cookie.first, cookie.second, cookie.extend], limited: false }
     }
 }
 
-/// Two entry points for one function that takes the three words of a cookie.
+/// Two entry points for one function that takes a cookie of either layout.
 macro_rules! both {
     ($($standard:ident, $zurich:ident =
         $body:ident($($before:ident: $b:ty),*; $($after:ident: $a:ty),*);)*) => {$(
@@ -49,7 +55,7 @@ macro_rules! both {
             $($after: $a,)*
         ) -> $crate::ffi::status::Status {
             $crate::ffi::boundary::call(|| {
-                let cookie = $crate::ffi::post::Cookie::words(cookie);
+                let cookie = $crate::ffi::post::Cookie::from(cookie);
                 // SAFETY: contract of a C caller.
                 unsafe { $body($($before,)* cookie, $($after,)*) }
             })
@@ -70,7 +76,7 @@ const FLAGS: it_dto_flags_t = IT_COMPLETION_FLAG
 /// A send-queue request of C, but for what it is to do.
 #[derive(Clone, Copy)]
 pub(crate) struct Posting {
-    pub(crate) cookie: [u64; 3],
+    pub(crate) cookie: Cookie,
     pub(crate) flags: it_dto_flags_t,
     /// Its completion event.
     pub(crate) event: it_event_type_t,
@@ -82,7 +88,7 @@ impl Posting {
     /// Checks the flags.
     #[inline]
     pub(crate) fn new(
-        cookie: [u64; 3],
+        cookie: Cookie,
         flags: it_dto_flags_t,
         event: it_event_type_t,
     ) -> Outcome<Self> {
@@ -99,7 +105,10 @@ impl Posting {
     #[inline]
     pub(crate) fn run(self, ep: &EpObject, op: SendOp, sgl: &[Sge]) -> Outcome {
         let Self { cookie, flags, event, unlinks } = self;
-        let number = ep.hold_send(Request { cookie, unlinks, event })?;
+        if cookie.limited {
+            check_payload(ep, sgl)?;
+        }
+        let number = ep.hold_send(Request { cookie: cookie.words, unlinks, event })?;
         let signalled = flags & IT_COMPLETION_FLAG != 0;
         let verbs = [
             (signalled, SendFlags::SIGNALED),
@@ -123,6 +132,18 @@ impl Posting {
             }
         }
     }
+}
+
+/// Refuses a message longer than the endpoint was made for.
+#[inline]
+fn check_payload(ep: &EpObject, sgl: &[Sge]) -> Outcome {
+    let octets: u64 = sgl.iter().map(|sge| u64::from(sge.len)).sum();
+    let most = ep.payload.load(Ordering::Relaxed);
+    if octets <= most {
+        return Ok(());
+    }
+    let text = format!("{octets} octets; the endpoint has max_dto_payload_size {most}");
+    Err(Failure::new(status::IT_ERR_PAYLOAD_SIZE, text))
 }
 
 /// What a refusal of the provider means; `fallback` where it does not say enough.
