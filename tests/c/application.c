@@ -1,6 +1,6 @@
 /*
  * An application as they were written for the Zurich stack, habits included: uninitialised members,
- * a local address in host order, one event dispatcher for both queues, one of requests for
+ * messages longer than it asked for, private data with a disconnect, a local address in host order, one event dispatcher for both queues, one of requests for
  * connection events, zero flags, a connect that is tried again, polling without a wait.
  */
 #include <it_api.h>
@@ -60,7 +60,7 @@ static void start(struct node *node, int one_dispatcher)
     node->unaffiliated_evd = dispatcher(node, IT_ASYNC_UNAFF_EVENT_STREAM, 5);
 
     memset(&attributes, 0xa5, sizeof attributes); /* what is not set is garbage */
-    attributes.max_dto_payload_size = SIZE;
+    attributes.max_dto_payload_size = 8; /* and then they move more */
     attributes.max_request_dtos = OUTSTANDING;
     attributes.max_recv_dtos = OUTSTANDING;
     attributes.max_send_segments = 4;
@@ -214,7 +214,8 @@ int main(void)
             return 1;
         }
     }
-    TRY(it_ep_disconnect(client.ep, NULL, 0));
+    /* They say goodbye with private data, which nobody ever gets. */
+    TRY(it_ep_disconnect(client.ep, (const unsigned char *)"0", 2));
     poll_for(&client, IT_CM_MSG_CONN_DISCONNECT_EVENT);
     poll_for(&server, IT_CM_MSG_CONN_DISCONNECT_EVENT);
     TRY(it_ia_free(client.ia));

@@ -26,6 +26,13 @@ static void regions_in_private_data(const struct side *active, const struct side
     it_rmr_context_t context = 0, answer = 0;
     it_event_t event;
     const unsigned char *data;
+    static const unsigned char long_name[65];
+    EXPECT(IT_ERR_INVALID_PDATA_LENGTH,
+           it_ep_connect(active->ep, &path, NULL, &qualifier, IT_CONNECT_FLAG_TWO_WAY, long_name,
+                         IT_MAX_PRIV_DATA + 1));
+    EXPECT(IT_ERR_INVALID_PDATA_LENGTH,
+           itx_ep_connect_with_rmr(active->ep, &path, NULL, &qualifier, IT_CONNECT_FLAG_TWO_WAY,
+                                   long_name, IT_MAX_PRIV_DATA - 19, &mine, &context));
     EXPECT(IT_ERR_INVALID_EP, itx_ep_connect_with_rmr(NULL, &path, NULL, &qualifier,
                                                       IT_CONNECT_FLAG_TWO_WAY, NULL, 0, &mine,
                                                       &context));
@@ -37,6 +44,12 @@ static void regions_in_private_data(const struct side *active, const struct side
     CHECK(memcmp(data, "name", 4) == 0 && big_endian(data + 4, 4) == 1000);
     CHECK(big_endian(data + 8, 8) == context && context == active->rmr_context);
     CHECK(big_endian(data + 16, 8) == address(active, 0));
+    EXPECT(IT_ERR_INVALID_PDATA_LENGTH,
+           it_ep_accept(passive->ep, event.conn_req.cn_est_id, long_name, IT_MAX_PRIV_DATA + 1));
+    EXPECT(IT_ERR_INVALID_PDATA_LENGTH,
+           it_reject(event.conn_req.cn_est_id, long_name, IT_MAX_PRIV_DATA + 1));
+    EXPECT(IT_ERR_INVALID_CN_EST_ID, it_reject(0, long_name, IT_MAX_PRIV_DATA));
+    EXPECT(IT_ERR_INVALID_EP, it_ep_accept(NULL, event.conn_req.cn_est_id, NULL, 0));
     EXPECT(IT_SUCCESS, itx_bind_ep_to_device(passive->ep, event.conn_req.cn_est_id));
     EXPECT(IT_ERR_INVALID_EP, itx_bind_ep_to_device(NULL, event.conn_req.cn_est_id));
     EXPECT(IT_ERR_INVALID_EP,
@@ -147,10 +160,61 @@ static void aggregate_wait(it_ia_handle_t ia)
     EXPECT(IT_SUCCESS, itx_aevd_wait(aevd, IT_TIMEOUT_INFINITE, 4, events, &count));
     CHECK(count == 2 && events[0].sw.data == events && events[1].sw.evd == sevd);
     EXPECT(IT_ERR_INVALID_EVD, itx_aevd_wait(NULL, 0, 4, events, &count));
+    EXPECT(IT_ERR_INVALID_AEVD, itx_aevd_wait(sevd, 0, 4, events, &count));
     EXPECT(IT_ERR_FAULT, itx_aevd_wait(aevd, 0, 4, NULL, &count));
     EXPECT(IT_ERR_FAULT, itx_aevd_wait(aevd, 0, 4, events, NULL));
     EXPECT(IT_SUCCESS, it_evd_free(sevd));
     EXPECT(IT_SUCCESS, it_evd_free(aevd));
+}
+
+static void feed(it_evd_handle_t sevd, it_evd_handle_t aevd)
+{
+    it_evd_param_t params;
+    memset(&params, 0, sizeof params);
+    params.aevd = aevd;
+    MUST(it_evd_modify(sevd, IT_EVD_PARAM_AEVD_HANDLE, &params));
+}
+
+/* Connections first, then sends, then receives, however they came. */
+static void order(const struct side *active, const struct side *passive)
+{
+    it_lmr_triplet_t in = piece(active, 0, 64), out = piece(active, 64, 8);
+    it_evd_handle_t sevds[3], notifying, plain;
+    it_event_t events[8];
+    size_t count, n;
+    MUST(it_evd_create(active->ia, IT_AEVD_NOTIFICATION_EVENT_STREAM, IT_EVD_DEQUEUE_NOTIFICATIONS,
+                       0, 1, NULL, &notifying, NULL));
+    MUST(it_evd_create(active->ia, IT_AEVD_NOTIFICATION_EVENT_STREAM, (it_evd_flags_t)0, 0, 1, NULL,
+                       &plain, NULL));
+    MUST(it_post_recv(active->ep, &in, 1, cookie(1), SIGNALLED));
+    in = piece(passive, 0, 64);
+    MUST(it_post_recv(passive->ep, &in, 1, cookie(2), SIGNALLED));
+    MUST(it_post_send(active->ep, &out, 1, cookie(3), SIGNALLED));
+    check_completion(passive->receives, IT_DTO_RC_RECV_CMPL_EVENT, IT_DTO_SUCCESS, 2);
+    /* Transport and standard have no private data for this; these applications give some. */
+    EXPECT(IT_ERR_INVALID_EP, it_ep_disconnect(NULL, NULL, 0));
+    EXPECT(IT_SUCCESS, it_ep_disconnect(passive->ep, (const unsigned char *)"bye", 4));
+    sevds[0] = active->receives;
+    sevds[1] = active->sends;
+    sevds[2] = active->conn;
+    for (n = 0; n < 3; n++) {
+        feed(sevds[n], notifying);
+        MUST(it_evd_wait(notifying, IT_TIMEOUT_INFINITE, &events[0], NULL));
+        CHECK(events[0].aevd_notify.sevd == sevds[n]);
+        feed(sevds[n], NULL);
+    }
+    for (n = 0; n < 3; n++)
+        feed(sevds[n], plain);
+    EXPECT(IT_SUCCESS, itx_aevd_wait(plain, IT_TIMEOUT_INFINITE, 8, events, &count));
+    CHECK(count == 3 && events[0].event_number == IT_CM_MSG_CONN_DISCONNECT_EVENT);
+    CHECK(events[1].event_number == IT_DTO_SEND_CMPL_EVENT);
+    CHECK(cookie_number(events[1].dto_cmpl.cookie) == 3);
+    CHECK(events[2].event_number == IT_DTO_RC_RECV_CMPL_EVENT);
+    CHECK(cookie_number(events[2].dto_cmpl.cookie) == 1);
+    for (n = 0; n < 3; n++)
+        feed(sevds[n], NULL);
+    EXPECT(IT_SUCCESS, it_evd_free(notifying));
+    EXPECT(IT_SUCCESS, it_evd_free(plain));
 }
 
 int main(void)
@@ -166,6 +230,7 @@ int main(void)
     cookies(&active, &passive);
     refused(&active);
     aggregate_wait(active.ia);
+    order(&active, &passive);
     memset(&event, 0, sizeof event);
     event.event_number = IT_SOFTWARE_EVENT;
     EXPECT(IT_ERR_INVALID_EVD_TYPE, itw_event_immediate(&event, &data));

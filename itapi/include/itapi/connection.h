@@ -110,8 +110,8 @@ it_status_t it_handoff(IN const it_conn_qual_t *conn_qual,
 /**
  * Ends a connection, or an attempt to make one. The endpoint becomes nonoperational, its requests
  * complete with IT_DTO_ERR_FLUSHED, and both sides get IT_CM_MSG_CONN_DISCONNECT_EVENT. iWARP
- * carries no private data here: private_data_length is 0. A connection that is over already is no
- * error.
+ * carries no private data here: private_data_length is 0, or in the Zurich layout what is left out.
+ * A connection that is over already is no error.
  *
  * Errors: IT_ERR_INVALID_EP, IT_ERR_INVALID_EP_TYPE, IT_ERR_INVALID_EP_STATE,
  * IT_ERR_PDATA_NOT_SUPPORTED, IT_ERR_INVALID_PDATA_LENGTH.

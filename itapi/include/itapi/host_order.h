@@ -54,6 +54,7 @@ static inline it_status_t itapi_ep_connect(it_ep_handle_t ep_handle, const it_pa
     return it_ep_connect(ep_handle, path, conn_attr, itapi_turned(connect_qual, &room),
                          cn_est_flags, private_data, private_data_length);
 }
+#undef it_ep_connect
 #define it_ep_connect itapi_ep_connect
 
 static inline it_status_t itapi_listen_create(it_ia_handle_t ia_handle, size_t spigot_id,

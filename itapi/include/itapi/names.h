@@ -41,6 +41,9 @@
  * or a limit of private data passes.
  */
 #ifdef ITAPI_ZRL_EXTENSIONS
+#define it_ep_accept it_ep_accept_zrl
+#define it_ep_connect it_ep_connect_zrl
+#define it_ep_disconnect it_ep_disconnect_zrl
 #define it_ep_query it_ep_query_zrl
 #define it_evd_dequeue it_evd_dequeue_zrl
 #define it_evd_dequeue_n it_evd_dequeue_n_zrl
@@ -57,6 +60,7 @@
 #define it_post_send it_post_send_zrl
 #define it_post_send_and_unlink it_post_send_and_unlink_zrl
 #define it_post_sendto it_post_sendto_zrl
+#define it_reject it_reject_zrl
 #define it_rmr_bind10 it_rmr_bind10_zrl
 #define it_rmr_link it_rmr_link_zrl
 #define it_rmr_unlink it_rmr_unlink_zrl

@@ -17,9 +17,9 @@ it_status_t itx_get_rmr_context_for_ep(IN it_ep_handle_t ep_handle,
 
 /**
  * Ties an endpoint to the device that a connection request came to. It is so from the beginning
- * here; the arguments are checked.
+ * here, so that cn_id is not looked at.
  *
- * Errors: IT_ERR_INVALID_EP, IT_ERR_INVALID_CN_EST_ID.
+ * Errors: IT_ERR_INVALID_EP.
  */
 it_status_t itx_bind_ep_to_device(IN it_ep_handle_t ep_handle, IN it_cn_est_identifier_t cn_id);
 

@@ -20,23 +20,29 @@ use super::ptr::{self, List};
 use super::status::{self, Status};
 use super::types::*;
 
-/// Private data that every event has room for.
+/// Private data that every event of the standard layout has room for.
 const MAX_PRIVATE_DATA: usize = std_abi::IT_MAX_PRIV_DATA;
 /// `path.timeout` is microseconds; applications leave it uninitialised. One outside these bounds means
 /// nothing, and the policy's holds.
 const PLAUSIBLE_TIMEOUT: std::ops::RangeInclusive<u64> = 1_000..=3_600_000_000;
 
-/// Private data of the caller.
+/// Private data of the caller, `most` octets of it: what an event of its layout has room for.
 ///
 /// # Safety
 /// The pointer obeys the contract of a C caller (see `ptr`).
-pub(crate) unsafe fn private_data(data: *const u8, len: usize) -> Outcome<Vec<u8>> {
-    if len > MAX_PRIVATE_DATA {
-        let text = format!("{len} octets of private data; at most {MAX_PRIVATE_DATA} are possible");
-        return Err(Failure::new(status::IT_ERR_INVALID_PDATA_LENGTH, text));
-    }
+pub(crate) unsafe fn private_data(data: *const u8, len: usize, most: usize) -> Outcome<Vec<u8>> {
+    check_private_data(len, most)?;
     // SAFETY: same contract.
     Ok(unsafe { List::new(data, len, "private_data") }?.to_vec())
+}
+
+/// Refuses more private data than an event has room for.
+pub(crate) fn check_private_data(len: usize, most: usize) -> Outcome {
+    if len <= most {
+        return Ok(());
+    }
+    let text = format!("{len} octets of private data; at most {most} are possible");
+    Err(Failure::new(status::IT_ERR_INVALID_PDATA_LENGTH, text))
 }
 
 /// The port of a qualifier, which must be of one of two types with the port in the same place.
@@ -127,7 +133,7 @@ pub(crate) unsafe extern "C" fn it_ep_connect(
         // SAFETY: contract of a C caller.
         let params = unsafe { connect_params(ep.inner.ia(), path, connect_qual, cn_est_flags) }?;
         // SAFETY: contract of a C caller.
-        let private_data = unsafe { private_data(private, private_data_length) }?;
+        let private_data = unsafe { private_data(private, private_data_length, MAX_PRIVATE_DATA) }?;
         connect(&ep, ConnectParams { private_data, ..params })
     })
 }
@@ -148,7 +154,7 @@ pub(crate) unsafe extern "C" fn it_ep_accept(
     boundary::call(|| {
         let ep = object::find::<EpObject>(ep_handle.cast())?;
         // SAFETY: contract of a C caller.
-        let private_data = unsafe { private_data(private, private_data_length) }?;
+        let private_data = unsafe { private_data(private, private_data_length, MAX_PRIVATE_DATA) }?;
         accept(&ep, cn_est_id, private_data)
     })
 }
@@ -178,10 +184,14 @@ pub(crate) unsafe extern "C" fn it_reject(
 ) -> Status {
     boundary::call(|| {
         // SAFETY: contract of a C caller.
-        let private_data = unsafe { private_data(private, private_data_length) }?;
-        let rejected = ual::cm::reject(RequestId::from_raw(cn_est_id), &private_data);
-        rejected.map_err(Failure::by(status::IT_ERR_INVALID_CN_EST_ID))
+        let private_data = unsafe { private_data(private, private_data_length, MAX_PRIVATE_DATA) }?;
+        reject(cn_est_id, &private_data)
     })
+}
+
+pub(crate) fn reject(cn_est_id: it_cn_est_identifier_t, private_data: &[u8]) -> Outcome {
+    let rejected = ual::cm::reject(RequestId::from_raw(cn_est_id), private_data);
+    rejected.map_err(Failure::by(status::IT_ERR_INVALID_CN_EST_ID))
 }
 
 /// The spigot is that of the request: a connection has come in there already.
@@ -218,9 +228,13 @@ pub(crate) extern "C" fn it_ep_disconnect(
             let text = "iWARP carries no private data with a disconnect";
             return Err(Failure::new(status::IT_ERR_PDATA_NOT_SUPPORTED, text));
         }
-        let ended = ep.inner.disconnect(Disconnect::Graceful);
-        ended.map_err(Failure::by(status::IT_ERR_INVALID_EP_STATE))
+        disconnect(&ep)
     })
+}
+
+pub(crate) fn disconnect(ep: &EpObject) -> Outcome {
+    let ended = ep.inner.disconnect(Disconnect::Graceful);
+    ended.map_err(Failure::by(status::IT_ERR_INVALID_EP_STATE))
 }
 
 /// # Safety
@@ -277,7 +291,7 @@ pub(crate) unsafe extern "C" fn itw_socket_convert(
         // SAFETY: contract of a C caller.
         let last_message = unsafe { List::new(msg, len, "msg") }?.to_vec();
         // SAFETY: contract of a C caller.
-        let private_data = unsafe { private_data(private, private_data_length) }?;
+        let private_data = unsafe { private_data(private, private_data_length, MAX_PRIVATE_DATA) }?;
         // SAFETY: contract of a C caller.
         let received = unsafe { List::new(received, received_length, "received") }?.to_vec();
         let params = ConvertParams::new(role);

@@ -1,22 +1,106 @@
 //! What the Zurich stack added to IT-API (`itx_*`): memory told in private data, waits that take many
-//! events. No state; the caller's thread.
+//! events; and its own limit of private data. No state; the caller's thread.
 
 use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
+use ual::Stream;
+
 use super::boundary;
-use super::connect::{accept, connect, connect_params, private_data};
+use super::connect::{self, accept, connect, connect_params};
 use super::dequeue::{next, wait_for};
 use super::ep::EpObject;
 use super::evd::EvdObject;
-use super::event::{Abi, Zurich};
-use super::failure::Outcome;
+use super::event::Zurich;
+use super::failure::{Failure, Outcome};
 use super::lmr::LmrObject;
 use super::object;
 use super::ptr::{self, Out, OutList};
 use super::sgl::{elsewhere, of_region};
 use super::status::{self, Status};
 use super::types::*;
+
+/// Private data of the caller.
+///
+/// # Safety
+/// The pointer obeys the contract of a C caller (see `ptr`).
+unsafe fn private_data(data: *const u8, len: usize) -> Outcome<Vec<u8>> {
+    // SAFETY: same contract.
+    unsafe { connect::private_data(data, len, zrl::IT_MAX_PRIV_DATA) }
+}
+
+/// # Safety
+/// Pointers obey the contract of a C caller (see `ptr`).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn it_ep_connect_zrl(
+    ep_handle: it_ep_handle_t,
+    path: *const it_path_t,
+    conn_attr: *const it_conn_attributes_t,
+    connect_qual: *const it_conn_qual_t,
+    cn_est_flags: it_cn_est_flags_t,
+    private: *const u8,
+    private_data_length: usize,
+) -> Status {
+    // Nothing is to be told of memory.
+    let (lmr, rmr_context) = (std::ptr::null_mut(), std::ptr::null_mut());
+    // SAFETY: same contract.
+    unsafe {
+        itx_ep_connect_with_rmr(
+            ep_handle,
+            path,
+            conn_attr,
+            connect_qual,
+            cn_est_flags,
+            private,
+            private_data_length,
+            lmr,
+            rmr_context,
+        )
+    }
+}
+
+/// # Safety
+/// Pointers obey the contract of a C caller (see `ptr`).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn it_ep_accept_zrl(
+    ep_handle: it_ep_handle_t,
+    cn_est_id: it_cn_est_identifier_t,
+    private: *const u8,
+    private_data_length: usize,
+) -> Status {
+    boundary::call(|| {
+        let ep = object::find::<EpObject>(ep_handle.cast())?;
+        // SAFETY: contract of a C caller.
+        let private_data = unsafe { private_data(private, private_data_length) }?;
+        accept(&ep, cn_est_id, private_data)
+    })
+}
+
+/// # Safety
+/// Pointers obey the contract of a C caller (see `ptr`).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn it_reject_zrl(
+    cn_est_id: it_cn_est_identifier_t,
+    private: *const u8,
+    private_data_length: usize,
+) -> Status {
+    boundary::call(|| {
+        // SAFETY: contract of a C caller.
+        let private_data = unsafe { private_data(private, private_data_length) }?;
+        connect::reject(cn_est_id, &private_data)
+    })
+}
+
+/// Applications of that stack say goodbye with private data, which no transport of theirs carries,
+/// and take a refusal for a broken library.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn it_ep_disconnect_zrl(
+    ep_handle: it_ep_handle_t,
+    _private_data: *const u8,
+    _private_data_length: usize,
+) -> Status {
+    boundary::call(|| connect::disconnect(&*object::find::<EpObject>(ep_handle.cast())?))
+}
 
 /// Memory as a peer is told of it.
 struct Told {
@@ -101,6 +185,7 @@ pub(crate) unsafe extern "C" fn itx_ep_connect_with_rmr(
             params.private_data.extend((told.length as u32).to_be_bytes());
             params.private_data.extend(told.context.to_be_bytes());
             params.private_data.extend(told.addr.to_be_bytes());
+            connect::check_private_data(params.private_data.len(), zrl::IT_MAX_PRIV_DATA)?;
         }
         connect(&ep, params)?;
         if let (Some(context), Some(told)) = (context, told) {
@@ -140,11 +225,38 @@ pub(crate) extern "C" fn itx_bind_ep_to_device(
     boundary::call(|| object::find::<EpObject>(ep_handle.cast()).map(drop))
 }
 
+/// Affiliated events first, then those of connections, then completions of sends and of receives.
+fn rank(number: it_event_type_t) -> u8 {
+    match number & IT_EVENT_STREAM_MASK {
+        IT_ASYNC_AFF_EVENT_STREAM | IT_ASYNC_UNAFF_EVENT_STREAM => 0,
+        IT_CM_REQ_EVENT_STREAM | IT_CM_MSG_EVENT_STREAM => 1,
+        IT_DTO_EVENT_STREAM if number == IT_DTO_RC_RECV_CMPL_EVENT => 3,
+        IT_DTO_EVENT_STREAM => 2,
+        _ => 4,
+    }
+}
+
+/// Sorts events by rank, where they are; those of one rank stay in order.
+fn sort(events: &OutList<zrl::it_event_t>, count: usize) {
+    let rank_at = |n| events.at(n).map_or(0, |event| rank(event.narrow().read()));
+    for n in 1..count {
+        let mut at = n;
+        while at > 0 && rank_at(at - 1) > rank_at(at) {
+            if let (Some(before), Some(after)) = (events.at(at - 1), events.at(at)) {
+                let first = before.read();
+                before.write(after.read());
+                after.write(first);
+            }
+            at -= 1;
+        }
+    }
+}
+
 /// As many events as there are and fit, waiting for the first one.
 fn wait_many(
     evd: &EvdObject,
     timeout: Option<Duration>,
-    room: &OutList<<Zurich as Abi>::Event>,
+    room: &OutList<zrl::it_event_t>,
 ) -> Outcome<usize> {
     let Some(first) = room.at(0) else { return Ok(0) };
     let mut taken = match next::<Zurich>(evd, &first)? {
@@ -163,6 +275,7 @@ fn wait_many(
             Ok(false) | Err(_) => break,
         }
     }
+    sort(room, taken);
     Ok(taken)
 }
 
@@ -180,6 +293,10 @@ pub(crate) unsafe extern "C" fn itx_aevd_wait(
 ) -> Status {
     boundary::call(|| {
         let evd = object::find::<EvdObject>(evd_handle.cast())?;
+        if evd.inner.stream() != Stream::Aggregate {
+            let text = "the event dispatcher is simple, not aggregate: use it_evd_wait";
+            return Err(Failure::new(status::IT_ERR_INVALID_AEVD, text));
+        }
         // SAFETY: contract of a C caller.
         let count = unsafe { Out::new(events_count, "events_count") }?;
         // SAFETY: contract of a C caller.
