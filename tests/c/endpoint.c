@@ -156,6 +156,10 @@ static void shared_queues(struct side *active, struct side *passive)
     EXPECT(IT_SUCCESS, it_srq_modify(srq, IT_SRQ_PARAM_LOW_WATERMARK, &params));
     EXPECT(IT_ERR_INVALID_MASK, it_srq_modify(srq, IT_SRQ_PARAM_IA, &params));
     EXPECT(IT_ERR_FAULT, it_srq_modify(srq, IT_SRQ_PARAM_LOW_WATERMARK, NULL));
+    /* Two receives are in it. */
+    params.max_recv_dtos = 1;
+    params.low_watermark = 0;
+    EXPECT(IT_ERR_INVALID_SRQ_SIZE, it_srq_modify(srq, IT_SRQ_PARAM_MAX_RECV_DTO, &params));
     EXPECT(IT_ERR_INVALID_SRQ, it_srq_modify(NULL, IT_SRQ_PARAM_LOW_WATERMARK, &params));
     sides_connect(active, passive);
     MUST(it_post_send(active->ep, &out, 1, cookie(9), SIGNALLED));

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use slab::Slab;
 use ual::SrqParams;
-use ual::vp_api::Capabilities;
+use ual::vp_api::{Capabilities, VpStatus};
 
 use super::boundary;
 use super::check_mask;
@@ -119,9 +119,14 @@ pub(crate) unsafe extern "C" fn it_srq_modify(
         };
         let low = (mask & IT_SRQ_PARAM_LOW_WATERMARK != 0).then_some(asked.low_watermark);
         let low = low.map(|low| watermark(low, depth, &srq)).transpose()?;
-        let changed = srq.inner.modify(depth, low);
-        changed.map_err(Failure::by(status::IT_ERR_INVALID_SRQ_SIZE))?;
-        Ok(())
+        let changed = srq.inner.modify(depth, low).map(drop);
+        changed.map_err(|error| match error.verb_status() {
+            // More receives are posted than it is to hold.
+            Some(VpStatus::CannotChange) => {
+                Failure::new(status::IT_ERR_INVALID_SRQ_SIZE, error.to_string())
+            }
+            _ => Failure::of(error, status::IT_ERR_INVALID_SRQ_SIZE),
+        })
     })
 }
 
