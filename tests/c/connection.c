@@ -112,6 +112,7 @@ static void accepting(const struct side *active, const struct side *passive)
     CHECK(event.conn_req.private_data_present == IT_TRUE);
     CHECK(memcmp(event.conn_req.private_data, "hello", 5) == 0);
     CHECK(event.conn_req.conn_qual.conn_qual.port == port);
+    CHECK(event.conn_req.rdma_read_ird == 4 && event.conn_req.rdma_read_ord == 4);
     CHECK(event.conn_req.source_addr.addr_type == IT_IPV4);
     CHECK(event.conn_req.source_addr.addr.ipv4.s_addr == htonl(INADDR_LOOPBACK));
     EXPECT(IT_ERR_INVALID_PDATA_LENGTH, it_ep_accept(passive->ep, request, large, sizeof large));
@@ -150,9 +151,12 @@ static void rejecting(const struct side *active, const struct side *passive)
     it_conn_qual_t qualifier = check_port(port);
     it_path_t path = check_loopback();
     it_event_t event;
-    MUST(it_ep_connect(active->ep, &path, NULL, &qualifier, IT_CONNECT_FLAG_TWO_WAY, NULL, 0));
+    it_cn_est_flags_t flags =
+        (it_cn_est_flags_t)(IT_CONNECT_FLAG_TWO_WAY | IT_CONNECT_SUPPRESS_IRD_ORD);
+    MUST(it_ep_connect(active->ep, &path, NULL, &qualifier, flags, NULL, 0));
     event = check_event(passive->request, IT_CM_REQ_CONN_REQUEST_EVENT);
     CHECK(event.conn_req.private_data_present == IT_FALSE);
+    CHECK(event.conn_req.rdma_read_ird == 0 && event.conn_req.rdma_read_ord == 0);
     EXPECT(IT_SUCCESS, it_reject(event.conn_req.cn_est_id, text("no"), 2));
     EXPECT(IT_ERR_INVALID_CN_EST_ID, it_reject(event.conn_req.cn_est_id, NULL, 0));
     event = check_event(active->conn, IT_CM_MSG_CONN_PEER_REJECT_EVENT);

@@ -89,8 +89,12 @@ pub(crate) fn fields_of(event: Event, ia: &Ia) -> Option<Fields> {
     })
 }
 
+/// An IRD and ORD that stand for "not to be negotiated" (RFC 6581 9.1 [CONN-26]).
+const SUPPRESSED: (u16, u16) = (0x3FFF, 0x3FFF);
+
 fn request_of(request: ConnRequest, ia: &Ia) -> Request {
-    let (ird, ord) = request.peer_ird_ord.unwrap_or_default();
+    let said = request.peer_ird_ord.filter(|said| *said != SUPPRESSED);
+    let (ird, ord) = said.unwrap_or_default();
     let mut conn_qual = it_conn_qual_t { r#type: IT_IANA_PORT, ..it_conn_qual_t::zeroed() };
     conn_qual.conn_qual.port = request.port.to_be();
     Request {
