@@ -45,7 +45,7 @@ typedef enum {
     IT_ASYNC_AFF_EP_RDMAR_ACCESS_VIOLATION = 0x4008, /**< the peer read where it may not */
     IT_ASYNC_AFF_EP_LOCAL_ACCESS_VIOLATION = 0x4020, /**< v1.0 */
     IT_ASYNC_AFF_EP_L_ACCESS_VIOLATION = 0x4020, /**< wrong access by the peer, found here */
-    IT_ASYNC_AFF_EP_L_RECV_ACCESS_VIOLATION = 0x4021, /**< a message found no receive */
+    IT_ASYNC_AFF_EP_L_RECV_ACCESS_VIOLATION = 0x4021, /**< a message found no receive, or a short one */
     IT_ASYNC_AFF_EP_L_IRRQ_ACCESS_VIOLATION = 0x4022, /**< too many RDMA Reads by the peer */
     IT_ASYNC_AFF_EP_L_TRANSPORT_ERROR = 0x4023, /**< wrong DDP or RDMAP from the peer */
     IT_ASYNC_AFF_EP_L_LLP_ERROR = 0x4024, /**< wrong MPA, CRC, or a lost TCP connection */

@@ -24,8 +24,8 @@ it_status_t it_post_send(IN it_ep_handle_t ep_handle,
                          IN it_dto_flags_t dto_flags);
 
 /**
- * As it_post_send(), and unlinks the memory that the peer calls rmr_context; its receive tells
- * which.
+ * As it_post_send(), and unlinks the memory that the peer calls rmr_context, an LMR or a narrow RMR
+ * that is linked to its end of this connection; its receive tells which.
  *
  * Errors: IT_ERR_INVALID_EP, IT_ERR_INVALID_EP_STATE, IT_ERR_INVALID_EP_TYPE,
  * IT_ERR_INVALID_NUM_SEGMENTS, IT_ERR_INVALID_DTO_FLAGS, IT_ERR_INVALID_LMR, IT_ERR_RANGE,

@@ -41,7 +41,7 @@ meanings! {
     IT_ASYNC_AFF_EP_FAILURE: "the endpoint failed";
     IT_ASYNC_AFF_EP_RDMAR_ACCESS_VIOLATION: "the peer read where it may not";
     IT_ASYNC_AFF_EP_L_ACCESS_VIOLATION: "the peer accessed memory that it may not";
-    IT_ASYNC_AFF_EP_L_RECV_ACCESS_VIOLATION: "a message of the peer found no receive";
+    IT_ASYNC_AFF_EP_L_RECV_ACCESS_VIOLATION: "a message of the peer found no receive, or a short one";
     IT_ASYNC_AFF_EP_L_TRANSPORT_ERROR: "the peer broke the DDP or RDMAP protocol";
     IT_ASYNC_AFF_EP_L_LLP_ERROR: "the stream below broke: MPA, CRC or TCP";
     IT_ASYNC_AFF_EP_R_ERROR: "the peer ended the stream with an error";
