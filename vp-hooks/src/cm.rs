@@ -1,6 +1,5 @@
 //! A provider's own connection manager, each verb through the hook. Any thread.
 
-use std::convert::Infallible;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -79,13 +78,14 @@ impl<H: Hook> NativeCm for HookedCm<H> {
     }
 
     fn poll_event(&self) -> Option<NativeEvent> {
-        let poll = || Ok::<_, Infallible>(self.inner.poll_event());
-        let Ok(event) = self.call(Verb::PollEvent, Object::CM, format_args!(""), poll);
-        event
+        self.hook.poll_event(&self.beside, &*self.inner)
     }
 
     fn wait_event(&self, timeout: Option<Duration>) -> VpResult<bool> {
-        let wait = || self.inner.wait_event(timeout);
+        let wait = || match self.hook.holds_event() {
+            true => Ok(true),
+            false => self.inner.wait_event(timeout),
+        };
         self.call(Verb::WaitEvent, Object::CM, format_args!("timeout {timeout:?}"), wait)
     }
 }

@@ -1,4 +1,5 @@
-//! `fault`: refuses calls, loses, repeats and delays completions, makes resources scarce.
+//! `fault`: refuses calls, loses, repeats and delays completions and events of a connection manager,
+//! makes resources scarce.
 //!
 //! ```text
 //! fault:RULE;RULE;...
@@ -10,6 +11,9 @@
 //! | `drop-completion[#QP]@WHEN` | the completion is lost |
 //! | `duplicate-completion[#QP]@WHEN` | it comes twice |
 //! | `delay-completion[#QP]@WHEN=POLLS` | it comes so many polls of its CQ later |
+//! | `drop-event@WHEN` | the event of the provider's connection manager is lost |
+//! | `duplicate-event@WHEN` | it comes twice |
+//! | `delay-event@WHEN=POLLS` | it, and what is behind it, comes so many polls later |
 //! | `max_KIND=COUNT` | no more such objects at once; the RNIC's limit says so |
 //! | `seed=NUMBER` | for rules by chance; default 0 |
 //!
@@ -34,6 +38,7 @@
 //! Every fault is logged to [`Services::log`] at [`LogLevel::Info`]. No thread, no clock.
 
 mod counts;
+mod events;
 mod names;
 mod objects;
 mod shelf;
@@ -42,13 +47,15 @@ mod spec;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use vp_api::{
-    Cq, LogLevel, QpId, RnicAttrs, Services, VpError, VpResult, VpStatus, WorkCompletion,
+    Cq, LogLevel, NativeCm, NativeEvent, QpId, RnicAttrs, Services, VpError, VpResult, VpStatus,
+    WorkCompletion,
 };
 
 use crate::hook::{Call, Hook, Layer, Names};
 use crate::value::{Failure, Value};
 use crate::verb::{Kind, Object, Verb};
 use counts::Counts;
+use events::Events;
 use objects::Objects;
 use shelf::Shelf;
 pub(crate) use spec::Spec;
@@ -80,6 +87,7 @@ impl Layer for FaultLayer {
             objects: Mutex::default(),
             making: Mutex::new(()),
             shelves: Mutex::default(),
+            events: Events::default(),
         };
         let is_open = |rule: &Rule| matches!(rule.effect, Effect::Refuse("open", _));
         match self.opens.first(&self.spec, is_open) {
@@ -98,6 +106,7 @@ pub(crate) struct Fault {
     /// Held while something is made of which there may be only so many.
     making: Mutex<()>,
     shelves: Mutex<Vec<Weak<Mutex<Shelf>>>>,
+    events: Events,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -180,7 +189,19 @@ impl Fault {
         self.log(&format!("{qp}: wr {}: completion, by `{}`", completion.wr_id, rule.text));
         match rule.effect {
             Effect::Complete(fate) => fate,
-            Effect::Refuse(..) => Fate::Pass,
+            _ => Fate::Pass,
+        }
+    }
+
+    /// What shall become of an event.
+    fn fate_of_event(&self, event: &NativeEvent) -> Fate {
+        let is_event = |rule: &Rule| matches!(rule.effect, Effect::Event(_));
+        match self.counts.first(&self.spec, is_event) {
+            Some(Rule { effect: Effect::Event(fate), text, .. }) => {
+                self.log(&format!("cm: {event:?}, by `{text}`"));
+                *fate
+            }
+            _ => Fate::Pass,
         }
     }
 
@@ -271,6 +292,14 @@ impl Hook for Fault {
             Some(shelf) if !out.is_empty() => self.poll_past(shelf, cq, out),
             _ => cq.poll(out),
         })
+    }
+
+    fn poll_event(&self, _: &Self::Beside, cm: &dyn NativeCm) -> Option<NativeEvent> {
+        self.events.next(|| cm.poll_event(), |event| self.fate_of_event(event))
+    }
+
+    fn holds_event(&self) -> bool {
+        !self.events.is_empty()
     }
 
     fn adapt(&self, attrs: &mut RnicAttrs) {

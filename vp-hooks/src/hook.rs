@@ -1,10 +1,12 @@
 //! What a wrapper is: a hook that every verb of an RNIC goes through.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 
 use vp_api::{
-    AsyncEvent, Cq, CqId, EventSource, RnicAttrs, Services, VpResult, VpStatus, WorkCompletion,
+    AsyncEvent, Cq, CqId, EventSource, NativeCm, NativeEvent, RnicAttrs, Services, VpResult,
+    VpStatus, WorkCompletion,
 };
 
 use crate::value::{Failure, Value};
@@ -69,6 +71,18 @@ pub(crate) trait Hook: Send + Sync + 'static {
         cq: &dyn Cq,
         out: &mut [WorkCompletion],
     ) -> Result<usize, VpStatus>;
+
+    /// Polls a connection manager.
+    fn poll_event(&self, beside: &Self::Beside, cm: &dyn NativeCm) -> Option<NativeEvent> {
+        let call = Call::new(Verb::PollEvent, Object::CM, format_args!(""));
+        let Ok(event) = self.call(beside, &call, || Ok::<_, Infallible>(cm.poll_event()));
+        event
+    }
+
+    /// The hook holds an event of the connection manager back.
+    fn holds_event(&self) -> bool {
+        false
+    }
 
     /// The limits as the application shall see them.
     fn adapt(&self, _: &mut RnicAttrs) {}

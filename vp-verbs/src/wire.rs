@@ -175,6 +175,8 @@ pub(crate) fn send(memory: &Memory, wr: &SendWr<'_>) -> Result<ibv_send_wr, VpSt
     out.opcode = match &wr.op {
         SendOp::Send { invalidate: None, .. } => IBV_WR_SEND,
         SendOp::Send { invalidate: Some(stag), .. } => {
+            // libsiw takes it from where a Write has its key.
+            rdma(0, *stag);
             out.imm_or_rkey = stag.0;
             IBV_WR_SEND_WITH_INV
         }

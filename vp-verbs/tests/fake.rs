@@ -322,6 +322,25 @@ fn out_of_memory_names_the_limit() {
 }
 
 #[test]
+fn a_rejection_carries_its_private_data_and_no_padding() {
+    let fake = Fake::new();
+    let pair = Pair::new(&fake);
+    for data in [&b""[..], b"no", &[0; 3], &[7; 145]] {
+        let qp = pair.rnic.create_qp(&QpInit::new(pair.pd, pair.cq.id(), pair.cq.id())).unwrap();
+        let (_, address) = pair.cm.listen((Ipv4Addr::LOCALHOST, 0).into(), 1).unwrap();
+        let params = NativeParams { private_data: vec![], ird: 1, ord: 1 };
+        pair.cm.connect(qp.id(), address, params).unwrap();
+        let NativeEvent::Request { request, params, .. } = pair.next() else {
+            panic!("no request")
+        };
+        assert_eq!(params.private_data, b"");
+        pair.cm.reject(request, data).unwrap();
+        let private_data = data.to_vec();
+        assert_eq!(pair.next(), NativeEvent::Rejected { qp: qp.id(), private_data });
+    }
+}
+
+#[test]
 fn connections_that_fail_say_why() {
     let fake = Fake::new();
     let rnic = fake.provider().open("fakeib0", Arc::new(HostServices)).unwrap();

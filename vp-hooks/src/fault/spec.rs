@@ -28,9 +28,10 @@ pub(super) struct Rule {
 pub(super) enum Effect {
     Refuse(&'static str, VpStatus),
     Complete(Fate),
+    Event(Fate),
 }
 
-/// What becomes of a completion.
+/// What becomes of a completion, or of an event of the connection manager.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fate {
     Pass,
@@ -132,38 +133,52 @@ fn parse_rule(text: &str, what: &str, when: &str, value: Option<&str>) -> Result
 }
 
 fn effect(name: &str, value: Option<&str>) -> Result<Effect, String> {
-    let fate = match name {
-        "drop-completion" => Fate::Drop,
-        "duplicate-completion" => Fate::Twice,
-        "delay-completion" => {
-            let polls = value.ok_or("it needs `=POLLS`")?;
-            return Ok(Effect::Complete(Fate::Later(number(polls)?)));
-        }
-        _ => {
-            let verb = verb(name)?;
-            let status = value.ok_or("it needs `=STATUS`, as in `=InsufficientResources`")?;
-            return Ok(Effect::Refuse(verb.name(), names::status(status)?));
-        }
+    if let Some((fate, what)) = name.split_once('-') {
+        let fate = parse_fate(name, fate, value)?;
+        return match what {
+            "completion" => Ok(Effect::Complete(fate)),
+            "event" => Ok(Effect::Event(fate)),
+            _ => Err(unknown(name)),
+        };
+    }
+    let verb = verb(name)?;
+    let status = value.ok_or("it needs `=STATUS`, as in `=InsufficientResources`")?;
+    Ok(Effect::Refuse(verb.name(), names::status(status)?))
+}
+
+fn parse_fate(name: &str, fate: &str, value: Option<&str>) -> Result<Fate, String> {
+    let fate = match fate {
+        "drop" => Fate::Drop,
+        "duplicate" => Fate::Twice,
+        "delay" => return Ok(Fate::Later(number(value.ok_or("it needs `=POLLS`")?)?)),
+        _ => return Err(unknown(name)),
     };
     match value {
         Some(_) => Err(format!("`{name}` takes no `=`")),
-        None => Ok(Effect::Complete(fate)),
+        None => Ok(fate),
     }
 }
 
 fn verb(name: &str) -> Result<Verb, String> {
     let mut verbs = Verb::ALL.iter().filter(|verb| verb.can_fail());
-    verbs.clone().find(|verb| verb.name() == name).copied().ok_or_else(|| {
-        let mut known: Vec<_> = verbs.by_ref().map(|verb| format!("`{}`", verb.name())).collect();
-        known.sort();
-        known.dedup();
-        let faults = "`drop-completion`, `duplicate-completion`, `delay-completion`";
-        format!("there is no `{name}`; there are {faults}, {}", known.join(", "))
-    })
+    verbs.find(|verb| verb.name() == name).copied().ok_or_else(|| unknown(name))
+}
+
+fn unknown(name: &str) -> String {
+    let verbs = Verb::ALL.iter().filter(|verb| verb.can_fail());
+    let mut known: Vec<_> = verbs.map(|verb| format!("`{}`", verb.name())).collect();
+    known.sort();
+    known.dedup();
+    let faults = "`drop-`, `duplicate-` and `delay-` with `completion` or `event`";
+    format!("there is no `{name}`; there are {faults}, {}", known.join(", "))
 }
 
 fn has_object(effect: Effect) -> bool {
-    let Effect::Refuse(name, _) = effect else { return true };
+    let name = match effect {
+        Effect::Refuse(name, _) => name,
+        Effect::Complete(_) => return true,
+        Effect::Event(_) => return false,
+    };
     let of_name = Verb::ALL.iter().find(|verb| verb.name() == name);
     of_name.is_some_and(|verb| !matches!(verb.target(), Kind::Rnic | Kind::Cm))
 }
@@ -218,6 +233,11 @@ mod tests {
             ("create_qp#1@1=InUse", "not about an object"),
             ("drop-completion@1=2", "takes no `=`"),
             ("delay-completion@1", "it needs `=POLLS`"),
+            ("delay-event@1", "it needs `=POLLS`"),
+            ("drop-event@1=2", "takes no `=`"),
+            ("drop-event#1@1", "not about an object"),
+            ("drop-call@1", "there is no `drop-call`"),
+            ("lose-event@1", "there is no `lose-event`"),
             ("max_port=1", "there is no limit `max_port`"),
             ("max_qp=-1", "`-1` is not a number"),
             ("nonsense", "it needs `@WHEN`"),

@@ -39,14 +39,9 @@ pub(super) fn step(cm: &Cm, seen: Seen) {
             Ok(())
         }
         RDMA_CM_EVENT_REJECTED => {
-            let rejected = was_rejected(cm, &seen);
-            return end(
-                cm,
-                &mut table,
-                token,
-                reason(&seen),
-                rejected.then_some(seen.private_data),
-            );
+            let (rejected, reason) = (was_rejected(cm, &seen), reason(&seen));
+            let private_data = cm.unpack(seen.private_data, private::REJECT);
+            return end(cm, &mut table, token, reason, rejected.then_some(private_data));
         }
         RDMA_CM_EVENT_ADDR_ERROR
         | RDMA_CM_EVENT_ROUTE_ERROR

@@ -69,15 +69,15 @@ fn softrdma_in_wrappers() {
 }
 
 /// The layer of C that passes everything on, built; `None` without a compiler.
-fn layer() -> Option<PathBuf> {
-    let library = build::scratch("layer").join("liblayer.so");
+pub(crate) fn layer(test: &str) -> Option<PathBuf> {
+    let library = build::scratch(test).join("liblayer.so");
     let sources = build::root().join("tests/provider/fixtures/layer");
     build::c(&sources, &build::headers(), &library).map(|()| library)
 }
 
 #[test]
 fn softrdma_in_a_layer_between_wrappers() {
-    let Some(library) = layer() else {
+    let Some(library) = layer("layer") else {
         return warpline_skip::skip("softrdma_in_a_layer_between_wrappers", "no C compiler");
     };
     let layer = import::Layer::load(&library).unwrap();

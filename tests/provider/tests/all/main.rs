@@ -5,4 +5,5 @@ mod build;
 mod forms;
 mod hardware;
 mod keeps;
+mod native;
 mod play;
