@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ual::{EvdInit, Overflow, Stream};
 
+use crate::any::Aggregate;
 use crate::error::Result;
-use crate::events::Aevd;
 use crate::ia::Ia;
 
-/// Names an event dispatcher in the notifications of an [`Aevd`] and in asynchronous events; never
+/// Names an event dispatcher in what aggregate dispatchers hand out and in asynchronous events; never
 /// used again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct EvdId(pub(crate) u64);
@@ -33,8 +33,8 @@ impl EvdId {
 ///
 /// An event that *notifies* counts towards the threshold; all do, except completions of
 /// [quiet](crate::Work::quiet) work. When as many as the threshold are there, the dispatcher tells
-/// those who wait, its descriptor becomes readable, its callback runs, and the [`Aevd`] that it
-/// feeds hears of it.
+/// those who wait, its descriptor becomes readable, its callback runs, and the aggregate dispatcher
+/// that it feeds hears of it.
 ///
 /// ```
 /// # use std::os::fd::AsRawFd;
@@ -61,7 +61,7 @@ pub struct EvdInfo {
     pub depth: u32,
     /// Notifying events that it takes to wake somebody; 0: nobody is ever woken.
     pub threshold: u32,
-    /// The [`Aevd`] that it feeds.
+    /// The aggregate dispatcher that it feeds.
     pub aggregate: Option<EvdId>,
     /// It notifies; else it only queues.
     pub enabled: bool,
@@ -80,7 +80,7 @@ impl Dispatcher {
         Self(evd)
     }
 
-    /// Its name in the notifications of an [`Aevd`] and in asynchronous events.
+    /// Its name in what aggregate dispatchers hand out and in asynchronous events.
     pub fn id(&self) -> EvdId {
         EvdId::of(&self.0)
     }
@@ -128,8 +128,8 @@ impl Dispatcher {
     }
 
     /// Makes it feed an aggregate dispatcher, or none.
-    pub fn set_aggregate(&self, aggregate: Option<&Aevd>) -> Result<()> {
-        Ok(self.0.set_aggregate(aggregate.map(|aevd| aevd.ual()))?)
+    pub fn set_aggregate(&self, aggregate: Option<&dyn Aggregate>) -> Result<()> {
+        Ok(self.0.set_aggregate(aggregate.map(|to| to.dispatcher().ual()))?)
     }
 
     /// Changes what happens without room.
@@ -217,8 +217,8 @@ impl<'a, T: Make> EvdBuilder<'a, T> {
     }
 
     /// The aggregate dispatcher that it feeds.
-    pub fn aggregate(mut self, aggregate: &Aevd) -> Self {
-        self.init.aggregate = Some(aggregate.ual().clone());
+    pub fn aggregate(mut self, aggregate: &dyn Aggregate) -> Self {
+        self.init.aggregate = Some(aggregate.dispatcher().ual().clone());
         self
     }
 
@@ -232,6 +232,12 @@ impl<'a, T: Make> EvdBuilder<'a, T> {
     /// It only queues until [`Dispatcher::set_enabled`].
     pub fn disabled(mut self) -> Self {
         self.enabled = false;
+        self
+    }
+
+    /// An aggregate dispatcher that hands out events, not names.
+    pub(crate) fn underlying(mut self) -> Self {
+        self.init.underlying = true;
         self
     }
 

@@ -2,8 +2,9 @@
 //! their work requests. Any number of threads; each completion goes to one of them. No lock that
 //! endpoints share.
 
+use std::collections::BTreeMap;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use ual::{Event, NOTIFY, Stream};
@@ -11,7 +12,7 @@ use vp_api::{QpId, WcStatus, WorkCompletion};
 
 use crate::completion::{Completion, EpId, Operation, WorkId, receive_of};
 use crate::directory::Directory;
-use crate::dispatcher::{Dispatcher, EvdBuilder, Make};
+use crate::dispatcher::{Dispatcher, EvdBuilder, EvdId, Make};
 use crate::error::{Error, Result};
 use crate::flight::{RecvFlight, SendFlight};
 use crate::ia::Ia;
@@ -50,6 +51,19 @@ pub struct Evd(Arc<Core>);
 struct Core {
     evd: Dispatcher,
     directory: Directory,
+}
+
+/// All dispatchers by name, for those who take their completions through an aggregate one.
+fn open() -> MutexGuard<'static, BTreeMap<EvdId, Weak<Core>>> {
+    static OPEN: Mutex<BTreeMap<EvdId, Weak<Core>>> = Mutex::new(BTreeMap::new());
+    // Nothing panics while the lock is held.
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        open().remove(&self.evd.id());
+    }
 }
 
 /// What an endpoint has under way.
@@ -123,8 +137,10 @@ impl Flights {
 impl Make for Evd {
     const STREAM: Stream = Stream::Completion;
     fn make(evd: Arc<ual::Evd>) -> Self {
-        let directory = Directory::default();
-        Self(Arc::new(Core { evd: Dispatcher::new(evd), directory }))
+        let id = EvdId::of(&evd);
+        let core = Arc::new(Core { evd: Dispatcher::new(evd), directory: Directory::default() });
+        open().insert(id, Arc::downgrade(&core));
+        Self(core)
     }
 }
 
@@ -159,7 +175,7 @@ impl Evd {
     /// the time-out. A waiting thread does the work of its connections itself. Errors:
     /// [`ual::Error::Interrupted`], [`ual::Error::Signal`], [`ual::Error::Aborted`].
     pub fn wait(&self, timeout: Duration) -> Result<Option<Completion>> {
-        crate::events::next(self.ual(), Some(timeout), |event| match event {
+        crate::events::next(self.ual(), Some(timeout), |event, _| match event {
             Event::Completion(wc) => self.complete(&wc),
             _ => None,
         })
@@ -202,6 +218,12 @@ impl Evd {
 
     pub(crate) fn remove(&self, qp: QpId) {
         self.0.directory.remove(qp);
+    }
+
+    /// A completion that came to the dispatcher of this name.
+    pub(crate) fn complete_at(name: EvdId, wc: &WorkCompletion) -> Option<Completion> {
+        let evd = open().get(&name)?.upgrade().map(Self)?;
+        evd.complete(wc)
     }
 }
 

@@ -16,16 +16,17 @@ use crate::ia::Ia;
 use crate::listen::Request;
 use crate::srq::SrqId;
 
-/// The next event of `evd` that `pick` takes; `None` after the time-out.
+/// The next event of `evd` that `pick` takes; `None` after the time-out. `pick` learns which
+/// dispatcher the event came to first.
 pub(crate) fn next<T>(
     evd: &Arc<ual::Evd>,
     timeout: Option<Duration>,
-    pick: impl Fn(Event) -> Option<T>,
+    pick: impl Fn(Event, &Arc<ual::Evd>) -> Option<T>,
 ) -> Result<Option<T>> {
     loop {
-        match evd.wait(timeout) {
-            Ok(event) => {
-                if let Some(event) = pick(event) {
+        match evd.wait_from(timeout) {
+            Ok((event, origin)) => {
+                if let Some(event) = pick(event, origin.as_ref().unwrap_or(evd)) {
                     return Ok(Some(event));
                 }
             }
@@ -36,12 +37,14 @@ pub(crate) fn next<T>(
 }
 
 pub(crate) mod sealed {
+    use std::sync::Arc;
+
     /// A stream of events, and what its dispatcher hands out.
     pub trait Kind: 'static {
         type Item;
         const STREAM: ual::Stream;
-        /// `ia`: the dispatcher's.
-        fn pick(event: ual::Event, ia: &ual::Ia) -> Option<Self::Item>;
+        /// `origin`: the dispatcher that the event came to.
+        fn pick(event: ual::Event, origin: &Arc<ual::Evd>) -> Option<Self::Item>;
     }
 }
 use sealed::Kind;
@@ -83,8 +86,8 @@ macro_rules! kinds {
         impl Kind for $kind {
             type Item = $item;
             const STREAM: Stream = Stream::$stream;
-            fn pick(event: Event, ia: &ual::Ia) -> Option<$item> {
-                match (event, ia) {
+            fn pick(event: Event, origin: &Arc<ual::Evd>) -> Option<$item> {
+                match (event, &**origin.ia()) {
                     ($pattern, $ia) => $value,
                     _ => None,
                 }
@@ -228,7 +231,8 @@ pub type PortEvd = Events<Ports>;
 pub type SoftwareEvd = Events<Software>;
 
 /// Aggregate: says which of the dispatchers that feed it has events. It names a dispatcher as long
-/// as that one would notify; take its events until there is none.
+/// as that one would notify; take its events until there is none. [`crate::AnyEvd`] hands out the
+/// events themselves.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -257,8 +261,8 @@ impl<K: Kind> Make for Events<K> {
 impl<K: Kind> Events<K> {
     /// The oldest event, if there is one (`it_evd_dequeue`).
     pub fn poll(&self) -> Result<Option<K::Item>> {
-        while let Some(event) = self.ual().dequeue()? {
-            if let Some(event) = K::pick(event, self.ual().ia()) {
+        while let Some((event, origin)) = self.ual().dequeue_from()? {
+            if let Some(event) = K::pick(event, origin.as_ref().unwrap_or(self.ual())) {
                 return Ok(Some(event));
             }
         }
@@ -269,7 +273,7 @@ impl<K: Kind> Events<K> {
     /// time-out. Errors: [`ual::Error::Interrupted`], [`ual::Error::Signal`],
     /// [`ual::Error::Aborted`].
     pub fn wait(&self, timeout: Duration) -> Result<Option<K::Item>> {
-        next(self.ual(), Some(timeout), |event| K::pick(event, self.ual().ia()))
+        next(self.ual(), Some(timeout), K::pick)
     }
 
     /// Calls a function on a thread of the adapter whenever the dispatcher notifies

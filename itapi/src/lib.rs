@@ -49,6 +49,7 @@
 #![doc = include_str!("../../docs/c-to-rust.md")]
 #![deny(unsafe_code)]
 
+mod any;
 #[cfg(feature = "tokio")]
 mod asynchronous;
 mod buffer;
@@ -74,6 +75,7 @@ mod rmr;
 mod srq;
 mod work;
 
+pub use any::{Aggregate, AnyEvd, AnyEvent, Anything};
 #[cfg(feature = "tokio")]
 pub use asynchronous::Arrivals;
 pub use buffer::Buffer;

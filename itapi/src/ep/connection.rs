@@ -166,7 +166,7 @@ impl Ep {
 
     /// The next event of its own queue, kept if it is an end.
     fn next_event(&self, timeout: Option<Duration>) -> Result<Option<ConnEvent>> {
-        let event = next(self.own_events()?, timeout, |event| match event {
+        let event = next(self.own_events()?, timeout, |event, _| match event {
             Event::Connection { event, .. } => Some(*event),
             _ => None,
         })?;

@@ -7,8 +7,8 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use itapi::{
-    AccessError, Aevd, AsyncEvent, AsyncSource, ConnEvd, ConnEvent, ConnectParams, Error, Evd,
-    Operation, Overflow, RequestEvd, SoftwareEvd, Stream, Work,
+    AccessError, Aevd, AnyEvd, AnyEvent, AsyncEvent, AsyncSource, ConnEvd, ConnEvent,
+    ConnectParams, Error, Evd, Operation, Overflow, RequestEvd, SoftwareEvd, Stream, Work,
 };
 
 use crate::pair::{HANG, Side, connect, open, pair};
@@ -160,6 +160,55 @@ fn one_thread_waits_for_everything() {
     assert_eq!((connected, completed), (2, 2));
     assert!(all.wait(NOW).unwrap().is_none());
     assert!(!readable(&all));
+}
+
+// [itx_aevd_wait] [it_evd_modify]
+#[test]
+fn one_dispatcher_hands_out_everything() {
+    let ia = open();
+    let all = AnyEvd::builder(&ia).build().unwrap();
+    let evd = Evd::builder(&ia, 16).aggregate(&all).build().unwrap();
+    let news = ConnEvd::builder(&ia, 16).aggregate(&all).build().unwrap();
+    let calls = RequestEvd::builder(&ia, 16).build().unwrap();
+    calls.set_aggregate(Some(&all)).unwrap();
+    let pz = ia.pz().unwrap();
+    let ep = || pz.ep(&evd).conn_evd(&news).build().unwrap();
+    let (client, server) = (ep(), ep());
+    let listen = ia.listen_builder("127.0.0.1:0").unwrap().evd(&calls).listen().unwrap();
+    client.start_connect(ConnectParams::new(listen.address())).unwrap();
+    server.post_recv(pz.buffer(8).unwrap()).unwrap();
+    let (mut connected, mut received, mut sent) = (0, None, 0);
+    while received.is_none() || sent == 0 {
+        let (origin, event) = all.wait(HANG).unwrap().expect("something happens");
+        match event {
+            AnyEvent::Request(request) => {
+                assert_eq!(origin, calls.id());
+                request.start_accept(&server, b"").unwrap();
+            }
+            AnyEvent::Connection(_, event) => {
+                assert_eq!(origin, news.id());
+                assert!(matches!(event, ConnEvent::Established(_)), "{event}");
+                connected += 1;
+                if connected == 2 {
+                    client.post(Work::send(b"hello")).unwrap();
+                }
+            }
+            AnyEvent::Completion(completion) => {
+                assert_eq!(origin, evd.id());
+                completion.check().unwrap();
+                match completion.operation {
+                    Operation::Send => sent += 1,
+                    _ => received = completion.into_buffer(),
+                }
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(received.unwrap().to_vec(), b"hello");
+    assert!(all.poll().unwrap().is_none() && !readable(&all));
+    calls.set_aggregate(None).unwrap();
+    let other = evd.set_aggregate(Some(&Aevd::builder(&open()).build().unwrap())).unwrap_err();
+    assert!(other.to_string().contains("adapter"), "{other}");
 }
 
 // [it_evd_callback_attach] [it_evd_callback_detach]

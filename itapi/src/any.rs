@@ -1,0 +1,107 @@
+//! The aggregate dispatcher that hands out the events of those that feed it. The access layer owns
+//! the queues; any number of threads, each event goes to one of them.
+
+use std::sync::Arc;
+
+use ual::{ConnEvent, Event, Stream};
+use vp_api::AsyncEvent;
+
+use crate::completion::{Completion, EpId};
+use crate::dispatcher::{Dispatcher, EvdBuilder, EvdId};
+use crate::evd::Evd;
+use crate::events::sealed::Kind;
+use crate::events::{AsyncSource, Events, Objects, Requests};
+use crate::ia::Ia;
+use crate::listen::Request;
+
+/// An event of whatever dispatcher, see [`AnyEvd`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum AnyEvent {
+    /// Work is done ([`Evd`]).
+    Completion(Completion),
+    /// Somebody wants to connect ([`crate::RequestEvd`]).
+    Request(Request),
+    /// News of a connection ([`crate::ConnEvd`]).
+    Connection(EpId, ConnEvent),
+    /// News of an endpoint, dispatcher or shared receive queue ([`crate::AsyncEvd`]).
+    Object(AsyncSource, AsyncEvent),
+    /// News of the device, or of a port ([`crate::PortEvd`]).
+    Port(Option<u32>, AsyncEvent),
+    /// A number of the application's ([`crate::SoftwareEvd`]).
+    Software(u64),
+}
+
+/// Events of all streams (IT-API AEVD without `IT_EVD_DEQUEUE_NOTIFICATIONS`).
+#[derive(Clone, Copy, Debug)]
+pub enum Anything {}
+
+impl Kind for Anything {
+    type Item = (EvdId, AnyEvent);
+    const STREAM: Stream = Stream::Aggregate;
+
+    fn pick(event: Event, origin: &Arc<ual::Evd>) -> Option<Self::Item> {
+        let id = EvdId::of(origin);
+        let event = match event {
+            Event::Completion(wc) => AnyEvent::Completion(Evd::complete_at(id, &wc)?),
+            Event::Request(_) => AnyEvent::Request(Requests::pick(event, origin)?),
+            Event::Connection { qp, event, .. } => AnyEvent::Connection(EpId(qp.0), *event),
+            Event::Affiliated { .. } => {
+                let (source, event) = Objects::pick(event, origin)?;
+                AnyEvent::Object(source, event)
+            }
+            Event::Unaffiliated { port, event } => AnyEvent::Port(port, event),
+            Event::Software(number) => AnyEvent::Software(number),
+            _ => return None,
+        };
+        Some((id, event))
+    }
+}
+
+/// Aggregate: hands out the events of the dispatchers that feed it, each with the name of the one
+/// that it came to. One that would notify is emptied; the dispatchers take turns.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use itapi::{AnyEvd, AnyEvent, SoftwareEvd};
+/// # fn main() -> itapi::Result<()> {
+/// # let ia = itapi::Ia::open()?;
+/// let all = AnyEvd::builder(&ia).build()?;
+/// let inbox = SoftwareEvd::builder(&ia, 16).aggregate(&all).build()?;
+/// inbox.post(7)?;
+/// match all.wait(Duration::from_secs(10))? {
+///     Some((evd, AnyEvent::Software(7))) => assert_eq!(evd, inbox.id()),
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub type AnyEvd = Events<Anything>;
+
+impl AnyEvd {
+    /// Chooses thresholds and the like.
+    pub fn builder(ia: &Ia) -> EvdBuilder<'_, Self> {
+        EvdBuilder::new(ia, 1).underlying()
+    }
+}
+
+/// Dispatchers that others can feed: [`crate::Aevd`], [`AnyEvd`].
+pub trait Aggregate: sealed::Aggregate {}
+
+pub(crate) mod sealed {
+    pub trait Aggregate {
+        fn dispatcher(&self) -> &super::Dispatcher;
+    }
+}
+
+macro_rules! aggregate {
+    ($($evd:ty),*) => {$(
+        impl Aggregate for $evd {}
+        impl sealed::Aggregate for $evd {
+            fn dispatcher(&self) -> &Dispatcher {
+                self
+            }
+        }
+    )*};
+}
+aggregate!(crate::events::Aevd, AnyEvd);
