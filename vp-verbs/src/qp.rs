@@ -173,7 +173,8 @@ impl VerbsQp {
             recv_cq: raw(&parts.recv_cq)?,
             srq,
             cap: ibv_qp_cap {
-                max_send_wr: init.send_depth,
+                // See `greet`.
+                max_send_wr: init.send_depth + u32::from(parts.context.iwarp),
                 max_recv_wr: if srq.is_null() { init.recv_depth } else { 0 },
                 max_send_sge: init.max_send_sge,
                 max_recv_sge: init.max_recv_sge,
@@ -259,6 +260,7 @@ impl VerbsQp {
     pub(crate) fn greet(&self) {
         let op = SendOp::Write { remote: Remote { stag: Stag(1), to: 0 } };
         let wr = SendWr { wr_id: 0, op, data: Data::Sgl(&[]), flags: SendFlags::empty() };
+        lock(&self.send).widen();
         // A broken connection says so by itself.
         let _ = self.post_sends(&[wr]);
     }

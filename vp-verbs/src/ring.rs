@@ -23,6 +23,8 @@ pub(crate) struct Ring {
     first: u32,
     posted: VecDeque<Posted>,
     depth: usize,
+    /// So many at the front are not the consumer's.
+    extra: usize,
     /// Unsignaled ones since the last signaled.
     quiet: usize,
 }
@@ -38,7 +40,12 @@ impl Ring {
     }
 
     pub(crate) fn room(&self) -> usize {
-        self.depth - self.posted.len().min(self.depth)
+        (self.depth + self.extra).saturating_sub(self.posted.len())
+    }
+
+    /// The next one, which is the first, takes no place from the consumer.
+    pub(crate) fn widen(&mut self) {
+        self.extra = 1;
     }
 
     /// The number that the next one gets, and whether the device must tell of its end: what the
@@ -65,6 +72,7 @@ impl Ring {
         if ahead >= self.posted.len() {
             return None;
         }
+        self.extra = 0;
         let ended = self.posted.drain(..=ahead).next_back();
         self.first = number.wrapping_add(1);
         ended
@@ -143,6 +151,18 @@ mod tests {
         assert_eq!(told, [false, true, false, true]);
         assert!(Ring::new(1).next(false).1);
         ring.unpush();
+        assert_eq!(ring.room(), 1);
+    }
+
+    #[test]
+    fn what_is_not_the_consumers_takes_no_place() {
+        let mut ring = Ring::new(2);
+        ring.widen();
+        for wr_id in 0..3 {
+            assert_eq!(ring.room(), 3 - wr_id as usize);
+            ring.push(send(wr_id, wr_id > 0), wr_id > 0);
+        }
+        assert_eq!(ring.end(1), Some(send(1, true)));
         assert_eq!(ring.room(), 1);
     }
 

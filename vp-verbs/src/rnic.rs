@@ -188,7 +188,8 @@ fn attributes(context: &Arc<Context>, channel: &Channel) -> std::io::Result<Rnic
     attrs.capabilities.set(Capabilities::CQ_RESIZE, cq::resizes(context, channel));
     let sges = count(attr.max_sge).min(SGES as u32 - 1);
     attrs.max_qp = count(attr.max_qp);
-    attrs.max_wr_per_qp = count(attr.max_qp_wr);
+    // An iWARP connection begins with one of ours.
+    attrs.max_wr_per_qp = count(attr.max_qp_wr).saturating_sub(context.iwarp.into());
     attrs.max_wr_per_srq = count(attr.max_srq_wr);
     (attrs.max_sge_send, attrs.max_sge_recv, attrs.max_sge_write) = (sges, sges, sges);
     attrs.max_sge_read = 1;
