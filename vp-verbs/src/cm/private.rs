@@ -13,7 +13,7 @@ pub(super) const REJECT: usize = 148;
 
 /// Room in any of iWARP's: a length that fits into an octet, less MPA's 4 octets (RFC 6581 section
 /// 5).
-pub(super) const IWARP: usize = 252;
+pub(super) const IWARP: usize = 251;
 
 const MARK: [u8; 2] = *b"WL";
 /// Octets of the mark and the length.
