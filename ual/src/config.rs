@@ -102,11 +102,8 @@ impl Config {
         let in_force = named.or_else(|| places.iter().find(|path| path.exists()).cloned());
         let mut config = in_force.map_or_else(|| Ok(Self::default()), |path| Self::read(&path))?;
         if let Some(paths) = trusted("WARPLINE_PROVIDER_PATH") {
-            // Manifests and libraries of the current directory are nobody's choice.
-            config
-                .providers
-                .search
-                .extend(std::env::split_paths(&paths).filter(|p| p.is_absolute()));
+            let named = std::env::split_paths(&paths).filter(|p| !p.as_os_str().is_empty());
+            config.providers.search.extend(named);
         }
         config.providers.search.extend(places.iter().map(|p| p.with_file_name("providers.d")));
         Ok(config)
@@ -122,9 +119,7 @@ impl Config {
     /// Parses the text of a file; `path` is for messages.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
         let invalid = |offset: usize, message: String| {
-            let before = text.get(..offset).unwrap_or(text);
-            let line = before.matches('\n').count() + 1;
-            let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
+            let (line, column) = position(text, offset);
             ConfigError::Invalid { path: path.to_owned(), line, column, message }
         };
         let file: File = toml::from_str(text)
@@ -134,6 +129,13 @@ impl Config {
         let peers = file.policy.peers.into_iter().map(peer).collect();
         Ok(Self { providers: file.providers, policy, peers, log: file.log })
     }
+}
+
+/// Line, and column in characters, of an offset in a text; both from 1.
+pub(crate) fn position(text: &str, offset: usize) -> (usize, usize) {
+    let before = text.get(..offset).unwrap_or(text);
+    let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
+    (before.matches('\n').count() + 1, column)
 }
 
 #[cfg(test)]

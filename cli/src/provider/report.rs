@@ -61,7 +61,7 @@ impl Report {
         }
         let why = match (hung, status.signal(), status.code()) {
             (true, ..) => "it hangs".to_owned(),
-            (_, Some(signal), _) => format!("the process is killed by signal {signal}"),
+            (_, Some(signal), _) => format!("the process is killed by {}", name(signal)),
             (_, _, code) => format!("the process ends with status {}", code.unwrap_or(-1)),
         };
         let step = self.step.take().unwrap_or_else(|| "ending the process".into());
@@ -119,6 +119,20 @@ impl Report {
     }
 }
 
+/// What libraries that are broken die of.
+fn name(signal: i32) -> String {
+    let name = match signal {
+        4 => "illegal instruction",
+        6 => "abort",
+        7 => "bus error; is the file cut short?",
+        8 => "arithmetic error",
+        9 => "kill",
+        11 => "segmentation fault",
+        _ => return format!("signal {signal}"),
+    };
+    format!("signal {signal} ({name})")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,7 +144,7 @@ mod tests {
         report.hears("a library may print what it likes");
         report.ends(ExitStatus::from_raw(6), false);
         let refusal = report.refusal.as_deref();
-        let expected = "the process is killed by signal 6 while loading the library";
+        let expected = "the process is killed by signal 6 (abort) while loading the library";
         assert_eq!(refusal, Some(expected));
         let mut report = Report::new(Path::new("/x.so"));
         report.hears(r#"{"name":"x","version":"1"}"#);

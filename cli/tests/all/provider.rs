@@ -1,6 +1,8 @@
 //! `warpline provider check`, and libraries in `warpline devices`: the vendor's provider of C as it
 //! is, and broken in many ways, each of which must be named.
 
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -96,7 +98,7 @@ const BROKEN: &[Broken] = &[
             "__attribute__((constructor)) static void die(void) { abort(); }\nstatic pthread_once_t once",
         )],
         3,
-        "killed by signal 6 while loading the library",
+        "killed by signal 6 (abort) while loading the library",
     ),
     (
         &[(
@@ -154,14 +156,38 @@ fn each_broken_variant_is_named() {
 #[test]
 fn what_is_no_library_is_named() {
     let dir = scratch("no-library");
-    let file = dir.join("libtext.so");
-    std::fs::write(&file, "not a library").unwrap();
-    let output = warpline(&["provider", "check", file.to_str().unwrap()], "");
-    assert_eq!(output.status.code(), Some(3));
-    assert!(text(&output.stderr).contains("cannot be loaded: file too short"));
+    let own = std::fs::read(env!("CARGO_BIN_EXE_warpline")).unwrap();
+    let mut foreign = own[..4096].to_vec();
+    // A processor that nobody has.
+    foreign[18..20].copy_from_slice(&9999u16.to_le_bytes());
+    let file = |name: &str, octets: &[u8]| std::fs::write(dir.join(name), octets).unwrap();
+    file("libtext.so", b"not a library");
+    file("libempty.so", b"");
+    file("libforeign.so", &foreign);
+    file("libcut.so", &own[..20]);
+    std::fs::create_dir(dir.join("libdir.so")).unwrap();
+    std::os::unix::fs::symlink("/nonexistent", dir.join("libdangling.so")).unwrap();
+    for (name, expected) in [
+        ("libtext.so", "it does not begin as ELF files do"),
+        ("libempty.so", "the file is empty"),
+        ("libforeign.so", "it is for processor 9999 of ELF, this machine is"),
+        ("libcut.so", "cannot be loaded: file too short"),
+        ("libdir.so", "it is a directory, not a file"),
+        ("libdangling.so", "cannot be loaded"),
+    ] {
+        let library = dir.join(name);
+        let output = warpline(&["provider", "check", library.to_str().unwrap()], "");
+        assert_eq!(output.status.code(), Some(3), "{name}");
+        if name != "libdangling.so" {
+            assert!(text(&output.stderr).contains(expected), "{}", text(&output.stderr));
+        }
+        let output = warpline(&["devices"], library.to_str().unwrap());
+        let said = text(&output.stdout);
+        assert!(said.contains(expected) && said.contains("device vp_softrdma"), "{said}");
+    }
     let output = warpline(&["provider", "check", "/nonexistent/lib.so"], "");
     assert!(text(&output.stderr).contains("cannot read /nonexistent/lib.so"));
-    remove(&file);
+    std::fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]
@@ -189,6 +215,37 @@ fn manifests_name_libraries() {
     assert!(reason("near").contains("not absolute"));
     remove(&library);
     std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// What `program devices` says to nobody in particular; `None` if it cannot be run so.
+fn devices_of_nobody(program: &Path, path: &Path) -> Option<String> {
+    const NOBODY: u32 = 65534;
+    let mut command = Command::new(program);
+    command.arg("devices").env("WARPLINE_PROVIDER_PATH", path).env("HOME", "/nonexistent");
+    let output = command.env_remove("WARPLINE_CONFIG").uid(NOBODY).gid(NOBODY).output().ok()?;
+    Some(text(&output.stdout))
+}
+
+/// What a user says in the environment names no code for a program with more rights.
+#[test]
+fn a_setuid_program_is_told_nothing_by_its_environment() {
+    const TEST: &str = "a_setuid_program_is_told_nothing_by_its_environment";
+    let Some(library) = variant("setuid", &[]) else {
+        return warpline_skip::skip(TEST, "no C compiler");
+    };
+    let program = library.with_file_name("warpline");
+    std::fs::copy(env!("CARGO_BIN_EXE_warpline"), &program).unwrap();
+    let mode = |bits| std::fs::set_permissions(&program, PermissionsExt::from_mode(bits)).unwrap();
+    mode(0o755);
+    let names_it = |said: String| said.contains("vendor_loop");
+    let plain = devices_of_nobody(&program, &library).map(names_it);
+    mode(0o4755);
+    let more_rights = devices_of_nobody(&program, &library).map(names_it);
+    remove(&library);
+    match plain {
+        Some(true) => assert_eq!(more_rights, Some(false)),
+        _ => warpline_skip::skip(TEST, "a program of another user cannot be run here"),
+    }
 }
 
 /// The layer of the tests, built; `None` without a compiler.
@@ -254,7 +311,7 @@ fn a_layer_that_crashes_is_named() {
         return warpline_skip::skip("a_layer_that_crashes_is_named", "no C compiler");
     }
     let said = devices_wrapped(&dir, &[&format!("layer:{}", library.display())]);
-    assert!(said.contains("killed by signal 6 while loading the library"), "{said}");
+    assert!(said.contains("killed by signal 6 (abort) while loading the library"), "{said}");
     remove(&library);
 }
 

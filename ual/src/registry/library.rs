@@ -21,8 +21,7 @@ impl Library {
     pub(super) fn new(named: Named, wrap: Vec<Wrapper>) -> Self {
         let loaded: OnceLock<Result<Arc<dyn Provider>, _>> = OnceLock::new();
         if let Some(fault) = named.fault {
-            let place = named.place.display();
-            let remedy = format!("correct or remove {place}");
+            let remedy = format!("correct or remove what names {}", named.place.display());
             // It was empty.
             let _ = loaded.set(Err(Unavailable { reason: fault, remedy }));
         }
@@ -40,13 +39,12 @@ impl Library {
     }
 
     fn load(&self) -> Result<Arc<dyn Provider>, Unavailable> {
-        let unusable = |reason: String| Unavailable {
-            reason,
-            remedy: format!(
-                "ask its vendor; see `warpline provider check {}`",
-                self.place.display()
-            ),
+        let place = self.place.display();
+        let remedy = match self.place.exists() {
+            true => format!("ask its vendor; see `warpline provider check {place}`"),
+            false => format!("install {place}, or correct where it is named"),
         };
+        let unusable = |reason: String| Unavailable { reason, remedy: remedy.clone() };
         let provider = import::load(&self.place).map_err(|e| unusable(e.to_string()))?;
         if provider.name() != self.name {
             let (said, named) = (provider.name(), &self.name);

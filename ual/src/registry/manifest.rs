@@ -7,11 +7,12 @@
 //! library = "/usr/lib/acme/libacme.so"   # absolute
 //! ```
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::config::Providers;
+use crate::config::{Providers, position};
 
 /// A library that was named, or what is wrong with how it was named.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -59,28 +60,39 @@ fn library(name: String, place: PathBuf) -> Named {
     Named { name, place, fault }
 }
 
-/// A directory of manifests, or a library; what is not there is nothing.
+/// A directory of manifests, or a library. A directory `providers.d` need not be there.
 fn search(path: &Path) -> Vec<Named> {
-    if path.extension().is_some_and(|e| e == "so") {
+    let name = path.file_name().unwrap_or_default();
+    if path.is_file() || !path.is_absolute() || name.to_string_lossy().contains(".so") {
         return vec![library(stem(path), path.to_owned())];
     }
-    let Ok(entries) = std::fs::read_dir(path) else { return Vec::new() };
-    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    let mut files: Vec<PathBuf> = match std::fs::read_dir(path) {
+        Ok(entries) => entries.flatten().map(|entry| entry.path()).collect(),
+        Err(why) if why.kind() == ErrorKind::NotFound && name == "providers.d" => Vec::new(),
+        Err(why) => {
+            let fault = Some(format!("{} cannot be read: {why}", path.display()));
+            return vec![Named { name: stem(path), place: path.to_owned(), fault }];
+        }
+    };
     files.retain(|file| file.extension().is_some_and(|e| e == "toml"));
     files.sort();
     files.iter().map(|file| read(file)).collect()
 }
 
-/// `libacme.so` is taken for a provider `acme` until it says otherwise.
+/// `libacme.so.1` is taken for a provider `acme` until it says otherwise.
 fn stem(path: &Path) -> String {
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    stem.strip_prefix("lib").unwrap_or(&stem).to_owned()
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let stem = name.split(".so").next().unwrap_or_default().trim_end_matches(".toml");
+    stem.strip_prefix("lib").unwrap_or(stem).to_owned()
 }
 
 fn read(file: &Path) -> Named {
     let text = std::fs::read_to_string(file).map_err(|e| e.to_string());
     let manifest = text.and_then(|text| {
-        toml::from_str::<Manifest>(&text).map_err(|e| e.to_string().trim_end().to_owned())
+        toml::from_str::<Manifest>(&text).map_err(|e| {
+            let (line, column) = position(&text, e.span().map_or(0, |span| span.start));
+            format!("line {line}, column {column}: {}", e.message())
+        })
     });
     match manifest {
         Ok(manifest) => library(manifest.name, manifest.library),
@@ -111,9 +123,16 @@ mod tests {
         write("30-odd.toml", "name = \"odd\"\nlibary = \"/c.so\"\n");
         write("40-relative.toml", "name = \"rel\"\nlibrary = \"rel.so\"\n");
         write("notes.txt", "not a manifest");
+        write("50-empty.toml", "");
+        std::fs::create_dir_all(dir.join("60-dir.toml")).unwrap();
+        std::fs::write(dir.join("70-octets.toml"), [0xff, 0xfe]).unwrap();
         let mut config = Providers { search: vec![dir.clone()], ..Providers::default() };
         config.libraries.insert("mine".into(), "/m.so".into());
         config.search.push("/d/libother.so".into());
+        config.search.push("/d/libversioned.so.1.2".into());
+        config.search.push("near/libnear.so".into());
+        config.search.push("/nonexistent/somewhere".into());
+        config.search.push("/nonexistent/providers.d".into());
         let found = named(&config);
         let faults = |name: &str| {
             let all = found.iter().filter(|n| n.name == name);
@@ -122,9 +141,15 @@ mod tests {
         assert_eq!(found[0].name, "mine");
         assert_eq!(faults("acme")[0], "");
         assert!(faults("acme")[1].contains("/a/libacme.so was named before"));
-        assert!(faults("30-odd")[0].contains("libary"), "{found:?}");
+        assert!(faults("30-odd")[0].contains("line 2, column 1: unknown field `libary`"));
         assert!(faults("rel")[0].contains("not absolute"));
-        assert_eq!(faults("other"), [""]);
+        assert_eq!((faults("other"), faults("versioned")), (vec!["".into()], vec!["".into()]));
+        assert!(faults("near")[0].contains("not absolute"));
+        assert!(faults("somewhere")[0].contains("cannot be read: No such file"));
+        assert!(faults("providers.d").is_empty());
+        assert!(faults("50-empty")[0].contains("missing field `name`"), "{found:?}");
+        assert!(faults("60-dir")[0].contains("Is a directory"), "{found:?}");
+        assert!(faults("70-octets")[0].contains("UTF-8"), "{found:?}");
         std::fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -6,6 +6,7 @@
 
 mod calls;
 mod cm;
+mod elf;
 mod load;
 mod queues;
 mod rnic;

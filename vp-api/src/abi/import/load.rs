@@ -10,7 +10,7 @@ use thiserror::Error;
 use super::super::export::Exported;
 use super::super::types::{Plain, Sized32};
 use super::super::{MAGIC, MAJOR, MINOR, codes, grow, text, types as c};
-use super::Imported;
+use super::{Imported, elf};
 use crate::Provider;
 
 const DESCRIPTOR: &CStr = c"warpline_provider";
@@ -95,12 +95,19 @@ fn open(path: &Path) -> Result<Library, Fault> {
     if !path.is_absolute() {
         return Err(Fault::NotAbsolute);
     }
+    // What is no file at all may block whoever opens it.
+    if std::fs::metadata(path).is_ok_and(|it| !it.is_file())
+        && let Some(why) = elf::fault(path)
+    {
+        return Err(Fault::NotALibrary(why));
+    }
     if let Some(probe) = PROBE.get() {
         probe(path).map_err(Fault::Dangerous)?;
     }
     // SAFETY: its constructors run; whoever names a provider's library trusts its code.
     let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
-    library.map_err(|why| Fault::NotALibrary(because(&why, path)))
+    library
+        .map_err(|why| Fault::NotALibrary(elf::fault(path).unwrap_or_else(|| because(&why, path))))
 }
 
 /// The loader's own words, which the error keeps behind it, without the path before them.
