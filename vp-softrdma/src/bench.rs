@@ -3,14 +3,26 @@
 //! Owns nothing. No program but a benchmark needs this.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
-use vp_api::{MrInit, PdId, Services, Stag, VpResult};
+use vp_api::{Cq, CqId, MrInit, PdId, Qp, QpChange, QpInit, Services, Stag, VpResult};
 
+use crate::cq::SoftCq;
+use crate::cq_ring::CqRing;
+use crate::engine::Engine;
+use crate::events::EventSink;
 use crate::meta::PdUse;
 use crate::mr::Regions;
 use crate::objects::Objects;
+use crate::parts::{CqParts, QpParts};
 use crate::place;
+use crate::qp::SoftQp;
 use crate::stag_table::StagTable;
+
+/// The CRC32c kernel that this process uses.
+pub fn crc32c() -> fn(u32, &[u8]) -> u32 {
+    crate::crc::kernel()
+}
 
 /// A table with `count` regions like `init`, and their STags.
 pub fn table(
@@ -26,4 +38,68 @@ pub fn table(
         .map(|_| regions.register(PdUse { id: init.pd, _hold: pds.hold(pd.0)?.1 }, init))
         .collect();
     Ok((table, stags?))
+}
+
+/// A connected QP with a CQ and a region of its own, that can be fed without its socket.
+pub struct End {
+    qp: Arc<SoftQp>,
+    cq: Arc<SoftCq>,
+    stag: Stag,
+}
+
+impl End {
+    /// An end on what `change` brings; `depth` work requests in each queue.
+    pub fn new(
+        services: Arc<dyn Services>,
+        region: &MrInit,
+        depth: u32,
+        change: QpChange,
+    ) -> VpResult<Self> {
+        let (table, stags) = table(services.clone(), region, 1)?;
+        let events = Arc::<EventSink>::default();
+        let engine = Engine::start(services, "bench")?;
+        let cq = SoftCq::create(CqParts {
+            id: CqId(1),
+            ring: CqRing::new(4 * depth)?,
+            handler: None,
+            events: events.clone(),
+            engine: engine.clone(),
+        });
+        let mut init = QpInit::new(region.pd, cq.id(), cq.id());
+        (init.send_depth, init.recv_depth) = (depth, depth);
+        let parts = QpParts {
+            id: vp_api::QpId(1),
+            pd: region.pd,
+            send_cq: cq.clone(),
+            recv_cq: cq.clone(),
+            srq: None,
+            table,
+            windows: Arc::new(AtomicU32::new(0)),
+            events,
+            engine,
+        };
+        let qp = SoftQp::create(parts, &init)?;
+        qp.modify(change)?;
+        Ok(Self { qp, cq, stag: stags[0] })
+    }
+
+    /// The QP.
+    pub fn qp(&self) -> &dyn Qp {
+        &*self.qp
+    }
+
+    /// The CQ of both its queues.
+    pub fn cq(&self) -> &dyn Cq {
+        &*self.cq
+    }
+
+    /// Its region.
+    pub fn stag(&self) -> Stag {
+        self.stag
+    }
+
+    /// Octets as if they had come from the socket.
+    pub fn feed(&self, octets: &[u8]) {
+        self.qp.feed(octets);
+    }
 }

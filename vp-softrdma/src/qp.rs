@@ -164,6 +164,14 @@ impl SoftQp {
         }
     }
 
+    /// Octets as if they had come from the socket.
+    #[cfg(feature = "bench")]
+    pub(crate) fn feed(&self, octets: &[u8]) {
+        let mut inner = self.inner.lock();
+        inner.receive_early(&self.context, octets);
+        self.leave(inner);
+    }
+
     fn gone(&self) -> VpError {
         VpError::new(VpStatus::InvalidHandle, format!("QP {} was destroyed", self.context.id.0))
     }

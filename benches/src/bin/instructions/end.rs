@@ -1,0 +1,105 @@
+//! One end of a connection whose other end is this program itself, on a clock that stands still: no
+//! timer of the stack comes between.
+//!
+//! Everything runs in the calling thread.
+
+use std::io::Read;
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+
+use kal_shim::mem::Region;
+use vp_api::{
+    Access, Addressing, Data, LlpStream, LogLevel, MrInit, PdId, QpChange, Role, SendFlags, SendOp,
+    SendWr, Services, Sge, StreamParams,
+};
+use vp_softrdma::bench;
+use warpline_benches::Result;
+
+/// Octets of a message.
+pub(crate) const MESSAGE: u32 = 64;
+/// Posts in a list.
+pub(crate) const LIST: usize = 64;
+/// Work requests in a queue.
+const DEPTH: u32 = 256;
+
+/// Services that do nothing.
+pub(crate) struct Still;
+
+impl Services for Still {
+    fn log(&self, _: LogLevel, _: &str, _: &str) {}
+    fn now_ns(&self) -> u64 {
+        1
+    }
+    fn pin(&self, _: usize, _: usize) -> std::io::Result<()> {
+        Ok(())
+    }
+    fn unpin(&self, _: usize, _: usize) {}
+}
+
+/// An end with its region, and its peer as a plain socket.
+pub(crate) struct End {
+    pub(crate) end: bench::End,
+    peer: TcpStream,
+    // The region's memory.
+    _memory: Region,
+}
+
+impl End {
+    /// Connected, with CRC.
+    pub(crate) fn new(role: Role) -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let peer = TcpStream::connect(listener.local_addr()?)?;
+        let (socket, _) = listener.accept()?;
+        let (received, last_message) = (Vec::new(), Vec::new());
+        let params = StreamParams::new(role);
+        let stream = LlpStream { socket: socket.into(), received, last_message, params };
+        let (memory, region) = region()?;
+        let change = QpChange::Rts(Box::new(stream));
+        Ok(Self {
+            end: bench::End::new(Arc::new(Still), &region, DEPTH, change)?,
+            peer,
+            _memory: memory,
+        })
+    }
+
+    /// A list of equal requests.
+    pub(crate) fn list<'a>(&self, op: &SendOp, sgl: &'a [Sge]) -> Vec<SendWr<'a>> {
+        let data = Data::Sgl(sgl);
+        vec![SendWr { wr_id: 1, op: op.clone(), data, flags: SendFlags::empty() }; LIST]
+    }
+
+    /// The first octets of its region.
+    pub(crate) fn message(&self) -> Sge {
+        Sge { stag: self.end.stag(), len: MESSAGE, to: 0 }
+    }
+
+    /// What a peer sends for `lists` lists.
+    pub(crate) fn octets_of(&mut self, lists: usize, op: &SendOp) -> Result<Vec<u8>> {
+        let sgl = [self.message()];
+        let list = self.list(op, &sgl);
+        for _ in 0..lists {
+            self.end.qp().post_send(&list)?;
+            self.end.cq().poll(&mut [])?;
+        }
+        let header = if matches!(op, SendOp::Write { .. }) { 14 } else { 18 };
+        // MPA: length field before and CRC behind; 64 + 14 + 2 is a multiple of 4, 64 + 18 + 2 too.
+        let fpdu = 2 + header + MESSAGE as usize + 4;
+        let mut octets = vec![0; lists * LIST * fpdu];
+        self.peer.read_exact(&mut octets)?;
+        Ok(octets)
+    }
+}
+
+/// Memory, and how it is to be registered.
+pub(crate) fn region() -> Result<(Region, MrInit)> {
+    let memory = Region::new(4096)?;
+    let init = MrInit {
+        pd: PdId(1),
+        range: memory.mem_range(),
+        addressing: Addressing::ZeroBased,
+        access: Access::LOCAL | Access::REMOTE,
+        key: 7,
+        pin: false,
+    };
+    Ok((memory, init))
+}

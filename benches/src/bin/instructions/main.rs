@@ -1,0 +1,90 @@
+//! Instructions per step of the data path, counted by valgrind: figures that a loaded machine does
+//! not change.
+//!
+//! `cargo run --release -p warpline-benches --bin instructions` runs itself under callgrind once for
+//! each step and prints what it counts beside the committed figures (`benches/instructions.txt`).
+//! Exit code 1: a step costs 5 % more than committed; 77, with the reason in the last line: nothing
+//! to compare with here. `--update` commits what was counted. Children end with this process.
+
+mod end;
+mod steps;
+mod table;
+
+use std::process::{Command, ExitCode};
+
+use warpline_benches::Result;
+
+use table::Table;
+
+/// What a comparison that cannot be made answers.
+const SKIP: u8 = 77;
+
+fn main() -> ExitCode {
+    let argument = std::env::args().nth(1);
+    let result = match argument.as_deref() {
+        None => compare(false),
+        Some("--update") => compare(true),
+        Some(step) => steps::run(step).map(|()| ExitCode::SUCCESS),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("instructions: {error}");
+        ExitCode::FAILURE
+    })
+}
+
+fn compare(update: bool) -> Result<ExitCode> {
+    let committed = Table::committed()?;
+    let Some(tools) = tools() else {
+        println!("valgrind is not installed");
+        return Ok(ExitCode::from(SKIP));
+    };
+    let mut counted = Table::new(tools);
+    for step in steps::STEPS {
+        counted.push(step.name, count(step)?);
+    }
+    counted.print_beside(&committed);
+    if update {
+        counted.commit()?;
+    } else if counted.tools != committed.tools {
+        println!("the committed figures are of {}, this is {}", committed.tools, counted.tools);
+        return Ok(ExitCode::from(SKIP));
+    }
+    let worse = counted.worse_than(&committed);
+    if update || worse.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!("more than 5 % worse: {}", worse.join(", "));
+    Ok(ExitCode::FAILURE)
+}
+
+/// What instruction counts depend on besides the code; `None` without valgrind.
+fn tools() -> Option<String> {
+    let valgrind = first_line("valgrind", &["--version"])?;
+    let rustc = first_line("rustc", &["--version"])?;
+    let libc = first_line("getconf", &["GNU_LIBC_VERSION"])?;
+    Some(format!("{rustc}, {libc}, {valgrind}, {}", std::env::consts::ARCH))
+}
+
+fn first_line(program: &str, args: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(args).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    text.lines().next().map(str::to_owned)
+}
+
+/// Instructions of one execution of a step, in tenths.
+fn count(step: &steps::Step) -> Result<u64> {
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--fair-sched=yes"])
+        .arg(format!("--toggle-collect=*{}*", steps::MEASURED))
+        .arg(std::env::current_exe()?)
+        .arg(step.name)
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let collected = said.lines().find_map(|line| line.split_once("Collected : "));
+    match collected.map(|(_, count)| count.trim().parse::<u64>()) {
+        Some(Ok(count)) if output.status.success() && count > 0 => {
+            Ok((10 * count).div_ceil(steps::TIMES))
+        }
+        _ => Err(format!("{}: {}: {said}", step.name, output.status).into()),
+    }
+}

@@ -1,0 +1,248 @@
+//! The steps that are counted: what each prepares, and what of it counts.
+//!
+//! Each runs in a process of its own, in one thread.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Duration;
+
+use itapi::{Ia, Work};
+use vp_api::{PdId, QpId, RecvWr, Remote, Role, SendOp, WorkCompletion};
+use vp_softrdma::bench;
+use vp_softrdma::stag_table::{Caller, Need};
+use warpline_benches::{Error, Result};
+
+use crate::end::{End, LIST, MESSAGE, Still, region};
+
+/// Lists that are counted.
+const ROUNDS: usize = 16;
+/// Executions of a step that are counted together.
+pub(crate) const TIMES: u64 = (ROUNDS * LIST) as u64;
+/// The name of [`instructions_counted`], for callgrind.
+pub(crate) const MEASURED: &str = "instructions_counted";
+
+/// A step by its name.
+pub(crate) struct Step {
+    pub(crate) name: &'static str,
+    run: fn() -> Result<()>,
+}
+
+/// All of them.
+pub(crate) const STEPS: &[Step] = &[
+    Step { name: "post", run: post },
+    Step { name: "transmit", run: transmit },
+    Step { name: "post and transmit in lists", run: lists },
+    Step { name: "receive a write", run: receive_write },
+    Step { name: "receive a send", run: receive_send },
+    Step { name: "poll a completion", run: poll },
+    Step { name: "poll an empty queue", run: poll_empty },
+    Step { name: "check an STag", run: check },
+    Step { name: "check it again", run: check_again },
+    Step { name: "dequeue from an EVD", run: dequeue },
+];
+
+/// Runs the step of that name.
+pub(crate) fn run(name: &str) -> Result<()> {
+    let step = STEPS.iter().find(|step| step.name == name);
+    (step.ok_or_else(|| Error::from(format!("there is no step {name}")))?.run)()
+}
+
+/// Everything that happens in here counts.
+#[inline(never)]
+fn instructions_counted(step: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+    black_box(step())
+}
+
+/// `before` and `counted` once to warm up, then so often that [`TIMES`] steps are counted.
+fn rounds(
+    mut before: impl FnMut() -> Result<()>,
+    mut counted: impl FnMut() -> Result<()>,
+) -> Result<()> {
+    before()?;
+    counted()?;
+    for _ in 0..ROUNDS {
+        before()?;
+        instructions_counted(&mut counted)?;
+    }
+    Ok(())
+}
+
+fn times(mut step: impl FnMut() -> Result<()>) -> Result<()> {
+    (0..LIST).try_for_each(|_| step())
+}
+
+const fn write() -> SendOp {
+    SendOp::Write { remote: Remote { stag: vp_api::Stag(0x100), to: 0 } }
+}
+
+const SEND: SendOp = SendOp::Send { solicited: false, invalidate: None };
+
+/// Posts that are held until the poll that does not count.
+fn post() -> Result<()> {
+    let end = End::new(Role::Initiator)?;
+    let sgl = [end.message()];
+    let list = end.list(&write(), &sgl);
+    rounds(
+        || Ok(end.end.cq().poll(&mut []).map(drop)?),
+        || {
+            list.iter().try_for_each(|wr| end.end.qp().post_send(std::slice::from_ref(wr)))?;
+            Ok(())
+        },
+    )
+}
+
+/// The poll that sends what was posted.
+fn transmit() -> Result<()> {
+    let end = End::new(Role::Initiator)?;
+    let sgl = [end.message()];
+    let list = end.list(&write(), &sgl);
+    rounds(
+        || {
+            list.iter().try_for_each(|wr| end.end.qp().post_send(std::slice::from_ref(wr)))?;
+            Ok(())
+        },
+        || Ok(end.end.cq().poll(&mut []).map(drop)?),
+    )
+}
+
+/// Lists that go out at once: the consumer has just come round.
+fn lists() -> Result<()> {
+    let end = End::new(Role::Initiator)?;
+    let sgl = [end.message()];
+    let list = end.list(&write(), &sgl);
+    rounds(
+        || (0..2).try_for_each(|_| Ok(end.end.cq().poll(&mut []).map(drop)?)),
+        || Ok(end.end.qp().post_send(&list)?),
+    )
+}
+
+fn receive_write() -> Result<()> {
+    let end = End::new(Role::Responder)?;
+    let remote = Remote { stag: end.end.stag(), to: 0 };
+    let octets = End::new(Role::Initiator)?.octets_of(1, &SendOp::Write { remote })?;
+    // The same Writes again and again: they bear no numbers.
+    rounds(
+        || Ok(()),
+        || {
+            end.end.feed(&octets);
+            Ok(())
+        },
+    )
+}
+
+fn receive_send() -> Result<()> {
+    let end = End::new(Role::Responder)?;
+    let octets = End::new(Role::Initiator)?.octets_of(ROUNDS + 1, &SEND)?;
+    let mut parts = octets.chunks(octets.len() / (ROUNDS + 1));
+    let sgl = [end.message()];
+    let mut out = [WorkCompletion::BLANK; LIST];
+    rounds(
+        || {
+            end.end.cq().poll(&mut out)?;
+            Ok(end.end.qp().post_recv(&[RecvWr { wr_id: 1, sgl: &sgl }; LIST])?)
+        },
+        || {
+            end.end.feed(parts.next().ok_or("no more Sends")?);
+            Ok(())
+        },
+    )
+}
+
+/// One at a time.
+fn poll() -> Result<()> {
+    let end = End::new(Role::Responder)?;
+    let octets = End::new(Role::Initiator)?.octets_of(ROUNDS + 1, &SEND)?;
+    let mut parts = octets.chunks(octets.len() / (ROUNDS + 1));
+    let sgl = [end.message()];
+    let mut out = [WorkCompletion::BLANK];
+    rounds(
+        || {
+            end.end.qp().post_recv(&[RecvWr { wr_id: 1, sgl: &sgl }; LIST])?;
+            end.end.feed(parts.next().ok_or("no more Sends")?);
+            Ok(())
+        },
+        || {
+            times(|| match end.end.cq().poll(&mut out)? {
+                1 => Ok(()),
+                _ => Err("a completion is missing".into()),
+            })
+        },
+    )
+}
+
+/// A look at the socket of the one QP.
+fn poll_empty() -> Result<()> {
+    let end = End::new(Role::Responder)?;
+    let mut out = [WorkCompletion::BLANK];
+    rounds(|| Ok(()), || times(|| Ok(end.end.cq().poll(&mut out).map(drop)?)))
+}
+
+const ME: Caller =
+    Caller { pd: PdId(1), qp: QpId(1), allow: vp_api::Access::REMOTE, privileged: false };
+
+fn check() -> Result<()> {
+    let (_memory, init) = region()?;
+    let (table, stags) = bench::table(Arc::new(Still), &init, 1)?;
+    rounds(
+        || Ok(()),
+        || {
+            times(|| {
+                let stag = black_box(stags[0]);
+                black_box(table.resolve(stag, Need::RemoteWrite, &ME, 0, MESSAGE).is_ok());
+                Ok(())
+            })
+        },
+    )
+}
+
+/// The next segment for the same STag.
+fn check_again() -> Result<()> {
+    let (_memory, init) = region()?;
+    let (table, stags) = bench::table(Arc::new(Still), &init, 1)?;
+    let mut held = None;
+    rounds(
+        || Ok(()),
+        || {
+            times(|| {
+                let (stag, before) = (black_box(stags[0]), held.take());
+                held = table.resolve_after(before, stag, Need::RemoteWrite, &ME, 0, MESSAGE).ok();
+                Ok(())
+            })
+        },
+    )
+}
+
+/// Completions of RDMA Writes through the access layer and the Rust face, one at a time.
+fn dequeue() -> Result<()> {
+    let ia = Ia::open()?;
+    let (pz, evd) = (ia.pz()?, ia.evd(4 * LIST as u32)?);
+    // The server has a dispatcher of its own, so that its work is not in the way.
+    let (client, server) = (pz.ep(&evd).build()?, pz.ep(&ia.evd(1)?).build()?);
+    let listen = ia.listen("127.0.0.1:0")?;
+    let address = listen.address();
+    std::thread::scope(|scope| {
+        let accept = scope.spawn(|| listen.request()?.accept(&server, b""));
+        client.connect(address, b"")?;
+        accept.join().map_err(|_| Error::from("accepting panicked"))??;
+        Ok::<_, Error>(())
+    })?;
+    let target = pz.lmr(64).remote_write().register()?;
+    rounds(
+        || {
+            for _ in 0..=LIST {
+                client
+                    .post(Work::write(b"12345678", target.remote()))
+                    .map_err(itapi::Error::from)?;
+            }
+            // It has them all sent.
+            evd.wait_success(Duration::from_secs(60)).map(drop)?;
+            Ok(())
+        },
+        || {
+            times(|| match evd.poll()? {
+                Some(completion) => Ok(completion.check().map(drop)?),
+                None => Err("a completion is missing".into()),
+            })
+        },
+    )
+}
