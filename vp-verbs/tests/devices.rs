@@ -31,11 +31,15 @@ impl Reporter for Verdicts {
     }
 }
 
-/// Failures that are not known ones of the device.
+/// Failures that are not known ones of the device; says why those that are.
 fn news(device: &str, failed: Vec<String>) -> Vec<String> {
     let is_known = |case: &String| {
         let mut of = KNOWN.iter().filter(|(model, ..)| device.starts_with(model));
-        of.any(|(_, known, _)| known == case)
+        let known = of.find(|(_, known, _)| known == case);
+        if let Some((_, _, why)) = known {
+            eprintln!("known: {device}: {case}: {why}");
+        }
+        known.is_some()
     };
     failed.into_iter().filter(|case| !is_known(case)).collect()
 }
