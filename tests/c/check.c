@@ -102,8 +102,13 @@ static it_status_t register_memory(struct side *side)
 
 void side_open(struct side *side)
 {
+    side_open_on(side, "vp_softrdma");
+}
+
+void side_open_on(struct side *side, const char *adapter)
+{
     memset(side, 0, sizeof *side);
-    MUST(it_ia_create("vp_softrdma", 2, 0, &side->ia));
+    MUST(it_ia_create(adapter, 2, 0, &side->ia));
     MUST(it_pz_create(side->ia, &side->pz));
     side->sends = check_evd(side->ia, IT_DTO_EVENT_STREAM);
     side->receives = check_evd(side->ia, IT_DTO_EVENT_STREAM);

@@ -50,6 +50,8 @@ it_ep_attributes_t check_attributes(void);
 it_evd_handle_t check_evd(it_ia_handle_t ia, it_event_type_t stream);
 it_ep_handle_t check_ep(const struct side *side);
 void side_open(struct side *side);
+/** On the adapter of this name. */
+void side_open_on(struct side *side, const char *adapter);
 /** Frees one by one, each with success. */
 void side_close(struct side *side);
 

@@ -1,0 +1,58 @@
+//! A program in C over the bridge to hardware, with the stand-in for rdma-core below: what a device
+//! can do is what IT-API says, and what it cannot do is refused as such.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used)] // a test fails loudly
+
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::process::Command;
+
+use warpline_tests::c::{Kit, Language, root, run};
+use warpline_tests::skip;
+
+/// A directory with the stand-in under the names of rdma-core.
+fn stand_in() -> PathBuf {
+    let fake = std::env::current_exe().unwrap().with_file_name("libfake_verbs.so");
+    let dir = fake.with_file_name(format!("stand-in-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    for soname in ["libibverbs.so.1", "librdmacm.so.1"] {
+        symlink(&fake, dir.join(soname)).unwrap();
+    }
+    dir
+}
+
+#[test]
+fn it_api_says_what_the_device_below_can_do() {
+    let kit = match Kit::install("c-hardware") {
+        Ok(kit) => kit,
+        Err(reason) => return skip("C over hardware", &reason),
+    };
+    let files = ["hardware.c", "check.c"];
+    let program = kit.program("hardware", &files, Language::C99, &["ITAPI_ENABLE_V21_BINDINGS"]);
+    let dir = stand_in();
+    let libraries = std::env::join_paths([kit.home().join("lib"), dir.clone()]).unwrap();
+    // InfiniBand's messages, less what takes the padding off again.
+    let arguments = ["fakeib0", "53", "193", "145"];
+    run(kit.command(&program).args(arguments).env("LD_LIBRARY_PATH", libraries));
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// A vendor has the installed header and a C compiler, and no more.
+#[test]
+fn the_installed_header_builds_a_provider() {
+    let kit = match Kit::install("c-provider") {
+        Ok(kit) => kit,
+        Err(reason) => return skip("a provider from the installed header", &reason),
+    };
+    let sources = root().join("examples/vendor-provider-c");
+    let names = ["provider.c", "memory.c", "cq.c", "qp.c", "cm.c"];
+    let library = kit.home().join("libvendor_loop.so");
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-fPIC", "-shared"]);
+    gcc.arg("-fvisibility=hidden").arg("-I").arg(kit.home().join("include"));
+    gcc.arg("-o").arg(&library).args(names.map(|name| sources.join(name))).arg("-pthread");
+    run(&mut gcc);
+    let symbols = run(Command::new("nm").args(["-D", "--defined-only"]).arg(&library));
+    assert_eq!(symbols.lines().count(), 2, "{symbols}");
+}
