@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use vp_api::Terminate;
+
 use super::types::{BrokenCause, ConnEvent, ConnectError, FailReason, Lost};
 
 impl FailReason {
@@ -123,6 +125,11 @@ impl BrokenCause {
     }
 }
 
+/// RFC 5040 4.8: a local error, or one that ends this stream or all of them; no fault of the peer.
+fn is_own(terminate: Terminate) -> bool {
+    matches!((terminate.layer, terminate.etype, terminate.code), (0 | 1, 0, _) | (0, 2, 7 | 8))
+}
+
 impl fmt::Display for BrokenCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -131,11 +138,14 @@ impl fmt::Display for BrokenCause {
                 "the peer found an error and terminated (layer {}, type {}, code {:#04x}); see its log",
                 t.layer, t.etype, t.code
             ),
-            Self::Terminated(t) => write!(
-                f,
-                "this end found an error of the peer and terminated (layer {}, type {}, code {:#04x})",
-                t.layer, t.etype, t.code
-            ),
+            Self::Terminated(t) => {
+                let why = if is_own(*t) { "could not go on" } else { "found an error of the peer" };
+                write!(
+                    f,
+                    "this end {why} and terminated (layer {}, type {}, code {:#04x})",
+                    t.layer, t.etype, t.code
+                )
+            }
             Self::Reset => f.write_str("the peer reset the connection; its process probably died"),
             Self::Lost => f.write_str(
                 "nothing came back from the peer in time; its machine is down or stopped, or the path is cut",
@@ -182,6 +192,26 @@ impl fmt::Display for ConnEvent {
                 ends.local,
                 ends.remote
             ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminate_of_ours_blames_whoever_it_was() {
+        let text = |layer, etype, code| {
+            BrokenCause::Terminated(Terminate { sent: true, layer, etype, code }).to_string()
+        };
+        for (layer, etype, code) in [(0, 0, 0), (1, 0, 0), (0, 2, 7), (0, 2, 8)] {
+            let text = text(layer, etype, code);
+            assert!(text.contains("could not go on"), "{text}");
+        }
+        for (layer, etype, code) in [(0, 1, 0), (0, 2, 6), (1, 1, 0), (1, 2, 7), (2, 0, 2)] {
+            let text = text(layer, etype, code);
+            assert!(text.contains("an error of the peer"), "{text}");
         }
     }
 }

@@ -44,10 +44,11 @@ fn received(terminate: Terminate) -> it_event_type_t {
     }
 }
 
-/// This end found an error of the peer.
+/// This end found an error: of the peer, or of its own.
 fn sent(terminate: Terminate) -> it_event_type_t {
     match (terminate.layer, terminate.etype, terminate.code) {
-        (0 | 1, 0, _) => IT_ASYNC_AFF_EP_FAILURE,
+        // RFC 5040 4.8: local, or of the stream or of all streams.
+        (0 | 1, 0, _) | (0, 2, 7 | 8) => IT_ASYNC_AFF_EP_FAILURE,
         // The STag cannot be invalidated.
         (0, 1, 9) => IT_ASYNC_AFF_EP_L_ACCESS_VIOLATION,
         // What else RDMAP protects is the source of the peer's RDMA Reads.
@@ -96,6 +97,7 @@ mod tests {
             (is(true, 0, 1, 0), IT_ASYNC_AFF_EP_RDMAR_ACCESS_VIOLATION),
             (is(true, 0, 1, 9), IT_ASYNC_AFF_EP_L_ACCESS_VIOLATION),
             (is(true, 0, 2, 6), IT_ASYNC_AFF_EP_L_TRANSPORT_ERROR),
+            (is(true, 0, 2, 7), IT_ASYNC_AFF_EP_FAILURE),
             (is(true, 1, 1, 0), IT_ASYNC_AFF_EP_L_ACCESS_VIOLATION),
             (is(true, 1, 1, 4), IT_ASYNC_AFF_EP_L_TRANSPORT_ERROR),
             (is(true, 1, 2, 1), IT_ASYNC_AFF_EP_L_TRANSPORT_ERROR),
