@@ -36,10 +36,10 @@ int main(void)
     EXPECT(IT_ERR_INVALID_AH, it_address_handle_modify(NULL, IT_ADDR_PARAM_PATH, &addr_params));
     EXPECT(IT_ERR_INVALID_AH, it_address_handle_query((it_addr_handle_t)made_up(),
                                                       IT_ADDR_PARAM_ALL, &addr_params));
-    EXPECT(IT_ERR_INVALID_EP_TYPE, it_post_sendto(side.ep, &segment, 1, cookie(1), SIGNALLED,
+    EXPECT(IT_ERR_OP_NOT_SUPPORTED, it_post_sendto(side.ep, &segment, 1, cookie(1), SIGNALLED,
                                                   &remote));
     EXPECT(IT_ERR_INVALID_EP, it_post_sendto(NULL, &segment, 1, cookie(1), SIGNALLED, &remote));
-    EXPECT(IT_ERR_INVALID_EP_TYPE, it_post_recvfrom(side.ep, &segment, 1, cookie(1), SIGNALLED));
+    EXPECT(IT_ERR_OP_NOT_SUPPORTED, it_post_recvfrom(side.ep, &segment, 1, cookie(1), SIGNALLED));
     EXPECT(IT_ERR_INVALID_EP, it_post_recvfrom(NULL, &segment, 1, cookie(1), SIGNALLED));
 
     EXPECT(IT_ERR_OP_NOT_SUPPORTED,

@@ -128,9 +128,9 @@ static void refused(const struct side *side)
     it_ia_info_free(info);
     EXPECT(IT_ERR_INVALID_RMR, it_post_rdma_read_to_rmr(side->ep, &sink, 1, cookie(1), SIGNALLED, 0,
                                                         0));
-    EXPECT(IT_ERR_INVALID_EP_TYPE, it_post_sendto(side->ep, &segment, 1, cookie(1), SIGNALLED,
+    EXPECT(IT_ERR_OP_NOT_SUPPORTED, it_post_sendto(side->ep, &segment, 1, cookie(1), SIGNALLED,
                                                   NULL));
-    EXPECT(IT_ERR_INVALID_EP_TYPE, it_post_recvfrom(side->ep, &segment, 1, cookie(1), SIGNALLED));
+    EXPECT(IT_ERR_OP_NOT_SUPPORTED, it_post_recvfrom(side->ep, &segment, 1, cookie(1), SIGNALLED));
     EXPECT(IT_ERR_INVALID_UD_SVC,
            it_ud_service_request_handle_query(NULL, IT_UD_PARAM_ALL, &service));
     EXPECT(IT_ERR_INVALID_LMR, it_lmr_link(NULL, side->memory, NULL, 8, IT_ADDR_MODE_ABSOLUTE,

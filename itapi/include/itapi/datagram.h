@@ -45,11 +45,11 @@ it_status_t it_address_handle_query(IN it_addr_handle_t addr_handle,
                                     OUT it_addr_param_t *params);
 
 /**
- * Sends a datagram to remote_ep_addr.
+ * Sends a datagram to remote_ep_addr. iWARP has none: IT_ERR_OP_NOT_SUPPORTED.
  *
  * Errors: IT_ERR_INVALID_EP, IT_ERR_INVALID_EP_STATE, IT_ERR_INVALID_EP_TYPE, IT_ERR_INVALID_AH,
  * IT_ERR_INVALID_NUM_SEGMENTS, IT_ERR_INVALID_DTO_FLAGS, IT_ERR_PAYLOAD_SIZE,
- * IT_ERR_TOO_MANY_POSTS.
+ * IT_ERR_TOO_MANY_POSTS, IT_ERR_OP_NOT_SUPPORTED.
  */
 it_status_t it_post_sendto(IN it_ep_handle_t ep_handle,
                            IN const it_lmr_triplet_t *local_segments,
@@ -59,10 +59,12 @@ it_status_t it_post_sendto(IN it_ep_handle_t ep_handle,
                            IN const it_dg_remote_ep_addr_t *remote_ep_addr);
 
 /**
- * Posts a receive for a datagram; ends with IT_DTO_UD_RECV_CMPL_EVENT.
+ * Posts a receive for a datagram; ends with IT_DTO_UD_RECV_CMPL_EVENT. iWARP has none:
+ * IT_ERR_OP_NOT_SUPPORTED.
  *
  * Errors: IT_ERR_INVALID_EP, IT_ERR_INVALID_EP_STATE, IT_ERR_INVALID_EP_TYPE,
- * IT_ERR_INVALID_NUM_SEGMENTS, IT_ERR_INVALID_DTO_FLAGS, IT_ERR_TOO_MANY_POSTS.
+ * IT_ERR_INVALID_NUM_SEGMENTS, IT_ERR_INVALID_DTO_FLAGS, IT_ERR_TOO_MANY_POSTS,
+ * IT_ERR_OP_NOT_SUPPORTED.
  */
 it_status_t it_post_recvfrom(IN it_ep_handle_t ep_handle,
                              IN const it_lmr_triplet_t *local_segments,

@@ -349,8 +349,8 @@ unsafe fn receive(
 
 fn no_datagrams(ep_handle: it_ep_handle_t) -> Outcome {
     endpoint(ep_handle)?;
-    let text = "the endpoint is connected, not for datagrams, which iWARP does not have";
-    Err(Failure::new(status::IT_ERR_INVALID_EP_TYPE, text))
+    let text = "the endpoint is for connections: this transport has no unreliable datagrams";
+    Err(Failure::new(status::IT_ERR_OP_NOT_SUPPORTED, text))
 }
 
 /// # Safety

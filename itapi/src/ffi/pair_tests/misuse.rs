@@ -34,8 +34,8 @@ fn wrong_posts_have_their_status_and_leave_no_trace() {
     assert_eq!(atomic(2, &memory.part(0, 8)), IT_ERR_INVALID_ATOMIC_OP);
     assert_eq!(atomic(0, &whole), IT_ERR_INVALID_LENGTH);
     assert_eq!(atomic(0, null()), IT_ERR_FAULT);
-    assert_eq!(c!(it_post_sendto(a, null(), 0, 1, 0, null())), IT_ERR_INVALID_EP_TYPE);
-    assert_eq!(c!(it_post_recvfrom(a, null(), 0, 1, 0)), IT_ERR_INVALID_EP_TYPE);
+    assert_eq!(c!(it_post_sendto(a, null(), 0, 1, 0, null())), IT_ERR_OP_NOT_SUPPORTED);
+    assert_eq!(c!(it_post_recvfrom(a, null(), 0, 1, 0)), IT_ERR_OP_NOT_SUPPORTED);
     assert_eq!(side.poll(), None);
     // The queue is as empty as it was.
     for n in 0..16 {
