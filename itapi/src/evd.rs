@@ -14,10 +14,11 @@ use crate::completion::{Completion, EpId, Operation, WorkId, receive_of};
 use crate::directory::Directory;
 use crate::dispatcher::{Dispatcher, EvdBuilder, EvdId, Make};
 use crate::error::{Error, Result};
-use crate::flight::{RecvFlight, SendFlight};
+use crate::flight::{RecvFlight, SendFlight, Sent};
 use crate::ia::Ia;
 use crate::remote::RmrContext;
 use crate::srq::Srq;
+use crate::work::Local;
 
 /// Completions taken from the provider in one go.
 const BATCH: usize = 16;
@@ -97,40 +98,58 @@ impl Flights {
         }
     }
 
-    /// The completion for the application; `None` if its request is unknown, which a provider that
-    /// completes each request once never causes.
-    fn complete(&self, wc: &WorkCompletion) -> Option<Completion> {
-        let number = wc.wr_id & !NOTIFY;
-        let mut earlier = Vec::new();
-        let (operation, local) = match receive_of(wc.opcode) {
-            Some(operation) => {
-                let mut local = self.recv().complete(number)?;
-                let arrived = if wc.status == WcStatus::Success { wc.octets as usize } else { 0 };
-                local.set_received(arrived);
-                (operation, local)
-            }
-            None => {
-                let sent = self.send().complete(number, &mut earlier)?;
-                let mut local = sent.local;
-                let arrives = matches!(sent.operation, Operation::Read | Operation::Atomic);
-                if arrives && wc.status == WcStatus::Success {
-                    local.set_received(wc.octets as usize);
-                }
-                (sent.operation, local)
-            }
-        };
-        Some(Completion {
-            ep: EpId(wc.qp.0),
-            id: WorkId(number),
-            operation,
-            status: wc.status,
-            octets: wc.octets,
-            solicited: wc.solicited,
-            invalidated: wc.invalidated.map(|stag| RmrContext(stag.0)),
-            immediate: wc.immediate,
-            local,
-            earlier,
-        })
+    /// Tells the application's view of completions of one queue. One whose request is unknown,
+    /// which a provider that completes each request once never causes, is left out.
+    fn complete(&self, run: &[WorkCompletion], tell: impl FnMut(Completion)) {
+        if run.first().is_some_and(is_receive) {
+            let mut flight = self.recv();
+            run.iter().filter_map(|wc| received(&mut flight, wc)).for_each(tell);
+        } else {
+            let mut flight = self.send();
+            run.iter().filter_map(|wc| sent(&mut flight, wc)).for_each(tell);
+        }
+    }
+}
+
+fn is_receive(wc: &WorkCompletion) -> bool {
+    receive_of(wc.opcode).is_some()
+}
+
+fn received(flight: &mut RecvFlight, wc: &WorkCompletion) -> Option<Completion> {
+    let operation = receive_of(wc.opcode)?;
+    let mut local = flight.complete(wc.wr_id & !NOTIFY)?;
+    let arrived = if wc.status == WcStatus::Success { wc.octets as usize } else { 0 };
+    local.set_received(arrived);
+    Some(completion(wc, operation, local, Vec::new()))
+}
+
+fn sent(flight: &mut SendFlight, wc: &WorkCompletion) -> Option<Completion> {
+    let mut earlier = Vec::new();
+    let Sent { operation, mut local, .. } = flight.complete(wc.wr_id & !NOTIFY, &mut earlier)?;
+    let arrives = matches!(operation, Operation::Read | Operation::Atomic);
+    if arrives && wc.status == WcStatus::Success {
+        local.set_received(wc.octets as usize);
+    }
+    Some(completion(wc, operation, local, earlier))
+}
+
+fn completion(
+    wc: &WorkCompletion,
+    operation: Operation,
+    local: Local,
+    earlier: Vec<Local>,
+) -> Completion {
+    Completion {
+        ep: EpId(wc.qp.0),
+        id: WorkId(wc.wr_id & !NOTIFY),
+        operation,
+        status: wc.status,
+        octets: wc.octets,
+        solicited: wc.solicited,
+        invalidated: wc.invalidated.map(|stag| RmrContext(stag.0)),
+        immediate: wc.immediate,
+        local,
+        earlier,
     }
 }
 
@@ -167,7 +186,11 @@ impl Evd {
         let mut batch = [WorkCompletion::BLANK; BATCH];
         let found = self.ual().poll(&mut batch)?;
         let before = out.len();
-        out.extend(batch[..found].iter().filter_map(|wc| self.complete(wc)));
+        let same_queue =
+            |a: &WorkCompletion, b: &WorkCompletion| a.qp == b.qp && is_receive(a) == is_receive(b);
+        for run in batch[..found].chunk_by(same_queue) {
+            self.with(run, |completion| out.push(completion));
+        }
         Ok(out.len() - before)
     }
 
@@ -204,8 +227,16 @@ impl Evd {
     }
 
     fn complete(&self, wc: &WorkCompletion) -> Option<Completion> {
-        // The endpoint may be gone, and with it the memory.
-        self.0.directory.with(wc.qp, |flights| flights.complete(wc))
+        let mut complete = None;
+        self.with(std::slice::from_ref(wc), |completion| complete = Some(completion));
+        complete
+    }
+
+    /// Tells completions of one queue. Its endpoint may be gone, and with it the memory.
+    fn with(&self, run: &[WorkCompletion], tell: impl FnMut(Completion)) {
+        if let Some(first) = run.first() {
+            self.0.directory.with(first.qp, |flights| flights.complete(run, tell));
+        }
     }
 
     pub(crate) fn ual(&self) -> &Arc<ual::Evd> {

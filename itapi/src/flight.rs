@@ -50,7 +50,9 @@ impl SendFlight {
             return None;
         }
         self.first = number + 1;
-        earlier.extend(self.posted.drain(..before as usize).map(|sent| sent.local));
+        if before > 0 {
+            earlier.extend(self.posted.drain(..before as usize).map(|sent| sent.local));
+        }
         self.posted.pop_front()
     }
 }

@@ -19,56 +19,53 @@ const MAX_PIECES: usize = 16;
 /// Work requests that go to the provider in one call.
 const BATCH: usize = 8;
 
-/// A scatter/gather list on the stack.
-struct List {
-    sges: [Sge; MAX_PIECES],
-    used: usize,
+/// A scatter/gather list on the stack. Most have one element; those touch no more than that.
+#[expect(clippy::large_enum_variant, reason = "on the stack, and never moved")]
+enum List {
+    Empty,
+    One(Sge),
+    Many { sges: [Sge; MAX_PIECES], used: usize },
 }
 
 impl List {
-    fn new() -> Self {
-        Self { sges: [Sge::default(); MAX_PIECES], used: 0 }
-    }
-
-    fn one(sge: Sge) -> Self {
-        let mut list = Self::new();
-        (list.sges[0], list.used) = (sge, 1);
-        list
-    }
-
-    fn push(&mut self, sge: Sge) -> Result<()> {
-        let room = self.sges.get_mut(self.used).ok_or_else(|| {
-            Error::Argument(format!("more than {MAX_PIECES} pieces of memory in one work request"))
-        })?;
-        *room = sge;
-        self.used += 1;
-        Ok(())
-    }
-
     /// What a Send or RDMA Write takes: valid octets of buffers, all of ranges.
-    fn source(local: &Local) -> Result<Self> {
-        let mut list = Self::new();
-        for part in local.parts() {
-            list.push(match part {
-                Part::Buffer(buffer) => buffer.range().sge(buffer.len())?,
-                Part::Range(range) => range.sge(range.len())?,
-            })?;
-        }
-        Ok(list)
+    fn source(&mut self, local: &Local) -> Result<()> {
+        self.each(local, |part| match part {
+            Part::Buffer(buffer) => buffer.range().sge(buffer.len()),
+            Part::Range(range) => range.sge(range.len()),
+        })
     }
 
     /// Where a receive goes: all of everything.
-    fn sink(local: &Local) -> Result<Self> {
-        let mut list = Self::new();
-        for part in local.parts() {
+    fn sink(&mut self, local: &Local) -> Result<()> {
+        self.each(local, |part| {
             let range = memory(part);
-            list.push(range.sge(range.len())?)?;
-        }
-        Ok(list)
+            range.sge(range.len())
+        })
+    }
+
+    fn each(&mut self, local: &Local, sge: impl Fn(&Part) -> Result<Sge>) -> Result<()> {
+        *self = match local.parts() {
+            [] => Self::Empty,
+            [part] => Self::One(sge(part)?),
+            parts if parts.len() > MAX_PIECES => {
+                return Err(Error::Argument(format!(
+                    "more than {MAX_PIECES} pieces of memory in one work request"
+                )));
+            }
+            parts => {
+                let mut sges = [Sge::default(); MAX_PIECES];
+                for (room, part) in sges.iter_mut().zip(parts) {
+                    *room = sge(part)?;
+                }
+                Self::Many { sges, used: parts.len() }
+            }
+        };
+        Ok(())
     }
 
     /// Where `octets` of a read or atomic go: the first octets of the one piece.
-    fn first(local: &Local, octets: u64) -> Result<Self> {
+    fn first(&mut self, local: &Local, octets: u64) -> Result<()> {
         let [part] = local.parts() else {
             return Err(Error::Argument(
                 "a read or atomic needs exactly one piece of memory".into(),
@@ -81,7 +78,8 @@ impl List {
                 range.len()
             )));
         }
-        Ok(Self::one(range.sge(octets as usize)?))
+        *self = Self::One(range.sge(octets as usize)?);
+        Ok(())
     }
 
     fn octets(&self) -> u64 {
@@ -89,8 +87,17 @@ impl List {
     }
 
     fn get(&self) -> &[Sge] {
-        &self.sges[..self.used]
+        match self {
+            Self::Empty => &[],
+            Self::One(sge) => std::slice::from_ref(sge),
+            Self::Many { sges, used } => &sges[..*used],
+        }
     }
+}
+
+/// Lists for a batch; only their tags are written.
+fn lists() -> [List; BATCH] {
+    std::array::from_fn(|_| List::Empty)
 }
 
 fn memory(part: &Part) -> &LmrRange {
@@ -112,10 +119,10 @@ pub(crate) fn receive(
     notify: bool,
     post: impl FnOnce(&[RecvWr<'_>]) -> std::result::Result<(), PostFailure>,
 ) -> PostResult<Local> {
-    let list = match List::sink(&local) {
-        Ok(list) => list,
-        Err(error) => return Err(Refused::new(error, local)),
-    };
+    let mut list = List::Empty;
+    if let Err(error) = list.sink(&local) {
+        return Err(Refused::new(error, local));
+    }
     // A completion cannot be taken before this returns: that needs the lock that the caller holds.
     let number = flight.push(local);
     match post(&[RecvWr { wr_id: wr_id(number, notify), sgl: list.get() }]) {
@@ -152,26 +159,21 @@ fn receive_batch(
     locals: &mut Vec<Local>,
     post: impl Fn(&[RecvWr<'_>]) -> std::result::Result<(), PostFailure>,
 ) -> (usize, Option<Error>) {
-    let mut lists = [const { None }; BATCH];
-    let mut bad = None;
-    for (room, local) in lists.iter_mut().zip(locals.iter()) {
-        match List::sink(local) {
-            Ok(list) => *room = Some(list),
-            Err(error) => {
-                bad = Some(error);
-                break;
-            }
+    let mut lists = lists();
+    let (mut bad, mut wanted) = (None, 0);
+    for (list, local) in lists.iter_mut().zip(locals.iter()) {
+        if let Err(error) = list.sink(local) {
+            bad = Some(error);
+            break;
         }
+        wanted += 1;
     }
-    let wanted = lists.iter().flatten().count();
     let mut numbers = [0; BATCH];
     for (number, local) in numbers.iter_mut().zip(locals.drain(..wanted)) {
         *number = flight.push(local);
     }
-    let wrs: [RecvWr<'_>; BATCH] = std::array::from_fn(|n| RecvWr {
-        wr_id: wr_id(numbers[n], true),
-        sgl: lists[n].as_ref().map_or(&[], List::get),
-    });
+    let wrs: [RecvWr<'_>; BATCH] =
+        std::array::from_fn(|n| RecvWr { wr_id: wr_id(numbers[n], true), sgl: lists[n].get() });
     let Err(failure) = post(&wrs[..wanted]) else { return (wanted, bad) };
     let posted = failure.posted.min(wanted);
     let back = numbers[posted..wanted].iter().filter_map(|&number| flight.complete(number));
@@ -187,8 +189,9 @@ pub(crate) fn send<'a>(
     work: Work<'a>,
     post: impl FnOnce(&[SendWr<'_>]) -> std::result::Result<(), PostFailure>,
 ) -> PostResult<Work<'a>> {
-    let (op, list) = match translate(&work) {
-        Ok(translated) => translated,
+    let mut list = List::Empty;
+    let op = match translate(&work, &mut list) {
+        Ok(op) => op,
         Err(error) => return Err(Refused::new(error, work)),
     };
     let number = flight.next();
@@ -208,37 +211,42 @@ pub(crate) fn send_all(
     works: &mut Vec<Work<'_>>,
     post: impl Fn(&[SendWr<'_>]) -> std::result::Result<(), PostFailure>,
 ) -> Result<(u64, u64)> {
-    let (first, mut posted) = (flight.next(), 0);
-    while !works.is_empty() {
-        let (taken, end) = send_batch(flight, qp, works, &post);
-        posted += taken as u64;
-        match end {
-            Some(error) if posted == 0 => return Err(error),
-            Some(_) => break,
-            None => {}
+    let (first, mut posted, mut taken) = (flight.next(), 0, 0);
+    let mut end = None;
+    while end.is_none() && taken < works.len() {
+        let number = first + posted + taken as u64;
+        let batch = send_batch(number, &works[taken..], &post);
+        taken += batch.0;
+        end = batch.1;
+        // A region's new key, or a window's, counts only once its link is under way. Else all are
+        // moved at once.
+        let anew = taken > 0 && names_memory_anew(&works[taken - 1].kind);
+        if anew || end.is_some() || taken == works.len() {
+            works.drain(..taken).for_each(|work| flight.push(held(work, qp)));
+            posted += std::mem::take(&mut taken) as u64;
         }
     }
-    Ok((first, posted))
+    match end {
+        Some(error) if posted == 0 => Err(error),
+        _ => Ok((first, posted)),
+    }
 }
 
-/// Posts one batch; answers how many were taken, and why not all.
+/// Posts one batch, the first request as `number`; answers how many were taken, and why not all.
 fn send_batch(
-    flight: &mut SendFlight,
-    qp: QpId,
-    works: &mut Vec<Work<'_>>,
+    number: u64,
+    works: &[Work<'_>],
     post: impl Fn(&[SendWr<'_>]) -> std::result::Result<(), PostFailure>,
 ) -> (usize, Option<Error>) {
-    let mut ops = [const { None }; BATCH];
-    let mut lists = [const { None }; BATCH];
-    let mut bad = None;
-    let mut wanted = 0;
-    for (n, work) in works.iter().take(BATCH).enumerate() {
-        // A region's new key, or a window's, counts only once its link is posted.
-        if wanted > 0 && names_memory_anew(&works[n - 1].kind) {
+    let mut lists = lists();
+    let mut wrs: [SendWr<'_>; BATCH] = std::array::from_fn(|_| BLANK);
+    let (mut bad, mut wanted) = (None, 0);
+    for ((wr, list), work) in wrs.iter_mut().zip(&mut lists).zip(works) {
+        if wanted > 0 && names_memory_anew(&works[wanted - 1].kind) {
             break;
         }
-        match translate(work) {
-            Ok((op, list)) => (ops[n], lists[n]) = (Some(op), Some(list)),
+        match translate(work, list) {
+            Ok(op) => *wr = request(number + wanted as u64, op, work, list),
             Err(error) => {
                 bad = Some(error);
                 break;
@@ -246,24 +254,27 @@ fn send_batch(
         }
         wanted += 1;
     }
-    let first = flight.next();
-    let (empty, nothing) = (List::new(), Work::immediate(0));
-    let wrs: [SendWr<'_>; BATCH] = std::array::from_fn(|n| match ops[n].take() {
-        Some(op) => request(first + n as u64, op, &works[n], lists[n].as_ref().unwrap_or(&empty)),
-        None => request(0, SendOp::Immediate { data: 0, solicited: false }, &nothing, &empty),
-    });
-    let (posted, end) = match post(&wrs[..wanted]) {
+    // The rest of the list is posted at once.
+    if wanted == BATCH && works.len() > BATCH {
+        wrs[BATCH - 1].flags.insert(SendFlags::COALESCE);
+    }
+    match post(&wrs[..wanted]) {
         Ok(()) => (wanted, bad),
         Err(failure) => {
             let posted = failure.posted.min(wanted);
             let refused = works.get(posted).map_or(Operation::Send, |w| operation(&w.kind));
             (posted, Some(refusal(refused, failure.status)))
         }
-    };
-    drop(wrs);
-    works.drain(..posted).for_each(|work| flight.push(held(work, qp)));
-    (posted, end)
+    }
 }
+
+/// A request that is not posted.
+const BLANK: SendWr<'static> = SendWr {
+    wr_id: 0,
+    op: SendOp::Immediate { data: 0, solicited: false },
+    data: Data::Sgl(&[]),
+    flags: SendFlags::empty(),
+};
 
 fn names_memory_anew(kind: &Kind) -> bool {
     matches!(kind, Kind::LinkLmr { .. } | Kind::Link { .. })
@@ -324,7 +335,8 @@ fn remote(range: &RemoteRange) -> Remote {
     Remote { stag: Stag(range.context.0), to: range.addr }
 }
 
-fn translate(work: &Work<'_>) -> Result<(SendOp, List)> {
+/// Its operation for the provider; its memory goes to `list`.
+fn translate(work: &Work<'_>, list: &mut List) -> Result<SendOp> {
     let op = match &work.kind {
         Kind::Send { solicited, invalidate } => {
             SendOp::Send { solicited: *solicited, invalidate: *invalidate }
@@ -346,34 +358,33 @@ fn translate(work: &Work<'_>) -> Result<(SendOp, List)> {
         Kind::LinkLmr { lmr } => lmr.link(),
         Kind::UnlinkLmr { lmr } => SendOp::InvalidateLocal { stag: lmr.stag() },
     };
-    Ok((op, list_of(work)?))
+    fill(list, work)?;
+    Ok(op)
 }
 
-fn list_of(work: &Work<'_>) -> Result<List> {
-    let (local, inline) = match &work.payload {
-        Payload::Memory(local) => (Some(local), 0),
-        Payload::Inline(octets) => (None, octets.len() as u64),
-    };
-    match (&work.kind, local) {
-        (Kind::Read { remote, unlink_sink }, Some(local)) => {
+/// The memory of `work`.
+fn fill(list: &mut List, work: &Work<'_>) -> Result<()> {
+    match (&work.kind, &work.payload) {
+        (Kind::Write { remote, .. }, Payload::Memory(local)) => {
+            list.source(local)?;
+            fits(list.octets(), remote)
+        }
+        (Kind::Write { remote, .. }, Payload::Inline(octets)) => fits(octets.len() as u64, remote),
+        (Kind::Read { remote, unlink_sink }, Payload::Memory(local)) => {
             if *unlink_sink && matches!(local.parts(), [Part::Buffer(_)]) {
                 return Err(Error::Argument(
                     "a buffer cannot be unlinked: read into a range of a region".into(),
                 ));
             }
-            List::first(local, remote.len)
+            list.first(local, remote.len)
         }
         (Kind::ReadToWindow { remote, rmr, offset, .. }, _) => {
-            Ok(List::one(rmr.sink(*offset, remote.len)?))
+            *list = List::One(rmr.sink(*offset, remote.len)?);
+            Ok(())
         }
-        (Kind::Atomic { .. }, Some(local)) => List::first(local, 8),
-        (kind, local) => {
-            let list = local.map_or(Ok(List::new()), List::source)?;
-            if let Kind::Write { remote, .. } = kind {
-                fits(list.octets() + inline, remote)?;
-            }
-            Ok(list)
-        }
+        (Kind::Atomic { .. }, Payload::Memory(local)) => list.first(local, 8),
+        (_, Payload::Memory(local)) => list.source(local),
+        (_, Payload::Inline(_)) => Ok(()),
     }
 }
 

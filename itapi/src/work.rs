@@ -294,6 +294,13 @@ impl<'a> Work<'a> {
         self
     }
 
+    /// More requests follow at once: this one may wait for them, a moment at most
+    /// (`IT_COALESCE_WR_FLAG`). [`crate::Ep::post_all`] needs no such hint.
+    pub fn coalesce(mut self) -> Self {
+        self.flags.insert(SendFlags::COALESCE);
+        self
+    }
+
     /// No completion on success.
     pub fn unsignalled(mut self) -> Self {
         self.flags.remove(SendFlags::SIGNALED);

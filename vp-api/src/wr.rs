@@ -36,6 +36,9 @@ bitflags! {
         const READ_FENCE = 2;
         /// Wait for all earlier work requests of this QP.
         const LOCAL_FENCE = 4;
+        /// A hint: more requests follow at once, so this one may wait for them. Does not cross the
+        /// C interface.
+        const COALESCE = 64;
     }
 }
 

@@ -114,6 +114,7 @@ impl Posting {
             (signalled, SendFlags::SIGNALED),
             (flags & IT_BARRIER_FENCE_FLAG != 0, SendFlags::READ_FENCE),
             (flags & IT_UNLINK_FENCE_FLAG != 0, SendFlags::LOCAL_FENCE),
+            (flags & IT_COALESCE_WR_FLAG != 0, SendFlags::COALESCE),
         ];
         let request = SendWr {
             wr_id: works::id(ep.slot, false, number, flags & IT_NOTIFY_FLAG != 0),

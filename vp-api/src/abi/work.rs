@@ -93,7 +93,8 @@ fn bind_to(bind: &BindMw) -> c::BindMw {
 pub(super) fn send_to(wr: &SendWr<'_>, extra: *const c_void) -> c::SendWr {
     let mut out = c::SendWr::blank();
     out.wr_id = wr.wr_id;
-    out.flags = wr.flags.bits();
+    // A library that does not know the hint would refuse the request.
+    out.flags = (wr.flags - SendFlags::COALESCE).bits();
     (out.data, out.count) = match wr.data {
         Data::Sgl(sgl) => (sgl.as_ptr().cast(), sgl.len() as u32),
         Data::Inline(octets) => {

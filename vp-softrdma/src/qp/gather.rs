@@ -25,6 +25,8 @@ pub(crate) struct Gather {
     /// Something among it must not be held.
     urgent: bool,
     signalled: bool,
+    /// The consumer says that more follows.
+    more: bool,
     /// When the first of it was posted, or else when the last transmission was.
     since: u64,
     /// The consumer came round and nothing was held.
@@ -66,6 +68,7 @@ impl Default for Gather {
             octets: 0,
             urgent: false,
             signalled: false,
+            more: false,
             since: 0,
             attended: true,
             single: false,
@@ -86,11 +89,12 @@ impl Gather {
         self.posts += 1;
         self.octets += octets_out(wr);
         self.signalled = wr.flags.contains(SendFlags::SIGNALED);
+        self.more = wr.flags.contains(SendFlags::COALESCE);
         self.urgent |= is_local(&wr.op);
     }
 
-    /// After a post, on a connection. `half`: half the depth of the queue; `reaped`: the CQ has no
-    /// completion that was not polled; `now` answers the engine's clock.
+    /// After a post on a connection that held `before` posts. `half`: half the depth of the queue;
+    /// `reaped`: the CQ has no completion that was not polled; `now` answers the engine's clock.
     pub(crate) fn decide(
         &mut self,
         before: u32,
@@ -101,14 +105,17 @@ impl Gather {
         if self.urgent || self.posts >= half || self.octets >= FULL_OCTETS {
             return Then::Transmit;
         }
-        if before == 0 && reaped && (self.attended || self.single) {
+        let first = before == 0;
+        if first && !self.more && reaped && (self.attended || self.single) {
             return Then::Transmit;
         }
         let now = now();
-        if now.saturating_sub(self.since) >= BOUND_NS {
+        // Idle, or held long enough.
+        let over = now.saturating_sub(self.since) >= BOUND_NS;
+        if over && !(first && self.more) {
             return Then::Transmit;
         }
-        if before == 0 {
+        if first {
             self.since = now;
         }
         let look_at = (!self.timed).then(|| now + self.look_ns);
@@ -123,7 +130,8 @@ impl Gather {
         }
         self.single = self.posts == 1 && self.signalled;
         self.since = now();
-        (self.posts, self.octets, self.urgent, self.attended) = (0, 0, false, false);
+        (self.posts, self.octets) = (0, 0);
+        (self.urgent, self.more, self.attended) = (false, false, false);
     }
 
     /// The consumer came round: nothing it posts now has anything to wait for.
