@@ -12,7 +12,7 @@ use vp_api::{
     WorkCompletion,
 };
 
-use crate::cq_ring::{CqRing, Push};
+use crate::cq_ring::{CqRing, News, Overrun, Put};
 use crate::engine::{Engine, Slept, Waited};
 use crate::events::EventSink;
 use crate::held::Held;
@@ -28,8 +28,7 @@ const LOOK_AROUND: u32 = 32;
 /// What a push leaves to do when no lock is held any more.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Aftermath {
-    notify: bool,
-    wake: bool,
+    put: Put,
     /// The completion was lost.
     pub(crate) overrun: bool,
     first_overrun: bool,
@@ -38,7 +37,7 @@ pub(crate) struct Aftermath {
 impl Aftermath {
     /// Nothing.
     pub(crate) fn is_empty(&self) -> bool {
-        !(self.notify || self.wake || self.overrun)
+        self.put.is_empty() && !self.overrun
     }
 }
 
@@ -140,26 +139,19 @@ impl SoftCq {
 
     /// Queues a completion; `left` collects what is to be done once no lock is held.
     pub(crate) fn push(&self, completion: &WorkCompletion, left: &mut Aftermath) {
-        match self.ring.push(completion) {
-            Push::Queued { notify, wake } => {
-                left.notify |= notify;
-                left.wake |= wake;
-            }
-            Push::Overrun { first } => {
-                left.overrun = true;
-                left.first_overrun |= first;
-            }
+        if let Err(Overrun { first }) = self.ring.put(completion, &mut left.put) {
+            left.overrun = true;
+            left.first_overrun |= first;
         }
     }
 
     /// Does what pushes left to do; without locks held.
     pub(crate) fn settle(&self, left: Aftermath) {
-        if left.wake {
+        let News { notify, wake } = self.ring.tell(left.put);
+        if wake {
             self.engine.wake(self);
         }
-        if left.notify
-            && let Some(handler) = &self.handler
-        {
+        if notify && let Some(handler) = &self.handler {
             handler.on_completion(self.id);
         }
         if left.first_overrun {

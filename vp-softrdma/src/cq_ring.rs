@@ -33,21 +33,37 @@ const UNARMED: u32 = 0;
 const SOLICITED: u32 = 1;
 const NEXT: u32 = 2;
 
-/// What a push did, and what its caller must do now, outside of its locks.
+/// Completions that were put into the ring, and that consumers must still hear of.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Put {
+    /// The ring, by its address, and the position of the last one.
+    last: Option<(usize, usize)>,
+    solicited: bool,
+    /// Others came between.
+    overtaken: bool,
+}
+
+impl Put {
+    /// There is nothing to hear of.
+    pub fn is_empty(&self) -> bool {
+        self.last.is_none()
+    }
+}
+
+/// What the pusher must do now, outside of its locks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Push {
-    /// Queued.
-    Queued {
-        /// The armed notification fired: call the handler.
-        notify: bool,
-        /// Threads sleep in `Cq::wait`: wake them.
-        wake: bool,
-    },
-    /// No room: the completion is lost and the CQ is overrun for good.
-    Overrun {
-        /// It is the first one: raise the event.
-        first: bool,
-    },
+pub struct News {
+    /// The armed notification fired: call the handler.
+    pub notify: bool,
+    /// Threads sleep in `Cq::wait`: wake them.
+    pub wake: bool,
+}
+
+/// No room: the completion is lost and the CQ is overrun for good.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Overrun {
+    /// It is the first one: raise the event.
+    pub first: bool,
 }
 
 /// Ring, arm state and overrun mark of a CQ.
@@ -84,25 +100,50 @@ impl CqRing {
         })
     }
 
-    /// Queues a completion. Takes no lock; waits only for a popper that was stopped half way.
-    pub fn push(&self, completion: &WorkCompletion) -> Push {
+    /// Queues a completion: it can be popped. Whoever puts it [tells](CqRing::tell) soon after, once
+    /// for any number. Takes no lock; waits only for a popper that was stopped half way.
+    pub fn put(&self, completion: &WorkCompletion, put: &mut Put) -> Result<(), Overrun> {
         // Room that was made since does not bring back what was lost: nothing follows a gap.
         let mut ring = (!self.is_overrun()).then(|| self.newest());
-        let overtaken = loop {
+        loop {
             match ring.map_or(Offer::Full, |ring| ring.push(completion)) {
-                Offer::Taken { overtaken } => break overtaken,
+                Offer::Taken { position } => {
+                    let at = ring.map(|ring| (address(ring), position));
+                    put.overtaken |= put.last.is_some_and(|(a, p)| at != Some((a, p + 1)));
+                    put.last = at;
+                    put.solicited |= completion.solicited || completion.status != WcStatus::Success;
+                    return Ok(());
+                }
                 Offer::Closed => ring = ring.and_then(|ring| self.behind(ring)),
                 // RFC 5042 6.4.6: only this CQ suffers. [SEC-09]
                 Offer::Full => {
-                    return Push::Overrun { first: !self.overrun.swap(true, Ordering::AcqRel) };
+                    return Err(Overrun { first: !self.overrun.swap(true, Ordering::AcqRel) });
                 }
             }
+        }
+    }
+
+    /// Who is to hear of what was put; if nothing was, nobody.
+    pub fn tell(&self, put: Put) -> News {
+        let Some((address_of_last, position)) = put.last else {
+            return News { notify: false, wake: false };
         };
-        let solicited = completion.solicited || completion.status != WcStatus::Success;
-        Push::Queued {
-            notify: self.fire(solicited || overtaken),
+        // After the slots are visible, and before the arm state is read: see the arm rule.
+        fence(Ordering::SeqCst);
+        let newest = self.newest();
+        let overtaken =
+            put.overtaken || address(newest) != address_of_last || newest.is_overtaken(position);
+        News {
+            notify: self.fire(put.solicited || overtaken),
             wake: self.sleepers.load(Ordering::Relaxed) != 0,
         }
+    }
+
+    /// Queues one completion and answers who is to hear of it.
+    pub fn push(&self, completion: &WorkCompletion) -> Result<News, Overrun> {
+        let mut put = Put::default();
+        self.put(completion, &mut put)?;
+        Ok(self.tell(put))
     }
 
     /// Takes the armed notification, if it is for such a completion. One pusher gets it.
@@ -234,6 +275,10 @@ impl CqRing {
         // only when the CQ is dropped.
         unsafe { &*ring }
     }
+}
+
+fn address(ring: &Ring) -> usize {
+    std::ptr::from_ref(ring).addr()
 }
 
 fn capacity_for(depth: u32) -> VpResult<usize> {

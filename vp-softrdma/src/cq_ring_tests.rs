@@ -2,7 +2,9 @@
 
 use vp_api::WorkCompletion;
 
-use crate::cq_ring::{CqRing, Push};
+#[cfg(loom)]
+use crate::cq_ring::Put;
+use crate::cq_ring::{CqRing, News, Overrun};
 
 fn completion(wr_id: u64) -> WorkCompletion {
     WorkCompletion { wr_id, ..WorkCompletion::BLANK }
@@ -14,7 +16,7 @@ fn pop(ring: &CqRing, limit: usize) -> Vec<u64> {
     out[..popped].iter().map(|completion| completion.wr_id).collect()
 }
 
-const QUIET: Push = Push::Queued { notify: false, wake: false };
+const QUIET: Result<News, Overrun> = Ok(News { notify: false, wake: false });
 
 #[cfg(not(loom))]
 mod plain {
@@ -44,12 +46,12 @@ mod plain {
         assert_eq!(ring.push(&completion(1)), QUIET);
         assert_eq!(ring.push(&completion(2)), QUIET);
         assert!(!ring.is_overrun());
-        assert_eq!(ring.push(&completion(3)), Push::Overrun { first: true });
-        assert_eq!(ring.push(&completion(4)), Push::Overrun { first: false });
+        assert_eq!(ring.push(&completion(3)), Err(Overrun { first: true }));
+        assert_eq!(ring.push(&completion(4)), Err(Overrun { first: false }));
         assert!(ring.is_overrun());
         assert_eq!(pop(&ring, 1), [1]);
         // Nothing comes behind a gap, room or not.
-        assert_eq!(ring.push(&completion(5)), Push::Overrun { first: false });
+        assert_eq!(ring.push(&completion(5)), Err(Overrun { first: false }));
         assert_eq!(pop(&ring, 4), [2]);
     }
 
@@ -60,7 +62,7 @@ mod plain {
         let plain = completion(0);
         let solicited = WorkCompletion { solicited: true, ..plain };
         let error = WorkCompletion { status: WcStatus::Flushed, ..plain };
-        let fires = |c: &WorkCompletion| matches!(ring.push(c), Push::Queued { notify: true, .. });
+        let fires = |c: &WorkCompletion| matches!(ring.push(c), Ok(News { notify: true, .. }));
         assert!(!fires(&plain) && !fires(&solicited));
         ring.arm(false);
         assert!(fires(&plain) && !fires(&plain));
@@ -80,7 +82,7 @@ mod plain {
     fn sleepers_are_announced() {
         let ring = CqRing::new(4).unwrap();
         ring.enter_sleep();
-        assert_eq!(ring.push(&completion(0)), Push::Queued { notify: false, wake: true });
+        assert_eq!(ring.push(&completion(0)), Ok(News { notify: false, wake: true }));
         ring.leave_sleep();
         assert_eq!(ring.push(&completion(0)), QUIET);
     }
@@ -88,14 +90,14 @@ mod plain {
     #[test]
     fn growing_keeps_the_order() {
         let ring = CqRing::new(2).unwrap();
-        ring.push(&completion(0));
-        ring.push(&completion(1));
+        ring.push(&completion(0)).unwrap();
+        ring.push(&completion(1)).unwrap();
         assert_eq!(ring.resize(3).unwrap(), 4);
         for n in 2..6 {
             assert_eq!(ring.push(&completion(n)), QUIET);
         }
         assert_eq!(ring.resize(16).unwrap(), 16);
-        ring.push(&completion(6));
+        ring.push(&completion(6)).unwrap();
         assert_eq!(ring.resize(2).unwrap_err().status, VpStatus::CqTooSmall);
         assert!(ring.has_any());
         assert_eq!(pop(&ring, 3), [0, 1]);
@@ -203,8 +205,8 @@ mod models {
     fn loom_two_pollers_share() {
         bounded(3, || {
             let ring = Arc::new(CqRing::new(2).unwrap());
-            ring.push(&completion(1));
-            ring.push(&completion(2));
+            ring.push(&completion(1)).unwrap();
+            ring.push(&completion(2)).unwrap();
             let other = {
                 let ring = ring.clone();
                 thread::spawn(move || pop(&ring, 2))
@@ -222,8 +224,8 @@ mod models {
     fn loom_a_slow_poller_is_no_overrun() {
         bounded(3, || {
             let ring = Arc::new(CqRing::new(2).unwrap());
-            ring.push(&completion(1));
-            ring.push(&completion(2));
+            ring.push(&completion(1)).unwrap();
+            ring.push(&completion(2)).unwrap();
             let slow = {
                 let ring = ring.clone();
                 thread::spawn(move || pop(&ring, 1))
@@ -241,16 +243,16 @@ mod models {
     fn loom_grow_while_pushing_and_polling() {
         bounded(3, || {
             let ring = Arc::new(CqRing::new(2).unwrap());
-            ring.push(&completion(1));
+            ring.push(&completion(1)).unwrap();
             let pusher = {
                 let ring = ring.clone();
                 thread::spawn(move || {
-                    ring.push(&completion(2));
+                    ring.push(&completion(2)).unwrap();
                     ring.push(&completion(3))
                 })
             };
             ring.resize(4).unwrap();
-            let overrun = matches!(pusher.join().unwrap(), Push::Overrun { .. });
+            let overrun = matches!(pusher.join().unwrap(), Err(_));
             let seen = drain(&ring, if overrun { 2 } else { 3 });
             assert_eq!(seen, if overrun { vec![1, 2] } else { vec![1, 2, 3] });
         });
@@ -278,9 +280,33 @@ mod models {
     }
 
     fn push_and_ring(ring: &CqRing, bell: &AtomicU32, completion: &WorkCompletion) {
-        if matches!(ring.push(completion), Push::Queued { notify: true, .. }) {
+        if matches!(ring.push(completion), Ok(News { notify: true, .. })) {
             bell.fetch_add(1, Ordering::AcqRel);
         }
+    }
+
+    fn put_two_and_ring(ring: &CqRing, bell: &AtomicU32) {
+        let mut put = Put::default();
+        ring.put(&completion(1), &mut put).unwrap();
+        ring.put(&completion(2), &mut put).unwrap();
+        if ring.tell(put).notify {
+            bell.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    // [VERBS-21]: nor does telling once of several.
+    #[test]
+    fn loom_telling_once_loses_no_wakeup() {
+        bounded(3, || {
+            let ring = Arc::new(CqRing::new(4).unwrap());
+            let bell = Arc::new(AtomicU32::new(0));
+            let pusher = {
+                let (ring, bell) = (ring.clone(), bell.clone());
+                thread::spawn(move || put_two_and_ring(&ring, &bell))
+            };
+            consume(&ring, &bell, false, 2);
+            pusher.join().unwrap();
+        });
     }
 
     // [VERBS-21]: poll, arm, poll loses no wake-up.
@@ -321,36 +347,45 @@ mod models {
         });
     }
 
+    /// A solicited completion comes while `slow` pushes others; the consumer must find it.
+    fn solicited_beside(slow: fn(&CqRing, &AtomicU32)) {
+        let ring = Arc::new(CqRing::new(4).unwrap());
+        let bell = Arc::new(AtomicU32::new(0));
+        let slow = {
+            let (ring, bell) = (ring.clone(), bell.clone());
+            thread::spawn(move || slow(&ring, &bell))
+        };
+        let solicited = {
+            let (ring, bell) = (ring.clone(), bell.clone());
+            thread::spawn(move || {
+                let completion = WorkCompletion { solicited: true, ..completion(9) };
+                push_and_ring(&ring, &bell, &completion);
+            })
+        };
+        let mut seen = Vec::new();
+        while !seen.contains(&9) {
+            seen.extend(pop(&ring, 3));
+            let heard = bell.load(Ordering::Acquire);
+            ring.arm(true);
+            seen.extend(pop(&ring, 3));
+            while !seen.contains(&9) && bell.load(Ordering::Acquire) == heard {
+                thread::yield_now();
+            }
+        }
+        slow.join().unwrap();
+        solicited.join().unwrap();
+    }
+
     // [VERBS-21]: a solicited completion behind one that is half pushed.
     #[test]
     fn loom_solicited_behind_a_slow_pusher() {
-        bounded(3, || {
-            let ring = Arc::new(CqRing::new(4).unwrap());
-            let bell = Arc::new(AtomicU32::new(0));
-            let slow = {
-                let (ring, bell) = (ring.clone(), bell.clone());
-                thread::spawn(move || push_and_ring(&ring, &bell, &completion(1)))
-            };
-            let solicited = {
-                let (ring, bell) = (ring.clone(), bell.clone());
-                thread::spawn(move || {
-                    let completion = WorkCompletion { solicited: true, ..completion(9) };
-                    push_and_ring(&ring, &bell, &completion);
-                })
-            };
-            let mut seen = Vec::new();
-            while !seen.contains(&9) {
-                seen.extend(pop(&ring, 2));
-                let heard = bell.load(Ordering::Acquire);
-                ring.arm(true);
-                seen.extend(pop(&ring, 2));
-                while !seen.contains(&9) && bell.load(Ordering::Acquire) == heard {
-                    thread::yield_now();
-                }
-            }
-            slow.join().unwrap();
-            solicited.join().unwrap();
-        });
+        bounded(3, || solicited_beside(|ring, bell| push_and_ring(ring, bell, &completion(1))));
+    }
+
+    // [VERBS-21]: or between two that are told of at once.
+    #[test]
+    fn loom_solicited_between_two() {
+        bounded(2, || solicited_beside(put_two_and_ring));
     }
 
     // The same rule for threads that sleep in a wait.
@@ -362,7 +397,7 @@ mod models {
             let pusher = {
                 let (ring, bell) = (ring.clone(), bell.clone());
                 thread::spawn(move || {
-                    if matches!(ring.push(&completion(1)), Push::Queued { wake: true, .. }) {
+                    if matches!(ring.push(&completion(1)), Ok(News { wake: true, .. })) {
                         bell.fetch_add(1, Ordering::AcqRel);
                     }
                 })

@@ -110,12 +110,14 @@ impl SoftQp {
     }
 
     fn serve(&self, mut inner: MutexGuard<'_, Inner>) {
-        let news = self.news.swap(0, Ordering::AcqRel);
-        if news & WRITABLE != 0 {
-            inner.resume();
+        // Mostly there are none; the lock orders whoever brings them before us.
+        let news = match self.news.load(Ordering::Acquire) {
+            0 => 0,
+            _ => self.news.swap(0, Ordering::AcqRel),
+        };
+        if inner.receive(&self.context, news & OVER != 0, news & WRITABLE != 0) {
+            self.unlock(inner);
         }
-        inner.receive(&self.context, news & OVER != 0);
-        self.unlock(inner);
     }
 
     /// Unlocks, and does what others left to do.

@@ -35,9 +35,10 @@ unsafe impl Sync for Slot {}
 
 /// What became of a push.
 pub(crate) enum Offer {
-    /// Queued; true if others have come behind it meanwhile.
+    /// It can be popped.
     Taken {
-        overtaken: bool,
+        /// Where it is.
+        position: usize,
     },
     Full,
     Closed,
@@ -102,10 +103,12 @@ impl Ring {
             unsafe { *place = *completion }
         });
         slot.sequence.store(position + 1, Ordering::Release);
-        // After the slot is visible, and before the arm state is read: see the arm rule.
-        fence(Ordering::SeqCst);
-        let overtaken = self.tail.load(Ordering::Relaxed) != (position + 1) * STEP;
-        Offer::Taken { overtaken }
+        Offer::Taken { position }
+    }
+
+    /// Others have come behind `position`, or the ring was closed.
+    pub(crate) fn is_overtaken(&self, position: usize) -> bool {
+        self.tail.load(Ordering::Relaxed) != (position + 1) * STEP
     }
 
     /// No popper has won the completion that is a lap behind `position`.

@@ -10,12 +10,14 @@
 
 use iwarp_proto::{AccessError, Fpdu, Payload};
 
+use crate::grant::Need;
 use crate::place;
 use crate::pool;
 use crate::qp::context::{Context, Queues};
 use crate::qp::core::Core;
 use crate::stag_table::Use;
 use crate::stream::{Fault, Piece, Sent, Stream};
+use crate::wq;
 
 /// Octets gathered before the socket is asked to take them.
 const BATCH_OCTETS: usize = 256 << 10;
@@ -104,8 +106,13 @@ impl Batch {
         self.extend_arena(octets.len());
     }
 
-    /// Adds an FPDU; on an error nothing of it is there.
-    fn push(&mut self, fpdu: &Fpdu, source: &Source<'_>) -> Result<(), AccessError> {
+    /// Adds an FPDU; on an error nothing of it is there. `kept` is memory that the one before used.
+    fn push<'c>(
+        &mut self,
+        fpdu: &Fpdu,
+        source: &Source<'c, '_>,
+        kept: &mut Option<Use<'c>>,
+    ) -> Result<(), AccessError> {
         match fpdu.head() {
             Some(head) if fpdu.payload.len() >= GATHER_MIN && source.gathers(fpdu.payload) => {
                 source.check(fpdu.payload)?;
@@ -118,7 +125,7 @@ impl Batch {
                 let len = fpdu.wire_len();
                 let space = self.arena.get_mut(self.used..self.used + len);
                 let space = space.ok_or(AccessError::Bounds)?;
-                fpdu.encode(space, |offset, to| source.copy(fpdu.payload, offset, to))?;
+                fpdu.encode(space, |offset, to| source.copy(fpdu.payload, offset, to, kept))?;
                 self.extend_arena(len);
             }
         }
@@ -141,7 +148,7 @@ impl Batch {
     }
 
     /// One system call with as much of the rest as fits.
-    fn send(&self, stream: &Stream, source: &Source<'_>) -> Result<Sent, AccessError> {
+    fn send(&self, stream: &Stream, source: &Source<'_, '_>) -> Result<Sent, AccessError> {
         if let Some(Run::Arena { at, len }) = self.runs.get(self.run)
             && self.run + 1 == self.runs.len()
         {
@@ -195,12 +202,12 @@ impl Batch {
 }
 
 /// Where payloads come from.
-struct Source<'a> {
-    context: &'a Context,
-    queues: &'a Queues,
+struct Source<'c, 'q> {
+    context: &'c Context,
+    queues: &'q Queues,
 }
 
-impl<'a> Source<'a> {
+impl<'c> Source<'c, '_> {
     /// True if it is in registered memory, and not inline.
     fn gathers(&self, payload: Payload) -> bool {
         match payload {
@@ -216,7 +223,7 @@ impl<'a> Source<'a> {
         payload: Payload,
         offset: u32,
         len: u32,
-        mut f: impl FnMut(Use<'a>) -> Result<(), AccessError>,
+        mut f: impl FnMut(Use<'c>) -> Result<(), AccessError>,
     ) -> Result<(), AccessError> {
         match payload {
             Payload::None => Ok(()),
@@ -233,22 +240,43 @@ impl<'a> Source<'a> {
         self.each(payload, 0, payload.len(), |_| Ok(()))
     }
 
-    fn copy(&self, payload: Payload, offset: u32, to: &mut [u8]) -> Result<(), AccessError> {
-        if let Payload::Local { slot, offset: start, .. } = payload
-            && let Some(inline) = self.queues.inline(slot)
-        {
-            let start = (start + offset) as usize;
-            let from = inline.get(start..start + to.len()).ok_or(AccessError::Bounds)?;
-            to.copy_from_slice(from);
-            return Ok(());
+    fn copy(
+        &self,
+        payload: Payload,
+        offset: u32,
+        to: &mut [u8],
+        kept: &mut Option<Use<'c>>,
+    ) -> Result<(), AccessError> {
+        let Payload::Local { slot, offset: start, .. } = payload else {
+            return self
+                .each(payload, offset, to.len() as u32, |source| place::copy_out(&source, 0, to));
+        };
+        let start = start + offset;
+        let sgl = match self.queues.sends.payload(slot) {
+            wq::Payload::Sgl(sgl) => sgl,
+            wq::Payload::Inline(octets) => {
+                let from = octets.get(start as usize..).and_then(|from| from.get(..to.len()));
+                to.copy_from_slice(from.ok_or(AccessError::Bounds)?);
+                return Ok(());
+            }
+        };
+        let mut rest = to;
+        for piece in wq::pieces(sgl, start, rest.len() as u32) {
+            let Context { table, caller, .. } = self.context;
+            let source = table.resolve_after(
+                kept.take(),
+                piece.stag,
+                Need::LocalRead,
+                caller,
+                piece.to,
+                piece.len,
+            )?;
+            let (now, later) = rest.split_at_mut(piece.len as usize);
+            place::copy_out(&source, 0, now)?;
+            *kept = Some(source);
+            rest = later;
         }
-        let mut done = 0;
-        self.each(payload, offset, to.len() as u32, |source| {
-            let end = done + source.len() as usize;
-            place::copy_out(&source, 0, &mut to[done..end])?;
-            done = end;
-            Ok(())
-        })
+        Ok(())
     }
 
     /// Fills `parts` with the payload from octet `skip` on; answers how many it took, 0 if there are
@@ -257,7 +285,7 @@ impl<'a> Source<'a> {
         &self,
         payload: Payload,
         skip: usize,
-        parts: &mut [Part<'a>],
+        parts: &mut [Part<'c>],
     ) -> Result<usize, AccessError> {
         let mut count = 0;
         let mut fits = true;
@@ -332,13 +360,22 @@ impl Outbox {
         if self.batch.is_some() {
             return;
         }
+        let mut next = core.poll_transmit(context);
+        if next.is_none() {
+            return;
+        }
         let mut batch = pool::take_batch();
-        while batch.has_room()
-            && let Some(fpdu) = core.poll_transmit(context)
-        {
-            if let Err(error) = batch.push(&fpdu, &Source { context, queues: &core.queues }) {
+        let mut kept = None;
+        while let Some(fpdu) = next {
+            let source = Source { context, queues: &core.queues };
+            if let Err(error) = batch.push(&fpdu, &source, &mut kept) {
                 core.source_fault(context, error);
             }
+            // A local operation invalidates what nobody uses, this thread neither.
+            if core.queues.sends.has_locals() {
+                kept = None;
+            }
+            next = if batch.has_room() { core.poll_transmit(context) } else { None };
         }
         if batch.is_empty() {
             pool::give_batch(batch);

@@ -161,6 +161,11 @@ impl SendRing {
         }
     }
 
+    /// There have been local operations.
+    pub(crate) fn has_locals(&self) -> bool {
+        !self.locals.is_empty()
+    }
+
     /// Takes a slot's local operation, to execute or (flushed) to drop it.
     pub(crate) fn take_local(&mut self, slot: u32) -> Option<LocalOp> {
         self.locals.get_mut(slot as usize)?.take()

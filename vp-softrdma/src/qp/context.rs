@@ -168,14 +168,6 @@ impl Queues {
         matches!(self.sends.payload(slot), Payload::Inline(_))
     }
 
-    /// The WQE's inline payload, if it has one.
-    pub(crate) fn inline(&self, slot: Slot) -> Option<&[u8]> {
-        match self.sends.payload(slot) {
-            Payload::Inline(octets) => Some(octets),
-            Payload::Sgl(_) => None,
-        }
-    }
-
     /// The WQE's scatter/gather list; empty if the payload is inline.
     pub(crate) fn sgl(&self, slot: Slot) -> &[Sge] {
         match self.sends.payload(slot) {

@@ -80,19 +80,30 @@ impl Inner {
         }
     }
 
-    /// Reads what is there and does what follows. `over`: read to the end.
-    pub(crate) fn receive(&mut self, context: &Context, over: bool) {
+    /// Reads what is there and does what follows. `over`: read to the end; `resumed`: the socket has
+    /// room again. False if nothing had come and nothing was held, which is what pollers mostly find.
+    pub(crate) fn receive(&mut self, context: &Context, over: bool, resumed: bool) -> bool {
         self.gather.attend();
-        if let Some(link) = &mut self.link
-            && link.inbox.receive(&link.stream, &mut self.core, context, over) == Stopped::Budget
-        {
+        if resumed {
+            self.resume();
+        }
+        let Some(link) = &mut self.link else { return false };
+        let state = self.core.proto.state();
+        let (octets, ended) = (link.inbox.octets, link.inbox.has_ended());
+        let stopped = link.inbox.receive(&link.stream, &mut self.core, context, over);
+        if stopped == Stopped::Budget {
             context.engine.rearm(context.id.0, &link.stream);
         }
+        let same = (link.inbox.octets, link.inbox.has_ended(), self.core.proto.state());
+        if same == (octets, ended, state) && !resumed && self.gather.held() == 0 {
+            return false;
+        }
         self.settle(context);
+        true
     }
 
     /// The socket has room again.
-    pub(crate) fn resume(&mut self) {
+    fn resume(&mut self) {
         if let Some(link) = self.link.as_mut().filter(|link| link.stalled) {
             link.stalled = false;
             self.refresh_mulpdu();
