@@ -172,7 +172,8 @@ impl Memory {
     }
 
     /// A bind for the device: window, new key, what to bind to. The window counts as bound from
-    /// the post on.
+    /// before the post on, and as unbound from after it ([`Self::posted`]), so that its region stays
+    /// while the device's library looks at it.
     pub(crate) fn bind(
         &self,
         bind: &BindMw,
@@ -180,21 +181,37 @@ impl Memory {
         if bind.addressing != Addressing::Absolute {
             return Err(VpStatus::InvalidModifier);
         }
-        // Of length 0 it unbinds, from whatever region.
-        let region = match bind.len {
-            0 => std::ptr::null_mut(),
-            _ => self.region(bind.region).map_err(|error| error.status)?.as_ptr(),
-        };
         let mut windows = lock(&self.windows);
         let window = windows.get_mut(&bind.window.0).ok_or(VpStatus::InvalidHandle)?;
-        window.bound = (bind.len != 0).then_some(*bind);
+        // Of length 0 it unbinds. rxe's library wants a region all the same, and its driver a place
+        // in it: those that it is bound to.
+        let (region, to) = match (bind.len, window.bound) {
+            (0, Some(old)) => (old.region, old.to),
+            _ => (bind.region, bind.to),
+        };
+        let region = self.region(region).map_err(|error| error.status)?;
+        if bind.len != 0 {
+            window.bound = Some(*bind);
+        }
         let info = ibv_mw_bind_info {
-            mr: region,
-            addr: if bind.len == 0 { 0 } else { bind.to },
+            mr: region.as_ptr(),
+            addr: to,
             length: bind.len,
             mw_access_flags: window_access(bind.access),
         };
         Ok((window.raw.as_ptr(), Stag::new(bind.window.0, bind.key).0, info))
+    }
+
+    /// A bind or an invalidation was posted.
+    pub(crate) fn posted(&self, op: &SendOp) {
+        let window = match op {
+            SendOp::BindMw(bind) if bind.len == 0 => bind.window,
+            SendOp::InvalidateLocal { stag } => MwId(stag.index()),
+            _ => return,
+        };
+        if let Some(window) = lock(&self.windows).get_mut(&window.0) {
+            window.bound = None;
+        }
     }
 
     /// For a wide window (type 1), which is bound and unbound by a call of its own: what to call it
@@ -230,10 +247,8 @@ impl Memory {
 
     /// The key to invalidate: only windows are invalidated by processes, regions by the kernel.
     pub(crate) fn invalidate(&self, stag: Stag) -> Result<c_uint, VpStatus> {
-        let mut windows = lock(&self.windows);
-        let window = windows.get_mut(&stag.index()).ok_or(VpStatus::InvalidStag)?;
-        window.bound = None;
-        Ok(stag.0)
+        let windows = lock(&self.windows);
+        windows.contains_key(&stag.index()).then_some(stag.0).ok_or(VpStatus::InvalidStag)
     }
 
     /// A peer invalidated it.

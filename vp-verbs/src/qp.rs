@@ -527,7 +527,9 @@ impl Chain<'_> {
             // The library posts this one itself: what is before it goes first.
             self.submit(ring).map_err(|failure| failure.status)?;
             let bind = ibv_mw_bind { wr_id, send_flags: quiet(told), bind_info };
-            return self.bind_wide(ring, mw, bind, posted, told);
+            self.bind_wide(ring, mw, bind, posted, told)?;
+            memory.posted(&wr.op);
+            return Ok(());
         }
         let mut out = wire::send(memory, wr)?;
         out.wr_id = wr_id;
@@ -538,6 +540,7 @@ impl Chain<'_> {
         let elements = sgl.iter().map(|s| wire::sge(memory, s)).chain(inline);
         self.batch.add(out, elements);
         ring.push(posted, told);
+        memory.posted(&wr.op);
         Ok(())
     }
 

@@ -50,6 +50,10 @@ unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw
     if let Some(errno) = world.fault("ibv_bind_mw") {
         return errno;
     }
+    // rxe's library looks at the region whatever the length is.
+    if (*bind).bind_info.mr.is_null() {
+        return libc::EFAULT;
+    }
     let rkey = (*mw).rkey & !0xff | ((*mw).rkey + 1) & 0xff;
     set_window(&mut world, mw, rkey, (*bind).bind_info, 0);
     let number = (*qp).qp_num;
