@@ -188,7 +188,6 @@ unsafe fn immediate(
 fn read_into(
     ep: &EpObject,
     sgl: &Sgl,
-    sink: u64,
     cookie: Cookie,
     dto_flags: it_dto_flags_t,
     remote: Remote,
@@ -203,7 +202,7 @@ fn read_into(
     if invalidate_sink {
         need(ep, Capabilities::READ_SINK_STAG, "unlink the sink of an RDMA Read")?;
     }
-    let unlinks = if invalidate_sink { sink } else { 0 };
+    let unlinks = if invalidate_sink { sgl.first } else { 0 };
     Posting { unlinks, ..posting }.run(ep, SendOp::Read { remote, invalidate_sink }, sgl.elements())
 }
 
@@ -222,12 +221,7 @@ unsafe fn read(
     // SAFETY: same contract.
     let sgl = unsafe { Sgl::read(local_segments, num_segments, 1, ep.ia) }?;
     let remote = Remote { stag: stag_of(rmr_context)?, to: rdma_addr };
-    let sink = match num_segments {
-        0 => 0,
-        // SAFETY: same contract.
-        _ => unsafe { ptr::read(local_segments, "local_segments") }?.lmr.addr() as u64,
-    };
-    read_into(&ep, &sgl, sink, cookie, dto_flags, remote)
+    read_into(&ep, &sgl, cookie, dto_flags, remote)
 }
 
 /// # Safety
@@ -246,12 +240,7 @@ unsafe fn read_to_rmr(
     // SAFETY: same contract.
     let sgl = unsafe { Sgl::read_windows(local_segments, num_segments, 1, ep.ia) }?;
     let remote = Remote { stag: stag_of(rmr_context)?, to: rdma_addr };
-    let sink = match num_segments {
-        0 => 0,
-        // SAFETY: same contract.
-        _ => unsafe { ptr::read(local_segments, "local_segments") }?.rmr.addr() as u64,
-    };
-    read_into(&ep, &sgl, sink, cookie, dto_flags, remote)
+    read_into(&ep, &sgl, cookie, dto_flags, remote)
 }
 
 /// # Safety

@@ -17,6 +17,8 @@ pub(crate) const MAX_SEGMENTS: u32 = 32;
 pub(crate) struct Sgl {
     elements: [Sge; MAX_SEGMENTS as usize],
     len: usize,
+    /// The handle of the first segment's memory; 0: there is none.
+    pub(crate) first: u64,
 }
 
 impl Sgl {
@@ -35,6 +37,9 @@ impl Sgl {
         // SAFETY: same contract.
         let segments = unsafe { List::new(segments, count, "local_segments") }?;
         for (n, segment) in segments.iter().enumerate() {
+            if n == 0 {
+                sgl.first = segment.lmr.addr() as u64;
+            }
             // SAFETY: plain data: an address is a number, too.
             let to = unsafe { segment.addr.rel };
             sgl.elements[n] = of_region(segment.lmr, ia, to, segment.length)?;
@@ -60,6 +65,9 @@ impl Sgl {
             if rmr.ia != ia {
                 return Err(elsewhere(status::IT_ERR_INVALID_RMR, "window"));
             }
+            if n == 0 {
+                sgl.first = rmr.handle;
+            }
             // SAFETY: plain data: an address is a number, too.
             let to = unsafe { segment.addr.rel };
             sgl.elements[n] = rmr.sge(to, segment.length)?;
@@ -72,7 +80,7 @@ impl Sgl {
             let text = format!("{count} segments; at most {most} are possible here");
             return Err(Failure::new(status::IT_ERR_INVALID_NUM_SEGMENTS, text));
         }
-        Ok(Self { elements: [Sge::default(); MAX_SEGMENTS as usize], len: count })
+        Ok(Self { elements: [Sge::default(); MAX_SEGMENTS as usize], len: count, first: 0 })
     }
 
     fn checked(self) -> Outcome<Self> {
