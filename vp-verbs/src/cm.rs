@@ -26,10 +26,12 @@ use crate::qp::VerbsQp;
 use crate::sys::{IBV_QPS_RTR, IBV_QPS_RTS};
 use crate::table::{Table, lock};
 
+mod hear;
 pub(crate) mod id;
 pub(crate) mod private;
 mod step;
 
+use hear::Hearing;
 use id::{CmId, EventChannel, Terms};
 
 /// Patience with address and route resolution, each.
@@ -47,6 +49,7 @@ pub(crate) struct Cm {
     /// Queue pairs that broke, and why if it is known: for the event thread.
     broken: Mutex<VecDeque<(QpId, Option<AsyncEvent>)>>,
     broken_bell: OwnedFd,
+    hearing: Hearing,
     /// After the ids in `table`.
     channel: EventChannel,
 }
@@ -65,6 +68,8 @@ struct Connection {
     qp: Option<Arc<VerbsQp>>,
     /// What this end wants; of a request, what the peer offers.
     wishes: NativeParams,
+    /// While `Hearing`: what the peer said, of which the consumer is not told yet.
+    held: Option<NativeParams>,
 }
 
 /// How far a connection is.
@@ -75,6 +80,8 @@ enum Stage {
     Connecting,
     Asked,
     Accepting,
+    /// Accepted, of iWARP: waiting for the initiator's first message.
+    Hearing,
     Up,
     /// This end disconnects, or the peer did.
     Leaving,
@@ -115,6 +122,7 @@ impl Cm {
             news_bell: bell()?,
             broken: Mutex::default(),
             broken_bell: bell()?,
+            hearing: Hearing::default(),
             channel: EventChannel::new(context)?,
         })
     }
@@ -279,7 +287,10 @@ impl NativeCm for Cm {
         id.listen(backlog).map_err(refused(&attempt))?;
         let real = SocketAddr::new(address.ip(), id.source_port());
         let wishes = NativeParams { private_data: Vec::new(), ird: 0, ord: 0 };
-        table.all.insert(token, Connection { id, stage: Stage::Listening, qp: None, wishes });
+        table.all.insert(
+            token,
+            Connection { id, stage: Stage::Listening, qp: None, wishes, held: None },
+        );
         Ok((token, real))
     }
 
@@ -304,7 +315,8 @@ impl NativeCm for Cm {
         let id = CmId::new(&self.context, &self.channel, token).map_err(refused(&attempt))?;
         id.resolve_address(peer, RESOLVE_MS).map_err(refused(&attempt))?;
         let (stage, qp_of) = (Stage::Resolving, Some(queue_pair));
-        table.all.insert(token, Connection { id, stage, qp: qp_of, wishes: params });
+        let connection = Connection { id, stage, qp: qp_of, wishes: params, held: None };
+        table.all.insert(token, connection);
         table.by_qp.insert(qp, token);
         Ok(())
     }

@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use vp_api::{AsyncEvent, AsyncHandler, EventSource};
 
@@ -106,7 +106,8 @@ pub(crate) fn run(context: &Context, channel: &Channel, cm: &Cm, stop: &OwnedFd,
             PollFd::from_borrowed_fd(work, PollFlags::IN),
         ];
         // A signal's handler ran in this thread: nothing else can go wrong.
-        if poll(&mut fds, None).is_err() {
+        let patience = cm.patience().and_then(|patience| Timespec::try_from(patience).ok());
+        if poll(&mut fds, patience.as_ref()).is_err() {
             continue;
         }
         let [stopped, completion, other, news, work] = fds.map(|fd| fd.revents());
@@ -122,6 +123,7 @@ pub(crate) fn run(context: &Context, channel: &Channel, cm: &Cm, stop: &OwnedFd,
         if !(news | work).is_empty() {
             cm.run();
         }
+        cm.hear();
         if completion.contains(PollFlags::IN) {
             while let Some(cq) = next_completion(context, channel) {
                 ear.on_completion(cq);

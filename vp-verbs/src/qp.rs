@@ -11,7 +11,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
 
 use vp_api::{
@@ -103,6 +103,8 @@ pub(crate) struct VerbsQp {
     /// Posted after the end: flushed when everything before is.
     late: Mutex<VecDeque<(bool, WorkCompletion)>>,
     info: Mutex<QpInfo>,
+    /// A message of the peer came.
+    heard: AtomicBool,
     /// On everything in `parts`, until it is destroyed.
     holds: Mutex<Vec<Hold>>,
 }
@@ -141,6 +143,7 @@ impl VerbsQp {
             recv: Mutex::new(Ring::new(recv_depth)),
             late: Mutex::default(),
             info: Mutex::new(info),
+            heard: AtomicBool::new(false),
             holds: Mutex::new(holds),
         });
         qp.begin()?;
@@ -265,6 +268,13 @@ impl VerbsQp {
         let _ = self.post_sends(&[wr]);
     }
 
+    /// A message of the peer came; the completions that nobody polled yet are looked through.
+    pub(crate) fn has_heard(&self) -> bool {
+        let heard = || self.heard.load(Ordering::Acquire);
+        // What cannot be polled says so when the consumer tries.
+        heard() || (self.parts.recv_cq.harvest().is_ok() && heard())
+    }
+
     /// The connection is being closed; false if there is none.
     pub(crate) fn closes(&self) -> bool {
         self.leaves(QpState::Rts, QpState::Closing)
@@ -329,6 +339,7 @@ impl VerbsQp {
         }
         self.end_life()?;
         this.begin()?;
+        self.heard.store(false, Ordering::Release);
         let mut info = lock(&self.info);
         *info = QpInfo::new(self.id);
         (info.send_depth, info.recv_depth) = (self.init.send_depth, self.init.recv_depth);
@@ -364,6 +375,9 @@ impl VerbsQp {
                 lock(if is_recv { &self.recv } else { &self.send }).end(wc.wr_id as u32)?
             }
         };
+        if is_recv && status == WcStatus::Success {
+            self.heard.store(true, Ordering::Release);
+        }
         if status != WcStatus::Success {
             self.broke(map::ending(wc.status));
             let mut info = lock(&self.info);

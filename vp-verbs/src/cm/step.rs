@@ -31,10 +31,11 @@ pub(super) fn step(cm: &Cm, seen: Seen) {
         RDMA_CM_EVENT_ROUTE_RESOLVED => routed(cm, connection),
         RDMA_CM_EVENT_CONNECT_RESPONSE => answered(cm, connection, seen),
         RDMA_CM_EVENT_ESTABLISHED => {
-            up(cm, connection, seen);
+            established(cm, connection, seen);
             Ok(())
         }
         RDMA_CM_EVENT_DISCONNECTED => {
+            heard(cm, connection);
             over(cm, connection);
             Ok(())
         }
@@ -86,7 +87,7 @@ fn answered(cm: &Cm, connection: &mut Connection, seen: Seen) -> io::Result<()> 
     let terms = cm.terms(qp, &settled)?;
     cm.ready(&connection.id, qp, terms)?;
     connection.id.establish()?;
-    up(cm, connection, seen);
+    up(cm, connection, said(seen));
     Ok(())
 }
 
@@ -96,13 +97,35 @@ fn offer(seen: &Seen) -> NativeParams {
     NativeParams { private_data: Vec::new(), ird, ord }
 }
 
-fn up(cm: &Cm, connection: &mut Connection, seen: Seen) {
+/// The same, with the private data.
+fn said(seen: Seen) -> NativeParams {
+    let offer = offer(&seen);
+    NativeParams { private_data: seen.private_data, ..offer }
+}
+
+fn established(cm: &Cm, connection: &mut Connection, seen: Seen) {
+    match (connection.stage, &connection.qp) {
+        (Stage::Accepting, Some(qp)) if cm.context.iwarp => {
+            cm.hearing.begin(qp.id());
+            (connection.stage, connection.held) = (Stage::Hearing, Some(said(seen)));
+        }
+        _ => up(cm, connection, said(seen)),
+    }
+}
+
+/// The consumer may know of a connection that waited for its first message.
+pub(super) fn heard(cm: &Cm, connection: &mut Connection) {
+    if let Some(said) = connection.held.take() {
+        up(cm, connection, said);
+    }
+}
+
+fn up(cm: &Cm, connection: &mut Connection, said: NativeParams) {
     let active = connection.stage == Stage::Connecting;
-    let (true, Some(qp)) = (active || connection.stage == Stage::Accepting, &connection.qp) else {
-        return;
-    };
+    let passive = matches!(connection.stage, Stage::Accepting | Stage::Hearing);
+    let (true, Some(qp)) = (active || passive, &connection.qp) else { return };
     connection.stage = Stage::Up;
-    let settled = settle(connection.wishes.clone(), &offer(&seen));
+    let settled = settle(connection.wishes.clone(), &said);
     let (local, remote) = (connection.id.local(), connection.id.peer());
     qp.connected(|info| {
         (info.ird, info.ord) = (settled.ird, settled.ord);
@@ -111,7 +134,7 @@ fn up(cm: &Cm, connection: &mut Connection, seen: Seen) {
     if active && cm.context.iwarp {
         qp.greet();
     }
-    let private_data = cm.unpack(seen.private_data, private::REPLY);
+    let private_data = cm.unpack(said.private_data, private::REPLY);
     let params = NativeParams { private_data, ..settled };
     cm.tell(NativeEvent::Established { qp: qp.id(), params });
 }
@@ -143,7 +166,7 @@ fn request(cm: &Cm, table: &mut Connections, seen: Seen) {
     let wishes = offer(&seen);
     let private_data = cm.unpack(seen.private_data, private::REQUEST);
     let params = NativeParams { private_data, ..wishes.clone() };
-    table.all.insert(token, Connection { id, stage: Stage::Asked, qp: None, wishes });
+    table.all.insert(token, Connection { id, stage: Stage::Asked, qp: None, wishes, held: None });
     cm.tell(NativeEvent::Request { listener, request: token, peer, params });
 }
 

@@ -1,76 +1,13 @@
-//! The provider over a stand-in for rdma-core: the provider suite on both kinds of device, and
-//! faults that no real device shows.
-#![allow(clippy::unwrap_used)] // a test fails loudly
+//! Faults that no real device shows.
 
-mod common;
-
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{Failing, Fake};
+use crate::common::{self, Failing, Fake};
 use kal_shim::{HostServices, Region};
 use vp_api::*;
 use vp_verbs::sys;
-use warpline_provider::{Reporter, Verdict, run};
-
-#[derive(Default)]
-struct Verdicts(Vec<String>);
-
-impl Reporter for Verdicts {
-    fn begins(&mut self, _: &str) {}
-    fn ended(&mut self, case: &str, verdict: &Verdict) {
-        if let Verdict::Failed(why) = verdict {
-            self.0.push(format!("{case}: {why}"));
-        }
-    }
-}
-
-fn passes(device: &str) {
-    let fake = Fake::new();
-    let provider: Arc<dyn Provider> = Arc::new(fake.provider());
-    let before = fake.alive();
-    let mut verdicts = Verdicts::default();
-    let summary = run(&provider, Some(device), &mut verdicts);
-    assert!(verdicts.0.is_empty(), "{:#?}", verdicts.0);
-    assert!(summary.passed > 45, "{summary:?}");
-    assert_eq!(fake.alive(), before, "objects were left behind");
-}
-
-#[test]
-fn the_suite_passes_over_infiniband() {
-    passes("fakeib0");
-}
-
-#[test]
-fn the_suite_passes_over_iwarp() {
-    let provider = Fake::new().provider();
-    let devices = provider.devices().unwrap();
-    if devices.iter().all(|d| d.ports.iter().all(|p| !p.addresses.iter().any(IpAddr::is_ipv6))) {
-        return warpline_skip::skip("the suite over fakeiw0", "the host has no address of IPv6");
-    }
-    drop(provider);
-    passes("fakeiw0");
-}
-
-#[test]
-fn a_missing_library_is_named() {
-    let libraries =
-        vp_verbs::Libraries { verbs: "libno-such.so.1".into(), ..vp_verbs::Libraries::default() };
-    let why = vp_verbs::Verbs::with(libraries, vp_verbs::Machine::default()).devices().unwrap_err();
-    assert!(why.reason.contains("libno-such.so.1"), "{why}");
-    assert!(why.remedy.contains("libibverbs1"), "{why}");
-}
-
-#[test]
-fn no_device_is_no_device() {
-    let fake = Fake::new();
-    fake.hide(true);
-    let why = fake.provider().devices().unwrap_err();
-    assert!(why.reason.contains("no RDMA"), "{why}");
-    fake.hide(false);
-    assert_eq!(fake.provider().devices().unwrap().len(), 2);
-}
 
 /// Collects asynchronous events.
 #[derive(Default)]

@@ -1,0 +1,57 @@
+//! The first message of an iWARP connection. Its acceptor must not send before the initiator did
+//! (RFC 5044 section 7.1.2): octets right behind an MPA reply are lost on some peers. The kernel calls
+//! a connection established as soon as it has answered, and does not say when a first message came.
+//! So the consumer is told when a receive completed, or else when the greeting of an initiator like
+//! ours, which nobody sees, has had time to come.
+//!
+//! Owner: the connection manager; the event thread looks after it. A peer that dies meanwhile ends
+//! the connection as ever.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use vp_api::QpId;
+
+use super::{Cm, Stage, step};
+use crate::table::lock;
+
+/// How long an initiator's greeting may take: the way there of the reply, and back.
+const GREETING: Duration = Duration::from_millis(20);
+/// How often the completions are looked through meanwhile.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Accepted connections whose consumers do not know yet.
+#[derive(Default)]
+pub(super) struct Hearing(Mutex<Vec<(QpId, Instant)>>);
+
+impl Hearing {
+    pub(super) fn begin(&self, qp: QpId) {
+        lock(&self.0).push((qp, Instant::now() + GREETING));
+    }
+}
+
+impl Cm {
+    /// When the event thread is to come back although nothing happens.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        (!lock(&self.hearing.0).is_empty()).then_some(LOOK)
+    }
+
+    /// Tells consumers of what may be used now.
+    pub(crate) fn hear(&self) {
+        let waiting = std::mem::take(&mut *lock(&self.hearing.0));
+        if waiting.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        let (ready, early): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|(qp, until)| {
+            *until <= now || self.qps.get(qp.0).is_ok_and(|qp| qp.has_heard())
+        });
+        lock(&self.hearing.0).extend(early);
+        let mut table = lock(&self.table);
+        for (qp, _) in ready {
+            if let Some(connection) = table.of(qp).filter(|c| c.stage == Stage::Hearing) {
+                step::heard(self, connection);
+            }
+        }
+    }
+}

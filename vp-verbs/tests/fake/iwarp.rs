@@ -1,0 +1,129 @@
+//! The acceptor of an iWARP connection over the stand-in for rdma-core: it is told of its connection
+//! when the initiator's first message came or had time to, and loses nothing meanwhile.
+
+use std::net::Ipv6Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kal_shim::HostServices;
+use vp_api::*;
+
+use crate::common::{self, Fake};
+
+/// Two QPs, each with a CQ, of which the first calls the second.
+struct Pair {
+    _rnic: Arc<dyn Rnic>,
+    cm: Arc<dyn NativeCm>,
+    cqs: [Arc<dyn Cq>; 2],
+    near: Arc<dyn Qp>,
+    far: Arc<dyn Qp>,
+}
+
+impl Pair {
+    fn new(fake: &Fake) -> Self {
+        let rnic = fake.provider().open("fakeiw0", Arc::new(HostServices)).unwrap();
+        let pd = rnic.alloc_pd().unwrap();
+        let cq = |_| rnic.create_cq(&CqInit { depth: 8, handler: None }).unwrap();
+        let cqs = [0, 1].map(cq);
+        let [near, far] = [0, 1]
+            .map(|n: usize| rnic.create_qp(&QpInit::new(pd, cqs[n].id(), cqs[n].id())).unwrap());
+        far.post_recv(&[RecvWr { wr_id: 5, sgl: &[] }]).unwrap();
+        Self { cm: rnic.native_cm().unwrap(), _rnic: rnic, cqs, near, far }
+    }
+
+    fn next(&self) -> NativeEvent {
+        loop {
+            if let Some(event) = self.cm.poll_event() {
+                return event;
+            }
+            assert!(self.cm.wait_event(Some(common::HANG)).unwrap(), "no event");
+        }
+    }
+
+    /// Until the initiator is told.
+    fn connect(&self) {
+        let params = || NativeParams { private_data: b"hello".into(), ird: 1, ord: 1 };
+        let (_, address) = self.cm.listen((Ipv6Addr::LOCALHOST, 0).into(), 1).unwrap();
+        self.cm.connect(self.near.id(), address, params()).unwrap();
+        let NativeEvent::Request { request, .. } = self.next() else { panic!("no request") };
+        self.cm.accept(request, self.far.id(), params()).unwrap();
+        self.established(&self.near);
+    }
+
+    fn established(&self, end: &Arc<dyn Qp>) {
+        match self.next() {
+            NativeEvent::Established { qp, params } => {
+                assert_eq!((qp, params.ird), (end.id(), 1));
+                assert_eq!(end.query().unwrap().state, QpState::Rts);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn send(&self, from: &Arc<dyn Qp>, wr_id: u64) {
+        let op = SendOp::Send { solicited: false, invalidate: None };
+        let (data, flags) = (Data::Sgl(&[]), SendFlags::SIGNALED);
+        from.post_send(&[SendWr { wr_id, op, data, flags }]).unwrap();
+    }
+
+    fn completes(&self, side: usize, wr_id: u64) {
+        let mut out = [WorkCompletion::BLANK];
+        while self.cqs[side].poll(&mut out).unwrap() == 0 {
+            assert!(self.cqs[side].wait(Duration::ZERO, Some(common::HANG)).unwrap());
+        }
+        assert_eq!((out[0].wr_id, out[0].status), (wr_id, WcStatus::Success));
+    }
+}
+
+/// `None` after saying why.
+fn pair(fake: &Fake, test: &str) -> Option<Pair> {
+    if std::net::UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).is_err() {
+        warpline_skip::skip(test, "the host has no IPv6");
+        return None;
+    }
+    Some(Pair::new(fake))
+}
+
+#[test]
+fn the_first_message_is_there_when_the_acceptor_is_told() {
+    let fake = Fake::new();
+    let Some(pair) = pair(&fake, "the first message of iWARP") else { return };
+    pair.connect();
+    pair.send(&pair.near, 7);
+    pair.completes(0, 7);
+    pair.established(&pair.far);
+    pair.completes(1, 5);
+    pair.near.post_recv(&[RecvWr { wr_id: 8, sgl: &[] }]).unwrap();
+    pair.send(&pair.far, 9);
+    pair.completes(1, 9);
+    pair.completes(0, 8);
+}
+
+#[test]
+fn an_initiator_that_says_nothing_is_not_waited_for_for_ever() {
+    let fake = Fake::new();
+    let Some(pair) = pair(&fake, "a silent initiator of iWARP") else { return };
+    pair.connect();
+    pair.established(&pair.far);
+    pair.near.post_recv(&[RecvWr { wr_id: 8, sgl: &[] }]).unwrap();
+    pair.send(&pair.far, 9);
+    pair.completes(0, 8);
+}
+
+#[test]
+fn a_connection_that_ends_at_once_is_told_first() {
+    let fake = Fake::new();
+    let Some(pair) = pair(&fake, "an initiator of iWARP that leaves") else { return };
+    pair.connect();
+    pair.cm.disconnect(pair.near.id()).unwrap();
+    let mut of_far = Vec::new();
+    while of_far.len() < 2 {
+        match pair.next() {
+            NativeEvent::Established { qp, .. } if qp == pair.far.id() => of_far.push("up"),
+            NativeEvent::Disconnected { qp } if qp == pair.far.id() => of_far.push("down"),
+            NativeEvent::Disconnected { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(of_far, ["up", "down"]);
+}
