@@ -1,4 +1,5 @@
-//! Nanoseconds per post and poll: SoftRDMA built in, and as the library behind `rnicpi.h`.
+//! Nanoseconds per post and poll: SoftRDMA built in, as the library behind `rnicpi.h`, and in each
+//! wrapper as it is without options (`fault` with a rule whose time never comes).
 //!
 //! `cargo build --release -p vp-softrdma-dylib`, then `cargo run --release -p warpline-benches --bin
 //! border [LIBRARY]`. The QP is in Error, where each request completes as flushed at once: all of a
@@ -33,11 +34,22 @@ impl Services for Host {
 fn main() -> Result<(), Box<dyn Error>> {
     let beside = || std::env::current_exe().map(|exe| exe.with_file_name("libvp_softrdma.so"));
     let library = std::env::args_os().nth(1).map_or_else(beside, |path| Ok(PathBuf::from(path)))?;
-    let built_in = measure(&SoftRdma)?;
-    let behind = measure(&*import::load(&std::path::absolute(library)?)?)?;
-    println!("{:<32} {:>9} {:>9} {:>9}", "ns per request or call", "built in", "library", "more");
-    for ((name, here), (_, there)) in built_in.into_iter().zip(behind) {
-        println!("{name:<32} {here:>9.1} {there:>9.1} {:>9.1}", there - here);
+    let library = import::load(&std::path::absolute(library)?)?;
+    let wrapped = |text| vp_hooks::wrap(Arc::new(SoftRdma), text);
+    let columns = [
+        ("built in", measure(&SoftRdma)?),
+        ("library", measure(&*library)?),
+        ("trace", measure(&*wrapped("trace")?)?),
+        ("stats", measure(&*wrapped("stats")?)?),
+        ("fault", measure(&*wrapped("fault:drop-completion@1000000000000")?)?),
+    ];
+    print!("{:<28}", "ns per request or call");
+    columns.iter().for_each(|(name, _)| print!(" {name:>9}"));
+    println!();
+    for (row, (name, _)) in columns[0].1.iter().enumerate() {
+        print!("{name:<28}");
+        columns.iter().for_each(|(_, figures)| print!(" {:>9.1}", figures[row].1));
+        println!();
     }
     Ok(())
 }
