@@ -83,12 +83,16 @@ vm_sh() {
 
 # What went over the guest's wire last as MPA start-up, a Request and its Reply: flags and revision
 # as four hexadecimal digits each, with a "p" if it asks for peer-to-peer. This is what both sides
-# agreed on, from neither side's mouth.
-vm_startup() {
-    perl -0777 -ne '
-        while (/MPA ID Re[qp] Frame(.)(.)..(.?)/gs) {
-            my $peer = ord($1) & 0x10 && ord($3) & 0x80 ? "p" : "";
-            push @seen, unpack("H4", "$1$2") . $peer;
+# agreed on, from neither side's mouth. With "rtr" rejections do not count, and the Reply's is
+# followed by the kind that it chooses, "w" or "r".
+vm_startup() { # [rtr]
+    RTR=${1:-} perl -0777 -ne '
+        while (/MPA ID Re([qp]) Frame(.)(.)..(.?).?(.?)/gs) {
+            my ($flags, $ird, $ord) = (ord($2), ord($4 // 0), ord($5 // 0));
+            my $peer = $flags & 0x10 && $ird & 0x80 ? "p" : "";
+            $peer .= ($ord & 0x80 ? "w" : "") . ($ord & 0x40 ? "r" : "") if $peer && $1 eq "p" && $ENV{RTR};
+            push @seen, unpack("H4", "$2$3") . $peer;
+            splice @seen, -2 if $ENV{RTR} && $1 eq "p" && $flags & 0x20;
         }
         print join " ", grep { defined } @seen[-2, -1];' "$VM_PCAP"
 }

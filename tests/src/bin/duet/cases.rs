@@ -1,0 +1,148 @@
+//! What is played: a table. One end leads, the other follows; most cases are played both ways.
+
+use crate::end::End;
+use crate::side::Fail;
+use crate::{data, errors};
+
+use Offer::{All, Gone, OtherZone, ReadOnly, WriteOnly};
+
+/// The end that leads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lead {
+    Connector,
+    Listener,
+}
+
+/// What the two ends do. The leading one answers what went otherwise than the standards say, if
+/// that left the connection as it was.
+pub(crate) struct Play {
+    pub(crate) lead: fn(&End<'_>) -> Result<Option<String>, Fail>,
+    pub(crate) follow: fn(&End<'_>) -> Result<(), Fail>,
+}
+
+/// The memory that the following end offers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Offer {
+    All,
+    ReadOnly,
+    WriteOnly,
+    /// Of another protection zone than the connection's.
+    OtherZone,
+    /// Deregistered before it is used.
+    Gone,
+}
+
+/// Layer, type and code.
+pub(crate) type Code = (u8, u8, u8);
+
+pub(crate) struct Case {
+    what: &'static str,
+    pub(crate) play: Play,
+    pub(crate) offer: Offer,
+    /// Receives of each end, besides that of the first message, and their octets.
+    pub(crate) receives: (usize, usize),
+    /// Octets of private data in request and reply; 0: as many as are needed.
+    pub(crate) private_data: usize,
+    /// The listener rejects with this.
+    pub(crate) rejection: Option<&'static [u8]>,
+    /// The following end must end the connection with this Terminate.
+    pub(crate) terminate: Option<Code>,
+}
+
+/// Octets of the largest message.
+pub(crate) const LARGE: usize = 3_000_003;
+
+const NOTHING: Play = Play { lead: |_| Ok(None), follow: |_| Ok(()) };
+
+impl Case {
+    const fn new(what: &'static str, play: Play) -> Self {
+        Self {
+            what,
+            play,
+            offer: All,
+            receives: (1, 64),
+            private_data: 0,
+            rejection: None,
+            terminate: None,
+        }
+    }
+
+    /// The leading end does what the following end must refuse.
+    const fn bad(
+        what: &'static str,
+        lead: fn(&End<'_>) -> Result<Option<String>, Fail>,
+        offer: Offer,
+        terminate: Code,
+    ) -> Self {
+        let case = Self::new(what, Play { lead, follow: |_| Ok(()) });
+        Self { offer, terminate: Some(terminate), ..case }
+    }
+
+    const fn receives(mut self, count: usize, octets: usize) -> Self {
+        self.receives = (count, octets);
+        self
+    }
+
+    const fn terminate(mut self, code: Code) -> Self {
+        self.terminate = Some(code);
+        self
+    }
+
+    const fn private_data(mut self, octets: usize) -> Self {
+        self.private_data = octets;
+        self
+    }
+
+    const fn rejection(mut self, answer: &'static [u8]) -> Self {
+        self.rejection = Some(answer);
+        self
+    }
+
+    /// What the connecting end asks for.
+    pub(crate) fn name(&self, lead: Lead) -> String {
+        let who = match lead {
+            Lead::Connector => "connector",
+            Lead::Listener => "listener",
+        };
+        format!("{}.{who}", self.what)
+    }
+}
+
+// Terminates: RFC 5040 section 4.8, and `spec/requirements.toml` ERR-09 to ERR-18.
+static CASES: &[Case] = &[
+    Case::new("send", data::SEND).receives(2, LARGE),
+    Case::new("solicited", data::SOLICITED),
+    Case::new("invalidate", data::INVALIDATE).terminate((1, 1, 0)),
+    Case::new("write", data::WRITE),
+    Case::new("read", data::READ),
+    Case::new("disconnect", NOTHING),
+    // What Linux can answer: it counts in an octet, the enhanced block with it [IOP-02].
+    Case::new("private-data", NOTHING).private_data(251),
+    Case::new("reject", NOTHING).rejection(b"not today"),
+    Case::bad("write-unknown-stag", errors::write_unknown, All, (1, 1, 0)),
+    Case::bad("write-gone", errors::write, Gone, (1, 1, 0)),
+    Case::bad("write-beyond-end", errors::write_beyond, All, (1, 1, 1)),
+    Case::bad("write-without-right", errors::write, ReadOnly, (1, 1, 2)),
+    Case::bad("write-other-zone", errors::write, OtherZone, (1, 1, 2)),
+    Case::bad("read-unknown-stag", errors::read_unknown, All, (0, 1, 0)),
+    Case::bad("read-gone", errors::read, Gone, (0, 1, 0)),
+    Case::bad("read-beyond-end", errors::read_beyond, All, (0, 1, 1)),
+    Case::bad("read-without-right", errors::read, WriteOnly, (0, 1, 2)),
+    Case::bad("read-other-zone", errors::read, OtherZone, (0, 1, 3)),
+    Case::bad("send-without-receive", errors::send, All, (1, 2, 2)).receives(0, 0),
+    Case::bad("send-too-long", errors::send, All, (1, 2, 5)).receives(1, 8),
+];
+
+/// All, in order.
+pub(crate) fn all() -> impl Iterator<Item = (&'static Case, Lead)> {
+    CASES.iter().flat_map(|case| {
+        let one_way = case.rejection.is_some() || case.private_data > 0;
+        let leads = [Lead::Connector, Lead::Listener];
+        leads.into_iter().take(if one_way { 1 } else { 2 }).map(move |lead| (case, lead))
+    })
+}
+
+/// The one of a name.
+pub(crate) fn find(name: &str) -> Option<(&'static Case, Lead)> {
+    all().find(|(case, lead)| case.name(*lead) == name)
+}

@@ -1,0 +1,251 @@
+//! One end of a case's connection: its objects, how it comes about, and how it ends. Waiting is
+//! bounded.
+
+use std::time::Duration;
+
+use itapi::{
+    BrokenCause, Buffer, Completion, ConnEvent, Ep, Evd, Lmr, Pz, RemoteRange, Request, Terminate,
+    WcStatus, Work,
+};
+
+use crate::cases::{Case, Code, LARGE, Lead, Offer};
+use crate::side::{Fail, Seen, Side};
+
+/// Far more than any answer takes, on an emulated machine too.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// What fills private data up.
+const FILLER: u8 = 0x77;
+
+pub(crate) struct End<'a> {
+    pub(crate) side: &'a Side,
+    pub(crate) case: &'static Case,
+    pub(crate) leads: bool,
+    connects: bool,
+    pub(crate) pz: Pz,
+    pub(crate) ep: Ep,
+    sent: Evd,
+    came: Evd,
+    /// Our memory, unless it is gone.
+    pub(crate) board: Option<Lmr>,
+    /// What the other end is told of it.
+    told: RemoteRange,
+    /// The other end's memory.
+    pub(crate) peer: RemoteRange,
+}
+
+impl<'a> End<'a> {
+    fn new(side: &'a Side, case: &'static Case, lead: Lead, connects: bool) -> Result<Self, Fail> {
+        let leads = connects == (lead == Lead::Connector);
+        let (pz, sent, came) = (side.ia.pz()?, side.ia.evd(16)?, side.ia.evd(16)?);
+        let lmr = board(side, &pz, if leads { Offer::All } else { case.offer })?;
+        lmr.write_at(0, &pattern(LARGE, 0))?;
+        let told = lmr.remote();
+        let gone = !leads && case.offer == Offer::Gone;
+        let ep = pz.ep(&sent).recv_evd(&came).depth(8, 8).max_pieces(1).reads(4, 4).build()?;
+        let board = (!gone).then_some(lmr);
+        let end = Self { side, case, leads, connects, pz, ep, sent, came, board, told, peer: told };
+        end.receive(64)?;
+        for _ in 0..case.receives.0 {
+            end.receive(case.receives.1)?;
+        }
+        Ok(end)
+    }
+
+    pub(crate) fn connect(
+        side: &'a Side,
+        case: &'static Case,
+        lead: Lead,
+        address: &str,
+    ) -> Result<Self, Fail> {
+        let mut end = Self::new(side, case, lead, true)?;
+        let name = case.name(lead);
+        let call = [name.as_bytes(), &[0], &end.told.to_octets()].concat();
+        let established = end.ep.connect(address, &filled(call, case))?;
+        end.peer = range(&established.private_data, case)?;
+        Ok(end)
+    }
+
+    pub(crate) fn accept(
+        side: &'a Side,
+        case: &'static Case,
+        lead: Lead,
+        request: Request,
+    ) -> Result<Self, Fail> {
+        let mut end = Self::new(side, case, lead, false)?;
+        let head = case.name(lead).len() + 1;
+        let call = request.private_data();
+        if case.private_data > 0 && call.len() != case.private_data {
+            return Err(format!("{} octets of private data arrived", call.len()).into());
+        }
+        end.peer = range(call.get(head..).unwrap_or_default(), case)?;
+        request.accept(&end.ep, &filled(end.told.to_octets().to_vec(), case))?;
+        Ok(end)
+    }
+
+    /// The first message comes from who connects [CONN-11], and the answer says that both ends are
+    /// connected: a close before that takes Linux's connection manager down.
+    pub(crate) fn begin(&self) -> Result<(), Fail> {
+        if self.connects {
+            self.say(b"begin")?;
+            return self.take().map(drop);
+        }
+        self.take()?;
+        self.say(b"begun")
+    }
+
+    fn receive(&self, octets: usize) -> Result<(), Fail> {
+        self.ep.post_recv(self.pz.buffer(octets)?).map_err(itapi::Error::from)?;
+        Ok(())
+    }
+
+    /// A buffer with these octets.
+    pub(crate) fn buffer(&self, octets: &[u8]) -> Result<Buffer, Fail> {
+        let mut buffer = self.pz.buffer(octets.len().max(1))?;
+        buffer.fill(octets)?;
+        Ok(buffer)
+    }
+
+    /// Posts, and waits for its completion.
+    pub(crate) fn post(&self, work: Work<'_>) -> Result<Completion, Fail> {
+        self.start(work)?;
+        self.done()
+    }
+
+    pub(crate) fn start(&self, work: Work<'_>) -> Result<(), Fail> {
+        self.ep.post(work).map_err(itapi::Error::from)?;
+        Ok(())
+    }
+
+    /// The next completion of what was posted, a success.
+    pub(crate) fn done(&self) -> Result<Completion, Fail> {
+        let completion = self.ends()?;
+        completion.check()?;
+        Ok(completion)
+    }
+
+    /// The next completion of what was posted.
+    pub(crate) fn ends(&self) -> Result<Completion, Fail> {
+        let completion = self.sent.wait(PATIENCE)?;
+        Ok(completion.ok_or("what was posted does not complete")?)
+    }
+
+    pub(crate) fn say(&self, octets: &[u8]) -> Result<(), Fail> {
+        self.post(Work::send(octets)).map(drop)
+    }
+
+    /// The next message; its receive is posted again.
+    pub(crate) fn hear(&self) -> Result<(Vec<u8>, Completion), Fail> {
+        let (buffer, completion) = self.take()?;
+        let octets = buffer.to_vec();
+        self.ep.post_recv(buffer).map_err(itapi::Error::from)?;
+        Ok((octets, completion))
+    }
+
+    fn take(&self) -> Result<(Buffer, Completion), Fail> {
+        let mut completion = self.came.wait(PATIENCE)?.ok_or("no message comes")?;
+        completion.check()?;
+        let local = std::mem::take(&mut completion.local);
+        Ok((local.into_buffer().ok_or("a receive without its buffer")?, completion))
+    }
+
+    /// Ends the connection in order.
+    pub(crate) fn close(&self) -> Result<Seen, Fail> {
+        self.ep.disconnect()?;
+        match self.ended()? {
+            ConnEvent::Disconnected { .. } => Ok(Seen::ok("")),
+            other => Err(format!("closing: {other}").into()),
+        }
+    }
+
+    /// The other end does.
+    pub(crate) fn is_closed(&self) -> Result<Seen, Fail> {
+        match self.ended()? {
+            ConnEvent::Disconnected { by_peer: true, .. } => Ok(Seen::ok("")),
+            other => Err(format!("the other end was to close: {other}").into()),
+        }
+    }
+
+    /// The other end must have refused what this one did.
+    pub(crate) fn is_terminated(&self, code: Code) -> Result<Seen, Fail> {
+        let event = self.ended()?;
+        Ok(match event {
+            ConnEvent::Broken { cause: BrokenCause::TerminatedByPeer(t), .. } => {
+                let text = format!("Terminate {} received", shown(t));
+                if (t.layer, t.etype, t.code) == code {
+                    Seen::Ok(text)
+                } else {
+                    Seen::Differs(text)
+                }
+            }
+            other if self.side.is_ours => Seen::Differs(short(&other)),
+            other => Seen::Ok(short(&other)),
+        })
+    }
+
+    /// This end must refuse what the other did.
+    pub(crate) fn terminates(&self, code: Code) -> Result<Seen, Fail> {
+        let event = self.ended()?;
+        match event {
+            ConnEvent::Broken { cause: BrokenCause::Terminated(t), .. }
+                if (t.layer, t.etype, t.code) == code =>
+            {
+                Ok(Seen::Ok(format!("Terminate {} sent", shown(t))))
+            }
+            other if self.side.is_ours => Err(format!("it ended otherwise: {other}").into()),
+            other => Ok(Seen::Ok(short(&other))),
+        }
+    }
+
+    fn ended(&self) -> Result<ConnEvent, Fail> {
+        Ok(self.ep.ended(PATIENCE)?.ok_or("the connection does not end")?)
+    }
+
+    /// Whether a work request was flushed or refused rather than done.
+    pub(crate) fn failed(completion: &Completion) -> bool {
+        completion.status != WcStatus::Success
+    }
+}
+
+fn shown(terminate: Terminate) -> String {
+    format!("{}/{}/{}", terminate.layer, terminate.etype, terminate.code)
+}
+
+/// An end without the addresses.
+fn short(event: &ConnEvent) -> String {
+    match event {
+        ConnEvent::Disconnected { .. } => "closed by the other end".into(),
+        ConnEvent::Broken { cause, .. } => cause.code().into(),
+        other => other.to_string(),
+    }
+}
+
+/// The memory that an end offers.
+fn board(side: &Side, pz: &Pz, offer: Offer) -> Result<Lmr, Fail> {
+    let other = side.ia.pz()?;
+    let builder = if offer == Offer::OtherZone { other.lmr(LARGE) } else { pz.lmr(LARGE) };
+    Ok(match offer {
+        Offer::ReadOnly => builder.remote_read().register()?,
+        Offer::WriteOnly => builder.remote_write().register()?,
+        _ => builder.remote_read().remote_write().register()?,
+    })
+}
+
+fn filled(mut octets: Vec<u8>, case: &Case) -> Vec<u8> {
+    let len = case.private_data.max(octets.len());
+    octets.resize(len, FILLER);
+    octets
+}
+
+/// The range in private data, which must end as they were filled.
+fn range(octets: &[u8], case: &Case) -> Result<RemoteRange, Fail> {
+    let (range, rest) = octets.split_at_checked(RemoteRange::ENCODED_LEN).unwrap_or_default();
+    let as_filled = rest.iter().all(|octet| *octet == FILLER);
+    if !as_filled || (case.private_data > 0) == rest.is_empty() {
+        return Err(format!("private data are not those that were sent: {octets:?}").into());
+    }
+    Ok(RemoteRange::from_octets(range).ok_or("no memory in the private data")?)
+}
+
+pub(crate) fn pattern(len: usize, seed: usize) -> Vec<u8> {
+    (seed..seed + len).map(|at| (at.wrapping_mul(0x9e37_79b1) >> 13) as u8).collect()
+}

@@ -1,0 +1,87 @@
+//! One process's side: its adapter, and what its options say. Plain values.
+
+use itapi::{Crc, Error, Ia, PeerToPeer, Policy};
+
+/// Why a case failed.
+#[derive(Debug)]
+pub(crate) struct Fail(pub(crate) String);
+
+impl From<String> for Fail {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl From<&str> for Fail {
+    fn from(text: &str) -> Self {
+        Self(text.into())
+    }
+}
+
+impl From<Error> for Fail {
+    fn from(error: Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// How a case went.
+pub(crate) enum Seen {
+    /// As the standards say.
+    Ok(String),
+    /// Otherwise, and to its end.
+    Differs(String),
+}
+
+impl Seen {
+    pub(crate) fn ok(text: &str) -> Self {
+        Self::Ok(text.into())
+    }
+}
+
+/// Where cases are played.
+pub(crate) struct Side {
+    pub(crate) ia: Ia,
+    /// The provider speaks iWARP itself, so its events tell what crossed the wire.
+    pub(crate) is_ours: bool,
+}
+
+impl Side {
+    /// Takes the options out of the arguments.
+    pub(crate) fn open(args: &mut Vec<String>) -> Result<Self, Fail> {
+        let name = option(args, "--ia")?.unwrap_or_else(|| "vp_softrdma".into());
+        let (crc, mpa) = (option(args, "--crc")?, option(args, "--mpa")?);
+        let rtr = option(args, "--rtr")?;
+        let change = move |policy: &mut Policy| {
+            if let Some(crc) = crc {
+                policy.crc = if crc == "on" { Crc::Require } else { Crc::Off };
+            }
+            if let Some(mpa) = mpa {
+                policy.revision = if mpa == "1" { 1 } else { 2 };
+            }
+            if let Some(rtr) = rtr {
+                let (write, read) = (rtr == "write", rtr == "read");
+                policy.peer_to_peer = PeerToPeer { send: false, write, read };
+            }
+        };
+        let ia = Ia::builder().device(name).policy(change).open()?;
+        let is_ours = ia.provider() == "vp_softrdma";
+        Ok(Self { ia, is_ours })
+    }
+}
+
+/// Takes `name VALUE` out.
+fn option(args: &mut Vec<String>, name: &str) -> Result<Option<String>, Fail> {
+    let Some(at) = args.iter().position(|arg| arg == name) else { return Ok(None) };
+    if at + 1 == args.len() {
+        return Err(format!("{name} needs a value").into());
+    }
+    let value = args.remove(at + 1);
+    args.remove(at);
+    Ok(Some(value))
+}
+
+/// The case that a request is about: up to the first octet 0 of its private data.
+pub(crate) fn name_in(private_data: &[u8]) -> String {
+    let name = private_data.split(|octet| *octet == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(name).into_owned()
+}

@@ -1,0 +1,39 @@
+//! Two ends of `duet` over SoftRDMA: every case goes as the standards say, with each way to start up.
+//! `tests/vm/run interop` sets one end against the Linux kernel's siw.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used)] // a test fails loudly
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+
+/// Plays all cases with these options; both ends' lines.
+fn play(options: &[&str]) -> String {
+    let duet = || {
+        let mut command = Command::new("timeout");
+        command.args(["100", env!("CARGO_BIN_EXE_duet")]).args(options);
+        command
+    };
+    let mut server = duet().args(["serve", "127.0.0.1:0"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(server.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    let address = line.trim().rsplit(' ').next().unwrap();
+    let client = duet().args(["connect", address]).output().unwrap();
+    let mut said = String::from_utf8(client.stdout).unwrap();
+    output.read_to_string(&mut said).unwrap();
+    let well = (client.status.success(), server.wait().unwrap().success());
+    assert_eq!(well, (true, true), "{options:?}: {said}");
+    said
+}
+
+#[test]
+fn two_ends_of_our_own_agree_about_every_case() {
+    for options in
+        [&["--rtr", "none", "--crc", "on"][..], &["--rtr", "read", "--crc", "off"], &["--mpa", "1"]]
+    {
+        let said = play(options);
+        let odd: Vec<_> = said.lines().filter(|line| !line.starts_with("ok ")).collect();
+        assert!(odd.is_empty(), "{options:?}: {odd:#?}");
+        assert_eq!(said.lines().count(), 2 * 38, "{options:?}: {said}");
+    }
+}
