@@ -8,14 +8,17 @@ mod args;
 mod case;
 mod client;
 mod control;
+mod costs;
 mod lane;
 mod local;
 mod machine;
 mod matrix;
 mod meter;
+mod plot;
 mod raw;
 mod report;
 mod rounds;
+mod scale;
 mod serve;
 mod targets;
 
@@ -33,5 +36,7 @@ pub(crate) fn run(args: &PerfArgs, out: &mut dyn Write) -> CliResult<()> {
         PerfCommand::Serve(args) => serve::run(args, out),
         PerfCommand::Run(args) => local::run(args, out),
         PerfCommand::Local(args) => local::local(args, out),
+        PerfCommand::Costs(args) => costs::run(args, out),
+        PerfCommand::Scale(args) => scale::run(args, out),
     }
 }

@@ -1,5 +1,6 @@
 //! The command line of `warpline perf`, as clap reads it. No state, no IO.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -22,6 +23,10 @@ pub(crate) enum PerfCommand {
     Run(RunArgs),
     /// Measure against a second process on this machine, interleaved with raw TCP
     Local(LocalArgs),
+    /// Measure what RDMA costs beside moving octets: registration, objects, connections
+    Costs(CostsArgs),
+    /// Measure many connections, threads, idle connections, and fairness
+    Scale(ScaleArgs),
 }
 
 #[derive(Args, Debug)]
@@ -64,6 +69,47 @@ pub(crate) struct LocalArgs {
     /// if there are two and neither has several threads
     #[arg(long)]
     pub(crate) unpinned: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CostsArgs {
+    /// Seconds of each figure
+    #[arg(long, default_value = "0.1", value_parser = parse_seconds, value_name = "SECONDS")]
+    pub(crate) slice: Duration,
+    /// Device, or provider, by name [default: the first usable one]
+    #[arg(long)]
+    pub(crate) device: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Draw time against size
+    #[arg(long, value_name = "FILE.svg")]
+    pub(crate) plot: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ScaleArgs {
+    /// Most connections that send at once
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) connections: u32,
+    /// Idle connections
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=50_000))]
+    pub(crate) idle: u32,
+    /// MiB that are read while small messages go there and back
+    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) read: u32,
+    /// Seconds of each measurement, warm-up included
+    #[arg(long, default_value = "0.5", value_parser = parse_seconds, value_name = "SECONDS")]
+    pub(crate) slice: Duration,
+    /// How often all is measured, one after the other; medians count
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: u32,
+    /// Device, or provider, by name [default: the first usable one]
+    #[arg(long)]
+    pub(crate) device: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// What to measure. Without --op, --mode and --size: the matrix of the documentation.
@@ -121,6 +167,9 @@ pub(crate) struct WhatArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Draw size against bandwidth, latency and rate, with the lines of raw TCP
+    #[arg(long, value_name = "FILE.svg")]
+    pub(crate) plot: Option<PathBuf>,
 }
 
 impl WhatArgs {

@@ -178,6 +178,14 @@ impl Case {
     }
 }
 
+impl Case {
+    /// What it is but for its size: cases that differ in that make up a line of a chart.
+    pub(super) fn series(&self) -> String {
+        let without = Self { depth: default_depth(self.mode, self.size), ..*self };
+        without.to_string().replace(&format!(", {}", octets(self.size)), "")
+    }
+}
+
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

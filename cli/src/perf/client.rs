@@ -83,10 +83,14 @@ impl Client {
     }
 
     /// Ends all connections.
-    pub(super) fn close(self) -> CliResult<()> {
-        for thread in &self.threads {
+    pub(super) fn close(mut self) -> CliResult<()> {
+        for thread in &mut self.threads {
+            if let Thread::Stream(stream) = thread {
+                stream.leave()?;
+            }
             for ep in thread.lane().map_or(&[][..], |lane| &lane.eps) {
-                ep.start_disconnect(itapi::Disconnect::Graceful)?;
+                // The server may have ended it first.
+                let _ = ep.start_disconnect(itapi::Disconnect::Graceful);
             }
         }
         Ok(())
@@ -109,6 +113,18 @@ impl Thread {
             Self::Connect(_) => None,
         }
     }
+}
+
+/// All connections of a case on one lane.
+pub(super) fn single(
+    case: Case,
+    device: Option<&str>,
+    address: SocketAddr,
+) -> CliResult<(Ia, Lane, Vec<RemoteRange>)> {
+    let ia = open(&case, device, false)?;
+    let mut lane = Lane::new(&ia, case, case.conns, false)?;
+    let remotes = (0..case.conns).map(|_| join(&mut lane, address)).collect::<CliResult<_>>()?;
+    Ok((ia, lane, remotes))
 }
 
 /// One more connection of a lane; each side learns the other's memory.

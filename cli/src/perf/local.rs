@@ -3,6 +3,7 @@
 //! system when the first dies.
 
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -10,12 +11,13 @@ use super::args::{LocalArgs, RunArgs, WhatArgs};
 use super::case::Case;
 use super::machine::{Machine, Usage, pin};
 use super::matrix;
-use super::report::Report;
+use super::plot::{self, Chart};
+use super::report::{Report, charts};
 use super::rounds::{Plan, Session};
 use crate::error::{CliError, CliResult, Exit};
 
 /// Of the whole matrix.
-const MATRIX: Duration = Duration::from_secs(75);
+const MATRIX: Duration = Duration::from_secs(70);
 /// Of one measurement, where somebody said what.
 const ONE: Duration = Duration::from_secs(1);
 
@@ -25,7 +27,7 @@ pub(super) fn run(args: &RunArgs, out: &mut dyn Write) -> CliResult<()> {
     let machine = Machine::here();
     let mut session = Session::connect(&args.host, args.what.device.as_deref())?;
     let figures = session.measure(&cases, plan)?;
-    Report::new(&figures, machine).print(args.what.json, out)
+    show(&Report::new(&figures, machine), &args.what, out)
 }
 
 /// Measures against a second process.
@@ -36,11 +38,26 @@ pub(super) fn local(args: &LocalArgs, out: &mut dyn Write) -> CliResult<()> {
     // Started first: it inherits where this process may run.
     let second = Second::start(pinned.then_some(1), args.what.device.as_deref())?;
     machine.pinned = pinned && pin(0);
-    let usage = Usage::start(Some(second.child.id()));
-    let mut session = Session::connect(&second.address, args.what.device.as_deref())?;
+    let usage = Usage::start(Some(second.process()));
+    let mut session = Session::connect(second.address(), args.what.device.as_deref())?;
     let figures = session.measure(&cases, plan)?;
     machine.foreign_cpu = Some(usage.foreign());
-    Report::new(&figures, machine).print(args.what.json, out)
+    show(&Report::new(&figures, machine), &args.what, out)
+}
+
+fn show(report: &Report, what: &WhatArgs, out: &mut dyn Write) -> CliResult<()> {
+    report.print(what.json, out)?;
+    match &what.plot {
+        Some(file) => write_plot(file, &charts(report)),
+        None => Ok(()),
+    }
+}
+
+/// Writes charts as SVG.
+pub(super) fn write_plot(file: &Path, charts: &[Chart]) -> CliResult<()> {
+    std::fs::write(file, plot::svg(charts)).map_err(|error| {
+        CliError::input(format!("cannot write {}: {error}", file.display())).at("perf --plot")
+    })
 }
 
 fn chosen(what: &WhatArgs) -> CliResult<(Vec<Case>, Plan)> {
@@ -54,11 +71,21 @@ fn chosen(what: &WhatArgs) -> CliResult<(Vec<Case>, Plan)> {
 
 /// The second process.
 pub(super) struct Second {
-    pub(super) child: Child,
-    pub(super) address: String,
+    child: Child,
+    address: String,
 }
 
 impl Second {
+    /// Its process id.
+    pub(super) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Where its control connections go.
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
     /// Starts this program as a server, on the `nth` processor.
     pub(super) fn start(nth: Option<usize>, device: Option<&str>) -> CliResult<Self> {
         let refuse = |why: String| {

@@ -2,10 +2,16 @@
 //! what is not there counts as nothing.
 
 use std::fs::read_to_string;
+use std::io::Write;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
+
+use crate::error::CliResult;
+
+/// More than this part of the machine used by others: the figures say nothing.
+const NOISY: f64 = 0.15;
 
 /// A machine, for the reader of figures.
 #[derive(Clone, Debug, Serialize)]
@@ -39,10 +45,22 @@ impl Machine {
         }
     }
 
-    /// One line.
-    pub(super) fn facts(&self) -> String {
+    /// What the reader of a table must know.
+    pub(super) fn print(&self, out: &mut dyn Write) -> CliResult<()> {
         let Self { kernel, cpu, cores, congestion_control, .. } = self;
-        format!("Linux {kernel}, {cores} cores ({cpu}), TCP by default {congestion_control}")
+        writeln!(
+            out,
+            "Linux {kernel}, {cores} cores ({cpu}), TCP by default {congestion_control}"
+        )?;
+        let placed = if self.pinned { "each on its own processor" } else { "by the scheduler" };
+        writeln!(out, "Processes placed {placed}.")?;
+        if let Some(foreign) = self.foreign_cpu {
+            writeln!(out, "Other processes used {:.0} % of the machine.", 100.0 * foreign)?;
+            if foreign > NOISY {
+                writeln!(out, "TOO MUCH: not even the ratios hold; repeat on an idle machine.")?;
+            }
+        }
+        Ok(())
     }
 }
 

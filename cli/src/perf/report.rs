@@ -7,13 +7,11 @@ use serde::Serialize;
 use super::case::{Case, Mode, Op};
 use super::machine::Machine;
 use super::meter::Summary;
+use super::plot::{Chart, Series};
 use super::rounds::{Figures, Row, Sample};
 use super::targets::{self, Verdict};
 use crate::error::CliResult;
 use crate::output::table;
-
-/// More than this part of the machine used by others: the figures say nothing.
-const NOISY: f64 = 0.15;
 
 /// What is printed.
 #[derive(Debug, Serialize)]
@@ -76,15 +74,7 @@ impl Report {
             let text = serde_json::to_string_pretty(self).map_err(std::io::Error::from)?;
             return Ok(writeln!(out, "{text}")?);
         }
-        writeln!(out, "{}", self.machine.facts())?;
-        let placed = if self.machine.pinned { "a processor each" } else { "by the scheduler" };
-        writeln!(out, "Processes placed: {placed}.")?;
-        if let Some(foreign) = self.machine.foreign_cpu {
-            writeln!(out, "Other processes used {:.0} % of the machine.", 100.0 * foreign)?;
-            if foreign > NOISY {
-                writeln!(out, "TOO MUCH: not even the ratios hold; repeat on an idle machine.")?;
-            }
-        }
+        self.machine.print(out)?;
         let sections = [
             (Mode::Bw, "Bandwidth; more is better"),
             (Mode::Lat, "Half a round trip, of reads and fetch-add a whole one; less is better"),
@@ -181,6 +171,43 @@ impl Outcome {
             some(self.slowest_over_mean),
         ]
     }
+}
+
+/// Size against value, a chart per mode, with the lines of raw TCP.
+pub(super) fn charts(report: &Report) -> Vec<Chart> {
+    let modes = [
+        (Mode::Bw, "Bandwidth", false),
+        (Mode::Lat, "Latency, median", true),
+        (Mode::Rate, "Message rate", true),
+    ];
+    let chart = |(mode, title, log): (Mode, &str, bool)| {
+        let mut series: Vec<Series> = Vec::new();
+        let mut add = |name: String, dashed, size: u32, value: Option<f64>| {
+            let Some(value) = value else { return };
+            let point = (f64::from(size), value);
+            match series.iter_mut().find(|known| known.name == name) {
+                // A reference serves many results.
+                Some(known) if known.points.contains(&point) => {}
+                Some(known) => known.points.push(point),
+                None => series.push(Series { name, dashed, points: vec![point] }),
+            }
+        };
+        for one in report.results.iter().filter(|one| one.mode == mode) {
+            add(one.case.series(), false, one.size, Some(one.value));
+            let answered = if one.op.is_answered() { ", reads" } else { "" };
+            let wait = if one.wait { "waits" } else { "polls" };
+            add(format!("raw TCP, same shape{answered}, {wait}"), true, one.size, one.raw_same);
+            if mode != Mode::Lat {
+                add("raw TCP, best".into(), true, one.size, one.raw_max);
+            }
+        }
+        for one in &mut series {
+            one.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        }
+        let unit = mode.unit().into();
+        Chart { title: title.into(), unit, log, series }
+    };
+    modes.into_iter().map(chart).collect()
 }
 
 /// Median of the processor time per message of a side.

@@ -5,9 +5,12 @@ use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use itapi::{Ia, RemoteRange};
+
 use super::case::{Case, Mode, Reference};
-use super::client::Client;
+use super::client::{self, Client};
 use super::control::{Answer, Control, Request};
+use super::lane::Lane;
 use super::machine::cpu_us;
 use super::meter::Count;
 use super::raw::{FRAME, Raw};
@@ -117,6 +120,16 @@ impl Figures {
         found.map_or(&[], |(_, samples)| samples)
     }
 
+    /// Those of another session, too.
+    pub(super) fn extend(&mut self, other: Self) {
+        for row in other.rows {
+            row.samples.into_iter().for_each(|sample| self.add(What::Ours(row.case), sample));
+        }
+        for (raw, samples) in other.references {
+            samples.into_iter().for_each(|sample| self.add(What::Raw(raw), sample));
+        }
+    }
+
     fn add(&mut self, what: What, sample: Sample) {
         match what {
             What::Ours(case) => match self.rows.iter_mut().find(|row| row.case == case) {
@@ -148,6 +161,14 @@ pub(super) struct Session {
     device: Option<String>,
 }
 
+/// A lane, for whoever posts by himself.
+pub(super) struct Single {
+    pub(super) lane: Lane,
+    /// The server's memory, by connection.
+    pub(super) remotes: Vec<RemoteRange>,
+    _ia: Ia,
+}
+
 /// The two kinds of load.
 enum Load {
     Ours(Client),
@@ -174,14 +195,38 @@ impl Session {
         Ok(figures)
     }
 
+    /// Has the server serve a case; where.
+    pub(super) fn serve(&mut self, case: Case) -> CliResult<SocketAddr> {
+        self.ready(&Request::Case(case))
+    }
+
+    /// All connections of a case.
+    pub(super) fn client(&mut self, case: Case) -> CliResult<Client> {
+        let address = self.serve(case)?;
+        Client::connect(case, self.device.as_deref(), address)
+    }
+
+    /// The connections of a case on one lane; [`Session::leave`] ends them.
+    pub(super) fn single(&mut self, case: Case) -> CliResult<Single> {
+        let address = self.serve(case)?;
+        let (ia, lane, remotes) = client::single(case, self.device.as_deref(), address)?;
+        Ok(Single { lane, remotes, _ia: ia })
+    }
+
+    /// Ends them.
+    pub(super) fn leave(&mut self, single: Single) -> CliResult<()> {
+        single.lane.eps.iter().try_for_each(|ep| ep.disconnect())?;
+        self.end()
+    }
+
     fn one(&mut self, what: What, slice: Duration) -> CliResult<Sample> {
         let begin = Instant::now();
         let mut load = self.start(what)?;
         load.phase(slice / WARM_UP)?;
-        let before = [cpu_us(), self.used()?];
+        let before = [cpu_us(), self.server()?.0];
         let rest = slice.saturating_sub(begin.elapsed()).max(slice / 2);
         let count = load.phase(rest)?;
-        let after = [cpu_us(), self.used()?];
+        let after = [cpu_us(), self.server()?.0];
         load.close()?;
         self.end()?;
         let used = [after[0] - before[0], after[1] - before[1]];
@@ -191,9 +236,7 @@ impl Session {
     fn start(&mut self, what: What) -> CliResult<Load> {
         Ok(match what {
             What::Ours(case) => {
-                let address = self.ready(&Request::Case(case))?;
-                let client = Client::connect(case, self.device.as_deref(), address);
-                Load::Ours(client.map_err(|error| error.at(format!("perf, {case}")))?)
+                Load::Ours(self.client(case).map_err(|error| error.at(format!("perf, {case}")))?)
             }
             What::Raw(reference) => {
                 let address = self.ready(&Request::Raw(reference))?;
@@ -210,14 +253,16 @@ impl Session {
         }
     }
 
-    fn used(&mut self) -> CliResult<f64> {
+    /// The server's processor time in microseconds, and its octets in memory.
+    pub(super) fn server(&mut self) -> CliResult<(f64, f64)> {
         match self.control.ask(&Request::Used)? {
-            Answer::Used { cpu_us, .. } => Ok(cpu_us),
+            Answer::Used { cpu_us, resident } => Ok((cpu_us, resident as f64)),
             other => Err(self.control.confused(&other)),
         }
     }
 
-    fn end(&mut self) -> CliResult<()> {
+    /// The measurement is over.
+    pub(super) fn end(&mut self) -> CliResult<()> {
         match self.control.ask(&Request::End)? {
             Answer::Done => Ok(()),
             other => Err(self.control.confused(&other)),

@@ -6,6 +6,7 @@ mod conform;
 mod decode;
 mod demo;
 mod misc;
+mod perf;
 mod ping;
 mod provider;
 mod support;

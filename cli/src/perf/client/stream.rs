@@ -88,15 +88,27 @@ impl Stream {
             touched.dedup();
             touched.drain(..).try_for_each(|at| self.fill(at))?;
         }
-        let laps = std::mem::take(&mut self.laps);
         self.confirm()?;
         let elapsed = begin.elapsed();
-        self.laps = Laps::default();
+        let laps = std::mem::take(&mut self.laps);
         let each = self.conns.iter().zip(&before).map(|(conn, before)| conn.messages - before);
         let messages = each.clone().sum();
         let mean = messages as f64 / self.conns.len() as f64;
         let least = each.min().filter(|_| self.conns.len() > 1);
         Ok(Count { messages, elapsed, laps, slowest: least.map(|least| least as f64 / mean) })
+    }
+
+    /// Says good-bye on each connection: receives of a shared queue do not end with one of them.
+    pub(super) fn leave(&mut self) -> CliResult<()> {
+        for (conn, ep) in self.conns.iter_mut().zip(&self.lane.eps) {
+            ep.post(Work::send(&[]).solicited()).map_err(Error::from)?;
+            conn.posted += 1;
+        }
+        let mut nobody = Vec::new();
+        while self.conns.iter().any(|conn| conn.done < conn.posted) {
+            self.take(&mut nobody)?;
+        }
+        Ok(())
     }
 
     /// Takes completions; names the connections that may have room now.

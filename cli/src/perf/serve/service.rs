@@ -30,8 +30,7 @@ impl Service {
         Ok(Self { case, ia: open(&case, device, true)? })
     }
 
-    /// Serves until the client's connections are gone or, when it makes and ends them all the time,
-    /// until it is `over`.
+    /// Serves until the client's connections are gone, or until it is `over`.
     pub(super) fn serve(
         self,
         here: SocketAddr,
@@ -55,7 +54,7 @@ impl Service {
             remotes.push(accept(&listen, lane)?);
         }
         std::thread::scope(|scope| {
-            let start = |(lane, remotes)| scope.spawn(move || answer(lane, remotes));
+            let start = |(lane, remotes)| scope.spawn(move || answer(lane, remotes, over));
             let threads: Vec<_> = lanes.into_iter().map(start).collect();
             threads.into_iter().try_for_each(|thread| {
                 thread.join().unwrap_or_else(|_| {
@@ -97,9 +96,9 @@ fn accept(listen: &Listen, lane: &mut Lane) -> CliResult<RemoteRange> {
     Ok(remote)
 }
 
-fn answer(lane: Lane, remotes: Vec<RemoteRange>) -> CliResult<()> {
+fn answer(lane: Lane, remotes: Vec<RemoteRange>, over: &AtomicBool) -> CliResult<()> {
     match lane.case.mode {
         Mode::Lat if !lane.case.op.is_answered() => echo::serve(lane, remotes),
-        _ => sink::serve(&lane),
+        _ => sink::serve(&lane, over),
     }
 }

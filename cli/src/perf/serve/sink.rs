@@ -1,5 +1,8 @@
 //! Memory for RDMA Writes, Reads and atomics, receives for Sends: counts, gives credit, confirms,
-//! until the client leaves. Owned by one thread.
+//! until the client leaves: it says so, its connections end, or its control connection does. Owned
+//! by one thread.
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use itapi::{Completion, Error, Local, Operation, Result, Work};
 
@@ -16,10 +19,10 @@ struct Conn {
     again: Vec<Local>,
 }
 
-pub(super) fn serve(lane: &Lane) -> CliResult<()> {
+pub(super) fn serve(lane: &Lane, over: &AtomicBool) -> CliResult<()> {
     let mut conns: Vec<Conn> = lane.eps.iter().map(|_| Conn::default()).collect();
     let (mut open, mut batch) = (conns.len(), Vec::new());
-    while open > 0 {
+    while open > 0 && !over.load(Ordering::Relaxed) {
         match lane.some(&mut batch) {
             Ok(()) => {}
             // The client's pause is its own affair.
@@ -38,14 +41,14 @@ pub(super) fn serve(lane: &Lane) -> CliResult<()> {
             };
             match answered {
                 Ok(()) => {}
-                Err(_) if left(&lane.eps[at]) => {
-                    conn.over = true;
-                    open -= 1;
-                }
+                Err(_) if left(&lane.eps[at]) => conn.over = true,
                 Err(error) => return Err(error.into()),
             }
+            open -= usize::from(conn.over);
         }
     }
+    // The client closes; endpoints that went first would reset its connections.
+    while !over.load(Ordering::Relaxed) && !lane.eps.iter().all(left) {}
     Ok(())
 }
 
@@ -55,6 +58,10 @@ fn take(lane: &Lane, at: usize, conn: &mut Conn, completion: Completion) -> Resu
     }
     let ep = &lane.eps[at];
     let is_end = completion.operation == Operation::Recv && completion.octets == 0;
+    if is_end && completion.solicited {
+        conn.over = true;
+        return Ok(());
+    }
     conn.again.push(completion.local);
     let credit = u64::from(lane.case.credit());
     if is_end {

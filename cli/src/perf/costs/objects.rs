@@ -1,0 +1,84 @@
+//! What it takes to make objects and connections, and to be rid of them. One thread; connections go
+//! to the second process.
+
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use itapi::{Disconnect, Ia};
+use serde::Serialize;
+
+use super::median_us;
+use crate::error::{CliError, CliResult, Exit};
+use crate::perf::args::CostsArgs;
+use crate::perf::case::{Case, Mode, Op};
+use crate::perf::report::number;
+use crate::perf::rounds::Session;
+
+pub(super) const HEADER: &[&str] = &["what", "time"];
+
+/// Made, and away again.
+#[derive(Debug, Serialize)]
+pub(super) struct Object {
+    what: &'static str,
+    time_us: f64,
+}
+
+impl Object {
+    pub(super) fn cells(&self) -> Vec<String> {
+        vec![self.what.into(), number(self.time_us)]
+    }
+}
+
+pub(super) fn measure(args: &CostsArgs, session: &mut Session) -> CliResult<Vec<Object>> {
+    let device = args.device.clone();
+    let open = || match &device {
+        Some(device) => Ia::builder().device(device.as_str()).open(),
+        None => Ia::open(),
+    };
+    let ia = open()?;
+    let (pz, evd) = (ia.pz()?, ia.evd(64)?);
+    let time = |once: &mut dyn FnMut() -> itapi::Result<()>| {
+        median_us(args.slice, || {
+            let begin = Instant::now();
+            once()?;
+            Ok(begin.elapsed())
+        })
+    };
+    let mut objects = vec![
+        ("open an adapter, close it", time(&mut || open().map(drop))?),
+        ("protection zone", time(&mut || ia.pz().map(drop))?),
+        ("event dispatcher (CQ) of 16", time(&mut || ia.evd(16).map(drop))?),
+        ("event dispatcher (CQ) of 4096", time(&mut || ia.evd(4096).map(drop))?),
+        ("endpoint (QP) of 16 and 16", time(&mut || pz.ep(&evd).depth(16, 16).build().map(drop))?),
+        (
+            "endpoint (QP) of 1024 and 1024",
+            time(&mut || pz.ep(&evd).depth(1024, 1024).build().map(drop))?,
+        ),
+        ("shared receive queue of 1024", time(&mut || pz.srq(1024, 1).map(drop))?),
+        ("64 message buffers of 4 KiB", time(&mut || pz.buffers(64, 4096).map(drop))?),
+    ];
+    let address = session.serve(Case { wait: true, ..Case::new(Op::Write, Mode::Connect, 8) })?;
+    let failed = |error| CliError::new(Exit::Network, format!("TCP on loopback: {error}"));
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
+    let plain = median_us(args.slice, || tcp(&listener).map_err(failed))?;
+    objects.push(("TCP connection, both ends", plain));
+    objects.push((
+        "RDMA connection: endpoint, TCP, MPA start-up, close",
+        time(&mut || {
+            let ep = pz.ep(&evd).depth(16, 16).build()?;
+            ep.connect(address, &[])?;
+            ep.start_disconnect(Disconnect::Graceful)
+        })?,
+    ));
+    session.end()?;
+    Ok(objects.into_iter().map(|(what, time_us)| Object { what, time_us }).collect())
+}
+
+/// Both ends of a connection.
+fn tcp(listener: &TcpListener) -> std::io::Result<Duration> {
+    let begin = Instant::now();
+    let stream = TcpStream::connect(listener.local_addr()?)?;
+    let accepted = listener.accept()?;
+    drop((stream, accepted));
+    Ok(begin.elapsed())
+}

@@ -1,0 +1,86 @@
+//! An RDMA Write of memory that the application has: registered for this one transfer, copied into
+//! a pool that is registered once, or registered once itself. Against the second process; one
+//! thread.
+
+use std::time::{Duration, Instant};
+
+use itapi::{Access, Addressing, Error, Lmr, Work};
+use serde::Serialize;
+
+use super::{SIZES, median_us};
+use crate::error::CliResult;
+use crate::perf::args::CostsArgs;
+use crate::perf::case::{Case, Mode, Op, octets};
+use crate::perf::lane::PATIENCE;
+use crate::perf::report::number;
+use crate::perf::rounds::{Session, Single};
+
+pub(super) const HEADER: &[&str] = &["octets", "register each", "copy into pool", "reuse"];
+
+/// Of one size, in microseconds until the completion.
+#[derive(Debug, Serialize)]
+pub(super) struct Transfer {
+    pub(super) size: u32,
+    /// Register, write, deregister.
+    pub(super) register_us: f64,
+    /// Copy into registered memory, write.
+    pub(super) copy_us: f64,
+    /// Write.
+    pub(super) reuse_us: f64,
+}
+
+impl Transfer {
+    pub(super) fn cells(&self) -> Vec<String> {
+        let times = [self.register_us, self.copy_us, self.reuse_us];
+        std::iter::once(octets(self.size)).chain(times.map(number)).collect()
+    }
+}
+
+pub(super) fn measure(args: &CostsArgs, session: &mut Session) -> CliResult<Vec<Transfer>> {
+    SIZES.iter().map(|&size| one(session, size, args.slice)).collect()
+}
+
+fn one(session: &mut Session, size: u32, slice: Duration) -> CliResult<Transfer> {
+    let case = Case { depth: 1, ..Case::new(Op::Write, Mode::Bw, size) };
+    let single = session.single(case)?;
+    let memory = single.lane.pz.lmr(size as usize).register()?;
+    let application = vec![1; size as usize];
+    memory.write_at(0, &application)?;
+    let transfer = Transfer {
+        size,
+        register_us: median_us(slice, || registered(&single, &memory))?,
+        copy_us: median_us(slice, || {
+            let begin = Instant::now();
+            memory.write_at(0, &application)?;
+            write(&single, &memory)?;
+            Ok(begin.elapsed())
+        })?,
+        reuse_us: median_us(slice, || {
+            let begin = Instant::now();
+            write(&single, &memory)?;
+            Ok(begin.elapsed())
+        })?,
+    };
+    session.leave(single)?;
+    Ok(transfer)
+}
+
+/// The same memory a second time: nothing is allocated, as when it is an application's own.
+fn registered(single: &Single, memory: &Lmr) -> CliResult<Duration> {
+    let begin = Instant::now();
+    let region = memory.share(&single.lane.pz, Access::LOCAL, Addressing::Absolute)?;
+    write(single, &region)?;
+    drop(region);
+    Ok(begin.elapsed())
+}
+
+fn write(single: &Single, region: &Lmr) -> CliResult<()> {
+    let remote = single.remotes[0].slice(0..region.len() as u64)?;
+    single.lane.eps[0].post(Work::write(region, remote)).map_err(Error::from)?;
+    loop {
+        match single.lane.next(PATIENCE)? {
+            Some(completion) => return single.lane.check(&completion),
+            None => std::hint::spin_loop(),
+        }
+    }
+}

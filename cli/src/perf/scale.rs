@@ -1,0 +1,84 @@
+//! `warpline perf scale`: many connections, threads and endpoints at once, idle connections, and
+//! whether what is large leaves what is small its turn. Against a second process, as `perf local`.
+
+mod beside;
+mod idle;
+
+use std::io::Write;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use self::beside::Beside;
+use self::idle::Idle;
+use super::args::ScaleArgs;
+use super::case::{Case, Mode, Op};
+use super::local::Second;
+use super::machine::{Machine, Usage, pin};
+use super::report::Report;
+use super::rounds::{Figures, Plan, Session};
+use crate::error::CliResult;
+
+/// What is printed.
+#[derive(Serialize)]
+struct Scale {
+    #[serde(flatten)]
+    report: Report,
+    idle: Idle,
+    ping_beside_read: Vec<Beside>,
+}
+
+/// Measures all of it.
+pub(super) fn run(args: &ScaleArgs, out: &mut dyn Write) -> CliResult<()> {
+    let device = args.device.as_deref();
+    let mut machine = Machine::here();
+    let plan = Plan { rounds: args.rounds, in_all: false, time: args.slice, raw: true };
+    // Threads first: they need all processors.
+    let mut figures = threads(device, plan)?;
+    let second = Second::start(Some(1), device)?;
+    machine.pinned = pin(0);
+    let usage = Usage::start(Some(second.process()));
+    let mut session = Session::connect(second.address(), device)?;
+    figures.extend(session.measure(&connections(args.connections), plan)?);
+    let ping_beside_read = beside::measure(&mut session, u64::from(args.read) << 20)?;
+    let idle = idle::measure(&mut session, args.idle)?;
+    machine.foreign_cpu = Some(usage.foreign());
+    let report = Report::new(&figures, machine);
+    let scale = Scale { report, idle, ping_beside_read };
+    if args.json {
+        let text = serde_json::to_string_pretty(&scale).map_err(std::io::Error::from)?;
+        return Ok(writeln!(out, "{text}")?);
+    }
+    scale.report.print(false, out)?;
+    beside::print(&scale.ping_beside_read, out)?;
+    scale.idle.print(out)
+}
+
+/// One thread and two, on processes that may run anywhere.
+fn threads(device: Option<&str>, plan: Plan) -> CliResult<Figures> {
+    let second = Second::start(None, device)?;
+    let mut session = Session::connect(second.address(), device)?;
+    let two = Case { conns: 2, wait: true, crc: false, ..Case::new(Op::Write, Mode::Bw, 64 << 10) };
+    session.measure(&[two, Case { threads: 2, ..two }], plan)
+}
+
+/// Everything else that is a matter of cases.
+fn connections(most: u32) -> Vec<Case> {
+    let write = Case { crc: false, ..Case::new(Op::Write, Mode::Bw, 64 << 10) };
+    let mut cases = Vec::new();
+    for conns in [1, 10, 100, 1000].into_iter().filter(|&conns| conns <= most) {
+        cases.push(Case { conns, ..write });
+    }
+    // All endpoints of a thread share one dispatcher.
+    let rate = Case::new(Op::Send, Mode::Rate, 64);
+    cases.extend([1, 4, 16, 64].map(|conns| Case { conns, ..rate }));
+    let receives = Case { conns: 16, ..Case::new(Op::Send, Mode::Bw, 4 << 10) };
+    cases.extend([false, true].map(|srq| Case { srq, ..receives }));
+    // Fairness: the slowest of them against the mean.
+    cases.push(Case { conns: most.min(100), ..Case::new(Op::Send, Mode::Bw, 4 << 10) });
+    cases.push(Case { wait: true, ..Case::new(Op::Write, Mode::Connect, 8) });
+    cases
+}
+
+/// Time of each figure that is not a matter of cases.
+const SLICE: Duration = Duration::from_secs(1);

@@ -1,0 +1,144 @@
+//! Small messages beside RDMA Reads, in large pieces and in small ones: on the same
+//! connection, and on another. An empty Send is the ping; the server answers each. One thread of
+//! this process posts all of it.
+
+use std::io::Write;
+use std::time::Instant;
+
+use itapi::{Error, Work};
+use serde::Serialize;
+
+use crate::error::CliResult;
+use crate::output::table;
+use crate::perf::case::{Case, Mode, Op};
+use crate::perf::lane::is_receive;
+use crate::perf::meter::Laps;
+use crate::perf::report::number;
+use crate::perf::rounds::{Session, Single};
+
+/// Octets of a read.
+const LARGE: u32 = 128 << 20;
+const SMALL: u32 = 1 << 20;
+/// Reads under way.
+const DEPTH: u32 = 16;
+/// Room for pings: each completes behind the reads that were posted before it.
+const QUEUE: u32 = 1 << 14;
+/// Pings with nothing beside them.
+const ALONE: usize = 2_000;
+
+/// Times of pings.
+#[derive(Debug, Serialize)]
+pub(super) struct Beside {
+    what: &'static str,
+    pings: usize,
+    round_trip_p50_us: f64,
+    round_trip_p99_us: f64,
+    /// Of the reads, meanwhile.
+    gigabytes_per_second: Option<f64>,
+}
+
+/// `all`: octets that are read each time.
+pub(super) fn measure(session: &mut Session, all: u64) -> CliResult<Vec<Beside>> {
+    let case = Case { conns: 2, depth: QUEUE, crc: false, ..Case::new(Op::Read, Mode::Bw, LARGE) };
+    let single = session.single(case)?;
+    let results = vec![
+        pings(&single, "nothing", 0, None, 0)?,
+        pings(&single, "reads of 128 MiB on another connection", all, Some(LARGE), 1)?,
+        pings(&single, "reads of 1 MiB on another connection", all, Some(SMALL), 1)?,
+        pings(&single, "reads of 128 MiB on the same connection", all, Some(LARGE), 0)?,
+        pings(&single, "reads of 1 MiB on the same connection", all, Some(SMALL), 0)?,
+    ];
+    session.leave(single)?;
+    Ok(results)
+}
+
+/// Pings over connection 0 while connection `at` reads messages of so many octets.
+fn pings(
+    single: &Single,
+    what: &'static str,
+    all: u64,
+    read: Option<u32>,
+    at: usize,
+) -> CliResult<Beside> {
+    let reads = read.map_or(0, |octets| all.div_ceil(octets.into()) as u32);
+    let mut game = Game { single, at, read: read.unwrap_or(1), unposted: reads, unread: reads };
+    let (mut laps, mut pings) = (Laps::default(), 0);
+    let begin = Instant::now();
+    for _ in 0..DEPTH {
+        game.post()?;
+    }
+    while game.unread > 0 || reads == 0 && pings < ALONE {
+        let sent = Instant::now();
+        game.ping()?;
+        laps.add(sent.elapsed());
+        pings += 1;
+    }
+    let rate = (u64::from(reads) * u64::from(read.unwrap_or(0))) as f64
+        / begin.elapsed().as_secs_f64()
+        / 1e9;
+    let [p50, p99] = laps.permille([500, 990]).unwrap_or([f64::NAN; 2]);
+    Ok(Beside {
+        what,
+        pings,
+        round_trip_p50_us: p50,
+        round_trip_p99_us: p99,
+        gigabytes_per_second: read.map(|_| rate),
+    })
+}
+
+/// Reads under way while pings go there and back.
+struct Game<'a> {
+    single: &'a Single,
+    /// The connection of the reads.
+    at: usize,
+    /// Octets of a read.
+    read: u32,
+    unposted: u32,
+    unread: u32,
+}
+
+impl Game<'_> {
+    /// One more read, if there is one.
+    fn post(&mut self) -> CliResult<()> {
+        if self.unposted > 0 {
+            let sink = self.single.lane.region.range(0..self.read as usize)?;
+            let remote = self.single.remotes[self.at].slice(0..self.read.into())?;
+            let ep = &self.single.lane.eps[self.at];
+            ep.post(Work::read(remote, sink)).map_err(Error::from)?;
+            self.unposted -= 1;
+        }
+        Ok(())
+    }
+
+    fn ping(&mut self) -> CliResult<()> {
+        let lane = &self.single.lane;
+        lane.eps[0].post(Work::send(&[])).map_err(Error::from)?;
+        loop {
+            let Some(completion) = lane.evd.poll()? else {
+                std::hint::spin_loop();
+                continue;
+            };
+            lane.check(&completion)?;
+            if is_receive(completion.operation) {
+                return Ok(lane.post_recv(&lane.eps[0], completion.local)?);
+            }
+            if completion.operation == itapi::Operation::Read {
+                self.unread -= 1;
+                self.post()?;
+            }
+        }
+    }
+}
+
+pub(super) fn print(results: &[Beside], out: &mut dyn Write) -> CliResult<()> {
+    writeln!(out, "\nEmpty Sends, answered, CRC off, polling, beside")?;
+    let header = ["", "pings", "p50 us", "p99 us", "reads GB/s"].map(String::from).to_vec();
+    let row = |one: &Beside| {
+        let rate = one.gigabytes_per_second.map_or_else(|| "-".into(), number);
+        let times = [one.round_trip_p50_us, one.round_trip_p99_us].map(number);
+        let [p50, p99] = times;
+        vec![one.what.into(), one.pings.to_string(), p50, p99, rate]
+    };
+    let rows: Vec<_> = std::iter::once(header).chain(results.iter().map(row)).collect();
+    Ok(write!(out, "{}", table(&rows))?)
+}

@@ -1,0 +1,71 @@
+//! Connections that do nothing: what each takes of memory, and all of them of processor time. The
+//! connections belong to this thread and to the second process.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::SLICE;
+use crate::error::CliResult;
+use crate::perf::case::{Case, Mode, Op};
+use crate::perf::machine::{cpu_us, resident};
+use crate::perf::report::number;
+use crate::perf::rounds::Session;
+
+/// Work requests outstanding in each queue.
+const DEPTH: u32 = 4;
+
+/// What there was.
+#[derive(Debug, Serialize)]
+pub(super) struct Idle {
+    connections: u32,
+    depth: u32,
+    /// One after the other, both sides' objects included.
+    set_up_per_second: f64,
+    octets_each_local: f64,
+    octets_each_remote: f64,
+    cpu_us_per_second_local: f64,
+    cpu_us_per_second_remote: f64,
+}
+
+pub(super) fn measure(session: &mut Session, connections: u32) -> CliResult<Idle> {
+    let case = Case::new(Op::Write, Mode::Bw, 8);
+    let case = Case { conns: connections, depth: DEPTH, wait: true, ..case };
+    let before = [resident() as f64, session.server()?.1];
+    let begin = Instant::now();
+    let mut client = session.client(case)?;
+    let set_up = begin.elapsed().as_secs_f64();
+    // A connection that nothing has ever come over is not idle: its ends look after it.
+    client.phase(Duration::ZERO)?;
+    let after = [resident() as f64, session.server()?.1];
+    let used = [cpu_us(), session.server()?.0];
+    let begin = Instant::now();
+    std::thread::sleep(SLICE);
+    let used = [cpu_us() - used[0], session.server()?.0 - used[1]];
+    let seconds = begin.elapsed().as_secs_f64();
+    client.close()?;
+    session.end()?;
+    let each = f64::from(connections);
+    Ok(Idle {
+        connections,
+        depth: DEPTH,
+        set_up_per_second: each / set_up,
+        octets_each_local: (after[0] - before[0]) / each,
+        octets_each_remote: (after[1] - before[1]) / each,
+        cpu_us_per_second_local: used[0] / seconds,
+        cpu_us_per_second_remote: used[1] / seconds,
+    })
+}
+
+impl Idle {
+    pub(super) fn print(&self, out: &mut dyn Write) -> CliResult<()> {
+        writeln!(out, "\n{} idle connections, queues of {}:", self.connections, self.depth)?;
+        writeln!(out, "  set up           {} per second", number(self.set_up_per_second))?;
+        let both = |local, remote| format!("{} here, {} there", number(local), number(remote));
+        let octets = both(self.octets_each_local, self.octets_each_remote);
+        writeln!(out, "  octets of each   {octets}")?;
+        let used = both(self.cpu_us_per_second_local, self.cpu_us_per_second_remote);
+        Ok(writeln!(out, "  CPU, all of them {used} us per second")?)
+    }
+}

@@ -1,0 +1,238 @@
+//! `warpline perf`: every kind of measurement once, briefly. No figure is judged: who else runs on
+//! the machine is not known.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{ChildStdout, Stdio};
+
+use serde_json::Value;
+
+use crate::support::{Running, line_with, run, text, warpline};
+
+/// Runs `perf` with these words; its JSON.
+fn json(words: &[&str]) -> Value {
+    let output = run(&[&["perf"], words, &["--json"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{words:?}: {}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Brief, and once.
+const BRIEF: [&str; 4] = ["--duration", "0.02", "--rounds", "1"];
+
+fn local(words: &str) -> Value {
+    let words: Vec<_> = words.split_whitespace().collect();
+    json(&[&["local"], &words[..], &BRIEF].concat())
+}
+
+fn results(report: &Value) -> &[Value] {
+    report["results"].as_array().unwrap()
+}
+
+/// A server and its address.
+fn serve() -> (Running, BufReader<ChildStdout>, String) {
+    let mut command = warpline();
+    command.args(["perf", "serve", "127.0.0.1:0"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut process = Running::new(child);
+    let mut output = process.stdout();
+    let line = line_with(&mut output, |line| line.starts_with("serving"));
+    let address = line.rsplit(' ').next().unwrap().to_owned();
+    (process, output, address)
+}
+
+#[test]
+fn every_operation_in_every_mode() {
+    let ops = "--op send,write,read,write-imm,fetch-add";
+    let report = local(&format!("{ops} --mode bw,lat,rate --size 8,100000 --crc on"));
+    // Fetch-add has one size.
+    assert_eq!(results(&report).len(), 3 * 2 * (4 * 2 + 1));
+    for one in results(&report) {
+        for field in [
+            "value",
+            "raw_max",
+            "ratio_max",
+            "raw_same",
+            "ratio_same",
+            "cpu_us_per_msg_local",
+            "cpu_us_per_msg_remote",
+            "p50_us",
+            "p99_us",
+            "p999_us",
+            "min",
+            "max",
+        ] {
+            assert!(one[field].as_f64().is_some_and(|n| n > 0.0), "{field} of {one}");
+        }
+        for field in ["op", "mode", "unit"] {
+            assert!(one[field].is_string(), "{field} of {one}");
+        }
+        for field in ["size", "depth", "conns", "threads", "list"] {
+            assert!(one[field].is_u64(), "{field} of {one}");
+        }
+        assert_eq!(one["crc"], true);
+        assert!(one["wait"].is_boolean());
+    }
+    assert!(report["machine"]["kernel"].is_string() && report["targets"].is_array());
+}
+
+#[test]
+fn connections_threads_lists_and_shared_receives() {
+    for words in [
+        "--op send,write --mode rate --size 8 --list 16 --poll",
+        "--op send,read --mode bw --size 64k --conns 7 --threads 3 --wait",
+        "--op send,write-imm --mode bw --size 4k --conns 5 --srq",
+        "--op send --mode lat --size 8 --conns 3 --spin 0",
+        "--op write --mode connect",
+    ] {
+        let report = local(&format!("{words} --crc off"));
+        assert!(!results(&report).is_empty());
+        for one in results(&report) {
+            assert!(one["value"].as_f64().unwrap() > 0.0, "{one}");
+            assert_eq!(
+                one["slowest_over_mean"].is_f64(),
+                one["conns"] != 1 && one["mode"] != "lat"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_server_serves_one_client_after_the_other_and_people_get_a_table() {
+    let (_server, _output, address) = serve();
+    for raw in [&[][..], &["--no-raw"]] {
+        let words = ["perf", "run", &address, "--op", "write", "--mode", "bw", "--size", "64k"];
+        let output = run(&[&words[..], &BRIEF, raw].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let out = text(&output.stdout);
+        assert!(out.contains("RDMA Write, 64 KiB, CRC on, poll"), "{out}");
+        assert_eq!(out.contains("Targets:"), raw.is_empty(), "{out}");
+    }
+}
+
+#[test]
+fn a_server_that_dies_ends_the_measurement() {
+    let (mut server, _output, address) = serve();
+    let mut command = warpline();
+    command.args(["perf", "run", &address, "--op", "write", "--mode", "bw", "--no-raw"]);
+    command.args(["--duration", "3600"]);
+    let mut client =
+        Running::new(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    // The measurement runs when both processes have sockets of it.
+    while sockets(server.id()) < 4 {
+        std::thread::yield_now();
+    }
+    server.kill();
+    assert!(matches!(client.code(), Some(1 | 4)));
+    let mut why = String::new();
+    client.stderr().read_to_string(&mut why).unwrap();
+    assert!(why.starts_with("warpline: ") && !why.contains("panic"), "{why}");
+}
+
+/// Sockets that a process has.
+fn sockets(process: u32) -> usize {
+    let open = std::fs::read_dir(format!("/proc/{process}/fd")).unwrap();
+    let is_socket = |link: std::path::PathBuf| link.to_string_lossy().starts_with("socket:");
+    open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
+        .filter(|l| is_socket(l.clone()))
+        .count()
+}
+
+#[test]
+fn a_stranger_is_named_by_both_sides() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let stranger = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"220 mail.example.net ESMTP\r\n").unwrap();
+    });
+    let output = run(&["perf", "run", &address]);
+    assert_eq!(output.status.code(), Some(4));
+    let why = text(&output.stderr);
+    assert!(why.contains("perf serve") && why.contains(&address), "{why}");
+    stranger.join().unwrap();
+
+    let (mut server, _output, address) = serve();
+    let mut stream = TcpStream::connect(&address).unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let mut line = String::new();
+    server.stderr().read_line(&mut line).unwrap();
+    assert!(line.contains("does not speak"), "{line}");
+    // It serves on, and refuses nonsense.
+    let mut stream = TcpStream::connect(&address).unwrap();
+    let mut answers = BufReader::new(stream.try_clone().unwrap());
+    let case = r#"{"case":{"op":"write","mode":"bw","size":4096,"depth":0,"conns":1,"threads":1,"list":1,"crc":true,"wait":false,"spin_us":null,"srq":false}}"#;
+    writeln!(stream, r#"{{"hello":{{"warpline_perf":1}}}}"#).unwrap();
+    writeln!(stream, "{case}").unwrap();
+    line_with(&mut answers, |line| line.contains("the depth is at least 1"));
+}
+
+#[test]
+fn bad_words_are_refused_with_a_reason() {
+    for (words, code) in [
+        ("run", 2),
+        ("local --op fly", 2),
+        ("local --size 0", 2),
+        ("local --size 2g", 2),
+        ("local --poll --wait", 2),
+        ("local --duration x", 2),
+        ("local --rounds 0", 2),
+        ("local --list 100 --mode rate --size 8", 2),
+        ("local --threads 2 --mode bw", 2),
+        ("local --device nonsense --mode lat --size 8", 4),
+        ("run 127.0.0.1:1", 4),
+        ("run [::1", 2),
+        ("run nowhere.invalid", 4),
+        ("serve 192.0.2.1:0", 4),
+        ("serve 127.0.0.1:99999", 2),
+    ] {
+        let output = run(&[&["perf"], &words.split_whitespace().collect::<Vec<_>>()[..]].concat());
+        let why = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{words}: {why}");
+        assert!(!why.is_empty() && !why.contains("panic"), "{words}: {why}");
+    }
+}
+
+#[test]
+fn hidden_costs_with_a_chart() {
+    let chart = std::env::temp_dir().join(format!("warpline-costs-{}.svg", std::process::id()));
+    let report = json(&["costs", "--slice", "0", "--plot", chart.to_str().unwrap()]);
+    let svg = std::fs::read_to_string(&chart).unwrap();
+    std::fs::remove_file(&chart).unwrap();
+    assert!(svg.starts_with("<svg") && svg.matches("<circle").count() > 20, "{svg}");
+    for (part, figures) in [
+        ("memory", &["register_us", "copy_us", "first_touch_huge_us"][..]),
+        ("transfers", &["register_us", "copy_us", "reuse_us"]),
+        ("objects", &["time_us"]),
+    ] {
+        let rows = report[part].as_array().unwrap();
+        assert!(rows.len() > 5, "{part}");
+        for (row, figure) in rows.iter().flat_map(|row| figures.iter().map(move |f| (row, f))) {
+            assert!(row[figure].is_f64(), "{figure} of {row}");
+        }
+    }
+}
+
+#[test]
+fn many_connections_and_large_beside_small() {
+    let words = "scale --connections 10 --idle 20 --read 1 --slice 0.01 --rounds 1";
+    let report = json(&words.split_whitespace().collect::<Vec<_>>());
+    assert!(results(&report).iter().any(|one| one["conns"] == 10));
+    assert!(results(&report).iter().any(|one| one["srq"] == true));
+    assert!(results(&report).iter().any(|one| one["threads"] == 2));
+    assert_eq!(report["idle"]["connections"], 20);
+    assert_eq!(report["ping_beside_read"].as_array().unwrap().len(), 5);
+}
+
+#[test]
+fn a_chart_of_sizes() {
+    let chart = std::env::temp_dir().join(format!("warpline-perf-{}.svg", std::process::id()));
+    let file = chart.to_str().unwrap();
+    let words = ["perf", "local", "--op", "write", "--mode", "bw,lat", "--poll", "--plot", file];
+    let output = run(&[&words[..], &BRIEF].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let svg = std::fs::read_to_string(&chart).unwrap();
+    std::fs::remove_file(&chart).unwrap();
+    assert!(svg.contains("raw TCP, best") && svg.contains("RDMA Write, CRC on, poll"), "{svg}");
+    let output = run(&[&words[..7], &BRIEF, &["--plot", "/nonexistent/x.svg"]].concat());
+    assert_eq!(output.status.code(), Some(3));
+}
