@@ -44,6 +44,25 @@ fn sends_arrive_in_order() {
     }
 }
 
+// Posts wait for one another, but not for a poll that never comes.
+#[test]
+fn posts_are_served_without_a_poll() {
+    let (near, far) = pair(&Setup::default());
+    let source = near.region(Buffer::pattern(64, 1));
+    let sink = far.region(Buffer::new(64));
+    for flags in [SendFlags::SIGNALED, SendFlags::empty(), SendFlags::COALESCE] {
+        for i in 0..8 {
+            far.recv(i, &[sink.all()]);
+        }
+        for i in 0..8 {
+            near.post_flags(i, SEND, &[source.all()], flags);
+        }
+        for i in 0..8 {
+            far.done(i);
+        }
+    }
+}
+
 #[test]
 fn write_then_send_shows_the_write() {
     for setup in every_setup() {

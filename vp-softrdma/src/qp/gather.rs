@@ -165,3 +165,8 @@ fn octets_out(wr: &SendWr<'_>) -> u64 {
 fn is_local(op: &SendOp) -> bool {
     matches!(op, SendOp::BindMw(_) | SendOp::FastRegister(_) | SendOp::InvalidateLocal { .. })
 }
+
+#[cfg(test)]
+#[cfg(not(loom))]
+#[path = "gather_tests.rs"]
+mod tests;
