@@ -131,8 +131,15 @@ fn capabilities(all: Capabilities) -> Vec<String> {
     all.iter_names().map(|(name, _)| name.to_lowercase().replace('_', "-")).collect()
 }
 
-fn limits(a: &RnicAttrs) -> [(&'static str, u64); 18] {
-    [
+fn limits(a: &RnicAttrs) -> Vec<(&'static str, u64)> {
+    // Of a connection manager of its own; else MPA's limits hold.
+    let private = [
+        ("max_private_connect", a.max_private_connect.into()),
+        ("max_private_accept", a.max_private_accept.into()),
+        ("max_private_reject", a.max_private_reject.into()),
+    ];
+    let private = private.into_iter().filter(|(_, most)| *most != 0);
+    let all = [
         ("max_qp", a.max_qp.into()),
         ("max_wr_per_qp", a.max_wr_per_qp.into()),
         ("max_wr_per_srq", a.max_wr_per_srq.into()),
@@ -151,5 +158,6 @@ fn limits(a: &RnicAttrs) -> [(&'static str, u64); 18] {
         ("max_ird", a.max_ird.into()),
         ("max_ord", a.max_ord.into()),
         ("max_message", a.max_message.into()),
-    ]
+    ];
+    all.into_iter().chain(private).collect()
 }

@@ -47,6 +47,14 @@ static void refusals(const struct side *side)
     it_rmr_triplet_t window;
     it_lmr_triplet_t sink = piece(side, 0, 8);
     it_dto_flags_t unlink = (it_dto_flags_t)(SIGNALLED | IT_UNLINK_LOCAL_SINK);
+    it_path_t path = check_loopback();
+    it_addr_handle_t somewhere;
+    it_ep_attributes_t datagrams;
+    memset(&datagrams, 0, sizeof datagrams);
+    EXPECT(IT_ERR_OP_NOT_SUPPORTED, it_ep_ud_create(side->pz, side->sends, side->receives,
+                                                    &datagrams, 0, &ep));
+    EXPECT(IT_ERR_OP_NOT_SUPPORTED,
+           it_address_handle_create(side->pz, &path, (it_ah_flags_t)0, &somewhere));
     attributes.srv.rc.soft_hi_watermark = 2;
     EXPECT(IT_ERR_SOFT_HI_WATERMARK,
            it_ep_rc_create(side->pz, side->sends, side->receives, side->conn, IT_EP_NO_FLAG,

@@ -115,3 +115,23 @@ pub(super) mod cm {
     pub(in crate::abi) const FAILED: u32 = 4;
     pub(in crate::abi) const DISCONNECTED: u32 = 5;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_older_header_said_means_what_it_meant() {
+        let windows = Capabilities::MW.bits();
+        let both = Capabilities::MW | Capabilities::NARROW_MW | Capabilities::WIDE_MW;
+        for minor in [0, 1] {
+            assert_eq!(capabilities(windows, minor), both);
+            let invalidates = Capabilities::MW | Capabilities::INVALIDATE;
+            let sinks = Capabilities::INVALIDATE | Capabilities::READ_SINK_STAG;
+            assert_eq!(capabilities(invalidates.bits(), minor), both | sinks);
+        }
+        assert_eq!(capabilities(windows, 2), Capabilities::MW);
+        // What a later one adds is not for this host.
+        assert_eq!(capabilities(windows | 1 << 63, 3), Capabilities::MW);
+    }
+}
