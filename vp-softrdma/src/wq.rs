@@ -153,8 +153,9 @@ impl SendRing {
 
     pub(crate) fn payload(&self, slot: u32) -> Payload<'_> {
         let at = slot as usize;
-        let count = self.slots[at].count as usize;
-        if self.slots[at].inline {
+        let SendSlot { count, inline, .. } = self.slots[at];
+        let count = count as usize;
+        if inline {
             Payload::Inline(&self.inline[at * self.max_inline..][..count])
         } else {
             Payload::Sgl(self.lists.get(at, count))

@@ -172,8 +172,8 @@ impl Qp {
         if let Some(kind) = self.tx.rtr.take() {
             return Some(self.rtr_fpdu(kind));
         }
-        if self.tx.current.is_some() {
-            return self.next_segment();
+        if let Some(fpdu) = self.next_segment() {
+            return Some(fpdu);
         }
         if let Some(slot) = self.tx.immediate.take() {
             return self.immediate_half(slot);
@@ -246,15 +246,18 @@ impl Qp {
     // ---- the message in progress ------------------------------------------------------------
 
     pub(super) fn begin(&mut self, source: Source, segmenter: Segmenter) -> Option<Fpdu> {
-        self.tx.current = Some(Current { source, segmenter });
-        self.next_segment()
+        Some(self.cut(Current { source, segmenter }))
     }
 
     fn next_segment(&mut self) -> Option<Fpdu> {
+        let current = self.tx.current.take()?;
+        Some(self.cut(current))
+    }
+
+    /// The next segment of a message, which stays the current one until its last.
+    fn cut(&mut self, mut current: Current) -> Fpdu {
         let framing = self.tx.framing;
-        let mulpdu = self.tx.mulpdu;
-        let current = self.tx.current.as_mut()?;
-        let segment = current.segmenter.next(mulpdu);
+        let segment = current.segmenter.next(self.tx.mulpdu);
         let (source, len, offset) = (current.source, segment.len, segment.offset);
         let payload = match source {
             _ if len == 0 => Payload::None,
@@ -267,10 +270,11 @@ impl Qp {
         let fpdu = self.tx.frame_segment(&segment, payload);
         self.tx.undo = Some(Undo { framing, source, offset });
         if segment.last {
-            self.tx.current = None;
             self.message_ended(source, fpdu.sequence);
+        } else {
+            self.tx.current = Some(current);
         }
-        Some(fpdu)
+        fpdu
     }
 
     fn message_ended(&mut self, source: Source, sequence: u64) {
