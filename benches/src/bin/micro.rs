@@ -148,12 +148,12 @@ fn rings() -> Result<(), Box<dyn Error>> {
     report("cq poll, empty", || _ = black_box(ring.pop(&mut out)));
     report("cq push and pop, armed", || {
         ring.arm(false);
-        black_box(ring.push(&completion));
-        black_box(ring.pop(&mut out[..1]));
+        _ = black_box(ring.push(&completion));
+        _ = black_box(ring.pop(&mut out[..1]));
     });
     contended("cq push and pop, another thread too", || {
-        black_box(ring.push(&completion));
-        black_box(ring.pop(&mut [completion]));
+        _ = black_box(ring.push(&completion));
+        _ = black_box(ring.pop(&mut [completion]));
     });
     Ok(())
 }
