@@ -9,75 +9,35 @@
 //! iWARP the kernel, brings it to RTS. What ended cannot begin again on every device, so Error to
 //! Idle makes a new queue pair of the device under the same id.
 
-use std::collections::{HashMap, VecDeque};
+mod complete;
+mod post;
+mod routes;
+
+use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
 
 use vp_api::{
     AsyncEvent, Data, PostFailure, Qp, QpChange, QpId, QpInfo, QpInit, QpState, RecvWr, Remote,
-    SendFlags, SendOp, SendWr, Stag, VpError, VpResult, VpStatus, WcOpcode, WcStatus,
-    WorkCompletion,
+    SendFlags, SendOp, SendWr, Stag, VpError, VpResult, VpStatus, WcOpcode, WorkCompletion,
 };
 
 use crate::cm::Cm;
-use crate::cq::{VerbsCq, flushed};
+use crate::cq::VerbsCq;
 use crate::device::Context;
-use crate::map;
 use crate::mw::Memory;
 use crate::owned::{Owned, done, refused};
-use crate::ring::{Posted, Ring};
-use crate::srq::{SERIAL, SHARED, VerbsSrq};
+use crate::ring::Ring;
+use crate::srq::{SERIAL, VerbsSrq};
 use crate::sys::*;
 use crate::table::{Hold, destroyed, lock};
-use crate::wire::{self, Batch, Link, SGES};
+use crate::wire;
+
+pub(crate) use routes::Routes;
 
 /// Marks the number of a receive.
 const RECV: u64 = 1 << 63;
-
-/// Which queue pair and which shared queue a completion of the device belongs to.
-#[derive(Default)]
-pub(crate) struct Routes {
-    qps: RwLock<HashMap<u32, Arc<VerbsQp>>>,
-    srqs: RwLock<HashMap<u32, Arc<VerbsSrq>>>,
-    serials: AtomicU32,
-}
-
-impl Routes {
-    pub(crate) fn add_srq(&self, id: u32, srq: Arc<VerbsSrq>) {
-        self.srqs.write().unwrap_or_else(PoisonError::into_inner).insert(id & SERIAL, srq);
-    }
-
-    pub(crate) fn remove_srq(&self, id: u32) {
-        self.srqs.write().unwrap_or_else(PoisonError::into_inner).remove(&(id & SERIAL));
-    }
-
-    fn add(&self, number: u32, qp: Arc<VerbsQp>) {
-        self.qps.write().unwrap_or_else(PoisonError::into_inner).insert(number, qp);
-    }
-
-    fn remove(&self, number: u32) {
-        self.qps.write().unwrap_or_else(PoisonError::into_inner).remove(&number);
-    }
-
-    /// A completion as the consumer sees it; `None`: quiet, or of a queue pair that is gone. What
-    /// follows from it goes to `behind`.
-    pub(crate) fn translate(
-        &self,
-        wc: &ibv_wc,
-        behind: &mut VecDeque<WorkCompletion>,
-    ) -> Option<WorkCompletion> {
-        let shared = (wc.wr_id & SHARED != 0).then(|| self.shared(wc)).flatten();
-        let qps = self.qps.read().unwrap_or_else(PoisonError::into_inner);
-        qps.get(&wc.qp_num)?.complete(wc, shared, behind)
-    }
-
-    /// Frees the place of a receive in its shared queue.
-    fn shared(&self, wc: &ibv_wc) -> Option<u64> {
-        let srqs = self.srqs.read().unwrap_or_else(PoisonError::into_inner);
-        srqs.get(&((wc.wr_id >> 32) as u32 & SERIAL))?.end(wc.wr_id as u32)
-    }
-}
 
 /// What a queue pair is made of, beside its sizes.
 pub(crate) struct QpParts {
@@ -355,260 +315,6 @@ impl VerbsQp {
         let qps = self.parts.routes.qps.read().unwrap_or_else(PoisonError::into_inner);
         qps.get(&number).cloned().ok_or_else(|| destroyed("queue pair"))
     }
-
-    /// See [`Routes::translate`]; `shared`: the consumer's number, of a shared receive.
-    fn complete(
-        &self,
-        wc: &ibv_wc,
-        shared: Option<u64>,
-        behind: &mut VecDeque<WorkCompletion>,
-    ) -> Option<WorkCompletion> {
-        let is_recv = wc.wr_id & (RECV | SHARED) != 0;
-        let status = map::status(wc.status);
-        let posted = match shared {
-            Some(wr_id) => Posted { wr_id, opcode: WcOpcode::Recv, signaled: true },
-            None => {
-                let serial = self.hardware().as_ref().map(|hardware| hardware.serial)?;
-                if serial != (wc.wr_id >> 32) as u32 & SERIAL {
-                    return None;
-                }
-                lock(if is_recv { &self.recv } else { &self.send }).end(wc.wr_id as u32)?
-            }
-        };
-        if is_recv && status == WcStatus::Success {
-            self.heard.store(true, Ordering::Release);
-        }
-        if status != WcStatus::Success {
-            self.broke(map::ending(wc.status));
-            let mut info = lock(&self.info);
-            *(if is_recv { &mut info.recvs_lost } else { &mut info.sends_lost }) += 1;
-        }
-        if self.state() != QpState::Rts {
-            behind.extend(self.ready_late(is_recv));
-        }
-        if status == WcStatus::Success && !posted.signaled {
-            return None;
-        }
-        let mut out = flushed(self.id, posted.wr_id, posted.opcode);
-        out.status = match status {
-            // rxe's word for a message that is longer than its receive.
-            WcStatus::InvalidWqe if is_recv => WcStatus::Bounds,
-            other => other,
-        };
-        if status == WcStatus::Success {
-            self.details(wc, is_recv, &mut out);
-        }
-        Some(out)
-    }
-
-    fn details(&self, wc: &ibv_wc, is_recv: bool, out: &mut WorkCompletion) {
-        if !is_recv {
-            let has_sink = matches!(out.opcode, WcOpcode::Read | WcOpcode::Atomic);
-            out.octets = if has_sink { wc.byte_len } else { 0 };
-            return;
-        }
-        out.octets = wc.byte_len;
-        if wc.wc_flags & IBV_WC_WITH_IMM != 0 {
-            out.immediate = Some(u64::from(u32::from_be(wc.imm_or_rkey)));
-            if wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM || wc.byte_len == 0 {
-                out.opcode = WcOpcode::RecvImmediate;
-            }
-        }
-        if wc.wc_flags & IBV_WC_WITH_INV != 0 {
-            let stag = Stag(wc.imm_or_rkey);
-            self.parts.memory.invalidated(stag);
-            out.invalidated = Some(stag);
-        }
-    }
-
-    /// Posts after the end whose turn it is.
-    fn ready_late(&self, is_recv: bool) -> Vec<WorkCompletion> {
-        if lock(if is_recv { &self.recv } else { &self.send }).len() != 0 {
-            return Vec::new();
-        }
-        let mut late = lock(&self.late);
-        let (ready, rest) = late.drain(..).partition(|(recv, _)| *recv == is_recv);
-        *late = rest;
-        let ready: VecDeque<_> = ready;
-        ready.into_iter().map(|(_, completion)| completion).collect()
-    }
-
-    fn flush_late(&self) {
-        for (is_recv, cq) in [(false, &self.parts.send_cq), (true, &self.parts.recv_cq)] {
-            let ready = self.ready_late(is_recv);
-            if !ready.is_empty() {
-                cq.inject(ready.into_iter());
-            }
-        }
-    }
-
-    /// Takes a request that no device takes any more.
-    fn post_late(&self, is_recv: bool, wr_id: u64, opcode: WcOpcode) {
-        lock(&self.late).push_back((is_recv, flushed(self.id, wr_id, opcode)));
-    }
-
-    fn post_sends(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure> {
-        let hardware = self.hardware();
-        let unposted = |posted| move |status| PostFailure { posted, status };
-        let live = hardware.as_ref().ok_or(VpStatus::InvalidHandle).map_err(unposted(0))?;
-        let mut chain = Chain { qp: self, live, batch: Batch::new(), taken: 0 };
-        let mut ring = lock(&self.send);
-        for wr in wrs {
-            if ring.room() == 0 {
-                chain.submit(&mut ring)?;
-                drop(ring);
-                // Quiet completions make room.
-                let _ = self.parts.send_cq.harvest();
-                ring = lock(&self.send);
-            }
-            let added = chain.add(&mut ring, wr);
-            if let Err(status) = added {
-                chain.submit(&mut ring)?;
-                return Err(unposted(chain.taken)(status));
-            }
-        }
-        chain.submit(&mut ring)
-    }
-
-    fn post_recvs(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
-        let hardware = self.hardware();
-        let mut ring = lock(&self.recv);
-        for (posted, wr) in wrs.iter().enumerate() {
-            self.post_one_recv(hardware.as_ref(), &mut ring, wr)
-                .map_err(|status| PostFailure { posted, status })?;
-        }
-        Ok(())
-    }
-
-    fn post_one_recv(
-        &self,
-        hardware: Option<&Hardware>,
-        ring: &mut Ring,
-        wr: &RecvWr<'_>,
-    ) -> Result<(), VpStatus> {
-        let live = hardware.ok_or(VpStatus::InvalidHandle)?;
-        if ring.room() == 0 {
-            return Err(VpStatus::TooManyWrs);
-        }
-        if wr.sgl.len() > SGES.min(self.init.max_recv_sge as usize) {
-            return Err(VpStatus::InvalidSgl);
-        }
-        let post = self.parts.context.ops().post_recv.ok_or(VpStatus::Unsupported)?;
-        let (number, told) = ring.next(true);
-        let mut batch = Batch::new();
-        let wr_id = RECV | u64::from(live.serial) << 32 | u64::from(number);
-        let memory = &self.parts.memory;
-        batch.add(
-            ibv_recv_wr { wr_id, ..ibv_recv_wr::BLANK },
-            wire::sink(memory, wr.sgl, self.parts.context.iwarp),
-        );
-        ring.push(Posted { wr_id: wr.wr_id, opcode: WcOpcode::Recv, signaled: true }, told);
-        // SAFETY: the queue pair is alive under the lock, the chain during the call.
-        let done = batch.submit(|wrs, bad| unsafe { post(live.raw.as_ptr(), wrs, bad) });
-        done.map_err(|(_, status)| {
-            ring.unpush();
-            status
-        })
-    }
-}
-
-/// A post under way.
-struct Chain<'a> {
-    qp: &'a VerbsQp,
-    live: &'a Hardware,
-    batch: Batch<ibv_send_wr>,
-    taken: usize,
-}
-
-impl Chain<'_> {
-    fn add(&mut self, ring: &mut Ring, wr: &SendWr<'_>) -> Result<(), VpStatus> {
-        let memory = &self.qp.parts.memory;
-        let (sgl, inline) = wire::elements(&wr.data);
-        if sgl.len() > SGES.min(self.qp.init.max_send_sge as usize) {
-            return Err(VpStatus::InvalidSgl);
-        }
-        if inline.is_some_and(|octets| octets.length > self.qp.init.max_inline) {
-            return Err(VpStatus::InvalidSgl);
-        }
-        if ring.room() == 0 {
-            return Err(VpStatus::TooManyWrs);
-        }
-        let signaled = wr.flags.contains(SendFlags::SIGNALED);
-        let (number, told) = ring.next(signaled);
-        let wr_id = u64::from(self.live.serial) << 32 | u64::from(number);
-        let posted = Posted { wr_id: wr.wr_id, opcode: wr.op.completion(), signaled };
-        if let Some((mw, bind_info)) = memory.wide(&wr.op)? {
-            // The library posts this one itself: what is before it goes first.
-            self.submit(ring).map_err(|failure| failure.status)?;
-            let bind = ibv_mw_bind { wr_id, send_flags: quiet(told), bind_info };
-            self.bind_wide(ring, mw, bind, posted, told)?;
-            memory.posted(&wr.op);
-            return Ok(());
-        }
-        let mut out = wire::send(memory, wr)?;
-        out.wr_id = wr_id;
-        out.send_flags |= quiet(told);
-        if !self.batch.fits(sgl.len() + 1) {
-            self.submit(ring).map_err(|failure| failure.status)?;
-        }
-        let elements = sgl.iter().map(|s| wire::sge(memory, s)).chain(inline);
-        self.batch.add(out, elements);
-        ring.push(posted, told);
-        memory.posted(&wr.op);
-        Ok(())
-    }
-
-    fn bind_wide(
-        &mut self,
-        ring: &mut Ring,
-        mw: *mut ibv_mw,
-        mut bind: ibv_mw_bind,
-        posted: Posted,
-        told: bool,
-    ) -> Result<(), VpStatus> {
-        let post = self.qp.parts.context.ops().bind_mw.ok_or(VpStatus::Unsupported)?;
-        ring.push(posted, told);
-        // SAFETY: window and region are in the tables, the queue pair is alive under the lock.
-        let bound = done(unsafe { post(self.live.raw.as_ptr(), mw, &mut bind) });
-        if bound.is_err() {
-            ring.unpush();
-            return Err(VpStatus::InvalidWr);
-        }
-        self.taken += 1;
-        Ok(())
-    }
-
-    fn submit(&mut self, ring: &mut Ring) -> Result<(), PostFailure> {
-        if self.batch.is_empty() {
-            return Ok(());
-        }
-        let before = ring.len();
-        let count = self.batch.len();
-        let post = self.qp.parts.context.ops().post_send;
-        let raw = self.live.raw.as_ptr();
-        let posted = self.batch.submit(|wrs, bad| match post {
-            // SAFETY: the queue pair is alive under the lock, the chain during the call.
-            Some(post) => unsafe { post(raw, wrs, bad) },
-            None => libc::EOPNOTSUPP,
-        });
-        match posted {
-            Ok(()) => {
-                self.taken += count;
-                Ok(())
-            }
-            Err((taken, status)) => {
-                self.taken += taken;
-                while ring.len() > before - (count - taken) {
-                    ring.unpush();
-                }
-                Err(PostFailure { posted: self.taken, status })
-            }
-        }
-    }
-}
-
-fn quiet(told: bool) -> u32 {
-    if told { IBV_SEND_SIGNALED } else { 0 }
 }
 
 impl Qp for VerbsQp {

@@ -1,0 +1,177 @@
+//! Posting: requests in the consumer's layout become chains in C's, and take places in the rings.
+//!
+//! Runs in the poster's thread, under the lock of the queue. Allocates nothing.
+
+use vp_api::{PostFailure, RecvWr, SendFlags, SendWr, VpStatus, WcOpcode};
+
+use super::{Hardware, RECV, VerbsQp};
+use crate::owned::done;
+use crate::ring::{Posted, Ring};
+use crate::sys::*;
+use crate::table::lock;
+use crate::wire::{self, Batch, Link, SGES};
+
+impl VerbsQp {
+    pub(super) fn post_sends(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure> {
+        let hardware = self.hardware();
+        let unposted = |posted| move |status| PostFailure { posted, status };
+        let live = hardware.as_ref().ok_or(VpStatus::InvalidHandle).map_err(unposted(0))?;
+        let mut chain = Chain { qp: self, live, batch: Batch::new(), taken: 0 };
+        let mut ring = lock(&self.send);
+        for wr in wrs {
+            if ring.room() == 0 {
+                chain.submit(&mut ring)?;
+                drop(ring);
+                // Quiet completions make room.
+                let _ = self.parts.send_cq.harvest();
+                ring = lock(&self.send);
+            }
+            let added = chain.add(&mut ring, wr);
+            if let Err(status) = added {
+                chain.submit(&mut ring)?;
+                return Err(unposted(chain.taken)(status));
+            }
+        }
+        chain.submit(&mut ring)
+    }
+
+    pub(super) fn post_recvs(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
+        let hardware = self.hardware();
+        let mut ring = lock(&self.recv);
+        for (posted, wr) in wrs.iter().enumerate() {
+            self.post_one_recv(hardware.as_ref(), &mut ring, wr)
+                .map_err(|status| PostFailure { posted, status })?;
+        }
+        Ok(())
+    }
+
+    fn post_one_recv(
+        &self,
+        hardware: Option<&Hardware>,
+        ring: &mut Ring,
+        wr: &RecvWr<'_>,
+    ) -> Result<(), VpStatus> {
+        let live = hardware.ok_or(VpStatus::InvalidHandle)?;
+        if ring.room() == 0 {
+            return Err(VpStatus::TooManyWrs);
+        }
+        if wr.sgl.len() > SGES.min(self.init.max_recv_sge as usize) {
+            return Err(VpStatus::InvalidSgl);
+        }
+        let post = self.parts.context.ops().post_recv.ok_or(VpStatus::Unsupported)?;
+        let (number, told) = ring.next(true);
+        let mut batch = Batch::new();
+        let wr_id = RECV | u64::from(live.serial) << 32 | u64::from(number);
+        let memory = &self.parts.memory;
+        batch.add(
+            ibv_recv_wr { wr_id, ..ibv_recv_wr::BLANK },
+            wire::sink(memory, wr.sgl, self.parts.context.iwarp),
+        );
+        ring.push(Posted { wr_id: wr.wr_id, opcode: WcOpcode::Recv, signaled: true }, told);
+        // SAFETY: the queue pair is alive under the lock, the chain during the call.
+        let done = batch.submit(|wrs, bad| unsafe { post(live.raw.as_ptr(), wrs, bad) });
+        done.map_err(|(_, status)| {
+            ring.unpush();
+            status
+        })
+    }
+}
+
+/// A post under way.
+struct Chain<'a> {
+    qp: &'a VerbsQp,
+    live: &'a Hardware,
+    batch: Batch<ibv_send_wr>,
+    taken: usize,
+}
+
+impl Chain<'_> {
+    fn add(&mut self, ring: &mut Ring, wr: &SendWr<'_>) -> Result<(), VpStatus> {
+        let memory = &self.qp.parts.memory;
+        let (sgl, inline) = wire::elements(&wr.data);
+        if sgl.len() > SGES.min(self.qp.init.max_send_sge as usize) {
+            return Err(VpStatus::InvalidSgl);
+        }
+        if inline.is_some_and(|octets| octets.length > self.qp.init.max_inline) {
+            return Err(VpStatus::InvalidSgl);
+        }
+        if ring.room() == 0 {
+            return Err(VpStatus::TooManyWrs);
+        }
+        let signaled = wr.flags.contains(SendFlags::SIGNALED);
+        let (number, told) = ring.next(signaled);
+        let wr_id = u64::from(self.live.serial) << 32 | u64::from(number);
+        let posted = Posted { wr_id: wr.wr_id, opcode: wr.op.completion(), signaled };
+        if let Some((mw, bind_info)) = memory.wide(&wr.op)? {
+            // The library posts this one itself: what is before it goes first.
+            self.submit(ring).map_err(|failure| failure.status)?;
+            let bind = ibv_mw_bind { wr_id, send_flags: quiet(told), bind_info };
+            self.bind_wide(ring, mw, bind, posted, told)?;
+            memory.posted(&wr.op);
+            return Ok(());
+        }
+        let mut out = wire::send(memory, wr)?;
+        out.wr_id = wr_id;
+        out.send_flags |= quiet(told);
+        if !self.batch.fits(sgl.len() + 1) {
+            self.submit(ring).map_err(|failure| failure.status)?;
+        }
+        let elements = sgl.iter().map(|s| wire::sge(memory, s)).chain(inline);
+        self.batch.add(out, elements);
+        ring.push(posted, told);
+        memory.posted(&wr.op);
+        Ok(())
+    }
+
+    fn bind_wide(
+        &mut self,
+        ring: &mut Ring,
+        mw: *mut ibv_mw,
+        mut bind: ibv_mw_bind,
+        posted: Posted,
+        told: bool,
+    ) -> Result<(), VpStatus> {
+        let post = self.qp.parts.context.ops().bind_mw.ok_or(VpStatus::Unsupported)?;
+        ring.push(posted, told);
+        // SAFETY: window and region are in the tables, the queue pair is alive under the lock.
+        let bound = done(unsafe { post(self.live.raw.as_ptr(), mw, &mut bind) });
+        if bound.is_err() {
+            ring.unpush();
+            return Err(VpStatus::InvalidWr);
+        }
+        self.taken += 1;
+        Ok(())
+    }
+
+    fn submit(&mut self, ring: &mut Ring) -> Result<(), PostFailure> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        let before = ring.len();
+        let count = self.batch.len();
+        let post = self.qp.parts.context.ops().post_send;
+        let raw = self.live.raw.as_ptr();
+        let posted = self.batch.submit(|wrs, bad| match post {
+            // SAFETY: the queue pair is alive under the lock, the chain during the call.
+            Some(post) => unsafe { post(raw, wrs, bad) },
+            None => libc::EOPNOTSUPP,
+        });
+        match posted {
+            Ok(()) => {
+                self.taken += count;
+                Ok(())
+            }
+            Err((taken, status)) => {
+                self.taken += taken;
+                while ring.len() > before - (count - taken) {
+                    ring.unpush();
+                }
+                Err(PostFailure { posted: self.taken, status })
+            }
+        }
+    }
+}
+
+fn quiet(told: bool) -> u32 {
+    if told { IBV_SEND_SIGNALED } else { 0 }
+}

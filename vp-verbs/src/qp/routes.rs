@@ -1,0 +1,57 @@
+//! Whose completions are whose, by the numbers that the device knows.
+//!
+//! Owner: the open device; queue pairs and CQs share it. Any thread.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use vp_api::WorkCompletion;
+
+use super::VerbsQp;
+use crate::srq::{SERIAL, SHARED, VerbsSrq};
+use crate::sys::*;
+
+/// Which queue pair and which shared queue a completion of the device belongs to.
+#[derive(Default)]
+pub(crate) struct Routes {
+    pub(super) qps: RwLock<HashMap<u32, Arc<VerbsQp>>>,
+    srqs: RwLock<HashMap<u32, Arc<VerbsSrq>>>,
+    pub(super) serials: AtomicU32,
+}
+
+impl Routes {
+    pub(crate) fn add_srq(&self, id: u32, srq: Arc<VerbsSrq>) {
+        self.srqs.write().unwrap_or_else(PoisonError::into_inner).insert(id & SERIAL, srq);
+    }
+
+    pub(crate) fn remove_srq(&self, id: u32) {
+        self.srqs.write().unwrap_or_else(PoisonError::into_inner).remove(&(id & SERIAL));
+    }
+
+    pub(super) fn add(&self, number: u32, qp: Arc<VerbsQp>) {
+        self.qps.write().unwrap_or_else(PoisonError::into_inner).insert(number, qp);
+    }
+
+    pub(super) fn remove(&self, number: u32) {
+        self.qps.write().unwrap_or_else(PoisonError::into_inner).remove(&number);
+    }
+
+    /// A completion as the consumer sees it; `None`: quiet, or of a queue pair that is gone. What
+    /// follows from it goes to `behind`.
+    pub(crate) fn translate(
+        &self,
+        wc: &ibv_wc,
+        behind: &mut VecDeque<WorkCompletion>,
+    ) -> Option<WorkCompletion> {
+        let shared = (wc.wr_id & SHARED != 0).then(|| self.shared(wc)).flatten();
+        let qps = self.qps.read().unwrap_or_else(PoisonError::into_inner);
+        qps.get(&wc.qp_num)?.complete(wc, shared, behind)
+    }
+
+    /// Frees the place of a receive in its shared queue.
+    fn shared(&self, wc: &ibv_wc) -> Option<u64> {
+        let srqs = self.srqs.read().unwrap_or_else(PoisonError::into_inner);
+        srqs.get(&((wc.wr_id >> 32) as u32 & SERIAL))?.end(wc.wr_id as u32)
+    }
+}
