@@ -108,9 +108,15 @@ impl Thread {
             AsyncEvent::Catastrophic => Some(BrokenCause::Catastrophic),
             _ => return self.affiliated(AsyncSource::Ep(qp), event),
         };
-        if let Some(ep) = self.directory.ep(qp) {
-            self.on_end(&ep, cause);
-        }
+        let ep = self.directory.ep(qp);
+        ep.iter().for_each(|ep| self.on_end(ep, cause));
+        let event = match event {
+            // The Terminate is what the peer is told of it.
+            AsyncEvent::TerminateSent(_) if ep.is_some_and(|ep| ep.has_overrun()) => {
+                AsyncEvent::CqOverrun
+            }
+            event => event,
+        };
         if cause.is_some() {
             self.affiliated(AsyncSource::Ep(qp), event);
         }

@@ -151,6 +151,11 @@ impl Evd {
         self.control().settings().overflow.notify
     }
 
+    /// Completions were lost, for good.
+    pub(crate) fn has_overrun(&self) -> bool {
+        self.control().settings().dead
+    }
+
     /// Attaches a function that a thread of the Ia calls whenever an event arrives and the criteria
     /// are met; once for several if it is not fast enough. It takes events by [`Evd::dequeue`] and
     /// must not block: it holds up all other callbacks of the Ia. A panic in it is logged.

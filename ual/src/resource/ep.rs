@@ -364,6 +364,11 @@ impl Ep {
         !self.life.is_closed()
     }
 
+    /// One of its dispatchers lost completions.
+    pub(crate) fn has_overrun(&self) -> bool {
+        self.send_evd.arc().has_overrun() || self.recv_evd.arc().has_overrun()
+    }
+
     pub(crate) fn qp(&self) -> &dyn Qp {
         &*self.qp
     }

@@ -108,5 +108,9 @@ mod tests {
             assert_eq!(event(terminate), expected, "{terminate:?}");
         }
         assert_eq!(of_ep(AsyncEvent::Established), None);
+        // An overflow has an event for the dispatcher and one for the endpoint.
+        let overrun = AsyncEvent::CqOverrun;
+        assert_eq!(of_ep(overrun), Some(IT_ASYNC_AFF_SEVD_ENQUEUE_FAILURE));
+        assert_eq!(of_evd(overrun), IT_ASYNC_AFF_SEVD_FULL_ERROR);
     }
 }
