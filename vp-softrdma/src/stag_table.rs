@@ -19,7 +19,7 @@
 //! itself). The borrow of the table keeps a `Use` from being stored in a QP.
 //!
 //! Counting in and out are two locked instructions, most of what a check costs. Who checks segment
-//! after segment therefore keeps what it holds from one to the next ([`StagTable::resolve_after`]),
+//! after segment therefore keeps what it holds from one to the next ([`StagTable::resolve_next`]),
 //! and looks only whether the STag is still valid.
 
 use iwarp_proto::AccessError;
@@ -172,27 +172,25 @@ struct Hold<'t> {
     slot: &'t Slot,
 }
 
-impl<'t> Hold<'t> {
+impl Hold<'_> {
     #[inline]
-    fn access(
-        self,
-        stag: Stag,
+    fn grant<R>(&self, look: impl FnOnce(&Grant) -> R) -> R {
+        self.slot.grant.with(|grant| {
+            // SAFETY: `hold` saw *valid* after counting itself in, so `publish` for this validity
+            // happened before (Release to Acquire), and the next one waits for this count.
+            look(unsafe { &*grant })
+        })
+    }
+
+    #[inline]
+    fn check(
+        &self,
         need: Need,
         caller: &Caller,
         to: u64,
         len: u32,
-    ) -> Result<Use<'t>, AccessError> {
-        let addr = self.grant().check(need, caller, to, len)?;
-        Ok(Use { hold: Some(self), stag, addr, len, writable: need.writes() })
-    }
-
-    #[inline]
-    fn grant(&self) -> Grant {
-        self.slot.grant.with(|grant| {
-            // SAFETY: `hold` saw *valid* after counting itself in, so `publish` for this validity
-            // happened before (Release to Acquire), and the next one waits for this count.
-            unsafe { *grant }
-        })
+    ) -> Result<*mut u8, AccessError> {
+        self.grant(|grant| grant.check(need, caller, to, len))
     }
 
     /// No revocation has begun since. The key is the same: a new one waits for this count.
@@ -225,6 +223,29 @@ pub struct Use<'t> {
 }
 
 impl Use<'_> {
+    /// It holds the memory of `stag`, which is still valid.
+    #[inline]
+    fn holds(&self, stag: Stag) -> bool {
+        self.stag == stag && self.hold.as_ref().is_some_and(Hold::is_valid)
+    }
+
+    /// To other octets of what it holds.
+    #[inline]
+    fn move_to(
+        &mut self,
+        need: Need,
+        caller: &Caller,
+        to: u64,
+        len: u32,
+    ) -> Result<(), AccessError> {
+        // Of no octets, until the check says otherwise.
+        self.len = 0;
+        let hold = self.hold.as_ref().ok_or(AccessError::InvalidStag)?;
+        self.addr = hold.check(need, caller, to, len)?;
+        (self.len, self.writable) = (len, need.writes());
+        Ok(())
+    }
+
     /// Octets.
     #[inline]
     #[allow(clippy::len_without_is_empty)] // asked for a length by the caller, who knows it
@@ -300,26 +321,31 @@ impl StagTable {
         }
         let slot = self.slot(stag.index()).ok_or(AccessError::InvalidStag)?;
         let hold = slot.hold(stag.key()).ok_or(AccessError::InvalidStag)?;
-        hold.access(stag, need, caller, to, len)
+        let addr = hold.check(need, caller, to, len)?;
+        Ok(Use { hold: Some(hold), stag, addr, len, writable: need.writes() })
     }
 
-    /// As [`StagTable::resolve`], with every check; what `before` holds is kept if it is for the
-    /// same STag, and let go otherwise.
+    /// As [`StagTable::resolve`], with every check, into `kept`: what that holds stays held if it is
+    /// for the same STag, and is let go otherwise. After an error it may still be held; there is
+    /// nothing to be done with it.
     #[inline]
-    pub fn resolve_after<'t>(
+    pub fn resolve_next<'k, 't>(
         &'t self,
-        before: Option<Use<'t>>,
+        kept: &'k mut Option<Use<'t>>,
         stag: Stag,
         need: Need,
         caller: &Caller,
         to: u64,
         len: u32,
-    ) -> Result<Use<'t>, AccessError> {
-        let kept = before.filter(|before| before.stag == stag).and_then(|before| before.hold);
-        match kept.filter(Hold::is_valid) {
-            Some(hold) => hold.access(stag, need, caller, to, len),
-            None => self.resolve(stag, need, caller, to, len),
+    ) -> Result<&'k Use<'t>, AccessError> {
+        if !kept.as_ref().is_some_and(|kept| kept.holds(stag)) {
+            // In this order: whoever waits for the old one need not wait for the new one.
+            *kept = None;
+            return Ok(kept.insert(self.resolve(stag, need, caller, to, len)?));
         }
+        let next = kept.as_mut().ok_or(AccessError::InvalidStag)?;
+        next.move_to(need, caller, to, len)?;
+        Ok(next)
     }
 
     /// STag 0: the whole process, for local buffers of privileged QPs only; TO = address. That the

@@ -10,7 +10,7 @@ mod plain {
     use vp_api::{Access, Stag};
 
     use crate::place;
-    use crate::stag_table::{Kind, Need, StagTable};
+    use crate::stag_table::{Kind, Need, StagTable, Use};
     use crate::testing::{Buffer, FULL, PD, caller, init, pd, regions};
 
     // [SEC-07] [VERBS-23]: indices are not sequential, spread over the 24 bits, never 0, distinct.
@@ -140,21 +140,22 @@ mod plain {
         let (one, other) = (Buffer::new(64), Buffer::new(64));
         let register = |buffer| regions.register(pd(PD), &init(buffer, FULL)).unwrap();
         let (first, second) = (register(&one), register(&other));
-        let next = |before, stag: Stag, to, len| {
-            regions.table.resolve_after(before, stag, Need::RemoteWrite, &caller(1), to, len)
+        let mut kept = None;
+        let mut next = |stag: Stag, to, len| {
+            let (table, me) = (&regions.table, caller(1));
+            table.resolve_next(&mut kept, stag, Need::RemoteWrite, &me, to, len).map(Use::len)
         };
-        let target = next(None, first, one.addr(), 8).unwrap();
-        let target = next(Some(target), first, one.addr() + 8, 56).unwrap();
-        assert_eq!(target.len(), 56);
-        assert_eq!(next(Some(target), first, one.addr() + 60, 5).err(), Some(AccessError::Bounds));
-        let target = next(None, first, one.addr(), 8).unwrap();
+        assert_eq!(next(first, one.addr(), 8), Ok(8));
+        assert_eq!(next(first, one.addr() + 8, 56), Ok(56));
+        assert_eq!(next(first, one.addr() + 60, 5), Err(AccessError::Bounds));
+        assert_eq!(next(first, one.addr(), 64), Ok(64));
         let wrong = Stag(first.0 ^ 1);
-        assert_eq!(next(Some(target), wrong, one.addr(), 8).err(), Some(AccessError::InvalidStag));
-        let target = next(None, first, one.addr(), 8).unwrap();
-        let target = next(Some(target), second, other.addr(), 8).unwrap();
+        assert_eq!(next(wrong, one.addr(), 8), Err(AccessError::InvalidStag));
+        assert_eq!(next(first, one.addr(), 8), Ok(8));
+        assert_eq!(next(second, other.addr(), 8), Ok(8));
         // Nobody holds the first one any more.
         regions.deallocate(first).unwrap();
-        assert!(next(Some(target), first, one.addr(), 8).is_err());
+        assert_eq!(next(first, one.addr(), 8), Err(AccessError::InvalidStag));
         regions.deallocate(second).unwrap();
     }
 
@@ -204,7 +205,7 @@ mod models {
                     let (slot, gone) = (slot.clone(), gone.clone());
                     loom::thread::spawn(move || {
                         if let Some(hold) = slot.hold(7) {
-                            assert_eq!(hold.grant().len, 1);
+                            assert_eq!(hold.grant(|grant| grant.len), 1);
                             assert!(!gone.load(Ordering::Relaxed), "memory freed under a holder");
                         }
                     })
@@ -232,7 +233,7 @@ mod models {
                 loom::thread::spawn(move || {
                     for (key, len) in [(7, 1), (8, 2)] {
                         if let Some(hold) = slot.hold(key) {
-                            assert_eq!(hold.grant().len, len);
+                            assert_eq!(hold.grant(|grant| grant.len), len);
                         }
                     }
                 })
@@ -240,7 +241,7 @@ mod models {
             slot.revoke().unwrap();
             slot.publish(8, grant(2));
             user.join().unwrap();
-            assert_eq!(slot.hold(8).map(|hold| hold.grant().len), Some(2));
+            assert_eq!(slot.hold(8).map(|hold| hold.grant(|grant| grant.len)), Some(2));
             assert!(slot.hold(7).is_none());
         });
     }
@@ -260,7 +261,7 @@ mod models {
                         if !hold.is_valid() {
                             break;
                         }
-                        assert_eq!(hold.grant().len, 1);
+                        assert_eq!(hold.grant(|grant| grant.len), 1);
                         assert!(!gone.load(Ordering::Relaxed), "memory freed under a holder");
                     }
                 })

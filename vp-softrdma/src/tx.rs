@@ -263,17 +263,10 @@ impl<'c> Source<'c, '_> {
         let mut rest = to;
         for piece in wq::pieces(sgl, start, rest.len() as u32) {
             let Context { table, caller, .. } = self.context;
-            let source = table.resolve_after(
-                kept.take(),
-                piece.stag,
-                Need::LocalRead,
-                caller,
-                piece.to,
-                piece.len,
-            )?;
+            let (stag, need) = (piece.stag, Need::LocalRead);
+            let source = table.resolve_next(kept, stag, need, caller, piece.to, piece.len)?;
             let (now, later) = rest.split_at_mut(piece.len as usize);
-            place::copy_out(&source, 0, now)?;
-            *kept = Some(source);
+            place::copy_out(source, 0, now)?;
             rest = later;
         }
         Ok(())

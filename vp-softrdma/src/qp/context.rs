@@ -112,20 +112,8 @@ impl Tagged {
         offset: u32,
         len: u32,
     ) -> Result<Use<'a>, AccessError> {
-        self.resolve_after(None, context, offset, len)
-    }
-
-    /// The same after the use `before`.
-    pub(crate) fn resolve_after<'a>(
-        &self,
-        before: Option<Use<'a>>,
-        context: &'a Context,
-        offset: u32,
-        len: u32,
-    ) -> Result<Use<'a>, AccessError> {
         let to = self.to.checked_add(u64::from(offset)).ok_or(AccessError::Wrap)?;
-        let (table, caller) = (&context.table, &context.caller);
-        table.resolve_after(before, self.stag, self.need, caller, to, len)
+        context.table.resolve(self.stag, self.need, &context.caller, to, len)
     }
 }
 

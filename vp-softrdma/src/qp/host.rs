@@ -44,11 +44,10 @@ impl<'a> View<'a> {
         let Context { table, receiver, .. } = self.context;
         for piece in pieces(self.queues.current.sgl(), offset, octets.len() as u32) {
             let Sge { stag, to, len } = piece;
-            let before = self.filled.take();
-            let sink = table.resolve_after(before, stag, Need::LocalWrite, receiver, to, len)?;
+            let (kept, need) = (&mut self.filled, Need::LocalWrite);
+            let sink = table.resolve_next(kept, stag, need, receiver, to, len)?;
             let (now, rest) = octets.split_at(len as usize);
-            place::copy_in(&sink, 0, now)?;
-            self.filled = Some(sink);
+            place::copy_in(sink, 0, now)?;
             octets = rest;
         }
         Ok(())
@@ -130,9 +129,9 @@ impl Host for View<'_> {
     ) -> Result<(), AccessError> {
         let tagged = Tagged::new(use_, stag, to);
         self.queues.tagged = Some(tagged);
-        let before = self.checked.take();
-        self.checked = Some(tagged.resolve_after(before, self.context, 0, len)?);
-        Ok(())
+        let Context { table, caller, .. } = self.context;
+        let Tagged { need, stag, to } = tagged;
+        table.resolve_next(&mut self.checked, stag, need, caller, to, len).map(drop)
     }
 
     fn place_tagged(&mut self, offset: u32, octets: &[u8]) -> Result<(), AccessError> {

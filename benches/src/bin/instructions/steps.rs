@@ -204,8 +204,8 @@ fn check_again() -> Result<()> {
         || Ok(()),
         || {
             times(|| {
-                let (stag, before) = (black_box(stags[0]), held.take());
-                held = table.resolve_after(before, stag, Need::RemoteWrite, &ME, 0, MESSAGE).ok();
+                let (stag, need) = (black_box(stags[0]), Need::RemoteWrite);
+                black_box(table.resolve_next(&mut held, stag, need, &ME, 0, MESSAGE).is_ok());
                 Ok(())
             })
         },

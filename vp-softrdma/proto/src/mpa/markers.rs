@@ -40,6 +40,10 @@ impl Layout {
     pub(crate) const fn header(&self) -> usize {
         if self.first == 0 { MARKER_LEN } else { 0 }
     }
+    /// There is one.
+    pub(crate) const fn has_markers(&self) -> bool {
+        self.first != NO_MARKER
+    }
     /// Number of markers.
     pub(crate) const fn markers(&self) -> usize {
         if self.first == NO_MARKER {

@@ -96,6 +96,10 @@ impl Rx {
                 return Err(ProtocolError::Crc);
             }
         }
+        if fpdu.layout.has_markers() { Self::check_markers(fpdu) } else { Ok(()) }
+    }
+
+    fn check_markers(fpdu: &RxFpdu<'_>) -> Result<(), ProtocolError> {
         // RFC 5044 6 [MPA-26, MPA-30]: checking is optional; we check every one.
         for at in fpdu.layout.marker_offsets() {
             let due = fpdu.layout.marker(at).fpduptr;
@@ -139,7 +143,20 @@ impl<'a> RxFpdu<'a> {
     }
     /// The ULPDU's octets from `skip` on, in order, without markers: one slice when there are none
     /// [MPA-05, MPA-34].
+    #[inline]
     pub fn pieces(&self, skip: usize) -> Pieces<'a> {
+        if !self.layout.has_markers() {
+            let (at, left) = (LENGTH_LEN + skip, self.layout.ulpdu_len as usize);
+            return Pieces {
+                wire: self.wire,
+                layout: self.layout,
+                at,
+                left: left.saturating_sub(skip),
+            };
+        }
+        self.pieces_around_markers(skip)
+    }
+    fn pieces_around_markers(&self, skip: usize) -> Pieces<'a> {
         let start = self.layout.header();
         let mut pieces = Pieces {
             wire: self.wire,
@@ -152,11 +169,25 @@ impl<'a> RxFpdu<'a> {
     }
     /// The first octets of the ULPDU, contiguous: as many as there are, up to `N`. Copied to
     /// `scratch` only if a marker stands between them.
+    #[inline]
     pub fn head<'b, const N: usize>(&self, scratch: &'b mut [u8; N]) -> &'b [u8]
     where
         'a: 'b,
     {
         let want = N.min(self.layout.ulpdu_len as usize);
+        if !self.layout.has_markers() {
+            return self.wire.get(LENGTH_LEN..LENGTH_LEN + want).unwrap_or_default();
+        }
+        self.head_around_markers(want, scratch)
+    }
+    fn head_around_markers<'b, const N: usize>(
+        &self,
+        want: usize,
+        scratch: &'b mut [u8; N],
+    ) -> &'b [u8]
+    where
+        'a: 'b,
+    {
         let mut pieces = self.pieces(0);
         let first = pieces.next().unwrap_or_default();
         if let Some(head) = first.get(..want) {
@@ -208,6 +239,7 @@ impl<'a> Pieces<'a> {
 impl<'a> Iterator for Pieces<'a> {
     type Item = &'a [u8];
 
+    #[inline]
     fn next(&mut self) -> Option<&'a [u8]> {
         (self.left > 0).then(|| self.take(usize::MAX))
     }
