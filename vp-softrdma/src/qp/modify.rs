@@ -14,6 +14,7 @@ use vp_api::{
 use crate::engine::Member;
 use crate::limits;
 use crate::qp::context::{Context, Lost};
+use crate::qp::gather::Gather;
 use crate::qp::inner::{Inner, Limits, terminate};
 use crate::qp::link::Link;
 use crate::stream::Stream;
@@ -48,6 +49,8 @@ impl Inner {
             .attach(context.id.0, member, &link.stream)
             .map_err(|e| VpError::os("adding the stream to the progress engine: epoll_ctl", &e))?;
         self.link = Some(link);
+        // A timer that was set for the last stream may never come.
+        self.gather = Gather::default();
         self.core.queues.lost = Lost::default();
         if self.core.proto.start(config).is_err() {
             return Err(self.refuse(context, "RTS"));
