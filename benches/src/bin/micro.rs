@@ -132,16 +132,16 @@ fn rings() -> Result<(), Box<dyn Error>> {
     let completion = completion();
     let mut out = [completion; 64];
     report("cq push and pop", || {
-        black_box(ring.push(&completion));
-        black_box(ring.pop(&mut out[..1]));
+        _ = black_box(ring.push(&completion));
+        _ = black_box(ring.pop(&mut out[..1]));
     });
     report("cq push 64 and pop 64, per completion", || {
         // One step in 64 does the work of 64.
         if out[0].wr_id.is_multiple_of(64) {
             for _ in 0..64 {
-                black_box(ring.push(&completion));
+                _ = black_box(ring.push(&completion));
             }
-            black_box(ring.pop(&mut out));
+            _ = black_box(ring.pop(&mut out));
         }
         out[0].wr_id = out[0].wr_id.wrapping_add(1);
     });
