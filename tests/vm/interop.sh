@@ -29,6 +29,7 @@ vm_interop() { # [short]
         interop_out "revision 2, no CRC, peer-to-peer by Read" "1002p 1002pr" --mpa 2 --crc off --rtr read
         interop_out "revision 1, CRC" "4001 4001" --mpa 1 --crc on --rtr none
         interop_out "revision 1, no CRC" "0001 0001" --mpa 1 --crc off --rtr none
+        interop_out "profile siw" "5002p 5002pw" --profile siw
     fi
     echo "duet connects over siw -> duet serves over SoftRDMA"
     interop_in "revision 2, CRC, peer-to-peer by Read" "5002p 5002pr" "2 Y Y 64"
@@ -38,6 +39,7 @@ vm_interop() { # [short]
         interop_in "revision 2, no CRC, peer-to-peer by Write" "1002p 1002pw" "2 N Y 128" --crc off
         interop_in "revision 1, CRC" "4001 4001" "1 Y N 192"
         interop_in "revision 1, no CRC" "0001 0001" "1 N N 192" --crc off
+        interop_in "profile siw, siw as it comes" "1002 5002" "2 N N 192" --profile siw
     fi
     echo "$((VM_CASES - VM_FAILED)) passed, $VM_FAILED failed"
     [ "$VM_FAILED" = 0 ]
@@ -54,10 +56,10 @@ vm_interop_programs() {
 interop_out() { # NAME START-UP DUET-OPTION...
     local name=$1 startup=$2 status=0
     shift 2
-    vm_sh "(timeout 300 duet --ia siw0 serve 10.0.2.15:$VM_GUEST_PORT >/tmp/duet 2>&1; echo status \$? >>/tmp/duet) &"
-    vm_sh 'until grep -q listening /tmp/duet; do :; done'
+    vm_sh "(timeout 300 duet --ia siw0 serve 10.0.2.15:$VM_GUEST_PORT >/run/duet 2>&1; echo status \$? >>/run/duet) &"
+    vm_sh 'until grep -q listening /run/duet; do :; done'
     timeout 300 "$DUET" "$@" connect "127.0.0.1:$VM_PORT" >"$VM_DIR/here" 2>&1 || status=$?
-    vm_sh 'n=0; until grep -q ^status /tmp/duet || [ $n = 20 ]; do sleep 1; n=$((n + 1)); done; cat /tmp/duet; killall duet 2>/dev/null; true' >"$VM_DIR/there"
+    vm_sh 'n=0; until grep -q ^status /run/duet || [ $n = 20 ]; do sleep 1; n=$((n + 1)); done; cat /run/duet; killall duet 2>/dev/null; true' >"$VM_DIR/there"
     sed -i '/^listening/d; /^status 0$/d' "$VM_DIR/there"
     interop_verdict "$name" "$startup" "$status" "listens"
 }

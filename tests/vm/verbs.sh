@@ -1,8 +1,8 @@
 # The bridge to rdma-core (`vp_verbs`) over the kernel's own devices, in the guest: siw0 is iWARP,
 # rxe0 RoCE. What runs there are the programs as they are built for this machine.
 #
-# Sourced by `run`. First the provider suite over each device: it lists itself what they are known to
-# do otherwise. Then the examples, in Rust and C, where nothing differs but the name of the interface
+# Sourced by `run`, after interop.sh. First the provider suite over each device: it lists itself what
+# they are known to do otherwise. Then `duet` with itself, and the examples, in Rust and C, where nothing differs but the name of the interface
 # adapter and its address. `late_transition` is of streams, which these devices have not: there it
 # must be refused with the reason.
 
@@ -14,9 +14,10 @@ vm_verbs() { # [short]
     VM_CASES=0 VM_FAILED=0
     local ia
     verbs_suite "${1:-}"
-    vm_sh 'mkdir -p /tmp/from; cd /tmp/from; dd if=/dev/urandom of=large bs=1000003 count=4 2>/dev/null; echo 123 >small; >empty'
+    vm_sh 'mkdir -p /run/from; cd /run/from; dd if=/dev/urandom of=large bs=1000003 count=4 2>/dev/null; echo 123 >small; >empty'
     for ia in vp_softrdma siw0 rxe0; do verbs_copy "$ia"; done
     if [ "${1:-}" != short ]; then
+        for ia in siw0 rxe0; do verbs_duet "$ia"; done
         for ia in vp_softrdma siw0 rxe0; do verbs_examples "$ia"; done
     fi
     echo "$((VM_CASES - VM_FAILED)) passed, $VM_FAILED failed"
@@ -28,7 +29,8 @@ vm_verbs_programs() {
     local root=$VM_HERE/../.. target name suite
     target=${CARGO_TARGET_DIR:-$root/target}
     suite=$(cd "$root" &&
-        cargo build --quiet -p warpline -p warpline-examples -p itapi &&
+        cargo build --quiet -p warpline-examples -p itapi &&
+        cargo build --quiet -p warpline-tests --bin duet &&
         cargo test --quiet -p vp-verbs --test devices --no-run --message-format=json |
         sed -n 's/.*"executable":"\([^"]*\/devices[^"]*\)".*/\1/p' | tail -n 1)
     "$root/scripts/install" --prefix "$target/vm" --from "$target/debug" >/dev/null
@@ -42,7 +44,7 @@ vm_verbs_programs() {
             -L"$target/vm/lib" -litapi -pthread -Wl,-rpath,'$ORIGIN'
         vm_push "$target/vm/bin/c_$name"
     done
-    vm_push "$target/vm/bin/provider_suite" "$target/vm/lib/libitapi.so.2" "$VM_HERE/pair"
+    vm_push "$target/vm/bin/provider_suite" "$target/vm/lib/libitapi.so.2" "$target/debug/duet" "$VM_HERE/pair"
 }
 
 verbs_suite() { # [short]
@@ -62,6 +64,15 @@ verbs_suite() { # [short]
     [ "$status" = 0 ] || cat "$VM_DIR/suite"
 }
 
+# Both ends over one device. What is not well must be known.
+verbs_duet() { # IA
+    local ia=$1 status=0 odd
+    vm_sh "pair once 'duet --ia $ia serve $(verbs_address "$ia"):0' 'duet --ia $ia connect @'" >"$VM_DIR/pair" 2>&1 || status=$?
+    odd=$(interop_odd <"$VM_DIR/pair")
+    [ -z "$odd" ] || status="$status, $odd"
+    verbs_verdict "$ia: duet" "$status" "$(grep -c '^ok \|^differs ' "$VM_DIR/pair")"
+}
+
 verbs_address() { # IA
     [ "$1" = rxe0 ] && echo 10.0.3.15 || echo 10.0.2.15
 }
@@ -69,11 +80,11 @@ verbs_address() { # IA
 # The same binary, the same files: only the adapter's name differs.
 verbs_copy() { # IA [PREFIX-OF-SERVER PREFIX-OF-CLIENT]
     local ia=$1 server=${2:-}rdma_copy client=${3:-}rdma_copy
-    verbs_pair "$ia: $server, $client" ever "$server --ia $ia serve $(verbs_address "$ia"):0 /tmp/to" \
-        "$client --ia $ia connect @ /tmp/from/large /tmp/from/small /tmp/from/empty"
-    vm_sh 'cd /tmp/from; for file in *; do cmp $file /tmp/to/$file || exit 1; done' >>"$VM_DIR/pair" 2>&1 ||
+    verbs_pair "$ia: $server, $client" ever "$server --ia $ia serve $(verbs_address "$ia"):0 /run/to" \
+        "$client --ia $ia connect @ /run/from/large /run/from/small /run/from/empty"
+    vm_sh 'cd /run/from; for file in *; do cmp $file /run/to/$file || exit 1; done' >>"$VM_DIR/pair" 2>&1 ||
         verbs_verdict "$ia: $server, $client: the files differ" 1 1
-    vm_sh 'rm -r /tmp/to'
+    vm_sh 'rm -r /run/to'
 }
 
 # The other examples over one adapter, with one language on either side.
@@ -104,7 +115,7 @@ verbs_examples() { # IA
 
 verbs_pair() { # NAME KIND SERVER CLIENT...
     local name=$1 line status=0 command
-    line="mkdir -p /tmp/to; pair $2"
+    line="mkdir -p /run/to; pair $2"
     shift 2
     for command; do line+=" '$command'"; done
     vm_sh "$line" >"$VM_DIR/pair" 2>&1 || status=$?

@@ -41,8 +41,8 @@ pub(crate) struct Case {
     pub(crate) offer: Offer,
     /// Receives of each end, besides that of the first message, and their octets.
     pub(crate) receives: (usize, usize),
-    /// Octets of private data in request and reply; 0: as many as are needed.
-    pub(crate) private_data: usize,
+    /// Request and reply carry as much private data as they can, rather than as is needed.
+    pub(crate) fills: bool,
     /// The listener rejects with this.
     pub(crate) rejection: Option<&'static [u8]>,
     /// The following end must end the connection with this Terminate.
@@ -61,7 +61,7 @@ impl Case {
             play,
             offer: All,
             receives: (1, 64),
-            private_data: 0,
+            fills: false,
             rejection: None,
             terminate: None,
         }
@@ -88,8 +88,8 @@ impl Case {
         self
     }
 
-    const fn private_data(mut self, octets: usize) -> Self {
-        self.private_data = octets;
+    const fn fills(mut self) -> Self {
+        self.fills = true;
         self
     }
 
@@ -116,8 +116,7 @@ static CASES: &[Case] = &[
     Case::new("write", data::WRITE),
     Case::new("read", data::READ),
     Case::new("disconnect", NOTHING),
-    // What Linux can answer: it counts in an octet, the enhanced block with it [IOP-02].
-    Case::new("private-data", NOTHING).private_data(251),
+    Case::new("private-data", NOTHING).fills(),
     Case::new("reject", NOTHING).rejection(b"not today"),
     Case::bad("write-unknown-stag", errors::write_unknown, All, (1, 1, 0)),
     Case::bad("write-gone", errors::write, Gone, (1, 1, 0)),
@@ -136,7 +135,7 @@ static CASES: &[Case] = &[
 /// All, in order.
 pub(crate) fn all() -> impl Iterator<Item = (&'static Case, Lead)> {
     CASES.iter().flat_map(|case| {
-        let one_way = case.rejection.is_some() || case.private_data > 0;
+        let one_way = case.rejection.is_some() || case.fills;
         let leads = [Lead::Connector, Lead::Listener];
         leads.into_iter().take(if one_way { 1 } else { 2 }).map(move |lead| (case, lead))
     })

@@ -15,15 +15,15 @@ pub(crate) const SEND: Play = Play {
     lead: |end| {
         for (seed, size) in SIZES.into_iter().enumerate() {
             let octets = pattern(size, seed);
-            end.post(Work::send(end.buffer(&octets)?))?;
-            same("the echo", &end.hear()?.0, &octets)?;
+            end.post(Work::send(end.buffer(octets)?))?;
+            same("the echo", &end.hear()?.0, octets)?;
         }
         Ok(None)
     },
     follow: |end| {
         for (seed, size) in SIZES.into_iter().enumerate() {
             let octets = end.hear()?.0;
-            same("the message", &octets, &pattern(size, seed))?;
+            same("the message", &octets, pattern(size, seed))?;
             end.post(Work::send(end.buffer(&octets)?))?;
         }
         Ok(())
@@ -69,7 +69,7 @@ pub(crate) const WRITE: Play = Play {
     lead: |end| {
         for (at, size) in SIZES.into_iter().enumerate() {
             let range = end.peer.slice(target(at, size))?;
-            end.start(Work::write(end.buffer(&pattern(size, at + 100))?, range))?;
+            end.start(Work::write(end.buffer(pattern(size, at + 100))?, range))?;
             end.say(b"look")?;
             end.done()?;
             hear_fine(end)?;
@@ -82,7 +82,7 @@ pub(crate) const WRITE: Play = Play {
             end.hear()?;
             let (from, mut found) = (target(at, size).start as usize, vec![0; size]);
             board.read_at(from, &mut found)?;
-            same("what was written", &found, &pattern(size, at + 100))?;
+            same("what was written", &found, pattern(size, at + 100))?;
             end.say(FINE)?;
         }
         Ok(())

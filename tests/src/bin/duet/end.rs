@@ -1,6 +1,7 @@
 //! One end of a case's connection: its objects, how it comes about, and how it ends. Waiting is
 //! bounded.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use itapi::{
@@ -13,8 +14,10 @@ use crate::side::{Fail, Seen, Side};
 
 /// Far more than any answer takes, on an emulated machine too.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What fills private data up.
+/// What fills private data up, and to how many octets at most: Linux counts its answers' in an octet,
+/// and the enhanced block's 4 with them [IOP-02].
 const FILLER: u8 = 0x77;
+const FULL: usize = 251;
 
 pub(crate) struct End<'a> {
     pub(crate) side: &'a Side,
@@ -38,7 +41,7 @@ impl<'a> End<'a> {
         let leads = connects == (lead == Lead::Connector);
         let (pz, sent, came) = (side.ia.pz()?, side.ia.evd(16)?, side.ia.evd(16)?);
         let lmr = board(side, &pz, if leads { Offer::All } else { case.offer })?;
-        lmr.write_at(0, &pattern(LARGE, 0))?;
+        lmr.write_at(0, pattern(LARGE, 0))?;
         let told = lmr.remote();
         let gone = !leads && case.offer == Offer::Gone;
         let ep = pz.ep(&sent).recv_evd(&came).depth(8, 8).max_pieces(1).reads(4, 4).build()?;
@@ -60,8 +63,10 @@ impl<'a> End<'a> {
         let mut end = Self::new(side, case, lead, true)?;
         let name = case.name(lead);
         let call = [name.as_bytes(), &[0], &end.told.to_octets()].concat();
-        let established = end.ep.connect(address, &filled(call, case))?;
-        end.peer = range(&established.private_data, case)?;
+        let attrs = side.ia.attrs();
+        let established =
+            end.ep.connect(address, &filled(call, case, attrs.max_private_connect))?;
+        end.peer = range(&established.private_data, 0, case, attrs.max_private_accept)?;
         Ok(end)
     }
 
@@ -72,13 +77,10 @@ impl<'a> End<'a> {
         request: Request,
     ) -> Result<Self, Fail> {
         let mut end = Self::new(side, case, lead, false)?;
-        let head = case.name(lead).len() + 1;
-        let call = request.private_data();
-        if case.private_data > 0 && call.len() != case.private_data {
-            return Err(format!("{} octets of private data arrived", call.len()).into());
-        }
-        end.peer = range(call.get(head..).unwrap_or_default(), case)?;
-        request.accept(&end.ep, &filled(end.told.to_octets().to_vec(), case))?;
+        let (head, attrs) = (case.name(lead).len() + 1, side.ia.attrs());
+        end.peer = range(request.private_data(), head, case, attrs.max_private_connect)?;
+        let told = end.told.to_octets().to_vec();
+        request.accept(&end.ep, &filled(told, case, attrs.max_private_accept))?;
         Ok(end)
     }
 
@@ -230,22 +232,33 @@ fn board(side: &Side, pz: &Pz, offer: Offer) -> Result<Lmr, Fail> {
     })
 }
 
-fn filled(mut octets: Vec<u8>, case: &Case) -> Vec<u8> {
-    let len = case.private_data.max(octets.len());
-    octets.resize(len, FILLER);
+/// `most`: what the provider takes; 0: more than enough.
+fn filled(mut octets: Vec<u8>, case: &Case, most: u32) -> Vec<u8> {
+    if case.fills {
+        octets.resize(full(most), FILLER);
+    }
     octets
 }
 
-/// The range in private data, which must end as they were filled.
-fn range(octets: &[u8], case: &Case) -> Result<RemoteRange, Fail> {
-    let (range, rest) = octets.split_at_checked(RemoteRange::ENCODED_LEN).unwrap_or_default();
-    let as_filled = rest.iter().all(|octet| *octet == FILLER);
-    if !as_filled || (case.private_data > 0) == rest.is_empty() {
-        return Err(format!("private data are not those that were sent: {octets:?}").into());
-    }
-    Ok(RemoteRange::from_octets(range).ok_or("no memory in the private data")?)
+fn full(most: u32) -> usize {
+    if most == 0 { FULL } else { FULL.min(most as usize) }
 }
 
-pub(crate) fn pattern(len: usize, seed: usize) -> Vec<u8> {
-    (seed..seed + len).map(|at| (at.wrapping_mul(0x9e37_79b1) >> 13) as u8).collect()
+/// The range behind the first `head` octets of private data, which must be as they were filled.
+fn range(octets: &[u8], head: usize, case: &Case, most: u32) -> Result<RemoteRange, Fail> {
+    let needed = head + RemoteRange::ENCODED_LEN;
+    let len = if case.fills { full(most) } else { needed };
+    let (used, rest) = octets.split_at_checked(needed).unwrap_or_default();
+    if octets.len() != len || rest.iter().any(|octet| *octet != FILLER) {
+        return Err(format!("{len} octets of private data were sent, not {octets:?}").into());
+    }
+    Ok(RemoteRange::from_octets(&used[head..]).ok_or("no memory in the private data")?)
+}
+
+/// Octets that differ from their neighbours, and for each seed.
+pub(crate) fn pattern(len: usize, seed: usize) -> &'static [u8] {
+    static ALL: LazyLock<Vec<u8>> = LazyLock::new(|| {
+        (0..2 * LARGE).map(|at| (at.wrapping_mul(0x9e37_79b1) >> 13) as u8).collect()
+    });
+    &ALL[seed..seed + len]
 }

@@ -3,9 +3,9 @@
 //!
 //! `duet serve ADDRESS` prints `listening at ADDRESS` and plays until the other end is through;
 //! `duet connect ADDRESS [CASE...]` plays all cases, or these. Options: `--ia NAME`, and for SoftRDMA
-//! `--crc on|off`, `--mpa 1|2` and `--rtr none|write|read`. Each case prints a line: `ok CASE`,
-//! `differs CASE` if something went otherwise than the standards say, or `FAILED CASE`; then what was
-//! seen. The exit status is 1 if one failed.
+//! `--profile NAME` of a peer, `--crc on|off`, `--mpa 1|2` and `--rtr none|write|read`. Each case prints
+//! a line: `ok CASE`, `differs CASE` if something went otherwise than the standards say, or `FAILED
+//! CASE`; then what was seen. The exit status is 1 if one failed.
 //!
 //! One thread. A case owns its connection; when the other end dies, a bounded wait ends it.
 #![forbid(unsafe_code)]

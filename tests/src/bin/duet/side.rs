@@ -49,9 +49,19 @@ impl Side {
     /// Takes the options out of the arguments.
     pub(crate) fn open(args: &mut Vec<String>) -> Result<Self, Fail> {
         let name = option(args, "--ia")?.unwrap_or_else(|| "vp_softrdma".into());
+        let profile = match option(args, "--profile")? {
+            None => None,
+            Some(name) => {
+                let known = Policy::profile(&name);
+                Some(known.ok_or_else(|| format!("there is no profile {name:?}"))?)
+            }
+        };
         let (crc, mpa) = (option(args, "--crc")?, option(args, "--mpa")?);
         let rtr = option(args, "--rtr")?;
         let change = move |policy: &mut Policy| {
+            if let Some(profile) = profile {
+                *policy = profile;
+            }
             if let Some(crc) = crc {
                 policy.crc = if crc == "on" { Crc::Require } else { Crc::Off };
             }
