@@ -207,9 +207,16 @@ impl Inbox {
 
     /// Feeds the core, and learns whether it is worth while to read a payload at a time.
     fn take_staged(&mut self, core: &mut Core, context: &Context, staged: &[u8]) {
+        let before = core.proto.fpdus_received();
         self.feed(core, context, staged);
+        let fpdus = core.proto.fpdus_received().wrapping_sub(before);
         self.large = match self.want {
-            Want::Direct { remaining, .. } if !staged.is_empty() => remaining >= LARGE,
+            Want::Direct { remaining, .. } if remaining >= LARGE && !staged.is_empty() => true,
+            // A message of large payloads often ends with a small one.
+            _ if staged.len() as u64 >= fpdus.max(1) * u64::from(LARGE / 2) => {
+                core.proto.places_early()
+            }
+            Want::Direct { .. } if !staged.is_empty() => false,
             // No news of the next payload, unless all that was asked for came.
             _ => self.large && staged.len() < SIDE,
         };

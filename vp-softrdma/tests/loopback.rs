@@ -382,6 +382,43 @@ fn very_large_messages() {
     }
 }
 
+// A receiver that expects another large payload, or another small one, is wrong at every change.
+#[test]
+fn sizes_that_change_arrive_whole() {
+    const SIZES: [usize; 14] = [
+        70_000, 65_536, 3, 64_754, 64_755, 64_756, 9_000, 9_000, 0, 200_000, 2_000, 40_000, 1,
+        33_000,
+    ];
+    let total: usize = SIZES.iter().sum();
+    for crc in [true, false] {
+        let (near, far) = pair(&Setup { crc, ..Setup::default() });
+        let source = near.region(Buffer::pattern(total, 15));
+        let (sent, written) = (far.region(Buffer::new(total)), far.region(Buffer::new(total)));
+        for _ in 0..4 {
+            sent.buffer.write(0, &vec![0; total]);
+            written.buffer.write(0, &vec![0; total]);
+            let mut at = 0;
+            for (id, len) in SIZES.into_iter().enumerate() {
+                far.recv(id as u64, &[sent.sge(at, len)]);
+                let piece = [source.sge(at, len)];
+                near.post_flags(0, SEND, &piece, SendFlags::empty());
+                let write = SendOp::Write { remote: written.remote(at) };
+                near.post_flags(0, write, &piece, SendFlags::empty());
+                at += len;
+            }
+            far.recv(99, &[]);
+            near.post(99, SEND, &[]);
+            for (id, len) in SIZES.into_iter().enumerate() {
+                assert_eq!(far.done(id as u64).octets as usize, len);
+            }
+            far.done(99);
+            near.done(99);
+            assert!(sent.buffer.read(0, total) == source.buffer.read(0, total));
+            assert!(written.buffer.read(0, total) == source.buffer.read(0, total));
+        }
+    }
+}
+
 // [CONN-29]: each kind of RTR, from an initiator that has nothing else to say.
 #[test]
 fn every_rtr_opens_the_responder() {

@@ -214,6 +214,10 @@ impl Qp {
     pub const fn fpdus_received(&self) -> u64 {
         self.stats.fpdus_received
     }
+    /// [`Want::Direct`] can come: neither CRC nor markers are in force.
+    pub const fn places_early(&self) -> bool {
+        self.rx.framing.places_early()
+    }
     /// Reads and atomics of ours that are waiting for their response.
     pub fn outstanding_reads(&self) -> u32 {
         self.requester.visible()
