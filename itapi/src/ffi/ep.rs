@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ual::vp_api::{Capabilities, QpId, QpState};
+use ual::vp_api::{Capabilities, QpId, QpState, VpStatus};
 use ual::{EpState, Ia, Stream};
 
 use super::attr::Attributes;
@@ -280,7 +280,11 @@ pub(crate) unsafe extern "C" fn it_ep_modify(
             let text = "completions of the queue are not dequeued yet; it is resized when empty";
             return Err(Failure::new(status::IT_ERR_EP_BUSY, text));
         }
-        ep.inner.modify(change).map_err(Failure::by(status::IT_ERR_INVALID_EP_ATTR))?;
+        ep.inner.modify(change).map_err(|error| match error.verb_status() {
+            // Within the adapter's limits, which `modified` checks, but above the connection's.
+            Some(VpStatus::InvalidIrdOrd) => Failure::of(error, status::IT_ERR_RESOURCE_ORD),
+            _ => Failure::of(error, status::IT_ERR_INVALID_EP_ATTR),
+        })?;
         for (_, ring, depth) in resized.into_iter().filter(|(resized, ..)| *resized) {
             *ring = Ring::new(depth);
         }

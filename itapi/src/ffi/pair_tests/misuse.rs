@@ -147,6 +147,26 @@ fn endpoints_are_made_as_asked_or_not_at_all() {
 }
 
 #[test]
+fn a_connection_has_its_reads() {
+    let side = Side::new();
+    let [a, _] = side.pair(&attributes());
+    let modify = |mask, reads: u32| {
+        let mut new = attributes();
+        let rc = it_rc_only_attributes_t {
+            rdma_read_ird: reads,
+            rdma_read_ord: reads,
+            ..it_rc_only_attributes_t::zeroed()
+        };
+        new.srv = it_service_attributes_t { rc };
+        c!(it_ep_modify(a, mask, &new))
+    };
+    assert_eq!(modify(IT_EP_PARAM_MAX_ORD, 9), IT_ERR_RESOURCE_ORD);
+    assert_eq!(modify(IT_EP_PARAM_MAX_ORD, u32::MAX), IT_ERR_RESOURCE_ORD);
+    assert_eq!(modify(IT_EP_PARAM_MAX_ORD, 2), IT_SUCCESS, "{}", last());
+    assert_eq!(modify(IT_EP_PARAM_MAX_IRD, 9), IT_ERR_INVALID_EP_STATE);
+}
+
+#[test]
 fn of_two_threads_that_free_one_succeeds() {
     for _ in 0..50 {
         let side = Side::new();
