@@ -91,10 +91,11 @@ vm_startup() { # [rtr]
             my ($flags, $ird, $ord) = (ord($2), ord($4 // 0), ord($5 // 0));
             my $peer = $flags & 0x10 && $ird & 0x80 ? "p" : "";
             $peer .= ($ord & 0x80 ? "w" : "") . ($ord & 0x40 ? "r" : "") if $peer && $1 eq "p" && $ENV{RTR};
-            push @seen, unpack("H4", "$2$3") . $peer;
-            splice @seen, -2 if $ENV{RTR} && $1 eq "p" && $flags & 0x20;
+            my $text = unpack("H4", "$2$3") . $peer;
+            if ($1 eq "q") { $request = $text }
+            elsif (!$ENV{RTR} || !($flags & 0x20)) { @seen = ($request, $text) }
         }
-        print join " ", grep { defined } @seen[-2, -1];' "$VM_PCAP"
+        print join " ", @seen;' "$VM_PCAP"
 }
 
 vm_stop() {
