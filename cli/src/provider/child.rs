@@ -70,7 +70,7 @@ impl Loaded {
             Self::Layer(layer) => {
                 let named = |fault| LoadError { path: library.to_owned(), fault };
                 let (name, version) = layer.identity().map_err(named)?;
-                Ok((format!("{name} (a layer)"), version.into()))
+                Ok((name + " (a layer)", version.into()))
             }
         }
     }

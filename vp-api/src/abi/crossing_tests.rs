@@ -2,6 +2,7 @@
 //! this process, so that Miri can look on. No library, no thread, no other process.
 
 mod echo;
+mod layers;
 mod samples;
 
 use std::ptr::NonNull;

@@ -3,13 +3,14 @@
 //! A handle is a box around an `Arc` of the object; the host's `release` drops it. Every entry
 //! catches panics, which become `RI_DEFECT`. Any thread.
 
+pub mod layer;
 mod objects;
 mod queues;
 mod rnic;
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::keep::Kept;
 use super::types::Sized32;
@@ -85,6 +86,14 @@ impl Exported {
     /// Nothing made yet.
     pub const fn new() -> Self {
         Self(OnceLock::new())
+    }
+
+    /// A table that stays good for ever.
+    pub(in crate::abi) fn for_ever(provider: Arc<dyn Provider>) -> *const c::ProviderOps {
+        static ALL: Mutex<Vec<&'static Exported>> = Mutex::new(Vec::new());
+        let exported: &'static Self = Box::leak(Box::new(Self::new()));
+        ALL.lock().unwrap_or_else(PoisonError::into_inner).push(exported);
+        exported.table(|| provider)
     }
 
     /// The table, good as long as this is, and null if the provider cannot be made.

@@ -11,11 +11,13 @@ mod load;
 mod queues;
 mod rnic;
 
+use std::borrow::Cow;
 use std::ffi::c_void;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+pub(super) use load::inner;
 pub use load::{Fault, Layer, LoadError, Probe, from_descriptor, load, probe_with};
 
 use super::types::Sized32;
@@ -27,7 +29,7 @@ use calls::{table_of, verb};
 
 /// A provider behind its table.
 struct Imported {
-    name: &'static str,
+    name: Cow<'static, str>,
     version: &'static str,
     /// Of the header that it was built with.
     minor: u16,
@@ -56,7 +58,7 @@ impl Imported {
 
 impl Provider for Imported {
     fn name(&self) -> &str {
-        self.name
+        &self.name
     }
 
     fn version(&self) -> &str {

@@ -1,5 +1,6 @@
 //! From a path to a provider: load, check the descriptor, check the table.
 
+use std::borrow::Cow;
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -11,7 +12,7 @@ use super::super::export::Exported;
 use super::super::types::{Plain, Sized32};
 use super::super::{MAGIC, MAJOR, MINOR, codes, grow, text, types as c};
 use super::{Imported, elf};
-use crate::Provider;
+use crate::{Capabilities, Provider};
 
 const DESCRIPTOR: &CStr = c"warpline_provider";
 const GET_OPS: &CStr = c"warpline_provider_get_ops";
@@ -146,6 +147,23 @@ pub unsafe fn from_descriptor(
     Ok(Arc::new(Imported { ops, ..identity }))
 }
 
+/// What a layer is to wrap: the provider behind a table, whose host has this minor version. Its name
+/// is the host's business.
+///
+/// # Safety
+///
+/// `ops` obeys the header and stays good for ever.
+pub(in crate::abi) unsafe fn inner(
+    host_minor: u32,
+    ops: *const c::ProviderOps,
+) -> Result<Arc<dyn Provider>, Fault> {
+    // SAFETY: the caller's promise.
+    let ops = unsafe { check_table(ops) }?;
+    let minor = u16::try_from(host_minor).unwrap_or(MINOR);
+    let capabilities = Capabilities::all();
+    Ok(Arc::new(Imported { name: Cow::Borrowed("inner"), version: "", minor, capabilities, ops }))
+}
+
 /// The descriptor, checked; without a table.
 ///
 /// # Safety
@@ -173,7 +191,7 @@ unsafe fn identify(descriptor: *const c::ProviderDescriptor) -> Result<Imported,
     // SAFETY: the caller's promise.
     let version = unsafe { text::constant(d.version) };
     Ok(Imported {
-        name: name.ok_or(Fault::BadName)?,
+        name: Cow::Borrowed(name.ok_or(Fault::BadName)?),
         version: version.ok_or(Fault::BadVersion)?,
         minor: d.minor,
         capabilities: codes::capabilities(d.capabilities, d.minor),
@@ -241,15 +259,29 @@ impl Layer {
         // SAFETY: and that this name is the function.
         let wrap = unsafe { symbol::<c::WrapFn>(&library, WRAP) }.map_err(named)?;
         std::mem::forget(library);
-        // SAFETY: a descriptor, checked for what it says.
-        unsafe { identify(descriptor) }.map_err(named)?;
-        Ok(Self { path: path.to_owned(), descriptor, wrap })
+        // SAFETY: both are from one library, which is never unloaded.
+        let layer = unsafe { Self::from_descriptor(descriptor, wrap) }.map_err(named)?;
+        Ok(Self { path: path.to_owned(), ..layer })
+    }
+
+    /// A layer of this process: from its descriptor and its function.
+    ///
+    /// # Safety
+    ///
+    /// Both obey `rnicpi.h` and stay good for ever.
+    pub unsafe fn from_descriptor(
+        descriptor: *const c::ProviderDescriptor,
+        wrap: c::WrapFn,
+    ) -> Result<Self, Fault> {
+        // SAFETY: the caller's promise.
+        unsafe { identify(descriptor) }?;
+        Ok(Self { path: PathBuf::new(), descriptor, wrap })
     }
 
     /// Name and version, as the library says them.
-    pub fn identity(&self) -> Result<(&'static str, &'static str), Fault> {
+    pub fn identity(&self) -> Result<(String, &'static str), Fault> {
         // SAFETY: it was checked when it was loaded, and stays.
-        unsafe { identify(self.descriptor) }.map(|it| (it.name, it.version))
+        unsafe { identify(self.descriptor) }.map(|it| (it.name.into_owned(), it.version))
     }
 
     /// The provider, wrapped; it keeps its name. The inner one stays for ever.
@@ -259,9 +291,8 @@ impl Layer {
         arguments: &str,
     ) -> Result<Arc<dyn Provider>, LoadError> {
         let named = |fault| LoadError { path: self.path.clone(), fault };
-        let name: &'static str = inner.name().to_owned().leak();
-        let exported: &'static Exported = Box::leak(Box::new(Exported::new()));
-        let table = exported.table(|| inner);
+        let name = Cow::Owned(inner.name().to_owned());
+        let table = Exported::for_ever(inner);
         let mut error = c::Error::blank();
         let arguments = text::lend(arguments);
         // SAFETY: the layer's function; the inner table stays for ever.

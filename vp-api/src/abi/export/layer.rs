@@ -1,0 +1,80 @@
+//! Layers for C: what [`crate::export_layer`] makes of a function that wraps providers in Rust. What
+//! it wraps and what it answers stay for ever, as the header demands. Any thread.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::{Exported, text};
+use crate::Provider;
+use crate::abi::import;
+use crate::abi::types as c;
+
+/// Makes a layer's shared library of the crate that calls it (`crate-type = ["cdylib"]`): the two
+/// symbols of `rnicpi.h`. The function is called once for each provider that is to be wrapped, with
+/// what the configuration says; its error is told to the user.
+///
+/// ```ignore
+/// fn wrap(inner: Arc<dyn Provider>, arguments: &str) -> Result<Arc<dyn Provider>, String> { ... }
+///
+/// vp_api::export_layer!("audit", Capabilities::all(), wrap);
+/// ```
+#[macro_export]
+macro_rules! export_layer {
+    ($name:literal, $capabilities:expr, $wrap:expr) => {
+        /// What this layer is, readable before any of its code runs.
+        #[unsafe(no_mangle)]
+        #[allow(non_upper_case_globals)] // the header's name
+        pub static warpline_provider: $crate::abi::types::ProviderDescriptor =
+            $crate::abi::export::descriptor(
+                concat!($name, "\0"),
+                concat!(env!("CARGO_PKG_VERSION"), "\0"),
+                $capabilities,
+            );
+
+        /// Wraps a provider.
+        ///
+        /// # Safety
+        ///
+        /// As the header demands.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn warpline_provider_wrap(
+            host_minor: u32,
+            inner: *const $crate::abi::types::ProviderOps,
+            arguments: $crate::abi::types::String,
+            error: *mut $crate::abi::types::Error,
+        ) -> *const $crate::abi::types::ProviderOps {
+            let make = $wrap;
+            // SAFETY: the caller's promise.
+            unsafe { $crate::abi::export::layer::wrap(host_minor, inner, arguments, error, make) }
+        }
+    };
+}
+
+/// Wraps the provider behind a table with `make`; null, and why, if it refuses.
+///
+/// # Safety
+///
+/// The arguments are as the header demands.
+pub unsafe fn wrap(
+    host_minor: u32,
+    inner: *const c::ProviderOps,
+    arguments: c::String,
+    error: *mut c::Error,
+    make: impl FnOnce(Arc<dyn Provider>, &str) -> Result<Arc<dyn Provider>, String>,
+) -> *const c::ProviderOps {
+    let wrapped = || {
+        // SAFETY: the caller's promise.
+        let inner = unsafe { import::inner(host_minor, inner) }.map_err(|why| why.to_string())?;
+        // SAFETY: the caller's promise.
+        make(inner, &unsafe { text::copy(arguments) })
+    };
+    let panicked = |_| Err("the layer panicked".to_owned());
+    match catch_unwind(AssertUnwindSafe(wrapped)).unwrap_or_else(panicked) {
+        Ok(provider) => Exported::for_ever(provider),
+        Err(why) => {
+            // SAFETY: the caller's promise.
+            unsafe { text::fill(error, &why, "") };
+            std::ptr::null()
+        }
+    }
+}
