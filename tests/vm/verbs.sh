@@ -1,10 +1,10 @@
 # The bridge to rdma-core (`vp_verbs`) over the kernel's own devices, in the guest: siw0 is iWARP,
 # rxe0 RoCE. What runs there are the programs as they are built for this machine.
 #
-# Sourced by `run`, after interop.sh. First the provider suite over each device: it lists itself what
-# they are known to do otherwise. Then `duet` with itself, and the examples, in Rust and C, where nothing differs but the name of the interface
-# adapter and its address. `late_transition` is of streams, which these devices have not: there it
-# must be refused with the reason.
+# Sourced by `run`, with interop.sh. First the provider suite over each device: it lists itself what
+# they are known to do otherwise. Then `duet` with itself, and the examples, in Rust and C, where
+# nothing differs but the name of the interface adapter and its address. `late_transition` is of
+# streams, which these devices have not: there it must be refused with the reason.
 
 VM_EXAMPLES="hello_rdma ping_pong rdma_copy kv late_transition media_pull"
 VM_NO_STREAMS="convert a socket: not supported by this provider: this device makes its connections itself"
