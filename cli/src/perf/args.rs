@@ -69,6 +69,9 @@ pub(crate) struct LocalArgs {
     /// if there are two and neither has several threads
     #[arg(long)]
     pub(crate) unpinned: bool,
+    /// Address of this machine that connections go to, for devices that are not on loopback
+    #[arg(long, default_value = "127.0.0.1")]
+    pub(crate) address: std::net::IpAddr,
 }
 
 #[derive(Args, Debug)]

@@ -87,7 +87,10 @@ impl Report {
         writeln!(out, "\nMemory; microseconds")?;
         let rows = self.memory.iter().map(Memory::cells);
         lines(memory::HEADER, rows, out)?;
-        writeln!(out, "\nRDMA Writes one at a time, CRC on; microseconds until completion")?;
+        writeln!(
+            out,
+            "\nRDMA Writes one at a time, CRC on; microseconds until the peer has answered for them"
+        )?;
         let rows = self.transfers.iter().map(Transfer::cells);
         lines(transfer::HEADER, rows, out)?;
         let cheaper = self.transfers.iter().find(|one| one.register_us < one.copy_us);

@@ -3,6 +3,7 @@
 //! system when the first dies.
 
 use std::io::{BufRead, BufReader, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -17,7 +18,7 @@ use super::rounds::{Plan, Session};
 use crate::error::{CliError, CliResult, Exit};
 
 /// Of the whole matrix.
-const MATRIX: Duration = Duration::from_secs(70);
+const MATRIX: Duration = Duration::from_secs(80);
 /// Of one measurement, where somebody said what.
 const ONE: Duration = Duration::from_secs(1);
 
@@ -36,7 +37,7 @@ pub(super) fn local(args: &LocalArgs, out: &mut dyn Write) -> CliResult<()> {
     let mut machine = Machine::here();
     let pinned = !args.unpinned && cases.iter().all(|case| case.threads == 1);
     // Started first: it inherits where this process may run.
-    let second = Second::start(pinned.then_some(1), args.what.device.as_deref())?;
+    let second = Second::start_at(args.address, pinned.then_some(1), args.what.device.as_deref())?;
     machine.pinned = pinned && pin(0);
     let usage = Usage::start(Some(second.process()));
     let mut session = Session::connect(second.address(), args.what.device.as_deref())?;
@@ -86,15 +87,20 @@ impl Second {
         &self.address
     }
 
-    /// Starts this program as a server, on the `nth` processor.
+    /// Starts this program as a server on loopback, on the `nth` processor.
     pub(super) fn start(nth: Option<usize>, device: Option<&str>) -> CliResult<Self> {
+        Self::start_at(Ipv4Addr::LOCALHOST.into(), nth, device)
+    }
+
+    fn start_at(address: IpAddr, nth: Option<usize>, device: Option<&str>) -> CliResult<Self> {
         let refuse = |why: String| {
             CliError::new(Exit::Failed, format!("cannot start the second process: {why}"))
                 .at("perf local")
         };
         let program = std::env::current_exe().map_err(|error| refuse(error.to_string()))?;
         let mut command = Command::new(program);
-        command.args(["perf", "serve", "127.0.0.1:0", "--follow"]);
+        let address = SocketAddr::new(address, 0).to_string();
+        command.args(["perf", "serve", &address, "--follow"]);
         if let Some(nth) = nth {
             command.args(["--cpu", &nth.to_string()]);
         }

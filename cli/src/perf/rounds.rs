@@ -19,6 +19,9 @@ use crate::error::{CliError, CliResult, Exit};
 /// The first part of a measurement warms up: one in so many.
 const WARM_UP: u32 = 5;
 
+/// Shorter measurements say nothing.
+const SHORTEST: Duration = Duration::from_millis(20);
+
 /// One measurement of a round.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
@@ -184,12 +187,10 @@ impl Session {
     /// Measures all cases, and what they are compared with.
     pub(super) fn measure(&mut self, cases: &[Case], plan: Plan) -> CliResult<Figures> {
         let order = order(cases, plan.raw);
-        let steps = plan.rounds * order.len() as u32;
-        let slice = if plan.in_all { plan.time / steps } else { plan.time };
-        let mut progress = Progress::new(steps);
+        let mut pace = Pace::new(plan, plan.rounds * order.len() as u32);
         let mut figures = Figures::default();
         for what in (0..plan.rounds).flat_map(|_| &order) {
-            progress.step(*what);
+            let slice = pace.next(*what);
             figures.add(*what, self.one(*what, slice)?);
         }
         Ok(figures)
@@ -309,20 +310,46 @@ fn order(cases: &[Case], raw: bool) -> Vec<What> {
     order
 }
 
-/// A line on standard error, for whoever waits.
-struct Progress {
+/// How far a run is, how long each measurement may take, and a line on standard error for whoever
+/// waits.
+struct Pace {
+    plan: Plan,
+    begin: Instant,
     step: u32,
     steps: u32,
+    /// When the last measurement began, and the time that it was given.
+    last: Option<(Instant, Duration)>,
+    /// What measurements take beyond the time that they are given: connecting, ending.
+    beyond: Duration,
     shown: bool,
 }
 
-impl Progress {
-    fn new(steps: u32) -> Self {
-        Self { step: 0, steps, shown: std::io::stderr().is_terminal() }
+impl Pace {
+    fn new(plan: Plan, steps: u32) -> Self {
+        let (begin, shown) = (Instant::now(), std::io::stderr().is_terminal());
+        Self { plan, begin, step: 0, steps, last: None, beyond: Duration::ZERO, shown }
     }
 
-    fn step(&mut self, what: What) {
+    /// Time for the next measurement.
+    fn next(&mut self, what: What) -> Duration {
+        let now = Instant::now();
+        if let Some((began, given)) = self.last {
+            // A moving average: one that was held up says little about the next.
+            self.beyond = (7 * self.beyond + (now - began).saturating_sub(given)) / 8;
+        }
+        let slice = if self.plan.in_all {
+            let left = self.plan.time.saturating_sub(now - self.begin) / (self.steps - self.step);
+            left.saturating_sub(self.beyond).max(SHORTEST)
+        } else {
+            self.plan.time
+        };
         self.step += 1;
+        self.last = Some((now, slice));
+        self.show(what);
+        slice
+    }
+
+    fn show(&self, what: What) {
         if self.shown {
             let what = match what {
                 What::Ours(case) => case.to_string(),
@@ -333,7 +360,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for Pace {
     fn drop(&mut self) {
         if self.shown {
             eprint!("\r\x1b[K");

@@ -11,13 +11,13 @@ use super::{SIZES, median_us};
 use crate::error::CliResult;
 use crate::perf::args::CostsArgs;
 use crate::perf::case::{Case, Mode, Op, octets};
-use crate::perf::lane::PATIENCE;
+use crate::perf::lane::{PATIENCE, is_receive};
 use crate::perf::report::number;
 use crate::perf::rounds::{Session, Single};
 
 pub(super) const HEADER: &[&str] = &["octets", "register each", "copy into pool", "reuse"];
 
-/// Of one size, in microseconds until the completion.
+/// Of one size, in microseconds until the server has answered.
 #[derive(Debug, Serialize)]
 pub(super) struct Transfer {
     pub(super) size: u32,
@@ -74,13 +74,24 @@ fn registered(single: &Single, memory: &Lmr) -> CliResult<Duration> {
     Ok(begin.elapsed())
 }
 
+/// Until the server has answered for it, and we have the memory back.
 fn write(single: &Single, region: &Lmr) -> CliResult<()> {
-    let remote = single.remotes[0].slice(0..region.len() as u64)?;
-    single.lane.eps[0].post(Work::write(region, remote)).map_err(Error::from)?;
-    loop {
-        match single.lane.next(PATIENCE)? {
-            Some(completion) => return single.lane.check(&completion),
-            None => std::hint::spin_loop(),
+    let (lane, remote) = (&single.lane, single.remotes[0].slice(0..region.len() as u64)?);
+    let mut works = vec![Work::write(region, remote).unsignalled(), Work::send(&[])];
+    lane.eps[0].post_all(&mut works)?;
+    let (mut sent, mut answered) = (false, false);
+    while !(sent && answered) {
+        let Some(completion) = lane.next(PATIENCE)? else {
+            std::hint::spin_loop();
+            continue;
+        };
+        lane.check(&completion)?;
+        if is_receive(completion.operation) {
+            answered = true;
+            lane.post_recv(&lane.eps[0], completion.local)?;
+        } else {
+            sent = true;
         }
     }
+    Ok(())
 }
