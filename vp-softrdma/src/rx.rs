@@ -21,12 +21,13 @@ use crate::stream::{Piece, Received, Stream};
 const BUDGET: usize = 1 << 20;
 /// Pieces of a receive's scatter list that one `recvmsg` fills.
 const MAX_PIECES: usize = 17;
-/// Octets of a payload that are worth a system call of their own, which costs as much as copying
-/// a quarter of them.
+/// Octets of a payload that are worth a system call of their own.
 const LARGE: u32 = 32 << 10;
 /// Octets read behind a large payload: the end of its FPDU, often a small one that ends the
 /// message, and the next header.
 const SIDE: usize = 2 << 10;
+/// Reads without news of a large payload after which none is expected.
+const SMALL_BETWEEN: u8 = 2;
 
 /// The head of an incomplete FPDU.
 struct Tail {
@@ -66,8 +67,8 @@ impl Tail {
 pub(crate) struct Inbox {
     tail: Option<Tail>,
     want: Want,
-    /// The last payload was large, and so will be the next.
-    large: bool,
+    /// Payloads were large, and will be: until so many reads in a row say otherwise.
+    large: u8,
     /// FIN or a fault was seen: there is nothing to read any more.
     ended: bool,
     /// System calls made.
@@ -78,7 +79,7 @@ pub(crate) struct Inbox {
 
 impl Default for Inbox {
     fn default() -> Self {
-        Self { tail: None, want: Want::Octets(1), large: false, ended: false, calls: 0, octets: 0 }
+        Self { tail: None, want: Want::Octets(1), large: 0, ended: false, calls: 0, octets: 0 }
     }
 }
 
@@ -159,7 +160,7 @@ impl Inbox {
 
     /// The part of `staging` to read to behind what has its place.
     fn behind<'s>(&self, staging: &'s mut [u8]) -> &'s mut [u8] {
-        if self.large { &mut staging[..SIDE] } else { staging }
+        if self.large > 0 { &mut staging[..SIDE] } else { staging }
     }
 
     /// Of what was received the first octets, at most `placed`, are where they belong.
@@ -210,16 +211,17 @@ impl Inbox {
         let before = core.proto.fpdus_received();
         self.feed(core, context, staged);
         let fpdus = core.proto.fpdus_received().wrapping_sub(before);
-        self.large = match self.want {
-            Want::Direct { remaining, .. } if remaining >= LARGE && !staged.is_empty() => true,
-            // A message of large payloads often ends with a small one.
-            _ if staged.len() as u64 >= fpdus.max(1) * u64::from(LARGE / 2) => {
-                core.proto.places_early()
-            }
-            Want::Direct { .. } if !staged.is_empty() => false,
-            // No news of the next payload, unless all that was asked for came.
-            _ => self.large && staged.len() < SIDE,
+        let next = match self.want {
+            Want::Direct { remaining, .. } if !staged.is_empty() => Some(remaining),
+            _ => None,
         };
+        // A message of large payloads often ends with a small one.
+        let were_large = staged.len() as u64 >= fpdus.max(1) * u64::from(LARGE / 2);
+        if next.is_some_and(|octets| octets >= LARGE) || (were_large && core.proto.places_early()) {
+            self.large = SMALL_BETWEEN;
+        } else if next.is_some() || staged.len() >= SIDE {
+            self.large = self.large.saturating_sub(1);
+        }
     }
 
     /// Gives the core what it can use of the tail and of `octets`, and keeps the rest.
