@@ -98,6 +98,10 @@ impl Case {
         self
     }
 
+    pub(crate) fn is(&self, what: &str) -> bool {
+        self.what == what
+    }
+
     /// What the connecting end asks for.
     pub(crate) fn name(&self, lead: Lead) -> String {
         let who = match lead {

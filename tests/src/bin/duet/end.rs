@@ -167,10 +167,11 @@ impl<'a> End<'a> {
         }
     }
 
-    /// The other end must have refused what this one did.
+    /// The other end must have refused what this one did. Not every provider's events say how.
     pub(crate) fn is_terminated(&self, code: Code) -> Result<Seen, Fail> {
         let event = self.ended()?;
         Ok(match event {
+            other if !self.side.is_ours => Seen::Ok(short(&other)),
             ConnEvent::Broken { cause: BrokenCause::TerminatedByPeer(t), .. } => {
                 let text = format!("Terminate {} received", shown(t));
                 if (t.layer, t.etype, t.code) == code {
@@ -179,8 +180,7 @@ impl<'a> End<'a> {
                     Seen::Differs(text)
                 }
             }
-            other if self.side.is_ours => Seen::Differs(short(&other)),
-            other => Seen::Ok(short(&other)),
+            other => Seen::Differs(short(&other)),
         })
     }
 

@@ -2,10 +2,11 @@
 //! a case that both ends judge. The ends may be on different machines and over different providers.
 //!
 //! `duet serve ADDRESS` prints `listening at ADDRESS` and plays until the other end is through;
-//! `duet connect ADDRESS [CASE...]` plays all cases, or these. Options: `--ia NAME`, and for SoftRDMA
-//! `--profile NAME` of a peer, `--crc on|off`, `--mpa 1|2` and `--rtr none|write|read`. Each case prints
-//! a line: `ok CASE`, `differs CASE` if something went otherwise than the standards say, or `FAILED
-//! CASE`; then what was seen. The exit status is 1 if one failed.
+//! `duet connect ADDRESS [CASE...]` plays all cases, or these. Options: `--ia NAME`; `--without
+//! CASE,...` in both directions; and for SoftRDMA `--profile NAME` of a peer, `--crc on|off`, `--mpa 1|2`
+//! and `--rtr none|write|read`. Each case prints a line: `ok CASE`, `differs CASE` if something went
+//! otherwise than the standards say, or `FAILED CASE`; then what was seen. The exit status is 1 if one
+//! failed.
 //!
 //! One thread. A case owns its connection; when the other end dies, a bounded wait ends it.
 #![forbid(unsafe_code)]
@@ -73,7 +74,8 @@ fn connect(side: &Side, address: &str, names: &[String]) -> Result<usize, Fail> 
     let mut failed = 0;
     for (case, lead) in cases::all() {
         let name = case.name(lead);
-        if !names.is_empty() && !names.contains(&name) {
+        let is_out = side.without.iter().any(|without| case.is(without));
+        if is_out || !names.is_empty() && !names.contains(&name) {
             continue;
         }
         let seen = match case.rejection {

@@ -43,12 +43,16 @@ pub(crate) struct Side {
     pub(crate) ia: Ia,
     /// The provider speaks iWARP itself, so its events tell what crossed the wire.
     pub(crate) is_ours: bool,
+    /// Cases to leave out, in both directions.
+    pub(crate) without: Vec<String>,
 }
 
 impl Side {
     /// Takes the options out of the arguments.
     pub(crate) fn open(args: &mut Vec<String>) -> Result<Self, Fail> {
         let name = option(args, "--ia")?.unwrap_or_else(|| "vp_softrdma".into());
+        let without = option(args, "--without")?.unwrap_or_default();
+        let without = without.split(',').map(str::to_owned).collect();
         let profile = match option(args, "--profile")? {
             None => None,
             Some(name) => {
@@ -75,7 +79,7 @@ impl Side {
         };
         let ia = Ia::builder().device(name).policy(change).open()?;
         let is_ours = ia.provider() == "vp_softrdma";
-        Ok(Self { ia, is_ours })
+        Ok(Self { ia, is_ours, without })
     }
 }
 
