@@ -22,6 +22,8 @@ use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering, lock};
 
 /// Up to so many QPs are polled one by one, without asking epoll.
 const DIRECT_QPS: usize = 4;
+/// A thread that spins before it sleeps yields its processor every so many looks.
+const YIELD_EVERY: u32 = 8;
 /// Every so many such polls the other QPs of the RNIC get a look, too.
 const LOOK_AROUND: u32 = 32;
 
@@ -228,17 +230,21 @@ impl SoftCq {
     /// Polls the sockets for at most `spin`; true if `done` answered true meanwhile.
     fn spin(&self, spin: Duration, done: impl Fn() -> bool) -> bool {
         let begin = Instant::now();
-        loop {
+        for turn in 1_u32.. {
             if done() {
                 return true;
             }
             self.progress();
             if begin.elapsed() >= spin {
-                return done();
+                break;
             }
-            // The peer may need this very processor to answer.
-            std::thread::yield_now();
+            // The peer may need this very processor to answer; mostly it does not, and a yield
+            // costs as much as a look.
+            if turn.is_multiple_of(YIELD_EVERY) {
+                std::thread::yield_now();
+            }
         }
+        done()
     }
 }
 
