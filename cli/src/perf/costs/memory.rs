@@ -8,7 +8,7 @@ use itapi::{Access, AccessError};
 use serde::Serialize;
 use ual::{LmrInit, Region, Ual};
 
-use super::{SIZES, maybe, median_us, timed};
+use super::{SIZES, least_us, maybe, timed};
 use crate::error::{CliError, CliResult, Exit};
 use crate::perf::args::CostsArgs;
 use crate::perf::case::octets;
@@ -67,14 +67,15 @@ fn one(pz: &Arc<ual::Pz>, size: u32, slice: Duration) -> CliResult<Memory> {
     };
     // A first try says whether the limit of locked memory allows it.
     let pinnable = register(true).is_ok();
-    let pinned_us = if pinnable { Some(median_us(slice, || register(true))?) } else { None };
+    let pinned_us = if pinnable { Some(least_us(slice, || register(true))?) } else { None };
+    let copy_us = least_us(slice, || Ok(write(&region, &source)))?;
     Ok(Memory {
         size,
-        register_us: median_us(slice, || register(false))?,
+        register_us: least_us(slice, || register(false))?,
         pinned_us,
-        copy_us: median_us(slice, || Ok(write(&region, &source)))?,
-        first_touch_us: first_touch(Region::new, &source, slice)?,
-        first_touch_huge_us: first_touch(Region::huge, &source, slice)?,
+        copy_us,
+        first_touch_us: first_touch(Region::new, &source, copy_us, slice)?,
+        first_touch_huge_us: first_touch(Region::huge, &source, copy_us, slice)?,
     })
 }
 
@@ -83,16 +84,15 @@ fn register(pz: &Arc<ual::Pz>, region: &Region, pin: bool) -> itapi::Result<Arc<
     Ok(pz.create_lmr(init).map_err(|error: AccessError| error)?)
 }
 
+/// What a write to fresh memory takes more than one to memory that is there, `copy_us`.
 fn first_touch(
     make: fn(usize) -> std::io::Result<Region>,
     source: &[u8],
+    copy_us: f64,
     slice: Duration,
 ) -> CliResult<f64> {
-    median_us(slice, || {
-        let region = fresh(make, source.len() as u32)?;
-        let (first, second) = (write(&region, source), write(&region, source));
-        Ok(first.saturating_sub(second))
-    })
+    let first = least_us(slice, || Ok(write(&fresh(make, source.len() as u32)?, source)))?;
+    Ok((first - copy_us).max(0.0))
 }
 
 fn fresh(make: fn(usize) -> std::io::Result<Region>, size: u32) -> CliResult<Region> {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use itapi::{Disconnect, Ia};
 use serde::Serialize;
 
-use super::median_us;
+use super::least_us;
 use crate::error::{CliError, CliResult, Exit};
 use crate::perf::args::CostsArgs;
 use crate::perf::case::{Case, Mode, Op};
@@ -38,7 +38,7 @@ pub(super) fn measure(args: &CostsArgs, session: &mut Session) -> CliResult<Vec<
     let ia = open()?;
     let (pz, evd) = (ia.pz()?, ia.evd(64)?);
     let time = |once: &mut dyn FnMut() -> itapi::Result<()>| {
-        median_us(args.slice, || {
+        least_us(args.slice, || {
             let begin = Instant::now();
             once()?;
             Ok(begin.elapsed())
@@ -60,7 +60,7 @@ pub(super) fn measure(args: &CostsArgs, session: &mut Session) -> CliResult<Vec<
     let address = session.serve(Case { wait: true, ..Case::new(Op::Write, Mode::Connect, 8) })?;
     let failed = |error| CliError::new(Exit::Network, format!("TCP on loopback: {error}"));
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
-    let plain = median_us(args.slice, || tcp(&listener).map_err(failed))?;
+    let plain = least_us(args.slice, || tcp(&listener).map_err(failed))?;
     objects.push(("TCP connection, both ends", plain));
     objects.push((
         "RDMA connection: endpoint, TCP, MPA start-up, close",

@@ -4,10 +4,10 @@
 
 use std::time::{Duration, Instant};
 
-use itapi::{Access, Addressing, Error, Lmr, Work};
+use itapi::{Access, Addressing, Lmr, Work};
 use serde::Serialize;
 
-use super::{SIZES, median_us};
+use super::{SIZES, least_us};
 use crate::error::CliResult;
 use crate::perf::args::CostsArgs;
 use crate::perf::case::{Case, Mode, Op, octets};
@@ -48,14 +48,14 @@ fn one(session: &mut Session, size: u32, slice: Duration) -> CliResult<Transfer>
     memory.write_at(0, &application)?;
     let transfer = Transfer {
         size,
-        register_us: median_us(slice, || registered(&single, &memory))?,
-        copy_us: median_us(slice, || {
+        register_us: least_us(slice, || registered(&single, &memory))?,
+        copy_us: least_us(slice, || {
             let begin = Instant::now();
             memory.write_at(0, &application)?;
             write(&single, &memory)?;
             Ok(begin.elapsed())
         })?,
-        reuse_us: median_us(slice, || {
+        reuse_us: least_us(slice, || {
             let begin = Instant::now();
             write(&single, &memory)?;
             Ok(begin.elapsed())

@@ -39,9 +39,11 @@ pub(super) fn measure(session: &mut Session, connections: u32) -> CliResult<Idle
     // A connection that nothing has ever come over is not idle: its ends look after it.
     client.phase(Duration::ZERO)?;
     let after = [resident() as f64, session.server()?.1];
+    // Acknowledgements and timers of what was before are none of idleness.
+    std::thread::sleep(SLICE);
     let used = [cpu_us(), session.server()?.0];
     let begin = Instant::now();
-    std::thread::sleep(SLICE);
+    std::thread::sleep(2 * SLICE);
     let used = [cpu_us() - used[0], session.server()?.0 - used[1]];
     let seconds = begin.elapsed().as_secs_f64();
     client.close()?;
