@@ -18,6 +18,10 @@ reject|rejected, without the private data|siw takes a FIN in the same segment be
 KNOWN
 }
 
+# Left out where siw answers: Reads of no octets. One that siw has to queue behind what it is sending
+# takes the memory of that [siw_activate_tx, siw_qp_sq_proc_tx]: behind a small Send it is refused as
+# for an unknown STag, behind other work octets come that nobody asked for.
+#
 # "short" plays one way to start up for each role, with CRC.
 vm_interop() { # [short]
     VM_CASES=0 VM_FAILED=0
@@ -58,7 +62,7 @@ interop_out() { # NAME START-UP DUET-OPTION...
     shift 2
     vm_sh "(timeout 300 duet --ia siw0 serve 10.0.2.15:$VM_GUEST_PORT >/run/duet 2>&1; echo status \$? >>/run/duet) &"
     vm_sh 'until grep -q listening /run/duet; do :; done'
-    timeout 300 "$DUET" "$@" connect "127.0.0.1:$VM_PORT" >"$VM_DIR/here" 2>&1 || status=$?
+    timeout 300 "$DUET" "$@" --without read-nothing.connector connect "127.0.0.1:$VM_PORT" >"$VM_DIR/here" 2>&1 || status=$?
     vm_sh 'n=0; until grep -q ^status /run/duet || [ $n = 20 ]; do sleep 1; n=$((n + 1)); done; cat /run/duet; killall duet 2>/dev/null; true' >"$VM_DIR/there"
     sed -i '/^listening/d; /^status 0$/d' "$VM_DIR/there"
     interop_verdict "$name" "$startup" "$status" "listens"
@@ -74,7 +78,7 @@ interop_in() { # NAME START-UP SIW-SETTINGS DUET-OPTION...
     serving=$!
     IFS= read -r -t 20 line <&7 || die "duet serve says nothing"
     port=${line##*:}
-    vm_sh "timeout 300 duet --ia siw0 connect 10.0.2.2:$port" >"$VM_DIR/there" 2>&1 || status=$?
+    vm_sh "timeout 300 duet --ia siw0 --without read-nothing.listener connect 10.0.2.2:$port" >"$VM_DIR/there" 2>&1 || status=$?
     # It ends with the last case; if it does not, a case has failed.
     [ "$status" = 0 ] || kill "$serving" 2>/dev/null || true
     cat <&7 >"$VM_DIR/here"

@@ -68,7 +68,7 @@ verbs_suite() { # [short]
 # has registered, and on RoCE a Send waits until there is a receive.
 verbs_duet() { # IA
     local ia=$1 status=0 odd
-    local -A options=([siw0]="" [rxe0]=" --without invalidate,send-without-receive")
+    local -A options=([siw0]=" --without read-nothing" [rxe0]=" --without invalidate,send-without-receive")
     vm_sh "pair once 'duet --ia $ia serve $(verbs_address "$ia"):0' 'duet --ia $ia${options[$ia]} connect @'" >"$VM_DIR/pair" 2>&1 || status=$?
     odd=$(interop_odd <"$VM_DIR/pair")
     [ -z "$odd" ] || status="$status, $odd"

@@ -119,6 +119,7 @@ static CASES: &[Case] = &[
     Case::new("invalidate", data::INVALIDATE).terminate((1, 1, 0)),
     Case::new("write", data::WRITE),
     Case::new("read", data::READ),
+    Case::new("read-nothing", data::READ_NOTHING),
     Case::new("disconnect", NOTHING),
     Case::new("private-data", NOTHING).fills(),
     Case::new("reject", NOTHING).rejection(b"not today"),

@@ -6,7 +6,7 @@ use crate::cases::{LARGE, Play};
 use crate::end::{End, pattern};
 use crate::side::Fail;
 
-/// One FPDU and many, with and without padding.
+/// None, one FPDU and many, with and without padding.
 const SIZES: [usize; 6] = [0, 1, 7, 1000, 65_537, LARGE];
 const FINE: &[u8] = b"fine";
 
@@ -89,30 +89,41 @@ pub(crate) const WRITE: Play = Play {
     },
 };
 
-/// RDMA Reads, four at once.
+/// RDMA Reads.
 pub(crate) const READ: Play = Play {
     lead: |end| {
-        let whole = pattern(LARGE, 0);
-        for (at, size) in SIZES.into_iter().enumerate() {
-            let range = target(at, size);
-            let wanted = &whole[range.start as usize..range.end as usize];
-            let count = if size == LARGE { 1 } else { 4 };
-            for _ in 0..count {
-                let sink = end.pz.buffer(size.max(1))?;
-                end.start(Work::read(end.peer.slice(range.clone())?, sink))?;
-            }
-            for _ in 0..count {
-                let sink = end.done()?.into_buffer().ok_or("a read without its buffer")?;
-                let mut found = vec![0; size];
-                sink.read_at(0, &mut found)?;
-                same("what was read", &found, wanted)?;
-            }
-        }
-        end.say(FINE)?;
-        Ok(None)
+        SIZES.into_iter().enumerate().skip(1).try_for_each(|(at, size)| read(end, at, size))?;
+        end.say(FINE).map(|()| None)
     },
     follow: |end| end.hear().map(drop),
 };
+
+/// RDMA Reads of no octets.
+pub(crate) const READ_NOTHING: Play = Play {
+    lead: |end| {
+        read(end, 0, 0)?;
+        end.say(FINE).map(|()| None)
+    },
+    follow: |end| end.hear().map(drop),
+};
+
+/// Reads, four times at once unless it is much.
+fn read(end: &End<'_>, at: usize, size: usize) -> Result<(), Fail> {
+    let range = target(at, size);
+    let wanted = &pattern(LARGE, 0)[range.start as usize..range.end as usize];
+    let count = if size == LARGE { 1 } else { 4 };
+    for _ in 0..count {
+        let sink = end.pz.buffer(size.max(1))?;
+        end.start(Work::read(end.peer.slice(range.clone())?, sink))?;
+    }
+    for _ in 0..count {
+        let sink = end.done()?.into_buffer().ok_or("a read without its buffer")?;
+        let mut found = vec![0; size];
+        sink.read_at(0, &mut found)?;
+        same("what was read", &found, wanted)?;
+    }
+    Ok(())
+}
 
 /// Where the operation number `at` goes: odd addresses, too.
 fn target(at: usize, size: usize) -> std::ops::Range<u64> {

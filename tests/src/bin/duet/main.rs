@@ -3,7 +3,7 @@
 //!
 //! `duet serve ADDRESS` prints `listening at ADDRESS` and plays until the other end is through;
 //! `duet connect ADDRESS [CASE...]` plays all cases, or these. Options: `--ia NAME`; `--without
-//! CASE,...` in both directions; and for SoftRDMA `--profile NAME` of a peer, `--crc on|off`, `--mpa 1|2`
+//! CASE,...`, or names without their `.connector` or `.listener` for both directions; and for SoftRDMA `--profile NAME` of a peer, `--crc on|off`, `--mpa 1|2`
 //! and `--rtr none|write|read`. Each case prints a line: `ok CASE`, `differs CASE` if something went
 //! otherwise than the standards say, or `FAILED CASE`; then what was seen. The exit status is 1 if one
 //! failed.
@@ -74,7 +74,7 @@ fn connect(side: &Side, address: &str, names: &[String]) -> Result<usize, Fail> 
     let mut failed = 0;
     for (case, lead) in cases::all() {
         let name = case.name(lead);
-        let is_out = side.without.iter().any(|without| case.is(without));
+        let is_out = side.without.iter().any(|without| case.is(without) || *without == name);
         if is_out || !names.is_empty() && !names.contains(&name) {
             continue;
         }
