@@ -35,10 +35,11 @@
 #ifndef IT_API_H
 #define IT_API_H
 
-/* Which bindings; the newest one wins. */
-#define ITAPI_ENABLE_V10_BINDINGS
+/* Which bindings; the newest one wins. Who names none has those of 1.0. */
 #if defined(ITAPI_ENABLE_V20_BINDINGS) || defined(ITAPI_ENABLE_V21_BINDINGS)
 #undef ITAPI_ENABLE_V10_BINDINGS
+#elif !defined(ITAPI_ENABLE_V10_BINDINGS)
+#define ITAPI_ENABLE_V10_BINDINGS
 #endif
 
 #include "it_api_os_specific.h"

@@ -11,8 +11,12 @@ use std::sync::OnceLock;
 use warpline_tests::c::{Kit, Language, check, root, run};
 use warpline_tests::skip;
 
-const BINDINGS: [&[&str]; 3] =
-    [&[], &["ITAPI_ENABLE_V20_BINDINGS"], &["ITAPI_ENABLE_V21_BINDINGS"]];
+const BINDINGS: [&[&str]; 4] = [
+    &[],
+    &["ITAPI_ENABLE_V20_BINDINGS"],
+    &["ITAPI_ENABLE_V21_BINDINGS"],
+    &["ITAPI_ENABLE_V10_BINDINGS"],
+];
 const ZURICH: &str = "ITAPI_ZRL_EXTENSIONS";
 const HOST_ORDER: &str = "ITAPI_IANA_PORT_HOST_BYTE_ORDER";
 
