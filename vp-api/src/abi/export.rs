@@ -27,15 +27,7 @@ use crate::{LogLevel, Provider, Services, Unavailable, VpError, VpResult, VpStat
 #[macro_export]
 macro_rules! export_provider {
     ($name:literal, $capabilities:expr, $provider:expr) => {
-        /// What this provider is, readable before any of its code runs.
-        #[unsafe(no_mangle)]
-        #[allow(non_upper_case_globals)] // the header's name
-        pub static warpline_provider: $crate::abi::types::ProviderDescriptor =
-            $crate::abi::export::descriptor(
-                concat!($name, "\0"),
-                concat!(env!("CARGO_PKG_VERSION"), "\0"),
-                $capabilities,
-            );
+        $crate::provider_descriptor!($name, $capabilities);
 
         /// The provider's functions.
         #[unsafe(no_mangle)]
@@ -45,6 +37,25 @@ macro_rules! export_provider {
             static EXPORTED: $crate::abi::export::Exported = $crate::abi::export::Exported::new();
             EXPORTED.table(|| ::std::sync::Arc::new($provider))
         }
+    };
+}
+
+/// The symbol that says what a library is; for [`export_provider`] and [`export_layer`].
+///
+/// [`export_layer`]: crate::export_layer
+#[doc(hidden)]
+#[macro_export]
+macro_rules! provider_descriptor {
+    ($name:literal, $capabilities:expr) => {
+        /// What this library is, readable before any of its code runs.
+        #[unsafe(no_mangle)]
+        #[allow(non_upper_case_globals)] // the header's name
+        pub static warpline_provider: $crate::abi::types::ProviderDescriptor =
+            $crate::abi::export::descriptor(
+                concat!($name, "\0"),
+                concat!(env!("CARGO_PKG_VERSION"), "\0"),
+                $capabilities,
+            );
     };
 }
 

@@ -21,15 +21,7 @@ use crate::abi::types as c;
 #[macro_export]
 macro_rules! export_layer {
     ($name:literal, $capabilities:expr, $wrap:expr) => {
-        /// What this layer is, readable before any of its code runs.
-        #[unsafe(no_mangle)]
-        #[allow(non_upper_case_globals)] // the header's name
-        pub static warpline_provider: $crate::abi::types::ProviderDescriptor =
-            $crate::abi::export::descriptor(
-                concat!($name, "\0"),
-                concat!(env!("CARGO_PKG_VERSION"), "\0"),
-                $capabilities,
-            );
+        $crate::provider_descriptor!($name, $capabilities);
 
         /// Wraps a provider.
         ///
