@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
-use itapi::{Ia, Work};
+use itapi::{Ep, Ia, Work};
 use vp_api::{PdId, QpId, RecvWr, Remote, Role, SendOp, WorkCompletion};
 use vp_softrdma::bench;
 use vp_softrdma::stag_table::{Caller, Need};
@@ -18,6 +18,8 @@ use crate::end::{End, LIST, MESSAGE, Still, region};
 const ROUNDS: usize = 16;
 /// Executions of a step that are counted together.
 pub(crate) const TIMES: u64 = (ROUNDS * LIST) as u64;
+/// Within this every exchange of a step is over.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// The name of [`instructions_counted`], for callgrind.
 pub(crate) const MEASURED: &str = "instructions_counted";
 
@@ -215,9 +217,11 @@ fn check_again() -> Result<()> {
 /// Completions of RDMA Writes through the access layer and the Rust face, one at a time.
 fn dequeue() -> Result<()> {
     let ia = Ia::open()?;
-    let (pz, evd) = (ia.pz()?, ia.evd(4 * LIST as u32)?);
+    let (pz, evd, answers) = (ia.pz()?, ia.evd(LIST as u32)?, ia.evd(4)?);
     // The server has a dispatcher of its own, so that its work is not in the way.
-    let (client, server) = (pz.ep(&evd).build()?, pz.ep(&ia.evd(1)?).build()?);
+    let asked = ia.evd(4)?;
+    let client = pz.ep(&evd).recv_evd(&answers).build()?;
+    let server = pz.ep(&asked).build()?;
     let listen = ia.listen("127.0.0.1:0")?;
     let address = listen.address();
     std::thread::scope(|scope| {
@@ -227,16 +231,21 @@ fn dequeue() -> Result<()> {
         Ok::<_, Error>(())
     })?;
     let target = pz.lmr(64).remote_write().register()?;
+    let post = |ep: &Ep, work: Work| ep.post(work).map_err(itapi::Error::from);
     rounds(
         || {
-            for _ in 0..=LIST {
-                client
-                    .post(Work::write(b"12345678", target.remote()))
-                    .map_err(itapi::Error::from)?;
+            for ep in [&client, &server] {
+                ep.post_recv(pz.buffer(8)?).map_err(itapi::Error::from)?;
             }
-            // It has them all sent.
-            evd.wait_success(Duration::from_secs(60)).map(drop)?;
-            Ok(())
+            for _ in 1..LIST {
+                post(&client, Work::write(b"12345678", target.remote()))?;
+            }
+            // When the last is answered, all are completed, and still where the provider put them.
+            post(&client, Work::send(b"question"))?;
+            asked.wait_success(PATIENCE)?;
+            post(&server, Work::send(b"answer"))?;
+            answers.wait_success(PATIENCE)?;
+            Ok(asked.wait_success(PATIENCE).map(drop)?)
         },
         || {
             times(|| match evd.poll()? {
