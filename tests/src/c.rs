@@ -8,8 +8,8 @@ use std::process::{Command, Output};
 
 /// Warnings that are errors.
 const STRICT: &[&str] = &["-Wall", "-Wextra", "-Wpedantic", "-Werror"];
-/// Bound on the life of a program, in seconds: a safety net.
-const LONGEST: &str = "240";
+/// Bound on the life of a program, in seconds, beyond what it is told to last: a safety net.
+const LONGEST: u32 = 240;
 
 /// The standards that the header is valid in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,8 +111,13 @@ impl Kit {
 
     /// A command that runs a program with the installed library.
     pub fn command(&self, program: &Path) -> Command {
+        self.lasting(program, 0)
+    }
+
+    /// The same for a program that is told to last so many seconds.
+    pub fn lasting(&self, program: &Path, seconds: u32) -> Command {
         let mut command = Command::new("timeout");
-        command.arg(LONGEST).arg(program);
+        command.arg(LONGEST.saturating_add(seconds).to_string()).arg(program);
         command.env("LD_LIBRARY_PATH", self.home.join("lib"));
         command
     }

@@ -148,7 +148,8 @@ fn exactly_once_while_endpoints_come_and_go() {
     let Some(kit) = kit("exactly once") else { return };
     let program = kit.program("exactly_once", &["exactly_once.c"], Language::C99, &[]);
     let seconds = std::env::var("WARPLINE_STRESS_SECONDS").unwrap_or_else(|_| "3".into());
-    print!("{}", run(kit.command(&program).arg(seconds)));
+    let seconds = seconds.parse().expect("WARPLINE_STRESS_SECONDS is a number of seconds");
+    print!("{}", run(kit.lasting(&program, seconds).arg(seconds.to_string())));
 }
 
 /// Compiles and runs the program of an area in a layout, plain and under valgrind.
