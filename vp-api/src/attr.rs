@@ -51,7 +51,7 @@ bitflags! {
         const QP_RESIZE = 1 << 13;
         /// The sink of an RDMA Read needs no remote-write right.
         const READ_SINK_LOCAL_WRITE = 1 << 14;
-        /// Unreliable datagram QPs. Reserved: these traits have none, so nobody offers it.
+        /// Unreliable datagrams: [`crate::Rnic::datagrams`].
         const UD = 1 << 15;
         /// Windows of [`MwKind::Narrow`].
         const NARROW_MW = 1 << 16;

@@ -11,7 +11,8 @@
 //!    brings its own connection manager, [`NativeCm`].
 //! 4. Data: [`Qp::post_send`], [`Qp::post_recv`], [`Cq::poll`], [`Cq::arm`] may be called from any
 //!    thread; they are the only calls on the data path.
-//! 5. Asynchronous events go to the handler set with [`Rnic::set_async_handler`].
+//! 5. Datagrams, where the transport has them: [`Rnic::datagrams`].
+//! 6. Asynchronous events go to the handler set with [`Rnic::set_async_handler`].
 //!
 //! Nothing here knows a transport. Layers above never downcast; providers that wrap providers
 //! implement the same traits. Every method may be called from any thread at any time; after an
@@ -21,6 +22,7 @@ pub mod abi;
 pub mod access;
 pub mod attr;
 pub mod conn;
+pub mod datagram;
 pub mod error;
 pub mod event;
 pub mod ids;
@@ -34,6 +36,7 @@ pub use abi::import;
 pub use access::Access;
 pub use attr::*;
 pub use conn::*;
+pub use datagram::*;
 pub use error::{PostFailure, Unavailable, VpError, VpResult, VpStatus};
 pub use event::{AsyncEvent, AsyncHandler, CqHandler, EventSource, Terminate};
 pub use ids::{CqId, MwId, PdId, QpId, SrqId, Stag};

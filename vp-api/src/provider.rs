@@ -83,6 +83,11 @@ pub trait Rnic: Send + Sync {
     fn native_cm(&self) -> Option<Arc<dyn NativeCm>> {
         None
     }
+
+    /// Unreliable datagrams, with [`Capabilities::UD`].
+    fn datagrams(&self) -> Option<Arc<dyn Datagrams>> {
+        None
+    }
 }
 
 /// A completion queue.
@@ -98,6 +103,17 @@ pub trait Cq: Send + Sync {
     /// on the QPs of this CQ if there is none. [`VpStatus::CqOverrun`] once the ring is drained
     /// after an overrun.
     fn poll(&self, out: &mut [WorkCompletion]) -> Result<usize, VpStatus>;
+    /// As [`Cq::poll`], and says where received datagrams came from: `from` at the index of the
+    /// completion. Moves no more completions than fit into the shorter of both.
+    fn poll_from(
+        &self,
+        out: &mut [WorkCompletion],
+        from: &mut [Option<DatagramSource>],
+    ) -> Result<usize, VpStatus> {
+        let most = out.len().min(from.len());
+        from.fill(None);
+        self.poll(&mut out[..most])
+    }
     /// Request Completion Notification: one shot, for the next completion or the next solicited
     /// one (which includes errors). Completions already there do not fire it: poll, arm, poll.
     fn arm(&self, solicited_only: bool) -> Result<(), VpStatus>;
