@@ -5,7 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
 use ual::{Config, Policy, ProviderListing, SrqParams, Ual};
-use vp_api::{DeviceInfo, MwKind, PortInfo, RnicAttrs};
+use vp_api::{DeviceInfo, MwKind, PortInfo, RnicAttrs, Transport};
 
 use crate::buffer::Buffer;
 use crate::context::context;
@@ -34,7 +34,7 @@ pub struct Interface {
     pub provider: String,
     /// The provider's version.
     pub version: String,
-    /// Its name and ports.
+    /// Its name, what it speaks, and its ports.
     pub device: DeviceInfo,
 }
 
@@ -93,6 +93,11 @@ impl Ia {
     /// Name of the device.
     pub fn device(&self) -> &str {
         self.0.device()
+    }
+
+    /// What it speaks.
+    pub fn transport(&self) -> Transport {
+        self.0.transport()
     }
 
     /// Name of its provider.

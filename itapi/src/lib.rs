@@ -105,5 +105,5 @@ pub use ual::{
 pub use vp_api::{
     Access, Addressing, AsyncEvent, Capabilities, DeviceInfo, FpduSize, MrInfo, MwInfo, MwKind,
     PortInfo, QpCounters, QpInfo, QpState, RnicAttrs, Role, Rtr, SrqInfo, TcpInfo, Terminate,
-    VpStatus, WcStatus,
+    Transport, VpStatus, WcStatus,
 };

@@ -32,9 +32,12 @@ fn it_api_says_what_the_device_below_can_do() {
     let program = kit.program("hardware", &files, Language::C99, &["ITAPI_ENABLE_V21_BINDINGS"]);
     let dir = stand_in();
     let libraries = std::env::join_paths([kit.home().join("lib"), dir.clone()]).unwrap();
-    // InfiniBand's messages, less what takes the padding off again.
-    let arguments = ["fakeib0", "53", "193", "145"];
-    run(kit.command(&program).args(arguments).env("LD_LIBRARY_PATH", libraries));
+    // InfiniBand's messages, less what takes the padding off again, and iWARP's.
+    for arguments in
+        [["fakeib0", "ib", "53", "193", "145"], ["fakeiw0", "iwarp", "251", "251", "251"]]
+    {
+        run(kit.command(&program).args(arguments).env("LD_LIBRARY_PATH", &libraries));
+    }
     std::fs::remove_dir_all(dir).unwrap();
 }
 

@@ -69,14 +69,14 @@ impl Source {
     }
 
     /// Its first device.
-    fn first(&self) -> std::result::Result<(&Arc<dyn Provider>, String), Unavailable> {
+    fn first(&self) -> std::result::Result<(&Arc<dyn Provider>, DeviceInfo), Unavailable> {
         let provider = self.provider().map_err(Clone::clone)?;
         let none = || Unavailable {
             reason: "it lists no device".into(),
             remedy: "see `warpline devices`".into(),
         };
         let first = provider.devices()?.into_iter().next();
-        Ok((provider, first.ok_or_else(none)?.name))
+        Ok((provider, first.ok_or_else(none)?))
     }
 
     fn list(&self) -> ProviderListing {
@@ -140,7 +140,7 @@ impl Ual {
     pub fn open(&self, name: &str) -> Result<Arc<Ia>> {
         let (provider, device) = self.locate(name)?;
         let services = Arc::new(HostServices);
-        let rnic = provider.open(&device, services).map_err(Error::verb("open the device"))?;
+        let rnic = provider.open(&device.name, services).map_err(Error::verb("open the device"))?;
         let policies =
             Policies { default: self.config.policy.clone(), peers: self.config.peers.clone() };
         Ia::new(device, provider.name().to_owned(), rnic, policies)
@@ -156,7 +156,7 @@ impl Ual {
     }
 
     /// By the name of a provider without loading another one; else by that of a device.
-    fn locate(&self, name: &str) -> Result<(&Arc<dyn Provider>, String)> {
+    fn locate(&self, name: &str) -> Result<(&Arc<dyn Provider>, DeviceInfo)> {
         let mut refusal = None;
         for source in self.sources.iter().filter(|s| s.name() == name) {
             match source.first() {
@@ -167,7 +167,7 @@ impl Ual {
         for provider in self.sources.iter().filter_map(|s| s.provider().ok()) {
             let devices = provider.devices().unwrap_or_default();
             if let Some(device) = devices.into_iter().find(|d| d.name == name) {
-                return Ok((provider, device.name));
+                return Ok((provider, device));
             }
         }
         let unavailable = |why| Error::Unavailable { provider: name.to_owned(), why };

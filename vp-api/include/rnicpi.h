@@ -47,7 +47,7 @@ extern "C" {
 
 #define RI_MAGIC UINT32_C(0x52495650) /* "RIVP" */
 #define RI_MAJOR 1
-#define RI_MINOR 2
+#define RI_MINOR 3
 
 /* ---- Status --------------------------------------------------------------------------------- */
 
@@ -172,12 +172,19 @@ typedef struct ri_port {
     ri_string interface_name;
 } ri_port;
 
+/* What a device speaks. */
+#define RI_TRANSPORT_OTHER 0 /* the vendor's own */
+#define RI_TRANSPORT_IWARP 1
+#define RI_TRANSPORT_INFINIBAND 2 /* over its own links or over Ethernet (RoCE) */
+
 /* A device as listed before it is opened: at least one port. */
 typedef struct ri_device {
     uint32_t size;
     uint32_t port_count;
     const ri_port *const *ports; /* pointers, so that ports can grow */
     ri_string name;
+    uint32_t transport; /* RI_TRANSPORT_*; since 1.3 */
+    uint32_t reserved;
 } ri_device;
 
 /* Receivers of lists: called once per element, before the listing function returns. */

@@ -17,6 +17,17 @@ pub enum ConnectionModel {
     Native,
 }
 
+/// What a device speaks, as IT-API tells it to applications.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Transport {
+    /// The vendor's own, or the provider does not say.
+    Other,
+    /// iWARP over TCP.
+    Iwarp,
+    /// InfiniBand's, over its own links or over Ethernet (RoCE).
+    InfiniBand,
+}
+
 bitflags! {
     /// What a provider can do beyond Send, Receive, RDMA Write and RDMA Read.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -145,6 +156,8 @@ impl RnicAttrs {
 pub struct DeviceInfo {
     /// Name to open it by, e.g. `vp_softrdma`.
     pub name: String,
+    /// What it speaks.
+    pub transport: Transport,
     /// Its ports, at least one.
     pub ports: Vec<PortInfo>,
 }

@@ -4,7 +4,9 @@
 
 use std::sync::Arc;
 
-use vp_api::{DeviceInfo, Provider, Rnic, Services, Unavailable, VpError, VpResult, VpStatus};
+use vp_api::{
+    DeviceInfo, Provider, Rnic, Services, Transport, Unavailable, VpError, VpResult, VpStatus,
+};
 
 use crate::rnic::SoftRnic;
 use crate::{crc, ifaces};
@@ -42,7 +44,7 @@ impl Provider for SoftRdma {
                 remedy: "bring one up, e.g. `ip link set lo up`".into(),
             });
         }
-        Ok(vec![DeviceInfo { name: NAME.into(), ports }])
+        Ok(vec![DeviceInfo { name: NAME.into(), transport: Transport::Iwarp, ports }])
     }
 
     fn open(&self, device: &str, services: Arc<dyn Services>) -> VpResult<Arc<dyn Rnic>> {

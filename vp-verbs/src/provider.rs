@@ -5,7 +5,9 @@
 use std::io;
 use std::sync::{Arc, OnceLock};
 
-use vp_api::{DeviceInfo, Provider, Rnic, Services, Unavailable, VpError, VpResult, VpStatus};
+use vp_api::{
+    DeviceInfo, Provider, Rnic, Services, Transport, Unavailable, VpError, VpResult, VpStatus,
+};
 
 use crate::cm::id::EventChannel;
 use crate::device::{self, Context, Listed};
@@ -61,7 +63,10 @@ impl Provider for Verbs {
         for device in device::list(api).unwrap_or_default() {
             match try_out(api, &device) {
                 Ok(Some(context)) => {
-                    usable.push(DeviceInfo { name: device.name, ports: ports::list(&context) });
+                    let transport =
+                        if context.iwarp { Transport::Iwarp } else { Transport::InfiniBand };
+                    let ports = ports::list(&context);
+                    usable.push(DeviceInfo { name: device.name, transport, ports });
                 }
                 Ok(None) => {}
                 Err(error) => why = Some(self.machine.why_not(&device, &error)),

@@ -35,7 +35,7 @@ impl Provider for Mirror {
     }
 
     fn devices(&self) -> Result<Vec<DeviceInfo>, Unavailable> {
-        Ok(vec![DeviceInfo { name: NAME.into(), ports: ports() }])
+        Ok(vec![DeviceInfo { name: NAME.into(), transport: Transport::Other, ports: ports() }])
     }
 
     fn open(&self, device: &str, services: Arc<dyn Services>) -> VpResult<Arc<dyn vp_api::Rnic>> {

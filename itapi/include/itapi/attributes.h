@@ -52,6 +52,8 @@ typedef struct {
         it_vendor_iwarp_tcp_t iwarp;
     } vendor;
     uint32_t dto_alignment_hint; /**< buffers aligned so are fastest */
+    /** IT_IB_TRANSPORT for RoCE, too; u.iwarp of a path holds the IP addresses of connections there,
+     * as everywhere */
     it_transport_type_t transport_type;
     it_transport_service_type_t supported_service_types; /**< mask */
     /** it_ep_modify() may change max_request_dtos and max_recv_dtos */

@@ -12,6 +12,7 @@ use ual::{Error, Stream, Ual};
 use super::boundary;
 use super::failure::{Failure, Outcome};
 use super::fork;
+use super::info;
 use super::mapping::Mappings;
 use super::object::{self, Kind};
 use super::ptr::{self, Out, OutList, Plain};
@@ -168,7 +169,7 @@ fn interfaces_of(ual: &Ual) -> Vec<it_interface_t> {
         let mut interface = it_interface_t {
             major_version: 2,
             minor_version: 1,
-            transport_type: IT_IWARP_TCP_TRANSPORT,
+            transport_type: info::transport_type(device.transport),
             ..it_interface_t::zeroed()
         };
         // The last octet stays NUL.

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::ffi::c_char;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use ual::vp_api::{Capabilities, ConnectionModel, PortInfo, RnicAttrs};
+use ual::vp_api::{Capabilities, ConnectionModel, PortInfo, RnicAttrs, Transport};
 use ual::{Evd, Ia};
 
 use super::boundary;
@@ -106,6 +106,7 @@ fn compose(ia: &Ia, max_private_data: usize) -> Block {
         spigot_info: spigots.as_mut_ptr(),
         affiliated_err_evd: evd_handle(ia.affiliated_evd().as_deref()),
         unaffiliated_err_evd: evd_handle(ia.unaffiliated_evd().as_deref()),
+        transport_type: transport_type(ia.transport()),
         ..capabilities(attrs)
     };
     Block { info: vec![info], _name: name, _spigots: spigots, _addresses: addresses }
@@ -136,7 +137,7 @@ fn spigot(
 
 /// What does not depend on the ports, the policy or the objects of an adapter.
 fn capabilities(attrs: &RnicAttrs) -> it_ia_info_t {
-    let iwarp = attrs.connection_model == ConnectionModel::LlpStream;
+    let streams = attrs.connection_model == ConnectionModel::LlpStream;
     let has = |capability| boolean(attrs.capabilities.contains(capability));
     let (sw_major_version, sw_minor_version) = version();
     it_ia_info_t {
@@ -146,7 +147,6 @@ fn capabilities(attrs: &RnicAttrs) -> it_ia_info_t {
         sw_minor_version,
         // Copies are fastest from one cache line on.
         dto_alignment_hint: 64,
-        transport_type: if iwarp { IT_IWARP_TCP_TRANSPORT } else { IT_VENDOR_TRANSPORT },
         supported_service_types: IT_RC_SERVICE,
         ep_work_queues_resizable: has(Capabilities::QP_RESIZE),
         private_data_support: IT_TRUE,
@@ -157,7 +157,7 @@ fn capabilities(attrs: &RnicAttrs) -> it_ia_info_t {
         srq_support: has(Capabilities::SRQ),
         soft_hi_watermark_support: has(Capabilities::RECV_LIMIT),
         srq_resizable: has(Capabilities::SRQ_RESIZE),
-        socket_conversion_support: boolean(iwarp),
+        socket_conversion_support: boolean(streams),
         rdma_read_ird_modifiable: IT_TRUE,
         rmr_types_supported: rmr_types(attrs.capabilities),
         addr_mode_relative_support: has(Capabilities::ZERO_BASED),
@@ -183,6 +183,15 @@ fn rmr_types(capabilities: Capabilities) -> it_rmr_type_t {
         [(Capabilities::NARROW_MW, IT_RMR_TYPE_NARROW), (Capabilities::WIDE_MW, IT_RMR_TYPE_WIDE)];
     let there = kinds.into_iter().filter(|(kind, _)| capabilities.contains(*kind));
     there.fold(IT_RMR_TYPE_DEFAULT, |types, (_, kind)| types | kind)
+}
+
+/// RoCE is InfiniBand's transport, too.
+pub(crate) fn transport_type(transport: Transport) -> it_transport_type_t {
+    match transport {
+        Transport::Iwarp => IT_IWARP_TCP_TRANSPORT,
+        Transport::InfiniBand => IT_IB_TRANSPORT,
+        Transport::Other => IT_VENDOR_TRANSPORT,
+    }
 }
 
 pub(crate) fn boolean(value: bool) -> it_boolean_t {

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use vp_api::{CqId, PortInfo, QpId, Rnic, RnicAttrs, SrqId};
+use vp_api::{CqId, DeviceInfo, PortInfo, QpId, Rnic, RnicAttrs, SrqId, Transport};
 
 use super::{Directory, Ep, Listen, ListenInit, Pz, Srq};
 use crate::cm::{Cm, CmCounters, PrivateData, RequestId, reject};
@@ -17,6 +17,7 @@ use crate::tag::Tag;
 /// Interface adapter (IT-API `it_ia_create`).
 pub struct Ia {
     device: String,
+    transport: Transport,
     provider: String,
     rnic: Arc<dyn Rnic>,
     policies: Policies,
@@ -29,7 +30,7 @@ pub struct Ia {
 
 impl Ia {
     pub(crate) fn new(
-        device: String,
+        device: DeviceInfo,
         provider: String,
         rnic: Arc<dyn Rnic>,
         policies: Policies,
@@ -37,7 +38,8 @@ impl Ia {
         let directory = Arc::new(Directory::new());
         let cm = Cm::start(&rnic, directory.clone())?;
         Ok(Arc::new(Self {
-            device,
+            device: device.name,
+            transport: device.transport,
             provider,
             rnic,
             policies,
@@ -52,6 +54,11 @@ impl Ia {
     /// Name of the device.
     pub fn device(&self) -> &str {
         &self.device
+    }
+
+    /// What it speaks.
+    pub fn transport(&self) -> Transport {
+        self.transport
     }
 
     /// Name of its provider.

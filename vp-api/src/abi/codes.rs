@@ -1,8 +1,8 @@
 //! The header's numbers against our enums: each table once, both ways.
 
 use crate::{
-    Addressing, Capabilities, ConnectionModel, LogLevel, MwKind, QpState, Role, Rtr, VpStatus,
-    WcOpcode, WcStatus,
+    Addressing, Capabilities, ConnectionModel, LogLevel, MwKind, QpState, Role, Rtr, Transport,
+    VpStatus, WcOpcode, WcStatus,
 };
 
 macro_rules! codes {
@@ -45,6 +45,23 @@ codes! {
     Role role_code role { Initiator = 1, Responder = 2, }
     Rtr rtr_code rtr { Send = 1, Write = 2, Read = 3, }
     QpState state_code state { Idle = 1, Rts = 2, Closing = 3, Terminate = 4, Error = 5, }
+}
+
+/// What a device speaks; what this version does not know, or what nobody says, is the vendor's own.
+pub(super) fn transport(code: u32) -> Transport {
+    match code {
+        1 => Transport::Iwarp,
+        2 => Transport::InfiniBand,
+        _ => Transport::Other,
+    }
+}
+
+pub(super) fn transport_code(transport: Transport) -> u32 {
+    match transport {
+        Transport::Other => 0,
+        Transport::Iwarp => 1,
+        Transport::InfiniBand => 2,
+    }
 }
 
 /// Capabilities that this version knows; a newer provider's others are not for this host, and what

@@ -40,4 +40,4 @@ pub const MAGIC: u32 = 0x5249_5650;
 /// Must be the same on both sides.
 pub const MAJOR: u16 = 1;
 /// The smaller one of both sides counts.
-pub const MINOR: u16 = 2;
+pub const MINOR: u16 = 3;

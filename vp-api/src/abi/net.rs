@@ -106,6 +106,7 @@ fn lend_ports(
         port_count: lent.len() as u32,
         ports: lent.as_ptr(),
         name: text::lend(&device.name),
+        transport: codes::transport_code(device.transport),
         ..c::Device::blank()
     });
 }
@@ -123,6 +124,7 @@ pub(super) unsafe extern "C" fn take_device(receiver: *mut c_void, device: *cons
         devices.push(DeviceInfo {
             // SAFETY: a string as the header demands.
             name: unsafe { text::copy(device.name) },
+            transport: codes::transport(device.transport),
             // SAFETY: ports as the header demands.
             ports: ports.into_iter().map(|p| unsafe { port(p) }).collect(),
         });

@@ -138,6 +138,8 @@ structs! { growing:
         port_count: u32,
         ports: *const *const Port,
         name: String,
+        transport: u32,
+        reserved: u32,
     }
     RnicAttrs = ri_rnic_attrs {
         size: u32,

@@ -14,8 +14,17 @@ pub(super) fn ports() -> Vec<PortInfo> {
 pub(super) fn devices() -> Vec<DeviceInfo> {
     let [first, second] = <[PortInfo; 2]>::try_from(ports()).unwrap();
     vec![
-        DeviceInfo { name: "one".into(), ports: vec![first, second.clone()] },
-        DeviceInfo { name: "two".into(), ports: vec![second] },
+        DeviceInfo {
+            name: "one".into(),
+            transport: Transport::Iwarp,
+            ports: vec![first, second.clone()],
+        },
+        DeviceInfo {
+            name: "two".into(),
+            transport: Transport::InfiniBand,
+            ports: vec![second.clone()],
+        },
+        DeviceInfo { name: "three".into(), transport: Transport::Other, ports: vec![second] },
     ]
 }
 
