@@ -1,21 +1,22 @@
 //! A complete RDMA connection: connect, exchange keys, one RDMA Write, one Send, close.
 //!
-//! `hello_rdma` serves one client and prints its address; `hello_rdma ADDRESS` is that client. Each
-//! side owns its memory in one thread; when the other dies, a call returns an error that says so.
+//! `hello_rdma` serves one client and prints its address; `hello_rdma ADDRESS` is that client; both
+//! take `--ia NAME` before. Each side owns its memory in one thread; when the other dies, a call
+//! returns an error that says so.
 #![forbid(unsafe_code)]
 
-use std::time::Duration;
+use std::{env, net::Ipv4Addr, time::Duration};
 
 use itapi::{Error, Ia, RemoteRange, Result, Work};
 
 /// Far more than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-fn serve() -> Result<()> {
-    let ia = Ia::open()?;
+fn serve(ia: &Ia) -> Result<()> {
     let (pz, evd) = (ia.pz()?, ia.evd(16)?);
     let board = pz.lmr(64).remote_write().register()?; // the client writes here
-    let listen = ia.listen("127.0.0.1:0")?;
+    let home = ia.ports().iter().find_map(|port| port.addresses.first().copied());
+    let listen = ia.listen((home.unwrap_or(Ipv4Addr::LOCALHOST.into()), 0))?;
     println!("{}", listen.address());
 
     let request = listen.request()?;
@@ -32,8 +33,7 @@ fn serve() -> Result<()> {
     Ok(())
 }
 
-fn greet(server: &str) -> Result<()> {
-    let ia = Ia::open()?;
+fn greet(ia: &Ia, server: &str) -> Result<()> {
     let (pz, evd) = (ia.pz()?, ia.evd(16)?);
     let ep = pz.ep(&evd).build()?;
     let connected = ep.connect(server, b"")?;
@@ -47,7 +47,10 @@ fn greet(server: &str) -> Result<()> {
 }
 
 fn main() {
-    let result = std::env::args().nth(1).map_or_else(serve, |server| greet(&server));
+    let mut args = env::args().skip(1).peekable();
+    let chosen = args.next_if(|arg| arg == "--ia").and_then(|_| args.next());
+    let ia = Ia::builder().device(chosen.as_deref().unwrap_or("vp_softrdma")).open();
+    let result = ia.and_then(|ia| args.next().map_or_else(|| serve(&ia), |at| greet(&ia, &at)));
     if let Err(error) = result {
         eprintln!("hello_rdma: {error}");
         std::process::exit(1);

@@ -93,7 +93,11 @@ fn nobody_there_is_an_error_that_says_so() {
 
 #[test]
 fn an_unknown_adapter_is_an_error_that_names_it() {
-    let outcome = ping_pong().run(&["--ia", "nonesuch", "connect", "127.0.0.1:1"]);
-    assert!(!outcome.success);
-    assert!(outcome.stderr.contains("nonesuch"), "{}", outcome.stderr);
+    let programs =
+        [(ping_pong(), vec!["connect", "127.0.0.1:1"]), (hello_rdma(), vec!["127.0.0.1:1"])];
+    for (program, command) in programs {
+        let outcome = program.run(&[vec!["--ia", "nonesuch"], command].concat());
+        assert!(!outcome.success);
+        assert!(outcome.stderr.contains("nonesuch"), "{}", outcome.stderr);
+    }
 }
