@@ -11,23 +11,26 @@ use crate::engine::{Engine, Member, Ready, Timer};
 use crate::pool;
 use crate::stream::{Received, Stream};
 
+/// Reads before others get their turn.
+const READS: u32 = 4;
+
 /// A stream on its way out.
 pub(crate) struct Linger {
     id: u32,
     engine: Arc<Engine>,
-    stream: Mutex<Option<Stream>>,
+    stream: Mutex<Option<Arc<Stream>>>,
 }
 
 impl Linger {
     /// Takes over the stream of QP `id`, which is detached from the engine, for at most `bound`
     /// nanoseconds.
     // RFC 5040 6.2.1 [RDMAP-27]
-    pub(crate) fn start(engine: &Arc<Engine>, id: u32, stream: Stream, bound: u64) {
+    pub(crate) fn start(engine: &Arc<Engine>, id: u32, stream: Arc<Stream>, bound: u64) {
         let linger =
             Arc::new(Self { id, engine: engine.clone(), stream: Mutex::new(Some(stream)) });
         let mut stream = linger.stream.lock().unwrap_or_else(PoisonError::into_inner);
         let attached = match &*stream {
-            Some(stream) => engine.attach(id, linger.clone(), stream).is_ok(),
+            Some(stream) => engine.attach(id, linger.clone(), &**stream).is_ok(),
             None => false,
         };
         if attached {
@@ -38,21 +41,23 @@ impl Linger {
     }
 
     /// Reads and drops; true when the stream is over.
-    fn drain(stream: &Stream) -> bool {
+    fn drain(&self, stream: &Stream) -> bool {
         pool::with_staging(|staging| {
-            loop {
+            for _ in 0..READS {
                 match stream.recv(staging) {
                     Received::Octets(_) => {}
                     Received::Empty => return false,
                     Received::Fin | Received::Broken(_) => return true,
                 }
             }
+            self.engine.rearm(self.id, stream);
+            false
         })
     }
 
-    fn end(&self, stream: &mut Option<Stream>) {
+    fn end(&self, stream: &mut Option<Arc<Stream>>) {
         if let Some(stream) = stream.take() {
-            self.engine.detach(self.id, &stream);
+            self.engine.detach(self.id, &*stream);
         }
     }
 }
@@ -60,7 +65,7 @@ impl Linger {
 impl Member for Linger {
     fn on_ready(&self, _: Ready) {
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
-        if stream.as_ref().is_some_and(Self::drain) {
+        if stream.as_ref().is_some_and(|stream| self.drain(stream)) {
             self.end(&mut stream);
         }
     }

@@ -23,7 +23,7 @@ use vp_api::{
     VpResult, VpStatus,
 };
 
-use crate::baton::Baton;
+use crate::baton::{Baton, Turn};
 use crate::engine::{Member, Ready, Timer};
 use crate::limits;
 use crate::parts::QpParts;
@@ -66,7 +66,7 @@ impl SoftQp {
     // RDMAC 6.1.4 [VERBS-20]
     pub(crate) fn destroy(&self) {
         let mut inner = self.inner.lock();
-        inner.flush(&self.context);
+        inner.settle_all(&self.context);
         inner.destroyed = true;
         inner.core.queues.silent = true;
         inner.leave_stream(&self.context);
@@ -93,7 +93,9 @@ impl SoftQp {
             None => false,
             Some(link) => {
                 let stalled = link.stalled;
-                self.serve(inner);
+                if self.serve(inner) == Turn::Over {
+                    return stalled;
+                }
                 stalled
             }
         };
@@ -109,31 +111,44 @@ impl SoftQp {
         }
     }
 
-    fn serve(&self, mut inner: MutexGuard<'_, Inner>) {
+    fn serve(&self, mut inner: MutexGuard<'_, Inner>) -> Turn {
         // Mostly there are none; the lock orders whoever brings them before us.
         let news = match self.news.load(Ordering::Acquire) {
             0 => 0,
             _ => self.news.swap(0, Ordering::AcqRel),
         };
-        if inner.receive(&self.context, news & OVER != 0, news & WRITABLE != 0) {
-            self.unlock(inner);
+        match inner.receive(&self.context, news & OVER != 0, news & WRITABLE != 0) {
+            true => self.unlock(inner),
+            false => Turn::Done,
         }
     }
 
     /// Unlocks, and does what others left to do.
     fn leave(&self, inner: MutexGuard<'_, Inner>) {
-        self.unlock(inner);
-        self.inner.serve_wanted(|inner| self.serve(inner));
+        if self.unlock(inner) == Turn::Done {
+            self.inner.serve_wanted(|inner| self.serve(inner));
+        }
     }
 
     /// Unlocks, and carries out what must not be done under the lock.
-    fn unlock(&self, mut inner: MutexGuard<'_, Inner>) {
+    fn unlock(&self, mut inner: MutexGuard<'_, Inner>) -> Turn {
         let (left, events) = inner.take_left();
+        let over = inner.take_turn_over();
         drop(inner);
+        let turn = match over {
+            Some(stream) => {
+                // First: a word that is left from now on may be of what is reported.
+                self.inner.pass_on();
+                self.context.engine.rearm(self.context.id.0, &*stream);
+                Turn::Over
+            }
+            None => Turn::Done,
+        };
         self.settle(left);
         if !events.is_empty() {
             self.tell(events);
         }
+        turn
     }
 
     fn settle(&self, left: Left) {
@@ -281,3 +296,8 @@ fn core_of(parts: &QpParts, init: &QpInit) -> Core {
     };
     Core { proto, queues }
 }
+
+#[cfg(test)]
+#[cfg(not(any(loom, miri)))]
+#[path = "qp/turn_tests.rs"]
+mod turn_tests;

@@ -4,6 +4,8 @@
 //! notifications) is collected here and carried out by `qp.rs` afterwards. When the peer dies a step
 //! finds out, tells the core, and obeys it like at any other time.
 
+use std::sync::Arc;
+
 use iwarp_proto::{Action, LlpFault, QpConfig, QpEvent, State, TerminateCode, mpa};
 use vp_api::{AsyncEvent, FpduSize, QpInit, Terminate};
 
@@ -14,10 +16,14 @@ use crate::qp::core::Core;
 use crate::qp::gather::{Gather, Look};
 use crate::qp::link::{Link, Record};
 use crate::rx::Stopped;
+use crate::stream::Stream;
 use crate::tx::Progress;
 
 /// Nudges at most; each waits twice as long as the one before, with 20 ms five seconds in all.
 const NUDGES: u32 = 8;
+
+/// System calls with which a QP sends before others get their turn: each takes a batch at most.
+pub(crate) const SENDS: u32 = 4;
 
 /// Sizes of the queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,6 +67,10 @@ pub(crate) struct Inner {
     pub(crate) limits: Limits,
     pub(crate) gather: Gather,
     pub(crate) destroyed: bool,
+    /// More is to be received than one turn allows.
+    unread: bool,
+    /// System calls to send that are left of this turn.
+    sends_left: u32,
     events: Vec<AsyncEvent>,
     /// A thread is telling events; it tells the ones that come meanwhile, too.
     telling: bool,
@@ -75,6 +85,8 @@ impl Inner {
             limits,
             gather: Gather::default(),
             destroyed: false,
+            unread: false,
+            sends_left: 0,
             events: Vec::new(),
             telling: false,
         }
@@ -91,11 +103,10 @@ impl Inner {
         let state = self.core.proto.state();
         let (octets, ended) = (link.inbox.octets, link.inbox.has_ended());
         let stopped = link.inbox.receive(&link.stream, &mut self.core, context, over);
-        if stopped == Stopped::Budget {
-            context.engine.rearm(context.id.0, &link.stream);
-        }
+        self.unread = stopped == Stopped::Budget;
+        let idle = !link.unsent && !resumed && self.gather.held() == 0;
         let same = (link.inbox.octets, link.inbox.has_ended(), self.core.proto.state());
-        if same == (octets, ended, state) && !resumed && self.gather.held() == 0 {
+        if same == (octets, ended, state) && idle {
             return false;
         }
         self.settle(context);
@@ -136,8 +147,19 @@ impl Inner {
         }
     }
 
-    /// Sends what can be sent and obeys the core until it wants nothing more.
+    /// Sends what can be sent in one turn and obeys the core until it wants nothing more.
     pub(crate) fn settle(&mut self, context: &Context) {
+        self.settle_within(context, SENDS);
+    }
+
+    /// The same without an end of the turn: for the verbs that end a stream, behind which nobody
+    /// may come round.
+    pub(crate) fn settle_all(&mut self, context: &Context) {
+        self.settle_within(context, u32::MAX);
+    }
+
+    fn settle_within(&mut self, context: &Context, sends: u32) {
+        self.sends_left = sends;
         self.gather.release(|| context.engine.now());
         loop {
             self.transmit(context);
@@ -160,6 +182,11 @@ impl Inner {
             return;
         }
         loop {
+            link.unsent = self.sends_left == 0;
+            if link.unsent {
+                return;
+            }
+            self.sends_left -= 1;
             link.outbox.fill(&mut self.core, context);
             match link.outbox.send(&link.stream, context, &self.core.queues) {
                 Progress::Drained => {
@@ -221,7 +248,7 @@ impl Inner {
     fn detach(&mut self, context: &Context) {
         if let Some(link) = self.link.take() {
             self.count(&link);
-            context.engine.detach(context.id.0, &link.stream);
+            context.engine.detach(context.id.0, &*link.stream);
         }
     }
 
@@ -230,7 +257,7 @@ impl Inner {
         let ending = matches!(self.core.proto.state(), State::Closing | State::Terminate);
         if let Some(link) = self.link.take_if(|link| ending && link.finished) {
             self.count(&link);
-            context.engine.detach(context.id.0, &link.stream);
+            context.engine.detach(context.id.0, &*link.stream);
             let bound = nanoseconds(link.params.close_timeout);
             Linger::start(&context.engine, context.id.0, link.stream, bound);
         }
@@ -317,6 +344,13 @@ impl Inner {
     }
 
     // ---- what leaves the lock ---------------------------------------------------------------
+
+    /// The stream, if it is to be reported to the engine anew: the QP's turn is over, and there is
+    /// more to do.
+    pub(crate) fn take_turn_over(&mut self) -> Option<Arc<Stream>> {
+        let unread = std::mem::take(&mut self.unread);
+        self.link.as_ref().filter(|link| unread || link.unsent).map(|link| link.stream.clone())
+    }
 
     /// Takes what is to be done without the lock.
     pub(crate) fn take_left(&mut self) -> (Left, Vec<AsyncEvent>) {

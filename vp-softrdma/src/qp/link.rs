@@ -4,6 +4,7 @@
 //! the stream is over.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use vp_api::{QpCounters, StreamParams};
 
@@ -13,7 +14,8 @@ use crate::tx::Outbox;
 
 /// The connection.
 pub(crate) struct Link {
-    pub(crate) stream: Stream,
+    /// Shared with whoever reports it to the engine anew.
+    pub(crate) stream: Arc<Stream>,
     pub(crate) inbox: Inbox,
     pub(crate) outbox: Outbox,
     pub(crate) params: StreamParams,
@@ -23,6 +25,8 @@ pub(crate) struct Link {
     pub(crate) finished: bool,
     /// The socket was full; it becoming writable is an event.
     pub(crate) stalled: bool,
+    /// Its turn to send was over before everything was sent.
+    pub(crate) unsent: bool,
     /// A look at the peer's liveness is due some time.
     pub(crate) probing: bool,
     /// How far the stream had moved at the last look.
@@ -39,13 +43,14 @@ impl Link {
     /// A fresh connection.
     pub(crate) fn new(stream: Stream, params: StreamParams) -> Self {
         Self {
-            stream,
+            stream: Arc::new(stream),
             inbox: Inbox::default(),
             outbox: Outbox::default(),
             params,
             finishing: false,
             finished: false,
             stalled: false,
+            unsent: false,
             probing: false,
             heard: 0,
             slow: false,

@@ -46,7 +46,7 @@ impl Inner {
         // Events wait for our lock, so none is early.
         context
             .engine
-            .attach(context.id.0, member, &link.stream)
+            .attach(context.id.0, member, &*link.stream)
             .map_err(|e| VpError::os("adding the stream to the progress engine: epoll_ctl", &e))?;
         self.link = Some(link);
         // A timer that was set for the last stream may never come.
@@ -75,7 +75,7 @@ impl Inner {
     // RDMAC Table 3 [VERBS-01]
     pub(crate) fn change(&mut self, context: &Context, change: QpChange) -> VpResult<()> {
         // What was posted before goes before.
-        self.flush(context);
+        self.settle_all(context);
         match change {
             QpChange::Closing => {
                 self.core.close(context).map_err(|_| self.refuse(context, "Closing"))?;
@@ -96,7 +96,7 @@ impl Inner {
             }
             _ => return Err(VpError::new(VpStatus::Unsupported, "unknown change of a QP")),
         }
-        self.settle(context);
+        self.settle_all(context);
         Ok(())
     }
 
