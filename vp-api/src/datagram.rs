@@ -6,8 +6,9 @@
 //! a datagram that came: [`crate::Cq::poll_from`].
 //!
 //! A receive holds [`GRH_OCTETS`] octets more than the message: a global route header, or nothing of
-//! meaning, and then the message. [`crate::WorkCompletion::octets`] counts both. What is too long for
-//! its receive, finds none posted, or has the wrong key is dropped; nobody hears of it.
+//! meaning, and then the message. [`crate::WorkCompletion::octets`] counts both. What finds no receive
+//! posted, or has the wrong key, is dropped; nobody hears of it. What is too long for its receive is
+//! dropped, too, or ends the receiving queue pair.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

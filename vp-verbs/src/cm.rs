@@ -23,8 +23,9 @@ use crate::device::Context;
 use crate::events::{EventSink, bell, quiet, ring};
 use crate::owned::refused;
 use crate::qp::VerbsQp;
-use crate::sys::{IBV_QPS_RTR, IBV_QPS_RTS};
+use crate::sys::{IBV_QPS_RTR, IBV_QPS_RTS, RDMA_PS_TCP};
 use crate::table::{Table, lock};
+use crate::ud::{Services, is_mine};
 
 mod hear;
 pub(crate) mod id;
@@ -33,9 +34,10 @@ mod step;
 
 use hear::Hearing;
 use id::{CmId, EventChannel, Terms};
+pub(crate) use step::reason;
 
 /// Patience with address and route resolution, each.
-const RESOLVE_MS: i32 = 5000;
+pub(crate) const RESOLVE_MS: i32 = 5000;
 
 /// The connection manager of a device.
 pub(crate) struct Cm {
@@ -50,7 +52,8 @@ pub(crate) struct Cm {
     broken: Mutex<VecDeque<(QpId, Option<AsyncEvent>)>>,
     broken_bell: OwnedFd,
     hearing: Hearing,
-    /// After the ids in `table`.
+    pub(crate) services: Services,
+    /// After the ids in `table` and those of services.
     channel: EventChannel,
 }
 
@@ -123,8 +126,14 @@ impl Cm {
             broken: Mutex::default(),
             broken_bell: bell()?,
             hearing: Hearing::default(),
+            services: Services::default(),
             channel: EventChannel::new(context)?,
         })
+    }
+
+    /// What ids are made of.
+    pub(crate) fn maker(&self) -> (&Arc<Context>, &EventChannel) {
+        (&self.context, &self.channel)
     }
 
     /// A queue pair noticed that its connection is broken.
@@ -143,7 +152,10 @@ impl Cm {
         quiet(&self.broken_bell);
         self.end_broken();
         while let Some(seen) = self.channel.next() {
-            step::step(self, seen);
+            match is_mine(&seen) {
+                true => self.services.step(&self.context, seen),
+                false => step::step(self, seen),
+            }
         }
     }
 
@@ -278,7 +290,8 @@ impl NativeCm for Cm {
         let mut table = lock(&self.table);
         let token = table.token();
         let attempt = format!("listen on {address}");
-        let id = CmId::new(&self.context, &self.channel, token).map_err(refused(&attempt))?;
+        let id = CmId::new(&self.context, &self.channel, token, RDMA_PS_TCP)
+            .map_err(refused(&attempt))?;
         id.bind(address).map_err(refused(&attempt))?;
         if id.is_somewhere() && !id.is_here() {
             let detail = format!("{attempt}: the address is not one of {}", self.context.name);
@@ -312,7 +325,8 @@ impl NativeCm for Cm {
         let mut table = lock(&self.table);
         let token = table.token();
         let attempt = format!("connect to {peer}");
-        let id = CmId::new(&self.context, &self.channel, token).map_err(refused(&attempt))?;
+        let id = CmId::new(&self.context, &self.channel, token, RDMA_PS_TCP)
+            .map_err(refused(&attempt))?;
         id.resolve_address(peer, RESOLVE_MS).map_err(refused(&attempt))?;
         let (stage, qp_of) = (Stage::Resolving, Some(queue_pair));
         let connection = Connection { id, stage, qp: qp_of, wishes: params, held: None };

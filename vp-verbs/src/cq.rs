@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use vp_api::{
-    Cq, CqHandler, CqId, CqInit, QpId, VpError, VpResult, VpStatus, WcStatus, WorkCompletion,
+    Cq, CqHandler, CqId, CqInit, DatagramSource, QpId, VpError, VpResult, VpStatus, WcStatus,
+    WorkCompletion,
 };
 
 use crate::device::Context;
@@ -26,6 +27,9 @@ use crate::table::{destroyed, lock};
 
 /// Completions taken from the device in one go.
 const BATCH: usize = 16;
+
+/// A completion, and where the datagram came from if it is one that was received.
+pub(crate) type Told = (WorkCompletion, Option<DatagramSource>);
 
 /// A completion queue.
 pub(crate) struct VerbsCq {
@@ -43,7 +47,7 @@ pub(crate) struct VerbsCq {
 
 struct State {
     raw: Option<Owned<ibv_cq>>,
-    backlog: VecDeque<WorkCompletion>,
+    backlog: VecDeque<Told>,
     overrun: bool,
 }
 
@@ -112,14 +116,14 @@ impl VerbsCq {
         let mut state = lock(&self.state);
         // What the device has comes first.
         let _ = self.fetch(&mut state);
-        state.backlog.extend(completions);
+        state.backlog.extend(completions.map(|completion| (completion, None)));
         drop(state);
         self.on_event();
     }
 
     /// Drops what is left of a queue pair.
     pub(crate) fn forget(&self, qp: QpId) {
-        lock(&self.state).backlog.retain(|completion| completion.qp != qp);
+        lock(&self.state).backlog.retain(|(completion, _)| completion.qp != qp);
     }
 
     /// Takes what the device has into the backlog; true if there is something to poll.
@@ -139,12 +143,41 @@ impl VerbsCq {
             for wc in batch.iter().take(got) {
                 let mut behind = VecDeque::new();
                 let completion = self.routes.translate(wc, &mut behind);
+                let behind = behind.into_iter().map(|completion| (completion, None));
                 state.backlog.extend(completion.into_iter().chain(behind));
             }
             if got < BATCH {
                 return Ok(());
             }
         }
+    }
+
+    /// Gives up to `most` completions to `put`, oldest first.
+    fn drain(&self, most: usize, mut put: impl FnMut(usize, Told)) -> Result<usize, VpStatus> {
+        let mut state = lock(&self.state);
+        let mut given = 0;
+        while given < most {
+            if let Some(waiting) = state.backlog.pop_front() {
+                put(given, waiting);
+                given += 1;
+                continue;
+            }
+            let mut batch = [ibv_wc::default(); BATCH];
+            let asked = BATCH.min(most - given);
+            let got = self.device_poll(&state, &mut batch[..asked])?;
+            for wc in &batch[..got] {
+                let mut behind = VecDeque::new();
+                if let Some(told) = self.routes.translate(wc, &mut behind) {
+                    put(given, told);
+                    given += 1;
+                }
+                state.backlog.extend(behind.into_iter().map(|completion| (completion, None)));
+            }
+            if got < asked && state.backlog.is_empty() {
+                break;
+            }
+        }
+        if given == 0 && state.overrun { Err(VpStatus::CqOverrun) } else { Ok(given) }
     }
 
     fn device_poll(&self, state: &State, batch: &mut [ibv_wc]) -> Result<usize, VpStatus> {
@@ -270,28 +303,16 @@ impl Cq for VerbsCq {
     }
 
     fn poll(&self, out: &mut [WorkCompletion]) -> Result<usize, VpStatus> {
-        let mut state = lock(&self.state);
-        let mut given = 0;
-        while given < out.len() {
-            if let Some(waiting) = state.backlog.pop_front() {
-                out[given] = waiting;
-                given += 1;
-                continue;
-            }
-            let mut batch = [ibv_wc::default(); BATCH];
-            let asked = BATCH.min(out.len() - given);
-            let got = self.device_poll(&state, &mut batch[..asked])?;
-            for wc in &batch[..got] {
-                if let Some(completion) = self.routes.translate(wc, &mut state.backlog) {
-                    out[given] = completion;
-                    given += 1;
-                }
-            }
-            if got < asked && state.backlog.is_empty() {
-                break;
-            }
-        }
-        if given == 0 && state.overrun { Err(VpStatus::CqOverrun) } else { Ok(given) }
+        self.drain(out.len(), |n, (completion, _)| out[n] = completion)
+    }
+
+    fn poll_from(
+        &self,
+        out: &mut [WorkCompletion],
+        from: &mut [Option<DatagramSource>],
+    ) -> Result<usize, VpStatus> {
+        let most = out.len().min(from.len());
+        self.drain(most, |n, (completion, source)| (out[n], from[n]) = (completion, source))
     }
 
     fn arm(&self, solicited_only: bool) -> Result<(), VpStatus> {

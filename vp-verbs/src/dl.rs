@@ -60,6 +60,7 @@ functions! { Ibv {
     ibv_close_device(*mut ibv_context) -> c_int;
     ibv_query_device(*mut ibv_context, *mut ibv_device_attr) -> c_int;
     ibv_query_port(*mut ibv_context, u8, *mut ibv_port_attr) -> c_int;
+    ibv_query_gid(*mut ibv_context, u8, c_int, *mut ibv_gid) -> c_int;
     ibv_get_async_event(*mut ibv_context, *mut ibv_async_event) -> c_int;
     ibv_ack_async_event(*mut ibv_async_event);
     ibv_alloc_pd(*mut ibv_context) -> *mut ibv_pd;
@@ -80,6 +81,8 @@ functions! { Ibv {
     ibv_create_qp(*mut ibv_pd, *mut ibv_qp_init_attr) -> *mut ibv_qp;
     ibv_modify_qp(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int;
     ibv_destroy_qp(*mut ibv_qp) -> c_int;
+    ibv_create_ah(*mut ibv_pd, *mut ibv_ah_attr) -> *mut ibv_ah;
+    ibv_destroy_ah(*mut ibv_ah) -> c_int;
 }}
 
 functions! { RdmaCm {

@@ -11,6 +11,7 @@
 
 mod addr;
 mod cm;
+mod core;
 mod cq;
 mod device;
 mod dl;
@@ -29,6 +30,7 @@ mod srq;
 #[doc(hidden)]
 pub mod sys;
 mod table;
+mod ud;
 mod wire;
 
 pub use dl::Libraries;

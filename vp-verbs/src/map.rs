@@ -143,6 +143,7 @@ pub(crate) fn capabilities(attr: &ibv_device_attr, iwarp: bool) -> Capabilities 
         // RFC 7306's are not in the kernel's iWARP.
         (Capabilities::IMMEDIATE, !iwarp),
         (Capabilities::READ_SINK_LOCAL_WRITE, !iwarp),
+        (Capabilities::UD, !iwarp && attr.max_ah > 0),
     ];
     for (capability, there) in list {
         out.set(capability, there);

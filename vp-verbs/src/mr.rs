@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use vp_api::{
-    Access, Addressing, MemRange, MrInfo, MrInit, PdId, Stag, VpError, VpResult, VpStatus,
+    Access, Addressing, GRH_OCTETS, MemRange, MrInfo, MrInit, PdId, Stag, VpError, VpResult,
+    VpStatus,
 };
 
 use crate::device::Context;
@@ -109,6 +110,23 @@ impl Region {
     /// The memory; `None` once it is deregistered.
     pub(crate) fn range(&self) -> Option<MemRange> {
         lock(&self.live).as_ref().map(|live| live.range.clone())
+    }
+
+    /// The first octets of a receive at `at`; `None`: they are not all in the region, or it is
+    /// deregistered.
+    pub(crate) fn header(&self, at: u64) -> Option<[u8; GRH_OCTETS]> {
+        let live = lock(&self.live);
+        let range = &live.as_ref()?.range;
+        let skip = usize::try_from(at.checked_sub(self.addr)?).ok()?;
+        if skip.checked_add(GRH_OCTETS)? > range.len() {
+            return None;
+        }
+        let mut out = [0; GRH_OCTETS];
+        let from = range.addr().as_ptr().wrapping_add(skip);
+        // SAFETY: within the range, whose octets stay mapped until it is deregistered, which the
+        // lock prevents; peers may write them meanwhile, so they are copied and never referred to.
+        unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), GRH_OCTETS) };
+        Some(out)
     }
 
     /// Deregisters; when it returns the device touches the range no more.

@@ -12,7 +12,7 @@ use crate::addr;
 use crate::cm::id::{CmId, EventChannel};
 use crate::device::Context;
 use crate::map;
-use crate::sys::IBV_PORT_ACTIVE;
+use crate::sys::{IBV_PORT_ACTIVE, RDMA_PS_TCP};
 
 /// A port, and its number at the device.
 struct Port {
@@ -29,6 +29,11 @@ pub(crate) fn list(context: &Arc<Context>) -> Vec<PortInfo> {
 pub(crate) fn index(context: &Arc<Context>, number: u32) -> u32 {
     let ports = gather(context);
     ports.iter().position(|port| u32::from(port.number) == number).unwrap_or(0) as u32
+}
+
+/// The number of the port at this place in the list.
+pub(crate) fn number(context: &Arc<Context>, index: u32) -> Option<u8> {
+    gather(context).get(index as usize).map(|port| port.number)
 }
 
 fn gather(context: &Arc<Context>) -> Vec<Port> {
@@ -67,7 +72,7 @@ fn bare(context: &Context, number: u8, interface: String) -> PortInfo {
 /// The port of this device that an address leads to.
 fn port_of(context: &Arc<Context>, address: SocketAddr) -> Option<u8> {
     let channel = EventChannel::new(context).ok()?;
-    let id = CmId::new(context, &channel, 0).ok()?;
+    let id = CmId::new(context, &channel, 0, RDMA_PS_TCP).ok()?;
     id.bind(address).ok()?;
     id.is_here().then(|| id.port())
 }

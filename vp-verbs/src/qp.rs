@@ -37,7 +37,7 @@ use crate::wire;
 pub(crate) use routes::Routes;
 
 /// Marks the number of a receive.
-const RECV: u64 = 1 << 63;
+pub(crate) const RECV: u64 = 1 << 63;
 
 /// What a queue pair is made of, beside its sizes.
 pub(crate) struct QpParts {

@@ -17,11 +17,11 @@ pub(crate) struct Posted {
 }
 
 /// Work requests that end in the order of posting.
-#[derive(Debug, Default)]
-pub(crate) struct Ring {
+#[derive(Debug)]
+pub(crate) struct Ring<P = Posted> {
     /// Number of the oldest.
     first: u32,
-    posted: VecDeque<Posted>,
+    posted: VecDeque<P>,
     depth: usize,
     /// So many at the front are not the consumer's.
     extra: usize,
@@ -29,10 +29,10 @@ pub(crate) struct Ring {
     quiet: usize,
 }
 
-impl Ring {
+impl<P> Ring<P> {
     pub(crate) fn new(depth: u32) -> Self {
         let depth = depth as usize;
-        Self { posted: VecDeque::with_capacity(depth), depth, ..Self::default() }
+        Self { first: 0, posted: VecDeque::with_capacity(depth), depth, extra: 0, quiet: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -56,7 +56,7 @@ impl Ring {
     }
 
     /// Adds one that the device took; `told`: as [`Ring::next`] said.
-    pub(crate) fn push(&mut self, posted: Posted, told: bool) {
+    pub(crate) fn push(&mut self, posted: P, told: bool) {
         self.quiet = if told { 0 } else { self.quiet + 1 };
         self.posted.push_back(posted);
     }
@@ -67,7 +67,7 @@ impl Ring {
     }
 
     /// Ends everything up to `number`; `None` if it ended before.
-    pub(crate) fn end(&mut self, number: u32) -> Option<Posted> {
+    pub(crate) fn end(&mut self, number: u32) -> Option<P> {
         let ahead = number.wrapping_sub(self.first) as usize;
         if ahead >= self.posted.len() {
             return None;
@@ -149,7 +149,7 @@ mod tests {
             })
             .collect();
         assert_eq!(told, [false, true, false, true]);
-        assert!(Ring::new(1).next(false).1);
+        assert!(Ring::<Posted>::new(1).next(false).1);
         ring.unpush();
         assert_eq!(ring.room(), 1);
     }

@@ -4,30 +4,30 @@
 //! last. Privileged verbs run on the application's threads.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use vp_api::{
-    Access, Addressing, AsyncEvent, AsyncHandler, Capabilities, ConnectionModel, Cq, CqId, CqInit,
-    EventSource, LogLevel, MrInfo, MrInit, MwId, MwInfo, MwKind, NativeCm, PdId, PortInfo, Qp,
-    QpId, QpInit, Rnic, RnicAttrs, Services, Srq, SrqId, SrqInit, Stag, VpError, VpResult,
-    VpStatus,
+    Access, Addressing, AsyncHandler, Capabilities, ConnectionModel, Cq, CqId, CqInit, Datagrams,
+    MrInfo, MrInit, MwId, MwInfo, MwKind, NativeCm, PdId, PortInfo, Qp, QpId, QpInit, Rnic,
+    RnicAttrs, Services, Srq, SrqId, SrqInit, Stag, VpError, VpResult, VpStatus,
 };
 
 use crate::cm::{Cm, MOST_READS, private};
+use crate::core::Core;
 use crate::cq::{self, VerbsCq};
 use crate::device::Context;
 use crate::dl::text;
-use crate::events::{self, Channel, EventSink, Hears, bell, ring};
-use crate::map::{self, About, count};
-use crate::mr::{self, Domain, Region};
+use crate::events::{self, Channel, EventSink, bell, ring};
+use crate::map::{self, count};
+use crate::mr::{self, Region};
 use crate::mw::Memory;
 use crate::owned::{Owned, refused};
 use crate::ports;
 use crate::qp::{QpParts, Routes, VerbsQp};
 use crate::srq::VerbsSrq;
-use crate::sys::*;
 use crate::table::{Table, lock};
+use crate::ud::VerbsDatagrams;
 use crate::wire::SGES;
 
 /// An open device.
@@ -37,24 +37,10 @@ pub(crate) struct VerbsRnic {
     cm: Arc<Cm>,
     memory: Arc<Memory>,
     routes: Arc<Routes>,
-    pds: Table<Pd>,
+    datagrams: Option<Arc<VerbsDatagrams>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     stop: Arc<OwnedFd>,
 }
-
-/// What the event thread needs.
-struct Core {
-    sink: Arc<EventSink>,
-    cqs: Table<VerbsCq>,
-    srqs: Table<VerbsSrq>,
-    qps: Arc<Table<VerbsQp>>,
-    cm: Weak<Cm>,
-    channel: Channel,
-    context: Arc<Context>,
-    services: Arc<dyn Services>,
-}
-
-type Pd = Mutex<Option<Owned<ibv_pd>>>;
 
 impl VerbsRnic {
     pub(crate) fn open(context: Arc<Context>, services: Arc<dyn Services>) -> VpResult<Self> {
@@ -70,6 +56,8 @@ impl VerbsRnic {
             srqs: Table::new("shared receive queue"),
             qps,
             cm: Arc::downgrade(&cm),
+            pds: Table::new("protection domain"),
+            uds: Table::new("queue pair for datagrams"),
             channel,
             context,
             services,
@@ -80,23 +68,21 @@ impl VerbsRnic {
             .name("warpline-verbs".into())
             .spawn(move || events::run(&ear.context, &ear.channel, &connections, &stopped, &*ear))
             .map_err(refused(&attempt))?;
+        let (memory, routes) = (Arc::<Memory>::default(), Arc::<Routes>::default());
+        let datagrams = attrs.capabilities.contains(Capabilities::UD).then(|| {
+            let made = VerbsDatagrams::new(&core, &cm, &memory, &routes, &attrs);
+            Arc::new(made)
+        });
         Ok(Self {
             attrs,
             core,
             cm,
-            memory: Arc::default(),
-            routes: Arc::default(),
-            pds: Table::new("protection domain"),
+            memory,
+            routes,
+            datagrams,
             thread: Mutex::new(Some(thread)),
             stop,
         })
-    }
-
-    fn domain(&self, pd: PdId) -> VpResult<Domain> {
-        let no_pd = |error: VpError| VpError { status: VpStatus::InvalidPd, ..error };
-        let (entry, hold) = self.pds.hold(pd.0).map_err(no_pd)?;
-        let raw = lock(&entry).as_ref().map_or(std::ptr::null_mut(), Owned::as_ptr);
-        Ok(Domain { id: pd, raw, hold })
     }
 
     /// Limits that the kernel would only call "invalid".
@@ -127,54 +113,6 @@ impl VerbsRnic {
             return Err(VpError::new(VpStatus::Unsupported, detail));
         }
         Ok(())
-    }
-}
-
-impl Hears for Core {
-    fn on_completion(&self, cq: u32) {
-        if let Ok(cq) = self.cqs.get(cq) {
-            cq.on_event();
-        }
-    }
-
-    fn on_async(&self, about: About, id: u32, event: AsyncEvent) {
-        match about {
-            About::Qp => self.on_qp(id, event),
-            About::Cq => {
-                if let Ok(cq) = self.cqs.get(id) {
-                    cq.overran();
-                }
-                self.sink.emit(EventSource::Cq(CqId(id)), event);
-            }
-            About::Srq => {
-                if let Ok(srq) = self.srqs.get(id) {
-                    srq.limit_reached();
-                }
-                self.sink.emit(EventSource::Srq(SrqId(id)), event);
-            }
-            About::Port => {
-                let index = ports::index(&self.context, id);
-                self.sink.emit(EventSource::Port(index), event);
-            }
-            About::Device => {
-                let message = format!("{}: the device is unusable", self.context.name);
-                self.services.log(LogLevel::Error, "verbs", &message);
-                self.sink.emit(EventSource::Rnic, event);
-            }
-        }
-    }
-}
-
-impl Core {
-    fn on_qp(&self, id: u32, event: AsyncEvent) {
-        if event == AsyncEvent::Established {
-            if let Some(cm) = self.cm.upgrade() {
-                cm.heard(QpId(id));
-            }
-            self.sink.emit(EventSource::Qp(QpId(id)), event);
-        } else if let Ok(qp) = self.qps.get(id) {
-            qp.broke(Some(event));
-        }
     }
 }
 
@@ -241,13 +179,13 @@ impl Rnic for VerbsRnic {
         // SAFETY: fresh, with its counterpart.
         let raw = unsafe { Owned::new(raw, ibv.ibv_dealloc_pd, context) };
         let raw = raw.map_err(refused("allocate a protection domain"))?;
-        let id = self.pds.reserve();
-        self.pds.insert(id, Arc::new(Mutex::new(Some(raw))));
+        let id = self.core.pds.reserve();
+        self.core.pds.insert(id, Arc::new(Mutex::new(Some(raw))));
         Ok(PdId(id))
     }
 
     fn dealloc_pd(&self, pd: PdId) -> VpResult<()> {
-        self.pds.remove(pd.0, |entry| {
+        self.core.pds.remove(pd.0, |entry| {
             let mut slot = lock(entry);
             if let Some(raw) = slot.take()
                 && let Err((raw, error)) = raw.destroy()
@@ -273,7 +211,7 @@ impl Rnic for VerbsRnic {
 
     fn create_srq(&self, init: &SrqInit) -> VpResult<Arc<dyn Srq>> {
         let core = &self.core;
-        let (pd, id) = (self.domain(init.pd)?, core.srqs.reserve());
+        let (pd, id) = (self.core.domain(init.pd)?, core.srqs.reserve());
         let srq = VerbsSrq::create(&core.context, &self.memory, pd, id, init)?;
         core.srqs.insert(id, srq.clone());
         self.routes.add_srq(id, srq.clone());
@@ -291,7 +229,7 @@ impl Rnic for VerbsRnic {
         let core = &self.core;
         let (send_cq, send_hold) = core.cqs.hold(init.send_cq.0)?;
         let (recv_cq, recv_hold) = core.cqs.hold(init.recv_cq.0)?;
-        let pd = self.domain(init.pd)?;
+        let pd = self.core.domain(init.pd)?;
         let mut holds = vec![pd.hold, send_hold, recv_hold];
         let srq = match init.srq {
             Some(srq) => {
@@ -311,7 +249,7 @@ impl Rnic for VerbsRnic {
             recv_cq,
             srq,
         };
-        let id = core.qps.reserve();
+        let id = core.queue_pair_id();
         let qp = VerbsQp::create(parts, holds, id, init)?;
         core.qps.insert(id, qp.clone());
         Ok(qp)
@@ -324,13 +262,13 @@ impl Rnic for VerbsRnic {
     }
 
     fn register_mr(&self, init: &MrInit) -> VpResult<Stag> {
-        let pd = self.domain(init.pd)?;
+        let pd = self.core.domain(init.pd)?;
         self.memory.add(Region::register(&self.core.context, pd, init, false)?)
     }
 
     fn reregister_mr(&self, stag: Stag, init: &MrInit) -> VpResult<Stag> {
         mr::check(init)?;
-        let pd = self.domain(init.pd)?;
+        let pd = self.core.domain(init.pd)?;
         let old = self.memory.remove(stag)?;
         match old.reregister(&self.core.context, pd, init) {
             Ok(new) => self.memory.add(new),
@@ -354,7 +292,7 @@ impl Rnic for VerbsRnic {
         let gone = || VpError::new(VpStatus::InvalidStag, "the region was deregistered");
         let range = region.range().ok_or_else(gone)?;
         let init = MrInit { pd, range, addressing, access, key, pin: false };
-        let new = Region::register(&self.core.context, self.domain(pd)?, &init, true)?;
+        let new = Region::register(&self.core.context, self.core.domain(pd)?, &init, true)?;
         region.share();
         self.memory.add(new)
     }
@@ -382,7 +320,7 @@ impl Rnic for VerbsRnic {
             let detail = format!("{} has no {which}", self.core.context.name);
             return Err(VpError::new(VpStatus::Unsupported, detail));
         }
-        self.memory.alloc(&self.core.context, self.domain(pd)?, kind)
+        self.memory.alloc(&self.core.context, self.core.domain(pd)?, kind)
     }
 
     fn query_mw(&self, mw: MwId) -> VpResult<MwInfo> {
@@ -396,6 +334,10 @@ impl Rnic for VerbsRnic {
     fn native_cm(&self) -> Option<Arc<dyn NativeCm>> {
         Some(self.cm.clone())
     }
+
+    fn datagrams(&self) -> Option<Arc<dyn Datagrams>> {
+        self.datagrams.clone().map(|datagrams| datagrams as Arc<dyn Datagrams>)
+    }
 }
 
 impl Drop for VerbsRnic {
@@ -404,6 +346,9 @@ impl Drop for VerbsRnic {
     fn drop(&mut self) {
         for qp in self.core.qps.all() {
             let _ = qp.destroy();
+        }
+        if let Some(datagrams) = &self.datagrams {
+            datagrams.clear();
         }
         self.cm.clear();
         for srq in self.core.srqs.all() {

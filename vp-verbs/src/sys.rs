@@ -11,6 +11,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 pub const IBV_TRANSPORT_IWARP: c_int = 1;
 
 pub const IBV_PORT_ACTIVE: c_uint = 4;
+pub const IBV_LINK_LAYER_ETHERNET: c_uint = 2;
 
 pub const IBV_DEVICE_SRQ_RESIZE: c_uint = 1 << 13;
 pub const IBV_DEVICE_MEM_WINDOW: c_uint = 1 << 17;
@@ -66,6 +67,7 @@ pub const IBV_WC_RESP_TIMEOUT_ERR: c_uint = 20;
 pub const IBV_WC_RECV: c_uint = 128;
 pub const IBV_WC_RECV_RDMA_WITH_IMM: c_uint = 129;
 
+pub const IBV_WC_GRH: c_uint = 1;
 pub const IBV_WC_WITH_IMM: c_uint = 2;
 pub const IBV_WC_WITH_INV: c_uint = 8;
 
@@ -86,6 +88,7 @@ pub const IBV_EVENT_QP_LAST_WQE_REACHED: c_uint = 16;
 pub const IBV_EVENT_GID_CHANGE: c_uint = 18;
 
 pub const IBV_QPT_RC: c_uint = 2;
+pub const IBV_QPT_UD: c_uint = 4;
 
 pub const IBV_QPS_INIT: c_uint = 1;
 pub const IBV_QPS_RTR: c_uint = 2;
@@ -96,6 +99,8 @@ pub const IBV_QP_STATE: c_int = 1;
 pub const IBV_QP_ACCESS_FLAGS: c_int = 1 << 3;
 pub const IBV_QP_PKEY_INDEX: c_int = 1 << 4;
 pub const IBV_QP_PORT: c_int = 1 << 5;
+pub const IBV_QP_QKEY: c_int = 1 << 6;
+pub const IBV_QP_SQ_PSN: c_int = 1 << 16;
 
 pub const IBV_SRQ_MAX_WR: c_int = 1;
 pub const IBV_SRQ_LIMIT: c_int = 2;
@@ -104,6 +109,8 @@ pub const IBV_MW_TYPE_1: c_uint = 1;
 pub const IBV_MW_TYPE_2: c_uint = 2;
 
 pub const RDMA_PS_TCP: c_uint = 0x106;
+pub const RDMA_PS_UDP: c_uint = 0x111;
+pub const RDMA_UDP_QKEY: u32 = 0x0123_4567;
 
 pub const RDMA_CM_EVENT_ADDR_RESOLVED: c_uint = 0;
 pub const RDMA_CM_EVENT_ADDR_ERROR: c_uint = 1;
@@ -347,9 +354,18 @@ pub struct wr_atomic {
 
 #[repr(C)]
 #[derive(Clone, Copy)]
+pub struct wr_ud {
+    pub ah: *mut ibv_ah,
+    pub remote_qpn: u32,
+    pub remote_qkey: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
 pub union wr_union {
     pub rdma: wr_rdma,
     pub atomic: wr_atomic,
+    pub ud: wr_ud,
 }
 
 #[repr(C)]
@@ -416,11 +432,40 @@ pub struct ibv_qp_init_attr {
     pub sq_sig_all: c_int,
 }
 
+/// `union ibv_gid` by its octets.
 #[repr(C, align(8))]
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct ibv_gid {
+    pub raw: [u8; 16],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug)]
+pub struct ibv_global_route {
+    pub dgid: ibv_gid,
+    pub flow_label: u32,
+    pub sgid_index: u8,
+    pub hop_limit: u8,
+    pub traffic_class: u8,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug)]
 pub struct ibv_ah_attr {
-    /// Only ever filled in by librdmacm.
-    pub opaque: [u64; 4],
+    pub grh: ibv_global_route,
+    pub dlid: u16,
+    pub sl: u8,
+    pub src_path_bits: u8,
+    pub static_rate: u8,
+    pub is_global: u8,
+    pub port_num: u8,
+}
+
+#[repr(C)]
+pub struct ibv_ah {
+    pub context: *mut ibv_context,
+    pub pd: *mut ibv_pd,
+    pub handle: u32,
 }
 
 #[repr(C)]
@@ -533,6 +578,23 @@ pub struct rdma_cm_event {
     pub listen_id: *mut rdma_cm_id,
     pub event: c_uint,
     pub status: c_int,
-    /// The larger member of the union, `ud`, is not used.
+    pub param: cm_param,
+}
+
+/// Which member is set is the port space's matter.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub union cm_param {
     pub conn: rdma_conn_param,
+    pub ud: rdma_ud_param,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct rdma_ud_param {
+    pub private_data: *const c_void,
+    pub private_data_len: u8,
+    pub ah_attr: ibv_ah_attr,
+    pub qp_num: u32,
+    pub qkey: u32,
 }

@@ -34,7 +34,8 @@ fn structures() -> Vec<Fact> {
     sizes!(facts, ibv_context_ops ibv_device_attr ibv_sge ibv_recv_wr ibv_send_wr ibv_wc
         ibv_qp_cap ibv_qp_init_attr ibv_ah_attr ibv_qp_attr ibv_srq_attr ibv_srq_init_attr
         ibv_async_event ibv_mw_bind ibv_mw_bind_info ibv_pd ibv_mr ibv_mw ibv_comp_channel
-        rdma_event_channel rdma_addr rdma_route rdma_conn_param);
+        rdma_event_channel rdma_addr rdma_route rdma_conn_param rdma_ud_param rdma_cm_event
+        ibv_global_route ibv_ah);
     fields!(facts,
         ibv_device { node_type, transport_type, name }
         ibv_context { device, ops, cmd_fd, async_fd, num_comp_vectors }
@@ -43,7 +44,9 @@ fn structures() -> Vec<Fact> {
         ibv_device_attr { fw_ver, max_mr_size, vendor_id, max_qp, max_qp_wr, device_cap_flags,
             max_sge, max_cq, max_cqe, max_mr, max_pd, max_qp_rd_atom, max_qp_init_rd_atom,
             atomic_cap, max_mw, max_srq, max_srq_wr, phys_port_cnt }
-        ibv_port_attr { state, active_mtu, max_msg_sz, link_layer, port_cap_flags2 }
+        ibv_port_attr { state, active_mtu, gid_tbl_len, max_msg_sz, lid, link_layer, port_cap_flags2 }
+        ibv_global_route { dgid, flow_label, sgid_index, hop_limit, traffic_class }
+        ibv_ah_attr { grh, dlid, sl, src_path_bits, static_rate, is_global, port_num }
         ibv_mr { addr, length, lkey, rkey }
         ibv_mw { rkey, type_ }
         ibv_mw_bind_info { mr, addr, length, mw_access_flags }
@@ -55,9 +58,9 @@ fn structures() -> Vec<Fact> {
         ibv_sge { addr, length, lkey }
         ibv_recv_wr { wr_id, next, sg_list, num_sge }
         ibv_send_wr { wr_id, next, sg_list, num_sge, opcode, send_flags, wr, bind_mw }
-        ibv_wc { wr_id, status, opcode, byte_len, qp_num, wc_flags, dlid_path_bits }
+        ibv_wc { wr_id, status, opcode, byte_len, qp_num, src_qp, wc_flags, slid, sl, dlid_path_bits }
         ibv_qp_init_attr { qp_context, send_cq, recv_cq, srq, cap, qp_type, sq_sig_all }
-        ibv_qp_attr { qp_state, qp_access_flags, cap, ah_attr, alt_ah_attr, pkey_index,
+        ibv_qp_attr { qp_state, qkey, sq_psn, qp_access_flags, cap, ah_attr, alt_ah_attr, pkey_index,
             max_rd_atomic, max_dest_rd_atomic, port_num, alt_timeout, rate_limit }
         ibv_srq_init_attr { srq_context, attr }
         ibv_async_event { element, event_type }
@@ -66,13 +69,18 @@ fn structures() -> Vec<Fact> {
         rdma_cm_id { verbs, channel, context, qp, route, ps, port_num }
         rdma_conn_param { private_data, private_data_len, responder_resources, initiator_depth,
             retry_count, rnr_retry_count, srq, qp_num }
-        rdma_cm_event { id, listen_id, event, status }
+        rdma_ud_param { private_data, private_data_len, ah_attr, qp_num, qkey }
+        rdma_cm_event { id, listen_id, event, status, param }
     );
     let inner = [
         ("offsetof(struct ibv_send_wr, invalidate_rkey)", offset_of!(ibv_send_wr, imm_or_rkey)),
         (
             "offsetof(struct ibv_send_wr, wr.atomic.swap)",
             offset_of!(ibv_send_wr, wr) + offset_of!(wr_atomic, swap),
+        ),
+        (
+            "offsetof(struct ibv_send_wr, wr.ud.remote_qkey)",
+            offset_of!(ibv_send_wr, wr) + offset_of!(wr_ud, remote_qkey),
         ),
         (
             "offsetof(struct ibv_send_wr, wr.rdma.rkey)",
@@ -83,7 +91,7 @@ fn structures() -> Vec<Fact> {
             offset_of!(ibv_send_wr, bind_mw) + offset_of!(wr_bind_mw, bind_info),
         ),
         ("offsetof(struct ibv_wc, invalidated_rkey)", offset_of!(ibv_wc, imm_or_rkey)),
-        ("offsetof(struct rdma_cm_event, param.conn)", offset_of!(rdma_cm_event, conn)),
+        ("sizeof(union ibv_gid)", size_of::<ibv_gid>()),
         // Ours has room for the fields of later versions behind it.
         ("sizeof(struct ibv_port_attr)", size_of::<ibv_port_attr>() - 12),
         // Where the second name of a device is looked for.
@@ -114,6 +122,8 @@ fn enumerations() -> Vec<Fact> {
         IBV_EVENT_QP_LAST_WQE_REACHED IBV_EVENT_GID_CHANGE IBV_QPT_RC IBV_QPS_INIT IBV_QPS_RTR
         IBV_QPS_RTS IBV_QPS_ERR IBV_QP_STATE IBV_QP_ACCESS_FLAGS IBV_QP_PKEY_INDEX IBV_QP_PORT
         IBV_SRQ_MAX_WR IBV_SRQ_LIMIT IBV_MW_TYPE_1 IBV_MW_TYPE_2 RDMA_PS_TCP
+        RDMA_PS_UDP RDMA_UDP_QKEY IBV_QPT_UD IBV_WC_GRH IBV_QP_QKEY IBV_QP_SQ_PSN
+        IBV_LINK_LAYER_ETHERNET
         RDMA_CM_EVENT_ADDR_RESOLVED RDMA_CM_EVENT_ADDR_ERROR RDMA_CM_EVENT_ROUTE_RESOLVED
         RDMA_CM_EVENT_ROUTE_ERROR RDMA_CM_EVENT_CONNECT_REQUEST RDMA_CM_EVENT_CONNECT_RESPONSE
         RDMA_CM_EVENT_CONNECT_ERROR RDMA_CM_EVENT_UNREACHABLE RDMA_CM_EVENT_REJECTED

@@ -6,6 +6,7 @@ use std::ptr::null_mut;
 
 use vp_verbs::sys::*;
 
+use crate::datagram;
 use crate::objects::{ibv_free_device_list, ibv_get_device_list, ibv_open_device};
 use crate::world::{IdState, World, answer, bell, ring, set_errno, world};
 
@@ -13,7 +14,6 @@ use crate::world::{IdState, World, answer, bell, ring, set_errno, world};
 #[repr(C)]
 struct Event {
     public: rdma_cm_event,
-    room: [u64; 8],
     octets: Vec<u8>,
 }
 
@@ -45,18 +45,32 @@ pub unsafe fn tell(
     octets: &[u8],
     reads: (u8, u8),
 ) {
+    let fill = |param: &mut cm_param, octets: *const c_void, len| {
+        let conn = &mut param.conn;
+        (conn.private_data, conn.private_data_len) = (octets, len);
+        (conn.responder_resources, conn.initiator_depth) = reads;
+    };
+    tell_with(world, (id, listener), (kind, status), octets, fill);
+}
+
+/// Adds an event for an id; `fill` gets the private data.
+pub unsafe fn tell_with(
+    world: &mut World,
+    (id, listener): (usize, usize),
+    (kind, status): (c_uint, c_int),
+    octets: &[u8],
+    fill: impl FnOnce(&mut cm_param, *const c_void, u8),
+) {
     let of = if listener != 0 { listener } else { id };
     if !world.ids.contains_key(&of) {
         return;
     }
-    let mut event = Box::new(Event { public: zeroed(), room: [0; 8], octets: octets.to_vec() });
+    let mut event = Box::new(Event { public: zeroed(), octets: octets.to_vec() });
     let of = of as *mut rdma_cm_id;
     let public = &mut event.public;
     (public.id, public.listen_id) = (id as *mut rdma_cm_id, listener as *mut rdma_cm_id);
     (public.event, public.status) = (kind, status);
-    public.conn.private_data = event.octets.as_ptr().cast();
-    public.conn.private_data_len = event.octets.len() as u8;
-    (public.conn.responder_resources, public.conn.initiator_depth) = reads;
+    fill(&mut public.param, event.octets.as_ptr().cast(), event.octets.len() as u8);
     let channel = (*of).channel;
     world.news.entry(channel as usize).or_default().push_back(Box::into_raw(event) as usize);
     ring((*channel).fd);
@@ -112,7 +126,8 @@ pub unsafe extern "C" fn rdma_create_id(
     let mut new: Box<rdma_cm_id> = Box::new(zeroed());
     (new.channel, new.context, new.ps) = (channel, context, ps);
     *id = Box::into_raw(new);
-    world.ids.insert(*id as usize, IdState::default());
+    let datagrams = ps == RDMA_PS_UDP;
+    world.ids.insert(*id as usize, IdState { datagrams, ..IdState::default() });
     0
 }
 
@@ -245,10 +260,16 @@ pub unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn
     let param = &*param;
     let Some(state) = world.ids.get_mut(&(id as usize)) else { return fail(libc::EINVAL) };
     state.qp_num = param.qp_num;
-    let (port, iwarp) = (state.port, state.iwarp);
-    let is_it = |state: &IdState| state.listening && state.port == port && state.iwarp == iwarp;
+    let (port, iwarp, datagrams) = (state.port, state.iwarp, state.datagrams);
+    let is_it = |state: &IdState| {
+        state.listening && (state.port, state.iwarp, state.datagrams) == (port, iwarp, datagrams)
+    };
     let found = world.ids.iter().find_map(|(at, state)| is_it(state).then_some(*at));
     let Some(listener) = found else {
+        if datagrams {
+            datagram::unanswered(&mut world, id as usize, 1, &[]);
+            return 0;
+        }
         let status = if iwarp { -libc::ECONNREFUSED } else { 8 };
         tell(&mut world, id as usize, 0, RDMA_CM_EVENT_REJECTED, status, &[], (0, 0));
         return 0;
@@ -256,14 +277,15 @@ pub unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn
     let parent = listener as *mut rdma_cm_id;
     let mut new: Box<rdma_cm_id> = Box::new(zeroed());
     (new.channel, new.context, new.verbs) = ((*parent).channel, (*parent).context, (*id).verbs);
+    new.ps = (*parent).ps;
     (new.port_num, new.route.addr.dst_storage) = (1, (*id).route.addr.dst_storage);
     let new = Box::into_raw(new) as usize;
     let peer = Some(id as usize);
-    world.ids.insert(new, IdState { iwarp, peer, ..IdState::default() });
+    world.ids.insert(new, IdState { iwarp, peer, datagrams, ..IdState::default() });
     if let Some(state) = world.ids.get_mut(&(id as usize)) {
         state.peer = Some(new);
     }
-    let data = octets(param, 56, iwarp);
+    let data = octets(param, if datagrams { datagram::QUESTION } else { 56 }, iwarp);
     // The other end's view.
     let reads = (param.initiator_depth, param.responder_resources);
     tell(&mut world, new, listener, RDMA_CM_EVENT_CONNECT_REQUEST, 0, &data, reads);
@@ -281,6 +303,11 @@ pub unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_
     let Some((peer, iwarp)) = world.ids.get(&at).and_then(|s| Some((s.peer?, s.iwarp))) else {
         return fail(libc::EINVAL);
     };
+    if (*id).ps == RDMA_PS_UDP {
+        let data = octets(param, datagram::ANSWER, false);
+        datagram::answered(&mut world, peer, param.qp_num, &data);
+        return 0;
+    }
     let Some(other) = world.ids.get(&peer).map(|state| state.qp_num) else {
         return fail(libc::ECONNRESET);
     };
@@ -328,6 +355,11 @@ pub unsafe extern "C" fn rdma_reject(id: *mut rdma_cm_id, data: *const c_void, l
         return fail(libc::EINVAL);
     };
     let mut data = std::slice::from_raw_parts(data.cast::<u8>(), len.into()).to_vec();
+    if (*id).ps == RDMA_PS_UDP {
+        data.resize(datagram::ANSWER, 0);
+        datagram::unanswered(&mut world, peer, 2, &data);
+        return 0;
+    }
     if !iwarp {
         data.resize(148, 0);
     }

@@ -69,9 +69,10 @@ pub unsafe extern "C" fn fake_cm_event(kind: u32, status: c_int) {
     }
 }
 
-/// Objects that are alive: regions and windows, queue pairs, shared queues, CQs, ids.
+/// Objects that are alive: regions and windows, queue pairs, shared queues, CQs, address handles, ids.
 #[unsafe(no_mangle)]
 pub extern "C" fn fake_alive() -> usize {
     let world = world();
-    world.keys.len() + world.qps.len() + world.srqs.len() + world.cqs.len() + world.ids.len()
+    let handles = world.ahs.len() + world.ids.len();
+    world.keys.len() + world.qps.len() + world.srqs.len() + world.cqs.len() + handles
 }

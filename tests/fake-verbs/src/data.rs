@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_uint};
 
 use vp_verbs::sys::*;
 
+use crate::datagram;
 use crate::world::{Keyed, Recv, World, world};
 
 pub fn ops() -> ibv_context_ops {
@@ -106,7 +107,7 @@ unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited: c_int) -> c_int {
     0
 }
 
-unsafe fn elements(list: *const ibv_sge, count: c_int) -> Vec<ibv_sge> {
+pub unsafe fn elements(list: *const ibv_sge, count: c_int) -> Vec<ibv_sge> {
     (0..count as usize).map(|n| *list.add(n)).collect()
 }
 
@@ -180,6 +181,10 @@ unsafe fn send(world: &mut World, qp: *mut ibv_qp, wr: &ibv_send_wr) {
     let status = match world.statuses.pop_front() {
         Some(status) => status,
         None if broken => IBV_WC_WR_FLUSH_ERR,
+        None if (*qp).qp_type == IBV_QPT_UD => match datagram::send(world, qp, wr) {
+            Ok(()) => IBV_WC_SUCCESS,
+            Err(status) => status,
+        },
         None => match carry_out(world, qp, peer, wr) {
             Ok(()) => IBV_WC_SUCCESS,
             Err(status) => status,
@@ -339,7 +344,7 @@ unsafe fn limit(world: &mut World, qp: *mut ibv_qp, srq: usize) {
     }
 }
 
-unsafe fn allowed(
+pub unsafe fn allowed(
     world: &World,
     qp: *mut ibv_qp,
     key: u32,
@@ -359,7 +364,7 @@ unsafe fn allowed(
     })
 }
 
-unsafe fn gather(sges: &[ibv_sge]) -> Vec<u8> {
+pub unsafe fn gather(sges: &[ibv_sge]) -> Vec<u8> {
     let mut out = Vec::new();
     for sge in sges.iter().filter(|sge| sge.length != 0) {
         let at = out.len();
@@ -370,7 +375,7 @@ unsafe fn gather(sges: &[ibv_sge]) -> Vec<u8> {
     out
 }
 
-unsafe fn scatter(mut data: &[u8], sges: &[ibv_sge]) {
+pub unsafe fn scatter(mut data: &[u8], sges: &[ibv_sge]) {
     for sge in sges {
         let (part, rest) = data.split_at(data.len().min(sge.length as usize));
         std::ptr::copy_nonoverlapping(part.as_ptr(), sge.addr as *mut u8, part.len());

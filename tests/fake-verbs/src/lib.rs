@@ -13,5 +13,6 @@
 pub mod cm;
 pub mod control;
 pub mod data;
+pub mod datagram;
 pub mod objects;
 pub mod world;

@@ -107,6 +107,7 @@ pub unsafe extern "C" fn ibv_query_device(
     (attr.max_pd, attr.max_qp_rd_atom, attr.max_qp_init_rd_atom) = (1024, 16, 16);
     (attr.max_srq, attr.max_srq_wr, attr.max_srq_sge) = (1024, 4096, 8);
     (attr.atomic_cap, attr.max_mr_size, attr.phys_port_cnt) = (1, 1 << 40, 1);
+    attr.max_ah = 1024;
     0
 }
 
@@ -121,6 +122,7 @@ pub unsafe extern "C" fn ibv_query_port(
     }
     let attr = &mut *attr;
     (attr.state, attr.active_mtu, attr.max_msg_sz) = (IBV_PORT_ACTIVE, 5, 1 << 30);
+    (attr.gid_tbl_len, attr.link_layer) = (2, IBV_LINK_LAYER_ETHERNET as u8);
     0
 }
 
@@ -372,10 +374,11 @@ pub unsafe extern "C" fn ibv_create_qp(
         handle: qp_num,
         qp_num,
         state: 0,
-        qp_type: IBV_QPT_RC,
+        qp_type: (*attr).qp_type,
     }));
-    let recvs = Default::default();
-    world.qps.insert(qp_num, QpState { raw: raw as usize, recvs, peer: None, broken: false });
+    let (recvs, qkey) = (Default::default(), ((*attr).qp_type == IBV_QPT_UD).then_some(0));
+    let state = QpState { raw: raw as usize, recvs, peer: None, broken: false, qkey };
+    world.qps.insert(qp_num, state);
     raw
 }
 
@@ -388,6 +391,11 @@ pub unsafe extern "C" fn ibv_modify_qp(
     let mut world = world();
     if let Some(errno) = world.fault("ibv_modify_qp") {
         return errno;
+    }
+    if mask & IBV_QP_QKEY != 0
+        && let Some(state) = world.qps.get_mut(&(*qp).qp_num)
+    {
+        state.qkey = Some((*attr).qkey);
     }
     if mask & IBV_QP_STATE != 0 {
         (*qp).state = (*attr).qp_state;

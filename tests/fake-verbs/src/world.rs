@@ -21,6 +21,8 @@ pub struct QpState {
     pub recvs: VecDeque<Recv>,
     pub peer: Option<u32>,
     pub broken: bool,
+    /// Of a queue pair for datagrams.
+    pub qkey: Option<u32>,
 }
 
 /// A completion queue beside its public part.
@@ -48,6 +50,8 @@ pub struct Keyed {
 pub struct IdState {
     pub port: u16,
     pub listening: bool,
+    /// A datagram service, or a question to one.
+    pub datagrams: bool,
     pub iwarp: bool,
     pub qp_num: u32,
     pub peer: Option<usize>,
@@ -70,6 +74,7 @@ pub struct World {
     pub notices: HashMap<usize, VecDeque<usize>>,
     /// By context: kind, and the member of the union.
     pub asynchronous: HashMap<usize, VecDeque<(u32, u64)>>,
+    pub ahs: HashMap<usize, ibv_ah_attr>,
     pub ids: HashMap<usize, IdState>,
     /// Events by channel.
     pub news: HashMap<usize, VecDeque<usize>>,

@@ -79,6 +79,8 @@ pub(crate) struct Seen {
     pub(crate) ird: u8,
     /// How many reads this end may have under way.
     pub(crate) ord: u8,
+    /// Of a datagram service.
+    pub(crate) ud: Option<rdma_ud_param>,
 }
 
 impl Seen {
@@ -87,15 +89,27 @@ impl Seen {
         let named = if is_request { event.listen_id } else { event.id };
         // SAFETY: ids of an event live until it is acknowledged.
         let context = NonNull::new(named).map(|id| unsafe { (*id.as_ptr()).context });
-        let conn = &event.conn;
+        // SAFETY: as above.
+        let space = NonNull::new(named).map(|id| unsafe { (*id.as_ptr()).ps });
+        // SAFETY: numbers and a pointer that both members begin with; the library clears an event
+        // before it fills in either.
+        let conn = unsafe { event.param.conn };
+        // SAFETY: as above.
+        let ud = unsafe { event.param.ud };
+        let is_ud = space == Some(RDMA_PS_UDP);
+        let (data, len) = match is_ud {
+            true => (ud.private_data, ud.private_data_len),
+            false => (conn.private_data, conn.private_data_len),
+        };
         Self {
             kind: event.event,
             status: event.status,
             token: context.map_or(0, |context| context.addr() as u64),
             born: if is_request { event.id } else { std::ptr::null_mut() },
-            private_data: octets(conn.private_data, conn.private_data_len),
+            private_data: octets(data, len),
             ird: conn.responder_resources,
             ord: conn.initiator_depth,
+            ud: is_ud.then_some(ud),
         }
     }
 }
@@ -109,7 +123,7 @@ fn octets(at: *const c_void, len: u8) -> Vec<u8> {
 }
 
 /// Both ends' wishes for a connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Terms {
     pub(crate) ird: u8,
     pub(crate) ord: u8,
@@ -128,12 +142,13 @@ impl CmId {
         context: &Arc<Context>,
         channel: &EventChannel,
         token: u64,
+        space: c_uint,
     ) -> io::Result<Self> {
         let cm = &context.api.cm;
         let mut raw: *mut rdma_cm_id = std::ptr::null_mut();
         let mark = mark(token);
         // SAFETY: the channel is alive, the result may be written; the mark is only compared.
-        done(unsafe { (cm.rdma_create_id)(channel.raw.as_ptr(), &mut raw, mark, RDMA_PS_TCP) })?;
+        done(unsafe { (cm.rdma_create_id)(channel.raw.as_ptr(), &mut raw, mark, space) })?;
         Self::adopt(context, raw)
     }
 
@@ -224,6 +239,16 @@ impl CmId {
         let mut param = param(terms, private_data);
         // SAFETY: as for `connect`.
         done(unsafe { (self.context.api.cm.rdma_accept)(self.raw.as_ptr(), &mut param) })
+    }
+
+    /// Asks a datagram service; it has only private data to say.
+    pub(crate) fn ask(&self, private_data: &[u8]) -> io::Result<()> {
+        self.connect(Terms::default(), private_data)
+    }
+
+    /// Answers for a datagram service with the number of a queue pair.
+    pub(crate) fn answer(&self, qp_num: u32, private_data: &[u8]) -> io::Result<()> {
+        self.accept(Terms { qp_num, ..Terms::default() }, private_data)
     }
 
     pub(crate) fn reject(&self, private_data: &[u8]) -> io::Result<()> {

@@ -17,7 +17,7 @@ pub(super) const IWARP: usize = 251;
 
 const MARK: [u8; 2] = *b"WL";
 /// Octets of the mark and the length.
-pub(super) const TRAILER: usize = MARK.len() + 1;
+pub(crate) const TRAILER: usize = MARK.len() + 1;
 
 /// Octets that a consumer can give to a connect, an accept and a reject.
 pub(crate) fn most(iwarp: bool) -> [usize; 3] {
@@ -25,7 +25,7 @@ pub(crate) fn most(iwarp: bool) -> [usize; 3] {
 }
 
 /// Fills the room of a message, if the data leave place for the trailer.
-pub(super) fn pack(data: &[u8], room: usize) -> Vec<u8> {
+pub(crate) fn pack(data: &[u8], room: usize) -> Vec<u8> {
     let mut out = data.to_vec();
     if data.len() + TRAILER <= room {
         out.resize(room - TRAILER, 0);
@@ -36,7 +36,7 @@ pub(super) fn pack(data: &[u8], room: usize) -> Vec<u8> {
 }
 
 /// What was packed; what another peer sent stays as it came.
-pub(super) fn unpack(mut octets: Vec<u8>, room: usize) -> Vec<u8> {
+pub(crate) fn unpack(mut octets: Vec<u8>, room: usize) -> Vec<u8> {
     let len = match octets.split_last_chunk() {
         Some((_, &[a, b, len])) if [a, b] == MARK && octets.len() == room => usize::from(len),
         _ => return octets,

@@ -179,7 +179,7 @@ fn was_rejected(cm: &Cm, seen: &Seen) -> bool {
     seen.status == CONSUMER_REJECT
 }
 
-fn reason(seen: &Seen) -> String {
+pub(crate) fn reason(seen: &Seen) -> String {
     let what = match seen.kind {
         RDMA_CM_EVENT_ADDR_ERROR => "the address cannot be resolved",
         RDMA_CM_EVENT_ROUTE_ERROR => "there is no route to the peer",

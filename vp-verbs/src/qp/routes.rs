@@ -9,15 +9,18 @@ use std::sync::{Arc, PoisonError, RwLock};
 use vp_api::WorkCompletion;
 
 use super::VerbsQp;
+use crate::cq::Told;
 use crate::srq::{SERIAL, SHARED, VerbsSrq};
 use crate::sys::*;
+use crate::ud::VerbsUdQp;
 
 /// Which queue pair and which shared queue a completion of the device belongs to.
 #[derive(Default)]
 pub(crate) struct Routes {
     pub(super) qps: RwLock<HashMap<u32, Arc<VerbsQp>>>,
+    uds: RwLock<HashMap<u32, Arc<VerbsUdQp>>>,
     srqs: RwLock<HashMap<u32, Arc<VerbsSrq>>>,
-    pub(super) serials: AtomicU32,
+    pub(crate) serials: AtomicU32,
 }
 
 impl Routes {
@@ -37,16 +40,34 @@ impl Routes {
         self.qps.write().unwrap_or_else(PoisonError::into_inner).remove(&number);
     }
 
+    pub(crate) fn add_ud(&self, number: u32, qp: Arc<VerbsUdQp>) {
+        self.uds.write().unwrap_or_else(PoisonError::into_inner).insert(number, qp);
+    }
+
+    pub(crate) fn remove_ud(&self, number: u32) {
+        self.uds.write().unwrap_or_else(PoisonError::into_inner).remove(&number);
+    }
+
+    /// The shared reference that completions are routed by.
+    pub(crate) fn ud(&self, number: u32) -> Option<Arc<VerbsUdQp>> {
+        self.uds.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
+    }
+
     /// A completion as the consumer sees it; `None`: quiet, or of a queue pair that is gone. What
     /// follows from it goes to `behind`.
     pub(crate) fn translate(
         &self,
         wc: &ibv_wc,
         behind: &mut VecDeque<WorkCompletion>,
-    ) -> Option<WorkCompletion> {
+    ) -> Option<Told> {
         let shared = (wc.wr_id & SHARED != 0).then(|| self.shared(wc)).flatten();
         let qps = self.qps.read().unwrap_or_else(PoisonError::into_inner);
-        qps.get(&wc.qp_num)?.complete(wc, shared, behind)
+        if let Some(qp) = qps.get(&wc.qp_num) {
+            return Some((qp.complete(wc, shared, behind)?, None));
+        }
+        drop(qps);
+        let uds = self.uds.read().unwrap_or_else(PoisonError::into_inner);
+        uds.get(&wc.qp_num)?.complete(wc, behind)
     }
 
     /// Frees the place of a receive in its shared queue.

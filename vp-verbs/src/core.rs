@@ -1,0 +1,108 @@
+//! The objects of an open device by their ids, and what happens to them.
+//!
+//! Owner: the open device; the event thread and the datagrams share it. Any thread.
+
+use std::sync::{Arc, Mutex, Weak};
+
+use vp_api::{
+    AsyncEvent, CqId, EventSource, LogLevel, PdId, QpId, Services, SrqId, VpError, VpResult,
+    VpStatus,
+};
+
+use crate::cm::Cm;
+use crate::cq::VerbsCq;
+use crate::device::Context;
+use crate::events::{Channel, EventSink, Hears};
+use crate::map::About;
+use crate::mr::Domain;
+use crate::owned::Owned;
+use crate::ports;
+use crate::qp::VerbsQp;
+use crate::srq::VerbsSrq;
+use crate::sys::ibv_pd;
+use crate::table::{Table, lock};
+use crate::ud::VerbsUdQp;
+
+/// The objects of an open device.
+pub(crate) struct Core {
+    pub(crate) sink: Arc<EventSink>,
+    pub(crate) cqs: Table<VerbsCq>,
+    pub(crate) srqs: Table<VerbsSrq>,
+    pub(crate) qps: Arc<Table<VerbsQp>>,
+    pub(crate) uds: Table<VerbsUdQp>,
+    pub(crate) pds: Table<Pd>,
+    pub(crate) cm: Weak<Cm>,
+    pub(crate) channel: Channel,
+    pub(crate) context: Arc<Context>,
+    pub(crate) services: Arc<dyn Services>,
+}
+
+type Pd = Mutex<Option<Owned<ibv_pd>>>;
+
+impl Hears for Core {
+    fn on_completion(&self, cq: u32) {
+        if let Ok(cq) = self.cqs.get(cq) {
+            cq.on_event();
+        }
+    }
+
+    fn on_async(&self, about: About, id: u32, event: AsyncEvent) {
+        match about {
+            About::Qp => self.on_qp(id, event),
+            About::Cq => {
+                if let Ok(cq) = self.cqs.get(id) {
+                    cq.overran();
+                }
+                self.sink.emit(EventSource::Cq(CqId(id)), event);
+            }
+            About::Srq => {
+                if let Ok(srq) = self.srqs.get(id) {
+                    srq.limit_reached();
+                }
+                self.sink.emit(EventSource::Srq(SrqId(id)), event);
+            }
+            About::Port => {
+                let index = ports::index(&self.context, id);
+                self.sink.emit(EventSource::Port(index), event);
+            }
+            About::Device => {
+                let message = format!("{}: the device is unusable", self.context.name);
+                self.services.log(LogLevel::Error, "verbs", &message);
+                self.sink.emit(EventSource::Rnic, event);
+            }
+        }
+    }
+}
+
+impl Core {
+    pub(crate) fn domain(&self, pd: PdId) -> VpResult<Domain> {
+        let no_pd = |error: VpError| VpError { status: VpStatus::InvalidPd, ..error };
+        let (entry, hold) = self.pds.hold(pd.0).map_err(no_pd)?;
+        let raw = lock(&entry).as_ref().map_or(std::ptr::null_mut(), Owned::as_ptr);
+        Ok(Domain { id: pd, raw, hold })
+    }
+
+    /// An id that no queue pair of either kind has.
+    pub(crate) fn queue_pair_id(&self) -> u32 {
+        loop {
+            let id = self.qps.reserve();
+            if self.uds.get(id).is_err() {
+                return id;
+            }
+        }
+    }
+
+    fn on_qp(&self, id: u32, event: AsyncEvent) {
+        if event == AsyncEvent::Established {
+            if let Some(cm) = self.cm.upgrade() {
+                cm.heard(QpId(id));
+            }
+            self.sink.emit(EventSource::Qp(QpId(id)), event);
+        } else if let Ok(qp) = self.qps.get(id) {
+            qp.broke(Some(event));
+        } else if let Ok(qp) = self.uds.get(id) {
+            qp.broke();
+            self.sink.emit(EventSource::Qp(QpId(id)), event);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Posting datagrams: as for connected queue pairs, with an address handle per send.
+//!
+//! Runs in the poster's thread, under the lock of the queue. Allocates nothing.
+
+use std::sync::Arc;
+
+use vp_api::{GRH_OCTETS, PostFailure, RecvWr, SendFlags, Sge, UdSendWr, VpStatus};
+
+use super::ah::Ah;
+use super::qp::{Hardware, Receive, VerbsUdQp};
+use crate::qp::RECV;
+use crate::ring::{Posted, Ring};
+use crate::sys::*;
+use crate::table::lock;
+use crate::wire::{self, Batch, Link, SGES};
+
+type Sends = Ring<(Posted, Arc<Ah>)>;
+
+impl VerbsUdQp {
+    pub(super) fn post_sends(&self, wrs: &[UdSendWr<'_>]) -> Result<(), PostFailure> {
+        let hardware = self.hardware();
+        let unposted = |posted| move |status| PostFailure { posted, status };
+        let live = hardware.as_ref().ok_or(VpStatus::InvalidHandle).map_err(unposted(0))?;
+        let mut chain = Chain { qp: self, live, batch: Batch::new(), taken: 0 };
+        let mut ring = lock(&self.send);
+        for wr in wrs {
+            if ring.room() == 0 {
+                chain.submit(&mut ring)?;
+                drop(ring);
+                // Quiet completions make room.
+                let _ = self.parts.send_cq.harvest();
+                ring = lock(&self.send);
+            }
+            if let Err(status) = chain.add(&mut ring, wr) {
+                chain.submit(&mut ring)?;
+                return Err(unposted(chain.taken)(status));
+            }
+        }
+        chain.submit(&mut ring)
+    }
+
+    pub(super) fn post_recvs(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
+        let hardware = self.hardware();
+        let mut ring = lock(&self.recv);
+        for (posted, wr) in wrs.iter().enumerate() {
+            self.post_one_recv(hardware.as_ref(), &mut ring, wr)
+                .map_err(|status| PostFailure { posted, status })?;
+        }
+        Ok(())
+    }
+
+    fn post_one_recv(
+        &self,
+        hardware: Option<&Hardware>,
+        ring: &mut Ring<Receive>,
+        wr: &RecvWr<'_>,
+    ) -> Result<(), VpStatus> {
+        let live = hardware.ok_or(VpStatus::InvalidHandle)?;
+        if ring.room() == 0 {
+            return Err(VpStatus::TooManyWrs);
+        }
+        if wr.sgl.len() > SGES.min(self.init.max_recv_sge as usize) {
+            return Err(VpStatus::InvalidSgl);
+        }
+        let post = self.parts.context.ops().post_recv.ok_or(VpStatus::Unsupported)?;
+        let (number, told) = ring.next(true);
+        let wr_id = RECV | u64::from(live.serial) << 32 | u64::from(number);
+        let mut batch = Batch::new();
+        let sink = wire::sink(&self.parts.memory, wr.sgl, false);
+        batch.add(ibv_recv_wr { wr_id, ..ibv_recv_wr::BLANK }, sink);
+        let whole = |front: &&Sge| front.len as usize >= GRH_OCTETS;
+        let front = wr.sgl.first().filter(whole).copied().unwrap_or_default();
+        ring.push(Receive { wr_id: wr.wr_id, front }, told);
+        // SAFETY: the queue pair is alive under the lock, the chain during the call.
+        let done = batch.submit(|wrs, bad| unsafe { post(live.raw.as_ptr(), wrs, bad) });
+        done.map_err(|(_, status)| {
+            ring.unpush();
+            status
+        })
+    }
+}
+
+/// A post under way.
+struct Chain<'a> {
+    qp: &'a VerbsUdQp,
+    live: &'a Hardware,
+    batch: Batch<ibv_send_wr>,
+    taken: usize,
+}
+
+impl Chain<'_> {
+    fn add(&mut self, ring: &mut Sends, wr: &UdSendWr<'_>) -> Result<(), VpStatus> {
+        let (memory, init) = (&self.qp.parts.memory, &self.qp.init);
+        let (sgl, inline) = wire::elements(&wr.data);
+        let octets: u64 = sgl.iter().chain(None).map(|sge| u64::from(sge.len)).sum();
+        let too_long = match inline {
+            Some(inline) => inline.length > init.max_inline.min(self.qp.parts.port.max_payload()),
+            None => octets > self.qp.parts.port.max_payload().into(),
+        };
+        if too_long || sgl.len() > SGES.min(init.max_send_sge as usize) {
+            return Err(VpStatus::InvalidSgl);
+        }
+        if ring.room() == 0 {
+            return Err(VpStatus::TooManyWrs);
+        }
+        let ah = self.qp.parts.ahs.get(wr.ah).ok_or(VpStatus::InvalidHandle)?;
+        if ah.pd() != init.pd {
+            return Err(VpStatus::InvalidPd);
+        }
+        let signaled = wr.flags.contains(SendFlags::SIGNALED);
+        let (number, told) = ring.next(signaled);
+        let mut out = request(wr, &ah);
+        out.wr_id = u64::from(self.live.serial) << 32 | u64::from(number);
+        out.send_flags |= if told { IBV_SEND_SIGNALED } else { 0 };
+        if !self.batch.fits(sgl.len() + 1) {
+            self.submit(ring).map_err(|failure| failure.status)?;
+        }
+        self.batch.add(out, sgl.iter().map(|s| wire::sge(memory, s)).chain(inline));
+        ring.push((Posted { wr_id: wr.wr_id, opcode: wr.completion(), signaled }, ah), told);
+        Ok(())
+    }
+
+    fn submit(&mut self, ring: &mut Sends) -> Result<(), PostFailure> {
+        let (before, count) = (ring.len(), self.batch.len());
+        let post = self.qp.parts.context.ops().post_send;
+        let raw = self.live.raw.as_ptr();
+        let posted = self.batch.submit(|wrs, bad| match post {
+            // SAFETY: the queue pair is alive under the lock, the chain and, through the ring, its
+            // handles during the call.
+            Some(post) => unsafe { post(raw, wrs, bad) },
+            None => libc::EOPNOTSUPP,
+        });
+        let Err((taken, status)) = posted else {
+            self.taken += count;
+            return Ok(());
+        };
+        self.taken += taken;
+        while ring.len() > before - (count - taken) {
+            ring.unpush();
+        }
+        Err(PostFailure { posted: self.taken, status })
+    }
+}
+
+/// Everything of a send but its elements and its number.
+fn request(wr: &UdSendWr<'_>, ah: &Ah) -> ibv_send_wr {
+    let mut out = ibv_send_wr::BLANK;
+    let (remote_qpn, remote_qkey) = (wr.to.qpn, wr.to.qkey);
+    out.wr = wr_union { ud: wr_ud { ah: ah.as_ptr(), remote_qpn, remote_qkey } };
+    if let Some(data) = wr.immediate {
+        (out.opcode, out.imm_or_rkey) = (IBV_WR_SEND_WITH_IMM, data.to_be());
+    }
+    out.send_flags |= if wr.solicited { IBV_SEND_SOLICITED } else { 0 };
+    out.send_flags |= if matches!(wr.data, vp_api::Data::Inline(_)) { IBV_SEND_INLINE } else { 0 };
+    out
+}

@@ -1,0 +1,370 @@
+//! Queue pairs for datagrams. Operational from the start: there is nobody to connect to.
+//!
+//! Owner: the device's table; completions are routed by the device's number. Any thread posts. Peers
+//! come and go unnoticed. A failed request ends the queue pair: the rest is flushed.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+
+use vp_api::{
+    DatagramSource, PostFailure, QpId, RecvWr, Sge, UdAddress, UdQp, UdQpInfo, UdQpInit, UdSendWr,
+    UdState, VpError, VpResult, VpStatus, WcOpcode, WcStatus, WorkCompletion,
+};
+
+use super::ah::{Ah, Ahs};
+use super::path::Port;
+use crate::cq::{Told, VerbsCq, flushed};
+use crate::device::Context;
+use crate::map;
+use crate::mw::Memory;
+use crate::owned::{Owned, done, refused};
+use crate::qp::{RECV, Routes};
+use crate::ring::{Posted, Ring};
+use crate::srq::SERIAL;
+use crate::sys::*;
+use crate::table::{Hold, destroyed, lock};
+
+/// What a queue pair is made of, beside its sizes.
+pub(super) struct Parts {
+    pub(super) context: Arc<Context>,
+    pub(super) routes: Arc<Routes>,
+    pub(super) memory: Arc<Memory>,
+    pub(super) ahs: Arc<Ahs>,
+    pub(super) port: Port,
+    pub(super) pd: *mut ibv_pd,
+    pub(super) send_cq: Arc<VerbsCq>,
+    pub(super) recv_cq: Arc<VerbsCq>,
+}
+
+/// A queue pair for datagrams.
+pub(crate) struct VerbsUdQp {
+    pub(super) id: QpId,
+    pub(super) init: UdQpInit,
+    pub(super) parts: Parts,
+    qkey: u32,
+    hardware: RwLock<Option<Hardware>>,
+    failed: AtomicBool,
+    /// With the handle, which lives until its send is done.
+    pub(super) send: Mutex<Ring<(Posted, Arc<Ah>)>>,
+    pub(super) recv: Mutex<Ring<Receive>>,
+    /// Posted after the end: flushed when everything before is.
+    late: Mutex<VecDeque<(bool, WorkCompletion)>>,
+    /// On everything in `parts`, until it is destroyed.
+    holds: Mutex<Vec<Hold>>,
+}
+
+// SAFETY: the only pointer is the domain's, which a hold keeps and any thread may use.
+unsafe impl Send for VerbsUdQp {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for VerbsUdQp {}
+
+/// The device's queue pair of the present life.
+pub(super) struct Hardware {
+    pub(super) raw: Owned<ibv_qp>,
+    number: u32,
+    /// Tells completions of this life from those of an earlier one.
+    pub(super) serial: u32,
+}
+
+/// A posted receive.
+pub(super) struct Receive {
+    pub(super) wr_id: u64,
+    /// Where the header will be.
+    pub(super) front: Sge,
+}
+
+impl VerbsUdQp {
+    pub(super) fn create(
+        parts: Parts,
+        holds: Vec<Hold>,
+        id: u32,
+        init: &UdQpInit,
+    ) -> VpResult<Arc<Self>> {
+        let qp = Arc::new(Self {
+            id: QpId(id),
+            init: init.clone(),
+            parts,
+            qkey: init.qkey.unwrap_or(RDMA_UDP_QKEY),
+            hardware: RwLock::new(None),
+            failed: AtomicBool::new(false),
+            send: Mutex::new(Ring::new(init.send_depth)),
+            recv: Mutex::new(Ring::new(init.recv_depth)),
+            late: Mutex::default(),
+            holds: Mutex::new(holds),
+        });
+        qp.begin()?;
+        Ok(qp)
+    }
+
+    /// Makes the device's queue pair, ready to send and receive.
+    fn begin(self: &Arc<Self>) -> VpResult<()> {
+        let raw = self.make().map_err(refused("create the queue pair for datagrams"))?;
+        // SAFETY: just made; the number never changes.
+        let number = unsafe { (*raw.as_ptr()).qp_num };
+        let serial = self.parts.routes.serials.fetch_add(1, Ordering::Relaxed) & SERIAL;
+        self.ready(raw.as_ptr()).map_err(refused("initialise the queue pair for datagrams"))?;
+        *self.hardware.write().unwrap_or_else(PoisonError::into_inner) =
+            Some(Hardware { raw, number, serial });
+        self.parts.routes.add_ud(number, self.clone());
+        Ok(())
+    }
+
+    fn make(&self) -> io::Result<Owned<ibv_qp>> {
+        let (parts, init) = (&self.parts, &self.init);
+        let raw = |cq: &VerbsCq| cq.with_raw(|raw| raw).map_err(io::Error::other);
+        let mut attr = ibv_qp_init_attr {
+            qp_context: std::ptr::without_provenance_mut(self.id.0 as usize),
+            send_cq: raw(&parts.send_cq)?,
+            recv_cq: raw(&parts.recv_cq)?,
+            srq: std::ptr::null_mut(),
+            cap: ibv_qp_cap {
+                max_send_wr: init.send_depth,
+                max_recv_wr: init.recv_depth,
+                max_send_sge: init.max_send_sge,
+                max_recv_sge: init.max_recv_sge,
+                max_inline_data: init.max_inline,
+            },
+            qp_type: IBV_QPT_UD,
+            sq_sig_all: 0,
+        };
+        let ibv = &parts.context.api.ibv;
+        // SAFETY: holds keep the domain and the CQs; the attributes may be written.
+        let raw = unsafe { (ibv.ibv_create_qp)(parts.pd, &mut attr) };
+        // SAFETY: fresh, with its counterpart.
+        unsafe { Owned::new(raw, ibv.ibv_destroy_qp, &parts.context) }
+    }
+
+    fn ready(&self, raw: *mut ibv_qp) -> io::Result<()> {
+        let attr = ibv_qp_attr {
+            qkey: self.qkey,
+            port_num: self.parts.port.number,
+            ..ibv_qp_attr::default()
+        };
+        let init = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
+        for (state, mask) in [(IBV_QPS_INIT, init), (IBV_QPS_RTR, 0), (IBV_QPS_RTS, IBV_QP_SQ_PSN)]
+        {
+            let mut attr = ibv_qp_attr { qp_state: state, ..attr };
+            self.change(raw, &mut attr, IBV_QP_STATE | mask)?;
+        }
+        Ok(())
+    }
+
+    fn change(&self, raw: *mut ibv_qp, attr: &mut ibv_qp_attr, mask: i32) -> io::Result<()> {
+        // SAFETY: the caller has the queue pair to itself or under its lock.
+        done(unsafe { (self.parts.context.api.ibv.ibv_modify_qp)(raw, attr, mask) })
+    }
+
+    pub(super) fn hardware(&self) -> RwLockReadGuard<'_, Option<Hardware>> {
+        self.hardware.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn number(&self) -> Option<u32> {
+        self.hardware().as_ref().map(|hardware| hardware.number)
+    }
+
+    /// The device says that it is of no more use.
+    pub(crate) fn broke(&self) {
+        // It flushes, or did already.
+        let _ = self.fail();
+    }
+
+    /// Flushes.
+    fn fail(&self) -> io::Result<()> {
+        if self.failed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let mut attr = ibv_qp_attr { qp_state: IBV_QPS_ERR, ..ibv_qp_attr::default() };
+        match self.hardware().as_ref() {
+            Some(live) => self.change(live.raw.as_ptr(), &mut attr, IBV_QP_STATE),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn destroy(&self) -> VpResult<()> {
+        self.end_life()?;
+        // Handles of sends that will never be done.
+        *lock(&self.send) = Ring::new(0);
+        lock(&self.holds).clear();
+        Ok(())
+    }
+
+    fn end_life(&self) -> VpResult<()> {
+        let mut slot = self.hardware.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(Hardware { raw, number, serial }) = slot.take() else { return Ok(()) };
+        if let Err((raw, error)) = raw.destroy() {
+            *slot = Some(Hardware { raw, number, serial });
+            return Err(refused("destroy the queue pair for datagrams")(error));
+        }
+        drop(slot);
+        self.parts.routes.remove_ud(number);
+        self.parts.send_cq.forget(self.id);
+        self.parts.recv_cq.forget(self.id);
+        Ok(())
+    }
+
+    /// Error to Operational: as for [`crate::qp`], a new queue pair of the device.
+    fn renew(&self) -> VpResult<()> {
+        let (sends, recvs) = (lock(&self.send).len(), lock(&self.recv).len());
+        if sends + recvs + lock(&self.late).len() != 0 {
+            let detail =
+                format!("{sends} sends and {recvs} receives are not flushed or not polled");
+            return Err(VpError::new(VpStatus::StillFlushing, detail));
+        }
+        let number = self.number().ok_or_else(|| destroyed("queue pair"))?;
+        let this = self.parts.routes.ud(number).ok_or_else(|| destroyed("queue pair"))?;
+        self.end_life()?;
+        this.begin()?;
+        self.failed.store(false, Ordering::Release);
+        Ok(())
+    }
+}
+
+/// What the device completed, as the consumer sees it.
+impl VerbsUdQp {
+    /// See [`Routes::translate`].
+    pub(crate) fn complete(
+        &self,
+        wc: &ibv_wc,
+        behind: &mut VecDeque<WorkCompletion>,
+    ) -> Option<Told> {
+        let serial = self.hardware().as_ref().map(|hardware| hardware.serial)?;
+        if serial != (wc.wr_id >> 32) as u32 & SERIAL {
+            return None;
+        }
+        let (status, number) = (map::status(wc.status), wc.wr_id as u32);
+        let is_recv = wc.wr_id & RECV != 0;
+        let told = match is_recv {
+            true => self.received(wc, status, lock(&self.recv).end(number)?),
+            false => self.sent(status, lock(&self.send).end(number)?.0),
+        };
+        if status != WcStatus::Success {
+            self.broke();
+        }
+        if self.failed.load(Ordering::Acquire) {
+            behind.extend(self.ready_late(is_recv));
+        }
+        told
+    }
+
+    fn sent(&self, status: WcStatus, posted: Posted) -> Option<Told> {
+        let done = WorkCompletion { status, ..flushed(self.id, posted.wr_id, posted.opcode) };
+        (status != WcStatus::Success || posted.signaled).then_some((done, None))
+    }
+
+    fn received(&self, wc: &ibv_wc, status: WcStatus, posted: Receive) -> Option<Told> {
+        let done = WorkCompletion { status, ..flushed(self.id, posted.wr_id, WcOpcode::Recv) };
+        if status != WcStatus::Success {
+            return Some((done, None));
+        }
+        let with_immediate = wc.wc_flags & IBV_WC_WITH_IMM != 0;
+        let immediate = with_immediate.then(|| u64::from(u32::from_be(wc.imm_or_rkey)));
+        let done = WorkCompletion { octets: wc.byte_len, immediate, ..done };
+        let region = self.parts.memory.region(posted.front.stag).ok();
+        let header = region.and_then(|region| region.header(posted.front.to));
+        let from = DatagramSource {
+            qpn: wc.src_qp,
+            grh: wc.wc_flags & IBV_WC_GRH != 0,
+            path: header.map(|header| self.parts.port.way_back(wc, &header)),
+        };
+        Some((done, Some(from)))
+    }
+
+    /// Posts after the end whose turn it is.
+    fn ready_late(&self, is_recv: bool) -> VecDeque<WorkCompletion> {
+        let before = match is_recv {
+            true => lock(&self.recv).len(),
+            false => lock(&self.send).len(),
+        };
+        if before != 0 {
+            return VecDeque::new();
+        }
+        let mut late = lock(&self.late);
+        let (ready, rest): (VecDeque<_>, _) =
+            late.drain(..).partition(|(recv, _)| *recv == is_recv);
+        *late = rest;
+        ready.into_iter().map(|(_, completion)| completion).collect()
+    }
+
+    /// Takes a request that no device takes any more.
+    fn post_late(&self, is_recv: bool, wr_id: u64, opcode: WcOpcode) {
+        lock(&self.late).push_back((is_recv, flushed(self.id, wr_id, opcode)));
+    }
+
+    fn flush_late(&self) {
+        for (is_recv, cq) in [(false, &self.parts.send_cq), (true, &self.parts.recv_cq)] {
+            let ready = self.ready_late(is_recv);
+            if !ready.is_empty() {
+                cq.inject(ready.into_iter());
+            }
+        }
+    }
+
+    /// Whether posts still go to the device.
+    fn posts(&self) -> Result<bool, PostFailure> {
+        match self.number() {
+            None => Err(PostFailure { posted: 0, status: VpStatus::InvalidHandle }),
+            Some(_) => Ok(!self.failed.load(Ordering::Acquire)),
+        }
+    }
+}
+
+impl UdQp for VerbsUdQp {
+    fn id(&self) -> QpId {
+        self.id
+    }
+
+    fn address(&self) -> UdAddress {
+        UdAddress { qpn: self.number().unwrap_or(0), qkey: self.qkey }
+    }
+
+    fn post_send(&self, wrs: &[UdSendWr<'_>]) -> Result<(), PostFailure> {
+        if self.posts()? {
+            return self.post_sends(wrs);
+        }
+        wrs.iter().for_each(|wr| self.post_late(false, wr.wr_id, wr.completion()));
+        self.flush_late();
+        Ok(())
+    }
+
+    fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
+        if self.posts()? {
+            return self.post_recvs(wrs);
+        }
+        wrs.iter().for_each(|wr| self.post_late(true, wr.wr_id, WcOpcode::Recv));
+        self.flush_late();
+        Ok(())
+    }
+
+    fn modify(&self, to: UdState) -> VpResult<()> {
+        if self.number().is_none() {
+            return Err(destroyed("queue pair"));
+        }
+        match (to, self.failed.load(Ordering::Acquire)) {
+            (UdState::Error, _) => self.fail().map_err(refused("flush the queue pair")),
+            (UdState::Operational, true) => self.renew(),
+            (UdState::Operational, false) => Ok(()),
+        }
+    }
+
+    fn query(&self) -> VpResult<UdQpInfo> {
+        if self.number().is_none() {
+            return Err(destroyed("queue pair"));
+        }
+        let state = match self.failed.load(Ordering::Acquire) {
+            true => UdState::Error,
+            false => UdState::Operational,
+        };
+        Ok(UdQpInfo {
+            id: self.id,
+            state,
+            address: self.address(),
+            port: self.init.port,
+            send_depth: self.init.send_depth,
+            recv_depth: self.init.recv_depth,
+            sends_outstanding: lock(&self.send).len() as u32,
+            recvs_outstanding: lock(&self.recv).len() as u32,
+        })
+    }
+}

@@ -1,0 +1,65 @@
+//! Private data of a service's replies. Of what a program may say, librdmacm passes on the queue
+//! pair's number alone: it knows one key and one refusal. So ours end with a mark, the refusal, the
+//! key, and the length of the data, for our other end; peers of another provider find the data where
+//! they expect them, and the padding behind.
+//!
+//! Pure functions.
+
+/// Room in a question: InfiniBand's 216 octets less librdmacm's 36.
+pub(super) const QUESTION: usize = 180;
+/// Room in a reply (InfiniBand, table 133).
+pub(super) const ROOM: usize = 136;
+/// Octets behind the data.
+pub(super) const TRAILER: usize = 8;
+
+const MARK: [u8; 2] = *b"WD";
+
+/// A reply's private data; `refusal` 0: none.
+pub(super) fn pack(data: &[u8], refusal: u8, qkey: u32) -> Vec<u8> {
+    let mut out = data.to_vec();
+    out.resize(ROOM - TRAILER, 0);
+    out.extend(MARK);
+    out.push(refusal);
+    out.extend(qkey.to_be_bytes());
+    out.push(data.len() as u8);
+    out
+}
+
+/// What was packed: the data, the refusal and the key; what another peer sent stays as it came.
+pub(super) fn unpack(mut octets: Vec<u8>) -> (Vec<u8>, Option<(u8, u32)>) {
+    let Some((_, &[a, b, refusal, k0, k1, k2, k3, len])) = octets.split_last_chunk::<TRAILER>()
+    else {
+        return (octets, None);
+    };
+    let padding = octets.get(usize::from(len)..ROOM - TRAILER);
+    let clean = padding.is_some_and(|padding| padding.iter().all(|octet| *octet == 0));
+    if [a, b] != MARK || octets.len() != ROOM || !clean {
+        return (octets, None);
+    }
+    octets.truncate(len.into());
+    (octets, Some((refusal, u32::from_be_bytes([k0, k1, k2, k3]))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_length_survives() {
+        for len in 0..=ROOM - TRAILER {
+            let data = vec![0; len];
+            let packed = pack(&data, 3, 0x8000_0001);
+            assert_eq!(packed.len(), ROOM);
+            assert_eq!(unpack(packed), (data, Some((3, 0x8000_0001))));
+        }
+    }
+
+    #[test]
+    fn what_others_send_stays() {
+        let mut odd = pack(b"x", 0, 1);
+        odd[5] = 1;
+        for octets in [vec![], vec![1; 7], vec![0; ROOM], vec![b'W'; ROOM], odd] {
+            assert_eq!(unpack(octets.clone()), (octets, None));
+        }
+    }
+}
