@@ -29,6 +29,9 @@ const SIDE: usize = 2 << 10;
 /// Reads without news of a large payload after which none is expected.
 const SMALL_BETWEEN: u8 = 2;
 
+/// Pauses, of some 20 ns each, between two looks at a socket that is to bring the rest of a payload.
+const PAUSES: u32 = 64;
+
 /// The head of an incomplete FPDU.
 struct Tail {
     octets: Box<[u8]>,
@@ -107,10 +110,10 @@ impl Inbox {
             while !self.ended {
                 let (received, asked) = self.read(stream, core, context, staging);
                 match received {
-                    Received::Empty => return Stopped::Empty,
+                    Received::Empty => return self.rest(),
                     Received::Fin => self.end(|tail| core.fin(context, tail)),
                     Received::Broken(fault) => self.end(|_| core.broken(context, fault)),
-                    Received::Octets(octets) if octets < asked && !over => return Stopped::Empty,
+                    Received::Octets(octets) if octets < asked && !over => return self.rest(),
                     Received::Octets(octets) => match budget.checked_sub(octets) {
                         Some(left) => budget = left,
                         None => return Stopped::Budget,
@@ -119,6 +122,15 @@ impl Inbox {
             }
             Stopped::Empty
         })
+    }
+
+    /// The socket is empty. In the middle of a payload more is on its way: each look at the socket
+    /// holds up whoever brings it.
+    fn rest(&self) -> Stopped {
+        if let Want::Direct { .. } = self.want {
+            (0..PAUSES).for_each(|_| std::hint::spin_loop());
+        }
+        Stopped::Empty
     }
 
     /// There is nothing to read any more.
