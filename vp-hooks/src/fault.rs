@@ -18,10 +18,11 @@
 //! | `seed=NUMBER` | for rules by chance; default 0 |
 //!
 //! - `VERB`: as the traits of [`vp_api`] call it; `resize_cq`, `post_srq`, `modify_srq`,
-//!   `query_srq`, `modify_qp` and `query_qp` name the object as well. `connect` is Modify QP to RTS
+//!   `query_srq`, `modify_qp` and `query_qp` name the object as well, and the verbs of datagram
+//!   services are `listen_service`, `resolve_service` and so on; their events pass. `connect` is Modify QP to RTS
 //!   with a stream (either end of a connection) as well as the native connect.
 //! - `STATUS`: a name of [`VpStatus`], e.g. `InvalidStream`; `QueueFull` is `TooManyWrs`.
-//! - `KIND`: `pd`, `cq`, `srq`, `qp`, `mr`, `mw`.
+//! - `KIND`: `pd`, `cq`, `srq`, `qp` (of both kinds), `mr`, `mw`, `ah`.
 //! - `WHEN`: `3` the third time, `3..` from then on, `3..5` the third to the fifth time, `*4` every
 //!   fourth time, `?10` one time in ten by chance.
 //! - `#2`: only the second object, of those that this RNIC made, of the kind that the verb is about;
@@ -47,11 +48,11 @@ mod spec;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use vp_api::{
-    Cq, LogLevel, NativeCm, NativeEvent, QpId, RnicAttrs, Services, VpError, VpResult, VpStatus,
-    WorkCompletion,
+    Cq, DatagramAttrs, LogLevel, NativeCm, NativeEvent, QpId, RnicAttrs, Services, VpError,
+    VpResult, VpStatus, WorkCompletion,
 };
 
-use crate::hook::{Call, Hook, Layer, Names};
+use crate::hook::{Call, Hook, Layer, Names, Polled};
 use crate::value::{Failure, Value};
 use crate::verb::{Kind, Object, Verb};
 use counts::Counts;
@@ -165,7 +166,7 @@ impl Fault {
         if call.verb.destroys() {
             lock(&self.objects).remove(call.object);
         }
-        if call.verb == Verb::DestroyQp {
+        if matches!(call.verb, Verb::DestroyQp | Verb::DestroyUdQp) {
             self.clear(QpId(call.object.id));
         }
     }
@@ -209,31 +210,36 @@ impl Fault {
         &self,
         shelf: &Mutex<Shelf>,
         cq: &dyn Cq,
-        out: &mut [WorkCompletion],
+        out: &mut Polled<'_>,
     ) -> Result<usize, VpStatus> {
         let mut filled = lock(shelf).poll(out);
-        while filled < out.len() {
+        while filled < out.out.len() {
+            // Sources, too: what is kept may be given to somebody who asks for them.
+            let (mut completions, mut from) = ([WorkCompletion::BLANK; CHUNK], [None; CHUNK]);
+            let room = CHUNK.min(out.out.len() - filled);
             // Without the lock: handlers run in here, and they may poll.
-            let polled = match cq.poll(&mut out[filled..]) {
+            let polled = match cq.poll_from(&mut completions[..room], &mut from[..room]) {
                 Ok(0) => break,
                 Ok(polled) => polled,
                 Err(status) if filled == 0 => return Err(status),
                 Err(_) => break,
             };
             let mut shelf = lock(shelf);
-            let room = &mut out[filled..];
-            for completion in room.iter().take(polled) {
-                shelf.put(completion, self.fate(completion));
+            for (completion, from) in completions.iter().zip(from).take(polled) {
+                shelf.put((completion, from), self.fate(completion));
             }
-            filled += shelf.take(room);
+            filled += shelf.take(out, filled);
             // An empty answer says that there is nothing, so it must not come of a loss.
-            if filled > 0 || !shelf.is_empty() {
+            if polled < room && (filled > 0 || !shelf.is_empty()) {
                 break;
             }
         }
         Ok(filled)
     }
 }
+
+/// Completions polled at once.
+const CHUNK: usize = 16;
 
 impl Hook for Fault {
     /// What is held back of a CQ; nothing for other objects.
@@ -285,12 +291,12 @@ impl Hook for Fault {
         &self,
         shelf: &Self::Beside,
         cq: &dyn Cq,
-        out: &mut [WorkCompletion],
+        mut polled: Polled<'_>,
     ) -> Result<usize, VpStatus> {
         let name = Object::new(Kind::Cq, cq.id().0);
         self.call(shelf, &Call::new(Verb::Poll, name, format_args!("")), || match shelf {
-            Some(shelf) if !out.is_empty() => self.poll_past(shelf, cq, out),
-            _ => cq.poll(out),
+            Some(shelf) if !polled.out.is_empty() => self.poll_past(shelf, cq, &mut polled),
+            _ => polled.fill(cq),
         })
     }
 
@@ -314,6 +320,11 @@ impl Hook for Fault {
         for (kind, attr) in limits {
             *attr = self.spec.limit(kind).map_or(*attr, |limit| limit.min(*attr));
         }
+    }
+
+    fn adapt_datagrams(&self, attrs: &mut DatagramAttrs) {
+        let limit = self.spec.limit(Kind::Ah);
+        attrs.max_ah = limit.map_or(attrs.max_ah, |limit| limit.min(attrs.max_ah));
     }
 
     fn held(&self, shelf: &Self::Beside) -> usize {

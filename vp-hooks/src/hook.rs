@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use vp_api::{
-    AsyncEvent, Cq, CqId, EventSource, NativeCm, NativeEvent, RnicAttrs, Services, VpResult,
-    VpStatus, WorkCompletion,
+    AsyncEvent, Cq, CqId, DatagramAttrs, DatagramSource, EventSource, NativeCm, NativeEvent,
+    RnicAttrs, ServiceEvent, Services, VpResult, VpStatus, WorkCompletion,
 };
 
 use crate::value::{Failure, Value};
@@ -30,6 +30,23 @@ impl<'a> Call<'a> {
 
     pub(crate) fn items(self, items: usize) -> Self {
         Self { items, ..self }
+    }
+}
+
+/// Where polled completions go.
+pub(crate) struct Polled<'a> {
+    pub(crate) out: &'a mut [WorkCompletion],
+    /// Where datagrams came from, if the consumer asks: at least as long.
+    pub(crate) from: Option<&'a mut [Option<DatagramSource>]>,
+}
+
+impl Polled<'_> {
+    /// Polls a CQ.
+    pub(crate) fn fill(&mut self, cq: &dyn Cq) -> Result<usize, VpStatus> {
+        match &mut self.from {
+            Some(from) => cq.poll_from(self.out, from),
+            None => cq.poll(self.out),
+        }
     }
 }
 
@@ -69,7 +86,7 @@ pub(crate) trait Hook: Send + Sync + 'static {
         &self,
         beside: &Self::Beside,
         cq: &dyn Cq,
-        out: &mut [WorkCompletion],
+        polled: Polled<'_>,
     ) -> Result<usize, VpStatus>;
 
     /// Polls a connection manager.
@@ -87,6 +104,9 @@ pub(crate) trait Hook: Send + Sync + 'static {
     /// The limits as the application shall see them.
     fn adapt(&self, _: &mut RnicAttrs) {}
 
+    /// The same of datagrams.
+    fn adapt_datagrams(&self, _: &mut DatagramAttrs) {}
+
     /// Completions of a CQ that the hook holds back.
     fn held(&self, _: &Self::Beside) -> usize {
         0
@@ -97,6 +117,9 @@ pub(crate) trait Hook: Send + Sync + 'static {
 
     /// An asynchronous event is on its way to the application.
     fn on_event(&self, _: EventSource, _: AsyncEvent) {}
+
+    /// An event of a datagram service is on its way to the application.
+    fn on_service(&self, _: &ServiceEvent) {}
 
     /// A notification is on its way to the application.
     fn on_completion(&self, _: CqId) {}

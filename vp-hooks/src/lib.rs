@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod cm;
+mod datagrams;
 pub mod fault;
 mod hook;
 pub mod layer;

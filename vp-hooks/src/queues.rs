@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use vp_api::*;
 
-use crate::hook::{Call, Hook};
+use crate::hook::{Call, Hook, Polled};
 use crate::show;
 use crate::value::{Failure, Value};
 use crate::verb::{Kind, Object, Verb};
@@ -71,8 +71,14 @@ hooked! {
     HookedQp Qp Qp
 }
 
+hooked! {
+    /// A queue pair for datagrams behind a hook, which sees no difference.
+    HookedUdQp UdQp Qp
+}
+
 posts!(HookedSrq);
 posts!(HookedQp);
+posts!(HookedUdQp);
 
 impl<H: Hook> Cq for HookedCq<H> {
     fn id(&self) -> CqId {
@@ -88,7 +94,17 @@ impl<H: Hook> Cq for HookedCq<H> {
     }
 
     fn poll(&self, out: &mut [WorkCompletion]) -> Result<usize, VpStatus> {
-        self.hook.poll(&self.beside, &*self.inner, out)
+        self.hook.poll(&self.beside, &*self.inner, Polled { out, from: None })
+    }
+
+    fn poll_from(
+        &self,
+        out: &mut [WorkCompletion],
+        from: &mut [Option<DatagramSource>],
+    ) -> Result<usize, VpStatus> {
+        let most = out.len().min(from.len());
+        let (out, from) = (&mut out[..most], Some(from));
+        self.hook.poll(&self.beside, &*self.inner, Polled { out, from })
     }
 
     fn arm(&self, solicited_only: bool) -> Result<(), VpStatus> {
@@ -162,6 +178,34 @@ impl<H: Hook> Qp for HookedQp<H> {
     }
 
     fn query(&self) -> VpResult<QpInfo> {
+        self.call(Verb::QueryQp, format_args!(""), || self.inner.query())
+    }
+}
+
+impl<H: Hook> UdQp for HookedUdQp<H> {
+    fn id(&self) -> QpId {
+        self.inner.id()
+    }
+
+    fn address(&self) -> UdAddress {
+        self.inner.address()
+    }
+
+    fn post_send(&self, wrs: &[UdSendWr<'_>]) -> Result<(), PostFailure> {
+        let post = || self.inner.post_send(wrs);
+        self.post(Verb::PostSend, wrs.len(), format_args!("{}", show::Datagrams(wrs)), post)
+    }
+
+    fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
+        let post = || self.inner.post_recv(wrs);
+        self.post(Verb::PostRecv, wrs.len(), format_args!("{}", show::Receives(wrs)), post)
+    }
+
+    fn modify(&self, to: UdState) -> VpResult<()> {
+        self.call(Verb::ModifyQp, format_args!("{to:?}"), || self.inner.modify(to))
+    }
+
+    fn query(&self) -> VpResult<UdQpInfo> {
         self.call(Verb::QueryQp, format_args!(""), || self.inner.query())
     }
 }

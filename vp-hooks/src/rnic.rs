@@ -8,6 +8,7 @@ use std::sync::Arc;
 use vp_api::*;
 
 use crate::cm::HookedCm;
+use crate::datagrams::HookedDatagrams;
 use crate::hook::{Call, Hook};
 use crate::queues::{HookedCq, HookedQp, HookedSrq};
 use crate::value::{Failure, Value};
@@ -20,6 +21,7 @@ pub(crate) struct HookedRnic<H: Hook> {
     inner: Arc<dyn Rnic>,
     attrs: RnicAttrs,
     cm: Option<Arc<dyn NativeCm>>,
+    datagrams: Option<Arc<dyn Datagrams>>,
 }
 
 impl<H: Hook> HookedRnic<H> {
@@ -27,7 +29,8 @@ impl<H: Hook> HookedRnic<H> {
         let mut attrs = inner.attrs().clone();
         hook.adapt(&mut attrs);
         let cm = inner.native_cm().map(|cm| HookedCm::create(hook.clone(), cm));
-        Arc::new(Self { hook, beside, inner, attrs, cm })
+        let datagrams = inner.datagrams().map(|ud| HookedDatagrams::create(hook.clone(), ud));
+        Arc::new(Self { hook, beside, inner, attrs, cm, datagrams })
     }
 
     fn call<T: Value, E: Failure>(
@@ -62,9 +65,9 @@ impl<H: Hook> HookedRnic<H> {
 }
 
 /// Tells the hook before the application.
-struct Tap<H, A: ?Sized> {
-    hook: Arc<H>,
-    handler: Arc<A>,
+pub(crate) struct Tap<H, A: ?Sized> {
+    pub(crate) hook: Arc<H>,
+    pub(crate) handler: Arc<A>,
 }
 
 impl<H: Hook> AsyncHandler for Tap<H, dyn AsyncHandler> {
@@ -200,5 +203,9 @@ impl<H: Hook> Rnic for HookedRnic<H> {
 
     fn native_cm(&self) -> Option<Arc<dyn NativeCm>> {
         self.cm.clone()
+    }
+
+    fn datagrams(&self) -> Option<Arc<dyn Datagrams>> {
+        self.datagrams.clone()
     }
 }

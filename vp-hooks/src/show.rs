@@ -3,8 +3,8 @@
 use std::fmt::{self, Display, Formatter};
 
 use vp_api::{
-    Data, NativeEvent, NativeParams, QpChange, RecvWr, SendFlags, SendWr, Sge, StreamParams,
-    WcStatus, WorkCompletion,
+    Data, NativeEvent, NativeParams, QpChange, RecvWr, SendFlags, SendWr, ServiceEvent, Sge,
+    StreamParams, UdSendWr, WcStatus, WorkCompletion,
 };
 
 /// Entries shown of a list; the others are counted.
@@ -37,14 +37,34 @@ impl Display for Sends<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         list(f, self.0, |wr, f| {
             write!(f, "wr {} {:?} ", wr.wr_id, wr.op)?;
-            match wr.data {
-                Data::Sgl(list) => sgl(f, list)?,
-                Data::Inline(octets) => write!(f, "inline {}", octets.len())?,
-            }
+            data(f, &wr.data)?;
             if wr.flags != SendFlags::empty() {
                 write!(f, " {:?}", wr.flags)?;
             }
             Ok(())
+        })
+    }
+}
+
+fn data(f: &mut Formatter<'_>, data: &Data<'_>) -> fmt::Result {
+    match data {
+        Data::Sgl(list) => sgl(f, list),
+        Data::Inline(octets) => write!(f, "inline {}", octets.len()),
+    }
+}
+
+/// Datagrams to send.
+pub(crate) struct Datagrams<'a>(pub(crate) &'a [UdSendWr<'a>]);
+
+impl Display for Datagrams<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        list(f, self.0, |wr, f| {
+            write!(f, "wr {} to qpn {:#x} by ah {} ", wr.wr_id, wr.to.qpn, wr.ah.0)?;
+            data(f, &wr.data)?;
+            if wr.flags != SendFlags::empty() {
+                write!(f, " {:?}", wr.flags)?;
+            }
+            f.write_str(if wr.solicited { " solicited" } else { "" })
         })
     }
 }
@@ -141,5 +161,31 @@ pub(crate) fn native_event(event: &NativeEvent, f: &mut Formatter<'_>) -> fmt::R
             write!(f, "qp {} rejected, {} octets of private data", qp.0, private_data.len())
         }
         other => write!(f, "{other:?}"),
+    }
+}
+
+/// What happened to a service, without private data.
+pub(crate) struct Service<'a>(pub(crate) &'a ServiceEvent);
+
+impl Display for Service<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let octets = |f: &mut Formatter<'_>, private_data: &Vec<u8>| {
+            write!(f, ", {} octets of private data", private_data.len())
+        };
+        match self.0 {
+            ServiceEvent::Request { listener, request, peer, private_data, .. } => {
+                write!(f, "request {request} at token {listener} from {peer}")?;
+                octets(f, private_data)
+            }
+            ServiceEvent::Resolved { token, address, private_data, .. } => {
+                write!(f, "token {token} resolved: qpn {:#x}", address.qpn)?;
+                octets(f, private_data)
+            }
+            ServiceEvent::Refused { token, why, private_data } => {
+                write!(f, "token {token} refused: {why:?}")?;
+                octets(f, private_data)
+            }
+            other => write!(f, "{other:?}"),
+        }
     }
 }

@@ -15,9 +15,9 @@ mod book;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use vp_api::{Cq, LogLevel, Services, VpResult, VpStatus, WcStatus, WorkCompletion};
+use vp_api::{Cq, LogLevel, Services, VpResult, VpStatus, WcStatus};
 
-use crate::hook::{Call, Hook, Layer, Names};
+use crate::hook::{Call, Hook, Layer, Names, Polled};
 use crate::value::{Failure, Value};
 pub use crate::verb::{Kind as ObjectKind, Object};
 use crate::verb::{Kind, Object as Name, Verb};
@@ -205,14 +205,15 @@ impl Hook for Stats {
         &self,
         page: &Arc<Page>,
         cq: &dyn Cq,
-        out: &mut [WorkCompletion],
+        mut polled: Polled<'_>,
     ) -> Result<usize, VpStatus> {
         let name = Name::new(Kind::Cq, cq.id().0);
         let call = Call::new(Verb::Poll, name, format_args!("")).items(0);
-        let polled = self.call(page, &call, || cq.poll(out))?;
-        let failed = out.iter().take(polled).filter(|c| c.status != WcStatus::Success).count();
-        page.tally(Verb::Poll).complete(polled, failed);
-        Ok(polled)
+        let count = self.call(page, &call, || polled.fill(cq))?;
+        let failed =
+            polled.out.iter().take(count).filter(|c| c.status != WcStatus::Success).count();
+        page.tally(Verb::Poll).complete(count, failed);
+        Ok(count)
     }
 }
 

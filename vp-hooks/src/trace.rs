@@ -19,12 +19,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use vp_api::{
-    AsyncEvent, Cq, CqId, EventSource, LogLevel, Services, VpResult, VpStatus, WcStatus,
-    WorkCompletion,
+    AsyncEvent, Cq, CqId, EventSource, LogLevel, ServiceEvent, Services, VpResult, VpStatus,
+    WcStatus,
 };
 
-use crate::hook::{Call, Hook, Layer, Names};
-use crate::show::Completions;
+use crate::hook::{Call, Hook, Layer, Names, Polled};
+use crate::show::{Completions, Service};
 use crate::value::{Failure, Value};
 use crate::verb::{Kind, Object, Verb};
 
@@ -144,19 +144,19 @@ impl Hook for Trace {
         &self,
         calls: &AtomicU32,
         cq: &dyn Cq,
-        out: &mut [WorkCompletion],
+        mut polled: Polled<'_>,
     ) -> Result<usize, VpStatus> {
-        let room = out.len();
+        let room = polled.out.len();
         let sampled = self.options.every != 0;
-        let (result, elapsed_ns) = self.run(sampled, || cq.poll(out));
+        let (result, elapsed_ns) = self.run(sampled, || polled.fill(cq));
         let cq = Object::new(Kind::Cq, cq.id().0);
         let log = |result: &dyn Display| {
             self.log(&Call::new(Verb::Poll, cq, format_args!("up to {room}")), result, elapsed_ns);
         };
         match &result {
             Ok(0) if !self.options.empty => {}
-            Ok(polled) => {
-                let polled = out.get(..*polled).unwrap_or_default();
+            Ok(count) => {
+                let polled = polled.out.get(..*count).unwrap_or_default();
                 let failed = polled.iter().any(|c| c.status != WcStatus::Success);
                 if self.is_sampled(calls) || failed {
                     log(&Completions(polled));
@@ -169,6 +169,11 @@ impl Hook for Trace {
 
     fn on_event(&self, source: EventSource, event: AsyncEvent) {
         let line = format!("{}: event: {source:?}: {event:?}", self.device);
+        self.services.log(LogLevel::Debug, TARGET, &line);
+    }
+
+    fn on_service(&self, event: &ServiceEvent) {
+        let line = format!("{}: ud: event: {}", self.device, Service(event));
         self.services.log(LogLevel::Debug, TARGET, &line);
     }
 

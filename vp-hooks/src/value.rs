@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use vp_api::{
-    Cq, MrInfo, MwId, MwInfo, NativeEvent, PdId, PostFailure, Qp, QpInfo, Rnic, Srq, SrqInfo, Stag,
-    VpError, VpStatus,
+    AhId, AhInfo, Cq, MrInfo, MwId, MwInfo, NativeEvent, PdId, PostFailure, Qp, QpInfo, Rnic, Srq,
+    SrqInfo, Stag, UdQp, UdQpInfo, VpError, VpStatus,
 };
 
 /// What a verb answers when it works.
@@ -91,6 +91,7 @@ macro_rules! shown_by_debug {
 }
 
 shown_by_debug!(usize, u32, MrInfo, MwInfo, SrqInfo, QpInfo, (u64, SocketAddr));
+shown_by_debug!(SocketAddr, AhInfo, UdQpInfo);
 
 impl Value for () {
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -143,6 +144,8 @@ named_by_id! {
     Arc<dyn Cq>, "cq", cq => cq.id().0;
     Arc<dyn Srq>, "srq", srq => srq.id().0;
     Arc<dyn Qp>, "qp", qp => qp.id().0;
+    Arc<dyn UdQp>, "qp", qp => qp.id().0;
+    AhId, "ah", ah => ah.0;
 }
 
 /// Named by its index; the key is shown as well.

@@ -14,6 +14,8 @@ pub enum Kind {
     Qp,
     Mr,
     Mw,
+    Ud,
+    Ah,
 }
 
 /// An object of an RNIC.
@@ -21,13 +23,15 @@ pub enum Kind {
 pub struct Object {
     /// What it is.
     pub kind: Kind,
-    /// Its id; the index of its STag for a region; 0 for the RNIC and its connection manager.
+    /// Its id; the index of its STag for a region; 0 for the RNIC, its connection manager and
+    /// its datagrams.
     pub id: u32,
 }
 
 impl Object {
     pub(crate) const RNIC: Self = Self { kind: Kind::Rnic, id: 0 };
     pub(crate) const CM: Self = Self { kind: Kind::Cm, id: 0 };
+    pub(crate) const UD: Self = Self { kind: Kind::Ud, id: 0 };
 
     pub(crate) fn new(kind: Kind, id: u32) -> Self {
         Self { kind, id }
@@ -39,6 +43,8 @@ impl fmt::Display for Object {
         match self.kind {
             Kind::Rnic => f.write_str("rnic"),
             Kind::Cm => f.write_str("cm"),
+            Kind::Ud => f.write_str("ud"),
+            Kind::Ah => write!(f, "ah {}", self.id),
             Kind::Pd => write!(f, "pd {}", self.id),
             Kind::Cq => write!(f, "cq {}", self.id),
             Kind::Srq => write!(f, "srq {}", self.id),
@@ -117,6 +123,19 @@ verbs! {
     Disconnect "disconnect" Cm Qp;
     PollEvent "poll_event" Cm Cm;
     WaitEvent "wait_event" Cm Cm;
+    MaxPayload "max_payload" Ud Ud;
+    CreateUdQp "create_qp" Ud Ud;
+    DestroyUdQp "destroy_qp" Ud Qp;
+    CreateAh "create_ah" Ud Ud;
+    QueryAh "query_ah" Ud Ah;
+    DestroyAh "destroy_ah" Ud Ah;
+    SetServiceHandler "set_service_handler" Ud Ud;
+    ListenService "listen_service" Ud Ud;
+    UnlistenService "unlisten_service" Ud Ud;
+    ResolveService "resolve_service" Ud Ud;
+    CancelService "cancel_service" Ud Ud;
+    AcceptService "accept_service" Ud Ud;
+    RejectService "reject_service" Ud Ud;
 }
 
 impl Verb {
@@ -128,7 +147,8 @@ impl Verb {
 
     /// It answers an error when it does not work.
     pub(crate) fn can_fail(self) -> bool {
-        !matches!(self, Self::SetAsyncHandler | Self::Interrupt | Self::PollEvent)
+        use Verb::*;
+        !matches!(self, SetAsyncHandler | SetServiceHandler | Interrupt | PollEvent)
     }
 
     /// What it makes.
@@ -138,9 +158,10 @@ impl Verb {
             AllocPd => Some(Kind::Pd),
             CreateCq => Some(Kind::Cq),
             CreateSrq => Some(Kind::Srq),
-            CreateQp => Some(Kind::Qp),
+            CreateQp | CreateUdQp => Some(Kind::Qp),
             RegisterMr | RegisterSharedMr | AllocStag => Some(Kind::Mr),
             AllocMw => Some(Kind::Mw),
+            CreateAh => Some(Kind::Ah),
             _ => None,
         }
     }
@@ -148,7 +169,17 @@ impl Verb {
     /// It ends its target.
     pub(crate) fn destroys(self) -> bool {
         use Verb::*;
-        matches!(self, DeallocPd | DestroyCq | DestroySrq | DestroyQp | DeallocStag | DeallocMw)
+        matches!(
+            self,
+            DeallocPd
+                | DestroyCq
+                | DestroySrq
+                | DestroyQp
+                | DestroyUdQp
+                | DeallocStag
+                | DeallocMw
+                | DestroyAh
+        )
     }
 
     /// The verbs of one owner, in order.
@@ -163,7 +194,7 @@ mod tests {
 
     #[test]
     fn verbs_of_one_owner_stand_together() {
-        for owner in [Kind::Rnic, Kind::Cq, Kind::Srq, Kind::Qp, Kind::Cm] {
+        for owner in [Kind::Rnic, Kind::Cq, Kind::Srq, Kind::Qp, Kind::Cm, Kind::Ud] {
             let first = Verb::of(owner).next().map_or(0, |verb| verb as usize);
             for (at, verb) in Verb::of(owner).enumerate() {
                 assert_eq!(verb as usize, first + at, "{verb:?}");

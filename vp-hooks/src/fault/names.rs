@@ -50,6 +50,7 @@ const KINDS: &[(&str, Kind)] = &[
     ("qp", Kind::Qp),
     ("mr", Kind::Mr),
     ("mw", Kind::Mw),
+    ("ah", Kind::Ah),
 ];
 
 /// A kind by its name.

@@ -2,12 +2,14 @@
 
 use std::collections::VecDeque;
 
-use vp_api::{QpId, WorkCompletion};
+use vp_api::{DatagramSource, QpId, WorkCompletion};
 
 use super::spec::Fate;
+use crate::hook::Polled;
 
 struct Kept {
     completion: WorkCompletion,
+    from: Option<DatagramSource>,
     /// Number of the poll that may give it.
     due: u64,
 }
@@ -22,20 +24,23 @@ pub(crate) struct Shelf {
 
 impl Shelf {
     /// One more poll: moves what is due to `out`; how many.
-    pub(super) fn poll(&mut self, out: &mut [WorkCompletion]) -> usize {
+    pub(super) fn poll(&mut self, out: &mut Polled<'_>) -> usize {
         self.polls += 1;
-        self.take(out)
+        self.take(out, 0)
     }
 
-    /// Moves what is due to `out`, and of each QP in order; how many.
-    pub(super) fn take(&mut self, out: &mut [WorkCompletion]) -> usize {
-        let (mut filled, mut blocked) = (0, Vec::new());
+    /// Moves what is due to `out`, behind so many, and of each QP in order; how many.
+    pub(super) fn take(&mut self, out: &mut Polled<'_>, before: usize) -> usize {
+        let (mut filled, mut blocked) = (before, Vec::new());
         let now = self.polls;
         self.kept.retain(|kept| {
             let goes = kept.due <= now && !blocked.contains(&kept.completion.qp);
-            match out.get_mut(filled) {
+            match out.out.get_mut(filled) {
                 Some(room) if goes => {
                     *room = kept.completion;
+                    if let Some(from) = out.from.as_mut().and_then(|from| from.get_mut(filled)) {
+                        *from = kept.from;
+                    }
                     filled += 1;
                     false
                 }
@@ -45,11 +50,15 @@ impl Shelf {
                 }
             }
         });
-        filled
+        filled - before
     }
 
     /// Puts a completion behind the others, as often and as long as its fate says.
-    pub(super) fn put(&mut self, completion: &WorkCompletion, fate: Fate) {
+    pub(super) fn put(
+        &mut self,
+        (completion, from): (&WorkCompletion, Option<DatagramSource>),
+        fate: Fate,
+    ) {
         let (copies, polls) = match fate {
             Fate::Pass => (1, 0),
             Fate::Drop => (0, 0),
@@ -58,7 +67,7 @@ impl Shelf {
         };
         for _ in 0..copies {
             let due = self.polls.saturating_add(u64::from(polls));
-            self.kept.push_back(Kept { completion: *completion, due });
+            self.kept.push_back(Kept { completion: *completion, from, due });
         }
     }
 
@@ -91,16 +100,16 @@ mod tests {
 
     fn poll(shelf: &mut Shelf, room: usize) -> Vec<u64> {
         let mut out = vec![WorkCompletion::BLANK; room];
-        let filled = shelf.poll(&mut out);
+        let filled = shelf.poll(&mut Polled { out: &mut out, from: None });
         out[..filled].iter().map(|completion| completion.wr_id).collect()
     }
 
     #[test]
     fn a_delay_holds_up_its_own_qp_only() {
         let mut shelf = Shelf::default();
-        shelf.put(&of(1, 1), Fate::Later(2));
-        shelf.put(&of(1, 2), Fate::Pass);
-        shelf.put(&of(2, 3), Fate::Pass);
+        shelf.put((&of(1, 1), None), Fate::Later(2));
+        shelf.put((&of(1, 2), None), Fate::Pass);
+        shelf.put((&of(2, 3), None), Fate::Pass);
         assert_eq!(poll(&mut shelf, 8), [3]);
         assert_eq!(poll(&mut shelf, 8), [1, 2]);
         assert!(shelf.is_empty());
@@ -109,9 +118,9 @@ mod tests {
     #[test]
     fn what_finds_no_room_comes_next_time() {
         let mut shelf = Shelf::default();
-        shelf.put(&of(1, 1), Fate::Twice);
-        shelf.put(&of(2, 2), Fate::Drop);
-        shelf.put(&of(2, 3), Fate::Pass);
+        shelf.put((&of(1, 1), None), Fate::Twice);
+        shelf.put((&of(2, 2), None), Fate::Drop);
+        shelf.put((&of(2, 3), None), Fate::Pass);
         assert_eq!(poll(&mut shelf, 1), [1]);
         assert_eq!(poll(&mut shelf, 2), [1, 3]);
     }
@@ -119,8 +128,8 @@ mod tests {
     #[test]
     fn arming_releases_and_destroying_forgets() {
         let mut shelf = Shelf::default();
-        shelf.put(&of(1, 1), Fate::Later(9));
-        shelf.put(&of(2, 2), Fate::Later(9));
+        shelf.put((&of(1, 1), None), Fate::Later(9));
+        shelf.put((&of(2, 2), None), Fate::Later(9));
         shelf.release();
         shelf.clear(QpId(1));
         assert_eq!(poll(&mut shelf, 8), [2]);

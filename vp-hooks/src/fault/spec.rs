@@ -180,7 +180,7 @@ fn has_object(effect: Effect) -> bool {
         Effect::Event(_) => return false,
     };
     let of_name = Verb::ALL.iter().find(|verb| verb.name() == name);
-    of_name.is_some_and(|verb| !matches!(verb.target(), Kind::Rnic | Kind::Cm))
+    of_name.is_some_and(|verb| !matches!(verb.target(), Kind::Rnic | Kind::Cm | Kind::Ud))
 }
 
 #[cfg(test)]
