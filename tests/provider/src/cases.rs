@@ -3,11 +3,13 @@
 
 mod connections;
 mod data;
+mod datagrams;
 mod endings;
 mod extras;
 mod memory;
 mod objects;
 mod queues;
+mod services;
 mod windows;
 
 use std::sync::Arc;
@@ -25,6 +27,8 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
         queues::CASES,
         memory::CASES,
         windows::CASES,
+        services::CASES,
+        datagrams::CASES,
         extras::CASES,
         endings::CASES,
     ];

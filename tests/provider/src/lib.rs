@@ -10,6 +10,7 @@
 mod cases;
 mod fail;
 mod rig;
+mod ud;
 
 use std::sync::Arc;
 

@@ -144,6 +144,25 @@ impl Rig {
         Ok(())
     }
 
+    /// Registers zeroed memory.
+    pub(crate) fn memory(
+        &self,
+        pd: PdId,
+        len: usize,
+        access: Access,
+        addressing: Addressing,
+    ) -> Result<Memory, Fail> {
+        let region = Region::new(len)?;
+        let range = region.mem_range();
+        let init = MrInit { pd, range, addressing, access, key: 0x5a, pin: false };
+        let stag = self.rnic.register_mr(&init)?;
+        let base = match addressing {
+            Addressing::Absolute => region.addr(),
+            Addressing::ZeroBased => 0,
+        };
+        Ok(Memory { region, stag, base })
+    }
+
     /// An address that leads to this device.
     pub(crate) fn address(&self) -> IpAddr {
         let ports = self.rnic.ports();
@@ -245,15 +264,7 @@ impl End<'_> {
         access: Access,
         addressing: Addressing,
     ) -> Result<Memory, Fail> {
-        let region = Region::new(len)?;
-        let range = region.mem_range();
-        let init = MrInit { pd: self.pd, range, addressing, access, key: 0x5a, pin: false };
-        let stag = self.rig.rnic.register_mr(&init)?;
-        let base = match addressing {
-            Addressing::Absolute => region.addr(),
-            Addressing::ZeroBased => 0,
-        };
-        Ok(Memory { region, stag, base })
+        self.rig.memory(self.pd, len, access, addressing)
     }
 
     /// Memory with a pattern that depends on `seed`.

@@ -76,7 +76,7 @@ fn interrupted(rig: &Rig) -> Result<(), Fail> {
 
 /// Counts notifications.
 #[derive(Default)]
-struct Bell {
+pub(super) struct Bell {
     rings: Mutex<Vec<CqId>>,
     rung: Condvar,
 }
@@ -93,7 +93,7 @@ impl Bell {
         self.rings.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    fn wait(&self, count: usize) -> Result<(), Fail> {
+    pub(super) fn wait(&self, count: usize) -> Result<(), Fail> {
         let mut rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
         while rings.len() < count {
             let waited = self.rung.wait_timeout(rings, HANG);

@@ -1,0 +1,300 @@
+//! Unreliable datagrams: queue pairs, address handles, what arrives and what is dropped. What is
+//! dropped is seen by what arrives after it; within one device nothing is lost otherwise.
+
+use std::sync::Arc;
+
+use vp_api::*;
+
+use crate::cases::queues::Bell;
+use crate::fail::{refused, same};
+use crate::rig::{Memory, Rig, pattern};
+use crate::ud::{Post, UdEnd, Way};
+use crate::{Case, Fail};
+
+pub(crate) const CASES: &[Case] = &[
+    Case::new("datagram: a queue pair is as it was asked for", made).with(Capabilities::UD),
+    Case::new("datagram: limits are told and kept", limits).with(Capabilities::UD),
+    Case::new("datagram: objects in use stay", in_use).with(Capabilities::UD),
+    Case::new("datagram: there, and back to its source", both_ways).with(Capabilities::UD),
+    Case::new("datagram: gathered, scattered, of no octets", shapes).with(Capabilities::UD),
+    Case::new("datagram: inline", inline).with(Capabilities::UD),
+    Case::new("datagram: immediate data", immediate).with(Capabilities::UD),
+    Case::new("datagram: solicited", solicited).with(Capabilities::UD),
+    Case::new("datagram: as long as the port takes, not longer", longest).with(Capabilities::UD),
+    Case::new("datagram: without a receive it is dropped", unexpected).with(Capabilities::UD),
+    Case::new("datagram: with the wrong key it is dropped", wrong_key).with(Capabilities::UD),
+    Case::new("datagram: quiet sends make room", quiet).with(Capabilities::UD),
+    Case::new("datagram: address handles end", handles).with(Capabilities::UD),
+    Case::new("datagram: an ended queue pair flushes, and begins anew", ended)
+        .with(Capabilities::UD),
+];
+
+/// Memory with a pattern that depends on `seed`.
+fn filled(end: &UdEnd<'_>, len: usize, seed: u8) -> Result<Memory, Fail> {
+    let memory = end.memory(len)?;
+    memory.region.write_at(0, &pattern(len, seed))?;
+    Ok(memory)
+}
+
+/// Two ends, and the way from the first to the second.
+fn pair<'a>(post: &'a Post<'a>) -> Result<(UdEnd<'a>, UdEnd<'a>, Way), Fail> {
+    let (near, far) = (post.end()?, post.end()?);
+    let way = post.way(&near, &far)?;
+    Ok((near, far, way))
+}
+
+fn made(rig: &Rig) -> Result<(), Fail> {
+    let post = Post::open(rig)?;
+    let near = post.end()?;
+    let info = near.qp.query()?;
+    same("id", info.id, near.qp.id())?;
+    same("state", info.state, UdState::Operational)?;
+    same("address", info.address, near.qp.address())?;
+    same("key", info.address.qkey, post.ud.attrs().usual_qkey)?;
+    same("outstanding", (info.sends_outstanding, info.recvs_outstanding), (0, 0))?;
+    let other = post.end_with(None, |init| init.qkey = Some(0x1234))?;
+    same("key", other.qp.address().qkey, 0x1234)?;
+    if other.qp.address().qpn == near.qp.address().qpn || other.qp.id() == near.qp.id() {
+        return Err("two queue pairs have one number or id".into());
+    }
+    let connected = rig.end()?;
+    if [near.qp.id(), other.qp.id()].contains(&connected.qp.id()) {
+        return Err("a connected queue pair has the same id".into());
+    }
+    post.ud.destroy_qp(near.qp.id())?;
+    refused("destroy again", post.ud.destroy_qp(near.qp.id()), VpStatus::InvalidHandle)?;
+    refused("query", near.qp.query(), VpStatus::InvalidHandle)?;
+    refused("post", near.qp.post_recv(&[RecvWr { wr_id: 1, sgl: &[] }]), VpStatus::InvalidHandle)
+}
+
+fn limits(rig: &Rig) -> Result<(), Fail> {
+    let post = Post::open(rig)?;
+    let near = post.end()?;
+    let with = |wish: &dyn Fn(&mut UdQpInit)| {
+        let mut init = post.init(near.pd, near.cq.id());
+        wish(&mut init);
+        post.ud.create_qp(&init)
+    };
+    let most = rig.attrs.max_wr_per_qp;
+    refused("deep", with(&|init| init.send_depth = most + 1), VpStatus::TooManyWrs)?;
+    refused("deep", with(&|init| init.recv_depth = most + 1), VpStatus::TooManyWrs)?;
+    let most = rig.attrs.max_sge_send;
+    refused("SGEs", with(&|init| init.max_send_sge = most + 1), VpStatus::InvalidSgl)?;
+    refused("no PD", with(&|init| init.pd = PdId(u32::MAX)), VpStatus::InvalidPd)?;
+    refused("no CQ", with(&|init| init.send_cq = CqId(u32::MAX)), VpStatus::InvalidHandle)?;
+    refused("no port", with(&|init| init.port = 4000), VpStatus::InvalidModifier)?;
+    refused("no port", post.ud.max_payload(4000), VpStatus::InvalidModifier)?;
+    let payload = post.ud.max_payload(near.qp.query()?.port)?;
+    same("a payload that every port takes", payload >= 256, true)?;
+    let path = DatagramPath { local_gid: [0xee; 16], ..DatagramPath::default() };
+    if post.ud.create_ah(near.pd, &path).is_ok() {
+        return Err("an address handle from somebody else's port was made".into());
+    }
+    let few = post.end_with(None, |init| (init.send_depth, init.recv_depth) = (2, 2))?;
+    let depth = few.qp.query()?.recv_depth as usize;
+    let room = few.memory(GRH_OCTETS)?;
+    let sgl = [room.all()];
+    let wrs = vec![RecvWr { wr_id: 7, sgl: &sgl }; depth + 1];
+    let full = PostFailure { posted: depth, status: VpStatus::TooManyWrs };
+    same("one receive too many", few.qp.post_recv(&wrs), Err(full))?;
+    let sgl = vec![room.all(); rig.attrs.max_sge_recv as usize + 1];
+    refused("SGEs", near.qp.post_recv(&[RecvWr { wr_id: 1, sgl: &sgl }]), VpStatus::InvalidSgl)
+}
+
+fn in_use(rig: &Rig) -> Result<(), Fail> {
+    let post = Post::open(rig)?;
+    let (near, _far, way) = pair(&post)?;
+    refused("PD", rig.rnic.dealloc_pd(near.pd), VpStatus::InUse)?;
+    refused("CQ", rig.rnic.destroy_cq(near.cq.id()), VpStatus::InUse)?;
+    post.ud.destroy_qp(near.qp.id())?;
+    refused("PD of a handle", rig.rnic.dealloc_pd(near.pd), VpStatus::InUse)?;
+    post.ud.destroy_ah(way.ah)?;
+    rig.rnic.dealloc_pd(near.pd)?;
+    Ok(rig.rnic.destroy_cq(near.cq.id())?)
+}
+
+fn both_ways(rig: &Rig) -> Result<(), Fail> {
+    const LEN: usize = 200;
+    let post = Post::open(rig)?;
+    let (near, far, there) = pair(&post)?;
+    let (question, answer) = (filled(&near, LEN, 1)?, filled(&far, LEN, 2)?);
+    let (near_room, far_room) = (near.memory(GRH_OCTETS + LEN)?, far.memory(GRH_OCTETS + LEN)?);
+    near.recv(1, &[near_room.all()])?;
+    far.recv(2, &[far_room.all()])?;
+    near.qp.post_send(&[there.send(3, &[question.all()])])?;
+    near.sent(3, WcOpcode::Send)?;
+    let (_, from) = far.received(2, LEN)?;
+    far_room.holds("question", GRH_OCTETS, &pattern(LEN, 1))?;
+    same("source", from.qpn, near.qp.address().qpn)?;
+    // A program polls without sources, too.
+    let path = from.path.ok_or("the source has no path")?;
+    let back = Way { ah: post.ud.create_ah(far.pd, &path)?, to: near.qp.address() };
+    far.qp.post_send(&[back.send(4, &[answer.all()])])?;
+    far.sent(4, WcOpcode::Send)?;
+    let (_, from) = near.received(1, LEN)?;
+    same("source", from.qpn, far.qp.address().qpn)?;
+    near_room.holds("answer", GRH_OCTETS, &pattern(LEN, 2))
+}
+
+fn shapes(rig: &Rig) -> Result<(), Fail> {
+    let post = Post::open(rig)?;
+    let (near, far, way) = pair(&post)?;
+    let (source, sink) = (filled(&near, 90, 5)?, far.memory(200)?);
+    far.recv(1, &[sink.sge(0, GRH_OCTETS), sink.sge(100, 30), sink.sge(150, 50)])?;
+    far.recv(2, &[sink.sge(0, GRH_OCTETS)])?;
+    let sgl = [source.sge(0, 20), source.sge(20, 30)];
+    near.qp.post_send(&[way.send(3, &sgl), way.send(4, &[])])?;
+    near.sent(3, WcOpcode::Send)?;
+    near.sent(4, WcOpcode::Send)?;
+    let (_, from) = far.received(1, 50)?;
+    same("a path back", from.path.is_some(), true)?;
+    far.received(2, 0)?;
+    let expected = pattern(90, 5);
+    sink.holds("first part", 100, &expected[..30])?;
+    sink.holds("second part", 150, &expected[30..50])
+}
+
+fn inline(rig: &Rig) -> Result<(), Fail> {
+    let len = rig.attrs.max_inline.min(32);
+    if len == 0 {
+        return Ok(());
+    }
+    let post = Post::open(rig)?;
+    let near = post.end_with(None, |init| init.max_inline = len)?;
+    let far = post.end()?;
+    let way = post.way(&near, &far)?;
+    let sink = far.memory(GRH_OCTETS + len as usize)?;
+    far.recv(1, &[sink.all()])?;
+    let octets = pattern(len as usize, 8);
+    near.qp.post_send(&[UdSendWr { data: Data::Inline(&octets), ..way.send(2, &[]) }])?;
+    near.sent(2, WcOpcode::Send)?;
+    far.received(1, len as usize)?;
+    sink.holds("inline", GRH_OCTETS, &octets)?;
+    let more = vec![0; len as usize + 1];
+    let wr = UdSendWr { data: Data::Inline(&more), ..way.send(3, &[]) };
+    refused("more inline", near.qp.post_send(&[wr]), VpStatus::InvalidSgl)
+}
+
+fn immediate(rig: &Rig) -> Result<(), Fail> {
+    let post = Post::open(rig)?;
+    let (near, far, way) = pair(&post)?;
+    let (source, sink) = (filled(&near, 10, 5)?, far.memory(GRH_OCTETS + 10)?);
+    far.recv(1, &[sink.all()])?;
+    let sgl = [source.all()];
+    near.qp.post_send(&[UdSendWr { immediate: Some(0x0102_0304), ..way.send(2, &sgl) }])?;
+    near.sent(2, WcOpcode::Immediate)?;
+    let (wc, _) = far.received(1, 10)?;
+    same("immediate data", wc.immediate, Some(0x0102_0304))
+}
+
+fn solicited(rig: &Rig) -> Result<(), Fail> {
+    let post = Post::open(rig)?;
+    let bell = Arc::new(Bell::default());
+    let (near, far) = (post.end()?, post.end_with(Some(bell.clone()), |_| {})?);
+    let way = post.way(&near, &far)?;
+    let sink = far.memory(GRH_OCTETS)?;
+    far.recv(1, &[sink.all()])?;
+    far.cq.arm(true)?;
+    near.qp.post_send(&[UdSendWr { solicited: true, ..way.send(2, &[]) }])?;
+    near.sent(2, WcOpcode::Send)?;
+    far.received(1, 0)?;
+    bell.wait(1)
+}
+
+fn longest(rig: &Rig) -> Result<(), Fail> {
+    let post = Post::open(rig)?;
+    let (near, far, way) = pair(&post)?;
+    let most = post.ud.max_payload(near.qp.query()?.port)? as usize;
+    let (source, sink) = (filled(&near, most + 1, 6)?, far.memory(GRH_OCTETS + most)?);
+    far.recv(1, &[sink.all()])?;
+    let too_long = [source.all()];
+    refused("too long", near.qp.post_send(&[way.send(2, &too_long)]), VpStatus::InvalidSgl)?;
+    near.qp.post_send(&[way.send(3, &[source.sge(0, most)])])?;
+    near.sent(3, WcOpcode::Send)?;
+    far.received(1, most)?;
+    sink.holds("longest", GRH_OCTETS, &pattern(most, 6))
+}
+
+/// A send that must not arrive, and one that must.
+fn second_arrives(near: &UdEnd<'_>, far: &UdEnd<'_>, lost: Way, way: Way) -> Result<(), Fail> {
+    let (source, sink) = (filled(near, 20, 3)?, far.memory(GRH_OCTETS + 20)?);
+    near.qp.post_send(&[lost.send(1, &[source.sge(0, 5)])])?;
+    near.sent(1, WcOpcode::Send)?;
+    if far.qp.query()?.recvs_outstanding == 0 {
+        far.recv(2, &[sink.all()])?;
+    }
+    near.qp.post_send(&[way.send(3, &[source.all()])])?;
+    near.sent(3, WcOpcode::Send)?;
+    far.received(2, 20).map(drop)
+}
+
+fn unexpected(rig: &Rig) -> Result<(), Fail> {
+    let post = Post::open(rig)?;
+    let (near, far, way) = pair(&post)?;
+    second_arrives(&near, &far, way, way)
+}
+
+fn wrong_key(rig: &Rig) -> Result<(), Fail> {
+    let post = Post::open(rig)?;
+    let (near, far, way) = pair(&post)?;
+    let sink = far.memory(GRH_OCTETS + 20)?;
+    far.recv(2, &[sink.all()])?;
+    let to = UdAddress { qkey: way.to.qkey ^ 0x10, ..way.to };
+    second_arrives(&near, &far, Way { to, ..way }, way)
+}
+
+fn quiet(rig: &Rig) -> Result<(), Fail> {
+    let post = Post::open(rig)?;
+    let far = post.end()?;
+    let near = post.end_with(None, |init| init.send_depth = 8)?;
+    let way = post.way(&near, &far)?;
+    let silent = |wr_id| UdSendWr { flags: SendFlags::empty(), ..way.send(wr_id, &[]) };
+    for round in 0..20 {
+        near.qp.post_send(&[silent(round), silent(round), silent(round)])?;
+        near.cq.poll(&mut [WorkCompletion::BLANK; 4])?;
+    }
+    near.qp.post_send(&[way.send(99, &[])])?;
+    near.sent(99, WcOpcode::Send)
+}
+
+fn handles(rig: &Rig) -> Result<(), Fail> {
+    let post = Post::open(rig)?;
+    let (near, far, way) = pair(&post)?;
+    let info = post.ud.query_ah(way.ah)?;
+    same("PD", info.pd, near.pd)?;
+    let sink = far.memory(GRH_OCTETS)?;
+    far.recv(1, &[sink.all()])?;
+    // While the device may still need it.
+    near.qp.post_send(&[way.send(2, &[])])?;
+    post.ud.destroy_ah(way.ah)?;
+    near.sent(2, WcOpcode::Send)?;
+    far.received(1, 0)?;
+    refused("destroy again", post.ud.destroy_ah(way.ah), VpStatus::InvalidHandle)?;
+    refused("query", post.ud.query_ah(way.ah), VpStatus::InvalidHandle)?;
+    refused("send", near.qp.post_send(&[way.send(3, &[])]), VpStatus::InvalidHandle)?;
+    let others = Way { ah: post.ud.create_ah(far.pd, &info.path)?, ..way };
+    refused("of another PD", near.qp.post_send(&[others.send(4, &[])]), VpStatus::InvalidPd)
+}
+
+fn ended(rig: &Rig) -> Result<(), Fail> {
+    let post = Post::open(rig)?;
+    let (near, far) = (post.end()?, post.end()?);
+    let sink = far.memory(GRH_OCTETS)?;
+    far.recv(1, &[sink.all()])?;
+    far.qp.modify(UdState::Error)?;
+    same("state", far.qp.query()?.state, UdState::Error)?;
+    refused("too early", far.qp.modify(UdState::Operational), VpStatus::StillFlushing)?;
+    far.recv(2, &[sink.all()])?;
+    for expected in [1, 2] {
+        let (wc, from) = far.completion()?;
+        let found = (wc.wr_id, wc.opcode, wc.status, from);
+        same("flushed", found, (expected, WcOpcode::Recv, WcStatus::Flushed, None))?;
+    }
+    far.qp.modify(UdState::Operational)?;
+    same("state", far.qp.query()?.state, UdState::Operational)?;
+    let way = post.way(&near, &far)?;
+    far.recv(3, &[sink.all()])?;
+    near.qp.post_send(&[way.send(4, &[])])?;
+    near.sent(4, WcOpcode::Send)?;
+    far.received(3, 0).map(drop)
+}
