@@ -8,8 +8,13 @@ pthread_cond_t bell;
 static const ri_address addresses[] = {{4, 0, 0, {127, 0, 0, 1}}};
 static const ri_port port = {sizeof port, 1, 65536, 1, addresses, {"loop", 4}};
 static const ri_port *const ports[] = {&port};
-static const ri_device device = {sizeof device,         1, ports, {"vendor_loop", 11},
-                                 RI_TRANSPORT_OTHER, 0};
+/* What it speaks is nobody else's: RI_TRANSPORT_OTHER, which is 0. */
+static const ri_device device = {
+    .size = sizeof device,
+    .port_count = 1,
+    .ports = ports,
+    .name = {"vendor_loop", 11},
+};
 
 ri_status refuse(ri_error *error, ri_status status, const char *detail)
 {

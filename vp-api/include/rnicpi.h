@@ -138,6 +138,7 @@ typedef struct ri_cq ri_cq;
 typedef struct ri_srq ri_srq;
 typedef struct ri_qp ri_qp;
 typedef struct ri_cm ri_cm;
+typedef struct ri_ud ri_ud;
 
 /* ---- Host services -------------------------------------------------------------------------- */
 
@@ -206,7 +207,7 @@ typedef void (*ri_port_fn)(void *receiver, const ri_port *port);
 #define RI_CAP_CQ_RESIZE (UINT64_C(1) << 12)
 #define RI_CAP_QP_RESIZE (UINT64_C(1) << 13)
 #define RI_CAP_READ_SINK_LOCAL_WRITE (UINT64_C(1) << 14) /* read sinks need no remote right */
-#define RI_CAP_UD (UINT64_C(1) << 15) /* reserved: this interface has no datagrams */
+#define RI_CAP_UD (UINT64_C(1) << 15) /* since 1.3: ri_rnic_ops.datagrams */
 /* Since 1.2; before, RI_CAP_MW meant both kinds of window, and with RI_CAP_INVALIDATE the third. */
 #define RI_CAP_NARROW_MW (UINT64_C(1) << 16) /* windows of RI_MW_NARROW */
 #define RI_CAP_WIDE_MW (UINT64_C(1) << 17)   /* windows of RI_MW_WIDE */
@@ -435,6 +436,10 @@ typedef struct ri_wc {
     uint32_t reserved;
 } ri_wc;
 
+/* ---- Datagrams (since 1.3) ------------------------------------------------------------------ */
+
+#include "rnicpi_ud.h"
+
 /* ---- Completion queues ---------------------------------------------------------------------- */
 
 typedef struct ri_cq_init {
@@ -464,6 +469,10 @@ typedef struct ri_cq_ops {
     void (*interrupt)(ri_cq *cq); /* Required: every present wait answers soon. */
     ri_status (*resize)(ri_cq *cq, uint32_t depth, uint32_t *actual, ri_error *error);
     uint64_t (*queued)(ri_cq *cq); /* Since 1.1: completions that wait, about. */
+    /* Since 1.3, needed with RI_CAP_UD. As poll; sources, which lie source_size octets apart, say
+     * where received datagrams came from. */
+    ri_status (*poll_from)(ri_cq *cq, ri_wc *wcs, uint32_t wc_size, ri_ud_source *sources,
+                           uint32_t source_size, uint32_t max, uint32_t *count);
 } ri_cq_ops;
 
 typedef struct ri_cq_made {
@@ -714,6 +723,8 @@ typedef struct ri_rnic_ops {
     ri_status (*dealloc_mw)(ri_rnic *rnic, uint32_t mw, ri_error *error);
     /* Required with RI_MODEL_NATIVE. */
     ri_status (*native_cm)(ri_rnic *rnic, ri_cm_made *made, ri_error *error);
+    /* Since 1.3, required with RI_CAP_UD. */
+    ri_status (*datagrams)(ri_rnic *rnic, ri_ud_made *made, ri_error *error);
 } ri_rnic_ops;
 
 typedef struct ri_rnic_made {

@@ -69,7 +69,7 @@ pub trait UdQp: Send + Sync {
     fn post_send(&self, wrs: &[UdSendWr<'_>]) -> Result<(), PostFailure>;
     /// Posts receives: [`GRH_OCTETS`] octets and the message. In Error they complete as flushed.
     fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure>;
-    /// To Error: flushes. To Operational: from Error, once all that is flushed was polled
+    /// To Error: flushes. To Operational: from Error, once what was posted is flushed
     /// ([`crate::VpStatus::StillFlushing`]); [`UdQp::address`] may differ afterwards.
     fn modify(&self, to: UdState) -> VpResult<()>;
     /// Query.

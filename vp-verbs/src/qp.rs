@@ -267,6 +267,8 @@ impl VerbsQp {
 
     pub(crate) fn destroy(&self) -> VpResult<()> {
         self.end_life()?;
+        self.parts.send_cq.forget(self.id);
+        self.parts.recv_cq.forget(self.id);
         lock(&self.holds).clear();
         Ok(())
     }
@@ -280,8 +282,6 @@ impl VerbsQp {
         }
         drop(slot);
         self.parts.routes.remove(number);
-        self.parts.send_cq.forget(self.id);
-        self.parts.recv_cq.forget(self.id);
         Ok(())
     }
 

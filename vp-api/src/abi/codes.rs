@@ -1,8 +1,8 @@
 //! The header's numbers against our enums: each table once, both ways.
 
 use crate::{
-    Addressing, Capabilities, ConnectionModel, LogLevel, MwKind, QpState, Role, Rtr, Transport,
-    VpStatus, WcOpcode, WcStatus,
+    Addressing, Capabilities, ConnectionModel, LogLevel, MwKind, QpState, Role, Rtr,
+    ServiceRefusal, Transport, UdState, VpStatus, WcOpcode, WcStatus,
 };
 
 macro_rules! codes {
@@ -44,6 +44,10 @@ codes! {
     Addressing addressing_code addressing { Absolute = 0, ZeroBased = 1, }
     Role role_code role { Initiator = 1, Responder = 2, }
     Rtr rtr_code rtr { Send = 1, Write = 2, Read = 3, }
+    UdState ud_state_code ud_state { Operational = 1, Error = 2, }
+    ServiceRefusal refusal_code refusal {
+        NotSupported = 1, Rejected = 2, NoQueuePair = 3, Redirected = 4,
+    }
     QpState state_code state { Idle = 1, Rts = 2, Closing = 3, Terminate = 4, Error = 5, }
 }
 
@@ -72,6 +76,8 @@ pub(super) fn capabilities(bits: u64, minor: u16) -> Capabilities {
         all |= Capabilities::NARROW_MW | Capabilities::WIDE_MW;
         all.set(Capabilities::READ_SINK_STAG, all.contains(Capabilities::INVALIDATE));
     }
+    // Reserved before.
+    all.set(Capabilities::UD, minor >= 3 && all.contains(Capabilities::UD));
     all
 }
 
@@ -124,6 +130,19 @@ pub(super) mod op {
     pub(in crate::abi) const WC_IMMEDIATE: u32 = 4;
 }
 
+/// Flags of `ri_ud_source`, `ri_ud_send_wr` and `ri_ud_qp_init`, and kinds of `ri_service_event`.
+pub(super) mod ud {
+    pub(in crate::abi) const IS: u32 = 1;
+    pub(in crate::abi) const GRH: u32 = 2;
+    pub(in crate::abi) const PATH: u32 = 4;
+    pub(in crate::abi) const IMMEDIATE: u32 = 64;
+    pub(in crate::abi) const QKEY: u32 = 1;
+    pub(in crate::abi) const REQUEST: u32 = 1;
+    pub(in crate::abi) const RESOLVED: u32 = 2;
+    pub(in crate::abi) const REFUSED: u32 = 3;
+    pub(in crate::abi) const FAILED: u32 = 4;
+}
+
 /// Kinds of `ri_cm_event`.
 pub(super) mod cm {
     pub(in crate::abi) const REQUEST: u32 = 1;
@@ -148,6 +167,9 @@ mod tests {
             assert_eq!(capabilities(invalidates.bits(), minor), both | sinks);
         }
         assert_eq!(capabilities(windows, 2), Capabilities::MW);
+        let datagrams = Capabilities::UD;
+        assert_eq!(capabilities(datagrams.bits(), 2), Capabilities::empty());
+        assert_eq!(capabilities(datagrams.bits(), 3), datagrams);
         // What a later one adds is not for this host.
         assert_eq!(capabilities(windows | 1 << 63, 3), Capabilities::MW);
     }

@@ -1,6 +1,7 @@
 //! Everything crosses as it is: each verb of a provider that was exported and imported again within
 //! this process, so that Miri can look on. No library, no thread, no other process.
 
+mod datagrams;
 mod echo;
 mod layers;
 mod samples;

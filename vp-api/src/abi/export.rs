@@ -7,6 +7,7 @@ pub mod layer;
 mod objects;
 mod queues;
 mod rnic;
+mod ud;
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -10,6 +10,7 @@ mod elf;
 mod load;
 mod queues;
 mod rnic;
+mod ud;
 
 use std::borrow::Cow;
 use std::ffi::c_void;

@@ -83,8 +83,9 @@ fn the_header_is_clean_as_old_cpp_and_c() {
 }
 
 #[test]
-fn every_struct_of_the_header_is_held() {
-    let header = std::fs::read_to_string(format!("{HEADERS}/rnicpi.h")).unwrap();
+fn every_struct_of_the_headers_is_held() {
+    let read = |name| std::fs::read_to_string(format!("{HEADERS}/{name}")).unwrap();
+    let header = read("rnicpi.h") + &read("rnicpi_ud.h");
     let named = header.lines().filter_map(|l| l.strip_prefix("typedef struct "));
     for name in named.filter(|l| l.ends_with('{')).map(|l| l.trim_end_matches(" {")) {
         assert!(layout().iter().any(|(held, ..)| *held == name), "{name}");

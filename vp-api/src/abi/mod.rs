@@ -12,7 +12,7 @@
 //! | `grow` | reading and writing structs of another minor version |
 //! | `text` | strings and errors |
 //! | `keep` | what is used beyond a call |
-//! | `net`, `events`, `memory`, `qp`, `cm` | attributes and infos, both ways |
+//! | `net`, `events`, `memory`, `qp`, `cm`, `ud` | attributes and infos, both ways |
 //! | `work` | work requests and completions |
 //! | `export`, `import` | the two directions |
 
@@ -33,6 +33,7 @@ mod net;
 mod qp;
 mod text;
 pub mod types;
+mod ud;
 mod work;
 
 /// What a descriptor begins with: "RIVP".

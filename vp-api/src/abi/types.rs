@@ -70,6 +70,7 @@ macro_rules! structs {
 
 pub type DeviceFn = unsafe extern "C" fn(*mut c_void, *const Device);
 pub type PortFn = unsafe extern "C" fn(*mut c_void, *const Port);
+pub type ServiceEventFn = unsafe extern "C" fn(*mut c_void, *const ServiceEvent);
 pub type CmEventFn = unsafe extern "C" fn(*mut c_void, *const CmEvent);
 pub type GetOpsFn = unsafe extern "C" fn(u32) -> *const ProviderOps;
 pub type WrapFn =
@@ -106,6 +107,27 @@ structs! { fixed:
         addr: *mut c_void,
         len: u64,
         owner: Keep,
+    }
+    UdAddress = ri_ud_address {
+        qpn: u32,
+        qkey: u32,
+    }
+    UdPath = ri_ud_path {
+        port: u32,
+        flow_label: u32,
+        local_gid: [u8; 16],
+        remote_gid: [u8; 16],
+        local_lid: u16,
+        remote_lid: u16,
+        partition_key: u16,
+        mtu_code: u8,
+        rate: u8,
+        packet_lifetime: u8,
+        service_level: u8,
+        subnet_local: u8,
+        traffic_class: u8,
+        hop_limit: u8,
+        reserved: [u8; 3],
     }
 }
 
@@ -285,6 +307,24 @@ structs! { growing:
         invalidated: u32,
         reserved: u32,
     }
+    UdSource = ri_ud_source {
+        size: u32,
+        flags: u32,
+        qpn: u32,
+        reserved: u32,
+        path: UdPath,
+    }
+    UdSendWr = ri_ud_send_wr {
+        size: u32,
+        flags: u32,
+        wr_id: u64,
+        data: *const c_void,
+        count: u32,
+        immediate: u32,
+        ah: u32,
+        to: UdAddress,
+        reserved: u32,
+    }
     CqInit = ri_cq_init {
         size: u32,
         depth: u32,
@@ -302,6 +342,7 @@ structs! { growing:
         interrupt: Option<unsafe extern "C" fn(*mut c_void)>,
         resize: Option<unsafe extern "C" fn(*mut c_void, u32, *mut u32, *mut Error) -> u32>,
         queued: Option<unsafe extern "C" fn(*mut c_void) -> u64>,
+        poll_from: Option<unsafe extern "C" fn(*mut c_void, *mut Wc, u32, *mut UdSource, u32, u32, *mut u32) -> u32>,
     }
     CqMade = ri_cq_made {
         size: u32,
@@ -467,6 +508,105 @@ structs! { growing:
         cm: *mut c_void,
         ops: *const CmOps,
     }
+    UdQpInit = ri_ud_qp_init {
+        size: u32,
+        flags: u32,
+        pd: u32,
+        send_cq: u32,
+        recv_cq: u32,
+        send_depth: u32,
+        recv_depth: u32,
+        max_send_sge: u32,
+        max_recv_sge: u32,
+        max_inline: u32,
+        port: u32,
+        qkey: u32,
+    }
+    UdQpInfo = ri_ud_qp_info {
+        size: u32,
+        id: u32,
+        state: u32,
+        port: u32,
+        address: UdAddress,
+        send_depth: u32,
+        recv_depth: u32,
+        sends_outstanding: u32,
+        recvs_outstanding: u32,
+    }
+    UdQpOps = ri_ud_qp_ops {
+        size: u32,
+        reserved: u32,
+        release: Option<unsafe extern "C" fn(*mut c_void)>,
+        address: Option<unsafe extern "C" fn(*mut c_void, *mut UdAddress)>,
+        post_send: Option<unsafe extern "C" fn(*mut c_void, *const UdSendWr, u32, *mut u32) -> u32>,
+        post_recv: Option<unsafe extern "C" fn(*mut c_void, *const RecvWr, u32, *mut u32) -> u32>,
+        modify: Option<unsafe extern "C" fn(*mut c_void, u32, *mut Error) -> u32>,
+        query: Option<unsafe extern "C" fn(*mut c_void, *mut UdQpInfo, *mut Error) -> u32>,
+    }
+    UdQpMade = ri_ud_qp_made {
+        size: u32,
+        id: u32,
+        qp: *mut c_void,
+        ops: *const UdQpOps,
+    }
+    UdAttrs = ri_ud_attrs {
+        size: u32,
+        max_ah: u32,
+        max_private_request: u32,
+        max_private_reply: u32,
+        usual_qkey: u32,
+    }
+    AhInfo = ri_ah_info {
+        size: u32,
+        pd: u32,
+        path: UdPath,
+    }
+    ServiceEvent = ri_service_event {
+        size: u32,
+        kind: u32,
+        token: u64,
+        request: u64,
+        peer: Address,
+        port: u32,
+        why: u32,
+        address: UdAddress,
+        path: UdPath,
+        private_len: u32,
+        reserved: u32,
+        private_data: *const u8,
+        reason: String,
+    }
+    ServiceHandler = ri_service_handler {
+        size: u32,
+        reserved: u32,
+        keep: Keep,
+        call: Option<ServiceEventFn>,
+    }
+    UdOps = ri_ud_ops {
+        size: u32,
+        reserved: u32,
+        release: Option<unsafe extern "C" fn(*mut c_void)>,
+        attrs: Option<unsafe extern "C" fn(*mut c_void, *mut UdAttrs)>,
+        max_payload: Option<unsafe extern "C" fn(*mut c_void, u32, *mut u32, *mut Error) -> u32>,
+        create_qp: Option<unsafe extern "C" fn(*mut c_void, *const UdQpInit, *mut UdQpMade, *mut Error) -> u32>,
+        destroy_qp: Option<unsafe extern "C" fn(*mut c_void, u32, *mut Error) -> u32>,
+        create_ah: Option<unsafe extern "C" fn(*mut c_void, u32, *const UdPath, *mut u32, *mut Error) -> u32>,
+        query_ah: Option<unsafe extern "C" fn(*mut c_void, u32, *mut AhInfo, *mut Error) -> u32>,
+        destroy_ah: Option<unsafe extern "C" fn(*mut c_void, u32, *mut Error) -> u32>,
+        set_service_handler: Option<unsafe extern "C" fn(*mut c_void, *const ServiceHandler)>,
+        listen: Option<unsafe extern "C" fn(*mut c_void, u64, *const Address, u32, *mut Address, *mut Error) -> u32>,
+        unlisten: Option<unsafe extern "C" fn(*mut c_void, u64, *mut Error) -> u32>,
+        resolve: Option<unsafe extern "C" fn(*mut c_void, u64, *const Address, *const u8, u32, *mut Error) -> u32>,
+        cancel: Option<unsafe extern "C" fn(*mut c_void, u64, *mut Error) -> u32>,
+        accept: Option<unsafe extern "C" fn(*mut c_void, u64, *const UdAddress, *const u8, u32, *mut Error) -> u32>,
+        reject: Option<unsafe extern "C" fn(*mut c_void, u64, u32, *const u8, u32, *mut Error) -> u32>,
+    }
+    UdMade = ri_ud_made {
+        size: u32,
+        reserved: u32,
+        ud: *mut c_void,
+        ops: *const UdOps,
+    }
     RnicOps = ri_rnic_ops {
         size: u32,
         reserved: u32,
@@ -492,6 +632,7 @@ structs! { growing:
         query_mw: Option<unsafe extern "C" fn(*mut c_void, u32, *mut MwInfo, *mut Error) -> u32>,
         dealloc_mw: Option<unsafe extern "C" fn(*mut c_void, u32, *mut Error) -> u32>,
         native_cm: Option<unsafe extern "C" fn(*mut c_void, *mut CmMade, *mut Error) -> u32>,
+        datagrams: Option<unsafe extern "C" fn(*mut c_void, *mut UdMade, *mut Error) -> u32>,
     }
     RnicMade = ri_rnic_made {
         size: u32,

@@ -36,10 +36,10 @@ impl Provider for Echo {
 }
 
 #[derive(Clone)]
-struct Log(Arc<dyn Services>);
+pub(super) struct Log(Arc<dyn Services>);
 
 impl Log {
-    fn said(&self, verb: &str, arguments: &dyn Debug) {
+    pub(super) fn said(&self, verb: &str, arguments: &dyn Debug) {
         self.0.log(LogLevel::Debug, "echo", &format!("{verb} {arguments:?}"));
     }
 }
@@ -152,6 +152,9 @@ impl crate::Rnic for Rnic {
         let events = samples::native_events();
         Some(Arc::new(Cm { log: self.log.clone(), events: Mutex::new(events) }))
     }
+    fn datagrams(&self) -> Option<Arc<dyn Datagrams>> {
+        Some(super::datagrams::echo(&self.log))
+    }
 }
 
 struct Cq {
@@ -176,6 +179,17 @@ impl crate::Cq for Cq {
         let count = ready.len().min(out.len());
         out.iter_mut().zip(ready.drain(..count)).for_each(|(place, one)| *place = one);
         Ok(count)
+    }
+    fn poll_from(
+        &self,
+        out: &mut [WorkCompletion],
+        from: &mut [Option<DatagramSource>],
+    ) -> Result<usize, VpStatus> {
+        let left = self.ready.lock().unwrap().len();
+        for (n, place) in from.iter_mut().enumerate() {
+            *place = super::datagrams::source(left.saturating_sub(n));
+        }
+        self.poll(out)
     }
     fn arm(&self, solicited_only: bool) -> Result<(), VpStatus> {
         self.log.said("arm", &solicited_only);

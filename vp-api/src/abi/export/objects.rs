@@ -66,7 +66,7 @@ verbs! {
     }
 }
 
-fn no_address() -> VpError {
+pub(super) fn no_address() -> VpError {
     VpError::new(VpStatus::InvalidAddress, "ri_address.family is neither 4 nor 6")
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::types::{Plain, Sized32};
-use super::super::{codes, qp, types as c, work};
+use super::super::{codes, qp, types as c, ud, work};
 use super::{object, take_back, verbs};
 use crate::{
     Cq, Data, PostFailure, Qp, RecvWr, SendFlags, SendOp, SendWr, Srq, VpResult, VpStatus,
@@ -28,6 +28,7 @@ const CQ: c::CqOps = c::CqOps {
     interrupt: Some(interrupt),
     resize: Some(resize),
     queued: Some(queued),
+    poll_from: Some(poll_from),
 };
 
 const QP: c::QpOps = c::QpOps {
@@ -87,7 +88,7 @@ unsafe extern "C" fn poll(
 ) -> u32 {
     // SAFETY: the host has not released the handle.
     let cq = unsafe { object::<dyn Cq>(cq) };
-    let place = Place { wcs, wc_size };
+    let place = Place { first: wcs, stride: wc_size };
     let mut done = 0;
     let code = short(|| {
         if max == 1 {
@@ -113,9 +114,50 @@ unsafe extern "C" fn poll(
     code
 }
 
-struct Place {
+unsafe extern "C" fn poll_from(
+    cq: *mut c_void,
     wcs: *mut c::Wc,
     wc_size: u32,
+    sources: *mut c::UdSource,
+    source_size: u32,
+    max: u32,
+    count: *mut u32,
+) -> u32 {
+    // SAFETY: the host has not released the handle.
+    let cq = unsafe { object::<dyn Cq>(cq) };
+    let (place, origins) =
+        (Place { first: wcs, stride: wc_size }, Place { first: sources, stride: source_size });
+    let mut done = 0;
+    let code = short(|| {
+        while done < max {
+            let (mut some, mut from) = ([WorkCompletion::BLANK; BATCH], [None; BATCH]);
+            let want = (max - done).min(BATCH as u32) as usize;
+            let polled = match cq.poll_from(&mut some[..want], &mut from[..want]) {
+                Err(_) if done > 0 => break,
+                polled => polled?,
+            };
+            for (wc, from) in some.iter().zip(&from).take(polled) {
+                // SAFETY: the host has room for `max` completions.
+                unsafe { put(&place, done, &work::completion_to(wc)) };
+                // SAFETY: and for as many sources.
+                unsafe { put(&origins, done, &ud::source_to(from.as_ref())) };
+                done += 1;
+            }
+            if polled < want {
+                break;
+            }
+        }
+        Ok(())
+    });
+    // SAFETY: the place for the count is as the header demands.
+    unsafe { count.write(done) };
+    code
+}
+
+/// A list of the host's.
+struct Place<T> {
+    first: *mut T,
+    stride: u32,
 }
 
 /// # Safety
@@ -123,7 +165,7 @@ struct Place {
 /// The place has room for `want` completions from `done` on.
 unsafe fn poll_some<const N: usize>(
     cq: &dyn Cq,
-    place: &Place,
+    place: &Place<c::Wc>,
     want: u32,
     done: &mut u32,
 ) -> Result<(), VpStatus> {
@@ -140,17 +182,17 @@ unsafe fn poll_some<const N: usize>(
 
 /// # Safety
 ///
-/// The place has room for completion `at`.
-unsafe fn put(place: &Place, at: u32, wc: &c::Wc) {
+/// The place has room for element `at`.
+unsafe fn put<T: Sized32>(place: &Place<T>, at: u32, value: &T) {
     // SAFETY: the caller's promise: inside of the host's array.
-    let to = unsafe { place.wcs.byte_add(place.wc_size as usize * at as usize) };
-    if place.wc_size >= c::Wc::SIZE {
-        // SAFETY: the host's completions are at least as large as ours.
-        return unsafe { to.write(*wc) };
+    let to = unsafe { place.first.byte_add(place.stride as usize * at as usize) };
+    if place.stride >= T::SIZE {
+        // SAFETY: the host's elements are at least as large as ours.
+        return unsafe { to.write(*value) };
     }
-    let len = place.wc_size as usize;
+    let len = place.stride as usize;
     // SAFETY: so many octets are the host's; ours has more.
-    unsafe { std::ptr::copy_nonoverlapping((&raw const *wc).cast::<u8>(), to.cast(), len) };
+    unsafe { std::ptr::copy_nonoverlapping((&raw const *value).cast::<u8>(), to.cast(), len) };
 }
 
 unsafe extern "C" fn arm(cq: *mut c_void, solicited_only: u32) -> u32 {
@@ -199,7 +241,7 @@ unsafe extern "C" fn modify(
 }
 
 /// A list as the host posts it.
-struct List<T> {
+pub(super) struct List<T> {
     first: *const T,
     stride: u32,
     count: u32,
@@ -209,13 +251,13 @@ impl<T: Sized32> List<T> {
     /// # Safety
     ///
     /// `count` requests from `first` on, each of the size that the first one says.
-    unsafe fn new(first: *const T, count: u32) -> Self {
+    pub(super) unsafe fn new(first: *const T, count: u32) -> Self {
         // SAFETY: the caller's promise; every request begins with its size.
         let stride = if count == 0 { 0 } else { unsafe { first.cast::<u32>().read() } };
         Self { first, stride, count }
     }
 
-    fn get(&self, at: u32) -> Option<T> {
+    pub(super) fn get(&self, at: u32) -> Option<T> {
         if at >= self.count {
             return None;
         }
@@ -225,7 +267,7 @@ impl<T: Sized32> List<T> {
 }
 
 /// Posts a list in batches; `post` answers how far the batch from its argument on came.
-fn in_batches(
+pub(super) fn in_batches(
     count: u32,
     posted: &mut u32,
     mut post: impl FnMut(u32) -> Result<usize, PostFailure>,
@@ -311,7 +353,7 @@ fn recv_some<const N: usize>(
 /// # Safety
 ///
 /// A list, and a place for the count, as the header demands.
-unsafe fn post_receives(
+pub(super) unsafe fn post_receives(
     post: &dyn Fn(&[RecvWr<'_>]) -> Result<(), PostFailure>,
     wrs: *const c::RecvWr,
     count: u32,

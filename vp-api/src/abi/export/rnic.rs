@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::super::keep::Kept;
 use super::super::types::Sized32;
 use super::super::{codes, events, grow, memory, net, qp, types as c};
-use super::{meaningless, objects, queues, take_back, verbs};
+use super::{meaningless, objects, queues, take_back, ud, verbs};
 use crate::{
     Access, AsyncEvent, AsyncHandler, CqHandler, CqId, CqInit, EventSource, MwId, PdId, QpId, Rnic,
     SrqId, Stag, VpError, VpStatus,
@@ -38,6 +38,7 @@ const OPS: c::RnicOps = c::RnicOps {
     query_mw: Some(query_mw),
     dealloc_mw: Some(dealloc_mw),
     native_cm: Some(native_cm),
+    datagrams: Some(datagrams),
 };
 
 pub(super) fn hand_out(rnic: Arc<dyn Rnic>) -> c::RnicMade {
@@ -169,5 +170,9 @@ verbs! {
     native_cm(rnic: dyn Rnic => *mut c::CmMade) {
         let none = || VpError::new(VpStatus::Unsupported, "there is no connection manager");
         rnic.native_cm().map(objects::hand_out_cm).ok_or_else(none)
+    }
+    datagrams(rnic: dyn Rnic => *mut c::UdMade) {
+        let none = || VpError::new(VpStatus::Unsupported, "there are no datagrams");
+        rnic.datagrams().map(ud::hand_out).ok_or_else(none)
     }
 }

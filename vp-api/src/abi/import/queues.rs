@@ -6,16 +6,16 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::qp;
 use super::super::types::{Plain, Sized32};
 use super::super::work::{self, Extra};
 use super::super::{codes, types as c};
+use super::super::{qp, ud};
 use super::calls::{defect, quick};
 use super::rnic::Handle;
 use super::{table_of, verb};
 use crate::{
-    Cq, CqId, PostFailure, Qp, QpChange, QpId, QpInfo, RecvWr, SendWr, Srq, SrqId, SrqInfo,
-    VpResult, VpStatus, WorkCompletion,
+    Cq, CqId, DatagramSource, PostFailure, Qp, QpChange, QpId, QpInfo, RecvWr, SendWr, Srq, SrqId,
+    SrqInfo, VpResult, VpStatus, WorkCompletion,
 };
 
 /// Requests and completions that are translated at a time, on the stack.
@@ -55,6 +55,8 @@ macro_rules! imported {
     };
 }
 
+pub(super) use imported;
+
 imported! { ImportedCq CqOps take CqMade cq Cq CqId "ri_cq_ops": depth poll arm wait interrupt }
 imported! { ImportedSrq SrqOps take_srq SrqMade srq Srq SrqId "ri_srq_ops": post_recv }
 imported! { ImportedQp QpOps take_qp QpMade qp Qp QpId "ri_qp_ops": post_send modify query }
@@ -68,6 +70,27 @@ impl ImportedCq {
         let got = wcs.get(..n as usize).filter(|_| n <= max).ok_or(VpStatus::Defect)?;
         for (to, from) in out.iter_mut().zip(got) {
             *to = work::completion_from(from).ok_or(VpStatus::Defect)?;
+        }
+        Ok(n as usize)
+    }
+}
+
+impl ImportedCq {
+    fn poll_some_from(
+        &self,
+        out: &mut [WorkCompletion],
+        from: &mut [Option<DatagramSource>],
+    ) -> Result<usize, VpStatus> {
+        let (mut wcs, mut sources): ([c::Wc; BATCH], [c::UdSource; BATCH]) =
+            (work::blanks(), work::blanks());
+        let (mut n, max) = (0, out.len().min(BATCH) as u32);
+        let (first, origins) = (wcs.as_mut_ptr(), sources.as_mut_ptr());
+        let (wc_size, size, count) = (c::Wc::SIZE, c::UdSource::SIZE, &raw mut n);
+        quick!(self.ops.poll_from, self.handle, first, wc_size, origins, size, max, count)?;
+        let got = wcs.get(..n as usize).filter(|_| n <= max).ok_or(VpStatus::Defect)?;
+        for ((out, from), (wc, source)) in out.iter_mut().zip(from).zip(got.iter().zip(&sources)) {
+            *out = work::completion_from(wc).ok_or(VpStatus::Defect)?;
+            *from = ud::source_from(source);
         }
         Ok(n as usize)
     }
@@ -109,6 +132,33 @@ impl Cq for ImportedCq {
         Ok(done)
     }
 
+    fn poll_from(
+        &self,
+        out: &mut [WorkCompletion],
+        from: &mut [Option<DatagramSource>],
+    ) -> Result<usize, VpStatus> {
+        let most = out.len().min(from.len());
+        if self.ops.poll_from.is_none() {
+            from.fill(None);
+            return self.poll(&mut out[..most]);
+        }
+        let mut done = 0;
+        for (some, from) in out[..most].chunks_mut(BATCH).zip(from.chunks_mut(BATCH)) {
+            match self.poll_some_from(some, from) {
+                Ok(n) => {
+                    done += n;
+                    if n < some.len() {
+                        break;
+                    }
+                }
+                // Said again by the next poll, which finds nothing before it.
+                Err(_) if done > 0 => break,
+                Err(status) => return Err(status),
+            }
+        }
+        Ok(done)
+    }
+
     fn arm(&self, solicited_only: bool) -> Result<(), VpStatus> {
         quick!(self.ops.arm, self.handle, solicited_only.into())
     }
@@ -134,7 +184,7 @@ impl Cq for ImportedCq {
 }
 
 /// Posts a list in batches; `post` answers how many of the batch were taken, and whether all.
-fn in_batches<T>(
+pub(super) fn in_batches<T>(
     list: &[T],
     size: usize,
     mut post: impl FnMut(&[T], &mut u32) -> Result<(), VpStatus>,
@@ -151,7 +201,7 @@ fn in_batches<T>(
 
 type PostRecv = unsafe extern "C" fn(*mut c_void, *const c::RecvWr, u32, *mut u32) -> u32;
 
-fn post_receives(
+pub(super) fn post_receives(
     entry: Option<PostRecv>,
     handle: *mut c_void,
     wrs: &[RecvWr<'_>],

@@ -8,7 +8,7 @@ use super::super::memory::{self, Lent};
 use super::super::types::Sized32;
 use super::super::{codes, events, grow, keep, net, qp, types as c};
 use super::calls::{defect, lacks};
-use super::{cm, queues, table_of, verb};
+use super::{cm, queues, table_of, ud, verb};
 use crate::*;
 
 /// The handle; closed when nothing of the RNIC is left.
@@ -35,6 +35,7 @@ struct ImportedRnic {
     handle: Arc<Handle>,
     attrs: RnicAttrs,
     cm: OnceLock<Option<Arc<dyn NativeCm>>>,
+    datagrams: OnceLock<Option<Arc<dyn Datagrams>>>,
 }
 
 /// The RNIC that `open` made, checked; `minor` and `most`: what the descriptor says.
@@ -59,7 +60,11 @@ pub(super) fn take(made: &c::RnicMade, minor: u16, most: Capabilities) -> VpResu
     if attrs.connection_model == ConnectionModel::Native && handle.ops.native_cm.is_none() {
         return Err(lacks("ri_rnic_ops", "native_cm"));
     }
-    Ok(Arc::new(ImportedRnic { handle, attrs, cm: OnceLock::new() }))
+    if attrs.capabilities.contains(Capabilities::UD) && handle.ops.datagrams.is_none() {
+        return Err(lacks("ri_rnic_ops", "datagrams"));
+    }
+    let (cm, datagrams) = (OnceLock::new(), OnceLock::new());
+    Ok(Arc::new(ImportedRnic { handle, attrs, cm, datagrams }))
 }
 
 /// The host's handlers as a provider of C calls them.
@@ -242,5 +247,14 @@ impl Rnic for ImportedRnic {
             cm::take(&made, &self.handle).ok()
         };
         self.cm.get_or_init(make).clone()
+    }
+
+    fn datagrams(&self) -> Option<Arc<dyn Datagrams>> {
+        let make = || {
+            let mut made = c::UdMade::blank();
+            ask!(self.datagrams, &raw mut made).ok()?;
+            ud::take(&made, &self.handle).ok()
+        };
+        self.datagrams.get_or_init(make).clone()
     }
 }
