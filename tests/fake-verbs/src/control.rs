@@ -59,11 +59,12 @@ pub unsafe extern "C" fn fake_async(kind: u32) {
     }
 }
 
-/// Raises an event of the connection manager on every connected id: a device that is removed.
+/// Raises an event of the connection manager on every id that is connected or of datagrams: a
+/// device that is removed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fake_cm_event(kind: u32, status: c_int) {
     let mut world = world();
-    let up: Vec<usize> = world.ids.iter().filter(|(_, id)| id.up).map(|(at, _)| *at).collect();
+    let up: Vec<usize> = world.ids.iter().filter(|(_, id)| id.up || id.datagrams).map(|(at, _)| *at).collect();
     for id in up {
         crate::cm::tell(&mut world, id, 0, kind, status, &[], (0, 0));
     }

@@ -184,6 +184,8 @@ impl VerbsUdQp {
 
     pub(super) fn destroy(&self) -> VpResult<()> {
         self.end_life()?;
+        self.parts.send_cq.forget(self.id);
+        self.parts.recv_cq.forget(self.id);
         // Handles of sends that will never be done.
         *lock(&self.send) = Ring::new(0);
         lock(&self.holds).clear();
@@ -199,8 +201,6 @@ impl VerbsUdQp {
         }
         drop(slot);
         self.parts.routes.remove_ud(number);
-        self.parts.send_cq.forget(self.id);
-        self.parts.recv_cq.forget(self.id);
         Ok(())
     }
 

@@ -83,9 +83,9 @@ impl Entries {
     }
 }
 
-/// Whether an event is for [`Services::step`].
+/// Whether an event is for [`Services::step`]: that the device is gone is everybody's.
 pub(crate) fn is_mine(seen: &Seen) -> bool {
-    seen.token & SERVICE != 0
+    seen.token & SERVICE != 0 && seen.kind != RDMA_CM_EVENT_DEVICE_REMOVAL
 }
 
 impl Services {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // a test fails loudly
 
 mod common;
+mod datagrams;
 mod faults;
 mod iwarp;
 mod suite;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // a test fails loudly
 
 mod build;
+mod datagrams;
 mod forms;
 mod hardware;
 mod keeps;

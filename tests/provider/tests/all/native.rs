@@ -12,11 +12,11 @@ use vp_verbs::{Libraries, Machine, Verbs};
 use crate::forms::layer;
 
 /// Whoever waits longer hangs.
-const HANG: Duration = Duration::from_secs(20);
+pub(crate) const HANG: Duration = Duration::from_secs(20);
 
 /// Services that keep the log.
-#[derive(Default)]
-struct Host(Mutex<Vec<String>>);
+#[derive(Default, Debug)]
+pub(crate) struct Host(Mutex<Vec<String>>);
 
 impl Services for Host {
     fn log(&self, _: LogLevel, target: &str, message: &str) {
@@ -32,7 +32,7 @@ impl Services for Host {
 }
 
 impl Host {
-    fn heard(&self, parts: &[&str]) -> bool {
+    pub(crate) fn heard(&self, parts: &[&str]) -> bool {
         let lines = self.0.lock().unwrap();
         lines.iter().any(|line| parts.iter().all(|part| line.contains(part)))
     }
