@@ -25,7 +25,7 @@ const DIRECT_QPS: usize = 4;
 /// A thread that spins before it sleeps yields its processor every so many looks.
 const YIELD_EVERY: u32 = 8;
 /// Every so many such polls the other QPs of the RNIC get a look, too.
-const LOOK_AROUND: u32 = 32;
+const LOOK_AROUND: u32 = 128;
 
 /// What a push leaves to do when no lock is held any more.
 #[derive(Clone, Copy, Default, Debug)]

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 
 /// Octets that a side sends from or receives into, over and over, unless one message is longer.
 pub(super) const WORKING_SET: usize = 1 << 20;
+/// Receives for small messages, and the most octets that they take.
+const WINDOW: u32 = 512;
+const WINDOW_OCTETS: u32 = 1 << 20;
 /// Longest message.
 pub(super) const LONGEST: u32 = 1 << 30;
 /// Octets that are copied while posting.
@@ -138,12 +141,17 @@ impl Case {
 
     /// Receives that the server keeps posted for each connection's messages.
     pub(super) fn window(&self) -> u32 {
-        if self.op.takes_receives() { (4 * self.depth).max(8) } else { 0 }
+        if !self.op.takes_receives() {
+            return 0;
+        }
+        // As many as perftest posts, unless they would not stay in the cache.
+        let small = (WINDOW_OCTETS / self.size.max(1)).min(WINDOW);
+        (4 * self.depth).max(small).max(8)
     }
 
     /// Messages whose receives one credit of the server gives back.
     pub(super) fn credit(&self) -> u32 {
-        (self.window() / 4).max(1)
+        (self.window() / 2).max(1)
     }
 
     /// One message of so many asks for a completion.
