@@ -42,11 +42,11 @@ impl Port {
         map::mtu(self.mtu_code.into())
     }
 
-    /// The way back to the sender of what was received.
-    pub(crate) fn way_back(&self, wc: &ibv_wc, header: &[u8; GRH_OCTETS]) -> DatagramPath {
-        let global = (wc.wc_flags & IBV_WC_GRH != 0).then(|| route(header)).flatten();
-        let seen = global.unwrap_or_default();
-        DatagramPath {
+    /// The way back to the sender of what was received; `None`: its header says none.
+    pub(crate) fn way_back(&self, wc: &ibv_wc, header: &[u8; GRH_OCTETS]) -> Option<DatagramPath> {
+        let is_global = wc.wc_flags & IBV_WC_GRH != 0;
+        let seen = if is_global { route(header)? } else { Route::default() };
+        Some(DatagramPath {
             port: self.index,
             local_gid: seen.to,
             remote_gid: seen.from,
@@ -54,11 +54,11 @@ impl Port {
             remote_lid: wc.slid,
             mtu_code: self.mtu_code,
             service_level: wc.sl,
-            subnet_local: global.is_none(),
+            subnet_local: !is_global,
             flow_label: seen.flow_label,
             traffic_class: seen.traffic_class,
             ..DatagramPath::default()
-        }
+        })
     }
 
     /// The path that librdmacm found.
@@ -156,10 +156,12 @@ struct Route {
 }
 
 /// InfiniBand's header, which is laid out as IPv6's (8.3), or, of RoCE over IPv4, an IPv4 header in the
-/// last 20 octets (annex A17.4.5.1); `None`: neither.
+/// last 20 octets (annex A17.4.5.1), behind octets of no meaning: only if these look like the former the
+/// checksum decides, which rxe does not fill in between queue pairs of one device. `None`: neither.
 fn route(header: &[u8; GRH_OCTETS]) -> Option<Route> {
     let (_, v4) = header.split_last_chunk::<20>()?;
-    if v4[0] == 0x45 && has_checksum(v4) {
+    let is_v6 = header[0] >> 4 == 6;
+    if v4[0] == 0x45 && (!is_v6 || has_checksum(v4)) {
         let mapped = |ip: [u8; 4]| {
             let mut gid = [0; 16];
             gid[..12].copy_from_slice(&MAPPED);
@@ -175,7 +177,7 @@ fn route(header: &[u8; GRH_OCTETS]) -> Option<Route> {
     let (from, rest) = rest.get(4..)?.split_first_chunk::<16>()?;
     let (to, _) = rest.split_first_chunk::<16>()?;
     let (flow_label, traffic_class) = (first & 0xf_ffff, (first >> 20) as u8);
-    (first >> 28 == 6).then_some(Route { from: *from, to: *to, flow_label, traffic_class })
+    is_v6.then_some(Route { from: *from, to: *to, flow_label, traffic_class })
 }
 
 /// RFC 791 section 3.1: the sum of all words, with the checksum, is all ones.
@@ -215,6 +217,11 @@ mod tests {
             (&[10, 0, 0, 1][..], &[255, 255, 10, 0, 0, 2][..])
         );
         assert_eq!(seen.traffic_class, 8);
+        // The checksum decides what only looks like InfiniBand's.
+        header[39] ^= 1;
+        assert_eq!(&route(&header).unwrap().from[..12], &[0x60; 12]);
+        header[0] = 0;
+        assert_eq!(route(&header).unwrap().traffic_class, 8);
     }
 
     #[test]
@@ -222,7 +229,7 @@ mod tests {
         assert_eq!(route(&[0; GRH_OCTETS]), None);
         let mut header = [0; GRH_OCTETS];
         header[20..].copy_from_slice(&V4);
-        header[39] ^= 1;
+        header[20] = 0x46;
         assert_eq!(route(&header), None);
     }
 }

@@ -266,7 +266,7 @@ impl VerbsUdQp {
         let from = DatagramSource {
             qpn: wc.src_qp,
             grh: wc.wc_flags & IBV_WC_GRH != 0,
-            path: header.map(|header| self.parts.port.way_back(wc, &header)),
+            path: header.and_then(|header| self.parts.port.way_back(wc, &header)),
         };
         Some((done, Some(from)))
     }
