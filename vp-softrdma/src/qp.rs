@@ -12,6 +12,7 @@ mod gather;
 mod host;
 mod inner;
 mod link;
+mod liveness;
 mod modify;
 mod post;
 
@@ -301,3 +302,8 @@ fn core_of(parts: &QpParts, init: &QpInit) -> Core {
 #[cfg(not(any(loom, miri)))]
 #[path = "qp/turn_tests.rs"]
 mod turn_tests;
+
+#[cfg(test)]
+#[cfg(not(any(loom, miri)))]
+#[path = "qp/liveness_tests.rs"]
+mod liveness_tests;

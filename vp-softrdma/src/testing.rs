@@ -1,7 +1,10 @@
-//! Memory, protection domains and services for unit tests.
+//! Memory, protection domains, services and ends for unit tests.
+
+#[cfg(not(miri))]
+pub(crate) mod end;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use vp_api::{Access, Addressing, LogLevel, MemRange, MrInit, PdId, QpId, Services};
 
@@ -19,13 +22,15 @@ pub(crate) const FULL: Access = Access::all();
 pub(crate) struct FakeServices {
     pub(crate) limit: usize,
     pub(crate) pinned: AtomicUsize,
+    /// The time.
+    pub(crate) now: AtomicU64,
 }
 
 impl Services for FakeServices {
     fn log(&self, _: LogLevel, _: &str, _: &str) {}
 
     fn now_ns(&self) -> u64 {
-        0
+        self.now.load(Ordering::Relaxed)
     }
 
     fn pin(&self, _: usize, len: usize) -> std::io::Result<()> {
@@ -74,6 +79,10 @@ impl Buffer {
         unsafe { MemRange::owned(addr, self.len, self.memory.clone()) }
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
     /// Ranges and clones that keep the memory.
     pub(crate) fn users(&self) -> usize {
         Arc::strong_count(&self.memory) - 1
@@ -87,7 +96,7 @@ impl Buffer {
 }
 
 pub(crate) fn services(limit: usize) -> Arc<FakeServices> {
-    Arc::new(FakeServices { limit, pinned: AtomicUsize::new(0) })
+    Arc::new(FakeServices { limit, pinned: AtomicUsize::new(0), now: AtomicU64::new(0) })
 }
 
 pub(crate) fn regions() -> Regions {

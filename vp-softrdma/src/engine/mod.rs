@@ -179,10 +179,17 @@ impl Engine {
         let _ = epoll::modify(&self.epoll, socket, token(id), interest());
     }
 
-    /// Calls the QP `id` at `at`, unless it is detached by then.
+    /// Calls the QP `id` at `at` or a little later, unless it is detached by then.
     pub(crate) fn set_timer(&self, at: u64, id: u32, timer: Timer) {
+        let now = self.now();
+        let at = timers::shared(at, now);
         self.timers.set(at, id, timer);
-        self.alarm.set(at, self.now());
+        self.alarm.set(at, now);
+    }
+
+    /// The next deadline.
+    pub(crate) fn next_timer(&self) -> Option<u64> {
+        self.timers.next()
     }
 
     /// An application thread polls: keeps the engine's thread away for a moment.
@@ -277,7 +284,8 @@ impl Engine {
         }
     }
 
-    fn run_timers(&self) {
+    /// Calls the QPs whose deadlines have passed.
+    pub(crate) fn run_timers(&self) {
         while let Some((id, timer)) = self.timers.take_due(self.now()) {
             if let Some(member) = self.member(id) {
                 member.on_timer(timer);
@@ -288,7 +296,7 @@ impl Engine {
     fn sleep(&self, duty: Duty) {
         let now = self.now();
         let nap = if duty == Duty::Nap { now + NAP_NS } else { u64::MAX };
-        self.alarm.set(self.timers.next().map_or(nap, |at| at.min(nap)), now);
+        self.alarm.set(self.next_timer().map_or(nap, |at| at.min(nap)), now);
         let mut fds =
             [PollFd::new(&self.alarm, PollFlags::IN), PollFd::new(&self.epoll, PollFlags::IN)];
         let watched = if duty == Duty::Watch { &mut fds[..] } else { &mut fds[..1] };

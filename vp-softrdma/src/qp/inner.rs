@@ -13,14 +13,11 @@ use crate::engine::Timer;
 use crate::linger::Linger;
 use crate::qp::context::{Context, Left};
 use crate::qp::core::Core;
-use crate::qp::gather::{Gather, Look};
+use crate::qp::gather::Gather;
 use crate::qp::link::{Link, Record};
 use crate::rx::Stopped;
 use crate::stream::Stream;
 use crate::tx::Progress;
-
-/// Nudges at most; each waits twice as long as the one before, with 20 ms five seconds in all.
-const NUDGES: u32 = 8;
 
 /// System calls with which a QP sends before others get their turn: each takes a batch at most.
 pub(crate) const SENDS: u32 = 4;
@@ -123,7 +120,7 @@ impl Inner {
 
     /// Follows the EMSS, which changes with the path's MTU.
     // RFC 5044 4.5 [MPA-21]
-    fn refresh_mulpdu(&mut self) {
+    pub(super) fn refresh_mulpdu(&mut self) {
         if let Some(link) = &self.link
             && link.params.fpdu == FpduSize::Emss
             && let Ok(emss) = link.stream.emss()
@@ -267,82 +264,6 @@ impl Inner {
         self.record.counters.recv_calls += link.inbox.calls;
     }
 
-    // ---- timers -----------------------------------------------------------------------------
-
-    fn set_nudge(&mut self, context: &Context) {
-        let sent = self.core.proto.stats().fpdus_sent != 0;
-        let Some(link) = &self.link else { return };
-        if link.nudges == 0 && sent && link.params.role == vp_api::Role::Initiator {
-            self.set_next_nudge(context);
-        }
-    }
-
-    /// Each one later than the one before: a slow peer may miss several.
-    fn set_next_nudge(&mut self, context: &Context) {
-        let Some(link) = &mut self.link else { return };
-        let Some(after) = link.params.nudge_after.filter(|_| link.nudges < NUDGES) else { return };
-        let wait = nanoseconds(after).saturating_mul(1 << link.nudges);
-        link.nudges += 1;
-        let at = context.engine.now().saturating_add(wait);
-        context.engine.set_timer(at, context.id.0, Timer::Nudge);
-    }
-
-    /// Asks for a look at the peer's liveness while work is posted.
-    pub(crate) fn set_probe(&mut self, context: &Context) {
-        if self.link.as_ref().is_none_or(|link| link.probing) || !self.is_busy() {
-            return;
-        }
-        let Some(link) = &mut self.link else { return };
-        let Some(after) = link.params.probe_after else { return };
-        link.probing = true;
-        link.heard = link.moved();
-        let at = context.engine.now() + nanoseconds(after);
-        context.engine.set_timer(at, context.id.0, Timer::Probe);
-    }
-
-    fn is_busy(&self) -> bool {
-        self.core.proto.outstanding_sends() != 0
-            || self.core.queues.receives.posted() != 0
-            || self.core.proto.probe_outstanding()
-    }
-
-    /// A deadline passed.
-    pub(crate) fn handle_timer(&mut self, context: &Context, timer: Timer) {
-        match timer {
-            Timer::Close => self.core.close_timeout(context),
-            Timer::Nudge => {
-                if self.link.as_ref().is_some_and(|link| link.inbox.octets == 0) {
-                    self.core.proto.nudge();
-                    self.set_next_nudge(context);
-                }
-            }
-            Timer::Probe => self.probe(context),
-            Timer::Gather => match self.gather.look(context.engine.now()) {
-                Look::Overdue => {}
-                Look::Idle => return,
-                Look::Again(at) => {
-                    return context.engine.set_timer(at, context.id.0, Timer::Gather);
-                }
-            },
-        }
-        self.settle(context);
-    }
-
-    fn probe(&mut self, context: &Context) {
-        let Some(link) = &mut self.link else { return };
-        link.probing = false;
-        if link.moved() != link.heard {
-            return;
-        }
-        self.refresh_mulpdu();
-        if self.core.proto.probe_outstanding() {
-            self.core.broken(context, crate::stream::Fault::TimedOut);
-        } else if self.is_busy() {
-            // Without ORD there is nothing to ask with; TCP's own keep-alive decides.
-            self.core.proto.probe();
-        }
-    }
-
     // ---- what leaves the lock ---------------------------------------------------------------
 
     /// The stream, if it is to be reported to the engine anew: the QP's turn is over, and there is
@@ -369,7 +290,7 @@ impl Inner {
     }
 }
 
-fn nanoseconds(duration: std::time::Duration) -> u64 {
+pub(super) fn nanoseconds(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 2)
 }
 

@@ -29,6 +29,12 @@ pub(crate) struct Link {
     pub(crate) unsent: bool,
     /// A look at the peer's liveness is due some time.
     pub(crate) probing: bool,
+    /// When.
+    pub(crate) probe_at: u64,
+    /// The peer was asked since the look before.
+    pub(crate) asked: bool,
+    /// How often the time to the next look has doubled.
+    pub(crate) patience: u32,
     /// How far the stream had moved at the last look.
     pub(crate) heard: u64,
     /// More waits than the socket takes at once.
@@ -52,6 +58,9 @@ impl Link {
             stalled: false,
             unsent: false,
             probing: false,
+            probe_at: 0,
+            asked: false,
+            patience: 0,
             heard: 0,
             slow: false,
             drained: 0,

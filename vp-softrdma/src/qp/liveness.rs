@@ -1,0 +1,114 @@
+//! Timers of a QP: nudges for peers that are deaf at first, probes for peers that fell silent, the
+//! bound on a close, and the look at posts that wait.
+//!
+//! Under the QP's lock, on whichever thread serves it; deadlines come from the engine's thread. None
+//! is ever cancelled: one that no longer matters does nothing. A peer that is gone leaves a probe
+//! unanswered, and the stream counts as broken.
+
+use crate::engine::Timer;
+use crate::qp::context::Context;
+use crate::qp::gather::Look;
+use crate::qp::inner::{Inner, nanoseconds};
+
+/// Nudges at most; each waits twice as long as the one before, with 20 ms five seconds in all.
+const NUDGES: u32 = 8;
+/// How often the time between two probes doubles while nothing but receives waits for the peer.
+/// Ten thousand idle connections are asked 60 times a second then, and not a thousand times.
+const DOUBLINGS: u32 = 4;
+
+impl Inner {
+    pub(super) fn set_nudge(&mut self, context: &Context) {
+        let sent = self.core.proto.stats().fpdus_sent != 0;
+        let Some(link) = &self.link else { return };
+        if link.nudges == 0 && sent && link.params.role == vp_api::Role::Initiator {
+            self.set_next_nudge(context);
+        }
+    }
+
+    /// Each one later than the one before: a slow peer may miss several.
+    fn set_next_nudge(&mut self, context: &Context) {
+        let Some(link) = &mut self.link else { return };
+        let Some(after) = link.params.nudge_after.filter(|_| link.nudges < NUDGES) else { return };
+        let wait = nanoseconds(after).saturating_mul(1 << link.nudges);
+        link.nudges += 1;
+        let at = context.engine.now().saturating_add(wait);
+        context.engine.set_timer(at, context.id.0, Timer::Nudge);
+    }
+
+    /// Asks for a look at the peer's liveness while work is posted: soon if any of it is ours to
+    /// send, else later each time.
+    pub(crate) fn set_probe(&mut self, context: &Context) {
+        let sending = self.core.proto.outstanding_sends() != 0;
+        let hastens = |patience| sending && patience != 0;
+        if self.link.as_ref().is_none_or(|link| link.probing && !hastens(link.patience))
+            || !self.is_busy()
+        {
+            return;
+        }
+        let asked = self.core.proto.probe_outstanding();
+        let Some(link) = &mut self.link else { return };
+        let Some(after) = link.params.probe_after else { return };
+        if sending {
+            link.patience = 0;
+        }
+        let doublings = if asked { 0 } else { link.patience };
+        link.probing = true;
+        link.heard = link.moved();
+        link.probe_at =
+            context.engine.now().saturating_add(nanoseconds(after).saturating_mul(1 << doublings));
+        context.engine.set_timer(link.probe_at, context.id.0, Timer::Probe);
+    }
+
+    fn is_busy(&self) -> bool {
+        self.core.proto.outstanding_sends() != 0
+            || self.core.queues.receives.posted() != 0
+            || self.core.proto.probe_outstanding()
+    }
+
+    /// A deadline passed.
+    pub(crate) fn handle_timer(&mut self, context: &Context, timer: Timer) {
+        match timer {
+            Timer::Close => self.core.close_timeout(context),
+            Timer::Nudge => {
+                if self.link.as_ref().is_none_or(|link| link.inbox.octets != 0) {
+                    return;
+                }
+                self.core.proto.nudge();
+                self.set_next_nudge(context);
+            }
+            Timer::Probe => self.probe(context),
+            Timer::Gather => match self.gather.look(context.engine.now()) {
+                Look::Overdue => {}
+                Look::Idle => return,
+                Look::Again(at) => {
+                    return context.engine.set_timer(at, context.id.0, Timer::Gather);
+                }
+            },
+        }
+        self.settle(context);
+    }
+
+    fn probe(&mut self, context: &Context) {
+        let Some(link) = &mut self.link else { return };
+        // Another deadline took this one's place.
+        if !link.probing || context.engine.now() < link.probe_at {
+            return;
+        }
+        link.probing = false;
+        let asked = std::mem::take(&mut link.asked);
+        if link.moved() != link.heard {
+            link.patience = if asked { (link.patience + 1).min(DOUBLINGS) } else { 0 };
+            return;
+        }
+        self.refresh_mulpdu();
+        if self.core.proto.probe_outstanding() {
+            self.core.broken(context, crate::stream::Fault::TimedOut);
+        } else if self.is_busy() {
+            // Without ORD there is nothing to ask with; TCP's own keep-alive decides.
+            let asked = self.core.proto.probe();
+            if let Some(link) = &mut self.link {
+                link.asked = asked;
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What idle connections cost: hours of them on a clock of the test's own.
+
+use vp_api::{Qp, QpState, RecvWr};
+
+use crate::testing::end::{End, pair};
+
+const SECOND: u64 = 1_000_000_000;
+
+fn fpdus(end: &End) -> (u64, u64) {
+    let counters = end.qp.query().expect("it is there").counters;
+    (counters.fpdus_sent, counters.fpdus_received)
+}
+
+/// A second passes. What it made the first end ask is answered before the next.
+fn pass(ends: &(End, End)) {
+    let (near, far) = ends;
+    let before = fpdus(near);
+    for end in [near, far] {
+        end.pass(SECOND);
+        end.engine.run_timers();
+    }
+    let asked = fpdus(near).0 - before.0;
+    while fpdus(near).1 < before.1 + asked {
+        far.qp.poll();
+        near.qp.poll();
+    }
+}
+
+/// Two ends that have heard of each other.
+fn acquainted() -> (End, End) {
+    let ends = pair(64);
+    ends.0.read(&ends.1);
+    while !ends.0.completed() {
+        ends.1.qp.poll();
+    }
+    // Looks and nudges of the beginning.
+    (0..30).for_each(|_| pass(&ends));
+    ends
+}
+
+#[test]
+fn a_connection_without_work_is_left_alone() {
+    let ends = acquainted();
+    let before = fpdus(&ends.0);
+    (0..3600).for_each(|_| pass(&ends));
+    assert_eq!(fpdus(&ends.0), before);
+    assert_eq!(ends.0.engine.next_timer(), None);
+}
+
+// [CONN-14]
+#[test]
+fn who_only_waits_asks_more_and_more_seldom() {
+    let ends = acquainted();
+    let before = fpdus(&ends.0);
+    ends.0.qp.post_recv(&[RecvWr { wr_id: 1, sgl: &[] }]).expect("room");
+    (0..3600).for_each(|_| pass(&ends));
+    let asked = fpdus(&ends.0).0 - before.0;
+    assert!((15..=26).contains(&asked), "{asked} times in an hour");
+}
+
+// [CONN-14]
+#[test]
+fn who_sends_after_long_asks_soon() {
+    let ends = acquainted();
+    ends.0.qp.post_recv(&[RecvWr { wr_id: 1, sgl: &[] }]).expect("room");
+    (0..3600).for_each(|_| pass(&ends));
+    // Nobody answers any more.
+    ends.0.read(&ends.1);
+    let state = || ends.0.qp.query().expect("it is there").state;
+    // Twice ten seconds, and what deadlines are late at most.
+    for _ in 0..23 {
+        assert_eq!(state(), QpState::Rts);
+        ends.0.pass(SECOND);
+        ends.0.engine.run_timers();
+        if state() != QpState::Rts {
+            return;
+        }
+    }
+    panic!("a silent peer was not given up");
+}

@@ -1,0 +1,115 @@
+//! Connected QPs that nothing but the test's own thread drives: their engines' threads have ended,
+//! and their clock is the test's.
+
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use vp_api::{
+    Cq, CqId, Data, LlpStream, Qp, QpChange, QpId, QpInit, Remote, Role, SendFlags, SendOp, SendWr,
+    Sge, Stag, StreamParams, WcStatus, WorkCompletion,
+};
+
+use super::{Buffer, FULL, FakeServices, PD, init, pd, services};
+use crate::cq::SoftCq;
+use crate::cq_ring::CqRing;
+use crate::engine::Engine;
+use crate::events::EventSink;
+use crate::mr::Regions;
+use crate::parts::{CqParts, QpParts};
+use crate::qp::SoftQp;
+use crate::stag_table::StagTable;
+
+/// One of them.
+pub(crate) struct End {
+    pub(crate) services: Arc<FakeServices>,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) cq: Arc<SoftCq>,
+    pub(crate) qp: Arc<SoftQp>,
+    pub(crate) stag: Stag,
+    pub(crate) buffer: Buffer,
+}
+
+impl End {
+    /// In Idle, with a region of so many octets.
+    pub(crate) fn new(octets: usize) -> Self {
+        let services = services(0);
+        let engine = Engine::start(services.clone(), "turns").expect("an engine");
+        engine.stop();
+        let table = Arc::new(StagTable::new());
+        let regions = Regions { table: table.clone(), services: services.clone(), probes: false };
+        let buffer = Buffer::new(octets);
+        let stag = regions.register(pd(PD), &init(&buffer, FULL)).expect("a region");
+        let events = Arc::<EventSink>::default();
+        let ring = CqRing::new(16).expect("a ring");
+        let (id, handler) = (CqId(1), None);
+        let parts = CqParts { id, ring, handler, events: events.clone(), engine: engine.clone() };
+        let cq = SoftCq::create(parts);
+        let parts = QpParts {
+            id: QpId(1),
+            pd: PD,
+            send_cq: cq.clone(),
+            recv_cq: cq.clone(),
+            srq: None,
+            table,
+            windows: Arc::new(AtomicU32::new(0)),
+            events,
+            engine: engine.clone(),
+        };
+        let mut init = QpInit::new(PD, cq.id(), cq.id());
+        (init.ird, init.ord) = (4, 4);
+        let qp = SoftQp::create(parts, &init).expect("a QP");
+        Self { services, engine, cq, qp, stag, buffer }
+    }
+
+    fn connect(&self, socket: TcpStream, role: Role) {
+        let mut params = StreamParams::new(role);
+        (params.crc, params.ird, params.ord, params.rtr) = (false, 4, 4, None);
+        let llp = LlpStream {
+            socket: socket.into(),
+            received: Vec::new(),
+            last_message: Vec::new(),
+            params,
+        };
+        self.qp.modify(QpChange::Rts(Box::new(llp))).expect("a stream");
+    }
+
+    /// Reads all of another's region.
+    pub(crate) fn read(&self, source: &Self) {
+        let (to, len) = (self.buffer.addr(), self.buffer.len() as u32);
+        let sink = [Sge { stag: self.stag, to, len }];
+        let remote = Remote { stag: source.stag, to: source.buffer.addr() };
+        let op = SendOp::Read { remote, invalidate_sink: false };
+        let wr = SendWr { wr_id: 1, op, data: Data::Sgl(&sink), flags: SendFlags::SIGNALED };
+        self.qp.post_send(&[wr]).expect("room");
+    }
+
+    /// System calls to send.
+    pub(crate) fn sends(&self) -> u64 {
+        self.qp.query().expect("it is there").counters.send_calls
+    }
+
+    /// So many nanoseconds pass.
+    pub(crate) fn pass(&self, ns: u64) {
+        self.services.now.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    /// Looks for octets; true if there is a completion, of a success.
+    pub(crate) fn completed(&self) -> bool {
+        let mut out = [WorkCompletion::BLANK];
+        let polled = self.cq.poll(&mut out).expect("it is there");
+        assert!(polled == 0 || out[0].status == WcStatus::Success, "{:?}", out[0]);
+        polled != 0
+    }
+}
+
+/// Two connected ends; the first is the initiator.
+pub(crate) fn pair(octets: usize) -> (End, End) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let near = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+    let (far, _) = listener.accept().expect("connected");
+    let ends = (End::new(octets), End::new(octets));
+    ends.1.connect(far, Role::Responder);
+    ends.0.connect(near, Role::Initiator);
+    ends
+}
