@@ -20,7 +20,7 @@ use crate::stream::Stream;
 use crate::tx::Progress;
 
 /// System calls with which a QP sends before others get their turn: each takes a batch at most.
-pub(crate) const SENDS: u32 = 4;
+pub(crate) const SENDS: u32 = 2;
 
 /// Sizes of the queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

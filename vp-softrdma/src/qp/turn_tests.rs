@@ -31,8 +31,8 @@ fn a_visit_sends_a_turn_of_a_large_read() {
         // It may wait for room.
         turn(&|| source.engine.poll());
     }
-    // A call takes less than half a MiB: a batch, and the FPDU that filled it.
-    assert!(turns >= (LARGE as u64 >> 19) / u64::from(SENDS), "{turns}");
+    // A call takes less than a MiB: a batch, and the FPDU that filled it.
+    assert!(turns >= (LARGE as u64 >> 20) / u64::from(SENDS), "{turns}");
 }
 
 /// Octets behind the end of a turn bring no event of their own.
