@@ -133,7 +133,11 @@ impl Reactor {
                     self.waker.clear();
                     ready.push(Ready::Woken);
                 }
-                TIMER => self.armed = None,
+                TIMER => {
+                    self.armed = None;
+                    // Nothing to read is fine: it is not readable then.
+                    let _ = rustix::io::read(&self.timer, &mut [0; 8]);
+                }
                 token => ready.push(Ready::Io { token }),
             }
         }
@@ -152,19 +156,19 @@ impl Reactor {
         }
     }
 
-    /// Sets the timer descriptor to the first timer. Setting it also takes its readability away.
+    /// Has the timer descriptor go off at the first timer, or before: one that was cleared meanwhile
+    /// costs a look when its time comes, and not two system calls.
     fn arm(&mut self) -> io::Result<()> {
-        let first = self.due.first().map(|&(at, _)| at);
-        if first == self.armed && first.is_some() {
+        let Some(&(first, _)) = self.due.first() else { return Ok(()) };
+        if self.armed.is_some_and(|armed| armed <= first) {
             return Ok(());
         }
-        let left = first.map(|at| at.saturating_duration_since(Instant::now()));
         // An all-zero time would disarm: a timer that is due goes off after a nanosecond.
-        let left = left.map_or(Duration::ZERO, |left| left.max(Duration::from_nanos(1)));
+        let left = first.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
         let value = timespec(left);
         let spec = Itimerspec { it_interval: timespec(Duration::ZERO), it_value: value };
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &spec)?;
-        self.armed = first;
+        self.armed = Some(first);
         Ok(())
     }
 }

@@ -123,13 +123,14 @@ fn listen_at(addresses: &[SocketAddr], wanted: u16, backlog: u32) -> io::Result<
     Ok(listeners)
 }
 
-/// The next connection with its peer's address; `None`: no one is waiting. The options apply to it.
-pub fn accept(listener: impl AsFd, options: &Options) -> io::Result<Option<(OwnedFd, SocketAddr)>> {
+/// The next connection with its peer's address; `None`: no one is waiting. The options apply to it,
+/// if [`Options::apply_listening`] was called for the listener.
+pub fn accept(listener: &Listener, options: &Options) -> io::Result<Option<(OwnedFd, SocketAddr)>> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    match rustix::net::acceptfrom_with(listener, flags) {
+    match rustix::net::acceptfrom_with(&listener.socket, flags) {
         Ok((socket, peer)) => {
             let peer = peer.map_or_else(|| peer_addr(&socket), plain)?;
-            options.apply(&socket, peer)?;
+            options.apply_accepted(&socket, listener.address, peer)?;
             Ok(Some((socket, peer)))
         }
         Err(Errno::AGAIN) => Ok(None),
@@ -216,10 +217,10 @@ mod tests {
         assert!(ready_within(client.as_fd(), Interest::WRITE, HANG));
         connected(&client).unwrap();
         assert!(ready_within(listener.socket.as_fd(), Interest::READ, HANG));
-        let (server, peer) = accept(&listener.socket, &options).unwrap().unwrap();
+        let (server, peer) = accept(&listener, &options).unwrap().unwrap();
         assert_eq!(peer, local_addr(&client).unwrap());
         assert_eq!(peer_addr(&client).unwrap(), listener.address);
-        assert!(accept(&listener.socket, &options).unwrap().is_none());
+        assert!(accept(&listener, &options).unwrap().is_none());
         (client, server)
     }
 
@@ -268,7 +269,7 @@ mod tests {
             let remote = SocketAddr::new(ip.parse().unwrap(), listener.address.port());
             let _client = connect(remote, None, &Options::default()).unwrap();
             assert!(ready_within(listener.socket.as_fd(), Interest::READ, HANG));
-            let (_, peer) = accept(&listener.socket, &Options::default()).unwrap().unwrap();
+            let (_, peer) = accept(&listener, &Options::default()).unwrap().unwrap();
             assert_eq!(peer.ip(), remote.ip());
         }
         let both = ["0.0.0.0:0", "[::]:0"].map(|a| a.parse().unwrap());

@@ -26,11 +26,11 @@ mod thread;
 mod types;
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 
-use crossbeam_channel::Sender;
+use crossbeam_channel::{Receiver, Sender};
 use kal_shim::{Notifier, Reactor};
 use vp_api::{
     AsyncEvent, AsyncHandler, ConnectionModel, EventSource, NativeCm, NativeEvent, QpId, Rnic,
@@ -119,14 +119,37 @@ enum Command {
 struct Mailbox {
     commands: Sender<Command>,
     waker: Arc<Notifier>,
+    /// The thread looks for commands before it sleeps.
+    awake: Arc<AtomicBool>,
 }
 
 impl Mailbox {
     fn send(&self, command: Command) {
         // The thread has gone only when the Ia is closed; then nothing is left to be told.
         if self.commands.send(command).is_ok() {
-            self.waker.signal();
+            // Against `is_busy_at_bedtime`: the command before the look at the thread.
+            fence(Ordering::SeqCst);
+            if !self.awake.swap(true, Ordering::AcqRel) {
+                self.waker.signal();
+            }
         }
+    }
+
+    /// For the thread, before it sleeps: true if there are commands to see to first. If not, the next
+    /// one wakes it.
+    fn is_busy_at_bedtime(&self, commands: &Receiver<Command>) -> bool {
+        self.awake.store(false, Ordering::Release);
+        fence(Ordering::SeqCst);
+        let busy = !commands.is_empty();
+        if busy {
+            self.wake_up();
+        }
+        busy
+    }
+
+    /// For the thread, when it is awake.
+    fn wake_up(&self) {
+        self.awake.store(true, Ordering::Release);
     }
 
     /// Whether both reach the same thread.
@@ -156,7 +179,8 @@ impl Cm {
     pub(crate) fn start(rnic: &Arc<dyn Rnic>, directory: Arc<Directory>) -> Result<Self> {
         let reactor = Reactor::new().map_err(Error::os("start connection management"))?;
         let (sender, commands) = crossbeam_channel::unbounded();
-        let mailbox = Mailbox { commands: sender, waker: reactor.waker() };
+        let (waker, awake) = (reactor.waker(), Arc::default());
+        let mailbox = Mailbox { commands: sender, waker, awake };
         rnic.set_async_handler(Some(Arc::new(mailbox.clone())));
         let native = match rnic.attrs().connection_model {
             ConnectionModel::LlpStream => None,

@@ -22,22 +22,15 @@ pub(crate) struct Linger {
 }
 
 impl Linger {
-    /// Takes over the stream of QP `id`, which is detached from the engine, for at most `bound`
-    /// nanoseconds.
+    /// Takes over the stream of QP `id` where the engine has it, for at most `bound` nanoseconds.
     // RFC 5040 6.2.1 [RDMAP-27]
     pub(crate) fn start(engine: &Arc<Engine>, id: u32, stream: Arc<Stream>, bound: u64) {
         let linger =
             Arc::new(Self { id, engine: engine.clone(), stream: Mutex::new(Some(stream)) });
-        let mut stream = linger.stream.lock().unwrap_or_else(PoisonError::into_inner);
-        let attached = match &*stream {
-            Some(stream) => engine.attach(id, linger.clone(), &**stream).is_ok(),
-            None => false,
-        };
-        if attached {
-            engine.set_timer(engine.now() + bound, id, Timer::Close);
-        } else {
-            *stream = None;
-        }
+        engine.replace(id, linger.clone());
+        engine.set_timer(engine.now() + bound, id, Timer::Close);
+        // What came before may have been no event of ours.
+        linger.on_ready(Ready::default());
     }
 
     /// Reads and drops; true when the stream is over.

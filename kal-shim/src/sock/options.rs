@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use rustix::net::sockopt;
@@ -37,6 +37,34 @@ impl Options {
     /// Applies them to a stream to or from `remote`.
     pub fn apply(&self, socket: impl AsFd, remote: SocketAddr) -> io::Result<()> {
         let socket = socket.as_fd();
+        self.apply_common(socket)?;
+        self.apply_congestion(socket, remote)?;
+        self.apply_dscp(socket, remote)
+    }
+
+    /// Applies to a listener at `address` what those that it accepts inherit (tcp(7)); for the rest
+    /// of them see [`Options::apply_accepted`].
+    pub fn apply_listening(&self, socket: impl AsFd, address: SocketAddr) -> io::Result<()> {
+        let socket = socket.as_fd();
+        self.apply_common(socket)?;
+        self.apply_congestion(socket, address)
+    }
+
+    /// Applies to a stream from `remote` what it did not inherit from its listener at `address`.
+    pub fn apply_accepted(
+        &self,
+        socket: impl AsFd,
+        address: SocketAddr,
+        remote: SocketAddr,
+    ) -> io::Result<()> {
+        let socket = socket.as_fd();
+        if self.congestion.is_none() && !address.ip().to_canonical().is_loopback() {
+            self.apply_congestion(socket, remote)?;
+        }
+        self.apply_dscp(socket, remote)
+    }
+
+    fn apply_common(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
         sockopt::set_tcp_nodelay(socket, true)?;
         if let Some(keep_alive) = self.keep_alive {
             let second = Duration::from_secs(1);
@@ -53,8 +81,7 @@ impl Options {
             sockopt::set_socket_send_buffer_size(socket, octets as usize)?;
             sockopt::set_socket_recv_buffer_size(socket, octets as usize)?;
         }
-        self.apply_congestion(socket, remote)?;
-        self.apply_dscp(socket, remote)
+        Ok(())
     }
 
     fn apply_congestion(&self, socket: impl AsFd, remote: SocketAddr) -> io::Result<()> {
@@ -104,6 +131,9 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
+    use crate::reactor::{Interest, ready_within};
+
+    const HANG: Duration = Duration::from_secs(20);
 
     fn options() -> Options {
         let second = Duration::from_secs(1);
@@ -116,19 +146,44 @@ mod tests {
         }
     }
 
+    fn check(stream: &TcpStream) {
+        assert!(stream.nodelay().unwrap());
+        assert!(sockopt::socket_keepalive(stream).unwrap());
+        assert_eq!(sockopt::tcp_keepidle(stream).unwrap(), Duration::from_secs(10));
+        assert_eq!(sockopt::tcp_keepintvl(stream).unwrap(), Duration::from_secs(1));
+        assert_eq!(sockopt::tcp_keepcnt(stream).unwrap(), 5);
+        assert_eq!(sockopt::tcp_user_timeout(stream).unwrap(), 20_000);
+        assert!(sockopt::socket_send_buffer_size(stream).unwrap() >= 65536);
+    }
+
+    #[test]
+    fn accepted_streams_have_them_too() {
+        for (at, to) in [("127.0.0.1:0", "127.0.0.1"), ("[::1]:0", "::1"), ("[::]:0", "127.0.0.1")]
+        {
+            let listener = super::super::listen(at.parse().unwrap(), 16).unwrap();
+            options().apply_listening(&listener.socket, listener.address).unwrap();
+            let port = listener.address.port();
+            let client = TcpStream::connect((to, port)).unwrap();
+            assert!(ready_within(listener.socket.as_fd(), Interest::READ, HANG));
+            let accepted = super::super::accept(&listener, &options()).unwrap();
+            let (socket, remote) = accepted.expect("it waits");
+            assert_eq!(remote, client.local_addr().unwrap());
+            let stream = TcpStream::from(socket);
+            check(&stream);
+            let reference = TcpStream::connect((to, port)).unwrap();
+            options().apply(&reference, SocketAddr::new(to.parse().unwrap(), port)).unwrap();
+            let congestion = |stream| sockopt::tcp_congestion(stream).unwrap();
+            assert_eq!(congestion(&stream), congestion(&reference));
+        }
+    }
+
     #[test]
     fn every_option_arrives_at_the_socket() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let listener = TcpListener::bind(address).unwrap();
             let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             options().apply(&stream, listener.local_addr().unwrap()).unwrap();
-            assert!(stream.nodelay().unwrap());
-            assert!(sockopt::socket_keepalive(&stream).unwrap());
-            assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), Duration::from_secs(10));
-            assert_eq!(sockopt::tcp_keepintvl(&stream).unwrap(), Duration::from_secs(1));
-            assert_eq!(sockopt::tcp_keepcnt(&stream).unwrap(), 5);
-            assert_eq!(sockopt::tcp_user_timeout(&stream).unwrap(), 20_000);
-            assert!(sockopt::socket_send_buffer_size(&stream).unwrap() >= 65536);
+            check(&stream);
             assert!(emss(&stream).unwrap() >= 536);
         }
     }

@@ -30,6 +30,8 @@ pub(super) struct Active {
     plan: Plan,
     /// A converted socket: there is no second one for another try.
     converted: bool,
+    /// The reactor knows the socket.
+    watched: bool,
     socket: OwnedFd,
     ends: Ends,
     phase: Phase,
@@ -105,10 +107,11 @@ impl Thread {
         let token = self.new_token();
         self.by_qp.insert(ep.id(), token);
         let phase = Phase::Connecting;
-        let (ep, converted) = (Arc::downgrade(ep), false);
-        let active = Active { ep, plan, converted, socket, ends, phase };
+        let (ep, converted, watched) = (Arc::downgrade(ep), false, false);
+        let active = Active { ep, plan, converted, watched, socket, ends, phase };
         self.reactor.set_timer(token, active.patience());
-        self.keep_active(token, Box::new(active), Interest::WRITE, true);
+        // A peer that is near has answered.
+        self.advance_active(token, Box::new(active));
     }
 
     /// A converted socket, at the point where TCP is connected.
@@ -122,26 +125,28 @@ impl Thread {
             ep: Arc::downgrade(ep),
             plan: Plan { params, attempt: Attempt::new(&policy), policy, deadline: None },
             converted: true,
+            watched: false,
             socket,
             ends,
             phase: Phase::Connecting,
         };
         self.reactor.set_timer(token, active.patience());
         match active.ask(ep, last_message) {
-            Ok(()) => self.keep_active(token, Box::new(active), Interest::WRITE, true),
+            Ok(()) => self.keep_active(token, Box::new(active), Interest::WRITE),
             Err(error) => self.end_active(token, active, Over::Startup(error)),
         }
     }
 
     /// Puts an attempt back into the table, waiting for its socket.
-    fn keep_active(&mut self, token: u64, active: Box<Active>, interest: Interest, new: bool) {
-        let watched = if new {
-            self.reactor.add(&active.socket, token, interest)
-        } else {
+    fn keep_active(&mut self, token: u64, mut active: Box<Active>, interest: Interest) {
+        let watched = if active.watched {
             self.reactor.modify(&active.socket, token, interest)
+        } else {
+            self.reactor.add(&active.socket, token, interest)
         };
         match watched {
             Ok(()) => {
+                active.watched = true;
                 self.entries.insert(token, Entry::Active(active));
             }
             Err(error) => {
@@ -153,7 +158,7 @@ impl Thread {
     pub(super) fn advance_active(&mut self, token: u64, mut active: Box<Active>) {
         loop {
             match active.turn() {
-                Turn::Wait(interest) => return self.keep_active(token, active, interest, false),
+                Turn::Wait(interest) => return self.keep_active(token, active, interest),
                 Turn::Ask => {
                     let Some(ep) = open(&active.ep) else { return };
                     match active.ask(&ep, Vec::new()) {
@@ -278,8 +283,11 @@ impl Active {
                 Err(error) => Turn::Over(Over::Failed(tcp_reason(&error))),
             },
             Phase::Asking { machine, preface, sent } => {
+                let asked = *sent == preface.len() + machine.request().len();
                 match send_request(&self.socket, preface, machine.request(), sent) {
-                    Ok(true) => receive(&self.socket, machine),
+                    Ok(true) if asked => receive(&self.socket, machine),
+                    // The answer to what was sent just now takes its time.
+                    Ok(true) => Turn::Wait(Interest::READ),
                     Ok(false) => Turn::Wait(Interest::WRITE),
                     Err(_) => Turn::Over(Over::Startup(machine.handle_eof())),
                 }

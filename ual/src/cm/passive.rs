@@ -31,6 +31,8 @@ const MAX_BEHIND: usize = 4096;
 pub(super) struct Passive {
     listener: u64,
     policy: Policy,
+    /// The reactor knows the socket.
+    watched: bool,
     socket: OwnedFd,
     ends: Ends,
     phase: Phase,
@@ -85,10 +87,9 @@ impl Thread {
         let ends = Ends { local: Node::local(address), remote: Node::remote(peer, None) };
         self.reactor.set_timer(token, Instant::now() + policy.request_timeout);
         let phase = Phase::Request(Responder::new(responder_config(&policy)));
-        let passive = Passive { listener, policy, socket, ends, phase };
-        if self.reactor.add(&passive.socket, token, Interest::READ).is_ok() {
-            self.entries.insert(token, Entry::Passive(Box::new(passive)));
-        }
+        let passive = Passive { listener, policy, watched: false, socket, ends, phase };
+        // Mostly the request is there already.
+        self.advance_passive(token, Box::new(passive));
     }
 
     pub(super) fn advance_passive(&mut self, token: u64, mut passive: Box<Passive>) {
@@ -120,8 +121,14 @@ impl Thread {
         }
     }
 
-    fn keep_passive(&mut self, token: u64, passive: Box<Passive>, interest: Interest) {
-        if self.reactor.modify(&passive.socket, token, interest).is_ok() {
+    fn keep_passive(&mut self, token: u64, mut passive: Box<Passive>, interest: Interest) {
+        let watched = if passive.watched {
+            self.reactor.modify(&passive.socket, token, interest)
+        } else {
+            self.reactor.add(&passive.socket, token, interest)
+        };
+        if watched.is_ok() {
+            passive.watched = true;
             self.entries.insert(token, Entry::Passive(passive));
         }
     }
@@ -203,9 +210,7 @@ impl Thread {
     /// Takes a request that was given to a listener of this thread.
     pub(super) fn on_adopt(&mut self, listener: u64, mut passive: Box<Passive>) {
         let token = self.new_token();
-        if self.reactor.add(&passive.socket, token, Interest::NONE).is_err() {
-            return;
-        }
+        passive.watched = false;
         let phase = std::mem::replace(&mut passive.phase, Phase::Lingering);
         let Phase::Waiting { machine, asked: request, behind, .. } = phase else { return };
         passive.listener = listener;

@@ -104,11 +104,18 @@ impl Thread {
     pub(super) fn run(mut self) {
         let mut ready = Vec::new();
         loop {
+            // What came since it woke woke it for nothing more.
+            while self.mailbox.is_busy_at_bedtime(&self.commands) {
+                if self.on_commands() {
+                    return;
+                }
+            }
             if let Err(error) = self.reactor.wait(&mut ready) {
                 // Only a broken descriptor table gets here; without this rest it would spin.
                 tracing::error!("connection management cannot wait: {error}");
                 std::thread::sleep(REST);
             }
+            self.mailbox.wake_up();
             for ready in ready.drain(..) {
                 match ready {
                     Ready::Io { token } => self.on_io(token),
@@ -185,6 +192,12 @@ impl Thread {
         let token = id.0;
         let ids = native.into_iter().map(|(id, address)| (id, (token, address)));
         self.native_listeners.extend(ids);
+        let options = options(&service.policies.default);
+        for socket in &sockets {
+            if let Err(error) = options.apply_listening(&socket.socket, socket.address) {
+                tracing::warn!("not all TCP options are set on {}: {error}", socket.address);
+            }
+        }
         let listener = Listener { sockets, service, half_open: BTreeSet::new() };
         self.watch_listener(token, &listener);
         self.listeners.insert(token, listener);
@@ -205,7 +218,7 @@ impl Thread {
         let mut tired = false;
         for socket in &listener.sockets {
             while found.len() < ACCEPTS {
-                match sock::accept(&socket.socket, &options) {
+                match sock::accept(socket, &options) {
                     Ok(Some(connection)) => found.push(connection),
                     Ok(None) => break,
                     Err(error) if sock::is_shortage(&error) => {

@@ -143,7 +143,9 @@ impl Engine {
         self.services.now_ns()
     }
 
-    /// Begins to serve a QP's socket, or with the id 0, which no QP has, the watch on the ports.
+    /// Begins to serve a QP's socket, or with the id 0, which no QP has, the watch on the ports. Room
+    /// to send is no event before the first [`Engine::rearm`]: a fresh socket has it, and each would
+    /// wake the engine to say so.
     pub(crate) fn attach(
         &self,
         id: u32,
@@ -151,7 +153,7 @@ impl Engine {
         socket: impl AsFd,
     ) -> io::Result<()> {
         self.members.write().unwrap_or_else(std::sync::PoisonError::into_inner).insert(id, member);
-        let added = epoll::add(&self.epoll, socket, token(id), interest());
+        let added = epoll::add(&self.epoll, socket, token(id), octets());
         added.map_err(|errno| {
             self.forget(id);
             errno.into()
@@ -172,11 +174,22 @@ impl Engine {
         drop(gone);
     }
 
-    /// Reports the socket's readiness once more, to whoever looks next: for a QP that had its share
-    /// of time and has more to do.
+    /// Has another member take the place of `id`, whose socket stays. Events may have been lost
+    /// between the two: the new one must look for itself.
+    pub(crate) fn replace(&self, id: u32, member: Arc<dyn Member>) {
+        let mut members = self.members.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let old = members.insert(id, member);
+        drop(members);
+        // Without the table's lock: it may be the last reference.
+        drop(old);
+    }
+
+    /// Reports the socket's readiness once more, to whoever looks next, and room to send from now
+    /// on: for a QP that had its share of time and has more to do, or that waits for room.
     pub(crate) fn rearm(&self, id: u32, socket: impl AsFd) {
+        let events = octets() | epoll::EventFlags::OUT;
         // It fails only if the socket is not in the set, and then nobody waits for it.
-        let _ = epoll::modify(&self.epoll, socket, token(id), interest());
+        let _ = epoll::modify(&self.epoll, socket, token(id), events);
     }
 
     /// Calls the QP `id` at `at` or a little later, unless it is detached by then.
@@ -317,9 +330,10 @@ fn token(id: u32) -> epoll::EventData {
     epoll::EventData::new_u64(id.into())
 }
 
-fn interest() -> epoll::EventFlags {
+/// Octets, and the end of them.
+fn octets() -> epoll::EventFlags {
     use epoll::EventFlags as E;
-    E::IN | E::OUT | E::RDHUP | E::ET
+    E::IN | E::RDHUP | E::ET
 }
 
 fn timespec(duration: Duration) -> Timespec {

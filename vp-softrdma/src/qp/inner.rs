@@ -200,6 +200,9 @@ impl Inner {
                 Progress::Full => {
                     self.record.counters.send_stalls += 1;
                     (link.stalled, link.slow) = (true, true);
+                    if !std::mem::replace(&mut link.reported, true) {
+                        context.engine.rearm(context.id.0, &*link.stream);
+                    }
                     return;
                 }
                 Progress::Broken(fault) => return self.core.broken(context, fault),
@@ -254,7 +257,6 @@ impl Inner {
         let ending = matches!(self.core.proto.state(), State::Closing | State::Terminate);
         if let Some(link) = self.link.take_if(|link| ending && link.finished) {
             self.count(&link);
-            context.engine.detach(context.id.0, &*link.stream);
             let bound = nanoseconds(link.params.close_timeout);
             Linger::start(&context.engine, context.id.0, link.stream, bound);
         }
@@ -270,7 +272,9 @@ impl Inner {
     /// more to do.
     pub(crate) fn take_turn_over(&mut self) -> Option<Arc<Stream>> {
         let unread = std::mem::take(&mut self.unread);
-        self.link.as_ref().filter(|link| unread || link.unsent).map(|link| link.stream.clone())
+        let link = self.link.as_mut().filter(|link| unread || link.unsent)?;
+        link.reported = true;
+        Some(link.stream.clone())
     }
 
     /// Takes what is to be done without the lock.

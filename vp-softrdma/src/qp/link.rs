@@ -25,6 +25,8 @@ pub(crate) struct Link {
     pub(crate) finished: bool,
     /// The socket was full; it becoming writable is an event.
     pub(crate) stalled: bool,
+    /// The engine reports that there is room.
+    pub(crate) reported: bool,
     /// Its turn to send was over before everything was sent.
     pub(crate) unsent: bool,
     /// A look at the peer's liveness is due some time.
@@ -56,6 +58,7 @@ impl Link {
             finishing: false,
             finished: false,
             stalled: false,
+            reported: false,
             unsent: false,
             probing: false,
             probe_at: 0,
