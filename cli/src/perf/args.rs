@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::case::{Case, LONGEST, Mode, Op};
+use super::case::{Case, LONGEST, Mode, Op, Server};
 use crate::args::{Switch, parse_seconds};
 use crate::error::{CliError, CliResult, Exit};
 
@@ -155,6 +155,9 @@ pub(crate) struct WhatArgs {
     /// Microseconds that a waiting side spins before it sleeps [default: the policy's]
     #[arg(long, value_name = "US", conflicts_with = "poll")]
     pub(crate) spin: Option<u32>,
+    /// What the server's application does meanwhile [default: the same as the client's]
+    #[arg(long, value_enum)]
+    pub(crate) server: Option<Server>,
     /// Seconds of each measurement, warm-up included [default: 1; the matrix takes 80 in all]
     #[arg(long, value_parser = parse_seconds)]
     pub(crate) duration: Option<Duration>,
@@ -187,6 +190,7 @@ impl WhatArgs {
             && self.spin.is_none()
             && self.threads == 1
             && !self.srq
+            && self.server.is_none()
     }
 
     /// The cases that the command line names.
@@ -226,6 +230,7 @@ impl WhatArgs {
             threads: self.threads,
             spin_us: self.spin,
             srq: self.srq,
+            server: self.server,
             ..case
         }
     }

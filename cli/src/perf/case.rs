@@ -2,6 +2,7 @@
 //! processes know a measurement by these values. No state.
 
 use std::fmt;
+use std::time::Duration;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -69,6 +70,23 @@ impl Mode {
     }
 }
 
+/// What the server's application does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Server {
+    /// Poll
+    Poll,
+    /// Wait
+    Wait,
+    /// Compute 10 ms at a time, and look at its dispatcher once in between
+    Compute,
+}
+
+impl Server {
+    /// How long an application computes.
+    pub(super) const TURN: Duration = Duration::from_millis(10);
+}
+
 /// A measurement over IT-API.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -93,6 +111,8 @@ pub(super) struct Case {
     pub(super) spin_us: Option<u32>,
     /// The server's receives are shared by its endpoints.
     pub(super) srq: bool,
+    /// What the server's application does, if not what the client's does.
+    pub(super) server: Option<Server>,
 }
 
 impl Case {
@@ -111,6 +131,7 @@ impl Case {
             wait: false,
             spin_us: None,
             srq: false,
+            server: None,
         }
     }
 
@@ -132,6 +153,11 @@ impl Case {
                 "{} threads need as many connections: a connection belongs to one thread",
                 self.threads
             ));
+        }
+        if self.server.is_some() && !(self.op.is_answered() && self.mode == Mode::Lat) {
+            return Err(
+                "what the server does can be said for the latency of reads and fetch-add".into()
+            );
         }
         if self.op == Op::FetchAdd && self.size != 8 {
             return Err("fetch-add is for 8 octets".into());
@@ -222,7 +248,13 @@ impl fmt::Display for Case {
         for (count, name) in counts.into_iter().filter(|(count, _)| *count != 1) {
             write!(f, ", {name} {count}")?;
         }
-        f.write_str(if self.srq { ", SRQ" } else { "" })
+        f.write_str(if self.srq { ", SRQ" } else { "" })?;
+        f.write_str(match self.server {
+            None => "",
+            Some(Server::Poll) => ", server polls",
+            Some(Server::Wait) => ", server waits",
+            Some(Server::Compute) => ", server computes",
+        })
     }
 }
 
@@ -316,6 +348,7 @@ mod tests {
             Case { threads: 2, ..good },
             Case { conns: 1_000_000, ..good },
             Case { op: Op::FetchAdd, ..good },
+            Case { server: Some(Server::Compute), ..good },
         ] {
             assert!(bad.check().is_err(), "{bad:?}");
         }

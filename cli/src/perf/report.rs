@@ -4,7 +4,7 @@ use std::io::Write;
 
 use serde::Serialize;
 
-use super::case::{Case, Mode, Op};
+use super::case::{Case, Mode, Op, Server};
 use super::machine::Machine;
 use super::meter::Summary;
 use super::plot::{Chart, Series};
@@ -35,6 +35,7 @@ pub(super) struct Outcome {
     pub(super) crc: bool,
     pub(super) wait: bool,
     pub(super) spin_us: Option<u32>,
+    pub(super) server: Option<Server>,
     pub(super) value: f64,
     pub(super) unit: &'static str,
     pub(super) min: f64,
@@ -117,7 +118,8 @@ impl Outcome {
             let times = row.samples.iter().filter_map(|sample| Some(sample.times?[n]));
             Some(Summary::of(times)?.median)
         };
-        let Case { op, mode, size, depth, conns, threads, list, srq, crc, wait, spin_us } = case;
+        let Case { op, mode, size, depth, conns, threads, list, srq, crc, wait, spin_us, server } =
+            case;
         Some(Self {
             op,
             mode,
@@ -130,6 +132,7 @@ impl Outcome {
             crc,
             wait,
             spin_us,
+            server,
             value: value.median,
             unit: mode.unit(),
             min: value.min,

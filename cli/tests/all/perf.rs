@@ -97,6 +97,16 @@ fn connections_threads_lists_and_shared_receives() {
 }
 
 #[test]
+fn reads_whatever_the_servers_application_does() {
+    for server in ["poll", "wait", "compute"] {
+        let words = format!("--op read,fetch-add --mode lat --crc off --server {server}");
+        let report = local(&words);
+        assert!(results(&report).iter().all(|one| one["server"] == server), "{report}");
+        assert!(results(&report).iter().all(|one| one["value"].as_f64().unwrap() > 0.0));
+    }
+}
+
+#[test]
 fn a_server_serves_one_client_after_the_other_and_people_get_a_table() {
     let (_server, _output, address) = serve();
     for raw in [&[][..], &["--no-raw"]] {
@@ -178,6 +188,7 @@ fn bad_words_are_refused_with_a_reason() {
         ("local --rounds 0", 2),
         ("local --list 100 --mode rate --size 8", 2),
         ("local --threads 2 --mode bw", 2),
+        ("local --server compute --op send --mode lat --size 8", 2),
         ("local --device nonsense --mode lat --size 8", 4),
         ("run 127.0.0.1:1", 4),
         ("run [::1", 2),

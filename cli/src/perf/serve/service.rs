@@ -10,7 +10,7 @@ use itapi::{ConnEvent, Error, Ia, Listen, RemoteRange};
 
 use super::{echo, sink};
 use crate::error::{CliError, CliResult, Exit};
-use crate::perf::case::{Case, Mode};
+use crate::perf::case::{Case, Mode, Server};
 use crate::perf::lane::{Lane, open};
 
 /// A client that asked for a measurement connects at once.
@@ -27,6 +27,8 @@ pub(super) struct Service {
 
 impl Service {
     pub(super) fn new(case: Case, device: Option<&str>) -> CliResult<Self> {
+        let wait = case.server.map_or(case.wait, |server| server == Server::Wait);
+        let case = Case { wait, ..case };
         Ok(Self { case, ia: open(&case, device, true)? })
     }
 

@@ -3,11 +3,13 @@
 //! by one thread.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use itapi::{Completion, Error, Local, Operation, Result, Work};
 
 use super::echo::left;
 use crate::error::CliResult;
+use crate::perf::case::Server;
 use crate::perf::lane::{Lane, is_receive};
 
 /// What came over one connection.
@@ -23,6 +25,9 @@ pub(super) fn serve(lane: &Lane, over: &AtomicBool) -> CliResult<()> {
     let mut conns: Vec<Conn> = lane.eps.iter().map(|_| Conn::default()).collect();
     let (mut open, mut batch) = (conns.len(), Vec::new());
     while open > 0 && !over.load(Ordering::Relaxed) {
+        if lane.case.server == Some(Server::Compute) {
+            compute();
+        }
         match lane.some(&mut batch) {
             Ok(()) => {}
             // The client's pause is its own affair.
@@ -50,6 +55,14 @@ pub(super) fn serve(lane: &Lane, over: &AtomicBool) -> CliResult<()> {
     // The client closes; endpoints that went first would reset its connections.
     while !over.load(Ordering::Relaxed) && !lane.eps.iter().all(left) {}
     Ok(())
+}
+
+/// What an application does that has more to do than to look after its connections.
+fn compute() {
+    let begin = Instant::now();
+    while begin.elapsed() < Server::TURN {
+        std::hint::spin_loop();
+    }
 }
 
 fn take(lane: &Lane, at: usize, conn: &mut Conn, completion: Completion) -> Result<()> {
