@@ -93,7 +93,8 @@ pub struct Policy {
     pub nudge_after: Option<Duration>,
     /// See [`vp_api::StreamParams::probe_after`].
     pub probe_after: Option<Duration>,
-    /// TCP congestion control; `None`: `cubic` on loopback, else the system's.
+    /// TCP congestion control; `None`: `cubic` on loopback, or `reno` where that is not
+    /// allowed; else the system's.
     pub congestion: Option<String>,
     /// Socket buffers in octets; `None`: the system's.
     pub socket_buffer: Option<u32>,

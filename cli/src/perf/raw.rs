@@ -12,6 +12,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
+use rustix::net::sockopt::set_tcp_congestion;
+
 pub(super) use self::frames::FRAME;
 use super::case::Reference;
 use super::meter::Count;
@@ -123,12 +125,13 @@ fn receive(reference: Reference, mut stream: TcpStream) -> io::Result<()> {
 }
 
 /// As a plain program does; the best stream also goes without pacing, which loopback does not need.
-/// A system without cubic keeps its own congestion control.
+/// Who may not take cubic takes reno.
 fn prepare(stream: TcpStream, reference: Reference) -> io::Result<TcpStream> {
     stream.set_nodelay(true)?;
     match reference {
         Reference::Frames | Reference::Small { .. } => {
-            let _ = rustix::net::sockopt::set_tcp_congestion(&stream, "cubic");
+            let _ = set_tcp_congestion(&stream, "cubic")
+                .or_else(|_| set_tcp_congestion(&stream, "reno"));
         }
         Reference::Messages { wait, .. }
         | Reference::Requests { wait, .. }

@@ -25,7 +25,7 @@ pub struct Options {
     pub keep_alive: Option<KeepAlive>,
     /// How long sent octets may stay unacknowledged.
     pub user_timeout: Option<Duration>,
-    /// Congestion control; `None`: `cubic` where the path is loopback, since others pace there.
+    /// Congestion control; `None`: `cubic`, or `reno`, where the path is loopback, since others pace there.
     pub congestion: Option<String>,
     /// Send and receive buffers in octets.
     pub buffer: Option<u32>,
@@ -93,8 +93,10 @@ impl Options {
                 io::Error::new(e.kind(), why)
             }),
             None if remote.ip().to_canonical().is_loopback() => {
-                // Only faster: a system without it keeps its default.
-                let _ = sockopt::set_tcp_congestion(&socket, "cubic");
+                // Only faster: a system without it keeps its default. Who is not root may take what the
+                // system allows, which need not have cubic; reno, which does not pace either, it always has.
+                let _ = sockopt::set_tcp_congestion(&socket, "cubic")
+                    .or_else(|_| sockopt::set_tcp_congestion(&socket, "reno"));
                 Ok(())
             }
             None => Ok(()),
