@@ -91,7 +91,7 @@ pub(crate) fn refused(attempt: &str) -> impl FnOnce(io::Error) -> VpError + '_ {
         let status = match error.raw_os_error() {
             Some(libc::ENOMEM | libc::ENOSPC | libc::EAGAIN) => VpStatus::InsufficientResources,
             Some(libc::EINVAL) => VpStatus::InvalidModifier,
-            Some(libc::EBUSY) => VpStatus::InUse,
+            Some(libc::EBUSY | libc::EADDRINUSE) => VpStatus::InUse,
             Some(libc::EOPNOTSUPP | libc::ENOSYS) => VpStatus::Unsupported,
             Some(libc::EPERM | libc::EACCES) => VpStatus::NotPrivileged,
             Some(libc::EFAULT) => VpStatus::InvalidAddress,
