@@ -1,6 +1,6 @@
 //! Completions: how a work request ended, and its memory back. Plain values.
 
-use vp_api::{WcOpcode, WcStatus};
+use vp_api::{DatagramSource, WcOpcode, WcStatus};
 
 use crate::buffer::Buffer;
 use crate::error::{Error, Result};
@@ -117,6 +117,8 @@ pub struct Completion {
     pub invalidated: Option<RmrContext>,
     /// Receives: Immediate Data.
     pub immediate: Option<u64>,
+    /// Receives of datagrams: where it came from; see [`crate::UdEp`].
+    pub source: Option<Box<DatagramSource>>,
     /// Its memory.
     pub local: Local,
     /// Memory of the unsignalled requests before it, oldest first.

@@ -77,6 +77,8 @@ pub(crate) struct Flights {
 pub(crate) enum Receives {
     Own(Mutex<RecvFlight>),
     Shared(Srq),
+    /// Datagrams, which the endpoint knows the source of.
+    Datagrams(Mutex<RecvFlight>, Arc<ual::UdEp>),
 }
 
 impl Flights {
@@ -93,7 +95,9 @@ impl Flights {
 
     pub(crate) fn recv(&self) -> MutexGuard<'_, RecvFlight> {
         match &self.recv {
-            Receives::Own(flight) => flight.lock().unwrap_or_else(PoisonError::into_inner),
+            Receives::Own(flight) | Receives::Datagrams(flight, _) => {
+                flight.lock().unwrap_or_else(PoisonError::into_inner)
+            }
             Receives::Shared(srq) => srq.flight(),
         }
     }
@@ -103,7 +107,12 @@ impl Flights {
     fn complete(&self, run: &[WorkCompletion], tell: impl FnMut(Completion)) {
         if run.first().is_some_and(is_receive) {
             let mut flight = self.recv();
-            run.iter().filter_map(|wc| received(&mut flight, wc)).for_each(tell);
+            match &self.recv {
+                Receives::Datagrams(_, ep) => {
+                    run.iter().filter_map(|wc| datagram(&mut flight, ep, wc)).for_each(tell);
+                }
+                _ => run.iter().filter_map(|wc| received(&mut flight, wc)).for_each(tell),
+            }
         } else {
             let mut flight = self.send();
             run.iter().filter_map(|wc| sent(&mut flight, wc)).for_each(tell);
@@ -121,6 +130,11 @@ fn received(flight: &mut RecvFlight, wc: &WorkCompletion) -> Option<Completion> 
     let arrived = if wc.status == WcStatus::Success { wc.octets as usize } else { 0 };
     local.set_received(arrived);
     Some(completion(wc, operation, local, Vec::new()))
+}
+
+fn datagram(flight: &mut RecvFlight, ep: &ual::UdEp, wc: &WorkCompletion) -> Option<Completion> {
+    let source = ep.take_source(wc.wr_id).map(Box::new);
+    Some(Completion { source, ..received(flight, wc)? })
 }
 
 fn sent(flight: &mut SendFlight, wc: &WorkCompletion) -> Option<Completion> {
@@ -148,6 +162,7 @@ fn completion(
         solicited: wc.solicited,
         invalidated: wc.invalidated.map(|stag| RmrContext(stag.0)),
         immediate: wc.immediate,
+        source: None,
         local,
         earlier,
     }

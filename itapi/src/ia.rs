@@ -5,7 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
 use ual::{Config, Policy, ProviderListing, SrqParams, Ual};
-use vp_api::{DeviceInfo, MwKind, PortInfo, RnicAttrs, Transport};
+use vp_api::{DatagramAttrs, DatagramPath, DeviceInfo, MwKind, PortInfo, RnicAttrs, Transport};
 
 use crate::buffer::Buffer;
 use crate::context::context;
@@ -17,6 +17,7 @@ use crate::listen::{Listen, ListenBuilder};
 use crate::lmr::LmrBuilder;
 use crate::rmr::Rmr;
 use crate::srq::Srq;
+use crate::ud::{AddressHandle, UdEpBuilder, UdListen, UdService};
 
 /// Connection events that are expected at once; a dispatcher of them holds as many as come.
 const CONNECTION_DEPTH: u32 = 64;
@@ -157,6 +158,27 @@ impl Ia {
         SoftwareEvd::builder(self, depth).build()
     }
 
+    /// Limits of datagrams; `None`: the transport has none.
+    pub fn datagram_attrs(&self) -> Option<&DatagramAttrs> {
+        self.0.datagram_attrs()
+    }
+
+    /// Octets of the longest datagram through a port, an index into [`Ia::ports`], now.
+    pub fn max_datagram(&self, port: u32) -> Result<u32> {
+        Ok(self.0.max_datagram(port)?)
+    }
+
+    /// Listens for those who look for endpoints for datagrams; port 0 takes a free one.
+    pub fn listen_datagrams(&self, address: impl ToSocketAddrs) -> Result<UdListen> {
+        UdListen::new(self, resolve(address)?)
+    }
+
+    /// Describes a service that can be asked for an endpoint for datagrams.
+    pub fn ud_service(&self, peer: impl ToSocketAddrs, private_data: &[u8]) -> Result<UdService> {
+        // At least one.
+        UdService::new(self, resolve(peer)?[0], private_data)
+    }
+
     /// Listens at an address; port 0 takes a free one.
     pub fn listen(&self, address: impl ToSocketAddrs) -> Result<Listen> {
         self.listen_builder(address)?.listen()
@@ -273,6 +295,16 @@ impl Pz {
     /// Creates an endpoint whose completions go to `evd`.
     pub fn ep(&self, evd: &Evd) -> EpBuilder<'_> {
         EpBuilder::new(self, evd)
+    }
+
+    /// Creates an endpoint for datagrams whose completions go to `evd`.
+    pub fn ud(&self, evd: &Evd) -> UdEpBuilder<'_> {
+        UdEpBuilder::new(self, evd)
+    }
+
+    /// Creates an address handle for datagrams.
+    pub fn address_handle(&self, path: &DatagramPath) -> Result<AddressHandle> {
+        AddressHandle::new(self, path)
     }
 
     /// Creates a shared receive queue for `depth` receives of at most `pieces` pieces of memory.

@@ -73,6 +73,7 @@ pub mod promises;
 mod remote;
 mod rmr;
 mod srq;
+mod ud;
 mod work;
 
 pub use any::{Aggregate, AnyEvd, AnyEvent, Anything};
@@ -94,16 +95,18 @@ pub use lmr::{Lmr, LmrBuilder, LmrRange};
 pub use remote::{RemoteRange, RmrContext};
 pub use rmr::Rmr;
 pub use srq::{Srq, SrqId};
+pub use ud::{AddressHandle, UdEp, UdEpBuilder, UdListen, UdRequest, UdService};
 pub use work::{Local, Payload, Work};
 
 pub use ual::{
     AcceptParams, BrokenCause, Config, ConnEvent, ConnRequest, ConnectError, ConnectParams,
     ConvertParams, Crc, Disconnect, Ends, EpInfo, EpState, Error as AccessError, Established,
     FailReason, Handoff, Lost, Markers, Node, Overflow, PeerToPeer, Policy, ProviderListing,
-    Stream, resolve,
+    ServiceReply, ServiceRequest, Stream, resolve,
 };
 pub use vp_api::{
-    Access, Addressing, AsyncEvent, Capabilities, DeviceInfo, FpduSize, MrInfo, MwInfo, MwKind,
-    PortInfo, QpCounters, QpInfo, QpState, RnicAttrs, Role, Rtr, SrqInfo, TcpInfo, Terminate,
-    Transport, VpStatus, WcStatus,
+    Access, Addressing, AsyncEvent, Capabilities, DatagramAttrs, DatagramPath, DatagramSource,
+    DeviceInfo, FpduSize, GRH_OCTETS, MrInfo, MwInfo, MwKind, PortInfo, QpCounters, QpInfo,
+    QpState, RnicAttrs, Role, Rtr, ServiceRefusal, SrqInfo, TcpInfo, Terminate, Transport,
+    UdAddress, UdQpInfo, UdState, VpStatus, WcStatus,
 };

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ual::{AcceptParams, ConnRequest, Ends, Established, Handoff, ListenInit, Policy};
+use ual::{AcceptParams, ConnRequest, Ends, Established, Handoff, ListenInit, Policy, Serves};
 
 use crate::context::context;
 use crate::ep::Ep;
@@ -108,6 +108,7 @@ impl<'a> ListenBuilder<'a> {
             evd: evd.ual().clone(),
             policy: self.policy,
             suppress_ird_ord: self.suppress_ird_ord,
+            serves: Serves::Connections,
         };
         let listen = self.ia.ual().listen(init)?;
         Ok(Listen(Arc::new(Core { listen, evd, alone })))

@@ -35,8 +35,13 @@ static void capabilities(const struct side *side)
     CHECK(info->connect_private_data_len == connect_most);
     CHECK(info->accept_private_data_len == accept_most);
     CHECK(info->reject_private_data_len == reject_most);
-    CHECK(info->supported_service_types == IT_RC_SERVICE);
-    CHECK(info->spigot_info[0].max_ud_send_len == 0);
+    if (transport == IT_IB_TRANSPORT)
+        CHECK(info->supported_service_types == (IT_RC_SERVICE | IT_UD_SERVICE));
+    else
+        CHECK(info->supported_service_types == IT_RC_SERVICE);
+    CHECK((info->spigot_info[0].max_ud_send_len != 0) == (transport == IT_IB_TRANSPORT));
+    CHECK((info->ud_req_private_data_len != 0) == (transport == IT_IB_TRANSPORT));
+    CHECK((info->ud_rep_private_data_len != 0) == (transport == IT_IB_TRANSPORT));
     CHECK(info->rmr_types_supported == (IT_RMR_TYPE_NARROW | IT_RMR_TYPE_WIDE));
     CHECK(info->srq_support == IT_TRUE && info->atomic_support == IT_TRUE);
     CHECK(info->post_send_unlink_remote_support == IT_TRUE);
@@ -61,14 +66,6 @@ static void refusals(const struct side *side)
     it_rmr_triplet_t window;
     it_lmr_triplet_t sink = piece(side, 0, 8);
     it_dto_flags_t unlink = (it_dto_flags_t)(SIGNALLED | IT_UNLINK_LOCAL_SINK);
-    it_path_t path = check_loopback();
-    it_addr_handle_t somewhere;
-    it_ep_attributes_t datagrams;
-    memset(&datagrams, 0, sizeof datagrams);
-    EXPECT(IT_ERR_OP_NOT_SUPPORTED, it_ep_ud_create(side->pz, side->sends, side->receives,
-                                                    &datagrams, 0, &ep));
-    EXPECT(IT_ERR_OP_NOT_SUPPORTED,
-           it_address_handle_create(side->pz, &path, (it_ah_flags_t)0, &somewhere));
     attributes.srv.rc.soft_hi_watermark = 2;
     EXPECT(IT_ERR_SOFT_HI_WATERMARK,
            it_ep_rc_create(side->pz, side->sends, side->receives, side->conn, IT_EP_NO_FLAG,
@@ -85,6 +82,20 @@ static void refusals(const struct side *side)
            it_lmr_link(side->lmr, side->memory, NULL, 64, IT_ADDR_MODE_ABSOLUTE, IT_PRIV_ALL,
                        side->ep, cookie(1), SIGNALLED, NULL));
     EXPECT(IT_ERR_OP_NOT_SUPPORTED, it_socket_convert(0, side->ep, IT_SC_DEFAULT, NULL, 0));
+}
+
+/* iWARP's devices have no datagrams. */
+static void no_datagrams(const struct side *side)
+{
+    it_ep_attributes_t attributes;
+    it_path_t path = check_loopback();
+    it_addr_handle_t somewhere;
+    it_ep_handle_t ep;
+    memset(&attributes, 0, sizeof attributes);
+    EXPECT(IT_ERR_OP_NOT_SUPPORTED, it_ep_ud_create(side->pz, side->sends, side->receives,
+                                                    &attributes, 0, &ep));
+    EXPECT(IT_ERR_OP_NOT_SUPPORTED,
+           it_address_handle_create(side->pz, &path, (it_ah_flags_t)0, &somewhere));
 }
 
 /* Private data up to the limit that was said, both ways, and not one octet more. */
@@ -202,6 +213,8 @@ int main(int argc, char **argv)
     /* The stand-in has 127.0.0.1, where all connections here go, on InfiniBand. */
     if (transport == IT_IB_TRANSPORT)
         calls(&active, &passive);
+    else
+        no_datagrams(&active);
     side_close(&active);
     side_close(&passive);
     return checked("hardware");

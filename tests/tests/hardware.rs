@@ -12,9 +12,9 @@ use warpline_tests::c::{Kit, Language, root, run};
 use warpline_tests::skip;
 
 /// A directory with the stand-in under the names of rdma-core.
-fn stand_in() -> PathBuf {
+fn stand_in(name: &str) -> PathBuf {
     let fake = std::env::current_exe().unwrap().with_file_name("libfake_verbs.so");
-    let dir = fake.with_file_name(format!("stand-in-{}", std::process::id()));
+    let dir = fake.with_file_name(format!("stand-in-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     for soname in ["libibverbs.so.1", "librdmacm.so.1"] {
         symlink(&fake, dir.join(soname)).unwrap();
@@ -30,13 +30,28 @@ fn it_api_says_what_the_device_below_can_do() {
     };
     let files = ["hardware.c", "check.c"];
     let program = kit.program("hardware", &files, Language::C99, &["ITAPI_ENABLE_V21_BINDINGS"]);
-    let dir = stand_in();
+    let dir = stand_in("c-hardware");
     let libraries = std::env::join_paths([kit.home().join("lib"), dir.clone()]).unwrap();
     // InfiniBand's messages, less what takes the padding off again, and iWARP's.
     for arguments in
         [["fakeib0", "ib", "53", "193", "145"], ["fakeiw0", "iwarp", "251", "251", "251"]]
     {
         run(kit.command(&program).args(arguments).env("LD_LIBRARY_PATH", &libraries));
+    }
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn datagrams_go_both_ways_from_c() {
+    let kit = match Kit::install("c-datagrams") {
+        Ok(kit) => kit,
+        Err(reason) => return skip("datagrams from C", &reason),
+    };
+    let dir = stand_in("c-datagrams");
+    let libraries = std::env::join_paths([kit.home().join("lib"), dir.clone()]).unwrap();
+    for bindings in ["ITAPI_ENABLE_V21_BINDINGS", "ITAPI_ZRL_EXTENSIONS"] {
+        let program = kit.program("ud", &["ud.c", "check.c"], Language::C99, &[bindings]);
+        run(kit.command(&program).arg("fakeib0").env("LD_LIBRARY_PATH", &libraries));
     }
     std::fs::remove_dir_all(dir).unwrap();
 }

@@ -21,6 +21,7 @@ mod passive;
 mod places;
 mod private;
 mod requests;
+mod service;
 mod start;
 mod thread;
 mod types;
@@ -33,14 +34,15 @@ use std::thread::JoinHandle;
 use crossbeam_channel::{Receiver, Sender};
 use kal_shim::{Notifier, Reactor};
 use vp_api::{
-    AsyncEvent, AsyncHandler, ConnectionModel, EventSource, NativeCm, NativeEvent, QpId, Rnic,
-    VpError, VpStatus,
+    AsyncEvent, AsyncHandler, ConnectionModel, Datagrams, EventSource, NativeCm, NativeEvent, QpId,
+    Rnic, ServiceEvent, VpError, VpStatus,
 };
 
 pub use convert::{ConvertError, ConvertParams};
 pub use counters::CmCounters;
 pub use private::PrivateData;
 pub use requests::{handoff, reject};
+pub use service::{ServiceReply, ServiceRequest, reply};
 pub use types::{
     AcceptParams, BrokenCause, ConnEvent, ConnRequest, ConnectError, ConnectParams, Disconnect,
     Established, FailReason, Handoff, ListenerId, Lost, RequestId,
@@ -54,6 +56,7 @@ use counters::Counters;
 use listening::{Bound, Service};
 use passive::Passive;
 use places::Place;
+use service::Services;
 use start::Started;
 pub(crate) use start::check_connect;
 use thread::{Shared, Thread};
@@ -111,6 +114,11 @@ enum Command {
         event: AsyncEvent,
     },
     Native(NativeEvent),
+    Service(ServiceEvent),
+    /// A service request was answered.
+    Answered {
+        token: u64,
+    },
     Stop,
 }
 
@@ -171,12 +179,17 @@ pub(crate) struct Cm {
     listeners: AtomicU64,
     /// The provider's own connection manager, if that is its model.
     native: Option<Arc<dyn NativeCm>>,
+    services: Arc<Services>,
     ended: Arc<AtomicBool>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Cm {
-    pub(crate) fn start(rnic: &Arc<dyn Rnic>, directory: Arc<Directory>) -> Result<Self> {
+    pub(crate) fn start(
+        rnic: &Arc<dyn Rnic>,
+        datagrams: Option<Arc<dyn Datagrams>>,
+        directory: Arc<Directory>,
+    ) -> Result<Self> {
         let reactor = Reactor::new().map_err(Error::os("start connection management"))?;
         let (sender, commands) = crossbeam_channel::unbounded();
         let (waker, awake) = (reactor.waker(), Arc::default());
@@ -186,12 +199,18 @@ impl Cm {
             ConnectionModel::LlpStream => None,
             ConnectionModel::Native => rnic.native_cm(),
         };
+        if let Some(datagrams) = &datagrams {
+            datagrams.set_service_handler(Some(Arc::new(mailbox.clone())));
+        }
         let counters = Arc::new(Counters::default());
+        let services = Arc::new(Services::default());
         let shared = Shared {
             mailbox: mailbox.clone(),
             counters: counters.clone(),
             directory,
             attrs: rnic.attrs().clone(),
+            datagrams,
+            services: services.clone(),
         };
         let body = Thread::new(reactor, commands, shared, native.clone());
         let cm = Self {
@@ -199,6 +218,7 @@ impl Cm {
             counters,
             listeners: AtomicU64::new(0),
             native,
+            services,
             ended: Arc::default(),
             threads: Mutex::default(),
         };
@@ -311,6 +331,14 @@ fn busy_or_os(attempt: String) -> impl FnOnce(io::Error) -> Error {
     |error| match error.kind() {
         io::ErrorKind::AddrInUse => Error::AddressInUse(attempt),
         _ => Error::os(attempt)(error),
+    }
+}
+
+/// The same for a provider's refusal; `what`: what was attempted, with the address.
+fn busy_or_verb(attempt: &'static str, what: String, error: VpError) -> Error {
+    match error.status {
+        VpStatus::InUse => Error::AddressInUse(what),
+        _ => Error::verb(attempt)(error),
     }
 }
 

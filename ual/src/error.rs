@@ -26,6 +26,9 @@ pub enum Object {
     Srq,
     Listen,
     Request,
+    ServiceRequest,
+    AddressHandle,
+    Service,
 }
 
 impl std::fmt::Display for Object {
@@ -40,6 +43,9 @@ impl std::fmt::Display for Object {
             Self::Srq => "shared receive queue",
             Self::Listen => "listener",
             Self::Request => "connection request",
+            Self::ServiceRequest => "service request",
+            Self::AddressHandle => "address handle",
+            Self::Service => "service",
         })
     }
 }

@@ -9,6 +9,7 @@ mod evd;
 mod init;
 mod pump;
 mod settings;
+mod sourced;
 mod state;
 mod take;
 mod turn;
@@ -22,8 +23,8 @@ use std::sync::{Arc, Weak};
 
 use vp_api::{AsyncEvent, QpId, WcStatus, WorkCompletion};
 
-use crate::cm::{ConnEvent, ConnRequest};
-use crate::resource::Ep;
+use crate::cm::{ConnEvent, ConnRequest, ServiceReply, ServiceRequest};
+use crate::resource::{Ep, UdService};
 
 /// In a `wr_id`: its completion counts as a notification (IT-API `IT_NOTIFY_FLAG`). So does one
 /// that is solicited or failed, whatever its `wr_id`. The other bits are the face's.
@@ -61,6 +62,15 @@ pub enum Event {
     Completion(WorkCompletion),
     /// Someone wants to connect: accept or reject.
     Request(Box<ConnRequest>),
+    /// Someone asks for a queue pair that takes datagrams: [`crate::cm::reply`].
+    ServiceRequest(Box<ServiceRequest>),
+    /// What came of asking a service.
+    ServiceReply {
+        /// The one that was asked.
+        service: Weak<UdService>,
+        /// Its answer.
+        reply: Box<ServiceReply>,
+    },
     /// News of a connection.
     Connection {
         /// The endpoint's queue pair, see [`crate::Ia::ep`].

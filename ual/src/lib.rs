@@ -10,6 +10,8 @@
 //! | [`Listen`] | [`Ia::listen`] | the Ia, an Evd |
 //! | [`Srq`], [`Lmr`], [`Rmr`] | [`Pz::create_srq`], [`Pz::create_lmr`], [`Pz::create_rmr`] | the Pz |
 //! | [`Ep`] | [`Pz::create_ep`] | the Pz, its Evds, its Srq |
+//! | [`UdEp`], [`AddressHandle`] | [`Pz::create_ud_ep`], [`Pz::create_address_handle`] | the Pz, its Evds |
+//! | [`UdService`] | [`Ia::create_ud_service`] | the Ia, its Evd |
 //!
 //! `close` refuses ([`Error::InUse`]) while something uses the object, and a second `close` is
 //! [`Error::Closed`]. Dropping the last `Arc` of an open object closes it too. Every object has a
@@ -22,6 +24,10 @@
 //! and [`Ep::post_recv`] go straight to the provider; completions come straight from its queue
 //! ([`Evd::poll`]), unless somebody waits for more than the next one: a threshold, an aggregate
 //! dispatcher, a callback.
+//!
+//! Datagrams, where the transport has them: a [`UdService`] is asked, its listener's side gets an
+//! [`Event::ServiceRequest`] and answers with a [`UdEp`]'s address ([`cm::reply`]); the
+//! [`Event::ServiceReply`] says where to send, through an [`AddressHandle`].
 #![forbid(unsafe_code)]
 
 pub mod cm;
@@ -40,7 +46,7 @@ mod tag;
 pub use cm::{
     AcceptParams, BrokenCause, CmCounters, ConnEvent, ConnRequest, ConnectError, ConnectParams,
     ConvertError, ConvertParams, Disconnect, Established, FailReason, Handoff, Lost, PrivateData,
-    RequestId,
+    RequestId, ServiceReply, ServiceRequest,
 };
 pub use config::{Config, ConfigError};
 pub use error::{Error, Object, Result};
@@ -53,7 +59,8 @@ pub use node::{Ends, Node};
 pub use policy::{Crc, Markers, Network, PeerToPeer, Policies, Policy};
 pub use registry::{ProviderListing, Ual, builtin};
 pub use resource::{
-    Ep, EpInfo, EpInit, EpState, Ia, Listen, ListenInit, Lmr, LmrInit, Pz, Rmr, Srq, SrqParams,
+    AddressHandle, Datagram, Ep, EpInfo, EpInit, EpState, Ia, Listen, ListenInit, Lmr, LmrInit, Pz,
+    Rmr, Serves, Srq, SrqParams, UdEp, UdEpInit, UdService, UdServiceInit,
 };
 pub use tag::Tag;
 pub use vp_api;

@@ -1,5 +1,6 @@
 //! The objects: who owns what, in which order things may go.
 
+mod address;
 mod directory;
 mod ep;
 mod ia;
@@ -8,12 +9,17 @@ mod lmr;
 mod pz;
 mod rmr;
 mod srq;
+mod ud_ep;
+mod ud_service;
 
+pub use address::AddressHandle;
 pub(crate) use directory::Directory;
 pub use ep::{Ep, EpInfo, EpInit, EpState};
 pub use ia::Ia;
-pub use listen::{Listen, ListenInit};
+pub use listen::{Listen, ListenInit, Serves};
 pub use lmr::{Lmr, LmrInit};
 pub use pz::Pz;
 pub use rmr::Rmr;
 pub use srq::{Srq, SrqParams};
+pub use ud_ep::{Datagram, UdEp, UdEpInit};
+pub use ud_service::{UdService, UdServiceInit};

@@ -1,6 +1,15 @@
 /*
- * Unreliable datagrams, an InfiniBand service. iWARP has none: the calls that make objects answer
- * IT_ERR_OP_NOT_SUPPORTED, all others therefore never get a valid handle.
+ * Unreliable datagrams, which InfiniBand and RoCE have: supported_service_types of it_ia_info_t.
+ * iWARP has none: the calls that make objects answer IT_ERR_OP_NOT_SUPPORTED, all others therefore
+ * never get a valid handle.
+ *
+ * A datagram needs an address handle, made of InfiniBand's path (u.ib), and number and key of the
+ * peer's endpoint. All come from a service: who listens (it_listen_create()) gets an
+ * IT_CM_REQ_UD_SERVICE_REQUEST_EVENT and answers it with an endpoint, who asked gets an
+ * IT_CM_MSG_UD_SERVICE_REPLY_EVENT. Or they come with a datagram, in its completion, all but the key.
+ * Where a service is, an IP address says (u.iwarp), as everywhere.
+ *
+ * A datagram that finds no receive, or one too short, or has a wrong key, is lost; nobody hears of it.
  *
  * Part of it_api.h, which includes it. Reference: IT-API sections 6, 11.
  */
@@ -8,7 +17,8 @@
 #define ITAPI_DATAGRAM_H
 
 /**
- * Makes an address handle for a path.
+ * Makes an address handle for a path, which is InfiniBand's (u.ib). Of what is 0 in it the library
+ * fills in what it can, IT_AH_PATH_COMPLETE or not. IT_ERR_INVALID_ADDRESS: the path is one of IP.
  *
  * Errors: IT_ERR_INVALID_PZ, IT_ERR_INVALID_FLAGS, IT_ERR_INVALID_SOURCE_PATH,
  * IT_ERR_INVALID_SPIGOT, IT_ERR_INVALID_ADDRESS, IT_ERR_RESOURCES, IT_ERR_OP_NOT_SUPPORTED.
@@ -26,7 +36,7 @@ it_status_t it_address_handle_create(IN it_pz_handle_t pz_handle,
 it_status_t it_address_handle_free(IN it_addr_handle_t addr_handle);
 
 /**
- * Changes the attributes that mask names.
+ * Changes the attributes that mask names, which can be IT_ADDR_PARAM_PATH only.
  *
  * Errors: IT_ERR_INVALID_AH, IT_ERR_INVALID_MASK, IT_ERR_INVALID_SOURCE_PATH,
  * IT_ERR_INVALID_ADDRESS.
@@ -59,8 +69,9 @@ it_status_t it_post_sendto(IN it_ep_handle_t ep_handle,
                            IN const it_dg_remote_ep_addr_t *remote_ep_addr);
 
 /**
- * Posts a receive for a datagram; ends with IT_DTO_UD_RECV_CMPL_EVENT. iWARP has none:
- * IT_ERR_OP_NOT_SUPPORTED.
+ * Posts a receive for a datagram; ends with IT_DTO_UD_RECV_CMPL_EVENT (it_all_dto_cmpl_event_t). Its
+ * first 40 octets are for a global routing header, there or not (IT_UD_IB_GRH_PRESENT), the message
+ * is behind; transferred_length counts both. iWARP has none: IT_ERR_OP_NOT_SUPPORTED.
  *
  * Errors: IT_ERR_INVALID_EP, IT_ERR_INVALID_EP_STATE, IT_ERR_INVALID_EP_TYPE,
  * IT_ERR_INVALID_NUM_SEGMENTS, IT_ERR_INVALID_DTO_FLAGS, IT_ERR_TOO_MANY_POSTS,
@@ -73,7 +84,8 @@ it_status_t it_post_recvfrom(IN it_ep_handle_t ep_handle,
                              IN it_dto_flags_t dto_flags);
 
 /**
- * Describes a question for a UD endpoint: whom to ask, for what.
+ * Describes a question for a UD endpoint: whom to ask, for what. The reply_evd is one for
+ * IT_CM_MSG_EVENT_STREAM.
  *
  * Errors: IT_ERR_INVALID_CONN_QUAL, IT_ERR_INVALID_EVD_TYPE, IT_ERR_INVALID_EVD,
  * IT_ERR_INVALID_SOURCE_PATH, IT_ERR_INVALID_SPIGOT, IT_ERR_PDATA_NOT_SUPPORTED,
@@ -103,7 +115,8 @@ it_status_t it_ud_service_request_handle_query(IN it_ud_svc_req_handle_t ud_svc_
                                                OUT it_ud_svc_req_param_t *ud_svc_handle_info);
 
 /**
- * Asks; the answer is an IT_CM_MSG_UD_SERVICE_REPLY_EVENT on the reply_evd.
+ * Asks; the answer is an IT_CM_MSG_UD_SERVICE_REPLY_EVENT on the reply_evd. No answer from there is
+ * one, too, after a while: IT_UD_SVC_ID_NOT_SUPPORTED.
  *
  * Errors: IT_ERR_INVALID_UD_SVC, IT_ERR_RESOURCES.
  */

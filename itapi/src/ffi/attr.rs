@@ -37,7 +37,7 @@ fn boolean(yes: bool) -> it_boolean_t {
     if yes { IT_TRUE } else { IT_FALSE }
 }
 
-fn limit<T: TryFrom<usize> + Into<u64>>(
+pub(crate) fn limit<T: TryFrom<usize> + Into<u64>>(
     what: &str,
     asked: usize,
     max: T,
@@ -256,12 +256,12 @@ fn payload(asked: usize, most: &RnicAttrs) -> Outcome<u32> {
     limit("max_dto_payload_size", asked, most.max_message, status::IT_ERR_PAYLOAD_SIZE)
 }
 
-fn requests(asked: usize, most: &RnicAttrs) -> Outcome<u32> {
+pub(crate) fn requests(asked: usize, most: &RnicAttrs) -> Outcome<u32> {
     let status = status::IT_ERR_RESOURCE_REQ_DTO;
     limit("max_request_dtos", asked.max(1), most.max_wr_per_qp, status)
 }
 
-fn own_receives(asked: usize, most: &RnicAttrs) -> Outcome<u32> {
+pub(crate) fn own_receives(asked: usize, most: &RnicAttrs) -> Outcome<u32> {
     limit("max_recv_dtos", asked.max(1), most.max_wr_per_qp, status::IT_ERR_RESOURCE_RECV_DTO)
 }
 

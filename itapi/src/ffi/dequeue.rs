@@ -14,7 +14,7 @@ use ual::{Evd, Event, Stream};
 
 use super::boundary;
 use super::evd::EvdObject;
-use super::event::{Abi, Fields, Standard, Zurich, fields_of};
+use super::event::{Abi, Fields, Standard, Zurich, datagram_of, fields_of};
 use super::failure::{Failure, Outcome};
 use super::object;
 use super::ptr::{Out, OutList};
@@ -28,9 +28,13 @@ pub(crate) fn next<A: Abi>(evd: &EvdObject, out: &Out<A::Event>) -> Outcome<bool
     if evd.inner.stream() == Stream::Completion {
         let mut one = [WorkCompletion::BLANK];
         while evd.inner.poll(&mut one).map_err(&refused)? == 1 {
-            // None: the endpoint is gone, and with it what there was to say.
             if let Some(dto) = works::resolve(&one[0]) {
                 A::write(out, evd.handle, &Fields::Dto(dto));
+                return Ok(true);
+            }
+            // None: the endpoint is gone, and with it what there was to say.
+            if let Some(datagram) = datagram_of(&one[0]) {
+                A::write(out, evd.handle, &datagram);
                 return Ok(true);
             }
         }

@@ -14,6 +14,7 @@ use super::sgl::{Sgl, of_region, stag_of};
 use super::srq::SrqObject;
 use super::status;
 use super::types::*;
+use super::ud::post::{receive as datagram_receive, send as datagram_send};
 use super::works::{self, lock};
 
 fn endpoint(handle: it_ep_handle_t) -> Outcome<Ref<EpObject>> {
@@ -79,13 +80,13 @@ both! {
         local_segments: *const it_lmr_triplet_t,
         num_segments: usize;
         dto_flags: it_dto_flags_t);
-    it_post_sendto, it_post_sendto_zrl = send_datagram(
+    it_post_sendto, it_post_sendto_zrl = datagram_send(
         ep_handle: it_ep_handle_t,
         local_segments: *const it_lmr_triplet_t,
         num_segments: usize;
         dto_flags: it_dto_flags_t,
         remote_ep_addr: *const it_dg_remote_ep_addr_t);
-    it_post_recvfrom, it_post_recvfrom_zrl = receive_datagram(
+    it_post_recvfrom, it_post_recvfrom_zrl = datagram_receive(
         ep_handle: it_ep_handle_t,
         local_segments: *const it_lmr_triplet_t,
         num_segments: usize;
@@ -292,6 +293,14 @@ unsafe fn atomic(
 const RECEIVE_FLAGS: it_dto_flags_t =
     IT_COMPLETION_FLAG | IT_NOTIFY_FLAG | IT_SOLICITED_WAIT_FLAG | IT_COALESCE_WR_FLAG;
 
+/// Whether a receive with these flags notifies when it completes. Applications that say nothing at
+/// all wait for what they receive.
+#[inline]
+pub(crate) fn receive_notifies(flags: it_dto_flags_t) -> Outcome<bool> {
+    check_bits(flags, RECEIVE_FLAGS, status::IT_ERR_INVALID_DTO_FLAGS, "dto_flags")?;
+    Ok(flags & IT_NOTIFY_FLAG != 0 || flags == 0)
+}
+
 /// # Safety
 /// As the entry point.
 unsafe fn receive(
@@ -303,12 +312,8 @@ unsafe fn receive(
 ) -> Outcome {
     let (count, event) = (num_segments, IT_DTO_RC_RECV_CMPL_EVENT);
     let request = Request { cookie: cookie.words, unlinks: 0, event };
-    // Applications that say nothing at all wait for what they receive.
-    let notify = dto_flags & IT_NOTIFY_FLAG != 0 || dto_flags == 0;
-    let known =
-        |flags| check_bits(flags, RECEIVE_FLAGS, status::IT_ERR_INVALID_DTO_FLAGS, "dto_flags");
     if let Ok(ep) = object::find::<EpObject>(handle) {
-        known(dto_flags)?;
+        let notify = receive_notifies(dto_flags)?;
         // SAFETY: same contract.
         let sgl = unsafe { Sgl::read(local_segments, count, ep.segments[1], ep.ia) }?;
         let number = lock(&ep.receives).hold(request).ok_or_else(full)?;
@@ -319,7 +324,7 @@ unsafe fn receive(
         });
     }
     let srq = object::find_or::<SrqObject>(handle, status::IT_ERR_INVALID_HANDLE)?;
-    known(dto_flags)?;
+    let notify = receive_notifies(dto_flags)?;
     // SAFETY: same contract.
     let sgl = unsafe { Sgl::read(local_segments, count, srq.max_segments, srq.ia) }?;
     let number = lock(&srq.receives).insert(request);
@@ -334,35 +339,4 @@ unsafe fn receive(
             _ => refused(failure, status::IT_ERR_INVALID_RECV_DTO),
         }
     })
-}
-
-fn no_datagrams(ep_handle: it_ep_handle_t) -> Outcome {
-    endpoint(ep_handle)?;
-    let text = "the endpoint is for connections: this transport has no unreliable datagrams";
-    Err(Failure::new(status::IT_ERR_OP_NOT_SUPPORTED, text))
-}
-
-/// # Safety
-/// As the entry point.
-unsafe fn send_datagram(
-    ep_handle: it_ep_handle_t,
-    _local_segments: *const it_lmr_triplet_t,
-    _num_segments: usize,
-    _cookie: Cookie,
-    _dto_flags: it_dto_flags_t,
-    _remote_ep_addr: *const it_dg_remote_ep_addr_t,
-) -> Outcome {
-    no_datagrams(ep_handle)
-}
-
-/// # Safety
-/// As the entry point.
-unsafe fn receive_datagram(
-    ep_handle: it_ep_handle_t,
-    _local_segments: *const it_lmr_triplet_t,
-    _num_segments: usize,
-    _cookie: Cookie,
-    _dto_flags: it_dto_flags_t,
-) -> Outcome {
-    no_datagrams(ep_handle)
 }

@@ -21,6 +21,7 @@ use super::ring::{Request, Ring};
 use super::srq::SrqObject;
 use super::status::{self, Status};
 use super::types::*;
+use super::ud::endpoint::{self, UdEpObject};
 use super::works::lock;
 use super::{check_bits, check_mask};
 
@@ -98,7 +99,7 @@ pub(crate) fn full() -> Failure {
 }
 
 /// A dispatcher for one of an endpoint's streams; `wrong` is the status for another handle.
-fn dispatcher(
+pub(crate) fn dispatcher(
     handle: it_evd_handle_t,
     ia: &Arc<Ia>,
     streams: &[Stream],
@@ -206,6 +207,9 @@ pub(crate) unsafe extern "C" fn it_ep_rc_create(
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn it_ep_free(ep_handle: it_ep_handle_t) -> Status {
     boundary::call(|| {
+        if let Some(ep) = object::look::<UdEpObject>(ep_handle.cast()) {
+            return endpoint::free(&ep);
+        }
         let ep = object::find::<EpObject>(ep_handle.cast())?;
         ep.inner.close().map_err(Failure::by(status::IT_ERR_EP_BUSY))?;
         object::forget(ep_handle.cast());
@@ -216,6 +220,9 @@ pub(crate) extern "C" fn it_ep_free(ep_handle: it_ep_handle_t) -> Status {
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn it_ep_reset(ep_handle: it_ep_handle_t) -> Status {
     boundary::call(|| {
+        if let Some(ep) = object::look::<UdEpObject>(ep_handle.cast()) {
+            return endpoint::reset(&ep);
+        }
         let ep = object::find::<EpObject>(ep_handle.cast())?;
         let lost = || ep.inner.qp_info().map_or(0, |qp| qp.sends_lost);
         let mut sends = lock(&ep.sends);
@@ -264,6 +271,11 @@ pub(crate) unsafe extern "C" fn it_ep_modify(
     ep_attr: *const it_ep_attributes_t,
 ) -> Status {
     boundary::call(|| {
+        if let Some(ep) = object::look::<UdEpObject>(ep_handle.cast()) {
+            // SAFETY: contract of a C caller.
+            let asked = unsafe { ptr::read(ep_attr, "ep_attr") }?;
+            return endpoint::modify(&ep, mask, &asked);
+        }
         let ep = object::find::<EpObject>(ep_handle.cast())?;
         check_mask(mask, MODIFIABLE)?;
         // SAFETY: contract of a C caller.
@@ -294,6 +306,31 @@ pub(crate) unsafe extern "C" fn it_ep_modify(
     })
 }
 
+/// Connected endpoints have the same states in both layouts, those for datagrams have not: `ud` are
+/// operational and nonoperational.
+///
+/// # Safety
+/// `params` obeys the contract of a C caller (see `ptr`).
+unsafe fn query(
+    ep_handle: it_ep_handle_t,
+    mask: it_ep_param_mask_t,
+    params: *mut it_ep_param_t,
+    ud: [it_ep_state_ud_t; 2],
+) -> Status {
+    boundary::call(|| {
+        let datagrams = object::look::<UdEpObject>(ep_handle.cast());
+        let described = match &datagrams {
+            Some(ep) => endpoint::describe(ep, ud),
+            None => describe(&*object::find::<EpObject>(ep_handle.cast())?),
+        };
+        // All 28 bits are members; those of the other type of endpoints say nothing.
+        check_mask(mask, (IT_EP_PARAM_PRIV_OPS_ENABLE << 1) - 1)?;
+        // SAFETY: contract of a C caller.
+        unsafe { Out::new(params, "params") }?.write(described);
+        Ok(())
+    })
+}
+
 /// # Safety
 /// Pointers obey the contract of a C caller (see `ptr`).
 #[unsafe(no_mangle)]
@@ -302,19 +339,11 @@ pub(crate) unsafe extern "C" fn it_ep_query(
     mask: it_ep_param_mask_t,
     params: *mut it_ep_param_t,
 ) -> Status {
-    boundary::call(|| {
-        let ep = object::find::<EpObject>(ep_handle.cast())?;
-        // All 28 bits are members; those of unreliable endpoints say nothing here.
-        check_mask(mask, (IT_EP_PARAM_PRIV_OPS_ENABLE << 1) - 1)?;
-        // SAFETY: contract of a C caller.
-        let out = unsafe { Out::new(params, "params") }?;
-        out.write(describe(&ep));
-        Ok(())
-    })
+    let ud = [IT_EP_STATE_UD_OPERATIONAL, IT_EP_STATE_UD_NONOPERATIONAL];
+    // SAFETY: same contract.
+    unsafe { query(ep_handle, mask, params, ud) }
 }
 
-/// Connected endpoints have the same states in both layouts.
-///
 /// # Safety
 /// Pointers obey the contract of a C caller (see `ptr`).
 #[unsafe(no_mangle)]
@@ -323,8 +352,10 @@ pub(crate) unsafe extern "C" fn it_ep_query_zrl(
     mask: it_ep_param_mask_t,
     params: *mut it_ep_param_t,
 ) -> Status {
+    use zrl::{IT_EP_STATE_UD_NONOPERATIONAL, IT_EP_STATE_UD_OPERATIONAL};
+    let ud = [IT_EP_STATE_UD_OPERATIONAL, IT_EP_STATE_UD_NONOPERATIONAL];
     // SAFETY: same contract.
-    unsafe { it_ep_query(ep_handle, mask, params) }
+    unsafe { query(ep_handle, mask, params, ud) }
 }
 
 /// Everything that a query may ask for.

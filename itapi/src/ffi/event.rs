@@ -2,14 +2,16 @@
 //! into `it_event_t` of either layout. No state; the thread that dequeues.
 
 mod affiliated;
+mod service;
 mod text;
 mod write;
 
 use std::sync::atomic::Ordering;
 
-use ual::vp_api::AsyncEvent;
+use ual::vp_api::{AsyncEvent, DatagramSource, WorkCompletion};
 use ual::{ConnEvent, ConnRequest, ConnectError, Event, FailReason, Ia};
 
+use service::Reply;
 #[cfg(test)]
 pub(crate) use text::{itw_event_text, itw_event_text_zrl};
 pub(crate) use write::{Abi, Standard, Zurich};
@@ -19,12 +21,19 @@ use super::object;
 use super::path;
 use super::ptr::Plain;
 use super::types::*;
+use super::ud;
 use super::works::{self, Resolved};
 
 /// An event in C's terms, whatever its layout. Handles are numbers.
 pub(crate) enum Fields {
     /// `it_dto_cmpl_event_t`.
     Dto(Resolved),
+    /// `it_all_dto_cmpl_event_t`, for datagrams.
+    Datagram(Resolved, Option<DatagramSource>),
+    /// `it_ud_svc_request_event_t`.
+    ServiceRequest(Request),
+    /// `it_ud_svc_reply_event_t`.
+    ServiceReply(Reply),
     /// `it_conn_request_event_t`.
     Request(Request),
     /// `it_connection_event_t`.
@@ -39,7 +48,7 @@ pub(crate) enum Fields {
     Notification { sevd: u64 },
 }
 
-/// Of a connection request.
+/// Of a connection request, or a service request, which has no reads.
 pub(crate) struct Request {
     cn_est_id: u64,
     conn_qual: it_conn_qual_t,
@@ -66,7 +75,14 @@ pub(crate) struct Connection {
 /// The event in C's terms. `None`: it is about an object that is gone, or means nothing in IT-API.
 pub(crate) fn fields_of(event: Event, ia: &Ia) -> Option<Fields> {
     Some(match event {
-        Event::Completion(completion) => Fields::Dto(works::resolve(&completion)?),
+        Event::Completion(completion) => match works::resolve(&completion) {
+            Some(dto) => Fields::Dto(dto),
+            None => datagram_of(&completion)?,
+        },
+        Event::ServiceRequest(request) => Fields::ServiceRequest(service::request_of(*request)),
+        Event::ServiceReply { service, reply } => {
+            Fields::ServiceReply(service::reply_of(service.upgrade()?.tag().get(), *reply))
+        }
         Event::Request(request) => Fields::Request(request_of(*request, ia)),
         Event::Connection { ep, event, .. } => {
             let ep = ep.upgrade()?.tag().get();
@@ -87,6 +103,12 @@ pub(crate) fn fields_of(event: Event, ia: &Ia) -> Option<Fields> {
         Event::Notification { evd } => Fields::Notification { sevd: evd.tag().get() },
         _ => return None,
     })
+}
+
+/// What a completion of datagrams is in C.
+#[cold]
+pub(crate) fn datagram_of(completion: &WorkCompletion) -> Option<Fields> {
+    ud::post::resolve(completion).map(|(resolved, source)| Fields::Datagram(resolved, source))
 }
 
 /// An IRD and ORD that stand for "not to be negotiated" (RFC 6581 9.1 [CONN-26]).

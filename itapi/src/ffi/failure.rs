@@ -88,6 +88,9 @@ fn stale(object: Object) -> Status {
         Object::Srq => status::IT_ERR_INVALID_SRQ,
         Object::Listen => status::IT_ERR_INVALID_LISTEN,
         Object::Request => status::IT_ERR_INVALID_CN_EST_ID,
+        Object::ServiceRequest => status::IT_ERR_INVALID_UD_SVC_REQ_ID,
+        Object::AddressHandle => status::IT_ERR_INVALID_AH,
+        Object::Service => status::IT_ERR_INVALID_UD_SVC,
     }
 }
 
@@ -99,7 +102,13 @@ fn busy(object: Object) -> Option<Status> {
         Object::Ep => status::IT_ERR_EP_BUSY,
         Object::Lmr => status::IT_ERR_LMR_BUSY,
         Object::Srq => status::IT_ERR_SRQ_BUSY,
-        Object::Ia | Object::Rmr | Object::Listen | Object::Request => return None,
+        Object::Ia
+        | Object::Rmr
+        | Object::Listen
+        | Object::Request
+        | Object::ServiceRequest
+        | Object::AddressHandle
+        | Object::Service => return None,
     })
 }
 
@@ -144,13 +153,15 @@ mod tests {
 
     #[test]
     fn every_object_has_a_status_when_it_is_gone() {
-        use Object::{Ep, Evd, Ia, Listen, Lmr, Pz, Request, Rmr, Srq};
-        let all = [Ia, Pz, Evd, Ep, Lmr, Rmr, Srq, Listen, Request];
-        let found: Vec<_> = all.map(|o| Failure::of(Error::Closed(o), 0).status).into();
-        assert_eq!(found, [42, 56, 37, 32, 46, 64, 71, 45, 27]);
+        use Object::{AddressHandle, Ep, Evd, Ia, Listen, Lmr, Pz, Request, Rmr, Service, Srq};
+        let connected = [Ia, Pz, Evd, Ep, Lmr, Rmr, Srq, Listen, Request];
+        let datagrams = [AddressHandle, Service, Object::ServiceRequest];
+        let all = || connected.into_iter().chain(datagrams);
+        let found: Vec<_> = all().map(|o| Failure::of(Error::Closed(o), 0).status).collect();
+        assert_eq!(found, [42, 56, 37, 32, 46, 64, 71, 45, 27, 22, 75, 76]);
         let busy: Vec<_> =
-            all.map(|object| Failure::of(Error::InUse { object, users: 1 }, 0).status).into();
-        assert_eq!(busy, [0, 86, 12, 10, 78, 0, 101, 0, 0]);
+            all().map(|object| Failure::of(Error::InUse { object, users: 1 }, 0).status).collect();
+        assert_eq!(busy, [0, 86, 12, 10, 78, 0, 101, 0, 0, 0, 0, 0]);
     }
 
     #[test]

@@ -119,9 +119,9 @@ fn close_objects(ia: &Arc<ual::Ia>) {
 /// The order of closing.
 fn rank(kind: &Kind) -> u8 {
     match kind {
-        Kind::Listen(_) => 0,
+        Kind::Listen(_) | Kind::UdService(_) => 0,
         Kind::Rmr(_) => 1,
-        Kind::Ep(_) => 2,
+        Kind::Ep(_) | Kind::UdEp(_) | Kind::Address(_) => 2,
         Kind::Lmr(_) => 3,
         Kind::Srq(_) => 4,
         Kind::Evd(evd) if evd.inner.stream() != Stream::Aggregate => 5,

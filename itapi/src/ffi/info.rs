@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::ffi::c_char;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use ual::vp_api::{Capabilities, ConnectionModel, PortInfo, RnicAttrs, Transport};
+use ual::vp_api::{Capabilities, ConnectionModel, DatagramAttrs, PortInfo, RnicAttrs, Transport};
 use ual::{Evd, Ia};
 
 use super::boundary;
@@ -93,7 +93,7 @@ fn compose(ia: &Ia, max_private_data: usize) -> Block {
     let mut addresses: Vec<Vec<it_net_addr_t>> = ports.iter().map(addresses).collect();
     let numbered = ports.iter().zip(&mut addresses).enumerate();
     let mut spigots: Vec<_> =
-        numbered.map(|(id, (port, addresses))| spigot(id, port, attrs, addresses)).collect();
+        numbered.map(|(id, (port, addresses))| spigot(ia, id, port, addresses)).collect();
     let mut name: Vec<c_char> = ia.device().bytes().map(|octet| octet as c_char).collect();
     name.push(0);
     let private_data = ia.private_data(ia.policy());
@@ -107,9 +107,23 @@ fn compose(ia: &Ia, max_private_data: usize) -> Block {
         affiliated_err_evd: evd_handle(ia.affiliated_evd().as_deref()),
         unaffiliated_err_evd: evd_handle(ia.unaffiliated_evd().as_deref()),
         transport_type: transport_type(ia.transport()),
+        supported_service_types: services(ia),
+        ud_req_private_data_len: of_datagrams(ia, |most| most.max_private_request)
+            .min(max_private_data),
+        ud_rep_private_data_len: of_datagrams(ia, |most| most.max_private_reply)
+            .min(max_private_data),
         ..capabilities(attrs)
     };
     Block { info: vec![info], _name: name, _spigots: spigots, _addresses: addresses }
+}
+
+fn services(ia: &Ia) -> it_transport_service_type_t {
+    if ia.datagram_attrs().is_some() { IT_RC_SERVICE | IT_UD_SERVICE } else { IT_RC_SERVICE }
+}
+
+/// A limit of datagrams, 0 if there are none.
+fn of_datagrams(ia: &Ia, limit: impl Fn(&DatagramAttrs) -> u32) -> usize {
+    ia.datagram_attrs().map_or(0, limit) as usize
 }
 
 fn evd_handle(evd: Option<&Evd>) -> it_evd_handle_t {
@@ -117,16 +131,18 @@ fn evd_handle(evd: Option<&Evd>) -> it_evd_handle_t {
 }
 
 fn spigot(
+    ia: &Ia,
     spigot_id: usize,
     port: &PortInfo,
-    attrs: &RnicAttrs,
     addresses: &mut Vec<it_net_addr_t>,
 ) -> it_spigot_info_t {
+    let attrs = ia.attrs();
     it_spigot_info_t {
         spigot_id,
         max_rc_send_len: attrs.max_message as usize,
         max_rc_rdma_len: attrs.max_message as usize,
-        max_ud_send_len: 0,
+        // 0 where there are none.
+        max_ud_send_len: ia.max_datagram(spigot_id as u32).unwrap_or(0) as usize,
         spigot_online: boolean(port.online),
         active_side_conn_qual: IT_IANA_PORT | IT_IANA_LR_PORT,
         passive_side_conn_qual: IT_IANA_PORT,
@@ -147,7 +163,6 @@ fn capabilities(attrs: &RnicAttrs) -> it_ia_info_t {
         sw_minor_version,
         // Copies are fastest from one cache line on.
         dto_alignment_hint: 64,
-        supported_service_types: IT_RC_SERVICE,
         ep_work_queues_resizable: has(Capabilities::QP_RESIZE),
         private_data_support: IT_TRUE,
         ird_ord_ia_support: IT_TRUE,
@@ -173,7 +188,7 @@ fn capabilities(attrs: &RnicAttrs) -> it_ia_info_t {
         wide_rmr_unlink_support: has(Capabilities::INVALIDATE | Capabilities::WIDE_MW),
         unlink_fence_support: has(Capabilities::INVALIDATE),
         iobl_types_supported: IT_IOBL_PAGE_LIST | IT_IOBL_BLOCK_LIST | IT_IOBL_VE_PAGE_LIST,
-        // Everything else is no, none or 0: three-way handshakes, datagrams, hard watermarks.
+        // Everything else is no, none or 0: three-way handshakes, hard watermarks.
         ..it_ia_info_t::zeroed()
     }
 }

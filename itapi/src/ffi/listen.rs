@@ -7,7 +7,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use ual::{Error, Ia, ListenInit, Stream};
+use ual::{Error, Ia, ListenInit, Serves, Stream};
 use vp_api::ConnectionModel;
 
 use super::connect::{ports_of, wrong_port};
@@ -106,7 +106,8 @@ fn listen(
 ) -> Outcome<Arc<ual::Listen>> {
     let at = |ips: Vec<IpAddr>| {
         let addresses = ips.into_iter().map(|ip| SocketAddr::new(ip, port)).collect();
-        ia.listen(ListenInit { addresses, evd: evd.clone(), policy: None, suppress_ird_ord })
+        let (evd, serves) = (evd.clone(), Serves::Both);
+        ia.listen(ListenInit { addresses, evd, policy: None, suppress_ird_ord, serves })
     };
     let found = path::check_spigot(ia, spigot_id)?;
     let streams = ia.attrs().connection_model == ConnectionModel::LlpStream;

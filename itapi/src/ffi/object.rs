@@ -19,6 +19,9 @@ use super::rmr::RmrObject;
 use super::srq::SrqObject;
 use super::status::{self, Status};
 use super::table::{Entry, Found, Raw, Table};
+use super::ud::address::AddressObject;
+use super::ud::endpoint::UdEpObject;
+use super::ud::service::UdServiceObject;
 
 static OBJECTS: Table<Object> = Table::new();
 
@@ -72,6 +75,7 @@ macro_rules! kinds {
 }
 
 kinds! {
+    Address(AddressObject), 0, "address handle", IT_ERR_INVALID_AH;
     Ep(EpObject), 1, "endpoint", IT_ERR_INVALID_EP;
     Evd(EvdObject), 2, "event dispatcher", IT_ERR_INVALID_EVD;
     Ia(IaObject), 3, "interface adapter", IT_ERR_INVALID_IA;
@@ -79,6 +83,8 @@ kinds! {
     Lmr(LmrObject), 5, "memory region", IT_ERR_INVALID_LMR;
     Pz(PzObject), 6, "protection zone", IT_ERR_INVALID_PZ;
     Rmr(RmrObject), 7, "memory window", IT_ERR_INVALID_RMR;
+    UdEp(UdEpObject), 1, "endpoint for datagrams", IT_ERR_INVALID_EP;
+    UdService(UdServiceObject), 8, "UD service request", IT_ERR_INVALID_UD_SVC;
     Srq(SrqObject), 9, "shared receive queue", IT_ERR_INVALID_SRQ;
 }
 
@@ -86,6 +92,7 @@ impl Kind {
     /// Its adapter.
     fn ia(&self) -> Arc<Ia> {
         match self {
+            Self::Address(object) => object.inner.pz().ia().clone(),
             Self::Ep(object) => object.inner.ia().clone(),
             Self::Evd(object) => object.inner.ia().clone(),
             Self::Ia(object) => object.inner.clone(),
@@ -94,12 +101,15 @@ impl Kind {
             Self::Pz(object) => object.inner.ia().clone(),
             Self::Rmr(object) => object.inner.pz().ia().clone(),
             Self::Srq(object) => object.inner.pz().ia().clone(),
+            Self::UdEp(object) => object.inner.ia().clone(),
+            Self::UdService(object) => object.inner.ia().clone(),
         }
     }
 
     /// Its name below, and how to close it.
     pub(crate) fn close(&self) -> (u64, ual::Result<()>) {
         match self {
+            Self::Address(object) => (object.inner.tag().get(), object.inner.close()),
             Self::Ep(object) => (object.inner.tag().get(), object.inner.close()),
             Self::Evd(object) => (object.inner.tag().get(), object.inner.close()),
             Self::Ia(object) => (object.inner.tag().get(), object.inner.close()),
@@ -108,6 +118,8 @@ impl Kind {
             Self::Pz(object) => (object.inner.tag().get(), object.inner.close()),
             Self::Rmr(object) => (object.inner.tag().get(), object.inner.close()),
             Self::Srq(object) => (object.inner.tag().get(), object.inner.close()),
+            Self::UdEp(object) => (object.inner.tag().get(), object.inner.close()),
+            Self::UdService(object) => (object.inner.tag().get(), object.inner.close()),
         }
     }
 }
@@ -164,6 +176,18 @@ pub(crate) fn find_or<C: Class>(handle: *mut c_void, wrong: Status) -> Outcome<R
         }
         other => Err(refuse(handle, other, C::NAME, wrong)),
     }
+}
+
+/// As [`find`] for a handle that may name something else, without a refusal.
+pub(crate) fn look<C: Class>(handle: *mut c_void) -> Option<Ref<C>> {
+    let found = OBJECTS.get(Raw::new(handle.addr() as u64))?;
+    found.as_ref().and_then(|entry| C::of(&entry.object.kind))?;
+    Some(Ref(found, PhantomData))
+}
+
+/// True if there is an object of this kind that is `wanted`.
+pub(crate) fn any<C: Class>(wanted: impl Fn(&C) -> bool) -> bool {
+    !OBJECTS.select(|object| C::of(&object.kind).is_some_and(&wanted)).is_empty()
 }
 
 /// The object in a slot of the table, if it is of this kind; see [`Raw::slot`].
@@ -238,11 +262,6 @@ fn with_any<R>(handle: *mut c_void, look: impl FnOnce(&Object) -> R) -> Outcome<
     }
 }
 
-/// The refusal of a handle of a kind that nobody ever gets.
-pub(crate) fn refuse_kind(handle: *mut c_void, wanted: &str, wrong: Status) -> Failure {
-    refuse(handle, OBJECTS.get(Raw::new(handle.addr() as u64)), wanted, wrong)
-}
-
 /// Says what is wrong with a handle.
 #[cold]
 fn refuse(
@@ -259,6 +278,16 @@ fn refuse(
             "the {wanted} handle {handle:?} names nothing: it was freed, or never returned by a \
              create call of this process"
         ),
+    };
+    // Both types of endpoints have handles of one kind for C.
+    let other_type = |found: &Found<Object>| {
+        found.as_ref().is_some_and(|entry| matches!(entry.object.kind, Kind::Ep(_) | Kind::UdEp(_)))
+    };
+    let wrong = match wrong {
+        status::IT_ERR_INVALID_EP if found.as_ref().is_some_and(other_type) => {
+            status::IT_ERR_INVALID_EP_TYPE
+        }
+        wrong => wrong,
     };
     Failure::new(wrong, text)
 }

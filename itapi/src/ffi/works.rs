@@ -48,7 +48,13 @@ pub(crate) fn id(slot: u32, receive: bool, number: u32, notify: bool) -> u64 {
     notify | receive | (u64::from(slot) & SLOT) << 32 | u64::from(number)
 }
 
-/// What a completion is in C. `None`: its endpoint is gone, and with it what there was to say.
+/// The slot of an id, whether it is of a receive queue, and the number there.
+pub(crate) fn parts(id: u64) -> (u32, bool, u32) {
+    ((id >> 32 & SLOT) as u32, id & RECEIVE != 0, id as u32)
+}
+
+/// What a completion is in C. `None`: its endpoint is gone, and with it what there was to say; or
+/// it is of datagrams (`ud::post`).
 #[inline]
 pub(crate) fn resolve(completion: &WorkCompletion) -> Option<Resolved> {
     let slot = (completion.wr_id >> 32 & SLOT) as u32;
@@ -98,7 +104,7 @@ fn failed(ep: &EpObject, event: it_event_type_t, completion: &WorkCompletion) ->
 }
 
 /// The `it_dto_status_t` of a completion. `terminate`: what the peer's Terminate said, if that was it.
-fn status_of(
+pub(crate) fn status_of(
     event: it_event_type_t,
     opcode: WcOpcode,
     status: WcStatus,
@@ -117,7 +123,11 @@ fn status_of(
     }
     match status {
         // The message was longer than its receive; else outside a local region.
-        WcStatus::Bounds if event == IT_DTO_RC_RECV_CMPL_EVENT => IT_DTO_ERR_LOCAL_LENGTH,
+        WcStatus::Bounds
+            if matches!(event, IT_DTO_RC_RECV_CMPL_EVENT | IT_DTO_UD_RECV_CMPL_EVENT) =>
+        {
+            IT_DTO_ERR_LOCAL_LENGTH
+        }
         WcStatus::InvalidLength => IT_DTO_ERR_LOCAL_LENGTH,
         WcStatus::InvalidStag
         | WcStatus::Bounds

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use itapi::{
-    AsyncSource, Capabilities, ConnectParams, EpLimits, EpState, Error, MwKind, Operation, Policy,
-    Work,
+    AsyncSource, Capabilities, ConnectParams, DatagramPath, EpLimits, EpState, Error, MwKind,
+    Operation, Policy, VpStatus, Work,
 };
 
 use crate::pair::{HANG, Side, connect, open, pair};
@@ -54,6 +54,17 @@ fn what_the_transport_has_not_is_not_claimed() {
     let has = |what| ia.attrs().capabilities.contains(what);
     assert!(!has(Capabilities::UD));
     assert!(has(Capabilities::SRQ | Capabilities::MW | Capabilities::ATOMICS));
+    let (pz, evd) = (ia.pz().unwrap(), ia.evd(4).unwrap());
+    let unsupported = |error: Error| match error {
+        Error::Access(error) => error.verb_status() == Some(VpStatus::Unsupported),
+        _ => false,
+    };
+    assert!(ia.datagram_attrs().is_none());
+    assert!(unsupported(ia.max_datagram(0).unwrap_err()));
+    assert!(unsupported(pz.ud(&evd).build().unwrap_err()));
+    assert!(unsupported(pz.address_handle(&DatagramPath::default()).unwrap_err()));
+    assert!(unsupported(ia.ud_service("127.0.0.1:7", b"").unwrap_err()));
+    assert!(unsupported(ia.listen_datagrams("127.0.0.1:0").unwrap_err()));
 }
 
 // [it_get_consumer_context] [it_set_consumer_context] [it_pz_query]

@@ -64,7 +64,8 @@ pub unsafe extern "C" fn fake_async(kind: u32) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fake_cm_event(kind: u32, status: c_int) {
     let mut world = world();
-    let up: Vec<usize> = world.ids.iter().filter(|(_, id)| id.up || id.datagrams).map(|(at, _)| *at).collect();
+    let up: Vec<usize> =
+        world.ids.iter().filter(|(_, id)| id.up || id.datagrams).map(|(at, _)| *at).collect();
     for id in up {
         crate::cm::tell(&mut world, id, 0, kind, status, &[], (0, 0));
     }

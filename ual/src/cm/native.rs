@@ -10,10 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use vp_api::{NativeCm, NativeEvent, NativeParams, QpId, Role};
+use vp_api::{NativeCm, NativeEvent, NativeParams, QpId, Role, ServiceRefusal};
 
 use super::adopt::{fail, refuse, tell};
 use super::requests::Waiting;
+use super::service::{self, Asked};
 use super::thread::{Entry, Thread, open};
 use super::{
     AcceptParams, Command, ConnEvent, ConnRequest, ConnectParams, Established, FailReason,
@@ -47,6 +48,8 @@ pub(super) enum Pending {
     Endpoint { ep: Weak<Ep>, ends: Ends, role: Role, policy: Policy, patience: Duration },
     /// The application has the request.
     Request { request: u64, handle: Handle, asked: NativeParams, ends: Ends, policy: Policy },
+    /// The application has the request for a queue pair that takes datagrams.
+    Service { handle: Handle, asked: Asked },
 }
 
 impl Thread {
@@ -121,6 +124,9 @@ impl Thread {
                 tracing::debug!("{ends}: reject: {error}");
             }
         }
+        if let (Pending::Service { asked, .. }, Some(datagrams)) = (pending, &self.datagrams) {
+            service::refuse(&**datagrams, asked.request, ServiceRefusal::Rejected);
+        }
     }
 
     pub(super) fn expire_native(&mut self, token: u64, pending: Pending) {
@@ -136,6 +142,12 @@ impl Thread {
                     self.reject_native(&pending, &[]);
                 } else {
                     self.entries.insert(token, Entry::Native(Box::new(pending)));
+                }
+            }
+            Pending::Service { handle, .. } => {
+                // Else it is being answered.
+                if requests::remove(*handle) {
+                    self.reject_native(&pending, &[]);
                 }
             }
         }
@@ -196,7 +208,7 @@ impl Thread {
                 Pending::Endpoint { ep, ends, role, policy, .. } => {
                     Some((open(&ep)?, ends, role, policy))
                 }
-                Pending::Request { .. } => None,
+                Pending::Request { .. } | Pending::Service { .. } => None,
             },
             _ => None,
         }
@@ -214,8 +226,14 @@ impl Thread {
     /// Gives a request to another listener.
     pub(super) fn redeliver_native(&mut self, token: u64, pending: Pending, listener: u64) {
         self.reactor.clear_timer(token);
-        if let Pending::Request { request, asked, ends, policy, .. } = pending {
-            self.offer_native(listener, request, asked, ends, policy);
+        match (pending, self.datagrams.clone()) {
+            (Pending::Request { request, asked, ends, policy, .. }, _) => {
+                self.offer_native(listener, request, asked, ends, policy);
+            }
+            (Pending::Service { asked, .. }, Some(datagrams)) => {
+                self.offer_service(listener, &datagrams, asked);
+            }
+            _ => {}
         }
     }
 
@@ -235,6 +253,7 @@ impl Thread {
             most,
             local: ends.local.address,
             native: true,
+            asker: None,
         });
         let service = self.listeners.get(&listener).map(|listener| &listener.service);
         let event = service.map(|service| ConnRequest {
@@ -267,7 +286,7 @@ impl Pending {
     /// The request that the application has.
     pub(super) fn request(&self) -> Option<Handle> {
         match self {
-            Self::Request { handle, .. } => Some(*handle),
+            Self::Request { handle, .. } | Self::Service { handle, .. } => Some(*handle),
             Self::Endpoint { .. } => None,
         }
     }

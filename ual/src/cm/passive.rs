@@ -166,6 +166,7 @@ impl Thread {
             most: PrivateData::all(max_private_data),
             local: passive.ends.local.address,
             native: false,
+            asker: None,
         });
         let service = self.listeners.get(&passive.listener).map(|listener| &listener.service);
         let event = service.map(|service| ConnRequest {

@@ -1,11 +1,13 @@
-//! Connection requests that wait for the application's answer, of all adapters of the process.
+//! Connection and service requests that wait for the application's answer, of all adapters of the process.
 //!
 //! One table behind one mutex, so that an id alone names a request. Who takes a request out of it
 //! may answer it: a caller, or the connection thread when the peer gives up or time is over. The
 //! thread takes out what is left when it ends.
 
 use std::net::SocketAddr;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+
+use vp_api::Datagrams;
 
 use super::{Command, Handoff, Mailbox, PrivateData, RequestId, check_length, places};
 use crate::error::{Error, Object, Result};
@@ -26,6 +28,16 @@ pub(super) struct Waiting {
     pub(super) local: SocketAddr,
     /// It belongs to the provider's connection manager and cannot leave the adapter.
     pub(super) native: bool,
+    /// It asks for a queue pair that takes datagrams, not for a connection.
+    pub(super) asker: Option<Asker>,
+}
+
+/// How a service request is answered.
+#[derive(Clone)]
+pub(super) struct Asker {
+    pub(super) datagrams: Arc<dyn Datagrams>,
+    /// The provider's name for it.
+    pub(super) request: u64,
 }
 
 fn table() -> MutexGuard<'static, HandleTable<Waiting>> {
@@ -52,17 +64,34 @@ fn claim(id: RequestId, check: impl FnOnce(&Waiting) -> Result<()>) -> Result<Wa
 
 /// Takes a request out to accept it with `len` octets of private data; only if it is this thread's.
 pub(super) fn claim_to_accept(id: RequestId, len: usize, owner: &Mailbox) -> Result<Waiting> {
-    claim(id, |waiting| match owner.is(&waiting.owner) {
+    claim(id, |waiting| match waiting.asker.is_none() && owner.is(&waiting.owner) {
         true => check_length(len, waiting.most.accept),
         false => Err(Error::Closed(Object::Request)),
     })
 }
 
+/// Takes a service request out to answer it with `len` octets of private data.
+pub(super) fn claim_to_reply(id: RequestId, len: usize) -> Result<Asker> {
+    let closed = || Error::Closed(Object::ServiceRequest);
+    let claimed = claim(id, |waiting| match waiting.asker {
+        Some(_) => check_length(len, waiting.most.accept),
+        None => Err(closed()),
+    });
+    let waiting = claimed.map_err(|error| match error {
+        Error::Closed(_) => closed(),
+        error => error,
+    })?;
+    waiting.owner.send(Command::Answered { token: waiting.token });
+    waiting.asker.ok_or_else(closed)
+}
+
 /// Rejects a connection request of any adapter, with private data for the peer (IT-API
 /// `it_reject`).
 pub fn reject(request: RequestId, private_data: &[u8]) -> Result<()> {
-    let Waiting { owner, token, .. } =
-        claim(request, |waiting| check_length(private_data.len(), waiting.most.reject))?;
+    let Waiting { owner, token, .. } = claim(request, |waiting| match waiting.asker {
+        None => check_length(private_data.len(), waiting.most.reject),
+        Some(_) => Err(Error::Closed(Object::Request)),
+    })?;
     owner.send(Command::Reject { token, private_data: private_data.to_vec() });
     Ok(())
 }

@@ -13,7 +13,7 @@ use crossbeam_channel::Receiver;
 use kal_shim::Reactor;
 use kal_shim::reactor::{Interest, Ready};
 use kal_shim::sock::{self, KeepAlive, Options};
-use vp_api::{NativeCm, QpId, RnicAttrs};
+use vp_api::{Datagrams, NativeCm, QpId, RnicAttrs};
 
 use super::active::Active;
 use super::counters::Counters;
@@ -22,6 +22,7 @@ use super::late::Late;
 use super::listening::{Bound, Service};
 use super::native::Pending;
 use super::passive::Passive;
+use super::service::{Services, unbind_services};
 use super::{Command, Mailbox, requests};
 use crate::handle::Handle;
 use crate::policy::Policy;
@@ -57,6 +58,8 @@ pub(super) struct Shared {
     pub(super) counters: Arc<Counters>,
     pub(super) directory: Arc<Directory>,
     pub(super) attrs: RnicAttrs,
+    pub(super) datagrams: Option<Arc<dyn Datagrams>>,
+    pub(super) services: Arc<Services>,
 }
 
 pub(super) struct Thread {
@@ -74,6 +77,12 @@ pub(super) struct Thread {
     pub(super) native: Option<Arc<dyn NativeCm>>,
     /// Token and address of each listener of the provider's connection manager.
     pub(super) native_listeners: HashMap<u64, (u64, SocketAddr)>,
+    /// The provider's datagrams, if it has any.
+    pub(super) datagrams: Option<Arc<dyn Datagrams>>,
+    /// Who asked services of other machines.
+    pub(super) services: Arc<Services>,
+    /// Token and address of each listener, by the tokens of service requests.
+    pub(super) service_listeners: HashMap<u64, (u64, SocketAddr)>,
     next: u64,
 }
 
@@ -84,7 +93,7 @@ impl Thread {
         shared: Shared,
         native: Option<Arc<dyn NativeCm>>,
     ) -> Self {
-        let Shared { mailbox, counters, directory, attrs } = shared;
+        let Shared { mailbox, counters, directory, attrs, datagrams, services } = shared;
         Self {
             reactor,
             commands,
@@ -97,6 +106,9 @@ impl Thread {
             by_qp: HashMap::new(),
             native,
             native_listeners: HashMap::new(),
+            datagrams,
+            services,
+            service_listeners: HashMap::new(),
             next: 0,
         }
     }
@@ -144,6 +156,8 @@ impl Thread {
                 Command::Adopt { listener, passive } => self.on_adopt(listener, passive),
                 Command::Listen { bound, service } => self.on_listen(bound, *service),
                 Command::Native(event) => self.on_native(event),
+                Command::Service(event) => self.on_service(event),
+                Command::Answered { token } => self.drop_entry(token),
                 Command::Unlisten { token } => self.on_unlisten(token),
                 Command::Cancel { qp } => self.on_cancel(qp),
                 Command::Disconnecting { ep, how } => self.on_disconnecting(&ep, how),
@@ -188,8 +202,10 @@ impl Thread {
     }
 
     fn on_listen(&mut self, bound: Bound, service: Service) {
-        let Bound { id, sockets, native, .. } = bound;
+        let Bound { id, sockets, native, services, .. } = bound;
         let token = id.0;
+        let ids = services.into_iter().map(|(id, address)| (id, (token, address)));
+        self.service_listeners.extend(ids);
         let ids = native.into_iter().map(|(id, address)| (id, (token, address)));
         self.native_listeners.extend(ids);
         let options = options(&service.policies.default);
@@ -264,6 +280,11 @@ impl Thread {
                 // It knows the id; at worst it has forgotten it.
                 let _ = native.unlisten(id);
             }
+        }
+        let gone = self.service_listeners.extract_if(|_, place| place.0 == token);
+        let gone: Vec<u64> = gone.map(|(id, _)| id).collect();
+        if let Some(datagrams) = &self.datagrams {
+            unbind_services(&**datagrams, gone.into_iter());
         }
     }
 

@@ -14,19 +14,23 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use vp_api::{Cq, CqHandler, CqId, CqInit, Rnic, VpStatus, WorkCompletion};
+use vp_api::{Cq, CqHandler, CqId, CqInit, VpStatus, WorkCompletion};
 
 use super::Event;
 use super::core::{Control, Core, Wait};
 use super::dispatch::{PUMP, Ring};
 use super::pump::Pump;
+use super::sourced::Sourced;
 use super::turn::Turn;
 use crate::error::{Error, Result};
+use crate::resource::Ia;
 use crate::sync::{AtomicBool, Ordering};
 
 /// Completion queue with waiting and a descriptor.
 pub(super) struct Completions {
     cq: Arc<dyn Cq>,
+    /// The same, where there are datagrams.
+    sourced: Option<Arc<Sourced>>,
     bell: Arc<Bell>,
     core: Arc<Core<Event>>,
     turn: Turn,
@@ -76,25 +80,30 @@ impl CqHandler for Bell {
 
 impl Completions {
     /// `plain`: threshold 1. `core` becomes the staging queue.
-    pub(super) fn new(
-        rnic: &dyn Rnic,
-        depth: u32,
-        core: Arc<Core<Event>>,
-        plain: bool,
-    ) -> Result<Self> {
+    pub(super) fn new(ia: &Ia, depth: u32, core: Arc<Core<Event>>, plain: bool) -> Result<Self> {
         let bell = Arc::new(Bell {
             core: core.clone(),
             wanted: AtomicBool::new(false),
             ring: Mutex::new(None),
         });
         let init = CqInit { depth, handler: Some(bell.clone()) };
-        let cq = rnic.create_cq(&init).map_err(Error::verb("create a completion queue"))?;
+        let cq = ia.rnic().create_cq(&init).map_err(Error::verb("create a completion queue"))?;
         core.change(|state| state.settings.depth = cq.depth() as usize);
-        Ok(Self { cq, bell, core, turn: Turn::new(plain), pump: Pump::new() })
+        let (turn, pump) = (Turn::new(plain), Pump::new());
+        if !ia.has_datagrams() {
+            return Ok(Self { cq, sourced: None, bell, core, turn, pump });
+        }
+        let cq = Sourced::new(cq, ia.directory().clone());
+        Ok(Self { cq: cq.clone(), sourced: Some(cq), bell, core, turn, pump })
     }
 
     pub(super) fn cq(&self) -> &Arc<dyn Cq> {
         &self.cq
+    }
+
+    /// Before a datagram can arrive.
+    pub(super) fn expect_datagrams(&self) {
+        self.sourced.iter().for_each(|cq| cq.expect());
     }
 
     /// Moves completions to `out`.

@@ -56,7 +56,7 @@ impl Source {
             Stream::Completion => {
                 let core = Arc::new(Core::new(depth, threshold));
                 let plain = init.threshold == 1;
-                let queue = Completions::new(ia.rnic(), init.depth, core.clone(), plain)?;
+                let queue = Completions::new(ia, init.depth, core.clone(), plain)?;
                 Self::Completions(queue, core)
             }
             Stream::Aggregate => Self::Children(Arc::new(Core::new(usize::MAX, 1))),
@@ -193,6 +193,13 @@ impl Evd {
                 self.unsettle().map_err(|_| VpStatus::InsufficientResources)
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Before a datagram can arrive.
+    pub(crate) fn expect_datagrams(&self) {
+        if let Source::Completions(completions, _) = &self.source {
+            completions.expect_datagrams();
         }
     }
 

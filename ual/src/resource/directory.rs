@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use dashmap::DashMap;
 use vp_api::{CqId, QpId, SrqId};
 
-use super::{Ep, Srq};
+use super::{Ep, Srq, UdEp};
 use crate::event::{Evd, Stream};
 
 /// Map from id to object; the object keeps itself alive.
@@ -16,6 +16,7 @@ type Map<K, T> = DashMap<K, Weak<T>>;
 /// The objects of one Ia by the provider's ids, and the dispatchers of its asynchronous events.
 pub(crate) struct Directory {
     eps: Map<QpId, Ep>,
+    ud_eps: Map<QpId, UdEp>,
     evds: Map<CqId, Evd>,
     srqs: Map<SrqId, Srq>,
     affiliated: Mutex<Weak<Evd>>,
@@ -26,6 +27,7 @@ impl Directory {
     pub(crate) fn new() -> Self {
         Self {
             eps: Map::new(),
+            ud_eps: Map::new(),
             evds: Map::new(),
             srqs: Map::new(),
             affiliated: Mutex::default(),
@@ -35,6 +37,10 @@ impl Directory {
 
     pub(crate) fn ep(&self, qp: QpId) -> Option<Arc<Ep>> {
         self.eps.get(&qp)?.upgrade()
+    }
+
+    pub(crate) fn ud_ep(&self, qp: QpId) -> Option<Arc<UdEp>> {
+        self.ud_eps.get(&qp)?.upgrade()
     }
 
     pub(crate) fn evd(&self, cq: CqId) -> Option<Arc<Evd>> {
@@ -51,6 +57,14 @@ impl Directory {
 
     pub(crate) fn remove_ep(&self, qp: QpId) {
         self.eps.remove(&qp);
+    }
+
+    pub(crate) fn add_ud_ep(&self, ep: &Arc<UdEp>) {
+        self.ud_eps.insert(ep.id(), Arc::downgrade(ep));
+    }
+
+    pub(crate) fn remove_ud_ep(&self, qp: QpId) {
+        self.ud_eps.remove(&qp);
     }
 
     pub(crate) fn add_srq(&self, srq: &Arc<Srq>) {

@@ -4,9 +4,12 @@
 
 use std::sync::Arc;
 
-use vp_api::{CqId, DeviceInfo, PortInfo, QpId, Rnic, RnicAttrs, SrqId, Transport};
+use vp_api::{
+    CqId, DatagramAttrs, Datagrams, DeviceInfo, PortInfo, QpId, Rnic, RnicAttrs, SrqId, Transport,
+    VpError, VpStatus,
+};
 
-use super::{Directory, Ep, Listen, ListenInit, Pz, Srq};
+use super::{Directory, Ep, Listen, ListenInit, Pz, Srq, UdEp, UdService, UdServiceInit};
 use crate::cm::{Cm, CmCounters, PrivateData, RequestId, reject};
 use crate::error::{Error, Object, Result};
 use crate::event::{Dispatch, Evd, EvdInit, Stream};
@@ -20,6 +23,7 @@ pub struct Ia {
     transport: Transport,
     provider: String,
     rnic: Arc<dyn Rnic>,
+    datagrams: Option<Arc<dyn Datagrams>>,
     policies: Policies,
     directory: Arc<Directory>,
     cm: Cm,
@@ -36,12 +40,14 @@ impl Ia {
         policies: Policies,
     ) -> Result<Arc<Self>> {
         let directory = Arc::new(Directory::new());
-        let cm = Cm::start(&rnic, directory.clone())?;
+        let datagrams = rnic.datagrams();
+        let cm = Cm::start(&rnic, datagrams.clone(), directory.clone())?;
         Ok(Arc::new(Self {
             device: device.name,
             transport: device.transport,
             provider,
             rnic,
+            datagrams,
             policies,
             directory,
             cm,
@@ -91,6 +97,17 @@ impl Ia {
         PrivateData::of(self.attrs(), policy)
     }
 
+    /// Limits of datagrams; `None`: the transport has none.
+    pub fn datagram_attrs(&self) -> Option<&DatagramAttrs> {
+        self.datagrams.as_deref().map(Datagrams::attrs)
+    }
+
+    /// Octets of the longest datagram through a port, an index into [`Ia::ports`], now.
+    pub fn max_datagram(&self, port: u32) -> Result<u32> {
+        let attempt = "ask for the longest datagram";
+        self.datagrams(attempt)?.max_payload(port).map_err(Error::verb(attempt))
+    }
+
     /// What the face above knows it by.
     pub fn tag(&self) -> &Tag {
         &self.tag
@@ -122,6 +139,11 @@ impl Ia {
         Listen::new(self, init)
     }
 
+    /// Describes a service that can be asked for queue pairs.
+    pub fn create_ud_service(self: &Arc<Self>, init: UdServiceInit) -> Result<Arc<UdService>> {
+        UdService::new(self, init)
+    }
+
     /// Rejects a connection request, with private data for the peer (IT-API `it_reject`).
     pub fn reject(&self, request: RequestId, private_data: &[u8]) -> Result<()> {
         reject(request, private_data)
@@ -135,6 +157,11 @@ impl Ia {
     /// The endpoint of a queue pair, while it is open.
     pub fn ep(&self, qp: QpId) -> Option<Arc<Ep>> {
         self.directory.ep(qp)
+    }
+
+    /// The endpoint for datagrams of a queue pair, while it is open.
+    pub fn ud_ep(&self, qp: QpId) -> Option<Arc<UdEp>> {
+        self.directory.ud_ep(qp)
     }
 
     /// The dispatcher of a completion queue, while it is open.
@@ -161,6 +188,9 @@ impl Ia {
     pub fn close(&self) -> Result<()> {
         self.life.close()?;
         self.rnic.set_async_handler(None);
+        if let Some(datagrams) = &self.datagrams {
+            datagrams.set_service_handler(None);
+        }
         self.cm.stop();
         self.dispatch.stop();
         Ok(())
@@ -170,7 +200,20 @@ impl Ia {
         &*self.rnic
     }
 
-    pub(crate) fn directory(&self) -> &Directory {
+    /// The provider's datagrams, for those who attempt something with them.
+    pub(crate) fn datagrams(&self, attempt: &'static str) -> Result<&Arc<dyn Datagrams>> {
+        self.datagrams.as_ref().ok_or_else(|| {
+            let text =
+                format!("{} has no datagrams: its transport knows connections only", self.device);
+            Error::verb(attempt)(VpError::new(VpStatus::Unsupported, text))
+        })
+    }
+
+    pub(crate) fn has_datagrams(&self) -> bool {
+        self.datagrams.is_some()
+    }
+
+    pub(crate) fn directory(&self) -> &Arc<Directory> {
         &self.directory
     }
 

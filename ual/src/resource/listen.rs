@@ -13,6 +13,18 @@ use crate::life::{Hold, Life, Living};
 use crate::policy::{Policies, Policy};
 use crate::tag::Tag;
 
+/// What a listener takes requests for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Serves {
+    /// Connections.
+    #[default]
+    Connections,
+    /// Queue pairs that take datagrams ([`crate::Event::ServiceRequest`]).
+    Datagrams,
+    /// Both, where the transport has datagrams.
+    Both,
+}
+
 /// For listening.
 #[derive(Clone, Debug)]
 pub struct ListenInit {
@@ -26,12 +38,20 @@ pub struct ListenInit {
     pub policy: Option<Policy>,
     /// Leave IRD and ORD out of the replies: the applications agree on them by other means.
     pub suppress_ird_ord: bool,
+    /// What the requests are for.
+    pub serves: Serves,
 }
 
 impl ListenInit {
-    /// One address, the Ia's policy, IRD and ORD negotiated.
+    /// One address, the Ia's policy, IRD and ORD negotiated, connections.
     pub fn new(address: SocketAddr, evd: &Arc<Evd>) -> Self {
-        Self { addresses: vec![address], evd: evd.clone(), policy: None, suppress_ird_ord: false }
+        Self {
+            addresses: vec![address],
+            evd: evd.clone(),
+            policy: None,
+            suppress_ird_ord: false,
+            serves: Serves::Connections,
+        }
     }
 }
 
@@ -51,10 +71,15 @@ impl Listen {
         if init.addresses.is_empty() {
             return Err(Error::InvalidArgument("a listener needs an address".into()));
         }
+        let datagrams = match init.serves {
+            Serves::Connections => None,
+            Serves::Datagrams => Some(&**ia.datagrams("listen for datagrams")?),
+            Serves::Both => ia.datagrams("").ok().map(|datagrams| &**datagrams),
+        };
         let ia = Hold::new(ia)?;
         let evd = Hold::new(&init.evd)?;
         let policies = init.policy.map_or_else(|| ia.policies().clone(), Policies::from);
-        let bound = ia.cm().bind(&init.addresses)?;
+        let bound = ia.cm().bind(&init.addresses, init.serves, datagrams)?;
         let listen = Arc::new(Self {
             id: bound.id,
             addresses: bound.addresses.clone(),

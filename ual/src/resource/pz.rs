@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use vp_api::{MwKind, PdId};
+use vp_api::{DatagramPath, MwKind, PdId};
 
-use super::{Ep, EpInit, Ia, Lmr, LmrInit, Rmr, Srq, SrqParams};
+use super::{AddressHandle, Ep, EpInit, Ia, Lmr, LmrInit, Rmr, Srq, SrqParams, UdEp, UdEpInit};
 use crate::error::{Error, Object, Result};
 use crate::life::{Hold, Life, Living};
 use crate::tag::Tag;
@@ -63,6 +63,19 @@ impl Pz {
     /// Creates an endpoint.
     pub fn create_ep(self: &Arc<Self>, init: EpInit) -> Result<Arc<Ep>> {
         Ep::new(self, init)
+    }
+
+    /// Creates an endpoint for datagrams.
+    pub fn create_ud_ep(self: &Arc<Self>, init: UdEpInit) -> Result<Arc<UdEp>> {
+        UdEp::new(self, init)
+    }
+
+    /// Creates an address handle.
+    pub fn create_address_handle(
+        self: &Arc<Self>,
+        path: &DatagramPath,
+    ) -> Result<Arc<AddressHandle>> {
+        AddressHandle::new(self, path)
     }
 
     /// Closes it; refused while anything is in it.

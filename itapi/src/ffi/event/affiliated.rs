@@ -12,7 +12,11 @@ pub(super) fn of(
     ia: &Ia,
 ) -> Option<(it_event_type_t, u64)> {
     Some(match source {
-        AsyncSource::Ep(qp) => (of_ep(event)?, ia.ep(qp)?.tag().get()),
+        AsyncSource::Ep(qp) => {
+            let datagrams = || ia.ud_ep(qp).map(|ep| ep.tag().get());
+            let cause = ia.ep(qp).map(|ep| ep.tag().get()).or_else(datagrams)?;
+            (of_ep(event)?, cause)
+        }
         AsyncSource::Srq(srq) => (of_srq(event), ia.srq(srq)?.tag().get()),
         AsyncSource::Evd(cq) => (of_evd(event), ia.evd(cq)?.tag().get()),
         AsyncSource::Queue(tag) => (of_evd(event), tag),

@@ -25,6 +25,7 @@ macro_rules! meanings {
 meanings! {
     IT_DTO_SEND_CMPL_EVENT: "send";
     IT_DTO_RC_RECV_CMPL_EVENT: "receive";
+    IT_DTO_UD_RECV_CMPL_EVENT: "receive of a datagram";
     IT_DTO_RDMA_WRITE_CMPL_EVENT: "RDMA write";
     IT_DTO_RDMA_READ_CMPL_EVENT: "RDMA read";
     IT_RMR_LINK_CMPL_EVENT: "link or unlink of a memory window";
@@ -32,6 +33,8 @@ meanings! {
     IT_DTO_CMP_SWAP_CMPL_EVENT: "compare and swap";
     IT_LMR_LINK_CMPL_EVENT: "link or unlink of a memory region";
     IT_CM_REQ_CONN_REQUEST_EVENT: "connection request";
+    IT_CM_REQ_UD_SERVICE_REQUEST_EVENT: "request for an endpoint that takes datagrams";
+    IT_CM_MSG_UD_SERVICE_REPLY_EVENT: "answer of a service for datagrams";
     IT_CM_MSG_CONN_ESTABLISHED_EVENT: "connected";
     IT_CM_MSG_CONN_DISCONNECT_EVENT: "disconnected";
     IT_CM_MSG_CONN_PEER_REJECT_EVENT: "the peer's application rejected the connection";
@@ -92,6 +95,20 @@ fn connection(number: it_event_type_t, ep: it_ep_handle_t, code: u32, dst: &it_p
             Ok((_, remote)) => format!("endpoint {ep:?}, peer {remote}, reason code {code}"),
             Err(_) => format!("endpoint {ep:?}, reason code {code}"),
         },
+    }
+}
+
+/// What a service answered.
+fn service(status: it_ud_svc_req_status_t, info: it_remote_ep_info_t) -> String {
+    match status {
+        IT_UD_SVC_EP_INFO_VALID => format!("endpoint {:#x} takes them", info.ud_ep_id),
+        IT_UD_SVC_ID_NOT_SUPPORTED => {
+            "IT_UD_SVC_ID_NOT_SUPPORTED: nobody answers for the service there".into()
+        }
+        IT_UD_SVC_REQ_REJECTED => "IT_UD_SVC_REQ_REJECTED: the application there says no".into(),
+        IT_UD_NO_EP_AVAILABLE => "IT_UD_NO_EP_AVAILABLE: no endpoint can be given".into(),
+        IT_UD_REQ_REDIRECTED => "IT_UD_REQ_REDIRECTED: another address answers".into(),
+        other => format!("unknown status {other}"),
     }
 }
 
@@ -183,12 +200,18 @@ macro_rules! layout {
                         format!("endpoint {ep:?}, {octets} octets: {outcome}")
                     }
                     IT_CM_REQ_EVENT_STREAM => {
-                        // SAFETY: the number says that this member is there.
+                        // SAFETY: the number says that this member is there, or the one of services,
+                        // which begins with the same members.
                         let event = unsafe { member::<_, it_conn_request_event_t>(event) };
                         match path::ip_of(&event.source_addr) {
                             Ok(from) => format!("number {:#x} from {from}", event.cn_est_id),
                             Err(_) => format!("number {:#x}", event.cn_est_id),
                         }
+                    }
+                    IT_CM_MSG_EVENT_STREAM if number == IT_CM_MSG_UD_SERVICE_REPLY_EVENT => {
+                        // SAFETY: the number says that this member is there.
+                        let event = unsafe { member::<_, it_ud_svc_reply_event_t>(event) };
+                        service(event.status, event.ep_info)
                     }
                     IT_CM_MSG_EVENT_STREAM => {
                         // SAFETY: the number says that this member is there.

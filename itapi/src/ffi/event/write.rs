@@ -2,12 +2,15 @@
 //!
 //! Only the member of the union that the event uses is written.
 
+use ual::vp_api::DatagramSource;
+
 use crate::ffi::object::handle;
 use crate::ffi::ptr::{Out, Plain};
 use crate::ffi::types::*;
+use crate::ffi::ud::path::to_c;
 use crate::ffi::works::IMMEDIATE;
 
-use super::{Connection, Fields, Request, Resolved};
+use super::{Connection, Fields, Reply, Request, Resolved};
 
 /// A layout of events.
 pub(crate) trait Abi {
@@ -57,6 +60,9 @@ macro_rules! layout {
             fn write(out: &Out<Self::Event>, evd: u64, fields: &Fields) {
                 match fields {
                     Fields::Dto(dto) => $types::completion(out, evd, dto),
+                    Fields::Datagram(dto, source) => $types::datagram(out, evd, dto, source),
+                    Fields::ServiceRequest(request) => $types::service_request(out, evd, request),
+                    Fields::ServiceReply(reply) => $types::service_reply(out, evd, reply),
                     Fields::Request(request) => $types::request(out, evd, request),
                     Fields::Connection(connection) => $types::connection(out, evd, connection),
                     other => short(&out.narrow(), evd, other),
@@ -94,6 +100,54 @@ macro_rules! layout {
                 if let Some(data) = dto.immediate {
                     out.part::<u64>(timeout).write(data);
                 }
+            }
+
+            pub(super) fn datagram(
+                out: &Out<it_event_t>,
+                evd: u64,
+                dto: &Resolved,
+                source: &Option<DatagramSource>,
+            ) {
+                completion(out, evd, dto);
+                if dto.event != IT_DTO_UD_RECV_CMPL_EVENT {
+                    return;
+                }
+                let at = std::mem::offset_of!(it_all_dto_cmpl_event_t, flags);
+                let grh = source.is_some_and(|source| source.grh);
+                out.part::<u32>(at).write(if grh { IT_UD_IB_GRH_PRESENT } else { 0 });
+                let at = std::mem::offset_of!(it_all_dto_cmpl_event_t, ud_ep_id);
+                out.part::<u32>(at).write(source.map_or(0, |source| source.qpn));
+                let path = source.and_then(|source| source.path).unwrap_or_default();
+                let at = std::mem::offset_of!(it_all_dto_cmpl_event_t, src_path);
+                out.part::<it_path_t>(at).write(to_c(&path));
+            }
+
+            pub(super) fn service_request(out: &Out<it_event_t>, evd: u64, request: &Request) {
+                let (private_data, private_data_present) = private(&request.private_data);
+                out.narrow().write(it_ud_svc_request_event_t {
+                    event_number: IT_CM_REQ_UD_SERVICE_REQUEST_EVENT,
+                    evd: handle(evd),
+                    ud_svc_req_id: request.cn_est_id,
+                    conn_qual: request.conn_qual,
+                    source_addr: request.source_addr,
+                    spigot_id: request.spigot_id,
+                    private_data,
+                    private_data_present,
+                });
+            }
+
+            pub(super) fn service_reply(out: &Out<it_event_t>, evd: u64, reply: &Reply) {
+                let (private_data, private_data_present) = private(&reply.private_data);
+                out.narrow().write(it_ud_svc_reply_event_t {
+                    event_number: IT_CM_MSG_UD_SERVICE_REPLY_EVENT,
+                    evd: handle(evd),
+                    ud_svc: handle(reply.service),
+                    status: reply.status,
+                    ep_info: reply.ep_info,
+                    dst_path: reply.dst_path,
+                    private_data,
+                    private_data_present,
+                });
             }
 
             pub(super) fn request(out: &Out<it_event_t>, evd: u64, request: &Request) {
@@ -159,6 +213,11 @@ fn short(out: &Out<it_unaffiliated_event_t>, evd: u64, fields: &Fields) {
             aevd: evd,
             sevd: handle(sevd),
         }),
-        Fields::Dto(_) | Fields::Request(_) | Fields::Connection(_) => {}
+        Fields::Dto(_)
+        | Fields::Datagram(..)
+        | Fields::ServiceRequest(_)
+        | Fields::ServiceReply(_)
+        | Fields::Request(_)
+        | Fields::Connection(_) => {}
     }
 }

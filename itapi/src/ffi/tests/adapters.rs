@@ -7,9 +7,10 @@ use crate::ffi::context::{it_get_consumer_context, it_get_handle_type, it_set_co
 use crate::ffi::ia::it_interface_list;
 use crate::ffi::info::{it_ia_info_free, it_ia_query, it_ia_query_zrl};
 use crate::ffi::mapping::{it_mem_map, it_mem_unmap};
+use crate::ffi::path;
 use crate::ffi::path::it_get_pathinfo;
 use crate::ffi::ptr::Plain;
-use crate::ffi::{path, ud};
+use crate::ffi::ud::{address as ah, endpoint as ud_ep, service as svc};
 
 // [it_ia_create] [it_ia_free]
 #[test]
@@ -201,31 +202,31 @@ fn datagrams_are_refused_after_the_handles_were_checked() {
     let mut address = null_mut();
     // SAFETY: everything points to what it says.
     let mut create = |pz, flags| unsafe {
-        ud::it_address_handle_create(pz, &raw const path, flags, &raw mut address)
+        ah::it_address_handle_create(pz, &raw const path, flags, &raw mut address)
     };
     assert_eq!(create(null_mut(), 0), IT_ERR_INVALID_PZ);
     assert_eq!(create(pz, 0x80), IT_ERR_INVALID_FLAGS);
     assert_eq!(create(pz, IT_AH_PATH_COMPLETE), IT_ERR_OP_NOT_SUPPORTED);
-    assert_eq!(ud::it_address_handle_free(pz.cast()), IT_ERR_INVALID_AH);
+    assert_eq!(ah::it_address_handle_free(pz.cast()), IT_ERR_INVALID_AH);
     // SAFETY: NULL is allowed by the contract.
-    assert_eq!(unsafe { ud::it_address_handle_modify(null_mut(), 1, null()) }, IT_ERR_INVALID_AH);
+    assert_eq!(unsafe { ah::it_address_handle_modify(null_mut(), 1, null()) }, IT_ERR_INVALID_AH);
     // SAFETY: as above.
-    let query = unsafe { ud::it_address_handle_query(null_mut(), 1, null_mut()) };
+    let query = unsafe { ah::it_address_handle_query(null_mut(), 1, null_mut()) };
     assert_eq!(query, IT_ERR_INVALID_AH);
     // SAFETY: as above.
-    let ep = unsafe { ud::it_ep_ud_create(pz, null_mut(), null_mut(), null(), 0, null_mut()) };
+    let ep = unsafe { ud_ep::it_ep_ud_create(pz, null_mut(), null_mut(), null(), 0, null_mut()) };
     assert_eq!(ep, IT_ERR_INVALID_REQ_EVD);
     let nobody = it_remote_ep_info_t::zeroed();
     // SAFETY: as above.
-    let reply = unsafe { ud::it_ud_service_reply(1, 0, nobody, null(), 0) };
+    let reply = unsafe { svc::it_ud_service_reply(1, 0, nobody, null(), 0) };
     assert_eq!(reply, IT_ERR_OP_NOT_SUPPORTED);
-    assert_eq!(ud::it_ud_service_request(null_mut()), IT_ERR_INVALID_UD_SVC);
-    assert_eq!(ud::it_ud_service_request_handle_free(null_mut()), IT_ERR_INVALID_UD_SVC);
+    assert_eq!(svc::it_ud_service_request(null_mut()), IT_ERR_INVALID_UD_SVC);
+    assert_eq!(svc::it_ud_service_request_handle_free(null_mut()), IT_ERR_INVALID_UD_SVC);
     let mut request = null_mut();
     let qualifier = it_conn_qual_t::zeroed();
     // SAFETY: everything points to what it says.
     let create = unsafe {
-        ud::it_ud_service_request_handle_create(
+        svc::it_ud_service_request_handle_create(
             &raw const qualifier,
             null_mut(),
             &raw const path,
@@ -236,7 +237,7 @@ fn datagrams_are_refused_after_the_handles_were_checked() {
     };
     assert_eq!(create, IT_ERR_INVALID_EVD);
     // SAFETY: NULL is allowed by the contract.
-    let query = unsafe { ud::it_ud_service_request_handle_query(null_mut(), 1, null_mut()) };
+    let query = unsafe { svc::it_ud_service_request_handle_query(null_mut(), 1, null_mut()) };
     assert_eq!(query, IT_ERR_INVALID_UD_SVC);
 }
 

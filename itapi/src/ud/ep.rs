@@ -1,0 +1,226 @@
+//! Endpoints for datagrams. A [`UdEp`] owns its queue pair and, until they complete, the memory of
+//! its work requests. Any thread may post; a lock per queue keeps posts and memory in step.
+
+use std::sync::{Arc, Mutex};
+
+use ual::{Datagram, UdEpInit};
+use vp_api::{PostFailure, SendOp, SendWr, UdAddress, UdQpInfo, VpStatus};
+
+use super::AddressHandle;
+use crate::completion::EpId;
+use crate::context::context;
+use crate::error::{PostResult, Result};
+use crate::evd::{Evd, Flights, Receives};
+use crate::flight::{RecvFlight, SendFlight};
+use crate::ia::Pz;
+use crate::post;
+use crate::work::{Local, Work};
+
+/// Makes a [`UdEp`] (`it_ep_ud_create`).
+#[derive(Debug)]
+pub struct UdEpBuilder<'a> {
+    pz: &'a Pz,
+    send: Evd,
+    recv: Evd,
+    send_depth: u32,
+    recv_depth: u32,
+    pieces: u32,
+    inline: u32,
+    port: u32,
+    key: Option<u32>,
+}
+
+impl<'a> UdEpBuilder<'a> {
+    pub(crate) fn new(pz: &'a Pz, evd: &Evd) -> Self {
+        Self {
+            pz,
+            send: evd.clone(),
+            recv: evd.clone(),
+            send_depth: 64,
+            recv_depth: 64,
+            pieces: 4,
+            inline: 64,
+            port: 0,
+            key: None,
+        }
+    }
+
+    /// Completions of receives go here instead.
+    pub fn recv_evd(mut self, evd: &Evd) -> Self {
+        self.recv = evd.clone();
+        self
+    }
+
+    /// Work requests outstanding in each queue.
+    pub fn depth(mut self, send: u32, recv: u32) -> Self {
+        (self.send_depth, self.recv_depth) = (send, recv);
+        self
+    }
+
+    /// Pieces of memory per work request.
+    pub fn max_pieces(mut self, pieces: u32) -> Self {
+        self.pieces = pieces;
+        self
+    }
+
+    /// Octets that may be copied while posting.
+    pub fn max_inline(mut self, octets: u32) -> Self {
+        self.inline = octets;
+        self
+    }
+
+    /// The port, as an index into [`crate::Ia::ports`]; else the first.
+    pub fn port(mut self, port: u32) -> Self {
+        self.port = port;
+        self
+    }
+
+    /// The key that datagrams must carry; else the provider's usual one.
+    pub fn key(mut self, key: u32) -> Self {
+        self.key = Some(key);
+        self
+    }
+
+    /// Creates it, operational.
+    pub fn build(self) -> Result<UdEp> {
+        let init = UdEpInit {
+            recv_evd: self.recv.ual().clone(),
+            send_depth: self.send_depth,
+            recv_depth: self.recv_depth,
+            max_send_sge: self.pieces,
+            max_recv_sge: self.pieces,
+            max_inline: self.inline,
+            port: self.port,
+            key: self.key,
+            ..UdEpInit::new(self.send.ual())
+        };
+        let ep = self.pz.ual().create_ud_ep(init)?;
+        let recv = Mutex::new(RecvFlight::new(self.recv_depth));
+        let recv = Receives::Datagrams(recv, ep.clone());
+        let send = Mutex::new(SendFlight::new(self.send_depth));
+        let flights = Arc::new(Flights { send, recv });
+        self.send.add(ep.id(), &flights);
+        self.recv.add(ep.id(), &flights);
+        Ok(UdEp(Arc::new(Core { ep, flights, evds: [self.send, self.recv] })))
+    }
+}
+
+/// Endpoint for datagrams (IT-API `it_ep_ud_create`); [`crate::Pz::ud`] makes one. Clones share it.
+///
+/// A receive holds [`crate::GRH_OCTETS`] octets more than the message: a routing header, or nothing
+/// of meaning, and then the message. Its [`crate::Completion::source`] says where that came from. A
+/// datagram that finds no receive, one that is too short, or another key, is lost; nobody hears of
+/// it.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use itapi::{GRH_OCTETS, Ia, ServiceReply, Work};
+/// # fn main() -> itapi::Result<()> {
+/// # let second = Duration::from_secs(20);
+/// let ia = Ia::open()?;
+/// let (pz, evd) = (ia.pz()?, ia.evd(16)?);
+/// let ep = match pz.ud(&evd).build() {
+///     Ok(ep) => ep,
+///     Err(refused) => {
+///         println!("{refused}"); // iWARP: there are no datagrams
+///         return Ok(());
+///     }
+/// };
+/// # let listen = ia.listen_datagrams("127.0.0.1:0")?;
+/// # let service = ia.ud_service(listen.address(), b"")?;
+/// service.ask()?; // ... and the server answers
+/// # listen.request()?.accept(ep.address(), b"")?;
+/// if let Some(ServiceReply::Resolved { address, path, .. }) = service.wait(second)? {
+///     ep.post_recv(pz.buffer(GRH_OCTETS + 64)?)?;
+///     ep.post(&pz.address_handle(&path)?, address, Work::send(b"hello"))?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct UdEp(Arc<Core>);
+
+context!(UdEp, ep => ep.0.ep.tag());
+
+struct Core {
+    ep: Arc<ual::UdEp>,
+    flights: Arc<Flights>,
+    evds: [Evd; 2],
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        // After this the provider touches no memory of ours; only then may that go. Nothing uses it.
+        let _ = self.ep.close();
+        self.evds.iter().for_each(|evd| evd.remove(self.ep.id()));
+    }
+}
+
+impl UdEp {
+    /// Its name in completions and events.
+    pub fn id(&self) -> EpId {
+        EpId(self.0.ep.id().0)
+    }
+
+    /// What peers need to send to it, beside a path.
+    pub fn address(&self) -> UdAddress {
+        self.0.ep.address()
+    }
+
+    /// All that is known of it (`it_ep_query`).
+    pub fn query(&self) -> Result<UdQpInfo> {
+        Ok(self.0.ep.query()?)
+    }
+
+    /// Sends a datagram (`it_post_sendto`): a [`Work::send`], of any other kind it is refused.
+    /// Refused: the work request comes back in the error.
+    pub fn post<'a>(
+        &self,
+        path: &AddressHandle,
+        to: UdAddress,
+        work: Work<'a>,
+    ) -> PostResult<Work<'a>> {
+        let ep = &self.0.ep;
+        let each = |wr: &SendWr<'_>| match wr.op {
+            SendOp::Send { solicited, invalidate: None } => {
+                let SendWr { wr_id, data, flags, .. } = *wr;
+                ep.post_send(path.ual(), &Datagram { wr_id, data, flags, solicited, to })
+            }
+            _ => Err(PostFailure { posted: 0, status: VpStatus::InvalidWr }),
+        };
+        post::send(&mut self.0.flights.send(), ep.id(), work, |wrs| wrs.iter().try_for_each(each))
+    }
+
+    /// Posts a receive (`it_post_recvfrom`). Refused: the memory comes back in the error.
+    pub fn post_recv(&self, local: impl Into<Local>) -> PostResult<Local> {
+        self.receive(local.into(), true)
+    }
+
+    /// As [`UdEp::post_recv`], but the completion wakes nobody unless the sender asked for it
+    /// ([`Work::solicited`]) or it is a failure.
+    pub fn post_recv_quiet(&self, local: impl Into<Local>) -> PostResult<Local> {
+        self.receive(local.into(), false)
+    }
+
+    fn receive(&self, local: Local, notify: bool) -> PostResult<Local> {
+        let ep = &self.0.ep;
+        post::receive(&mut self.0.flights.recv(), local, notify, |wrs| ep.post_recv(wrs))
+    }
+
+    /// Stops it: all that is posted completes as flushed, until a reset.
+    pub fn stop(&self) -> Result<()> {
+        Ok(self.0.ep.stop()?)
+    }
+
+    /// Makes it operational again once all that was flushed is taken (`it_ep_reset`). Its address may
+    /// differ.
+    pub fn reset(&self) -> Result<()> {
+        Ok(self.0.ep.reset()?)
+    }
+}
+
+impl std::fmt::Debug for UdEp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.0.ep)
+    }
+}

@@ -1,0 +1,246 @@
+//! Services: how an endpoint for datagrams is found. A request that is dropped unanswered is
+//! rejected, so no peer waits in vain. The access layer owns what is under way; any thread.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ual::{
+    Ends, EvdInit, Event, ListenInit, RequestId, Serves, ServiceReply, ServiceRequest, Stream,
+    UdServiceInit,
+};
+use vp_api::{ServiceRefusal, UdAddress};
+
+use crate::context::context;
+use crate::error::{Error, Result};
+use crate::events::next;
+use crate::ia::Ia;
+
+/// Requests that wait to be taken; more are refused.
+const BACKLOG: u32 = 256;
+/// Answers that wait to be taken; there is room for more.
+const ANSWERS: u32 = 4;
+
+/// Listener for those who look for endpoints for datagrams (IT-API `it_listen_create`);
+/// [`crate::Ia::listen_datagrams`] makes one. Clones share it. When the last one goes, it stops
+/// listening.
+///
+/// ```
+/// # use itapi::{Ia, ServiceRefusal, UdEp};
+/// fn serve(ia: &Ia, ep: &UdEp) -> itapi::Result<()> {
+///     let listen = ia.listen_datagrams("192.0.2.7:7174")?;
+///     loop {
+///         let request = listen.request()?;
+///         if request.private_data() == b"weather" {
+///             request.accept(ep.address(), b"every minute")?;
+///         } else {
+///             request.reject(ServiceRefusal::NotSupported, b"")?;
+///         }
+///     }
+/// }
+/// # let _ = serve;
+/// # fn main() -> itapi::Result<()> {
+/// # let ia = Ia::open()?;
+/// match ia.listen_datagrams("127.0.0.1:0") {
+///     Ok(listen) => println!("listening at {}", listen.address()),
+///     Err(refused) => println!("{refused}"), // iWARP: there are no datagrams
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct UdListen(Arc<Listening>);
+
+context!(UdListen, listen => listen.0.listen.tag());
+
+struct Listening {
+    listen: Arc<ual::Listen>,
+    evd: Arc<ual::Evd>,
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        // Refused only if it is closed already.
+        let _ = self.listen.close();
+        // Each is rejected by being dropped.
+        while let Ok(Some(event)) = self.evd.dequeue() {
+            drop(request(event));
+        }
+    }
+}
+
+fn request(event: Event) -> Option<UdRequest> {
+    match event {
+        Event::ServiceRequest(request) => Some(UdRequest { request, answered: false }),
+        _ => None,
+    }
+}
+
+impl UdListen {
+    pub(crate) fn new(ia: &Ia, addresses: Vec<SocketAddr>) -> Result<Self> {
+        let evd = ia.ual().create_evd(EvdInit::new(Stream::Request, BACKLOG))?;
+        let init = ListenInit {
+            addresses,
+            evd: evd.clone(),
+            policy: None,
+            suppress_ird_ord: false,
+            serves: Serves::Datagrams,
+        };
+        Ok(Self(Arc::new(Listening { listen: ia.ual().listen(init)?, evd })))
+    }
+
+    /// The first address, with the real port.
+    pub fn address(&self) -> SocketAddr {
+        // A listener has at least one address.
+        self.0.listen.addresses()[0]
+    }
+
+    /// The oldest request, waiting for one; `None` after the time-out.
+    pub fn wait(&self, timeout: Duration) -> Result<Option<UdRequest>> {
+        next(&self.0.evd, Some(timeout), |event, _| request(event))
+    }
+
+    /// The oldest request, waiting for one as long as it takes, signal handlers or not.
+    pub fn request(&self) -> Result<UdRequest> {
+        loop {
+            match self.wait(Duration::MAX) {
+                Ok(Some(request)) => return Ok(request),
+                Ok(None) | Err(Error::Access(ual::Error::Signal)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Someone looks for an endpoint for datagrams; see [`UdListen`].
+#[derive(Debug)]
+pub struct UdRequest {
+    request: Box<ServiceRequest>,
+    answered: bool,
+}
+
+impl UdRequest {
+    /// The peer's private data.
+    pub fn private_data(&self) -> &[u8] {
+        &self.request.private_data
+    }
+
+    /// Both ends.
+    pub fn ends(&self) -> &Ends {
+        &self.request.ends
+    }
+
+    /// All that is known of it.
+    pub fn details(&self) -> &ServiceRequest {
+        &self.request
+    }
+
+    /// Answers with an endpoint, of this adapter or another one (`it_ud_service_reply`).
+    pub fn accept(mut self, endpoint: UdAddress, private_data: &[u8]) -> Result<()> {
+        self.answer(Ok(endpoint), private_data)
+    }
+
+    /// Refuses, telling the peer why (`it_ud_service_reply`).
+    pub fn reject(mut self, why: ServiceRefusal, private_data: &[u8]) -> Result<()> {
+        self.answer(Err(why), private_data)
+    }
+
+    fn answer(
+        &mut self,
+        answer: std::result::Result<UdAddress, ServiceRefusal>,
+        private_data: &[u8],
+    ) -> Result<()> {
+        ual::cm::reply(self.id(), answer, private_data)?;
+        self.answered = true;
+        Ok(())
+    }
+
+    fn id(&self) -> RequestId {
+        self.request.request
+    }
+}
+
+impl Drop for UdRequest {
+    fn drop(&mut self) {
+        if !self.answered {
+            // One that is too old needs no answer.
+            let _ = ual::cm::reply(self.id(), Err(ServiceRefusal::Rejected), &[]);
+        }
+    }
+}
+
+/// A service to ask for an endpoint (IT-API `it_ud_service_request_handle_create`);
+/// [`crate::Ia::ud_service`] makes one. Clones share it. When the last one goes, open questions are
+/// given up.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use itapi::{Ia, ServiceReply};
+/// # fn main() -> itapi::Result<()> {
+/// # let ia = Ia::open()?;
+/// let service = match ia.ud_service("127.0.0.1:7174", b"weather") {
+///     Ok(service) => service,
+///     Err(refused) => {
+///         println!("{refused}"); // iWARP: there are no datagrams
+///         return Ok(());
+///     }
+/// };
+/// service.ask()?;
+/// match service.wait(Duration::from_secs(60))? {
+///     Some(ServiceReply::Resolved { address, .. }) => println!("endpoint {}", address.qpn),
+///     Some(refused) => println!("{refused}"),
+///     None => println!("no answer yet"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct UdService(Arc<Asking>);
+
+context!(UdService, service => service.0.service.tag());
+
+struct Asking {
+    service: Arc<ual::UdService>,
+    evd: Arc<ual::Evd>,
+}
+
+impl UdService {
+    pub(crate) fn new(ia: &Ia, peer: SocketAddr, private_data: &[u8]) -> Result<Self> {
+        let evd = ia.ual().create_evd(EvdInit::new(Stream::Connection, ANSWERS))?;
+        let private_data = private_data.to_vec();
+        let init = UdServiceInit { peer, evd: evd.clone(), private_data };
+        let service = ia.ual().create_ud_service(init)?;
+        Ok(Self(Arc::new(Asking { service, evd })))
+    }
+
+    /// Whom it asks (`it_ud_service_request_handle_query`).
+    pub fn peer(&self) -> SocketAddr {
+        self.0.service.init().peer
+    }
+
+    /// Asks (`it_ud_service_request`); one answer follows, which [`UdService::wait`] gives.
+    pub fn ask(&self) -> Result<()> {
+        Ok(self.0.service.ask()?)
+    }
+
+    /// The oldest answer, waiting for one; `None` after the time-out. A provider that hears nothing
+    /// gives up by itself, and that is an answer.
+    pub fn wait(&self, timeout: Duration) -> Result<Option<ServiceReply>> {
+        next(&self.0.evd, Some(timeout), |event, _| match event {
+            Event::ServiceReply { reply, .. } => Some(*reply),
+            _ => None,
+        })
+    }
+}
+
+impl std::fmt::Debug for UdListen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.0.listen)
+    }
+}
+
+impl std::fmt::Debug for UdService {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.0.service)
+    }
+}

@@ -1,0 +1,245 @@
+//! Endpoints for datagrams: a queue pair without a connection.
+//!
+//! The UdEp owns the queue pair and where the datagrams came from whose completions were polled and
+//! not looked at yet. Operational from the beginning; the provider knows the state. Any thread. A
+//! peer that dies is not noticed: datagrams to it are lost, and none come from it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use vp_api::{
+    Data, DatagramSource, Datagrams, PostFailure, QpId, RecvWr, SendFlags, UdAddress, UdQp,
+    UdQpInfo, UdQpInit, UdSendWr, UdState, VpStatus,
+};
+
+use super::{AddressHandle, Ia, Pz};
+use crate::error::{Error, Object, Result};
+use crate::event::{Evd, NOTIFY};
+use crate::life::{Hold, Life, Living};
+use crate::tag::Tag;
+
+/// For creating a [`UdEp`].
+#[derive(Clone, Debug)]
+pub struct UdEpInit {
+    /// Completions of sends; a [`crate::Stream::Completion`] dispatcher.
+    pub send_evd: Arc<Evd>,
+    /// Completions of receives; may be the same.
+    pub recv_evd: Arc<Evd>,
+    /// Sends outstanding.
+    pub send_depth: u32,
+    /// Receives outstanding.
+    pub recv_depth: u32,
+    /// Gather elements per send.
+    pub max_send_sge: u32,
+    /// Scatter elements per receive.
+    pub max_recv_sge: u32,
+    /// Octets inline.
+    pub max_inline: u32,
+    /// The port, as an index into [`Ia::ports`].
+    pub port: u32,
+    /// Its key; `None`: the provider's usual one.
+    pub key: Option<u32>,
+}
+
+impl UdEpInit {
+    /// The provider-neutral defaults of [`UdQpInit::new`].
+    pub fn new(completions: &Arc<Evd>) -> Self {
+        let small = UdQpInit::new(vp_api::PdId(0), vp_api::CqId(0), vp_api::CqId(0));
+        Self {
+            send_evd: completions.clone(),
+            recv_evd: completions.clone(),
+            send_depth: small.send_depth,
+            recv_depth: small.recv_depth,
+            max_send_sge: small.max_send_sge,
+            max_recv_sge: small.max_recv_sge,
+            max_inline: small.max_inline,
+            port: small.port,
+            key: None,
+        }
+    }
+}
+
+/// A datagram to send.
+#[derive(Clone, Copy, Debug)]
+pub struct Datagram<'a> {
+    /// Comes back in the completion; see [`NOTIFY`].
+    pub wr_id: u64,
+    /// The message.
+    pub data: Data<'a>,
+    /// Modifiers.
+    pub flags: SendFlags,
+    /// Wakes the peer.
+    pub solicited: bool,
+    /// The peer's queue pair.
+    pub to: UdAddress,
+}
+
+/// Endpoint for datagrams (IT-API `it_ep_ud_create`).
+pub struct UdEp {
+    qp: Arc<dyn UdQp>,
+    datagrams: Arc<dyn Datagrams>,
+    /// By work request: of completions that were polled and not yet looked at.
+    sources: Mutex<HashMap<u64, DatagramSource>>,
+    life: Life,
+    tag: Tag,
+    send_evd: Hold<Evd>,
+    recv_evd: Hold<Evd>,
+    pz: Hold<Pz>,
+}
+
+impl UdEp {
+    pub(super) fn new(pz: &Arc<Pz>, init: UdEpInit) -> Result<Arc<Self>> {
+        let datagrams = pz.ia().datagrams("create an endpoint for datagrams")?.clone();
+        let pz = Hold::new(pz)?;
+        let send_evd = Hold::new(&init.send_evd)?;
+        let recv_evd = Hold::new(&init.recv_evd)?;
+        let (send_cq, recv_cq) = (send_evd.cq()?.id(), recv_evd.cq()?.id());
+        recv_evd.expect_datagrams();
+        let verbs = UdQpInit {
+            send_depth: init.send_depth,
+            recv_depth: init.recv_depth,
+            max_send_sge: init.max_send_sge,
+            max_recv_sge: init.max_recv_sge,
+            max_inline: init.max_inline,
+            port: init.port,
+            qkey: init.key,
+            ..UdQpInit::new(pz.id(), send_cq, recv_cq)
+        };
+        let created = datagrams.create_qp(&verbs);
+        let qp = created.map_err(Error::verb("create a queue pair for datagrams"))?;
+        let ep = Arc::new(Self {
+            qp,
+            datagrams,
+            sources: Mutex::new(HashMap::with_capacity(init.recv_depth as usize)),
+            life: Life::new(Object::Ep),
+            tag: Tag::default(),
+            send_evd,
+            recv_evd,
+            pz,
+        });
+        ep.ia().directory().add_ud_ep(&ep);
+        Ok(ep)
+    }
+
+    /// The provider's id: what completions and events name.
+    pub fn id(&self) -> QpId {
+        self.qp.id()
+    }
+
+    /// What the face above knows it by.
+    pub fn tag(&self) -> &Tag {
+        &self.tag
+    }
+
+    /// Its zone.
+    pub fn pz(&self) -> &Arc<Pz> {
+        self.pz.arc()
+    }
+
+    /// Its Ia.
+    pub fn ia(&self) -> &Arc<Ia> {
+        self.pz.ia()
+    }
+
+    /// What peers need to send to it, beside a path. A reset may change it.
+    pub fn address(&self) -> UdAddress {
+        self.qp.address()
+    }
+
+    /// The endpoint as it is.
+    pub fn query(&self) -> Result<UdQpInfo> {
+        self.qp.query().map_err(Error::verb("query the queue pair"))
+    }
+
+    /// Sends a datagram. It is lost without a word if nobody waits for it there. In Error it
+    /// completes as flushed.
+    pub fn post_send(
+        &self,
+        path: &AddressHandle,
+        datagram: &Datagram<'_>,
+    ) -> std::result::Result<(), PostFailure> {
+        if path.pz().id() != self.pz.id() || !Arc::ptr_eq(path.pz().ia(), self.ia()) {
+            return Err(unposted(VpStatus::InvalidPd));
+        }
+        let Datagram { wr_id, data, flags, solicited, to } = *datagram;
+        if wr_id & NOTIFY == 0 && flags.contains(SendFlags::SIGNALED) {
+            self.send_evd.expect_quiet().map_err(unposted)?;
+        }
+        let post = |ah| {
+            let immediate = None;
+            self.qp.post_send(&[UdSendWr { wr_id, data, flags, solicited, immediate, ah, to }])
+        };
+        path.with(post).map_err(|_| unposted(VpStatus::InvalidHandle))?
+    }
+
+    /// Posts receives: [`vp_api::GRH_OCTETS`] octets and the message. Their `wr_id`s differ until
+    /// the completions were looked at.
+    pub fn post_recv(&self, wrs: &[RecvWr<'_>]) -> std::result::Result<(), PostFailure> {
+        if wrs.iter().any(|wr| wr.wr_id & NOTIFY == 0) {
+            self.recv_evd.expect_quiet().map_err(unposted)?;
+        }
+        self.qp.post_recv(wrs)
+    }
+
+    /// Where the datagram came from that a receive completed with, once. `None`: it failed.
+    pub fn take_source(&self, wr_id: u64) -> Option<DatagramSource> {
+        self.sources().remove(&wr_id)
+    }
+
+    pub(crate) fn keep_source(&self, wr_id: u64, source: DatagramSource) {
+        self.sources().insert(wr_id, source);
+    }
+
+    fn sources(&self) -> MutexGuard<'_, HashMap<u64, DatagramSource>> {
+        // Nothing panics while the lock is held.
+        self.sources.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stops it: all that is posted completes as flushed, until a reset.
+    pub fn stop(&self) -> Result<()> {
+        self.qp.modify(UdState::Error).map_err(Error::verb("stop the queue pair"))
+    }
+
+    /// Makes it operational again, once all that is flushed was taken (IT-API `it_ep_reset`).
+    pub fn reset(&self) -> Result<()> {
+        self.qp.modify(UdState::Operational).map_err(Error::verb("reset the queue pair"))
+    }
+
+    /// Destroys it. No completion and no event of it comes afterwards.
+    pub fn close(&self) -> Result<()> {
+        self.life.close()?;
+        if let Err(error) = self.datagrams.destroy_qp(self.id()) {
+            self.life.reopen();
+            return Err(Error::verb("destroy the queue pair")(error));
+        }
+        self.ia().directory().remove_ud_ep(self.id());
+        self.send_evd.release();
+        self.recv_evd.release();
+        self.pz.release();
+        Ok(())
+    }
+}
+
+#[cold]
+fn unposted(status: VpStatus) -> PostFailure {
+    PostFailure { posted: 0, status }
+}
+
+impl Living for UdEp {
+    fn life(&self) -> &Life {
+        &self.life
+    }
+}
+
+impl Drop for UdEp {
+    fn drop(&mut self) {
+        // Closed already, or nobody can use it any more; either way there is nobody to tell.
+        let _ = self.close();
+    }
+}
+
+impl std::fmt::Debug for UdEp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "UdEp({:?})", self.id())
+    }
+}
