@@ -4,6 +4,13 @@
 //! A second thread (`warpline-native-cm`) only carries the provider's events to the connection
 //! thread, which owns all state here. When a peer dies the provider says so; should it not, the
 //! timer of the entry ends the attempt.
+//!
+//! A request that fails breaks a connection, and rdma-core tells it in the completion only: no event
+//! follows. So the end is heard of when somebody polls or waits at that dispatcher.
+//! To hear of it by itself the provider would keep its queues armed for solicited completions, which
+//! failures are; that costs an event of the kernel and a wake-up for each solicited message, and on
+//! siw, which forgets who asked, for each one (`vp-verbs`, `forgets_solicited`). The data path is not
+//! to pay for that.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
