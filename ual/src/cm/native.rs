@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use vp_api::{NativeCm, NativeEvent, NativeParams, QpId, Role, ServiceRefusal};
 
 use super::adopt::{fail, refuse, tell};
-use super::requests::Waiting;
+use super::requests::{Native, Waiting};
 use super::service::{self, Asked};
 use super::thread::{Entry, Thread, open};
 use super::{
@@ -259,7 +259,7 @@ impl Thread {
             token,
             most,
             local: ends.local.address,
-            native: true,
+            native: self.native.clone().map(|manager| Native { manager, request }),
             asker: None,
         });
         let service = self.listeners.get(&listener).map(|listener| &listener.service);

@@ -165,7 +165,7 @@ impl Thread {
             token,
             most: PrivateData::all(max_private_data),
             local: passive.ends.local.address,
-            native: false,
+            native: None,
             asker: None,
         });
         let service = self.listeners.get(&passive.listener).map(|listener| &listener.service);
@@ -268,9 +268,10 @@ impl Thread {
     pub(super) fn on_reject(&mut self, token: u64, private_data: &[u8]) {
         match self.entries.remove(&token) {
             Some(Entry::Passive(passive)) => self.reject(token, passive, private_data),
-            Some(Entry::Native(pending)) => {
+            // Whoever rejected it has told the peer.
+            Some(Entry::Native(_)) => {
                 self.reactor.clear_timer(token);
-                self.reject_native(&pending, private_data);
+                self.counters.rejected.add();
             }
             _ => {}
         }

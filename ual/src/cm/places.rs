@@ -40,7 +40,7 @@ pub(super) fn find(to: &Handoff, request: &Waiting) -> Option<Place> {
         let there = place.addresses.iter().any(|address| {
             address.port() == to.port && to.address.is_none_or(|ip| covers(address.ip(), ip))
         });
-        there && (!request.native || place.owner.is(&request.owner))
+        there && (!request.is_bound() || place.owner.is(&request.owner))
     };
     let rank = |place: &&Place| {
         let near = place.addresses.iter().any(|address| covers(address.ip(), request.local.ip()));

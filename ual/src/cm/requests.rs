@@ -7,7 +7,7 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
-use vp_api::Datagrams;
+use vp_api::{Datagrams, NativeCm};
 
 use super::{Command, Handoff, Mailbox, PrivateData, RequestId, check_length, places};
 use crate::error::{Error, Object, Result};
@@ -26,10 +26,25 @@ pub(super) struct Waiting {
     pub(super) most: PrivateData,
     /// Where it came to.
     pub(super) local: SocketAddr,
-    /// It belongs to the provider's connection manager and cannot leave the adapter.
-    pub(super) native: bool,
+    /// It belongs to the provider's connection manager.
+    pub(super) native: Option<Native>,
     /// It asks for a queue pair that takes datagrams, not for a connection.
     pub(super) asker: Option<Asker>,
+}
+
+impl Waiting {
+    /// It cannot leave the adapter.
+    pub(super) fn is_bound(&self) -> bool {
+        self.native.is_some() || self.asker.is_some()
+    }
+}
+
+/// A connection request that the provider's connection manager has.
+#[derive(Clone)]
+pub(super) struct Native {
+    pub(super) manager: Arc<dyn NativeCm>,
+    /// The provider's name for it.
+    pub(super) request: u64,
 }
 
 /// How a service request is answered.
@@ -88,10 +103,16 @@ pub(super) fn claim_to_reply(id: RequestId, len: usize) -> Result<Asker> {
 /// Rejects a connection request of any adapter, with private data for the peer (IT-API
 /// `it_reject`).
 pub fn reject(request: RequestId, private_data: &[u8]) -> Result<()> {
-    let Waiting { owner, token, .. } = claim(request, |waiting| match waiting.asker {
+    let Waiting { owner, token, native, .. } = claim(request, |waiting| match waiting.asker {
         None => check_length(private_data.len(), waiting.most.reject),
         Some(_) => Err(Error::Closed(Object::Request)),
     })?;
+    // Here and now: the process may end next.
+    if let Some(Native { manager, request }) = native
+        && let Err(error) = manager.reject(request, private_data)
+    {
+        tracing::debug!("reject: {error}");
+    }
     owner.send(Command::Reject { token, private_data: private_data.to_vec() });
     Ok(())
 }

@@ -241,7 +241,7 @@ impl Thread {
             token,
             most: PrivateData::all(datagrams.attrs().max_private_reply as usize),
             local: asked.ends.local.address,
-            native: true,
+            native: None,
             asker: Some(Asker { datagrams: datagrams.clone(), request: asked.request }),
         });
         let service = self.listeners.get(&listener).map(|listener| &listener.service);

@@ -170,6 +170,11 @@ impl Manager {
         asked.pop_front().unwrap()
     }
 
+    /// What it was asked already.
+    pub(crate) fn was_asked(&self) -> Option<Asked> {
+        self.asked.lock().unwrap().pop_front()
+    }
+
     fn note(&self, asked: Asked) -> VpResult<()> {
         self.asked.lock().unwrap().push_back(asked);
         self.noted.notify_all();
