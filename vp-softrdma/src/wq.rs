@@ -128,6 +128,7 @@ impl SendRing {
                 self.lists.put(at, sgl);
                 (sgl.len(), false)
             }
+            Data::Inline([]) => (0, true),
             Data::Inline(octets) => {
                 self.inline.resize(self.slots.len() * self.max_inline, 0);
                 self.inline[at * self.max_inline..][..octets.len()].copy_from_slice(octets);
@@ -155,7 +156,9 @@ impl SendRing {
         let at = slot as usize;
         let SendSlot { count, inline, .. } = self.slots[at];
         let count = count as usize;
-        if inline {
+        if inline && count == 0 {
+            Payload::Inline(&[])
+        } else if inline {
             Payload::Inline(&self.inline[at * self.max_inline..][..count])
         } else {
             Payload::Sgl(self.lists.get(at, count))

@@ -1,4 +1,5 @@
-//! A ring of fixed capacity: allocated once, never grows.
+//! A ring of fixed capacity: allocated once, when the first entry comes, and never grows. Many idle
+//! QPs never use some of theirs.
 //!
 //! Owner: the QP that contains it; touched only by the thread that drives that QP. A peer that dies
 //! leaves entries, which the QP's flush takes out.
@@ -10,6 +11,7 @@ use alloc::vec;
 #[derive(Clone, Debug)]
 pub(crate) struct Ring<T> {
     slots: Box<[Option<T>]>,
+    capacity: u32,
     head: u32,
     len: u32,
 }
@@ -17,7 +19,24 @@ pub(crate) struct Ring<T> {
 impl<T: Clone> Ring<T> {
     /// An empty ring for `capacity` entries, at least one.
     pub(crate) fn new(capacity: u32) -> Self {
-        Self { slots: vec![None; capacity.max(1) as usize].into_boxed_slice(), head: 0, len: 0 }
+        Self { slots: Box::default(), capacity: capacity.max(1), head: 0, len: 0 }
+    }
+    /// Appends; answers the position, or `None` if the ring is full.
+    pub(crate) fn push(&mut self, entry: T) -> Option<u32> {
+        if self.len == self.capacity {
+            return None;
+        }
+        if self.slots.is_empty() {
+            self.allocate();
+        }
+        let position = self.position(self.len);
+        self.slots[position as usize] = Some(entry);
+        self.len += 1;
+        Some(position)
+    }
+    #[cold]
+    fn allocate(&mut self) {
+        self.slots = vec![None; self.capacity as usize].into_boxed_slice();
     }
 }
 
@@ -29,7 +48,7 @@ impl<T> Ring<T> {
         self.len == 0
     }
     pub(crate) fn capacity(&self) -> u32 {
-        self.slots.len() as u32
+        self.capacity
     }
     /// Position of the entry `index` places behind the oldest.
     pub(crate) fn position(&self, index: u32) -> u32 {
@@ -37,23 +56,13 @@ impl<T> Ring<T> {
         let capacity = u64::from(self.capacity());
         (if position < capacity { position } else { position - capacity }) as u32
     }
-    /// Appends; answers the position, or `None` if the ring is full.
-    pub(crate) fn push(&mut self, entry: T) -> Option<u32> {
-        if self.len == self.capacity() {
-            return None;
-        }
-        let position = self.position(self.len);
-        self.slots[position as usize] = Some(entry);
-        self.len += 1;
-        Some(position)
-    }
     /// Oldest entry.
     pub(crate) fn front(&self) -> Option<&T> {
-        self.slots[self.head as usize].as_ref()
+        self.slots.get(self.head as usize)?.as_ref()
     }
     /// Takes the oldest entry out.
     pub(crate) fn pop(&mut self) -> Option<T> {
-        let entry = self.slots[self.head as usize].take()?;
+        let entry = self.slots.get_mut(self.head as usize)?.take()?;
         self.head = self.position(1);
         self.len -= 1;
         Some(entry)
