@@ -105,8 +105,8 @@ verbs_examples() { # IA
         verbs_transition "$ia: ${server}late_transition, ${client}late_transition" \
             "${server}late_transition --ia $ia serve $at:0" "${client}late_transition --ia $ia connect @"
     done
+    verbs_pair "$ia: hello_rdma, c_hello_rdma" once "hello_rdma --ia $ia" "c_hello_rdma --ia $ia @"
     # In C it names 127.0.0.1, which leads to neither device, and serves at the device's addresses.
-    verbs_pair "$ia: hello_rdma, c_hello_rdma" once "hello_rdma --ia $ia" "c_hello_rdma --ia $ia $at:%"
     verbs_pair "$ia: c_hello_rdma, hello_rdma" once "c_hello_rdma --ia $ia" "hello_rdma --ia $ia $at:%"
     verbs_pair "$ia: media_pull" ever "media_pull --ia $ia serve $at:0" \
         "media_pull --ia $ia connect @ --clients 4 --seconds 2 --rate 2"
