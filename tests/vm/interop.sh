@@ -89,12 +89,15 @@ interop_in() { # NAME START-UP SIW-SETTINGS DUET-OPTION...
 
 # Both ends' lines must be good or known, of as many cases, and the start-up the one that was meant.
 interop_verdict() { # NAME START-UP STATUS ROLE-OF-SIW
-    local name=$1 startup=$2 status=$3 seen here there odd
+    local name=$1 startup=$2 status=$3 seen here there odd lost
     VM_CASES=$((VM_CASES + 1))
     seen=$(vm_startup rtr)
     here=$(grep -c '^ok\|^differs' "$VM_DIR/here" || true)
     there=$(grep -c '^ok\|^differs' "$VM_DIR/there" || true)
     odd=$(cat "$VM_DIR/here" "$VM_DIR/there" | interop_odd)
+    # One may happen not to be sent; were there more, siw or we would have lost the way to send them.
+    lost=$(cat "$VM_DIR/here" "$VM_DIR/there" | grep -c '^differs .* closed by the other end$' || true)
+    [ "$lost" -le 1 ] || odd+="        $lost connections ended without a Terminate"
     if [ -n "${VM_REPORTS:-}" ]; then
         mkdir -p "$VM_REPORTS"
         { echo "# $name; siw $4: SoftRDMA's end"; cat "$VM_DIR/here"; echo "# siw's end"; cat "$VM_DIR/there"; } \
