@@ -19,11 +19,13 @@ use crate::stag_table::Use;
 use crate::stream::{Fault, Piece, Sent, Stream};
 use crate::wq;
 
+/// Room for the headers of a batch: messages that fill it are in it to their ends.
+const HEADERS: usize = 16 << 10;
 /// Octets gathered before the socket is asked to take them. The end of each batch is a packet of its
 /// own, mostly a small one.
-const BATCH_OCTETS: usize = 512 << 10;
+const BATCH_OCTETS: usize = (512 << 10) + HEADERS;
 /// Of those, octets that are copied: what fits into a core's second cache.
-const ARENA_OCTETS: usize = 256 << 10;
+const ARENA_OCTETS: usize = (256 << 10) + HEADERS;
 /// The largest FPDU, markers included.
 const MAX_FPDU: usize = 66 << 10;
 /// FPDUs in a batch.

@@ -76,6 +76,23 @@ fn an_idle_connection_does_not_wait() {
 }
 
 #[test]
+fn a_connection_is_not_idle_while_it_transmits() {
+    let mut gather = Gather::default();
+    let octets = vec![0; FULL_OCTETS as usize];
+    let large = SendWr {
+        data: Data::Inline(&octets),
+        ..wr(SendOp::Write { remote: REMOTE }, SendFlags::SIGNALED)
+    };
+    gather.add(&large);
+    assert_eq!(gather.decide(0, HALF, true, || LATER), Then::Transmit);
+    gather.release(|| LATER);
+    let done = LATER + 2 * BOUND_NS;
+    gather.transmitted(|| done);
+    assert!(holds(post(&mut gather, false, done)));
+    assert_eq!(post(&mut gather, false, done + BOUND_NS), Then::Transmit);
+}
+
+#[test]
 fn what_is_held_goes_when_it_is_enough_old_or_urgent() {
     let busy = || {
         let mut gather = Gather::default();

@@ -19,8 +19,9 @@ use crate::rx::Stopped;
 use crate::stream::Stream;
 use crate::tx::Progress;
 
-/// System calls with which a QP sends before others get their turn: each takes a batch at most.
-pub(crate) const SENDS: u32 = 2;
+/// System calls with which a QP sends before others get their turn: each takes a batch at most. What
+/// a QP gathers is two batches with CRC, and the third call is not made: nothing is left.
+pub(crate) const SENDS: u32 = 3;
 
 /// Sizes of the queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -160,6 +161,7 @@ impl Inner {
         self.gather.release(|| context.engine.now());
         loop {
             self.transmit(context);
+            self.gather.transmitted(|| context.engine.now());
             let lost =
                 self.core.queues.left.send_cq.overrun || self.core.queues.left.recv_cq.overrun;
             if lost && self.core.proto.state() == State::Rts {
