@@ -138,6 +138,20 @@ impl Batch {
         Ok(())
     }
 
+    /// Adds the short messages that are next; false if there was none.
+    fn push_short(&mut self, core: &mut Core, context: &Context) -> bool {
+        let (before, most) = (self.octets, BATCH_FPDUS - self.ends.len());
+        let (mut end, ends) = (before, &mut self.ends);
+        core.transmit_short(context, &mut self.arena[self.used..], most, |octets, sequence| {
+            end += octets;
+            ends.push((end, sequence));
+        });
+        if end > before {
+            self.extend_arena(end - before);
+        }
+        end > before
+    }
+
     fn push_arena(&mut self, octets: &[u8]) {
         self.arena[self.used..self.used + octets.len()].copy_from_slice(octets);
         self.extend_arena(octets.len());
@@ -358,13 +372,16 @@ impl Outbox {
         if self.batch.is_some() {
             return;
         }
-        let mut next = core.poll_transmit(context);
-        if next.is_none() {
-            return;
-        }
-        let mut batch = pool::take_batch();
         let mut kept = None;
-        while let Some(fpdu) = next {
+        loop {
+            if core.has_short() {
+                let batch = self.batch.get_or_insert_with(pool::take_batch);
+                if batch.push_short(core, context) && !batch.has_room() {
+                    break;
+                }
+            }
+            let Some(fpdu) = core.poll_transmit(context) else { break };
+            let batch = self.batch.get_or_insert_with(pool::take_batch);
             let source = Source { context, queues: &core.queues };
             if let Err(error) = batch.push(&fpdu, &source, &mut kept) {
                 core.source_fault(context, error);
@@ -373,12 +390,12 @@ impl Outbox {
             if core.queues.sends.has_locals() {
                 kept = None;
             }
-            next = if batch.has_room() { core.poll_transmit(context) } else { None };
+            if !batch.has_room() {
+                break;
+            }
         }
-        if batch.is_empty() {
+        if let Some(batch) = self.batch.take_if(|batch| batch.is_empty()) {
             pool::give_batch(batch);
-        } else {
-            self.batch = Some(batch);
         }
     }
 

@@ -181,7 +181,9 @@ impl Run {
 
     /// Takes out whatever the QP wants to send and do.
     fn drain(&mut self) {
-        while let Some(fpdu) = self.qp.poll_transmit(&mut self.memory) {
+        loop {
+            self.drain_short();
+            let Some(fpdu) = self.qp.poll_transmit(&mut self.memory) else { break };
             let mut octets = vec![0; fpdu.wire_len()];
             let memory = &self.memory;
             let copied = fpdu.encode(&mut octets, |_, out| match fpdu.payload {
@@ -213,6 +215,14 @@ impl Run {
                 assert!(matches!(self.qp.state(), State::Idle | State::Error));
             }
         }
+    }
+
+    /// Has short messages written to a buffer, a few at a time.
+    fn drain_short(&mut self) {
+        let Self { qp, memory, unsent, .. } = self;
+        let mut octets = [0; 8192];
+        let mut each = |_: usize, sequence: u64| unsent.push(sequence);
+        while qp.transmit_short(memory, &mut octets, 3, &mut each) > 0 {}
     }
 
     fn finish(mut self) {

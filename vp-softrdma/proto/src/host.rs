@@ -126,6 +126,12 @@ pub trait Host {
     /// The WQE's turn has come: checks its local buffers and answers the operation's length
     /// (for a Read, the sink's length; for an Atomic, 8).
     fn begin_send(&mut self, slot: Slot) -> Result<u32, LocalFault>;
+    /// The turn of a Send's or RDMA Write's WQE has come, and its message fits into one FPDU if its
+    /// payload fits into `room`: copies all of it to the front and answers its octets. `None`: it
+    /// does not fit or cannot be read (`room` then may hold anything), and `begin_send` follows.
+    fn copy_send(&mut self, _slot: Slot, _room: &mut [u8]) -> Option<usize> {
+        None
+    }
     /// Executes a [`crate::SendOp::Local`] work request.
     fn execute_local(&mut self, slot: Slot) -> Result<(), LocalFault>;
     /// An RDMA Read with Invalidate Local STag finished: invalidate its sink.

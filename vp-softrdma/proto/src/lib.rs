@@ -15,7 +15,8 @@
 //! follows, the host knows the tables. Order matters:
 //!
 //! 1. After each `post_*` and `handle_*`: `poll_action` until it returns `None`, then
-//!    `poll_transmit` as long as there is room for its FPDUs, then `poll_action` again.
+//!    `poll_transmit` as long as there is room for its FPDUs, then `poll_action` again. Before each
+//!    `poll_transmit`, `transmit_short` may write short messages at less cost.
 //! 2. FPDUs go to the LLP in the order in which they were yielded, each whole. When the LLP has
 //!    accepted one, `handle_sent` with its `sequence` (counted from 1 on each stream): this is what
 //!    completes Sends and Writes, and what lets a close finish.

@@ -13,6 +13,7 @@ mod deliver;
 mod effect;
 mod fpdu;
 mod rx;
+mod short;
 mod sq;
 mod state;
 mod tx;

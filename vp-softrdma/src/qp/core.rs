@@ -59,6 +59,22 @@ impl Core {
         self.proto.handle_sent(sequence, &mut View::new(context, &mut self.queues));
     }
 
+    /// Whether short messages may be next.
+    pub(crate) fn has_short(&self) -> bool {
+        self.proto.has_short()
+    }
+
+    /// Short messages, written to `out`.
+    pub(crate) fn transmit_short(
+        &mut self,
+        context: &Context,
+        out: &mut [u8],
+        most: usize,
+        each: impl FnMut(usize, u64),
+    ) -> usize {
+        self.proto.transmit_short(&mut View::new(context, &mut self.queues), out, most, each)
+    }
+
     /// The next FPDU.
     pub(crate) fn poll_transmit(&mut self, context: &Context) -> Option<Fpdu> {
         self.proto.poll_transmit(&mut View::new(context, &mut self.queues))

@@ -98,16 +98,16 @@ impl Gather {
         self.urgent |= is_local(&wr.op);
     }
 
-    /// After a post on a connection that held `before` posts. `half`: half the depth of the queue;
+    /// After a post on a connection that held `before` posts. `depth`: that of the queue;
     /// `reaped`: the CQ has no completion that was not polled; `now` answers the engine's clock.
     pub(crate) fn decide(
         &mut self,
         before: u32,
-        half: u32,
+        depth: u32,
         reaped: bool,
         now: impl FnOnce() -> u64,
     ) -> Then {
-        if self.urgent || self.posts >= half || self.octets >= FULL_OCTETS {
+        if self.urgent || self.posts >= depth || self.octets >= FULL_OCTETS {
             return Then::Transmit;
         }
         let first = before == 0;

@@ -4,8 +4,8 @@ use vp_api::{Data, Remote, SendFlags, SendOp, SendWr, Stag};
 
 use super::{BOUND_NS, FULL_OCTETS, Gather, LAZY_NS, Look, Then};
 
-/// Half of a send queue.
-const HALF: u32 = 32;
+/// Depth of the send queue.
+const DEPTH: u32 = 32;
 /// So long after the last transmission a connection is idle.
 const LATER: u64 = 1_000_000;
 
@@ -19,7 +19,7 @@ fn wr(op: SendOp, flags: SendFlags) -> SendWr<'static> {
 fn post_as(gather: &mut Gather, flags: SendFlags, reaped: bool, now: u64) -> Then {
     let held = gather.held();
     gather.add(&wr(SendOp::Write { remote: REMOTE }, flags));
-    let then = gather.decide(held, HALF, reaped, || now);
+    let then = gather.decide(held, DEPTH, reaped, || now);
     if then == Then::Transmit {
         gather.release(|| now);
     }
@@ -101,7 +101,7 @@ fn what_is_held_goes_when_it_is_enough_old_or_urgent() {
         gather
     };
     let mut gather = busy();
-    for _ in 2..HALF {
+    for _ in 2..DEPTH {
         assert!(holds(post(&mut gather, false, LATER)));
     }
     assert_eq!(post(&mut gather, false, LATER), Then::Transmit);
@@ -114,11 +114,11 @@ fn what_is_held_goes_when_it_is_enough_old_or_urgent() {
         ..wr(SendOp::Write { remote: REMOTE }, SendFlags::SIGNALED)
     };
     gather.add(&large);
-    assert_eq!(gather.decide(1, HALF, false, || LATER), Then::Transmit);
+    assert_eq!(gather.decide(1, DEPTH, false, || LATER), Then::Transmit);
 
     let mut gather = busy();
     gather.add(&wr(SendOp::InvalidateLocal { stag: Stag(0x100) }, SendFlags::SIGNALED));
-    assert_eq!(gather.decide(1, HALF, false, || LATER), Then::Transmit);
+    assert_eq!(gather.decide(1, DEPTH, false, || LATER), Then::Transmit);
 }
 
 #[test]

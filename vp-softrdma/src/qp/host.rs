@@ -27,16 +27,18 @@ pub(crate) struct View<'a> {
     checked: Option<Use<'a>>,
     /// The piece of a receive buffer filled last; the next is often of the same region.
     filled: Option<Use<'a>>,
+    /// The piece of a send's buffers copied last.
+    copied: Option<Use<'a>>,
 }
 
 impl<'a> View<'a> {
     pub(crate) fn new(context: &'a Context, queues: &'a mut Queues) -> Self {
-        Self { context, queues, checked: None, filled: None }
+        Self { context, queues, checked: None, filled: None, copied: None }
     }
 
     /// Lets go of all memory: before an STag is changed, which would wait for it.
     fn release(&mut self) {
-        (self.checked, self.filled) = (None, None);
+        (self.checked, self.filled, self.copied) = (None, None, None);
     }
 
     /// Copies `octets` to `offset` of the current receive.
@@ -189,6 +191,16 @@ impl Host for View<'_> {
         }
     }
 
+    fn copy_send(&mut self, slot: Slot, room: &mut [u8]) -> Option<usize> {
+        match self.queues.sends.payload(slot) {
+            Payload::Inline(octets) => {
+                room.get_mut(..octets.len())?.copy_from_slice(octets);
+                Some(octets.len())
+            }
+            Payload::Sgl(sgl) => copy_out(self.context, &mut self.copied, sgl, room),
+        }
+    }
+
     fn execute_local(&mut self, slot: Slot) -> Result<(), LocalFault> {
         self.release();
         let Context { table, caller, windows, .. } = self.context;
@@ -247,6 +259,25 @@ impl Host for View<'_> {
             self.push_receive(WcStatus::Flushed, none);
         }
     }
+}
+
+/// Copies what the elements of a list name to the front of `room`; `None` if it does not fit or one
+/// may not be read.
+fn copy_out<'a>(
+    context: &'a Context,
+    kept: &mut Option<Use<'a>>,
+    sgl: &[Sge],
+    room: &mut [u8],
+) -> Option<usize> {
+    let Context { table, caller, .. } = context;
+    let mut used = 0;
+    for &Sge { stag, to, len } in sgl.iter().filter(|sge| sge.len != 0) {
+        let room = room[used..].get_mut(..len as usize)?;
+        let source = table.resolve_next(kept, stag, Need::LocalRead, caller, to, len).ok()?;
+        place::copy_out(source, 0, room).ok()?;
+        used += room.len();
+    }
+    Some(used)
 }
 
 fn status_of(status: Status) -> WcStatus {

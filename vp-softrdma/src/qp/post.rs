@@ -30,9 +30,9 @@ impl Inner {
     }
 
     fn transmit_or_hold(&mut self, context: &Context, held: u32) {
-        let (half, reaped) = (self.limits.send_depth / 2, !context.send_cq.has_any());
+        let (depth, reaped) = (self.limits.send_depth, !context.send_cq.has_any());
         let now = || context.engine.now();
-        match self.gather.decide(held, half, reaped, now) {
+        match self.gather.decide(held, depth, reaped, now) {
             Then::Transmit => self.settle(context),
             Then::Hold { look_at: None } => {}
             Then::Hold { look_at: Some(at) } => {

@@ -26,6 +26,25 @@ impl Tx {
         // RFC 5044 4.3 [MPA-23]: counted from full operation, TCP sequence numbers do not matter.
         Self { crc, markers, position: (position % 512) as u16 }
     }
+    /// Whether the FPDUs bear markers.
+    pub const fn marks(&self) -> bool {
+        self.markers
+    }
+    /// Makes an FPDU without markers of `ulpdu_len` octets that are in `out` behind the length field:
+    /// adds length, pad and CRC. Answers its octets; it must be sent, in order.
+    ///
+    /// # Panics
+    /// If `out` is shorter than that, or the ULPDU longer than 65535 octets.
+    pub fn seal(&self, out: &mut [u8], ulpdu_len: usize) -> usize {
+        debug_assert!(!self.markers && ulpdu_len <= usize::from(u16::MAX));
+        let end = LENGTH_LEN + ulpdu_len;
+        out[..LENGTH_LEN].copy_from_slice(&(ulpdu_len as u16).to_be_bytes());
+        // RFC 5044 4.1 [MPA-03]: the pad; zeros behind it are overwritten by the CRC.
+        out[end..end + CRC_LEN].fill(0);
+        let (covered, behind) = out.split_at_mut(end + pad_len(ulpdu_len as u16));
+        seal_crc(self.crc, covered, &mut behind[..CRC_LEN]);
+        covered.len() + CRC_LEN
+    }
     /// Lays out the next FPDU of the stream and counts its octets: every plan must be sent, in order.
     pub fn plan(&mut self, ulpdu_len: u16) -> FpduPlan {
         // RFC 5044 4.3 [MPA-28]: markers are generated whenever the peer demands them.
@@ -33,6 +52,13 @@ impl Tx {
         self.position = layout.end_position(self.position);
         FpduPlan { crc: self.crc, layout }
     }
+}
+
+// RFC 5044 4.4 [MPA-08, MPA-09, MPA-10, MPA-11]: all octets of this FPDU, its markers too; least
+// significant octet first.
+fn seal_crc(crc: Option<Crc32c>, covered: &[u8], field: &mut [u8]) {
+    let crc = crc.map_or(0, |crc32c| crc32c(0, covered));
+    field.copy_from_slice(&crc.to_le_bytes());
 }
 
 /// Where the parts of one FPDU go; 16 octets.
@@ -88,10 +114,7 @@ impl FpduPlan {
             self.encode_marked(head, out, copy)?;
         }
         let (covered, crc_field) = out.split_at_mut(self.wire_len() - CRC_LEN);
-        // RFC 5044 4.4 [MPA-08, MPA-09, MPA-10, MPA-11]: all octets of this FPDU, its markers too;
-        // least significant octet first.
-        let crc = self.crc.map_or(0, |crc32c| crc32c(0, covered));
-        crc_field.copy_from_slice(&crc.to_le_bytes());
+        seal_crc(self.crc, covered, crc_field);
         Ok(())
     }
 

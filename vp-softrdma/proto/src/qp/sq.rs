@@ -58,12 +58,24 @@ impl SendQueue {
     }
     /// The next WQE to start, and whether all earlier ones are complete.
     pub(crate) fn next(&mut self) -> Option<(Slot, SendWqe, bool)> {
-        if self.started == self.ring.len() {
+        let first = self.started == 0;
+        self.next_mut().map(|(slot, entry)| (slot, entry.wqe, first))
+    }
+    /// Whether a WQE waits for its turn.
+    pub(crate) fn waits(&self) -> bool {
+        self.started != self.ring.len()
+    }
+    /// The next WQE to start, in place.
+    pub(crate) fn next_mut(&mut self) -> Option<(Slot, &mut Entry)> {
+        if !self.waits() {
             return None;
         }
         let slot = self.ring.position(self.started);
-        let first = self.started == 0;
-        self.ring.get_mut(slot).map(|entry| (slot, entry.wqe, first))
+        self.ring.get_mut(slot).map(|entry| (slot, entry))
+    }
+    /// The next WQE was marked in place.
+    pub(crate) fn count_started(&mut self) {
+        self.started += 1;
     }
     /// Marks the next WQE as started.
     pub(crate) fn start(&mut self, slot: Slot, octets: u32, msn: u32) {

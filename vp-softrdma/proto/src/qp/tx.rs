@@ -46,7 +46,7 @@ struct Undo {
 /// State of the transmit half.
 #[derive(Debug)]
 pub(crate) struct Transmit {
-    framing: mpa::Tx,
+    pub(super) framing: mpa::Tx,
     /// Largest ULPDU to build from now on [MPA-21].
     pub(crate) mulpdu: u16,
     /// The FPDU yielded last.
@@ -93,6 +93,20 @@ impl Transmit {
     /// Everything yielded is with the LLP, and nothing more will be.
     pub(crate) fn drained(&self) -> bool {
         self.terminate.is_none() && self.accepted == self.yielded
+    }
+    /// The next message of the SQ is all that is due, and it needs no markers.
+    pub(super) fn is_plain(&self) -> bool {
+        let due = self.rtr.is_some()
+            || self.current.is_some()
+            || self.immediate.is_some()
+            || self.nudge
+            || self.probe;
+        self.allowed && !due && !self.framing.marks()
+    }
+    /// Messages of the SQ were written whole.
+    pub(super) fn sent_short(&mut self) {
+        self.undo = None;
+        self.responses_first = true;
     }
     pub(super) fn next_msn(&mut self, queue: u32) -> u32 {
         let Some(next) = self.msn.get_mut(queue as usize) else { return 0 };

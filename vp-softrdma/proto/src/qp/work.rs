@@ -53,12 +53,7 @@ impl Qp {
     fn start_work(&mut self, slot: Slot, op: SendOp, len: u32) -> Option<Fpdu> {
         match op {
             SendOp::Send { solicited, invalidate } => {
-                let opcode = match (solicited, invalidate.is_some()) {
-                    (false, false) => Opcode::Send,
-                    (false, true) => Opcode::SendInvalidate,
-                    (true, false) => Opcode::SendSolicited,
-                    (true, true) => Opcode::SendSolicitedInvalidate,
-                };
+                let opcode = send_opcode(solicited, invalidate);
                 let msn = self.tx.next_msn(qn::SEND);
                 self.sq.start(slot, len, msn);
                 // RFC 5040 4.1 [RDMAP-03]
@@ -159,6 +154,16 @@ impl Qp {
     pub(super) fn fail_work<H: Host>(&mut self, slot: Slot, status: Status, host: &mut H) {
         self.sq.set_phase(slot, Phase::Failed(status));
         self.fail_locally(ProtocolError::LocalCatastrophic, host);
+    }
+}
+
+/// RFC 5040 section 5.3.
+pub(super) fn send_opcode(solicited: bool, invalidate: Option<Stag>) -> Opcode {
+    match (solicited, invalidate.is_some()) {
+        (false, false) => Opcode::Send,
+        (false, true) => Opcode::SendInvalidate,
+        (true, false) => Opcode::SendSolicited,
+        (true, true) => Opcode::SendSolicitedInvalidate,
     }
 }
 

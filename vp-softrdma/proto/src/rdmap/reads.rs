@@ -159,6 +159,9 @@ impl Responder {
             .iter()
             .any(|owed| !matches!(owed, Owed::Read { request, .. } if request.size == 0))
     }
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ring.is_empty()
+    }
     pub(crate) fn front(&self) -> Option<Owed> {
         self.ring.front().copied()
     }

@@ -10,6 +10,8 @@ use crate::WireError;
 pub const LENGTH_LEN: usize = 2;
 /// Octets of the CRC field, always there [MPA-06].
 pub const CRC_LEN: usize = 4;
+/// Most pad octets [MPA-03].
+pub const MAX_PAD: usize = 3;
 /// Octets of a marker.
 pub const MARKER_LEN: usize = 4;
 /// Distance between the first octets of two markers (RFC 5044 section 4.3).

@@ -11,6 +11,7 @@ mod errors;
 mod order;
 mod pair;
 mod script;
+mod short;
 mod sim;
 mod states;
 mod vectors;

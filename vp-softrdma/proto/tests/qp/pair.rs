@@ -69,6 +69,7 @@ fn every_combination_of_options_and_a_few_chunk_sizes() {
     for stream in streams() {
         for chunk in [1, 3, 64, usize::MAX] {
             let mut script = Script::new(Sim::pair(stream), SMALL);
+            script.sim.ends[1].memory.long = true;
             short_script(&mut script);
             script.sim.ends[0].qp.nudge();
             script.sim.run_chunked(chunk);
@@ -216,8 +217,10 @@ proptest! {
         stream in stream(),
         moves in schedule(),
         direct in any::<bool>(),
+        long in any::<bool>(),
     ) {
         let mut script = Script::new(Sim::pair(stream), LARGE);
+        script.sim.ends[0].memory.long = long;
         script.sim.ends[0].direct = direct;
         script.sim.ends[1].direct = direct;
         play(&mut script, &moves);

@@ -116,10 +116,12 @@ impl End {
         self.receive_ids.push(id);
         id
     }
-    /// Runs `poll_transmit` and `poll_action` until both are silent.
+    /// Runs `transmit_short`, `poll_transmit` and `poll_action` until all are silent.
     pub(crate) fn pump(&mut self) {
         self.poll_actions();
-        while let Some(fpdu) = self.qp.poll_transmit(&mut self.memory) {
+        loop {
+            while self.pump_short(2) > 0 {}
+            let Some(fpdu) = self.qp.poll_transmit(&mut self.memory) else { break };
             let mut octets = vec![0; fpdu.wire_len()];
             let (memory, payload) = (&self.memory, fpdu.payload);
             let copied = fpdu.encode(&mut octets, |offset, out| copy(memory, payload, offset, out));
@@ -134,6 +136,19 @@ impl End {
             }
             self.poll_actions();
         }
+    }
+    /// Writes up to `most` short messages; answers how many.
+    pub(crate) fn pump_short(&mut self, most: usize) -> usize {
+        let mut octets = vec![0; 8192];
+        let Self { qp, memory, marks, written, .. } = self;
+        let before = *written;
+        let messages = qp.transmit_short(memory, &mut octets, most, |len, sequence| {
+            *written += len as u64;
+            marks.push_back((*written, sequence));
+        });
+        self.output.extend(&octets[..(self.written - before) as usize]);
+        assert!(messages == 0 || !self.reset, "nothing leaves behind a reset");
+        messages
     }
     fn poll_actions(&mut self) {
         while let Some(action) = self.qp.poll_action() {

@@ -1,0 +1,119 @@
+//! Short messages written straight to the LLP's octets: the same octets, numbers and completions as
+//! FPDU by FPDU, and everything that is not plain goes the long way.
+//!
+//! Owner of the state: each test its own; one thread.
+
+use iwarp_proto::{SendOp, SendWqe, Stag, Status, StreamConfig};
+
+use crate::sim::memory::Region;
+use crate::sim::{CONFIG, End, SEND, STREAM, Sim, gather, plain};
+
+/// An initiator in RTS.
+fn end(stream: StreamConfig, long: bool) -> End {
+    let mut end = End::new(CONFIG);
+    end.qp.start(stream).expect("Idle");
+    end.memory.long = long;
+    end
+}
+
+/// One of each kind, of `len` octets.
+fn post_all(end: &mut End, len: usize) {
+    let octets: Vec<u8> = (0..len as u32).map(|i| (i * 7 + 1) as u8).collect();
+    for solicited in [false, true] {
+        for invalidate in [None, Some(Stag(0x1234_5678))] {
+            end.post(plain(SendOp::Send { solicited, invalidate }), gather(&octets));
+        }
+    }
+    end.post(plain(SendOp::Write { stag: Stag(0x100), to: u64::MAX }), gather(&octets));
+}
+
+// [MPA-02, MPA-03, MPA-08, DDP-02, DDP-05, DDP-06, RDMAP-03] the long way is the one that the vectors
+// are about
+#[test]
+fn the_octets_are_those_of_the_long_way() {
+    for (crc, markers_tx) in [(true, false), (false, false), (true, true)] {
+        let stream = StreamConfig { crc, markers_tx, ..STREAM };
+        for len in (0..30).chain([236, 237, 238, 242, 243, 600]) {
+            let [mut short, mut long] = [end(stream, false), end(stream, true)];
+            for end in [&mut short, &mut long] {
+                post_all(end, len);
+                end.pump();
+            }
+            assert_eq!(short.qp.stats(), long.qp.stats(), "{len} octets");
+            let octets = short.accept(usize::MAX);
+            assert_eq!(octets, long.accept(usize::MAX), "{len} octets, {stream:?}");
+            assert_eq!(short.memory.completions, long.memory.completions);
+            assert_eq!(short.statuses(), [Status::Success; 5]);
+        }
+    }
+}
+
+#[test]
+fn no_more_than_wanted_and_no_more_than_fit() {
+    let mut end = end(STREAM, false);
+    post_all(&mut end, 8);
+    assert_eq!(end.pump_short(2), 2);
+    let told = |_: usize, _: u64| panic!("nothing fits");
+    assert_eq!(end.qp.transmit_short(&mut end.memory, &mut [0; 200], 9, told), 0);
+    assert_eq!(end.pump_short(9), 3);
+    assert_eq!(end.pump_short(9), 0);
+}
+
+// [VERBS-15, VERBS-17] a fence is looked at where the queue's order is
+#[test]
+fn a_fenced_message_waits_and_holds_up_those_behind_it() {
+    let mut sim = Sim::pair(STREAM);
+    sim.ends[1].memory.regions.push(Region::new(0x100, 0, 64));
+    sim.ends[0].memory.regions.push(Region::new(0x200, 0, 64));
+    for _ in 0..2 {
+        sim.ends[1].receive(8);
+    }
+    let end = &mut sim.ends[0];
+    end.read((0x200, 0), (0x100, 0), 64);
+    end.post(SendWqe { op: SEND, read_fence: true, local_fence: false }, gather(b"fenced"));
+    end.send(b"behind");
+    end.pump();
+    assert!(!end.qp.has_short() || end.pump_short(9) == 0);
+    assert_eq!(end.qp.stats().messages_sent, 1);
+    sim.run();
+    let received: Vec<_> = sim.ends[1].memory.received.iter().map(|r| &r.octets[..]).collect();
+    assert_eq!(received, [b"fenced", b"behind"]);
+}
+
+// RFC 5040 [IOP-13] one message of each in turn
+#[test]
+fn what_is_owed_to_the_peer_has_its_turn() {
+    let mut sim = Sim::pair(STREAM);
+    sim.ends[1].memory.regions.push(Region::new(0x100, 0, 64));
+    sim.ends[0].memory.regions.push(Region::new(0x200, 0, 64));
+    for _ in 0..4 {
+        sim.ends[0].receive(8);
+    }
+    sim.ends[0].read((0x200, 0), (0x100, 0), 64);
+    sim.ends[0].pump();
+    let request = sim.ends[0].accept(usize::MAX);
+    sim.ends[1].feed(&request);
+    for _ in 0..4 {
+        sim.ends[1].send(b"plenty");
+    }
+    assert!(!sim.ends[1].qp.has_short());
+    assert_eq!(sim.ends[1].pump_short(9), 0);
+    sim.run();
+    assert_eq!(sim.ends[0].statuses(), [Status::Success]);
+    assert_eq!(sim.ends[0].memory.received.len(), 4);
+}
+
+// [RDMAP-28, VERBS-18] the long way says what was wrong
+#[test]
+fn a_message_that_cannot_be_read_fails_like_any() {
+    use iwarp_proto::{AccessError, LocalFault};
+    let mut end = end(STREAM, false);
+    end.send(b"good");
+    let fault = Some(LocalFault::Access(AccessError::Bounds));
+    end.post(plain(SEND), crate::sim::memory::Work { fault, ..gather(b"bad") });
+    end.send(b"behind");
+    end.pump();
+    end.accept(usize::MAX);
+    let bad = Status::Local(LocalFault::Access(AccessError::Bounds));
+    assert_eq!(end.statuses(), [Status::Success, bad, Status::Flushed]);
+}
