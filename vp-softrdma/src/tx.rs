@@ -348,8 +348,8 @@ pub(crate) struct Outbox {
 pub(crate) enum Progress {
     /// Nothing waits any more.
     Drained,
-    /// The socket took something; up to this FPDU all is sent.
-    Sent(Option<u64>),
+    /// The socket took so many octets; up to the FPDU `last` all is sent.
+    Sent { octets: usize, last: Option<u64> },
     /// The socket is full; its becoming writable is an event.
     Full,
     /// The stream broke.
@@ -413,7 +413,7 @@ impl Outbox {
                 {
                     pool::give_batch(batch);
                 }
-                Progress::Sent(last)
+                Progress::Sent { octets, last }
             }
         }
     }

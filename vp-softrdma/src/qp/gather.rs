@@ -12,8 +12,6 @@ use vp_api::{Data, SendFlags, SendOp, SendWr};
 
 /// Payload octets that are worth a system call of their own.
 const FULL_OCTETS: u64 = 512 << 10;
-/// Payload octets whose transmission may take longer than a post is held.
-const LONG_OCTETS: u64 = 64 << 10;
 /// Longest that a post is held, in nanoseconds.
 const BOUND_NS: u64 = 25_000;
 /// Longest time between two looks of the engine at a QP whose consumer has kept coming round.
@@ -31,8 +29,6 @@ pub(crate) struct Gather {
     more: bool,
     /// When the first of it was posted, or else when the last transmission was.
     since: u64,
-    /// It is on its way out, and takes its time.
-    long: bool,
     /// The consumer came round and nothing was held.
     attended: bool,
     /// The last transmission was a single post, of which the consumer hears.
@@ -74,7 +70,6 @@ impl Default for Gather {
             signalled: false,
             more: false,
             since: 0,
-            long: false,
             attended: true,
             single: false,
             timed: false,
@@ -135,16 +130,13 @@ impl Gather {
         }
         self.single = self.posts == 1 && self.signalled;
         self.since = now();
-        self.long = self.octets >= LONG_OCTETS;
         (self.posts, self.octets) = (0, 0);
         (self.urgent, self.more, self.attended) = (false, false, false);
     }
 
-    /// The socket has what it takes of it: only from now on the connection is idle.
-    pub(crate) fn transmitted(&mut self, now: impl FnOnce() -> u64) {
-        if std::mem::take(&mut self.long) {
-            self.since = now();
-        }
+    /// A transmission that took its time is over: only from now on the connection is idle.
+    pub(crate) fn transmitted(&mut self, now: u64) {
+        self.since = now;
     }
 
     /// The consumer came round: nothing it posts now has anything to wait for.

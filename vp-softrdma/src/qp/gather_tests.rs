@@ -87,7 +87,7 @@ fn a_connection_is_not_idle_while_it_transmits() {
     assert_eq!(gather.decide(0, HALF, true, || LATER), Then::Transmit);
     gather.release(|| LATER);
     let done = LATER + 2 * BOUND_NS;
-    gather.transmitted(|| done);
+    gather.transmitted(done);
     assert!(holds(post(&mut gather, false, done)));
     assert_eq!(post(&mut gather, false, done + BOUND_NS), Then::Transmit);
 }

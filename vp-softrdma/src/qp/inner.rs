@@ -22,6 +22,8 @@ use crate::tx::Progress;
 /// System calls with which a QP sends before others get their turn: each takes a batch at most. What
 /// a QP gathers is two batches with CRC, and the third call is not made: nothing is left.
 pub(crate) const SENDS: u32 = 3;
+/// Octets whose sending takes its time.
+const LONG: usize = 64 << 10;
 
 /// Sizes of the queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -161,7 +163,6 @@ impl Inner {
         self.gather.release(|| context.engine.now());
         loop {
             self.transmit(context);
-            self.gather.transmitted(|| context.engine.now());
             let lost =
                 self.core.queues.left.send_cq.overrun || self.core.queues.left.recv_cq.overrun;
             if lost && self.core.proto.state() == State::Rts {
@@ -174,16 +175,26 @@ impl Inner {
         self.set_probe(context);
     }
 
+    /// TCP's idea of a segment is small when a connection begins, and grows with the peer's window.
     fn transmit(&mut self, context: &Context) {
-        let Some(link) = &mut self.link else { return };
+        if self.send_turn(context) >= LONG {
+            self.gather.transmitted(context.engine.now());
+            self.refresh_mulpdu();
+        }
+    }
+
+    /// Answers how many octets the socket took.
+    fn send_turn(&mut self, context: &Context) -> usize {
+        let mut taken = 0;
+        let Some(link) = &mut self.link else { return taken };
         // Only an event says that there is room again; asking for it costs a system call.
         if link.stalled {
-            return;
+            return taken;
         }
         loop {
             link.unsent = self.sends_left == 0;
             if link.unsent {
-                return;
+                return taken;
             }
             self.sends_left -= 1;
             link.outbox.fill(&mut self.core, context);
@@ -192,7 +203,8 @@ impl Inner {
                     link.slow = false;
                     break;
                 }
-                Progress::Sent(last) => {
+                Progress::Sent { octets, last } => {
+                    taken += octets;
                     self.record.counters.send_calls += 1;
                     link.drained += u64::from(link.slow);
                     if let Some(sequence) = last {
@@ -205,10 +217,16 @@ impl Inner {
                     if !std::mem::replace(&mut link.reported, true) {
                         context.engine.rearm(context.id.0, &*link.stream);
                     }
-                    return;
+                    return taken;
                 }
-                Progress::Broken(fault) => return self.core.broken(context, fault),
-                Progress::Lost => return self.core.unfinished(context),
+                Progress::Broken(fault) => {
+                    self.core.broken(context, fault);
+                    return taken;
+                }
+                Progress::Lost => {
+                    self.core.unfinished(context);
+                    return taken;
+                }
             }
         }
         if link.finishing {
@@ -217,6 +235,7 @@ impl Inner {
             link.stream.finish();
         }
         self.set_nudge(context);
+        taken
     }
 
     /// Carries out the core's actions; false if there was none.
