@@ -84,7 +84,7 @@ fn a_connection_is_not_idle_while_it_transmits() {
         ..wr(SendOp::Write { remote: REMOTE }, SendFlags::SIGNALED)
     };
     gather.add(&large);
-    assert_eq!(gather.decide(0, HALF, true, || LATER), Then::Transmit);
+    assert_eq!(gather.decide(0, DEPTH, true, || LATER), Then::Transmit);
     gather.release(|| LATER);
     let done = LATER + 2 * BOUND_NS;
     gather.transmitted(done);
