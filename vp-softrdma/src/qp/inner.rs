@@ -196,7 +196,6 @@ impl Inner {
             if link.unsent {
                 return taken;
             }
-            self.sends_left -= 1;
             link.outbox.fill(&mut self.core, context);
             match link.outbox.send(&link.stream, context, &self.core.queues) {
                 Progress::Drained => {
@@ -205,6 +204,7 @@ impl Inner {
                 }
                 Progress::Sent { octets, last } => {
                     taken += octets;
+                    self.sends_left -= 1;
                     self.record.counters.send_calls += 1;
                     link.drained += u64::from(link.slow);
                     if let Some(sequence) = last {
