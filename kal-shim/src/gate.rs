@@ -2,7 +2,7 @@
 //!
 //! A futex, since a condition variable hides signals. Whoever holds the gate owns its word; any
 //! thread waits and opens. What is waited for is the owner's, under a lock of the owner's: draw a
-//! ticket and look under that lock, sleep outside; change and open under it.
+//! ticket and look under that lock, sleep outside; change under it, then open.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

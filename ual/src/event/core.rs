@@ -1,9 +1,10 @@
 //! The queue behind a dispatcher: events, who waits for them, and who is told.
 //!
 //! The state is behind one mutex, held for a few instructions. Whoever changes it settles before
-//! unlocking: descriptor, aggregate dispatcher, callback and waiters then agree with the state, so
-//! no wake-up is lost and none is left over. Locks in this order: a queue, the queue of the
-//! aggregate dispatcher that it feeds, the dispatch thread's jobs.
+//! unlocking: descriptor, aggregate dispatcher and callback then agree with the state; waiters, who
+//! drew their tickets under the lock, are woken behind it. So no wake-up is lost and none is left
+//! over. Locks in this order: a queue, the queue of the aggregate dispatcher that it feeds, the
+//! dispatch thread's jobs.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::OnceLock;
@@ -67,7 +68,8 @@ impl<T> Core<T> {
     pub(super) fn change<R>(&self, change: impl FnOnce(&mut State<T>) -> R) -> R {
         let mut state = lock(&self.state);
         let changed = change(&mut state);
-        self.settle(&mut state, true);
+        self.settle(&mut state);
+        self.announce(state);
         changed
     }
 
@@ -75,11 +77,14 @@ impl<T> Core<T> {
     pub(super) fn add(&self, add: impl FnOnce(&mut State<T>) -> bool) {
         let mut state = lock(&self.state);
         let news = add(&mut state);
-        self.settle(&mut state, news);
+        self.settle(&mut state);
+        if news {
+            self.announce(state);
+        }
     }
 
-    /// Makes everybody agree with the state. `news`: the criteria may be met by something new.
-    fn settle(&self, state: &mut State<T>, news: bool) {
+    /// Makes everybody who only looks agree with the state.
+    fn settle(&self, state: &mut State<T>) {
         let met = state.met();
         if let Some(notifier) = self.notifier.get()
             && met != state.raised
@@ -88,14 +93,24 @@ impl<T> Core<T> {
             show(notifier, met);
         }
         state.tell_feed();
-        if !news {
-            return;
-        }
-        if state.is_ready() && state.waiters > 0 {
-            self.gate.open();
-        }
-        if met && let Some(alarm) = &state.alarm {
+    }
+
+    /// The criteria may be met by something new.
+    fn announce(&self, state: MutexGuard<'_, State<T>>) {
+        if state.met()
+            && let Some(alarm) = &state.alarm
+        {
             alarm();
+        }
+        let wake = state.is_ready() && state.waiters > 0;
+        self.unlock(state, wake);
+    }
+
+    /// Waiters wake without the lock, so that they find it free.
+    fn unlock(&self, state: MutexGuard<'_, State<T>>, wake: bool) {
+        drop(state);
+        if wake {
+            self.gate.open();
         }
     }
 
@@ -129,7 +144,7 @@ impl<T> Core<T> {
     pub(super) fn take_with<R>(&self, take: impl FnOnce(&mut State<T>) -> R) -> R {
         let mut state = lock(&self.state);
         let taken = take(&mut state);
-        self.settle(&mut state, false);
+        self.settle(&mut state);
         taken
     }
 
@@ -199,7 +214,7 @@ impl<T> Core<T> {
             return Ok(None);
         }
         let picked = pick(state);
-        self.settle(state, false);
+        self.settle(state);
         picked
     }
 
@@ -210,7 +225,7 @@ impl<T> Core<T> {
         if let Some(notifier) = self.notifier.get() {
             notifier.clear();
         }
-        self.settle(&mut state, false);
+        self.settle(&mut state);
     }
 }
 
@@ -252,15 +267,17 @@ impl<T> Control for Core<T> {
     }
 
     fn interrupt(&self) {
-        let _state = lock(&self.state);
+        let state = lock(&self.state);
         self.interrupts.fetch_add(1, Ordering::SeqCst);
-        self.gate.open();
+        let waited = state.waiters > 0;
+        self.unlock(state, waited);
     }
 
     fn abort(&self) {
-        let _state = lock(&self.state);
+        let state = lock(&self.state);
         self.aborted.store(true, Ordering::SeqCst);
-        self.gate.open();
+        let waited = state.waiters > 0;
+        self.unlock(state, waited);
     }
 
     fn check_aborted(&self) -> Result<()> {
@@ -276,7 +293,7 @@ impl<T> Control for Core<T> {
                 .map_err(Error::os("create the descriptor of an event dispatcher"))?;
             // Two threads may come here at once; the first notifier stays.
             let _ = self.notifier.set(notifier);
-            self.settle(&mut lock(&self.state), false);
+            self.settle(&mut lock(&self.state));
         }
         self.notifier().map(AsFd::as_fd).ok_or(Error::Aborted)
     }
@@ -290,7 +307,7 @@ impl<T> Control for Core<T> {
         if let Some(Feed { tell, listed: true, .. }) = std::mem::replace(&mut state.feed, feed) {
             tell(false);
         }
-        self.settle(&mut state, false);
+        self.settle(&mut state);
     }
 
     fn set_alarm(&self, alarm: Option<Box<dyn Fn() + Send>>) {
