@@ -1,7 +1,8 @@
 //! Waiting for descriptors, timers and other threads at once (epoll, eventfd, timerfd).
 //!
-//! One thread owns a [`Reactor`]; others hold its [`Reactor::waker`]. Descriptors are
-//! level-triggered: what is not dealt with is reported again.
+//! Whoever holds a [`Reactor`] owns its state. A thread sleeps at its [`Sleeper`] without it, so that
+//! others may change and serve it meanwhile. Descriptors are level-triggered: what is not dealt with
+//! is reported again.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -54,17 +55,45 @@ pub enum Ready {
         /// As set.
         token: u64,
     },
-    /// The waker was signalled.
-    Woken,
 }
 
 /// Tokens of the reactor's own descriptors; users' tokens are below.
 const WAKER: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
 
+/// What was reported, and nobody has looked at.
+#[derive(Debug, Default)]
+pub struct Fired(Vec<u64>);
+
+/// Where a thread sleeps until there is something to do.
+#[derive(Clone, Debug)]
+pub struct Sleeper(Arc<OwnedFd>);
+
+impl Sleeper {
+    /// Sleeps until something is reported; it may be nothing. For [`Reactor::take`].
+    pub fn sleep(&self, fired: &mut Fired) -> io::Result<()> {
+        self.wait(None, fired)
+    }
+
+    /// The same without sleeping.
+    pub fn look(&self, fired: &mut Fired) -> io::Result<()> {
+        self.wait(Some(&timespec(Duration::ZERO)), fired)
+    }
+
+    fn wait(&self, timeout: Option<&Timespec>, fired: &mut Fired) -> io::Result<()> {
+        let mut buffer = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
+        match epoll::wait(&*self.0, &mut buffer, timeout) {
+            Ok((events, _)) => fired.0.extend(events.iter().map(|event| event.data.u64())),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+}
+
 /// Waits for descriptors, timers and a waker.
 pub struct Reactor {
-    epoll: OwnedFd,
+    epoll: Sleeper,
     waker: Arc<Notifier>,
     timer: OwnedFd,
     due: BTreeSet<(Instant, u64)>,
@@ -81,27 +110,33 @@ impl Reactor {
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
         epoll::add(&epoll, waker.as_fd(), EventData::new_u64(WAKER), EventFlags::IN)?;
         epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN)?;
+        let epoll = Sleeper(Arc::new(epoll));
         Ok(Self { epoll, waker, timer, due: BTreeSet::new(), timers: HashMap::new(), armed: None })
     }
 
-    /// For other threads: [`Notifier::signal`] makes [`Reactor::wait`] return [`Ready::Woken`].
+    /// Where to sleep.
+    pub fn sleeper(&self) -> Sleeper {
+        self.epoll.clone()
+    }
+
+    /// For other threads: [`Notifier::signal`] ends the sleep.
     pub fn waker(&self) -> Arc<Notifier> {
         self.waker.clone()
     }
 
     /// Reports `fd` as `token` from now on.
     pub fn add(&self, fd: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
-        Ok(epoll::add(&self.epoll, fd, EventData::new_u64(token), interest.epoll())?)
+        Ok(epoll::add(&*self.epoll.0, fd, EventData::new_u64(token), interest.epoll())?)
     }
 
     /// Changes what is reported of `fd`.
     pub fn modify(&self, fd: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
-        Ok(epoll::modify(&self.epoll, fd, EventData::new_u64(token), interest.epoll())?)
+        Ok(epoll::modify(&*self.epoll.0, fd, EventData::new_u64(token), interest.epoll())?)
     }
 
     /// Reports `fd` no more. Closing a descriptor does this too.
     pub fn remove(&self, fd: impl AsFd) -> io::Result<()> {
-        Ok(epoll::delete(&self.epoll, fd)?)
+        Ok(epoll::delete(&*self.epoll.0, fd)?)
     }
 
     /// Sets the one timer of `token`, replacing an earlier one.
@@ -118,20 +153,21 @@ impl Reactor {
         }
     }
 
-    /// Waits until something is to be done, and appends it to `ready`. May append nothing.
-    pub fn wait(&mut self, ready: &mut Vec<Ready>) -> io::Result<()> {
-        self.arm()?;
-        let mut buffer = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
-        let events = match epoll::wait(&self.epoll, &mut buffer, None) {
-            Ok((events, _)) => events,
-            Err(Errno::INTR) => &mut [],
-            Err(error) => return Err(error.into()),
-        };
-        for event in events {
-            match event.data.u64() {
+    /// Appends what there is to do now, without sleeping. The waker's signal stays for the sleeper.
+    pub fn poll(&mut self, ready: &mut Vec<Ready>) -> io::Result<()> {
+        let mut fired = Fired::default();
+        self.epoll.look(&mut fired)?;
+        fired.0.retain(|token| *token != WAKER);
+        self.take(&mut fired, ready);
+        Ok(())
+    }
+
+    /// Appends what a sleeper found to do. Much of it may have been done by others meanwhile.
+    pub fn take(&mut self, fired: &mut Fired, ready: &mut Vec<Ready>) {
+        for token in fired.0.drain(..) {
+            match token {
                 WAKER => {
                     self.waker.clear();
-                    ready.push(Ready::Woken);
                 }
                 TIMER => {
                     self.armed = None;
@@ -142,7 +178,6 @@ impl Reactor {
             }
         }
         self.expire(ready);
-        Ok(())
     }
 
     fn expire(&mut self, ready: &mut Vec<Ready>) {
@@ -157,8 +192,8 @@ impl Reactor {
     }
 
     /// Has the timer descriptor go off at the first timer, or before: one that was cleared meanwhile
-    /// costs a look when its time comes, and not two system calls.
-    fn arm(&mut self) -> io::Result<()> {
+    /// costs a look when its time comes, and not two system calls. After changes, before a sleep.
+    pub fn arm(&mut self) -> io::Result<()> {
         let Some(&(first, _)) = self.due.first() else { return Ok(()) };
         if self.armed.is_some_and(|armed| armed <= first) {
             return Ok(());
@@ -205,9 +240,11 @@ mod tests {
     use super::*;
 
     fn next(reactor: &mut Reactor) -> Vec<Ready> {
-        let mut ready = Vec::new();
+        let (mut fired, mut ready) = (Fired::default(), Vec::new());
         while ready.is_empty() {
-            reactor.wait(&mut ready).unwrap();
+            reactor.arm().unwrap();
+            reactor.sleeper().sleep(&mut fired).unwrap();
+            reactor.take(&mut fired, &mut ready);
         }
         ready
     }
@@ -245,8 +282,30 @@ mod tests {
         let mut reactor = Reactor::new().unwrap();
         let waker = reactor.waker();
         let thread = std::thread::spawn(move || waker.signal());
-        assert_eq!(next(&mut reactor), [Ready::Woken]);
+        let (mut fired, mut ready) = (Fired::default(), Vec::new());
+        while fired.0.is_empty() {
+            reactor.sleeper().sleep(&mut fired).unwrap();
+        }
         thread.join().unwrap();
+        // Who only looks leaves it to the sleeper.
+        reactor.poll(&mut ready).unwrap();
+        assert!(readable(reactor.waker.as_fd()));
+        reactor.take(&mut fired, &mut ready);
+        assert!(ready.is_empty() && !readable(reactor.waker.as_fd()));
+    }
+
+    #[test]
+    fn who_polls_serves_what_a_sleeper_would() {
+        let mut reactor = Reactor::new().unwrap();
+        let notifier = Notifier::new().unwrap();
+        reactor.add(&notifier, 7, Interest::READ).unwrap();
+        let mut ready = Vec::new();
+        reactor.poll(&mut ready).unwrap();
+        assert_eq!(ready, []);
+        notifier.signal();
+        reactor.set_timer(9, Instant::now());
+        reactor.poll(&mut ready).unwrap();
+        assert_eq!(ready, [Ready::Io { token: 7 }, Ready::Timer { token: 9 }]);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Connection management: from addresses to connected queue pairs and back.
 //!
-//! One thread per Ia (`warpline-cm`) owns every socket and machine of connections that are not
-//! established yet. Callers send it commands and never wait for it; it never waits for a peer: a
-//! slow or hostile one costs a table entry until its timer fires. When a connection is established
-//! its socket belongs to the provider, and the thread only hears of its end.
+//! One table per Ia owns every socket and machine of connections that are not established yet. One
+//! thread (`warpline-cm`) serves it; callers who connect, accept or wait for news do so themselves
+//! when it is free ([`desk`]). Nobody waits for a peer: a slow or hostile one costs a table entry
+//! until its timer fires. When a connection is established its socket belongs to the provider, and
+//! only its end is heard of.
 //!
 //! Two short lists are the process's, so that requests can change hands: the requests that wait for
 //! an answer (`requests`), and where is listened (`places`).
@@ -12,6 +13,7 @@ mod active;
 mod adopt;
 mod convert;
 mod counters;
+mod desk;
 mod ending;
 mod late;
 mod listening;
@@ -23,13 +25,14 @@ mod private;
 mod requests;
 mod service;
 mod start;
-mod thread;
+mod table;
 mod types;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
 use kal_shim::{Notifier, Reactor};
@@ -53,15 +56,17 @@ use crate::policy::Policy;
 use crate::resource::{Directory, Ep};
 pub(crate) use convert::Conversion;
 use counters::Counters;
+pub(crate) use desk::Asleep;
+use desk::Desk;
 use listening::{Bound, Service};
 use passive::Passive;
 use places::Place;
 use service::Services;
 use start::Started;
 pub(crate) use start::check_connect;
-use thread::{Shared, Thread};
+use table::{Shared, Table};
 
-/// What callers and the provider tell the thread.
+/// What callers and the provider have to say.
 enum Command {
     Connect {
         ep: Weak<Ep>,
@@ -119,7 +124,6 @@ enum Command {
     Answered {
         token: u64,
     },
-    Stop,
 }
 
 /// Sends commands to the thread.
@@ -168,13 +172,17 @@ impl Mailbox {
 
 impl AsyncHandler for Mailbox {
     fn on_event(&self, source: EventSource, event: AsyncEvent) {
-        self.send(Command::Async { source, event });
+        // Known here, and of every connection.
+        if event != AsyncEvent::Established {
+            self.send(Command::Async { source, event });
+        }
     }
 }
 
-/// The callers' side of the connection thread.
+/// The callers' side of connection management.
 pub(crate) struct Cm {
     mailbox: Mailbox,
+    desk: Arc<Desk>,
     counters: Arc<Counters>,
     listeners: AtomicU64,
     /// The provider's own connection manager, if that is its model.
@@ -212,9 +220,12 @@ impl Cm {
             datagrams,
             services: services.clone(),
         };
-        let body = Thread::new(reactor, commands, shared, native.clone());
+        let sleeper = reactor.sleeper();
+        let table = Table::new(reactor, shared, native.clone());
+        let desk = Arc::new(Desk::new(table, mailbox.clone(), commands));
         let cm = Self {
             mailbox,
+            desk: desk.clone(),
             counters,
             listeners: AtomicU64::new(0),
             native,
@@ -222,7 +233,7 @@ impl Cm {
             ended: Arc::default(),
             threads: Mutex::default(),
         };
-        cm.spawn("warpline-cm", move || body.run())?;
+        cm.spawn("warpline-cm", move || desk.run(&sleeper))?;
         if let Some(native) = cm.native.clone() {
             let (mailbox, ended) = (cm.mailbox.clone(), cm.ended.clone());
             cm.spawn("warpline-native-cm", move || native::carry(&*native, &mailbox, &ended))?;
@@ -269,7 +280,7 @@ impl Cm {
             Some(_) => return Err(unsupported("connect from a given port")),
         };
         let (ep, params) = (Arc::downgrade(ep), Box::new(params));
-        self.mailbox.send(Command::Connect { ep, params, policy, started });
+        self.carry_out(Command::Connect { ep, params, policy, started });
         Ok(())
     }
 
@@ -281,8 +292,26 @@ impl Cm {
     pub(crate) fn accept(&self, ep: &Arc<Ep>, id: RequestId, params: AcceptParams) -> Result<()> {
         let len = params.private_data.len();
         let token = requests::claim_to_accept(id, len, &self.mailbox)?.token;
-        self.mailbox.send(Command::Accept { token, ep: Arc::downgrade(ep), params });
+        self.carry_out(Command::Accept { token, ep: Arc::downgrade(ep), params });
         Ok(())
+    }
+
+    /// Here and now, if that is possible. A provider's connection manager may take its time.
+    fn carry_out(&self, command: Command) {
+        match self.native {
+            None => self.desk.carry_out(command),
+            Some(_) => self.mailbox.send(command),
+        }
+    }
+
+    /// Before a caller sleeps until `done`, which is news of connections: looks for them in its thread
+    /// for at most `spin`. While it sleeps it keeps what this answers. A provider's connection
+    /// manager has a thread that brings its own.
+    pub(crate) fn attend(&self, spin: Duration, done: impl Fn() -> bool) -> Option<Asleep<'_>> {
+        match self.native {
+            None => self.desk.attend(spin, done),
+            Some(_) => None,
+        }
     }
 
     /// Gives up a pending connect or accept.
@@ -292,18 +321,18 @@ impl Cm {
 
     /// The endpoint has begun to disconnect.
     pub(crate) fn disconnecting(&self, ep: &Arc<Ep>, how: Disconnect) {
-        self.mailbox.send(Command::Disconnecting { ep: Arc::downgrade(ep), how });
+        self.carry_out(Command::Disconnecting { ep: Arc::downgrade(ep), how });
     }
 
     /// The endpoint is gone.
     pub(crate) fn forget(&self, qp: QpId) {
-        self.mailbox.send(Command::Forget { qp });
+        self.carry_out(Command::Forget { qp });
     }
 
     /// Ends the thread, and waits for its end unless called by it.
     pub(crate) fn stop(&self) {
         self.ended.store(true, Ordering::Release);
-        self.mailbox.send(Command::Stop);
+        self.desk.close();
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         for thread in threads.drain(..) {
             if thread.thread().id() != std::thread::current().id() {

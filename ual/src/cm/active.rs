@@ -18,7 +18,7 @@ use super::adopt::{
 use super::convert::{Conversion, ConvertParams};
 use super::passive::send_rest;
 use super::start::{Started, local_of, tcp_reason, unspecified};
-use super::thread::{Entry, Thread, open, options};
+use super::table::{Entry, Table, open, options};
 use super::{ConnEvent, ConnectParams, FailReason};
 use crate::node::{Ends, Node};
 use crate::policy::{Markers, Policy};
@@ -63,7 +63,7 @@ enum Over {
     Rejected { private_data: Vec<u8>, peer_ird_ord: Option<(u16, u16)>, revision: u8 },
 }
 
-impl Thread {
+impl Table {
     pub(super) fn on_connect(
         &mut self,
         ep: Weak<Ep>,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use vp_api::{AsyncEvent, CqId, EventSource, QpChange, QpId};
 
 use super::adopt::tell;
-use super::thread::{Entry, Thread, open};
+use super::table::{Entry, Table, open};
 use super::{BrokenCause, ConnEvent, Disconnect, FailReason, Lost};
 use crate::event::{AsyncSource, Event};
 use crate::resource::{Ep, EpState};
@@ -22,7 +22,7 @@ pub(super) struct Ending {
     ep: Weak<Ep>,
 }
 
-impl Thread {
+impl Table {
     pub(super) fn on_disconnecting(&mut self, ep: &Weak<Ep>, how: Disconnect) {
         let Some(open) = open(ep) else { return };
         let (live, close_timeout) = {
@@ -98,7 +98,6 @@ impl Thread {
 
     fn on_qp_event(&mut self, qp: QpId, event: AsyncEvent) {
         let cause = match event {
-            AsyncEvent::Established => return,
             AsyncEvent::CloseComplete => None,
             AsyncEvent::TerminateReceived(t) => Some(BrokenCause::TerminatedByPeer(t)),
             AsyncEvent::TerminateSent(t) => Some(BrokenCause::Terminated(t)),

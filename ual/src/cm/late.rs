@@ -22,7 +22,7 @@ use super::adopt::{
 };
 use super::convert::{Conversion, ConvertParams, begins_fpdu};
 use super::passive::send_rest;
-use super::thread::{Entry, Thread, open, options};
+use super::table::{Entry, Table, open, options};
 use crate::node::Ends;
 use crate::policy::Policy;
 use crate::resource::Ep;
@@ -66,7 +66,7 @@ enum Turn {
     Failed(FailReason),
 }
 
-impl Thread {
+impl Table {
     pub(super) fn on_convert(&mut self, ep: &Weak<Ep>, conversion: Conversion) {
         let Some(open) = open(ep) else { return };
         let Conversion { socket, params, policy, ends } = &conversion;

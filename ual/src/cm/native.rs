@@ -22,7 +22,7 @@ use vp_api::{NativeCm, NativeEvent, NativeParams, QpId, Role, ServiceRefusal};
 use super::adopt::{fail, refuse, tell};
 use super::requests::{Native, Waiting};
 use super::service::{self, Asked};
-use super::thread::{Entry, Thread, open};
+use super::table::{Entry, Table, open};
 use super::{
     AcceptParams, Command, ConnEvent, ConnRequest, ConnectParams, Established, FailReason,
     ListenerId, Mailbox, PrivateData, RequestId, requests,
@@ -59,7 +59,7 @@ pub(super) enum Pending {
     Service { handle: Handle, asked: Asked },
 }
 
-impl Thread {
+impl Table {
     pub(super) fn connect_native(
         &mut self,
         native: &dyn NativeCm,

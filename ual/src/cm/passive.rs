@@ -16,7 +16,7 @@ use kal_shim::sock;
 use super::adopt::{Agreed, adopt, answer, fail, reason_of, refused, responder_config};
 use super::places::Place;
 use super::requests::{self, Waiting};
-use super::thread::{Entry, Thread, open};
+use super::table::{Entry, Table, open};
 use super::{AcceptParams, Command, ConnRequest, ListenerId, PrivateData, RequestId};
 use crate::event::Event;
 use crate::handle::Handle;
@@ -68,7 +68,7 @@ enum Turn {
     Gone,
 }
 
-impl Thread {
+impl Table {
     pub(super) fn begin_passive(&mut self, listener: u64, socket: OwnedFd, peer: SocketAddr) {
         let token = self.new_token();
         let Some(owner) = self.listeners.get_mut(&listener) else { return };

@@ -16,7 +16,7 @@ use vp_api::{DatagramPath, Datagrams, ServiceEvent, ServiceHandler, ServiceRefus
 
 use super::native::Pending;
 use super::requests::{Asker, Waiting};
-use super::thread::{Entry, Thread};
+use super::table::{Entry, Table};
 use super::{Cm, Command, ListenerId, Mailbox, PrivateData, RequestId, busy_or_verb, requests};
 use crate::error::{Error, Result};
 use crate::event::Event;
@@ -188,7 +188,7 @@ pub(super) fn unbind_services(datagrams: &dyn Datagrams, tokens: impl Iterator<I
     }
 }
 
-impl Thread {
+impl Table {
     pub(super) fn on_service(&mut self, event: ServiceEvent) {
         let (token, reply) = match event {
             ServiceEvent::Request { listener, request, peer, port, private_data } => {

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 
 use kal_shim::sock;
 
-use super::thread::options;
+use super::table::options;
 use super::{ConnectParams, FailReason, PrivateData, busy_or_os, check_length};
 use crate::error::{Error, Result};
 use crate::policy::Policy;

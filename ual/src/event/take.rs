@@ -10,10 +10,11 @@ use std::time::Duration;
 use vp_api::WorkCompletion;
 
 use super::completion::Completions;
-use super::core::Control;
+use super::core::{Control, Core, Wait};
 use super::evd::{Evd, Source};
 use super::state::State;
 use super::{Event, Stream};
+use crate::cm::Asleep;
 use crate::error::{Error, Object, Result};
 use crate::sync::{AtomicU32, Ordering};
 
@@ -74,7 +75,11 @@ impl Evd {
     ) -> Result<(Event, Option<Arc<Self>>)> {
         let _waiting = self.enter()?;
         match self.source() {
-            Source::Queue(core) => core.wait(&core.begin(timeout), State::take).map(own),
+            Source::Queue(core) => {
+                let wait = core.begin(timeout);
+                let _asleep = self.attend(core, &wait);
+                core.wait(&wait, State::take).map(own)
+            }
             Source::Completions(completions, core) => {
                 let wait = core.begin(timeout);
                 if let Some(completion) = completions.wait(&wait, self.spin)? {
@@ -101,7 +106,11 @@ impl Evd {
     pub fn wait_ready(self: &Arc<Self>, timeout: Option<Duration>) -> Result<bool> {
         let _waiting = self.enter()?;
         let ready = match self.source() {
-            Source::Queue(core) => core.wait(&core.begin(timeout), |_| Ok(Some(()))),
+            Source::Queue(core) => {
+                let wait = core.begin(timeout);
+                let _asleep = self.attend(core, &wait);
+                core.wait(&wait, |_| Ok(Some(())))
+            }
             Source::Children(core) => core.wait(&core.begin(timeout), |_| Ok(Some(()))),
             Source::Completions(completions, core) => {
                 let wait = core.begin(timeout);
@@ -127,6 +136,15 @@ impl Evd {
             true => Ok(waiting),
             false => Err(Error::Closed(Object::Evd)),
         }
+    }
+
+    /// Before a wait for news of connections: brings them about as far as it is this end's to do.
+    fn attend(&self, core: &Core<Event>, wait: &Wait) -> Option<Asleep<'_>> {
+        if !matches!(self.stream(), Stream::Connection | Stream::Request) {
+            return None;
+        }
+        let spin = wait.left().map_or(self.spin, |left| left.min(self.spin));
+        self.ia().cm().attend(spin, || core.read(State::is_ready) || core.check(wait).is_err())
     }
 
     /// Before a wait on the staging queue.

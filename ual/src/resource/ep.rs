@@ -335,13 +335,14 @@ impl Ep {
     /// afterwards.
     pub fn close(&self) -> Result<()> {
         // Events are made under this lock.
-        let _link = self.link();
+        let link = self.link();
         self.life.close()?;
         if let Err(error) = self.ia().rnic().destroy_qp(self.id()) {
             self.life.reopen();
             return Err(Error::verb("destroy the queue pair")(error));
         }
         self.set_state(EpState::Nonoperational);
+        drop(link);
         self.ia().directory().remove_ep(self.id());
         self.ia().cm().forget(self.id());
         self.release();

@@ -1,7 +1,9 @@
-//! The connection thread: its table of entries and its loop.
+//! The table of connections that are not established, of listeners, and of what ends: what to do
+//! for each command, and for each socket and timer that is ready.
 //!
-//! Everything here is touched by this thread only. When a peer dies its entry goes at the end of
-//! its stream or when its timer fires.
+//! Everything here is behind the desk's lock, so one thread touches it at a time: the connection
+//! thread, or a caller that does its own. When a peer dies its entry goes at the end of its stream
+//! or when its timer fires.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
@@ -9,7 +11,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::Receiver;
 use kal_shim::Reactor;
 use kal_shim::reactor::{Interest, Ready};
 use kal_shim::sock::{self, KeepAlive, Options};
@@ -29,12 +30,12 @@ use crate::policy::Policy;
 use crate::resource::{Directory, Ep};
 
 /// How long a listener rests when the process is out of descriptors or memory.
-const REST: Duration = Duration::from_millis(100);
+pub(super) const REST: Duration = Duration::from_millis(100);
 
 /// Connections accepted per turn and listener, so that a flood starves nobody.
 const ACCEPTS: usize = 64;
 
-/// One thing that the thread watches.
+/// One thing that is watched.
 pub(super) enum Entry {
     Active(Box<Active>),
     Passive(Box<Passive>),
@@ -51,7 +52,7 @@ pub(super) struct Listener {
     pub(super) half_open: BTreeSet<u64>,
 }
 
-/// What the thread shares with its callers.
+/// What the table shares with its callers.
 pub(super) struct Shared {
     /// To itself.
     pub(super) mailbox: Mailbox,
@@ -62,9 +63,8 @@ pub(super) struct Shared {
     pub(super) services: Arc<Services>,
 }
 
-pub(super) struct Thread {
+pub(super) struct Table {
     pub(super) reactor: Reactor,
-    commands: Receiver<Command>,
     pub(super) mailbox: Mailbox,
     pub(super) counters: Arc<Counters>,
     pub(super) directory: Arc<Directory>,
@@ -86,17 +86,11 @@ pub(super) struct Thread {
     next: u64,
 }
 
-impl Thread {
-    pub(super) fn new(
-        reactor: Reactor,
-        commands: Receiver<Command>,
-        shared: Shared,
-        native: Option<Arc<dyn NativeCm>>,
-    ) -> Self {
+impl Table {
+    pub(super) fn new(reactor: Reactor, shared: Shared, native: Option<Arc<dyn NativeCm>>) -> Self {
         let Shared { mailbox, counters, directory, attrs, datagrams, services } = shared;
         Self {
             reactor,
-            commands,
             mailbox,
             counters,
             directory,
@@ -113,60 +107,33 @@ impl Thread {
         }
     }
 
-    pub(super) fn run(mut self) {
-        let mut ready = Vec::new();
-        loop {
-            // What came since it woke woke it for nothing more.
-            while self.mailbox.is_busy_at_bedtime(&self.commands) {
-                if self.on_commands() {
-                    return;
-                }
+    pub(super) fn on_command(&mut self, command: Command) {
+        match command {
+            Command::Connect { ep, params, policy, started } => {
+                self.on_connect(ep, *params, policy, started);
             }
-            if let Err(error) = self.reactor.wait(&mut ready) {
-                // Only a broken descriptor table gets here; without this rest it would spin.
-                tracing::error!("connection management cannot wait: {error}");
-                std::thread::sleep(REST);
-            }
-            self.mailbox.wake_up();
-            for ready in ready.drain(..) {
-                match ready {
-                    Ready::Io { token } => self.on_io(token),
-                    Ready::Timer { token } => self.on_timer(token),
-                    Ready::Woken => {
-                        if self.on_commands() {
-                            return;
-                        }
-                    }
-                }
-            }
+            Command::Convert { ep, conversion } => self.on_convert(&ep, *conversion),
+            Command::Accept { token, ep, params } => self.on_accept(token, &ep, &params),
+            Command::Reject { token, private_data } => self.on_reject(token, &private_data),
+            Command::Handoff { token, to } => self.on_handoff(token, to),
+            Command::Adopt { listener, passive } => self.on_adopt(listener, passive),
+            Command::Listen { bound, service } => self.on_listen(bound, *service),
+            Command::Native(event) => self.on_native(event),
+            Command::Service(event) => self.on_service(event),
+            Command::Answered { token } => self.drop_entry(token),
+            Command::Unlisten { token } => self.on_unlisten(token),
+            Command::Cancel { qp } => self.on_cancel(qp),
+            Command::Disconnecting { ep, how } => self.on_disconnecting(&ep, how),
+            Command::Forget { qp } => self.drop_of(qp),
+            Command::Async { source, event } => self.on_async(source, event),
         }
     }
 
-    /// True when the thread is to end.
-    fn on_commands(&mut self) -> bool {
-        while let Ok(command) = self.commands.try_recv() {
-            match command {
-                Command::Connect { ep, params, policy, started } => {
-                    self.on_connect(ep, *params, policy, started);
-                }
-                Command::Convert { ep, conversion } => self.on_convert(&ep, *conversion),
-                Command::Accept { token, ep, params } => self.on_accept(token, &ep, &params),
-                Command::Reject { token, private_data } => self.on_reject(token, &private_data),
-                Command::Handoff { token, to } => self.on_handoff(token, to),
-                Command::Adopt { listener, passive } => self.on_adopt(listener, passive),
-                Command::Listen { bound, service } => self.on_listen(bound, *service),
-                Command::Native(event) => self.on_native(event),
-                Command::Service(event) => self.on_service(event),
-                Command::Answered { token } => self.drop_entry(token),
-                Command::Unlisten { token } => self.on_unlisten(token),
-                Command::Cancel { qp } => self.on_cancel(qp),
-                Command::Disconnecting { ep, how } => self.on_disconnecting(&ep, how),
-                Command::Forget { qp } => self.drop_of(qp),
-                Command::Async { source, event } => self.on_async(source, event),
-                Command::Stop => return true,
-            }
+    pub(super) fn on_ready(&mut self, ready: Ready) {
+        match ready {
+            Ready::Io { token } => self.on_io(token),
+            Ready::Timer { token } => self.on_timer(token),
         }
-        false
     }
 
     fn on_io(&mut self, token: u64) {
@@ -319,7 +286,7 @@ impl Thread {
     }
 }
 
-impl Drop for Thread {
+impl Drop for Table {
     fn drop(&mut self) {
         // Nobody can answer them any more; their sockets close with their entries.
         self.entries.values().filter_map(Entry::request).for_each(|request| {
