@@ -293,7 +293,10 @@ impl Cq for SoftCq {
         self.ring.arm(solicited_only);
         // Who arms is about to go away.
         match self.few_members() {
-            Some(few) => few.into_iter().flatten().for_each(|qp| qp.flush()),
+            Some(few) => few.into_iter().flatten().for_each(|qp| {
+                qp.flush();
+                qp.rest();
+            }),
             None => self.flush(),
         }
         if self.handler.is_some() {
@@ -310,6 +313,7 @@ impl Cq for SoftCq {
         let done = || news() || self.interrupts.load(Ordering::Acquire) != before;
         let mut slept = Slept::Awake;
         if !self.spin(timeout.map_or(spin, |timeout| spin.min(timeout)), done) {
+            self.few_members().into_iter().flatten().flatten().for_each(|qp| qp.rest());
             slept = self.engine.wait(self, deadline, done);
         }
         self.check_alive()?;

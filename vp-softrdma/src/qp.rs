@@ -15,6 +15,7 @@ mod link;
 mod liveness;
 mod modify;
 mod post;
+mod watch;
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -33,6 +34,7 @@ use crate::wq::{RecvRing, RecvWqe, SendRing};
 use context::{Context, Left, Lost, Queues};
 use core::Core;
 use inner::{Inner, Limits};
+use link::Link;
 
 const WRITABLE: u8 = 1;
 const OVER: u8 = 2;
@@ -89,11 +91,13 @@ impl SoftQp {
     /// Looks for octets, unless another thread is inside. True if it waits for room to send, which
     /// only the engine's events tell.
     pub(crate) fn poll(&self) -> bool {
-        let Some(inner) = self.inner.try_lock() else { return false };
-        let stalled = match &inner.link {
+        let Some(mut inner) = self.inner.try_lock() else { return false };
+        let stalled = match &mut inner.link {
             None => false,
             Some(link) => {
                 let stalled = link.stalled;
+                let (engine, busy) = (&self.context.engine, stalled || link.unsent);
+                link.watch.look(engine, self.context.id.0, &link.stream, busy);
                 if self.serve(inner) == Turn::Over {
                     return stalled;
                 }
@@ -110,6 +114,11 @@ impl SoftQp {
             inner.flush(&self.context);
             self.leave(inner);
         }
+    }
+
+    /// Who polled is about to sleep, or relies on being told: the engine is to watch.
+    pub(crate) fn rest(&self) {
+        self.stays_apart(None);
     }
 
     fn serve(&self, mut inner: MutexGuard<'_, Inner>) -> Turn {
@@ -134,7 +143,7 @@ impl SoftQp {
     /// Unlocks, and carries out what must not be done under the lock.
     fn unlock(&self, mut inner: MutexGuard<'_, Inner>) -> Turn {
         let (left, events) = inner.take_left();
-        let over = inner.take_turn_over();
+        let over = inner.take_turn_over(&self.context);
         drop(inner);
         let turn = match over {
             Some(stream) => {
@@ -206,6 +215,17 @@ impl Member for SoftQp {
         let mut inner = self.inner.lock();
         inner.handle_timer(&self.context, timer);
         self.leave(inner);
+    }
+
+    fn stays_apart(&self, nap: Option<u32>) -> bool {
+        let mut inner = self.inner.lock();
+        let attended = |link: &Link| nap.is_some_and(|nap| link.watch.is_attended(nap));
+        let stays = inner.link.as_ref().is_some_and(attended);
+        if let Some(link) = inner.link.as_mut().filter(|_| !stays) {
+            link.put_back(&self.context);
+        }
+        self.leave(inner);
+        stays
     }
 }
 
@@ -302,6 +322,11 @@ fn core_of(parts: &QpParts, init: &QpInit) -> Core {
 #[cfg(not(any(loom, miri)))]
 #[path = "qp/turn_tests.rs"]
 mod turn_tests;
+
+#[cfg(test)]
+#[cfg(not(any(loom, miri)))]
+#[path = "qp/watch_tests.rs"]
+mod watch_tests;
 
 #[cfg(test)]
 #[cfg(not(any(loom, miri)))]

@@ -11,9 +11,11 @@
 //! A dead peer shows as an event on its socket, a silent one by a timer of its QP.
 
 mod alarm;
+mod apart;
 mod chime;
 mod duty;
 mod station;
+mod thread;
 mod timers;
 
 use std::collections::HashMap;
@@ -24,13 +26,14 @@ use std::sync::{Arc, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
-use vp_api::{LogLevel, Services, VpError, VpResult};
+use vp_api::{Services, VpError, VpResult};
 
-use crate::sync::{AtomicBool, Mutex, Ordering, lock};
+use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering, lock};
 use alarm::Alarm;
-use duty::{Duty, Rota};
+use apart::Apart;
+use duty::Rota;
 use station::{Gate, Left, Station};
 use timers::Timers;
 
@@ -44,6 +47,11 @@ pub(crate) trait Member: Send + Sync {
     fn on_ready(&self, ready: Ready);
     /// A deadline passed.
     fn on_timer(&self, timer: Timer);
+    /// Its socket is apart from the engine's set: puts it back and answers false, unless it was polled
+    /// in the engine's nap of this number.
+    fn stays_apart(&self, _nap: Option<u32>) -> bool {
+        false
+    }
 }
 
 /// What became of a socket besides being readable.
@@ -55,8 +63,6 @@ pub(crate) struct Ready {
     pub(crate) over: bool,
 }
 
-/// How long the engine stays away after an application thread was inside.
-const NAP_NS: u64 = 1_000_000;
 /// Events taken per `epoll_wait`.
 const EVENTS: usize = 64;
 /// The bell's token; QPs have their 32-bit ids.
@@ -83,6 +89,9 @@ pub(crate) struct Engine {
     epoll: OwnedFd,
     station: Station<Bell>,
     rota: Rota,
+    apart: Apart,
+    /// Counts what the engine's thread decided.
+    nap: AtomicU32,
     alarm: Alarm,
     timers: Timers,
     members: RwLock<HashMap<u32, Arc<dyn Member>>>,
@@ -108,6 +117,8 @@ impl Engine {
             epoll,
             station: Station::new(Bell(bell)),
             rota: Rota::new(),
+            apart: Apart::new(),
+            nap: AtomicU32::new(0),
             alarm,
             timers: Timers::default(),
             members: RwLock::default(),
@@ -192,6 +203,28 @@ impl Engine {
         let _ = epoll::modify(&self.epoll, socket, token(id), events);
     }
 
+    /// The number of the present nap of the engine's thread.
+    pub(crate) fn nap(&self) -> u32 {
+        self.nap.load(Ordering::Relaxed)
+    }
+
+    /// Takes the socket of a QP that is polled all the time out of the set; false if it must stay.
+    /// Under the QP's lock.
+    pub(crate) fn set_apart(&self, id: u32, socket: impl AsFd) -> bool {
+        let apart = self.apart.add(id);
+        if apart {
+            let _ = epoll::delete(&self.epoll, socket);
+        }
+        apart
+    }
+
+    /// Puts it back; what is ready is reported. `room`: so is room to send. Under the QP's lock.
+    pub(crate) fn put_back(&self, id: u32, socket: impl AsFd, room: bool) {
+        let events = if room { octets() | epoll::EventFlags::OUT } else { octets() };
+        // It was in the set before: nothing is wanting that it needs.
+        let _ = epoll::add(&self.epoll, socket, token(id), events);
+    }
+
     /// Calls the QP `id` at `at` or a little later, unless it is detached by then.
     pub(crate) fn set_timer(&self, at: u64, id: u32, timer: Timer) {
         let now = self.now();
@@ -243,7 +276,7 @@ impl Engine {
         );
         if left == Left::Unguarded && self.rota.is_unwatched() {
             let now = self.now();
-            self.alarm.set(now + NAP_NS, now);
+            self.alarm.set(now + thread::NAP_NS, now);
         }
         slept
     }
@@ -283,46 +316,6 @@ impl Engine {
     fn member(&self, id: u32) -> Option<Arc<dyn Member>> {
         let members = self.members.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         members.get(&id).cloned()
-    }
-
-    /// The engine's thread.
-    fn run(&self) {
-        while !self.stopping.load(Ordering::Acquire) {
-            self.run_timers();
-            let duty = self.rota.decide(|| self.station.has_leader());
-            if duty != Duty::Rest {
-                self.poll();
-            }
-            self.sleep(duty);
-        }
-    }
-
-    /// Calls the QPs whose deadlines have passed.
-    pub(crate) fn run_timers(&self) {
-        while let Some((id, timer)) = self.timers.take_due(self.now()) {
-            if let Some(member) = self.member(id) {
-                member.on_timer(timer);
-            }
-        }
-    }
-
-    fn sleep(&self, duty: Duty) {
-        let now = self.now();
-        let nap = if duty == Duty::Nap { now + NAP_NS } else { u64::MAX };
-        self.alarm.set(self.next_timer().map_or(nap, |at| at.min(nap)), now);
-        let mut fds =
-            [PollFd::new(&self.alarm, PollFlags::IN), PollFd::new(&self.epoll, PollFlags::IN)];
-        let watched = if duty == Duty::Watch { &mut fds[..] } else { &mut fds[..1] };
-        match poll(watched, None) {
-            Ok(_) if fds[0].revents().is_empty() => {}
-            Ok(_) => self.alarm.acknowledge(),
-            Err(Errno::INTR) => {}
-            Err(errno) => {
-                let message = format!("the progress engine cannot sleep: poll: {errno}");
-                self.services.log(LogLevel::Error, "softrdma::engine", &message);
-                std::thread::sleep(Duration::from_nanos(NAP_NS));
-            }
-        }
     }
 }
 

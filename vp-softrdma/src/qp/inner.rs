@@ -214,6 +214,7 @@ impl Inner {
                 Progress::Full => {
                     self.record.counters.send_stalls += 1;
                     (link.stalled, link.slow) = (true, true);
+                    link.put_back(context);
                     if !std::mem::replace(&mut link.reported, true) {
                         context.engine.rearm(context.id.0, &*link.stream);
                     }
@@ -276,8 +277,9 @@ impl Inner {
     /// Leaves the stream to end by itself, if our FIN has gone out.
     pub(crate) fn leave_stream(&mut self, context: &Context) {
         let ending = matches!(self.core.proto.state(), State::Closing | State::Terminate);
-        if let Some(link) = self.link.take_if(|link| ending && link.finished) {
+        if let Some(mut link) = self.link.take_if(|link| ending && link.finished) {
             self.count(&link);
+            link.put_back(context);
             let bound = nanoseconds(link.params.close_timeout);
             Linger::start(&context.engine, context.id.0, link.stream, bound);
         }
@@ -291,9 +293,10 @@ impl Inner {
 
     /// The stream, if it is to be reported to the engine anew: the QP's turn is over, and there is
     /// more to do.
-    pub(crate) fn take_turn_over(&mut self) -> Option<Arc<Stream>> {
+    pub(crate) fn take_turn_over(&mut self, context: &Context) -> Option<Arc<Stream>> {
         let unread = std::mem::take(&mut self.unread);
         let link = self.link.as_mut().filter(|link| unread || link.unsent)?;
+        link.put_back(context);
         link.reported = true;
         Some(link.stream.clone())
     }

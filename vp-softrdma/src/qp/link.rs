@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use vp_api::{QpCounters, StreamParams};
 
+use crate::qp::context::Context;
+use crate::qp::watch::Watch;
 use crate::rx::Inbox;
 use crate::stream::Stream;
 use crate::tx::Outbox;
@@ -16,6 +18,7 @@ use crate::tx::Outbox;
 pub(crate) struct Link {
     /// Shared with whoever reports it to the engine anew.
     pub(crate) stream: Arc<Stream>,
+    pub(crate) watch: Watch,
     pub(crate) inbox: Inbox,
     pub(crate) outbox: Outbox,
     pub(crate) params: StreamParams,
@@ -52,6 +55,7 @@ impl Link {
     pub(crate) fn new(stream: Stream, params: StreamParams) -> Self {
         Self {
             stream: Arc::new(stream),
+            watch: Watch::default(),
             inbox: Inbox::default(),
             outbox: Outbox::default(),
             params,
@@ -69,6 +73,11 @@ impl Link {
             drained: 0,
             nudges: 0,
         }
+    }
+
+    /// The engine is to watch the socket again.
+    pub(crate) fn put_back(&mut self, context: &Context) {
+        self.watch.put_back(&context.engine, context.id.0, &self.stream, self.reported);
     }
 
     /// Changes when the peer shows that it is there: it sends, or it takes what had to wait.

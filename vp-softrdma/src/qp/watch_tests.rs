@@ -1,0 +1,73 @@
+//! A socket leaves the engine's set while it is polled without pause, and is never left alone.
+
+use std::time::Duration;
+
+use vp_api::Cq;
+
+use super::watch::OFTEN;
+use crate::testing::end::{End, pair};
+
+/// An end that reads, and one whose socket is apart; no thread has looked at it since.
+fn apart(octets: usize) -> (End, End) {
+    let (reader, source) = pair(octets);
+    source.engine.end_nap(true);
+    (0..OFTEN).for_each(|_| _ = source.qp.poll());
+    reader.read(&source);
+    source.engine.poll();
+    assert_eq!(source.sends(), 0, "the set knows of the socket");
+    (reader, source)
+}
+
+/// The set alone has the read served.
+fn is_served((reader, source): (End, End)) {
+    while !reader.completed() {
+        source.engine.poll();
+    }
+}
+
+#[test]
+fn a_socket_nobody_polls_any_more_comes_back() {
+    let ends = apart(64);
+    // In the nap that ends it was polled.
+    ends.1.engine.end_nap(true);
+    ends.1.engine.poll();
+    assert_eq!(ends.1.sends(), 0);
+    ends.1.engine.end_nap(true);
+    is_served(ends);
+}
+
+#[test]
+fn an_engine_that_does_not_nap_has_all() {
+    let ends = apart(64);
+    ends.1.engine.end_nap(false);
+    is_served(ends);
+    // And none goes meanwhile.
+    let (reader, source) = pair(64);
+    source.engine.end_nap(false);
+    (0..OFTEN).for_each(|_| _ = source.qp.poll());
+    reader.read(&source);
+    is_served((reader, source));
+}
+
+#[test]
+fn who_sleeps_or_arms_has_the_engine() {
+    let ends = apart(64);
+    ends.1.cq.wait(Duration::ZERO, Some(Duration::ZERO)).unwrap();
+    is_served(ends);
+    let ends = apart(64);
+    ends.1.cq.arm(false).unwrap();
+    is_served(ends);
+}
+
+/// Only the set tells that there is room again.
+#[test]
+fn who_waits_for_room_is_in_the_set() {
+    let (reader, source) = apart(16 << 20);
+    while source.sends() == 0 {
+        source.qp.poll();
+    }
+    while !reader.completed() {
+        source.engine.poll();
+        reader.engine.poll();
+    }
+}
