@@ -183,8 +183,14 @@ impl Ep {
     }
 
     /// Notes which windows may have to end with the endpoint.
+    #[inline]
     fn remember_window(&self, work: &Work<'_>) {
-        let Kind::Link { rmr, .. } = &work.kind else { return };
+        if let Kind::Link { rmr, .. } = &work.kind {
+            self.remember(rmr);
+        }
+    }
+
+    fn remember(&self, rmr: &Rmr) {
         if rmr.kind() == MwKind::Narrow {
             let mut windows = self.windows();
             windows.retain(|window| !window.is_gone() && !window.is(rmr));

@@ -189,13 +189,12 @@ pub(crate) fn send<'a>(
     work: Work<'a>,
     post: impl FnOnce(&[SendWr<'_>]) -> std::result::Result<(), PostFailure>,
 ) -> PostResult<Work<'a>> {
-    let mut list = List::Empty;
-    let op = match translate(&work, &mut list) {
-        Ok(op) => op,
-        Err(error) => return Err(Refused::new(error, work)),
-    };
+    let (mut list, mut wr) = (List::Empty, BLANK);
     let number = flight.next();
-    if let Err(failure) = post(&[request(number, op, &work, &list)]) {
+    if let Err(error) = translate(number, &work, &mut list, &mut wr) {
+        return Err(Refused::new(error, work));
+    }
+    if let Err(failure) = post(&[wr]) {
         return Err(Refused::new(refusal(operation(&work.kind), failure.status), work));
     }
     // A completion cannot be taken before this: that needs the lock that the caller holds.
@@ -245,12 +244,9 @@ fn send_batch(
         if wanted > 0 && names_memory_anew(&works[wanted - 1].kind) {
             break;
         }
-        match translate(work, list) {
-            Ok(op) => *wr = request(number + wanted as u64, op, work, list),
-            Err(error) => {
-                bad = Some(error);
-                break;
-            }
+        if let Err(error) = translate(number + wanted as u64, work, list, wr) {
+            bad = Some(error);
+            break;
         }
         wanted += 1;
     }
@@ -284,16 +280,8 @@ fn refusal(operation: Operation, status: VpStatus) -> Error {
     Error::Post { operation, status }
 }
 
-fn request<'a>(number: u64, op: SendOp, work: &Work<'a>, list: &'a List) -> SendWr<'a> {
-    let data = match work.payload {
-        Payload::Inline(octets) => Data::Inline(octets),
-        Payload::Memory(_) => Data::Sgl(list.get()),
-    };
-    let notify = work.notify && work.flags.contains(SendFlags::SIGNALED);
-    SendWr { wr_id: wr_id(number, notify), op, data, flags: work.flags }
-}
-
 /// What must live until the completion.
+#[inline]
 fn held(work: Work<'_>, qp: QpId) -> Sent {
     let operation = operation(&work.kind);
     let mut local = match work.payload {
@@ -335,9 +323,26 @@ fn remote(range: &RemoteRange) -> Remote {
     Remote { stag: Stag(range.context.0), to: range.addr }
 }
 
-/// Its operation for the provider; its memory goes to `list`.
-fn translate(work: &Work<'_>, list: &mut List) -> Result<SendOp> {
-    let op = match &work.kind {
+/// `work` as the provider takes it, as request `number`; its memory goes to `list`.
+fn translate<'a>(
+    number: u64,
+    work: &Work<'a>,
+    list: &'a mut List,
+    wr: &mut SendWr<'a>,
+) -> Result<()> {
+    fill(list, work)?;
+    let data = match work.payload {
+        Payload::Inline(octets) => Data::Inline(octets),
+        Payload::Memory(_) => Data::Sgl(list.get()),
+    };
+    let notify = work.notify && work.flags.contains(SendFlags::SIGNALED);
+    *wr = SendWr { wr_id: wr_id(number, notify), op: op(&work.kind), data, flags: work.flags };
+    Ok(())
+}
+
+#[inline]
+fn op(kind: &Kind) -> SendOp {
+    match kind {
         Kind::Send { solicited, invalidate } => {
             SendOp::Send { solicited: *solicited, invalidate: *invalidate }
         }
@@ -357,12 +362,11 @@ fn translate(work: &Work<'_>, list: &mut List) -> Result<SendOp> {
         Kind::Unlink { rmr } => rmr.unbind(),
         Kind::LinkLmr { lmr } => lmr.link(),
         Kind::UnlinkLmr { lmr } => SendOp::InvalidateLocal { stag: lmr.stag() },
-    };
-    fill(list, work)?;
-    Ok(op)
+    }
 }
 
 /// The memory of `work`.
+#[inline]
 fn fill(list: &mut List, work: &Work<'_>) -> Result<()> {
     match (&work.kind, &work.payload) {
         (Kind::Write { remote, .. }, Payload::Memory(local)) => {

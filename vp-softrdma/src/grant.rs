@@ -103,7 +103,7 @@ impl Grant {
 
     /// Checks an access to `len` octets at `to`; answers the address of the first.
     // [SEC-01] [SEC-02] [SEC-03] [SEC-14] [DDP-21]
-    #[inline]
+    #[inline(always)]
     pub(crate) fn check(
         &self,
         need: Need,

@@ -230,7 +230,7 @@ impl Use<'_> {
     }
 
     /// To other octets of what it holds.
-    #[inline]
+    #[inline(always)]
     fn move_to(
         &mut self,
         need: Need,
@@ -328,7 +328,8 @@ impl StagTable {
     /// As [`StagTable::resolve`], with every check, into `kept`: what that holds stays held if it is
     /// for the same STag, and is let go otherwise. After an error it may still be held; there is
     /// nothing to be done with it.
-    #[inline]
+    // Always: what is asked for is known at compile time, and most of the check with it.
+    #[inline(always)]
     pub fn resolve_next<'k, 't>(
         &'t self,
         kept: &'k mut Option<Use<'t>>,

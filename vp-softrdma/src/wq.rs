@@ -101,6 +101,7 @@ impl SendRing {
     }
 
     /// Whether a work request can be stored; to be asked before the core gives it a slot.
+    #[inline]
     pub(crate) fn check(&self, wr: &SendWr<'_>) -> Result<(), VpStatus> {
         let single_sink = matches!(wr.op, SendOp::Read { .. } | SendOp::Atomic { .. });
         let no_payload = matches!(
@@ -121,6 +122,7 @@ impl SendRing {
     }
 
     /// Stores a work request that passed `check`, at the slot that the core gave it.
+    #[inline]
     pub(crate) fn store(&mut self, slot: u32, wr: &SendWr<'_>) {
         let at = slot as usize;
         let (count, inline) = match wr.data {
@@ -148,10 +150,12 @@ impl SendRing {
         }
     }
 
+    #[inline]
     pub(crate) fn slot(&self, slot: u32) -> &SendSlot {
         &self.slots[slot as usize]
     }
 
+    #[inline]
     pub(crate) fn payload(&self, slot: u32) -> Payload<'_> {
         let at = slot as usize;
         let SendSlot { count, inline, .. } = self.slots[at];
@@ -176,6 +180,7 @@ impl SendRing {
     }
 }
 
+#[inline]
 fn local_op(op: &SendOp) -> Option<LocalOp> {
     match op {
         SendOp::BindMw(bind) => Some(LocalOp::Bind(*bind)),

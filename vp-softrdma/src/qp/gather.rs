@@ -85,6 +85,7 @@ impl Gather {
     }
 
     /// A work request was queued.
+    #[inline]
     pub(crate) fn add(&mut self, wr: &SendWr<'_>) {
         self.posts += 1;
         self.octets += octets_out(wr);

@@ -191,6 +191,7 @@ impl Host for View<'_> {
         }
     }
 
+    #[inline]
     fn copy_send(&mut self, slot: Slot, room: &mut [u8]) -> Option<usize> {
         match self.queues.sends.payload(slot) {
             Payload::Inline(octets) => {
@@ -226,13 +227,15 @@ impl Host for View<'_> {
     }
 
     // RDMAC 8.1.3.1 [VERBS-18]
+    #[inline]
     fn complete_send(&mut self, completion: Completion) {
-        // A flushed local operation gives up what it held.
-        drop(self.queues.sends.take_local(completion.slot));
         let slot = *self.queues.sends.slot(completion.slot);
         let status = status_of(completion.status);
-        self.queues.lost.sends += u32::from(status != WcStatus::Success);
-        if status == WcStatus::Success && !slot.flags.contains(SendFlags::SIGNALED) {
+        if status != WcStatus::Success {
+            // A flushed local operation gives up what it held.
+            drop(self.queues.sends.take_local(completion.slot));
+            self.queues.lost.sends += 1;
+        } else if !slot.flags.contains(SendFlags::SIGNALED) {
             return;
         }
         self.push_send(&WorkCompletion {
@@ -263,6 +266,7 @@ impl Host for View<'_> {
 
 /// Copies what the elements of a list name to the front of `room`; `None` if it does not fit or one
 /// may not be read.
+#[inline]
 fn copy_out<'a>(
     context: &'a Context,
     kept: &mut Option<Use<'a>>,

@@ -41,21 +41,21 @@ impl Inner {
         }
     }
 
+    #[inline]
     fn post_send(&mut self, context: &Context, wr: &SendWr<'_>) -> Result<(), VpStatus> {
         if self.destroyed {
             return Err(VpStatus::InvalidHandle);
         }
         self.core.queues.sends.check(wr)?;
-        match self.queue(context, wr) {
-            // What is held may be all that fills the queue.
-            Err(VpStatus::TooManyWrs) if self.gather.held() != 0 => {
-                self.settle(context);
-                self.queue(context, wr)
-            }
-            queued => queued,
+        // What is held may be all that fills the queue.
+        if self.core.proto.outstanding_sends() >= self.limits.send_depth && self.gather.held() != 0
+        {
+            self.settle(context);
         }
+        self.queue(context, wr)
     }
 
+    #[inline]
     fn queue(&mut self, context: &Context, wr: &SendWr<'_>) -> Result<(), VpStatus> {
         let wqe = SendWqe {
             op: core_op(wr),

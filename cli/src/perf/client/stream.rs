@@ -21,6 +21,8 @@ static PAYLOAD: [u8; INLINE as usize] = [1; INLINE as usize];
 /// One connection.
 struct Conn {
     remote: RemoteRange,
+    /// Where the next message's octets are, here and there: each is behind the one before.
+    place: usize,
     /// Work requests posted and completed.
     posted: u64,
     done: u64,
@@ -34,6 +36,22 @@ struct Conn {
     since: VecDeque<Instant>,
     /// Messages that the server has received, once it has answered.
     received: Option<u64>,
+}
+
+impl Conn {
+    /// So many messages are posted; `signal`: the last of them asks for a completion.
+    fn count(&mut self, messages: u32, signal: bool) {
+        self.posted += u64::from(messages);
+        self.messages += u64::from(messages);
+        self.silent += messages;
+        if self.credits != u64::MAX {
+            self.credits -= u64::from(messages);
+        }
+        if signal {
+            self.silent = 0;
+            self.since.push_back(Instant::now());
+        }
+    }
 }
 
 /// See the module.
@@ -56,6 +74,7 @@ impl Stream {
         };
         let conn = |remote| Conn {
             remote,
+            place: 0,
             posted: 0,
             done: 0,
             messages: 0,
@@ -158,25 +177,14 @@ impl Stream {
     }
 
     fn post(&mut self, at: usize) -> CliResult<()> {
-        let case = &self.lane.case;
+        let (count, every) = (self.lane.case.list, self.lane.case.signal_every());
         let mut list = std::mem::take(&mut self.list);
-        self.conns[at].silent += case.list;
-        let signal = self.conns[at].silent >= case.signal_every();
-        for n in 1..=case.list {
+        let signal = self.conns[at].silent + count >= every;
+        for n in 1..=count {
             let work = self.work(at)?;
-            let work = if signal && n == case.list { work } else { work.unsignalled() };
-            let conn = &mut self.conns[at];
-            conn.posted += 1;
-            conn.messages += 1;
-            if conn.credits != u64::MAX {
-                conn.credits -= 1;
-            }
-            list.push(work);
+            list.push(if signal && n == count { work } else { work.unsignalled() });
         }
-        if signal {
-            self.conns[at].silent = 0;
-            self.conns[at].since.push_back(Instant::now());
-        }
+        self.conns[at].count(count, signal);
         let ep = &self.lane.eps[at];
         let posted = match list.pop() {
             Some(only) if list.is_empty() => ep.post(only).map(drop).map_err(Error::from),
@@ -194,10 +202,12 @@ impl Stream {
     }
 
     /// The next message of a connection.
-    fn work(&self, at: usize) -> itapi::Result<Work<'static>> {
+    #[inline]
+    fn work(&mut self, at: usize) -> itapi::Result<Work<'static>> {
         let size = self.lane.case.size as usize;
-        let conn = &self.conns[at];
-        let from = conn.posted as usize % (self.lane.region.len() / size) * size;
+        let conn = &mut self.conns[at];
+        let from = if conn.place + size <= self.lane.region.len() { conn.place } else { 0 };
+        conn.place = from + size;
         let remote = || conn.remote.slice(from as u64..(from + size) as u64);
         let local = || self.lane.region.range(from..from + size);
         let small = self.lane.small(&PAYLOAD);

@@ -35,6 +35,7 @@ impl Tx {
     ///
     /// # Panics
     /// If `out` is shorter than that, or the ULPDU longer than 65535 octets.
+    #[inline]
     pub fn seal(&self, out: &mut [u8], ulpdu_len: usize) -> usize {
         debug_assert!(!self.markers && ulpdu_len <= usize::from(u16::MAX));
         let end = LENGTH_LEN + ulpdu_len;
