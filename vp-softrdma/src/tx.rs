@@ -23,7 +23,7 @@ use crate::wq;
 const HEADERS: usize = 16 << 10;
 /// Octets gathered before the socket is asked to take them. The end of each batch is a packet of its
 /// own, mostly a small one.
-const BATCH_OCTETS: usize = (512 << 10) + HEADERS;
+const BATCH_OCTETS: usize = (1 << 20) + HEADERS;
 /// Of those, octets that are copied: what fits into a core's second cache.
 const ARENA_OCTETS: usize = (256 << 10) + HEADERS;
 /// The largest FPDU, markers included.

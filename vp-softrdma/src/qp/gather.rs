@@ -11,7 +11,7 @@
 use vp_api::{Data, SendFlags, SendOp, SendWr};
 
 /// Payload octets that are worth a system call of their own.
-const FULL_OCTETS: u64 = 512 << 10;
+const FULL_OCTETS: u64 = 1 << 20;
 /// Longest that a post is held, in nanoseconds.
 const BOUND_NS: u64 = 25_000;
 /// Longest time between two looks of the engine at a QP whose consumer has kept coming round.

@@ -19,9 +19,8 @@ use crate::rx::Stopped;
 use crate::stream::Stream;
 use crate::tx::Progress;
 
-/// System calls with which a QP sends before others get their turn: each takes a batch at most. What
-/// a QP gathers is two batches with CRC, and the third call is not made: nothing is left.
-pub(crate) const SENDS: u32 = 3;
+/// Octets that a QP sends before others get their turn: what it gathers, with headers.
+pub(crate) const TURN: usize = (1 << 20) + (16 << 10);
 /// Octets whose sending takes its time.
 const LONG: usize = 64 << 10;
 
@@ -69,8 +68,8 @@ pub(crate) struct Inner {
     pub(crate) destroyed: bool,
     /// More is to be received than one turn allows.
     unread: bool,
-    /// System calls to send that are left of this turn.
-    sends_left: u32,
+    /// Octets that are left of this turn to send.
+    turn_left: usize,
     events: Vec<AsyncEvent>,
     /// A thread is telling events; it tells the ones that come meanwhile, too.
     telling: bool,
@@ -86,7 +85,7 @@ impl Inner {
             gather: Gather::default(),
             destroyed: false,
             unread: false,
-            sends_left: 0,
+            turn_left: 0,
             events: Vec::new(),
             telling: false,
         }
@@ -149,17 +148,17 @@ impl Inner {
 
     /// Sends what can be sent in one turn and obeys the core until it wants nothing more.
     pub(crate) fn settle(&mut self, context: &Context) {
-        self.settle_within(context, SENDS);
+        self.settle_within(context, TURN);
     }
 
     /// The same without an end of the turn: for the verbs that end a stream, behind which nobody
     /// may come round.
     pub(crate) fn settle_all(&mut self, context: &Context) {
-        self.settle_within(context, u32::MAX);
+        self.settle_within(context, usize::MAX);
     }
 
-    fn settle_within(&mut self, context: &Context, sends: u32) {
-        self.sends_left = sends;
+    fn settle_within(&mut self, context: &Context, turn: usize) {
+        self.turn_left = turn;
         self.gather.release(|| context.engine.now());
         loop {
             self.transmit(context);
@@ -192,7 +191,7 @@ impl Inner {
             return taken;
         }
         loop {
-            link.unsent = self.sends_left == 0;
+            link.unsent = self.turn_left == 0;
             if link.unsent {
                 return taken;
             }
@@ -204,7 +203,7 @@ impl Inner {
                 }
                 Progress::Sent { octets, last } => {
                     taken += octets;
-                    self.sends_left -= 1;
+                    self.turn_left = self.turn_left.saturating_sub(octets);
                     self.record.counters.send_calls += 1;
                     link.drained += u64::from(link.slow);
                     if let Some(sequence) = last {

@@ -89,6 +89,11 @@ impl End {
         self.qp.query().expect("it is there").counters.send_calls
     }
 
+    /// Payload octets that the core has given out.
+    pub(crate) fn octets_sent(&self) -> u64 {
+        self.qp.query().expect("it is there").counters.octets_sent
+    }
+
     /// So many nanoseconds pass.
     pub(crate) fn pass(&self, ns: u64) {
         self.services.now.fetch_add(ns, Ordering::Relaxed);
