@@ -200,6 +200,9 @@ impl Case {
             Mode::Bw | Mode::Rate if self.op.is_answered() => {
                 Reference::Requests { size, depth: self.depth, wait, threads }
             }
+            Mode::Bw | Mode::Rate if self.conns > threads => {
+                Reference::Many { size, wait, conns: self.conns }
+            }
             Mode::Bw | Mode::Rate => Reference::Messages { size, wait, threads },
         };
         let best = match self.mode {
@@ -282,6 +285,8 @@ pub(super) fn default_depth(mode: Mode, size: u32) -> u32 {
 pub(super) enum Reference {
     /// One write per message, one read after the other, on one connection per thread.
     Messages { size: u32, wait: bool, threads: u32 },
+    /// The same to each of so many connections in turn, by one thread.
+    Many { size: u32, wait: bool, conns: u32 },
     /// So many requests of 16 octets under way, each answered by one write.
     Requests { size: u32, depth: u32, wait: bool, threads: u32 },
     /// The best stream: frames of 65,000 octets, 16 per write, several per read.
@@ -304,6 +309,7 @@ impl Reference {
     pub(super) fn check(&self) -> Result<(), String> {
         let (size, depth, threads) = match *self {
             Self::Messages { size, threads, .. } => (size, 1, threads),
+            Self::Many { size, .. } => (size, 1, 1),
             Self::Requests { size, depth, threads, .. } => (size, depth, threads),
             Self::Echo { size, .. } | Self::Fetch { size, .. } => (size, 1, 1),
             Self::Small { size } if size > Self::SMALL => {
@@ -314,6 +320,9 @@ impl Reference {
         };
         let mut case = Case::new(Op::Write, Mode::Bw, size);
         (case.depth, case.threads, case.conns) = (depth, threads, threads);
+        if let Self::Many { conns, .. } = *self {
+            case.conns = conns;
+        }
         case.check()
     }
 }

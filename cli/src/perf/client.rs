@@ -88,7 +88,7 @@ impl Client {
             if let Thread::Stream(stream) = thread {
                 stream.leave()?;
             }
-            for ep in thread.lane().map_or(&[][..], |lane| &lane.eps) {
+            for ep in &thread.lane().eps {
                 // The server may have ended it first.
                 let _ = ep.start_disconnect(itapi::Disconnect::Graceful);
             }
@@ -106,11 +106,11 @@ impl Thread {
         }
     }
 
-    fn lane(&self) -> Option<&Lane> {
+    fn lane(&self) -> &Lane {
         match self {
-            Self::Stream(stream) => Some(stream.lane()),
-            Self::Ping(ping) => Some(ping.lane()),
-            Self::Connect(_) => None,
+            Self::Stream(stream) => stream.lane(),
+            Self::Ping(ping) => ping.lane(),
+            Self::Connect(connector) => connector.lane(),
         }
     }
 }

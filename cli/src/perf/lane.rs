@@ -6,10 +6,10 @@ mod ball;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use itapi::{Completion, Crc, Ep, EpId, Error, Evd, Ia, Lmr, Local, Pz, Result, Srq};
+use itapi::{Completion, Crc, Ep, EpBuilder, EpId, Error, Evd, Ia, Lmr, Local, Pz, Result, Srq};
 
 pub(super) use self::ball::{Ball, is_receive};
-use super::case::{Case, INLINE};
+use super::case::{Case, INLINE, Mode};
 use crate::error::{CliError, CliResult, Exit};
 
 /// Nothing at all from the peer for so long: a safety net, not an expectation.
@@ -20,6 +20,9 @@ pub(super) const REASON: Duration = Duration::from_millis(500);
 
 /// Receives beyond those for messages: the empty Send that ends a phase, credits, its answer.
 pub(super) const SPARE: u32 = 8;
+
+/// Requests in each queue of a connection that is only made to be measured.
+pub(super) const BARE: u32 = 4;
 
 /// An adapter as the case wants it.
 pub(super) fn open(case: &Case, device: Option<&str>, serving: bool) -> Result<Ia> {
@@ -56,7 +59,10 @@ impl Lane {
     pub(super) fn new(ia: &Ia, case: Case, conns: u32, serving: bool) -> Result<Self> {
         let pz = ia.pz()?;
         let receives = conns * receives(&case, serving);
-        let evd = ia.evd(receives + conns * (case.depth + SPARE))?;
+        let evd = ia.evd(match case.mode {
+            Mode::Connect => conns * 2 * BARE,
+            _ => receives + conns * (case.depth + SPARE),
+        })?;
         let region = pz.lmr(case.region_len()).remote_read().remote_write().remote_atomic();
         let region = region.register()?;
         let shared = serving && case.srq;
@@ -84,6 +90,11 @@ impl Lane {
             ep.post_recv(buffer)?;
         }
         Ok(self.add(ep))
+    }
+
+    /// An endpoint that is only made to be measured.
+    pub(super) fn bare_ep(&self) -> EpBuilder<'_> {
+        self.pz.ep(&self.evd).depth(BARE, BARE).max_pieces(1)
     }
 
     fn build(&self, serving: bool) -> Result<Ep> {

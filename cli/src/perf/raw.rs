@@ -5,6 +5,7 @@
 //! for whoever sends and the end of the stream for whoever receives.
 
 mod frames;
+mod many;
 mod plain;
 mod small;
 
@@ -39,6 +40,7 @@ impl Raw {
     pub(super) fn connect(reference: Reference, address: SocketAddr) -> io::Result<Self> {
         let count = match reference {
             Reference::Messages { threads, .. } | Reference::Requests { threads, .. } => threads,
+            Reference::Many { conns, .. } => conns,
             Reference::Connect => 0,
             _ => 1,
         };
@@ -49,6 +51,9 @@ impl Raw {
     /// Measures for so long.
     pub(super) fn phase(&mut self, length: Duration) -> io::Result<Count> {
         let (reference, address) = (self.reference, self.address);
+        if let Reference::Many { size, .. } = reference {
+            return many::send(&mut self.streams, size as usize, length);
+        }
         match &mut self.streams[..] {
             [] => plain::connect_often(address, length),
             [one] => send(reference, one, length),
@@ -83,7 +88,8 @@ fn send(reference: Reference, stream: &mut TcpStream, length: Duration) -> io::R
         Reference::Small { size } => small::send(stream, size as usize, length),
         Reference::Echo { size, .. } => plain::ping(stream, size as usize, size as usize, length),
         Reference::Fetch { size, .. } => plain::ping(stream, 8, size as usize, length),
-        Reference::Connect => Ok(Count::default()),
+        // Theirs are not one stream.
+        Reference::Many { .. } | Reference::Connect => Ok(Count::default()),
     }
 }
 
@@ -95,13 +101,17 @@ pub(super) fn serve(
 ) -> io::Result<()> {
     let listener = TcpListener::bind((address.ip(), 0))?;
     announce(listener.local_addr()?.port());
-    let threads = match reference {
+    let count = match reference {
         Reference::Connect => return plain::accept_often(&listener),
         Reference::Messages { threads, .. } | Reference::Requests { threads, .. } => threads,
+        Reference::Many { conns, .. } => conns,
         _ => 1,
     };
-    let streams = (0..threads).map(|_| prepare(listener.accept()?.0, reference));
+    let streams = (0..count).map(|_| prepare(listener.accept()?.0, reference));
     let streams: Vec<_> = streams.collect::<io::Result<_>>()?;
+    if let Reference::Many { size, wait, .. } = reference {
+        return many::receive(streams, size as usize, wait);
+    }
     std::thread::scope(|scope| {
         let start = |stream| scope.spawn(move || receive(reference, stream));
         let threads: Vec<_> = streams.into_iter().map(start).collect();
@@ -120,7 +130,7 @@ fn receive(reference: Reference, mut stream: TcpStream) -> io::Result<()> {
         Reference::Small { size } => small::receive(&mut stream, size as usize),
         Reference::Echo { size, .. } => plain::pong(&mut stream, size as usize, size as usize),
         Reference::Fetch { size, .. } => plain::pong(&mut stream, 8, size as usize),
-        Reference::Connect => Ok(()),
+        Reference::Many { .. } | Reference::Connect => Ok(()),
     }
 }
 
@@ -137,6 +147,7 @@ fn prepare(stream: TcpStream, reference: Reference) -> io::Result<TcpStream> {
         | Reference::Requests { wait, .. }
         | Reference::Echo { wait, .. }
         | Reference::Fetch { wait, .. } => stream.set_nonblocking(!wait)?,
+        Reference::Many { .. } => stream.set_nonblocking(true)?,
         Reference::Connect => {}
     }
     Ok(stream)
@@ -196,6 +207,8 @@ mod tests {
         for reference in [
             Reference::Messages { size: 4096, wait: true, threads: 2 },
             Reference::Messages { size: 3 << 20, wait: false, threads: 1 },
+            Reference::Many { size: 4096, wait: true, conns: 20 },
+            Reference::Many { size: 3 << 20, wait: false, conns: 3 },
             Reference::Requests { size: 64, depth: 5, wait: false, threads: 1 },
             Reference::Frames,
             Reference::Small { size: 8 },

@@ -84,6 +84,7 @@ impl What {
             Self::Raw(Reference::Frames) => FRAME as f64,
             Self::Raw(
                 Reference::Messages { size, .. }
+                | Reference::Many { size, .. }
                 | Reference::Requests { size, .. }
                 | Reference::Small { size }
                 | Reference::Echo { size, .. }

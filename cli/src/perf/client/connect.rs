@@ -1,10 +1,10 @@
-//! Connections that are only made to be measured: connect, one RDMA Write, close. Owned by one
-//! thread.
+//! Connections that are only made to be measured: connect, one RDMA Write, and close or stay. Owned
+//! by one thread.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use itapi::{Disconnect, Error, Ia, Work};
+use itapi::{Disconnect, Ep, Error, Ia, Work};
 
 use super::remote;
 use crate::error::CliResult;
@@ -19,8 +19,19 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    pub(super) fn new(ia: &Ia, case: Case, address: SocketAddr) -> itapi::Result<Self> {
-        Ok(Self { lane: Lane::new(ia, case, 1, false)?, address })
+    /// All connections of the case but one stay; that one is made again and again.
+    pub(super) fn new(ia: &Ia, case: Case, address: SocketAddr) -> CliResult<Self> {
+        let mut this = Self { lane: Lane::new(ia, case, case.conns, false)?, address };
+        for _ in 1..case.conns {
+            let ep = this.establish()?;
+            this.lane.eps.push(ep);
+        }
+        Ok(this)
+    }
+
+    /// With the connections that stay.
+    pub(super) fn lane(&self) -> &Lane {
+        &self.lane
     }
 
     pub(super) fn phase(&self, length: Duration) -> CliResult<Count> {
@@ -34,7 +45,12 @@ impl Connector {
     }
 
     fn one(&self) -> CliResult<()> {
-        let ep = self.lane.pz.ep(&self.lane.evd).depth(4, 4).max_pieces(1).build()?;
+        // It closes behind our back.
+        Ok(self.establish()?.start_disconnect(Disconnect::Graceful)?)
+    }
+
+    fn establish(&self) -> CliResult<Ep> {
+        let ep = self.lane.bare_ep().build()?;
         let established = ep.connect(self.address, &[])?;
         let remote = remote(&established.private_data)?;
         ep.post(Work::write(&[1; 8], remote)).map_err(Error::from)?;
@@ -45,7 +61,6 @@ impl Connector {
             }
         };
         self.lane.check(&completion)?;
-        // It closes behind our back.
-        Ok(ep.start_disconnect(Disconnect::Graceful)?)
+        Ok(ep)
     }
 }

@@ -9,19 +9,20 @@ use serde::Serialize;
 use super::SLICE;
 use crate::error::CliResult;
 use crate::perf::case::{Case, Mode, Op};
+use crate::perf::lane::BARE;
 use crate::perf::machine::{cpu_us, resident};
 use crate::perf::report::number;
 use crate::perf::rounds::Session;
 
-/// Work requests outstanding in each queue.
-const DEPTH: u32 = 4;
+/// For so long, and a little more.
+const NUDGED: Duration = Duration::from_secs(6);
 
 /// What there was.
 #[derive(Debug, Serialize)]
 pub(super) struct Idle {
     connections: u32,
     depth: u32,
-    /// One after the other, both sides' objects included.
+    /// One after the other, both sides' objects and an RDMA Write included.
     set_up_per_second: f64,
     octets_each_local: f64,
     octets_each_remote: f64,
@@ -30,17 +31,16 @@ pub(super) struct Idle {
 }
 
 pub(super) fn measure(session: &mut Session, connections: u32) -> CliResult<Idle> {
-    let case = Case::new(Op::Write, Mode::Bw, 8);
-    let case = Case { conns: connections, depth: DEPTH, wait: true, ..case };
+    // One more, which comes and goes.
+    let case = Case::new(Op::Write, Mode::Connect, 8);
+    let case = Case { conns: connections + 1, wait: true, ..case };
     let before = [resident() as f64, session.server()?.1];
     let begin = Instant::now();
-    let mut client = session.client(case)?;
+    let client = session.client(case)?;
     let set_up = begin.elapsed().as_secs_f64();
-    // A connection that nothing has ever come over is not idle: its ends look after it.
-    client.phase(Duration::ZERO)?;
     let after = [resident() as f64, session.server()?.1];
-    // Acknowledgements and timers of what was before are none of idleness.
-    std::thread::sleep(SLICE);
+    // A connection that nothing has come back over is not idle: its end looks after it.
+    std::thread::sleep(NUDGED);
     let used = [cpu_us(), session.server()?.0];
     let begin = Instant::now();
     std::thread::sleep(2 * SLICE);
@@ -51,7 +51,7 @@ pub(super) fn measure(session: &mut Session, connections: u32) -> CliResult<Idle
     let each = f64::from(connections);
     Ok(Idle {
         connections,
-        depth: DEPTH,
+        depth: BARE,
         set_up_per_second: each / set_up,
         octets_each_local: (after[0] - before[0]) / each,
         octets_each_remote: (after[1] - before[1]) / each,

@@ -19,6 +19,9 @@ const CLIENT_CONNECTS: Duration = Duration::from_secs(30);
 /// How long the end of a measurement may go unnoticed between two connections.
 const LOOK_UP: Duration = Duration::from_millis(20);
 
+/// The same where connections stay: what they cost is not to drown in looks.
+const LOOK_UP_IDLE: Duration = Duration::from_secs(1);
+
 /// See the module.
 pub(super) struct Service {
     case: Case,
@@ -68,13 +71,13 @@ impl Service {
 
     /// Accepts one connection after the other; each goes when its client ends it.
     fn accept_often(&self, listen: &Listen, over: &AtomicBool) -> CliResult<()> {
-        let lane = Lane::new(&self.ia, self.case, 1, true)?;
+        let lane = Lane::new(&self.ia, self.case, self.case.conns, true)?;
         let events = self.ia.conn_evd()?;
+        let look_up = if self.case.conns > 1 { LOOK_UP_IDLE } else { LOOK_UP };
         let mut eps = HashMap::new();
         while !over.load(Ordering::Acquire) {
-            if let Some(request) = listen.wait(LOOK_UP)? {
-                let ep = lane.pz.ep(&lane.evd).conn_evd(&events).depth(4, 4).max_pieces(1);
-                let ep = ep.build()?;
+            if let Some(request) = listen.wait(look_up)? {
+                let ep = lane.bare_ep().conn_evd(&events).build()?;
                 request.start_accept(&ep, &lane.region.remote().to_octets())?;
                 eps.insert(ep.id(), ep);
             }
