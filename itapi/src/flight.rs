@@ -26,12 +26,14 @@ pub(crate) struct SendFlight {
     posted: VecDeque<Sent>,
     /// Number of the oldest in `posted`.
     first: u64,
+    depth: u32,
 }
 
 impl SendFlight {
-    /// With room for a whole queue: posting does not allocate.
+    /// The first request makes room for a whole queue: others do not allocate, and who never sends
+    /// has none.
     pub(crate) fn new(depth: u32) -> Self {
-        Self { posted: VecDeque::with_capacity(depth as usize), first: 0 }
+        Self { posted: VecDeque::new(), first: 0, depth }
     }
 
     /// Number of the next request.
@@ -40,6 +42,9 @@ impl SendFlight {
     }
 
     pub(crate) fn push(&mut self, sent: Sent) {
+        if self.posted.capacity() == 0 {
+            self.posted.reserve_exact(self.depth as usize);
+        }
         self.posted.push_back(sent);
     }
 
