@@ -100,7 +100,7 @@ pub struct Policy {
     pub socket_buffer: Option<u32>,
     /// Differentiated services code point, 0 to 63.
     pub dscp: u8,
-    /// How long a waiter spins before it sleeps.
+    /// How long a waiter spins before it sleeps; for news of connections twice as long.
     pub spin: Duration,
 }
 

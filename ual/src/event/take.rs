@@ -18,6 +18,10 @@ use crate::cm::Asleep;
 use crate::error::{Error, Object, Result};
 use crate::sync::{AtomicU32, Ordering};
 
+/// Who connects hears of it after two messages and what the peer's application does in between: so
+/// many times what a wait for a completion spins.
+const CONNECTION: u32 = 2;
+
 /// One thread inside a wait.
 struct Waiting<'a>(&'a AtomicU32);
 
@@ -143,7 +147,8 @@ impl Evd {
         if !matches!(self.stream(), Stream::Connection | Stream::Request) {
             return None;
         }
-        let spin = wait.left().map_or(self.spin, |left| left.min(self.spin));
+        let most = CONNECTION * self.spin;
+        let spin = wait.left().map_or(most, |left| left.min(most));
         self.ia().cm().attend(spin, || core.read(State::is_ready) || core.check(wait).is_err())
     }
 
