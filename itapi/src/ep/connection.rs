@@ -1,5 +1,5 @@
 //! How an endpoint gets its connection and loses it: connecting, converting a socket, ending. The
-//! connection thread of the access layer does the work; callers wait for its events.
+//! access layer does the work, mostly in the caller's thread; callers wait for its events.
 
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;

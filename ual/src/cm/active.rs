@@ -1,7 +1,7 @@
 //! The side that connects: TCP, request, reply, and the steps back for peers that know less.
 //!
-//! The caller starts TCP, so that the errors of its making are its; then the connection thread owns
-//! the attempt. A silent peer costs an entry until the timer of its phase.
+//! The caller starts TCP, so that the errors of its making are its; then the attempt is behind the
+//! desk's lock. A silent peer costs an entry until the timer of its phase.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

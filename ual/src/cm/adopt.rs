@@ -1,4 +1,4 @@
-//! From a finished start-up to a queue pair in RTS. No state of its own; the connection thread.
+//! From a finished start-up to a queue pair in RTS. No state of its own; behind the desk's lock.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,4 +1,4 @@
-//! What connection management has done so far. Atomics: written by the connection thread, read by
+//! What connection management has done so far. Atomics: written behind the desk's lock, read by
 //! anyone.
 
 use std::sync::atomic::{AtomicU64, Ordering};

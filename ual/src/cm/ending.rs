@@ -1,6 +1,6 @@
 //! The end of connections, and other asynchronous news of the provider.
 //!
-//! Owned by the connection thread. One connection ends with exactly one event. Every graceful
+//! Behind the desk's lock. One connection ends with exactly one event. Every graceful
 //! disconnect has a timer here behind the provider's own, so that it ends whatever happens.
 
 use std::sync::{Arc, Weak};

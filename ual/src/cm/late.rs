@@ -1,6 +1,6 @@
 //! Late RDMA transition: converted sockets until their endpoint is connected.
 //!
-//! Owned by the connection thread. The side that begins is an ordinary attempt without TCP's part;
+//! Behind the desk's lock. The side that begins is an ordinary attempt without TCP's part;
 //! the side that waits is an entry here. A peer that is silent, closes or talks about something
 //! else costs it until then, or until the timer fires.
 

@@ -1,6 +1,6 @@
 //! The side that listens: request, the application's answer, reply.
 //!
-//! Owned by the connection thread. Start-ups without a whole request are bounded in number (the
+//! Behind the desk's lock. Start-ups without a whole request are bounded in number (the
 //! oldest goes) and in time; a silent, dripping or vanished peer costs one entry until then.
 
 use std::io;
@@ -181,8 +181,8 @@ impl Table {
         });
         let evd = service.and_then(|service| service.evd.upgrade());
         let delivered = evd.zip(event).is_some_and(|(evd, event)| {
-            // The entry must be there before the application can answer: it is, since answers are
-            // commands to this thread.
+            // The entry must be there before the application's answer: it is, since that takes the
+            // lock that is held here.
             evd.push_bounded(Event::Request(Box::new(event)))
         });
         self.reactor.set_timer(token, Instant::now() + passive.policy.answer_timeout);

@@ -1,8 +1,8 @@
 //! Endpoints: a queue pair and its connection.
 //!
 //! The Ep owns the queue pair. Its state is one atomic: posting reads it, the caller moves it from
-//! `Unconnected` to pending and from `Connected` to `Nonoperational`, the connection thread does
-//! the rest. When the peer dies, the connection thread learns it from the provider, makes the state
+//! `Unconnected` to pending and from `Connected` to `Nonoperational`, connection management
+//! does the rest. When the peer dies, it learns that from the provider, makes the state
 //! `Nonoperational` and says so in a connection event; the provider flushes what was posted.
 
 mod attr;
