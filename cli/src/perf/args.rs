@@ -134,7 +134,8 @@ pub(crate) struct WhatArgs {
     /// Messages per post [default: 1]
     #[arg(long)]
     pub(crate) list: Option<u32>,
-    /// Connections; several numbers with commas [default: 1]
+    /// Connections; several numbers with commas; of connect all but one are made before and stay
+    /// [default: 1]
     #[arg(long, value_delimiter = ',')]
     pub(crate) conns: Vec<u32>,
     /// Threads of either side, each with its part of the connections and one event dispatcher
