@@ -249,11 +249,18 @@ impl RecvRing {
     pub(crate) fn post(&mut self, wr: &RecvWr<'_>) -> Result<(), VpStatus> {
         check(self.posted < self.slots.len(), VpStatus::TooManyWrs)?;
         check_sgl(wr.sgl, self.lists.max)?;
-        let at = (self.head + self.posted) % self.slots.len();
+        let at = self.behind(self.posted);
         self.lists.put(at, wr.sgl);
         self.slots[at] = (wr.wr_id, wr.sgl.len() as u32);
         self.posted += 1;
         Ok(())
+    }
+
+    /// The slot so many places behind the oldest, at most all of them. A division costs more.
+    #[inline]
+    fn behind(&self, places: usize) -> usize {
+        let (at, depth) = (self.head + places, self.slots.len());
+        if at < depth { at } else { at - depth }
     }
 
     /// Moves the oldest receive to `into`; false if none is posted.
@@ -265,7 +272,7 @@ impl RecvRing {
         into.wr_id = wr_id;
         into.count = count as usize;
         into.sges[..into.count].copy_from_slice(self.lists.get(self.head, into.count));
-        self.head = (self.head + 1) % self.slots.len();
+        self.head = self.behind(1);
         self.posted -= 1;
         true
     }

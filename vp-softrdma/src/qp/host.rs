@@ -42,6 +42,7 @@ impl<'a> View<'a> {
     }
 
     /// Copies `octets` to `offset` of the current receive.
+    #[inline]
     fn fill(&mut self, offset: u32, mut octets: &[u8]) -> Result<(), AccessError> {
         let Context { table, receiver, .. } = self.context;
         for piece in pieces(self.queues.current.sgl(), offset, octets.len() as u32) {
@@ -109,6 +110,7 @@ impl Host for View<'_> {
         self.queues.receiving.then(|| self.queues.current.capacity())
     }
 
+    #[inline]
     fn place_receive(&mut self, offset: u32, octets: &[u8]) -> Result<(), AccessError> {
         self.fill(offset, octets).inspect_err(|error| self.queues.receive_fault = Some(*error))
     }
@@ -117,6 +119,7 @@ impl Host for View<'_> {
         self.queues.receive_fault = Some(AccessError::Bounds);
     }
 
+    #[inline]
     fn complete_receive(&mut self, receive: Receive) {
         self.queues.receiving = false;
         self.push_receive(WcStatus::Success, receive);

@@ -44,7 +44,20 @@ impl Rx {
         self.crc.is_none() && !self.markers
     }
 
+    /// Whether the FPDUs bear markers.
+    pub const fn marks(&self) -> bool {
+        self.markers
+    }
+    /// Whether a whole FPDU without markers is as it was sent [MPA-04, MPA-08].
+    #[inline]
+    pub fn is_intact(&self, fpdu: &[u8]) -> bool {
+        let Some(crc32c) = self.crc else { return true };
+        let Some((covered, field)) = fpdu.split_last_chunk::<CRC_LEN>() else { return false };
+        crc32c(0, covered).to_le_bytes() == *field
+    }
+
     /// Judges the front of the unconsumed stream [MPA-15, MPA-30, MPA-31].
+    #[inline]
     pub fn parse<'a>(&mut self, octets: &'a [u8]) -> Parsed<'a> {
         let layout = match self.layout(octets) {
             Ok(layout) => layout,
@@ -73,6 +86,7 @@ impl Rx {
         })
     }
 
+    #[inline]
     fn layout<'a>(&self, octets: &[u8]) -> Result<Layout, Parsed<'a>> {
         // RFC 5044 4.3 [MPA-10, MPA-24]: a marker between FPDUs comes in front of the length field.
         let leading = self.markers && first_marker(self.position) == 0;
@@ -88,6 +102,7 @@ impl Rx {
         Ok(Layout::new(self.markers, self.position, ulpdu_len))
     }
 
+    #[inline]
     fn validate(&self, fpdu: &RxFpdu<'_>) -> Result<(), ProtocolError> {
         if let Some(crc32c) = self.crc {
             let (covered, field) = fpdu.wire.split_at(fpdu.wire.len() - CRC_LEN);

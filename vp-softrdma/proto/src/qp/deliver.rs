@@ -23,6 +23,7 @@ const ATOMIC_RESPONSE: usize = qn::ATOMIC_RESPONSE as usize;
 
 impl Qp {
     /// All checks before the first octet of a Write, Read Response or Send-type segment is placed.
+    #[inline]
     pub(super) fn admit<H: Host>(
         &mut self,
         segment: &Segment,
@@ -34,6 +35,7 @@ impl Qp {
         }
     }
     /// The segment is placed: counts, and completes the message if this was its last one.
+    #[inline]
     pub(super) fn deliver<H: Host>(
         &mut self,
         segment: &Segment,

@@ -141,6 +141,10 @@ impl Qp {
                 consumed += self.continue_direct(direct, rest, host);
                 continue;
             }
+            if self.state == State::Rts && self.rx.is_plain() {
+                consumed += self.take_short(rest, host);
+            }
+            let rest = &octets[consumed..];
             match self.rx.framing.parse(rest) {
                 Parsed::Fpdu(fpdu) => {
                     consumed += fpdu.wire_len();
@@ -205,7 +209,7 @@ impl Qp {
     }
 
     /// A valid FPDU: the peer lives, and a responder may send (RFC 5044 7.1.2(4)) [CONN-11].
-    fn heard(&mut self) {
+    pub(super) fn heard(&mut self) {
         self.stats.fpdus_received = self.stats.fpdus_received.wrapping_add(1);
         self.tx.allowed = true;
         if self.role == Role::Responder {
@@ -349,6 +353,7 @@ fn offender(segment: &Segment, inline: &[u8]) -> Offender {
     Offender { header: segment.header, ulpdu_len: segment.ulpdu_len, read_request }
 }
 
+#[inline]
 fn place<H: Host>(
     landing: Landing,
     offset: u32,
