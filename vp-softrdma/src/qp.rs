@@ -142,6 +142,9 @@ impl SoftQp {
 
     /// Unlocks, and carries out what must not be done under the lock.
     fn unlock(&self, mut inner: MutexGuard<'_, Inner>) -> Turn {
+        if inner.leaves_nothing() {
+            return Turn::Done;
+        }
         let (left, events) = inner.take_left();
         let over = inner.take_turn_over(&self.context);
         drop(inner);

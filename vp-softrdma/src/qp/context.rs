@@ -150,6 +150,14 @@ pub(crate) struct Left {
     pub(crate) recv_limit: bool,
 }
 
+impl Left {
+    /// Nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        let told = self.send_cq.is_empty() && self.recv_cq.is_empty();
+        told && !self.srq_limit && !self.recv_limit
+    }
+}
+
 impl Queues {
     /// True if the WQE's payload is inline.
     pub(crate) fn is_inline(&self, slot: Slot) -> bool {

@@ -124,18 +124,18 @@ impl Gather {
         Then::Hold { look_at }
     }
 
-    /// All of it is with the core's transmitter now.
-    pub(crate) fn release(&mut self, now: impl FnOnce() -> u64) {
+    /// All of it is with the core's transmitter now; false if there was nothing.
+    pub(crate) fn release(&mut self) -> bool {
         if self.posts == 0 {
-            return;
+            return false;
         }
         self.single = self.posts == 1 && self.signalled;
-        self.since = now();
         (self.posts, self.octets) = (0, 0);
         (self.urgent, self.more, self.attended) = (false, false, false);
+        true
     }
 
-    /// A transmission that took its time is over: only from now on the connection is idle.
+    /// A transmission is over: only from now on the connection is idle.
     pub(crate) fn transmitted(&mut self, now: u64) {
         self.since = now;
     }

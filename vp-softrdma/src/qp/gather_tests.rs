@@ -15,13 +15,19 @@ fn wr(op: SendOp, flags: SendFlags) -> SendWr<'static> {
     SendWr { wr_id: 0, op, data: Data::Inline(&[0; 8]), flags }
 }
 
+/// What is held goes out.
+fn transmit(gather: &mut Gather, now: u64) {
+    gather.release();
+    gather.transmitted(now);
+}
+
 /// One post of one small Write, and its transmission if it is due.
 fn post_as(gather: &mut Gather, flags: SendFlags, reaped: bool, now: u64) -> Then {
     let held = gather.held();
     gather.add(&wr(SendOp::Write { remote: REMOTE }, flags));
     let then = gather.decide(held, DEPTH, reaped, || now);
     if then == Then::Transmit {
-        gather.release(|| now);
+        transmit(gather, now);
     }
     then
 }
@@ -46,7 +52,7 @@ fn the_first_goes_at_once_and_the_next_waits_for_the_consumer() {
     assert_eq!(gather.held(), 2);
     // The consumer comes round: what was held goes, and what comes next is held again.
     gather.attend();
-    gather.release(|| LATER + 3);
+    transmit(&mut gather, LATER + 3);
     assert!(holds(post(&mut gather, true, LATER + 4)));
 }
 
@@ -85,7 +91,7 @@ fn a_connection_is_not_idle_while_it_transmits() {
     };
     gather.add(&large);
     assert_eq!(gather.decide(0, DEPTH, true, || LATER), Then::Transmit);
-    gather.release(|| LATER);
+    transmit(&mut gather, LATER);
     let done = LATER + 2 * BOUND_NS;
     gather.transmitted(done);
     assert!(holds(post(&mut gather, false, done)));
@@ -137,14 +143,14 @@ fn the_engine_looks_seldom_at_who_comes_round_and_soon_at_who_does_not() {
     post(&mut gather, true, now);
     for _ in 0..10 {
         assert!(holds(post(&mut gather, false, now)));
-        gather.release(|| now);
+        transmit(&mut gather, now);
         assert_eq!(gather.look(now), Look::Idle);
         now += 1;
     }
     assert_eq!(post(&mut gather, false, now), Then::Hold { look_at: Some(now + LAZY_NS) });
     assert_eq!(gather.look(now + 1), Look::Again(now + 1 + LAZY_NS));
     assert_eq!(gather.look(now + LAZY_NS), Look::Overdue);
-    gather.release(|| now + LAZY_NS);
+    transmit(&mut gather, now + LAZY_NS);
     now += LAZY_NS;
     assert_eq!(post(&mut gather, false, now), Then::Hold { look_at: Some(now + BOUND_NS) });
 }

@@ -159,9 +159,9 @@ impl Inner {
 
     fn settle_within(&mut self, context: &Context, turn: usize) {
         self.turn_left = turn;
-        self.gather.release(|| context.engine.now());
+        let mut stamp = self.gather.release();
         loop {
-            self.transmit(context);
+            stamp |= self.transmit(context);
             let lost =
                 self.core.queues.left.send_cq.overrun || self.core.queues.left.recv_cq.overrun;
             if lost && self.core.proto.state() == State::Rts {
@@ -171,15 +171,21 @@ impl Inner {
                 break;
             }
         }
+        // Behind the system call: the peer waits for that, and reading the clock takes a while.
+        if stamp {
+            self.gather.transmitted(context.engine.now());
+        }
         self.set_probe(context);
     }
 
-    /// TCP's idea of a segment is small when a connection begins, and grows with the peer's window.
-    fn transmit(&mut self, context: &Context) {
-        if self.send_turn(context) >= LONG {
-            self.gather.transmitted(context.engine.now());
+    /// True if it took long. TCP's idea of a segment is small when a connection begins, and grows with
+    /// the peer's window.
+    fn transmit(&mut self, context: &Context) -> bool {
+        let long = self.send_turn(context) >= LONG;
+        if long {
             self.refresh_mulpdu();
         }
+        long
     }
 
     /// Answers how many octets the socket took.
@@ -289,6 +295,12 @@ impl Inner {
     }
 
     // ---- what leaves the lock ---------------------------------------------------------------
+
+    /// Nothing of what follows.
+    pub(crate) fn leaves_nothing(&self) -> bool {
+        let over = self.unread || self.link.as_ref().is_some_and(|link| link.unsent);
+        !over && self.events.is_empty() && self.core.queues.left.is_empty()
+    }
 
     /// The stream, if it is to be reported to the engine anew: the QP's turn is over, and there is
     /// more to do.
