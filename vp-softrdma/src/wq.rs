@@ -246,6 +246,7 @@ impl RecvRing {
         self.posted as u32
     }
 
+    #[inline]
     pub(crate) fn post(&mut self, wr: &RecvWr<'_>) -> Result<(), VpStatus> {
         check(self.posted < self.slots.len(), VpStatus::TooManyWrs)?;
         check_sgl(wr.sgl, self.lists.max)?;
@@ -303,6 +304,7 @@ fn check_sgl(sgl: &[Sge], max_sge: usize) -> Result<(), VpStatus> {
 
 /// The elements, cut to size, that cover `len` octets at `offset` of a list. Elements of no octets
 /// are left out: their STags are not looked at. // [VERBS-19]
+#[inline]
 pub(crate) fn pieces(sgl: &[Sge], offset: u32, len: u32) -> impl Iterator<Item = Sge> {
     let mut skip = offset;
     let mut left = len;

@@ -43,7 +43,20 @@ impl<'a> View<'a> {
 
     /// Copies `octets` to `offset` of the current receive.
     #[inline]
-    fn fill(&mut self, offset: u32, mut octets: &[u8]) -> Result<(), AccessError> {
+    fn fill(&mut self, offset: u32, octets: &[u8]) -> Result<(), AccessError> {
+        // Mostly there is one element, and this is the first that comes to it.
+        match self.queues.current.sgl() {
+            &[Sge { stag, to, len }] if offset == 0 && octets.len() <= len as usize => {
+                let Context { table, receiver, .. } = self.context;
+                let (len, need) = (octets.len() as u32, Need::LocalWrite);
+                let sink = table.resolve_next(&mut self.filled, stag, need, receiver, to, len)?;
+                place::copy_in(sink, 0, octets)
+            }
+            _ => self.fill_pieces(offset, octets),
+        }
+    }
+
+    fn fill_pieces(&mut self, offset: u32, mut octets: &[u8]) -> Result<(), AccessError> {
         let Context { table, receiver, .. } = self.context;
         for piece in pieces(self.queues.current.sgl(), offset, octets.len() as u32) {
             let Sge { stag, to, len } = piece;

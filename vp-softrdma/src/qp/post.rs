@@ -89,6 +89,7 @@ impl Inner {
         result
     }
 
+    #[inline]
     fn post_receive(&mut self, context: &Context, wr: &RecvWr<'_>) -> Result<(), VpStatus> {
         if self.destroyed {
             return Err(VpStatus::InvalidHandle);

@@ -16,6 +16,8 @@ use crate::perf::lane::{Lane, is_receive};
 #[derive(Default)]
 struct Conn {
     messages: u64,
+    /// Of those, messages since the last credit.
+    uncredited: u32,
     over: bool,
     /// Receives to be posted again.
     again: Vec<Local>,
@@ -76,13 +78,14 @@ fn take(lane: &Lane, at: usize, conn: &mut Conn, completion: Completion) -> Resu
         return Ok(());
     }
     conn.again.push(completion.local);
-    let credit = u64::from(lane.case.credit());
     if is_end {
         lane.post_recv_all(ep, &mut conn.again)?;
         ep.post(Work::send(&conn.messages.to_be_bytes()))?;
     } else {
         conn.messages += 1;
-        if conn.messages.is_multiple_of(credit) {
+        conn.uncredited += 1;
+        if conn.uncredited == lane.case.credit() {
+            conn.uncredited = 0;
             // The receives first: credit must be good when it arrives.
             lane.post_recv_all(ep, &mut conn.again)?;
             ep.post(Work::send(&[1]))?;
