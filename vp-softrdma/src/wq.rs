@@ -54,7 +54,7 @@ impl Lists {
         if list.len() > self.room {
             self.widen();
         }
-        self.elements[slot * self.room..][..list.len()].copy_from_slice(list);
+        copy(&mut self.elements[slot * self.room..], list);
     }
 
     /// The first `count` elements of what was stored.
@@ -69,6 +69,15 @@ impl Lists {
             new[..self.room].copy_from_slice(old);
         }
         (self.elements, self.room) = (wide, self.max);
+    }
+}
+
+/// Copies a list to the front of another. Most have one element, which is no call then.
+#[inline]
+fn copy(to: &mut [Sge], from: &[Sge]) {
+    match from {
+        [one] => to[0] = *one,
+        _ => to[..from.len()].copy_from_slice(from),
     }
 }
 
@@ -272,7 +281,7 @@ impl RecvRing {
         let (wr_id, count) = self.slots[self.head];
         into.wr_id = wr_id;
         into.count = count as usize;
-        into.sges[..into.count].copy_from_slice(self.lists.get(self.head, into.count));
+        copy(&mut into.sges, self.lists.get(self.head, into.count));
         self.head = self.behind(1);
         self.posted -= 1;
         true
@@ -296,8 +305,12 @@ fn check(ok: bool, status: VpStatus) -> Result<(), VpStatus> {
 }
 
 // RDMAC 8.1.3.2: the sum is at most 2^32 - 1. [VERBS-19]
+#[inline]
 fn check_sgl(sgl: &[Sge], max_sge: usize) -> Result<(), VpStatus> {
     check(sgl.len() <= max_sge, VpStatus::InvalidSgl)?;
+    if sgl.len() <= 1 {
+        return Ok(());
+    }
     let sum: u64 = sgl.iter().map(|sge| u64::from(sge.len)).sum();
     check(sum <= u64::from(u32::MAX), VpStatus::InvalidSgl)
 }
