@@ -59,9 +59,9 @@ pub struct StreamParams {
     /// `None`: never.
     pub nudge_after: Option<Duration>,
     /// While work is posted: if nothing has arrived for so long, ask the peer with a zero-length
-    /// RDMA Read, and give up after as long again; `None`: TCP keep-alive alone decides. While only
-    /// receives wait, a provider may ask a peer that answered less and less often, down to a
-    /// sixteenth.
+    /// RDMA Read, and give up after as long again, time in which this process stood still not
+    /// counted; `None`: TCP keep-alive alone decides. While only receives wait, a provider may ask a
+    /// peer that answered less and less often, down to a sixteenth.
     pub probe_after: Option<Duration>,
     /// Bound on a graceful close and on the Terminate state.
     pub close_timeout: Duration,

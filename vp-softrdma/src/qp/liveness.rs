@@ -3,12 +3,14 @@
 //!
 //! Under the QP's lock, on whichever thread serves it; deadlines come from the engine's thread. None
 //! is ever cancelled: one that no longer matters does nothing. A peer that is gone leaves a probe
-//! unanswered, and the stream counts as broken.
+//! unanswered, and the stream counts as broken: after one more look at the socket, and not for time
+//! in which we did not run ourselves.
 
 use crate::engine::Timer;
 use crate::qp::context::Context;
 use crate::qp::gather::Look;
 use crate::qp::inner::{Inner, nanoseconds};
+use crate::qp::link::Link;
 
 /// Nudges at most; each waits twice as long as the one before, with 20 ms five seconds in all.
 const NUDGES: u32 = 8;
@@ -89,26 +91,52 @@ impl Inner {
     }
 
     fn probe(&mut self, context: &Context) {
-        let Some(link) = &mut self.link else { return };
-        // Another deadline took this one's place.
-        if !link.probing || context.engine.now() < link.probe_at {
-            return;
+        if self.core.proto.probe_outstanding() && self.is_silent(context) {
+            // Its answer may be here: who comes late to the look came late to the socket, too.
+            self.receive(context, false, true);
         }
+        let silent = self.is_silent(context);
+        let Some(link) = self.link.as_mut().filter(|link| link.is_due(context)) else { return };
         link.probing = false;
-        let asked = std::mem::take(&mut link.asked);
-        if link.moved() != link.heard {
+        if !silent {
+            let asked = std::mem::take(&mut link.asked);
             link.patience = if asked { (link.patience + 1).min(DOUBLINGS) } else { 0 };
             return;
         }
+        let stood_still = link.stood_still(context);
         self.refresh_mulpdu();
-        if self.core.proto.probe_outstanding() {
+        if !self.core.proto.probe_outstanding() {
+            self.ask();
+        } else if !stood_still {
             self.core.broken(context, crate::stream::Fault::TimedOut);
-        } else if self.is_busy() {
-            // Without ORD there is nothing to ask with; TCP's own keep-alive decides.
-            let asked = self.core.proto.probe();
-            if let Some(link) = &mut self.link {
-                link.asked = asked;
-            }
         }
+    }
+
+    /// Without ORD there is nothing to ask with; TCP's own keep-alive decides.
+    fn ask(&mut self) {
+        let asked = self.is_busy() && self.core.proto.probe();
+        if let Some(link) = &mut self.link {
+            link.asked = asked;
+        }
+    }
+
+    /// A look is due, and nothing has come since the one before.
+    fn is_silent(&self, context: &Context) -> bool {
+        let silent = |link: &Link| link.is_due(context) && link.moved() == link.heard;
+        self.link.as_ref().is_some_and(silent)
+    }
+}
+
+impl Link {
+    /// The look is due; else another deadline took this one's place.
+    fn is_due(&self, context: &Context) -> bool {
+        self.probing && context.engine.now() >= self.probe_at
+    }
+
+    /// The look comes so late that this process did not run, or the whole machine: that was no time
+    /// to answer in.
+    fn stood_still(&self, context: &Context) -> bool {
+        let late = context.engine.now().saturating_sub(self.probe_at);
+        self.params.probe_after.is_some_and(|after| late >= nanoseconds(after))
     }
 }

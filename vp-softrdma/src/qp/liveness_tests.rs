@@ -66,15 +66,59 @@ fn who_sends_after_long_asks_soon() {
     (0..3600).for_each(|_| pass(&ends));
     // Nobody answers any more.
     ends.0.read(&ends.1);
-    let state = || ends.0.qp.query().expect("it is there").state;
     // Twice ten seconds, and what deadlines are late at most.
     for _ in 0..23 {
-        assert_eq!(state(), QpState::Rts);
+        assert_eq!(state(&ends.0), QpState::Rts);
         ends.0.pass(SECOND);
         ends.0.engine.run_timers();
-        if state() != QpState::Rts {
+        if state(&ends.0) != QpState::Rts {
             return;
         }
     }
     panic!("a silent peer was not given up");
+}
+
+/// Two ends of which the first has asked the second.
+fn asking() -> (End, End) {
+    let ends = acquainted();
+    ends.0.qp.post_recv(&[RecvWr { wr_id: 1, sgl: &[] }]).expect("room");
+    let before = fpdus(&ends.0).0;
+    while fpdus(&ends.0).0 == before {
+        ends.0.pass(SECOND);
+        ends.0.engine.run_timers();
+    }
+    ends
+}
+
+fn state(end: &End) -> QpState {
+    end.qp.query().expect("it is there").state
+}
+
+// [CONN-14]
+#[test]
+fn an_answer_that_lies_unread_counts() {
+    let (near, far) = asking();
+    let (before, answers) = (fpdus(&near).1, fpdus(&far).0);
+    while fpdus(&far).0 == answers {
+        far.qp.poll();
+    }
+    for _ in 0..12 {
+        near.pass(SECOND);
+        near.engine.run_timers();
+    }
+    assert_eq!((state(&near), fpdus(&near).1), (QpState::Rts, before + 1));
+}
+
+// [CONN-14]
+#[test]
+fn time_in_which_we_did_not_run_is_no_silence() {
+    let (near, _far) = asking();
+    near.pass(3600 * SECOND);
+    near.engine.run_timers();
+    assert_eq!(state(&near), QpState::Rts);
+    for _ in 0..12 {
+        near.pass(SECOND);
+        near.engine.run_timers();
+    }
+    assert_eq!(state(&near), QpState::Error);
 }
