@@ -27,14 +27,15 @@ mod service;
 mod start;
 mod table;
 mod types;
+mod vigil;
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::Sender;
 use kal_shim::{Notifier, Reactor};
 use vp_api::{
     AsyncEvent, AsyncHandler, ConnectionModel, Datagrams, EventSource, NativeCm, NativeEvent, QpId,
@@ -65,6 +66,7 @@ use service::Services;
 use start::Started;
 pub(crate) use start::check_connect;
 use table::{Shared, Table};
+use vigil::Vigil;
 
 /// What callers and the provider have to say.
 enum Command {
@@ -131,37 +133,15 @@ enum Command {
 struct Mailbox {
     commands: Sender<Command>,
     waker: Arc<Notifier>,
-    /// The thread looks for commands before it sleeps.
-    awake: Arc<AtomicBool>,
+    vigil: Arc<Vigil>,
 }
 
 impl Mailbox {
     fn send(&self, command: Command) {
         // The thread has gone only when the Ia is closed; then nothing is left to be told.
-        if self.commands.send(command).is_ok() {
-            // Against `is_busy_at_bedtime`: the command before the look at the thread.
-            fence(Ordering::SeqCst);
-            if !self.awake.swap(true, Ordering::AcqRel) {
-                self.waker.signal();
-            }
+        if self.commands.send(command).is_ok() && self.vigil.rouse() {
+            self.waker.signal();
         }
-    }
-
-    /// For the thread, before it sleeps: true if there are commands to see to first. If not, the next
-    /// one wakes it.
-    fn is_busy_at_bedtime(&self, commands: &Receiver<Command>) -> bool {
-        self.awake.store(false, Ordering::Release);
-        fence(Ordering::SeqCst);
-        let busy = !commands.is_empty();
-        if busy {
-            self.wake_up();
-        }
-        busy
-    }
-
-    /// For the thread, when it is awake.
-    fn wake_up(&self) {
-        self.awake.store(true, Ordering::Release);
     }
 
     /// Whether both reach the same thread.
@@ -200,8 +180,8 @@ impl Cm {
     ) -> Result<Self> {
         let reactor = Reactor::new().map_err(Error::os("start connection management"))?;
         let (sender, commands) = crossbeam_channel::unbounded();
-        let (waker, awake) = (reactor.waker(), Arc::default());
-        let mailbox = Mailbox { commands: sender, waker, awake };
+        let (waker, vigil) = (reactor.waker(), Arc::default());
+        let mailbox = Mailbox { commands: sender, waker, vigil };
         rnic.set_async_handler(Some(Arc::new(mailbox.clone())));
         let native = match rnic.attrs().connection_model {
             ConnectionModel::LlpStream => None,
@@ -222,7 +202,7 @@ impl Cm {
         };
         let sleeper = reactor.sleeper();
         let table = Table::new(reactor, shared, native.clone());
-        let desk = Arc::new(Desk::new(table, mailbox.clone(), commands));
+        let desk = Arc::new(Desk::new(table, mailbox.clone(), commands.clone()));
         let cm = Self {
             mailbox,
             desk: desk.clone(),
@@ -233,7 +213,7 @@ impl Cm {
             ended: Arc::default(),
             threads: Mutex::default(),
         };
-        cm.spawn("warpline-cm", move || desk.run(&sleeper))?;
+        cm.spawn("warpline-cm", move || desk.run(&sleeper, commands))?;
         if let Some(native) = cm.native.clone() {
             let (mailbox, ended) = (cm.mailbox.clone(), cm.ended.clone());
             cm.spawn("warpline-native-cm", move || native::carry(&*native, &mailbox, &ended))?;

@@ -2,7 +2,7 @@
 //! (`--cfg loom`).
 //!
 //! Owns no state. What is modelled (the dispatchers' queues, their pump, the turn from direct to
-//! staged) takes its atomics, locks and gates from here.
+//! staged, the connection thread's rest) takes its atomics, locks and gates from here.
 
 #[cfg(not(loom))]
 pub(crate) use kal_shim::Gate;

@@ -6,11 +6,11 @@
 //! work is the thread's. So a connection and its answer need no other thread to wake up, and no
 //! caller waits for another. When a peer dies nothing is held here.
 //!
-//! While callers come and look, the thread naps: sockets would wake it for what a caller does
-//! already. A command, or a caller who goes to sleep, ends a nap.
+//! While callers come and look, and none sleeps, the thread naps ([`super::vigil`]): sockets would
+//! wake it for what a caller does already. A command, or a caller who goes to sleep, ends a nap.
 
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ use crossbeam_channel::Receiver;
 use kal_shim::reactor::{Fired, Interest, Ready, Sleeper, ready_within};
 
 use super::table::{REST, Table};
+use super::vigil::{Rest, Vigil};
 use super::{Command, Mailbox};
 
 /// A waiter lets others have the processor once in so many looks: they may be what it waits for.
@@ -29,43 +30,36 @@ const NAP: Duration = Duration::from_millis(1);
 /// See the module.
 pub(super) struct Desk {
     /// Gone when the thread has ended.
-    table: Mutex<Option<Table>>,
+    work: Mutex<Option<Work>>,
     mailbox: Mailbox,
-    commands: Receiver<Command>,
-    /// A caller has looked since the thread last asked.
-    attended: AtomicBool,
-    /// Callers that sleep, and rely on the thread.
-    asleep: AtomicUsize,
-    /// The thread does not watch the sockets, or is about to leave them.
-    napping: AtomicBool,
     closed: AtomicBool,
 }
 
+/// What is behind the lock. Commands that nobody will carry out go with it.
+struct Work {
+    table: Table,
+    commands: Receiver<Command>,
+}
+
 /// A caller that sleeps until there are news: the thread watches for it.
-pub(crate) struct Asleep<'a>(&'a AtomicUsize);
+pub(crate) struct Asleep<'a>(&'a Vigil);
 
 impl Drop for Asleep<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.withdraw();
     }
 }
 
 impl Desk {
     pub(super) fn new(table: Table, mailbox: Mailbox, commands: Receiver<Command>) -> Self {
-        Self {
-            table: Mutex::new(Some(table)),
-            mailbox,
-            commands,
-            attended: AtomicBool::new(false),
-            asleep: AtomicUsize::new(0),
-            napping: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
-        }
+        let work = Mutex::new(Some(Work { table, commands }));
+        Self { work, mailbox, closed: AtomicBool::new(false) }
     }
 
     /// The connection thread.
-    pub(super) fn run(&self, sleeper: &Sleeper) {
+    pub(super) fn run(&self, sleeper: &Sleeper, commands: Receiver<Command>) {
         let mut fired = Fired::default();
+        let vigil = &self.mailbox.vigil;
         loop {
             // Before the work: what was sent before the end is done.
             let closed = self.closed.load(Ordering::Acquire);
@@ -74,34 +68,28 @@ impl Desk {
                 break;
             }
             // What came since it woke woke it for nothing more.
-            if self.mailbox.is_busy_at_bedtime(&self.commands) {
-                continue;
-            }
-            if let Err(error) = self.rest(sleeper, &mut fired) {
+            if let Some(rest) = vigil.rest(|| !commands.is_empty())
+                && let Err(error) = self.rest(rest, sleeper, &mut fired)
+            {
                 // Only a broken descriptor table gets here; without this rest it would spin.
                 tracing::error!("connection management cannot wait: {error}");
                 std::thread::sleep(REST);
             }
-            self.mailbox.wake_up();
+            vigil.rise();
         }
-        let table = self.lock().take();
+        let work = self.lock().take();
         // Sockets close and handlers go without the lock.
-        drop(table);
+        drop((work, commands));
     }
 
-    /// Sleeps, or naps while callers come and look.
-    fn rest(&self, sleeper: &Sleeper, fired: &mut Fired) -> std::io::Result<()> {
-        if !self.attended.swap(false, Ordering::Relaxed) {
-            return sleeper.sleep(fired);
+    fn rest(&self, rest: Rest, sleeper: &Sleeper, fired: &mut Fired) -> std::io::Result<()> {
+        match rest {
+            Rest::Sleep => sleeper.sleep(fired),
+            Rest::Nap => {
+                ready_within(self.mailbox.waker.as_fd(), Interest::READ, NAP);
+                sleeper.look(fired)
+            }
         }
-        self.napping.store(true, Ordering::Relaxed);
-        // Against `fall_asleep`: one of us sees the other.
-        fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::Relaxed) == 0 {
-            ready_within(self.mailbox.waker.as_fd(), Interest::READ, NAP);
-        }
-        self.napping.store(false, Ordering::Relaxed);
-        sleeper.look(fired)
     }
 
     /// Ends the thread, after the commands that were sent before.
@@ -112,24 +100,22 @@ impl Desk {
 
     /// Does what was asked and what the thread's sleep found.
     fn serve(&self, fired: &mut Fired) {
-        let mut table = self.lock();
-        if let Some(table) = &mut *table {
+        if let Some(work) = &mut *self.lock() {
             let mut ready = Vec::new();
-            table.reactor.take(fired, &mut ready);
-            self.work(table, ready);
+            work.table.reactor.take(fired, &mut ready);
+            work.carry_on(ready);
         }
     }
 
     /// Carries out a command in the caller's thread if nobody is at work and nothing was sent
     /// before; else it is the connection thread's.
     pub(super) fn carry_out(&self, command: Command) {
-        if let Some(mut table) = self.try_lock()
-            && let Some(table) = &mut *table
-            && self.commands.is_empty()
+        if let Some(mut work) = self.try_lock()
+            && let Some(work) = &mut *work
+            && work.commands.is_empty()
         {
-            table.on_command(command);
-            arm(table);
-            return;
+            work.table.on_command(command);
+            return work.arm();
         }
         self.mailbox.send(command);
     }
@@ -142,7 +128,7 @@ impl Desk {
             if done() {
                 return None;
             }
-            self.attended.store(true, Ordering::Relaxed);
+            self.mailbox.vigil.attend();
             self.look();
             if begin.elapsed() >= spin {
                 break;
@@ -155,52 +141,70 @@ impl Desk {
     }
 
     fn fall_asleep(&self) -> Asleep<'_> {
-        self.asleep.fetch_add(1, Ordering::Relaxed);
-        // Against `rest`: one of us sees the other.
-        fence(Ordering::SeqCst);
-        if self.napping.load(Ordering::Relaxed) {
+        if self.mailbox.vigil.rely() {
             self.mailbox.waker.signal();
         }
-        Asleep(&self.asleep)
+        Asleep(&self.mailbox.vigil)
     }
 
     /// Does what there is to do, unless somebody does it already.
     fn look(&self) {
-        let Some(mut table) = self.try_lock() else { return };
-        let Some(table) = &mut *table else { return };
+        let Some(mut work) = self.try_lock() else { return };
+        let Some(work) = &mut *work else { return };
         let mut ready = Vec::new();
         // The thread will see the error, too, and says so.
-        if table.reactor.poll(&mut ready).is_ok() {
-            self.work(table, ready);
+        if work.table.reactor.poll(&mut ready).is_ok() {
+            work.carry_on(ready);
         }
     }
 
-    fn work(&self, table: &mut Table, ready: Vec<Ready>) {
-        for command in self.commands.try_iter() {
-            table.on_command(command);
-        }
-        for ready in ready {
-            table.on_ready(ready);
-        }
-        arm(table);
+    fn lock(&self) -> MutexGuard<'_, Option<Work>> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Table>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn try_lock(&self) -> Option<MutexGuard<'_, Option<Table>>> {
-        match self.table.try_lock() {
-            Ok(table) => Some(table),
-            Err(TryLockError::Poisoned(table)) => Some(table.into_inner()),
+    fn try_lock(&self) -> Option<MutexGuard<'_, Option<Work>>> {
+        match self.work.try_lock() {
+            Ok(work) => Some(work),
+            Err(TryLockError::Poisoned(work)) => Some(work.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
     }
 }
 
-/// The thread may be asleep: its timer must be right.
-fn arm(table: &mut Table) {
-    if let Err(error) = table.reactor.arm() {
-        tracing::error!("connection management cannot set its timer: {error}");
+impl Work {
+    /// What has come is done; what comes meanwhile is the thread's, so that no caller stays for ever.
+    fn carry_on(&mut self, ready: Vec<Ready>) {
+        for command in self.commands.try_iter().take(self.commands.len()) {
+            self.table.on_command(command);
+        }
+        for ready in ready {
+            self.table.on_ready(ready);
+        }
+        self.arm();
+    }
+
+    /// The thread may be asleep: its timer must be right.
+    fn arm(&mut self) {
+        if let Err(error) = self.table.reactor.arm() {
+            tracing::error!("connection management cannot set its timer: {error}");
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::Ual;
+    use crate::config::Config;
+
+    /// A closed Ia may be held for long, and a command may hold a peer's socket.
+    #[test]
+    fn what_reaches_a_closed_desk_goes() {
+        let ia = Ual::with_config(Config::default()).open_any().unwrap();
+        let mailbox = ia.cm().mailbox.clone();
+        ia.close().unwrap();
+        mailbox.send(Command::Unlisten { token: 1 });
+        ia.cm().carry_out(Command::Unlisten { token: 1 });
+        assert!(mailbox.commands.is_empty());
     }
 }
