@@ -62,13 +62,13 @@ impl Desk {
         let vigil = &self.mailbox.vigil;
         loop {
             // Before the work: what was sent before the end is done.
-            let closed = self.closed.load(Ordering::Acquire);
+            let closed = self.is_closed();
             self.serve(&mut fired);
             if closed {
                 break;
             }
             // What came since it woke woke it for nothing more.
-            if let Some(rest) = vigil.rest(|| !commands.is_empty())
+            if let Some(rest) = vigil.rest(|| self.is_closed() || !commands.is_empty())
                 && let Err(error) = self.rest(rest, sleeper, &mut fired)
             {
                 // Only a broken descriptor table gets here; without this rest it would spin.
@@ -95,7 +95,14 @@ impl Desk {
     /// Ends the thread, after the commands that were sent before.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        self.mailbox.waker.signal();
+        // Like a command: a signal by itself could be taken for one that was heard already.
+        if self.mailbox.vigil.rouse() {
+            self.mailbox.waker.signal();
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 
     /// Does what was asked and what the thread's sleep found.

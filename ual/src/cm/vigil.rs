@@ -31,7 +31,7 @@ pub(super) struct Vigil {
 }
 
 impl Vigil {
-    /// A command was sent: true if the thread must be signalled.
+    /// A command was sent, or it is over: true if the thread must be signalled.
     #[must_use]
     pub(super) fn rouse(&self) -> bool {
         // Against `rest`: the command before the look at the thread.
@@ -58,12 +58,12 @@ impl Vigil {
         self.relying.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// For the thread: how to rest; `None` if there are commands to see to first. [`Vigil::rise`]
+    /// For the thread: how to rest; `None` if there is something to see to first. [`Vigil::rise`]
     /// follows.
-    pub(super) fn rest(&self, has_commands: impl Fn() -> bool) -> Option<Rest> {
+    pub(super) fn rest(&self, is_busy: impl Fn() -> bool) -> Option<Rest> {
         self.awake.store(false, Ordering::Release);
         fence(Ordering::SeqCst);
-        if has_commands() {
+        if is_busy() {
             return None;
         }
         if !self.attended.swap(false, Ordering::Relaxed) {
