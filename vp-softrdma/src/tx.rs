@@ -376,7 +376,7 @@ impl Outbox {
         loop {
             if core.has_short() {
                 let batch = self.batch.get_or_insert_with(pool::take_batch);
-                if batch.push_short(core, context) && !batch.has_room() {
+                if batch.push_short(core, context) && (core.is_idle() || !batch.has_room()) {
                     break;
                 }
             }

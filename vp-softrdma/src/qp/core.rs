@@ -64,6 +64,11 @@ impl Core {
         self.proto.has_short()
     }
 
+    /// Whether in RTS nothing is to be sent.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.proto.is_idle()
+    }
+
     /// Short messages, written to `out`.
     pub(crate) fn transmit_short(
         &mut self,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use itapi::{Error, RemoteRange, Result, Work};
+use itapi::{Error, Local, RemoteRange, Result, Work};
 
 use super::Lane;
 use crate::error::CliResult;
@@ -18,11 +18,14 @@ pub(in crate::perf) struct Ball {
     pub(in crate::perf) remotes: Vec<RemoteRange>,
     throws: u64,
     catches: u64,
+    /// The receive that the last catch took, and of which connection. It is posted again behind the
+    /// next throw: there are others, and nobody waits for it.
+    taken: Option<(usize, Local)>,
 }
 
 impl Ball {
     pub(in crate::perf) fn new(lane: Lane, remotes: Vec<RemoteRange>) -> Self {
-        Self { lane, remotes, throws: 0, catches: 0 }
+        Self { lane, remotes, throws: 0, catches: 0, taken: None }
     }
 
     /// Nobody is told of an RDMA Write: who polls looks at the memory; who waits needs a Send
@@ -33,23 +36,31 @@ impl Ball {
 
     /// Throws it over connection `at`.
     pub(in crate::perf) fn throw(&mut self, at: usize) -> Result<()> {
+        self.post(at)?;
+        match self.taken.take() {
+            Some((at, local)) => self.lane.post_recv(&self.lane.eps[at], local),
+            None => Ok(()),
+        }
+    }
+
+    fn post(&mut self, at: usize) -> Result<()> {
         let size = self.lane.case.size as usize;
         self.throws += 1;
         let mark = mark(self.throws);
         let octets = [mark; INLINE as usize];
         let signal = self.throws.is_multiple_of(SIGNAL_EVERY);
-        let local = self.lane.region.range(size..2 * size)?;
-        // Its last octet tells who looks at the memory that it is there.
-        if self.is_seen_in_memory() && self.lane.small(&octets).is_none() {
-            local.write_at(size - 1, &[mark])?;
-        }
         let small = self.lane.small(&octets);
+        let local = || self.lane.region.range(size..2 * size);
+        // Its last octet tells who looks at the memory that it is there.
+        if self.is_seen_in_memory() && small.is_none() {
+            self.lane.region.write_at(2 * size - 1, &[mark])?;
+        }
         let to = || self.remotes[at].slice(0..size as u64);
         let work = match (self.lane.case.op, small) {
             (Op::Send, Some(octets)) => Work::send(octets),
-            (Op::Send, None) => Work::send(local),
+            (Op::Send, None) => Work::send(local()?),
             (_, Some(octets)) => Work::write(octets, to()?),
-            (_, None) => Work::write(local, to()?),
+            (_, None) => Work::write(local()?, to()?),
         };
         let ep = &self.lane.eps[at];
         let last = match self.lane.case.op {
@@ -75,7 +86,7 @@ impl Ball {
         if self.is_seen_in_memory() { self.watch().map(Some) } else { self.receive(at, patience) }
     }
 
-    fn receive(&self, at: usize, patience: Duration) -> CliResult<Option<()>> {
+    fn receive(&mut self, at: usize, patience: Duration) -> CliResult<Option<()>> {
         loop {
             let Some(completion) = self.lane.next(patience)? else {
                 if self.lane.case.wait {
@@ -86,7 +97,7 @@ impl Ball {
             };
             self.lane.check(&completion)?;
             if is_receive(completion.operation) {
-                self.lane.post_recv(&self.lane.eps[at], completion.local)?;
+                self.taken = Some((at, completion.local));
                 return Ok(Some(()));
             }
         }

@@ -24,9 +24,17 @@ const MAX_PAYLOAD: usize = 4 << 10;
 impl Qp {
     /// Whether the next message may be one for [`Self::transmit_short`].
     pub fn has_short(&self) -> bool {
-        // What is owed to the peer has its turns, too [IOP-13]
-        let alone = self.responder.is_empty() && self.tx.is_plain();
-        self.state == State::Rts && alone && self.sq.waits()
+        self.is_plain() && self.sq.waits()
+    }
+
+    /// Whether in RTS nothing is to be sent: what [`Self::poll_transmit`] would find out, too.
+    pub fn is_idle(&self) -> bool {
+        self.is_plain() && !self.sq.waits()
+    }
+
+    /// The SQ alone is to be served. What is owed to the peer has its turns, too [IOP-13].
+    fn is_plain(&self) -> bool {
+        self.state == State::Rts && self.responder.is_empty() && self.tx.is_plain()
     }
 
     /// Writes FPDUs of short messages to the front of `out`, `most` of them at most, and tells each

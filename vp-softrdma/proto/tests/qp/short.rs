@@ -55,8 +55,10 @@ fn no_more_than_wanted_and_no_more_than_fit() {
     assert_eq!(end.pump_short(2), 2);
     let told = |_: usize, _: u64| panic!("nothing fits");
     assert_eq!(end.qp.transmit_short(&mut end.memory, &mut [0; 200], 9, told), 0);
+    assert!(!end.qp.is_idle());
     assert_eq!(end.pump_short(9), 3);
     assert_eq!(end.pump_short(9), 0);
+    assert!(end.qp.is_idle() && end.qp.poll_transmit(&mut end.memory).is_none());
 }
 
 // [VERBS-15, VERBS-17] a fence is looked at where the queue's order is
@@ -96,7 +98,7 @@ fn what_is_owed_to_the_peer_has_its_turn() {
     for _ in 0..4 {
         sim.ends[1].send(b"plenty");
     }
-    assert!(!sim.ends[1].qp.has_short());
+    assert!(!sim.ends[1].qp.has_short() && !sim.ends[1].qp.is_idle());
     assert_eq!(sim.ends[1].pump_short(9), 0);
     sim.run();
     assert_eq!(sim.ends[0].statuses(), [Status::Success]);
