@@ -2,7 +2,7 @@
 //!
 //! One table per Ia owns every socket and machine of connections that are not established yet. One
 //! thread (`warpline-cm`) serves it; callers who connect, accept or wait for news do so themselves
-//! when it is free ([`desk`]). Nobody waits for a peer: a slow or hostile one costs a table entry
+//! when it is free (`desk`). Nobody waits for a peer: a slow or hostile one costs a table entry
 //! until its timer fires. When a connection is established its socket belongs to the provider, and
 //! only its end is heard of.
 //!

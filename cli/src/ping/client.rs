@@ -4,7 +4,9 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use itapi::{ConnEvent, ConnectParams, Ep, Error, Established, Evd, Ia, Lmr, Operation, Pz, Work};
+use itapi::{
+    Completion, ConnEvent, ConnectParams, Ep, Error, Established, Evd, Ia, Lmr, Operation, Pz, Work,
+};
 
 use super::stats::Stats;
 use super::wire::{INFO_LEN, Info, pattern};
@@ -136,13 +138,11 @@ impl Pinger {
     fn go_ahead(&self, timeout: Duration, step: &str) -> CliResult<()> {
         let deadline = Instant::now() + timeout;
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let completion = self.evd.wait(left.min(GLANCE)).map_err(|e| self.broken(e))?;
-            let Some(completion) = completion else {
+            let Some(completion) = self.glance(deadline)? else {
                 if ual::interrupted() {
                     return Err(self.interrupted(step));
                 }
-                if left > GLANCE {
+                if Instant::now() < deadline {
                     continue;
                 }
                 return Err(CliError::new(Exit::Failed, format!("no answer within {timeout:?}"))
@@ -175,12 +175,20 @@ impl Pinger {
     /// Waits for the next round's time, but not on a dead connection.
     fn rest(&self, until: Instant) -> CliResult<()> {
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            match self.evd.wait(left.min(GLANCE)).map_err(|e| self.broken(e))? {
+            match self.glance(until)? {
                 Some(completion) => completion.check().map_err(|e| self.broken(e))?,
-                None if left <= GLANCE || ual::interrupted() => return Ok(()),
+                None if Instant::now() >= until || ual::interrupted() => return Ok(()),
                 None => {}
             }
+        }
+    }
+
+    /// The next completion, if it comes soon, and before `until`. A signal ends the wait early.
+    fn glance(&self, until: Instant) -> CliResult<Option<Completion>> {
+        let left = until.saturating_duration_since(Instant::now());
+        match self.evd.wait(left.min(GLANCE)) {
+            Err(Error::Access(ual::Error::Signal)) => Ok(None),
+            waited => waited.map_err(|e| self.broken(e)),
         }
     }
 
