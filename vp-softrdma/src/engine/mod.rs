@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
-use vp_api::{Services, VpError, VpResult};
+use vp_api::{LogLevel, Services, VpError, VpResult};
 
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering, lock};
 use alarm::Alarm;
@@ -221,8 +221,13 @@ impl Engine {
     /// Puts it back; what is ready is reported. `room`: so is room to send. Under the QP's lock.
     pub(crate) fn put_back(&self, id: u32, socket: impl AsFd, room: bool) {
         let events = if room { octets() | epoll::EventFlags::OUT } else { octets() };
-        // It was in the set before: nothing is wanting that it needs.
-        let _ = epoll::add(&self.epoll, socket, token(id), events);
+        if let Err(errno) = epoll::add(&self.epoll, socket, token(id), events) {
+            let message = format!(
+                "QP {id} moves only while it is polled: its socket cannot be watched again: {errno}; \
+                 raise fs.epoll.max_user_watches, or free memory"
+            );
+            self.services.log(LogLevel::Error, "softrdma::engine", &message);
+        }
     }
 
     /// Calls the QP `id` at `at` or a little later, unless it is detached by then.
