@@ -101,6 +101,9 @@ pub(crate) struct ScaleArgs {
     /// MiB that are read while small messages go there and back
     #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) read: u32,
+    /// Octets of a large one of these reads: as much memory on both sides; 4095m is the longest
+    #[arg(long, default_value = "128m", value_parser = parse_size, value_name = "SIZE")]
+    pub(crate) read_size: u32,
     /// Seconds of each measurement, warm-up included
     #[arg(long, default_value = "0.5", value_parser = parse_seconds, value_name = "SECONDS")]
     pub(crate) slice: Duration,
@@ -265,7 +268,7 @@ pub(super) fn usual_sizes(mode: Mode) -> &'static [u32] {
     }
 }
 
-/// `64k`, `1m`, `4096`: 1 octet to 1 GiB.
+/// `64k`, `1m`, `4096`: 1 octet to 2^32 - 1, the longest that a message can be.
 fn parse_size(text: &str) -> Result<u32, String> {
     let lower = text.to_ascii_lowercase();
     let (digits, factor) = match lower.as_bytes().last() {
@@ -278,7 +281,7 @@ fn parse_size(text: &str) -> Result<u32, String> {
         digits.parse().map_err(|_| "not a number with suffix k, m or g".to_owned())?;
     match number.checked_mul(factor) {
         Some(octets) if (1..=u64::from(LONGEST)).contains(&octets) => Ok(octets as u32),
-        _ => Err("a message is 1 octet to 1g".to_owned()),
+        _ => Err("a message is 1 octet to 4294967295, so at most 4095m".to_owned()),
     }
 }
 
@@ -303,7 +306,8 @@ mod tests {
     fn sizes() {
         assert_eq!(parse_size("64k"), Ok(65536));
         assert_eq!(parse_size("1G"), Ok(1 << 30));
-        for bad in ["0", "", "k", "2g", "-1", "99999999999999999999", "1kk"] {
+        assert_eq!(parse_size("4294967295"), Ok(u32::MAX));
+        for bad in ["0", "", "k", "4g", "-1", "99999999999999999999", "1kk"] {
             assert!(parse_size(bad).is_err(), "{bad}");
         }
     }

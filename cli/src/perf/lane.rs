@@ -77,7 +77,7 @@ impl Lane {
         let ep = self.build(true)?;
         let size = self.case.size as usize;
         for n in 0..receives(&self.case, true) as usize {
-            let at = n * size % (self.region.len() - size + 1);
+            let at = n % (self.region.len() / size) * size;
             self.post_recv(&ep, self.region.range(at..at + size)?)?;
         }
         Ok(self.add(ep))

@@ -40,7 +40,8 @@ pub(super) fn run(args: &ScaleArgs, out: &mut dyn Write) -> CliResult<()> {
     let usage = Usage::start(Some(second.process()));
     let mut session = Session::connect(second.address(), device)?;
     figures.extend(session.measure(&connections(args.connections), plan)?);
-    let ping_beside_read = beside::measure(&mut session, u64::from(args.read) << 20)?;
+    let ping_beside_read =
+        beside::measure(&mut session, u64::from(args.read) << 20, args.read_size)?;
     let idle = idle::measure(&mut session, args.idle)?;
     machine.foreign_cpu = Some(usage.foreign());
     let report = Report::new(&figures, machine);

@@ -182,7 +182,7 @@ fn bad_words_are_refused_with_a_reason() {
         ("run", 2),
         ("local --op fly", 2),
         ("local --size 0", 2),
-        ("local --size 2g", 2),
+        ("local --size 4g", 2),
         ("local --poll --wait", 2),
         ("local --duration x", 2),
         ("local --rounds 0", 2),

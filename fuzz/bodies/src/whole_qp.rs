@@ -49,6 +49,7 @@ impl Run {
             sq_depth: 8,
             max_ird: ird,
             max_ord: ord,
+            max_read_request: 200,
             extensions: flags & 8 != 0,
             crc32c,
         };

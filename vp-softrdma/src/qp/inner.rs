@@ -52,6 +52,7 @@ impl Limits {
             sq_depth: self.send_depth,
             max_ird: self.ird,
             max_ord: self.ord,
+            max_read_request: crate::limits::MAX_READ_REQUEST,
             extensions: true,
             crc32c: crate::crc::kernel(),
         }

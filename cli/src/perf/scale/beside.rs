@@ -10,14 +10,13 @@ use serde::Serialize;
 
 use crate::error::CliResult;
 use crate::output::table;
-use crate::perf::case::{Case, Mode, Op};
+use crate::perf::case::{Case, Mode, Op, octets};
 use crate::perf::lane::is_receive;
 use crate::perf::meter::Laps;
 use crate::perf::report::number;
 use crate::perf::rounds::{Session, Single};
 
-/// Octets of a read.
-const LARGE: u32 = 128 << 20;
+/// Octets of a small read.
 const SMALL: u32 = 1 << 20;
 /// Reads under way.
 const DEPTH: u32 = 16;
@@ -29,7 +28,7 @@ const ALONE: usize = 2_000;
 /// Times of pings.
 #[derive(Debug, Serialize)]
 pub(super) struct Beside {
-    what: &'static str,
+    what: String,
     pings: usize,
     round_trip_p50_us: f64,
     round_trip_p99_us: f64,
@@ -37,17 +36,18 @@ pub(super) struct Beside {
     gigabytes_per_second: Option<f64>,
 }
 
-/// `all`: octets that are read each time.
-pub(super) fn measure(session: &mut Session, all: u64) -> CliResult<Vec<Beside>> {
-    let case = Case { conns: 2, depth: QUEUE, crc: false, ..Case::new(Op::Read, Mode::Bw, LARGE) };
+/// `all`: octets that are read each time; `large`: of a large read.
+pub(super) fn measure(session: &mut Session, all: u64, large: u32) -> CliResult<Vec<Beside>> {
+    let size = large.max(SMALL);
+    let case = Case { conns: 2, depth: QUEUE, crc: false, ..Case::new(Op::Read, Mode::Bw, size) };
     let single = session.single(case)?;
-    let results = vec![
-        pings(&single, "nothing", 0, None, 0)?,
-        pings(&single, "reads of 128 MiB on another connection", all, Some(LARGE), 1)?,
-        pings(&single, "reads of 1 MiB on another connection", all, Some(SMALL), 1)?,
-        pings(&single, "reads of 128 MiB on the same connection", all, Some(LARGE), 0)?,
-        pings(&single, "reads of 1 MiB on the same connection", all, Some(SMALL), 0)?,
-    ];
+    let mut results = vec![pings(&single, "nothing".into(), 0, None, 0)?];
+    for (at, where_) in [(1, "another"), (0, "the same")] {
+        for read in [large, SMALL] {
+            let what = format!("reads of {} on {where_} connection", octets(read));
+            results.push(pings(&single, what, all, Some(read), at)?);
+        }
+    }
     session.leave(single)?;
     Ok(results)
 }
@@ -55,7 +55,7 @@ pub(super) fn measure(session: &mut Session, all: u64) -> CliResult<Vec<Beside>>
 /// Pings over connection 0 while connection `at` reads messages of so many octets.
 fn pings(
     single: &Single,
-    what: &'static str,
+    what: String,
     all: u64,
     read: Option<u32>,
     at: usize,
@@ -137,7 +137,7 @@ pub(super) fn print(results: &[Beside], out: &mut dyn Write) -> CliResult<()> {
         let rate = one.gigabytes_per_second.map_or_else(|| "-".into(), number);
         let times = [one.round_trip_p50_us, one.round_trip_p99_us].map(number);
         let [p50, p99] = times;
-        vec![one.what.into(), one.pings.to_string(), p50, p99, rate]
+        vec![one.what.clone(), one.pings.to_string(), p50, p99, rate]
     };
     let rows: Vec<_> = std::iter::once(header).chain(results.iter().map(row)).collect();
     Ok(write!(out, "{}", table(&rows))?)

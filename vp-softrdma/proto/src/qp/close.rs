@@ -6,6 +6,7 @@
 use crate::error::{ProtocolError, TerminateHeaders};
 use crate::host::Host;
 use crate::qp::effect::{Action, LlpFault, QpEvent};
+use crate::qp::read::requests_of;
 use crate::qp::sq::Entry;
 use crate::qp::{Offender, Qp, State};
 use crate::types::{Role, SendOp, Status};
@@ -186,7 +187,8 @@ impl Qp {
         let code = terminate.swapped_code().unwrap_or(terminate.code);
         self.last_terminate = Some((false, code));
         if let Some(header) = terminate.ddp {
-            self.sq.blame(Status::RemoteTermination(code), |entry| is_named(entry, &header));
+            let most = self.config.max_read_request;
+            self.sq.blame(Status::RemoteTermination(code), |entry| is_named(entry, &header, most));
         }
         self.leave_rts(State::Terminate);
         self.actions.push(Action::Event(QpEvent::TerminateReceived(code)));
@@ -268,16 +270,19 @@ fn terminate_for(error: ProtocolError, offender: Option<Offender>) -> TerminateR
 }
 
 /// Whether the segment that the peer refused belongs to this WQE.
-fn is_named(entry: &Entry, header: &Header) -> bool {
+fn is_named(entry: &Entry, header: &Header, max_read_request: u32) -> bool {
     match (header, entry.wqe.op) {
         (
             Header::Untagged(h),
             SendOp::Send { .. } | SendOp::Immediate { .. } | SendOp::WriteImmediate { .. },
         ) => h.qn == qn::SEND && h.msn == entry.msn,
-        (
-            Header::Untagged(h),
-            SendOp::Read { .. } | SendOp::FetchAdd { .. } | SendOp::CmpSwap { .. },
-        ) => h.qn == qn::REQUEST && h.msn == entry.msn,
+        (Header::Untagged(h), SendOp::FetchAdd { .. } | SendOp::CmpSwap { .. }) => {
+            h.qn == qn::REQUEST && h.msn == entry.msn
+        }
+        (Header::Untagged(h), SendOp::Read { .. }) => {
+            let behind_first = h.msn.wrapping_sub(entry.msn);
+            h.qn == qn::REQUEST && behind_first < requests_of(entry.octets, max_read_request)
+        }
         (
             Header::Tagged(h),
             SendOp::Write { stag, to } | SendOp::WriteImmediate { stag, to, .. },

@@ -13,6 +13,9 @@ pub struct QpConfig {
     pub max_ird: u16,
     /// Outstanding Reads/Atomics: allocated once, the negotiated ORD may be lower.
     pub max_ord: u16,
+    /// Octets that one Read Request asks for, at least 1: a longer RDMA Read goes out as several, so
+    /// that whatever else the peer has to send waits for one of them only [IOP-13].
+    pub max_read_request: u32,
     /// RFC 7306 (atomics, immediate data) accepted and offered [EXT-16].
     pub extensions: bool,
     /// The CRC kernel.

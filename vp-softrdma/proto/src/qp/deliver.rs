@@ -7,7 +7,7 @@ use crate::error::ProtocolError as Error;
 use crate::host::{Host, LocalFault, Receive, TaggedUse};
 use crate::qp::Qp;
 use crate::qp::rx::{Landing, Segment};
-use crate::qp::sq::{Phase, local_status};
+use crate::qp::sq::Phase;
 use crate::rdmap::access;
 use crate::rdmap::reads::{Awaited, Owed, atomic_op};
 use crate::types::{Slot, Stag, Status};
@@ -88,20 +88,7 @@ impl Qp {
         Ok(Landing::Tagged)
     }
 
-    /// RFC 5040 5.5(19) [RDMAP-17]: a Read completes when its response is delivered.
-    fn finish_read<H: Host>(&mut self, host: &mut H) {
-        let Some(request) = self.requester.front() else { return };
-        self.requester.pop();
-        let (Some(slot), Awaited::Read { invalidate_sink, .. }) = (request.slot, request.awaited)
-        else {
-            return;
-        };
-        if invalidate_sink && let Err(fault) = host.invalidate_sink(slot) {
-            return self.fail_work(slot, local_status(fault), host);
-        }
-        self.finish_request(slot, host);
-    }
-    fn finish_request<H: Host>(&mut self, slot: Slot, host: &mut H) {
+    pub(super) fn finish_request<H: Host>(&mut self, slot: Slot, host: &mut H) {
         self.sq.set_phase(slot, Phase::Done);
         self.sq.retire(self.tx.accepted, host);
     }

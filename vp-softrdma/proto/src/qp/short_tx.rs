@@ -34,7 +34,10 @@ impl Qp {
 
     /// The SQ alone is to be served. What is owed to the peer has its turns, too [IOP-13].
     fn is_plain(&self) -> bool {
-        self.state == State::Rts && self.responder.is_empty() && self.tx.is_plain()
+        self.state == State::Rts
+            && self.responder.is_empty()
+            && self.tx.is_plain()
+            && !self.reads_go_on()
     }
 
     /// Writes FPDUs of short messages to the front of `out`, `most` of them at most, and tells each

@@ -10,7 +10,7 @@ use crate::qp::fpdu::{Fpdu, Head, Payload};
 use crate::qp::sq::Phase;
 use crate::qp::{Offender, Qp, State};
 use crate::rdmap::access;
-use crate::rdmap::reads::{Awaited, Owed, Request, rest_of};
+use crate::rdmap::reads::{Owed, rest_of};
 use crate::types::{RtrKind, SendOp, Slot, Stag, Status};
 use crate::wire::ddp::{Control, Header, UntaggedRepr};
 use crate::wire::rdmap::{
@@ -60,7 +60,7 @@ pub(crate) struct Transmit {
     immediate: Option<Slot>,
     undo: Option<Undo>,
     /// The peer's Reads go before the SQ's next message.
-    responses_first: bool,
+    pub(super) responses_first: bool,
     /// RFC 5044 7.1.2(4): a responder sends nothing before a valid FPDU arrived [CONN-11].
     pub(crate) allowed: bool,
     /// RTR to send before anything else [CONN-29].
@@ -192,6 +192,9 @@ impl Qp {
         if let Some(slot) = self.tx.immediate.take() {
             return self.immediate_half(slot);
         }
+        if let Some(fpdu) = self.continue_reads() {
+            return Some(fpdu);
+        }
         if core::mem::take(&mut self.tx.nudge) {
             return Some(self.empty_write());
         }
@@ -239,22 +242,7 @@ impl Qp {
             source_stag: HIDDEN_STAG,
             source_to: 0,
         };
-        self.request_fpdu(None, &request, false).1
-    }
-
-    /// Sends a Read Request; answers its MSN too.
-    pub(super) fn request_fpdu(
-        &mut self,
-        slot: Option<Slot>,
-        request: &ReadRequestRepr,
-        invalidate_sink: bool,
-    ) -> (u32, Fpdu) {
-        let ReadRequestRepr { sink_stag, sink_to, size: len, .. } = *request;
-        let awaited = Awaited::Read { sink_stag, sink_to, len, invalidate_sink };
-        self.requester.push(Request { slot, awaited });
-        let msn = self.tx.next_msn(qn::REQUEST);
-        let octets = request.emit();
-        (msn, self.tx.frame_inline(Opcode::ReadRequest, qn::REQUEST, msn, &octets))
+        self.request_fpdu(None, &request, true)
     }
 
     // ---- the message in progress ------------------------------------------------------------

@@ -10,9 +10,8 @@ use crate::qp::fpdu::Fpdu;
 use crate::qp::sq::{Phase, local_status};
 use crate::qp::tx::Source;
 use crate::qp::{Qp, State};
-use crate::rdmap::reads::{Awaited, Request};
 use crate::types::{SendOp, SendWqe, Slot, Stag, Status};
-use crate::wire::rdmap::{AtomicRequestRepr, ImmediateRepr, Opcode, ReadRequestRepr, atomic, qn};
+use crate::wire::rdmap::{AtomicRequestRepr, ImmediateRepr, Opcode, atomic, qn};
 
 impl Qp {
     pub(super) fn next_work<H: Host>(&mut self, host: &mut H) -> Option<Fpdu> {
@@ -38,14 +37,18 @@ impl Qp {
                 self.sq.retire(self.tx.accepted, host);
                 continue;
             }
-            return match host.begin_send(slot) {
-                Ok(len) => self.start_work(slot, wqe.op, len),
+            match host.begin_send(slot) {
+                Ok(len) => {
+                    let fpdu = self.start_work(slot, wqe.op, len);
+                    if fpdu.is_some() {
+                        return fpdu;
+                    }
+                }
                 Err(fault) => {
                     self.sq.start(slot, 0, 0);
                     self.fail_work(slot, local_status(fault), host);
-                    None
                 }
-            };
+            }
         }
         None
     }
@@ -66,14 +69,7 @@ impl Qp {
                 let target = Target::Tagged { stag, to };
                 self.begin(Source::Wqe(slot), Segmenter::new(Opcode::Write, target, len))
             }
-            SendOp::Read { sink_stag, sink_to, source_stag, source_to, invalidate_sink } => {
-                let request =
-                    ReadRequestRepr { sink_stag, sink_to, size: len, source_stag, source_to };
-                let (msn, fpdu) = self.request_fpdu(Some(slot), &request, invalidate_sink);
-                self.sq.start(slot, len, msn);
-                self.work_ended(slot, Phase::Started);
-                Some(fpdu)
-            }
+            SendOp::Read { .. } => self.begin_read(slot, len),
             SendOp::Immediate { data, solicited } => {
                 let msn = self.tx.msn[qn::SEND as usize];
                 self.sq.start(slot, ImmediateRepr::LEN as u32, msn);
@@ -115,7 +111,7 @@ impl Qp {
             compare_mask,
         };
         self.requester.next_id = request_id.wrapping_add(1);
-        self.requester.push(Request { slot: Some(slot), awaited: Awaited::Atomic { request_id } });
+        self.requester.push_atomic(slot, request_id);
         let msn = self.tx.next_msn(qn::REQUEST);
         self.sq.start(slot, size_of::<u64>() as u32, msn);
         self.work_ended(slot, Phase::Started);
@@ -143,7 +139,12 @@ impl Qp {
     fn may_start(&mut self, wqe: &SendWqe, first: bool) -> bool {
         let fenced =
             (wqe.local_fence && !first) || (wqe.read_fence && self.requester.visible() > 0);
-        let full = is_request(wqe.op) && self.requester.limit > 0 && !self.requester.has_room();
+        let full = self.requester.limit > 0
+            && match wqe.op {
+                SendOp::Read { .. } => !self.requester.may_begin(),
+                // RFC 7306 5.4 [EXT-13]: the Requests of earlier Reads go first
+                op => is_request(op) && (self.reads_left() || !self.requester.has_room()),
+            };
         self.stats.fence_stalls = self.stats.fence_stalls.wrapping_add(u64::from(fenced));
         self.stats.ord_stalls = self.stats.ord_stalls.wrapping_add(u64::from(!fenced && full));
         !fenced && !full

@@ -12,8 +12,8 @@ use crate::wire::rdmap::{AtomicRequestRepr, ReadRequestRepr, atomic};
 /// What kind of response must come next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Awaited {
-    /// RDMA Read Response into the sink we named.
-    Read { sink_stag: Stag, sink_to: u64, len: u32, invalidate_sink: bool },
+    /// RDMA Read Response into the sink we named; `last`: of its WQE.
+    Read { sink_stag: Stag, sink_to: u64, len: u32, last: bool },
     /// Atomic Response with our identifier.
     Atomic { request_id: u32 },
 }
@@ -26,14 +26,28 @@ pub(crate) struct Request {
     pub(crate) awaited: Awaited,
 }
 
-/// Our requests without a complete response, oldest first.
+impl Request {
+    /// Nothing is left of its WQE.
+    fn is_last(&self) -> bool {
+        self.slot.is_some() && !matches!(self.awaited, Awaited::Read { last: false, .. })
+    }
+}
+
+/// Our Reads and Atomics that were begun, and their requests without a complete response, oldest
+/// first.
 #[derive(Debug)]
 pub(crate) struct Requester {
     ring: Ring<Request>,
+    /// Reads that have Requests left to send.
+    unasked: Ring<Slot>,
+    /// Octets that were asked for of the oldest of them.
+    asked: u32,
     /// ORD of the stream.
     pub(crate) limit: u16,
     /// Octets of the oldest Read's response that have come.
     received: u32,
+    /// WQEs that were begun and are not done.
+    open: u32,
     /// Entries without a WQE.
     hidden: u32,
     /// Identifier of the next Atomic Request.
@@ -43,24 +57,60 @@ pub(crate) struct Requester {
 impl Requester {
     /// Room for `max_ord` requests; one even if that is 0, for a Read RTR.
     pub(crate) fn new(max_ord: u16) -> Self {
-        let ring = Ring::new(u32::from(max_ord));
-        Self { ring, limit: 0, received: 0, hidden: 0, next_id: 1 }
+        let (ring, unasked) = (Ring::new(u32::from(max_ord)), Ring::new(u32::from(max_ord)));
+        Self { ring, unasked, asked: 0, limit: 0, received: 0, open: 0, hidden: 0, next_id: 1 }
     }
     pub(crate) fn clear(&mut self) {
         self.ring.clear();
-        (self.received, self.hidden) = (0, 0);
+        self.unasked.clear();
+        (self.asked, self.received, self.open, self.hidden) = (0, 0, 0, 0);
     }
-    /// Requests of the consumer.
+    /// Reads and Atomics of the consumer.
     pub(crate) fn visible(&self) -> u32 {
-        self.ring.len() - self.hidden
+        self.open
     }
     /// Requests that must not surface: RTR, probe.
     pub(crate) fn hidden(&self) -> u32 {
         self.hidden
     }
-    /// Whether ORD permits another request (RFC 5040 section 6.1) [RDMAP-11, VERBS-15].
+    /// Whether ORD permits another request now (RFC 5040 section 6.1) [RDMAP-11].
     pub(crate) fn has_room(&self) -> bool {
-        self.ring.len() < u32::from(self.limit).min(self.ring.capacity())
+        self.ring.len() < self.most()
+    }
+    /// Whether ORD permits to begin another Read (RDMAC 6.5) [VERBS-15].
+    pub(crate) fn may_begin(&self) -> bool {
+        self.open + self.hidden < self.most()
+    }
+    fn most(&self) -> u32 {
+        u32::from(self.limit).min(self.ring.capacity())
+    }
+
+    /// A Read whose Requests are to follow.
+    pub(crate) fn begin(&mut self, slot: Slot) {
+        self.unasked.push(slot);
+        self.open += 1;
+    }
+    /// The Read that the next Request is for, and the octets that were asked for.
+    pub(crate) fn unasked(&self) -> Option<(Slot, u32)> {
+        self.unasked.front().map(|&slot| (slot, self.asked))
+    }
+    /// Whether a Read that was begun may ask. That ORD was lowered since does not stop it (RDMAC
+    /// 9.2.5.2), also not if there is none left.
+    pub(crate) fn may_ask(&self) -> bool {
+        self.ring.is_empty() || self.has_room()
+    }
+    /// A Request for so many octets goes out.
+    pub(crate) fn asked(&mut self, octets: u32, last: bool) {
+        self.asked += octets;
+        if last {
+            self.unasked.pop();
+            self.asked = 0;
+        }
+    }
+    /// An Atomic: one request, out at once.
+    pub(crate) fn push_atomic(&mut self, slot: Slot, request_id: u32) {
+        self.open += 1;
+        self.push(Request { slot: Some(slot), awaited: Awaited::Atomic { request_id } });
     }
     pub(crate) fn push(&mut self, request: Request) {
         if self.ring.push(request).is_some() {
@@ -77,6 +127,7 @@ impl Requester {
     pub(crate) fn pop(&mut self) {
         if let Some(request) = self.ring.pop() {
             self.hidden -= u32::from(request.slot.is_none());
+            self.open -= u32::from(request.is_last());
         }
         self.received = 0;
     }

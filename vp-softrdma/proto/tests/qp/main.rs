@@ -10,6 +10,7 @@ mod direct;
 mod errors;
 mod order;
 mod pair;
+mod read;
 mod script;
 mod short;
 mod sim;

@@ -19,8 +19,14 @@ use crate::common::crc32c;
 /// Ticks of the virtual clock until a close is given up.
 const CLOSE_TIMER: u64 = 1000;
 
-pub(crate) const CONFIG: QpConfig =
-    QpConfig { sq_depth: 32, max_ird: 4, max_ord: 4, extensions: true, crc32c };
+pub(crate) const CONFIG: QpConfig = QpConfig {
+    sq_depth: 32,
+    max_ird: 4,
+    max_ord: 4,
+    max_read_request: 1500,
+    extensions: true,
+    crc32c,
+};
 
 /// CRC on, no markers, small segments.
 pub(crate) const STREAM: StreamConfig = StreamConfig {
