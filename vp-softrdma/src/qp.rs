@@ -215,13 +215,30 @@ impl Member for SoftQp {
     }
 
     fn on_timer(&self, timer: Timer) {
-        let mut inner = self.inner.lock();
+        let inner = match timer {
+            // Who is inside may send for long, and most likely what this look is about. To wait for
+            // the lock is to hold up the next post.
+            Timer::Gather => self.inner.try_lock(),
+            _ => Some(self.inner.lock()),
+        };
+        let Some(mut inner) = inner else {
+            let at = self.context.engine.now() + gather::LAZY_NS;
+            return self.context.engine.set_timer(at, self.context.id.0, timer);
+        };
         inner.handle_timer(&self.context, timer);
         self.leave(inner);
     }
 
     fn stays_apart(&self, nap: Option<u32>) -> bool {
-        let mut inner = self.inner.lock();
+        let inner = match nap {
+            Some(_) => self.inner.try_lock(),
+            None => Some(self.inner.lock()),
+        };
+        let Some(mut inner) = inner else {
+            // Who is inside looks at the socket, too, before it goes.
+            self.inner.serve(|inner| self.serve(inner));
+            return true;
+        };
         let attended = |link: &Link| nap.is_some_and(|nap| link.watch.is_attended(nap));
         let stays = inner.link.as_ref().is_some_and(attended);
         if let Some(link) = inner.link.as_mut().filter(|_| !stays) {

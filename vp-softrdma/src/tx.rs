@@ -24,8 +24,9 @@ const HEADERS: usize = 16 << 10;
 /// Octets gathered before the socket is asked to take them. The end of each batch is a packet of its
 /// own, mostly a small one.
 const BATCH_OCTETS: usize = (1 << 20) + HEADERS;
-/// Of those, octets that are copied: what fits into a core's second cache.
-const ARENA_OCTETS: usize = (256 << 10) + HEADERS;
+/// Of those, octets that are copied: what fits into a core's second cache. Headers count here: so
+/// messages that fill it end it, too, and the next ones begin another.
+const ARENA_OCTETS: usize = 256 << 10;
 /// The largest FPDU, markers included.
 const MAX_FPDU: usize = 66 << 10;
 /// FPDUs in a batch.
@@ -99,9 +100,7 @@ impl Batch {
     }
 
     fn has_room(&self) -> bool {
-        self.octets < BATCH_OCTETS
-            && self.ends.len() < BATCH_FPDUS
-            && self.arena.len() - self.used >= MAX_FPDU
+        self.octets < BATCH_OCTETS && self.ends.len() < BATCH_FPDUS && self.used < ARENA_OCTETS
     }
 
     /// Octets before the first FPDU: the last streaming-mode message.
@@ -368,10 +367,14 @@ impl Outbox {
     }
 
     /// Fills the batch with what the core has to send, if it is empty.
+    #[inline]
     pub(crate) fn fill(&mut self, core: &mut Core, context: &Context) {
-        if self.batch.is_some() {
-            return;
+        if self.batch.is_none() && !core.is_idle() {
+            self.gather(core, context);
         }
+    }
+
+    fn gather(&mut self, core: &mut Core, context: &Context) {
         let mut kept = None;
         loop {
             if core.has_short() {
@@ -400,22 +403,35 @@ impl Outbox {
     }
 
     /// One system call's worth of progress.
+    #[inline]
     pub(crate) fn send(&mut self, stream: &Stream, context: &Context, queues: &Queues) -> Progress {
-        let Some(batch) = &mut self.batch else { return Progress::Drained };
-        match batch.send(stream, &Source { context, queues }) {
+        match self.batch.take() {
+            None => Progress::Drained,
+            Some(batch) => self.send_batch(batch, stream, &Source { context, queues }),
+        }
+    }
+
+    fn send_batch(
+        &mut self,
+        mut batch: Box<Batch>,
+        stream: &Stream,
+        source: &Source<'_, '_>,
+    ) -> Progress {
+        let progress = match batch.send(stream, source) {
             Err(_) => Progress::Lost,
             Ok(Sent::Full) => Progress::Full,
             Ok(Sent::Broken(fault)) => Progress::Broken(fault),
             Ok(Sent::Octets(octets)) => {
                 let last = batch.advance(octets);
-                if batch.is_sent()
-                    && let Some(batch) = self.batch.take()
-                {
-                    pool::give_batch(batch);
-                }
                 Progress::Sent { octets, last }
             }
+        };
+        if batch.is_sent() {
+            pool::give_batch(batch);
+        } else {
+            self.batch = Some(batch);
         }
+        progress
     }
 }
 

@@ -32,7 +32,12 @@ impl Engine {
                 self.poll();
             }
             self.sleep(duty, nap);
-            nap = if duty == Duty::Nap { NAP_NS.min(2 * nap) } else { FIRST_NAP_NS };
+            // So a nap becomes about half as long as the time between two polls.
+            nap = match duty {
+                Duty::Nap => NAP_NS.min(2 * nap),
+                Duty::Watch => FIRST_NAP_NS.max(nap / 2),
+                Duty::Rest => FIRST_NAP_NS,
+            };
         }
     }
 

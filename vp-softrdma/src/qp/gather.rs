@@ -15,7 +15,7 @@ const FULL_OCTETS: u64 = 1 << 20;
 /// Longest that a post is held, in nanoseconds.
 const BOUND_NS: u64 = 25_000;
 /// Longest time between two looks of the engine at a QP whose consumer has kept coming round.
-const LAZY_NS: u64 = 1_000_000;
+pub(crate) const LAZY_NS: u64 = 1_000_000;
 
 /// What was posted and not transmitted, and what is known of the consumer's habits.
 #[derive(Debug)]

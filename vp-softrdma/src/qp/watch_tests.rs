@@ -1,10 +1,13 @@
-//! A socket leaves the engine's set while it is polled without pause, and is never left alone.
+//! A socket leaves the engine's set while it is polled without pause, and is never left alone. The
+//! engine waits for nobody who is inside.
 
 use std::time::Duration;
 
 use vp_api::Cq;
 
+use super::gather::LAZY_NS;
 use super::watch::OFTEN;
+use crate::engine::{Member, Timer};
 use crate::testing::end::{End, pair};
 
 /// An end that reads, and one whose socket is apart; no thread has looked at it since.
@@ -70,4 +73,25 @@ fn who_waits_for_room_is_in_the_set() {
         source.engine.poll();
         reader.engine.poll();
     }
+}
+
+/// Or this test would wait for ever: the lock is its own.
+#[test]
+fn a_thread_inside_looks_at_the_socket_for_the_engine() {
+    let (_reader, source) = apart(64);
+    let inside = source.qp.inner.lock();
+    source.engine.end_nap(true);
+    source.qp.leave(inside);
+    assert_eq!(source.sends(), 1, "the read is answered on the way out");
+}
+
+#[test]
+fn a_look_that_finds_a_thread_inside_comes_again() {
+    let (end, _peer) = pair(64);
+    let inside = end.qp.inner.lock();
+    end.qp.on_timer(Timer::Gather);
+    let before = end.engine.now();
+    end.qp.leave(inside);
+    let due = |at| at <= before + 2 * LAZY_NS;
+    assert!(end.engine.next_timer().is_some_and(due), "{:?}", end.engine.next_timer());
 }
