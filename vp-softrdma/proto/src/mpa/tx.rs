@@ -7,10 +7,6 @@ use super::markers::Layout;
 use crate::types::Crc32c;
 use crate::wire::mpa::{CRC_LEN, LENGTH_LEN, MARKER_LEN, pad_len};
 
-/// Octets that are copied and summed at a time: with what they are copied from they fit into a core's
-/// first cache.
-const PIECE: usize = 16 << 10;
-
 /// Sending half of the framing layer; 16 octets.
 #[derive(Clone, Copy, Debug)]
 pub struct Tx {
@@ -101,8 +97,8 @@ impl FpduPlan {
     }
 
     /// Writes the FPDU into `out`. `head`: length field, DDP and RDMAP headers. The rest of the ULPDU
-    /// is payload: `copy(offset, dst)` fills `dst` with payload octets from `offset`, piece by piece, in
-    /// order. If it fails, `out` must not be sent.
+    /// is payload: `copy(offset, dst)` fills `dst` with payload octets from `offset`, once for each
+    /// contiguous piece, in order. If it fails, `out` must not be sent.
     ///
     /// # Panics
     /// If `out` is shorter than [`Self::wire_len`] or `head` longer than length field and ULPDU.
@@ -114,36 +110,29 @@ impl FpduPlan {
     ) -> Result<(), E> {
         let out = &mut out[..self.wire_len()];
         if self.layout.markers() == 0 {
-            return self.encode_plain(head, out, copy);
+            self.encode_plain(head, out, copy)?;
+        } else {
+            self.encode_marked(head, out, copy)?;
         }
-        self.encode_marked(head, out, copy)?;
         let (covered, crc_field) = out.split_at_mut(self.wire_len() - CRC_LEN);
         seal_crc(self.crc, covered, crc_field);
         Ok(())
     }
 
-    /// Sums each piece of the payload behind its copy, while it is in the nearest cache.
     fn encode_plain<E>(
         &self,
         head: &[u8],
         out: &mut [u8],
         mut copy: impl FnMut(u32, &mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let sum = |crc, octets: &[u8]| self.crc.map_or(0, |crc32c| crc32c(crc, octets));
         let (front, rest) = out.split_at_mut(head.len());
         front.copy_from_slice(head);
-        let mut crc = sum(0, front);
-        let (payload, behind) = rest.split_at_mut(self.payload_len(head));
-        let mut offset = 0;
-        for piece in payload.chunks_mut(PIECE) {
-            copy(offset, piece)?;
-            crc = sum(crc, piece);
-            offset += piece.len() as u32;
+        let (payload, pad) = rest.split_at_mut(self.payload_len(head));
+        if !payload.is_empty() {
+            copy(0, payload)?;
         }
-        // RFC 5044 4.1 [MPA-03]
-        let (pad, field) = behind.split_at_mut(behind.len() - CRC_LEN);
+        // RFC 5044 4.1 [MPA-03]; the CRC field follows.
         pad.fill(0);
-        field.copy_from_slice(&sum(crc, pad).to_le_bytes());
         Ok(())
     }
 

@@ -67,7 +67,7 @@ impl Fpdu {
     }
     /// Writes the whole FPDU (head, payload, pad, CRC, markers) into `out`, which must be at least
     /// `wire_len()` long (else this panics). `copy(offset, dst)` fills `dst` with payload octets
-    /// from `offset`; called piece by piece, in order. If it fails nothing may be sent:
+    /// from `offset`; called once per contiguous piece, in order. If it fails nothing may be sent:
     /// call [`crate::Qp::handle_source_fault`].
     pub fn encode<E>(
         &self,
