@@ -3,7 +3,8 @@
 //! Belongs to one QP, under its lock. A post on an idle connection goes out at once. One that follows
 //! another closely is held until the consumer comes round (it polls and finds nothing, waits, or
 //! arms a CQ), a batch is full, or the bound has passed: the next post notices, or a timer of the
-//! engine, for a consumer that posts and never polls. When the peer dies the core flushes what is
+//! engine, for a consumer that posts and never polls; the timer comes again a millisecond later if it
+//! finds a thread inside the QP. When the peer dies the core flushes what is
 //! held like everything else.
 //!
 //! What is held is in the core's send queue like any posted work; only the transmission is put off.
