@@ -13,8 +13,8 @@ pub(crate) const MAX_SGE: u32 = 16;
 pub(crate) const MAX_INLINE: u32 = 1024;
 pub(crate) const MAX_READS: u16 = 1024;
 /// Octets that one Read Request of ours asks for: what a message of the peer's waits for at most.
-/// Smaller ones cost bandwidth (a request and its answer each), larger ones time of the others.
-pub(crate) const MAX_READ_REQUEST: u32 = 1 << 20;
+/// 1 MiB cost Reads of 32 MiB a tenth of their bandwidth, and sockets hold more than this anyway.
+pub(crate) const MAX_READ_REQUEST: u32 = 4 << 20;
 /// Regions, and windows: half of the STags each.
 pub(crate) const MAX_REGIONS: u32 = MAX_STAGS / 2;
 /// What an address space of this process can hold.
