@@ -1,11 +1,14 @@
 //! The post and dequeue path of the C library allocates nothing: two endpoints in one process send,
-//! write and read through the C entry points while an allocator counts.
+//! write and read through the C entry points while an allocator counts; alone, and while others keep
+//! the processors busy, so that the engine's thread comes in between.
 #![allow(clippy::unwrap_used)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 // Links the C entry points.
 extern crate itapi as _;
@@ -268,22 +271,50 @@ fn round(client: &End, server: &End, polled: bool) {
     client.complete(polled);
 }
 
+/// Rounds of both kinds; what the calling thread asked the allocator for.
+fn rounds(client: &End, server: &End, number: u32) -> [u64; 2] {
+    [true, false].map(|polled| {
+        let before = COUNT.get();
+        (0..number).for_each(|_| round(client, server, polled));
+        COUNT.get() - before
+    })
+}
+
+/// Ends the threads that spin, however the rounds end.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// As `rounds`, while as many threads spin as there are processors.
+fn rounds_while_busy(client: &End, server: &End, number: u32) -> [u64; 2] {
+    let over = AtomicBool::new(false);
+    let spin = || {
+        while !over.load(Ordering::Relaxed) {
+            std::hint::spin_loop();
+        }
+    };
+    thread::scope(|scope| {
+        let _over = Over(&over);
+        let busy = thread::available_parallelism().map_or(1, Into::into);
+        (0..busy).for_each(|_| _ = scope.spawn(spin));
+        rounds(client, server, number)
+    })
+}
+
 #[test]
 fn posting_and_dequeuing_allocate_nothing() {
     let mut ia = ptr::null_mut();
     // SAFETY: a C string and a place for the handle.
     ok(unsafe { it_ia_create(c"vp_softrdma".as_ptr(), 2, 1, &mut ia) });
     let (client, server) = connected(ia);
-    for polled in [true, false] {
-        for _ in 0..200 {
-            round(&client, &server, polled);
-        }
-        let before = COUNT.get();
-        for _ in 0..1000 {
-            round(&client, &server, polled);
-        }
-        assert_eq!(COUNT.get() - before, 0, "polled: {polled}");
-    }
+    // Queues and buffers grow to their sizes.
+    rounds(&client, &server, 200);
+    assert_eq!(rounds(&client, &server, 1000), [0, 0], "polled, waited for");
+    assert_eq!(rounds_while_busy(&client, &server, 300), [0, 0], "busy; polled, waited for");
     // SAFETY: a live adapter; everything of it goes with it.
     ok(unsafe { it_ia_free(ia) });
 }

@@ -3,7 +3,8 @@
 //! Each packet for a socket in an epoll set calls the set back, in the thread of the peer that sends
 //! it: 3 % of a half round trip. So a QP that is polled without pause takes its socket out. One list
 //! per engine, of QPs by their ids: pollers add to it, under their QP's lock; the engine's thread
-//! empties it. A peer that dies shows to who polls.
+//! empties it. It has room for every QP from when that is attached: who polls allocates nothing. A peer
+//! that dies shows to who polls.
 //!
 //! No socket stays apart with nobody looking: it goes apart only while the engine's thread naps, and
 //! when a nap ends the thread has those put back that nobody looked at meanwhile; all of them if it
@@ -26,6 +27,12 @@ impl Apart {
         Self(Mutex::new(List { napping: false, ids: Vec::new() }))
     }
 
+    /// Makes room for so many QPs.
+    pub(super) fn reserve(&self, qps: usize) {
+        let ids = &mut lock(&self.0).ids;
+        ids.reserve(qps.saturating_sub(ids.len()));
+    }
+
     /// Adds a QP; false if it must stay in the set.
     pub(super) fn add(&self, id: u32) -> bool {
         let mut list = lock(&self.0);
@@ -35,11 +42,11 @@ impl Apart {
         list.napping
     }
 
-    /// Empties the list. `napping`: until the next call more may be added.
-    pub(super) fn take(&self, napping: bool) -> Vec<u32> {
+    /// Moves the list's ids to `taken`. `napping`: until the next call more may be added.
+    pub(super) fn take(&self, napping: bool, taken: &mut Vec<u32>) {
         let mut list = lock(&self.0);
         list.napping = napping;
-        std::mem::take(&mut list.ids)
+        taken.append(&mut list.ids);
     }
 }
 
@@ -48,16 +55,37 @@ impl Apart {
 mod tests {
     use super::*;
 
+    fn taken(apart: &Apart, napping: bool) -> Vec<u32> {
+        let mut taken = Vec::new();
+        apart.take(napping, &mut taken);
+        taken
+    }
+
     #[test]
     fn takes_while_the_engine_naps() {
         let apart = Apart::new();
         assert!(!apart.add(1));
-        assert!(apart.take(true).is_empty());
+        assert!(taken(&apart, true).is_empty());
         assert!(apart.add(1) && apart.add(2) && apart.add(1));
-        assert_eq!(apart.take(true), [1, 2]);
+        assert_eq!(taken(&apart, true), [1, 2]);
         assert!(apart.add(2));
-        assert_eq!(apart.take(false), [2]);
+        assert_eq!(taken(&apart, false), [2]);
         assert!(!apart.add(2));
+    }
+
+    #[test]
+    fn keeps_its_room() {
+        let apart = Apart::new();
+        apart.reserve(100);
+        let room = || lock(&apart.0).ids.capacity();
+        let before = room();
+        assert!(before >= 100);
+        for _ in 0..3 {
+            taken(&apart, true);
+            assert!((0..100).all(|id| apart.add(id)));
+            apart.reserve(100);
+        }
+        assert_eq!(room(), before);
     }
 }
 
@@ -80,7 +108,9 @@ mod loom_tests {
             let socket = Arc::new(Mutex::new(true));
             rota.note_poll();
             assert_eq!(rota.decide(|| false), Duty::Nap);
-            assert!(apart.take(true).is_empty());
+            let mut taken = Vec::new();
+            apart.take(true, &mut taken);
+            assert!(taken.is_empty());
             let poller = {
                 let (rota, apart, socket) = (rota.clone(), apart.clone(), socket.clone());
                 thread::spawn(move || {
@@ -90,7 +120,8 @@ mod loom_tests {
                 })
             };
             let duty = rota.decide(|| false);
-            for _ in apart.take(duty == Duty::Nap) {
+            apart.take(duty == Duty::Nap, &mut taken);
+            for _ in taken {
                 *lock(&socket) = true;
             }
             poller.join().unwrap();

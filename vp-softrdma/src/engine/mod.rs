@@ -163,7 +163,10 @@ impl Engine {
         member: Arc<dyn Member>,
         socket: impl AsFd,
     ) -> io::Result<()> {
-        self.members.write().unwrap_or_else(std::sync::PoisonError::into_inner).insert(id, member);
+        let mut members = self.members.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        members.insert(id, member);
+        self.apart.reserve(members.len());
+        drop(members);
         let added = epoll::add(&self.epoll, socket, token(id), octets());
         added.map_err(|errno| {
             self.forget(id);

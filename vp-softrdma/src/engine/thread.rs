@@ -23,11 +23,11 @@ pub(super) const NAP_NS: u64 = 1_000_000;
 impl Engine {
     /// The engine's thread.
     pub(super) fn run(&self) {
-        let mut nap = FIRST_NAP_NS;
+        let (mut nap, mut apart) = (FIRST_NAP_NS, Vec::new());
         while !self.stopping.load(Ordering::Acquire) {
             self.run_timers();
             let duty = self.rota.decide(|| self.station.has_leader());
-            self.end_nap(duty == Duty::Nap);
+            self.end_nap(duty == Duty::Nap, &mut apart);
             if duty != Duty::Rest {
                 self.poll();
             }
@@ -42,10 +42,11 @@ impl Engine {
     }
 
     /// Has sockets put back that are apart: those that nobody polled since the last call, or all if no
-    /// nap follows.
-    pub(crate) fn end_nap(&self, napping: bool) {
+    /// nap follows. `apart` is empty before and after.
+    pub(crate) fn end_nap(&self, napping: bool, apart: &mut Vec<u32>) {
         let ended = self.nap.fetch_add(1, Ordering::Relaxed);
-        for id in self.apart.take(napping) {
+        self.apart.take(napping, apart);
+        for id in apart.drain(..) {
             let stays = |member: Arc<dyn Member>| member.stays_apart(napping.then_some(ended));
             if self.member(id).is_some_and(stays) {
                 self.apart.add(id);

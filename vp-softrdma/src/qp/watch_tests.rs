@@ -13,7 +13,7 @@ use crate::testing::end::{End, pair};
 /// An end that reads, and one whose socket is apart; no thread has looked at it since.
 fn apart(octets: usize) -> (End, End) {
     let (reader, source) = pair(octets);
-    source.engine.end_nap(true);
+    source.engine.end_nap(true, &mut Vec::new());
     (0..OFTEN).for_each(|_| _ = source.qp.poll());
     reader.read(&source);
     source.engine.poll();
@@ -32,21 +32,21 @@ fn is_served((reader, source): (End, End)) {
 fn a_socket_nobody_polls_any_more_comes_back() {
     let ends = apart(64);
     // In the nap that ends it was polled.
-    ends.1.engine.end_nap(true);
+    ends.1.engine.end_nap(true, &mut Vec::new());
     ends.1.engine.poll();
     assert_eq!(ends.1.sends(), 0);
-    ends.1.engine.end_nap(true);
+    ends.1.engine.end_nap(true, &mut Vec::new());
     is_served(ends);
 }
 
 #[test]
 fn an_engine_that_does_not_nap_has_all() {
     let ends = apart(64);
-    ends.1.engine.end_nap(false);
+    ends.1.engine.end_nap(false, &mut Vec::new());
     is_served(ends);
     // And none goes meanwhile.
     let (reader, source) = pair(64);
-    source.engine.end_nap(false);
+    source.engine.end_nap(false, &mut Vec::new());
     (0..OFTEN).for_each(|_| _ = source.qp.poll());
     reader.read(&source);
     is_served((reader, source));
@@ -80,7 +80,7 @@ fn who_waits_for_room_is_in_the_set() {
 fn a_thread_inside_looks_at_the_socket_for_the_engine() {
     let (_reader, source) = apart(64);
     let inside = source.qp.inner.lock();
-    source.engine.end_nap(true);
+    source.engine.end_nap(true, &mut Vec::new());
     source.qp.leave(inside);
     assert_eq!(source.sends(), 1, "the read is answered on the way out");
 }
