@@ -2,12 +2,16 @@
 //! trusted.
 //!
 //! Owns the choice. Any thread asks for it when it makes a QP; from then on the kernel is a pointer
-//! that the protocol core calls for every FPDU.
+//! that the protocol core calls for every FPDU. Long payloads on their way out are summed while they are
+//! copied, by a [`Copier`].
 
+mod copier;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod fold;
 
 use std::sync::OnceLock;
+
+pub(crate) use copier::{COPIER_MIN, Copier, copier};
 
 /// CRC32c over octets, continuing from a CRC (0 to begin); the signature that the core wants.
 // RFC 5044 4.4 [MPA-07]

@@ -10,6 +10,7 @@ use iwarp_proto::{AccessError, AtomicOp};
 use rustix::mm::{Advice, madvise};
 use vp_api::MemRange;
 
+use crate::crc;
 use crate::stag_table::Use;
 use crate::stream::Piece;
 
@@ -31,6 +32,24 @@ pub fn copy_out(source: &Use<'_>, offset: u32, octets: &mut [u8]) -> Result<(), 
     // SAFETY: `raw` checked that the octets are inside the use; by its invariant the memory lives
     // as long as `source`. `octets` is exclusively borrowed, so the two do not overlap.
     unsafe { std::ptr::copy_nonoverlapping(addr, octets.as_mut_ptr(), octets.len()) };
+    Ok(())
+}
+
+/// As [`copy_out`]; continues `crc` over the octets that it copied.
+pub(crate) fn copy_out_summed(
+    source: &Use<'_>,
+    offset: u32,
+    octets: &mut [u8],
+    crc: &mut u32,
+) -> Result<(), AccessError> {
+    let Some(copier) = crc::copier().filter(|_| octets.len() >= crc::COPIER_MIN) else {
+        copy_out(source, offset, octets)?;
+        *crc = crc::kernel()(*crc, octets);
+        return Ok(());
+    };
+    let addr = source.raw(offset, octets.len())?;
+    // SAFETY: as for `copy_out`.
+    *crc = unsafe { copier(*crc, addr, octets) };
     Ok(())
 }
 

@@ -4,12 +4,13 @@
 //! progress. It holds a batch only while octets wait for the socket. When the peer dies the QP drops
 //! it with the stream.
 //!
-//! With CRC on the payload is copied into the batch and the CRC taken over the copy, never over
+//! With CRC on the payload is copied into the batch and the CRC taken over what was copied, never over
 //! memory that may change meanwhile. With CRC off large payloads are sent straight from registered
 //! memory, resolved anew for each system call, so a stalled stream never holds up deregistration.
 
 use iwarp_proto::{AccessError, Fpdu, Payload};
 
+use crate::crc;
 use crate::grant::Need;
 use crate::place;
 use crate::pool;
@@ -129,7 +130,9 @@ impl Batch {
                 let len = fpdu.wire_len();
                 let space = self.arena.get_mut(self.used..self.used + len);
                 let space = space.ok_or(AccessError::Bounds)?;
-                fpdu.encode(space, |offset, to| source.copy(fpdu.payload, offset, to, kept))?;
+                fpdu.encode_summed(space, |offset, to, crc| {
+                    source.copy(fpdu.payload, offset, to, crc, kept)
+                })?;
                 self.extend_arena(len);
             }
         }
@@ -258,16 +261,20 @@ impl<'c> Source<'c, '_> {
         self.each(payload, 0, payload.len(), |_| Ok(()))
     }
 
+    /// Fills `to` with a payload's octets from `offset` on. `crc`, if it is wanted, is continued over
+    /// them.
     fn copy(
         &self,
         payload: Payload,
         offset: u32,
         to: &mut [u8],
+        mut crc: Option<&mut u32>,
         kept: &mut Option<Use<'c>>,
     ) -> Result<(), AccessError> {
         let Payload::Local { slot, offset: start, .. } = payload else {
-            return self
-                .each(payload, offset, to.len() as u32, |source| place::copy_out(&source, 0, to));
+            return self.each(payload, offset, to.len() as u32, |source| {
+                copy_out(&source, to, crc.as_deref_mut())
+            });
         };
         let start = start + offset;
         let sgl = match self.queues.sends.payload(slot) {
@@ -275,6 +282,7 @@ impl<'c> Source<'c, '_> {
             wq::Payload::Inline(octets) => {
                 let from = octets.get(start as usize..).and_then(|from| from.get(..to.len()));
                 to.copy_from_slice(from.ok_or(AccessError::Bounds)?);
+                crc.into_iter().for_each(|crc| *crc = crc::kernel()(*crc, to));
                 return Ok(());
             }
         };
@@ -284,7 +292,7 @@ impl<'c> Source<'c, '_> {
             let (stag, need) = (piece.stag, Need::LocalRead);
             let source = table.resolve_next(kept, stag, need, caller, piece.to, piece.len)?;
             let (now, later) = rest.split_at_mut(piece.len as usize);
-            place::copy_out(source, 0, now)?;
+            copy_out(source, now, crc.as_deref_mut())?;
             rest = later;
         }
         Ok(())
@@ -308,6 +316,14 @@ impl<'c> Source<'c, '_> {
             Ok(())
         })?;
         Ok(if fits { count } else { 0 })
+    }
+}
+
+/// Copies the front of registered memory; `crc`, if it is wanted, is continued over it.
+fn copy_out(source: &Use<'_>, octets: &mut [u8], crc: Option<&mut u32>) -> Result<(), AccessError> {
+    match crc {
+        Some(crc) => place::copy_out_summed(source, 0, octets, crc),
+        None => place::copy_out(source, 0, octets),
     }
 }
 

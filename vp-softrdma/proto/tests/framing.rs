@@ -331,6 +331,30 @@ fn gathering_gives_the_same_octets() {
     assert!(Tx::at(None, true, 4).plan(9).gathers());
 }
 
+// Who copies may sum on the way: the FPDU is the same, and its head and pad are in the sum.
+#[test]
+fn a_copy_may_sum_on_the_way() {
+    for (crc, markers, len) in
+        [(ON, false, 41), (ON, false, 3000), (ON, true, 700), (None, false, 41)]
+    {
+        let plan = Tx::new(crc, markers).plan(len);
+        let ulpdu = pattern(len.into());
+        let head = [&plan.length_field()[..], &ulpdu[..14]].concat();
+        let (mut out, mut summed) = (vec![0xee; plan.wire_len()], false);
+        let copied = plan.encode_summed(&head, &mut out, |offset, to, crc| {
+            to.copy_from_slice(&ulpdu[14 + offset as usize..][..to.len()]);
+            if let Some(crc) = crc {
+                assert_eq!(*crc, crc32c(0, &head));
+                *crc = crc32c(*crc, to);
+                summed = true;
+            }
+            Ok::<(), ()>(())
+        });
+        assert_eq!((copied, summed), (Ok(()), crc.is_some() && !markers));
+        assert_eq!(out, encode(&plan, &ulpdu, 14));
+    }
+}
+
 // A failing copy fails the FPDU.
 #[test]
 fn a_failing_copy_is_reported() {

@@ -3,6 +3,10 @@
 //!
 //! Owns nothing, any thread. A kernel is handed out only on a processor that can run it.
 //!
+//! Folding keeps the multiplier busy and leaves loads and stores idle: so a copy on the way costs
+//! nothing. A copier reads each octet once, into the register that is both stored and summed: what it
+//! copied is what it summed, whoever writes to the source meanwhile.
+//!
 //! # How folding works
 //!
 //! A lane of 128 bits stands for octets whose remainder is still to come. Moving it `n` octets on
@@ -10,9 +14,10 @@
 //! its halves. Four vectors of lanes go side by side, so that each hides the latency of the others.
 //! At the end 16 octets are left that have the same remainder as the whole.
 
+use std::arch::asm;
 use std::arch::x86_64::*;
 
-use super::Kernel;
+use super::{Copier, Kernel};
 
 /// The polynomial without its x^32, highest power first (RFC 3720 B.1).
 const POLYNOMIAL: u32 = 0x1edc_6f41;
@@ -37,6 +42,20 @@ pub(super) fn half() -> Option<Kernel> {
         && is_x86_feature_detected!("sse4.2");
     // SAFETY: handed out only if the processor has what `fold256` is compiled for.
     able.then_some(|crc, octets| unsafe { !fold256(!crc, octets) })
+}
+
+/// As [`wide`].
+pub(super) fn wide_copier() -> Option<Copier> {
+    // SAFETY: handed out only if the processor has what `copy512` is compiled for; the caller's
+    // promise is its condition.
+    wide().map(|_| -> Copier { |crc, from, to| unsafe { !copy512(!crc, from, to) } })
+}
+
+/// As [`half`].
+pub(super) fn half_copier() -> Option<Copier> {
+    // SAFETY: handed out only if the processor has what `copy256` is compiled for; the caller's
+    // promise is its condition.
+    half().map(|_| -> Copier { |crc, from, to| unsafe { !copy256(!crc, from, to) } })
 }
 
 /// Short pieces here, long ones by the portable code, which knows the same instruction.
@@ -80,44 +99,143 @@ fn serial(state: u32, octets: &[u8]) -> u32 {
     rest.iter().fold(state, |state, octet| _mm_crc32_u8(state, *octet))
 }
 
-/// The octets with the CRC so far added in front, where it belongs.
-fn begin<const N: usize>(state: u32, mut octets: [u8; N]) -> [u8; N] {
-    octets.iter_mut().zip(state.to_le_bytes()).for_each(|(octet, state)| *octet ^= state);
-    octets
+/// Folds vectors of `$octets` into one, four side by side: `$groups` of four, the first of them
+/// `$first`, and `$singles` behind them. `$next` makes lanes of each; `$state` is added in front, where
+/// it belongs.
+macro_rules! fold {
+    ($state:ident, $first:ident, $groups:ident, $singles:ident, $next:ident, $octets:literal, $add:ident, $seed:ident, $keys:ident, $step:ident) => {{
+        let [first, second, third, fourth] = $first;
+        let (mut a, mut b) = ($add($next(first), $seed($state)), $next(second));
+        let (mut c, mut d) = ($next(third), $next(fourth));
+        let four = $keys(const { keys(4 * $octets) });
+        for [first, second, third, fourth] in $groups {
+            a = $step(a, four, $next(first));
+            b = $step(b, four, $next(second));
+            c = $step(c, four, $next(third));
+            d = $step(d, four, $next(fourth));
+        }
+        let (two, one) = ($keys(const { keys(2 * $octets) }), $keys(const { keys($octets) }));
+        let whole = $step($step(a, one, b), two, $step(c, one, d));
+        $singles.into_iter().fold(whole, |whole, vector| $step(whole, one, $next(vector)))
+    }};
 }
 
-/// A kernel: `$name`, compiled for `$features`, over vectors of `$octets`.
-macro_rules! kernel {
-    ($name:ident, $features:literal, $octets:literal, $load:ident, $keys:ident, $step:ident, $store:ident) => {
+/// `$kernel`, and `$copier`, which copies, compiled for `$features`.
+macro_rules! kernels {
+    ($kernel:ident, $copier:ident, $features:literal, $octets:literal, $load:ident, $fetch:ident, $add:ident, $seed:ident, $keys:ident, $step:ident, $store:ident) => {
         #[target_feature(enable = $features)]
-        fn $name(state: u32, octets: &[u8]) -> u32 {
+        fn $kernel(state: u32, octets: &[u8]) -> u32 {
             let (vectors, rest) = octets.as_chunks::<$octets>();
             let (groups, singles) = vectors.as_chunks::<4>();
-            let Some(([first, second, third, fourth], groups)) =
-                groups.split_first().filter(|_| octets.len() >= FOLD_MIN)
+            let Some((first, groups)) = groups.split_first().filter(|_| octets.len() >= FOLD_MIN)
             else {
                 return serial(state, octets);
             };
-            let (mut a, mut b) = ($load(&begin(state, *first)), $load(second));
-            let (mut c, mut d) = ($load(third), $load(fourth));
-            let four = $keys(const { keys(4 * $octets) });
-            for [first, second, third, fourth] in groups {
-                a = $step(a, four, $load(first));
-                b = $step(b, four, $load(second));
-                c = $step(c, four, $load(third));
-                d = $step(d, four, $load(fourth));
-            }
-            let (two, one) = ($keys(const { keys(2 * $octets) }), $keys(const { keys($octets) }));
-            let whole = $step($step(a, one, b), two, $step(c, one, d));
             let whole =
-                singles.iter().fold(whole, |whole, vector| $step(whole, one, $load(vector)));
+                fold!(state, first, groups, singles, $load, $octets, $add, $seed, $keys, $step);
             serial(serial(0, &$store(whole)), rest)
+        }
+
+        /// # Safety
+        /// As [`Copier`].
+        #[target_feature(enable = $features)]
+        unsafe fn $copier(state: u32, mut from: *const u8, to: &mut [u8]) -> u32 {
+            let (vectors, rest) = to.as_chunks_mut::<$octets>();
+            let (groups, singles) = vectors.as_chunks_mut::<4>();
+            let mut next = |to: &mut [u8; $octets]| {
+                // SAFETY: `from` goes through the source as the vectors do through `to`, which is as
+                // long: by the caller's promise these octets may be read.
+                let lanes = unsafe { $fetch(from, to) };
+                from = from.wrapping_add($octets);
+                lanes
+            };
+            let state = match groups.split_first_mut() {
+                Some((first, groups)) => {
+                    let whole = fold!(
+                        state, first, groups, singles, next, $octets, $add, $seed, $keys, $step
+                    );
+                    serial(0, &$store(whole))
+                }
+                None => singles
+                    .iter_mut()
+                    .fold(state, |state, vector| serial(state, &$store(next(vector)))),
+            };
+            // SAFETY: as many octets are left of the source as of `to`.
+            unsafe { copy_rest(state, from, rest) }
         }
     };
 }
 
-kernel!(fold512, "avx512f,vpclmulqdq,pclmulqdq,sse4.2", 64, load512, keys512, step512, store512);
-kernel!(fold256, "avx2,vpclmulqdq,pclmulqdq,sse4.2", 32, load256, keys256, step256, store256);
+/// Octet by octet.
+///
+/// # Safety
+/// As [`Copier`].
+#[target_feature(enable = "sse4.2")]
+unsafe fn copy_rest(state: u32, from: *const u8, to: &mut [u8]) -> u32 {
+    for (at, octet) in to.iter_mut().enumerate() {
+        // SAFETY: the source has as many octets as `to`. Volatile: read once, as they are now.
+        *octet = unsafe { from.wrapping_add(at).read_volatile() };
+    }
+    serial(state, to)
+}
+
+kernels!(
+    fold512,
+    copy512,
+    "avx512f,vpclmulqdq,pclmulqdq,sse4.2",
+    64,
+    load512,
+    fetch512,
+    add512,
+    seed512,
+    keys512,
+    step512,
+    store512
+);
+kernels!(
+    fold256,
+    copy256,
+    "avx2,vpclmulqdq,pclmulqdq,sse4.2",
+    32,
+    load256,
+    fetch256,
+    add256,
+    seed256,
+    keys256,
+    step256,
+    store256
+);
+
+/// Copies 64 octets, and answers them.
+///
+/// # Safety
+/// They may be read, though others write to them.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn fetch512(from: *const u8, to: &mut [u8; 64]) -> __m512i {
+    let lanes;
+    // SAFETY: loads 64 octets, at any alignment, which the caller says may be read; nothing else.
+    // In assembly, since no Rust load may race, and so that there is one load.
+    unsafe {
+        asm!("vmovdqu64 {lanes}, [{from}]", lanes = lateout(zmm_reg) lanes, from = in(reg) from,
+            options(readonly, nostack, preserves_flags));
+    }
+    *to = store512(lanes);
+    lanes
+}
+
+/// `state` in front, zeros behind it.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn seed512(state: u32) -> __m512i {
+    _mm512_zextsi128_si512(_mm_cvtsi32_si128(state as i32))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn add512(lanes: __m512i, others: __m512i) -> __m512i {
+    _mm512_xor_si512(lanes, others)
+}
 
 #[inline]
 #[target_feature(enable = "avx512f")]
@@ -150,6 +268,37 @@ fn store512(lanes: __m512i) -> [u8; 64] {
     // SAFETY: writes 64 octets, at any alignment.
     unsafe { _mm512_storeu_si512(octets.as_mut_ptr().cast(), lanes) };
     octets
+}
+
+/// Copies 32 octets, and answers them.
+///
+/// # Safety
+/// They may be read, though others write to them.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn fetch256(from: *const u8, to: &mut [u8; 32]) -> __m256i {
+    let lanes;
+    // SAFETY: loads 32 octets, at any alignment, which the caller says may be read; nothing else.
+    // In assembly, since no Rust load may race, and so that there is one load.
+    unsafe {
+        asm!("vmovdqu {lanes}, [{from}]", lanes = lateout(ymm_reg) lanes, from = in(reg) from,
+            options(readonly, nostack, preserves_flags));
+    }
+    *to = store256(lanes);
+    lanes
+}
+
+/// `state` in front, zeros behind it.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn seed256(state: u32) -> __m256i {
+    _mm256_zextsi128_si256(_mm_cvtsi32_si128(state as i32))
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn add256(lanes: __m256i, others: __m256i) -> __m256i {
+    _mm256_xor_si256(lanes, others)
 }
 
 #[inline]

@@ -106,14 +106,33 @@ impl FpduPlan {
         &self,
         head: &[u8],
         out: &mut [u8],
-        copy: impl FnMut(u32, &mut [u8]) -> Result<(), E>,
+        mut copy: impl FnMut(u32, &mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.encode_summed(head, out, |offset, dst, crc| {
+            copy(offset, dst)?;
+            if let (Some(crc), Some(crc32c)) = (crc, self.crc) {
+                *crc = crc32c(*crc, dst);
+            }
+            Ok(())
+        })
+    }
+
+    /// As [`Self::encode`]; `copy(offset, dst, crc)` continues `crc`, if there is one, over what it
+    /// wrote to `dst`: to copy and sum at once is faster than one after the other.
+    ///
+    /// # Panics
+    /// As [`Self::encode`].
+    pub fn encode_summed<E>(
+        &self,
+        head: &[u8],
+        out: &mut [u8],
+        mut copy: impl FnMut(u32, &mut [u8], Option<&mut u32>) -> Result<(), E>,
     ) -> Result<(), E> {
         let out = &mut out[..self.wire_len()];
         if self.layout.markers() == 0 {
-            self.encode_plain(head, out, copy)?;
-        } else {
-            self.encode_marked(head, out, copy)?;
+            return self.encode_plain(head, out, copy);
         }
+        self.encode_marked(head, out, |offset, dst| copy(offset, dst, None))?;
         let (covered, crc_field) = out.split_at_mut(self.wire_len() - CRC_LEN);
         seal_crc(self.crc, covered, crc_field);
         Ok(())
@@ -123,16 +142,21 @@ impl FpduPlan {
         &self,
         head: &[u8],
         out: &mut [u8],
-        mut copy: impl FnMut(u32, &mut [u8]) -> Result<(), E>,
+        mut copy: impl FnMut(u32, &mut [u8], Option<&mut u32>) -> Result<(), E>,
     ) -> Result<(), E> {
         let (front, rest) = out.split_at_mut(head.len());
         front.copy_from_slice(head);
-        let (payload, pad) = rest.split_at_mut(self.payload_len(head));
-        if !payload.is_empty() {
-            copy(0, payload)?;
-        }
-        // RFC 5044 4.1 [MPA-03]; the CRC field follows.
+        let (payload, behind) = rest.split_at_mut(self.payload_len(head));
+        // RFC 5044 4.1 [MPA-03]
+        let (pad, crc_field) = behind.split_at_mut(behind.len() - CRC_LEN);
         pad.fill(0);
+        // As `seal_crc`, part by part.
+        let mut crc = self.crc.map(|crc32c| crc32c(0, head));
+        if !payload.is_empty() {
+            copy(0, payload, crc.as_mut())?;
+        }
+        let crc = self.crc.zip(crc).map_or(0, |(crc32c, crc)| crc32c(crc, pad));
+        crc_field.copy_from_slice(&crc.to_le_bytes());
         Ok(())
     }
 

@@ -76,6 +76,15 @@ impl Fpdu {
     ) -> Result<(), E> {
         self.plan.encode(self.head.octets(), out, copy)
     }
+    /// The same for a `copy` that sums on the way: `copy(offset, dst, crc)` continues `crc`, if there
+    /// is one, over what it wrote to `dst`.
+    pub fn encode_summed<E>(
+        &self,
+        out: &mut [u8],
+        copy: impl FnMut(u32, &mut [u8], Option<&mut u32>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.plan.encode_summed(self.head.octets(), out, copy)
+    }
     /// For gathering without a copy: length field, DDP and RDMAP headers. `None` if CRC or markers
     /// are on; then use `encode`.
     pub fn head(&self) -> Option<&[u8]> {

@@ -1,0 +1,92 @@
+//! The seam of copiers: CRC32c over a copy that is made on the way. Chosen and checked as the kernels
+//! are.
+//!
+//! Owns the choice. Whoever transmits calls it, under the QP's lock; what it copies from is registered
+//! memory.
+
+use std::sync::OnceLock;
+
+use super::portable;
+
+/// Copies octets and continues a CRC over what it wrote; faster than one after the other.
+///
+/// # Safety
+/// The source has as many octets as the slice, and may be read, though others write to it: what comes
+/// then is what a race gives, and the CRC is that of what came.
+pub(crate) type Copier = unsafe fn(u32, *const u8, &mut [u8]) -> u32;
+
+/// Below so many octets, to copy first and sum then is as fast.
+pub(crate) const COPIER_MIN: usize = 1024;
+
+/// The fastest copier that works here, if there is one.
+pub(crate) fn copier() -> Option<Copier> {
+    static CHOSEN: OnceLock<Option<Copier>> = OnceLock::new();
+    *CHOSEN.get_or_init(|| copiers().into_iter().flatten().find(|&copier| copies(copier)))
+}
+
+/// Fastest first.
+fn copiers() -> [Option<Copier>; 2] {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    let copiers = [super::fold::wide_copier(), super::fold::half_copier()];
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let copiers = [None; 2];
+    copiers
+}
+
+/// Whether a copier copies, and gives the sums that the portable code gives.
+fn copies(copier: Copier) -> bool {
+    let source: [u8; 1027] = std::array::from_fn(|at| (at * 7 + at / 256) as u8);
+    [0, 1, 100, 256, 300, source.len()].into_iter().all(|len| {
+        let mut copy = [0; 1027];
+        // SAFETY: both are `len` octets of live slices.
+        let crc = unsafe { copier(len as u32, source.as_ptr(), &mut copy[..len]) };
+        copy[..len] == source[..len] && crc == portable(len as u32, &source[..len])
+    })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    // Every length around the limits of every copier, from and to every alignment; nothing is written
+    // beyond.
+    #[test]
+    fn copiers_copy_and_agree() {
+        let octets: Vec<u8> =
+            (0..70_000u32).map(|i| (i.wrapping_mul(0x85eb_ca6b) >> 9) as u8).collect();
+        for copier in copiers().into_iter().flatten() {
+            let lens = (0..1100).chain((1100..69_000).step_by(997));
+            for (n, len) in lens.enumerate() {
+                let (from, to) = (n % 64, n / 7 % 64);
+                let source = &octets[from..from + len];
+                let mut copy = vec![0xee; to + len + 64];
+                let before = (len as u32).wrapping_mul(0x9e37_79b9);
+                // SAFETY: both are slices of `len` octets.
+                let crc = unsafe { copier(before, source.as_ptr(), &mut copy[to..to + len]) };
+                assert_eq!(crc, portable(before, source), "{len} octets");
+                assert!(copy[to..to + len] == *source, "{len} octets");
+                assert!(copy[..to].iter().chain(&copy[to + len..]).all(|&octet| octet == 0xee));
+            }
+        }
+    }
+
+    #[test]
+    fn a_wrong_copier_is_not_trusted() {
+        let right: Copier = |crc, from, to| {
+            // SAFETY: the caller's promise.
+            unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
+            portable(crc, to)
+        };
+        assert!(copies(right));
+        assert!(!copies(|crc, _, to| portable(crc, to)));
+        // SAFETY: the caller's promise.
+        assert!(!copies(|crc, from, to| unsafe { right_copy(from, to) } | crc));
+    }
+
+    /// Copies, and sums nothing.
+    unsafe fn right_copy(from: *const u8, to: &mut [u8]) -> u32 {
+        // SAFETY: the caller's promise.
+        unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
+        0
+    }
+}
