@@ -17,7 +17,7 @@ mod modify;
 mod post;
 mod watch;
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use vp_api::{
@@ -38,6 +38,8 @@ use link::Link;
 
 const WRITABLE: u8 = 1;
 const OVER: u8 = 2;
+/// A poller that finds another thread inside yields its processor every so many times.
+const YIELD_EVERY: u32 = 16;
 
 /// A queue pair.
 pub(crate) struct SoftQp {
@@ -46,6 +48,8 @@ pub(crate) struct SoftQp {
     inner: Baton<Inner>,
     /// What the engine said of the socket and nobody has acted on: bits of [`WRITABLE`], [`OVER`].
     news: AtomicU8,
+    /// How often pollers found another thread inside.
+    shut_out: AtomicU32,
 }
 
 impl SoftQp {
@@ -57,8 +61,8 @@ impl SoftQp {
         let inner = Inner::new(core_of(&parts, init), Limits::new(init));
         let (send_cq, recv_cq) = (parts.send_cq, parts.recv_cq);
         let inner = Baton::new(inner);
-        let news = AtomicU8::new(0);
-        let qp = Arc::new_cyclic(|me| Self { me: me.clone(), context, inner, news });
+        let (news, shut_out) = (AtomicU8::new(0), AtomicU32::new(0));
+        let qp = Arc::new_cyclic(|me| Self { me: me.clone(), context, inner, news, shut_out });
         send_cq.join(parts.id, Arc::downgrade(&qp));
         recv_cq.join(parts.id, Arc::downgrade(&qp));
         Ok(qp)
@@ -91,7 +95,10 @@ impl SoftQp {
     /// Looks for octets, unless another thread is inside. True if it waits for room to send, which
     /// only the engine's events tell.
     pub(crate) fn poll(&self) -> bool {
-        let Some(mut inner) = self.inner.try_lock() else { return false };
+        let Some(mut inner) = self.inner.try_lock() else {
+            self.make_way();
+            return false;
+        };
         let stalled = match &mut inner.link {
             None => false,
             Some(link) => {
@@ -106,6 +113,17 @@ impl SoftQp {
         };
         self.inner.serve_wanted(|inner| self.serve(inner));
         stalled
+    }
+
+    /// A poller found another thread inside. That one may wait for this very processor, for as long as
+    /// a thread may keep it that polls in vain.
+    #[cold]
+    fn make_way(&self) {
+        let times = self.shut_out.load(Ordering::Relaxed).wrapping_add(1);
+        self.shut_out.store(times, Ordering::Relaxed);
+        if times.is_multiple_of(YIELD_EVERY) {
+            std::thread::yield_now();
+        }
     }
 
     /// Sends what posts left, unless another thread is inside.
