@@ -27,6 +27,10 @@ const YIELD_EVERY: u32 = 8;
 /// Every so many such polls the other QPs of the RNIC get a look, too.
 const LOOK_AROUND: u32 = 128;
 
+/// A consumer of many QPs that always finds completions comes round all the same, every so many polls:
+/// else a QP that is given new work at each of its completions keeps others from transmitting.
+const FAIR: u32 = 24;
+
 /// What a push leaves to do when no lock is held any more.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Aftermath {
@@ -228,6 +232,18 @@ impl SoftCq {
         }
     }
 
+    /// A poll found completions without looking at the sockets.
+    #[inline]
+    fn be_fair(&self) {
+        if self.many.load(Ordering::Relaxed) {
+            let looks = self.looks.load(Ordering::Relaxed).wrapping_add(1);
+            self.looks.store(looks, Ordering::Relaxed);
+            if looks.is_multiple_of(FAIR) {
+                self.progress();
+            }
+        }
+    }
+
     fn few_members(&self) -> Option<[Option<Arc<SoftQp>>; DIRECT_QPS]> {
         let members = self.members.read().unwrap_or_else(PoisonError::into_inner);
         let mut few = [const { None }; DIRECT_QPS];
@@ -289,7 +305,10 @@ impl Cq for SoftCq {
         self.check_alive()?;
         match self.pop(out) {
             0 => self.progress_and_pop(out),
-            popped => Ok(popped),
+            popped => {
+                self.be_fair();
+                Ok(popped)
+            }
         }
     }
 
