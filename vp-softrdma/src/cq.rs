@@ -29,7 +29,7 @@ const LOOK_AROUND: u32 = 128;
 
 /// A consumer of many QPs that always finds completions comes round all the same, every so many polls:
 /// else a QP that is given new work at each of its completions keeps others from transmitting.
-const FAIR: u32 = 24;
+pub(crate) const COME_ROUND: u32 = 24;
 
 /// What a push leaves to do when no lock is held any more.
 #[derive(Clone, Copy, Default, Debug)]
@@ -232,16 +232,16 @@ impl SoftCq {
         }
     }
 
-    /// A poll found completions without looking at the sockets.
-    #[inline]
-    fn be_fair(&self) {
-        if self.many.load(Ordering::Relaxed) {
-            let looks = self.looks.load(Ordering::Relaxed).wrapping_add(1);
-            self.looks.store(looks, Ordering::Relaxed);
-            if looks.is_multiple_of(FAIR) {
-                self.progress();
-            }
+    /// A poll found so many completions without looking at the sockets. Apart, as
+    /// [`Self::progress_and_pop`] is.
+    #[inline(never)]
+    fn come_round(&self, popped: usize) -> Result<usize, VpStatus> {
+        let looks = self.looks.load(Ordering::Relaxed).wrapping_add(1);
+        self.looks.store(looks, Ordering::Relaxed);
+        if looks.is_multiple_of(COME_ROUND) {
+            self.progress();
         }
+        Ok(popped)
     }
 
     fn few_members(&self) -> Option<[Option<Arc<SoftQp>>; DIRECT_QPS]> {
@@ -301,14 +301,13 @@ impl Cq for SoftCq {
         self.ring.queued()
     }
 
+    #[inline]
     fn poll(&self, out: &mut [WorkCompletion]) -> Result<usize, VpStatus> {
         self.check_alive()?;
         match self.pop(out) {
             0 => self.progress_and_pop(out),
-            popped => {
-                self.be_fair();
-                Ok(popped)
-            }
+            popped if self.many.load(Ordering::Relaxed) => self.come_round(popped),
+            popped => Ok(popped),
         }
     }
 
@@ -358,3 +357,8 @@ impl Cq for SoftCq {
         self.ring.resize(depth)
     }
 }
+
+#[cfg(test)]
+#[cfg(not(any(loom, miri)))]
+#[path = "cq_tests.rs"]
+mod tests;
