@@ -142,6 +142,10 @@ macro_rules! kernels {
         unsafe fn $copier(state: u32, mut from: *const u8, to: &mut [u8]) -> u32 {
             let (vectors, rest) = to.as_chunks_mut::<$octets>();
             let (groups, singles) = vectors.as_chunks_mut::<4>();
+            let Some((first, groups)) = groups.split_first_mut() else {
+                // SAFETY: the caller's promise.
+                return unsafe { copy_rest(state, from, to) };
+            };
             let mut next = |to: &mut [u8; $octets]| {
                 // SAFETY: `from` goes through the source as the vectors do through `to`, which is as
                 // long: by the caller's promise these octets may be read.
@@ -149,19 +153,10 @@ macro_rules! kernels {
                 from = from.wrapping_add($octets);
                 lanes
             };
-            let state = match groups.split_first_mut() {
-                Some((first, groups)) => {
-                    let whole = fold!(
-                        state, first, groups, singles, next, $octets, $add, $seed, $keys, $step
-                    );
-                    serial(0, &$store(whole))
-                }
-                None => singles
-                    .iter_mut()
-                    .fold(state, |state, vector| serial(state, &$store(next(vector)))),
-            };
+            let whole =
+                fold!(state, first, groups, singles, next, $octets, $add, $seed, $keys, $step);
             // SAFETY: as many octets are left of the source as of `to`.
-            unsafe { copy_rest(state, from, rest) }
+            unsafe { copy_rest(serial(0, &$store(whole)), from, rest) }
         }
     };
 }
@@ -186,7 +181,7 @@ kernels!(
     64,
     load512,
     fetch512,
-    add512,
+    _mm512_xor_si512,
     seed512,
     keys512,
     step512,
@@ -199,7 +194,7 @@ kernels!(
     32,
     load256,
     fetch256,
-    add256,
+    _mm256_xor_si256,
     seed256,
     keys256,
     step256,
@@ -229,12 +224,6 @@ unsafe fn fetch512(from: *const u8, to: &mut [u8; 64]) -> __m512i {
 #[target_feature(enable = "avx512f")]
 fn seed512(state: u32) -> __m512i {
     _mm512_zextsi128_si512(_mm_cvtsi32_si128(state as i32))
-}
-
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn add512(lanes: __m512i, others: __m512i) -> __m512i {
-    _mm512_xor_si512(lanes, others)
 }
 
 #[inline]
@@ -293,12 +282,6 @@ unsafe fn fetch256(from: *const u8, to: &mut [u8; 32]) -> __m256i {
 #[target_feature(enable = "avx2")]
 fn seed256(state: u32) -> __m256i {
     _mm256_zextsi128_si256(_mm_cvtsi32_si128(state as i32))
-}
-
-#[inline]
-#[target_feature(enable = "avx2")]
-fn add256(lanes: __m256i, others: __m256i) -> __m256i {
-    _mm256_xor_si256(lanes, others)
 }
 
 #[inline]
