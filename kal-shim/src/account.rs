@@ -2,65 +2,97 @@
 //!
 //! One mutex; held for a few instructions by whoever pins or unpins.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::process::{Resource, getrlimit};
 
-/// Pinned pages, each with the number of pins that cover it. `mlock` does not nest: the last pin
-/// of a page decides.
+/// Pinned pages, as ranges with the number of pins that cover them: a pin costs two entries at most,
+/// however long. `mlock` does not nest: the last pin of a page decides.
 #[derive(Default, Debug)]
 pub(crate) struct Account {
-    pages: HashMap<usize, u32>,
+    /// Where the count changes, and what it is from there on. It is 0 before the first, and behind
+    /// the last; no two neighbours have the same.
+    counts: BTreeMap<usize, u32>,
+    /// Pages whose count is not 0.
+    pages: usize,
 }
 
 impl Account {
-    /// Counts one more pin of pages `first..last`; answers the runs that were not pinned before.
+    /// Counts one more pin of pages `first..last`; returns the runs that were not pinned before.
     pub(crate) fn add(&mut self, first: usize, last: usize) -> Vec<(usize, usize)> {
-        self.change(first, last, |count| {
-            *count += 1;
-            *count == 1
-        })
+        let runs = self.change(first, last, |count| (count.saturating_add(1), count == 0));
+        self.pages += length(&runs);
+        runs
     }
 
-    /// Counts one pin less; answers the runs that nobody pins any more.
+    /// Counts one pin less; returns the runs that nobody pins any more.
     pub(crate) fn remove(&mut self, first: usize, last: usize) -> Vec<(usize, usize)> {
-        let freed = self.change(first, last, |count| {
-            let last_one = *count == 1;
-            *count = count.saturating_sub(1);
-            last_one
-        });
-        for page in first..last {
-            if self.pages.get(&page) == Some(&0) {
-                self.pages.remove(&page);
-            }
-        }
-        freed
+        let runs = self.change(first, last, |count| (count.saturating_sub(1), count == 1));
+        self.pages -= length(&runs);
+        runs
     }
 
     /// Pages pinned, each counted once.
     pub(crate) fn pages(&self) -> usize {
-        self.pages.len()
+        self.pages
     }
 
-    /// Applies `edge` to each page and joins those where it is true to runs.
+    /// Gives each range another count, and joins those of which `edge` says so to runs.
     fn change(
         &mut self,
         first: usize,
         last: usize,
-        edge: impl Fn(&mut u32) -> bool,
+        edge: impl Fn(u32) -> (u32, bool),
     ) -> Vec<(usize, usize)> {
+        if first >= last {
+            return Vec::new();
+        }
+        self.split(first);
+        self.split(last);
         let mut runs: Vec<(usize, usize)> = Vec::new();
-        for page in first..last {
-            if edge(self.pages.entry(page).or_insert(0)) {
-                match runs.last_mut() {
-                    Some(run) if run.1 == page => run.1 += 1,
-                    _ => runs.push((page, page + 1)),
-                }
+        let ends: Vec<usize> = self.counts.range(first..=last).skip(1).map(|(at, _)| *at).collect();
+        for ((begin, count), end) in self.counts.range_mut(first..last).zip(ends) {
+            let (now, is_edge) = edge(*count);
+            *count = now;
+            match runs.last_mut() {
+                Some(run) if is_edge && run.1 == *begin => run.1 = end,
+                _ if is_edge => runs.push((*begin, end)),
+                _ => {}
             }
         }
+        self.join(first, last);
         runs
     }
+
+    /// Lets a range begin at `page`.
+    fn split(&mut self, page: usize) {
+        let count = self.before(page);
+        self.counts.entry(page).or_insert(count);
+    }
+
+    /// Joins ranges that have the same count again, from `first` to `last`.
+    fn join(&mut self, first: usize, last: usize) {
+        let mut before = self.before(first);
+        let same = |(page, count): (&usize, &u32)| {
+            let same = std::mem::replace(&mut before, *count) == *count;
+            same.then_some(*page)
+        };
+        let gone: Vec<usize> = self.counts.range(first..=last).filter_map(same).collect();
+        for page in gone {
+            self.counts.remove(&page);
+        }
+    }
+
+    /// The count in front of `page`, or at it if no range begins there.
+    fn before(&self, page: usize) -> u32 {
+        self.counts.range(..page).next_back().map_or(0, |(_, count)| *count)
+    }
+}
+
+/// Pages of runs.
+fn length(runs: &[(usize, usize)]) -> usize {
+    runs.iter().map(|(first, last)| last - first).sum()
 }
 
 /// The account of this process.
@@ -84,6 +116,71 @@ pub fn limit_octets() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The same, page by page.
+    #[derive(Default)]
+    struct Pages(BTreeMap<usize, u32>);
+
+    impl Pages {
+        fn change(&mut self, first: usize, last: usize, by: i32) -> Vec<(usize, usize)> {
+            let mut runs: Vec<(usize, usize)> = Vec::new();
+            for page in first..last {
+                let old = self.0.get(&page).copied().unwrap_or(0);
+                let new = old.saturating_add_signed(by);
+                self.0.insert(page, new);
+                if (old == 0) != (new == 0) {
+                    match runs.last_mut() {
+                        Some(run) if run.1 == page => run.1 += 1,
+                        _ => runs.push((page, page + 1)),
+                    }
+                }
+            }
+            runs
+        }
+
+        fn pages(&self) -> usize {
+            self.0.values().filter(|count| **count > 0).count()
+        }
+    }
+
+    #[test]
+    fn ranges_count_like_pages() {
+        const SPACE: u64 = 64;
+        for seed in 0..200_u64 {
+            let (mut account, mut model) = (Account::default(), Pages::default());
+            let mut state = seed;
+            let mut next = |below: u64| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                ((state >> 33) % below) as usize
+            };
+            for step in 0..200 {
+                let (a, b) = (next(SPACE), next(SPACE));
+                let (first, last) = (a.min(b), a.max(b));
+                // Also what was never pinned.
+                let (ours, theirs) = match next(2) {
+                    0 => (account.add(first, last), model.change(first, last, 1)),
+                    _ => (account.remove(first, last), model.change(first, last, -1)),
+                };
+                assert_eq!(ours, theirs, "seed {seed}, step {step}: {first}..{last}");
+                assert_eq!(account.pages(), model.pages(), "seed {seed}, step {step}");
+                let counts: Vec<u32> = account.counts.values().copied().collect();
+                let joined = counts.windows(2).all(|pair| pair[0] != pair[1]);
+                assert!(joined && counts.first() != Some(&0), "{:?}", account.counts);
+            }
+            assert_eq!(account.counts.values().next_back().copied().unwrap_or(0), 0);
+        }
+    }
+
+    #[test]
+    fn a_long_pin_is_two_entries() {
+        let mut account = Account::default();
+        let pages = (64 << 30) / 4096;
+        assert_eq!(account.add(1, 1 + pages), [(1, 1 + pages)]);
+        assert_eq!((account.pages(), account.counts.len()), (pages, 2));
+        assert_eq!(account.add(9, 9), []);
+        assert_eq!(account.remove(1, 1 + pages), [(1, 1 + pages)]);
+        assert_eq!((account.pages(), account.counts.len()), (0, 0));
+    }
 
     #[test]
     fn overlapping_pins_count_once_and_free_last() {

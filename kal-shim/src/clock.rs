@@ -1,5 +1,7 @@
 //! Monotonic time. No state.
 
+use std::time::{Duration, Instant};
+
 use rustix::time::{ClockId, clock_gettime};
 
 /// Nanoseconds of the monotonic clock: never goes back, stops while the machine is suspended.
@@ -9,9 +11,26 @@ pub fn now_ns() -> u64 {
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
+/// About a century: for ever, for a process.
+const FAR: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// The instant so long from now. Callers may ask for any duration, [`Duration::MAX`] for no end: of
+/// a sum that no clock has it is one that never comes.
+pub fn after(time: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(time.min(FAR)).unwrap_or(now)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_sum_is_too_long() {
+        let far = after(Duration::MAX);
+        assert!(far > after(Duration::from_secs(1 << 30)));
+        assert_eq!(far.max(after(FAR)).duration_since(far).as_secs(), 0);
+    }
 
     #[test]
     fn never_goes_back() {

@@ -1,13 +1,11 @@
-//! The services of the operating system that the stack needs, in one place: sockets, interfaces,
-//! names, a reactor, a clock, memory and its pinning.
+//! The services of the operating system that the host layer needs, in one place: sockets, names, a
+//! reactor, a clock, memory and its pinning. What providers want, too, is in `kal-os`.
 //!
 //! Nothing here knows RDMA. No module keeps global state except the pin account ([`account`])
 //! and the note of an interrupt ([`interrupt`]).
 
 pub mod account;
 pub mod clock;
-pub mod device;
-pub mod gate;
 pub mod interrupt;
 pub mod limits;
 pub mod mem;
@@ -18,7 +16,6 @@ pub mod reactor;
 pub mod services;
 pub mod sock;
 
-pub use gate::{Gate, Slept};
 pub use mem::{OutOfRange, Region};
 pub use notifier::Notifier;
 pub use reactor::Reactor;

@@ -138,6 +138,11 @@ impl Region {
         unsafe { MemRange::owned(self.base(), self.0.len, self.0.clone()) }
     }
 
+    /// How many clones and ranges keep it mapped: 1 if nobody else does.
+    pub fn uses(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+
     fn base(&self) -> NonNull<u8> {
         self.0.addr.cast()
     }

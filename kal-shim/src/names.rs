@@ -64,7 +64,7 @@ pub fn name_of(address: IpAddr) -> Option<String> {
 }
 
 fn is_own(address: IpAddr) -> bool {
-    crate::device::interfaces().is_ok_and(|all| all.iter().any(|i| i.addresses.contains(&address)))
+    kal_os::interfaces().is_ok_and(|all| all.iter().any(|i| i.addresses.contains(&address)))
 }
 
 /// Address and first name of each line of a hosts file.

@@ -4,20 +4,19 @@
 //! others may change and serve it meanwhile. Descriptors are level-triggered: what is not dealt with
 //! is reported again.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kal_os::{Timer, timespec};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
-};
 
+use crate::clock;
 use crate::notifier::Notifier;
 
 /// What to wait for on a descriptor. Errors and hang-ups are always reported.
@@ -65,9 +64,17 @@ const TIMER: u64 = u64::MAX - 1;
 #[derive(Debug, Default)]
 pub struct Fired(Vec<u64>);
 
-/// Where a thread sleeps until there is something to do.
+/// Where a thread sleeps until there is something to do, and other threads add to it.
 #[derive(Clone, Debug)]
-pub struct Sleeper(Arc<OwnedFd>);
+pub struct Sleeper(Arc<Epoll>);
+
+#[derive(Debug)]
+struct Epoll {
+    fd: OwnedFd,
+    /// Tests have descriptors refused, as the kernel does at its limit of watches.
+    #[cfg(feature = "faults")]
+    refuses: std::sync::atomic::AtomicBool,
+}
 
 impl Sleeper {
     /// Sleeps until something is reported; it may be nothing. For [`Reactor::take`].
@@ -80,9 +87,24 @@ impl Sleeper {
         self.wait(Some(&timespec(Duration::ZERO)), fired)
     }
 
+    /// As [`Reactor::add`], from any thread.
+    pub fn add(&self, fd: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
+        #[cfg(feature = "faults")]
+        if self.0.refuses.load(std::sync::atomic::Ordering::Relaxed) {
+            return Err(Errno::NOSPC.into());
+        }
+        Ok(epoll::add(&self.0.fd, fd, EventData::new_u64(token), interest.epoll())?)
+    }
+
+    /// From now on no descriptor is added, or all are again.
+    #[cfg(feature = "faults")]
+    pub fn refuse_watches(&self, refuse: bool) {
+        self.0.refuses.store(refuse, std::sync::atomic::Ordering::Relaxed);
+    }
+
     fn wait(&self, timeout: Option<&Timespec>, fired: &mut Fired) -> io::Result<()> {
         let mut buffer = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
-        match epoll::wait(&*self.0, &mut buffer, timeout) {
+        match epoll::wait(&self.0.fd, &mut buffer, timeout) {
             Ok((events, _)) => fired.0.extend(events.iter().map(|event| event.data.u64())),
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -95,9 +117,9 @@ impl Sleeper {
 pub struct Reactor {
     epoll: Sleeper,
     waker: Arc<Notifier>,
-    timer: OwnedFd,
+    timer: Timer,
     due: BTreeSet<(Instant, u64)>,
-    timers: HashMap<u64, Instant>,
+    timers: BTreeMap<u64, Instant>,
     armed: Option<Instant>,
 }
 
@@ -106,12 +128,15 @@ impl Reactor {
     pub fn new() -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let waker = Arc::new(Notifier::new()?);
-        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        let timer = Timer::new()?;
         epoll::add(&epoll, waker.as_fd(), EventData::new_u64(WAKER), EventFlags::IN)?;
         epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN)?;
-        let epoll = Sleeper(Arc::new(epoll));
-        Ok(Self { epoll, waker, timer, due: BTreeSet::new(), timers: HashMap::new(), armed: None })
+        let epoll = Sleeper(Arc::new(Epoll {
+            fd: epoll,
+            #[cfg(feature = "faults")]
+            refuses: false.into(),
+        }));
+        Ok(Self { epoll, waker, timer, due: BTreeSet::new(), timers: BTreeMap::new(), armed: None })
     }
 
     /// Where to sleep.
@@ -126,17 +151,17 @@ impl Reactor {
 
     /// Reports `fd` as `token` from now on.
     pub fn add(&self, fd: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
-        Ok(epoll::add(&*self.epoll.0, fd, EventData::new_u64(token), interest.epoll())?)
+        self.epoll.add(fd, token, interest)
     }
 
     /// Changes what is reported of `fd`.
     pub fn modify(&self, fd: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
-        Ok(epoll::modify(&*self.epoll.0, fd, EventData::new_u64(token), interest.epoll())?)
+        Ok(epoll::modify(&self.epoll.0.fd, fd, EventData::new_u64(token), interest.epoll())?)
     }
 
     /// Reports `fd` no more. Closing a descriptor does this too.
     pub fn remove(&self, fd: impl AsFd) -> io::Result<()> {
-        Ok(epoll::delete(&*self.epoll.0, fd)?)
+        Ok(epoll::delete(&self.epoll.0.fd, fd)?)
     }
 
     /// Sets the one timer of `token`, replacing an earlier one.
@@ -171,8 +196,7 @@ impl Reactor {
                 }
                 TIMER => {
                     self.armed = None;
-                    // Nothing to read is fine: it is not readable then.
-                    let _ = rustix::io::read(&self.timer, &mut [0; 8]);
+                    self.timer.acknowledge();
                 }
                 token => ready.push(Ready::Io { token }),
             }
@@ -198,20 +222,9 @@ impl Reactor {
         if self.armed.is_some_and(|armed| armed <= first) {
             return Ok(());
         }
-        // An all-zero time would disarm: a timer that is due goes off after a nanosecond.
-        let left = first.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
-        let value = timespec(left);
-        let spec = Itimerspec { it_interval: timespec(Duration::ZERO), it_value: value };
-        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &spec)?;
+        self.timer.set(first.saturating_duration_since(Instant::now()))?;
         self.armed = Some(first);
         Ok(())
-    }
-}
-
-pub(crate) fn timespec(time: Duration) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: time.subsec_nanos().into(),
     }
 }
 
@@ -225,7 +238,7 @@ pub fn ready_within(fd: BorrowedFd<'_>, interest: Interest, timeout: Duration) -
     let mut flags = PollFlags::empty();
     flags.set(PollFlags::IN, interest.readable);
     flags.set(PollFlags::OUT, interest.writable);
-    let deadline = Instant::now() + timeout;
+    let deadline = clock::after(timeout);
     loop {
         let left = timespec(deadline.saturating_duration_since(Instant::now()));
         match poll(&mut [PollFd::from_borrowed_fd(fd, flags)], Some(&left)) {

@@ -3,8 +3,17 @@
 use vp_api::{LogLevel, Services};
 
 /// The host's services; log lines go to `tracing`, with the provider's target as a field.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct HostServices;
+#[derive(Clone, Default, Debug)]
+pub struct HostServices {
+    settings: Vec<(String, String)>,
+}
+
+impl HostServices {
+    /// With what the configuration says to the provider.
+    pub fn with(settings: Vec<(String, String)>) -> Self {
+        Self { settings }
+    }
+}
 
 impl Services for HostServices {
     fn log(&self, level: LogLevel, target: &str, message: &str) {
@@ -27,5 +36,9 @@ impl Services for HostServices {
 
     fn unpin(&self, addr: usize, len: usize) {
         crate::pin::unpin(addr, len);
+    }
+
+    fn settings(&self) -> &[(String, String)] {
+        &self.settings
     }
 }

@@ -67,14 +67,16 @@ impl Options {
     fn apply_common(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
         sockopt::set_tcp_nodelay(socket, true)?;
         if let Some(keep_alive) = self.keep_alive {
-            let second = Duration::from_secs(1);
+            // tcp(7): the most that the kernel takes.
+            let (least, most) = (Duration::from_secs(1), Duration::from_secs(32_767));
             sockopt::set_socket_keepalive(socket, true)?;
-            sockopt::set_tcp_keepidle(socket, keep_alive.idle.max(second))?;
-            sockopt::set_tcp_keepintvl(socket, keep_alive.interval.max(second))?;
+            sockopt::set_tcp_keepidle(socket, keep_alive.idle.clamp(least, most))?;
+            sockopt::set_tcp_keepintvl(socket, keep_alive.interval.clamp(least, most))?;
             sockopt::set_tcp_keepcnt(socket, keep_alive.count.clamp(1, 127))?;
         }
         if let Some(timeout) = self.user_timeout {
-            let ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
+            // The kernel takes it for a signed number.
+            let ms = timeout.as_millis().min(i32::MAX as u128) as u32;
             sockopt::set_tcp_user_timeout(socket, ms)?;
         }
         if let Some(octets) = self.buffer {
