@@ -79,7 +79,7 @@ impl Run {
         }
     }
 
-    /// One record; answers whether it took the octets.
+    /// One record; returns whether it took the octets.
     fn step(&mut self, what: u8, amount: u8, octets: &[u8]) -> bool {
         let memory = &mut self.memory;
         match what % 16 {

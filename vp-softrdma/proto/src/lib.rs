@@ -43,8 +43,8 @@ pub mod wire;
 pub use error::{ProtocolError, TerminateCode, WireError};
 pub use host::{AccessError, AtomicOp, Host, LocalFault, Receive, TaggedUse};
 pub use qp::{
-    Action, Destination, Fpdu, Input, LlpFault, Payload, PostError, Qp, QpConfig, QpEvent, State,
-    StreamConfig, StreamPosition, Want,
+    Action, Destination, Fpdu, Input, LlpFault, Payload, PostError, Qp, QpConfig, QpEvent,
+    RefusedSegment, State, StreamConfig, StreamPosition, Want,
 };
 pub use stats::Stats;
 pub use types::{Completion, Crc32c, Role, RtrKind, SendOp, SendWqe, Slot, Stag, Status};

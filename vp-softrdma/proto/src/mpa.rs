@@ -17,6 +17,16 @@ use crate::wire::mpa::{MARKER_INTERVAL, MARKER_LEN, MAX_ULPDU};
 /// Smallest MULPDU, whatever the EMSS (RFC 5044 section 3) [MPA-19].
 pub const MIN_MULPDU: u16 = 128;
 
+/// A MULPDU within its bounds (RFC 5044 section 3) [MPA-16, MPA-19].
+pub fn clamp_mulpdu(mulpdu: u16) -> u16 {
+    mulpdu.clamp(MIN_MULPDU, MAX_ULPDU)
+}
+
+/// Octets of the FPDU around a ULPDU: length, pad and CRC (RFC 5044 section 4), without markers.
+pub const fn fpdu_len(ulpdu: u16) -> usize {
+    (2 + ulpdu as usize).next_multiple_of(4) + 4
+}
+
 /// MULPDU in octets for an EMSS in octets (RFC 5044 section 4.5), clamped to 128..=64768.
 pub const fn mulpdu(emss: u16, markers: bool) -> u16 {
     let marker_octets =

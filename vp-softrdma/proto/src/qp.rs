@@ -3,7 +3,7 @@
 //! Owner: the provider, which serialises all calls (one lock per QP). When the peer dies the
 //! provider says so (`handle_fin`, `handle_llp_fault`) and every work request completes.
 //!
-//! `size_of::<Qp>()` is at most 680 octets; to that come the rings: 80 octets per send-queue WQE, 40
+//! `size_of::<Qp>()` is at most 704 octets; to that come the rings: 80 octets per send-queue WQE, 40
 //! per ORD, 64 per IRD. A QP of depth 64 with IRD and ORD 16 costs less than 7.5 KiB in all. An
 //! [`Fpdu`] is 128 octets.
 
@@ -33,10 +33,11 @@ use crate::stats::Stats;
 use crate::types::{Role, RtrKind, SendWqe, Slot};
 use crate::wire::ddp::Header;
 use crate::wire::rdmap::ReadRequestRepr;
+use crate::wire::terminate::TerminateRepr;
 use effect::Actions;
 use rx::Reception;
 use sq::SendQueue;
-use tx::{Transmit, clamp_mulpdu};
+use tx::Transmit;
 
 /// The refused segment, for the Terminate's headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +46,29 @@ pub(crate) struct Offender {
     /// ULPDU_Length of its FPDU.
     pub(crate) ulpdu_len: u16,
     pub(crate) read_request: Option<ReadRequestRepr>,
+}
+
+/// The Terminate sent or received.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LastTerminate {
+    /// We sent it.
+    pub(crate) sent: bool,
+    pub(crate) message: TerminateRepr,
+    /// Octets of our work request that it is about.
+    pub(crate) request_octets: Option<u32>,
+}
+
+/// What a Terminate was about: the peer's segment if we sent it, else ours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RefusedSegment {
+    /// Its DDP header.
+    pub header: Header,
+    /// ULPDU_Length of its FPDU.
+    pub segment_length: Option<u16>,
+    /// The Read Request that it carried.
+    pub read_request: Option<ReadRequestRepr>,
+    /// Octets of our work request that it belongs to.
+    pub request_octets: Option<u32>,
 }
 
 /// One end of an iWARP stream, with its send queue's order.
@@ -64,7 +88,7 @@ pub struct Qp {
     tx: Transmit,
     rx: Reception,
     actions: Actions,
-    last_terminate: Option<(bool, TerminateCode)>,
+    last_terminate: Option<LastTerminate>,
     stats: Stats,
 }
 
@@ -102,7 +126,10 @@ impl Qp {
         if sq::needs_extensions(wqe.op) && !self.config.extensions {
             return Err(PostError::Unsupported);
         }
-        self.sq.push(wqe).ok_or(PostError::QueueFull)
+        if work::is_request(wqe.op) && !self.requester.make_room() {
+            return Err(PostError::NoMemory);
+        }
+        self.sq.push(wqe)
     }
 
     /// Idle -> RTS.
@@ -165,7 +192,7 @@ impl Qp {
 
     /// The EMSS changed: FPDUs built from now on use this MULPDU [MPA-20, MPA-21].
     pub fn set_mulpdu(&mut self, mulpdu: u16) {
-        self.tx.mulpdu = clamp_mulpdu(mulpdu);
+        self.tx.mulpdu = mpa::clamp_mulpdu(mulpdu);
     }
 
     /// Lowers ORD of the present stream; what is outstanding stays (RDMAC 9.2.5.2). False if it
@@ -227,8 +254,18 @@ impl Qp {
     }
     /// The Terminate sent or received, kept for Query QP (RDMAC 6.2.3) [VERBS-28]: true if we sent
     /// it.
-    pub const fn last_terminate(&self) -> Option<(bool, TerminateCode)> {
-        self.last_terminate
+    pub fn last_terminate(&self) -> Option<(bool, TerminateCode)> {
+        self.last_terminate.map(|last| (last.sent, last.message.code))
+    }
+    /// What that Terminate was about, if it quotes it.
+    pub fn refused_segment(&self) -> Option<RefusedSegment> {
+        let LastTerminate { message, request_octets, .. } = self.last_terminate?;
+        Some(RefusedSegment {
+            header: message.ddp?,
+            segment_length: message.segment_length,
+            read_request: message.read_request,
+            request_octets,
+        })
     }
     /// Counters.
     pub const fn stats(&self) -> &Stats {
@@ -244,7 +281,7 @@ mod tests {
     // What the documentation of this module promises
     #[test]
     fn a_qp_costs_what_the_documentation_says() {
-        assert!(size_of::<Qp>() <= 680, "{}", size_of::<Qp>());
+        assert!(size_of::<Qp>() <= 704, "{}", size_of::<Qp>());
         assert_eq!(size_of::<Option<sq::Entry>>(), 80);
         assert_eq!(size_of::<Option<Request>>() + size_of::<Option<Slot>>(), 40);
         assert_eq!(size_of::<Option<Owed>>(), 64);

@@ -5,7 +5,7 @@
 //! leaves entries, which the QP's flush takes out.
 
 use alloc::boxed::Box;
-use alloc::vec;
+use alloc::vec::Vec;
 
 /// First in, first out; positions are stable while an entry lives.
 #[derive(Clone, Debug)]
@@ -21,22 +21,31 @@ impl<T: Clone> Ring<T> {
     pub(crate) fn new(capacity: u32) -> Self {
         Self { slots: Box::default(), capacity: capacity.max(1), head: 0, len: 0 }
     }
-    /// Appends; answers the position, or `None` if the ring is full.
+    /// Appends; returns the position, or `None` if the ring is full, or there is no memory for it.
     pub(crate) fn push(&mut self, entry: T) -> Option<u32> {
-        if self.len == self.capacity {
+        if self.is_full() || !self.make_room() {
             return None;
-        }
-        if self.slots.is_empty() {
-            self.allocate();
         }
         let position = self.position(self.len);
         self.slots[position as usize] = Some(entry);
         self.len += 1;
         Some(position)
     }
+    /// Has the memory for its entries; false if there is none.
+    #[inline]
+    pub(crate) fn make_room(&mut self) -> bool {
+        !self.slots.is_empty() || self.allocate()
+    }
     #[cold]
-    fn allocate(&mut self) {
-        self.slots = vec![None; self.capacity as usize].into_boxed_slice();
+    fn allocate(&mut self) -> bool {
+        let mut slots = Vec::new();
+        let capacity = self.capacity as usize;
+        let reserved = slots.try_reserve_exact(capacity).is_ok();
+        if reserved {
+            slots.resize(capacity, None);
+            self.slots = slots.into_boxed_slice();
+        }
+        reserved
     }
 }
 
@@ -46,6 +55,9 @@ impl<T> Ring<T> {
     }
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
+    }
+    pub(crate) fn is_full(&self) -> bool {
+        self.len == self.capacity
     }
     pub(crate) fn capacity(&self) -> u32 {
         self.capacity

@@ -283,3 +283,10 @@ fn every_code_is_registered_and_named() {
         "2 octets where 4 are needed"
     );
 }
+
+// RDMAC 7.2 [VERBS-22]
+#[test]
+fn an_stag_is_an_index_and_a_key() {
+    let stag = Stag::new(0x12_3456, 0x78);
+    assert_eq!((stag.0, stag.index(), stag.key()), (0x1234_5678, 0x12_3456, 0x78));
+}

@@ -49,6 +49,7 @@ fn receive(rx: &mut Rx, mut stream: &[u8]) -> (Vec<Vec<u8>>, Option<ProtocolErro
     loop {
         match rx.parse(stream) {
             Parsed::Fpdu(fpdu) => {
+                assert!(fpdu.wire_len() > 0, "an FPDU has octets");
                 ulpdus.push(fpdu.pieces(0).flatten().copied().collect());
                 stream = &stream[fpdu.wire_len()..];
             }
@@ -148,12 +149,53 @@ fn a_damaged_fpdu_ends_the_stream() {
     }
 }
 
+/// An FPDU that announces `len` octets, possible or not, with a CRC that matches.
+fn announced(len: u16, markers: bool) -> Vec<u8> {
+    let plan = Tx::new(ON, markers).plan(len);
+    encode(&plan, &pattern(len.into()), 0)
+}
+
+// With a CRC nothing is judged before it, the length neither: an FPDU that is damaged is a CRC error
+// whatever its length says. RFC 5044 4.4 [MPA-04, MPA-15, MPA-16] [ERR-02, ERR-04]
+#[test]
+fn the_crc_is_judged_before_the_length() {
+    for markers in [false, true] {
+        for len in [0, MAX_ULPDU + 1, 65535] {
+            let good = announced(len, markers);
+            let judge = |octets: &[u8]| receive(&mut Rx::new(ON, markers), octets);
+            assert_eq!(judge(&good), (vec![], Some(ProtocolError::UlpduLength)), "{len}");
+            assert_eq!(judge(&good[..good.len() - 1]), (vec![], None), "{len}: not yet");
+            let mut hurt = good.clone();
+            hurt[good.len() - 1] ^= 1;
+            assert_eq!(judge(&hurt), (vec![], Some(ProtocolError::Crc)), "{len}");
+        }
+    }
+    let result = receive(&mut Rx::new(ON, false), &hex("00000000 deadbeef"));
+    assert_eq!(result, (vec![], Some(ProtocolError::Crc)));
+}
+
+// The longest FPDU that can be announced fits what a host keeps for one.
+#[test]
+fn no_more_than_66_064_octets_are_waited_for() {
+    for (markers, most) in [(false, 65_544), (true, 66_064)] {
+        let front = &announced(65535, markers)[..6];
+        let Parsed::Need(need) = Rx::new(ON, markers).parse(front) else { panic!("judged early") };
+        assert_eq!(need, most);
+    }
+}
+
 // [MPA-16] [ERR-04]
 #[test]
-fn impossible_lengths_are_refused_at_once() {
+fn without_crc_impossible_lengths_are_refused_at_once() {
     for len in [0, MAX_ULPDU + 1, 65535] {
-        let mut rx = Rx::new(ON, false);
+        let mut rx = Rx::new(None, false);
         let result = receive(&mut rx, &len.to_be_bytes());
+        assert_eq!(result, (vec![], Some(ProtocolError::UlpduLength)));
+        // The same behind a marker, and where none is due.
+        let front = [&[0; 4][..], &len.to_be_bytes()].concat();
+        let result = receive(&mut Rx::new(None, true), &front);
+        assert_eq!(result, (vec![], Some(ProtocolError::UlpduLength)));
+        let result = receive(&mut Rx::at(None, true, 4), &len.to_be_bytes());
         assert_eq!(result, (vec![], Some(ProtocolError::UlpduLength)));
     }
     let ulpdu = pattern(usize::from(MAX_ULPDU));
@@ -281,6 +323,31 @@ fn markers_are_checked_without_crc() {
     assert_eq!(receive(&mut Rx::new(None, true), &fpdu), (vec![pattern(600)], None));
     fpdu[3] = 4;
     assert_eq!(receive(&mut Rx::new(None, true), &fpdu).1, Some(ProtocolError::Marker));
+}
+
+// Where a marker is due stands the front of an FPDU: what is read as its length is none, and is not
+// what is judged. [MPA-15] [MPA-30] [MPA-37] [ERR-02, ERR-03]
+#[test]
+fn octets_that_are_no_marker_are_not_a_length() {
+    let mut stream = hex("0016414300000000 00000000");
+    stream.resize(64, 0);
+    for (crc, expected) in [(ON, ProtocolError::Crc), (None, ProtocolError::Marker)] {
+        assert_eq!(receive(&mut Rx::new(crc, true), &stream), (vec![], Some(expected)));
+        // However few octets come at once.
+        let mut rx = Rx::new(crc, true);
+        let judged = (0..stream.len()).find_map(|len| match rx.parse(&stream[..len]) {
+            Parsed::Bad(error) => Some(error),
+            _ => None,
+        });
+        assert_eq!(judged, Some(expected));
+    }
+    // Wrong marker, wrong length, right CRC: the marker is what is wrong.
+    let mut fpdu = announced(0, true);
+    fpdu[3] = 8;
+    let end = fpdu.len() - 4;
+    let crc = crc32c(0, &fpdu[..end]).to_le_bytes();
+    fpdu[end..].copy_from_slice(&crc);
+    assert_eq!(receive(&mut Rx::new(ON, true), &fpdu).1, Some(ProtocolError::Marker));
 }
 
 // Many small FPDUs share an interval. [MPA-27]

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{crc32c, load, number, octets};
+use common::{check_each, crc32c, load, named, number, octets};
 use iwarp_proto::TerminateCode;
 use iwarp_proto::mpa::startup::{
     Answer, Initiator, Responder, RtrSet, StartupConfig, StartupError, Step,
@@ -56,7 +56,7 @@ fn every_chunking<T: PartialEq + std::fmt::Debug>(
     whole
 }
 
-/// Drives a start-up machine; answers its value and the number of octets taken in all.
+/// Drives a start-up machine; returns its value and the number of octets taken in all.
 fn drive<T>(
     chunks: &[&[u8]],
     mut handle: impl FnMut(&[u8]) -> Result<Step<T>, StartupError>,
@@ -75,7 +75,8 @@ fn drive<T>(
 // [CONN-01] [CONN-05] [CONN-07] [CONN-16] [CONN-20]
 #[test]
 fn startup_frames_round_trip() {
-    for vector in of_kind(&["mpa_req", "mpa_rep"]).iter().filter(|v| valid(v)) {
+    let all = of_kind(&["mpa_req", "mpa_rep"]);
+    check_each(all.iter().filter(|v| valid(v)), |vector| {
         let (frame, fields) = (octets(vector, "hex"), &vector["fields"]);
         let fixed = StartupRepr::parse(&frame).expect("a frame");
         same(vector, fields, "M", fixed.markers.into());
@@ -100,20 +101,20 @@ fn startup_frames_round_trip() {
         }
         again.extend(data);
         assert_eq!(again, frame, "{}", name(vector));
-    }
+    });
 }
 
 // Requests as a responder sees them. [CONN-06] [CONN-07] [CONN-08] [CONN-31] [ERR-01]
 #[test]
 fn requests_give_the_expected_action() {
-    for vector in of_kind(&["mpa_req"]) {
-        let (frame, case) = (octets(&vector, "hex"), name(&vector));
+    check_each(&of_kind(&["mpa_req"]), |vector| {
+        let (frame, case) = (octets(vector, "hex"), name(vector));
         let fresh = || Responder::new(StartupConfig::default());
         let result = every_chunking(&frame, |chunks| {
             let mut responder = fresh();
             drive(chunks, |octets| responder.handle(octets))
         });
-        if valid(&vector) {
+        if valid(vector) {
             let (request, consumed) = result.expect(case).expect(case);
             assert_eq!(consumed, frame.len(), "{case}");
             let mut responder = fresh();
@@ -126,7 +127,7 @@ fn requests_give_the_expected_action() {
                 let expected = octets(&vector["fields"], "private_data");
                 assert_eq!(request.private_data, expected, "{case}: {data}");
             }
-            continue;
+            return;
         }
         let mut responder = fresh();
         let error = match responder.handle(&frame) {
@@ -142,7 +143,7 @@ fn requests_give_the_expected_action() {
             }
             other => panic!("{case}: action {other:?} is unknown for a request"),
         }
-    }
+    });
 }
 
 /// An initiator whose request a reply of no named request could answer.
@@ -170,8 +171,7 @@ fn asker_of(vector: &Value) -> StartupConfig {
 fn initiator(vector: &Value) -> Initiator {
     let context = &vector["context"];
     let named = context["request"].as_str().map(|wanted| {
-        let found = of_kind(&["mpa_req"]).into_iter().find(|v| name(v) == wanted);
-        let frame = octets(&found.expect("the request that the reply names"), "hex");
+        let frame = octets(&named(&load(), wanted), "hex");
         let fixed = StartupRepr::parse(&frame).expect("a request");
         let block = EnhancedRepr::parse(&frame[StartupRepr::LEN..]).ok();
         (fixed, block.filter(|_| fixed.enhanced))
@@ -210,10 +210,10 @@ fn enhanced(config: StartupConfig, ird: u16, ord: u16, rtr: RtrSet) -> StartupCo
 // [CONN-10] [CONN-12] [CONN-17] [CONN-24] [CONN-25] [CONN-29] [ERR-01]
 #[test]
 fn replies_give_the_expected_action() {
-    for vector in of_kind(&["mpa_rep"]) {
-        let (frame, case) = (octets(&vector, "hex"), name(&vector));
+    check_each(&of_kind(&["mpa_rep"]), |vector| {
+        let (frame, case) = (octets(vector, "hex"), name(vector));
         let result = every_chunking(&frame, |chunks| {
-            let mut machine = initiator(&vector);
+            let mut machine = initiator(vector);
             drive(chunks, |octets| machine.handle(octets))
         });
         let fields = &vector["fields"];
@@ -224,11 +224,11 @@ fn replies_give_the_expected_action() {
                 let Answer::Accepted { negotiated, .. } = answer else {
                     panic!("{case}: rejected");
                 };
-                same(&vector, fields, "M", negotiated.markers_tx.into());
-                same(&vector, fields, "A", negotiated.rtr.is_some().into());
+                same(vector, fields, "M", negotiated.markers_tx.into());
+                same(vector, fields, "A", negotiated.rtr.is_some().into());
                 if let Some((ird, ord)) = negotiated.peer_ird_ord {
-                    same(&vector, fields, "ird", ird.into());
-                    same(&vector, fields, "ord", ord.into());
+                    same(vector, fields, "ird", ird.into());
+                    same(vector, fields, "ord", ord.into());
                     let free = |ours: u16, theirs: u16| ours == 0x3fff || theirs == 0x3fff;
                     assert!(negotiated.ord <= ird || free(negotiated.ord, ird), "{case}");
                     assert!(negotiated.ird >= ord || free(negotiated.ird, ord), "{case}");
@@ -240,12 +240,12 @@ fn replies_give_the_expected_action() {
                     panic!("{case}: accepted");
                 };
                 if let Some((ird, ord)) = peer_ird_ord {
-                    same(&vector, fields, "ird", ird.into());
-                    same(&vector, fields, "ord", ord.into());
+                    same(vector, fields, "ird", ird.into());
+                    same(vector, fields, "ord", ord.into());
                 }
             }
             action => {
-                let mut machine = initiator(&vector);
+                let mut machine = initiator(vector);
                 let error = match machine.handle(&frame) {
                     Ok(Step::NeedMore) => machine.handle_eof(),
                     other => other.expect_err(case),
@@ -254,13 +254,13 @@ fn replies_give_the_expected_action() {
                 match action {
                     Some("close_tcp_report_local_error") => assert_eq!(sent, None, "{case}"),
                     Some("send_terminate_then_close") => {
-                        expect_terminate(&vector, &sent.expect(case));
+                        expect_terminate(vector, &sent.expect(case));
                     }
                     other => panic!("{case}: action {other:?} is unknown for a reply"),
                 }
             }
         }
-    }
+    });
 }
 
 /// `fpdu` (CRC on, no markers) is the Terminate that the vector expects.
@@ -280,6 +280,29 @@ fn expect_terminate(vector: &Value, fpdu: &[u8]) {
 fn code(value: &Value) -> TerminateCode {
     let part = |key: &str| number(&value[key]).expect("layer, type and code") as u8;
     TerminateCode::new(part("layer"), part("type"), part("code"))
+}
+
+// A bad vector hides no other; a name is looked up in the file that is read, then in the project's.
+#[test]
+fn every_bad_vector_is_told_and_names_are_found() {
+    let file = serde_json::json!({ "vectors": [{"name": "a"}, {"name": "b"}, {"name": "c"}] });
+    let all = file["vectors"].as_array().expect("a list");
+    let checked = std::panic::catch_unwind(|| {
+        check_each(all, |vector| assert_eq!(name(vector), "b", "not as expected"));
+    });
+    let text = checked.expect_err("two fail").downcast::<String>().expect("a text");
+    assert!(text.starts_with("2 of 3 vectors fail:\na: ") && text.contains("\nc: "), "{text}");
+    assert_eq!(named(&file, "b")["name"], "b");
+    let project = named(&file, "quirk_siw_term_le_ddp");
+    assert!(project["hex"].is_string(), "{project}");
+}
+
+/// The code that is due; of a foreign file, also one of those that it accepts beside.
+fn allowed(vector: &Value, found: TerminateCode) -> bool {
+    let expected = &vector["expected_error"];
+    let others = expected["also_acceptable"].as_array().into_iter().flatten();
+    let foreign = std::env::var_os("IWARP_VECTORS").is_some();
+    found == code(expected) || foreign && others.map(code).any(|other| other == found)
 }
 
 /// Framing as the vector's context sets it.
@@ -317,22 +340,21 @@ impl Framing {
 #[test]
 fn frames_round_trip() {
     let file = load();
-    for vector in of_kind(&["fpdu", "stream"]) {
-        let (framing, case) = (Framing::of(&vector, &file), name(&vector));
+    check_each(&of_kind(&["fpdu", "stream"]), |vector| {
+        let (framing, case) = (Framing::of(vector, &file), name(vector));
         let (mut rx, mut tx) = (framing.rx(), framing.tx());
-        let stream = octets(&vector, "hex");
+        let stream = octets(vector, "hex");
         let (mut rest, mut index) = (&stream[..], 0);
         while !rest.is_empty() {
             let fpdu = match rx.parse(rest) {
                 Parsed::Fpdu(fpdu) => fpdu,
                 Parsed::Bad(error) => {
-                    assert!(!valid(&vector), "{case}: {error}");
-                    let expected = code(&vector["expected_error"]);
-                    assert_eq!(error.terminate_code(), expected, "{case}");
+                    assert!(!valid(vector), "{case}: {error}");
+                    assert!(allowed(vector, error.terminate_code()), "{case}: {error}");
                     break;
                 }
                 Parsed::Need(need) => {
-                    assert!(!valid(&vector), "{case}: {} octets, {need} needed", rest.len());
+                    assert!(!valid(vector), "{case}: {} octets, {need} needed", rest.len());
                     break;
                 }
             };
@@ -343,13 +365,14 @@ fn frames_round_trip() {
             };
             let ulpdu: Vec<u8> = fpdu.pieces(0).flatten().copied().collect();
             assert_eq!(ulpdu.len(), usize::from(fpdu.ulpdu_len()), "{case}");
-            same(&vector, fields, "ulpdu_length", ulpdu.len() as u64);
-            let again = encode(&mut tx, &reencode(&vector, fields, &ulpdu, &fpdu));
+            same(vector, fields, "ulpdu_length", ulpdu.len() as u64);
+            let again = encode(&mut tx, &reencode(vector, fields, &ulpdu, &fpdu));
             let at = framing.position + (stream.len() - rest.len()) as u64;
             assert_same_wire(case, &framing, at, wire, &again);
+            assert!(behind.len() < rest.len(), "{case}: an FPDU has octets");
             (rest, index) = (behind, index + 1);
         }
-    }
+    });
 }
 
 /// The ULPDU built again from the values in it.
@@ -425,7 +448,9 @@ fn reencode_payload(
             }
             let meaning = &fields["siw_meaning"];
             if meaning.is_object() {
-                assert_eq!(repr.swapped_code(), Some(code(meaning)), "{}", name(vector));
+                // Swapping changes nothing where layer and type are equal.
+                let meant = repr.swapped_code().unwrap_or(repr.code);
+                assert_eq!(meant, code(meaning), "{}", name(vector));
             }
             let mut again = vec![0; repr.buffer_len()];
             assert_eq!(repr.emit(&mut again), Ok(again.len()));

@@ -80,6 +80,21 @@ mod tests {
         assert_eq!(partial.check(u32::MAX, 0), Ok(()));
     }
 
+    // [RDMAP-04, EXT-04] what is wrong with a request that is more or less than its header
+    #[test]
+    fn a_request_is_its_header() {
+        let judge = |mo, last, payload| {
+            let control = Control::new(false, last);
+            let header = UntaggedRepr { control, ulp: 0x41, ulp_word: 0, qn: 1, msn: 1, mo };
+            check_request(&header, payload, 28)
+        };
+        assert_eq!(judge(0, true, 28), Ok(()));
+        assert_eq!(judge(4, true, 28), Err(ProtocolError::MessageOffset));
+        assert_eq!(judge(0, true, 29), Err(ProtocolError::RequestLong));
+        assert_eq!(judge(0, false, 28), Err(ProtocolError::NotLast));
+        assert_eq!(judge(0, true, 27), Err(ProtocolError::RequestShort));
+    }
+
     // [ERR-10]
     #[test]
     fn the_next_number_is_the_only_one() {

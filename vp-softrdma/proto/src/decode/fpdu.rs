@@ -51,7 +51,21 @@ pub(super) fn explain(
     list.extend(fields.finish());
     list.extend(markers(wire, at, &layout));
     list.sort_by_key(|field| field.offset);
+    keep_what_is_judged_first(&mut list);
     (frame(what, at, wire, full, list), layout.end_position(position))
+}
+
+/// Of an FPDU whose CRC is wrong nothing else is judged, then none whose markers are wrong
+/// (RFC 5044 4.4) [MPA-15].
+fn keep_what_is_judged_first(fields: &mut [Field]) {
+    let breaks =
+        |field: &Field, id: &str| field.violation.as_ref().is_some_and(|v| v.requirement == id);
+    let first = ["MPA-09", "MPA-25"].into_iter().find(|id| fields.iter().any(|f| breaks(f, id)));
+    if let Some(first) = first {
+        for field in fields.iter_mut().filter(|field| !breaks(field, first)) {
+            field.violation = None;
+        }
+    }
 }
 
 fn frame(
@@ -132,7 +146,7 @@ fn trailer(
     }
 }
 
-/// The DDP segment; answers the name of the message.
+/// The DDP segment; returns the name of the message.
 fn segment(fields: &mut Fields<'_>, ulpdu_len: u16) -> &'static str {
     let Some(&control) = fields.rest().first() else { return "FPDU" };
     let control = ddp::Control(control);

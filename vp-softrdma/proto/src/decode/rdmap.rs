@@ -98,6 +98,11 @@ pub(super) fn payload(fields: &mut Fields<'_>, message: &Untagged) {
 
 /// Judged at the field in front of the payload, which is there even if the payload is not.
 fn judge_length(fields: &mut Fields<'_>, message: &Untagged) {
+    if message.opcode == Some(Opcode::Terminate) && !message.last {
+        // RFC 5040 4.8 [RDMAP-20]; nothing is sent for a Terminate [RDMAP-32].
+        let text = "a terminate is one segment, but its l bit is 0".into();
+        return fields.breaks(Violation::close("RDMAP-20", text));
+    }
     let Some(due) = message.fixed_len() else { return };
     let violation = match message.opcode {
         Some(Opcode::Immediate | Opcode::ImmediateSolicited) if message.len != due => {

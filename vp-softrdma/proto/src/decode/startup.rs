@@ -66,7 +66,7 @@ fn frame(what: &'static str, length: usize, full_length: usize, fields: Fields<'
     Frame { what, offset: 0, length, full_length, fields: fields.finish() }
 }
 
-/// M, C, R, S, Res and Rev; answers whether the enhanced block follows.
+/// M, C, R, S, Res and Rev; returns whether the enhanced block follows.
 fn flags(fields: &mut Fields<'_>, request: bool) -> bool {
     if fields.bits("M", 0, 1) == Some(1) {
         fields.note("sender needs markers in what it receives");

@@ -94,12 +94,18 @@ impl Rx {
         let Some(&[hi, lo]) = octets.get(at..).and_then(|o| o.first_chunk()) else {
             return Err(Parsed::Need(at + LENGTH_LEN));
         };
-        let ulpdu_len = u16::from_be_bytes([hi, lo]);
-        // RFC 5044 3 [MPA-16, ERR-04]
-        if ulpdu_len == 0 || ulpdu_len > MAX_ULPDU {
-            return Err(Parsed::Bad(ProtocolError::UlpduLength));
+        let layout = Layout::new(self.markers, self.position, u16::from_be_bytes([hi, lo]));
+        // RFC 5044 4.4: where there is a CRC, the length is not judged before it. The longest FPDU
+        // that 16 bits can announce has 66,064 octets, markers included, and may be waited for.
+        // Without a CRC nothing that comes later could show that the length is not what was sent:
+        // waiting would not change the judgement, and the peer may never send so many octets.
+        if self.crc.is_none() {
+            if leading && octets.first_chunk().is_some_and(|front| !is_marker(*front, 0)) {
+                return Err(Parsed::Bad(ProtocolError::Marker));
+            }
+            check_length(&layout).map_err(Parsed::Bad)?;
         }
-        Ok(Layout::new(self.markers, self.position, ulpdu_len))
+        Ok(layout)
     }
 
     #[inline]
@@ -111,22 +117,35 @@ impl Rx {
                 return Err(ProtocolError::Crc);
             }
         }
-        if fpdu.layout.has_markers() { Self::check_markers(fpdu) } else { Ok(()) }
-    }
-
-    fn check_markers(fpdu: &RxFpdu<'_>) -> Result<(), ProtocolError> {
-        // RFC 5044 6 [MPA-26, MPA-30]: checking is optional; we check every one.
-        for at in fpdu.layout.marker_offsets() {
-            let due = fpdu.layout.marker(at).fpduptr;
-            let Ok(found) = MarkerRepr::parse(&fpdu.wire[at..]) else {
-                return Err(ProtocolError::Marker);
-            };
-            if found.fpduptr & !3 != due {
-                return Err(ProtocolError::Marker);
-            }
+        // A length is where it is read only if the markers are where they should be.
+        if fpdu.layout.has_markers() {
+            check_markers(fpdu)?;
         }
-        Ok(())
+        check_length(&fpdu.layout)
     }
+}
+
+/// RFC 5044 3 [MPA-16, ERR-04]
+#[inline]
+const fn check_length(layout: &Layout) -> Result<(), ProtocolError> {
+    match layout.ulpdu_len {
+        1..=MAX_ULPDU => Ok(()),
+        _ => Err(ProtocolError::UlpduLength),
+    }
+}
+
+/// RFC 5044 6 [MPA-26, MPA-30]: checking is optional; we check every one.
+fn check_markers(fpdu: &RxFpdu<'_>) -> Result<(), ProtocolError> {
+    let right = |at: usize| {
+        let octets = fpdu.wire.get(at..).and_then(|rest| rest.first_chunk());
+        octets.is_some_and(|octets| is_marker(*octets, fpdu.layout.marker(at).fpduptr))
+    };
+    if fpdu.layout.marker_offsets().all(right) { Ok(()) } else { Err(ProtocolError::Marker) }
+}
+
+/// A marker that points back by `due` octets; its low two bits count as 0 [MPA-26].
+fn is_marker(octets: [u8; MARKER_LEN], due: u16) -> bool {
+    MarkerRepr::parse(&octets).is_ok_and(|marker| marker.fpduptr & !3 == due)
 }
 
 /// The front of an FPDU that may still be incomplete.

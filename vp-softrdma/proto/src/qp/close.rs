@@ -8,7 +8,7 @@ use crate::host::Host;
 use crate::qp::effect::{Action, LlpFault, QpEvent};
 use crate::qp::read::requests_of;
 use crate::qp::sq::Entry;
-use crate::qp::{Offender, Qp, State};
+use crate::qp::{LastTerminate, Offender, Qp, State};
 use crate::types::{Role, SendOp, Status};
 use crate::wire::ddp::Header;
 use crate::wire::rdmap::{Control, Opcode, qn};
@@ -104,6 +104,13 @@ impl Qp {
         }
         self.end(host);
     }
+    /// Terminate -> Error: everything was sent, and the provider ends the stream without the QP, whose
+    /// inbound octets would be ignored (RDMAC 6.2.3) [VERBS-10].
+    pub fn handle_left<H: Host>(&mut self, host: &mut H) {
+        if self.state == State::Terminate {
+            self.enter_error(host);
+        }
+    }
     /// The close timer ran out [VERBS-08, VERBS-10].
     pub fn handle_close_timeout<H: Host>(&mut self, host: &mut H) {
         if matches!(self.state, State::Closing | State::Terminate) {
@@ -175,8 +182,9 @@ impl Qp {
     ) {
         self.leave_rts(State::Terminate);
         if may_send && error.sends_terminate() {
-            self.last_terminate = Some((true, error.terminate_code()));
-            self.tx.terminate = Some(terminate_for(error, offender));
+            let message = terminate_for(error, offender);
+            self.last_terminate = Some(LastTerminate { sent: true, message, request_octets: None });
+            self.tx.terminate = true;
         }
         // RFC 5040 6.2.1 [RDMAP-27, MPA-39]: FIN behind the Terminate, not RST
         self.actions.push(Action::CloseGracefully);
@@ -185,11 +193,12 @@ impl Qp {
     pub(crate) fn terminated<H: Host>(&mut self, terminate: &TerminateRepr, host: &mut H) {
         // Some peers swap the nibbles [IOP-10]
         let code = terminate.swapped_code().unwrap_or(terminate.code);
-        self.last_terminate = Some((false, code));
-        if let Some(header) = terminate.ddp {
-            let most = self.config.max_read_request;
-            self.sq.blame(Status::RemoteTermination(code), |entry| is_named(entry, &header, most));
-        }
+        let most = self.config.max_read_request;
+        let request_octets = terminate.ddp.and_then(|header| {
+            self.sq.blame(Status::RemoteTermination(code), |entry| is_named(entry, &header, most))
+        });
+        let message = TerminateRepr { code, ..*terminate };
+        self.last_terminate = Some(LastTerminate { sent: false, message, request_octets });
         self.leave_rts(State::Terminate);
         self.actions.push(Action::Event(QpEvent::TerminateReceived(code)));
         self.actions.push(Action::CloseGracefully);
@@ -202,9 +211,9 @@ impl Qp {
         self.actions.push(Action::CloseGracefully);
         host.flush_receives();
     }
-    /// RDMAC 6.2.5 [VERBS-05, DDP-18].
+    /// RDMAC 6.2.5 [VERBS-05, DDP-18]. What completed before is not lost by it.
     pub(crate) fn bad_close<H: Host>(&mut self, host: &mut H) {
-        self.actions.push(Action::Reset);
+        self.actions.push(Action::ResetBehind);
         self.actions.push(Action::Event(QpEvent::BadClose));
         self.end(host);
     }
@@ -215,7 +224,7 @@ impl Qp {
     /// RDMAC 6.2.4 [VERBS-11, RDMAP-29]: everything left is flushed now.
     fn enter_error<H: Host>(&mut self, host: &mut H) {
         self.leave_rts(State::Error);
-        self.tx.terminate = None;
+        self.tx.terminate = false;
         host.flush_receives();
         self.sq.flush(self.tx.accepted, host);
     }

@@ -13,8 +13,12 @@ pub enum Action {
     CloseGracefully,
     /// Reset the stream (RST) at once; nothing more is sent. `Detach` follows.
     Reset,
+    /// Reset the stream, but behind what the LLP has accepted: that completed, so it is to arrive,
+    /// within the bound of a close. Nothing more is sent, and what still comes is dropped. `Detach`
+    /// follows.
+    ResetBehind,
     /// The stream is over for this QP: release it. The QP is Idle or in Error. If `CloseGracefully`
-    /// came before and no `Reset`, everything was accepted by the LLP and the peer's FIN is here:
+    /// came before and no reset, everything was accepted by the LLP and the peer's FIN is here:
     /// an ordinary close, so that our FIN still goes out.
     Detach,
     /// Tell the consumer.
@@ -60,6 +64,8 @@ pub enum PostError {
     BadState,
     /// Needs RFC 7306, which this QP does not have.
     Unsupported,
+    /// There is no memory for the queue, which is allocated with its first WQE.
+    NoMemory,
 }
 
 /// Result of [`crate::Qp::handle_input`].

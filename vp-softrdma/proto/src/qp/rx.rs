@@ -8,7 +8,7 @@ use crate::error::ProtocolError;
 use crate::host::{AccessError, Host};
 use crate::mpa::{self, Parsed, RxFpdu};
 use crate::qp::effect::{Destination, Input, Want};
-use crate::qp::{Offender, Qp, State};
+use crate::qp::{LastTerminate, Offender, Qp, State};
 use crate::rdmap::access;
 use crate::types::Role;
 use crate::wire::ddp::{self, Header};
@@ -245,7 +245,8 @@ impl Qp {
         if segment.opcode == Opcode::Terminate
             && let Ok(terminate) = TerminateRepr::parse(inline)
         {
-            self.last_terminate = Some((false, terminate.code));
+            self.last_terminate =
+                Some(LastTerminate { sent: false, message: terminate, request_octets: None });
         }
         if !harmless {
             self.bad_close(host);
@@ -285,7 +286,7 @@ impl Qp {
         Some(LENGTH_LEN + header.buffer_len())
     }
 
-    /// Places or skips what is there of a segment that streams in; answers the octets used.
+    /// Places or skips what is there of a segment that streams in; returns the octets used.
     fn continue_direct<H: Host>(
         &mut self,
         mut direct: Direct,

@@ -31,7 +31,7 @@ impl Reception {
 }
 
 impl Qp {
-    /// Takes what it can of the messages at the front of `octets`; answers their octets. In RTS,
+    /// Takes what it can of the messages at the front of `octets`; returns their octets. In RTS,
     /// with a [`Reception`] that is plain.
     pub(super) fn take_short<H: Host>(&mut self, octets: &[u8], host: &mut H) -> usize {
         let mut taken = 0;

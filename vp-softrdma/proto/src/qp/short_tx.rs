@@ -66,7 +66,7 @@ impl Qp {
         messages
     }
 
-    /// Writes the next WQE's message as one FPDU; answers its octets, and what is left of `out`.
+    /// Writes the next WQE's message as one FPDU; returns its octets, and what is left of `out`.
     #[inline]
     fn write_short<'o, H: Host>(
         &mut self,

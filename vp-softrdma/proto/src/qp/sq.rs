@@ -4,6 +4,7 @@
 //! everything that is left.
 
 use crate::host::{Host, LocalFault};
+use crate::qp::effect::PostError;
 use crate::ring::Ring;
 use crate::types::{Completion, SendOp, SendWqe, Slot, Status};
 
@@ -38,11 +39,13 @@ pub(crate) struct Entry {
 pub(crate) struct SendQueue {
     ring: Ring<Entry>,
     started: u32,
+    /// One did not succeed: those behind it do not, either.
+    failed: bool,
 }
 
 impl SendQueue {
     pub(crate) fn new(depth: u32) -> Self {
-        Self { ring: Ring::new(depth), started: 0 }
+        Self { ring: Ring::new(depth), started: 0, failed: false }
     }
     pub(crate) fn len(&self) -> u32 {
         self.ring.len()
@@ -50,8 +53,12 @@ impl SendQueue {
     pub(crate) fn is_empty(&self) -> bool {
         self.ring.is_empty()
     }
-    pub(crate) fn push(&mut self, wqe: SendWqe) -> Option<Slot> {
-        self.ring.push(Entry { wqe, phase: Phase::Queued, octets: 0, msn: 0 })
+    pub(crate) fn push(&mut self, wqe: SendWqe) -> Result<Slot, PostError> {
+        let entry = Entry { wqe, phase: Phase::Queued, octets: 0, msn: 0 };
+        self.ring.push(entry).ok_or_else(|| match self.ring.is_full() {
+            true => PostError::QueueFull,
+            false => PostError::NoMemory,
+        })
     }
     pub(crate) fn entry(&mut self, slot: Slot) -> Option<&mut Entry> {
         self.ring.get_mut(slot)
@@ -92,26 +99,38 @@ impl SendQueue {
         }
     }
 
-    /// Completes, in posting order, what is done [RDMAP-17, VERBS-16].
+    /// Completes, in posting order, what is done [RDMAP-17, VERBS-16]; behind a failure, nothing.
     pub(crate) fn retire<H: Host>(&mut self, accepted: u64, host: &mut H) {
+        if self.failed {
+            return;
+        }
+        while let Some(entry) = self.ring.front() {
+            match entry.phase {
+                // RFC 5040 5.5(9) [RDMAP-18]
+                Phase::Yielded(sequence) if sequence <= accepted => {}
+                Phase::Done => {}
+                Phase::Failed(status) => {
+                    self.complete(status, host);
+                    self.failed = !self.ring.is_empty();
+                    return;
+                }
+                _ => return,
+            }
+            self.complete(Status::Success, host);
+        }
+    }
+    /// Completes everything: what is done up to the first that is not, and the rest as Flushed or
+    /// failed [VERBS-11]. So those that did not succeed are the last ones, and their number says which.
+    pub(crate) fn flush<H: Host>(&mut self, accepted: u64, host: &mut H) {
+        self.retire(accepted, host);
         while let Some(entry) = self.ring.front() {
             let status = match entry.phase {
-                // RFC 5040 5.5(9) [RDMAP-18]
-                Phase::Yielded(sequence) if sequence <= accepted => Status::Success,
-                Phase::Done => Status::Success,
                 Phase::Failed(status) => status,
-                _ => break,
+                _ => Status::Flushed,
             };
             self.complete(status, host);
         }
-    }
-    /// Completes everything: what is done with its status, the rest as Flushed [VERBS-11].
-    pub(crate) fn flush<H: Host>(&mut self, accepted: u64, host: &mut H) {
-        self.retire(accepted, host);
-        while !self.ring.is_empty() {
-            self.complete(Status::Flushed, host);
-            self.retire(accepted, host);
-        }
+        self.failed = false;
     }
     fn complete<H: Host>(&mut self, status: Status, host: &mut H) {
         let slot = self.ring.position(0);
@@ -122,8 +141,9 @@ impl SendQueue {
     }
 
     /// Marks the WQE that a received Terminate names. Called once, in RTS, where none has failed: so
-    /// at most one completion has an error status of its own (RDMAC 6.2.4) [VERBS-11].
-    pub(crate) fn blame(&mut self, status: Status, named: impl Fn(&Entry) -> bool) {
+    /// at most one completion has an error status of its own (RDMAC 6.2.4) [VERBS-11]. Returns its
+    /// octets.
+    pub(crate) fn blame(&mut self, status: Status, named: impl Fn(&Entry) -> bool) -> Option<u32> {
         for index in 0..self.started {
             let slot = self.ring.position(index);
             if let Some(entry) = self.ring.get_mut(slot)
@@ -131,9 +151,10 @@ impl SendQueue {
                 && named(entry)
             {
                 entry.phase = Phase::Failed(status);
-                return;
+                return Some(entry.octets);
             }
         }
+        None
     }
 }
 

@@ -8,7 +8,7 @@ use crate::host::{AccessError, Host, LocalFault};
 use crate::mpa;
 use crate::qp::fpdu::{Fpdu, Head, Payload};
 use crate::qp::sq::Phase;
-use crate::qp::{Offender, Qp, State};
+use crate::qp::{LastTerminate, Offender, Qp, State};
 use crate::rdmap::access;
 use crate::rdmap::reads::{Owed, rest_of};
 use crate::types::{RtrKind, SendOp, Slot, Stag, Status};
@@ -35,6 +35,13 @@ struct Current {
     segmenter: Segmenter,
 }
 
+/// What the send queue waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stall {
+    Fence,
+    Ord,
+}
+
 /// What `handle_source_fault` takes back.
 #[derive(Clone, Copy, Debug)]
 struct Undo {
@@ -59,6 +66,8 @@ pub(crate) struct Transmit {
     /// The WQE whose Write is out and whose Immediate Data is next.
     immediate: Option<Slot>,
     undo: Option<Undo>,
+    /// What the next WQE was found to wait for.
+    pub(super) stall: Option<Stall>,
     /// The peer's Reads go before the SQ's next message.
     pub(super) responses_first: bool,
     /// RFC 5044 7.1.2(4): a responder sends nothing before a valid FPDU arrived [CONN-11].
@@ -68,31 +77,32 @@ pub(crate) struct Transmit {
     pub(crate) nudge: bool,
     pub(crate) probe: bool,
     /// To send as the last FPDU of the stream.
-    pub(crate) terminate: Option<TerminateRepr>,
+    pub(crate) terminate: bool,
 }
 
 impl Transmit {
     pub(crate) fn new(framing: mpa::Tx, mulpdu: u16, msn: [u32; 4]) -> Self {
         Self {
             framing,
-            mulpdu: clamp_mulpdu(mulpdu),
+            mulpdu: mpa::clamp_mulpdu(mulpdu),
             yielded: 0,
             accepted: 0,
             msn,
             current: None,
             immediate: None,
             undo: None,
+            stall: None,
             responses_first: false,
             allowed: true,
             rtr: None,
             nudge: false,
             probe: false,
-            terminate: None,
+            terminate: false,
         }
     }
     /// Everything yielded is with the LLP, and nothing more will be.
     pub(crate) fn drained(&self) -> bool {
-        self.terminate.is_none() && self.accepted == self.yielded
+        !self.terminate && self.accepted == self.yielded
     }
     /// The next message of the SQ is all that is due, and it needs no markers.
     pub(super) fn is_plain(&self) -> bool {
@@ -157,11 +167,6 @@ impl Transmit {
     }
 }
 
-/// RFC 5044 section 3 [MPA-16, MPA-19].
-pub(crate) fn clamp_mulpdu(mulpdu: u16) -> u16 {
-    mulpdu.clamp(mpa::MIN_MULPDU, crate::wire::mpa::MAX_ULPDU)
-}
-
 impl Qp {
     /// The next FPDU to send, or `None` if there is nothing to send now. Alternates fairly, message
     /// by message, between the SQ and inbound Reads. Everything it yields is RDMAP [RDMAP-30].
@@ -198,7 +203,7 @@ impl Qp {
         if core::mem::take(&mut self.tx.nudge) {
             return Some(self.empty_write());
         }
-        if self.tx.probe && self.requester.has_room() {
+        if self.tx.probe && self.requester.has_room() && self.requester.make_room() {
             self.tx.probe = false;
             return Some(self.empty_read());
         }
@@ -212,9 +217,10 @@ impl Qp {
 
     /// RFC 5040 section 4.8: the last FPDU of the stream [RDMAP-20, RDMAP-24].
     fn terminate_fpdu(&mut self) -> Option<Fpdu> {
-        let terminate = self.tx.terminate.take()?;
+        let due = core::mem::take(&mut self.tx.terminate);
+        let LastTerminate { message, .. } = self.last_terminate.filter(|last| due && last.sent)?;
         let mut octets = [0; TerminateRepr::MAX_LEN];
-        let len = terminate.emit(&mut octets).ok()?;
+        let len = message.emit(&mut octets).ok()?;
         let msn = self.tx.next_msn(qn::TERMINATE);
         Some(self.tx.frame_inline(Opcode::Terminate, qn::TERMINATE, msn, &octets[..len]))
     }

@@ -8,7 +8,7 @@ use crate::error::ProtocolError;
 use crate::host::Host;
 use crate::qp::fpdu::Fpdu;
 use crate::qp::sq::{Phase, local_status};
-use crate::qp::tx::Source;
+use crate::qp::tx::{Source, Stall};
 use crate::qp::{Qp, State};
 use crate::types::{SendOp, SendWqe, Slot, Stag, Status};
 use crate::wire::rdmap::{AtomicRequestRepr, ImmediateRepr, Opcode, atomic, qn};
@@ -145,9 +145,27 @@ impl Qp {
                 // RFC 7306 5.4 [EXT-13]: the Requests of earlier Reads go first
                 op => is_request(op) && (self.reads_left() || !self.requester.has_room()),
             };
-        self.stats.fence_stalls = self.stats.fence_stalls.wrapping_add(u64::from(fenced));
-        self.stats.ord_stalls = self.stats.ord_stalls.wrapping_add(u64::from(!fenced && full));
-        !fenced && !full
+        let stall = match (fenced, full) {
+            (true, _) => Some(Stall::Fence),
+            (false, true) => Some(Stall::Ord),
+            (false, false) => None,
+        };
+        self.note_stall(stall);
+        stall.is_none()
+    }
+
+    /// Counts waits, and not how often somebody looks whether one is over.
+    fn note_stall(&mut self, stall: Option<Stall>) {
+        if core::mem::replace(&mut self.tx.stall, stall) == stall {
+            return;
+        }
+        match stall {
+            Some(Stall::Fence) => {
+                self.stats.fence_stalls = self.stats.fence_stalls.wrapping_add(1);
+            }
+            Some(Stall::Ord) => self.stats.ord_stalls = self.stats.ord_stalls.wrapping_add(1),
+            None => {}
+        }
     }
 
     /// A work request that cannot be carried out: it completes in error, a Terminate goes instead of
@@ -169,6 +187,6 @@ pub(super) fn send_opcode(solicited: bool, invalidate: Option<Stag>) -> Opcode {
 }
 
 /// Awaits a response, and so uses ORD.
-fn is_request(op: SendOp) -> bool {
+pub(super) fn is_request(op: SendOp) -> bool {
     matches!(op, SendOp::Read { .. } | SendOp::FetchAdd { .. } | SendOp::CmpSwap { .. })
 }

@@ -65,6 +65,10 @@ impl Requester {
         self.unasked.clear();
         (self.asked, self.received, self.open, self.hidden) = (0, 0, 0, 0);
     }
+    /// Has the memory for its entries; false if there is none.
+    pub(crate) fn make_room(&mut self) -> bool {
+        self.ring.make_room() && self.unasked.make_room()
+    }
     /// Reads and Atomics of the consumer.
     pub(crate) fn visible(&self) -> u32 {
         self.open
@@ -221,12 +225,15 @@ impl Responder {
     }
     /// Whether another request may come in (RFC 5040 section 6.1) [ERR-19, ERR-20, RDMAP-11,
     /// SEC-10].
-    pub(crate) fn check_room(&self) -> Result<(), ProtocolError> {
+    pub(crate) fn check_room(&mut self) -> Result<(), ProtocolError> {
         if self.limit == 0 {
             return Err(ProtocolError::ReadDisabled);
         }
         if self.ring.len() >= u32::from(self.limit).min(self.ring.capacity()) {
             return Err(ProtocolError::ReadQueueOverflow);
+        }
+        if !self.ring.make_room() {
+            return Err(ProtocolError::StreamCatastrophic);
         }
         Ok(())
     }

@@ -1,10 +1,12 @@
-//! The test vectors: one file, or the one that the environment variable `IWARP_VECTORS` names.
+//! The test vectors: those of the project, or of the file that the environment variable
+//! `IWARP_VECTORS` names.
 //!
 //! Owner of the state: none. Each test thread loads its own copy. No peer.
 
 use serde_json::Value;
 
-const VECTORS: &str = include_str!("../vectors/iwarp-vectors.json");
+/// The project's own.
+pub(crate) const VECTORS: &str = include_str!("../vectors/iwarp-vectors.json");
 
 /// The whole file: `contexts` and `vectors`.
 pub(crate) fn load() -> Value {
@@ -13,7 +15,44 @@ pub(crate) fn load() -> Value {
             .unwrap_or_else(|e| panic!("IWARP_VECTORS={}: {e}", path.display())),
         None => VECTORS.to_owned(),
     };
-    serde_json::from_str(&text).unwrap_or_else(|e| panic!("test vectors: {e}"))
+    parse(&text)
+}
+
+/// A file of vectors.
+pub(crate) fn parse(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|e| panic!("test vectors: {e}"))
+}
+
+/// The vector that another refers to: of the file that is read, else of the project's.
+#[allow(dead_code, reason = "of the test programs that share this, one follows references")]
+pub(crate) fn named(file: &Value, wanted: &str) -> Value {
+    let find = |file: &Value| {
+        let all = file["vectors"].as_array().expect("a list of vectors");
+        all.iter().find(|vector| vector["name"] == wanted).cloned()
+    };
+    find(file)
+        .or_else(|| find(&parse(VECTORS)))
+        .unwrap_or_else(|| panic!("no vector is named {wanted}, here or in the project's file"))
+}
+
+/// Checks each vector, also behind one that fails; then fails with all that did. Answers how many
+/// there were.
+pub(crate) fn check_each<'a>(
+    vectors: impl IntoIterator<Item = &'a Value>,
+    check: impl Fn(&Value),
+) -> usize {
+    let (mut count, mut failed) = (0, Vec::new());
+    for vector in vectors {
+        count += 1;
+        let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(vector)));
+        if let Err(panic) = checked {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("?");
+            failed.push(format!("{}: {text}", vector["name"].as_str().unwrap_or("?")));
+        }
+    }
+    assert!(failed.is_empty(), "{} of {count} vectors fail:\n{}", failed.len(), failed.join("\n"));
+    count
 }
 
 /// The octets of a hex string in a vector's `field`.

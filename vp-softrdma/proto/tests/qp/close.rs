@@ -110,6 +110,25 @@ fn hidden_traffic_does_not_spoil_a_close() {
     }
 }
 
+// What was asked before our FIN may be answered behind it; what nobody asked for may not
+#[test]
+fn an_answered_probe_does_not_spoil_a_close() {
+    for probed in [true, false] {
+        let mut end = started();
+        if probed {
+            assert!(end.qp.probe() && end.qp.probe_outstanding());
+        }
+        end.take();
+        assert_eq!(end.qp.probe_outstanding(), probed);
+        end.qp.close(&mut end.memory).expect("RTS");
+        end.pump();
+        end.feed(&tagged(Opcode::ReadResponse, true, 0, 0, b""));
+        end.pump();
+        let state = if probed { State::Closing } else { State::Error };
+        assert_eq!(end.qp.state(), state, "{:?}", end.events);
+    }
+}
+
 // [VERBS-05, VERBS-28] a Terminate while closing is kept, and makes the close a bad one
 #[test]
 fn a_terminate_while_closing_is_kept() {
@@ -199,7 +218,7 @@ fn a_fin_with_work_pending_is_answered_by_a_terminate() {
     end.assert_all_complete();
 }
 
-// [VERBS-09, MPA-37] FIN in the middle of an FPDU, of a message, of a Write
+// [VERBS-09] FIN in the middle of an FPDU, of a message, of a Write
 #[test]
 fn a_fin_in_the_middle_is_unexpected() {
     let half = write(0x100, 0, b"12345678")[..20].to_vec();

@@ -97,6 +97,7 @@ pub(crate) fn decode_with(rx: &mut Rx, mut octets: &[u8]) -> Vec<(Header, Vec<u8
         let ulpdu: Vec<u8> = fpdu.pieces(0).flatten().copied().collect();
         let header = Header::parse(&ulpdu).expect("a header");
         fpdus.push((header, ulpdu[header.buffer_len()..].to_vec()));
+        assert!(fpdu.wire_len() > 0, "an FPDU has octets");
         octets = &octets[fpdu.wire_len()..];
     }
     fpdus

@@ -508,3 +508,60 @@ fn a_responder_refuses_like_an_initiator() {
     assert_eq!(refused(end, &[], &write(0xbad, 0, b"x")), (0x1100, MD));
     assert!(ProtocolError::ALL.iter().any(|e| !e.sends_terminate()));
 }
+
+// [MPA-37] the four errors of MPA are told apart: TCP lost (nothing is sent) by reset, time-out and
+// FIN; CRC; markers. The fourth, a bad start-up frame, is refused before there is a QP
+// (`startup.rs`).
+#[test]
+fn the_errors_of_mpa_are_told_apart() {
+    use iwarp_proto::{LlpFault, QpEvent};
+    for fault in [LlpFault::Reset, LlpFault::TimedOut] {
+        let mut end = end();
+        end.fault(fault);
+        assert!(end.take().is_empty(), "nobody is there to be told");
+        assert_eq!(end.events, [QpEvent::Established, QpEvent::ConnectionLost(fault)]);
+        assert_eq!(end.qp.state(), State::Error);
+        end.assert_all_complete();
+    }
+    let mut half = end();
+    half.feed(&send(1, b"half")[..10]);
+    half.fin();
+    half.pump();
+    let lost = QpEvent::ConnectionLost(LlpFault::UnexpectedFin);
+    assert_eq!(half.events, [QpEvent::Established, lost]);
+    let mut damaged = send(1, b"data");
+    damaged[20] ^= 1;
+    assert_eq!(alone(&damaged), (0x2002, 0));
+    // An FPDU whose first octets are a marker that points elsewhere.
+    let mut marked = [&[0, 0, 0, 8][..], &fpdu(&[0xc1; 14])].concat();
+    let at = marked.len() - 4;
+    let crc = crate::common::crc32c(0, &marked[..at]).to_le_bytes();
+    marked[at..].copy_from_slice(&crc);
+    let with_markers = || end_with(CONFIG, StreamConfig { markers_rx: true, ..STREAM });
+    assert_eq!(refused(with_markers(), &[], &marked), (0x2003, 0));
+    for (error, word) in [
+        (ProtocolError::LlpLost, 0x2001),
+        (ProtocolError::Crc, 0x2002),
+        (ProtocolError::Marker, 0x2003),
+        (ProtocolError::StartupFrame, 0x2004),
+    ] {
+        assert_eq!(error.terminate_code().word(), word, "{error}");
+        assert_eq!(error.sends_terminate(), matches!(word, 0x2002 | 0x2003), "{error}");
+    }
+}
+
+// [MPA-16, ERR-04] right in all but its length: neither the short way takes it nor the long one
+#[test]
+fn a_ulpdu_above_the_longest_is_refused() {
+    for (octets, verdict) in
+        [(64_768usize, None), (64_769, Some((0x1000, 0))), (65_535, Some((0x1000, 0)))]
+    {
+        let mut end = end();
+        end.memory.posted[0].1 = vec![0; 65_535];
+        end.feed(&send(1, &vec![7; octets - 18]));
+        assert_eq!(end.memory.received.len(), usize::from(verdict.is_none()), "{octets}");
+        if let Some(verdict) = verdict {
+            assert_eq!(self::verdict(&end.take()), verdict);
+        }
+    }
+}

@@ -14,8 +14,8 @@ use crate::craft::{
     add_at, add_slowly, atomic_request, decode, decode_with, header, opcode, opcodes, read_of,
     read_request, send, tagged, untagged, write,
 };
-use crate::sim::memory::{Region, Work};
-use crate::sim::{CONFIG, End, SEND, STREAM, Sim, gather, plain, read_op};
+use crate::sim::memory::{Call, Region, Work};
+use crate::sim::{CONFIG, End, SEND, STREAM, Sim, gather, plain, read_op, rounds};
 
 /// An initiator in RTS with one region for everything.
 fn initiator(stream: StreamConfig) -> End {
@@ -55,6 +55,8 @@ fn ten_reads_with_ord_one_go_one_by_one() {
     for i in 0..9u64 {
         assert_eq!(opcodes(&end.take()), [READ], "round {i}");
         assert_eq!(end.qp.outstanding_reads(), 1);
+        // A look is no wait.
+        assert!(end.take().is_empty() && end.take().is_empty());
         end.feed(&response(i * 4, &[i as u8; 4]));
         assert_eq!(end.memory.completions.len() as u64, i + 1);
     }
@@ -62,7 +64,7 @@ fn ten_reads_with_ord_one_go_one_by_one() {
     end.feed(&response(36, &[9; 4]));
     end.assert_all_complete();
     assert_eq!(end.memory.region(0x100).octets[36..40], [9; 4]);
-    assert!(end.qp.stats().ord_stalls >= 9);
+    assert_eq!(end.qp.stats().ord_stalls, 9, "each Read but the first waited once");
 }
 
 // [VERBS-15] a Read with ORD 0 is an error of its own; everything else is flushed
@@ -96,6 +98,21 @@ fn answered_requests_make_room() {
     for msn in 1..=20 {
         end.feed(&read_request(msn, read_of(0x100, 0, 600)));
         assert_eq!(opcodes(&end.take()), [Opcode::ReadResponse; 3], "request {msn}");
+    }
+}
+
+// [DDP-11, IOP-13] many short Sends leave at once; what was asked meanwhile comes before more of them
+#[test]
+fn answers_do_not_starve_behind_short_sends() {
+    let mut end = initiator(STREAM);
+    for round in 1..=20 {
+        end.send(b"short");
+        end.send(b"short");
+        assert_eq!(end.pump_short(9), 2, "round {round}");
+        assert_eq!(opcodes(&end.accept(usize::MAX)), [Opcode::Send; 2]);
+        end.feed(&read_request(round, read_of(0x100, 0, 8)));
+        end.send(b"behind");
+        assert_eq!(opcodes(&end.take()), [Opcode::ReadResponse, Opcode::Send], "round {round}");
     }
 }
 
@@ -157,7 +174,9 @@ fn a_send_completes_with_its_last_octet() {
     end.send(&[1; 1000]);
     end.pump();
     let mut taken = 0;
+    let mut round = rounds("the Send to complete");
     while end.memory.completions.is_empty() {
+        round();
         taken += end.accept(1).len();
     }
     assert!(end.idle(), "after {taken} octets");
@@ -177,7 +196,7 @@ fn a_read_fence_waits_for_reads_only() {
         end.feed(&response(0, b"data"));
         assert_eq!(opcodes(&end.take()).len(), usize::from(fenced));
         end.assert_all_complete();
-        assert_eq!(end.qp.stats().fence_stalls > 0, fenced);
+        assert_eq!(end.qp.stats().fence_stalls, u64::from(fenced));
     }
 }
 
@@ -229,7 +248,54 @@ fn message_numbers_wrap_on_send() {
     assert_eq!(msns(&end.take()), [(3, u32::MAX), (3, 0)]);
 }
 
-// [DDP-06, RDMAP-30] every queue counts from 1; Immediate Data shares with Sends, Atomics with Reads
+// [DDP-06] receive side: FFFFFFFF is followed by 0 and nothing else, on every queue that counts; the
+// short way of whole Sends, and the long one of segments
+#[test]
+fn message_numbers_wrap_on_receive() {
+    let receive_msn = [u32::MAX, u32::MAX, 1, u32::MAX];
+    let position = StreamPosition { receive_msn, ..StreamPosition::START };
+    let end = || {
+        let mut end = started(CONFIG, STREAM, position);
+        end.receive(10);
+        end.receive(10);
+        let add = SendOp::FetchAdd { stag: Stag(0x77), to: 0, add: 1, mask: 0 };
+        for _ in 0..2 {
+            end.post(plain(add), Work { len: 8, ..Work::default() });
+        }
+        end.take();
+        end
+    };
+    let segments = |msn| {
+        let first = untagged(header(Opcode::Send, msn, 0, false), b"ab");
+        [first, untagged(header(Opcode::Send, msn, 2, true), b"cd")].concat()
+    };
+    let immediate = |msn| untagged(header(Opcode::Immediate, msn, 0, true), &[0; 8]);
+    let original = |msn: u32| {
+        let response = AtomicResponseRepr { request_id: msn.wrapping_add(2), original: 0 };
+        untagged(header(Opcode::AtomicResponse, msn, 0, true), &response.emit())
+    };
+    type Way<'a> = (&'a str, &'a dyn Fn(u32) -> Vec<u8>);
+    let ways: [Way<'_>; 6] = [
+        ("Send", &|msn| send(msn, b"abcd")),
+        ("Send in segments", &segments),
+        ("Immediate Data", &immediate),
+        ("Read Request", &|msn| read_request(msn, read_of(0x100, 0, 4))),
+        ("Atomic Request", &|msn| atomic_request(msn, add_at(0x100, 0))),
+        ("Atomic Response", &original),
+    ];
+    for (what, message) in ways {
+        for (second, taken) in [(0, true), (1, false), (u32::MAX, false)] {
+            let mut end = end();
+            end.feed(&message(u32::MAX));
+            assert_eq!(end.qp.state(), State::Rts, "{what}");
+            end.feed(&message(second));
+            let state = if taken { State::Rts } else { State::Terminate };
+            assert_eq!(end.qp.state(), state, "{what}: FFFFFFFF, then {second:x}");
+        }
+    }
+}
+
+// [DDP-06] every queue counts from 1; Immediate Data shares with Sends, Atomics with Reads
 // [EXT-03, EXT-04, EXT-11]
 #[test]
 fn queues_count_apart_and_from_one() {
@@ -471,6 +537,30 @@ fn masked_fetch_add_drops_carries() {
     }
 }
 
+// [EXT-07] bits whose mask is 0 are neither compared nor swapped
+#[test]
+fn masked_compare_and_swap_goes_bit_by_bit() {
+    use iwarp_proto::AtomicOp;
+    let bit = |value: u64, at: u32| value >> at & 1;
+    for round in 0..2000u64 {
+        let mut x = (round + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let [old, noise, compare_mask, swap, swap_mask] = [0; 5].map(|_: u64| {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            x
+        });
+        // Equal where it matters, in most rounds; in each third another bit differs.
+        let flip = if round % 3 == 0 { 1 << (round % 64) } else { 0 };
+        let compare = old ^ (noise & !compare_mask) ^ flip;
+        let same = |at| bit(compare_mask, at) == 0 || bit(compare, at) == bit(old, at);
+        let new = |at| bit(if bit(swap_mask, at) == 1 { swap } else { old }, at) << at;
+        let expected = (0..64).all(same).then(|| (0..64).map(new).sum());
+        let op = AtomicOp::CmpSwap { compare, compare_mask, swap, swap_mask };
+        assert_eq!(op.apply(old), expected, "{old:x} {op:x?}");
+    }
+}
+
 // [EXT-16, IOP-16] without RFC 7306 nothing of it can be posted
 #[test]
 fn extensions_must_be_on() {
@@ -520,7 +610,41 @@ fn zero_length_everything() {
     sim.close(1);
 }
 
-// [RDMAP-13, RDMAP-14, VERBS-27] payload, then invalidate, then completion
+// [VERBS-27] all of the payload, then invalidate, then the completion that names the STag; if it may
+// not be invalidated there is no completion
+#[test]
+fn a_peer_invalidates_behind_its_payload_and_before_the_completion() {
+    let stag = Stag(0x100);
+    for shared in [false, true] {
+        for cut in [4, 3] {
+            let mut end = responder(STREAM);
+            end.memory.region(0x100).shared = shared;
+            end.receive(10);
+            let named = |mo, last| {
+                let plain = header(Opcode::SendInvalidate, 1, mo, last);
+                iwarp_proto::wire::ddp::UntaggedRepr { ulp_word: stag.0, ..plain }
+            };
+            if cut < 4 {
+                end.feed(&untagged(named(0, false), &b"data"[..cut]));
+                assert_eq!(end.memory.calls, [Call::Place(3)], "not before the last segment");
+                end.feed(&untagged(named(3, true), &b"data"[cut..]));
+            } else {
+                end.feed(&untagged(named(0, true), b"data"));
+            }
+            let placed: &[Call] =
+                if cut < 4 { &[Call::Place(3), Call::Place(1)] } else { &[Call::Place(4)] };
+            let behind: &[Call] = if shared {
+                &[Call::Invalidate(stag)]
+            } else {
+                &[Call::Invalidate(stag), Call::Complete(Some(stag))]
+            };
+            assert_eq!(end.memory.calls, [placed, behind].concat());
+            assert_eq!(end.memory.received.len(), usize::from(!shared));
+        }
+    }
+}
+
+// [RDMAP-13, RDMAP-14] what each of the four says to the receiver
 #[test]
 fn all_four_sends() {
     for (solicited, invalidate) in
@@ -553,7 +677,9 @@ fn the_longest_write_is_sent_to_its_last_octet() {
     let slot = end.qp.post_send(plain(op)).expect("room");
     end.memory.work.insert(slot, Work { id: 1, len: u32::MAX, ..Work::default() });
     let mut total = 0u64;
+    let mut round = rounds("the Write to complete");
     while end.memory.completions.is_empty() {
+        round();
         let fpdu = end.qp.poll_transmit(&mut end.memory).expect("more");
         let head = fpdu.head().expect("gathers");
         let Ok(Header::Tagged(h)) = Header::parse(&head[2..]) else { panic!("tagged") };
@@ -563,6 +689,21 @@ fn the_longest_write_is_sent_to_its_last_octet() {
         end.qp.handle_sent(fpdu.sequence, &mut end.memory);
     }
     assert_eq!(end.memory.completions, [(1, Status::Success, u32::MAX)]);
+}
+
+// [MPA-16] no ULPDU is longer than 64,768 octets, whatever MULPDU was asked for
+#[test]
+fn no_ulpdu_exceeds_the_longest() {
+    for raised_later in [false, true] {
+        let mulpdu = if raised_later { 256 } else { u16::MAX };
+        let mut end = initiator(StreamConfig { mulpdu, ..STREAM });
+        if raised_later {
+            end.qp.set_mulpdu(u16::MAX);
+        }
+        end.send(&[1; 130_000]);
+        let lengths: Vec<_> = decode(&end.take()).iter().map(|(_, p)| p.len() + 18).collect();
+        assert_eq!(lengths, [64_768, 64_768, 518]);
+    }
 }
 
 // [VERBS-02] what was posted in Idle is processed in order after the start, nothing before
@@ -613,13 +754,26 @@ fn a_completed_read_acknowledges_what_was_before() {
     sim.ends[0].write(0x100, 0, b"data");
     let read = plain(read_op((0x200, 0), (0x100, 0)));
     sim.ends[0].post(read, Work { len: 4, ..Work::default() });
+    let mut round = rounds("the Write and the Read to complete");
     while sim.ends[0].memory.completions.len() < 2 {
+        round();
         for side in 0..2 {
             sim.accept(side, 7);
             sim.deliver(side, 7);
         }
     }
     assert_eq!(sim.ends[1].memory.region(0x100).octets[..4], *b"data");
+}
+
+// [CONN-22] a responder that expects a Read as RTR takes one, though its IRD is 0; no other does
+#[test]
+fn a_read_rtr_needs_no_ird() {
+    for (rtr, taken) in [(RtrKind::Read, true), (RtrKind::Write, false), (RtrKind::Send, false)] {
+        let mut end = responder(StreamConfig { ird: 0, rtr: Some(rtr), ..STREAM });
+        end.feed(&read_request(1, read_of(0, 0, 0)));
+        let state = if taken { State::Rts } else { State::Terminate };
+        assert_eq!(end.qp.state(), state, "{rtr:?}");
+    }
 }
 
 // [CONN-29] an RTR that the LLP takes only after the end establishes nothing

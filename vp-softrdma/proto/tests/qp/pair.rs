@@ -4,12 +4,17 @@
 //! Owner of the state: each test its own; one thread. The stream between them may split, delay and
 //! break anywhere.
 
-use iwarp_proto::{QpEvent, RtrKind, State, Status, StreamConfig};
+use iwarp_proto::mpa::Rx;
+use iwarp_proto::wire::ddp::{self, Header};
+use iwarp_proto::wire::rdmap;
+use iwarp_proto::{AccessError, Crc32c, QpEvent, RtrKind, State, Status, StreamConfig};
 use proptest::prelude::*;
 
+use crate::common::crc32c;
+use crate::craft::decode_with;
 use crate::script::{INBOX, LARGE, Op, SMALL, Script};
 use crate::sim::memory::Region;
-use crate::sim::{STREAM, Sim};
+use crate::sim::{STREAM, Sim, rounds};
 
 fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add(seed)).collect()
@@ -78,7 +83,58 @@ fn every_combination_of_options_and_a_few_chunk_sizes() {
     }
 }
 
-// [VERBS-11, RDMAP-29, ERR-28, MPA-37] the stream is reset after each octet of either direction
+/// Every octet that an end sent belongs to an FPDU of RDMAP: right versions, an assigned opcode, its
+/// queue, its T bit.
+fn assert_only_rdmap(octets: &[u8], crc: bool, markers: bool) {
+    let mut rx = Rx::new(crc.then_some(crc32c as Crc32c), markers);
+    for (header, payload) in decode_with(&mut rx, octets) {
+        let control = rdmap::Control(header.ulp());
+        assert_eq!(header.control().version(), ddp::VERSION);
+        assert_eq!((control.version(), control.reserved()), (rdmap::VERSION, 0), "{header:?}");
+        let opcode = control.opcode().unwrap_or_else(|| panic!("unassigned: {header:?}"));
+        let queue = if let Header::Untagged(h) = header { Some(h.qn) } else { None };
+        assert_eq!(queue, opcode.queue(), "{opcode:?} {payload:02x?}");
+    }
+}
+
+// [RDMAP-30] in RDMA mode nothing but RDMAP goes on the stream: before, between and behind messages,
+// with everything that a QP says of its own accord, and however it ends
+#[test]
+fn only_rdmap_goes_on_the_stream() {
+    type Ending = (&'static str, fn(&mut Sim));
+    let endings: [Ending; 5] = [
+        ("close", |sim| assert_eq!(sim.ends[0].qp.close(&mut sim.ends[0].memory), Ok(()))),
+        ("terminate", |sim| {
+            sim.ends[0].qp.terminate(&mut sim.ends[0].memory).expect("in RTS");
+        }),
+        ("refused", |sim| sim.ends[1].feed(&[0xff; 64])),
+        ("source fault", |sim| {
+            let fault = AccessError::InvalidStag;
+            sim.ends[1].qp.handle_source_fault(fault, &mut sim.ends[1].memory);
+        }),
+        ("reset", |sim| sim.break_stream()),
+    ];
+    for stream in streams() {
+        for (ending, end_it) in endings {
+            let mut script = Script::new(Sim::pair(stream), SMALL);
+            short_script(&mut script);
+            let sim = &mut script.sim;
+            sim.ends.iter_mut().for_each(|end| {
+                end.qp.nudge();
+                end.qp.probe();
+            });
+            sim.run_chunked(50);
+            end_it(sim);
+            sim.run_chunked(50);
+            for (end, markers) in sim.ends.iter().zip([stream.markers_tx, stream.markers_rx]) {
+                assert!(!end.sent.is_empty(), "{ending}");
+                assert_only_rdmap(&end.sent, stream.crc, markers);
+            }
+        }
+    }
+}
+
+// [VERBS-11, RDMAP-29, ERR-28] the stream is reset after each octet of either direction
 #[test]
 fn a_reset_at_every_octet_completes_everything_once() {
     let stream = StreamConfig { mulpdu: 160, ..STREAM };
@@ -87,7 +143,9 @@ fn a_reset_at_every_octet_completes_everything_once() {
             let mut script = Script::new(Sim::pair(stream), SMALL);
             short_script(&mut script);
             let sim = &mut script.sim;
+            let mut round = rounds("the octet at which the stream breaks");
             while sim.delivered(direction) < octets {
+                round();
                 let left = (octets - sim.delivered(direction)) as usize;
                 sim.accept(1 - direction, 100);
                 sim.deliver(1 - direction, 100);

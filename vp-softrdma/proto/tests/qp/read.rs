@@ -13,7 +13,7 @@ use crate::craft::{
     decode, header, opcode, opcodes, read_of, read_request, tagged, terminate, untagged,
 };
 use crate::sim::memory::{Region, Work};
-use crate::sim::{CONFIG, End, SEND, STREAM, Sim, gather, plain, read_op};
+use crate::sim::{CONFIG, End, SEND, STREAM, Sim, gather, plain, read_op, rounds};
 
 const MOST: u32 = 100;
 const SINK: u32 = 0x100;
@@ -190,7 +190,9 @@ fn what_is_left_of_a_read_dies_with_the_stream() {
     end.qp.reset().expect("Error");
     end.qp.start(StreamConfig { role: Role::Initiator, ..STREAM }).expect("Idle");
     let mut octets = Vec::new();
+    let mut round = rounds("the QP to have nothing to send");
     while let Some(fpdu) = end.qp.poll_transmit(&mut end.memory) {
+        round();
         octets.push(fpdu);
     }
     assert!(octets.is_empty(), "{octets:?}");
@@ -300,7 +302,9 @@ fn long_reads_both_ways_starve_no_send_queue() {
             sim.ends[side].read((SINK, 0), (SOURCE, 0), 20_000);
             (0..20).for_each(|i| _ = sim.ends[side].send(&[i; 90]));
         }
+        let mut round = rounds("twenty messages at each end");
         while sim.ends.iter().any(|end| end.memory.received.len() < 20) {
+            round();
             for side in 0..2 {
                 sim.accept(side, chunk);
                 sim.deliver(side, chunk);
@@ -315,6 +319,34 @@ fn long_reads_both_ways_starve_no_send_queue() {
         }
         sim.close(0);
     }
+}
+
+// [DDP-10] of a segment without octets neither STag nor TO is looked at: of an empty Read, and in the
+// middle of another
+#[test]
+fn an_empty_response_may_name_any_place() {
+    let empty = |last| tagged(Opcode::ReadResponse, last, 0xbad, 0xdead_beef, b"");
+    let mut end = initiator(4);
+    end.read((SINK, 0x1000), (SOURCE, 0), 0);
+    end.take();
+    end.feed(&empty(true));
+    assert_eq!(end.statuses(), [Status::Success]);
+    let mut end = initiator(4);
+    end.read((SINK, 0x1000), (SOURCE, 0), 4);
+    end.take();
+    end.feed(&tagged(Opcode::ReadResponse, false, SINK, 0x1000, b"ab"));
+    end.feed(&empty(false));
+    end.feed(&tagged(Opcode::ReadResponse, false, SINK, 0x1002, b"cd"));
+    assert!(end.memory.completions.is_empty());
+    end.feed(&empty(true));
+    assert_eq!(end.statuses(), [Status::Success]);
+    assert_eq!(end.memory.region(SINK).octets[..4], *b"abcd");
+    // Not an end before all octets have come.
+    let mut end = initiator(4);
+    end.read((SINK, 0x1000), (SOURCE, 0), 4);
+    end.take();
+    end.feed(&empty(true));
+    assert_eq!(terminate(&end.take()).code, TerminateCode::new(1, 1, 1));
 }
 
 // The number of the first Request and of the last may be on both sides of the wrap [DDP-06]

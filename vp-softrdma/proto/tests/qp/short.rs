@@ -49,6 +49,24 @@ fn the_octets_are_those_of_the_long_way() {
 }
 
 #[test]
+fn what_is_taken_the_short_way_counts_as_on_the_long_one() {
+    // With markers nothing is taken so.
+    for markers_tx in [false, true] {
+        let mut sim = Sim::pair(StreamConfig { markers_tx, ..STREAM });
+        sim.ends[1].memory.regions.push(Region::new(0x100, 0, 64));
+        sim.ends[1].receive(64);
+        sim.ends[0].send(b"seven o");
+        sim.ends[0].post(plain(SendOp::Write { stag: Stag(0x100), to: 0 }), gather(&[1; 30]));
+        sim.run();
+        let stats = sim.ends[1].qp.stats();
+        assert_eq!(
+            (stats.octets_received, stats.messages_received, stats.fpdus_received),
+            (37, 2, 2)
+        );
+    }
+}
+
+#[test]
 fn no_more_than_wanted_and_no_more_than_fit() {
     let mut end = end(STREAM, false);
     post_all(&mut end, 8);
@@ -56,7 +74,16 @@ fn no_more_than_wanted_and_no_more_than_fit() {
     let told = |_: usize, _: u64| panic!("nothing fits");
     assert_eq!(end.qp.transmit_short(&mut end.memory, &mut [0; 200], 9, told), 0);
     assert!(!end.qp.is_idle());
-    assert_eq!(end.pump_short(9), 3);
+    // Length field, MULPDU, longest pad, CRC.
+    let most = 2 + usize::from(STREAM.mulpdu) + 3 + 4;
+    for (room, written) in [(most - 1, 0), (most, 1)] {
+        let mut out = vec![0; room];
+        let mut length = 0;
+        let told = |len: usize, _: u64| length += len;
+        assert_eq!(end.qp.transmit_short(&mut end.memory, &mut out, 9, told), written, "{room}");
+        assert_eq!(length > 0, written > 0);
+    }
+    assert_eq!(end.pump_short(9), 2);
     assert_eq!(end.pump_short(9), 0);
     assert!(end.qp.is_idle() && end.qp.poll_transmit(&mut end.memory).is_none());
 }

@@ -225,11 +225,43 @@ fn a_received_terminate_ends_everything() {
     assert_eq!(end.qp.state(), State::Terminate);
     assert_eq!(end.qp.last_terminate(), Some((false, code)));
     let flushed = Status::Flushed;
-    // The Send went out before, but behind two Reads that never completed
-    assert_eq!(end.statuses(), [flushed, Status::RemoteTermination(code), Status::Success]);
+    // The peer stays open as long as it likes
+    assert_eq!(end.memory.flushed, end.receive_ids);
+    // The Send went out before, but is behind two Reads that never completed
+    assert_eq!(end.statuses(), [flushed, Status::RemoteTermination(code), flushed]);
     end.fin();
     end.pump();
     assert_eq!((end.qp.state(), end.detached), (State::Error, true));
+    end.assert_all_complete();
+}
+
+// [VERBS-09, VERBS-10, VERBS-11] what was half filled, and what was not, before the Terminate is out
+#[test]
+fn a_fin_in_the_middle_of_a_message_flushes_the_receives() {
+    let mut end = started();
+    end.receive(100);
+    end.receive(100);
+    end.feed(&untagged(header(Opcode::Send, 1, 0, false), &[7; 50]));
+    assert!(end.memory.flushed.is_empty());
+    end.fin();
+    assert_eq!(end.qp.state(), State::Terminate);
+    assert_eq!(end.memory.flushed, end.receive_ids);
+}
+
+// [VERBS-10, VERBS-11] the provider may end the stream without the QP once all is sent
+#[test]
+fn a_stream_that_is_left_behind_its_terminate_ends_in_error() {
+    let mut end = started();
+    end.receive(5);
+    end.read((0x100, 0), (0x77, 0), 4);
+    end.qp.handle_left(&mut end.memory);
+    assert_eq!(end.qp.state(), State::Rts, "nothing was said");
+    end.qp.terminate(&mut end.memory).expect("RTS");
+    end.take();
+    end.qp.handle_left(&mut end.memory);
+    end.pump();
+    assert_eq!((end.qp.state(), end.detached, end.reset), (State::Error, false, false));
+    assert_eq!(end.memory.flushed, end.receive_ids);
     end.assert_all_complete();
 }
 
@@ -277,6 +309,28 @@ fn a_terminate_finds_the_work_it_names() {
         let found = end.statuses().iter().position(|s| *s == Status::RemoteTermination(code));
         assert_eq!(found, expected, "{named:?}");
         end.assert_all_complete();
+    }
+    // Atomics are requests, by their message number among those.
+    let add = SendOp::FetchAdd { stag: Stag(9), to: 0, add: 1, mask: 0 };
+    let named = |opcode, msn| Header::Untagged(header(opcode, msn, 0, true));
+    let cases = [
+        (named(Opcode::AtomicRequest, 1), Some(0)),
+        (named(Opcode::AtomicRequest, 2), Some(1)),
+        (named(Opcode::AtomicRequest, 3), None),
+        (named(Opcode::Send, 1), None),
+    ];
+    for (named, expected) in cases {
+        let mut end = started();
+        for _ in 0..2 {
+            end.post(plain(add), Work { len: 8, ..Work::default() });
+        }
+        end.pump();
+        end.feed(&terminate_naming((0, 1, 1), Some(named)));
+        end.accept(usize::MAX);
+        end.qp.abort(&mut end.memory);
+        let code = iwarp_proto::TerminateCode::new(0, 1, 1);
+        let found = end.statuses().iter().position(|s| *s == Status::RemoteTermination(code));
+        assert_eq!(found, expected, "{named:?}");
     }
 }
 
@@ -366,7 +420,7 @@ fn trouble_with_a_result_is_the_work_requests() {
         end.memory.work.values_mut().for_each(|w| w.fault = Some(fault));
         end.feed(&frame);
         assert_eq!(verdict(&end.take()), (0, 0));
-        assert_eq!(end.statuses(), [Status::Local(fault), Status::Success]);
+        assert_eq!(end.statuses(), [Status::Local(fault), Status::Flushed]);
     }
 }
 

@@ -7,12 +7,12 @@ use iwarp_proto::mpa::Rx;
 use iwarp_proto::wire::ddp::{self, Header, TaggedRepr, UntaggedRepr};
 use iwarp_proto::wire::rdmap::{AtomicResponseRepr, Control, Opcode, ReadRequestRepr};
 use iwarp_proto::{
-    QpConfig, QpEvent, Role, SendOp, Stag, State, Status, StreamConfig, StreamPosition,
+    QpConfig, QpEvent, Receive, Role, SendOp, Stag, State, Status, StreamConfig, StreamPosition,
     TerminateCode,
 };
 use serde_json::Value;
 
-use crate::common::{crc32c, load, number, octets};
+use crate::common::{check_each, crc32c, load, number, octets};
 use crate::craft::{add_slowly, decode_with, write};
 use crate::sim::memory::{Received, Region, Rights, Work};
 use crate::sim::{CONFIG, End, STREAM, plain};
@@ -235,7 +235,8 @@ impl<'a> Run<'a> {
         let regions: Vec<_> =
             model.end.memory.regions.iter().map(|r| (r.valid, r.octets.clone())).collect();
         assert!(found.regions == regions, "{name}: memory");
-        let received: Vec<_> = found.received.iter().map(|r| r.octets.clone()).collect();
+        let received: Vec<_> =
+            found.received.iter().map(|r| (r.octets.clone(), r.receive)).collect();
         assert_eq!(received, model.received, "{name}: received");
         assert_eq!(found.atomics.len(), model.atomics.len(), "{name}");
         for ((_, original), expected) in found.atomics.iter().zip(&model.atomics) {
@@ -345,10 +346,22 @@ fn header_bits(error: &Value) -> u8 {
     bit("M") << 2 | bit("D") << 1 | bit("R")
 }
 
+/// What is told of a message whose last segment this is, by the numbers on the wire (RFC 5040 Figure
+/// 4, RFC 7306 Figure 1).
+fn receive(last: &UntaggedRepr, octets: usize) -> Receive {
+    let number = last.ulp & 0x0f;
+    Receive {
+        octets: octets as u32,
+        solicited: matches!(number, 5 | 6 | 9),
+        invalidated: matches!(number, 4 | 6).then_some(Stag(last.ulp_word)),
+        immediate: None,
+    }
+}
+
 /// What valid segments do, said a second time and more simply than the QP says it.
 struct Model {
     end: End,
-    received: Vec<Vec<u8>>,
+    received: Vec<(Vec<u8>, Receive)>,
     partial: Vec<u8>,
     atomics: Vec<u64>,
     completions: usize,
@@ -378,8 +391,10 @@ impl Model {
                 }
                 self.completions += usize::from(last && opcode == Opcode::ReadResponse);
             }
-            (Header::Untagged(_), Opcode::Immediate | Opcode::ImmediateSolicited) => {
-                self.received.push(Vec::new());
+            (Header::Untagged(h), Opcode::Immediate | Opcode::ImmediateSolicited) => {
+                let data = u64::from_be_bytes(payload.try_into().expect("eight octets"));
+                let receive = Receive { immediate: Some(data), ..receive(&h, 0) };
+                self.received.push((Vec::new(), receive));
             }
             (Header::Untagged(_), Opcode::ReadRequest) => self.read(payload),
             (Header::Untagged(_), Opcode::AtomicRequest) => self.atomic(payload),
@@ -391,7 +406,9 @@ impl Model {
             (Header::Untagged(h), _) => {
                 self.partial.extend(payload);
                 if last {
-                    self.received.push(std::mem::take(&mut self.partial));
+                    let octets = std::mem::take(&mut self.partial);
+                    let receive = receive(&h, octets.len());
+                    self.received.push((octets, receive));
                     if opcode.invalidates() {
                         self.end.memory.region(h.ulp_word).valid = false;
                     }
@@ -453,7 +470,7 @@ fn run(actions: &[&str]) -> usize {
         let of = |key: &str, among: &[&str]| v[key].as_str().is_some_and(|s| among.contains(&s));
         of("kind", &["fpdu", "stream"]) && of("expected_action", actions)
     };
-    vectors.iter().filter(mine).map(|v| Run::new(&file, v).check()).count()
+    check_each(vectors.iter().filter(mine), |v| Run::new(&file, v).check())
 }
 
 // [DDP-01, DDP-03, DDP-10, DDP-13, EXT-01, EXT-09, EXT-10, RDMAP-02, RDMAP-03, RDMAP-05, RDMAP-06]
@@ -493,10 +510,11 @@ fn no_vector_is_left_out() {
         "report_terminate_and_close_no_terminate_back",
         "close_tcp_report_local_error",
     ];
-    for vector in file["vectors"].as_array().expect("a list of vectors") {
-        let of = |key: &str| vector[key].as_str().unwrap_or_default().to_owned();
-        if ["fpdu", "stream"].contains(&of("kind").as_str()) {
-            assert!(known.contains(&of("expected_action").as_str()), "{}", of("name"));
+    check_each(file["vectors"].as_array().expect("a list of vectors"), |vector| {
+        let of = |key: &str| vector[key].as_str().unwrap_or_default();
+        if ["fpdu", "stream"].contains(&of("kind")) {
+            let action = of("expected_action");
+            assert!(known.contains(&action), "action {action} is unknown");
         }
-    }
+    });
 }

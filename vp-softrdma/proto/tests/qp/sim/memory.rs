@@ -58,6 +58,16 @@ pub(crate) struct Received {
     pub(crate) octets: Vec<u8>,
 }
 
+/// What the core asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Call {
+    /// So many octets into the receive buffer.
+    Place(usize),
+    Invalidate(Stag),
+    /// A receive is complete; which STag it names as invalidated.
+    Complete(Option<Stag>),
+}
+
 /// The provider's half of a WQE.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Work {
@@ -85,6 +95,8 @@ pub(crate) struct Memory {
     pub(crate) local_runs: Vec<u64>,
     /// Octets placed in all.
     pub(crate) placed: u64,
+    /// What was done with receive buffers and on behalf of the peer, in order.
+    pub(crate) calls: Vec<Call>,
     /// Placing into the receive buffer fails.
     pub(crate) broken_buffers: bool,
     /// Sends and Writes are never copied whole: they go the long way.
@@ -156,9 +168,11 @@ impl Host for Memory {
         let (_, buffer) = self.taken.as_mut().expect("a buffer was taken");
         buffer[offset as usize..offset as usize + octets.len()].copy_from_slice(octets);
         self.placed += octets.len() as u64;
+        self.calls.push(Call::Place(octets.len()));
         Ok(())
     }
     fn complete_receive(&mut self, receive: Receive) {
+        self.calls.push(Call::Complete(receive.invalidated));
         let (id, mut octets) = self.taken.take().expect("a buffer was taken");
         octets.truncate(receive.octets as usize);
         self.received.push(Received { id, receive, octets });
@@ -207,6 +221,7 @@ impl Host for Memory {
         Ok(old)
     }
     fn invalidate_remote(&mut self, stag: Stag) -> Result<(), AccessError> {
+        self.calls.push(Call::Invalidate(stag));
         let (index, _) = self.locate(stag, self.region_to(stag), 0, |_| true)?;
         if self.regions[index].shared {
             return Err(AccessError::CannotInvalidate);

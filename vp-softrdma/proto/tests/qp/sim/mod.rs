@@ -40,6 +40,18 @@ pub(crate) const STREAM: StreamConfig = StreamConfig {
     rtr: None,
 };
 
+/// Rounds of the longest script, a hundred times over.
+const MOST_ROUNDS: u32 = 2_000_000;
+
+/// Ends a loop that waits for `what` and would go on for ever: call it in each round.
+pub(crate) fn rounds(what: &str) -> impl FnMut() + '_ {
+    let mut left = MOST_ROUNDS;
+    move || {
+        left -= 1;
+        assert!(left > 0, "after {MOST_ROUNDS} rounds still waiting for: {what}");
+    }
+}
+
 pub(crate) fn plain(op: SendOp) -> SendWqe {
     SendWqe { op, read_fence: false, local_fence: false }
 }
@@ -61,6 +73,8 @@ pub(crate) struct End {
     pub(crate) direct_reads: u64,
     pub(crate) sent_ids: Vec<u64>,
     pub(crate) receive_ids: Vec<u64>,
+    /// All octets that the socket took.
+    pub(crate) sent: Vec<u8>,
     input: Vec<u8>,
     output: VecDeque<u8>,
     /// End of each FPDU yielded, in octets of `written`, and its number.
@@ -83,6 +97,7 @@ impl End {
             direct_reads: 0,
             sent_ids: Vec::new(),
             receive_ids: Vec::new(),
+            sent: Vec::new(),
             input: Vec::new(),
             output: VecDeque::new(),
             marks: VecDeque::new(),
@@ -125,8 +140,12 @@ impl End {
     /// Runs `transmit_short`, `poll_transmit` and `poll_action` until all are silent.
     pub(crate) fn pump(&mut self) {
         self.poll_actions();
+        let mut round = rounds("the QP to have nothing to send");
         loop {
-            while self.pump_short(2) > 0 {}
+            round();
+            while self.pump_short(2) > 0 {
+                round();
+            }
             let Some(fpdu) = self.qp.poll_transmit(&mut self.memory) else { break };
             let mut octets = vec![0; fpdu.wire_len()];
             let (memory, payload) = (&self.memory, fpdu.payload);
@@ -143,7 +162,7 @@ impl End {
             self.poll_actions();
         }
     }
-    /// Writes up to `most` short messages; answers how many.
+    /// Writes up to `most` short messages; returns how many.
     pub(crate) fn pump_short(&mut self, most: usize) -> usize {
         let mut octets = vec![0; 8192];
         let Self { qp, memory, marks, written, .. } = self;
@@ -157,12 +176,14 @@ impl End {
         messages
     }
     fn poll_actions(&mut self) {
+        let mut round = rounds("the QP to have no action");
         while let Some(action) = self.qp.poll_action() {
+            round();
             assert!(!self.detached, "nothing behind Detach: {action:?}");
             match action {
                 Action::Event(event) => self.events.push(event),
                 Action::CloseGracefully => self.closing = true,
-                Action::Reset => self.reset = true,
+                Action::Reset | Action::ResetBehind => self.reset = true,
                 Action::Detach => self.detached = true,
             }
         }
@@ -172,6 +193,7 @@ impl End {
         let count = count.min(self.output.len());
         let octets: Vec<u8> = self.output.drain(..count).collect();
         self.accepted += count as u64;
+        self.sent.extend(&octets);
         let mut sent = None;
         while let Some((end, sequence)) = self.marks.front()
             && *end <= self.accepted
@@ -196,7 +218,9 @@ impl End {
     }
     /// Octets arrive; what may be placed directly is.
     pub(crate) fn feed_direct(&mut self, mut octets: &[u8]) {
+        let mut round = rounds("octets to be placed directly");
         while !octets.is_empty() && self.input.is_empty() {
+            round();
             let input = self.qp.handle_input(&[], &mut self.memory);
             let Want::Direct { destination, offset, remaining } = input.want else { break };
             let (now, later) = octets.split_at(octets.len().min(remaining as usize));
@@ -408,7 +432,9 @@ impl Sim {
     }
     /// Moves everything that moves, `chunk` octets at a time; then lets timers run out.
     pub(crate) fn run_chunked(&mut self, chunk: usize) {
+        let mut round = rounds("both ends to be still");
         loop {
+            round();
             let mut moved = false;
             for side in 0..2 {
                 moved |= self.accept(side, chunk);
