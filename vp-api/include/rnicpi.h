@@ -17,22 +17,35 @@
  *
  *   Growth     Every struct but the few marked "fixed" begins with its size in octets, set by
  *              whoever fills it. Structs and tables grow at their end only, with the minor version.
- *              A reader takes what both sides know; what is missing counts as zero. A missing or
- *              NULL table entry means "not supported" (RI_UNSUPPORTED), except the entries marked
- *              "required". Fields named reserved must be zero, and are checked.
- *   Versions   The major version must be the same; the smaller minor version counts.
- *   Results    Functions answer an ri_status; on a refusal they may fill the ri_error, one sentence
- *              for a reader without the source.
+ *              A reader takes what both sides know; what is missing counts as zero [RI-01]. A
+ *              missing or NULL table entry means "not supported" (RI_UNSUPPORTED), except the
+ *              entries marked "required" [RI-02]: without them the host refuses the object. Fields
+ *              named reserved must be zero, and are checked [RI-03].
+ *   Room       A struct for a result comes with its size set to its room by the caller. The
+ *              callee writes no more octets than that, and then sets size to what it wrote.
+ *   Versions   The major version must be the same; the smaller minor version counts. A provider with
+ *              the newer header is given structs and rooms of the older size: it takes what is
+ *              missing as zero and writes what there is room for; entries that the host does not know
+ *              are never called. get_ops is told the host's minor version.
+ *   Results    Functions return an ri_status; on a refusal they may fill the ri_error, one sentence
+ *              for a reader without the source. The host treats a number that is no status, a count
+ *              above what was asked for, and a length above what the device declares as a defect of
+ *              the provider.
  *   Life       Pointers in arguments are borrowed until the call returns; what a callback is given
  *              until the callback returns. What is to be used longer comes with an ri_keep: retain
  *              it during the call, release it when done. Strings are UTF-8, NUL-terminated only
  *              where the type is const char *. Each side frees what it allocated.
- *   Names      Objects have ids, unique within an RNIC and not soon used again: a stale id is
- *              RI_INVALID_HANDLE. CQs, SRQs and QPs also have a handle, a pointer of the
+ *   Names      Objects have ids, unique within an RNIC and not soon used again [RI-04]: a stale id
+ *              is RI_INVALID_HANDLE [RI-05]. CQs, SRQs and QPs also have a handle, a pointer of the
  *              provider's that the host only passes back. A handle stays good until released; once
- *              its object is destroyed its functions answer RI_INVALID_HANDLE.
- *   Threads    Every function may be called from any thread at any time. Callbacks come from any
- *              thread, are called without locks held, and do not block.
+ *              its object is destroyed its functions return RI_INVALID_HANDLE [RI-06].
+ *   Threads    Every function may be called from any thread at any time [RI-07]. Callbacks come from
+ *              any thread, are called without locks held [RI-08], and do not block. retain only counts, and may
+ *              be called with locks held; release may be the end of what is kept, and is called
+ *              without. A function that destroys or replaces something need not wait for a callback
+ *              that is under way: it holds one use of its keep until it returns.
+ *   Promises   A mark such as [RI-41] stands behind what the provider suite looks after; a case that
+ *              fails quotes it.
  *   Limits     No exception, longjmp or thread cancellation may cross. A library is never unloaded.
  */
 #ifndef WARPLINE_RNICPI_H
@@ -47,7 +60,7 @@ extern "C" {
 
 #define RI_MAGIC UINT32_C(0x52495650) /* "RIVP" */
 #define RI_MAJOR 1
-#define RI_MINOR 3
+#define RI_MINOR 4
 
 /* ---- Status --------------------------------------------------------------------------------- */
 
@@ -56,22 +69,22 @@ typedef uint32_t ri_status;
 #define RI_OK 0
 #define RI_INSUFFICIENT_RESOURCES 1 /* out of memory or of table entries */
 #define RI_INVALID_MODIFIER 2       /* an argument is not allowed */
-#define RI_IN_USE 4                 /* the object is still used by others */
+#define RI_IN_USE 4                 /* the object is still used by others [RI-10] */
 #define RI_INVALID_HANDLE 5         /* no such object, or destroyed */
 #define RI_INTERRUPTED 6            /* a signal handler ran in the waiting thread */
-#define RI_UNSUPPORTED 10           /* the provider does not do this */
-#define RI_CQ_TOO_SMALL 11          /* for the entries it holds */
-#define RI_INVALID_PD 13            /* does not exist or does not match */
+#define RI_UNSUPPORTED 10           /* the provider does not do this [RI-22] */
+#define RI_CQ_TOO_SMALL 11          /* for the entries it holds [RI-20] */
+#define RI_INVALID_PD 13            /* does not exist [RI-188] or does not match */
 #define RI_INVALID_ADDRESS 15       /* address range not usable */
-#define RI_INVALID_STATE 18         /* not in this QP state */
-#define RI_TOO_MANY_WRS 19          /* queue full, or a list longer than the queue */
-#define RI_INVALID_WR 20            /* operation not allowed here */
-#define RI_INVALID_SGL 21           /* too many elements, or a sum above 2^32 - 1 */
-#define RI_INVALID_IRD_ORD 25       /* out of range */
+#define RI_INVALID_STATE 18         /* not in this QP state [RI-12] */
+#define RI_TOO_MANY_WRS 19          /* queue full, or a list longer than the queue [RI-13] */
+#define RI_INVALID_WR 20            /* operation not allowed here [RI-21] */
+#define RI_INVALID_SGL 21           /* too many elements [RI-14], or a sum above 2^32 - 1 */
+#define RI_INVALID_IRD_ORD 25       /* out of range [RI-189] */
 #define RI_CANNOT_CHANGE 26         /* the attribute cannot change now */
-#define RI_INVALID_STAG 27          /* no such STag, or the wrong kind */
-#define RI_STAG_IN_USE 30           /* memory windows are bound to the region */
-#define RI_INVALID_ACCESS 33        /* rights that do not go together */
+#define RI_INVALID_STAG 27          /* no such STag [RI-16], or the wrong kind */
+#define RI_STAG_IN_USE 30           /* memory windows are bound to the region [RI-17] */
+#define RI_INVALID_ACCESS 33        /* rights that do not go together [RI-18] */
 #define RI_NOT_PRIVILEGED 75        /* needs a privileged QP or process */
 #define RI_STILL_FLUSHING 76        /* to Idle while completions are still being flushed */
 #define RI_INVALID_STREAM 77        /* the socket is not a connected stream */
@@ -119,14 +132,16 @@ typedef struct ri_terminate {
     uint8_t code;
 } ri_terminate;
 
-/* Local scatter/gather element: len octets at tagged offset to of region stag. Fixed. */
+/* Local scatter/gather element: len octets at tagged offset to of region stag. A list is gathered in
+ * its order, whatever the lengths are [RI-141], and filled in its order, each element before the next
+ * one [RI-142]. Fixed. */
 typedef struct ri_sge {
     uint32_t stag, len;
     uint64_t to;
 } ri_sge;
 
 /* Memory of the host's process. While a region covers it, and until deregistration returns, the
- * provider holds one use of owner. If owner is empty the host vouches for the memory. Fixed. */
+ * provider holds one use of owner [RI-24]. If owner is empty the host vouches for the memory. Fixed. */
 typedef struct ri_range {
     void *addr;
     uint64_t len;
@@ -148,8 +163,13 @@ typedef struct ri_ud ri_ud;
 #define RI_LOG_DEBUG 4
 #define RI_LOG_TRACE 5
 
+/* A key of the provider's own table in the configuration, and its value as text. Fixed. */
+typedef struct ri_setting {
+    ri_string key, value;
+} ri_setting;
+
 /* What must be shared with the process. Given to open; the provider copies the struct and retains
- * keep while it uses it. */
+ * keep while it uses it [RI-26]. */
 typedef struct ri_services {
     uint32_t size;
     uint32_t reserved;
@@ -158,7 +178,10 @@ typedef struct ri_services {
     uint64_t (*now_ns)(void *context); /* monotonic clock */
     /* Pins memory, accounted against the process's limit. */
     ri_status (*pin)(void *context, void *addr, uint64_t len, ri_error *error);
-    void (*unpin)(void *context, void *addr, uint64_t len); /* undoes one pin of the same range */
+    void (*unpin)(void *context, void *addr, uint64_t len); /* undoes one pin of the same range [RI-27] */
+    /* Since 1.4: settings for this provider, good until open returns; unknown: RI_INVALID_MODIFIER. */
+    const ri_setting *settings;
+    uint32_t setting_count, reserved_settings;
 } ri_services;
 
 /* ---- Devices -------------------------------------------------------------------------------- */
@@ -178,7 +201,8 @@ typedef struct ri_port {
 #define RI_TRANSPORT_IWARP 1
 #define RI_TRANSPORT_INFINIBAND 2 /* over its own links or over Ethernet (RoCE) */
 
-/* A device as listed before it is opened: at least one port. */
+/* A device as listed before it is opened: at least one port [RI-28]. The name is printable, and no other
+ * device of the provider has it; else the host refuses the listing. */
 typedef struct ri_device {
     uint32_t size;
     uint32_t port_count;
@@ -188,7 +212,7 @@ typedef struct ri_device {
     uint32_t reserved;
 } ri_device;
 
-/* Receivers of lists: called once per element, before the listing function returns. */
+/* Receivers of lists: called once per element [RI-29], before the listing function returns. */
 typedef void (*ri_device_fn)(void *receiver, const ri_device *device);
 typedef void (*ri_port_fn)(void *receiver, const ri_port *port);
 
@@ -218,8 +242,8 @@ typedef void (*ri_port_fn)(void *receiver, const ri_port *port);
 #define RI_MODEL_LLP_STREAM 1 /* takes over a connected TCP stream: ri_qp_change.stream */
 #define RI_MODEL_NATIVE 2     /* has its own connection manager: ri_rnic_ops.native_cm */
 
-/* Limits and capabilities (Query RNIC), all true: the maximum works, memory permitting. Strings
- * stay good until the RNIC is closed. */
+/* Limits and capabilities (Query RNIC), all true: the maximum works, memory permitting [RI-31].
+ * Strings stay good until the RNIC is closed. */
 typedef struct ri_rnic_attrs {
     uint32_t size;
     uint32_t connection_model;
@@ -234,29 +258,35 @@ typedef struct ri_rnic_attrs {
     uint32_t max_mr, max_mw, max_ird, max_ord;
     uint32_t max_message; /* octets */
     uint32_t reserved;
-    /* Since 1.2: octets of private data that the connection manager takes; 0: as MPA. */
+    /* Since 1.2: octets of private data that the connection manager takes [RI-32]; 0: as MPA. */
     uint32_t max_private_connect, max_private_accept, max_private_reject;
     uint32_t reserved_private;
 } ri_rnic_attrs;
 
 /* ---- Asynchronous events -------------------------------------------------------------------- */
 
+/* Which are due: CQ_OVERRUN, SRQ_LIMIT and RECV_LIMIT with the capability of that name; PORT_STATE
+ * and CATASTROPHIC whenever they happen. With RI_MODEL_LLP_STREAM ESTABLISHED, and then one of
+ * CLOSE_COMPLETE, TERMINATE_RECEIVED, TERMINATE_SENT, CONNECTION_RESET, CONNECTION_LOST and BAD_CLOSE
+ * as the end of each stream. With RI_MODEL_NATIVE the connection manager's events say all that is
+ * due of connections; a device that knows the cause of an end may say it by one of these before
+ * RI_CM_DISCONNECTED. */
 #define RI_SOURCE_QP 1
 #define RI_SOURCE_CQ 2
 #define RI_SOURCE_SRQ 3
 #define RI_SOURCE_RNIC 4
 #define RI_SOURCE_PORT 5 /* id: index into the ports */
 
-#define RI_EVENT_ESTABLISHED 1        /* both directions of the stream are usable */
-#define RI_EVENT_CLOSE_COMPLETE 2     /* graceful close finished; the QP is Idle */
-#define RI_EVENT_TERMINATE_RECEIVED 3 /* terminate says which */
-#define RI_EVENT_TERMINATE_SENT 4     /* terminate says which */
-#define RI_EVENT_CONNECTION_RESET 5
+#define RI_EVENT_ESTABLISHED 1        /* both directions of the stream are usable [RI-33] */
+#define RI_EVENT_CLOSE_COMPLETE 2     /* graceful close finished; the QP is Idle [RI-34] */
+#define RI_EVENT_TERMINATE_RECEIVED 3 /* terminate says which [RI-35] */
+#define RI_EVENT_TERMINATE_SENT 4     /* terminate says which [RI-36] */
+#define RI_EVENT_CONNECTION_RESET 5   /* by the peer [RI-37] */
 #define RI_EVENT_CONNECTION_LOST 6 /* peer or path gone */
 #define RI_EVENT_BAD_CLOSE 7       /* closed in the middle of work */
-#define RI_EVENT_CQ_OVERRUN 8
-#define RI_EVENT_SRQ_LIMIT 9
-#define RI_EVENT_RECV_LIMIT 10
+#define RI_EVENT_CQ_OVERRUN 8         /* with RI_CAP_CQ_OVERRUN_EVENT, once per CQ [RI-38] */
+#define RI_EVENT_SRQ_LIMIT 9          /* fewer than limit remain [RI-39] */
+#define RI_EVENT_RECV_LIMIT 10        /* more than recv_limit are taken and not polled [RI-40] */
 #define RI_EVENT_PORT_STATE 11 /* online says which */
 #define RI_EVENT_CATASTROPHIC 12
 
@@ -269,7 +299,8 @@ typedef struct ri_async_event {
     uint32_t online;
 } ri_async_event;
 
-/* Receiver of asynchronous events; call NULL: none. The provider retains keep while it may call. */
+/* Receiver of asynchronous events; call NULL: none. The provider retains keep while it may call [RI-41].
+ */
 typedef struct ri_async_handler {
     uint32_t size;
     uint32_t reserved;
@@ -279,47 +310,50 @@ typedef struct ri_async_handler {
 
 /* ---- Memory --------------------------------------------------------------------------------- */
 
+/* A region has a local right at least: neither of both is RI_INVALID_ACCESS [RI-152]. */
 #define RI_ACCESS_LOCAL_READ 0x08u
 #define RI_ACCESS_LOCAL_WRITE 0x10u
-#define RI_ACCESS_REMOTE_READ 0x20u  /* needs LOCAL_READ */
-#define RI_ACCESS_REMOTE_WRITE 0x40u /* needs LOCAL_WRITE */
+#define RI_ACCESS_REMOTE_READ 0x20u  /* needs LOCAL_READ [RI-149] */
+#define RI_ACCESS_REMOTE_WRITE 0x40u /* needs LOCAL_WRITE [RI-43] */
 #define RI_ACCESS_BIND 0x80u
-#define RI_ACCESS_REMOTE_ATOMIC 0x100u /* needs both local rights */
+#define RI_ACCESS_REMOTE_ATOMIC 0x100u /* needs both local rights; for each atomic [RI-148] */
 
 #define RI_ADDRESSING_ABSOLUTE 0   /* tagged offset = virtual address */
-#define RI_ADDRESSING_ZERO_BASED 1 /* tagged offset = offset from the first octet */
+#define RI_ADDRESSING_ZERO_BASED 1 /* tagged offset = offset from the first octet [RI-44] */
 
 typedef struct ri_mr_init {
     uint32_t size;
     uint32_t pd;
     ri_range range;
     uint32_t addressing, access;
-    uint32_t key; /* consumer's octet of the STag */
-    uint32_t pin; /* 1: pin the pages */
+    uint32_t key; /* consumer's octet of the STag, looked at whenever the STag is used [RI-45] */
+    uint32_t pin; /* 1: pin the pages [RI-46] */
 } ri_mr_init;
 
+/* A region of its own over the memory of another, with which only the memory is shared [RI-48]. */
 typedef struct ri_shared_mr_init {
     uint32_t size;
     uint32_t original; /* STag */
     uint32_t pd, addressing, access, key;
 } ri_shared_mr_init;
 
+/* A region as it is now [RI-47]. */
 typedef struct ri_mr_info {
     uint32_t size;
     uint32_t stag; /* with the key if valid */
-    uint32_t pd, valid, shared, addressing;
+    uint32_t pd, valid, shared, addressing; /* shared: others have the same memory [RI-137] */
     uint64_t addr; /* 0 if invalid */
     uint64_t len;
-    uint32_t access, bound_windows;
+    uint32_t access, bound_windows; /* how many are bound to it [RI-49] */
 } ri_mr_info;
 
-#define RI_MW_WIDE 1   /* usable by every QP of the PD (IB type 1) */
-#define RI_MW_NARROW 2 /* usable by the QP that bound it (RDMAC, IB type 2) */
+#define RI_MW_WIDE 1   /* usable by every QP of the PD (IB type 1) [RI-50] */
+#define RI_MW_NARROW 2 /* usable by the QP that bound it (RDMAC, IB type 2) [RI-51] */
 
 typedef struct ri_mw_info {
     uint32_t size;
     uint32_t id, kind, pd;
-    uint32_t bound; /* 1: stag and the rest are meaningful */
+    uint32_t bound; /* 1: stag and the rest are meaningful [RI-52] */
     uint32_t stag, access, has_region, region;
     uint32_t addressing;
     uint64_t to, len;
@@ -327,24 +361,24 @@ typedef struct ri_mw_info {
 
 /* ---- Work requests and completions ---------------------------------------------------------- */
 
-#define RI_OP_SEND 1             /* stag with INVALIDATE: the peer's STag to invalidate */
-#define RI_OP_WRITE 2            /* stag, to: the peer's memory */
-#define RI_OP_WRITE_IMMEDIATE 3  /* and immediate */
-#define RI_OP_IMMEDIATE 4        /* immediate */
-#define RI_OP_READ 5             /* INVALIDATE: the sink's STag afterwards */
-#define RI_OP_ATOMIC 6           /* extra: ri_atomic; the one SGE gets the original value */
-#define RI_OP_BIND_MW 7          /* extra: ri_bind_mw */
-#define RI_OP_FAST_REGISTER 8    /* extra: ri_fast_register */
-#define RI_OP_INVALIDATE_LOCAL 9 /* stag */
+#define RI_OP_SEND 1             /* stag with INVALIDATE: the peer's STag to invalidate [RI-53] */
+#define RI_OP_WRITE 2            /* stag, to: the peer's memory, at its very octet [RI-54] */
+#define RI_OP_WRITE_IMMEDIATE 3  /* and immediate, all of it [RI-55] */
+#define RI_OP_IMMEDIATE 4        /* immediate, all of it [RI-56] */
+#define RI_OP_READ 5 /* stag, to, with the right [RI-57]; INVALIDATE: the sink's STag after [RI-58] */
+#define RI_OP_ATOMIC 6           /* extra: ri_atomic; the one SGE gets the original value [RI-59] */
+#define RI_OP_BIND_MW 7          /* extra: ri_bind_mw, no more than it says [RI-60] */
+#define RI_OP_FAST_REGISTER 8    /* extra: ri_fast_register, no more than it says [RI-61] */
+#define RI_OP_INVALIDATE_LOCAL 9 /* stag [RI-62] */
 
-#define RI_SEND_SIGNALED 1u    /* a completion on success too */
-#define RI_SEND_READ_FENCE 2u  /* wait for earlier reads */
-#define RI_SEND_LOCAL_FENCE 4u /* wait for all earlier requests */
-#define RI_SEND_SOLICITED 8u   /* solicited event at the peer */
+#define RI_SEND_SIGNALED 1u    /* a completion on success too, else none [RI-63] */
+#define RI_SEND_READ_FENCE 2u  /* wait for earlier reads [RI-64] */
+#define RI_SEND_LOCAL_FENCE 4u /* wait for all earlier requests [RI-65] */
+#define RI_SEND_SOLICITED 8u   /* solicited event at the peer [RI-66] */
 #define RI_SEND_INVALIDATE 16u
-#define RI_SEND_INLINE 32u /* data are octets, to be copied during the call */
+#define RI_SEND_INLINE 32u /* data are octets, to be copied during the call [RI-67] */
 
-/* Send-queue work request. In a list every request has the size of the first. */
+/* Send-queue work request. In a list every request has the size of the first [RI-68]. */
 typedef struct ri_send_wr {
     uint32_t size;
     uint32_t opcode;
@@ -361,7 +395,8 @@ typedef struct ri_send_wr {
 #define RI_ATOMIC_FETCH_ADD 0
 #define RI_ATOMIC_CMP_SWAP 2
 
-/* RFC 7306; masks 0 (FetchAdd) and all ones (CmpSwap) are the plain forms. */
+/* RFC 7306, with its masks [RI-70]; masks 0 (FetchAdd) and all ones (CmpSwap) are the plain forms, of
+ * 64 bits [RI-69]. */
 typedef struct ri_atomic {
     uint32_t size;
     uint32_t op;
@@ -369,7 +404,7 @@ typedef struct ri_atomic {
     uint64_t operand_mask, compare, compare_mask;
 } ri_atomic;
 
-/* Bind Memory Window; length 0 unbinds. */
+/* Bind Memory Window; length 0 unbinds [RI-71]. */
 typedef struct ri_bind_mw {
     uint32_t size;
     uint32_t window, key, region;
@@ -384,7 +419,7 @@ typedef struct ri_fast_register {
     uint32_t addressing, access;
 } ri_fast_register;
 
-/* Receive work request. In a list every request has the size of the first. */
+/* Receive work request. In a list every request has the size of the first [RI-72]. */
 typedef struct ri_recv_wr {
     uint32_t size;
     uint32_t count;
@@ -406,31 +441,36 @@ typedef struct ri_recv_wr {
 
 #define RI_WC_SUCCESS 0
 #define RI_WC_INVALID_STAG 27
-#define RI_WC_FLUSHED 38
+#define RI_WC_FLUSHED 38 /* not done: the QP left RTS before [RI-74] */
 #define RI_WC_INVALID_WQE 39
 #define RI_WC_LOCAL_CATASTROPHIC 40
 #define RI_WC_REMOTE_TERMINATION 41
-#define RI_WC_BOUNDS 42
+#define RI_WC_BOUNDS 42 /* a message longer than its receive, or outside of a region [RI-75] */
 #define RI_WC_ACCESS_VIOLATION 43
 #define RI_WC_INVALID_PD 44
 #define RI_WC_WRAP 45
 #define RI_WC_CANNOT_INVALIDATE 46
 #define RI_WC_ZERO_READ_RESOURCES 47
-#define RI_WC_NOT_PRIVILEGED 48
+#define RI_WC_NOT_PRIVILEGED 48 /* needs a QP with RI_QP_PRIVILEGED [RI-19] */
 #define RI_WC_STAG_NOT_INVALID 49
 #define RI_WC_INVALID_WINDOW 59
 #define RI_WC_INVALID_LENGTH 60
 
 #define RI_WC_FLAG_SOLICITED 1u
-#define RI_WC_FLAG_INVALIDATED 2u /* invalidated is meaningful */
-#define RI_WC_FLAG_IMMEDIATE 4u   /* immediate is meaningful */
+#define RI_WC_FLAG_INVALIDATED 2u /* invalidated is meaningful: what the peer invalidated [RI-76] */
+#define RI_WC_FLAG_IMMEDIATE 4u   /* immediate is meaningful: what the peer sent [RI-77] */
 
-/* Work completion. In a list every completion has the size of the first. */
+/* Work completion: names the request, its kind and its QP [RI-143]. In a list every completion has
+ * the size of the first. The completions of a send queue come in the order of its requests
+ * [RI-150], and so do those of a receive queue [RI-151]. A Send that finds no
+ * receive ends the connection, at once or after the time that the transport gives the peer to post
+ * one. octets: of a receive, of a read; of RI_WC_RECV_IMMEDIATE 0, since what a Write before it has
+ * placed is not counted [RI-191]. */
 typedef struct ri_wc {
     uint32_t size;
     uint32_t opcode;
     uint64_t wr_id;
-    uint32_t qp, status, flags, octets;
+    uint32_t qp, status, flags, octets; /* octets received, or read [RI-73] */
     uint64_t immediate;
     uint32_t invalidated;
     uint32_t reserved;
@@ -444,10 +484,11 @@ typedef struct ri_wc {
 
 typedef struct ri_cq_init {
     uint32_t size;
-    uint32_t depth; /* entries wanted; at least so many are given */
-    /* Called once per armed notification; call NULL: never. The provider retains keep. */
+    uint32_t depth; /* entries wanted; at least so many are given [RI-79] */
+    /* Called once per armed notification [RI-80]; call NULL: never. The provider retains keep until
+     * the CQ is destroyed and released [RI-82]. */
     ri_keep keep;
-    void (*call)(void *context, uint32_t cq);
+    void (*call)(void *context, uint32_t cq); /* with the id of that CQ [RI-144] */
 } ri_cq_init;
 
 #define RI_WAIT_FOR_EVER UINT64_MAX
@@ -458,17 +499,20 @@ typedef struct ri_cq_ops {
     /* Required: the host's last use of the handle. */
     void (*release)(ri_cq *cq);
     uint32_t (*depth)(ri_cq *cq); /* Required: entries that it can hold. */
-    /* Required. Moves up to max completions, oldest first, to wcs, which lie wc_size octets apart,
-     * and makes progress if there is none. RI_CQ_OVERRUN once drained after an overrun. */
+    /* Required. Moves up to max completions, oldest first [RI-83], to wcs, which lie wc_size octets
+     * apart [RI-84], and makes progress if there is none. RI_CQ_OVERRUN once drained after an overrun
+     * [RI-86]. */
     ri_status (*poll)(ri_cq *cq, ri_wc *wcs, uint32_t wc_size, uint32_t max, uint32_t *count);
-    /* Required. One shot: for the next completion, or the next solicited one (errors count). */
+    /* Required. One shot: for the next completion [RI-87], or the next solicited one (errors count)
+     * [RI-88]. */
     ri_status (*arm)(ri_cq *cq, uint32_t solicited_only);
-    /* Required. Waits until poll may find something: spins for spin_ns, then sleeps until
-     * timeout_ns in all. *ready: 1, or 0 after the time-out or an interrupt. */
+    /* Required. Waits until poll may find something [RI-89]: spins for spin_ns, then sleeps until
+     * timeout_ns in all. *ready: 1, or 0 after the time-out or an interrupt [RI-90]. */
     ri_status (*wait)(ri_cq *cq, uint64_t spin_ns, uint64_t timeout_ns, uint32_t *ready);
-    void (*interrupt)(ri_cq *cq); /* Required: every present wait answers soon. */
+    void (*interrupt)(ri_cq *cq); /* Required: every present wait returns soon [RI-91]. */
+    /* What it holds stays; *actual: the new depth [RI-92]. */
     ri_status (*resize)(ri_cq *cq, uint32_t depth, uint32_t *actual, ri_error *error);
-    uint64_t (*queued)(ri_cq *cq); /* Since 1.1: completions that wait, about. */
+    uint64_t (*queued)(ri_cq *cq); /* Since 1.1: completions that wait, about [RI-93]. */
     /* Since 1.3, needed with RI_CAP_UD. As poll; sources, which lie source_size octets apart, say
      * where received datagrams came from. */
     ri_status (*poll_from)(ri_cq *cq, ri_wc *wcs, uint32_t wc_size, ri_ud_source *sources,
@@ -486,14 +530,14 @@ typedef struct ri_cq_made {
 
 typedef struct ri_srq_init {
     uint32_t size;
-    uint32_t pd, depth, max_sge;
-    uint32_t limit; /* one-shot event when fewer remain; 0: not armed */
+    uint32_t pd, depth, max_sge; /* query says what is given, and no more is taken [RI-145] */
+    uint32_t limit; /* one-shot event when fewer remain; 0: not armed [RI-94] */
 } ri_srq_init;
 
 typedef struct ri_srq_info {
     uint32_t size;
     uint32_t pd, depth, max_sge, limit;
-    uint32_t posted;
+    uint32_t posted; /* receives that wait [RI-97] */
 } ri_srq_info;
 
 #define RI_SRQ_DEPTH 1u
@@ -503,9 +547,9 @@ typedef struct ri_srq_ops {
     uint32_t size;
     uint32_t reserved;
     void (*release)(ri_srq *srq); /* Required. */
-    /* Required. The first *posted requests are queued, whatever the status. */
+    /* Required. The first *posted requests are queued, whatever the status [RI-95]. */
     ri_status (*post_recv)(ri_srq *srq, const ri_recv_wr *wrs, uint32_t count, uint32_t *posted);
-    /* which: RI_SRQ_DEPTH and RI_SRQ_LIMIT say which of the two change. */
+    /* which: RI_SRQ_DEPTH and RI_SRQ_LIMIT say which of the two change [RI-96]. */
     ri_status (*modify)(ri_srq *srq, uint32_t which, uint32_t depth, uint32_t limit,
                         ri_srq_info *info, ri_error *error);
     ri_status (*query)(ri_srq *srq, ri_srq_info *info, ri_error *error);
@@ -520,193 +564,59 @@ typedef struct ri_srq_made {
 
 /* ---- Queue pairs ---------------------------------------------------------------------------- */
 
-#define RI_QP_PRIVILEGED 1u /* STag 0 and fast registration */
-#define RI_QP_SRQ 2u        /* receives come from srq */
-
-typedef struct ri_qp_init {
-    uint32_t size;
-    uint32_t flags, pd, send_cq, recv_cq;
-    uint32_t srq, send_depth, recv_depth, max_send_sge;
-    uint32_t max_recv_sge, max_inline, ird, ord;
-    uint32_t allow; /* REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC, BIND */
-    uint32_t recv_limit;
-} ri_qp_init;
-
-#define RI_ROLE_INITIATOR 1
-#define RI_ROLE_RESPONDER 2
-
-#define RI_RTR_NONE 0
-#define RI_RTR_SEND 1
-#define RI_RTR_WRITE 2
-#define RI_RTR_READ 3
-
-#define RI_STREAM_CRC 1u
-#define RI_STREAM_MARKERS_TX 2u
-#define RI_STREAM_MARKERS_RX 4u
-#define RI_STREAM_EXTENSIONS 8u /* RFC 7306 operations */
-
-/* An established TCP stream, and what MPA start-up settled. The socket is the provider's from the
- * moment of the call; it closes it if it refuses. */
-typedef struct ri_stream {
-    uint32_t size;
-    int32_t socket; /* connected, nonblocking */
-    const uint8_t *received; /* octets behind the start-up frame */
-    uint64_t received_len;
-    const uint8_t *last_message; /* to be sent in streaming mode before anything else */
-    uint64_t last_message_len;
-    uint32_t role, flags, ird, ord;
-    uint32_t rtr;
-    uint32_t fpdu_octets; /* 0: follow the EMSS */
-    uint64_t nudge_ns;    /* 0: never */
-    uint64_t probe_ns;    /* 0: never */
-    uint64_t close_timeout_ns;
-} ri_stream;
-
-#define RI_QP_TO_RTS 1       /* Idle -> RTS over stream */
-#define RI_QP_TO_CLOSING 2   /* graceful */
-#define RI_QP_TO_TERMINATE 3 /* Terminate 0/0/0, then close */
-#define RI_QP_TO_ERROR 4     /* reset, flush */
-#define RI_QP_TO_IDLE 5      /* from Error, once flushed */
-#define RI_QP_LIMITS 6       /* the limits named by which */
-
-#define RI_LIMIT_ORD 1u
-#define RI_LIMIT_IRD 2u
-#define RI_LIMIT_SEND_DEPTH 4u
-#define RI_LIMIT_RECV_DEPTH 8u
-#define RI_LIMIT_RECV_LIMIT 16u
-
-/* Modify QP: all or nothing. */
-typedef struct ri_qp_change {
-    uint32_t size;
-    uint32_t kind;
-    const ri_stream *stream;
-    uint32_t which, ord, ird, send_depth;
-    uint32_t recv_depth, recv_limit;
-} ri_qp_change;
-
-#define RI_QP_IDLE 1
-#define RI_QP_RTS 2
-#define RI_QP_CLOSING 3
-#define RI_QP_TERMINATE 4
-#define RI_QP_ERROR 5
-
-typedef struct ri_qp_info {
-    uint32_t size;
-    uint32_t id, state, send_depth, recv_depth;
-    uint32_t sends_outstanding, recvs_outstanding, sends_lost, recvs_lost;
-    uint32_t recv_limit, ird, ord, has_terminate;
-    ri_terminate terminate;
-    ri_address local;
-    ri_address remote;
-    uint64_t fpdus_sent, fpdus_received, octets_sent, octets_received;
-    uint64_t send_calls, recv_calls, send_stalls, ord_stalls;
-    /* Since 1.1: what TCP knows of the stream; mss 0: nothing. */
-    uint32_t tcp_mss;
-    uint32_t tcp_congestion_window; /* segments */
-    uint32_t tcp_retransmitted;     /* segments */
-    uint32_t reserved;
-    uint64_t tcp_rtt_ns, tcp_rtt_variation_ns;
-} ri_qp_info;
-
-typedef struct ri_qp_ops {
-    uint32_t size;
-    uint32_t reserved;
-    void (*release)(ri_qp *qp); /* Required. */
-    /* Required. The first *posted requests are queued, whatever the status. */
-    ri_status (*post_send)(ri_qp *qp, const ri_send_wr *wrs, uint32_t count, uint32_t *posted);
-    ri_status (*post_recv)(ri_qp *qp, const ri_recv_wr *wrs, uint32_t count, uint32_t *posted);
-    ri_status (*modify)(ri_qp *qp, const ri_qp_change *change, ri_error *error); /* Required. */
-    ri_status (*query)(ri_qp *qp, ri_qp_info *info, ri_error *error);            /* Required. */
-} ri_qp_ops;
-
-typedef struct ri_qp_made {
-    uint32_t size;
-    uint32_t id;
-    ri_qp *qp;
-    const ri_qp_ops *ops;
-} ri_qp_made;
+#include "rnicpi_qp.h"
 
 /* ---- Native connection manager -------------------------------------------------------------- */
 
-typedef struct ri_cm_params {
-    uint32_t size;
-    uint32_t ird, ord, private_len;
-    const uint8_t *private_data;
-} ri_cm_params;
+#include "rnicpi_cm.h"
 
-#define RI_CM_REQUEST 1      /* listener, request, peer, params */
-#define RI_CM_ESTABLISHED 2  /* qp, params */
-#define RI_CM_REJECTED 3     /* qp, params.private_data */
-#define RI_CM_FAILED 4       /* qp, reason */
-#define RI_CM_DISCONNECTED 5 /* qp */
+/* ---- Vendor calls (since 1.4) --------------------------------------------------------------- */
 
-typedef struct ri_cm_event {
-    uint32_t size;
-    uint32_t kind;
-    uint64_t listener, request;
-    uint32_t qp;
-    uint32_t reserved;
-    ri_address peer;
-    const ri_cm_params *params; /* NULL: none */
-    ri_string reason;
-} ri_cm_event;
-
-typedef void (*ri_cm_event_fn)(void *receiver, const ri_cm_event *event);
-
-/* All entries required. */
-typedef struct ri_cm_ops {
+/* Functions of the provider's own, which an application asks its adapter for by name. The vendor's
+ * header says what table points to. Its functions take context first, and may be called from any
+ * thread; both pointers stay good until the RNIC is closed. */
+typedef struct ri_vendor_calls {
     uint32_t size;
     uint32_t reserved;
-    void (*release)(ri_cm *cm);
-    /* bound: address with the real port. */
-    ri_status (*listen)(ri_cm *cm, const ri_address *address, uint32_t backlog,
-                        uint64_t *listener, ri_address *bound, ri_error *error);
-    ri_status (*unlisten)(ri_cm *cm, uint64_t listener, ri_error *error);
-    ri_status (*connect)(ri_cm *cm, uint32_t qp, const ri_address *peer,
-                         const ri_cm_params *params, ri_error *error);
-    ri_status (*accept)(ri_cm *cm, uint64_t request, uint32_t qp, const ri_cm_params *params,
-                        ri_error *error);
-    ri_status (*reject)(ri_cm *cm, uint64_t request, const uint8_t *private_data, uint32_t len,
-                        ri_error *error);
-    ri_status (*disconnect)(ri_cm *cm, uint32_t qp, ri_error *error);
-    /* Gives the next event, if any, to fn, once. */
-    void (*poll_event)(ri_cm *cm, void *receiver, ri_cm_event_fn fn);
-    /* Waits for an event; *ready 0 after the time-out. */
-    ri_status (*wait_event)(ri_cm *cm, uint64_t timeout_ns, uint32_t *ready, ri_error *error);
-} ri_cm_ops;
-
-typedef struct ri_cm_made {
-    uint32_t size;
-    uint32_t reserved;
-    ri_cm *cm;
-    const ri_cm_ops *ops;
-} ri_cm_made;
+    const void *table;
+    void *context;
+} ri_vendor_calls;
 
 /* ---- RNIC ----------------------------------------------------------------------------------- */
 
 typedef struct ri_rnic_ops {
     uint32_t size;
     uint32_t reserved;
-    /* Required. The host has released every handle of this RNIC before; everything is freed. */
+    /* Required. The host has released every handle of this RNIC before; everything is freed [RI-122].
+     */
     void (*close)(ri_rnic *rnic);
     void (*attrs)(ri_rnic *rnic, ri_rnic_attrs *attrs); /* Required. */
     void (*ports)(ri_rnic *rnic, void *receiver, ri_port_fn fn); /* Required. */
-    /* Replaces the handler; events before the first one are lost. */
+    /* Replaces the handler [RI-42]; events before the first one are lost. */
     void (*set_async_handler)(ri_rnic *rnic, const ri_async_handler *handler);
     ri_status (*alloc_pd)(ri_rnic *rnic, uint32_t *pd, ri_error *error);  /* Required. */
     ri_status (*dealloc_pd)(ri_rnic *rnic, uint32_t pd, ri_error *error); /* Required. */
     ri_status (*create_cq)(ri_rnic *rnic, const ri_cq_init *init, ri_cq_made *made,
                            ri_error *error); /* Required. */
-    ri_status (*destroy_cq)(ri_rnic *rnic, uint32_t cq, ri_error *error); /* Required. */
+    /* Required. Does not wait for a notification that is under way in another thread. */
+    ri_status (*destroy_cq)(ri_rnic *rnic, uint32_t cq, ri_error *error);
     ri_status (*create_srq)(ri_rnic *rnic, const ri_srq_init *init, ri_srq_made *made,
                             ri_error *error);
     ri_status (*destroy_srq)(ri_rnic *rnic, uint32_t srq, ri_error *error);
     ri_status (*create_qp)(ri_rnic *rnic, const ri_qp_init *init, ri_qp_made *made,
                            ri_error *error); /* Required. */
-    ri_status (*destroy_qp)(ri_rnic *rnic, uint32_t qp, ri_error *error); /* Required. */
+    /* Required. In any state. No completion of it is queued afterwards, and no memory of the
+     * consumer's is touched. Its completions leave its CQs: a poll that begins afterwards finds none
+     * [RI-155], they take no room, and those of other QPs stay, in their order [RI-154]. What
+     * completed with success before still arrives at a peer that takes it, for as long as
+     * close_timeout_ns allows [RI-190]; the call does not wait for it. In RTS with nothing under way
+     * the stream is closed behind that; if work requests or the peer's reads are lost by it, it is
+     * reset behind that. Only RI_QP_TO_ERROR takes back what completed. */
+    ri_status (*destroy_qp)(ri_rnic *rnic, uint32_t qp, ri_error *error);
     ri_status (*register_mr)(ri_rnic *rnic, const ri_mr_init *init, uint32_t *stag,
                              ri_error *error); /* Required. */
-    /* Any refusal but RI_STAG_IN_USE and RI_INVALID_STAG destroys the region (RDMAC 9.2.6). */
+    /* The old STag ends, and everything is as init says [RI-138]. Any refusal but RI_STAG_IN_USE and
+     * RI_INVALID_STAG destroys the region (RDMAC 9.2.6) [RI-123]. */
     ri_status (*reregister_mr)(ri_rnic *rnic, uint32_t stag, const ri_mr_init *init,
                                uint32_t *actual, ri_error *error);
     ri_status (*register_shared_mr)(ri_rnic *rnic, const ri_shared_mr_init *init, uint32_t *stag,
@@ -715,16 +625,22 @@ typedef struct ri_rnic_ops {
     ri_status (*alloc_stag)(ri_rnic *rnic, uint32_t pd, uint32_t remote, uint32_t *stag,
                             ri_error *error);
     ri_status (*query_mr)(ri_rnic *rnic, uint32_t stag, ri_mr_info *info, ri_error *error);
-    /* Required. When it returns, nothing of the region is touched and its owner is released. */
+    /* Required. When it returns, nothing of the region is touched [RI-124] and its owner is released
+     * [RI-25]. */
     ri_status (*dealloc_stag)(ri_rnic *rnic, uint32_t stag, ri_error *error);
     ri_status (*alloc_mw)(ri_rnic *rnic, uint32_t pd, uint32_t kind, uint32_t *mw,
                           ri_error *error);
     ri_status (*query_mw)(ri_rnic *rnic, uint32_t mw, ri_mw_info *info, ri_error *error);
+    /* What is bound is unbound [RI-139]. */
     ri_status (*dealloc_mw)(ri_rnic *rnic, uint32_t mw, ri_error *error);
-    /* Required with RI_MODEL_NATIVE. */
+    /* Required with RI_MODEL_NATIVE. Called once, while the host opens the device. */
     ri_status (*native_cm)(ri_rnic *rnic, ri_cm_made *made, ri_error *error);
-    /* Since 1.3, required with RI_CAP_UD. */
+    /* Since 1.3, required with RI_CAP_UD. Called once, while the host opens the device. */
     ri_status (*datagrams)(ri_rnic *rnic, ri_ud_made *made, ri_error *error);
+    /* Since 1.4. By a name with its version, e.g. "acme.telemetry/1": another layout has another name.
+     * None of that name: RI_UNSUPPORTED, and the error says which there are [RI-160]. */
+    ri_status (*vendor_calls)(ri_rnic *rnic, ri_string name, ri_vendor_calls *calls,
+                              ri_error *error);
 } ri_rnic_ops;
 
 typedef struct ri_rnic_made {
@@ -742,7 +658,7 @@ typedef struct ri_provider_ops {
     void *context; /* first argument of each function; may be NULL */
     /* Required. Lists usable devices; RI_UNSUPPORTED with detail and remedy if there is none. */
     ri_status (*devices)(void *context, void *receiver, ri_device_fn fn, ri_error *error);
-    /* Required. Opens a device by name. */
+    /* Required. Opens a device by name, that one or none [RI-128]. */
     ri_status (*open)(void *context, ri_string device, const ri_services *services,
                       ri_rnic_made *made, ri_error *error);
 } ri_provider_ops;
@@ -764,7 +680,7 @@ typedef const ri_provider_ops *(*ri_get_ops_fn)(uint32_t host_minor);
 
 /* A layer is a library that wraps another provider: it exports the descriptor and, instead of
  * get_ops, this, which is called once for every provider that it is to wrap; so the tables that it
- * answers differ at least in their context. inner stays good for ever, and so does the answer; NULL
+ * returns differ at least in their context. inner stays good for ever, and so do they; NULL
  * refuses. arguments are what the configuration says. What inner lacks at its end counts as zero. */
 typedef const ri_provider_ops *(*ri_wrap_fn)(uint32_t host_minor, const ri_provider_ops *inner,
                                              ri_string arguments, ri_error *error);

@@ -15,7 +15,7 @@ typedef struct ri_ud_qp ri_ud_qp;
 /* What names a queue pair to peers, beside the path. Fixed. */
 typedef struct ri_ud_address {
     uint32_t qpn;
-    uint32_t qkey; /* datagrams with another one are dropped */
+    uint32_t qkey; /* datagrams with another one are dropped [RI-163] */
 } ri_ud_address;
 
 /* Path to a port, in InfiniBand's terms (which RoCE shares). Fixed. */
@@ -37,9 +37,9 @@ typedef struct ri_ud_path {
     uint8_t reserved[3];
 } ri_ud_path;
 
-#define RI_UD_SOURCE_IS 1u   /* the completion is that of a received datagram */
+#define RI_UD_SOURCE_IS 1u   /* the completion is that of a received datagram [RI-164] */
 #define RI_UD_SOURCE_GRH 2u  /* the receive begins with a global route header */
-#define RI_UD_SOURCE_PATH 4u /* path, the way back, is meaningful */
+#define RI_UD_SOURCE_PATH 4u /* path, the way back, is meaningful [RI-165] */
 
 /* Where a received datagram came from. In a list every one has the size of the first. */
 typedef struct ri_ud_source {
@@ -50,7 +50,7 @@ typedef struct ri_ud_source {
     ri_ud_path path;
 } ri_ud_source;
 
-#define RI_SEND_IMMEDIATE 64u /* of ri_ud_send_wr: immediate is meaningful */
+#define RI_SEND_IMMEDIATE 64u /* of ri_ud_send_wr: immediate goes to the peer [RI-166] */
 
 /* Datagram to send. In a list every request has the size of the first. */
 typedef struct ri_ud_send_wr {
@@ -68,10 +68,10 @@ typedef struct ri_ud_send_wr {
 /* ---- Queue pairs for datagrams, and datagram services (since 1.3) --------------------------- */
 
 /* Octets of a receive in front of the message: a global route header, or nothing of meaning.
- * ri_wc.octets counts both. */
+ * ri_wc.octets counts both [RI-167]. */
 #define RI_GRH_OCTETS 40
 
-#define RI_UD_QKEY 1u /* qkey is meaningful; else it is ri_ud_attrs.usual_qkey */
+#define RI_UD_QKEY 1u /* qkey is its key; else it is ri_ud_attrs.usual_qkey [RI-168] */
 
 typedef struct ri_ud_qp_init {
     uint32_t size;
@@ -96,20 +96,20 @@ typedef struct ri_ud_qp_ops {
     uint32_t reserved;
     void (*release)(ri_ud_qp *qp);
     void (*address)(ri_ud_qp *qp, ri_ud_address *address);
-    /* The first *posted requests are queued, whatever the status. What is too long for the port is
-     * RI_INVALID_SGL. */
+    /* The first *posted requests are queued, whatever the status [RI-169]. What is too long for the
+     * port is RI_INVALID_SGL [RI-170]. */
     ri_status (*post_send)(ri_ud_qp *qp, const ri_ud_send_wr *wrs, uint32_t count,
                            uint32_t *posted);
     ri_status (*post_recv)(ri_ud_qp *qp, const ri_recv_wr *wrs, uint32_t count, uint32_t *posted);
-    /* To RI_UD_ERROR: flushes. Back to RI_UD_OPERATIONAL: once what was posted is flushed, else
-     * RI_STILL_FLUSHING; the address may be another one then. */
+    /* To RI_UD_ERROR: flushes [RI-171]. Back to RI_UD_OPERATIONAL: once what was posted is flushed,
+     * else RI_STILL_FLUSHING [RI-172]; the address may be another one then. */
     ri_status (*modify)(ri_ud_qp *qp, uint32_t state, ri_error *error);
     ri_status (*query)(ri_ud_qp *qp, ri_ud_qp_info *info, ri_error *error);
 } ri_ud_qp_ops;
 
 typedef struct ri_ud_qp_made {
     uint32_t size;
-    uint32_t id; /* of the same kind as those of other queue pairs */
+    uint32_t id; /* of the same kind as those of other queue pairs, and another one [RI-173] */
     ri_ud_qp *qp;
     const ri_ud_qp_ops *ops;
 } ri_ud_qp_made;
@@ -133,9 +133,9 @@ typedef struct ri_ah_info {
 #define RI_SERVICE_NO_QUEUE_PAIR 3
 #define RI_SERVICE_REDIRECTED 4
 
-#define RI_SERVICE_REQUEST 1  /* token of the listener, request, peer, port, private_data */
-#define RI_SERVICE_RESOLVED 2 /* token, address, path, private_data */
-#define RI_SERVICE_REFUSED 3  /* token, why, private_data */
+#define RI_SERVICE_REQUEST 1  /* token of the listener, request, peer, port, private_data [RI-181] */
+#define RI_SERVICE_RESOLVED 2 /* token, address, path, private_data [RI-182] */
+#define RI_SERVICE_REFUSED 3  /* token, why, private_data [RI-183] */
 #define RI_SERVICE_FAILED 4   /* token, reason */
 
 typedef struct ri_service_event {
@@ -152,7 +152,8 @@ typedef struct ri_service_event {
     ri_string reason;
 } ri_service_event;
 
-/* Receiver of service events; call NULL: none. The provider retains keep while it may call. */
+/* Receiver of service events; call NULL: none. The provider retains keep while it may call
+ * [RI-174]. */
 typedef struct ri_service_handler {
     uint32_t size;
     uint32_t reserved;
@@ -161,13 +162,13 @@ typedef struct ri_service_handler {
 } ri_service_handler;
 
 /* All entries required. A token is the host's: it names a listener, or a question, as long as there
- * is one; another one with the same is RI_IN_USE. */
+ * is one; another one with the same is RI_IN_USE [RI-176]. */
 typedef struct ri_ud_ops {
     uint32_t size;
     uint32_t reserved;
     void (*release)(ri_ud *ud);
     void (*attrs)(ri_ud *ud, ri_ud_attrs *attrs);
-    /* Octets of the longest message through a port, now. */
+    /* Octets of the longest message through a port, now [RI-185]. */
     ri_status (*max_payload)(ri_ud *ud, uint32_t port, uint32_t *octets, ri_error *error);
     ri_status (*create_qp)(ri_ud *ud, const ri_ud_qp_init *init, ri_ud_qp_made *made,
                            ri_error *error);
@@ -175,15 +176,15 @@ typedef struct ri_ud_ops {
     ri_status (*create_ah)(ri_ud *ud, uint32_t pd, const ri_ud_path *path, uint32_t *ah,
                            ri_error *error);
     ri_status (*query_ah)(ri_ud *ud, uint32_t ah, ri_ah_info *info, ri_error *error);
-    /* Sends that are posted with it go out or complete in error. */
+    /* Sends that are posted with it go out or complete in error [RI-177]. */
     ri_status (*destroy_ah)(ri_ud *ud, uint32_t ah, ri_error *error);
-    /* Replaces the handler; events before the first one are lost. */
+    /* Replaces the handler [RI-175]; events before the first one are lost. */
     void (*set_service_handler)(ri_ud *ud, const ri_service_handler *handler);
-    /* bound: address with the real port. */
+    /* bound: address with the real port [RI-178]. */
     ri_status (*listen)(ri_ud *ud, uint64_t token, const ri_address *address, uint32_t backlog,
                         ri_address *bound, ri_error *error);
     ri_status (*unlisten)(ri_ud *ud, uint64_t token, ri_error *error);
-    /* Exactly one event other than a request follows, unless cancelled. */
+    /* Exactly one event other than a request follows [RI-179], unless cancelled [RI-180]. */
     ri_status (*resolve)(ri_ud *ud, uint64_t token, const ri_address *peer,
                          const uint8_t *private_data, uint32_t len, ri_error *error);
     ri_status (*cancel)(ri_ud *ud, uint64_t token, ri_error *error);

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use crate::{QpId, Terminate};
+use crate::{AsyncEvent, QpId, Terminate};
 
 /// Which side of the MPA start-up this end played.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -117,14 +117,17 @@ pub enum QpState {
 pub enum QpChange {
     /// Idle -> RTS over a stream. On error the stream is closed.
     Rts(Box<LlpStream>),
-    /// RTS -> Closing: graceful.
+    /// RTS -> Closing: graceful. With work under way: Error, behind
+    /// [`AsyncEvent::BadClose`]; what completed before still arrives, and
+    /// a reset behind it.
     Closing,
     /// RTS -> Terminate: Terminate 0/0/0, then close.
     Terminate,
-    /// Idle or RTS -> Error: reset, flush. Closing and Terminate end by themselves, bounded
+    /// Idle or RTS -> Error: reset at once, flush. Closing and Terminate end by themselves, bounded
     /// (RDMAC 6.2.3, 6.2.5).
     Error,
-    /// Error -> Idle, once flushed.
+    /// Error -> Idle, once flushed and told: no event of the earlier stream follows. Until then it
+    /// waits, or is refused ([`crate::VpStatus::StillFlushing`]).
     Idle,
     /// Change the limits that may change in the present state; `None` leaves one as it is.
     Limits {
@@ -162,6 +165,9 @@ pub struct QpInfo {
     pub ord: u16,
     /// Last Terminate sent or received.
     pub terminate: Option<Terminate>,
+    /// How the last stream ended, as its asynchronous event says. `None`: it goes on, or this end
+    /// ended it, or the provider does not tell.
+    pub ended: Option<AsyncEvent>,
     pub local: Option<SocketAddr>,
     pub remote: Option<SocketAddr>,
     /// What TCP knows of the stream, while there is one.
@@ -185,6 +191,7 @@ impl QpInfo {
             ird: 0,
             ord: 0,
             terminate: None,
+            ended: None,
             local: None,
             remote: None,
             tcp: None,
@@ -238,9 +245,29 @@ pub struct NativeParams {
 #[non_exhaustive]
 #[allow(missing_docs)]
 pub enum NativeEvent {
-    Request { listener: u64, request: u64, peer: SocketAddr, params: NativeParams },
-    Established { qp: QpId, params: NativeParams },
-    Rejected { qp: QpId, private_data: Vec<u8> },
-    Failed { qp: QpId, reason: String },
-    Disconnected { qp: QpId },
+    /// `local`: where the peer connected to, of the very connection; `None`: the provider does not tell.
+    Request {
+        listener: u64,
+        request: u64,
+        peer: SocketAddr,
+        local: Option<SocketAddr>,
+        params: NativeParams,
+    },
+    /// `local`: the address of this end; `None`: the provider does not tell.
+    Established {
+        qp: QpId,
+        local: Option<SocketAddr>,
+        params: NativeParams,
+    },
+    Rejected {
+        qp: QpId,
+        private_data: Vec<u8>,
+    },
+    Failed {
+        qp: QpId,
+        reason: String,
+    },
+    Disconnected {
+        qp: QpId,
+    },
 }

@@ -67,7 +67,7 @@ pub enum VpStatus {
     /// Needs a privileged QP or process.
     #[error("insufficient privileges")]
     NotPrivileged = 75,
-    /// Modify to Idle while completions are still being flushed.
+    /// Modify to Idle while completions are still being flushed, or events told.
     #[error("still flushing")]
     StillFlushing = 76,
     /// The stream handle is not a connected stream.
@@ -82,6 +82,18 @@ pub enum VpStatus {
     /// The provider broke one of its own rules.
     #[error("defect in the provider")]
     Defect = 80,
+    /// A provider from C returned what is no status.
+    #[error("defect in the provider: it returned {0}, which is no status")]
+    NoStatus(u32) = 81,
+    /// A completion of a provider from C has what is no status.
+    #[error("defect in the provider: a completion has status {0}, which is none")]
+    NoWcStatus(u32) = 82,
+    /// A completion of a provider from C is of no operation.
+    #[error("defect in the provider: a completion is of operation {0}, which is none")]
+    NoWcOpcode(u32) = 83,
+    /// A completion of a provider from C says more octets than the device has in a message.
+    #[error("defect in the provider: a completion says {0} octets, more than max_message")]
+    LongWc(u32) = 84,
 }
 
 /// A refused verb: the stable code, and what exactly was wrong and what to do about it.

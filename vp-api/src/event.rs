@@ -1,19 +1,8 @@
 //! Asynchronous events, and handlers.
 
-use crate::{CqId, QpId, SrqId};
+use std::fmt;
 
-/// Decoded Terminate (RFC 5040 section 4.8).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Terminate {
-    /// True if this end sent it.
-    pub sent: bool,
-    /// 0 RDMAP, 1 DDP, 2 LLP (MPA).
-    pub layer: u8,
-    /// Error type within the layer.
-    pub etype: u8,
-    /// Error code within the type.
-    pub code: u8,
-}
+use crate::{CqId, QpId, SrqId, Terminate};
 
 /// What an event is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,6 +48,38 @@ pub enum AsyncEvent {
     },
     /// The RNIC is unusable.
     Catastrophic,
+    /// A listener cannot accept connections: the process or the machine is out of descriptors or
+    /// memory. It goes on when there are some. From the access layer; no provider says it.
+    ListenShortage,
+}
+
+/// What happened to the object.
+impl fmt::Display for AsyncEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Established => "its stream can be used",
+            Self::CloseComplete => "its stream was closed in order",
+            Self::TerminateReceived(terminate) => {
+                return write!(f, "the peer terminated its stream: {terminate}");
+            }
+            Self::TerminateSent(terminate) => {
+                return write!(f, "this end terminated its stream: {terminate}");
+            }
+            Self::ConnectionReset => "the peer reset its stream",
+            Self::ConnectionLost => "nothing came back from the peer in time",
+            Self::BadClose => "its stream was closed with work outstanding",
+            Self::CqOverrun => "a queue of completions or events had no room, and some were lost",
+            Self::SrqLimit => "fewer receives are left than the low watermark says",
+            Self::RecvLimit => "more receives are in use than the high watermark says",
+            Self::PortState { online: true } => "it can be used, or has new addresses",
+            Self::PortState { online: false } => "it cannot be used any more",
+            Self::Catastrophic => "the device failed; see the log",
+            Self::ListenShortage => {
+                "a listener cannot accept connections: the process has no descriptors (`ulimit -n`) or no \
+                 memory left"
+            }
+        })
+    }
 }
 
 /// Receiver of asynchronous events: called from any thread, without locks held; must not block and

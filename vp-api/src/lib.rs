@@ -12,7 +12,8 @@
 //! 4. Data: [`Qp::post_send`], [`Qp::post_recv`], [`Cq::poll`], [`Cq::arm`] may be called from any
 //!    thread; they are the only calls on the data path.
 //! 5. Datagrams, where the transport has them: [`Rnic::datagrams`].
-//! 6. Asynchronous events go to the handler set with [`Rnic::set_async_handler`].
+//! 6. What is the vendor's own: [`Rnic::vendor_calls`], a table of functions by name.
+//! 7. Asynchronous events go to the handler set with [`Rnic::set_async_handler`].
 //!
 //! Nothing here knows a transport. Layers above never downcast; providers that wrap providers
 //! implement the same traits. Every method may be called from any thread at any time; after an
@@ -28,7 +29,10 @@ pub mod event;
 pub mod ids;
 pub mod mem;
 pub mod provider;
+pub mod room;
 pub mod services;
+pub mod terminate;
+pub mod vendor;
 pub mod wc;
 pub mod wr;
 
@@ -38,11 +42,13 @@ pub use attr::*;
 pub use conn::*;
 pub use datagram::*;
 pub use error::{PostFailure, Unavailable, VpError, VpResult, VpStatus};
-pub use event::{AsyncEvent, AsyncHandler, CqHandler, EventSource, Terminate};
+pub use event::{AsyncEvent, AsyncHandler, CqHandler, EventSource};
 pub use ids::{CqId, MwId, PdId, QpId, SrqId, Stag};
 pub use mem::MemRange;
 pub use provider::{Cq, NativeCm, Provider, Qp, Rnic, Srq};
 pub use services::{LogLevel, Services};
+pub use terminate::{RefusedOperation, RefusedRegion, RefusedSegment, Terminate};
+pub use vendor::VendorCalls;
 pub use wc::{WcOpcode, WcStatus, WorkCompletion};
 pub use wr::{
     AtomicOp, BindMw, Data, FastRegister, RecvWr, Remote, SendFlags, SendOp, SendWr, Sge,

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::vendor::no_vendor_calls;
 use crate::*;
 
 /// A verbs provider.
@@ -24,7 +25,7 @@ pub trait Rnic: Send + Sync {
     /// Limits and capabilities (Query RNIC).
     fn attrs(&self) -> &RnicAttrs;
     /// The ports as they are now.
-    fn ports(&self) -> Vec<PortInfo>;
+    fn ports(&self) -> VpResult<Vec<PortInfo>>;
     /// Sets or clears the handler of asynchronous events; events before that are lost.
     fn set_async_handler(&self, handler: Option<Arc<dyn AsyncHandler>>);
 
@@ -45,8 +46,17 @@ pub trait Rnic: Send + Sync {
 
     /// Create QP, in Idle.
     fn create_qp(&self, init: &QpInit) -> VpResult<Arc<dyn Qp>>;
-    /// Destroy QP in any state; resets its stream; no completion of it is queued afterwards.
-    /// [`VpStatus::InUse`] while windows are bound to it.
+    /// Destroy QP in any state; no completion of it is queued afterwards, and no memory of the
+    /// consumer's is touched. [`VpStatus::InUse`] while windows are bound to it.
+    ///
+    /// Its completions leave its CQs: a poll that begins afterwards finds none, and they take no room.
+    /// Those of other QPs stay, in their order. The receives that it took of an SRQ are free once the
+    /// completions before them were taken.
+    ///
+    /// What completed with success before still arrives at a peer that takes it, for as long as
+    /// `close_timeout` allows, without the caller waiting for it. In RTS with nothing under way the
+    /// stream is closed behind that; if work requests or the peer's reads are lost by it, it is reset
+    /// behind that. Only [`QpChange::Error`] takes back what completed.
     fn destroy_qp(&self, qp: QpId) -> VpResult<()>;
 
     /// Register Non-Shared MR: O(1) in the size unless pinned.
@@ -88,6 +98,12 @@ pub trait Rnic: Send + Sync {
     fn datagrams(&self) -> Option<Arc<dyn Datagrams>> {
         None
     }
+
+    /// The table of functions of this name, e.g. `acme.telemetry/1`; [`VpStatus::Unsupported`] if there
+    /// is none, and which there are.
+    fn vendor_calls(&self, _name: &str) -> VpResult<VendorCalls> {
+        Err(no_vendor_calls())
+    }
 }
 
 /// A completion queue.
@@ -99,7 +115,7 @@ pub trait Cq: Send + Sync {
     /// Completions that wait to be polled, about: pushers and pollers go on meanwhile. Makes no
     /// progress.
     fn queued(&self) -> usize;
-    /// Moves up to `out.len()` completions to `out`, oldest first; answers how many. Makes progress
+    /// Moves up to `out.len()` completions to `out`, oldest first; returns how many. Makes progress
     /// on the QPs of this CQ if there is none. [`VpStatus::CqOverrun`] once the ring is drained
     /// after an overrun.
     fn poll(&self, out: &mut [WorkCompletion]) -> Result<usize, VpStatus>;
@@ -133,7 +149,8 @@ pub trait Cq: Send + Sync {
 pub trait Srq: Send + Sync {
     /// Its id.
     fn id(&self) -> SrqId;
-    /// Posts receives.
+    /// Posts receives. A receive occupies its slot until its completion was polled, from whatever CQ; a
+    /// queue takes as many as it is deep, and refuses the next ([`VpStatus::TooManyWrs`]).
     fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure>;
     /// Changes depth and/or (re-)arms the limit event.
     fn modify(&self, depth: Option<u32>, limit: Option<u32>) -> VpResult<SrqInfo>;
@@ -146,8 +163,14 @@ pub trait Qp: Send + Sync {
     /// Its id.
     fn id(&self) -> QpId;
     /// PostSQ. In Closing, Terminate and Error the requests complete as flushed.
+    ///
+    /// In every state a queue takes as many requests as it is deep, and refuses the next
+    /// ([`VpStatus::TooManyWrs`]). A request occupies its slot until its completion was polled, flushed
+    /// or not; an unsignalled one that succeeded until a later completion of its queue was polled, or
+    /// until the QP is in Idle again. So a CQ as deep as the sum of its queues never overruns.
     fn post_send(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure>;
-    /// PostRQ; refused ([`VpStatus::InvalidWr`]) on a QP with an SRQ.
+    /// PostRQ; refused ([`VpStatus::InvalidWr`]) on a QP with an SRQ. Slots as with
+    /// [`Qp::post_send`].
     fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure>;
     /// Modify QP: all or nothing. State changes take effect before the call returns; their
     /// consequences (FIN answered, flush) follow as events.
@@ -158,7 +181,7 @@ pub trait Qp: Send + Sync {
 
 /// A provider's own connection manager (rdma_cm and the like).
 pub trait NativeCm: Send + Sync {
-    /// Listens; answers the listener's id and the address with the real port.
+    /// Listens; returns the listener's id and the address with the real port.
     fn listen(&self, address: SocketAddr, backlog: u32) -> VpResult<(u64, SocketAddr)>;
     /// Stops listening.
     fn unlisten(&self, listener: u64) -> VpResult<()>;

@@ -22,4 +22,10 @@ pub trait Services: Send + Sync {
     fn pin(&self, addr: usize, len: usize) -> std::io::Result<()>;
     /// Undoes one `pin` of the same range.
     fn unpin(&self, addr: usize, len: usize);
+    /// What the configuration says to this provider (`[providers.NAME]`): keys and values, in
+    /// alphabetical order of the keys. What a key means is the provider's business; one that it does not know it
+    /// should refuse to open with, by name.
+    fn settings(&self) -> &[(String, String)] {
+        &[]
+    }
 }

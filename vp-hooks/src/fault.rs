@@ -45,8 +45,9 @@ mod objects;
 mod shelf;
 mod spec;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
+use kal_os::lock;
 use vp_api::{
     Cq, DatagramAttrs, LogLevel, NativeCm, NativeEvent, QpId, RnicAttrs, Services, VpError,
     VpResult, VpStatus, WorkCompletion,
@@ -108,10 +109,6 @@ pub(crate) struct Fault {
     making: Mutex<()>,
     shelves: Mutex<Vec<Weak<Mutex<Shelf>>>>,
     events: Events,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Fault {

@@ -89,7 +89,7 @@ impl<H: Hook> Rnic for HookedRnic<H> {
         &self.attrs
     }
 
-    fn ports(&self) -> Vec<PortInfo> {
+    fn ports(&self) -> VpResult<Vec<PortInfo>> {
         self.inner.ports()
     }
 
@@ -207,5 +207,11 @@ impl<H: Hook> Rnic for HookedRnic<H> {
 
     fn datagrams(&self) -> Option<Arc<dyn Datagrams>> {
         self.datagrams.clone()
+    }
+
+    /// What is called through the table is the vendor's and the application's: no hook hears of it.
+    fn vendor_calls(&self, name: &str) -> VpResult<VendorCalls> {
+        let ask = || self.inner.vendor_calls(name);
+        self.make(Verb::VendorCalls, format_args!("{name:?}"), ask)
     }
 }

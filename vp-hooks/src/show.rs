@@ -151,10 +151,10 @@ impl Display for Params {
 /// An event of a native CM.
 pub(crate) fn native_event(event: &NativeEvent, f: &mut Formatter<'_>) -> fmt::Result {
     match event {
-        NativeEvent::Request { listener, request, peer, params: with } => {
+        NativeEvent::Request { listener, request, peer, params: with, .. } => {
             write!(f, "request {request} at listener {listener} from {peer}, {}", params(with))
         }
-        NativeEvent::Established { qp, params: with } => {
+        NativeEvent::Established { qp, params: with, .. } => {
             write!(f, "qp {} established, {}", qp.0, params(with))
         }
         NativeEvent::Rejected { qp, private_data } => {

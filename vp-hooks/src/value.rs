@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use vp_api::{
     AhId, AhInfo, Cq, MrInfo, MwId, MwInfo, NativeEvent, PdId, PostFailure, Qp, QpInfo, Rnic, Srq,
-    SrqInfo, Stag, UdQp, UdQpInfo, VpError, VpStatus,
+    SrqInfo, Stag, UdQp, UdQpInfo, VendorCalls, VpError, VpStatus,
 };
 
 /// What a verb answers when it works.
@@ -91,7 +91,7 @@ macro_rules! shown_by_debug {
 }
 
 shown_by_debug!(usize, u32, MrInfo, MwInfo, SrqInfo, QpInfo, (u64, SocketAddr));
-shown_by_debug!(SocketAddr, AhInfo, UdQpInfo);
+shown_by_debug!(SocketAddr, AhInfo, UdQpInfo, VendorCalls);
 
 impl Value for () {
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

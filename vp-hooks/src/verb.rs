@@ -102,6 +102,7 @@ verbs! {
     AllocMw "alloc_mw" Rnic Rnic;
     QueryMw "query_mw" Rnic Mw;
     DeallocMw "dealloc_mw" Rnic Mw;
+    VendorCalls "vendor_calls" Rnic Rnic;
     Poll "poll" Cq Cq;
     Arm "arm" Cq Cq;
     Wait "wait" Cq Cq;

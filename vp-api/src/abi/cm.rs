@@ -2,7 +2,10 @@
 
 use super::types::Sized32;
 use super::{codes, grow, net, text, types as c};
-use crate::{NativeEvent, NativeParams, QpId};
+use crate::{NativeEvent, NativeParams, QpId, RnicAttrs};
+
+/// Octets of private data of a device that does not say how many.
+const MPA: u32 = 512;
 
 /// Good as long as `params` is.
 pub(super) fn params_to(params: &NativeParams) -> c::CmParams {
@@ -38,14 +41,15 @@ pub(super) fn lend_event(event: &NativeEvent, with: impl FnOnce(&c::CmEvent)) {
     let mut out = c::CmEvent::blank();
     let lent;
     match event {
-        NativeEvent::Request { listener, request, peer, params } => {
+        NativeEvent::Request { listener, request, peer, local, params } => {
             (out.kind, out.listener, out.request) = (codes::cm::REQUEST, *listener, *request);
-            out.peer = net::address_to(Some(*peer));
+            (out.peer, out.local) = (net::address_to(Some(*peer)), net::address_to(*local));
             lent = params_to(params);
             out.params = &lent;
         }
-        NativeEvent::Established { qp, params } => {
+        NativeEvent::Established { qp, local, params } => {
             (out.kind, out.qp) = (codes::cm::ESTABLISHED, qp.0);
+            out.local = net::address_to(*local);
             lent = params_to(params);
             out.params = &lent;
         }
@@ -69,29 +73,97 @@ pub(super) fn lend_event(event: &NativeEvent, with: impl FnOnce(&c::CmEvent)) {
     with(&out);
 }
 
-/// `None`: an event that this version does not know.
+/// Octets of private data that a device declares for each message.
+pub(super) struct Most {
+    connect: u32,
+    accept: u32,
+    reject: u32,
+}
+
+/// An event whose private data cannot be as long as it says.
+pub(super) struct Broken {
+    pub(super) request: bool,
+    pub(super) id: u64,
+    pub(super) why: String,
+}
+
+impl Most {
+    pub(super) fn of(attrs: &RnicAttrs) -> Self {
+        let most = |says: u32| if says == 0 { MPA } else { says };
+        Self {
+            connect: most(attrs.max_private_connect),
+            accept: most(attrs.max_private_accept),
+            reject: most(attrs.max_private_reject),
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`event_from`].
+    unsafe fn check(&self, event: &c::CmEvent) -> Result<(), Broken> {
+        let request = event.kind == codes::cm::REQUEST;
+        let most = match event.kind {
+            codes::cm::REQUEST => self.connect,
+            codes::cm::REJECTED => self.reject,
+            // The side that accepted is told what the request said.
+            _ => self.accept.max(self.connect),
+        };
+        if event.params.is_null() {
+            return Ok(());
+        }
+        // SAFETY: the caller's promise.
+        let params = unsafe { grow::read(event.params) };
+        let len = params.private_len;
+        if len <= most && (len == 0 || !params.private_data.is_null()) {
+            return Ok(());
+        }
+        let why = match len > most {
+            true => format!("{len} octets of private data, and the device declares {most}"),
+            false => format!("{len} octets of private data, and no pointer to them"),
+        };
+        let why = format!("defect in the provider: its event of kind {} says {why}", event.kind);
+        Err(Broken { request, id: if request { event.request } else { event.qp.into() }, why })
+    }
+}
+
+/// The error: private data that are longer than declared. `None`: an event that this version does not
+/// know.
 ///
 /// # Safety
 ///
 /// `event` points to one as the header demands.
-pub(super) unsafe fn event_from(event: *const c::CmEvent) -> Option<NativeEvent> {
+pub(super) unsafe fn event_from(
+    event: *const c::CmEvent,
+    most: &Most,
+) -> Result<Option<NativeEvent>, Broken> {
     // SAFETY: the caller's promise.
     let event = unsafe { grow::read(event) };
     // SAFETY: the same.
+    unsafe { most.check(&event) }?;
+    // SAFETY: the same.
+    Ok(unsafe { known_event(&event) })
+}
+
+/// # Safety
+///
+/// `event` is one as the header demands.
+unsafe fn known_event(event: &c::CmEvent) -> Option<NativeEvent> {
+    // SAFETY: the caller's promise.
     let params = unsafe { params_from(event.params) };
-    let qp = QpId(event.qp);
+    let (qp, local) = (QpId(event.qp), net::address_from(&event.local));
     Some(match event.kind {
         codes::cm::REQUEST => NativeEvent::Request {
             listener: event.listener,
             request: event.request,
             peer: net::address_from(&event.peer)?,
+            local,
             params,
         },
-        codes::cm::ESTABLISHED => NativeEvent::Established { qp, params },
+        codes::cm::ESTABLISHED => NativeEvent::Established { qp, local, params },
         codes::cm::REJECTED => NativeEvent::Rejected { qp, private_data: params.private_data },
         codes::cm::FAILED => {
             // SAFETY: the same.
-            NativeEvent::Failed { qp, reason: unsafe { text::copy(event.reason) } }
+            NativeEvent::Failed { qp, reason: unsafe { text::line(event.reason) } }
         }
         codes::cm::DISCONNECTED => NativeEvent::Disconnected { qp },
         _ => return None,

@@ -6,9 +6,11 @@ use crate::{
 };
 
 macro_rules! codes {
-    ($($type:ident $code:ident $from:ident { $($name:ident = $number:literal,)+ })+) => {$(
+    ($($type:ident $code:ident $from:ident {
+        $($name:ident = $number:literal,)+ $(; $other:pat => $instead:expr)?
+    })+) => {$(
         pub(super) fn $code(value: $type) -> u32 {
-            match value { $($type::$name => $number,)+ }
+            match value { $($type::$name => $number,)+ $($other => $instead,)? }
         }
         pub(super) fn $from(code: u32) -> Option<$type> {
             match code { $($number => Some($type::$name),)+ _ => None }
@@ -27,6 +29,8 @@ codes! {
         CannotChange = 26, InvalidStag = 27, StagInUse = 30, InvalidAccess = 33,
         NotPrivileged = 75, StillFlushing = 76, InvalidStream = 77, CqOverrun = 78, Os = 79,
         Defect = 80,
+        // What crossed once as a number that is none crosses again as a defect.
+        ; _ => 80
     }
     WcOpcode wc_opcode_code wc_opcode {
         Send = 1, Write = 5, Read = 6, BindMw = 8, FastRegister = 9, InvalidateLocal = 10,

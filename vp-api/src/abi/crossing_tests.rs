@@ -47,6 +47,11 @@ impl Services for Host {
     fn unpin(&self, _: usize, len: usize) {
         self.0.lock().unwrap().push(format!("unpin {len}"));
     }
+    fn settings(&self) -> &[(String, String)] {
+        static ALL: std::sync::LazyLock<Vec<(String, String)>> =
+            std::sync::LazyLock::new(|| vec![("a".into(), "1".into()), ("b".into(), "".into())]);
+        &ALL
+    }
 }
 
 struct Side {
@@ -85,7 +90,7 @@ fn what_a_provider_says_of_itself_crosses() {
     assert_eq!(provider.devices().unwrap(), samples::devices());
     let side = Side::new();
     assert_eq!(*side.rnic.attrs(), samples::attrs());
-    assert_eq!(side.rnic.ports(), samples::ports());
+    assert_eq!(side.rnic.ports().unwrap(), samples::ports());
 }
 
 #[test]
@@ -393,4 +398,15 @@ fn shorter_structs_are_read_and_written_as_far_as_they_go() {
     let back = unsafe { grow::read(place.cast_const()) };
     assert_eq!((back.size, back.max_qp, back.max_private_reject), (old as u32, 7, 0));
     assert_eq!(CAttrs::zeroed().size, 0);
+}
+
+#[test]
+fn vendor_calls_cross_by_name() {
+    let side = Side::new();
+    let calls = side.rnic.vendor_calls("échos/1").unwrap();
+    // SAFETY: the table of this name is a number, constant.
+    assert_eq!(unsafe { *calls.table.cast::<u64>().as_ref() }, 9);
+    assert_eq!(calls.context.addr(), 5);
+    let why = side.rnic.vendor_calls("échos/2").unwrap_err();
+    assert_eq!((why.status, &*why.detail), (VpStatus::Unsupported, "not échos/2, but échos/1"));
 }

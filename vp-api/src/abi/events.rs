@@ -9,7 +9,7 @@ pub(super) fn terminate_to(t: Terminate) -> c::Terminate {
 }
 
 pub(super) fn terminate_from(t: c::Terminate) -> Terminate {
-    Terminate { sent: t.sent != 0, layer: t.layer, etype: t.etype, code: t.code }
+    Terminate::new(t.sent != 0, t.layer, t.etype, t.code)
 }
 
 pub(super) fn to(source: EventSource, event: AsyncEvent) -> c::AsyncEvent {
@@ -43,6 +43,8 @@ pub(super) fn to(source: EventSource, event: AsyncEvent) -> c::AsyncEvent {
             11
         }
         AsyncEvent::Catastrophic => 12,
+        // It has no number, since no provider says it.
+        AsyncEvent::ListenShortage => 0,
     };
     out
 }

@@ -202,6 +202,14 @@ impl In for u64 {
     }
 }
 
+impl In for c::String {
+    type Value = String;
+    unsafe fn get(self) -> String {
+        // SAFETY: the caller's promise.
+        unsafe { text::copy(self) }
+    }
+}
+
 impl<T: Sized32> In for *const T {
     type Value = T;
     unsafe fn get(self) -> T {
@@ -321,6 +329,7 @@ unsafe extern "C" fn open(
 /// The host's services.
 struct Host {
     services: c::Services,
+    settings: Vec<(String, String)>,
     kept: Kept,
 }
 
@@ -338,7 +347,19 @@ impl Host {
         let services = unsafe { grow::read(services) };
         // SAFETY: the caller's promise.
         let kept = unsafe { Kept::new(services.keep) };
-        Self { services, kept }
+        let count = if services.settings.is_null() { 0 } else { services.setting_count };
+        let setting = |at: u32| {
+            // SAFETY: the caller's promise: there are so many, and this is one of them.
+            let place = unsafe { services.settings.add(at as usize) };
+            // SAFETY: the same; of a fixed size, so elements lie as in an array.
+            let c::Setting { key, value } = unsafe { place.read() };
+            // SAFETY: a string as the header demands.
+            let key = unsafe { text::copy(key) };
+            // SAFETY: the same.
+            (key, unsafe { text::copy(value) })
+        };
+        let settings = (0..count).map(setting).collect();
+        Self { services, settings, kept }
     }
 }
 
@@ -373,5 +394,9 @@ impl Services for Host {
             // SAFETY: as in `log`.
             unsafe { unpin(self.kept.context(), memory, len as u64) };
         }
+    }
+
+    fn settings(&self) -> &[(String, String)] {
+        &self.settings
     }
 }

@@ -8,6 +8,7 @@ mod calls;
 mod cm;
 mod elf;
 mod load;
+mod names;
 mod queues;
 mod rnic;
 mod ud;
@@ -69,12 +70,24 @@ impl Provider for Imported {
     fn devices(&self) -> Result<Vec<DeviceInfo>, Unavailable> {
         let mut devices = Vec::new();
         self.list(&mut devices)?;
-        Ok(devices)
+        match names::fault(&devices) {
+            None => Ok(devices),
+            Some(reason) => {
+                Err(Unavailable { reason, remedy: "ask the provider's vendor".to_owned() })
+            }
+        }
     }
 
     fn open(&self, device: &str, services: Arc<dyn Services>) -> VpResult<Arc<dyn Rnic>> {
         let host = Arc::new(Host(services));
+        let lent = |(key, value): &(String, String)| c::Setting {
+            key: text::lend(key),
+            value: text::lend(value),
+        };
+        let settings: Vec<c::Setting> = host.0.settings().iter().map(lent).collect();
         let table = c::Services {
+            settings: settings.as_ptr(),
+            setting_count: settings.len() as u32,
             keep: keep::lend(&host),
             log: Some(log),
             now_ns: Some(now_ns),
@@ -85,7 +98,7 @@ impl Provider for Imported {
         let mut made = c::RnicMade::blank();
         let name = text::lend(device);
         verb!(self.ops.open, "open", self.ops.context, name, &raw const table, &raw mut made)?;
-        rnic::take(&made, self.minor, self.capabilities)
+        rnic::take(&made, self.minor, self.capabilities, host.0.clone())
     }
 }
 

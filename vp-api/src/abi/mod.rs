@@ -23,10 +23,10 @@ mod crossing_tests;
 mod events;
 pub mod export;
 mod grow;
+#[cfg(test)]
+mod held_tests;
 pub mod import;
 mod keep;
-#[cfg(test)]
-mod layout_tests;
 
 mod memory;
 mod net;
@@ -41,4 +41,4 @@ pub const MAGIC: u32 = 0x5249_5650;
 /// Must be the same on both sides.
 pub const MAJOR: u16 = 1;
 /// The smaller one of both sides counts.
-pub const MINOR: u16 = 3;
+pub const MINOR: u16 = 4;

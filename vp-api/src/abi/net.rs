@@ -67,7 +67,7 @@ pub(super) unsafe fn port(port: *const c::Port) -> PortInfo {
     let ips = addresses.iter().filter_map(address_from).map(|a: SocketAddr| -> IpAddr { a.ip() });
     PortInfo {
         // SAFETY: the same.
-        interface: unsafe { text::copy(port.interface_name) },
+        interface: unsafe { text::line(port.interface_name) },
         online: port.online != 0,
         mtu: port.mtu,
         addresses: ips.collect(),
@@ -167,13 +167,13 @@ macro_rules! limits {
         /// The strings are as the header demands.
         pub(super) unsafe fn attrs_from(from: &c::RnicAttrs, minor: u16) -> Option<RnicAttrs> {
             // SAFETY: the caller's promise.
-            let vendor = unsafe { text::copy(from.vendor) };
+            let vendor = unsafe { text::line(from.vendor) };
             // SAFETY: the same.
-            let model = unsafe { text::copy(from.model) };
+            let model = unsafe { text::line(from.model) };
             let small = |limit: u32| limit.min(u16::MAX.into()) as u16;
             Some(RnicAttrs {
                 // SAFETY: the same.
-                firmware: unsafe { text::copy(from.firmware) },
+                firmware: unsafe { text::line(from.firmware) },
                 capabilities: codes::capabilities(from.capabilities, minor),
                 max_mr_octets: from.max_mr_octets,
                 max_ird: small(from.max_ird),

@@ -255,6 +255,8 @@ macro_rules! same_fields {
         pub(super) fn info_from(info: &c::QpInfo) -> Option<QpInfo> {
             let small = |number: u32| number.min(u16::MAX.into()) as u16;
             Some(QpInfo {
+                // Not in the C interface: asynchronous events say it.
+                ended: None,
                 id: QpId(info.id),
                 state: codes::state(info.state)?,
                 ird: small(info.ird),

@@ -13,6 +13,21 @@ pub(super) fn lend(text: &str) -> c::String {
     c::String { data: text.as_ptr().cast(), len: text.len() }
 }
 
+/// A copy for people: one line, whatever the other side put into it.
+///
+/// # Safety
+///
+/// As for [`copy`].
+pub(super) unsafe fn line(text: c::String) -> String {
+    // SAFETY: the caller's promise.
+    printable(&unsafe { copy(text) })
+}
+
+/// Blanks for control characters, which a terminal would obey.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
 /// A copy, without what is not UTF-8.
 ///
 /// # Safety
@@ -40,7 +55,7 @@ pub(super) unsafe fn octets(data: *const u8, len: u64) -> Vec<u8> {
 /// The text in a fixed array, up to its first zero.
 fn fixed(array: &[c_char]) -> String {
     let octets = array.iter().take_while(|&&o| o != 0).map(|&o| o as u8);
-    String::from_utf8_lossy(&octets.collect::<Vec<u8>>()).into_owned()
+    printable(&String::from_utf8_lossy(&octets.collect::<Vec<u8>>()))
 }
 
 /// Cuts `text` to the array with its final zero, between characters.
@@ -79,15 +94,15 @@ pub(super) unsafe fn fill(to: *mut c::Error, detail: &str, remedy: &str) {
     unsafe { grow::write(to, &out) };
 }
 
-/// What a provider's function answered.
+/// What a provider's function returned.
 pub(super) fn outcome(code: u32, error: &c::Error) -> VpResult<()> {
     if code == codes::OK {
         return Ok(());
     }
     let detail = fixed(&error.detail);
     let Some(status) = codes::status(code) else {
-        let text = format!("the provider answered {code}, which is no status: {detail}");
-        return Err(VpError::new(VpStatus::Defect, text));
+        let detail = if detail.is_empty() { "it says no more".to_owned() } else { detail };
+        return Err(VpError::new(VpStatus::NoStatus(code), detail));
     };
     let detail = if detail.is_empty() { "the provider says no more".to_owned() } else { detail };
     Err(VpError::new(status, detail))
@@ -96,7 +111,14 @@ pub(super) fn outcome(code: u32, error: &c::Error) -> VpResult<()> {
 /// Why a provider lists no device.
 pub(super) fn unavailable(code: u32, error: &c::Error) -> Unavailable {
     let or = |text: String, default: &str| if text.is_empty() { default.to_owned() } else { text };
-    let reason = or(fixed(&error.detail), &format!("the provider answered status {code}"));
+    let said = fixed(&error.detail);
+    let reason = match codes::status(code) {
+        None if code != codes::OK => {
+            let status = VpStatus::NoStatus(code).to_string();
+            if said.is_empty() { status } else { format!("{status}: {said}") }
+        }
+        status => or(said, &status.map_or_else(String::new, |status| status.to_string())),
+    };
     Unavailable { reason, remedy: or(fixed(&error.remedy), "see the provider's documentation") }
 }
 

@@ -45,13 +45,16 @@ macro_rules! structs {
         )+
         #[cfg(test)]
         pub(super) mod $kind {
-            /// Struct, its size, its fields with their offsets.
-            pub(in crate::abi) fn layout() -> Vec<(&'static str, usize, Vec<(&'static str, usize)>)> {
+            /// A field: its name, offset and type.
+            type Field = (&'static str, usize, &'static str);
+
+            /// Struct, its size, its fields.
+            pub(in crate::abi) fn layout() -> Vec<(&'static str, usize, Vec<Field>)> {
                 use super::*;
                 vec![$((
                     stringify!($c),
                     size_of::<$name>(),
-                    vec![$((stringify!($field), std::mem::offset_of!($name, $field)),)+],
+                    vec![$((stringify!($field), std::mem::offset_of!($name, $field), stringify!($ty)),)+],
                 ),)+]
             }
         }
@@ -80,6 +83,10 @@ structs! { fixed:
     String = ri_string {
         data: *const c_char,
         len: usize,
+    }
+    Setting = ri_setting {
+        key: String,
+        value: String,
     }
     Keep = ri_keep {
         context: *mut c_void,
@@ -146,6 +153,9 @@ structs! { growing:
         now_ns: Option<unsafe extern "C" fn(*mut c_void) -> u64>,
         pin: Option<unsafe extern "C" fn(*mut c_void, *mut c_void, u64, *mut Error) -> u32>,
         unpin: Option<unsafe extern "C" fn(*mut c_void, *mut c_void, u64)>,
+        settings: *const Setting,
+        setting_count: u32,
+        reserved_settings: u32,
     }
     Port = ri_port {
         size: u32,
@@ -488,6 +498,7 @@ structs! { growing:
         peer: Address,
         params: *const CmParams,
         reason: String,
+        local: Address,
     }
     CmOps = ri_cm_ops {
         size: u32,
@@ -580,7 +591,7 @@ structs! { growing:
         size: u32,
         reserved: u32,
         keep: Keep,
-        call: Option<ServiceEventFn>,
+        call: Option<unsafe extern "C" fn(*mut c_void, *const ServiceEvent)>,
     }
     UdOps = ri_ud_ops {
         size: u32,
@@ -606,6 +617,12 @@ structs! { growing:
         reserved: u32,
         ud: *mut c_void,
         ops: *const UdOps,
+    }
+    VendorCalls = ri_vendor_calls {
+        size: u32,
+        reserved: u32,
+        table: *const c_void,
+        context: *mut c_void,
     }
     RnicOps = ri_rnic_ops {
         size: u32,
@@ -633,6 +650,7 @@ structs! { growing:
         dealloc_mw: Option<unsafe extern "C" fn(*mut c_void, u32, *mut Error) -> u32>,
         native_cm: Option<unsafe extern "C" fn(*mut c_void, *mut CmMade, *mut Error) -> u32>,
         datagrams: Option<unsafe extern "C" fn(*mut c_void, *mut UdMade, *mut Error) -> u32>,
+        vendor_calls: Option<unsafe extern "C" fn(*mut c_void, String, *mut VendorCalls, *mut Error) -> u32>,
     }
     RnicMade = ri_rnic_made {
         size: u32,

@@ -225,9 +225,23 @@ pub(super) fn lend_event(event: &ServiceEvent, with: impl FnOnce(&c::ServiceEven
 /// # Safety
 ///
 /// `event` points to one as the header demands.
-pub(super) unsafe fn event_from(event: *const c::ServiceEvent) -> Option<ServiceEvent> {
+pub(super) unsafe fn event_from(
+    event: *const c::ServiceEvent,
+    most: &DatagramAttrs,
+) -> Option<ServiceEvent> {
     // SAFETY: the caller's promise.
     let event = unsafe { grow::read(event) };
+    let request = event.kind == ud::REQUEST;
+    let most = if request { most.max_private_request } else { most.max_private_reply };
+    let len = event.private_len;
+    if len > most || (len != 0 && event.private_data.is_null()) {
+        let reason = format!(
+            "defect in the provider: its event says {len} octets of private data; the device \
+             declares {most}"
+        );
+        // Who is asked nothing hears nothing; the peer's own time-out ends it.
+        return (!request).then_some(ServiceEvent::Failed { token: event.token, reason });
+    }
     // SAFETY: the same.
     let private_data = unsafe { text::octets(event.private_data, event.private_len.into()) };
     let token = event.token;

@@ -9,7 +9,7 @@ use super::types::{Plain, Sized32};
 use super::{codes, grow, memory, types as c};
 use crate::{
     Access, AtomicOp, BindMw, Data, FastRegister, MwId, QpId, RecvWr, Remote, SendFlags, SendOp,
-    SendWr, Sge, Stag, WorkCompletion,
+    SendWr, Sge, Stag, VpStatus, WorkCompletion,
 };
 use codes::op;
 
@@ -311,14 +311,14 @@ pub(super) fn completion_to(wc: &WorkCompletion) -> c::Wc {
     }
 }
 
-/// `None`: an operation or status that is none.
+/// The error: an operation or status that is none.
 #[inline]
-pub(super) fn completion_from(wc: &c::Wc) -> Option<WorkCompletion> {
-    Some(WorkCompletion {
+pub(super) fn completion_from(wc: &c::Wc) -> Result<WorkCompletion, VpStatus> {
+    Ok(WorkCompletion {
         wr_id: wc.wr_id,
         qp: QpId(wc.qp),
-        opcode: codes::wc_opcode(wc.opcode)?,
-        status: codes::wc_status(wc.status)?,
+        opcode: codes::wc_opcode(wc.opcode).ok_or(VpStatus::NoWcOpcode(wc.opcode))?,
+        status: codes::wc_status(wc.status).ok_or(VpStatus::NoWcStatus(wc.status))?,
         solicited: wc.flags & op::WC_SOLICITED != 0,
         octets: wc.octets,
         invalidated: (wc.flags & op::WC_INVALIDATED != 0).then_some(Stag(wc.invalidated)),

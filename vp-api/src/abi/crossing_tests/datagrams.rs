@@ -13,7 +13,7 @@ pub(super) fn echo(log: &Log) -> Arc<dyn Datagrams> {
 }
 
 fn attrs() -> DatagramAttrs {
-    DatagramAttrs { max_ah: 1, max_private_request: 2, max_private_reply: 3, usual_qkey: 4 }
+    DatagramAttrs { max_ah: 1, max_private_request: 5, max_private_reply: 3, usual_qkey: 4 }
 }
 
 fn path() -> DatagramPath {

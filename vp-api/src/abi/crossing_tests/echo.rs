@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::net::SocketAddr;
+use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ impl Provider for Echo {
             let status = super::codes::status(code.parse().unwrap()).unwrap();
             return Err(VpError::new(status, format!("{device}: as it was told")));
         }
+        let told = [("a", "1"), ("b", "")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+        assert_eq!(services.settings(), told);
         let log = Log(services);
         log.said("open", &device);
         let (handler, ranges) = (Mutex::default(), Mutex::default());
@@ -55,8 +58,8 @@ impl crate::Rnic for Rnic {
     fn attrs(&self) -> &RnicAttrs {
         &self.attrs
     }
-    fn ports(&self) -> Vec<PortInfo> {
-        samples::ports()
+    fn ports(&self) -> VpResult<Vec<PortInfo>> {
+        Ok(samples::ports())
     }
     fn set_async_handler(&self, handler: Option<Arc<dyn AsyncHandler>>) {
         if let Some(handler) = &handler {
@@ -151,6 +154,16 @@ impl crate::Rnic for Rnic {
     fn native_cm(&self) -> Option<Arc<dyn NativeCm>> {
         let events = samples::native_events();
         Some(Arc::new(Cm { log: self.log.clone(), events: Mutex::new(events) }))
+    }
+    fn vendor_calls(&self, name: &str) -> VpResult<VendorCalls> {
+        static TABLE: u64 = 9;
+        match name {
+            "échos/1" => Ok(VendorCalls {
+                table: NonNull::from(&TABLE).cast(),
+                context: std::ptr::without_provenance_mut(5),
+            }),
+            _ => Err(VpError::new(VpStatus::Unsupported, format!("not {name}, but échos/1"))),
+        }
     }
     fn datagrams(&self) -> Option<Arc<dyn Datagrams>> {
         Some(super::datagrams::echo(&self.log))

@@ -42,7 +42,7 @@ pub(super) fn attrs() -> RnicAttrs {
 }
 
 fn terminate(sent: bool) -> Terminate {
-    Terminate { sent, layer: 1, etype: 2, code: 5 }
+    Terminate::new(sent, 1, 2, 5)
 }
 
 pub(super) fn events() -> Vec<(EventSource, AsyncEvent)> {
@@ -162,9 +162,18 @@ pub(super) fn params(private_data: &[u8]) -> NativeParams {
 pub(super) fn native_events() -> Vec<NativeEvent> {
     let (qp, peer): (QpId, SocketAddr) = (QpId(13), "[2001:db8::2]:7".parse().unwrap());
     let (listener, request) = (1 << 40, 1 << 41);
+    let local = "[fe80::1%5]:8".parse().unwrap();
     vec![
-        NativeEvent::Request { listener, request, peer, params: params(&[0, 1, 0]) },
-        NativeEvent::Established { qp, params: params(b"") },
+        NativeEvent::Request {
+            listener,
+            request,
+            peer,
+            local: Some(local),
+            params: params(&[0, 1, 0]),
+        },
+        NativeEvent::Request { listener, request, peer, local: None, params: params(&[]) },
+        NativeEvent::Established { qp, local: Some(local), params: params(b"") },
+        NativeEvent::Established { qp, local: None, params: params(b"") },
         NativeEvent::Rejected { qp, private_data: b"no".into() },
         NativeEvent::Failed { qp, reason: "nobody listens".into() },
         NativeEvent::Disconnected { qp },

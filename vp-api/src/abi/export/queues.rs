@@ -266,7 +266,7 @@ impl<T: Sized32> List<T> {
     }
 }
 
-/// Posts a list in batches; `post` answers how far the batch from its argument on came.
+/// Posts a list in batches; `post` returns how far the batch from its argument on came.
 pub(super) fn in_batches(
     count: u32,
     posted: &mut u32,

@@ -39,6 +39,7 @@ const OPS: c::RnicOps = c::RnicOps {
     dealloc_mw: Some(dealloc_mw),
     native_cm: Some(native_cm),
     datagrams: Some(datagrams),
+    vendor_calls: Some(vendor_calls),
 };
 
 pub(super) fn hand_out(rnic: Arc<dyn Rnic>) -> c::RnicMade {
@@ -63,7 +64,8 @@ unsafe extern "C" fn ports(rnic: *mut c_void, receiver: *mut c_void, f: Option<c
     _ = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY: the host has not closed the RNIC.
         let rnic = unsafe { super::object::<dyn Rnic>(rnic) };
-        for port in rnic.ports() {
+        // The table has no error for it: a list of none.
+        for port in rnic.ports().unwrap_or_default() {
             net::lend_port(&port, |lent| {
                 if let Some(f) = f {
                     // SAFETY: the host's function, with its receiver.
@@ -174,5 +176,12 @@ verbs! {
     datagrams(rnic: dyn Rnic => *mut c::UdMade) {
         let none = || VpError::new(VpStatus::Unsupported, "there are no datagrams");
         rnic.datagrams().map(ud::hand_out).ok_or_else(none)
+    }
+    vendor_calls(rnic: dyn Rnic, name: c::String => *mut c::VendorCalls) {
+        rnic.vendor_calls(&name).map(|calls| c::VendorCalls {
+            table: calls.table.as_ptr(),
+            context: calls.context,
+            ..c::VendorCalls::blank()
+        })
     }
 }

@@ -56,7 +56,7 @@ pub(super) use table_of;
 pub(super) fn short(code: u32) -> Result<(), VpStatus> {
     match code {
         super::super::codes::OK => Ok(()),
-        code => Err(super::super::codes::status(code).unwrap_or(VpStatus::Defect)),
+        code => Err(super::super::codes::status(code).unwrap_or(VpStatus::NoStatus(code))),
     }
 }
 

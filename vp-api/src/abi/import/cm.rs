@@ -6,18 +6,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::super::cm::{Broken, Most};
 use super::super::types::Plain;
 use super::super::{cm, net, qp, types as c};
 use super::calls::defect;
 use super::rnic::Handle;
 use super::{table_of, verb};
-use crate::{NativeCm, NativeEvent, NativeParams, QpId, VpResult};
+use crate::{LogLevel, NativeCm, NativeEvent, NativeParams, QpId, RnicAttrs, VpResult};
 
 struct ImportedCm {
     handle: *mut c_void,
     ops: c::CmOps,
+    most: Most,
     // Dropped after the handle is released.
-    _rnic: Arc<Handle>,
+    rnic: Arc<Handle>,
 }
 
 // SAFETY: the header lets every function be called from any thread.
@@ -35,26 +37,30 @@ impl Drop for ImportedCm {
 }
 
 /// The connection manager that the provider made, checked.
-pub(super) fn take(made: &c::CmMade, rnic: &Arc<Handle>) -> VpResult<Arc<dyn NativeCm>> {
+pub(super) fn take(
+    made: &c::CmMade,
+    rnic: &Arc<Handle>,
+    attrs: &RnicAttrs,
+) -> VpResult<Arc<dyn NativeCm>> {
     let ops = table_of!(made, cm, "ri_cm_ops": release listen unlisten connect accept reject
         disconnect poll_event wait_event)?;
-    Ok(Arc::new(ImportedCm { handle: made.cm, ops, _rnic: rnic.clone() }))
+    Ok(Arc::new(ImportedCm { handle: made.cm, ops, most: Most::of(attrs), rnic: rnic.clone() }))
 }
 
 /// Where an event of the provider goes.
-#[derive(Default)]
-struct Receiver {
+struct Receiver<'a> {
+    most: &'a Most,
     called: bool,
-    event: Option<NativeEvent>,
+    event: Result<Option<NativeEvent>, Broken>,
 }
 
 unsafe extern "C" fn take_event(receiver: *mut c_void, event: *const c::CmEvent) {
     _ = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY: the provider passes on the receiver that it was called with, during that call.
-        let receiver = unsafe { &mut *receiver.cast::<Receiver>() };
+        let receiver = unsafe { &mut *receiver.cast::<Receiver<'_>>() };
         receiver.called = true;
         // SAFETY: an event as the header demands.
-        receiver.event = unsafe { cm::event_from(event) };
+        receiver.event = unsafe { cm::event_from(event, receiver.most) };
     }));
 }
 
@@ -95,13 +101,25 @@ impl NativeCm for ImportedCm {
     fn poll_event(&self) -> Option<NativeEvent> {
         let poll = self.ops.poll_event?;
         loop {
-            let mut receiver = Receiver::default();
+            let mut receiver = Receiver { most: &self.most, called: false, event: Ok(None) };
             let to = (&raw mut receiver).cast();
             // SAFETY: the handle is alive; the receiver is one.
             unsafe { poll(self.handle, to, Some(take_event)) };
-            // Events that this version does not know are passed over.
-            if receiver.event.is_some() || !receiver.called {
-                return receiver.event;
+            match receiver.event {
+                // Events that this version does not know are passed over.
+                Ok(None) if receiver.called => {}
+                Ok(event) => return event,
+                Err(Broken { request: true, id, why }) => {
+                    self.rnic.services.log(LogLevel::Error, "vp_api", &why);
+                    // Nobody else answers the peer; the provider may not know the request either.
+                    let _ = self.reject(id, &[]);
+                }
+                Err(Broken { id, why, .. }) => {
+                    let qp = QpId(id as u32);
+                    // It may have ended by itself.
+                    let _ = self.disconnect(qp);
+                    return Some(NativeEvent::Failed { qp, reason: why });
+                }
             }
         }
     }

@@ -1,7 +1,6 @@
 //! Completion queues, shared receive queues and queue pairs behind their tables: the data path. A
 //! post or poll is one call through a function pointer, and translation on the stack.
 
-use std::array::from_fn;
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +19,22 @@ use crate::{
 
 /// Requests and completions that are translated at a time, on the stack.
 const BATCH: usize = 8;
+
+/// An element of a list with more behind it, as lists of a later minor version have. Every list is
+/// made of these, so that a provider that steps by its own `sizeof` is found out at once.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Roomy<T> {
+    known: T,
+    later: u64,
+}
+
+// SAFETY: numbers behind what is plain.
+unsafe impl<T: Plain> Plain for Roomy<T> {}
+
+impl<T: Plain> Roomy<T> {
+    const SIZE: u32 = size_of::<Self>() as u32;
+}
 
 macro_rules! imported {
     ($name:ident $ops:ident $take:ident $made:ident $handle:ident $object:ident $id:ident
@@ -62,14 +77,32 @@ imported! { ImportedSrq SrqOps take_srq SrqMade srq Srq SrqId "ri_srq_ops": post
 imported! { ImportedQp QpOps take_qp QpMade qp Qp QpId "ri_qp_ops": post_send modify query }
 
 impl ImportedCq {
-    fn poll_some<const N: usize>(&self, out: &mut [WorkCompletion]) -> Result<usize, VpStatus> {
-        let mut wcs: [c::Wc; N] = work::blanks();
-        let (mut n, max) = (0, out.len().min(N) as u32);
-        let (first, count) = (wcs.as_mut_ptr(), &raw mut n);
+    #[inline]
+    fn completion(&self, from: &c::Wc) -> Result<WorkCompletion, VpStatus> {
+        let wc = work::completion_from(from)?;
+        if wc.octets > self._rnic.max_octets { Err(VpStatus::LongWc(wc.octets)) } else { Ok(wc) }
+    }
+
+    fn poll_one(&self, out: &mut [WorkCompletion]) -> Result<usize, VpStatus> {
+        let (mut wc, mut n, max) = (c::Wc::zeroed(), 0, out.len().min(1) as u32);
+        let (first, count) = (&raw mut wc, &raw mut n);
         quick!(self.ops.poll, self.handle, first, c::Wc::SIZE, max, count)?;
+        match out {
+            [to] if n == 1 => *to = self.completion(&wc)?,
+            _ if n == 0 => {}
+            _ => return Err(VpStatus::Defect),
+        }
+        Ok(n as usize)
+    }
+
+    fn poll_some(&self, out: &mut [WorkCompletion]) -> Result<usize, VpStatus> {
+        let mut wcs: [Roomy<c::Wc>; BATCH] = work::blanks();
+        let (mut n, max) = (0, out.len().min(BATCH) as u32);
+        let (first, count) = (wcs.as_mut_ptr().cast(), &raw mut n);
+        quick!(self.ops.poll, self.handle, first, Roomy::<c::Wc>::SIZE, max, count)?;
         let got = wcs.get(..n as usize).filter(|_| n <= max).ok_or(VpStatus::Defect)?;
         for (to, from) in out.iter_mut().zip(got) {
-            *to = work::completion_from(from).ok_or(VpStatus::Defect)?;
+            *to = self.completion(&from.known)?;
         }
         Ok(n as usize)
     }
@@ -81,16 +114,17 @@ impl ImportedCq {
         out: &mut [WorkCompletion],
         from: &mut [Option<DatagramSource>],
     ) -> Result<usize, VpStatus> {
-        let (mut wcs, mut sources): ([c::Wc; BATCH], [c::UdSource; BATCH]) =
+        let (mut wcs, mut sources): ([Roomy<c::Wc>; BATCH], [Roomy<c::UdSource>; BATCH]) =
             (work::blanks(), work::blanks());
         let (mut n, max) = (0, out.len().min(BATCH) as u32);
-        let (first, origins) = (wcs.as_mut_ptr(), sources.as_mut_ptr());
-        let (wc_size, size, count) = (c::Wc::SIZE, c::UdSource::SIZE, &raw mut n);
+        let (first, origins) = (wcs.as_mut_ptr().cast(), sources.as_mut_ptr().cast());
+        let (wc_size, size) = (Roomy::<c::Wc>::SIZE, Roomy::<c::UdSource>::SIZE);
+        let count = &raw mut n;
         quick!(self.ops.poll_from, self.handle, first, wc_size, origins, size, max, count)?;
         let got = wcs.get(..n as usize).filter(|_| n <= max).ok_or(VpStatus::Defect)?;
         for ((out, from), (wc, source)) in out.iter_mut().zip(from).zip(got.iter().zip(&sources)) {
-            *out = work::completion_from(wc).ok_or(VpStatus::Defect)?;
-            *from = ud::source_from(source);
+            *out = self.completion(&wc.known)?;
+            *from = ud::source_from(&source.known);
         }
         Ok(n as usize)
     }
@@ -113,11 +147,11 @@ impl Cq for ImportedCq {
 
     fn poll(&self, out: &mut [WorkCompletion]) -> Result<usize, VpStatus> {
         if out.len() <= 1 {
-            return self.poll_some::<1>(out);
+            return self.poll_one(out);
         }
         let mut done = 0;
         for some in out.chunks_mut(BATCH) {
-            match self.poll_some::<BATCH>(some) {
+            match self.poll_some(some) {
                 Ok(n) => {
                     done += n;
                     if n < some.len() {
@@ -183,7 +217,7 @@ impl Cq for ImportedCq {
     }
 }
 
-/// Posts a list in batches; `post` answers how many of the batch were taken, and whether all.
+/// Posts a list in batches; `post` returns how many of the batch were taken, and whether all.
 pub(super) fn in_batches<T>(
     list: &[T],
     size: usize,
@@ -193,7 +227,11 @@ pub(super) fn in_batches<T>(
     for some in list.chunks(size) {
         let mut posted = 0;
         let result = post(some, &mut posted);
-        done += (posted as usize).min(some.len());
+        let posted = posted as usize;
+        done += posted.min(some.len());
+        // All or an error; never more than there were.
+        let counts = if result.is_ok() { posted == some.len() } else { posted <= some.len() };
+        let result = if counts { result } else { Err(VpStatus::Defect) };
         result.map_err(|status| PostFailure { posted: done, status })?;
     }
     Ok(())
@@ -211,9 +249,11 @@ pub(super) fn post_receives(
             let lent = work::recv_to(wr);
             return quick!(entry, handle, &raw const lent, 1, &raw mut *posted);
         }
-        let lent: [c::RecvWr; BATCH] =
-            from_fn(|i| some.get(i).map_or_else(c::RecvWr::zeroed, work::recv_to));
-        quick!(entry, handle, lent.as_ptr(), some.len() as u32, &raw mut *posted)
+        let mut lent: [Roomy<c::RecvWr>; BATCH] = work::blanks();
+        for (to, wr) in lent.iter_mut().zip(some) {
+            to.known = c::RecvWr { size: Roomy::<c::RecvWr>::SIZE, ..work::recv_to(wr) };
+        }
+        quick!(entry, handle, lent.as_ptr().cast(), some.len() as u32, &raw mut *posted)
     })
 }
 
@@ -259,11 +299,12 @@ impl Qp for ImportedQp {
                 let one = &raw const lent;
                 return quick!(self.ops.post_send, self.handle, one, 1, &raw mut *posted);
             }
-            let mut lent: [c::SendWr; BATCH] = work::blanks();
+            let mut lent: [Roomy<c::SendWr>; BATCH] = work::blanks();
             for (to, wr) in lent.iter_mut().zip(some) {
-                *to = work::send_to(wr, std::ptr::null());
+                let wr = work::send_to(wr, std::ptr::null());
+                to.known = c::SendWr { size: Roomy::<c::SendWr>::SIZE, ..wr };
             }
-            let (first, count) = (lent.as_ptr(), some.len() as u32);
+            let (first, count) = (lent.as_ptr().cast(), some.len() as u32);
             quick!(self.ops.post_send, self.handle, first, count, &raw mut *posted)
         })
     }

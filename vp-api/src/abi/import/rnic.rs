@@ -2,19 +2,25 @@
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, OnceLock};
+use std::ptr::NonNull;
+use std::sync::Arc;
 
 use super::super::memory::{self, Lent};
 use super::super::types::Sized32;
-use super::super::{codes, events, grow, keep, net, qp, types as c};
+use super::super::{codes, events, grow, keep, net, qp, text, types as c};
 use super::calls::{defect, lacks};
 use super::{cm, queues, table_of, ud, verb};
+use crate::vendor::no_vendor_calls;
 use crate::*;
 
 /// The handle; closed when nothing of the RNIC is left.
 pub(super) struct Handle {
     pub(super) rnic: *mut c_void,
     pub(super) ops: c::RnicOps,
+    /// Octets of the longest message that the device declares, as completions count them.
+    pub(super) max_octets: u32,
+    /// Where a defect is told that no call of the host brings up.
+    pub(super) services: Arc<dyn Services>,
 }
 
 // SAFETY: the header lets every function be called from any thread.
@@ -34,15 +40,21 @@ impl Drop for Handle {
 struct ImportedRnic {
     handle: Arc<Handle>,
     attrs: RnicAttrs,
-    cm: OnceLock<Option<Arc<dyn NativeCm>>>,
-    datagrams: OnceLock<Option<Arc<dyn Datagrams>>>,
+    cm: Option<Arc<dyn NativeCm>>,
+    datagrams: Option<Arc<dyn Datagrams>>,
 }
 
-/// The RNIC that `open` made, checked; `minor` and `most`: what the descriptor says.
-pub(super) fn take(made: &c::RnicMade, minor: u16, most: Capabilities) -> VpResult<Arc<dyn Rnic>> {
+/// The RNIC that `open` made, checked; `minor` and `most`: what the descriptor says. Its connection
+/// manager and its datagrams are asked for here, once, so that `open` refuses what they lack.
+pub(super) fn take(
+    made: &c::RnicMade,
+    minor: u16,
+    most: Capabilities,
+    services: Arc<dyn Services>,
+) -> VpResult<Arc<dyn Rnic>> {
     let ops = table_of!(made, rnic, "ri_rnic_ops": close attrs ports alloc_pd dealloc_pd create_cq
         destroy_cq create_qp destroy_qp register_mr dealloc_stag)?;
-    let handle = Arc::new(Handle { rnic: made.rnic, ops });
+    let mut handle = Handle { rnic: made.rnic, ops, max_octets: u32::MAX, services };
     let mut out = c::RnicAttrs::blank();
     if let Some(attrs) = handle.ops.attrs {
         // SAFETY: the handle is alive, and there is room.
@@ -63,8 +75,32 @@ pub(super) fn take(made: &c::RnicMade, minor: u16, most: Capabilities) -> VpResu
     if attrs.capabilities.contains(Capabilities::UD) && handle.ops.datagrams.is_none() {
         return Err(lacks("ri_rnic_ops", "datagrams"));
     }
-    let (cm, datagrams) = (OnceLock::new(), OnceLock::new());
+    let header = if attrs.capabilities.contains(Capabilities::UD) { GRH_OCTETS as u32 } else { 0 };
+    if attrs.max_message != 0 {
+        handle.max_octets = attrs.max_message.saturating_add(header);
+    }
+    let handle = Arc::new(handle);
+    let cm = match attrs.connection_model {
+        ConnectionModel::LlpStream => None,
+        ConnectionModel::Native => Some(native_cm(&handle, &attrs)?),
+    };
+    let datagrams = match attrs.capabilities.contains(Capabilities::UD) {
+        false => None,
+        true => Some(datagrams(&handle)?),
+    };
     Ok(Arc::new(ImportedRnic { handle, attrs, cm, datagrams }))
+}
+
+fn native_cm(handle: &Arc<Handle>, attrs: &RnicAttrs) -> VpResult<Arc<dyn NativeCm>> {
+    let mut made = c::CmMade::blank();
+    verb!(handle.ops.native_cm, "native_cm", handle.rnic, &raw mut made)?;
+    cm::take(&made, handle, attrs)
+}
+
+fn datagrams(handle: &Arc<Handle>) -> VpResult<Arc<dyn Datagrams>> {
+    let mut made = c::UdMade::blank();
+    verb!(handle.ops.datagrams, "datagrams", handle.rnic, &raw mut made)?;
+    ud::take(&made, handle)
 }
 
 /// The host's handlers as a provider of C calls them.
@@ -102,14 +138,15 @@ impl Rnic for ImportedRnic {
         &self.attrs
     }
 
-    fn ports(&self) -> Vec<PortInfo> {
+    /// The table's entry cannot fail.
+    fn ports(&self) -> VpResult<Vec<PortInfo>> {
         let mut ports = Vec::new();
         if let Some(list) = self.handle.ops.ports {
             let receiver = (&raw mut ports).cast();
             // SAFETY: the handle is alive; the receiver is a list of ports.
             unsafe { list(self.handle.rnic, receiver, Some(net::take_port)) };
         }
-        ports
+        Ok(ports)
     }
 
     fn set_async_handler(&self, handler: Option<Arc<dyn AsyncHandler>>) {
@@ -241,20 +278,21 @@ impl Rnic for ImportedRnic {
     }
 
     fn native_cm(&self) -> Option<Arc<dyn NativeCm>> {
-        let make = || {
-            let mut made = c::CmMade::blank();
-            ask!(self.native_cm, &raw mut made).ok()?;
-            cm::take(&made, &self.handle).ok()
-        };
-        self.cm.get_or_init(make).clone()
+        self.cm.clone()
     }
 
     fn datagrams(&self) -> Option<Arc<dyn Datagrams>> {
-        let make = || {
-            let mut made = c::UdMade::blank();
-            ask!(self.datagrams, &raw mut made).ok()?;
-            ud::take(&made, &self.handle).ok()
-        };
-        self.datagrams.get_or_init(make).clone()
+        self.datagrams.clone()
+    }
+
+    fn vendor_calls(&self, name: &str) -> VpResult<VendorCalls> {
+        if self.handle.ops.vendor_calls.is_none() {
+            return Err(no_vendor_calls());
+        }
+        let mut calls = c::VendorCalls::blank();
+        ask!(self.vendor_calls, text::lend(name), &raw mut calls)?;
+        let table = NonNull::new(calls.table.cast_mut());
+        let none = || defect(format!("vendor_calls gave no table for `{name}`, and no error"));
+        Ok(VendorCalls { table: table.ok_or_else(none)?, context: calls.context })
     }
 }

@@ -60,15 +60,18 @@ pub(super) fn take(made: &c::UdMade, rnic: &Arc<Handle>) -> VpResult<Arc<dyn Dat
 }
 
 /// The host's handler as a provider of C calls it.
-struct OnService(Arc<dyn ServiceHandler>);
+struct OnService {
+    handler: Arc<dyn ServiceHandler>,
+    most: DatagramAttrs,
+}
 
 unsafe extern "C" fn on_service(context: *mut c_void, event: *const c::ServiceEvent) {
     _ = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY: the provider passes what it was given and keeps.
         let handler = unsafe { &*context.cast::<OnService>() };
         // SAFETY: an event as the header demands.
-        if let Some(event) = unsafe { ud::event_from(event) } {
-            handler.0.on_service(event);
+        if let Some(event) = unsafe { ud::event_from(event, &handler.most) } {
+            handler.handler.on_service(event);
         }
     }));
 }
@@ -119,7 +122,8 @@ impl Datagrams for ImportedUd {
 
     fn set_service_handler(&self, handler: Option<Arc<dyn ServiceHandler>>) {
         let Some(set) = self.ops.set_service_handler else { return };
-        let handler = handler.map(|h| Arc::new(OnService(h)));
+        let most = &self.attrs;
+        let handler = handler.map(|handler| Arc::new(OnService { handler, most: *most }));
         let lent = c::ServiceHandler {
             keep: handler.as_ref().map_or(keep::NOTHING, keep::lend),
             call: handler.as_ref().map(|_| on_service as _),

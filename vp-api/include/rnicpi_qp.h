@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0
+ *
+ * rnicpi_qp.h: the part of rnicpi.h about queue pairs. Include rnicpi.h, which includes this; its
+ * rules hold here, too.
+ */
+#ifndef WARPLINE_RNICPI_QP_H
+#define WARPLINE_RNICPI_QP_H
+
+#ifndef WARPLINE_RNICPI_H
+#error "include rnicpi.h"
+#endif
+
+#define RI_QP_PRIVILEGED 1u /* STag 0 and fast registration */
+#define RI_QP_SRQ 2u        /* receives come from srq, and none is posted to the QP [RI-99] */
+
+typedef struct ri_qp_init {
+    uint32_t size;
+    uint32_t flags, pd, send_cq, recv_cq; /* each queue completes to its own [RI-140] */
+    uint32_t srq, send_depth, recv_depth, max_send_sge;
+    uint32_t max_recv_sge, max_inline, ird, ord;
+    uint32_t allow; /* of peers: REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC [RI-100]; BIND */
+    uint32_t recv_limit; /* RI_EVENT_RECV_LIMIT; 0: not armed [RI-101] */
+} ri_qp_init;
+
+#define RI_ROLE_INITIATOR 1
+#define RI_ROLE_RESPONDER 2
+
+#define RI_RTR_NONE 0
+#define RI_RTR_SEND 1
+#define RI_RTR_WRITE 2
+#define RI_RTR_READ 3
+
+#define RI_STREAM_CRC 1u
+#define RI_STREAM_MARKERS_TX 2u
+#define RI_STREAM_MARKERS_RX 4u
+#define RI_STREAM_EXTENSIONS 8u /* RFC 7306 operations */
+
+/* An established TCP stream, and what MPA start-up settled. The socket is the provider's from the
+ * moment of the call; it closes it if it refuses [RI-102]. */
+typedef struct ri_stream {
+    uint32_t size;
+    int32_t socket; /* connected, nonblocking */
+    const uint8_t *received; /* octets behind the start-up frame, before those of the socket [RI-103] */
+    uint64_t received_len;
+    const uint8_t *last_message; /* to be sent in streaming mode before anything else [RI-104] */
+    uint64_t last_message_len;
+    uint32_t role, flags, ird, ord;
+    uint32_t rtr;
+    uint32_t fpdu_octets; /* 0: follow the EMSS */
+    uint64_t nudge_ns;    /* 0: never */
+    uint64_t probe_ns;    /* 0: never */
+    uint64_t close_timeout_ns;
+} ri_stream;
+
+#define RI_QP_TO_RTS 1       /* Idle -> RTS over stream */
+/* Graceful: what completed arrives [RI-106]; with work under way: reset behind it, BAD_CLOSE. */
+#define RI_QP_TO_CLOSING 2
+#define RI_QP_TO_TERMINATE 3 /* Terminate 0/0/0, then close [RI-107] */
+#define RI_QP_TO_ERROR 4     /* reset at once, flush [RI-108] */
+/* From Error, once flushed; then anew [RI-109]. No event of the earlier stream is on its way to the
+ * handler any more [RI-153]: the call waits for that, or is refused as RI_STILL_FLUSHING. */
+#define RI_QP_TO_IDLE 5
+#define RI_QP_LIMITS 6       /* the limits named by which [RI-110] */
+
+#define RI_LIMIT_ORD 1u
+#define RI_LIMIT_IRD 2u
+#define RI_LIMIT_SEND_DEPTH 4u
+#define RI_LIMIT_RECV_DEPTH 8u
+#define RI_LIMIT_RECV_LIMIT 16u
+
+/* Modify QP: all or nothing [RI-111]. */
+typedef struct ri_qp_change {
+    uint32_t size;
+    uint32_t kind;
+    const ri_stream *stream;
+    uint32_t which, ord, ird, send_depth;
+    uint32_t recv_depth, recv_limit;
+} ri_qp_change;
+
+#define RI_QP_IDLE 1
+#define RI_QP_RTS 2
+#define RI_QP_CLOSING 3
+#define RI_QP_TERMINATE 4
+#define RI_QP_ERROR 5
+
+/* A QP as it is now [RI-112]. */
+typedef struct ri_qp_info {
+    uint32_t size;
+    uint32_t id, state, send_depth, recv_depth;
+    uint32_t sends_outstanding, recvs_outstanding, sends_lost, recvs_lost;
+    uint32_t recv_limit, ird, ord, has_terminate;
+    ri_terminate terminate;
+    ri_address local;
+    ri_address remote;
+    uint64_t fpdus_sent, fpdus_received, octets_sent, octets_received;
+    uint64_t send_calls, recv_calls, send_stalls, ord_stalls;
+    /* Since 1.1: what TCP knows of the stream; mss 0: nothing. */
+    uint32_t tcp_mss;
+    uint32_t tcp_congestion_window; /* segments */
+    uint32_t tcp_retransmitted;     /* segments */
+    uint32_t reserved;
+    uint64_t tcp_rtt_ns, tcp_rtt_variation_ns;
+} ri_qp_info;
+
+typedef struct ri_qp_ops {
+    uint32_t size;
+    uint32_t reserved;
+    void (*release)(ri_qp *qp); /* Required. */
+    /* Required. The first *posted are queued, whatever the status [RI-113]; no slot:
+     * RI_TOO_MANY_WRS. A slot is free when its completion, flushed or not, was polled, and not before
+     * [RI-186]; unsignaled: a later one, or back in Idle. */
+    ri_status (*post_send)(ri_qp *qp, const ri_send_wr *wrs, uint32_t count, uint32_t *posted);
+    ri_status (*post_recv)(ri_qp *qp, const ri_recv_wr *wrs, uint32_t count, uint32_t *posted);
+    ri_status (*modify)(ri_qp *qp, const ri_qp_change *change, ri_error *error); /* Required. */
+    ri_status (*query)(ri_qp *qp, ri_qp_info *info, ri_error *error);            /* Required. */
+} ri_qp_ops;
+
+typedef struct ri_qp_made {
+    uint32_t size;
+    uint32_t id;
+    ri_qp *qp;
+    const ri_qp_ops *ops;
+} ri_qp_made;
+
+#endif

@@ -1,0 +1,331 @@
+//! Terminates: the codes, what was refused as far as this end knows, and both in words. Values.
+//!
+//! The end that sends a Terminate knows the region and the segment; the end that receives it knows
+//! the header that it quotes, and its own work request.
+
+use std::fmt;
+
+use crate::{Access, Stag};
+
+/// Decoded Terminate (RFC 5040 section 4.8).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Terminate {
+    /// True if this end sent it.
+    pub sent: bool,
+    /// 0 RDMAP, 1 DDP, 2 LLP (MPA).
+    pub layer: u8,
+    /// Error type within the layer.
+    pub etype: u8,
+    /// Error code within the type.
+    pub code: u8,
+    /// What was refused, if the Terminate quotes it and the provider tells.
+    pub refused: Option<RefusedSegment>,
+}
+
+/// The segment that a Terminate is about, as its header says. Its sender is the peer if this end
+/// sent the Terminate, else this end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub struct RefusedSegment {
+    pub operation: RefusedOperation,
+    /// Octets of the segment, or of the work request that it belongs to.
+    pub octets: u32,
+    /// `octets` are all of the operation's.
+    pub whole: bool,
+    /// The memory that it names.
+    pub target: Option<(Stag, u64)>,
+    /// What that is, if it is valid memory of this end.
+    pub region: Option<RefusedRegion>,
+}
+
+/// What a refused segment belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum RefusedOperation {
+    Send,
+    Write,
+    Read,
+    ReadResponse,
+    Atomic,
+    AtomicResponse,
+    Immediate,
+    /// A message whose opcode is none.
+    Unknown,
+}
+
+/// Memory of this end that a refused segment names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub struct RefusedRegion {
+    pub octets: u64,
+    pub access: Access,
+    pub window: bool,
+    /// The connection may use it: it belongs to its protection domain, or, as a window, to it.
+    pub associated: bool,
+}
+
+impl Terminate {
+    /// A Terminate of which only the codes are known.
+    pub const fn new(sent: bool, layer: u8, etype: u8, code: u8) -> Self {
+        Self { sent, layer, etype, code, refused: None }
+    }
+
+    /// RFC 5040 4.8: a local error, or one that ends this stream or all of them: a failure of the
+    /// end that sent it, and no fault of the other. What it quotes a segment for is that segment's fault.
+    fn is_failure(&self) -> bool {
+        let own = matches!(
+            (self.layer, self.etype, self.code),
+            (0 | 1, 0, _) | (0, 2, 7 | 8) | (2, 0, 5)
+        );
+        own && self.refused.is_none()
+    }
+
+    /// What kind of error it is.
+    fn kind(&self) -> &'static str {
+        match (self.layer, self.etype, self.code) {
+            (0, 1, _) | (1, 1, 0..=3) => "remote access violation",
+            (1, 2, 2) => "no room at the receiver",
+            (2, 0, 1) => "lost stream",
+            (2, 0, 2 | 3) => "damaged stream",
+            // The one code that DDP has for either.
+            (1, 0, _) => "local failure or impossible length",
+            _ if self.is_failure() => "local failure",
+            _ => "protocol violation",
+        }
+    }
+
+    /// What is wrong with what was refused: the predicate of a sentence.
+    fn fault(&self) -> &'static str {
+        match (self.layer, self.etype, self.code) {
+            (0, 1, 0) | (1, 1, 0) => "names an STag that is not valid (freed, or never granted)",
+            (0, 1, 1) | (1, 1, 1) => "is beyond the region",
+            (0, 1, 2) => "needs a right that the region does not grant",
+            (0, 1, 3) => "names a region of another protection domain",
+            // RFC 5041 7.1: DDP has no code of its own for a right that is missing.
+            (1, 1, 2) => match self.refused.and_then(|refused| refused.region) {
+                Some(region) if region.associated => "needs a right that the region does not grant",
+                Some(_) => "names a region of another protection domain",
+                None => {
+                    "needs a right that the region does not grant, or names one of another protection domain"
+                }
+            },
+            (0, 1, 4) | (1, 1, 3) => "wraps around the end of the offsets",
+            (0, 1 | 2, 9) => "is to invalidate an STag that cannot be invalidated",
+            (0, 2, 5) => "has a wrong RDMAP version",
+            (0, 2, 6) => "was not expected: its opcode is wrong here",
+            (0, 2, 7) => "is too short, or is not marked as the last segment of its message",
+            (1, 1, 4) | (1, 2, 6) => "has a wrong DDP version",
+            (1, 2, 1) => "came to a queue that takes none (RDMA Reads and atomics: IRD is 0)",
+            (1, 2, 2) => match self.refused.map(|refused| refused.operation) {
+                Some(RefusedOperation::Read | RefusedOperation::Atomic) => {
+                    "is more than may be under way at once (IRD)"
+                }
+                _ => "found no receive posted",
+            },
+            (1, 2, 3) => "is out of sequence (MSN)",
+            (1, 2, 4) => "has a wrong message offset",
+            (1, 2, 5) => "is longer than the receive that it met",
+            _ => "broke a rule",
+        }
+    }
+
+    /// What the codes mean where nothing is quoted.
+    fn meaning(&self) -> &'static str {
+        match (self.layer, self.etype, self.code) {
+            (0, 0, _) => "a work request of it could not be carried out",
+            (1, 0, _) => {
+                "a buffer of it could not be used, or that the length of an FPDU cannot be"
+            }
+            (0, 2, 7) => "it could not go on with this connection",
+            (0, 2, 8) => "its whole adapter failed",
+            (2, 0, 1) => "TCP was closed or lost",
+            (2, 0, 2) => "the CRC of an FPDU is wrong: octets changed on their way",
+            (2, 0, 3) => "a marker and the length of an FPDU disagree",
+            (2, 0, 4) => "a start-up frame is invalid",
+            (2, 0, 5) => "it failed during start-up",
+            (2, 0, 6) => "the other end's ORD exceeds what its IRD can be",
+            (2, 0, 7) => "there is no ready-to-receive kind in common",
+            _ => "a message of the other end broke a rule",
+        }
+    }
+}
+
+impl fmt::Display for Terminate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { sent, layer, etype, code, refused } = self;
+        let (here, there) = if *sent { ("this end", "the peer") } else { ("the peer", "this end") };
+        write!(f, "{}: ", self.kind())?;
+        match refused {
+            Some(refused) => {
+                write!(f, "{there}'s {refused} {}", self.fault())?;
+                if let Some(region) = refused.region {
+                    write!(f, " ({region})")?;
+                }
+            }
+            None if self.is_failure() => write!(f, "{here} says that {}", self.meaning())?,
+            None => write!(f, "{here} found that {}", self.specific())?,
+        }
+        write!(f, " (layer {layer}, type {etype}, code {code:#04x})")
+    }
+}
+
+impl Terminate {
+    fn specific(&self) -> String {
+        match self.layer {
+            2 => self.meaning().into(),
+            _ if self.fault() == "broke a rule" => self.meaning().into(),
+            _ => format!("a message of the other end {}", self.fault()),
+        }
+    }
+}
+
+impl fmt::Display for RefusedSegment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { operation, octets, whole, target, .. } = self;
+        if *whole {
+            write!(f, "{operation} of {} octets", Thousands(u64::from(*octets)))?;
+        } else {
+            write!(f, "{operation} (a segment of {} octets)", Thousands(u64::from(*octets)))?;
+        }
+        match target {
+            Some((stag, to)) => write!(f, " at STag {:#010x}, offset {to:#x},", stag.0),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for RefusedOperation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Send => "Send",
+            Self::Write => "RDMA Write",
+            Self::Read => "RDMA Read",
+            Self::ReadResponse => "RDMA Read Response",
+            Self::Atomic => "atomic operation",
+            Self::AtomicResponse => "Atomic Response",
+            Self::Immediate => "Immediate Data",
+            Self::Unknown => "message",
+        })
+    }
+}
+
+impl fmt::Display for RefusedRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = if self.window { "a window of" } else { "registered" };
+        write!(f, "{what} {} octets, ", Thousands(self.octets))?;
+        let has = |right| self.access.contains(right);
+        f.write_str(match (has(Access::REMOTE_READ), has(Access::REMOTE_WRITE)) {
+            (true, true) => "read and write",
+            (true, false) => "read only",
+            (false, true) => "write only",
+            (false, false) => "for local use only",
+        })?;
+        if has(Access::REMOTE_ATOMIC) { f.write_str(", with atomics") } else { Ok(()) }
+    }
+}
+
+/// A number with commas between thousands.
+struct Thousands(u64);
+
+impl fmt::Display for Thousands {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 < 1000 {
+            return write!(f, "{}", self.0);
+        }
+        write!(f, "{},{:03}", Thousands(self.0 / 1000), self.0 % 1000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WRITE: RefusedSegment = RefusedSegment {
+        operation: RefusedOperation::Write,
+        octets: 4096,
+        whole: true,
+        target: Some((Stag(0x1234_5600), 0x1000)),
+        region: None,
+    };
+
+    fn text(sent: bool, (layer, etype, code): (u8, u8, u8), refused: RefusedSegment) -> String {
+        Terminate { refused: Some(refused), ..Terminate::new(sent, layer, etype, code) }.to_string()
+    }
+
+    #[test]
+    fn both_ends_say_who_did_what_where() {
+        let region = RefusedRegion {
+            octets: 64,
+            access: Access::REMOTE_WRITE,
+            window: false,
+            associated: true,
+        };
+        assert_eq!(
+            text(true, (1, 1, 1), RefusedSegment { region: Some(region), ..WRITE }),
+            "remote access violation: the peer's RDMA Write of 4,096 octets at STag 0x12345600, \
+             offset 0x1000, is beyond the region (registered 64 octets, write only) \
+             (layer 1, type 1, code 0x01)"
+        );
+        assert_eq!(
+            text(false, (1, 1, 1), WRITE),
+            "remote access violation: this end's RDMA Write of 4,096 octets at STag 0x12345600, \
+             offset 0x1000, is beyond the region (layer 1, type 1, code 0x01)"
+        );
+        let send = RefusedSegment { operation: RefusedOperation::Send, target: None, ..WRITE };
+        assert_eq!(
+            text(false, (1, 2, 2), send),
+            "no room at the receiver: this end's Send of 4,096 octets found no receive posted \
+             (layer 1, type 2, code 0x02)"
+        );
+    }
+
+    // RFC 5040 4.8: a request that is too short and a failure of the RNIC have one code.
+    #[test]
+    fn a_segment_that_is_quoted_is_no_local_failure() {
+        let read = RefusedSegment { operation: RefusedOperation::Read, target: None, ..WRITE };
+        assert_eq!(
+            text(true, (0, 2, 7), read),
+            "protocol violation: the peer's RDMA Read of 4,096 octets is too short, or is not marked as \
+             the last segment of its message (layer 0, type 2, code 0x07)"
+        );
+    }
+
+    #[test]
+    fn one_code_of_ddp_means_two_things() {
+        let with = |associated| {
+            let access = Access::REMOTE_READ;
+            let region = RefusedRegion { octets: 1 << 20, access, window: true, associated };
+            text(true, (1, 1, 2), RefusedSegment { region: Some(region), ..WRITE })
+        };
+        assert!(with(true).contains("does not grant (a window of 1,048,576 octets, read only)"));
+        assert!(with(false).contains("another protection domain"));
+        assert!(text(false, (1, 1, 2), WRITE).contains("does not grant, or names one of another"));
+    }
+
+    #[test]
+    fn a_terminate_without_a_header_blames_whoever_it_was() {
+        let text =
+            |sent, (layer, etype, code)| Terminate::new(sent, layer, etype, code).to_string();
+        for codes in [(0, 0, 0), (0, 2, 7), (0, 2, 8)] {
+            assert!(
+                text(true, codes).starts_with("local failure: this end says that "),
+                "{codes:?}"
+            );
+            assert!(text(false, codes).starts_with("local failure: the peer says "), "{codes:?}");
+        }
+        let either = "local failure or impossible length: this end says that a buffer of it could not \
+                      be used, or that the length of an FPDU cannot be (layer 1, type 0, code 0x00)";
+        assert_eq!(text(true, (1, 0, 0)), either);
+        assert_eq!(
+            text(true, (2, 0, 2)),
+            "damaged stream: this end found that the CRC of an FPDU is wrong: octets changed on \
+             their way (layer 2, type 0, code 0x02)"
+        );
+        assert!(text(true, (1, 1, 0)).contains("a message of the other end names an STag"));
+        assert!(
+            text(false, (0, 2, 0xff)).contains("the peer found that a message of the other end")
+        );
+    }
+}
