@@ -30,7 +30,7 @@ pub fn table(
     init: &MrInit,
     count: usize,
 ) -> VpResult<(Arc<StagTable>, Vec<Stag>)> {
-    let table = Arc::new(StagTable::new());
+    let table = Arc::new(StagTable::new()?);
     let regions = Regions { table: table.clone(), services, probes: place::can_probe() };
     let pds = Objects::new("protection domain", 1);
     let pd = pds.insert(|id| Ok(Arc::new(PdId(id))))?;

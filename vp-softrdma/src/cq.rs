@@ -3,17 +3,18 @@
 //! Owner: the RNIC's table and the QPs on it. Any thread polls, waits and arms; the QPs' threads
 //! push. When a peer dies the QP's flushed completions arrive like any others.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use vp_api::{
     AsyncEvent, Cq, CqHandler, CqId, EventSource, QpId, VpError, VpResult, VpStatus, WcOpcode,
-    WorkCompletion,
+    WorkCompletion, room,
 };
 
 use crate::cq_ring::{CqRing, News, Overrun, Put};
 use crate::engine::{Engine, Slept, Waited};
+use crate::event_mode::{EventMode, InVain};
 use crate::events::EventSink;
 use crate::held::Held;
 use crate::parts::CqParts;
@@ -61,11 +62,12 @@ pub(crate) struct SoftCq {
     holding: Mutex<Vec<Weak<SoftQp>>>,
     holds: AtomicBool,
     /// QPs whose receives are counted until they are polled.
-    counted: RwLock<HashMap<QpId, Arc<Held>>>,
+    counted: RwLock<BTreeMap<QpId, Arc<Held>>>,
     /// There are some.
     counts: AtomicBool,
     interrupts: AtomicU32,
     looks: AtomicU32,
+    mode: EventMode,
     destroyed: AtomicBool,
 }
 
@@ -86,20 +88,31 @@ impl SoftCq {
             counts: AtomicBool::new(false),
             interrupts: AtomicU32::new(0),
             looks: AtomicU32::new(0),
+            mode: EventMode::default(),
             destroyed: AtomicBool::new(false),
         })
     }
 
     /// A QP completes here from now on.
-    pub(crate) fn join(&self, id: QpId, qp: Weak<SoftQp>) {
+    pub(crate) fn join(&self, id: QpId, qp: Weak<SoftQp>) -> VpResult<()> {
         let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
         if members.iter().all(|(member, _)| *member != id) {
-            members.push((id, qp));
+            self.make_room_to_hold(members.len() + 1)?;
+            room::push(&mut members, "QPs of a completion queue", (id, qp))?;
         }
         self.many.store(members.len() > DIRECT_QPS, Ordering::Relaxed);
+        Ok(())
     }
 
-    /// It does no more.
+    fn make_room_to_hold(&self, qps: usize) -> VpResult<()> {
+        let mut holding = lock(&self.holding);
+        let more = qps.saturating_sub(holding.len());
+        holding
+            .try_reserve(more)
+            .map_err(|_| room::none::<Weak<SoftQp>>("QPs that hold posts", qps))
+    }
+
+    /// It does no more, and what it left goes.
     pub(crate) fn part(&self, id: QpId) {
         let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
         members.retain(|(member, _)| *member != id);
@@ -108,6 +121,8 @@ impl SoftCq {
         let mut counted = self.counted.write().unwrap_or_else(PoisonError::into_inner);
         counted.remove(&id);
         self.counts.store(!counted.is_empty(), Ordering::Release);
+        drop(counted);
+        self.ring.remove(id);
     }
 
     /// Counts down what the QP holds, from now on, as its receives are polled.
@@ -123,6 +138,7 @@ impl SoftCq {
     }
 
     /// Takes completions out of the ring.
+    #[inline]
     fn pop(&self, out: &mut [WorkCompletion]) -> usize {
         let popped = self.ring.pop(out);
         if self.counts.load(Ordering::Relaxed) {
@@ -143,12 +159,23 @@ impl SoftCq {
         }
     }
 
-    /// Queues a completion; `left` collects what is to be done once no lock is held.
-    pub(crate) fn push(&self, completion: &WorkCompletion, left: &mut Aftermath) {
-        if let Err(Overrun { first }) = self.ring.put(completion, &mut left.put) {
-            left.overrun = true;
-            left.first_overrun |= first;
+    /// Queues a completion and returns its place, `None` if it was lost; `left` collects what is to be
+    /// done once no lock is held.
+    #[inline]
+    pub(crate) fn push(&self, completion: &WorkCompletion, left: &mut Aftermath) -> Option<u64> {
+        match self.ring.put(completion, &mut left.put) {
+            Ok(place) => Some(place),
+            Err(Overrun { first }) => {
+                left.overrun = true;
+                left.first_overrun |= first;
+                None
+            }
         }
+    }
+
+    /// Completions before this place were taken.
+    pub(crate) fn taken(&self) -> u64 {
+        self.ring.taken()
     }
 
     /// Does what pushes left to do; without locks held.
@@ -176,9 +203,10 @@ impl SoftCq {
         self.engine.wake(self);
     }
 
-    /// After this every verb answers `InvalidHandle`.
+    /// After this every verb returns `InvalidHandle`.
     pub(crate) fn destroy(&self) {
         self.destroyed.store(true, Ordering::Release);
+        self.end_events();
         self.interrupt();
     }
 
@@ -207,10 +235,52 @@ impl SoftCq {
         }
     }
 
+    /// The same, of few QPs or many.
+    fn flush_all(&self) {
+        match self.few_members() {
+            Some(few) => few.into_iter().flatten().for_each(|qp| qp.flush()),
+            None => self.flush(),
+        }
+    }
+
+    /// From an arm on the engine's thread serves the sockets, and a poll takes from the ring.
+    fn begin_events(&self) {
+        if self.mode.begin() {
+            self.few_members().into_iter().flatten().flatten().for_each(|qp| qp.rest());
+            self.engine.begin_events();
+        }
+        // Against `destroy`, which ends it for good.
+        if self.destroyed.load(Ordering::Acquire) {
+            self.end_events();
+        }
+    }
+
+    fn end_events(&self) {
+        if self.mode.end() {
+            self.engine.end_events();
+        }
+    }
+
+    /// A poll found nothing. False if the sockets are its own to look at.
+    fn leaves_to_engine(&self) -> bool {
+        match self.mode.poll_in_vain() {
+            InVain::Off => false,
+            InVain::Stays => true,
+            InVain::Ended => {
+                self.engine.end_events();
+                false
+            }
+        }
+    }
+
     /// Looks at the sockets for completions. Apart, so that who finds some at once pays for no more.
     #[inline(never)]
     fn progress_and_pop(&self, out: &mut [WorkCompletion]) -> Result<usize, VpStatus> {
-        self.progress();
+        if self.leaves_to_engine() {
+            self.flush_all();
+        } else {
+            self.progress();
+        }
         match self.pop(out) {
             0 if self.ring.is_overrun() => Err(VpStatus::CqOverrun),
             popped => Ok(popped),
@@ -244,6 +314,7 @@ impl SoftCq {
         Ok(popped)
     }
 
+    #[inline]
     fn few_members(&self) -> Option<[Option<Arc<SoftQp>>; DIRECT_QPS]> {
         let members = self.members.read().unwrap_or_else(PoisonError::into_inner);
         let mut few = [const { None }; DIRECT_QPS];
@@ -253,7 +324,18 @@ impl SoftCq {
         (members.len() <= DIRECT_QPS).then_some(few)
     }
 
-    /// Polls the sockets for at most `spin`; true if `done` answered true meanwhile.
+    /// Before a sleep: polls the sockets for at most `spin`, then has the engine watch them. True if
+    /// `done` returned true meanwhile.
+    fn look(&self, spin: Duration, deadline: Option<Instant>, done: impl Fn() -> bool) -> bool {
+        let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        let found = self.spin(left.map_or(spin, |left| spin.min(left)), done);
+        if !found {
+            self.few_members().into_iter().flatten().flatten().for_each(|qp| qp.rest());
+        }
+        found
+    }
+
+    /// Polls the sockets for at most `spin`; true if `done` returned true meanwhile.
     fn spin(&self, spin: Duration, done: impl Fn() -> bool) -> bool {
         let begin = Instant::now();
         for turn in 1_u32.. {
@@ -314,16 +396,9 @@ impl Cq for SoftCq {
     fn arm(&self, solicited_only: bool) -> Result<(), VpStatus> {
         self.check_alive()?;
         self.ring.arm(solicited_only);
-        // Who arms is about to go away.
-        match self.few_members() {
-            Some(few) => few.into_iter().flatten().for_each(|qp| {
-                qp.flush();
-                qp.rest();
-            }),
-            None => self.flush(),
-        }
+        self.flush_all();
         if self.handler.is_some() {
-            self.engine.hand_over();
+            self.begin_events();
         }
         Ok(())
     }
@@ -334,14 +409,17 @@ impl Cq for SoftCq {
         let before = self.interrupts.load(Ordering::Acquire);
         let news = || self.ring.has_any() || self.ring.is_overrun();
         let done = || news() || self.interrupts.load(Ordering::Acquire) != before;
-        let mut slept = Slept::Awake;
-        if !self.spin(timeout.map_or(spin, |timeout| spin.min(timeout)), done) {
-            self.few_members().into_iter().flatten().flatten().for_each(|qp| qp.rest());
-            slept = self.engine.wait(self, deadline, done);
+        let mut slept = Slept::Woken;
+        if !self.look(spin, deadline, done) {
+            // To wake a thread costs the sender time, so one that was woken spins before it sleeps
+            // again: a peer's Reads and Writes complete nothing here, and each would cost a sleep.
+            slept = self.engine.wait(self, deadline, done, || {
+                self.look(spin, deadline, done);
+            });
         }
         self.check_alive()?;
         match news() {
-            false if slept == Slept::Signalled => Err(VpStatus::Interrupted),
+            false if slept == Slept::Signal => Err(VpStatus::Interrupted),
             news => Ok(news),
         }
     }

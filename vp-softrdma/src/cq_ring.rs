@@ -6,7 +6,8 @@
 //!
 //! Growing closes the bounded ring's tail for good and links a ring of at least twice the size
 //! behind it; pushers move on at once, poppers when the old ring is empty, so the order stays. Old
-//! rings are freed with the CQ: together they are smaller than the newest.
+//! rings are freed with the CQ: together they are smaller than the newest. (A ring of the same size is
+//! linked where a popper keeps a slot for a second: its thread does not run.)
 //!
 //! # Arm rule
 //!
@@ -20,8 +21,11 @@
 //! it may fire while it still cannot be polled. The slower pusher then sees that others came after
 //! it and fires in their place: a notification too many is allowed, one too few is not.
 
+mod removal;
+
 use vp_api::{VpError, VpResult, VpStatus, WcStatus, WorkCompletion};
 
+use self::removal::Aside;
 use crate::ring::{Offer, Ring};
 use crate::sync::{AtomicBool, AtomicPtr, AtomicU32, Mutex, Ordering, fence, lock};
 
@@ -36,8 +40,8 @@ const NEXT: u32 = 2;
 /// Completions that were put into the ring, and that consumers must still hear of.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Put {
-    /// The ring, by its address, and the position of the last one.
-    last: Option<(usize, usize)>,
+    /// The place behind the last one; 0 is behind none.
+    end: u64,
     solicited: bool,
     /// Others came between.
     overtaken: bool,
@@ -46,7 +50,7 @@ pub struct Put {
 impl Put {
     /// There is nothing to hear of.
     pub fn is_empty(&self) -> bool {
-        self.last.is_none()
+        self.end == 0
     }
 }
 
@@ -78,6 +82,8 @@ pub struct CqRing {
     overrun: AtomicBool,
     /// Every ring there ever was; serialises growing.
     rings: Mutex<Vec<*mut Ring>>,
+    /// What poppers take first while the oldest ring is held.
+    aside: Mutex<Aside>,
 }
 
 // SAFETY: the pointers in `rings` own boxes that live until the CQ is dropped; everything behind
@@ -89,7 +95,7 @@ unsafe impl Sync for CqRing {}
 impl CqRing {
     /// A ring for at least `depth` entries.
     pub fn new(depth: u32) -> VpResult<Self> {
-        let ring = Box::into_raw(Box::new(Ring::new(capacity_for(depth)?)));
+        let ring = Box::into_raw(Box::new(Ring::new(capacity_for(depth)?, 0)?));
         Ok(Self {
             newest: AtomicPtr::new(ring),
             oldest: AtomicPtr::new(ring),
@@ -97,42 +103,49 @@ impl CqRing {
             sleepers: AtomicU32::new(0),
             overrun: AtomicBool::new(false),
             rings: Mutex::new(vec![ring]),
+            aside: Mutex::default(),
         })
     }
 
-    /// Queues a completion: it can be popped. Whoever puts it [tells](CqRing::tell) soon after, once
-    /// for any number. Takes no lock; waits only for a popper that was stopped half way.
-    pub fn put(&self, completion: &WorkCompletion, put: &mut Put) -> Result<(), Overrun> {
+    /// Queues a completion: it can be popped. Answers its place, to be compared with
+    /// [`CqRing::taken`]. Whoever puts it [tells](CqRing::tell) soon after, once for any number. Takes
+    /// no lock; waits only for a popper that was stopped half way, and not for ever.
+    pub fn put(&self, completion: &WorkCompletion, put: &mut Put) -> Result<u64, Overrun> {
+        let mut ring = self.newest();
         // Room that was made since does not bring back what was lost: nothing follows a gap.
-        let mut ring = (!self.is_overrun()).then(|| self.newest());
-        loop {
-            match ring.map_or(Offer::Full, |ring| ring.push(completion)) {
+        while !self.is_overrun() {
+            match ring.push(completion) {
                 Offer::Taken { position } => {
-                    let at = ring.map(|ring| (address(ring), position));
-                    put.overtaken |= put.last.is_some_and(|(a, p)| at != Some((a, p + 1)));
-                    put.last = at;
+                    let place = ring.place(position);
+                    put.overtaken |= put.end != 0 && put.end != place;
+                    put.end = place + 1;
                     put.solicited |= completion.solicited || completion.status != WcStatus::Success;
-                    return Ok(());
+                    return Ok(place);
                 }
-                Offer::Closed => ring = ring.and_then(|ring| self.behind(ring)),
+                Offer::Closed => ring = self.behind(ring).unwrap_or(ring),
+                // There is room, but for a thread that does not run: it must cost nobody a completion.
+                Offer::Stuck => {
+                    // Without memory for it, only to wait longer is left.
+                    let _ = self.go_beyond(ring);
+                }
+                Offer::Full if self.keeps_gone() && self.go_beyond(ring).is_ok() => {}
                 // RFC 5042 6.4.6: only this CQ suffers. [SEC-09]
                 Offer::Full => {
                     return Err(Overrun { first: !self.overrun.swap(true, Ordering::AcqRel) });
                 }
             }
         }
+        Err(Overrun { first: false })
     }
 
     /// Who is to hear of what was put; if nothing was, nobody.
     pub fn tell(&self, put: Put) -> News {
-        let Some((address_of_last, position)) = put.last else {
+        if put.is_empty() {
             return News { notify: false, wake: false };
-        };
+        }
         // After the slots are visible, and before the arm state is read: see the arm rule.
         fence(Ordering::SeqCst);
-        let newest = self.newest();
-        let overtaken =
-            put.overtaken || address(newest) != address_of_last || newest.is_overtaken(position);
+        let overtaken = put.overtaken || self.newest().goes_on_behind(put.end);
         News {
             notify: self.fire(put.solicited || overtaken),
             wake: self.sleepers.load(Ordering::Relaxed) != 0,
@@ -165,27 +178,32 @@ impl CqRing {
         false
     }
 
-    /// Moves up to `out.len()` completions to `out`, oldest first; answers how many.
+    /// Moves up to `out.len()` completions to `out`, oldest first; returns how many.
     pub fn pop(&self, out: &mut [WorkCompletion]) -> usize {
         if out.is_empty() {
             return 0;
         }
         let mut ring = self.oldest();
         loop {
-            let popped = ring.pop(out);
-            if popped != 0 || !ring.is_finished() {
-                return popped;
+            match ring.pop(out) {
+                None => return self.pop_held(out),
+                Some(0) if ring.is_finished() => {}
+                Some(popped) => return popped,
             }
             let Some(next) = self.behind(ring) else { return 0 };
-            let pointer = std::ptr::from_ref(ring).cast_mut();
-            let _ = self.oldest.compare_exchange(
-                pointer,
-                std::ptr::from_ref(next).cast_mut(),
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            );
-            ring = next;
+            ring = self.go_on(ring, next);
         }
+    }
+
+    /// A ring is finished: poppers are at the next one from here on.
+    fn go_on<'a>(&self, ring: &Ring, next: &'a Ring) -> &'a Ring {
+        let _ = self.oldest.compare_exchange(
+            std::ptr::from_ref(ring).cast_mut(),
+            std::ptr::from_ref(next).cast_mut(),
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        next
     }
 
     /// Requests one notification, see the arm rule; poll once more afterwards.
@@ -220,8 +238,20 @@ impl CqRing {
 
     /// Completions in it, about.
     pub fn queued(&self) -> usize {
-        let oldest = Some(self.oldest());
-        std::iter::successors(oldest, |ring| self.behind(ring)).map(Ring::len).sum()
+        let (len, held) = self.in_rings();
+        if held { len + self.aside() } else { len }
+    }
+
+    /// Completions in the rings, and whether one of them is held.
+    fn in_rings(&self) -> (usize, bool) {
+        self.chain().fold((0, false), |(sum, any), ring| {
+            let (len, held) = ring.content();
+            (sum + len, any | held)
+        })
+    }
+
+    fn chain(&self) -> impl Iterator<Item = &Ring> {
+        std::iter::successors(Some(self.oldest()), |ring| self.behind(ring))
     }
 
     /// Entries that it can hold.
@@ -229,14 +259,14 @@ impl CqRing {
         self.newest().capacity() as u32
     }
 
-    /// Makes room for at least `depth` entries, keeping all completions; answers the depth now. A
+    /// Makes room for at least `depth` entries, keeping all completions; returns the depth now. A
     /// smaller depth is granted by keeping the present one, unless the entries would not fit.
     // RDMAC 9.2.3: Modify CQ
     pub fn resize(&self, depth: u32) -> VpResult<u32> {
         let capacity = capacity_for(depth)?;
         let mut rings = lock(&self.rings);
         let now = self.newest();
-        let held: usize = rings.iter().map(|&ring| self.at(ring).len()).sum();
+        let held = self.queued();
         if held > capacity {
             return Err(VpError::new(
                 VpStatus::CqTooSmall,
@@ -246,14 +276,37 @@ impl CqRing {
             ));
         }
         if capacity > now.capacity() {
-            let pointer = Box::into_raw(Box::new(Ring::new(capacity)));
-            rings.push(pointer);
-            // In this order: a completion in a ring that poppers cannot go to yet would be one
-            // that fired and cannot be polled.
-            now.close(pointer);
-            self.newest.store(pointer, Ordering::Release);
+            self.extend(&mut rings, capacity)?;
         }
         Ok(self.depth())
+    }
+
+    /// Links another ring of its size behind a ring, unless somebody has.
+    #[cold]
+    fn go_beyond(&self, ring: &Ring) -> VpResult<()> {
+        let mut rings = lock(&self.rings);
+        match std::ptr::eq(ring, self.newest()) {
+            true => self.extend(&mut rings, ring.capacity()),
+            false => Ok(()),
+        }
+    }
+
+    /// Links a ring behind the newest.
+    fn extend(&self, rings: &mut Vec<*mut Ring>, capacity: usize) -> VpResult<()> {
+        let now = self.newest();
+        let pointer = Box::into_raw(Box::new(Ring::new(capacity, now.generation() + 1)?));
+        rings.push(pointer);
+        // In this order: a completion in a ring that poppers cannot go to yet would be one
+        // that fired and cannot be polled.
+        now.close(pointer);
+        self.newest.store(pointer, Ordering::Release);
+        Ok(())
+    }
+
+    /// Completions before this place were taken.
+    pub fn taken(&self) -> u64 {
+        let (oldest, held) = (self.oldest().popped(), self.chain().any(Ring::is_held));
+        if held { self.taken_held() } else { oldest }
     }
 
     fn newest(&self) -> &Ring {
@@ -275,10 +328,6 @@ impl CqRing {
         // only when the CQ is dropped.
         unsafe { &*ring }
     }
-}
-
-fn address(ring: &Ring) -> usize {
-    std::ptr::from_ref(ring).addr()
 }
 
 fn capacity_for(depth: u32) -> VpResult<usize> {

@@ -124,9 +124,9 @@ mod plain {
                     for n in 0..EACH {
                         let completion = completion(pusher << 32 | n);
                         // An overrun is for good, so each leaves room for the other.
-                        while ring.queued() > 32 {
-                            std::thread::yield_now();
-                        }
+                        warpline_patience::until("the pollers to make room", || {
+                            ring.queued() <= 32
+                        });
                         assert_eq!(ring.push(&completion), QUIET);
                     }
                 });
@@ -134,7 +134,9 @@ mod plain {
             for _ in 0..2 {
                 scope.spawn(|| {
                     let mut mine = Vec::new();
+                    let bound = warpline_patience::Bound::new("all completions to be polled");
                     while done.load(std::sync::atomic::Ordering::Relaxed) < 2 * EACH {
+                        bound.check();
                         let popped = pop(&ring, 5);
                         done.fetch_add(popped.len() as u64, std::sync::atomic::Ordering::Relaxed);
                         if popped.is_empty() {

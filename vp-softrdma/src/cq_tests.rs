@@ -12,7 +12,7 @@ use crate::testing::end::{End, pair};
 fn holding(others: usize) -> (End, End) {
     let (end, peer) = pair(64);
     for id in 0..others as u32 {
-        end.cq.join(QpId(100 + id), Weak::new());
+        end.cq.join(QpId(100 + id), Weak::new()).unwrap();
     }
     let op = || SendOp::Immediate { data: 7, solicited: false };
     for wr_id in 0..2 {

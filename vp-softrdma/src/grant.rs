@@ -4,7 +4,7 @@
 //! whichever thread places it.
 
 use iwarp_proto::AccessError;
-use vp_api::{Access, PdId, QpId};
+use vp_api::{Access, PdId, QpId, RefusedRegion};
 
 /// What an access is for; decides which right it needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,7 +101,7 @@ impl Grant {
         scope: Scope::Region,
     };
 
-    /// Checks an access to `len` octets at `to`; answers the address of the first.
+    /// Checks an access to `len` octets at `to`; returns the address of the first.
     // [SEC-01] [SEC-02] [SEC-03] [SEC-14] [DDP-21]
     #[inline(always)]
     pub(crate) fn check(
@@ -135,6 +135,16 @@ impl Grant {
         Ok((to - self.base) as usize)
     }
 
+    /// What it is, for messages.
+    pub(crate) fn describe(&self, caller: &Caller) -> RefusedRegion {
+        RefusedRegion {
+            octets: self.len,
+            access: self.access,
+            window: self.scope != Scope::Region,
+            associated: self.is_associated(caller),
+        }
+    }
+
     #[inline]
     fn check_association(&self, need: Need, caller: &Caller) -> Result<(), AccessError> {
         let window = self.scope != Scope::Region;
@@ -142,11 +152,15 @@ impl Grant {
         if window && need.is_local() {
             return Err(AccessError::InvalidStag);
         }
-        let associated = match self.scope {
+        self.is_associated(caller).then_some(()).ok_or(AccessError::NotAssociated)
+    }
+
+    #[inline]
+    fn is_associated(&self, caller: &Caller) -> bool {
+        match self.scope {
             Scope::NarrowWindow(qp) => qp == caller.qp,
             Scope::Region | Scope::WideWindow => self.pd == caller.pd,
-        };
-        associated.then_some(()).ok_or(AccessError::NotAssociated)
+        }
     }
 }
 

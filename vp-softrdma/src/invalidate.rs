@@ -10,7 +10,6 @@ use crate::grant::Caller;
 use crate::meta::{Meta, Region, Window};
 use crate::mw;
 use crate::stag_table::{Busy, Slot, StagTable};
-use crate::sync::lock;
 
 /// Invalidate Local STag, and the sink of an RDMA Read with Invalidate.
 // RDMAC 7.11 [VERBS-25]
@@ -37,8 +36,7 @@ fn invalidate(
     if stag.index() == 0 {
         return Err(AccessError::InvalidStag); // [VERBS-23]
     }
-    let slot = table.slot(stag.index()).ok_or(AccessError::InvalidStag)?;
-    let mut meta = lock(&slot.meta);
+    let (slot, mut meta) = table.open(stag.index()).ok_or(AccessError::InvalidStag)?;
     match &mut *meta {
         Meta::Free => Err(AccessError::InvalidStag),
         Meta::Region(region) => {

@@ -3,9 +3,9 @@
 //! | part | where |
 //! |---|---|
 //! | privileged verbs | `provider`, `rnic`, `objects`, `mr`, `mw`, `invalidate`, `pin` |
-//! | ports, and news of them | `ifaces`, `ports` |
+//! | ports, and news of them | `ports` |
 //! | memory that peers reach | [`stag_table`], `grant`, `meta`, [`place`] |
-//! | queues | [`cq_ring`], `ring`, `wq`, `srq`, `held` |
+//! | queues | `event_mode`, [`cq_ring`], `ring`, `wq`, `untaken`, `srq`, `held` |
 //!
 //! The protocol itself is the crate `iwarp-proto`; this crate gives it sockets, memory and threads.
 
@@ -13,10 +13,10 @@ mod baton;
 mod cq;
 mod crc;
 mod engine;
+mod event_mode;
 mod events;
 mod grant;
 mod held;
-mod ifaces;
 mod invalidate;
 mod limits;
 mod linger;
@@ -36,10 +36,10 @@ mod rnic;
 mod rx;
 mod srq;
 mod stream;
-mod sync;
 #[cfg(all(test, not(loom)))]
 mod testing;
 mod tx;
+mod untaken;
 mod wq;
 
 #[cfg(feature = "bench")]
@@ -48,4 +48,5 @@ pub mod cq_ring;
 pub mod place;
 pub mod stag_table;
 
+use kal_os::sync;
 pub use provider::{NAME, SoftRdma};

@@ -22,7 +22,9 @@ pub(crate) const MAX_REGION_OCTETS: u64 = 1 << 47;
 
 /// Query RNIC.
 pub(crate) fn attrs() -> RnicAttrs {
-    let mut attrs = RnicAttrs::new("Warpline", "SoftRDMA", ConnectionModel::LlpStream);
+    let crc = crate::crc::chosen();
+    let model = format!("SoftRDMA, CRC32c by {}: {:.1} GB/s", crc.name, crc.rate());
+    let mut attrs = RnicAttrs::new("Warpline", &model, ConnectionModel::LlpStream);
     attrs.firmware = env!("CARGO_PKG_VERSION").into();
     attrs.capabilities = Capabilities::all() - Capabilities::UD - Capabilities::PICKS_WIDE_KEY;
     attrs.max_qp = MAX_OBJECTS;

@@ -1,9 +1,12 @@
-//! Streams that outlive their QP: destroyed behind a Terminate or an orderly close, a QP leaves its
-//! socket here until the peer's FIN, so that no reset overtakes what was sent last.
+//! Streams that outlive their QP: destroyed, or closed in the middle of work, a QP leaves its socket
+//! here, so that what completed before arrives.
 //!
-//! Owned by the engine; touched by whichever thread serves. Octets that still arrive are read and
-//! dropped: unread ones would make the kernel reset the stream. A peer that never closes, or dies,
-//! is left when the close timer runs out.
+//! Behind a Terminate or an orderly close the stream ends with the peer's FIN; if work was lost, with
+//! a reset as soon as the peer's TCP has everything that ours had taken. Owned by the engine; touched
+//! by whichever thread serves. Octets that still arrive are read and dropped: unread ones would make
+//! the kernel reset the stream. A peer that never closes or never reads, or dies, is left when the
+//! close timer runs out, or when it is the oldest of too many. The QP may have another stream
+//! meanwhile: this one has an id of its own.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,24 +16,61 @@ use crate::stream::{Received, Stream};
 
 /// Reads before others get their turn.
 const READS: u32 = 4;
+/// Between two looks whether everything has arrived: at first, and at most.
+const LOOK_NS: u64 = 500_000;
+const MAX_LOOK_NS: u64 = 50_000_000;
+
+/// How a stream that lingers ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ending {
+    /// Our FIN went out, and the peer's is to come.
+    Fin,
+    /// What was sent is to arrive, and a reset behind it.
+    Reset,
+}
 
 /// A stream on its way out.
 pub(crate) struct Linger {
     id: u32,
+    generation: u32,
     engine: Arc<Engine>,
-    stream: Mutex<Option<Arc<Stream>>>,
+    ending: Ending,
+    state: Mutex<State>,
+}
+
+struct State {
+    stream: Option<Arc<Stream>>,
+    /// Time to the next look.
+    look_ns: u64,
 }
 
 impl Linger {
-    /// Takes over the stream of QP `id` where the engine has it, for at most `bound` nanoseconds.
+    /// Takes over the stream of QP `qp`, which the engine has, until `at` at most.
     // RFC 5040 6.2.1 [RDMAP-27]
-    pub(crate) fn start(engine: &Arc<Engine>, id: u32, stream: Arc<Stream>, bound: u64) {
-        let linger =
-            Arc::new(Self { id, engine: engine.clone(), stream: Mutex::new(Some(stream)) });
-        engine.replace(id, linger.clone());
-        engine.set_timer(engine.now() + bound, id, Timer::Close);
-        // What came before may have been no event of ours.
-        linger.on_ready(Ready::default());
+    pub(crate) fn start(
+        engine: &Arc<Engine>,
+        qp: u32,
+        stream: Arc<Stream>,
+        ending: Ending,
+        at: u64,
+    ) {
+        let mut lingering = None;
+        engine.part(qp, &*stream.clone(), |id, generation| {
+            let state = Mutex::new(State { stream: Some(stream), look_ns: LOOK_NS });
+            let linger = Arc::new(Self { id, generation, engine: engine.clone(), ending, state });
+            lingering = Some(linger.clone());
+            linger
+        });
+        if let Some(linger) = lingering {
+            linger.set_timer(at, Timer::Close);
+            // What came before may have been no event of ours.
+            linger.on_ready(Ready::default());
+            linger.on_timer(linger.generation, Timer::Probe);
+        }
+    }
+
+    fn set_timer(&self, at: u64, timer: Timer) {
+        self.engine.set_timer(at, self.id, self.generation, timer);
     }
 
     /// Reads and drops; true when the stream is over.
@@ -40,7 +80,9 @@ impl Linger {
                 match stream.recv(staging) {
                     Received::Octets(_) => {}
                     Received::Empty => return false,
-                    Received::Fin | Received::Broken(_) => return true,
+                    // It need not have read what we sent.
+                    Received::Fin => return self.ending == Ending::Fin,
+                    Received::Broken(_) => return true,
                 }
             }
             self.engine.rearm(self.id, stream);
@@ -48,8 +90,21 @@ impl Linger {
         })
     }
 
-    fn end(&self, stream: &mut Option<Arc<Stream>>) {
-        if let Some(stream) = stream.take() {
+    /// Ends the stream if everything has arrived, and else looks again later.
+    fn look(&self, state: &mut State) {
+        let Some(stream) = &state.stream else { return };
+        if stream.is_delivered() {
+            return self.end(state);
+        }
+        self.set_timer(self.engine.now() + state.look_ns, Timer::Probe);
+        state.look_ns = (2 * state.look_ns).min(MAX_LOOK_NS);
+    }
+
+    fn end(&self, state: &mut State) {
+        if let Some(stream) = state.stream.take() {
+            if self.ending == Ending::Reset {
+                stream.reset_on_close();
+            }
             self.engine.detach(self.id, &*stream);
         }
     }
@@ -57,16 +112,21 @@ impl Linger {
 
 impl Member for Linger {
     fn on_ready(&self, _: Ready) {
-        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
-        if stream.as_ref().is_some_and(|stream| self.drain(stream)) {
-            self.end(&mut stream);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.stream.as_ref().is_some_and(|stream| self.drain(stream)) {
+            self.end(&mut state);
         }
     }
 
-    fn on_timer(&self, timer: Timer) {
-        if timer == Timer::Close {
-            let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
-            self.end(&mut stream);
+    fn on_timer(&self, generation: u32, timer: Timer) {
+        if generation != self.generation {
+            return;
+        }
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match timer {
+            Timer::Close => self.end(&mut state),
+            Timer::Probe if self.ending == Ending::Reset => self.look(&mut state),
+            _ => {}
         }
     }
 }

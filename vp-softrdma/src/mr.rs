@@ -16,8 +16,7 @@ use crate::limits::{MAX_REGION_OCTETS, MAX_REGIONS};
 use crate::meta::{Memory, Meta, PdUse, Region};
 use crate::pin::Pinned;
 use crate::place;
-use crate::stag_table::{Busy, Kind, Slot, StagTable};
-use crate::sync::lock;
+use crate::stag_table::{Busy, Kind, StagTable};
 
 /// Registers (and pins) for one RNIC.
 pub(crate) struct Regions {
@@ -47,8 +46,7 @@ impl Regions {
         let new = pd().and_then(|pd| self.region(pd, init));
         drop(old);
         let region = new.inspect_err(|_| self.table.release(stag.index(), Kind::Region))?;
-        let slot = self.table.slot(stag.index()).ok_or_else(|| unknown(stag))?;
-        self.place(slot, region, init.key);
+        self.place(stag.index(), region, init.key)?;
         Ok(Stag::new(stag.index(), init.key))
     }
 
@@ -63,8 +61,8 @@ impl Regions {
     ) -> VpResult<Stag> {
         check_access(access)?;
         let memory = {
-            let slot = self.table.slot(original.index()).ok_or_else(|| unknown(original))?;
-            let mut meta = lock(&slot.meta);
+            let (_, mut meta) =
+                self.table.open(original.index()).ok_or_else(|| unknown(original))?;
             let Meta::Region(region) = &mut *meta else { return Err(unknown(original)) };
             let Some(memory) = region.memory.clone() else {
                 let detail =
@@ -97,8 +95,7 @@ impl Regions {
 
     /// Query MR, by index.
     pub(crate) fn query(&self, stag: Stag) -> VpResult<MrInfo> {
-        let slot = self.table.slot(stag.index()).ok_or_else(|| unknown(stag))?;
-        let meta = lock(&slot.meta);
+        let (slot, meta) = self.table.open(stag.index()).ok_or_else(|| unknown(stag))?;
         let Meta::Region(region) = &*meta else { return Err(unknown(stag)) };
         let key = slot.valid_key();
         let range = region.memory.as_ref().filter(|_| key.is_some()).map(|memory| &memory.range);
@@ -127,8 +124,7 @@ impl Regions {
 
     /// Takes a region out of its slot: nobody uses its memory any more.
     fn retire(&self, stag: Stag, verb: &str) -> VpResult<Region> {
-        let slot = self.table.slot(stag.index()).ok_or_else(|| unknown(stag))?;
-        let mut meta = lock(&slot.meta);
+        let (slot, mut meta) = self.table.open(stag.index()).ok_or_else(|| unknown(stag))?;
         let Meta::Region(region) = &*meta else { return Err(unknown(stag)) };
         if region.bound_windows != 0 {
             let detail = format!(
@@ -194,23 +190,23 @@ impl Regions {
     }
 
     fn add(&self, region: Region, key: u8) -> VpResult<Stag> {
-        let index = self.table.allocate(Kind::Region).ok_or_else(|| {
+        let index = self.table.allocate(Kind::Region)?.ok_or_else(|| {
             let detail = format!("all {MAX_REGIONS} memory regions of the device are in use");
             VpError::new(VpStatus::InsufficientResources, detail)
         })?;
-        let stag = Stag::new(index, key);
-        let slot = self.table.slot(index).ok_or_else(|| unknown(stag))?;
-        self.place(slot, region, key);
-        Ok(stag)
+        self.place(index, region, key)?;
+        Ok(Stag::new(index, key))
     }
 
     /// Puts a region into a free slot; valid if it has memory.
-    fn place(&self, slot: &Slot, region: Region, key: u8) {
-        let mut meta = lock(&slot.meta);
+    fn place(&self, index: u32, region: Region, key: u8) -> VpResult<()> {
+        let stag = Stag::new(index, key);
+        let (slot, mut meta) = self.table.open(index).ok_or_else(|| unknown(stag))?;
         if let Some(memory) = &region.memory {
             slot.publish(key, grant(memory, region.addressing, region.access, region.pd.id));
         }
         *meta = Meta::Region(region);
+        Ok(())
     }
 }
 
@@ -258,8 +254,7 @@ pub(crate) fn fast_register(
         return Err(LocalFault::NotPrivileged);
     }
     let invalid = LocalFault::Access(AccessError::InvalidStag);
-    let slot = table.slot(request.stag.index()).ok_or(invalid)?;
-    let mut meta = lock(&slot.meta);
+    let (slot, mut meta) = table.open(request.stag.index()).ok_or(invalid)?;
     let Meta::Region(region) = &mut *meta else { return Err(invalid) };
     if region.pd.id != caller.pd {
         return Err(LocalFault::Access(AccessError::NotAssociated));

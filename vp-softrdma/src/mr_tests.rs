@@ -158,6 +158,10 @@ fn fast_registration_makes_an_stag_valid() {
 #[test]
 fn memory_that_the_process_may_not_access_is_refused() {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let number = |text: &str| text.parse::<u32>().unwrap();
+    let version = release.split(['.', '-', '\n']).take(2).map(number).collect::<Vec<_>>();
+    assert_eq!(crate::place::can_probe(), version >= vec![5, 14], "Linux {release}");
     if !crate::place::can_probe() {
         return;
     }

@@ -13,24 +13,22 @@ use crate::grant::{Caller, Grant, Scope};
 use crate::limits::MAX_REGIONS;
 use crate::meta::{Binding, Meta, PdUse, Region, Window, WindowCount};
 use crate::stag_table::{Busy, Kind, Slot, StagTable};
-use crate::sync::lock;
 
 /// Allocate MW.
 pub(crate) fn allocate(table: &StagTable, pd: PdUse, kind: MwKind) -> VpResult<MwId> {
-    let index = table.allocate(Kind::Window).ok_or_else(|| {
+    let index = table.allocate(Kind::Window)?.ok_or_else(|| {
         let detail = format!("all {MAX_REGIONS} memory windows of the device are in use");
         VpError::new(VpStatus::InsufficientResources, detail)
     })?;
     let id = MwId(index);
-    let slot = table.slot(index).ok_or_else(|| unknown(id))?;
-    *lock(&slot.meta) = Meta::Window(Window { pd, kind, binding: None });
+    let (_, mut meta) = table.open(index).ok_or_else(|| unknown(id))?;
+    *meta = Meta::Window(Window { pd, kind, binding: None });
     Ok(id)
 }
 
 /// Query MW.
 pub(crate) fn query(table: &StagTable, id: MwId) -> VpResult<MwInfo> {
-    let slot = table.slot(id.0).ok_or_else(|| unknown(id))?;
-    let meta = lock(&slot.meta);
+    let (slot, meta) = table.open(id.0).ok_or_else(|| unknown(id))?;
     let Meta::Window(window) = &*meta else { return Err(unknown(id)) };
     let bound = window.binding.as_ref().map(|binding| &binding.request);
     Ok(MwInfo {
@@ -48,8 +46,7 @@ pub(crate) fn query(table: &StagTable, id: MwId) -> VpResult<MwInfo> {
 
 /// Deallocate MW, bound or not.
 pub(crate) fn deallocate(table: &StagTable, id: MwId) -> VpResult<()> {
-    let slot = table.slot(id.0).ok_or_else(|| unknown(id))?;
-    let mut meta = lock(&slot.meta);
+    let (slot, mut meta) = table.open(id.0).ok_or_else(|| unknown(id))?;
     let Meta::Window(window) = &mut *meta else { return Err(unknown(id)) };
     unbind(table, slot, window).map_err(|Busy| {
         let detail = format!("window {:#x} is still being read or written; try again", id.0);
@@ -77,8 +74,7 @@ pub(crate) fn bind(
     if !caller.allow.contains(Access::BIND) {
         return Err(LocalFault::Bind);
     }
-    let slot = table.slot(request.window.0).ok_or(LocalFault::Bind)?;
-    let mut meta = lock(&slot.meta);
+    let (slot, mut meta) = table.open(request.window.0).ok_or(LocalFault::Bind)?;
     let Meta::Window(window) = &mut *meta else { return Err(LocalFault::Bind) };
     if window.pd.id != caller.pd {
         return Err(LocalFault::Access(AccessError::NotAssociated));
@@ -104,12 +100,11 @@ fn bind_to_region(
     window: &mut Window,
 ) -> Result<(), LocalFault> {
     let invalid = LocalFault::Access(AccessError::InvalidStag);
-    let region_slot = table.slot(request.region.index()).ok_or(invalid)?;
-    // The same slot is the window itself, already locked.
-    if std::ptr::eq(region_slot, slot) {
+    // That is the window itself, already locked.
+    if request.region.index() == request.window.0 {
         return Err(invalid);
     }
-    let mut region_meta = lock(&region_slot.meta);
+    let (region_slot, mut region_meta) = table.open(request.region.index()).ok_or(invalid)?;
     let Meta::Region(region) = &mut *region_meta else { return Err(invalid) };
     if region_slot.valid_key() != Some(request.region.key()) {
         return Err(invalid);
@@ -179,8 +174,8 @@ fn window_grant(
 pub(crate) fn unbind(table: &StagTable, slot: &Slot, window: &mut Window) -> Result<(), Busy> {
     let Some(binding) = &window.binding else { return Ok(()) };
     slot.revoke()?;
-    if let Some(region_slot) = table.slot(binding.request.region.index())
-        && let Meta::Region(region) = &mut *lock(&region_slot.meta)
+    if let Some((_, mut meta)) = table.open(binding.request.region.index())
+        && let Meta::Region(region) = &mut *meta
     {
         region.bound_windows -= 1;
     }

@@ -1,8 +1,9 @@
 //! Tables of verbs objects by id, and who is in use by whom.
 //!
-//! Owner: the RNIC, one table per kind. Only the privileged verbs look here, never the data path.
+//! Owner: the RNIC, one table per kind. Only the privileged verbs look here, never the data path. A
+//! B-tree: it grows by small pieces.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -13,7 +14,7 @@ pub(crate) struct Objects<T> {
     what: &'static str,
     max: usize,
     next: AtomicU32,
-    map: RwLock<HashMap<u32, Entry<T>>>,
+    map: RwLock<BTreeMap<u32, Entry<T>>>,
 }
 
 struct Entry<T> {
@@ -91,7 +92,7 @@ impl<T> Objects<T> {
 
     /// Takes all objects out, used or not.
     pub(crate) fn drain(&self) -> Vec<Arc<T>> {
-        self.write().drain().map(|(_, entry)| entry.object).collect()
+        std::mem::take(&mut *self.write()).into_values().map(|entry| entry.object).collect()
     }
 
     fn unknown(&self, id: u32) -> VpError {
@@ -101,11 +102,11 @@ impl<T> Objects<T> {
         )
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, HashMap<u32, Entry<T>>> {
+    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<u32, Entry<T>>> {
         self.map.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, HashMap<u32, Entry<T>>> {
+    fn write(&self) -> RwLockWriteGuard<'_, BTreeMap<u32, Entry<T>>> {
         self.map.write().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,14 +1,19 @@
 //! Buffers that a QP borrows only while octets are on their way.
 //!
 //! Owner: each thread has its own few; a buffer may be given back on another thread than it was
-//! taken on. An idle QP holds none. When a peer dies its QP gives back what it holds.
+//! taken on. An idle QP holds none. When a peer dies its QP gives back what it holds. A thread that is
+//! ending, whose other destructors may still drive QPs, keeps none.
 
 use std::cell::{Cell, RefCell};
+
+use vp_api::room;
 
 use crate::tx::Batch;
 
 /// Octets asked of the socket at once: as large as still stays in the cache.
 const STAGING: usize = 256 << 10;
+/// The same, on the stack, for a thread that there is no memory for: slower, and nothing is lost.
+const STAGING_WITHOUT_MEMORY: usize = 4 << 10;
 /// A buffer for the head of one FPDU: the largest, its markers, and what else `Want::Octets` allows.
 const LARGE: usize = 68 << 10;
 /// The same for FPDUs of an Ethernet segment.
@@ -24,29 +29,31 @@ thread_local! {
 
 /// Calls `f` with this thread's staging buffer.
 pub(crate) fn with_staging<R>(f: impl FnOnce(&mut [u8]) -> R) -> R {
-    let mut staging = STAGED.take().unwrap_or_else(|| vec![0; STAGING].into());
+    let kept = STAGED.try_with(Cell::take).ok().flatten();
+    let kept = kept.or_else(|| room::try_filled(STAGING, 0));
+    let Some(mut staging) = kept else { return f(&mut [0; STAGING_WITHOUT_MEMORY]) };
     let result = f(&mut staging);
-    STAGED.set(Some(staging));
+    let _ = STAGED.try_with(|kept| kept.set(Some(staging)));
     result
 }
 
-/// An empty batch.
-pub(crate) fn take_batch() -> Box<Batch> {
-    BATCH.take().unwrap_or_default()
+/// An empty batch; `None`: there is no memory for one.
+pub(crate) fn take_batch() -> Option<Box<Batch>> {
+    BATCH.try_with(Cell::take).ok().flatten().or_else(|| Batch::new().map(Box::new))
 }
 
 /// Gives one back.
 pub(crate) fn give_batch(mut batch: Box<Batch>) {
     batch.clear();
-    // A thread that is ending has no place for it.
     let _ = BATCH.try_with(|kept| kept.set(Some(batch)));
 }
 
 /// A buffer for at least `len` octets; larger than [`LARGE`] only if a caller breaks its contract.
-pub(crate) fn take_tail(len: usize) -> Box<[u8]> {
+/// `None`: there is no memory for it.
+pub(crate) fn take_tail(len: usize) -> Option<Box<[u8]>> {
     let (class, size) = if len <= SMALL { (0, SMALL) } else { (1, LARGE.max(len)) };
-    let kept = TAILS.with_borrow_mut(|tails| tails[class].pop());
-    kept.filter(|tail| tail.len() >= len).unwrap_or_else(|| vec![0; size].into())
+    let kept = TAILS.try_with(|tails| tails.borrow_mut()[class].pop()).ok().flatten();
+    kept.filter(|tail| tail.len() >= len).or_else(|| room::try_filled(size, 0))
 }
 
 /// Gives one back.
@@ -67,13 +74,28 @@ mod tests {
 
     #[test]
     fn tails_come_back_in_their_size() {
-        let (small, large) = (take_tail(1), take_tail(SMALL + 1));
+        let (small, large) = (take_tail(1).unwrap(), take_tail(SMALL + 1).unwrap());
         assert_eq!((small.len(), large.len()), (SMALL, LARGE));
         let at = large.as_ptr();
         give_tail(small);
         give_tail(large);
-        let again = take_tail(LARGE);
+        let again = take_tail(LARGE).unwrap();
         assert_eq!(again.as_ptr(), at);
+        let small = take_tail(SMALL).unwrap();
+        let at = small.as_ptr();
+        give_tail(small);
+        let (one, other) = (take_tail(SMALL).unwrap(), take_tail(LARGE).unwrap());
+        assert_eq!((one.as_ptr(), other.len()), (at, LARGE));
+    }
+
+    #[test]
+    fn a_batch_comes_back_empty() {
+        let batch = take_batch().unwrap();
+        let at = std::ptr::from_ref(&*batch);
+        give_batch(batch);
+        let fresh = Box::new(Batch::new().unwrap());
+        assert_ne!(std::ptr::from_ref(&*fresh), at, "it was freed");
+        assert_eq!(std::ptr::from_ref(&*take_batch().unwrap()), at);
     }
 
     #[test]

@@ -5,16 +5,17 @@
 //! the engine's set like a QP's; whichever thread finds it readable compares the ports with what
 //! they were. Peers have no part in it: theirs end by their own time-outs.
 
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use kal_os::Interface;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketFlags, SocketType, netlink::SocketAddrNetlink};
 use vp_api::{AsyncEvent, EventSource, PortInfo};
 
 use crate::engine::{Engine, Member, Ready, Timer};
 use crate::events::EventSink;
-use crate::ifaces;
 use crate::sync::{Mutex, lock};
 
 /// The engine's name for it; no QP has it.
@@ -49,9 +50,9 @@ impl Ports {
         )?;
         rustix::net::bind(&news, &SocketAddrNetlink::new(0, GROUPS))?;
         // After that nothing goes unnoticed.
-        let state = State { known: ifaces::ports()?, ..State::default() };
+        let state = State { known: ports()?, ..State::default() };
         let ports = Arc::new(Self { news, events: events.clone(), state: Mutex::new(state) });
-        engine.attach(ID, ports.clone(), &ports.news)
+        engine.attach(ID, ports.clone(), &ports.news).map(drop)
     }
 
     /// Empties the socket, whose messages say less than a look at the ports.
@@ -68,10 +69,22 @@ impl Ports {
 
     fn look(&self, state: &mut State) {
         // Without an answer the next news brings the difference.
-        let Ok(now) = ifaces::ports() else { return };
+        let Ok(now) = ports() else { return };
         let known = std::mem::replace(&mut state.known, now);
         state.untold.extend(changes(&known, &state.known));
     }
+}
+
+/// The interfaces as ports. Online are those whose link is up and that have an address. Link-local
+/// IPv6 is left out: without its scope it leads nowhere.
+pub(crate) fn ports() -> std::io::Result<Vec<PortInfo>> {
+    let leads = |address: &IpAddr| !matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
+    let port = |mut one: Interface| {
+        one.addresses.retain(leads);
+        let online = one.online && !one.addresses.is_empty();
+        PortInfo { interface: one.name, online, mtu: one.mtu, addresses: one.addresses }
+    };
+    Ok(kal_os::interfaces()?.into_iter().map(port).collect())
 }
 
 /// What became of each port. One that vanished has the index it had.
@@ -115,7 +128,7 @@ impl Member for Ports {
         state.telling = false;
     }
 
-    fn on_timer(&self, _: Timer) {}
+    fn on_timer(&self, _: u32, _: Timer) {}
 }
 
 #[cfg(test)]

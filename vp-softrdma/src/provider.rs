@@ -9,7 +9,7 @@ use vp_api::{
 };
 
 use crate::rnic::SoftRnic;
-use crate::{crc, ifaces};
+use crate::{crc, ports};
 
 /// Name of the provider and of its device.
 pub const NAME: &str = "vp_softrdma";
@@ -34,9 +34,10 @@ impl Provider for SoftRdma {
                 remedy: "report the processor's model; iWARP cannot work without CRC32c".into(),
             });
         }
-        let ports = ifaces::ports().map_err(|error| Unavailable {
+        let ports = ports::ports().map_err(|error| Unavailable {
             reason: format!("network interfaces cannot be listed: {error}"),
-            remedy: "allow sockets of the family AF_NETLINK".into(),
+            remedy: "allow sockets of the family AF_NETLINK, and enough descriptors (`ulimit -n`)"
+                .into(),
         })?;
         if ports.is_empty() {
             return Err(Unavailable {

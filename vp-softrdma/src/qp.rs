@@ -15,6 +15,8 @@ mod link;
 mod liveness;
 mod modify;
 mod post;
+mod refused;
+mod telling;
 mod watch;
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -30,11 +32,13 @@ use crate::engine::{Member, Ready, Timer};
 use crate::limits;
 use crate::parts::QpParts;
 use crate::sync::MutexGuard;
+use crate::untaken::Untaken;
 use crate::wq::{RecvRing, RecvWqe, SendRing};
 use context::{Context, Left, Lost, Queues};
 use core::Core;
 use inner::{Inner, Limits};
 use link::Link;
+use telling::Telling;
 
 const WRITABLE: u8 = 1;
 const OVER: u8 = 2;
@@ -46,6 +50,7 @@ pub(crate) struct SoftQp {
     me: Weak<Self>,
     context: Context,
     inner: Baton<Inner>,
+    telling: Telling,
     /// What the engine said of the socket and nobody has acted on: bits of [`WRITABLE`], [`OVER`].
     news: AtomicU8,
     /// How often pollers found another thread inside.
@@ -58,30 +63,47 @@ impl SoftQp {
         limits::check_qp(init)?;
         let context = context_of(&parts, init);
         context.arm_recv_limit(init.recv_limit);
-        let inner = Inner::new(core_of(&parts, init), Limits::new(init));
+        let inner = Inner::new(core_of(&parts, init)?, Limits::new(init));
         let (send_cq, recv_cq) = (parts.send_cq, parts.recv_cq);
         let inner = Baton::new(inner);
-        let (news, shut_out) = (AtomicU8::new(0), AtomicU32::new(0));
-        let qp = Arc::new_cyclic(|me| Self { me: me.clone(), context, inner, news, shut_out });
-        send_cq.join(parts.id, Arc::downgrade(&qp));
-        recv_cq.join(parts.id, Arc::downgrade(&qp));
+        let qp = Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            context,
+            inner,
+            telling: Telling::new(),
+            news: AtomicU8::new(0),
+            shut_out: AtomicU32::new(0),
+        });
+        if let Some(srq) = &parts.srq {
+            srq.completes_to(&recv_cq)?;
+        }
+        send_cq.join(parts.id, Arc::downgrade(&qp))?;
+        recv_cq.join(parts.id, Arc::downgrade(&qp)).inspect_err(|_| send_cq.part(parts.id))?;
         Ok(qp)
     }
 
-    /// Ends it in any state, and no completion is queued from here on: a stream is reset, unless a
-    /// Terminate or an orderly close is under way.
+    /// Ends it in any state; its completions leave its CQs, and none comes from here on. What
+    /// completed before is to arrive: a stream is closed, or, if work is lost by it, reset behind that.
     // RDMAC 6.1.4 [VERBS-20]
     pub(crate) fn destroy(&self) {
         let mut inner = self.inner.lock();
         inner.settle_all(&self.context);
         inner.destroyed = true;
         inner.core.queues.silent = true;
+        // Refused unless in RTS.
+        let _ = inner.core.close(&self.context);
+        inner.settle_all(&self.context);
         inner.leave_stream(&self.context);
         inner.core.abort(&self.context);
         inner.settle(&self.context);
+        // Nor is its end an event.
+        inner.events.clear();
         drop(inner);
-        self.context.send_cq.part(self.context.id);
-        self.context.recv_cq.part(self.context.id);
+        let Context { id, send_cq, recv_cq, .. } = &self.context;
+        send_cq.part(*id);
+        if !Arc::ptr_eq(send_cq, recv_cq) {
+            recv_cq.part(*id);
+        }
     }
 
     /// A CQ of this QP lost completions.
@@ -94,6 +116,7 @@ impl SoftQp {
 
     /// Looks for octets, unless another thread is inside. True if it waits for room to send, which
     /// only the engine's events tell.
+    #[inline]
     pub(crate) fn poll(&self) -> bool {
         let Some(mut inner) = self.inner.try_lock() else {
             self.make_way();
@@ -163,8 +186,9 @@ impl SoftQp {
         if inner.leaves_nothing() {
             return Turn::Done;
         }
-        let (left, events) = inner.take_left();
         let over = inner.take_turn_over(&self.context);
+        let left = inner.take_left();
+        let tells = !inner.events.is_empty() && self.telling.begin();
         drop(inner);
         let turn = match over {
             Some(stream) => {
@@ -176,8 +200,8 @@ impl SoftQp {
             None => Turn::Done,
         };
         self.settle(left);
-        if !events.is_empty() {
-            self.tell(events);
+        if tells {
+            self.tell();
         }
         turn
     }
@@ -200,15 +224,37 @@ impl SoftQp {
     }
 
     /// Tells events in the order in which they came about, whichever threads caused them.
-    fn tell(&self, mut events: Vec<AsyncEvent>) {
-        while !events.is_empty() {
-            for event in events {
-                self.context.events.emit(EventSource::Qp(self.context.id), event);
-            }
+    fn tell(&self) {
+        loop {
             let mut inner = self.inner.lock();
-            events = inner.take_more_events();
+            let event = inner.events.pop_front();
+            if event.is_none() {
+                self.telling.end();
+                // Most connections have no more: its room is not theirs to keep.
+                inner.events.shrink_to_fit();
+            }
             drop(inner);
             self.inner.serve_wanted(|inner| self.serve(inner));
+            let Some(event) = event else { return };
+            self.context.events.emit(EventSource::Qp(self.context.id), event);
+        }
+    }
+
+    /// The lock, for a change that begins anew: once the last stream's events are told.
+    fn lock_when_told(&self) -> VpResult<MutexGuard<'_, Inner>> {
+        loop {
+            let inner = self.inner.lock();
+            if inner.events.is_empty() && self.telling.is_over() {
+                return Ok(inner);
+            }
+            self.leave(inner);
+            if !self.telling.wait() {
+                let detail = format!(
+                    "QP {} cannot begin anew in this handler: more events of its stream follow",
+                    self.context.id.0
+                );
+                return Err(VpError::new(VpStatus::StillFlushing, detail));
+            }
         }
     }
 
@@ -232,7 +278,7 @@ impl Member for SoftQp {
         self.inner.serve(|inner| self.serve(inner));
     }
 
-    fn on_timer(&self, timer: Timer) {
+    fn on_timer(&self, stream: u32, timer: Timer) {
         let inner = match timer {
             // Who is inside may send for long, and most likely what this look is about. To wait for
             // the lock is to hold up the next post.
@@ -241,9 +287,9 @@ impl Member for SoftQp {
         };
         let Some(mut inner) = inner else {
             let at = self.context.engine.now() + gather::LAZY_NS;
-            return self.context.engine.set_timer(at, self.context.id.0, timer);
+            return self.context.engine.set_timer(at, self.context.id.0, stream, timer);
         };
-        inner.handle_timer(&self.context, timer);
+        inner.handle_timer(&self.context, stream, timer);
         self.leave(inner);
     }
 
@@ -259,8 +305,8 @@ impl Member for SoftQp {
         };
         let attended = |link: &Link| nap.is_some_and(|nap| link.watch.is_attended(nap));
         let stays = inner.link.as_ref().is_some_and(attended);
-        if let Some(link) = inner.link.as_mut().filter(|_| !stays) {
-            link.put_back(&self.context);
+        if !stays {
+            inner.put_back(&self.context);
         }
         self.leave(inner);
         stays
@@ -292,7 +338,10 @@ impl vp_api::Qp for SoftQp {
     }
 
     fn modify(&self, change: QpChange) -> VpResult<()> {
-        let mut inner = self.inner.lock();
+        let mut inner = match change {
+            QpChange::Rts(_) | QpChange::Idle => self.lock_when_told()?,
+            _ => self.inner.lock(),
+        };
         if inner.destroyed {
             return Err(self.gone());
         }
@@ -310,8 +359,14 @@ impl vp_api::Qp for SoftQp {
     fn query(&self) -> VpResult<QpInfo> {
         let inner = self.inner.lock();
         let info = if inner.destroyed { Err(self.gone()) } else { Ok(inner.info(&self.context)) };
+        let stream = inner.link.as_ref().map(|link| link.stream.clone());
         self.leave(inner);
-        info
+        // A system call, of which who serves the stream need not wait for the end.
+        let tcp = stream.and_then(|stream| stream.tcp_info().ok());
+        info.map(|mut info| {
+            info.tcp = tcp;
+            info
+        })
     }
 }
 
@@ -336,16 +391,18 @@ fn context_of(parts: &QpParts, init: &QpInit) -> Context {
     }
 }
 
-fn core_of(parts: &QpParts, init: &QpInit) -> Core {
+fn core_of(parts: &QpParts, init: &QpInit) -> VpResult<Core> {
     let proto = iwarp_proto::Qp::new(Limits::new(init).config());
     let (recv_depth, max_recv_sge) = match &parts.srq {
         Some(srq) => (0, srq.max_sge()),
         None => (init.recv_depth, init.max_recv_sge),
     };
     let queues = Queues {
-        sends: SendRing::new(init.send_depth, init.max_send_sge, init.max_inline),
-        receives: RecvRing::new(recv_depth, max_recv_sge),
-        current: RecvWqe::new(max_recv_sge),
+        sends: SendRing::new(init.send_depth, init.max_send_sge, init.max_inline)?,
+        untaken_sends: Untaken::new(init.send_depth)?,
+        receives: RecvRing::new(recv_depth, max_recv_sge)?,
+        untaken_receives: Untaken::new(recv_depth)?,
+        current: RecvWqe::new(max_recv_sge)?,
         receiving: false,
         receive_fault: None,
         tagged: None,
@@ -353,13 +410,18 @@ fn core_of(parts: &QpParts, init: &QpInit) -> Core {
         left: Left::default(),
         lost: Lost::default(),
     };
-    Core { proto, queues }
+    Ok(Core { proto, queues })
 }
 
 #[cfg(test)]
 #[cfg(not(any(loom, miri)))]
 #[path = "qp/turn_tests.rs"]
 mod turn_tests;
+
+#[cfg(test)]
+#[cfg(not(any(loom, miri)))]
+#[path = "qp/fault_tests.rs"]
+mod fault_tests;
 
 #[cfg(test)]
 #[cfg(not(any(loom, miri)))]
@@ -370,3 +432,8 @@ mod watch_tests;
 #[cfg(not(any(loom, miri)))]
 #[path = "qp/liveness_tests.rs"]
 mod liveness_tests;
+
+#[cfg(test)]
+#[cfg(not(any(loom, miri)))]
+#[path = "qp/post_tests.rs"]
+mod post_tests;

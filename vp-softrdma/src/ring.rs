@@ -4,19 +4,23 @@
 //! Owner: a [`crate::cq_ring::CqRing`], for as long as its CQ lives.
 
 use crossbeam_utils::CachePadded;
-use vp_api::WorkCompletion;
+use vp_api::{VpResult, WorkCompletion, room};
 
 use crate::sync::{AtomicPtr, AtomicUsize, Ordering, Patience, UnsafeCell, fence};
 
 /// Lowest bit of `Ring::tail`: the ring takes nothing more. Positions count above it.
 const CLOSED: usize = 1;
 const STEP: usize = 2;
+/// Highest bit of `Ring::head`: one thread pops and no other. No slot ever has such a position.
+const HELD: usize = 1 << (usize::BITS - 1);
 
 /// The queue; positions count up for ever.
 pub(crate) struct Ring {
+    /// Rings that came before it in its CQ.
+    generation: u32,
     /// Where pushers are, times `STEP`, and `CLOSED`.
     tail: CachePadded<AtomicUsize>,
-    /// Where poppers are.
+    /// Where poppers are, and `HELD`.
     head: CachePadded<AtomicUsize>,
     /// Set before the tail is closed.
     next: AtomicPtr<Ring>,
@@ -41,32 +45,65 @@ pub(crate) enum Offer {
         position: usize,
     },
     Full,
+    /// A popper won the slot a lap ago, and is still not done with it.
+    Stuck,
     Closed,
 }
 
+/// Bits of a place in a CQ that count within one ring; those above are the ring's generation.
+const WITHIN: u32 = 48;
+
 impl Ring {
     /// An empty ring; `capacity` is a power of two, at least 2.
-    pub(crate) fn new(capacity: usize) -> Self {
+    pub(crate) fn new(capacity: usize, generation: u32) -> VpResult<Self> {
         let slot = |position| Slot {
             sequence: AtomicUsize::new(position),
             completion: UnsafeCell::new(WorkCompletion::BLANK),
         };
-        Self {
+        let mut slots = room::list("entries of the completion queue", capacity)?;
+        slots.extend((0..capacity).map(slot));
+        Ok(Self {
+            generation,
             tail: CachePadded::new(AtomicUsize::new(0)),
             head: CachePadded::new(AtomicUsize::new(0)),
             next: AtomicPtr::default(),
-            slots: (0..capacity).map(slot).collect(),
-        }
+            slots: slots.into_boxed_slice(),
+        })
     }
 
     fn slot(&self, position: usize) -> &Slot {
         &self.slots[position & (self.slots.len() - 1)]
     }
 
+    /// A position among those of all rings of the CQ: later completions have greater ones.
+    #[inline]
+    pub(crate) fn place(&self, position: usize) -> u64 {
+        u64::from(self.generation) << WITHIN | position as u64
+    }
+
+    /// Everything before this place was popped.
+    pub(crate) fn popped(&self) -> u64 {
+        self.place(self.head())
+    }
+
+    /// Everything that was pushed is before this place.
+    pub(crate) fn pushed(&self) -> u64 {
+        self.place(self.tail.load(Ordering::Acquire) / STEP)
+    }
+
+    fn head(&self) -> usize {
+        self.head.load(Ordering::Acquire) & !HELD
+    }
+
+    /// Rings that came before it in its CQ.
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation
+    }
+
     /// Queues a completion at the tail. Waits only for a popper that was stopped while it copied a
     /// completion out, when all slots but its own have gone round meanwhile.
     pub(crate) fn push(&self, completion: &WorkCompletion) -> Offer {
-        let mut patience = Patience::new();
+        let mut patience = Patience::default();
         let mut tail = self.tail.load(Ordering::Relaxed);
         let position = loop {
             if tail & CLOSED != 0 {
@@ -90,8 +127,11 @@ impl Ring {
             } else {
                 let now = self.tail.load(Ordering::Relaxed);
                 // Written a lap ago. Nobody has taken it yet: it is what a CQ too small looks like.
-                if now == tail && (self.is_full(position) || !patience.wait()) {
+                if now == tail && self.is_full(position) {
                     return Offer::Full;
+                }
+                if now == tail && !patience.wait() {
+                    return Offer::Stuck;
                 }
                 tail = now;
             }
@@ -106,25 +146,27 @@ impl Ring {
         Offer::Taken { position }
     }
 
-    /// Others have come behind `position`, or the ring was closed.
-    pub(crate) fn is_overtaken(&self, position: usize) -> bool {
-        self.tail.load(Ordering::Relaxed) != (position + 1) * STEP
+    /// Completions have come behind the one before this place, or the ring was closed.
+    pub(crate) fn goes_on_behind(&self, place: u64) -> bool {
+        let tail = self.tail.load(Ordering::Relaxed);
+        tail & CLOSED != 0 || self.place(tail / STEP) != place
     }
 
     /// No popper has won the completion that is a lap behind `position`.
     fn is_full(&self, position: usize) -> bool {
-        self.head.load(Ordering::Acquire) + self.slots.len() <= position
+        self.head() + self.slots.len() <= position
     }
 
-    /// Moves up to `out.len()` completions to `out`; answers how many.
-    pub(crate) fn pop(&self, out: &mut [WorkCompletion]) -> usize {
+    /// Moves up to `out.len()` completions to `out`; returns how many. `None`: the ring is held.
+    #[inline]
+    pub(crate) fn pop(&self, out: &mut [WorkCompletion]) -> Option<usize> {
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             let ready = self.ready(head, out.len());
             if ready == 0 {
                 let now = self.head.load(Ordering::Relaxed);
                 if now == head {
-                    return 0;
+                    return (head & HELD == 0).then_some(0);
                 }
                 head = now;
                 continue;
@@ -138,11 +180,37 @@ impl Ring {
             match won {
                 Ok(_) => {
                     self.take(head, &mut out[..ready]);
-                    return ready;
+                    return Some(ready);
                 }
                 Err(now) => head = now,
             }
         }
+    }
+
+    /// From here on until it is [released](Ring::release) only the caller pops, by [`Ring::pop_held`]: one
+    /// thread at a time, under the CQ's lock for this.
+    pub(crate) fn hold(&self) {
+        // What others won before lies before the head; a thread that is about to win finds it changed.
+        self.head.fetch_or(HELD, Ordering::AcqRel);
+    }
+
+    pub(crate) fn release(&self) {
+        self.head.fetch_and(!HELD, Ordering::AcqRel);
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.head.load(Ordering::Acquire) & HELD != 0
+    }
+
+    /// The oldest completion, with its place.
+    pub(crate) fn pop_held(&self) -> Option<(u64, WorkCompletion)> {
+        let head = self.head();
+        let mut one = [WorkCompletion::BLANK];
+        (self.ready(head, 1) == 1).then(|| {
+            self.head.store((head + 1) | HELD, Ordering::Release);
+            self.take(head, &mut one);
+            (self.place(head), one[0])
+        })
     }
 
     /// Completions that can be read from `head` on, up to `limit`.
@@ -159,23 +227,33 @@ impl Ring {
             let slot = self.slot(head + n);
             *out = slot.completion.with(|completion| {
                 // SAFETY: `ready` saw the pusher's Release of this position; moving the head over
-                // it made this thread its only reader; no pusher writes before the store below.
+                // it, by exchange or in a ring that is held, made this thread its only reader; no
+                // pusher writes before the store below.
                 unsafe { *completion }
             });
             slot.sequence.store(head + n + self.slots.len(), Ordering::Release);
         }
     }
 
-    /// Entries pushed and not popped, roughly.
-    pub(crate) fn len(&self) -> usize {
+    /// Entries pushed and not popped, roughly, and whether it was held when they were counted: then what
+    /// was popped may wait in its CQ.
+    pub(crate) fn content(&self) -> (usize, bool) {
         let head = self.head.load(Ordering::Acquire);
-        (self.tail.load(Ordering::Acquire) / STEP).saturating_sub(head)
+        let tail = self.tail.load(Ordering::Acquire) / STEP;
+        (tail.saturating_sub(head & !HELD), head & HELD != 0)
     }
 
-    /// Nothing more comes, and everything was popped.
+    /// Nothing more comes, and everything was popped; of a ring that is held, which only the holder
+    /// leaves, it is never said.
     pub(crate) fn is_finished(&self) -> bool {
         let tail = self.tail.load(Ordering::Acquire);
         tail & CLOSED != 0 && tail / STEP == self.head.load(Ordering::Acquire)
+    }
+
+    /// The same for the holder.
+    pub(crate) fn is_finished_held(&self) -> bool {
+        let tail = self.tail.load(Ordering::Acquire);
+        tail & CLOSED != 0 && tail / STEP == self.head()
     }
 
     pub(crate) fn capacity(&self) -> usize {

@@ -25,12 +25,11 @@ use crate::ports::Ports;
 use crate::qp::SoftQp;
 use crate::srq::SoftSrq;
 use crate::stag_table::StagTable;
-use crate::{ifaces, limits, mw, place};
+use crate::{limits, mw, place, ports};
 
 /// An open RNIC.
 pub(crate) struct SoftRnic {
     attrs: RnicAttrs,
-    services: Arc<dyn Services>,
     events: Arc<EventSink>,
     engine: Arc<Engine>,
     regions: Regions,
@@ -49,7 +48,7 @@ struct QpEntry {
 
 impl SoftRnic {
     pub(crate) fn open(services: Arc<dyn Services>) -> VpResult<Self> {
-        let table = Arc::new(StagTable::new());
+        let table = Arc::new(StagTable::new()?);
         let events = Arc::default();
         let engine = Engine::start(services.clone(), "softrdma")?;
         if let Err(error) = Ports::watch(&engine, &events) {
@@ -60,12 +59,11 @@ impl SoftRnic {
             attrs: limits::attrs(),
             events,
             engine,
-            regions: Regions { table, services: services.clone(), probes: place::can_probe() },
+            regions: Regions { table, services, probes: place::can_probe() },
             pds: Objects::new("protection domain", limits::MAX_OBJECTS),
             cqs: Objects::new("completion queue", limits::MAX_OBJECTS),
             srqs: Objects::new("shared receive queue", limits::MAX_OBJECTS),
             qps: Objects::new("queue pair", limits::MAX_OBJECTS),
-            services,
         })
     }
 
@@ -111,12 +109,8 @@ impl Rnic for SoftRnic {
         &self.attrs
     }
 
-    fn ports(&self) -> Vec<PortInfo> {
-        ifaces::ports().unwrap_or_else(|error| {
-            let message = format!("network interfaces cannot be listed: {error}");
-            self.services.log(LogLevel::Warn, "softrdma", &message);
-            Vec::new()
-        })
+    fn ports(&self) -> VpResult<Vec<PortInfo>> {
+        ports::ports().map_err(|error| VpError::os("listing the network interfaces", &error))
     }
 
     fn set_async_handler(&self, handler: Option<Arc<dyn AsyncHandler>>) {

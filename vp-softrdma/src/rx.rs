@@ -41,10 +41,11 @@ struct Tail {
 }
 
 impl Tail {
-    fn new(octets: &[u8], need: usize) -> Self {
-        let mut tail = Self { octets: pool::take_tail(need.max(octets.len())), len: 0, need };
+    /// `None`: there is no memory for it.
+    fn new(octets: &[u8], need: usize) -> Option<Self> {
+        let mut tail = Self { octets: pool::take_tail(need.max(octets.len()))?, len: 0, need };
         tail.append(octets);
-        tail
+        Some(tail)
     }
 
     fn append(&mut self, octets: &[u8]) {
@@ -59,7 +60,7 @@ impl Tail {
     }
 
     /// Drops `consumed` octets from the front and makes room for `need`.
-    fn keep_rest(self, consumed: usize, need: usize) -> Self {
+    fn keep_rest(self, consumed: usize, need: usize) -> Option<Self> {
         let rest = Self::new(&self.octets[consumed.min(self.len)..self.len], need);
         pool::give_tail(self.octets);
         rest
@@ -124,6 +125,17 @@ impl Inbox {
         })
     }
 
+    /// Reads what came before the stream broke: it may say why.
+    pub(crate) fn receive_rest(&mut self, stream: &Stream, core: &mut Core, context: &Context) {
+        pool::with_staging(|staging| {
+            while !self.ended
+                && let (Received::Octets(_), _) = self.read(stream, core, context, staging)
+            {
+            }
+        });
+        self.ended = true;
+    }
+
     /// The socket is empty. In the middle of a payload more is on its way: each look at the socket
     /// holds up whoever brings it.
     fn rest(&self) -> Stopped {
@@ -143,7 +155,7 @@ impl Inbox {
         tell(self.tail.as_ref().map_or(0, |tail| tail.len));
     }
 
-    /// One system call, and what follows from its octets; answers also how many it asked for.
+    /// One system call, and what follows from its octets; also returns how many it asked for.
     fn read(
         &mut self,
         stream: &Stream,
@@ -259,10 +271,18 @@ impl Inbox {
             if let Want::Octets(need) = input.want
                 && !octets.is_empty()
             {
-                self.tail = Some(Tail::new(octets, need.max(octets.len() + 1)));
+                self.keep(Tail::new(octets, need.max(octets.len() + 1)), core, context);
                 return;
             }
         }
+    }
+
+    /// Keeps the head of an FPDU. Without memory for it the stream cannot go on.
+    fn keep(&mut self, tail: Option<Tail>, core: &mut Core, context: &Context) {
+        if tail.is_none() {
+            core.fail(context);
+        }
+        self.tail = tail;
     }
 
     fn feed_tail(&mut self, core: &mut Core, context: &Context, tail: Tail) {
@@ -272,7 +292,7 @@ impl Inbox {
         if rest == 0 {
             pool::give_tail(tail.octets);
         } else if let Want::Octets(need) = input.want {
-            self.tail = Some(tail.keep_rest(input.consumed, need.max(rest + 1)));
+            self.keep(tail.keep_rest(input.consumed, need.max(rest + 1)), core, context);
         } else {
             pool::give_tail(tail.octets);
         }
@@ -328,7 +348,7 @@ impl<'a> Sinks<'a> {
         }
     }
 
-    /// Fills them, then `staging`; answers also how many octets they take. Lets go of the memory
+    /// Fills them, then `staging`; also returns how many octets they take. Lets go of the memory
     /// before the core sees anything: it may be told to invalidate it.
     fn read(self, stream: &Stream, staging: &mut [u8]) -> Result<(Received, usize), AccessError> {
         let mut pieces = [Piece::EMPTY; MAX_PIECES];

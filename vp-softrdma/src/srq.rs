@@ -2,15 +2,18 @@
 //!
 //! Owner: the RNIC's table and the QPs on it, through an `Arc`. One small lock: sharing is what an
 //! SRQ is for. A QP takes a receive out whole, so nothing here knows when a peer dies; receives
-//! that no QP took are never flushed by one (RDMAC 6.3).
+//! that no QP took are never flushed by one (RDMAC 6.3). What was taken occupies its slot until its
+//! completion was taken (polled); which ones were is asked when the queue looks full, of each CQ.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
 
 use vp_api::{
-    AsyncEvent, EventSource, PdId, PostFailure, RecvWr, Srq, SrqId, SrqInfo, SrqInit, VpError,
-    VpResult, VpStatus,
+    AsyncEvent, Cq, CqId, EventSource, PdId, PostFailure, RecvWr, Sge, Srq, SrqId, SrqInfo,
+    SrqInit, VpError, VpResult, VpStatus, room,
 };
 
+use crate::cq::SoftCq;
 use crate::events::EventSink;
 use crate::limits;
 use crate::objects::Hold;
@@ -28,12 +31,90 @@ pub(crate) struct SoftSrq {
 
 struct State {
     ring: RecvRing,
+    /// Receives that a QP took and has not completed.
+    begun: u32,
+    /// Completions that were not taken when last looked: their CQ, and their place there.
+    untaken: VecDeque<(CqId, u64)>,
+    /// Where receives complete.
+    cqs: Vec<Sink>,
     /// One-shot: fires when fewer remain; 0 is not armed.
     limit: u32,
     _pd: Hold,
 }
 
+/// A CQ in which receives complete.
+struct Sink {
+    id: CqId,
+    queue: Weak<SoftCq>,
+    /// As [`SoftCq::taken`] said last.
+    taken: u64,
+}
+
 impl State {
+    /// Slots that are occupied.
+    fn slots(&self) -> usize {
+        self.ring.posted() as usize + self.begun as usize + self.untaken.len()
+    }
+
+    /// Frees slots of completions that were taken, at least one if there is any. Those of a CQ that is
+    /// seldom polled go behind the others, so that they are not asked for at each post.
+    fn reap(&mut self) {
+        for cq in &mut self.cqs {
+            // Of one that is gone nobody takes any more.
+            cq.taken = cq.queue.upgrade().map_or(u64::MAX, |queue| queue.taken());
+        }
+        let cqs = &self.cqs;
+        let is_free = |(id, place): (CqId, u64)| {
+            cqs.iter().find(|cq| cq.id == id).is_none_or(|cq| place < cq.taken)
+        };
+        let mut freed = false;
+        for _ in 0..self.untaken.len() {
+            let Some(oldest) = self.untaken.pop_front() else { return };
+            if is_free(oldest) {
+                freed = true;
+            } else if freed {
+                return self.untaken.push_front(oldest);
+            } else {
+                self.untaken.push_back(oldest);
+            }
+        }
+    }
+
+    fn resize(&mut self, depth: u32) -> VpResult<()> {
+        while self.slots() > depth as usize {
+            let before = self.slots();
+            self.reap();
+            if self.slots() == before {
+                let detail = format!(
+                    "{before} receives are posted or their completions not polled, more than the new \
+                     depth of {depth}"
+                );
+                return Err(VpError::new(VpStatus::CannotChange, detail));
+            }
+        }
+        let mut untaken = list_for(depth)?;
+        untaken.extend(&self.untaken);
+        self.ring.resize(depth).map_err(|status| match status {
+            VpStatus::InsufficientResources => {
+                room::none::<(u64, Sge)>("receives of a queue", depth as usize)
+            }
+            _ => VpError::new(status, format!("{depth} receives do not fit")),
+        })?;
+        self.untaken = untaken;
+        Ok(())
+    }
+
+    fn post(&mut self, wr: &RecvWr<'_>) -> Result<(), VpStatus> {
+        let depth = self.ring.depth() as usize;
+        if self.slots() >= depth {
+            self.reap();
+            if self.slots() >= depth {
+                return Err(VpStatus::TooManyWrs);
+            }
+        }
+        self.ring.post(wr)
+    }
+
     /// Takes the limit event if it is due.
     // RFC 5042 6.4.3.1 [SEC-11]; one shot [VERBS-26]
     fn limit_reached(&mut self) -> bool {
@@ -57,8 +138,14 @@ impl SoftSrq {
         limits::check("receives of the SRQ", init.depth, 1, limits::MAX_WR, VpStatus::TooManyWrs)?;
         limits::check("SGEs of the SRQ", init.max_sge, 1, limits::MAX_SGE, VpStatus::InvalidSgl)?;
         limits::check("SRQ limit", init.limit, 0, init.depth, VpStatus::InvalidModifier)?;
-        let state =
-            State { ring: RecvRing::new(init.depth, init.max_sge), limit: init.limit, _pd: pd };
+        let state = State {
+            ring: RecvRing::new(init.depth, init.max_sge)?,
+            begun: 0,
+            untaken: list_for(init.depth)?,
+            cqs: Vec::new(),
+            limit: init.limit,
+            _pd: pd,
+        };
         let state = Mutex::new(Some(state));
         Ok(Arc::new(Self { id, pd: init.pd, events, state }))
     }
@@ -79,7 +166,26 @@ impl SoftSrq {
         let mut state = lock(&self.state);
         let Some(state) = state.as_mut() else { return (false, false) };
         let taken = state.ring.take(into);
+        state.begun += u32::from(taken);
         (taken, taken && state.limit_reached())
+    }
+
+    /// A receive that a QP took completed at this place of the CQ; `None`: without a completion, since
+    /// the QP was destroyed or the CQ is overrun.
+    pub(crate) fn completed(&self, cq: CqId, place: Option<u64>) {
+        let mut state = lock(&self.state);
+        let Some(state) = state.as_mut() else { return };
+        state.begun = state.begun.saturating_sub(1);
+        state.untaken.extend(place.map(|place| (cq, place)));
+    }
+
+    /// Receives complete in this CQ from now on.
+    pub(crate) fn completes_to(&self, cq: &Arc<SoftCq>) -> VpResult<()> {
+        let mut state = lock(&self.state);
+        let Some(state) = state.as_mut() else { return Ok(()) };
+        state.cqs.retain(|known| known.queue.strong_count() != 0 && known.id != cq.id());
+        let sink = Sink { id: cq.id(), queue: Arc::downgrade(cq), taken: 0 };
+        room::push(&mut state.cqs, "completion queues of a shared receive queue", sink)
     }
 
     /// Raises the limit event.
@@ -87,7 +193,7 @@ impl SoftSrq {
         self.events.emit(EventSource::Srq(self.id), AsyncEvent::SrqLimit);
     }
 
-    /// After this every verb answers `InvalidHandle`; unused receives vanish.
+    /// After this every verb returns `InvalidHandle`; unused receives vanish.
     pub(crate) fn destroy(&self) {
         *lock(&self.state) = None;
     }
@@ -108,7 +214,7 @@ impl Srq for SoftSrq {
             return Err(PostFailure { posted: 0, status: VpStatus::InvalidHandle });
         };
         for (posted, wr) in wrs.iter().enumerate() {
-            state.ring.post(wr).map_err(|status| PostFailure { posted, status })?;
+            state.post(wr).map_err(|status| PostFailure { posted, status })?;
         }
         Ok(())
     }
@@ -128,7 +234,7 @@ impl Srq for SoftSrq {
             let new_limit = limit.unwrap_or(state.limit);
             limits::check("SRQ limit", new_limit, 0, new_depth, VpStatus::InvalidModifier)?;
             if new_depth != state.ring.depth() {
-                resize(&mut state.ring, new_depth)?;
+                state.resize(new_depth)?;
             }
             state.limit = new_limit;
             limit.is_some() && state.limit_reached()
@@ -152,12 +258,9 @@ impl Srq for SoftSrq {
     }
 }
 
-fn resize(ring: &mut RecvRing, depth: u32) -> VpResult<()> {
-    let posted = ring.posted();
-    ring.resize(depth).map_err(|status| {
-        let detail = format!("{posted} receives are posted, more than the new depth of {depth}");
-        VpError::new(status, detail)
-    })
+/// Room for the completions of a queue.
+fn list_for(depth: u32) -> VpResult<VecDeque<(CqId, u64)>> {
+    room::list("completions of a queue", depth as usize).map(VecDeque::from)
 }
 
 #[cfg(all(test, not(loom)))]

@@ -29,7 +29,7 @@ fn srq(depth: u32, limit: u32) -> (Arc<SoftSrq>, Arc<Count>) {
 }
 
 fn take(srq: &SoftSrq) -> bool {
-    let (taken, limit) = srq.take(&mut RecvWqe::new(srq.max_sge()));
+    let (taken, limit) = srq.take(&mut RecvWqe::new(srq.max_sge()).expect("room"));
     if limit {
         srq.raise_limit();
     }

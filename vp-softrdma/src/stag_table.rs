@@ -5,10 +5,18 @@
 //! slot's own lock. When a peer dies its QP drops its [`Use`]s with the call that made them;
 //! nothing stays behind in the table.
 //!
+//! # Where a slot is
+//!
+//! An index is a random number of 24 bits, so that from one STag nothing follows about another, and
+//! slots are dense all the same: segments are numbered from 1 in the order in which they are needed,
+//! and a level is the segments from a power of two, its width, to the next. The low bits of an index
+//! say which slot of a level it has, the rest is random, and the slot knows the whole STag. A lookup
+//! begins at the widest level, which has half of the segments.
+//!
 //! # How a slot works
 //!
-//! One atomic word holds *valid*, the key octet and a use count. Resolving adds one to the count
-//! and looks at what it found there: valid and the right key means that the grant cannot
+//! One atomic word holds *valid*, the STag and a use count. Resolving adds one to the count
+//! and looks at what it found there: valid and the right STag means that the grant cannot
 //! change until the count goes down again. Revoking clears *valid* and waits until the count is 0.
 //! Whoever saw the cleared bit leaves at once, so that wait is as short as one placement.
 //!
@@ -23,13 +31,15 @@
 //! and looks only whether the STag is still valid.
 
 use iwarp_proto::AccessError;
-use vp_api::Stag;
+use vp_api::{RefusedRegion, Stag, VpResult, room};
 
 use crate::grant::Grant;
 pub use crate::grant::{Caller, Need};
 use crate::meta::Meta;
 use crate::random::Random;
-use crate::sync::{AtomicPtr, AtomicU64, Mutex, Ordering, Patience, UnsafeCell, lock};
+use crate::sync::{
+    AtomicPtr, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, Patience, UnsafeCell, lock,
+};
 
 // Of the 24 bits of an index; model checkers and interpreters get a small table.
 const INDEX_BITS: u32 = if cfg!(loom) {
@@ -49,14 +59,14 @@ const SEGMENT_BITS: u32 = if cfg!(loom) {
 const SEGMENTS: usize = 1 << (INDEX_BITS - SEGMENT_BITS);
 const SEGMENT_SLOTS: usize = 1 << SEGMENT_BITS;
 
-/// Slots are handed out until half of the index space is used, so that it stays sparse. [SEC-07]
+/// STags are handed out until half of the index space is used, so that it stays sparse. [SEC-07]
 pub(crate) const MAX_STAGS: u32 = (SEGMENTS * SEGMENT_SLOTS / 2) as u32;
 
-// The control word: use count, key, flags.
-const USES: u64 = 0xffff_ffff;
-const KEY_SHIFT: u32 = 32;
-const VALID: u64 = 1 << 40;
-const ALLOCATED: u64 = 1 << 41;
+// The control word: use count, flags, STag.
+const USES: u64 = 0x3fff_ffff;
+const VALID: u64 = 1 << 30;
+const ALLOCATED: u64 = 1 << 31;
+const STAG_SHIFT: u32 = 32;
 
 /// What an STag is for; each kind may use half of `MAX_STAGS`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,22 +104,22 @@ impl Slot {
         }
     }
 
-    /// Counts the caller in, if the slot is valid under `key`.
+    /// Counts the caller in, if the slot is valid under `stag`.
     #[inline]
-    fn hold(&self, key: u8) -> Option<Hold<'_>> {
+    fn hold(&self, stag: Stag) -> Option<Hold<'_>> {
         // The look before the step keeps a peer that guesses from disturbing a revocation.
-        if !fits(self.control.load(Ordering::Relaxed), key) {
+        if !fits(self.control.load(Ordering::Relaxed), stag) {
             return None;
         }
         let found = self.control.fetch_add(1, Ordering::Acquire);
         let hold = Hold { slot: self };
-        fits(found, key).then_some(hold)
+        fits(found, stag).then_some(hold)
     }
 
     /// Valid under which key, if at all.
     pub(crate) fn valid_key(&self) -> Option<u8> {
         let control = self.control.load(Ordering::Acquire);
-        (control & VALID != 0).then_some((control >> KEY_SHIFT) as u8)
+        (control & VALID != 0).then(|| stag_of(control).key())
     }
 
     /// Makes the slot invalid and waits until nobody uses it. For the holder of `meta`'s lock.
@@ -117,7 +127,7 @@ impl Slot {
     // RFC 5040 8.1.1(6) [SEC-05]
     pub(crate) fn revoke(&self) -> Result<(), Busy> {
         self.control.fetch_and(!VALID, Ordering::AcqRel);
-        let mut patience = Patience::new();
+        let mut patience = Patience::default();
         while self.control.load(Ordering::Acquire) & USES != 0 {
             if !patience.wait() {
                 return Err(Busy);
@@ -135,36 +145,56 @@ impl Slot {
             // the caller holds the lock of `meta`, so nobody else writes it.
             unsafe { *place = grant }
         });
-        let bits = VALID | u64::from(key) << KEY_SHIFT;
-        let cleared = !(0xff << KEY_SHIFT);
-        let mut old = self.control.load(Ordering::Relaxed);
-        while let Err(now) = self.control.compare_exchange_weak(
-            old,
-            (old & cleared) | bits,
-            Ordering::Release,
-            Ordering::Relaxed,
-        ) {
-            old = now;
-        }
+        self.change(|old| with_stag(old, Stag::new(stag_of(old).index(), key)) | VALID);
+    }
+
+    /// Of the STag that has the slot, or had it last.
+    fn index(&self) -> u32 {
+        stag_of(self.control.load(Ordering::Relaxed)).index()
     }
 
     fn is_allocated(&self) -> bool {
         self.control.load(Ordering::Relaxed) & ALLOCATED != 0
     }
 
-    fn set_allocated(&self, yes: bool) {
-        if yes {
-            self.control.fetch_or(ALLOCATED, Ordering::Relaxed);
-        } else {
-            self.control.fetch_and(!ALLOCATED, Ordering::Relaxed);
+    /// It is the slot of this index.
+    fn is(&self, index: u32) -> bool {
+        let control = self.control.load(Ordering::Acquire);
+        control & ALLOCATED != 0 && stag_of(control).index() == index
+    }
+
+    /// Gives it to an index. For the allocator, on a slot that is free.
+    fn take(&self, index: u32) {
+        self.change(|old| with_stag(old, Stag::new(index, 0)) | ALLOCATED);
+    }
+
+    fn free(&self) {
+        self.control.fetch_and(!ALLOCATED, Ordering::Relaxed);
+    }
+
+    /// Changes all but the use count, which peers that guess may move.
+    fn change(&self, new: impl Fn(u64) -> u64) {
+        let mut old = self.control.load(Ordering::Relaxed);
+        while let Err(now) =
+            self.control.compare_exchange_weak(old, new(old), Ordering::Release, Ordering::Relaxed)
+        {
+            old = now;
         }
     }
 }
 
-/// Valid under `key`.
+fn stag_of(control: u64) -> Stag {
+    Stag((control >> STAG_SHIFT) as u32)
+}
+
+fn with_stag(control: u64, stag: Stag) -> u64 {
+    control & ((1 << STAG_SHIFT) - 1) | u64::from(stag.0) << STAG_SHIFT
+}
+
+/// Valid under `stag`, its key included.
 #[inline]
-fn fits(control: u64, key: u8) -> bool {
-    control & VALID != 0 && (control >> KEY_SHIFT) as u8 == key // [VERBS-22]
+fn fits(control: u64, stag: Stag) -> bool {
+    control & VALID != 0 && stag_of(control) == stag // [VERBS-22]
 }
 
 /// A slot's use count held up by one.
@@ -275,9 +305,11 @@ impl Use<'_> {
 
 /// The table.
 pub struct StagTable {
-    /// Segments that exist, by the high bits of the index; each an array of `SEGMENT_SLOTS` slots
-    /// that is never moved or freed before the table.
-    segments: Box<[AtomicPtr<Segment>]>,
+    /// Segments that exist, by their numbers; none is number 0. Each is an array of
+    /// `SEGMENT_SLOTS` slots that is never moved or freed before the table.
+    segments: Box<[AtomicPtr<Segment>; SEGMENTS]>,
+    /// Of the widest level that has a segment; 0 without any.
+    width: AtomicUsize,
     allocator: Mutex<Allocator>,
 }
 
@@ -285,23 +317,20 @@ type Segment = [Slot; SEGMENT_SLOTS];
 
 struct Allocator {
     random: Random,
-    /// Numbers of the segments that exist.
-    existing: Vec<u16>,
+    /// Number of the next segment.
+    next: usize,
     /// STags in use, by kind.
     used: [u32; 2],
 }
 
 impl StagTable {
     /// A table without a valid STag.
-    pub fn new() -> Self {
-        Self {
-            segments: (0..SEGMENTS).map(|_| AtomicPtr::default()).collect(),
-            allocator: Mutex::new(Allocator {
-                random: Random::new(),
-                existing: Vec::new(),
-                used: [0; 2],
-            }),
-        }
+    pub fn new() -> VpResult<Self> {
+        Ok(Self {
+            segments: no_segments()?,
+            width: AtomicUsize::new(0),
+            allocator: Mutex::new(Allocator { random: Random::new(), next: 1, used: [0; 2] }),
+        })
     }
 
     /// Checks an access to `len > 0` octets at `to` of `stag` and holds the memory for it.
@@ -316,13 +345,18 @@ impl StagTable {
         to: u64,
         len: u32,
     ) -> Result<Use<'_>, AccessError> {
-        if stag.index() == 0 {
+        let Some(hold) = self.hold(stag) else {
             return Self::resolve_privileged(stag, need, caller, to, len);
-        }
-        let slot = self.slot(stag.index()).ok_or(AccessError::InvalidStag)?;
-        let hold = slot.hold(stag.key()).ok_or(AccessError::InvalidStag)?;
+        };
         let addr = hold.check(need, caller, to, len)?;
         Ok(Use { hold: Some(hold), stag, addr, len, writable: need.writes() })
+    }
+
+    /// The memory that an STag names now, for messages. `caller`: whether it may use it.
+    #[cold]
+    pub(crate) fn describe(&self, stag: Stag, caller: &Caller) -> Option<RefusedRegion> {
+        let hold = self.hold(stag)?;
+        Some(hold.grant(|grant| grant.describe(caller)))
     }
 
     /// As [`StagTable::resolve`], with every check, into `kept`: what that holds stays held if it is
@@ -369,36 +403,80 @@ impl StagTable {
         Ok(Use { hold: None, stag, addr, len, writable: need.writes() })
     }
 
-    /// The slot of an index, if its segment exists.
+    /// Counts the caller in at the slot that is valid under `stag`.
     #[inline]
-    pub(crate) fn slot(&self, index: u32) -> Option<&Slot> {
-        let pointer = self.segments.get((index >> SEGMENT_BITS) as usize)?.load(Ordering::Acquire);
-        // SAFETY: a pointer that is not null was stored by `grow`, from a leaked box, with Release;
-        // it is freed only by `drop` of the table, which outlives the answer's borrow.
-        let segment = unsafe { pointer.as_ref() }?;
-        segment.get(index as usize & (SEGMENT_SLOTS - 1))
+    fn hold(&self, stag: Stag) -> Option<Hold<'_>> {
+        let width = self.width.load(Ordering::Acquire);
+        match self.place(width, stag.index()).and_then(|slot| slot.hold(stag)) {
+            Some(hold) => Some(hold),
+            None => self.hold_below(width, stag),
+        }
     }
 
-    /// Takes a free index at random; `None` if half of `MAX_STAGS` are in use for that kind.
+    /// The same in the narrower levels.
+    #[cold]
+    fn hold_below(&self, width: usize, stag: Stag) -> Option<Hold<'_>> {
+        below(width).find_map(|width| self.place(width, stag.index())?.hold(stag))
+    }
+
+    /// The slot of an index in the level of a width, if its segment exists.
+    #[inline]
+    fn place(&self, width: usize, index: u32) -> Option<&Slot> {
+        // Less than twice the width. While that is 0 there is no segment of any number.
+        let number = width | ((index >> SEGMENT_BITS) as usize & width.wrapping_sub(1));
+        self.segment(number % SEGMENTS)?.get(index as usize & (SEGMENT_SLOTS - 1))
+    }
+
+    #[inline]
+    fn segment(&self, number: usize) -> Option<&Segment> {
+        let pointer = self.segments.get(number)?.load(Ordering::Acquire);
+        // SAFETY: a pointer that is not null was stored by `grow`, from a leaked box, with Release;
+        // it is freed only by `drop` of the table, which outlives the answer's borrow.
+        unsafe { pointer.as_ref() }
+    }
+
+    /// The slot of an index that is allocated.
+    fn slot(&self, index: u32) -> Option<&Slot> {
+        let width = self.width.load(Ordering::Acquire);
+        let mut levels = std::iter::once(width).chain(below(width));
+        levels.find_map(|width| self.place(width, index).filter(|slot| slot.is(index)))
+    }
+
+    /// The slot of an index that is allocated, with what the verbs know about it.
+    pub(crate) fn open(&self, index: u32) -> Option<(&Slot, MutexGuard<'_, Meta>)> {
+        let slot = self.slot(index)?;
+        let meta = lock(&slot.meta);
+        // It may have become another's meanwhile; from now on it does not, unless it is free.
+        slot.is(index).then_some((slot, meta))
+    }
+
+    /// Takes a free index at random; `Ok(None)` if half of `MAX_STAGS` are in use for that kind.
     // RFC 5040 8.1.1(8) [SEC-07]; never 0 [VERBS-23]
-    pub(crate) fn allocate(&self, kind: Kind) -> Option<u32> {
+    pub(crate) fn allocate(&self, kind: Kind) -> VpResult<Option<u32>> {
         let mut allocator = lock(&self.allocator);
         let allocator = &mut *allocator;
         if allocator.used[kind as usize] >= MAX_STAGS / 2 {
-            return None;
+            return Ok(None);
         }
         let used: u32 = allocator.used.iter().sum();
-        if used as usize * 2 >= allocator.existing.len() * SEGMENT_SLOTS {
+        if used as usize * 2 >= (allocator.next - 1) * SEGMENT_SLOTS {
             self.grow(allocator)?;
         }
-        // At most half of the slots are in use: two tries on average.
+        Ok(self.pick(allocator, kind))
+    }
+
+    fn pick(&self, allocator: &mut Allocator, kind: Kind) -> Option<u32> {
+        // At most about half of the slots are in use: two tries on average.
         loop {
-            let place = allocator.random.below(allocator.existing.len() * SEGMENT_SLOTS);
-            let number = allocator.existing.get(place >> SEGMENT_BITS)?;
-            let index = u32::from(*number) << SEGMENT_BITS | (place & (SEGMENT_SLOTS - 1)) as u32;
-            let slot = self.slot(index)?;
-            if index != 0 && !slot.is_allocated() {
-                slot.set_allocated(true);
+            let random = &mut allocator.random;
+            let place = random.below((allocator.next - 1) * SEGMENT_SLOTS);
+            let number = (place >> SEGMENT_BITS) + 1;
+            let slot = self.segment(number)?.get(place & (SEGMENT_SLOTS - 1))?;
+            let index = index_of(number, place & (SEGMENT_SLOTS - 1), random);
+            // The next to have a slot is not known by the name of the last one.
+            let is_new = index != 0 && index != slot.index() && self.slot(index).is_none();
+            if is_new && !slot.is_allocated() {
+                slot.take(index);
                 allocator.used[kind as usize] += 1;
                 return Some(index);
             }
@@ -408,40 +486,56 @@ impl StagTable {
     /// Gives an index back. Its slot has been revoked and its meta is `Free`.
     pub(crate) fn release(&self, index: u32, kind: Kind) {
         let mut allocator = lock(&self.allocator);
-        if let Some(slot) = self.slot(index).filter(|slot| slot.is_allocated()) {
-            slot.set_allocated(false);
+        if let Some(slot) = self.slot(index) {
+            slot.free();
             allocator.used[kind as usize] -= 1;
         }
     }
 
-    /// Adds a segment at a random free place of the index space, unless all are there.
-    fn grow(&self, allocator: &mut Allocator) -> Option<()> {
-        if allocator.existing.len() == SEGMENTS {
-            return Some(());
+    /// Adds the next segment, unless all are there.
+    fn grow(&self, allocator: &mut Allocator) -> VpResult<()> {
+        let number = allocator.next;
+        let mut slots = room::list("slots of the STag table", SEGMENT_SLOTS)?;
+        slots.resize_with(SEGMENT_SLOTS, Slot::new);
+        if let Some(place) = self.segments.get(number)
+            && let Ok(segment) = Box::<Segment>::try_from(slots.into_boxed_slice())
+        {
+            place.store(Box::into_raw(segment), Ordering::Release);
+            self.width.store(width_of(number), Ordering::Release);
+            allocator.next += 1;
         }
-        let number = loop {
-            let number = allocator.random.below(SEGMENTS);
-            if !allocator.existing.contains(&(number as u16)) {
-                break number;
-            }
-        };
-        let slots: Box<[Slot]> = (0..SEGMENT_SLOTS).map(|_| Slot::new()).collect();
-        let segment: Box<Segment> = slots.try_into().ok()?;
-        self.segments.get(number)?.store(Box::into_raw(segment), Ordering::Release);
-        allocator.existing.push(number as u16);
-        Some(())
+        Ok(())
     }
 }
 
-impl Default for StagTable {
-    fn default() -> Self {
-        Self::new()
-    }
+fn no_segments() -> VpResult<Box<[AtomicPtr<Segment>; SEGMENTS]>> {
+    let mut all = room::list("segments of the STag table", SEGMENTS)?;
+    all.resize_with(SEGMENTS, AtomicPtr::default);
+    // A boxed slice of that length is that array.
+    Ok(all.into_boxed_slice().try_into().unwrap_or_else(|_| unreachable!("as many as there are")))
+}
+
+/// Width of the level of a segment.
+fn width_of(number: usize) -> usize {
+    1 << number.ilog2()
+}
+
+/// Widths of the narrower levels.
+fn below(width: usize) -> impl Iterator<Item = usize> {
+    std::iter::successors(Some(width >> 1), |width| Some(width >> 1)).take_while(|&width| width > 0)
+}
+
+/// An index that has a slot: what does not name the slot is random.
+fn index_of(number: usize, slot: usize, random: &mut Random) -> u32 {
+    let width = width_of(number);
+    let fixed = ((number - width) << SEGMENT_BITS) | slot;
+    let rest = random.below(SEGMENTS / width);
+    ((rest * width * SEGMENT_SLOTS) | fixed) as u32
 }
 
 impl Drop for StagTable {
     fn drop(&mut self) {
-        for segment in &self.segments {
+        for segment in self.segments.iter() {
             let pointer = segment.load(Ordering::Relaxed);
             if !pointer.is_null() {
                 // SAFETY: it came from `Box::into_raw` in `grow`, once; with `&mut self` no borrow

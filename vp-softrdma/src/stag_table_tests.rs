@@ -18,23 +18,24 @@ mod plain {
     #[test]
     fn indices_are_hard_to_predict() {
         const COUNT: usize = 4000;
-        let table = StagTable::new();
-        let indices: Vec<u32> = (0..COUNT).map(|_| table.allocate(Kind::Region).unwrap()).collect();
+        let table = StagTable::new().unwrap();
+        let indices: Vec<u32> =
+            (0..COUNT).map(|_| table.allocate(Kind::Region).unwrap().unwrap()).collect();
         assert!(indices.iter().all(|&i| i != 0 && i < 1 << 24));
         assert_eq!(indices.iter().collect::<HashSet<_>>().len(), COUNT);
         let neighbours = indices.windows(2).filter(|w| w[0].abs_diff(w[1]) <= 8).count();
         assert!(neighbours < COUNT / 16, "{neighbours} of {COUNT} follow their predecessor");
-        let mut ones = [0usize; 10];
+        let mut ones = [0usize; 24];
         for index in &indices {
             for (bit, count) in ones.iter_mut().enumerate() {
                 *count += (index >> bit & 1) as usize;
             }
         }
-        // The low bits of a random index are coins: far outside of this is no coin.
+        // The bits of a random index are coins: far outside of this is no coin.
         assert!(ones.iter().all(|&n| n > COUNT * 2 / 5 && n < COUNT * 3 / 5), "{ones:?}");
         let other: HashSet<u32> = {
-            let table = StagTable::new();
-            (0..COUNT).map(|_| table.allocate(Kind::Region).unwrap()).collect()
+            let table = StagTable::new().unwrap();
+            (0..COUNT).map(|_| table.allocate(Kind::Region).unwrap().unwrap()).collect()
         };
         let common = indices.iter().filter(|i| other.contains(i)).count();
         assert!(common < COUNT / 8, "two tables agree on {common} of {COUNT}");
@@ -42,19 +43,39 @@ mod plain {
 
     #[test]
     fn released_indices_come_back() {
-        let table = StagTable::new();
+        let table = StagTable::new().unwrap();
         const COUNT: u32 = if cfg!(miri) { 32 } else { 512 };
-        let taken: Vec<u32> = (0..COUNT).map(|_| table.allocate(Kind::Region).unwrap()).collect();
+        let taken: Vec<u32> =
+            (0..COUNT).map(|_| table.allocate(Kind::Region).unwrap().unwrap()).collect();
         let segments =
             table.segments.iter().filter(|s| !s.load(Ordering::Relaxed).is_null()).count();
         for index in taken {
             table.release(index, Kind::Region);
         }
         for _ in 0..COUNT {
-            table.allocate(Kind::Window).unwrap();
+            table.allocate(Kind::Window).unwrap().unwrap();
         }
         let after = table.segments.iter().filter(|s| !s.load(Ordering::Relaxed).is_null()).count();
         assert_eq!(segments, after);
+    }
+
+    // A slot has one index at a time, and another one the next time.
+    #[cfg(not(miri))]
+    #[test]
+    fn an_index_keeps_its_slot_and_is_not_given_again() {
+        let table = StagTable::new().unwrap();
+        let taken: Vec<u32> =
+            (0..4000).map(|_| table.allocate(Kind::Region).unwrap().unwrap()).collect();
+        for index in &taken {
+            assert!(table.slot(*index).is_some(), "{index} lost its slot");
+        }
+        for index in &taken {
+            table.release(*index, Kind::Region);
+        }
+        let names: HashSet<u32> = taken.into_iter().collect();
+        let again = (0..4000).map(|_| table.allocate(Kind::Region).unwrap().unwrap());
+        let same = again.filter(|index| names.contains(index)).count();
+        assert!(same < 4000 / 16, "{same} of 4000 were given again");
     }
 
     // [VERBS-22]: the key is part of the STag.
@@ -76,7 +97,7 @@ mod plain {
     // [VERBS-23]: STag 0 is for local buffers of privileged QPs.
     #[test]
     fn stag_zero_is_local_and_privileged() {
-        let table = StagTable::new();
+        let table = StagTable::new().unwrap();
         let buffer = Buffer::new(16);
         let to = buffer.ptr().expose_provenance() as u64;
         let plain = caller(1);
@@ -120,13 +141,13 @@ mod plain {
                         started.store(true, Ordering::Release);
                     }
                 });
-                while !started.load(Ordering::Acquire) {
-                    std::thread::yield_now();
-                }
+                warpline_patience::until("the first octets to be written", || {
+                    started.load(Ordering::Acquire)
+                });
                 regions.deallocate(stag).unwrap();
                 let before = buffer.read(0, 256);
                 assert!(before.iter().all(|&octet| octet == before[0]), "torn");
-                writer.join().unwrap();
+                warpline_patience::within("the writer to be refused", || writer.join().unwrap());
                 assert_eq!(buffer.read(0, 256), before);
                 assert_eq!(buffer.users(), 0);
             });
@@ -159,6 +180,33 @@ mod plain {
         regions.deallocate(second).unwrap();
     }
 
+    // [SEC-05]: who keeps a use is refused its next octets as soon as a revocation has begun, and does
+    // not hold it up.
+    #[test]
+    fn a_kept_use_ends_when_revocation_begins() {
+        let regions = regions();
+        let buffer = Buffer::new(64);
+        let stag = regions.register(pd(PD), &init(&buffer, FULL)).unwrap();
+        let table = &regions.table;
+        let mut kept = None;
+        let me = caller(1);
+        let mut next = || {
+            let need = Need::RemoteWrite;
+            table.resolve_next(&mut kept, stag, need, &me, buffer.addr(), 8).map(Use::len)
+        };
+        assert_eq!(next(), Ok(8));
+        let slot = table.slot(stag.index()).unwrap();
+        std::thread::scope(|scope| {
+            let revoking = scope.spawn(|| slot.revoke());
+            warpline_patience::until("the revocation to begin", || slot.valid_key().is_none());
+            assert_eq!(next(), Err(AccessError::InvalidStag));
+            let revoked =
+                warpline_patience::within("the revocation to end", || revoking.join().unwrap());
+            assert_eq!(revoked, Ok(()), "the use is not held any more");
+        });
+        regions.deallocate(stag).unwrap();
+    }
+
     // [SEC-04]: read and write rights are separate, also in what may be done with a use.
     #[test]
     fn a_use_for_reading_cannot_write() {
@@ -175,7 +223,7 @@ mod plain {
 mod models {
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicBool, Ordering};
-    use vp_api::{Access, PdId};
+    use vp_api::{Access, PdId, Stag};
 
     use crate::grant::{Grant, Scope};
     use crate::stag_table::Slot;
@@ -204,7 +252,7 @@ mod models {
                 .map(|_| {
                     let (slot, gone) = (slot.clone(), gone.clone());
                     loom::thread::spawn(move || {
-                        if let Some(hold) = slot.hold(7) {
+                        if let Some(hold) = slot.hold(Stag(7)) {
                             assert_eq!(hold.grant(|grant| grant.len), 1);
                             assert!(!gone.load(Ordering::Relaxed), "memory freed under a holder");
                         }
@@ -215,7 +263,7 @@ mod models {
             slot.revoke().unwrap();
             gone.store(true, Ordering::Relaxed);
             drop(meta);
-            assert!(slot.hold(7).is_none());
+            assert!(slot.hold(Stag(7)).is_none());
             for user in users {
                 user.join().unwrap();
             }
@@ -232,7 +280,7 @@ mod models {
                 let slot = slot.clone();
                 loom::thread::spawn(move || {
                     for (key, len) in [(7, 1), (8, 2)] {
-                        if let Some(hold) = slot.hold(key) {
+                        if let Some(hold) = slot.hold(Stag(key)) {
                             assert_eq!(hold.grant(|grant| grant.len), len);
                         }
                     }
@@ -241,8 +289,8 @@ mod models {
             slot.revoke().unwrap();
             slot.publish(8, grant(2));
             user.join().unwrap();
-            assert_eq!(slot.hold(8).map(|hold| hold.grant(|grant| grant.len)), Some(2));
-            assert!(slot.hold(7).is_none());
+            assert_eq!(slot.hold(Stag(8)).map(|hold| hold.grant(|grant| grant.len)), Some(2));
+            assert!(slot.hold(Stag(7)).is_none());
         });
     }
     // [SEC-05]: a use that is kept for the next segment holds the memory, and is refused once
@@ -256,7 +304,7 @@ mod models {
             let user = {
                 let (slot, gone) = (slot.clone(), gone.clone());
                 loom::thread::spawn(move || {
-                    let Some(hold) = slot.hold(7) else { return };
+                    let Some(hold) = slot.hold(Stag(7)) else { return };
                     for _ in 0..2 {
                         if !hold.is_valid() {
                             break;

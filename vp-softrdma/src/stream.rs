@@ -183,6 +183,15 @@ impl Stream {
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write);
     }
 
+    /// Whether the peer's TCP has everything that was sent.
+    pub(crate) fn is_delivered(&self) -> bool {
+        let mut queued: libc::c_int = 0;
+        // SAFETY: SIOCOUTQ, which has the number of TIOCOUTQ, writes one `int`, and `queued` is one.
+        let done = unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut queued) };
+        // An error means that the stream is gone: nothing is on its way.
+        done < 0 || queued == 0
+    }
+
     /// Makes the closing of this socket a reset (RST).
     pub(crate) fn reset_on_close(&self) {
         // It can only fail on something that is not a socket.
@@ -297,6 +306,23 @@ mod tests {
         };
         assert_eq!(received, Received::Octets(4));
         assert_eq!((&first, &second[..3]), (b"w", &b"xyz"[..]));
+    }
+
+    #[test]
+    fn says_what_is_on_its_way() {
+        use std::io::Read;
+        let (near, mut far) = pair();
+        assert!(near.is_delivered());
+        let chunk = vec![0; 1 << 20];
+        let mut sent = 0;
+        while let Sent::Octets(octets) = near.send(&chunk) {
+            sent += octets;
+        }
+        assert!(!near.is_delivered());
+        far.read_exact(&mut vec![0; sent]).unwrap();
+        while !near.is_delivered() {
+            std::thread::yield_now();
+        }
     }
 
     #[test]

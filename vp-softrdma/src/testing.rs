@@ -100,7 +100,11 @@ pub(crate) fn services(limit: usize) -> Arc<FakeServices> {
 }
 
 pub(crate) fn regions() -> Regions {
-    Regions { table: Arc::new(StagTable::new()), services: services(8192), probes: false }
+    Regions {
+        table: Arc::new(StagTable::new().expect("a table")),
+        services: services(8192),
+        probes: false,
+    }
 }
 
 pub(crate) fn pd(id: PdId) -> PdUse {

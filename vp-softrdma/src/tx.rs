@@ -9,6 +9,7 @@
 //! memory, resolved anew for each system call, so a stalled stream never holds up deregistration.
 
 use iwarp_proto::{AccessError, Fpdu, Payload};
+use vp_api::room;
 
 use crate::crc;
 use crate::grant::Need;
@@ -71,23 +72,22 @@ pub(crate) struct Batch {
     end: usize,
 }
 
-impl Default for Batch {
-    fn default() -> Self {
-        Self {
-            arena: vec![0; ARENA_OCTETS + MAX_FPDU].into(),
+impl Batch {
+    /// An empty batch; `None`: there is no memory for one.
+    pub(crate) fn new() -> Option<Self> {
+        Some(Self {
+            arena: room::try_filled(ARENA_OCTETS + MAX_FPDU, 0)?,
             used: 0,
-            runs: Vec::with_capacity(3 * BATCH_FPDUS),
-            ends: Vec::with_capacity(BATCH_FPDUS),
+            runs: room::try_list(3 * BATCH_FPDUS)?,
+            ends: room::try_list(BATCH_FPDUS)?,
             octets: 0,
             sent: 0,
             run: 0,
             run_sent: 0,
             end: 0,
-        }
+        })
     }
-}
 
-impl Batch {
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
         self.runs.clear();
@@ -197,7 +197,7 @@ impl Batch {
         Ok(stream.gather(&pieces[..count]))
     }
 
-    /// So many octets were taken; answers the number of the last FPDU that is now sent in full.
+    /// So many octets were taken; returns the number of the last FPDU that is now sent in full.
     fn advance(&mut self, octets: usize) -> Option<u64> {
         self.sent += octets;
         self.run_sent += octets;
@@ -298,7 +298,7 @@ impl<'c> Source<'c, '_> {
         Ok(())
     }
 
-    /// Fills `parts` with the payload from octet `skip` on; answers how many it took, 0 if there are
+    /// Fills `parts` with the payload from octet `skip` on; returns how many it took, 0 if there are
     /// too few.
     fn hold(
         &self,
@@ -344,7 +344,7 @@ impl Part<'_> {
     }
 }
 
-/// Puts a part first; answers 0 if there is no place.
+/// Puts a part first; returns 0 if there is no place.
 fn put<'a>(parts: &mut [Part<'a>], part: Part<'a>) -> usize {
     parts.first_mut().map_or(0, |first| {
         *first = part;
@@ -375,32 +375,33 @@ pub(crate) enum Progress {
 }
 
 impl Outbox {
-    /// A streaming-mode message goes first.
-    pub(crate) fn push_raw(&mut self, octets: &[u8]) {
-        if !octets.is_empty() {
-            self.batch.get_or_insert_with(pool::take_batch).push_raw(octets);
+    /// A streaming-mode message goes first. False: there is no memory for it.
+    pub(crate) fn push_raw(&mut self, octets: &[u8]) -> bool {
+        if octets.is_empty() {
+            return true;
         }
+        self.batch = pool::take_batch();
+        self.batch.as_mut().map(|batch| batch.push_raw(octets)).is_some()
     }
 
-    /// Fills the batch with what the core has to send, if it is empty.
+    /// Fills the batch with what the core has to send, if it is empty. False: there is no memory for
+    /// one, and the core has it still.
     #[inline]
-    pub(crate) fn fill(&mut self, core: &mut Core, context: &Context) {
-        if self.batch.is_none() && !core.is_idle() {
-            self.gather(core, context);
-        }
+    pub(crate) fn fill(&mut self, core: &mut Core, context: &Context) -> bool {
+        self.batch.is_some() || core.is_idle() || self.gather(core, context)
     }
 
-    fn gather(&mut self, core: &mut Core, context: &Context) {
+    fn gather(&mut self, core: &mut Core, context: &Context) -> bool {
+        let Some(mut batch) = pool::take_batch() else { return false };
         let mut kept = None;
         loop {
-            if core.has_short() {
-                let batch = self.batch.get_or_insert_with(pool::take_batch);
-                if batch.push_short(core, context) && (core.is_idle() || !batch.has_room()) {
-                    break;
-                }
+            if core.has_short()
+                && batch.push_short(core, context)
+                && (core.is_idle() || !batch.has_room())
+            {
+                break;
             }
             let Some(fpdu) = core.poll_transmit(context) else { break };
-            let batch = self.batch.get_or_insert_with(pool::take_batch);
             let source = Source { context, queues: &core.queues };
             if let Err(error) = batch.push(&fpdu, &source, &mut kept) {
                 core.source_fault(context, error);
@@ -413,9 +414,12 @@ impl Outbox {
                 break;
             }
         }
-        if let Some(batch) = self.batch.take_if(|batch| batch.is_empty()) {
+        if batch.is_empty() {
             pool::give_batch(batch);
+        } else {
+            self.batch = Some(batch);
         }
+        true
     }
 
     /// One system call's worth of progress.

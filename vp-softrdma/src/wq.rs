@@ -5,7 +5,8 @@
 //! peer dies the QP flushes both.
 
 use vp_api::{
-    BindMw, Data, FastRegister, RecvWr, SendFlags, SendOp, SendWr, Sge, Stag, VpStatus, WcOpcode,
+    BindMw, Data, FastRegister, RecvWr, SendFlags, SendOp, SendWr, Sge, Stag, VpResult, VpStatus,
+    WcOpcode, room,
 };
 
 /// A send-queue operation that stays inside this RNIC.
@@ -34,6 +35,8 @@ pub(crate) enum Payload<'a> {
     Inline(&'a [u8]),
 }
 
+const SGES: &str = "scatter/gather elements of a queue";
+
 /// The scatter/gather lists of a ring's slots. A slot has room for one element until the first longer
 /// list is posted; then all get the full room, once. Many idle QPs need little that way.
 struct Lists {
@@ -44,16 +47,20 @@ struct Lists {
 }
 
 impl Lists {
-    fn new(depth: usize, max: usize) -> Self {
+    fn new(depth: usize, max: usize) -> VpResult<Self> {
         let room = max.min(1);
-        Self { elements: vec![Sge::default(); depth * room].into(), depth, room, max }
+        let elements = room::filled(SGES, depth * room, Sge::default())?;
+        Ok(Self { elements, depth, room, max })
     }
 
-    /// Stores a list of at most `max` elements.
+    /// Makes room in each slot for a list of at most `max` elements.
+    #[inline]
+    fn make_room(&mut self, elements: usize) -> Result<(), VpStatus> {
+        if elements > self.room { self.widen() } else { Ok(()) }
+    }
+
+    /// Stores a list that there is room for.
     fn put(&mut self, slot: usize, list: &[Sge]) {
-        if list.len() > self.room {
-            self.widen();
-        }
         copy(&mut self.elements[slot * self.room..], list);
     }
 
@@ -63,12 +70,14 @@ impl Lists {
     }
 
     #[cold]
-    fn widen(&mut self) {
-        let mut wide: Box<[Sge]> = vec![Sge::default(); self.depth * self.max].into();
+    fn widen(&mut self) -> Result<(), VpStatus> {
+        let elements = self.depth * self.max;
+        let mut wide = room::filled(SGES, elements, Sge::default()).map_err(|e| e.status)?;
         for (old, new) in self.elements.chunks(self.room).zip(wide.chunks_mut(self.max)) {
             new[..self.room].copy_from_slice(old);
         }
         (self.elements, self.room) = (wide, self.max);
+        Ok(())
     }
 }
 
@@ -85,9 +94,9 @@ fn copy(to: &mut [Sge], from: &[Sge]) {
 pub(crate) struct SendRing {
     slots: Box<[SendSlot]>,
     lists: Lists,
-    inline: Vec<u8>,
+    inline: Box<[u8]>,
     max_inline: usize,
-    locals: Vec<Option<LocalOp>>,
+    locals: Box<[Option<LocalOp>]>,
 }
 
 const BLANK: SendSlot = SendSlot {
@@ -99,19 +108,20 @@ const BLANK: SendSlot = SendSlot {
 };
 
 impl SendRing {
-    pub(crate) fn new(depth: u32, max_sge: u32, max_inline: u32) -> Self {
-        Self {
-            slots: vec![BLANK; depth as usize].into(),
-            lists: Lists::new(depth as usize, max_sge as usize),
-            inline: Vec::new(),
+    pub(crate) fn new(depth: u32, max_sge: u32, max_inline: u32) -> VpResult<Self> {
+        Ok(Self {
+            slots: room::filled("requests of the send queue", depth as usize, BLANK)?,
+            lists: Lists::new(depth as usize, max_sge as usize)?,
+            inline: Box::default(),
             max_inline: max_inline as usize,
-            locals: Vec::new(),
-        }
+            locals: Box::default(),
+        })
     }
 
-    /// Whether a work request can be stored; to be asked before the core gives it a slot.
+    /// Whether a work request can be stored, and room for it; to be asked before the core gives it a
+    /// slot.
     #[inline]
-    pub(crate) fn check(&self, wr: &SendWr<'_>) -> Result<(), VpStatus> {
+    pub(crate) fn check(&mut self, wr: &SendWr<'_>) -> Result<(), VpStatus> {
         let single_sink = matches!(wr.op, SendOp::Read { .. } | SendOp::Atomic { .. });
         let no_payload = matches!(
             wr.op,
@@ -121,13 +131,39 @@ impl SendRing {
                 | SendOp::InvalidateLocal { .. }
         );
         match wr.data {
-            Data::Sgl(sgl) if no_payload => check(sgl.is_empty(), VpStatus::InvalidSgl),
+            Data::Sgl(sgl) if no_payload => {
+                check(sgl.is_empty(), VpStatus::InvalidSgl)?;
+                self.make_room_for_locals()
+            }
             // RDMAC 8.1.3.2: exactly one local buffer for Reads. [VERBS-19]
             Data::Sgl(sgl) if single_sink => check(sgl.len() == 1, VpStatus::InvalidSgl),
-            Data::Sgl(sgl) => check_sgl(sgl, self.lists.max),
+            Data::Sgl(sgl) => {
+                check_sgl(sgl, self.lists.max)?;
+                self.lists.make_room(sgl.len())
+            }
             Data::Inline(_) if single_sink || no_payload => Err(VpStatus::InvalidSgl),
-            Data::Inline(octets) => check(octets.len() <= self.max_inline, VpStatus::InvalidSgl),
+            Data::Inline(octets) => {
+                check(octets.len() <= self.max_inline, VpStatus::InvalidSgl)?;
+                self.make_room_inline()
+            }
         }
+    }
+
+    fn make_room_for_locals(&mut self) -> Result<(), VpStatus> {
+        if self.locals.is_empty() {
+            let what = "local operations of the send queue";
+            self.locals = room::filled(what, self.slots.len(), None).map_err(|e| e.status)?;
+        }
+        Ok(())
+    }
+
+    fn make_room_inline(&mut self) -> Result<(), VpStatus> {
+        if self.inline.is_empty() {
+            let octets = self.slots.len() * self.max_inline;
+            let what = "octets of inline data of the send queue";
+            self.inline = room::filled(what, octets, 0).map_err(|e| e.status)?;
+        }
+        Ok(())
     }
 
     /// Stores a work request that passed `check`, at the slot that the core gave it.
@@ -141,7 +177,6 @@ impl SendRing {
             }
             Data::Inline([]) => (0, true),
             Data::Inline(octets) => {
-                self.inline.resize(self.slots.len() * self.max_inline, 0);
                 self.inline[at * self.max_inline..][..octets.len()].copy_from_slice(octets);
                 (octets.len(), true)
             }
@@ -154,7 +189,6 @@ impl SendRing {
             inline,
         };
         if let Some(op) = local_op(&wr.op) {
-            self.locals.resize(self.slots.len(), None);
             self.locals[at] = Some(op);
         }
     }
@@ -209,8 +243,9 @@ pub(crate) struct RecvWqe {
 
 impl RecvWqe {
     /// A place for receives of up to `max_sge` elements.
-    pub(crate) fn new(max_sge: u32) -> Self {
-        Self { wr_id: 0, sges: vec![Sge::default(); max_sge as usize].into(), count: 0 }
+    pub(crate) fn new(max_sge: u32) -> VpResult<Self> {
+        let sges = room::filled(SGES, max_sge as usize, Sge::default())?;
+        Ok(Self { wr_id: 0, sges, count: 0 })
     }
 
     pub(crate) fn sgl(&self) -> &[Sge] {
@@ -233,13 +268,13 @@ pub(crate) struct RecvRing {
 }
 
 impl RecvRing {
-    pub(crate) fn new(depth: u32, max_sge: u32) -> Self {
-        Self {
-            slots: vec![(0, 0); depth as usize].into(),
-            lists: Lists::new(depth as usize, max_sge as usize),
+    pub(crate) fn new(depth: u32, max_sge: u32) -> VpResult<Self> {
+        Ok(Self {
+            slots: room::filled("receives of a queue", depth as usize, (0, 0))?,
+            lists: Lists::new(depth as usize, max_sge as usize)?,
             head: 0,
             posted: 0,
-        }
+        })
     }
 
     pub(crate) fn depth(&self) -> u32 {
@@ -259,6 +294,7 @@ impl RecvRing {
     pub(crate) fn post(&mut self, wr: &RecvWr<'_>) -> Result<(), VpStatus> {
         check(self.posted < self.slots.len(), VpStatus::TooManyWrs)?;
         check_sgl(wr.sgl, self.lists.max)?;
+        self.lists.make_room(wr.sgl.len())?;
         let at = self.behind(self.posted);
         self.lists.put(at, wr.sgl);
         self.slots[at] = (wr.wr_id, wr.sgl.len() as u32);
@@ -290,8 +326,9 @@ impl RecvRing {
     /// Changes the depth and keeps what is posted; `CannotChange` if that would not fit.
     pub(crate) fn resize(&mut self, depth: u32) -> Result<(), VpStatus> {
         check(depth as usize >= self.posted, VpStatus::CannotChange)?;
-        let mut new = Self::new(depth, self.max_sge());
-        let mut wqe = RecvWqe::new(self.max_sge());
+        let mut new = Self::new(depth, self.max_sge()).map_err(|e| e.status)?;
+        let mut wqe = RecvWqe::new(self.max_sge()).map_err(|e| e.status)?;
+        new.lists.make_room(self.lists.room)?;
         while self.take(&mut wqe) {
             new.post(&RecvWr { wr_id: wqe.wr_id, sgl: wqe.sgl() })?;
         }

@@ -21,11 +21,11 @@ fn wr(op: SendOp, data: Data<'_>) -> SendWr<'_> {
 // [VERBS-19]: lengths of lists, their sum, and the one sink of a Read.
 #[test]
 fn lists_are_checked() {
-    let ring = SendRing::new(2, 4, 8);
+    let mut ring = SendRing::new(2, 4, 8).unwrap();
     let sgl = [sge(0, 1); 5];
     let huge = [sge(0, u32::MAX), sge(0, 1)];
     let read = || SendOp::Read { remote: REMOTE, invalidate_sink: false };
-    let check = |op, data| ring.check(&wr(op, data));
+    let mut check = |op, data| ring.check(&wr(op, data));
     assert_eq!(check(SEND, Data::Sgl(&sgl[..4])), Ok(()));
     assert_eq!(check(SEND, Data::Sgl(&[])), Ok(()));
     assert_eq!(check(SEND, Data::Sgl(&sgl)), Err(VpStatus::InvalidSgl));
@@ -43,9 +43,11 @@ fn lists_are_checked() {
 
 #[test]
 fn slots_keep_what_was_posted() {
-    let mut ring = SendRing::new(3, 2, 8);
+    let mut ring = SendRing::new(3, 2, 8).unwrap();
     let sgl = [sge(1, 2), sge(3, 4)];
+    ring.check(&wr(SEND, Data::Sgl(&sgl))).unwrap();
     ring.store(2, &wr(SEND, Data::Sgl(&sgl)));
+    ring.check(&wr(SEND, Data::Inline(b"inline"))).unwrap();
     ring.store(0, &wr(SendOp::Write { remote: REMOTE }, Data::Inline(b"inline")));
     assert!(matches!(ring.payload(2), Payload::Sgl(got) if got == sgl));
     assert!(matches!(ring.payload(0), Payload::Inline(b"inline")));
@@ -60,6 +62,7 @@ fn slots_keep_what_was_posted() {
         addressing: Addressing::ZeroBased,
         access: Access::REMOTE_READ,
     };
+    ring.check(&wr(SendOp::BindMw(bind), Data::Sgl(&[]))).unwrap();
     ring.store(1, &wr(SendOp::BindMw(bind), Data::Sgl(&[])));
     assert!(matches!(ring.take_local(1), Some(LocalOp::Bind(got)) if got == bind));
     assert!(ring.take_local(1).is_none());
@@ -71,8 +74,8 @@ fn slots_keep_what_was_posted() {
 
 #[test]
 fn receives_come_in_order_and_wrap() {
-    let mut ring = RecvRing::new(3, 2);
-    let mut wqe = RecvWqe::new(2);
+    let mut ring = RecvRing::new(3, 2).unwrap();
+    let mut wqe = RecvWqe::new(2).unwrap();
     assert!(!ring.take(&mut wqe));
     let post = |ring: &mut RecvRing, id: u64| {
         ring.post(&RecvWr { wr_id: id, sgl: &[sge(id, 10), sge(0, 5)] })
@@ -92,14 +95,14 @@ fn receives_come_in_order_and_wrap() {
 
 #[test]
 fn resize_keeps_receives() {
-    let mut ring = RecvRing::new(4, 1);
+    let mut ring = RecvRing::new(4, 1).unwrap();
     for id in 0..3 {
         ring.post(&RecvWr { wr_id: id, sgl: &[sge(id, 1)] }).unwrap();
     }
     assert_eq!(ring.resize(2), Err(VpStatus::CannotChange));
     ring.resize(3).unwrap();
     assert_eq!((ring.depth(), ring.posted(), ring.max_sge()), (3, 3, 1));
-    let mut wqe = RecvWqe::new(1);
+    let mut wqe = RecvWqe::new(1).unwrap();
     for id in 0..3 {
         assert!(ring.take(&mut wqe));
         assert_eq!(wqe.wr_id, id);
@@ -122,12 +125,12 @@ fn pieces_cover_the_range() {
 /// The first long list makes room in every slot, and what the others hold stays.
 #[test]
 fn longer_lists_widen_the_ring() {
-    let mut ring = RecvRing::new(3, 4);
+    let mut ring = RecvRing::new(3, 4).unwrap();
     let long = [sge(10, 1), sge(11, 1), sge(12, 1), sge(13, 1)];
     for (id, len) in [1, 4, 2].into_iter().enumerate() {
         ring.post(&RecvWr { wr_id: id as u64, sgl: &long[..len] }).unwrap();
     }
-    let mut wqe = RecvWqe::new(4);
+    let mut wqe = RecvWqe::new(4).unwrap();
     for (id, len) in [1, 4, 2].into_iter().enumerate() {
         assert!(ring.take(&mut wqe));
         assert_eq!((wqe.wr_id, wqe.sgl()), (id as u64, &long[..len]));

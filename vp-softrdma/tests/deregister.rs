@@ -56,7 +56,7 @@ fn deregistered(
                 }
             }
         });
-        begin.recv().unwrap();
+        warpline_patience::within("the first messages to complete", || begin.recv().unwrap());
         undo(&far, target);
         target.buffer.write(0, &guard);
         assert!(Arc::strong_count(&target.buffer) == 1, "the provider holds the memory");
@@ -109,6 +109,25 @@ fn while_a_peer_counts() {
         let op = AtomicOp::FetchAdd { add: 1, mask: 0 };
         let add = |region: &Region| SendOp::Atomic { remote: region.remote(0), op };
         assert_eq!(deregistered(&setups()[0], round, add, 8, deallocate), Some((0, 1, 0)));
+    }
+}
+
+// What was just copied from is not in use when the next request of the same list invalidates it.
+#[test]
+fn a_source_may_be_invalidated_right_behind_its_message() {
+    for len in [100, 8000] {
+        let (near, far) = pair(&Setup::default());
+        let source = near.region(Buffer::pattern(len, 3));
+        let sink = far.region(Buffer::new(len));
+        let sgl = [source.all()];
+        let request =
+            |wr_id, op, sgl| SendWr { wr_id, op, data: Data::Sgl(sgl), flags: SendFlags::SIGNALED };
+        let write = || SendOp::Write { remote: sink.remote(0) };
+        let invalidate = SendOp::InvalidateLocal { stag: source.stag };
+        let list =
+            [request(1, write(), &sgl[..]), request(2, write(), &sgl), request(3, invalidate, &[])];
+        near.qp.post_send(&list).unwrap();
+        (1..=3).for_each(|wr_id| assert_eq!(near.done(wr_id).wr_id, wr_id));
     }
 }
 

@@ -13,6 +13,9 @@ const READ: usize = 1 << 20;
 /// Reads under way, at any time.
 const DEPTH: u64 = 8;
 const PINGS: u64 = 100;
+/// Reads of each of several connections, on average.
+const SHARE: u64 = 200;
+const SMALL_READ: usize = 64 << 10;
 const PING: u64 = 1 << 32;
 
 fn init(init: &mut QpInit) {
@@ -32,16 +35,18 @@ fn beside(end: &End) -> End {
 /// Answers empty Sends until told to stop.
 fn answer(end: &End, over: &AtomicBool) {
     let mut out = [WorkCompletion::BLANK];
+    let bound = warpline_patience::Bound::new("the pings to be over");
     while !over.load(Ordering::Acquire) {
+        bound.check();
         if end.cq.poll(&mut out).unwrap() != 0 && out[0].opcode == WcOpcode::Recv {
             assert_eq!(out[0].status, WcStatus::Success);
             end.recv(0, &[]);
-            end.post_flags(0, SEND, &[], SendFlags::empty());
+            end.post(0, SEND, &[]);
         }
     }
 }
 
-/// Pings over one end while another, or the same, reads without pause; answers the reads done.
+/// Pings over one end while another, or the same, reads without pause; returns the reads done.
 fn ping_beside_reads(near: &End, reader: &End, remote: Remote) -> u64 {
     let sink = reader.region(Buffer::new(READ));
     let read = SendOp::Read { remote, invalidate_sink: false };
@@ -50,15 +55,20 @@ fn ping_beside_reads(near: &End, reader: &End, remote: Remote) -> u64 {
     let mut reads = 0;
     for ping in PING..PING + PINGS {
         near.recv(ping, &[]);
-        near.post_flags(ping, SEND, &[], SendFlags::empty());
+        near.post(ping, SEND, &[]);
+        let bound = warpline_patience::Bound::new("the answer to a ping, beside the reads");
         loop {
+            bound.check();
             let completion = next(&*near.cq);
             assert_eq!(completion.status, WcStatus::Success);
-            if completion.opcode == WcOpcode::Recv {
-                break;
+            match completion.opcode {
+                WcOpcode::Recv => break,
+                WcOpcode::Read => {
+                    reads += 1;
+                    post(DEPTH + reads);
+                }
+                _ => {}
             }
-            reads += 1;
-            post(DEPTH + reads);
         }
     }
     reads
@@ -77,6 +87,7 @@ fn storm(same: bool) {
         let reader = if same { &near } else { &near_2 };
         let reads = ping_beside_reads(&near, reader, source.remote(0));
         println!("{reads} reads of 1 MiB beside {PINGS} pings");
+        assert!(reads >= DEPTH, "the reads starve: {reads} beside {PINGS} pings");
         over.store(true, Ordering::Release);
     });
 }
@@ -91,4 +102,44 @@ fn pings_come_through_beside_reads_of_another_connection() {
 #[test]
 fn pings_come_through_beside_reads_of_the_same_connection() {
     storm(true);
+}
+
+/// Of `count` connections on one CQ that read without pause each gets at least a quarter of its share.
+fn all_get_on(count: usize) {
+    let setup = Setup { crc: false, init, ..Setup::default() };
+    let (near, far) = pair(&setup);
+    let source = far.region(Buffer::new(SMALL_READ));
+    let mut ends = vec![(near, far)];
+    while ends.len() < count {
+        let (near, far) = (beside(&ends[0].0), beside(&ends[0].1));
+        connect((&near, &far), &setup);
+        ends.push((near, far));
+    }
+    let sink = ends[0].0.region(Buffer::new(SMALL_READ));
+    let read = SendOp::Read { remote: source.remote(0), invalidate_sink: false };
+    let post = |at: usize| ends[at].0.post(at as u64, read.clone(), &[sink.all()]);
+    (0..count).for_each(|at| (0..DEPTH).for_each(|_| post(at)));
+    let mut done = vec![0; count];
+    let bound = warpline_patience::Bound::new("reads of several connections");
+    while done.iter().sum::<u64>() < SHARE * count as u64 {
+        bound.check();
+        let completion = next(&*ends[0].0.cq);
+        assert_eq!(completion.status, WcStatus::Success);
+        let at = completion.wr_id as usize;
+        done[at] += 1;
+        post(at);
+    }
+    assert!(done.iter().all(|&done| done >= SHARE / 4), "{done:?}");
+}
+
+// [IOP-13]
+#[test]
+fn few_connections_that_read_get_their_shares() {
+    all_get_on(3);
+}
+
+// [IOP-13]
+#[test]
+fn many_connections_that_read_get_their_shares() {
+    all_get_on(12);
 }

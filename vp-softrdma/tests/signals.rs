@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -41,12 +42,13 @@ impl<'s> Waiter<'s> {
             tell.send(cq.wait(Duration::ZERO, None)).unwrap();
             let _ = until.recv();
         });
-        let (thread, id) = named.recv().unwrap();
+        let (thread, id) =
+            warpline_patience::within("the waiter to begin", || named.recv().unwrap());
         let stat = format!("/proc/self/task/{}/stat", id.as_raw_nonzero());
         // It sleeps, most likely where it should; the order decides who leads.
-        while !std::fs::read_to_string(&stat).unwrap().contains(") S ") {
-            std::thread::yield_now();
-        }
+        warpline_patience::until("the waiter to sleep", || {
+            std::fs::read_to_string(&stat).unwrap().contains(") S ")
+        });
         Self { thread, result, alive, _scope: std::marker::PhantomData }
     }
 
@@ -67,6 +69,7 @@ impl<'s> Waiter<'s> {
 #[test]
 fn leader_and_followers_are_interrupted() {
     install();
+    let _guard = warpline_patience::Guard::new("waits to end by signals");
     let (near, far) = pair(&Setup::default());
     let other = near.rnic.create_cq(&CqInit { depth: 4, handler: None }).unwrap();
     for first in 0..3 {
@@ -85,10 +88,41 @@ fn leader_and_followers_are_interrupted() {
     far.done(2);
 }
 
+static BROKEN_PIPES: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn count(_: libc::c_int) {
+    BROKEN_PIPES.fetch_add(1, Ordering::Relaxed);
+}
+
+// A program in C that does not expect it would end.
+#[test]
+fn sending_on_a_broken_stream_raises_no_signal() {
+    // SAFETY: as in `install`.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = count as *const () as usize;
+    // SAFETY: the action is whole, and the handler counts in an atomic.
+    assert_eq!(unsafe { libc::sigaction(libc::SIGPIPE, &action, std::ptr::null_mut()) }, 0);
+    for len in [8, 64 << 10] {
+        let near = End::new(|_| {});
+        let source = near.region(Buffer::new(len));
+        let (socket, _peer) = sockets();
+        let broken = socket.try_clone().unwrap();
+        let mut params = StreamParams::new(Role::Initiator);
+        (params.crc, params.nudge_after) = (false, None);
+        near.rts(socket, params);
+        assert_eq!(near.event(), AsyncEvent::Established);
+        broken.shutdown(std::net::Shutdown::Write).unwrap();
+        near.post(1, SEND, &[source.all()]);
+        assert_ne!(near.complete().status, WcStatus::Success, "{len}");
+    }
+    assert_eq!(BROKEN_PIPES.load(Ordering::Relaxed), 0);
+}
+
 // The lead goes on to a thread that was not signalled, and which serves the sockets.
 #[test]
 fn others_go_on_waiting() {
     install();
+    let _guard = warpline_patience::Guard::new("waits to end by signals");
     let (near, far) = pair(&Setup::default());
     for round in 0..20 {
         near.recv(round, &[]);

@@ -341,7 +341,9 @@ fn every_work_request_completes_once() {
             std::thread::park_timeout(Duration::from_millis(50));
         }
         stop.store(true, Ordering::Relaxed);
-        let panicked = workers.into_iter().filter_map(|worker| worker.join().err()).next();
+        let panicked = warpline_patience::within("the sessions under way to end", || {
+            workers.into_iter().filter_map(|worker| worker.join().err()).next()
+        });
         quiet.store(true, Ordering::Relaxed);
         if let Some(panic) = panicked {
             std::panic::resume_unwind(panic);

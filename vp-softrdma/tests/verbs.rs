@@ -30,7 +30,7 @@ fn the_device_has_ports() {
     assert_eq!(devices.len(), 1);
     assert_eq!((devices[0].name.as_str(), SoftRdma.name()), ("vp_softrdma", "vp_softrdma"));
     assert!(devices[0].ports.iter().any(|port| port.addresses.iter().any(|a| a.is_loopback())));
-    assert_eq!(open().ports(), devices[0].ports);
+    assert_eq!(open().ports().unwrap(), devices[0].ports);
     let unknown = SoftRdma.open("eth0", Arc::new(common::Host)).err().unwrap();
     assert_eq!(unknown.status, VpStatus::InvalidHandle);
     assert!(unknown.detail.contains("vp_softrdma"), "{unknown}");
@@ -42,6 +42,8 @@ fn limits_are_true() {
     let rnic = open();
     let attrs = rnic.attrs().clone();
     let pd = rnic.alloc_pd().unwrap();
+    // STags have 24 bits of index, of which half are handed out [SEC-07].
+    assert_eq!((attrs.max_mr, attrs.max_mw), (1 << 22, 1 << 22));
     let cq = rnic.create_cq(&CqInit { depth: attrs.max_cqe, handler: None }).unwrap();
     assert!(cq.depth() >= attrs.max_cqe);
     assert!(rnic.create_cq(&CqInit { depth: attrs.max_cqe + 1, handler: None }).is_err());
@@ -140,6 +142,49 @@ fn stale_ids_are_errors() {
     assert_eq!(orphan.status, VpStatus::InvalidPd);
     assert_eq!(rnic.alloc_mw(pd, MwKind::Wide).unwrap_err().status, VpStatus::InvalidPd);
     assert_eq!(rnic.alloc_stag(pd, true).unwrap_err().status, VpStatus::InvalidPd);
+}
+
+/// A handler that is let go of when nothing of its CQ and of the QPs there is left.
+#[derive(Debug)]
+struct Deaf;
+
+impl CqHandler for Deaf {
+    fn on_completion(&self, _: CqId) {}
+}
+
+// What was destroyed holds nothing any more, and the RNIC's thread is gone with it.
+#[test]
+fn nothing_is_left_of_what_was_destroyed() {
+    let (near_told, services) = (Arc::new(Deaf), Arc::new(common::Host));
+    let rnic = SoftRdma.open("vp_softrdma", services.clone()).unwrap();
+    let handler: Arc<dyn CqHandler> = near_told.clone();
+    let near = End::on(rnic.clone(), CqInit { depth: 64, handler: Some(handler) }, |_| {});
+    let far = End::new(|_| {});
+    common::connect((&near, &far), &common::Setup::default());
+    rnic.destroy_qp(near.qp.id()).unwrap();
+    rnic.destroy_cq(near.cq.id()).unwrap();
+    drop(near);
+    warpline_patience::until("the CQ and its QP to be let go of", || {
+        Arc::strong_count(&near_told) == 1
+    });
+    rnic.set_async_handler(None);
+    drop(rnic);
+    assert_eq!(Arc::strong_count(&services), 1, "the thread has ended");
+}
+
+// Without work the RNIC's thread costs nothing.
+#[test]
+fn an_idle_engine_sleeps() {
+    let _rnic = open();
+    let sleeps = |task: std::io::Result<std::fs::DirEntry>| {
+        let path = task.ok()?.path();
+        let name = std::fs::read_to_string(path.join("comm")).ok()?;
+        let stat = std::fs::read_to_string(path.join("stat")).ok()?;
+        Some(name.trim_end() == "softrdma" && stat.contains(") S "))
+    };
+    warpline_patience::until("the engine's thread to sleep", || {
+        std::fs::read_dir("/proc/self/task").unwrap().any(|task| sleeps(task) == Some(true))
+    });
 }
 
 // Reregistration into a PD that is gone destroys the region, like any other error (RDMAC 9.2.6).

@@ -105,12 +105,12 @@ fn many_threads_wait_on_one_cq() {
             }
         });
         // An interrupt ends present waits only; one that begins after it needs another.
-        while waiters.load(Ordering::Acquire) != 0 {
+        warpline_patience::until("all messages to be taken and the waiters to end", || {
             if count.load(Ordering::Acquire) == MESSAGES {
                 far.cq.interrupt();
             }
-            std::thread::yield_now();
-        }
+            waiters.load(Ordering::Acquire) == 0
+        });
     });
     let mut taken = taken.into_inner().unwrap();
     taken.sort_unstable();
@@ -124,36 +124,22 @@ fn time_out_and_interrupt() {
     assert!(!near.cq.wait(NO_SPIN, Some(Duration::from_millis(1))).unwrap());
     assert!(!near.cq.wait(Duration::from_millis(1), Some(Duration::from_millis(1))).unwrap());
     let other = near.rnic.create_cq(&CqInit { depth: 4, handler: None }).unwrap();
+    let _guard = warpline_patience::Guard::new("three interrupted waits to end");
+    let waiters = AtomicUsize::new(3);
     std::thread::scope(|scope| {
-        let (ready, go) = mpsc::channel();
         // A leader and followers, on two CQs.
         for cq in [&near.cq, &near.cq, &other] {
-            let ready = ready.clone();
-            scope.spawn(move || {
-                ready.send(()).unwrap();
+            scope.spawn(|| {
                 assert!(!cq.wait(NO_SPIN, None).unwrap());
+                waiters.fetch_sub(1, Ordering::AcqRel);
             });
         }
-        for _ in 0..3 {
-            go.recv().unwrap();
-        }
-        // Interrupts before a wait begins do not count, so they are repeated until all have left.
-        drop(ready);
-        scope.spawn(move || {
-            while go.try_recv() != Err(mpsc::TryRecvError::Disconnected) {
-                std::thread::yield_now();
-            }
-        });
-        let done = Arc::new(AtomicUsize::new(0));
-        for cq in [&near.cq, &other] {
-            let done = done.clone();
-            scope.spawn(move || {
-                while done.load(Ordering::Relaxed) < 1000 {
-                    cq.interrupt();
-                    done.fetch_add(1, Ordering::Relaxed);
-                    std::thread::yield_now();
-                }
-            });
+        // One that comes before a wait begins does not count, however many there are of them: a thread
+        // may be kept from its processor for longer.
+        while waiters.load(Ordering::Acquire) != 0 {
+            near.cq.interrupt();
+            other.interrupt();
+            std::thread::yield_now();
         }
     });
 }
@@ -211,7 +197,9 @@ fn poll_arm_poll_loses_no_wake_up() {
                 near.done(wr_id);
             }
         });
+        let bound = warpline_patience::Bound::new("notifications of all messages");
         while taken < MESSAGES {
+            bound.check();
             notified.recv_timeout(HANG).unwrap();
             drain_and_arm(&far, false, &mut taken);
         }

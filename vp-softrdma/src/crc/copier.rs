@@ -6,6 +6,9 @@
 
 use std::sync::OnceLock;
 
+use vp_api::room;
+
+use super::choice::{self, Candidate};
 use super::portable;
 
 /// Copies octets and continues a CRC over what it wrote; faster than one after the other.
@@ -21,16 +24,28 @@ pub(crate) const COPIER_MIN: usize = 1024;
 /// The fastest copier that works here, if there is one.
 pub(crate) fn copier() -> Option<Copier> {
     static CHOSEN: OnceLock<Option<Copier>> = OnceLock::new();
-    *CHOSEN.get_or_init(|| copiers().into_iter().flatten().find(|&copier| copies(copier)))
+    *CHOSEN.get_or_init(|| {
+        let working: Vec<_> = copiers().filter(|copier| copies(copier.run)).collect();
+        let Some(mut to) = room::try_filled(choice::TRIAL, 0) else {
+            return working.first().map(|copier| copier.run);
+        };
+        let run = |copier: Copier| {
+            let from = std::hint::black_box(&choice::OCTETS).as_ptr();
+            // SAFETY: both are `TRIAL` octets, of a static and of a live box.
+            let crc = unsafe { copier(0, from, &mut to) };
+            std::hint::black_box((crc, &to));
+        };
+        choice::fastest(&working, run).map(|chosen| chosen.run)
+    })
 }
 
-/// Fastest first.
-fn copiers() -> [Option<Copier>; 2] {
+/// In the order of preference among equals.
+fn copiers() -> impl Iterator<Item = Candidate<Copier>> {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    let copiers = [super::fold::wide_copier(), super::fold::half_copier()];
+    let own = super::fold::copiers();
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let copiers = [None; 2];
-    copiers
+    let own = [const { None }; 0];
+    own.into_iter().flatten()
 }
 
 /// Whether a copier copies, and gives the sums that the portable code gives.
@@ -54,7 +69,7 @@ mod tests {
     fn copiers_copy_and_agree() {
         let octets: Vec<u8> =
             (0..70_000u32).map(|i| (i.wrapping_mul(0x85eb_ca6b) >> 9) as u8).collect();
-        for copier in copiers().into_iter().flatten() {
+        for copier in copiers().map(|copier| copier.run) {
             let lens = (0..1100).chain((1100..69_000).step_by(997));
             for (n, len) in lens.enumerate() {
                 let (from, to) = (n % 64, n / 7 % 64);

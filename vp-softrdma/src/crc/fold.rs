@@ -7,6 +7,11 @@
 //! nothing. A copier reads each octet once, into the register that is both stored and summed: what it
 //! copied is what it summed, whoever writes to the source meanwhile.
 //!
+//! Where 256 bits are all that is multiplied at once, that is the bound, and the unit of the crc32
+//! instruction has nothing to do. The mixed kernel folds the front of a piece and sums the three runs
+//! behind it with that instruction in the meantime ([`streams`](super::streams)). Copies are bound by
+//! loads and stores: it did not pay there, nor beside 512 bits.
+//!
 //! # How folding works
 //!
 //! A lane of 128 bits stands for octets whose remainder is still to come. Moving it `n` octets on
@@ -17,49 +22,70 @@
 use std::arch::asm;
 use std::arch::x86_64::*;
 
+use super::choice::Candidate;
+use super::streams::{BESIDE, Streams};
 use super::{Copier, Kernel};
 
 /// The polynomial without its x^32, highest power first (RFC 3720 B.1).
-const POLYNOMIAL: u32 = 0x1edc_6f41;
+pub(super) const POLYNOMIAL: u32 = 0x1edc_6f41;
 /// Shorter pieces are faster without folding.
 const FOLD_MIN: usize = 256;
 
-/// With vectors of 512 bits, if the processor has them.
-pub(super) fn wide() -> Option<Kernel> {
-    let able = is_x86_feature_detected!("avx512f")
-        && is_x86_feature_detected!("vpclmulqdq")
+/// To join the sums of runs takes as long as they save in shorter pieces.
+const MIX_MIN: usize = 6 << 10;
+/// Octets of four vectors of the mixed kernel.
+const FOUR: usize = 4 * 32;
+
+/// The processor has vectors of 512 bits, and what goes with them here.
+fn is_wide() -> bool {
+    is_x86_feature_detected!("avx512f") && multiplies()
+}
+
+/// The same of 256 bits.
+fn is_half() -> bool {
+    is_x86_feature_detected!("avx2") && multiplies()
+}
+
+fn multiplies() -> bool {
+    is_x86_feature_detected!("vpclmulqdq")
         && is_x86_feature_detected!("pclmulqdq")
-        && is_x86_feature_detected!("sse4.2");
+        && is_x86_feature_detected!("sse4.2")
+}
+
+/// The kernels of this processor, in the order of preference among equals.
+pub(super) fn kernels() -> [Option<Candidate<Kernel>>; 4] {
     // SAFETY: handed out only if the processor has what `fold512` is compiled for.
-    able.then_some(|crc, octets| unsafe { !fold512(!crc, octets) })
-}
-
-/// With vectors of 256 bits, if the processor has them.
-pub(super) fn half() -> Option<Kernel> {
-    let able = is_x86_feature_detected!("avx2")
-        && is_x86_feature_detected!("vpclmulqdq")
-        && is_x86_feature_detected!("pclmulqdq")
-        && is_x86_feature_detected!("sse4.2");
+    let wide: Kernel = |crc, octets| unsafe { !fold512(!crc, octets) };
     // SAFETY: handed out only if the processor has what `fold256` is compiled for.
-    able.then_some(|crc, octets| unsafe { !fold256(!crc, octets) })
+    let half: Kernel = |crc, octets| unsafe { !fold256(!crc, octets) };
+    // SAFETY: as above.
+    let mixed: Kernel = |crc, octets| unsafe { !mix256(!crc, octets) };
+    let (is_wide, is_half) = (is_wide(), is_half());
+    [
+        is_wide.then_some(Candidate::new("512-bit folding", wide)),
+        is_half.then_some(Candidate::new("256-bit folding", half)),
+        is_half.then_some(Candidate::new("256-bit folding and crc32", mixed)),
+        narrow().map(|kernel| Candidate::new("crc32", kernel)),
+    ]
 }
 
-/// As [`wide`].
-pub(super) fn wide_copier() -> Option<Copier> {
+/// The copiers of this processor, as [`kernels`].
+pub(super) fn copiers() -> [Option<Candidate<Copier>>; 2] {
     // SAFETY: handed out only if the processor has what `copy512` is compiled for; the caller's
     // promise is its condition.
-    wide().map(|_| -> Copier { |crc, from, to| unsafe { !copy512(!crc, from, to) } })
-}
-
-/// As [`half`].
-pub(super) fn half_copier() -> Option<Copier> {
+    let wide: Copier = |crc, from, to| unsafe { !copy512(!crc, from, to) };
     // SAFETY: handed out only if the processor has what `copy256` is compiled for; the caller's
     // promise is its condition.
-    half().map(|_| -> Copier { |crc, from, to| unsafe { !copy256(!crc, from, to) } })
+    let half: Copier = |crc, from, to| unsafe { !copy256(!crc, from, to) };
+    let (is_wide, is_half) = (is_wide(), is_half());
+    [
+        is_wide.then_some(Candidate::new("512-bit folding", wide)),
+        is_half.then_some(Candidate::new("256-bit folding", half)),
+    ]
 }
 
 /// Short pieces here, long ones by the portable code, which knows the same instruction.
-pub(super) fn narrow() -> Option<Kernel> {
+fn narrow() -> Option<Kernel> {
     let kernel: Kernel = |crc, octets| {
         if octets.len() >= FOLD_MIN {
             return super::portable(crc, octets);
@@ -101,9 +127,9 @@ fn serial(state: u32, octets: &[u8]) -> u32 {
 
 /// Folds vectors of `$octets` into one, four side by side: `$groups` of four, the first of them
 /// `$first`, and `$singles` behind them. `$next` makes lanes of each; `$state` is added in front, where
-/// it belongs.
+/// it belongs. `$beside` is done with every group but the first.
 macro_rules! fold {
-    ($state:ident, $first:ident, $groups:ident, $singles:ident, $next:ident, $octets:literal, $add:ident, $seed:ident, $keys:ident, $step:ident) => {{
+    ($state:ident, $first:ident, $groups:ident, $singles:ident, $next:ident, $octets:literal, $add:ident, $seed:ident, $keys:ident, $step:ident, $beside:expr) => {{
         let [first, second, third, fourth] = $first;
         let (mut a, mut b) = ($add($next(first), $seed($state)), $next(second));
         let (mut c, mut d) = ($next(third), $next(fourth));
@@ -113,6 +139,7 @@ macro_rules! fold {
             b = $step(b, four, $next(second));
             c = $step(c, four, $next(third));
             d = $step(d, four, $next(fourth));
+            $beside;
         }
         let (two, one) = ($keys(const { keys(2 * $octets) }), $keys(const { keys($octets) }));
         let whole = $step($step(a, one, b), two, $step(c, one, d));
@@ -132,7 +159,7 @@ macro_rules! kernels {
                 return serial(state, octets);
             };
             let whole =
-                fold!(state, first, groups, singles, $load, $octets, $add, $seed, $keys, $step);
+                fold!(state, first, groups, singles, $load, $octets, $add, $seed, $keys, $step, ());
             serial(serial(0, &$store(whole)), rest)
         }
 
@@ -154,11 +181,40 @@ macro_rules! kernels {
                 lanes
             };
             let whole =
-                fold!(state, first, groups, singles, next, $octets, $add, $seed, $keys, $step);
+                fold!(state, first, groups, singles, next, $octets, $add, $seed, $keys, $step, ());
             // SAFETY: as many octets are left of the source as of `to`.
             unsafe { copy_rest(serial(0, &$store(whole)), from, rest) }
         }
     };
+}
+
+/// [`fold256`] of the front, and three runs behind it beside.
+#[target_feature(enable = "avx2,vpclmulqdq,pclmulqdq,sse4.2")]
+fn mix256(state: u32, octets: &[u8]) -> u32 {
+    if octets.len() < MIX_MIN {
+        return fold256(state, octets);
+    }
+    // How often four vectors go beside the runs, behind the first four.
+    let steps = (octets.len() - FOUR) / (FOUR + BESIDE);
+    let (front, rest) = octets.split_at((steps + 1) * FOUR);
+    let (beside, rest) = rest.split_at(steps * BESIDE);
+    let (groups, singles) = (front.as_chunks().0.as_chunks::<4>().0, []);
+    let [first, groups @ ..] = groups else { return serial(state, octets) };
+    let mut streams = Streams::new(beside);
+    let whole = fold!(
+        state,
+        first,
+        groups,
+        singles,
+        load256,
+        32,
+        _mm256_xor_si256,
+        seed256,
+        keys256,
+        step256,
+        streams.step()
+    );
+    serial(streams.join(serial(0, &store256(whole)), steps), rest)
 }
 
 /// Octet by octet.

@@ -27,10 +27,10 @@ impl Apart {
         Self(Mutex::new(List { napping: false, ids: Vec::new() }))
     }
 
-    /// Makes room for so many QPs.
-    pub(super) fn reserve(&self, qps: usize) {
+    /// Makes room for so many QPs; false: there is no memory for that.
+    pub(super) fn reserve(&self, qps: usize) -> bool {
         let ids = &mut lock(&self.0).ids;
-        ids.reserve(qps.saturating_sub(ids.len()));
+        ids.try_reserve(qps.saturating_sub(ids.len())).is_ok()
     }
 
     /// Adds a QP; false if it must stay in the set.
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn keeps_its_room() {
         let apart = Apart::new();
-        apart.reserve(100);
+        assert!(apart.reserve(100));
         let room = || lock(&apart.0).ids.capacity();
         let before = room();
         assert!(before >= 100);

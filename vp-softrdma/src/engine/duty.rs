@@ -4,7 +4,7 @@
 //! An application thread never waits for the engine here, and wakes it (through the alarm) only
 //! when the engine is not watching already.
 
-use crate::sync::{AtomicBool, Ordering, fence};
+use crate::sync::{AtomicBool, AtomicU32, Ordering, fence};
 
 /// The engine thread's duty until its next alarm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,12 +23,15 @@ pub(crate) struct Rota {
     polled: AtomicBool,
     /// The engine's thread sleeps on the sockets, or is about to.
     watching: AtomicBool,
+    /// CQs whose consumers sleep until they are notified.
+    armed: AtomicU32,
 }
 
 impl Rota {
     /// Nobody polls, nobody watches.
     pub(crate) fn new() -> Self {
-        Self { polled: AtomicBool::new(false), watching: AtomicBool::new(false) }
+        let (polled, watching) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { polled, watching, armed: AtomicU32::new(0) }
     }
 
     /// An application thread polls the sockets itself.
@@ -40,10 +43,20 @@ impl Rota {
         }
     }
 
-    /// A consumer relies on a notification from now on: true if the engine must be woken for it.
-    pub(crate) fn hand_over(&self) -> bool {
-        self.polled.store(false, Ordering::Relaxed);
+    /// A consumer relies on notifications from now on: true if the engine must be woken for it.
+    pub(crate) fn begin_events(&self) -> bool {
+        self.armed.fetch_add(1, Ordering::Relaxed);
         self.is_unwatched()
+    }
+
+    /// It polls instead.
+    pub(crate) fn end_events(&self) {
+        self.armed.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Some consumer relies on notifications.
+    pub(crate) fn has_events(&self) -> bool {
+        self.armed.load(Ordering::Relaxed) != 0
     }
 
     /// True if the engine does not watch; asked after a leader has left.
@@ -60,11 +73,31 @@ impl Rota {
         if has_leader() {
             return Duty::Rest;
         }
-        if self.polled.swap(false, Ordering::Relaxed) {
+        if self.polled.swap(false, Ordering::Relaxed) && !self.has_events() {
             return Duty::Nap;
         }
         self.watching.store(true, Ordering::Relaxed);
         Duty::Watch
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_engine_naps_while_all_poll() {
+        let rota = Rota::new();
+        let decide = || {
+            rota.note_poll();
+            rota.decide(|| false)
+        };
+        assert_eq!(decide(), Duty::Nap);
+        rota.begin_events();
+        assert_eq!(decide(), Duty::Watch);
+        rota.end_events();
+        assert_eq!(decide(), Duty::Nap);
     }
 }
 
@@ -104,7 +137,7 @@ mod loom_tests {
             rota.note_poll();
             let consumer = {
                 let rota = rota.clone();
-                thread::spawn(move || rota.hand_over())
+                thread::spawn(move || rota.begin_events())
             };
             let duty = rota.decide(|| false);
             let alarm = consumer.join().unwrap();

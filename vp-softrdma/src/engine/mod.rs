@@ -8,17 +8,20 @@
 //! - the leader among the waiters ([`Engine::wait`], [`station`]): sleeps in `epoll_wait`;
 //! - the engine's own thread: watches while nobody else does ([`duty`]), and runs the timers.
 //!
+//! Event mode: a consumer that arms a CQ sleeps where we cannot see it, in an epoll of its own. From
+//! then on the engine's thread watches without back-off, and polls of that CQ leave the sockets to it,
+//! until the consumer has polled in vain a few times without arming.
+//!
 //! A dead peer shows as an event on its socket, a silent one by a timer of its QP.
 
 mod alarm;
 mod apart;
-mod chime;
 mod duty;
 mod station;
 mod thread;
 mod timers;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,7 +29,7 @@ use std::sync::{Arc, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 use vp_api::{LogLevel, Services, VpError, VpResult};
 
@@ -37,7 +40,7 @@ use duty::Rota;
 use station::{Gate, Left, Station};
 use timers::Timers;
 
-pub(crate) use chime::Slept;
+pub(crate) use kal_os::Slept;
 pub(crate) use station::Waited;
 pub(crate) use timers::Timer;
 
@@ -45,9 +48,9 @@ pub(crate) use timers::Timer;
 pub(crate) trait Member: Send + Sync {
     /// Its socket became readable, writable, or both.
     fn on_ready(&self, ready: Ready);
-    /// A deadline passed.
-    fn on_timer(&self, timer: Timer);
-    /// Its socket is apart from the engine's set: puts it back and answers false, unless it was polled
+    /// A deadline passed that was set for the stream of this generation.
+    fn on_timer(&self, stream: u32, timer: Timer);
+    /// Its socket is apart from the engine's set: puts it back and returns false, unless it was polled
     /// in the engine's nap of this number.
     fn stays_apart(&self, _nap: Option<u32>) -> bool {
         false
@@ -65,6 +68,8 @@ pub(crate) struct Ready {
 
 /// Events taken per `epoll_wait`.
 const EVENTS: usize = 64;
+/// Streams at most that linger without their QPs: peers that never close hold no more descriptors.
+const LINGERING: usize = 256;
 /// The bell's token; QPs have their 32-bit ids.
 const BELL: u64 = u64::MAX;
 
@@ -94,7 +99,11 @@ pub(crate) struct Engine {
     nap: AtomicU32,
     alarm: Alarm,
     timers: Timers,
-    members: RwLock<HashMap<u32, Arc<dyn Member>>>,
+    /// The id of the next stream that its QP leaves.
+    parted: AtomicU32,
+    /// Those that linger, the oldest first: id and generation.
+    lingering: Mutex<VecDeque<(u32, u32)>>,
+    members: RwLock<BTreeMap<u32, Arc<dyn Member>>>,
     services: Arc<dyn Services>,
     stopping: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -121,15 +130,15 @@ impl Engine {
             nap: AtomicU32::new(0),
             alarm,
             timers: Timers::default(),
+            parted: AtomicU32::new(u32::MAX),
+            lingering: Mutex::new(VecDeque::with_capacity(LINGERING + 1)),
             members: RwLock::default(),
             services,
             stopping: AtomicBool::new(false),
             thread: Mutex::new(None),
         });
         let run = engine.clone();
-        let thread = std::thread::Builder::new()
-            .name(name.into())
-            .spawn(move || run.run())
+        let thread = kal_os::spawn(name, move || run.run())
             .map_err(|e| VpError::os("starting the progress engine's thread", &e))?;
         *lock(&engine.thread) = Some(thread);
         Ok(engine)
@@ -156,28 +165,35 @@ impl Engine {
 
     /// Begins to serve a QP's socket, or with the id 0, which no QP has, the watch on the ports. Room
     /// to send is no event before the first [`Engine::rearm`]: a fresh socket has it, and each would
-    /// wake the engine to say so.
+    /// wake the engine to say so. Answers the generation of the stream, for its deadlines.
     pub(crate) fn attach(
         &self,
         id: u32,
         member: Arc<dyn Member>,
         socket: impl AsFd,
-    ) -> io::Result<()> {
+    ) -> io::Result<u32> {
         let mut members = self.members.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let qps = members.len() + 1;
+        if !self.apart.reserve(qps) || !self.timers.reserve(qps) {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
         members.insert(id, member);
-        self.apart.reserve(members.len());
         drop(members);
-        let added = epoll::add(&self.epoll, socket, token(id), octets());
-        added.map_err(|errno| {
-            self.forget(id);
-            errno.into()
-        })
+        match epoll::add(&self.epoll, socket, token(id), octets()) {
+            Ok(()) => Ok(self.timers.begin(id)),
+            Err(errno) => {
+                self.forget(id);
+                Err(errno.into())
+            }
+        }
     }
 
-    /// Ends it; the socket is still open.
+    /// Ends it, and its deadlines; the socket is still open.
     pub(crate) fn detach(&self, id: u32, socket: impl AsFd) {
+        self.timers.end(id);
         // It fails only if the socket was never added.
         let _ = epoll::delete(&self.epoll, socket);
+        lock(&self.lingering).retain(|(lingers, _)| *lingers != id);
         self.forget(id);
     }
 
@@ -188,14 +204,38 @@ impl Engine {
         drop(gone);
     }
 
-    /// Has another member take the place of `id`, whose socket stays. Events may have been lost
-    /// between the two: the new one must look for itself.
-    pub(crate) fn replace(&self, id: u32, member: Arc<dyn Member>) {
+    /// Has a stream that its QP `id` leaves served as a member of its own, which `make` makes of its
+    /// id and generation. Events may have been lost between the two: it must look for itself. If too
+    /// many linger the oldest ends, which had the most time.
+    pub(crate) fn part(
+        &self,
+        id: u32,
+        socket: impl AsFd,
+        make: impl FnOnce(u32, u32) -> Arc<dyn Member>,
+    ) {
+        // QPs count up, from 1.
+        let own = self.parted.fetch_sub(1, Ordering::Relaxed);
+        let generation = self.timers.replace(id, own);
+        let member = make(own, generation);
         let mut members = self.members.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let old = members.insert(id, member);
+        members.insert(own, member);
         drop(members);
-        // Without the table's lock: it may be the last reference.
-        drop(old);
+        // It fails only if the socket is not in the set, and then a deadline ends it.
+        let _ = epoll::modify(&self.epoll, socket, token(own), octets());
+        self.forget(id);
+        self.limit_lingering((own, generation));
+    }
+
+    fn limit_lingering(&self, youngest: (u32, u32)) {
+        let mut lingering = lock(&self.lingering);
+        lingering.push_back(youngest);
+        let oldest = if lingering.len() > LINGERING { lingering.pop_front() } else { None };
+        drop(lingering);
+        if let Some((id, generation)) = oldest
+            && let Some(member) = self.member(id)
+        {
+            member.on_timer(generation, Timer::Close);
+        }
     }
 
     /// Reports the socket's readiness once more, to whoever looks next, and room to send from now
@@ -221,23 +261,26 @@ impl Engine {
         apart
     }
 
-    /// Puts it back; what is ready is reported. `room`: so is room to send. Under the QP's lock.
-    pub(crate) fn put_back(&self, id: u32, socket: impl AsFd, room: bool) {
+    /// Puts it back; what is ready is reported. `room`: so is room to send. False: it cannot be watched,
+    /// and the log says why. Under the QP's lock.
+    pub(crate) fn put_back(&self, id: u32, socket: impl AsFd, room: bool) -> bool {
         let events = if room { octets() | epoll::EventFlags::OUT } else { octets() };
-        if let Err(errno) = epoll::add(&self.epoll, socket, token(id), events) {
+        let put = epoll::add(&self.epoll, socket, token(id), events);
+        if let Err(errno) = put {
             let message = format!(
-                "QP {id} moves only while it is polled: its socket cannot be watched again: {errno}; \
-                 raise fs.epoll.max_user_watches, or free memory"
+                "QP {id} ends its stream, for its socket cannot be watched again: {errno}; raise \
+                 fs.epoll.max_user_watches, or free memory"
             );
             self.services.log(LogLevel::Error, "softrdma::engine", &message);
         }
+        put.is_ok()
     }
 
-    /// Calls the QP `id` at `at` or a little later, unless it is detached by then.
-    pub(crate) fn set_timer(&self, at: u64, id: u32, timer: Timer) {
+    /// Calls the QP `id` at `at` or a little later, unless this stream of its is over by then.
+    pub(crate) fn set_timer(&self, at: u64, id: u32, stream: u32, timer: Timer) {
         let now = self.now();
         let at = timers::shared(at, now);
-        self.timers.set(at, id, timer);
+        self.timers.set(at, id, stream, timer);
         self.alarm.set(at, now);
     }
 
@@ -256,11 +299,17 @@ impl Engine {
         self.serve(Some(Duration::ZERO), &|| {}, false);
     }
 
-    /// A consumer relies on a notification: the engine's thread watches from now on.
-    pub(crate) fn hand_over(&self) {
-        if self.rota.hand_over() {
+    /// A consumer relies on notifications: the engine's thread watches, and does not nap, until
+    /// [`Engine::end_events`].
+    pub(crate) fn begin_events(&self) {
+        if self.rota.begin_events() {
             self.alarm.set(0, 0);
         }
+    }
+
+    /// The consumer polls instead.
+    pub(crate) fn end_events(&self) {
+        self.rota.end_events();
     }
 
     /// Wakes the threads that wait for `waited`; after publishing, if any were announced.
@@ -269,22 +318,30 @@ impl Engine {
     }
 
     /// Sleeps until `done` (after a [`Engine::wake`] of `waited`), the deadline, or a signal, as the
-    /// leader or as a follower.
+    /// leader or as a follower. The leader calls `linger` each time it wakes, before it sleeps again.
     pub(crate) fn wait(
         &self,
         waited: &dyn Waited,
         deadline: Option<Instant>,
         done: impl Fn() -> bool,
+        linger: impl Fn(),
     ) -> Slept {
         let (left, slept) = self.station.wait(
             waited,
             done,
             || deadline.map(|at| at.saturating_duration_since(Instant::now())),
-            |left, awake| self.serve(left, awake, true),
+            |left, awake| {
+                let slept = self.serve(left, awake, true);
+                if slept == Slept::Woken {
+                    linger();
+                }
+                slept
+            },
         );
         if left == Left::Unguarded && self.rota.is_unwatched() {
             let now = self.now();
-            self.alarm.set(now + thread::NAP_NS, now);
+            let nap = if self.rota.has_events() { 0 } else { thread::NAP_NS };
+            self.alarm.set(now + nap, now);
         }
         slept
     }
@@ -292,13 +349,13 @@ impl Engine {
     /// One `epoll_wait` and what follows from it.
     fn serve(&self, timeout: Option<Duration>, awake: &dyn Fn(), leading: bool) -> Slept {
         let mut events = [const { MaybeUninit::uninit() }; EVENTS];
-        let timeout = timeout.map(timespec);
+        let timeout = timeout.map(kal_os::timespec);
         let ready = epoll::wait(&self.epoll, &mut events, timeout.as_ref());
         awake();
         let ready = match ready {
             Ok((ready, _)) => ready,
-            Err(Errno::INTR) => return Slept::Signalled,
-            Err(_) => return Slept::Awake,
+            Err(Errno::INTR) => return Slept::Signal,
+            Err(_) => return Slept::Woken,
         };
         for event in ready {
             match event.data.u64() {
@@ -308,7 +365,7 @@ impl Engine {
                 id => self.serve_member(id as u32, event.flags),
             }
         }
-        Slept::Awake
+        Slept::Woken
     }
 
     fn serve_member(&self, id: u32, flags: epoll::EventFlags) {
@@ -335,11 +392,4 @@ fn token(id: u32) -> epoll::EventData {
 fn octets() -> epoll::EventFlags {
     use epoll::EventFlags as E;
     E::IN | E::RDHUP | E::ET
-}
-
-fn timespec(duration: Duration) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: duration.subsec_nanos().into(),
-    }
 }

@@ -1,8 +1,8 @@
 //! Who sleeps where: leadership among the threads that wait for completions.
 //!
 //! One station per engine, shared by all its threads. Of the threads waiting on CQs at most one, the
-//! leader, sleeps at the gate (in `epoll_wait`); the others, the followers, each sleep on a chime
-//! ([`super::chime`]). A wait ends early when a signal handler ran in its thread. Whoever publishes a completion wakes the threads that wait on that CQ. A leader that
+//! leader, sleeps at the gate (in `epoll_wait`); the others, the followers, each sleep on a
+//! futex of their own. A wait ends early when a signal handler ran in its thread. Whoever publishes a completion wakes the threads that wait on that CQ. A leader that
 //! leaves promotes a follower; if there is none, the engine's thread takes over a moment later.
 //!
 //! No wake-up is lost: a sleeper takes its place in the station, *then* announces itself at its CQ,
@@ -14,8 +14,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::chime::{Chime, Slept};
-use crate::sync::{Mutex, lock};
+use crate::sync::{Gate as Futex, Mutex, Slept, lock};
 
 /// Where the leader sleeps.
 pub(crate) trait Gate {
@@ -36,7 +35,7 @@ pub(crate) trait Waited {
 struct Follower {
     waited: u32,
     ticket: u64,
-    chime: Arc<Chime>,
+    futex: Arc<Futex>,
 }
 
 struct Seats {
@@ -49,7 +48,12 @@ struct Seats {
 /// A thread's place while it waits.
 enum Place {
     Leader,
-    Follower { ticket: u64, chime: Arc<Chime> },
+    /// `seen`: what the futex said before this thread looked for completions.
+    Follower {
+        ticket: u64,
+        futex: Arc<Futex>,
+        seen: u32,
+    },
 }
 
 /// Outcome of [`Station::wait`].
@@ -100,12 +104,12 @@ impl<G: Gate> Station<G> {
             self.gate.ring();
         }
         for follower in seats.followers.iter().filter(|f| f.waited == waited.id()) {
-            follower.chime.ring();
+            follower.futex.open();
         }
     }
 
-    /// Waits until `done` answers true, which it must once `waited` has been published to, or a
-    /// signal handler ran in this thread; answers also which.
+    /// Waits until `done` returns true, which it must once `waited` has been published to, or a
+    /// signal handler ran in this thread; also returns which.
     ///
     /// `remaining` answers the time left (`None`: for ever; zero: the wait is over). `lead` sleeps at
     /// the gate for at most the time given, calls its second argument when it wakes, and then
@@ -118,21 +122,21 @@ impl<G: Gate> Station<G> {
         lead: impl Fn(Option<Duration>, &dyn Fn()) -> Slept,
     ) -> (Left, Slept) {
         let mut place = self.take_place(waited);
-        let mut slept = Slept::Awake;
+        let mut slept = Slept::Woken;
         loop {
             waited.announce();
             let left = remaining();
-            if slept == Slept::Signalled || done() || left == Some(Duration::ZERO) {
+            if slept == Slept::Signal || done() || left == Some(Duration::ZERO) {
                 waited.withdraw();
                 return (self.leave(place), slept);
             }
             (place, slept) = match place {
                 // Awake, it sees for itself what it publishes to its own CQ.
                 Place::Leader => (Place::Leader, lead(left, &|| waited.withdraw())),
-                Place::Follower { ticket, chime } => {
-                    let slept = chime.sleep(left);
+                Place::Follower { ticket, futex, seen } => {
+                    let slept = futex.wait(seen, left);
                     waited.withdraw();
-                    (self.place_of(ticket, chime), slept)
+                    (self.place_of(ticket, futex), slept)
                 }
             };
         }
@@ -145,16 +149,18 @@ impl<G: Gate> Station<G> {
             return Place::Leader;
         }
         seats.tickets += 1;
-        let (ticket, chime) = (seats.tickets, Arc::new(Chime::default()));
-        let follower = Follower { waited: waited.id(), ticket, chime: chime.clone() };
+        let (ticket, futex) = (seats.tickets, Arc::new(Futex::default()));
+        let follower = Follower { waited: waited.id(), ticket, futex: futex.clone() };
         seats.followers.push_back(follower);
-        Place::Follower { ticket, chime }
+        let seen = futex.ticket();
+        Place::Follower { ticket, futex, seen }
     }
 
     /// A promoted follower has no seat among the followers any more.
-    fn place_of(&self, ticket: u64, chime: Arc<Chime>) -> Place {
+    fn place_of(&self, ticket: u64, futex: Arc<Futex>) -> Place {
+        let seen = futex.ticket();
         let follows = lock(&self.seats).followers.iter().any(|f| f.ticket == ticket);
-        if follows { Place::Follower { ticket, chime } } else { Place::Leader }
+        if follows { Place::Follower { ticket, futex, seen } } else { Place::Leader }
     }
 
     fn leave(&self, place: Place) -> Left {
@@ -170,7 +176,7 @@ impl<G: Gate> Station<G> {
         match seats.followers.pop_front() {
             Some(next) => {
                 seats.leader = Some(next.waited);
-                next.chime.ring();
+                next.futex.open();
                 Left::Guarded
             }
             None => {
@@ -253,7 +259,7 @@ mod loom_tests {
                 |_, awake| {
                     station.gate().pass();
                     awake();
-                    Slept::Awake
+                    Slept::Woken
                 },
             );
             left

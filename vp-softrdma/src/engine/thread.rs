@@ -56,9 +56,9 @@ impl Engine {
 
     /// Calls the QPs whose deadlines have passed.
     pub(crate) fn run_timers(&self) {
-        while let Some((id, timer)) = self.timers.take_due(self.now()) {
+        while let Some((id, stream, timer)) = self.timers.take_due(self.now()) {
             if let Some(member) = self.member(id) {
-                member.on_timer(timer);
+                member.on_timer(stream, timer);
             }
         }
     }

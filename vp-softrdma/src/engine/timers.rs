@@ -1,9 +1,13 @@
-//! Deadlines of QPs. Owned by the engine; any thread sets, the engine's thread takes what is due.
+//! Deadlines of streams, at most one of each kind. Owned by the engine; any thread sets, the engine's
+//! thread takes what is due.
 //!
-//! A deadline is never cancelled: whoever gets it finds out that it no longer matters.
+//! A QP has many streams, one after the other. Each gets a generation when it begins; its deadlines
+//! are cancelled when it ends, however that comes about. One that was taken in that very moment names
+//! its stream, so that the QP, under its lock, sees that it is not for the present one. Cancelled
+//! deadlines leave the heap when they come up, or together when they are most of it.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use crate::sync::{Mutex, lock};
 
@@ -32,30 +36,138 @@ pub(super) fn shared(at: u64, now: u64) -> u64 {
     }
 }
 
-/// A heap of deadlines, in nanoseconds of the services' clock.
+/// Kinds of deadlines.
+const KINDS: usize = 4;
+/// No deadline.
+const NEVER: u64 = u64::MAX;
+/// So many cancelled deadlines are left in the heap whatever they cost.
+const FEW: usize = 64;
+
+/// Deadlines in nanoseconds of the services' clock.
 #[derive(Default)]
 pub(crate) struct Timers {
-    heap: Mutex<BinaryHeap<Reverse<(u64, u32, Timer)>>>,
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    heap: BinaryHeap<Reverse<(u64, u32, Timer)>>,
+    streams: BTreeMap<u32, Deadlines>,
+    /// The generation of the next stream.
+    next: u32,
+    /// Deadlines in the heap that were cancelled.
+    stale: usize,
+}
+
+/// Those of a QP's present stream.
+struct Deadlines {
+    stream: u32,
+    at: [u64; KINDS],
 }
 
 impl Timers {
-    /// Adds a deadline of QP `qp`.
-    pub(crate) fn set(&self, at: u64, qp: u32, timer: Timer) {
-        lock(&self.heap).push(Reverse((at, qp, timer)));
+    /// Makes room for the deadlines of so many streams, also of those that are cancelled and still in
+    /// the heap; false: there is no memory for that.
+    pub(crate) fn reserve(&self, streams: usize) -> bool {
+        let heap = &mut lock(&self.table).heap;
+        let most = 2 * (KINDS * streams + FEW);
+        heap.try_reserve(most.saturating_sub(heap.len())).is_ok()
     }
 
-    /// Takes one deadline that has passed.
-    pub(crate) fn take_due(&self, now: u64) -> Option<(u32, Timer)> {
-        let mut heap = lock(&self.heap);
-        if heap.peek().is_none_or(|Reverse((at, ..))| *at > now) {
-            return None;
-        }
-        heap.pop().map(|Reverse((_, qp, timer))| (qp, timer))
+    /// The stream of `qp` goes on as one of `own`, without the deadlines that it had: the generation.
+    pub(crate) fn replace(&self, qp: u32, own: u32) -> u32 {
+        let mut table = lock(&self.table);
+        table.end(qp);
+        table.begin(own)
+    }
+
+    /// A stream of QP `qp` begins: returns its generation.
+    pub(crate) fn begin(&self, qp: u32) -> u32 {
+        lock(&self.table).begin(qp)
+    }
+
+    /// It ends, and its deadlines with it.
+    pub(crate) fn end(&self, qp: u32) {
+        lock(&self.table).end(qp);
+    }
+
+    /// Sets the deadline of this kind, in place of the one before; nothing if the stream is over.
+    pub(crate) fn set(&self, at: u64, qp: u32, stream: u32, timer: Timer) {
+        lock(&self.table).set(at, qp, stream, timer);
+    }
+
+    /// Takes one deadline that has passed: whose it is, of which stream.
+    pub(crate) fn take_due(&self, now: u64) -> Option<(u32, u32, Timer)> {
+        let mut table = lock(&self.table);
+        table.next().filter(|at| *at <= now)?;
+        let Reverse((_, qp, timer)) = table.heap.pop()?;
+        let deadlines = table.streams.get_mut(&qp)?;
+        deadlines.at[timer as usize] = NEVER;
+        Some((qp, deadlines.stream, timer))
     }
 
     /// The next deadline.
     pub(crate) fn next(&self) -> Option<u64> {
-        lock(&self.heap).peek().map(|Reverse((at, ..))| *at)
+        lock(&self.table).next()
+    }
+}
+
+impl Table {
+    fn begin(&mut self, qp: u32) -> u32 {
+        self.next = self.next.wrapping_add(1);
+        let deadlines = Deadlines { stream: self.next, at: [NEVER; KINDS] };
+        let gone = self.streams.insert(qp, deadlines).map_or(0, |before| before.count());
+        self.cancelled(gone);
+        self.next
+    }
+
+    fn end(&mut self, qp: u32) {
+        let gone = self.streams.remove(&qp).map_or(0, |deadlines| deadlines.count());
+        self.cancelled(gone);
+    }
+
+    fn set(&mut self, at: u64, qp: u32, stream: u32, timer: Timer) {
+        let deadlines = self.streams.get_mut(&qp).filter(|deadlines| deadlines.stream == stream);
+        let Some(deadlines) = deadlines else { return };
+        let before = std::mem::replace(&mut deadlines.at[timer as usize], at);
+        if before != at {
+            if at != NEVER {
+                self.heap.push(Reverse((at, qp, timer)));
+            }
+            self.cancelled(usize::from(before != NEVER));
+        }
+    }
+
+    /// The next deadline, which is the heap's first then.
+    fn next(&mut self) -> Option<u64> {
+        while let Some(Reverse(first)) = self.heap.peek() {
+            if is_set(&self.streams, first) {
+                return Some(first.0);
+            }
+            self.heap.pop();
+            self.stale = self.stale.saturating_sub(1);
+        }
+        None
+    }
+
+    /// So many more are in the heap for nothing. They go when they are most of it.
+    fn cancelled(&mut self, count: usize) {
+        self.stale += count;
+        if self.stale > FEW.max(self.heap.len() / 2) {
+            let Self { heap, streams, .. } = self;
+            heap.retain(|Reverse(deadline)| is_set(streams, deadline));
+            self.stale = 0;
+        }
+    }
+}
+
+fn is_set(streams: &BTreeMap<u32, Deadlines>, (at, qp, timer): &(u64, u32, Timer)) -> bool {
+    streams.get(qp).is_some_and(|deadlines| deadlines.at[*timer as usize] == *at)
+}
+
+impl Deadlines {
+    fn count(&self) -> usize {
+        self.at.iter().filter(|at| **at != NEVER).count()
     }
 }
 
@@ -81,14 +193,70 @@ mod tests {
     #[test]
     fn gives_what_is_due_in_order() {
         let timers = Timers::default();
-        timers.set(30, 1, Timer::Close);
-        timers.set(10, 2, Timer::Probe);
-        timers.set(20, 3, Timer::Nudge);
+        let streams = [1, 2, 3].map(|qp| timers.begin(qp));
+        timers.set(30, 1, streams[0], Timer::Close);
+        timers.set(10, 2, streams[1], Timer::Probe);
+        timers.set(20, 3, streams[2], Timer::Nudge);
         assert_eq!(timers.next(), Some(10));
         assert_eq!(timers.take_due(9), None);
-        assert_eq!(timers.take_due(25), Some((2, Timer::Probe)));
-        assert_eq!(timers.take_due(25), Some((3, Timer::Nudge)));
+        assert_eq!(timers.take_due(25), Some((2, streams[1], Timer::Probe)));
+        assert_eq!(timers.take_due(25), Some((3, streams[2], Timer::Nudge)));
         assert_eq!(timers.take_due(25), None);
         assert_eq!(timers.next(), Some(30));
+    }
+
+    #[test]
+    fn one_deadline_of_a_kind() {
+        let timers = Timers::default();
+        let stream = timers.begin(1);
+        for at in [30, 10, 20, 20] {
+            timers.set(at, 1, stream, Timer::Close);
+        }
+        timers.set(15, 1, stream, Timer::Probe);
+        assert_eq!(timers.take_due(100), Some((1, stream, Timer::Probe)));
+        assert_eq!(timers.next(), Some(20));
+        assert_eq!(timers.take_due(100), Some((1, stream, Timer::Close)));
+        assert_eq!(timers.take_due(100), None);
+        timers.set(40, 1, stream, Timer::Close);
+        timers.set(NEVER, 1, stream, Timer::Close);
+        assert_eq!(timers.next(), None);
+    }
+
+    #[test]
+    fn deadlines_end_with_their_stream() {
+        let timers = Timers::default();
+        let first = timers.begin(1);
+        timers.set(10, 1, first, Timer::Close);
+        timers.end(1);
+        assert_eq!(timers.next(), None);
+        timers.set(10, 1, first, Timer::Close);
+        assert_eq!(timers.take_due(10), None);
+        let second = timers.begin(1);
+        assert_ne!(first, second);
+        timers.set(20, 1, first, Timer::Close);
+        assert_eq!(timers.next(), None);
+        timers.set(30, 1, second, Timer::Close);
+        // Without an end in between: the QP was destroyed, and its stream lingers.
+        let third = timers.begin(1);
+        timers.set(40, 1, third, Timer::Nudge);
+        assert_eq!(timers.take_due(100), Some((1, third, Timer::Nudge)));
+        assert_eq!(timers.take_due(100), None);
+    }
+
+    #[test]
+    fn cancelled_deadlines_take_no_room() {
+        let timers = Timers::default();
+        for at in 0..100_000 {
+            let stream = timers.begin(1);
+            timers.set(1_000_000 + at, 1, stream, Timer::Close);
+            timers.end(1);
+        }
+        assert!(lock(&timers.table).heap.len() <= 2 * FEW);
+        let stream = timers.begin(2);
+        for at in 0..100_000 {
+            timers.set(1_000_000 + at, 2, stream, Timer::Probe);
+        }
+        assert!(lock(&timers.table).heap.len() <= 2 * FEW);
+        assert_eq!(timers.next(), Some(1_099_999));
     }
 }

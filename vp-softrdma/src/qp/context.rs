@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock, Weak};
 
 use iwarp_proto::{AccessError, Slot, TaggedUse};
-use vp_api::{Access, PdId, QpId, Sge, Stag};
+use vp_api::{Access, Cq, PdId, QpId, Sge, Stag, WcStatus, WorkCompletion};
 
 use crate::cq::{Aftermath, SoftCq};
 use crate::engine::Engine;
@@ -17,6 +17,7 @@ use crate::held::Held;
 use crate::qp::SoftQp;
 use crate::srq::SoftSrq;
 use crate::stag_table::{StagTable, Use};
+use crate::untaken::Untaken;
 use crate::wq::{Payload, RecvRing, RecvWqe, SendRing, pieces};
 
 /// What never changes.
@@ -120,8 +121,11 @@ impl Tagged {
 /// The queues of a QP, and where inbound segments go.
 pub(crate) struct Queues {
     pub(crate) sends: SendRing,
+    pub(crate) untaken_sends: Untaken,
     /// Not used with an SRQ.
     pub(crate) receives: RecvRing,
+    /// Not used with an SRQ, which counts by itself.
+    pub(crate) untaken_receives: Untaken,
     /// The receive that inbound segments fill, if `receiving`.
     pub(crate) current: RecvWqe,
     pub(crate) receiving: bool,
@@ -159,6 +163,36 @@ impl Left {
 }
 
 impl Queues {
+    /// A request of the send queue completes, and says so.
+    #[inline]
+    pub(crate) fn push_send(&mut self, context: &Context, completion: &WorkCompletion) {
+        self.lost.sends += u32::from(completion.status != WcStatus::Success);
+        if !self.silent {
+            let place = context.send_cq.push(completion, &mut self.left.send_cq);
+            self.untaken_sends.add(place);
+        }
+    }
+
+    /// A receive completes.
+    #[inline(always)] // most of a short Send's way
+    pub(crate) fn push_receive(&mut self, context: &Context, completion: &WorkCompletion) {
+        self.lost.receives += u32::from(completion.status != WcStatus::Success);
+        let place = match self.silent {
+            true => None,
+            false => context.recv_cq.push(completion, &mut self.left.recv_cq),
+        };
+        match &context.srq {
+            Some(srq) => srq.completed(context.recv_cq.id(), place),
+            None => self.untaken_receives.add_heard(place),
+        }
+    }
+
+    /// Slots of the receive queue that are occupied.
+    #[inline]
+    pub(crate) fn receive_slots(&self) -> u32 {
+        self.receives.posted() + u32::from(self.receiving) + self.untaken_receives.slots()
+    }
+
     /// True if the WQE's payload is inline.
     pub(crate) fn is_inline(&self, slot: Slot) -> bool {
         matches!(self.sends.payload(slot), Payload::Inline(_))

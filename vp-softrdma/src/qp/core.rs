@@ -90,6 +90,11 @@ impl Core {
         self.proto.handle_source_fault(error, &mut View::new(context, &mut self.queues));
     }
 
+    /// The stream ends without the QP from here on.
+    pub(crate) fn left(&mut self, context: &Context) {
+        self.proto.handle_left(&mut View::new(context, &mut self.queues));
+    }
+
     /// The close timer ran out.
     pub(crate) fn close_timeout(&mut self, context: &Context) {
         self.proto.handle_close_timeout(&mut View::new(context, &mut self.queues));

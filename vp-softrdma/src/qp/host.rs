@@ -56,6 +56,7 @@ impl<'a> View<'a> {
         }
     }
 
+    #[inline(never)] // apart, so that what is mostly done needs fewer registers
     fn fill_pieces(&mut self, offset: u32, mut octets: &[u8]) -> Result<(), AccessError> {
         let Context { table, receiver, .. } = self.context;
         for piece in pieces(self.queues.current.sgl(), offset, octets.len() as u32) {
@@ -69,12 +70,7 @@ impl<'a> View<'a> {
         Ok(())
     }
 
-    fn push_send(&mut self, completion: &WorkCompletion) {
-        if !self.queues.silent {
-            self.context.send_cq.push(completion, &mut self.queues.left.send_cq);
-        }
-    }
-
+    #[inline(always)] // most of a short Send's way
     fn push_receive(&mut self, status: WcStatus, receive: Receive) {
         let opcode = match receive.immediate {
             Some(_) => WcOpcode::RecvImmediate,
@@ -90,10 +86,7 @@ impl<'a> View<'a> {
             invalidated: receive.invalidated.map(|stag| vp_api::Stag(stag.0)),
             immediate: receive.immediate,
         };
-        self.queues.lost.receives += u32::from(status != WcStatus::Success);
-        if !self.queues.silent {
-            self.context.recv_cq.push(&completion, &mut self.queues.left.recv_cq);
-        }
+        self.queues.push_receive(self.context, &completion);
     }
 
     fn take_receive(&mut self) -> bool {
@@ -132,7 +125,7 @@ impl Host for View<'_> {
         self.queues.receive_fault = Some(AccessError::Bounds);
     }
 
-    #[inline]
+    #[inline(always)] // most of a short Send's way
     fn complete_receive(&mut self, receive: Receive) {
         self.queues.receiving = false;
         self.push_receive(WcStatus::Success, receive);
@@ -250,11 +243,10 @@ impl Host for View<'_> {
         if status != WcStatus::Success {
             // A flushed local operation gives up what it held.
             drop(self.queues.sends.take_local(completion.slot));
-            self.queues.lost.sends += 1;
         } else if !slot.flags.contains(SendFlags::SIGNALED) {
-            return;
+            return self.queues.untaken_sends.add_silent();
         }
-        self.push_send(&WorkCompletion {
+        let completion = WorkCompletion {
             wr_id: slot.wr_id,
             qp: self.context.id,
             opcode: slot.opcode,
@@ -263,7 +255,8 @@ impl Host for View<'_> {
             octets: completion.octets,
             invalidated: None,
             immediate: None,
-        });
+        };
+        self.queues.push_send(self.context, &completion);
     }
 
     // RDMAC 6.2.4 [VERBS-11]; never an SRQ's [VERBS-26]

@@ -4,17 +4,19 @@
 //! notifications) is collected here and carried out by `qp.rs` afterwards. When the peer dies a step
 //! finds out, tells the core, and obeys it like at any other time.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use iwarp_proto::{Action, LlpFault, QpConfig, QpEvent, State, TerminateCode, mpa};
-use vp_api::{AsyncEvent, FpduSize, QpInit, Terminate};
+use iwarp_proto::{Action, LlpFault, QpConfig, QpEvent, State, mpa};
+use vp_api::{AsyncEvent, FpduSize, QpInit};
 
 use crate::engine::Timer;
-use crate::linger::Linger;
+use crate::linger::{Ending, Linger};
 use crate::qp::context::{Context, Left};
 use crate::qp::core::Core;
 use crate::qp::gather::Gather;
 use crate::qp::link::{Link, Record};
+use crate::qp::refused::terminate;
 use crate::rx::Stopped;
 use crate::stream::Stream;
 use crate::tx::Progress;
@@ -71,9 +73,8 @@ pub(crate) struct Inner {
     unread: bool,
     /// Octets that are left of this turn to send.
     turn_left: usize,
-    events: Vec<AsyncEvent>,
-    /// A thread is telling events; it tells the ones that come meanwhile, too.
-    telling: bool,
+    /// Not told yet.
+    pub(crate) events: VecDeque<AsyncEvent>,
 }
 
 impl Inner {
@@ -87,8 +88,7 @@ impl Inner {
             destroyed: false,
             unread: false,
             turn_left: 0,
-            events: Vec::new(),
-            telling: false,
+            events: VecDeque::new(),
         }
     }
 
@@ -172,6 +172,7 @@ impl Inner {
                 break;
             }
         }
+        self.leave_behind_terminate(context);
         // Behind the system call: the peer waits for that, and reading the clock takes a while.
         if stamp {
             self.gather.transmitted(context.engine.now());
@@ -202,7 +203,11 @@ impl Inner {
             if link.unsent {
                 return taken;
             }
-            link.outbox.fill(&mut self.core, context);
+            if !link.outbox.fill(&mut self.core, context) {
+                // Without memory to send from: as if the turn were over.
+                link.unsent = true;
+                return taken;
+            }
             match link.outbox.send(&link.stream, context, &self.core.queues) {
                 Progress::Drained => {
                     link.slow = false;
@@ -220,13 +225,17 @@ impl Inner {
                 Progress::Full => {
                     self.record.counters.send_stalls += 1;
                     (link.stalled, link.slow) = (true, true);
-                    link.put_back(context);
+                    if !link.put_back(context) {
+                        self.core.fail(context);
+                    }
                     if !std::mem::replace(&mut link.reported, true) {
                         context.engine.rearm(context.id.0, &*link.stream);
                     }
                     return taken;
                 }
                 Progress::Broken(fault) => {
+                    // A reset stops what is sent at once, and the peer's Terminate may wait here.
+                    link.inbox.receive_rest(&link.stream, &mut self.core, context);
                     self.core.broken(context, fault);
                     return taken;
                 }
@@ -257,8 +266,19 @@ impl Inner {
                         link.stream.reset_on_close();
                     }
                 }
+                Action::ResetBehind => {
+                    if let Some(link) = &mut self.link {
+                        link.resetting = true;
+                    }
+                }
                 Action::Detach => self.detach(context),
-                Action::Event(event) => self.events.push(event_of(event)),
+                Action::Event(event) => {
+                    let event = self.event_of(event, context);
+                    if event != AsyncEvent::Established {
+                        self.record.ended.get_or_insert(event);
+                    }
+                    self.events.push_back(event);
+                }
             }
         }
         any
@@ -268,31 +288,71 @@ impl Inner {
     fn close_gracefully(&mut self, context: &Context) {
         if let Some(link) = &mut self.link {
             link.finishing = true;
-            let bound = nanoseconds(link.params.close_timeout);
-            context.engine.set_timer(context.engine.now() + bound, context.id.0, Timer::Close);
+            let at = link.close_at(context);
+            link.close_at = Some(at);
+            link.set_timer(context, at, Timer::Close);
         }
     }
 
     fn detach(&mut self, context: &Context) {
-        if let Some(link) = self.link.take() {
-            self.count(&link);
-            context.engine.detach(context.id.0, &*link.stream);
+        match self.link.take() {
+            Some(link) if link.resetting => self.linger(context, link, Ending::Reset),
+            Some(link) => {
+                self.count(&link);
+                context.engine.detach(context.id.0, &*link.stream);
+            }
+            None => {}
         }
     }
 
-    /// Leaves the stream to end by itself, if our FIN has gone out.
+    /// Leaves the stream to end by itself: behind our FIN, if that has gone out.
     pub(crate) fn leave_stream(&mut self, context: &Context) {
         let ending = matches!(self.core.proto.state(), State::Closing | State::Terminate);
-        if let Some(mut link) = self.link.take_if(|link| ending && link.finished) {
-            self.count(&link);
-            link.put_back(context);
-            let bound = nanoseconds(link.params.close_timeout);
-            Linger::start(&context.engine, context.id.0, link.stream, bound);
+        if let Some(link) = self.link.take_if(|_| ending) {
+            let ending = if link.finished { Ending::Fin } else { Ending::Reset };
+            self.linger(context, link, ending);
         }
+    }
+
+    /// Everything is said, and what still comes would be dropped: the QP is free for another stream.
+    // RDMAC 6.2.3 [VERBS-10]
+    fn leave_behind_terminate(&mut self, context: &Context) {
+        let over = self.core.proto.state() == State::Terminate;
+        if let Some(link) = self.link.take_if(|link| over && link.finished) {
+            self.linger(context, link, Ending::Fin);
+            self.core.left(context);
+        }
+    }
+
+    fn linger(&mut self, context: &Context, mut link: Link, ending: Ending) {
+        self.count(&link);
+        // Else its deadline ends it.
+        let _ = link.put_back(context);
+        let at = link.close_at(context);
+        Linger::start(&context.engine, context.id.0, link.stream, ending, at);
     }
 
     fn count(&mut self, link: &Link) {
         self.record.counters.recv_calls += link.inbox.calls;
+    }
+
+    fn event_of(&self, event: QpEvent, context: &Context) -> AsyncEvent {
+        let told = |sent, code| terminate(&self.core.proto, sent, code, context);
+        match event {
+            QpEvent::Established => AsyncEvent::Established,
+            QpEvent::CloseComplete => AsyncEvent::CloseComplete,
+            QpEvent::TerminateReceived(code) => AsyncEvent::TerminateReceived(told(false, code)),
+            QpEvent::TerminateSent(error) => {
+                AsyncEvent::TerminateSent(told(true, error.terminate_code()))
+            }
+            QpEvent::ConnectionLost(LlpFault::Reset) => AsyncEvent::ConnectionReset,
+            QpEvent::ConnectionLost(LlpFault::TimedOut | LlpFault::CloseTimeout) => {
+                AsyncEvent::ConnectionLost
+            }
+            QpEvent::ConnectionLost(LlpFault::UnexpectedFin) | QpEvent::BadClose => {
+                AsyncEvent::BadClose
+            }
+        }
     }
 
     // ---- what leaves the lock ---------------------------------------------------------------
@@ -307,52 +367,29 @@ impl Inner {
     /// more to do.
     pub(crate) fn take_turn_over(&mut self, context: &Context) -> Option<Arc<Stream>> {
         let unread = std::mem::take(&mut self.unread);
-        let link = self.link.as_mut().filter(|link| unread || link.unsent)?;
-        link.put_back(context);
+        self.link.as_ref().filter(|link| unread || link.unsent)?;
+        self.put_back(context);
+        let link = self.link.as_mut()?;
         link.reported = true;
         Some(link.stream.clone())
     }
 
+    /// The engine is to watch the socket again. A stream that nobody would look at ends now.
+    pub(crate) fn put_back(&mut self, context: &Context) {
+        let Some(link) = &mut self.link else { return };
+        if !link.put_back(context) {
+            self.core.fail(context);
+            self.settle_all(context);
+        }
+    }
+
     /// Takes what is to be done without the lock.
-    pub(crate) fn take_left(&mut self) -> (Left, Vec<AsyncEvent>) {
-        let left = std::mem::take(&mut self.core.queues.left);
-        if self.telling || self.events.is_empty() {
-            return (left, Vec::new());
-        }
-        self.telling = true;
-        (left, std::mem::take(&mut self.events))
-    }
-
-    /// The next events for the thread that tells them; none ends its task.
-    pub(crate) fn take_more_events(&mut self) -> Vec<AsyncEvent> {
-        self.telling = !self.events.is_empty();
-        std::mem::take(&mut self.events)
+    pub(crate) fn take_left(&mut self) -> Left {
+        std::mem::take(&mut self.core.queues.left)
     }
 }
 
-pub(super) fn nanoseconds(duration: std::time::Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 2)
-}
-
-fn event_of(event: QpEvent) -> AsyncEvent {
-    match event {
-        QpEvent::Established => AsyncEvent::Established,
-        QpEvent::CloseComplete => AsyncEvent::CloseComplete,
-        QpEvent::TerminateReceived(code) => AsyncEvent::TerminateReceived(terminate(false, code)),
-        QpEvent::TerminateSent(error) => {
-            AsyncEvent::TerminateSent(terminate(true, error.terminate_code()))
-        }
-        QpEvent::ConnectionLost(LlpFault::Reset) => AsyncEvent::ConnectionReset,
-        QpEvent::ConnectionLost(LlpFault::TimedOut | LlpFault::CloseTimeout) => {
-            AsyncEvent::ConnectionLost
-        }
-        QpEvent::ConnectionLost(LlpFault::UnexpectedFin) | QpEvent::BadClose => {
-            AsyncEvent::BadClose
-        }
-    }
-}
-
-/// A Terminate as the verbs name it.
-pub(crate) fn terminate(sent: bool, code: TerminateCode) -> Terminate {
-    Terminate { sent, layer: code.layer, etype: code.etype, code: code.code }
+pub(crate) fn nanoseconds(duration: std::time::Duration) -> u64 {
+    // With room for the present, whatever a caller asks for.
+    duration.as_nanos().min(u128::from(u64::MAX / 2)) as u64
 }

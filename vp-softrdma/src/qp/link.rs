@@ -6,9 +6,11 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use vp_api::{QpCounters, StreamParams};
+use vp_api::{AsyncEvent, QpCounters, StreamParams};
 
+use crate::engine::Timer;
 use crate::qp::context::Context;
+use crate::qp::inner::nanoseconds;
 use crate::qp::watch::Watch;
 use crate::rx::Inbox;
 use crate::stream::Stream;
@@ -18,6 +20,8 @@ use crate::tx::Outbox;
 pub(crate) struct Link {
     /// Shared with whoever reports it to the engine anew.
     pub(crate) stream: Arc<Stream>,
+    /// Which of the QP's streams it is: a deadline names it.
+    pub(crate) generation: u32,
     pub(crate) watch: Watch,
     pub(crate) inbox: Inbox,
     pub(crate) outbox: Outbox,
@@ -26,6 +30,10 @@ pub(crate) struct Link {
     pub(crate) finishing: bool,
     /// Our FIN went out.
     pub(crate) finished: bool,
+    /// The close is bounded: until then.
+    pub(crate) close_at: Option<u64>,
+    /// A reset follows when the peer has what was sent.
+    pub(crate) resetting: bool,
     /// The socket was full; it becoming writable is an event.
     pub(crate) stalled: bool,
     /// The engine reports that there is room.
@@ -55,12 +63,15 @@ impl Link {
     pub(crate) fn new(stream: Stream, params: StreamParams) -> Self {
         Self {
             stream: Arc::new(stream),
+            generation: 0,
             watch: Watch::default(),
             inbox: Inbox::default(),
             outbox: Outbox::default(),
             params,
             finishing: false,
             finished: false,
+            close_at: None,
+            resetting: false,
             stalled: false,
             reported: false,
             unsent: false,
@@ -75,9 +86,20 @@ impl Link {
         }
     }
 
-    /// The engine is to watch the socket again.
-    pub(crate) fn put_back(&mut self, context: &Context) {
-        self.watch.put_back(&context.engine, context.id.0, &self.stream, self.reported);
+    /// Until when what was sent may take to arrive, if nothing more is.
+    pub(crate) fn close_at(&self, context: &Context) -> u64 {
+        let bound = nanoseconds(self.params.close_timeout);
+        self.close_at.unwrap_or_else(|| context.engine.now().saturating_add(bound))
+    }
+
+    /// Sets the deadline of this kind.
+    pub(crate) fn set_timer(&self, context: &Context, at: u64, timer: Timer) {
+        context.engine.set_timer(at, context.id.0, self.generation, timer);
+    }
+
+    /// The engine is to watch the socket again; false if it cannot.
+    pub(crate) fn put_back(&mut self, context: &Context) -> bool {
+        self.watch.put_back(&context.engine, context.id.0, &self.stream, self.reported)
     }
 
     /// Changes when the peer shows that it is there: it sends, or it takes what had to wait.
@@ -91,5 +113,7 @@ impl Link {
 pub(crate) struct Record {
     pub(crate) local: Option<SocketAddr>,
     pub(crate) remote: Option<SocketAddr>,
+    /// How the stream ended, once it has.
+    pub(crate) ended: Option<AsyncEvent>,
     pub(crate) counters: QpCounters,
 }

@@ -1,8 +1,8 @@
 //! Timers of a QP: nudges for peers that are deaf at first, probes for peers that fell silent, the
 //! bound on a close, and the look at posts that wait.
 //!
-//! Under the QP's lock, on whichever thread serves it; deadlines come from the engine's thread. None
-//! is ever cancelled: one that no longer matters does nothing. A peer that is gone leaves a probe
+//! Under the QP's lock, on whichever thread serves it; deadlines come from the engine's thread, at
+//! most one of each kind, and end with their stream (`engine/timers.rs`). A peer that is gone leaves a probe
 //! unanswered, and the stream counts as broken: after one more look at the socket, and not for time
 //! in which we did not run ourselves.
 
@@ -34,7 +34,7 @@ impl Inner {
         let wait = nanoseconds(after).saturating_mul(1 << link.nudges);
         link.nudges += 1;
         let at = context.engine.now().saturating_add(wait);
-        context.engine.set_timer(at, context.id.0, Timer::Nudge);
+        link.set_timer(context, at, Timer::Nudge);
     }
 
     /// Asks for a look at the peer's liveness while work is posted: soon if any of it is ours to
@@ -58,7 +58,7 @@ impl Inner {
         link.heard = link.moved();
         link.probe_at =
             context.engine.now().saturating_add(nanoseconds(after).saturating_mul(1 << doublings));
-        context.engine.set_timer(link.probe_at, context.id.0, Timer::Probe);
+        link.set_timer(context, link.probe_at, Timer::Probe);
     }
 
     fn is_busy(&self) -> bool {
@@ -67,14 +67,15 @@ impl Inner {
             || self.core.proto.probe_outstanding()
     }
 
-    /// A deadline passed.
-    pub(crate) fn handle_timer(&mut self, context: &Context, timer: Timer) {
+    /// A deadline passed that was set for the stream of this generation: another may have come.
+    pub(crate) fn handle_timer(&mut self, context: &Context, stream: u32, timer: Timer) {
+        let Some(link) = self.link.as_ref().filter(|link| link.generation == stream) else {
+            return;
+        };
         match timer {
             Timer::Close => self.core.close_timeout(context),
+            Timer::Nudge if link.inbox.octets != 0 => return,
             Timer::Nudge => {
-                if self.link.as_ref().is_none_or(|link| link.inbox.octets != 0) {
-                    return;
-                }
                 self.core.proto.nudge();
                 self.set_next_nudge(context);
             }
@@ -82,9 +83,7 @@ impl Inner {
             Timer::Gather => match self.gather.look(context.engine.now()) {
                 Look::Overdue => {}
                 Look::Idle => return,
-                Look::Again(at) => {
-                    return context.engine.set_timer(at, context.id.0, Timer::Gather);
-                }
+                Look::Again(at) => return link.set_timer(context, at, Timer::Gather),
             },
         }
         self.settle(context);

@@ -1,6 +1,6 @@
 //! What idle connections cost: hours of them on a clock of the test's own.
 
-use vp_api::{Qp, QpState, RecvWr};
+use vp_api::{Data, Qp, QpState, RecvWr, SendFlags, SendOp, SendWr};
 
 use crate::testing::end::{End, pair};
 
@@ -121,4 +121,30 @@ fn time_in_which_we_did_not_run_is_no_silence() {
         near.engine.run_timers();
     }
     assert_eq!(state(&near), QpState::Error);
+}
+
+/// When a deaf peer was nudged, in units of the first wait.
+#[test]
+fn a_deaf_peer_is_nudged_ever_more_seldom_and_given_a_rest() {
+    const UNIT: u64 = 20_000_000;
+    let (end, _deaf) = End::against_a_socket();
+    let sent = || fpdus(&end).0;
+    // It begins with our first FPDU.
+    let (op, flags) = (SendOp::Send { solicited: false, invalidate: None }, SendFlags::SIGNALED);
+    end.qp.post_send(&[SendWr { wr_id: 1, op, data: Data::Inline(&[]), flags }]).expect("room");
+    assert_eq!(sent(), 1);
+    let mut at = Vec::new();
+    for unit in 1..2000 {
+        let before = sent();
+        end.pass(UNIT);
+        end.engine.run_timers();
+        at.extend((sent() != before).then_some(unit));
+    }
+    let mut last = 0;
+    let waits: Vec<u64> = at.iter().map(|at| at - std::mem::replace(&mut last, *at)).collect();
+    assert_eq!(waits.len(), 8, "{waits:?}");
+    for (nudge, wait) in waits.into_iter().enumerate() {
+        let (least, late) = (1 << nudge, (1 << nudge) / 8 + 1);
+        assert!((least..=least + late).contains(&wait), "nudge {nudge} after {wait}");
+    }
 }

@@ -8,16 +8,18 @@ use std::sync::Arc;
 use iwarp_proto::{RtrKind, State, StreamConfig, mpa};
 use vp_api::{
     FpduSize, LlpStream, QpChange, QpCounters, QpInfo, QpState, Role, Rtr, StreamParams, VpError,
-    VpResult, VpStatus,
+    VpResult, VpStatus, room,
 };
 
 use crate::engine::Member;
 use crate::limits;
 use crate::qp::context::{Context, Lost};
 use crate::qp::gather::Gather;
-use crate::qp::inner::{Inner, Limits, terminate};
+use crate::qp::inner::{Inner, Limits, TURN};
 use crate::qp::link::Link;
+use crate::qp::refused::terminate;
 use crate::stream::Stream;
+use crate::untaken::Untaken;
 use crate::wq::{RecvRing, SendRing};
 
 impl Inner {
@@ -41,10 +43,13 @@ impl Inner {
         let config = stream_config(&llp.params, &stream).map_err(invalid)?;
         self.record.local = stream.local();
         self.record.remote = stream.remote();
+        self.record.ended = None;
         let mut link = Link::new(stream, llp.params);
-        link.outbox.push_raw(&llp.last_message);
+        if !link.outbox.push_raw(&llp.last_message) {
+            return Err(room::none::<u8>("octets to send from", TURN));
+        }
         // Events wait for our lock, so none is early.
-        context
+        link.generation = context
             .engine
             .attach(context.id.0, member, &*link.stream)
             .map_err(|e| VpError::os("adding the stream to the progress engine: epoll_ctl", &e))?;
@@ -86,6 +91,9 @@ impl Inner {
             QpChange::Error => self.abort(context)?,
             QpChange::Idle => {
                 self.core.proto.reset().map_err(|_| self.refuse(context, "Idle"))?;
+                // Those of this stream; a next one may never begin.
+                self.core.queues.lost = Lost::default();
+                self.core.queues.untaken_sends.forget_silent();
             }
             QpChange::Limits { ord, ird, send_depth, recv_depth, recv_limit } => {
                 self.check_recv_limit(context, recv_limit, recv_depth)?;
@@ -136,13 +144,18 @@ impl Inner {
         if self.core.proto.state() != State::Idle {
             return cannot("its limits change only in Idle and RTS");
         }
-        if recv_depth.is_some()
-            && (context.srq.is_some() || self.core.queues.receives.posted() != 0)
-        {
-            return cannot("the receive depth changes only with an empty queue of its own");
+        let queues = &mut self.core.queues;
+        queues.untaken_sends.reap(context.send_cq.taken());
+        queues.untaken_receives.reap(context.recv_cq.taken());
+        if recv_depth.is_some() && (context.srq.is_some() || queues.receive_slots() != 0) {
+            return cannot(
+                "the receive depth changes only with an empty queue of its own, completions polled",
+            );
         }
-        if send_depth.is_some() && self.core.proto.outstanding_sends() != 0 {
-            return cannot("the send depth changes only with an empty queue");
+        if send_depth.is_some() && self.send_slots() != 0 {
+            return cannot(
+                "the send depth changes only with an empty queue, its completions polled",
+            );
         }
         let depths = [("send depth", send_depth), ("receive depth", recv_depth)];
         for (what, depth) in depths.into_iter().filter_map(|(what, d)| d.map(|d| (what, d))) {
@@ -152,10 +165,13 @@ impl Inner {
             let most = u32::from(limits::MAX_READS);
             limits::check("IRD or ORD", reads.into(), 0, most, VpStatus::InvalidIrdOrd)?;
         }
-        self.apply(ord.unwrap_or(self.limits.ord), ird.unwrap_or(self.limits.ird), send_depth);
-        if let Some(depth) = recv_depth {
-            let max_sge = self.core.queues.receives.max_sge();
-            self.core.queues.receives = RecvRing::new(depth, max_sge);
+        let max_sge = self.core.queues.receives.max_sge();
+        let receives = recv_depth.map(|depth| RecvRing::new(depth, max_sge)).transpose()?;
+        let untaken = recv_depth.map(Untaken::new).transpose()?;
+        self.apply(ord.unwrap_or(self.limits.ord), ird.unwrap_or(self.limits.ird), send_depth)?;
+        if let (Some(receives), Some(untaken)) = (receives, untaken) {
+            self.core.queues.receives = receives;
+            self.core.queues.untaken_receives = untaken;
         }
         Ok(())
     }
@@ -190,18 +206,24 @@ impl Inner {
         Ok(())
     }
 
-    fn apply(&mut self, ord: u16, ird: u16, send_depth: Option<u32>) {
+    fn apply(&mut self, ord: u16, ird: u16, send_depth: Option<u32>) -> VpResult<()> {
         let old = self.limits;
-        self.limits = Limits { ord, ird, send_depth: send_depth.unwrap_or(old.send_depth), ..old };
+        let new = Limits { ord, ird, send_depth: send_depth.unwrap_or(old.send_depth), ..old };
+        let untaken = send_depth.map(Untaken::new).transpose()?;
         // Its rings are sized at creation; in Idle with an empty queue it has nothing to lose.
-        if self.core.proto.outstanding_sends() == 0 && self.limits != old {
-            self.core.proto = iwarp_proto::Qp::new(self.limits.config());
-            let Limits { send_depth, max_send_sge, max_inline, .. } = self.limits;
-            self.core.queues.sends = SendRing::new(send_depth, max_send_sge, max_inline);
+        if self.core.proto.outstanding_sends() == 0 && new != old {
+            let Limits { send_depth, max_send_sge, max_inline, .. } = new;
+            self.core.queues.sends = SendRing::new(send_depth, max_send_sge, max_inline)?;
+            self.core.proto = iwarp_proto::Qp::new(new.config());
         }
+        if let Some(untaken) = untaken {
+            self.core.queues.untaken_sends = untaken;
+        }
+        self.limits = new;
+        Ok(())
     }
 
-    /// Query QP.
+    /// Query QP, but for what TCP knows.
     // RDMAC 9.2.5.3 [VERBS-28]
     pub(crate) fn info(&self, context: &Context) -> QpInfo {
         let (proto, queues) = (&self.core.proto, &self.core.queues);
@@ -223,10 +245,11 @@ impl Inner {
         info.recv_limit = context.held.get().map_or(0, |held| held.limit());
         info.ird = link.map_or(self.limits.ird, |link| link.params.ird);
         info.ord = link.map_or(self.limits.ord, |link| link.params.ord);
-        info.terminate = proto.last_terminate().map(|(sent, code)| terminate(sent, code));
+        info.terminate =
+            proto.last_terminate().map(|(sent, code)| terminate(proto, sent, code, context));
         info.local = self.record.local;
         info.remote = self.record.remote;
-        info.tcp = link.and_then(|link| link.stream.tcp_info().ok());
+        info.ended = self.record.ended;
         info.counters = self.counters();
         info
     }

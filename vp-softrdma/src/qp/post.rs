@@ -23,21 +23,18 @@ impl Inner {
     ) -> Result<(), PostFailure> {
         let held = self.gather.held();
         let result = each(wrs, |wr| self.post_send(context, wr));
-        if self.link.is_some() {
-            self.transmit_or_hold(context, held);
-        }
+        self.transmit_or_hold(context, held);
         result
     }
 
     fn transmit_or_hold(&mut self, context: &Context, held: u32) {
+        let Some(link) = &self.link else { return };
         let (depth, reaped) = (self.limits.send_depth, !context.send_cq.has_any());
         let now = || context.engine.now();
         match self.gather.decide(held, depth, reaped, now) {
             Then::Transmit => self.settle(context),
             Then::Hold { look_at: None } => {}
-            Then::Hold { look_at: Some(at) } => {
-                context.engine.set_timer(at, context.id.0, Timer::Gather);
-            }
+            Then::Hold { look_at: Some(at) } => link.set_timer(context, at, Timer::Gather),
         }
     }
 
@@ -47,12 +44,29 @@ impl Inner {
             return Err(VpStatus::InvalidHandle);
         }
         self.core.queues.sends.check(wr)?;
-        // What is held may be all that fills the queue.
-        if self.core.proto.outstanding_sends() >= self.limits.send_depth && self.gather.held() != 0
-        {
-            self.settle(context);
+        if self.send_slots() >= self.limits.send_depth {
+            self.make_room(context)?;
         }
         self.queue(context, wr)
+    }
+
+    /// Slots of the send queue that are occupied.
+    #[inline]
+    pub(crate) fn send_slots(&self) -> u32 {
+        self.core.proto.outstanding_sends() + self.core.queues.untaken_sends.slots()
+    }
+
+    /// Frees the slots of requests whose completions were taken since the queue was looked at last.
+    // RDMAC 6.3: the others are outstanding.
+    #[inline(never)]
+    fn make_room(&mut self, context: &Context) -> Result<(), VpStatus> {
+        self.core.queues.untaken_sends.reap(context.send_cq.taken());
+        if self.send_slots() < self.limits.send_depth {
+            return Ok(());
+        }
+        // What is held waits for posts that cannot come.
+        self.flush(context);
+        Err(VpStatus::TooManyWrs)
     }
 
     #[inline]
@@ -70,10 +84,11 @@ impl Inner {
             // RDMAC 6.2.4 [VERBS-11]: post and flush
             Err(PostError::BadState) => {
                 let completion = flushed(context, wr.wr_id, wr.op.completion());
-                context.send_cq.push(&completion, &mut self.core.queues.left.send_cq);
+                self.core.queues.push_send(context, &completion);
             }
             Err(PostError::QueueFull) => return Err(VpStatus::TooManyWrs),
             Err(PostError::Unsupported) => return Err(VpStatus::Unsupported),
+            Err(PostError::NoMemory) => return Err(VpStatus::InsufficientResources),
         }
         Ok(())
     }
@@ -98,12 +113,18 @@ impl Inner {
         if context.srq.is_some() {
             return Err(VpStatus::InvalidWr);
         }
+        let queues = &mut self.core.queues;
+        if queues.receive_slots() >= queues.receives.depth() {
+            queues.untaken_receives.reap(context.recv_cq.taken());
+            if queues.receive_slots() >= queues.receives.depth() {
+                return Err(VpStatus::TooManyWrs);
+            }
+        }
         if matches!(self.core.proto.state(), State::Idle | State::Rts) {
-            return self.core.queues.receives.post(wr);
+            return queues.receives.post(wr);
         }
         context.hold_flushed(1);
-        let completion = flushed(context, wr.wr_id, WcOpcode::Recv);
-        context.recv_cq.push(&completion, &mut self.core.queues.left.recv_cq);
+        queues.push_receive(context, &flushed(context, wr.wr_id, WcOpcode::Recv));
         Ok(())
     }
 }

@@ -32,12 +32,17 @@ impl Watch {
         }
     }
 
-    /// Puts the socket back, if it is apart. What came meanwhile is reported; `room`: and room.
-    pub(crate) fn put_back(&mut self, engine: &Engine, id: u32, stream: &Stream, room: bool) {
-        if std::mem::take(&mut self.apart) {
-            engine.put_back(id, stream, room);
-        }
+    /// Puts the socket back, if it is apart. What came meanwhile is reported; `room`: and room. False:
+    /// nobody watches it any more.
+    pub(crate) fn put_back(
+        &mut self,
+        engine: &Engine,
+        id: u32,
+        stream: &Stream,
+        room: bool,
+    ) -> bool {
         self.looks = 0;
+        !std::mem::take(&mut self.apart) || engine.put_back(id, stream, room)
     }
 
     /// The socket is apart, and was looked at in that nap or the one that has just begun.

@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
-use vp_api::Cq;
+use vp_api::{AsyncEvent, Cq, Qp, WorkCompletion};
+use warpline_patience::Bound;
 
 use super::gather::LAZY_NS;
 use super::watch::OFTEN;
 use crate::engine::{Member, Timer};
+use crate::event_mode;
 use crate::testing::end::{End, pair};
 
 /// An end that reads, and one whose socket is apart; no thread has looked at it since.
@@ -23,7 +25,9 @@ fn apart(octets: usize) -> (End, End) {
 
 /// The set alone has the read served.
 fn is_served((reader, source): (End, End)) {
+    let bound = Bound::new("the engine to serve the read");
     while !reader.completed() {
+        bound.check();
         source.engine.poll();
     }
 }
@@ -62,14 +66,54 @@ fn who_sleeps_or_arms_has_the_engine() {
     is_served(ends);
 }
 
+#[test]
+fn after_an_arm_a_poll_leaves_the_socket_to_the_engine() {
+    let (reader, source) = pair(64);
+    let poll = || source.cq.poll(&mut [WorkCompletion::BLANK]);
+    source.cq.arm(false).unwrap();
+    reader.read(&source);
+    assert_eq!(poll(), Ok(0));
+    assert_eq!(source.sends(), 0);
+    source.engine.poll();
+    assert_eq!(source.sends(), 1);
+    // Each arm begins anew; who polls without arming has the sockets looked at again.
+    source.cq.arm(false).unwrap();
+    reader.read(&source);
+    (1..event_mode::POLLS).for_each(|_| assert_eq!(poll(), Ok(0)));
+    assert_eq!(source.sends(), 1);
+    assert_eq!(poll(), Ok(0));
+    assert_eq!(source.sends(), 2);
+}
+
+/// A stream whose socket the set does not take back ends, and says so: nobody would hear of it again.
+#[test]
+fn a_socket_that_does_not_come_back_ends_its_stream() {
+    let (reader, source) = apart(64);
+    // The set refuses a socket that it has.
+    let stream = source.qp.inner.lock().link.as_ref().expect("connected").stream.clone();
+    source.engine.attach(99, source.qp.clone(), &*stream).expect("a second place in the set");
+    source.cq.wait(Duration::ZERO, Some(Duration::ZERO)).unwrap();
+    let info = source.qp.query().expect("a QP");
+    assert!(matches!(info.ended, Some(AsyncEvent::TerminateSent(_))), "{info:?}");
+    let bound = Bound::new("the peer to hear of the end");
+    while reader.qp.query().expect("a QP").ended.is_none() {
+        bound.check();
+        reader.engine.poll();
+        reader.qp.poll();
+    }
+}
+
 /// Only the set tells that there is room again.
 #[test]
 fn who_waits_for_room_is_in_the_set() {
     let (reader, source) = apart(16 << 20);
+    let bound = Bound::new("the read to be served through a full socket");
     while source.sends() == 0 {
+        bound.check();
         source.qp.poll();
     }
     while !reader.completed() {
+        bound.check();
         source.engine.poll();
         reader.engine.poll();
     }
@@ -89,7 +133,8 @@ fn a_thread_inside_looks_at_the_socket_for_the_engine() {
 fn a_look_that_finds_a_thread_inside_comes_again() {
     let (end, _peer) = pair(64);
     let inside = end.qp.inner.lock();
-    end.qp.on_timer(Timer::Gather);
+    let stream = inside.link.as_ref().expect("connected").generation;
+    end.qp.on_timer(stream, Timer::Gather);
     let before = end.engine.now();
     end.qp.leave(inside);
     let due = |at| at <= before + 2 * LAZY_NS;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use vp_api::{
-    Cq, CqId, Data, LlpStream, Qp, QpChange, QpId, QpInit, Remote, Role, SendFlags, SendOp, SendWr,
-    Sge, Stag, StreamParams, WcStatus, WorkCompletion,
+    Cq, CqHandler, CqId, Data, LlpStream, Qp, QpChange, QpId, QpInit, Remote, Role, SendFlags,
+    SendOp, SendWr, Sge, Stag, StreamParams, WcStatus, WorkCompletion,
 };
 
 use super::{Buffer, FULL, FakeServices, PD, init, pd, services};
@@ -19,6 +19,13 @@ use crate::mr::Regions;
 use crate::parts::{CqParts, QpParts};
 use crate::qp::SoftQp;
 use crate::stag_table::StagTable;
+
+/// A consumer that may arm, and is told nothing.
+struct Nobody;
+
+impl CqHandler for Nobody {
+    fn on_completion(&self, _cq: CqId) {}
+}
 
 /// One of them.
 pub(crate) struct End {
@@ -36,13 +43,13 @@ impl End {
         let services = services(0);
         let engine = Engine::start(services.clone(), "turns").expect("an engine");
         engine.stop();
-        let table = Arc::new(StagTable::new());
+        let table = Arc::new(StagTable::new().expect("a table"));
         let regions = Regions { table: table.clone(), services: services.clone(), probes: false };
         let buffer = Buffer::new(octets);
         let stag = regions.register(pd(PD), &init(&buffer, FULL)).expect("a region");
         let events = Arc::<EventSink>::default();
         let ring = CqRing::new(16).expect("a ring");
-        let (id, handler) = (CqId(1), None);
+        let (id, handler) = (CqId(1), Some(Arc::new(Nobody) as Arc<dyn CqHandler>));
         let parts = CqParts { id, ring, handler, events: events.clone(), engine: engine.clone() };
         let cq = SoftCq::create(parts);
         let parts = QpParts {
@@ -60,6 +67,14 @@ impl End {
         (init.ird, init.ord) = (4, 4);
         let qp = SoftQp::create(parts, &init).expect("a QP");
         Self { services, engine, cq, qp, stag, buffer }
+    }
+
+    /// Connected to a bare socket, as the initiator.
+    pub(crate) fn against_a_socket() -> (Self, TcpStream) {
+        let (near, far) = sockets();
+        let end = Self::new(64);
+        end.connect(near, Role::Initiator);
+        (end, far)
     }
 
     fn connect(&self, socket: TcpStream, role: Role) {
@@ -110,11 +125,16 @@ impl End {
 
 /// Two connected ends; the first is the initiator.
 pub(crate) fn pair(octets: usize) -> (End, End) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let near = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
-    let (far, _) = listener.accept().expect("connected");
+    let (near, far) = sockets();
     let ends = (End::new(octets), End::new(octets));
     ends.1.connect(far, Role::Responder);
     ends.0.connect(near, Role::Initiator);
     ends
+}
+
+fn sockets() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let near = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+    let (far, _) = listener.accept().expect("connected");
+    (near, far)
 }

@@ -286,7 +286,10 @@ pub const SEND: SendOp = SendOp::Send { solicited: false, invalidate: None };
 pub fn sockets() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    (near, listener.accept().unwrap().0)
+    let far = listener.accept().unwrap().0;
+    // For tests that read from one; a provider's sockets do not block.
+    far.set_read_timeout(Some(HANG)).unwrap();
+    (near, far)
 }
 
 /// Connects two ends: the first is the initiator.

@@ -1,0 +1,83 @@
+//! Event mode of a CQ: its consumer armed it, and sleeps until it is notified where we cannot see it,
+//! as in an epoll of its own. Who polls often enough in vain without arming does not sleep.
+//!
+//! Owned by the CQ; any thread arms and polls. Each call says whether the mode changed by it, so that
+//! as many begins as ends are told to the engine, whichever threads were at it. Peers have no part
+//! in it. Used again after its end as at first.
+
+use crate::sync::{AtomicU32, Ordering};
+
+/// So many polls in vain without an arm between them end it.
+pub(crate) const POLLS: u32 = if cfg!(loom) { 2 } else { 16 };
+
+/// Polls in vain until the mode ends; 0 outside of it.
+#[derive(Default)]
+pub(crate) struct EventMode(AtomicU32);
+
+/// What a poll that found nothing is in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum InVain {
+    /// Not in event mode.
+    Off,
+    /// In event mode.
+    Stays,
+    /// It ended event mode.
+    Ended,
+}
+
+impl EventMode {
+    /// The CQ was armed; true if the mode begins.
+    pub(crate) fn begin(&self) -> bool {
+        self.0.swap(POLLS, Ordering::AcqRel) == 0
+    }
+
+    /// The CQ is destroyed; true if the mode ends.
+    pub(crate) fn end(&self) -> bool {
+        self.0.swap(0, Ordering::AcqRel) != 0
+    }
+
+    /// A poll found nothing.
+    pub(crate) fn poll_in_vain(&self) -> InVain {
+        let left = self.0.load(Ordering::Relaxed);
+        if left == 0 {
+            return InVain::Off;
+        }
+        let (done, missed) = (Ordering::AcqRel, Ordering::Relaxed);
+        match self.0.compare_exchange(left, left - 1, done, missed) {
+            Ok(1) => InVain::Ended,
+            // Or another thread armed or polled meanwhile: then it is that one's to count.
+            _ => InVain::Stays,
+        }
+    }
+}
+
+#[cfg(test)]
+#[cfg(loom)]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// Threads arm and poll, and one destroys the CQ: begins less ends is what the mode is.
+    #[test]
+    fn loom_begins_and_ends_come_in_pairs() {
+        loom::model(|| {
+            let mode = Arc::new(EventMode::default());
+            let poller = {
+                let mode = mode.clone();
+                thread::spawn(move || {
+                    (0..POLLS).filter(|_| mode.poll_in_vain() == InVain::Ended).count()
+                })
+            };
+            let armer = {
+                let mode = mode.clone();
+                thread::spawn(move || [mode.begin(), mode.begin()].map(usize::from).iter().sum())
+            };
+            let mut ended = usize::from(mode.end());
+            let begun: usize = armer.join().unwrap();
+            ended += poller.join().unwrap();
+            let on = mode.poll_in_vain() != InVain::Off;
+            assert_eq!(begun, ended + usize::from(on));
+        });
+    }
+}

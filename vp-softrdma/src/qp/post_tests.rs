@@ -1,0 +1,31 @@
+//! A full send queue transmits what it holds: no post can come that would.
+
+use vp_api::{Data, Qp, Remote, SendFlags, SendOp, SendWr, VpStatus};
+
+use crate::testing::end::{End, pair};
+
+/// An RDMA Write of no octets.
+fn write(end: &End, peer: &End, flags: SendFlags) -> Result<(), VpStatus> {
+    let remote = Remote { stag: peer.stag, to: peer.buffer.addr() };
+    let wr = SendWr { wr_id: 1, op: SendOp::Write { remote }, data: Data::Sgl(&[]), flags };
+    end.qp.post_send(&[wr]).map_err(|failure| failure.status)
+}
+
+/// A completion that nobody takes occupies a slot, so that fewer posts are held than fill a batch.
+/// The clock stands still and no engine runs.
+#[test]
+fn a_post_that_finds_the_queue_full_transmits_what_is_held() {
+    let (end, peer) = pair(64);
+    let held = || end.qp.inner.lock().gather.held();
+    assert_eq!(write(&end, &peer, SendFlags::SIGNALED), Ok(()));
+    let depth = end.qp.inner.lock().limits.send_depth;
+    let sent = end.sends();
+    assert_eq!((held(), sent), (0, 1), "the first goes at once");
+    for posted in 1..depth {
+        assert_eq!(write(&end, &peer, SendFlags::empty()), Ok(()));
+        assert_eq!((held(), end.sends()), (posted, sent), "the others are held");
+    }
+    assert_eq!(write(&end, &peer, SendFlags::empty()), Err(VpStatus::TooManyWrs));
+    assert_eq!(held(), 0);
+    assert!(end.sends() > sent, "the full queue transmits");
+}

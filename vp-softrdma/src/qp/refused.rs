@@ -1,0 +1,67 @@
+//! What a Terminate is about, as the consumer is told: the segment's operation, octets and place,
+//! and the memory of this end that it names. No state; under the QP's lock, when a stream ends.
+
+use iwarp_proto::wire::ddp::Header;
+use iwarp_proto::wire::rdmap::{Control, Opcode};
+use iwarp_proto::{Qp, TerminateCode};
+use vp_api::{RefusedOperation, RefusedSegment, Stag, Terminate};
+
+use crate::qp::context::Context;
+
+/// The Terminate of a stream as the verbs name it.
+pub(crate) fn terminate(
+    proto: &Qp,
+    sent: bool,
+    code: TerminateCode,
+    context: &Context,
+) -> Terminate {
+    let mut terminate = Terminate::new(sent, code.layer, code.etype, code.code);
+    // The last one is another one if this one could not be sent.
+    if proto.last_terminate() == Some((sent, code)) {
+        terminate.refused = proto.refused_segment().map(|segment| {
+            let mut refused = told(&segment);
+            refused.region = refused
+                .target
+                .filter(|_| sent)
+                .and_then(|(stag, _)| context.table.describe(stag, &context.caller));
+            refused
+        });
+    }
+    terminate
+}
+
+/// What the header says.
+fn told(segment: &iwarp_proto::RefusedSegment) -> RefusedSegment {
+    let header = segment.header;
+    let payload = segment.segment_length.map_or(0, u32::from);
+    let payload = payload.saturating_sub(header.buffer_len() as u32);
+    let request = segment.read_request;
+    let target = match header {
+        Header::Tagged(h) => Some((Stag(h.stag.0), h.to)),
+        Header::Untagged(_) => request.map(|read| (Stag(read.source_stag.0), read.source_to)),
+    };
+    let all = segment.request_octets.or(request.map(|read| read.size));
+    let operation = operation(&header);
+    // The last segment of a message is all of it if it is the first, too; a tagged header does not say.
+    let first = !matches!(header, Header::Untagged(h) if h.mo != 0);
+    let whole = all.is_some() || (first && header.control().last());
+    RefusedSegment { operation, octets: all.unwrap_or(payload), whole, target, region: None }
+}
+
+fn operation(header: &Header) -> RefusedOperation {
+    match Control(header.ulp()).opcode() {
+        Some(Opcode::Write) => RefusedOperation::Write,
+        Some(Opcode::ReadRequest) => RefusedOperation::Read,
+        Some(Opcode::ReadResponse) => RefusedOperation::ReadResponse,
+        Some(Opcode::AtomicRequest) => RefusedOperation::Atomic,
+        Some(Opcode::AtomicResponse) => RefusedOperation::AtomicResponse,
+        Some(Opcode::Immediate | Opcode::ImmediateSolicited) => RefusedOperation::Immediate,
+        Some(
+            Opcode::Send
+            | Opcode::SendInvalidate
+            | Opcode::SendSolicited
+            | Opcode::SendSolicitedInvalidate,
+        ) => RefusedOperation::Send,
+        Some(Opcode::Terminate) | None => RefusedOperation::Unknown,
+    }
+}

@@ -1,0 +1,114 @@
+//! Slots of completed work requests whose completions were not taken (polled): they stay occupied
+//! (RDMAC 6.3: outstanding until retrieved). So no consumer has more completions waiting than its
+//! queues are deep, and a CQ as deep as the sum of its queues cannot overrun.
+//!
+//! Owner: a QP, one for each of its work queues, under its lock. Pollers write nothing here: a queue
+//! that looks full asks its CQ how far it was taken. When the peer dies, flushed requests stay like
+//! others until they are taken.
+
+use vp_api::{VpResult, room};
+
+/// Completed requests of one work queue that occupy slots.
+pub(crate) struct Untaken {
+    /// For each the place in its CQ of the completion that frees its slot. A power of two of them.
+    places: Box<[u64]>,
+    /// The oldest one, and where the next will be: they count up and wrap.
+    oldest: u32,
+    next: u32,
+    /// Requests that completed without telling: the next completion of the queue frees their slots.
+    silent: u32,
+}
+
+impl Untaken {
+    /// For a queue of `depth`. Nothing is allocated later: a completed request was posted before.
+    pub(crate) fn new(depth: u32) -> VpResult<Self> {
+        let len = depth.next_power_of_two() as usize;
+        let places = room::filled("completions of a queue", len, 0)?;
+        Ok(Self { places, oldest: 0, next: 0, silent: 0 })
+    }
+
+    /// Slots that are occupied.
+    #[inline]
+    pub(crate) fn slots(&self) -> u32 {
+        self.next.wrapping_sub(self.oldest) + self.silent
+    }
+
+    /// A request completed without a completion.
+    #[inline]
+    pub(crate) fn add_silent(&mut self) {
+        self.silent += 1;
+    }
+
+    /// A request completed, with its completion at `place`; it also says that the silent ones before
+    /// it are done. `None`: the CQ was overrun, and nobody will take it.
+    #[inline]
+    pub(crate) fn add(&mut self, place: Option<u64>) {
+        while self.silent != 0 && place.is_some() {
+            self.silent -= 1;
+            self.add_heard(place);
+        }
+        self.add_heard(place);
+    }
+
+    /// The same in a queue where nothing completes in silence.
+    #[inline]
+    pub(crate) fn add_heard(&mut self, place: Option<u64>) {
+        match place {
+            Some(place) => self.push(place),
+            None => self.add_silent(),
+        }
+    }
+
+    #[inline]
+    fn push(&mut self, place: u64) {
+        let last = self.places.len() - 1;
+        self.places[self.next as usize & last] = place;
+        self.next = self.next.wrapping_add(1);
+    }
+
+    /// Frees the slots of completions before `taken`.
+    pub(crate) fn reap(&mut self, taken: u64) {
+        let last = self.places.len() - 1;
+        while self.oldest != self.next && self.places[self.oldest as usize & last] < taken {
+            self.oldest = self.oldest.wrapping_add(1);
+        }
+    }
+
+    /// The stream is over and all its work has ended: what said nothing occupies nothing.
+    pub(crate) fn forget_silent(&mut self) {
+        self.silent = 0;
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_completion_that_was_taken_frees_its_slot_and_the_silent_ones_before() {
+        let mut untaken = Untaken::new(8).unwrap();
+        untaken.add(Some(3));
+        untaken.add_silent();
+        untaken.add_silent();
+        assert_eq!(untaken.slots(), 3);
+        untaken.reap(4);
+        assert_eq!(untaken.slots(), 2);
+        untaken.add(Some(9));
+        untaken.add_silent();
+        untaken.reap(9);
+        assert_eq!(untaken.slots(), 4);
+        untaken.reap(10);
+        assert_eq!(untaken.slots(), 1);
+        untaken.forget_silent();
+        assert_eq!(untaken.slots(), 0);
+    }
+
+    #[test]
+    fn a_lost_completion_frees_nothing() {
+        let mut untaken = Untaken::new(8).unwrap();
+        untaken.add(None);
+        untaken.reap(u64::MAX);
+        assert_eq!(untaken.slots(), 1);
+    }
+}

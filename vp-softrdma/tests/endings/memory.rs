@@ -1,0 +1,59 @@
+//! Memory that is deregistered under a stream.
+
+use super::*;
+
+// [SEC-05]: deregistering in the middle of a large inbound Write; nothing is written afterwards.
+#[test]
+fn deregistration_stops_an_inbound_write() {
+    for crc in [true, false] {
+        let setup = Setup { crc, fpdu: FpduSize::Octets(60_000), ..Setup::default() };
+        let (near, far) = pair(&setup);
+        let len = 16 << 20;
+        let source = near.region(Buffer::pattern(len, 1));
+        let sink = far.region(Buffer::new(len));
+        for i in 0..4 {
+            near.post(i, SendOp::Write { remote: sink.remote(0) }, &[source.all()]);
+        }
+        far.rnic.dealloc_stag(sink.stag).unwrap();
+        let after = sink.buffer.read(0, len);
+        // On a busy machine all of them may have been faster.
+        near.post(4, SendOp::Write { remote: sink.remote(0) }, &[source.all()]);
+        assert!(matches!(far.event(), AsyncEvent::TerminateSent(_)));
+        assert!(sink.buffer.read(0, len) == after);
+        let mut lost = false;
+        for _ in 0..5 {
+            lost |= near.complete().status != WcStatus::Success;
+        }
+        // Accepted by TCP is success (RFC 5040 5.5); the Terminate comes later.
+        while !lost {
+            near.post(5, SendOp::Write { remote: sink.remote(0) }, &[source.sge(0, 8)]);
+            lost = near.complete().status != WcStatus::Success;
+        }
+    }
+}
+
+// [VERBS-12]: the source of a Write vanishes half way: Terminate or reset, never a broken FPDU.
+#[test]
+fn deregistered_source_ends_the_stream() {
+    for crc in [true, false] {
+        let (near, socket) = against_a_socket(|params| {
+            params.crc = crc;
+            params.fpdu = FpduSize::Octets(60_000);
+        });
+        let len = 64 << 20;
+        let source = near.region(Buffer::pattern(len, 1));
+        let remote = Remote { stag: Stag(0x100), to: 0 };
+        near.post(1, SendOp::Write { remote }, &[source.all()]);
+        near.rnic.dealloc_stag(source.stag).unwrap();
+        let drain = std::thread::spawn(move || {
+            let mut socket = socket;
+            let mut all = Vec::new();
+            let _ = socket.read_to_end(&mut all);
+        });
+        assert_ne!(near.complete().status, WcStatus::Success);
+        // Even if the peer saw only a reset, this end is told.
+        assert_eq!(terminate_code(near.event()), (true, 0, 0, 0));
+        wait_for_state(&near, QpState::Error);
+        warpline_patience::within("the end of the stream", || drain.join().unwrap());
+    }
+}
