@@ -23,9 +23,9 @@ use crate::device::Context;
 use crate::events::{EventSink, bell, quiet, ring};
 use crate::owned::refused;
 use crate::qp::VerbsQp;
-use crate::sys::{IBV_QPS_RTR, IBV_QPS_RTS, RDMA_PS_TCP};
 use crate::table::{Table, lock};
 use crate::ud::{Services, is_mine};
+use ibv_sys::{IBV_QPS_RTR, IBV_QPS_RTS, RDMA_PS_TCP};
 
 mod hear;
 pub(crate) mod id;

@@ -19,9 +19,9 @@ use crate::owned::Owned;
 use crate::ports;
 use crate::qp::VerbsQp;
 use crate::srq::VerbsSrq;
-use crate::sys::ibv_pd;
 use crate::table::{Table, lock};
 use crate::ud::VerbsUdQp;
+use ibv_sys::ibv_pd;
 
 /// The objects of an open device.
 pub(crate) struct Core {

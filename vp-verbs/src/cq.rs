@@ -22,8 +22,8 @@ use crate::device::Context;
 use crate::events::{Channel, bell, quiet, ring};
 use crate::owned::{Owned, done, refused};
 use crate::qp::Routes;
-use crate::sys::*;
 use crate::table::{destroyed, lock};
+use ibv_sys::*;
 
 /// Completions taken from the device in one go.
 const BATCH: usize = 16;
@@ -121,9 +121,13 @@ impl VerbsCq {
         self.on_event();
     }
 
-    /// Drops what is left of a queue pair.
+    /// Drops what is left of a queue pair, and has the device give what takes room in it: some leave
+    /// there what destroyed queue pairs completed.
     pub(crate) fn forget(&self, qp: QpId) {
-        lock(&self.state).backlog.retain(|(completion, _)| completion.qp != qp);
+        let mut state = lock(&self.state);
+        // A device that fails says so to the next poll.
+        let _ = self.fetch(&mut state);
+        state.backlog.retain(|(completion, _)| completion.qp != qp);
     }
 
     /// Takes what the device has into the backlog; true if there is something to poll.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::dl::{Api, text};
 use crate::owned::done;
-use crate::sys::*;
+use ibv_sys::*;
 
 /// An open device.
 ///

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use libloading::Library;
 use vp_api::Unavailable;
 
-use crate::sys::*;
+use ibv_sys::*;
 
 /// Which files to load.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -18,7 +18,7 @@ use crate::cm::Cm;
 use crate::device::Context;
 use crate::map::{self, About};
 use crate::owned::{Owned, done};
-use crate::sys::*;
+use ibv_sys::*;
 
 /// Where asynchronous events go; without a handler they are lost (RDMAC 9.2.12).
 #[derive(Default)]

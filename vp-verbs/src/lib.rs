@@ -27,8 +27,6 @@ mod qp;
 mod ring;
 mod rnic;
 mod srq;
-#[doc(hidden)]
-pub mod sys;
 mod table;
 mod ud;
 mod wire;

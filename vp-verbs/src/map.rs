@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_uint};
 
 use vp_api::{Access, AsyncEvent, Capabilities, Terminate, WcStatus};
 
-use crate::sys::*;
+use ibv_sys::*;
 
 const PAIRS: [(Access, c_uint); 5] = [
     (Access::LOCAL_WRITE, IBV_ACCESS_LOCAL_WRITE),
@@ -46,11 +46,8 @@ pub(crate) fn status(status: c_uint) -> WcStatus {
 /// What a failed completion says about the end of its connection, in RFC 5040's words (section
 /// 4.8), which InfiniBand does not use: unspecified where it is not as precise.
 pub(crate) fn ending(status: c_uint) -> Option<AsyncEvent> {
-    let peer = |etype, code| {
-        AsyncEvent::TerminateReceived(Terminate { sent: false, layer: 0, etype, code })
-    };
-    let own =
-        |etype, code| AsyncEvent::TerminateSent(Terminate { sent: true, layer: 0, etype, code });
+    let peer = |etype, code| AsyncEvent::TerminateReceived(Terminate::new(false, 0, etype, code));
+    let own = |etype, code| AsyncEvent::TerminateSent(Terminate::new(true, 0, etype, code));
     match status {
         // The reason is elsewhere, or there is none.
         IBV_WC_SUCCESS | IBV_WC_WR_FLUSH_ERR => None,
@@ -103,8 +100,7 @@ pub(crate) fn about(kind: c_uint) -> About {
 
 /// An asynchronous event; `None`: of no concern to a consumer.
 pub(crate) fn event(kind: c_uint) -> Option<AsyncEvent> {
-    let own =
-        |etype, code| AsyncEvent::TerminateSent(Terminate { sent: true, layer: 0, etype, code });
+    let own = |etype, code| AsyncEvent::TerminateSent(Terminate::new(true, 0, etype, code));
     match kind {
         IBV_EVENT_CQ_ERR => Some(AsyncEvent::CqOverrun),
         IBV_EVENT_QP_FATAL => Some(own(CATASTROPHIC, 0)),

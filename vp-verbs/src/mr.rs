@@ -15,8 +15,8 @@ use vp_api::{
 use crate::device::Context;
 use crate::map;
 use crate::owned::{Owned, done, refused};
-use crate::sys::*;
 use crate::table::{Hold, lock};
+use ibv_sys::*;
 
 /// A registered region.
 pub(crate) struct Region {

@@ -16,9 +16,9 @@ use vp_api::{
 use crate::device::Context;
 use crate::mr::{Domain, Region};
 use crate::owned::{Owned, refused};
-use crate::sys::*;
 use crate::table::{Hold, lock};
 use crate::wire::window_access;
+use ibv_sys::*;
 
 /// Regions and windows by STag index.
 #[derive(Default)]

@@ -12,7 +12,7 @@ use crate::addr;
 use crate::cm::id::{CmId, EventChannel};
 use crate::device::Context;
 use crate::map;
-use crate::sys::{IBV_PORT_ACTIVE, RDMA_PS_TCP};
+use ibv_sys::{IBV_PORT_ACTIVE, RDMA_PS_TCP};
 
 /// A port, and its number at the device.
 struct Port {

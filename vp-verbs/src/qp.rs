@@ -30,14 +30,16 @@ use crate::mw::Memory;
 use crate::owned::{Owned, done, refused};
 use crate::ring::Ring;
 use crate::srq::{SERIAL, VerbsSrq};
-use crate::sys::*;
 use crate::table::{Hold, destroyed, lock};
 use crate::wire;
+use ibv_sys::*;
 
 pub(crate) use routes::Routes;
 
 /// Marks the number of a receive.
 pub(crate) const RECV: u64 = 1 << 63;
+/// Marks the number of a request that is not the consumer's, see `VerbsQp::mark_end`.
+pub(crate) const MARK: u64 = 1 << 61;
 
 /// What a queue pair is made of, beside its sizes.
 pub(crate) struct QpParts {
@@ -99,8 +101,8 @@ impl VerbsQp {
             parts,
             hardware: RwLock::new(None),
             state: AtomicU8::new(QpState::Idle as u8),
-            send: Mutex::new(Ring::new(init.send_depth)),
-            recv: Mutex::new(Ring::new(recv_depth)),
+            send: Mutex::new(Ring::new(init.send_depth)?),
+            recv: Mutex::new(Ring::new(recv_depth)?),
             late: Mutex::default(),
             info: Mutex::new(info),
             heard: AtomicBool::new(false),
@@ -249,6 +251,9 @@ impl VerbsQp {
         {
             lock(&self.info).terminate = Some(terminate);
         }
+        if let Some(why) = why {
+            lock(&self.info).ended.get_or_insert(why);
+        }
         if self.leaves(QpState::Rts, QpState::Error)
             && let Some(cm) = self.parts.cm.upgrade()
         {
@@ -261,6 +266,7 @@ impl VerbsQp {
         self.state.store(QpState::Error as u8, Ordering::Release);
         let mut attr = ibv_qp_attr { qp_state: IBV_QPS_ERR, ..ibv_qp_attr::default() };
         let failed = self.apply(&mut attr, IBV_QP_STATE);
+        self.mark_end();
         self.flush_late();
         failed
     }
@@ -287,6 +293,9 @@ impl VerbsQp {
 
     /// Error to Idle.
     fn renew(&self) -> VpResult<()> {
+        self.mark_end();
+        // What was flushed quietly makes room without being polled.
+        let _ = self.parts.send_cq.harvest();
         let (sends, recvs) = (lock(&self.send).len(), lock(&self.recv).len());
         if sends + recvs + lock(&self.late).len() != 0 {
             let detail =
@@ -331,6 +340,7 @@ impl Qp for VerbsQp {
             QpState::Idle => Err(PostFailure { posted: 0, status: VpStatus::InvalidState }),
             _ => {
                 wrs.iter().for_each(|wr| self.post_late(false, wr.wr_id, wr.op.completion()));
+                self.mark_end();
                 self.flush_late();
                 Ok(())
             }

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use vp_api::WcOpcode;
+use vp_api::{VpResult, WcOpcode, room};
 
 /// One posted work request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,9 +30,11 @@ pub(crate) struct Ring<P = Posted> {
 }
 
 impl<P> Ring<P> {
-    pub(crate) fn new(depth: u32) -> Self {
+    /// With room for the one that takes no place, too.
+    pub(crate) fn new(depth: u32) -> VpResult<Self> {
         let depth = depth as usize;
-        Self { first: 0, posted: VecDeque::with_capacity(depth), depth, extra: 0, quiet: 0 }
+        let posted = room::list("requests of a queue", depth + 1)?.into();
+        Ok(Self { first: 0, posted, depth, extra: 0, quiet: 0 })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -61,9 +63,19 @@ impl<P> Ring<P> {
         self.posted.push_back(posted);
     }
 
+    /// The newest one ends without a completion if it succeeded.
+    pub(crate) fn ends_quietly(&self) -> bool {
+        self.quiet != 0 && !self.posted.is_empty()
+    }
+
     /// Takes back the newest, which the device did not take after all.
     pub(crate) fn unpush(&mut self) {
         self.posted.pop_back();
+    }
+
+    /// Drops all.
+    pub(crate) fn clear(&mut self) {
+        self.posted.clear();
     }
 
     /// Ends everything up to `number`; `None` if it ended before.
@@ -79,43 +91,6 @@ impl<P> Ring<P> {
     }
 }
 
-/// Work requests that end in any order.
-#[derive(Debug, Default)]
-pub(crate) struct Slab {
-    slots: Vec<Option<u64>>,
-    free: Vec<u32>,
-    used: usize,
-}
-
-impl Slab {
-    pub(crate) fn used(&self) -> usize {
-        self.used
-    }
-
-    pub(crate) fn add(&mut self, wr_id: u64) -> u32 {
-        self.used += 1;
-        match self.free.pop() {
-            Some(slot) => {
-                if let Some(place) = self.slots.get_mut(slot as usize) {
-                    *place = Some(wr_id);
-                }
-                slot
-            }
-            None => {
-                self.slots.push(Some(wr_id));
-                self.slots.len() as u32 - 1
-            }
-        }
-    }
-
-    pub(crate) fn end(&mut self, slot: u32) -> Option<u64> {
-        let wr_id = self.slots.get_mut(slot as usize)?.take()?;
-        self.free.push(slot);
-        self.used -= 1;
-        Some(wr_id)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_completion_ends_the_quiet_ones_before_it() {
-        let mut ring = Ring::new(8);
+        let mut ring = Ring::new(8).unwrap();
         for wr_id in 0..3 {
             let (number, told) = ring.next(wr_id == 2);
             assert_eq!((number, told), (wr_id as u32, wr_id == 2));
@@ -140,7 +115,7 @@ mod tests {
 
     #[test]
     fn quiet_ones_cannot_fill_the_ring() {
-        let mut ring = Ring::new(4);
+        let mut ring = Ring::new(4).unwrap();
         let told: Vec<_> = (0..4)
             .map(|n| {
                 let (_, told) = ring.next(false);
@@ -149,14 +124,14 @@ mod tests {
             })
             .collect();
         assert_eq!(told, [false, true, false, true]);
-        assert!(Ring::<Posted>::new(1).next(false).1);
+        assert!(Ring::<Posted>::new(1).unwrap().next(false).1);
         ring.unpush();
         assert_eq!(ring.room(), 1);
     }
 
     #[test]
     fn what_is_not_the_consumers_takes_no_place() {
-        let mut ring = Ring::new(2);
+        let mut ring = Ring::new(2).unwrap();
         ring.widen();
         for wr_id in 0..3 {
             assert_eq!(ring.room(), 3 - wr_id as usize);
@@ -164,16 +139,5 @@ mod tests {
         }
         assert_eq!(ring.end(1), Some(send(1, true)));
         assert_eq!(ring.room(), 1);
-    }
-
-    #[test]
-    fn a_slab_reuses_places_and_refuses_stale_ones() {
-        let mut slab = Slab::default();
-        let (a, b) = (slab.add(10), slab.add(11));
-        assert_eq!(slab.end(a), Some(10));
-        assert_eq!(slab.end(a), None);
-        assert_eq!(slab.add(12), a);
-        assert_eq!((slab.end(b), slab.used()), (Some(11), 1));
-        assert_eq!(slab.end(99), None);
     }
 }

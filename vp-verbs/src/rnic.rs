@@ -64,10 +64,8 @@ impl VerbsRnic {
         });
         let stop = Arc::new(bell().map_err(refused(&attempt))?);
         let (ear, connections, stopped) = (core.clone(), cm.clone(), stop.clone());
-        let thread = std::thread::Builder::new()
-            .name("warpline-verbs".into())
-            .spawn(move || events::run(&ear.context, &ear.channel, &connections, &stopped, &*ear))
-            .map_err(refused(&attempt))?;
+        let serve = move || events::run(&ear.context, &ear.channel, &connections, &stopped, &*ear);
+        let thread = kal_os::spawn("warpline-verbs", serve).map_err(refused(&attempt))?;
         let (memory, routes) = (Arc::<Memory>::default(), Arc::<Routes>::default());
         let datagrams = attrs.capabilities.contains(Capabilities::UD).then(|| {
             let made = VerbsDatagrams::new(&core, &cm, &memory, &routes, &attrs);
@@ -163,8 +161,8 @@ impl Rnic for VerbsRnic {
         &self.attrs
     }
 
-    fn ports(&self) -> Vec<PortInfo> {
-        ports::list(&self.core.context)
+    fn ports(&self) -> VpResult<Vec<PortInfo>> {
+        Ok(ports::list(&self.core.context))
     }
 
     fn set_async_handler(&self, handler: Option<Arc<dyn AsyncHandler>>) {
@@ -267,9 +265,15 @@ impl Rnic for VerbsRnic {
     }
 
     fn reregister_mr(&self, stag: Stag, init: &MrInit) -> VpResult<Stag> {
-        mr::check(init)?;
-        let pd = self.core.domain(init.pd)?;
         let old = self.memory.remove(stag)?;
+        // Whatever is refused from here on ends the region (RDMAC 9.2.6).
+        let pd = match mr::check(init).and_then(|()| self.core.domain(init.pd)) {
+            Ok(pd) => pd,
+            Err(why) => {
+                old.deregister()?;
+                return Err(why);
+            }
+        };
         match old.reregister(&self.core.context, pd, init) {
             Ok(new) => self.memory.add(new),
             // The device changes no regions: a new one replaces it.

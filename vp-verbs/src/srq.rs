@@ -6,6 +6,7 @@ use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
+use vp_api::room::Slots;
 use vp_api::{
     PdId, PostFailure, RecvWr, Srq, SrqId, SrqInfo, SrqInit, VpError, VpResult, VpStatus,
 };
@@ -14,10 +15,9 @@ use crate::device::Context;
 use crate::mr::Domain;
 use crate::mw::Memory;
 use crate::owned::{Owned, done, refused};
-use crate::ring::Slab;
-use crate::sys::*;
 use crate::table::{Hold, destroyed, lock};
 use crate::wire::{Batch, Link, SGES, sink};
+use ibv_sys::*;
 
 /// Marks the number of a receive that was posted here.
 pub(crate) const SHARED: u64 = 1 << 62;
@@ -38,7 +38,7 @@ struct State {
     raw: Option<Owned<ibv_srq>>,
     /// On the domain, as long as `raw` is there.
     hold: Option<Hold>,
-    slots: Slab,
+    slots: Slots<u64>,
     depth: usize,
 }
 
@@ -69,7 +69,7 @@ impl VerbsSrq {
             state: Mutex::new(State {
                 raw: Some(raw),
                 hold: Some(pd.hold),
-                slots: Slab::default(),
+                slots: Slots::new("receives of the shared receive queue", depth)?,
                 depth,
             }),
             memory: memory.clone(),
@@ -101,7 +101,7 @@ impl VerbsSrq {
 
     /// A receive of this number ended.
     pub(crate) fn end(&self, number: u32) -> Option<u64> {
-        lock(&self.state).slots.end(number)
+        lock(&self.state).slots.take(number)
     }
 
     /// The limit event fired; it is one-shot.
@@ -119,6 +119,7 @@ impl VerbsSrq {
             return Err(VpStatus::TooManyWrs);
         }
         let post = self.context.ops().post_srq_recv.ok_or(VpStatus::Unsupported)?;
+        state.slots.make_room(1)?;
         let slot = state.slots.add(wr.wr_id);
         let mut batch = Batch::new();
         let out = ibv_recv_wr {
@@ -129,7 +130,7 @@ impl VerbsSrq {
         // SAFETY: the queue is alive under the lock, the chain during the call.
         let posted = batch.submit(|wrs, bad| unsafe { post(raw, wrs, bad) });
         posted.map_err(|(_, status)| {
-            state.slots.end(slot);
+            state.slots.take(slot);
             status
         })
     }
@@ -141,7 +142,7 @@ impl VerbsSrq {
 }
 
 /// Bits of an id that go through the device.
-pub(crate) const SERIAL: u32 = (1 << 30) - 1;
+pub(crate) const SERIAL: u32 = (1 << 29) - 1;
 
 impl Srq for VerbsSrq {
     fn id(&self) -> SrqId {

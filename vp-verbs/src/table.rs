@@ -4,8 +4,9 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
+pub(crate) use kal_os::lock;
 use vp_api::{VpError, VpResult, VpStatus};
 
 /// Objects of one kind. An id comes back only after all 2^32 - 1 were used.
@@ -87,11 +88,6 @@ impl<T> Table<T> {
         let detail = format!("there is no {} {id}, or it was destroyed", self.what);
         VpError::new(VpStatus::InvalidHandle, detail)
     }
-}
-
-/// A lock whose holder panicked is still a lock.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// For calls on an object that was destroyed.

@@ -24,8 +24,8 @@ use crate::mw::Memory;
 use crate::owned::refused;
 use crate::ports;
 use crate::qp::Routes;
-use crate::sys::RDMA_UDP_QKEY;
 use ah::Ahs;
+use ibv_sys::RDMA_UDP_QKEY;
 use path::Port;
 use qp::Parts;
 

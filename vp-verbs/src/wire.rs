@@ -9,7 +9,7 @@ use vp_api::{AtomicOp, Data, SendFlags, SendOp, SendWr, Sge, Stag, VpStatus};
 
 use crate::map;
 use crate::mw::Memory;
-use crate::sys::*;
+use ibv_sys::*;
 
 /// Work requests handed over at once.
 const WRS: usize = 8;
@@ -155,14 +155,21 @@ pub(crate) fn sge(memory: &Memory, sge: &Sge) -> ibv_sge {
     ibv_sge { addr: sge.to, length: sge.len, lkey: memory.lkey(sge.stag) }
 }
 
+/// The elements of a list for the device, without those of no octets among others: Linux 6.1's siw
+/// sends without end at one, and to some devices it means 2^31 octets.
+pub(crate) fn list<'a>(memory: &'a Memory, sgl: &'a [Sge]) -> impl Iterator<Item = ibv_sge> + 'a {
+    let counts = |element: &&Sge| element.len != 0 || sgl.len() == 1;
+    sgl.iter().filter(counts).map(|element| sge(memory, element))
+}
+
 /// The elements of a receive. The drivers of iWARP devices want at least one: of no octets.
 pub(crate) fn sink<'a>(
     memory: &'a Memory,
     sgl: &'a [Sge],
     iwarp: bool,
 ) -> impl Iterator<Item = ibv_sge> + 'a {
-    let filler = (iwarp && sgl.is_empty()).then(ibv_sge::default);
-    sgl.iter().map(|element| sge(memory, element)).chain(filler)
+    let filler = (iwarp && list(memory, sgl).next().is_none()).then(ibv_sge::default);
+    list(memory, sgl).chain(filler)
 }
 
 /// Everything of a send request but its elements and its number.

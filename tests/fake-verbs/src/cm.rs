@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::mem::zeroed;
 use std::ptr::null_mut;
 
-use vp_verbs::sys::*;
+use ibv_sys::*;
 
 use crate::datagram;
 use crate::objects::{ibv_free_device_list, ibv_get_device_list, ibv_open_device};
@@ -225,6 +225,10 @@ pub unsafe extern "C" fn rdma_resolve_addr(
     // The larger kind of address: the caller's storage has room for it.
     let destination = &raw mut (*id).route.addr.dst_storage;
     destination.cast::<libc::sockaddr_in6>().write(*to.cast::<libc::sockaddr_in6>());
+    // All devices are of one machine: this end is at the same address, with a port of its own.
+    (*id).route.addr.src_storage = (*id).route.addr.dst_storage;
+    let source = (&raw mut (*id).route.addr.src_storage).cast::<libc::sockaddr_in>();
+    (*source).sin_port = (40000 + world.number() as u16 % 20000).to_be();
     let kind = match settled {
         Ok(iwarp) => {
             if let Some(state) = world.ids.get_mut(&(id as usize)) {
@@ -285,7 +289,10 @@ pub unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn
     let mut new: Box<rdma_cm_id> = Box::new(zeroed());
     (new.channel, new.context, new.verbs) = ((*parent).channel, (*parent).context, (*id).verbs);
     new.ps = (*parent).ps;
-    (new.port_num, new.route.addr.dst_storage) = (1, (*id).route.addr.dst_storage);
+    let route = &(*id).route.addr;
+    let back = (route.dst_storage, route.src_storage);
+    new.port_num = 1;
+    (new.route.addr.src_storage, new.route.addr.dst_storage) = back;
     let new = Box::into_raw(new) as usize;
     let peer = Some(id as usize);
     world.ids.insert(new, IdState { iwarp, peer, datagrams, ..IdState::default() });

@@ -3,7 +3,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use vp_verbs::sys::*;
+use ibv_sys::*;
 
 use crate::world::world;
 

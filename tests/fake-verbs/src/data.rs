@@ -3,7 +3,7 @@
 
 use std::ffi::{c_int, c_uint};
 
-use vp_verbs::sys::*;
+use ibv_sys::*;
 
 use crate::datagram;
 use crate::world::{Keyed, Recv, World, world};
@@ -355,6 +355,11 @@ pub unsafe fn allowed(
     let (pd, number) = ((*qp).pd, (*qp).qp_num);
     if len == 0 {
         return true;
+    }
+    // A queue pair allows its peer what its attributes say.
+    let remote = right & !IBV_ACCESS_LOCAL_WRITE;
+    if world.qps.get(&number).is_none_or(|state| state.allows & remote != remote) {
+        return false;
     }
     world.keys.get(&key).is_some_and(|keyed| {
         let end = addr.checked_add(u64::from(len));

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
-use vp_verbs::sys::*;
+use ibv_sys::*;
 
 use crate::cm::tell_with;
 use crate::data::{allowed, elements, gather, scatter};

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
 
-use vp_verbs::sys::*;
+use ibv_sys::*;
 
 use crate::data;
 use crate::world::{CqState, DEVICES, Keyed, QpState, answer, bell, set_errno, world};
@@ -377,7 +377,7 @@ pub unsafe extern "C" fn ibv_create_qp(
         qp_type: (*attr).qp_type,
     }));
     let (recvs, qkey) = (Default::default(), ((*attr).qp_type == IBV_QPT_UD).then_some(0));
-    let state = QpState { raw: raw as usize, recvs, peer: None, broken: false, qkey };
+    let state = QpState { raw: raw as usize, recvs, peer: None, broken: false, allows: 0, qkey };
     world.qps.insert(qp_num, state);
     raw
 }
@@ -396,6 +396,11 @@ pub unsafe extern "C" fn ibv_modify_qp(
         && let Some(state) = world.qps.get_mut(&(*qp).qp_num)
     {
         state.qkey = Some((*attr).qkey);
+    }
+    if mask & IBV_QP_ACCESS_FLAGS != 0
+        && let Some(state) = world.qps.get_mut(&(*qp).qp_num)
+    {
+        state.allows = (*attr).qp_access_flags;
     }
     if mask & IBV_QP_STATE != 0 {
         (*qp).state = (*attr).qp_state;

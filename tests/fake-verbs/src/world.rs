@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use vp_verbs::sys::*;
+use ibv_sys::*;
 
 /// What the devices say of themselves.
 pub const DEVICES: [(&str, c_int); 2] = [("fakeib0", 0), ("fakeiw0", IBV_TRANSPORT_IWARP)];
@@ -21,6 +21,8 @@ pub struct QpState {
     pub recvs: VecDeque<Recv>,
     pub peer: Option<u32>,
     pub broken: bool,
+    /// What peers may do.
+    pub allows: u32,
     /// Of a queue pair for datagrams.
     pub qkey: Option<u32>,
 }
@@ -125,6 +127,9 @@ impl World {
     /// Adds a completion, and its notification if armed for it.
     pub unsafe fn complete(&mut self, cq: *mut ibv_cq, wc: ibv_wc, solicited: bool) {
         let Some(state) = self.cqs.get_mut(&(cq as usize)) else { return };
+        if state.completions.len() >= (*cq).cqe as usize {
+            return self.raise((*cq).context as usize, IBV_EVENT_CQ_ERR, cq as u64);
+        }
         state.completions.push_back(wc);
         let important = solicited || wc.status != IBV_WC_SUCCESS;
         if state.armed == 1 || (state.armed == 2 && important) {

@@ -14,7 +14,7 @@ use crate::addr;
 use crate::device::Context;
 use crate::events::set_nonblocking;
 use crate::owned::{Owned, done};
-use crate::sys::*;
+use ibv_sys::*;
 
 /// An event channel of librdmacm, nonblocking.
 pub(crate) struct EventChannel {

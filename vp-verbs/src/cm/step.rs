@@ -8,8 +8,8 @@ use vp_api::{AsyncEvent, EventSource, NativeEvent, NativeParams, Qp};
 
 use super::id::{CmId, Seen};
 use super::{Cm, Connection, Connections, RESOLVE_MS, Stage, private, settle};
-use crate::sys::*;
 use crate::table::lock;
+use ibv_sys::*;
 
 /// InfiniBand's "consumer reject" (12.6.7.2): with the consumer's private data.
 const CONSUMER_REJECT: i32 = 28;
@@ -136,7 +136,7 @@ fn up(cm: &Cm, connection: &mut Connection, said: NativeParams) {
     }
     let private_data = cm.unpack(said.private_data, private::REPLY);
     let params = NativeParams { private_data, ..settled };
-    cm.tell(NativeEvent::Established { qp: qp.id(), params });
+    cm.tell(NativeEvent::Established { qp: qp.id(), local, params });
 }
 
 fn over(cm: &Cm, connection: &mut Connection) {
@@ -166,8 +166,9 @@ fn request(cm: &Cm, table: &mut Connections, seen: Seen) {
     let wishes = offer(&seen);
     let private_data = cm.unpack(seen.private_data, private::REQUEST);
     let params = NativeParams { private_data, ..wishes.clone() };
+    let local = id.local();
     table.all.insert(token, Connection { id, stage: Stage::Asked, qp: None, wishes, held: None });
-    cm.tell(NativeEvent::Request { listener, request: token, peer, params });
+    cm.tell(NativeEvent::Request { listener, request: token, peer, local, params });
 }
 
 /// Whether the peer's application said no, and not its machine.

@@ -7,13 +7,13 @@ use std::sync::atomic::Ordering;
 
 use vp_api::{QpState, Stag, WcOpcode, WcStatus, WorkCompletion};
 
-use super::{RECV, VerbsQp};
+use super::{MARK, RECV, VerbsQp};
 use crate::cq::flushed;
 use crate::map;
 use crate::ring::Posted;
 use crate::srq::{SERIAL, SHARED};
-use crate::sys::*;
 use crate::table::lock;
+use ibv_sys::*;
 
 impl VerbsQp {
     /// See [`Routes::translate`]; `shared`: the consumer's number, of a shared receive.
@@ -35,6 +35,10 @@ impl VerbsQp {
                 lock(if is_recv { &self.recv } else { &self.send }).end(wc.wr_id as u32)?
             }
         };
+        if wc.wr_id & (RECV | SHARED | MARK) == MARK {
+            behind.extend(self.ready_late(false));
+            return None;
+        }
         if is_recv && status == WcStatus::Success {
             self.heard.store(true, Ordering::Release);
         }
@@ -72,6 +76,8 @@ impl VerbsQp {
             out.immediate = Some(u64::from(u32::from_be(wc.imm_or_rkey)));
             if wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM || wc.byte_len == 0 {
                 out.opcode = WcOpcode::RecvImmediate;
+                // What the Write placed before it is not counted.
+                out.octets = 0;
             }
         }
         if wc.wc_flags & IBV_WC_WITH_INV != 0 {

@@ -4,12 +4,12 @@
 
 use vp_api::{PostFailure, RecvWr, SendFlags, SendWr, VpStatus, WcOpcode};
 
-use super::{Hardware, RECV, VerbsQp};
+use super::{Hardware, MARK, RECV, VerbsQp};
 use crate::owned::done;
 use crate::ring::{Posted, Ring};
-use crate::sys::*;
 use crate::table::lock;
 use crate::wire::{self, Batch, Link, SGES};
+use ibv_sys::*;
 
 impl VerbsQp {
     pub(super) fn post_sends(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure> {
@@ -43,6 +43,28 @@ impl VerbsQp {
                 .map_err(|status| PostFailure { posted, status })?;
         }
         Ok(())
+    }
+
+    /// Posts a request of its own behind quiet ones when the device only flushes: those that had
+    /// succeeded end without a completion, and what is posted late waits for them.
+    pub(super) fn mark_end(&self) {
+        let hardware = self.hardware();
+        let mut ring = lock(&self.send);
+        let (Some(live), true) = (hardware.as_ref(), ring.ends_quietly()) else { return };
+        let Some(post) = self.parts.context.ops().post_send else { return };
+        let (number, told) = ring.next(true);
+        let wr_id = MARK | u64::from(live.serial) << 32 | u64::from(number);
+        let mut batch = Batch::new();
+        let opcode = IBV_WR_RDMA_WRITE;
+        let send_flags = IBV_SEND_SIGNALED;
+        let mark = ibv_send_wr { wr_id, opcode, send_flags, ..ibv_send_wr::BLANK };
+        batch.add(mark, std::iter::empty());
+        ring.push(Posted { wr_id: 0, opcode: WcOpcode::Write, signaled: false }, told);
+        // SAFETY: the queue pair is alive under the lock, the chain during the call.
+        if batch.submit(|wrs, bad| unsafe { post(live.raw.as_ptr(), wrs, bad) }).is_err() {
+            // No room: what fills the queue completes, and ends the quiet ones.
+            ring.unpush();
+        }
     }
 
     fn post_one_recv(
@@ -116,7 +138,7 @@ impl Chain<'_> {
         if !self.batch.fits(sgl.len() + 1) {
             self.submit(ring).map_err(|failure| failure.status)?;
         }
-        let elements = sgl.iter().map(|s| wire::sge(memory, s)).chain(inline);
+        let elements = wire::list(memory, sgl).chain(inline);
         self.batch.add(out, elements);
         ring.push(posted, told);
         memory.posted(&wr.op);

@@ -11,8 +11,8 @@ use vp_api::WorkCompletion;
 use super::VerbsQp;
 use crate::cq::Told;
 use crate::srq::{SERIAL, SHARED, VerbsSrq};
-use crate::sys::*;
 use crate::ud::VerbsUdQp;
+use ibv_sys::*;
 
 /// Which queue pair and which shared queue a completion of the device belongs to.
 #[derive(Default)]

@@ -12,8 +12,8 @@ use super::path::Port;
 use crate::device::Context;
 use crate::mr::Domain;
 use crate::owned::{Owned, refused};
-use crate::sys::*;
 use crate::table::Hold;
+use ibv_sys::*;
 
 /// An address handle.
 pub(crate) struct Ah {

@@ -12,7 +12,7 @@ use vp_api::{DatagramPath, GRH_OCTETS};
 use crate::device::Context;
 use crate::map;
 use crate::owned::done;
-use crate::sys::*;
+use ibv_sys::*;
 
 /// Hops of what this end sends, where nobody said how many.
 const HOPS: u8 = 64;

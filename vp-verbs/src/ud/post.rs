@@ -10,9 +10,9 @@ use super::ah::Ah;
 use super::qp::{Hardware, Receive, VerbsUdQp};
 use crate::qp::RECV;
 use crate::ring::{Posted, Ring};
-use crate::sys::*;
 use crate::table::lock;
 use crate::wire::{self, Batch, Link, SGES};
+use ibv_sys::*;
 
 type Sends = Ring<(Posted, Arc<Ah>)>;
 
@@ -115,7 +115,7 @@ impl Chain<'_> {
         if !self.batch.fits(sgl.len() + 1) {
             self.submit(ring).map_err(|failure| failure.status)?;
         }
-        self.batch.add(out, sgl.iter().map(|s| wire::sge(memory, s)).chain(inline));
+        self.batch.add(out, wire::list(memory, sgl).chain(inline));
         ring.push((Posted { wr_id: wr.wr_id, opcode: wr.completion(), signaled }, ah), told);
         Ok(())
     }

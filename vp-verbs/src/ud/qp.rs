@@ -23,8 +23,8 @@ use crate::owned::{Owned, done, refused};
 use crate::qp::{RECV, Routes};
 use crate::ring::{Posted, Ring};
 use crate::srq::SERIAL;
-use crate::sys::*;
 use crate::table::{Hold, destroyed, lock};
+use ibv_sys::*;
 
 /// What a queue pair is made of, beside its sizes.
 pub(super) struct Parts {
@@ -89,8 +89,8 @@ impl VerbsUdQp {
             qkey: init.qkey.unwrap_or(RDMA_UDP_QKEY),
             hardware: RwLock::new(None),
             failed: AtomicBool::new(false),
-            send: Mutex::new(Ring::new(init.send_depth)),
-            recv: Mutex::new(Ring::new(init.recv_depth)),
+            send: Mutex::new(Ring::new(init.send_depth)?),
+            recv: Mutex::new(Ring::new(init.recv_depth)?),
             late: Mutex::default(),
             holds: Mutex::new(holds),
         });
@@ -187,7 +187,7 @@ impl VerbsUdQp {
         self.parts.send_cq.forget(self.id);
         self.parts.recv_cq.forget(self.id);
         // Handles of sends that will never be done.
-        *lock(&self.send) = Ring::new(0);
+        lock(&self.send).clear();
         lock(&self.holds).clear();
         Ok(())
     }

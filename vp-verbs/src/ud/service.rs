@@ -22,8 +22,8 @@ use crate::cm::{RESOLVE_MS, private, reason};
 use crate::device::Context;
 use crate::owned::refused;
 use crate::ports;
-use crate::sys::*;
 use crate::table::lock;
+use ibv_sys::*;
 
 /// Marks ids of services.
 const SERVICE: u64 = 1 << 63;

@@ -4,9 +4,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
+use ibv_sys as sys;
 use kal_shim::{HostServices, Region};
 use vp_api::*;
-use vp_verbs::sys;
 
 use crate::common::{self, Failing, Fake};
 
@@ -53,7 +53,7 @@ struct Post {
 impl Post {
     /// Stops at the first error.
     fn open(fake: &Fake) -> VpResult<Self> {
-        let rnic = fake.provider().open("fakeib0", Arc::new(HostServices))?;
+        let rnic = fake.provider().open("fakeib0", Arc::new(HostServices::default()))?;
         let (ud, pd) = (rnic.datagrams().unwrap(), rnic.alloc_pd()?);
         let (ears, events) = Ears::new();
         ud.set_service_handler(Some(ears));

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::{self, Failing, Fake};
+use ibv_sys as sys;
 use kal_shim::{HostServices, Region};
 use vp_api::*;
-use vp_verbs::sys;
 
 /// Collects asynchronous events.
 #[derive(Default)]
@@ -32,7 +32,7 @@ struct Pair {
 
 impl Pair {
     fn new(fake: &Fake) -> Self {
-        let rnic = fake.provider().open("fakeib0", Arc::new(HostServices)).unwrap();
+        let rnic = fake.provider().open("fakeib0", Arc::new(HostServices::default())).unwrap();
         let heard = Arc::new(Heard::default());
         rnic.set_async_handler(Some(heard.clone()));
         let (pd, cm) = (rnic.alloc_pd().unwrap(), rnic.native_cm().unwrap());
@@ -167,7 +167,7 @@ fn refused_posts_say_how_far_they_came() {
 
 /// What an application does from the opening on; stops at the first error.
 fn whole_life(fake: &Fake) -> VpResult<()> {
-    let rnic = fake.provider().open("fakeib0", Arc::new(HostServices))?;
+    let rnic = fake.provider().open("fakeib0", Arc::new(HostServices::default()))?;
     let (pd, cm) = (rnic.alloc_pd()?, rnic.native_cm().unwrap());
     let cq = rnic.create_cq(&CqInit { depth: 16, handler: None })?;
     cq.resize(32)?;
@@ -280,7 +280,7 @@ fn a_rejection_carries_its_private_data_and_no_padding() {
 #[test]
 fn connections_that_fail_say_why() {
     let fake = Fake::new();
-    let rnic = fake.provider().open("fakeib0", Arc::new(HostServices)).unwrap();
+    let rnic = fake.provider().open("fakeib0", Arc::new(HostServices::default())).unwrap();
     let (pd, cm) = (rnic.alloc_pd().unwrap(), rnic.native_cm().unwrap());
     let cq = rnic.create_cq(&CqInit { depth: 16, handler: None }).unwrap();
     let qp = rnic.create_qp(&QpInit::new(pd, cq.id(), cq.id())).unwrap();

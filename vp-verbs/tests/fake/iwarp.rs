@@ -21,7 +21,7 @@ struct Pair {
 
 impl Pair {
     fn new(fake: &Fake) -> Self {
-        let rnic = fake.provider().open("fakeiw0", Arc::new(HostServices)).unwrap();
+        let rnic = fake.provider().open("fakeiw0", Arc::new(HostServices::default())).unwrap();
         let pd = rnic.alloc_pd().unwrap();
         let cq = |_| rnic.create_cq(&CqInit { depth: 8, handler: None }).unwrap();
         let cqs = [0, 1].map(cq);
@@ -52,7 +52,7 @@ impl Pair {
 
     fn established(&self, end: &Arc<dyn Qp>) {
         match self.next() {
-            NativeEvent::Established { qp, params } => {
+            NativeEvent::Established { qp, params, .. } => {
                 assert_eq!((qp, params.ird), (end.id(), 1));
                 assert_eq!(end.query().unwrap().state, QpState::Rts);
             }

@@ -4,7 +4,7 @@
 use std::mem::{offset_of, size_of};
 use std::process::Command;
 
-use vp_verbs::sys::*;
+use ibv_sys::*;
 
 /// C's expression, and our value.
 struct Fact(String, u64);
