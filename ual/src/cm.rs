@@ -13,12 +13,14 @@ mod active;
 mod adopt;
 mod convert;
 mod counters;
+mod crowd;
 mod desk;
 mod ending;
 mod late;
 mod listening;
 mod message;
 mod native;
+mod offenders;
 mod passive;
 mod places;
 mod private;
@@ -36,6 +38,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
+use kal_shim::reactor::Sleeper;
 use kal_shim::{Notifier, Reactor};
 use vp_api::{
     AsyncEvent, AsyncHandler, ConnectionModel, Datagrams, EventSource, NativeCm, NativeEvent, QpId,
@@ -48,8 +51,8 @@ pub use private::PrivateData;
 pub use requests::{handoff, reject};
 pub use service::{ServiceReply, ServiceRequest, reply};
 pub use types::{
-    AcceptParams, BrokenCause, ConnEvent, ConnRequest, ConnectError, ConnectParams, Disconnect,
-    Established, FailReason, Handoff, ListenerId, Lost, RequestId,
+    AcceptParams, BrokenCause, ConnEvent, ConnRequest, ConnectError, ConnectParams, ConnectionEnd,
+    Disconnect, Established, FailReason, Handoff, ListenerId, Lost, RequestId,
 };
 
 use crate::error::{Error, Result};
@@ -67,6 +70,9 @@ use start::Started;
 pub(crate) use start::check_connect;
 use table::{Shared, Table};
 use vigil::Vigil;
+
+#[cfg(all(test, not(loom)))]
+mod watch_tests;
 
 /// What callers and the provider have to say.
 enum Command {
@@ -146,7 +152,12 @@ impl Mailbox {
 
     /// Whether both reach the same thread.
     fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.waker, &other.waker)
+        self.id() == other.id()
+    }
+
+    /// Which thread it reaches; another's only when all mailboxes of this one are gone.
+    fn id(&self) -> usize {
+        Arc::as_ptr(&self.waker).addr()
     }
 }
 
@@ -163,6 +174,8 @@ impl AsyncHandler for Mailbox {
 pub(crate) struct Cm {
     mailbox: Mailbox,
     desk: Arc<Desk>,
+    /// Where the thread sleeps: listeners are watched before their creation succeeds.
+    sleeper: Sleeper,
     counters: Arc<Counters>,
     listeners: AtomicU64,
     /// The provider's own connection manager, if that is its model.
@@ -206,6 +219,7 @@ impl Cm {
         let cm = Self {
             mailbox,
             desk: desk.clone(),
+            sleeper: sleeper.clone(),
             counters,
             listeners: AtomicU64::new(0),
             native,
@@ -222,10 +236,8 @@ impl Cm {
     }
 
     fn spawn(&self, name: &str, body: impl FnOnce() + Send + 'static) -> Result<()> {
-        let thread = std::thread::Builder::new()
-            .name(name.into())
-            .spawn(body)
-            .map_err(Error::os(format!("start the thread {name}")))?;
+        let thread =
+            kal_os::spawn(name, body).map_err(Error::os(format!("start the thread {name}")))?;
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         Ok(())
     }

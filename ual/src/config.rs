@@ -5,6 +5,7 @@
 //! by `[providers]`, by manifests in `providers.d` beside these files, and by the environment.
 
 mod file;
+mod providers;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -31,8 +32,7 @@ pub struct Config {
 }
 
 /// `[providers]`.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Providers {
     /// Names of providers not to use.
     pub disabled: Vec<String>,
@@ -42,20 +42,51 @@ pub struct Providers {
     pub libraries: BTreeMap<String, PathBuf>,
     /// What every provider is wrapped in; the first wrapper is next to the application. See
     /// [`vp_hooks`] for what can be said.
-    #[serde(deserialize_with = "file::wrappers")]
     pub wrap: Vec<Wrapper>,
+    /// `[providers.NAME]`: what concerns one of them.
+    pub own: BTreeMap<String, Own>,
     /// Directories of manifests (`*.toml`), and libraries (`*.so`), to be searched; not a key: the
     /// directories `providers.d` beside the configuration files, and `$WARPLINE_PROVIDER_PATH`.
-    #[serde(skip)]
     pub search: Vec<PathBuf>,
+}
+
+/// `[providers.NAME]`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Own {
+    /// What it is wrapped in, instead of [`Providers::wrap`].
+    pub wrap: Option<Vec<Wrapper>>,
+    /// All other keys, which are the provider's own: it is told them when a device is opened.
+    pub settings: Vec<(String, String)>,
+}
+
+impl Providers {
+    /// What the provider of this name is wrapped in.
+    pub fn wrap_of(&self, name: &str) -> &[Wrapper] {
+        self.own.get(name).and_then(|own| own.wrap.as_ref()).unwrap_or(&self.wrap)
+    }
 }
 
 /// `[log]`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Log {
-    /// Filter in the syntax of `RUST_LOG`, which wins over it.
+    /// What is said, in the syntax of `RUST_LOG`: `warn` (the default), `info` for one line per
+    /// connection made and ended, `debug`; for C programs `WARPLINE_LOG`, for the command
+    /// `RUST_LOG` wins over it.
     pub filter: Option<String>,
+    /// Lines of text, or of JSON.
+    pub format: LogFormat,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs: an object a line.
+    Json,
 }
 
 /// Why a configuration file cannot be used.
@@ -170,6 +201,7 @@ mod tests {
             peer_to_peer = { read = true }
             nudge_ms = 0
             connect_timeout_ms = 250
+            invalid_stag_ends = 5
             [policy.peers."10.0.0.0/8"]
             crc = "require"
             [policy.peers."::1"]
@@ -192,6 +224,7 @@ mod tests {
             fpdu: FpduSize::Octets(16384),
             nudge_after: None,
             connect_timeout: Duration::from_millis(250),
+            invalid_stag_ends: 5,
             ..Policy::profile("siw").unwrap()
         };
         assert_eq!(config.policy, expected);
@@ -200,6 +233,31 @@ mod tests {
             ("::1".parse().unwrap(), Policy::profile("strict-rfc").unwrap()),
         ];
         assert_eq!(config.peers, peers);
+    }
+
+    #[test]
+    fn a_provider_has_keys_of_its_own() {
+        let text = r#"
+            [providers]
+            wrap = ["trace"]
+            [providers.acme]
+            wrap = ["stats"]
+            port = "left"
+            depth = 7
+            fast = true
+            [providers.bare]
+            wrap = []
+        "#;
+        let providers = parse(text).unwrap().providers;
+        let wrap =
+            |name| providers.wrap_of(name).iter().map(Wrapper::to_string).collect::<Vec<_>>();
+        assert_eq!(
+            [wrap("acme"), wrap("bare"), wrap("other")],
+            [vec!["stats".to_owned()], vec![], vec!["trace".to_owned()]]
+        );
+        let said: Vec<_> =
+            providers.own["acme"].settings.iter().map(|(k, v)| format!("{k}={v}")).collect();
+        assert_eq!(said, ["depth=7", "fast=true", "port=left"]);
     }
 
     #[test]
@@ -214,6 +272,10 @@ mod tests {
             ("[policy]\nrevision = 2\n[policy.peers.x]\n", "w.toml:3:15: ", "`ADDRESS/BITS`"),
             ("[policy.peers.\"::1\"]\nx = 2\n", "w.toml:2:1: ", "`x`"),
             ("[softrdma]\ndscp = 64\n", "w.toml:2:8: ", "between 0 and 63"),
+            ("[policy]\ninvalid_stag_ends = 0\n", "w.toml:2:21: ", "between 1 and 1000000"),
+            ("[providers]\ndisabeld = []\n", "w.toml:2:12: ", "a provider's table"),
+            ("[providers.acme]\nwrap = [\"tarce\"]\n", "w.toml:2:8: ", "no `tarce`"),
+            ("[providers.acme]\nports = [1]\n", "w.toml:2:9: ", "text, a number or a truth value"),
             ("[log]\nfilter = 1\n", "w.toml:2:10: ", "integer"),
         ] {
             let error = parse(text).unwrap_err();

@@ -147,7 +147,7 @@ pub enum Error {
         source: VpError,
     },
     /// The operating system refused.
-    #[error("{attempt}: {source}")]
+    #[error("{attempt}: {source}{}", kal_os::remedy(source))]
     Os {
         /// What was attempted, with names and addresses.
         attempt: String,
@@ -182,5 +182,19 @@ impl Error {
             Self::Verb { source, .. } => Some(source.status),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_comes_with_what_to_do() {
+        let text = |errno| Error::os("open")(io::Error::from_raw_os_error(errno)).to_string();
+        assert!(
+            text(libc::EMFILE).ends_with("raise the process's limit of descriptors (`ulimit -n`)")
+        );
+        assert!(!text(libc::EPERM).contains(';'));
     }
 }

@@ -7,6 +7,7 @@ mod core;
 mod dispatch;
 mod evd;
 mod init;
+mod overrun;
 mod pump;
 mod settings;
 mod sourced;

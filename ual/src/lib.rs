@@ -38,29 +38,31 @@ mod handle;
 mod life;
 pub mod node;
 pub mod policy;
+mod posted;
 mod registry;
 pub mod resource;
-mod sync;
 mod tag;
 
 pub use cm::{
     AcceptParams, BrokenCause, CmCounters, ConnEvent, ConnRequest, ConnectError, ConnectParams,
-    ConvertError, ConvertParams, Disconnect, Established, FailReason, Handoff, Lost, PrivateData,
-    RequestId, ServiceReply, ServiceRequest,
+    ConnectionEnd, ConvertError, ConvertParams, Disconnect, Established, FailReason, Handoff, Lost,
+    PrivateData, RequestId, ServiceReply, ServiceRequest,
 };
 pub use config::{Config, ConfigError};
 pub use error::{Error, Object, Result};
 pub use event::{AsyncSource, Evd, EvdInfo, EvdInit, Event, NOTIFY, Overflow, Stream};
+use kal_os::sync;
 pub use kal_shim::interrupt::{catch_interrupt, interrupted};
 pub use kal_shim::limits::raise_descriptors;
 pub use kal_shim::names::{node_name, resolve};
 pub use kal_shim::{OutOfRange, Region};
 pub use node::{Ends, Node};
 pub use policy::{Crc, Markers, Network, PeerToPeer, Policies, Policy};
+pub use posted::Posted;
 pub use registry::{ProviderListing, Ual, builtin};
 pub use resource::{
-    AddressHandle, Datagram, Ep, EpInfo, EpInit, EpState, Ia, Listen, ListenInit, Lmr, LmrInit, Pz,
-    Rmr, Serves, Srq, SrqParams, UdEp, UdEpInit, UdService, UdServiceInit,
+    AddressHandle, Datagram, Ep, EpInfo, EpInit, EpState, Ia, Keys, Listen, ListenInit, Lmr,
+    LmrInit, Pz, Rmr, Serves, Srq, SrqParams, UdEp, UdEpInit, UdService, UdServiceInit,
 };
 pub use tag::Tag;
 pub use vp_api;

@@ -77,8 +77,13 @@ pub struct Policy {
     /// For the application to accept or reject; and for the peer's application to send the first
     /// FPDU to a socket that was converted without start-up.
     pub answer_timeout: Duration,
-    /// Start-ups per listener without a whole request; beyond, the oldest is dropped.
+    /// Start-ups per listener without a whole request, and refused ones that the peer has not closed;
+    /// beyond, one is dropped, at random from a source that has many. A source is an IPv4 address, or
+    /// the first 64 bits of an IPv6 address.
     pub half_open: u32,
+    /// Connections from one source (as for `half_open`) that may end for an STag that this end does
+    /// not have; beyond, its start-ups wait until a minute after the first of them.
+    pub invalid_stag_ends: u32,
     /// Bound on a graceful close.
     pub close_timeout: Duration,
     /// TCP keep-alive: idle time before the first probe; `None`: off (CONN-14).
@@ -119,6 +124,7 @@ impl Default for Policy {
             request_timeout: Duration::from_secs(5),
             answer_timeout: Duration::from_secs(60),
             half_open: 256,
+            invalid_stag_ends: 60,
             close_timeout: Duration::from_secs(2),
             keep_alive: Some(Duration::from_secs(10)),
             keep_alive_interval: Duration::from_secs(2),

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use kal_shim::HostServices;
-use vp_api::{DeviceInfo, Provider, Unavailable};
+use vp_api::{DeviceInfo, Provider, Rnic, Services, Unavailable};
 
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -42,10 +42,11 @@ pub struct ProviderListing {
     pub devices: std::result::Result<Vec<DeviceInfo>, Unavailable>,
 }
 
-/// A provider that is there, or comes when it is needed.
+/// A provider that is there, or comes when it is needed, or is not to be used.
 enum Source {
     Built(Arc<dyn Provider>),
     Library(Library),
+    Disabled { name: String, place: Option<PathBuf>, why: Unavailable },
 }
 
 impl Source {
@@ -53,7 +54,26 @@ impl Source {
         match self {
             Self::Built(provider) => provider.name(),
             Self::Library(library) => &library.name,
+            Self::Disabled { name, .. } => name,
         }
+    }
+
+    /// The library that it comes in.
+    fn place(&self) -> Option<&PathBuf> {
+        match self {
+            Self::Built(_) => None,
+            Self::Library(library) => Some(&library.place),
+            Self::Disabled { place, .. } => place.as_ref(),
+        }
+    }
+
+    /// The same provider, not to be used.
+    fn disabled(&self) -> Self {
+        let why = Unavailable {
+            reason: "the configuration disables it".into(),
+            remedy: "take it out of `[providers]` `disabled`".into(),
+        };
+        Self::Disabled { name: self.name().to_owned(), place: self.place().cloned(), why }
     }
 
     /// Loads it if need be.
@@ -61,6 +81,7 @@ impl Source {
         match self {
             Self::Built(provider) => Ok(provider),
             Self::Library(library) => library.provider(),
+            Self::Disabled { why, .. } => Err(why),
         }
     }
 
@@ -80,12 +101,9 @@ impl Source {
     }
 
     fn list(&self) -> ProviderListing {
-        let library = match self {
-            Self::Built(_) => None,
-            Self::Library(library) => Some(library.place.clone()),
-        };
         let version = self.provider().map_or_else(|_| String::new(), |p| p.version().to_owned());
-        ProviderListing { name: self.name().to_owned(), version, library, devices: self.devices() }
+        let (name, library) = (self.name().to_owned(), self.place().cloned());
+        ProviderListing { name, version, library, devices: self.devices() }
     }
 }
 
@@ -110,15 +128,25 @@ impl Ual {
     /// With these providers instead of the built-in ones. A library comes before the built-in
     /// provider of its name, which serves if the library does not.
     pub fn with_providers(providers: Vec<Arc<dyn Provider>>, config: Config) -> Arc<Self> {
-        let wrap = &config.providers.wrap;
+        let wrap = |name: &str| config.providers.wrap_of(name);
         let named = manifest::named(&config.providers).into_iter();
-        let libraries = named.map(|named| Source::Library(Library::new(named, wrap.clone())));
+        let libraries = named.map(|named| {
+            let wrap = wrap(&named.name).to_vec();
+            Source::Library(Library::new(named, wrap))
+        });
         let is_built = |l: &Source| providers.iter().any(|p| p.name() == l.name());
         let (mut sources, others): (Vec<Source>, Vec<Source>) = libraries.partition(is_built);
-        let built = providers.into_iter().map(|provider| vp_hooks::stack(provider, wrap));
+        let built = providers.into_iter().map(|provider| {
+            let wrap = wrap(provider.name());
+            vp_hooks::stack(provider, wrap)
+        });
         sources.extend(built.map(Source::Built));
         sources.extend(others);
-        sources.retain(|s| !config.providers.disabled.iter().any(|name| name == s.name()));
+        for source in &mut sources {
+            if config.providers.disabled.iter().any(|name| name == source.name()) {
+                *source = source.disabled();
+            }
+        }
         let order = &config.providers.order;
         let rank = |s: &Source| order.iter().position(|n| n == s.name()).unwrap_or(order.len());
         sources.sort_by_key(rank);
@@ -135,11 +163,43 @@ impl Ual {
         self.sources.iter().map(Source::list).collect()
     }
 
+    /// Name and library of each provider, in the order of [`Ual::providers`]. Loads nothing.
+    pub fn known(&self) -> Vec<(String, Option<PathBuf>)> {
+        self.sources.iter().map(|s| (s.name().to_owned(), s.place().cloned())).collect()
+    }
+
+    /// The provider at this place of [`Ual::known`], loaded, in its wrappers.
+    pub fn provider_at(&self, place: usize) -> std::result::Result<Arc<dyn Provider>, Unavailable> {
+        let none = || Unavailable {
+            reason: format!("there is no provider {place}"),
+            remedy: "the configuration has changed meanwhile".into(),
+        };
+        let source = self.sources.get(place).ok_or_else(none)?;
+        source.provider().cloned().map_err(Clone::clone)
+    }
+
+    /// The listing of the provider at this place of [`Ual::known`].
+    pub fn list_at(&self, place: usize) -> Option<ProviderListing> {
+        self.sources.get(place).map(Source::list)
+    }
+
+    /// Opens a device of the provider at this place of [`Ual::known`], with nothing around it: the
+    /// RNIC closes when it is dropped.
+    pub fn open_rnic(&self, place: usize, device: &str) -> Result<Arc<dyn Rnic>> {
+        let source = self.sources.get(place).ok_or_else(|| self.unknown(device))?;
+        let unavailable = |why: &Unavailable| Error::Unavailable {
+            provider: source.name().to_owned(),
+            why: why.clone(),
+        };
+        let provider = source.provider().map_err(unavailable)?;
+        provider.open(device, self.services(source.name())).map_err(Error::verb("open the device"))
+    }
+
     /// Opens a device by its name, or the first device of the provider of that name
     /// (IT-API `it_ia_create`).
     pub fn open(&self, name: &str) -> Result<Arc<Ia>> {
         let (provider, device) = self.locate(name)?;
-        let services = Arc::new(HostServices);
+        let services = self.services(provider.name());
         let rnic = provider.open(&device.name, services).map_err(Error::verb("open the device"))?;
         let policies =
             Policies { default: self.config.policy.clone(), peers: self.config.peers.clone() };
@@ -153,6 +213,12 @@ impl Ual {
             Some(provider) => self.open(provider.name()),
             None => Err(self.unknown("(any)")),
         }
+    }
+
+    /// What a provider is offered, with the settings of its own.
+    fn services(&self, provider: &str) -> Arc<dyn Services> {
+        let own = self.config.providers.own.get(provider);
+        Arc::new(HostServices::with(own.map_or_else(Vec::new, |own| own.settings.clone())))
     }
 
     /// By the name of a provider without loading another one; else by that of a device.

@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use iwarp_proto::mpa::startup::{Answer, Initiator, Negotiated, StartupError, Step};
+use kal_shim::clock::after;
 use kal_shim::reactor::Interest;
 use kal_shim::sock;
 
@@ -79,7 +80,7 @@ impl Table {
             }
             (Started::Native, None) => return,
         };
-        let deadline = params.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = params.timeout.map(after);
         let plan = Plan { attempt: Attempt::new(&policy), params, policy, deadline };
         self.start_active(&open, plan, socket);
     }
@@ -259,7 +260,7 @@ impl Active {
 
     /// When to give up the present phase.
     fn patience(&self) -> Instant {
-        self.plan.deadline.unwrap_or_else(|| Instant::now() + self.plan.policy.connect_timeout)
+        self.plan.deadline.unwrap_or_else(|| after(self.plan.policy.connect_timeout))
     }
 
     /// Builds the request; the local address is final now.

@@ -4,9 +4,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use iwarp_proto::mpa;
 use iwarp_proto::mpa::startup::{Negotiated, Responder, RtrSet, StartupConfig, StartupError};
 use iwarp_proto::{Role as WireRole, RtrKind};
-use vp_api::{LlpStream, QpChange, Role, Rtr, StreamParams, VpError, VpStatus};
+use vp_api::{FpduSize, LlpStream, QpChange, Role, Rtr, StreamParams, VpError, VpStatus};
 
 use super::{ConnEvent, ConnectError, Established, FailReason};
 use crate::event::Event;
@@ -165,6 +166,7 @@ pub(super) fn adopt(ep: &Arc<Ep>, agreed: Agreed<'_>) -> Result<(), VpError> {
         link.ends = Some(established.ends.clone());
         link.established = Some(established.clone());
         link.close_timeout = policy.close_timeout;
+        link.fpdu = policy.fpdu;
         link.closing = false;
     }
     // Before RTS: a message may complete a receive at once, and whoever takes it may answer.
@@ -196,10 +198,39 @@ pub(super) fn refuse(ep: &Arc<Ep>, event: ConnEvent) {
 /// Puts a connection event into the endpoint's dispatcher. A closed endpoint has none any more: its
 /// close takes the same lock.
 pub(super) fn tell(ep: &Arc<Ep>, event: ConnEvent) {
+    log(ep, &event);
     let _link = ep.link();
     if ep.is_open() {
         let (qp, weak, event) = (ep.id(), Arc::downgrade(ep), Box::new(event));
         ep.conn_evd().push_connection(Event::Connection { qp, ep: weak, event });
+    }
+}
+
+/// One line per connection made, with what was agreed on, and one per connection ended.
+fn log(ep: &Ep, event: &ConnEvent) {
+    if !tracing::enabled!(tracing::Level::INFO) {
+        return;
+    }
+    match event {
+        ConnEvent::Established(made) => {
+            let fpdu = ep.link().fpdu;
+            let tcp = ep.qp_info().ok().and_then(|qp| qp.tcp);
+            // RFC 5044 4.5 [MPA-17]
+            let ulpdu = match fpdu {
+                FpduSize::Emss => tcp.map(|tcp| mpa::mulpdu(tcp.mss as u16, made.markers_tx)),
+                FpduSize::Octets(octets) => tcp.map(|_| mpa::clamp_mulpdu(octets)),
+            };
+            let most = ulpdu.map_or_else(String::new, |ulpdu| {
+                format!("; FPDUs of up to {} octets", mpa::fpdu_len(ulpdu))
+            });
+            tracing::info!("{event}{most}");
+        }
+        // It begins with that word itself.
+        ConnEvent::Disconnected { by_peer: false, .. } => tracing::info!("{event}"),
+        ConnEvent::Disconnected { .. } | ConnEvent::Broken { .. } => {
+            tracing::info!("disconnected: {event}");
+        }
+        ConnEvent::Rejected { .. } | ConnEvent::Failed(_) => {}
     }
 }
 

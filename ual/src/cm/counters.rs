@@ -44,10 +44,12 @@ counters! {
     stepped_back,
     /// TCP connections that came in.
     incoming,
-    /// Of these: dropped for newer ones before their request was whole.
+    /// Of these: dropped for newer ones before their request was whole, or their refusal through.
     crowded_out,
     /// Of these: dropped since their request was not whole in time.
     request_timeouts,
+    /// Of these: kept waiting, since too many connections from there ended for invalid STags.
+    delayed,
     /// Of these: refused as malformed or against policy.
     refused,
     /// Of these: gone before they were answered.

@@ -36,8 +36,8 @@ pub(super) struct Desk {
 }
 
 /// What is behind the lock. Commands that nobody will carry out go with it.
-struct Work {
-    table: Table,
+pub(super) struct Work {
+    pub(super) table: Table,
     commands: Receiver<Command>,
 }
 
@@ -165,7 +165,7 @@ impl Desk {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Work>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Option<Work>> {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

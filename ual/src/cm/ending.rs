@@ -6,12 +6,16 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use kal_shim::clock::after;
 use vp_api::{AsyncEvent, CqId, EventSource, QpChange, QpId};
 
 use super::adopt::tell;
+use super::crowd::Source;
+use super::offenders::is_guess;
 use super::table::{Entry, Table, open};
 use super::{BrokenCause, ConnEvent, Disconnect, FailReason, Lost};
 use crate::event::{AsyncSource, Event};
+use crate::node::Ends;
 use crate::resource::{Ep, EpState};
 
 /// How much longer than the provider's time-out a disconnect may take.
@@ -40,7 +44,8 @@ impl Table {
                 }
                 let token = self.new_token();
                 self.by_qp.insert(open.id(), token);
-                self.reactor.set_timer(token, Instant::now() + 2 * close_timeout + GRACE);
+                self.reactor
+                    .set_timer(token, after(close_timeout.saturating_mul(2).saturating_add(GRACE)));
                 self.entries.insert(token, Entry::Ending(Ending { ep: ep.clone() }));
             }
         }
@@ -99,13 +104,10 @@ impl Table {
     fn on_qp_event(&mut self, qp: QpId, event: AsyncEvent) {
         let cause = match event {
             AsyncEvent::CloseComplete => None,
-            AsyncEvent::TerminateReceived(t) => Some(BrokenCause::TerminatedByPeer(t)),
-            AsyncEvent::TerminateSent(t) => Some(BrokenCause::Terminated(t)),
-            AsyncEvent::ConnectionReset => Some(BrokenCause::Reset),
-            AsyncEvent::ConnectionLost => Some(BrokenCause::Lost),
-            AsyncEvent::BadClose => Some(BrokenCause::ClosedInWork),
-            AsyncEvent::Catastrophic => Some(BrokenCause::Catastrophic),
-            _ => return self.affiliated(AsyncSource::Ep(qp), event),
+            event => match BrokenCause::of(event) {
+                Some(cause) => Some(cause),
+                None => return self.affiliated(AsyncSource::Ep(qp), event),
+            },
         };
         let ep = self.directory.ep(qp);
         ep.iter().for_each(|ep| self.on_end(ep, cause));
@@ -138,41 +140,47 @@ impl Table {
     }
 
     fn finish_disconnected(&mut self, ep: &Arc<Ep>, by_peer: bool) {
-        if let Some(ends) = self.finish(ep) {
-            self.counters.disconnected.add();
-            tell(ep, ConnEvent::Disconnected { ends, by_peer });
+        let Some(ends) = self.finish(ep) else { return };
+        let lost = lost(ep);
+        // The peer's end seemed orderly, but requests that were posted in this moment are flushed.
+        if by_peer && lost.sends != 0 {
+            return self.tell_broken(ep, ends, BrokenCause::ClosedInWork, lost);
         }
+        self.counters.disconnected.add();
+        tell(ep, ConnEvent::Disconnected { ends, by_peer });
     }
 
     fn finish_broken(&mut self, ep: &Arc<Ep>, cause: BrokenCause) {
-        let lost = ep.qp().query().map_or_else(
-            |_| Lost::default(),
-            |qp| Lost {
-                sends: qp.sends_lost + qp.sends_outstanding,
-                recvs: qp.recvs_lost + qp.recvs_outstanding,
-                octets_sent: qp.counters.octets_sent,
-                octets_received: qp.counters.octets_received,
-            },
-        );
+        if let BrokenCause::Terminated(terminate) = cause
+            && is_guess(terminate)
+            && let Some(ends) = &ep.link().ends
+        {
+            self.offenders.note(Source::of(ends.remote.address.ip()), Instant::now());
+        }
+        let lost = lost(ep);
         if let Some(ends) = self.finish(ep) {
-            let event = ConnEvent::Broken { ends, cause, lost };
-            tracing::info!("{event}");
-            self.counters.broken.add();
-            tell(ep, event);
+            self.tell_broken(ep, ends, cause, lost);
         }
     }
 
+    fn tell_broken(&self, ep: &Arc<Ep>, ends: Ends, cause: BrokenCause, lost: Lost) {
+        let event = ConnEvent::Broken { ends, cause, lost };
+        self.counters.broken.add();
+        tell(ep, event);
+    }
+
     /// Makes the endpoint nonoperational; `None` if it was already.
-    fn finish(&mut self, ep: &Arc<Ep>) -> Option<crate::node::Ends> {
+    fn finish(&mut self, ep: &Arc<Ep>) -> Option<Ends> {
         self.drop_of(ep.id());
         let mut link = ep.link();
         if !std::mem::take(&mut link.live) {
             return None;
         }
+        // First: what is posted while it seems connected still counts as lost.
+        ep.set_state(EpState::Nonoperational);
         // After an orderly end the queue pair is Idle, where it would keep what is posted for ever;
         // in Error it flushes that at once (IT-API: posts in Nonoperational complete as flushed).
         let _ = ep.qp().modify(QpChange::Error);
-        ep.set_state(EpState::Nonoperational);
         link.ends.clone()
     }
 
@@ -181,16 +189,34 @@ impl Table {
             Some(evd) => evd.push_lossy(Event::Affiliated { source, event }),
             // Its connection event says it already.
             None if matches!(source, AsyncSource::Ep(_)) => {
-                tracing::debug!("{source:?}: {event:?}")
+                tracing::debug!("{source:?}: {event}")
             }
-            None => tracing::warn!("{source:?}: {event:?}"),
+            None => tracing::warn!("{source:?}: {event}"),
         }
     }
 
-    fn unaffiliated(&self, port: Option<u32>, event: AsyncEvent) {
+    pub(super) fn unaffiliated(&self, port: Option<u32>, event: AsyncEvent) {
         match self.directory.unaffiliated() {
             Some(evd) => evd.push_lossy(Event::Unaffiliated { port, event }),
-            None => tracing::warn!("port {port:?}: {event:?}"),
+            // The log has it already, with the listener and the cause.
+            None if event == AsyncEvent::ListenShortage => {}
+            None => match port {
+                Some(port) => tracing::warn!("port {port}: {event}"),
+                None => tracing::warn!("{event}"),
+            },
         }
     }
+}
+
+/// What the connection lost: requests, and what had passed.
+fn lost(ep: &Ep) -> Lost {
+    ep.qp().query().map_or_else(
+        |_| Lost::default(),
+        |qp| Lost {
+            sends: qp.sends_lost + qp.sends_outstanding,
+            recvs: qp.recvs_lost + qp.recvs_outstanding,
+            octets_sent: qp.counters.octets_sent,
+            octets_received: qp.counters.octets_received,
+        },
+    )
 }

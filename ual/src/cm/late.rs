@@ -7,10 +7,11 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use iwarp_proto::Role as WireRole;
 use iwarp_proto::mpa::startup::{Negotiated, Responder, StartupError, Step};
+use kal_shim::clock::after;
 use kal_shim::reactor::Interest;
 use kal_shim::sock;
 use vp_api::Role;
@@ -96,7 +97,7 @@ impl Table {
         let ConvertParams { last_message, private_data, received: early, .. } = params;
         let token = self.new_token();
         self.by_qp.insert(ep.id(), token);
-        self.reactor.set_timer(token, Instant::now() + patience);
+        self.reactor.set_timer(token, after(patience));
         let late = Late {
             ep: Arc::downgrade(ep),
             policy,

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
+use kal_shim::reactor::Interest;
 use kal_shim::sock;
 use vp_api::{Datagrams, NativeCm};
 
@@ -105,8 +106,14 @@ impl Cm {
             return Ok(Bound { id, addresses, sockets: Vec::new(), native, services });
         }
         let list: Vec<_> = addresses.iter().map(SocketAddr::to_string).collect();
-        let sockets = sock::listen_all(addresses, BACKLOG)
-            .map_err(busy_or_os(format!("listen on {}", list.join(", "))))?;
+        let attempt = || format!("listen on {}", list.join(", "));
+        let sockets = sock::listen_all(addresses, BACKLOG).map_err(busy_or_os(attempt()))?;
+        for listener in &sockets {
+            // Of a token that the thread does not know yet it hears, and does nothing.
+            self.sleeper
+                .add(&listener.socket, id.0, Interest::READ)
+                .map_err(Error::os(attempt()))?;
+        }
         let addresses = sockets.iter().map(|listener| listener.address).collect();
         Ok(Bound { id, addresses, sockets, native: Vec::new(), services })
     }

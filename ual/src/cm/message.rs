@@ -4,9 +4,11 @@
 
 use std::fmt;
 
-use vp_api::Terminate;
+use vp_api::Role;
 
-use super::types::{BrokenCause, ConnEvent, ConnectError, FailReason, Lost};
+use super::types::{
+    BrokenCause, ConnEvent, ConnectError, ConnectionEnd, Established, FailReason, Lost,
+};
 
 impl FailReason {
     /// A stable code for programs and for searching.
@@ -50,7 +52,11 @@ impl FailReason {
             }
             Self::NotMpa(_) => "check the port: it must be that of an iWARP server",
             Self::Malformed(_) => "capture the start-up and report it to the peer's vendor",
-            Self::Revision { .. } => "set the MPA revision in the policy to the peer's",
+            Self::Revision { got: 1 } => "set `revision = 1` in the policy for this peer",
+            Self::Revision { got: 2 } => "set `revision = 2` in the policy for this peer",
+            Self::Revision { .. } => {
+                "update the peer, or its configuration, to MPA revision 1 (RFC 5044) or 2 (RFC 6581); no other is spoken here"
+            }
             Self::CrcPolicy => "set the CRC policy of both ends to `prefer`",
             Self::Markers => "set the marker policy of this end to `off`",
             Self::InsufficientIrd { .. } => "raise the endpoint's IRD, or lower the peer's ORD",
@@ -125,27 +131,11 @@ impl BrokenCause {
     }
 }
 
-/// RFC 5040 4.8: a local error, or one that ends this stream or all of them; no fault of the peer.
-fn is_own(terminate: Terminate) -> bool {
-    matches!((terminate.layer, terminate.etype, terminate.code), (0 | 1, 0, _) | (0, 2, 7 | 8))
-}
-
 impl fmt::Display for BrokenCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TerminatedByPeer(t) => write!(
-                f,
-                "the peer found an error and terminated (layer {}, type {}, code {:#04x}); see its log",
-                t.layer, t.etype, t.code
-            ),
-            Self::Terminated(t) => {
-                let why = if is_own(*t) { "could not go on" } else { "found an error of the peer" };
-                write!(
-                    f,
-                    "this end {why} and terminated (layer {}, type {}, code {:#04x})",
-                    t.layer, t.etype, t.code
-                )
-            }
+            Self::TerminatedByPeer(t) => write!(f, "the peer terminated it: {t}"),
+            Self::Terminated(t) => write!(f, "this end terminated it: {t}"),
             Self::Reset => f.write_str("the peer reset the connection; its process probably died"),
             Self::Lost => f.write_str(
                 "nothing came back from the peer in time; its machine is down or stopped, or the path is cut",
@@ -158,10 +148,53 @@ impl fmt::Display for BrokenCause {
     }
 }
 
+/// Both ends and what was agreed on.
+impl fmt::Display for Established {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ends, role, ird, ord, revision, crc, markers_tx, markers_rx, rtr, .. } = self;
+        let role = match role {
+            Role::Initiator => "initiator",
+            Role::Responder => "responder",
+        };
+        write!(f, "{ends} ({role}, IRD {ird}, ORD {ord}")?;
+        // The device's own connection manager does not tell.
+        if *revision != 0 {
+            let markers = match (markers_tx, markers_rx) {
+                (false, false) => "no",
+                (true, false) => "sent",
+                (false, true) => "received",
+                (true, true) => "both ways",
+            };
+            let crc = if *crc { "on" } else { "off" };
+            write!(f, ", MPA revision {revision}, CRC {crc}, markers {markers}")?;
+        }
+        match rtr {
+            Some(rtr) => write!(f, ", peer-to-peer by {rtr:?})"),
+            None => f.write_str(")"),
+        }
+    }
+}
+
+impl fmt::Display for ConnectionEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ends, cause } = self;
+        match cause {
+            Some(cause) => write!(
+                f,
+                "{}: the connection of {} with {} broke: {cause}",
+                cause.code(),
+                ends.local,
+                ends.remote
+            ),
+            None => write!(f, "the connection of {} with {} was closed", ends.local, ends.remote),
+        }
+    }
+}
+
 impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { sends, recvs, octets_sent, octets_received } = self;
-        write!(f, "{octets_sent} octets had been sent and {octets_received} received")?;
+        write!(f, "{octets_sent} octets of payload had been sent and {octets_received} received")?;
         match (sends, recvs) {
             (0, 0) => f.write_str("; work that was posted completes as flushed"),
             _ => write!(f, "; {sends} sends and {recvs} receives were outstanding"),
@@ -172,11 +205,12 @@ impl fmt::Display for Lost {
 impl fmt::Display for ConnEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Established(e) => write!(f, "connected: {}", e.ends),
+            Self::Established(established) => write!(f, "connected: {established}"),
             Self::Rejected { ends, .. } => {
                 write!(
                     f,
-                    "cm-rejected: {} rejected the connection from {}",
+                    "cm-rejected: the application at {} rejected the connection from {}; to do: see \
+                     that application's log, and the private data of this event",
                     ends.remote, ends.local
                 )
             }
@@ -199,19 +233,62 @@ impl fmt::Display for ConnEvent {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node::{Ends, Node};
+
+    fn ends() -> Ends {
+        let node = |port| Node { name: None, address: ([192, 0, 2, 7], port).into() };
+        Ends { local: node(1), remote: node(2) }
+    }
 
     #[test]
-    fn a_terminate_of_ours_blames_whoever_it_was() {
-        let text = |layer, etype, code| {
-            BrokenCause::Terminated(Terminate { sent: true, layer, etype, code }).to_string()
-        };
-        for (layer, etype, code) in [(0, 0, 0), (1, 0, 0), (0, 2, 7), (0, 2, 8)] {
-            let text = text(layer, etype, code);
-            assert!(text.contains("could not go on"), "{text}");
+    fn a_remedy_names_only_what_the_configuration_takes() {
+        for got in [1, 2] {
+            let remedy = FailReason::Revision { got }.remedy();
+            let line = remedy.split('`').nth(1).unwrap_or_default();
+            let config = format!("[policy]\n{line}\n");
+            assert!(
+                crate::Config::parse(&config, std::path::Path::new("test")).is_ok(),
+                "{remedy}"
+            );
         }
-        for (layer, etype, code) in [(0, 1, 0), (0, 2, 6), (1, 1, 0), (1, 2, 7), (2, 0, 2)] {
-            let text = text(layer, etype, code);
-            assert!(text.contains("an error of the peer"), "{text}");
+        for got in [0, 3, 255] {
+            let remedy = FailReason::Revision { got }.remedy();
+            assert!(!remedy.contains("policy") && remedy.contains("RFC 6581"), "{remedy}");
         }
+    }
+
+    #[test]
+    fn each_cause_of_an_end_has_words_and_a_code_of_its_own() {
+        let of = |sent| vp_api::Terminate::new(sent, 2, 0, 2);
+        let causes = [
+            (BrokenCause::TerminatedByPeer(of(false)), "the peer terminated it: "),
+            (BrokenCause::Terminated(of(true)), "this end terminated it: "),
+            (BrokenCause::Reset, "the peer reset"),
+            (BrokenCause::Lost, "nothing came back"),
+            (BrokenCause::ClosedInWork, "work outstanding"),
+            (BrokenCause::Catastrophic, "the provider failed"),
+        ];
+        for (cause, words) in &causes {
+            assert!(cause.to_string().contains(words), "{cause}");
+            assert!(cause.code().starts_with("cm-"), "{cause}");
+        }
+        let codes: std::collections::BTreeSet<_> = causes.iter().map(|(c, _)| c.code()).collect();
+        assert_eq!(codes.len(), causes.len());
+    }
+
+    #[test]
+    fn a_rejection_says_what_to_do() {
+        let event =
+            ConnEvent::Rejected { ends: ends(), private_data: Vec::new(), peer_ird_ord: None };
+        let text = event.to_string();
+        assert!(text.starts_with("cm-rejected: the application at 192.0.2.7:2 rejected"), "{text}");
+        assert!(text.contains("; to do: "), "{text}");
+    }
+
+    #[test]
+    fn what_was_moved_is_payload() {
+        let (cause, lost) = (BrokenCause::Reset, Lost::default());
+        let text = ConnEvent::Broken { ends: ends(), cause, lost }.to_string();
+        assert!(text.contains("0 octets of payload had been sent and 0 received"), "{text}");
     }
 }

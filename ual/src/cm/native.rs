@@ -12,11 +12,13 @@
 //! siw, which forgets who asked, for each one (`vp-verbs`, `forgets_solicited`). The data path is not
 //! to pay for that.
 
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use kal_shim::clock::after;
 use vp_api::{NativeCm, NativeEvent, NativeParams, QpId, Role, ServiceRefusal};
 
 use super::adopt::{fail, refuse, tell};
@@ -46,6 +48,50 @@ pub(super) fn carry(native: &dyn NativeCm, mailbox: &Mailbox, stop: &AtomicBool)
             tracing::error!("the provider's connection manager stopped: {error}");
             return;
         }
+    }
+}
+
+/// A request as the provider tells it.
+pub(super) struct Request {
+    /// The provider's listener.
+    listener: u64,
+    id: u64,
+    peer: SocketAddr,
+    /// Where the peer connected to.
+    local: Option<SocketAddr>,
+    asked: NativeParams,
+}
+
+/// Requests that the provider tells of listeners that the table does not know: those that it does not
+/// know yet, since `listen` returns before the table hears of it, and those that ended while the
+/// request was on its way. A peer that leaves meanwhile is heard of when the request is answered.
+#[derive(Default)]
+pub(super) struct Strays {
+    /// For listeners to come.
+    early: Vec<Request>,
+    /// Listeners that ended last; ids are not soon used again.
+    ended: VecDeque<u64>,
+}
+
+impl Strays {
+    /// Most of either kind.
+    const MOST: usize = 64;
+
+    /// A listener ended.
+    pub(super) fn ended(&mut self, id: u64) {
+        if self.ended.len() == Self::MOST {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(id);
+    }
+
+    /// Keeps a request for a listener to come; `Some`: it is to be rejected.
+    fn park(&mut self, request: Request) -> Option<u64> {
+        if self.ended.contains(&request.listener) || self.early.len() == Self::MOST {
+            return Some(request.id);
+        }
+        self.early.push(request);
+        None
     }
 }
 
@@ -94,10 +140,8 @@ impl Table {
         let token = self.new_token();
         self.by_qp.insert(ep.id(), token);
         // TCP and the exchange that follows, unless the application says.
-        let patience = timeout.unwrap_or(2 * policy.connect_timeout);
-        if let Some(at) = Instant::now().checked_add(patience) {
-            self.reactor.set_timer(token, at);
-        }
+        let patience = timeout.unwrap_or(policy.connect_timeout.saturating_mul(2));
+        self.reactor.set_timer(token, after(patience));
         let pending = Pending::Endpoint { ep: Arc::downgrade(ep), ends, role, policy, patience };
         self.entries.insert(token, Entry::Native(Box::new(pending)));
     }
@@ -179,11 +223,14 @@ impl Table {
 
     pub(super) fn on_native(&mut self, event: NativeEvent) {
         match event {
-            NativeEvent::Request { listener, request, peer, params } => {
-                self.deliver_native(listener, request, peer, params);
+            NativeEvent::Request { listener, request: id, peer, local, params: asked } => {
+                self.deliver_native(Request { listener, id, peer, local, asked });
             }
-            NativeEvent::Established { qp, params } => {
-                if let Some((ep, ends, role, policy)) = self.finish_pending(qp) {
+            NativeEvent::Established { qp, local, params } => {
+                if let Some((ep, mut ends, role, policy)) = self.finish_pending(qp) {
+                    if let Some(address) = local.or_else(|| local_of(&ep)) {
+                        ends.local = Node::local(address);
+                    }
                     establish(&ep, ends, role, &policy, params);
                 }
             }
@@ -221,13 +268,32 @@ impl Table {
         }
     }
 
-    fn deliver_native(&mut self, id: u64, request: u64, peer: SocketAddr, asked: NativeParams) {
-        let Some((listener, address)) = self.native_listeners.get(&id).copied() else { return };
-        let Some(owner) = self.listeners.get(&listener) else { return };
+    fn deliver_native(&mut self, request: Request) {
+        let known = self.native_listeners.get(&request.listener).copied();
+        let owner = known.and_then(|(listener, _)| self.listeners.get(&listener));
+        let (Some((listener, address)), Some(owner)) = (known, owner) else {
+            if let Some(request) = self.strays.park(request)
+                && let Some(native) = &self.native
+            {
+                // Nobody else answers the peer; it may have left by itself.
+                let _ = native.reject(request, &[]);
+            }
+            return;
+        };
+        let Request { id, peer, local, asked, .. } = request;
         let policy = owner.service.policy(peer.ip());
-        let ends = Ends { local: Node::local(address), remote: Node::remote(peer, None) };
+        // The listener's may be that of any interface.
+        let local = Node::local(local.unwrap_or(address));
         self.counters.incoming.add();
-        self.offer_native(listener, request, asked, ends, policy);
+        let ends = Ends { local, remote: Node::remote(peer, None) };
+        self.offer_native(listener, id, asked, ends, policy);
+    }
+
+    /// A listener has come: what was told before it is delivered, or waits on.
+    pub(super) fn deliver_strays(&mut self) {
+        for request in std::mem::take(&mut self.strays.early) {
+            self.deliver_native(request);
+        }
     }
 
     /// Gives a request to another listener.
@@ -280,7 +346,7 @@ impl Table {
             .zip(event)
             .is_some_and(|(evd, event)| evd.push_bounded(Event::Request(Box::new(event))));
         if delivered {
-            self.reactor.set_timer(token, Instant::now() + timeout);
+            self.reactor.set_timer(token, after(timeout));
             self.entries.insert(token, Entry::Native(Box::new(pending)));
         } else {
             requests::remove(handle);
@@ -297,6 +363,11 @@ impl Pending {
             Self::Endpoint { .. } => None,
         }
     }
+}
+
+/// The address of this end as the queue pair says it, of providers whose events do not.
+fn local_of(ep: &Ep) -> Option<SocketAddr> {
+    ep.qp().query().ok()?.local
 }
 
 fn establish(ep: &Arc<Ep>, ends: Ends, role: Role, policy: &Policy, params: NativeParams) {
@@ -324,4 +395,29 @@ fn establish(ep: &Arc<Ep>, ends: Ends, role: Role, policy: &Policy, params: Nati
     ep.set_state(EpState::Connected);
     ep.ia().cm().counters().established.add();
     tell(ep, ConnEvent::Established(established));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nobody is left without an answer: who asks a listener that has ended is rejected, who asks one
+    /// that is about to be known waits for it, and neither list grows.
+    #[test]
+    fn requests_of_unknown_listeners_wait_or_are_rejected() {
+        let mut strays = Strays::default();
+        let peer = (Ipv4Addr::LOCALHOST, 7).into();
+        let request = |listener, id| {
+            let asked = NativeParams { private_data: Vec::new(), ird: 1, ord: 1 };
+            Request { listener, id, peer, local: None, asked }
+        };
+        strays.ended(1);
+        assert_eq!(strays.park(request(1, 10)), Some(10));
+        for id in 0..Strays::MOST as u64 {
+            assert_eq!(strays.park(request(2, id)), None);
+            strays.ended(100 + id);
+        }
+        assert_eq!(strays.park(request(2, 99)), Some(99));
+        assert_eq!((strays.early.len(), strays.ended.len()), (Strays::MOST, Strays::MOST));
+    }
 }

@@ -1,7 +1,8 @@
 //! The side that listens: request, the application's answer, reply.
 //!
-//! Behind the desk's lock. Start-ups without a whole request are bounded in number (the
-//! oldest goes) and in time; a silent, dripping or vanished peer costs one entry until then.
+//! Behind the desk's lock. Start-ups without a whole request, and refusals that the peer has not
+//! taken, are bounded in number ([`super::crowd`]) and in time; a silent, dripping or vanished peer
+//! costs one entry until then.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,10 +11,12 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use iwarp_proto::mpa::startup::{Request, Responder, StartupError, Step, max_private_data};
+use kal_shim::clock::after;
 use kal_shim::reactor::Interest;
 use kal_shim::sock;
 
 use super::adopt::{Agreed, adopt, answer, fail, reason_of, refused, responder_config};
+use super::crowd::Source;
 use super::places::Place;
 use super::requests::{self, Waiting};
 use super::table::{Entry, Table, open};
@@ -39,6 +42,8 @@ pub(super) struct Passive {
 }
 
 enum Phase {
+    /// Not looked at yet: there were too many errors from there.
+    Delayed(Responder),
     /// Collecting the request.
     Request(Responder),
     /// The application has the request.
@@ -71,32 +76,65 @@ enum Turn {
 impl Table {
     pub(super) fn begin_passive(&mut self, listener: u64, socket: OwnedFd, peer: SocketAddr) {
         let token = self.new_token();
-        let Some(owner) = self.listeners.get_mut(&listener) else { return };
+        let Some(owner) = self.listeners.get(&listener) else { return };
         let policy = owner.service.policy(peer.ip());
         self.counters.incoming.add();
-        owner.half_open.insert(token);
-        let oldest = owner.half_open.first().copied();
-        let crowded = owner.half_open.len() > owner.service.policies.default.half_open as usize;
-        if let Some(oldest) = oldest.filter(|_| crowded) {
-            owner.half_open.remove(&oldest);
-            tracing::debug!("too many start-ups without a request: the oldest goes");
-            self.counters.crowded_out.add();
-            self.drop_entry(oldest);
-        }
         let Ok(address) = sock::local_addr(&socket) else { return };
         let ends = Ends { local: Node::local(address), remote: Node::remote(peer, None) };
-        self.reactor.set_timer(token, Instant::now() + policy.request_timeout);
-        let phase = Phase::Request(Responder::new(responder_config(&policy)));
-        let passive = Passive { listener, policy, watched: false, socket, ends, phase };
+        let machine = Responder::new(responder_config(&policy));
+        let most = policy.invalid_stag_ends;
+        let phase = Phase::Delayed(machine);
+        let passive = Box::new(Passive { listener, policy, watched: false, socket, ends, phase });
+        self.crowd_in(token, &passive);
+        match self.offenders.wait(Source::of(peer.ip()), most, Instant::now()) {
+            None => self.begin_request(token, passive),
+            Some(until) => {
+                self.counters.delayed.add();
+                tracing::info!("{}: delayed: too many invalid STags came from there", passive.ends);
+                self.reactor.set_timer(token, until);
+                self.entries.insert(token, Entry::Passive(passive));
+            }
+        }
+    }
+
+    fn begin_request(&mut self, token: u64, mut passive: Box<Passive>) {
+        if let Phase::Delayed(machine) = std::mem::replace(&mut passive.phase, Phase::Lingering) {
+            passive.phase = Phase::Request(machine);
+        }
+        self.reactor.set_timer(token, after(passive.policy.request_timeout));
         // Mostly the request is there already.
-        self.advance_passive(token, Box::new(passive));
+        self.advance_passive(token, passive);
+    }
+
+    /// Counts a connection that no application knows of; another may have to go for it.
+    fn crowd_in(&mut self, token: u64, passive: &Passive) {
+        let Some(owner) = self.listeners.get_mut(&passive.listener) else { return };
+        let most = owner.service.policies.default.half_open as usize;
+        let source = Source::of(passive.ends.remote.address.ip());
+        if let Some(gone) = owner.crowd.add(token, source, most) {
+            tracing::debug!("too many start-ups without a request, or refused: one goes");
+            self.counters.crowded_out.add();
+            self.drop_entry(gone);
+        }
+    }
+
+    fn leave_crowd(&mut self, token: u64, passive: &Passive) {
+        if let Some(owner) = self.listeners.get_mut(&passive.listener) {
+            owner.crowd.remove(token);
+        }
+    }
+
+    /// Forgets a connection; its socket closes with it.
+    fn leave(&mut self, token: u64, passive: &Passive) {
+        self.leave_crowd(token, passive);
+        self.unwatch(token, &passive.socket);
     }
 
     pub(super) fn advance_passive(&mut self, token: u64, mut passive: Box<Passive>) {
         match passive.turn() {
             Turn::Wait(interest) => self.keep_passive(token, passive, interest),
             Turn::Deliver(request, behind) => {
-                self.leave_half_open(token, &passive);
+                self.leave_crowd(token, &passive);
                 match std::mem::replace(&mut passive.phase, Phase::Lingering) {
                     Phase::Request(machine) => {
                         self.deliver(token, passive, Asked { machine, request, behind });
@@ -111,10 +149,9 @@ impl Table {
                     Phase::Request(machine) => machine.reply_for(error),
                     _ => None,
                 };
-                self.leave_half_open(token, &passive);
                 match reply {
                     Some(reply) => self.refuse(token, passive, reply),
-                    None => self.unwatch(token, &passive.socket),
+                    None => self.leave(token, &passive),
                 }
             }
             Turn::Gone => self.peer_gone(token, passive),
@@ -127,10 +164,20 @@ impl Table {
         } else {
             self.reactor.add(&passive.socket, token, interest)
         };
-        if watched.is_ok() {
-            passive.watched = true;
-            self.entries.insert(token, Entry::Passive(passive));
+        match watched {
+            Ok(()) => passive.watched = true,
+            // Nobody has heard of it.
+            Err(error) if matches!(passive.phase, Phase::Request(_)) => {
+                self.counters.rejected.add();
+                tracing::warn!("{}: dropped: cannot watch the socket: {error}", passive.ends);
+                return self.leave(token, &passive);
+            }
+            // It is answered all the same, or a refusal on its way: the timer ends it.
+            Err(error) => {
+                tracing::warn!("{}: cannot watch the socket: {error}", passive.ends);
+            }
         }
+        self.entries.insert(token, Entry::Passive(passive));
     }
 
     /// The peer closed or reset, or has what it needs.
@@ -146,14 +193,7 @@ impl Table {
         if matches!(passive.phase, Phase::Request(_) | Phase::Waiting { .. }) {
             self.counters.gone.add();
         }
-        self.leave_half_open(token, &passive);
-        self.unwatch(token, &passive.socket);
-    }
-
-    fn leave_half_open(&mut self, token: u64, passive: &Passive) {
-        if let Some(listener) = self.listeners.get_mut(&passive.listener) {
-            listener.half_open.remove(&token);
-        }
+        self.leave(token, &passive);
     }
 
     /// Hands a complete request to the application.
@@ -185,7 +225,7 @@ impl Table {
             // lock that is held here.
             evd.push_bounded(Event::Request(Box::new(event)))
         });
-        self.reactor.set_timer(token, Instant::now() + passive.policy.answer_timeout);
+        self.reactor.set_timer(token, after(passive.policy.answer_timeout));
         passive.phase = Phase::Waiting { machine, asked, request: handle, behind };
         if delivered {
             return self.keep_passive(token, passive, Interest::READ);
@@ -288,18 +328,19 @@ impl Table {
     }
 
     fn refuse(&mut self, token: u64, mut passive: Box<Passive>, reply: Vec<u8>) {
-        self.reactor.set_timer(token, Instant::now() + passive.policy.close_timeout);
+        self.crowd_in(token, &passive);
+        self.reactor.set_timer(token, after(passive.policy.close_timeout));
         passive.phase = Phase::Refusing { reply, sent: 0 };
         self.advance_passive(token, passive);
     }
 
     pub(super) fn expire_passive(&mut self, token: u64, passive: Box<Passive>) {
         match &passive.phase {
+            Phase::Delayed(_) => self.begin_request(token, passive),
             Phase::Request(_) => {
                 self.counters.request_timeouts.add();
                 tracing::info!("{}: no whole MPA request in time", passive.ends);
-                self.leave_half_open(token, &passive);
-                self.unwatch(token, &passive.socket);
+                self.leave(token, &passive);
             }
             Phase::Waiting { request, .. } => {
                 if requests::remove(*request) {
@@ -309,7 +350,7 @@ impl Table {
                     self.entries.insert(token, Entry::Passive(passive));
                 }
             }
-            Phase::Refusing { .. } | Phase::Lingering => self.unwatch(token, &passive.socket),
+            Phase::Refusing { .. } | Phase::Lingering => self.leave(token, &passive),
         }
     }
 }
@@ -327,8 +368,14 @@ impl Passive {
         }
     }
 
+    /// No application knows of it, and no peer is being answered.
+    pub(super) fn is_unheard(&self) -> bool {
+        matches!(self.phase, Phase::Delayed(_) | Phase::Request(_))
+    }
+
     fn turn(&mut self) -> Turn {
         match &mut self.phase {
+            Phase::Delayed(_) => Turn::Wait(Interest::NONE),
             Phase::Request(machine) => collect(&self.socket, machine),
             Phase::Waiting { behind, .. } => keep_behind(&self.socket, behind),
             Phase::Refusing { reply, sent } => match send_rest(&self.socket, reply, sent) {

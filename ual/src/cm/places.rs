@@ -1,13 +1,17 @@
-//! Where this process listens, for handing requests over. A list behind a mutex; a listener puts
-//! itself in and takes itself out.
+//! Where this process listens, for handing requests over. A table behind a mutex, of all adapters; a
+//! listener puts itself in and takes itself out. It grows by small pieces.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::requests::Waiting;
 use super::{Handoff, Mailbox};
 
-static PLACES: Mutex<Vec<Place>> = Mutex::new(Vec::new());
+/// By thread and name there.
+type Places = BTreeMap<(usize, u64), Place>;
+
+static PLACES: Mutex<Places> = Mutex::new(BTreeMap::new());
 
 /// A listener.
 #[derive(Clone)]
@@ -19,17 +23,17 @@ pub(super) struct Place {
     pub(super) addresses: Vec<SocketAddr>,
 }
 
-fn list() -> MutexGuard<'static, Vec<Place>> {
+fn list() -> MutexGuard<'static, Places> {
     // Nothing panics while the lock is held.
     PLACES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(super) fn add(place: Place) {
-    list().push(place);
+    list().insert((place.owner.id(), place.token), place);
 }
 
 pub(super) fn remove(owner: &Mailbox, token: u64) {
-    list().retain(|place| place.token != token || !place.owner.is(owner));
+    list().remove(&(owner.id(), token));
 }
 
 /// The listener that fits best: one that could have got the request itself, then one of the same
@@ -46,7 +50,7 @@ pub(super) fn find(to: &Handoff, request: &Waiting) -> Option<Place> {
         let near = place.addresses.iter().any(|address| covers(address.ip(), request.local.ip()));
         (near, place.owner.is(&request.owner))
     };
-    list.iter().filter(fits).max_by_key(rank).cloned()
+    list.values().filter(fits).max_by_key(rank).cloned()
 }
 
 /// Whether a listener at `bound` takes connections to `ip`.
@@ -72,6 +76,9 @@ mod tests {
             ("::", "::1", true),
             ("127.0.0.1", "127.0.0.1", true),
             ("127.0.0.1", "127.0.0.2", false),
+            ("::1", "::1", true),
+            ("::1", "::2", false),
+            ("::1", "127.0.0.1", false),
         ];
         for (bound, target, expected) in cases {
             assert_eq!(covers(ip(bound), ip(target)), expected, "{bound} {target}");

@@ -5,13 +5,13 @@
 //! application's answer, and rejects it when the policy's `answer_timeout` is over; the list of open
 //! questions is behind a mutex. A peer that gives up is not noticed: the answer goes nowhere.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Instant;
 
+use kal_shim::clock::after;
 use vp_api::{DatagramPath, Datagrams, ServiceEvent, ServiceHandler, ServiceRefusal, UdAddress};
 
 use super::native::Pending;
@@ -94,7 +94,7 @@ impl fmt::Display for ServiceReply {
 #[derive(Default)]
 pub(super) struct Services {
     next: AtomicU64,
-    asked: Mutex<HashMap<u64, Weak<UdService>>>,
+    asked: Mutex<BTreeMap<u64, Weak<UdService>>>,
 }
 
 impl Services {
@@ -102,7 +102,7 @@ impl Services {
         self.next.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    fn asked(&self) -> MutexGuard<'_, HashMap<u64, Weak<UdService>>> {
+    fn asked(&self) -> MutexGuard<'_, BTreeMap<u64, Weak<UdService>>> {
         // Nothing panics while the lock is held.
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -169,11 +169,14 @@ impl Cm {
 
     /// Gives up what a service was asked.
     pub(crate) fn stop_asking(&self, service: &UdService) {
-        let of_it = |_: &u64, asked: &mut Weak<UdService>| {
-            std::ptr::eq(asked.as_ptr(), std::ptr::from_ref(service))
-        };
-        let open: Vec<u64> =
-            self.services.asked().extract_if(of_it).map(|(token, _)| token).collect();
+        let mut open = Vec::new();
+        self.services.asked().retain(|token, asked| {
+            let of_it = std::ptr::eq(asked.as_ptr(), std::ptr::from_ref(service));
+            if of_it {
+                open.push(*token);
+            }
+            !of_it
+        });
         if let Ok(datagrams) = service.ia().datagrams("give up asking") {
             // It may be answered in this moment.
             open.into_iter().for_each(|token| drop(datagrams.cancel(token)));
@@ -261,7 +264,7 @@ impl Table {
             .is_some_and(|(evd, event)| evd.push_bounded(Event::ServiceRequest(Box::new(event))));
         match policy.filter(|_| delivered) {
             Some(policy) => {
-                self.reactor.set_timer(token, Instant::now() + policy.answer_timeout);
+                self.reactor.set_timer(token, after(policy.answer_timeout));
                 let pending = Pending::Service { handle, asked };
                 self.entries.insert(token, Entry::Native(Box::new(pending)));
             }

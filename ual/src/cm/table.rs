@@ -4,24 +4,31 @@
 //! Everything here is behind the desk's lock, so one thread touches it at a time: the connection
 //! thread, or a caller that does its own. When a peer dies its entry goes at the end of its stream
 //! or when its timer fires.
+//!
+//! What peers and callers make longer is in B-trees, here and in the reactor: they grow by small pieces,
+//! for which the C library has a reserve. When there is no memory no connection is accepted.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use kal_shim::Reactor;
+use kal_shim::clock::after;
 use kal_shim::reactor::{Interest, Ready};
 use kal_shim::sock::{self, KeepAlive, Options};
-use vp_api::{Datagrams, NativeCm, QpId, RnicAttrs};
+use vp_api::{AsyncEvent, Datagrams, NativeCm, QpId, RnicAttrs, room};
 
 use super::active::Active;
 use super::counters::Counters;
+use super::crowd::Crowd;
 use super::ending::Ending;
 use super::late::Late;
 use super::listening::{Bound, Service};
-use super::native::Pending;
+use super::native::{Pending, Strays};
+use super::offenders::Offenders;
 use super::passive::Passive;
 use super::service::{Services, unbind_services};
 use super::{Command, Mailbox, requests};
@@ -32,7 +39,14 @@ use crate::resource::{Directory, Ep};
 /// How long a listener rests when the process is out of descriptors or memory.
 pub(super) const REST: Duration = Duration::from_millis(100);
 
-/// Connections accepted per turn and listener, so that a flood starves nobody.
+/// How long a listener that cannot accept is silent about it.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// Memory that must be there for a connection to be accepted: more than its start-up takes, and more than
+/// a block of the reserve that the C library has for what is under way.
+const START_UP: usize = 33 << 10;
+
+/// Connections accepted per turn and socket, so that a flood starves nobody.
 const ACCEPTS: usize = 64;
 
 /// One thing that is watched.
@@ -48,8 +62,10 @@ pub(super) enum Entry {
 pub(super) struct Listener {
     sockets: Vec<sock::Listener>,
     pub(super) service: Service,
-    /// Start-ups without a whole request, oldest first.
-    pub(super) half_open: BTreeSet<u64>,
+    /// Start-ups without a whole request, and refusals that are not through.
+    pub(super) crowd: Crowd,
+    /// When it told last that it could not accept.
+    told: Option<Instant>,
 }
 
 /// What the table shares with its callers.
@@ -70,19 +86,22 @@ pub(super) struct Table {
     pub(super) directory: Arc<Directory>,
     /// Of the device.
     pub(super) attrs: RnicAttrs,
-    pub(super) entries: HashMap<u64, Entry>,
-    pub(super) listeners: HashMap<u64, Listener>,
+    pub(super) entries: BTreeMap<u64, Entry>,
+    pub(super) listeners: BTreeMap<u64, Listener>,
+    pub(super) offenders: Offenders,
     /// The entry of an endpoint that is connecting, accepting or disconnecting.
-    pub(super) by_qp: HashMap<QpId, u64>,
+    pub(super) by_qp: BTreeMap<QpId, u64>,
     pub(super) native: Option<Arc<dyn NativeCm>>,
     /// Token and address of each listener of the provider's connection manager.
-    pub(super) native_listeners: HashMap<u64, (u64, SocketAddr)>,
+    pub(super) native_listeners: BTreeMap<u64, (u64, SocketAddr)>,
+    /// Requests for listeners that are not in that list.
+    pub(super) strays: Strays,
     /// The provider's datagrams, if it has any.
     pub(super) datagrams: Option<Arc<dyn Datagrams>>,
     /// Who asked services of other machines.
     pub(super) services: Arc<Services>,
     /// Token and address of each listener, by the tokens of service requests.
-    pub(super) service_listeners: HashMap<u64, (u64, SocketAddr)>,
+    pub(super) service_listeners: BTreeMap<u64, (u64, SocketAddr)>,
     next: u64,
 }
 
@@ -95,14 +114,16 @@ impl Table {
             counters,
             directory,
             attrs,
-            entries: HashMap::new(),
-            listeners: HashMap::new(),
-            by_qp: HashMap::new(),
+            entries: BTreeMap::new(),
+            listeners: BTreeMap::new(),
+            offenders: Offenders::default(),
+            by_qp: BTreeMap::new(),
             native,
-            native_listeners: HashMap::new(),
+            native_listeners: BTreeMap::new(),
+            strays: Strays::default(),
             datagrams,
             services,
-            service_listeners: HashMap::new(),
+            service_listeners: BTreeMap::new(),
             next: 0,
         }
     }
@@ -153,10 +174,8 @@ impl Table {
     }
 
     fn on_timer(&mut self, token: u64) {
-        if let Some(listener) = self.listeners.remove(&token) {
-            self.watch_listener(token, &listener);
-            self.listeners.insert(token, listener);
-            return;
+        if self.listeners.contains_key(&token) {
+            return self.resume(token);
         }
         match self.entries.remove(&token) {
             Some(Entry::Active(active)) => self.expire_active(token, *active),
@@ -181,15 +200,18 @@ impl Table {
                 tracing::warn!("not all TCP options are set on {}: {error}", socket.address);
             }
         }
-        let listener = Listener { sockets, service, half_open: BTreeSet::new() };
-        self.watch_listener(token, &listener);
-        self.listeners.insert(token, listener);
+        let (crowd, told) = (Crowd::default(), None);
+        self.listeners.insert(token, Listener { sockets, service, crowd, told });
+        self.deliver_strays();
     }
 
-    fn watch_listener(&self, token: u64, listener: &Listener) {
-        for socket in &listener.sockets {
-            // Already watched is fine.
-            let _ = self.reactor.add(&socket.socket, token, Interest::READ);
+    /// A listener has rested: watches it again, or lets it rest once more.
+    pub(super) fn resume(&mut self, token: u64) {
+        let Some(listener) = self.listeners.get(&token) else { return };
+        let watch =
+            |socket: &sock::Listener| self.reactor.add(&socket.socket, token, Interest::READ);
+        if let Some(error) = listener.sockets.iter().find_map(|socket| watch(socket).err()) {
+            self.rest(token, &error);
         }
     }
 
@@ -198,15 +220,18 @@ impl Table {
         let Some(listener) = self.listeners.get(&token) else { return };
         let options = options(&listener.service.policies.default);
         let mut found = Vec::new();
-        let mut tired = false;
+        let mut short = None;
         for socket in &listener.sockets {
-            while found.len() < ACCEPTS {
+            for _ in 0..ACCEPTS {
+                if room::try_list::<u8>(START_UP).is_none() {
+                    short = Some(io::ErrorKind::OutOfMemory.into());
+                    break;
+                }
                 match sock::accept(socket, &options) {
                     Ok(Some(connection)) => found.push(connection),
                     Ok(None) => break,
                     Err(error) if sock::is_shortage(&error) => {
-                        tracing::warn!("cannot accept on {}: {error}", socket.address);
-                        tired = true;
+                        short = Some(error);
                         break;
                     }
                     // The peer left between its connect and our accept.
@@ -214,8 +239,8 @@ impl Table {
                 }
             }
         }
-        if tired {
-            self.rest(token);
+        if let Some(error) = short {
+            self.rest(token, &error);
         }
         for (socket, peer) in found {
             self.begin_passive(token, socket, peer);
@@ -223,33 +248,53 @@ impl Table {
     }
 
     /// Stops watching a listener until its timer fires: its sockets would stay readable.
-    fn rest(&mut self, token: u64) {
-        if let Some(listener) = self.listeners.get(&token) {
-            for socket in &listener.sockets {
-                let _ = self.reactor.remove(&socket.socket);
-            }
-            self.reactor.set_timer(token, Instant::now() + REST);
+    pub(super) fn rest(&mut self, token: u64, error: &io::Error) {
+        let Some(listener) = self.listeners.get_mut(&token) else { return };
+        for socket in &listener.sockets {
+            // Not watched any more is fine.
+            let _ = self.reactor.remove(&socket.socket);
+        }
+        self.reactor.set_timer(token, after(REST));
+        let now = Instant::now();
+        if listener.told.is_none_or(|told| now.duration_since(told) >= QUIET) {
+            listener.told = Some(now);
+            let port = listener.service.port;
+            tracing::warn!(
+                "the listener of port {port} cannot accept: {error}; close connections or raise \
+                 the limit (descriptors: `ulimit -n`, memory: `ulimit -v`); it goes on by itself"
+            );
+            self.unaffiliated(None, AsyncEvent::ListenShortage);
         }
     }
 
     fn on_unlisten(&mut self, token: u64) {
         self.reactor.clear_timer(token);
         if let Some(listener) = self.listeners.remove(&token) {
-            for token in listener.half_open {
-                self.drop_entry(token);
+            for token in listener.crowd.tokens() {
+                // Who is being refused still hears of it.
+                let unheard = |entry: &Entry| matches!(entry, Entry::Passive(p) if p.is_unheard());
+                if self.entries.get(&token).is_some_and(unheard) {
+                    self.drop_entry(token);
+                }
             }
         }
         let of_it = |(_, place): &(&u64, &(u64, SocketAddr))| place.0 == token;
         let ids: Vec<u64> = self.native_listeners.iter().filter(of_it).map(|(id, _)| *id).collect();
         for id in ids {
             self.native_listeners.remove(&id);
+            self.strays.ended(id);
             if let Some(native) = &self.native {
                 // It knows the id; at worst it has forgotten it.
                 let _ = native.unlisten(id);
             }
         }
-        let gone = self.service_listeners.extract_if(|_, place| place.0 == token);
-        let gone: Vec<u64> = gone.map(|(id, _)| id).collect();
+        let mut gone = Vec::new();
+        self.service_listeners.retain(|id, place| {
+            if place.0 == token {
+                gone.push(*id);
+            }
+            place.0 != token
+        });
         if let Some(datagrams) = &self.datagrams {
             unbind_services(&**datagrams, gone.into_iter());
         }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Weak;
 use std::time::Duration;
 
-use vp_api::{Role, Rtr, Terminate};
+use vp_api::{AsyncEvent, Role, Rtr, Terminate};
 
 use crate::handle::Handle;
 use crate::node::Ends;
@@ -282,6 +282,30 @@ pub enum BrokenCause {
     ClosedInWork,
     /// The provider failed.
     Catastrophic,
+}
+
+impl BrokenCause {
+    /// The cause that an asynchronous event of a queue pair tells; `None`: an orderly end, or none.
+    pub fn of(event: AsyncEvent) -> Option<Self> {
+        Some(match event {
+            AsyncEvent::TerminateReceived(terminate) => Self::TerminatedByPeer(terminate),
+            AsyncEvent::TerminateSent(terminate) => Self::Terminated(terminate),
+            AsyncEvent::ConnectionReset => Self::Reset,
+            AsyncEvent::ConnectionLost => Self::Lost,
+            AsyncEvent::BadClose => Self::ClosedInWork,
+            AsyncEvent::Catastrophic => Self::Catastrophic,
+            _ => return None,
+        })
+    }
+}
+
+/// How a connection ended, as the errors of its work requests tell it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub struct ConnectionEnd {
+    pub ends: Ends,
+    /// `None`: it was closed in order.
+    pub cause: Option<BrokenCause>,
 }
 
 /// What a broken connection took with it.

@@ -6,7 +6,6 @@ use std::time::Duration;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use vp_api::FpduSize;
-use vp_hooks::Wrapper;
 
 use super::{Log, Providers};
 use crate::policy::{Crc, Markers, Network, PeerToPeer, Policy};
@@ -18,12 +17,6 @@ pub(super) struct File {
     pub(super) policy: PolicySection,
     pub(super) softrdma: SoftRdma,
     pub(super) log: Log,
-}
-
-/// Texts of wrappers.
-pub(super) fn wrappers<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<Wrapper>, D::Error> {
-    let texts = Vec::<String>::deserialize(input)?;
-    texts.iter().map(|text| text.parse().map_err(D::Error::custom)).collect()
 }
 
 /// A number from `LOW` to `HIGH`.
@@ -109,6 +102,7 @@ policy_keys! {
     request_timeout_ms: Ms,
     answer_timeout_ms: Ms,
     half_open: Within<1, 65_536>,
+    invalid_stag_ends: Within<1, 1_000_000>,
     close_timeout_ms: Ms,
     keep_alive_ms: OptionalMs,
     keep_alive_interval_ms: Ms,
@@ -139,6 +133,7 @@ impl PolicyKeys {
         assign(&mut set.fall_back, self.fall_back);
         assign(&mut set.extensions, self.extensions);
         assign(&mut set.half_open, self.half_open.map(|v| v.0 as u32));
+        assign(&mut set.invalid_stag_ends, self.invalid_stag_ends.map(|v| v.0 as u32));
         assign(&mut set.keep_alive_count, self.keep_alive_count.map(|v| v.0 as u32));
         policy
     }

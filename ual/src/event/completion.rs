@@ -14,7 +14,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use vp_api::{Cq, CqHandler, CqId, CqInit, VpStatus, WorkCompletion};
+use vp_api::{Cq, CqHandler, CqId, CqInit, QpId, VpStatus, WorkCompletion};
 
 use super::Event;
 use super::core::{Control, Core, Wait};
@@ -205,6 +205,13 @@ impl Completions {
     /// Has the staging queue filled and the provider's queue armed.
     pub(super) fn fill(&self) {
         self.pump.run(&&*self.cq, &self.core);
+    }
+
+    /// A queue pair was destroyed: nothing of it is taken any more. The provider's queue has nothing of
+    /// it, and the staging queue, which may just become the one to take from, is rid of it here.
+    pub(super) fn forget(&self, qp: QpId) {
+        self.pump.forget(qp, &self.core);
+        self.made_room();
     }
 
     /// Makes whoever waits inside look whether something changed.

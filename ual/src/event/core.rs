@@ -10,6 +10,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use kal_shim::clock::after;
+
 use kal_shim::Notifier;
 use vp_api::VpStatus;
 
@@ -165,7 +167,7 @@ impl<T> Core<T> {
 
     /// Begins a wait.
     pub(super) fn begin(&self, timeout: Option<Duration>) -> Wait {
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = timeout.map(after);
         Wait { timeout, deadline, interrupts: self.interrupts.load(Ordering::SeqCst) }
     }
 

@@ -56,19 +56,23 @@ fn waits_end_by_event_time_interrupt_and_abort() {
     };
     let first = waiter(&core);
     core.push_always(5);
-    assert_eq!(first.join().unwrap().unwrap(), 5);
+    let ended = |what, waiter: thread::JoinHandle<_>| {
+        warpline_patience::within(what, || waiter.join().unwrap())
+    };
+    assert_eq!(ended("an event to end the wait", first).unwrap(), 5);
     let second = waiter(&core);
     // Interrupts count only for waits that have begun, so repeat until it has.
-    while !second.is_finished() {
+    warpline_patience::until("the interrupted wait to end", || {
         core.interrupt();
-        thread::yield_now();
-    }
-    assert!(matches!(second.join().unwrap(), Err(Error::Interrupted)));
+        second.is_finished()
+    });
+    assert!(matches!(ended("the interrupted wait to end", second), Err(Error::Interrupted)));
     let third = waiter(&core);
     core.abort();
-    assert!(matches!(third.join().unwrap(), Err(Error::Aborted)));
+    assert!(matches!(ended("the aborted wait to end", third), Err(Error::Aborted)));
     core.push_always(6);
-    assert!(matches!(wait(&core, None), Err(Error::Aborted)));
+    let late = warpline_patience::within("a wait on an aborted queue", || wait(&core, None));
+    assert!(matches!(late, Err(Error::Aborted)));
 }
 
 #[test]
@@ -79,7 +83,7 @@ fn a_waiter_below_the_threshold_leaves_the_events() {
     core.change(|state| state.push_always(2, false));
     assert!(matches!(wait(&core, Some(Duration::ZERO)), Err(Error::Timeout(_))));
     core.push_always(3);
-    assert_eq!(wait(&core, None).unwrap(), 1);
+    assert_eq!(wait(&core, Some(warpline_patience::HANG)).unwrap(), 1);
     assert_eq!(core.len(), 2);
 }
 
@@ -95,7 +99,9 @@ fn several_waiters_get_each_event_once() {
     for number in 0..400 {
         assert_eq!(core.push(number, false), Push::Queued);
     }
-    let sum: u64 = waiters.into_iter().map(|w| w.join().unwrap()).sum::<u64>();
+    let sum: u64 = warpline_patience::within("each waiter to get 100 events", || {
+        waiters.into_iter().map(|w| w.join().unwrap()).sum()
+    });
     assert_eq!(sum, (0..400).sum());
 }
 

@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 
+use vp_api::room;
+
 use super::Evd;
 use crate::error::{Error, Result};
 use crate::sync::{AtomicU8, Ordering};
@@ -91,6 +93,14 @@ impl Shared {
 }
 
 impl Dispatch {
+    /// Has the memory for the bells of so many dispatchers: ringing allocates nothing.
+    pub(super) fn make_room(&self, evds: usize) -> Result<()> {
+        self.shared.lock().rung.try_reserve(evds).map_err(|_| {
+            let none = room::none::<Arc<Ring>>("event dispatchers", evds);
+            Error::verb("create an event dispatcher")(none)
+        })
+    }
+
     /// A bell for a dispatcher.
     pub(super) fn bell(&self, evd: Weak<Evd>) -> Arc<Ring> {
         Arc::new(Ring { wanted: AtomicU8::new(0), evd, shared: self.shared.clone() })
@@ -101,9 +111,7 @@ impl Dispatch {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if thread.is_none() {
             let shared = self.shared.clone();
-            let started = std::thread::Builder::new()
-                .name("warpline-events".into())
-                .spawn(move || shared.run())
+            let started = kal_os::spawn("warpline-events", move || shared.run())
                 .map_err(Error::os("start the thread of the event dispatchers"))?;
             *thread = Some(started);
         }

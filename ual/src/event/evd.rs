@@ -9,7 +9,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use vp_api::{AsyncEvent, Cq, VpStatus};
+use vp_api::{AsyncEvent, Cq, QpId, VpStatus};
 
 use super::callback::Callback;
 use super::completion::Completions;
@@ -22,6 +22,9 @@ use crate::life::{Hold, Life, Living};
 use crate::resource::Ia;
 use crate::sync::{AtomicU32, Mutex, Ordering, lock};
 use crate::tag::Tag;
+
+/// A connection tells at most so much: what became of it, and how it ended.
+const CONNECTION_EVENTS: usize = 2;
 
 /// Event dispatcher.
 pub struct Evd {
@@ -82,6 +85,7 @@ impl Evd {
         }
         let ia = Hold::new(ia)?;
         let source = Source::new(&ia, &init)?;
+        ia.dispatch().make_room(ia.life().users() as usize)?;
         let evd = Arc::new_cyclic(|me| Self {
             stream: init.stream,
             source,
@@ -196,6 +200,13 @@ impl Evd {
         }
     }
 
+    /// A queue pair that completed here was destroyed.
+    pub(crate) fn forget(&self, qp: QpId) {
+        if let Source::Completions(completions, _) = &self.source {
+            completions.forget(qp);
+        }
+    }
+
     /// Before a datagram can arrive.
     pub(crate) fn expect_datagrams(&self) {
         if let Source::Completions(completions, _) = &self.source {
@@ -217,6 +228,18 @@ impl Evd {
             "the event dispatcher carries {:?} events; this needs one for {needed:?} events",
             self.stream
         ))
+    }
+
+    /// Endpoints and others that use it.
+    pub(super) fn users(&self) -> usize {
+        self.life.users() as usize
+    }
+
+    /// Has the memory for what the connections of its endpoints have still to tell: before one more is
+    /// begun.
+    pub(crate) fn make_room(&self) -> Result<()> {
+        let Source::Queue(core) = &self.source else { return Ok(()) };
+        core.take_with(|state| state.make_room(CONNECTION_EVENTS * self.users()))
     }
 
     /// Adds a connection event; their number is bounded by the number of endpoints.

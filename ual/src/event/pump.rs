@@ -4,7 +4,7 @@
 //! staging queue was full ("stalled") and whoever makes room pumps. One thread pumps at a time, so
 //! the order stays. An overrun of the provider's queue makes the staging queue fail.
 
-use vp_api::{Cq, VpStatus, WorkCompletion};
+use vp_api::{Cq, QpId, VpStatus, WorkCompletion};
 
 use super::core::Core;
 use super::{Event, is_notification};
@@ -72,7 +72,7 @@ impl Pump {
 
     /// One batch; true if there may be more and there is room.
     fn step(&self, spring: &impl Spring, core: &Core<Event>) -> Result<bool, VpStatus> {
-        let room = core.read(|state| state.room()).min(BATCH);
+        let room = core.take_with(|state| state.room_for(BATCH));
         if room == 0 {
             return Ok(false);
         }
@@ -90,6 +90,14 @@ impl Pump {
             });
         }
         Ok(found > 0)
+    }
+
+    /// Takes what a destroyed queue pair left out of the staging queue. What the pump has in hand is
+    /// there first.
+    pub(super) fn forget(&self, qp: QpId, core: &Core<Event>) {
+        let _running = lock(&self.running);
+        let is_of = |event: &Event| matches!(event, Event::Completion(c) if c.qp == qp);
+        core.take_with(|state| state.remove(is_of));
     }
 
     /// The pump waits for room: whoever made some runs it.

@@ -114,6 +114,7 @@ impl Evd {
             ));
         }
         let hold = Hold::new(parent)?;
+        list.take_with(|state| state.make_room(parent.users()))?;
         self.stage()?;
         let (list, me) = (list.clone(), self.me.clone());
         let tell = Box::new(move |met| match met {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use vp_api::VpStatus;
+use vp_api::{VpStatus, room};
 
 use super::Overflow;
 use crate::error::{Error, Result};
@@ -112,16 +112,34 @@ impl<T> State<T> {
         self.settings.depth.saturating_sub(self.len())
     }
 
+    /// Memory for `more` events, which are then added without allocating.
+    pub(super) fn make_room(&mut self, more: usize) -> Result<()> {
+        self.events.try_reserve(more).map_err(|_| {
+            let none = room::none::<(T, bool)>("events of a dispatcher", more);
+            Error::verb("make room for events")(none)
+        })
+    }
+
+    /// Events that can be added now, at most `most`: there is room, and memory.
+    pub(super) fn room_for(&mut self, most: usize) -> usize {
+        let most = self.room().min(most);
+        match self.events.try_reserve(most) {
+            Ok(()) => most,
+            Err(_) => most.min(self.events.capacity() - self.events.len()),
+        }
+    }
+
     /// Adds an event whatever the depth.
     pub(super) fn push_always(&mut self, event: T, notifies: bool) {
         self.notifications += usize::from(notifies);
         self.events.push_back((event, notifies));
     }
 
-    /// Adds an event that notifies, if there is room.
+    /// Adds an event that notifies, if there is room, and memory for it.
     pub(super) fn push(&mut self, event: T) -> Push {
         let Settings { overflow, overflowed, .. } = self.settings;
-        if self.room() == 0 || (overflowed && !overflow.auto_reset) {
+        let full = self.room() == 0 || self.events.try_reserve(1).is_err();
+        if full || (overflowed && !overflow.auto_reset) {
             return Push::Refused { report: !overflowed && overflow.notify };
         }
         self.push_always(event, true);
@@ -177,18 +195,18 @@ impl<T> State<T> {
         }
     }
 
-    /// Takes out what `gone` says. Only for events that all notify.
+    /// Takes out what `gone` says.
     pub(super) fn remove(&mut self, gone: impl Fn(&T) -> bool) {
         self.events.retain(|(event, _)| !gone(event));
-        self.notifications = self.events.len();
+        self.notifications = self.events.iter().filter(|(_, notifies)| *notifies).count();
     }
 
-    /// All events, left where they are.
-    pub(super) fn to_vec(&self) -> Vec<T>
+    /// The event behind `before` others, left where it is.
+    pub(super) fn peek(&self, before: usize) -> Option<T>
     where
         T: Clone,
     {
-        self.events.iter().map(|(event, _)| event.clone()).collect()
+        self.events.get(before).map(|(event, _)| event.clone())
     }
 
     /// The oldest event, which becomes the youngest.
@@ -218,6 +236,19 @@ mod tests {
         assert!(!state.met());
         state.settings.threshold = 0;
         assert!(!state.met());
+    }
+
+    #[test]
+    fn what_is_removed_counts_no_more() {
+        let mut state = State::new(8, 2);
+        for (event, notifies) in [(1, true), (2, false), (1, true), (2, true)] {
+            state.push_always(event, notifies);
+        }
+        state.remove(|event| *event == 1);
+        assert!(!state.met() && state.len() == 2);
+        state.push_always(3, true);
+        assert!(state.met());
+        assert_eq!(state.take().unwrap(), Some(2));
     }
 
     #[test]

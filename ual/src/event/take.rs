@@ -37,7 +37,9 @@ impl Evd {
     #[inline]
     pub fn poll(&self, out: &mut [WorkCompletion]) -> Result<usize> {
         match self.source() {
-            Source::Completions(completions, _) => completions.poll(out),
+            Source::Completions(completions, _) => {
+                completions.poll(out).map_err(|error| self.explained(error))
+            }
             _ => Err(self.wrong_stream(Stream::Completion)),
         }
     }
@@ -54,7 +56,8 @@ impl Evd {
         match self.source() {
             Source::Queue(core) => Ok(core.take()?.map(own)),
             Source::Completions(completions, _) => {
-                Ok(completions.pop()?.map(Event::Completion).map(own))
+                let popped = completions.pop().map_err(|error| self.explained(error))?;
+                Ok(popped.map(Event::Completion).map(own))
             }
             Source::Children(core) => loop {
                 let Some(child) = core.take_with(next_child) else { return Ok(None) };
@@ -84,16 +87,10 @@ impl Evd {
                 let _asleep = self.attend(core, &wait);
                 core.wait(&wait, State::take).map(own)
             }
-            Source::Completions(completions, core) => {
-                let wait = core.begin(timeout);
-                if let Some(completion) = completions.wait(&wait, self.spin)? {
-                    return Ok(own(Event::Completion(completion)));
-                }
-                self.prepare(completions)?;
-                let event = core.wait(&wait, State::take);
-                completions.made_room();
-                event.map(own)
-            }
+            Source::Completions(completions, core) => self
+                .wait_completion(completions, core, timeout)
+                .map(own)
+                .map_err(|error| self.explained(error)),
             Source::Children(core) => {
                 let wait = core.begin(timeout);
                 loop {
@@ -104,6 +101,22 @@ impl Evd {
                 }
             }
         }
+    }
+
+    fn wait_completion(
+        &self,
+        completions: &Completions,
+        core: &Core<Event>,
+        timeout: Option<Duration>,
+    ) -> Result<Event> {
+        let wait = core.begin(timeout);
+        if let Some(completion) = completions.wait(&wait, self.spin)? {
+            return Ok(Event::Completion(completion));
+        }
+        self.prepare(completions)?;
+        let event = core.wait(&wait, State::take);
+        completions.made_room();
+        event
     }
 
     /// Waits until the criteria are met; false after the time-out. Errors as [`Evd::wait`].
@@ -147,7 +160,7 @@ impl Evd {
         if !matches!(self.stream(), Stream::Connection | Stream::Request) {
             return None;
         }
-        let most = CONNECTION * self.spin;
+        let most = self.spin.saturating_mul(CONNECTION);
         let spin = wait.left().map_or(most, |left| left.min(most));
         self.ia().cm().attend(spin, || core.read(State::is_ready) || core.check(wait).is_err())
     }
@@ -204,8 +217,9 @@ impl Evd {
             Source::Completions(completions, _) => completions.queued(),
             Source::Children(core) if !self.underlying => core.len(),
             Source::Children(core) => {
-                let children = core.read(|state| state.to_vec());
-                children.iter().filter_map(Weak::upgrade).map(|child| child.queued()).sum()
+                // One at a time: its own lock comes before the list's.
+                let children = (0..).map_while(|place| core.read(|state| state.peek(place)));
+                children.filter_map(|child| child.upgrade()).map(|child| child.queued()).sum()
             }
         }
     }

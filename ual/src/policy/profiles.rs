@@ -69,4 +69,24 @@ mod tests {
         assert!(enhanced("intel") && enhanced("chelsio-t6") && enhanced("siw"));
         assert!(!enhanced("chelsio-t4"));
     }
+
+    // [IOP-01] [IOP-06] [IOP-08]: markers, RTR and RFC 7306 as each peer has them.
+    #[test]
+    fn profiles_say_what_each_peer_can_do() {
+        let rtr = |send, write, read| PeerToPeer { send, write, read };
+        let none = PeerToPeer::default();
+        for (name, revision, peer_to_peer) in [
+            ("siw", 2, rtr(false, true, false)),
+            ("chelsio-t4", 1, none),
+            ("chelsio-t6", 2, rtr(false, true, true)),
+            ("intel", 2, rtr(false, true, true)),
+        ] {
+            let policy = Policy::profile(name).unwrap_or_else(|| panic!("{name}"));
+            assert_eq!((policy.revision, policy.peer_to_peer), (revision, peer_to_peer), "{name}");
+            assert_eq!((policy.markers, policy.extensions), (Markers::Refuse, false), "{name}");
+        }
+        let strict = Policy::profile("strict-rfc").unwrap_or_else(|| panic!("strict-rfc"));
+        assert_eq!(strict.peer_to_peer, rtr(true, true, true));
+        assert!(!strict.fall_back && strict.nudge_after.is_none() && strict.probe_after.is_none());
+    }
 }

@@ -57,6 +57,18 @@ fn the_order_is_the_configured_one() {
     config.providers.order = vec!["zeta".into(), "acme".into()];
     assert_eq!(names(&Ual::with_config(config.clone()))[..2], ["zeta", "acme"]);
     config.providers.disabled = vec!["zeta".into(), vp_softrdma::NAME.into()];
-    let left = names(&Ual::with_config(config));
-    assert!(left[0] == "acme" && !left.iter().any(|n| n == vp_softrdma::NAME), "{left:?}");
+    let ual = Ual::with_config(config);
+    // Listed as disabled, not loaded, and it serves nobody.
+    assert_eq!(names(&ual)[..2], ["zeta", "acme"]);
+    for name in ["zeta", vp_softrdma::NAME] {
+        let Error::Unavailable { why, .. } = ual.open(name).err().unwrap() else {
+            panic!("{name}")
+        };
+        assert_eq!(why.reason, "the configuration disables it");
+    }
+    let listing = ual.providers();
+    let is_off =
+        |p: &&ProviderListing| p.devices.as_ref().is_err_and(|w| w.reason.contains("disab"));
+    // A library and the built-in provider of a name are both.
+    assert_eq!(listing.iter().filter(is_off).count(), 3);
 }

@@ -1,17 +1,46 @@
 //! From the provider's ids to the objects of one Ia. Off the data path.
 //!
-//! Shared by the Ia and its connection thread; no entry is held while another map is asked.
+//! Shared by the Ia and its connection thread. B-trees, which grow by small pieces; no object is dropped
+//! under a lock.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
-use dashmap::DashMap;
-use vp_api::{CqId, QpId, SrqId};
+use vp_api::{CqId, QpId, SrqId, room};
 
 use super::{Ep, Srq, UdEp};
 use crate::event::{Evd, Stream};
 
-/// Map from id to object; the object keeps itself alive.
-type Map<K, T> = DashMap<K, Weak<T>>;
+/// From id to object; the object keeps itself alive.
+struct Map<K, T>(RwLock<BTreeMap<K, Weak<T>>>);
+
+impl<K: Ord, T> Map<K, T> {
+    fn new() -> Self {
+        Self(RwLock::default())
+    }
+
+    fn get(&self, id: K) -> Option<Arc<T>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(&id)?.upgrade()
+    }
+
+    fn add(&self, id: K, object: &Arc<T>) {
+        let object = Arc::downgrade(object);
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(id, object);
+    }
+
+    fn remove(&self, id: K) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
+    }
+
+    /// All of them; none if there is no memory for the list.
+    fn all(&self) -> Vec<Arc<T>> {
+        let map = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let mut all = room::try_list(map.len()).unwrap_or_default();
+        let most = all.capacity();
+        all.extend(map.values().filter_map(Weak::upgrade).take(most));
+        all
+    }
+}
 
 /// The objects of one Ia by the provider's ids, and the dispatchers of its asynchronous events.
 pub(crate) struct Directory {
@@ -36,50 +65,61 @@ impl Directory {
     }
 
     pub(crate) fn ep(&self, qp: QpId) -> Option<Arc<Ep>> {
-        self.eps.get(&qp)?.upgrade()
+        self.eps.get(qp)
     }
 
     pub(crate) fn ud_ep(&self, qp: QpId) -> Option<Arc<UdEp>> {
-        self.ud_eps.get(&qp)?.upgrade()
+        self.ud_eps.get(qp)
     }
 
     pub(crate) fn evd(&self, cq: CqId) -> Option<Arc<Evd>> {
-        self.evds.get(&cq)?.upgrade()
+        self.evds.get(cq)
     }
 
     pub(crate) fn srq(&self, srq: SrqId) -> Option<Arc<Srq>> {
-        self.srqs.get(&srq)?.upgrade()
+        self.srqs.get(srq)
     }
 
     pub(crate) fn add_ep(&self, ep: &Arc<Ep>) {
-        self.eps.insert(ep.id(), Arc::downgrade(ep));
+        self.eps.add(ep.id(), ep);
+    }
+
+    /// Endpoints that complete in `evd`, and how many work requests they have there at once.
+    pub(crate) fn completing_in(&self, evd: &Evd) -> Vec<(QpId, u32)> {
+        let eps = self.eps.all();
+        let mut users = room::try_list(eps.len()).unwrap_or_default();
+        let most = users.capacity();
+        let completing = eps.iter().map(|ep| (ep.id(), ep.slots_in(evd)));
+        users.extend(completing.filter(|(_, slots)| *slots > 0).take(most));
+        users.sort_unstable();
+        users
     }
 
     pub(crate) fn remove_ep(&self, qp: QpId) {
-        self.eps.remove(&qp);
+        self.eps.remove(qp);
     }
 
     pub(crate) fn add_ud_ep(&self, ep: &Arc<UdEp>) {
-        self.ud_eps.insert(ep.id(), Arc::downgrade(ep));
+        self.ud_eps.add(ep.id(), ep);
     }
 
     pub(crate) fn remove_ud_ep(&self, qp: QpId) {
-        self.ud_eps.remove(&qp);
+        self.ud_eps.remove(qp);
     }
 
     pub(crate) fn add_srq(&self, srq: &Arc<Srq>) {
-        self.srqs.insert(srq.id(), Arc::downgrade(srq));
+        self.srqs.add(srq.id(), srq);
     }
 
     pub(crate) fn remove_srq(&self, srq: SrqId) {
-        self.srqs.remove(&srq);
+        self.srqs.remove(srq);
     }
 
     pub(crate) fn add_evd(&self, evd: &Arc<Evd>) {
         match evd.stream() {
             Stream::Completion => {
                 if let Ok(cq) = evd.cq() {
-                    self.evds.insert(cq.id(), Arc::downgrade(evd));
+                    self.evds.add(cq.id(), evd);
                 }
             }
             Stream::Affiliated => set(&self.affiliated, Arc::downgrade(evd)),
@@ -91,7 +131,7 @@ impl Directory {
     /// Called by the dispatcher's close. The asynchronous ones become empty by themselves.
     pub(crate) fn remove_evd(&self, evd: &Evd) {
         if let Ok(cq) = evd.cq() {
-            self.evds.remove(&cq.id());
+            self.evds.remove(cq.id());
         }
     }
 

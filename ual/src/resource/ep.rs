@@ -12,16 +12,17 @@ pub use attr::{EpInfo, EpInit, EpState};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use vp_api::{
-    PostFailure, Qp, QpChange, QpId, QpInit, QpState, RecvWr, Role, SendFlags, SendWr, VpStatus,
+    FpduSize, PostFailure, Qp, QpChange, QpId, QpInit, QpState, RecvWr, Role, SendFlags, SendWr,
+    VpResult, VpStatus,
 };
 
 use super::{Ia, Pz, Srq};
 use crate::cm::{
-    AcceptParams, ConnectParams, Conversion, ConvertError, ConvertParams, Disconnect, Established,
-    RequestId, check_connect,
+    AcceptParams, BrokenCause, ConnectParams, ConnectionEnd, Conversion, ConvertError,
+    ConvertParams, Disconnect, Established, RequestId, check_connect,
 };
 use crate::error::{Error, Object, Result};
 use crate::event::{Evd, NOTIFY, Stream};
@@ -30,12 +31,19 @@ use crate::node::Ends;
 use crate::policy::Policy;
 use crate::tag::Tag;
 
+/// A queue pair that ends by itself is looked at so often.
+const LOOK: Duration = Duration::from_millis(1);
+/// It may do so later than its bound, on a busy machine.
+const SETTLE: Duration = Duration::from_secs(1);
+
 /// What is known of the present or last connection.
 #[derive(Default)]
 pub(crate) struct Link {
     /// Between established and its end.
     pub(crate) live: bool,
     pub(crate) close_timeout: Duration,
+    /// How large its FPDUs may be.
+    pub(crate) fpdu: FpduSize,
     pub(crate) ends: Option<Ends>,
     pub(crate) established: Option<Established>,
     /// This end asked for the disconnect.
@@ -119,6 +127,11 @@ impl Ep {
         self.pz.arc()
     }
 
+    /// Where it takes its receives from, if that is shared.
+    pub fn srq(&self) -> Option<&Arc<Srq>> {
+        self.srq.as_ref().map(Hold::arc)
+    }
+
     /// Its Ia.
     pub fn ia(&self) -> &Arc<Ia> {
         self.pz.ia()
@@ -139,6 +152,20 @@ impl Ep {
         self.link().ends.clone()
     }
 
+    /// How its last connection ended, as far as the provider tells; `None`: it stands, or this end
+    /// gave it up. Known when the first work request of the connection completes without success:
+    /// before the connection event.
+    pub fn connection_end(&self) -> Option<ConnectionEnd> {
+        let qp = self.qp.query().ok()?;
+        let cause = match (qp.ended, qp.terminate) {
+            (Some(event), _) => BrokenCause::of(event),
+            (None, Some(terminate)) if terminate.sent => Some(BrokenCause::Terminated(terminate)),
+            (None, Some(terminate)) => Some(BrokenCause::TerminatedByPeer(terminate)),
+            (None, None) => return None,
+        };
+        Some(ConnectionEnd { ends: self.ends()?, cause })
+    }
+
     /// The endpoint as it is.
     pub fn query(&self) -> Result<EpInfo> {
         let qp = self.qp.query().map_err(Error::verb("query the queue pair"))?;
@@ -147,7 +174,7 @@ impl Ep {
         Ok(EpInfo { state: self.state(), ends, established, tcp: qp.tcp, qp })
     }
 
-    /// Its queue pair as it is; makes no system call and no allocation.
+    /// Its queue pair as it is; makes no allocation. The provider may ask the kernel about the stream.
     pub fn qp_info(&self) -> Result<vp_api::QpInfo> {
         self.qp.query().map_err(Error::verb("query the queue pair"))
     }
@@ -221,6 +248,7 @@ impl Ep {
         if self.life.is_closed() {
             return Err(Error::Closed(Object::Ep));
         }
+        self.conn_evd.make_room()?;
         if self.change_state(EpState::Unconnected, pending) {
             return Ok(());
         }
@@ -229,7 +257,8 @@ impl Ep {
 
     /// Ends the connection, or the attempt to make one. [`crate::ConnEvent::Disconnected`], or for
     /// an attempt [`crate::ConnEvent::Failed`], follows within the policy's close time-out. Work
-    /// that is still posted completes as flushed.
+    /// that is still posted completes as flushed. What has completed arrives, unless the end is
+    /// [`Disconnect::Abrupt`].
     pub fn disconnect(self: &Arc<Self>, how: Disconnect) -> Result<()> {
         match self.state() {
             EpState::Unconnected => Err(self.invalid_state("disconnect", "connected")),
@@ -244,28 +273,42 @@ impl Ep {
     }
 
     fn leave(self: &Arc<Self>, how: Disconnect) -> Result<()> {
-        self.link().closing = true;
         let left = match (how, self.ia().cm().native()) {
-            (Disconnect::Graceful, None) => self.qp.modify(QpChange::Closing),
-            (Disconnect::Graceful, Some(native)) => native.disconnect(self.id()),
-            (Disconnect::Abrupt, _) => self.qp.modify(QpChange::Error),
+            (Disconnect::Graceful, None) => self.end_stream(QpChange::Closing)?,
+            (Disconnect::Graceful, Some(native)) => {
+                self.link().closing = true;
+                ended_by_this(native.disconnect(self.id()))?;
+                true
+            }
+            (Disconnect::Abrupt, _) => self.end_stream(QpChange::Error)?,
         };
-        match left {
-            Ok(()) => {}
-            // The connection ended by itself in this moment; its event is on the way.
-            Err(error) if error.status == VpStatus::InvalidState => {}
-            Err(error) => return Err(Error::verb("disconnect")(error)),
+        // Else the connection ended by itself in this moment: its event, on the way, says how.
+        if left {
+            self.change_state(EpState::Connected, EpState::Nonoperational);
+            self.ia().cm().disconnecting(self, how);
         }
-        self.change_state(EpState::Connected, EpState::Nonoperational);
-        self.ia().cm().disconnecting(self, how);
         Ok(())
     }
 
-    /// Nonoperational to Unconnected, once everything posted is flushed (IT-API `it_ep_reset`).
+    /// False if the stream has ended by itself.
+    fn end_stream(&self, change: QpChange) -> Result<bool> {
+        // Under its lock, or news of an end that came first could be taken for news of this one.
+        let mut link = self.link();
+        if link.live && !matches!(self.qp_info()?.state, QpState::Rts | QpState::Closing) {
+            return Ok(false);
+        }
+        // Refused: it ended since; or it closes already, or is still to begin.
+        let left = ended_by_this(self.qp.modify(change))? || !link.live || link.closing;
+        link.closing |= left;
+        Ok(left)
+    }
+
+    /// Nonoperational to Unconnected, once everything posted is flushed (IT-API `it_ep_reset`). Answers
+    /// how many requests of the send queue failed, the last ones that were posted.
     ///
-    /// Refused before the connection's last event, and as long as a Terminate is on its way to the
-    /// peer or answered by it: the policy's `close_timeout` bounds that, try again.
-    pub fn reset(&self) -> Result<()> {
+    /// Refused before the connection's last event. If a peer that does not read keeps a Terminate from
+    /// going out, this waits for that, bounded by the policy's `close_timeout`.
+    pub fn reset(&self) -> Result<u32> {
         if self.state() != EpState::Nonoperational {
             return Err(self.invalid_state("reset", "nonoperational"));
         }
@@ -280,15 +323,33 @@ impl Ep {
             return Err(early("disconnected (wait for the event)"));
         }
         let verb = Error::verb("reset the queue pair");
-        match self.qp.query().map_err(&verb)?.state {
+        let before = self.settled()?;
+        match before.state {
             QpState::Idle => {}
-            QpState::Error => self.qp.modify(QpChange::Idle).map_err(verb)?,
-            // RDMAC 6.2.3: it ends by itself [VERBS-10].
+            QpState::Error => self.qp.modify(QpChange::Idle).map_err(&verb)?,
             _ => return Err(early("disconnected (its last words are on their way; try again)")),
         }
+        // Asked twice: the first answer may miss what was flushed meanwhile.
+        let after = self.qp.query().map_err(verb)?;
         *self.link() = Link::default();
         self.set_state(EpState::Unconnected);
-        Ok(())
+        Ok(after.sends_lost.max(before.sends_lost))
+    }
+
+    /// The queue pair once it has ended by itself, as it does within its bound; [`Ep::reset`] waits so,
+    /// too, but with posts kept away, which is not needed while this waits.
+    // RDMAC 6.2.3 [VERBS-10]
+    pub fn settled(&self) -> Result<vp_api::QpInfo> {
+        let bound = self.link().close_timeout.saturating_add(SETTLE);
+        let begin = Instant::now();
+        loop {
+            let info = self.qp_info()?;
+            let settled = matches!(info.state, QpState::Idle | QpState::Error);
+            if settled || begin.elapsed() >= bound {
+                return Ok(info);
+            }
+            std::thread::sleep(LOOK);
+        }
     }
 
     /// Posts to the send queue. Before the connection is established: [`VpStatus::InvalidState`];
@@ -331,20 +392,28 @@ impl Ep {
         }
     }
 
-    /// Destroys it in any state; a connection is reset. No completion and no event of it comes
-    /// afterwards.
+    /// Destroys it in any state. Its completions leave their dispatchers; none, and no event of it,
+    /// comes afterwards. What has completed arrives, bounded by the policy's `close_timeout`; if work
+    /// was under way, the peer sees a reset behind that.
     pub fn close(&self) -> Result<()> {
         // Events are made under this lock.
-        let link = self.link();
+        let mut link = self.link();
         self.life.close()?;
         if let Err(error) = self.ia().rnic().destroy_qp(self.id()) {
             self.life.reopen();
             return Err(Error::verb("destroy the queue pair")(error));
         }
         self.set_state(EpState::Nonoperational);
+        if std::mem::take(&mut link.live)
+            && let Some(ends) = &link.ends
+        {
+            tracing::info!("disconnected: {ends}: the endpoint was freed");
+        }
         drop(link);
         self.ia().directory().remove_ep(self.id());
         self.ia().cm().forget(self.id());
+        self.send_evd.forget(self.id());
+        self.recv_evd.forget(self.id());
         self.release();
         Ok(())
     }
@@ -363,6 +432,15 @@ impl Ep {
 
     pub(crate) fn is_open(&self) -> bool {
         !self.life.is_closed()
+    }
+
+    /// Work requests of it that may wait in `evd` at once. Of a shared receive queue: all of its.
+    pub(crate) fn slots_in(&self, evd: &Evd) -> u32 {
+        let Ok(info) = self.qp.query() else { return 0 };
+        let shared = self.srq.as_ref().and_then(|srq| srq.query().ok());
+        let receives = shared.map_or(info.recv_depth, |srq| srq.depth);
+        let of = |used: &Hold<Evd>, depth| if std::ptr::eq(&**used.arc(), evd) { depth } else { 0 };
+        of(&self.send_evd, info.send_depth) + of(&self.recv_evd, receives)
     }
 
     /// One of its dispatchers lost completions.
@@ -397,6 +475,15 @@ impl Ep {
     pub(crate) fn change_state(&self, from: EpState, to: EpState) -> bool {
         let (from, to) = (from as u8, to as u8);
         self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+}
+
+/// Whether a verb ended the stream, and not something else before.
+fn ended_by_this(ended: VpResult<()>) -> Result<bool> {
+    match ended {
+        Ok(()) => Ok(true),
+        Err(error) if error.status == VpStatus::InvalidState => Ok(false),
+        Err(error) => Err(Error::verb("disconnect")(error)),
     }
 }
 

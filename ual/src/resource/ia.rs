@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use vp_api::{
     CqId, DatagramAttrs, Datagrams, DeviceInfo, PortInfo, QpId, Rnic, RnicAttrs, SrqId, Transport,
-    VpError, VpStatus,
+    VendorCalls, VpError, VpStatus,
 };
 
 use super::{Directory, Ep, Listen, ListenInit, Pz, Srq, UdEp, UdService, UdServiceInit};
@@ -78,8 +78,14 @@ impl Ia {
     }
 
     /// Its ports as they are now.
-    pub fn ports(&self) -> Vec<PortInfo> {
-        self.rnic.ports()
+    pub fn ports(&self) -> Result<Vec<PortInfo>> {
+        self.rnic.ports().map_err(Error::verb("list the ports"))
+    }
+
+    /// The provider's own table of functions of this name, good until this is dropped.
+    pub fn vendor_calls(&self, name: &str) -> Result<VendorCalls> {
+        let named = |why: VpError| VpError::new(why.status, format!("`{name}`: {}", why.detail));
+        self.rnic.vendor_calls(name).map_err(named).map_err(Error::verb("look up vendor calls"))
     }
 
     /// The policy for most connections that bring none of their own.

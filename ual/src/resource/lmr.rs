@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vp_api::{Access, Addressing, MemRange, MrInfo, MrInit, Stag, VpError, VpResult, VpStatus};
 
-use super::Pz;
+use super::{Keys, Pz};
 use crate::error::{Error, Object, Result};
 use crate::life::{Hold, Life, Living};
 use crate::tag::Tag;
@@ -27,9 +27,10 @@ pub struct LmrInit {
 }
 
 impl LmrInit {
-    /// Absolute addresses, key 0, not pinned.
+    /// Absolute addresses, a random key, not pinned.
     pub fn new(range: MemRange, access: Access) -> Self {
-        Self { range, access, addressing: Addressing::Absolute, key: 0, pin: false }
+        let key = Keys::default().next();
+        Self { range, access, addressing: Addressing::Absolute, key, pin: false }
     }
 
     fn for_pd(self, pz: &Pz) -> MrInit {

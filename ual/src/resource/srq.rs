@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use vp_api::{PostFailure, RecvWr, SrqId, SrqInfo, SrqInit, VpStatus};
+use vp_api::{PostFailure, RecvWr, SrqId, SrqInfo, SrqInit, VpStatus, room};
 
 use super::Pz;
 use crate::error::{Error, Object, Result};
@@ -96,8 +96,8 @@ impl Srq {
             evd.expect_quiet().map_err(|s| Error::status("prepare the event dispatcher", s))?;
         }
         evds.retain(|known| known.upgrade().is_some_and(|known| !Arc::ptr_eq(&known, evd)));
-        evds.push(Arc::downgrade(evd));
-        Ok(())
+        room::push(&mut evds, "dispatchers of a queue", Arc::downgrade(evd))
+            .map_err(Error::verb("prepare the shared receive queue"))
     }
 
     fn evds(&self) -> MutexGuard<'_, Vec<Weak<Evd>>> {

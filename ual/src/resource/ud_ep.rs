@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vp_api::{
     Data, DatagramSource, Datagrams, PostFailure, QpId, RecvWr, SendFlags, UdAddress, UdQp,
-    UdQpInfo, UdQpInit, UdSendWr, UdState, VpStatus,
+    UdQpInfo, UdQpInit, UdSendWr, UdState, VpStatus, room,
 };
 
 use super::{AddressHandle, Ia, Pz};
@@ -105,12 +105,20 @@ impl UdEp {
             qkey: init.key,
             ..UdQpInit::new(pz.id(), send_cq, recv_cq)
         };
+        let mut sources = HashMap::new();
+        let depth = init.recv_depth as usize;
+        sources.try_reserve(depth).map_err(|_| {
+            let what = "sources of datagrams";
+            Error::verb("create a queue pair for datagrams")(room::none::<DatagramSource>(
+                what, depth,
+            ))
+        })?;
         let created = datagrams.create_qp(&verbs);
         let qp = created.map_err(Error::verb("create a queue pair for datagrams"))?;
         let ep = Arc::new(Self {
             qp,
             datagrams,
-            sources: Mutex::new(HashMap::with_capacity(init.recv_depth as usize)),
+            sources: Mutex::new(sources),
             life: Life::new(Object::Ep),
             tag: Tag::default(),
             send_evd,
@@ -205,7 +213,7 @@ impl UdEp {
         self.qp.modify(UdState::Operational).map_err(Error::verb("reset the queue pair"))
     }
 
-    /// Destroys it. No completion and no event of it comes afterwards.
+    /// Destroys it. Its completions leave their dispatchers; none, and no event of it, comes afterwards.
     pub fn close(&self) -> Result<()> {
         self.life.close()?;
         if let Err(error) = self.datagrams.destroy_qp(self.id()) {
@@ -213,6 +221,8 @@ impl UdEp {
             return Err(Error::verb("destroy the queue pair")(error));
         }
         self.ia().directory().remove_ud_ep(self.id());
+        self.send_evd.forget(self.id());
+        self.recv_evd.forget(self.id());
         self.send_evd.release();
         self.recv_evd.release();
         self.pz.release();

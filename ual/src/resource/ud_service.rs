@@ -67,6 +67,7 @@ impl UdService {
         if self.life.is_closed() {
             return Err(Error::Closed(Object::Service));
         }
+        self.evd.make_room()?;
         self.ia.cm().ask(self)
     }
 

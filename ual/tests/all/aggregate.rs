@@ -102,7 +102,9 @@ fn underlying_events_come_themselves() {
         });
         server.post_recv(&passive, 1, 0, 8);
         let mut seen = [0; 3];
+        let bound = warpline_patience::Bound::new("one event of each child");
         while seen != [1; 3] {
+            bound.check();
             match all.wait(Some(HANG)).unwrap() {
                 Event::Software(1) => seen[0] += 1,
                 Event::Completion(_) => seen[1] += 1,
@@ -194,9 +196,9 @@ fn several_waiters_drain_an_aggregate_once() {
             })
         });
         let post = |number: u64| {
-            while children[number as usize % 3].post_software(number).is_err() {
-                thread::yield_now();
-            }
+            warpline_patience::until("room for an event", || {
+                children[number as usize % 3].post_software(number).is_ok()
+            });
         };
         (1..=EVENTS).for_each(post);
         (0..4).for_each(|_| post(0));

@@ -46,6 +46,38 @@ fn a_callback_gets_every_event() {
     evd.detach_callback().unwrap();
 }
 
+// The bell is rung again while it is being heard, and long after: each time it is heard once more.
+#[test]
+fn what_arrives_during_a_call_is_called_for_again() {
+    let side = Side::new(policy());
+    let evd = software(&side);
+    let (entered, calls) = mpsc::channel();
+    let (go, gate) = mpsc::channel::<()>();
+    let (entered, gate) = (std::sync::Mutex::new(entered), std::sync::Mutex::new(gate));
+    evd.attach_callback(Box::new(move |evd: &Arc<Evd>| {
+        let mut seen = Vec::new();
+        while let Some(Event::Software(number)) = evd.dequeue().unwrap() {
+            seen.push(number);
+        }
+        entered.lock().unwrap().send(seen).unwrap();
+        gate.lock().unwrap().recv().unwrap();
+    }))
+    .unwrap();
+    for round in 0..10 {
+        let numbers = [1, 2, 3].map(|n| 3 * round + n);
+        evd.post_software(numbers[0]).unwrap();
+        assert_eq!(calls.recv_timeout(HANG).unwrap(), numbers[..1]);
+        // It is inside, and has taken what there was.
+        evd.post_software(numbers[1]).unwrap();
+        evd.post_software(numbers[2]).unwrap();
+        go.send(()).unwrap();
+        assert_eq!(calls.recv_timeout(HANG).unwrap(), numbers[1..]);
+        go.send(()).unwrap();
+    }
+    evd.detach_callback().unwrap();
+    assert!(calls.try_recv().is_err(), "called for nothing");
+}
+
 #[test]
 fn a_callback_gets_every_completion() {
     const MESSAGES: u64 = 1000;
@@ -111,12 +143,10 @@ fn detaching_waits_for_the_running_call() {
             assert!(!running.load(Ordering::SeqCst));
         });
         // It is taken away at once, but still running.
-        while evd.info().callback {
-            thread::yield_now();
-        }
+        warpline_patience::until("the callback to be taken away", || !evd.info().callback);
         assert!(!detacher.is_finished());
         end.send(()).unwrap();
-        detacher.join().unwrap();
+        warpline_patience::within("the callback to be detached", || detacher.join().unwrap());
     });
     // What it owned is gone with it.
     assert_eq!(Arc::strong_count(&running), 1);

@@ -39,7 +39,10 @@ impl Side {
     }
 
     pub(crate) fn of(ual: &Ual) -> Self {
-        let ia = ual.open_any().unwrap();
+        Self::on(ual.open_any().unwrap())
+    }
+
+    pub(crate) fn on(ia: Arc<Ia>) -> Self {
         let pz = ia.create_pz().unwrap();
         let evd = |stream| ia.create_evd(EvdInit::new(stream, 4096)).unwrap();
         let region = Region::new(65536).unwrap();

@@ -116,7 +116,9 @@ fn private_data_travels_whole_in_every_frame() {
 
 /// The next event of one endpoint; others are dropped.
 fn next(side: &Side, ep: &ual::Ep) -> ConnEvent {
+    let bound = warpline_patience::Bound::new("an event of the endpoint");
     loop {
+        bound.check();
         match side.connection.wait(Some(HANG)).unwrap() {
             ual::Event::Connection { qp, event, .. } if qp == ep.id() => return *event,
             _ => {}
@@ -149,6 +151,33 @@ fn ird_and_ord_fit_together_at_both_ends() {
             assert_eq!(ours.peer_ird_ord, Some((theirs.ird, theirs.ord)), "{case}");
             open.push((active, passive));
         }
+    }
+}
+
+// [CONN-29] [CONN-30]: the initiator's RTR, of whichever kind, lets the responder begin.
+#[test]
+fn a_responder_may_send_first_behind_each_rtr() {
+    for (send, write, read) in [(true, false, false), (false, true, false), (false, false, true)] {
+        let only = Policy {
+            peer_to_peer: PeerToPeer { send, write, read },
+            nudge_after: None,
+            probe_after: None,
+            ..policy()
+        };
+        let (client, server) = (Side::new(only.clone()), Side::new(only));
+        let listen = server.listen(LOCALHOST);
+        let (active, passive) = (client.ep(), server.ep());
+        client.post_recv(&active, 1, 0, 8);
+        if send {
+            // It takes a receive.
+            server.post_recv(&passive, 3, 0, 8);
+        }
+        active.connect(ConnectParams::new(listen.addresses()[0])).unwrap();
+        passive.accept(server.request().request, AcceptParams::default()).unwrap();
+        assert!(client.established().rtr.is_some());
+        server.established();
+        server.send(&passive, 2, 0, 8);
+        assert_eq!(client.success().wr_id, 1);
     }
 }
 
@@ -308,9 +337,7 @@ fn a_reset_waits_for_the_last_event() {
         let (active, passive) = connect(&client, &server, &listen);
         active.disconnect(Disconnect::Graceful).unwrap();
         // Too early is refused; as soon as it is not, the event is there or about to be.
-        while active.reset().is_err() {
-            std::thread::yield_now();
-        }
+        warpline_patience::until("the reset to be accepted", || active.reset().is_ok());
         assert!(matches!(client.conn_event(), ConnEvent::Disconnected { .. }));
         assert!(matches!(server.conn_event(), ConnEvent::Disconnected { .. }));
         passive.close().unwrap();
@@ -465,6 +492,7 @@ fn further_addresses_are_tried_before_the_attempt_fails() {
     let nobody: SocketAddr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let mut params = ConnectParams::new(nobody);
     params.alternatives = vec![nobody, listen.addresses()[0]];
+    params.timeout = Some(HANG);
     let (active, passive) = (client.ep(), server.ep());
     // Posted before: stays posted over the attempts that reach nobody.
     client.post_recv(&active, 5, 0, 10);
@@ -568,7 +596,7 @@ fn an_endpoint_can_be_closed_in_every_state() {
     while let Ok(Some(_)) = server.requests.dequeue() {}
     let (active, passive) = connect_past(&client, &server, &listen);
     active.close().unwrap();
-    assert!(matches!(server.conn_event(), ConnEvent::Broken { .. }));
+    assert!(matches!(server.conn_event(), ConnEvent::Disconnected { by_peer: true, .. }));
     passive.close().unwrap();
     assert_eq!(client.connection.queued(), 0);
 }
@@ -583,7 +611,9 @@ fn connect_past(
     let mut params = ConnectParams::new(listen.addresses()[0]);
     params.private_data = b"mine".to_vec();
     active.connect(params).unwrap();
+    let bound = warpline_patience::Bound::new("the request that is meant");
     let request = loop {
+        bound.check();
         let request = server.request();
         if request.private_data == b"mine" {
             break request;
@@ -705,5 +735,32 @@ fn every_lost_receive_is_counted() {
         assert!(matches!(client.conn_event(), ConnEvent::Disconnected { .. }));
         active.close().unwrap();
         passive.close().unwrap();
+    }
+}
+
+// [it_ep_reset]: once the end was told there is nothing to wait for, at either end.
+#[test]
+fn an_endpoint_can_be_reset_as_soon_as_its_end_was_told() {
+    let (client, server) = pair();
+    let listen = server.listen(LOCALHOST);
+    let (active, passive) = (client.ep(), server.ep());
+    let nowhere = vp_api::Remote { stag: vp_api::Stag(0xdead_0000), to: 0 };
+    for round in 0..50 {
+        active.connect(ConnectParams::new(listen.addresses()[0])).unwrap();
+        passive.accept(server.request().request, AcceptParams::default()).unwrap();
+        client.established();
+        server.established();
+        client.post(&active, 1, SendOp::Write { remote: nowhere }, 0, 8);
+        for (side, ep) in [(&client, &active), (&server, &passive)] {
+            match side.conn_event() {
+                ConnEvent::Broken {
+                    cause: BrokenCause::Terminated(_) | BrokenCause::TerminatedByPeer(_),
+                    ..
+                } => {}
+                other => panic!("round {round}: {other}"),
+            }
+            ep.reset().unwrap();
+        }
+        client.completion();
     }
 }

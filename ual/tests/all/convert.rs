@@ -15,6 +15,7 @@ use ual::{
 };
 
 use crate::common::{HANG, LOCALHOST, Side, connect, policy};
+use crate::fake::{self, Behaviour};
 
 const FAMILIES: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
@@ -449,6 +450,57 @@ fn peers_that_talk_about_something_else_leave_or_say_nothing_are_told_apart() {
     assert!(matches!(reason, FailReason::NotMpa(_)), "{reason}");
     let reason = run(&responder(true), Some(b"MPA ID Req Frame\x40\x07\0\0"));
     assert_eq!(reason, FailReason::Revision { got: 7 });
+}
+
+// Every way into operation can fail at its last step, and says so.
+#[test]
+fn a_provider_that_refuses_the_stream_ends_every_conversion() {
+    let side = Side::of(&fake::ual(Behaviour::RefuseStreams, policy()));
+    let request = &b"MPA ID Req Frame\x40\x01\0\0"[..];
+    let reply = &b"MPA ID Rep Frame\x40\x01\0\0"[..];
+    let cases = [
+        (initiator(true), reply),
+        (initiator(false), &[][..]),
+        (responder(true), request),
+        (responder(false), &[0, 22, 0x41, 0x43][..]),
+    ];
+    for (params, says) in cases {
+        let (mut one, other) = streams(LOCALHOST);
+        let old = Policy { revision: 1, ..policy() };
+        let ep = side.ep();
+        side.post_recv(&ep, 9, 0, 10);
+        let what = format!("{:?}, start-up {}", params.role, params.startup);
+        ep.convert(other.into(), ConvertParams { policy: Some(old), ..params }).unwrap();
+        one.write_all(says).unwrap();
+        match failure(&side) {
+            FailReason::Resources(why) => {
+                assert!(why.contains("no stream buffers left"), "{what}: {why}");
+            }
+            reason => panic!("{what}: {reason}"),
+        }
+        assert_eq!(ep.state(), EpState::Nonoperational, "{what}");
+        assert_eq!(side.completion().status, WcStatus::Flushed, "{what}");
+        let mut rest = Vec::new();
+        // An end or a reset; it does not hang.
+        let _ = one.read_to_end(&mut rest);
+    }
+}
+
+#[test]
+fn a_socket_whose_options_cannot_be_set_is_not_converted() {
+    let side = Side::new(policy());
+    let unknown = Policy { congestion: Some("nonesuch".into()), ..policy() };
+    for params in [initiator(true), initiator(false), responder(true), responder(false)] {
+        let (_one, other) = streams(LOCALHOST);
+        let ep = side.ep();
+        ep.convert(other.into(), ConvertParams { policy: Some(unknown.clone()), ..params })
+            .unwrap();
+        match failure(&side) {
+            FailReason::Resources(why) => assert!(why.contains("`nonesuch`"), "{why}"),
+            reason => panic!("{reason}"),
+        }
+        assert_eq!(ep.state(), EpState::Nonoperational);
+    }
 }
 
 #[test]

@@ -6,7 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use kal_shim::reactor::readable;
-use ual::vp_api::{AsyncEvent, Data, RecvWr, SendFlags, SendOp, SendWr, VpStatus};
+use ual::vp_api::{
+    AsyncEvent, Data, RecvWr, Remote, SendFlags, SendOp, SendWr, Stag, VpStatus, WorkCompletion,
+};
 use ual::{
     AcceptParams, AsyncSource, ConnEvent, ConnectParams, Ep, EpInit, Error, Evd, EvdInit, Event,
     ListenInit, NOTIFY, Overflow, Stream,
@@ -18,9 +20,7 @@ const SHORT: Option<Duration> = Some(Duration::from_millis(2));
 
 /// Waits until so many events are there.
 fn until_queued(evd: &Evd, events: usize) {
-    while evd.queued() < events {
-        thread::yield_now();
-    }
+    warpline_patience::until("events to be queued", || evd.queued() >= events);
 }
 
 fn assert_quiet(evd: &Arc<Evd>) {
@@ -125,6 +125,42 @@ fn a_waiter_is_not_woken_by_a_quiet_completion_that_is_posted_meanwhile() {
     }
 }
 
+// A waiter that sleeps in the provider's queue obeys criteria that are set meanwhile.
+#[test]
+fn criteria_that_change_during_a_wait_hold_for_it() {
+    type Change = fn(&Evd);
+    let changes: [(Change, Change); 2] = [
+        (|evd| evd.set_threshold(2).unwrap(), |evd| evd.set_threshold(1).unwrap()),
+        (|evd| evd.set_enabled(false).unwrap(), |evd| evd.set_enabled(true).unwrap()),
+    ];
+    for (hold_back, let_go) in changes {
+        for round in 0..20 {
+            let (client, server) = (Side::new(policy()), Side::new(policy()));
+            let listen = server.listen(LOCALHOST);
+            let (active, passive) = connect(&client, &server, &listen);
+            server.post_recv(&passive, 1, 0, 8);
+            let evd = &server.completions;
+            let (begins, began) = std::sync::mpsc::channel();
+            thread::scope(|scope| {
+                let waiter = scope.spawn(move || {
+                    begins.send(()).unwrap();
+                    number(evd.wait(Some(HANG)).unwrap())
+                });
+                began.recv().unwrap();
+                // Mostly it sleeps by then.
+                (0..round * 10).for_each(|_| thread::yield_now());
+                hold_back(evd);
+                send(&client, &active, false);
+                until_queued(evd, 1);
+                assert_quiet(evd);
+                assert!(!waiter.is_finished(), "round {round}");
+                let_go(evd);
+                assert_eq!(waiter.join().unwrap(), 1);
+            });
+        }
+    }
+}
+
 #[test]
 fn quiet_sends_are_polled_like_any_others() {
     let (client, server) = (Side::new(policy()), Side::new(policy()));
@@ -136,11 +172,12 @@ fn quiet_sends_are_polled_like_any_others() {
         let op = SendOp::Send { solicited: false, invalidate: None };
         let wr = SendWr { wr_id, op, data: Data::Sgl(&sgl), flags: SendFlags::SIGNALED };
         active.post_send(&[wr]).unwrap();
-        let event = loop {
-            if let Some(event) = client.completions.dequeue().unwrap() {
-                break event;
-            }
-        };
+        let mut event = None;
+        warpline_patience::until("the completion of the Send", || {
+            event = client.completions.dequeue().unwrap();
+            event.is_some()
+        });
+        let event = event.unwrap();
         assert_eq!(number(event), wr_id);
         assert_eq!(server.success().wr_id, wr_id);
     }
@@ -261,6 +298,83 @@ fn without_auto_reset_an_overflow_lasts_until_it_is_cleared() {
 }
 
 #[test]
+fn what_happens_without_room_can_be_changed() {
+    let (client, server) = (Side::new(policy()), Side::new(policy()));
+    let affiliated = server.ia.create_evd(EvdInit::new(Stream::Affiliated, 8)).unwrap();
+    let (requests, listen) = narrow(&server, Overflow::default());
+    requests.set_overflow(Overflow { notify: false, auto_reset: false });
+    let _first = ask(&client, &listen);
+    until_queued(&requests, 1);
+    let _refused = ask(&client, &listen);
+    rejected(&client);
+    assert!(matches!(requests.wait(Some(HANG)).unwrap(), Event::Request(_)));
+    assert!(requests.info().overflowed);
+    assert_eq!(affiliated.queued(), 0);
+}
+
+// A staging queue that was full takes more as soon as somebody made room.
+#[test]
+fn completions_beyond_a_full_staging_queue_follow() {
+    const WRITES: u64 = 4;
+    let (client, server) = (Side::new(policy()), Side::new(policy()));
+    let listen = server.listen(LOCALHOST);
+    let small = client.ia.create_evd(EvdInit::new(Stream::Completion, WRITES as u32)).unwrap();
+    let all = client.ia.create_evd(EvdInit::new(Stream::Aggregate, 0)).unwrap();
+    small.set_aggregate(Some(&all)).unwrap();
+    let mut init = EpInit::new(&client.completions, &client.connection);
+    init.send_evd = small.clone();
+    let (active, passive) = (client.pz.create_ep(init).unwrap(), server.ep());
+    active.connect(ConnectParams::new(listen.addresses()[0])).unwrap();
+    passive.accept(server.request().request, AcceptParams::default()).unwrap();
+    server.established();
+    client.established();
+    let remote = Remote { stag: Stag(0x100), to: 0 };
+    let write = |n| client.post(&active, n, SendOp::Write { remote }, 0, 0);
+    (0..WRITES).for_each(write);
+    until_queued(&small, WRITES as usize);
+    (WRITES..2 * WRITES).for_each(write);
+    for first in [0, WRITES] {
+        // Who goes by the descriptor hears of the others, too.
+        let told = || readable(small.fd().unwrap()) && small.queued() >= WRITES as usize;
+        warpline_patience::until("completions to be told of", told);
+        // What is queued may be on its way to the staging queue: one poll need not take all of it.
+        let mut batch = [WorkCompletion::BLANK; WRITES as usize];
+        let mut taken = 0;
+        warpline_patience::until("all completions of the batch", || {
+            taken += small.poll(&mut batch[taken..]).unwrap();
+            taken == batch.len()
+        });
+        assert!(batch.iter().map(|one| one.wr_id & !NOTIFY).eq(first..first + WRITES));
+    }
+}
+
+// Of many endpoints some are named; those that complete elsewhere are none of them.
+#[test]
+fn an_overrun_names_the_endpoints_that_complete_there() {
+    for (more, counted) in [(8, None), (9, Some("and 1 more"))] {
+        let (server, ep, small, _) = overrun(false, Overflow::default());
+        drop(ep);
+        let mut init = EpInit::new(&small, &server.connection);
+        (init.send_depth, init.recv_depth) = (3, 4);
+        let _more: Vec<_> = (0..more).map(|_| server.pz.create_ep(init.clone()).unwrap()).collect();
+        let elsewhere = server.ep();
+        let error = loop {
+            if let Err(error) = small.wait(Some(HANG)) {
+                break error.to_string();
+            }
+        };
+        // Each 3 of its sends and 4 of its receives; the one that overran it is gone.
+        let slots = more * 7;
+        assert!(error.contains(&format!(" have {slots} work requests")), "{error}");
+        assert_eq!(error.contains(" more)"), counted.is_some(), "{error}");
+        assert!(counted.is_none_or(|counted| error.contains(counted)), "{error}");
+        let named = error.split("queue pairs ").nth(1).and_then(|rest| rest.split(')').next());
+        let elsewhere = elsewhere.id().0.to_string();
+        assert!(named.unwrap().split(", ").all(|name| *name != *elsewhere), "{error}");
+    }
+}
+
+#[test]
 fn depths_change_while_events_flow() {
     const EVENTS: u64 = 5000;
     let side = Side::new(policy());
@@ -268,7 +382,9 @@ fn depths_change_while_events_flow() {
     thread::scope(|scope| {
         scope.spawn(|| {
             for number in 0..EVENTS {
+                let bound = warpline_patience::Bound::new("room for an event");
                 while let Err(error) = evd.post_software(number) {
+                    bound.check();
                     assert!(matches!(error, Error::QueueFull { .. }), "{error}");
                     thread::yield_now();
                 }
@@ -323,8 +439,9 @@ fn a_staged_queue_that_is_full_holds_nothing_up() {
     assert_eq!(number(small.wait(Some(HANG)).unwrap()), 1);
 }
 
-/// Loses completions of a queue that nobody takes from; what `evd` and the Ia say of it.
-fn overrun(staged: bool, overflow: Overflow) -> (Side, Arc<Evd>, Arc<Evd>) {
+/// Loses completions of a queue that nobody takes from; what `evd` and the Ia say of it. Those that it has
+/// stay as long as the endpoint.
+fn overrun(staged: bool, overflow: Overflow) -> (Side, Arc<Ep>, Arc<Evd>, Arc<Evd>) {
     let (client, server) = (Side::new(policy()), Side::new(policy()));
     let affiliated = server.ia.create_evd(EvdInit::new(Stream::Affiliated, 64)).unwrap();
     let init = EvdInit { overflow, ..EvdInit::new(Stream::Completion, 4) };
@@ -347,17 +464,19 @@ fn overrun(staged: bool, overflow: Overflow) -> (Side, Arc<Evd>, Arc<Evd>) {
         client.send(&active, wr_id, 0, 8);
     }
     assert!(matches!(server.conn_event(), ConnEvent::Broken { .. }));
-    (server, small, affiliated)
+    (server, passive, small, affiliated)
 }
 
 #[test]
 fn a_completion_queue_without_room_fails_behind_its_completions() {
     for staged in [false, true] {
-        let (server, small, affiliated) = overrun(staged, Overflow::default());
+        let (server, _ep, small, affiliated) = overrun(staged, Overflow::default());
         assert!(small.info().overflowed);
         // The dispatcher, and the endpoint whose work met it.
         let (mut of_evd, mut of_ep) = (false, false);
+        let bound = warpline_patience::Bound::new("the overrun, told of dispatcher and endpoint");
         while !(of_evd && of_ep) {
+            bound.check();
             let Event::Affiliated { source, event } = affiliated.wait(Some(HANG)).unwrap() else {
                 panic!("another stream");
             };
@@ -388,7 +507,7 @@ fn a_completion_queue_without_room_fails_behind_its_completions() {
 #[test]
 fn nobody_is_told_of_an_overrun_that_nobody_wants_to_hear_of() {
     let overflow = Overflow { notify: false, auto_reset: true };
-    let (_server, small, affiliated) = overrun(false, overflow);
+    let (_server, _ep, small, affiliated) = overrun(false, overflow);
     assert!(small.info().overflowed);
     while let Some(Event::Affiliated { source, event }) = affiliated.dequeue().unwrap() {
         assert!(matches!(source, AsyncSource::Ep(_)), "{event:?}");

@@ -1,5 +1,6 @@
 //! What ends a wait besides events: signals, aborts, closing.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -46,7 +47,7 @@ fn waiter(evd: &Arc<Evd>) -> (libc::pthread_t, mpsc::Receiver<Result<Event>>, mp
         drop(evd);
         let _ = until.recv();
     });
-    (named.recv().unwrap(), result, alive)
+    (warpline_patience::within("the waiter to begin", || named.recv().unwrap()), result, alive)
 }
 
 #[test]
@@ -68,6 +69,31 @@ fn a_signal_handler_ends_a_wait() {
         assert!(matches!(ended, Some(Err(Error::Signal))), "{evd:?}: {ended:?}");
         drop(alive);
     }
+}
+
+/// A handler of the application's runs in one of its own threads.
+#[test]
+fn threads_of_ours_take_no_signals() {
+    let side = Side::new(policy());
+    // Starts the thread of the dispatchers, too.
+    ways(&side)[2].fd().unwrap();
+    let mut seen = BTreeSet::new();
+    // A thread names itself, a moment after it began.
+    warpline_patience::until("three threads of ours", || {
+        for task in std::fs::read_dir("/proc/self/task").unwrap() {
+            let file = |name| std::fs::read_to_string(task.as_ref().unwrap().path().join(name));
+            // A thread of another test may end meanwhile.
+            let (Ok(name), Ok(status)) = (file("comm"), file("status")) else { continue };
+            let name = name.trim().to_owned();
+            if name.starts_with("softrdma") || name.starts_with("warpline-") {
+                let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+                let blocked = u64::from_str_radix(blocked.trim(), 16).unwrap();
+                assert_ne!(blocked >> (libc::SIGUSR2 - 1) & 1, 0, "{name}");
+                seen.insert(name);
+            }
+        }
+        seen.len() >= 3
+    });
 }
 
 /// Whether a waiter is asleep already or comes too late is left to chance.
@@ -94,7 +120,9 @@ fn an_interrupt_ends_a_wait_and_the_next_one_goes_on() {
     for evd in ways(&side) {
         let (_, result, _alive) = waiter(&evd);
         // Interrupts count only for waits that have begun, so repeat until it has.
+        let bound = warpline_patience::Bound::new("the wait to be interrupted");
         let ended = loop {
+            bound.check();
             evd.interrupt();
             if let Ok(ended) = result.recv_timeout(Duration::from_millis(1)) {
                 break ended;

@@ -138,14 +138,14 @@ fn waiters_share(staged: bool) {
             })
         });
         send_all(&client, &active, credits);
-        while taken.load(Ordering::Acquire) < MESSAGES {
-            thread::yield_now();
-        }
+        warpline_patience::until("all messages to be taken", || {
+            taken.load(Ordering::Acquire) >= MESSAGES
+        });
         // One that is between two waits now is interrupted by a later call.
-        while !waiters.iter().all(thread::ScopedJoinHandle::is_finished) {
+        warpline_patience::until("the interrupted waiters to end", || {
             server.completions.interrupt();
-            thread::yield_now();
-        }
+            waiters.iter().all(thread::ScopedJoinHandle::is_finished)
+        });
     });
     assert_eq!(taken.load(Ordering::Acquire), MESSAGES);
 }

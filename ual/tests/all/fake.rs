@@ -2,7 +2,9 @@
 //! own that does as the test says.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::ffi::c_void;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -29,9 +31,12 @@ struct Fake {
 
 /// An access layer that knows only the fake.
 pub(crate) fn ual(behaviour: Behaviour, policy: Policy) -> Arc<Ual> {
+    configured(behaviour, Config { policy, ..Config::default() })
+}
+
+pub(crate) fn configured(behaviour: Behaviour, config: Config) -> Arc<Ual> {
     let real: Arc<dyn Provider> = Arc::new(vp_softrdma::SoftRdma);
-    let fake = Arc::new(Fake { real, behaviour });
-    Ual::with_providers(vec![fake], Config { policy, ..Config::default() })
+    Ual::with_providers(vec![Arc::new(Fake { real, behaviour })], config)
 }
 
 impl Provider for Fake {
@@ -84,6 +89,13 @@ impl Rnic for FakeRnic {
         self.real.dealloc_stag(stag)?;
         Err(VpError::new(VpStatus::InsufficientResources, "no room for the new one"))
     }
+    fn vendor_calls(&self, name: &str) -> VpResult<VendorCalls> {
+        if name != ADDING {
+            return Err(VpError::new(VpStatus::Unsupported, format!("there is {ADDING} alone")));
+        }
+        let context = std::ptr::without_provenance_mut(40);
+        Ok(VendorCalls { table: NonNull::from(&ADDER).cast(), context })
+    }
     fn native_cm(&self) -> Option<Arc<dyn NativeCm>> {
         match &self.behaviour {
             Behaviour::Native(manager) => Some(manager.clone()),
@@ -91,7 +103,7 @@ impl Rnic for FakeRnic {
         }
     }
     pass! {
-        ports() -> Vec<PortInfo>;
+        ports() -> VpResult<Vec<PortInfo>>;
         set_async_handler(handler: Option<Arc<dyn AsyncHandler>>) -> ();
         alloc_pd() -> VpResult<PdId>;
         dealloc_pd(pd: PdId) -> VpResult<()>;
@@ -112,6 +124,22 @@ impl Rnic for FakeRnic {
     }
 }
 
+/// Its vendor calls, of one function, which adds the context and its argument.
+pub(crate) const ADDING: &str = "fake.adding/1";
+static ADDER: Adding = Adding { add };
+
+#[repr(C)]
+pub(crate) struct Adding {
+    pub(crate) add: unsafe extern "C" fn(*mut c_void, u32) -> usize,
+}
+
+unsafe extern "C" fn add(context: *mut c_void, number: u32) -> usize {
+    context.addr() + number as usize
+}
+
+/// The local end of the fake's connections.
+pub(crate) const HERE: (Ipv4Addr, u16) = (Ipv4Addr::new(198, 51, 100, 1), 4242);
+
 struct FakeQp {
     real: Arc<dyn Qp>,
 }
@@ -125,11 +153,16 @@ impl Qp for FakeQp {
             other => self.real.modify(other),
         }
     }
+    /// As a device that chose the local address itself.
+    fn query(&self) -> VpResult<QpInfo> {
+        let mut info = self.real.query()?;
+        info.local = info.local.or(Some(HERE.into()));
+        Ok(info)
+    }
     pass! {
         id() -> QpId;
         post_send(wrs: &[SendWr<'_>]) -> Result<(), PostFailure>;
         post_recv(wrs: &[RecvWr<'_>]) -> Result<(), PostFailure>;
-        query() -> VpResult<QpInfo>;
     }
 }
 
@@ -173,6 +206,11 @@ impl Manager {
     /// What it was asked already.
     pub(crate) fn was_asked(&self) -> Option<Asked> {
         self.asked.lock().unwrap().pop_front()
+    }
+
+    /// All that it said was taken.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.events.lock().unwrap().is_empty()
     }
 
     fn note(&self, asked: Asked) -> VpResult<()> {

@@ -28,6 +28,34 @@ fn peer() -> SocketAddr {
     "192.0.2.9:99".parse().unwrap()
 }
 
+fn told(request: u64, local: Option<SocketAddr>, data: &[u8]) -> NativeEvent {
+    NativeEvent::Request { listener: 0, request, peer: peer(), local, params: params(data) }
+}
+
+/// Who listens at any address learns which one it was, of the request and of the connection; who
+/// connects learns its own port.
+#[test]
+fn the_local_address_is_that_of_the_connection() {
+    let (side, manager) = side(policy());
+    let _listen = side.listen(std::net::Ipv4Addr::UNSPECIFIED.into());
+    let at: SocketAddr = "198.51.100.7:4711".parse().unwrap();
+    manager.say(told(7, Some(at), b""));
+    let request = side.request();
+    assert_eq!(request.ends.local.address, at);
+    let ep = side.ep();
+    ep.accept(request.request, AcceptParams::default()).unwrap();
+    manager.asked();
+    // The queue pair says another one (`fake::HERE`), but the connection's is what counts.
+    manager.say(NativeEvent::Established { qp: ep.id(), local: Some(at), params: params(b"") });
+    assert_eq!(side.established().ends.local.address, at);
+    let ep = side.ep();
+    ep.connect(ConnectParams::new(peer())).unwrap();
+    manager.asked();
+    let mine = "198.51.100.7:50123".parse().unwrap();
+    manager.say(NativeEvent::Established { qp: ep.id(), local: Some(mine), params: params(b"") });
+    assert_eq!(side.established().ends.local.address, mine);
+}
+
 #[test]
 fn connect_is_answered_by_the_managers_events() {
     let (side, manager) = side(policy());
@@ -37,11 +65,13 @@ fn connect_is_answered_by_the_managers_events() {
     ep.connect(to).unwrap();
     let wishes = NativeParams { private_data: b"hi".to_vec(), ird: 16, ord: 16 };
     assert_eq!(manager.asked(), Asked::Connect(ep.id(), peer(), wishes));
-    manager.say(NativeEvent::Established { qp: ep.id(), params: params(b"yes") });
+    manager.say(NativeEvent::Established { qp: ep.id(), local: None, params: params(b"yes") });
     let established = side.established();
     assert_eq!((established.ird, established.ord), (3, 4));
     assert_eq!(established.private_data, b"yes");
     assert_eq!(established.ends.remote.address, peer());
+    // The caller named none: it is the one that the device has.
+    assert_eq!(established.ends.local.address, fake::HERE.into());
     assert_eq!(ep.state(), EpState::Connected);
     ep.disconnect(Disconnect::Graceful).unwrap();
     assert_eq!(manager.asked(), Asked::Disconnect(ep.id()));
@@ -83,9 +113,7 @@ fn requests_are_accepted_rejected_and_die_with_time() {
     let listen = side.listen(LOCALHOST);
     assert_eq!(listen.addresses()[0].port(), 4711);
     let ask = |request| {
-        let event =
-            NativeEvent::Request { listener: 0, request, peer: peer(), params: params(b"hi") };
-        manager.say(event);
+        manager.say(told(request, None, b"hi"));
         let arrived = side.request();
         assert_eq!(arrived.private_data, b"hi");
         assert_eq!(arrived.peer_ird_ord, Some((3, 4)));
@@ -98,7 +126,7 @@ fn requests_are_accepted_rejected_and_die_with_time() {
     assert!(matches!(side.ia.reject(id, &[]), Err(Error::Closed(_))));
     let wishes = NativeParams { private_data: vec![], ird: 16, ord: 16 };
     assert_eq!(manager.asked(), Asked::Accept(7, ep.id(), wishes));
-    manager.say(NativeEvent::Established { qp: ep.id(), params: params(b"") });
+    manager.say(NativeEvent::Established { qp: ep.id(), local: None, params: params(b"") });
     side.established();
     manager.say(NativeEvent::Disconnected { qp: ep.id() });
     assert!(matches!(side.conn_event(), ConnEvent::Disconnected { by_peer: true, .. }));
@@ -108,6 +136,17 @@ fn requests_are_accepted_rejected_and_die_with_time() {
     assert_eq!(manager.was_asked(), Some(Asked::Reject(8, b"busy".to_vec())));
     listen.close().unwrap();
     assert_eq!(manager.asked(), Asked::Unlisten(0));
+}
+
+// A manager may tell of a request before the call that listens has returned.
+#[test]
+fn a_request_that_is_told_before_its_listener_is_known_is_delivered() {
+    let (side, manager) = side(policy());
+    manager.say(told(7, None, b"hi"));
+    warpline_patience::until("the request to be taken", || manager.is_quiet());
+    let listen = side.listen(LOCALHOST);
+    let arrived = side.request();
+    assert_eq!((arrived.listener, arrived.private_data.as_slice()), (listen.id(), &b"hi"[..]));
 }
 
 #[test]
@@ -125,12 +164,7 @@ fn a_silent_manager_is_given_up() {
     assert!(matches!(manager.asked(), Asked::Connect(..)));
     assert_eq!(manager.asked(), Asked::Disconnect(ep.id()));
     let _listen = side.listen(LOCALHOST);
-    manager.say(NativeEvent::Request {
-        listener: 0,
-        request: 5,
-        peer: peer(),
-        params: params(b""),
-    });
+    manager.say(told(5, None, b""));
     let request = side.request().request;
     assert_eq!(manager.asked(), Asked::Reject(5, vec![]));
     assert!(matches!(side.ia.reject(request, &[]), Err(Error::Closed(_))));
@@ -149,7 +183,7 @@ fn an_attempt_can_be_cancelled() {
     assert!(matches!(manager.asked(), Asked::Connect(..)));
     assert_eq!(manager.asked(), Asked::Disconnect(ep.id()));
     // What the manager says afterwards is nobody's.
-    manager.say(NativeEvent::Established { qp: ep.id(), params: params(b"") });
+    manager.say(NativeEvent::Established { qp: ep.id(), local: None, params: params(b"") });
     ep.reset().unwrap();
     ep.connect(ConnectParams::new(peer())).unwrap();
     assert!(matches!(manager.asked(), Asked::Connect(..)));
@@ -184,12 +218,7 @@ fn a_request_is_handed_to_another_listener_of_the_adapter_only() {
     });
     let elsewhere = Side::new(policy());
     let far = elsewhere.listen(LOCALHOST);
-    manager.say(NativeEvent::Request {
-        listener: 0,
-        request: 7,
-        peer: peer(),
-        params: params(b"hi"),
-    });
+    manager.say(told(7, None, b"hi"));
     let request = side.request();
     assert_eq!(request.listener, first.id());
     let to = |listen: &ual::Listen| Handoff::new(listen.addresses()[0].port());

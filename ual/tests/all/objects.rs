@@ -57,15 +57,129 @@ fn dropping_is_closing() {
     assert!(side.ia.ep(id).is_some());
     drop(ep);
     assert!(side.ia.ep(id).is_none());
-    side.completions.close().unwrap();
+    // And each kind lets go of what it used.
+    let listen = side.listen(LOCALHOST);
+    let window = side.pz.create_rmr(MwKind::Narrow).unwrap();
+    let params = ual::SrqParams { depth: 8, max_sge: 1, low_watermark: 0 };
+    let shared = side.pz.create_srq(params).unwrap();
+    let Side { ia, pz, completions, requests, connection, lmr, .. } = side;
+    drop((listen, window, shared, lmr));
+    drop((completions, requests, connection));
+    pz.close().unwrap();
+    drop(ia.create_pz().unwrap());
+    ia.close().unwrap();
+}
+
+/// A wait keeps its dispatcher.
+#[test]
+fn a_dispatcher_that_somebody_waits_on_is_in_use() {
+    let side = Side::new(policy());
+    for evd in [&side.completions, &side.connection] {
+        std::thread::scope(|scope| {
+            let (name, named) = std::sync::mpsc::channel();
+            let waiter = scope.spawn(move || {
+                name.send(std::fs::read_link("/proc/thread-self").unwrap()).unwrap();
+                evd.wait(Some(HANG))
+            });
+            let stat = named.recv_timeout(HANG).unwrap().join("stat");
+            warpline_patience::until("the waiter to sleep", || {
+                std::fs::read_to_string(std::path::Path::new("/proc").join(&stat))
+                    .unwrap()
+                    .contains(") S ")
+            });
+            let refused = evd.close();
+            evd.abort();
+            assert!(matches!(refused, Err(Error::InUse { object: Object::Evd, .. })));
+            assert!(matches!(waiter.join().unwrap(), Err(Error::Aborted)));
+        });
+        evd.close().unwrap();
+    }
+}
+
+#[test]
+fn dispatchers_of_asynchronous_events_are_found_while_they_are_open() {
+    let side = Side::new(policy());
+    let evd = |stream| side.ia.create_evd(EvdInit::new(stream, 8)).unwrap();
+    assert!(side.ia.affiliated_evd().is_none() && side.ia.unaffiliated_evd().is_none());
+    let (of_objects, of_device) = (evd(Stream::Affiliated), evd(Stream::Unaffiliated));
+    assert!(side.ia.affiliated_evd().is_some_and(|found| Arc::ptr_eq(&found, &of_objects)));
+    assert!(side.ia.unaffiliated_evd().is_some_and(|found| Arc::ptr_eq(&found, &of_device)));
+    of_objects.close().unwrap();
+    of_device.close().unwrap();
+    assert!(side.ia.affiliated_evd().is_none() && side.ia.unaffiliated_evd().is_none());
+}
+
+#[test]
+fn limits_of_an_endpoint_change_and_its_state_does_not() {
+    let side = Side::new(policy());
+    let ep = side.ep();
+    let limits = |ord, send_depth| vp_api::QpChange::Limits {
+        ord: Some(ord),
+        ird: Some(3),
+        send_depth: Some(send_depth),
+        recv_depth: None,
+        recv_limit: None,
+    };
+    ep.modify(limits(2, 20)).unwrap();
+    let info = ep.qp_info().unwrap();
+    assert_eq!((info.ord, info.ird, info.send_depth), (2, 3, 20));
+    assert!(ep.modify(limits(u16::MAX, 20)).is_err());
+    assert!(matches!(ep.modify(vp_api::QpChange::Error), Err(Error::InvalidArgument(_))));
+    // The negotiation goes by them.
+    let server = Side::new(policy());
+    let listen = server.listen(LOCALHOST);
+    ep.connect(ConnectParams::new(listen.addresses()[0])).unwrap();
+    assert_eq!(server.request().peer_ird_ord, Some((3, 2)));
+}
+
+// A refusal says in which state the endpoint is, and in which it would have to be.
+#[test]
+fn a_refusal_names_the_state() {
+    let (client, server) = (Side::new(policy()), Side::new(policy()));
+    let listen = server.listen(LOCALHOST);
+    let (active, _passive) = crate::common::connect(&client, &server, &listen);
+    let refused = active.connect(ConnectParams::new(listen.addresses()[0])).unwrap_err();
+    assert!(refused.to_string().contains("connected"), "{refused}");
+    let fresh = client.ep();
+    let refused = fresh.disconnect(ual::Disconnect::Graceful).unwrap_err();
+    assert!(refused.to_string().contains("unconnected"), "{refused}");
+    use ual::EpState::*;
+    let states =
+        [Unconnected, ActivePending, PassivePending, Connected, Nonoperational, PassiveWait];
+    let names: std::collections::BTreeSet<_> = states.into_iter().map(|s| s.name()).collect();
+    assert!(names.len() == states.len() && !names.contains(""), "{names:?}");
+}
+
+#[test]
+fn providers_are_known_by_their_names() {
+    let known = fake::ual(Behaviour::RefuseStreams, policy()).known();
+    assert_eq!(known, [("fake".to_owned(), None)]);
+    let built_in = Ual::with_config(Config::default()).known();
+    assert!(built_in.contains(&("vp_softrdma".to_owned(), None)), "{built_in:?}");
 }
 
 #[test]
 fn objects_carry_the_number_of_the_face_above() {
     let side = Side::new(policy());
     assert_eq!(side.lmr.tag().get(), 0);
-    side.lmr.tag().set(7);
-    assert_eq!(side.lmr.tag().get(), 7);
+    let (ep, listen) = (side.ep(), side.listen(LOCALHOST));
+    let window = side.pz.create_rmr(MwKind::Narrow).unwrap();
+    let params = ual::SrqParams { depth: 8, max_sge: 1, low_watermark: 0 };
+    let shared = side.pz.create_srq(params).unwrap();
+    let tags = || {
+        [
+            side.ia.tag(),
+            side.pz.tag(),
+            side.lmr.tag(),
+            side.completions.tag(),
+            ep.tag(),
+            listen.tag(),
+            window.tag(),
+            shared.tag(),
+        ]
+    };
+    tags().into_iter().zip(1..).for_each(|(tag, number)| tag.set(number));
+    assert!(tags().into_iter().map(|tag| tag.get()).eq(1..=8));
 }
 
 #[test]
@@ -244,6 +358,8 @@ fn devices_open_by_their_names_and_providers_can_be_disabled() {
     let names = ual.providers().into_iter().map(|p| p.name).collect();
     let disabled = config::Providers { disabled: names, ..Default::default() };
     let none = Ual::with_config(Config { providers: disabled, ..Config::default() });
-    assert!(none.providers().is_empty());
+    let listed = none.providers();
+    let why = listed.iter().map(|p| p.devices.as_ref().unwrap_err().to_string());
+    assert!(why.clone().count() > 0 && why.clone().all(|why| why.contains("disables it")));
     assert!(none.open_any().is_err());
 }

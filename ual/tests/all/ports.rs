@@ -36,7 +36,7 @@ fn in_a_namespace() {
     let ia = Ual::with_config(Config::default()).open_any().unwrap();
     let evd = ia.create_evd(EvdInit::new(Stream::Unaffiliated, 64)).unwrap();
     let has = |port: &PortInfo, address: &str| port.addresses.contains(&address.parse().unwrap());
-    assert!(ia.ports()[0].online);
+    assert!(ia.ports().unwrap()[0].online);
     ip(&["link", "set", "lo", "down"]);
     until(&ia, &evd, false, |port| !port.online);
     ip(&["link", "set", "lo", "up"]);
@@ -53,10 +53,12 @@ fn ip(args: &[&str]) {
 
 /// Waits for an event that says `online`, behind which the port is as `expected`.
 fn until(ia: &Ia, evd: &Arc<Evd>, wanted: bool, expected: impl Fn(&PortInfo) -> bool) {
+    let bound = warpline_patience::Bound::new("the port to be as expected");
     loop {
+        bound.check();
         match evd.wait(Some(HANG)).unwrap() {
             Event::Unaffiliated { port: Some(0), event: AsyncEvent::PortState { online } } => {
-                if online == wanted && expected(&ia.ports()[0]) {
+                if online == wanted && expected(&ia.ports().unwrap()[0]) {
                     return;
                 }
             }

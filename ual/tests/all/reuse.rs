@@ -46,9 +46,11 @@ impl Pair {
     fn reset(&self) {
         for ep in [&self.active, &self.passive] {
             // Refused while a Terminate is on its way, which does not take long.
+            let bound = warpline_patience::Bound::new("the endpoint to be reset");
             while ep.state() == EpState::Nonoperational {
+                bound.check();
                 match ep.reset() {
-                    Ok(()) => {}
+                    Ok(_) => {}
                     Err(Error::InvalidState { state, .. }) => {
                         assert_eq!(state, "still disconnecting");
                         std::thread::yield_now();

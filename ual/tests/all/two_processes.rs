@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::common::{LOCALHOST, Side, policy};
 use ual::vp_api::{Remote, SendOp, Stag, WcStatus};
-use ual::{AcceptParams, BrokenCause, ConnEvent, ConnectParams, Disconnect, Policy};
+use ual::{AcceptParams, BrokenCause, ConnEvent, ConnectParams, Disconnect, EpState, Policy};
 
 const ROLE: &str = "UAL_TEST_ROLE";
 
@@ -34,6 +34,7 @@ fn spawn(role: &str) -> (Server, SocketAddr, impl BufRead) {
         .unwrap();
     let mut out = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
+    let _guard = warpline_patience::Guard::new("the server to say its address");
     let address = loop {
         line.clear();
         assert_ne!(out.read_line(&mut line).unwrap(), 0, "the server said no address");
@@ -42,6 +43,47 @@ fn spawn(role: &str) -> (Server, SocketAddr, impl BufRead) {
         }
     };
     (Server(child), address, out)
+}
+
+/// Loads the configuration with these variables, in a process of its own.
+fn load_with(variables: &[(&str, &std::path::Path)]) -> String {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "two_processes::loading_process", "--nocapture"]);
+    command.env(LOADS, "1").env_remove("WARPLINE_CONFIG").env_remove("HOME");
+    let output = command.envs(variables.iter().copied()).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Set for [`loading_process`].
+const LOADS: &str = "UAL_TEST_LOADS";
+
+/// Not a test: loads the configuration and says what it found.
+#[test]
+fn loading_process() {
+    if std::env::var_os(LOADS).is_some() {
+        match ual::Config::load() {
+            Ok(config) => println!("half_open {}", config.policy.half_open),
+            Err(error) => println!("error {error}"),
+        }
+    }
+}
+
+#[test]
+fn the_environment_names_the_configuration() {
+    let dir = std::env::temp_dir().join(format!("warpline-config-{}", std::process::id()));
+    let user = dir.join(".config/warpline/warpline.toml");
+    std::fs::create_dir_all(user.parent().unwrap()).unwrap();
+    std::fs::write(&user, "[policy]\nhalf_open = 7\n").unwrap();
+    let named = dir.join("named.toml");
+    std::fs::write(&named, "[policy]\nhalf_open = 8\n").unwrap();
+    let (home, nothing) = (("HOME", &*dir), std::path::Path::new(""));
+    assert!(load_with(&[home]).contains("half_open 7"));
+    assert!(load_with(&[home, ("WARPLINE_CONFIG", &named)]).contains("half_open 8"));
+    // One that is empty names nothing.
+    assert!(load_with(&[home, ("WARPLINE_CONFIG", nothing)]).contains("half_open 7"));
+    let missing = load_with(&[home, ("WARPLINE_CONFIG", &dir.join("missing.toml"))]);
+    assert!(missing.contains("error ") && missing.contains("missing.toml"), "{missing}");
+    std::fs::remove_dir_all(dir).unwrap();
 }
 
 /// Not a test: the server's side of those below, in its own process.
@@ -140,6 +182,44 @@ fn a_killed_peer_is_named_and_everything_posted_completes() {
     }
 }
 
+/// Whichever of the two sees the FIN first: a request that was posted while the connection stood, and
+/// is flushed, is not lost in an orderly end; and to disconnect then does not make it one.
+#[test]
+fn a_peer_killed_in_the_middle_of_a_request_does_not_look_orderly() {
+    for round in 0..20 {
+        let (mut child, address, _out) = spawn("silent");
+        let side = Side::new(policy());
+        let ep = side.ep();
+        let params =
+            ConnectParams { private_data: b"hello".to_vec(), ..ConnectParams::new(address) };
+        ep.connect(params).unwrap();
+        let place = side.established().private_data;
+        let remote = Remote {
+            stag: Stag(u32::from_be_bytes(place[..4].try_into().unwrap())),
+            to: u64::from_be_bytes(place[4..12].try_into().unwrap()),
+        };
+        let mut reads = 0;
+        let stood = loop {
+            let op = SendOp::Read { remote, invalidate_sink: false };
+            side.post(&ep, reads, op, 0, 1000);
+            let stood = ep.state() == EpState::Connected;
+            if side.completion().status != WcStatus::Success {
+                break stood;
+            }
+            reads += 1;
+            if reads == 10 + round {
+                child.0.kill().unwrap();
+            }
+        };
+        ep.disconnect(Disconnect::Graceful).unwrap();
+        match side.conn_event() {
+            ConnEvent::Broken { cause: BrokenCause::ClosedInWork | BrokenCause::Reset, .. } => {}
+            ConnEvent::Disconnected { by_peer: true, .. } if !stood => {}
+            other => panic!("round {round}, behind {reads} reads: {other}"),
+        }
+    }
+}
+
 /// Stops a child, every thread of it.
 fn stop(child: &Server) {
     let id = child.0.id().to_string();
@@ -148,9 +228,9 @@ fn stop(child: &Server) {
         let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
         status.contains("\nState:\tT")
     };
-    while !std::fs::read_dir(format!("/proc/{id}/task")).unwrap().all(stopped) {
-        std::thread::yield_now();
-    }
+    warpline_patience::until("all threads of the process to be stopped", || {
+        std::fs::read_dir(format!("/proc/{id}/task")).unwrap().all(stopped)
+    });
 }
 
 // [CONN-14]: TCP alone would never notice, since a stopped process's kernel answers.

@@ -117,7 +117,7 @@ fn a_time_out_bounds_the_whole_attempt() {
     let params = ConnectParams { timeout: Some(short), ..ConnectParams::new(address) };
     ep.connect(params).unwrap();
     assert_eq!(failure(&client), FailReason::ReplyTimeout(short));
-    drop(peer.join().unwrap());
+    drop(warpline_patience::within("two tries to connect", || peer.join().unwrap()));
     // One beyond the end of the clock is none.
     let mut never = ConnectParams::new(silent.local_addr().unwrap());
     never.timeout = Some(Duration::MAX);
@@ -138,7 +138,9 @@ fn limits_left_out_are_not_on_the_wire() {
         let ep = client.ep();
         let params = ConnectParams { suppress_ird_ord: true, ..ConnectParams::new(address) };
         ep.connect(params).unwrap();
-        let (mut peer, _) = listener.accept().unwrap();
+        let (mut peer, _) =
+            warpline_patience::within("the connection", || listener.accept().unwrap());
+        peer.set_read_timeout(Some(warpline_patience::HANG)).unwrap();
         let mut request = [0; 20];
         peer.read_exact(&mut request).unwrap();
         match marks {

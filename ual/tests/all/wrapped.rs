@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use ual::vp_api::VpStatus;
+use ual::vp_api::{Access, MwKind, VpStatus};
 use ual::vp_hooks::stats;
-use ual::{AcceptParams, Config, ConnectParams, Error, Ual};
+use ual::{AcceptParams, Config, ConnectParams, Error, EvdInit, LmrInit, SrqParams, Stream, Ual};
 
 use crate::common::{LOCALHOST, Side, connect, policy};
 
@@ -45,6 +45,25 @@ fn a_connection_refused_by_the_provider_is_reported() {
     // The next one comes about.
     let server = Side::new(policy());
     connect(&client, &server, &server.listen(LOCALHOST));
+}
+
+// What is dropped gives its place at the provider back, as what is closed.
+#[test]
+fn dropped_objects_leave_room_for_others() {
+    let limits = ["max_cq=2", "max_qp=1", "max_srq=1", "max_mr=2", "max_mw=1", "max_pd=2"];
+    let side = side(&format!("{:?}", limits.map(|limit| format!("fault:{limit}"))));
+    for _ in 0..3 {
+        drop(side.ia.create_evd(EvdInit::new(Stream::Completion, 8)).unwrap());
+        drop(side.ep());
+        let params = SrqParams { depth: 8, max_sge: 1, low_watermark: 0 };
+        drop(side.pz.create_srq(params).unwrap());
+        let init = LmrInit::new(side.region.mem_range(), Access::LOCAL);
+        drop(side.pz.create_lmr(init).unwrap());
+        drop(side.pz.create_rmr(MwKind::Narrow).unwrap());
+        drop(side.ia.create_pz().unwrap());
+    }
+    let _last = side.ia.create_evd(EvdInit::new(Stream::Completion, 8)).unwrap();
+    assert!(side.ia.create_evd(EvdInit::new(Stream::Completion, 8)).is_err());
 }
 
 #[test]

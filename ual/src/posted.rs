@@ -1,0 +1,260 @@
+//! The posted requests of one work queue, and what a completion says of them: which one ended, and
+//! which unsignalled ones are done with it.
+//!
+//! Owner: an endpoint's face, behind its lock; never more requests than the queue is deep. Requests are
+//! numbered as they are posted; a place holds the request whose number falls on it. Any thread takes
+//! completions, so they are looked up in another order than they came: each takes its own request and
+//! never another signalled one; a number whose place is still held is skipped. When the peer dies every
+//! request completes. On reuse of the queue for another stream, numbers go on.
+//!
+//! A completion that is no success says of an unsignalled request before it only that it has ended: it
+//! may have failed, too, and another thread may hold the completion that says so. Such a request has no
+//! slot any more and keeps its place until that thread comes, or until the stream is [reset](Posted::ended)
+//! and it is known how many failed.
+
+use vp_api::{VpResult, VpStatus, room};
+
+/// Requests of a queue.
+#[derive(Debug)]
+pub struct Posted<T> {
+    /// As many as a power of two, or none before the first request.
+    places: Vec<Place<T>>,
+    /// The next number.
+    next: u64,
+    /// Of unsignalled requests before this number nothing is to be told any more.
+    told: u64,
+    /// Requests posted so far.
+    posted: u64,
+    /// Requests that occupy slots.
+    slots: u32,
+    depth: u32,
+}
+
+#[derive(Debug)]
+struct Place<T> {
+    number: u64,
+    /// Requests that were posted before it.
+    order: u64,
+    kind: Kind,
+    request: Option<T>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// No request.
+    Free,
+    /// Its completion comes.
+    Signalled,
+    /// Its completion comes if it fails.
+    Silent,
+    /// It ended and occupies no slot; its completion comes if it failed.
+    Ended,
+    /// It succeeded and occupies no slot; the next completion tells.
+    Done,
+}
+
+impl<T> Posted<T> {
+    /// For a queue of `depth`. Memory is allocated with the first request, or by
+    /// [`Posted::reserve`].
+    pub const fn new(depth: u32) -> Self {
+        Self { places: Vec::new(), next: 0, told: 0, posted: 0, slots: 0, depth }
+    }
+
+    /// Allocates what a queue of `depth` needs, so that posting does not.
+    pub fn reserve(&mut self, depth: u32) -> VpResult<()> {
+        // With room to spare for requests whose completions other threads hold.
+        let wanted = (depth as usize + (depth as usize / 2).max(2)).next_power_of_two();
+        if self.places.len() < wanted { self.widen(wanted) } else { Ok(()) }
+    }
+
+    /// Changes the depth, for requests to come.
+    pub fn set_depth(&mut self, depth: u32) {
+        self.depth = depth;
+    }
+
+    /// No request occupies a slot.
+    pub fn is_idle(&self) -> bool {
+        self.slots == 0
+    }
+
+    /// Number of the next request, and how many can be posted, at most `wanted` and not 0, numbered one
+    /// after the other from there on. Errors: the queue is full, or there is no memory.
+    pub fn room(&mut self, wanted: usize) -> Result<(u64, usize), VpStatus> {
+        let slots = self.depth.saturating_sub(self.slots) as usize;
+        if slots == 0 {
+            return Err(VpStatus::TooManyWrs);
+        }
+        self.find_place()?;
+        let most = wanted.min(slots).min(self.places.len());
+        let is_free = |n: &usize| self.is_free(self.next + *n as u64);
+        Ok((self.next, (0..most).take_while(is_free).count()))
+    }
+
+    /// Holds a request; its number. Errors as [`Posted::room`].
+    pub fn hold(&mut self, request: T, signalled: bool) -> Result<u64, VpStatus> {
+        self.room(1)?;
+        Ok(self.push(request, signalled))
+    }
+
+    /// Holds a request for which there is [`Posted::room`].
+    #[inline]
+    pub fn push(&mut self, request: T, signalled: bool) -> u64 {
+        let (number, order) = (self.next, self.posted);
+        let kind = if signalled { Kind::Signalled } else { Kind::Silent };
+        let at = self.at(number);
+        self.places[at] = Place { number, order, kind, request: Some(request) };
+        self.next += 1;
+        self.posted += 1;
+        self.slots += 1;
+        number
+    }
+
+    /// The provider refused the request that was held last.
+    pub fn refused(&mut self, number: u64) -> Option<T> {
+        let at = self.at(number);
+        let place = self.places.get_mut(at).filter(|place| place.holds(number))?;
+        self.posted -= 1;
+        self.slots -= 1;
+        place.free()
+    }
+
+    /// The full number of one of which the lower half came back.
+    pub fn number(&self, half: u32) -> u64 {
+        self.next.wrapping_sub(u64::from((self.next as u32).wrapping_sub(half)))
+    }
+
+    /// Takes a request out whose completion came; `good`: a success. Each unsignalled request before it
+    /// that has ended is shown to `earlier`, once, oldest first.
+    #[inline]
+    pub fn complete(
+        &mut self,
+        number: u64,
+        good: bool,
+        mut earlier: impl FnMut(&mut T),
+    ) -> Option<T> {
+        let at = self.at(number);
+        self.places.get(at).filter(|place| place.holds(number))?;
+        if self.told < number {
+            self.tell_up_to(number, good, &mut earlier);
+        }
+        self.told = self.told.max(number + 1);
+        let place = &mut self.places[at];
+        self.slots -= u32::from(place.kind.occupies());
+        place.free()
+    }
+
+    #[inline(never)]
+    fn tell_up_to(&mut self, number: u64, good: bool, earlier: &mut impl FnMut(&mut T)) {
+        (self.told..number).for_each(|earlier_one| self.tell(earlier_one, good, earlier));
+    }
+
+    fn tell(&mut self, number: u64, good: bool, earlier: &mut impl FnMut(&mut T)) {
+        let at = self.at(number);
+        let place = &mut self.places[at];
+        if !place.holds(number) || !matches!(place.kind, Kind::Silent | Kind::Done) {
+            return;
+        }
+        self.slots -= u32::from(place.kind.occupies());
+        place.request.iter_mut().for_each(earlier);
+        if place.kind == Kind::Silent && !good {
+            place.kind = Kind::Ended;
+        } else {
+            place.free();
+        }
+    }
+
+    /// The stream is over, and of all requests the last `failed` have completions that say so: the
+    /// unsignalled ones before those have succeeded. `keep`: it is still to be told of this one.
+    pub fn ended(&mut self, failed: u32, keep: impl Fn(&T) -> bool) {
+        let good = self.posted.saturating_sub(failed.into());
+        for place in &mut self.places {
+            let occupied = place.kind.occupies();
+            match place.kind {
+                Kind::Silent if place.order >= good => place.kind = Kind::Signalled,
+                Kind::Silent if place.request.as_ref().is_some_and(&keep) => {
+                    place.kind = Kind::Done;
+                }
+                Kind::Silent => drop(place.free()),
+                Kind::Ended if place.order < good => drop(place.free()),
+                _ => {}
+            }
+            self.slots -= u32::from(occupied && !place.kind.occupies());
+        }
+    }
+
+    /// Shows each request that waits for its completion.
+    pub fn for_each(&mut self, f: impl FnMut(&mut T)) {
+        self.places.iter_mut().filter_map(|place| place.request.as_mut()).for_each(f);
+    }
+
+    #[inline]
+    fn is_free(&self, number: u64) -> bool {
+        self.places[self.at(number)].kind == Kind::Free
+    }
+
+    #[inline]
+    fn at(&self, number: u64) -> usize {
+        number as usize & self.places.len().wrapping_sub(1)
+    }
+
+    /// Skips numbers whose places are held.
+    #[inline]
+    fn find_place(&mut self) -> Result<(), VpStatus> {
+        loop {
+            for _ in 0..self.places.len() {
+                if self.is_free(self.next) {
+                    return Ok(());
+                }
+                self.next += 1;
+            }
+            self.widen_more().map_err(|error| error.status)?;
+        }
+    }
+
+    #[cold]
+    fn widen_more(&mut self) -> VpResult<()> {
+        match self.places.len() {
+            0 => self.reserve(self.depth),
+            held => self.widen(2 * held),
+        }
+    }
+
+    /// Requests have other places then, and the same numbers.
+    fn widen(&mut self, len: usize) -> VpResult<()> {
+        let mut places = room::list("requests of an endpoint's queue", len)?;
+        let free = || Place { number: 0, order: 0, kind: Kind::Free, request: None };
+        places.resize_with(len, free);
+        let held = std::mem::replace(&mut self.places, places);
+        for place in held.into_iter().filter(|place| place.kind != Kind::Free) {
+            let at = self.at(place.number);
+            self.places[at] = place;
+        }
+        Ok(())
+    }
+}
+
+impl<T> Place<T> {
+    #[inline]
+    fn holds(&self, number: u64) -> bool {
+        self.number == number && self.kind != Kind::Free
+    }
+
+    #[inline]
+    fn free(&mut self) -> Option<T> {
+        self.kind = Kind::Free;
+        self.request.take()
+    }
+}
+
+impl Kind {
+    fn occupies(self) -> bool {
+        matches!(self, Self::Signalled | Self::Silent)
+    }
+}
+
+#[cfg(all(test, loom))]
+#[path = "posted_loom_tests.rs"]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+#[path = "posted_tests.rs"]
+mod tests;

@@ -1,0 +1,143 @@
+//! Tests of posted requests.
+
+use super::*;
+
+/// A queue that holds requests `0..`, with whether they are signalled.
+fn queue(depth: u32, signalled: &[bool]) -> Posted<u64> {
+    let mut posted = Posted::new(depth);
+    for (n, signalled) in signalled.iter().enumerate() {
+        assert_eq!(posted.hold(n as u64, *signalled), Ok(n as u64));
+    }
+    posted
+}
+
+/// Completes request `number`; it, and what was told of earlier ones.
+fn complete(posted: &mut Posted<u64>, number: u64, good: bool) -> (Option<u64>, Vec<u64>) {
+    let mut earlier = Vec::new();
+    let request = posted.complete(number, good, |request| earlier.push(*request));
+    (request, earlier)
+}
+
+const FULL: Result<u64, VpStatus> = Err(VpStatus::TooManyWrs);
+
+const NOTHING: (Option<u64>, Vec<u64>) = (None, Vec::new());
+
+#[test]
+fn a_completion_ends_the_unsignalled_before_it_and_no_other() {
+    let mut posted = queue(8, &[false, true, false, false, true, false]);
+    assert_eq!(complete(&mut posted, 4, true), (Some(4), vec![0, 2, 3]));
+    assert_eq!(complete(&mut posted, 4, true), NOTHING);
+    assert_eq!(complete(&mut posted, 1, true), (Some(1), vec![]), "by a slower thread");
+    assert_eq!(complete(&mut posted, 6, true), NOTHING, "never posted");
+    assert_eq!(posted.hold(6, true), Ok(6));
+    assert_eq!(complete(&mut posted, 6, true), (Some(6), vec![5]));
+    assert!(posted.is_idle());
+}
+
+#[test]
+fn a_full_queue_refuses_until_one_is_taken() {
+    let mut posted = queue(3, &[true; 3]);
+    assert_eq!(posted.hold(9, true), FULL);
+    assert_eq!(posted.room(9), Err(VpStatus::TooManyWrs));
+    complete(&mut posted, 1, true);
+    assert_eq!(posted.room(9), Ok((3, 1)));
+    assert_eq!(posted.hold(3, false), Ok(3));
+    assert_eq!(posted.hold(9, true), FULL);
+    for number in [0, 2] {
+        complete(&mut posted, number, true);
+    }
+    // The unsignalled one is done when one behind it was taken.
+    assert_eq!(posted.hold(4, true), Ok(4));
+    assert_eq!(posted.room(9), Ok((5, 1)));
+    complete(&mut posted, 4, true);
+    assert_eq!(posted.room(9), Ok((5, 3)));
+}
+
+#[test]
+fn a_slow_thread_does_not_stop_the_others() {
+    let mut posted = queue(2, &[true]);
+    for _ in 0..50 {
+        let number = posted.hold(77, true).unwrap();
+        assert_eq!(complete(&mut posted, number, true), (Some(77), vec![]));
+    }
+    assert_eq!(complete(&mut posted, 0, true), (Some(0), vec![]));
+}
+
+#[test]
+fn requests_that_failed_come_out_whatever_the_order() {
+    // 0 succeeds in silence; 1 fails, and so the unsignalled 2 is flushed like 3.
+    let mut posted = queue(4, &[false, true, false, true]);
+    assert_eq!(complete(&mut posted, 3, false), (Some(3), vec![0, 2]));
+    assert_eq!(posted.room(9).unwrap().1, 3, "of the signalled one nobody knows yet");
+    assert_eq!(complete(&mut posted, 1, false), (Some(1), vec![]));
+    assert_eq!(complete(&mut posted, 2, false), (Some(2), vec![]), "its own completion");
+    assert_eq!(posted.room(9).unwrap().1, 4);
+    posted.ended(3, |_| true);
+    assert_eq!(complete(&mut posted, 0, true), NOTHING);
+}
+
+#[test]
+fn after_a_stream_only_what_failed_waits() {
+    // 0 and 1 succeed in silence, 2 and 3 fail.
+    let mut posted = queue(4, &[false; 4]);
+    posted.ended(2, |request| *request == 1);
+    assert_eq!(posted.room(9).unwrap().1, 2);
+    assert_eq!(posted.hold(4, true), Ok(4));
+    // A success of the next stream says nothing of the last one's.
+    assert_eq!(complete(&mut posted, 4, true), (Some(4), vec![1]));
+    assert_eq!(complete(&mut posted, 2, false), (Some(2), vec![]));
+    assert_eq!(complete(&mut posted, 3, false), (Some(3), vec![]));
+    assert!(posted.is_idle());
+}
+
+#[test]
+fn streams_that_fail_again_and_again_leave_nothing() {
+    let mut posted = queue(4, &[]);
+    for _ in 0..100 {
+        (0..3).for_each(|n| assert!(posted.hold(n, false).is_ok()));
+        let last = posted.hold(3, true).unwrap();
+        assert_eq!(complete(&mut posted, last, false), (Some(3), vec![0, 1, 2]));
+        posted.ended(1, |_| true);
+    }
+    assert_eq!(posted.places.len(), 8);
+    assert!(posted.places.iter().all(|place| place.kind == Kind::Free));
+}
+
+#[test]
+fn a_refused_request_leaves_nothing() {
+    let mut posted = queue(2, &[true]);
+    let number = posted.hold(7, false).unwrap();
+    assert_eq!(posted.refused(number), Some(7));
+    assert_eq!(posted.refused(number), None);
+    let next = posted.hold(8, true).unwrap();
+    assert_eq!(complete(&mut posted, next, true), (Some(8), vec![]));
+}
+
+#[test]
+fn half_a_number_is_enough() {
+    let mut posted: Posted<u64> =
+        Posted { next: u32::MAX.into(), told: u32::MAX.into(), ..Posted::new(4) };
+    let numbers: Vec<_> = (0..4).map(|n| posted.hold(n, true).unwrap()).collect();
+    for (request, number) in (0..).zip(numbers) {
+        assert_eq!(posted.number(number as u32), number);
+        assert_eq!(complete(&mut posted, number, true).0, Some(request));
+    }
+}
+
+#[test]
+fn places_are_found_when_many_threads_are_slow() {
+    let mut posted = queue(4, &[false]);
+    for round in 0..40 {
+        // The signalled one fails; the thread that holds the unsignalled one's completion is slow.
+        let silent = if round == 0 { 0 } else { posted.hold(round, false).unwrap() };
+        let number = posted.hold(99, true).unwrap();
+        assert_eq!(complete(&mut posted, number, false).0, Some(99));
+        assert!(silent < number);
+    }
+    let held = posted.places.iter().filter(|place| place.kind != Kind::Free);
+    let left: Vec<u64> = held.map(|place| place.number).collect();
+    assert_eq!(left.len(), 40);
+    for number in left {
+        assert!(complete(&mut posted, number, false).0.is_some());
+    }
+}

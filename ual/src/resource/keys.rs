@@ -1,0 +1,73 @@
+//! Key octets of STags: one that nobody foresees each time that an STag is made valid.
+//!
+//! Owned by whoever names a region or window; any thread. On reuse of an STag's index the key is
+//! another, so that what a peer was granted before grants nothing.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// The keys of one STag index: every octet once, in an order of its own, before one comes again.
+#[derive(Debug, Default)]
+pub struct Keys {
+    order: RandomState,
+    mask: u8,
+    used: AtomicU8,
+}
+
+impl Keys {
+    /// Of an index that is valid under this key now.
+    pub fn after(key: u8) -> Self {
+        let keys = Self::default();
+        let mask = keys.next() ^ key;
+        Self { mask, ..keys }
+    }
+
+    /// The next key.
+    // RFC 5040 8.1.1(8) [SEC-07]
+    pub fn next(&self) -> u8 {
+        self.key(self.used.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// What [`Keys::next`] will return.
+    pub fn upcoming(&self) -> u8 {
+        self.key(self.used.load(Ordering::Relaxed))
+    }
+
+    fn key(&self, count: u8) -> u8 {
+        // Rounds of a Feistel network make a permutation of the octets of any function of halves.
+        let permuted = (0..4u8).fold(count, |octet, round| {
+            let (left, right) = (octet >> 4, octet & 15);
+            let mixed = self.order.hash_one((round, right)) as u8 & 15;
+            right << 4 | (left ^ mixed)
+        });
+        permuted ^ self.mask
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    // [SEC-07]
+    #[test]
+    fn keys_come_again_only_after_all_and_in_no_common_order() {
+        let (one, other) = (Keys::default(), Keys::default());
+        let first: Vec<u8> = (0..256).map(|_| one.next()).collect();
+        assert_eq!(first.iter().collect::<HashSet<_>>().len(), 256);
+        let second: Vec<u8> = (0..256).map(|_| other.next()).collect();
+        let agree = first.iter().zip(&second).filter(|(a, b)| a == b).count();
+        assert!(agree < 32, "{agree} of 256");
+        let steps: HashSet<u8> =
+            first.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect();
+        assert!(steps.len() > 64, "{} different steps", steps.len());
+        // A key that was given comes last.
+        let given = Keys::after(7);
+        for _ in 0..255 {
+            let upcoming = given.upcoming();
+            assert!(given.next() == upcoming && upcoming != 7);
+        }
+        assert_eq!(given.next(), 7);
+    }
+}

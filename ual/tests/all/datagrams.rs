@@ -1,0 +1,221 @@
+//! Datagrams over the bridge to hardware, with the stand-in for rdma-core below: services, address
+//! handles, endpoints, and the source of what arrives.
+//!
+//! The loader looks for libraries where the environment said when the process began, so each test
+//! runs itself again, with the stand-in under the names of rdma-core.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ual::resource::{Datagram, Serves, UdEp, UdEpInit, UdServiceInit};
+use ual::vp_api::{
+    Data, DatagramPath, GRH_OCTETS, RecvWr, SendFlags, ServiceRefusal, Sge, UdAddress, VpStatus,
+};
+use ual::{
+    Config, Error, EvdInit, Event, ListenInit, NOTIFY, Object, ServiceReply, ServiceRequest,
+    Stream, Ual,
+};
+
+use crate::common::{HANG, LOCALHOST, Side, policy};
+
+/// Set in the child.
+const CHILD: &str = "UAL_TEST_DATAGRAMS";
+
+/// True in the child, which has the stand-in; else runs `test` there.
+fn over_the_stand_in(test: &str) -> bool {
+    if std::env::var_os(CHILD).is_some() {
+        return true;
+    }
+    let program = std::env::current_exe().unwrap();
+    let dir = program.with_file_name(format!("ual-{test}-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    for soname in ["libibverbs.so.1", "librdmacm.so.1"] {
+        symlink(program.with_file_name("libfake_verbs.so"), dir.join(soname)).unwrap();
+    }
+    let mut command = Command::new(&program);
+    command.args(["--exact", &format!("datagrams::{test}"), "--nocapture"]);
+    let output = command.env("LD_LIBRARY_PATH", &dir).env(CHILD, "1").output().unwrap();
+    std::fs::remove_dir_all(dir).unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    false
+}
+
+fn side() -> Side {
+    let ual = Ual::with_config(Config { policy: policy(), ..Config::default() });
+    Side::on(ual.open("fakeib0").unwrap())
+}
+
+fn ep(side: &Side) -> Arc<UdEp> {
+    side.pz.create_ud_ep(UdEpInit::new(&side.completions)).unwrap()
+}
+
+fn listen(side: &Side, serves: Serves, port: u16) -> ual::Result<Arc<ual::Listen>> {
+    let init = ListenInit::new(SocketAddr::new(LOCALHOST, port), &side.requests);
+    side.ia.listen(ListenInit { serves, ..init })
+}
+
+fn service(side: &Side, peer: SocketAddr) -> Arc<ual::resource::UdService> {
+    let (evd, private_data) = (side.connection.clone(), b"who?".to_vec());
+    side.ia.create_ud_service(UdServiceInit { peer, evd, private_data }).unwrap()
+}
+
+fn asked(side: &Side) -> ServiceRequest {
+    match side.requests.wait(Some(HANG)).unwrap() {
+        Event::ServiceRequest(request) => *request,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn answer(side: &Side) -> ServiceReply {
+    match side.connection.wait(Some(HANG)).unwrap() {
+        Event::ServiceReply { reply, .. } => *reply,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Where `there` is, as its service says.
+fn resolve(here: &Side, there: &Side, far: &UdEp) -> (UdAddress, DatagramPath) {
+    let listen = listen(there, Serves::Datagrams, 0).unwrap();
+    let service = service(here, listen.addresses()[0]);
+    service.ask().unwrap();
+    let request = asked(there);
+    assert_eq!((request.private_data.as_slice(), request.listener), (&b"who?"[..], listen.id()));
+    assert_eq!(request.port, listen.addresses()[0].port());
+    ual::cm::reply(request.request, Ok(far.address()), b"me").unwrap();
+    match answer(here) {
+        ServiceReply::Resolved { address, path, private_data } => {
+            assert_eq!((address, private_data.as_slice()), (far.address(), &b"me"[..]));
+            (address, path)
+        }
+        other => panic!("{other}"),
+    }
+}
+
+fn datagram<'a>(wr_id: u64, sgl: &'a [Sge], to: UdAddress) -> Datagram<'a> {
+    Datagram { wr_id, data: Data::Sgl(sgl), flags: SendFlags::SIGNALED, solicited: false, to }
+}
+
+const OCTETS: u32 = GRH_OCTETS as u32 + 16;
+
+#[test]
+fn a_service_leads_to_an_endpoint_and_what_arrives_says_from_where() {
+    if !over_the_stand_in("a_service_leads_to_an_endpoint_and_what_arrives_says_from_where") {
+        return;
+    }
+    let (here, there) = (side(), side());
+    let (near, far) = (ep(&here), ep(&there));
+    let (to, path) = resolve(&here, &there, &far);
+    let handle = here.pz.create_address_handle(&path).unwrap();
+    assert_eq!(handle.path().unwrap().remote_gid, path.remote_gid);
+    far.post_recv(&[RecvWr { wr_id: 1 | NOTIFY, sgl: &[there.sge(0, OCTETS)] }]).unwrap();
+    near.post_send(&handle, &datagram(2 | NOTIFY, &[here.sge(0, 16)], to)).unwrap();
+    assert_eq!((here.success().wr_id, near.take_source(2 | NOTIFY)), (2, None));
+    let arrived = there.success();
+    assert_eq!((arrived.wr_id, arrived.octets, arrived.qp), (1, OCTETS, far.id()));
+    let source = far.take_source(1 | NOTIFY).unwrap();
+    assert_eq!(source.qpn, near.address().qpn);
+    assert!(source.path.is_some() && far.take_source(1 | NOTIFY).is_none());
+    // A quiet one waits to be polled, and wakes nobody.
+    near.post_send(&handle, &datagram(3, &[], to)).unwrap();
+    warpline_patience::until("the quiet completion", || here.completions.queued() == 1);
+    assert!(matches!(here.completions.wait(Some(Duration::ZERO)), Err(Error::Timeout(_))));
+    match here.completions.dequeue().unwrap() {
+        Some(Event::Completion(completion)) => assert_eq!(completion.wr_id, 3),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_datagrams_use_closes_once_and_not_before_them() {
+    if !over_the_stand_in("what_datagrams_use_closes_once_and_not_before_them") {
+        return;
+    }
+    let (here, there) = (side(), side());
+    let (near, far) = (ep(&here), ep(&there));
+    let (to, path) = resolve(&here, &there, &far);
+    let handle = here.pz.create_address_handle(&path).unwrap();
+    let refused = |handle: &ual::resource::AddressHandle| {
+        near.post_send(handle, &datagram(1 | NOTIFY, &[], to)).unwrap_err().status
+    };
+    let foreign = there.pz.create_address_handle(&path).unwrap();
+    assert_eq!(refused(&foreign), VpStatus::InvalidPd);
+    let zone = here.ia.create_pz().unwrap();
+    let of_another_zone = zone.create_address_handle(&path).unwrap();
+    assert_eq!(refused(&of_another_zone), VpStatus::InvalidPd);
+    assert!(matches!(zone.close(), Err(Error::InUse { .. })));
+    drop(of_another_zone);
+    zone.close().unwrap();
+    handle.modify(&DatagramPath { hop_limit: 7, ..path }).unwrap();
+    assert_eq!(handle.path().unwrap().hop_limit, 7);
+    handle.close().unwrap();
+    assert!(matches!(handle.close(), Err(Error::Closed(Object::AddressHandle))));
+    assert!(matches!(handle.modify(&path), Err(Error::Closed(_))));
+    assert_eq!(refused(&handle), VpStatus::InvalidHandle);
+    assert!(matches!(here.completions.close(), Err(Error::InUse { .. })));
+    for (tag, number) in [(near.tag(), 1), (handle.tag(), 2)] {
+        tag.set(number);
+    }
+    assert_eq!((near.tag().get(), handle.tag().get()), (1, 2));
+    assert!(here.ia.ud_ep(near.id()).is_some_and(|found| Arc::ptr_eq(&found, &near)));
+    near.stop().unwrap();
+    near.reset().unwrap();
+    near.close().unwrap();
+    assert!(here.ia.ud_ep(near.id()).is_none());
+    assert!(matches!(near.close(), Err(Error::Closed(Object::Ep))));
+    here.completions.close().unwrap();
+    // Dropping is closing.
+    drop(far);
+    there.completions.close().unwrap();
+}
+
+#[test]
+fn services_are_refused_given_up_and_listened_for_once() {
+    if !over_the_stand_in("services_are_refused_given_up_and_listened_for_once") {
+        return;
+    }
+    let (here, there) = (side(), side());
+    let offered = listen(&there, Serves::Datagrams, 0).unwrap();
+    let address = offered.addresses()[0];
+    let asking = service(&here, address);
+    asking.tag().set(9);
+    assert_eq!((asking.tag().get(), asking.init().peer), (9, address));
+    asking.ask().unwrap();
+    let request = asked(&there).request;
+    ual::cm::reply(request, Err(ServiceRefusal::NoQueuePair), b"none").unwrap();
+    match answer(&here) {
+        ServiceReply::Refused { why, private_data } => {
+            assert_eq!((why, private_data.as_slice()), (ServiceRefusal::NoQueuePair, &b"none"[..]));
+        }
+        other => panic!("{other}"),
+    }
+    assert!(matches!(
+        ual::cm::reply(request, Err(ServiceRefusal::Rejected), b""),
+        Err(Error::Closed(_))
+    ));
+    // Its port is taken for datagrams; a listener for both that chose it has nothing else to try.
+    let both = listen(&there, Serves::Both, address.port());
+    assert!(matches!(both, Err(Error::AddressInUse(_))), "{both:?}");
+    // No room for the request: nobody hears of it, and who asked is told at once.
+    let narrow = there.ia.create_evd(EvdInit::new(Stream::Request, 1)).unwrap();
+    let any = ListenInit::new(SocketAddr::new(LOCALHOST, 0), &narrow);
+    let crowded = there.ia.listen(ListenInit { serves: Serves::Datagrams, ..any }).unwrap();
+    let busy = service(&here, crowded.addresses()[0]);
+    busy.ask().unwrap();
+    warpline_patience::until("the first request", || narrow.queued() == 1);
+    busy.ask().unwrap();
+    assert!(matches!(answer(&here), ServiceReply::Refused { .. }));
+    // Closed while it is asked, it hears nothing.
+    asking.ask().unwrap();
+    let request = asked(&there).request;
+    asking.close().unwrap();
+    assert!(matches!(asking.ask(), Err(Error::Closed(Object::Service))));
+    assert!(matches!(asking.close(), Err(Error::Closed(Object::Service))));
+    let _ = ual::cm::reply(request, Err(ServiceRefusal::Rejected), b"");
+    drop(busy);
+    assert_eq!(here.connection.queued(), 0);
+    here.connection.close().unwrap();
+}
