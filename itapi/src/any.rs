@@ -10,7 +10,7 @@ use crate::completion::{Completion, EpId};
 use crate::dispatcher::{Dispatcher, EvdBuilder, EvdId};
 use crate::evd::Evd;
 use crate::events::sealed::Kind;
-use crate::events::{AsyncSource, Events, Objects, Requests};
+use crate::events::{Events, ObjectEvent, Objects, Requests};
 use crate::ia::Ia;
 use crate::listen::Request;
 
@@ -25,7 +25,7 @@ pub enum AnyEvent {
     /// News of a connection ([`crate::ConnEvd`]).
     Connection(EpId, ConnEvent),
     /// News of an endpoint, dispatcher or shared receive queue ([`crate::AsyncEvd`]).
-    Object(AsyncSource, AsyncEvent),
+    Object(ObjectEvent),
     /// News of the device, or of a port ([`crate::PortEvd`]).
     Port(Option<u32>, AsyncEvent),
     /// A number of the application's ([`crate::SoftwareEvd`]).
@@ -46,10 +46,7 @@ impl Kind for Anything {
             Event::Completion(wc) => AnyEvent::Completion(Evd::complete_at(id, &wc)?),
             Event::Request(_) => AnyEvent::Request(Requests::pick(event, origin)?),
             Event::Connection { qp, event, .. } => AnyEvent::Connection(EpId(qp.0), *event),
-            Event::Affiliated { .. } => {
-                let (source, event) = Objects::pick(event, origin)?;
-                AnyEvent::Object(source, event)
-            }
+            Event::Affiliated { .. } => AnyEvent::Object(Objects::pick(event, origin)?),
             Event::Unaffiliated { port, event } => AnyEvent::Port(port, event),
             Event::Software(number) => AnyEvent::Software(number),
             _ => return None,

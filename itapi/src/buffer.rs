@@ -31,13 +31,24 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Cuts `count` buffers of `capacity` octets each from a region that nobody else knows.
-    pub(crate) fn cut(region: &Lmr, count: usize, capacity: usize) -> Result<Vec<Self>> {
-        let cut = |n: usize| {
+    /// A region that nobody else knows as one buffer.
+    pub(crate) fn all_of(region: &Lmr) -> Self {
+        Self { range: region.whole(), len: 0 }
+    }
+
+    /// Cuts `count` buffers of `capacity` octets each from a region that nobody else knows, to `list`,
+    /// which has room for them.
+    pub(crate) fn cut(
+        region: &Lmr,
+        mut list: Vec<Self>,
+        count: usize,
+        capacity: usize,
+    ) -> Result<Vec<Self>> {
+        for n in 0..count {
             let start = n * capacity;
-            Ok(Self { range: region.range(start..start + capacity)?, len: 0 })
-        };
-        (0..count).map(cut).collect()
+            list.push(Self { range: region.range(start..start + capacity)?, len: 0 });
+        }
+        Ok(list)
     }
 
     /// Octets that it can hold.

@@ -1,5 +1,6 @@
 //! Completions: how a work request ended, and its memory back. Plain values.
 
+use ual::ConnectionEnd;
 use vp_api::{DatagramSource, WcOpcode, WcStatus};
 
 use crate::buffer::Buffer;
@@ -119,19 +120,27 @@ pub struct Completion {
     pub immediate: Option<u64>,
     /// Receives of datagrams: where it came from; see [`crate::UdEp`].
     pub source: Option<Box<DatagramSource>>,
+    /// Without success: how its connection ended, if it did and the provider tells.
+    pub end: Option<Box<ConnectionEnd>>,
     /// Its memory.
     pub local: Local,
-    /// Memory of the unsignalled requests before it, oldest first.
+    /// Memory of the unsignalled requests before it, oldest first. Where several threads take
+    /// completions and a connection failed, that of an unsignalled request may be here and its own
+    /// completion, with another thread, come without.
     pub earlier: Vec<Local>,
 }
 
 impl Completion {
     /// An error unless it succeeded.
+    #[inline]
     pub fn check(&self) -> Result<()> {
-        match self.status {
-            WcStatus::Success => Ok(()),
-            status => Err(Error::Incomplete { operation: self.operation, status }),
-        }
+        if self.status == WcStatus::Success { Ok(()) } else { Err(self.error()) }
+    }
+
+    #[cold]
+    fn error(&self) -> Error {
+        let end = self.end.clone();
+        Error::Incomplete { operation: self.operation, status: self.status, end }
     }
 
     /// The first buffer of its memory.

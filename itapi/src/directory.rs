@@ -25,11 +25,12 @@ impl Directory {
         &self.0[qp.0 as usize % SHARDS]
     }
 
-    /// What `with` makes of an endpoint's flights; `None` if it is not, or no longer, here.
-    pub(crate) fn with<T>(&self, qp: QpId, with: impl FnOnce(&Flights) -> T) -> Option<T> {
+    /// What `with` makes of an endpoint's flights; `None` also if it is not, or no longer, here.
+    #[inline]
+    pub(crate) fn with<T>(&self, qp: QpId, with: impl FnOnce(&Flights) -> Option<T>) -> Option<T> {
         let list = self.shard(qp).load();
         let at = list.binary_search_by_key(&qp, |(id, _)| *id).ok()?;
-        Some(with(&list[at].1))
+        with(&list[at].1)
     }
 
     pub(crate) fn add(&self, qp: QpId, flights: &Arc<Flights>) {
@@ -60,7 +61,7 @@ mod tests {
     #[test]
     fn endpoints_come_and_go() {
         let directory = Directory::default();
-        let known = |qp| directory.with(QpId(qp), |_| ()).is_some();
+        let known = |qp| directory.with(QpId(qp), |_| Some(())).is_some();
         for qp in [40, 8, 24, 9, 24] {
             directory.add(QpId(qp), &Arc::new(Flights::idle()));
         }

@@ -11,10 +11,10 @@ pub(crate) use connection::established;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ual::{ConnEvent, Ends, EpInfo, EpState};
+use ual::{ConnEvent, ConnectionEnd, Ends, EpInfo, EpState};
 use vp_api::{MwKind, QpChange};
 
-use crate::completion::{EpId, WorkIds};
+use crate::completion::{EpId, WorkId, WorkIds};
 use crate::context::context;
 use crate::error::{PostResult, Result};
 use crate::evd::{Evd, Flights};
@@ -23,7 +23,8 @@ use crate::rmr::{Rmr, WeakRmr};
 use crate::work::{Kind, Local, Work};
 
 /// Endpoint (IT-API `it_ep_rc_create`). Clones share it. When the last one goes, a connection that
-/// still stands is reset: end it with [`Ep::disconnect`] first.
+/// still stands is closed behind what has completed, which arrives unless the peer does not take it
+/// within the policy's `close_timeout`. If work was still under way, the peer sees a reset behind that.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -122,6 +123,12 @@ impl Ep {
         self.0.ep.ends()
     }
 
+    /// How its last connection ended, as far as the provider tells; `None`: it stands, or this end
+    /// gave it up. Asynchronous events of it are about this.
+    pub fn connection_end(&self) -> Option<ConnectionEnd> {
+        self.0.ep.connection_end()
+    }
+
     /// All that is known of it (`it_ep_query`).
     pub fn query(&self) -> Result<EpInfo> {
         Ok(self.0.ep.query()?)
@@ -131,11 +138,41 @@ impl Ep {
     pub fn modify(&self, limits: EpLimits) -> Result<()> {
         let EpLimits { ord, ird, send_depth, recv_depth, recv_watermark: recv_limit } = limits;
         let change = QpChange::Limits { ord, ird, send_depth, recv_depth, recv_limit };
-        Ok(self.0.ep.modify(change)?)
+        let (mut sends, mut receives) = (self.0.flights.send(), self.0.flights.recv());
+        self.0.ep.modify(change)?;
+        send_depth.inspect(|depth| sends.set_depth(*depth));
+        recv_depth.inspect(|depth| receives.set_depth(*depth));
+        Ok(())
     }
 
-    /// Posts to the send queue. Refused: the work request comes back in the error.
-    pub fn post<'a>(&self, work: Work<'a>) -> PostResult<Work<'a>> {
+    /// Posts to the send queue. A refused request is dropped, its memory with it; who wants that
+    /// back uses [`Ep::try_post`].
+    ///
+    /// ```no_run
+    /// # use itapi::{Ep, Work};
+    /// # fn show(ep: &Ep) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    /// let line = format!("it is {:?}", std::time::SystemTime::now());
+    /// ep.post(Work::send(line.as_bytes()))?; // few octets are copied
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn post(&self, work: Work<'_>) -> Result<WorkId> {
+        Ok(self.try_post(work)?)
+    }
+
+    /// As [`Ep::post`]; a refused work request comes back in the error.
+    ///
+    /// ```
+    /// # use itapi::{Buffer, Ep, Result, Work};
+    /// # fn show(ep: &Ep, buffer: Buffer) -> Result<()> {
+    /// match ep.try_post(Work::send(buffer)) {
+    ///     Ok(id) => println!("{id:?} is under way"),
+    ///     Err(refused) => println!("{refused}: {:?} is still here", refused.given),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn try_post<'a>(&self, work: Work<'a>) -> PostResult<Work<'a>> {
         self.remember_window(&work);
         let ep = &self.0.ep;
         post::send(&mut self.0.flights.send(), ep.id(), work, |wrs| ep.post_send(wrs))
@@ -162,20 +199,34 @@ impl Ep {
         Ok(WorkIds(first..first + count))
     }
 
-    /// Posts a receive (`it_post_recv`). Refused: the memory comes back in the error.
-    pub fn post_recv(&self, local: impl Into<Local>) -> PostResult<Local> {
-        let ep = &self.0.ep;
-        post::receive(&mut self.0.flights.recv(), local.into(), true, |wrs| ep.post_recv(wrs))
+    /// Posts a receive (`it_post_recv`). The memory of a refused one is dropped; who wants it back
+    /// uses [`Ep::try_post_recv`].
+    pub fn post_recv(&self, local: impl Into<Local>) -> Result<WorkId> {
+        Ok(self.try_post_recv(local)?)
+    }
+
+    /// As [`Ep::post_recv`]; the memory of a refused receive comes back in the error.
+    pub fn try_post_recv(&self, local: impl Into<Local>) -> PostResult<Local> {
+        self.receive(local.into(), true)
     }
 
     /// As [`Ep::post_recv`], but the completion wakes nobody unless the sender asked for it
     /// ([`Work::solicited`]) or it is a failure.
-    pub fn post_recv_quiet(&self, local: impl Into<Local>) -> PostResult<Local> {
-        let ep = &self.0.ep;
-        post::receive(&mut self.0.flights.recv(), local.into(), false, |wrs| ep.post_recv(wrs))
+    pub fn post_recv_quiet(&self, local: impl Into<Local>) -> Result<WorkId> {
+        Ok(self.try_post_recv_quiet(local)?)
     }
 
-    /// Posts receives, as many as fit; answers how many. They leave `locals`, from the front; the
+    /// As [`Ep::post_recv_quiet`]; the memory of a refused receive comes back in the error.
+    pub fn try_post_recv_quiet(&self, local: impl Into<Local>) -> PostResult<Local> {
+        self.receive(local.into(), false)
+    }
+
+    fn receive(&self, local: Local, notify: bool) -> PostResult<Local> {
+        let ep = &self.0.ep;
+        post::receive(&mut self.0.flights.recv(), local, notify, |wrs| ep.post_recv(wrs))
+    }
+
+    /// Posts receives, as many as fit; returns how many. They leave `locals`, from the front; the
     /// rest stays. Errors: the first one was refused.
     pub fn post_recv_all(&self, locals: &mut Vec<Local>) -> Result<usize> {
         let ep = &self.0.ep;

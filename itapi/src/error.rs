@@ -6,8 +6,8 @@
 use std::io;
 
 use thiserror::Error;
-use ual::ConnEvent;
-use vp_api::{VpStatus, WcStatus};
+use ual::{ConnEvent, ConnectionEnd};
+use vp_api::{VpError, VpStatus, WcStatus};
 
 use crate::completion::{Operation, WorkId, meaning};
 
@@ -56,12 +56,14 @@ pub enum Error {
         status: VpStatus,
     },
     /// A work request completed without success.
-    #[error("the {operation} did not succeed: {}", meaning(*status))]
+    #[error("the {operation} did not succeed: {}{}", meaning(*status), because(end.as_deref()))]
     Incomplete {
         /// Which.
         operation: Operation,
         /// How it ended.
         status: WcStatus,
+        /// How the connection ended, if it did and the provider tells.
+        end: Option<Box<ConnectionEnd>>,
     },
     /// There is no connection, or no longer.
     #[error("{0}")]
@@ -74,14 +76,25 @@ pub enum Error {
     Timeout(std::time::Duration),
 }
 
+/// The end of a sentence that says that something did not succeed.
+fn because(end: Option<&ConnectionEnd>) -> String {
+    end.map_or_else(String::new, |end| format!("; {end}"))
+}
+
 impl Error {
+    /// There is no memory for a list.
+    pub(crate) fn no_room(source: VpError) -> Self {
+        Self::Access(ual::Error::Verb { attempt: "find memory", source })
+    }
+
     pub(crate) fn range(what: &'static str, offset: usize, len: usize, size: usize) -> Self {
         Self::Range { what, offset, len, size }
     }
 }
 
-/// A refused post: why, and what was to be posted, memory included.
-#[derive(Debug)]
+/// What was refused, and why: a post with its memory, a socket, a connection request.
+#[derive(Debug, Error)]
+#[error("{error}")]
 pub struct Refused<T> {
     /// Why.
     pub error: Error,

@@ -14,7 +14,7 @@ use crate::completion::{Completion, EpId, Operation, WorkId, receive_of};
 use crate::directory::Directory;
 use crate::dispatcher::{Dispatcher, EvdBuilder, EvdId, Make};
 use crate::error::{Error, Result};
-use crate::flight::{RecvFlight, SendFlight, Sent};
+use crate::flight::{RecvFlight, SendFlight, Sent, complete};
 use crate::ia::Ia;
 use crate::remote::RmrContext;
 use crate::srq::Srq;
@@ -84,10 +84,11 @@ pub(crate) enum Receives {
 impl Flights {
     #[cfg(test)]
     pub(crate) fn idle() -> Self {
-        let recv = Receives::Own(Mutex::new(RecvFlight::new(0)));
+        let recv = Receives::Own(Mutex::new(RecvFlight::new(0).expect("room for none")));
         Self { send: Mutex::new(SendFlight::new(0)), recv }
     }
 
+    #[inline]
     pub(crate) fn send(&self) -> MutexGuard<'_, SendFlight> {
         // Nothing panics while the lock is held.
         self.send.lock().unwrap_or_else(PoisonError::into_inner)
@@ -102,20 +103,33 @@ impl Flights {
         }
     }
 
-    /// Tells the application's view of completions of one queue. One whose request is unknown,
-    /// which a provider that completes each request once never causes, is left out.
-    fn complete(&self, run: &[WorkCompletion], tell: impl FnMut(Completion)) {
+    /// The application's view of a completion; `None` if its request is unknown, which a provider that
+    /// completes each request once never causes.
+    #[inline]
+    fn complete(&self, wc: &WorkCompletion) -> Option<Completion> {
+        if is_receive(wc) { self.received(wc) } else { sent(&mut self.send(), wc) }
+    }
+
+    fn received(&self, wc: &WorkCompletion) -> Option<Completion> {
+        match &self.recv {
+            Receives::Datagrams(_, ep) => datagram(&mut self.recv(), ep, wc),
+            _ => received(&mut self.recv(), wc),
+        }
+    }
+
+    /// The same of completions of one queue, under one lock.
+    fn complete_run(&self, run: &[WorkCompletion], out: &mut Vec<Completion>) {
         if run.first().is_some_and(is_receive) {
             let mut flight = self.recv();
             match &self.recv {
                 Receives::Datagrams(_, ep) => {
-                    run.iter().filter_map(|wc| datagram(&mut flight, ep, wc)).for_each(tell);
+                    out.extend(run.iter().filter_map(|wc| datagram(&mut flight, ep, wc)));
                 }
-                _ => run.iter().filter_map(|wc| received(&mut flight, wc)).for_each(tell),
+                _ => out.extend(run.iter().filter_map(|wc| received(&mut flight, wc))),
             }
         } else {
             let mut flight = self.send();
-            run.iter().filter_map(|wc| sent(&mut flight, wc)).for_each(tell);
+            out.extend(run.iter().filter_map(|wc| sent(&mut flight, wc)));
         }
     }
 }
@@ -137,16 +151,19 @@ fn datagram(flight: &mut RecvFlight, ep: &ual::UdEp, wc: &WorkCompletion) -> Opt
     Some(Completion { source, ..received(flight, wc)? })
 }
 
+#[inline]
 fn sent(flight: &mut SendFlight, wc: &WorkCompletion) -> Option<Completion> {
-    let mut earlier = Vec::new();
-    let Sent { operation, mut local, .. } = flight.complete(wc.wr_id & !NOTIFY, &mut earlier)?;
+    let (mut earlier, good) = (Vec::new(), wc.status == WcStatus::Success);
+    let sent = complete(flight, wc.wr_id & !NOTIFY, good, &mut earlier)?;
+    let Sent { operation, mut local, .. } = sent;
     let arrives = matches!(operation, Operation::Read | Operation::Atomic);
-    if arrives && wc.status == WcStatus::Success {
+    if arrives && good {
         local.set_received(wc.octets as usize);
     }
     Some(completion(wc, operation, local, earlier))
 }
 
+#[inline]
 fn completion(
     wc: &WorkCompletion,
     operation: Operation,
@@ -163,6 +180,7 @@ fn completion(
         invalidated: wc.invalidated.map(|stag| RmrContext(stag.0)),
         immediate: wc.immediate,
         source: None,
+        end: None,
         local,
         earlier,
     }
@@ -195,7 +213,7 @@ impl Evd {
         Ok(None)
     }
 
-    /// Adds the completions that there are to `out`, oldest first, at most 16; answers how many
+    /// Adds the completions that there are to `out`, oldest first, at most 16; returns how many
     /// (`it_evd_dequeue_n`).
     pub fn poll_into(&self, out: &mut Vec<Completion>) -> Result<usize> {
         let mut batch = [WorkCompletion::BLANK; BATCH];
@@ -204,8 +222,13 @@ impl Evd {
         let same_queue =
             |a: &WorkCompletion, b: &WorkCompletion| a.qp == b.qp && is_receive(a) == is_receive(b);
         for run in batch[..found].chunk_by(same_queue) {
-            self.with(run, |completion| out.push(completion));
+            self.0.directory.with(run[0].qp, |flights| {
+                flights.complete_run(run, out);
+                Some(())
+            });
         }
+        let failed = |completion: &&mut Completion| completion.status != WcStatus::Success;
+        out[before..].iter_mut().filter(failed).for_each(|completion| self.explain(completion));
         Ok(out.len() - before)
     }
 
@@ -241,17 +264,20 @@ impl Evd {
         Ok(self.ual().attach_callback(Box::new(callback))?)
     }
 
+    /// Its endpoint may be gone, and with it the memory.
+    #[inline]
     fn complete(&self, wc: &WorkCompletion) -> Option<Completion> {
-        let mut complete = None;
-        self.with(std::slice::from_ref(wc), |completion| complete = Some(completion));
+        let mut complete = self.0.directory.with(wc.qp, |flights| flights.complete(wc));
+        if wc.status != WcStatus::Success {
+            complete.iter_mut().for_each(|completion| self.explain(completion));
+        }
         complete
     }
 
-    /// Tells completions of one queue. Its endpoint may be gone, and with it the memory.
-    fn with(&self, run: &[WorkCompletion], tell: impl FnMut(Completion)) {
-        if let Some(first) = run.first() {
-            self.0.directory.with(first.qp, |flights| flights.complete(run, tell));
-        }
+    #[cold]
+    fn explain(&self, completion: &mut Completion) {
+        let ep = self.ual().ia().ep(QpId(completion.ep.0));
+        completion.end = ep.and_then(|ep| ep.connection_end()).map(Box::new);
     }
 
     pub(crate) fn ual(&self) -> &Arc<ual::Evd> {

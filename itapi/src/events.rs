@@ -1,12 +1,13 @@
 //! Event dispatchers for everything but completions. Queues of the access layer; any number of
 //! threads, each event goes to one of them.
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ual::{ConnEvent, Event, Stream};
+use ual::{BrokenCause, ConnEvent, ConnectionEnd, Ends, Event, Stream};
 use vp_api::AsyncEvent;
 
 use crate::completion::EpId;
@@ -61,6 +62,36 @@ pub enum AsyncSource {
     Srq(SrqId),
 }
 
+/// News of an object; in words with the peer and the cause, as those of its connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct ObjectEvent {
+    /// Whose.
+    pub source: AsyncSource,
+    /// What.
+    pub event: AsyncEvent,
+    /// Both ends of an endpoint's connection, if it had one and is open.
+    pub ends: Option<Box<Ends>>,
+}
+
+impl fmt::Display for ObjectEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { source, event, ends } = self;
+        match source {
+            AsyncSource::Ep(id) => write!(f, "endpoint {}", id.0)?,
+            AsyncSource::Evd(id) => write!(f, "event dispatcher {}", id.0)?,
+            AsyncSource::Srq(id) => write!(f, "shared receive queue {}", id.0)?,
+        }
+        match (ends, BrokenCause::of(*event)) {
+            (Some(ends), cause @ Some(_)) => {
+                write!(f, ": {}", ConnectionEnd { ends: Ends::clone(ends), cause })
+            }
+            (Some(ends), None) => write!(f, ", connected {ends}: {event}"),
+            (None, _) => write!(f, ": {event}"),
+        }
+    }
+}
+
 impl AsyncSource {
     /// `None`: a dispatcher that is gone.
     fn of(source: ual::AsyncSource, ia: &ual::Ia) -> Option<Self> {
@@ -106,9 +137,13 @@ kinds! {
         (Event::Request(request), _) => Some(Request::new(request))
     }
     /// News of endpoints, dispatchers and shared receive queues (affiliated stream).
-    Objects Affiliated -> (AsyncSource, AsyncEvent) {
+    Objects Affiliated -> ObjectEvent {
         (Event::Affiliated { source, event }, ia) => {
-            AsyncSource::of(source, ia).map(|source| (source, event))
+            let ends = match source {
+                ual::AsyncSource::Ep(qp) => ia.ep(qp).and_then(|ep| ep.ends()).map(Box::new),
+                _ => None,
+            };
+            AsyncSource::of(source, ia).map(|source| ObjectEvent { source, event, ends })
         }
     }
     /// News of the device and its ports (unaffiliated stream): the port, if it is about one.
@@ -187,9 +222,11 @@ pub type RequestEvd = Events<Requests>;
 /// # let ia = Ia::open()?;
 /// # let srq = ia.pz()?.srq(16, 1)?;
 /// let news = ia.async_evd(16)?;
-/// while let Some((source, event)) = news.wait(Duration::ZERO)? {
-///     if (source, event) == (AsyncSource::Srq(srq.id()), AsyncEvent::SrqLimit) {
+/// while let Some(news) = news.wait(Duration::ZERO)? {
+///     if (news.source, news.event) == (AsyncSource::Srq(srq.id()), AsyncEvent::SrqLimit) {
 ///         println!("post more receives");
+///     } else {
+///         eprintln!("{news}");
 ///     }
 /// }
 /// # Ok(())
@@ -207,7 +244,7 @@ pub type AsyncEvd = Events<Objects>;
 /// let news = ia.port_evd(16)?;
 /// while let Some((port, event)) = news.poll()? {
 ///     if let (Some(port), AsyncEvent::PortState { online }) = (port, event) {
-///         println!("{} is online: {online}", ia.ports()[port as usize].interface);
+///         println!("{} is online: {online}", ia.ports()?[port as usize].interface);
 ///     }
 /// }
 /// # Ok(())
@@ -329,8 +366,8 @@ impl<K> Clone for Events<K> {
     }
 }
 
-impl<K> std::fmt::Debug for Events<K> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl<K> fmt::Debug for Events<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.evd.fmt(f)
     }
 }

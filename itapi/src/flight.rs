@@ -2,9 +2,9 @@
 //! endpoint or shared receive queue, behind that object's lock; nothing else holds the memory, so
 //! when the object goes, the memory goes, after the provider has let go of it.
 
-use std::collections::VecDeque;
-
-use slab::Slab;
+use ual::Posted;
+use vp_api::VpStatus;
+use vp_api::room::Slots;
 
 use crate::completion::Operation;
 use crate::rmr::Pending;
@@ -16,67 +16,66 @@ pub(crate) struct Sent {
     pub(crate) operation: Operation,
     pub(crate) local: Local,
     /// Tells a window that it was linked or unlinked, by being dropped.
-    pub(crate) _window: Option<Pending>,
+    pub(crate) window: Option<Pending>,
 }
 
-/// Posted requests of a send queue, oldest first. They complete in this order, so a completion
-/// also ends all unsignalled ones before it (RDMAC 8.1.3.1).
-#[derive(Debug)]
-pub(crate) struct SendFlight {
-    posted: VecDeque<Sent>,
-    /// Number of the oldest in `posted`.
-    first: u64,
-    depth: u32,
-}
+/// Posted requests of a send queue. Nothing is allocated for one that never sends.
+pub(crate) type SendFlight = Posted<Sent>;
 
-impl SendFlight {
-    /// The first request makes room for a whole queue: others do not allocate, and who never sends
-    /// has none.
-    pub(crate) fn new(depth: u32) -> Self {
-        Self { posted: VecDeque::new(), first: 0, depth }
-    }
-
-    /// Number of the next request.
-    pub(crate) fn next(&self) -> u64 {
-        self.first + self.posted.len() as u64
-    }
-
-    pub(crate) fn push(&mut self, sent: Sent) {
-        if self.posted.capacity() == 0 {
-            self.posted.reserve_exact(self.depth as usize);
-        }
-        self.posted.push_back(sent);
-    }
-
-    /// Takes request `number` out, and into `earlier` the memory of those before it.
-    pub(crate) fn complete(&mut self, number: u64, earlier: &mut Vec<Local>) -> Option<Sent> {
-        let before = number.checked_sub(self.first)?;
-        if before >= self.posted.len() as u64 {
-            return None;
-        }
-        self.first = number + 1;
-        if before > 0 {
-            earlier.extend(self.posted.drain(..before as usize).map(|sent| sent.local));
-        }
-        self.posted.pop_front()
-    }
+/// Takes request `number` out, which ended well or not, and into `earlier` the memory of the unsignalled
+/// ones that ended before it: they complete in this order (RDMAC 8.1.3.1).
+#[inline]
+pub(crate) fn complete(
+    flight: &mut SendFlight,
+    number: u64,
+    good: bool,
+    earlier: &mut Vec<Local>,
+) -> Option<Sent> {
+    flight.complete(number, good, |sent| {
+        sent.window = None;
+        earlier.push(std::mem::take(&mut sent.local));
+    })
 }
 
 /// Posted receives, in any order.
 #[derive(Debug)]
-pub(crate) struct RecvFlight(Slab<Local>);
+pub(crate) struct RecvFlight {
+    posted: Slots<Local>,
+    depth: u32,
+}
 
 impl RecvFlight {
-    pub(crate) fn new(depth: u32) -> Self {
-        Self(Slab::with_capacity(depth as usize))
+    /// Of a queue of `depth`.
+    pub(crate) fn new(depth: u32) -> crate::Result<Self> {
+        let posted = Slots::new("receives of a queue", depth as usize);
+        Ok(Self { posted: posted.map_err(crate::Error::no_room)?, depth })
+    }
+
+    /// Of a shared queue, which bounds itself: receives of endpoints that went never complete.
+    pub(crate) fn shared(depth: u32) -> crate::Result<Self> {
+        Ok(Self { depth: u32::MAX, ..Self::new(depth)? })
+    }
+
+    pub(crate) fn set_depth(&mut self, depth: u32) {
+        self.depth = depth;
+    }
+
+    /// How many receives can be posted, at most `wanted`, with the memory for them: to be asked before
+    /// they are posted. Not 0.
+    pub(crate) fn room(&mut self, wanted: usize) -> Result<usize, VpStatus> {
+        let room = (self.depth as usize).saturating_sub(self.posted.used()).min(wanted);
+        if room == 0 {
+            return Err(VpStatus::TooManyWrs);
+        }
+        self.posted.make_room(room).map(|()| room)
     }
 
     pub(crate) fn push(&mut self, local: Local) -> u64 {
-        self.0.insert(local) as u64
+        self.posted.add(local).into()
     }
 
     pub(crate) fn complete(&mut self, number: u64) -> Option<Local> {
-        self.0.try_remove(usize::try_from(number).ok()?)
+        self.posted.take(u32::try_from(number).ok()?)
     }
 }
 
@@ -84,29 +83,9 @@ impl RecvFlight {
 mod tests {
     use super::*;
 
-    fn sent(operation: Operation) -> Sent {
-        Sent { operation, local: Local::default(), _window: None }
-    }
-
-    #[test]
-    fn a_completion_ends_the_unsignalled_before_it() {
-        let mut flight = SendFlight::new(4);
-        for operation in [Operation::Write, Operation::Write, Operation::Send, Operation::Read] {
-            flight.push(sent(operation));
-        }
-        let mut earlier = Vec::new();
-        assert_eq!(flight.complete(2, &mut earlier).unwrap().operation, Operation::Send);
-        assert_eq!(earlier.len(), 2);
-        assert!(flight.complete(2, &mut earlier).is_none());
-        assert!(flight.complete(4, &mut earlier).is_none());
-        assert_eq!(flight.next(), 4);
-        assert_eq!(flight.complete(3, &mut earlier).unwrap().operation, Operation::Read);
-        assert_eq!(earlier.len(), 2);
-    }
-
     #[test]
     fn receives_complete_in_any_order_once() {
-        let mut flight = RecvFlight::new(2);
+        let mut flight = RecvFlight::new(2).unwrap();
         let (a, b) = (flight.push(Local::default()), flight.push(Local::default()));
         assert!(flight.complete(b).is_some());
         assert!(flight.complete(b).is_none());

@@ -5,7 +5,9 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
 use ual::{Config, Policy, ProviderListing, SrqParams, Ual};
-use vp_api::{DatagramAttrs, DatagramPath, DeviceInfo, MwKind, PortInfo, RnicAttrs, Transport};
+use vp_api::{
+    DatagramAttrs, DatagramPath, DeviceInfo, MwKind, PortInfo, RnicAttrs, Transport, room,
+};
 
 use crate::buffer::Buffer;
 use crate::context::context;
@@ -68,7 +70,7 @@ pub fn interfaces() -> Result<Vec<Interface>> {
 /// # use itapi::{Capabilities, Ia};
 /// # fn main() -> itapi::Result<()> {
 /// let ia = Ia::builder().policy(|policy| policy.spin = std::time::Duration::ZERO).open()?;
-/// println!("{} has {} ports", ia.device(), ia.ports().len());
+/// println!("{} has {} ports", ia.device(), ia.ports()?.len());
 /// if ia.attrs().capabilities.contains(Capabilities::ATOMICS) {
 ///     println!("and atomic operations, {} at once", ia.attrs().max_ord);
 /// }
@@ -112,8 +114,8 @@ impl Ia {
     }
 
     /// Its ports (spigots) as they are now; [`Ia::port_evd`] tells of changes.
-    pub fn ports(&self) -> Vec<PortInfo> {
-        self.0.ports()
+    pub fn ports(&self) -> Result<Vec<PortInfo>> {
+        Ok(self.0.ports()?)
     }
 
     /// The policy of its connections.
@@ -280,8 +282,7 @@ impl Pz {
     /// A message buffer of `capacity` octets.
     pub fn buffer(&self, capacity: usize) -> Result<Buffer> {
         let region = self.lmr(capacity).register()?;
-        let mut cut = Buffer::cut(&region, 1, capacity)?;
-        cut.pop().ok_or_else(|| Error::Argument("no buffer was cut".into()))
+        Ok(Buffer::all_of(&region))
     }
 
     /// `count` message buffers of `capacity` octets each, in one registration.
@@ -289,7 +290,8 @@ impl Pz {
         let octets = count.checked_mul(capacity).ok_or_else(|| {
             Error::Argument(format!("{count} buffers of {capacity} octets exceed all memory"))
         })?;
-        Buffer::cut(&self.lmr(octets).register()?, count, capacity)
+        let list = room::list("buffers", count).map_err(Error::no_room)?;
+        Buffer::cut(&self.lmr(octets).register()?, list, count, capacity)
     }
 
     /// Creates an endpoint whose completions go to `evd`.

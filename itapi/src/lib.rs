@@ -47,7 +47,7 @@
 //! `Request::accept_async`).
 //!
 #![doc = include_str!("../../docs/c-to-rust.md")]
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod any;
 #[cfg(feature = "tokio")]
@@ -61,8 +61,6 @@ mod ep;
 mod error;
 mod evd;
 mod events;
-#[allow(unsafe_code)]
-mod ffi;
 mod flight;
 pub mod guide;
 mod ia;
@@ -74,6 +72,7 @@ mod remote;
 mod rmr;
 mod srq;
 mod ud;
+mod vendor;
 mod work;
 
 pub use any::{Aggregate, AnyEvd, AnyEvent, Anything};
@@ -86,8 +85,8 @@ pub use ep::{Ep, EpBuilder, EpLimits};
 pub use error::{Error, PostResult, Refused, Result};
 pub use evd::Evd;
 pub use events::{
-    Aevd, AsyncEvd, AsyncSource, ConnEvd, Connections, Events, Notifications, Objects, PortEvd,
-    Ports, RequestEvd, Requests, Software, SoftwareEvd,
+    Aevd, AsyncEvd, AsyncSource, ConnEvd, Connections, Events, Notifications, ObjectEvent, Objects,
+    PortEvd, Ports, RequestEvd, Requests, Software, SoftwareEvd,
 };
 pub use ia::{Ia, IaBuilder, Interface, Pz, interfaces, providers};
 pub use listen::{Listen, ListenBuilder, Request};
@@ -96,13 +95,14 @@ pub use remote::{RemoteRange, RmrContext};
 pub use rmr::Rmr;
 pub use srq::{Srq, SrqId};
 pub use ud::{AddressHandle, UdEp, UdEpBuilder, UdListen, UdRequest, UdService};
+pub use vendor::VendorCalls;
 pub use work::{Local, Payload, Work};
 
 pub use ual::{
     AcceptParams, BrokenCause, Config, ConnEvent, ConnRequest, ConnectError, ConnectParams,
-    ConvertParams, Crc, Disconnect, Ends, EpInfo, EpState, Error as AccessError, Established,
-    FailReason, Handoff, Lost, Markers, Node, Overflow, PeerToPeer, Policy, ProviderListing,
-    ServiceReply, ServiceRequest, Stream, resolve,
+    ConnectionEnd, ConvertParams, Crc, Disconnect, Ends, EpInfo, EpState, Error as AccessError,
+    Established, FailReason, Handoff, Lost, Markers, Node, Overflow, PeerToPeer, Policy,
+    ProviderListing, ServiceReply, ServiceRequest, Stream, resolve,
 };
 pub use vp_api::{
     Access, Addressing, AsyncEvent, Capabilities, DatagramAttrs, DatagramPath, DatagramSource,

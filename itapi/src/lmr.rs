@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use ual::{LmrInit, Region};
+use ual::{Keys, LmrInit, Region};
 use vp_api::{Access, Addressing, FastRegister, MrInfo, SendOp, Sge, Stag};
 
 use crate::context::context;
@@ -43,6 +43,8 @@ struct Core {
     name: AtomicU64,
     /// Rights, for linking.
     access: AtomicU32,
+    /// A peer's old context opens nothing.
+    keys: Keys,
 }
 
 /// In [`Core::name`]: addressed by offset.
@@ -84,7 +86,7 @@ impl Lmr {
         stag: Stag,
     ) -> Self {
         let (name, access) = (name(stag, addressing).into(), access.bits().into());
-        Self(Arc::new(Core { lmr, region, name, access }))
+        Self(Arc::new(Core { lmr, region, name, access, keys: Keys::after(stag.key()) }))
     }
 
     /// Octets.
@@ -138,7 +140,7 @@ impl Lmr {
     /// `IT_LMR_FLAG_SHARED`). From now on neither can be unlinked. The memory lives until both are
     /// gone.
     pub fn share(&self, pz: &Pz, access: Access, addressing: Addressing) -> Result<Self> {
-        let shared = self.0.lmr.share(pz.ual(), addressing, access, 0)?;
+        let shared = self.0.lmr.share(pz.ual(), addressing, access, Keys::default().next())?;
         let stag = shared.stag();
         Ok(Self::wrap(shared, self.0.region.clone(), addressing, access, stag))
     }
@@ -147,7 +149,7 @@ impl Lmr {
     /// Refused without change while windows are linked to it; any other refusal leaves a region
     /// without a registration, good for nothing but its content.
     pub fn modify(&self, pz: &Pz, access: Access, addressing: Addressing) -> Result<()> {
-        let key = self.stag().key().wrapping_add(1);
+        let key = self.0.keys.next();
         let init = LmrInit { addressing, key, ..LmrInit::new(self.0.region.mem_range(), access) };
         self.0.lmr.modify(pz.ual(), init)?;
         self.0.name.store(name(self.0.lmr.stag(), addressing), Ordering::Release);
@@ -157,9 +159,8 @@ impl Lmr {
 
     /// The fast registration of a link: an STag with the next key.
     pub(crate) fn link(&self) -> SendOp {
-        let stag = self.stag();
         SendOp::FastRegister(FastRegister {
-            stag: Stag::new(stag.index(), stag.key().wrapping_add(1)),
+            stag: Stag::new(self.stag().index(), self.0.keys.upcoming()),
             range: self.0.region.mem_range(),
             addressing: self.addressing(),
             access: Access::from_bits_truncate(self.0.access.load(Ordering::Acquire)),
@@ -168,8 +169,7 @@ impl Lmr {
 
     /// The link is posted: requests behind it name the region by its new key.
     pub(crate) fn linking(&self) {
-        let stag = self.stag();
-        let next = Stag::new(stag.index(), stag.key().wrapping_add(1));
+        let next = Stag::new(self.stag().index(), self.0.keys.next());
         self.0.name.store(name(next, self.addressing()), Ordering::Release);
     }
 
@@ -289,7 +289,7 @@ pub struct LmrBuilder<'a> {
     len: usize,
     access: Access,
     addressing: Addressing,
-    key: u8,
+    key: Option<u8>,
     pin: bool,
     huge: bool,
 }
@@ -297,7 +297,7 @@ pub struct LmrBuilder<'a> {
 impl<'a> LmrBuilder<'a> {
     pub(crate) fn new(pz: &'a Pz, len: usize) -> Self {
         let (access, addressing) = (Access::LOCAL, Addressing::Absolute);
-        Self { pz, len, access, addressing, key: 0, pin: false, huge: false }
+        Self { pz, len, access, addressing, key: None, pin: false, huge: false }
     }
 
     /// Peers may read it by RDMA Read.
@@ -330,9 +330,10 @@ impl<'a> LmrBuilder<'a> {
         self
     }
 
-    /// Low octet of the key.
+    /// Low octet of the key; without it a random one. Whoever chooses it leaves peers 8 bits less to
+    /// guess.
     pub fn key(mut self, key: u8) -> Self {
-        self.key = key;
+        self.key = Some(key);
         self
     }
 
@@ -351,12 +352,9 @@ impl<'a> LmrBuilder<'a> {
     /// Allocates and registers.
     pub fn register(self) -> Result<Lmr> {
         let region = self.region()?;
-        let init = LmrInit {
-            addressing: self.addressing,
-            key: self.key,
-            pin: self.pin,
-            ..LmrInit::new(region.mem_range(), self.access)
-        };
+        let mut init = LmrInit::new(region.mem_range(), self.access);
+        (init.addressing, init.pin) = (self.addressing, self.pin);
+        init.key = self.key.unwrap_or(init.key);
         let lmr = self.pz.ual().create_lmr(init)?;
         // Not every device lets the consumer choose the key.
         let stag = lmr.stag();
@@ -376,7 +374,8 @@ impl<'a> LmrBuilder<'a> {
         let remote = self.access.intersects(Access::REMOTE);
         let lmr = self.pz.ual().create_lmr_unlinked(remote)?;
         // It gets its key when it is linked.
-        let stag = Stag::new(lmr.stag().index(), self.key);
+        let key = self.key.unwrap_or(lmr.stag().key());
+        let stag = Stag::new(lmr.stag().index(), key);
         Ok(Lmr::wrap(lmr, region, self.addressing, self.access, stag))
     }
 

@@ -123,6 +123,9 @@ pub(crate) fn receive(
     if let Err(error) = list.sink(&local) {
         return Err(Refused::new(error, local));
     }
+    if let Err(status) = flight.room(1) {
+        return Err(Refused::new(refusal(Operation::Recv, status), local));
+    }
     // A completion cannot be taken before this returns: that needs the lock that the caller holds.
     let number = flight.push(local);
     match post(&[RecvWr { wr_id: wr_id(number, notify), sgl: list.get() }]) {
@@ -153,15 +156,18 @@ pub(crate) fn receive_all(
     Ok(posted)
 }
 
-/// Posts one batch; answers how many were taken, and why not all.
+/// Posts one batch; returns how many were taken, and why not all.
 fn receive_batch(
     flight: &mut RecvFlight,
     locals: &mut Vec<Local>,
     post: impl Fn(&[RecvWr<'_>]) -> std::result::Result<(), PostFailure>,
 ) -> (usize, Option<Error>) {
-    let mut lists = lists();
-    let (mut bad, mut wanted) = (None, 0);
-    for (list, local) in lists.iter_mut().zip(locals.iter()) {
+    let room = match flight.room(locals.len().min(BATCH)) {
+        Ok(room) => room,
+        Err(status) => return (0, Some(refusal(Operation::Recv, status))),
+    };
+    let (mut lists, mut bad, mut wanted) = (lists(), None, 0);
+    for (list, local) in lists.iter_mut().zip(locals.iter()).take(room) {
         if let Err(error) = list.sink(local) {
             bad = Some(error);
             break;
@@ -190,7 +196,10 @@ pub(crate) fn send<'a>(
     post: impl FnOnce(&[SendWr<'_>]) -> std::result::Result<(), PostFailure>,
 ) -> PostResult<Work<'a>> {
     let (mut list, mut wr) = (List::Empty, BLANK);
-    let number = flight.next();
+    let number = match flight.room(1) {
+        Ok((number, _)) => number,
+        Err(status) => return Err(Refused::new(refusal(operation(&work.kind), status), work)),
+    };
     if let Err(error) = translate(number, &work, &mut list, &mut wr) {
         return Err(Refused::new(error, work));
     }
@@ -198,7 +207,7 @@ pub(crate) fn send<'a>(
         return Err(Refused::new(refusal(operation(&work.kind), failure.status), work));
     }
     // A completion cannot be taken before this: that needs the lock that the caller holds.
-    flight.push(held(work, qp));
+    hold(flight, work, qp);
     Ok(WorkId(number))
 }
 
@@ -210,19 +219,22 @@ pub(crate) fn send_all(
     works: &mut Vec<Work<'_>>,
     post: impl Fn(&[SendWr<'_>]) -> std::result::Result<(), PostFailure>,
 ) -> Result<(u64, u64)> {
-    let (first, mut posted, mut taken) = (flight.next(), 0, 0);
-    let mut end = None;
-    while end.is_none() && taken < works.len() {
+    let Some(work) = works.first() else { return Ok((0, 0)) };
+    let refused = |status| refusal(operation(&work.kind), status);
+    let (first, mut room) = flight.room(works.len()).map_err(refused)?;
+    let (mut posted, mut taken, mut end) = (0, 0, None);
+    while end.is_none() && taken < room {
         let number = first + posted + taken as u64;
-        let batch = send_batch(number, &works[taken..], &post);
+        let batch = send_batch(number, &works[taken..room], &post);
         taken += batch.0;
         end = batch.1;
         // A region's new key, or a window's, counts only once its link is under way. Else all are
         // moved at once.
         let anew = taken > 0 && names_memory_anew(&works[taken - 1].kind);
-        if anew || end.is_some() || taken == works.len() {
-            works.drain(..taken).for_each(|work| flight.push(held(work, qp)));
-            posted += std::mem::take(&mut taken) as u64;
+        if anew || end.is_some() || taken == room {
+            works.drain(..taken).for_each(|work| hold(flight, work, qp));
+            posted += taken as u64;
+            room -= std::mem::take(&mut taken);
         }
     }
     match end {
@@ -231,7 +243,7 @@ pub(crate) fn send_all(
     }
 }
 
-/// Posts one batch, the first request as `number`; answers how many were taken, and why not all.
+/// Posts one batch, the first request as `number`; returns how many were taken, and why not all.
 fn send_batch(
     number: u64,
     works: &[Work<'_>],
@@ -280,7 +292,13 @@ fn refusal(operation: Operation, status: VpStatus) -> Error {
     Error::Post { operation, status }
 }
 
-/// What must live until the completion.
+/// Keeps what must live until the completion.
+#[inline]
+fn hold(flight: &mut SendFlight, work: Work<'_>, qp: QpId) {
+    let signalled = work.flags.contains(SendFlags::SIGNALED);
+    flight.push(held(work, qp), signalled);
+}
+
 #[inline]
 fn held(work: Work<'_>, qp: QpId) -> Sent {
     let operation = operation(&work.kind);
@@ -302,7 +320,7 @@ fn held(work: Work<'_>, qp: QpId) -> Sent {
         }
         _ => None,
     };
-    Sent { operation, local, _window: window }
+    Sent { operation, local, window }
 }
 
 fn operation(kind: &Kind) -> Operation {

@@ -157,7 +157,7 @@
 //! # fn show(mut socket: TcpStream, ep: &itapi::Ep) -> Result<(), Box<dyn std::error::Error>> {
 //! # let params = itapi::ConvertParams::new(itapi::Role::Initiator);
 //! socket.write_all(b"upgrade")?;
-//! ep.convert(socket, params).map_err(itapi::Error::from)?;
+//! ep.convert(socket, params)?;
 //! # Ok(())
 //! # }
 //! ```
@@ -166,7 +166,7 @@
 //! # use std::{io::Write, net::TcpStream};
 //! # fn show(mut socket: TcpStream, ep: &itapi::Ep) -> Result<(), Box<dyn std::error::Error>> {
 //! # let params = itapi::ConvertParams::new(itapi::Role::Initiator);
-//! ep.convert(socket, params).map_err(itapi::Error::from)?;
+//! ep.convert(socket, params)?;
 //! socket.write_all(b"upgrade")?;
 //! # Ok(())
 //! # }

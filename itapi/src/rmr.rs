@@ -3,6 +3,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use ual::Keys;
 use vp_api::{Access, Addressing, BindMw, MwInfo, MwKind, QpId, SendOp, Sge, Stag};
 
 use crate::context::context;
@@ -63,7 +64,7 @@ struct State {
     /// The queue pair of the last link.
     through: Option<QpId>,
     /// Of the last link; each gets another, so that a peer's old right is none.
-    key: u8,
+    keys: Keys,
 }
 
 /// Names a window without keeping it.
@@ -122,7 +123,7 @@ impl Rmr {
             state.regions.push(range.lmr().clone());
         }
         state.through = Some(through);
-        state.key = state.key.wrapping_add(1);
+        state.keys.next();
         state.pending += 1;
         Pending(self.clone())
     }
@@ -152,7 +153,7 @@ impl Rmr {
 
     /// The bind of a link.
     pub(crate) fn bind(&self, range: &LmrRange, access: Access, addressing: Addressing) -> SendOp {
-        let key = self.state().key.wrapping_add(1);
+        let key = self.state().keys.upcoming();
         SendOp::BindMw(BindMw {
             window: self.0.rmr.id(),
             key,

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ual::SrqParams;
 use vp_api::SrqInfo;
 
+use crate::completion::WorkId;
 use crate::context::context;
 use crate::error::{PostResult, Result};
 use crate::flight::RecvFlight;
@@ -47,8 +48,9 @@ struct Core {
 
 impl Srq {
     pub(crate) fn new(pz: &Pz, params: SrqParams) -> Result<Self> {
+        let flight = Mutex::new(RecvFlight::shared(params.depth)?);
         let srq = pz.ual().create_srq(params)?;
-        Ok(Self(Arc::new(Core { srq, flight: Mutex::new(RecvFlight::new(params.depth)) })))
+        Ok(Self(Arc::new(Core { srq, flight })))
     }
 
     /// Its name in asynchronous events.
@@ -56,17 +58,32 @@ impl Srq {
         SrqId(self.0.srq.id().0)
     }
 
-    /// Posts a receive; whichever endpoint needs one takes it.
-    pub fn post_recv(&self, local: impl Into<Local>) -> PostResult<Local> {
-        post::receive(&mut self.flight(), local.into(), true, |wrs| self.0.srq.post_recv(wrs))
+    /// Posts a receive; whichever endpoint needs one takes it. The memory of a refused one is
+    /// dropped; who wants it back uses [`Srq::try_post_recv`].
+    pub fn post_recv(&self, local: impl Into<Local>) -> Result<WorkId> {
+        Ok(self.try_post_recv(local)?)
+    }
+
+    /// As [`Srq::post_recv`]; the memory of a refused receive comes back in the error.
+    pub fn try_post_recv(&self, local: impl Into<Local>) -> PostResult<Local> {
+        self.receive(local.into(), true)
     }
 
     /// As [`Srq::post_recv`], but the completion wakes nobody unless the sender asked for it.
-    pub fn post_recv_quiet(&self, local: impl Into<Local>) -> PostResult<Local> {
-        post::receive(&mut self.flight(), local.into(), false, |wrs| self.0.srq.post_recv(wrs))
+    pub fn post_recv_quiet(&self, local: impl Into<Local>) -> Result<WorkId> {
+        Ok(self.try_post_recv_quiet(local)?)
     }
 
-    /// Posts receives, as many as fit; answers how many. They leave `locals`, from the front; the
+    /// As [`Srq::post_recv_quiet`]; the memory of a refused receive comes back in the error.
+    pub fn try_post_recv_quiet(&self, local: impl Into<Local>) -> PostResult<Local> {
+        self.receive(local.into(), false)
+    }
+
+    fn receive(&self, local: Local, notify: bool) -> PostResult<Local> {
+        post::receive(&mut self.flight(), local, notify, |wrs| self.0.srq.post_recv(wrs))
+    }
+
+    /// Posts receives, as many as fit; returns how many. They leave `locals`, from the front; the
     /// rest stays. Errors: the first one was refused.
     pub fn post_recv_all(&self, locals: &mut Vec<Local>) -> Result<usize> {
         post::receive_all(&mut self.flight(), locals, |wrs| self.0.srq.post_recv(wrs))

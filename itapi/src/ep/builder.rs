@@ -153,7 +153,7 @@ impl<'a> EpBuilder<'a> {
         let ep = self.pz.ual().create_ep(init)?;
         let recv = match self.srq {
             Some(srq) => Receives::Shared(srq),
-            None => Receives::Own(Mutex::new(RecvFlight::new(self.recv_depth))),
+            None => Receives::Own(Mutex::new(RecvFlight::new(self.recv_depth)?)),
         };
         let send = Mutex::new(SendFlight::new(self.send_depth));
         let flights = Arc::new(Flights { send, recv });

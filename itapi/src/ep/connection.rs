@@ -73,8 +73,7 @@ impl Ep {
     /// // ... a dialogue over `socket` that ended with "upgrade" ...
     /// # std::thread::scope(|scope| {
     /// # scope.spawn(|| peer.convert(other, ConvertParams::new(Role::Responder)).unwrap());
-    /// let established = ep.convert(socket, ConvertParams::new(Role::Initiator))
-    ///     .map_err(itapi::Error::from)?;
+    /// let established = ep.convert(socket, ConvertParams::new(Role::Initiator))?;
     /// # assert!(established.crc);
     /// # Ok::<_, itapi::Error>(())
     /// # })?;
@@ -121,7 +120,8 @@ impl Ep {
     }
 
     /// Ends the connection in an orderly way and waits until it is over; the policy's close
-    /// time-out bounds the wait. Complete what must arrive first: work still under way is flushed.
+    /// time-out bounds the wait. What has completed arrives. Complete what must arrive first: work
+    /// still under way is flushed, and the peer sees a reset behind what has completed.
     pub fn disconnect(&self) -> Result<()> {
         self.start_disconnect(Disconnect::Graceful)?;
         if self.0.events.is_some() {
@@ -155,7 +155,15 @@ impl Ep {
 
     /// Makes an endpoint whose connection is over usable again (`it_ep_reset`).
     pub fn reset(&self) -> Result<()> {
-        self.0.ep.reset()?;
+        {
+            // What is posted from here on is of the next connection.
+            if self.state() == ual::EpState::Nonoperational {
+                self.0.ep.settled()?;
+            }
+            let mut sends = self.0.flights.send();
+            let failed = self.0.ep.reset()?;
+            sends.ended(failed, |sent| !sent.local.parts().is_empty());
+        }
         // Nothing of the old connection is news for the next.
         if let Some(events) = &self.0.events {
             while events.dequeue()?.is_some() {}

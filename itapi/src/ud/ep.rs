@@ -7,7 +7,7 @@ use ual::{Datagram, UdEpInit};
 use vp_api::{PostFailure, SendOp, SendWr, UdAddress, UdQpInfo, VpStatus};
 
 use super::AddressHandle;
-use crate::completion::EpId;
+use crate::completion::{EpId, WorkId};
 use crate::context::context;
 use crate::error::{PostResult, Result};
 use crate::evd::{Evd, Flights, Receives};
@@ -95,7 +95,7 @@ impl<'a> UdEpBuilder<'a> {
             ..UdEpInit::new(self.send.ual())
         };
         let ep = self.pz.ual().create_ud_ep(init)?;
-        let recv = Mutex::new(RecvFlight::new(self.recv_depth));
+        let recv = Mutex::new(RecvFlight::new(self.recv_depth)?);
         let recv = Receives::Datagrams(recv, ep.clone());
         let send = Mutex::new(SendFlight::new(self.send_depth));
         let flights = Arc::new(Flights { send, recv });
@@ -172,9 +172,15 @@ impl UdEp {
         Ok(self.0.ep.query()?)
     }
 
-    /// Sends a datagram (`it_post_sendto`): a [`Work::send`], of any other kind it is refused.
-    /// Refused: the work request comes back in the error.
-    pub fn post<'a>(
+    /// Sends a datagram (`it_post_sendto`): a [`Work::send`], of any other kind it is refused. A
+    /// refused request is dropped, its memory with it; who wants that back uses
+    /// [`UdEp::try_post`].
+    pub fn post(&self, path: &AddressHandle, to: UdAddress, work: Work<'_>) -> Result<WorkId> {
+        Ok(self.try_post(path, to, work)?)
+    }
+
+    /// As [`UdEp::post`]; a refused work request comes back in the error.
+    pub fn try_post<'a>(
         &self,
         path: &AddressHandle,
         to: UdAddress,
@@ -191,14 +197,25 @@ impl UdEp {
         post::send(&mut self.0.flights.send(), ep.id(), work, |wrs| wrs.iter().try_for_each(each))
     }
 
-    /// Posts a receive (`it_post_recvfrom`). Refused: the memory comes back in the error.
-    pub fn post_recv(&self, local: impl Into<Local>) -> PostResult<Local> {
+    /// Posts a receive (`it_post_recvfrom`). The memory of a refused one is dropped; who wants it
+    /// back uses [`UdEp::try_post_recv`].
+    pub fn post_recv(&self, local: impl Into<Local>) -> Result<WorkId> {
+        Ok(self.try_post_recv(local)?)
+    }
+
+    /// As [`UdEp::post_recv`]; the memory of a refused receive comes back in the error.
+    pub fn try_post_recv(&self, local: impl Into<Local>) -> PostResult<Local> {
         self.receive(local.into(), true)
     }
 
     /// As [`UdEp::post_recv`], but the completion wakes nobody unless the sender asked for it
     /// ([`Work::solicited`]) or it is a failure.
-    pub fn post_recv_quiet(&self, local: impl Into<Local>) -> PostResult<Local> {
+    pub fn post_recv_quiet(&self, local: impl Into<Local>) -> Result<WorkId> {
+        Ok(self.try_post_recv_quiet(local)?)
+    }
+
+    /// As [`UdEp::post_recv_quiet`]; the memory of a refused receive comes back in the error.
+    pub fn try_post_recv_quiet(&self, local: impl Into<Local>) -> PostResult<Local> {
         self.receive(local.into(), false)
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use itapi::{ConnEvent, ConnectParams, EpState, Error};
+use itapi::{ConnEvent, ConnectParams, Disconnect, EpState, Error, Work};
 
 use crate::pair::{HANG, Side, connect, open, pair};
 
@@ -69,9 +69,7 @@ fn a_listener_that_goes_keeps_nobody_waiting() {
     let client = Side::new(&ia, |b| b);
     let listen = ia.listen("127.0.0.1:0").unwrap();
     client.ep.start_connect(ConnectParams::new(listen.address())).unwrap();
-    while listen.evd().queued() == 0 {
-        std::thread::yield_now();
-    }
+    warpline_patience::until("the request", || listen.evd().queued() != 0);
     drop(listen);
     let end = client.ep.ended(HANG).unwrap().unwrap();
     assert!(matches!(end, ConnEvent::Rejected { .. }), "{end}");
@@ -135,9 +133,44 @@ fn an_interrupt_ends_a_wait() {
     let waiting = side.evd.clone();
     let waiter = std::thread::spawn(move || waiting.wait(Duration::MAX));
     // Interrupts count only for waits that have begun, so repeat until it has.
-    while !waiter.is_finished() {
+    warpline_patience::until("the wait to be interrupted", || {
         side.evd.interrupt();
-        std::thread::yield_now();
-    }
+        waiter.is_finished()
+    });
     assert!(matches!(waiter.join().unwrap(), Err(Error::Access(_))));
+}
+
+// [it_ep_disconnect] [it_ep_free]: a Send completes when it is on its way, which may be long.
+#[test]
+fn what_completed_arrives_however_the_endpoint_goes() {
+    const MESSAGES: usize = 8;
+    const OCTETS: usize = 1 << 20;
+    let ends: [fn(Side); 3] = [
+        drop,
+        |client| client.ep.disconnect().unwrap(),
+        |client| client.ep.start_disconnect(Disconnect::Graceful).unwrap(),
+    ];
+    for leave in ends.into_iter().cycle().take(12) {
+        let (near, far) = (open(), open());
+        let (client, server) = (Side::new(&near, |b| b), Side::new(&far, |b| b));
+        connect(&far, &client, &server);
+        for _ in 0..MESSAGES {
+            server.ep.post_recv(server.pz.buffer(OCTETS).unwrap()).unwrap();
+        }
+        let filled = |message| {
+            let mut buffer = client.pz.buffer(OCTETS).unwrap();
+            buffer.fill(&vec![message as u8; OCTETS]).unwrap();
+            buffer
+        };
+        let buffers: Vec<_> = (0..MESSAGES).map(filled).collect();
+        for buffer in buffers {
+            client.ep.post(Work::send(buffer)).unwrap();
+        }
+        (0..MESSAGES).for_each(|_| drop(client.success()));
+        leave(client);
+        for message in 0..MESSAGES {
+            let octets = server.success().into_buffer().unwrap().to_vec();
+            assert!(octets == vec![message as u8; OCTETS], "message {message}");
+        }
+    }
 }

@@ -12,6 +12,9 @@ fn sockets(address: &str) -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind(address).unwrap();
     let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (other, _) = listener.accept().unwrap();
+    for socket in [&one, &other] {
+        socket.set_read_timeout(Some(HANG)).unwrap();
+    }
     (one, other)
 }
 
@@ -34,13 +37,13 @@ fn a_dialogue_goes_on_over_rdma() {
                 assert_eq!(&asked, b"upgrade");
                 let last_message = b"switching".to_vec();
                 let accept = ConvertParams { last_message, ..params(Role::Responder, startup) };
-                server.ep.convert(there, accept).map_err(Error::from).unwrap();
+                server.ep.convert(there, accept).unwrap();
             });
             here.write_all(b"upgrade").unwrap();
             let mut answer = [0; 9];
             here.read_exact(&mut answer).unwrap();
             assert_eq!(&answer, b"switching");
-            client.ep.convert(here, params(Role::Initiator, startup)).map_err(Error::from).unwrap();
+            client.ep.convert(here, params(Role::Initiator, startup)).unwrap();
             client.ep.post(Work::send(b"rdma")).unwrap();
             client.success();
         });
@@ -62,10 +65,10 @@ fn private_data_travels_with_a_conversion() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let accepted = server.ep.convert(there, tell(Role::Responder, b"pong"));
-            assert_eq!(accepted.map_err(Error::from).unwrap().private_data, b"ping");
+            assert_eq!(accepted.unwrap().private_data, b"ping");
         });
         let connected = client.ep.convert(here, tell(Role::Initiator, b"ping"));
-        assert_eq!(connected.map_err(Error::from).unwrap().private_data, b"pong");
+        assert_eq!(connected.unwrap().private_data, b"pong");
     });
 }
 
@@ -76,9 +79,7 @@ fn a_refused_socket_comes_back_and_works() {
     let (here, mut there) = sockets("127.0.0.1:0");
     there.write_all(b"not for rdma").unwrap();
     let mut peeked = [0; 12];
-    while here.peek(&mut peeked).unwrap() < peeked.len() {
-        std::thread::yield_now();
-    }
+    warpline_patience::until("12 octets", || here.peek(&mut peeked).unwrap() == peeked.len());
     let refused = side.ep.convert(here, ConvertParams::new(Role::Initiator)).unwrap_err();
     assert!(matches!(refused.error, Error::Access(AccessError::Socket(_))), "{}", refused.error);
     let mut here = refused.given.unwrap();

@@ -304,8 +304,9 @@ fn the_low_watermark_is_an_asynchronous_event() {
     connect(&ia, &client, &server);
     client.ep.post(Work::send(b"one less")).unwrap();
     server.success();
-    let (source, event) = news.wait(HANG).unwrap().unwrap();
-    assert_eq!((source, event), (AsyncSource::Srq(srq.id()), AsyncEvent::SrqLimit));
+    let news = news.wait(HANG).unwrap().unwrap();
+    assert_eq!((news.source, news.event), (AsyncSource::Srq(srq.id()), AsyncEvent::SrqLimit));
+    assert!(news.to_string().contains("low watermark"), "{news}");
     assert_eq!(srq.info().unwrap().limit, 0);
 }
 
@@ -316,7 +317,9 @@ fn an_abort_ends_present_and_later_waits() {
     let waiter = std::thread::spawn(move || waiting.wait(Duration::MAX));
     inbox.abort();
     let aborted = |end: itapi::Result<_>| matches!(end, Err(Error::Access(AccessError::Aborted)));
-    assert!(aborted(waiter.join().unwrap()));
+    assert!(aborted(warpline_patience::within("the wait to be aborted", || waiter
+        .join()
+        .unwrap())));
     assert!(aborted(inbox.wait(HANG)));
 }
 
@@ -361,5 +364,26 @@ fn an_overflow_is_told_of_and_ends() {
     // The connection ends over it, and both ends say so too, in any order.
     let expected = (AsyncSource::Evd(small.id()), AsyncEvent::CqOverrun);
     let mut all = std::iter::from_fn(|| news.wait(HANG).unwrap());
-    assert!(all.any(|event| event == expected));
+    assert!(all.any(|news| (news.source, news.event) == expected));
+}
+
+// As the connection's own event does.
+#[test]
+fn news_of_an_endpoint_name_the_peer_and_the_cause() {
+    let ia = open();
+    let news = ia.async_evd(8).unwrap();
+    let (client, server) = (Side::new(&ia, |b| b), Side::new(&ia, |b| b));
+    connect(&ia, &client, &server);
+    // No receive is posted there.
+    client.ep.post(Work::send(b"lost")).unwrap();
+    for _ in 0..2 {
+        let news = news.wait(HANG).unwrap().unwrap();
+        let here = news.source == AsyncSource::Ep(client.ep.id());
+        let (side, whose) = if here { (&client, "this end's") } else { (&server, "the peer's") };
+        let (text, ends) = (news.to_string(), side.ep.ends().unwrap());
+        let cause = format!("{whose} Send of 4 octets found no receive posted");
+        for part in [&cause, &ends.local.to_string(), &ends.remote.to_string()] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
 }

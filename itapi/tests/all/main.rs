@@ -5,13 +5,17 @@
 #[cfg(feature = "tokio")]
 mod asynchronous;
 mod batches;
+mod causes;
 mod connections;
 mod convert;
 mod data;
 mod events;
 mod memory;
+mod model;
 mod objects;
 mod once;
 mod pair;
+mod question_mark;
 mod regions;
+mod takers;
 mod windows;

@@ -39,6 +39,9 @@ fn impossible_sizes_are_errors() {
     let error = side.pz.lmr(usize::MAX / 2).register().unwrap_err();
     assert!(error.to_string().contains("no memory"), "{error}");
     assert!(side.pz.lmr(0).register().unwrap().is_empty());
+    // No octets, but as many buffers as no list holds.
+    let error = side.pz.buffers(1 << 40, 0).unwrap_err().to_string();
+    assert!(error.contains("no memory for") && error.contains("1099511627776 buffers"), "{error}");
 }
 
 // [it_lmr_create21] [it_lmr_free]

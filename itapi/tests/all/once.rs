@@ -47,6 +47,30 @@ impl Counts {
     }
 }
 
+/// An endpoint with a post that waits for more is dropped by a thread-local's destructor, when those of
+/// the provider are gone already.
+#[test]
+fn an_ending_thread_may_be_the_last_to_hold_an_endpoint() {
+    thread_local! {
+        static KEPT: std::cell::RefCell<Option<Side>> = const { std::cell::RefCell::new(None) };
+    }
+    let ia = open();
+    let ended = std::thread::spawn(move || {
+        // First: destructors run from the youngest to the oldest.
+        KEPT.with_borrow_mut(|kept| *kept = None);
+        let [near, far] = [Side::new(&ia, |b| b), Side::new(&ia, |b| b)];
+        connect(&ia, &near, &far);
+        for _ in 0..4 {
+            far.ep.post_recv(far.pz.buffer(8).unwrap()).unwrap();
+            near.ep.post(Work::send(b"held").coalesce()).unwrap();
+        }
+        KEPT.with_borrow_mut(|kept| *kept = Some(near));
+        far
+    });
+    let far = warpline_patience::within("the thread to end", || ended.join().unwrap());
+    far.ep.ended(HANG).unwrap().expect("an end");
+}
+
 #[test]
 fn under_random_ends_everything_comes_back_once() {
     let ia = open();
@@ -62,6 +86,8 @@ fn under_random_ends_everything_comes_back_once() {
                 scope.spawn(move || rounds(ia, evds, counts, seed as u64))
             })
             .collect();
+        let _guard =
+            warpline_patience::Guard::new("all connections to end and all completions to come");
         let sides: Vec<_> = pairs.into_iter().map(|pair| pair.join().unwrap()).collect();
         // All connections are over; what is still under way comes back by itself.
         while counts.completed.load(Ordering::Relaxed) < counts.posted.load(Ordering::Relaxed) {
@@ -93,9 +119,7 @@ fn rounds(ia: &itapi::Ia, evds: &[Evd; 2], counts: &Counts, seed: u64) -> [Side;
         sides[(random >> 34) as usize & 1].ep.start_disconnect(how).unwrap();
         for side in &sides {
             side.ep.ended(HANG).unwrap().expect("an end");
-            while side.ep.reset().is_err() {
-                std::thread::yield_now();
-            }
+            warpline_patience::until("the endpoint to be reset", || side.ep.reset().is_ok());
         }
     }
     sides

@@ -63,12 +63,12 @@ fn a_read_fills_a_window() {
     let region = client.pz.lmr(16).remote_write().bindable().register().unwrap();
     let window = client.pz.rmr(MwKind::Narrow).unwrap();
     let unlinked = client.ep.post(Work::read_to_window(source.remote(), &window, 0)).unwrap_err();
-    assert!(matches!(unlinked.error, Error::Argument(_)), "{}", unlinked.error);
+    assert!(matches!(unlinked, Error::Argument(_)), "{unlinked}");
     let part = region.range(2..14).unwrap();
     client.ep.post(Work::link(&window, part, Access::REMOTE_WRITE)).unwrap();
     client.success();
     let outside = client.ep.post(Work::read_to_window(source.remote(), &window, 5)).unwrap_err();
-    assert!(matches!(outside.error, Error::Range { .. }), "{}", outside.error);
+    assert!(matches!(outside, Error::Range { .. }), "{outside}");
     let read = Work::read_to_window(source.remote(), &window, 4);
     client.ep.post(read.unlink_sink()).unwrap();
     let done = client.success();

@@ -1,0 +1,43 @@
+//! Why a connection ended, in the words that C gets first.
+
+use super::*;
+use crate::event::itw_event_text;
+
+fn text(event: &it_event_t) -> String {
+    let mut buf = [0; 1000];
+    c!(itw_event_text(event, buf.as_mut_ptr(), buf.len()));
+    c!(crate::ptr::text(buf.as_ptr(), buf.len(), "buf")).unwrap()
+}
+
+// [itw_last_error] [itw_event_text]
+#[test]
+fn the_first_failed_request_says_who_ended_the_connection_and_why() {
+    let side = Side::new();
+    let [a, b] = side.pair(&attributes());
+    let affiliated = dispatcher(side.ia, IT_ASYNC_AFF_EVENT_STREAM, 16);
+    let memory = side.memory(64, IT_PRIV_ALL);
+    // A receive to be flushed here, none there.
+    assert_eq!(receive(a.cast(), &[memory.part(0, 8)], 1), IT_SUCCESS);
+    assert_eq!(send(a, &[memory.part(8, 5)], 2, NOTIFY), IT_SUCCESS);
+    let cause = "this end's Send of 5 octets found no receive posted (layer 1, type 2, code 0x02)";
+    let event = loop {
+        let event = wait(side.dto);
+        if Dto::of(&event).status != IT_DTO_SUCCESS {
+            break event;
+        }
+    };
+    for said in [last(), text(&event)] {
+        assert!(said.contains("cm-terminated-by-peer: the connection of "), "{said}");
+        assert!(said.contains(cause) && said.contains("127.0.0.1:"), "{said}");
+    }
+    for _ in 0..2 {
+        let event = wait(affiliated);
+        // SAFETY: plain data.
+        let cause = unsafe { event.aff_async }.cause;
+        // SAFETY: plain data, each member of which is a handle.
+        let ep = unsafe { cause.ep };
+        let (said, whose) = (text(&event), if ep == b { "the peer's" } else { "this end's" });
+        assert!(said.contains(&format!("{whose} Send of 5 octets found no receive")), "{said}");
+        assert!(said.contains("the connection of "), "{said}");
+    }
+}

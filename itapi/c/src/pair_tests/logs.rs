@@ -1,0 +1,33 @@
+//! Log lines on their way to a C program.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::Mutex;
+
+use super::*;
+use crate::log::itw_log_callback;
+
+static LINES: Mutex<Vec<(c_int, String, usize)>> = Mutex::new(Vec::new());
+
+unsafe extern "C" fn keep(level: c_int, text: *const c_char, context: *mut c_void) {
+    // SAFETY: the library passes a string that lives until this returns.
+    let text = unsafe { CStr::from_ptr(text) }.to_str().unwrap().to_owned();
+    LINES.lock().unwrap().push((level, text, context.addr()));
+}
+
+// [itw_log_callback]
+#[test]
+fn a_program_gets_the_lines_that_it_asks_for() {
+    let context = std::ptr::without_provenance_mut(0x77);
+    assert_eq!(c!(itw_log_callback(Some(keep), context)), IT_SUCCESS);
+    tracing::warn!("mind the gap");
+    tracing::debug!("nobody asked for this");
+    assert_eq!(c!(itw_log_callback(None, null_mut())), IT_SUCCESS);
+    tracing::warn!("to standard error");
+    // Other tests may have had something to say, too.
+    let lines = LINES.lock().unwrap();
+    let with = |part| lines.iter().filter(move |line| line.1.contains(part));
+    let told = with("mind the gap").next().unwrap();
+    assert!((told.0, told.2) == (2, 0x77) && told.1.contains("WARN"), "{told:?}");
+    assert!(!told.1.contains('\x1b') && !told.1.ends_with('\n'), "{told:?}");
+    assert_eq!(with("nobody asked").count() + with("to standard error").count(), 0);
+}

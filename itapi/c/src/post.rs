@@ -1,0 +1,167 @@
+//! Posting work requests: cookies, flags, places, refusals.
+//!
+//! Each entry point exists twice, for cookies of 8 and of 24 octets ([`both`]). A post finds its
+//! endpoint, copies the segments to the stack, stores the cookie in the endpoint's ring and calls the
+//! provider: no allocation, and no lock that endpoints share. The caller's thread.
+
+use std::sync::atomic::Ordering;
+
+use ual::vp_api::{Capabilities, Data, PostFailure, SendFlags, SendOp, SendWr, Sge, VpStatus};
+
+use super::check_bits;
+use super::ep::{EpObject, full};
+use super::failure::{Failure, Outcome};
+use super::ring::Request;
+use super::status::{self, Status};
+use super::types::*;
+use super::works;
+
+/// A cookie of either layout.
+#[derive(Clone, Copy)]
+pub(crate) struct Cookie {
+    pub(crate) words: [u64; 3],
+    /// The endpoint's `max_dto_payload_size` holds. Applications of the Zurich stack ask for 8 KiB
+    /// and move megabytes.
+    limited: bool,
+}
+
+impl From<std_abi::it_dto_cookie_t> for Cookie {
+    fn from(cookie: std_abi::it_dto_cookie_t) -> Self {
+        Self { words: [cookie, 0, 0], limited: true }
+    }
+}
+
+impl From<zrl::it_dto_cookie_t> for Cookie {
+    fn from(cookie: zrl::it_dto_cookie_t) -> Self {
+        Self { words: [cookie.first, cookie.second, cookie.extend], limited: false }
+    }
+}
+
+/// Two entry points for one function that takes a cookie of either layout.
+macro_rules! both {
+    ($($standard:ident, $zurich:ident =
+        $body:ident($($before:ident: $b:ty),*; $($after:ident: $a:ty),*);)*) => {$(
+        both!(@ $standard, std_abi::it_dto_cookie_t, $body, ($($before: $b,)*), ($($after: $a,)*));
+        both!(@ $zurich, zrl::it_dto_cookie_t, $body, ($($before: $b,)*), ($($after: $a,)*));
+    )*};
+    (@ $name:ident, $cookie:ty, $body:ident,
+        ($($before:ident: $b:ty,)*), ($($after:ident: $a:ty,)*)) => {
+        /// # Safety
+        /// Pointers obey the contract of a C caller (see `ptr`).
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C" fn $name(
+            $($before: $b,)*
+            cookie: $cookie,
+            $($after: $a,)*
+        ) -> $crate::status::Status {
+            $crate::boundary::call(|| {
+                let cookie = $crate::post::Cookie::from(cookie);
+                // SAFETY: contract of a C caller.
+                unsafe { $body($($before,)* cookie, $($after,)*) }
+            })
+        }
+    };
+}
+pub(crate) use both;
+
+/// What all flags of send-queue requests may be: which of them mean something is the operation's
+/// matter, and a hint that means nothing does no harm.
+const FLAGS: it_dto_flags_t = IT_COMPLETION_FLAG
+    | IT_NOTIFY_FLAG
+    | IT_SOLICITED_WAIT_FLAG
+    | IT_BARRIER_FENCE_FLAG
+    | IT_UNLINK_FENCE_FLAG
+    | IT_COALESCE_WR_FLAG;
+
+/// A send-queue request of C, but for what it is to do.
+#[derive(Clone, Copy)]
+pub(crate) struct Posting {
+    pub(crate) cookie: Cookie,
+    pub(crate) flags: it_dto_flags_t,
+    /// Its completion event.
+    pub(crate) event: it_event_type_t,
+    /// The handle of what it unlinks, or 0.
+    pub(crate) unlinks: u64,
+}
+
+impl Posting {
+    /// Checks the flags.
+    #[inline]
+    pub(crate) fn new(
+        cookie: Cookie,
+        flags: it_dto_flags_t,
+        event: it_event_type_t,
+    ) -> Outcome<Self> {
+        check_bits(flags, FLAGS, status::IT_ERR_INVALID_DTO_FLAGS, "dto_flags")?;
+        Ok(Self { cookie, flags, event, unlinks: 0 })
+    }
+
+    /// The receiver is to be woken.
+    pub(crate) fn is_solicited(&self) -> bool {
+        self.flags & IT_SOLICITED_WAIT_FLAG != 0
+    }
+
+    /// Posts it.
+    #[inline]
+    pub(crate) fn run(self, ep: &EpObject, op: SendOp, sgl: &[Sge]) -> Outcome {
+        let Self { cookie, flags, event, unlinks } = self;
+        if cookie.limited {
+            check_payload(ep, sgl)?;
+        }
+        let signalled = flags & IT_COMPLETION_FLAG != 0;
+        let verbs = [
+            (signalled, SendFlags::SIGNALED),
+            (flags & IT_BARRIER_FENCE_FLAG != 0, SendFlags::READ_FENCE),
+            (flags & IT_UNLINK_FENCE_FLAG != 0, SendFlags::LOCAL_FENCE),
+            (flags & IT_COALESCE_WR_FLAG != 0, SendFlags::COALESCE),
+        ];
+        let post = |number| {
+            ep.inner.post_send(&[SendWr {
+                wr_id: works::id(ep.slot, false, number, flags & IT_NOTIFY_FLAG != 0),
+                op,
+                data: Data::Sgl(sgl),
+                flags: verbs.iter().filter(|(set, _)| *set).map(|(_, flag)| *flag).collect(),
+            }])
+        };
+        ep.sends.post(
+            Request { cookie: cookie.words, unlinks, event, terminate: None },
+            signalled,
+            post,
+            |failure| refused(failure, status::IT_ERR_OP_NOT_SUPPORTED),
+        )
+    }
+}
+
+/// Refuses a message longer than the endpoint was made for.
+#[inline]
+fn check_payload(ep: &EpObject, sgl: &[Sge]) -> Outcome {
+    let octets: u64 = sgl.iter().map(|sge| u64::from(sge.len)).sum();
+    let most = ep.payload.load(Ordering::Relaxed);
+    if octets <= most {
+        return Ok(());
+    }
+    let text = format!("{octets} octets; the endpoint has max_dto_payload_size {most}");
+    Err(Failure::new(status::IT_ERR_PAYLOAD_SIZE, text))
+}
+
+/// What a refusal of the provider means; `fallback` where it does not say enough.
+#[cold]
+pub(crate) fn refused(failure: PostFailure, fallback: Status) -> Failure {
+    match failure.status {
+        VpStatus::InvalidHandle => {
+            Failure::new(status::IT_ERR_INVALID_EP, "the endpoint was freed during the call")
+        }
+        VpStatus::TooManyWrs => full(),
+        status => Failure::verb(status, fallback, "post a work request"),
+    }
+}
+
+/// Refuses what the adapter cannot do.
+pub(crate) fn need(ep: &EpObject, capability: Capabilities, what: &str) -> Outcome {
+    let ia = ep.inner.ia();
+    if ia.attrs().capabilities.contains(capability) {
+        return Ok(());
+    }
+    let text = format!("{} cannot do this: {what}", ia.device());
+    Err(Failure::new(status::IT_ERR_OP_NOT_SUPPORTED, text))
+}

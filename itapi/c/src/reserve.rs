@@ -1,0 +1,182 @@
+//! The allocator of the C library, with a reserve: where the system has no memory for something
+//! small, a block that was put aside takes its place, and the process goes on.
+//!
+//! Rust ends the process when a small allocation (a box, a node of a map, a text) fails. What a
+//! caller sizes is allocated so that failing is an error; for the rest there is this reserve, one per
+//! process, for all threads, ours included. A call that makes something fills it first
+//! ([`fill`], from `boundary::create`), and returns `IT_ERR_RESOURCES` if it cannot: so what is under way,
+//! and what closes things, always finds a block. Posting and dequeuing never look here.
+//!
+//! A block is ordinary memory of the C library: the caller frees it like any other, and what is
+//! freed while blocks are missing takes the place of one if it will do. No locks, so that a forked child
+//! may allocate, too.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ptr::{self, null_mut};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+/// The allocator.
+struct Allocator;
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
+
+/// Of every block: more than anything here asks for.
+pub(crate) const ALIGNMENT: usize = 128;
+/// Sizes of blocks, and how many of each. A connection that begins and ends needs some 40 small ones.
+const CLASSES: [(usize, usize); 4] = [(256, 128), (1 << 10, 48), (4 << 10, 16), (32 << 10, 4)];
+const BLOCKS: usize = CLASSES[0].1 + CLASSES[1].1 + CLASSES[2].1 + CLASSES[3].1;
+
+/// Blocks, those of a class behind one another; NULL: taken.
+static KEPT: [AtomicPtr<u8>; BLOCKS] = [const { AtomicPtr::new(null_mut()) }; BLOCKS];
+/// How many are taken, about: exact when nobody takes or fills.
+static TAKEN: AtomicUsize = AtomicUsize::new(BLOCKS);
+
+/// Has the reserve complete; false: the system has no memory for that.
+#[inline]
+pub(crate) fn fill() -> bool {
+    TAKEN.load(Ordering::Relaxed) == 0 || refill()
+}
+
+#[cold]
+fn refill() -> bool {
+    places().all(|(place, size)| {
+        if !place.load(Ordering::Relaxed).is_null() {
+            return true;
+        }
+        let Some(block) = new_block(size) else { return false };
+        if !put(place, block) {
+            // SAFETY: fresh from `posix_memalign`, and nobody else saw it.
+            unsafe { libc::free(block.cast()) };
+        }
+        true
+    })
+}
+
+/// Puts a block in its place, unless there is one.
+fn put(place: &AtomicPtr<u8>, block: *mut u8) -> bool {
+    let put = place.compare_exchange(null_mut(), block, Ordering::Release, Ordering::Relaxed);
+    put.inspect(|_| _ = TAKEN.fetch_sub(1, Ordering::Relaxed)).is_ok()
+}
+
+/// Keeps memory that its owner gives up, if a block like it is missing.
+#[cold]
+fn keep(memory: *mut u8) -> bool {
+    if !memory.addr().is_multiple_of(ALIGNMENT) {
+        return false;
+    }
+    // SAFETY: memory of the C library that was not freed yet.
+    let octets = unsafe { libc::malloc_usable_size(memory.cast()) };
+    let like = |size: usize| (size..2 * size).contains(&octets);
+    places().any(|(place, size)| like(size) && put(place, memory))
+}
+
+/// Each place with the size of its block, small ones first.
+fn places() -> impl Iterator<Item = (&'static AtomicPtr<u8>, usize)> {
+    let sizes = CLASSES.into_iter().flat_map(|(size, count)| std::iter::repeat_n(size, count));
+    KEPT.iter().zip(sizes)
+}
+
+fn new_block(size: usize) -> Option<*mut u8> {
+    let mut block = null_mut();
+    // SAFETY: a place for the pointer; the alignment is a power of two and a multiple of a pointer's.
+    let error = unsafe { libc::posix_memalign(&raw mut block, ALIGNMENT, size) };
+    (error == 0).then_some(block.cast())
+}
+
+/// The smallest block that will do, or NULL.
+#[cold]
+pub(crate) fn take(size: usize, alignment: usize) -> *mut u8 {
+    if alignment > ALIGNMENT {
+        return null_mut();
+    }
+    let fitting = places().filter(|(_, block)| *block >= size);
+    let mut taken = fitting.map(|(place, _)| place.swap(null_mut(), Ordering::Acquire));
+    let found = taken.find(|block| !block.is_null());
+    found.inspect(|_| _ = TAKEN.fetch_add(1, Ordering::Relaxed)).unwrap_or_default()
+}
+
+/// `fresh`, or a block of the reserve.
+#[inline]
+fn or_take(fresh: *mut u8, layout: Layout) -> *mut u8 {
+    if fresh.is_null() { take(layout.size(), layout.align()) } else { fresh }
+}
+
+// SAFETY: every pointer returned is one of the system's allocator or, from `take`, a block that
+// `posix_memalign` gave, at least as large and aligned as asked, and out of `KEPT` with a swap, so that
+// nobody else has it. On this system `System` frees and resizes with `free` and `realloc`, which take
+// both. Nothing here panics.
+unsafe impl GlobalAlloc for Allocator {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise about `layout` is the system allocator's condition.
+        or_take(unsafe { System.alloc(layout) }, layout)
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as above.
+        let fresh = unsafe { System.alloc_zeroed(layout) };
+        if !fresh.is_null() {
+            return fresh;
+        }
+        let block = take(layout.size(), layout.align());
+        if !block.is_null() {
+            // SAFETY: a block of at least that size, ours alone.
+            unsafe { block.write_bytes(0, layout.size()) };
+        }
+        block
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        if TAKEN.load(Ordering::Relaxed) != 0 && keep(memory) {
+            return;
+        }
+        // SAFETY: `memory` came from one of these functions: see the comment at the top.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: as for `dealloc`.
+        let moved = unsafe { System.realloc(memory, layout, size) };
+        if !moved.is_null() {
+            return moved;
+        }
+        let block = take(size, layout.align());
+        if !block.is_null() {
+            // SAFETY: both are at least as large as the smaller size, and apart.
+            unsafe { ptr::copy_nonoverlapping(memory, block, layout.size().min(size)) };
+            // SAFETY: it was not moved, so it is still the caller's, who is done with it.
+            unsafe { self.dealloc(memory, layout) };
+        }
+        block
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_fit_and_are_as_many_as_there_are() {
+        assert!(refill());
+        for (size, alignment) in [(1, 1), (300, 64), (4096, 128), (32 << 10, 8)] {
+            let block = take(size, alignment);
+            assert!(!block.is_null() && block.addr().is_multiple_of(ALIGNMENT));
+            // SAFETY: the reserve's blocks are as large as asked for.
+            unsafe { block.write_bytes(0xff, size) };
+            // SAFETY: it is ours.
+            unsafe { libc::free(block.cast()) };
+        }
+        assert!(take((32 << 10) + 1, 1).is_null() && take(1, 256).is_null());
+        assert!(fill());
+        let largest: Vec<_> =
+            std::iter::from_fn(|| Some(take(5000, 1)).filter(|block| !block.is_null())).collect();
+        assert_eq!(largest.len(), CLASSES[3].1);
+        // SAFETY: they are ours.
+        largest.into_iter().for_each(|block| unsafe { libc::free(block.cast()) });
+        assert!(fill() && !take(5000, 1).is_null());
+    }
+}

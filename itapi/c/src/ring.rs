@@ -1,0 +1,148 @@
+//! The posted requests of one queue: what their completions will say in C.
+//!
+//! A ring belongs to an endpoint. Its places are allocated with it; posting and dequeuing allocate
+//! nothing, but if more threads stand between a completion and its request than the queue is half
+//! deep. One mutex orders the posts, so that numbers count in the provider's order; it is held while
+//! the provider is called. Another one guards the places, for a few instructions. However a connection
+//! ends, every request completes, or is known to have done so in silence, and its slot is free again.
+
+use std::sync::{Mutex, MutexGuard};
+
+use ual::Posted;
+use ual::vp_api::{Terminate, VpResult};
+
+use super::ep::no_room;
+use super::failure::{Failure, Outcome};
+use super::types::it_event_type_t;
+use super::works::lock;
+
+/// What a completion does not know of its request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Request {
+    /// The caller's cookie; one of 8 octets is the first number.
+    pub(crate) cookie: [u64; 3],
+    /// The handle of the memory that it unlinks when it succeeds, or 0.
+    pub(crate) unlinks: u64,
+    /// The number of its completion event.
+    pub(crate) event: it_event_type_t,
+    /// What the peer's Terminate said that ended its connection, if that was reset since.
+    pub(crate) terminate: Option<Terminate>,
+}
+
+/// The requests of a queue.
+pub(crate) struct Ring {
+    order: Mutex<()>,
+    posted: Mutex<Posted<Request>>,
+}
+
+/// A ring that nothing is posted to.
+pub(crate) struct Resting<'a> {
+    _order: MutexGuard<'a, ()>,
+    posted: &'a Mutex<Posted<Request>>,
+}
+
+impl Ring {
+    /// For a queue of `depth` requests.
+    pub(crate) fn new(depth: u32) -> VpResult<Self> {
+        let mut posted = Posted::new(depth);
+        posted.reserve(depth)?;
+        Ok(Self { order: Mutex::new(()), posted: Mutex::new(posted) })
+    }
+
+    /// Stores a request and posts it by its number through `post`; refused, it leaves nothing behind.
+    #[inline]
+    pub(crate) fn post<E>(
+        &self,
+        request: Request,
+        signalled: bool,
+        post: impl FnOnce(u32) -> Result<(), E>,
+        refused: impl FnOnce(E) -> Failure,
+    ) -> Outcome {
+        let _order = lock(&self.order);
+        let number = lock(&self.posted).hold(request, signalled).map_err(no_room)?;
+        post(number as u32).map_err(|error| {
+            lock(&self.posted).refused(number);
+            refused(error)
+        })
+    }
+
+    /// Takes a request out whose completion came, once; `good`: a success.
+    #[inline]
+    pub(crate) fn take(&self, number: u32, good: bool) -> Option<Request> {
+        let mut posted = lock(&self.posted);
+        let number = posted.number(number);
+        posted.complete(number, good, |_| {})
+    }
+
+    /// Keeps posts away.
+    pub(crate) fn rest(&self) -> Resting<'_> {
+        Resting { _order: lock(&self.order), posted: &self.posted }
+    }
+}
+
+impl Resting<'_> {
+    /// After a connection: the last `failed` requests have completions that say so. `terminate`: what
+    /// the peer's Terminate said, which the queue pair forgets with its next connection.
+    pub(crate) fn ended(&self, failed: u32, terminate: Option<Terminate>) {
+        let mut posted = lock(self.posted);
+        posted.ended(failed, |_| false);
+        posted.for_each(|request| request.terminate = request.terminate.or(terminate));
+    }
+
+    /// No request waits for its completion.
+    pub(crate) fn is_idle(&self) -> bool {
+        lock(self.posted).is_idle()
+    }
+
+    /// Makes places for another depth.
+    pub(crate) fn reserve(&self, depth: u32) -> VpResult<()> {
+        lock(self.posted).reserve(depth)
+    }
+
+    /// Bounds it anew; there are places.
+    pub(crate) fn set_depth(&self, depth: u32) {
+        lock(self.posted).set_depth(depth);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ep::full;
+    use super::super::status;
+    use super::*;
+
+    fn request(cookie: u64) -> Request {
+        Request { cookie: [cookie, 0, 0], ..Request::default() }
+    }
+
+    fn post(ring: &Ring, cookie: u64) -> Outcome<u32> {
+        let mut number = 0;
+        let accept = |n| {
+            number = n;
+            Ok::<(), ()>(())
+        };
+        ring.post(request(cookie), true, accept, |()| full())?;
+        Ok(number)
+    }
+
+    #[test]
+    fn as_many_as_the_queue_is_deep_and_no_more() {
+        let ring = Ring::new(60).unwrap();
+        let numbers: Vec<_> = (0..60).map(|n| post(&ring, n).unwrap()).collect();
+        assert_eq!(post(&ring, 60).unwrap_err().status, status::IT_ERR_TOO_MANY_POSTS);
+        assert_eq!(ring.take(numbers[7], true).unwrap().cookie[0], 7);
+        assert!(ring.take(numbers[7], true).is_none());
+        post(&ring, 61).unwrap();
+        assert_eq!(post(&ring, 62).unwrap_err().status, status::IT_ERR_TOO_MANY_POSTS);
+    }
+
+    #[test]
+    fn what_the_provider_refuses_leaves_nothing() {
+        let ring = Ring::new(1).unwrap();
+        for _ in 0..10 {
+            assert!(ring.post(request(1), false, |_| Err(()), |()| full()).is_err());
+        }
+        assert!(ring.rest().is_idle());
+        post(&ring, 2).unwrap();
+    }
+}

@@ -1,0 +1,373 @@
+//! The enumerations of IT-API: 4 octets in C, any value may come from a caller. No state.
+//!
+//! Each `numbers!` or `bits!` is one of them, its values proven distinct (bits: proven single).
+//! The values are those of the reference; the C side asserts the same ones.
+
+bits! { it_mem_priv_t {
+    IT_PRIV_NONE = 0x0,
+    IT_PRIV_LOCAL_READ = 0x1,
+    IT_PRIV_LOCAL_WRITE = 0x2,
+    IT_PRIV_REMOTE_READ = 0x4,
+    IT_PRIV_REMOTE_WRITE = 0x8,
+    IT_PRIV_ATOMIC = 0x10,
+} }
+
+pub(crate) const IT_PRIV_LOCAL: it_mem_priv_t = IT_PRIV_LOCAL_READ | IT_PRIV_LOCAL_WRITE;
+pub(crate) const IT_PRIV_REMOTE: it_mem_priv_t = IT_PRIV_REMOTE_READ | IT_PRIV_REMOTE_WRITE;
+pub(crate) const IT_PRIV_ALL: it_mem_priv_t = IT_PRIV_LOCAL | IT_PRIV_REMOTE | IT_PRIV_ATOMIC;
+const _: () = assert!(IT_PRIV_ALL == 0x1f);
+
+bits! { it_lmr_flag_t {
+    IT_LMR_FLAG_NONE = 0x1,
+    IT_LMR_FLAG_SHARED = 0x2,
+    IT_LMR_FLAG_NONCOHERENT = 0x4,
+    IT_LMR_FLAG_NON_SHAREABLE = 0x8,
+} }
+
+numbers! { it_rmr_type_t {
+    IT_RMR_TYPE_DEFAULT = 0,
+    IT_RMR_TYPE_NARROW = 1,
+    IT_RMR_TYPE_WIDE = 2,
+} }
+
+numbers! { it_addr_mode_t {
+    IT_ADDR_MODE_ABSOLUTE = 0,
+    IT_ADDR_MODE_RELATIVE = 1,
+} }
+
+numbers! { it_boolean_t {
+    IT_FALSE = 0,
+    IT_TRUE = 1,
+} }
+
+numbers! { it_handle_type_enum_t {
+    IT_HANDLE_TYPE_ADDR = 0,
+    IT_HANDLE_TYPE_EP = 1,
+    IT_HANDLE_TYPE_EVD = 2,
+    IT_HANDLE_TYPE_IA = 3,
+    IT_HANDLE_TYPE_LISTEN = 4,
+    IT_HANDLE_TYPE_LMR = 5,
+    IT_HANDLE_TYPE_PZ = 6,
+    IT_HANDLE_TYPE_RMR = 7,
+    IT_HANDLE_TYPE_UD_SVC_REQ = 8,
+    IT_HANDLE_TYPE_SRQ = 9,
+} }
+
+bits! { it_conn_qual_type_t {
+    IT_IANA_PORT = 0x1,
+    IT_IB_SERVICEID = 0x2,
+    IT_VIA_DISCRIMINATOR = 0x4,
+    IT_IANA_LR_PORT = 0x8,
+} }
+
+numbers! { it_dto_status_t {
+    IT_DTO_SUCCESS = 0,
+    IT_DTO_ERR_LOCAL_LENGTH = 1,
+    IT_DTO_ERR_LOCAL_EP = 2,
+    IT_DTO_ERR_LOCAL_PROTECTION = 3,
+    IT_DTO_ERR_FLUSHED = 4,
+    IT_RMR_OPERATION_FAILED = 5,
+    IT_DTO_ERR_BAD_RESPONSE = 6,
+    IT_DTO_ERR_REMOTE_ACCESS = 7,
+    IT_DTO_ERR_REMOTE_RESPONDER = 8,
+    IT_DTO_ERR_TRANSPORT = 9,
+    IT_DTO_ERR_RECEIVER_NOT_READY = 10,
+    IT_DTO_ERR_PARTIAL_PACKET = 11,
+    IT_DTO_ERR_LOCAL_MM_OPERATION = 12,
+} }
+
+bits! { it_dto_flags_t {
+    IT_COMPLETION_FLAG = 0x1,
+    IT_NOTIFY_FLAG = 0x2,
+    IT_SOLICITED_WAIT_FLAG = 0x4,
+    IT_BARRIER_FENCE_FLAG = 0x8,
+    IT_UNLINK_FENCE_FLAG = 0x10,
+    IT_UNLINK_LOCAL_SINK = 0x20,
+    IT_COALESCE_WR_FLAG = 0x40,
+} }
+
+numbers! { it_net_addr_type_t {
+    IT_IPV4 = 0x1,
+    IT_IPV6 = 0x2,
+    IT_IB_GID = 0x3,
+    IT_VIA_HOSTADDR = 0x4,
+} }
+
+numbers! { it_transport_type_t {
+    IT_IB_TRANSPORT = 1,
+    IT_VIA_IP_TRANSPORT = 2,
+    IT_VIA_FC_TRANSPORT = 3,
+    IT_IWARP_TCP_TRANSPORT = 4,
+    IT_VENDOR_TRANSPORT = 1000,
+} }
+
+bits! { it_transport_service_type_t {
+    IT_RC_SERVICE = 0x1,
+    IT_UD_SERVICE = 0x2,
+} }
+
+bits! { it_iobl_type_t {
+    IT_IOBL_PAGE_LIST = 0x1,
+    IT_IOBL_BLOCK_LIST = 0x2,
+    IT_IOBL_VE_PAGE_LIST = 0x4,
+} }
+
+numbers! { it_ip_vers_t {
+    IT_IP_VERS_IPV4 = 0x1,
+    IT_IP_VERS_IPV6 = 0x2,
+} }
+
+bits! { it_ep_param_mask_t {
+    IT_EP_PARAM_ALL = 0x1,
+    IT_EP_PARAM_IA = 0x2,
+    IT_EP_PARAM_SPIGOT = 0x4,
+    IT_EP_PARAM_STATE = 0x8,
+    IT_EP_PARAM_SERV_TYPE = 0x10,
+    IT_EP_PARAM_PATH = 0x20,
+    IT_EP_PARAM_PZ = 0x40,
+    IT_EP_PARAM_REQ_SEVD = 0x80,
+    IT_EP_PARAM_RECV_SEVD = 0x100,
+    IT_EP_PARAM_CONN_SEVD = 0x200,
+    IT_EP_PARAM_RDMA_RD_ENABLE = 0x400,
+    IT_EP_PARAM_RDMA_WR_ENABLE = 0x800,
+    IT_EP_PARAM_MAX_RDMA_READ_SEG = 0x1000,
+    IT_EP_PARAM_MAX_RDMA_WRITE_SEG = 0x2000,
+    IT_EP_PARAM_MAX_IRD = 0x4000,
+    IT_EP_PARAM_MAX_ORD = 0x8000,
+    IT_EP_PARAM_EP_ID = 0x10000,
+    IT_EP_PARAM_EP_KEY = 0x20000,
+    IT_EP_PARAM_MAX_PAYLOAD = 0x40000,
+    IT_EP_PARAM_MAX_REQ_DTO = 0x80000,
+    IT_EP_PARAM_MAX_RECV_DTO = 0x100000,
+    IT_EP_PARAM_MAX_SEND_SEG = 0x200000,
+    IT_EP_PARAM_MAX_RECV_SEG = 0x400000,
+    IT_EP_PARAM_SRQ = 0x800000,
+    IT_EP_PARAM_SOFT_HI_WATERMARK = 0x1000000,
+    IT_EP_PARAM_HARD_HI_WATERMARK = 0x2000000,
+    IT_EP_PARAM_ATOMICS_ENABLE = 0x4000000,
+    IT_EP_PARAM_PRIV_OPS_ENABLE = 0x8000000,
+} }
+
+numbers! { it_event_type_t {
+    IT_DTO_EVENT_STREAM = 0x0,
+    IT_DTO_SEND_CMPL_EVENT = 0x1,
+    IT_DTO_RC_RECV_CMPL_EVENT = 0x2,
+    IT_DTO_UD_RECV_CMPL_EVENT = 0x3,
+    IT_DTO_RDMA_WRITE_CMPL_EVENT = 0x4,
+    IT_DTO_RDMA_READ_CMPL_EVENT = 0x5,
+    IT_RMR_LINK_CMPL_EVENT = 0x6,
+    IT_DTO_FETCH_ADD_CMPL_EVENT = 0x7,
+    IT_DTO_CMP_SWAP_CMPL_EVENT = 0x8,
+    IT_LMR_LINK_CMPL_EVENT = 0x9,
+    IT_CM_REQ_EVENT_STREAM = 0x1000,
+    IT_CM_REQ_CONN_REQUEST_EVENT = 0x1001,
+    IT_CM_REQ_UD_SERVICE_REQUEST_EVENT = 0x1002,
+    IT_CM_MSG_EVENT_STREAM = 0x2000,
+    IT_CM_MSG_CONN_ACCEPT_ARRIVAL_EVENT = 0x2001,
+    IT_CM_MSG_CONN_ESTABLISHED_EVENT = 0x2002,
+    IT_CM_MSG_CONN_DISCONNECT_EVENT = 0x2003,
+    IT_CM_MSG_CONN_PEER_REJECT_EVENT = 0x2004,
+    IT_CM_MSG_CONN_NONPEER_REJECT_EVENT = 0x2005,
+    IT_CM_MSG_CONN_BROKEN_EVENT = 0x2006,
+    IT_CM_MSG_UD_SERVICE_REPLY_EVENT = 0x2007,
+    IT_ASYNC_AFF_EVENT_STREAM = 0x4000,
+    IT_ASYNC_AFF_SEVD_ENQUEUE_FAILURE = 0x4001,
+    IT_ASYNC_AFF_EP_FAILURE = 0x4002,
+    IT_ASYNC_AFF_EP_BAD_TRANSPORT_OPCODE = 0x4003,
+    IT_ASYNC_AFF_EP_REQ_DROPPED = 0x4005,
+    IT_ASYNC_AFF_EP_RDMAW_ACCESS_VIOLATION = 0x4006,
+    IT_ASYNC_AFF_EP_RDMAW_CORRUPT_DATA = 0x4007,
+    IT_ASYNC_AFF_EP_RDMAR_ACCESS_VIOLATION = 0x4008,
+    IT_ASYNC_AFF_EP_L_ACCESS_VIOLATION = 0x4020,
+    IT_ASYNC_AFF_EP_L_RECV_ACCESS_VIOLATION = 0x4021,
+    IT_ASYNC_AFF_EP_L_IRRQ_ACCESS_VIOLATION = 0x4022,
+    IT_ASYNC_AFF_EP_L_TRANSPORT_ERROR = 0x4023,
+    IT_ASYNC_AFF_EP_L_LLP_ERROR = 0x4024,
+    IT_ASYNC_AFF_EP_R_ERROR = 0x4040,
+    IT_ASYNC_AFF_EP_R_ACCESS_VIOLATION = 0x4041,
+    IT_ASYNC_AFF_EP_R_RECV_ACCESS_VIOLATION = 0x4042,
+    IT_ASYNC_AFF_EP_R_RECV_LENGTH_ERROR = 0x4043,
+    IT_ASYNC_AFF_EP_SOFT_HI_WATERMARK = 0x4060,
+    IT_ASYNC_AFF_EP_SRQ_ERROR = 0x4061,
+    IT_ASYNC_AFF_SRQ_LOW_WATERMARK = 0x4100,
+    IT_ASYNC_AFF_SRQ_CATASTROPHIC = 0x4101,
+    IT_ASYNC_AFF_SEVD_FULL_ERROR = 0x4200,
+    IT_ASYNC_AFF_SEVD_OP_ERROR = 0x4201,
+    IT_ASYNC_UNAFF_EVENT_STREAM = 0x8000,
+    IT_ASYNC_UNAFF_SPIGOT_ONLINE = 0x8002,
+    IT_ASYNC_UNAFF_SPIGOT_OFFLINE = 0x8003,
+    IT_ASYNC_UNAFF_SEVD_ENQUEUE_FAILURE = 0x8004,
+    IT_ASYNC_UNAFF_LISTEN_SHORTAGE = 0x8005,
+    IT_SOFTWARE_EVENT_STREAM = 0x10000,
+    IT_SOFTWARE_EVENT = 0x10001,
+    IT_AEVD_NOTIFICATION_EVENT_STREAM = 0x20000,
+    IT_AEVD_NOTIFICATION_EVENT = 0x20001,
+} }
+
+numbers! { it_conn_reject_code_t {
+    IT_CN_REJ_OTHER = 0,
+    IT_CN_REJ_TIMEOUT = 1,
+    IT_CN_REJ_BAD_PATH = 2,
+    IT_CN_REJ_STALE_CONN = 3,
+    IT_CN_REJ_BAD_ORD = 4,
+    IT_CN_REJ_RESOURCES = 5,
+    IT_CN_REJ_BAD_CONN_PARMS = 6,
+} }
+
+numbers! { it_ud_svc_req_status_t {
+    IT_UD_SVC_EP_INFO_VALID = 0,
+    IT_UD_SVC_ID_NOT_SUPPORTED = 1,
+    IT_UD_SVC_REQ_REJECTED = 2,
+    IT_UD_NO_EP_AVAILABLE = 3,
+    IT_UD_REQ_REDIRECTED = 4,
+} }
+
+bits! { it_dto_ud_flags_t {
+    IT_UD_IB_GRH_PRESENT = 0x1,
+} }
+
+numbers! { it_ep_state_rc_t {
+    IT_EP_STATE_UNCONNECTED = 0,
+    IT_EP_STATE_ACTIVE1_CONNECTION_PENDING = 1,
+    IT_EP_STATE_ACTIVE2_CONNECTION_PENDING = 2,
+    IT_EP_STATE_PASSIVE_CONNECTION_PENDING = 3,
+    IT_EP_STATE_CONNECTED = 4,
+    IT_EP_STATE_NONOPERATIONAL = 5,
+    IT_EP_STATE_PASSIVE_WAIT_RDMA_TRANS_REQ = 6,
+} }
+
+numbers! { it_ep_state_ud_t {
+    IT_EP_STATE_UD_NONOPERATIONAL = 0,
+    IT_EP_STATE_UD_OPERATIONAL = 1,
+} }
+
+numbers! { it_dg_type_t {
+    IT_DG_TYPE_IB_UD = 0,
+} }
+
+bits! { it_ah_flags_t {
+    IT_AH_PATH_COMPLETE = 0x1,
+} }
+
+bits! { it_addr_param_mask_t {
+    IT_ADDR_PARAM_ALL = 0x1,
+    IT_ADDR_PARAM_IA = 0x2,
+    IT_ADDR_PARAM_PZ = 0x4,
+    IT_ADDR_PARAM_PATH = 0x8,
+} }
+
+bits! { it_cn_est_flags_t {
+    IT_CONNECT_FLAG_TWO_WAY = 0x1,
+    IT_CONNECT_FLAG_THREE_WAY = 0x2,
+    IT_CONNECT_SUPPRESS_IRD_ORD = 0x4,
+} }
+
+bits! { it_ep_rc_creation_flags_t {
+    IT_EP_NO_FLAG = 0x0,
+    IT_EP_REUSEADDR = 0x1,
+    IT_EP_SRQ = 0x2,
+} }
+
+bits! { it_evd_flags_t {
+    IT_EVD_DEQUEUE_NOTIFICATIONS = 0x1,
+    IT_EVD_CREATE_FD = 0x2,
+    IT_EVD_OVERFLOW_DEFAULT = 0x4,
+    IT_EVD_OVERFLOW_NOTIFY = 0x8,
+    IT_EVD_OVERFLOW_AUTO_RESET = 0x10,
+} }
+
+bits! { it_evd_param_mask_t {
+    IT_EVD_PARAM_ALL = 0x1,
+    IT_EVD_PARAM_IA = 0x2,
+    IT_EVD_PARAM_EVENT_NUMBER = 0x4,
+    IT_EVD_PARAM_FLAG = 0x8,
+    IT_EVD_PARAM_QUEUE_SIZE = 0x10,
+    IT_EVD_PARAM_THRESHOLD = 0x20,
+    IT_EVD_PARAM_AEVD_HANDLE = 0x40,
+    IT_EVD_PARAM_FD = 0x80,
+    IT_EVD_PARAM_BOUND = 0x100,
+    IT_EVD_PARAM_ENABLED = 0x200,
+    IT_EVD_PARAM_OVERFLOWED = 0x400,
+    IT_EVD_PARAM_CALLBACK = 0x800,
+} }
+
+bits! { it_listen_flags_t {
+    IT_LISTEN_NO_FLAG = 0x0,
+    IT_LISTEN_CONN_QUAL_INPUT = 0x1,
+    IT_LISTEN_SUPPRESS_IRD_ORD = 0x2,
+} }
+
+bits! { it_listen_param_mask_t {
+    IT_LISTEN_PARAM_ALL = 0x1,
+    IT_LISTEN_PARAM_IA_HANDLE = 0x2,
+    IT_LISTEN_PARAM_SPIGOT_ID = 0x4,
+    IT_LISTEN_PARAM_CONNECT_EVD = 0x8,
+    IT_LISTEN_PARAM_CONN_QUAL = 0x10,
+} }
+
+bits! { it_lmr_param_mask_t {
+    IT_LMR_PARAM_ALL = 0x1,
+    IT_LMR_PARAM_IA = 0x2,
+    IT_LMR_PARAM_PZ = 0x4,
+    IT_LMR_PARAM_ADDR = 0x8,
+    IT_LMR_PARAM_LENGTH = 0x10,
+    IT_LMR_PARAM_MEM_PRIV = 0x20,
+    IT_LMR_PARAM_FLAG = 0x40,
+    IT_LMR_PARAM_SHARED_ID = 0x80,
+    IT_LMR_PARAM_RMR_CONTEXT = 0x100,
+    IT_LMR_PARAM_ACTUAL_ADDR = 0x200,
+    IT_LMR_PARAM_ACTUAL_LENGTH = 0x400,
+    IT_LMR_PARAM_ADDR_MODE = 0x800,
+    IT_LMR_PARAM_LINKED = 0x1000,
+    IT_LMR_PARAM_IOBL_NUM_ELTS = 0x2000,
+    IT_LMR_PARAM_IOBL_TYPE = 0x4000,
+} }
+
+bits! { it_pz_param_mask_t {
+    IT_PZ_PARAM_ALL = 0x1,
+    IT_PZ_PARAM_IA = 0x2,
+} }
+
+bits! { it_rmr_param_mask_t {
+    IT_RMR_PARAM_ALL = 0x1,
+    IT_RMR_PARAM_IA = 0x2,
+    IT_RMR_PARAM_PZ = 0x4,
+    IT_RMR_PARAM_LINKED = 0x8,
+    IT_RMR_PARAM_LMR = 0x10,
+    IT_RMR_PARAM_ADDR = 0x20,
+    IT_RMR_PARAM_LENGTH = 0x40,
+    IT_RMR_PARAM_MEM_PRIV = 0x80,
+    IT_RMR_PARAM_RMR_CONTEXT = 0x100,
+    IT_RMR_PARAM_TYPE = 0x200,
+    IT_RMR_PARAM_ADDR_MODE = 0x400,
+} }
+
+bits! { it_sc_flags_t {
+    IT_SC_DEFAULT = 0x0,
+    IT_SC_NO_REQ_REP = 0x1,
+} }
+
+bits! { it_srq_param_mask_t {
+    IT_SRQ_PARAM_ALL = 0x1,
+    IT_SRQ_PARAM_IA = 0x2,
+    IT_SRQ_PARAM_PZ = 0x4,
+    IT_SRQ_PARAM_MAX_RECV_DTO = 0x8,
+    IT_SRQ_PARAM_MAX_RECV_SEG = 0x10,
+    IT_SRQ_PARAM_LOW_WATERMARK = 0x20,
+} }
+
+bits! { it_ud_svc_req_param_mask_t {
+    IT_UD_PARAM_ALL = 0x1,
+    IT_UD_PARAM_IA_HANDLE = 0x2,
+    IT_UD_PARAM_REQ_ID = 0x4,
+    IT_UD_PARAM_REPLY_EVD = 0x8,
+    IT_UD_PARAM_CONN_QUAL = 0x10,
+    IT_UD_PARAM_DEST_PATH = 0x20,
+    IT_UD_PARAM_PRIV_DATA = 0x40,
+    IT_UD_PARAM_PRIV_DATA_LENGTH = 0x80,
+} }
+
+numbers! { it_atomic_op_t {
+    IT_COMPARE_AND_SWAP = 0,
+    IT_FETCH_AND_ADD = 1,
+} }

@@ -1,0 +1,40 @@
+//! What the library calls in place of `malloc` and `realloc`: Rust's library takes memory for its
+//! threads and thread-local values past the global allocator, and ends the process if there is none.
+//! `build.rs` has the linker put these in their places in the shared library (`--wrap`), and
+//! `scripts/install` renames the archive's calls.
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+
+use super::reserve;
+
+/// `malloc`.
+#[unsafe(no_mangle)]
+extern "C" fn itapi_wrapped_malloc(size: usize) -> *mut c_void {
+    // SAFETY: a new block, by a function that is not wrapped: one of NULL is `malloc`.
+    let fresh = unsafe { libc::reallocarray(null_mut(), 1, size) };
+    if fresh.is_null() { reserve::take(size, reserve::ALIGNMENT).cast() } else { fresh }
+}
+
+/// `realloc`.
+///
+/// # Safety
+/// As for `realloc`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn itapi_wrapped_realloc(memory: *mut c_void, size: usize) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    let moved = unsafe { libc::reallocarray(memory, 1, size) };
+    if !moved.is_null() || size == 0 {
+        return moved;
+    }
+    let block: *mut c_void = reserve::take(size, reserve::ALIGNMENT).cast();
+    if !block.is_null() && !memory.is_null() {
+        // SAFETY: the caller's memory, which was not moved.
+        let old = unsafe { libc::malloc_usable_size(memory) };
+        // SAFETY: both are at least as large as the smaller size, and apart.
+        unsafe { memory.copy_to_nonoverlapping(block, old.min(size)) };
+        // SAFETY: the caller's memory, which it gave up.
+        unsafe { libc::free(memory) };
+    }
+    block
+}

@@ -1,0 +1,130 @@
+//! The first error that an application gets says why its connection ended, by whom, and what the
+//! work request that was refused did: on the end that refused and on the end that was refused.
+
+use itapi::{AsyncEvent, ConnEvent, Disconnect, Error, Lmr, WcStatus, Work};
+
+use crate::pair::{HANG, Side, connect, open, pair};
+
+/// The first error that a side gets. An RDMA Write that the peer refuses has succeeded here before.
+fn first_error(side: &Side) -> String {
+    loop {
+        if let Err(error) = side.evd.wait_success(HANG) {
+            return error.to_string();
+        }
+    }
+}
+
+/// A peer's work request that is refused; what it says there, and what it says here.
+fn refused(post: impl Fn(&Side, &Lmr), here: &str, there: &str) {
+    let (client, server) = pair();
+    let board = server.pz.lmr(64).remote_write().register().unwrap();
+    for side in [&client, &server] {
+        side.ep.post_recv(side.pz.buffer(8).unwrap()).unwrap();
+    }
+    post(&client, &board);
+    let (ours, theirs) = (first_error(&client), first_error(&server));
+    assert!(ours.contains("cm-terminated-by-peer: the connection of "), "{ours}");
+    assert!(ours.contains(here), "{ours}\nshould contain\n{here}");
+    assert!(theirs.contains("cm-terminated: the connection of "), "{theirs}");
+    assert!(theirs.contains(there), "{theirs}\nshould contain\n{there}");
+    // The connection's event says the same, on both ends.
+    for (side, text) in [(&client, here), (&server, there)] {
+        let end = side.ep.ended(HANG).unwrap().unwrap();
+        assert!(end.to_string().contains(text), "{end}");
+    }
+}
+
+#[test]
+fn a_write_beyond_a_region_is_told_in_words() {
+    let beyond = |client: &Side, board: &Lmr| {
+        let mut remote = board.remote();
+        remote.len = 4096;
+        let source = client.pz.lmr(4096).register().unwrap();
+        client.ep.post(Work::write(&source, remote)).unwrap();
+    };
+    refused(
+        beyond,
+        "remote access violation: this end's RDMA Write of 4,096 octets at STag 0x",
+        "is beyond the region (registered 64 octets, write only) (layer 1, type 1, code 0x01)",
+    );
+}
+
+#[test]
+fn a_read_without_the_right_is_told_in_words() {
+    let read = |client: &Side, board: &Lmr| {
+        client.ep.post(Work::read(board.remote(), client.pz.buffer(64).unwrap())).unwrap();
+    };
+    refused(
+        read,
+        "this end's RDMA Read of 64 octets at STag 0x",
+        "the peer's RDMA Read of 64 octets at STag 0x",
+    );
+    refused(
+        read,
+        "needs a right that the region does not grant (layer 0, type 1, code 0x02)",
+        "needs a right that the region does not grant (registered 64 octets, write only)",
+    );
+}
+
+#[test]
+fn a_send_without_a_receive_is_told_in_words() {
+    let (client, server) = pair();
+    client.ep.post(Work::send(b"hello")).unwrap();
+    let end = server.ep.ended(HANG).unwrap().unwrap().to_string();
+    assert!(end.contains("the peer's Send of 5 octets found no receive posted"), "{end}");
+    let end = client.ep.ended(HANG).unwrap().unwrap().to_string();
+    assert!(end.contains("this end's Send of 5 octets found no receive posted"), "{end}");
+}
+
+#[test]
+fn a_second_connection_of_an_endpoint_does_not_tell_of_the_first() {
+    let ia = open();
+    let (client, server) = (Side::new(&ia, |b| b), Side::new(&ia, |b| b));
+    connect(&ia, &client, &server);
+    client.ep.post(Work::send(b"no receive")).unwrap();
+    for side in [&client, &server] {
+        side.ep.ended(HANG).unwrap().unwrap();
+        while side.evd.poll().unwrap().is_some() {}
+        side.ep.reset().unwrap();
+    }
+    connect(&ia, &client, &server);
+    client.ep.post_recv(client.pz.buffer(8).unwrap()).unwrap();
+    server.ep.start_disconnect(Disconnect::Abrupt).unwrap();
+    let text = client.evd.wait_success(HANG).unwrap_err().to_string();
+    assert!(text.contains("cm-reset: the connection of ") && !text.contains("Send"), "{text}");
+}
+
+#[test]
+fn what_is_flushed_by_an_orderly_end_says_so() {
+    let (client, server) = pair();
+    client.ep.post_recv(client.pz.buffer(8).unwrap()).unwrap();
+    server.ep.disconnect().unwrap();
+    match client.evd.wait_success(HANG).unwrap_err() {
+        Error::Incomplete { status: WcStatus::Flushed, end: Some(end), .. } => {
+            assert!(end.to_string().ends_with(" was closed"), "{end}");
+        }
+        other => panic!("{other}"),
+    }
+    assert!(matches!(client.ep.ended(HANG), Ok(Some(ConnEvent::Disconnected { .. }))));
+}
+
+#[test]
+fn an_asynchronous_event_carries_the_cause() {
+    let ia = open();
+    let (client, server) = (Side::new(&ia, |b| b), Side::new(&ia, |b| b));
+    connect(&ia, &client, &server);
+    let news = ia.async_evd(16).unwrap();
+    client.ep.post(Work::send(b"hello")).unwrap();
+    let mut texts = Vec::new();
+    while texts.len() < 2 {
+        match news.wait(HANG).unwrap().map(|news| news.event) {
+            Some(AsyncEvent::TerminateSent(t) | AsyncEvent::TerminateReceived(t)) => {
+                texts.push(t.to_string());
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(texts.iter().all(|text| text.contains("Send of 5 octets found no")), "{texts:?}");
+    let end = client.ep.connection_end().unwrap().to_string();
+    assert!(end.contains("the connection of ") && end.contains("found no receive"), "{end}");
+}
