@@ -6,16 +6,20 @@ enum { MAX_WAITING = 64 };
 static struct {
     ri_rnic *rnic; /* NULL: free */
     ri_address at;
+    uint64_t id;
 } listeners[MAX_WAITING];
 
 static struct {
     struct ri_qp *caller; /* NULL: free */
     ri_rnic *rnic;        /* the listener's */
+    ri_address at;        /* the listener's */
     uint64_t id;
     uint32_t ird, ord;
 } requests[MAX_WAITING];
 
-static uint64_t request_count;
+enum { CALLER = 1 }; /* port of every end that connects; it listens for nothing */
+
+static uint64_t request_count, listener_count;
 static uint16_t next_port = 49152;
 
 /* With the lock: queues an event. */
@@ -83,7 +87,7 @@ static ri_status cm_listen(ri_cm *cm, const ri_address *address, uint32_t backlo
         if (address->port == 0)
             listeners[i].at.port = next_port++;
         *bound = listeners[i].at;
-        *listener = (uint64_t)i + 1;
+        *listener = listeners[i].id = ++listener_count;
         status = RI_OK;
     }
     pthread_mutex_unlock(&big);
@@ -94,10 +98,11 @@ static ri_status cm_unlisten(ri_cm *cm, uint64_t listener, ri_error *error)
 {
     ri_status status = RI_INVALID_HANDLE;
     pthread_mutex_lock(&big);
-    if (listener >= 1 && listener <= MAX_WAITING && listeners[listener - 1].rnic == rnic_of(cm)) {
-        listeners[listener - 1].rnic = NULL;
-        status = RI_OK;
-    }
+    for (int i = 0; i < MAX_WAITING; i++)
+        if (listeners[i].rnic == rnic_of(cm) && listeners[i].id == listener) {
+            listeners[i].rnic = NULL;
+            status = RI_OK;
+        }
     pthread_mutex_unlock(&big);
     return status == RI_OK ? RI_OK : refuse(error, status, "there is no such listener");
 }
@@ -110,6 +115,23 @@ static int find_listener(const ri_address *at)
             && memcmp(listeners[i].at.octets, at->octets, sizeof at->octets) == 0)
             return i;
     return -1;
+}
+
+/* Each end is at the listener's address; who connects has a port that nobody listens at. */
+static ri_address calling(ri_address at)
+{
+    at.port = CALLER;
+    return at;
+}
+
+static void at(ri_cm_event *event, ri_address local)
+{
+#if RI_MINOR >= 4
+    event->local = local;
+#else
+    (void)event;
+    (void)local;
+#endif
 }
 
 static ri_status too_long(ri_error *error)
@@ -126,12 +148,12 @@ static ri_status cm_connect(ri_cm *cm, uint32_t qp, const ri_address *peer,
         return too_long(error);
     pthread_mutex_lock(&big);
     struct ri_qp *caller = qp_find(rnic_of(cm), qp);
-    int at = find_listener(peer), slot = 0;
+    int to = find_listener(peer), slot = 0;
     while (slot < MAX_WAITING && requests[slot].caller != NULL)
         slot++;
     if (caller != NULL && caller->state == RI_QP_IDLE) {
         status = RI_OK;
-        if (at < 0 || slot == MAX_WAITING) {
+        if (to < 0 || slot == MAX_WAITING) {
             ri_cm_event why;
             memset(&why, 0, sizeof why);
             why.reason = (ri_string){"nobody listens there", 20};
@@ -139,15 +161,17 @@ static ri_status cm_connect(ri_cm *cm, uint32_t qp, const ri_address *peer,
         } else {
             ri_cm_event request;
             memset(&request, 0, sizeof request);
-            request.listener = (uint64_t)at + 1;
+            request.listener = listeners[to].id;
             request.request = ++request_count;
-            request.peer = listeners[at].at;
+            request.peer = calling(listeners[to].at);
+            at(&request, listeners[to].at);
             requests[slot].caller = caller;
-            requests[slot].rnic = listeners[at].rnic;
+            requests[slot].rnic = listeners[to].rnic;
+            requests[slot].at = listeners[to].at;
             requests[slot].id = request_count;
             requests[slot].ird = params.ird;
             requests[slot].ord = params.ord;
-            cm_tell(listeners[at].rnic, RI_CM_REQUEST, 0, &request, &params);
+            cm_tell(listeners[to].rnic, RI_CM_REQUEST, 0, &request, &params);
         }
     }
     pthread_mutex_unlock(&big);
@@ -163,6 +187,8 @@ static int take_request(ri_rnic *rnic, uint64_t id)
     return -1;
 }
 
+static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
 static ri_status cm_accept(ri_cm *cm, uint64_t request, uint32_t id, const ri_cm_params *from,
                            ri_error *error)
 {
@@ -175,13 +201,23 @@ static ri_status cm_accept(ri_cm *cm, uint64_t request, uint32_t id, const ri_cm
     struct ri_qp *qp = qp_find(rnic_of(cm), id);
     if (slot >= 0 && qp != NULL && qp->state == RI_QP_IDLE) {
         struct ri_qp *caller = requests[slot].caller;
-        ri_cm_params theirs = {sizeof theirs, requests[slot].ird, requests[slot].ord, 0, NULL};
+        /* What one end sends at once, the other one takes. */
+        uint32_t there = least(requests[slot].ord, params.ird);
+        uint32_t back = least(params.ord, requests[slot].ird);
+        ri_cm_params ours = {sizeof ours, there, back, 0, NULL};
+        ri_cm_event here, away;
+        memset(&here, 0, sizeof here);
+        memset(&away, 0, sizeof away);
+        at(&here, requests[slot].at);
+        at(&away, calling(requests[slot].at));
+        params.ird = back;
+        params.ord = there;
         requests[slot].caller = NULL;
         qp->peer = caller;
         caller->peer = qp;
         qp->state = caller->state = RI_QP_RTS;
-        cm_tell(caller->rnic, RI_CM_ESTABLISHED, caller->id, NULL, &params);
-        cm_tell(qp->rnic, RI_CM_ESTABLISHED, qp->id, NULL, &theirs);
+        cm_tell(caller->rnic, RI_CM_ESTABLISHED, caller->id, &away, &params);
+        cm_tell(qp->rnic, RI_CM_ESTABLISHED, qp->id, &here, &ours);
         status = RI_OK;
     }
     pthread_mutex_unlock(&big);

@@ -29,6 +29,18 @@ void cq_push(struct ri_cq *cq, const ri_wc *wc, int solicited, struct later *lat
     later->list[later->count++].cq = cq->id;
 }
 
+/* With the lock: removes what a QP left; the others move up, in their order. */
+void cq_forget(struct ri_cq *cq, uint32_t qp)
+{
+    uint32_t count = cq->count;
+    cq->count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        ri_wc wc = cq->ring[(cq->head + i) % cq->depth];
+        if (wc.qp != qp)
+            cq->ring[(cq->head + cq->count++) % cq->depth] = wc;
+    }
+}
+
 static uint32_t depth(ri_cq *cq) { return cq->depth; }
 
 static ri_status poll(ri_cq *cq, ri_wc *wcs, uint32_t wc_size, uint32_t max, uint32_t *count)

@@ -112,7 +112,6 @@ static void rnic_close(ri_rnic *rnic)
 static void rnic_attrs(ri_rnic *rnic, ri_rnic_attrs *out)
 {
     ri_rnic_attrs a;
-    (void)rnic;
     memset(&a, 0, sizeof a);
     a.size = sizeof a;
     a.connection_model = RI_MODEL_NATIVE;
@@ -121,13 +120,14 @@ static void rnic_attrs(ri_rnic *rnic, ri_rnic_attrs *out)
     a.model = (ri_string){"memory copy", 11};
     a.firmware = (ri_string){"none", 4};
     a.max_mr_octets = UINT64_C(1) << 40;
-    a.max_qp = a.max_cq = a.max_pd = a.max_mr = MAX_OBJECTS - 1;
+    a.max_cq = a.max_pd = a.max_mr = MAX_OBJECTS - 1;
+    a.max_qp = rnic->most_qps;
     a.max_wr_per_qp = MAX_DEPTH;
     a.max_sge_send = a.max_sge_recv = a.max_sge_write = MAX_SGE;
     a.max_sge_read = 1;
     a.max_inline = MAX_INLINE;
     a.max_cqe = MAX_CQE;
-    a.max_ird = a.max_ord = 16;
+    a.max_ird = a.max_ord = MAX_READS;
     a.max_message = UINT32_C(1) << 30;
 #if RI_MINOR >= 2 /* this provider builds with older headers, too */
     a.max_private_connect = a.max_private_accept = a.max_private_reject = MAX_PRIVATE;
@@ -140,6 +140,17 @@ static void rnic_ports(ri_rnic *rnic, void *receiver, ri_port_fn fn)
     (void)rnic;
     fn(receiver, &port);
 }
+
+#if RI_MINOR >= 4
+static ri_status vendor_calls(ri_rnic *rnic, ri_string name, ri_vendor_calls *out, ri_error *error)
+{
+    ri_vendor_calls calls = {sizeof calls, 0, calls_named(name.data, name.len), rnic};
+    if (calls.table == NULL)
+        return refuse(error, RI_UNSUPPORTED, "the only vendor calls are vendor_loop.counters/1");
+    GIVE(out, calls);
+    return RI_OK;
+}
+#endif
 
 /* What is not named is NULL, and so not supported. */
 static const ri_rnic_ops rnic_ops = {
@@ -156,6 +167,9 @@ static const ri_rnic_ops rnic_ops = {
     .register_mr = mr_register,
     .dealloc_stag = mr_dealloc,
     .native_cm = cm_make,
+#if RI_MINOR >= 4
+    .vendor_calls = vendor_calls,
+#endif
 };
 
 static ri_status list_devices(void *context, void *receiver, ri_device_fn fn, ri_error *error)
@@ -166,18 +180,48 @@ static ri_status list_devices(void *context, void *receiver, ri_device_fn fn, ri
     return RI_OK;
 }
 
+/* What the configuration says to this provider: `max_qp` lowers that limit. */
+static ri_status configure(ri_rnic *rnic, const ri_services *from, ri_error *error)
+{
+    rnic->most_qps = MAX_OBJECTS - 1;
+#if RI_MINOR >= 4
+    TAKE(ri_services, services, from);
+    for (uint32_t i = 0; i < services.setting_count; i++) {
+        ri_string key = services.settings[i].key, value = services.settings[i].value;
+        uint32_t number = 0;
+        if (key.len != 6 || memcmp(key.data, "max_qp", 6) != 0)
+            return refuse(error, RI_INVALID_MODIFIER, "the only key of vendor_loop is max_qp");
+        for (size_t at = 0; at < value.len && number < MAX_OBJECTS; at++)
+            number = value.data[at] < '0' || value.data[at] > '9'
+                         ? MAX_OBJECTS
+                         : number * 10 + (uint32_t)(value.data[at] - '0');
+        if (number == 0 || number >= MAX_OBJECTS)
+            return refuse(error, RI_INVALID_MODIFIER, "max_qp is a number from 1 to 255");
+        rnic->most_qps = number;
+    }
+#else
+    (void)from;
+    (void)error;
+#endif
+    return RI_OK;
+}
+
 static ri_status open_device(void *context, ri_string name, const ri_services *services,
                              ri_rnic_made *out, ri_error *error)
 {
     ri_rnic_made made = {sizeof made, 0, NULL, &rnic_ops};
     (void)context;
-    (void)services; /* nothing here logs or pins */
     if (name.len != device.name.len || memcmp(name.data, device.name.data, name.len) != 0)
         return refuse(error, RI_INVALID_HANDLE, "the only device is vendor_loop");
     made.rnic = calloc(1, sizeof *made.rnic);
     if (made.rnic == NULL)
         return refuse(error, RI_INSUFFICIENT_RESOURCES, "no memory for an RNIC");
     made.rnic->cm.last = &made.rnic->cm.first;
+    ri_status status = configure(made.rnic, services, error);
+    if (status != RI_OK) {
+        free(made.rnic);
+        return status;
+    }
     GIVE(out, made);
     return RI_OK;
 }

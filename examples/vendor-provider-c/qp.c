@@ -178,6 +178,8 @@ static void execute(struct ri_qp *qp, const ri_send_wr *wr, struct later *later)
         status = do_read(qp, wr);
     if (status != RI_WC_SUCCESS || (wr->flags & RI_SEND_SIGNALED) != 0) {
         ri_wc wc = completion(qp, wr->wr_id, kinds[wr->opcode], status);
+        if (wr->opcode == RI_OP_READ && status == RI_WC_SUCCESS)
+            wc.octets = ((const ri_sge *)wr->data)->len;
         cq_push(qp->send_cq, &wc, 0, later);
     }
     if (status != RI_WC_SUCCESS && qp->state == RI_QP_RTS) {
@@ -347,9 +349,14 @@ ri_status qp_create(ri_rnic *rnic, const ri_qp_init *from, ri_qp_made *out, ri_e
     struct ri_qp *qp = calloc(1, sizeof *qp);
     pthread_mutex_lock(&big);
     const char *why = qp == NULL ? "no memory" : impossible(rnic, &init);
+    ri_status status = RI_INVALID_MODIFIER;
+    if (why == NULL && (init.ird > MAX_READS || init.ord > MAX_READS)) {
+        why = "at most 16 reads are under way";
+        status = RI_INVALID_IRD_ORD;
+    }
     if (why == NULL && (qp->ring = calloc(init.recv_depth + 1u, sizeof *qp->ring)) == NULL)
         why = "no memory";
-    if (why == NULL && (made.id = new_id(rnic, is_free)) == 0)
+    if (why == NULL && (rnic->qp_count == rnic->most_qps || (made.id = new_id(rnic, is_free)) == 0))
         why = "all QPs are in use";
     if (why == NULL) {
         qp->rnic = rnic;
@@ -367,12 +374,13 @@ ri_status qp_create(ri_rnic *rnic, const ri_qp_init *from, ri_qp_made *out, ri_e
         qp->recv_cq->users++;
         rnic->pds[init.pd].users++;
         rnic->qps[SLOT(made.id)] = made.qp = qp;
+        rnic->qp_count++;
     }
     pthread_mutex_unlock(&big);
     if (why != NULL) {
         if (qp != NULL)
             drop(qp);
-        return refuse(error, RI_INVALID_MODIFIER, why);
+        return refuse(error, status, why);
     }
     GIVE(out, made);
     return RI_OK;
@@ -388,10 +396,13 @@ ri_status qp_destroy(ri_rnic *rnic, uint32_t id, ri_error *error)
         qp->count = 0; /* no completion of it afterwards */
         qp_break(qp, &later);
         cm_forget_qp(qp);
+        cq_forget(qp->send_cq, id);
+        cq_forget(qp->recv_cq, id);
         qp->send_cq->users--;
         qp->recv_cq->users--;
         rnic->pds[qp->pd].users--;
         rnic->qps[SLOT(id)] = NULL;
+        rnic->qp_count--;
         qp->destroyed = 1;
         last = qp->released;
     }

@@ -7,12 +7,14 @@
 #define RI_BUILDING_PROVIDER
 #include <pthread.h>
 #include <rnicpi.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 enum { MAX_OBJECTS = 256, MAX_DEPTH = 1024, MAX_CQE = 4096, MAX_SGE = 4, MAX_INLINE = 64 };
+enum { MAX_READS = 16 };     /* IRD and ORD */
 enum { MAX_PRIVATE = 256 }; /* octets of private data */
 
 /* Copies a struct of the host, as far as both sides know it; the rest is zero. */
@@ -86,6 +88,8 @@ struct ri_rnic {
     struct region regions[MAX_OBJECTS];
     struct ri_cq *cqs[MAX_OBJECTS];
     struct ri_qp *qps[MAX_OBJECTS];
+    uint32_t most_qps; /* as configured */
+    uint32_t qp_count;
     uint32_t made; /* counts objects, so that ids are not soon used again */
 };
 
@@ -113,6 +117,7 @@ ri_status cq_create(ri_rnic *, const ri_cq_init *, ri_cq_made *, ri_error *);
 ri_status cq_destroy(ri_rnic *, uint32_t, ri_error *);
 struct ri_cq *cq_find(ri_rnic *, uint32_t id);
 void cq_push(struct ri_cq *, const ri_wc *, int solicited, struct later *);
+void cq_forget(struct ri_cq *, uint32_t qp);
 
 /* qp.c */
 ri_status qp_create(ri_rnic *, const ri_qp_init *, ri_qp_made *, ri_error *);
@@ -125,6 +130,9 @@ ri_status mr_register(ri_rnic *, const ri_mr_init *, uint32_t *, ri_error *);
 ri_status mr_dealloc(ri_rnic *, uint32_t, ri_error *);
 /* The octets of an element, or NULL and why not. */
 unsigned char *mr_reach(ri_rnic *, uint32_t pd, const ri_sge *, uint32_t access, uint32_t *why);
+
+/* calls.c: the table of vendor calls of that name, or NULL */
+const void *calls_named(const char *name, size_t len);
 
 /* cm.c */
 ri_status cm_make(ri_rnic *, ri_cm_made *, ri_error *);

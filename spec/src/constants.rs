@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::source::Source;
 
-const HEADERS: &str = "itapi/include/itapi/";
-const MIRROR: &[&str] = &["itapi/src/ffi/types/numbers.rs", "itapi/src/ffi/status.rs"];
+const HEADERS: &str = "itapi/c/include/itapi/";
+const MIRROR: &[&str] = &["itapi/c/src/types/numbers.rs", "itapi/c/src/status.rs"];
 
 /// Numbers that the Rust side has otherwise than the header.
 pub fn findings(sources: &[Source]) -> Vec<String> {
@@ -55,14 +55,14 @@ mod tests {
         let header = "    IT_A = 0x10, /**< ten */\n    IT_B = 2\n    IT_ALL = IT_A | IT_B,\n";
         let mirror = "    IT_A = 0x10,\n    IT_B = 3,\n    IT_C = 4, \"text\";\n";
         let sources = [
-            Source::new("itapi/include/itapi/values.h", Language::C, header),
-            Source::new("itapi/src/ffi/status.rs", Language::Rust, mirror),
+            Source::new("itapi/c/include/itapi/values.h", Language::C, header),
+            Source::new("itapi/c/src/status.rs", Language::Rust, mirror),
         ];
         assert_eq!(
             findings(&sources),
             [
-                "itapi/src/ffi/status.rs: IT_B is 0x3, but 0x2 in the header",
-                "itapi/src/ffi/status.rs: IT_C is not in the header",
+                "itapi/c/src/status.rs: IT_B is 0x3, but 0x2 in the header",
+                "itapi/c/src/status.rs: IT_C is not in the header",
             ]
         );
     }

@@ -11,9 +11,9 @@ use std::path::Path;
 use crate::Error;
 use crate::source::{Language, Source};
 
-const HEADERS: &str = "itapi/include/itapi/";
-const NAMES: &str = "itapi/include/itapi/names.h";
-const VERSIONS: &str = "itapi/itapi.map";
+const HEADERS: &str = "itapi/c/include/itapi/";
+const NAMES: &str = "itapi/c/include/itapi/names.h";
+const VERSIONS: &str = "itapi/c/itapi.map";
 const PROGRAMS: &str = "tests/c/";
 /// What defines the entry points of the Zurich layout.
 const ZURICH: &str = "ITAPI_ZRL_EXTENSIONS";
@@ -228,7 +228,7 @@ mod tests {
     fn tree() -> Vec<Source> {
         let c = |path: &str, text: &str| Source::new(path, Language::C, text);
         vec![
-            c("itapi/include/itapi/evd.h", HEADER),
+            c("itapi/c/include/itapi/evd.h", HEADER),
             c(NAMES, "#define it_a it_a_zrl\n#define it_old it_a\n"),
             c("tests/c/one.c", "/* it_a(); */\nint main(void) { my_it_a(); itw_b(); }\n"),
             c("tests/c/two.c", "/* Zurich */\nint main(void) { it_a(1, 2); }\n"),
@@ -256,9 +256,9 @@ mod tests {
             table.findings(),
             [
                 "it_a: no C program calls it",
-                "it_a_zrl: declared, but not in itapi/itapi.map",
-                "itw_b: declared, but not in itapi/itapi.map",
-                "it_c: in itapi/itapi.map, but not declared",
+                "it_a_zrl: declared, but not in itapi/c/itapi.map",
+                "itw_b: declared, but not in itapi/c/itapi.map",
+                "it_c: in itapi/c/itapi.map, but not declared",
             ]
         );
         assert_eq!(table.markdown().lines().count(), 4);

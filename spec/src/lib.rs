@@ -2,6 +2,8 @@
 //!
 //! - [`requirements`], [`scan`], [`report`]: which requirement of the iWARP documents is obeyed
 //!   where and tested by what, from `[MPA-09]`-style ids in comments.
+//! - [`contract`]: which case of the provider suite looks after each promise of the provider
+//!   interface, and which seeded fault shows that it sees it.
 //! - [`functions`]: which test calls each function of the C header.
 //! - [`constants`]: the header's numbers and the Rust ones are the same.
 //! - [`arrows`]: which crate may depend on which.
@@ -13,6 +15,7 @@
 
 pub mod arrows;
 pub mod constants;
+pub mod contract;
 pub mod error;
 pub mod functions;
 pub mod house;

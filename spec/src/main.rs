@@ -8,7 +8,9 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use warpline_spec::report::{Report, Style};
 use warpline_spec::requirements::Lists;
-use warpline_spec::{Error, arrows, constants, functions, house, scan, source, workspace_root};
+use warpline_spec::{
+    Error, arrows, constants, contract, functions, house, scan, source, workspace_root,
+};
 
 /// Which requirement is met where and tested by what; rules of the house.
 #[derive(Parser)]
@@ -28,6 +30,8 @@ struct Cli {
 enum Command {
     /// Check which crate depends on which, where `unsafe` stands, and the other rules of the house
     Arrows,
+    /// Print each promise of the provider interface with its cases and seeded faults
+    Contract,
     /// Print, as Markdown, which test calls each function of the C header
     Functions {
         /// Print nothing but what is missing; exit status 1 if anything is
@@ -41,6 +45,7 @@ fn main() -> ExitCode {
     let findings = match cli.command {
         Some(Command::Arrows) => check_house(),
         Some(Command::Functions { check }) => table_of_functions(check),
+        Some(Command::Contract) => table_of_promises(),
         None => requirements(&cli),
     };
     match findings {
@@ -68,7 +73,16 @@ fn requirements(cli: &Cli) -> Result<Vec<String>, Error> {
         return Ok(Vec::new());
     }
     println!("{}", report.summary());
-    Ok(report.findings())
+    let promises = contract::Table::load(&root)?;
+    println!("{}", promises.summary());
+    let mut findings = report.findings();
+    findings.extend(promises.findings());
+    Ok(findings)
+}
+
+fn table_of_promises() -> Result<Vec<String>, Error> {
+    print!("{}", contract::Table::load(&workspace_root())?.text());
+    Ok(Vec::new())
 }
 
 fn table_of_functions(check: bool) -> Result<Vec<String>, Error> {

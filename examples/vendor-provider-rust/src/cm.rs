@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use vp_api::*;
 
-use crate::state::{Shared, State, no};
+use crate::state::{Asked, Shared, State, no};
 
 pub(crate) struct Cm {
     pub(crate) shared: Arc<Shared>,
@@ -19,8 +19,16 @@ fn idle(state: &State, qp: QpId) -> VpResult<()> {
     }
 }
 
+/// Port of every end that connects; it listens for nothing.
+const CALLER: u16 = 1;
+
 /// Octets of private data that a message carries.
 pub(crate) const MOST_PRIVATE: u32 = 512;
+
+/// Each end is at the listener's address; who connects has a port of its own.
+fn calling(at: SocketAddr) -> SocketAddr {
+    (at.ip(), CALLER).into()
+}
 
 fn check(private_data: &[u8]) -> VpResult<()> {
     match private_data.len() <= MOST_PRIVATE as usize {
@@ -63,8 +71,10 @@ impl NativeCm for Cm {
             return Ok(());
         };
         let request = state.new_id().into();
-        state.requests.insert(request, (qp, params.clone()));
-        self.tell(&mut state, NativeEvent::Request { listener, request, peer, params });
+        let (caller, local) = (calling(peer), Some(peer));
+        let asked = Asked { caller: qp, params: params.clone(), at: peer };
+        state.requests.insert(request, asked);
+        self.tell(&mut state, NativeEvent::Request { listener, request, peer: caller, local, params });
         Ok(())
     }
 
@@ -73,13 +83,19 @@ impl NativeCm for Cm {
         let mut state = self.shared.lock();
         idle(&state, qp)?;
         let missing = || no(VpStatus::InvalidHandle, "there is no such request");
-        let (caller, theirs) = state.requests.remove(&request).ok_or_else(missing)?;
+        let Asked { caller, params: theirs, at } =
+            state.requests.remove(&request).ok_or_else(missing)?;
         for (one, other) in [(qp, caller), (caller, qp)] {
             let one = state.qps.get_mut(&one.0).ok_or_else(missing)?;
             (one.state, one.peer) = (QpState::Rts, Some(other));
         }
-        self.tell(&mut state, NativeEvent::Established { qp: caller, params });
-        self.tell(&mut state, NativeEvent::Established { qp, params: theirs });
+        // What one end sends at once, the other one takes.
+        let (there, back) = (theirs.ord.min(params.ird), params.ord.min(theirs.ird));
+        let far = NativeParams { private_data: theirs.private_data, ird: there, ord: back };
+        let near = NativeParams { private_data: params.private_data, ird: back, ord: there };
+        let local = Some(calling(at));
+        self.tell(&mut state, NativeEvent::Established { qp: caller, local, params: near });
+        self.tell(&mut state, NativeEvent::Established { qp, local: Some(at), params: far });
         Ok(())
     }
 
@@ -87,7 +103,7 @@ impl NativeCm for Cm {
         check(private_data)?;
         let mut state = self.shared.lock();
         let missing = || no(VpStatus::InvalidHandle, "there is no such request");
-        let (qp, _) = state.requests.remove(&request).ok_or_else(missing)?;
+        let qp = state.requests.remove(&request).ok_or_else(missing)?.caller;
         let private_data = private_data.to_vec();
         self.tell(&mut state, NativeEvent::Rejected { qp, private_data });
         Ok(())

@@ -5,6 +5,7 @@
 
 mod cm;
 mod copy;
+mod counters;
 mod queues;
 mod state;
 mod work;
@@ -52,7 +53,7 @@ fn attrs() -> RnicAttrs {
     (a.max_qp, a.max_cq, a.max_pd, a.max_mr) = (1000, 1000, 1000, 1000);
     (a.max_wr_per_qp, a.max_cqe) = (state::MOST, 4 * state::MOST);
     (a.max_sge_send, a.max_sge_recv, a.max_sge_write, a.max_sge_read) = (4, 4, 4, 1);
-    (a.max_inline, a.max_ird, a.max_ord) = (64, 16, 16);
+    (a.max_inline, a.max_ird, a.max_ord) = (64, state::READS, state::READS);
     (a.max_message, a.max_mr_octets) = (1 << 30, 1 << 40);
     (a.max_private_connect, a.max_private_accept) = (cm::MOST_PRIVATE, cm::MOST_PRIVATE);
     a.max_private_reject = cm::MOST_PRIVATE;
@@ -73,8 +74,8 @@ impl vp_api::Rnic for Rnic {
         &self.attrs
     }
 
-    fn ports(&self) -> Vec<PortInfo> {
-        ports()
+    fn ports(&self) -> VpResult<Vec<PortInfo>> {
+        Ok(ports())
     }
 
     // The one port is always there, and connections report by the connection manager.
@@ -147,6 +148,11 @@ impl vp_api::Rnic for Rnic {
         state.break_qp(qp, false, &mut rings);
         state.use_qp(&init, -1);
         state.qps.remove(&qp.0);
+        for cq in [init.send_cq, init.recv_cq] {
+            if let Some(cq) = state.cqs.get_mut(&cq.0) {
+                cq.ring.retain(|wc| wc.qp != qp);
+            }
+        }
         self.shared.close(state, rings);
         Ok(())
     }
@@ -221,5 +227,9 @@ impl vp_api::Rnic for Rnic {
 
     fn native_cm(&self) -> Option<Arc<dyn NativeCm>> {
         Some(Arc::new(cm::Cm { shared: self.shared.clone() }))
+    }
+
+    fn vendor_calls(&self, name: &str) -> VpResult<VendorCalls> {
+        counters::named(name, &self.shared)
     }
 }

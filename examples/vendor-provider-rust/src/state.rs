@@ -8,6 +8,9 @@ use vp_api::*;
 
 use crate::copy;
 
+/// IRD and ORD.
+pub(crate) const READS: u16 = 16;
+
 /// Work requests of a queue.
 pub(crate) const MOST: u32 = 1024;
 
@@ -44,16 +47,22 @@ impl Shared {
 
 #[derive(Default)]
 pub(crate) struct State {
-    made: u32,
+    pub(crate) made: u32,
     /// Users of each.
     pub(crate) pds: HashMap<u32, i32>,
     pub(crate) cqs: HashMap<u32, Cq>,
     pub(crate) qps: HashMap<u32, Qp>,
     pub(crate) regions: HashMap<Stag, Region>,
     pub(crate) listeners: HashMap<u64, SocketAddr>,
-    /// Who calls, with what.
-    pub(crate) requests: HashMap<u64, (QpId, NativeParams)>,
+    pub(crate) requests: HashMap<u64, Asked>,
     pub(crate) events: VecDeque<NativeEvent>,
+}
+
+/// Who calls, with what, and where.
+pub(crate) struct Asked {
+    pub(crate) caller: QpId,
+    pub(crate) params: NativeParams,
+    pub(crate) at: SocketAddr,
 }
 
 pub(crate) struct Cq {
@@ -149,6 +158,9 @@ impl State {
         }
         if init.max_send_sge > 4 || init.max_recv_sge > 4 || init.max_inline > 64 {
             return Err(no(VpStatus::InvalidSgl, "at most 4 elements, and 64 octets inline"));
+        }
+        if init.ird > READS || init.ord > READS {
+            return Err(no(VpStatus::InvalidIrdOrd, "at most 16 reads are under way"));
         }
         if init.srq.is_some() || init.privileged || init.recv_limit != 0 {
             let none = "there are no SRQs, no privileged QPs and no limit events";

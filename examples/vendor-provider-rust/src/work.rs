@@ -108,10 +108,21 @@ fn try_execute(
         SendOp::Read { remote, .. } => {
             let Data::Sgl(&[sink]) = wr.data else { return Err(WcStatus::InvalidWqe) };
             let at = [Sge { stag: remote.stag, len: sink.len, to: remote.to }];
+            if sink.len > 0 && !there.allow.contains(Access::REMOTE_READ) {
+                return Err(WcStatus::RemoteTermination);
+            }
             let octets = state.gather(there.pd, &at, Access::REMOTE_READ).map_err(theirs)?;
             state.scatter(pd, &[sink], Access::LOCAL_WRITE, &octets)
         }
         _ => Err(WcStatus::InvalidWqe),
+    }
+}
+
+/// What a read brought.
+fn read_octets(wr: &SendWr<'_>, status: WcStatus) -> u32 {
+    match (&wr.op, wr.data) {
+        (SendOp::Read { .. }, Data::Sgl(&[sink])) if status == WcStatus::Success => sink.len,
+        _ => 0,
     }
 }
 
@@ -120,8 +131,8 @@ fn post_one(state: &mut State, id: QpId, wr: &SendWr<'_>, rings: &mut Rings) {
     let status = result.err().unwrap_or(WcStatus::Success);
     let cq = state.qps.get(&id.0).map(|qp| qp.init.send_cq);
     if status != WcStatus::Success || wr.flags.contains(SendFlags::SIGNALED) {
-        let wr_id = wr.wr_id;
-        let wc = WorkCompletion { wr_id, qp: id, opcode, status, ..WorkCompletion::BLANK };
+        let (wr_id, octets) = (wr.wr_id, read_octets(wr, status));
+        let wc = WorkCompletion { wr_id, qp: id, opcode, status, octets, ..WorkCompletion::BLANK };
         cq.into_iter().for_each(|cq| state.complete(cq, wc, rings));
     }
     if !matches!(status, WcStatus::Success | WcStatus::Flushed) {

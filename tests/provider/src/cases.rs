@@ -1,15 +1,25 @@
 //! The cases, one file per kind. A case knows the rules of RDMAC Verbs and of the provider traits,
 //! and nothing of the provider.
 
+mod anew;
+mod atomics;
 mod connections;
 mod data;
 mod datagrams;
+mod depths;
+mod edges;
 mod endings;
 mod extras;
+mod lives;
+mod manager;
 mod memory;
 mod objects;
 mod queues;
+mod races;
+mod regions;
 mod services;
+mod shapes;
+mod states;
 mod windows;
 
 use std::sync::Arc;
@@ -22,23 +32,40 @@ use crate::{Case, Fail};
 pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
     let groups = [
         objects::CASES,
+        lives::CASES,
         connections::CASES,
+        manager::CASES,
         data::CASES,
+        shapes::CASES,
         queues::CASES,
+        edges::CASES,
+        depths::CASES,
         memory::CASES,
+        regions::CASES,
         windows::CASES,
         services::CASES,
         datagrams::CASES,
         extras::CASES,
+        atomics::CASES,
+        states::CASES,
+        anew::CASES,
         endings::CASES,
+        races::CASES,
     ];
     groups.into_iter().flatten()
 }
 
+/// What the listing looks after.
+pub(crate) const LISTING_KEEPS: [&str; 2] = ["RI-28", "RI-29"];
+
 /// The device to use.
 pub(crate) fn listing(provider: &Arc<dyn Provider>, wanted: Option<&str>) -> Result<String, Fail> {
     let devices = provider.devices().map_err(|why| Fail(why.to_string()))?;
-    for device in &devices {
+    for (n, device) in devices.iter().enumerate() {
+        if devices[..n].iter().any(|other| other.name == device.name) {
+            let name = &device.name;
+            return Err(format!("device \"{name}\" is listed twice: call fn once for each").into());
+        }
         if device.name.is_empty() || device.ports.is_empty() {
             return Err(format!("device \"{}\" lacks a name or a port", device.name).into());
         }

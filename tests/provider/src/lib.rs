@@ -2,17 +2,25 @@
 //!
 //! [`run`] opens the device anew for every case and connects QPs of one RNIC with each other: over
 //! TCP on 127.0.0.1, or by the provider's own connection manager. A case that needs what the device
-//! does not offer is skipped and says so. Everything happens in the caller's thread, bounded in
-//! time; a provider that crashes takes the process along, so the reporter hears of a case before it
-//! begins.
+//! does not offer is skipped and says so. Each case has a thread of its own and a bound: what does
+//! not come back is left behind and has failed. A provider that crashes takes the process along, so
+//! the reporter hears of a case before it begins.
+//!
+//! The contract is `rnicpi.h` and the guide for vendors. Their promises have ids (`[RI-41]`); a case
+//! names those that it looks after, and its failure quotes them. That each case sees what it is for
+//! is shown with seeded faults (`tests/provider/seeded`), and `spec --check` holds all three together.
 #![forbid(unsafe_code)]
 
 mod cases;
+mod contract;
 mod fail;
+mod host;
 mod rig;
 mod ud;
 
 use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
 
 use vp_api::{Capabilities, ConnectionModel, Provider};
 
@@ -58,13 +66,20 @@ enum Needs {
 /// A case of the suite.
 struct Case {
     name: &'static str,
+    /// Ids of the promises that it looks after, with spaces between.
+    keeps: &'static str,
     needs: Needs,
     play: fn(&Rig) -> Result<(), Fail>,
 }
 
 impl Case {
     const fn new(name: &'static str, play: fn(&Rig) -> Result<(), Fail>) -> Self {
-        Self { name, needs: Needs::Nothing, play }
+        Self { name, keeps: "", needs: Needs::Nothing, play }
+    }
+
+    const fn keeps(mut self, ids: &'static str) -> Self {
+        self.keeps = ids;
+        self
     }
 
     const fn with(mut self, capabilities: Capabilities) -> Self {
@@ -77,18 +92,63 @@ impl Case {
         self
     }
 
-    fn verdict(&self, provider: &Arc<dyn Provider>, device: &str) -> Verdict {
-        let rig = match Rig::open(provider, device) {
-            Ok(rig) => rig,
-            Err(Fail(why)) => return Verdict::Failed(format!("open: {why}")),
+    fn looks_after(&self, id: &str) -> bool {
+        self.keeps.split(' ').any(|kept| kept == id)
+    }
+
+    /// Plays the case in a thread of its own, which is left behind if it does not come back.
+    fn verdict(
+        &'static self,
+        provider: &Arc<dyn Provider>,
+        device: &str,
+        wait: Duration,
+    ) -> Verdict {
+        let (to, from) = channel();
+        let (provider, device) = (provider.clone(), device.to_owned());
+        let play = move || {
+            // Told before the device is closed, unless all is well: a defect may show there, too.
+            let tell = |verdict| drop(to.send(verdict));
+            match Rig::open(&provider, &device, wait) {
+                Err(Fail(why)) => tell(Verdict::Failed(self.quote(&format!("open: {why}")))),
+                Ok(rig) => match self.play_on(&rig) {
+                    Verdict::Failed(why) => tell(Verdict::Failed(why)),
+                    verdict => {
+                        drop(rig);
+                        tell(verdict);
+                    }
+                },
+            }
         };
-        if let Some(missing) = self.missing(&rig) {
+        let name = self.name.chars().take(15).collect();
+        if let Err(why) = std::thread::Builder::new().name(name).spawn(play) {
+            return Verdict::Failed(format!("no thread for the case: {why}"));
+        }
+        let most = wait * HUNG;
+        from.recv_timeout(most).unwrap_or_else(|why| {
+            let why = match why {
+                RecvTimeoutError::Timeout => format!(
+                    "it did not end within {most:?}: a verb, a release or the close does not return"
+                ),
+                RecvTimeoutError::Disconnected => "it panicked".into(),
+            };
+            Verdict::Failed(self.quote(&why))
+        })
+    }
+
+    fn play_on(&self, rig: &Rig) -> Verdict {
+        if let Some(missing) = self.missing(rig) {
             return Verdict::Skipped(missing);
         }
-        match (self.play)(&rig) {
+        match (self.play)(rig) {
             Ok(()) => Verdict::Passed,
-            Err(Fail(why)) => Verdict::Failed(why),
+            Err(Fail(why)) => Verdict::Failed(self.quote(&why)),
         }
+    }
+
+    /// What was seen, and what the contract says.
+    fn quote(&self, why: &str) -> String {
+        let ids = self.keeps.split(' ').filter(|id| !id.is_empty());
+        ids.fold(why.to_owned(), |text, id| text + "\n    " + &contract::quote(id))
     }
 
     fn missing(&self, rig: &Rig) -> Option<String> {
@@ -108,31 +168,73 @@ impl Case {
     }
 }
 
+/// How many times the longest wait a case may take.
+const HUNG: u32 = 4;
+
+/// What is played, and how patiently.
+#[derive(Clone, Debug)]
+pub struct Suite<'a> {
+    device: Option<&'a str>,
+    id: Option<&'a str>,
+    wait: Duration,
+}
+
+impl Default for Suite<'_> {
+    fn default() -> Self {
+        Self { device: None, id: None, wait: Duration::from_secs(20) }
+    }
+}
+
+impl<'a> Suite<'a> {
+    /// Every case on the device of that name, or on the provider's first one.
+    pub fn on(device: Option<&'a str>) -> Self {
+        Self { device, ..Self::default() }
+    }
+
+    /// Only the cases that look after this promise of the contract, e.g. `RI-41`.
+    pub fn keeping(self, id: &'a str) -> Self {
+        Self { id: Some(id), ..self }
+    }
+
+    /// What is due and does not come within this time has failed; 20 s if nothing is said.
+    pub fn waiting(self, wait: Duration) -> Self {
+        Self { wait, ..self }
+    }
+
+    /// Plays.
+    pub fn run(&self, provider: &Arc<dyn Provider>, to: &mut dyn Reporter) -> Summary {
+        let mut summary = Summary::default();
+        let mut count = |case: &str, verdict: &Verdict, to: &mut dyn Reporter| {
+            match verdict {
+                Verdict::Passed => summary.passed += 1,
+                Verdict::Skipped(_) => summary.skipped += 1,
+                Verdict::Failed(_) => summary.failed += 1,
+            }
+            to.ended(case, verdict);
+        };
+        const LISTING: &str = "listing: devices have names and ports";
+        to.begins(LISTING);
+        let device = match cases::listing(provider, self.device) {
+            Ok(device) => device,
+            Err(Fail(why)) => {
+                let ids = cases::LISTING_KEEPS.iter();
+                let why = ids.fold(why, |text, id| text + "\n    " + &contract::quote(id));
+                count(LISTING, &Verdict::Failed(why), to);
+                return summary;
+            }
+        };
+        count(LISTING, &Verdict::Passed, to);
+        let asked = |case: &&Case| self.id.is_none_or(|id| case.looks_after(id));
+        for case in cases::all().filter(asked) {
+            to.begins(case.name);
+            let verdict = case.verdict(provider, &device, self.wait);
+            count(case.name, &verdict, to);
+        }
+        summary
+    }
+}
+
 /// Runs every case on the device of that name, or on the provider's first one.
 pub fn run(provider: &Arc<dyn Provider>, device: Option<&str>, to: &mut dyn Reporter) -> Summary {
-    let mut summary = Summary::default();
-    let mut count = |case: &str, verdict: &Verdict, to: &mut dyn Reporter| {
-        match verdict {
-            Verdict::Passed => summary.passed += 1,
-            Verdict::Skipped(_) => summary.skipped += 1,
-            Verdict::Failed(_) => summary.failed += 1,
-        }
-        to.ended(case, verdict);
-    };
-    const LISTING: &str = "listing: devices have names and ports";
-    to.begins(LISTING);
-    let device = match cases::listing(provider, device) {
-        Ok(device) => device,
-        Err(Fail(why)) => {
-            count(LISTING, &Verdict::Failed(why), to);
-            return summary;
-        }
-    };
-    count(LISTING, &Verdict::Passed, to);
-    for case in cases::all() {
-        to.begins(case.name);
-        let verdict = case.verdict(provider, &device);
-        count(case.name, &verdict, to);
-    }
-    summary
+    Suite::on(device).run(provider, to)
 }

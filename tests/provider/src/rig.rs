@@ -2,16 +2,14 @@
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use kal_shim::{HostServices, Region};
+use kal_shim::Region;
 use vp_api::*;
 
 use crate::fail::{Fail, same};
-
-/// Whoever waits longer has failed.
-pub(crate) const HANG: Duration = Duration::from_secs(20);
+use crate::host::Ledger;
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -19,16 +17,22 @@ pub(crate) const SEND: SendOp = SendOp::Send { solicited: false, invalidate: Non
 
 /// An open device.
 pub(crate) struct Rig {
+    pub(crate) provider: Arc<dyn Provider>,
+    device: String,
     pub(crate) rnic: Arc<dyn Rnic>,
     pub(crate) attrs: RnicAttrs,
     pub(crate) events: Arc<Events>,
+    /// What the provider does with the host's services.
+    pub(crate) host: Arc<Ledger>,
+    /// What is due and does not come within this time has failed.
+    pub(crate) wait: Duration,
 }
 
 /// Asynchronous events, to wait for.
-#[derive(Default)]
 pub(crate) struct Events {
     seen: Mutex<VecDeque<(EventSource, AsyncEvent)>>,
     bell: Condvar,
+    wait: Duration,
 }
 
 impl AsyncHandler for Events {
@@ -40,29 +44,69 @@ impl AsyncHandler for Events {
 }
 
 impl Events {
+    pub(crate) fn new(wait: Duration) -> Self {
+        Self { seen: Mutex::default(), bell: Condvar::new(), wait }
+    }
+
     /// The next event of `source`.
     pub(crate) fn next(&self, source: EventSource) -> Result<AsyncEvent, Fail> {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut seen, wait) = (self.lock(), self.wait);
         loop {
             if let Some(at) = seen.iter().position(|(from, _)| *from == source) {
                 return seen.remove(at).map(|(_, event)| event).ok_or_else(|| "lost".into());
             }
-            let waited = self.bell.wait_timeout(seen, HANG);
+            let waited = self.bell.wait_timeout(seen, wait);
             let (guard, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
             seen = guard;
             if timeout.timed_out() {
-                return Err(format!("no event of {source:?} within {HANG:?}").into());
+                return Err(format!("no asynchronous event of {source:?} within {wait:?}").into());
             }
         }
+    }
+
+    /// How many events of `source` are there that were not taken.
+    pub(crate) fn waiting(&self, source: EventSource) -> usize {
+        self.lock().iter().filter(|(from, _)| *from == source).count()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(EventSource, AsyncEvent)>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Rig {
-    pub(crate) fn open(provider: &Arc<dyn Provider>, device: &str) -> Result<Self, Fail> {
-        let rnic = provider.open(device, Arc::new(HostServices))?;
-        let events = Arc::new(Events::default());
+    pub(crate) fn open(
+        provider: &Arc<dyn Provider>,
+        device: &str,
+        wait: Duration,
+    ) -> Result<Self, Fail> {
+        let host = Arc::new(Ledger::default());
+        let rnic = provider.open(device, host.clone())?;
+        let events = Arc::new(Events::new(wait));
         rnic.set_async_handler(Some(events.clone()));
-        Ok(Self { attrs: rnic.attrs().clone(), rnic, events })
+        let (provider, device, attrs) = (provider.clone(), device.into(), rnic.attrs().clone());
+        Ok(Self { provider, device, attrs, rnic, events, host, wait })
+    }
+
+    /// The device opened once more.
+    pub(crate) fn another(&self) -> Result<Self, Fail> {
+        Self::open(&self.provider, &self.device, self.wait)
+    }
+
+    /// Waits until `done`, or fails saying what did not come.
+    pub(crate) fn until(
+        &self,
+        what: &str,
+        mut done: impl FnMut() -> Result<bool, Fail>,
+    ) -> Result<(), Fail> {
+        let begin = Instant::now();
+        while !done()? {
+            if begin.elapsed() > self.wait {
+                return Err(format!("{what}: not within {:?}", self.wait).into());
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
     }
 
     pub(crate) fn offers(&self, what: Capabilities) -> bool {
@@ -133,15 +177,26 @@ impl Rig {
     }
 
     fn connect_streams(&self, near: &End<'_>, far: &End<'_>) -> Result<(), Fail> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let begun = TcpStream::connect(listener.local_addr()?)?;
-        let (accepted, _) = listener.accept()?;
-        far.to_rts(accepted, Role::Responder)?;
-        near.to_rts(begun, Role::Initiator)?;
+        self.link(near, far)?;
         for end in [near, far] {
             same("event of the connection", end.event()?, AsyncEvent::Established)?;
         }
         Ok(())
+    }
+
+    /// Connects two ends by a stream, and does not wait.
+    pub(crate) fn link(&self, near: &End<'_>, far: &End<'_>) -> Result<(), Fail> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let begun = TcpStream::connect(listener.local_addr()?)?;
+        let (accepted, _) = listener.accept()?;
+        far.to_rts(accepted, Role::Responder)?;
+        near.to_rts(begun, Role::Initiator)
+    }
+
+    /// Asynchronous events that were not taken are none any more, and those of connections.
+    pub(crate) fn forget_events(&self) {
+        self.events.lock().clear();
+        while let Some(Some(_)) = self.rnic.native_cm().map(|cm| cm.poll_event()) {}
     }
 
     /// Registers zeroed memory.
@@ -165,19 +220,19 @@ impl Rig {
 
     /// An address that leads to this device.
     pub(crate) fn address(&self) -> IpAddr {
-        let ports = self.rnic.ports();
+        let ports = self.rnic.ports().unwrap_or_default();
         let online = ports.iter().filter(|port| port.online);
         online.flat_map(|port| port.addresses.first()).next().copied().unwrap_or(LOCALHOST)
     }
 
     pub(crate) fn cm(&self) -> Result<Cm, Fail> {
         let none = || Fail("the model is native, and there is no connection manager".into());
-        self.rnic.native_cm().map(Cm).ok_or_else(none)
+        self.rnic.native_cm().map(|cm| Cm(cm, self.wait)).ok_or_else(none)
     }
 }
 
-/// A native connection manager.
-pub(crate) struct Cm(pub(crate) Arc<dyn NativeCm>);
+/// A native connection manager, and how long it may take.
+pub(crate) struct Cm(pub(crate) Arc<dyn NativeCm>, Duration);
 
 pub(crate) fn params(data: &[u8], init: (u16, u16)) -> NativeParams {
     NativeParams { private_data: data.to_vec(), ird: init.0, ord: init.1 }
@@ -190,10 +245,21 @@ impl Cm {
             if let Some(event) = self.0.poll_event() {
                 return Ok(event);
             }
-            if begin.elapsed() > HANG {
-                return Err(format!("no event of the connection manager within {HANG:?}").into());
+            if begin.elapsed() > self.1 {
+                let wait = self.1;
+                return Err(format!("no event of the connection manager within {wait:?}").into());
             }
-            self.0.wait_event(Some(HANG))?;
+            self.0.wait_event(Some(self.1))?;
+        }
+    }
+
+    /// The next event that is no end of an earlier connection.
+    fn next_but_ends(&self) -> Result<NativeEvent, Fail> {
+        loop {
+            match self.next()? {
+                NativeEvent::Disconnected { .. } => {}
+                other => return Ok(other),
+            }
         }
     }
 
@@ -203,7 +269,7 @@ impl Cm {
         let (listener, address) = self.0.listen(any, 4)?;
         let info = near.qp.query()?;
         self.0.connect(near.qp.id(), address, params(b"call", (info.ird, info.ord)))?;
-        match self.next()? {
+        match self.next_but_ends()? {
             NativeEvent::Request { listener: at, request, params, .. } => {
                 same("listener of the request", at, listener)?;
                 Ok((listener, request, params))
@@ -221,7 +287,7 @@ impl Cm {
         self.0.accept(request, far.qp.id(), params(b"answer", (info.ird, info.ord)))?;
         let mut open = vec![near.qp.id(), far.qp.id()];
         while !open.is_empty() {
-            match self.next()? {
+            match self.next_but_ends()? {
                 NativeEvent::Established { qp, .. } => open.retain(|id| *id != qp),
                 other => return Err(format!("{other:?} where established is expected").into()),
             }
@@ -239,7 +305,7 @@ pub(crate) struct End<'a> {
 }
 
 impl End<'_> {
-    fn to_rts(&self, socket: TcpStream, role: Role) -> Result<(), Fail> {
+    pub(crate) fn to_rts(&self, socket: TcpStream, role: Role) -> Result<(), Fail> {
         socket.set_nonblocking(true)?;
         let info = self.qp.query()?;
         let rtr = Some(Rtr::Write);
@@ -247,6 +313,17 @@ impl End<'_> {
         let stream =
             LlpStream { socket: socket.into(), received: vec![], last_message: vec![], params };
         Ok(self.qp.modify(QpChange::Rts(Box::new(stream)))?)
+    }
+
+    /// From Error to Idle. What is being flushed takes its time.
+    pub(crate) fn idle(&self) -> Result<(), Fail> {
+        let change = || self.qp.modify(QpChange::Idle).map_err(|error| error.status);
+        self.rig.until("Idle again", || match change() {
+            Ok(()) => Ok(true),
+            Err(VpStatus::StillFlushing) => Ok(false),
+            Err(_) if self.qp.query()?.state == QpState::Idle => Ok(true),
+            Err(status) => Err(format!("from Error to Idle: {status}").into()),
+        })
     }
 
     pub(crate) fn event(&self) -> Result<AsyncEvent, Fail> {
@@ -285,7 +362,7 @@ impl End<'_> {
 
     /// The next completion, whatever it is.
     pub(crate) fn completion(&self) -> Result<WorkCompletion, Fail> {
-        next(&*self.cq)
+        next(&*self.cq, self.rig.wait)
     }
 
     /// The next completion, which must be a success.
@@ -298,14 +375,14 @@ impl End<'_> {
 }
 
 /// The next completion of a CQ.
-pub(crate) fn next(cq: &dyn Cq) -> Result<WorkCompletion, Fail> {
+pub(crate) fn next(cq: &dyn Cq, wait: Duration) -> Result<WorkCompletion, Fail> {
     let begin = Instant::now();
     let mut out = [WorkCompletion::BLANK];
     while cq.poll(&mut out)? == 0 {
-        if begin.elapsed() > HANG {
-            return Err(format!("no completion within {HANG:?}").into());
+        if begin.elapsed() > wait {
+            return Err(format!("no completion within {wait:?}").into());
         }
-        cq.wait(Duration::ZERO, Some(HANG))?;
+        cq.wait(Duration::ZERO, Some(wait))?;
     }
     Ok(out[0])
 }

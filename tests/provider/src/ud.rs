@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use vp_api::*;
 
 use crate::fail::{Fail, same};
-use crate::rig::{HANG, Memory, Rig};
+use crate::rig::{Memory, Rig};
 
 /// The datagrams of a device, with what its services heard.
 pub(crate) struct Post<'a> {
@@ -52,6 +52,11 @@ impl<'a> Post<'a> {
         Ok(Self { rig, ud, heard })
     }
 
+    /// Uses of its handler, this one included.
+    pub(crate) fn uses(&self) -> usize {
+        Arc::strong_count(&self.heard)
+    }
+
     pub(crate) fn init(&self, pd: PdId, cq: CqId) -> UdQpInit {
         let limits = &self.rig.attrs;
         let mut init = UdQpInit::new(pd, cq, cq);
@@ -66,7 +71,7 @@ impl<'a> Post<'a> {
     /// The port that services are asked through.
     fn port(&self) -> u32 {
         let address = self.rig.address();
-        let ports = self.rig.rnic.ports();
+        let ports = self.rig.rnic.ports().unwrap_or_default();
         ports.iter().position(|port| port.addresses.contains(&address)).unwrap_or(0) as u32
     }
 
@@ -94,10 +99,11 @@ impl<'a> Post<'a> {
             if let Some(event) = events.pop_front() {
                 return Ok(event);
             }
-            if begin.elapsed() > HANG {
-                return Err(format!("no event of a service within {HANG:?}").into());
+            let wait = self.rig.wait;
+            if begin.elapsed() > wait {
+                return Err(format!("no event of a service within {wait:?}").into());
             }
-            let waited = self.heard.bell.wait_timeout(events, HANG);
+            let waited = self.heard.bell.wait_timeout(events, wait);
             events = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -189,10 +195,11 @@ impl UdEnd<'_> {
         let begin = Instant::now();
         let (mut out, mut from) = ([WorkCompletion::BLANK], [None]);
         while self.cq.poll_from(&mut out, &mut from)? == 0 {
-            if begin.elapsed() > HANG {
-                return Err(format!("no completion within {HANG:?}").into());
+            let wait = self.post.rig.wait;
+            if begin.elapsed() > wait {
+                return Err(format!("no completion within {wait:?}").into());
             }
-            self.cq.wait(Duration::ZERO, Some(HANG))?;
+            self.cq.wait(Duration::ZERO, Some(wait))?;
         }
         Ok((out[0], from[0]))
     }

@@ -11,14 +11,22 @@ use crate::{Case, Fail};
 const NATIVE: ConnectionModel = ConnectionModel::Native;
 
 pub(crate) const CASES: &[Case] = &[
-    Case::new("connect: where nobody listens it fails", nobody).only(NATIVE),
-    Case::new("connect: private data up to the limit arrive", private).only(NATIVE),
-    Case::new("connect: a QP that is connected is refused", connected).only(NATIVE),
+    Case::new("connect: where nobody listens it fails", nobody).keeps("RI-117").only(NATIVE),
+    Case::new("connect: private data up to the limit arrive", private)
+        .keeps("RI-32 RI-114 RI-115")
+        .only(NATIVE),
+    Case::new("connect: a QP that is connected is refused", connected).keeps("RI-12").only(NATIVE),
     Case::new("accept: what is no request is refused", no_request).only(NATIVE),
-    Case::new("reject: the caller hears it, with private data", rejected).only(NATIVE),
+    Case::new("reject: the caller hears it, with private data", rejected)
+        .keeps("RI-116")
+        .only(NATIVE),
     Case::new("reject: private data up to the limit arrive", private_reject).only(NATIVE),
-    Case::new("listen: what ended cannot be ended again", unlistened).only(NATIVE),
-    Case::new("disconnect: without a connection it is refused", disconnected).only(NATIVE),
+    Case::new("listen: what ended cannot be ended again", unlistened)
+        .keeps("RI-119 RI-147")
+        .only(NATIVE),
+    Case::new("disconnect: without a connection it is refused", disconnected)
+        .keeps("RI-12")
+        .only(NATIVE),
 ];
 
 fn nobody(rig: &Rig) -> Result<(), Fail> {
@@ -75,7 +83,7 @@ fn private(rig: &Rig) -> Result<(), Fail> {
     cm.0.accept(request, far.qp.id(), with(answer))?;
     for _ in 0..2 {
         match cm.next()? {
-            NativeEvent::Established { qp, params } if qp == near.qp.id() => {
+            NativeEvent::Established { qp, params, .. } if qp == near.qp.id() => {
                 arrived("answer", &params.private_data, &octets(answer))?;
             }
             NativeEvent::Established { .. } => {}

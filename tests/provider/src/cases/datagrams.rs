@@ -12,20 +12,31 @@ use crate::ud::{Post, UdEnd, Way};
 use crate::{Case, Fail};
 
 pub(crate) const CASES: &[Case] = &[
-    Case::new("datagram: a queue pair is as it was asked for", made).with(Capabilities::UD),
-    Case::new("datagram: limits are told and kept", limits).with(Capabilities::UD),
+    Case::new("datagram: a queue pair is as it was asked for", made)
+        .keeps("RI-168 RI-173")
+        .with(Capabilities::UD),
+    Case::new("datagram: limits are told and kept", limits).keeps("RI-169").with(Capabilities::UD),
     Case::new("datagram: objects in use stay", in_use).with(Capabilities::UD),
-    Case::new("datagram: there, and back to its source", both_ways).with(Capabilities::UD),
-    Case::new("datagram: gathered, scattered, of no octets", shapes).with(Capabilities::UD),
+    Case::new("datagram: there, and back to its source", both_ways)
+        .keeps("RI-164 RI-165 RI-167")
+        .with(Capabilities::UD),
+    Case::new("datagram: gathered, scattered, of no octets", shapes)
+        .keeps("RI-165")
+        .with(Capabilities::UD),
     Case::new("datagram: inline", inline).with(Capabilities::UD),
-    Case::new("datagram: immediate data", immediate).with(Capabilities::UD),
+    Case::new("datagram: immediate data", immediate).keeps("RI-166").with(Capabilities::UD),
     Case::new("datagram: solicited", solicited).with(Capabilities::UD),
-    Case::new("datagram: as long as the port takes, not longer", longest).with(Capabilities::UD),
+    Case::new("datagram: as long as the port takes, not longer", longest)
+        .keeps("RI-170 RI-185")
+        .with(Capabilities::UD),
     Case::new("datagram: without a receive it is dropped", unexpected).with(Capabilities::UD),
-    Case::new("datagram: with the wrong key it is dropped", wrong_key).with(Capabilities::UD),
+    Case::new("datagram: with the wrong key it is dropped", wrong_key)
+        .keeps("RI-163")
+        .with(Capabilities::UD),
     Case::new("datagram: quiet sends make room", quiet).with(Capabilities::UD),
-    Case::new("datagram: address handles end", handles).with(Capabilities::UD),
+    Case::new("datagram: address handles end", handles).keeps("RI-177").with(Capabilities::UD),
     Case::new("datagram: an ended queue pair flushes, and begins anew", ended)
+        .keeps("RI-171 RI-172")
         .with(Capabilities::UD),
 ];
 
@@ -198,7 +209,7 @@ fn solicited(rig: &Rig) -> Result<(), Fail> {
     near.qp.post_send(&[UdSendWr { solicited: true, ..way.send(2, &[]) }])?;
     near.sent(2, WcOpcode::Send)?;
     far.received(1, 0)?;
-    bell.wait(1)
+    bell.wait(1, rig.wait)
 }
 
 fn longest(rig: &Rig) -> Result<(), Fail> {

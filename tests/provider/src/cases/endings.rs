@@ -7,12 +7,20 @@ use crate::rig::{End, Rig, SEND};
 use crate::{Case, Fail};
 
 pub(crate) const CASES: &[Case] = &[
-    Case::new("error: every posted request completes as flushed", flushed),
-    Case::new("error: a message longer than its receive breaks both ends", too_long),
+    Case::new("error: every posted request completes as flushed", flushed)
+        .keeps("RI-74 RI-108 RI-112"),
+    Case::new("error: a message longer than its receive breaks both ends", too_long).keeps("RI-75"),
     Case::new("error: a reset is seen by the peer", reset),
-    Case::new("destroy: no completion comes afterwards", destroyed),
-    Case::new("close: graceful, both sides are told", closed).only(ConnectionModel::LlpStream),
-    Case::new("disconnect: both sides are told", disconnected).only(ConnectionModel::Native),
+    Case::new("destroy: no completion comes afterwards", destroyed).keeps("RI-133"),
+    Case::new("destroy: what completed before arrives", arrives).keeps("RI-190"),
+    Case::new("destroy: its completions leave the CQ, those of others stay", left)
+        .keeps("RI-155 RI-154"),
+    Case::new("close: graceful, both sides are told", closed)
+        .keeps("RI-34 RI-106")
+        .only(ConnectionModel::LlpStream),
+    Case::new("disconnect: both sides are told", disconnected)
+        .keeps("RI-118")
+        .only(ConnectionModel::Native),
 ];
 
 /// The next `count` completions, none a success.
@@ -71,6 +79,56 @@ fn destroyed(rig: &Rig) -> Result<(), Fail> {
     all_flushed(&far, 2)?;
     let mut out = [WorkCompletion::BLANK; 4];
     same("completions after it", near.cq.poll(&mut out)?, 0)
+}
+
+/// So much that some of it is still on its way when the last request has completed.
+fn arrives(rig: &Rig) -> Result<(), Fail> {
+    const COUNT: u64 = 8;
+    const LEN: usize = 1 << 20;
+    let (near, far) = rig.pair()?;
+    let (source, sink) = (near.pattern(LEN, 3)?, far.memory(COUNT as usize * LEN)?);
+    let at = |n: u64| n as usize * LEN;
+    (0..COUNT).try_for_each(|n| far.recv(n, &[sink.sge(at(n), LEN)]))?;
+    (0..COUNT).try_for_each(|n| near.post(n, SEND, &[source.all()]))?;
+    (0..COUNT).try_for_each(|n| near.done(n, WcOpcode::Send).map(drop))?;
+    rig.rnic.destroy_qp(near.qp.id())?;
+    for n in 0..COUNT {
+        far.done(n, WcOpcode::Recv)?;
+        sink.holds("what was sent before", at(n), &crate::rig::pattern(LEN, 3))?;
+    }
+    Ok(())
+}
+
+/// So many QPs are destroyed, one after the other, in a CQ that is not polled.
+const IN_TURN: usize = 32;
+
+/// So many receives of each are flushed, or fewer if the device has no room for them.
+const LEFT: u32 = 16;
+
+fn left(rig: &Rig) -> Result<(), Fail> {
+    let depth = LEFT.min(rig.attrs.max_wr_per_qp);
+    let cq = rig.rnic.create_cq(&CqInit { depth: 4 * depth, handler: None })?;
+    let flushed = |count: u32| {
+        let pd = rig.rnic.alloc_pd()?;
+        let mut init = rig.qp_init(pd, cq.id());
+        (init.send_depth, init.recv_depth) = (depth, depth);
+        let near = End { rig, pd, cq: cq.clone(), qp: rig.rnic.create_qp(&init)? };
+        rig.connect(&near, &rig.end()?)?;
+        receives(&near, count.into())?;
+        near.qp.modify(QpChange::Error)?;
+        rig.until("the error state", || Ok(near.qp.query()?.state == QpState::Error))?;
+        Ok::<_, Fail>(near)
+    };
+    let stays = flushed(2)?;
+    for _ in 0..IN_TURN {
+        let goes = flushed(depth)?;
+        rig.rnic.destroy_qp(goes.qp.id())?;
+    }
+    for id in 0..2 {
+        let wc = stays.completion()?;
+        same("completion", (wc.qp, wc.wr_id), (stays.qp.id(), id))?;
+    }
+    same("completions behind them", cq.poll(&mut [WorkCompletion::BLANK; 4])?, 0)
 }
 
 fn closed(rig: &Rig) -> Result<(), Fail> {

@@ -7,15 +7,20 @@ use crate::rig::{Rig, pattern};
 use crate::{Case, Fail};
 
 pub(crate) const CASES: &[Case] = &[
-    Case::new("atomic: add", add).with(Capabilities::ATOMICS),
-    Case::new("atomic: compare and swap", swap).with(Capabilities::ATOMICS),
-    Case::new("atomic: masked", masked).with(Capabilities::MASKED_ATOMICS),
-    Case::new("immediate: alone", immediate).with(Capabilities::IMMEDIATE),
-    Case::new("immediate: behind a write", write_immediate).with(Capabilities::IMMEDIATE),
+    Case::new("atomic: add", add).keeps("RI-69").with(Capabilities::ATOMICS),
+    Case::new("atomic: compare and swap", swap).keeps("RI-69").with(Capabilities::ATOMICS),
+    Case::new("atomic: masked", masked).keeps("RI-70").with(Capabilities::MASKED_ATOMICS),
+    Case::new("immediate: alone", immediate).keeps("RI-56 RI-77").with(Capabilities::IMMEDIATE),
+    Case::new("immediate: all of its octets", wide_immediate)
+        .keeps("RI-55 RI-56")
+        .with(Capabilities::IMMEDIATE),
+    Case::new("immediate: behind a write", write_immediate)
+        .keeps("RI-55 RI-191")
+        .with(Capabilities::IMMEDIATE),
 ];
 
-/// Runs one atomic on `before`; answers what it brought, and what is there then.
-fn run(rig: &Rig, before: u64, op: AtomicOp) -> Result<(u64, u64), Fail> {
+/// Runs one atomic on `before`; returns what it brought, and what is there then.
+pub(super) fn run(rig: &Rig, before: u64, op: AtomicOp) -> Result<(u64, u64), Fail> {
     let (near, far) = rig.pair()?;
     let (here, there) = (near.memory(8)?, far.memory(8)?);
     there.region.write_at(0, &before.to_ne_bytes())?;
@@ -65,5 +70,27 @@ fn write_immediate(rig: &Rig) -> Result<(), Fail> {
     near.done(2, WcOpcode::WriteImmediate)?;
     let wc = far.done(1, WcOpcode::RecvImmediate)?;
     same("immediate data", wc.immediate, Some(77))?;
+    same("octets of a receive that took no memory", wc.octets, 0)?;
     sink.holds("written", 0, &pattern(5000, 2))
+}
+
+/// iWARP's has 8 octets; a transport whose immediate has 4 refuses more.
+fn wide_immediate(rig: &Rig) -> Result<(), Fail> {
+    let data = 0x1122_3344_5566_7788;
+    let (near, far) = rig.pair()?;
+    let (source, sink) = (near.memory(8)?, far.memory(8)?);
+    let behind = SendOp::WriteImmediate { remote: sink.remote(0), data, solicited: false };
+    for op in [SendOp::Immediate { data, solicited: false }, behind] {
+        let sgl = [source.all()];
+        let sgl = if matches!(op, SendOp::Immediate { .. }) { &[][..] } else { &sgl[..] };
+        far.recv(1, &[])?;
+        let what = op.completion();
+        if near.post(2, op, sgl).is_err() {
+            continue;
+        }
+        near.done(2, what)?;
+        let wc = far.done(1, WcOpcode::RecvImmediate)?;
+        same("immediate data", wc.immediate, Some(data))?;
+    }
+    Ok(())
 }

@@ -7,19 +7,28 @@ use crate::rig::{End, Rig, SEND, pattern};
 use crate::{Case, Fail};
 
 pub(crate) const CASES: &[Case] = &[
-    Case::new("mr: rights that do not go together are refused", rights),
-    Case::new("mr: the key is the consumer's", key),
-    Case::new("mr: a write without the right is refused", forbidden_write),
-    Case::new("mr: a read without the right is refused", forbidden_read),
+    Case::new("mr: rights that do not go together are refused", rights)
+        .keeps("RI-18 RI-43 RI-149 RI-152"),
+    Case::new("mr: the key is the consumer's", key).keeps("RI-47"),
+    Case::new("mr: a write without the right is refused", forbidden_write).keeps("RI-54"),
+    Case::new("mr: a read without the right is refused", forbidden_read).keeps("RI-57"),
     Case::new("mr: a write outside of the region is refused", outside),
-    Case::new("mr: a write to what was deregistered is refused", gone),
+    Case::new("mr: a write to what was deregistered is refused", gone).keeps("RI-124"),
     Case::new("mr: a local STag that is none breaks the request", wrong_local),
     Case::new("mr: another PD's region breaks the request", wrong_pd),
-    Case::new("mr: zero-based addresses", zero_based).with(Capabilities::ZERO_BASED),
-    Case::new("mr: two STags for the same memory", shared).with(Capabilities::SHARED_MR),
-    Case::new("mr: registered through the queue", fast).with(Capabilities::FAST_REGISTER),
-    Case::new("mr: invalidated locally", invalidate_local).with(INVALIDATE_REGIONS),
-    Case::new("mr: invalidated by the peer's Send", invalidate_remote).with(INVALIDATE_REGIONS),
+    Case::new("mr: zero-based addresses", zero_based).keeps("RI-44").with(Capabilities::ZERO_BASED),
+    Case::new("mr: two STags for the same memory", shared)
+        .keeps("RI-48")
+        .with(Capabilities::SHARED_MR),
+    Case::new("mr: registered through the queue", fast)
+        .keeps("RI-61")
+        .with(Capabilities::FAST_REGISTER),
+    Case::new("mr: invalidated locally", invalidate_local)
+        .keeps("RI-47 RI-62")
+        .with(INVALIDATE_REGIONS),
+    Case::new("mr: invalidated by the peer's Send", invalidate_remote)
+        .keeps("RI-53 RI-76")
+        .with(INVALIDATE_REGIONS),
 ];
 
 /// A region that cannot become valid again through the queue is not made invalid there either.
@@ -34,7 +43,12 @@ fn init(end: &End<'_>, access: Access, key: u8) -> Result<MrInit, Fail> {
 
 fn rights(rig: &Rig) -> Result<(), Fail> {
     let end = rig.end()?;
-    for access in [Access::REMOTE_WRITE | Access::LOCAL_READ, Access::empty()] {
+    let wrong = [
+        Access::REMOTE_WRITE | Access::LOCAL_READ,
+        Access::REMOTE_READ | Access::LOCAL_WRITE,
+        Access::empty(),
+    ];
+    for access in wrong {
         let registered = rig.rnic.register_mr(&init(&end, access, 0)?);
         refused(&format!("{access:?}"), registered, VpStatus::InvalidAccess)?;
     }

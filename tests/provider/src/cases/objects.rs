@@ -7,15 +7,18 @@ use crate::rig::{Rig, SEND};
 use crate::{Case, Fail};
 
 pub(crate) const CASES: &[Case] = &[
-    Case::new("limits: none is 0 that must not be", limits),
-    Case::new("ports: the open RNIC has some", ports),
+    Case::new("limits: none is 0 that must not be", limits).keeps("RI-31"),
+    Case::new("ports: the open RNIC has some", ports).keeps("RI-28"),
     Case::new("model: a connection manager is there if it was said", manager),
-    Case::new("life: what is in use cannot be destroyed", in_use),
-    Case::new("life: ids of destroyed objects are refused", stale),
-    Case::new("life: a destroyed QP refuses posts", destroyed_qp),
-    Case::new("life: many objects come and go", churn),
+    Case::new("life: what is in use cannot be destroyed", in_use).keeps("RI-10"),
+    Case::new("life: ids of destroyed objects are refused", stale).keeps("RI-05 RI-16"),
+    Case::new("life: a destroyed QP refuses posts", destroyed_qp).keeps("RI-06"),
+    Case::new("life: many objects come and go", churn).keeps("RI-02 RI-03"),
+    Case::new("lacks: what is not offered is unsupported", lacks).keeps("RI-22"),
+    Case::new("vendor calls: of a name that nobody has", vendor_calls).keeps("RI-160"),
     Case::new("qp: begins in Idle with what was asked for", idle),
     Case::new("qp: impossible wishes are refused", impossible),
+    Case::new("mr: a PD that is not there is refused", no_pd).keeps("RI-188"),
 ];
 
 fn limits(rig: &Rig) -> Result<(), Fail> {
@@ -45,11 +48,20 @@ fn limits(rig: &Rig) -> Result<(), Fail> {
 }
 
 fn ports(rig: &Rig) -> Result<(), Fail> {
-    let ports = rig.rnic.ports();
+    let ports = rig.rnic.ports()?;
     if ports.is_empty() || ports.iter().any(|p| p.interface.is_empty()) {
         return Err("there is no port, or one without a name".into());
     }
     Ok(())
+}
+
+fn vendor_calls(rig: &Rig) -> Result<(), Fail> {
+    match rig.rnic.vendor_calls("warpline-suite.of-nobody/0") {
+        Err(why) if why.status == VpStatus::Unsupported && why.detail.is_empty() => {
+            Err("the refusal does not say which names there are".into())
+        }
+        other => refused("vendor calls", other, VpStatus::Unsupported),
+    }
 }
 
 fn manager(rig: &Rig) -> Result<(), Fail> {
@@ -112,6 +124,24 @@ fn churn(rig: &Rig) -> Result<(), Fail> {
     Ok(())
 }
 
+fn lacks(rig: &Rig) -> Result<(), Fail> {
+    let end = rig.end()?;
+    let memory = end.memory(64)?;
+    let (rnic, pd, local) = (&rig.rnic, end.pd, Access::LOCAL);
+    let unsupported = |offer: Capabilities, what: &str, made: VpResult<()>| {
+        if rig.offers(offer) { Ok(()) } else { refused(what, made, VpStatus::Unsupported) }
+    };
+    let srq = SrqInit { pd, depth: 1, max_sge: 1, limit: 0 };
+    unsupported(Capabilities::SRQ, "create an SRQ", rnic.create_srq(&srq).map(|_| ()))?;
+    let stag = rnic.alloc_stag(pd, true).map(|_| ());
+    unsupported(Capabilities::FAST_REGISTER, "allocate an STag", stag)?;
+    let window = rnic.alloc_mw(pd, MwKind::Narrow).map(|_| ());
+    unsupported(Capabilities::NARROW_MW, "allocate a narrow window", window)?;
+    let (absolute, key) = (Addressing::Absolute, 1);
+    let shared = rnic.register_shared_mr(memory.stag, pd, absolute, local, key).map(|_| ());
+    unsupported(Capabilities::SHARED_MR, "share a region", shared)
+}
+
 fn idle(rig: &Rig) -> Result<(), Fail> {
     let end = rig.end()?;
     let info = end.qp.query()?;
@@ -139,4 +169,12 @@ fn impossible(rig: &Rig) -> Result<(), Fail> {
         }
     }
     Ok(())
+}
+
+fn no_pd(rig: &Rig) -> Result<(), Fail> {
+    let region = kal_shim::Region::new(64)?;
+    let (range, addressing) = (region.mem_range(), Addressing::Absolute);
+    let pd = PdId(u32::MAX);
+    let init = MrInit { pd, range, addressing, access: Access::LOCAL, key: 0, pin: false };
+    refused("a region in it", rig.rnic.register_mr(&init), VpStatus::InvalidPd)
 }

@@ -8,13 +8,26 @@ use crate::ud::Post;
 use crate::{Case, Fail};
 
 pub(crate) const CASES: &[Case] = &[
-    Case::new("service: answers with a queue pair", answered).with(Capabilities::UD),
-    Case::new("service: refuses, with the reason", rejected).with(Capabilities::UD),
-    Case::new("service: where nobody listens it fails", nobody).with(Capabilities::UD),
+    Case::new("service: answers with a queue pair", answered)
+        .keeps("RI-178 RI-179 RI-181 RI-182")
+        .with(Capabilities::UD),
+    Case::new("service: refuses, with the reason", rejected)
+        .keeps("RI-181 RI-183")
+        .with(Capabilities::UD),
+    Case::new("service: where nobody listens it fails", nobody)
+        .keeps("RI-179")
+        .with(Capabilities::UD),
     Case::new("service: private data up to the limit arrive", private).with(Capabilities::UD),
-    Case::new("service: tokens are used once at a time", tokens).with(Capabilities::UD),
+    Case::new("service: tokens are used once at a time", tokens)
+        .keeps("RI-176")
+        .with(Capabilities::UD),
     Case::new("service: what is no request is refused", no_request).with(Capabilities::UD),
-    Case::new("service: what was given up hears nothing", cancelled).with(Capabilities::UD),
+    Case::new("service: the last handler counts, others are released", handlers)
+        .keeps("RI-174 RI-175")
+        .with(Capabilities::UD),
+    Case::new("service: what was given up hears nothing", cancelled)
+        .keeps("RI-180")
+        .with(Capabilities::UD),
 ];
 
 fn answered(rig: &Rig) -> Result<(), Fail> {
@@ -115,6 +128,16 @@ fn no_request(rig: &Rig) -> Result<(), Fail> {
     accept(asked.request)?;
     refused("accept twice", accept(asked.request), VpStatus::InvalidHandle)?;
     refused("reject afterwards", reject(asked.request), VpStatus::InvalidHandle)
+}
+
+fn handlers(rig: &Rig) -> Result<(), Fail> {
+    let first = Post::open(rig)?;
+    let second = Post::open(rig)?;
+    same("uses of the handler that was replaced", first.uses(), 1)?;
+    let at = second.listen(1)?;
+    let asked = second.ask(2, at, b"")?;
+    second.ud.accept(asked.request, UdAddress { qpn: 1, qkey: 1 }, b"")?;
+    second.answer(2).map(drop)
 }
 
 fn cancelled(rig: &Rig) -> Result<(), Fail> {

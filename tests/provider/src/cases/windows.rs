@@ -8,12 +8,21 @@ use crate::rig::{End, Memory, Rig, SEND, pattern};
 use crate::{Case, Fail};
 
 pub(crate) const CASES: &[Case] = &[
-    Case::new("mw: a bound window can be written", window).with(Capabilities::MW),
-    Case::new("mw: a region with a window stays", holds).with(Capabilities::MW),
-    Case::new("mw: a narrow window serves its QP alone", narrow).with(Capabilities::NARROW_MW),
-    Case::new("mw: a wide window serves every QP of its PD", wide).with(Capabilities::WIDE_MW),
+    Case::new("mw: a bound window can be written", window)
+        .keeps("RI-52 RI-60")
+        .with(Capabilities::MW),
+    Case::new("mw: a region with a window stays", holds)
+        .keeps("RI-17 RI-139")
+        .with(Capabilities::MW),
+    Case::new("mw: a narrow window serves its QP alone", narrow)
+        .keeps("RI-51")
+        .with(Capabilities::NARROW_MW),
+    Case::new("mw: a wide window serves every QP of its PD", wide)
+        .keeps("RI-50")
+        .with(Capabilities::WIDE_MW),
     Case::new("mw: a wide window that is bound anew", rebound).with(Capabilities::WIDE_MW),
     Case::new("mw: a wide window is unbound by a bind of no octets", unbound)
+        .keeps("RI-71")
         .with(Capabilities::WIDE_MW),
     Case::new("mw: a narrow window is invalidated", narrow_ends)
         .with(Capabilities::NARROW_MW.union(Capabilities::INVALIDATE)),
@@ -21,11 +30,13 @@ pub(crate) const CASES: &[Case] = &[
         .with(Capabilities::WIDE_MW.union(Capabilities::INVALIDATE)),
     Case::new("mw: a kind that is not offered is refused", not_offered).with(Capabilities::MW),
     Case::new("read: a window is the sink", sink).with(Capabilities::READ_SINK_STAG),
-    Case::new("read: its sink is invalidated", sink_ends).with(Capabilities::READ_SINK_STAG),
+    Case::new("read: its sink is invalidated", sink_ends)
+        .keeps("RI-58")
+        .with(Capabilities::READ_SINK_STAG),
 ];
 
 /// Binds octets 8 to 24 of `memory`.
-fn bind(end: &End<'_>, window: MwId, memory: &Memory, key: u8) -> Result<Remote, Fail> {
+pub(super) fn bind(end: &End<'_>, window: MwId, memory: &Memory, key: u8) -> Result<Remote, Fail> {
     let to = memory.remote(8).to;
     let (addressing, access) = (Addressing::Absolute, Access::REMOTE_WRITE);
     let op = BindMw { window, key, region: memory.stag, to, len: 16, addressing, access };

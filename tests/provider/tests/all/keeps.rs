@@ -22,7 +22,7 @@ fn provider() -> Arc<dyn Provider> {
 }
 
 fn open() -> Arc<dyn Rnic> {
-    provider().open("vp_softrdma", Arc::new(kal_shim::HostServices)).unwrap()
+    provider().open("vp_softrdma", Arc::new(kal_shim::HostServices::default())).unwrap()
 }
 
 /// Memory whose users can be counted.
@@ -127,6 +127,6 @@ fn no_panic_crosses() {
     // SAFETY: as in `provider`.
     let provider = unsafe { import::from_descriptor(&raw const DESCRIPTOR, get_ops) }.unwrap();
     assert!(provider.devices().unwrap_err().reason.contains("panicked"));
-    let error = provider.open("x", Arc::new(kal_shim::HostServices)).err().unwrap();
+    let error = provider.open("x", Arc::new(kal_shim::HostServices::default())).err().unwrap();
     assert_eq!(error, VpError::new(VpStatus::Defect, "the provider panicked"));
 }

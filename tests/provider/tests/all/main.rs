@@ -8,3 +8,4 @@ mod hardware;
 mod keeps;
 mod native;
 mod play;
+mod seeded;

@@ -1,0 +1,299 @@
+//! Faults that only C can have: a provider is exported, an entry of its tables is replaced, and the
+//! result imported again. What the entries replace is the exporter's own, the same for all objects,
+//! and noted when it is first seen. No state beside that. Any thread.
+
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use vp_api::abi::export::{Exported, descriptor};
+use vp_api::abi::types::{self as c, ProviderDescriptor, ProviderOps, Sized32};
+use vp_api::{Capabilities, Provider, import};
+
+use crate::faults::Fault;
+use crate::seed::lock;
+
+static DESCRIPTOR: ProviderDescriptor = descriptor("seeded\0", "1\0", Capabilities::all());
+
+/// The table that is being imported. One at a time.
+static CURRENT: Mutex<Table> = Mutex::new(Table(std::ptr::null()));
+
+struct Table(*const ProviderOps);
+
+// SAFETY: a table is constant data that stays for ever, or null.
+unsafe impl Send for Table {}
+
+extern "C" fn get_ops(_: u32) -> *const ProviderOps {
+    lock(&CURRENT).0
+}
+
+/// The provider with a fault of its tables, from the outside.
+pub(crate) fn through_the_tables(provider: Arc<dyn Provider>, fault: Fault) -> Arc<dyn Provider> {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = lock(&ONE);
+    let table = Box::leak(Box::new(Exported::new())).table(|| provider.clone());
+    // SAFETY: just made, for ever.
+    let mut ops = unsafe { *table };
+    let _ = OPEN.set(ops.open);
+    ops.open = Some(match fault {
+        Fault::WcSizeIgnored => open::<0>,
+        Fault::SendSizeIgnored => open::<1>,
+        Fault::RecvSizeIgnored => open::<2>,
+        Fault::NewerSizeRefused => open::<3>,
+        Fault::EntryMissing => open::<4>,
+        Fault::ReservedUsed => open::<5>,
+        Fault::OwnerGivenBack => open::<6>,
+        _ => open::<7>, // `InlineReadLate`
+    });
+    lock(&CURRENT).0 = Box::leak(Box::new(ops));
+    // SAFETY: both are as the header demands but for the fault, and static.
+    let imported = unsafe { import::from_descriptor(&raw const DESCRIPTOR, get_ops) };
+    imported.unwrap_or(provider)
+}
+
+type Open = unsafe extern "C" fn(
+    *mut c_void,
+    c::String,
+    *const c::Services,
+    *mut c::RnicMade,
+    *mut c::Error,
+) -> u32;
+
+static OPEN: OnceLock<Option<Open>> = OnceLock::new();
+static RNIC: OnceLock<c::RnicOps> = OnceLock::new();
+static CQ: OnceLock<c::CqOps> = OnceLock::new();
+static QP: OnceLock<c::QpOps> = OnceLock::new();
+
+/// An entry of the exporter, which was called before this one could be.
+fn entry<T: Copy, F>(table: &OnceLock<T>, of: impl FnOnce(T) -> Option<F>) -> F {
+    match table.get().copied().and_then(of) {
+        Some(entry) => entry,
+        None => unreachable!("the exporter's tables are whole, and were seen before"),
+    }
+}
+
+unsafe extern "C" fn open<const FAULT: u32>(
+    context: *mut c_void,
+    device: c::String,
+    services: *const c::Services,
+    made: *mut c::RnicMade,
+    error: *mut c::Error,
+) -> u32 {
+    let open = entry(&OPEN, |open| open);
+    // SAFETY: the host's arguments, passed on.
+    let status = unsafe { open(context, device, services, made, error) };
+    if status == 0 {
+        // SAFETY: filled by the exporter.
+        let made = unsafe { &mut *made };
+        // SAFETY: the exporter's table.
+        let mut ops = unsafe { *made.ops };
+        let _ = RNIC.set(ops);
+        ops.create_cq = Some(create_cq::<FAULT>);
+        ops.create_qp = Some(create_qp::<FAULT>);
+        if FAULT == 6 {
+            ops.register_mr = Some(register_mr);
+        }
+        made.ops = Box::leak(Box::new(ops));
+    }
+    status
+}
+
+unsafe extern "C" fn create_cq<const FAULT: u32>(
+    rnic: *mut c_void,
+    init: *const c::CqInit,
+    made: *mut c::CqMade,
+    error: *mut c::Error,
+) -> u32 {
+    let create = entry(&RNIC, |ops| ops.create_cq);
+    // SAFETY: the host's arguments, passed on.
+    let status = unsafe { create(rnic, init, made, error) };
+    if status == 0 {
+        // SAFETY: filled by the exporter.
+        let made = unsafe { &mut *made };
+        // SAFETY: the exporter's table.
+        let mut ops = unsafe { *made.ops };
+        let _ = CQ.set(ops);
+        match FAULT {
+            0 => ops.poll = Some(poll),
+            4 => ops.arm = None,
+            5 => ops.reserved = 1,
+            7 => ops.poll = Some(poll_late),
+            _ => {}
+        }
+        made.ops = Box::leak(Box::new(ops));
+    }
+    status
+}
+
+unsafe extern "C" fn create_qp<const FAULT: u32>(
+    rnic: *mut c_void,
+    init: *const c::QpInit,
+    made: *mut c::QpMade,
+    error: *mut c::Error,
+) -> u32 {
+    let create = entry(&RNIC, |ops| ops.create_qp);
+    // SAFETY: the host's arguments, passed on.
+    let status = unsafe { create(rnic, init, made, error) };
+    if status == 0 {
+        // SAFETY: filled by the exporter.
+        let made = unsafe { &mut *made };
+        // SAFETY: the exporter's table.
+        let mut ops = unsafe { *made.ops };
+        let _ = QP.set(ops);
+        match FAULT {
+            1 => ops.post_send = Some(post_send),
+            2 => ops.post_recv = Some(post_recv),
+            3 => ops.post_send = Some(post_known),
+            7 => ops.post_send = Some(post_late),
+            _ => {}
+        }
+        made.ops = Box::leak(Box::new(ops));
+    }
+    status
+}
+
+/// Completions lie `sizeof(ri_wc)` apart.
+unsafe extern "C" fn poll(
+    cq: *mut c_void,
+    wcs: *mut c::Wc,
+    _: u32,
+    max: u32,
+    count: *mut u32,
+) -> u32 {
+    let poll = entry(&CQ, |ops| ops.poll);
+    // SAFETY: the host has room for more than that.
+    unsafe { poll(cq, wcs, c::Wc::SIZE, max, count) }
+}
+
+/// Requests lie `sizeof(ri_send_wr)` apart.
+unsafe extern "C" fn post_send(
+    qp: *mut c_void,
+    wrs: *const c::SendWr,
+    count: u32,
+    posted: *mut u32,
+) -> u32 {
+    let post = entry(&QP, |ops| ops.post_send);
+    for n in 0..count {
+        let mut one = 0;
+        // SAFETY: the list has at least so many octets.
+        let wr = unsafe { wrs.add(n as usize) };
+        // SAFETY: behind the first one what is read has a size of 0, so nothing of it is believed.
+        let status = unsafe { post(qp, wr, 1, &raw mut one) };
+        // SAFETY: the host's place.
+        unsafe { posted.write(n + one) };
+        if status != 0 {
+            return status;
+        }
+    }
+    0
+}
+
+/// Receives lie `sizeof(ri_recv_wr)` apart.
+unsafe extern "C" fn post_recv(
+    qp: *mut c_void,
+    wrs: *const c::RecvWr,
+    count: u32,
+    posted: *mut u32,
+) -> u32 {
+    let post = entry(&QP, |ops| ops.post_recv);
+    for n in 0..count {
+        // SAFETY: the list has at least so many octets.
+        let at = unsafe { wrs.add(n as usize) };
+        // SAFETY: the same; any octets are such a struct.
+        let mut wr = unsafe { *at };
+        if n > 0 {
+            // Made of parts of others: its pointer is none.
+            wr.count = 0;
+        }
+        wr.size = c::RecvWr::SIZE;
+        let mut one = 0;
+        // SAFETY: a copy on the stack.
+        let status = unsafe { post(qp, &raw const wr, 1, &raw mut one) };
+        // SAFETY: the host's place.
+        unsafe { posted.write(n + one) };
+        if status != 0 {
+            return status;
+        }
+    }
+    0
+}
+
+/// Takes nothing of a size that it does not know.
+unsafe extern "C" fn post_known(
+    qp: *mut c_void,
+    wrs: *const c::SendWr,
+    count: u32,
+    posted: *mut u32,
+) -> u32 {
+    // SAFETY: a list begins with a size.
+    if unsafe { (*wrs).size } > c::SendWr::SIZE {
+        // SAFETY: the host's place.
+        unsafe { posted.write(0) };
+        return 2;
+    }
+    let post = entry(&QP, |ops| ops.post_send);
+    // SAFETY: the host's arguments, passed on.
+    unsafe { post(qp, wrs, count, posted) }
+}
+
+/// A request that is posted when a queue is polled.
+struct Late(*mut c_void, c::SendWr);
+
+// SAFETY: handles may be used from any thread; what the request points to is the case's, which
+// keeps it until it has polled.
+unsafe impl Send for Late {}
+
+static LATE: Mutex<Vec<Late>> = Mutex::new(Vec::new());
+
+/// Puts off what has octets inline.
+unsafe extern "C" fn post_late(
+    qp: *mut c_void,
+    wrs: *const c::SendWr,
+    count: u32,
+    posted: *mut u32,
+) -> u32 {
+    const INLINE: u32 = 32;
+    // SAFETY: a list of at least one.
+    let wr = unsafe { *wrs };
+    if count == 1 && wr.flags & INLINE != 0 {
+        lock(&LATE).push(Late(qp, wr));
+        // SAFETY: the host's place.
+        unsafe { posted.write(1) };
+        return 0;
+    }
+    let post = entry(&QP, |ops| ops.post_send);
+    // SAFETY: the host's arguments, passed on.
+    unsafe { post(qp, wrs, count, posted) }
+}
+
+unsafe extern "C" fn poll_late(
+    cq: *mut c_void,
+    wcs: *mut c::Wc,
+    wc_size: u32,
+    max: u32,
+    count: *mut u32,
+) -> u32 {
+    let late = std::mem::take(&mut *lock(&LATE));
+    for Late(qp, wr) in late {
+        let (post, mut posted) = (entry(&QP, |ops| ops.post_send), 0);
+        // SAFETY: the handle is alive while the case polls, and so are the octets.
+        unsafe { post(qp, &raw const wr, 1, &raw mut posted) };
+    }
+    let poll = entry(&CQ, |ops| ops.poll);
+    // SAFETY: the host's arguments, passed on.
+    unsafe { poll(cq, wcs, wc_size, max, count) }
+}
+
+/// Holds no use of the memory's owner.
+unsafe extern "C" fn register_mr(
+    rnic: *mut c_void,
+    init: *const c::MrInit,
+    stag: *mut u32,
+    error: *mut c::Error,
+) -> u32 {
+    // SAFETY: the host's struct is of this version: both are built together.
+    let mut init = unsafe { *init };
+    init.range.owner = c::Keep { context: std::ptr::null_mut(), retain: None, release: None };
+    let register = entry(&RNIC, |ops| ops.register_mr);
+    // SAFETY: a copy on the stack, and the host's places.
+    unsafe { register(rnic, &raw const init, stag, error) }
+}

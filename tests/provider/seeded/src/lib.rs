@@ -1,0 +1,92 @@
+//! A layer that puts one fault into any provider, to show that the provider suite sees it.
+//!
+//! The layer is told the fault's name ([`Fault`]) by its arguments, or by the environment
+//! (`WARPLINE_SEEDED=CloseIsLost`); told nothing, it passes everything on. Each wrapper owns the
+//! object behind it and what its fault needs; any thread. A peer's death is the wrapped provider's
+//! matter.
+
+mod border;
+mod cm;
+mod cq;
+mod faults;
+mod memory;
+mod qp;
+mod rnic;
+mod seed;
+mod srq;
+mod ud;
+
+use std::sync::Arc;
+
+use vp_api::*;
+
+pub use faults::{Base, Fault};
+use seed::Seed;
+
+export_layer!("seeded", Capabilities::all(), wrap);
+
+/// Where the fault's name is, if the layer's arguments are empty.
+const VARIABLE: &str = "WARPLINE_SEEDED";
+
+fn wrap(inner: Arc<dyn Provider>, arguments: &str) -> Result<Arc<dyn Provider>, String> {
+    let named = match arguments {
+        "" => std::env::var(VARIABLE).unwrap_or_default(),
+        name => name.to_owned(),
+    };
+    match Fault::named(&named) {
+        Some(fault) => Ok(seed(inner, Some(fault))),
+        None if named.is_empty() => Ok(seed(inner, None)),
+        None => Err(format!("there is no fault `{named}`")),
+    }
+}
+
+/// The provider with the fault, or as it is.
+pub fn seed(inner: Arc<dyn Provider>, fault: Option<Fault>) -> Arc<dyn Provider> {
+    match fault {
+        Some(fault) if fault.base() == Base::Tables => border::through_the_tables(inner, fault),
+        fault => Arc::new(Seeded { inner, fault }),
+    }
+}
+
+struct Seeded {
+    inner: Arc<dyn Provider>,
+    fault: Option<Fault>,
+}
+
+impl Provider for Seeded {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn version(&self) -> &str {
+        self.inner.version()
+    }
+
+    fn devices(&self) -> Result<Vec<DeviceInfo>, Unavailable> {
+        let mut devices = self.inner.devices()?;
+        match self.fault {
+            Some(Fault::NoPort) => devices.iter_mut().for_each(|device| device.ports.clear()),
+            Some(Fault::ListedTwice) => devices.extend(devices.clone()),
+            _ => {}
+        }
+        Ok(devices)
+    }
+
+    fn open(&self, device: &str, services: Arc<dyn Services>) -> VpResult<Arc<dyn Rnic>> {
+        let seed = Arc::new(Seed::new(self.fault, services.clone()));
+        if self.fault == Some(Fault::ServicesKept) {
+            std::mem::forget(services);
+        }
+        let opened = self.inner.open(device, seed.clone());
+        let inner = match (opened, self.inner.devices()) {
+            (Err(_), Ok(all)) if self.fault == Some(Fault::OpensAnything) => {
+                self.inner.open(&all[0].name, seed.clone())?
+            }
+            (opened, _) => opened?,
+        };
+        if self.fault == Some(Fault::CloseIsLost) {
+            std::mem::forget(inner.clone());
+        }
+        Ok(Arc::new(rnic::Rnic::new(inner, seed)))
+    }
+}

@@ -1,0 +1,128 @@
+//! What the wrappers of one RNIC share: which fault it is, and what that fault has to remember. Any
+//! thread.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::thread::ThreadId;
+
+pub(crate) use kal_os::lock;
+use vp_api::*;
+
+use crate::cq::Cq;
+use crate::faults::Fault;
+
+/// The fault of an RNIC.
+pub(crate) struct Seed {
+    fault: Option<Fault>,
+    services: Arc<dyn Services>,
+    /// The STag that is valid, by its index.
+    pub(crate) stags: Mutex<HashMap<u32, Stag>>,
+    /// PDs by their number here: the lowest that is free.
+    pub(crate) pds: Mutex<Vec<Option<PdId>>>,
+    pub(crate) cqs: Mutex<HashMap<CqId, Weak<Cq>>>,
+    /// Held during callbacks.
+    pub(crate) held: Mutex<()>,
+    /// Keys of queue pairs for datagrams, by number.
+    pub(crate) qkeys: Mutex<HashMap<u32, u32>>,
+    /// An address handle was destroyed, and a fault loses what was sent with it.
+    pub(crate) handle_gone: AtomicBool,
+    /// Services have a handler.
+    pub(crate) serves: AtomicBool,
+    /// The last region, and who registered it.
+    pub(crate) registered: Mutex<Option<(ThreadId, Stag)>>,
+    count: AtomicU32,
+}
+
+impl Seed {
+    pub(crate) fn new(fault: Option<Fault>, services: Arc<dyn Services>) -> Self {
+        let (stags, pds, cqs) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self {
+            fault,
+            services,
+            stags,
+            pds,
+            cqs,
+            held: Mutex::default(),
+            qkeys: Mutex::default(),
+            handle_gone: AtomicBool::new(false),
+            serves: AtomicBool::new(false),
+            registered: Mutex::default(),
+            count: AtomicU32::new(0),
+        }
+    }
+
+    pub(crate) fn has(&self, fault: Fault) -> bool {
+        self.fault == Some(fault)
+    }
+
+    /// Counts on, and returns what was there before.
+    pub(crate) fn next(&self) -> u32 {
+        self.count.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The wrapped CQ of that id.
+    pub(crate) fn cq(&self, id: CqId) -> Option<Arc<Cq>> {
+        lock(&self.cqs).get(&id).and_then(Weak::upgrade)
+    }
+
+    /// What a fault makes of a refusal.
+    pub(crate) fn refusal<T>(&self, result: VpResult<T>) -> VpResult<T> {
+        let wrong = |right, wrong| match &result {
+            Err(why) if why.status == right => Some(wrong),
+            _ => None,
+        };
+        let other = match self.fault {
+            Some(Fault::StaleIsModifier) => {
+                wrong(VpStatus::InvalidHandle, VpStatus::InvalidModifier)
+            }
+            Some(Fault::NoPdIsModifier) => wrong(VpStatus::InvalidPd, VpStatus::InvalidModifier),
+            Some(Fault::ReadDepthIsModifier) => {
+                wrong(VpStatus::InvalidIrdOrd, VpStatus::InvalidModifier)
+            }
+            Some(Fault::InUseIsState) => wrong(VpStatus::InUse, VpStatus::InvalidState),
+            Some(Fault::NoStagIsHandle) => wrong(VpStatus::InvalidStag, VpStatus::InvalidHandle),
+            Some(Fault::WindowIsInUse) => wrong(VpStatus::StagInUse, VpStatus::InUse),
+            Some(Fault::RightsAreModifier) => {
+                wrong(VpStatus::InvalidAccess, VpStatus::InvalidModifier)
+            }
+            Some(Fault::StateIsModifier) => {
+                wrong(VpStatus::InvalidState, VpStatus::InvalidModifier)
+            }
+            Some(Fault::UnsupportedIsModifier) => {
+                wrong(VpStatus::Unsupported, VpStatus::InvalidModifier)
+            }
+            _ => None,
+        };
+        match other {
+            Some(status) => Err(VpError::new(status, "seeded")),
+            None => result,
+        }
+    }
+}
+
+impl Services for Seed {
+    fn log(&self, level: LogLevel, target: &str, message: &str) {
+        self.services.log(level, target, message);
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.services.now_ns()
+    }
+
+    fn pin(&self, addr: usize, len: usize) -> io::Result<()> {
+        match self.has(Fault::PinIgnored) {
+            true => Ok(()),
+            false => self.services.pin(addr, len),
+        }
+    }
+
+    fn unpin(&self, addr: usize, len: usize) {
+        match self.fault {
+            Some(Fault::UnpinForgotten | Fault::PinIgnored) => {}
+            Some(Fault::UnpinOther) => self.services.unpin(addr, len / 2),
+            _ => self.services.unpin(addr, len),
+        }
+    }
+}

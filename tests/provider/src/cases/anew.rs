@@ -1,0 +1,48 @@
+//! Queue pairs that begin anew: what their earlier stream leaves behind.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use vp_api::*;
+
+use crate::fail::same;
+use crate::rig::Rig;
+use crate::{Case, Fail};
+
+pub(crate) const CASES: &[Case] =
+    &[Case::new("error: Idle comes behind the event of the end", behind_events)
+        .keeps("RI-153")
+        .only(ConnectionModel::LlpStream)];
+
+/// How long the handler takes, and a provider that does not wait for it is given to show that.
+const WHILE: Duration = Duration::from_millis(250);
+
+/// A handler that takes its time, unless the QP is in Idle meanwhile.
+struct Slow {
+    idle: Mutex<Receiver<()>>,
+    returned: AtomicBool,
+}
+
+impl AsyncHandler for Slow {
+    fn on_event(&self, _: EventSource, _: AsyncEvent) {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let early = idle.recv_timeout(WHILE).is_ok();
+        self.returned.store(!early, Ordering::Release);
+    }
+}
+
+fn behind_events(rig: &Rig) -> Result<(), Fail> {
+    let rig = rig.another()?;
+    let (near, far) = rig.pair()?;
+    let (is_idle, idle) = channel();
+    let slow = Arc::new(Slow { idle: Mutex::new(idle), returned: AtomicBool::new(false) });
+    rig.rnic.set_async_handler(Some(slow.clone()));
+    near.qp.modify(QpChange::Error)?;
+    rig.until("Error at the peer", || Ok(far.qp.query()?.state == QpState::Error))?;
+    far.idle()?;
+    let returned = slow.returned.load(Ordering::Acquire);
+    let _ = is_idle.send(());
+    same("whether the handler had returned when the QP came to Idle", returned, true)
+}

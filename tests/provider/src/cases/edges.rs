@@ -1,0 +1,147 @@
+//! Edges of completion queues: overruns, errors that count as solicited, sizes that do not fit.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use vp_api::*;
+
+use super::queues::Bell;
+use crate::fail::same;
+use crate::rig::{End, Rig, SEND};
+use crate::{Case, Fail};
+
+pub(crate) const CASES: &[Case] = &[
+    Case::new("cq: an overrun is told", overrun)
+        .keeps("RI-38 RI-86")
+        .with(Capabilities::CQ_OVERRUN_EVENT),
+    Case::new("cq: an error counts as solicited", error_solicited).keeps("RI-88"),
+    Case::new("cq: without arming nobody is called", not_armed).keeps("RI-80"),
+    Case::new("cq: one arming, one call", one_call).keeps("RI-80 RI-87"),
+    Case::new("cq: a wait ends with a completion", wait_ends).keeps("RI-89"),
+    Case::new("cq: says how many wait", queued).keeps("RI-93"),
+    Case::new("cq: does not shrink below what it holds", shrink)
+        .keeps("RI-20 RI-92")
+        .with(Capabilities::CQ_RESIZE),
+    Case::new("cq: is resized as it says", resize_counts)
+        .keeps("RI-92")
+        .with(Capabilities::CQ_RESIZE),
+];
+
+/// `count` receives that are flushed, and nobody polls.
+fn flush(end: &End<'_>, count: u64) -> Result<(), Fail> {
+    (0..count).try_for_each(|n| end.recv(n, &[]))?;
+    Ok(end.qp.modify(QpChange::Error)?)
+}
+
+fn overrun(rig: &Rig) -> Result<(), Fail> {
+    let (near, far) = (rig.end()?, rig.end()?);
+    let small = rig.rnic.create_cq(&CqInit { depth: 4, handler: None })?;
+    let victim = rig.end_with(None, |init| init.recv_cq = small.id())?;
+    rig.connect(&near, &victim)?;
+    drop(far);
+    let fits = u64::from(small.depth());
+    if fits >= u64::from(victim.qp.query()?.recv_depth) {
+        return Ok(()); // The smallest CQ of this device holds a whole queue.
+    }
+    flush(&victim, fits + 1)?;
+    same("event", rig.events.next(EventSource::Cq(small.id()))?, AsyncEvent::CqOverrun)?;
+    let mut out = [WorkCompletion::BLANK; 8];
+    let mut seen = 0;
+    loop {
+        match small.poll(&mut out) {
+            Ok(0) => return Err("an overrun CQ is empty, and poll does not say so".into()),
+            Ok(n) => seen += n,
+            Err(status) => {
+                same("status of the drained CQ", status, VpStatus::CqOverrun)?;
+                return same("completions before it", seen as u64, fits);
+            }
+        }
+    }
+}
+
+fn error_solicited(rig: &Rig) -> Result<(), Fail> {
+    let bell = Arc::new(Bell::default());
+    let (near, far) = (rig.end()?, rig.end_with(Some(bell.clone()), |_| {})?);
+    rig.connect(&near, &far)?;
+    far.cq.arm(true)?;
+    flush(&far, 1)?;
+    bell.wait(1, rig.wait)
+}
+
+fn not_armed(rig: &Rig) -> Result<(), Fail> {
+    let bell = Arc::new(Bell::default());
+    let (near, far) = (rig.end()?, rig.end_with(Some(bell.clone()), |_| {})?);
+    rig.connect(&near, &far)?;
+    far.recv(1, &[])?;
+    near.post(2, SEND, &[])?;
+    far.done(1, WcOpcode::Recv)?;
+    same("notifications of a CQ that was never armed", bell.rings(), 0)
+}
+
+fn one_call(rig: &Rig) -> Result<(), Fail> {
+    let bell = Arc::new(Bell::default());
+    let (near, far) = (rig.end()?, rig.end_with(Some(bell.clone()), |_| {})?);
+    rig.connect(&near, &far)?;
+    for round in 1..=3 {
+        far.cq.arm(false)?;
+        for n in 0..4 {
+            far.recv(n, &[])?;
+            near.post(n, SEND, &[])?;
+        }
+        bell.wait(round, rig.wait)?;
+        for n in 0..4 {
+            far.done(n, WcOpcode::Recv)?;
+            near.done(n, WcOpcode::Send)?;
+        }
+        same("notifications, one for each arming", bell.rings(), round)?;
+    }
+    Ok(())
+}
+
+fn wait_ends(rig: &Rig) -> Result<(), Fail> {
+    let (near, far) = rig.pair()?;
+    far.recv(1, &[])?;
+    near.post(2, SEND, &[])?;
+    // The completion may be there at once, or come while this waits.
+    if !far.cq.wait(Duration::ZERO, Some(rig.wait))? {
+        return Err(
+            format!("a receive is due, and a wait of {:?} says nothing came", rig.wait).into()
+        );
+    }
+    far.done(1, WcOpcode::Recv).map(|_| ())
+}
+
+fn queued(rig: &Rig) -> Result<(), Fail> {
+    let (near, far) = rig.pair()?;
+    for n in 0..3 {
+        near.post(n, SendOp::Write { remote: Remote { stag: Stag(0x100), to: 0 } }, &[])?;
+    }
+    near.cq.wait(Duration::ZERO, Some(rig.wait))?;
+    flush(&far, 3)?;
+    // 0 is what a provider of 1.0 says.
+    let found = far.cq.queued();
+    (0..3).try_for_each(|_| far.completion().map(|_| ()))?;
+    match found {
+        3 => same("completions that wait, when all were polled", far.cq.queued(), 0),
+        0 if rig.attrs.connection_model == ConnectionModel::Native => Ok(()),
+        other => Err(format!("3 completions wait, and the CQ says {other}").into()),
+    }
+}
+
+fn shrink(rig: &Rig) -> Result<(), Fail> {
+    let (_near, far) = rig.pair()?;
+    flush(&far, 20)?;
+    match far.cq.resize(4).map_err(|why| why.status) {
+        Err(status) => same("resize to 4 with 20 waiting", status, VpStatus::CqTooSmall)?,
+        // A device may give more than was asked for.
+        Ok(actual) if actual >= 20 => {}
+        Ok(actual) => return Err(format!("20 wait, and the CQ was made to hold {actual}").into()),
+    }
+    (0..20).try_for_each(|_| far.completion().map(|_| ()))
+}
+
+fn resize_counts(rig: &Rig) -> Result<(), Fail> {
+    let cq = rig.rnic.create_cq(&CqInit { depth: 16, handler: None })?;
+    let actual = cq.resize(cq.depth() + 50)?;
+    same("depth after the resize", cq.depth(), actual)
+}

@@ -1,0 +1,159 @@
+//! Events of a native connection manager: each once, in order, to whom they are due.
+
+use std::time::Duration;
+
+use std::net::SocketAddr;
+
+use vp_api::*;
+
+use crate::fail::same;
+use crate::rig::{Cm, End, Rig, params};
+use crate::{Case, Fail};
+
+const NATIVE: ConnectionModel = ConnectionModel::Native;
+
+pub(crate) const CASES: &[Case] = &[
+    Case::new("cm: a request says whose, from whom, with what", request)
+        .keeps("RI-114")
+        .only(NATIVE),
+    Case::new("cm: both ends are where the connection is", places).keeps("RI-161").only(NATIVE),
+    Case::new("cm: established is told once to each end", established)
+        .keeps("RI-115 RI-120 RI-146")
+        .only(NATIVE),
+    Case::new("cm: disconnected is told once to each end", disconnected)
+        .keeps("RI-118 RI-146")
+        .only(NATIVE),
+    Case::new("cm: a listener that ended hears nothing", unlistened).keeps("RI-147").only(NATIVE),
+    Case::new("cm: a wait ends with its time, or with an event", waits)
+        .keeps("RI-121")
+        .only(NATIVE),
+];
+
+fn request(rig: &Rig) -> Result<(), Fail> {
+    let (near, cm) = (rig.end()?, rig.cm()?);
+    let (other, _) = cm.0.listen(SocketAddr::new(rig.address(), 0), 1)?;
+    let (listener, address) = cm.0.listen(SocketAddr::new(rig.address(), 0), 1)?;
+    cm.0.connect(near.qp.id(), address, params(b"who", (3, 2)))?;
+    match cm.next()? {
+        NativeEvent::Request { listener: at, peer, params, .. } => {
+            same("listener", at, listener)?;
+            same("private data", params.private_data.starts_with(b"who"), true)?;
+            same("peer", peer.ip(), rig.address())?;
+            // Each end's ORD is what the other has to serve.
+            let depths = (params.ird, params.ord);
+            same("IRD and ORD are said", depths.0 != 0 && depths.1 != 0, true)?;
+        }
+        other => return Err(format!("{other:?} where a request is expected").into()),
+    }
+    cm.0.unlisten(other)?;
+    Ok(cm.0.unlisten(listener)?)
+}
+
+fn places(rig: &Rig) -> Result<(), Fail> {
+    let (near, far, cm) = (rig.end()?, rig.end()?, rig.cm()?);
+    let (listener, at) = cm.0.listen(SocketAddr::new(rig.address(), 0), 1)?;
+    cm.0.connect(near.qp.id(), at, params(b"", (1, 1)))?;
+    let (request, local) = match cm.next()? {
+        NativeEvent::Request { request, local, .. } => (request, local),
+        other => return Err(format!("{other:?} where a request is expected").into()),
+    };
+    // Who does not tell, tells nothing wrong.
+    same("where the peer connected to", local.unwrap_or(at), at)?;
+    cm.0.accept(request, far.qp.id(), params(b"", (1, 1)))?;
+    for _ in 0..2 {
+        let NativeEvent::Established { qp, local: Some(local), .. } = cm.next()? else { continue };
+        same("address of an end", local.ip(), at.ip())?;
+        let listens = qp == far.qp.id();
+        same("is it the listener's", local.port() == at.port(), listens)?;
+    }
+    Ok(cm.0.unlisten(listener)?)
+}
+
+fn accepted<'a>(rig: &'a Rig, cm: &Cm) -> Result<(End<'a>, End<'a>), Fail> {
+    let (near, far) = (rig.end()?, rig.end()?);
+    let (listener, request, _) = cm.request(&near)?;
+    cm.0.accept(request, far.qp.id(), params(b"yes", (1, 1)))?;
+    cm.0.unlisten(listener)?;
+    Ok((near, far))
+}
+
+/// Takes one event of this kind for each end.
+fn one_each(
+    cm: &Cm,
+    what: &str,
+    ends: &(End<'_>, End<'_>),
+    of: impl Fn(&NativeEvent) -> Option<QpId>,
+) -> Result<(), Fail> {
+    let mut open = vec![ends.0.qp.id(), ends.1.qp.id()];
+    while !open.is_empty() {
+        let event = cm.next()?;
+        let Some(at) = of(&event).and_then(|qp| open.iter().position(|id| *id == qp)) else {
+            return Err(format!("{event:?} where {what} of {open:?} is expected").into());
+        };
+        open.remove(at);
+    }
+    match cm.0.poll_event() {
+        None => Ok(()),
+        Some(event) => Err(format!("{event:?} after {what} was told to both").into()),
+    }
+}
+
+fn established(rig: &Rig) -> Result<(), Fail> {
+    let cm = rig.cm()?;
+    let ends = accepted(rig, &cm)?;
+    let answered = std::cell::Cell::new(false);
+    one_each(&cm, "established", &ends, |event| match event {
+        NativeEvent::Established { qp, params, .. } => {
+            let said = params.private_data.starts_with(b"yes");
+            answered.set(answered.get() || (*qp == ends.0.qp.id() && said));
+            Some(*qp)
+        }
+        _ => None,
+    })?;
+    same("the answer's private data are those of accept", answered.get(), true)?;
+    same(
+        "state",
+        (ends.0.qp.query()?.state, ends.1.qp.query()?.state),
+        (QpState::Rts, QpState::Rts),
+    )
+}
+
+fn disconnected(rig: &Rig) -> Result<(), Fail> {
+    let cm = rig.cm()?;
+    let ends = accepted(rig, &cm)?;
+    one_each(&cm, "established", &ends, |event| match event {
+        NativeEvent::Established { qp, .. } => Some(*qp),
+        _ => None,
+    })?;
+    cm.0.disconnect(ends.0.qp.id())?;
+    one_each(&cm, "disconnected", &ends, |event| match event {
+        NativeEvent::Disconnected { qp } => Some(*qp),
+        _ => None,
+    })
+}
+
+fn unlistened(rig: &Rig) -> Result<(), Fail> {
+    let (near, cm) = (rig.end()?, rig.cm()?);
+    let (listener, address) = cm.0.listen(SocketAddr::new(rig.address(), 0), 1)?;
+    cm.0.unlisten(listener)?;
+    if cm.0.connect(near.qp.id(), address, params(b"", (1, 1))).is_err() {
+        return Ok(());
+    }
+    match cm.next()? {
+        NativeEvent::Failed { qp, .. } => same("QP", qp, near.qp.id()),
+        other => Err(format!("{other:?} of a listener that ended").into()),
+    }
+}
+
+fn waits(rig: &Rig) -> Result<(), Fail> {
+    let (near, cm) = (rig.end()?, rig.cm()?);
+    same("an event, of none", cm.0.wait_event(Some(Duration::from_millis(1)))?, false)?;
+    let (_, address) = cm.0.listen(SocketAddr::new(rig.address(), 0), 1)?;
+    cm.0.connect(near.qp.id(), address, params(b"", (1, 1)))?;
+    match cm.0.wait_event(Some(rig.wait))? {
+        true => Ok(()),
+        false => {
+            Err(format!("a request is due, and a wait of {:?} says nothing came", rig.wait).into())
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The contract by id: the promise that stands before `[RI-41]` in the header or in the guide. Text
+//! only, no state.
+
+const TEXTS: [&str; 5] = [
+    include_str!("../../../vp-api/include/rnicpi.h"),
+    include_str!("../../../vp-api/include/rnicpi_qp.h"),
+    include_str!("../../../vp-api/include/rnicpi_cm.h"),
+    include_str!("../../../vp-api/include/rnicpi_ud.h"),
+    include_str!("../../../spec/provider-guide.md"),
+];
+
+/// The promise of that id, to be shown with a failure.
+pub(crate) fn quote(id: &str) -> String {
+    let mark = format!("[{id}]");
+    let found = TEXTS.iter().find_map(|text| text.split_once(&mark));
+    let promise = found.map(|(before, _)| sentence(before)).unwrap_or_default();
+    format!("the contract {mark}: {promise}")
+}
+
+/// The last sentence of a text, or what stands before a comment behind a declaration, with it.
+fn sentence(before: &str) -> String {
+    let line = before.rsplit('\n').next().unwrap_or_default();
+    // A remark beside a declaration is about it.
+    let begin = match line.find("/*") {
+        Some(_) => before.len() - line.len(),
+        None => before.rfind("/*").map_or(0, |at| at + 2).max(before.rfind("\n\n").unwrap_or(0)),
+    };
+    let text = &before[begin..];
+    let begin = text.rfind(". ").map_or(0, |at| at + 2);
+    let words = text[begin..].split_whitespace().filter(|word| !matches!(*word, "*" | "/*" | "*/"));
+    // Other marks of the sentence go.
+    let words = words.map(|word| match word.strip_prefix("[RI-").and_then(|w| w.split_once(']')) {
+        Some((_, rest)) => rest,
+        None => word,
+    });
+    words.collect::<Vec<_>>().join(" ").replace(" ,", ",").replace(" ;", ";").replace(" :", ":")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentence_ends_at_its_mark() {
+        let text = "/* First one. A second\n * one [RI-7], and ";
+        assert_eq!(sentence(text), "A second one, and");
+        assert_eq!(sentence("int x;\n    int y; /* so "), "int y; so");
+        assert_eq!(sentence("# Guide\n\nOne. Two **words**\nmore "), "Two **words** more");
+    }
+
+    #[test]
+    fn every_case_can_be_quoted() {
+        for id in crate::cases::all().flat_map(|case| case.keeps.split(' ')) {
+            assert!(id.is_empty() || quote(id).len() > id.len() + 20, "{id}: {}", quote(id));
+        }
+    }
+}

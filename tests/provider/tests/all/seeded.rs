@@ -1,0 +1,113 @@
+//! The suite sees each seeded fault, by a case that looks after the promise which the fault breaks,
+//! and says which promise it is. Without a fault it passes.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use vp_api::{Provider, import};
+use vp_softrdma::SoftRdma;
+use vp_verbs::{Libraries, Machine, Verbs};
+use warpline_provider::{Reporter, Suite, Verdict};
+use warpline_seeded::{Base, Fault, seed};
+
+use crate::build;
+use crate::play::suite;
+
+/// What does not come within this time is missing; many faults are of that kind.
+const WAIT: Duration = Duration::from_secs(1);
+
+/// So many faults at a time: most of them wait.
+const AT_ONCE: usize = 24;
+
+fn native() -> Arc<dyn Provider> {
+    let fake = std::env::current_exe().unwrap().with_file_name("libfake_verbs.so");
+    let libraries = Libraries { verbs: fake.clone(), rdmacm: fake };
+    Arc::new(Verbs::with(libraries, Machine::default()))
+}
+
+fn base(base: Base) -> (Arc<dyn Provider>, Option<&'static str>) {
+    match base {
+        Base::Native => (native(), Some("fakeib0")),
+        Base::Stream | Base::Tables => (Arc::new(SoftRdma), None),
+    }
+}
+
+#[derive(Default)]
+struct Failures {
+    cases: Vec<String>,
+    played: usize,
+}
+
+impl Reporter for Failures {
+    fn begins(&mut self, _: &str) {}
+    fn ended(&mut self, case: &str, verdict: &Verdict) {
+        self.played += usize::from(!matches!(verdict, Verdict::Skipped(_)));
+        if let Verdict::Failed(why) = verdict {
+            self.cases.push(format!("{case}: {why}"));
+        }
+    }
+}
+
+/// What is wrong with the suite, if it does not see the fault.
+fn unseen(fault: Fault) -> Option<String> {
+    let (provider, device) = base(fault.base());
+    unseen_in(&seed(provider, Some(fault)), device, fault)
+}
+
+fn unseen_in(provider: &Arc<dyn Provider>, device: Option<&str>, fault: Fault) -> Option<String> {
+    let mut failures = Failures::default();
+    Suite::on(device).keeping(fault.id()).waiting(WAIT).run(provider, &mut failures);
+    let cited = format!("[{}]", fault.id());
+    match failures.cases.iter().any(|why| why.contains(&cited)) {
+        true => None,
+        false => {
+            let (id, played) = (fault.id(), failures.played);
+            Some(format!("{fault:?} breaks {id}, and none of {played} cases says so"))
+        }
+    }
+}
+
+/// As a library, which is loaded: every ninth fault, and none.
+#[test]
+fn seeded_faults_are_seen_in_a_library_that_is_loaded() {
+    let library = build::cargo("warpline-seeded", "warpline_seeded");
+    let layer = import::Layer::load(&library).unwrap();
+    let linked = Fault::ALL.iter().copied().filter(|fault| fault.base() != Base::Tables);
+    for fault in linked.step_by(9) {
+        let (provider, device) = base(fault.base());
+        let provider = layer.wrap(provider, &format!("{fault:?}")).unwrap();
+        assert_eq!(unseen_in(&provider, device, fault), None);
+    }
+    let why = layer.wrap(Arc::new(SoftRdma), "NoSuchFault").err().unwrap();
+    assert!(why.to_string().contains("no fault `NoSuchFault`"), "{why}");
+    let whole = layer.wrap(Arc::new(SoftRdma), "").unwrap();
+    suite("vp_softrdma in the seeded library", &whole, None);
+}
+
+#[test]
+fn each_seeded_fault_is_seen() {
+    let left: VecDeque<Fault> = Fault::ALL.iter().copied().collect();
+    let (left, missed) = (Mutex::new(left), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                loop {
+                    let next = left.lock().unwrap().pop_front();
+                    let Some(fault) = next else { break };
+                    let found = unseen(fault);
+                    missed.lock().unwrap().extend(found);
+                }
+            });
+        }
+    });
+    let missed = missed.into_inner().unwrap();
+    assert!(missed.is_empty(), "{} of {}: {missed:#?}", missed.len(), Fault::ALL.len());
+}
+
+/// The wrappers themselves change nothing.
+#[test]
+fn without_a_fault_it_passes() {
+    suite("vp_softrdma in the seeded layer", &seed(Arc::new(SoftRdma), None), None);
+    suite("fakeib0 in the seeded layer", &seed(native(), None), Some("fakeib0"));
+}
