@@ -106,6 +106,15 @@ pub(crate) struct DevicesArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Seconds that a provider may take to be loaded, to list its devices, or to open or close one
+    #[arg(long, default_value = "20", value_parser = parse_bound)]
+    pub(crate) limit: Duration,
+    /// The second process: only the provider at this place of the order
+    #[arg(long, hide = true)]
+    pub(crate) only: Option<usize>,
+    /// The second process: open this device of it
+    #[arg(long, hide = true, requires = "only")]
+    pub(crate) open: Option<String>,
 }
 
 /// Port that rping uses.
@@ -172,28 +181,44 @@ pub(crate) struct ProviderArgs {
 #[derive(Subcommand, Debug)]
 pub(crate) enum ProviderCommand {
     /// Load it, validate its descriptor and tables, run the provider suite on it, print a report
-    Check {
-        /// The library, e.g. libacme.so
-        library: PathBuf,
-        /// Device to test [default: the provider's first one]
-        #[arg(long)]
-        device: Option<String>,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
+    Check(CheckArgs),
     /// The second process of `check`
     #[command(hide = true)]
-    Play {
-        /// The library
-        library: PathBuf,
-        /// Device to test
-        #[arg(long)]
-        device: Option<String>,
-        /// Only load it
-        #[arg(long)]
-        load_only: bool,
-    },
+    Play(PlayArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CheckArgs {
+    /// The library, e.g. libacme.so; a layer is played around a provider
+    pub(crate) library: PathBuf,
+    /// Device to test [default: the provider's first one]
+    #[arg(long)]
+    pub(crate) device: Option<String>,
+    /// Provider that a layer is played around: a library, or the name of one that is built in or
+    /// configured [default: vp_softrdma]
+    #[arg(long, value_name = "PROVIDER")]
+    pub(crate) over: Option<String>,
+    /// Seconds that all of it may take
+    #[arg(long, default_value = "120", value_parser = parse_bound)]
+    pub(crate) limit: Duration,
+    /// Print JSON, at the end
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct PlayArgs {
+    /// The library
+    pub(crate) library: PathBuf,
+    /// Device to test
+    #[arg(long)]
+    pub(crate) device: Option<String>,
+    /// Provider that a layer is played around
+    #[arg(long)]
+    pub(crate) over: Option<String>,
+    /// Only load it
+    #[arg(long)]
+    pub(crate) load_only: bool,
 }
 
 #[derive(Args, Debug)]
@@ -242,6 +267,14 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
         return Err("between 0 and 86400 seconds".to_owned());
     }
     Ok(Duration::from_secs_f64(seconds))
+}
+
+/// As [`parse_seconds`], and more than nothing.
+fn parse_bound(text: &str) -> Result<Duration, String> {
+    parse_seconds(text).and_then(|bound| match bound.is_zero() {
+        true => Err("more than 0 seconds".to_owned()),
+        false => Ok(bound),
+    })
 }
 
 #[cfg(test)]

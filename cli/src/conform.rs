@@ -34,7 +34,7 @@ use std::time::Duration;
 pub(crate) use args::ConformArgs;
 
 use self::bench::{Bench, Presence};
-use self::case::{Case, Role, Stop, Verdict};
+use self::case::{Case, Needs, Role, Stop, Verdict};
 use self::report::{Played, Report};
 use crate::args::PING_PORT;
 use crate::error::{CliError, CliResult, Exit};
@@ -48,30 +48,78 @@ pub(crate) fn run(args: &ConformArgs, out: &mut dyn Write) -> CliResult<()> {
         return serve::run(args, address, out);
     }
     known(args)?;
+    any(args)?;
     let mut bench = open(args, out)?;
-    bench.begin();
-    if let Err(Stop::Skip(why) | Stop::Fail(why)) = bench.look() {
-        return Err(CliError::new(Exit::Network, why)
-            .at(format!("conform, {}", bench.address()))
-            .because("the peer does not listen, does not connect, or does not speak MPA"));
-    }
-    let role = bench.role;
-    let played = catalogue::cases().filter(|case| wanted(case, args, role));
-    let played = played.map(|case| play(&mut bench, case)).collect();
-    let report = Report::new(&bench, played, args);
+    let played = match look(&mut bench)? {
+        None => play_all(&mut bench, args, out)?,
+        // Nothing can be asked of a peer whose start-up frames are wrong.
+        Some(wrong) => {
+            bench.gone = Some(wrong.case.name);
+            vec![wrong]
+        }
+    };
+    let unplayed = cases(args, bench.role).count().saturating_sub(played.len());
+    let report = Report::new(&bench, played, unplayed, args);
     if args.json {
         report.json(out)?;
     } else {
         report.text(out)?;
     }
-    match report.failures() {
-        0 => Ok(()),
-        failed => Err(CliError::new(
-            Exit::Failed,
-            format!("{} not met", crate::output::count(failed as u64, "requirement")),
-        )
-        .at(format!("conform, {}", bench.address()))),
+    verdict(&bench, &report)
+}
+
+/// Nothing failed and everything was played, or what not.
+fn verdict(bench: &Bench, report: &Report) -> CliResult<()> {
+    let failed =
+        |what| Err(CliError::new(Exit::Failed, what).at(format!("conform, {}", bench.address())));
+    let not_met =
+        |count: usize| format!("{} not met", crate::output::count(count as u64, "requirement"));
+    match (report.failures(), report.not_played()) {
+        (0, None) => Ok(()),
+        (count, None) => failed(not_met(count)),
+        (0, Some(text)) => failed(text),
+        (count, Some(text)) => failed(format!("{}; {text}", not_met(count))),
     }
+}
+
+/// A peer whose start-up frames break a requirement at the first look; an error if there is none
+/// that could be asked anything.
+fn look(bench: &mut Bench) -> CliResult<Option<Played>> {
+    let record = bench.begin();
+    let Err(stop) = bench.look() else { return Ok(None) };
+    let (entries, findings) = record.take();
+    match stop {
+        Stop::Fail(why) if findings.iter().any(|f| matches!(f.verdict, Verdict::Fail(_))) => {
+            let verdict = Verdict::Fail(why);
+            Ok(Some(Played { case: &FIRST_LOOK, verdict, findings, entries }))
+        }
+        Stop::Skip(why) | Stop::Fail(why) => Err(CliError::new(Exit::Network, why)
+            .at(format!("conform, {}", bench.address()))
+            .because("the peer does not listen, does not connect, or does not speak MPA")),
+    }
+}
+
+/// What every run begins with; it shows no requirement but by what it finds.
+static FIRST_LOOK: Case = Case::both_ways("the first look", &[], Needs::Nothing, |b| b.look());
+
+/// The cases of a run.
+fn cases(args: &ConformArgs, role: Role) -> impl Iterator<Item = &'static Case> {
+    catalogue::cases().filter(move |case| wanted(case, args, role))
+}
+
+/// Plays the cases until the peer is gone, and says of each what came of it.
+fn play_all(bench: &mut Bench, args: &ConformArgs, out: &mut dyn Write) -> CliResult<Vec<Played>> {
+    let (role, mut all) = (bench.role, Vec::new());
+    let count = cases(args, role).count();
+    for case in cases(args, role) {
+        let Some(played) = play(bench, case) else { break };
+        all.push(played);
+        if !args.json {
+            writeln!(out, "{:>3}/{count} {}", all.len(), report::line_of(&all[all.len() - 1]))?;
+            out.flush()?;
+        }
+    }
+    Ok(all)
 }
 
 /// A misspelt id or name would silently test nothing.
@@ -88,6 +136,20 @@ fn known(args: &ConformArgs) -> CliResult<()> {
         None => Ok(()),
         Some(name) => unknown(format!("\"{name}\" is no case")),
     }
+}
+
+/// What asks for no case, or for none of the peer's role, would pass without a look at the peer.
+fn any(args: &ConformArgs) -> CliResult<()> {
+    let (role, peer) = match args.listen {
+        None => (Role::Responder, "listens"),
+        Some(_) => (Role::Initiator, "connects"),
+    };
+    if cases(args, role).next().is_some() {
+        return Ok(());
+    }
+    Err(CliError::new(Exit::Usage, format!("no case for a peer that {peer} is asked for"))
+        .at("conform, --only, --case and --skip together")
+        .hint("see warpline conform --list"))
 }
 
 fn open(args: &ConformArgs, out: &mut dyn Write) -> CliResult<Bench> {
@@ -128,19 +190,25 @@ fn wanted(case: &Case, args: &ConformArgs, role: Role) -> bool {
     asked && picked && (case.role == Role::Both || case.role == role)
 }
 
-fn play(bench: &mut Bench, case: &'static Case) -> Played {
-    let record = bench.begin();
-    if let Some(name) = bench.gone {
-        let verdict = Verdict::Skip(format!("the peer is gone since \"{name}\""));
-        return Played { case, verdict, findings: Vec::new(), entries: Vec::new() };
+/// `None`: the peer is gone since an earlier case.
+fn play(bench: &mut Bench, case: &'static Case) -> Option<Played> {
+    if bench.gone.is_some() {
+        return None;
     }
+    let record = bench.begin();
     let played = bench.peer.offers(case.needs);
     let verdict =
         if played { (case.play)(bench).into() } else { Verdict::Skip(case.needs.lacking().into()) };
     let presence = if played { bench.presence(&verdict) } else { Presence::There };
     if matches!(presence, Presence::Gone) {
-        bench.gone = Some(case.name);
+        // One that connects did not come to this case; of one that listens it is seen behind it.
+        let absent = bench.role == Role::Initiator;
+        bench.gone = Some(if absent { bench.last.unwrap_or(FIRST_LOOK.name) } else { case.name });
+        if absent {
+            return None;
+        }
     }
+    bench.last = Some(case.name);
     // Of a peer that connects nobody knows why it stopped to. Whatever one that listens seemed to
     // answer, it had gone.
     let served = match presence {
@@ -157,7 +225,7 @@ fn play(bench: &mut Bench, case: &'static Case) -> Played {
         }
     };
     let (entries, findings) = record.take();
-    Played { case, verdict, findings, entries }
+    Some(Played { case, verdict, findings, entries })
 }
 
 fn list(out: &mut dyn Write) -> CliResult<()> {

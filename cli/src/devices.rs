@@ -1,27 +1,47 @@
 //! `warpline devices`: what there is, what it can do, and what is missing. No state.
+//!
+//! The code of providers runs in second processes only, one for each listing and one for each device:
+//! what crashes or hangs there is named, and the others are listed.
 
+mod child;
+
+use std::ffi::OsString;
 use std::io::Write;
 
-use itapi::{Capabilities, DeviceInfo, Ia, PortInfo, ProviderListing, RnicAttrs};
 use serde_json::{Map, Value, json};
+use ual::Ual;
 
 use crate::args::DevicesArgs;
 use crate::error::{CliError, CliResult, Exit};
 use crate::output;
+use crate::second::{self, Bounds, Broken};
 
 /// Lists everything; fails if nothing is usable.
 pub(crate) fn run(args: &DevicesArgs, out: &mut dyn Write) -> CliResult<()> {
-    let listing = itapi::providers()?;
-    if args.json {
-        let all: Vec<Value> = listing.iter().map(provider_json).collect();
-        writeln!(out, "{:#}", json!({ "providers": all }))?;
-    } else {
-        for provider in &listing {
-            write!(out, "{}", provider_text(provider))?;
-        }
+    if let Some(place) = args.only {
+        return child::run(args, place, out);
     }
-    let usable = |p: &ProviderListing| p.devices.as_ref().is_ok_and(|d| !d.is_empty());
-    if listing.iter().any(usable) {
+    let ual = Ual::new().map_err(itapi::Error::from)?;
+    let mut all = Vec::new();
+    for (place, (name, library)) in ual.known().into_iter().enumerate() {
+        let mut provider = json!({ "name": name });
+        if let Some(library) = library {
+            provider["library"] = library.display().to_string().into();
+        }
+        let provider = list(args, place, provider)?;
+        if !args.json {
+            write!(out, "{}", provider_text(&provider))?;
+        }
+        all.push(provider);
+    }
+    let works = |device: &Value| device.get("limits").is_some() && device.get("error").is_none();
+    let usable = |provider: &Value| items(&provider["devices"]).any(works);
+    let usable = all.iter().any(usable);
+    if args.json {
+        let all: Vec<Value> = all.into_iter().map(machine_readable).collect();
+        writeln!(out, "{:#}", json!({ "providers": all }))?;
+    }
+    if usable {
         return Ok(());
     }
     Err(CliError::new(Exit::Network, "no provider has a usable device")
@@ -29,135 +49,123 @@ pub(crate) fn run(args: &DevicesArgs, out: &mut dyn Write) -> CliResult<()> {
         .hint("see the reasons above"))
 }
 
-/// Limits and capabilities of a device, or why it cannot be opened.
-fn attrs(device: &DeviceInfo) -> Result<RnicAttrs, String> {
-    let ia = Ia::builder().device(device.name.as_str()).open().map_err(|e| e.to_string())?;
-    Ok(ia.attrs().clone())
-}
-
-fn provider_text(provider: &ProviderListing) -> String {
-    let mut text = format!("{} {}", provider.name, provider.version).trim_end().to_owned() + "\n";
-    if let Some(library) = &provider.library {
-        text += &format!("  library     {}\n", library.display());
+/// The provider of which so much is known, and what it says of itself and its devices.
+fn list(args: &DevicesArgs, place: usize, provider: Value) -> CliResult<Value> {
+    let (mut provider, broken) = ask(args, place, None, provider)?;
+    if let Some(Broken { step, why }) = broken {
+        let remedy = "ask its vendor; see `warpline provider check`";
+        let reason = format!("{why} while {step}");
+        provider["unavailable"] = json!({ "reason": reason, "remedy": remedy });
+        return Ok(provider);
     }
-    match &provider.devices {
-        Err(why) => {
-            text += &format!("  not usable: {}\n  try         {}\n", why.reason, why.remedy)
+    for device in provider["devices"].as_array_mut().into_iter().flatten() {
+        let name = device["name"].as_str().unwrap_or_default().to_owned();
+        let (mut opened, broken) = ask(args, place, Some(&name), device.take())?;
+        if let Some(Broken { step, why }) = broken {
+            opened["error"] = format!("{why} while {step}").into();
         }
-        Ok(devices) => devices.iter().for_each(|device| text += &device_text(device)),
+        *device = opened;
     }
-    text
+    Ok(provider)
 }
 
-fn device_text(device: &DeviceInfo) -> String {
-    let mut text = format!("  device {}\n", device.name);
-    for (number, port) in device.ports.iter().enumerate() {
-        text += &port_text(number, port);
-    }
-    match attrs(device) {
-        Err(why) => text += &format!("    cannot be opened: {why}\n"),
-        Ok(attrs) => {
-            text += &format!("    vendor        {} {}\n", attrs.vendor, attrs.model);
-            text += &format!("    connections   {:?}\n", attrs.connection_model);
-            let offers = capabilities(attrs.capabilities);
-            let offers = if offers.is_empty() { "none".into() } else { offers.join(", ") };
-            text += &format!("    capabilities  {offers}\n");
-            text += "    limits\n";
-            let rows: Vec<Vec<String>> = limits(&attrs)
-                .into_iter()
-                .map(|(name, value)| {
-                    vec![format!("      {}", name.replace('_', " ")), value.to_string()]
-                })
-                .collect();
-            text += &output::table(&rows);
-        }
-    }
-    text
-}
-
-fn port_text(number: usize, port: &PortInfo) -> String {
-    let state = if port.online { "online" } else { "offline" };
-    let addresses: Vec<String> = port.addresses.iter().map(ToString::to_string).collect();
-    format!(
-        "    port {number}  {}, {state}, MTU {}, {}\n",
-        port.interface,
-        port.mtu,
-        if addresses.is_empty() { "no address".into() } else { addresses.join(" ") }
-    )
-}
-
-fn provider_json(provider: &ProviderListing) -> Value {
-    let mut object = json!({ "name": provider.name, "version": provider.version });
-    if let Some(library) = &provider.library {
-        object["library"] = library.display().to_string().into();
-    }
-    match &provider.devices {
-        Ok(devices) => object["devices"] = devices.iter().map(device_json).collect(),
-        Err(why) => object["unavailable"] = json!({ "reason": why.reason, "remedy": why.remedy }),
-    }
-    object
-}
-
-fn device_json(device: &DeviceInfo) -> Value {
-    let port = |port: &PortInfo| {
-        json!({
-            "interface": port.interface,
-            "online": port.online,
-            "mtu": port.mtu,
-            "addresses": port.addresses,
-        })
+/// What a second process says of a provider, or of a device of it, is added to `known`.
+fn ask(
+    args: &DevicesArgs,
+    place: usize,
+    open: Option<&str>,
+    mut known: Value,
+) -> CliResult<(Value, Option<Broken>)> {
+    let mut words: Vec<OsString> = ["devices", "--only"].map(OsString::from).into();
+    words.push(place.to_string().into());
+    words.push(format!("--limit={}", args.limit.as_secs_f64()).into());
+    words.extend(open.map(|device| format!("--open={device}").into()));
+    let step = |step: &str| match step.starts_with(child::LOADING) {
+        // A process of its own has the limit there, and ends it before.
+        true => args.limit * 2,
+        false => args.limit,
     };
-    let mut object = json!({
-        "name": device.name,
-        "ports": device.ports.iter().map(port).collect::<Vec<_>>(),
-    });
-    match attrs(device) {
-        Err(why) => object["error"] = why.into(),
-        Ok(attrs) => {
-            object["vendor"] = attrs.vendor.clone().into();
-            object["model"] = attrs.model.clone().into();
-            object["firmware"] = attrs.firmware.clone().into();
-            object["connection_model"] = format!("{:?}", attrs.connection_model).into();
-            object["capabilities"] = capabilities(attrs.capabilities).into();
-            let limits = limits(&attrs).into_iter().map(|(n, v)| (n.to_owned(), v.into()));
-            object["limits"] = Value::Object(limits.collect::<Map<_, _>>());
+    let bounds = Bounds { step: &step, whole: None, heard: true };
+    let broken = second::run(words, &bounds, &mut |said| {
+        let said = said.as_object().into_iter().flatten().filter(|(key, _)| *key != "done");
+        said.for_each(|(key, value)| known[key] = value.clone());
+        Ok(())
+    })?;
+    Ok((known, broken))
+}
+
+fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
+}
+
+fn words(list: &Value) -> Vec<&str> {
+    items(list).filter_map(Value::as_str).collect()
+}
+
+fn text<'a>(object: &'a Value, key: &str) -> &'a str {
+    object[key].as_str().unwrap_or_default()
+}
+
+fn provider_text(provider: &Value) -> String {
+    let name = format!("{} {}", text(provider, "name"), text(provider, "version"));
+    let mut out = name.trim_end().to_owned() + "\n";
+    if let Some(library) = provider["library"].as_str() {
+        out += &format!("  library     {library}\n");
+    }
+    if let Some(why) = provider.get("unavailable") {
+        let (reason, remedy) = (text(why, "reason"), text(why, "remedy"));
+        out += &format!("  not usable: {reason}\n  try         {remedy}\n");
+    }
+    items(&provider["devices"]).for_each(|device| out += &device_text(device));
+    out
+}
+
+fn device_text(device: &Value) -> String {
+    let mut out = format!("  device {}\n", text(device, "name"));
+    for (number, port) in items(&device["ports"]).enumerate() {
+        out += &port_text(number, port);
+    }
+    let opened = device.get("limits").is_some();
+    if let Some(why) = device["error"].as_str() {
+        out += &format!("    cannot be {}: {why}\n", if opened { "used" } else { "opened" });
+    }
+    if opened {
+        out += &attrs_text(device);
+    }
+    out
+}
+
+fn attrs_text(device: &Value) -> String {
+    let mut out =
+        format!("    vendor        {} {}\n", text(device, "vendor"), text(device, "model"));
+    out += &format!("    connections   {}\n", text(device, "connection_model"));
+    let offers = words(&device["capabilities"]);
+    let offers = if offers.is_empty() { "none".to_owned() } else { offers.join(", ") };
+    out += &format!("    capabilities  {offers}\n");
+    let row = |limit: &Value| {
+        let name = limit[0].as_str().unwrap_or_default().replace('_', " ");
+        vec![format!("      {name}"), limit[1].to_string()]
+    };
+    let rows: Vec<_> = items(&device["limits"]).map(row).collect();
+    out + "    limits\n" + &output::table(&rows)
+}
+
+fn port_text(number: usize, port: &Value) -> String {
+    let state = if port["online"] == json!(true) { "online" } else { "offline" };
+    let addresses = words(&port["addresses"]);
+    let addresses =
+        if addresses.is_empty() { "no address".to_owned() } else { addresses.join(" ") };
+    let (interface, mtu) = (text(port, "interface"), &port["mtu"]);
+    format!("    port {number}  {interface}, {state}, MTU {mtu}, {addresses}\n")
+}
+
+/// Limits by name, where the child has them in an order.
+fn machine_readable(mut provider: Value) -> Value {
+    for device in provider["devices"].as_array_mut().into_iter().flatten() {
+        if let Some(limits) = device.get_mut("limits") {
+            let pair = |limit: &Value| Some((limit[0].as_str()?.to_owned(), limit[1].clone()));
+            *limits = Value::Object(items(limits).filter_map(pair).collect::<Map<_, _>>());
         }
     }
-    object
-}
-
-/// Names of capabilities, in lower case.
-fn capabilities(all: Capabilities) -> Vec<String> {
-    all.iter_names().map(|(name, _)| name.to_lowercase().replace('_', "-")).collect()
-}
-
-fn limits(a: &RnicAttrs) -> Vec<(&'static str, u64)> {
-    // Of a connection manager of its own; else MPA's limits hold.
-    let private = [
-        ("max_private_connect", a.max_private_connect.into()),
-        ("max_private_accept", a.max_private_accept.into()),
-        ("max_private_reject", a.max_private_reject.into()),
-    ];
-    let private = private.into_iter().filter(|(_, most)| *most != 0);
-    let all = [
-        ("max_qp", a.max_qp.into()),
-        ("max_wr_per_qp", a.max_wr_per_qp.into()),
-        ("max_wr_per_srq", a.max_wr_per_srq.into()),
-        ("max_sge_send", a.max_sge_send.into()),
-        ("max_sge_recv", a.max_sge_recv.into()),
-        ("max_sge_write", a.max_sge_write.into()),
-        ("max_sge_read", a.max_sge_read.into()),
-        ("max_inline", a.max_inline.into()),
-        ("max_cq", a.max_cq.into()),
-        ("max_cqe", a.max_cqe.into()),
-        ("max_srq", a.max_srq.into()),
-        ("max_pd", a.max_pd.into()),
-        ("max_mr", a.max_mr.into()),
-        ("max_mr_octets", a.max_mr_octets),
-        ("max_mw", a.max_mw.into()),
-        ("max_ird", a.max_ird.into()),
-        ("max_ord", a.max_ord.into()),
-        ("max_message", a.max_message.into()),
-    ];
-    all.into_iter().chain(private).collect()
+    provider
 }

@@ -1,24 +1,24 @@
 //! Logs and the last resort. Set up once by `main`; the panic hook runs on whichever thread is at
 //! fault, ends the process and shows no Rust internals.
 
-use std::io::{Write, stderr};
+use std::io::{IsTerminal, Write, stderr};
 
 use tracing_subscriber::EnvFilter;
+use ual::config::{Log, LogFormat};
 
 use crate::error::Exit;
 
 /// Filter when nobody asks for another.
-const DEFAULT: &str = "error";
+const DEFAULT: &str = "warn";
 
-/// Logs to standard error as `RUST_LOG` says, else as the configuration file says, else errors only.
-/// A filter that cannot be read is reported and replaced by the default.
+/// Logs to standard error as `RUST_LOG` says, else as `[log]` of the configuration file says, else
+/// warnings. A filter that cannot be read is reported and replaced by the default.
 pub(crate) fn init() {
+    // A file that cannot be read is an error of the command, which reads it again.
+    let Log { filter, format } = ual::Config::load().map_or_else(|_| Log::default(), |c| c.log);
     let (source, text) = match std::env::var("RUST_LOG") {
         Ok(text) if !text.is_empty() => ("RUST_LOG", text),
-        // A file that cannot be read is an error of the command, which reads it again.
-        _ => {
-            ("log.filter", ual::Config::load().ok().and_then(|c| c.log.filter).unwrap_or_default())
-        }
+        _ => ("log.filter", filter.unwrap_or_default()),
     };
     let filter = match text.as_str() {
         "" => EnvFilter::new(DEFAULT),
@@ -27,7 +27,11 @@ pub(crate) fn init() {
             EnvFilter::new(DEFAULT)
         }),
     };
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).init();
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
+    match format {
+        LogFormat::Text => lines.with_ansi(stderr().is_terminal()).init(),
+        LogFormat::Json => lines.json().init(),
+    }
 }
 
 /// A panic is our bug: say so in one line and end with a status of its own.

@@ -15,6 +15,7 @@ mod perf;
 mod ping;
 mod progress;
 mod provider;
+mod second;
 
 use std::io::{Write, stderr, stdout};
 use std::process::ExitCode;
@@ -29,9 +30,9 @@ fn main() -> ExitCode {
     logging::hide_panics();
     let cli = Cli::parse();
     logging::init();
-    if !matches!(cli.command, Command::Provider(_)) {
+    if !matches!(cli.command, Command::Provider(_) | Command::Devices(_)) {
         // A provider that crashes must not take this command along.
-        import::probe_with(provider::probe);
+        import::probe_with(|library| provider::probe(library, provider::LOAD));
     }
     match run(&cli.command) {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,23 +1,59 @@
 //! Tables and quantities for people. Pure text, no state.
 
-/// A table: the first row is the header; all columns but the first are right-aligned.
+/// What protects the octets of a connection: MPA's CRC, where there is MPA (revision 0: there is none).
+pub(crate) fn crc(revision: u8, crc: bool) -> &'static str {
+    match (revision, crc) {
+        (0, _) => "no MPA",
+        (_, true) => "CRC on",
+        (_, false) => "CRC off",
+    }
+}
+
+/// Columns of a terminal that nobody has widened.
+const WIDTH: usize = 80;
+
+/// A table: the first row is the header; all columns but the first are right-aligned. A first cell
+/// with which the table would be too wide, and one that is alone, has a line of its own.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns)
+    let mut widths: Vec<usize> = (0..columns)
         .map(|c| rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count()).max().unwrap_or(0))
         .collect();
+    let room = WIDTH.saturating_sub(widths.iter().skip(1).map(|width| width + 2).sum());
+    let firsts = rows.iter().filter(|row| row.len() > 1).map(|row| row[0].chars().count());
+    if let Some(first) = widths.first_mut() {
+        *first = firsts.filter(|&width| width <= room).max().unwrap_or(0);
+    }
     let mut text = String::new();
     for row in rows {
         let mut line = String::new();
-        for (c, cell) in row.iter().enumerate() {
-            let pad = " ".repeat(widths[c] - cell.chars().count());
-            line += if c == 0 { "" } else { "  " };
-            line += &if c == 0 { format!("{cell}{pad}") } else { format!("{pad}{cell}") };
+        for (c, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            let pad = " ".repeat(width.saturating_sub(cell.chars().count()));
+            line += &if c == 0 { format!("{cell}{pad}") } else { format!("  {pad}{cell}") };
+            if c == 0 && cell.chars().count() > *width && row.len() > 1 {
+                line += &format!("\n{}", " ".repeat(*width));
+            }
         }
         text += line.trim_end();
         text.push('\n');
     }
     text
+}
+
+/// A paragraph in lines that fit, the second and later ones indented.
+pub(crate) fn wrapped(paragraph: &str) -> String {
+    let mut text = String::new();
+    let mut line = String::new();
+    for word in paragraph.split_whitespace() {
+        if !line.trim().is_empty() && line.chars().count() + 1 + word.chars().count() > WIDTH {
+            text += &line;
+            text.push('\n');
+            line = " ".into();
+        }
+        line += if line.is_empty() { "" } else { " " };
+        line += word;
+    }
+    text + &line + "\n"
 }
 
 /// Gigaoctets (10^9) per second; a dash if nothing was moved or no time passed.
@@ -39,10 +75,32 @@ mod tests {
     use super::*;
 
     #[test]
+    fn crc_is_said_where_there_is_one() {
+        assert_eq!([crc(0, true), crc(2, true), crc(1, false)], ["no MPA", "CRC on", "CRC off"]);
+    }
+
+    #[test]
     fn columns_line_up() {
         let rows = [vec!["op".into(), "octets".into()], vec!["Write".into(), "7".into()]];
         assert_eq!(table(&rows), "op     octets\nWrite       7\n");
         assert_eq!(table(&[]), "");
+    }
+
+    #[test]
+    fn what_is_too_wide_has_a_line_of_its_own() {
+        let row = |first: &str| vec![first.to_owned(), "7".to_owned()];
+        let wide = "w".repeat(78);
+        let rows = [row("op"), vec!["alone".into()], row("Write"), row(&wide)];
+        assert_eq!(table(&rows), format!("op     7\nalone\nWrite  7\n{wide}\n       7\n"));
+    }
+
+    #[test]
+    fn paragraphs_fit() {
+        assert_eq!(wrapped("a b"), "a b\n");
+        let long = wrapped(&"word ".repeat(40));
+        assert!(long.lines().all(|line| line.len() <= WIDTH), "{long}");
+        assert_eq!(long.split_whitespace().count(), 40);
+        assert!(long.lines().skip(1).all(|line| line.starts_with("  word")), "{long}");
     }
 
     #[test]

@@ -5,37 +5,47 @@
 mod child;
 mod report;
 
-use std::io::{BufRead, BufReader, Write};
+use std::ffi::OsString;
+use std::io::Write;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-use crate::args::{ProviderArgs, ProviderCommand};
+use crate::args::{CheckArgs, ProviderArgs, ProviderCommand};
 use crate::error::{CliError, CliResult, Exit};
+use crate::second::{self, Bounds};
 use report::Report;
 
+/// A step of the child, in the words of the report.
+const LOADING: &str = "loading the library";
+/// The one behind it.
+const STARTING: &str = "making the provider";
 /// A child that says nothing for so long hangs: every wait of the suite is shorter.
 const HANG: Duration = Duration::from_secs(90);
 /// Loading hangs sooner: somebody waits for a listing.
-const LOAD: Duration = Duration::from_secs(20);
+pub(crate) const LOAD: Duration = Duration::from_secs(20);
 
 pub(crate) fn run(args: &ProviderArgs, out: &mut dyn Write) -> CliResult<()> {
     match &args.command {
-        ProviderCommand::Check { library, device, json } => {
-            check(library, device.as_deref(), *json, out)
-        }
-        ProviderCommand::Play { library, device, load_only } => {
-            child::play(library, device.as_deref(), *load_only, out)
-        }
+        ProviderCommand::Check(args) => check(args, out),
+        ProviderCommand::Play(args) => child::play(args, out),
     }
 }
 
-fn check(library: &Path, device: Option<&str>, json: bool, out: &mut dyn Write) -> CliResult<()> {
+fn check(args: &CheckArgs, out: &mut dyn Write) -> CliResult<()> {
+    let CheckArgs { library, device, over, limit, json } = args;
     let missing = |e| CliError::input(format!("cannot read {}: {e}", library.display()));
     let library = library.canonicalize().map_err(missing)?;
-    let report = play(&library, device, false)?;
-    out.write_all(if json { report.json() } else { report.text() }.as_bytes())?;
+    let mut words: Vec<OsString> = Vec::new();
+    for (option, value) in [("--device", device), ("--over", over)] {
+        words.extend(value.iter().flat_map(|value| [option.into(), value.into()]));
+    }
+    let mut report = Report::new(&library);
+    show(out, *json, &report.head())?;
+    play(&library, words, HANG, Some(*limit), &mut report, &mut |text| show(out, *json, text))?;
+    show(out, *json, &report.foot())?;
+    if *json {
+        out.write_all(report.json().as_bytes())?;
+    }
     let error = match (&report.refusal, report.is_good()) {
         (None, true) => return Ok(()),
         (Some(why), _) => CliError::new(Exit::Input, format!("{}: {why}", library.display())),
@@ -44,54 +54,38 @@ fn check(library: &Path, device: Option<&str>, json: bool, out: &mut dyn Write) 
     Err(error.at("provider check").hint("see spec/provider-guide.md"))
 }
 
-/// Tries whether a library can be loaded, without loading it into this process.
-pub(crate) fn probe(library: &Path) -> Result<(), String> {
-    let report = play(library, None, true).map_err(|e| e.to_string())?;
+/// Text for people, as soon as it is known.
+fn show(out: &mut dyn Write, json: bool, text: &str) -> CliResult<()> {
+    if !json {
+        out.write_all(text.as_bytes())?;
+        out.flush()?;
+    }
+    Ok(())
+}
+
+/// Tries whether a library can be loaded within `bound`, without loading it into this process.
+pub(crate) fn probe(library: &Path, bound: Duration) -> Result<(), String> {
+    let mut report = Report::new(library);
+    let words = vec!["--load-only".into()];
+    let played = play(library, words, bound, None, &mut report, &mut |_| Ok(()));
+    played.map_err(|e| e.to_string())?;
     report.refusal.map_or(Ok(()), Err)
 }
 
-fn play(library: &Path, device: Option<&str>, load_only: bool) -> CliResult<Report> {
-    let failed = |e| CliError::new(Exit::Internal, format!("cannot run a second process: {e}"));
-    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-    command.args(["provider", "play"]).arg(library);
-    if let Some(device) = device {
-        command.args(["--device", device]);
+fn play(
+    library: &Path,
+    words: Vec<OsString>,
+    silence: Duration,
+    whole: Option<Duration>,
+    report: &mut Report,
+    show: &mut dyn FnMut(&str) -> CliResult<()>,
+) -> CliResult<()> {
+    let first = ["provider".into(), "play".into(), library.into()];
+    let step = |step: &str| if step == LOADING { LOAD.min(silence) } else { silence };
+    let bounds = Bounds { step: &step, whole, heard: false };
+    let mut hear = |said: &serde_json::Value| show(&report.hears(said));
+    if let Some(broken) = second::run(first.into_iter().chain(words), &bounds, &mut hear)? {
+        show(&report.breaks(broken))?;
     }
-    if load_only {
-        command.arg("--load-only");
-    }
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command.spawn().map_err(failed)?;
-    let mut report = Report::new(library);
-    let hung = listen(&mut child, &mut report);
-    if hung {
-        // It may be gone meanwhile.
-        let _ = child.kill();
-    }
-    let status = child.wait().map_err(failed)?;
-    report.ends(status, hung);
-    Ok(report)
-}
-
-/// Reads what the child says; true if it fell silent.
-fn listen(child: &mut Child, report: &mut Report) -> bool {
-    let (to, lines) = channel();
-    if let Some(output) = child.stdout.take() {
-        std::thread::spawn(move || {
-            let lines = BufReader::new(output).lines().map_while(Result::ok);
-            // Who listens no more has seen enough.
-            lines.map(|line| to.send(line)).take_while(Result::is_ok).for_each(drop);
-        });
-    }
-    hears_to_the_end(&lines, report)
-}
-
-fn hears_to_the_end(lines: &Receiver<String>, report: &mut Report) -> bool {
-    loop {
-        match lines.recv_timeout(if report.is_loading() { LOAD } else { HANG }) {
-            Ok(line) => report.hears(&line),
-            Err(RecvTimeoutError::Disconnected) => return false,
-            Err(RecvTimeoutError::Timeout) => return true,
-        }
-    }
+    Ok(())
 }

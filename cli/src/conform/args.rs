@@ -27,7 +27,7 @@ pub(crate) struct ConformArgs {
     /// Only the cases of these requirements
     #[arg(long, value_name = "ID", value_delimiter = ',', conflicts_with_all = ["serve", "list"])]
     pub(crate) only: Vec<String>,
-    /// Only the cases of these names; may be repeated
+    /// Only the case of this name; may be repeated
     #[arg(long, value_name = "NAME", conflicts_with_all = ["serve", "list"])]
     pub(crate) case: Vec<String>,
     /// Not the cases of these names; may be repeated

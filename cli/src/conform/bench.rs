@@ -46,8 +46,10 @@ pub(super) struct Bench {
     address: SocketAddr,
     listener: Option<TcpListener>,
     pub(super) peer: Peer,
-    /// The case with which the peer went.
+    /// The case behind which the peer was gone.
     pub(super) gone: Option<&'static str>,
+    /// The last case that was played.
+    pub(super) last: Option<&'static str>,
     record: Rc<Record>,
     /// How long an answer may take.
     pub(super) patience: Duration,
@@ -66,6 +68,7 @@ impl Bench {
             listener: None,
             peer: Peer::default(),
             gone: None,
+            last: None,
             record: Record::new(),
             patience,
             wait: patience,
@@ -167,7 +170,7 @@ impl Bench {
         ask
     }
 
-    /// Asks as initiator; answers the Reply, or what came instead.
+    /// Asks as initiator; returns the Reply, or what came instead.
     pub(super) fn ask(&mut self, ask: &Ask) -> Play<(Link, Result<Startup, Seen>)> {
         let mut link = self.tcp()?;
         link.write(&ask.octets());

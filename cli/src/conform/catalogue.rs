@@ -59,6 +59,12 @@ const OTHERS: &str = "a note about other implementations";
 const TEXT: &str = "an open point of the texts";
 const MSS: &str = "needs to know the segment size of the peer's TCP";
 
+/// A case for a peer in this role shows it.
+pub(super) fn has_case(id: &str, role: Role) -> bool {
+    let of_role = |case: &&Case| case.role == role || case.role == Role::Both;
+    cases().filter(of_role).any(|case| case.ids.contains(&id))
+}
+
 /// Why nothing was seen of a requirement with a peer in this role.
 pub(super) fn unseen(id: &str, role: Role) -> &'static str {
     let mut other = cases().filter(|case| case.role != role && case.role != Role::Both);

@@ -237,7 +237,7 @@ impl Bench {
         self.refuses(link, &ulpdu, LENGTH)
     }
 
-    /// Carries it out; answers the value before.
+    /// Carries it out; returns the value before.
     fn atomic(&self, link: &mut Link, request: AtomicRequestRepr) -> Play<u64> {
         let msn = link.next_read_msn();
         link.send(&frames::atomic_request(msn, request));

@@ -161,7 +161,7 @@ fn manners(link: &Link, after: &Aftermath) {
     }
 }
 
-/// Layout and headers of a Terminate against what was refused (RFC 5040 section 4.8); answers what
+/// Layout and headers of a Terminate against what was refused (RFC 5040 section 4.8); returns what
 /// it means.
 fn judge_form(link: &Link, terminate: &Terminate, ulpdu: &[u8], refusal: Refusal) -> TerminateCode {
     let record = link.record();

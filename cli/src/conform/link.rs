@@ -87,6 +87,14 @@ pub(super) fn crc32c(crc: u32, octets: &[u8]) -> u32 {
     crc32c::crc32c_append(crc, octets)
 }
 
+/// A start-up frame for people.
+const fn due(kind: FrameKind) -> &'static str {
+    match kind {
+        FrameKind::Request => "an MPA Request",
+        FrameKind::Reply => "an MPA Reply",
+    }
+}
+
 impl Link {
     pub(super) fn new(stream: TcpStream, record: Rc<Record>, patience: Duration) -> Self {
         // Without it, small frames wait for acknowledgements; nothing breaks.
@@ -228,11 +236,21 @@ impl Link {
     pub(super) fn startup_frame(&mut self, kind: FrameKind) -> Result<Startup, Seen> {
         let until = Instant::now() + self.patience;
         self.gather(StartupRepr::LEN, until)?;
-        let fixed =
-            StartupRepr::parse(&self.pending).map_err(|error| Seen::Bad(error.to_string()))?;
+        let fixed = StartupRepr::parse(&self.pending).map_err(|error| {
+            self.record
+                .broken(&["CONN-01"], format!("instead of the key of {}: {error}", due(kind)));
+            Seen::Bad(error.to_string())
+        })?;
         let length = usize::from(fixed.private_data_len);
-        if fixed.kind != kind || length > MAX_PRIVATE_DATA {
-            return Err(Seen::Bad("not the start-up frame that is due".into()));
+        if fixed.kind != kind {
+            let text = format!("the key is that of {}, due is {}", due(fixed.kind), due(kind));
+            self.record.broken(&["CONN-01"], text.as_str());
+            return Err(Seen::Bad(text));
+        }
+        if length > MAX_PRIVATE_DATA {
+            let text = format!("PD_Length is {length}, above {MAX_PRIVATE_DATA}");
+            self.record.broken(&["CONN-07"], text.as_str());
+            return Err(Seen::Bad(text));
         }
         self.gather(StartupRepr::LEN + length, until)?;
         let frame: Vec<u8> = self.pending.drain(..StartupRepr::LEN + length).collect();

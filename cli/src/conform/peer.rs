@@ -151,7 +151,9 @@ impl Bench {
     }
 
     fn look_at_initiator(&mut self) -> Play {
-        let mut link = match self.operating() {
+        let (link, request) = self.requested()?;
+        let reply = Self::usual_reply(&request);
+        let mut link = match self.replied(link, &request, &reply) {
             Err(Stop::Skip(why)) => return skip(why),
             Err(Stop::Fail(_)) => return Ok(()),
             Ok(link) => link,

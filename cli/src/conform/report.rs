@@ -23,7 +23,7 @@ const UNTESTED: &str = "not testable";
 const SEEN: &str = "seen";
 const NOT_SEEN: &str = "not seen";
 
-/// A case that was played, or why it was not.
+/// A case that was played, or why nothing can be said.
 pub(super) struct Played {
     pub(super) case: &'static Case,
     pub(super) verdict: Verdict,
@@ -59,11 +59,18 @@ pub(super) struct Report {
     /// With `--case`: only what these cases say.
     picked: bool,
     role: Role,
+    /// Cases that were not played, and the one behind which the peer was gone.
+    unplayed: Option<(usize, &'static str)>,
     head: Value,
 }
 
 impl Report {
-    pub(super) fn new(bench: &Bench, played: Vec<Played>, args: &ConformArgs) -> Self {
+    pub(super) fn new(
+        bench: &Bench,
+        played: Vec<Played>,
+        unplayed: usize,
+        args: &ConformArgs,
+    ) -> Self {
         let role = if bench.role == Role::Responder { "responder" } else { "initiator" };
         let head = json!({
             "address": bench.address().to_string(),
@@ -77,6 +84,7 @@ impl Report {
             only: args.only.clone(),
             picked: !args.case.is_empty(),
             role: bench.role,
+            unplayed: bench.gone.map(|last| (unplayed, last)).filter(|_| unplayed > 0),
             head,
         }
     }
@@ -84,6 +92,17 @@ impl Report {
     /// Requirements that are not met.
     pub(super) fn failures(&self) -> usize {
         count(&self.rows(), "fail")
+    }
+
+    /// What was not played, and why.
+    pub(super) fn not_played(&self) -> Option<String> {
+        let (count, last) = self.unplayed?;
+        let cases = crate::output::count(count as u64, "case");
+        let why = match self.role {
+            Role::Initiator => "did not connect any more",
+            Role::Responder | Role::Both => "served nobody",
+        };
+        Some(format!("{cases} not played: the peer {why} after \"{last}\""))
     }
 
     fn rows(&self) -> Vec<Row<'_>> {
@@ -97,7 +116,8 @@ impl Report {
             let asked = self.only.is_empty() || self.only.contains(&r.id);
             asked && (!self.picked || said.contains_key(r.id.as_str()))
         };
-        let row = |requirement| row(requirement, &said, self.role);
+        let unplayed = self.unplayed.map(|(_, last)| last);
+        let row = |requirement| row(requirement, &said, self.role, unplayed);
         self.requirements.iter().filter(wanted).map(row).collect()
     }
 
@@ -126,11 +146,15 @@ impl Report {
         let cases = self.played.iter().filter(|p| !matches!(p.verdict, Verdict::Skip(_))).count();
         writeln!(
             out,
-            "\n{cases} cases, {} pass, {} fail, {} cannot be tested",
+            "\n{}, {} pass, {} fail, {} cannot be tested",
+            crate::output::count(cases as u64, "case"),
             crate::output::count(count(&rows, "pass") as u64, "requirement"),
             count(&rows, "fail"),
             count(&rows, UNTESTED),
         )?;
+        if let Some(text) = self.not_played() {
+            writeln!(out, "{text}")?;
+        }
         Ok(())
     }
 
@@ -174,6 +198,7 @@ impl Report {
             "counts": {
                 "pass": count(&rows, "pass"), "fail": count(&rows, "fail"),
                 "not testable": count(&rows, UNTESTED),
+                "cases not played": self.unplayed.map_or(0, |(count, _)| count),
             },
             "requirements": requirements,
             "cases": cases,
@@ -186,6 +211,7 @@ fn row<'a>(
     requirement: &'a Requirement,
     said: &BTreeMap<&str, Vec<(&'static str, &Verdict)>>,
     role: Role,
+    unplayed: Option<&str>,
 ) -> Row<'a> {
     let all = said.get(requirement.id.as_str()).map_or(&[][..], |all| all);
     let (mut failed, mut skipped, mut cases) = (Vec::new(), Vec::new(), Vec::new());
@@ -214,7 +240,11 @@ fn row<'a>(
         }
         (true, true) => ("pass", Vec::new()),
         (true, false) if skipped.is_empty() => {
-            (UNTESTED, vec![catalogue::unseen(&requirement.id, role).to_owned()])
+            let why = match unplayed.filter(|_| catalogue::has_case(&requirement.id, role)) {
+                Some(last) => format!("not played: the peer was gone after \"{last}\""),
+                None => catalogue::unseen(&requirement.id, role).to_owned(),
+            };
+            (UNTESTED, vec![why])
         }
         (true, false) => (UNTESTED, skipped),
     };
@@ -224,6 +254,17 @@ fn row<'a>(
 
 fn count(rows: &[Row<'_>], word: &str) -> usize {
     rows.iter().filter(|row| row.word == word).count()
+}
+
+/// A case in one line, as it is played.
+pub(super) fn line_of(played: &Played) -> String {
+    let name = played.case.name;
+    match &played.verdict {
+        Verdict::Fail(why) => format!("fail {name}: {why}"),
+        _ if played.fails() => format!("fail {name}: beside its own question"),
+        Verdict::Pass => format!("pass {name}"),
+        Verdict::Skip(why) => format!("skip {name}: {why}"),
+    }
 }
 
 /// The first reasons.

@@ -97,7 +97,7 @@ fn serve(args: &DemoPeerArgs, progress: &Progress) -> CliResult<()> {
     let store = pz.lmr(plan.window_len()).remote_read().remote_write().register()?;
     let ep = pz.ep(&evd).build()?;
     for buffer in pz.buffers(RECEIVES, plan.receive_len())? {
-        ep.post_recv(buffer).map_err(itapi::Error::from)?;
+        ep.post_recv(buffer)?;
     }
     request.accept(&ep, &store.remote().to_octets())?;
     progress.total.store(plan.chunks(), Ordering::Relaxed);

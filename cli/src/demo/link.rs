@@ -37,13 +37,13 @@ impl Link {
 
     /// Posts work.
     pub(super) fn post(&self, work: Work<'_>) -> CliResult<()> {
-        self.ep.post(work).map_err(Error::from).map_err(|e| self.broken(e))?;
+        self.ep.post(work).map_err(|e| self.broken(e))?;
         Ok(())
     }
 
     /// Posts a receive.
     pub(super) fn post_recv(&self, buffer: Buffer) -> CliResult<()> {
-        self.ep.post_recv(buffer).map_err(Error::from).map_err(|e| self.broken(e))?;
+        self.ep.post_recv(buffer).map_err(|e| self.broken(e))?;
         Ok(())
     }
 

@@ -7,6 +7,8 @@ use std::time::Instant;
 
 use itapi::{Buffer, Ep, Evd, Lmr, Pz, RemoteRange, Work};
 
+use ual::vp_api::ConnectionModel;
+
 use super::file::Source;
 use super::link::{Happened, Link, message_in, unexpected};
 use super::process::Peer;
@@ -31,13 +33,13 @@ pub(crate) fn run(args: &DemoArgs, out: &mut dyn std::io::Write) -> CliResult<()
     let mut progress = Progress::new(args.progress);
     let mut peer = Peer::start(args.crc)?;
     progress.note(&format!("process {} peer {}", std::process::id(), peer.id()));
-    let rows = match transfer(args, &source, &mut peer, &mut progress) {
-        Ok(rows) => rows,
+    let (rows, crc) = match transfer(args, &source, &mut peer, &mut progress) {
+        Ok(done) => done,
         Err(error) => return Err(peer.explain(error)),
     };
     progress.clear();
     finish(peer.wait()?, &source)?;
-    write!(out, "{}", report(args, &source, &rows))?;
+    write!(out, "{}", report(&source, crc, &rows))?;
     let first = rows[0].checksum;
     if rows.iter().any(|row| row.checksum != first) {
         return Err(CliError::new(Exit::Failed, "the file changed while it was moved")
@@ -56,9 +58,8 @@ fn finish(status: ExitStatus, source: &Source) -> CliResult<()> {
         .at(format!("demo, after all of {} came back; nothing was lost", source.path().display())))
 }
 
-fn report(args: &DemoArgs, source: &Source, rows: &[Row]) -> String {
+fn report(source: &Source, crc: &str, rows: &[Row]) -> String {
     let plan = source.plan();
-    let crc = if args.crc.is_on() { "on" } else { "off" };
     let mut table = vec![
         ["operation", "octets", "messages", "seconds", "GB/s", "checksum"]
             .map(str::to_owned)
@@ -75,7 +76,7 @@ fn report(args: &DemoArgs, source: &Source, rows: &[Row]) -> String {
         ]
     }));
     format!(
-        "{}: {} in {} of {}, there and back, CRC {crc}\n{}",
+        "{}: {} in {} of {}, there and back, {crc}\n{}",
         source.path().display(),
         output::count(plan.octets, "octet"),
         output::count(plan.chunks(), "chunk"),
@@ -89,9 +90,10 @@ fn transfer(
     source: &Source,
     peer: &mut Peer,
     progress: &mut Progress,
-) -> CliResult<Vec<Row>> {
+) -> CliResult<(Vec<Row>, &'static str)> {
     let address = peer.address()?;
     let ia = super::open(args.crc.is_on())?;
+    let mpa = u8::from(ia.attrs().connection_model == ConnectionModel::LlpStream);
     let (pz, evd) = (ia.pz()?, ia.evd(64)?);
     let ep = pz.ep(&evd).build()?;
     let mut mover = Mover::connect(&pz, ep, evd, address, source)?;
@@ -107,7 +109,7 @@ fn transfer(
     mover.link.say(Message::Bye)?;
     mover.drain()?;
     mover.link.close()?;
-    Ok(rows)
+    Ok((rows, output::crc(mpa, args.crc.is_on())))
 }
 
 /// Moves the chunks of a file there and back.
@@ -145,7 +147,7 @@ impl<'a> Mover<'a> {
         let outgoing = pz.lmr(plan.window_len()).remote_read().register()?;
         let incoming = pz.lmr(plan.window_len()).remote_write().register()?;
         for buffer in pz.buffers(RECEIVES, plan.receive_len())? {
-            ep.post_recv(buffer).map_err(itapi::Error::from)?;
+            ep.post_recv(buffer)?;
         }
         let hello = Hello { plan, source: outgoing.remote(), sink: incoming.remote() };
         let connected = ep.connect(address, &hello.encode())?;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 use super::case::{Case, LONGEST, Mode, Op, Server};
 use crate::args::{Switch, parse_seconds};
@@ -113,9 +113,21 @@ pub(crate) struct ScaleArgs {
     /// Device, or provider, by name [default: the first usable one]
     #[arg(long)]
     pub(crate) device: Option<String>,
+    /// Say which of this project's own targets were met, too; JSON always does
+    #[arg(long)]
+    pub(crate) targets: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// How a side waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Wait {
+    /// In a call that spins, then sleeps
+    Call,
+    /// For the dispatcher's descriptor, in epoll
+    Fd,
 }
 
 /// What to measure. Without --op, --mode and --size: the matrix of the documentation.
@@ -153,9 +165,10 @@ pub(crate) struct WhatArgs {
     /// Both sides poll [default: one after the other, poll and wait]
     #[arg(long, conflicts_with = "wait")]
     pub(crate) poll: bool,
-    /// Both sides wait: they spin as the policy says, then sleep
-    #[arg(long)]
-    pub(crate) wait: bool,
+    /// Both sides wait: in a call that spins as the policy says, then sleeps; or for the
+    /// dispatcher's descriptor, in epoll [without a value: call]
+    #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, default_missing_value = "call")]
+    pub(crate) wait: Option<Wait>,
     /// Microseconds that a waiting side spins before it sleeps [default: the policy's]
     #[arg(long, value_name = "US", conflicts_with = "poll")]
     pub(crate) spin: Option<u32>,
@@ -174,6 +187,9 @@ pub(crate) struct WhatArgs {
     /// Device, or provider, by name [default: the first usable one]
     #[arg(long)]
     pub(crate) device: Option<String>,
+    /// Say which of this project's own targets were met, too; JSON always does
+    #[arg(long)]
+    pub(crate) targets: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -206,15 +222,20 @@ impl WhatArgs {
             for (size, conns) in
                 pairs(sizes, if self.conns.is_empty() { &[1] } else { &self.conns })
             {
-                for wait in self.waits() {
+                for (wait, fd) in self.waits() {
                     let ops = if self.op.is_empty() {
                         vec![Op::Write, Op::Read, Op::Send]
                     } else {
                         self.op.clone()
                     };
                     for (op, crc) in pairs(&ops, self.crcs()) {
-                        let case =
-                            self.with(Case { conns, wait, crc, ..Case::new(op, mode, size) });
+                        let case = self.with(Case {
+                            conns,
+                            wait,
+                            fd,
+                            crc: Some(crc),
+                            ..Case::new(op, mode, size)
+                        });
                         case.check().map_err(|why| CliError::new(Exit::Usage, why).at("perf"))?;
                         if !cases.contains(&case) {
                             cases.push(case);
@@ -247,11 +268,13 @@ impl WhatArgs {
         }
     }
 
-    pub(super) fn waits(&self) -> Vec<bool> {
-        match (self.poll, self.wait || self.spin.is_some()) {
-            (true, _) => vec![false],
-            (false, true) => vec![true],
-            (false, false) => vec![false, true],
+    /// Whether both sides wait, and if for the descriptor.
+    pub(super) fn waits(&self) -> Vec<(bool, bool)> {
+        match (self.poll, self.wait) {
+            (true, _) => vec![(false, false)],
+            (false, Some(how)) => vec![(true, how == Wait::Fd)],
+            (false, None) if self.spin.is_some() => vec![(true, false)],
+            (false, None) => vec![(false, false), (true, false)],
         }
     }
 }

@@ -103,10 +103,14 @@ pub(super) struct Case {
     pub(super) threads: u32,
     /// Messages per post.
     pub(super) list: u32,
-    /// CRC on.
-    pub(super) crc: bool,
+    /// MPA's CRC on or off; `None`: the device has no MPA.
+    pub(super) crc: Option<bool>,
     /// Both sides wait; else both poll.
     pub(super) wait: bool,
+    /// They wait for the dispatcher's descriptor, in epoll, as event loops do. Earlier builds do not
+    /// know it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) fd: bool,
     /// How long a waiting side spins before it sleeps; `None`: the policy's.
     pub(super) spin_us: Option<u32>,
     /// The server's receives are shared by its endpoints.
@@ -127,8 +131,9 @@ impl Case {
             conns: 1,
             threads: 1,
             list: 1,
-            crc: true,
+            crc: Some(true),
             wait: false,
+            fd: false,
             spin_us: None,
             srq: false,
             server: None,
@@ -196,6 +201,7 @@ impl Case {
         let same = match self.mode {
             Mode::Connect => Reference::Connect,
             Mode::Lat if self.op.is_answered() => Reference::Fetch { size, wait },
+            Mode::Lat if self.fd => Reference::Handed { size },
             Mode::Lat => Reference::Echo { size, wait },
             Mode::Bw | Mode::Rate if self.op.is_answered() => {
                 Reference::Requests { size, depth: self.depth, wait, threads }
@@ -209,6 +215,7 @@ impl Case {
             Mode::Bw => Reference::Frames,
             Mode::Rate if size <= Reference::SMALL => Reference::Small { size },
             Mode::Rate => Reference::Frames,
+            Mode::Lat if self.fd && !self.op.is_answered() => Reference::Evented { size },
             Mode::Lat | Mode::Connect => same,
         };
         [same, best]
@@ -216,6 +223,15 @@ impl Case {
 }
 
 impl Case {
+    /// How both sides learn of completions.
+    pub(super) fn attends(&self) -> &'static str {
+        match (self.wait, self.fd) {
+            (false, _) => "poll",
+            (true, false) => "wait",
+            (true, true) => "wait fd",
+        }
+    }
+
     /// What it is but for its size: cases that differ in that make up a line of a chart.
     pub(super) fn series(&self) -> String {
         let without = Self { depth: default_depth(self.mode, self.size), ..*self };
@@ -238,26 +254,33 @@ impl fmt::Display for Op {
 /// For people: what it is, but for what is usual.
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let crc = if self.crc { "on" } else { "off" };
-        let wait = if self.wait { "wait" } else { "poll" };
-        write!(f, "{}, {}, CRC {crc}, {wait}", self.op, octets(self.size))?;
-        if let Some(spin) = self.spin_us {
-            write!(f, ", spin {spin} us")?;
-        }
+        write!(f, "{}, {}", self.op, self.shape())
+    }
+}
+
+impl Case {
+    /// What it is but for the operation and what is usual.
+    pub(super) fn shape(&self) -> String {
+        let mut parts = vec![octets(self.size)];
+        parts.extend(self.crc.map(|crc| format!("CRC {}", if crc { "on" } else { "off" })));
+        parts.push(self.attends().into());
+        parts.extend(self.spin_us.map(|spin| format!("spin {spin} us")));
         if self.depth != default_depth(self.mode, self.size) {
-            write!(f, ", depth {}", self.depth)?;
+            parts.push(format!("depth {}", self.depth));
         }
         let counts = [(self.list, "lists of"), (self.conns, "conns"), (self.threads, "threads")];
-        for (count, name) in counts.into_iter().filter(|(count, _)| *count != 1) {
-            write!(f, ", {name} {count}")?;
-        }
-        f.write_str(if self.srq { ", SRQ" } else { "" })?;
-        f.write_str(match self.server {
-            None => "",
-            Some(Server::Poll) => ", server polls",
-            Some(Server::Wait) => ", server waits",
-            Some(Server::Compute) => ", server computes",
-        })
+        let unusual = counts.into_iter().filter(|(count, _)| *count != 1);
+        parts.extend(unusual.map(|(count, name)| format!("{name} {count}")));
+        parts.extend(self.srq.then(|| "SRQ".into()));
+        parts.extend(self.server.map(|server| {
+            let does = match server {
+                Server::Poll => "polls",
+                Server::Wait => "waits",
+                Server::Compute => "computes",
+            };
+            format!("server {does}")
+        }));
+        parts.join(", ")
     }
 }
 
@@ -295,6 +318,11 @@ pub(super) enum Reference {
     Small { size: u32 },
     /// There and back, the same size; half of it counts.
     Echo { size: u32, wait: bool },
+    /// The same, by programs that sleep in epoll.
+    Evented { size: u32 },
+    /// The same, where a thread sleeps in epoll and reads, and wakes another by an eventfd, which
+    /// sleeps in epoll for that: two threads are woken for each message.
+    Handed { size: u32 },
     /// A request of 8 octets there, a message back; all of it counts.
     Fetch { size: u32, wait: bool },
     /// Connect, and 64 octets there and back twice.
@@ -312,6 +340,7 @@ impl Reference {
             Self::Many { size, .. } => (size, 1, 1),
             Self::Requests { size, depth, threads, .. } => (size, depth, threads),
             Self::Echo { size, .. } | Self::Fetch { size, .. } => (size, 1, 1),
+            Self::Evented { size } | Self::Handed { size } => (size, 1, 1),
             Self::Small { size } if size > Self::SMALL => {
                 return Err(format!("{size} octets are no small message"));
             }

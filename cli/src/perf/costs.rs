@@ -16,7 +16,7 @@ use self::objects::Object;
 use self::transfer::Transfer;
 use super::args::CostsArgs;
 use super::case::octets;
-use super::local::{Second, write_plot};
+use super::local::{Second, has_mpa, write_plot};
 use super::machine::{Machine, Usage, pin};
 use super::plot::{Chart, Series};
 use super::report::number;
@@ -47,12 +47,13 @@ pub(super) fn run(args: &CostsArgs, out: &mut dyn Write) -> CliResult<()> {
     machine.pinned = pin(0);
     let usage = Usage::start(Some(second.process()));
     let mut session = Session::connect(second.address(), args.device.as_deref())?;
+    let mpa = has_mpa(args.device.as_deref())?;
     let memory = memory::measure(args)?;
-    let transfers = transfer::measure(args, &mut session)?;
-    let objects = objects::measure(args, &mut session)?;
+    let transfers = transfer::measure(args, &mut session, mpa)?;
+    let objects = objects::measure(args, &mut session, mpa)?;
     machine.foreign_cpu = Some(usage.foreign());
     let report = Report { memory, transfers, objects, machine };
-    report.print(args.json, out)?;
+    report.print(args.json, mpa, out)?;
     match &args.plot {
         Some(file) => write_plot(file, &report.charts()),
         None => Ok(()),
@@ -78,7 +79,7 @@ fn timed<T>(work: impl FnOnce() -> itapi::Result<T>) -> CliResult<(Duration, T)>
 }
 
 impl Report {
-    fn print(&self, json: bool, out: &mut dyn Write) -> CliResult<()> {
+    fn print(&self, json: bool, mpa: bool, out: &mut dyn Write) -> CliResult<()> {
         if json {
             let text = serde_json::to_string_pretty(self).map_err(std::io::Error::from)?;
             return Ok(writeln!(out, "{text}")?);
@@ -87,10 +88,8 @@ impl Report {
         writeln!(out, "\nMemory; microseconds, the least of many runs")?;
         let rows = self.memory.iter().map(Memory::cells);
         lines(memory::HEADER, rows, out)?;
-        writeln!(
-            out,
-            "\nRDMA Writes one at a time, CRC on; microseconds until the peer has answered for them"
-        )?;
+        let crc = if mpa { ", CRC on" } else { "" };
+        writeln!(out, "\nRDMA Writes one at a time{crc}; microseconds until the peer has replied")?;
         let rows = self.transfers.iter().map(Transfer::cells);
         lines(transfer::HEADER, rows, out)?;
         let cheaper = self.transfers.iter().find(|one| one.register_us < one.copy_us);

@@ -4,7 +4,12 @@
 mod ball;
 
 use std::collections::HashMap;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
+
+use rustix::event::epoll;
+use rustix::io::Errno;
 
 use itapi::{Completion, Crc, Ep, EpBuilder, EpId, Error, Evd, Ia, Lmr, Local, Pz, Result, Srq};
 
@@ -27,7 +32,7 @@ pub(super) const BARE: u32 = 4;
 /// An adapter as the case wants it.
 pub(super) fn open(case: &Case, device: Option<&str>, serving: bool) -> Result<Ia> {
     // The client decides; a server that does not ask for CRC does as it is asked.
-    let crc = if case.crc && !serving { Crc::Require } else { Crc::Off };
+    let crc = if case.crc == Some(true) && !serving { Crc::Require } else { Crc::Off };
     let spin = case.spin_us;
     let mut builder = Ia::builder().policy(move |policy| {
         policy.crc = crc;
@@ -52,6 +57,8 @@ pub(super) struct Lane {
     /// Octets that are copied while posting.
     inline: u32,
     places: HashMap<EpId, usize>,
+    /// Has the dispatcher's descriptor, where that is waited for.
+    set: Option<OwnedFd>,
 }
 
 impl Lane {
@@ -61,7 +68,7 @@ impl Lane {
         let receives = conns * receives(&case, serving);
         let evd = ia.evd(match case.mode {
             Mode::Connect => conns * 2 * BARE,
-            _ => receives + conns * (case.depth + SPARE),
+            _ => receives + conns * sends(&case),
         })?;
         let region = pz.lmr(case.region_len()).remote_read().remote_write().remote_atomic();
         let region = region.register()?;
@@ -69,7 +76,8 @@ impl Lane {
         let srq = if shared { Some(pz.srq(receives, 1)?) } else { None };
         let inline = INLINE.min(ia.attrs().max_inline);
         let (eps, places) = (Vec::new(), HashMap::new());
-        Ok(Self { case, pz, evd, region, eps, srq, inline, places })
+        let set = if case.fd && case.wait { Some(set_of(&evd)?) } else { None };
+        Ok(Self { case, pz, evd, region, eps, srq, inline, places, set })
     }
 
     /// An endpoint with its receives posted, all into the same memory: nobody looks at it.
@@ -99,7 +107,7 @@ impl Lane {
 
     fn build(&self, serving: bool) -> Result<Ep> {
         let builder = self.pz.ep(&self.evd).max_pieces(1).max_inline(self.inline);
-        let builder = builder.depth(self.case.depth + SPARE, receives(&self.case, serving));
+        let builder = builder.depth(sends(&self.case), receives(&self.case, serving));
         match &self.srq {
             Some(srq) => builder.srq(srq).build(),
             None => builder.build(),
@@ -145,13 +153,33 @@ impl Lane {
 
     /// The next completion; `None`: a polling side found nothing, or a waiting one lost patience.
     pub(super) fn next(&self, patience: Duration) -> Result<Option<Completion>> {
-        if self.case.wait { self.evd.wait(patience) } else { self.evd.poll() }
+        match &self.set {
+            Some(set) => self.next_in(set, patience),
+            None if self.case.wait => self.evd.wait(patience),
+            None => self.evd.poll(),
+        }
+    }
+
+    /// As an event loop does: takes until there is none, then sleeps in epoll.
+    fn next_in(&self, set: &OwnedFd, patience: Duration) -> Result<Option<Completion>> {
+        loop {
+            if let Some(completion) = self.evd.poll()? {
+                return Ok(Some(completion));
+            }
+            let timeout = rustix::event::Timespec::try_from(patience).ok();
+            let mut events = [const { MaybeUninit::uninit() }; 1];
+            match epoll::wait(set, &mut events, timeout.as_ref()) {
+                Ok(([], _)) => return Ok(None),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(os("epoll_wait", errno)),
+            }
+        }
     }
 
     /// Adds completions to `out`; a waiting side waits for one.
     pub(super) fn some(&self, out: &mut Vec<Completion>) -> Result<()> {
         if self.case.wait {
-            let first = self.evd.wait(PATIENCE)?;
+            let first = self.next(PATIENCE)?;
             out.push(first.ok_or(Error::Timeout(PATIENCE))?);
         }
         self.evd.poll_into(out)?;
@@ -171,6 +199,24 @@ impl Lane {
     pub(super) fn check(&self, completion: &Completion) -> CliResult<()> {
         completion.check().map_err(|error| self.broken(completion.ep, error))
     }
+}
+
+/// An epoll set with the dispatcher's descriptor.
+fn set_of(evd: &Evd) -> Result<OwnedFd> {
+    let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| os("epoll_create", e))?;
+    let (data, events) = (epoll::EventData::new_u64(0), epoll::EventFlags::IN);
+    epoll::add(&set, evd.fd()?, data, events).map_err(|e| os("epoll_ctl", e))?;
+    Ok(set)
+}
+
+fn os(what: &'static str, errno: Errno) -> Error {
+    Error::Argument(format!("{what}: {errno}"))
+}
+
+/// Requests that a connection's send queue holds. Round trips keep unsignalled ones in their slots
+/// until the next signalled one has completed and was taken.
+fn sends(case: &Case) -> u32 {
+    SPARE + if case.mode == Mode::Lat { case.depth.max(ball::SLOTS) } else { case.depth }
 }
 
 /// Receives that a side keeps posted on each connection.

@@ -8,8 +8,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use ual::vp_api::ConnectionModel;
+
 use super::args::{LocalArgs, RunArgs, WhatArgs};
-use super::case::Case;
+use super::case::{Case, Mode, Op};
 use super::machine::{Machine, Usage, pin};
 use super::matrix;
 use super::plot::{self, Chart};
@@ -47,7 +49,12 @@ pub(super) fn local(args: &LocalArgs, out: &mut dyn Write) -> CliResult<()> {
 }
 
 fn show(report: &Report, what: &WhatArgs, out: &mut dyn Write) -> CliResult<()> {
-    report.print(what.json, out)?;
+    if what.json {
+        let text = serde_json::to_string_pretty(report).map_err(std::io::Error::from)?;
+        writeln!(out, "{text}")?;
+    } else {
+        report.print(what.targets, out)?;
+    }
     match &what.plot {
         Some(file) => write_plot(file, &charts(report)),
         None => Ok(()),
@@ -64,10 +71,36 @@ pub(super) fn write_plot(file: &Path, charts: &[Chart]) -> CliResult<()> {
 fn chosen(what: &WhatArgs) -> CliResult<(Vec<Case>, Plan)> {
     let is_matrix = what.is_matrix();
     let cases = if is_matrix { matrix::cases(what) } else { what.cases()? };
+    let mpa = has_mpa(what.device.as_deref())?;
+    if !mpa && what.crc.is_some() {
+        let why = "--crc: the device connects by itself; it has no MPA, and no CRC of MPA's";
+        return Err(CliError::new(Exit::Usage, why).at("perf"));
+    }
+    let cases = suited(cases, mpa);
     let usual = if is_matrix { MATRIX } else { ONE };
     let in_all = is_matrix && what.duration.is_none();
     let time = what.duration.unwrap_or(usual);
     Ok((cases, Plan { rounds: what.rounds, in_all, time, raw: !what.no_raw }))
+}
+
+/// Whether the device's connections begin with MPA, which has a CRC.
+pub(super) fn has_mpa(device: Option<&str>) -> CliResult<bool> {
+    let ia = super::lane::open(&Case::new(Op::Write, Mode::Bw, 8), device, true)?;
+    Ok(ia.attrs().connection_model == ConnectionModel::LlpStream)
+}
+
+/// The cases as they are for a device with MPA; each of them once where CRC makes no difference.
+pub(super) fn suited(cases: Vec<Case>, mpa: bool) -> Vec<Case> {
+    if mpa {
+        return cases;
+    }
+    let mut once: Vec<Case> = Vec::new();
+    for case in cases.into_iter().map(|case| Case { crc: None, ..case }) {
+        if !once.contains(&case) {
+            once.push(case);
+        }
+    }
+    once
 }
 
 /// The second process.
@@ -128,5 +161,20 @@ impl Drop for Second {
         // Already gone is as good.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_mpa_each_case_is_measured_once() {
+        let case = |crc, size| Case { crc, ..Case::new(Op::Write, Mode::Bw, size) };
+        let all = [(true, 8), (false, 8), (true, 64)].map(|(crc, size)| case(Some(crc), size));
+        assert_eq!(suited(all.to_vec(), true), all);
+        let once = suited(all.into(), false);
+        assert!(once == [case(None, 8), case(None, 64)]);
+        assert_eq!(once[0].to_string(), "RDMA Write, 8 B, poll");
     }
 }

@@ -9,6 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use crate::error::CliResult;
+use crate::output::wrapped;
 
 /// More than this part of the machine used by others: the figures say nothing.
 const NOISY: f64 = 0.15;
@@ -48,10 +49,9 @@ impl Machine {
     /// What the reader of a table must know.
     pub(super) fn print(&self, out: &mut dyn Write) -> CliResult<()> {
         let Self { kernel, cpu, cores, congestion_control, .. } = self;
-        writeln!(
-            out,
-            "Linux {kernel}, {cores} cores ({cpu}), TCP by default {congestion_control}"
-        )?;
+        let line =
+            format!("Linux {kernel}, {cores} cores ({cpu}), TCP by default {congestion_control}");
+        write!(out, "{}", wrapped(&line))?;
         let placed = if self.pinned { "each on its own processor" } else { "by the scheduler" };
         writeln!(out, "Processes placed {placed}.")?;
         if let Some(foreign) = self.foreign_cpu {

@@ -8,10 +8,10 @@ pub(super) fn cases(what: &WhatArgs) -> Vec<Case> {
     let mut cases = Vec::new();
     for mode in [Mode::Bw, Mode::Lat, Mode::Rate] {
         for &size in usual_sizes(mode) {
-            for wait in what.waits() {
+            for (wait, fd) in what.waits() {
                 for op in [Op::Write, Op::Read, Op::Send] {
                     for &crc in what.crcs() {
-                        cases.push(Case { crc, wait, ..Case::new(op, mode, size) });
+                        cases.push(Case { crc: Some(crc), wait, fd, ..Case::new(op, mode, size) });
                     }
                 }
             }
@@ -28,12 +28,14 @@ pub(super) fn cases(what: &WhatArgs) -> Vec<Case> {
         Case::new(Op::Send, Mode::Lat, 64 << 10),
         Case { wait: true, spin_us: Some(0), ..Case::new(Op::Send, Mode::Lat, 8) },
         Case { wait: true, ..Case::new(Op::Write, Mode::Connect, 8) },
+        // Event loops. The descriptor is a way to wait, though nobody named it.
+        Case { wait: true, fd: true, ..Case::new(Op::Send, Mode::Lat, 8) },
     ];
     let waits = what.waits();
-    cases.extend(
-        extra
-            .into_iter()
-            .filter(|case| waits.contains(&case.wait) && what.crcs().contains(&case.crc)),
-    );
+    let crcs = what.crcs();
+    cases.extend(extra.into_iter().filter(|case| {
+        waits.iter().any(|&(wait, _)| wait == case.wait)
+            && case.crc.is_some_and(|crc| crcs.contains(&crc))
+    }));
     cases
 }

@@ -4,6 +4,7 @@
 //! Each loop belongs to the thread that calls it and owns its memory. A peer that dies is an error
 //! for whoever sends and the end of the stream for whoever receives.
 
+mod evented;
 mod frames;
 mod many;
 mod plain;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use rustix::net::sockopt::set_tcp_congestion;
 
+use self::evented::Wakes;
 pub(super) use self::frames::FRAME;
 use super::case::Reference;
 use super::meter::Count;
@@ -87,6 +89,8 @@ fn send(reference: Reference, stream: &mut TcpStream, length: Duration) -> io::R
         Reference::Frames => frames::send(stream, length),
         Reference::Small { size } => small::send(stream, size as usize, length),
         Reference::Echo { size, .. } => plain::ping(stream, size as usize, size as usize, length),
+        Reference::Evented { size } => evented::ping(stream, size as usize, length, Wakes::One),
+        Reference::Handed { size } => evented::ping(stream, size as usize, length, Wakes::Two),
         Reference::Fetch { size, .. } => plain::ping(stream, 8, size as usize, length),
         // Theirs are not one stream.
         Reference::Many { .. } | Reference::Connect => Ok(Count::default()),
@@ -129,6 +133,8 @@ fn receive(reference: Reference, mut stream: TcpStream) -> io::Result<()> {
         Reference::Frames => frames::receive(&mut stream),
         Reference::Small { size } => small::receive(&mut stream, size as usize),
         Reference::Echo { size, .. } => plain::pong(&mut stream, size as usize, size as usize),
+        Reference::Evented { size } => evented::pong(&mut stream, size as usize, Wakes::One),
+        Reference::Handed { size } => evented::pong(&mut stream, size as usize, Wakes::Two),
         Reference::Fetch { size, .. } => plain::pong(&mut stream, 8, size as usize),
         Reference::Many { .. } | Reference::Connect => Ok(()),
     }
@@ -147,7 +153,9 @@ fn prepare(stream: TcpStream, reference: Reference) -> io::Result<TcpStream> {
         | Reference::Requests { wait, .. }
         | Reference::Echo { wait, .. }
         | Reference::Fetch { wait, .. } => stream.set_nonblocking(!wait)?,
-        Reference::Many { .. } => stream.set_nonblocking(true)?,
+        Reference::Many { .. } | Reference::Evented { .. } | Reference::Handed { .. } => {
+            stream.set_nonblocking(true)?;
+        }
         Reference::Connect => {}
     }
     Ok(stream)
@@ -214,6 +222,8 @@ mod tests {
             Reference::Small { size: 8 },
             Reference::Small { size: 5000 },
             Reference::Echo { size: 1, wait: true },
+            Reference::Evented { size: 8 },
+            Reference::Handed { size: 4096 },
             Reference::Fetch { size: 4096, wait: false },
             Reference::Connect,
         ] {

@@ -11,7 +11,7 @@ use super::plot::{Chart, Series};
 use super::rounds::{Figures, Row, Sample};
 use super::targets::{self, Verdict};
 use crate::error::CliResult;
-use crate::output::table;
+use crate::output::{table, wrapped};
 
 /// What is printed.
 #[derive(Debug, Serialize)]
@@ -34,6 +34,7 @@ pub(super) struct Outcome {
     pub(super) srq: bool,
     pub(super) crc: bool,
     pub(super) wait: bool,
+    pub(super) fd: bool,
     pub(super) spin_us: Option<u32>,
     pub(super) server: Option<Server>,
     pub(super) value: f64,
@@ -70,11 +71,8 @@ impl Report {
         Self { results, targets, machine }
     }
 
-    pub(super) fn print(&self, json: bool, out: &mut dyn Write) -> CliResult<()> {
-        if json {
-            let text = serde_json::to_string_pretty(self).map_err(std::io::Error::from)?;
-            return Ok(writeln!(out, "{text}")?);
-        }
+    /// For people: tables, what their columns mean, and how it compares with raw TCP.
+    pub(super) fn print(&self, targets: bool, out: &mut dyn Write) -> CliResult<()> {
         self.machine.print(out)?;
         let sections = [
             (Mode::Bw, "Bandwidth; more is better"),
@@ -82,25 +80,137 @@ impl Report {
             (Mode::Rate, "Message rate; more is better"),
             (Mode::Connect, "Connect, RDMA Write, close; more is better"),
         ];
+        let columns: Vec<_> = COLUMNS.iter().filter(|column| self.has(column)).collect();
         for (mode, title) in sections {
-            let rows: Vec<_> = self.results.iter().filter(|one| one.mode == mode).collect();
-            if let Some(first) = rows.first() {
-                writeln!(out, "\n{title}; {}", first.unit)?;
-                let lines = rows.iter().map(|one| one.cells());
-                let lines: Vec<_> = std::iter::once(header()).chain(lines).collect();
-                write!(out, "{}", table(&lines))?;
+            let mut rows: Vec<_> = self.results.iter().filter(|one| one.mode == mode).collect();
+            rows.sort_by_key(|one| one.op as u8);
+            if !rows.is_empty() {
+                writeln!(out, "\n{title}; {}", mode.unit())?;
+                write!(out, "{}", table(&lines(&rows, &columns)))?;
             }
         }
-        targets::print(&self.targets, out)
+        writeln!(out, "\nColumns")?;
+        for column in columns {
+            writeln!(out, "  {:<8}{}", column.name, column.meaning)?;
+        }
+        if targets {
+            targets::print(&self.targets, out)?;
+        }
+        self.compare(out)
+    }
+
+    /// Whether a column says something about any result.
+    fn has(&self, column: &Column) -> bool {
+        self.results.iter().any(|one| (column.of)(one).is_some())
+    }
+
+    /// A line for each operation: large messages for bandwidth, small ones for rate and latency, as
+    /// they are measured first: with CRC and polling, unless told otherwise.
+    fn compare(&self, out: &mut dyn Write) -> CliResult<()> {
+        let mut ops: Vec<Op> = self.results.iter().map(|one| one.op).collect();
+        ops.sort_by_key(|&op| op as u8);
+        ops.dedup();
+        let lines: Vec<_> = ops.into_iter().filter_map(|op| self.compared(op)).collect();
+        if !lines.is_empty() {
+            writeln!(
+                out,
+                "\nBeside raw TCP here: bandwidth beside the best stream, message rate and"
+            )?;
+            writeln!(out, "latency beside a plain program of the same shape")?;
+        }
+        lines.iter().try_for_each(|line| Ok(write!(out, "{}", wrapped(line))?))
+    }
+
+    /// `RDMA Write: 0.94 of the bandwidth, 11 times the rate, 1.1 times the latency`.
+    fn compared(&self, op: Op) -> Option<String> {
+        let of = |mode| self.results.iter().filter(move |one| one.op == op && one.mode == mode);
+        // Of equals the first.
+        let least = |mode| of(mode).min_by_key(|one| one.size)?.ratio_same;
+        let most = of(Mode::Bw).min_by_key(|one| std::cmp::Reverse(one.size));
+        let parts = [
+            (most.and_then(|one| one.ratio_max), "bandwidth"),
+            (least(Mode::Rate), "rate"),
+            (least(Mode::Lat), "latency"),
+        ];
+        let part =
+            |(ratio, what): (Option<f64>, &str)| Some(format!("{} the {what}", times(ratio?)));
+        let parts: Vec<_> = parts.into_iter().filter_map(part).collect();
+        (!parts.is_empty()).then(|| format!("{op}: {}", parts.join(", ")))
     }
 }
 
-fn header() -> Vec<String> {
-    let names = [
-        "", "median", "min", "max", "/same", "/max", "us/msg", "remote", "p50 us", "p99 us",
-        "p99.9", "fair",
-    ];
-    names.map(Into::into).into()
+/// What a table for people says of a result; all the rest is in the JSON.
+struct Column {
+    name: &'static str,
+    meaning: &'static str,
+    of: fn(&Outcome) -> Option<String>,
+}
+
+const COLUMNS: &[Column] = &[
+    Column {
+        name: "median",
+        meaning: "the middle one of all rounds, in the unit of the title",
+        of: |one| Some(number(one.value)),
+    },
+    Column {
+        name: "spread",
+        meaning: "the largest less the smallest, as a part of the median",
+        of: |one| Some(format!("{:.0}%", 100.0 * (one.max - one.min) / one.value)),
+    },
+    Column {
+        name: "/same",
+        meaning: "median, divided by that of a plain raw TCP program of the same shape",
+        of: |one| one.ratio_same.map(number),
+    },
+    Column {
+        name: "/max",
+        meaning: "median, divided by that of the best stream of raw TCP",
+        of: |one| one.ratio_max.map(number),
+    },
+    Column {
+        name: "CPU",
+        meaning: "processor time per message at this side, in microseconds",
+        of: |one| Some(number(one.cpu_us_per_msg_local)),
+    },
+    Column {
+        name: "peer",
+        meaning: "the same at the other side",
+        of: |one| Some(number(one.cpu_us_per_msg_remote)),
+    },
+    Column {
+        name: "p99",
+        meaning: "99 of 100 messages took no longer than this, in microseconds",
+        of: |one| one.p99_us.map(number),
+    },
+    Column {
+        name: "fair",
+        meaning: "messages of the slowest connection, as a part of the mean",
+        of: |one| one.slowest_over_mean.map(number),
+    },
+];
+
+/// The results under their operations.
+fn lines(rows: &[&Outcome], columns: &[&Column]) -> Vec<Vec<String>> {
+    let header = columns.iter().map(|column| column.name.into());
+    let mut lines = vec![std::iter::once(String::new()).chain(header).collect()];
+    let mut last = None;
+    for one in rows {
+        if last.replace(one.op) != Some(one.op) {
+            lines.push(vec![one.op.to_string()]);
+        }
+        let cells = columns.iter().map(|column| (column.of)(one).unwrap_or_else(|| "-".into()));
+        lines.push(std::iter::once(format!("  {}", one.case.shape())).chain(cells).collect());
+    }
+    lines
+}
+
+/// A ratio in words, before what it is of.
+fn times(ratio: f64) -> String {
+    match ratio {
+        many if many >= 10.0 => format!("{many:.0} times"),
+        some if some >= 1.0 => format!("{some:.1} times"),
+        part => format!("{part:.2} of"),
+    }
 }
 
 impl Outcome {
@@ -118,9 +228,7 @@ impl Outcome {
             let times = row.samples.iter().filter_map(|sample| Some(sample.times?[n]));
             Some(Summary::of(times)?.median)
         };
-        let Case { op, mode, size, depth, conns, threads, list, srq, crc, wait, spin_us, server } =
-            case;
-        Some(Self {
+        let Case {
             op,
             mode,
             size,
@@ -131,6 +239,22 @@ impl Outcome {
             srq,
             crc,
             wait,
+            fd,
+            spin_us,
+            server,
+        } = case;
+        Some(Self {
+            op,
+            mode,
+            size,
+            depth,
+            conns,
+            threads,
+            list,
+            srq,
+            crc: crc == Some(true),
+            wait,
+            fd,
             spin_us,
             server,
             value: value.median,
@@ -156,24 +280,6 @@ impl Outcome {
             case,
         })
     }
-
-    fn cells(&self) -> Vec<String> {
-        let some = |value: Option<f64>| value.map_or_else(|| "-".into(), number);
-        vec![
-            self.case.to_string(),
-            number(self.value),
-            number(self.min),
-            number(self.max),
-            some(self.ratio_same),
-            some(self.ratio_max),
-            number(self.cpu_us_per_msg_local),
-            number(self.cpu_us_per_msg_remote),
-            some(self.p50_us),
-            some(self.p99_us),
-            some(self.p999_us),
-            some(self.slowest_over_mean),
-        ]
-    }
 }
 
 /// Size against value, a chart per mode, with the lines of raw TCP.
@@ -198,8 +304,8 @@ pub(super) fn charts(report: &Report) -> Vec<Chart> {
         for one in report.results.iter().filter(|one| one.mode == mode) {
             add(one.case.series(), false, one.size, Some(one.value));
             let answered = if one.op.is_answered() { ", reads" } else { "" };
-            let wait = if one.wait { "waits" } else { "polls" };
-            add(format!("raw TCP, same shape{answered}, {wait}"), true, one.size, one.raw_same);
+            let attends = one.case.attends();
+            add(format!("raw TCP, same shape{answered}, {attends}"), true, one.size, one.raw_same);
             if mode != Mode::Lat {
                 add("raw TCP, best".into(), true, one.size, one.raw_max);
             }
@@ -231,6 +337,12 @@ pub(super) fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ratios_in_words() {
+        let of = [12.3, 1.04, 0.944, 0.0123].map(times);
+        assert_eq!(of, ["12 times", "1.0 times", "0.94 of", "0.01 of"]);
+    }
 
     #[test]
     fn numbers_have_the_digits_that_say_something() {

@@ -88,6 +88,8 @@ impl What {
                 | Reference::Requests { size, .. }
                 | Reference::Small { size }
                 | Reference::Echo { size, .. }
+                | Reference::Evented { size }
+                | Reference::Handed { size }
                 | Reference::Fetch { size, .. },
             ) => size.into(),
             Self::Raw(Reference::Connect) => 8.0,
@@ -98,7 +100,10 @@ impl What {
     fn is_halved(self) -> bool {
         match self {
             Self::Ours(case) => case.mode == Mode::Lat && !case.op.is_answered(),
-            Self::Raw(reference) => matches!(reference, Reference::Echo { .. }),
+            Self::Raw(reference) => matches!(
+                reference,
+                Reference::Echo { .. } | Reference::Evented { .. } | Reference::Handed { .. }
+            ),
         }
     }
 }
@@ -298,7 +303,7 @@ fn order(cases: &[Case], raw: bool) -> Vec<What> {
     let mut order: Vec<What> = Vec::new();
     let mut last = None;
     for case in cases {
-        let kind = Some((case.mode, case.size, case.wait));
+        let kind = Some((case.mode, case.size, case.attends()));
         for reference in case.references().into_iter().filter(|_| raw) {
             let new = !order.contains(&What::Raw(reference));
             if new || reference == Reference::Frames && kind != last {

@@ -13,7 +13,7 @@ use self::beside::Beside;
 use self::idle::Idle;
 use super::args::ScaleArgs;
 use super::case::{Case, Mode, Op};
-use super::local::Second;
+use super::local::{Second, has_mpa, suited};
 use super::machine::{Machine, Usage, pin};
 use super::report::Report;
 use super::rounds::{Figures, Plan, Session};
@@ -34,15 +34,16 @@ pub(super) fn run(args: &ScaleArgs, out: &mut dyn Write) -> CliResult<()> {
     let mut machine = Machine::here();
     let plan = Plan { rounds: args.rounds, in_all: false, time: args.slice, raw: true };
     // Threads first: they need all processors.
-    let mut figures = threads(device, plan)?;
+    let mpa = has_mpa(device)?;
+    let mut figures = threads(device, plan, mpa)?;
     let second = Second::start(Some(1), device)?;
     machine.pinned = pin(0);
     let usage = Usage::start(Some(second.process()));
     let mut session = Session::connect(second.address(), device)?;
-    figures.extend(session.measure(&connections(args.connections), plan)?);
+    figures.extend(session.measure(&suited(connections(args.connections), mpa), plan)?);
     let ping_beside_read =
-        beside::measure(&mut session, u64::from(args.read) << 20, args.read_size)?;
-    let idle = idle::measure(&mut session, args.idle)?;
+        beside::measure(&mut session, u64::from(args.read) << 20, args.read_size, mpa)?;
+    let idle = idle::measure(&mut session, args.idle, mpa)?;
     machine.foreign_cpu = Some(usage.foreign());
     let report = Report::new(&figures, machine);
     let scale = Scale { report, idle, ping_beside_read };
@@ -50,22 +51,23 @@ pub(super) fn run(args: &ScaleArgs, out: &mut dyn Write) -> CliResult<()> {
         let text = serde_json::to_string_pretty(&scale).map_err(std::io::Error::from)?;
         return Ok(writeln!(out, "{text}")?);
     }
-    scale.report.print(false, out)?;
-    beside::print(&scale.ping_beside_read, out)?;
+    scale.report.print(args.targets, out)?;
+    beside::print(&scale.ping_beside_read, mpa, out)?;
     scale.idle.print(out)
 }
 
 /// One thread and two, on processes that may run anywhere.
-fn threads(device: Option<&str>, plan: Plan) -> CliResult<Figures> {
+fn threads(device: Option<&str>, plan: Plan, mpa: bool) -> CliResult<Figures> {
     let second = Second::start(None, device)?;
     let mut session = Session::connect(second.address(), device)?;
-    let two = Case { conns: 2, wait: true, crc: false, ..Case::new(Op::Write, Mode::Bw, 64 << 10) };
-    session.measure(&[two, Case { threads: 2, ..two }], plan)
+    let two =
+        Case { conns: 2, wait: true, crc: Some(false), ..Case::new(Op::Write, Mode::Bw, 64 << 10) };
+    session.measure(&suited(vec![two, Case { threads: 2, ..two }], mpa), plan)
 }
 
 /// Everything else that is a matter of cases.
 fn connections(most: u32) -> Vec<Case> {
-    let write = Case { crc: false, ..Case::new(Op::Write, Mode::Bw, 64 << 10) };
+    let write = Case { crc: Some(false), ..Case::new(Op::Write, Mode::Bw, 64 << 10) };
     let mut cases = Vec::new();
     for conns in [1, 10, 100, 1000].into_iter().filter(|&conns| conns <= most) {
         cases.push(Case { conns, ..write });

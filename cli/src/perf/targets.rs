@@ -144,13 +144,21 @@ const TARGETS: &[Target] = &[
     Target {
         name: "8 to 64 B, waiting, times raw_same, which blocks",
         bound: Bound::AtMost(0.20),
-        is_for: |o| is_lat(o, &[8, 64]) && o.wait && o.spin_us.is_none() && !o.op.is_answered(),
+        is_for: |o| {
+            is_lat(o, &[8, 64]) && o.wait && !o.fd && o.spin_us.is_none() && !o.op.is_answered()
+        },
         figure: ratio_same,
     },
     Target {
         name: "8 to 64 B, waiting, spin off, times raw_same",
         bound: Bound::AtMost(1.05),
         is_for: |o| is_lat(o, &[8, 64]) && o.wait && o.spin_us == Some(0) && !o.op.is_answered(),
+        figure: ratio_same,
+    },
+    Target {
+        name: "8 to 64 B, by descriptor, times raw TCP with two wake-ups",
+        bound: Bound::AtMost(1.5),
+        is_for: |o| is_lat(o, &[8, 64]) && o.fd && !o.op.is_answered(),
         figure: ratio_same,
     },
     Target {
@@ -199,11 +207,13 @@ pub(super) fn print(verdicts: &[Verdict], out: &mut dyn Write) -> CliResult<()> 
     }
     let met = verdicts.iter().filter(|verdict| verdict.met).count();
     writeln!(out, "\nTargets: {met} of {} met", verdicts.len())?;
-    let header = ["target", "result", "wanted", "got", ""].map(String::from).to_vec();
-    let row = |v: &Verdict| {
-        let word = if v.met { "met" } else { "MISSED" };
-        vec![v.target.into(), v.result.clone(), v.wanted.clone(), number(v.got), word.into()]
-    };
-    let rows: Vec<_> = std::iter::once(header).chain(verdicts.iter().map(row)).collect();
+    let mut rows = vec![["", "wanted", "got", ""].map(String::from).to_vec()];
+    for target in verdicts.chunk_by(|a, b| a.target == b.target) {
+        rows.extend(target.first().map(|v| vec![v.target.into()]));
+        rows.extend(target.iter().map(|v| {
+            let word = if v.met { "met" } else { "MISSED" };
+            vec![format!("  {}", v.result), v.wanted.clone(), number(v.got), word.into()]
+        }));
+    }
     Ok(write!(out, "{}", table(&rows))?)
 }

@@ -13,6 +13,7 @@ use super::wire::{INFO_LEN, Info, pattern};
 use super::{set_policy, target};
 use crate::args::PingArgs;
 use crate::error::{CliError, CliResult, Exit};
+use crate::output;
 
 /// How often a wait looks for the user's interrupt.
 const GLANCE: Duration = Duration::from_millis(100);
@@ -60,7 +61,7 @@ impl Pinger {
         let ep = pz.ep(&evd).depth(16, 4).build()?;
         // Each rping posts one receive at a time; one to spare costs nothing.
         for buffer in pz.buffers(2, INFO_LEN)? {
-            ep.post_recv(buffer).map_err(Error::from)?;
+            ep.post_recv(buffer)?;
         }
         let size = args.size as usize;
         let source = pz.lmr(size).remote_read().register()?;
@@ -72,14 +73,14 @@ impl Pinger {
 
     fn describe(&self, args: &PingArgs) -> String {
         let Established { crc, revision, rtr, ends, .. } = &self.established;
-        format!(
-            "PING {} from {}: {} octets, CRC {}, MPA revision {revision}{}",
-            ends.remote,
-            ends.local,
-            args.size,
-            if *crc { "on" } else { "off" },
-            rtr.map_or_else(String::new, |kind| format!(", peer-to-peer by {kind:?}")),
-        )
+        let rtr = rtr.map_or_else(String::new, |kind| format!(", peer-to-peer by {kind:?}"));
+        let mpa = match revision {
+            // The device connects by itself.
+            0 => String::new(),
+            _ => format!(", MPA revision {revision}{rtr}"),
+        };
+        let crc = output::crc(*revision, *crc);
+        format!("PING {} from {}: {} octets, {crc}{mpa}", ends.remote, ends.local, args.size)
     }
 
     fn rounds(&mut self, args: &PingArgs, stats: &mut Stats, out: &mut dyn Write) -> CliResult<()> {
@@ -130,7 +131,7 @@ impl Pinger {
     /// Tells the peer where memory is.
     fn offer(&self, lmr: &Lmr) -> CliResult<()> {
         let info = Info::from(lmr.remote()).encode();
-        self.ep.post(Work::send(&info)).map_err(|e| self.broken(e.into()))?;
+        self.ep.post(Work::send(&info)).map_err(|e| self.broken(e))?;
         Ok(())
     }
 
@@ -158,7 +159,7 @@ impl Pinger {
             }
             let octets = completion.octets as usize;
             if let Some(buffer) = completion.into_buffer() {
-                self.ep.post_recv(buffer).map_err(|e| self.broken(e.into()))?;
+                self.ep.post_recv(buffer).map_err(|e| self.broken(e))?;
             }
             if octets == INFO_LEN {
                 return Ok(());

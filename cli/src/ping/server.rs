@@ -104,7 +104,7 @@ impl Connection {
         let (pz, evd) = (ia.pz()?, ia.evd(32)?);
         let ep = pz.ep(&evd).depth(16, 4).build()?;
         for buffer in pz.buffers(2, INFO_LEN)? {
-            ep.post_recv(buffer).map_err(Error::from)?;
+            ep.post_recv(buffer)?;
         }
         let data = Some(pz.buffer(MAX_SIZE as usize)?);
         let peer = request.ends().remote.to_string();
@@ -155,7 +155,7 @@ impl Connection {
             if completion.operation == Operation::Recv {
                 let Some(buffer) = completion.local.into_buffer() else { continue };
                 let info = Info::decode(&buffer.to_vec());
-                self.ep.post_recv(buffer).map_err(|e| self.broken(&e.into()))?;
+                self.ep.post_recv(buffer).map_err(|e| self.broken(&e))?;
                 return match info {
                     Some(info) if info.size <= MAX_SIZE => Ok(Some(info.into())),
                     Some(info) => {
@@ -173,7 +173,7 @@ impl Connection {
         let Some(buffer) = self.data.take() else {
             return Err(self.failed("its last RDMA Write is still under way"));
         };
-        self.ep.post(Work::read(source, buffer)).map_err(|e| self.broken(&e.into()))?;
+        self.ep.post(Work::read(source, buffer)).map_err(|e| self.broken(&e))?;
         while self.data.is_none() {
             let completion = self.evd.wait_success(Duration::MAX).map_err(|e| self.broken(&e))?;
             match completion.operation {
@@ -194,14 +194,12 @@ impl Connection {
             return Err(self.failed("its sink is smaller than its source"));
         }
         // Its buffer comes back with the completion of the Send behind it.
-        self.ep
-            .post(Work::write(buffer, sink).unsignalled())
-            .map_err(|e| self.broken(&e.into()))?;
+        self.ep.post(Work::write(buffer, sink).unsignalled()).map_err(|e| self.broken(&e))?;
         self.go_ahead()
     }
 
     fn go_ahead(&self) -> CliResult<()> {
-        self.ep.post(Work::send(&[0; INFO_LEN])).map_err(|e| self.broken(&e.into()))?;
+        self.ep.post(Work::send(&[0; INFO_LEN])).map_err(|e| self.broken(&e))?;
         Ok(())
     }
 
@@ -215,15 +213,17 @@ impl Connection {
     }
 
     fn failed(&self, what: &str) -> CliError {
-        CliError::new(Exit::Failed, format!("{}: {what}", self.peer))
-            .at("ping --serve")
-            .because("the client died, or it is not an rping client")
+        self.error(what).because("it is not an rping client")
+    }
+
+    fn error(&self, what: &str) -> CliError {
+        CliError::new(Exit::Failed, format!("{}: {what}", self.peer)).at("ping --serve")
     }
 
     fn broken(&self, error: &Error) -> CliError {
         match self.ep.ended(REASON) {
-            Ok(Some(end)) => self.failed(&end.to_string()),
-            _ => self.failed(&error.to_string()),
+            Ok(Some(end)) => self.error(&end.to_string()),
+            _ => self.error(&error.to_string()),
         }
     }
 }

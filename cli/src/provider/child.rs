@@ -6,40 +6,47 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use ual::Ual;
 use ual::vp_api::Provider;
 use ual::vp_api::import::{self, Fault, Layer, LoadError};
 use warpline_provider::{Reporter, Verdict, run};
 
-use crate::error::{CliError, CliResult};
+use super::{LOADING, STARTING};
+use crate::args::PlayArgs;
+use crate::error::CliResult;
+use crate::second::{begin, die_with_the_parent, done, say};
 
-/// A step of the child, in the words of the report.
-pub(super) const LOADING: &str = "loading the library";
-
-pub(super) fn play(
-    library: &Path,
-    device: Option<&str>,
-    load_only: bool,
-    out: &mut dyn Write,
-) -> CliResult<()> {
-    say(out, &json!({ "begins": LOADING }))?;
+pub(super) fn play(args: &PlayArgs, out: &mut dyn Write) -> CliResult<()> {
+    let PlayArgs { library, device, over, load_only } = args;
+    die_with_the_parent();
+    begin(out, LOADING)?;
     let played = Loaded::new(library).and_then(|loaded| {
         let (name, version) = loaded.identity(library)?;
-        let provider = if load_only { None } else { Some(loaded.provider()?) };
-        Ok((name, version, provider))
+        Ok((loaded, name, version))
     });
-    let (name, version, provider) = match played {
+    let (loaded, name, version) = match played {
         Ok(played) => played,
-        Err(why) => {
-            say(out, &json!({ "refused": why.fault.to_string() }))?;
-            return Err(CliError::input(why.to_string()));
-        }
+        Err(why) => return refuse(out, why.fault.to_string()),
     };
     say(out, &json!({ "name": name, "version": version }))?;
-    if let Some(provider) = provider {
-        let mut lines = Lines { out, broken: false };
-        run(&provider, device, &mut lines);
+    if *load_only {
+        return done(out);
     }
-    say(out, &json!({ "done": true }))
+    begin(out, STARTING)?;
+    match loaded.provider(over.as_deref()) {
+        Ok(provider) => {
+            let mut lines = Lines { out, broken: false };
+            run(&provider, device.as_deref(), &mut lines);
+            done(out)
+        }
+        Err(why) => refuse(out, why),
+    }
+}
+
+/// It is no provider that can be played.
+fn refuse(out: &mut dyn Write, why: String) -> CliResult<()> {
+    say(out, &json!({ "refused": why }))?;
+    done(out)
 }
 
 /// What a library turned out to be.
@@ -75,18 +82,35 @@ impl Loaded {
         }
     }
 
-    /// The provider to play; a layer is played around the first that is built in.
-    fn provider(self) -> Result<Arc<dyn Provider>, LoadError> {
-        match self {
-            Self::Provider(provider) => Ok(provider),
-            Self::Layer(layer) => layer.wrap(ual::builtin().swap_remove(0), ""),
+    /// The provider to play; a layer is played around `over`, or the first that is built in.
+    fn provider(self, over: Option<&str>) -> Result<Arc<dyn Provider>, String> {
+        match (self, over) {
+            (Self::Provider(provider), None) => Ok(provider),
+            (Self::Provider(_), Some(_)) => Err("it is no layer; --over is for layers".to_owned()),
+            (Self::Layer(layer), over) => {
+                let inner = over.map_or_else(|| Ok(ual::builtin().swap_remove(0)), named)?;
+                layer.wrap(inner, "").map_err(|why| why.to_string())
+            }
         }
     }
 }
 
-fn say(out: &mut dyn Write, what: &Value) -> CliResult<()> {
-    writeln!(out, "{what}")?;
-    Ok(out.flush()?)
+/// The provider in a library, if there is a slash in its name; else the built-in one of this name, or
+/// the configured one.
+fn named(over: &str) -> Result<Arc<dyn Provider>, String> {
+    if over.contains('/') {
+        let place = Path::new(over).canonicalize().map_err(|e| format!("--over {over}: {e}"))?;
+        return import::load(&place).map_err(|why| format!("--over {why}"));
+    }
+    if let Some(provider) = ual::builtin().into_iter().find(|p| p.name() == over) {
+        return Ok(provider);
+    }
+    let ual = Ual::new().map_err(|why| format!("--over {over}: {why}"))?;
+    let known: Vec<String> = ual.known().into_iter().map(|(name, _)| name).collect();
+    match known.iter().position(|name| name == over) {
+        Some(place) => ual.provider_at(place).map_err(|why| format!("--over {over}: {why}")),
+        None => Err(format!("--over: there is no provider {over}; there are {}", known.join(", "))),
+    }
 }
 
 struct Lines<'a> {
@@ -103,7 +127,7 @@ impl Lines<'_> {
 
 impl Reporter for Lines<'_> {
     fn begins(&mut self, case: &str) {
-        self.line(&json!({ "begins": case }));
+        self.broken = self.broken || begin(self.out, case).is_err();
     }
 
     fn ended(&mut self, case: &str, verdict: &Verdict) {

@@ -1,13 +1,12 @@
 //! What the parent heard from the child, and the report that it makes of it. Plain data.
 
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
 
 use serde_json::{Value, json};
 use ual::vp_api::abi;
 
-use super::child::LOADING;
+use super::LOADING;
+use crate::second::Broken;
 
 /// One case: name, verdict, and why.
 struct Case {
@@ -21,9 +20,6 @@ pub(super) struct Report {
     library: PathBuf,
     identity: Option<(String, String)>,
     cases: Vec<Case>,
-    /// Begun and not ended.
-    step: Option<String>,
-    done: bool,
     /// Why it cannot be used as a provider at all.
     pub(super) refusal: Option<String>,
 }
@@ -31,50 +27,42 @@ pub(super) struct Report {
 impl Report {
     pub(super) fn new(library: &Path) -> Self {
         let library = library.to_owned();
-        Self { library, identity: None, cases: vec![], step: None, done: false, refusal: None }
+        Self { library, identity: None, cases: vec![], refusal: None }
     }
 
-    /// A line of the child; the library may write to standard output too, which is passed over.
-    pub(super) fn hears(&mut self, line: &str) {
-        let Ok(said) = serde_json::from_str::<Value>(line) else { return };
+    /// What the child says; the text to be shown at once.
+    pub(super) fn hears(&mut self, said: &Value) -> String {
         let text = |key: &str| said[key].as_str().map(str::to_owned);
-        if let Some(step) = text("begins") {
-            self.step = Some(step);
-        } else if let Some(why) = text("refused") {
+        if let Some(why) = text("refused") {
             self.refusal = Some(why);
-            self.step = None;
         } else if let (Some(name), Some(version)) = (text("name"), text("version")) {
+            let line = format!("provider  {name} {version}\n");
             self.identity = Some((name, version));
-            self.step = None;
+            return line;
         } else if let (Some(name), Some(verdict)) = (text("ended"), text("verdict")) {
-            self.step = None;
-            self.cases.push(Case { name, verdict, why: text("why").unwrap_or_default() });
-        } else if said["done"] == json!(true) {
-            self.done = true;
+            return self.add(Case { name, verdict, why: text("why").unwrap_or_default() });
         }
+        String::new()
     }
 
-    /// The child is gone.
-    pub(super) fn ends(&mut self, status: ExitStatus, hung: bool) {
-        if self.done || self.refusal.is_some() {
-            return;
+    fn add(&mut self, case: Case) -> String {
+        let Case { name, verdict, why } = &case;
+        let why = if why.is_empty() { String::new() } else { format!("\n            {why}") };
+        let line = format!("  {verdict:<8}{name}{why}\n");
+        self.cases.push(case);
+        line
+    }
+
+    /// The child did not come to its end; the text to be shown.
+    pub(super) fn breaks(&mut self, Broken { step, why }: Broken) -> String {
+        if self.refusal.is_some() {
+            return String::new();
         }
-        let why = match (hung, status.signal(), status.code()) {
-            (true, ..) => "it hangs".to_owned(),
-            (_, Some(signal), _) => format!("the process is killed by {}", name(signal)),
-            (_, _, code) => format!("the process ends with status {}", code.unwrap_or(-1)),
-        };
-        let step = self.step.take().unwrap_or_else(|| "ending the process".into());
         if step == LOADING {
             self.refusal = Some(format!("{why} while {LOADING}"));
-        } else {
-            self.cases.push(Case { name: step, verdict: "failed".into(), why });
+            return String::new();
         }
-    }
-
-    /// The library is being loaded.
-    pub(super) fn is_loading(&self) -> bool {
-        self.step.as_deref() == Some(LOADING)
+        self.add(Case { name: step, verdict: "failed".into(), why })
     }
 
     fn count(&self, verdict: &str) -> usize {
@@ -85,23 +73,20 @@ impl Report {
         self.refusal.is_none() && self.count("failed") == 0 && self.count("passed") > 0
     }
 
-    pub(super) fn text(&self) -> String {
-        let mut text = format!("library   {}\n", self.library.display());
+    /// What is known before anything is tried.
+    pub(super) fn head(&self) -> String {
         let (host, major, minor) = (env!("CARGO_PKG_VERSION"), abi::MAJOR, abi::MINOR);
-        text += &format!("host      warpline {host}, provider ABI {major}.{minor}\n");
-        if let Some((name, version)) = &self.identity {
-            text += &format!("provider  {name} {version}\n");
-        }
-        for case in &self.cases {
-            let Case { name, verdict, why } = case;
-            let why = if why.is_empty() { String::new() } else { format!("\n            {why}") };
-            text += &format!("  {verdict:<8}{name}{why}\n");
-        }
+        let library = self.library.display();
+        format!("library   {library}\nhost      warpline {host}, provider ABI {major}.{minor}\n")
+    }
+
+    /// The sum of it.
+    pub(super) fn foot(&self) -> String {
         let [passed, skipped, failed] = ["passed", "skipped", "failed"].map(|v| self.count(v));
-        if self.refusal.is_none() {
-            text += &format!("{passed} passed, {skipped} skipped, {failed} failed\n");
+        match self.refusal {
+            Some(_) => String::new(),
+            None => format!("{passed} passed, {skipped} skipped, {failed} failed\n"),
         }
-        text
     }
 
     pub(super) fn json(&self) -> String {
@@ -119,38 +104,20 @@ impl Report {
     }
 }
 
-/// What libraries that are broken die of.
-fn name(signal: i32) -> String {
-    let name = match signal {
-        4 => "illegal instruction",
-        6 => "abort",
-        7 => "bus error; is the file cut short?",
-        8 => "arithmetic error",
-        9 => "kill",
-        11 => "segmentation fault",
-        _ => return format!("signal {signal}"),
-    };
-    format!("signal {signal} ({name})")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_crash_is_laid_to_what_was_under_way() {
+        let broken = |step: &str| Broken { step: step.into(), why: "it hangs".into() };
         let mut report = Report::new(Path::new("/x.so"));
-        report.hears(&json!({ "begins": LOADING }).to_string());
-        report.hears("a library may print what it likes");
-        report.ends(ExitStatus::from_raw(6), false);
-        let refusal = report.refusal.as_deref();
-        let expected = "the process is killed by signal 6 (abort) while loading the library";
-        assert_eq!(refusal, Some(expected));
+        assert_eq!(report.breaks(broken(LOADING)), "");
+        assert_eq!(report.refusal.as_deref(), Some("it hangs while loading the library"));
         let mut report = Report::new(Path::new("/x.so"));
-        report.hears(r#"{"name":"x","version":"1"}"#);
-        report.hears(r#"{"begins":"send"}"#);
-        report.ends(ExitStatus::from_raw(11), true);
+        assert_eq!(report.hears(&json!({"name": "x", "version": "1"})), "provider  x 1\n");
+        assert_eq!(report.breaks(broken("send")), "  failed  send\n            it hangs\n");
         assert!(!report.is_good());
-        assert!(report.text().contains("failed  send\n            it hangs"), "{}", report.text());
+        assert_eq!(report.foot(), "0 passed, 0 skipped, 1 failed\n");
     }
 }

@@ -185,6 +185,127 @@ fn a_wrong_peer_fails_with_its_octets() {
     assert!(report.contains("fail          CONN-05"), "{report}");
 }
 
+/// A peer that accepts with what `answer` makes of the request, and then sends `last` for whatever
+/// comes, once, and closes.
+fn peer_that_ends_with(last: &'static [u8], answer: fn(&mut [u8; 20])) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut head = [0; 20];
+            if stream.read_exact(&mut head).is_err() {
+                continue;
+            }
+            let length = usize::from(u16::from_be_bytes([head[18], head[19]]));
+            // The tester may be gone at any time.
+            let _ = stream.read_exact(&mut vec![0; length]);
+            let mut reply = *b"MPA ID Rep Frame\x40\x01\0\0";
+            answer(&mut reply);
+            let _ = stream.write_all(&reply);
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(last);
+            let _ = stream.shutdown(std::net::Shutdown::Write);
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
+    });
+    address
+}
+
+// RFC 5040 4.8: a Terminate is one segment [RDMAP-20]
+#[test]
+fn a_terminate_without_its_l_bit_fails() {
+    // 2/0/2, bare, with a right CRC; L is 0.
+    const NOT_LAST: &[u8] = b"\0\x16\x01\x47\0\0\0\0\0\0\0\x02\0\0\0\x01\0\0\0\0\x20\x02\0\0";
+    static FRAME: std::sync::LazyLock<Vec<u8>> =
+        std::sync::LazyLock::new(|| [NOT_LAST, &crc32c::crc32c(NOT_LAST).to_le_bytes()].concat());
+    let address = peer_that_ends_with(&FRAME, |_| {});
+    let output = run(&["conform", &address, "--case", "CRC: zero", "-W", "1"]);
+    let report = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{report}");
+    assert!(report.contains("fail          RDMAP-20"), "{report}");
+    assert!(report.contains("a terminate is one segment, but its l bit is 0"), "{report}");
+    // Its code is right.
+    assert!(!report.contains("fail          ERR-02"), "{report}");
+}
+
+// A start-up frame that is wrong is a failure of its requirement, and nothing else is said to fail.
+#[test]
+fn a_reply_with_a_wrong_key_is_reported_by_requirement() {
+    let address = peer_that_ends_with(b"", |reply| reply[15] = b'x');
+    let output = run(&["conform", &address, "-W", "1", "--json"]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(with_verdict(&report, "fail"), BTreeSet::from(["CONN-01".to_owned()]));
+    assert!(report["cases"][0]["octets"].is_array(), "{report}");
+    let unplayed = report["counts"]["cases not played"].as_u64().unwrap();
+    assert!(unplayed > 50, "{unplayed}");
+    let error = text(&output.stderr);
+    let said =
+        format!("{unplayed} cases not played: the peer served nobody after \"the first look\"");
+    assert!(error.contains(&said), "{error}");
+}
+
+#[test]
+fn one_case_is_played_and_told() {
+    let target = target();
+    let name = "CRC: zero";
+    let output = run(&["conform", &target.address, "--case", name]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let told = text(&output.stdout);
+    let first = told.lines().next().unwrap_or_default();
+    assert_eq!(first.trim_start(), format!("1/1 pass {name}"), "{told}");
+    assert!(told.contains("\n1 case, "), "{told}");
+}
+
+#[test]
+fn asking_for_no_case_is_refused() {
+    let none: [&[&str]; 4] = [
+        &["--case", "CRC: zero", "--skip", "CRC: zero"],
+        &["--case", "CRC: zero", "--only", "DDP-10"],
+        // Of a requirement that the wire does not show.
+        &["--only", "MPA-29"],
+        // Of a peer that connects.
+        &["--only", "MPA-12"],
+    ];
+    for arguments in none {
+        let output = run(&[&["conform", "127.0.0.1:1"], arguments].concat());
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let error = text(&output.stderr);
+        assert!(error.contains("no case for a peer that listens is asked for"), "{error}");
+    }
+}
+
+// A peer that stops in the middle: each case is told as it is played, and those that were not are a
+// failure of the run.
+#[test]
+fn what_was_not_played_is_a_failure() {
+    let mut tester = start(&["conform", "--listen", "127.0.0.1:0", "--wait", "2"], "waiting");
+    let stopped = Arc::new(AtomicBool::new(false));
+    let calling = std::thread::spawn({
+        let (address, stopped) = (tester.address.clone(), stopped.clone());
+        move || {
+            while !stopped.load(Ordering::Relaxed) {
+                run(&["ping", &address, "-c", "1", "-i", "0", "-q", "--peer-to-peer"]);
+            }
+        }
+    });
+    let third = line_with(&mut tester.output, |line| line.trim_start().starts_with("3/"));
+    stopped.store(true, Ordering::Relaxed);
+    let report = rest(&mut tester.output);
+    calling.join().unwrap();
+    assert_eq!(tester.process.code(), Some(1), "{third}\n{report}");
+    let last = report.lines().last().unwrap_or_default();
+    assert!(
+        last.contains(" cases not played: the peer did not connect any more after \""),
+        "{last}"
+    );
+    let count = last.split(' ').next().unwrap().parse::<usize>().unwrap();
+    let of = third.trim_start().split(['/', ' ']).nth(1).unwrap().parse::<usize>().unwrap();
+    let played = report.lines().filter(|l| l.contains(&format!("/{of} "))).count() + 3;
+    assert_eq!(played + count, of, "{report}");
+}
+
 #[test]
 fn nobody_there() {
     // Bound, not listening: refused for as long as it lives.

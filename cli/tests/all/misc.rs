@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::support::{Running, TempFile, rest, run, text, warpline};
+use crate::support::{Running, TempFile, line_with, rest, run, text, warpline};
 
 #[test]
 fn help_says_what_the_exit_status_means() {
@@ -63,7 +63,10 @@ fn devices_for_people_and_programs() {
     let output = run(&["devices"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let out = text(&output.stdout);
-    for word in ["vp_softrdma", "port 0", "127.0.0.1", "capabilities", "max qp"] {
+    // Among the rest, which CRC32c kernel is used, and what it does.
+    for word in
+        ["vp_softrdma", "port 0", "127.0.0.1", "capabilities", "max qp", "CRC32c by ", " GB/s"]
+    {
         assert!(out.contains(word), "{word}: {out}");
     }
     let output = run(&["devices", "--json"]);
@@ -92,6 +95,49 @@ fn a_wrong_configuration_is_located() {
     assert_eq!(output.status.code(), Some(2));
     let err = text(&output.stderr);
     assert!(err.contains("wrong.toml:3:1") && err.contains("fnord"), "{err}");
+}
+
+/// Standard error of a client that connects and leaves, with a log of connections.
+fn log_of_a_connection(format: &str) -> String {
+    let file = TempFile::new(
+        &format!("{format}-log.toml"),
+        format!("[log]\nfilter = \"info\"\nformat = \"{format}\"\n").as_bytes(),
+    );
+    let mut command = warpline();
+    command.args(["ping", "--serve", "127.0.0.1:0"]).stdout(Stdio::piped());
+    let mut server = Running::new(command.spawn().unwrap());
+    let mut out = server.stdout();
+    let line = line_with(&mut out, |line| line.starts_with("serving"));
+    let mut client = warpline();
+    client.args(["ping", line.rsplit(' ').next().unwrap(), "-c", "1"]);
+    let output = client.env("WARPLINE_CONFIG", file.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    text(&output.stderr)
+}
+
+#[test]
+fn a_log_has_one_line_per_connection_made_and_ended() {
+    let log = log_of_a_connection("text");
+    let lines = |part| log.lines().filter(|line| line.contains(part)).collect::<Vec<_>>();
+    let (made, ended) = (lines(" connected: "), lines(" disconnected: "));
+    assert_eq!((made.len(), ended.len()), (1, 1), "{log}");
+    for part in [
+        "127.0.0.1:",
+        " <-> ",
+        "initiator",
+        "IRD",
+        "ORD",
+        "MPA revision 2",
+        "CRC",
+        "markers",
+        "FPDUs of up to",
+    ] {
+        assert!(made[0].contains(part), "{part}: {log}");
+    }
+    assert!(ended[0].contains("127.0.0.1:") && !log.contains('\x1b'), "{log}");
+    let log = log_of_a_connection("json");
+    assert!(log.lines().all(|line| line.starts_with('{') && line.ends_with('}')), "{log}");
+    assert!(log.contains("MPA revision 2"), "{log}");
 }
 
 #[test]

@@ -114,8 +114,8 @@ fn a_server_serves_one_client_after_the_other_and_people_get_a_table() {
         let output = run(&[&words[..], &BRIEF, raw].concat());
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
         let out = text(&output.stdout);
-        assert!(out.contains("RDMA Write, 64 KiB, CRC on, poll"), "{out}");
-        assert_eq!(out.contains("Targets:"), raw.is_empty(), "{out}");
+        assert!(out.contains("RDMA Write\n  64 KiB, CRC on, poll "), "{out}");
+        assert_eq!(out.contains("Beside raw TCP here"), raw.is_empty(), "{out}");
     }
 }
 
@@ -128,9 +128,9 @@ fn a_server_that_dies_ends_the_measurement() {
     let mut client =
         Running::new(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
     // The measurement runs when both processes have sockets of it.
-    while sockets(server.id()) < 4 {
-        std::thread::yield_now();
-    }
+    warpline_patience::until("both processes to have sockets of the measurement", || {
+        sockets(server.id()) >= 4
+    });
     server.kill();
     assert!(matches!(client.code(), Some(1 | 4)));
     let mut why = String::new();
@@ -159,7 +159,7 @@ fn a_stranger_is_named_by_both_sides() {
     assert_eq!(output.status.code(), Some(4));
     let why = text(&output.stderr);
     assert!(why.contains("perf serve") && why.contains(&address), "{why}");
-    stranger.join().unwrap();
+    warpline_patience::within("the stranger to be called", || stranger.join().unwrap());
 
     let (mut server, _output, address) = serve();
     let mut stream = TcpStream::connect(&address).unwrap();
@@ -246,4 +246,43 @@ fn a_chart_of_sizes() {
     assert!(svg.contains("raw TCP, best") && svg.contains("RDMA Write, CRC on, poll"), "{svg}");
     let output = run(&[&words[..7], &BRIEF, &["--plot", "/nonexistent/x.svg"]].concat());
     assert_eq!(output.status.code(), Some(3));
+}
+
+/// What people get of `perf local`, into a pipe.
+fn people(words: &str) -> String {
+    let words: Vec<_> = words.split_whitespace().collect();
+    let output = run(&[&["perf", "local"], &words[..], &BRIEF].concat());
+    assert_eq!(output.status.code(), Some(0), "{words:?}: {}", text(&output.stderr));
+    for stream in [&output.stdout, &output.stderr] {
+        assert!(!stream.contains(&0x1b), "an escape code: {}", text(stream));
+    }
+    text(&output.stdout)
+}
+
+#[test]
+fn people_get_eighty_columns_a_legend_and_a_line_for_each_operation() {
+    let out = people("--poll");
+    let wide: Vec<_> = out.lines().filter(|line| line.chars().count() > 80).collect();
+    assert!(wide.is_empty(), "{wide:#?}");
+    assert!(!out.to_lowercase().contains("target"), "{out}");
+    let (tables, legend) = out.split_once("\nColumns\n").unwrap();
+    let header = tables.lines().find(|line| line.trim_start().starts_with("median")).unwrap();
+    for name in header.split_whitespace() {
+        let says = |line: &str| line.starts_with(&format!("  {name} "));
+        assert!(legend.lines().any(says), "{name}: {legend}");
+    }
+    let last: Vec<_> = out.lines().rev().take(3).collect();
+    for (line, op) in last.iter().rev().zip(["Send: ", "RDMA Write: ", "RDMA Read: "]) {
+        assert!(line.starts_with(op), "{op}{out}");
+        for word in ["bandwidth", "rate", "latency"] {
+            assert!(line.contains(word), "{word}: {line}");
+        }
+    }
+}
+
+#[test]
+fn targets_are_told_to_who_asks() {
+    let out = people("--op write --mode bw,rate --targets");
+    assert!(out.contains("Targets: ") && out.contains("64 KiB, CRC off, of raw_max\n"), "{out}");
+    assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");
 }

@@ -100,6 +100,28 @@ fn a_client_that_dies_ends_its_connection_only() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }
 
+/// A client that is there, and whose stream is damaged, has not died.
+#[test]
+fn a_wrong_crc_is_told_as_such() {
+    use std::io::{Read, Write};
+    let mut server = serve(&["127.0.0.1:0"]);
+    let mut client = std::net::TcpStream::connect(&server.address).unwrap();
+    // MPA revision 1, CRC; RFC 5044 7.1.1.
+    client.write_all(b"MPA ID Req Frame\x40\x01\0\0").unwrap();
+    client.read_exact(&mut [0; 20]).unwrap();
+    // A Send of nothing whose CRC is 0.
+    let mut fpdu = [0; 24];
+    fpdu[..4].copy_from_slice(&[0, 18, 0x41, 0x43]);
+    fpdu[15] = 1;
+    client.write_all(&fpdu).unwrap();
+    let mut err = server.process.stderr();
+    line_with(&mut err, |line| line.contains("the CRC of an FPDU is wrong"));
+    line_with(&mut err, |line| line.contains("ping --serve"));
+    server.process.kill();
+    let more = rest(err);
+    assert!(!more.contains("died") && !more.contains("rping"), "{more}");
+}
+
 #[test]
 fn an_interrupt_ends_with_the_statistics() {
     let server = serve(&["127.0.0.1:0"]);
@@ -137,7 +159,7 @@ fn somebody_else_there() {
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
     });
     let output = run(&["ping", &address]);
-    other.join().unwrap();
+    warpline_patience::within("the server to be asked", || other.join().unwrap());
     assert_eq!(output.status.code(), Some(4));
     let err = text(&output.stderr);
     assert!(err.contains("MPA") && err.contains(&address), "{err}");

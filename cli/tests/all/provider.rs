@@ -4,12 +4,13 @@
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 // Serves two test programs; each uses its part.
 #[path = "../../../tests/provider/tests/all/build.rs"]
 mod build;
 
+use crate::support::{Running, line_with, rest};
 use build::{c, cargo, headers, scratch, vendor_c};
 
 fn warpline(args: &[&str], path: &str) -> Output {
@@ -92,14 +93,7 @@ const BROKEN: &[Broken] = &[
         3,
         "ri_provider_ops lacks `open`",
     ),
-    (
-        &[(
-            ONCE,
-            "__attribute__((constructor)) static void die(void) { abort(); }\nstatic pthread_once_t once",
-        )],
-        3,
-        "killed by signal 6 (abort) while loading the library",
-    ),
+    (&[(ONCE, DIES)], 3, "killed by signal 6 (abort) while loading the library"),
     (
         &[(
             ONCE,
@@ -113,7 +107,78 @@ const BROKEN: &[Broken] = &[
     (&[("a.capabilities = 0", "a.capabilities = RI_CAP_SRQ")], 1, "the descriptor does not"),
     (&[("model = RI_MODEL_NATIVE", "model = 5")], 1, "ri_rnic_attrs.connection_model is neither"),
     (&[("memmove(to, from, sink->len)", "memmove(to, from, sink->len - 1)")], 1, "differs"),
-    (&[("0, 0, RI_WC_READ}", "0, 0, 77}")], 1, "defect in the provider"),
+    (&[("0, 0, RI_WC_READ}", "0, 0, 77}")], 1, "a completion is of operation 77, which is none"),
+    (&[("wc.status = status;", "wc.status = status + 500;")], 1, "has status 500, which is none"),
+    (&[("wc.octets = len;", "wc.octets = len + 4000000000u;")], 1, "octets, more than max_message"),
+    // Each entry of the connection manager is required, and said before anything is connected.
+    (
+        &[("    .listen = cm_listen,\n", "    .listen = sizeof ops ? NULL : cm_listen,\n")],
+        1,
+        "open: defect in the provider: the provider's ri_cm_ops lacks listen, ",
+    ),
+    (
+        &[(
+            "    .poll_event = poll_event,\n",
+            "    .poll_event = sizeof ops ? NULL : poll_event,\n",
+        )],
+        1,
+        "ri_cm_ops lacks poll_event, which is required",
+    ),
+    (
+        &[(
+            "    GIVE(out, made);\n    return RI_OK;\n}\n\nstatic const ri_provider",
+            "    GIVE(out, made);\n    return 9999;\n}\n\nstatic const ri_provider",
+        )],
+        1,
+        "open: defect in the provider: it returned 9999, which is no status",
+    ),
+    (
+        &[(
+            "    fn(receiver, &device);\n    return RI_OK;",
+            "    fn(receiver, &device);\n    return 9999;",
+        )],
+        1,
+        "it returned 9999, which is no status",
+    ),
+    (
+        &[("    cq->armed = solicited_only", "    status = 9999;\n    cq->armed = solicited_only")],
+        1,
+        "it returned 9999, which is no status",
+    ),
+    (
+        &[("    return wr->count > (", "    return wr->count < 99 ? 9999u : wr->count > (")],
+        1,
+        "it returned 9999, which is no status",
+    ),
+    (
+        &[(
+            "    *count = n;\n    return status;",
+            "    *count = n;\n    return status == RI_OK ? 9999 : status;",
+        )],
+        1,
+        "it returned 9999, which is no status",
+    ),
+    (
+        &[(
+            "    event->params.private_data = event->data;",
+            "    event->params.private_data = event->data;\n    event->params.private_len = 5000;",
+        )],
+        1,
+        "5000 octets of private data, and the device declares 256",
+    ),
+    (
+        &[("{\"vendor_loop\", 11}", "{\"vendor\\033loop\", 11}")],
+        1,
+        "has control characters: \"vendor\\u{1b}loop\"",
+    ),
+    (
+        &[(
+            "    fn(receiver, &device);\n",
+            "    fn(receiver, &device);\n    fn(receiver, &device);\n",
+        )],
+        1,
+        "it lists the device vendor_loop twice",
+    ),
     (
         &[(
             "    uint32_t n = cq->count",
@@ -126,6 +191,9 @@ const BROKEN: &[Broken] = &[
 
 /// Where something is put into the source.
 const ONCE: &str = "static pthread_once_t once";
+/// What does not survive being loaded.
+const DIES: &str = "__attribute__((constructor)) static void die(void) { abort(); }\n\
+                    static pthread_once_t once";
 
 #[test]
 fn each_broken_variant_is_named() {
@@ -299,6 +367,118 @@ fn a_layer_is_checked_around_a_provider() {
     remove(&library);
 }
 
+/// The layer by itself, and around a provider that is built in, and one in a library.
+#[test]
+fn a_layer_is_checked_around_the_provider_that_is_named() {
+    const TEST: &str = "a_layer_is_checked_around_the_provider_that_is_named";
+    let (Some(layer), Some(inner)) = (layer("over-layer"), variant("over-inner", &[])) else {
+        return warpline_skip::skip(TEST, "no C compiler");
+    };
+    let check = |library: &Path, over: &str, path: &str| {
+        let library = library.to_str().unwrap();
+        let output = warpline(&["provider", "check", library, "--over", over], path);
+        (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+    };
+    let place = inner.to_str().unwrap();
+    let plain = text(&warpline(&["provider", "check", place], "").stdout);
+    // The same cases as without the layer, whichever way it is named.
+    for (over, path) in [(place, ""), ("vendor_loop", place)] {
+        let (code, said) = check(&layer, over, path);
+        assert_eq!(code, Some(0), "{said}");
+        assert_eq!(said.lines().last(), plain.lines().last(), "{said}");
+        assert!(said.contains("provider  pass-on (a layer) 1"), "{said}");
+    }
+    for (library, over, expected) in [
+        (&layer, "nobody", "--over: there is no provider nobody; there are vp_softrdma"),
+        (&layer, "/nonexistent/lib.so", "--over /nonexistent/lib.so: No such file"),
+        (&inner, "vp_softrdma", "it is no layer; --over is for layers"),
+    ] {
+        let (code, said) = check(library, over, "");
+        assert_eq!(code, Some(3), "{said}");
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+    remove(&layer);
+    remove(&inner);
+}
+
+/// Each case is shown when it has ended, and the whole has a bound.
+#[test]
+fn a_check_prints_as_it_goes_and_ends_at_its_limit() {
+    let hang = "    if (max == 1)\n        for (;;)\n            ;\n    uint32_t n = cq->count";
+    let changes = [("    uint32_t n = cq->count", hang)];
+    let Some(library) = variant("limit", &changes) else {
+        return warpline_skip::skip(
+            "a_check_prints_as_it_goes_and_ends_at_its_limit",
+            "no C compiler",
+        );
+    };
+    let mut command = Command::new(env!("CARGO_BIN_EXE_warpline"));
+    command.args(["provider", "check", "--limit", "20"]).arg(&library);
+    let mut running = Running::new(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut out = running.stdout();
+    line_with(&mut out, |line| line == "provider  vendor_loop 1.0");
+    line_with(&mut out, |line| line == "  passed  listing: devices have names and ports");
+    // It hangs in a later case; so what was read was printed before the end.
+    assert!(running.is_alive());
+    let said = rest(out);
+    assert!(said.contains("it is not done after 20 s, the limit for all"), "{said}");
+    assert_eq!(running.code(), Some(1), "{said}");
+    remove(&library);
+}
+
+/// What the configuration disables is listed as such, and not loaded.
+#[test]
+fn a_disabled_provider_is_listed_as_such() {
+    let Some(library) = variant("disabled", &[(ONCE, DIES)]) else {
+        return warpline_skip::skip("a_disabled_provider_is_listed_as_such", "no C compiler");
+    };
+    let file = library.with_file_name("warpline.toml");
+    std::fs::write(&file, "[providers]\ndisabled = [\"vendor_loop\"]\n").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_warpline"));
+    command.env("WARPLINE_CONFIG", &file).env("WARPLINE_PROVIDER_PATH", &library);
+    let said = text(&command.arg("devices").output().unwrap().stdout);
+    let expected = format!(
+        "vendor_loop\n  library     {}\n  not usable: the configuration disables it\n  try         \
+         take it out of `[providers]` `disabled`\n",
+        library.display()
+    );
+    assert!(said.contains(&expected) && said.contains("device vp_softrdma"), "{said}");
+    remove(&library);
+}
+
+/// `[providers.vendor_loop]`: its own keys reach it, its own wrappers are its alone.
+#[test]
+fn a_provider_is_configured_by_its_own_table() {
+    let Some(library) = variant("settings", &[]) else {
+        return warpline_skip::skip("a_provider_is_configured_by_its_own_table", "no C compiler");
+    };
+    let file = library.with_file_name("warpline.toml");
+    let devices = |keys: &str| {
+        std::fs::write(&file, format!("[providers.vendor_loop]\n{keys}\n")).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_warpline"));
+        command.env("WARPLINE_CONFIG", &file).env("WARPLINE_PROVIDER_PATH", &library);
+        let output = command.args(["devices", "--json"]).output().unwrap();
+        let listing: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let all = listing["providers"].as_array().unwrap();
+        let of = |name: &str| all.iter().find(|p| p["name"] == name).unwrap()["devices"][0].clone();
+        (of("vendor_loop"), of("vp_softrdma"))
+    };
+    let (plain, other) = devices("");
+    assert_eq!(plain["limits"]["max_qp"], 255, "{plain:#}");
+    assert_eq!(devices("max_qp = 7").0["limits"]["max_qp"], 7);
+    for (keys, expected) in [
+        ("max_qp = \"many\"", "max_qp is a number from 1 to 255"),
+        ("depth = 7", "the only key of vendor_loop is max_qp"),
+    ] {
+        let said = devices(keys).0.to_string();
+        assert!(said.contains(expected), "{said}");
+    }
+    let (wrapped, beside) = devices("wrap = [\"fault:max_cq=3\"]");
+    assert_eq!(wrapped["limits"]["max_cq"], 3, "{wrapped:#}");
+    assert_eq!(beside["limits"], other["limits"]);
+    remove(&library);
+}
+
 /// A layer that crashes takes nobody along.
 #[test]
 fn a_layer_that_crashes_is_named() {
@@ -313,6 +493,57 @@ fn a_layer_that_crashes_is_named() {
     let said = devices_wrapped(&dir, &[&format!("layer:{}", library.display())]);
     assert!(said.contains("killed by signal 6 (abort) while loading the library"), "{said}");
     remove(&library);
+}
+
+/// Where a provider may crash or hang beside loading, and the step that is named.
+const PLACES: &[(&str, &str)] = &[
+    ("    (void)context;\n    (void)error;\n    fn(receiver, &device);", "listing its devices"),
+    ("    if (name.len != device.name.len", "opening it"),
+    ("    ri_error error;\n    memset(&error, 0, sizeof error);\n    /* The host", "closing it"),
+];
+
+/// The listing with a provider that does `what` in each of the places: it names the provider and the
+/// step, and lists the others.
+fn each_place(test: &str, what: &str, expected: &str) {
+    for (number, (place, step)) in PLACES.iter().enumerate() {
+        let (first, rest) = place.split_at(4);
+        let changed = format!("{first}{what}\n{first}{rest}");
+        let Some(library) = variant(&format!("{test}-{number}"), &[(place, &changed)]) else {
+            return warpline_skip::skip(test, "no C compiler");
+        };
+        let path = library.to_str().unwrap();
+        let output = warpline(&["devices", "--limit", "5"], path);
+        let said = text(&output.stdout);
+        assert!(said.contains(&format!("{expected} while {step}")), "{step}: {said}");
+        assert!(said.contains("vendor_loop"), "{step}: {said}");
+        assert!(said.contains("device vp_softrdma\n") && said.contains("max qp"), "{said}");
+        assert_eq!(output.status.code(), Some(0), "{step}: {said}");
+        let output = warpline(&["devices", "--json", "--limit", "5"], path);
+        let listing: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let all = listing["providers"].as_array().unwrap();
+        let of = |name: &str| all.iter().find(|p| p["name"] == name).unwrap();
+        assert!(of("vp_softrdma")["devices"][0]["limits"]["max_qp"].is_u64(), "{listing:#}");
+        assert!(of("vendor_loop").to_string().contains(expected), "{listing:#}");
+        remove(&library);
+    }
+}
+
+#[test]
+fn a_provider_that_crashes_takes_no_listing_along() {
+    let abort = "if (rand() >= 0)\n        abort();";
+    each_place("crashes", abort, "the process is killed by signal 6 (abort)");
+}
+
+#[test]
+fn a_provider_that_hangs_takes_no_listing_along() {
+    let hang = "for (;;)\n        sleep(1000);";
+    each_place("hangs", &format!("extern unsigned sleep(unsigned);\n    {hang}"), "it hangs");
+}
+
+/// Not even by ending its process in good order.
+#[test]
+fn a_provider_that_exits_takes_no_listing_along() {
+    each_place("exits", "if (rand() >= 0)\n        exit(0);", "the process ends with status 0");
 }
 
 /// Connections, events, data: all of the stack over a provider that was loaded.

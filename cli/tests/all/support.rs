@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 /// Nothing here takes so long; a safety net against hangs.
-pub(crate) const HANG: Duration = Duration::from_secs(60);
+pub(crate) const HANG: Duration = Duration::from_secs(180);
 
 /// The executable, with an environment of its own.
 pub(crate) fn warpline() -> Command {
@@ -40,6 +40,7 @@ impl Running {
         let pid = rustix::process::Pid::from_child(&child);
         std::thread::spawn(move || {
             if watch.recv_timeout(HANG) == Err(mpsc::RecvTimeoutError::Timeout) {
+                eprintln!("process {} ran for {HANG:?}: killed", pid.as_raw_nonzero());
                 // Not reaped: its `Running` still lives.
                 let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
             }
@@ -49,6 +50,10 @@ impl Running {
 
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    pub(crate) fn is_alive(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
     }
 
     pub(crate) fn kill(&mut self) {

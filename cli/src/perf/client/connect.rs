@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use itapi::{Disconnect, Ep, Error, Ia, Work};
+use itapi::{Disconnect, Ep, Ia, Work};
 
 use super::remote;
 use crate::error::CliResult;
@@ -53,7 +53,7 @@ impl Connector {
         let ep = self.lane.bare_ep().build()?;
         let established = ep.connect(self.address, &[])?;
         let remote = remote(&established.private_data)?;
-        ep.post(Work::write(&[1; 8], remote)).map_err(Error::from)?;
+        ep.post(Work::write(&[1; 8], remote))?;
         let completion = loop {
             match self.lane.next(PATIENCE)? {
                 Some(completion) => break completion,

@@ -50,7 +50,7 @@ impl Ping {
             Op::FetchAdd => Work::fetch_add(remote, 1, local),
             _ => Work::read(remote, local),
         };
-        lane.eps[at].post(work).map_err(Error::from)?;
+        lane.eps[at].post(work)?;
         let completion = self.completion()?;
         lane.check(&completion)
     }

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use itapi::{Completion, Error, RemoteRange, Work};
+use itapi::{Completion, RemoteRange, Work};
 
 use crate::error::{CliError, CliResult, Exit};
 use crate::perf::case::{INLINE, Op};
@@ -120,7 +120,7 @@ impl Stream {
     /// Says good-bye on each connection: receives of a shared queue do not end with one of them.
     pub(super) fn leave(&mut self) -> CliResult<()> {
         for (conn, ep) in self.conns.iter_mut().zip(&self.lane.eps) {
-            ep.post(Work::send(&[]).solicited()).map_err(Error::from)?;
+            ep.post(Work::send(&[]).solicited())?;
             conn.posted += 1;
         }
         let mut nobody = Vec::new();
@@ -155,7 +155,7 @@ impl Stream {
             } else {
                 conn.credits += u64::from(self.lane.case.credit());
             }
-            self.lane.eps[at].post_recv(buffer).map_err(Error::from)?;
+            self.lane.eps[at].post_recv(buffer)?;
         } else {
             conn.done += 1 + completion.earlier.len() as u64;
             if let Some(since) = conn.since.pop_front() {
@@ -187,7 +187,7 @@ impl Stream {
         self.conns[at].count(count, signal);
         let ep = &self.lane.eps[at];
         let posted = match list.pop() {
-            Some(only) if list.is_empty() => ep.post(only).map(drop).map_err(Error::from),
+            Some(only) if list.is_empty() => ep.post(only).map(drop),
             last => {
                 list.extend(last);
                 ep.post_all(&mut list).map(drop)
@@ -228,7 +228,7 @@ impl Stream {
         self.unconfirmed = self.conns.len();
         for (conn, ep) in self.conns.iter_mut().zip(&self.lane.eps) {
             // Behind all RDMA Reads, too.
-            ep.post(Work::send(&[]).read_fence()).map_err(Error::from)?;
+            ep.post(Work::send(&[]).read_fence())?;
             conn.posted += 1;
             (conn.silent, conn.received) = (0, None);
         }

@@ -29,7 +29,11 @@ impl Object {
     }
 }
 
-pub(super) fn measure(args: &CostsArgs, session: &mut Session) -> CliResult<Vec<Object>> {
+pub(super) fn measure(
+    args: &CostsArgs,
+    session: &mut Session,
+    mpa: bool,
+) -> CliResult<Vec<Object>> {
     let device = args.device.clone();
     let open = || match &device {
         Some(device) => Ia::builder().device(device.as_str()).open(),
@@ -63,7 +67,7 @@ pub(super) fn measure(args: &CostsArgs, session: &mut Session) -> CliResult<Vec<
     let plain = least_us(args.slice, || tcp(&listener).map_err(failed))?;
     objects.push(("TCP connection, both ends", plain));
     objects.push((
-        "RDMA connection: endpoint, TCP, MPA start-up, close",
+        connection(mpa),
         time(&mut || {
             let ep = pz.ep(&evd).depth(16, 16).build()?;
             ep.connect(address, &[])?;
@@ -72,6 +76,14 @@ pub(super) fn measure(args: &CostsArgs, session: &mut Session) -> CliResult<Vec<
     ));
     session.end()?;
     Ok(objects.into_iter().map(|(what, time_us)| Object { what, time_us }).collect())
+}
+
+/// What making a connection takes.
+fn connection(mpa: bool) -> &'static str {
+    match mpa {
+        true => "RDMA connection: endpoint, TCP, MPA start-up, close",
+        false => "RDMA connection: endpoint, start-up by the device, close",
+    }
 }
 
 /// Both ends of a connection.

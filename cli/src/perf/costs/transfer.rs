@@ -36,12 +36,18 @@ impl Transfer {
     }
 }
 
-pub(super) fn measure(args: &CostsArgs, session: &mut Session) -> CliResult<Vec<Transfer>> {
-    SIZES.iter().map(|&size| one(session, size, args.slice)).collect()
+pub(super) fn measure(
+    args: &CostsArgs,
+    session: &mut Session,
+    mpa: bool,
+) -> CliResult<Vec<Transfer>> {
+    let crc = mpa.then_some(true);
+    let case = |size| Case { depth: 1, crc, ..Case::new(Op::Write, Mode::Bw, size) };
+    SIZES.iter().map(|&size| one(session, case(size), args.slice)).collect()
 }
 
-fn one(session: &mut Session, size: u32, slice: Duration) -> CliResult<Transfer> {
-    let case = Case { depth: 1, ..Case::new(Op::Write, Mode::Bw, size) };
+fn one(session: &mut Session, case: Case, slice: Duration) -> CliResult<Transfer> {
+    let size = case.size;
     let single = session.single(case)?;
     let memory = single.lane.pz.lmr(size as usize).register()?;
     let application = vec![1; size as usize];

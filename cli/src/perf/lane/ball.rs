@@ -8,8 +8,12 @@ use super::Lane;
 use crate::error::CliResult;
 use crate::perf::case::{INLINE, Op};
 
-/// Of so many throws one asks for a completion.
+/// Of so many throws over a connection one asks for a completion.
 const SIGNAL_EVERY: u64 = 16;
+
+/// Requests of a round trip's send queue: at most two a throw, and as many again until the
+/// completion that frees them is taken.
+pub(super) const SLOTS: u32 = 2 * 2 * SIGNAL_EVERY as u32;
 
 /// One side of a game.
 pub(in crate::perf) struct Ball {
@@ -45,10 +49,12 @@ impl Ball {
 
     fn post(&mut self, at: usize) -> Result<()> {
         let size = self.lane.case.size as usize;
+        // Connections take turns.
+        let round = self.throws / self.lane.eps.len().max(1) as u64 + 1;
+        let signal = round.is_multiple_of(SIGNAL_EVERY);
         self.throws += 1;
         let mark = mark(self.throws);
         let octets = [mark; INLINE as usize];
-        let signal = self.throws.is_multiple_of(SIGNAL_EVERY);
         let small = self.lane.small(&octets);
         let local = || self.lane.region.range(size..2 * size);
         // Its last octet tells who looks at the memory that it is there.

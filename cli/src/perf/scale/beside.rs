@@ -5,7 +5,7 @@
 use std::io::Write;
 use std::time::Instant;
 
-use itapi::{Error, Work};
+use itapi::Work;
 use serde::Serialize;
 
 use crate::error::CliResult;
@@ -37,9 +37,15 @@ pub(super) struct Beside {
 }
 
 /// `all`: octets that are read each time; `large`: of a large read.
-pub(super) fn measure(session: &mut Session, all: u64, large: u32) -> CliResult<Vec<Beside>> {
+pub(super) fn measure(
+    session: &mut Session,
+    all: u64,
+    large: u32,
+    mpa: bool,
+) -> CliResult<Vec<Beside>> {
     let size = large.max(SMALL);
-    let case = Case { conns: 2, depth: QUEUE, crc: false, ..Case::new(Op::Read, Mode::Bw, size) };
+    let crc = mpa.then_some(false);
+    let case = Case { conns: 2, depth: QUEUE, crc, ..Case::new(Op::Read, Mode::Bw, size) };
     let single = session.single(case)?;
     let mut results = vec![pings(&single, "nothing".into(), 0, None, 0)?];
     for (at, where_) in [(1, "another"), (0, "the same")] {
@@ -104,7 +110,7 @@ impl Game<'_> {
             let sink = self.single.lane.region.range(0..self.read as usize)?;
             let remote = self.single.remotes[self.at].slice(0..self.read.into())?;
             let ep = &self.single.lane.eps[self.at];
-            ep.post(Work::read(remote, sink)).map_err(Error::from)?;
+            ep.post(Work::read(remote, sink))?;
             self.unposted -= 1;
         }
         Ok(())
@@ -112,7 +118,7 @@ impl Game<'_> {
 
     fn ping(&mut self) -> CliResult<()> {
         let lane = &self.single.lane;
-        lane.eps[0].post(Work::send(&[])).map_err(Error::from)?;
+        lane.eps[0].post(Work::send(&[]))?;
         loop {
             let Some(completion) = lane.evd.poll()? else {
                 std::hint::spin_loop();
@@ -130,8 +136,9 @@ impl Game<'_> {
     }
 }
 
-pub(super) fn print(results: &[Beside], out: &mut dyn Write) -> CliResult<()> {
-    writeln!(out, "\nEmpty Sends, answered, CRC off, polling, beside")?;
+pub(super) fn print(results: &[Beside], mpa: bool, out: &mut dyn Write) -> CliResult<()> {
+    let crc = if mpa { " CRC off," } else { "" };
+    writeln!(out, "\nEmpty Sends, answered,{crc} polling, beside")?;
     let header = ["", "pings", "p50 us", "p99 us", "reads GB/s"].map(String::from).to_vec();
     let row = |one: &Beside| {
         let rate = one.gigabytes_per_second.map_or_else(|| "-".into(), number);
@@ -141,4 +148,19 @@ pub(super) fn print(results: &[Beside], out: &mut dyn Write) -> CliResult<()> {
     };
     let rows: Vec<_> = std::iter::once(header).chain(results.iter().map(row)).collect();
     Ok(write!(out, "{}", table(&rows))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn crc_is_said_where_there_is_one() {
+        let title = |mpa| {
+            let mut out = Vec::new();
+            print(&[], mpa, &mut out).map(|()| String::from_utf8_lossy(&out).into_owned())
+        };
+        assert!(title(true).is_ok_and(|text| text.contains("answered, CRC off, polling")));
+        assert!(title(false).is_ok_and(|text| text.contains("answered, polling")));
+    }
 }

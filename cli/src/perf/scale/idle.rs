@@ -30,10 +30,11 @@ pub(super) struct Idle {
     cpu_us_per_second_remote: f64,
 }
 
-pub(super) fn measure(session: &mut Session, connections: u32) -> CliResult<Idle> {
+pub(super) fn measure(session: &mut Session, connections: u32, mpa: bool) -> CliResult<Idle> {
     // One more, which comes and goes.
     let case = Case::new(Op::Write, Mode::Connect, 8);
-    let case = Case { conns: connections + 1, wait: true, ..case };
+    let crc = mpa.then_some(true);
+    let case = Case { conns: connections + 1, wait: true, crc, ..case };
     let before = [resident() as f64, session.server()?.1];
     let begin = Instant::now();
     let client = session.client(case)?;

@@ -1,0 +1,146 @@
+//! The second process of `warpline devices`: one provider, or one device of it. Each step is said
+//! before it begins, so that the parent can name what a provider does not survive.
+
+use std::io::{Write, stdout};
+use std::path::Path;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use itapi::{Capabilities, DeviceInfo, PortInfo, ProviderListing, RnicAttrs};
+use serde_json::{Value, json};
+use ual::Ual;
+use ual::vp_api::import;
+
+use crate::args::DevicesArgs;
+use crate::error::{CliError, CliResult, Exit};
+use crate::provider;
+use crate::second::{begin, die_with_the_parent, done, say};
+
+/// Beginning of the step in which a library is tried in a process of its own.
+pub(super) const LOADING: &str = "loading ";
+
+/// Bound on trying a library. Set once.
+static LIMIT: OnceLock<Duration> = OnceLock::new();
+/// The step under way, which goes on when a library has been tried.
+static STEP: Mutex<String> = Mutex::new(String::new());
+
+pub(super) fn run(args: &DevicesArgs, place: usize, out: &mut dyn Write) -> CliResult<()> {
+    die_with_the_parent();
+    // The only one that sets it.
+    let _ = LIMIT.set(args.limit);
+    import::probe_with(probe);
+    let ual = Ual::new().map_err(|why| CliError::new(Exit::Network, why.to_string()))?;
+    step(out, "starting it")?;
+    // Why it cannot be had is in the listing.
+    let _ = ual.provider_at(place);
+    match &args.open {
+        None => list(&ual, place, out)?,
+        Some(device) => open(&ual, place, device, out)?,
+    }
+    done(out)
+}
+
+fn step(out: &mut dyn Write, step: &str) -> CliResult<()> {
+    step.clone_into(&mut STEP.lock().unwrap_or_else(PoisonError::into_inner));
+    begin(out, step)
+}
+
+fn probe(library: &Path) -> Result<(), String> {
+    let tell = |step: &str| begin(&mut stdout(), step).map_err(|e| e.to_string());
+    tell(&format!("{LOADING}{}", library.display()))?;
+    provider::probe(library, LIMIT.get().copied().unwrap_or(provider::LOAD))?;
+    tell(&STEP.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn list(ual: &Ual, place: usize, out: &mut dyn Write) -> CliResult<()> {
+    step(out, "listing its devices")?;
+    match ual.list_at(place) {
+        Some(listing) => say(out, &provider_json(&listing)),
+        None => Ok(()),
+    }
+}
+
+fn open(ual: &Ual, place: usize, device: &str, out: &mut dyn Write) -> CliResult<()> {
+    step(out, "opening it")?;
+    match ual.open_rnic(place, device) {
+        Err(why) => say(out, &json!({ "error": why.to_string() })),
+        Ok(rnic) => {
+            say(out, &attrs_json(rnic.attrs()))?;
+            step(out, "closing it")?;
+            drop(rnic);
+            Ok(())
+        }
+    }
+}
+
+fn provider_json(provider: &ProviderListing) -> Value {
+    let mut object = json!({ "name": provider.name, "version": provider.version });
+    if let Some(library) = &provider.library {
+        object["library"] = library.display().to_string().into();
+    }
+    match &provider.devices {
+        Ok(devices) => object["devices"] = devices.iter().map(device_json).collect(),
+        Err(why) => object["unavailable"] = json!({ "reason": why.reason, "remedy": why.remedy }),
+    }
+    object
+}
+
+fn device_json(device: &DeviceInfo) -> Value {
+    let port = |port: &PortInfo| {
+        json!({
+            "interface": port.interface,
+            "online": port.online,
+            "mtu": port.mtu,
+            "addresses": port.addresses,
+        })
+    };
+    json!({ "name": device.name, "ports": device.ports.iter().map(port).collect::<Vec<_>>() })
+}
+
+fn attrs_json(attrs: &RnicAttrs) -> Value {
+    json!({
+        "vendor": attrs.vendor,
+        "model": attrs.model,
+        "firmware": attrs.firmware,
+        "connection_model": format!("{:?}", attrs.connection_model),
+        "capabilities": capabilities(attrs.capabilities),
+        // In the order in which people read them.
+        "limits": limits(attrs),
+    })
+}
+
+/// Names of capabilities, in lower case.
+fn capabilities(all: Capabilities) -> Vec<String> {
+    all.iter_names().map(|(name, _)| name.to_lowercase().replace('_', "-")).collect()
+}
+
+fn limits(a: &RnicAttrs) -> Vec<(&'static str, u64)> {
+    // Of a connection manager of its own; else MPA's limits hold.
+    let private = [
+        ("max_private_connect", a.max_private_connect.into()),
+        ("max_private_accept", a.max_private_accept.into()),
+        ("max_private_reject", a.max_private_reject.into()),
+    ];
+    let private = private.into_iter().filter(|(_, most)| *most != 0);
+    let all = [
+        ("max_qp", a.max_qp.into()),
+        ("max_wr_per_qp", a.max_wr_per_qp.into()),
+        ("max_wr_per_srq", a.max_wr_per_srq.into()),
+        ("max_sge_send", a.max_sge_send.into()),
+        ("max_sge_recv", a.max_sge_recv.into()),
+        ("max_sge_write", a.max_sge_write.into()),
+        ("max_sge_read", a.max_sge_read.into()),
+        ("max_inline", a.max_inline.into()),
+        ("max_cq", a.max_cq.into()),
+        ("max_cqe", a.max_cqe.into()),
+        ("max_srq", a.max_srq.into()),
+        ("max_pd", a.max_pd.into()),
+        ("max_mr", a.max_mr.into()),
+        ("max_mr_octets", a.max_mr_octets),
+        ("max_mw", a.max_mw.into()),
+        ("max_ird", a.max_ird.into()),
+        ("max_ord", a.max_ord.into()),
+        ("max_message", a.max_message.into()),
+    ];
+    all.into_iter().chain(private).collect()
+}

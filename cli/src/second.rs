@@ -1,0 +1,187 @@
+//! A second process of this program, for code that may crash or hang: the code of providers. It says
+//! in lines of JSON on its standard output what it is about to do and what came of it.
+//!
+//! The parent owns the child and kills it when it says nothing for too long. The child dies with the
+//! thread that started it. Nothing is shared between two of them.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, set_parent_process_death_signal};
+use serde_json::{Value, json};
+
+use crate::error::{CliError, CliResult, Exit};
+
+/// What a child may do.
+pub(crate) struct Bounds<'a> {
+    /// How long a step may take, from its line to the next.
+    pub(crate) step: &'a dyn Fn(&str) -> Duration,
+    /// How long it may take in all.
+    pub(crate) whole: Option<Duration>,
+    /// Whether it writes to our standard error, too.
+    pub(crate) heard: bool,
+}
+
+/// A child that did not come to its end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Broken {
+    /// What it was about to do.
+    pub(crate) step: String,
+    /// What became of it.
+    pub(crate) why: String,
+}
+
+/// Runs this program with `args` and tells `hear` what it says, but for the lines that only begin a
+/// step. `None`: it ended as it should.
+pub(crate) fn run(
+    args: impl IntoIterator<Item = OsString>,
+    bounds: &Bounds<'_>,
+    hear: &mut dyn FnMut(&Value) -> CliResult<()>,
+) -> CliResult<Option<Broken>> {
+    let failed = |e| CliError::new(Exit::Internal, format!("cannot run a second process: {e}"));
+    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped());
+    if !bounds.heard {
+        command.stderr(Stdio::null());
+    }
+    let mut child = command.spawn().map_err(failed)?;
+    let (lines, since) = (lines(&mut child), Instant::now());
+    let mut listener = Listener { lines, step: None, since, done: false };
+    let mut silence = listener.listen(bounds, hear);
+    if matches!(silence, Ok(None)) && !ends(&child, (bounds.step)("")) {
+        silence = Ok(Some("it hangs".to_owned()));
+    }
+    if !matches!(silence, Ok(None)) {
+        // It may be gone meanwhile.
+        let _ = child.kill();
+    }
+    let status = child.wait().map_err(failed)?;
+    let silence = silence?;
+    if silence.is_none() && listener.done && status.code().is_some() {
+        return Ok(None);
+    }
+    let step = listener.step.unwrap_or_else(|| "ending the process".to_owned());
+    Ok(Some(Broken { step, why: silence.unwrap_or_else(|| ended(status)) }))
+}
+
+/// Whether a child that has closed its standard output ends soon: a library may close it and go on.
+fn ends(child: &Child, bound: Duration) -> bool {
+    let Ok(descriptor) = pidfd_open(Pid::from_child(child), PidfdFlags::empty()) else {
+        return true;
+    };
+    let bound = Timespec { tv_sec: bound.as_secs() as i64, tv_nsec: bound.subsec_nanos().into() };
+    poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&bound)) != Ok(0)
+}
+
+/// What the child says, line by line.
+fn lines(child: &mut Child) -> Receiver<String> {
+    let (to, lines) = channel();
+    if let Some(output) = child.stdout.take() {
+        std::thread::spawn(move || {
+            let lines = BufReader::new(output).split(b'\n').map_while(Result::ok);
+            let text = lines.map(|line| String::from_utf8_lossy(&line).into_owned());
+            // Who listens no more has seen enough.
+            text.map(|line| to.send(line)).take_while(Result::is_ok).for_each(drop);
+        });
+    }
+    lines
+}
+
+struct Listener {
+    lines: Receiver<String>,
+    /// Begun and not ended.
+    step: Option<String>,
+    /// When the child said the last of its own lines.
+    since: Instant,
+    done: bool,
+}
+
+impl Listener {
+    /// Listens to the end, or says why it does not.
+    fn listen(
+        &mut self,
+        bounds: &Bounds<'_>,
+        hear: &mut dyn FnMut(&Value) -> CliResult<()>,
+    ) -> CliResult<Option<String>> {
+        let start = Instant::now();
+        loop {
+            let step = (bounds.step)(self.step.as_deref().unwrap_or_default());
+            let step = step.saturating_sub(self.since.elapsed());
+            let left = bounds.whole.map(|whole| whole.saturating_sub(start.elapsed()));
+            match self.lines.recv_timeout(left.map_or(step, |left| left.min(step))) {
+                Ok(line) => self.take(&line, hear)?,
+                Err(RecvTimeoutError::Disconnected) => return Ok(None),
+                Err(RecvTimeoutError::Timeout) => {
+                    let whole = bounds.whole.filter(|whole| start.elapsed() >= *whole);
+                    let hangs = || "it hangs".to_owned();
+                    let over = |whole: Duration| {
+                        format!("it is not done after {} s, the limit for all", whole.as_secs_f64())
+                    };
+                    return Ok(Some(whole.map_or_else(hangs, over)));
+                }
+            }
+        }
+    }
+
+    /// A line of the child; a library may write to standard output too, which is passed over.
+    fn take(&mut self, line: &str, hear: &mut dyn FnMut(&Value) -> CliResult<()>) -> CliResult<()> {
+        let Ok(said @ Value::Object(_)) = serde_json::from_str::<Value>(line) else {
+            return Ok(());
+        };
+        if let Some(step) = said["begins"].as_str() {
+            (self.step, self.since) = (Some(step.to_owned()), Instant::now());
+            return Ok(());
+        }
+        (self.step, self.since) = (None, Instant::now());
+        self.done = self.done || said["done"] == json!(true);
+        hear(&said)
+    }
+}
+
+/// In the child: what it is about to do.
+pub(crate) fn begin(out: &mut dyn Write, step: &str) -> CliResult<()> {
+    say(out, &json!({ "begins": step }))
+}
+
+/// In the child: anything else.
+pub(crate) fn say(out: &mut dyn Write, what: &Value) -> CliResult<()> {
+    writeln!(out, "{what}")?;
+    Ok(out.flush()?)
+}
+
+/// In the child: the last words.
+pub(crate) fn done(out: &mut dyn Write) -> CliResult<()> {
+    say(out, &json!({ "done": true }))
+}
+
+/// In the child, first: it is not to outlive its parent, whatever the code does that it runs.
+pub(crate) fn die_with_the_parent() {
+    // A kernel that cannot leaves a child behind when its parent is killed, as others do.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+}
+
+fn ended(status: ExitStatus) -> String {
+    match (status.signal(), status.code()) {
+        (Some(signal), _) => format!("the process is killed by {}", name(signal)),
+        (_, code) => format!("the process ends with status {}", code.unwrap_or(-1)),
+    }
+}
+
+/// What libraries that are broken die of.
+fn name(signal: i32) -> String {
+    let name = match signal {
+        4 => "illegal instruction",
+        6 => "abort",
+        7 => "bus error; is the file cut short?",
+        8 => "arithmetic error",
+        9 => "kill",
+        11 => "segmentation fault",
+        _ => return format!("signal {signal}"),
+    };
+    format!("signal {signal} ({name})")
+}
