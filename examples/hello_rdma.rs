@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 fn serve(ia: &Ia) -> Result<()> {
     let (pz, evd) = (ia.pz()?, ia.evd(16)?);
     let board = pz.lmr(64).remote_write().register()?; // the client writes here
-    let home = ia.ports().iter().find_map(|port| port.addresses.first().copied());
+    let home = ia.ports()?.iter().find_map(|port| port.addresses.first().copied());
     let listen = ia.listen((home.unwrap_or(Ipv4Addr::LOCALHOST.into()), 0))?;
     println!("{}", listen.address());
 

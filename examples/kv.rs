@@ -242,7 +242,7 @@ fn keep(evd: &Evd, ep: &Ep, table: &Mutex<Lmr>) -> Result<()> {
     }
 }
 
-/// Puts an entry into the table; answers its version, 0 if there is no room or it is malformed.
+/// Puts an entry into the table; returns its version, 0 if there is no room or it is malformed.
 fn put(table: &Lmr, mut entry: Entry) -> Result<u64> {
     let Some(key) = entry.parts().map(|(key, _)| key.to_vec()) else { return Ok(0) };
     for place in places(&key) {
@@ -283,7 +283,7 @@ fn act(client: &mut Client, action: Action) -> Result<()> {
 }
 
 impl Client {
-    /// Sets a value; answers its version.
+    /// Sets a value; returns its version.
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<u64> {
         self.send(key, value)?;
         loop {

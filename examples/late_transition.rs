@@ -83,7 +83,7 @@ struct Peer {
 fn prepare(ia: &Ia) -> Result<Peer> {
     let (pz, evd) = (ia.pz()?, ia.evd(8)?);
     let ep = pz.ep(&evd).depth(4, 1).max_pieces(1).build()?;
-    ep.post_recv(pz.buffer(MESSAGE)?).map_err(Error::from)?;
+    ep.post_recv(pz.buffer(MESSAGE)?)?;
     let document = pz.lmr(DOCUMENT).remote_write().register()?;
     Ok(Peer { evd, ep, document })
 }
@@ -93,7 +93,7 @@ fn prepare(ia: &Ia) -> Result<Peer> {
 fn convert(peer: &Peer, socket: TcpStream, last_words: &[u8]) -> Result<()> {
     let role = if last_words.is_empty() { Role::Initiator } else { Role::Responder };
     let params = ConvertParams { last_message: last_words.to_vec(), ..ConvertParams::new(role) };
-    peer.ep.convert(socket, params).map_err(Error::from)?;
+    peer.ep.convert(socket, params)?;
     Ok(())
 }
 
@@ -182,10 +182,10 @@ fn answer_by_rdma(peer: &Peer, sink: RemoteRange) -> Result<()> {
         let body = document(&String::from_utf8_lossy(&message.to_vec()));
         peer.document.write_at(0, body.as_bytes())?;
         let source = peer.document.range(0..body.len())?;
-        peer.ep.post_recv(message).map_err(Error::from)?;
-        peer.ep.post(Work::write(source, sink).unsignalled()).map_err(Error::from)?;
+        peer.ep.post_recv(message)?;
+        peer.ep.post(Work::write(source, sink).unsignalled())?;
         let length = (body.len() as u32).to_be_bytes();
-        peer.ep.post(Work::send(&length)).map_err(Error::from)?;
+        peer.ep.post(Work::send(&length))?;
     }
     ended(&peer.ep)
 }
@@ -240,7 +240,7 @@ fn fetch_plain(socket: &mut TcpStream, name: &str) -> Result<()> {
 
 /// Fetches a document over RDMA.
 fn fetch_by_rdma(peer: &Peer, name: &str) -> Result<()> {
-    peer.ep.post(Work::send(name.as_bytes())).map_err(Error::from)?;
+    peer.ep.post(Work::send(name.as_bytes()))?;
     let Some(message) = next_message(peer, PATIENCE)? else {
         return ended(&peer.ep).and(Err("the server went away".into()));
     };
@@ -248,6 +248,6 @@ fn fetch_by_rdma(peer: &Peer, name: &str) -> Result<()> {
     let mut body = vec![0; length.min(DOCUMENT)];
     peer.document.read_at(0, &mut body)?;
     print!("RDMA: {}", String::from_utf8_lossy(&body));
-    peer.ep.post_recv(message).map_err(Error::from)?;
+    peer.ep.post_recv(message)?;
     Ok(())
 }

@@ -127,7 +127,7 @@ fn prepare(ia: &Ia, message: usize) -> Result<Peer> {
     let slots = pz.lmr(SLOTS * SLOT).remote_write().register()?;
     let ep = pz.ep(&evd).depth(2 * SLOTS as u32, SLOTS as u32).max_pieces(1).build()?;
     for buffer in pz.buffers(SLOTS, message)? {
-        ep.post_recv(buffer).map_err(Error::from)?;
+        ep.post_recv(buffer)?;
     }
     Ok(Peer { evd, ep, slots })
 }
@@ -139,7 +139,7 @@ fn accept(ia: &Ia, request: Request) -> Result<Peer> {
     Ok(peer)
 }
 
-/// Connection handling: connects; answers the server's slots, too.
+/// Connection handling: connects; returns the server's slots, too.
 fn connect(ia: &Ia, address: &str) -> Result<(Peer, RemoteRange)> {
     let peer = prepare(ia, ANSWER)?;
     let established = peer.ep.connect(address, b"")?;
@@ -193,13 +193,13 @@ fn keep(peer: Peer, directory: &Path) -> Result<()> {
         let chunk = &mut chunk[..header.len];
         peer.slots.read_at(slot * SLOT, chunk)?;
         let taken = take(&mut incoming, directory, &header, chunk);
-        peer.ep.post_recv(message).map_err(Error::from)?;
+        peer.ep.post_recv(message)?;
         let answer = match taken {
             Ok(()) => 0u32.to_be_bytes().to_vec(),
             Err(error) => [&1u32.to_be_bytes(), error.to_string().as_bytes()].concat(),
         };
         let answer = &answer[..answer.len().min(ANSWER)];
-        peer.ep.post(Work::send(answer)).map_err(Error::from)?;
+        peer.ep.post(Work::send(answer))?;
     }
     Ok(())
 }
@@ -305,7 +305,7 @@ fn bring(ia: &Ia, address: &str, files: &[PathBuf]) -> Result<()> {
 }
 
 impl Bringer {
-    /// Brings one file; answers its size.
+    /// Brings one file; returns its size.
     fn file(&mut self, path: &Path) -> Result<u64> {
         let name =
             path.file_name().and_then(|name| name.to_str()).ok_or("no name to keep it by")?;
@@ -336,10 +336,10 @@ impl Bringer {
             self.peer.slots.write_at(at, chunk)?;
             let window = self.window.slice(range.start as u64..range.end as u64)?;
             let write = Work::write(self.peer.slots.range(range)?, window).unsignalled();
-            self.peer.ep.post(write).map_err(Error::from)?;
+            self.peer.ep.post(write)?;
         }
         let header = Header { kind, len: chunk.len(), value }.to_octets();
-        self.peer.ep.post(Work::send(&header)).map_err(Error::from)?;
+        self.peer.ep.post(Work::send(&header))?;
         self.posted += 1;
         Ok(())
     }
@@ -361,7 +361,7 @@ impl Bringer {
                 let why = String::from_utf8_lossy(answer.get(4..).unwrap_or_default()).into_owned();
                 return Err(format!("the server says: {why}").into());
             }
-            self.peer.ep.post_recv(buffer).map_err(Error::from)?;
+            self.peer.ep.post_recv(buffer)?;
             self.answered += 1;
             return Ok(());
         }

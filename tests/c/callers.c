@@ -1,6 +1,6 @@
 /*
  * Bad callers: handles that are stale, of another kind, made up or freed twice; every thread at
- * once; a forked child.
+ * once; a thread with little stack; a forked child.
  */
 #include "check.h"
 
@@ -8,6 +8,34 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+/* All that is needed to send, in a thread with the least stack that the header allows. */
+static void *modest(void *unused)
+{
+    struct side active, passive;
+    it_lmr_triplet_t all;
+    sides_open(&active, &passive);
+    all = piece(&passive, 0, MEMORY);
+    MUST(it_post_recv(passive.ep, &all, 1, cookie(1), SIGNALLED));
+    all = piece(&active, 0, MEMORY);
+    MUST(it_post_send(active.ep, &all, 1, cookie(2), SIGNALLED));
+    check_completion(passive.receives, IT_DTO_RC_RECV_CMPL_EVENT, IT_DTO_SUCCESS, 1);
+    check_completion(active.sends, IT_DTO_SEND_CMPL_EVENT, IT_DTO_SUCCESS, 2);
+    side_close(&active);
+    side_close(&passive);
+    return unused;
+}
+
+static void small_stack(void)
+{
+    pthread_attr_t attributes;
+    pthread_t thread;
+    CHECK(pthread_attr_init(&attributes) == 0);
+    CHECK(pthread_attr_setstacksize(&attributes, 64 * 1024) == 0);
+    CHECK(pthread_create(&thread, &attributes, modest, NULL) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(pthread_attr_destroy(&attributes) == 0);
+}
 
 /* Every kind of handle where another one belongs, and numbers near a real one. */
 static void handles(const struct side *side)
@@ -173,6 +201,7 @@ int main(void)
 {
     struct side side, other;
     it_evd_handle_t evd;
+    small_stack(); /* first: what is chosen once per process is chosen there */
     side_open(&side);
     side_open(&other);
     handles(&side);

@@ -4,9 +4,10 @@
 #include "check.h"
 
 #include <arpa/inet.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 static const uint64_t MINUTE = 60000000;
 
@@ -205,12 +206,41 @@ void sides_open(struct side *active, struct side *passive)
     sides_connect(active, passive);
 }
 
+int side_connect_plain(const struct side *passive)
+{
+    /* RFC 5044 7.1: key, flags (CRC), revision, length of private data. */
+    static const unsigned char request[20] = {'M', 'P', 'A', ' ', 'I', 'D', ' ', 'R', 'e', 'q',
+                                              ' ', 'F', 'r', 'a', 'm', 'e', 0x40, 1, 0, 0};
+    unsigned char reply[20];
+    struct sockaddr_in to;
+    uint16_t port;
+    it_listen_handle_t listener = side_listen(passive, &port);
+    int plain = socket(AF_INET, SOCK_STREAM, 0);
+    it_event_t event;
+    memset(&to, 0, sizeof to);
+    to.sin_family = AF_INET;
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    to.sin_port = port;
+    CHECK(connect(plain, (struct sockaddr *)&to, sizeof to) == 0);
+    CHECK(send(plain, request, sizeof request, MSG_NOSIGNAL) == (ssize_t)sizeof request);
+    event = check_event(passive->request, IT_CM_REQ_CONN_REQUEST_EVENT);
+    MUST(it_ep_accept(passive->ep, event.conn_req.cn_est_id, NULL, 0));
+    check_event(passive->conn, IT_CM_MSG_CONN_ESTABLISHED_EVENT);
+    CHECK(recv(plain, reply, sizeof reply, MSG_WAITALL) == (ssize_t)sizeof reply);
+    MUST(it_listen_free(listener));
+    return plain;
+}
+
+void check_abort(int socket)
+{
+    struct linger at_once = {1, 0};
+    CHECK(setsockopt(socket, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) == 0);
+    CHECK(close(socket) == 0);
+}
+
 void check_reset(it_ep_handle_t ep)
 {
-    it_status_t status;
-    while ((status = it_ep_reset(ep)) == IT_ERR_EP_TIMEWAIT || status == IT_ERR_CANNOT_RESET)
-        sched_yield();
-    EXPECT(IT_SUCCESS, status);
+    EXPECT(IT_SUCCESS, it_ep_reset(ep));
 }
 
 it_event_t check_event(it_evd_handle_t evd, it_event_type_t type)

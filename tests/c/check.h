@@ -67,7 +67,12 @@ void sides_connect(const struct side *active, const struct side *passive);
 /** Both ends, one process. */
 void sides_open(struct side *active, struct side *passive);
 
-/** Resets an endpoint as soon as its connection is gone and its work flushed. */
+/** Connects `passive` to a plain socket, which has sent an MPA request and got the reply. */
+int side_connect_plain(const struct side *passive);
+/** Closes a socket by a reset. */
+void check_abort(int socket);
+
+/** Resets an endpoint whose connection's end was told: at once, without a second try. */
 void check_reset(it_ep_handle_t ep);
 
 /** The next event, which must be of this type. */

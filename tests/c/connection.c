@@ -247,6 +247,21 @@ static void over_ipv6(const struct side *active, const struct side *passive)
     EXPECT(IT_SUCCESS, it_listen_free(listener));
 }
 
+/* A reset by the peer is a broken connection and an affiliated event of the endpoint. */
+static void losing(const struct side *passive)
+{
+    it_evd_handle_t affiliated;
+    it_event_t event;
+    MUST(it_evd_create(passive->ia, IT_ASYNC_AFF_EVENT_STREAM, (it_evd_flags_t)0, 8, 1, NULL,
+                       &affiliated, NULL));
+    check_abort(side_connect_plain(passive));
+    check_event(passive->conn, IT_CM_MSG_CONN_BROKEN_EVENT);
+    event = check_event(affiliated, IT_ASYNC_AFF_EP_L_LLP_ERROR);
+    CHECK(event.aff_async.cause.ep == passive->ep);
+    EXPECT(IT_SUCCESS, it_evd_free(affiliated));
+    check_reset(passive->ep);
+}
+
 /* An endpoint that goes takes its connection along. */
 static void breaking(const struct side *active, const struct side *passive)
 {
@@ -271,6 +286,7 @@ int main(void)
     rejecting(&active, &passive);
     handing_off(&active, &passive);
     over_ipv6(&active, &passive);
+    losing(&passive);
     breaking(&active, &passive);
     active.ep = check_ep(&active);
     side_close(&active);

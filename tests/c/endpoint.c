@@ -179,6 +179,34 @@ static void shared_queues(struct side *active, struct side *passive)
     passive->ep = check_ep(passive);
 }
 
+/* What an endpoint left in its dispatcher goes with it: others in its place have all the room. */
+static void leaving(struct side *active, const struct side *passive)
+{
+    enum { DEPTH = 8, IN_TURN = 12 };
+    it_ep_attributes_t attributes = check_attributes();
+    it_lmr_triplet_t segment = piece(active, 0, 64);
+    it_evd_handle_t both;
+    attributes.max_request_dtos = attributes.max_recv_dtos = DEPTH;
+    MUST(it_evd_create(active->ia, IT_DTO_EVENT_STREAM, (it_evd_flags_t)0, 2 * DEPTH, 1, NULL,
+                       &both, NULL));
+    EXPECT(IT_SUCCESS, it_ep_free(active->ep));
+    for (unsigned round = 0; round < IN_TURN; round++) {
+        MUST(it_ep_rc_create(active->pz, both, both, active->conn, IT_EP_NO_FLAG, &attributes,
+                             &active->ep));
+        for (unsigned n = 0; n < DEPTH; n++)
+            MUST(it_post_recv(active->ep, &segment, 1, cookie(n), SIGNALLED));
+        sides_connect(active, passive);
+        EXPECT(IT_SUCCESS, it_ep_disconnect(active->ep, NULL, 0));
+        check_event(active->conn, IT_CM_MSG_CONN_DISCONNECT_EVENT);
+        check_event(passive->conn, IT_CM_MSG_CONN_DISCONNECT_EVENT);
+        EXPECT(IT_SUCCESS, it_ep_free(active->ep));
+        check_reset(passive->ep);
+    }
+    check_empty(both);
+    EXPECT(IT_SUCCESS, it_evd_free(both));
+    active->ep = check_ep(active);
+}
+
 int main(void)
 {
     struct side active, passive;
@@ -187,6 +215,7 @@ int main(void)
     creating(&active);
     states(&active, &passive);
     attributes(&active);
+    leaving(&active, &passive);
     shared_queues(&active, &passive);
     side_close(&active);
     side_close(&passive);

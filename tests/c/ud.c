@@ -356,7 +356,7 @@ static void both_ways(const struct side *active, it_ep_handle_t here, const stru
         if (status == IT_ERR_TOO_MANY_POSTS)
             break;
         CHECK(status == IT_SUCCESS);
-        if (n % DEPTH == DEPTH - 2) {
+        if (n % (DEPTH - 1) == DEPTH - 2) {
             MUST(it_post_sendto(here, &part, 1, cookie(n), SIGNALLED, &remote));
             check_completion(active->sends, IT_DTO_SEND_CMPL_EVENT, IT_DTO_SUCCESS, n);
         }

@@ -67,11 +67,26 @@ static void events(void)
     side_close(&side);
 }
 
+static void count(int level, const char *text, void *context)
+{
+    CHECK(level >= ITW_LOG_ERROR && level <= ITW_LOG_TRACE && text != NULL);
+    ++*(int *)context;
+}
+
+/* What is said goes to a function, and to standard error again. */
+static void logs(void)
+{
+    static int lines;
+    CHECK(itw_log_callback(count, &lines) == IT_SUCCESS);
+    CHECK(itw_log_callback(NULL, NULL) == IT_SUCCESS);
+}
+
 int main(void)
 {
     CHECK(itw_version() != NULL && strlen(itw_version()) >= 5);
     statuses();
     last_errors();
     events();
+    logs();
     return checked("warpline");
 }

@@ -5,6 +5,8 @@
 
 #include <arpa/inet.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 static uint64_t big_endian(const unsigned char *octets, int count)
 {
@@ -217,6 +219,59 @@ static void order(const struct side *active, const struct side *passive)
     EXPECT(IT_SUCCESS, it_evd_free(plain));
 }
 
+/* A lost stream is a broken connection and nothing else: applications end at affiliated events. */
+static void losses(void)
+{
+    /* An FPDU of 16 octets with a wrong CRC (RFC 5044 4). */
+    static const unsigned char wrong[24] = {0, 16};
+    struct side side;
+    it_evd_handle_t affiliated, aevd;
+    it_event_t events[4];
+    size_t count;
+    int plain, got = 0;
+    side_open(&side);
+    MUST(it_evd_create(side.ia, IT_ASYNC_AFF_EVENT_STREAM, (it_evd_flags_t)0, 8, 1, NULL,
+                       &affiliated, NULL));
+    MUST(it_evd_create(side.ia, IT_AEVD_NOTIFICATION_EVENT_STREAM, (it_evd_flags_t)0, 0, 1, NULL,
+                       &aevd, NULL));
+    /* Polled and waited for. */
+    check_abort(side_connect_plain(&side));
+    check_event(side.conn, IT_CM_MSG_CONN_BROKEN_EVENT);
+    check_empty(affiliated);
+    check_reset(side.ep);
+    check_abort(side_connect_plain(&side));
+    check_event(side.conn, IT_CM_MSG_CONN_BROKEN_EVENT);
+    EXPECT(IT_ERR_TIMEOUT_EXPIRED, it_evd_wait(affiliated, 0, &events[0], NULL));
+    check_reset(side.ep);
+    check_abort(side_connect_plain(&side));
+    check_event(side.conn, IT_CM_MSG_CONN_BROKEN_EVENT);
+    EXPECT(IT_SUCCESS, it_evd_dequeue_n(affiliated, 4, events, &got));
+    CHECK(got == 0);
+    check_reset(side.ep);
+    /* As servers of this profile wait: for both streams at once. */
+    plain = side_connect_plain(&side);
+    feed(affiliated, aevd);
+    feed(side.conn, aevd);
+    check_abort(plain);
+    MUST(itx_aevd_wait(aevd, IT_TIMEOUT_INFINITE, 4, events, &count));
+    CHECK(count == 1 && events[0].event_number == IT_CM_MSG_CONN_BROKEN_EVENT);
+    EXPECT(IT_SUCCESS, itx_aevd_wait(aevd, 0, 4, events, &count));
+    CHECK(count == 0);
+    feed(affiliated, NULL);
+    feed(side.conn, NULL);
+    check_reset(side.ep);
+    /* An error of the peer remains one. */
+    plain = side_connect_plain(&side);
+    CHECK(send(plain, wrong, sizeof wrong, MSG_NOSIGNAL) == (ssize_t)sizeof wrong);
+    check_event(side.conn, IT_CM_MSG_CONN_BROKEN_EVENT);
+    events[0] = check_event(affiliated, IT_ASYNC_AFF_EP_L_LLP_ERROR);
+    CHECK(events[0].aff_async.cause.ep == side.ep);
+    CHECK(close(plain) == 0);
+    EXPECT(IT_SUCCESS, it_evd_free(affiliated));
+    EXPECT(IT_SUCCESS, it_evd_free(aevd));
+    side_close(&side);
+}
+
 int main(void)
 {
     struct side active, passive;
@@ -237,5 +292,6 @@ int main(void)
     CHECK(itw_event_text(&event, NULL, 0) > 0);
     side_close(&active);
     side_close(&passive);
+    losses();
     return checked("zurich");
 }

@@ -1,7 +1,7 @@
 //! Programs in C against the installed library: what a user of `libitapi` does, done by tests.
 //!
-//! The library is the one that cargo built for the running test; header, library and pkg-config file
-//! are installed with `scripts/install` below the target directory.
+//! The library is built by cargo, as the running test was; header, library and pkg-config file are
+//! installed with `scripts/install` below the target directory.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -49,7 +49,7 @@ impl Kit {
             present(tool)?;
         }
         let built = built();
-        let home = built.join("..").join(name);
+        let home = built.join(name);
         std::fs::create_dir_all(&home).expect("the target directory can be written");
         let home = home.canonicalize().expect("it was just made");
         let install = root().join("scripts/install");
@@ -139,10 +139,18 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Where cargo put what the running test was built with.
+/// Has cargo build the library beside the running test; where it is.
 fn built() -> PathBuf {
     let test = std::env::current_exe().expect("a running program has a path");
-    test.parent().expect("a file is in a directory").to_owned()
+    let target = test.ancestors().nth(2).expect("target/PROFILE/deps/TEST").to_owned();
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["build", "--quiet", "--offline", "--package", "itapi-c", "--target-dir"]);
+    command.arg(target.parent().expect("target/PROFILE")).current_dir(root());
+    if target.ends_with("release") {
+        command.arg("--release");
+    }
+    run(&mut command);
+    target
 }
 
 fn present(tool: &str) -> Result<(), String> {

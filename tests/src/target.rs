@@ -59,6 +59,7 @@ impl Target {
 }
 
 fn read_line(from: &mut impl BufRead) -> String {
+    let _guard = warpline_patience::Guard::new("a line of the target");
     let mut line = String::new();
     from.read_line(&mut line).expect("target speaks");
     line.trim_end().into()

@@ -27,6 +27,58 @@ fn kit(test: &str) -> Option<&'static Kit> {
     kit.as_ref().map_err(|reason| skip(test, reason)).ok()
 }
 
+/// What a program that makes one connection between two endpoints of its own logs to a file, by the
+/// environment and a configuration.
+fn log_of(kit: &Kit, name: &str, filter: Option<&str>, config: &str) -> Vec<String> {
+    let program = kit.program(name, &["short_of_memory.c"], Language::C99, BINDINGS[2]);
+    let path = |end| kit.home().join(format!("{name}.{end}"));
+    std::fs::write(path("toml"), config).expect("the directory can be written");
+    let log = std::fs::File::create(path("log")).expect("the directory can be written");
+    let mut command = kit.command(&program);
+    command.env_remove("WARPLINE_LOG").envs(filter.map(|filter| ("WARPLINE_LOG", filter)));
+    let status = command.env("WARPLINE_CONFIG", path("toml")).stderr(log).status();
+    assert!(status.expect("timeout is there").code().is_some_and(|code| code != 124));
+    let log = std::fs::read_to_string(path("log")).expect("it was just made");
+    assert!(!log.contains('\x1b'), "colours in a file: {log}");
+    log.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn logs_have_one_line_per_connection_made_and_one_per_end() {
+    let Some(kit) = kit("logs of C programs") else { return };
+    for format in ["text", "json"] {
+        let config = format!("[log]\nformat = \"{format}\"\n");
+        let lines = log_of(kit, &format!("log_{format}"), Some("info"), &config);
+        let of = |what: &str| lines.iter().filter(|line| line.contains(what)).collect::<Vec<_>>();
+        // Both ends of the connection are in this process.
+        let (made, ended) = (of("connected: "), of("disconnected: "));
+        let made: Vec<_> = made.into_iter().filter(|line| !ended.contains(line)).collect();
+        assert_eq!((made.len(), ended.len()), (2, 2), "{lines:#?}");
+        for (role, line) in ["initiator", "responder"].into_iter().zip(&made) {
+            assert!(made.iter().any(|line| line.contains(role)), "{role}: {made:#?}");
+            for part in ["127.0.0.1:", " <-> ", "IRD 4", "ORD 4", "MPA revision 2", "CRC o"] {
+                assert!(line.contains(part), "{part}: {line}");
+            }
+            assert!(line.contains("markers ") && line.contains("; FPDUs of up to "), "{line}");
+        }
+        assert!(ended.iter().all(|line| line.contains("127.0.0.1:")), "{ended:#?}");
+        let json = |line: &String| line.starts_with('{') && line.ends_with('}');
+        assert!(lines.iter().all(|line| json(line) == (format == "json")), "{lines:#?}");
+    }
+}
+
+#[test]
+fn logs_show_warnings_unless_told_otherwise() {
+    let Some(kit) = kit("warnings of C programs") else { return };
+    let config = "[softrdma]\ncongestion = \"none-such\"\n";
+    let has = |lines: &[String], level: &str| lines.iter().any(|line| line.contains(level));
+    // Its connection fails for the same reason, and the program prints that.
+    let lines = log_of(kit, "log_default", None, config);
+    assert!(has(&lines, " WARN ") && !has(&lines, " INFO "), "{lines:#?}");
+    let lines = log_of(kit, "log_error", Some("error"), config);
+    assert!(!has(&lines, " WARN "), "{lines:#?}");
+}
+
 #[test]
 fn sizes_offsets_and_values_hold_in_every_language_binding_and_layout() {
     let Some(kit) = kit("the header in C and C++") else { return };
@@ -76,7 +128,7 @@ fn the_library_exports_what_the_header_declares_and_nothing_else() {
 fn declared() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for layout in [None, Some("-DITAPI_ZRL_EXTENSIONS")] {
-        let header = root().join("itapi/include/it_api.h");
+        let header = root().join("itapi/c/include/it_api.h");
         let text = run(Command::new("gcc").args(["-E", "-P"]).args(layout).arg(header));
         let starts = text.split([';', '}']).map(str::trim).filter(|s| !s.starts_with("typedef"));
         let before = starts.filter_map(|s| s.split_once('(')).map(|(before, _)| before);

@@ -136,9 +136,10 @@ fn the_source_comes_along_through_every_kind_of_dispatcher() {
         here.send(&path, address, b"one");
     }
     let mut all = Vec::new();
-    while all.len() < 4 {
+    warpline_patience::until("four datagrams", || {
         there.evd.poll_into(&mut all).unwrap();
-    }
+        all.len() >= 4
+    });
     assert!(all.iter().all(|one| one.source.as_ref().is_some_and(|from| from.qpn == qpn)));
     // An aggregate dispatcher.
     let any = AnyEvd::builder(&there.ia).build().unwrap();
@@ -208,7 +209,7 @@ fn what_cannot_be_is_refused() {
     assert_eq!(way.path().unwrap().remote_gid, path.remote_gid);
     way.modify(&DatagramPath { traffic_class: 3, ..path }).unwrap();
     assert_eq!(way.path().unwrap().traffic_class, 3);
-    let status = |refused: Box<Refused<Work<'_>>>| match refused.error {
+    let status = |refused: Error| match refused {
         Error::Post { status, .. } => status,
         other => panic!("{other}"),
     };

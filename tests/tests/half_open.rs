@@ -98,7 +98,7 @@ impl Caller {
         line.trim_end().into()
     }
 
-    /// Waits until everything posted has completed; answers how the connection ended.
+    /// Waits until everything posted has completed; returns how the connection ended.
     fn end(mut self) -> String {
         let flushed = self.line();
         assert!(flushed.starts_with("flushed ") && flushed != "flushed 0", "{flushed}");

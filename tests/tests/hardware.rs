@@ -64,7 +64,7 @@ fn the_installed_header_builds_a_provider() {
         Err(reason) => return skip("a provider from the installed header", &reason),
     };
     let sources = root().join("examples/vendor-provider-c");
-    let names = ["provider.c", "memory.c", "cq.c", "qp.c", "cm.c"];
+    let names = ["provider.c", "memory.c", "cq.c", "qp.c", "cm.c", "calls.c"];
     let library = kit.home().join("libvendor_loop.so");
     let mut gcc = Command::new("gcc");
     gcc.args(["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-fPIC", "-shared"]);

@@ -36,7 +36,7 @@ conform_parts() { # FUNCTION FILE CASE...
     done >>"$file.txt"
     rm "$file"-[0-9]*
     # The same port every time would be luck.
-    sed -i 's/^peer at 127.0.0.1:[0-9]*/peer at 127.0.0.1:PORT/; /^warpline: .* not met$/d; /^  where  conform/d' "$file.txt"
+    sed -i '/^ *[0-9]*\/[0-9]* /d; s/^peer at 127.0.0.1:[0-9]*/peer at 127.0.0.1:PORT/; /^warpline: .* not met$/d; /^  where  conform/d' "$file.txt"
 }
 
 conform_new_guest() {

@@ -29,7 +29,7 @@ vm_verbs_programs() {
     local root=$VM_HERE/../.. target name suite
     target=${CARGO_TARGET_DIR:-$root/target}
     suite=$(cd "$root" &&
-        cargo build --quiet -p warpline-examples -p itapi &&
+        cargo build --quiet -p warpline-examples -p itapi-c &&
         cargo build --quiet -p warpline-tests --bin duet &&
         cargo test --quiet -p vp-verbs --test devices --no-run --message-format=json |
         sed -n 's/.*"executable":"\([^"]*\/devices[^"]*\)".*/\1/p' | tail -n 1)

@@ -1,8 +1,9 @@
 //! Nanoseconds per step of SoftRDMA's data path, of wrappers, and of the C face's checks, inside one
 //! process: no sockets, no protocol.
 //!
-//! `cargo run --release -p warpline-benches --bin micro` prints medians over many short runs, so a
-//! preempted run does not count. The second thread of the contended rows belongs to this program.
+//! `cargo build --release -p itapi-c && cargo run --release -p warpline-benches --bin micro` prints
+//! medians over many short runs, so a preempted run does not count. The second thread of the contended
+//! rows belongs to this program.
 
 use std::alloc::Layout;
 use std::error::Error;
@@ -13,8 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-// Its C functions are called as a C program calls them.
-use itapi as _;
+use libloading::{Library, Symbol};
 use vp_api::{
     Access, Addressing, CqInit, LogLevel, MemRange, MrInit, PdId, Provider, QpId, QpInit, Services,
     Stag, WcOpcode, WcStatus, WorkCompletion,
@@ -79,38 +79,55 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// A handle of C, of any kind.
 type Handle = *mut c_void;
 
-unsafe extern "C" {
-    fn it_ia_create(name: *const c_char, major: u32, minor: u32, ia: *mut Handle) -> u32;
-    fn it_ia_free(ia: Handle) -> u32;
-    fn it_get_handle_type(handle: Handle, kind: *mut u32) -> u32;
-    fn it_evd_create(
-        ia: Handle,
-        stream: u32,
-        flags: u32,
-        queue_size: usize,
-        threshold: usize,
-        aevd: Handle,
-        evd: *mut Handle,
-        fd: *mut c_int,
-    ) -> u32;
-    fn it_evd_dequeue(evd: Handle, event: *mut [u64; 57]) -> u32;
+/// The C functions that are measured, called through pointers as a C program calls them.
+struct CFace<'l> {
+    ia_create: Symbol<'l, unsafe extern "C" fn(*const c_char, u32, u32, *mut Handle) -> u32>,
+    ia_free: Symbol<'l, unsafe extern "C" fn(Handle) -> u32>,
+    get_handle_type: Symbol<'l, unsafe extern "C" fn(Handle, *mut u32) -> u32>,
+    evd_create: Symbol<'l, EvdCreate>,
+    evd_dequeue: Symbol<'l, unsafe extern "C" fn(Handle, *mut [u64; 57]) -> u32>,
+}
+
+type EvdCreate =
+    unsafe extern "C" fn(Handle, u32, u32, usize, usize, Handle, *mut Handle, *mut c_int) -> u32;
+
+impl<'l> CFace<'l> {
+    fn new(library: &'l Library) -> Result<Self, libloading::Error> {
+        Ok(Self {
+            // SAFETY: the types are those of it_api.h.
+            ia_create: unsafe { library.get(c"it_ia_create") }?,
+            // SAFETY: as above.
+            ia_free: unsafe { library.get(c"it_ia_free") }?,
+            // SAFETY: as above.
+            get_handle_type: unsafe { library.get(c"it_get_handle_type") }?,
+            // SAFETY: as above.
+            evd_create: unsafe { library.get(c"it_evd_create") }?,
+            // SAFETY: as above.
+            evd_dequeue: unsafe { library.get(c"it_evd_dequeue") }?,
+        })
+    }
 }
 
 /// What every call of C pays: the handle is looked up, a status comes back.
 fn c_face() -> Result<(), Box<dyn Error>> {
     const DTO_EVENT_STREAM: u32 = 0;
+    let path = std::env::current_exe()?.with_file_name("libitapi.so");
+    // SAFETY: our own library, which does nothing when it is loaded.
+    let library = unsafe { Library::new(&path) }
+        .map_err(|e| format!("{e}; cargo build --release -p itapi-c makes it"))?;
+    let c = CFace::new(&library)?;
     let (mut ia, mut evd, mut kind, mut event) = (null_mut(), null_mut(), 0, [0; 57]);
     // SAFETY: a constant string, and room for a handle.
-    let opened = unsafe { it_ia_create(c"vp_softrdma".as_ptr(), 2, 1, &raw mut ia) };
+    let opened = unsafe { (c.ia_create)(c"vp_softrdma".as_ptr(), 2, 1, &raw mut ia) };
     let (none, out) = (null_mut(), &raw mut evd);
     // SAFETY: room for a handle; without a flag no descriptor is asked for.
-    let made = unsafe { it_evd_create(ia, DTO_EVENT_STREAM, 0, 64, 1, none, out, null_mut()) };
+    let made = unsafe { (c.evd_create)(ia, DTO_EVENT_STREAM, 0, 64, 1, none, out, null_mut()) };
     if (opened, made) != (0, 0) {
         return Err(format!("cannot open the adapter: status {opened}, {made}").into());
     }
     let check = |handle: Handle, kind: &mut u32| {
         // SAFETY: room for a number; a handle may be anything.
-        black_box(unsafe { it_get_handle_type(black_box(handle), kind) })
+        black_box(unsafe { (c.get_handle_type)(black_box(handle), kind) })
     };
     report("C: check a handle", || _ = check(evd, &mut kind));
     let shared = evd.expose_provenance();
@@ -121,9 +138,9 @@ fn c_face() -> Result<(), Box<dyn Error>> {
         _ = check(evd.map_addr(|handle| handle ^ 1 << 40), &mut kind);
     });
     // SAFETY: room for an event.
-    report("C: find no event", || _ = black_box(unsafe { it_evd_dequeue(evd, &raw mut event) }));
+    report("C: find no event", || _ = black_box(unsafe { (c.evd_dequeue)(evd, &raw mut event) }));
     // SAFETY: any handle may be freed; nobody uses it afterwards.
-    unsafe { it_ia_free(ia) };
+    unsafe { (c.ia_free)(ia) };
     Ok(())
 }
 

@@ -19,8 +19,8 @@ use warpline_benches::Result;
 pub(crate) const MESSAGE: u32 = 64;
 /// Posts in a list.
 pub(crate) const LIST: usize = 64;
-/// Work requests in a queue.
-const DEPTH: u32 = 256;
+/// Work requests in a queue: all that a step posts, for nothing tells that they are done.
+const DEPTH: u32 = 2048;
 
 /// Services that do nothing.
 pub(crate) struct Still;

@@ -231,11 +231,11 @@ fn dequeue() -> Result<()> {
         Ok::<_, Error>(())
     })?;
     let target = pz.lmr(64).remote_write().register()?;
-    let post = |ep: &Ep, work: Work| ep.post(work).map_err(itapi::Error::from);
+    let post = |ep: &Ep, work: Work| ep.post(work);
     rounds(
         || {
             for ep in [&client, &server] {
-                ep.post_recv(pz.buffer(8)?).map_err(itapi::Error::from)?;
+                ep.post_recv(pz.buffer(8)?)?;
             }
             for _ in 1..LIST {
                 post(&client, Work::write(b"12345678", target.remote()))?;

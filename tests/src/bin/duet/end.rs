@@ -96,7 +96,7 @@ impl<'a> End<'a> {
     }
 
     fn receive(&self, octets: usize) -> Result<(), Fail> {
-        self.ep.post_recv(self.pz.buffer(octets)?).map_err(itapi::Error::from)?;
+        self.ep.post_recv(self.pz.buffer(octets)?)?;
         Ok(())
     }
 
@@ -114,7 +114,7 @@ impl<'a> End<'a> {
     }
 
     pub(crate) fn start(&self, work: Work<'_>) -> Result<(), Fail> {
-        self.ep.post(work).map_err(itapi::Error::from)?;
+        self.ep.post(work)?;
         Ok(())
     }
 
@@ -139,7 +139,7 @@ impl<'a> End<'a> {
     pub(crate) fn hear(&self) -> Result<(Vec<u8>, Completion), Fail> {
         let (buffer, completion) = self.take()?;
         let octets = buffer.to_vec();
-        self.ep.post_recv(buffer).map_err(itapi::Error::from)?;
+        self.ep.post_recv(buffer)?;
         Ok((octets, completion))
     }
 

@@ -66,6 +66,9 @@ impl Side {
             if let Some(profile) = profile {
                 *policy = profile;
             }
+            // A guest without KVM, on a busy machine, may need more than a policy's 10 s for a Reply:
+            // then this end has a time-out, and the accept of the other a reset.
+            policy.connect_timeout = warpline_patience::HANG;
             if let Some(crc) = crc {
                 policy.crc = if crc == "on" { Crc::Require } else { Crc::Off };
             }

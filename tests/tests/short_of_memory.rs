@@ -1,0 +1,216 @@
+//! A C process that runs out of memory gets a status: every allocation of a program that connects,
+//! transfers and closes is refused in turn, alone and with all behind it; and a limit on its addresses
+//! is set lower and lower. The same for a program that has the library in itself, and for one that has
+//! so many objects and connections that the tables outgrow the reserve; and peers that come while there
+//! is no memory do not end the process.
+
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use warpline_tests::c::{Kit, Language, root, run};
+use warpline_tests::raw::mpa_request;
+use warpline_tests::skip;
+
+const BINDING: &[&str] = &["ITAPI_ENABLE_V21_BINDINGS"];
+
+/// What is larger is of a table: neither of the library's reserve (`itapi/c/src/reserve.rs`), nor memory that is
+/// there when a connection is accepted (`ual/src/cm/table.rs`).
+const LARGEST_BLOCK: u32 = 33 << 10;
+
+/// They come while there is no memory: enough to use up the reserve.
+const PEERS: u32 = 300;
+
+/// How runs ended, by exit status, with the last that ended so and what it printed.
+type Ends = BTreeMap<Option<i32>, (u32, String)>;
+
+struct Rig {
+    kit: Kit,
+    allocator: PathBuf,
+    shared: Program,
+    archive: Program,
+    /// Many objects; what counts are allocations that the library's reserve has no blocks for.
+    crowded: Program,
+}
+
+struct Program {
+    path: PathBuf,
+    /// Allocations up to so many octets are neither counted nor refused.
+    over: u32,
+    /// Allocations of a run in which none is refused.
+    allocations: u32,
+}
+
+fn rig(test: &str) -> Option<&'static Rig> {
+    static RIG: OnceLock<Result<Rig, String>> = OnceLock::new();
+    let rig = RIG.get_or_init(|| {
+        let kit = Kit::install("c-memory")?;
+        let allocator = kit.home().join("failing_malloc.so");
+        let mut build = Command::new("gcc");
+        build.args(["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]);
+        run(build.arg(&allocator).arg(root().join("tests/c/failing_malloc.c")));
+        let shared = kit.program("short_of_memory", &["short_of_memory.c"], Language::C99, BINDING);
+        let archive = kit.static_program("short_of_memory_static", &["short_of_memory.c"], BINDING);
+        let crowded = kit.program("crowded", &["crowded.c"], Language::C99, BINDING);
+        let program = |path, over| Program { path, over, allocations: 0 };
+        let mut rig = Rig {
+            kit,
+            allocator,
+            shared: program(shared, 0),
+            archive: program(archive, 0),
+            crowded: program(crowded, LARGEST_BLOCK),
+        };
+        // Once, before several tests run the program beside each other.
+        rig.shared.allocations = rig.count_allocations(&rig.shared);
+        rig.archive.allocations = rig.count_allocations(&rig.archive);
+        rig.crowded.allocations = rig.count_allocations(&rig.crowded);
+        Ok(rig)
+    });
+    rig.as_ref().map_err(|reason| skip(test, reason)).ok()
+}
+
+impl Rig {
+    fn refusing(&self, program: &Program, at: u32, and_all_behind: bool) -> Command {
+        let mut command = self.kit.command(&program.path);
+        command.env("FAIL_AT", at.to_string()).env("FAIL_COUNT", self.count());
+        command.env("FAIL_OVER", program.over.to_string());
+        // Only in the program, not in `timeout` before it.
+        let preload = format!("LD_PRELOAD={}", self.allocator.display());
+        let mut inner = Command::new("timeout");
+        inner.args(["60", "env"]).arg(preload).arg(&program.path);
+        inner.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        if and_all_behind {
+            // Nobody waits long for memory that does not come.
+            inner.env("FAIL_ON", "1").arg("2");
+        }
+        inner
+    }
+
+    fn count(&self) -> PathBuf {
+        self.kit.home().join("allocations")
+    }
+
+    fn count_allocations(&self, program: &Program) -> u32 {
+        run(&mut self.refusing(program, 0, false));
+        let count = std::fs::read_to_string(self.count()).expect("the allocator writes it");
+        count.trim().parse().expect("a number")
+    }
+}
+
+fn note(ends: &mut Ends, command: &mut Command, what: String) {
+    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let end = ends.entry(output.status.code().filter(|code| *code != 124)).or_default();
+    *end = (end.0 + 1, format!("{what}: {}\n{said}", output.status));
+}
+
+/// Each run succeeded (0), or printed the status that a call returned (3).
+fn check(what: &str, ends: &Ends, others: &[i32]) {
+    println!("{what}: {:?}", ends.iter().map(|(end, (runs, _))| (end, runs)).collect::<Vec<_>>());
+    for (end, (runs, last)) in ends {
+        let fine = end.is_some_and(|code| [0, 3].contains(&code) || others.contains(&code));
+        assert!(fine, "{what}: {runs} runs ended with {end:?}, the last: {last}");
+    }
+    for end in [0, 3] {
+        assert!(ends.contains_key(&Some(end)), "{what}: no run ended with {end}");
+    }
+}
+
+/// Refuses each allocation of a program in turn.
+fn refuse_each(rig: &Rig, what: &str, program: &Program, others: &[i32]) {
+    let allocations = program.allocations;
+    let mut ends = Ends::new();
+    for at in 1..=allocations {
+        note(&mut ends, &mut rig.refusing(program, at, false), format!("allocation {at} refused"));
+    }
+    check(what, &ends, others);
+}
+
+/// Refuses all allocations from one on.
+fn refuse_all(rig: &Rig, what: &str, program: &Program) {
+    let mut ends = Ends::new();
+    for at in (1..=program.allocations).step_by(7) {
+        note(&mut ends, &mut rig.refusing(program, at, true), format!("from allocation {at} on"));
+    }
+    // What was posted waits for memory to be sent from: a wait ends with its time (4).
+    check(what, &ends, &[4]);
+}
+
+#[test]
+fn each_allocation_that_is_refused_is_a_status_or_nothing() {
+    let Some(rig) = rig("refused allocations") else { return };
+    let allocations = rig.shared.allocations;
+    assert!(allocations > 300, "{allocations}: what is refused is not what the library asks for");
+    refuse_each(rig, "one refused", &rig.shared, &[]);
+}
+
+#[test]
+fn each_allocation_that_is_refused_to_the_archive_is_a_status_or_nothing() {
+    let Some(rig) = rig("refused allocations, archive") else { return };
+    refuse_each(rig, "one refused, archive", &rig.archive, &[]);
+}
+
+#[test]
+fn memory_that_is_gone_for_good_is_a_status() {
+    let Some(rig) = rig("memory that is gone") else { return };
+    refuse_all(rig, "all refused", &rig.shared);
+}
+
+#[test]
+fn memory_that_is_gone_for_good_is_a_status_with_the_archive() {
+    let Some(rig) = rig("memory that is gone, archive") else { return };
+    refuse_all(rig, "all refused, archive", &rig.archive);
+}
+
+#[test]
+fn tables_that_cannot_grow_are_a_status() {
+    let Some(rig) = rig("tables that cannot grow") else { return };
+    // A peer whose request found no memory is rejected, and who waits for that request waits (4).
+    refuse_each(rig, "large ones refused", &rig.crowded, &[4]);
+}
+
+/// Each start-up takes memory, and nobody but the peers asks for it.
+#[test]
+fn peers_that_come_while_there_is_no_memory_end_nothing() {
+    let Some(rig) = rig("peers without memory") else { return };
+    let mut command = rig.refusing(&rig.crowded, 0, false);
+    command.env("FAIL_OVER", "0").arg("peers").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("the program starts");
+    let mut port = String::new();
+    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut port).expect("a line");
+    let port: u16 = port.trim().parse().expect("the port");
+    let peers: Vec<_> = (0..PEERS)
+        .map(|_| {
+            let mut peer = TcpStream::connect(("127.0.0.1", port)).expect("the backlog has room");
+            peer.write_all(&mpa_request(true, &[])).expect("its socket takes it");
+            peer
+        })
+        .collect();
+    drop(child.stdin.take());
+    let end = child.wait().expect("it ends");
+    drop(peers);
+    assert_eq!(end.code(), Some(0), "{end}");
+}
+
+#[test]
+fn an_address_space_that_is_too_small_is_a_status() {
+    let Some(rig) = rig("a limit of addresses") else { return };
+    let mut ends = Ends::new();
+    // From hardly enough to load the program to enough for all of it; threads have stacks of 8 MiB.
+    for kib in (12_000..140_000).step_by(1_500) {
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -v \"$1\" && exec \"$2\"", "sh", &kib.to_string()]);
+        command.arg(&rig.shared.path).env("LD_LIBRARY_PATH", rig.kit.home().join("lib"));
+        let mut bounded = Command::new("timeout");
+        bounded.arg("60").arg(command.get_program()).args(command.get_args());
+        bounded.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        note(&mut ends, &mut bounded, format!("{kib} KiB of addresses"));
+    }
+    // 127: not even the loader has enough. 4: see above.
+    check("addresses", &ends, &[4, 127]);
+}
