@@ -17,6 +17,7 @@ mod initiator;
 mod judge;
 mod link;
 mod negotiation;
+mod order;
 mod peer;
 mod reads;
 mod record;
@@ -25,6 +26,7 @@ mod responder;
 mod serve;
 mod tagged;
 mod untagged;
+mod verdict;
 mod watch;
 
 use std::io::Write;
@@ -34,10 +36,11 @@ use std::time::Duration;
 pub(crate) use args::ConformArgs;
 
 use self::bench::{Bench, Presence};
-use self::case::{Case, Needs, Role, Stop, Verdict};
+use self::case::Case;
 use self::report::{Played, Report};
-use crate::args::PING_PORT;
+use self::verdict::{Needs, Role, Stop, Verdict};
 use crate::error::{CliError, CliResult, Exit};
+use crate::values::PING_PORT;
 
 /// Plays the side that was asked for.
 pub(crate) fn run(args: &ConformArgs, out: &mut dyn Write) -> CliResult<()> {

@@ -1,6 +1,7 @@
 //! `warpline decode`: explains MPA, DDP and RDMAP octets, from a string or from a capture. All input
 //! is untrusted.
 
+mod args;
 mod capture;
 mod connection;
 mod packet;
@@ -13,12 +14,13 @@ use std::path::Path;
 
 use iwarp_proto::decode::{DecodeOptions, Start, explain};
 
+pub(crate) use self::args::DecodeArgs;
 use self::capture::Capture;
 use self::connection::Connections;
 use self::render::{Renderer, Totals};
-use crate::args::{DecodeArgs, Switch};
 use crate::error::{CliError, CliResult, Exit};
 use crate::output::count;
+use crate::values::Switch;
 
 /// Standard input, as a file name or a string.
 const STDIN: &str = "-";

@@ -3,6 +3,7 @@
 //! Each side owns its end of the connection and its memory; see `proto` for what they say. When one
 //! dies the other learns it from the broken connection or the broken pipe, whichever is faster.
 
+mod args;
 mod child;
 mod file;
 mod link;
@@ -10,6 +11,7 @@ mod parent;
 mod process;
 mod proto;
 
+pub(crate) use args::{DemoArgs, DemoPeerArgs};
 pub(crate) use child::run as run_peer;
 pub(crate) use parent::run;
 

@@ -3,6 +3,7 @@
 //! The code of providers runs in second processes only, one for each listing and one for each device:
 //! what crashes or hangs there is named, and the others are listed.
 
+mod args;
 mod child;
 
 use std::ffi::OsString;
@@ -11,7 +12,8 @@ use std::io::Write;
 use serde_json::{Map, Value, json};
 use ual::Ual;
 
-use crate::args::DevicesArgs;
+pub(crate) use args::DevicesArgs;
+
 use crate::error::{CliError, CliResult, Exit};
 use crate::output;
 use crate::second::{self, Bounds, Broken};

@@ -16,6 +16,7 @@ mod ping;
 mod progress;
 mod provider;
 mod second;
+mod values;
 
 use std::io::{Write, stderr, stdout};
 use std::process::ExitCode;

@@ -1,5 +1,6 @@
 //! `warpline ping`: rdma-core's rping protocol, both sides; see `wire` for the protocol.
 
+mod args;
 mod client;
 mod server;
 mod stats;
@@ -10,7 +11,8 @@ use std::io::Write;
 
 use itapi::{Crc, PeerToPeer, Policy};
 
-use crate::args::PingArgs;
+pub(crate) use args::PingArgs;
+
 use crate::error::CliResult;
 
 /// Runs the side that was asked for.

@@ -4,10 +4,20 @@
 use std::io::{IsTerminal, Write, stderr};
 use std::time::{Duration, Instant};
 
-use crate::args::ProgressMode;
+use clap::ValueEnum;
 
 /// Redraw a terminal at most so often.
 const REDRAW: Duration = Duration::from_millis(100);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum ProgressMode {
+    /// A moving line if standard error is a terminal
+    Auto,
+    /// One line per chunk on standard error, for scripts
+    Lines,
+    /// Nothing
+    Never,
+}
 
 /// A progress display.
 pub(crate) struct Progress {

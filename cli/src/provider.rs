@@ -2,6 +2,7 @@
 //! provider suite on it, and prints a report. A library may crash or hang, so all of it happens in
 //! a child process; the parent knows what the child was about to do.
 
+mod args;
 mod child;
 mod report;
 
@@ -10,9 +11,10 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::args::{CheckArgs, ProviderArgs, ProviderCommand};
 use crate::error::{CliError, CliResult, Exit};
 use crate::second::{self, Bounds};
+pub(crate) use args::ProviderArgs;
+use args::{CheckArgs, ProviderCommand};
 use report::Report;
 
 /// A step of the child, in the words of the report.

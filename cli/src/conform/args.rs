@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args};
 
-use crate::args::parse_seconds;
+use crate::values::parse_seconds;
 
 #[derive(Args, Debug)]
 #[command(group(ArgGroup::new("side").required(true).args(["peer", "listen", "serve", "list"])))]

@@ -10,11 +10,12 @@ use iwarp_proto::wire::mpa::{EnhancedRepr, FrameKind};
 use iwarp_proto::wire::rdmap::Opcode;
 
 use super::answer;
-use super::case::{Play, Role, Verdict, fail, skip};
 use super::frames::{self, Ask};
 use super::link::{Link, Seen, Startup};
-use super::peer::{Kind, Peer, target_request};
+use super::order::target_request;
+use super::peer::{Kind, Peer};
 use super::record::Record;
+use super::verdict::{Play, Role, Verdict, fail, skip};
 
 /// How long a peer's port may refuse us: some servers serve one connection and are started again.
 const REFUSED: Duration = Duration::from_secs(10);

@@ -2,7 +2,8 @@
 
 use serde::Deserialize;
 
-use super::case::{Case, Role};
+use super::case::Case;
+use super::verdict::Role;
 use super::{
     ending, extensions, framing, initiator, negotiation, reads, responder, tagged, untagged,
 };

@@ -6,9 +6,10 @@ use iwarp_proto::wire::terminate::TerminateRepr;
 
 use super::answer;
 use super::bench::Bench;
-use super::case::{Case, Needs, Play, check, fail};
+use super::case::Case;
 use super::frames::{self, Untagged};
 use super::link::{End, Link, Seen};
+use super::verdict::{Needs, Play, check, fail};
 
 pub(super) const CASES: &[Case] = &[
     Case::both_ways(
@@ -144,7 +145,7 @@ impl Bench {
     fn told_to_end(&mut self, letter: u8) -> Play<End> {
         let mut link = self.operating()?;
         let msn = link.next_send_msn();
-        let told = super::serve::command(letter, 0, super::peer::OUR_SOURCE.into());
+        let told = super::order::command(letter, 0, super::peer::OUR_SOURCE.into());
         link.send(&frames::send(msn, &told));
         match link.next() {
             Seen::End(end) => Ok(end),

@@ -5,11 +5,12 @@ use iwarp_proto::wire::rdmap::{AtomicRequestRepr, AtomicResponseRepr, Opcode, at
 
 use super::answer;
 use super::bench::Bench;
-use super::case::{Case, Needs, Play, check, fail, skip};
+use super::case::Case;
 use super::frames::{self, Untagged};
 use super::judge::Refusal;
 use super::link::{Link, Seen};
 use super::peer::Range;
+use super::verdict::{Needs, Play, check, fail, skip};
 
 const UNSUPPORTED: Refusal = Refusal::by(&[(0, 2, 6), (0, 2, 0xff), (0, 2, 7)]);
 const LENGTH: Refusal = Refusal::by(&[(0, 2, 0xff), (0, 2, 7)]);
@@ -53,7 +54,7 @@ pub(super) const CASES: &[Case] = &[
         Needs::Target,
         |b| {
             let mut ask = b.usual();
-            ask.data = super::peer::target_request(0, false);
+            ask.data = super::order::target_request(0, false);
             let link = b.asked(&ask)?;
             let ulpdu = Untagged::new(Opcode::Immediate, 1, &[1; 8]).octets();
             b.refuses(link, &ulpdu, Refusal::by(&[(1, 2, 2)]))

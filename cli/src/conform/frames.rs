@@ -5,6 +5,11 @@ use iwarp_proto::wire::ddp::{Control, TaggedRepr, UntaggedRepr};
 use iwarp_proto::wire::mpa::{EnhancedRepr, FrameKind, StartupRepr};
 use iwarp_proto::wire::rdmap::{AtomicRequestRepr, Opcode, ReadRequestRepr, qn};
 
+/// The kernel of CRC32c.
+pub(super) fn crc32c(crc: u32, octets: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc, octets)
+}
+
 /// RDMAP's control octet for a nibble, assigned or not.
 pub(super) const fn rdmap(nibble: u8) -> u8 {
     0x40 | nibble

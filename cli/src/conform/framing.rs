@@ -6,10 +6,11 @@ use iwarp_proto::wire::rdmap::Opcode;
 
 use super::answer;
 use super::bench::Bench;
-use super::case::{Case, Needs, Play, check, skip};
+use super::case::Case;
 use super::frames::{self, Untagged};
 use super::judge::Refusal;
 use super::link::{Link, Seen};
+use super::verdict::{Needs, Play, check, skip};
 
 const CRC: Refusal = Refusal::by(&[(2, 0, 2)]);
 /// A ULPDU without room for its header [ERR-04].
@@ -144,7 +145,7 @@ fn padded(link: &mut Link, ulpdu: &[u8], right: bool) -> Vec<u8> {
     let (pad, crc) = (2 + ulpdu.len(), frame.len() - 4);
     frame[pad..crc].fill(0x5a);
     if right {
-        let value = super::link::crc32c(0, &frame[..crc]).to_le_bytes();
+        let value = frames::crc32c(0, &frame[..crc]).to_le_bytes();
         frame[crc..].copy_from_slice(&value);
     }
     frame

@@ -7,10 +7,11 @@ use iwarp_proto::wire::rdmap::Opcode;
 
 use super::answer;
 use super::bench::Bench;
-use super::case::{Case, Needs, Play, Role, check, fail, skip};
+use super::case::Case;
 use super::frames::Ask;
 use super::link::{Link, Seen, Startup};
 use super::peer::Kind;
+use super::verdict::{Needs, Play, Role, check, fail, skip};
 
 /// Longest time that a peer may wait for a Reply; standards name none.
 const STALE: Duration = Duration::from_secs(60);

@@ -8,9 +8,9 @@ use iwarp_proto::wire::terminate::TerminateRepr;
 
 use super::answer::{self, Terminate};
 use super::bench::Bench;
-use super::case::{Play, fail};
 use super::frames;
 use super::link::{End, Link, Seen};
+use super::verdict::{Play, fail};
 
 /// Layer, type, code.
 pub(super) type Code = (u8, u8, u8);

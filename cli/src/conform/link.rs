@@ -10,7 +10,7 @@ use iwarp_proto::mpa::{Parsed, Rx, Tx};
 use iwarp_proto::wire::mpa::{EnhancedRepr, FrameKind, MAX_PRIVATE_DATA, StartupRepr};
 use iwarp_proto::wire::rdmap::{Opcode, ReadRequestRepr};
 
-use super::frames::Tagged;
+use super::frames::{Tagged, crc32c};
 use super::record::{Record, Way};
 use super::watch::Watch;
 
@@ -80,11 +80,6 @@ pub(super) struct Link {
     pub(super) first: Option<Vec<u8>>,
     /// The peer's start-up frame.
     pub(super) startup: Option<Startup>,
-}
-
-/// The kernel of CRC32c.
-pub(super) fn crc32c(crc: u32, octets: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc, octets)
 }
 
 /// A start-up frame for people.

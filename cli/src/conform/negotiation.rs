@@ -3,9 +3,10 @@
 use iwarp_proto::wire::mpa::{EnhancedRepr, FrameKind, NO_NEGOTIATION};
 
 use super::bench::Bench;
-use super::case::{Case, Needs, Play, check, skip};
+use super::case::Case;
 use super::frames::{self, Ask, limits};
 use super::link::Link;
+use super::verdict::{Needs, Play, check, skip};
 
 pub(super) const CASES: &[Case] = &[
     Case::to_responder(

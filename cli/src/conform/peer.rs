@@ -5,25 +5,15 @@ use iwarp_proto::wire::rdmap::{Opcode, ReadRequestRepr};
 
 use super::answer;
 use super::bench::Bench;
-use super::case::{Needs, Play, Role, Stop, fail, skip};
 use super::frames::{self, Untagged};
 use super::link::{Link, Seen};
+use super::order::{MAGIC, target_request};
+use super::verdict::{Needs, Play, Role, Stop, fail, skip};
 use crate::ping::wire::{INFO_LEN, Info};
-
-/// Begins the private data of the target's Reply, and of a Request that tells it what to do.
-pub(super) const MAGIC: &[u8; 4] = b"WLC1";
-
-/// Octets of each receive of the target's.
-pub(super) const MESSAGE: usize = 64;
 
 /// Where we say that our memory is, for peers that read it.
 pub(super) const OUR_SOURCE: Info =
     Info { address: 0x0000_7700_0000_1000, key: 0x7e57_0100, size: 61 };
-
-/// What is told to the target in a Request: how many receives to post, and whether to speak first.
-pub(super) fn target_request(receives: u8, speak: bool) -> Vec<u8> {
-    [&MAGIC[..], &[receives, speak.into()]].concat()
-}
 
 /// What the peer is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -293,7 +283,7 @@ impl Bench {
     pub(super) fn made_to_read(&self, link: &mut Link) -> Play<ReadRequestRepr> {
         let msn = link.next_send_msn();
         let told = match self.peer.kind {
-            Kind::Target => super::serve::command(b'r', 1, OUR_SOURCE.into()),
+            Kind::Target => super::order::command(b'r', 1, OUR_SOURCE.into()),
             _ => OUR_SOURCE.encode().to_vec(),
         };
         link.send(&frames::send(msn, &told));

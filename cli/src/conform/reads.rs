@@ -7,11 +7,12 @@ use iwarp_proto::wire::rdmap::Opcode;
 
 use super::answer;
 use super::bench::Bench;
-use super::case::{Case, Needs, Play, check, fail, skip};
+use super::case::Case;
 use super::frames::{self, Tagged, Untagged};
 use super::judge::Refusal;
 use super::link::{Link, Seen};
 use super::peer::{Memory, Range};
+use super::verdict::{Needs, Play, check, fail, skip};
 
 const READ_STAG: Refusal = Refusal::by(&[(0, 1, 0)]);
 const READ_BOUNDS: Refusal = Refusal::by(&[(0, 1, 1)]);
@@ -218,7 +219,7 @@ fn ord_is_kept(bench: &mut Bench) -> Play {
     ask.block = Some(frames::limits(1, 4));
     let mut link = bench.asked(&ask)?;
     let msn = link.next_send_msn();
-    link.send(&frames::send(msn, &super::serve::command(b'r', 5, super::peer::OUR_SOURCE.into())));
+    link.send(&frames::send(msn, &super::order::command(b'r', 5, super::peer::OUR_SOURCE.into())));
     for number in 0..5 {
         let seen = link.next();
         let request =

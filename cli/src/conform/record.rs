@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::case::Verdict;
+use super::verdict::Verdict;
 
 /// Octets of one transfer that are kept: enough for every header that matters.
 const KEPT: usize = 1024;

@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 
 use super::args::ConformArgs;
 use super::bench::Bench;
-use super::case::{Case, Role, Verdict};
+use super::case::Case;
 use super::catalogue::{self, Requirement};
 use super::record::{Entry, Finding, Way};
+use super::verdict::{Role, Verdict};
 use crate::error::CliResult;
 
 /// Octets of one transfer that the text shows.

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 use iwarp_proto::wire::mpa::FrameKind;
 
 use super::bench::Bench;
-use super::case::{Case, Needs, Play, check, fail, skip};
+use super::case::Case;
 use super::frames::{self, Ask};
 use super::link::{End, Seen, Startup};
+use super::verdict::{Needs, Play, check, fail, skip};
 
 /// Longest time that a peer may wait for a Request; standards name none.
 const STALE: Duration = Duration::from_secs(60);
@@ -281,7 +282,7 @@ fn revision_0(bench: &mut Bench) -> Play {
 
 fn first_fpdu(bench: &mut Bench) -> Play {
     let mut ask = bench.usual();
-    ask.data = super::peer::target_request(4, true);
+    ask.data = super::order::target_request(4, true);
     let (mut link, _) = bench.accepted(&ask)?;
     check(!link.stirs(Duration::from_millis(300)), || "the peer spoke first".into())?;
     link.send(&frames::write(1, 0, &[]));
@@ -293,7 +294,7 @@ fn first_fpdu(bench: &mut Bench) -> Play {
 
 fn bad_first_fpdu(bench: &mut Bench) -> Play {
     let mut ask = bench.usual();
-    ask.data = super::peer::target_request(4, true);
+    ask.data = super::order::target_request(4, true);
     let (mut link, _) = bench.accepted(&ask)?;
     let mut frame = link.frame(&frames::write(1, 0, &[]));
     frame[3] ^= 1;

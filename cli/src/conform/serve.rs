@@ -3,7 +3,7 @@
 //! A Request whose private data begins with [`MAGIC`] says how many receives to post, and whether to
 //! speak first. The Reply's private data: [`MAGIC`], then the ranges of five regions: for everything,
 //! to be read, to be written, of another protection zone, and one that is this connection's alone.
-//! A message is sent back, unless it is a command: letter, number, range (see [`command`]).
+//! A message is sent back, unless it is a command: letter, number, range (see [`super::order::command`]).
 //!
 //! The table of connections is shared by the accepting and the working thread; a connection leaves it
 //! when it ends, however it ends.
@@ -19,17 +19,11 @@ use itapi::{
 };
 
 use super::args::ConformArgs;
-use super::peer::{MAGIC, MESSAGE};
+use super::order::{MAGIC, MESSAGE};
 use crate::error::{CliError, CliResult};
 
 /// Octets of the region for everything, which is also what is written when told to.
 const REGION: usize = 128 * 1024;
-
-/// A message that is a command: `r` read, `w` write and then say so, `s` send `number` octets,
-/// `d` disconnect, `a` abort. Reads are made `number` times at once and their octets thrown away.
-pub(super) fn command(letter: u8, number: u8, range: RemoteRange) -> Vec<u8> {
-    [&[b'!', letter, number][..], &range.to_octets()].concat()
-}
 
 struct Target {
     pz: Pz,

@@ -5,11 +5,12 @@ use iwarp_proto::wire::rdmap::Opcode;
 
 use super::answer;
 use super::bench::Bench;
-use super::case::{Case, Needs, Play, Stop, check, fail, skip};
+use super::case::Case;
 use super::frames::{self, Tagged};
 use super::judge::Refusal;
 use super::link::Seen;
 use super::peer::{Memory, Range};
+use super::verdict::{Needs, Play, Stop, check, fail, skip};
 
 const VERSION: Refusal = Refusal::by(&[(1, 1, 4), (1, 2, 6)]);
 const OPCODE: Refusal = Refusal::by(&[(0, 2, 6)]);
@@ -158,7 +159,7 @@ fn long_write(bench: &mut Bench) -> Play {
     let mut link = bench.operating()?;
     let range = itapi::RemoteRange { len: LENGTH, ..super::peer::OUR_SOURCE.into() };
     let msn = link.next_send_msn();
-    link.send(&frames::send(msn, &super::serve::command(b'w', 0, range)));
+    link.send(&frames::send(msn, &super::order::command(b'w', 0, range)));
     let mut octets = 0;
     loop {
         let seen = link.next();

@@ -6,11 +6,12 @@ use iwarp_proto::wire::rdmap::Opcode;
 
 use super::answer;
 use super::bench::Bench;
-use super::case::{Case, Needs, Play, check, fail, skip};
+use super::case::Case;
 use super::frames::{self, Untagged};
 use super::judge::Refusal;
 use super::link::{Link, Seen};
 use super::peer::Kind;
+use super::verdict::{Needs, Play, check, fail, skip};
 
 const VERSION: Refusal = Refusal::by(&[(1, 2, 6), (1, 1, 4)]);
 const RDMAP_VERSION: Refusal = Refusal::by(&[(0, 2, 5)]);
@@ -269,7 +270,7 @@ fn long_message(bench: &mut Bench) -> Play {
     let msn = link.next_send_msn();
     link.send(&frames::send(
         msn,
-        &super::serve::command(b's', 200, super::peer::OUR_SOURCE.into()),
+        &super::order::command(b's', 200, super::peer::OUR_SOURCE.into()),
     ));
     let mut octets = 0;
     loop {
@@ -293,7 +294,7 @@ impl Bench {
 
     fn without_receives(&mut self, ulpdu: Vec<u8>) -> Play {
         let mut ask = self.usual();
-        ask.data = super::peer::target_request(0, false);
+        ask.data = super::order::target_request(0, false);
         let link = self.asked(&ask)?;
         self.refuses(link, &ulpdu, NO_BUFFER)
     }

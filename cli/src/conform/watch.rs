@@ -9,7 +9,7 @@ use iwarp_proto::decode::{DecodeOptions, Start, Value, explain};
 use iwarp_proto::wire::ddp::Header;
 use iwarp_proto::wire::rdmap::{Control, Opcode};
 
-use super::link::crc32c;
+use super::frames::crc32c;
 use super::record::Record;
 
 /// Requirements that an FPDU without a fault has kept.

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use itapi::{Buffer, Lmr, Work};
 
+use super::args::DemoPeerArgs;
 use super::link::{Happened, Link, message_in, unexpected};
 use super::proto::{Hello, Message, Operation, Plan, RECEIVES, WINDOW};
-use crate::args::DemoPeerArgs;
 use crate::error::{CliError, CliResult, Exit};
 
 /// A parent that started us connects at once.

@@ -9,11 +9,11 @@ use itapi::{Buffer, Ep, Evd, Lmr, Pz, RemoteRange, Work};
 
 use ual::vp_api::ConnectionModel;
 
+use super::args::DemoArgs;
 use super::file::Source;
 use super::link::{Happened, Link, message_in, unexpected};
 use super::process::Peer;
 use super::proto::{Hello, Message, Operation, RECEIVES, WINDOW};
-use crate::args::DemoArgs;
 use crate::error::{CliError, CliResult, Exit};
 use crate::output;
 use crate::progress::Progress;

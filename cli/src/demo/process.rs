@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 
-use crate::args::Switch;
 use crate::error::{CliError, CliResult, Exit};
+use crate::values::Switch;
 
 /// How long a process whose connection is gone may take to be gone itself.
 const DEATH: Duration = Duration::from_millis(500);

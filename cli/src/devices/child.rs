@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use ual::Ual;
 use ual::vp_api::import;
 
-use crate::args::DevicesArgs;
+use super::args::DevicesArgs;
 use crate::error::{CliError, CliResult, Exit};
 use crate::provider;
 use crate::second::{begin, die_with_the_parent, done, say};

@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::case::{Case, LONGEST, Mode, Op, Server};
-use crate::args::{Switch, parse_seconds};
 use crate::error::{CliError, CliResult, Exit};
+use crate::values::{Switch, parse_seconds};
 
 #[derive(Args, Debug)]
 pub(crate) struct PerfArgs {

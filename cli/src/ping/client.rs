@@ -8,10 +8,10 @@ use itapi::{
     Completion, ConnEvent, ConnectParams, Ep, Error, Established, Evd, Ia, Lmr, Operation, Pz, Work,
 };
 
+use super::args::PingArgs;
 use super::stats::Stats;
 use super::wire::{INFO_LEN, Info, pattern};
 use super::{set_policy, target};
-use crate::args::PingArgs;
 use crate::error::{CliError, CliResult, Exit};
 use crate::output;
 

@@ -11,9 +11,9 @@ use itapi::{
     Buffer, ConnEvent, Ep, Error, Evd, Ia, Operation, Pz, RemoteRange, Request, WcStatus, Work,
 };
 
+use super::args::PingArgs;
 use super::wire::{INFO_LEN, Info, MAX_SIZE};
 use super::{set_policy, target};
-use crate::args::PingArgs;
 use crate::error::{CliError, CliResult, Exit};
 
 /// Connections at once; more are rejected.

@@ -2,8 +2,9 @@
 
 use std::net::SocketAddr;
 
-use crate::args::{PING_PORT, PingArgs};
+use super::args::PingArgs;
 use crate::error::{CliError, CliResult, Exit};
+use crate::values::PING_PORT;
 
 /// Addresses of the peer, in the resolver's order, of the family asked for.
 pub(super) fn peer(host: &str, args: &PingArgs) -> CliResult<Vec<SocketAddr>> {

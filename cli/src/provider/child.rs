@@ -11,8 +11,8 @@ use ual::vp_api::Provider;
 use ual::vp_api::import::{self, Fault, Layer, LoadError};
 use warpline_provider::{Reporter, Verdict, run};
 
+use super::args::PlayArgs;
 use super::{LOADING, STARTING};
-use crate::args::PlayArgs;
 use crate::error::CliResult;
 use crate::second::{begin, die_with_the_parent, done, say};
 

@@ -1,0 +1,20 @@
+//! What a tester tells `warpline conform --serve` to do, in private data and in messages. No state.
+
+use itapi::RemoteRange;
+
+/// Begins the private data of the target's Reply, and of a Request that tells it what to do.
+pub(super) const MAGIC: &[u8; 4] = b"WLC1";
+
+/// Octets of each receive of the target's.
+pub(super) const MESSAGE: usize = 64;
+
+/// What is told to the target in a Request: how many receives to post, and whether to speak first.
+pub(super) fn target_request(receives: u8, speak: bool) -> Vec<u8> {
+    [&MAGIC[..], &[receives, speak.into()]].concat()
+}
+
+/// A message that is a command: `r` read, `w` write and then say so, `s` send `number` octets,
+/// `d` disconnect, `a` abort. Reads are made `number` times at once and their octets thrown away.
+pub(super) fn command(letter: u8, number: u8, range: RemoteRange) -> Vec<u8> {
+    [&[b'!', letter, number][..], &range.to_octets()].concat()
+}

@@ -1,0 +1,57 @@
+//! Arguments of `warpline provider`, and of its second process. No state.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use crate::values::parse_bound;
+
+#[derive(Args, Debug)]
+pub(crate) struct ProviderArgs {
+    #[command(subcommand)]
+    pub(crate) command: ProviderCommand,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum ProviderCommand {
+    /// Load it, validate its descriptor and tables, run the provider suite on it, print a report
+    Check(CheckArgs),
+    /// The second process of `check`
+    #[command(hide = true)]
+    Play(PlayArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CheckArgs {
+    /// The library, e.g. libacme.so; a layer is played around a provider
+    pub(crate) library: PathBuf,
+    /// Device to test [default: the provider's first one]
+    #[arg(long)]
+    pub(crate) device: Option<String>,
+    /// Provider that a layer is played around: a library, or the name of one that is built in or
+    /// configured [default: vp_softrdma]
+    #[arg(long, value_name = "PROVIDER")]
+    pub(crate) over: Option<String>,
+    /// Seconds that all of it may take
+    #[arg(long, default_value = "120", value_parser = parse_bound)]
+    pub(crate) limit: Duration,
+    /// Print JSON, at the end
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct PlayArgs {
+    /// The library
+    pub(crate) library: PathBuf,
+    /// Device to test
+    #[arg(long)]
+    pub(crate) device: Option<String>,
+    /// Provider that a layer is played around
+    #[arg(long)]
+    pub(crate) over: Option<String>,
+    /// Only load it
+    #[arg(long)]
+    pub(crate) load_only: bool,
+}
