@@ -9,7 +9,6 @@ mod case;
 mod client;
 mod control;
 mod costs;
-mod lane;
 mod local;
 mod machine;
 mod matrix;
@@ -21,6 +20,7 @@ mod rounds;
 mod scale;
 mod serve;
 mod targets;
+mod worker;
 
 pub(crate) use args::PerfArgs;
 use args::PerfCommand;

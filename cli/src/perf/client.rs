@@ -1,5 +1,5 @@
 //! The measuring side over IT-API: connections to a server, phases of a measurement, the end.
-//! Each thread owns its lane; this owns them between phases.
+//! Each thread owns its worker; this owns them between phases.
 
 mod connect;
 mod ping;
@@ -14,8 +14,8 @@ use self::connect::Connector;
 use self::ping::Ping;
 use self::stream::Stream;
 use super::case::{Case, Mode};
-use super::lane::{Lane, open};
 use super::meter::Count;
+use super::worker::{Worker, open};
 use crate::error::{CliError, CliResult, Exit};
 
 /// Octets of the receives that only credits and counts come into.
@@ -46,21 +46,21 @@ impl Client {
             let connector = Thread::Connect(Connector::new(&ia, case, address)?);
             return Ok(Self { threads: vec![connector], _ia: ia });
         }
-        let lanes = (0..case.threads).map(|n| {
+        let workers = (0..case.threads).map(|n| {
             let conns = case.conns / case.threads + u32::from(n < case.conns % case.threads);
-            Lane::new(&ia, case, conns, false)
+            Worker::new(&ia, case, conns, false)
         });
-        let mut lanes = lanes.collect::<itapi::Result<Vec<_>>>()?;
-        let mut remotes = vec![Vec::new(); lanes.len()];
+        let mut workers = workers.collect::<itapi::Result<Vec<_>>>()?;
+        let mut remotes = vec![Vec::new(); workers.len()];
         for n in 0..case.conns as usize {
-            let at = n % lanes.len();
-            remotes[at].push(join(&mut lanes[at], address)?);
+            let at = n % workers.len();
+            remotes[at].push(join(&mut workers[at], address)?);
         }
-        let thread = |(lane, remotes)| match case.mode {
-            Mode::Lat => Thread::Ping(Ping::new(lane, remotes)),
-            _ => Thread::Stream(Stream::new(lane, remotes)),
+        let thread = |(worker, remotes)| match case.mode {
+            Mode::Lat => Thread::Ping(Ping::new(worker, remotes)),
+            _ => Thread::Stream(Stream::new(worker, remotes)),
         };
-        Ok(Self { threads: lanes.into_iter().zip(remotes).map(thread).collect(), _ia: ia })
+        Ok(Self { threads: workers.into_iter().zip(remotes).map(thread).collect(), _ia: ia })
     }
 
     /// Measures for so long.
@@ -88,7 +88,7 @@ impl Client {
             if let Thread::Stream(stream) = thread {
                 stream.leave()?;
             }
-            for ep in &thread.lane().eps {
+            for ep in &thread.worker().eps {
                 // The server may have ended it first.
                 let _ = ep.start_disconnect(itapi::Disconnect::Graceful);
             }
@@ -106,35 +106,35 @@ impl Thread {
         }
     }
 
-    fn lane(&self) -> &Lane {
+    fn worker(&self) -> &Worker {
         match self {
-            Self::Stream(stream) => stream.lane(),
-            Self::Ping(ping) => ping.lane(),
-            Self::Connect(connector) => connector.lane(),
+            Self::Stream(stream) => stream.worker(),
+            Self::Ping(ping) => ping.worker(),
+            Self::Connect(connector) => connector.worker(),
         }
     }
 }
 
-/// All connections of a case on one lane.
+/// All connections of a case on one worker.
 pub(super) fn single(
     case: Case,
     device: Option<&str>,
     address: SocketAddr,
-) -> CliResult<(Ia, Lane, Vec<RemoteRange>)> {
+) -> CliResult<(Ia, Worker, Vec<RemoteRange>)> {
     let ia = open(&case, device, false)?;
-    let mut lane = Lane::new(&ia, case, case.conns, false)?;
-    let remotes = (0..case.conns).map(|_| join(&mut lane, address)).collect::<CliResult<_>>()?;
-    Ok((ia, lane, remotes))
+    let mut worker = Worker::new(&ia, case, case.conns, false)?;
+    let remotes = (0..case.conns).map(|_| join(&mut worker, address)).collect::<CliResult<_>>()?;
+    Ok((ia, worker, remotes))
 }
 
-/// One more connection of a lane; each side learns the other's memory.
-fn join(lane: &mut Lane, address: SocketAddr) -> CliResult<RemoteRange> {
-    let octets = match lane.case.mode {
-        Mode::Lat => MAIL.max(lane.case.size as usize),
+/// One more connection of a worker; each side learns the other's memory.
+fn join(worker: &mut Worker, address: SocketAddr) -> CliResult<RemoteRange> {
+    let octets = match worker.case.mode {
+        Mode::Lat => MAIL.max(worker.case.size as usize),
         _ => MAIL,
     };
-    let ep = lane.leading_ep(octets)?;
-    let established = ep.connect(address, &lane.region.remote().to_octets())?;
+    let ep = worker.leading_ep(octets)?;
+    let established = ep.connect(address, &worker.region.remote().to_octets())?;
     Ok(remote(&established.private_data)?)
 }
 

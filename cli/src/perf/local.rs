@@ -85,7 +85,7 @@ fn chosen(what: &WhatArgs) -> CliResult<(Vec<Case>, Plan)> {
 
 /// Whether the device's connections begin with MPA, which has a CRC.
 pub(super) fn has_mpa(device: Option<&str>) -> CliResult<bool> {
-    let ia = super::lane::open(&Case::new(Op::Write, Mode::Bw, 8), device, true)?;
+    let ia = super::worker::open(&Case::new(Op::Write, Mode::Bw, 8), device, true)?;
     Ok(ia.attrs().connection_model == ConnectionModel::LlpStream)
 }
 

@@ -2,8 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-/// Times that are kept of one measurement; later ones are left out.
-const MOST_LAPS: usize = 1 << 20;
+use hdrhistogram::Histogram;
+
+/// Nanoseconds: what takes longer is counted as this.
+const LONGEST: u64 = 3_600_000_000_000;
+
+/// Significant decimal digits of a latency.
+const DIGITS: u8 = 3;
 
 /// What one thread has done in a measurement, or all of them.
 #[derive(Debug, Default)]
@@ -13,7 +18,7 @@ pub(super) struct Count {
     /// Until the last one was confirmed.
     pub(super) elapsed: Duration,
     /// Times of single messages.
-    pub(super) laps: Laps,
+    pub(super) latencies: Latencies,
     /// Messages of the connection that had the fewest, as a part of the mean.
     pub(super) slowest: Option<f64>,
 }
@@ -24,7 +29,7 @@ impl Count {
         parts.into_iter().fold(Self::default(), |mut all, part| {
             all.messages += part.messages;
             all.elapsed = all.elapsed.max(part.elapsed);
-            all.laps.0.extend(part.laps.0);
+            all.latencies.join(part.latencies);
             all.slowest = match (all.slowest, part.slowest) {
                 (Some(one), Some(other)) => Some(one.min(other)),
                 (one, other) => one.or(other),
@@ -34,24 +39,37 @@ impl Count {
     }
 }
 
-/// Times of single messages in nanoseconds.
+/// Latencies of single messages, however many: a histogram of nanoseconds with three digits.
 #[derive(Debug, Default)]
-pub(super) struct Laps(Vec<u32>);
+pub(super) struct Latencies(Option<Histogram<u64>>);
 
-impl Laps {
+impl Latencies {
     /// One more.
-    pub(super) fn add(&mut self, lap: Duration) {
-        if self.0.len() < MOST_LAPS {
-            self.0.push(u32::try_from(lap.as_nanos()).unwrap_or(u32::MAX));
+    pub(super) fn add(&mut self, latency: Duration) {
+        let nanos = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+        self.0.get_or_insert_with(histogram).saturating_record(nanos);
+    }
+
+    /// Those of another thread, too.
+    fn join(&mut self, other: Self) {
+        match (&mut self.0, other.0) {
+            // Both have the same bounds.
+            (Some(all), Some(more)) => all.add(more).expect("histograms of the same bounds"),
+            (none @ None, more) => *none = more,
+            (Some(_), None) => {}
         }
     }
 
     /// The values below which so many parts of a thousand lie, in microseconds; `None`: no times.
-    pub(super) fn permille<const N: usize>(&mut self, parts: [usize; N]) -> Option<[f64; N]> {
-        let last = self.0.len().checked_sub(1)?;
-        self.0.sort_unstable();
-        Some(parts.map(|part| f64::from(self.0[(self.0.len() * part / 1000).min(last)]) / 1e3))
+    pub(super) fn permille<const N: usize>(&self, parts: [u32; N]) -> Option<[f64; N]> {
+        let all = self.0.as_ref()?;
+        let micros = |part| all.value_at_quantile(f64::from(part) / 1e3) as f64 / 1e3;
+        Some(parts.map(micros))
     }
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST, DIGITS).expect("bounds of a histogram, in order")
 }
 
 /// Round trips, one after the other.
@@ -71,9 +89,9 @@ impl Rounds {
     }
 
     /// A round trip ended, and the next begins; true when the time is up.
-    pub(super) fn lap(&mut self) -> bool {
+    pub(super) fn ended(&mut self) -> bool {
         let now = Instant::now();
-        self.count.laps.add(now - self.last);
+        self.count.latencies.add(now - self.last);
         self.count.messages += 1;
         self.last = now;
         now >= self.end
@@ -120,18 +138,43 @@ mod tests {
 
     #[test]
     fn percentiles() {
-        let mut laps = Laps::default();
-        assert_eq!(laps.permille([500]), None);
+        let mut latencies = Latencies::default();
+        assert_eq!(latencies.permille([500]), None);
         for micros in (1..=1000).rev() {
-            laps.add(Duration::from_micros(micros));
+            latencies.add(Duration::from_micros(micros));
         }
-        assert_eq!(laps.permille([0, 500, 990, 1000]), Some([1.0, 501.0, 991.0, 1000.0]));
+        // To three digits.
+        let near = |seen: f64, wanted: f64| (seen - wanted).abs() <= wanted / 1000.0;
+        let seen = latencies.permille([1, 500, 990, 1000]).unwrap();
+        assert!(seen.iter().zip([1.0, 500.0, 990.0, 1000.0]).all(|(s, w)| near(*s, w)), "{seen:?}");
+    }
+
+    // The tail is of the whole measurement: what comes late counts as what comes first.
+    #[test]
+    fn late_latencies_count_as_early_ones() {
+        let mut latencies = Latencies::default();
+        (0..2_000_000).for_each(|_| latencies.add(Duration::from_micros(1)));
+        (0..100_000).for_each(|_| latencies.add(Duration::from_millis(1)));
+        let [median, tail] = latencies.permille([500, 990]).unwrap();
+        assert!(median < 2.0 && tail > 900.0, "{median} {tail}");
+    }
+
+    #[test]
+    fn threads_have_one_distribution() {
+        let part = |micros| {
+            let mut latencies = Latencies::default();
+            latencies.add(Duration::from_micros(micros));
+            Count { latencies, ..Count::default() }
+        };
+        let all = Count::join([part(1), Count::default(), part(100)]).latencies;
+        let [low, high] = all.permille([500, 1000]).unwrap();
+        assert!(low < 2.0 && high >= 100.0, "{low} {high}");
     }
 
     #[test]
     fn a_measurement_without_time_is_one_round() {
         let mut rounds = Rounds::new(Duration::ZERO);
-        assert!(rounds.lap());
+        assert!(rounds.ended());
         assert_eq!(rounds.count().messages, 1);
     }
 

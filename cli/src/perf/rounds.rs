@@ -10,10 +10,10 @@ use itapi::{Ia, RemoteRange};
 use super::case::{Case, Mode, Reference};
 use super::client::{self, Client};
 use super::control::{Answer, Control, Request};
-use super::lane::Lane;
 use super::machine::cpu_us;
 use super::meter::Count;
 use super::raw::{FRAME, Raw};
+use super::worker::Worker;
 use crate::error::{CliError, CliResult, Exit};
 
 /// The first part of a measurement warms up: one in so many.
@@ -37,14 +37,17 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    fn new(what: What, mut count: Count, cpu_us: [f64; 2]) -> Self {
+    fn new(what: What, count: Count, cpu_us: [f64; 2]) -> Self {
         let messages = count.messages as f64;
         let half = if what.is_halved() { 0.5 } else { 1.0 };
         Self {
             messages_per_second: messages / count.elapsed.as_secs_f64(),
             octets: what.octets(),
             cpu_us: cpu_us.map(|used| used / messages),
-            times: count.laps.permille([500, 990, 999]).map(|times| times.map(|time| time * half)),
+            times: count
+                .latencies
+                .permille([500, 990, 999])
+                .map(|times| times.map(|time| time * half)),
             slowest: count.slowest,
         }
     }
@@ -170,9 +173,9 @@ pub(super) struct Session {
     device: Option<String>,
 }
 
-/// A lane, for whoever posts by himself.
+/// A worker, for whoever posts by himself.
 pub(super) struct Single {
-    pub(super) lane: Lane,
+    pub(super) worker: Worker,
     /// The server's memory, by connection.
     pub(super) remotes: Vec<RemoteRange>,
     _ia: Ia,
@@ -213,16 +216,16 @@ impl Session {
         Client::connect(case, self.device.as_deref(), address)
     }
 
-    /// The connections of a case on one lane; [`Session::leave`] ends them.
+    /// The connections of a case on one worker; [`Session::leave`] ends them.
     pub(super) fn single(&mut self, case: Case) -> CliResult<Single> {
         let address = self.serve(case)?;
-        let (ia, lane, remotes) = client::single(case, self.device.as_deref(), address)?;
-        Ok(Single { lane, remotes, _ia: ia })
+        let (ia, worker, remotes) = client::single(case, self.device.as_deref(), address)?;
+        Ok(Single { worker, remotes, _ia: ia })
     }
 
     /// Ends them.
     pub(super) fn leave(&mut self, single: Single) -> CliResult<()> {
-        single.lane.eps.iter().try_for_each(|ep| ep.disconnect())?;
+        single.worker.eps.iter().try_for_each(|ep| ep.disconnect())?;
         self.end()
     }
 

@@ -9,36 +9,36 @@ use itapi::{Disconnect, Ep, Ia, Work};
 use super::remote;
 use crate::error::CliResult;
 use crate::perf::case::Case;
-use crate::perf::lane::{Lane, PATIENCE};
 use crate::perf::meter::{Count, Rounds};
+use crate::perf::worker::{PATIENCE, Worker};
 
 /// See the module.
 pub(super) struct Connector {
-    lane: Lane,
+    worker: Worker,
     address: SocketAddr,
 }
 
 impl Connector {
     /// All connections of the case but one stay; that one is made again and again.
     pub(super) fn new(ia: &Ia, case: Case, address: SocketAddr) -> CliResult<Self> {
-        let mut this = Self { lane: Lane::new(ia, case, case.conns, false)?, address };
+        let mut this = Self { worker: Worker::new(ia, case, case.conns, false)?, address };
         for _ in 1..case.conns {
             let ep = this.establish()?;
-            this.lane.eps.push(ep);
+            this.worker.eps.push(ep);
         }
         Ok(this)
     }
 
     /// With the connections that stay.
-    pub(super) fn lane(&self) -> &Lane {
-        &self.lane
+    pub(super) fn worker(&self) -> &Worker {
+        &self.worker
     }
 
     pub(super) fn phase(&self, length: Duration) -> CliResult<Count> {
         let mut rounds = Rounds::new(length);
         loop {
             self.one()?;
-            if rounds.lap() {
+            if rounds.ended() {
                 return Ok(rounds.count());
             }
         }
@@ -50,17 +50,17 @@ impl Connector {
     }
 
     fn establish(&self) -> CliResult<Ep> {
-        let ep = self.lane.bare_ep().build()?;
+        let ep = self.worker.bare_ep().build()?;
         let established = ep.connect(self.address, &[])?;
         let remote = remote(&established.private_data)?;
         ep.post(Work::write(&[1; 8], remote))?;
         let completion = loop {
-            match self.lane.next(PATIENCE)? {
+            match self.worker.next(PATIENCE)? {
                 Some(completion) => break completion,
                 None => std::hint::spin_loop(),
             }
         };
-        self.lane.check(&completion)?;
+        self.worker.check(&completion)?;
         Ok(ep)
     }
 }

@@ -1,4 +1,4 @@
-//! Streams of messages over the connections of a lane, as many under way on each as the case says.
+//! Streams of messages over the connections of a worker, as many under way on each as the case says.
 //! Owned by one thread.
 //!
 //! A phase ends with an empty Send on each connection, which the server answers with the number of
@@ -12,8 +12,8 @@ use itapi::{Completion, RemoteRange, Work};
 
 use crate::error::{CliError, CliResult, Exit};
 use crate::perf::case::{INLINE, Op};
-use crate::perf::lane::{Lane, is_receive};
-use crate::perf::meter::{Count, Laps};
+use crate::perf::meter::{Count, Latencies};
+use crate::perf::worker::{Worker, is_receive};
 
 /// Small messages are copied while posting.
 static PAYLOAD: [u8; INLINE as usize] = [1; INLINE as usize];
@@ -56,9 +56,9 @@ impl Conn {
 
 /// See the module.
 pub(super) struct Stream {
-    lane: Lane,
+    worker: Worker,
     conns: Vec<Conn>,
-    laps: Laps,
+    latencies: Latencies,
     /// Connections whose server has not answered at the end of a phase.
     unconfirmed: usize,
     /// Reused.
@@ -67,8 +67,8 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new(lane: Lane, remotes: Vec<RemoteRange>) -> Self {
-        let credits = match lane.case.window() {
+    pub(super) fn new(worker: Worker, remotes: Vec<RemoteRange>) -> Self {
+        let credits = match worker.case.window() {
             0 => u64::MAX,
             window => window.into(),
         };
@@ -85,16 +85,16 @@ impl Stream {
         };
         Self {
             conns: remotes.into_iter().map(conn).collect(),
-            laps: Laps::default(),
+            latencies: Latencies::default(),
             unconfirmed: 0,
             batch: Vec::new(),
             list: Vec::new(),
-            lane,
+            worker,
         }
     }
 
-    pub(super) fn lane(&self) -> &Lane {
-        &self.lane
+    pub(super) fn worker(&self) -> &Worker {
+        &self.worker
     }
 
     pub(super) fn phase(&mut self, length: Duration) -> CliResult<Count> {
@@ -109,17 +109,17 @@ impl Stream {
         }
         self.confirm()?;
         let elapsed = begin.elapsed();
-        let laps = std::mem::take(&mut self.laps);
+        let latencies = std::mem::take(&mut self.latencies);
         let each = self.conns.iter().zip(&before).map(|(conn, before)| conn.messages - before);
         let messages = each.clone().sum();
         let mean = messages as f64 / self.conns.len() as f64;
         let least = each.min().filter(|_| self.conns.len() > 1);
-        Ok(Count { messages, elapsed, laps, slowest: least.map(|least| least as f64 / mean) })
+        Ok(Count { messages, elapsed, latencies, slowest: least.map(|least| least as f64 / mean) })
     }
 
     /// Says good-bye on each connection: receives of a shared queue do not end with one of them.
     pub(super) fn leave(&mut self) -> CliResult<()> {
-        for (conn, ep) in self.conns.iter_mut().zip(&self.lane.eps) {
+        for (conn, ep) in self.conns.iter_mut().zip(&self.worker.eps) {
             ep.post(Work::send(&[]).solicited())?;
             conn.posted += 1;
         }
@@ -133,7 +133,7 @@ impl Stream {
     /// Takes completions; names the connections that may have room now.
     fn take(&mut self, touched: &mut Vec<usize>) -> CliResult<()> {
         let mut batch = std::mem::take(&mut self.batch);
-        self.lane.some(&mut batch)?;
+        self.worker.some(&mut batch)?;
         for completion in batch.drain(..) {
             touched.extend(self.one(completion)?);
         }
@@ -142,8 +142,8 @@ impl Stream {
     }
 
     fn one(&mut self, completion: Completion) -> CliResult<Option<usize>> {
-        self.lane.check(&completion)?;
-        let Some(at) = self.lane.place(completion.ep) else { return Ok(None) };
+        self.worker.check(&completion)?;
+        let Some(at) = self.worker.place(completion.ep) else { return Ok(None) };
         let conn = &mut self.conns[at];
         if is_receive(completion.operation) {
             let Some(buffer) = completion.into_buffer() else { return Ok(None) };
@@ -153,13 +153,13 @@ impl Stream {
                 conn.received = Some(u64::from_be_bytes(count));
                 self.unconfirmed = self.unconfirmed.saturating_sub(1);
             } else {
-                conn.credits += u64::from(self.lane.case.credit());
+                conn.credits += u64::from(self.worker.case.credit());
             }
-            self.lane.eps[at].post_recv(buffer)?;
+            self.worker.eps[at].post_recv(buffer)?;
         } else {
             conn.done += 1 + completion.earlier.len() as u64;
             if let Some(since) = conn.since.pop_front() {
-                self.laps.add(since.elapsed());
+                self.latencies.add(since.elapsed());
             }
         }
         Ok(Some(at))
@@ -167,7 +167,7 @@ impl Stream {
 
     /// Posts as much as may be under way.
     fn fill(&mut self, at: usize) -> CliResult<()> {
-        let (list, depth) = (u64::from(self.lane.case.list), u64::from(self.lane.case.depth));
+        let (list, depth) = (u64::from(self.worker.case.list), u64::from(self.worker.case.depth));
         while self.conns[at].posted - self.conns[at].done + list <= depth
             && self.conns[at].credits >= list
         {
@@ -177,7 +177,7 @@ impl Stream {
     }
 
     fn post(&mut self, at: usize) -> CliResult<()> {
-        let (count, every) = (self.lane.case.list, self.lane.case.signal_every());
+        let (count, every) = (self.worker.case.list, self.worker.case.signal_every());
         let mut list = std::mem::take(&mut self.list);
         let signal = self.conns[at].silent + count >= every;
         for n in 1..=count {
@@ -185,7 +185,7 @@ impl Stream {
             list.push(if signal && n == count { work } else { work.unsignalled() });
         }
         self.conns[at].count(count, signal);
-        let ep = &self.lane.eps[at];
+        let ep = &self.worker.eps[at];
         let posted = match list.pop() {
             Some(only) if list.is_empty() => ep.post(only).map(drop),
             last => {
@@ -193,7 +193,7 @@ impl Stream {
                 ep.post_all(&mut list).map(drop)
             }
         };
-        posted.map_err(|error| self.lane.broken(ep.id(), error))?;
+        posted.map_err(|error| self.worker.broken(ep.id(), error))?;
         if !list.is_empty() {
             return Err(CliError::new(Exit::Failed, "the send queue is shorter than the depth"));
         }
@@ -204,14 +204,14 @@ impl Stream {
     /// The next message of a connection.
     #[inline]
     fn work(&mut self, at: usize) -> itapi::Result<Work<'static>> {
-        let size = self.lane.case.size as usize;
+        let size = self.worker.case.size as usize;
         let conn = &mut self.conns[at];
-        let from = if conn.place + size <= self.lane.region.len() { conn.place } else { 0 };
+        let from = if conn.place + size <= self.worker.region.len() { conn.place } else { 0 };
         conn.place = from + size;
         let remote = || conn.remote.slice(from as u64..(from + size) as u64);
-        let local = || self.lane.region.range(from..from + size);
-        let small = self.lane.small(&PAYLOAD);
-        Ok(match (self.lane.case.op, small) {
+        let local = || self.worker.region.range(from..from + size);
+        let small = self.worker.small(&PAYLOAD);
+        Ok(match (self.worker.case.op, small) {
             (Op::Send, Some(octets)) => Work::send(octets),
             (Op::Send, None) => Work::send(local()?),
             (Op::Write, Some(octets)) => Work::write(octets, remote()?),
@@ -226,7 +226,7 @@ impl Stream {
     /// Waits until the server has all of it.
     fn confirm(&mut self) -> CliResult<()> {
         self.unconfirmed = self.conns.len();
-        for (conn, ep) in self.conns.iter_mut().zip(&self.lane.eps) {
+        for (conn, ep) in self.conns.iter_mut().zip(&self.worker.eps) {
             // Behind all RDMA Reads, too.
             ep.post(Work::send(&[]).read_fence())?;
             conn.posted += 1;
@@ -236,7 +236,7 @@ impl Stream {
         while self.unconfirmed > 0 {
             self.take(&mut nobody)?;
         }
-        let takes = self.lane.case.op.takes_receives();
+        let takes = self.worker.case.op.takes_receives();
         for conn in self.conns.iter().filter(|_| takes) {
             let (sent, received) = (conn.messages, conn.received.unwrap_or_default());
             if sent != received {

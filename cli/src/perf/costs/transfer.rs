@@ -11,9 +11,9 @@ use super::{SIZES, least_us};
 use crate::error::CliResult;
 use crate::perf::args::CostsArgs;
 use crate::perf::case::{Case, Mode, Op, octets};
-use crate::perf::lane::{PATIENCE, is_receive};
 use crate::perf::report::number;
 use crate::perf::rounds::{Session, Single};
+use crate::perf::worker::{PATIENCE, is_receive};
 
 pub(super) const HEADER: &[&str] = &["octets", "register each", "copy into pool", "reuse"];
 
@@ -49,7 +49,7 @@ pub(super) fn measure(
 fn one(session: &mut Session, case: Case, slice: Duration) -> CliResult<Transfer> {
     let size = case.size;
     let single = session.single(case)?;
-    let memory = single.lane.pz.lmr(size as usize).register()?;
+    let memory = single.worker.pz.lmr(size as usize).register()?;
     let application = vec![1; size as usize];
     memory.write_at(0, &application)?;
     let transfer = Transfer {
@@ -74,7 +74,7 @@ fn one(session: &mut Session, case: Case, slice: Duration) -> CliResult<Transfer
 /// The same memory a second time: nothing is allocated, as when it is an application's own.
 fn registered(single: &Single, memory: &Lmr) -> CliResult<Duration> {
     let begin = Instant::now();
-    let region = memory.share(&single.lane.pz, Access::LOCAL, Addressing::Absolute)?;
+    let region = memory.share(&single.worker.pz, Access::LOCAL, Addressing::Absolute)?;
     write(single, &region)?;
     drop(region);
     Ok(begin.elapsed())
@@ -82,19 +82,19 @@ fn registered(single: &Single, memory: &Lmr) -> CliResult<Duration> {
 
 /// Until the server has answered for it, and we have the memory back.
 fn write(single: &Single, region: &Lmr) -> CliResult<()> {
-    let (lane, remote) = (&single.lane, single.remotes[0].slice(0..region.len() as u64)?);
+    let (worker, remote) = (&single.worker, single.remotes[0].slice(0..region.len() as u64)?);
     let mut works = vec![Work::write(region, remote).unsignalled(), Work::send(&[])];
-    lane.eps[0].post_all(&mut works)?;
+    worker.eps[0].post_all(&mut works)?;
     let (mut sent, mut answered) = (false, false);
     while !(sent && answered) {
-        let Some(completion) = lane.next(PATIENCE)? else {
+        let Some(completion) = worker.next(PATIENCE)? else {
             std::hint::spin_loop();
             continue;
         };
-        lane.check(&completion)?;
+        worker.check(&completion)?;
         if is_receive(completion.operation) {
             answered = true;
-            lane.post_recv(&lane.eps[0], completion.local)?;
+            worker.post_recv(&worker.eps[0], completion.local)?;
         } else {
             sent = true;
         }

@@ -42,7 +42,7 @@ pub(super) fn ping(
             match next()? {
                 ENDED => return Err(ErrorKind::UnexpectedEof.into()),
                 LAST => return Ok(rounds.count()),
-                _ if rounds.lap() => message[0] = LAST,
+                _ if rounds.ended() => message[0] = LAST,
                 _ => {}
             }
         }

@@ -93,7 +93,7 @@ pub(super) fn ping(
         if !read(stream, &mut back)? {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        if rounds.lap() {
+        if rounds.ended() {
             return Ok(rounds.count());
         }
     }
@@ -121,7 +121,7 @@ pub(super) fn connect_often(address: SocketAddr, length: Duration) -> io::Result
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
-        if rounds.lap() {
+        if rounds.ended() {
             return Ok(rounds.count());
         }
     }

@@ -11,10 +11,10 @@ use serde::Serialize;
 use crate::error::CliResult;
 use crate::output::table;
 use crate::perf::case::{Case, Mode, Op, octets};
-use crate::perf::lane::is_receive;
-use crate::perf::meter::Laps;
+use crate::perf::meter::Latencies;
 use crate::perf::report::number;
 use crate::perf::rounds::{Session, Single};
+use crate::perf::worker::is_receive;
 
 /// Octets of a small read.
 const SMALL: u32 = 1 << 20;
@@ -68,7 +68,7 @@ fn pings(
 ) -> CliResult<Beside> {
     let reads = read.map_or(0, |octets| all.div_ceil(octets.into()) as u32);
     let mut game = Game { single, at, read: read.unwrap_or(1), unposted: reads, unread: reads };
-    let (mut laps, mut pings) = (Laps::default(), 0);
+    let (mut latencies, mut pings) = (Latencies::default(), 0);
     let begin = Instant::now();
     for _ in 0..DEPTH {
         game.post()?;
@@ -76,13 +76,13 @@ fn pings(
     while game.unread > 0 || reads == 0 && pings < ALONE {
         let sent = Instant::now();
         game.ping()?;
-        laps.add(sent.elapsed());
+        latencies.add(sent.elapsed());
         pings += 1;
     }
     let rate = (u64::from(reads) * u64::from(read.unwrap_or(0))) as f64
         / begin.elapsed().as_secs_f64()
         / 1e9;
-    let [p50, p99] = laps.permille([500, 990]).unwrap_or([f64::NAN; 2]);
+    let [p50, p99] = latencies.permille([500, 990]).unwrap_or([f64::NAN; 2]);
     Ok(Beside {
         what,
         pings,
@@ -107,9 +107,9 @@ impl Game<'_> {
     /// One more read, if there is one.
     fn post(&mut self) -> CliResult<()> {
         if self.unposted > 0 {
-            let sink = self.single.lane.region.range(0..self.read as usize)?;
+            let sink = self.single.worker.region.range(0..self.read as usize)?;
             let remote = self.single.remotes[self.at].slice(0..self.read.into())?;
-            let ep = &self.single.lane.eps[self.at];
+            let ep = &self.single.worker.eps[self.at];
             ep.post(Work::read(remote, sink))?;
             self.unposted -= 1;
         }
@@ -117,16 +117,16 @@ impl Game<'_> {
     }
 
     fn ping(&mut self) -> CliResult<()> {
-        let lane = &self.single.lane;
-        lane.eps[0].post(Work::send(&[]))?;
+        let worker = &self.single.worker;
+        worker.eps[0].post(Work::send(&[]))?;
         loop {
-            let Some(completion) = lane.evd.poll()? else {
+            let Some(completion) = worker.evd.poll()? else {
                 std::hint::spin_loop();
                 continue;
             };
-            lane.check(&completion)?;
+            worker.check(&completion)?;
             if is_receive(completion.operation) {
-                return Ok(lane.post_recv(&lane.eps[0], completion.local)?);
+                return Ok(worker.post_recv(&worker.eps[0], completion.local)?);
             }
             if completion.operation == itapi::Operation::Read {
                 self.unread -= 1;

@@ -9,10 +9,10 @@ use serde::Serialize;
 use super::SLICE;
 use crate::error::CliResult;
 use crate::perf::case::{Case, Mode, Op};
-use crate::perf::lane::BARE;
 use crate::perf::machine::{cpu_us, resident};
 use crate::perf::report::number;
 use crate::perf::rounds::Session;
+use crate::perf::worker::BARE;
 
 /// For so long, and a little more.
 const NUDGED: Duration = Duration::from_secs(6);

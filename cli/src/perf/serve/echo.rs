@@ -1,4 +1,4 @@
-//! Throws every ball back, over the connections of a lane in turn, until the client leaves. Owned
+//! Sends every message of a ping-pong back, over the connections of a worker in turn, until the client leaves. Owned
 //! by one thread.
 
 use std::time::Duration;
@@ -6,15 +6,15 @@ use std::time::Duration;
 use itapi::{Ep, RemoteRange};
 
 use crate::error::CliResult;
-use crate::perf::lane::{Ball, Lane, REASON};
+use crate::perf::worker::{PingPong, REASON, Worker};
 
-pub(super) fn serve(lane: Lane, remotes: Vec<RemoteRange>) -> CliResult<()> {
-    let mut ball = Ball::new(lane, remotes);
+pub(super) fn serve(worker: Worker, remotes: Vec<RemoteRange>) -> CliResult<()> {
+    let mut pair = PingPong::new(worker, remotes);
     for trip in 0.. {
-        let at = trip % ball.lane.eps.len();
-        let caught = ball.catch(at, Duration::MAX).map(drop);
-        let back = caught.and_then(|()| Ok(ball.throw(at)?));
-        if back.is_err() && left(&ball.lane.eps[at]) {
+        let at = trip % pair.worker.eps.len();
+        let received = pair.receive(at, Duration::MAX).map(drop);
+        let back = received.and_then(|()| Ok(pair.send(at)?));
+        if back.is_err() && left(&pair.worker.eps[at]) {
             break;
         }
         back?;

@@ -1,5 +1,5 @@
 //! One measurement over IT-API at the serving side: connections, spread over as many threads as the
-//! case says. Owns the adapter; each thread owns its lane.
+//! case says. Owns the adapter; each thread owns its worker.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use itapi::{ConnEvent, Error, Ia, Listen, RemoteRange};
 use super::{echo, sink};
 use crate::error::{CliError, CliResult, Exit};
 use crate::perf::case::{Case, Mode, Server};
-use crate::perf::lane::{Lane, open};
+use crate::perf::worker::{Worker, open};
 
 /// A client that asked for a measurement connects at once.
 const CLIENT_CONNECTS: Duration = Duration::from_secs(30);
@@ -50,17 +50,17 @@ impl Service {
         }
         let threads = self.case.threads;
         let conns = |n| self.case.conns / threads + u32::from(n < self.case.conns % threads);
-        let lanes = (0..threads).map(|n| Lane::new(&self.ia, self.case, conns(n), true));
-        let mut lanes: Vec<_> =
-            lanes.map(|lane| Ok((lane?, Vec::new()))).collect::<itapi::Result<_>>()?;
+        let workers = (0..threads).map(|n| Worker::new(&self.ia, self.case, conns(n), true));
+        let mut workers: Vec<_> =
+            workers.map(|worker| Ok((worker?, Vec::new()))).collect::<itapi::Result<_>>()?;
         for n in 0..self.case.conns as usize {
-            let at = n % lanes.len();
-            let (lane, remotes) = &mut lanes[at];
-            remotes.push(accept(&listen, lane)?);
+            let at = n % workers.len();
+            let (worker, remotes) = &mut workers[at];
+            remotes.push(accept(&listen, worker)?);
         }
         std::thread::scope(|scope| {
-            let start = |(lane, remotes)| scope.spawn(move || answer(lane, remotes, over));
-            let threads: Vec<_> = lanes.into_iter().map(start).collect();
+            let start = |(worker, remotes)| scope.spawn(move || answer(worker, remotes, over));
+            let threads: Vec<_> = workers.into_iter().map(start).collect();
             threads.into_iter().try_for_each(|thread| {
                 thread.join().unwrap_or_else(|_| {
                     Err(CliError::new(Exit::Internal, "a measuring thread panicked"))
@@ -71,14 +71,14 @@ impl Service {
 
     /// Accepts one connection after the other; each goes when its client ends it.
     fn accept_often(&self, listen: &Listen, over: &AtomicBool) -> CliResult<()> {
-        let lane = Lane::new(&self.ia, self.case, self.case.conns, true)?;
+        let worker = Worker::new(&self.ia, self.case, self.case.conns, true)?;
         let events = self.ia.conn_evd()?;
         let look_up = if self.case.conns > 1 { LOOK_UP_IDLE } else { LOOK_UP };
         let mut eps = HashMap::new();
         while !over.load(Ordering::Acquire) {
             if let Some(request) = listen.wait(look_up)? {
-                let ep = lane.bare_ep().conn_evd(&events).build()?;
-                request.start_accept(&ep, &lane.region.remote().to_octets())?;
+                let ep = worker.bare_ep().conn_evd(&events).build()?;
+                request.start_accept(&ep, &worker.region.remote().to_octets())?;
                 eps.insert(ep.id(), ep);
             }
             while let Some((ep, event)) = events.poll()? {
@@ -91,19 +91,19 @@ impl Service {
     }
 }
 
-/// One more connection of a lane; each side learns the other's memory.
-fn accept(listen: &Listen, lane: &mut Lane) -> CliResult<RemoteRange> {
+/// One more connection of a worker; each side learns the other's memory.
+fn accept(listen: &Listen, worker: &mut Worker) -> CliResult<RemoteRange> {
     let request = listen.wait(CLIENT_CONNECTS)?.ok_or(Error::Timeout(CLIENT_CONNECTS))?;
     let remote = RemoteRange::from_octets(request.private_data())
         .ok_or_else(|| Error::Argument("the client did not say where its memory is".into()))?;
-    let ep = lane.serving_ep()?;
-    request.accept(&ep, &lane.region.remote().to_octets())?;
+    let ep = worker.serving_ep()?;
+    request.accept(&ep, &worker.region.remote().to_octets())?;
     Ok(remote)
 }
 
-fn answer(lane: Lane, remotes: Vec<RemoteRange>, over: &AtomicBool) -> CliResult<()> {
-    match lane.case.mode {
-        Mode::Lat if !lane.case.op.is_answered() => echo::serve(lane, remotes),
-        _ => sink::serve(&lane, over),
+fn answer(worker: Worker, remotes: Vec<RemoteRange>, over: &AtomicBool) -> CliResult<()> {
+    match worker.case.mode {
+        Mode::Lat if !worker.case.op.is_answered() => echo::serve(worker, remotes),
+        _ => sink::serve(&worker, over),
     }
 }

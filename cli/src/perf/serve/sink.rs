@@ -10,7 +10,7 @@ use itapi::{Completion, Error, Local, Operation, Result, Work};
 use super::echo::left;
 use crate::error::CliResult;
 use crate::perf::case::Server;
-use crate::perf::lane::{Lane, is_receive};
+use crate::perf::worker::{Worker, is_receive};
 
 /// What came over one connection.
 #[derive(Default)]
@@ -23,39 +23,39 @@ struct Conn {
     again: Vec<Local>,
 }
 
-pub(super) fn serve(lane: &Lane, over: &AtomicBool) -> CliResult<()> {
-    let mut conns: Vec<Conn> = lane.eps.iter().map(|_| Conn::default()).collect();
+pub(super) fn serve(worker: &Worker, over: &AtomicBool) -> CliResult<()> {
+    let mut conns: Vec<Conn> = worker.eps.iter().map(|_| Conn::default()).collect();
     let (mut open, mut batch) = (conns.len(), Vec::new());
     while open > 0 && !over.load(Ordering::Relaxed) {
-        if lane.case.server == Some(Server::Compute) {
+        if worker.case.server == Some(Server::Compute) {
             compute();
         }
-        match lane.some(&mut batch) {
+        match worker.some(&mut batch) {
             Ok(()) => {}
             // The client's pause is its own affair.
             Err(Error::Timeout(_)) => continue,
             Err(error) => return Err(error.into()),
         }
         for completion in batch.drain(..) {
-            let Some(at) = lane.place(completion.ep) else { continue };
+            let Some(at) = worker.place(completion.ep) else { continue };
             let conn = &mut conns[at];
             if conn.over {
                 continue;
             }
             let answered = match completion.check() {
-                Ok(()) => take(lane, at, conn, completion),
+                Ok(()) => take(worker, at, conn, completion),
                 failed => failed,
             };
             match answered {
                 Ok(()) => {}
-                Err(_) if left(&lane.eps[at]) => conn.over = true,
+                Err(_) if left(&worker.eps[at]) => conn.over = true,
                 Err(error) => return Err(error.into()),
             }
             open -= usize::from(conn.over);
         }
     }
     // The client closes; endpoints that went first would reset its connections.
-    while !over.load(Ordering::Relaxed) && !lane.eps.iter().all(left) {}
+    while !over.load(Ordering::Relaxed) && !worker.eps.iter().all(left) {}
     Ok(())
 }
 
@@ -67,11 +67,11 @@ fn compute() {
     }
 }
 
-fn take(lane: &Lane, at: usize, conn: &mut Conn, completion: Completion) -> Result<()> {
+fn take(worker: &Worker, at: usize, conn: &mut Conn, completion: Completion) -> Result<()> {
     if !is_receive(completion.operation) {
         return Ok(());
     }
-    let ep = &lane.eps[at];
+    let ep = &worker.eps[at];
     let is_end = completion.operation == Operation::Recv && completion.octets == 0;
     if is_end && completion.solicited {
         conn.over = true;
@@ -79,15 +79,15 @@ fn take(lane: &Lane, at: usize, conn: &mut Conn, completion: Completion) -> Resu
     }
     conn.again.push(completion.local);
     if is_end {
-        lane.post_recv_all(ep, &mut conn.again)?;
+        worker.post_recv_all(ep, &mut conn.again)?;
         ep.post(Work::send(&conn.messages.to_be_bytes()))?;
     } else {
         conn.messages += 1;
         conn.uncredited += 1;
-        if conn.uncredited == lane.case.credit() {
+        if conn.uncredited == worker.case.credit() {
             conn.uncredited = 0;
             // The receives first: credit must be good when it arrives.
-            lane.post_recv_all(ep, &mut conn.again)?;
+            worker.post_recv_all(ep, &mut conn.again)?;
             ep.post(Work::send(&[1]))?;
         }
     }

@@ -1,7 +1,7 @@
 //! One thread's part of a measurement, at either side: a dispatcher, a region, endpoints. Owned by
 //! that thread. When the peer dies, the receives that are always posted complete with an error.
 
-mod ball;
+mod ping_pong;
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use itapi::{Completion, Crc, Ep, EpBuilder, EpId, Error, Evd, Ia, Lmr, Local, Pz, Result, Srq};
 
-pub(super) use self::ball::{Ball, is_receive};
+pub(super) use self::ping_pong::{PingPong, is_receive};
 use super::case::{Case, INLINE, Mode};
 use crate::error::{CliError, CliResult, Exit};
 
@@ -47,7 +47,7 @@ pub(super) fn open(case: &Case, device: Option<&str>, serving: bool) -> Result<I
 }
 
 /// See the module.
-pub(super) struct Lane {
+pub(super) struct Worker {
     pub(super) case: Case,
     pub(super) pz: Pz,
     pub(super) evd: Evd,
@@ -61,7 +61,7 @@ pub(super) struct Lane {
     set: Option<OwnedFd>,
 }
 
-impl Lane {
+impl Worker {
     /// For `conns` connections. `receives`: how many each of them posts.
     pub(super) fn new(ia: &Ia, case: Case, conns: u32, serving: bool) -> Result<Self> {
         let pz = ia.pz()?;
@@ -216,7 +216,7 @@ fn os(what: &'static str, errno: Errno) -> Error {
 /// Requests that a connection's send queue holds. Round trips keep unsignalled ones in their slots
 /// until the next signalled one has completed and was taken.
 fn sends(case: &Case) -> u32 {
-    SPARE + if case.mode == Mode::Lat { case.depth.max(ball::SLOTS) } else { case.depth }
+    SPARE + if case.mode == Mode::Lat { case.depth.max(ping_pong::SLOTS) } else { case.depth }
 }
 
 /// Receives that a side keeps posted on each connection.
