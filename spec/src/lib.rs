@@ -1,28 +1,20 @@
 //! Checks of the source tree as a whole, for people and for CI.
 //!
-//! - [`requirements`], [`scan`], [`report`]: which requirement of the iWARP documents is obeyed
-//!   where and tested by what, from `[MPA-09]`-style ids in comments.
-//! - [`contract`]: which case of the provider suite looks after each promise of the provider
-//!   interface, and which seeded fault shows that it sees it.
-//! - [`functions`]: which test calls each function of the C header.
-//! - [`constants`]: the header's numbers and the Rust ones are the same.
-//! - [`arrows`]: which crate may depend on which.
-//! - [`house`]: where `unsafe` may stand, what must never be in the tree.
+//! - [`trace`]: from a promise to what keeps it and what tests it: requirements of the iWARP documents,
+//!   promises of the provider interface, functions of the C header.
+//! - [`lints`]: rules of the tree: which crate may depend on which, where `unsafe` may stand, what must
+//!   never be in it.
+//!
+//! [`source`] reads the tree for both.
 //!
 //! Everything here reads files and prints; nothing holds state or talks to a peer.
 
 #![forbid(unsafe_code)]
 
-pub mod arrows;
-pub mod constants;
-pub mod contract;
 pub mod error;
-pub mod functions;
-pub mod house;
-pub mod report;
-pub mod requirements;
-pub mod scan;
+pub mod lints;
 pub mod source;
+pub mod trace;
 
 pub use error::Error;
 

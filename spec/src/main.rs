@@ -6,11 +6,11 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use warpline_spec::report::{Report, Style};
-use warpline_spec::requirements::Lists;
-use warpline_spec::{
-    Error, arrows, constants, contract, functions, house, scan, source, workspace_root,
-};
+use warpline_spec::lints::{arrows, constants, house, table};
+use warpline_spec::trace::report::{Report, Style};
+use warpline_spec::trace::requirements::Lists;
+use warpline_spec::trace::{contract, functions, scan};
+use warpline_spec::{Error, source, workspace_root};
 
 /// Which requirement is met where and tested by what; rules of the house.
 #[derive(Parser)]
@@ -29,7 +29,11 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Check which crate depends on which, where `unsafe` stands, and the other rules of the house
-    Arrows,
+    Arrows {
+        /// Write the table of crates into ARCHITECTURE.md
+        #[arg(long)]
+        write: bool,
+    },
     /// Print each promise of the provider interface with its cases and seeded faults
     Contract,
     /// Print, as Markdown, which test calls each function of the C header
@@ -43,7 +47,10 @@ enum Command {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let findings = match cli.command {
-        Some(Command::Arrows) => check_house(),
+        Some(Command::Arrows { write: true }) => {
+            table::write(&workspace_root()).map(|()| Vec::new())
+        }
+        Some(Command::Arrows { write: false }) => check_house(),
         Some(Command::Functions { check }) => table_of_functions(check),
         Some(Command::Contract) => table_of_promises(),
         None => requirements(&cli),
@@ -106,6 +113,7 @@ fn check_house() -> Result<Vec<String>, Error> {
     let mut findings = arrows::findings(&workspace);
     findings.extend(arrows::confined(&sources));
     findings.extend(house::findings(&sources));
+    findings.extend(table::findings(&root, &workspace)?);
     let (crates, arrows) = (workspace.crates.len(), workspace.arrows.len());
     println!("{crates} crates, {arrows} arrows, {} files", sources.len());
     Ok(findings)

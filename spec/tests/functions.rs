@@ -2,8 +2,9 @@
 
 #![forbid(unsafe_code)]
 
-use warpline_spec::functions::Table;
-use warpline_spec::{constants, source, workspace_root};
+use warpline_spec::lints::constants;
+use warpline_spec::trace::functions::Table;
+use warpline_spec::{source, workspace_root};
 
 #[test]
 fn every_function_has_a_c_test_a_rust_test_and_a_reference() {

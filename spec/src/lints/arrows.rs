@@ -1,7 +1,7 @@
 //! Which crate may depend on which: the arrows of ARCHITECTURE.md, asserted.
 
-use std::collections::BTreeSet;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde::Deserialize;
@@ -10,10 +10,11 @@ use crate::Error;
 use crate::source::Source;
 
 /// May depend on any crate of ours.
-const ANY: &[&str] = &["*"];
+pub(super) const ANY: &[&str] = &["*"];
 
-/// Crate, and the crates of ours that it may depend on outside of its tests.
-const ARROWS: &[(&str, &[&str])] = &[
+/// Crate, and the crates of ours that it may depend on outside of its tests; in the order of the table
+/// of `ARCHITECTURE.md`.
+pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("vp-api", &[]),
     ("kal-os", &[]),
     ("vp-hooks", &["vp-api", "kal-os"]),
@@ -44,7 +45,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// A crate and the directory of its sources, the name that only some files may use, and those.
-const CONFINED: &[(&str, &str, &str)] = &[
+pub(super) const CONFINED: &[(&str, &str, &str)] = &[
     ("ual/src/", "vp_softrdma", "ual/src/registry"),
     ("ual/src/", "vp_verbs", "ual/src/registry"),
 ];
@@ -58,6 +59,15 @@ pub struct Arrow {
     pub to: String,
 }
 
+/// A crate's folder and description.
+#[derive(Debug, Clone, Default)]
+pub struct Place {
+    /// Its folder.
+    pub folder: PathBuf,
+    /// The `description` of its manifest, if it has one.
+    pub description: Option<String>,
+}
+
 #[derive(Deserialize)]
 struct Metadata {
     packages: Vec<Package>,
@@ -66,6 +76,8 @@ struct Metadata {
 #[derive(Deserialize)]
 struct Package {
     name: String,
+    description: Option<String>,
+    manifest_path: PathBuf,
     dependencies: Vec<Dependency>,
     targets: Vec<Target>,
 }
@@ -91,6 +103,8 @@ pub struct Workspace {
     pub arrows: BTreeSet<Arrow>,
     /// Crates whose documentation cargo would run as tests.
     pub doctests: BTreeSet<String>,
+    /// Where each crate is, and what it is, as its manifest says.
+    pub places: BTreeMap<String, Place>,
 }
 
 /// Asks cargo about the workspace at `root`.
@@ -120,6 +134,8 @@ fn parse(json: &[u8]) -> Result<Workspace, Error> {
         if package.targets.iter().any(|t| t.doctest) {
             out.doctests.insert(package.name.clone());
         }
+        let folder = package.manifest_path.parent().map(PathBuf::from).unwrap_or_default();
+        out.places.insert(package.name.clone(), Place { folder, description: package.description });
         out.crates.insert(package.name);
     }
     Ok(out)
@@ -171,12 +187,12 @@ mod tests {
     use crate::source::Language;
 
     const JSON: &str = r#"{"packages":[
-        {"name":"vp-api","dependencies":[{"name":"ual","kind":null,"path":"/x/ual"},
+        {"name":"vp-api","description":"d","manifest_path":"/x/a/Cargo.toml","dependencies":[{"name":"ual","kind":null,"path":"/x/ual"},
                                          {"name":"vp-softrdma","kind":"dev","path":"/x/s"},
                                          {"name":"serde","kind":null,"path":null}],
          "targets":[{"doctest":true},{"doctest":false}]},
-        {"name":"ual","dependencies":[{"name":"vp-api","kind":"build","path":"/x/a"}],"targets":[]},
-        {"name":"zeta","dependencies":[],"targets":[]}]}"#;
+        {"name":"ual","description":null,"manifest_path":"/x/u/Cargo.toml","dependencies":[{"name":"vp-api","kind":"build","path":"/x/a"}],"targets":[]},
+        {"name":"zeta","description":null,"manifest_path":"/x/z/Cargo.toml","dependencies":[],"targets":[]}]}"#;
 
     #[test]
     fn forbidden_arrows_and_strangers_are_found() {

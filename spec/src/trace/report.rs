@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use crate::requirements::{Level, Lists, Requirement};
-use crate::scan::{Place, Places};
+use super::requirements::{Level, Lists, Requirement};
+use super::scan::{Place, Places};
 
 /// The lists and the places joined.
 #[derive(Debug, Clone)]
@@ -23,7 +23,7 @@ pub enum Style {
 }
 
 impl Report {
-    /// Joins the lists with what [`crate::scan::scan`] found.
+    /// Joins the lists with what [`super::scan::scan`] found.
     pub fn new(lists: Lists, found: BTreeMap<String, Places>) -> Self {
         Self { lists, found }
     }
