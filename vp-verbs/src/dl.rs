@@ -2,10 +2,13 @@
 //!
 //! Owner: every open device and the provider share one [`Api`] per pair of files. The libraries
 //! are never unloaded: their threads and the kernel's mappings may outlive every object here.
+//!
+//! A soname finds what the process has loaded already, which may be a library of ours that stands in
+//! for rdma-core's on SoftRDMA. That one leads back here, so it is refused by its marker.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::ManuallyDrop;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use libloading::Library;
 use vp_api::Unavailable;
@@ -38,14 +41,16 @@ macro_rules! functions {
         }
 
         impl $table {
-            fn load(file: &std::path::Path) -> Result<Self, libloading::Error> {
+            fn load(file: &Path) -> Result<Self, Unavailable> {
                 // SAFETY: loading runs the initialisers of rdma-core's libraries, which have no
                 // preconditions; whoever names another file answers for it.
-                let library = unsafe { Library::new(file)? };
+                let library = unsafe { Library::new(file) }.map_err(missing)?;
+                refuse_own(&library, file)?;
                 $(
                     // SAFETY: the type is the function's prototype in rdma-core's headers, whose
                     // symbol versions promise that it stays. dlsym gives the default version.
-                    let $name = *unsafe { library.get(concat!(stringify!($name), "\0").as_bytes())? };
+                    let $name = *unsafe { library.get(concat!(stringify!($name), "\0").as_bytes()) }
+                        .map_err(missing)?;
                 )+
                 Ok(Self { $($name,)+ _library: ManuallyDrop::new(library) })
             }
@@ -115,18 +120,32 @@ pub(crate) struct Api {
 impl Api {
     /// Loads both, or says which is missing.
     pub(crate) fn load(libraries: &Libraries) -> Result<Self, Unavailable> {
-        let missing = |error: libloading::Error| Unavailable {
-            reason: match std::error::Error::source(&error) {
-                Some(why) => format!("a library of rdma-core cannot be loaded: {why}"),
-                None => format!("a library of rdma-core cannot be loaded: {error}"),
-            },
-            remedy: "install rdma-core (Debian: libibverbs1, librdmacm1, ibverbs-providers)".into(),
-        };
-        Ok(Self {
-            ibv: Ibv::load(&libraries.verbs).map_err(missing)?,
-            cm: RdmaCm::load(&libraries.rdmacm).map_err(missing)?,
-        })
+        Ok(Self { ibv: Ibv::load(&libraries.verbs)?, cm: RdmaCm::load(&libraries.rdmacm)? })
     }
+}
+
+fn missing(error: libloading::Error) -> Unavailable {
+    Unavailable {
+        reason: match std::error::Error::source(&error) {
+            Some(why) => format!("a library of rdma-core cannot be loaded: {why}"),
+            None => format!("a library of rdma-core cannot be loaded: {error}"),
+        },
+        remedy: "install rdma-core (Debian: libibverbs1, librdmacm1, ibverbs-providers)".into(),
+    }
+}
+
+fn refuse_own(library: &Library, file: &Path) -> Result<(), Unavailable> {
+    // SAFETY: only whether there is such a symbol counts; its type is not used.
+    if unsafe { library.get::<*const c_void>(OWN_LIBRARY.to_bytes_with_nul()) }.is_err() {
+        return Ok(());
+    }
+    Err(Unavailable {
+        reason: format!("{} is Warpline's own library here, not rdma-core's", file.display()),
+        remedy:
+            "nothing, if the program is to use SoftRDMA; for a device of the kernel run it with \
+                 rdma-core's libraries"
+                .into(),
+    })
 }
 
 /// A name out of a fixed array of C.

@@ -6,7 +6,10 @@
 
 #![allow(non_camel_case_types, missing_docs)] // C's own names
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+
+/// The symbol by which a library of Warpline's that has rdma-core's soname says whose it is.
+pub const OWN_LIBRARY: &CStr = c"warpline_own_library";
 
 pub const IBV_TRANSPORT_IWARP: c_int = 1;
 
