@@ -10,12 +10,14 @@ struct ri_cq *cq_find(ri_rnic *rnic, uint32_t id)
 }
 
 /* With the lock: queues a completion, and a notification if one is armed. */
-void cq_push(struct ri_cq *cq, const ri_wc *wc, int solicited, struct later *later)
+void cq_push(struct ri_cq *cq, const ri_wc *wc, uint32_t slots, int solicited, struct later *later)
 {
     if (cq->count == cq->depth) {
         cq->overrun = 1;
     } else {
-        cq->ring[(cq->head + cq->count++) % cq->depth] = *wc;
+        struct completed *entry = &cq->ring[(cq->head + cq->count++) % cq->depth];
+        entry->wc = *wc;
+        entry->slots = slots;
     }
     pthread_cond_broadcast(&bell);
     int counts = cq->armed == 1 || (cq->armed == 2 && (solicited || wc->status != RI_WC_SUCCESS));
@@ -35,9 +37,9 @@ void cq_forget(struct ri_cq *cq, uint32_t qp)
     uint32_t count = cq->count;
     cq->count = 0;
     for (uint32_t i = 0; i < count; i++) {
-        ri_wc wc = cq->ring[(cq->head + i) % cq->depth];
-        if (wc.qp != qp)
-            cq->ring[(cq->head + cq->count++) % cq->depth] = wc;
+        struct completed entry = cq->ring[(cq->head + i) % cq->depth];
+        if (entry.wc.qp != qp)
+            cq->ring[(cq->head + cq->count++) % cq->depth] = entry;
     }
 }
 
@@ -49,8 +51,13 @@ static ri_status poll(ri_cq *cq, ri_wc *wcs, uint32_t wc_size, uint32_t max, uin
     size_t both = wc_size < sizeof(ri_wc) ? wc_size : sizeof(ri_wc);
     pthread_mutex_lock(&big);
     uint32_t n = cq->count < max ? cq->count : max;
-    for (uint32_t i = 0; i < n; i++)
-        memcpy((char *)wcs + (size_t)i * wc_size, &cq->ring[(cq->head + i) % cq->depth], both);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct completed *entry = &cq->ring[(cq->head + i) % cq->depth];
+        struct ri_qp *qp = qp_find(cq->rnic, entry->wc.qp);
+        memcpy((char *)wcs + (size_t)i * wc_size, &entry->wc, both);
+        if (qp != NULL)
+            qp_taken(qp, entry);
+    }
     cq->head = (cq->head + n) % cq->depth;
     cq->count -= n;
     if (cq->destroyed)
@@ -132,7 +139,7 @@ ri_status cq_create(ri_rnic *rnic, const ri_cq_init *from, ri_cq_made *out, ri_e
     if (init.depth > MAX_CQE)
         return refuse(error, RI_INSUFFICIENT_RESOURCES, "a CQ has at most 4096 entries");
     struct ri_cq *cq = calloc(1, sizeof *cq);
-    ri_wc *ring = calloc(init.depth + 1u, sizeof *ring);
+    struct completed *ring = calloc(init.depth + 1u, sizeof *ring);
     pthread_mutex_lock(&big);
     uint32_t id = cq != NULL && ring != NULL ? new_id(rnic, is_free) : 0;
     if (id != 0) {

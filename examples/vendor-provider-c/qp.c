@@ -21,13 +21,27 @@ static ri_wc completion(const struct ri_qp *qp, uint64_t wr_id, uint32_t opcode,
     return wc;
 }
 
+void qp_taken(struct ri_qp *qp, const struct completed *entry)
+{
+    if (entry->wc.opcode == RI_WC_RECV)
+        qp->recvs_waiting -= entry->slots;
+    else
+        qp->sends -= entry->slots;
+}
+
+static void complete_recv(struct ri_qp *qp, const ri_wc *wc, int solicited, struct later *later)
+{
+    qp->recvs_waiting++;
+    cq_push(qp->recv_cq, wc, 1, solicited, later);
+}
+
 static void flush(struct ri_qp *qp, struct later *later)
 {
     if (qp->state == RI_QP_RTS || qp->count != 0)
         qp->state = RI_QP_ERROR;
     for (; qp->count != 0; qp->count--, qp->head = (qp->head + 1) % qp->recv_depth) {
         ri_wc wc = completion(qp, qp->ring[qp->head].wr_id, RI_WC_RECV, RI_WC_FLUSHED);
-        cq_push(qp->recv_cq, &wc, 0, later);
+        complete_recv(qp, &wc, 0, later);
     }
 }
 
@@ -125,7 +139,7 @@ static uint32_t do_send(struct ri_qp *qp, const ri_send_wr *wr, struct later *la
     wc.flags = (wr->flags & RI_SEND_SOLICITED) != 0 ? RI_WC_FLAG_SOLICITED : 0;
     peer->head = (peer->head + 1) % peer->recv_depth;
     peer->count--;
-    cq_push(peer->recv_cq, &wc, wc.flags != 0, later);
+    complete_recv(peer, &wc, wc.flags != 0, later);
     return status == RI_WC_SUCCESS ? RI_WC_SUCCESS : RI_WC_REMOTE_TERMINATION;
 }
 
@@ -176,11 +190,16 @@ static void execute(struct ri_qp *qp, const ri_send_wr *wr, struct later *later)
         status = do_write(qp, wr);
     else if (qp->state == RI_QP_RTS)
         status = do_read(qp, wr);
+    qp->sends++;
+    qp->silent++;
     if (status != RI_WC_SUCCESS || (wr->flags & RI_SEND_SIGNALED) != 0) {
         ri_wc wc = completion(qp, wr->wr_id, kinds[wr->opcode], status);
         if (wr->opcode == RI_OP_READ && status == RI_WC_SUCCESS)
             wc.octets = ((const ri_sge *)wr->data)->len;
-        cq_push(qp->send_cq, &wc, 0, later);
+        /* Taking it frees the slots of the silent ones before it, too. */
+        uint32_t slots = qp->silent;
+        qp->silent = 0;
+        cq_push(qp->send_cq, &wc, slots, 0, later);
     }
     if (status != RI_WC_SUCCESS && qp->state == RI_QP_RTS) {
         cm_tell(qp->rnic, RI_CM_DISCONNECTED, qp->id, NULL, NULL);
@@ -200,8 +219,9 @@ static ri_status acceptable(const struct ri_qp *qp, const ri_send_wr *wr)
         return RI_INVALID_WR;
     if ((wr->flags & ~known) != 0 || wr->reserved != 0)
         return RI_INVALID_WR;
-    return wr->count > ((wr->flags & RI_SEND_INLINE) ? MAX_INLINE : MAX_SGE) ? RI_INVALID_SGL
-                                                                            : RI_OK;
+    if (wr->count > ((wr->flags & RI_SEND_INLINE) ? MAX_INLINE : MAX_SGE))
+        return RI_INVALID_SGL;
+    return qp->sends == qp->send_depth ? RI_TOO_MANY_WRS : RI_OK;
 }
 
 static ri_status post_send(ri_qp *qp, const ri_send_wr *wrs, uint32_t count, uint32_t *posted)
@@ -228,7 +248,7 @@ static ri_status take_receive(struct ri_qp *qp, const ri_recv_wr *wr, struct lat
         return RI_INVALID_HANDLE;
     if (wr->count > MAX_SGE)
         return RI_INVALID_SGL;
-    if (qp->count == qp->recv_depth)
+    if (qp->count + qp->recvs_waiting == qp->recv_depth)
         return RI_TOO_MANY_WRS;
     struct receive *receive = &qp->ring[(qp->head + qp->count++) % qp->recv_depth];
     receive->wr_id = wr->wr_id;
@@ -267,9 +287,11 @@ static ri_status modify(ri_qp *qp, const ri_qp_change *from, ri_error *error)
     else if (change.kind == RI_QP_TO_ERROR || change.kind == RI_QP_TO_TERMINATE
              || change.kind == RI_QP_TO_CLOSING)
         qp_break(qp, &later);
-    else if (change.kind == RI_QP_TO_IDLE && qp->state == RI_QP_ERROR)
+    else if (change.kind == RI_QP_TO_IDLE && qp->state == RI_QP_ERROR) {
         qp->state = RI_QP_IDLE;
-    else if (change.kind == RI_QP_LIMITS)
+        qp->sends -= qp->silent;
+        qp->silent = 0;
+    } else if (change.kind == RI_QP_LIMITS)
         status = RI_CANNOT_CHANGE;
     else
         status = RI_INVALID_STATE;

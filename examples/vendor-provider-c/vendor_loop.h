@@ -46,13 +46,19 @@ struct region {
     ri_range range;
 };
 
+/* A completion, and how many slots of its queue taking it frees. */
+struct completed {
+    ri_wc wc;
+    uint32_t slots;
+};
+
 struct ri_cq {
     struct ri_rnic *rnic;
     uint32_t id, depth, users, head, count, armed, interrupts;
     int destroyed, released, overrun;
     ri_keep keep;
     void (*call)(void *context, uint32_t cq);
-    ri_wc *ring;
+    struct completed *ring;
 };
 
 struct receive {
@@ -66,6 +72,9 @@ struct ri_qp {
     struct ri_qp *peer;
     struct ri_cq *send_cq, *recv_cq;
     uint32_t id, pd, state, send_depth, recv_depth, ird, ord, allow, head, count;
+    /* Slots in use: of sends; of those, the ones that ended without a completion; of receives that
+     * completed and whose completions were not polled. */
+    uint32_t sends, silent, recvs_waiting;
     int destroyed, released;
     struct receive *ring;
 };
@@ -116,7 +125,7 @@ void run_later(struct later *later);
 ri_status cq_create(ri_rnic *, const ri_cq_init *, ri_cq_made *, ri_error *);
 ri_status cq_destroy(ri_rnic *, uint32_t, ri_error *);
 struct ri_cq *cq_find(ri_rnic *, uint32_t id);
-void cq_push(struct ri_cq *, const ri_wc *, int solicited, struct later *);
+void cq_push(struct ri_cq *, const ri_wc *, uint32_t slots, int solicited, struct later *);
 void cq_forget(struct ri_cq *, uint32_t qp);
 
 /* qp.c */
@@ -124,6 +133,7 @@ ri_status qp_create(ri_rnic *, const ri_qp_init *, ri_qp_made *, ri_error *);
 ri_status qp_destroy(ri_rnic *, uint32_t, ri_error *);
 struct ri_qp *qp_find(ri_rnic *, uint32_t id);
 void qp_break(struct ri_qp *, struct later *); /* to Error, flushing, with its peer */
+void qp_taken(struct ri_qp *, const struct completed *); /* one of its completions was polled */
 
 /* memory.c */
 ri_status mr_register(ri_rnic *, const ri_mr_init *, uint32_t *, ri_error *);

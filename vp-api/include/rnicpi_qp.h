@@ -108,7 +108,7 @@ typedef struct ri_qp_ops {
     void (*release)(ri_qp *qp); /* Required. */
     /* Required. The first *posted are queued, whatever the status [RI-113]; no slot:
      * RI_TOO_MANY_WRS. A slot is free when its completion, flushed or not, was polled, and not before
-     * [RI-186]; unsignaled: a later one, or back in Idle. */
+     * [RI-186]; unsignaled: when a later one was, or back in Idle [RI-192]. */
     ri_status (*post_send)(ri_qp *qp, const ri_send_wr *wrs, uint32_t count, uint32_t *posted);
     ri_status (*post_recv)(ri_qp *qp, const ri_recv_wr *wrs, uint32_t count, uint32_t *posted);
     ri_status (*modify)(ri_qp *qp, const ri_qp_change *change, ri_error *error); /* Required. */

@@ -97,7 +97,8 @@ typedef struct ri_ud_qp_ops {
     void (*release)(ri_ud_qp *qp);
     void (*address)(ri_ud_qp *qp, ri_ud_address *address);
     /* The first *posted requests are queued, whatever the status [RI-169]. What is too long for the
-     * port is RI_INVALID_SGL [RI-170]. */
+     * port is RI_INVALID_SGL [RI-170]. Slots are free when those of connected queue pairs are
+     * [RI-194]. */
     ri_status (*post_send)(ri_ud_qp *qp, const ri_ud_send_wr *wrs, uint32_t count,
                            uint32_t *posted);
     ri_status (*post_recv)(ri_ud_qp *qp, const ri_recv_wr *wrs, uint32_t count, uint32_t *posted);

@@ -22,14 +22,22 @@ use crate::device::Context;
 use crate::events::{Channel, bell, quiet, ring};
 use crate::owned::{Owned, done, refused};
 use crate::qp::Routes;
+use crate::ring::{Taken, Untaken};
 use crate::table::{destroyed, lock};
 use ibv_sys::*;
 
 /// Completions taken from the device in one go.
 const BATCH: usize = 16;
 
-/// A completion, and where the datagram came from if it is one that was received.
-pub(crate) type Told = (WorkCompletion, Option<DatagramSource>);
+/// A completion as the consumer gets it.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) completion: WorkCompletion,
+    /// Where the datagram came from if it is one that was received.
+    pub(crate) source: Option<DatagramSource>,
+    /// What taking it frees.
+    pub(crate) untaken: Untaken,
+}
 
 /// A completion queue.
 pub(crate) struct VerbsCq {
@@ -112,11 +120,11 @@ impl VerbsCq {
     }
 
     /// Adds completions that no device will ever give.
-    pub(crate) fn inject(&self, completions: impl Iterator<Item = WorkCompletion>) {
+    pub(crate) fn inject(&self, completions: VecDeque<Told>) {
         let mut state = lock(&self.state);
         // What the device has comes first.
         let _ = self.fetch(&mut state);
-        state.backlog.extend(completions.map(|completion| (completion, None)));
+        state.backlog.extend(completions);
         drop(state);
         self.on_event();
     }
@@ -127,7 +135,7 @@ impl VerbsCq {
         let mut state = lock(&self.state);
         // A device that fails says so to the next poll.
         let _ = self.fetch(&mut state);
-        state.backlog.retain(|(completion, _)| completion.qp != qp);
+        state.backlog.retain(|told| told.completion.qp != qp);
     }
 
     /// Takes what the device has into the backlog; true if there is something to poll.
@@ -146,9 +154,8 @@ impl VerbsCq {
             let got = self.device_poll(state, &mut batch)?;
             for wc in batch.iter().take(got) {
                 let mut behind = VecDeque::new();
-                let completion = self.routes.translate(wc, &mut behind);
-                let behind = behind.into_iter().map(|completion| (completion, None));
-                state.backlog.extend(completion.into_iter().chain(behind));
+                let told = self.routes.translate(wc, Taken::Later, &mut behind);
+                state.backlog.extend(told.into_iter().chain(behind));
             }
             if got < BATCH {
                 return Ok(());
@@ -168,14 +175,18 @@ impl VerbsCq {
             }
             let mut batch = [ibv_wc::default(); BATCH];
             let asked = BATCH.min(most - given);
-            let got = self.device_poll(&state, &mut batch[..asked])?;
+            let got = match self.device_poll(&state, &mut batch[..asked]) {
+                // What is taken already is the consumer's; the next poll says what is wrong.
+                Err(_) if given > 0 => break,
+                got => got?,
+            };
             for wc in &batch[..got] {
                 let mut behind = VecDeque::new();
-                if let Some(told) = self.routes.translate(wc, &mut behind) {
+                if let Some(told) = self.routes.translate(wc, Taken::Now, &mut behind) {
                     put(given, told);
                     given += 1;
                 }
-                state.backlog.extend(behind.into_iter().map(|completion| (completion, None)));
+                state.backlog.extend(behind);
             }
             if got < asked && state.backlog.is_empty() {
                 break;
@@ -307,7 +318,7 @@ impl Cq for VerbsCq {
     }
 
     fn poll(&self, out: &mut [WorkCompletion]) -> Result<usize, VpStatus> {
-        self.drain(out.len(), |n, (completion, _)| out[n] = completion)
+        self.drain(out.len(), |n, told| out[n] = told.completion)
     }
 
     fn poll_from(
@@ -316,7 +327,7 @@ impl Cq for VerbsCq {
         from: &mut [Option<DatagramSource>],
     ) -> Result<usize, VpStatus> {
         let most = out.len().min(from.len());
-        self.drain(most, |n, (completion, source)| (out[n], from[n]) = (completion, source))
+        self.drain(most, |n, told| (out[n], from[n]) = (told.completion, told.source))
     }
 
     fn arm(&self, solicited_only: bool) -> Result<(), VpStatus> {
@@ -369,7 +380,7 @@ impl Cq for VerbsCq {
     }
 }
 
-/// What a work request becomes that no device takes any more.
+/// What a work request becomes that was not done.
 pub(crate) fn flushed(qp: QpId, wr_id: u64, opcode: vp_api::WcOpcode) -> WorkCompletion {
     WorkCompletion { wr_id, qp, opcode, status: WcStatus::Flushed, ..WorkCompletion::BLANK }
 }

@@ -16,6 +16,7 @@ mod cq;
 mod device;
 mod dl;
 mod events;
+mod late;
 mod machine;
 mod map;
 mod mr;

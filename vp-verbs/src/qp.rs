@@ -13,19 +13,19 @@ mod complete;
 mod post;
 mod routes;
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
 
 use vp_api::{
     AsyncEvent, Data, PostFailure, Qp, QpChange, QpId, QpInfo, QpInit, QpState, RecvWr, Remote,
-    SendFlags, SendOp, SendWr, Stag, VpError, VpResult, VpStatus, WcOpcode, WorkCompletion,
+    SendFlags, SendOp, SendWr, Stag, VpError, VpResult, VpStatus, WcOpcode,
 };
 
 use crate::cm::Cm;
 use crate::cq::VerbsCq;
 use crate::device::Context;
+use crate::late::Late;
 use crate::mw::Memory;
 use crate::owned::{Owned, done, refused};
 use crate::ring::Ring;
@@ -62,8 +62,8 @@ pub(crate) struct VerbsQp {
     state: AtomicU8,
     send: Mutex<Ring>,
     recv: Mutex<Ring>,
-    /// Posted after the end: flushed when everything before is.
-    late: Mutex<VecDeque<(bool, WorkCompletion)>>,
+    late_sends: Mutex<Late>,
+    late_recvs: Mutex<Late>,
     info: Mutex<QpInfo>,
     /// A message of the peer came.
     heard: AtomicBool,
@@ -103,7 +103,8 @@ impl VerbsQp {
             state: AtomicU8::new(QpState::Idle as u8),
             send: Mutex::new(Ring::new(init.send_depth)?),
             recv: Mutex::new(Ring::new(recv_depth)?),
-            late: Mutex::default(),
+            late_sends: Mutex::default(),
+            late_recvs: Mutex::default(),
             info: Mutex::new(info),
             heard: AtomicBool::new(false),
             holds: Mutex::new(holds),
@@ -221,11 +222,13 @@ impl VerbsQp {
     }
 
     /// Wakes an acceptor that may not send before it heard something (RFC 5044 section 7.1.2), as
-    /// RFC 6581's ready-to-receive does: a zero-length RDMA Write, which needs no STag.
+    /// RFC 6581's ready-to-receive does: a zero-length RDMA Write, which needs no STag. If the
+    /// connection ends before it is done, it takes a place of the device's CQ beside what is posted:
+    /// the CQ must be a place deeper than its queues if these are full by then.
     pub(crate) fn greet(&self) {
         let op = SendOp::Write { remote: Remote { stag: Stag(1), to: 0 } };
         let wr = SendWr { wr_id: 0, op, data: Data::Sgl(&[]), flags: SendFlags::empty() };
-        lock(&self.send).widen();
+        lock(&self.send).next_is_ours();
         // A broken connection says so by itself.
         let _ = self.post_sends(&[wr]);
     }
@@ -287,19 +290,21 @@ impl VerbsQp {
             return Err(refused("destroy the queue pair")(error));
         }
         drop(slot);
-        self.parts.routes.remove(number);
+        self.parts.routes.remove(number, self);
         Ok(())
     }
 
     /// Error to Idle.
     fn renew(&self) -> VpResult<()> {
         self.mark_end();
-        // What was flushed quietly makes room without being polled.
-        let _ = self.parts.send_cq.harvest();
-        let (sends, recvs) = (lock(&self.send).len(), lock(&self.recv).len());
-        if sends + recvs + lock(&self.late).len() != 0 {
-            let detail =
-                format!("{sends} sends and {recvs} receives are not flushed or not polled");
+        // What was flushed is so whether or not it was polled.
+        for cq in [&self.parts.send_cq, &self.parts.recv_cq] {
+            let _ = cq.harvest();
+        }
+        let sends = lock(&self.send).len() + lock(&self.late_sends).len();
+        let recvs = lock(&self.recv).len() + lock(&self.late_recvs).len();
+        if sends + recvs != 0 {
+            let detail = format!("{sends} sends and {recvs} receives are not flushed");
             return Err(VpError::new(VpStatus::StillFlushing, detail));
         }
         let this = self.itself()?;
@@ -308,6 +313,7 @@ impl VerbsQp {
         }
         self.end_life()?;
         this.begin()?;
+        lock(&self.send).forget_silent();
         self.heard.store(false, Ordering::Release);
         let mut info = lock(&self.info);
         *info = QpInfo::new(self.id);
@@ -326,6 +332,15 @@ impl VerbsQp {
     }
 }
 
+/// Posts one after the other, and says how far it came.
+pub(crate) fn each<T>(
+    wrs: &[T],
+    mut post: impl FnMut(&T) -> Result<(), VpStatus>,
+) -> Result<(), PostFailure> {
+    let post = |(posted, wr)| post(wr).map_err(|status| PostFailure { posted, status });
+    wrs.iter().enumerate().try_for_each(post)
+}
+
 impl Qp for VerbsQp {
     fn id(&self) -> QpId {
         self.id
@@ -339,10 +354,10 @@ impl Qp for VerbsQp {
             }
             QpState::Idle => Err(PostFailure { posted: 0, status: VpStatus::InvalidState }),
             _ => {
-                wrs.iter().for_each(|wr| self.post_late(false, wr.wr_id, wr.op.completion()));
                 self.mark_end();
+                let late = each(wrs, |wr| self.post_late(false, wr.wr_id, wr.op.completion()));
                 self.flush_late();
-                Ok(())
+                late
             }
         }
     }
@@ -357,9 +372,9 @@ impl Qp for VerbsQp {
                 Err(PostFailure { posted: 0, status: VpStatus::InvalidHandle })
             }
             _ => {
-                wrs.iter().for_each(|wr| self.post_late(true, wr.wr_id, WcOpcode::Recv));
+                let late = each(wrs, |wr| self.post_late(true, wr.wr_id, WcOpcode::Recv));
                 self.flush_late();
-                Ok(())
+                late
             }
         }
     }

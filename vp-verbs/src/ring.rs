@@ -1,9 +1,14 @@
 //! What was posted: a completion of the device names a place here, and the place knows the
-//! consumer's request. Devices need that: a failed completion does not even say what it was.
+//! consumer's request. Devices need that: a failed completion does not even say what it was. And the
+//! slots of a queue: a request occupies one until its completion was taken (polled), or, if it ended
+//! without one, until a later completion of the queue was (RDMAC 6.3).
 //!
-//! Owner: a queue, under its lock. Queues end in order, shared receive queues in any.
+//! Owner: a queue, under its lock; completions that wait in a CQ keep a count of their slots. Queues end
+//! in order, shared receive queues in any. When the peer dies flushed requests are like others.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use vp_api::{VpResult, WcOpcode, room};
 
@@ -16,78 +21,175 @@ pub(crate) struct Posted {
     pub(crate) signaled: bool,
 }
 
+/// Completed requests of a queue whose completions wait to be taken: how many slots they occupy.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Waiting(Arc<AtomicU32>);
+
+impl Waiting {
+    /// Slots that they occupy.
+    pub(crate) fn slots(&self) -> usize {
+        self.0.load(Ordering::Acquire) as usize
+    }
+
+    /// Occupies so many more.
+    pub(crate) fn add(&self, slots: u32) -> Untaken {
+        self.0.fetch_add(slots, Ordering::AcqRel);
+        Untaken { of: Some(self.clone()), slots }
+    }
+}
+
+/// Slots that taking a completion frees: dropping this does. The default has none.
+#[derive(Debug, Default)]
+pub(crate) struct Untaken {
+    of: Option<Waiting>,
+    slots: u32,
+}
+
+impl Untaken {
+    /// Adds those of another one of the same queue.
+    pub(crate) fn join(&mut self, mut other: Self) {
+        self.slots += std::mem::take(&mut other.slots);
+    }
+}
+
+impl Drop for Untaken {
+    fn drop(&mut self) {
+        if let Some(Waiting(count)) = &self.of {
+            count.fetch_sub(self.slots, Ordering::AcqRel);
+        }
+    }
+}
+
+/// What becomes of a completion of the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Taken {
+    /// The consumer gets it now.
+    Now,
+    /// It waits until the consumer polls.
+    Later,
+}
+
+#[derive(Debug)]
+struct Entry<P> {
+    posted: P,
+    /// The device tells of its success.
+    told: bool,
+    ours: bool,
+}
+
 /// Work requests that end in the order of posting.
 #[derive(Debug)]
 pub(crate) struct Ring<P = Posted> {
     /// Number of the oldest.
     first: u32,
-    posted: VecDeque<P>,
+    posted: VecDeque<Entry<P>>,
     depth: usize,
-    /// So many at the front are not the consumer's.
-    extra: usize,
-    /// Unsignaled ones since the last signaled.
-    quiet: usize,
+    /// So many in it are not the consumer's and occupy no slots.
+    ours: usize,
+    /// The next one is not the consumer's.
+    next_is_ours: bool,
+    /// Slots of requests that ended without a completion.
+    silent: u32,
+    waiting: Waiting,
 }
 
 impl<P> Ring<P> {
-    /// With room for the one that takes no place, too.
+    /// With room for those that are not the consumer's, too: one at its beginning, one at its end.
     pub(crate) fn new(depth: u32) -> VpResult<Self> {
         let depth = depth as usize;
-        let posted = room::list("requests of a queue", depth + 1)?.into();
-        Ok(Self { first: 0, posted, depth, extra: 0, quiet: 0 })
+        let posted = room::list("requests of a queue", depth + 2)?.into();
+        let waiting = Waiting::default();
+        let (ours, next_is_ours) = (0, false);
+        Ok(Self { first: 0, posted, depth, ours, next_is_ours, silent: 0, waiting })
     }
 
+    /// Requests that the device has not ended, as far as it told.
     pub(crate) fn len(&self) -> usize {
         self.posted.len()
     }
 
+    /// Slots that are free.
     pub(crate) fn room(&self) -> usize {
-        (self.depth + self.extra).saturating_sub(self.posted.len())
+        let occupied = self.posted.len() + self.silent as usize + self.waiting.slots();
+        (self.depth + self.ours + usize::from(self.next_is_ours)).saturating_sub(occupied)
     }
 
-    /// The next one, which is the first, takes no place from the consumer.
-    pub(crate) fn widen(&mut self) {
-        self.extra = 1;
+    /// The next one is not the consumer's and occupies no slot.
+    pub(crate) fn next_is_ours(&mut self) {
+        self.next_is_ours = true;
     }
 
     /// The number that the next one gets, and whether the device must tell of its end: what the
-    /// consumer wants, or so many quiet ones that their places could never be used again.
+    /// consumer wants, or what fills the queue, so that there is room in it to [ask](Ring::ends_quietly).
     pub(crate) fn next(&self, signaled: bool) -> (u32, bool) {
         let number = self.first.wrapping_add(self.posted.len() as u32);
-        (number, signaled || self.quiet + 1 >= self.depth.div_ceil(2))
+        (number, signaled || self.room() <= 1)
     }
 
     /// Adds one that the device took; `told`: as [`Ring::next`] said.
     pub(crate) fn push(&mut self, posted: P, told: bool) {
-        self.quiet = if told { 0 } else { self.quiet + 1 };
-        self.posted.push_back(posted);
+        let ours = std::mem::take(&mut self.next_is_ours);
+        self.ours += usize::from(ours);
+        self.posted.push_back(Entry { posted, told, ours });
     }
 
     /// The newest one ends without a completion if it succeeded.
     pub(crate) fn ends_quietly(&self) -> bool {
-        self.quiet != 0 && !self.posted.is_empty()
+        self.posted.back().is_some_and(|entry| !entry.told)
+    }
+
+    /// The newest one.
+    pub(crate) fn newest(&self) -> Option<&P> {
+        self.posted.back().map(|entry| &entry.posted)
     }
 
     /// Takes back the newest, which the device did not take after all.
     pub(crate) fn unpush(&mut self) {
-        self.posted.pop_back();
+        let entry = self.posted.pop_back();
+        self.ours -= usize::from(entry.is_some_and(|entry| entry.ours));
     }
 
     /// Drops all.
     pub(crate) fn clear(&mut self) {
         self.posted.clear();
+        self.ours = 0;
     }
 
-    /// Ends everything up to `number`; `None` if it ended before.
-    pub(crate) fn end(&mut self, number: u32) -> Option<P> {
+    /// Ends everything up to `number`: that one, and the slots of all. `None` if it ended before.
+    pub(crate) fn end(&mut self, number: u32) -> Option<(P, u32)> {
         let ahead = number.wrapping_sub(self.first) as usize;
         if ahead >= self.posted.len() {
             return None;
         }
-        self.extra = 0;
-        let ended = self.posted.drain(..=ahead).next_back();
+        let ours = self.posted.range(..=ahead).filter(|entry| entry.ours).count();
+        let ended = self.posted.drain(..=ahead).next_back()?;
+        self.ours -= ours;
         self.first = number.wrapping_add(1);
-        ended
+        Some((ended.posted, (ahead + 1 - ours) as u32))
+    }
+
+    /// So many slots ended without a completion.
+    pub(crate) fn add_silent(&mut self, slots: u32) {
+        self.silent += slots;
+    }
+
+    /// Occupies so many slots with completions that no request in here has.
+    pub(crate) fn wait(&self, slots: u32) -> Untaken {
+        self.waiting.add(slots)
+    }
+
+    /// A completion that ends so many slots, and the silent ones before it.
+    pub(crate) fn tell(&mut self, slots: u32, taken: Taken) -> Untaken {
+        let slots = slots + std::mem::take(&mut self.silent);
+        match taken {
+            Taken::Now => Untaken::default(),
+            Taken::Later => self.waiting.add(slots),
+        }
+    }
+
+    /// All work of the stream has ended: what said nothing occupies nothing.
+    pub(crate) fn forget_silent(&mut self) {
+        self.silent = 0;
     }
 }
 
@@ -99,45 +201,90 @@ mod tests {
         Posted { wr_id, opcode: WcOpcode::Send, signaled }
     }
 
+    fn posted(depth: u32, signaled: &[bool]) -> Ring {
+        let mut ring = Ring::new(depth).unwrap();
+        for (n, signaled) in signaled.iter().enumerate() {
+            let (number, told) = ring.next(*signaled);
+            assert_eq!(number, n as u32);
+            ring.push(send(n as u64, *signaled), told);
+        }
+        ring
+    }
+
     #[test]
     fn a_completion_ends_the_quiet_ones_before_it() {
-        let mut ring = Ring::new(8).unwrap();
-        for wr_id in 0..3 {
-            let (number, told) = ring.next(wr_id == 2);
-            assert_eq!((number, told), (wr_id as u32, wr_id == 2));
-            ring.push(send(wr_id, told), told);
-        }
-        assert_eq!(ring.end(2), Some(send(2, true)));
+        let mut ring = posted(8, &[false, false, true]);
+        assert_eq!(ring.end(2), Some((send(2, true), 3)));
+        drop(ring.tell(3, Taken::Now));
         assert_eq!((ring.len(), ring.room()), (0, 8));
         assert_eq!(ring.end(2), None);
         assert_eq!(ring.end(3), None);
     }
 
     #[test]
-    fn quiet_ones_cannot_fill_the_ring() {
-        let mut ring = Ring::new(4).unwrap();
-        let told: Vec<_> = (0..4)
-            .map(|n| {
-                let (_, told) = ring.next(false);
-                ring.push(send(n, false), told);
-                told
-            })
-            .collect();
-        assert_eq!(told, [false, true, false, true]);
-        assert!(Ring::<Posted>::new(1).unwrap().next(false).1);
+    fn a_slot_is_free_when_its_completion_was_taken() {
+        let mut ring = posted(4, &[true, false, true]);
+        assert_eq!(ring.end(0).map(|(_, slots)| slots), Some(1));
+        let first = ring.tell(1, Taken::Later);
+        assert_eq!((ring.len(), ring.room()), (2, 1));
+        assert_eq!(ring.end(2).map(|(_, slots)| slots), Some(2));
+        let second = ring.tell(2, Taken::Later);
+        assert_eq!((ring.len(), ring.room()), (0, 1));
+        drop(second);
+        assert_eq!(ring.room(), 3);
+        drop(first);
+        assert_eq!(ring.room(), 4);
+    }
+
+    #[test]
+    fn silent_slots_are_freed_by_the_next_completion() {
+        let mut ring = posted(4, &[false, true]);
+        assert_eq!(ring.end(0).map(|(_, slots)| slots), Some(1));
+        ring.add_silent(1);
+        assert_eq!(ring.room(), 2);
+        assert_eq!(ring.end(1).map(|(_, slots)| slots), Some(1));
+        let told = ring.tell(1, Taken::Later);
+        assert_eq!(ring.room(), 2);
+        drop(told);
+        assert_eq!(ring.room(), 4);
+        ring.add_silent(2);
+        ring.forget_silent();
+        assert_eq!(ring.room(), 4);
+    }
+
+    #[test]
+    fn what_fills_the_queue_is_told() {
+        let mut ring = posted(3, &[false, false]);
+        assert!(ring.ends_quietly());
+        assert_eq!(ring.next(false), (2, true));
+        ring.push(send(2, false), true);
+        assert!(!ring.ends_quietly());
         ring.unpush();
-        assert_eq!(ring.room(), 1);
+        assert!(ring.ends_quietly());
+        assert_eq!(ring.newest(), Some(&send(1, false)));
+        assert!(Ring::<Posted>::new(1).unwrap().next(false).1);
     }
 
     #[test]
     fn what_is_not_the_consumers_takes_no_place() {
         let mut ring = Ring::new(2).unwrap();
-        ring.widen();
+        ring.next_is_ours();
         for wr_id in 0..3 {
-            assert_eq!(ring.room(), 3 - wr_id as usize);
+            assert_eq!(ring.room(), [3, 2, 1][wr_id as usize]);
             ring.push(send(wr_id, wr_id > 0), wr_id > 0);
         }
-        assert_eq!(ring.end(1), Some(send(1, true)));
+        assert_eq!(ring.end(1), Some((send(1, true), 1)));
+        drop(ring.tell(1, Taken::Now));
+        assert_eq!(ring.room(), 1);
+        ring.next_is_ours();
+        ring.push(send(3, false), true);
+        assert_eq!(ring.room(), 1);
+        assert_eq!(ring.end(3), Some((send(3, false), 1)));
+        ring.add_silent(1);
+        assert_eq!(ring.room(), 1);
+        ring.next_is_ours();
+        ring.push(send(4, false), true);
+        ring.unpush();
         assert_eq!(ring.room(), 1);
     }
 }

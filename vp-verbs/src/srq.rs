@@ -15,6 +15,7 @@ use crate::device::Context;
 use crate::mr::Domain;
 use crate::mw::Memory;
 use crate::owned::{Owned, done, refused};
+use crate::ring::{Untaken, Waiting};
 use crate::table::{Hold, destroyed, lock};
 use crate::wire::{Batch, Link, SGES, sink};
 use ibv_sys::*;
@@ -38,8 +39,18 @@ struct State {
     raw: Option<Owned<ibv_srq>>,
     /// On the domain, as long as `raw` is there.
     hold: Option<Hold>,
+    /// What the device has.
     slots: Slots<u64>,
+    /// What it has completed.
+    waiting: Waiting,
     depth: usize,
+}
+
+impl State {
+    /// Slots that are occupied.
+    fn occupied(&self) -> usize {
+        self.slots.used() + self.waiting.slots()
+    }
 }
 
 impl VerbsSrq {
@@ -70,6 +81,7 @@ impl VerbsSrq {
                 raw: Some(raw),
                 hold: Some(pd.hold),
                 slots: Slots::new("receives of the shared receive queue", depth)?,
+                waiting: Waiting::default(),
                 depth,
             }),
             memory: memory.clone(),
@@ -99,9 +111,11 @@ impl VerbsSrq {
         Ok(())
     }
 
-    /// A receive of this number ended.
-    pub(crate) fn end(&self, number: u32) -> Option<u64> {
-        lock(&self.state).slots.take(number)
+    /// The receive of this number ended: the consumer's own number, and the slot.
+    pub(crate) fn end(&self, number: u32) -> Option<(u64, Untaken)> {
+        let mut state = lock(&self.state);
+        let wr_id = state.slots.take(number)?;
+        Some((wr_id, state.waiting.add(1)))
     }
 
     /// The limit event fired; it is one-shot.
@@ -115,7 +129,7 @@ impl VerbsSrq {
         if wr.sgl.len() > self.max_sge as usize {
             return Err(VpStatus::InvalidSgl);
         }
-        if state.slots.used() >= state.depth {
+        if state.occupied() >= state.depth {
             return Err(VpStatus::TooManyWrs);
         }
         let post = self.context.ops().post_srq_recv.ok_or(VpStatus::Unsupported)?;
@@ -161,8 +175,12 @@ impl Srq for VerbsSrq {
         let mut state = lock(&self.state);
         let raw = state.raw.as_ref().ok_or_else(|| destroyed("shared receive queue"))?.as_ptr();
         if let Some(depth) = depth {
-            if (depth as usize) < state.slots.used() {
-                let detail = format!("{} receives wait in it", state.slots.used());
+            if (depth as usize) < state.occupied() {
+                let detail = format!(
+                    "{} receives are posted or their completions not polled, more than the new depth \
+                     of {depth}",
+                    state.occupied()
+                );
                 return Err(VpError::new(VpStatus::CannotChange, detail));
             }
             let attr = ibv_srq_attr { max_wr: depth, ..ibv_srq_attr::default() };

@@ -146,7 +146,7 @@ const BROKEN: &[Broken] = &[
         "it returned 9999, which is no status",
     ),
     (
-        &[("    return wr->count > (", "    return wr->count < 99 ? 9999u : wr->count > (")],
+        &[("    return qp->sends == ", "    return qp->sends < 99 ? 9999u : qp->sends == ")],
         1,
         "it returned 9999, which is no status",
     ),

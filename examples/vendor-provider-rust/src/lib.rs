@@ -150,7 +150,7 @@ impl vp_api::Rnic for Rnic {
         state.qps.remove(&qp.0);
         for cq in [init.send_cq, init.recv_cq] {
             if let Some(cq) = state.cqs.get_mut(&cq.0) {
-                cq.ring.retain(|wc| wc.qp != qp);
+                cq.ring.retain(|(wc, _)| wc.qp != qp);
             }
         }
         self.shared.close(state, rings);

@@ -32,7 +32,11 @@ impl Cq for CqHandle {
             return Err(VpStatus::CqOverrun);
         }
         let n = out.len().min(cq.ring.len());
-        out.iter_mut().zip(cq.ring.drain(..n)).for_each(|(to, from)| *to = from);
+        let taken: Vec<_> = cq.ring.drain(..n).collect();
+        for (to, (wc, slots)) in out.iter_mut().zip(taken) {
+            *to = wc;
+            state.qps.entry(wc.qp.0).and_modify(|qp| qp.taken(&wc, slots));
+        }
         Ok(n)
     }
 

@@ -68,7 +68,8 @@ pub(crate) struct Asked {
 pub(crate) struct Cq {
     pub(crate) depth: u32,
     pub(crate) users: i32,
-    pub(crate) ring: VecDeque<WorkCompletion>,
+    /// Each with how many slots of its queue taking it frees.
+    pub(crate) ring: VecDeque<(WorkCompletion, u32)>,
     pub(crate) overrun: bool,
     pub(crate) interrupts: u64,
     /// For solicited ones only?
@@ -83,11 +84,11 @@ impl Cq {
         Self { depth, users: 0, ring, overrun: false, interrupts: 0, armed: None, handler }
     }
 
-    fn push(&mut self, id: CqId, wc: WorkCompletion, rings: &mut Rings) {
+    fn push(&mut self, id: CqId, wc: WorkCompletion, slots: u32, rings: &mut Rings) {
         if self.ring.len() == self.depth as usize {
             self.overrun = true;
         } else {
-            self.ring.push_back(wc);
+            self.ring.push_back((wc, slots));
         }
         let counts = wc.solicited || wc.status != WcStatus::Success;
         if self.armed.is_some_and(|solicited_only| !solicited_only || counts) {
@@ -102,12 +103,26 @@ pub(crate) struct Qp {
     pub(crate) state: vp_api::QpState,
     pub(crate) peer: Option<QpId>,
     pub(crate) receives: VecDeque<(u64, Vec<Sge>)>,
+    /// Slots of sends: in use, and of those the ones that ended without a completion.
+    pub(crate) sends: u32,
+    pub(crate) silent: u32,
+    /// Slots of receives that completed and whose completions were not polled.
+    pub(crate) recvs_waiting: u32,
 }
 
 impl Qp {
     pub(crate) fn new(init: &QpInit) -> Self {
         let (state, receives) = (QpState::Idle, VecDeque::new());
-        Self { init: init.clone(), state, peer: None, receives }
+        let (sends, silent, recvs_waiting) = (0, 0, 0);
+        Self { init: init.clone(), state, peer: None, receives, sends, silent, recvs_waiting }
+    }
+
+    /// One of its completions was polled.
+    pub(crate) fn taken(&mut self, wc: &WorkCompletion, slots: u32) {
+        match wc.opcode {
+            WcOpcode::Recv => self.recvs_waiting -= slots,
+            _ => self.sends -= slots,
+        }
     }
 }
 
@@ -177,9 +192,22 @@ impl State {
         }
     }
 
-    pub(crate) fn complete(&mut self, cq: CqId, wc: WorkCompletion, rings: &mut Rings) {
+    /// Completes a receive.
+    pub(crate) fn complete_recv(&mut self, wc: WorkCompletion, rings: &mut Rings) {
+        let Some(qp) = self.qps.get_mut(&wc.qp.0) else { return };
+        qp.recvs_waiting += 1;
+        let cq = qp.init.recv_cq;
         if let Some(queue) = self.cqs.get_mut(&cq.0) {
-            queue.push(cq, wc, rings);
+            queue.push(cq, wc, 1, rings);
+        }
+    }
+
+    /// Completes a send, and the silent ones before it.
+    pub(crate) fn complete_send(&mut self, wc: WorkCompletion, rings: &mut Rings) {
+        let Some(qp) = self.qps.get_mut(&wc.qp.0) else { return };
+        let (cq, slots) = (qp.init.send_cq, std::mem::take(&mut qp.silent));
+        if let Some(queue) = self.cqs.get_mut(&cq.0) {
+            queue.push(cq, wc, slots, rings);
         }
     }
 
@@ -200,11 +228,10 @@ impl State {
     pub(crate) fn flush(&mut self, id: QpId, rings: &mut Rings) {
         let Some(qp) = self.qps.get_mut(&id.0) else { return };
         qp.state = QpState::Error;
-        let (cq, receives) = (qp.init.recv_cq, std::mem::take(&mut qp.receives));
-        for (wr_id, _) in receives {
+        for (wr_id, _) in std::mem::take(&mut qp.receives) {
             let (opcode, status) = (WcOpcode::Recv, WcStatus::Flushed);
             let wc = WorkCompletion { wr_id, qp: id, opcode, status, ..WorkCompletion::BLANK };
-            self.complete(cq, wc, rings);
+            self.complete_recv(wc, rings);
         }
     }
 

@@ -27,6 +27,7 @@ fn acceptable(state: &State, id: QpId, wr: &SendWr<'_>) -> Result<(), VpStatus> 
     match wr.data {
         Data::Sgl(sgl) if sgl.len() > 4 => Err(VpStatus::InvalidSgl),
         Data::Inline(octets) if octets.len() > 64 => Err(VpStatus::InvalidSgl),
+        _ if qp.sends >= qp.init.send_depth => Err(VpStatus::TooManyWrs),
         _ => Ok(()),
     }
 }
@@ -47,7 +48,7 @@ fn send(
     rings: &mut Rings,
 ) -> Result<(), WcStatus> {
     let qp = state.qps.get_mut(&peer.0).ok_or(WcStatus::RemoteTermination)?;
-    let (pd, cq) = (qp.init.pd, qp.init.recv_cq);
+    let pd = qp.init.pd;
     let (wr_id, sgl) = qp.receives.pop_front().ok_or(WcStatus::RemoteTermination)?;
     let room: u64 = sgl.iter().map(|sge| u64::from(sge.len)).sum();
     let placed = match room < octets.len() as u64 {
@@ -63,7 +64,7 @@ fn send(
         octets: octets.len() as u32,
         ..WorkCompletion::BLANK
     };
-    state.complete(cq, wc, rings);
+    state.complete_recv(wc, rings);
     placed.map_err(|_| WcStatus::RemoteTermination)
 }
 
@@ -129,11 +130,11 @@ fn read_octets(wr: &SendWr<'_>, status: WcStatus) -> u32 {
 fn post_one(state: &mut State, id: QpId, wr: &SendWr<'_>, rings: &mut Rings) {
     let (opcode, result) = execute(state, id, wr, rings);
     let status = result.err().unwrap_or(WcStatus::Success);
-    let cq = state.qps.get(&id.0).map(|qp| qp.init.send_cq);
+    state.qps.entry(id.0).and_modify(|qp| (qp.sends, qp.silent) = (qp.sends + 1, qp.silent + 1));
     if status != WcStatus::Success || wr.flags.contains(SendFlags::SIGNALED) {
         let (wr_id, octets) = (wr.wr_id, read_octets(wr, status));
         let wc = WorkCompletion { wr_id, qp: id, opcode, status, octets, ..WorkCompletion::BLANK };
-        cq.into_iter().for_each(|cq| state.complete(cq, wc, rings));
+        state.complete_send(wc, rings);
     }
     if !matches!(status, WcStatus::Success | WcStatus::Flushed) {
         state.break_qp(id, true, rings);
@@ -165,7 +166,7 @@ impl Qp for QpHandle {
             let refuse = |status| PostFailure { posted, status };
             let qp = state.qps.get_mut(&self.id.0);
             let qp = qp.ok_or(refuse(VpStatus::InvalidHandle))?;
-            if qp.receives.len() >= qp.init.recv_depth as usize {
+            if qp.receives.len() + qp.recvs_waiting as usize >= qp.init.recv_depth as usize {
                 return Err(refuse(VpStatus::TooManyWrs));
             }
             if wr.sgl.len() > 4 {
@@ -189,7 +190,10 @@ impl Qp for QpHandle {
             QpChange::Error | QpChange::Terminate | QpChange::Closing => {
                 state.break_qp(self.id, false, &mut rings);
             }
-            QpChange::Idle if qp.state == QpState::Error => qp.state = QpState::Idle,
+            QpChange::Idle if qp.state == QpState::Error => {
+                qp.state = QpState::Idle;
+                qp.sends -= std::mem::take(&mut qp.silent);
+            }
             QpChange::Limits { .. } => {
                 return Err(no(VpStatus::CannotChange, "limits stay as they are"));
             }

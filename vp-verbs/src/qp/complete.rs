@@ -5,34 +5,37 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
-use vp_api::{QpState, Stag, WcOpcode, WcStatus, WorkCompletion};
+use vp_api::{QpState, Stag, VpStatus, WcOpcode, WcStatus, WorkCompletion};
 
 use super::{MARK, RECV, VerbsQp};
-use crate::cq::flushed;
+use crate::cq::{Told, flushed};
 use crate::map;
-use crate::ring::Posted;
+use crate::ring::{Posted, Taken, Untaken};
 use crate::srq::{SERIAL, SHARED};
 use crate::table::lock;
 use ibv_sys::*;
 
 impl VerbsQp {
-    /// See [`Routes::translate`]; `shared`: the consumer's number, of a shared receive.
+    /// See [`Routes::translate`]; `shared`: the consumer's number of a shared receive, and its slot.
     pub(super) fn complete(
         &self,
         wc: &ibv_wc,
-        shared: Option<u64>,
-        behind: &mut VecDeque<WorkCompletion>,
-    ) -> Option<WorkCompletion> {
+        shared: Option<(u64, Untaken)>,
+        taken: Taken,
+        behind: &mut VecDeque<Told>,
+    ) -> Option<Told> {
         let is_recv = wc.wr_id & (RECV | SHARED) != 0;
         let status = map::status(wc.status);
-        let posted = match shared {
-            Some(wr_id) => Posted { wr_id, opcode: WcOpcode::Recv, signaled: true },
+        let (posted, untaken) = match shared {
+            Some((wr_id, untaken)) => {
+                (Posted { wr_id, opcode: WcOpcode::Recv, signaled: true }, Some(untaken))
+            }
             None => {
                 let serial = self.hardware().as_ref().map(|hardware| hardware.serial)?;
                 if serial != (wc.wr_id >> 32) as u32 & SERIAL {
                     return None;
                 }
-                lock(if is_recv { &self.recv } else { &self.send }).end(wc.wr_id as u32)?
+                self.end(wc, is_recv, status, taken)?
             }
         };
         if wc.wr_id & (RECV | SHARED | MARK) == MARK {
@@ -50,9 +53,7 @@ impl VerbsQp {
         if self.state() != QpState::Rts {
             behind.extend(self.ready_late(is_recv));
         }
-        if status == WcStatus::Success && !posted.signaled {
-            return None;
-        }
+        let untaken = untaken?;
         let mut out = flushed(self.id, posted.wr_id, posted.opcode);
         out.status = match status {
             // rxe's word for a message that is longer than its receive.
@@ -62,7 +63,25 @@ impl VerbsQp {
         if status == WcStatus::Success {
             self.details(wc, is_recv, &mut out);
         }
-        Some(out)
+        Some(Told { completion: out, source: None, untaken })
+    }
+
+    /// Takes a request out of its queue. `None` beside it: it completes without being told.
+    fn end(
+        &self,
+        wc: &ibv_wc,
+        is_recv: bool,
+        status: WcStatus,
+        taken: Taken,
+    ) -> Option<(Posted, Option<Untaken>)> {
+        let mut ring = lock(if is_recv { &self.recv } else { &self.send });
+        let (posted, slots) = ring.end(wc.wr_id as u32)?;
+        let is_mark = !is_recv && wc.wr_id & MARK != 0;
+        if is_mark || (status == WcStatus::Success && !posted.signaled) {
+            ring.add_silent(slots);
+            return Some((posted, None));
+        }
+        Some((posted, Some(ring.tell(slots, taken))))
     }
 
     fn details(&self, wc: &ibv_wc, is_recv: bool, out: &mut WorkCompletion) {
@@ -88,28 +107,29 @@ impl VerbsQp {
     }
 
     /// Posts after the end whose turn it is.
-    fn ready_late(&self, is_recv: bool) -> Vec<WorkCompletion> {
-        if lock(if is_recv { &self.recv } else { &self.send }).len() != 0 {
-            return Vec::new();
-        }
-        let mut late = lock(&self.late);
-        let (ready, rest) = late.drain(..).partition(|(recv, _)| *recv == is_recv);
-        *late = rest;
-        let ready: VecDeque<_> = ready;
-        ready.into_iter().map(|(_, completion)| completion).collect()
+    fn ready_late(&self, is_recv: bool) -> VecDeque<Told> {
+        lock(if is_recv { &self.late_recvs } else { &self.late_sends })
+            .ready(&mut lock(if is_recv { &self.recv } else { &self.send }))
     }
 
     pub(super) fn flush_late(&self) {
         for (is_recv, cq) in [(false, &self.parts.send_cq), (true, &self.parts.recv_cq)] {
             let ready = self.ready_late(is_recv);
             if !ready.is_empty() {
-                cq.inject(ready.into_iter());
+                cq.inject(ready);
             }
         }
     }
 
     /// Takes a request that no device takes any more.
-    pub(super) fn post_late(&self, is_recv: bool, wr_id: u64, opcode: WcOpcode) {
-        lock(&self.late).push_back((is_recv, flushed(self.id, wr_id, opcode)));
+    pub(super) fn post_late(
+        &self,
+        is_recv: bool,
+        wr_id: u64,
+        opcode: WcOpcode,
+    ) -> Result<(), VpStatus> {
+        let flushed = flushed(self.id, wr_id, opcode);
+        lock(if is_recv { &self.late_recvs } else { &self.late_sends })
+            .post(&lock(if is_recv { &self.recv } else { &self.send }), flushed)
     }
 }

@@ -4,7 +4,7 @@
 
 use vp_api::{PostFailure, RecvWr, SendFlags, SendWr, VpStatus, WcOpcode};
 
-use super::{Hardware, MARK, RECV, VerbsQp};
+use super::{Hardware, MARK, RECV, VerbsQp, each};
 use crate::owned::done;
 use crate::ring::{Posted, Ring};
 use crate::table::lock;
@@ -19,13 +19,6 @@ impl VerbsQp {
         let mut chain = Chain { qp: self, live, batch: Batch::new(), taken: 0 };
         let mut ring = lock(&self.send);
         for wr in wrs {
-            if ring.room() == 0 {
-                chain.submit(&mut ring)?;
-                drop(ring);
-                // Quiet completions make room.
-                let _ = self.parts.send_cq.harvest();
-                ring = lock(&self.send);
-            }
             let added = chain.add(&mut ring, wr);
             if let Err(status) = added {
                 chain.submit(&mut ring)?;
@@ -38,15 +31,12 @@ impl VerbsQp {
     pub(super) fn post_recvs(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
         let hardware = self.hardware();
         let mut ring = lock(&self.recv);
-        for (posted, wr) in wrs.iter().enumerate() {
-            self.post_one_recv(hardware.as_ref(), &mut ring, wr)
-                .map_err(|status| PostFailure { posted, status })?;
-        }
-        Ok(())
+        each(wrs, |wr| self.post_one_recv(hardware.as_ref(), &mut ring, wr))
     }
 
     /// Posts a request of its own behind quiet ones when the device only flushes: those that had
-    /// succeeded end without a completion, and what is posted late waits for them.
+    /// succeeded end without a completion, and what is posted late waits for them. There is room, since
+    /// what fills a queue is never quiet: in the queue, and so in a CQ as deep as its queues.
     pub(super) fn mark_end(&self) {
         let hardware = self.hardware();
         let mut ring = lock(&self.send);
@@ -59,10 +49,11 @@ impl VerbsQp {
         let send_flags = IBV_SEND_SIGNALED;
         let mark = ibv_send_wr { wr_id, opcode, send_flags, ..ibv_send_wr::BLANK };
         batch.add(mark, std::iter::empty());
+        ring.next_is_ours();
         ring.push(Posted { wr_id: 0, opcode: WcOpcode::Write, signaled: false }, told);
         // SAFETY: the queue pair is alive under the lock, the chain during the call.
         if batch.submit(|wrs, bad| unsafe { post(live.raw.as_ptr(), wrs, bad) }).is_err() {
-            // No room: what fills the queue completes, and ends the quiet ones.
+            // The device takes nothing any more: it says so in other ways.
             ring.unpush();
         }
     }

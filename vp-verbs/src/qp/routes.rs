@@ -6,10 +6,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use vp_api::WorkCompletion;
-
 use super::VerbsQp;
 use crate::cq::Told;
+use crate::ring::{Taken, Untaken};
 use crate::srq::{SERIAL, SHARED, VerbsSrq};
 use crate::ud::VerbsUdQp;
 use ibv_sys::*;
@@ -36,16 +35,24 @@ impl Routes {
         self.qps.write().unwrap_or_else(PoisonError::into_inner).insert(number, qp);
     }
 
-    pub(super) fn remove(&self, number: u32) {
-        self.qps.write().unwrap_or_else(PoisonError::into_inner).remove(&number);
+    /// Forgets a queue pair; another one may have its number already.
+    pub(super) fn remove(&self, number: u32, qp: &VerbsQp) {
+        let mut qps = self.qps.write().unwrap_or_else(PoisonError::into_inner);
+        if qps.get(&number).is_some_and(|found| std::ptr::eq(&**found, qp)) {
+            qps.remove(&number);
+        }
     }
 
     pub(crate) fn add_ud(&self, number: u32, qp: Arc<VerbsUdQp>) {
         self.uds.write().unwrap_or_else(PoisonError::into_inner).insert(number, qp);
     }
 
-    pub(crate) fn remove_ud(&self, number: u32) {
-        self.uds.write().unwrap_or_else(PoisonError::into_inner).remove(&number);
+    /// As [`Routes::remove`].
+    pub(crate) fn remove_ud(&self, number: u32, qp: &VerbsUdQp) {
+        let mut uds = self.uds.write().unwrap_or_else(PoisonError::into_inner);
+        if uds.get(&number).is_some_and(|found| std::ptr::eq(&**found, qp)) {
+            uds.remove(&number);
+        }
     }
 
     /// The shared reference that completions are routed by.
@@ -53,25 +60,26 @@ impl Routes {
         self.uds.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
     }
 
-    /// A completion as the consumer sees it; `None`: quiet, or of a queue pair that is gone. What
-    /// follows from it goes to `behind`.
+    /// A completion as the consumer sees it, who gets it as `taken` says; `None`: quiet, or of a queue
+    /// pair that is gone. What follows from it goes to `behind`.
     pub(crate) fn translate(
         &self,
         wc: &ibv_wc,
-        behind: &mut VecDeque<WorkCompletion>,
+        taken: Taken,
+        behind: &mut VecDeque<Told>,
     ) -> Option<Told> {
         let shared = (wc.wr_id & SHARED != 0).then(|| self.shared(wc)).flatten();
         let qps = self.qps.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(qp) = qps.get(&wc.qp_num) {
-            return Some((qp.complete(wc, shared, behind)?, None));
+            return qp.complete(wc, shared, taken, behind);
         }
         drop(qps);
         let uds = self.uds.read().unwrap_or_else(PoisonError::into_inner);
-        uds.get(&wc.qp_num)?.complete(wc, behind)
+        uds.get(&wc.qp_num)?.complete(wc, taken, behind)
     }
 
-    /// Frees the place of a receive in its shared queue.
-    fn shared(&self, wc: &ibv_wc) -> Option<u64> {
+    /// Takes a receive out of its shared queue; its slot is free when the completion was taken.
+    fn shared(&self, wc: &ibv_wc) -> Option<(u64, Untaken)> {
         let srqs = self.srqs.read().unwrap_or_else(PoisonError::into_inner);
         srqs.get(&((wc.wr_id >> 32) as u32 & SERIAL))?.end(wc.wr_id as u32)
     }

@@ -4,11 +4,11 @@
 
 use std::sync::Arc;
 
-use vp_api::{GRH_OCTETS, PostFailure, RecvWr, SendFlags, Sge, UdSendWr, VpStatus};
+use vp_api::{GRH_OCTETS, PostFailure, RecvWr, SendFlags, Sge, UdSendWr, VpStatus, WcOpcode};
 
 use super::ah::Ah;
 use super::qp::{Hardware, Receive, VerbsUdQp};
-use crate::qp::RECV;
+use crate::qp::{MARK, RECV, each};
 use crate::ring::{Posted, Ring};
 use crate::table::lock;
 use crate::wire::{self, Batch, Link, SGES};
@@ -24,13 +24,6 @@ impl VerbsUdQp {
         let mut chain = Chain { qp: self, live, batch: Batch::new(), taken: 0 };
         let mut ring = lock(&self.send);
         for wr in wrs {
-            if ring.room() == 0 {
-                chain.submit(&mut ring)?;
-                drop(ring);
-                // Quiet completions make room.
-                let _ = self.parts.send_cq.harvest();
-                ring = lock(&self.send);
-            }
             if let Err(status) = chain.add(&mut ring, wr) {
                 chain.submit(&mut ring)?;
                 return Err(unposted(chain.taken)(status));
@@ -42,11 +35,32 @@ impl VerbsUdQp {
     pub(super) fn post_recvs(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
         let hardware = self.hardware();
         let mut ring = lock(&self.recv);
-        for (posted, wr) in wrs.iter().enumerate() {
-            self.post_one_recv(hardware.as_ref(), &mut ring, wr)
-                .map_err(|status| PostFailure { posted, status })?;
+        each(wrs, |wr| self.post_one_recv(hardware.as_ref(), &mut ring, wr))
+    }
+
+    /// As for connected queue pairs: a request of its own behind quiet ones. The device only flushes:
+    /// nothing of it is sent.
+    pub(super) fn mark_end(&self) {
+        let hardware = self.hardware();
+        let mut ring = lock(&self.send);
+        let (Some(live), true) = (hardware.as_ref(), ring.ends_quietly()) else { return };
+        let Some(post) = self.parts.context.ops().post_send else { return };
+        let Some(ah) = ring.newest().map(|(_, ah)| ah.clone()) else { return };
+        let (number, told) = ring.next(true);
+        let wr_id = MARK | u64::from(live.serial) << 32 | u64::from(number);
+        let wr = wr_union { ud: wr_ud { ah: ah.as_ptr(), remote_qpn: 0, remote_qkey: 0 } };
+        let send_flags = IBV_SEND_SIGNALED;
+        let mut batch = Batch::new();
+        let mark = ibv_send_wr { wr_id, wr, send_flags, ..ibv_send_wr::BLANK };
+        batch.add(mark, std::iter::empty());
+        ring.next_is_ours();
+        ring.push((Posted { wr_id: 0, opcode: WcOpcode::Send, signaled: false }, ah), told);
+        // SAFETY: the queue pair is alive under the lock, the chain and, through the ring, its handle
+        // during the call.
+        if batch.submit(|wrs, bad| unsafe { post(live.raw.as_ptr(), wrs, bad) }).is_err() {
+            // The device takes nothing any more: it says so in other ways.
+            ring.unpush();
         }
-        Ok(())
     }
 
     fn post_one_recv(

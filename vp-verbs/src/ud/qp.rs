@@ -17,11 +17,12 @@ use super::ah::{Ah, Ahs};
 use super::path::Port;
 use crate::cq::{Told, VerbsCq, flushed};
 use crate::device::Context;
+use crate::late::Late;
 use crate::map;
 use crate::mw::Memory;
 use crate::owned::{Owned, done, refused};
-use crate::qp::{RECV, Routes};
-use crate::ring::{Posted, Ring};
+use crate::qp::{MARK, RECV, Routes, each};
+use crate::ring::{Posted, Ring, Taken, Untaken};
 use crate::srq::SERIAL;
 use crate::table::{Hold, destroyed, lock};
 use ibv_sys::*;
@@ -49,8 +50,8 @@ pub(crate) struct VerbsUdQp {
     /// With the handle, which lives until its send is done.
     pub(super) send: Mutex<Ring<(Posted, Arc<Ah>)>>,
     pub(super) recv: Mutex<Ring<Receive>>,
-    /// Posted after the end: flushed when everything before is.
-    late: Mutex<VecDeque<(bool, WorkCompletion)>>,
+    late_sends: Mutex<Late>,
+    late_recvs: Mutex<Late>,
     /// On everything in `parts`, until it is destroyed.
     holds: Mutex<Vec<Hold>>,
 }
@@ -91,7 +92,8 @@ impl VerbsUdQp {
             failed: AtomicBool::new(false),
             send: Mutex::new(Ring::new(init.send_depth)?),
             recv: Mutex::new(Ring::new(init.recv_depth)?),
-            late: Mutex::default(),
+            late_sends: Mutex::default(),
+            late_recvs: Mutex::default(),
             holds: Mutex::new(holds),
         });
         qp.begin()?;
@@ -176,10 +178,11 @@ impl VerbsUdQp {
             return Ok(());
         }
         let mut attr = ibv_qp_attr { qp_state: IBV_QPS_ERR, ..ibv_qp_attr::default() };
-        match self.hardware().as_ref() {
-            Some(live) => self.change(live.raw.as_ptr(), &mut attr, IBV_QP_STATE),
-            None => Ok(()),
+        if let Some(live) = self.hardware().as_ref() {
+            self.change(live.raw.as_ptr(), &mut attr, IBV_QP_STATE)?;
         }
+        self.mark_end();
+        Ok(())
     }
 
     pub(super) fn destroy(&self) -> VpResult<()> {
@@ -200,14 +203,19 @@ impl VerbsUdQp {
             return Err(refused("destroy the queue pair for datagrams")(error));
         }
         drop(slot);
-        self.parts.routes.remove_ud(number);
+        self.parts.routes.remove_ud(number, self);
         Ok(())
     }
 
     /// Error to Operational: as for [`crate::qp`], a new queue pair of the device.
     fn renew(&self) -> VpResult<()> {
-        let (sends, recvs) = (lock(&self.send).len(), lock(&self.recv).len());
-        if sends + recvs + lock(&self.late).len() != 0 {
+        let recvs = lock(&self.recv).len() + lock(&self.late_recvs).len();
+        if recvs == 0 {
+            // What ends without a completion ends without being polled.
+            let _ = self.parts.send_cq.harvest();
+        }
+        let sends = lock(&self.send).len() + lock(&self.late_sends).len();
+        if sends + recvs != 0 {
             let detail =
                 format!("{sends} sends and {recvs} receives are not flushed or not polled");
             return Err(VpError::new(VpStatus::StillFlushing, detail));
@@ -216,6 +224,7 @@ impl VerbsUdQp {
         let this = self.parts.routes.ud(number).ok_or_else(|| destroyed("queue pair"))?;
         self.end_life()?;
         this.begin()?;
+        lock(&self.send).forget_silent();
         self.failed.store(false, Ordering::Release);
         Ok(())
     }
@@ -227,7 +236,8 @@ impl VerbsUdQp {
     pub(crate) fn complete(
         &self,
         wc: &ibv_wc,
-        behind: &mut VecDeque<WorkCompletion>,
+        taken: Taken,
+        behind: &mut VecDeque<Told>,
     ) -> Option<Told> {
         let serial = self.hardware().as_ref().map(|hardware| hardware.serial)?;
         if serial != (wc.wr_id >> 32) as u32 & SERIAL {
@@ -236,8 +246,14 @@ impl VerbsUdQp {
         let (status, number) = (map::status(wc.status), wc.wr_id as u32);
         let is_recv = wc.wr_id & RECV != 0;
         let told = match is_recv {
-            true => self.received(wc, status, lock(&self.recv).end(number)?),
-            false => self.sent(status, lock(&self.send).end(number)?.0),
+            true => {
+                let mut ring = lock(&self.recv);
+                let (posted, slots) = ring.end(number)?;
+                let untaken = ring.tell(slots, taken);
+                drop(ring);
+                Some(self.received(wc, status, posted, untaken))
+            }
+            false => self.sent(wc, status, taken)?,
         };
         if status != WcStatus::Success {
             self.broke();
@@ -248,19 +264,28 @@ impl VerbsUdQp {
         told
     }
 
-    fn sent(&self, status: WcStatus, posted: Posted) -> Option<Told> {
-        let done = WorkCompletion { status, ..flushed(self.id, posted.wr_id, posted.opcode) };
-        (status != WcStatus::Success || posted.signaled).then_some((done, None))
+    /// `None`: it ended before; `Some(None)`: it ends without a completion.
+    fn sent(&self, wc: &ibv_wc, status: WcStatus, taken: Taken) -> Option<Option<Told>> {
+        let mut ring = lock(&self.send);
+        let ((posted, _), slots) = ring.end(wc.wr_id as u32)?;
+        let is_mark = wc.wr_id & MARK != 0;
+        if is_mark || (status == WcStatus::Success && !posted.signaled) {
+            ring.add_silent(slots);
+            return Some(None);
+        }
+        let untaken = ring.tell(slots, taken);
+        let completion = WorkCompletion { status, ..flushed(self.id, posted.wr_id, posted.opcode) };
+        Some(Some(Told { completion, source: None, untaken }))
     }
 
-    fn received(&self, wc: &ibv_wc, status: WcStatus, posted: Receive) -> Option<Told> {
+    fn received(&self, wc: &ibv_wc, status: WcStatus, posted: Receive, untaken: Untaken) -> Told {
         let done = WorkCompletion { status, ..flushed(self.id, posted.wr_id, WcOpcode::Recv) };
         if status != WcStatus::Success {
-            return Some((done, None));
+            return Told { completion: done, source: None, untaken };
         }
         let with_immediate = wc.wc_flags & IBV_WC_WITH_IMM != 0;
         let immediate = with_immediate.then(|| u64::from(u32::from_be(wc.imm_or_rkey)));
-        let done = WorkCompletion { octets: wc.byte_len, immediate, ..done };
+        let completion = WorkCompletion { octets: wc.byte_len, immediate, ..done };
         let region = self.parts.memory.region(posted.front.stag).ok();
         let header = region.and_then(|region| region.header(posted.front.to));
         let from = DatagramSource {
@@ -268,35 +293,22 @@ impl VerbsUdQp {
             grh: wc.wc_flags & IBV_WC_GRH != 0,
             path: header.and_then(|header| self.parts.port.way_back(wc, &header)),
         };
-        Some((done, Some(from)))
+        Told { completion, source: Some(from), untaken }
     }
 
     /// Posts after the end whose turn it is.
-    fn ready_late(&self, is_recv: bool) -> VecDeque<WorkCompletion> {
-        let before = match is_recv {
-            true => lock(&self.recv).len(),
-            false => lock(&self.send).len(),
-        };
-        if before != 0 {
-            return VecDeque::new();
+    fn ready_late(&self, is_recv: bool) -> VecDeque<Told> {
+        match is_recv {
+            true => lock(&self.late_recvs).ready(&mut lock(&self.recv)),
+            false => lock(&self.late_sends).ready(&mut lock(&self.send)),
         }
-        let mut late = lock(&self.late);
-        let (ready, rest): (VecDeque<_>, _) =
-            late.drain(..).partition(|(recv, _)| *recv == is_recv);
-        *late = rest;
-        ready.into_iter().map(|(_, completion)| completion).collect()
-    }
-
-    /// Takes a request that no device takes any more.
-    fn post_late(&self, is_recv: bool, wr_id: u64, opcode: WcOpcode) {
-        lock(&self.late).push_back((is_recv, flushed(self.id, wr_id, opcode)));
     }
 
     fn flush_late(&self) {
         for (is_recv, cq) in [(false, &self.parts.send_cq), (true, &self.parts.recv_cq)] {
             let ready = self.ready_late(is_recv);
             if !ready.is_empty() {
-                cq.inject(ready.into_iter());
+                cq.inject(ready);
             }
         }
     }
@@ -323,18 +335,24 @@ impl UdQp for VerbsUdQp {
         if self.posts()? {
             return self.post_sends(wrs);
         }
-        wrs.iter().for_each(|wr| self.post_late(false, wr.wr_id, wr.completion()));
+        let late = each(wrs, |wr| {
+            let flushed = flushed(self.id, wr.wr_id, wr.completion());
+            lock(&self.late_sends).post(&lock(&self.send), flushed)
+        });
         self.flush_late();
-        Ok(())
+        late
     }
 
     fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
         if self.posts()? {
             return self.post_recvs(wrs);
         }
-        wrs.iter().for_each(|wr| self.post_late(true, wr.wr_id, WcOpcode::Recv));
+        let late = each(wrs, |wr| {
+            let flushed = flushed(self.id, wr.wr_id, WcOpcode::Recv);
+            lock(&self.late_recvs).post(&lock(&self.recv), flushed)
+        });
         self.flush_late();
-        Ok(())
+        late
     }
 
     fn modify(&self, to: UdState) -> VpResult<()> {

@@ -90,7 +90,12 @@ pub(crate) struct Failing<'a>(&'a Fake, &'a str);
 
 impl<'a> Failing<'a> {
     pub(crate) fn new(fake: &'a Fake, function: &'a str, errno: c_int) -> Self {
-        fake.fail(function, 0, errno);
+        Self::after(fake, function, 0, errno)
+    }
+
+    /// After so many calls.
+    pub(crate) fn after(fake: &'a Fake, function: &'a str, calls: u32, errno: c_int) -> Self {
+        fake.fail(function, calls, errno);
         Self(fake, function)
     }
 }

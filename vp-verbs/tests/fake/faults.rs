@@ -165,6 +165,22 @@ fn refused_posts_say_how_far_they_came() {
     assert_eq!(pair.cq.poll(&mut [WorkCompletion::BLANK]), Err(VpStatus::Os));
 }
 
+#[test]
+fn a_poll_that_fails_after_some_completions_loses_none() {
+    let fake = Fake::new();
+    let pair = Pair::new(&fake);
+    let recv = RecvWr { wr_id: 1, sgl: &[] };
+    pair.near.post_recv(&[recv; 20]).unwrap();
+    pair.near.modify(QpChange::Error).unwrap();
+    // The device gives 16 at a time.
+    let fails = Failing::after(&fake, "ibv_poll_cq", 1, libc::EINVAL);
+    let mut out = [WorkCompletion::BLANK; 32];
+    assert_eq!(pair.cq.poll(&mut out), Ok(16));
+    assert_eq!(pair.cq.poll(&mut out), Err(VpStatus::Os));
+    drop(fails);
+    assert_eq!(pair.cq.poll(&mut out), Ok(4));
+}
+
 /// What an application does from the opening on; stops at the first error.
 fn whole_life(fake: &Fake) -> VpResult<()> {
     let rnic = fake.provider().open("fakeib0", Arc::new(HostServices::default()))?;

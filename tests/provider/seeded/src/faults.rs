@@ -118,6 +118,14 @@ faults! {
     DepthUnbounded "RI-13" Stream
     /// A slot is free as soon as its request has completed.
     SlotFreeTooSoon "RI-186" Stream
+    /// A slot of an unsignaled request is free as soon as the request is done.
+    UnsignaledFreeTooSoon "RI-192" Stream
+    /// No later completion frees the slot of an unsignaled request.
+    UnsignaledStays "RI-192" Native
+    /// A slot of a shared receive queue is free as soon as its receive has completed.
+    SrqSlotFreeTooSoon "RI-193" Stream
+    /// A slot of a datagram is free as soon as it was sent.
+    UdSlotFreeTooSoon "RI-194" Native
     /// A CQ that is not full is overrun.
     OverrunEarly "RI-187" Stream
     /// No such PD is `RI_INVALID_MODIFIER`.

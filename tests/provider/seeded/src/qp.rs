@@ -1,6 +1,7 @@
 //! A queue pair with a fault: requests are altered on their way, lost, or completed without being
 //! done. Any thread.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::ThreadId;
 
@@ -17,6 +18,8 @@ pub(crate) struct Qp {
     first: OnceLock<ThreadId>,
     /// A send that has completed, and is not sent before the next one.
     held: Mutex<Option<Vec<Sge>>>,
+    /// Slots that are never free again.
+    stay: AtomicU32,
 }
 
 /// What becomes of a request.
@@ -31,7 +34,8 @@ enum Fate {
 
 impl Qp {
     pub(crate) fn new(inner: Arc<dyn vp_api::Qp>, seed: Arc<Seed>, init: QpInit) -> Self {
-        Self { inner, seed, init, first: OnceLock::new(), held: Mutex::default() }
+        let (first, held, stay) = (OnceLock::new(), Mutex::default(), AtomicU32::new(0));
+        Self { inner, seed, init, first, held, stay }
     }
 
     fn has(&self, fault: Fault) -> bool {
@@ -47,7 +51,7 @@ impl Qp {
         lock(&self.seed.stags).get(&stag.index()).copied().unwrap_or(stag)
     }
 
-    fn alter(&self, op: &mut SendOp, flags: &mut SendFlags) -> Fate {
+    fn alter(&self, wr_id: u64, op: &mut SendOp, flags: &mut SendFlags) -> Fate {
         match op {
             SendOp::Send { .. } if self.has(Fault::DestroyTakesBack) => return Fate::Held,
             SendOp::Send { invalidate, solicited } => {
@@ -84,6 +88,12 @@ impl Qp {
             () if self.has(Fault::LocalFenceIgnored) => flags.remove(SendFlags::LOCAL_FENCE),
             () if self.has(Fault::ReadFenceIgnored) => flags.remove(SendFlags::READ_FENCE),
             () if self.has(Fault::AlwaysSignaled) => flags.insert(SendFlags::SIGNALED),
+            () if self.has(Fault::UnsignaledFreeTooSoon)
+                && !flags.contains(SendFlags::SIGNALED) =>
+            {
+                lock(&self.seed.unsignaled).insert((self.inner.id(), wr_id));
+                flags.insert(SendFlags::SIGNALED);
+            }
             () if self.has(Fault::UnsignaledUnflushed)
                 && !flags.contains(SendFlags::SIGNALED)
                 && self.in_error() =>
@@ -183,7 +193,13 @@ impl Qp {
             elsewhere = [Sge { to: sge.to & !15, ..sge }];
             wr.data = Data::Sgl(&elsewhere);
         }
-        match self.alter(&mut wr.op, &mut wr.flags) {
+        if self.has(Fault::UnsignaledStays) && !wr.flags.contains(SendFlags::SIGNALED) {
+            let stay = self.stay.fetch_add(1, Ordering::AcqRel);
+            if stay >= self.init.send_depth {
+                return Err(PostFailure { posted: 0, status: VpStatus::TooManyWrs });
+            }
+        }
+        match self.alter(wr.wr_id, &mut wr.op, &mut wr.flags) {
             Fate::Posted => self.post_again(|| self.inner.post_send(&[wr.clone()])),
             Fate::Lost => Ok(()),
             fate @ (Fate::Said | Fate::Held) => {
@@ -212,16 +228,9 @@ impl Qp {
 
     /// Posts, with a fault as soon as what is there completed, polled or not.
     fn post_again(&self, post: impl Fn() -> Result<(), PostFailure>) -> Result<(), PostFailure> {
-        match post() {
-            Err(PostFailure { status: VpStatus::TooManyWrs, .. })
-                if self.has(Fault::SlotFreeTooSoon) =>
-            {
-                for cq in [self.init.send_cq, self.init.recv_cq] {
-                    self.seed.cq(cq).inspect(|cq| cq.drain());
-                }
-                post()
-            }
-            other => other,
+        match self.has(Fault::SlotFreeTooSoon) || self.has(Fault::UnsignaledFreeTooSoon) {
+            true => self.seed.post_again([self.init.send_cq, self.init.recv_cq].into_iter(), post),
+            false => post(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! What the wrappers of one RNIC share: which fault it is, and what that fault has to remember. Any
 //! thread.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -19,6 +19,8 @@ pub(crate) struct Seed {
     services: Arc<dyn Services>,
     /// The STag that is valid, by its index.
     pub(crate) stags: Mutex<HashMap<u32, Stag>>,
+    /// Requests of faults that are signaled although their poster did not want it.
+    pub(crate) unsignaled: Mutex<HashSet<(QpId, u64)>>,
     /// PDs by their number here: the lowest that is free.
     pub(crate) pds: Mutex<Vec<Option<PdId>>>,
     pub(crate) cqs: Mutex<HashMap<CqId, Weak<Cq>>>,
@@ -42,6 +44,7 @@ impl Seed {
             fault,
             services,
             stags,
+            unsignaled: Mutex::default(),
             pds,
             cqs,
             held: Mutex::default(),
@@ -62,9 +65,29 @@ impl Seed {
         self.count.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Posts; if all slots are taken, again when all that completed has been taken from `cqs`.
+    pub(crate) fn post_again(
+        &self,
+        cqs: impl Iterator<Item = CqId>,
+        post: impl Fn() -> Result<(), PostFailure>,
+    ) -> Result<(), PostFailure> {
+        match post() {
+            Err(PostFailure { status: VpStatus::TooManyWrs, .. }) => {
+                cqs.filter_map(|cq| self.cq(cq)).for_each(|cq| cq.drain());
+                post()
+            }
+            other => other,
+        }
+    }
+
     /// The wrapped CQ of that id.
     pub(crate) fn cq(&self, id: CqId) -> Option<Arc<Cq>> {
         lock(&self.cqs).get(&id).and_then(Weak::upgrade)
+    }
+
+    /// All CQs.
+    pub(crate) fn cq_ids(&self) -> Vec<CqId> {
+        lock(&self.cqs).keys().copied().collect()
     }
 
     /// What a fault makes of a refusal.

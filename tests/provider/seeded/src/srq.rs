@@ -32,7 +32,11 @@ impl vp_api::Srq for Srq {
     }
 
     fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
-        let result = self.inner.post_recv(wrs);
+        let post = || self.inner.post_recv(wrs);
+        let result = match self.seed.has(Fault::SrqSlotFreeTooSoon) {
+            true => self.seed.post_again(self.seed.cq_ids().into_iter(), post),
+            false => post(),
+        };
         result.map_err(|why| match self.seed.has(Fault::SrqPostedLost) {
             true => PostFailure { posted: 0, ..why },
             false => why,

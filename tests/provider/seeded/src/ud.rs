@@ -183,7 +183,11 @@ impl UdQp for Qp {
                 wr.to.qkey = known.get(&wr.to.qpn).copied().unwrap_or(wr.to.qkey);
             });
         }
-        let posted = self.inner.post_send(&wrs);
+        let post = || self.inner.post_send(&wrs);
+        let posted = match self.has(Fault::UdSlotFreeTooSoon) {
+            true => self.seed.post_again(self.seed.cq_ids().into_iter(), post),
+            false => post(),
+        };
         posted.map_err(|why| match why.status {
             VpStatus::InvalidSgl if self.has(Fault::TooLongIsModifier) => {
                 PostFailure { status: VpStatus::InvalidModifier, ..why }

@@ -2,6 +2,7 @@
 //! dropped is seen by what arrives after it; within one device nothing is lost otherwise.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use vp_api::*;
 
@@ -33,7 +34,12 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("datagram: with the wrong key it is dropped", wrong_key)
         .keeps("RI-163")
         .with(Capabilities::UD),
-    Case::new("datagram: quiet sends make room", quiet).with(Capabilities::UD),
+    Case::new("datagram: a slot is free when a completion was polled", slots)
+        .keeps("RI-194")
+        .with(Capabilities::UD),
+    Case::new("datagram: unsignaled sends end with the queue pair", quiet)
+        .keeps("RI-171 RI-172 RI-194")
+        .with(Capabilities::UD),
     Case::new("datagram: address handles end", handles).keeps("RI-177").with(Capabilities::UD),
     Case::new("datagram: an ended queue pair flushes, and begins anew", ended)
         .keeps("RI-171 RI-172")
@@ -254,15 +260,56 @@ fn wrong_key(rig: &Rig) -> Result<(), Fail> {
     second_arrives(&near, &far, Way { to, ..way }, way)
 }
 
+/// A send that completes only if it fails.
+fn silent(way: &Way) -> UdSendWr<'static> {
+    UdSendWr { flags: SendFlags::empty(), ..way.send(0, &[]) }
+}
+
+fn slots(rig: &Rig) -> Result<(), Fail> {
+    let post = Post::open(rig)?;
+    let far = post.end()?;
+    let near = post.end_with(None, |init| (init.send_depth, init.recv_depth) = (8, 8))?;
+    let way = post.way(&near, &far)?;
+    let depth = u64::from(near.qp.query()?.send_depth);
+    for _ in 0..3 {
+        (1..depth).try_for_each(|_| near.qp.post_send(&[silent(&way)]))?;
+        near.qp.post_send(&[way.send(99, &[])])?;
+        rig.until("the signaled send", || Ok(near.cq.wait(Duration::ZERO, Some(rig.wait))?))?;
+        let more = near.qp.post_send(&[silent(&way)]);
+        refused("a send while all slots are taken", more, VpStatus::TooManyWrs)?;
+        near.sent(99, WcOpcode::Send)?;
+    }
+    near.qp.modify(UdState::Error)?;
+    let sink = near.memory(GRH_OCTETS)?;
+    let recv = || near.qp.post_recv(&[RecvWr { wr_id: 1, sgl: &[sink.all()] }]);
+    let send = || near.qp.post_send(&[way.send(2, &[])]);
+    (0..near.qp.query()?.recv_depth).try_for_each(|_| recv())?;
+    (0..depth).try_for_each(|_| send())?;
+    refused("a receive more, in Error", recv(), VpStatus::TooManyWrs)?;
+    refused("a send more, in Error", send(), VpStatus::TooManyWrs)?;
+    match near.completion()?.0.opcode {
+        WcOpcode::Recv => Ok(recv()?),
+        _ => Ok(send()?),
+    }
+}
+
 fn quiet(rig: &Rig) -> Result<(), Fail> {
     let post = Post::open(rig)?;
     let far = post.end()?;
     let near = post.end_with(None, |init| init.send_depth = 8)?;
     let way = post.way(&near, &far)?;
-    let silent = |wr_id| UdSendWr { flags: SendFlags::empty(), ..way.send(wr_id, &[]) };
-    for round in 0..20 {
-        near.qp.post_send(&[silent(round), silent(round), silent(round)])?;
-        near.cq.poll(&mut [WorkCompletion::BLANK; 4])?;
+    let depth = u64::from(near.qp.query()?.send_depth);
+    for round in 0..3 {
+        (1..depth).try_for_each(|_| near.qp.post_send(&[silent(&way)]))?;
+        near.qp.modify(UdState::Error)?;
+        near.qp.post_send(&[way.send(round, &[])])?;
+        // What had not been sent is flushed, too.
+        let last = |wc: &WorkCompletion| (wc.wr_id, wc.status) == (round, WcStatus::Flushed);
+        while !last(&near.completion()?.0) {}
+        rig.until("Operational again", || match near.qp.modify(UdState::Operational) {
+            Err(why) if why.status == VpStatus::StillFlushing => Ok(false),
+            other => Ok(other.map(|()| true)?),
+        })?;
     }
     near.qp.post_send(&[way.send(99, &[])])?;
     near.sent(99, WcOpcode::Send)
