@@ -1,4 +1,23 @@
 //! Events, and the dispatchers that carry them to the application.
+//!
+//! # Counting, and two modes
+//!
+//! A dispatcher (`ual/src/event`) carries one stream. Its queue is behind one mutex, held for a few
+//! instructions; whoever changes it makes descriptor, aggregate dispatcher, callback and waiters
+//! agree with it before unlocking. A completion counts as a *notification* if its request said so,
+//! if the sender asked for it, or if it failed; events of other streams always do. Wait,
+//! descriptor, aggregate and callback go by the number of notifications, the threshold, and whether
+//! the dispatcher is enabled.
+//!
+//! Dispatchers of completions have two modes. *Direct*: polls and waits go to the provider's queue,
+//! and nothing lies between. *Staged*, once somebody wants an aggregate, a callback, a threshold
+//! above one, or posts work whose completion does not count: a thread of the Ia, rung by the
+//! provider, pumps completions into a queue. The change happens at run time without loss; this, the
+//! pump against the provider's arming, thresholds, aggregates and enabling are model-checked with
+//! loom.
+//!
+//! A wait ends with an event, its time, an interrupt, a signal handler (`EINTR`, also for threads
+//! that follow another one's lead inside the provider), or the end of the Ia.
 
 mod async_event;
 mod callback;

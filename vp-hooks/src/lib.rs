@@ -11,6 +11,16 @@
 //! the name of what it wraps. Ours pass every id through and own nothing but their books, of which
 //! each RNIC opened through them has its own. Verbs run in the calling thread. When a peer dies, a
 //! wrapper sees the completions and events that the wrapped provider makes of it.
+//!
+//! `vp-hooks` puts hooks around any provider, by the same traits: `trace` logs verbs with arguments
+//! and result, `stats` counts and times them per object, `fault` refuses calls, loses, repeats and
+//! delays completions and events of connection managers, and makes resources scarce; `layer` is a
+//! library of somebody else's. `[providers] wrap = ["trace", "layer:/usr/lib/libaudit.so",
+//! "fault:post_send@3=QueueFull"]` stacks them, the first next to the application. A provider whose
+//! layer cannot be used is not used. One generic wrapper sends every verb through a hook; the three
+//! differ in the hook only, and each costs one more virtual call. What a fault does depends on its
+//! text and the order of calls, never on time; the order of a QP's completions never changes, and a
+//! consumer that polls, arms and polls again is not left asleep.
 
 #![forbid(unsafe_code)]
 

@@ -4,6 +4,12 @@
 //! Callers answer and ask for themselves. The connection thread owns what waits for the
 //! application's answer, and rejects it when the policy's `answer_timeout` is over; the list of open
 //! questions is behind a mutex. A peer that gives up is not noticed: the answer goes nowhere.
+//!
+//! Where the transport has them (`vp_api::Datagrams`), a listener's dispatcher gets requests for
+//! queue pairs beside those for connections, and `ual::cm::reply` answers either from any thread;
+//! who asked (`UdService`) gets the answer where connection events go. The connection thread only
+//! routes: a request that nobody answers is rejected after the policy's `answer_timeout`, one
+//! without room at once.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -2,6 +2,12 @@
 //! with its endpoint, [`crate::UdEp::take_source`], before its completion is handed out.
 //!
 //! Between a dispatcher and the provider's queue; adapters without datagrams have none. Any thread.
+//!
+//! Where a datagram came from is beside its completion: a wrapper around the provider's queue
+//! (`sourced`), which only adapters with datagrams have, puts it aside with the endpoint before the
+//! completion is handed out, through whatever dispatchers, and the face takes it there. Completions
+//! are no larger for it, and connected endpoints pay one branch on such adapters, nothing on
+//! others.
 
 use std::sync::Arc;
 use std::time::Duration;
