@@ -96,6 +96,16 @@ mod tests {
         baton.serve_wanted(serve(Turn::Done));
         assert_eq!(turns.get(), 3);
     }
+
+    #[test]
+    fn words_that_were_passed_on_are_not_served_again() {
+        let baton = Baton::new(());
+        let inside = baton.lock();
+        baton.serve(|_| unreachable!("somebody is inside"));
+        drop(inside);
+        baton.pass_on();
+        baton.serve_wanted(|_| unreachable!("it was passed on"));
+    }
 }
 
 #[cfg(test)]

@@ -41,6 +41,12 @@ struct State {
 impl Ports {
     /// Begins to watch.
     pub(crate) fn watch(engine: &Engine, events: &Arc<EventSink>) -> std::io::Result<()> {
+        let ports = Arc::new(Self::new(events.clone())?);
+        engine.attach(ID, ports.clone(), &ports.news).map(drop)
+    }
+
+    /// Of the ports as they are, with its socket.
+    fn new(events: Arc<EventSink>) -> std::io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let news = rustix::net::socket_with(
             rustix::net::AddressFamily::NETLINK,
@@ -51,8 +57,7 @@ impl Ports {
         rustix::net::bind(&news, &SocketAddrNetlink::new(0, GROUPS))?;
         // After that nothing goes unnoticed.
         let state = State { known: ports()?, ..State::default() };
-        let ports = Arc::new(Self { news, events: events.clone(), state: Mutex::new(state) });
-        engine.attach(ID, ports.clone(), &ports.news).map(drop)
+        Ok(Self { news, events, state: Mutex::new(state) })
     }
 
     /// Empties the socket, whose messages say less than a look at the ports.
@@ -75,16 +80,18 @@ impl Ports {
     }
 }
 
-/// The interfaces as ports. Online are those whose link is up and that have an address. Link-local
-/// IPv6 is left out: without its scope it leads nowhere.
+/// The interfaces as ports.
 pub(crate) fn ports() -> std::io::Result<Vec<PortInfo>> {
-    let leads = |address: &IpAddr| !matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
-    let port = |mut one: Interface| {
-        one.addresses.retain(leads);
-        let online = one.online && !one.addresses.is_empty();
-        PortInfo { interface: one.name, online, mtu: one.mtu, addresses: one.addresses }
-    };
     Ok(kal_os::interfaces()?.into_iter().map(port).collect())
+}
+
+/// Online is one whose link is up and that has an address. Link-local IPv6 is left out: without its
+/// scope it leads nowhere.
+fn port(mut one: Interface) -> PortInfo {
+    let leads = |address: &IpAddr| !matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
+    one.addresses.retain(leads);
+    let online = one.online && !one.addresses.is_empty();
+    PortInfo { interface: one.name, online, mtu: one.mtu, addresses: one.addresses }
 }
 
 /// What became of each port. One that vanished has the index it had.
@@ -154,6 +161,87 @@ mod tests {
             other => panic!("{other:?}"),
         };
         changes(before, now).map(|(source, event)| (index(source), online(event))).collect()
+    }
+
+    #[test]
+    fn a_port_is_online_with_a_link_and_an_address_that_leads_somewhere() {
+        let (v4, v6): (IpAddr, IpAddr) = ([10, 0, 0, 1].into(), "fd00::1".parse().unwrap());
+        let local: IpAddr = "fe80::1".parse().unwrap();
+        let port = |online, addresses: &[IpAddr]| {
+            let addresses = addresses.to_vec();
+            super::port(Interface { name: "eth0".into(), online, mtu: 1500, addresses })
+        };
+        let usable = port(true, &[v4, local, v6]);
+        let (interface, mtu) = ("eth0".into(), 1500);
+        assert_eq!(usable, PortInfo { interface, online: true, mtu, addresses: vec![v4, v6] });
+        for (link, addresses) in [(true, &[][..]), (true, &[local][..]), (false, &[v4][..])] {
+            assert!(!port(link, addresses).online, "{link} {addresses:?}");
+        }
+    }
+
+    #[derive(Default)]
+    struct Told(Mutex<Vec<(EventSource, AsyncEvent)>>);
+
+    impl vp_api::AsyncHandler for Told {
+        fn on_event(&self, source: EventSource, event: AsyncEvent) {
+            lock(&self.0).push((source, event));
+        }
+    }
+
+    /// The watch on this machine's ports, and what it has told.
+    #[cfg(not(miri))]
+    fn watch() -> (Ports, Arc<Told>) {
+        let (events, told) = (Arc::<EventSink>::default(), Arc::<Told>::default());
+        events.set(Some(told.clone()));
+        (Ports::new(events).unwrap(), told)
+    }
+
+    #[cfg(not(miri))]
+    #[test]
+    fn news_without_a_change_tell_nothing_and_a_change_is_told_once() {
+        let (ports, told) = watch();
+        ports.on_ready(Ready::default());
+        assert_eq!(*lock(&told.0), []);
+        // As if all that is there had come just now.
+        lock(&ports.state).known.clear();
+        let online = |port: &PortInfo| port.online;
+        let count = super::ports().unwrap().iter().filter(|port| online(port)).count();
+        assert_ne!(count, 0, "not even a loopback");
+        for _ in 0..2 {
+            ports.on_ready(Ready::default());
+            assert_eq!(lock(&told.0).len(), count);
+        }
+    }
+
+    /// In their order: a thread that is telling tells them.
+    #[cfg(not(miri))]
+    #[test]
+    fn who_finds_another_telling_leaves_it_the_events() {
+        let (ports, told) = watch();
+        {
+            let mut state = lock(&ports.state);
+            state.known.clear();
+            state.telling = true;
+        }
+        ports.on_ready(Ready::default());
+        assert_eq!(*lock(&told.0), []);
+        lock(&ports.state).telling = false;
+        ports.on_ready(Ready::default());
+        assert_ne!(*lock(&told.0), []);
+    }
+
+    /// News that stay are reported no more: the engine's set is edge-triggered.
+    #[cfg(not(miri))]
+    #[test]
+    fn all_news_are_taken() {
+        let (mut ports, _) = watch();
+        let (news, sender) = std::os::unix::net::UnixDatagram::pair().unwrap();
+        news.set_nonblocking(true).unwrap();
+        ports.news = news.into();
+        (0..3).for_each(|_| assert_eq!(sender.send(b"news").unwrap(), 4));
+        ports.on_ready(Ready::default());
+        let mut rest = [0; 8];
+        assert!(rustix::net::recv(&ports.news, &mut rest[..], RecvFlags::empty()).is_err());
     }
 
     #[test]

@@ -144,6 +144,78 @@ fn time_out_and_interrupt() {
     });
 }
 
+/// A thread that waits on another CQ than the one that leads.
+#[test]
+fn a_follower_is_woken_for_its_own_queue() {
+    let (near, far) = pair(&Setup::default());
+    let idle = near.rnic.create_cq(&CqInit { depth: 4, handler: None }).unwrap();
+    let _guard = warpline_patience::Guard::new("a leader and a follower to end");
+    let done = AtomicUsize::new(0);
+    near.recv(0, &[]);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            assert!(!idle.wait(NO_SPIN, None).unwrap());
+            done.fetch_add(1, Ordering::Release);
+        });
+        for round in 0..200 {
+            far.post(round, SEND, &[]);
+            // Mostly as a follower: the other one leads until it is interrupted.
+            assert!(near.cq.wait(NO_SPIN, Some(HANG)).unwrap());
+            near.recv(round + 1, &[]);
+            near.done(round);
+            far.done(round);
+        }
+        while done.load(Ordering::Acquire) == 0 {
+            idle.interrupt();
+            std::thread::yield_now();
+        }
+    });
+}
+
+/// A thread that polled without pause, and whose sockets were its own to look at, does not come back.
+#[test]
+fn the_engine_takes_over_from_the_last_poller() {
+    let (near, far) = pair(&Setup::default());
+    let source = far.region(Buffer::pattern(64, 1));
+    let sink = near.region(Buffer::new(64));
+    for round in 0..20 {
+        (0..3000).for_each(|_| _ = far.cq.poll(&mut [WorkCompletion::BLANK]).unwrap());
+        let op = SendOp::Read { remote: source.remote(0), invalidate_sink: false };
+        near.post(round, op, &[sink.all()]);
+        near.done(round);
+    }
+}
+
+/// The thread that led, and for which the engine's thread rested, does not come back.
+#[test]
+fn the_engine_takes_over_from_the_last_waiter() {
+    let (near, far) = pair(&Setup::default());
+    let source = far.region(Buffer::pattern(64, 1));
+    let sink = near.region(Buffer::new(64));
+    let read = |wr_id| {
+        let op = SendOp::Read { remote: source.remote(0), invalidate_sink: false };
+        near.post(wr_id, op, &[sink.all()]);
+        near.done(wr_id);
+    };
+    let _guard = warpline_patience::Guard::new("a leader to end, and the engine to take over");
+    for round in 0..5 {
+        let done = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                assert!(!far.cq.wait(NO_SPIN, None).unwrap());
+                done.fetch_add(1, Ordering::Release);
+            });
+            // Each wakes the leader, and the engine's thread if that watches still.
+            (0..40).for_each(|n| read(100 * round + n));
+            while done.load(Ordering::Acquire) == 0 {
+                far.cq.interrupt();
+                std::thread::yield_now();
+            }
+        });
+        (40..45).for_each(|n| read(100 * round + n));
+    }
+}
+
 /// Counts notifications and passes them on.
 struct Ring {
     count: AtomicUsize,

@@ -48,3 +48,33 @@ impl Alarm {
         self.timer.acknowledge();
     }
 }
+
+#[cfg(test)]
+#[cfg(not(any(loom, miri)))]
+mod tests {
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    use super::*;
+
+    fn rings(alarm: &Alarm) -> bool {
+        poll(&mut [PollFd::new(alarm, PollFlags::IN)], Some(&kal_os::timespec(Duration::ZERO)))
+            == Ok(1)
+    }
+
+    #[test]
+    fn it_rings_until_it_is_acknowledged_and_then_again_when_it_is_set() {
+        const HOUR: u64 = 3_600_000_000_000;
+        let alarm = Alarm::new().unwrap();
+        for _ in 0..2 {
+            alarm.set(2 * HOUR, HOUR);
+            assert!(!rings(&alarm));
+            alarm.set(HOUR, HOUR);
+            warpline_patience::until("the alarm to ring", || rings(&alarm));
+            // Not put off.
+            alarm.set(3 * HOUR, HOUR);
+            assert!(rings(&alarm));
+            alarm.acknowledge();
+            assert!(!rings(&alarm));
+        }
+    }
+}

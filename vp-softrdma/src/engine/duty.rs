@@ -99,6 +99,22 @@ mod tests {
         rota.end_events();
         assert_eq!(decide(), Duty::Nap);
     }
+
+    // Who relies on it wakes the engine, unless it watches.
+    #[test]
+    fn it_is_watched_while_the_engine_says_so() {
+        let rota = Rota::new();
+        assert!(rota.is_unwatched() && rota.begin_events());
+        for (has_leader, duty) in [(false, Duty::Watch), (true, Duty::Rest)] {
+            assert_eq!(rota.decide(|| has_leader), duty);
+            assert_eq!(rota.is_unwatched(), has_leader);
+            assert_eq!(rota.begin_events(), has_leader);
+        }
+        let rota = Rota::new();
+        rota.note_poll();
+        assert_eq!(rota.decide(|| false), Duty::Nap);
+        assert!(rota.is_unwatched());
+    }
 }
 
 #[cfg(test)]

@@ -173,12 +173,13 @@ impl Engine {
         socket: impl AsFd,
     ) -> io::Result<u32> {
         let mut members = self.members.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let qps = members.len() + 1;
+        members.insert(id, member);
+        let qps = members.len();
+        drop(members);
         if !self.apart.reserve(qps) || !self.timers.reserve(qps) {
+            self.forget(id);
             return Err(io::ErrorKind::OutOfMemory.into());
         }
-        members.insert(id, member);
-        drop(members);
         match epoll::add(&self.epoll, socket, token(id), octets()) {
             Ok(()) => Ok(self.timers.begin(id)),
             Err(errno) => {
@@ -312,6 +313,11 @@ impl Engine {
         self.rota.end_events();
     }
 
+    /// Some consumer relies on notifications.
+    pub(crate) fn has_events(&self) -> bool {
+        self.rota.has_events()
+    }
+
     /// Wakes the threads that wait for `waited`; after publishing, if any were announced.
     pub(crate) fn wake(&self, waited: &dyn Waited) {
         self.station.wake(waited);
@@ -340,7 +346,7 @@ impl Engine {
         );
         if left == Left::Unguarded && self.rota.is_unwatched() {
             let now = self.now();
-            let nap = if self.rota.has_events() { 0 } else { thread::NAP_NS };
+            let nap = if self.has_events() { 0 } else { thread::NAP_NS };
             self.alarm.set(now + nap, now);
         }
         slept
@@ -393,3 +399,8 @@ fn octets() -> epoll::EventFlags {
     use epoll::EventFlags as E;
     E::IN | E::RDHUP | E::ET
 }
+
+#[cfg(test)]
+#[cfg(not(any(loom, miri)))]
+#[path = "engine_tests.rs"]
+mod tests;

@@ -188,6 +188,9 @@ mod tests {
             assert!(late <= wait / 8, "{late} behind {wait}");
         }
         assert_eq!(shared(u64::MAX, 0), u64::MAX);
+        // Short waits are exact.
+        assert_eq!(shared(EXACT_NS, 1), EXACT_NS);
+        assert_eq!(shared(EXACT_NS + 1, 1), EXACT_NS + EXACT_NS / 8);
     }
 
     #[test]
@@ -241,6 +244,40 @@ mod tests {
         timers.set(40, 1, third, Timer::Nudge);
         assert_eq!(timers.take_due(100), Some((1, third, Timer::Nudge)));
         assert_eq!(timers.take_due(100), None);
+    }
+
+    #[test]
+    fn room_is_made_for_those_that_are_cancelled_too() {
+        let timers = Timers::default();
+        assert!(timers.reserve(10));
+        assert_eq!(lock(&timers.table).heap.capacity(), 2 * (4 * 10 + FEW));
+    }
+
+    #[test]
+    fn cancelled_deadlines_leave_when_they_are_most() {
+        const LIVE: usize = 200;
+        let timers = Timers::default();
+        let state = || {
+            let table = lock(&timers.table);
+            (table.heap.len(), table.stale)
+        };
+        let streams: Vec<u32> = (0..LIVE as u32).map(|qp| timers.begin(qp)).collect();
+        for (qp, stream) in (0..).zip(&streams[1..]) {
+            timers.set(1000, qp + 1, *stream, Timer::Close);
+        }
+        timers.set(1000, 0, streams[0], Timer::Probe);
+        for again in 1..=LIVE {
+            assert_eq!(state(), (LIVE + again - 1, again - 1));
+            timers.set(1000 + again as u64, 0, streams[0], Timer::Probe);
+        }
+        assert_eq!(state(), (2 * LIVE, LIVE), "half of them");
+        timers.set(1, 0, streams[0], Timer::Probe);
+        assert_eq!(state(), (LIVE, 0));
+        // Those of a stream go together.
+        timers.set(2, 0, streams[0], Timer::Close);
+        timers.set(3, 0, streams[0], Timer::Nudge);
+        timers.end(0);
+        assert_eq!(state(), (LIVE + 2, 3));
     }
 
     #[test]

@@ -1,0 +1,228 @@
+//! What the engine reports of sockets and keeps of those that are gone, whose bell rings, and when its
+//! thread may nap.
+
+use std::cell::Cell;
+use std::io::Write;
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::FdFlags;
+use vp_api::{Cq, Qp, QpChange, WorkCompletion};
+use warpline_patience::until;
+
+use super::duty::Duty;
+use super::{Engine, Member, Ready, Timer, Waited};
+use crate::sync::lock;
+use crate::testing::end::{End, pair};
+use crate::testing::services;
+
+/// Notes what it is told.
+#[derive(Default)]
+struct Seen(Mutex<Vec<Ready>>);
+
+impl Member for Seen {
+    fn on_ready(&self, ready: Ready) {
+        self.0.lock().unwrap().push(ready);
+    }
+
+    fn on_timer(&self, _: u32, _: Timer) {}
+}
+
+const ID: u32 = 7;
+const OCTETS: Ready = Ready { writable: false, over: false };
+const OVER: Ready = Ready { over: true, ..OCTETS };
+const ROOM: Ready = Ready { writable: true, ..OCTETS };
+
+/// An engine that nothing but the test's thread drives.
+fn engine() -> Arc<Engine> {
+    let engine = Engine::start(services(0), "reports").expect("an engine");
+    engine.stop();
+    engine
+}
+
+/// The same with a member that has this socket.
+fn serving(socket: impl AsFd) -> (Arc<Engine>, Arc<Seen>) {
+    let (engine, seen) = (engine(), Arc::new(Seen::default()));
+    engine.attach(ID, seen.clone(), socket).expect("room in the set");
+    (engine, seen)
+}
+
+/// What the member is told at this look.
+fn told(engine: &Engine, seen: &Seen) -> Vec<Ready> {
+    engine.poll();
+    std::mem::take(&mut seen.0.lock().unwrap())
+}
+
+#[test]
+fn octets_are_reported_once_and_the_end_as_such() {
+    let (near, mut far) = UnixStream::pair().unwrap();
+    let (engine, seen) = serving(&near);
+    assert_eq!(told(&engine, &seen), [], "room to send is no event at first");
+    far.write_all(b"x").unwrap();
+    assert_eq!(told(&engine, &seen), [OCTETS]);
+    assert_eq!(told(&engine, &seen), []);
+    far.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(told(&engine, &seen), [OVER]);
+}
+
+/// A pipe without writers hangs up, one without readers is an error; neither is the end of a direction.
+#[test]
+fn a_hang_up_and_an_error_are_ends_too() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let (engine, seen) = serving(&reader);
+    drop(writer);
+    assert_eq!(told(&engine, &seen), [OVER]);
+    let (reader, writer) = std::io::pipe().unwrap();
+    let (engine, seen) = serving(&writer);
+    drop(reader);
+    assert_eq!(told(&engine, &seen), [OVER]);
+}
+
+#[test]
+fn a_socket_that_is_reported_anew_is_so_with_its_room() {
+    let (near, mut far) = UnixStream::pair().unwrap();
+    let (engine, seen) = serving(&near);
+    engine.rearm(ID, &near);
+    assert_eq!(told(&engine, &seen), [ROOM]);
+    far.write_all(b"x").unwrap();
+    assert_eq!(told(&engine, &seen), [ROOM], "and octets are reported from then on as well");
+    engine.rearm(ID, &near);
+    assert_eq!(told(&engine, &seen), [ROOM]);
+}
+
+#[test]
+fn a_socket_that_is_put_back_is_reported() {
+    let (near, mut far) = UnixStream::pair().unwrap();
+    let (engine, seen) = serving(&near);
+    for (room, expected) in [(false, OCTETS), (true, ROOM)] {
+        engine.end_nap(true, &mut Vec::new());
+        assert!(engine.set_apart(ID, &near));
+        far.write_all(b"x").unwrap();
+        assert_eq!(told(&engine, &seen), [], "it is apart");
+        assert!(engine.put_back(ID, &near, room));
+        assert_eq!(told(&engine, &seen), [expected]);
+    }
+}
+
+#[test]
+fn nothing_is_kept_of_a_socket_that_is_gone() {
+    let (near, mut far) = UnixStream::pair().unwrap();
+    let (engine, seen) = (engine(), Arc::new(Seen::default()));
+    let stream = engine.attach(ID, seen.clone(), &near).expect("room in the set");
+    engine.set_timer(1, ID, stream, Timer::Close);
+    engine.detach(ID, &near);
+    assert_eq!((Arc::strong_count(&seen), engine.next_timer()), (1, None));
+    engine.attach(ID + 1, seen.clone(), &near).expect("it is not in the set any more");
+    far.write_all(b"x").unwrap();
+    assert_eq!(told(&engine, &seen), [OCTETS]);
+}
+
+/// State of this process's thread of a name: R or S.
+fn state_of_thread(name: &str) -> Option<char> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let stats =
+        tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("stat")).ok());
+    let mut states = stats.filter_map(|stat| {
+        let (_, rest) = stat.split_once(&format!("({name}) "))?;
+        rest.chars().next()
+    });
+    states.next()
+}
+
+#[test]
+fn the_thread_sleeps_again_after_it_was_woken() {
+    let engine = Engine::start(services(0), "sleeper").expect("an engine");
+    let sleeps = || state_of_thread("sleeper") == Some('S');
+    until("the thread to sleep", sleeps);
+    let before = engine.nap();
+    engine.alarm.set(0, 0);
+    until("the thread to come round", || engine.nap() != before);
+    until("the thread to sleep again", sleeps);
+    engine.stop();
+    assert_eq!(state_of_thread("sleeper"), None);
+}
+
+/// A CQ, as far as sleepers go.
+struct Queue(u32);
+
+impl Waited for Queue {
+    fn id(&self) -> u32 {
+        self.0
+    }
+    fn announce(&self) {}
+    fn withdraw(&self) {}
+}
+
+fn rings(engine: &Engine) -> bool {
+    let mut fds = [PollFd::new(&engine.station.gate().0, PollFlags::IN)];
+    poll(&mut fds, Some(&kal_os::timespec(Duration::ZERO))) == Ok(1)
+}
+
+// [VERBS-21]
+#[test]
+fn the_bell_rings_until_the_leader_has_heard_it() {
+    let (engine, mine, other) = (engine(), Queue(1), Queue(2));
+    let looks = Cell::new(0);
+    assert!(!engine.station.has_leader());
+    let done = || {
+        assert!(engine.station.has_leader());
+        if looks.replace(looks.get() + 1) == 0 {
+            engine.wake(&other);
+            assert!(!rings(&engine), "nobody waits for that one");
+            engine.wake(&mine);
+            engine.poll();
+            assert!(rings(&engine), "who polls leaves it to the leader");
+        }
+        looks.get() == 2
+    };
+    engine.wait(&mine, None, done, || ());
+    assert!(!engine.station.has_leader() && !rings(&engine));
+    engine.wake(&mine);
+    assert!(!rings(&engine), "nobody waits any more");
+}
+
+/// It was meant for a leader that is gone.
+#[test]
+fn a_bell_without_a_leader_is_silenced_by_who_polls() {
+    let engine = engine();
+    let bell = engine.station.gate();
+    super::Gate::ring(bell);
+    assert!(rings(&engine));
+    engine.poll();
+    assert!(!rings(&engine));
+    // Nor does a look at a bell that another thread has silenced wait for it.
+    assert!(rustix::fs::fcntl_getfl(&bell.0).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
+    assert!(rustix::io::fcntl_getfd(&bell.0).unwrap().contains(FdFlags::CLOEXEC));
+}
+
+#[test]
+fn the_thread_naps_while_a_consumer_polls_and_none_relies_on_it() {
+    let (end, _peer) = pair(64);
+    let decide = || {
+        end.cq.poll(&mut [WorkCompletion::BLANK]).unwrap();
+        end.engine.rota.decide(|| false)
+    };
+    assert_eq!(decide(), Duty::Nap);
+    assert_eq!(end.engine.rota.decide(|| false), Duty::Watch, "nobody has polled since");
+    end.cq.arm(false).unwrap();
+    assert_eq!(decide(), Duty::Watch);
+}
+
+/// Both directions have ended.
+#[test]
+fn a_stream_that_lingers_ends_with_the_peers_fin() {
+    let (end, far) = End::against_a_socket();
+    end.qp.modify(QpChange::Closing).unwrap();
+    end.qp.destroy();
+    end.engine.poll();
+    assert_eq!(lock(&end.engine.lingering).len(), 1);
+    far.shutdown(Shutdown::Write).unwrap();
+    until("the stream to end", || {
+        end.engine.poll();
+        lock(&end.engine.lingering).is_empty()
+    });
+}
