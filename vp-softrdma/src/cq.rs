@@ -294,10 +294,10 @@ impl SoftCq {
             self.flush();
             return self.engine.poll();
         };
-        let stalled = few.into_iter().flatten().fold(false, |stalled, qp| qp.poll() | stalled);
+        let stalled = few.into_iter().flatten().filter(|qp| qp.poll()).count();
         let looks = self.looks.load(Ordering::Relaxed).wrapping_add(1);
         self.looks.store(looks, Ordering::Relaxed);
-        if stalled || looks.is_multiple_of(LOOK_AROUND) {
+        if stalled != 0 || looks.is_multiple_of(LOOK_AROUND) {
             self.engine.poll();
         }
     }

@@ -246,7 +246,7 @@ impl CqRing {
     fn in_rings(&self) -> (usize, bool) {
         self.chain().fold((0, false), |(sum, any), ring| {
             let (len, held) = ring.content();
-            (sum + len, any | held)
+            (sum + len, any || held)
         })
     }
 

@@ -2,9 +2,7 @@
 
 use vp_api::WorkCompletion;
 
-#[cfg(loom)]
-use crate::cq_ring::Put;
-use crate::cq_ring::{CqRing, News, Overrun};
+use crate::cq_ring::{CqRing, News, Overrun, Put};
 
 fn completion(wr_id: u64) -> WorkCompletion {
     WorkCompletion { wr_id, ..WorkCompletion::BLANK }
@@ -99,6 +97,10 @@ mod plain {
         assert_eq!(ring.resize(16).unwrap(), 16);
         ring.push(&completion(6)).unwrap();
         assert_eq!(ring.resize(2).unwrap_err().status, VpStatus::CqTooSmall);
+        let rings = ring.newest().generation();
+        assert_eq!(ring.resize(7).unwrap(), 16, "as many as there are fit");
+        assert_eq!(ring.resize(16).unwrap(), 16);
+        assert_eq!(ring.newest().generation(), rings, "there is room enough");
         assert!(ring.has_any());
         assert_eq!(pop(&ring, 3), [0, 1]);
         assert_eq!(pop(&ring, 9), [2, 3, 4, 5]);
@@ -108,6 +110,73 @@ mod plain {
         assert_eq!(ring.resize(2).unwrap(), 16);
         assert_eq!(CqRing::new(0).err().map(|e| e.status), Some(VpStatus::InsufficientResources));
         assert!(CqRing::new(u32::MAX).is_err());
+    }
+
+    // A pusher that was stopped half way holds back those behind it, in the next ring, too.
+    #[test]
+    fn growing_does_not_overtake_a_slow_pusher() {
+        let ring = CqRing::new(2).unwrap();
+        let position = ring.newest().begin_push();
+        let first = ring.newest();
+        ring.resize(8).unwrap();
+        ring.push(&completion(2)).unwrap();
+        assert!(pop(&ring, 4).is_empty());
+        first.end_push(position, &completion(1));
+        assert_eq!([pop(&ring, 4), pop(&ring, 4)], [[1], [2]]);
+    }
+
+    #[test]
+    fn rings_that_stay_empty_are_passed_over() {
+        let ring = CqRing::new(2).unwrap();
+        ring.resize(4).unwrap();
+        ring.resize(8).unwrap();
+        ring.push(&completion(1)).unwrap();
+        assert_eq!(pop(&ring, 4), [1]);
+    }
+
+    #[test]
+    fn places_go_on_over_all_rings() {
+        let ring = CqRing::new(2).unwrap();
+        let mut places = Vec::new();
+        for depth in [4, 8, 16] {
+            for _ in 0..2 {
+                places.push(ring.put(&completion(0), &mut Put::default()).unwrap());
+            }
+            ring.resize(depth).unwrap();
+        }
+        assert!(places.is_sorted_by(|one, next| one < next), "{places:?}");
+        for place in places {
+            assert!(ring.taken() <= place);
+            assert_eq!(pop(&ring, 1), [0]);
+            assert!(ring.taken() > place);
+        }
+    }
+
+    // [VERBS-21]: who was overtaken fires in the other's place, which might have been solicited.
+    #[test]
+    fn who_was_overtaken_tells_of_the_others() {
+        let ring = CqRing::new(16).unwrap();
+        let put = |put: &mut Put| _ = ring.put(&completion(0), put).unwrap();
+        let notifies = |put| ring.tell(put).notify;
+        ring.arm(true);
+        let (mut alone, mut behind) = (Put::default(), Put::default());
+        put(&mut alone);
+        put(&mut alone);
+        assert!(!notifies(alone), "nothing came between or behind");
+        put(&mut alone);
+        put(&mut behind);
+        assert!(!notifies(behind), "nothing came behind");
+        assert!(notifies(alone), "another came behind");
+        ring.arm(true);
+        let mut around = Put::default();
+        put(&mut around);
+        put(&mut behind);
+        put(&mut around);
+        assert!(notifies(around), "another came between");
+        let nothing = News { notify: false, wake: false };
+        ring.arm(false);
+        ring.enter_sleep();
+        assert_eq!(ring.tell(Put::default()), nothing);
     }
 
     // No completion is lost, doubled or out of its pusher's order, while the ring grows.

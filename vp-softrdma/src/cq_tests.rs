@@ -1,10 +1,13 @@
-//! A consumer that finds completions at every poll comes round for the posts of others all the same.
+//! When a consumer comes round for the posts that are held: it finds completions at every poll, it finds
+//! none, it arms. What a wait and an end leave behind.
 
 use std::sync::Weak;
+use std::time::Duration;
 
 use vp_api::{Cq, Data, Qp, QpId, SendFlags, SendOp, SendWr, WorkCompletion};
 
-use super::{Aftermath, COME_ROUND, DIRECT_QPS};
+use super::{Aftermath, COME_ROUND, DIRECT_QPS, News};
+use crate::sync::{Ordering, lock};
 use crate::testing::end::{End, pair};
 
 /// An end whose CQ has so many other QPs, with a post that is held, since the one before it has not
@@ -14,13 +17,20 @@ fn holding(others: usize) -> (End, End) {
     for id in 0..others as u32 {
         end.cq.join(QpId(100 + id), Weak::new()).unwrap();
     }
-    let op = || SendOp::Immediate { data: 7, solicited: false };
-    for wr_id in 0..2 {
-        let (op, data, flags) = (op(), Data::Sgl(&[]), SendFlags::SIGNALED);
-        end.qp.post_send(&[SendWr { wr_id, op, data, flags }]).expect("room");
-    }
+    assert!(lock(&end.cq.holding).capacity() > others, "who posts allocates nothing");
+    let noted = || lock(&end.cq.holding).len();
+    post(&end, 0);
+    assert_eq!(noted(), 0, "the first goes at once");
+    post(&end, 1);
     assert_eq!(end.sends(), 1, "the second is held");
+    assert_eq!(noted(), usize::from(others >= DIRECT_QPS));
     (end, peer)
+}
+
+fn post(end: &End, wr_id: u64) {
+    let op = SendOp::Immediate { data: 7, solicited: false };
+    let (data, flags) = (Data::Sgl(&[]), SendFlags::SIGNALED);
+    end.qp.post_send(&[SendWr { wr_id, op, data, flags }]).expect("room");
 }
 
 /// Polls so many times, and finds a completion each time.
@@ -42,6 +52,14 @@ fn a_consumer_of_many_qps_comes_round_while_it_finds_completions() {
     assert_eq!(end.sends(), 2);
 }
 
+/// A QP that holds posts is noted once.
+#[test]
+fn posts_that_join_others_need_no_note() {
+    let (end, _peer) = holding(DIRECT_QPS);
+    (2..6).for_each(|wr_id| post(&end, wr_id));
+    assert_eq!((end.sends(), lock(&end.cq.holding).len()), (1, 1));
+}
+
 #[test]
 fn a_consumer_of_few_comes_round_when_it_finds_none() {
     let (end, _peer) = holding(DIRECT_QPS - 1);
@@ -49,4 +67,56 @@ fn a_consumer_of_few_comes_round_when_it_finds_none() {
     assert_eq!(end.sends(), 1);
     while end.cq.poll(&mut [WorkCompletion::BLANK]) != Ok(0) {}
     assert_eq!(end.sends(), 2);
+}
+
+#[test]
+fn whether_there_are_many_follows_the_qps_that_leave() {
+    let (end, _peer) = holding(DIRECT_QPS + 1);
+    end.cq.part(QpId(100));
+    poll_and_find(&end, COME_ROUND);
+    assert_eq!(end.sends(), 2, "there are many still");
+    end.cq.part(QpId(101));
+    post(&end, 2);
+    post(&end, 3);
+    let sent = end.sends();
+    poll_and_find(&end, 2 * COME_ROUND);
+    assert_eq!(end.sends(), sent, "there are few now");
+}
+
+/// From then on a poll leaves the sockets to the engine, and transmits all the same.
+#[test]
+fn who_arms_transmits_and_so_does_who_polls_then() {
+    for others in [DIRECT_QPS, DIRECT_QPS - 1] {
+        let (end, _peer) = holding(others);
+        end.cq.arm(false).unwrap();
+        assert_eq!(end.sends(), 2, "{others} others");
+        assert!(!end.cq.holds.load(Ordering::Relaxed), "nothing is held any more");
+        // The connection is busy, by the clock.
+        post(&end, 2);
+        assert_eq!(end.sends(), 2, "held anew");
+        while end.cq.poll(&mut [WorkCompletion::BLANK]) != Ok(0) {}
+        assert_eq!(end.sends(), 3, "{others} others");
+    }
+}
+
+/// The engine's thread may nap again.
+#[test]
+fn a_queue_that_is_destroyed_relies_on_no_notifications() {
+    let (end, _peer) = pair(64);
+    end.cq.arm(false).unwrap();
+    assert!(end.engine.has_events());
+    // Once more changes nothing.
+    for _ in 0..2 {
+        end.cq.destroy();
+        assert!(!end.engine.has_events());
+    }
+}
+
+#[test]
+fn nobody_is_woken_after_a_wait() {
+    let (end, _peer) = pair(64);
+    assert_eq!(end.cq.wait(Duration::ZERO, Some(Duration::ZERO)), Ok(false));
+    assert_eq!(end.cq.wait(Duration::ZERO, Some(Duration::from_nanos(1))), Ok(false));
+    let quiet = News { notify: false, wake: false };
+    assert_eq!(end.cq.ring.push(&WorkCompletion::BLANK), Ok(quiet));
 }

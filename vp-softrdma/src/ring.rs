@@ -136,6 +136,13 @@ impl Ring {
                 tail = now;
             }
         };
+        self.write(position, completion);
+        Offer::Taken { position }
+    }
+
+    /// Writes the slot of a position, which the caller has won, and has poppers see it.
+    #[inline]
+    fn write(&self, position: usize, completion: &WorkCompletion) {
         let slot = self.slot(position);
         slot.completion.with_mut(|place| {
             // SAFETY: winning the tail from `position` on a slot with this sequence number makes
@@ -143,7 +150,6 @@ impl Ring {
             unsafe { *place = *completion }
         });
         slot.sequence.store(position + 1, Ordering::Release);
-        Offer::Taken { position }
     }
 
     /// Completions have come behind the one before this place, or the ring was closed.
@@ -272,3 +278,33 @@ impl Ring {
         self.tail.fetch_or(CLOSED, Ordering::AcqRel);
     }
 }
+
+/// Threads that are stopped half way.
+#[cfg(test)]
+#[cfg(not(loom))]
+impl Ring {
+    /// A pusher that has won a position and not written it.
+    pub(crate) fn begin_push(&self) -> usize {
+        self.tail.fetch_add(STEP, Ordering::Relaxed) / STEP
+    }
+
+    /// It goes on.
+    pub(crate) fn end_push(&self, position: usize, completion: &WorkCompletion) {
+        self.write(position, completion);
+    }
+
+    /// A popper that has won a completion and not read it.
+    pub(crate) fn begin_pop(&self) -> usize {
+        self.head.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// It goes on.
+    pub(crate) fn end_pop(&self, position: usize) {
+        self.take(position, &mut [WorkCompletion::BLANK]);
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+#[path = "ring_tests.rs"]
+mod tests;

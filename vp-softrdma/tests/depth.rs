@@ -189,6 +189,37 @@ fn a_shared_receive_is_outstanding_until_its_completion_was_taken() {
     assert_eq!(fill(post), 1);
 }
 
+// [VERBS-20]: from the CQ of its sends and from that of its receives.
+#[test]
+fn a_destroyed_qp_leaves_nothing_in_either_cq() {
+    let end = End::new(shallow);
+    let other = end.rnic.create_cq(&CqInit { depth: 64, handler: None }).unwrap();
+    for (send_cq, recv_cq) in [(end.cq.id(), other.id()), (other.id(), end.cq.id())] {
+        let qp = end.rnic.create_qp(&QpInit::new(end.pd, send_cq, recv_cq)).unwrap();
+        qp.modify(QpChange::Error).unwrap();
+        send(&*qp, WRITE, SendFlags::SIGNALED).unwrap();
+        receive(&*qp).unwrap();
+        assert_eq!((end.cq.queued(), other.queued()), (1, 1));
+        end.rnic.destroy_qp(qp.id()).unwrap();
+        assert_eq!((end.cq.queued(), other.queued()), (0, 0));
+    }
+}
+
+// [SEC-09]: nothing else is to be told at that moment.
+#[test]
+fn a_completion_that_is_lost_alone_is_told_of() {
+    let end = End::on(open(), CqInit { depth: 2, handler: None }, shallow);
+    end_with_error(&end);
+    for _ in 0..2 {
+        receive(&*end.qp).unwrap();
+        assert!(end.events.is_empty());
+    }
+    receive(&*end.qp).unwrap();
+    assert_eq!(end.events.next(EventSource::Cq(end.cq.id())), AsyncEvent::CqOverrun);
+    take(&end, 2);
+    assert_eq!(end.cq.poll(&mut [WorkCompletion::BLANK]), Err(VpStatus::CqOverrun));
+}
+
 // [VERBS-18] [VERBS-11]: silence is for success.
 #[test]
 fn unsignalled_requests_that_fail_or_are_flushed_say_so() {

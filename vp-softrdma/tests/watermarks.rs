@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::io::Write;
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -76,6 +78,26 @@ fn the_receive_limit_counts_what_is_not_polled() {
     assert_eq!(limit(&*far.qp, 65).unwrap_err().status, VpStatus::InvalidModifier);
 }
 
+// A QP that is destroyed takes only its own count along.
+#[test]
+fn the_receive_limit_outlives_another_qp_of_the_cq() {
+    let (near, far) = pair(&Setup { init: limited, ..Setup::default() });
+    let mut other = QpInit::new(far.pd, far.cq.id(), far.cq.id());
+    limited(&mut other);
+    let other = far.rnic.create_qp(&other).unwrap();
+    far.rnic.destroy_qp(other.id()).unwrap();
+    for wr_id in 0..20 {
+        far.recv(wr_id, &[]);
+    }
+    for _ in 0..5 {
+        send(&near, &*far.cq, 3);
+        take(&*far.cq, 3);
+    }
+    assert!(far.events.is_empty());
+    send(&near, &*far.cq, 4);
+    assert_eq!(far.event(), AsyncEvent::RecvLimit);
+}
+
 // Flushed receives count until they are polled, raise no event, and leave the count right.
 #[test]
 fn the_receive_limit_survives_a_reconnection() {
@@ -102,6 +124,69 @@ fn the_receive_limit_survives_a_reconnection() {
     assert!(far.events.is_empty());
     send(&near, &*far.cq, 1);
     assert_eq!(far.event(), AsyncEvent::RecvLimit);
+}
+
+/// The first segment of a message, of no octets.
+const BEGUN: [u8; 24] =
+    [0, 18, 0x01, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
+
+/// A QP whose peer is a socket.
+fn against_a_socket(end: &End) -> TcpStream {
+    let (near, far) = sockets();
+    let mut params = StreamParams::new(Role::Initiator);
+    (params.crc, params.nudge_after) = (false, None);
+    end.rts(near, params);
+    assert_eq!(end.event(), AsyncEvent::Established);
+    far
+}
+
+// [SEC-11] [VERBS-26]: from when the message takes its receive, and not when it completes.
+#[test]
+fn a_message_that_has_begun_has_its_receive() {
+    let near = End::new(|init| (init.recv_depth, init.recv_limit) = (4, 1));
+    for wr_id in 0..4 {
+        near.recv(wr_id, &[]);
+    }
+    let mut socket = against_a_socket(&near);
+    let full = || near.qp.post_recv(&[RecvWr { wr_id: 9, sgl: &[] }]).map_err(|e| e.status);
+    socket.write_all(&BEGUN).unwrap();
+    warpline_patience::until("the message to begin", || {
+        near.cq.poll(&mut []).unwrap();
+        near.qp.query().unwrap().counters.fpdus_received == 1
+    });
+    assert_eq!(near.qp.query().unwrap().recvs_outstanding, 4);
+    assert_eq!(full(), Err(VpStatus::TooManyWrs));
+    assert_eq!(near.qp.query().unwrap().recv_limit, 1, "one is held");
+
+    let far = End::new(|_| {});
+    let init = SrqInit { pd: far.pd, depth: 4, max_sge: 1, limit: 4 };
+    let srq = far.rnic.create_srq(&init).unwrap();
+    srq.post_recv(&[RecvWr { wr_id: 0, sgl: &[] }; 4]).unwrap();
+    let mut init = QpInit::new(far.pd, far.cq.id(), far.cq.id());
+    init.srq = Some(srq.id());
+    let far = End { qp: far.rnic.create_qp(&init).unwrap(), ..far };
+    let mut socket = against_a_socket(&far);
+    socket.write_all(&BEGUN).unwrap();
+    assert_eq!(far.events.next(EventSource::Srq(srq.id())), AsyncEvent::SrqLimit);
+    assert_eq!(far.cq.queued(), 0);
+}
+
+#[test]
+fn flushed_receives_count_until_they_are_polled() {
+    let (near, far) = pair(&Setup { init: limited, ..Setup::default() });
+    for wr_id in 0..4 {
+        far.recv(wr_id, &[]);
+    }
+    near.qp.modify(QpChange::Error).unwrap();
+    assert_eq!(far.event(), AsyncEvent::ConnectionReset);
+    far.qp.modify(QpChange::Idle).unwrap();
+    limit(&*far.qp, 4).unwrap();
+    assert!(far.events.is_empty());
+    limit(&*far.qp, 3).unwrap();
+    assert_eq!(far.event(), AsyncEvent::RecvLimit);
+    (0..4).for_each(|_| assert_eq!(far.complete().status, WcStatus::Flushed));
+    limit(&*far.qp, 1).unwrap();
+    assert!(far.events.is_empty());
 }
 
 // [VERBS-26] [SEC-11]: of two QPs on an SRQ the greedy one is named; and the SRQ's own mark.

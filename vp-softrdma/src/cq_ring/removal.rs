@@ -132,7 +132,8 @@ impl CqRing {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 impl CqRing {
     /// As if what a QP left could not be moved.
     fn stay(&self, qp: QpId) {
