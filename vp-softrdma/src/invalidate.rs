@@ -84,7 +84,6 @@ fn invalidate_window(
     }
     check_key(slot, stag)?;
     match (&window.binding, window.kind) {
-        (None, _) => return Ok(()),
         (Some(binding), MwKind::Narrow) if binding.qp != caller.qp => {
             return Err(AccessError::NotAssociated); // [SEC-02]
         }

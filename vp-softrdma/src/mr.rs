@@ -259,7 +259,8 @@ pub(crate) fn fast_register(
     if region.pd.id != caller.pd {
         return Err(LocalFault::Access(AccessError::NotAssociated));
     }
-    if region.memory.is_some() || slot.valid_key().is_some() {
+    // With memory it is Valid, or could not be revoked.
+    if region.memory.is_some() {
         return Err(LocalFault::NotInvalid);
     }
     let remote = request.access.intersects(Access::REMOTE);

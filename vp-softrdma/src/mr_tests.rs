@@ -153,6 +153,24 @@ fn fast_registration_makes_an_stag_valid() {
     assert_eq!(buffer.users(), 0);
 }
 
+// [SEC-13]: what can be no range of any process; the rest is taken as it is where the kernel cannot tell.
+#[test]
+fn ranges_that_no_process_has_are_refused() {
+    let regions = regions();
+    let register = |addr: usize, len: usize| {
+        let addr = std::ptr::NonNull::new(std::ptr::without_provenance_mut(addr)).unwrap();
+        // SAFETY: deliberately not: registration has to find out, and nothing accesses the range.
+        let range = unsafe { vp_api::MemRange::unowned(addr, len) };
+        let stag = regions.register(pd(PD), &MrInit { range, ..init(&Buffer::new(8), FULL) });
+        stag.and_then(|stag| regions.deallocate(stag)).map_err(|error| error.status)
+    };
+    let most = 1 << 47;
+    assert_eq!(register(4096, most), Ok(()));
+    assert_eq!(register(4096, most + 1), Err(VpStatus::InvalidAddress));
+    assert_eq!(register(usize::MAX - 7, 7), Ok(()));
+    assert_eq!(register(usize::MAX - 7, 8), Err(VpStatus::InvalidAddress));
+}
+
 // [SEC-13]: memory that is not there, or that this process may only read.
 #[cfg(not(miri))]
 #[test]
@@ -185,6 +203,12 @@ fn memory_that_the_process_may_not_access_is_refused() {
     regions.deallocate(stag).unwrap();
     let foreign = map(ProtFlags::empty());
     assert_eq!(register(foreign, Access::LOCAL_READ).unwrap_err().status, VpStatus::InvalidAddress);
+    let half = map(ProtFlags::READ | ProtFlags::WRITE);
+    // SAFETY: the second page of what was mapped above; nothing uses it.
+    unsafe { munmap(half.as_ptr().wrapping_add(page).cast(), page) }.unwrap();
+    assert_eq!(register(half, Access::LOCAL_READ).unwrap_err().status, VpStatus::InvalidAddress);
+    // SAFETY: the first page, which nothing uses any more.
+    unsafe { munmap(half.as_ptr().cast(), page) }.unwrap();
     // SAFETY: mapped above, in full, and not used any more.
     unsafe { munmap(foreign.as_ptr().cast(), 2 * page) }.unwrap();
     let gone = register(foreign, Access::LOCAL_READ).unwrap_err();

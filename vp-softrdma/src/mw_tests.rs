@@ -152,7 +152,20 @@ fn regions_decide_what_may_be_bound() {
     let denied = Err(LocalFault::Access(AccessError::Access));
     assert_eq!(bind_to(&MrInit { access: Access::LOCAL, ..full.clone() }), denied);
     let readable = MrInit { access: Access::LOCAL_READ | Access::BIND, ..full.clone() };
+    let writable = MrInit { access: Access::LOCAL_WRITE | Access::BIND, ..full.clone() };
     assert_eq!(bind_to(&readable), denied);
+    let bind_for = |init: &MrInit, access| {
+        let region = house.regions.register(pd(init.pd), init).unwrap();
+        house.bind(&caller(1), &BindMw { region, access, len: 0, ..base }).unwrap();
+        house.bind(&caller(1), &BindMw { region, access, ..base })
+    };
+    // Each remote right needs its local one, and no other.
+    assert_eq!(bind_for(&readable, Access::REMOTE_READ), Ok(()));
+    assert_eq!(bind_for(&readable, Access::REMOTE_ATOMIC), denied);
+    assert_eq!(bind_for(&writable, Access::REMOTE_WRITE), Ok(()));
+    assert_eq!(bind_for(&writable, Access::REMOTE_READ), denied);
+    assert_eq!(bind_for(&writable, Access::REMOTE_ATOMIC), denied);
+    house.bind(&caller(1), &BindMw { len: 0, ..base }).unwrap();
     let elsewhere = MrInit { pd: OTHER_PD, ..full };
     assert_eq!(bind_to(&elsewhere), Err(LocalFault::Access(AccessError::NotAssociated)));
 }

@@ -129,6 +129,16 @@ mod tests {
         assert_eq!(objects.remove(*first, |_| Ok(())).unwrap_err().status, VpStatus::InvalidHandle);
     }
 
+    // Neither 0, which is no object, nor one that is in use.
+    #[test]
+    fn ids_begin_anew_behind_the_last() {
+        let objects = Objects::new("thing", 9);
+        assert_eq!(objects.insert(|id| Ok(Arc::new(id))).as_deref(), Ok(&1));
+        objects.next.store(u32::MAX, Ordering::Relaxed);
+        assert_eq!(objects.insert(|id| Ok(Arc::new(id))).as_deref(), Ok(&u32::MAX));
+        assert_eq!(objects.insert(|id| Ok(Arc::new(id))).as_deref(), Ok(&2));
+    }
+
     #[test]
     fn a_held_object_stays() {
         let objects = Objects::new("thing", 2);

@@ -88,6 +88,16 @@ mod tests {
         assert_eq!((one.as_ptr(), other.len()), (at, LARGE));
     }
 
+    // Else a buffer would be too short, or a thread would keep any number of them.
+    #[test]
+    fn a_thread_keeps_few_tails_and_takes_none_that_is_too_short() {
+        (0..=KEPT).for_each(|_| give_tail(room::try_filled(LARGE, 0).unwrap()));
+        assert_eq!(TAILS.with(|tails| tails.borrow()[1].len()), KEPT);
+        assert_eq!(take_tail(LARGE + 1).unwrap().len(), LARGE + 1);
+        assert_eq!(take_tail(LARGE).unwrap().len(), LARGE);
+        assert_eq!(TAILS.with(|tails| tails.borrow()[1].len()), KEPT - 2);
+    }
+
     #[test]
     fn a_batch_comes_back_empty() {
         let batch = take_batch().unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use vp_api::{AsyncEvent, AsyncHandler, EventSource, RecvWr, Srq, SrqId, SrqInit, VpStatus};
+use vp_api::{AsyncEvent, AsyncHandler, CqId, EventSource, RecvWr, Srq, SrqId, SrqInit, VpStatus};
 
 use crate::events::EventSink;
 use crate::srq::SoftSrq;
@@ -74,6 +74,34 @@ fn depth_changes_keep_receives() {
     assert_eq!(srq.modify(Some(70_000), None).unwrap_err().status, VpStatus::TooManyWrs);
     assert_eq!(srq.modify(Some(4), None).unwrap().depth, 4);
     assert!(take(&srq) && take(&srq) && !take(&srq));
+}
+
+// RDMAC 6.3: from when a QP takes it until its completion was taken, if there is one.
+#[test]
+fn a_receive_that_a_qp_fills_occupies_its_slot() {
+    let (srq, _) = srq(2, 0);
+    let post = || srq.post_recv(&[RecvWr { wr_id: 1, sgl: &[] }]).map_err(|e| e.status);
+    assert_eq!([post(), post()], [Ok(()), Ok(())]);
+    assert!(take(&srq));
+    assert_eq!(post(), Err(VpStatus::TooManyWrs));
+    srq.completed(CqId(1), None);
+    assert_eq!(post(), Ok(()));
+}
+
+#[cfg(not(miri))]
+#[test]
+fn a_completion_queue_is_known_once_and_while_it_is_there() {
+    use crate::testing::end::End;
+    let (srq, _) = srq(2, 0);
+    let known = || crate::sync::lock(&srq.state).as_ref().map(|state| state.cqs.len());
+    let end = End::new(8);
+    for _ in 0..2 {
+        srq.completes_to(&end.cq).unwrap();
+        assert_eq!(known(), Some(1));
+    }
+    drop(end);
+    srq.completes_to(&End::new(8).cq).unwrap();
+    assert_eq!(known(), Some(1), "of the one that is gone nothing is left");
 }
 
 #[test]

@@ -65,6 +65,10 @@ fn slots_keep_what_was_posted() {
     ring.check(&wr(SendOp::BindMw(bind), Data::Sgl(&[]))).unwrap();
     ring.store(1, &wr(SendOp::BindMw(bind), Data::Sgl(&[])));
     assert!(matches!(ring.take_local(1), Some(LocalOp::Bind(got)) if got == bind));
+    // Each slot has octets of its own.
+    ring.store(1, &wr(SEND, Data::Inline(b"other")));
+    assert!(matches!(ring.payload(1), Payload::Inline(b"other")));
+    assert!(matches!(ring.payload(0), Payload::Inline(b"inline")));
     assert!(ring.take_local(1).is_none());
     assert!(ring.take_local(2).is_none());
     // A later request at the same slot leaves nothing of the earlier one.
@@ -127,7 +131,9 @@ fn pieces_cover_the_range() {
 fn longer_lists_widen_the_ring() {
     let mut ring = RecvRing::new(3, 4).unwrap();
     let long = [sge(10, 1), sge(11, 1), sge(12, 1), sge(13, 1)];
+    let room = |ring: &RecvRing| ring.lists.elements.len();
     for (id, len) in [1, 4, 2].into_iter().enumerate() {
+        assert_eq!(room(&ring), if id < 2 { 3 } else { 3 * 4 });
         ring.post(&RecvWr { wr_id: id as u64, sgl: &long[..len] }).unwrap();
     }
     let mut wqe = RecvWqe::new(4).unwrap();

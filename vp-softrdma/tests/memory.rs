@@ -30,6 +30,77 @@ fn refused(
     assert_eq!(region.buffer.read(0, 64), common::pattern(64, 7));
 }
 
+/// What both ends are told of a refused request.
+fn told(ends: (&End, &End), op: SendOp, sgl: &[Sge]) -> (RefusedSegment, RefusedSegment) {
+    ends.0.post(1, op, sgl);
+    match (ends.0.event(), ends.1.event()) {
+        (AsyncEvent::TerminateReceived(near), AsyncEvent::TerminateSent(far)) => {
+            (near.refused.expect("it is quoted"), far.refused.expect("it is known"))
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+// RFC 5040 4.8: the operation, its octets, where it would have gone; and to whom it is there, what that is.
+#[test]
+fn a_refusal_says_what_was_refused() {
+    let (near, far) = pair(&Setup::default());
+    let read_only = Access::LOCAL | Access::REMOTE_READ;
+    let region = far.region_with(Buffer::new(64), read_only);
+    let source = near.region(Buffer::new(64));
+    let target = region.remote(8);
+    let (sent, kept) = told((&near, &far), write(target), &[source.sge(0, 40)]);
+    let expected = RefusedSegment {
+        operation: RefusedOperation::Write,
+        octets: 40,
+        whole: true,
+        target: Some((target.stag, target.to)),
+        region: None,
+    };
+    assert_eq!(sent, expected);
+    let (octets, access) = (64, read_only);
+    let memory = RefusedRegion { octets, access, window: false, associated: true };
+    assert_eq!((kept.target, kept.octets), (expected.target, 40));
+    assert_eq!(kept.region, Some(memory));
+
+    let (near, far) = pair(&Setup::default());
+    let region = far.region(Buffer::new(64));
+    let window = far.rnic.alloc_mw(far.pd, MwKind::Wide).unwrap();
+    far.post(1, SendOp::BindMw(bind(window, &region)), &[]);
+    far.done(1);
+    let remote = Remote { stag: Stag::new(window.0, 9), to: 4 };
+    let sink = near.region(Buffer::new(64));
+    let (sent, kept) = told((&near, &far), read(remote), &[sink.sge(0, 5)]);
+    let expected = RefusedSegment {
+        operation: RefusedOperation::Read,
+        octets: 5,
+        whole: true,
+        target: Some((remote.stag, remote.to)),
+        region: None,
+    };
+    assert_eq!(sent, expected);
+    let access = Access::REMOTE_WRITE;
+    let memory = RefusedRegion { octets: 16, access, window: true, associated: true };
+    assert_eq!(kept, RefusedSegment { region: Some(memory), ..expected });
+}
+
+// A message that is longer than its receive.
+#[test]
+fn a_refused_send_says_how_much_was_sent() {
+    // In segments of 1000 octets: the first of several is too long, the last of two, the only one.
+    for (posted, room, octets, whole) in
+        [(3000, 500, 1000, false), (2000, 1500, 1000, false), (30, 29, 30, true)]
+    {
+        let (near, far) = pair(&Setup { fpdu: FpduSize::Octets(1018), ..Setup::default() });
+        let (source, sink) = (near.region(Buffer::new(3000)), far.region(Buffer::new(room)));
+        far.recv(1, &[sink.all()]);
+        let (sent, kept) = told((&near, &far), SEND, &[source.sge(0, posted)]);
+        let (operation, target, region) = (RefusedOperation::Send, None, None);
+        assert_eq!(kept, RefusedSegment { operation, octets, whole, target, region });
+        assert_eq!(sent, kept);
+    }
+}
+
 fn write(remote: Remote) -> SendOp {
     SendOp::Write { remote }
 }
