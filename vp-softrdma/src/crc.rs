@@ -74,7 +74,8 @@ fn works(kernel: Kernel) -> bool {
         && kernel(0, &long) == pieces
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
 
@@ -96,6 +97,10 @@ mod tests {
         assert_eq!(offered("256-bit folding"), half);
         assert_eq!(offered("256-bit folding and crc32"), half);
         assert_eq!(offered("crc32"), is_x86_feature_detected!("sse4.2"));
+        let copiers = fold::copiers().map(|copier| copier.map(|copier| copier.name));
+        let expected = [(wide, "512-bit folding"), (half, "256-bit folding")];
+        assert_eq!(copiers, expected.map(|(has, name)| has.then_some(name)));
+        assert_eq!(copier().is_some(), wide || half);
     }
 
     // What is chosen is among the candidates, and is not slower than any by more than noise.

@@ -415,6 +415,15 @@ fn core_of(parts: &QpParts, init: &QpInit) -> VpResult<Core> {
 
 #[cfg(test)]
 #[cfg(not(any(loom, miri)))]
+impl SoftQp {
+    /// Calls `f` with what the lock protects. No thread but the caller's drives the QP.
+    pub(crate) fn inside<R>(&self, f: impl FnOnce(&mut Inner, &Context) -> R) -> R {
+        f(&mut self.inner.lock(), &self.context)
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(any(loom, miri)))]
 #[path = "qp/turn_tests.rs"]
 mod turn_tests;
 
@@ -437,3 +446,8 @@ mod liveness_tests;
 #[cfg(not(any(loom, miri)))]
 #[path = "qp/post_tests.rs"]
 mod post_tests;
+
+#[cfg(test)]
+#[cfg(not(any(loom, miri)))]
+#[path = "qp/serve_tests.rs"]
+mod serve_tests;

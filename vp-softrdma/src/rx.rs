@@ -145,11 +145,6 @@ impl Inbox {
         Stopped::Empty
     }
 
-    /// There is nothing to read any more.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.ended
-    }
-
     fn end(&mut self, tell: impl FnOnce(usize)) {
         self.ended = true;
         tell(self.tail.as_ref().map_or(0, |tail| tail.len));

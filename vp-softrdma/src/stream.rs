@@ -187,9 +187,9 @@ impl Stream {
     pub(crate) fn is_delivered(&self) -> bool {
         let mut queued: libc::c_int = 0;
         // SAFETY: SIOCOUTQ, which has the number of TIOCOUTQ, writes one `int`, and `queued` is one.
-        let done = unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut queued) };
-        // An error means that the stream is gone: nothing is on its way.
-        done < 0 || queued == 0
+        // An error, which writes nothing, means that the stream is gone: nothing is on its way.
+        let _ = unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut queued) };
+        queued == 0
     }
 
     /// Makes the closing of this socket a reset (RST).
@@ -322,6 +322,28 @@ mod tests {
         far.read_exact(&mut vec![0; sent]).unwrap();
         while !near.is_delivered() {
             std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn says_what_tcp_knows() {
+        let (near, far) = pair();
+        assert_eq!(near.local(), Some(far.peer_addr().unwrap()));
+        assert_eq!(near.remote(), Some(far.local_addr().unwrap()));
+        let info = near.tcp_info().unwrap();
+        assert!(info.mss > 500 && info.congestion_window > 0, "{info:?}");
+        // A socket that is none of TCP has no segments.
+        let (other, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert!(Stream { socket: other.into() }.emss().is_err());
+    }
+
+    #[test]
+    fn a_peer_that_does_not_answer_is_no_reset() {
+        for errno in [libc::ETIMEDOUT, libc::EHOSTUNREACH, libc::ENETUNREACH, libc::ENETDOWN] {
+            assert_eq!(Fault::from_errno(errno), Fault::TimedOut, "{errno}");
+        }
+        for errno in [libc::ECONNRESET, libc::EPIPE] {
+            assert_eq!(Fault::from_errno(errno), Fault::Reset, "{errno}");
         }
     }
 

@@ -462,3 +462,8 @@ impl Drop for Outbox {
         }
     }
 }
+
+#[cfg(test)]
+#[cfg(not(any(loom, miri)))]
+#[path = "tx_tests.rs"]
+mod tests;

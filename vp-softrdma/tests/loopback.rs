@@ -316,6 +316,34 @@ fn lists_gather_and_scatter() {
     }
 }
 
+// More pieces of memory than one system call takes.
+#[test]
+fn long_lists_gather_and_scatter_in_one_post() {
+    const ELEMENTS: usize = 16;
+    const PIECE: usize = 1000;
+    const MESSAGES: usize = 24;
+    let init = |init: &mut QpInit| (init.max_send_sge, init.max_recv_sge) = (16, 16);
+    for crc in [true, false] {
+        let (near, far) = pair(&Setup { crc, init, ..Setup::default() });
+        let len = ELEMENTS * PIECE;
+        let source = near.region(Buffer::pattern(MESSAGES * len, 15));
+        let sink = far.region(Buffer::new(MESSAGES * len));
+        let lists = |region: &Region| -> Vec<Vec<Sge>> {
+            let list = |n| (0..ELEMENTS).map(|i| region.sge(n * len + i * PIECE, PIECE)).collect();
+            (0..MESSAGES).map(list).collect()
+        };
+        let (from, to) = (lists(&source), lists(&sink));
+        (0..).zip(&to).for_each(|(wr_id, sgl)| far.recv(wr_id, sgl));
+        let (op, flags) = (|| SEND, SendFlags::SIGNALED);
+        let wr = |(wr_id, sgl)| SendWr { wr_id, op: op(), data: Data::Sgl(sgl), flags };
+        let wrs: Vec<_> = (0..).zip(from.iter().map(|list| &list[..])).map(wr).collect();
+        near.qp.post_send(&wrs).unwrap();
+        (0..MESSAGES as u64).for_each(|wr_id| _ = (far.done(wr_id), near.done(wr_id)));
+        let all = MESSAGES * len;
+        assert!(sink.buffer.read(0, all) == source.buffer.read(0, all), "crc: {crc}");
+    }
+}
+
 #[test]
 fn inline_data_is_free_after_the_post() {
     let setup = Setup { init: |init| init.max_inline = 512, ..Setup::default() };

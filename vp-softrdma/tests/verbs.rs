@@ -36,6 +36,31 @@ fn the_device_has_ports() {
     assert!(unknown.detail.contains("vp_softrdma"), "{unknown}");
 }
 
+#[test]
+fn the_provider_has_the_version_of_its_package() {
+    assert_eq!(SoftRdma.version(), env!("CARGO_PKG_VERSION"));
+}
+
+/// Descriptors of this process that a program which it starts would have.
+fn inherited() -> usize {
+    let numbers = std::fs::read_dir("/proc/self/fdinfo").expect("proc(5)");
+    let info = numbers.filter_map(|entry| std::fs::read_to_string(entry.ok()?.path()).ok());
+    let flags = |text: String| {
+        let line = text.lines().find_map(|line| line.strip_prefix("flags:"))?;
+        i32::from_str_radix(line.trim(), 8).ok()
+    };
+    info.filter_map(flags).filter(|flags| flags & libc::O_CLOEXEC == 0).count()
+}
+
+// Other tests, and the library itself, have only such as are closed, too.
+#[test]
+fn a_program_that_is_started_inherits_no_descriptor() {
+    let before = inherited();
+    let (near, far) = common::pair(&common::Setup::default());
+    assert_eq!(inherited(), before);
+    drop((near, far));
+}
+
 // Query RNIC tells the truth: the maximum works, one more is refused.
 #[test]
 fn limits_are_true() {

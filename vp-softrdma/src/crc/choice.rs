@@ -73,7 +73,8 @@ fn best_of<F: Copy>(
     all.into_iter().reduce(|best, next| if next.best * 20 <= best.best * 19 { next } else { best })
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
 

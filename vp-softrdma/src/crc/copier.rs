@@ -59,7 +59,8 @@ fn copies(copier: Copier) -> bool {
     })
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
 

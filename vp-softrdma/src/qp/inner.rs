@@ -101,12 +101,12 @@ impl Inner {
         }
         let Some(link) = &mut self.link else { return false };
         let state = self.core.proto.state();
-        let (octets, ended) = (link.inbox.octets, link.inbox.has_ended());
+        let octets = link.inbox.octets;
         let stopped = link.inbox.receive(&link.stream, &mut self.core, context, over);
         self.unread = stopped == Stopped::Budget;
         let idle = !link.unsent && !resumed && self.gather.held() == 0;
-        let same = (link.inbox.octets, link.inbox.has_ended(), self.core.proto.state());
-        if same == (octets, ended, state) && idle {
+        // An end that leaves the state as it is waits for what is still to be sent.
+        if (link.inbox.octets, self.core.proto.state()) == (octets, state) && idle {
             return false;
         }
         self.settle(context);

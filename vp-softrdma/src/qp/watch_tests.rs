@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use vp_api::{AsyncEvent, Cq, Qp, WorkCompletion};
-use warpline_patience::Bound;
+use warpline_patience::{Bound, HANG, until};
 
 use super::gather::LAZY_NS;
 use super::watch::OFTEN;
@@ -29,6 +30,7 @@ fn is_served((reader, source): (End, End)) {
     while !reader.completed() {
         bound.check();
         source.engine.poll();
+        reader.engine.poll();
     }
 }
 
@@ -119,6 +121,28 @@ fn who_waits_for_room_is_in_the_set() {
     }
 }
 
+#[test]
+fn who_waits_for_room_stays_in_the_set_however_often_it_is_polled() {
+    let (reader, source) = pair(16 << 20);
+    reader.read(&source);
+    until("the source's socket to be full", || source.qp.poll());
+    source.engine.end_nap(true, &mut Vec::new());
+    (0..2 * OFTEN).for_each(|_| _ = source.qp.poll());
+    is_served((reader, source));
+}
+
+/// Those of one nap count together.
+#[test]
+fn who_polls_now_and_then_leaves_the_socket_in_the_set() {
+    let (reader, source) = pair(64);
+    for _ in 0..4 {
+        source.engine.end_nap(true, &mut Vec::new());
+        (1..OFTEN).for_each(|_| _ = source.qp.poll());
+    }
+    reader.read(&source);
+    is_served((reader, source));
+}
+
 /// Or this test would wait for ever: the lock is its own.
 #[test]
 fn a_thread_inside_looks_at_the_socket_for_the_engine() {
@@ -139,4 +163,36 @@ fn a_look_that_finds_a_thread_inside_comes_again() {
     end.qp.leave(inside);
     let due = |at| at <= before + 2 * LAZY_NS;
     assert!(end.engine.next_timer().is_some_and(due), "{:?}", end.engine.next_timer());
+}
+
+/// Who waits for room hears of it at the next poll of the CQ, not only now and then.
+#[test]
+fn a_poll_hears_of_room_to_send() {
+    let (reader, source) = pair(16 << 20);
+    reader.read(&source);
+    until("the source's socket to be full", || source.qp.poll());
+    let stream = source.qp.inner.lock().link.as_ref().expect("connected").stream.clone();
+    until("room to send", || {
+        reader.qp.poll();
+        let mut fds = [PollFd::new(&*stream, PollFlags::OUT)];
+        poll(&mut fds, Some(&kal_os::timespec(Duration::ZERO))) == Ok(1)
+    });
+    let before = source.sends();
+    assert_eq!(source.cq.poll(&mut [WorkCompletion::BLANK]), Ok(0));
+    assert!(source.sends() > before);
+}
+
+/// A wait that spins finds what has come without the engine's set.
+#[test]
+fn a_wait_that_spins_leaves_the_socket_apart() {
+    let (reader, source) = pair(64);
+    reader.engine.end_nap(true, &mut Vec::new());
+    (0..OFTEN).for_each(|_| _ = reader.qp.poll());
+    reader.read(&source);
+    until("the source to answer", || {
+        source.qp.poll();
+        source.sends() == 1
+    });
+    assert_eq!(reader.cq.wait(HANG, None), Ok(true));
+    assert!(reader.qp.stays_apart(Some(reader.engine.nap())));
 }

@@ -125,8 +125,12 @@ impl End {
 
 /// Two connected ends; the first is the initiator.
 pub(crate) fn pair(octets: usize) -> (End, End) {
+    connected((End::new(octets), End::new(octets)))
+}
+
+/// The same of two in Idle.
+pub(crate) fn connected(ends: (End, End)) -> (End, End) {
     let (near, far) = sockets();
-    let ends = (End::new(octets), End::new(octets));
     ends.1.connect(far, Role::Responder);
     ends.0.connect(near, Role::Initiator);
     ends

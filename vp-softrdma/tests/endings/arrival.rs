@@ -114,11 +114,17 @@ fn destroying_a_qp_loses_nothing_that_completed() {
 // What is lost shows as a reset, behind what completed.
 #[test]
 fn destroying_a_qp_in_the_middle_of_work_resets_behind_what_completed() {
-    let (near, source, mut socket) = sent_and_unread(|_| {});
-    post_unanswered(&near, &source);
-    near.rnic.destroy_qp(near.qp.id()).unwrap();
-    let (octets, in_order) = rest_of(&mut socket);
-    assert!(octets > ALL && !in_order, "{octets} of {ALL}, in order: {in_order}");
+    for closes in [false, true] {
+        let (near, source, mut socket) = sent_and_unread(|_| {});
+        post_unanswered(&near, &source);
+        near.rnic.destroy_qp(near.qp.id()).unwrap();
+        if closes {
+            // A peer that sends no more may still read.
+            socket.shutdown(std::net::Shutdown::Write).unwrap();
+        }
+        let (octets, in_order) = rest_of(&mut socket);
+        assert!(octets > ALL && !in_order, "{octets} of {ALL}, in order: {in_order}");
+    }
 }
 
 // [VERBS-05]: the reset of a Bad Close takes nothing back that completed, and the QP is free for

@@ -32,6 +32,31 @@ fn deregistration_stops_an_inbound_write() {
     }
 }
 
+// [SEC-05]: the receive says what became of its buffer, in whose middle the message was.
+#[test]
+fn a_message_whose_buffer_goes_says_so() {
+    const OCTETS: u16 = 40_000;
+    let (near, mut socket) = against_a_socket(|params| params.crc = false);
+    let sink = near.region(Buffer::new(OCTETS.into()));
+    near.recv(1, &[sink.all()]);
+    let mut frame = (18 + OCTETS).to_be_bytes().to_vec();
+    frame.extend([0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
+    frame.extend(vec![7; OCTETS.into()]);
+    frame.extend([0; 4 + 2]);
+    socket.write_all(&frame[..10_000]).unwrap();
+    warpline_patience::until("the payload to stream in", || {
+        near.cq.poll(&mut []).unwrap();
+        sink.buffer.read(9_000, 1) == [7]
+    });
+    near.rnic.dealloc_stag(sink.stag).unwrap();
+    let before = sink.buffer.read(0, OCTETS.into());
+    socket.write_all(&frame[10_000..]).unwrap();
+    let lost = near.complete();
+    assert_eq!((lost.wr_id, lost.status), (1, WcStatus::InvalidStag));
+    assert!(matches!(near.event(), AsyncEvent::TerminateSent(_)));
+    assert_eq!(sink.buffer.read(0, OCTETS.into()), before);
+}
+
 // [VERBS-12]: the source of a Write vanishes half way: Terminate or reset, never a broken FPDU.
 #[test]
 fn deregistered_source_ends_the_stream() {

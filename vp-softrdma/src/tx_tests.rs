@@ -1,0 +1,128 @@
+//! What a batch gathers: as much as is there and has room, in few runs; and what becomes of one whose
+//! memory is gone.
+
+use vp_api::{AsyncEvent, Data, Qp, QpChange, Remote, SendFlags, SendOp, SendWr, Sge};
+use warpline_patience::until;
+
+use super::{BATCH_FPDUS, Batch, GATHER_MIN, Run};
+use crate::engine::{Member, Ready};
+use crate::testing::end::{End, connected, pair};
+
+/// Octets of an FPDU around the payload of an RDMA Write: length, header, CRC.
+const AROUND: usize = 2 + 14 + 4;
+
+/// Posts RDMA Writes of these lengths, to the same places of the peer's buffer, with these flags.
+fn post_with(end: &End, peer: &End, lens: &[u32], flags: SendFlags) {
+    let remote = Remote { stag: peer.stag, to: peer.buffer.addr() };
+    let lists: Vec<_> =
+        lens.iter().map(|&len| [Sge { stag: end.stag, to: end.buffer.addr(), len }]).collect();
+    let wr = |(list, wr_id)| SendWr {
+        wr_id,
+        op: SendOp::Write { remote },
+        data: Data::Sgl(list),
+        flags,
+    };
+    let wrs: Vec<_> = lists.iter().map(|list| &list[..]).zip(0..).map(wr).collect();
+    end.qp.post_send(&wrs).expect("room");
+}
+
+/// The same of some that are held.
+fn post(end: &End, peer: &End, lens: &[u32]) {
+    post_with(end, peer, lens, SendFlags::COALESCE);
+    assert_eq!(end.sends(), 0, "they are held");
+}
+
+/// The same of some that go out one by one, behind no Read.
+fn post_fenced(end: &End, peer: &End, lens: &[u32]) {
+    post_with(end, peer, lens, SendFlags::COALESCE | SendFlags::READ_FENCE);
+}
+
+/// Fills a batch, and looks at it.
+fn filled<R>(end: &End, look: impl FnOnce(&Batch) -> R) -> R {
+    end.qp.inside(|inner, context| {
+        let outbox = &mut inner.link.as_mut().expect("connected").outbox;
+        assert!(outbox.fill(&mut inner.core, context));
+        look(outbox.batch.as_ref().expect("something to send"))
+    })
+}
+
+/// Lengths of the runs, those in registered memory apart.
+fn runs(batch: &Batch) -> Vec<(usize, bool)> {
+    batch.runs.iter().map(|run| (run.len(), matches!(run, Run::Payload(_)))).collect()
+}
+
+#[test]
+fn copied_payloads_are_one_run() {
+    let (end, peer) = pair(64 << 10);
+    post_fenced(&end, &peer, &[1000, 500, 2000, 500]);
+    let all = 4000 + 4 * AROUND;
+    filled(&end, |batch| {
+        assert_eq!((runs(batch), batch.ends.len()), (vec![(all, false)], 4));
+        assert_eq!((batch.octets, batch.used), (all, all));
+    });
+}
+
+#[test]
+fn large_payloads_stay_where_they_are() {
+    let (end, peer) = pair(64 << 10);
+    post_fenced(&end, &peer, &[GATHER_MIN, GATHER_MIN - 4, GATHER_MIN + 4]);
+    let (large, small) = (GATHER_MIN as usize, AROUND - 4);
+    let between = 4 + small + (large - 4) + 4 + small;
+    filled(&end, |batch| {
+        let expected =
+            [(small, false), (large, true), (between, false), (large + 4, true), (4, false)];
+        assert_eq!((runs(batch), batch.ends.len()), (expected.to_vec(), 3));
+    });
+}
+
+/// Short messages, which are written another way, and others go together.
+#[test]
+fn all_that_is_posted_leaves_in_one_system_call() {
+    for lens in [&[8, 8, 1000, 8, 1000][..], &[1000, 8], &[8, 8], &[9000, 8, 9000, 1000, 8]] {
+        let (end, peer) = pair(64 << 10);
+        for fence in [SendFlags::empty(), SendFlags::READ_FENCE] {
+            let before = end.sends();
+            post_with(&end, &peer, lens, SendFlags::COALESCE | fence);
+            end.qp.flush();
+            assert_eq!(end.sends() - before, 1, "{lens:?}, {fence:?}");
+        }
+    }
+}
+
+#[test]
+fn a_batch_has_a_bounded_number_of_fpdus() {
+    let ends = (End::new(64), End::new(64));
+    let (ord, ird, recv_depth, recv_limit) = (None, None, None, None);
+    let send_depth = Some(2 * BATCH_FPDUS as u32);
+    let deeper = QpChange::Limits { ord, ird, send_depth, recv_depth, recv_limit };
+    ends.0.qp.modify(deeper).expect("in Idle");
+    let (end, peer) = connected(ends);
+    post(&end, &peer, &[8; BATCH_FPDUS + 9]);
+    filled(&end, |batch| assert_eq!(batch.ends.len(), BATCH_FPDUS));
+}
+
+/// What was begun is finished, and a Terminate says why no more comes.
+#[test]
+fn a_source_that_is_gone_before_its_segment_begins_ends_in_a_terminate() {
+    let (end, peer) = pair(4 << 20);
+    post_with(&end, &peer, &[4 << 20], SendFlags::empty());
+    until("the first batch to be sent", || {
+        peer.qp.poll();
+        end.qp.inside(|inner, context| {
+            let link = inner.link.as_mut().expect("connected");
+            link.outbox.send(&link.stream, context, &inner.core.queues);
+            link.outbox.batch.is_none()
+        })
+    });
+    let table = end.qp.inside(|_, context| context.table.clone());
+    let (slot, meta) = table.open(end.stag.index()).expect("registered");
+    slot.revoke().expect("nobody uses it");
+    drop(meta);
+    end.qp.on_ready(Ready { writable: true, over: false });
+    until("the end of the stream", || {
+        peer.qp.poll();
+        peer.qp.query().expect("it is there").ended.is_some()
+    });
+    let ended = peer.qp.query().expect("it is there").ended;
+    assert!(matches!(ended, Some(AsyncEvent::TerminateReceived(_))), "{ended:?}");
+}
