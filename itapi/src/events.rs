@@ -24,16 +24,10 @@ pub(crate) fn next<T>(
     timeout: Option<Duration>,
     pick: impl Fn(Event, &Arc<ual::Evd>) -> Option<T>,
 ) -> Result<Option<T>> {
-    loop {
-        match evd.wait_from(timeout) {
-            Ok((event, origin)) => {
-                if let Some(event) = pick(event, origin.as_ref().unwrap_or(evd)) {
-                    return Ok(Some(event));
-                }
-            }
-            Err(ual::Error::Timeout(_)) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        }
+    match evd.wait_for(timeout, |event, origin| pick(event, origin.as_ref().unwrap_or(evd))) {
+        Ok(event) => Ok(Some(event)),
+        Err(ual::Error::Timeout(_)) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 

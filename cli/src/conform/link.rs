@@ -262,7 +262,10 @@ impl Link {
 
     /// The next FPDU within `time`.
     pub(super) fn next_within(&mut self, time: Duration) -> Seen {
-        let until = Instant::now() + time;
+        self.next_until(Instant::now() + time)
+    }
+
+    fn next_until(&mut self, until: Instant) -> Seen {
         loop {
             match self.rx.parse(&self.pending) {
                 Parsed::Fpdu(fpdu) => {
@@ -288,8 +291,9 @@ impl Link {
     /// The next message within the peer's time. Zero-length RDMA Writes, which nobody sees, are passed
     /// over; zero-length Reads, with which peers find out whether we live, are answered.
     pub(super) fn next(&mut self) -> Seen {
+        let until = Instant::now() + self.patience;
         loop {
-            let seen = self.next_within(self.patience);
+            let seen = self.next_until(until);
             let Seen::Ulpdu(ulpdu) = &seen else { return seen };
             match super::answer::kind(ulpdu) {
                 Some(Opcode::Write) if ulpdu.len() == 14 => {}

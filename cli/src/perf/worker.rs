@@ -6,7 +6,7 @@ mod ping_pong;
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -162,11 +162,14 @@ impl Worker {
 
     /// As an event loop does: takes until there is none, then sleeps in epoll.
     fn next_in(&self, set: &OwnedFd, patience: Duration) -> Result<Option<Completion>> {
+        let mut until = None;
         loop {
             if let Some(completion) = self.evd.poll()? {
                 return Ok(Some(completion));
             }
-            let timeout = rustix::event::Timespec::try_from(patience).ok();
+            let now = Instant::now();
+            let left = until.get_or_insert(now + patience).saturating_duration_since(now);
+            let timeout = rustix::event::Timespec::try_from(left).ok();
             let mut events = [const { MaybeUninit::uninit() }; 1];
             match epoll::wait(set, &mut events, timeout.as_ref()) {
                 Ok(([], _)) => return Ok(None),

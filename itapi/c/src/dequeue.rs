@@ -7,7 +7,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ual::vp_api::WorkCompletion;
 use ual::{Evd, Event, Stream};
@@ -181,16 +181,10 @@ pub(crate) fn wait_for<A: Abi>(
     out: &Out<A::Event>,
 ) -> Outcome<usize> {
     let _waiting = Waiting::new(&evd.waiters);
-    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-    let mut left = timeout;
-    loop {
-        let waited = evd.inner.wait_from(left);
-        let event = waited.map_err(Failure::by(status::IT_ERR_INVALID_EVD_STATE))?;
-        if give::<A>(evd, event, out) {
-            return Ok(evd.inner.queued());
-        }
-        left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-    }
+    let pick = |event, origin| give::<A>(evd, (event, origin), out).then_some(());
+    let waited = evd.inner.wait_for(timeout, pick);
+    waited.map_err(Failure::by(status::IT_ERR_INVALID_EVD_STATE))?;
+    Ok(evd.inner.queued())
 }
 
 /// # Safety

@@ -110,7 +110,7 @@ impl Ep {
 
     pub(crate) fn wait_established(&self) -> Result<Established> {
         loop {
-            match self.next_event(None) {
+            match self.event_of(None, |_| true) {
                 Ok(Some(event)) => return established(event),
                 // The policy bounds this wait; a signal handler need not.
                 Err(Error::Access(ual::Error::Signal)) | Ok(None) => {}
@@ -147,10 +147,7 @@ impl Ep {
         if let Some(end) = self.known_end() {
             return Ok(Some(end));
         }
-        match self.next_event(Some(timeout))? {
-            Some(ConnEvent::Established(_)) => self.ended(timeout),
-            end => Ok(end),
-        }
+        self.event_of(Some(timeout), |event| !matches!(event, ConnEvent::Established(_)))
     }
 
     /// Makes an endpoint whose connection is over usable again (`it_ep_reset`).
@@ -172,10 +169,14 @@ impl Ep {
         Ok(())
     }
 
-    /// The next event of its own queue, kept if it is an end.
-    fn next_event(&self, timeout: Option<Duration>) -> Result<Option<ConnEvent>> {
+    /// The next event of its own queue that is `wanted`; kept if it is an end.
+    fn event_of(
+        &self,
+        timeout: Option<Duration>,
+        wanted: impl Fn(&ConnEvent) -> bool,
+    ) -> Result<Option<ConnEvent>> {
         let event = next(self.own_events()?, timeout, |event, _| match event {
-            Event::Connection { event, .. } => Some(*event),
+            Event::Connection { event, .. } => Some(*event).filter(&wanted),
             _ => None,
         })?;
         Ok(event.inspect(|event| self.note(event)))

@@ -22,6 +22,9 @@ use crate::sync::{AtomicU32, Ordering};
 /// many times what a wait for a completion spins.
 const CONNECTION: u32 = 2;
 
+/// An event, and the dispatcher that it came to first, if that is another one.
+type Origin = (Event, Option<Arc<Evd>>);
+
 /// One thread inside a wait.
 struct Waiting<'a>(&'a AtomicU32);
 
@@ -72,33 +75,52 @@ impl Evd {
     /// for ever. Errors: [`Error::Timeout`], [`Error::Interrupted`], [`Error::Signal`],
     /// [`Error::Aborted`].
     pub fn wait(self: &Arc<Self>, timeout: Option<Duration>) -> Result<Event> {
-        Ok(self.wait_from(timeout)?.0)
+        self.wait_for(timeout, |event, _| Some(event))
     }
 
-    /// As [`Evd::wait`], with the dispatcher that the event came to first, if not this one.
-    pub fn wait_from(
+    /// As [`Evd::wait`], for an event of which `pick` makes something; those before are dropped. `pick`
+    /// also gets the dispatcher that the event came to first, if not this one. The time-out is that of
+    /// the whole wait; when it is over, those that are there are still looked at.
+    pub fn wait_for<R>(
         self: &Arc<Self>,
         timeout: Option<Duration>,
-    ) -> Result<(Event, Option<Arc<Self>>)> {
+        pick: impl FnMut(Event, Option<Arc<Self>>) -> Option<R>,
+    ) -> Result<R> {
         let _waiting = self.enter()?;
         match self.source() {
             Source::Queue(core) => {
                 let wait = core.begin(timeout);
                 let _asleep = self.attend(core, &wait);
-                core.wait(&wait, State::take).map(own)
+                self.until(&wait, || core.wait(&wait, State::take).map(own), pick)
             }
-            Source::Completions(completions, core) => self
-                .wait_completion(completions, core, timeout)
-                .map(own)
-                .map_err(|error| self.explained(error)),
+            Source::Completions(completions, core) => {
+                let wait = core.begin(timeout);
+                let next = || self.wait_completion(completions, core, &wait).map(own);
+                self.until(&wait, next, pick).map_err(|error| self.explained(error))
+            }
             Source::Children(core) => {
                 let wait = core.begin(timeout);
-                loop {
-                    let child = core.wait(&wait, |state| Ok(next_child(state)))?;
-                    if let Some(passed) = self.pass_on(child)? {
-                        return Ok(passed);
-                    }
-                }
+                self.until(&wait, || self.wait_child(core, &wait), pick)
+            }
+        }
+    }
+
+    /// Waits again by `next` until `pick` makes something of an event.
+    fn until<R>(
+        &self,
+        wait: &Wait,
+        mut next: impl FnMut() -> Result<Origin>,
+        mut pick: impl FnMut(Event, Option<Arc<Self>>) -> Option<R>,
+    ) -> Result<R> {
+        let mut there = None;
+        loop {
+            let (event, origin) = next()?;
+            if let Some(picked) = pick(event, origin) {
+                return Ok(picked);
+            }
+            if let Err(over) = wait.check_time() {
+                let more: &mut usize = there.get_or_insert_with(|| self.queued());
+                *more = more.checked_sub(1).ok_or(over)?;
             }
         }
     }
@@ -107,16 +129,24 @@ impl Evd {
         &self,
         completions: &Completions,
         core: &Core<Event>,
-        timeout: Option<Duration>,
+        wait: &Wait,
     ) -> Result<Event> {
-        let wait = core.begin(timeout);
-        if let Some(completion) = completions.wait(&wait, self.spin)? {
+        if let Some(completion) = completions.wait(wait, self.spin)? {
             return Ok(Event::Completion(completion));
         }
         self.prepare(completions)?;
-        let event = core.wait(&wait, State::take);
+        let event = core.wait(wait, State::take);
         completions.made_room();
         event
+    }
+
+    fn wait_child(&self, core: &Core<Weak<Self>>, wait: &Wait) -> Result<Origin> {
+        loop {
+            let child = core.wait(wait, |state| Ok(next_child(state)))?;
+            if let Some(passed) = self.pass_on(child)? {
+                return Ok(passed);
+            }
+        }
     }
 
     /// Waits until the criteria are met; false after the time-out. Errors as [`Evd::wait`].
@@ -173,7 +203,7 @@ impl Evd {
     }
 
     /// What a dispatcher that feeds this one has for the application.
-    fn pass_on(&self, child: Arc<Self>) -> Result<Option<(Event, Option<Arc<Self>>)>> {
+    fn pass_on(&self, child: Arc<Self>) -> Result<Option<Origin>> {
         if self.underlying {
             return Ok(child.dequeue()?.map(|event| (event, Some(child))));
         }
@@ -238,6 +268,6 @@ fn next_child(state: &mut State<Weak<Evd>>) -> Option<Arc<Evd>> {
 }
 
 /// An event of the dispatcher itself.
-fn own(event: Event) -> (Event, Option<Arc<Evd>>) {
+fn own(event: Event) -> Origin {
     (event, None)
 }

@@ -161,6 +161,35 @@ fn waits_time_out_and_polls_do_not_wait() {
     assert_eq!(side.completions.poll(&mut [] as &mut [WorkCompletion]).unwrap(), 0);
 }
 
+/// Events that whoever waits drops do not put off the end of the wait, and what is behind them is found.
+#[test]
+fn a_wait_that_drops_events_ends_when_its_time_is_over() {
+    let side = Side::new(policy());
+    let evd = side.ia.create_evd(EvdInit::new(Stream::Software, 4)).unwrap();
+    let all = EvdInit { underlying: true, ..EvdInit::new(Stream::Aggregate, 1) };
+    let all = side.ia.create_evd(all).unwrap();
+    let timeout = Some(Duration::from_millis(1));
+    for aggregate in [None, Some(&all)] {
+        evd.set_aggregate(aggregate).unwrap();
+        let waited = aggregate.unwrap_or(&evd);
+        evd.post_software(1).unwrap();
+        let bound = warpline_patience::Bound::new("the end of a wait");
+        let dropped = waited.wait_for(timeout, |_, _| {
+            bound.check();
+            // There is always one more.
+            evd.post_software(1).unwrap();
+            None::<()>
+        });
+        assert!(matches!(dropped, Err(Error::Timeout(time)) if Some(time) == timeout));
+        while evd.dequeue().unwrap().is_some() {}
+        for number in 1..4 {
+            evd.post_software(number).unwrap();
+        }
+        let third = |event, _| matches!(event, Event::Software(3)).then_some(());
+        waited.wait_for(Some(Duration::ZERO), third).unwrap();
+    }
+}
+
 #[test]
 fn software_events_and_wrong_streams() {
     let side = Side::new(policy());
