@@ -4,6 +4,7 @@
 #include "check.h"
 
 #include <arpa/inet.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -262,6 +263,28 @@ static void losing(const struct side *passive)
     check_reset(passive->ep);
 }
 
+/* What was told of an endpoint goes with it: a descriptor that is readable leads to an event. */
+static void freed_before_its_news(void)
+{
+    struct side side;
+    struct pollfd asked;
+    it_evd_handle_t affiliated;
+    side_open(&side);
+    memset(&asked, 0, sizeof asked);
+    asked.events = POLLIN;
+    MUST(it_evd_create(side.ia, IT_ASYNC_AFF_EVENT_STREAM, IT_EVD_CREATE_FD, 8, 1, NULL,
+                       &affiliated, &asked.fd));
+    check_abort(side_connect_plain(&side));
+    CHECK(poll(&asked, 1, 60000) == 1);
+    EXPECT(IT_SUCCESS, it_ep_free(side.ep));
+    CHECK(poll(&asked, 1, 0) == 0);
+    check_empty(affiliated);
+    check_empty(side.conn);
+    EXPECT(IT_SUCCESS, it_evd_free(affiliated));
+    side.ep = check_ep(&side);
+    side_close(&side);
+}
+
 /* An endpoint that goes takes its connection along. */
 static void breaking(const struct side *active, const struct side *passive)
 {
@@ -287,6 +310,7 @@ int main(void)
     handing_off(&active, &passive);
     over_ipv6(&active, &passive);
     losing(&passive);
+    freed_before_its_news();
     breaking(&active, &passive);
     active.ep = check_ep(&active);
     side_close(&active);

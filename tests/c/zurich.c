@@ -4,6 +4,7 @@
 #include "check.h"
 
 #include <arpa/inet.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -219,6 +220,12 @@ static void order(const struct side *active, const struct side *passive)
     EXPECT(IT_SUCCESS, it_evd_free(plain));
 }
 
+static int readable(int fd)
+{
+    struct pollfd asked = {fd, POLLIN, 0};
+    return poll(&asked, 1, 0);
+}
+
 /* A lost stream is a broken connection and nothing else: applications end at affiliated events. */
 static void losses(void)
 {
@@ -228,10 +235,10 @@ static void losses(void)
     it_evd_handle_t affiliated, aevd;
     it_event_t events[4];
     size_t count;
-    int plain, got = 0;
+    int plain, fd, got = 0;
     side_open(&side);
-    MUST(it_evd_create(side.ia, IT_ASYNC_AFF_EVENT_STREAM, (it_evd_flags_t)0, 8, 1, NULL,
-                       &affiliated, NULL));
+    MUST(it_evd_create(side.ia, IT_ASYNC_AFF_EVENT_STREAM, IT_EVD_CREATE_FD, 8, 1, NULL,
+                       &affiliated, &fd));
     MUST(it_evd_create(side.ia, IT_AEVD_NOTIFICATION_EVENT_STREAM, (it_evd_flags_t)0, 0, 1, NULL,
                        &aevd, NULL));
     /* Polled and waited for. */
@@ -250,6 +257,8 @@ static void losses(void)
     check_reset(side.ep);
     /* As servers of this profile wait: for both streams at once. */
     plain = side_connect_plain(&side);
+    /* Nothing of the losses before woke anybody or was counted. */
+    CHECK(!readable(fd));
     feed(affiliated, aevd);
     feed(side.conn, aevd);
     check_abort(plain);
@@ -264,8 +273,9 @@ static void losses(void)
     plain = side_connect_plain(&side);
     CHECK(send(plain, wrong, sizeof wrong, MSG_NOSIGNAL) == (ssize_t)sizeof wrong);
     check_event(side.conn, IT_CM_MSG_CONN_BROKEN_EVENT);
-    events[0] = check_event(affiliated, IT_ASYNC_AFF_EP_L_LLP_ERROR);
-    CHECK(events[0].aff_async.cause.ep == side.ep);
+    MUST(it_evd_wait(affiliated, IT_TIMEOUT_INFINITE, &events[0], &count));
+    CHECK(events[0].event_number == IT_ASYNC_AFF_EP_L_LLP_ERROR);
+    CHECK(events[0].aff_async.cause.ep == side.ep && count == 0 && !readable(fd));
     CHECK(close(plain) == 0);
     EXPECT(IT_SUCCESS, it_evd_free(affiliated));
     EXPECT(IT_SUCCESS, it_evd_free(aevd));

@@ -14,7 +14,7 @@ use ual::{Evd, Event, Stream};
 
 use super::boundary;
 use super::evd::EvdObject;
-use super::event::{Abi, Fields, Standard, Zurich, datagram_of, fields_of, is_loss};
+use super::event::{Abi, Fields, Standard, Zurich, datagram_of, fields_of};
 use super::failure::{Failure, Outcome};
 use super::object;
 use super::ptr::{Out, OutList};
@@ -48,17 +48,13 @@ pub(crate) fn next<A: Abi>(evd: &EvdObject, out: &Out<A::Event>) -> Outcome<bool
     Ok(false)
 }
 
-/// Hands an event out, which names the dispatcher that it came to first; false: it is about an
-/// object that is gone, or nothing that this layout's applications hear of.
+/// Hands an event out, which names the dispatcher that it came to first; false: it is about an object that
+/// another thread frees in this moment.
 fn give<A: Abi>(
     evd: &EvdObject,
     (event, origin): (Event, Option<Arc<Evd>>),
     out: &Out<A::Event>,
 ) -> bool {
-    // Applications of the Zurich stack end at any affiliated event: a peer's reset is none to them.
-    if !A::TELLS_LOSS_TWICE && is_loss(&event) {
-        return false;
-    }
     let Some(fields) = fields_of(event, evd.inner.ia()) else { return false };
     A::write(out, origin.map_or(evd.handle, |origin| origin.tag().get()), &fields);
     true

@@ -10,6 +10,7 @@ use std::os::fd::AsRawFd;
 use ual::{Error, Evd, EvdInfo, EvdInit, Ia, Overflow, Stream};
 
 use super::boundary;
+use super::event::{Abi, Standard, Zurich};
 use super::failure::{Failure, Outcome};
 use super::ia::IaObject;
 use super::info::boolean;
@@ -52,9 +53,9 @@ const PARAMS: it_evd_param_mask_t = MODIFIABLE
 const MAX_QUEUE: usize = 1 << 24;
 
 /// # Safety
-/// Pointers obey the contract of a C caller (see `ptr`).
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn it_evd_create(
+/// `evd_handle` and `fd` obey the contract of a C caller.
+#[allow(clippy::too_many_arguments)] // the C function's
+unsafe fn create<A: Abi>(
     ia_handle: it_ia_handle_t,
     event_number: it_event_type_t,
     evd_flag: it_evd_flags_t,
@@ -77,6 +78,7 @@ pub(crate) unsafe extern "C" fn it_evd_create(
             aggregate: aggregate_of(&ia, stream, aevd_handle)?,
             overflow: overflow_of(evd_flag)?,
             underlying: evd_flag & IT_EVD_DEQUEUE_NOTIFICATIONS == 0,
+            wanted: A::hears_of,
             ..EvdInit::new(stream, 1)
         };
         let init = match stream {
@@ -101,6 +103,41 @@ pub(crate) unsafe extern "C" fn it_evd_create(
         Ok(())
     })
 }
+
+/// Both layouts have the same arguments; of which events a dispatcher hears differs.
+macro_rules! create {
+    ($call:ident, $layout:ident) => {
+        /// # Safety
+        /// Pointers obey the contract of a C caller (see `ptr`).
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C" fn $call(
+            ia_handle: it_ia_handle_t,
+            event_number: it_event_type_t,
+            evd_flag: it_evd_flags_t,
+            sevd_queue_size: usize,
+            sevd_threshold: usize,
+            aevd_handle: it_evd_handle_t,
+            evd_handle: *mut it_evd_handle_t,
+            fd: *mut c_int,
+        ) -> Status {
+            // SAFETY: same pointers, same contract.
+            unsafe {
+                create::<$layout>(
+                    ia_handle,
+                    event_number,
+                    evd_flag,
+                    sevd_queue_size,
+                    sevd_threshold,
+                    aevd_handle,
+                    evd_handle,
+                    fd,
+                )
+            }
+        }
+    };
+}
+create!(it_evd_create, Standard);
+create!(it_evd_create_zrl, Zurich);
 
 fn stream_of(event_number: it_event_type_t) -> Outcome<Stream> {
     Ok(match event_number {

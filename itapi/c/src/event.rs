@@ -105,8 +105,19 @@ pub(crate) fn fields_of(event: Event, ia: &Ia) -> Option<Fields> {
     })
 }
 
+/// There is an `it_event_type_t` for it.
+fn has_number(event: &Event) -> bool {
+    match event {
+        Event::Affiliated { source: AsyncSource::Ep(_), event } => {
+            affiliated::of_ep(*event).is_some()
+        }
+        Event::Unaffiliated { event, .. } => unaffiliated(*event).is_some(),
+        _ => true,
+    }
+}
+
 /// An endpoint lost its stream with no error of a protocol; its connection's event says so, too.
-pub(crate) fn is_loss(event: &Event) -> bool {
+fn is_loss(event: &Event) -> bool {
     let Event::Affiliated { source: AsyncSource::Ep(_), event } = event else { return false };
     affiliated::is_loss(*event)
 }

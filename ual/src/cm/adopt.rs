@@ -202,7 +202,7 @@ pub(super) fn tell(ep: &Arc<Ep>, event: ConnEvent) {
     let _link = ep.link();
     if ep.is_open() {
         let (qp, weak, event) = (ep.id(), Arc::downgrade(ep), Box::new(event));
-        ep.conn_evd().push_connection(Event::Connection { qp, ep: weak, event });
+        ep.conn_evd().push_connection(Event::Connection { qp, ep: weak, event }, || true);
     }
 }
 

@@ -186,7 +186,7 @@ impl Table {
 
     fn affiliated(&self, source: AsyncSource, event: AsyncEvent) {
         match self.directory.affiliated() {
-            Some(evd) => evd.push_lossy(Event::Affiliated { source, event }),
+            Some(evd) => evd.push_affiliated(source, event, || self.directory.knows(source)),
             // Its connection event says it already.
             None if matches!(source, AsyncSource::Ep(_)) => {
                 tracing::debug!("{source:?}: {event}")

@@ -213,10 +213,10 @@ impl Table {
             other => return tracing::warn!("unknown event of the provider: {other:?}"),
         };
         // Whoever closed it does not want to know.
-        if let Some(service) = self.services.finish(token).filter(|service| service.is_open()) {
+        if let Some(service) = self.services.finish(token) {
             let event =
                 Event::ServiceReply { service: Arc::downgrade(&service), reply: Box::new(reply) };
-            service.init().evd.push_connection(event);
+            service.init().evd.push_connection(event, || service.is_open());
         }
     }
 

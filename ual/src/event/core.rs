@@ -15,7 +15,7 @@ use kal_shim::clock::after;
 use kal_shim::Notifier;
 use vp_api::VpStatus;
 
-use super::state::{Feed, Push, Settings, State};
+use super::state::{Feed, Settings, State};
 use crate::error::{Error, Result};
 use crate::sync::{AtomicBool, AtomicU64, Gate, Mutex, MutexGuard, Ordering, Slept, lock};
 
@@ -114,17 +114,6 @@ impl<T> Core<T> {
         if wake {
             self.gate.open();
         }
-    }
-
-    /// Adds an event if there is room, or says that it was lost; `counted`: in an error, too.
-    pub(super) fn push(&self, event: T, counted: bool) -> Push {
-        self.change(|state| {
-            let pushed = state.push(event);
-            if pushed != Push::Queued {
-                state.lose(counted);
-            }
-            pushed
-        })
     }
 
     /// Adds an event whatever the depth: for events whose number is bounded by other means.

@@ -2,6 +2,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::thread;
 
+use super::super::state::Push;
 use super::*;
 
 type Numbers = Core<u64>;
@@ -13,9 +14,9 @@ fn wait(core: &Numbers, timeout: Option<Duration>) -> Result<u64> {
 #[test]
 fn full_queues_refuse_or_count() {
     let core = Numbers::new(1, 1);
-    assert_eq!(core.push(1, false), Push::Queued);
-    assert_eq!(core.push(2, false), Push::Refused { report: true });
-    assert_eq!(core.push(3, true), Push::Refused { report: false });
+    assert_eq!(core.change(|state| state.push_or_lose(1, false)), Push::Queued);
+    assert_eq!(core.change(|state| state.push_or_lose(2, false)), Push::Refused { report: true });
+    assert_eq!(core.change(|state| state.push_or_lose(3, true)), Push::Refused { report: false });
     core.push_always(4);
     assert_eq!(core.len(), 2);
     assert_eq!(core.take().unwrap(), Some(1));
@@ -97,7 +98,7 @@ fn several_waiters_get_each_event_once() {
         })
         .collect();
     for number in 0..400 {
-        assert_eq!(core.push(number, false), Push::Queued);
+        assert_eq!(core.change(|state| state.push_or_lose(number, false)), Push::Queued);
     }
     let sum: u64 = warpline_patience::within("each waiter to get 100 events", || {
         waiters.into_iter().map(|w| w.join().unwrap()).sum()

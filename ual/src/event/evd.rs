@@ -31,6 +31,7 @@ pub struct Evd {
     stream: Stream,
     source: Source,
     pub(super) underlying: bool,
+    wanted: fn(&Event) -> bool,
     pub(super) spin: Duration,
     pub(super) callback: Callback,
     pub(super) ring: Arc<Ring>,
@@ -90,6 +91,7 @@ impl Evd {
             stream: init.stream,
             source,
             underlying: init.underlying,
+            wanted: init.wanted,
             spin: ia.policy().spin,
             callback: Callback::default(),
             ring: ia.dispatch().bell(me.clone()),
@@ -162,6 +164,10 @@ impl Evd {
         self.callback.detach();
         self.leave_aggregate(&mut lock(&self.aggregate));
         self.ia.directory().remove_evd(self);
+        self.ia.directory().discard(AsyncSource::Queue(self.tag.get()));
+        if let Ok(cq) = self.cq() {
+            self.ia.directory().discard(AsyncSource::Evd(cq.id()));
+        }
         self.ia.release();
         Ok(())
     }
@@ -242,37 +248,64 @@ impl Evd {
         core.take_with(|state| state.make_room(CONNECTION_EVENTS * self.users()))
     }
 
-    /// Adds a connection event; their number is bounded by the number of endpoints.
-    pub(crate) fn push_connection(&self, event: Event) {
-        if let Source::Queue(core) = &self.source {
-            core.push_always(event);
+    /// Adds a connection event of an object, while that `is_open`; their number is bounded by the number
+    /// of endpoints.
+    pub(crate) fn push_connection(&self, event: Event, is_open: impl FnOnce() -> bool) {
+        if let Source::Queue(core) = &self.source
+            && (self.wanted)(&event)
+        {
+            core.change(|state| {
+                if is_open() {
+                    state.push_always(event, true);
+                }
+            });
         }
     }
 
     /// Adds an event if there is room; else false.
     pub(crate) fn push_bounded(&self, event: Event) -> bool {
-        self.push(event, false)
+        self.push(event, false, || true)
     }
 
     /// Adds an event, or counts it as lost.
     pub(crate) fn push_lossy(&self, event: Event) {
-        self.push(event, true);
+        self.push(event, true, || true);
     }
 
-    fn push(&self, event: Event, counted: bool) -> bool {
+    /// The same for an event of an object, while that `is_open`: its close then discards it.
+    pub(crate) fn push_affiliated(
+        &self,
+        source: AsyncSource,
+        event: AsyncEvent,
+        is_open: impl FnOnce() -> bool,
+    ) {
+        self.push(Event::Affiliated { source, event }, true, is_open);
+    }
+
+    fn push(&self, event: Event, counted: bool, is_open: impl FnOnce() -> bool) -> bool {
         let Source::Queue(core) = &self.source else { return false };
-        let pushed = core.push(event, counted);
-        if pushed == (Push::Refused { report: true }) {
+        if !(self.wanted)(&event) {
+            return false;
+        }
+        let pushed = core.change(|state| is_open().then(|| state.push_or_lose(event, counted)));
+        if pushed == Some(Push::Refused { report: true }) {
             self.report_overflow();
         }
-        pushed == Push::Queued
+        pushed == Some(Push::Queued)
+    }
+
+    /// Takes out the events that are `about` an object which is closed: nobody is woken for them.
+    pub(crate) fn discard(&self, about: impl Fn(&Event) -> bool) {
+        if let Source::Queue(core) = &self.source {
+            core.change(|state| state.remove(about));
+        }
     }
 
     fn report_overflow(&self) {
         match self.ia.directory().affiliated() {
             Some(evd) if !std::ptr::eq(&*evd, self) => {
                 let (source, event) = (AsyncSource::Queue(self.tag.get()), AsyncEvent::CqOverrun);
-                evd.push_lossy(Event::Affiliated { source, event });
+                evd.push_affiliated(source, event, || self.is_open());
             }
             _ => tracing::warn!("{self:?} has no room: events are lost"),
         }

@@ -3,7 +3,7 @@
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use super::{Evd, Stream};
+use super::{Evd, Event, Stream};
 
 /// What happens when a dispatcher has no room for an event. Connection events are never lost, and
 /// a connection request without room is rejected.
@@ -39,13 +39,17 @@ pub struct EvdInit {
     pub overflow: Overflow,
     /// Aggregate only: hands out the events themselves instead of notifications.
     pub underlying: bool,
+    /// Events, other than completions, for which it says no are not queued: the face above would drop
+    /// them, after they had woken somebody and been counted.
+    pub wanted: fn(&Event) -> bool,
 }
 
 impl EvdInit {
     /// Every event notifies, and nothing is aggregated.
     pub fn new(stream: Stream, depth: u32) -> Self {
         let overflow = Overflow::default();
-        Self { stream, depth, threshold: 1, aggregate: None, overflow, underlying: false }
+        let (aggregate, underlying) = (None, false);
+        Self { stream, depth, threshold: 1, aggregate, overflow, underlying, wanted: |_| true }
     }
 }
 

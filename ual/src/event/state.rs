@@ -146,6 +146,15 @@ impl<T> State<T> {
         Push::Queued
     }
 
+    /// Adds an event if there is room, or says that it was lost; `counted`: in an error, too.
+    pub(super) fn push_or_lose(&mut self, event: T, counted: bool) -> Push {
+        let pushed = self.push(event);
+        if pushed != Push::Queued {
+            self.lose(counted);
+        }
+        pushed
+    }
+
     /// Says that a refused event was lost, to the application; `counted`: in an error, too.
     pub(super) fn lose(&mut self, counted: bool) {
         self.settings.overflowed = true;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use vp_api::{CqId, QpId, SrqId, room};
 
 use super::{Ep, Srq, UdEp};
-use crate::event::{Evd, Stream};
+use crate::event::{AsyncSource, Evd, Event, Stream};
 
 /// From id to object; the object keeps itself alive.
 struct Map<K, T>(RwLock<BTreeMap<K, Weak<T>>>);
@@ -26,6 +26,11 @@ impl<K: Ord, T> Map<K, T> {
     fn add(&self, id: K, object: &Arc<T>) {
         let object = Arc::downgrade(object);
         self.0.write().unwrap_or_else(PoisonError::into_inner).insert(id, object);
+    }
+
+    /// Without a hold on the object: nothing is dropped.
+    fn has(&self, id: K) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).contains_key(&id)
     }
 
     fn remove(&self, id: K) {
@@ -78,6 +83,24 @@ impl Directory {
 
     pub(crate) fn srq(&self, srq: SrqId) -> Option<Arc<Srq>> {
         self.srqs.get(srq)
+    }
+
+    /// The object of a provider's asynchronous event is open. Under the lock of a dispatcher's queue.
+    pub(crate) fn knows(&self, source: AsyncSource) -> bool {
+        match source {
+            AsyncSource::Ep(qp) => self.eps.has(qp) || self.ud_eps.has(qp),
+            AsyncSource::Evd(cq) => self.evds.has(cq),
+            AsyncSource::Srq(srq) => self.srqs.has(srq),
+            AsyncSource::Queue(_) => true,
+        }
+    }
+
+    /// An object was closed, and is not known here any more: its asynchronous events go.
+    pub(crate) fn discard(&self, closed: AsyncSource) {
+        if let Some(evd) = self.affiliated() {
+            let of_it = |event: &Event| matches!(event, Event::Affiliated { source, .. } if *source == closed);
+            evd.discard(of_it);
+        }
     }
 
     pub(crate) fn add_ep(&self, ep: &Arc<Ep>) {

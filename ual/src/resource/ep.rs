@@ -25,7 +25,7 @@ use crate::cm::{
     ConvertParams, Disconnect, Established, RequestId, check_connect,
 };
 use crate::error::{Error, Object, Result};
-use crate::event::{Evd, NOTIFY, Stream};
+use crate::event::{AsyncSource, Evd, Event, NOTIFY, Stream};
 use crate::life::{Hold, Life, Living};
 use crate::node::Ends;
 use crate::policy::Policy;
@@ -392,8 +392,8 @@ impl Ep {
         }
     }
 
-    /// Destroys it in any state. Its completions leave their dispatchers; none, and no event of it,
-    /// comes afterwards. What has completed arrives, bounded by the policy's `close_timeout`; if work
+    /// Destroys it in any state. Its completions and events leave their dispatchers, and none comes
+    /// afterwards. What has completed arrives, bounded by the policy's `close_timeout`; if work
     /// was under way, the peer sees a reset behind that.
     pub fn close(&self) -> Result<()> {
         // Events are made under this lock.
@@ -411,6 +411,10 @@ impl Ep {
         }
         drop(link);
         self.ia().directory().remove_ep(self.id());
+        self.ia().directory().discard(AsyncSource::Ep(self.id()));
+        let of_this =
+            |event: &Event| matches!(event, Event::Connection { qp, .. } if *qp == self.id());
+        self.conn_evd.discard(of_this);
         self.ia().cm().forget(self.id());
         self.send_evd.forget(self.id());
         self.recv_evd.forget(self.id());

@@ -7,7 +7,7 @@ use vp_api::{PostFailure, RecvWr, SrqId, SrqInfo, SrqInit, VpStatus, room};
 
 use super::Pz;
 use crate::error::{Error, Object, Result};
-use crate::event::{Evd, NOTIFY};
+use crate::event::{AsyncSource, Evd, NOTIFY};
 use crate::life::{Hold, Life, Living};
 use crate::tag::Tag;
 
@@ -124,6 +124,7 @@ impl Srq {
             return Err(Error::verb("destroy the shared receive queue")(error));
         }
         self.pz.ia().directory().remove_srq(self.id());
+        self.pz.ia().directory().discard(AsyncSource::Srq(self.id()));
         self.pz.release();
         Ok(())
     }

@@ -14,7 +14,7 @@ use vp_api::{
 
 use super::{AddressHandle, Ia, Pz};
 use crate::error::{Error, Object, Result};
-use crate::event::{Evd, NOTIFY};
+use crate::event::{AsyncSource, Evd, NOTIFY};
 use crate::life::{Hold, Life, Living};
 use crate::tag::Tag;
 
@@ -221,6 +221,7 @@ impl UdEp {
             return Err(Error::verb("destroy the queue pair")(error));
         }
         self.ia().directory().remove_ud_ep(self.id());
+        self.ia().directory().discard(AsyncSource::Ep(self.id()));
         self.send_evd.forget(self.id());
         self.recv_evd.forget(self.id());
         self.send_evd.release();

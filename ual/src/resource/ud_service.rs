@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::Ia;
 use crate::error::{Error, Object, Result};
-use crate::event::{Evd, Stream};
+use crate::event::{Evd, Event, Stream};
 use crate::life::{Hold, Life, Living};
 use crate::tag::Tag;
 
@@ -79,6 +79,8 @@ impl UdService {
     pub fn close(&self) -> Result<()> {
         self.life.close()?;
         self.ia.cm().stop_asking(self);
+        let of_this = |event: &Event| matches!(event, Event::ServiceReply { service, .. } if std::ptr::eq(service.as_ptr(), self));
+        self.evd.discard(of_this);
         self.evd.release();
         self.ia.release();
         Ok(())

@@ -190,6 +190,43 @@ fn a_wait_that_drops_events_ends_when_its_time_is_over() {
     }
 }
 
+/// Nothing that woke somebody or was counted is missing when it is to be taken.
+#[test]
+fn the_events_of_a_closed_object_go_with_it() {
+    let (client, server) = (Side::new(policy()), Side::new(policy()));
+    let affiliated = server.ia.create_evd(EvdInit::new(Stream::Affiliated, 8)).unwrap();
+    let fds = [affiliated.fd().unwrap(), server.connection.fd().unwrap()];
+    let listen = server.listen(LOCALHOST);
+    let (active, passive) = connect(&client, &server, &listen);
+    active.disconnect(ual::Disconnect::Abrupt).unwrap();
+    for evd in [&affiliated, &server.connection] {
+        assert!(evd.wait_ready(Some(HANG)).unwrap());
+    }
+    assert!(fds.iter().all(|fd| readable(*fd)));
+    passive.close().unwrap();
+    assert_eq!([affiliated.queued(), server.connection.queued()], [0, 0]);
+    assert!(!fds.iter().any(|fd| readable(*fd)));
+}
+
+#[test]
+fn events_that_are_not_wanted_neither_wake_nor_count() {
+    let (client, server) = (Side::new(policy()), Side::new(policy()));
+    let init = EvdInit { wanted: |_| false, ..EvdInit::new(Stream::Affiliated, 8) };
+    let affiliated = server.ia.create_evd(init).unwrap();
+    let listen = server.listen(LOCALHOST);
+    for _ in 0..2 {
+        // What was told of the first connection is there before the second is.
+        let (active, passive) = connect(&client, &server, &listen);
+        assert_eq!(affiliated.queued(), 0);
+        assert!(!readable(affiliated.fd().unwrap()));
+        active.disconnect(ual::Disconnect::Abrupt).unwrap();
+        for side in [&client, &server] {
+            side.conn_event();
+        }
+        drop((active, passive));
+    }
+}
+
 #[test]
 fn software_events_and_wrong_streams() {
     let side = Side::new(policy());
@@ -257,6 +294,10 @@ fn a_low_srq_raises_its_event_once() {
     }
     assert_eq!(affiliated.queued(), 0);
     assert!(matches!(srq.close(), Err(Error::InUse { .. })));
+    // Once more, and not taken.
+    srq.modify(None, Some(3)).unwrap();
+    assert!(affiliated.wait_ready(Some(HANG)).unwrap());
     passive.close().unwrap();
     srq.close().unwrap();
+    assert_eq!(affiliated.queued(), 0);
 }

@@ -38,13 +38,14 @@
 
 /*
  * The Zurich layout has entry points of its own wherever a cookie, an event, an endpoint's state,
- * or a limit of private data passes.
+ * or a limit of private data passes, and for event dispatchers, which hear of other events.
  */
 #ifdef ITAPI_ZRL_EXTENSIONS
 #define it_ep_accept it_ep_accept_zrl
 #define it_ep_connect it_ep_connect_zrl
 #define it_ep_disconnect it_ep_disconnect_zrl
 #define it_ep_query it_ep_query_zrl
+#define it_evd_create it_evd_create_zrl
 #define it_evd_dequeue it_evd_dequeue_zrl
 #define it_evd_dequeue_n it_evd_dequeue_n_zrl
 #define it_evd_wait it_evd_wait_zrl

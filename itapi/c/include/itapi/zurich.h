@@ -2,10 +2,10 @@
  * Additions of the Zurich stack.
  *
  * The loss of a stream (reset by the peer, timed out, or closed in the middle of work) is
- * IT_CM_MSG_CONN_BROKEN_EVENT alone: it_evd_wait(), it_evd_dequeue(), it_evd_dequeue_n() and
- * itx_aevd_wait() of this profile drop the IT_ASYNC_AFF_EP_L_LLP_ERROR that the standard has beside
- * it. A dispatcher of affiliated events may so wake or notify although nothing is to be dequeued.
- * Other affiliated events come as ever, among them IT_ASYNC_AFF_EP_L_LLP_ERROR for a wrong FPDU.
+ * IT_CM_MSG_CONN_BROKEN_EVENT alone: event dispatchers that it_evd_create() of this profile makes get
+ * no IT_ASYNC_AFF_EP_L_LLP_ERROR for it, which the standard has in addition. Nothing is queued, counted
+ * or woken for it. All other affiliated events come, among them IT_ASYNC_AFF_EP_L_LLP_ERROR for a
+ * wrong FPDU.
  *
  * Part of it_api.h, which includes it. Reference: IT-API sections 6, 12.
  */

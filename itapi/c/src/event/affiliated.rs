@@ -28,7 +28,7 @@ pub(super) fn is_loss(event: AsyncEvent) -> bool {
     matches!(event, AsyncEvent::ConnectionReset | AsyncEvent::ConnectionLost | AsyncEvent::BadClose)
 }
 
-fn of_ep(event: AsyncEvent) -> Option<it_event_type_t> {
+pub(super) fn of_ep(event: AsyncEvent) -> Option<it_event_type_t> {
     Some(match event {
         AsyncEvent::Established | AsyncEvent::CloseComplete => return None,
         AsyncEvent::TerminateReceived(terminate) => received(terminate),

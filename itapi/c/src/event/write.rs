@@ -2,6 +2,7 @@
 //!
 //! Only the member of the union that the event uses is written.
 
+use ual::Event;
 use ual::vp_api::DatagramSource;
 
 use crate::object::handle;
@@ -10,14 +11,15 @@ use crate::types::*;
 use crate::ud::path::to_c;
 use crate::works::IMMEDIATE;
 
-use super::{Connection, Fields, Reply, Request, Resolved};
+use super::{Connection, Fields, Reply, Request, Resolved, has_number, is_loss};
 
 /// A layout of events.
 pub(crate) trait Abi {
     /// `it_event_t`.
     type Event: Plain;
-    /// The loss of a stream is an affiliated event, too, not only that of a broken connection.
-    const TELLS_LOSS_TWICE: bool;
+
+    /// Events that these applications hear of.
+    fn hears_of(event: &Event) -> bool;
 
     /// Stores an event of the dispatcher `evd`.
     fn write(out: &Out<Self::Event>, evd: u64, fields: &Fields);
@@ -54,10 +56,13 @@ fn private<const N: usize>(data: &[u8]) -> ([u8; N], it_boolean_t) {
 }
 
 macro_rules! layout {
-    ($layout:ident, $types:ident, $tells_loss_twice:literal) => {
+    ($layout:ident, $types:ident, $hears_of:expr) => {
         impl Abi for $layout {
             type Event = crate::types::$types::it_event_t;
-            const TELLS_LOSS_TWICE: bool = $tells_loss_twice;
+
+            fn hears_of(event: &Event) -> bool {
+                $hears_of(event)
+            }
 
             #[inline]
             fn write(out: &Out<Self::Event>, evd: u64, fields: &Fields) {
@@ -190,8 +195,9 @@ macro_rules! layout {
     };
 }
 
-layout!(Standard, std_abi, true);
-layout!(Zurich, zrl, false);
+layout!(Standard, std_abi, has_number);
+// These applications end at any affiliated event: a peer's reset is none to them.
+layout!(Zurich, zrl, |event| has_number(event) && !is_loss(event));
 
 /// Events that are the same in both layouts; the largest of them gives the room.
 fn short(out: &Out<it_unaffiliated_event_t>, evd: u64, fields: &Fields) {
