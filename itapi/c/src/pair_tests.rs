@@ -5,6 +5,7 @@ mod connections;
 mod logs;
 mod memory;
 mod misuse;
+mod model;
 mod once;
 mod rings;
 mod traffic;

@@ -59,9 +59,10 @@ it_status_t it_ep_free(IN it_ep_handle_t ep_handle);
 
 /**
  * Changes the attributes that mask names, as far as state and interface adapter allow: see
- * it_ia_info_t.
+ * it_ia_info_t. IT_ERR_EP_BUSY: a queue is to be resized whose completions are not dequeued.
  *
  * Errors: IT_ERR_INVALID_EP, IT_ERR_INVALID_EP_STATE, IT_ERR_INVALID_MASK, IT_ERR_INVALID_EP_ATTR,
+ * IT_ERR_EP_BUSY,
  * IT_ERR_INVALID_EP_KEY, IT_ERR_PAYLOAD_SIZE, IT_ERR_INVALID_WATERMARK, IT_ERR_HARD_HI_WATERMARK,
  * IT_ERR_SOFT_HI_WATERMARK, IT_ERR_OP_NOT_SUPPORTED, IT_ERR_RESOURCES, IT_ERR_RESOURCE_IRD,
  * IT_ERR_RESOURCE_ORD, IT_ERR_RESOURCE_REQ_DTO, IT_ERR_RESOURCE_RECV_DTO, IT_ERR_RESOURCE_SSEG,
