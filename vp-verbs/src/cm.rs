@@ -108,6 +108,17 @@ impl Connections {
         }
         Some(gone)
     }
+
+    /// Whether a queue pair is free for another connection.
+    fn is_free(&self, qp: QpId) -> VpResult<()> {
+        match self.by_qp.contains_key(&qp) {
+            true => {
+                let detail = "the queue pair is being connected already";
+                Err(VpError::new(VpStatus::InvalidState, detail))
+            }
+            false => Ok(()),
+        }
+    }
 }
 
 impl Cm {
@@ -209,7 +220,17 @@ impl Cm {
         }
     }
 
-    /// The queue pair is destroyed or begins anew.
+    /// The queue pair begins anew: the end of its connection is told if it was not.
+    pub(crate) fn renew(&self, qp: QpId) {
+        let mut table = lock(&self.table);
+        let Some(token) = table.by_qp.get(&qp).copied() else { return };
+        let gone = table.remove(token);
+        if gone.is_some_and(|gone| matches!(gone.stage, Stage::Up | Stage::Leaving)) {
+            self.tell(NativeEvent::Disconnected { qp });
+        }
+    }
+
+    /// The queue pair is destroyed.
     pub(crate) fn forget(&self, qp: QpId) {
         let mut table = lock(&self.table);
         if let Some(token) = table.by_qp.get(&qp).copied() {
@@ -323,6 +344,7 @@ impl NativeCm for Cm {
         let params = NativeParams { private_data, ..params };
         let queue_pair = self.idle(qp)?;
         let mut table = lock(&self.table);
+        table.is_free(qp)?;
         let token = table.token();
         let attempt = format!("connect to {peer}");
         let id = CmId::new(&self.context, &self.channel, token, RDMA_PS_TCP)
@@ -340,6 +362,7 @@ impl NativeCm for Cm {
         let params = NativeParams { private_data, ..params };
         let queue_pair = self.idle(qp)?;
         let mut table = lock(&self.table);
+        table.is_free(qp)?;
         let asked = table.all.get_mut(&request).filter(|c| c.stage == Stage::Asked);
         let asked = asked.ok_or_else(|| unknown("connection request", request))?;
         asked.wishes = settle(params, &asked.wishes);
@@ -409,14 +432,15 @@ impl Cm {
         loop {
             let next = lock(&self.broken).pop_front();
             let Some((qp, why)) = next else { return };
+            // Until the end is told, the queue pair has this connection and no other.
+            let Ok(queue_pair) = self.qps.get(qp.0) else { continue };
             if let Some(why) = why {
                 self.sink.emit(EventSource::Qp(qp), why);
             }
-            if let Ok(queue_pair) = self.qps.get(qp.0) {
-                // It is in error already; if not, the disconnect says so.
-                let _ = queue_pair.fail();
-            }
+            // It is in error already; if not, the disconnect says so.
+            let _ = queue_pair.fail();
             self.abandon(qp);
+            queue_pair.end_is_told();
         }
     }
 

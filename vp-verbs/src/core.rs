@@ -46,9 +46,10 @@ impl Hears for Core {
         }
     }
 
-    fn on_async(&self, about: About, id: u32, event: AsyncEvent) {
+    fn on_async(&self, about: About, id: u64, event: AsyncEvent) {
+        let (id, life) = (id as u32, (id >> 32) as u32);
         match about {
-            About::Qp => self.on_qp(id, event),
+            About::Qp => self.on_qp(id, life, event),
             About::Cq => {
                 if let Ok(cq) = self.cqs.get(id) {
                     cq.overran();
@@ -92,16 +93,20 @@ impl Core {
         }
     }
 
-    fn on_qp(&self, id: u32, event: AsyncEvent) {
-        if event == AsyncEvent::Established {
-            if let Some(cm) = self.cm.upgrade() {
-                cm.heard(QpId(id));
+    /// Something happened to a queue pair in that life of it.
+    fn on_qp(&self, id: u32, life: u32, event: AsyncEvent) {
+        if let Ok(qp) = self.qps.get(id) {
+            if event != AsyncEvent::Established {
+                qp.broke(life, Some(event));
+            } else if qp.life() == life {
+                if let Some(cm) = self.cm.upgrade() {
+                    cm.heard(QpId(id));
+                }
+                self.sink.emit(EventSource::Qp(QpId(id)), event);
             }
-            self.sink.emit(EventSource::Qp(QpId(id)), event);
-        } else if let Ok(qp) = self.qps.get(id) {
-            qp.broke(Some(event));
-        } else if let Ok(qp) = self.uds.get(id) {
-            qp.broke();
+        } else if let Ok(qp) = self.uds.get(id)
+            && qp.broke(life)
+        {
             self.sink.emit(EventSource::Qp(QpId(id)), event);
         }
     }

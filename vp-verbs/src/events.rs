@@ -41,8 +41,9 @@ impl EventSink {
 pub(crate) trait Hears: Send + Sync {
     /// A CQ's notification fired.
     fn on_completion(&self, cq: u32);
-    /// Something happened to the object of this id, or to the port of this number.
-    fn on_async(&self, about: About, id: u32, event: AsyncEvent);
+    /// Something happened to the object of this id, of a queue pair with its life in the upper half, or
+    /// to the port of this number.
+    fn on_async(&self, about: About, id: u64, event: AsyncEvent);
 }
 
 /// A completion channel, and its descriptor.
@@ -152,7 +153,7 @@ fn next_completion(context: &Context, channel: &Channel) -> Option<u32> {
 }
 
 /// The next event, if any: what it is about, the object's id, and what happened.
-fn next_async(context: &Context) -> Option<(About, u32, Option<AsyncEvent>)> {
+fn next_async(context: &Context) -> Option<(About, u64, Option<AsyncEvent>)> {
     let ibv = &context.api.ibv;
     let mut event =
         ibv_async_event { element: event_element { port_num: 0 }, event_type: u32::MAX };
@@ -166,30 +167,30 @@ fn next_async(context: &Context) -> Option<(About, u32, Option<AsyncEvent>)> {
 }
 
 /// The id that was given as the object's context; the object lives until the acknowledgement.
-fn id_of(about: About, event: &ibv_async_event) -> u32 {
+fn id_of(about: About, event: &ibv_async_event) -> u64 {
     match about {
         About::Qp => {
             // SAFETY: the event's type says which member is set.
             let qp = unsafe { event.element.qp };
             // SAFETY: alive, see above.
-            unsafe { (*qp).qp_context }.addr() as u32
+            unsafe { (*qp).qp_context }.addr() as u64
         }
         About::Cq => {
             // SAFETY: as above.
             let cq = unsafe { event.element.cq };
             // SAFETY: as above.
-            unsafe { (*cq).cq_context }.addr() as u32
+            unsafe { (*cq).cq_context }.addr() as u64
         }
         About::Srq => {
             // SAFETY: as above.
             let srq = unsafe { event.element.srq };
             // SAFETY: as above.
-            unsafe { (*srq).srq_context }.addr() as u32
+            unsafe { (*srq).srq_context }.addr() as u64
         }
         About::Port => {
             // SAFETY: as above.
             let port: c_int = unsafe { event.element.port_num };
-            map::count(port)
+            map::count(port).into()
         }
         About::Device => 0,
     }

@@ -13,9 +13,11 @@ mod complete;
 mod post;
 mod routes;
 
+use std::ffi::c_void;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
+use std::time::{Duration, Instant};
 
 use vp_api::{
     AsyncEvent, Data, PostFailure, Qp, QpChange, QpId, QpInfo, QpInit, QpState, RecvWr, Remote,
@@ -35,6 +37,11 @@ use crate::wire;
 use ibv_sys::*;
 
 pub(crate) use routes::Routes;
+
+/// How long a queue pair that begins anew waits until the end of its connection was told.
+const TELLING: Duration = Duration::from_millis(100);
+/// How often it looks.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// Marks the number of a receive.
 pub(crate) const RECV: u64 = 1 << 63;
@@ -59,7 +66,10 @@ pub(crate) struct VerbsQp {
     init: QpInit,
     parts: QpParts,
     hardware: RwLock<Option<Hardware>>,
-    state: AtomicU8,
+    /// The serial of the present life, and the state, as [`packed`].
+    state: AtomicU64,
+    /// Ends of its connection that the connection manager has not worked off.
+    ending: AtomicU32,
     send: Mutex<Ring>,
     recv: Mutex<Ring>,
     late_sends: Mutex<Late>,
@@ -100,7 +110,8 @@ impl VerbsQp {
             init: init.clone(),
             parts,
             hardware: RwLock::new(None),
-            state: AtomicU8::new(QpState::Idle as u8),
+            state: AtomicU64::new(packed(0, QpState::Idle)),
+            ending: AtomicU32::new(0),
             send: Mutex::new(Ring::new(init.send_depth)?),
             recv: Mutex::new(Ring::new(recv_depth)?),
             late_sends: Mutex::default(),
@@ -109,24 +120,28 @@ impl VerbsQp {
             heard: AtomicBool::new(false),
             holds: Mutex::new(holds),
         });
-        qp.begin()?;
+        qp.begin(qp.next_life())?;
         Ok(qp)
     }
 
+    fn next_life(&self) -> u32 {
+        self.parts.routes.serials.fetch_add(1, Ordering::Relaxed) & SERIAL
+    }
+
     /// Makes the device's queue pair, in INIT.
-    fn begin(self: &Arc<Self>) -> VpResult<()> {
-        let raw = self.make().map_err(refused("create the queue pair"))?;
+    fn begin(self: &Arc<Self>, serial: u32) -> VpResult<()> {
+        let raw = self.make(serial).map_err(refused("create the queue pair"))?;
         // SAFETY: just made; the number never changes.
         let number = unsafe { (*raw.as_ptr()).qp_num };
-        let serial = self.parts.routes.serials.fetch_add(1, Ordering::Relaxed) & SERIAL;
         self.to_init(raw.as_ptr(), 1).map_err(refused("initialise the queue pair"))?;
         *self.hardware.write().unwrap_or_else(PoisonError::into_inner) =
             Some(Hardware { raw, number, serial });
         self.parts.routes.add(number, self.clone());
+        self.state.store(packed(serial, QpState::Idle), Ordering::Release);
         Ok(())
     }
 
-    fn make(&self) -> io::Result<Owned<ibv_qp>> {
+    fn make(&self, serial: u32) -> io::Result<Owned<ibv_qp>> {
         let (parts, init) = (&self.parts, &self.init);
         let raw = |cq: &VerbsCq| cq.with_raw(|raw| raw).map_err(io::Error::other);
         let srq = match &parts.srq {
@@ -134,7 +149,7 @@ impl VerbsQp {
             None => std::ptr::null_mut(),
         };
         let mut attr = ibv_qp_init_attr {
-            qp_context: std::ptr::without_provenance_mut(self.id.0 as usize),
+            qp_context: mark(self.id, serial),
             send_cq: raw(&parts.send_cq)?,
             recv_cq: raw(&parts.recv_cq)?,
             srq,
@@ -206,19 +221,24 @@ impl VerbsQp {
         const ALL: [QpState; 5] =
             [QpState::Idle, QpState::Rts, QpState::Closing, QpState::Terminate, QpState::Error];
         ALL.into_iter()
-            .find(|state| *state as u8 == self.state.load(Ordering::Acquire))
+            .find(|state| *state as u8 == self.state.load(Ordering::Acquire) as u8)
             .unwrap_or(QpState::Error)
     }
 
-    fn leaves(&self, from: QpState, to: QpState) -> bool {
-        let (from, to) = (from as u8, to as u8);
+    /// Tells the present life from others: a connection has one of its own.
+    pub(crate) fn life(&self) -> u32 {
+        (self.state.load(Ordering::Acquire) >> 8) as u32
+    }
+
+    fn leaves(&self, life: u32, from: QpState, to: QpState) -> bool {
+        let (from, to) = (packed(life, from), packed(life, to));
         self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// The connection manager connected it.
     pub(crate) fn connected(&self, change: impl FnOnce(&mut QpInfo)) -> bool {
         change(&mut lock(&self.info));
-        self.leaves(QpState::Idle, QpState::Rts)
+        self.leaves(self.life(), QpState::Idle, QpState::Rts)
     }
 
     /// Wakes an acceptor that may not send before it heard something (RFC 5044 section 7.1.2), as
@@ -242,31 +262,45 @@ impl VerbsQp {
 
     /// The connection is being closed; false if there is none.
     pub(crate) fn closes(&self) -> bool {
-        self.leaves(QpState::Rts, QpState::Closing)
+        self.leaves(self.life(), QpState::Rts, QpState::Closing)
     }
 
-    /// The connection is broken: the first who notices tells the connection manager. No reason: the
-    /// device only flushes, and who knows why says so otherwise.
-    pub(crate) fn broke(&self, why: Option<AsyncEvent>) {
+    /// The connection of that life is broken: the first who notices tells the connection manager. No
+    /// reason: the device only flushes, and who knows why says so otherwise.
+    pub(crate) fn broke(&self, life: u32, why: Option<AsyncEvent>) {
+        let mut info = lock(&self.info);
+        // What is told late of an earlier one says nothing of the present one.
+        if self.life() != life {
+            return;
+        }
         if let Some(
             AsyncEvent::TerminateReceived(terminate) | AsyncEvent::TerminateSent(terminate),
         ) = why
         {
-            lock(&self.info).terminate = Some(terminate);
+            info.terminate = Some(terminate);
         }
         if let Some(why) = why {
-            lock(&self.info).ended.get_or_insert(why);
+            info.ended.get_or_insert(why);
         }
-        if self.leaves(QpState::Rts, QpState::Error)
-            && let Some(cm) = self.parts.cm.upgrade()
-        {
-            cm.broke(self.id, why);
+        drop(info);
+        // Before others can see that it is in Error, and begin anew.
+        self.ending.fetch_add(1, Ordering::AcqRel);
+        match self.parts.cm.upgrade() {
+            Some(cm) if self.leaves(life, QpState::Rts, QpState::Error) => cm.broke(self.id, why),
+            _ => self.end_is_told(),
         }
+    }
+
+    /// What [`VerbsQp::broke`] said is worked off.
+    pub(crate) fn end_is_told(&self) {
+        self.ending.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Flushes: the connection is over, whatever it was.
     pub(crate) fn fail(&self) -> io::Result<()> {
-        self.state.store(QpState::Error as u8, Ordering::Release);
+        let error = |state| Some(packed((state >> 8) as u32, QpState::Error));
+        // The closure refuses nothing.
+        let _ = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, error);
         let mut attr = ibv_qp_attr { qp_state: IBV_QPS_ERR, ..ibv_qp_attr::default() };
         let failed = self.apply(&mut attr, IBV_QP_STATE);
         self.mark_end();
@@ -307,21 +341,32 @@ impl VerbsQp {
             let detail = format!("{sends} sends and {recvs} receives are not flushed");
             return Err(VpError::new(VpStatus::StillFlushing, detail));
         }
+        // No event of the earlier connection comes when this returns [RI-153]. The handler may be the
+        // caller, or wait for it.
+        let begun = Instant::now();
+        while self.ending.load(Ordering::Acquire) != 0 {
+            if begun.elapsed() > TELLING {
+                let detail = "the end of the connection is being told";
+                return Err(VpError::new(VpStatus::StillFlushing, detail));
+            }
+            std::thread::sleep(LOOK);
+        }
         let this = self.itself()?;
         if let Some(cm) = self.parts.cm.upgrade() {
-            cm.forget(self.id);
+            cm.renew(self.id);
         }
         self.end_life()?;
-        this.begin()?;
         lock(&self.send).forget_silent();
         self.heard.store(false, Ordering::Release);
+        let life = self.next_life();
         let mut info = lock(&self.info);
         *info = QpInfo::new(self.id);
         (info.send_depth, info.recv_depth) = (self.init.send_depth, self.init.recv_depth);
         (info.ird, info.ord) = (self.init.ird, self.init.ord);
+        // From here on nothing of an earlier life is noted.
+        self.state.store(packed(life, QpState::Error), Ordering::Release);
         drop(info);
-        self.state.store(QpState::Idle as u8, Ordering::Release);
-        Ok(())
+        this.begin(life)
     }
 
     /// The shared reference that completions are routed by.
@@ -330,6 +375,16 @@ impl VerbsQp {
         let qps = self.parts.routes.qps.read().unwrap_or_else(PoisonError::into_inner);
         qps.get(&number).cloned().ok_or_else(|| destroyed("queue pair"))
     }
+}
+
+/// A life and a state in one word.
+fn packed(life: u32, state: QpState) -> u64 {
+    u64::from(life) << 8 | state as u64
+}
+
+/// What the device says with events of a queue pair: its id and its life.
+pub(crate) fn mark(id: QpId, life: u32) -> *mut c_void {
+    std::ptr::without_provenance_mut((u64::from(life) << 32 | u64::from(id.0)) as usize)
 }
 
 /// Posts one after the other, and says how far it came.

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_int};
 
 use ibv_sys::*;
 
-use crate::world::world;
+use crate::world::{QpState, world};
 
 /// Forgets faults and statuses.
 #[unsafe(no_mangle)]
@@ -39,7 +39,8 @@ pub extern "C" fn fake_status(status: u32) {
     world().statuses.push_back(status);
 }
 
-/// Raises an asynchronous event about the newest object of its kind, or about port 1.
+/// Raises an asynchronous event about the newest object of its kind, or about port 1. A queue pair may
+/// be gone when its event is got: the event has a copy, as if it had been got before.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fake_async(kind: u32) {
     let mut world = world();
@@ -50,7 +51,8 @@ pub unsafe extern "C" fn fake_async(kind: u32) {
         }
         IBV_EVENT_QP_FATAL..=IBV_EVENT_PATH_MIG_ERR | IBV_EVENT_QP_LAST_WQE_REACHED => {
             let newest = world.qps.keys().max().copied().unwrap_or(0);
-            world.qps.get(&newest).map_or(0, |qp| qp.raw as u64)
+            let copy = |qp: &QpState| Box::into_raw(Box::new((qp.raw as *const ibv_qp).read()));
+            world.qps.get(&newest).map_or(0, |qp| copy(qp) as u64)
         }
         _ => 1,
     };

@@ -22,11 +22,18 @@ const LOOK: Duration = Duration::from_millis(1);
 
 /// Accepted connections whose consumers do not know yet.
 #[derive(Default)]
-pub(super) struct Hearing(Mutex<Vec<(QpId, Instant)>>);
+pub(super) struct Hearing(Mutex<Vec<Waits>>);
+
+/// One of them: its token, since the queue pair may have another connection soon.
+struct Waits {
+    connection: u64,
+    qp: QpId,
+    until: Instant,
+}
 
 impl Hearing {
-    pub(super) fn begin(&self, qp: QpId) {
-        lock(&self.0).push((qp, Instant::now() + GREETING));
+    pub(super) fn begin(&self, connection: u64, qp: QpId) {
+        lock(&self.0).push(Waits { connection, qp, until: Instant::now() + GREETING });
     }
 }
 
@@ -43,13 +50,14 @@ impl Cm {
             return;
         }
         let now = Instant::now();
-        let (ready, early): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|(qp, until)| {
-            *until <= now || self.qps.get(qp.0).is_ok_and(|qp| qp.has_heard())
+        let (ready, early): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|waits| {
+            waits.until <= now || self.qps.get(waits.qp.0).is_ok_and(|qp| qp.has_heard())
         });
         lock(&self.hearing.0).extend(early);
         let mut table = lock(&self.table);
-        for (qp, _) in ready {
-            if let Some(connection) = table.of(qp).filter(|c| c.stage == Stage::Hearing) {
+        for waits in ready {
+            let found = table.all.get_mut(&waits.connection);
+            if let Some(connection) = found.filter(|c| c.stage == Stage::Hearing) {
                 step::heard(self, connection);
             }
         }

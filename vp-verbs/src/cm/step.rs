@@ -106,7 +106,7 @@ fn said(seen: Seen) -> NativeParams {
 fn established(cm: &Cm, connection: &mut Connection, seen: Seen) {
     match (connection.stage, &connection.qp) {
         (Stage::Accepting, Some(qp)) if cm.context.iwarp => {
-            cm.hearing.begin(qp.id());
+            cm.hearing.begin(seen.token, qp.id());
             (connection.stage, connection.held) = (Stage::Hearing, Some(said(seen)));
         }
         _ => up(cm, connection, said(seen)),

@@ -26,13 +26,13 @@ impl VerbsQp {
     ) -> Option<Told> {
         let is_recv = wc.wr_id & (RECV | SHARED) != 0;
         let status = map::status(wc.status);
+        let life = self.hardware().as_ref().map(|hardware| hardware.serial)?;
         let (posted, untaken) = match shared {
             Some((wr_id, untaken)) => {
                 (Posted { wr_id, opcode: WcOpcode::Recv, signaled: true }, Some(untaken))
             }
             None => {
-                let serial = self.hardware().as_ref().map(|hardware| hardware.serial)?;
-                if serial != (wc.wr_id >> 32) as u32 & SERIAL {
+                if life != (wc.wr_id >> 32) as u32 & SERIAL {
                     return None;
                 }
                 self.end(wc, is_recv, status, taken)?
@@ -46,9 +46,10 @@ impl VerbsQp {
             self.heard.store(true, Ordering::Release);
         }
         if status != WcStatus::Success {
-            self.broke(map::ending(wc.status));
+            self.broke(life, map::ending(wc.status));
             let mut info = lock(&self.info);
-            *(if is_recv { &mut info.recvs_lost } else { &mut info.sends_lost }) += 1;
+            let present = u32::from(self.life() == life);
+            *(if is_recv { &mut info.recvs_lost } else { &mut info.sends_lost }) += present;
         }
         if self.state() != QpState::Rts {
             behind.extend(self.ready_late(is_recv));

@@ -40,12 +40,11 @@ impl VerbsUdQp {
 
     /// As for connected queue pairs: a request of its own behind quiet ones. The device only flushes:
     /// nothing of it is sent.
-    pub(super) fn mark_end(&self) {
-        let hardware = self.hardware();
+    pub(super) fn mark_end(&self, live: &Hardware) {
         let mut ring = lock(&self.send);
-        let (Some(live), true) = (hardware.as_ref(), ring.ends_quietly()) else { return };
         let Some(post) = self.parts.context.ops().post_send else { return };
-        let Some(ah) = ring.newest().map(|(_, ah)| ah.clone()) else { return };
+        let Some((_, ah)) = ring.newest().filter(|_| ring.ends_quietly()) else { return };
+        let ah = ah.clone();
         let (number, told) = ring.next(true);
         let wr_id = MARK | u64::from(live.serial) << 32 | u64::from(number);
         let wr = wr_union { ud: wr_ud { ah: ah.as_ptr(), remote_qpn: 0, remote_qkey: 0 } };

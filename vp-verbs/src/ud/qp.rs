@@ -21,7 +21,7 @@ use crate::late::Late;
 use crate::map;
 use crate::mw::Memory;
 use crate::owned::{Owned, done, refused};
-use crate::qp::{MARK, RECV, Routes, each};
+use crate::qp::{MARK, RECV, Routes, each, mark};
 use crate::ring::{Posted, Ring, Taken, Untaken};
 use crate::srq::SERIAL;
 use crate::table::{Hold, destroyed, lock};
@@ -102,10 +102,10 @@ impl VerbsUdQp {
 
     /// Makes the device's queue pair, ready to send and receive.
     fn begin(self: &Arc<Self>) -> VpResult<()> {
-        let raw = self.make().map_err(refused("create the queue pair for datagrams"))?;
+        let serial = self.parts.routes.serials.fetch_add(1, Ordering::Relaxed) & SERIAL;
+        let raw = self.make(serial).map_err(refused("create the queue pair for datagrams"))?;
         // SAFETY: just made; the number never changes.
         let number = unsafe { (*raw.as_ptr()).qp_num };
-        let serial = self.parts.routes.serials.fetch_add(1, Ordering::Relaxed) & SERIAL;
         self.ready(raw.as_ptr()).map_err(refused("initialise the queue pair for datagrams"))?;
         *self.hardware.write().unwrap_or_else(PoisonError::into_inner) =
             Some(Hardware { raw, number, serial });
@@ -113,11 +113,11 @@ impl VerbsUdQp {
         Ok(())
     }
 
-    fn make(&self) -> io::Result<Owned<ibv_qp>> {
+    fn make(&self, serial: u32) -> io::Result<Owned<ibv_qp>> {
         let (parts, init) = (&self.parts, &self.init);
         let raw = |cq: &VerbsCq| cq.with_raw(|raw| raw).map_err(io::Error::other);
         let mut attr = ibv_qp_init_attr {
-            qp_context: std::ptr::without_provenance_mut(self.id.0 as usize),
+            qp_context: mark(self.id, serial),
             send_cq: raw(&parts.send_cq)?,
             recv_cq: raw(&parts.recv_cq)?,
             srq: std::ptr::null_mut(),
@@ -166,22 +166,23 @@ impl VerbsUdQp {
         self.hardware().as_ref().map(|hardware| hardware.number)
     }
 
-    /// The device says that it is of no more use.
-    pub(crate) fn broke(&self) {
+    /// The device says that it is of no more use, in that life; false: it had ended before.
+    pub(crate) fn broke(&self, life: u32) -> bool {
+        let hardware = self.hardware();
+        let Some(live) = hardware.as_ref().filter(|live| live.serial == life) else { return false };
         // It flushes, or did already.
-        let _ = self.fail();
+        let _ = self.fail(live);
+        true
     }
 
     /// Flushes.
-    fn fail(&self) -> io::Result<()> {
+    fn fail(&self, live: &Hardware) -> io::Result<()> {
         if self.failed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
         let mut attr = ibv_qp_attr { qp_state: IBV_QPS_ERR, ..ibv_qp_attr::default() };
-        if let Some(live) = self.hardware().as_ref() {
-            self.change(live.raw.as_ptr(), &mut attr, IBV_QP_STATE)?;
-        }
-        self.mark_end();
+        self.change(live.raw.as_ptr(), &mut attr, IBV_QP_STATE)?;
+        self.mark_end(live);
         Ok(())
     }
 
@@ -256,7 +257,7 @@ impl VerbsUdQp {
             false => self.sent(wc, status, taken)?,
         };
         if status != WcStatus::Success {
-            self.broke();
+            self.broke(serial);
         }
         if self.failed.load(Ordering::Acquire) {
             behind.extend(self.ready_late(is_recv));
@@ -360,7 +361,10 @@ impl UdQp for VerbsUdQp {
             return Err(destroyed("queue pair"));
         }
         match (to, self.failed.load(Ordering::Acquire)) {
-            (UdState::Error, _) => self.fail().map_err(refused("flush the queue pair")),
+            (UdState::Error, _) => match self.hardware().as_ref() {
+                Some(live) => self.fail(live).map_err(refused("flush the queue pair")),
+                None => Err(destroyed("queue pair")),
+            },
             (UdState::Operational, true) => self.renew(),
             (UdState::Operational, false) => Ok(()),
         }

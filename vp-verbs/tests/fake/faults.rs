@@ -165,6 +165,157 @@ fn refused_posts_say_how_far_they_came() {
     assert_eq!(pair.cq.poll(&mut [WorkCompletion::BLANK]), Err(VpStatus::Os));
 }
 
+/// Keeps the device's event thread in a handler until it is told to go on.
+#[derive(Default)]
+struct Stall {
+    entered: Mutex<bool>,
+    go_on: Mutex<bool>,
+    bell: std::sync::Condvar,
+}
+
+impl Stall {
+    fn until(&self, flag: &Mutex<bool>) {
+        let flag = flag.lock().unwrap();
+        let waited = self.bell.wait_timeout_while(flag, common::HANG, |set| !*set).unwrap();
+        assert!(!waited.1.timed_out(), "the handler and the test do not meet");
+    }
+
+    fn set(&self, flag: &Mutex<bool>) {
+        *flag.lock().unwrap() = true;
+        self.bell.notify_all();
+    }
+
+    /// Returns with the thread in the handler.
+    fn begin(pair: &Pair, fake: &Fake) -> Arc<Self> {
+        let stall = Arc::new(Self::default());
+        pair.rnic.set_async_handler(Some(stall.clone()));
+        fake.raise(sys::IBV_EVENT_PORT_ERR);
+        stall.until(&stall.entered);
+        stall
+    }
+}
+
+impl AsyncHandler for Stall {
+    fn on_event(&self, source: EventSource, _: AsyncEvent) {
+        if matches!(source, EventSource::Port(_)) && !*self.go_on.lock().unwrap() {
+            self.set(&self.entered);
+            self.until(&self.go_on);
+        }
+    }
+}
+
+fn begins_anew(qp: &Arc<dyn Qp>) {
+    let begun = std::time::Instant::now();
+    while let Err(why) = qp.modify(QpChange::Idle) {
+        assert_eq!(why.status, VpStatus::StillFlushing);
+        assert!(begun.elapsed() < common::HANG, "{why}");
+        std::thread::yield_now();
+    }
+}
+
+impl Pair {
+    /// Events up to the next that says that both ends are connected; ends of earlier connections.
+    fn connects_anew(&self) -> usize {
+        let (mut up, mut down) = (0, 0);
+        let (listener, address) = self.cm.listen((Ipv4Addr::LOCALHOST, 0).into(), 1).unwrap();
+        let params = || NativeParams { private_data: vec![], ird: 4, ord: 4 };
+        self.cm.connect(self.near.id(), address, params()).unwrap();
+        while up < 2 {
+            match self.next() {
+                NativeEvent::Request { request, .. } => {
+                    self.cm.accept(request, self.far.id(), params()).unwrap();
+                }
+                NativeEvent::Established { .. } => up += 1,
+                NativeEvent::Disconnected { .. } => down += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+        self.cm.unlisten(listener).unwrap();
+        down
+    }
+}
+
+#[test]
+fn the_end_of_a_connection_ends_no_later_one_on_its_queue_pair() {
+    let fake = Fake::new();
+    let pair = Pair::new(&fake);
+    let stall = Stall::begin(&pair, &fake);
+    // A cause, which is still to be told.
+    fake.status(sys::IBV_WC_REM_ACCESS_ERR);
+    pair.send().unwrap();
+    assert_ne!(pair.completion().status, WcStatus::Success);
+    let early = pair.near.modify(QpChange::Idle).map_err(|why| why.status);
+    assert_eq!(early, Err(VpStatus::StillFlushing));
+    stall.set(&stall.go_on);
+    begins_anew(&pair.near);
+    pair.far.modify(QpChange::Error).unwrap();
+    begins_anew(&pair.far);
+    assert_eq!(pair.connects_anew(), 2);
+    pair.far.post_recv(&[RecvWr { wr_id: 1, sgl: &[] }]).unwrap();
+    pair.send().unwrap();
+    for _ in 0..2 {
+        assert_eq!(pair.completion().status, WcStatus::Success);
+    }
+}
+
+#[test]
+fn an_event_of_an_earlier_life_ends_no_later_one() {
+    let fake = Fake::new();
+    let pair = Pair::new(&fake);
+    let stall = Stall::begin(&pair, &fake);
+    // Of the newest queue pair; it is told behind the port's.
+    fake.raise(sys::IBV_EVENT_QP_FATAL);
+    for qp in [&pair.near, &pair.far] {
+        qp.modify(QpChange::Error).unwrap();
+        qp.modify(QpChange::Idle).unwrap();
+    }
+    stall.set(&stall.go_on);
+    assert_eq!(pair.connects_anew(), 2);
+    assert_eq!(pair.far.query().unwrap().ended, None);
+    pair.far.post_recv(&[RecvWr { wr_id: 1, sgl: &[] }]).unwrap();
+    pair.send().unwrap();
+    for _ in 0..2 {
+        assert_eq!(pair.completion().status, WcStatus::Success);
+    }
+}
+
+#[test]
+fn the_end_is_told_of_a_connection_whose_queue_pair_begins_anew_at_once() {
+    let fake = Fake::new();
+    let pair = Pair::new(&fake);
+    let stall = Stall::begin(&pair, &fake);
+    for qp in [&pair.near, &pair.far] {
+        qp.modify(QpChange::Error).unwrap();
+        qp.modify(QpChange::Idle).unwrap();
+    }
+    stall.set(&stall.go_on);
+    let mut ended = [pair.next(), pair.next()].map(|event| match event {
+        NativeEvent::Disconnected { qp } => qp,
+        other => panic!("{other:?}"),
+    });
+    ended.sort_by_key(|qp| qp.0);
+    assert_eq!(ended, [pair.near.id(), pair.far.id()]);
+    assert_eq!(pair.connects_anew(), 0);
+}
+
+#[test]
+fn a_queue_pair_is_connected_once_at_a_time() {
+    let fake = Fake::new();
+    let pair = Pair::new(&fake);
+    let qp = pair.rnic.create_qp(&QpInit::new(pair.pd, pair.cq.id(), pair.cq.id())).unwrap();
+    let (_, address) = pair.cm.listen((Ipv4Addr::LOCALHOST, 0).into(), 1).unwrap();
+    let params = || NativeParams { private_data: vec![], ird: 1, ord: 1 };
+    pair.cm.connect(qp.id(), address, params()).unwrap();
+    let again = pair.cm.connect(qp.id(), address, params()).unwrap_err();
+    assert_eq!(again.status, VpStatus::InvalidState);
+    let NativeEvent::Request { request, .. } = pair.next() else { panic!("no request") };
+    let itself = pair.cm.accept(request, qp.id(), params()).unwrap_err();
+    assert_eq!(itself.status, VpStatus::InvalidState);
+    // The request is still there.
+    pair.cm.reject(request, b"").unwrap();
+    assert!(matches!(pair.next(), NativeEvent::Rejected { .. }));
+}
+
 #[test]
 fn a_poll_that_fails_after_some_completions_loses_none() {
     let fake = Fake::new();
