@@ -1,7 +1,9 @@
 //! A layer that puts one fault into any provider, to show that the provider suite sees it.
 //!
 //! The layer is told the fault's name ([`Fault`]) by its arguments, or by the environment
-//! (`WARPLINE_SEEDED=CloseIsLost`); told nothing, it passes everything on. Each wrapper owns the
+//! (`WARPLINE_SEEDED=CloseIsLost`); told nothing, it passes everything on. What is told and is not the
+//! name of one fault is refused, so that nobody plays the suite without a fault and does not know it:
+//! an empty variable, too. Each wrapper owns the
 //! object behind it and what its fault needs; any thread. A peer's death is the wrapped provider's
 //! matter.
 
@@ -16,6 +18,7 @@ mod seed;
 mod srq;
 mod ud;
 
+use std::env::VarError;
 use std::sync::Arc;
 
 use vp_api::*;
@@ -29,14 +32,37 @@ export_layer!("seeded", Capabilities::all(), wrap);
 const VARIABLE: &str = "WARPLINE_SEEDED";
 
 fn wrap(inner: Arc<dyn Provider>, arguments: &str) -> Result<Arc<dyn Provider>, String> {
-    let named = match arguments {
-        "" => std::env::var(VARIABLE).unwrap_or_default(),
-        name => name.to_owned(),
-    };
-    match Fault::named(&named) {
-        Some(fault) => Ok(seed(inner, Some(fault))),
-        None if named.is_empty() => Ok(seed(inner, None)),
-        None => Err(format!("there is no fault `{named}`")),
+    Ok(seed(inner, chosen(arguments)?))
+}
+
+/// The fault that the arguments name, else the environment.
+fn chosen(arguments: &str) -> Result<Option<Fault>, String> {
+    if !arguments.is_empty() {
+        return named("the layer's argument", arguments).map(Some);
+    }
+    match std::env::var(VARIABLE) {
+        Ok(text) => named(VARIABLE, &text).map(Some),
+        Err(VarError::NotPresent) => Ok(None),
+        Err(VarError::NotUnicode(text)) => {
+            Err(format!("{VARIABLE} is no text: {}", text.display()))
+        }
+    }
+}
+
+/// The one fault that `text` names, which stands in `place`.
+fn named(place: &str, text: &str) -> Result<Fault, String> {
+    let is_between = |c: char| c.is_whitespace() || ",;+|".contains(c);
+    let mut names = text.split(is_between).filter(|name| !name.is_empty());
+    match (names.next(), names.count()) {
+        (None, _) => Err(format!("{place} has no name of a fault: name one, or unset it")),
+        (Some(name), 0) => Fault::named(name).ok_or_else(|| {
+            format!(
+                "{place}: there is no fault `{name}`; tests/provider/seeded/src/faults.rs has all"
+            )
+        }),
+        (Some(_), more) => {
+            Err(format!("{place} names {} faults, one is played at a time: `{text}`", more + 1))
+        }
     }
 }
 

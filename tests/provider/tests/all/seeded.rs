@@ -2,6 +2,10 @@
 //! and says which promise it is. Without a fault it passes.
 
 use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -83,6 +87,62 @@ fn seeded_faults_are_seen_in_a_library_that_is_loaded() {
     assert!(why.to_string().contains("no fault `NoSuchFault`"), "{why}");
     let whole = layer.wrap(Arc::new(SoftRdma), "").unwrap();
     suite("vp_softrdma in the seeded library", &whole, None);
+}
+
+/// Set in the child: where the library of seeded faults is.
+const CHILD: &str = "WARPLINE_TEST_SEEDED_LIBRARY";
+
+/// What the layer says in a process of its own with this variable.
+fn in_the_environment(library: &Path, value: Option<&OsStr>) -> String {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "seeded::the_environment_chooses_the_fault", "--nocapture"]);
+    command.env(CHILD, library).env_remove("WARPLINE_SEEDED");
+    if let Some(value) = value {
+        command.env("WARPLINE_SEEDED", value);
+    }
+    let output = command.output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{said}");
+    said
+}
+
+/// In the child: whether `CloseIsLost` is there.
+fn chosen(library: &Path) -> String {
+    match import::Layer::load(library).unwrap().wrap(Arc::new(SoftRdma), "") {
+        Err(why) => why.to_string(),
+        Ok(layer) => match unseen_in(&layer, None, Fault::CloseIsLost) {
+            None => "chosen: CloseIsLost".into(),
+            Some(_) => "chosen: none".into(),
+        },
+    }
+}
+
+#[test]
+fn the_environment_chooses_the_fault() {
+    if let Some(library) = std::env::var_os(CHILD) {
+        return println!("{}", chosen(library.as_ref()));
+    }
+    let library = build::cargo("warpline-seeded", "warpline_seeded");
+    for (value, expected) in [
+        (None, "chosen: none"),
+        (Some("CloseIsLost"), "chosen: CloseIsLost"),
+        (Some(""), "WARPLINE_SEEDED has no name of a fault: name one, or unset it"),
+        (Some(" , "), "WARPLINE_SEEDED has no name of a fault"),
+        (Some("closeIsLost"), "WARPLINE_SEEDED: there is no fault `closeIsLost`"),
+        (
+            Some("CloseIsLost,NoPort"),
+            "WARPLINE_SEEDED names 2 faults, one is played at a time: `CloseIsLost,NoPort`",
+        ),
+        (Some("NoPort ListedTwice NoSuchFault"), "names 3 faults"),
+    ] {
+        let said = in_the_environment(&library, value.map(OsStr::new));
+        assert!(said.contains(expected), "{value:?}: {said}");
+    }
+    let no_text = in_the_environment(&library, Some(OsStr::from_bytes(b"Close\xff")));
+    assert!(no_text.contains("WARPLINE_SEEDED is no text"), "{no_text}");
+    let layer = import::Layer::load(&library).unwrap();
+    let two = layer.wrap(Arc::new(SoftRdma), "NoPort;ListedTwice").err().unwrap();
+    assert!(two.to_string().contains("the layer's argument names 2 faults"), "{two}");
 }
 
 #[test]
