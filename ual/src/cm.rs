@@ -57,12 +57,13 @@ pub use types::{
 
 use crate::error::{Error, Result};
 use crate::policy::Policy;
-use crate::resource::{Directory, Ep};
+use crate::resource::{Directory, Ep, Sequence};
 pub(crate) use convert::Conversion;
 use counters::Counters;
 pub(crate) use desk::Asleep;
 use desk::Desk;
 use listening::{Bound, Service};
+use native::Carrier;
 use passive::Passive;
 use places::Place;
 use service::Services;
@@ -71,6 +72,8 @@ pub(crate) use start::check_connect;
 use table::{Shared, Table};
 use vigil::Vigil;
 
+#[cfg(all(test, not(loom)))]
+mod earlier_tests;
 #[cfg(all(test, not(loom)))]
 mod watch_tests;
 
@@ -112,21 +115,30 @@ enum Command {
     Unlisten {
         token: u64,
     },
+    /// Give up what this stream of an endpoint is to be.
     Cancel {
         qp: QpId,
+        stream: u64,
     },
     Disconnecting {
         ep: Weak<Ep>,
+        stream: u64,
         how: Disconnect,
     },
     Forget {
         qp: QpId,
     },
+    /// `told`: its number in the [`Sequence`].
     Async {
+        told: u64,
         source: EventSource,
         event: AsyncEvent,
     },
-    Native(NativeEvent),
+    /// As `Async`.
+    Native {
+        told: u64,
+        event: NativeEvent,
+    },
     Service(ServiceEvent),
     /// A service request was answered.
     Answered {
@@ -140,6 +152,7 @@ struct Mailbox {
     commands: Sender<Command>,
     waker: Arc<Notifier>,
     vigil: Arc<Vigil>,
+    sequence: Sequence,
 }
 
 impl Mailbox {
@@ -165,7 +178,9 @@ impl AsyncHandler for Mailbox {
     fn on_event(&self, source: EventSource, event: AsyncEvent) {
         // Known here, and of every connection.
         if event != AsyncEvent::Established {
-            self.send(Command::Async { source, event });
+            // Before the handler returns: what the provider begins behind that has a larger number.
+            let told = self.sequence.next();
+            self.send(Command::Async { told, source, event });
         }
     }
 }
@@ -179,7 +194,7 @@ pub(crate) struct Cm {
     counters: Arc<Counters>,
     listeners: AtomicU64,
     /// The provider's own connection manager, if that is its model.
-    native: Option<Arc<dyn NativeCm>>,
+    native: Option<Arc<Carrier>>,
     services: Arc<Services>,
     ended: Arc<AtomicBool>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -194,7 +209,8 @@ impl Cm {
         let reactor = Reactor::new().map_err(Error::os("start connection management"))?;
         let (sender, commands) = crossbeam_channel::unbounded();
         let (waker, vigil) = (reactor.waker(), Arc::default());
-        let mailbox = Mailbox { commands: sender, waker, vigil };
+        let sequence = directory.sequence().clone();
+        let mailbox = Mailbox { commands: sender, waker, vigil, sequence };
         rnic.set_async_handler(Some(Arc::new(mailbox.clone())));
         let native = match rnic.attrs().connection_model {
             ConnectionModel::LlpStream => None,
@@ -217,20 +233,20 @@ impl Cm {
         let table = Table::new(reactor, shared, native.clone());
         let desk = Arc::new(Desk::new(table, mailbox.clone(), commands.clone()));
         let cm = Self {
-            mailbox,
+            mailbox: mailbox.clone(),
             desk: desk.clone(),
             sleeper: sleeper.clone(),
             counters,
             listeners: AtomicU64::new(0),
-            native,
+            native: native.map(|native| Arc::new(Carrier::new(native, mailbox))),
             services,
             ended: Arc::default(),
             threads: Mutex::default(),
         };
         cm.spawn("warpline-cm", move || desk.run(&sleeper, commands))?;
         if let Some(native) = cm.native.clone() {
-            let (mailbox, ended) = (cm.mailbox.clone(), cm.ended.clone());
-            cm.spawn("warpline-native-cm", move || native::carry(&*native, &mailbox, &ended))?;
+            let ended = cm.ended.clone();
+            cm.spawn("warpline-native-cm", move || native.carry(&ended))?;
         }
         Ok(cm)
     }
@@ -249,7 +265,15 @@ impl Cm {
 
     /// The provider's own connection manager, if that is its model.
     pub(crate) fn native(&self) -> Option<&dyn NativeCm> {
-        self.native.as_deref()
+        self.native.as_deref().map(Carrier::native)
+    }
+
+    /// The number of a stream that an endpoint may begin from now on. What its queue pair was told of
+    /// earlier streams has smaller ones: a queue pair that became Idle is told no more of them.
+    pub(crate) fn new_stream(&self) -> u64 {
+        // What waits to be taken was told already.
+        self.native.iter().for_each(|native| native.take());
+        self.mailbox.sequence.next()
     }
 
     /// False if the provider takes no sockets, so its endpoints cannot be converted ones.
@@ -307,13 +331,13 @@ impl Cm {
     }
 
     /// Gives up a pending connect or accept.
-    pub(crate) fn cancel(&self, ep: &Arc<Ep>) {
-        self.mailbox.send(Command::Cancel { qp: ep.id() });
+    pub(crate) fn cancel(&self, ep: &Arc<Ep>, stream: u64) {
+        self.mailbox.send(Command::Cancel { qp: ep.id(), stream });
     }
 
     /// The endpoint has begun to disconnect.
-    pub(crate) fn disconnecting(&self, ep: &Arc<Ep>, how: Disconnect) {
-        self.carry_out(Command::Disconnecting { ep: Arc::downgrade(ep), how });
+    pub(crate) fn disconnecting(&self, ep: &Arc<Ep>, stream: u64, how: Disconnect) {
+        self.carry_out(Command::Disconnecting { ep: Arc::downgrade(ep), stream, how });
     }
 
     /// The endpoint is gone.

@@ -14,7 +14,7 @@ mod ud_ep;
 mod ud_service;
 
 pub use address::AddressHandle;
-pub(crate) use directory::Directory;
+pub(crate) use directory::{Directory, Sequence};
 pub use ep::{Ep, EpInfo, EpInit, EpState};
 pub use ia::Ia;
 pub use keys::Keys;

@@ -27,11 +27,11 @@ pub(super) struct Ending {
 }
 
 impl Table {
-    pub(super) fn on_disconnecting(&mut self, ep: &Weak<Ep>, how: Disconnect) {
+    pub(super) fn on_disconnecting(&mut self, ep: &Weak<Ep>, stream: u64, how: Disconnect) {
         let Some(open) = open(ep) else { return };
         let (live, close_timeout) = {
             let link = open.link();
-            (link.live, link.close_timeout)
+            (link.live && link.stream == stream, link.close_timeout)
         };
         match how {
             _ if !live => {}
@@ -58,8 +58,11 @@ impl Table {
         self.finish_disconnected(&ep, false);
     }
 
-    /// Gives up what an endpoint has begun.
-    pub(super) fn on_cancel(&mut self, qp: QpId) {
+    /// Gives up what an endpoint has begun, unless that is over and it has begun anew.
+    pub(super) fn on_cancel(&mut self, qp: QpId, stream: u64) {
+        let Some(ep) = self.directory.ep(qp).filter(|ep| ep.link().stream == stream) else {
+            return;
+        };
         let entry = self.by_qp.get(&qp).and_then(|token| {
             let token = *token;
             Some((token, self.entries.remove(&token)?))
@@ -75,8 +78,7 @@ impl Table {
             }
             None => {
                 // The connection came about in this moment.
-                if let Some(ep) = self.directory.ep(qp).filter(|e| e.state() == EpState::Connected)
-                {
+                if ep.state() == EpState::Connected {
                     // Closed in this moment is fine too.
                     let _ = ep.disconnect(Disconnect::Abrupt);
                 }
@@ -84,43 +86,52 @@ impl Table {
         }
     }
 
-    pub(super) fn on_async(&mut self, source: EventSource, event: AsyncEvent) {
+    pub(super) fn on_async(&mut self, told: u64, source: EventSource, event: AsyncEvent) {
         match source {
-            EventSource::Qp(qp) => self.on_qp_event(qp, event),
-            EventSource::Cq(cq) => self.on_cq_event(cq, event),
-            EventSource::Srq(srq) => self.affiliated(AsyncSource::Srq(srq), event),
+            EventSource::Qp(qp) => self.on_qp_event(qp, told, event),
+            EventSource::Cq(cq) => self.on_cq_event(cq, told, event),
+            EventSource::Srq(srq) => {
+                if let Some(object) = self.directory.srq_of(srq, told) {
+                    self.affiliated(AsyncSource::Srq(srq), event, || object.is_open());
+                }
+            }
             EventSource::Rnic => self.unaffiliated(None, event),
             EventSource::Port(port) => self.unaffiliated(Some(port), event),
         }
     }
 
-    fn on_cq_event(&self, cq: CqId, event: AsyncEvent) {
-        let evd = self.directory.evd(cq);
-        if event != AsyncEvent::CqOverrun || evd.is_none_or(|evd| evd.overran()) {
-            self.affiliated(AsyncSource::Evd(cq), event);
+    fn on_cq_event(&self, cq: CqId, told: u64, event: AsyncEvent) {
+        let Some(evd) = self.directory.evd_of(cq, told) else { return };
+        if event != AsyncEvent::CqOverrun || evd.overran() {
+            self.affiliated(AsyncSource::Evd(cq), event, || evd.is_open());
         }
     }
 
-    fn on_qp_event(&mut self, qp: QpId, event: AsyncEvent) {
-        let cause = match event {
-            AsyncEvent::CloseComplete => None,
-            event => match BrokenCause::of(event) {
-                Some(cause) => Some(cause),
-                None => return self.affiliated(AsyncSource::Ep(qp), event),
-            },
-        };
-        let ep = self.directory.ep(qp);
-        ep.iter().for_each(|ep| self.on_end(ep, cause));
+    fn on_qp_event(&mut self, qp: QpId, told: u64, event: AsyncEvent) {
+        let source = AsyncSource::Ep(qp);
+        if let Some(ep) = self.directory.ud_ep_of(qp, told) {
+            return self.affiliated(source, event, || ep.is_open());
+        }
+        let Some(ep) = self.directory.ep_of(qp, told) else { return };
+        let cause = BrokenCause::of(event);
+        if cause.is_none() && event != AsyncEvent::CloseComplete {
+            return self.affiliated(source, event, || ep.is_open());
+        }
+        let Some(ep) = self.of_present_stream(qp, told) else { return };
+        self.on_end(&ep, cause);
         let event = match event {
             // The Terminate is what the peer is told of it.
-            AsyncEvent::TerminateSent(_) if ep.is_some_and(|ep| ep.has_overrun()) => {
-                AsyncEvent::CqOverrun
-            }
+            AsyncEvent::TerminateSent(_) if ep.has_overrun() => AsyncEvent::CqOverrun,
             event => event,
         };
         if cause.is_some() {
-            self.affiliated(AsyncSource::Ep(qp), event);
+            self.affiliated(source, event, || ep.is_open());
         }
+    }
+
+    /// The endpoint, if the event of number `told` is about its present stream, or the one to come.
+    pub(super) fn of_present_stream(&self, qp: QpId, told: u64) -> Option<Arc<Ep>> {
+        self.directory.ep(qp).filter(|ep| ep.link().stream < told)
     }
 
     /// The connection ended: in order (no cause), or not.
@@ -184,9 +195,11 @@ impl Table {
         link.ends.clone()
     }
 
-    fn affiliated(&self, source: AsyncSource, event: AsyncEvent) {
+    /// Tells of an object, if it `exists`.
+    fn affiliated(&self, source: AsyncSource, event: AsyncEvent, exists: impl Fn() -> bool) {
         match self.directory.affiliated() {
-            Some(evd) => evd.push_affiliated(source, event, || self.directory.knows(source)),
+            Some(evd) => evd.push_affiliated(source, event, exists),
+            None if !exists() => {}
             // Its connection event says it already.
             None if matches!(source, AsyncSource::Ep(_)) => {
                 tracing::debug!("{source:?}: {event}")

@@ -86,8 +86,8 @@ impl Cm {
             match self.bind_services(datagrams, &bound.addresses) {
                 Ok(services) => return Ok(Bound { services, ..bound }),
                 Err(error) => {
-                    if let Some(native) = &self.native {
-                        unbind_native(&**native, bound.native);
+                    if let Some(native) = self.native() {
+                        unbind_native(native, bound.native);
                     }
                     match error {
                         Error::AddressInUse(_) if tries > 0 => {}
@@ -100,8 +100,8 @@ impl Cm {
 
     fn bind_connections(&self, id: ListenerId, addresses: &[SocketAddr]) -> Result<Bound> {
         let services = Vec::new();
-        if let Some(native) = &self.native {
-            let native = listen_native(&**native, addresses)?;
+        if let Some(native) = self.native() {
+            let native = listen_native(native, addresses)?;
             let addresses = native.iter().map(|(_, address)| *address).collect();
             return Ok(Bound { id, addresses, sockets: Vec::new(), native, services });
         }

@@ -3,7 +3,8 @@
 //!
 //! A second thread (`warpline-native-cm`) only carries the provider's events to the connection
 //! thread, which owns all state here. When a peer dies the provider says so; should it not, the
-//! timer of the entry ends the attempt.
+//! timer of the entry ends the attempt. An endpoint that is used again takes over what waits to be
+//! carried ([`Carrier::take`]), so that events of its earlier connection can be told apart.
 //!
 //! A request that fails breaks a connection, and rdma-core tells it in the completion only: no event
 //! follows. So the end is heard of when somebody polls or waits at that dispatcher.
@@ -15,7 +16,7 @@
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use kal_shim::clock::after;
@@ -38,15 +39,41 @@ use crate::resource::{Ep, EpState};
 /// How often the carrying thread looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Carries events until `stop`.
-pub(super) fn carry(native: &dyn NativeCm, mailbox: &Mailbox, stop: &AtomicBool) {
-    while !stop.load(Ordering::Acquire) {
-        while let Some(event) = native.poll_event() {
-            mailbox.send(Command::Native(event));
+/// Takes the events of the provider's connection manager.
+pub(super) struct Carrier {
+    native: Arc<dyn NativeCm>,
+    mailbox: Mailbox,
+    /// Held from the taking of an event to its sending: who has had it knows that all are sent.
+    taking: Mutex<()>,
+}
+
+impl Carrier {
+    pub(super) fn new(native: Arc<dyn NativeCm>, mailbox: Mailbox) -> Self {
+        Self { native, mailbox, taking: Mutex::new(()) }
+    }
+
+    pub(super) fn native(&self) -> &dyn NativeCm {
+        &*self.native
+    }
+
+    /// Carries events until `stop`.
+    pub(super) fn carry(&self, stop: &AtomicBool) {
+        while !stop.load(Ordering::Acquire) {
+            self.take();
+            if let Err(error) = self.native.wait_event(Some(LOOK)) {
+                tracing::error!("the provider's connection manager stopped: {error}");
+                return;
+            }
         }
-        if let Err(error) = native.wait_event(Some(LOOK)) {
-            tracing::error!("the provider's connection manager stopped: {error}");
-            return;
+    }
+
+    /// Sends all events that there are to the connection thread.
+    pub(super) fn take(&self) {
+        // Nothing panics while the lock is held.
+        let _taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(event) = self.native.poll_event() {
+            let told = self.mailbox.sequence.next();
+            self.mailbox.send(Command::Native { told, event });
         }
     }
 }
@@ -221,13 +248,13 @@ impl Table {
         fail(ep, ends, reason);
     }
 
-    pub(super) fn on_native(&mut self, event: NativeEvent) {
+    pub(super) fn on_native(&mut self, told: u64, event: NativeEvent) {
         match event {
             NativeEvent::Request { listener, request: id, peer, local, params: asked } => {
                 self.deliver_native(Request { listener, id, peer, local, asked });
             }
             NativeEvent::Established { qp, local, params } => {
-                if let Some((ep, mut ends, role, policy)) = self.finish_pending(qp) {
+                if let Some((ep, mut ends, role, policy)) = self.finish_pending(qp, told) {
                     if let Some(address) = local.or_else(|| local_of(&ep)) {
                         ends.local = Node::local(address);
                     }
@@ -235,17 +262,17 @@ impl Table {
                 }
             }
             NativeEvent::Rejected { qp, private_data } => {
-                if let Some((ep, ends, ..)) = self.finish_pending(qp) {
+                if let Some((ep, ends, ..)) = self.finish_pending(qp, told) {
                     refuse(&ep, ConnEvent::Rejected { ends, private_data, peer_ird_ord: None });
                 }
             }
             NativeEvent::Failed { qp, reason } => {
-                if let Some((ep, ends, ..)) = self.finish_pending(qp) {
+                if let Some((ep, ends, ..)) = self.finish_pending(qp, told) {
                     fail(&ep, ends, FailReason::Native(reason));
                 }
             }
             NativeEvent::Disconnected { qp } => {
-                if let Some(ep) = self.directory.ep(qp) {
+                if let Some(ep) = self.of_present_stream(qp, told) {
                     self.on_end(&ep, None);
                 }
             }
@@ -253,8 +280,10 @@ impl Table {
         }
     }
 
-    /// Takes out what an endpoint waits for.
-    fn finish_pending(&mut self, qp: QpId) -> Option<(Arc<Ep>, Ends, Role, Policy)> {
+    /// Takes out what an endpoint waits for, unless the event of number `told` is about an earlier
+    /// attempt.
+    fn finish_pending(&mut self, qp: QpId, told: u64) -> Option<(Arc<Ep>, Ends, Role, Policy)> {
+        self.of_present_stream(qp, told)?;
         let token = self.by_qp.remove(&qp)?;
         self.reactor.clear_timer(token);
         match self.entries.remove(&token)? {

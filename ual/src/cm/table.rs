@@ -139,14 +139,14 @@ impl Table {
             Command::Handoff { token, to } => self.on_handoff(token, to),
             Command::Adopt { listener, passive } => self.on_adopt(listener, passive),
             Command::Listen { bound, service } => self.on_listen(bound, *service),
-            Command::Native(event) => self.on_native(event),
+            Command::Native { told, event } => self.on_native(told, event),
             Command::Service(event) => self.on_service(event),
             Command::Answered { token } => self.drop_entry(token),
             Command::Unlisten { token } => self.on_unlisten(token),
-            Command::Cancel { qp } => self.on_cancel(qp),
-            Command::Disconnecting { ep, how } => self.on_disconnecting(&ep, how),
+            Command::Cancel { qp, stream } => self.on_cancel(qp, stream),
+            Command::Disconnecting { ep, stream, how } => self.on_disconnecting(&ep, stream, how),
             Command::Forget { qp } => self.drop_of(qp),
-            Command::Async { source, event } => self.on_async(source, event),
+            Command::Async { told, source, event } => self.on_async(told, source, event),
         }
     }
 

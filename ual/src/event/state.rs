@@ -165,15 +165,20 @@ impl<T> State<T> {
     pub(super) fn take(&mut self) -> Result<Option<T>> {
         if let Some((event, notifies)) = self.events.pop_front() {
             self.notifications -= usize::from(notifies);
-            let settings = &self.settings;
-            if settings.overflow.auto_reset && !settings.dead && self.room() > 0 {
-                self.settings.overflowed = false;
-            }
+            self.end_overflow();
             return Ok(Some(event));
         }
         match std::mem::take(&mut self.lost) {
             0 => self.take_fault(),
             lost => Err(Error::Overflow(lost)),
+        }
+    }
+
+    /// There may be room again.
+    fn end_overflow(&mut self) {
+        let settings = &self.settings;
+        if settings.overflow.auto_reset && !settings.dead && self.room() > 0 {
+            self.settings.overflowed = false;
         }
     }
 
@@ -208,6 +213,7 @@ impl<T> State<T> {
     pub(super) fn remove(&mut self, gone: impl Fn(&T) -> bool) {
         self.events.retain(|(event, _)| !gone(event));
         self.notifications = self.events.iter().filter(|(_, notifies)| *notifies).count();
+        self.end_overflow();
     }
 
     /// The event behind `before` others, left where it is.

@@ -4,6 +4,7 @@
 //! under a lock.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use vp_api::{CqId, QpId, SrqId, room};
@@ -11,8 +12,20 @@ use vp_api::{CqId, QpId, SrqId, room};
 use super::{Ep, Srq, UdEp};
 use crate::event::{AsyncSource, Evd, Event, Stream};
 
-/// From id to object; the object keeps itself alive.
-struct Map<K, T>(RwLock<BTreeMap<K, Weak<T>>>);
+/// Numbers events as the provider tells them, objects as they are made, and streams as they begin: an
+/// event with a smaller number than an object or stream is about an earlier one of the same id.
+#[derive(Clone, Default)]
+pub(crate) struct Sequence(Arc<AtomicU64>);
+
+impl Sequence {
+    /// The next number.
+    pub(crate) fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::SeqCst)
+    }
+}
+
+/// From id to object, and its number in the [`Sequence`]; the object keeps itself alive.
+struct Map<K, T>(RwLock<BTreeMap<K, (Weak<T>, u64)>>);
 
 impl<K: Ord, T> Map<K, T> {
     fn new() -> Self {
@@ -20,17 +33,18 @@ impl<K: Ord, T> Map<K, T> {
     }
 
     fn get(&self, id: K) -> Option<Arc<T>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).get(&id)?.upgrade()
+        self.get_of(id, u64::MAX)
     }
 
-    fn add(&self, id: K, object: &Arc<T>) {
+    /// The object that an event of number `told` is about.
+    fn get_of(&self, id: K, told: u64) -> Option<Arc<T>> {
+        let map = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        map.get(&id).filter(|(_, made)| *made < told)?.0.upgrade()
+    }
+
+    fn add(&self, id: K, object: &Arc<T>, made: u64) {
         let object = Arc::downgrade(object);
-        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(id, object);
-    }
-
-    /// Without a hold on the object: nothing is dropped.
-    fn has(&self, id: K) -> bool {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).contains_key(&id)
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(id, (object, made));
     }
 
     fn remove(&self, id: K) {
@@ -42,13 +56,14 @@ impl<K: Ord, T> Map<K, T> {
         let map = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let mut all = room::try_list(map.len()).unwrap_or_default();
         let most = all.capacity();
-        all.extend(map.values().filter_map(Weak::upgrade).take(most));
+        all.extend(map.values().filter_map(|(object, _)| object.upgrade()).take(most));
         all
     }
 }
 
 /// The objects of one Ia by the provider's ids, and the dispatchers of its asynchronous events.
 pub(crate) struct Directory {
+    sequence: Sequence,
     eps: Map<QpId, Ep>,
     ud_eps: Map<QpId, UdEp>,
     evds: Map<CqId, Evd>,
@@ -60,6 +75,7 @@ pub(crate) struct Directory {
 impl Directory {
     pub(crate) fn new() -> Self {
         Self {
+            sequence: Sequence::default(),
             eps: Map::new(),
             ud_eps: Map::new(),
             evds: Map::new(),
@@ -69,8 +85,29 @@ impl Directory {
         }
     }
 
+    pub(crate) fn sequence(&self) -> &Sequence {
+        &self.sequence
+    }
+
     pub(crate) fn ep(&self, qp: QpId) -> Option<Arc<Ep>> {
         self.eps.get(qp)
+    }
+
+    /// The endpoint that an event of number `told` is about, as the next three.
+    pub(crate) fn ep_of(&self, qp: QpId, told: u64) -> Option<Arc<Ep>> {
+        self.eps.get_of(qp, told)
+    }
+
+    pub(crate) fn ud_ep_of(&self, qp: QpId, told: u64) -> Option<Arc<UdEp>> {
+        self.ud_eps.get_of(qp, told)
+    }
+
+    pub(crate) fn evd_of(&self, cq: CqId, told: u64) -> Option<Arc<Evd>> {
+        self.evds.get_of(cq, told)
+    }
+
+    pub(crate) fn srq_of(&self, srq: SrqId, told: u64) -> Option<Arc<Srq>> {
+        self.srqs.get_of(srq, told)
     }
 
     pub(crate) fn ud_ep(&self, qp: QpId) -> Option<Arc<UdEp>> {
@@ -85,26 +122,19 @@ impl Directory {
         self.srqs.get(srq)
     }
 
-    /// The object of a provider's asynchronous event is open. Under the lock of a dispatcher's queue.
-    pub(crate) fn knows(&self, source: AsyncSource) -> bool {
-        match source {
-            AsyncSource::Ep(qp) => self.eps.has(qp) || self.ud_eps.has(qp),
-            AsyncSource::Evd(cq) => self.evds.has(cq),
-            AsyncSource::Srq(srq) => self.srqs.has(srq),
-            AsyncSource::Queue(_) => true,
-        }
-    }
-
     /// An object was closed, and is not known here any more: its asynchronous events go.
     pub(crate) fn discard(&self, closed: AsyncSource) {
-        if let Some(evd) = self.affiliated() {
+        // Dispatchers without a tag cannot be told apart.
+        if closed != AsyncSource::Queue(0)
+            && let Some(evd) = self.affiliated()
+        {
             let of_it = |event: &Event| matches!(event, Event::Affiliated { source, .. } if *source == closed);
             evd.discard(of_it);
         }
     }
 
     pub(crate) fn add_ep(&self, ep: &Arc<Ep>) {
-        self.eps.add(ep.id(), ep);
+        self.eps.add(ep.id(), ep, self.sequence.next());
     }
 
     /// Endpoints that complete in `evd`, and how many work requests they have there at once.
@@ -123,7 +153,7 @@ impl Directory {
     }
 
     pub(crate) fn add_ud_ep(&self, ep: &Arc<UdEp>) {
-        self.ud_eps.add(ep.id(), ep);
+        self.ud_eps.add(ep.id(), ep, self.sequence.next());
     }
 
     pub(crate) fn remove_ud_ep(&self, qp: QpId) {
@@ -131,7 +161,7 @@ impl Directory {
     }
 
     pub(crate) fn add_srq(&self, srq: &Arc<Srq>) {
-        self.srqs.add(srq.id(), srq);
+        self.srqs.add(srq.id(), srq, self.sequence.next());
     }
 
     pub(crate) fn remove_srq(&self, srq: SrqId) {
@@ -142,7 +172,7 @@ impl Directory {
         match evd.stream() {
             Stream::Completion => {
                 if let Ok(cq) = evd.cq() {
-                    self.evds.add(cq.id(), evd);
+                    self.evds.add(cq.id(), evd, self.sequence.next());
                 }
             }
             Stream::Affiliated => set(&self.affiliated, Arc::downgrade(evd)),

@@ -39,6 +39,8 @@ const SETTLE: Duration = Duration::from_secs(1);
 /// What is known of the present or last connection.
 #[derive(Default)]
 pub(crate) struct Link {
+    /// Its number in the [`Sequence`](super::Sequence), before it begins; a reset gives the next one.
+    pub(crate) stream: u64,
     /// Between established and its end.
     pub(crate) live: bool,
     pub(crate) close_timeout: Duration,
@@ -98,7 +100,7 @@ impl Ep {
         let ep = Arc::new(Self {
             qp,
             state: AtomicU8::new(EpState::Unconnected as u8),
-            link: Mutex::default(),
+            link: Mutex::new(Link { stream: pz.ia().cm().new_stream(), ..Link::default() }),
             reads: Mutex::new((init.ird, init.ord)),
             life: Life::new(Object::Ep),
             tag: Tag::default(),
@@ -260,10 +262,11 @@ impl Ep {
     /// that is still posted completes as flushed. What has completed arrives, unless the end is
     /// [`Disconnect::Abrupt`].
     pub fn disconnect(self: &Arc<Self>, how: Disconnect) -> Result<()> {
-        match self.state() {
+        let (state, stream) = self.present();
+        match state {
             EpState::Unconnected => Err(self.invalid_state("disconnect", "connected")),
             EpState::ActivePending | EpState::PassivePending | EpState::PassiveWait => {
-                self.ia().cm().cancel(self);
+                self.ia().cm().cancel(self, stream);
                 Ok(())
             }
             EpState::Connected => self.leave(how),
@@ -272,35 +275,48 @@ impl Ep {
         }
     }
 
+    /// The state, and the number of the stream that it is the state of.
+    fn present(&self) -> (EpState, u64) {
+        // A reset changes both under this lock.
+        let link = self.link();
+        (self.state(), link.stream)
+    }
+
     fn leave(self: &Arc<Self>, how: Disconnect) -> Result<()> {
-        let left = match (how, self.ia().cm().native()) {
-            (Disconnect::Graceful, None) => self.end_stream(QpChange::Closing)?,
-            (Disconnect::Graceful, Some(native)) => {
-                self.link().closing = true;
-                ended_by_this(native.disconnect(self.id()))?;
-                true
-            }
-            (Disconnect::Abrupt, _) => self.end_stream(QpChange::Error)?,
-        };
         // Else the connection ended by itself in this moment: its event, on the way, says how.
-        if left {
-            self.change_state(EpState::Connected, EpState::Nonoperational);
-            self.ia().cm().disconnecting(self, how);
+        if let Some(stream) = self.end_stream(how)? {
+            self.ia().cm().disconnecting(self, stream, how);
         }
         Ok(())
     }
 
-    /// False if the stream has ended by itself.
-    fn end_stream(&self, change: QpChange) -> Result<bool> {
-        // Under its lock, or news of an end that came first could be taken for news of this one.
+    /// Ends the stream; its number. `None` if it has ended by itself.
+    fn end_stream(&self, how: Disconnect) -> Result<Option<u64>> {
+        // Under its lock: else news of an end that came first could be taken for news of this one, and
+        // the stream that another thread begins behind a reset for this one.
         let mut link = self.link();
+        let left = match (how, self.ia().cm().native()) {
+            (Disconnect::Graceful, None) => self.end_llp(&link, QpChange::Closing)?,
+            (Disconnect::Graceful, Some(native)) => {
+                ended_by_this(native.disconnect(self.id()))?;
+                true
+            }
+            (Disconnect::Abrupt, _) => self.end_llp(&link, QpChange::Error)?,
+        };
+        if !left {
+            return Ok(None);
+        }
+        link.closing = true;
+        self.change_state(EpState::Connected, EpState::Nonoperational);
+        Ok(Some(link.stream))
+    }
+
+    fn end_llp(&self, link: &Link, change: QpChange) -> Result<bool> {
         if link.live && !matches!(self.qp_info()?.state, QpState::Rts | QpState::Closing) {
             return Ok(false);
         }
         // Refused: it ended since; or it closes already, or is still to begin.
-        let left = ended_by_this(self.qp.modify(change))? || !link.live || link.closing;
-        link.closing |= left;
-        Ok(left)
+        Ok(ended_by_this(self.qp.modify(change))? || !link.live || link.closing)
     }
 
     /// Nonoperational to Unconnected, once everything posted is flushed (IT-API `it_ep_reset`). Answers
@@ -309,7 +325,8 @@ impl Ep {
     /// Refused before the connection's last event. If a peer that does not read keeps a Terminate from
     /// going out, this waits for that, bounded by the policy's `close_timeout`.
     pub fn reset(&self) -> Result<u32> {
-        if self.state() != EpState::Nonoperational {
+        let (state, stream) = self.present();
+        if state != EpState::Nonoperational {
             return Err(self.invalid_state("reset", "nonoperational"));
         }
         let early = |needed| Error::InvalidState {
@@ -331,7 +348,13 @@ impl Ep {
         }
         // Asked twice: the first answer may miss what was flushed meanwhile.
         let after = self.qp.query().map_err(verb)?;
-        *self.link() = Link::default();
+        let next = self.ia().cm().new_stream();
+        let mut link = self.link();
+        if link.stream != stream {
+            // Another thread has reset it, and may use it already.
+            return Err(self.invalid_state("reset", "nonoperational"));
+        }
+        *link = Link { stream: next, ..Link::default() };
         self.set_state(EpState::Unconnected);
         Ok(after.sends_lost.max(before.sends_lost))
     }

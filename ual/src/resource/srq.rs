@@ -100,6 +100,10 @@ impl Srq {
             .map_err(Error::verb("prepare the shared receive queue"))
     }
 
+    pub(crate) fn is_open(&self) -> bool {
+        !self.life.is_closed()
+    }
+
     fn evds(&self) -> MutexGuard<'_, Vec<Weak<Evd>>> {
         // Nothing panics while the lock is held.
         self.evds.lock().unwrap_or_else(PoisonError::into_inner)

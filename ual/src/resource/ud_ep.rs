@@ -203,6 +203,10 @@ impl UdEp {
         self.sources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(crate) fn is_open(&self) -> bool {
+        !self.life.is_closed()
+    }
+
     /// Stops it: all that is posted completes as flushed, until a reset.
     pub fn stop(&self) -> Result<()> {
         self.qp.modify(UdState::Error).map_err(Error::verb("stop the queue pair"))

@@ -21,7 +21,12 @@ pub(crate) enum Behaviour {
     LoseMemory,
     /// Connections are made by this manager.
     Native(Arc<Manager>),
+    /// The next query of a queue pair runs what the test left here first.
+    Queried(Arc<Mutex<Option<Meanwhile>>>),
 }
+
+/// What another thread does in the middle of a call.
+pub(crate) type Meanwhile = Box<dyn FnOnce() + Send>;
 
 /// The provider.
 struct Fake {
@@ -80,7 +85,7 @@ impl Rnic for FakeRnic {
     }
     fn create_qp(&self, init: &QpInit) -> VpResult<Arc<dyn Qp>> {
         let real = self.real.create_qp(init)?;
-        Ok(Arc::new(FakeQp { real }))
+        Ok(Arc::new(FakeQp { real, behaviour: self.behaviour.clone() }))
     }
     fn reregister_mr(&self, stag: Stag, init: &MrInit) -> VpResult<Stag> {
         if !matches!(self.behaviour, Behaviour::LoseMemory) {
@@ -99,7 +104,7 @@ impl Rnic for FakeRnic {
     fn native_cm(&self) -> Option<Arc<dyn NativeCm>> {
         match &self.behaviour {
             Behaviour::Native(manager) => Some(manager.clone()),
-            Behaviour::RefuseStreams | Behaviour::LoseMemory => None,
+            Behaviour::RefuseStreams | Behaviour::LoseMemory | Behaviour::Queried(_) => None,
         }
     }
     pass! {
@@ -142,6 +147,7 @@ pub(crate) const HERE: (Ipv4Addr, u16) = (Ipv4Addr::new(198, 51, 100, 1), 4242);
 
 struct FakeQp {
     real: Arc<dyn Qp>,
+    behaviour: Behaviour,
 }
 
 impl Qp for FakeQp {
@@ -155,6 +161,10 @@ impl Qp for FakeQp {
     }
     /// As a device that chose the local address itself.
     fn query(&self) -> VpResult<QpInfo> {
+        if let Behaviour::Queried(meanwhile) = &self.behaviour {
+            let meanwhile = meanwhile.lock().unwrap().take();
+            meanwhile.into_iter().for_each(|run| run());
+        }
         let mut info = self.real.query()?;
         info.local = info.local.or(Some(HERE.into()));
         Ok(info)
@@ -186,6 +196,8 @@ pub(crate) struct Manager {
     listeners: AtomicU64,
     /// Refuse to connect and accept.
     pub(crate) refuse: AtomicBool,
+    /// The thread that carries events finds none.
+    pub(crate) late: AtomicBool,
 }
 
 impl Manager {
@@ -252,13 +264,18 @@ impl NativeCm for Manager {
         self.note(Asked::Disconnect(qp))
     }
     fn poll_event(&self) -> Option<NativeEvent> {
+        let carries = std::thread::current().name() == Some("warpline-native-cm");
+        if carries && self.late.load(Ordering::Acquire) {
+            return None;
+        }
         self.events.lock().unwrap().pop_front()
     }
     fn wait_event(&self, timeout: Option<Duration>) -> VpResult<bool> {
         let events = self.events.lock().unwrap();
         let timeout = timeout.unwrap_or(crate::common::HANG);
-        let (events, _) =
-            self.more.wait_timeout_while(events, timeout, |events| events.is_empty()).unwrap();
+        let is_quiet =
+            |events: &mut VecDeque<_>| events.is_empty() || self.late.load(Ordering::Acquire);
+        let (events, _) = self.more.wait_timeout_while(events, timeout, is_quiet).unwrap();
         Ok(!events.is_empty())
     }
 }

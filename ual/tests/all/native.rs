@@ -189,6 +189,44 @@ fn an_attempt_can_be_cancelled() {
     assert!(matches!(manager.asked(), Asked::Connect(..)));
 }
 
+// What the manager said of an earlier connection may still wait to be carried when the endpoint is used
+// again: it must not end the later one.
+#[test]
+fn what_was_said_of_an_earlier_attempt_does_not_end_a_later_one() {
+    let (side, manager) = side(policy());
+    let ep = side.ep();
+    let qp = ep.id();
+    let connect = || {
+        ep.connect(ConnectParams::new(peer())).unwrap();
+        assert!(matches!(manager.asked(), Asked::Connect(..)));
+    };
+    let again_behind = |said: NativeEvent| {
+        manager.late.store(true, Ordering::Release);
+        manager.say(said);
+        ep.reset().unwrap();
+        connect();
+        manager.late.store(false, Ordering::Release);
+        manager.say(NativeEvent::Established { qp, local: None, params: params(b"") });
+        side.established();
+    };
+    connect();
+    ep.disconnect(Disconnect::Graceful).unwrap();
+    assert!(matches!(side.conn_event(), ConnEvent::Failed(_)));
+    manager.asked();
+    again_behind(NativeEvent::Failed { qp, reason: "too late".into() });
+    ep.disconnect(Disconnect::Graceful).unwrap();
+    assert_eq!(manager.asked(), Asked::Disconnect(qp));
+    manager.say(NativeEvent::Disconnected { qp });
+    assert!(matches!(side.conn_event(), ConnEvent::Disconnected { .. }));
+    again_behind(NativeEvent::Disconnected { qp });
+    // Nothing else came before this.
+    let other = side.ep();
+    other.connect(ConnectParams::new(peer())).unwrap();
+    manager.say(NativeEvent::Rejected { qp: other.id(), private_data: b"no".to_vec() });
+    assert!(matches!(side.conn_event(), ConnEvent::Rejected { .. }));
+    assert_eq!(ep.state(), EpState::Connected);
+}
+
 #[test]
 fn what_only_sockets_can_do_is_unsupported_and_time_outs_are_the_callers() {
     let (side, _manager) = side(policy());

@@ -3,7 +3,7 @@
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use ual::vp_api::Role;
 use ual::{
@@ -12,6 +12,7 @@ use ual::{
 };
 
 use crate::common::{HANG, LOCALHOST, Side, policy};
+use crate::fake::{self, Behaviour, Meanwhile};
 
 /// An end, or an attempt that comes to nothing, of one pair of endpoints.
 type End = fn(&Pair);
@@ -189,6 +190,27 @@ fn endpoints_survive_every_kind_of_end_many_times() {
     for side in [&pair.client, &pair.server] {
         assert_eq!(side.connection.queued() + side.completions.queued(), 0);
     }
+}
+
+// Of two threads that reset an endpoint one does; the other must not undo what is begun behind that.
+#[test]
+fn a_late_reset_leaves_the_connection_that_was_begun_behind_another() {
+    let meanwhile: Arc<Mutex<Option<Meanwhile>>> = Arc::default();
+    let client = Side::of(&fake::ual(Behaviour::Queried(meanwhile.clone()), policy()));
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = ConnectParams::new(silent.local_addr().unwrap());
+    let ep = client.ep();
+    ep.connect(to.clone()).unwrap();
+    ep.disconnect(Disconnect::Graceful).unwrap();
+    assert!(matches!(client.conn_event(), ConnEvent::Failed(_)));
+    let faster = ep.clone();
+    *meanwhile.lock().unwrap() = Some(Box::new(move || {
+        faster.reset().unwrap();
+        faster.connect(to).unwrap();
+    }));
+    assert!(matches!(ep.reset(), Err(Error::InvalidState { .. })));
+    assert!(meanwhile.lock().unwrap().is_none());
+    assert_eq!(ep.state(), EpState::ActivePending);
 }
 
 #[test]
