@@ -17,6 +17,7 @@ mod hostile;
 mod native;
 mod objects;
 mod ports;
+mod random_depths;
 mod reuse;
 mod shortage;
 mod two_processes;
