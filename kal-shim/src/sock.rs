@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrAny, SocketFlags, SocketType, sockopt,
 };
+use vp_api::Shortage;
 
 /// A listening socket and where it listens.
 #[derive(Debug)]
@@ -186,10 +187,18 @@ pub fn finish(socket: impl AsFd) -> io::Result<()> {
     Ok(rustix::net::shutdown(socket, rustix::net::Shutdown::Write)?)
 }
 
-/// True if the system is out of descriptors or memory: the same call fails until some are freed.
-pub fn is_shortage(error: &io::Error) -> bool {
-    let shortages = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
-    error.raw_os_error().is_some_and(|raw| shortages.iter().any(|e| e.raw_os_error() == raw))
+/// What the system is out of, if that is the error: the same call fails until some are freed.
+pub fn shortage(error: &io::Error) -> Option<Shortage> {
+    let shortages = [
+        (Errno::MFILE, Shortage::Descriptors),
+        (Errno::NFILE, Shortage::MachineDescriptors),
+        (Errno::NOBUFS, Shortage::Memory),
+        (Errno::NOMEM, Shortage::Memory),
+        // Of epoll alone.
+        (Errno::NOSPC, Shortage::Watches),
+    ];
+    let raw = error.raw_os_error()?;
+    shortages.iter().find(|(errno, _)| errno.raw_os_error() == raw).map(|(_, lacks)| *lacks)
 }
 
 /// Sends what an application held back (`TCP_CORK`), and holds nothing back any more.

@@ -1,6 +1,7 @@
 //! Asynchronous events, and handlers.
 
 use std::fmt;
+use std::net::SocketAddr;
 
 use crate::{CqId, QpId, SrqId, Terminate};
 
@@ -48,9 +49,49 @@ pub enum AsyncEvent {
     },
     /// The RNIC is unusable.
     Catastrophic,
-    /// A listener cannot accept connections: the process or the machine is out of descriptors or
-    /// memory. It goes on when there are some. From the access layer; no provider says it.
-    ListenShortage,
+    /// A listener cannot accept connections. It goes on when there is what it lacks. From the access
+    /// layer; no provider says it.
+    ListenShortage {
+        /// Where it listens.
+        listener: SocketAddr,
+        /// What there is none of.
+        lacks: Shortage,
+    },
+}
+
+/// What a process or the machine has none of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Shortage {
+    /// Descriptors of the process.
+    Descriptors,
+    /// Descriptors of the machine.
+    MachineDescriptors,
+    /// Memory.
+    Memory,
+    /// Descriptors that the kernel watches for the user.
+    Watches,
+}
+
+/// What is short, and what to do.
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Descriptors => {
+                "the process has no descriptors left; close connections, or raise the limit (`ulimit -n`)"
+            }
+            Self::MachineDescriptors => {
+                "the machine has no descriptors left; close some, or raise the limit (`sysctl fs.file-max`)"
+            }
+            Self::Memory => {
+                "there is no memory left; close connections, or raise the limit (`ulimit -v`, cgroup)"
+            }
+            Self::Watches => {
+                "the kernel watches no more descriptors of this user; close connections, or raise the limit \
+                 (`sysctl fs.epoll.max_user_watches`)"
+            }
+        })
+    }
 }
 
 /// What happened to the object.
@@ -74,9 +115,12 @@ impl fmt::Display for AsyncEvent {
             Self::PortState { online: true } => "it can be used, or has new addresses",
             Self::PortState { online: false } => "it cannot be used any more",
             Self::Catastrophic => "the device failed; see the log",
-            Self::ListenShortage => {
-                "a listener cannot accept connections: the process has no descriptors (`ulimit -n`) or no \
-                 memory left"
+            Self::ListenShortage { listener, lacks } => {
+                let on = "it goes on by itself";
+                return write!(
+                    f,
+                    "the listener of {listener} cannot accept connections: {lacks}; {on}"
+                );
             }
         })
     }

@@ -42,7 +42,7 @@ pub use attr::*;
 pub use conn::*;
 pub use datagram::*;
 pub use error::{PostFailure, Unavailable, VpError, VpResult, VpStatus};
-pub use event::{AsyncEvent, AsyncHandler, CqHandler, EventSource};
+pub use event::{AsyncEvent, AsyncHandler, CqHandler, EventSource, Shortage};
 pub use ids::{CqId, MwId, PdId, QpId, SrqId, Stag};
 pub use mem::MemRange;
 pub use provider::{Cq, NativeCm, Provider, Qp, Rnic, Srq};

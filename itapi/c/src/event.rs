@@ -210,7 +210,7 @@ fn unaffiliated(event: AsyncEvent) -> Option<it_event_type_t> {
     match event {
         AsyncEvent::PortState { online: true } => Some(IT_ASYNC_UNAFF_SPIGOT_ONLINE),
         AsyncEvent::PortState { online: false } => Some(IT_ASYNC_UNAFF_SPIGOT_OFFLINE),
-        AsyncEvent::ListenShortage => Some(IT_ASYNC_UNAFF_LISTEN_SHORTAGE),
+        AsyncEvent::ListenShortage { .. } => Some(IT_ASYNC_UNAFF_LISTEN_SHORTAGE),
         // A dead adapter has no event in 2.x: the calls say so.
         _ => None,
     }

@@ -212,7 +212,7 @@ impl Table {
         match self.directory.unaffiliated() {
             Some(evd) => evd.push_lossy(Event::Unaffiliated { port, event }),
             // The log has it already, with the listener and the cause.
-            None if event == AsyncEvent::ListenShortage => {}
+            None if matches!(event, AsyncEvent::ListenShortage { .. }) => {}
             None => match port {
                 Some(port) => tracing::warn!("port {port}: {event}"),
                 None => tracing::warn!("{event}"),

@@ -19,7 +19,7 @@ use kal_shim::Reactor;
 use kal_shim::clock::after;
 use kal_shim::reactor::{Interest, Ready};
 use kal_shim::sock::{self, KeepAlive, Options};
-use vp_api::{AsyncEvent, Datagrams, NativeCm, QpId, RnicAttrs, room};
+use vp_api::{AsyncEvent, Datagrams, NativeCm, QpId, RnicAttrs, Shortage, room};
 
 use super::active::Active;
 use super::counters::Counters;
@@ -210,8 +210,9 @@ impl Table {
         let Some(listener) = self.listeners.get(&token) else { return };
         let watch =
             |socket: &sock::Listener| self.reactor.add(&socket.socket, token, Interest::READ);
-        if let Some(error) = listener.sockets.iter().find_map(|socket| watch(socket).err()) {
-            self.rest(token, &error);
+        let refused = |socket: &sock::Listener| Some((socket.address, watch(socket).err()?));
+        if let Some((address, error)) = listener.sockets.iter().find_map(refused) {
+            self.rest(token, address, lack(&error));
         }
     }
 
@@ -224,31 +225,34 @@ impl Table {
         for socket in &listener.sockets {
             for _ in 0..ACCEPTS {
                 if room::try_list::<u8>(START_UP).is_none() {
-                    short = Some(io::ErrorKind::OutOfMemory.into());
+                    short = Some((socket.address, Shortage::Memory));
                     break;
                 }
                 match sock::accept(socket, &options) {
                     Ok(Some(connection)) => found.push(connection),
                     Ok(None) => break,
-                    Err(error) if sock::is_shortage(&error) => {
-                        short = Some(error);
-                        break;
+                    Err(error) => {
+                        if let Some(lacks) = sock::shortage(&error) {
+                            short = Some((socket.address, lacks));
+                            break;
+                        }
+                        // The peer left between its connect and our accept.
+                        tracing::debug!("accept on {}: {error}", socket.address);
                     }
-                    // The peer left between its connect and our accept.
-                    Err(error) => tracing::debug!("accept on {}: {error}", socket.address),
                 }
             }
         }
-        if let Some(error) = short {
-            self.rest(token, &error);
+        if let Some((address, lacks)) = short {
+            self.rest(token, address, lacks);
         }
         for (socket, peer) in found {
             self.begin_passive(token, socket, peer);
         }
     }
 
-    /// Stops watching a listener until its timer fires: its sockets would stay readable.
-    pub(super) fn rest(&mut self, token: u64, error: &io::Error) {
+    /// Stops watching a listener that cannot accept at this address until its timer fires: its sockets
+    /// would stay readable.
+    pub(super) fn rest(&mut self, token: u64, address: SocketAddr, lacks: Shortage) {
         let Some(listener) = self.listeners.get_mut(&token) else { return };
         for socket in &listener.sockets {
             // Not watched any more is fine.
@@ -258,12 +262,9 @@ impl Table {
         let now = Instant::now();
         if listener.told.is_none_or(|told| now.duration_since(told) >= QUIET) {
             listener.told = Some(now);
-            let port = listener.service.port;
-            tracing::warn!(
-                "the listener of port {port} cannot accept: {error}; close connections or raise \
-                 the limit (descriptors: `ulimit -n`, memory: `ulimit -v`); it goes on by itself"
-            );
-            self.unaffiliated(None, AsyncEvent::ListenShortage);
+            let event = AsyncEvent::ListenShortage { listener: address, lacks };
+            tracing::warn!("{event}");
+            self.unaffiliated(None, event);
         }
     }
 
@@ -364,6 +365,11 @@ impl Entry {
 /// The endpoint, if it is still open.
 pub(super) fn open(ep: &Weak<Ep>) -> Option<Arc<Ep>> {
     ep.upgrade().filter(|ep| ep.is_open())
+}
+
+/// What there is none of if the kernel does not watch a socket.
+fn lack(error: &io::Error) -> Shortage {
+    sock::shortage(error).unwrap_or(Shortage::Memory)
 }
 
 /// TCP options of a policy (CONN-14).

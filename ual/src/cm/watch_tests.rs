@@ -113,17 +113,14 @@ fn a_listener_that_rested_tries_until_it_is_watched() {
     {
         let mut work = ia.cm().desk.lock();
         let work = work.as_mut().unwrap();
-        work.table.rest(listen.id().0, &std::io::Error::from_raw_os_error(24));
         work.table.resume(listen.id().0);
     }
-    let event = news.wait(Some(HANG)).unwrap();
-    assert!(
-        matches!(
-            event,
-            Event::Unaffiliated { port: None, event: vp_api::AsyncEvent::ListenShortage }
-        ),
-        "{event:?}"
-    );
+    let Event::Unaffiliated { port: None, event } = news.wait(Some(HANG)).unwrap() else {
+        panic!()
+    };
+    let (listener, lacks) = (listen.addresses()[0], vp_api::Shortage::Watches);
+    assert_eq!(event, vp_api::AsyncEvent::ListenShortage { listener, lacks });
+    assert!(event.to_string().contains("max_user_watches"), "{event}");
     ia.cm().sleeper.refuse_watches(false);
     let _stream = ask(&ia, listen.addresses()[0]);
     assert!(matches!(requests.wait(Some(HANG)).unwrap(), Event::Request(_)));

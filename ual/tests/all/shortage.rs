@@ -6,7 +6,7 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::process::Command;
 
-use ual::vp_api::AsyncEvent;
+use ual::vp_api::{AsyncEvent, Shortage};
 use ual::{EvdInit, Event, Stream};
 
 use crate::common::{HANG, LOCALHOST, Side, policy};
@@ -45,11 +45,15 @@ fn in_a_process() {
     drop(hoard.pop());
     let mut stream = TcpStream::connect(listen.addresses()[0]).unwrap();
     stream.write_all(b"MPA ID Req Frame\x40\x01\0\0").unwrap();
-    let event = news.wait(Some(HANG)).unwrap();
-    assert!(
-        matches!(event, Event::Unaffiliated { port: None, event: AsyncEvent::ListenShortage }),
-        "{event:?}"
-    );
+    let Event::Unaffiliated { port: None, event } = news.wait(Some(HANG)).unwrap() else {
+        panic!()
+    };
+    let address = listen.addresses()[0];
+    let lacks = Shortage::Descriptors;
+    assert_eq!(event, AsyncEvent::ListenShortage { listener: address, lacks });
+    let text = event.to_string();
+    let parts = [&*address.to_string(), "no descriptors", "ulimit -n"];
+    assert!(parts.iter().all(|part| text.contains(part)), "{text}");
     assert_eq!(server.requests.queued(), 0);
     drop(hoard);
     server.request();

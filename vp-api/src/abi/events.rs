@@ -44,7 +44,7 @@ pub(super) fn to(source: EventSource, event: AsyncEvent) -> c::AsyncEvent {
         }
         AsyncEvent::Catastrophic => 12,
         // It has no number, since no provider says it.
-        AsyncEvent::ListenShortage => 0,
+        AsyncEvent::ListenShortage { .. } => 0,
     };
     out
 }
