@@ -81,6 +81,7 @@ impl Drop for Core {
         // the memory of what was under way go.
         for _ in 0..END_TRIES {
             if self.ep.close().is_ok() {
+                self.flights.left(self.ep.id());
                 break;
             }
             // Refused while narrow windows are linked through it: they end with it.

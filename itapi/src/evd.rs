@@ -103,6 +103,13 @@ impl Flights {
         }
     }
 
+    /// Its endpoint is gone.
+    pub(crate) fn left(&self, qp: QpId) {
+        if let Receives::Shared(srq) = &self.recv {
+            srq.left(qp);
+        }
+    }
+
     /// The application's view of a completion; `None` if its request is unknown, which a provider that
     /// completes each request once never causes.
     #[inline]
@@ -140,7 +147,7 @@ fn is_receive(wc: &WorkCompletion) -> bool {
 
 fn received(flight: &mut RecvFlight, wc: &WorkCompletion) -> Option<Completion> {
     let operation = receive_of(wc.opcode)?;
-    let mut local = flight.complete(wc.wr_id & !NOTIFY)?;
+    let mut local = flight.complete(wc.wr_id & !NOTIFY, wc.qp)?;
     let arrived = if wc.status == WcStatus::Success { wc.octets as usize } else { 0 };
     local.set_received(arrived);
     Some(completion(wc, operation, local, Vec::new()))

@@ -131,7 +131,7 @@ pub(crate) fn receive(
     match post(&[RecvWr { wr_id: wr_id(number, notify), sgl: list.get() }]) {
         Ok(()) => Ok(WorkId(number)),
         Err(failure) => {
-            let local = flight.complete(number).unwrap_or_default();
+            let local = flight.refused(number).unwrap_or_default();
             Err(Refused::new(refusal(Operation::Recv, failure.status), local))
         }
     }
@@ -182,7 +182,7 @@ fn receive_batch(
         std::array::from_fn(|n| RecvWr { wr_id: wr_id(numbers[n], true), sgl: lists[n].get() });
     let Err(failure) = post(&wrs[..wanted]) else { return (wanted, bad) };
     let posted = failure.posted.min(wanted);
-    let back = numbers[posted..wanted].iter().filter_map(|&number| flight.complete(number));
+    let back = numbers[posted..wanted].iter().filter_map(|&number| flight.refused(number));
     let back: Vec<Local> = back.collect();
     locals.splice(..0, back);
     (posted, Some(refusal(Operation::Recv, failure.status)))

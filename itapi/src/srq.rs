@@ -1,10 +1,10 @@
 //! Shared receive queues: receives that several endpoints take from. The queue owns the memory of
-//! its receives until one completes.
+//! its receives until one completes, or is lost with an endpoint ([`ual::SharedPosted`]).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ual::SrqParams;
-use vp_api::SrqInfo;
+use vp_api::{QpId, SrqInfo};
 
 use crate::completion::WorkId;
 use crate::context::context;
@@ -106,6 +106,29 @@ impl Srq {
         Ok(self.0.srq.query()?)
     }
 
+    /// An endpoint was made that takes receives from here.
+    pub(crate) fn joined(&self, qp: QpId) {
+        if let Some(receives) = self.flight().as_shared() {
+            receives.joined(qp, self.waiting());
+        }
+    }
+
+    /// An endpoint is gone: the memory goes of receives that it and others before it had taken along.
+    pub(crate) fn left(&self, qp: QpId) {
+        let (mut back, mut flight) = (Vec::new(), self.flight());
+        if let Some(receives) = flight.as_shared() {
+            receives.left(qp, self.waiting(), |local| back.push(local));
+        }
+        // Memory goes without the lock.
+        drop(flight);
+    }
+
+    /// Receives that no endpoint has taken. Under the flight's lock: none is posted meanwhile.
+    fn waiting(&self) -> u32 {
+        // Not known: as if none had been taken.
+        self.0.srq.query().map_or(u32::MAX, |info| info.posted)
+    }
+
     pub(crate) fn flight(&self) -> MutexGuard<'_, RecvFlight> {
         // Nothing panics while the lock is held.
         self.0.flight.lock().unwrap_or_else(PoisonError::into_inner)
@@ -119,5 +142,61 @@ impl Srq {
 impl std::fmt::Debug for Srq {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Srq({:?})", self.0.srq.id())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Ep, Ia, Work};
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn held(srq: &Srq) -> usize {
+        srq.flight().as_shared().map_or(0, |receives| receives.held())
+    }
+
+    /// Two receives of `srq` are done with, and nobody takes their completions; the other end.
+    fn fill(ia: &Ia, ep: &Ep, evd: &crate::Evd) -> Result<Ep> {
+        let listen = ia.listen("127.0.0.1:0")?;
+        let (pz, sent) = (ia.pz()?, ia.evd(16)?);
+        let client = pz.ep(&sent).build()?;
+        std::thread::scope(|scope| {
+            let accepted = scope.spawn(|| listen.request()?.accept(ep, b""));
+            client.connect(listen.address(), b"")?;
+            accepted.join().expect("no panic")
+        })?;
+        for _ in 0..2 {
+            client.post(Work::send(b"hello"))?;
+            sent.wait_success(LONG)?;
+        }
+        warpline_patience::until("two receives to complete", || evd.queued() == 2);
+        Ok(client)
+    }
+
+    #[test]
+    fn the_memory_of_receives_that_a_freed_endpoint_took_comes_back() -> Result<()> {
+        let ia = Ia::open()?;
+        let (pz, evd) = (ia.pz()?, ia.evd(16)?);
+        let srq = pz.srq(8, 1)?;
+        let elder = pz.ep(&evd).srq(&srq).build()?;
+        for buffer in pz.buffers(8, 8)? {
+            srq.post_recv(buffer)?;
+        }
+        let ep = pz.ep(&evd).srq(&srq).build()?;
+        let client = fill(&ia, &ep, &evd)?;
+        drop((ep, client));
+        // For all that is known, this one might have taken them.
+        assert_eq!(held(&srq), 8);
+        drop(elder);
+        assert_eq!((held(&srq), srq.info()?.posted), (6, 6));
+        let ep = pz.ep(&evd).srq(&srq).build()?;
+        let _client = fill(&ia, &ep, &evd)?;
+        evd.wait_success(LONG)?;
+        drop(ep);
+        assert_eq!(held(&srq), 4);
+        Ok(())
     }
 }

@@ -41,6 +41,7 @@ pub mod policy;
 mod posted;
 mod registry;
 pub mod resource;
+mod shared_posted;
 mod tag;
 
 pub use cm::{
@@ -64,6 +65,7 @@ pub use resource::{
     AddressHandle, Datagram, Ep, EpInfo, EpInit, EpState, Ia, Keys, Listen, ListenInit, Lmr,
     LmrInit, Pz, Rmr, Serves, Srq, SrqParams, UdEp, UdEpInit, UdService, UdServiceInit,
 };
+pub use shared_posted::SharedPosted;
 pub use tag::Tag;
 pub use vp_api;
 pub use vp_hooks;

@@ -333,15 +333,13 @@ unsafe fn receive(
     let notify = receive_notifies(dto_flags)?;
     // SAFETY: same contract.
     let sgl = unsafe { Sgl::read(local_segments, count, Limit::shared(srq.max_segments), srq.ia) }?;
-    let number = {
-        let mut receives = lock(&srq.receives);
-        let no_room = |verb| Failure::verb(verb, status::IT_ERR_RESOURCES, "post a receive");
-        receives.make_room(1).map_err(no_room)?;
-        receives.add(request)
-    };
+    let mut receives = lock(&srq.receives);
+    let no_room = |verb| Failure::verb(verb, status::IT_ERR_RESOURCES, "post a receive");
+    receives.make_room(1).map_err(no_room)?;
+    let number = receives.hold(request);
     let wr_id = works::id(srq.slot, true, number, notify);
     srq.inner.post_recv(&[RecvWr { wr_id, sgl: sgl.elements() }]).map_err(|failure| {
-        lock(&srq.receives).take(number);
+        receives.refused(number);
         match failure.status {
             VpStatus::InvalidHandle => {
                 let text = "the shared receive queue was freed during the call";

@@ -159,16 +159,17 @@ pub(crate) unsafe extern "C" fn it_ep_rc_create(
         let srq_handle = srq.as_ref().map(|srq| srq.inner.tag().get());
         let attributes = Attributes::grant(&attr, ia.attrs(), srq_handle)?;
         let mut init = attributes.init(&request.inner, &recv.inner, &conn.inner);
-        init.srq = srq.map(|srq| srq.inner.clone());
+        init.srq = srq.as_ref().map(|srq| srq.inner.clone());
         let (sends, receives) = (ring(attributes.requests)?, ring(attributes.receives)?);
         let inner = pz.inner.create_ep(init);
         let inner = inner.map_err(Failure::by(status::IT_ERR_INVALID_EP_ATTR))?;
+        let qp = inner.id();
         let raw = object::insert(|raw| {
             inner.tag().set(raw.number());
             EpObject {
                 handle: raw.number(),
                 slot: raw.slot().unwrap_or(0),
-                qp: inner.id(),
+                qp,
                 cn_est_id: AtomicU64::new(0),
                 inner,
                 sends,
@@ -182,6 +183,9 @@ pub(crate) unsafe extern "C" fn it_ep_rc_create(
                 connect_sevd: connect_sevd_handle.addr() as u64,
             }
         })?;
+        if let Some(srq) = srq {
+            srq.joined(qp);
+        }
         out.write(object::handle(raw.number()));
         Ok(())
     })
@@ -195,6 +199,10 @@ pub(crate) extern "C" fn it_ep_free(ep_handle: it_ep_handle_t) -> Status {
         }
         let ep = object::find::<EpObject>(ep_handle.cast())?;
         ep.inner.close().map_err(Failure::by(status::IT_ERR_EP_BUSY))?;
+        if let Some(srq) = ep.inner.srq() {
+            let srq = object::find::<SrqObject>(object::handle(srq.tag().get()));
+            srq.iter().for_each(|srq| srq.left(ep.qp));
+        }
         object::forget(ep_handle.cast());
         Ok(())
     })

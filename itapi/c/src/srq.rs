@@ -3,9 +3,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use ual::SrqParams;
-use ual::vp_api::room::Slots;
-use ual::vp_api::{Capabilities, VpStatus};
+use ual::vp_api::{Capabilities, QpId, VpStatus};
+use ual::{SharedPosted, SrqParams};
 
 use super::boundary;
 use super::check_mask;
@@ -17,19 +16,38 @@ use super::ring::Request;
 use super::sgl::MAX_SEGMENTS;
 use super::status::{self, Status};
 use super::types::*;
+use super::works::lock;
 
 /// What a handle of this kind names.
 pub(crate) struct SrqObject {
     pub(crate) inner: Arc<ual::Srq>,
     /// Its slot in the table of handles: part of the ids of its receives.
     pub(crate) slot: u32,
-    /// Receives complete in any order. It grows beyond the queue's depth only by receives that an
-    /// endpoint had taken when it was freed: those never complete.
-    pub(crate) receives: Mutex<Slots<Request>>,
+    /// Held while one is posted: their order counts. It grows beyond the queue's depth only by receives
+    /// that endpoints had taken when they were freed, and that others might have.
+    pub(crate) receives: Mutex<SharedPosted<Request>>,
     /// Segments that a receive may have.
     pub(crate) max_segments: u32,
     /// The handle of its adapter.
     pub(crate) ia: u64,
+}
+
+impl SrqObject {
+    /// An endpoint was made that takes receives from here.
+    pub(crate) fn joined(&self, qp: QpId) {
+        lock(&self.receives).joined(qp, self.waiting());
+    }
+
+    /// An endpoint is gone, and with it what it and others before it had taken along.
+    pub(crate) fn left(&self, qp: QpId) {
+        lock(&self.receives).left(qp, self.waiting(), drop);
+    }
+
+    /// Receives that no endpoint has taken. Under the lock: none is posted meanwhile.
+    fn waiting(&self) -> u32 {
+        // Not known: as if none had been taken.
+        self.inner.query().map_or(u32::MAX, |info| info.posted)
+    }
 }
 
 fn size(what: &str, asked: usize, most: u32, above: Status) -> Outcome<u32> {
@@ -65,7 +83,7 @@ pub(crate) unsafe extern "C" fn it_srq_create(
         let depth = size(receives.0, receives.1, receives.2, status::IT_ERR_RESOURCE_RECV_DTO)?;
         let srq = pz.inner.create_srq(SrqParams { depth, max_sge, low_watermark: 0 });
         let inner = srq.map_err(Failure::by(status::IT_ERR_INVALID_SRQ_SIZE))?;
-        let receives = Slots::new("receives of the shared receive queue", depth as usize);
+        let receives = SharedPosted::new(depth);
         let receives = receives.map_err(Failure::of_verb(status::IT_ERR_INVALID_SRQ_SIZE))?;
         let raw = object::insert(|raw| {
             inner.tag().set(raw.number());

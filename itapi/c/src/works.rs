@@ -74,7 +74,7 @@ pub(crate) fn resolve(completion: &WorkCompletion) -> Option<Resolved> {
     let ep = srq.inner.pz().ia().ep(completion.qp)?;
     // Else it is left over from a queue that had the slot before.
     ep.srq().filter(|used| Arc::ptr_eq(used, &srq.inner))?;
-    let request = lock(&srq.receives).take(number)?;
+    let request = lock(&srq.receives).complete(number, completion.qp)?;
     let ep = object::find::<EpObject>(object::handle(ep.tag().get())).ok()?;
     Some(describe(&ep, &request, completion))
 }

@@ -152,7 +152,10 @@ impl<'a> EpBuilder<'a> {
         };
         let ep = self.pz.ual().create_ep(init)?;
         let recv = match self.srq {
-            Some(srq) => Receives::Shared(srq),
+            Some(srq) => {
+                srq.joined(ep.id());
+                Receives::Shared(srq)
+            }
             None => Receives::Own(Mutex::new(RecvFlight::new(self.recv_depth)?)),
         };
         let send = Mutex::new(SendFlight::new(self.send_depth));

@@ -202,6 +202,9 @@ fn an_overflow_of_a_closed_dispatcher_is_not_told() {
     );
     second.close().unwrap();
     assert_eq!(side.news.queued(), 0);
+    // It is closed in the moment when it is told of.
+    side.news.push_affiliated(AsyncSource::Queue(9), AsyncEvent::CqOverrun, || false);
+    assert_eq!(side.news.queued(), 0);
     // Without tags they cannot be told apart.
     let (third, _fourth) = (software(0), software(0));
     third.close().unwrap();

@@ -120,22 +120,25 @@ fn a_quiet_completion_waits_to_be_polled() {
     }
 }
 
+/// An endpoint, and another that takes its receives from a shared queue, connected.
+fn sharing(side: &Side, srq: it_srq_handle_t) -> [it_ep_handle_t; 2] {
+    let mut with_srq = attributes();
+    // SAFETY: plain data.
+    let mut rc = unsafe { with_srq.srv.rc };
+    rc.srq = srq;
+    with_srq.srv.rc = rc;
+    (with_srq.max_recv_dtos, with_srq.max_recv_segments) = (usize::MAX, usize::MAX);
+    let (active, passive) = (side.ep(), side.ep_with(&with_srq, IT_EP_SRQ));
+    side.join(active, passive);
+    [active, passive]
+}
+
 /// A completion that is left over from a shared receive queue finds no request of the queue that has
 /// its slot in the table of handles now.
 #[test]
 fn a_completion_left_over_from_a_freed_queue_takes_nothing_of_the_next() {
     let side = Side::new();
-    let sharing = |srq: it_srq_handle_t| {
-        let mut with_srq = attributes();
-        // SAFETY: plain data.
-        let mut rc = unsafe { with_srq.srv.rc };
-        rc.srq = srq;
-        with_srq.srv.rc = rc;
-        (with_srq.max_recv_dtos, with_srq.max_recv_segments) = (usize::MAX, usize::MAX);
-        let (active, passive) = (side.ep(), side.ep_with(&with_srq, IT_EP_SRQ));
-        side.join(active, passive);
-        [active, passive]
-    };
+    let sharing = |srq| sharing(&side, srq);
     let slot = |srq: it_srq_handle_t| object::find::<SrqObject>(srq.cast()).unwrap().slot;
     // The completion is there, taken from the provider, and not looked up.
     let left_over = || {
@@ -168,4 +171,29 @@ fn a_completion_left_over_from_a_freed_queue_takes_nothing_of_the_next() {
     assert_eq!(send(active, &[], 100, 0), IT_SUCCESS, "{}", last());
     let got = side.good();
     assert_eq!((got.ep, got.cookie), (passive, 2));
+}
+
+/// What an endpoint took from a shared receive queue and did not complete is gone with it: its record
+/// comes back, and not only when the queue goes.
+#[test]
+fn records_of_receives_that_a_freed_endpoint_took_come_back() {
+    let side = Side::new();
+    let srq = make!(it_srq_create(side.pz, 2, 8));
+    let records =
+        || crate::works::lock(&object::find::<SrqObject>(srq.cast()).unwrap().receives).held();
+    for cookie in 0..8 {
+        assert_eq!(receive(srq.cast(), &[], cookie), IT_SUCCESS, "{}", last());
+    }
+    assert_ne!(receive(srq.cast(), &[], 8), IT_SUCCESS);
+    let [active, passive] = sharing(&side, srq);
+    for _ in 0..2 {
+        assert_eq!(send(active, &[], 100, 0), IT_SUCCESS, "{}", last());
+    }
+    // Those of the receives, which nobody takes.
+    let evd = object::find::<EvdObject>(side.dto.cast()).unwrap();
+    warpline_patience::until("two completions", || evd.inner.queued() == 2);
+    assert_eq!(records(), 8);
+    assert_eq!(it_ep_free(passive), IT_SUCCESS);
+    assert_eq!(records(), 6);
+    assert_eq!(it_ep_free(active), IT_SUCCESS);
 }

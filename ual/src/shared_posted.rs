@@ -1,0 +1,182 @@
+//! The posted receives of a shared queue, and which of them endpoints took along when they went.
+//!
+//! Owner: a shared receive queue's face, behind its lock, which is held from holding a receive until the
+//! provider has taken or refused it. When a peer dies its endpoint completes what it took. An endpoint that
+//! is destroyed completes nothing, and no provider says what it had. But receives are taken in the order in
+//! which they were posted (RDMAC 6.3): of all receives but the last ones, which wait in the queue, it is
+//! known that they were taken, and of an endpoint that it has none of those that were taken before it was
+//! made. What was taken and no endpoint can have is lost, and comes back when an endpoint goes. It stays for
+//! as long as an endpoint is open that was there when it was taken.
+//!
+//! A completion may be looked at when its endpoint is gone: it is refused, for its number may be another
+//! receive's by then.
+
+use std::collections::BTreeMap;
+
+use vp_api::room::Slots;
+use vp_api::{QpId, VpResult, VpStatus, room};
+
+/// See the module.
+#[derive(Debug)]
+pub struct SharedPosted<T> {
+    requests: Slots<T>,
+    /// By number: how many were posted before it; [`FREE`] without a request.
+    orders: Vec<u64>,
+    /// Receives posted so far.
+    posted: u64,
+    /// By endpoint: it has no receive before this one.
+    floors: BTreeMap<QpId, u64>,
+}
+
+/// No receive has this order.
+const FREE: u64 = u64::MAX;
+
+impl<T> SharedPosted<T> {
+    /// For a queue of `depth`.
+    ///
+    /// # Errors
+    /// [`VpStatus::InsufficientResources`]: there is no memory.
+    pub fn new(depth: u32) -> VpResult<Self> {
+        let what = "receives of the shared receive queue";
+        let requests = Slots::new(what, depth as usize)?;
+        let orders = room::list(what, depth as usize)?;
+        Ok(Self { requests, orders, posted: 0, floors: BTreeMap::new() })
+    }
+
+    /// Has the memory for `more` receives: to be asked before they are held.
+    ///
+    /// # Errors
+    /// [`VpStatus::InsufficientResources`]: there is none.
+    pub fn make_room(&mut self, more: usize) -> Result<(), VpStatus> {
+        self.requests.make_room(more)?;
+        let missing = (self.requests.used() + more).saturating_sub(self.orders.len());
+        self.orders.try_reserve(missing).map_err(|_| VpStatus::InsufficientResources)
+    }
+
+    /// Receives that wait, or that an endpoint has.
+    pub fn held(&self) -> usize {
+        self.requests.used()
+    }
+
+    /// Holds a receive that is posted next; its number.
+    pub fn hold(&mut self, request: T) -> u32 {
+        let number = self.requests.add(request);
+        let at = number as usize;
+        if at >= self.orders.len() {
+            self.orders.resize(at + 1, FREE);
+        }
+        self.orders[at] = self.posted;
+        self.posted += 1;
+        number
+    }
+
+    /// The provider refused a receive, and all that were held behind it.
+    pub fn refused(&mut self, number: u32) -> Option<T> {
+        let request = self.take(number)?;
+        self.posted -= 1;
+        Some(request)
+    }
+
+    /// Takes out a receive that completed for an endpoint. `None`: the endpoint is gone, or it completed
+    /// before.
+    pub fn complete(&mut self, number: u32, qp: QpId) -> Option<T> {
+        if self.floors.contains_key(&qp) { self.take(number) } else { None }
+    }
+
+    fn take(&mut self, number: u32) -> Option<T> {
+        let request = self.requests.take(number)?;
+        self.orders[number as usize] = FREE;
+        Some(request)
+    }
+
+    /// An endpoint was made that takes receives, while so many wait in the queue.
+    pub fn joined(&mut self, qp: QpId, waiting: u32) {
+        self.floors.insert(qp, self.taken(waiting));
+    }
+
+    /// An endpoint was destroyed, after which so many wait in the queue: gives what is lost to `back`.
+    pub fn left(&mut self, qp: QpId, waiting: u32, mut back: impl FnMut(T)) {
+        self.floors.remove(&qp);
+        let oldest = self.floors.values().copied().min().unwrap_or(FREE);
+        let lost = oldest.min(self.taken(waiting));
+        for number in 0..self.orders.len() {
+            if self.orders[number] < lost {
+                self.take(number as u32).into_iter().for_each(&mut back);
+            }
+        }
+    }
+
+    /// So many of the first receives have been taken.
+    fn taken(&self, waiting: u32) -> u64 {
+        self.posted.saturating_sub(waiting.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: QpId = QpId(1);
+    const B: QpId = QpId(2);
+
+    /// Receives of an empty queue, numbered as they are held, and its endpoints.
+    fn posted(receives: u32, endpoints: &[QpId]) -> SharedPosted<u32> {
+        let mut posted = SharedPosted::new(4).unwrap();
+        endpoints.iter().for_each(|qp| posted.joined(*qp, 0));
+        posted.make_room(receives as usize).unwrap();
+        for n in 0..receives {
+            assert_eq!(posted.hold(n), n);
+        }
+        posted
+    }
+
+    fn left(posted: &mut SharedPosted<u32>, qp: QpId, waiting: u32) -> Vec<u32> {
+        let mut back = Vec::new();
+        posted.left(qp, waiting, |request| back.push(request));
+        back
+    }
+
+    #[test]
+    fn the_last_endpoint_leaves_all_that_was_taken() {
+        let mut posted = posted(8, &[A]);
+        assert_eq!(posted.complete(0, A), Some(0));
+        // It has taken 1 and 2.
+        assert_eq!(left(&mut posted, A, 5), [1, 2]);
+        assert_eq!(posted.held(), 5);
+        // What comes late is refused, also when its number is another receive's.
+        assert_eq!(posted.complete(1, A), None);
+        let again = posted.hold(10);
+        assert!([0, 1, 2].contains(&again));
+        assert_eq!(posted.complete(again, A), None);
+        posted.joined(B, 6);
+        assert_eq!(posted.complete(again, B), Some(10));
+        assert_eq!(posted.complete(again, B), None);
+    }
+
+    #[test]
+    fn what_another_endpoint_may_have_stays_until_that_goes() {
+        let mut posted = posted(8, &[A, B]);
+        // They have taken four, and it is not known who has which.
+        assert_eq!(left(&mut posted, A, 4), []);
+        assert_eq!(posted.complete(1, B), Some(1));
+        // One that came since has none of them, and takes two.
+        posted.joined(A, 4);
+        assert_eq!(left(&mut posted, B, 2), [0, 2, 3]);
+        assert_eq!(left(&mut posted, A, 2), [4, 5]);
+        assert_eq!(posted.held(), 2);
+    }
+
+    #[test]
+    fn refused_receives_were_not_posted() {
+        let mut posted = posted(4, &[A]);
+        for number in [2, 3] {
+            assert_eq!(posted.refused(number), Some(number));
+        }
+        assert_eq!(posted.refused(3), None);
+        // Of the two both wait, and then one.
+        assert_eq!(left(&mut posted, A, 2), []);
+        posted.joined(A, 2);
+        assert_eq!(left(&mut posted, A, 1), [0]);
+        assert_eq!(posted.make_room(1 << 60), Err(VpStatus::InsufficientResources));
+    }
+}
