@@ -235,6 +235,25 @@ fn refusals_that_no_peer_takes_are_bounded() {
     drop(flood);
 }
 
+// One bound for all that cost a descriptor and that no application knows of.
+#[test]
+fn refusals_and_half_open_connections_are_bounded_together() {
+    let server = Side::new(Policy { half_open: 8, close_timeout: HANG, ..policy() });
+    let listen = server.listen(LOCALHOST);
+    let refused = request(0xC0, 0, &[]);
+    let mut flood = Vec::new();
+    for n in 1..=50 {
+        flood.push(raw(listen.addresses()[0], b"MPA ID"));
+        flood.push(raw(listen.addresses()[0], &refused));
+        warpline_patience::until("both to be looked at", || {
+            let counters = server.ia.cm_counters();
+            (counters.incoming, counters.refused) == (2 * n, n)
+        });
+    }
+    assert_eq!(server.ia.cm_counters().crowded_out, 100 - 8);
+    drop(flood);
+}
+
 // Closing the listener behind a refusal does not take the refusal back.
 #[test]
 fn a_refusal_outlives_its_listener() {
