@@ -26,6 +26,9 @@ pub(crate) struct Context {
     /// Its receives never fire a notification for solicited ones only: siw passes on no flag of
     /// the message (`siw_rqe_complete`, Linux 6.1). It is armed for all then, which fires early.
     pub(crate) forgets_solicited: bool,
+    /// What is posted in Error stays in its queues without a completion: siw flushes them as it enters
+    /// Error and not afterwards (`siw_post_send`, Linux 6.1).
+    pub(crate) keeps_late: bool,
 }
 
 // SAFETY: libibverbs is thread safe: a context belongs to no thread.
@@ -95,8 +98,10 @@ impl Context {
                 let transport = unsafe { (*device).transport_type };
                 let (name, iwarp) = (name.to_owned(), transport == IBV_TRANSPORT_IWARP);
                 let api = api.clone();
-                let mut context = Self { api, raw, name, iwarp, forgets_solicited: false };
-                context.forgets_solicited = context.query().is_ok_and(|attr| attr.vendor_id == SIW);
+                let (forgets_solicited, keeps_late) = (false, false);
+                let mut context = Self { api, raw, name, iwarp, forgets_solicited, keeps_late };
+                let is_siw = context.query().is_ok_and(|attr| attr.vendor_id == SIW);
+                (context.forgets_solicited, context.keeps_late) = (is_siw, is_siw);
                 found = Some(Arc::new(context));
             }
             Ok(())

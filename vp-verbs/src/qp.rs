@@ -77,6 +77,8 @@ pub(crate) struct VerbsQp {
     info: Mutex<QpInfo>,
     /// A message of the peer came.
     heard: AtomicBool,
+    /// The device is in Error, and completes nothing that is posted from now on.
+    over: AtomicBool,
     /// On everything in `parts`, until it is destroyed.
     holds: Mutex<Vec<Hold>>,
 }
@@ -118,6 +120,7 @@ impl VerbsQp {
             late_recvs: Mutex::default(),
             info: Mutex::new(info),
             heard: AtomicBool::new(false),
+            over: AtomicBool::new(false),
             holds: Mutex::new(holds),
         });
         qp.begin(qp.next_life())?;
@@ -303,6 +306,7 @@ impl VerbsQp {
         let _ = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, error);
         let mut attr = ibv_qp_attr { qp_state: IBV_QPS_ERR, ..ibv_qp_attr::default() };
         let failed = self.apply(&mut attr, IBV_QP_STATE);
+        self.over.store(failed.is_ok(), Ordering::Release);
         self.mark_end();
         self.flush_late();
         failed
@@ -358,6 +362,7 @@ impl VerbsQp {
         self.end_life()?;
         lock(&self.send).forget_silent();
         self.heard.store(false, Ordering::Release);
+        self.over.store(false, Ordering::Release);
         let life = self.next_life();
         let mut info = lock(&self.info);
         *info = QpInfo::new(self.id);
@@ -403,7 +408,11 @@ impl Qp for VerbsQp {
 
     fn post_send(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure> {
         match self.state() {
-            QpState::Rts => self.post_sends(wrs),
+            QpState::Rts => {
+                let posted = self.post_sends(wrs);
+                self.end_if_over();
+                posted
+            }
             _ if self.number().is_none() => {
                 Err(PostFailure { posted: 0, status: VpStatus::InvalidHandle })
             }
@@ -422,7 +431,11 @@ impl Qp for VerbsQp {
             return Err(PostFailure { posted: 0, status: VpStatus::InvalidWr });
         }
         match self.state() {
-            QpState::Idle | QpState::Rts => self.post_recvs(wrs),
+            QpState::Idle | QpState::Rts => {
+                let posted = self.post_recvs(wrs);
+                self.end_if_over();
+                posted
+            }
             _ if self.number().is_none() => {
                 Err(PostFailure { posted: 0, status: VpStatus::InvalidHandle })
             }

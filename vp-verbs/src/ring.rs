@@ -191,6 +191,24 @@ impl<P> Ring<P> {
     pub(crate) fn forget_silent(&mut self) {
         self.silent = 0;
     }
+
+    /// Ends all that is left, of which the device tells nothing any more: quiet ones at the front have
+    /// succeeded; those from the first one on that it would have told of, or, if it `flushed` some
+    /// already, all, are given to `flush`, in order.
+    pub(crate) fn end_all(&mut self, mut flushed: bool, mut flush: impl FnMut(P, Untaken)) {
+        while let Some(Entry { posted, told, ours }) = self.posted.pop_front() {
+            self.first = self.first.wrapping_add(1);
+            if ours {
+                self.ours -= 1;
+                continue;
+            }
+            flushed |= told;
+            match flushed {
+                true => flush(posted, self.tell(1, Taken::Later)),
+                false => self.silent += 1,
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -250,6 +268,24 @@ mod tests {
         ring.add_silent(2);
         ring.forget_silent();
         assert_eq!(ring.room(), 4);
+    }
+
+    #[test]
+    fn what_a_device_says_nothing_of_is_ended_in_order() {
+        for (flushed, wanted) in [(false, vec![1, 2]), (true, vec![0, 1, 2])] {
+            let mut ring = Ring::new(4).unwrap();
+            ring.next_is_ours();
+            ring.push(send(9, false), false);
+            for (wr_id, signaled) in [(0, false), (1, true), (2, false)] {
+                ring.push(send(wr_id, signaled), signaled);
+            }
+            let mut told = Vec::new();
+            ring.end_all(flushed, |posted, untaken| told.push((posted.wr_id, untaken)));
+            let ids: Vec<_> = told.iter().map(|(wr_id, _)| *wr_id).collect();
+            assert_eq!((ids, ring.len(), ring.room()), (wanted, 0, 1));
+            drop(told);
+            assert_eq!((ring.room(), ring.next(true)), (4, (4, true)));
+        }
     }
 
     #[test]

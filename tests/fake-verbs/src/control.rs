@@ -14,6 +14,13 @@ pub extern "C" fn fake_reset() {
     world.faults.clear();
     world.statuses.clear();
     world.hidden = false;
+    world.siw = false;
+}
+
+/// Devices that are opened from now on are siw's by their vendor, and keep what is posted in Error.
+#[unsafe(no_mangle)]
+pub extern "C" fn fake_play_siw() {
+    world().siw = true;
 }
 
 /// Hides the devices, or shows them.

@@ -178,6 +178,9 @@ unsafe fn send(world: &mut World, qp: *mut ibv_qp, wr: &ibv_send_wr) {
     let number = (*qp).qp_num;
     let (peer, broken) =
         world.qps.get(&number).map_or((None, true), |state| (state.peer, state.broken));
+    if broken && world.siw {
+        return;
+    }
     let status = match world.statuses.pop_front() {
         Some(status) => status,
         None if broken => IBV_WC_WR_FLUSH_ERR,

@@ -97,7 +97,7 @@ pub unsafe extern "C" fn ibv_query_device(
     }
     let attr = &mut *attr;
     *attr = std::mem::zeroed();
-    attr.vendor_id = 0xfa4e;
+    attr.vendor_id = if world().siw { 0x62_6d74 } else { 0xfa4e };
     attr.device_cap_flags = IBV_DEVICE_MEM_WINDOW
         | IBV_DEVICE_MEM_WINDOW_TYPE_2B
         | IBV_DEVICE_MEM_MGT_EXTENSIONS

@@ -63,6 +63,8 @@ pub struct IdState {
 #[derive(Default)]
 pub struct World {
     pub hidden: bool,
+    /// Plays the kernel's siw: see `fake_play_siw`.
+    pub siw: bool,
     pub faults: HashMap<String, (u32, c_int)>,
     /// Statuses for the next sends.
     pub statuses: VecDeque<u32>,

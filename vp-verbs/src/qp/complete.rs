@@ -113,6 +113,45 @@ impl VerbsQp {
             .ready(&mut lock(if is_recv { &self.recv } else { &self.send }))
     }
 
+    /// The queue pair may have ended while this thread posted, which found it in RTS.
+    pub(super) fn end_if_over(&self) {
+        if self.parts.context.keeps_late && self.over.load(Ordering::Acquire) {
+            self.end_without_device();
+            self.flush_late();
+        }
+    }
+
+    /// For a device that keeps what is posted in Error ([`crate::device::Context`]): all that it completes
+    /// is in its CQs by the time it is in Error, so that what is left in the queues then ends here.
+    pub(super) fn end_without_device(&self) {
+        if !self.over.load(Ordering::Acquire) {
+            return;
+        }
+        for is_recv in [false, true] {
+            let (ring, cq) = match is_recv {
+                true => (&self.recv, &self.parts.recv_cq),
+                false => (&self.send, &self.parts.send_cq),
+            };
+            // One that fails says so to whoever polls.
+            let _ = cq.harvest();
+            let info = *lock(&self.info);
+            let before = if is_recv { info.recvs_lost } else { info.sends_lost };
+            let mut told = VecDeque::new();
+            lock(ring).end_all(before > 0, |posted, untaken| {
+                let completion = flushed(self.id, posted.wr_id, posted.opcode);
+                told.push_back(Told { completion, source: None, untaken });
+            });
+            if told.is_empty() {
+                continue;
+            }
+            let mut info = lock(&self.info);
+            *(if is_recv { &mut info.recvs_lost } else { &mut info.sends_lost }) +=
+                told.len() as u32;
+            drop(info);
+            cq.inject(told);
+        }
+    }
+
     pub(super) fn flush_late(&self) {
         for (is_recv, cq) in [(false, &self.parts.send_cq), (true, &self.parts.recv_cq)] {
             let ready = self.ready_late(is_recv);

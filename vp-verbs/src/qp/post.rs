@@ -38,6 +38,9 @@ impl VerbsQp {
     /// succeeded end without a completion, and what is posted late waits for them. There is room, since
     /// what fills a queue is never quiet: in the queue, and so in a CQ as deep as its queues.
     pub(super) fn mark_end(&self) {
+        if self.parts.context.keeps_late {
+            return self.end_without_device();
+        }
         let hardware = self.hardware();
         let mut ring = lock(&self.send);
         let (Some(live), true) = (hardware.as_ref(), ring.ends_quietly()) else { return };

@@ -62,6 +62,10 @@ impl Fake {
         self.call::<extern "C" fn(c_int)>("fake_hide")(hidden.into());
     }
 
+    pub(crate) fn play_siw(&self) {
+        self.call::<extern "C" fn()>("fake_play_siw")();
+    }
+
     pub(crate) fn status(&self, status: u32) {
         self.call::<extern "C" fn(u32)>("fake_status")(status);
     }

@@ -127,3 +127,66 @@ fn a_connection_that_ends_at_once_is_told_first() {
     }
     assert_eq!(of_far, ["up", "down"]);
 }
+
+impl Pair {
+    /// The next completions of one side, in order of their numbers.
+    fn completions(&self, side: usize, count: usize) -> Vec<(u64, WcStatus)> {
+        let mut all = Vec::new();
+        while all.len() < count {
+            let mut out = [WorkCompletion::BLANK];
+            match self.cqs[side].poll(&mut out).unwrap() {
+                0 => assert!(
+                    self.cqs[side].wait(Duration::ZERO, Some(common::HANG)).unwrap(),
+                    "{count} completions, of which {all:?} came"
+                ),
+                _ => all.push((out[0].wr_id, out[0].status)),
+            }
+        }
+        all.sort_by_key(|(wr_id, _)| *wr_id);
+        all
+    }
+
+    fn quietly(&self, from: &Arc<dyn Qp>, wr_id: u64) {
+        let op = SendOp::Write { remote: Remote { stag: Stag(1), to: 0 } };
+        let (data, flags) = (Data::Sgl(&[]), SendFlags::empty());
+        from.post_send(&[SendWr { wr_id, op, data, flags }]).unwrap();
+    }
+}
+
+/// Linux' siw completes nothing that is posted once it is in Error.
+#[test]
+fn what_a_device_keeps_after_the_end_is_flushed() {
+    let fake = Fake::new();
+    fake.play_siw();
+    let Some(pair) = pair(&fake, "posts that siw keeps") else { return };
+    pair.connect();
+    pair.established(&pair.far);
+    pair.quietly(&pair.near, 1);
+    pair.near.modify(QpChange::Error).unwrap();
+    pair.quietly(&pair.near, 2);
+    pair.send(&pair.near, 3);
+    pair.near.post_recv(&[RecvWr { wr_id: 4, sgl: &[] }]).unwrap();
+    // The first one had succeeded.
+    let flushed = [2, 3, 4].map(|wr_id| (wr_id, WcStatus::Flushed));
+    assert_eq!(pair.completions(0, 3), flushed);
+    pair.near.modify(QpChange::Idle).unwrap();
+    assert_eq!(pair.near.query().unwrap().state, QpState::Idle);
+}
+
+#[test]
+fn what_is_posted_while_such_a_device_ends_is_flushed() {
+    let fake = Fake::new();
+    fake.play_siw();
+    let Some(pair) = pair(&fake, "posts while siw ends") else { return };
+    pair.connect();
+    pair.established(&pair.far);
+    const IBV_WC_REM_ACCESS_ERR: u32 = 10;
+    fake.status(IBV_WC_REM_ACCESS_ERR);
+    pair.send(&pair.near, 1);
+    // The device has ended the connection, and nobody has looked yet.
+    pair.quietly(&pair.near, 2);
+    pair.send(&pair.near, 3);
+    pair.near.post_recv(&[RecvWr { wr_id: 4, sgl: &[] }]).unwrap();
+    let flushed = [2, 3, 4].map(|wr_id| (wr_id, WcStatus::Flushed));
+    assert_eq!(pair.completions(0, 4), [&[(1, WcStatus::RemoteTermination)][..], &flushed].concat());
+}
