@@ -119,11 +119,16 @@ impl VerbsCq {
         self.on_event();
     }
 
-    /// Adds completions that no device will ever give.
-    pub(crate) fn inject(&self, completions: VecDeque<Told>) {
+    /// Adds completions that no device will ever give. Those beyond the depth are lost, as the device's
+    /// are: the CQ is smaller than its queues, and overrun.
+    pub(crate) fn inject(&self, mut completions: VecDeque<Told>) {
         let mut state = lock(&self.state);
         // What the device has comes first.
         let _ = self.fetch(&mut state);
+        let depth = self.depth.load(Ordering::Relaxed) as usize;
+        let room = depth.saturating_sub(state.backlog.len());
+        state.overrun |= completions.len() > room;
+        completions.truncate(room);
         state.backlog.extend(completions);
         drop(state);
         self.on_event();

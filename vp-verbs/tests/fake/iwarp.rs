@@ -188,5 +188,24 @@ fn what_is_posted_while_such_a_device_ends_is_flushed() {
     pair.send(&pair.near, 3);
     pair.near.post_recv(&[RecvWr { wr_id: 4, sgl: &[] }]).unwrap();
     let flushed = [2, 3, 4].map(|wr_id| (wr_id, WcStatus::Flushed));
-    assert_eq!(pair.completions(0, 4), [&[(1, WcStatus::RemoteTermination)][..], &flushed].concat());
+    assert_eq!(
+        pair.completions(0, 4),
+        [&[(1, WcStatus::RemoteTermination)][..], &flushed].concat()
+    );
+}
+
+/// What is ended without the device has no more room in a CQ than what the device completes.
+#[test]
+fn what_such_a_device_keeps_overruns_a_small_queue() {
+    let fake = Fake::new();
+    fake.play_siw();
+    let Some(pair) = pair(&fake, "posts that siw keeps, in a small CQ") else { return };
+    pair.connect();
+    pair.established(&pair.far);
+    pair.near.modify(QpChange::Error).unwrap();
+    (1..=9).for_each(|wr_id| pair.send(&pair.near, wr_id));
+    let flushed: Vec<_> = (1..=8).map(|wr_id| (wr_id, WcStatus::Flushed)).collect();
+    assert_eq!(pair.completions(0, 8), flushed);
+    let mut out = [WorkCompletion::BLANK];
+    assert_eq!(pair.cqs[0].poll(&mut out), Err(VpStatus::CqOverrun));
 }
