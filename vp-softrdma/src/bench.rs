@@ -7,21 +7,21 @@ use std::sync::atomic::AtomicU32;
 
 use vp_api::{Cq, CqId, MrInit, PdId, Qp, QpChange, QpInit, Services, Stag, VpResult};
 
-use crate::cq::SoftCq;
-use crate::cq_ring::CqRing;
 use crate::engine::Engine;
 use crate::events::EventSink;
-use crate::meta::PdUse;
-use crate::mr::Regions;
+use crate::memory::meta::PdUse;
+use crate::memory::mr::Regions;
+use crate::memory::place;
+use crate::memory::stag_table::StagTable;
 use crate::objects::Objects;
 use crate::parts::{CqParts, QpParts};
-use crate::place;
 use crate::qp::SoftQp;
-use crate::stag_table::StagTable;
+use crate::queue::cq::SoftCq;
+use crate::queue::cq_ring::CqRing;
 
 /// The CRC32c kernel that this process uses.
 pub fn crc32c() -> fn(u32, &[u8]) -> u32 {
-    crate::crc::kernel()
+    crate::stream::crc::kernel()
 }
 
 /// A table with `count` regions like `init`, and their STags.

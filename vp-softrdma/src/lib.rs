@@ -1,11 +1,14 @@
 //! SoftRDMA: a verbs provider that speaks iWARP over ordinary TCP sockets, in user space.
 //!
-//! | part | where |
+//! | folder | what |
 //! |---|---|
-//! | privileged verbs | `provider`, `rnic`, `objects`, `mr`, `mw`, `invalidate`, `pin` |
-//! | ports, and news of them | `ports` |
-//! | memory that peers reach | [`stag_table`], `grant`, `meta`, [`place`] |
-//! | queues | `event_mode`, [`cq_ring`], `ring`, `wq`, `untaken`, `srq`, `held` |
+//! | `provider`, `rnic`, `objects`, `parts`, `events`, `limits` | the adapter: privileged verbs, tables of its objects |
+//! | `ports` | network interfaces as ports, and events about them |
+//! | `memory` | regions, windows, STags: [`stag_table`], [`place`] |
+//! | `queue` | completion queues ([`cq_ring`]), work queues, shared receive queues |
+//! | `qp` | a queue pair: the protocol core with its lock, its host, its verbs |
+//! | `stream` | the socket under a QP: batches, buffers, CRC, what outlives the QP |
+//! | `engine` | progress: who serves which socket when, and the timers |
 //!
 //! The protocol itself is the crate `iwarp-proto`; this crate gives it sockets, memory and threads.
 //!
@@ -103,44 +106,25 @@
 //! ring has no holes, slots of other QPs stay occupied as long as before, and who polls where
 //! nothing was destroyed pays 5 instructions.
 
-mod baton;
-mod cq;
-mod crc;
 mod engine;
-mod event_mode;
 mod events;
-mod grant;
-mod held;
-mod invalidate;
 mod limits;
-mod linger;
-mod meta;
-mod mr;
-mod mw;
+mod memory;
 mod objects;
 mod parts;
-mod pin;
-mod pool;
 mod ports;
 mod provider;
 mod qp;
-mod random;
-mod ring;
+mod queue;
 mod rnic;
-mod rx;
-mod srq;
 mod stream;
 #[cfg(all(test, not(loom)))]
 mod testing;
-mod tx;
-mod untaken;
-mod wq;
 
 #[cfg(feature = "bench")]
 pub mod bench;
-pub mod cq_ring;
-pub mod place;
-pub mod stag_table;
 
 use kal_os::sync;
+pub use memory::{place, stag_table};
 pub use provider::{NAME, SoftRdma};
+pub use queue::cq_ring;

@@ -4,8 +4,8 @@
 
 use vp_api::{Capabilities, ConnectionModel, QpInit, RnicAttrs, VpError, VpResult, VpStatus};
 
-use crate::cq_ring::MAX_CQE;
-use crate::stag_table::MAX_STAGS;
+use crate::memory::stag_table::MAX_STAGS;
+use crate::queue::cq_ring::MAX_CQE;
 
 pub(crate) const MAX_OBJECTS: u32 = 1 << 20;
 pub(crate) const MAX_WR: u32 = 1 << 16;
@@ -22,7 +22,7 @@ pub(crate) const MAX_REGION_OCTETS: u64 = 1 << 47;
 
 /// Query RNIC.
 pub(crate) fn attrs() -> RnicAttrs {
-    let crc = crate::crc::chosen();
+    let crc = crate::stream::crc::chosen();
     let model = format!("SoftRDMA, CRC32c by {}: {:.1} GB/s", crc.name, crc.rate());
     let mut attrs = RnicAttrs::new("Warpline", &model, ConnectionModel::LlpStream);
     attrs.firmware = env!("CARGO_PKG_VERSION").into();

@@ -7,12 +7,12 @@ use std::sync::atomic::AtomicU32;
 
 use vp_api::{CqHandler, CqId, PdId, QpId};
 
-use crate::cq::SoftCq;
-use crate::cq_ring::CqRing;
 use crate::engine::Engine;
 use crate::events::EventSink;
-use crate::srq::SoftSrq;
-use crate::stag_table::StagTable;
+use crate::memory::stag_table::StagTable;
+use crate::queue::cq::SoftCq;
+use crate::queue::cq_ring::CqRing;
+use crate::queue::srq::SoftSrq;
 
 /// For `SoftCq::create`.
 pub(crate) struct CqParts {

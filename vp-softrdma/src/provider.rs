@@ -8,8 +8,9 @@ use vp_api::{
     DeviceInfo, Provider, Rnic, Services, Transport, Unavailable, VpError, VpResult, VpStatus,
 };
 
+use crate::ports;
 use crate::rnic::SoftRnic;
-use crate::{crc, ports};
+use crate::stream::crc;
 
 /// Name of the provider and of its device.
 pub const NAME: &str = "vp_softrdma";

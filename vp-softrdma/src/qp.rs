@@ -6,6 +6,7 @@
 //! QPs on the data path but the lock-free CQs and STag table. When the peer dies, the thread that
 //! notices has the core flush all work; events and notifications go out after unlocking.
 
+pub(crate) mod baton;
 pub(crate) mod context;
 pub(crate) mod core;
 mod gather;
@@ -27,13 +28,13 @@ use vp_api::{
     VpResult, VpStatus,
 };
 
-use crate::baton::{Baton, Turn};
 use crate::engine::{Member, Ready, Timer};
 use crate::limits;
 use crate::parts::QpParts;
+use crate::qp::baton::{Baton, Turn};
+use crate::queue::untaken::Untaken;
+use crate::queue::wq::{RecvRing, RecvWqe, SendRing};
 use crate::sync::MutexGuard;
-use crate::untaken::Untaken;
-use crate::wq::{RecvRing, RecvWqe, SendRing};
 use context::{Context, Left, Lost, Queues};
 use core::Core;
 use inner::{Inner, Limits};

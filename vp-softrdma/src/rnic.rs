@@ -13,19 +13,20 @@ use vp_api::{
     VpError, VpResult, VpStatus,
 };
 
-use crate::cq::SoftCq;
-use crate::cq_ring::CqRing;
 use crate::engine::Engine;
 use crate::events::EventSink;
-use crate::meta::PdUse;
-use crate::mr::Regions;
+use crate::memory::meta::PdUse;
+use crate::memory::mr::Regions;
+use crate::memory::stag_table::StagTable;
+use crate::memory::{mw, place};
 use crate::objects::{Hold, Objects};
 use crate::parts::{CqParts, QpParts};
 use crate::ports::Ports;
 use crate::qp::SoftQp;
-use crate::srq::SoftSrq;
-use crate::stag_table::StagTable;
-use crate::{limits, mw, place, ports};
+use crate::queue::cq::SoftCq;
+use crate::queue::cq_ring::CqRing;
+use crate::queue::srq::SoftSrq;
+use crate::{limits, ports};
 
 /// An open RNIC.
 pub(crate) struct SoftRnic {

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use vp_api::{Access, Addressing, LogLevel, MemRange, MrInit, PdId, QpId, Services};
 
-use crate::grant::Caller;
-use crate::meta::PdUse;
-use crate::mr::Regions;
+use crate::memory::grant::Caller;
+use crate::memory::meta::PdUse;
+use crate::memory::mr::Regions;
+use crate::memory::stag_table::StagTable;
 use crate::objects::{Hold, Objects};
-use crate::stag_table::StagTable;
 
 pub(crate) const PD: PdId = PdId(1);
 pub(crate) const OTHER_PD: PdId = PdId(2);

@@ -6,10 +6,10 @@
 use iwarp_proto::{AccessError, LocalFault};
 use vp_api::{Access, MwKind, Stag};
 
-use crate::grant::Caller;
-use crate::meta::{Meta, Region, Window};
-use crate::mw;
-use crate::stag_table::{Busy, Slot, StagTable};
+use crate::memory::grant::Caller;
+use crate::memory::meta::{Meta, Region, Window};
+use crate::memory::mw;
+use crate::memory::stag_table::{Busy, Slot, StagTable};
 
 /// Invalidate Local STag, and the sink of an RDMA Read with Invalidate.
 // RDMAC 7.11 [VERBS-25]

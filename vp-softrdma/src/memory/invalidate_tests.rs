@@ -6,10 +6,10 @@ use std::sync::atomic::AtomicU32;
 use iwarp_proto::{AccessError, LocalFault};
 use vp_api::{Access, Addressing, BindMw, MwKind, Stag};
 
-use crate::grant::Caller;
-use crate::stag_table::Need;
+use crate::memory::grant::Caller;
+use crate::memory::stag_table::Need;
+use crate::memory::{invalidate, mw};
 use crate::testing::{Buffer, FULL, OTHER_PD, PD, caller, init, pd, regions};
-use crate::{invalidate, mw};
 
 // [RDMAP-13] [VERBS-25] [VERBS-27]: the peer may; the region is Invalid and its memory given back.
 #[test]

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use vp_api::{Access, Addressing, BindMw, MemRange, MwKind, PdId, QpId};
 
+use crate::memory::pin::Pinned;
 use crate::objects::Hold;
-use crate::pin::Pinned;
 
 /// A slot's role.
 pub(crate) enum Meta {

@@ -11,12 +11,12 @@ use vp_api::{
     VpStatus,
 };
 
-use crate::grant::{Caller, Grant, Scope};
 use crate::limits::{MAX_REGION_OCTETS, MAX_REGIONS};
-use crate::meta::{Memory, Meta, PdUse, Region};
-use crate::pin::Pinned;
-use crate::place;
-use crate::stag_table::{Busy, Kind, StagTable};
+use crate::memory::grant::{Caller, Grant, Scope};
+use crate::memory::meta::{Memory, Meta, PdUse, Region};
+use crate::memory::pin::Pinned;
+use crate::memory::place;
+use crate::memory::stag_table::{Busy, Kind, StagTable};
 
 /// Registers (and pins) for one RNIC.
 pub(crate) struct Regions {

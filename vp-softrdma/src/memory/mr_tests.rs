@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use iwarp_proto::{AccessError, LocalFault};
 use vp_api::{Access, Addressing, FastRegister, MrInit, Services, Stag, VpStatus};
 
-use crate::grant::Caller;
-use crate::mr::{Regions, fast_register};
-use crate::stag_table::Need;
+use crate::memory::grant::Caller;
+use crate::memory::mr::{Regions, fast_register};
+use crate::memory::stag_table::Need;
 use crate::testing::{Buffer, FULL, OTHER_PD, PD, caller, init, pd, regions, services};
 
 fn write(regions: &Regions, stag: Stag, to: u64) -> Result<(), AccessError> {
@@ -179,8 +179,8 @@ fn memory_that_the_process_may_not_access_is_refused() {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let number = |text: &str| text.parse::<u32>().unwrap();
     let version = release.split(['.', '-', '\n']).take(2).map(number).collect::<Vec<_>>();
-    assert_eq!(crate::place::can_probe(), version >= vec![5, 14], "Linux {release}");
-    if !crate::place::can_probe() {
+    assert_eq!(crate::memory::place::can_probe(), version >= vec![5, 14], "Linux {release}");
+    if !crate::memory::place::can_probe() {
         return;
     }
     let regions = Regions { probes: true, ..regions() };

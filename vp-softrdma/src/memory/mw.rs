@@ -9,10 +9,10 @@ use std::sync::atomic::AtomicU32;
 use iwarp_proto::{AccessError, LocalFault};
 use vp_api::{Access, Addressing, BindMw, MwId, MwInfo, MwKind, Stag, VpError, VpResult, VpStatus};
 
-use crate::grant::{Caller, Grant, Scope};
 use crate::limits::MAX_REGIONS;
-use crate::meta::{Binding, Meta, PdUse, Region, Window, WindowCount};
-use crate::stag_table::{Busy, Kind, Slot, StagTable};
+use crate::memory::grant::{Caller, Grant, Scope};
+use crate::memory::meta::{Binding, Meta, PdUse, Region, Window, WindowCount};
+use crate::memory::stag_table::{Busy, Kind, Slot, StagTable};
 
 /// Allocate MW.
 pub(crate) fn allocate(table: &StagTable, pd: PdUse, kind: MwKind) -> VpResult<MwId> {

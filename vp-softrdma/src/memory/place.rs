@@ -10,9 +10,9 @@ use iwarp_proto::{AccessError, AtomicOp};
 use rustix::mm::{Advice, madvise};
 use vp_api::MemRange;
 
-use crate::crc;
-use crate::stag_table::Use;
-use crate::stream::Piece;
+use crate::memory::stag_table::Use;
+use crate::stream::crc;
+use crate::stream::socket::Piece;
 
 /// Copies `octets` to `offset` of registered memory.
 #[inline]

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use iwarp_proto::{AccessError, AtomicOp};
 
-use crate::place::{atomic_rmw, copy_in, copy_out, copy_out_summed};
-use crate::stag_table::Need;
+use crate::memory::place::{atomic_rmw, copy_in, copy_out, copy_out_summed};
+use crate::memory::stag_table::Need;
 use crate::testing::{Buffer, FULL, PD, caller, init, pd, regions};
 
 // [SEC-03]: octet granularity, and nothing beyond what was resolved.
@@ -51,7 +51,7 @@ fn a_copy_is_summed() {
         copy_out_summed(&source, at, &mut out, &mut crc).unwrap();
         let wanted = &octets[at as usize..][..len];
         assert_eq!(out, wanted);
-        assert_eq!(crc, crate::crc::kernel()(0x1234, wanted), "{len} octets");
+        assert_eq!(crc, crate::stream::crc::kernel()(0x1234, wanted), "{len} octets");
     }
     for len in [16, 2000] {
         let (mut out, mut crc) = (vec![0; len], 7);
@@ -82,7 +82,7 @@ fn a_racing_copy_is_summed_as_it_is() {
         let right = (0..5000).all(|_| {
             let (mut out, mut crc) = (vec![0; len as usize], 0);
             copy_out_summed(&source, 0, &mut out, &mut crc).unwrap();
-            crc == crate::crc::kernel()(0, &out)
+            crc == crate::stream::crc::kernel()(0, &out)
         });
         over.store(true, Ordering::Relaxed);
         right

@@ -33,10 +33,10 @@
 use iwarp_proto::AccessError;
 use vp_api::{RefusedRegion, Stag, VpResult, room};
 
-use crate::grant::Grant;
-pub use crate::grant::{Caller, Need};
-use crate::meta::Meta;
-use crate::random::Random;
+use crate::memory::grant::Grant;
+pub use crate::memory::grant::{Caller, Need};
+use crate::memory::meta::Meta;
+use crate::memory::random::Random;
 use crate::sync::{
     AtomicPtr, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, Patience, UnsafeCell, lock,
 };

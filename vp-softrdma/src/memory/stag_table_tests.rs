@@ -9,10 +9,10 @@ mod plain {
     use iwarp_proto::AccessError;
     use vp_api::{Access, Stag};
 
-    use crate::place;
-    use crate::stag_table::{Kind, Need, StagTable, Use};
+    use crate::memory::place;
+    use crate::memory::stag_table::{Kind, Need, StagTable, Use};
     #[cfg(not(miri))]
-    use crate::stag_table::{MAX_STAGS, SEGMENT_SLOTS};
+    use crate::memory::stag_table::{MAX_STAGS, SEGMENT_SLOTS};
     use crate::testing::{Buffer, FULL, PD, caller, init, pd, regions};
 
     // [SEC-07] [VERBS-23]: indices are not sequential, spread over the 24 bits, never 0, distinct.
@@ -142,7 +142,7 @@ mod plain {
         let buffer = Buffer::new(16);
         let to = buffer.ptr().expose_provenance() as u64;
         let plain = caller(1);
-        let privileged = crate::stag_table::Caller { privileged: true, ..plain };
+        let privileged = crate::memory::stag_table::Caller { privileged: true, ..plain };
         let resolve = |stag, need, who| table.resolve(stag, need, who, to, 16);
         let source = resolve(Stag::PRIVILEGED, Need::LocalWrite, &privileged).unwrap();
         place::copy_in(&source, 0, b"privileged").unwrap();
@@ -266,8 +266,8 @@ mod models {
     use loom::sync::atomic::{AtomicBool, Ordering};
     use vp_api::{Access, PdId, Stag};
 
-    use crate::grant::{Grant, Scope};
-    use crate::stag_table::Slot;
+    use crate::memory::grant::{Grant, Scope};
+    use crate::memory::stag_table::Slot;
     use crate::sync::lock;
 
     fn grant(len: u64) -> Grant {

@@ -9,16 +9,16 @@ use std::sync::{Arc, OnceLock, Weak};
 use iwarp_proto::{AccessError, Slot, TaggedUse};
 use vp_api::{Access, Cq, PdId, QpId, Sge, Stag, WcStatus, WorkCompletion};
 
-use crate::cq::{Aftermath, SoftCq};
 use crate::engine::Engine;
 use crate::events::EventSink;
-use crate::grant::{Caller, Need};
-use crate::held::Held;
+use crate::memory::grant::{Caller, Need};
+use crate::memory::stag_table::{StagTable, Use};
 use crate::qp::SoftQp;
-use crate::srq::SoftSrq;
-use crate::stag_table::{StagTable, Use};
-use crate::untaken::Untaken;
-use crate::wq::{Payload, RecvRing, RecvWqe, SendRing, pieces};
+use crate::queue::cq::{Aftermath, SoftCq};
+use crate::queue::held::Held;
+use crate::queue::srq::SoftSrq;
+use crate::queue::untaken::Untaken;
+use crate::queue::wq::{Payload, RecvRing, RecvWqe, SendRing, pieces};
 
 /// What never changes.
 pub(crate) struct Context {

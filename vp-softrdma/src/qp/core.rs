@@ -8,7 +8,7 @@ use iwarp_proto::{
 
 use crate::qp::context::{Context, Queues};
 use crate::qp::host::View;
-use crate::stream::Fault;
+use crate::stream::socket::Fault;
 
 /// Core and queues.
 pub(crate) struct Core {

@@ -8,12 +8,12 @@ use iwarp_proto::{
 };
 use vp_api::{SendFlags, Sge, WcOpcode, WcStatus, WorkCompletion};
 
-use crate::grant::Need;
-use crate::place;
+use crate::memory::grant::Need;
+use crate::memory::place;
+use crate::memory::stag_table::Use;
+use crate::memory::{invalidate, mr, mw};
 use crate::qp::context::{Context, Queues, Tagged};
-use crate::stag_table::Use;
-use crate::wq::{LocalOp, Payload, pieces};
-use crate::{invalidate, mr, mw};
+use crate::queue::wq::{LocalOp, Payload, pieces};
 
 /// Messages up to here are one segment on every path: copying it checks their buffers, and a fault
 /// then is a fault of the whole message. Not checked twice.

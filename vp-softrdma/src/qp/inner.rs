@@ -11,15 +11,15 @@ use iwarp_proto::{Action, LlpFault, QpConfig, QpEvent, State, mpa};
 use vp_api::{AsyncEvent, FpduSize, QpInit};
 
 use crate::engine::Timer;
-use crate::linger::{Ending, Linger};
 use crate::qp::context::{Context, Left};
 use crate::qp::core::Core;
 use crate::qp::gather::Gather;
 use crate::qp::link::{Link, Record};
 use crate::qp::refused::terminate;
-use crate::rx::Stopped;
-use crate::stream::Stream;
-use crate::tx::Progress;
+use crate::stream::linger::{Ending, Linger};
+use crate::stream::rx::Stopped;
+use crate::stream::socket::Stream;
+use crate::stream::tx::Progress;
 
 /// Octets that a QP sends before others get their turn: what it gathers, with headers.
 pub(crate) const TURN: usize = (1 << 20) + (16 << 10);
@@ -56,7 +56,7 @@ impl Limits {
             max_ord: self.ord,
             max_read_request: crate::limits::MAX_READ_REQUEST,
             extensions: true,
-            crc32c: crate::crc::kernel(),
+            crc32c: crate::stream::crc::kernel(),
         }
     }
 }

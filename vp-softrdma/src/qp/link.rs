@@ -12,9 +12,9 @@ use crate::engine::Timer;
 use crate::qp::context::Context;
 use crate::qp::inner::nanoseconds;
 use crate::qp::watch::Watch;
-use crate::rx::Inbox;
-use crate::stream::Stream;
-use crate::tx::Outbox;
+use crate::stream::rx::Inbox;
+use crate::stream::socket::Stream;
+use crate::stream::tx::Outbox;
 
 /// The connection.
 pub(crate) struct Link {

@@ -107,7 +107,7 @@ impl Inner {
         if !self.core.proto.probe_outstanding() {
             self.ask();
         } else if !stood_still {
-            self.core.broken(context, crate::stream::Fault::TimedOut);
+            self.core.broken(context, crate::stream::socket::Fault::TimedOut);
         }
     }
 

@@ -18,9 +18,9 @@ use crate::qp::gather::Gather;
 use crate::qp::inner::{Inner, Limits, TURN};
 use crate::qp::link::Link;
 use crate::qp::refused::terminate;
-use crate::stream::Stream;
-use crate::untaken::Untaken;
-use crate::wq::{RecvRing, SendRing};
+use crate::queue::untaken::Untaken;
+use crate::queue::wq::{RecvRing, SendRing};
+use crate::stream::socket::Stream;
 
 impl Inner {
     /// Idle -> RTS over a stream, which is closed if this fails.

@@ -3,7 +3,7 @@
 //! Belongs to the QP's link, under its lock. See [`crate::engine`] for how sockets come back.
 
 use crate::engine::Engine;
-use crate::stream::Stream;
+use crate::stream::socket::Stream;
 
 /// Looks within one nap of the engine that show a thread that does little else.
 pub(crate) const OFTEN: u32 = 256;

@@ -10,7 +10,7 @@ use warpline_patience::{Bound, HANG, until};
 use super::gather::LAZY_NS;
 use super::watch::OFTEN;
 use crate::engine::{Member, Timer};
-use crate::event_mode;
+use crate::queue::event_mode;
 use crate::testing::end::{End, pair};
 
 /// An end that reads, and one whose socket is apart; no thread has looked at it since.

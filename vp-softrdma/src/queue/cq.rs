@@ -12,13 +12,13 @@ use vp_api::{
     WorkCompletion, room,
 };
 
-use crate::cq_ring::{CqRing, News, Overrun, Put};
 use crate::engine::{Engine, Slept, Waited};
-use crate::event_mode::{EventMode, InVain};
 use crate::events::EventSink;
-use crate::held::Held;
 use crate::parts::CqParts;
 use crate::qp::SoftQp;
+use crate::queue::cq_ring::{CqRing, News, Overrun, Put};
+use crate::queue::event_mode::{EventMode, InVain};
+use crate::queue::held::Held;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering, lock};
 
 /// Up to so many QPs are polled one by one, without asking epoll.

@@ -26,7 +26,7 @@ mod removal;
 use vp_api::{VpError, VpResult, VpStatus, WcStatus, WorkCompletion};
 
 use self::removal::Aside;
-use crate::ring::{Offer, Ring};
+use crate::queue::ring::{Offer, Ring};
 use crate::sync::{AtomicBool, AtomicPtr, AtomicU32, Mutex, Ordering, fence, lock};
 
 /// Entries that a CQ may have.

@@ -2,7 +2,7 @@
 
 use vp_api::WorkCompletion;
 
-use crate::cq_ring::{CqRing, News, Overrun, Put};
+use crate::queue::cq_ring::{CqRing, News, Overrun, Put};
 
 fn completion(wr_id: u64) -> WorkCompletion {
     WorkCompletion { wr_id, ..WorkCompletion::BLANK }

@@ -1,7 +1,7 @@
 //! A bounded queue with a sequence number per slot (after Dmitry Vyukov's): many pushers, many
 //! poppers, no lock; and a tail that can be closed for good.
 //!
-//! Owner: a [`crate::cq_ring::CqRing`], for as long as its CQ lives.
+//! Owner: a [`crate::queue::cq_ring::CqRing`], for as long as its CQ lives.
 
 use crossbeam_utils::CachePadded;
 use vp_api::{VpResult, WorkCompletion, room};

@@ -13,12 +13,12 @@ use vp_api::{
     SrqInit, VpError, VpResult, VpStatus, room,
 };
 
-use crate::cq::SoftCq;
 use crate::events::EventSink;
 use crate::limits;
 use crate::objects::Hold;
+use crate::queue::cq::SoftCq;
+use crate::queue::wq::{RecvRing, RecvWqe};
 use crate::sync::{Mutex, lock};
-use crate::wq::{RecvRing, RecvWqe};
 
 /// An SRQ.
 pub(crate) struct SoftSrq {

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use vp_api::{AsyncEvent, AsyncHandler, CqId, EventSource, RecvWr, Srq, SrqId, SrqInit, VpStatus};
 
 use crate::events::EventSink;
-use crate::srq::SoftSrq;
+use crate::queue::srq::SoftSrq;
+use crate::queue::wq::RecvWqe;
 use crate::testing::{PD, hold};
-use crate::wq::RecvWqe;
 
 #[derive(Default)]
 struct Count(AtomicU32);

@@ -5,7 +5,7 @@ use vp_api::{
     VpStatus, WcOpcode,
 };
 
-use crate::wq::{LocalOp, Payload, RecvRing, RecvWqe, SendRing, pieces};
+use crate::queue::wq::{LocalOp, Payload, RecvRing, RecvWqe, SendRing, pieces};
 
 const SEND: SendOp = SendOp::Send { solicited: false, invalidate: None };
 const REMOTE: Remote = Remote { stag: Stag(1), to: 0 };

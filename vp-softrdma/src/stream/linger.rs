@@ -11,8 +11,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::engine::{Engine, Member, Ready, Timer};
-use crate::pool;
-use crate::stream::{Received, Stream};
+use crate::stream::pool;
+use crate::stream::socket::{Received, Stream};
 
 /// Reads before others get their turn.
 const READS: u32 = 4;

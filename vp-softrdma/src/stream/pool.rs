@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 
 use vp_api::room;
 
-use crate::tx::Batch;
+use crate::stream::tx::Batch;
 
 /// Octets asked of the socket at once: as large as still stays in the cache.
 const STAGING: usize = 256 << 10;

@@ -10,12 +10,12 @@
 
 use iwarp_proto::{AccessError, Destination, State, Want};
 
-use crate::place;
-use crate::pool;
+use crate::memory::place;
+use crate::memory::stag_table::Use;
 use crate::qp::context::Context;
 use crate::qp::core::Core;
-use crate::stag_table::Use;
-use crate::stream::{Piece, Received, Stream};
+use crate::stream::pool;
+use crate::stream::socket::{Piece, Received, Stream};
 
 /// Octets read for one QP before others get their turn.
 const BUDGET: usize = 1 << 20;

@@ -11,15 +11,15 @@
 use iwarp_proto::{AccessError, Fpdu, Payload};
 use vp_api::room;
 
-use crate::crc;
-use crate::grant::Need;
-use crate::place;
-use crate::pool;
+use crate::memory::grant::Need;
+use crate::memory::place;
+use crate::memory::stag_table::Use;
 use crate::qp::context::{Context, Queues};
 use crate::qp::core::Core;
-use crate::stag_table::Use;
-use crate::stream::{Fault, Piece, Sent, Stream};
-use crate::wq;
+use crate::queue::wq;
+use crate::stream::crc;
+use crate::stream::pool;
+use crate::stream::socket::{Fault, Piece, Sent, Stream};
 
 /// Room for the headers of a batch: messages that fill it are in it to their ends.
 const HEADERS: usize = 16 << 10;

@@ -11,14 +11,14 @@ use vp_api::{
 };
 
 use super::{Buffer, FULL, FakeServices, PD, init, pd, services};
-use crate::cq::SoftCq;
-use crate::cq_ring::CqRing;
 use crate::engine::Engine;
 use crate::events::EventSink;
-use crate::mr::Regions;
+use crate::memory::mr::Regions;
+use crate::memory::stag_table::StagTable;
 use crate::parts::{CqParts, QpParts};
 use crate::qp::SoftQp;
-use crate::stag_table::StagTable;
+use crate::queue::cq::SoftCq;
+use crate::queue::cq_ring::CqRing;
 
 /// A consumer that may arm, and is told nothing.
 struct Nobody;

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use vp_api::{QpId, WorkCompletion};
 
 use super::CqRing;
-use crate::ring::Ring;
+use crate::queue::ring::Ring;
 use crate::sync::lock;
 
 /// What is beside the ring.

@@ -3,7 +3,7 @@
 
 use vp_api::{QpId, WorkCompletion};
 
-use crate::cq_ring::{CqRing, Put};
+use crate::queue::cq_ring::{CqRing, Put};
 
 fn of(qp: u32, wr_id: u64) -> WorkCompletion {
     WorkCompletion { qp: QpId(qp), wr_id, ..WorkCompletion::BLANK }
