@@ -205,6 +205,32 @@ fn a_destroyed_qp_leaves_nothing_in_either_cq() {
     }
 }
 
+// [SEC-09]: the CQ has said it before, and each QP that loses a completion ends.
+#[test]
+fn an_overrun_cq_ends_who_comes_later_too() {
+    let full = End::on(open(), CqInit { depth: 2, handler: None }, shallow);
+    end_with_error(&full);
+    (0..3).for_each(|_| receive(&*full.qp).unwrap());
+    assert_eq!(full.events.next(EventSource::Cq(full.cq.id())), AsyncEvent::CqOverrun);
+    let other = full.rnic.create_cq(&CqInit { depth: 64, handler: None }).unwrap();
+    for (send_cq, recv_cq) in [(full.cq.id(), other.id()), (other.id(), full.cq.id())] {
+        let qp = full.rnic.create_qp(&QpInit::new(full.pd, send_cq, recv_cq)).unwrap();
+        let (rnic, events) = (full.rnic.clone(), full.events.clone());
+        let late = End { rnic, events, cq: other.clone(), pd: full.pd, qp };
+        let peer = End::new(shallow);
+        connect((&late, &peer), &Setup::default());
+        assert_eq!(late.event(), AsyncEvent::Established);
+        assert_eq!(peer.event(), AsyncEvent::Established);
+        late.recv(1, &[]);
+        if send_cq == other.id() {
+            peer.post(2, SEND, &[]);
+        } else {
+            late.post(2, SEND, &[]);
+        }
+        assert!(matches!(late.event(), AsyncEvent::TerminateSent(_)));
+    }
+}
+
 // [SEC-09]: nothing else is to be told at that moment.
 #[test]
 fn a_completion_that_is_lost_alone_is_told_of() {

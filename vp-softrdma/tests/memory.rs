@@ -124,6 +124,17 @@ fn reads_outside_are_refused() {
     refused(FULL, |_, _, r| (read(Remote { to: u64::MAX, ..r.remote(0) }), 2), (0, 1, 4));
 }
 
+// [SEC-03]: checked as a whole, before its first octet is sent.
+#[test]
+fn a_read_that_ends_outside_brings_nothing() {
+    let (near, far) = pair(&Setup::default());
+    let source = far.region(Buffer::pattern(1 << 20, 1));
+    let sink = near.region(Buffer::new(2 << 20));
+    near.post(1, read(source.remote(0)), &[sink.all()]);
+    assert_eq!(refusal(&near), (0, 1, 1));
+    assert!(sink.buffer.read(0, 2 << 20).iter().all(|&octet| octet == 0));
+}
+
 // [VERBS-22] [VERBS-23] [SEC-04]: the key, STag 0, an STag that was given back.
 #[test]
 fn unknown_stags_are_refused() {

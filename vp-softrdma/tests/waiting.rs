@@ -202,10 +202,11 @@ fn the_engine_takes_over_from_the_last_waiter() {
         let done = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             scope.spawn(|| {
+                // So the engine's thread naps, and finds the leader when it comes round.
+                (0..3000).for_each(|_| _ = far.cq.poll(&mut [WorkCompletion::BLANK]).unwrap());
                 assert!(!far.cq.wait(NO_SPIN, None).unwrap());
                 done.fetch_add(1, Ordering::Release);
             });
-            // Each wakes the leader, and the engine's thread if that watches still.
             (0..40).for_each(|n| read(100 * round + n));
             while done.load(Ordering::Acquire) == 0 {
                 far.cq.interrupt();

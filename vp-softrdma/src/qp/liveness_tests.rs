@@ -1,7 +1,9 @@
 //! What idle connections cost: hours of them on a clock of the test's own.
 
 use vp_api::{Data, Qp, QpState, RecvWr, SendFlags, SendOp, SendWr};
+use warpline_patience::until;
 
+use crate::engine::{Member, Timer};
 use crate::testing::end::{End, pair};
 
 const SECOND: u64 = 1_000_000_000;
@@ -121,6 +123,52 @@ fn time_in_which_we_did_not_run_is_no_silence() {
         near.engine.run_timers();
     }
     assert_eq!(state(&near), QpState::Error);
+}
+
+// [CONN-14]: who reads slowly and says nothing is there.
+#[test]
+fn a_peer_that_only_reads_is_kept() {
+    let (reader, source) = pair(64 << 20);
+    source.qp.post_recv(&[RecvWr { wr_id: 1, sgl: &[] }]).expect("room");
+    reader.read(&source);
+    until("the source's socket to be full", || source.qp.poll());
+    for _ in 0..4 {
+        let sends = source.sends();
+        until("the socket to take more", || {
+            reader.qp.poll();
+            source.engine.poll();
+            source.sends() != sends
+        });
+        for _ in 0..11 {
+            source.pass(SECOND);
+            source.engine.run_timers();
+        }
+        assert_eq!(state(&source), QpState::Rts);
+    }
+}
+
+// [CONN-14]: a deadline that was taken just when another took its place.
+#[test]
+fn a_look_that_is_not_due_asks_nothing() {
+    let (near, _far) = acquainted();
+    near.qp.post_recv(&[RecvWr { wr_id: 1, sgl: &[] }]).expect("room");
+    let before = fpdus(&near);
+    let stream = near.qp.inside(|inner, _| inner.link.as_ref().expect("connected").generation);
+    for _ in 0..3 {
+        near.qp.on_timer(stream, Timer::Probe);
+        assert_eq!((fpdus(&near), state(&near)), (before, QpState::Rts));
+    }
+}
+
+/// There is nothing that a deaf peer could have missed.
+#[test]
+fn who_has_said_nothing_does_not_nudge() {
+    let (end, _deaf) = End::against_a_socket();
+    for _ in 0..100 {
+        end.pass(SECOND / 10);
+        end.engine.run_timers();
+    }
+    assert_eq!(fpdus(&end).0, 0);
 }
 
 /// When a deaf peer was nudged, in units of the first wait.

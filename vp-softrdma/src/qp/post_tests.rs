@@ -29,3 +29,13 @@ fn a_post_that_finds_the_queue_full_transmits_what_is_held() {
     assert_eq!(held(), 0);
     assert!(end.sends() > sent, "the full queue transmits");
 }
+
+/// The clock has gone on since the connection began: a transmission says when it was.
+#[test]
+fn a_post_right_behind_a_transmission_is_held() {
+    let (end, peer) = pair(64);
+    end.pass(1_000_000_000);
+    assert_eq!(write(&end, &peer, SendFlags::SIGNALED), Ok(()));
+    assert_eq!(write(&end, &peer, SendFlags::SIGNALED), Ok(()));
+    assert_eq!(end.sends(), 1);
+}

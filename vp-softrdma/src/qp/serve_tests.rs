@@ -5,7 +5,7 @@ use std::io::Write;
 use std::net::{Shutdown, TcpStream};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use vp_api::{Qp, QpState, RecvWr, Sge};
+use vp_api::{Qp, QpChange, QpState, RecvWr, Sge};
 use warpline_patience::until;
 
 use crate::engine::{Member, Ready};
@@ -146,6 +146,19 @@ fn who_waits_for_room_sends_when_told_of_it_and_not_before() {
     await_event(&source, PollFlags::OUT, || _ = reader.qp.poll());
     source.qp.on_ready(Ready { writable: true, ..READABLE });
     assert!(done().0 > before.0);
+}
+
+#[test]
+fn what_was_counted_outlives_the_stream() {
+    let (end, mut socket) = End::against_a_socket();
+    let octets = write_fpdu(&end, &[3; 60]);
+    socket.write_all(&octets).unwrap();
+    await_octets(&end, octets.len());
+    end.qp.on_ready(READABLE);
+    let before = calls(&end);
+    assert_ne!(before, 0);
+    end.qp.modify(QpChange::Error).unwrap();
+    assert_eq!(calls(&end), before);
 }
 
 #[test]

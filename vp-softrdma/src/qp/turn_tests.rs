@@ -1,6 +1,7 @@
 //! A QP that could send for ever stops when its turn is over, and goes on when it has the next.
 
-use warpline_patience::Bound;
+use vp_api::{Data, Qp, Remote, SendFlags, SendOp, SendWr};
+use warpline_patience::{Bound, until};
 
 use super::inner::TURN;
 use crate::testing::end::{End, pair};
@@ -41,6 +42,43 @@ fn a_visit_sends_a_turn_of_a_large_read() {
         turn(&|| source.engine.poll());
     }
     assert!(turns >= LARGE as u64 / MOST, "{turns}");
+}
+
+/// Who polls goes on with a turn that was over, and with nothing else that nobody asked for.
+#[test]
+fn a_poll_goes_on_with_what_is_unsent() {
+    let (end, peer) = pair(64);
+    let remote = Remote { stag: peer.stag, to: peer.buffer.addr() };
+    let (op, flags) = (SendOp::Write { remote }, SendFlags::COALESCE);
+    end.qp.post_send(&[SendWr { wr_id: 1, op, data: Data::Sgl(&[]), flags }]).expect("room");
+    // As if it were no post that waits for others.
+    end.qp.inside(|inner, _| assert!(inner.gather.release()));
+    end.qp.poll();
+    assert_eq!(end.sends(), 0);
+    end.qp.inside(|inner, _| inner.link.as_mut().expect("connected").unsent = true);
+    end.qp.poll();
+    assert_eq!(end.sends(), 1);
+}
+
+// RFC 5044 4.5 [MPA-21]
+#[test]
+fn fpdus_follow_the_segments_of_tcp_after_a_long_transmission() {
+    const OCTETS: usize = 256 << 10;
+    let (reader, source) = pair(OCTETS);
+    source.qp.inside(|inner, _| inner.core.proto.set_mulpdu(1000));
+    let fpdus = || {
+        let before = source.qp.query().expect("it is there").counters.fpdus_sent;
+        reader.read(&source);
+        until("the read to be served", || {
+            source.engine.poll();
+            reader.engine.poll();
+            reader.completed()
+        });
+        source.qp.query().expect("it is there").counters.fpdus_sent - before
+    };
+    let (first, second) = (fpdus(), fpdus());
+    assert!(first > OCTETS as u64 / 1000, "{first} FPDUs of at most 1000 octets");
+    assert!(second < first / 2, "{second} FPDUs");
 }
 
 /// Octets behind the end of a turn bring no event of their own.

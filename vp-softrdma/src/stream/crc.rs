@@ -127,6 +127,11 @@ mod tests {
     fn a_wrong_kernel_is_not_trusted() {
         let whole_only: Kernel = |_, octets| portable(0, octets);
         assert!(!works(|crc, _| crc) && !works(whole_only));
+        // Right but for one of the values that are asked.
+        let but_digits: Kernel = |crc, octets| portable(crc, octets) ^ u32::from(octets.len() == 9);
+        let but_zeros: Kernel = |crc, octets| portable(crc, octets) ^ u32::from(octets.len() == 32);
+        let but_long: Kernel = |crc, octets| portable(crc, octets) ^ u32::from(octets.len() > 999);
+        assert!(!works(but_digits) && !works(but_zeros) && !works(but_long));
     }
 
     // Every length around the limits of every kernel, at every alignment, behind any CRC.

@@ -82,3 +82,17 @@ fn deregistered_source_ends_the_stream() {
         warpline_patience::within("the end of the stream", || drain.join().unwrap());
     }
 }
+
+// [VERBS-19]: a list is checked as a whole, before the first octet of its message is sent.
+#[test]
+fn a_list_that_ends_in_nothing_sends_nothing() {
+    let (near, mut socket) = against_a_socket(|_| {});
+    let source = near.region(Buffer::new(200_000));
+    let nowhere = Sge { stag: Stag(0x1234_5678), to: 0, len: 8 };
+    near.post(1, SEND, &[source.all(), nowhere]);
+    assert_eq!(near.complete().status, WcStatus::InvalidStag);
+    let mut sent = Vec::new();
+    socket.read_to_end(&mut sent).unwrap();
+    // A Terminate alone, or nothing: a peer that got no FPDU is told by the end alone.
+    assert!(sent.len() <= 28, "{} octets", sent.len());
+}

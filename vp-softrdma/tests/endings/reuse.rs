@@ -84,6 +84,38 @@ fn a_handler_begins_anew() {
     assert_eq!(far.state(), QpState::Idle);
 }
 
+/// A handler that is told of one event cannot begin anew while others of the stream follow.
+#[test]
+fn a_handler_that_is_told_of_more_is_refused() {
+    struct Eager(mpsc::SyncSender<(AsyncEvent, VpResult<()>)>, OnceLock<Arc<dyn Qp>>);
+    impl AsyncHandler for Eager {
+        fn on_event(&self, _: EventSource, event: AsyncEvent) {
+            let result = self.1.get().unwrap().modify(QpChange::Idle);
+            self.0.send((event, result)).unwrap();
+        }
+    }
+    let _guard = warpline_patience::Guard::new("a handler to be refused");
+    let far = End::new(|_| {});
+    let (told, events) = mpsc::sync_channel(4);
+    far.rnic.set_async_handler(Some(Arc::new(Eager(told, OnceLock::from(far.qp.clone())))));
+    far.recv(1, &[]);
+    let (socket, _peer) = sockets();
+    let mut params = StreamParams::new(Role::Responder);
+    params.crc = false;
+    // A Send and a Terminate that were there before the stream was the QP's.
+    let mut received = vec![0, 18, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
+    received.extend([0; 4]);
+    received.extend([0, 22, 0x41, 0x47, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0]);
+    received.extend([0; 8]);
+    let llp = LlpStream { socket: socket.into(), received, last_message: Vec::new(), params };
+    far.qp.modify(QpChange::Rts(Box::new(llp))).unwrap();
+    let next = || events.recv_timeout(HANG).expect("an event");
+    let (event, result) = next();
+    assert_eq!(event, AsyncEvent::Established);
+    assert_eq!(result.unwrap_err().status, VpStatus::StillFlushing);
+    assert!(matches!(next(), (AsyncEvent::TerminateReceived(_), Ok(()))));
+}
+
 /// A QP whose first stream, with these parameters, came to an orderly end; and its second one, with
 /// those, whose peer is a socket.
 fn on_its_second_stream(

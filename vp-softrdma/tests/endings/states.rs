@@ -154,6 +154,38 @@ fn a_socket_that_is_no_stream_is_refused() {
     assert_eq!(end.state(), QpState::Idle);
 }
 
+// RDMAC 6.2.1.2: no more than the QP was made for, in either direction.
+#[test]
+fn a_stream_with_too_many_reads_is_refused() {
+    let end = End::new(|init| (init.ird, init.ord) = (4, 4));
+    for (ird, ord) in [(5, 4), (4, 5)] {
+        let mut params = StreamParams::new(Role::Initiator);
+        (params.ird, params.ord) = (ird, ord);
+        let (socket, _peer) = sockets();
+        let (received, last_message) = (Vec::new(), Vec::new());
+        let llp = LlpStream { socket: socket.into(), received, last_message, params };
+        let refused = end.qp.modify(QpChange::Rts(Box::new(llp))).unwrap_err();
+        assert_eq!(refused.status, VpStatus::InvalidIrdOrd, "{ird} {ord}");
+        assert_eq!(end.state(), QpState::Idle);
+    }
+}
+
+// [VERBS-28]: a change that changes nothing leaves what is known of the last stream.
+#[test]
+fn what_is_known_of_a_stream_outlives_a_change_of_other_limits() {
+    let (near, _far) = pair(&Setup::default());
+    near.qp.modify(QpChange::Terminate).unwrap();
+    wait_for_state(&near, QpState::Error);
+    near.qp.modify(QpChange::Idle).unwrap();
+    let before = near.qp.query().unwrap();
+    let (ord, ird, send_depth, recv_limit) = (None, None, None, None);
+    let change = QpChange::Limits { ord, ird, send_depth, recv_depth: Some(7), recv_limit };
+    near.qp.modify(change).unwrap();
+    let after = near.qp.query().unwrap();
+    assert_eq!((after.recv_depth, after.terminate), (7, before.terminate));
+    assert!(after.terminate.is_some() && after.counters == before.counters);
+}
+
 // [SEC-09]: an overrun CQ ends its own QPs and no other.
 #[test]
 fn cq_overrun_ends_its_qps_only() {
