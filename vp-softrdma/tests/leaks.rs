@@ -58,8 +58,9 @@ fn what_is_destroyed_gives_its_memory_back() {
         let init = QpInit { send_depth: 1000, ..QpInit::new(pd, cq.id(), cq.id()) };
         rnic.destroy_qp(rnic.create_qp(&init).unwrap().id()).unwrap();
     });
-    leaves_nothing("connections", 10_000, || {
-        let deep = |init: &mut QpInit| init.send_depth = 1000;
+    // What a thread keeps for the next time, once, is less than this.
+    leaves_nothing("connections", 200_000, || {
+        let deep = |init: &mut QpInit| init.send_depth = 10_000;
         let (near, far) = pair(&Setup { init: deep, ..Setup::default() });
         let source = near.region(Buffer::new(64));
         far.recv(1, &[]);
@@ -70,7 +71,7 @@ fn what_is_destroyed_gives_its_memory_back() {
         assert_eq!(near.event(), AsyncEvent::CloseComplete);
         assert_eq!(far.event(), AsyncEvent::CloseComplete);
     });
-    leaves_nothing("RNICs with regions", 30_000, || {
+    leaves_nothing("RNICs with regions", 100_000, || {
         let end = End::new(|_| {});
         end.region(Buffer::new(8));
     });
