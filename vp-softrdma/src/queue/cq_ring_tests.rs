@@ -90,6 +90,7 @@ mod plain {
         let ring = CqRing::new(2).unwrap();
         ring.push(&completion(0)).unwrap();
         ring.push(&completion(1)).unwrap();
+        assert_eq!(ring.resize(2).unwrap(), 2, "as full as it is deep");
         assert_eq!(ring.resize(3).unwrap(), 4);
         for n in 2..6 {
             assert_eq!(ring.push(&completion(n)), QUIET);

@@ -91,6 +91,9 @@ fn a_receive_that_a_qp_fills_occupies_its_slot() {
 #[cfg(not(miri))]
 #[test]
 fn a_completion_queue_is_known_once_and_while_it_is_there() {
+    use crate::parts::CqParts;
+    use crate::queue::cq::SoftCq;
+    use crate::queue::cq_ring::CqRing;
     use crate::testing::end::End;
     let (srq, _) = srq(2, 0);
     let known = || crate::sync::lock(&srq.state).as_ref().map(|state| state.cqs.len());
@@ -99,8 +102,12 @@ fn a_completion_queue_is_known_once_and_while_it_is_there() {
         srq.completes_to(&end.cq).unwrap();
         assert_eq!(known(), Some(1));
     }
-    drop(end);
-    srq.completes_to(&End::new(8).cq).unwrap();
+    let (id, ring, handler, events) = (CqId(2), CqRing::new(2).unwrap(), None, Arc::default());
+    let other = SoftCq::create(CqParts { id, ring, handler, events, engine: end.engine.clone() });
+    srq.completes_to(&other).unwrap();
+    assert_eq!(known(), Some(2));
+    drop(other);
+    srq.completes_to(&end.cq).unwrap();
     assert_eq!(known(), Some(1), "of the one that is gone nothing is left");
 }
 

@@ -298,8 +298,7 @@ impl<'c> Source<'c, '_> {
         Ok(())
     }
 
-    /// Fills `parts` with the payload from octet `skip` on; returns how many it took, 0 if there are
-    /// too few.
+    /// Fills `parts` with the payload from octet `skip` on, as far as they go; returns how many it took.
     fn hold(
         &self,
         payload: Payload,
@@ -307,15 +306,12 @@ impl<'c> Source<'c, '_> {
         parts: &mut [Part<'c>],
     ) -> Result<usize, AccessError> {
         let mut count = 0;
-        let mut fits = true;
         let len = payload.len() - skip as u32;
         self.each(payload, skip as u32, len, |source| {
-            let taken = put(&mut parts[count..], Part::Held(source));
-            fits &= taken != 0;
-            count += taken;
+            count += put(&mut parts[count..], Part::Held(source));
             Ok(())
         })?;
-        Ok(if fits { count } else { 0 })
+        Ok(count)
     }
 }
 

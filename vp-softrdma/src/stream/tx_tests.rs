@@ -91,13 +91,16 @@ fn all_that_is_posted_leaves_in_one_system_call() {
 
 #[test]
 fn a_batch_has_a_bounded_number_of_fpdus() {
-    let ends = (End::new(64), End::new(64));
+    let ends = (End::new(64 << 10), End::new(64 << 10));
     let (ord, ird, recv_depth, recv_limit) = (None, None, None, None);
     let send_depth = Some(2 * BATCH_FPDUS as u32);
     let deeper = QpChange::Limits { ord, ird, send_depth, recv_depth, recv_limit };
     ends.0.qp.modify(deeper).expect("in Idle");
     let (end, peer) = connected(ends);
-    post(&end, &peer, &[8; BATCH_FPDUS + 9]);
+    // One that goes another way first.
+    let mut lens = [8; BATCH_FPDUS + 9];
+    lens[0] = 2 * GATHER_MIN;
+    post(&end, &peer, &lens);
     filled(&end, |batch| assert_eq!(batch.ends.len(), BATCH_FPDUS));
 }
 
