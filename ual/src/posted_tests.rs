@@ -53,6 +53,19 @@ fn a_full_queue_refuses_until_one_is_taken() {
     assert_eq!(posted.room(9), Ok((5, 3)));
 }
 
+// Its number is on the place of another request by then.
+#[test]
+fn a_completion_that_comes_twice_takes_no_later_request() {
+    let mut posted = queue(2, &[true]);
+    let places = posted.places.len() as u64;
+    assert_eq!(complete(&mut posted, 0, true).0, Some(0));
+    for number in 1..=places {
+        assert_eq!(posted.hold(number, true), Ok(number));
+        assert_eq!(complete(&mut posted, 0, true), NOTHING, "beside {number}");
+        assert_eq!(complete(&mut posted, number, true).0, Some(number));
+    }
+}
+
 #[test]
 fn a_slow_thread_does_not_stop_the_others() {
     let mut posted = queue(2, &[true]);

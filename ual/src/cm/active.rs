@@ -318,7 +318,8 @@ impl Active {
                 Some(Attempt { enhanced: false, ..*now })
             }
             // [IOP-06]: a responder that does not know, or forgets, peer-to-peer.
-            Over::Startup(StartupError::NoCommonRtr) if now.peer_to_peer => {
+            // Who does not ask for it gets no such error.
+            Over::Startup(StartupError::NoCommonRtr) => {
                 Some(Attempt { peer_to_peer: false, ..*now })
             }
             // [IOP-01]: the kernel's siw rejects markers.

@@ -225,3 +225,26 @@ fn a_closed_endpoint_leaves_no_connection_event() {
     assert!(matches!(event, Some(Event::Connection { qp, .. }) if qp == other.id()), "{event:?}");
     assert_eq!(side.connection.queued(), 0);
 }
+
+/// A converted socket whose connection failed, or came about, is not watched any more, and its endpoint
+/// has nothing here.
+#[test]
+fn a_conversion_that_is_over_leaves_nothing_in_the_table() {
+    let side = open();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let ep = side.ep();
+    let peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let own = listener.accept().unwrap().0;
+    ep.convert(own.into(), crate::ConvertParams::new(vp_api::Role::Responder)).unwrap();
+    side.settle();
+    let kept = || {
+        let work = side.ia.cm().desk.lock();
+        let table = &work.as_ref().unwrap().table;
+        (table.by_qp.len(), table.entries.len())
+    };
+    assert_eq!(kept(), (1, 1));
+    drop(peer);
+    let Event::Connection { event, .. } = side.connection.wait(None).unwrap() else { panic!() };
+    assert!(matches!(*event, ConnEvent::Failed(_)), "{event}");
+    assert_eq!(kept(), (0, 0));
+}

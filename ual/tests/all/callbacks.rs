@@ -215,3 +215,33 @@ fn a_threshold_counts_for_callbacks_and_descriptors_alike() {
     assert!(matches!(events.recv_timeout(HANG).unwrap(), Event::Software(1)));
     assert!(matches!(events.recv_timeout(HANG).unwrap(), Event::Software(2)));
 }
+
+// The thread that calls is rung for completions, too, whatever the criteria.
+#[test]
+fn a_callback_is_not_called_below_the_threshold() {
+    let (client, server) = (Side::new(policy()), Side::new(policy()));
+    let listen = server.listen(LOCALHOST);
+    let (active, passive) = connect(&client, &server, &listen);
+    server.completions.set_threshold(2).unwrap();
+    let (to, calls) = mpsc::channel();
+    let to = std::sync::Mutex::new(to);
+    let call = move |_: &Arc<Evd>| to.lock().unwrap().send(()).unwrap();
+    server.completions.attach_callback(Box::new(call)).unwrap();
+    let other = software(&server);
+    let (to, passed) = mpsc::channel();
+    other.attach_callback(Box::new(pass_on(&to))).unwrap();
+    for number in 0..2 {
+        server.post_recv(&passive, number, 0, 8);
+        client.send(&active, number, 0, 8);
+        client.success();
+        let queued = number as usize + 1;
+        warpline_patience::until("the completion", || server.completions.queued() == queued);
+        if number == 0 {
+            // Behind all that the thread was rung for.
+            other.post_software(1).unwrap();
+            passed.recv_timeout(HANG).unwrap();
+            assert!(calls.try_recv().is_err());
+        }
+    }
+    calls.recv_timeout(HANG).unwrap();
+}

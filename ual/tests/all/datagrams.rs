@@ -10,6 +10,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kal_shim::reactor::{Interest, readable, ready_within};
 use ual::resource::{Datagram, Serves, UdEp, UdEpInit, UdServiceInit};
 use ual::vp_api::{
     Data, DatagramPath, GRH_OCTETS, RecvWr, SendFlags, ServiceRefusal, Sge, UdAddress, VpStatus,
@@ -119,6 +120,13 @@ fn a_service_leads_to_an_endpoint_and_what_arrives_says_from_where() {
     let source = far.take_source(1 | NOTIFY).unwrap();
     assert_eq!(source.qpn, near.address().qpn);
     assert!(source.path.is_some() && far.take_source(1 | NOTIFY).is_none());
+    // The descriptor shows what arrives behind an empty poll.
+    let fd = there.completions.fd().unwrap();
+    assert!(there.completions.dequeue().unwrap().is_none() && !readable(fd));
+    far.post_recv(&[RecvWr { wr_id: 4 | NOTIFY, sgl: &[there.sge(0, OCTETS)] }]).unwrap();
+    near.post_send(&handle, &datagram(5 | NOTIFY, &[here.sge(0, 16)], to)).unwrap();
+    assert!(ready_within(fd, Interest::READ, HANG));
+    assert_eq!((there.success().wr_id, here.success().wr_id), (4, 5));
     // A quiet one waits to be polled, and wakes nobody.
     near.post_send(&handle, &datagram(3, &[], to)).unwrap();
     warpline_patience::until("the quiet completion", || here.completions.queued() == 1);

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use kal_shim::reactor::{Interest, readable, ready_within};
-use ual::vp_api::{self, WorkCompletion};
+use ual::vp_api::{self, VpStatus, WorkCompletion};
 use ual::{Error, EvdInit, Event, NOTIFY, Stream};
 
 use crate::common::{HANG, LOCALHOST, Side, connect, policy};
@@ -300,4 +300,13 @@ fn a_low_srq_raises_its_event_once() {
     passive.close().unwrap();
     srq.close().unwrap();
     assert_eq!(affiliated.queued(), 0);
+}
+
+#[test]
+fn a_closed_dispatcher_says_so_and_not_that_it_overran() {
+    let side = Side::new(policy());
+    let evd = side.ia.create_evd(EvdInit::new(Stream::Completion, 4)).unwrap();
+    evd.close().unwrap();
+    let error = evd.poll(&mut [WorkCompletion::BLANK]).unwrap_err();
+    assert_eq!(error.verb_status(), Some(VpStatus::InvalidHandle), "{error}");
 }

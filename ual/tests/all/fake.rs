@@ -21,6 +21,8 @@ pub(crate) enum Behaviour {
     LoseMemory,
     /// Connections are made by this manager.
     Native(Arc<Manager>),
+    /// What streams are to be like is noted.
+    Noting(Arc<Mutex<Vec<StreamParams>>>),
     /// The next query of a queue pair runs what the test left here first.
     Queried(Arc<Mutex<Option<Meanwhile>>>),
 }
@@ -104,7 +106,7 @@ impl Rnic for FakeRnic {
     fn native_cm(&self) -> Option<Arc<dyn NativeCm>> {
         match &self.behaviour {
             Behaviour::Native(manager) => Some(manager.clone()),
-            Behaviour::RefuseStreams | Behaviour::LoseMemory | Behaviour::Queried(_) => None,
+            _ => None,
         }
     }
     pass! {
@@ -152,11 +154,15 @@ struct FakeQp {
 
 impl Qp for FakeQp {
     fn modify(&self, change: QpChange) -> VpResult<()> {
-        match change {
-            QpChange::Rts(_) => {
+        match (change, &self.behaviour) {
+            (QpChange::Rts(stream), Behaviour::Noting(noted)) => {
+                noted.lock().unwrap().push(stream.params);
+                self.real.modify(QpChange::Rts(stream))
+            }
+            (QpChange::Rts(_), _) => {
                 Err(VpError::new(VpStatus::InsufficientResources, "no stream buffers left"))
             }
-            other => self.real.modify(other),
+            (other, _) => self.real.modify(other),
         }
     }
     /// As a device that chose the local address itself.

@@ -2,14 +2,17 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ual::vp_api::{FpduSize, Role, Rtr, StreamParams};
 use ual::{
-    AcceptParams, ConnEvent, ConnectParams, Disconnect, EpState, Error, FailReason, ListenInit,
-    PeerToPeer, Policy,
+    AcceptParams, ConnEvent, ConnectParams, Crc, Disconnect, EpState, Error, FailReason,
+    ListenInit, Markers, PeerToPeer, Policy,
 };
 
-use crate::common::{LOCALHOST, Side, policy};
+use crate::common::{LOCALHOST, Side, connect, policy};
+use crate::fake::{self, Behaviour};
 
 fn failure(side: &Side) -> FailReason {
     match side.conn_event() {
@@ -195,4 +198,40 @@ fn either_end_may_leave_limits_out_and_keeps_its_own() {
         client.send(&active, 2, 0, 10);
         assert_eq!((server.success().wr_id, client.success().wr_id), (1, 2));
     }
+}
+
+/// What the policy says of streams, and what was negotiated, reaches the provider.
+#[test]
+fn streams_are_as_the_policy_and_the_peer_want_them() {
+    let wanted = Policy {
+        crc: Crc::Refuse,
+        markers: Markers::Require,
+        peer_to_peer: PeerToPeer { send: true, write: false, read: false },
+        fpdu: FpduSize::Octets(1000),
+        extensions: false,
+        nudge_after: Some(Duration::from_secs(7)),
+        probe_after: Some(Duration::from_secs(8)),
+        close_timeout: Duration::from_secs(9),
+        ..policy()
+    };
+    let noted: Arc<Mutex<Vec<StreamParams>>> = Arc::default();
+    let side = || Side::of(&fake::ual(Behaviour::Noting(noted.clone()), wanted.clone()));
+    let (client, server) = (side(), side());
+    let listen = server.listen(LOCALHOST);
+    let (active, passive) = connect(&client, &server, &listen);
+    let expected = |role| StreamParams {
+        crc: false,
+        markers_tx: true,
+        markers_rx: true,
+        rtr: Some(Rtr::Send),
+        fpdu: wanted.fpdu,
+        extensions: wanted.extensions,
+        nudge_after: wanted.nudge_after,
+        probe_after: wanted.probe_after,
+        close_timeout: wanted.close_timeout,
+        ..StreamParams::new(role)
+    };
+    let noted = noted.lock().unwrap();
+    assert_eq!(*noted, [Role::Responder, Role::Initiator].map(expected));
+    drop((active, passive));
 }
