@@ -349,8 +349,6 @@ static const ri_qp_ops ops = {
 
 static const char *impossible(ri_rnic *rnic, const ri_qp_init *init)
 {
-    if (init->pd == 0 || init->pd >= MAX_OBJECTS || !rnic->pds[init->pd].used)
-        return "there is no such PD";
     if (cq_find(rnic, init->send_cq) == NULL || cq_find(rnic, init->recv_cq) == NULL)
         return "there is no such CQ";
     if (init->flags != 0)
@@ -372,6 +370,10 @@ ri_status qp_create(ri_rnic *rnic, const ri_qp_init *from, ri_qp_made *out, ri_e
     pthread_mutex_lock(&big);
     const char *why = qp == NULL ? "no memory" : impossible(rnic, &init);
     ri_status status = RI_INVALID_MODIFIER;
+    if (why == NULL && (init.pd == 0 || init.pd >= MAX_OBJECTS || !rnic->pds[init.pd].used)) {
+        why = "there is no such PD";
+        status = RI_INVALID_PD;
+    }
     if (why == NULL && (init.ird > MAX_READS || init.ord > MAX_READS)) {
         why = "at most 16 reads are under way";
         status = RI_INVALID_IRD_ORD;

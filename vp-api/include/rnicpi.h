@@ -22,11 +22,11 @@
  *              entries marked "required" [RI-02]: without them the host refuses the object. Fields
  *              named reserved must be zero, and are checked [RI-03].
  *   Room       A struct for a result comes with its size set to its room by the caller. The
- *              callee writes no more octets than that, and then sets size to what it wrote.
+ *              callee writes no more octets than that [RI-195], and then sets size to what it wrote.
  *   Versions   The major version must be the same; the smaller minor version counts. A provider with
  *              the newer header is given structs and rooms of the older size: it takes what is
- *              missing as zero and writes what there is room for; entries that the host does not know
- *              are never called. get_ops is told the host's minor version.
+ *              missing as zero [RI-196] and writes what there is room for [RI-195]; entries that the
+ *              host does not know are never called. get_ops is told the host's minor version.
  *   Results    Functions return an ri_status; on a refusal they may fill the ri_error, one sentence
  *              for a reader without the source. The host treats a number that is no status, a count
  *              above what was asked for, and a length above what the device declares as a defect of
@@ -179,7 +179,8 @@ typedef struct ri_services {
     /* Pins memory, accounted against the process's limit. */
     ri_status (*pin)(void *context, void *addr, uint64_t len, ri_error *error);
     void (*unpin)(void *context, void *addr, uint64_t len); /* undoes one pin of the same range [RI-27] */
-    /* Since 1.4: settings for this provider, good until open returns; unknown: RI_INVALID_MODIFIER. */
+    /* Since 1.4: settings for this provider, good until open returns. One that it does not know:
+     * RI_INVALID_MODIFIER [RI-201]. */
     const ri_setting *settings;
     uint32_t setting_count, reserved_settings;
 } ri_services;
@@ -243,7 +244,7 @@ typedef void (*ri_port_fn)(void *receiver, const ri_port *port);
 #define RI_MODEL_NATIVE 2     /* has its own connection manager: ri_rnic_ops.native_cm */
 
 /* Limits and capabilities (Query RNIC), all true: the maximum works, memory permitting [RI-31].
- * Strings stay good until the RNIC is closed. */
+ * The host copies the strings as soon as the call has returned. */
 typedef struct ri_rnic_attrs {
     uint32_t size;
     uint32_t connection_model;
@@ -462,9 +463,8 @@ typedef struct ri_recv_wr {
 
 /* Work completion: names the request, its kind and its QP [RI-143]. In a list every completion has
  * the size of the first. The completions of a send queue come in the order of its requests
- * [RI-150], and so do those of a receive queue [RI-151]. A Send that finds no
- * receive ends the connection, at once or after the time that the transport gives the peer to post
- * one. octets: of a receive, of a read; of RI_WC_RECV_IMMEDIATE 0, since what a Write before it has
+ * [RI-150], and so do those of a receive queue [RI-151]. What becomes of a Send that finds no receive
+ * is the transport's: hosts post receives before their peers send. octets: of a receive, of a read; of RI_WC_RECV_IMMEDIATE 0, since what a Write before it has
  * placed is not counted [RI-191]. */
 typedef struct ri_wc {
     uint32_t size;
@@ -574,7 +574,8 @@ typedef struct ri_srq_made {
 
 /* Functions of the provider's own, which an application asks its adapter for by name. The vendor's
  * header says what table points to. Its functions take context first, and may be called from any
- * thread; both pointers stay good until the RNIC is closed. */
+ * thread, until the RNIC is closed: whoever asks by that name gets the same two pointers, whichever
+ * objects come and go [RI-197]. */
 typedef struct ri_vendor_calls {
     uint32_t size;
     uint32_t reserved;
@@ -598,7 +599,7 @@ typedef struct ri_rnic_ops {
     ri_status (*dealloc_pd)(ri_rnic *rnic, uint32_t pd, ri_error *error); /* Required. */
     ri_status (*create_cq)(ri_rnic *rnic, const ri_cq_init *init, ri_cq_made *made,
                            ri_error *error); /* Required. */
-    /* Required. Does not wait for a notification that is under way in another thread. */
+    /* Required. Does not wait for a notification that is under way in another thread [RI-200]. */
     ri_status (*destroy_cq)(ri_rnic *rnic, uint32_t cq, ri_error *error);
     ri_status (*create_srq)(ri_rnic *rnic, const ri_srq_init *init, ri_srq_made *made,
                             ri_error *error);
@@ -610,8 +611,8 @@ typedef struct ri_rnic_ops {
      * [RI-155], they take no room, and those of other QPs stay, in their order [RI-154]. What
      * completed with success before still arrives at a peer that takes it, for as long as
      * close_timeout_ns allows [RI-190]; the call does not wait for it. In RTS with nothing under way
-     * the stream is closed behind that; if work requests or the peer's reads are lost by it, it is
-     * reset behind that. Only RI_QP_TO_ERROR takes back what completed. */
+     * the stream is closed behind that [RI-202]; if work requests or the peer's reads are lost by it, it
+     * is reset behind that [RI-203]. */
     ri_status (*destroy_qp)(ri_rnic *rnic, uint32_t qp, ri_error *error);
     ri_status (*register_mr)(ri_rnic *rnic, const ri_mr_init *init, uint32_t *stag,
                              ri_error *error); /* Required. */
@@ -621,7 +622,7 @@ typedef struct ri_rnic_ops {
                                uint32_t *actual, ri_error *error);
     ri_status (*register_shared_mr)(ri_rnic *rnic, const ri_shared_mr_init *init, uint32_t *stag,
                                     ri_error *error);
-    /* In state Invalid, for fast registration. */
+    /* In state Invalid [RI-47], for fast registration. */
     ri_status (*alloc_stag)(ri_rnic *rnic, uint32_t pd, uint32_t remote, uint32_t *stag,
                             ri_error *error);
     ri_status (*query_mr)(ri_rnic *rnic, uint32_t stag, ri_mr_info *info, ri_error *error);
@@ -675,13 +676,13 @@ typedef struct ri_provider_descriptor {
     uint64_t capabilities; /* the most that its devices may offer; RI_CAP_* */
 } ri_provider_descriptor;
 
-/* NULL: it cannot serve a host of this minor version. The table stays good for ever. */
+/* NULL: it cannot serve a host of this minor version. Hosts read the table at any time: make it static. */
 typedef const ri_provider_ops *(*ri_get_ops_fn)(uint32_t host_minor);
 
 /* A layer is a library that wraps another provider: it exports the descriptor and, instead of
  * get_ops, this, which is called once for every provider that it is to wrap; so the tables that it
- * returns differ at least in their context. inner stays good for ever, and so do they; NULL
- * refuses. arguments are what the configuration says. What inner lacks at its end counts as zero. */
+ * returns differ at least in their context. inner stays good for ever, and hosts read what it returns
+ * at any time; NULL refuses. arguments are what the configuration says. What inner lacks at its end counts as zero. */
 typedef const ri_provider_ops *(*ri_wrap_fn)(uint32_t host_minor, const ri_provider_ops *inner,
                                              ri_string arguments, ri_error *error);
 

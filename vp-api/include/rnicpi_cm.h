@@ -49,8 +49,8 @@ typedef struct ri_cm_ops {
     /* bound: address with the real port [RI-119]. */
     ri_status (*listen)(ri_cm *cm, const ri_address *address, uint32_t backlog,
                         uint64_t *listener, ri_address *bound, ri_error *error);
-    /* Nobody connects to it any more [RI-147]. Requests that were told stay until they are accepted or rejected; those that were not are
-     * rejected by the provider, or told still, and then the host rejects them. */
+    /* Nobody connects to it any more [RI-147]. Requests that were told stay until they are accepted
+     * or rejected [RI-205]; those that were not are rejected by the provider, or told still. */
     ri_status (*unlisten)(ri_cm *cm, uint64_t listener, ri_error *error);
     ri_status (*connect)(ri_cm *cm, uint32_t qp, const ri_address *peer,
                          const ri_cm_params *params, ri_error *error);

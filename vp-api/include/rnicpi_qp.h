@@ -53,7 +53,8 @@ typedef struct ri_stream {
 } ri_stream;
 
 #define RI_QP_TO_RTS 1       /* Idle -> RTS over stream */
-/* Graceful: what completed arrives [RI-106]; with work under way: reset behind it, BAD_CLOSE. */
+/* Graceful: what completed arrives [RI-106]; with work under way it is reset behind that, and the
+ * event is BAD_CLOSE [RI-204]. */
 #define RI_QP_TO_CLOSING 2
 #define RI_QP_TO_TERMINATE 3 /* Terminate 0/0/0, then close [RI-107] */
 #define RI_QP_TO_ERROR 4     /* reset at once, flush [RI-108] */

@@ -41,7 +41,7 @@ typedef struct ri_ud_path {
 #define RI_UD_SOURCE_GRH 2u  /* the receive begins with a global route header */
 #define RI_UD_SOURCE_PATH 4u /* path, the way back, is meaningful [RI-165] */
 
-/* Where a received datagram came from. In a list every one has the size of the first. */
+/* Where a received datagram came from. In a list every one has the size of the first [RI-198]. */
 typedef struct ri_ud_source {
     uint32_t size;
     uint32_t flags;
@@ -52,7 +52,7 @@ typedef struct ri_ud_source {
 
 #define RI_SEND_IMMEDIATE 64u /* of ri_ud_send_wr: immediate goes to the peer [RI-166] */
 
-/* Datagram to send. In a list every request has the size of the first. */
+/* Datagram to send. In a list every request has the size of the first [RI-199]. */
 typedef struct ri_ud_send_wr {
     uint32_t size;
     uint32_t flags; /* SIGNALED, SOLICITED, INLINE, IMMEDIATE */
@@ -137,7 +137,7 @@ typedef struct ri_ah_info {
 #define RI_SERVICE_REQUEST 1  /* token of the listener, request, peer, port, private_data [RI-181] */
 #define RI_SERVICE_RESOLVED 2 /* token, address, path, private_data [RI-182] */
 #define RI_SERVICE_REFUSED 3  /* token, why, private_data [RI-183] */
-#define RI_SERVICE_FAILED 4   /* token, reason */
+#define RI_SERVICE_FAILED 4   /* token, reason: a sentence [RI-206] */
 
 typedef struct ri_service_event {
     uint32_t size;

@@ -46,7 +46,7 @@ pub use event::{AsyncEvent, AsyncHandler, CqHandler, EventSource, Shortage};
 pub use ids::{CqId, MwId, PdId, QpId, SrqId, Stag};
 pub use mem::MemRange;
 pub use provider::{Cq, NativeCm, Provider, Qp, Rnic, Srq};
-pub use services::{LogLevel, Services};
+pub use services::{LogLevel, Services, no_settings};
 pub use terminate::{RefusedOperation, RefusedRegion, RefusedSegment, Terminate};
 pub use vendor::VendorCalls;
 pub use wc::{WcOpcode, WcStatus, WorkCompletion};

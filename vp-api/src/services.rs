@@ -1,5 +1,7 @@
 //! What the access layer offers a provider.
 
+use crate::{VpError, VpResult, VpStatus};
+
 /// Severity of a log line.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[allow(missing_docs)]
@@ -27,5 +29,19 @@ pub trait Services: Send + Sync {
     /// should refuse to open with, by name.
     fn settings(&self) -> &[(String, String)] {
         &[]
+    }
+}
+
+/// For a provider that has no settings of its own: refuses to open with any.
+///
+/// # Errors
+/// [`VpStatus::InvalidModifier`], with the name of the first one.
+pub fn no_settings(provider: &str, services: &dyn Services) -> VpResult<()> {
+    match services.settings().first() {
+        None => Ok(()),
+        Some((key, _)) => {
+            let detail = format!("{provider} has no settings of its own, and `{key}` is one");
+            Err(VpError::new(VpStatus::InvalidModifier, detail))
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use vp_api::{
     DeviceInfo, Provider, Rnic, Services, Transport, Unavailable, VpError, VpResult, VpStatus,
+    no_settings,
 };
 
 use crate::ports;
@@ -55,6 +56,7 @@ impl Provider for SoftRdma {
                 format!("there is no device {device}; this provider's only device is {NAME}");
             return Err(VpError::new(VpStatus::InvalidHandle, detail));
         }
+        no_settings(NAME, &*services)?;
         self.devices().map_err(|why| VpError::new(VpStatus::Unsupported, why.to_string()))?;
         Ok(Arc::new(SoftRnic::open(services)?))
     }

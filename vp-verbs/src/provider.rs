@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use vp_api::{
     DeviceInfo, Provider, Rnic, Services, Transport, Unavailable, VpError, VpResult, VpStatus,
+    no_settings,
 };
 
 use crate::cm::id::EventChannel;
@@ -81,6 +82,7 @@ impl Provider for Verbs {
 
     fn open(&self, device: &str, services: Arc<dyn Services>) -> VpResult<Arc<dyn Rnic>> {
         let unavailable = |why: Unavailable| VpError::new(VpStatus::Unsupported, why.to_string());
+        no_settings(NAME, &*services)?;
         let api = self.api().map_err(unavailable)?;
         let opened = Context::open(api, device)
             .map_err(|error| VpError::os(&format!("open the device {device}"), &error))?;

@@ -43,6 +43,7 @@ impl Provider for Mirror {
         if device != NAME {
             return Err(no(VpStatus::InvalidHandle, "the only device is vendor_mirror"));
         }
+        no_settings(NAME, &*services)?;
         services.log(LogLevel::Info, NAME, "opened");
         Ok(Arc::new(Rnic { shared: Arc::default(), attrs: attrs() }))
     }

@@ -165,8 +165,11 @@ impl State {
 
     pub(crate) fn check_qp(&self, init: &QpInit) -> VpResult<()> {
         let has_cqs = [init.send_cq, init.recv_cq].iter().all(|cq| self.cqs.contains_key(&cq.0));
-        if !self.pds.contains_key(&init.pd.0) || !has_cqs {
-            return Err(no(VpStatus::InvalidHandle, "there is no such PD or CQ"));
+        if !self.pds.contains_key(&init.pd.0) {
+            return Err(no(VpStatus::InvalidPd, "there is no such PD"));
+        }
+        if !has_cqs {
+            return Err(no(VpStatus::InvalidHandle, "there is no such CQ"));
         }
         if init.send_depth > MOST || init.recv_depth > MOST {
             return Err(no(VpStatus::TooManyWrs, "a queue has at most 1024 requests"));

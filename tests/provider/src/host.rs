@@ -12,9 +12,16 @@ use vp_api::{LogLevel, Services};
 pub(crate) struct Ledger {
     host: HostServices,
     pins: Mutex<Vec<(usize, usize)>>,
+    settings: Vec<(String, String)>,
 }
 
 impl Ledger {
+    /// With settings for the provider.
+    pub(crate) fn with(settings: &[(&str, &str)]) -> Self {
+        let own = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        Self { settings: settings.iter().map(own).collect(), ..Self::default() }
+    }
+
     /// How many pins have not been undone.
     pub(crate) fn pinned(&self) -> usize {
         self.pins.lock().unwrap_or_else(PoisonError::into_inner).len()
@@ -34,6 +41,10 @@ impl Services for Ledger {
         self.host.pin(addr, len)?;
         self.pins.lock().unwrap_or_else(PoisonError::into_inner).push((addr, len));
         Ok(())
+    }
+
+    fn settings(&self) -> &[(String, String)] {
+        &self.settings
     }
 
     fn unpin(&self, addr: usize, len: usize) {

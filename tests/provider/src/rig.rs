@@ -93,6 +93,11 @@ impl Rig {
         Self::open(&self.provider, &self.device, self.wait)
     }
 
+    /// Opens the device with settings for the provider.
+    pub(crate) fn open_with(&self, settings: &[(&str, &str)]) -> VpResult<Arc<dyn Rnic>> {
+        self.provider.open(&self.device, Arc::new(Ledger::with(settings)))
+    }
+
     /// Waits until `done`, or fails saying what did not come.
     pub(crate) fn until(
         &self,

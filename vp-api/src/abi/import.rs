@@ -26,6 +26,7 @@ use super::types::Sized32;
 use super::{codes, keep, net, text, types as c};
 use crate::{
     Capabilities, DeviceInfo, LogLevel, Provider, Rnic, Services, Unavailable, VpResult, VpStatus,
+    no_settings,
 };
 use calls::{table_of, verb};
 
@@ -79,15 +80,26 @@ impl Provider for Imported {
     }
 
     fn open(&self, device: &str, services: Arc<dyn Services>) -> VpResult<Arc<dyn Rnic>> {
+        if self.minor < SETTINGS {
+            let header = format!("{}, built with a header before 1.{SETTINGS},", self.name);
+            no_settings(&header, &*services)?;
+        }
         let host = Arc::new(Host(services));
         let lent = |(key, value): &(String, String)| c::Setting {
             key: text::lend(key),
             value: text::lend(value),
         };
         let settings: Vec<c::Setting> = host.0.settings().iter().map(lent).collect();
+        // Whoever has no settings gets the struct of an older host, and finds out whether the provider
+        // reads behind its size.
+        let unread = [c::Setting {
+            key: text::lend("behind the size of ri_services"),
+            value: text::lend(""),
+        }];
         let table = c::Services {
-            settings: settings.as_ptr(),
-            setting_count: settings.len() as u32,
+            size: if settings.is_empty() { OLDER_SERVICES } else { c::Services::SIZE },
+            settings: if settings.is_empty() { unread.as_ptr() } else { settings.as_ptr() },
+            setting_count: if settings.is_empty() { 1 } else { settings.len() as u32 },
             keep: keep::lend(&host),
             log: Some(log),
             now_ns: Some(now_ns),
@@ -101,6 +113,11 @@ impl Provider for Imported {
         rnic::take(&made, self.minor, self.capabilities, host.0.clone())
     }
 }
+
+/// The minor version that brought settings.
+const SETTINGS: u16 = 4;
+/// Size of the host's services before it.
+const OLDER_SERVICES: u32 = std::mem::offset_of!(c::Services, settings) as u32;
 
 /// Services as a provider of C calls them.
 struct Host(Arc<dyn Services>);

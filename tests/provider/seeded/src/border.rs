@@ -42,6 +42,10 @@ pub(crate) fn through_the_tables(provider: Arc<dyn Provider>, fault: Fault) -> A
         Fault::EntryMissing => open::<4>,
         Fault::ReservedUsed => open::<5>,
         Fault::OwnerGivenBack => open::<6>,
+        Fault::RoomIgnored => open::<8>,
+        Fault::ServicesOverread => open::<9>,
+        Fault::UdSourceSizeIgnored => open::<10>,
+        Fault::UdSendSizeIgnored => open::<11>,
         _ => open::<7>, // `InlineReadLate`
     });
     lock(&CURRENT).0 = Box::leak(Box::new(ops));
@@ -79,7 +83,15 @@ unsafe extern "C" fn open<const FAULT: u32>(
     error: *mut c::Error,
 ) -> u32 {
     let open = entry(&OPEN, |open| open);
-    // SAFETY: the host's arguments, passed on.
+    let mut services = services;
+    let mut read;
+    if FAULT == 9 {
+        // SAFETY: the host of the suite has the whole struct, of which it says less.
+        read = unsafe { *services };
+        read.size = c::Services::SIZE;
+        services = &raw const read;
+    }
+    // SAFETY: the host's arguments, passed on, or a copy on the stack.
     let status = unsafe { open(context, device, services, made, error) };
     if status == 0 {
         // SAFETY: filled by the exporter.
@@ -89,8 +101,11 @@ unsafe extern "C" fn open<const FAULT: u32>(
         let _ = RNIC.set(ops);
         ops.create_cq = Some(create_cq::<FAULT>);
         ops.create_qp = Some(create_qp::<FAULT>);
-        if FAULT == 6 {
-            ops.register_mr = Some(register_mr);
+        match FAULT {
+            6 => ops.register_mr = Some(register_mr),
+            8 => ops.attrs = Some(attrs),
+            11 => ops.datagrams = Some(datagrams),
+            _ => {}
         }
         made.ops = Box::leak(Box::new(ops));
     }
@@ -117,6 +132,7 @@ unsafe extern "C" fn create_cq<const FAULT: u32>(
             4 => ops.arm = None,
             5 => ops.reserved = 1,
             7 => ops.poll = Some(poll_late),
+            10 => ops.poll_from = Some(poll_from),
             _ => {}
         }
         made.ops = Box::leak(Box::new(ops));
@@ -162,6 +178,105 @@ unsafe extern "C" fn poll(
     let poll = entry(&CQ, |ops| ops.poll);
     // SAFETY: the host has room for more than that.
     unsafe { poll(cq, wcs, c::Wc::SIZE, max, count) }
+}
+
+/// Sources lie `sizeof(ri_ud_source)` apart.
+unsafe extern "C" fn poll_from(
+    cq: *mut c_void,
+    wcs: *mut c::Wc,
+    wc_size: u32,
+    sources: *mut c::UdSource,
+    _: u32,
+    max: u32,
+    count: *mut u32,
+) -> u32 {
+    let poll = entry(&CQ, |ops| ops.poll_from);
+    // SAFETY: the host has room for more than that.
+    unsafe { poll(cq, wcs, wc_size, sources, c::UdSource::SIZE, max, count) }
+}
+
+/// Fills the whole struct.
+unsafe extern "C" fn attrs(rnic: *mut c_void, out: *mut c::RnicAttrs) {
+    let attrs = entry(&RNIC, |ops| ops.attrs);
+    let mut all = c::RnicAttrs::blank();
+    // SAFETY: the handle is the host's, and there is room.
+    unsafe { attrs(rnic, &raw mut all) };
+    // SAFETY: the host of the suite has room for the whole struct, of which it says less.
+    unsafe { out.write(all) };
+}
+
+static UD: OnceLock<c::UdOps> = OnceLock::new();
+static UD_QP: OnceLock<c::UdQpOps> = OnceLock::new();
+
+unsafe extern "C" fn datagrams(
+    rnic: *mut c_void,
+    made: *mut c::UdMade,
+    error: *mut c::Error,
+) -> u32 {
+    let make = entry(&RNIC, |ops| ops.datagrams);
+    // SAFETY: the host's arguments, passed on.
+    let status = unsafe { make(rnic, made, error) };
+    if status == 0 {
+        // SAFETY: filled by the exporter.
+        let made = unsafe { &mut *made };
+        // SAFETY: the exporter's table.
+        let mut ops = unsafe { *made.ops };
+        let _ = UD.set(ops);
+        ops.create_qp = Some(create_ud_qp);
+        made.ops = Box::leak(Box::new(ops));
+    }
+    status
+}
+
+unsafe extern "C" fn create_ud_qp(
+    ud: *mut c_void,
+    init: *const c::UdQpInit,
+    made: *mut c::UdQpMade,
+    error: *mut c::Error,
+) -> u32 {
+    let create = entry(&UD, |ops| ops.create_qp);
+    // SAFETY: the host's arguments, passed on.
+    let status = unsafe { create(ud, init, made, error) };
+    if status == 0 {
+        // SAFETY: filled by the exporter.
+        let made = unsafe { &mut *made };
+        // SAFETY: the exporter's table.
+        let mut ops = unsafe { *made.ops };
+        let _ = UD_QP.set(ops);
+        ops.post_send = Some(post_datagrams);
+        made.ops = Box::leak(Box::new(ops));
+    }
+    status
+}
+
+/// Datagrams lie `sizeof(ri_ud_send_wr)` apart.
+unsafe extern "C" fn post_datagrams(
+    qp: *mut c_void,
+    wrs: *const c::UdSendWr,
+    count: u32,
+    posted: *mut u32,
+) -> u32 {
+    let post = entry(&UD_QP, |ops| ops.post_send);
+    for n in 0..count {
+        // SAFETY: the list has at least so many octets.
+        let at = unsafe { wrs.add(n as usize) };
+        // SAFETY: the same; any octets are such a struct.
+        let mut wr = unsafe { *at };
+        if n > 0 {
+            // Made of parts of others: its pointer is none.
+            wr.count = 0;
+        }
+        wr.size = c::UdSendWr::SIZE;
+        let mut one = 0;
+        // SAFETY: a copy on the stack.
+        let status = unsafe { post(qp, &raw const wr, 1, &raw mut one) };
+        // SAFETY: the host's place.
+        unsafe { posted.write(n + one) };
+        if status != 0 {
+            return status;
+        }
+    }
+    0
 }
 
 /// Requests lie `sizeof(ri_send_wr)` apart.

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,11 +17,14 @@ pub(crate) struct Cm {
     first: Mutex<VecDeque<NativeEvent>>,
     /// Where the last request came to.
     asked: Mutex<Option<SocketAddr>>,
+    /// A listener has ended.
+    ended: AtomicBool,
 }
 
 impl Cm {
     pub(crate) fn new(inner: Arc<dyn NativeCm>, seed: Arc<Seed>) -> Self {
-        Self { inner, seed, first: Mutex::default(), asked: Mutex::default() }
+        let (first, asked, ended) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
+        Self { inner, seed, first, asked, ended }
     }
 
     fn has(&self, fault: Fault) -> bool {
@@ -99,8 +103,11 @@ impl NativeCm for Cm {
     }
 
     fn unlisten(&self, listener: u64) -> VpResult<()> {
-        match self.has(Fault::UnlistenIsLost) {
-            true => Ok(()),
+        match self.has(Fault::UnlistenIsLost) || self.has(Fault::RequestsGoWithListener) {
+            true => {
+                self.ended.fetch_or(true, Ordering::AcqRel);
+                Ok(())
+            }
             false => self.seed.refusal(self.inner.unlisten(listener)),
         }
     }
@@ -114,6 +121,9 @@ impl NativeCm for Cm {
     }
 
     fn accept(&self, request: u64, qp: QpId, params: NativeParams) -> VpResult<()> {
+        if self.has(Fault::RequestsGoWithListener) && self.ended.load(Ordering::Acquire) {
+            return Err(VpError::new(VpStatus::InvalidHandle, "seeded"));
+        }
         self.seed.refusal(self.inner.accept(request, qp, params))
     }
 

@@ -7,8 +7,10 @@ pub enum Base {
     Stream,
     /// A provider with a connection manager.
     Native,
-    /// The tables of any provider.
+    /// The tables of a provider that takes over streams.
     Tables,
+    /// The tables of a provider with a connection manager and datagrams.
+    NativeTables,
 }
 
 macro_rules! faults {
@@ -53,6 +55,8 @@ faults! {
     OpensAnything "RI-128" Stream
     /// The open RNIC has no port.
     PortsForgotten "RI-28" Stream
+    /// Settings are not looked at.
+    SettingsIgnored "RI-201" Stream
     /// The host's services are never released.
     ServicesKept "RI-26" Stream
     /// Closing does nothing.
@@ -80,11 +84,21 @@ faults! {
     ReservedUsed "RI-03" Tables
     /// Octets inline are read when the queue is polled.
     InlineReadLate "RI-67" Tables
+    /// Fills the whole of a struct for results, whatever room there is.
+    RoomIgnored "RI-195" Tables
+    /// Reads the whole of the host's services, whatever size they have.
+    ServicesOverread "RI-196" Tables
+    /// Sources of datagrams lie `sizeof(ri_ud_source)` apart.
+    UdSourceSizeIgnored "RI-198" NativeTables
+    /// Datagrams to send are taken to lie `sizeof(ri_ud_send_wr)` apart.
+    UdSendSizeIgnored "RI-199" NativeTables
     /// Holds no use of the memory's owner.
     OwnerGivenBack "RI-24" Tables
 
     // Vendor calls.
 
+    /// Vendor calls are elsewhere each time.
+    VendorCallsMove "RI-197" Stream
     /// Finds vendor calls by any name.
     VendorCallsForAll "RI-160" Stream
     /// No vendor calls of a name is `RI_INVALID_MODIFIER`.
@@ -157,6 +171,14 @@ faults! {
     CqGoesInUse "RI-10" Stream
     /// An SRQ goes while QPs use it.
     SrqGoesInUse "RI-10" Stream
+    /// Destroying waits for notifications that are under way.
+    DestroyWaits "RI-200" Stream
+    /// A QP that is destroyed resets its stream.
+    DestroyIsReset "RI-202" Stream
+    /// A reset is told as a close.
+    ResetIsClose "RI-203" Stream
+    /// A bad close is told as a close.
+    BadCloseIsClose "RI-204" Stream
     /// A QP goes while windows are bound to it.
     QpGoesInUse "RI-10" Stream
     /// A QP that was destroyed still uses its PD and CQs.
@@ -552,6 +574,8 @@ faults! {
     ServiceOfOther "RI-181" Native
     /// The reply of a service comes without a path.
     AnswerWithoutPath "RI-182" Native
+    /// A service that cannot be reached fails without a reason.
+    ServiceFailedWithoutReason "RI-206" Native
     /// A refusal comes without its private data.
     RefusalWithoutData "RI-183" Native
 
@@ -597,6 +621,8 @@ faults! {
     PortUnsaid "RI-119" Native
     /// A listener never ends.
     UnlistenIsLost "RI-147" Native
+    /// Requests go with their listener.
+    RequestsGoWithListener "RI-205" Native
     /// Private data are cut.
     PrivateDataCut "RI-32" Native
     /// A wait for events ends at once.

@@ -69,7 +69,9 @@ fn named(place: &str, text: &str) -> Result<Fault, String> {
 /// The provider with the fault, or as it is.
 pub fn seed(inner: Arc<dyn Provider>, fault: Option<Fault>) -> Arc<dyn Provider> {
     match fault {
-        Some(fault) if fault.base() == Base::Tables => border::through_the_tables(inner, fault),
+        Some(fault) if matches!(fault.base(), Base::Tables | Base::NativeTables) => {
+            border::through_the_tables(inner, fault)
+        }
         fault => Arc::new(Seeded { inner, fault }),
     }
 }

@@ -1,6 +1,6 @@
 //! The privileged verbs with a fault. Owns the RNIC behind it. Any thread.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::ThreadId;
 
@@ -21,6 +21,7 @@ pub(crate) struct Rnic {
     handled: Mutex<bool>,
     /// QPs that are there, and those that a fault keeps.
     qps: Mutex<HashSet<QpId>>,
+    made: Mutex<HashMap<QpId, Weak<dyn vp_api::Qp>>>,
     /// Shared regions, each with its original.
     pub(crate) shared: Mutex<Vec<(Stag, Stag)>>,
     /// Windows that a fault made of another kind.
@@ -78,6 +79,12 @@ impl AsyncHandler for Events {
             AsyncEvent::TerminateSent(_) if has(Fault::TerminateSentSilent) => {}
             AsyncEvent::ConnectionReset | AsyncEvent::ConnectionLost if has(Fault::ResetSilent) => {
             }
+            AsyncEvent::ConnectionReset | AsyncEvent::ConnectionLost
+                if has(Fault::ResetIsClose) =>
+            {
+                tell(AsyncEvent::CloseComplete);
+            }
+            AsyncEvent::BadClose if has(Fault::BadCloseIsClose) => tell(AsyncEvent::CloseComplete),
             AsyncEvent::ConnectionReset if has(Fault::ResetToldLate) => {
                 let handler = self.handler.clone();
                 std::thread::spawn(move || handler.on_event(source, event));
@@ -103,7 +110,8 @@ impl Rnic {
         let (handled, qps) = (Mutex::default(), Mutex::default());
         let (shared, disguised) = (Mutex::default(), Mutex::default());
         let opened_by = std::thread::current().id();
-        Self { inner, seed, attrs, handled, qps, shared, disguised, opened_by }
+        let made = Mutex::default();
+        Self { inner, seed, attrs, handled, qps, made, shared, disguised, opened_by }
     }
 
     pub(crate) fn has(&self, fault: Fault) -> bool {
@@ -200,6 +208,7 @@ impl vp_api::Rnic for Rnic {
     }
 
     fn destroy_cq(&self, cq: CqId) -> VpResult<()> {
+        let _held = self.has(Fault::DestroyWaits).then(|| lock(&self.seed.held));
         if self.has(Fault::CqDestroyIsLost) && self.seed.cq(cq).is_some() {
             return Ok(());
         }
@@ -245,6 +254,7 @@ impl vp_api::Rnic for Rnic {
         }
         let inner = self.seed.refusal(self.inner.create_qp(&real))?;
         lock(&self.qps).insert(inner.id());
+        lock(&self.made).insert(inner.id(), Arc::downgrade(&inner));
         Ok(Arc::new(Qp::new(inner, self.seed.clone(), init.clone())))
     }
 
@@ -256,6 +266,11 @@ impl vp_api::Rnic for Rnic {
         let cqs: Vec<_> = lock(&self.seed.cqs).values().filter_map(Weak::upgrade).collect();
         if self.has(Fault::CompletionsStay) {
             cqs.iter().for_each(|cq| cq.drain());
+        }
+        if let (true, Some(gone)) =
+            (self.has(Fault::DestroyIsReset), lock(&self.made).get(&qp).and_then(Weak::upgrade))
+        {
+            let _ = gone.modify(QpChange::Error);
         }
         let queued: Vec<_> = cqs.iter().map(|cq| cq.inner.queued()).collect();
         self.in_use(self.inner.destroy_qp(qp), Fault::QpGoesInUse)?;
@@ -329,6 +344,16 @@ impl vp_api::Rnic for Rnic {
     }
 
     fn vendor_calls(&self, name: &str) -> VpResult<VendorCalls> {
+        if self.has(Fault::VendorCallsMove) {
+            // Never looked into: two places to tell apart.
+            static PLACES: [u64; 2] = [0; 2];
+            let place = &PLACES[self.seed.next() as usize % 2];
+            let there = std::ptr::NonNull::from(place).cast();
+            return match name {
+                "seeded.moves/1" => Ok(VendorCalls { table: there, context: there.as_ptr() }),
+                _ => Err(VpError::new(VpStatus::Unsupported, "there is seeded.moves/1 only")),
+            };
+        }
         if self.has(Fault::VendorCallsForAll) {
             let nothing = std::ptr::null_mut();
             return Ok(VendorCalls { table: std::ptr::NonNull::dangling(), context: nothing });

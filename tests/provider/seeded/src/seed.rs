@@ -141,6 +141,13 @@ impl Services for Seed {
         }
     }
 
+    fn settings(&self) -> &[(String, String)] {
+        match self.has(Fault::SettingsIgnored) {
+            true => &[],
+            false => self.services.settings(),
+        }
+    }
+
     fn unpin(&self, addr: usize, len: usize) {
         match self.fault {
             Some(Fault::UnpinForgotten | Fault::PinIgnored) => {}

@@ -40,6 +40,9 @@ impl ServiceHandler for Events {
             ServiceEvent::Resolved { .. } if has(Fault::AnswerTwice) => {
                 self.handler.on_service(event.clone());
             }
+            ServiceEvent::Failed { reason, .. } if has(Fault::ServiceFailedWithoutReason) => {
+                reason.clear();
+            }
             ServiceEvent::Refused { private_data, .. } if has(Fault::RefusalWithoutData) => {
                 private_data.clear();
             }

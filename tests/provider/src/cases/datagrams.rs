@@ -24,6 +24,9 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("datagram: gathered, scattered, of no octets", shapes)
         .keeps("RI-165")
         .with(Capabilities::UD),
+    Case::new("datagram: a list, polled as a list", lists)
+        .keeps("RI-198 RI-199")
+        .with(Capabilities::UD),
     Case::new("datagram: inline", inline).with(Capabilities::UD),
     Case::new("datagram: immediate data", immediate).keeps("RI-166").with(Capabilities::UD),
     Case::new("datagram: solicited", solicited).with(Capabilities::UD),
@@ -169,6 +172,27 @@ fn shapes(rig: &Rig) -> Result<(), Fail> {
     let expected = pattern(90, 5);
     sink.holds("first part", 100, &expected[..30])?;
     sink.holds("second part", 150, &expected[30..50])
+}
+
+fn lists(rig: &Rig) -> Result<(), Fail> {
+    const COUNT: usize = 4;
+    let post = Post::open(rig)?;
+    let (near, far, way) = pair(&post)?;
+    let (source, sink) = (filled(&near, COUNT, 5)?, far.memory(COUNT * 64)?);
+    let at = |n: usize| sink.sge(n * 64, GRH_OCTETS + n);
+    (0..COUNT).try_for_each(|n| far.recv(n as u64, &[at(n)]))?;
+    let parts: Vec<_> = (0..COUNT).map(|n| [source.sge(0, n)]).collect();
+    let list: Vec<_> = parts.iter().enumerate().map(|(n, sgl)| way.send(n as u64, sgl)).collect();
+    near.qp.post_send(&list)?;
+    (0..COUNT).try_for_each(|n| near.sent(n as u64, WcOpcode::Send))?;
+    rig.until("all of them", || Ok(far.cq.queued() >= COUNT))?;
+    let (mut out, mut from) = ([WorkCompletion::BLANK; COUNT], [None; COUNT]);
+    same("polled at once", far.cq.poll_from(&mut out, &mut from)?, COUNT)?;
+    for (n, (wc, from)) in out.iter().zip(from).enumerate() {
+        let found = (wc.wr_id, wc.octets as usize, from.map(|from: DatagramSource| from.qpn));
+        same("received", found, (n as u64, GRH_OCTETS + n, Some(near.qp.address().qpn)))?;
+    }
+    Ok(())
 }
 
 fn inline(rig: &Rig) -> Result<(), Fail> {

@@ -13,6 +13,15 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("error: a reset is seen by the peer", reset),
     Case::new("destroy: no completion comes afterwards", destroyed).keeps("RI-133"),
     Case::new("destroy: what completed before arrives", arrives).keeps("RI-190"),
+    Case::new("destroy: with nothing under way it is a close", closes)
+        .keeps("RI-202")
+        .only(ConnectionModel::LlpStream),
+    Case::new("destroy: with work under way it is a reset", resets)
+        .keeps("RI-203")
+        .only(ConnectionModel::LlpStream),
+    Case::new("close: with work under way it is a bad one", bad_close)
+        .keeps("RI-204")
+        .only(ConnectionModel::LlpStream),
     Case::new("destroy: its completions leave the CQ, those of others stay", left)
         .keeps("RI-155 RI-154"),
     Case::new("close: graceful, both sides are told", closed)
@@ -97,6 +106,56 @@ fn arrives(rig: &Rig) -> Result<(), Fail> {
         sink.holds("what was sent before", at(n), &crate::rig::pattern(LEN, 3))?;
     }
     Ok(())
+}
+
+fn closes(rig: &Rig) -> Result<(), Fail> {
+    let (near, far) = rig.pair()?;
+    far.recv(1, &[])?;
+    near.post(2, SEND, &[])?;
+    near.done(2, WcOpcode::Send)?;
+    far.done(1, WcOpcode::Recv)?;
+    rig.rnic.destroy_qp(near.qp.id())?;
+    same("the peer's event", far.event()?, AsyncEvent::CloseComplete)
+}
+
+/// Reads so much that it is under way for a while.
+fn long_read(near: &End<'_>, far: &End<'_>) -> Result<(), Fail> {
+    const LEN: usize = 16 << 20;
+    let (source, sink) = (far.memory(LEN)?, near.memory(LEN)?);
+    near.post(1, SendOp::Read { remote: source.remote(0), invalidate_sink: false }, &[sink.all()])
+}
+
+/// So often it is tried: the read may have ended before the connection was.
+const TRIES: u32 = 8;
+
+/// Whether an event says that a stream did not end in order.
+fn is_abrupt(event: AsyncEvent) -> bool {
+    use AsyncEvent::{BadClose, ConnectionLost, ConnectionReset};
+    matches!(event, ConnectionReset | ConnectionLost | BadClose)
+}
+
+fn resets(rig: &Rig) -> Result<(), Fail> {
+    for _ in 0..TRIES {
+        let (near, far) = rig.pair()?;
+        long_read(&near, &far)?;
+        rig.rnic.destroy_qp(near.qp.id())?;
+        if is_abrupt(far.event()?) {
+            return Ok(());
+        }
+    }
+    Err("a QP was destroyed while it read, and its peer was told of no reset".into())
+}
+
+fn bad_close(rig: &Rig) -> Result<(), Fail> {
+    for _ in 0..TRIES {
+        let (near, far) = rig.pair()?;
+        long_read(&near, &far)?;
+        near.qp.modify(QpChange::Closing)?;
+        if near.event()? == AsyncEvent::BadClose {
+            return same("whether the peer was told of a reset", is_abrupt(far.event()?), true);
+        }
+    }
+    Err("a QP was closed while it read, and the event is none of a bad close".into())
 }
 
 /// So many QPs are destroyed, one after the other, in a CQ that is not polled.

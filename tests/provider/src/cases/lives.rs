@@ -24,6 +24,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("cq: its handler is released with it", cq_handler_ends).keeps("RI-82"),
     Case::new("cq: the handler may call the provider", cq_handler_calls).keeps("RI-08"),
     Case::new("cq: a destroyed one refuses", destroyed_cq).keeps("RI-06"),
+    Case::new("cq: is destroyed while its handler is called", destroyed_in_call).keeps("RI-200"),
     Case::new("mr: the owner is held while the region is there", owner_held).keeps("RI-24"),
     Case::new("mr: the owner is released with the region", owner_ends).keeps("RI-25"),
     Case::new("mr: the owner of what was refused is released", owner_refused).keeps("RI-25"),
@@ -158,6 +159,64 @@ fn cq_handler_calls(rig: &Rig) -> Result<(), Fail> {
         let wait = rig.wait;
         let why = "notification did not return, or never came, with a handler that polls, arms and";
         Fail(format!("{why} allocates, within {wait:?}: call it without locks held"))
+    })
+}
+
+/// A handler that does not return before it is told to.
+#[derive(Default)]
+struct Slow {
+    state: std::sync::Mutex<(bool, bool)>,
+    bell: std::sync::Condvar,
+}
+
+impl Slow {
+    fn lock(&self) -> std::sync::MutexGuard<'_, (bool, bool)> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn called(&self) -> bool {
+        self.lock().0
+    }
+
+    fn let_go(&self) {
+        self.lock().1 = true;
+        self.bell.notify_all();
+    }
+}
+
+impl CqHandler for Slow {
+    fn on_completion(&self, _: CqId) {
+        let mut state = self.lock();
+        state.0 = true;
+        while !state.1 {
+            state = self.bell.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+    }
+}
+
+fn destroyed_in_call(rig: &Rig) -> Result<(), Fail> {
+    let slow = Arc::new(Slow::default());
+    let (near, far) = (rig.end()?, rig.end_with(Some(slow.clone()), |_| {})?);
+    rig.connect(&near, &far)?;
+    far.cq.arm(false)?;
+    far.recv(1, &[])?;
+    // Some providers notify in the thread that posts.
+    let (done, is_done) = std::sync::mpsc::channel();
+    let (rnic, qp, cq) = (rig.rnic.clone(), far.qp.id(), far.cq.id());
+    std::thread::scope(|scope| {
+        scope.spawn(|| near.post(2, SEND, &[]));
+        let called = rig.until("the notification", || Ok(slow.called()));
+        scope.spawn(move || {
+            let destroyed = rnic.destroy_qp(qp).and_then(|()| rnic.destroy_cq(cq));
+            // Nobody waits any more: the case has failed.
+            let _ = done.send(destroyed);
+        });
+        let destroyed = called.and_then(|()| {
+            let late = |_| Fail("destroy waits for a notification in another thread".into());
+            Ok(is_done.recv_timeout(rig.wait).map_err(late)??)
+        });
+        slow.let_go();
+        destroyed
     })
 }
 

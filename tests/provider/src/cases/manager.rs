@@ -24,6 +24,9 @@ pub(crate) const CASES: &[Case] = &[
         .keeps("RI-118 RI-146")
         .only(NATIVE),
     Case::new("cm: a listener that ended hears nothing", unlistened).keeps("RI-147").only(NATIVE),
+    Case::new("cm: a request stays when its listener ends", request_stays)
+        .keeps("RI-205")
+        .only(NATIVE),
     Case::new("cm: a wait ends with its time, or with an event", waits)
         .keeps("RI-121")
         .only(NATIVE),
@@ -143,6 +146,17 @@ fn unlistened(rig: &Rig) -> Result<(), Fail> {
         NativeEvent::Failed { qp, .. } => same("QP", qp, near.qp.id()),
         other => Err(format!("{other:?} of a listener that ended").into()),
     }
+}
+
+fn request_stays(rig: &Rig) -> Result<(), Fail> {
+    let (near, far, cm) = (rig.end()?, rig.end()?, rig.cm()?);
+    let (listener, request, _) = cm.request(&near)?;
+    cm.0.unlisten(listener)?;
+    cm.0.accept(request, far.qp.id(), params(b"yes", (1, 1)))?;
+    one_each(&cm, "established", &(near, far), |event| match event {
+        NativeEvent::Established { qp, .. } => Some(*qp),
+        _ => None,
+    })
 }
 
 fn waits(rig: &Rig) -> Result<(), Fail> {

@@ -13,12 +13,15 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("life: what is in use cannot be destroyed", in_use).keeps("RI-10"),
     Case::new("life: ids of destroyed objects are refused", stale).keeps("RI-05 RI-16"),
     Case::new("life: a destroyed QP refuses posts", destroyed_qp).keeps("RI-06"),
-    Case::new("life: many objects come and go", churn).keeps("RI-02 RI-03"),
+    Case::new("life: many objects come and go", churn).keeps("RI-02 RI-03 RI-195 RI-196"),
     Case::new("lacks: what is not offered is unsupported", lacks).keeps("RI-22"),
     Case::new("vendor calls: of a name that nobody has", vendor_calls).keeps("RI-160"),
     Case::new("qp: begins in Idle with what was asked for", idle),
     Case::new("qp: impossible wishes are refused", impossible),
-    Case::new("mr: a PD that is not there is refused", no_pd).keeps("RI-188"),
+    Case::new("pd: one that is not there is refused", no_pd).keeps("RI-188"),
+    Case::new("open: a setting that is unknown is refused", unknown_setting).keeps("RI-201"),
+    Case::new("vendor calls: are the same for as long as the RNIC is open", vendor_calls_stay)
+        .keeps("RI-197"),
 ];
 
 fn limits(rig: &Rig) -> Result<(), Fail> {
@@ -176,5 +179,37 @@ fn no_pd(rig: &Rig) -> Result<(), Fail> {
     let (range, addressing) = (region.mem_range(), Addressing::Absolute);
     let pd = PdId(u32::MAX);
     let init = MrInit { pd, range, addressing, access: Access::LOCAL, key: 0, pin: false };
-    refused("a region in it", rig.rnic.register_mr(&init), VpStatus::InvalidPd)
+    refused("a region in it", rig.rnic.register_mr(&init), VpStatus::InvalidPd)?;
+    let cq = rig.rnic.create_cq(&CqInit { depth: 4, handler: None })?;
+    let qp = rig.rnic.create_qp(&rig.qp_init(pd, cq.id())).map(drop);
+    refused("a QP in it", qp, VpStatus::InvalidPd)
+}
+
+fn unknown_setting(rig: &Rig) -> Result<(), Fail> {
+    let opened = rig.open_with(&[("warpline-suite.no-such-key", "1")]);
+    refused("open with it", opened.map(drop), VpStatus::InvalidModifier)
+}
+
+/// What a refusal says looks like the name of a table: it has a slash and a version behind it.
+fn named(refusal: &str) -> Option<&str> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
+    let versioned = |word: &&str| {
+        let (name, version) = word.rsplit_once('/').unwrap_or_default();
+        !name.is_empty() && !version.is_empty() && version.bytes().all(|b| b.is_ascii_digit())
+    };
+    let mine = |word: &&str| !word.starts_with("warpline-suite");
+    refusal.split(|c| !is_part(c)).filter(versioned).find(mine)
+}
+
+fn vendor_calls_stay(rig: &Rig) -> Result<(), Fail> {
+    let refusal = rig.rnic.vendor_calls("warpline-suite.of-nobody/0").err();
+    let refusal = refusal.map(|why| why.detail).unwrap_or_default();
+    let Some(name) = named(&refusal) else { return Ok(()) };
+    let first = rig.rnic.vendor_calls(name)?;
+    let (near, far) = rig.pair()?;
+    same("calls, with a pair connected", rig.rnic.vendor_calls(name)?, first)?;
+    for end in [near, far] {
+        rig.rnic.destroy_qp(end.qp.id())?;
+    }
+    same("calls, with the pair gone", rig.rnic.vendor_calls(name)?, first)
 }

@@ -1,5 +1,7 @@
 //! Datagram services: questions, answers, refusals, and what is refused at once.
 
+use std::net::Ipv4Addr;
+
 use vp_api::*;
 
 use crate::fail::{refused, same};
@@ -16,6 +18,9 @@ pub(crate) const CASES: &[Case] = &[
         .with(Capabilities::UD),
     Case::new("service: where nobody listens it fails", nobody)
         .keeps("RI-179")
+        .with(Capabilities::UD),
+    Case::new("service: what cannot be reached fails, with a reason", unreachable)
+        .keeps("RI-179 RI-206")
         .with(Capabilities::UD),
     Case::new("service: private data up to the limit arrive", private).with(Capabilities::UD),
     Case::new("service: tokens are used once at a time", tokens)
@@ -82,6 +87,21 @@ fn nobody(rig: &Rig) -> Result<(), Fail> {
             same("token", token, 2)
         }
         ServiceEvent::Failed { token, reason } if !reason.is_empty() => same("token", token, 2),
+        other => Err(format!("{other:?} where it must fail").into()),
+    }
+}
+
+/// An address that is nobody's (RFC 5737).
+fn unreachable(rig: &Rig) -> Result<(), Fail> {
+    let post = Post::open(rig)?;
+    if post.ud.resolve(2, (Ipv4Addr::new(192, 0, 2, 1), 9).into(), b"").is_err() {
+        return Ok(());
+    }
+    match post.event()? {
+        ServiceEvent::Failed { reason, .. } if reason.is_empty() => {
+            Err("a service that cannot be reached failed without a reason".into())
+        }
+        ServiceEvent::Failed { token, .. } => same("token", token, 2),
         other => Err(format!("{other:?} where it must fail").into()),
     }
 }

@@ -57,6 +57,7 @@ pub(super) fn take(
     let mut handle = Handle { rnic: made.rnic, ops, max_octets: u32::MAX, services };
     let mut out = c::RnicAttrs::blank();
     if let Some(attrs) = handle.ops.attrs {
+        keeps_to_its_room(handle.rnic, attrs)?;
         // SAFETY: the handle is alive, and there is room.
         unsafe { attrs(handle.rnic, &raw mut out) };
     }
@@ -89,6 +90,38 @@ pub(super) fn take(
         true => Some(datagrams(&handle)?),
     };
     Ok(Arc::new(ImportedRnic { handle, attrs, cm, datagrams }))
+}
+
+type Attrs = unsafe extern "C" fn(*mut c_void, *mut c::RnicAttrs);
+
+/// Gives less room than this header's struct has, as an older host does: what is behind it must stay.
+fn keeps_to_its_room(rnic: *mut c_void, attrs: Attrs) -> VpResult<()> {
+    // As before 1.2.
+    const ROOM: u32 = std::mem::offset_of!(c::RnicAttrs, max_private_connect) as u32;
+    const BEHIND: u32 = 0x5eed_5eed;
+    let mut older = c::RnicAttrs { size: ROOM, ..c::RnicAttrs::blank() };
+    let behind = |a: &mut c::RnicAttrs| {
+        [
+            &raw mut a.max_private_connect,
+            &raw mut a.max_private_accept,
+            &raw mut a.max_private_reject,
+            &raw mut a.reserved_private,
+        ]
+    };
+    // SAFETY: fields of a struct on the stack.
+    behind(&mut older).into_iter().for_each(|field| unsafe { field.write(BEHIND) });
+    // SAFETY: the handle is alive, and there is more room than is said.
+    unsafe { attrs(rnic, &raw mut older) };
+    // SAFETY: as above.
+    let stays = behind(&mut older).into_iter().all(|field| unsafe { field.read() } == BEHIND);
+    if !stays || older.size > ROOM {
+        let size = size_of::<c::RnicAttrs>();
+        return Err(defect(format!(
+            "attrs wrote more than the {ROOM} octets that the ri_rnic_attrs of an older host has; \
+             this header's has {size}: copy no more than the size that is set in it"
+        )));
+    }
+    Ok(())
 }
 
 fn native_cm(handle: &Arc<Handle>, attrs: &RnicAttrs) -> VpResult<Arc<dyn NativeCm>> {
