@@ -45,6 +45,7 @@ mod objects;
 mod shelf;
 mod spec;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
 
 use kal_os::lock;
@@ -107,7 +108,8 @@ pub(crate) struct Fault {
     objects: Mutex<Objects>,
     /// Held while something is made of which there may be only so many.
     making: Mutex<()>,
-    shelves: Mutex<Vec<Weak<Mutex<Shelf>>>>,
+    /// By CQ.
+    shelves: Mutex<BTreeMap<u32, Weak<Mutex<Shelf>>>>,
     events: Events,
 }
 
@@ -170,8 +172,8 @@ impl Fault {
 
     /// No completion of a QP comes after it was destroyed.
     fn clear(&self, qp: QpId) {
-        let shelves: Vec<_> = lock(&self.shelves).iter().filter_map(Weak::upgrade).collect();
-        shelves.iter().for_each(|shelf| lock(shelf).clear(qp));
+        let shelves = lock(&self.shelves);
+        shelves.values().filter_map(Weak::upgrade).for_each(|shelf| lock(&shelf).clear(qp));
     }
 
     /// What shall become of a completion.
@@ -214,6 +216,11 @@ impl Fault {
             // Sources, too: what is kept may be given to somebody who asks for them.
             let (mut completions, mut from) = ([WorkCompletion::BLANK; CHUNK], [None; CHUNK]);
             let room = CHUNK.min(out.out.len() - filled);
+            match lock(shelf).make_room(room) {
+                Err(status) if filled == 0 => return Err(status),
+                Err(_) => break,
+                Ok(()) => {}
+            }
             // Without the lock: handlers run in here, and they may poll.
             let polled = match cq.poll_from(&mut completions[..room], &mut from[..room]) {
                 Ok(0) => break,
@@ -249,8 +256,8 @@ impl Hook for Fault {
         }
         let shelf = Arc::new(Mutex::new(Shelf::default()));
         let mut shelves = lock(&self.shelves);
-        shelves.retain(|shelf| shelf.strong_count() > 0);
-        shelves.push(Arc::downgrade(&shelf));
+        shelves.retain(|_, shelf| shelf.strong_count() > 0);
+        shelves.insert(object.id, Arc::downgrade(&shelf));
         Some(shelf)
     }
 

@@ -15,7 +15,7 @@ mod book;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use vp_api::{Cq, LogLevel, Services, VpResult, VpStatus, WcStatus};
+use vp_api::{Cq, LogLevel, Services, VpResult, VpStatus, WcStatus, room};
 
 use crate::hook::{Call, Hook, Layer, Names, Polled};
 use crate::value::{Failure, Value};
@@ -113,7 +113,7 @@ pub struct Snapshot {
     pub device: String,
     /// Every verb that was called, over all objects, those included that are gone.
     pub verbs: Vec<VerbStats>,
-    /// The objects that are there.
+    /// The objects that are there; none while there is no memory for the list.
     pub objects: Vec<ObjectStats>,
 }
 
@@ -138,14 +138,22 @@ impl ObjectStats {
 
 static BOOKS: Mutex<Vec<Weak<Book>>> = Mutex::new(Vec::new());
 
-/// The books of all open RNICs, oldest first. Of RNICs in several `stats` wrappers: the innermost
-/// first.
+/// The books of all open RNICs, oldest first; while there is no memory for the list, of fewer. Of RNICs
+/// in several `stats` wrappers: the innermost first.
 pub fn snapshots() -> Vec<Snapshot> {
-    let books: Vec<_> = {
+    let books = {
         let books = BOOKS.lock().unwrap_or_else(PoisonError::into_inner);
-        books.iter().filter_map(Weak::upgrade).collect()
+        as_many(books.len(), books.iter().filter_map(Weak::upgrade))
     };
-    books.iter().map(|book| book.snapshot()).collect()
+    as_many(books.len(), books.iter().map(|book| book.snapshot()))
+}
+
+/// A list of at most `most` values, or of none if there is no memory for so many.
+fn as_many<T>(most: usize, values: impl Iterator<Item = T>) -> Vec<T> {
+    let mut list = room::try_list(most).unwrap_or_default();
+    let room = list.capacity();
+    list.extend(values.take(room));
+    list
 }
 
 /// Makes the hooks of counted RNICs.
@@ -158,7 +166,7 @@ impl Layer for StatsLayer {
         let book = Arc::new(Book::new(names));
         let mut books = BOOKS.lock().unwrap_or_else(PoisonError::into_inner);
         books.retain(|book| book.strong_count() > 0);
-        books.push(Arc::downgrade(&book));
+        room::push(&mut books, "books of adapters", Arc::downgrade(&book))?;
         drop(books);
         Ok(Stats { mask: self.0.mask, book, services })
     }

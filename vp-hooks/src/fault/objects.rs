@@ -1,15 +1,16 @@
 //! Which objects of an RNIC there are, numbered as they were made. Owned by the hook, under a lock.
+//! B-trees, which grow by small pieces.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use crate::verb::{Kind, Object};
 
 /// The objects that are there, and how many were ever made.
 #[derive(Default)]
 pub(super) struct Objects {
-    numbers: HashMap<Object, u32>,
-    made: HashMap<Kind, u32>,
-    there: HashMap<Kind, u32>,
+    numbers: BTreeMap<Object, u32>,
+    made: BTreeMap<Kind, u32>,
+    there: BTreeMap<Kind, u32>,
 }
 
 impl Objects {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use vp_api::{DatagramSource, QpId, WorkCompletion};
+use vp_api::{DatagramSource, QpId, VpStatus, WorkCompletion};
 
 use super::spec::Fate;
 use crate::hook::Polled;
@@ -18,6 +18,8 @@ struct Kept {
 #[derive(Default)]
 pub(crate) struct Shelf {
     kept: VecDeque<Kept>,
+    /// For [`Shelf::take`]: the QPs of completions that stay; as much room as for these.
+    blocked: Vec<QpId>,
     /// Polls so far.
     polls: u64,
 }
@@ -31,9 +33,10 @@ impl Shelf {
 
     /// Moves what is due to `out`, behind so many, and of each QP in order; how many.
     pub(super) fn take(&mut self, out: &mut Polled<'_>, before: usize) -> usize {
-        let (mut filled, mut blocked) = (before, Vec::new());
-        let now = self.polls;
-        self.kept.retain(|kept| {
+        let (mut filled, now) = (before, self.polls);
+        let Self { kept, blocked, .. } = self;
+        blocked.clear();
+        kept.retain(|kept| {
             let goes = kept.due <= now && !blocked.contains(&kept.completion.qp);
             match out.out.get_mut(filled) {
                 Some(room) if goes => {
@@ -51,6 +54,14 @@ impl Shelf {
             }
         });
         filled - before
+    }
+
+    /// Has the memory for `more` completions, each of them twice: to be asked before they are polled.
+    pub(super) fn make_room(&mut self, more: usize) -> Result<(), VpStatus> {
+        let (more, none) = (2 * more, |_| VpStatus::InsufficientResources);
+        self.kept.try_reserve(more).map_err(none)?;
+        self.blocked.clear();
+        self.blocked.try_reserve(self.kept.len() + more).map_err(none)
     }
 
     /// Puts a completion behind the others, as often and as long as its fate says.
@@ -113,6 +124,19 @@ mod tests {
         assert_eq!(poll(&mut shelf, 8), [3]);
         assert_eq!(poll(&mut shelf, 8), [1, 2]);
         assert!(shelf.is_empty());
+    }
+
+    #[test]
+    fn what_there_is_room_for_is_kept_and_given_without_memory() {
+        let mut shelf = Shelf::default();
+        for round in 0..3 {
+            shelf.make_room(8).unwrap();
+            let room = (shelf.kept.capacity(), shelf.blocked.capacity());
+            (0..8).for_each(|n| shelf.put((&of(round, n), None), Fate::Twice));
+            poll(&mut shelf, 3);
+            assert_eq!((shelf.kept.capacity(), shelf.blocked.capacity()), room);
+        }
+        assert_eq!(shelf.make_room(usize::MAX / 128), Err(VpStatus::InsufficientResources));
     }
 
     #[test]

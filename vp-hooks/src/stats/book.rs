@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::{ObjectStats, Snapshot, VerbStats};
+use super::{ObjectStats, Snapshot, VerbStats, as_many};
 use crate::hook::Names;
 use crate::verb::{Object, Verb};
 
@@ -137,12 +137,12 @@ impl Book {
     pub(super) fn snapshot(&self) -> Snapshot {
         let (mut verbs, open) = {
             let pages = self.lock();
-            let open: Vec<_> = pages.open.values().filter_map(Weak::upgrade).collect();
+            let open = as_many(pages.open.len(), pages.open.values().filter_map(Weak::upgrade));
             (pages.closed.clone(), open)
         };
         // Without the lock: the last owner of a page closes it, and that may be this function.
         let read = |page: &Arc<Page>| ObjectStats { object: page.object, verbs: page.read() };
-        let objects: Vec<_> = open.iter().map(read).collect();
+        let objects = as_many(open.len(), open.iter().map(read));
         objects.iter().for_each(|stats| sum(&mut verbs, &stats.verbs));
         Snapshot { provider: self.provider.clone(), device: self.device.clone(), verbs, objects }
     }
