@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use vp_api::QpId;
+use vp_api::{QpId, VpResult, room};
 
 use crate::evd::Flights;
 
@@ -33,25 +33,33 @@ impl Directory {
         with(&list[at].1)
     }
 
-    pub(crate) fn add(&self, qp: QpId, flights: &Arc<Flights>) {
+    /// Errors: there is no memory for a longer list.
+    pub(crate) fn add(&self, qp: QpId, flights: &Arc<Flights>) -> VpResult<()> {
+        let mut added = Ok(());
         self.shard(qp).rcu(|list| {
-            let mut list = List::clone(list);
-            match list.binary_search_by_key(&qp, |(id, _)| *id) {
-                // One dispatcher for both of its queues.
-                Ok(at) => list[at].1 = flights.clone(),
-                Err(at) => list.insert(at, (qp, flights.clone())),
-            }
-            list
+            let longer = changed(list, qp, Some(flights));
+            added = longer.as_ref().map(drop).map_err(Clone::clone);
+            longer.map_or_else(|_| list.clone(), Arc::new)
         });
+        added
     }
 
+    /// After [`Flights::mark_gone`]: without memory for another list it goes with the list's next change.
     pub(crate) fn remove(&self, qp: QpId) {
-        self.shard(qp).rcu(|list| {
-            let mut list = List::clone(list);
-            list.retain(|(id, _)| *id != qp);
-            list
-        });
+        let shorter = |list: &Arc<List>| changed(list, qp, None);
+        self.shard(qp).rcu(|list| shorter(list).map_or_else(|_| list.clone(), Arc::new));
     }
+}
+
+/// The list without endpoints that are gone, and with other flights, or none, for one.
+fn changed(list: &List, qp: QpId, flights: Option<&Arc<Flights>>) -> VpResult<List> {
+    let mut changed = room::list("endpoints of an event dispatcher", list.len() + 1)?;
+    let stays = |(id, flights): &&(QpId, Arc<Flights>)| *id != qp && !flights.is_gone();
+    let (before, behind) = list.split_at(list.partition_point(|(id, _)| *id < qp));
+    changed.extend(before.iter().filter(stays).cloned());
+    changed.extend(flights.map(|flights| (qp, flights.clone())));
+    changed.extend(behind.iter().filter(stays).cloned());
+    Ok(changed)
 }
 
 #[cfg(test)]
@@ -63,11 +71,22 @@ mod tests {
         let directory = Directory::default();
         let known = |qp| directory.with(QpId(qp), |_| Some(())).is_some();
         for qp in [40, 8, 24, 9, 24] {
-            directory.add(QpId(qp), &Arc::new(Flights::idle()));
+            directory.add(QpId(qp), &Flights::idle()).unwrap();
         }
         assert!(known(8) && known(24) && known(40) && known(9) && !known(56));
         directory.remove(QpId(24));
         directory.remove(QpId(56));
         assert!(known(8) && !known(24) && known(40));
+    }
+
+    #[test]
+    fn an_endpoint_that_could_not_be_removed_goes_with_the_next_change() {
+        let directory = Directory::default();
+        let (first, second) = (Flights::idle(), Flights::idle());
+        directory.add(QpId(8), &first).unwrap();
+        first.mark_gone();
+        directory.add(QpId(24), &second).unwrap();
+        assert!(directory.with(QpId(8), |_| Some(())).is_none());
+        assert!(directory.with(QpId(24), |_| Some(())).is_some());
     }
 }

@@ -12,11 +12,11 @@ pub(crate) use connection::established;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ual::{ConnEvent, ConnectionEnd, Ends, EpInfo, EpState};
-use vp_api::{MwKind, QpChange};
+use vp_api::{MwKind, QpChange, room};
 
 use crate::completion::{EpId, WorkId, WorkIds};
 use crate::context::context;
-use crate::error::{PostResult, Result};
+use crate::error::{Error, PostResult, Refused, Result};
 use crate::evd::{Evd, Flights};
 use crate::post;
 use crate::rmr::{Rmr, WeakRmr};
@@ -88,6 +88,7 @@ impl Drop for Core {
             let windows = self.windows.get_mut().unwrap_or_else(PoisonError::into_inner);
             windows.iter().for_each(|window| window.end_with(self.ep.id()));
         }
+        self.flights.mark_gone();
         self.evds.iter().for_each(|evd| evd.remove(self.ep.id()));
     }
 }
@@ -174,7 +175,9 @@ impl Ep {
     /// # }
     /// ```
     pub fn try_post<'a>(&self, work: Work<'a>) -> PostResult<Work<'a>> {
-        self.remember_window(&work);
+        if let Err(error) = self.remember_window(&work) {
+            return Err(Refused::new(error, work));
+        }
         let ep = &self.0.ep;
         post::send(&mut self.0.flights.send(), ep.id(), work, |wrs| ep.post_send(wrs))
     }
@@ -193,7 +196,7 @@ impl Ep {
     /// # }
     /// ```
     pub fn post_all(&self, works: &mut Vec<Work<'_>>) -> Result<WorkIds> {
-        works.iter().for_each(|work| self.remember_window(work));
+        works.iter().try_for_each(|work| self.remember_window(work))?;
         let ep = &self.0.ep;
         let (first, count) =
             post::send_all(&mut self.0.flights.send(), ep.id(), works, |wrs| ep.post_send(wrs))?;
@@ -236,18 +239,18 @@ impl Ep {
 
     /// Notes which windows may have to end with the endpoint.
     #[inline]
-    fn remember_window(&self, work: &Work<'_>) {
-        if let Kind::Link { rmr, .. } = &work.kind {
-            self.remember(rmr);
+    fn remember_window(&self, work: &Work<'_>) -> Result<()> {
+        match &work.kind {
+            Kind::Link { rmr, .. } if rmr.kind() == MwKind::Narrow => self.remember(rmr),
+            _ => Ok(()),
         }
     }
 
-    fn remember(&self, rmr: &Rmr) {
-        if rmr.kind() == MwKind::Narrow {
-            let mut windows = self.windows();
-            windows.retain(|window| !window.is_gone() && !window.is(rmr));
-            windows.push(Rmr::downgrade(rmr));
-        }
+    fn remember(&self, rmr: &Rmr) -> Result<()> {
+        let mut windows = self.windows();
+        windows.retain(|window| !window.is_gone() && !window.is(rmr));
+        room::push(&mut windows, "windows of an endpoint", Rmr::downgrade(rmr))
+            .map_err(Error::no_room)
     }
 
     fn windows(&self) -> MutexGuard<'_, Vec<WeakRmr>> {

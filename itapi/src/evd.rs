@@ -4,17 +4,18 @@
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use ual::{Event, NOTIFY, Stream};
-use vp_api::{QpId, WcStatus, WorkCompletion};
+use vp_api::{QpId, WcStatus, WorkCompletion, room};
 
 use crate::completion::{Completion, EpId, Operation, WorkId, receive_of};
 use crate::directory::Directory;
 use crate::dispatcher::{Dispatcher, EvdBuilder, EvdId, Make};
 use crate::error::{Error, Result};
-use crate::flight::{RecvFlight, SendFlight, Sent, complete};
+use crate::flight::{RecvFlight, SendFlight, Sent};
 use crate::ia::Ia;
 use crate::remote::RmrContext;
 use crate::srq::Srq;
@@ -69,8 +70,10 @@ impl Drop for Core {
 
 /// What an endpoint has under way.
 pub(crate) struct Flights {
-    pub(crate) send: Mutex<SendFlight>,
-    pub(crate) recv: Receives,
+    send: Mutex<SendFlight>,
+    recv: Receives,
+    /// Its endpoint is.
+    gone: AtomicBool,
 }
 
 /// Where an endpoint's receives come from.
@@ -82,10 +85,25 @@ pub(crate) enum Receives {
 }
 
 impl Flights {
+    /// Of an endpoint with a send queue of `depth`.
+    pub(crate) fn new(depth: u32, recv: Receives) -> Arc<Self> {
+        let (send, gone) = (Mutex::new(SendFlight::new(depth)), AtomicBool::new(false));
+        Arc::new(Self { send, recv, gone })
+    }
+
     #[cfg(test)]
-    pub(crate) fn idle() -> Self {
-        let recv = Receives::Own(Mutex::new(RecvFlight::new(0).expect("room for none")));
-        Self { send: Mutex::new(SendFlight::new(0)), recv }
+    pub(crate) fn idle() -> Arc<Self> {
+        let recv = RecvFlight::new(0).expect("room for none");
+        Self::new(0, Receives::Own(Mutex::new(recv)))
+    }
+
+    /// No dispatcher needs to know it any more.
+    pub(crate) fn mark_gone(&self) {
+        self.gone.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
     }
 
     #[inline]
@@ -160,9 +178,9 @@ fn datagram(flight: &mut RecvFlight, ep: &ual::UdEp, wc: &WorkCompletion) -> Opt
 
 #[inline]
 fn sent(flight: &mut SendFlight, wc: &WorkCompletion) -> Option<Completion> {
-    let (mut earlier, good) = (Vec::new(), wc.status == WcStatus::Success);
-    let sent = complete(flight, wc.wr_id & !NOTIFY, good, &mut earlier)?;
-    let Sent { operation, mut local, .. } = sent;
+    let good = wc.status == WcStatus::Success;
+    let Sent { operation, mut local, .. } = flight.complete(wc.wr_id & !NOTIFY, good)?;
+    let earlier = flight.take_earlier();
     let arrives = matches!(operation, Operation::Read | Operation::Atomic);
     if arrives && good {
         local.set_received(wc.octets as usize);
@@ -223,6 +241,9 @@ impl Evd {
     /// Adds the completions that there are to `out`, oldest first, at most 16; returns how many
     /// (`it_evd_dequeue_n`).
     pub fn poll_into(&self, out: &mut Vec<Completion>) -> Result<usize> {
+        // Before anything is taken: what is taken is given.
+        out.try_reserve(BATCH)
+            .map_err(|_| Error::no_room(room::none::<Completion>("completions", BATCH)))?;
         let mut batch = [WorkCompletion::BLANK; BATCH];
         let found = self.ual().poll(&mut batch)?;
         let before = out.len();
@@ -291,8 +312,8 @@ impl Evd {
         self.0.evd.ual()
     }
 
-    pub(crate) fn add(&self, qp: QpId, flights: &Arc<Flights>) {
-        self.0.directory.add(qp, flights);
+    pub(crate) fn add(&self, qp: QpId, flights: &Arc<Flights>) -> Result<()> {
+        self.0.directory.add(qp, flights).map_err(Error::no_room)
     }
 
     pub(crate) fn remove(&self, qp: QpId) {

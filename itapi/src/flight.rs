@@ -3,8 +3,8 @@
 //! when the object goes, the memory goes, after the provider has let go of it.
 
 use ual::{Posted, SharedPosted};
-use vp_api::room::Slots;
-use vp_api::{QpId, VpStatus};
+use vp_api::room::{self, Slots};
+use vp_api::{QpId, VpError, VpResult, VpStatus};
 
 use crate::completion::Operation;
 use crate::rmr::Pending;
@@ -20,21 +20,90 @@ pub(crate) struct Sent {
 }
 
 /// Posted requests of a send queue. Nothing is allocated for one that never sends.
-pub(crate) type SendFlight = Posted<Sent>;
+pub(crate) struct SendFlight {
+    posted: Posted<Sent>,
+    /// Memory of unsignalled requests that ended, until a completion takes it along. It has room for that
+    /// of all that are posted, so that to take completions needs none.
+    earlier: Vec<Local>,
+}
 
-/// Takes request `number` out, which ended well or not, and into `earlier` the memory of the unsignalled
-/// ones that ended before it: they complete in this order (RDMAC 8.1.3.1).
-#[inline]
-pub(crate) fn complete(
-    flight: &mut SendFlight,
-    number: u64,
-    good: bool,
-    earlier: &mut Vec<Local>,
-) -> Option<Sent> {
-    flight.complete(number, good, |sent| {
-        sent.window = None;
-        earlier.push(std::mem::take(&mut sent.local));
-    })
+impl SendFlight {
+    /// Of a queue of `depth`.
+    pub(crate) fn new(depth: u32) -> Self {
+        Self { posted: Posted::new(depth), earlier: Vec::new() }
+    }
+
+    pub(crate) fn set_depth(&mut self, depth: u32) {
+        self.posted.set_depth(depth);
+    }
+
+    /// Number of the next request, and how many can be posted, at most `wanted` and not 0, with the memory
+    /// for them: to be asked before they are posted. `quiet`: some of them are unsignalled.
+    #[inline]
+    pub(crate) fn room(&mut self, wanted: usize, quiet: bool) -> VpResult<(u64, usize)> {
+        let room = self.posted.room(wanted).map_err(|status| refused(status, wanted))?;
+        if quiet {
+            let more = self.posted.untold() + room.1;
+            self.earlier.try_reserve(more).map_err(|_| none(more))?;
+        }
+        Ok(room)
+    }
+
+    /// Holds a posted request, for which there is [`SendFlight::room`].
+    #[inline]
+    pub(crate) fn push(&mut self, sent: Sent, signalled: bool) {
+        self.posted.push(sent, signalled);
+    }
+
+    /// The stream is over, and of all requests the last `failed` have completions that say so.
+    pub(crate) fn ended(&mut self, failed: u32) {
+        self.posted.ended(failed, |sent| !sent.local.parts().is_empty());
+    }
+
+    /// Takes request `number` out, which ended well or not. The unsignalled ones before it have ended, too:
+    /// they complete in this order (RDMAC 8.1.3.1).
+    #[inline]
+    pub(crate) fn complete(&mut self, number: u64, good: bool) -> Option<Sent> {
+        let earlier = &mut self.earlier;
+        self.posted.complete(number, good, |sent| {
+            sent.window = None;
+            earlier.push(std::mem::take(&mut sent.local));
+        })
+    }
+
+    /// The memory of the unsignalled requests that have ended, for the completion that told it.
+    #[inline]
+    pub(crate) fn take_earlier(&mut self) -> Vec<Local> {
+        if self.earlier.is_empty() { Vec::new() } else { self.hand_out() }
+    }
+
+    /// The room for the memory of others stays; if there is none for a second list, all of it waits for a
+    /// later completion.
+    fn hand_out(&mut self) -> Vec<Local> {
+        if self.posted.untold() == 0 {
+            return std::mem::take(&mut self.earlier);
+        }
+        let mut list = room::try_list(self.earlier.len()).unwrap_or_default();
+        if list.capacity() != 0 {
+            list.append(&mut self.earlier);
+        }
+        list
+    }
+}
+
+/// There is no memory to remember so many requests.
+#[cold]
+fn none(requests: usize) -> VpError {
+    room::none::<Local>("posted requests of an endpoint", requests)
+}
+
+/// What a queue says that has no room for them.
+#[cold]
+fn refused(status: VpStatus, requests: usize) -> VpError {
+    match status {
+        VpStatus::InsufficientResources => none(requests),
+        status => VpError::new(status, ""),
+    }
 }
 
 /// Posted receives, in any order.
@@ -78,20 +147,20 @@ impl RecvFlight {
 
     /// How many receives can be posted, at most `wanted`, with the memory for them: to be asked before
     /// they are posted. Not 0.
-    pub(crate) fn room(&mut self, wanted: usize) -> Result<usize, VpStatus> {
+    pub(crate) fn room(&mut self, wanted: usize) -> VpResult<usize> {
         let used = match &self.posted {
             Receives::Own(posted) => posted.used(),
             Receives::Shared(posted) => posted.held(),
         };
         let room = (self.depth as usize).saturating_sub(used).min(wanted);
         if room == 0 {
-            return Err(VpStatus::TooManyWrs);
+            return Err(refused(VpStatus::TooManyWrs, 0));
         }
-        match &mut self.posted {
+        let made = match &mut self.posted {
             Receives::Own(posted) => posted.make_room(room),
             Receives::Shared(posted) => posted.make_room(room),
-        }?;
-        Ok(room)
+        };
+        made.map(|()| room).map_err(|status| refused(status, room))
     }
 
     pub(crate) fn push(&mut self, local: Local) -> u64 {
@@ -124,6 +193,28 @@ impl RecvFlight {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn sent() -> Sent {
+        Sent { operation: Operation::Write, local: Local::default(), window: None }
+    }
+
+    #[test]
+    fn memory_of_unsignalled_requests_comes_with_the_next_completion() {
+        let mut flight = SendFlight::new(8);
+        for signalled in [false, false, true, false, true] {
+            flight.room(1, !signalled).unwrap();
+            flight.push(sent(), signalled);
+        }
+        let room = flight.earlier.capacity();
+        assert!(flight.complete(2, true).is_some());
+        assert_eq!(flight.take_earlier().len(), 2);
+        // One is behind it, which needs the room.
+        assert_eq!(flight.earlier.capacity(), room);
+        assert!(flight.complete(4, true).is_some());
+        assert_eq!(flight.take_earlier().len(), 1);
+        assert_eq!(flight.posted.untold(), 0);
+        assert!(flight.complete(4, true).is_none());
+    }
 
     #[test]
     fn receives_complete_in_any_order_once() {

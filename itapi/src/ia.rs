@@ -206,6 +206,14 @@ pub(crate) fn resolve(address: impl ToSocketAddrs) -> Result<Vec<SocketAddr>> {
     }
 }
 
+/// A copy of private data, of whatever length the caller gives: the access layer knows what is allowed.
+pub(crate) fn copy(private_data: &[u8]) -> Result<Vec<u8>> {
+    let list = room::list("octets of private data", private_data.len());
+    let mut copy = list.map_err(Error::no_room)?;
+    copy.extend_from_slice(private_data);
+    Ok(copy)
+}
+
 type Change = Box<dyn FnOnce(&mut Policy)>;
 
 /// Opens an [`Ia`] (`it_ia_create`).

@@ -11,7 +11,7 @@ use crate::context::context;
 use crate::ep::Ep;
 use crate::error::{Error, Refused, Result};
 use crate::events::RequestEvd;
-use crate::ia::Ia;
+use crate::ia::{Ia, copy};
 
 /// Requests that wait to be taken; more are rejected.
 const BACKLOG: u32 = 256;
@@ -209,7 +209,7 @@ impl Request {
 
     /// Accepts (`it_ep_accept`); a connection event says what became of it.
     pub fn start_accept(self, ep: &Ep, private_data: &[u8]) -> Result<()> {
-        let private_data = private_data.to_vec();
+        let private_data = copy(private_data)?;
         self.start_accept_with(ep, AcceptParams { private_data, ..Default::default() })
     }
 

@@ -3,7 +3,8 @@
 
 use ual::NOTIFY;
 use vp_api::{
-    Data, PostFailure, QpId, RecvWr, Remote, SendFlags, SendOp, SendWr, Sge, Stag, VpStatus,
+    Data, PostFailure, QpId, RecvWr, Remote, SendFlags, SendOp, SendWr, Sge, Stag, VpError,
+    VpStatus,
 };
 
 use crate::completion::{Operation, WorkId};
@@ -11,6 +12,7 @@ use crate::error::{Error, PostResult, Refused, Result};
 use crate::flight::{RecvFlight, SendFlight, Sent};
 use crate::lmr::LmrRange;
 use crate::remote::RemoteRange;
+use crate::rmr::Pending;
 use crate::work::{Kind, Local, Part, Parts, Payload, Work};
 
 /// Pieces of memory in one work request; providers allow fewer.
@@ -123,8 +125,8 @@ pub(crate) fn receive(
     if let Err(error) = list.sink(&local) {
         return Err(Refused::new(error, local));
     }
-    if let Err(status) = flight.room(1) {
-        return Err(Refused::new(refusal(Operation::Recv, status), local));
+    if let Err(why) = flight.room(1) {
+        return Err(Refused::new(no_room(Operation::Recv, why), local));
     }
     // A completion cannot be taken before this returns: that needs the lock that the caller holds.
     let number = flight.push(local);
@@ -164,7 +166,7 @@ fn receive_batch(
 ) -> (usize, Option<Error>) {
     let room = match flight.room(locals.len().min(BATCH)) {
         Ok(room) => room,
-        Err(status) => return (0, Some(refusal(Operation::Recv, status))),
+        Err(why) => return (0, Some(no_room(Operation::Recv, why))),
     };
     let (mut lists, mut bad, mut wanted) = (lists(), None, 0);
     for (list, local) in lists.iter_mut().zip(locals.iter()).take(room) {
@@ -196,9 +198,13 @@ pub(crate) fn send<'a>(
     post: impl FnOnce(&[SendWr<'_>]) -> std::result::Result<(), PostFailure>,
 ) -> PostResult<Work<'a>> {
     let (mut list, mut wr) = (List::Empty, BLANK);
-    let number = match flight.room(1) {
+    let number = match flight.room(1, is_quiet(&work)) {
         Ok((number, _)) => number,
-        Err(status) => return Err(Refused::new(refusal(operation(&work.kind), status), work)),
+        Err(why) => return Err(Refused::new(no_room(operation(&work.kind), why), work)),
+    };
+    let link = match to_link(&work.kind) {
+        Ok(link) => link,
+        Err(error) => return Err(Refused::new(error, work)),
     };
     if let Err(error) = translate(number, &work, &mut list, &mut wr) {
         return Err(Refused::new(error, work));
@@ -207,7 +213,7 @@ pub(crate) fn send<'a>(
         return Err(Refused::new(refusal(operation(&work.kind), failure.status), work));
     }
     // A completion cannot be taken before this: that needs the lock that the caller holds.
-    hold(flight, work, qp);
+    hold(flight, work, link, qp);
     Ok(WorkId(number))
 }
 
@@ -220,19 +226,24 @@ pub(crate) fn send_all(
     post: impl Fn(&[SendWr<'_>]) -> std::result::Result<(), PostFailure>,
 ) -> Result<(u64, u64)> {
     let Some(work) = works.first() else { return Ok((0, 0)) };
-    let refused = |status| refusal(operation(&work.kind), status);
-    let (first, mut room) = flight.room(works.len()).map_err(refused)?;
+    let refused = |why| no_room(operation(&work.kind), why);
+    let quiet = works.iter().any(is_quiet);
+    let (first, mut room) = flight.room(works.len(), quiet).map_err(refused)?;
     let (mut posted, mut taken, mut end) = (0, 0, None);
     while end.is_none() && taken < room {
         let number = first + posted + taken as u64;
         let batch = send_batch(number, &works[taken..room], &post);
-        taken += batch.0;
-        end = batch.1;
+        let mut link = batch.link;
+        taken += batch.posted;
+        end = batch.end;
         // A region's new key, or a window's, counts only once its link is under way. Else all are
         // moved at once.
         let anew = taken > 0 && names_memory_anew(&works[taken - 1].kind);
         if anew || end.is_some() || taken == room {
-            works.drain(..taken).for_each(|work| hold(flight, work, qp));
+            for work in works.drain(..taken) {
+                let link = if is_link(&work.kind) { link.take() } else { None };
+                hold(flight, work, link, qp);
+            }
             posted += taken as u64;
             room -= std::mem::take(&mut taken);
         }
@@ -243,22 +254,36 @@ pub(crate) fn send_all(
     }
 }
 
-/// Posts one batch, the first request as `number`; returns how many were taken, and why not all.
+/// What became of a batch.
+struct Batch {
+    /// Requests that were taken.
+    posted: usize,
+    /// Why not all.
+    end: Option<Error>,
+    /// Of the window link that is its last request, if it is.
+    link: Option<Pending>,
+}
+
+/// Posts one batch, the first request as `number`.
 fn send_batch(
     number: u64,
     works: &[Work<'_>],
     post: impl Fn(&[SendWr<'_>]) -> std::result::Result<(), PostFailure>,
-) -> (usize, Option<Error>) {
+) -> Batch {
     let mut lists = lists();
     let mut wrs: [SendWr<'_>; BATCH] = std::array::from_fn(|_| BLANK);
-    let (mut bad, mut wanted) = (None, 0);
+    let (mut end, mut wanted, mut link) = (None, 0, None);
     for ((wr, list), work) in wrs.iter_mut().zip(&mut lists).zip(works) {
         if wanted > 0 && names_memory_anew(&works[wanted - 1].kind) {
             break;
         }
-        if let Err(error) = translate(number + wanted as u64, work, list, wr) {
-            bad = Some(error);
-            break;
+        let translated = translate(number + wanted as u64, work, list, wr);
+        match translated.and_then(|()| to_link(&work.kind)) {
+            Ok(linked) => link = linked,
+            Err(error) => {
+                end = Some(error);
+                break;
+            }
         }
         wanted += 1;
     }
@@ -267,11 +292,12 @@ fn send_batch(
         wrs[BATCH - 1].flags.insert(SendFlags::COALESCE);
     }
     match post(&wrs[..wanted]) {
-        Ok(()) => (wanted, bad),
+        Ok(()) => Batch { posted: wanted, end, link },
         Err(failure) => {
             let posted = failure.posted.min(wanted);
             let refused = works.get(posted).map_or(Operation::Send, |w| operation(&w.kind));
-            (posted, Some(refusal(refused, failure.status)))
+            let link = link.filter(|_| posted == wanted);
+            Batch { posted, end: Some(refusal(refused, failure.status)), link }
         }
     }
 }
@@ -285,29 +311,57 @@ const BLANK: SendWr<'static> = SendWr {
 };
 
 fn names_memory_anew(kind: &Kind) -> bool {
-    matches!(kind, Kind::LinkLmr { .. } | Kind::Link { .. })
+    matches!(kind, Kind::LinkLmr { .. }) || is_link(kind)
+}
+
+fn is_link(kind: &Kind) -> bool {
+    matches!(kind, Kind::Link { .. })
+}
+
+/// Makes the window of a link keep the region, before it is posted.
+fn to_link(kind: &Kind) -> Result<Option<Pending>> {
+    match kind {
+        Kind::Link { rmr, range, .. } => rmr.to_link(range).map(Some),
+        _ => Ok(None),
+    }
+}
+
+fn is_quiet(work: &Work<'_>) -> bool {
+    !work.flags.contains(SendFlags::SIGNALED)
 }
 
 fn refusal(operation: Operation, status: VpStatus) -> Error {
     Error::Post { operation, status }
 }
 
+/// The queue is full, or there is no memory to remember the request.
+#[cold]
+fn no_room(operation: Operation, why: VpError) -> Error {
+    match why.status {
+        VpStatus::InsufficientResources => Error::no_room(why),
+        status => refusal(operation, status),
+    }
+}
+
 /// Keeps what must live until the completion.
 #[inline]
-fn hold(flight: &mut SendFlight, work: Work<'_>, qp: QpId) {
-    let signalled = work.flags.contains(SendFlags::SIGNALED);
-    flight.push(held(work, qp), signalled);
+fn hold(flight: &mut SendFlight, work: Work<'_>, link: Option<Pending>, qp: QpId) {
+    let signalled = !is_quiet(&work);
+    flight.push(held(work, link, qp), signalled);
 }
 
 #[inline]
-fn held(work: Work<'_>, qp: QpId) -> Sent {
+fn held(work: Work<'_>, link: Option<Pending>, qp: QpId) -> Sent {
     let operation = operation(&work.kind);
     let mut local = match work.payload {
         Payload::Memory(local) => local,
         Payload::Inline(_) => Local::default(),
     };
     let window = match work.kind {
-        Kind::Link { rmr, range, .. } => Some(rmr.linking(&range, qp)),
+        Kind::Link { rmr, .. } => {
+            rmr.linking(qp);
+            link
+        }
         Kind::Unlink { rmr } | Kind::ReadToWindow { rmr, .. } => Some(rmr.using()),
         Kind::LinkLmr { lmr } => {
             lmr.linking();

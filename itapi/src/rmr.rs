@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ual::Keys;
-use vp_api::{Access, Addressing, BindMw, MwInfo, MwKind, QpId, SendOp, Sge, Stag};
+use vp_api::{Access, Addressing, BindMw, MwInfo, MwKind, QpId, SendOp, Sge, Stag, room};
 
 use crate::context::context;
 use crate::error::{Error, Result};
@@ -116,16 +116,23 @@ impl Rmr {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a posted link, before it can complete.
-    pub(crate) fn linking(&self, range: &LmrRange, through: QpId) -> Pending {
+    /// Keeps the region of a link that is to be posted.
+    pub(crate) fn to_link(&self, range: &LmrRange) -> Result<Pending> {
         let mut state = self.state();
         if !state.regions.iter().any(|region| region.is(range.lmr())) {
-            state.regions.push(range.lmr().clone());
+            let region = range.lmr().clone();
+            room::push(&mut state.regions, "regions of a window", region)
+                .map_err(Error::no_room)?;
         }
+        state.pending += 1;
+        Ok(Pending(self.clone()))
+    }
+
+    /// Notes that the link is posted, before it can complete.
+    pub(crate) fn linking(&self, through: QpId) {
+        let mut state = self.state();
         state.through = Some(through);
         state.keys.next();
-        state.pending += 1;
-        Pending(self.clone())
     }
 
     /// Notes another posted work request that names the window.
@@ -136,19 +143,24 @@ impl Rmr {
 
     /// One work request less; without any the provider knows what the window is linked to.
     fn settle(&self) {
+        self.state().pending -= 1;
+        // Each is perhaps deregistered here: outside the lock.
+        while let Some(region) = self.unlinked_region() {
+            drop(region);
+        }
+    }
+
+    /// A region that the window need not keep any more.
+    fn unlinked_region(&self) -> Option<Lmr> {
         let mut state = self.state();
-        state.pending -= 1;
-        if state.pending > 0 {
-            return;
+        if state.pending > 0 || state.regions.is_empty() {
+            return None;
         }
         let linked = self.info().ok().and_then(|info| info.region);
         let is_linked =
             |region: &Lmr| linked.is_some_and(|linked| linked.index() == region.stag().index());
-        let (kept, gone) = std::mem::take(&mut state.regions).into_iter().partition(is_linked);
-        state.regions = kept;
-        drop(state);
-        // Perhaps deregistered here: outside the lock.
-        drop::<Vec<Lmr>>(gone);
+        let at = state.regions.iter().position(|region| !is_linked(region))?;
+        Some(state.regions.swap_remove(at))
     }
 
     /// The bind of a link.

@@ -90,6 +90,11 @@ impl<T> Posted<T> {
         Ok((self.next, (0..most).take_while(is_free).count()))
     }
 
+    /// Unsignalled requests of which something is still to be told are at most so many.
+    pub fn untold(&self) -> usize {
+        (self.next - self.told) as usize
+    }
+
     /// Holds a request; its number. Errors as [`Posted::room`].
     pub fn hold(&mut self, request: T, signalled: bool) -> Result<u64, VpStatus> {
         self.room(1)?;

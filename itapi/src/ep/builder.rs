@@ -9,7 +9,7 @@ use super::{Core, Ep};
 use crate::error::Result;
 use crate::evd::{Evd, Flights, Receives};
 use crate::events::ConnEvd;
-use crate::flight::{RecvFlight, SendFlight};
+use crate::flight::RecvFlight;
 use crate::ia::Pz;
 use crate::srq::Srq;
 
@@ -158,12 +158,12 @@ impl<'a> EpBuilder<'a> {
             }
             None => Receives::Own(Mutex::new(RecvFlight::new(self.recv_depth)?)),
         };
-        let send = Mutex::new(SendFlight::new(self.send_depth));
-        let flights = Arc::new(Flights { send, recv });
-        self.send.add(ep.id(), &flights);
-        self.recv.add(ep.id(), &flights);
-        let evds = [self.send, self.recv];
+        let (flights, evds) = (Flights::new(self.send_depth, recv), [self.send, self.recv]);
         let (end, windows) = (Mutex::default(), Mutex::default());
-        Ok(Ep(Arc::new(Core { ep, flights, evds, events, end, windows })))
+        // From here on it leaves the dispatchers when it is dropped.
+        let made = Ep(Arc::new(Core { ep, flights, evds, events, end, windows }));
+        let Core { ep, flights, evds, .. } = &*made.0;
+        evds.iter().try_for_each(|evd| evd.add(ep.id(), flights))?;
+        Ok(made)
     }
 }

@@ -11,7 +11,7 @@ use ual::{ConnEvent, ConnectParams, ConvertParams, Disconnect, Established, Even
 use super::Ep;
 use crate::error::{Error, Refused, Result};
 use crate::events::next;
-use crate::ia::resolve;
+use crate::ia::{copy, resolve};
 
 impl Ep {
     /// Connects and waits until it is connected, or not; the policy bounds the wait. Of several
@@ -23,7 +23,7 @@ impl Ep {
         };
         self.connect_with(ConnectParams {
             alternatives: addresses.collect(),
-            private_data: private_data.to_vec(),
+            private_data: copy(private_data)?,
             ..ConnectParams::new(address)
         })
     }
@@ -49,7 +49,7 @@ impl Ep {
         policy: Policy,
     ) -> Result<Established> {
         let params = ConnectParams {
-            private_data: private_data.to_vec(),
+            private_data: copy(private_data)?,
             policy: Some(policy),
             ..ConnectParams::new(peer)
         };
@@ -159,7 +159,7 @@ impl Ep {
             }
             let mut sends = self.0.flights.send();
             let failed = self.0.ep.reset()?;
-            sends.ended(failed, |sent| !sent.local.parts().is_empty());
+            sends.ended(failed);
         }
         // Nothing of the old connection is news for the next.
         if let Some(events) = &self.0.events {

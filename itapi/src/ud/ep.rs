@@ -11,7 +11,7 @@ use crate::completion::{EpId, WorkId};
 use crate::context::context;
 use crate::error::{PostResult, Result};
 use crate::evd::{Evd, Flights, Receives};
-use crate::flight::{RecvFlight, SendFlight};
+use crate::flight::RecvFlight;
 use crate::ia::Pz;
 use crate::post;
 use crate::work::{Local, Work};
@@ -97,11 +97,12 @@ impl<'a> UdEpBuilder<'a> {
         let ep = self.pz.ual().create_ud_ep(init)?;
         let recv = Mutex::new(RecvFlight::new(self.recv_depth)?);
         let recv = Receives::Datagrams(recv, ep.clone());
-        let send = Mutex::new(SendFlight::new(self.send_depth));
-        let flights = Arc::new(Flights { send, recv });
-        self.send.add(ep.id(), &flights);
-        self.recv.add(ep.id(), &flights);
-        Ok(UdEp(Arc::new(Core { ep, flights, evds: [self.send, self.recv] })))
+        let (flights, evds) = (Flights::new(self.send_depth, recv), [self.send, self.recv]);
+        // From here on it leaves the dispatchers when it is dropped.
+        let made = UdEp(Arc::new(Core { ep, flights, evds }));
+        let Core { ep, flights, evds } = &*made.0;
+        evds.iter().try_for_each(|evd| evd.add(ep.id(), flights))?;
+        Ok(made)
     }
 }
 
@@ -152,6 +153,7 @@ impl Drop for Core {
     fn drop(&mut self) {
         // After this the provider touches no memory of ours; only then may that go. Nothing uses it.
         let _ = self.ep.close();
+        self.flights.mark_gone();
         self.evds.iter().for_each(|evd| evd.remove(self.ep.id()));
     }
 }

@@ -14,7 +14,7 @@ use vp_api::{ServiceRefusal, UdAddress};
 use crate::context::context;
 use crate::error::{Error, Result};
 use crate::events::next;
-use crate::ia::Ia;
+use crate::ia::{Ia, copy};
 
 /// Requests that wait to be taken; more are refused.
 const BACKLOG: u32 = 256;
@@ -207,7 +207,7 @@ struct Asking {
 impl UdService {
     pub(crate) fn new(ia: &Ia, peer: SocketAddr, private_data: &[u8]) -> Result<Self> {
         let evd = ia.ual().create_evd(EvdInit::new(Stream::Connection, ANSWERS))?;
-        let private_data = private_data.to_vec();
+        let private_data = copy(private_data)?;
         let init = UdServiceInit { peer, evd: evd.clone(), private_data };
         let service = ia.ual().create_ud_service(init)?;
         Ok(Self(Arc::new(Asking { service, evd })))
