@@ -125,8 +125,8 @@ impl Ep {
         self.0.ep.ends()
     }
 
-    /// How its last connection ended, as far as the provider tells; `None`: it stands, or this end
-    /// gave it up. Asynchronous events of it are about this.
+    /// How its last connection ended, or why it did not come about, as far as the provider tells; `None`:
+    /// it stands. Asynchronous events of it are about this.
     pub fn connection_end(&self) -> Option<ConnectionEnd> {
         self.0.ep.connection_end()
     }

@@ -77,8 +77,8 @@ impl fmt::Display for ObjectEvent {
             AsyncSource::Srq(id) => write!(f, "shared receive queue {}", id.0)?,
         }
         match (ends, BrokenCause::of(*event)) {
-            (Some(ends), cause @ Some(_)) => {
-                write!(f, ": {}", ConnectionEnd { ends: Ends::clone(ends), cause })
+            (Some(ends), Some(cause)) => {
+                write!(f, ": {}", ConnectionEnd::Broken { ends: Ends::clone(ends), cause })
             }
             (Some(ends), None) => write!(f, ", connected {ends}: {event}"),
             (None, _) => write!(f, ": {event}"),

@@ -1,7 +1,11 @@
 //! The first error that an application gets says why its connection ended, by whom, and what the
 //! work request that was refused did: on the end that refused and on the end that was refused.
 
-use itapi::{AsyncEvent, ConnEvent, Disconnect, Error, Lmr, WcStatus, Work};
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use itapi::{AsyncEvent, ConnEvent, Disconnect, Error, Ia, Lmr, Policy, WcStatus, Work};
 
 use crate::pair::{HANG, Side, connect, open, pair};
 
@@ -101,11 +105,85 @@ fn what_is_flushed_by_an_orderly_end_says_so() {
     server.ep.disconnect().unwrap();
     match client.evd.wait_success(HANG).unwrap_err() {
         Error::Incomplete { status: WcStatus::Flushed, end: Some(end), .. } => {
-            assert!(end.to_string().ends_with(" was closed"), "{end}");
+            assert!(end.to_string().ends_with(" was closed by the peer"), "{end}");
         }
         other => panic!("{other}"),
     }
     assert!(matches!(client.ep.ended(HANG), Ok(Some(ConnEvent::Disconnected { .. }))));
+}
+
+/// A side with a receive posted, which whatever ends the connection flushes.
+fn waiting(ia: &Ia) -> Side {
+    let side = Side::new(ia, |b| b);
+    side.ep.post_recv(side.pz.buffer(8).unwrap()).unwrap();
+    side
+}
+
+/// What the flushed receive of a connection that did not come about says is what the caller gets.
+fn does_not_connect(ia: &Ia, to: SocketAddr, code: &str) {
+    let side = waiting(ia);
+    let policy = Policy { connect_timeout: Duration::from_millis(50), ..ia.policy().clone() };
+    let text = side.ep.connect_by_policy(to, b"", policy).unwrap_err().to_string();
+    assert!(text.starts_with(code), "{text}");
+    let flushed = first_error(&side);
+    assert!(flushed.ends_with(&text), "{flushed}\nshould end with\n{text}");
+    // It does not stick to the endpoint.
+    side.ep.reset().unwrap();
+    assert_eq!(side.ep.connection_end(), None);
+}
+
+#[test]
+fn what_is_flushed_says_why_there_is_no_connection() {
+    let ia = open();
+    let listen = ia.listen("127.0.0.1:0").unwrap();
+    does_not_connect(&ia, listen.address(), "cm-reply-timeout: ");
+    // A port that nobody listens on.
+    does_not_connect(&ia, ([127, 0, 0, 1], 1).into(), "cm-refused: ");
+    let listen = ia.listen("127.0.0.1:0").unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| listen.request().unwrap().reject(b"").unwrap());
+        let side = waiting(&ia);
+        let text = side.ep.connect(listen.address(), b"").unwrap_err().to_string();
+        let flushed = first_error(&side);
+        assert!(text.starts_with("cm-rejected: ") && flushed.ends_with(&text), "{flushed}");
+    });
+}
+
+#[test]
+fn what_this_end_flushes_says_that_this_end_did() {
+    for how in [Disconnect::Graceful, Disconnect::Abrupt] {
+        let (client, _server) = pair();
+        client.ep.post_recv(client.pz.buffer(8).unwrap()).unwrap();
+        client.ep.start_disconnect(how).unwrap();
+        let text = first_error(&client);
+        assert!(text.ends_with(" was closed by this end"), "{how:?}: {text}");
+    }
+}
+
+/// Peers whose process dies, or whose octets are wrong, CRC or not.
+#[test]
+fn what_a_peer_that_is_no_more_leaves_says_how_it_ended() {
+    let ia = open();
+    for (octets, cause) in [
+        // An FPDU of 16 octets with a wrong CRC (RFC 5044 4).
+        (&[&[0, 16][..], &[0; 22]].concat()[..], "cm-terminated: "),
+        // Part of an FPDU, and then nothing.
+        (&[0, 16, 0][..], "cm-closed-in-work: "),
+        (&[][..], "was closed by the peer"),
+    ] {
+        let (side, listen) = (waiting(&ia), ia.listen("127.0.0.1:0").unwrap());
+        std::thread::scope(|scope| {
+            scope.spawn(|| listen.request().unwrap().accept(&side.ep, b"").unwrap());
+            let mut peer = TcpStream::connect(listen.address()).unwrap();
+            // Key, flags (CRC), revision, no private data (RFC 5044 7.1).
+            peer.write_all(b"MPA ID Req Frame\x40\x01\0\0").unwrap();
+            peer.read_exact(&mut [0; 20]).unwrap();
+            peer.write_all(octets).unwrap();
+            peer.shutdown(Shutdown::Write).unwrap();
+            let text = first_error(&side);
+            assert!(text.contains(cause) && text.contains("127.0.0.1:"), "{cause} in {text}");
+        });
+    }
 }
 
 #[test]

@@ -188,6 +188,8 @@ pub(super) fn fail(ep: &Arc<Ep>, ends: Ends, reason: FailReason) {
 /// Ends a pending connect or accept. What is posted already completes as flushed, as after every
 /// connection.
 pub(super) fn refuse(ep: &Arc<Ep>, event: ConnEvent) {
+    // First: what is flushed says why.
+    ep.link().refused = Some(Box::new(event.clone()));
     ep.set_state(EpState::Nonoperational);
     // Refused where the provider has done so by itself.
     let _ = ep.qp().modify(QpChange::Error);

@@ -177,16 +177,23 @@ impl fmt::Display for Established {
 
 impl fmt::Display for ConnectionEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { ends, cause } = self;
-        match cause {
-            Some(cause) => write!(
+        match self {
+            Self::Broken { ends, cause } => write!(
                 f,
                 "{}: the connection of {} with {} broke: {cause}",
                 cause.code(),
                 ends.local,
                 ends.remote
             ),
-            None => write!(f, "the connection of {} with {} was closed", ends.local, ends.remote),
+            Self::Closed { ends, by_peer } => {
+                let whom = if *by_peer { "the peer" } else { "this end" };
+                write!(
+                    f,
+                    "the connection of {} with {} was closed by {whom}",
+                    ends.local, ends.remote
+                )
+            }
+            Self::Refused(event) => event.fmt(f),
         }
     }
 }

@@ -301,11 +301,24 @@ impl BrokenCause {
 
 /// How a connection ended, as the errors of its work requests tell it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(missing_docs)]
-pub struct ConnectionEnd {
-    pub ends: Ends,
-    /// `None`: it was closed in order.
-    pub cause: Option<BrokenCause>,
+#[non_exhaustive]
+pub enum ConnectionEnd {
+    /// It was closed in order, or by this end.
+    Closed {
+        /// Both ends.
+        ends: Ends,
+        /// The peer began it.
+        by_peer: bool,
+    },
+    /// It broke.
+    Broken {
+        /// Both ends.
+        ends: Ends,
+        /// Why.
+        cause: BrokenCause,
+    },
+    /// It did not come about: [`ConnEvent::Rejected`] or [`ConnEvent::Failed`].
+    Refused(ConnEvent),
 }
 
 /// What a broken connection took with it.

@@ -21,7 +21,7 @@ use vp_api::{
 
 use super::{Ia, Pz, Srq};
 use crate::cm::{
-    AcceptParams, BrokenCause, ConnectParams, ConnectionEnd, Conversion, ConvertError,
+    AcceptParams, BrokenCause, ConnEvent, ConnectParams, ConnectionEnd, Conversion, ConvertError,
     ConvertParams, Disconnect, Established, RequestId, check_connect,
 };
 use crate::error::{Error, Object, Result};
@@ -50,6 +50,8 @@ pub(crate) struct Link {
     pub(crate) established: Option<Established>,
     /// This end asked for the disconnect.
     pub(crate) closing: bool,
+    /// Why there is no connection.
+    pub(crate) refused: Option<Box<ConnEvent>>,
 }
 
 /// Endpoint (IT-API `it_ep_rc_create`).
@@ -154,18 +156,32 @@ impl Ep {
         self.link().ends.clone()
     }
 
-    /// How its last connection ended, as far as the provider tells; `None`: it stands, or this end
-    /// gave it up. Known when the first work request of the connection completes without success:
-    /// before the connection event.
+    /// How its last connection ended, or why it did not come about, as far as the provider tells; `None`:
+    /// it stands. Known when the first work request of the connection completes without success: before
+    /// the connection event.
     pub fn connection_end(&self) -> Option<ConnectionEnd> {
         let qp = self.qp.query().ok()?;
         let cause = match (qp.ended, qp.terminate) {
             (Some(event), _) => BrokenCause::of(event),
             (None, Some(terminate)) if terminate.sent => Some(BrokenCause::Terminated(terminate)),
             (None, Some(terminate)) => Some(BrokenCause::TerminatedByPeer(terminate)),
-            (None, None) => return None,
+            (None, None) => None,
         };
-        Some(ConnectionEnd { ends: self.ends()?, cause })
+        let link = self.link();
+        if let Some(event) = &link.refused {
+            return Some(ConnectionEnd::Refused(ConnEvent::clone(event)));
+        }
+        let (ends, by_peer) = (link.ends.clone()?, !link.closing);
+        match cause {
+            // This end wanted it to end, and it did.
+            Some(BrokenCause::Reset | BrokenCause::Lost | BrokenCause::ClosedInWork) | None
+                if !by_peer =>
+            {
+                Some(ConnectionEnd::Closed { ends, by_peer })
+            }
+            Some(cause) => Some(ConnectionEnd::Broken { ends, cause }),
+            None => qp.ended.map(|_| ConnectionEnd::Closed { ends, by_peer }),
+        }
     }
 
     /// The endpoint as it is.

@@ -9,6 +9,34 @@ fn text(event: &it_event_t) -> String {
     c!(crate::ptr::text(buf.as_ptr(), buf.len(), "buf")).unwrap()
 }
 
+/// A receive that was posted before says why there is no connection.
+#[test]
+fn what_is_flushed_says_that_the_peer_rejected_the_connection() {
+    let side = Side::new();
+    let (_listen, port) = side.listen();
+    let ep = side.ep();
+    assert_eq!(receive(ep.cast(), &[], 1), IT_SUCCESS);
+    side.connect(ep, port);
+    assert_eq!(c!(it_reject(side.request(), null(), 0)), IT_SUCCESS, "{}", last());
+    let event = wait(side.dto);
+    assert_eq!(Dto::of(&event).status, IT_DTO_ERR_FLUSHED);
+    for said in [last(), text(&event)] {
+        assert!(said.contains("cm-rejected: the application at "), "{said}");
+    }
+}
+
+#[test]
+fn what_this_end_flushes_says_that_this_end_did() {
+    let side = Side::new();
+    let [a, _b] = side.pair(&attributes());
+    assert_eq!(receive(a.cast(), &[], 1), IT_SUCCESS);
+    assert_eq!(it_ep_disconnect(a, null(), 0), IT_SUCCESS, "{}", last());
+    let event = wait(side.dto);
+    for said in [last(), text(&event)] {
+        assert!(said.ends_with(" was closed by this end"), "{said}");
+    }
+}
+
 // [itw_last_error] [itw_event_text]
 #[test]
 fn the_first_failed_request_says_who_ended_the_connection_and_why() {
