@@ -20,7 +20,7 @@ use crate::listen::Request;
 pub enum AnyEvent {
     /// Work is done ([`Evd`]).
     Completion(Completion),
-    /// Somebody wants to connect ([`crate::RequestEvd`]).
+    /// A connection request ([`crate::RequestEvd`]).
     Request(Request),
     /// News of a connection ([`crate::ConnEvd`]).
     Connection(EpId, ConnEvent),

@@ -6,7 +6,7 @@
 //! Cancellation. A stream, and the future of [`Arrivals::next`], hold no event: what they have not
 //! handed out is still in the dispatcher. A dropped future of [`Ep::connect_async`],
 //! [`Ep::convert_async`] or [`Request::accept_async`] gives up the attempt, and resets a connection
-//! that came about in the same moment: the peer hears of it, and [`Ep::ended_async`] says so here,
+//! that came about in the same moment: the peer gets an event, and [`Ep::ended_async`] returns one here,
 //! after which [`Ep::reset`] makes the endpoint usable again.
 
 use std::future::poll_fn;

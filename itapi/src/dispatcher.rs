@@ -59,7 +59,7 @@ pub struct EvdInfo {
     pub stream: Stream,
     /// Events that it can hold.
     pub depth: u32,
-    /// Notifying events that it takes to wake somebody; 0: nobody is ever woken.
+    /// Notification events that must be queued before waiters are woken; 0: they never are.
     pub threshold: u32,
     /// The aggregate dispatcher that it feeds.
     pub aggregate: Option<EvdId>,
@@ -112,17 +112,17 @@ impl Dispatcher {
         }
     }
 
-    /// Changes the depth while events flow; none is lost (`it_evd_modify`). Answers the new one.
+    /// Changes the depth while events flow; none is lost (`it_evd_modify`). Returns the new one.
     pub fn resize(&self, depth: u32) -> Result<u32> {
         Ok(self.0.resize(depth)?)
     }
 
-    /// Notifying events that it takes to wake somebody: 1 by default, 0 for never.
+    /// Notification events that must be queued before waiters are woken: 1 by default, 0 for never.
     pub fn set_threshold(&self, events: u32) -> Result<()> {
         Ok(self.0.set_threshold(events)?)
     }
 
-    /// Disabled, it queues events and wakes nobody; enabled again it makes up for it.
+    /// Disabled, it queues events and does not notify; enabled again, it notifies of what is queued.
     pub fn set_enabled(&self, enabled: bool) -> Result<()> {
         Ok(self.0.set_enabled(enabled)?)
     }

@@ -147,8 +147,8 @@ impl Ep {
         Ok(())
     }
 
-    /// Posts to the send queue. A refused request is dropped, its memory with it; who wants that
-    /// back uses [`Ep::try_post`].
+    /// Posts to the send queue. A refused request is dropped with its memory; [`Ep::try_post`]
+    /// returns it instead.
     ///
     /// ```no_run
     /// # use itapi::{Ep, Work};
@@ -182,7 +182,7 @@ impl Ep {
         post::send(&mut self.0.flights.send(), ep.id(), work, |wrs| ep.post_send(wrs))
     }
 
-    /// Posts work requests, as many as fit, in as few calls of the provider as possible; answers
+    /// Posts work requests, as many as fit, in as few calls of the provider as possible; returns
     /// their names. They leave `works`, from the front; the rest stays. Errors: the first one was
     /// refused.
     ///
@@ -203,8 +203,8 @@ impl Ep {
         Ok(WorkIds(first..first + count))
     }
 
-    /// Posts a receive (`it_post_recv`). The memory of a refused one is dropped; who wants it back
-    /// uses [`Ep::try_post_recv`].
+    /// Posts a receive (`it_post_recv`). The memory of a refused one is dropped;
+    /// [`Ep::try_post_recv`] returns it instead.
     pub fn post_recv(&self, local: impl Into<Local>) -> Result<WorkId> {
         Ok(self.try_post_recv(local)?)
     }

@@ -44,7 +44,7 @@ pub enum Error {
     Memory {
         /// Octets asked for.
         octets: usize,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// A work request was refused. A full queue: take completions first, or create it deeper.

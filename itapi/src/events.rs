@@ -246,7 +246,7 @@ pub type AsyncEvd = Events<Objects>;
 /// ```
 pub type PortEvd = Events<Ports>;
 
-/// For numbers that the application posts itself, so that one waiting thread hears of them too.
+/// For numbers that the application posts itself, so that a thread that waits gets them, too.
 ///
 /// ```
 /// # use std::time::Duration;

@@ -330,8 +330,8 @@ impl<'a> LmrBuilder<'a> {
         self
     }
 
-    /// Low octet of the key; without it a random one. Whoever chooses it leaves peers 8 bits less to
-    /// guess.
+    /// Low octet of the key; without it a random one. A chosen key leaves an attacker 8 bits less
+    /// to guess.
     pub fn key(mut self, key: u8) -> Self {
         self.key = Some(key);
         self
@@ -363,7 +363,7 @@ impl<'a> LmrBuilder<'a> {
 
     /// Allocates memory and a key, but registers nothing: [`crate::Work::link_lmr`] does, on a
     /// privileged endpoint, and [`crate::Work::unlink_lmr`] or the peer
-    /// ([`crate::Work::invalidate`]) takes it back, as often as you like.
+    /// ([`crate::Work::invalidate`]) takes it back; both can be repeated.
     pub fn unlinked(self) -> Result<Lmr> {
         if self.pin {
             return Err(Error::Argument(

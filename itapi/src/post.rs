@@ -218,7 +218,7 @@ pub(crate) fn send<'a>(
 }
 
 /// Posts work requests of `qp` from the front of `works` through `post`, as many as it takes.
-/// Answers the number of the first, and how many.
+/// Returns the number of the first, and how many.
 pub(crate) fn send_all(
     flight: &mut SendFlight,
     qp: QpId,

@@ -59,7 +59,7 @@ impl Srq {
     }
 
     /// Posts a receive; whichever endpoint needs one takes it. The memory of a refused one is
-    /// dropped; who wants it back uses [`Srq::try_post_recv`].
+    /// dropped; [`Srq::try_post_recv`] returns it instead.
     pub fn post_recv(&self, local: impl Into<Local>) -> Result<WorkId> {
         Ok(self.try_post_recv(local)?)
     }

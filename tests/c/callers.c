@@ -1,6 +1,6 @@
 /*
  * Bad callers: handles that are stale, of another kind, made up or freed twice; every thread at
- * once; a thread with little stack; a forked child.
+ * once; a thread with little stack; a cancelled one; a forked child.
  */
 #include "check.h"
 
@@ -165,6 +165,31 @@ static void threads(const struct side *side)
     CHECK(freed == 1);
 }
 
+static it_status_t waited = IT_ERR_ABORT;
+
+static void *wait_once(void *evd)
+{
+    it_event_t event;
+    waited = it_evd_wait((it_evd_handle_t)evd, IT_TIMEOUT_INFINITE, &event, NULL);
+    pthread_testcancel();
+    return NULL;
+}
+
+/* A wait is no cancellation point: it returns its event, and leaves no lock behind. */
+static void cancelling(const struct side *side)
+{
+    it_evd_handle_t evd = check_evd(side->ia, IT_SOFTWARE_EVENT_STREAM);
+    pthread_t thread;
+    void *result;
+    CHECK(pthread_create(&thread, NULL, wait_once, evd) == 0);
+    CHECK(pthread_cancel(thread) == 0);
+    MUST(it_evd_post_se(evd, NULL));
+    CHECK(pthread_join(thread, &result) == 0);
+    CHECK(result == PTHREAD_CANCELED && waited == IT_SUCCESS);
+    check_empty(evd);
+    EXPECT(IT_SUCCESS, it_evd_free(evd));
+}
+
 /* In a forked child every call is refused; the parent is as it was. */
 static void forking(const struct side *side)
 {
@@ -209,6 +234,7 @@ int main(void)
     foreigners(&side, &other);
     alignment(&side);
     threads(&side);
+    cancelling(&side);
     forking(&side);
     sides_connect(&side, &other); /* after all that */
     evd = check_evd(side.ia, IT_SOFTWARE_EVENT_STREAM);

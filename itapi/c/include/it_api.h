@@ -1,7 +1,8 @@
 /*
  * it_api.h: the Interconnect Transport API (IT-API) 2.1 for C and C++.
  *
- * RDMA for applications: objects are made, connected, given work, and report back by events.
+ * RDMA for applications: a program creates objects, connects them and posts work requests; events
+ * report what became of these.
  * Written for C99 and C++98 and later. Link with -litapi (pkg-config: itapi).
  *
  * Define before including, on the command line best:
@@ -23,13 +24,14 @@
  *   Signals      Not from a signal handler: the thread that it interrupts may hold a lock that the
  *                call then waits for, for ever. A handler may write to a descriptor that a thread
  *                polls; it_evd_wait() returns IT_ERR_INTERRUPT when a handler ran.
- *   Ending       A thread inside a call must not be cancelled: disable its cancellation around the
- *                call, or wake it with an event. A callback must return: pthread_exit(), longjmp()
+ *   Ending       Do not cancel a thread inside a call: disable its cancellation around the call. It
+ *                would not end a wait: it_evd_wait() is no cancellation point, and returns first. An
+ *                event or it_ia_free() ends a wait. A callback must return: pthread_exit(), longjmp()
  *                and C++ exceptions out of it end the process or leave locks held.
  *   Memory       While the process has no memory, calls that make something return
  *                IT_ERR_RESOURCES. What is open goes on and can be closed.
  *   dlclose      Leaves the library in the process: its threads may run.
- *   Failure      A call that does not answer IT_SUCCESS did nothing. itw_last_error() explains.
+ *   Failure      A call that does not return IT_SUCCESS changed nothing. itw_last_error() says why.
  *   Any time     IT_ERR_IA_CATASTROPHE: the interface adapter is dead, or this process was forked
  *                from one that uses IT-API. Fork before the first it_ia_create(), or exec.
  *   Handles      One that is IT_NULL_HANDLE, freed, of another kind, or made up: the INVALID status

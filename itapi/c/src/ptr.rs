@@ -219,7 +219,7 @@ pub(crate) unsafe fn text(ptr: *const c_char, max: usize, name: &str) -> Outcome
 }
 
 /// Writes a string for C: as much as fits into `len` octets with its NUL; `buf` may be NULL if `len`
-/// is 0. Answers the octets of the whole string without NUL, as `snprintf` does.
+/// is 0. Returns the octets of the whole string without NUL, as `snprintf` does.
 ///
 /// # Safety
 /// `buf` obeys the contract of a C caller for `len` octets.

@@ -15,7 +15,7 @@ use crate::ia::{copy, resolve};
 
 impl Ep {
     /// Connects and waits until it is connected, or not; the policy bounds the wait. Of several
-    /// addresses the first that answers counts.
+    /// addresses the first that responds is taken.
     pub fn connect(&self, peer: impl ToSocketAddrs, private_data: &[u8]) -> Result<Established> {
         let mut addresses = resolve(peer)?.into_iter();
         let Some(address) = addresses.next() else {
@@ -182,7 +182,7 @@ impl Ep {
         Ok(event.inspect(|event| self.note(event)))
     }
 
-    /// Keeps an end for whoever asks later.
+    /// Keeps an end for later questions.
     pub(crate) fn note(&self, event: &ConnEvent) {
         if !matches!(event, ConnEvent::Established(_)) {
             *self.end() = Some(event.clone());
@@ -195,7 +195,7 @@ impl Ep {
         })
     }
 
-    /// How the connection ended, if somebody has heard of it.
+    /// How the connection ended, if its event was taken.
     pub(crate) fn known_end(&self) -> Option<ConnEvent> {
         self.end().clone()
     }

@@ -110,8 +110,7 @@ impl<'a> UdEpBuilder<'a> {
 ///
 /// A receive holds [`crate::GRH_OCTETS`] octets more than the message: a routing header, or nothing
 /// of meaning, and then the message. Its [`crate::Completion::source`] says where that came from. A
-/// datagram that finds no receive, one that is too short, or another key, is lost; nobody hears of
-/// it.
+/// datagram that finds no receive or too short a one, or carries another key, is lost without an event.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -129,7 +128,7 @@ impl<'a> UdEpBuilder<'a> {
 /// };
 /// # let listen = ia.listen_datagrams("127.0.0.1:0")?;
 /// # let service = ia.ud_service(listen.address(), b"")?;
-/// service.ask()?; // ... and the server answers
+/// service.ask()?; // ... and the server replies
 /// # listen.request()?.accept(ep.address(), b"")?;
 /// if let Some(ServiceReply::Resolved { address, path, .. }) = service.wait(second)? {
 ///     ep.post_recv(pz.buffer(GRH_OCTETS + 64)?)?;

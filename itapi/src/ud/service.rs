@@ -135,7 +135,7 @@ impl UdRequest {
         &self.request
     }
 
-    /// Answers with an endpoint, of this adapter or another one (`it_ud_service_reply`).
+    /// Replies with an endpoint, of this adapter or another one (`it_ud_service_reply`).
     pub fn accept(mut self, endpoint: UdAddress, private_data: &[u8]) -> Result<()> {
         self.answer(Ok(endpoint), private_data)
     }
@@ -213,18 +213,18 @@ impl UdService {
         Ok(Self(Arc::new(Asking { service, evd })))
     }
 
-    /// Whom it asks (`it_ud_service_request_handle_query`).
+    /// The service's address (`it_ud_service_request_handle_query`).
     pub fn peer(&self) -> SocketAddr {
         self.0.service.init().peer
     }
 
-    /// Asks (`it_ud_service_request`); one answer follows, which [`UdService::wait`] gives.
+    /// Sends the request (`it_ud_service_request`); one reply follows, which [`UdService::wait`] returns.
     pub fn ask(&self) -> Result<()> {
         Ok(self.0.service.ask()?)
     }
 
-    /// The oldest answer, waiting for one; `None` after the time-out. A provider that hears nothing
-    /// gives up by itself, and that is an answer.
+    /// The oldest reply, waiting for one; `None` after the time-out. If the service does not reply, the
+    /// provider gives up after a time of its own, and the reply says so.
     pub fn wait(&self, timeout: Duration) -> Result<Option<ServiceReply>> {
         next(&self.0.evd, Some(timeout), |event, _| match event {
             Event::ServiceReply { reply, .. } => Some(*reply),

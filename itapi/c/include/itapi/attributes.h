@@ -35,7 +35,7 @@ typedef struct {
 
 /** The vendor of an iWARP adapter. */
 typedef struct {
-    it_boolean_t valid_vid; /**< vid says something */
+    it_boolean_t valid_vid; /**< vid is valid */
     unsigned char vid[64]; /**< the vendor, a string */
 } it_vendor_iwarp_tcp_t;
 

@@ -34,7 +34,7 @@ it_status_t it_listen_create(IN it_ia_handle_t ia_handle,
 it_status_t it_listen_free(IN it_listen_handle_t listen_handle);
 
 /**
- * Tells the attributes that mask names.
+ * Returns the attributes that mask selects.
  *
  * Errors: IT_ERR_INVALID_LISTEN, IT_ERR_INVALID_MASK.
  */
@@ -43,7 +43,7 @@ it_status_t it_listen_query(IN it_listen_handle_t listen_handle,
                             OUT it_listen_param_t *params);
 
 /**
- * Connects an endpoint that is unconnected. What becomes of it is an event on its connect SEVD:
+ * Connects an endpoint that is unconnected. The outcome is an event on its connect SEVD:
  * IT_CM_MSG_CONN_ESTABLISHED_EVENT, IT_CM_MSG_CONN_PEER_REJECT_EVENT or
  * IT_CM_MSG_CONN_NONPEER_REJECT_EVENT. A failed call leaves the endpoint unconnected.
  *
@@ -97,7 +97,7 @@ it_status_t it_reject(IN it_cn_est_identifier_t cn_est_id,
 
 /**
  * Gives a connection request to the listener of another port of this process, on this or another
- * interface adapter. It gets a new IT_CM_REQ_CONN_REQUEST_EVENT; cn_est_id is used up.
+ * interface adapter. That listener gets a new IT_CM_REQ_CONN_REQUEST_EVENT; cn_est_id is used up.
  * IT_ERR_INVALID_CONN_QUAL: nobody listens there.
  *
  * Errors: IT_ERR_INVALID_CN_EST_ID, IT_ERR_INVALID_CONN_QUAL, IT_ERR_INVALID_SPIGOT,
@@ -110,7 +110,7 @@ it_status_t it_handoff(IN const it_conn_qual_t *conn_qual,
 /**
  * Ends a connection, or an attempt to make one. The endpoint becomes nonoperational, its requests
  * complete with IT_DTO_ERR_FLUSHED, and both sides get IT_CM_MSG_CONN_DISCONNECT_EVENT. iWARP
- * carries no private data here: private_data_length is 0, or in the Zurich layout what is left out.
+ * carries no private data here: private_data_length must be 0; the Zurich layout ignores the data.
  * A connection that is over already is no error.
  *
  * Errors: IT_ERR_INVALID_EP, IT_ERR_INVALID_EP_TYPE, IT_ERR_INVALID_EP_STATE,
@@ -122,7 +122,7 @@ it_status_t it_ep_disconnect(IN it_ep_handle_t ep_handle,
 
 /**
  * Makes a connected TCP socket into the connection of an unconnected endpoint (late RDMA
- * transition). What becomes of it is an event on the connect SEVD, as for it_ep_connect().
+ * transition). The outcome is an event on the connect SEVD, as for it_ep_connect().
  *
  * sd: the socket. After success it belongs to the library: do not use or close it. After failure
  * it is as it was. flags: IT_SC_DEFAULT exchanges MPA request and reply; IT_SC_NO_REQ_REP does

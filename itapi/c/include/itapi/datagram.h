@@ -1,15 +1,16 @@
 /*
  * Unreliable datagrams, which InfiniBand and RoCE have: supported_service_types of it_ia_info_t.
- * iWARP has none: the calls that make objects answer IT_ERR_OP_NOT_SUPPORTED, all others therefore
+ * iWARP has none: the calls that make objects return IT_ERR_OP_NOT_SUPPORTED there, so that the others
  * never get a valid handle.
  *
- * A datagram needs an address handle, made of InfiniBand's path (u.ib), and number and key of the
- * peer's endpoint. All come from a service: who listens (it_listen_create()) gets an
- * IT_CM_REQ_UD_SERVICE_REQUEST_EVENT and answers it with an endpoint, who asked gets an
- * IT_CM_MSG_UD_SERVICE_REPLY_EVENT. Or they come with a datagram, in its completion, all but the key.
- * Where a service is, an IP address says (u.iwarp), as everywhere.
+ * A datagram needs an address handle, made of InfiniBand's path (u.ib), and the number and key of the
+ * peer's endpoint. A service gives all of them: its listener (it_listen_create()) gets an
+ * IT_CM_REQ_UD_SERVICE_REQUEST_EVENT and replies with an endpoint, and the requester gets an
+ * IT_CM_MSG_UD_SERVICE_REPLY_EVENT. The completion of a received datagram has all but the key. A
+ * service is addressed by an IP address (u.iwarp), as connections are.
  *
- * A datagram that finds no receive, or one too short, or has a wrong key, is lost; nobody hears of it.
+ * A datagram is lost, and no event says so, if it finds no receive or too short a one, or has a wrong
+ * key.
  *
  * Part of it_api.h, which includes it. Reference: IT-API sections 6, 11.
  */
@@ -46,7 +47,7 @@ it_status_t it_address_handle_modify(IN it_addr_handle_t addr_handle,
                                      IN const it_addr_param_t *params);
 
 /**
- * Tells the attributes that mask names.
+ * Returns the attributes that mask selects.
  *
  * Errors: IT_ERR_INVALID_AH, IT_ERR_INVALID_MASK.
  */
@@ -84,7 +85,7 @@ it_status_t it_post_recvfrom(IN it_ep_handle_t ep_handle,
                              IN it_dto_flags_t dto_flags);
 
 /**
- * Describes a question for a UD endpoint: whom to ask, for what. The reply_evd is one for
+ * Describes a request for a UD endpoint: the service and the host. reply_evd: an SEVD of
  * IT_CM_MSG_EVENT_STREAM.
  *
  * Errors: IT_ERR_INVALID_CONN_QUAL, IT_ERR_INVALID_EVD_TYPE, IT_ERR_INVALID_EVD,
@@ -106,7 +107,7 @@ it_status_t it_ud_service_request_handle_create(IN const it_conn_qual_t *conn_qu
 it_status_t it_ud_service_request_handle_free(IN it_ud_svc_req_handle_t ud_svc_handle);
 
 /**
- * Tells the attributes that mask names.
+ * Returns the attributes that mask selects.
  *
  * Errors: IT_ERR_INVALID_UD_SVC, IT_ERR_INVALID_MASK.
  */
@@ -115,15 +116,15 @@ it_status_t it_ud_service_request_handle_query(IN it_ud_svc_req_handle_t ud_svc_
                                                OUT it_ud_svc_req_param_t *ud_svc_handle_info);
 
 /**
- * Asks; the answer is an IT_CM_MSG_UD_SERVICE_REPLY_EVENT on the reply_evd. No answer from there is
- * one, too, after a while: IT_UD_SVC_ID_NOT_SUPPORTED.
+ * Sends the request; the reply is an IT_CM_MSG_UD_SERVICE_REPLY_EVENT on the reply_evd. If the host
+ * does not reply in time, the event comes with IT_UD_SVC_ID_NOT_SUPPORTED.
  *
  * Errors: IT_ERR_INVALID_UD_SVC, IT_ERR_RESOURCES.
  */
 it_status_t it_ud_service_request(IN it_ud_svc_req_handle_t ud_svc_handle);
 
 /**
- * Answers an IT_CM_REQ_UD_SERVICE_REQUEST_EVENT.
+ * Replies to an IT_CM_REQ_UD_SERVICE_REQUEST_EVENT.
  *
  * Errors: IT_ERR_INVALID_UD_SVC_REQ_ID, IT_ERR_INVALID_UD_STATUS, IT_ERR_PDATA_NOT_SUPPORTED,
  * IT_ERR_INVALID_PDATA_LENGTH.

@@ -50,8 +50,8 @@ it_status_t it_ep_ud_create(IN it_pz_handle_t pz_handle,
 
 /**
  * Destroys an endpoint in any state. Completions that were not dequeued may be lost. What has
- * completed arrives at the peer, unless that does not take it in time; the call does not wait for it.
- * A connection is closed behind that, or broken if data transfers were still under way.
+ * completed still arrives at the peer, unless the peer does not take it in time; the call does not wait
+ * for that. Then the connection is closed, or broken if data transfers were still under way.
  *
  * Errors: IT_ERR_INVALID_EP, IT_ERR_EP_BUSY.
  */
@@ -73,7 +73,7 @@ it_status_t it_ep_modify(IN it_ep_handle_t ep_handle,
                          IN const it_ep_attributes_t *ep_attr);
 
 /**
- * Tells the attributes that mask names. dst_path is valid once the endpoint was connected.
+ * Returns the attributes that mask selects. dst_path is valid once the endpoint was connected.
  *
  * Errors: IT_ERR_INVALID_EP, IT_ERR_INVALID_MASK.
  */
@@ -121,7 +121,7 @@ it_status_t it_srq_modify(IN it_srq_handle_t srq_handle,
                           IN const it_srq_param_t *params);
 
 /**
- * Tells the attributes that mask names.
+ * Returns the attributes that mask selects.
  *
  * Errors: IT_ERR_INVALID_SRQ, IT_ERR_INVALID_MASK.
  */

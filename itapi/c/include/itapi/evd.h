@@ -1,5 +1,5 @@
 /*
- * Event dispatchers: where events wait and how one learns of them.
+ * Event dispatchers: queues of events, and how a program is notified of them.
  *
  * Part of it_api.h, which includes it. Reference: IT-API sections 5, 6, 8.
  */
@@ -11,8 +11,8 @@
  *
  * event_number: the stream of a simple one (SEVD), or IT_AEVD_NOTIFICATION_EVENT_STREAM for an
  * aggregate one (AEVD). evd_flag: it_evd_flags_t, 0 for none. sevd_queue_size: events that an SEVD
- * holds, at least. sevd_threshold: how many notification events must wait before a waiter, the
- * descriptor, the callback or the AEVD learns of them; 1 for every one, IT_THRESHOLD_DISABLE for
+ * holds, at least. sevd_threshold: how many notification events must be queued before waiters, the
+ * descriptor, the callback or the AEVD are notified; 1 for every one, IT_THRESHOLD_DISABLE for
  * never. aevd_handle: the AEVD that an SEVD feeds, or IT_NULL_HANDLE. fd: out, with
  * IT_EVD_CREATE_FD a descriptor for poll(), readable while the criteria are met; it belongs to the
  * event dispatcher: do not read or close it. May be NULL without that flag.
@@ -96,7 +96,7 @@ it_status_t it_evd_modify(IN it_evd_handle_t evd_handle,
                           IN const it_evd_param_t *params);
 
 /**
- * Tells the attributes that mask names.
+ * Returns the attributes that mask selects.
  *
  * Errors: IT_ERR_INVALID_EVD, IT_ERR_INVALID_MASK.
  */
@@ -115,9 +115,9 @@ it_status_t it_evd_query(IN it_evd_handle_t evd_handle,
 it_status_t it_evd_post_se(IN it_evd_handle_t evd_handle, IN const void *event);
 
 /**
- * Has a function run when the criteria are met. It gets evd_handle and arg, and takes the events
- * itself. It runs in a thread of the library, never twice at once, and must not block. Waiting is
- * not possible meanwhile.
+ * Attaches a function that is called when the criteria are met. It gets evd_handle and arg, and takes
+ * the events itself. It runs in a thread of the library, never twice at once; it must not block, and
+ * must return (it_api.h, Ending). While it is attached, it_evd_wait() is refused.
  *
  * Errors: IT_ERR_INVALID_EVD, IT_ERR_CALLBACK_EXISTS, IT_ERR_EVD_WAIT, IT_ERR_MISMATCH_FD,
  * IT_ERR_OP_NOT_SUPPORTED.
@@ -127,7 +127,7 @@ it_status_t it_evd_callback_attach(IN it_evd_handle_t evd_handle,
                                    IN void *arg);
 
 /**
- * Ends that. Unless called from the callback, it is not running any more when this returns.
+ * Detaches the callback, which is not running any more when this returns, unless it made the call.
  *
  * Errors: IT_ERR_INVALID_EVD.
  */

@@ -1,5 +1,5 @@
 /*
- * Interface adapters, what there is to connect to, and calls for objects of every kind.
+ * Interface adapters, paths to peers, and calls for objects of every kind.
  *
  * Part of it_api.h, which includes it. Reference: IT-API sections 6, 10, 15.
  */
@@ -69,7 +69,7 @@ it_status_t it_pz_create(IN it_ia_handle_t ia_handle, OUT it_pz_handle_t *pz_han
 it_status_t it_pz_free(IN it_pz_handle_t pz_handle);
 
 /**
- * Tells the interface adapter of a protection zone. mask: IT_PZ_PARAM_ALL or what is wanted.
+ * Returns the interface adapter of a protection zone. mask: IT_PZ_PARAM_ALL or what is wanted.
  *
  * Errors: IT_ERR_INVALID_PZ, IT_ERR_INVALID_MASK.
  */
@@ -78,7 +78,7 @@ it_status_t it_pz_query(IN it_pz_handle_t pz_handle,
                         OUT it_pz_param_t *params);
 
 /**
- * Lists the ways from a spigot to a network address.
+ * Lists the paths from a spigot to a network address.
  *
  * paths: room for *num_paths entries, may be NULL if that is 0. num_paths: in, the room; out, how
  * many were filled in. total_paths: out, how many there are. The paths' timeout is
@@ -106,21 +106,21 @@ it_status_t it_convert_net_addr(IN const it_net_addr_t *source_addr,
                                 OUT it_net_addr_t *destination_addr);
 
 /**
- * Hangs a pointer or number of the application onto an object of any kind.
+ * Attaches a pointer or number of the application to an object of any kind.
  *
  * Errors: IT_ERR_INVALID_HANDLE.
  */
 it_status_t it_set_consumer_context(IN it_handle_t handle, IN it_context_t context);
 
 /**
- * Fetches what it_set_consumer_context() hung onto an object; IT_ERR_NO_CONTEXT if nothing.
+ * Returns what it_set_consumer_context() attached to an object; IT_ERR_NO_CONTEXT if nothing was.
  *
  * Errors: IT_ERR_INVALID_HANDLE, IT_ERR_NO_CONTEXT.
  */
 it_status_t it_get_consumer_context(IN it_handle_t handle, OUT it_context_t *context);
 
 /**
- * Tells the kind of an object.
+ * Returns the kind of an object.
  *
  * Errors: IT_ERR_INVALID_HANDLE.
  */

@@ -82,7 +82,7 @@ it_status_t it_lmr_create_unlinked(IN it_pz_handle_t pz_handle,
 it_status_t it_lmr_free(IN it_lmr_handle_t lmr_handle);
 
 /**
- * Tells the attributes that mask names.
+ * Returns the attributes that mask selects.
  *
  * Errors: IT_ERR_INVALID_LMR, IT_ERR_INVALID_MASK.
  */
@@ -172,7 +172,7 @@ it_status_t it_rmr_create20(IN it_pz_handle_t pz_handle,
 it_status_t it_rmr_free(IN it_rmr_handle_t rmr_handle);
 
 /**
- * Tells the attributes that mask names.
+ * Returns the attributes that mask selects.
  *
  * Errors: IT_ERR_INVALID_RMR, IT_ERR_INVALID_MASK.
  */

@@ -7,7 +7,7 @@
 #define ITAPI_STATUS_H
 
 /**
- * What a call answers: 0 or the reason why nothing was done.
+ * What a call returns: 0, or the reason why nothing was done.
  *
  * The long explanation of a failure is in itw_last_error().
  */

@@ -35,7 +35,7 @@ typedef uint32_t it_ud_ep_key_t;
 typedef struct in6_addr it_ib_gid_t;
 
 /*
- * What a request is called by its poster; comes back in its completion. Passed by value.
+ * How the application names a request; returned in its completion. Passed by value.
  */
 #ifdef ITAPI_ZRL_EXTENSIONS
 struct it_Bit128_t {
@@ -108,7 +108,7 @@ typedef void (*it_evd_callback_rtn_t)(IN it_evd_handle_t evd_handle, IN void *ar
 #define IT_MAX_VIA_DISC_LEN 64
 #define IT_MAX_VIA_ADDR_LEN 64
 
-/** What an application hangs onto an object. */
+/** What an application attaches to an object. */
 typedef union {
     void *ptr;
     uint64_t index;
@@ -196,7 +196,7 @@ typedef union {
 
 /**
  * The way to a peer. Fill it by hand or have it_get_pathinfo() do it. On iWARP only the iwarp part
- * counts, and a spigot_id or timeout that makes no sense is overlooked.
+ * counts, and a spigot_id or timeout that means nothing is ignored.
  */
 typedef struct {
     size_t spigot_id;

@@ -79,7 +79,7 @@ typedef enum {
     IT_DTO_ERR_LOCAL_PROTECTION = 3, /**< a local segment is outside its memory or lacks a right */
     IT_DTO_ERR_FLUSHED = 4, /**< the connection ended first */
     IT_RMR_OPERATION_FAILED = 5, /**< a link, unlink or bind of an RMR failed */
-    IT_DTO_ERR_BAD_RESPONSE = 6, /**< the peer answered wrongly */
+    IT_DTO_ERR_BAD_RESPONSE = 6, /**< the peer's response was malformed */
     IT_DTO_ERR_REMOTE_ACCESS = 7, /**< the peer refused access to its memory */
     IT_DTO_ERR_REMOTE_RESPONDER = 8, /**< the peer failed */
     IT_DTO_ERR_TRANSPORT = 9, /**< the transport failed */

@@ -7,7 +7,7 @@
 #ifndef ITAPI_WARPLINE_H
 #define ITAPI_WARPLINE_H
 
-/** Which side of a connection one is. */
+/** The role of an end of a connection in the MPA start-up. */
 typedef enum {
     ITW_ROLE_INITIATOR = 0, /**< sends the MPA request, and the first FPDU */
     ITW_ROLE_RESPONDER = 1  /**< waits for it */
@@ -24,11 +24,11 @@ const char *itw_version(void);
 const char *itw_strerror(IN it_status_t status);
 
 /**
- * Why the last call of this thread that failed did: what was wrong, where, what to do.
+ * Why the last failed call of this thread failed: what was wrong, where, what to do.
  *
  * It is also set by a call that dequeues the event of a work request that did not succeed
  * (it_evd_dequeue(), it_evd_dequeue_n(), it_evd_wait()), although that call returns IT_SUCCESS: then it
- * says what became of the request, and how and by whom the connection was ended.
+ * says what became of the request, how the connection ended, and which end ended it.
  *
  * buf: room for len octets with the NUL; the text is cut to fit. May be NULL if len is 0. Returns
  * the octets of the whole text without NUL, 0 if no call of this thread failed.
@@ -53,13 +53,13 @@ typedef void (*itw_log_callback_t)(int level, const char *text, void *context);
 /**
  * Hands the library's log lines to a function; NULL: to standard error, as at first.
  *
- * What is said the environment variable WARPLINE_LOG chooses (error, warn, info, debug, trace, or more
- * finely as in RUST_LOG: "ual=debug"), else filter in section [log] of the configuration file, else
- * warnings; format = "json" there makes each line a JSON object. Both are read by the first call of
- * this function or of it_ia_create(). Lines are never coloured.
+ * The environment variable WARPLINE_LOG selects the lines (error, warn, info, debug, trace, or more
+ * finely as in RUST_LOG: "ual=debug"); without it filter in section [log] of the configuration file
+ * does, without both there are warnings. format = "json" there makes each line a JSON object. Both are
+ * read by the first call of this function or of it_ia_create(). Lines are never coloured.
  *
  * callback: called from any thread, also from several at once, and inside other calls; it must not call
- * the library, and must return soon. One that is taken back may be running still when this returns.
+ * the library, and must return soon. A callback that is replaced may still run when this returns.
  */
 it_status_t itw_log_callback(IN itw_log_callback_t callback, IN void *context);
 
@@ -73,8 +73,8 @@ typedef struct {
  * Finds a table of functions that the adapter's provider offers beside IT-API.
  *
  * name: as the vendor says it, with its version, e.g. "acme.telemetry/1". calls: out. The table and its
- * context stay good until the adapter is freed; any thread may call the functions. What they do, and
- * what they return, is the vendor's to say.
+ * context stay valid until the adapter is freed; any thread may call the functions. The vendor defines
+ * what they do and return.
  *
  * Errors: IT_ERR_INVALID_IA, IT_ERR_FAULT, IT_ERR_OP_NOT_SUPPORTED (the provider has no table of this
  * name; itw_last_error() says which it has).
@@ -120,7 +120,7 @@ it_status_t itw_post_rdma_write_with_immediate(IN it_ep_handle_t ep_handle,
                                                IN uint64_t data);
 
 /**
- * Takes the immediate data out of the event of a receive. IT_ERR_QUEUE_EMPTY: it brought none.
+ * Returns the immediate data of the event of a receive. IT_ERR_QUEUE_EMPTY: the event has none.
  *
  * event: as dequeued. data: out.
  *
@@ -129,7 +129,7 @@ it_status_t itw_post_rdma_write_with_immediate(IN it_ep_handle_t ep_handle,
 it_status_t itw_event_immediate(IN const it_event_t *event, OUT uint64_t *data);
 
 /**
- * it_socket_convert() with everything that can be said about it.
+ * it_socket_convert() with all options.
  *
  * role: who begins, whether or not there is a msg. private_data: goes into the MPA request or
  * reply, not with IT_SC_NO_REQ_REP. received: received_length octets that the application has read

@@ -13,7 +13,7 @@
 #define ITAPI_ZURICH_H
 
 /**
- * Tells what a peer of ep_handle calls an LMR.
+ * Returns the rmr_context by which the peer of ep_handle names an LMR.
  *
  * Errors: IT_ERR_INVALID_EP, IT_ERR_INVALID_LMR, IT_ERR_ABORT.
  */
@@ -22,8 +22,8 @@ it_status_t itx_get_rmr_context_for_ep(IN it_ep_handle_t ep_handle,
                                        OUT it_rmr_context_t *rmr_context);
 
 /**
- * Ties an endpoint to the device that a connection request came to. It is so from the beginning
- * here, so that cn_id is not looked at.
+ * Ties an endpoint to the device that a connection request came to. Here an endpoint belongs to its
+ * device from its creation; cn_id is ignored.
  *
  * Errors: IT_ERR_INVALID_EP.
  */
