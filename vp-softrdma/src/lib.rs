@@ -43,7 +43,7 @@
 //! CRC on copied into a pooled buffer and summed on the way, each octet read once (never over live
 //! memory: an application or a peer may be writing it); with CRC off large payloads go out from
 //! where they are. One `sendmsg` takes the batch. Sends and RDMA Writes of one segment, up to 4
-//! KiB, the core writes there itself, many at once (`short_tx`).
+//! KiB, the core writes there itself, many at once (`fast_tx`).
 //!
 //! **Gathering.** A post on an idle connection transmits at once. One that follows another stays in
 //! the core's send queue until the consumer comes round (a poll that finds nothing, a wait,
@@ -61,8 +61,8 @@
 //! large (32 KiB; neither CRC nor markers), each goes from the socket to its place, and behind it
 //! only 2 KiB are read: the end of its FPDU, what is small behind it, and the next header. Small
 //! FPDUs are taken as many as there are, and copied. Sends and RDMA Writes of one segment take a
-//! short cut (`short_rx`): two octets of the header say what they are; what does not pass goes the
-//! long way, which knows the error.
+//! fast path (`fast_rx`): two octets of the header say what they are; what does not pass takes the
+//! slow path, which knows the error.
 //!
 //! **An idle connection** costs 3.6 to 5 KB of the process's memory with queues of 4 and 4, from
 //! the endpoint down (`warpline perf scale`). A buffer that the application registers alone costs

@@ -11,11 +11,11 @@ mod close;
 mod config;
 mod deliver;
 mod effect;
+mod fast_rx;
+mod fast_tx;
 mod fpdu;
 mod read;
 mod rx;
-mod short_rx;
-mod short_tx;
 mod sq;
 mod state;
 mod tx;
@@ -39,9 +39,9 @@ use rx::Reception;
 use sq::SendQueue;
 use tx::Transmit;
 
-/// The refused segment, for the Terminate's headers.
+/// Headers of the refused segment, for the Terminate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Offender {
+pub(crate) struct RefusedHeaders {
     pub(crate) header: Header,
     /// ULPDU_Length of its FPDU.
     pub(crate) ulpdu_len: u16,

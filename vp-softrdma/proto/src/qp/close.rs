@@ -8,7 +8,7 @@ use crate::host::Host;
 use crate::qp::effect::{Action, LlpFault, QpEvent};
 use crate::qp::read::requests_of;
 use crate::qp::sq::Entry;
-use crate::qp::{LastTerminate, Offender, Qp, State};
+use crate::qp::{LastTerminate, Qp, RefusedHeaders, State};
 use crate::types::{Role, SendOp, Status};
 use crate::wire::ddp::Header;
 use crate::wire::rdmap::{Control, Opcode, qn};
@@ -142,13 +142,13 @@ impl Qp {
     pub(crate) fn refuse<H: Host>(
         &mut self,
         error: ProtocolError,
-        offender: Option<Offender>,
+        refused: Option<RefusedHeaders>,
         host: &mut H,
     ) {
         match self.state {
             // The peer is in full operation, or there would be nothing to refuse: a responder's
             // Terminate may go out even if no valid FPDU came first.
-            State::Rts => self.fail(error, offender, true, host),
+            State::Rts => self.fail(error, refused, true, host),
             State::Closing => self.bad_close(host),
             State::Idle | State::Terminate | State::Error => {}
         }
@@ -165,11 +165,11 @@ impl Qp {
     fn fail<H: Host>(
         &mut self,
         error: ProtocolError,
-        offender: Option<Offender>,
+        refused: Option<RefusedHeaders>,
         may_send: bool,
         host: &mut H,
     ) {
-        self.enter_terminate(error, offender, may_send);
+        self.enter_terminate(error, refused, may_send);
         self.actions.push(Action::Event(QpEvent::TerminateSent(error)));
         host.flush_receives();
         self.settle(host);
@@ -177,12 +177,12 @@ impl Qp {
     fn enter_terminate(
         &mut self,
         error: ProtocolError,
-        offender: Option<Offender>,
+        refused: Option<RefusedHeaders>,
         may_send: bool,
     ) {
         self.leave_rts(State::Terminate);
         if may_send && error.sends_terminate() {
-            let message = terminate_for(error, offender);
+            let message = terminate_for(error, refused);
             self.last_terminate = Some(LastTerminate { sent: true, message, request_octets: None });
             self.tx.terminate = true;
         }
@@ -195,7 +195,9 @@ impl Qp {
         let code = terminate.swapped_code().unwrap_or(terminate.code);
         let most = self.config.max_read_request;
         let request_octets = terminate.ddp.and_then(|header| {
-            self.sq.blame(Status::RemoteTermination(code), |entry| is_named(entry, &header, most))
+            self.sq.attribute_terminate(Status::RemoteTermination(code), |entry| {
+                is_named(entry, &header, most)
+            })
         });
         let message = TerminateRepr { code, ..*terminate };
         self.last_terminate = Some(LastTerminate { sent: false, message, request_octets });
@@ -264,16 +266,16 @@ impl Qp {
 }
 
 /// Headers as RFC 5040 Figure 10 wants them [RDMAP-20, RDMAP-21, RDMAP-22, VERBS-14].
-fn terminate_for(error: ProtocolError, offender: Option<Offender>) -> TerminateRepr {
+fn terminate_for(error: ProtocolError, refused: Option<RefusedHeaders>) -> TerminateRepr {
     let mut terminate = TerminateRepr::bare(error.terminate_code());
-    let Some(offender) = offender else { return terminate };
+    let Some(refused) = refused else { return terminate };
     let headers = error.headers();
     if headers != TerminateHeaders::None {
-        terminate.segment_length = Some(offender.ulpdu_len);
-        terminate.ddp = Some(offender.header);
+        terminate.segment_length = Some(refused.ulpdu_len);
+        terminate.ddp = Some(refused.header);
     }
     if headers == TerminateHeaders::DdpAndRead {
-        terminate.read_request = offender.read_request;
+        terminate.read_request = refused.read_request;
     }
     terminate
 }

@@ -8,7 +8,7 @@ use crate::error::ProtocolError;
 use crate::host::{AccessError, Host};
 use crate::mpa::{self, Parsed, RxFpdu};
 use crate::qp::effect::{Destination, Input, Want};
-use crate::qp::{LastTerminate, Offender, Qp, State};
+use crate::qp::{LastTerminate, Qp, RefusedHeaders, State};
 use crate::rdmap::access;
 use crate::types::Role;
 use crate::wire::ddp::{self, Header};
@@ -142,7 +142,7 @@ impl Qp {
                 continue;
             }
             if self.state == State::Rts && self.rx.is_plain() {
-                consumed += self.take_short(rest, host);
+                consumed += self.take_fast(rest, host);
             }
             let rest = &octets[consumed..];
             match self.rx.framing.parse(rest) {
@@ -173,7 +173,7 @@ impl Qp {
     pub fn handle_direct_fault<H: Host>(&mut self, error: AccessError, host: &mut H) {
         if let Some(direct) = self.rx.direct {
             let error = placement_error(direct.landing, error);
-            self.refuse(error, Some(offender(&direct.segment, &[])), host);
+            self.refuse(error, Some(refused_segment(&direct.segment, &[])), host);
         }
     }
 
@@ -184,14 +184,14 @@ impl Qp {
         let Ok(header) = Header::parse(head) else {
             return self.refuse(ProtocolError::UlpduLength, None, host);
         };
-        self.heard();
+        self.on_valid_fpdu();
         let inline = &head[header.buffer_len()..];
         let ulpdu_len = fpdu.ulpdu_len();
         let segment = match judge(&header, self.config.extensions) {
             Ok(opcode) => Segment { header, opcode, ulpdu_len },
             Err(error) => {
-                let offender = Offender { header, ulpdu_len, read_request: None };
-                return self.refuse(error, Some(offender), host);
+                let refused = RefusedHeaders { header, ulpdu_len, read_request: None };
+                return self.refuse(error, Some(refused), host);
             }
         };
         if self.state == State::Closing {
@@ -204,12 +204,12 @@ impl Qp {
         };
         self.rx.expect_empty_send = false;
         if let Err(error) = result {
-            self.refuse(error, Some(offender(&segment, inline)), host);
+            self.refuse(error, Some(refused_segment(&segment, inline)), host);
         }
     }
 
     /// A valid FPDU: the peer lives, and a responder may send (RFC 5044 7.1.2(4)) [CONN-11].
-    pub(super) fn heard(&mut self) {
+    pub(super) fn on_valid_fpdu(&mut self) {
         self.stats.fpdus_received = self.stats.fpdus_received.wrapping_add(1);
         self.tx.allowed = true;
         if self.role == Role::Responder {
@@ -279,8 +279,8 @@ impl Qp {
                 self.rx.direct = Some(Direct { segment, landing, placed: 0, left, trailer });
             }
             Err(error) => {
-                self.heard();
-                self.refuse(error, Some(offender(&segment, &[])), host);
+                self.on_valid_fpdu();
+                self.refuse(error, Some(refused_segment(&segment, &[])), host);
             }
         }
         Some(LENGTH_LEN + header.buffer_len())
@@ -296,7 +296,7 @@ impl Qp {
         let payload = octets.len().min(direct.left as usize);
         if payload > 0 {
             if let Err(error) = place(direct.landing, direct.placed, &octets[..payload], host) {
-                self.refuse(error, Some(offender(&direct.segment, &[])), host);
+                self.refuse(error, Some(refused_segment(&direct.segment, &[])), host);
                 return payload;
             }
             direct.placed += payload as u32;
@@ -306,10 +306,10 @@ impl Qp {
         direct.trailer -= trailer;
         self.rx.direct = (direct.left > 0 || direct.trailer > 0).then_some(direct);
         if self.rx.direct.is_none() {
-            self.heard();
+            self.on_valid_fpdu();
             self.rx.expect_empty_send = false;
             if let Err(error) = self.deliver(&direct.segment, host) {
-                self.refuse(error, Some(offender(&direct.segment, &[])), host);
+                self.refuse(error, Some(refused_segment(&direct.segment, &[])), host);
             }
         }
         payload + trailer
@@ -347,11 +347,11 @@ fn judge(header: &Header, extensions: bool) -> Result<Opcode, ProtocolError> {
 }
 
 /// What a Terminate says about a segment; `inline` is the front of its payload, if at hand.
-fn offender(segment: &Segment, inline: &[u8]) -> Offender {
+fn refused_segment(segment: &Segment, inline: &[u8]) -> RefusedHeaders {
     let read_request = (segment.opcode == Opcode::ReadRequest)
         .then(|| ReadRequestRepr::parse(inline).ok())
         .flatten();
-    Offender { header: segment.header, ulpdu_len: segment.ulpdu_len, read_request }
+    RefusedHeaders { header: segment.header, ulpdu_len: segment.ulpdu_len, read_request }
 }
 
 #[inline]

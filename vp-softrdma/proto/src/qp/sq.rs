@@ -143,7 +143,11 @@ impl SendQueue {
     /// Marks the WQE that a received Terminate names. Called once, in RTS, where none has failed: so
     /// at most one completion has an error status of its own (RDMAC 6.2.4) [VERBS-11]. Returns its
     /// octets.
-    pub(crate) fn blame(&mut self, status: Status, named: impl Fn(&Entry) -> bool) -> Option<u32> {
+    pub(crate) fn attribute_terminate(
+        &mut self,
+        status: Status,
+        named: impl Fn(&Entry) -> bool,
+    ) -> Option<u32> {
         for index in 0..self.started {
             let slot = self.ring.position(index);
             if let Some(entry) = self.ring.get_mut(slot)

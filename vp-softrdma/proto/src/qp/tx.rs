@@ -8,7 +8,7 @@ use crate::host::{AccessError, Host, LocalFault};
 use crate::mpa;
 use crate::qp::fpdu::{Fpdu, Head, Payload};
 use crate::qp::sq::Phase;
-use crate::qp::{LastTerminate, Offender, Qp, State};
+use crate::qp::{LastTerminate, Qp, RefusedHeaders, State};
 use crate::rdmap::access;
 use crate::rdmap::reads::{Owed, rest_of};
 use crate::types::{RtrKind, SendOp, Slot, Stag, Status};
@@ -332,8 +332,8 @@ impl Qp {
                 match host.execute_atomic(stag, to, op) {
                     Ok(original) => Some(self.atomic_response(request_id, original)),
                     Err(error) => {
-                        let offender = request_offender(Opcode::AtomicRequest, msn, None);
-                        self.refuse(access::atomic(error), Some(offender), host);
+                        let refused = refused_request(Opcode::AtomicRequest, msn, None);
+                        self.refuse(access::atomic(error), Some(refused), host);
                         None
                     }
                 }
@@ -363,20 +363,24 @@ impl Qp {
             Source::Response { request, msn } => {
                 // RFC 5040 4.8 [RDMAP-23]
                 let rest = rest_of(request, undo.offset);
-                let offender = request_offender(Opcode::ReadRequest, msn, Some(rest));
-                self.refuse(access::read_source(fault), Some(offender), host);
+                let refused = refused_request(Opcode::ReadRequest, msn, Some(rest));
+                self.refuse(access::read_source(fault), Some(refused), host);
             }
         }
     }
 }
 
 /// The segment that carried a request of the peer's, as it must have looked (reserved bits aside).
-fn request_offender(opcode: Opcode, msn: u32, read_request: Option<ReadRequestRepr>) -> Offender {
+fn refused_request(
+    opcode: Opcode,
+    msn: u32,
+    read_request: Option<ReadRequestRepr>,
+) -> RefusedHeaders {
     let payload = match opcode {
         Opcode::ReadRequest => ReadRequestRepr::LEN,
         _ => AtomicRequestRepr::LEN,
     };
-    Offender {
+    RefusedHeaders {
         header: Header::Untagged(UntaggedRepr {
             control: Control::new(false, true),
             ulp: rdmap::Control::new(opcode).0,

@@ -550,7 +550,7 @@ fn the_errors_of_mpa_are_told_apart() {
     }
 }
 
-// [MPA-16, ERR-04] right in all but its length: neither the short way takes it nor the long one
+// [MPA-16, ERR-04] right in all but its length: neither the fast path takes it nor the slow one
 #[test]
 fn a_ulpdu_above_the_longest_is_refused() {
     for (octets, verdict) in

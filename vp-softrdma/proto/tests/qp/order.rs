@@ -249,7 +249,7 @@ fn message_numbers_wrap_on_send() {
 }
 
 // [DDP-06] receive side: FFFFFFFF is followed by 0 and nothing else, on every queue that counts; the
-// short way of whole Sends, and the long one of segments
+// fast path of whole Sends, and the slow one of segments
 #[test]
 fn message_numbers_wrap_on_receive() {
     let receive_msn = [u32::MAX, u32::MAX, 1, u32::MAX];

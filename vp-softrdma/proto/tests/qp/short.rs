@@ -1,5 +1,5 @@
 //! Short messages written straight to the LLP's octets: the same octets, numbers and completions as
-//! FPDU by FPDU, and everything that is not plain goes the long way.
+//! FPDU by FPDU, and everything that is not plain takes the slow path.
 //!
 //! Owner of the state: each test its own; one thread.
 
@@ -27,7 +27,7 @@ fn post_all(end: &mut End, len: usize) {
     end.post(plain(SendOp::Write { stag: Stag(0x100), to: u64::MAX }), gather(&octets));
 }
 
-// [MPA-02, MPA-03, MPA-08, DDP-02, DDP-05, DDP-06, RDMAP-03] the long way is the one that the vectors
+// [MPA-02, MPA-03, MPA-08, DDP-02, DDP-05, DDP-06, RDMAP-03] the slow path is the one that the vectors
 // are about
 #[test]
 fn the_octets_are_those_of_the_long_way() {
@@ -132,7 +132,7 @@ fn what_is_owed_to_the_peer_has_its_turn() {
     assert_eq!(sim.ends[0].memory.received.len(), 4);
 }
 
-// [RDMAP-28, VERBS-18] the long way says what was wrong
+// [RDMAP-28, VERBS-18] the slow path says what was wrong
 #[test]
 fn a_message_that_cannot_be_read_fails_like_any() {
     use iwarp_proto::{AccessError, LocalFault};

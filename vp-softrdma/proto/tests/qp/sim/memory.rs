@@ -99,7 +99,7 @@ pub(crate) struct Memory {
     pub(crate) calls: Vec<Call>,
     /// Placing into the receive buffer fails.
     pub(crate) broken_buffers: bool,
-    /// Sends and Writes are never copied whole: they go the long way.
+    /// Sends and Writes are never copied whole: they take the slow path.
     pub(crate) long: bool,
     target: Option<(usize, usize, u32)>,
 }

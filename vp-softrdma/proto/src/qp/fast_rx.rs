@@ -1,7 +1,7 @@
-//! Short cuts for what arrives most: Sends and RDMA Writes of one segment, whole, without markers.
+//! Fast path for what arrives most: Sends and RDMA Writes of one segment, whole, without markers.
 //!
 //! What `rx.rs` and `deliver.rs` find out step by step two octets of the header say at once. Every
-//! check is made here, too, but none is judged: whatever does not pass goes the long way, which finds
+//! check is made here, too, but none is judged: whatever does not pass takes the slow path, which finds
 //! the same and knows the error.
 //!
 //! Owner: the QP; touched only by the thread that drives it. Nothing here outlives a message.
@@ -33,7 +33,7 @@ impl Reception {
 impl Qp {
     /// Takes what it can of the messages at the front of `octets`; returns their octets. In RTS,
     /// with a [`Reception`] that is plain.
-    pub(super) fn take_short<H: Host>(&mut self, octets: &[u8], host: &mut H) -> usize {
+    pub(super) fn take_fast<H: Host>(&mut self, octets: &[u8], host: &mut H) -> usize {
         let mut taken = 0;
         while let Some(fpdu) = self.take_one(&octets[taken..], host) {
             taken += fpdu;
@@ -59,7 +59,7 @@ impl Qp {
         } else {
             self.take_send(ulpdu, front == SEND_SOLICITED, host)?;
         }
-        self.heard();
+        self.on_valid_fpdu();
         self.stats.messages_received = self.stats.messages_received.wrapping_add(1);
         Some(wire.len())
     }
@@ -91,7 +91,7 @@ impl Qp {
         let fits =
             octets <= capacity && (payload.is_empty() || host.place_receive(0, payload).is_ok());
         if !fits {
-            // The long way goes on with the buffer that was taken.
+            // The slow path goes on with the buffer that was taken.
             self.rx.partial = Some(Partial { capacity, received: 0 });
             return None;
         }

@@ -1,9 +1,9 @@
-//! Short messages: Sends and RDMA Writes of one segment, written straight to where the LLP takes
+//! Fast path of short messages: Sends and RDMA Writes of one segment, written straight to where the LLP takes
 //! them from.
 //!
 //! The octets are those that `tx.rs` yields FPDU by FPDU. What is asked there for each of them is
 //! asked here once for many, and each WQE is looked at once. Whatever is not plain (markers, fences,
-//! a fault, anything else that is due) goes the long way.
+//! a fault, anything else that is due) takes the slow path.
 //!
 //! Owner: the QP; touched only by the thread that drives it. When the peer dies nothing more is
 //! written; the WQEs are flushed by `close.rs`.
