@@ -147,24 +147,20 @@ fn time_out_and_interrupt() {
 /// A thread that waits on another CQ than the one that leads.
 #[test]
 fn a_follower_is_woken_for_its_own_queue() {
-    let (near, far) = pair(&Setup::default());
-    let idle = near.rnic.create_cq(&CqInit { depth: 4, handler: None }).unwrap();
+    let (left, right) = (open(), open());
+    let (near, far) = pair_on((&left, &right));
+    let idle = left.create_cq(&CqInit { depth: 4, handler: None }).unwrap();
     let _guard = warpline_patience::Guard::new("a leader and a follower to end");
     let done = AtomicUsize::new(0);
-    near.recv(0, &[]);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             assert!(!idle.wait(NO_SPIN, None).unwrap());
             done.fetch_add(1, Ordering::Release);
         });
-        for round in 0..200 {
-            far.post(round, SEND, &[]);
-            // Mostly as a follower: the other one leads until it is interrupted.
-            assert!(near.cq.wait(NO_SPIN, Some(HANG)).unwrap());
-            near.recv(round + 1, &[]);
-            near.done(round);
-            far.done(round);
-        }
+        // The other one leads, once this one has waited, until it is interrupted.
+        let peer = scope.spawn(|| bounce(&far, false));
+        bounce(&near, true);
+        peer.join().unwrap();
         while done.load(Ordering::Acquire) == 0 {
             idle.interrupt();
             std::thread::yield_now();

@@ -1,7 +1,7 @@
 //! What a batch gathers: as much as is there and has room, in few runs; and what becomes of one whose
 //! memory is gone.
 
-use vp_api::{AsyncEvent, Data, Qp, QpChange, Remote, SendFlags, SendOp, SendWr, Sge};
+use vp_api::{AsyncEvent, Data, Qp, QpChange, QpState, Remote, SendFlags, SendOp, SendWr, Sge};
 use warpline_patience::until;
 
 use super::{BATCH_FPDUS, Batch, GATHER_MIN, Run};
@@ -128,4 +128,25 @@ fn a_source_that_is_gone_before_its_segment_begins_ends_in_a_terminate() {
     });
     let ended = peer.qp.query().expect("it is there").ended;
     assert!(matches!(ended, Some(AsyncEvent::TerminateReceived(_))), "{ended:?}");
+}
+
+// RDMAC 6.4 [VERBS-12]: nothing can follow an FPDU that cannot be finished.
+#[test]
+fn a_source_that_is_gone_within_its_segment_ends_in_a_reset() {
+    let (end, peer) = pair(64 << 10);
+    post(&end, &peer, &[32 << 10]);
+    filled(&end, |_| ());
+    let table = end.qp.inside(|_, context| context.table.clone());
+    let (slot, meta) = table.open(end.stag.index()).expect("registered");
+    slot.revoke().expect("nobody uses it");
+    drop(meta);
+    end.qp.flush();
+    let info = end.qp.query().expect("it is there");
+    assert_eq!(info.state, QpState::Error);
+    assert!(matches!(info.ended, Some(AsyncEvent::TerminateSent(_))), "{info:?}");
+    until("the peer to see the reset", || {
+        peer.qp.poll();
+        peer.engine.poll();
+        peer.qp.query().expect("it is there").ended == Some(AsyncEvent::ConnectionReset)
+    });
 }
