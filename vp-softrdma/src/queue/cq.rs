@@ -404,9 +404,10 @@ impl Cq for SoftCq {
     }
 
     fn wait(&self, spin: Duration, timeout: Option<Duration>) -> Result<bool, VpStatus> {
+        // In this order: who destroys marks it first, and interrupts then.
+        let before = self.interrupts.load(Ordering::Acquire);
         self.check_alive()?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let before = self.interrupts.load(Ordering::Acquire);
         let news = || self.ring.has_any() || self.ring.is_overrun();
         let done = || news() || self.interrupts.load(Ordering::Acquire) != before;
         let mut slept = Slept::Woken;

@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use vp_api::*;
 
@@ -148,12 +149,26 @@ fn closing(rig: &Rig) -> Result<(), Fail> {
     })
 }
 
+/// So often both begin at once.
+const TURNS: u32 = 500;
+
 fn destroyed(rig: &Rig) -> Result<(), Fail> {
+    (0..TURNS).try_for_each(|turn| destroyed_once(rig, turn % 100))
+}
+
+/// `later`: turns of a loop from the beginning of the wait on.
+fn destroyed_once(rig: &Rig, later: u32) -> Result<(), Fail> {
     let cq = rig.rnic.create_cq(&CqInit { depth: 8, handler: None })?;
     let (to, ended) = std::sync::mpsc::channel();
     let (waiter, most) = (cq.clone(), rig.wait * 10);
-    std::thread::spawn(move || to.send(waiter.wait(std::time::Duration::ZERO, Some(most))));
-    std::thread::yield_now();
+    let begun = std::sync::Arc::new(AtomicBool::new(false));
+    let begins = begun.clone();
+    std::thread::spawn(move || {
+        begins.store(true, Ordering::Release);
+        to.send(waiter.wait(std::time::Duration::ZERO, Some(most)))
+    });
+    rig.until("a thread", || Ok(begun.load(Ordering::Acquire)))?;
+    (0..later).for_each(|_| std::hint::spin_loop());
     rig.rnic.destroy_cq(cq.id())?;
     match ended.recv_timeout(rig.wait) {
         Ok(waited) => refused("the wait", waited, VpStatus::InvalidHandle),
