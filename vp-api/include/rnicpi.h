@@ -316,7 +316,7 @@ typedef struct ri_async_handler {
 #define RI_ACCESS_LOCAL_WRITE 0x10u
 #define RI_ACCESS_REMOTE_READ 0x20u  /* needs LOCAL_READ [RI-149] */
 #define RI_ACCESS_REMOTE_WRITE 0x40u /* needs LOCAL_WRITE [RI-43] */
-#define RI_ACCESS_BIND 0x80u
+#define RI_ACCESS_BIND 0x80u /* windows may be bound to it [RI-207] */
 #define RI_ACCESS_REMOTE_ATOMIC 0x100u /* needs both local rights; for each atomic [RI-148] */
 
 #define RI_ADDRESSING_ABSOLUTE 0   /* tagged offset = virtual address */

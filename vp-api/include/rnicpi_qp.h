@@ -57,7 +57,7 @@ typedef struct ri_stream {
  * event is BAD_CLOSE [RI-204]. */
 #define RI_QP_TO_CLOSING 2
 #define RI_QP_TO_TERMINATE 3 /* Terminate 0/0/0, then close [RI-107] */
-#define RI_QP_TO_ERROR 4     /* reset at once, flush [RI-108] */
+#define RI_QP_TO_ERROR 4     /* reset at once, flush [RI-108]; in Error: RI_OK, nothing [RI-208] */
 /* From Error, once flushed; then anew [RI-109]. No event of the earlier stream is on its way to the
  * handler any more [RI-153]: the call waits for that, or is refused as RI_STILL_FLUSHING. */
 #define RI_QP_TO_IDLE 5

@@ -55,6 +55,9 @@ unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw
     if (*bind).bind_info.mr.is_null() {
         return libc::EFAULT;
     }
+    if !may_be_bound(&world, (*bind).bind_info) {
+        return libc::EPERM;
+    }
     let rkey = (*mw).rkey & !0xff | ((*mw).rkey + 1) & 0xff;
     set_window(&mut world, mw, rkey, (*bind).bind_info, 0);
     let number = (*qp).qp_num;
@@ -64,6 +67,12 @@ unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw
         world.complete((*qp).send_cq, wc, false);
     }
     0
+}
+
+/// Whether the region takes windows; unbinding needs no right.
+unsafe fn may_be_bound(world: &World, info: ibv_mw_bind_info) -> bool {
+    let region = if info.mr.is_null() { None } else { world.keys.get(&(*info.mr).lkey) };
+    info.length == 0 || region.is_some_and(|region| region.access & IBV_ACCESS_MW_BIND != 0)
 }
 
 /// Binds a window; `qp`: for this queue pair only.
@@ -215,6 +224,9 @@ unsafe fn carry_out(
     match wr.opcode {
         IBV_WR_BIND_MW => {
             let bind = wr.bind_mw;
+            if !may_be_bound(world, bind.bind_info) {
+                return Err(IBV_WC_MW_BIND_ERR);
+            }
             set_window(world, bind.mw, bind.rkey, bind.bind_info, (*qp).qp_num);
             return Ok(());
         }

@@ -115,6 +115,9 @@ impl Cq {
                 wc.octets = 5000;
             }
             () if self.has(Fault::SolicitedUnsaid) => wc.solicited = false,
+            () if self.has(Fault::ImmediateForAll) && received => {
+                wc.immediate = wc.immediate.or(Some(0));
+            }
             () if self.has(Fault::InvalidatedUnsaid) => wc.invalidated = None,
             () if self.has(Fault::ImmediateUnsaid) => wc.immediate = None,
             () if self.has(Fault::FlushedIsSuccess) && wc.status == WcStatus::Flushed => {
@@ -310,6 +313,13 @@ impl vp_api::Cq for Cq {
                 self.drain();
                 lock(&self.first).clear();
                 self.inner.resize(depth)
+            }
+            () if self.has(Fault::RefusedResizeGrows) => {
+                let resized = self.inner.resize(depth);
+                if resized.is_err() {
+                    let _ = self.inner.resize(4 * self.inner.depth());
+                }
+                resized
             }
             () if self.has(Fault::ResizeLies) => Ok(depth),
             () => self.inner.resize(depth),

@@ -259,12 +259,20 @@ faults! {
     SharedDiesWithFirst "RI-48" Stream
     /// A shared region is absolute.
     SharedAbsolute "RI-48" Stream
+    /// A shared region has the PD of the first.
+    SharedHasFirstPd "RI-48" Stream
+    /// The key of a shared region is 0.
+    SharedKeyIsZero "RI-48" Stream
+    /// A region does not say that it is zero-based.
+    AddressingUnsaid "RI-47" Stream
     /// A region does not say that it is shared.
     SharedUnsaid "RI-137" Stream
     /// After reregistration the old STag is still good.
     ReregisterKeepsOld "RI-138" Stream
     /// Reregistration keeps the rights.
     ReregisterKeepsRights "RI-138" Stream
+    /// Reregistration keeps the PD.
+    ReregisterKeepsPd "RI-138" Stream
     /// Reregistration keeps the key.
     ReregisterKeepsKey "RI-138" Stream
     /// Reregistration never releases the new owner.
@@ -278,6 +286,10 @@ faults! {
     WindowsGoWithRegion "RI-17" Stream
     /// A region with a window is `RI_IN_USE`.
     WindowIsInUse "RI-17" Stream
+    /// Every region takes windows.
+    BindForAll "RI-207" Stream
+    /// A window can be deallocated twice.
+    WindowGoesTwice "RI-05" Stream
     /// The windows of a region are not counted.
     WindowsUncounted "RI-49" Stream
     /// A narrow window serves every QP.
@@ -372,6 +384,8 @@ faults! {
     RecvLengthUnsaid "RI-73" Stream
     /// An immediate counts what the Write before it has placed.
     ImmediateCountsWrite "RI-191" Stream
+    /// Every receive says that it has an immediate.
+    ImmediateForAll "RI-77" Stream
     /// A solicited receive does not say so.
     SolicitedUnsaid "RI-66" Stream
     /// An immediate is not said.
@@ -439,6 +453,8 @@ faults! {
     ShrinkLoses "RI-20" Stream
     /// A CQ that is resized loses what is there.
     ResizeForgets "RI-92" Stream
+    /// A resize that is refused changes the depth.
+    RefusedResizeGrows "RI-92" Stream
     /// A CQ is not resized.
     ResizeLies "RI-92" Stream
 
@@ -452,6 +468,8 @@ faults! {
     SrqFirstLimitLost "RI-94" Stream
     /// The limit is told twice.
     SrqLimitTwice "RI-94" Stream
+    /// A limit cannot be taken back.
+    SrqLimitStays "RI-94" Stream
     /// The limit is not told.
     SrqLimitSilent "RI-39" Stream
     /// What is posted is not counted.
@@ -505,6 +523,14 @@ faults! {
     TerminateIsReset "RI-107" Stream
     /// Error does nothing.
     ErrorIsLost "RI-108" Stream
+    /// Error is refused in Error.
+    ErrorOnce "RI-208" Stream
+    /// Idle is granted in RTS.
+    IdleFromRts "RI-12" Stream
+    /// The addresses of a stream are those of the other end.
+    AddressesSwapped "RI-112" Stream
+    /// The addresses of a stream are not said.
+    AddressesUnsaid "RI-112" Stream
     /// From Error it never comes to Idle.
     NeverIdleAgain "RI-109" Stream
     /// A reset is told by another thread, whatever became of the QP meanwhile.

@@ -25,6 +25,7 @@ impl Rnic {
                 init.access |= both;
             }
             () if self.has(Fault::AtomicForAll) => init.access |= both | Access::REMOTE_ATOMIC,
+            () if self.has(Fault::BindForAll) => init.access |= Access::BIND,
             () if self.has(Fault::PinIgnored) => init.pin = false,
             () if self.has(Fault::AlwaysAbsolute) => init.addressing = Addressing::Absolute,
             () if self.has(Fault::KeyIsZero) => init.key = 0,
@@ -64,6 +65,7 @@ impl Rnic {
         let old = self.inner.query_mr(stag);
         match (old, ()) {
             (Ok(old), ()) if self.has(Fault::ReregisterKeepsRights) => altered.access = old.access,
+            (Ok(old), ()) if self.has(Fault::ReregisterKeepsPd) => altered.pd = old.pd,
             (Ok(old), ()) if self.has(Fault::ReregisterKeepsKey) => altered.key = old.stag.key(),
             (_, ()) if self.has(Fault::ReregisterKeepsOld) => {
                 return self.inner.register_mr(&altered).map(|stag| self.note(stag));
@@ -95,7 +97,13 @@ impl Rnic {
             true => Addressing::Absolute,
             false => addressing,
         };
-        let pd = self.pd(pd);
+        let mut pd = self.pd(pd);
+        if let (true, Ok(first)) =
+            (self.has(Fault::SharedHasFirstPd), self.inner.query_mr(original))
+        {
+            pd = first.pd;
+        }
+        let key = if self.has(Fault::SharedKeyIsZero) { 0 } else { key };
         let made = self.inner.register_shared_mr(original, pd, addressing, access, key);
         let stag = self.seed.refusal(made)?;
         lock(&self.shared).push((stag, original));
@@ -108,6 +116,7 @@ impl Rnic {
             () if self.has(Fault::KeyUnsaid) => info.stag = Stag::new(info.stag.index(), 0),
             () if self.has(Fault::AlwaysValid) => info.valid = true,
             () if self.has(Fault::SharedUnsaid) => info.shared = false,
+            () if self.has(Fault::AddressingUnsaid) => info.addressing = Addressing::Absolute,
             () if self.has(Fault::WindowsUncounted) => info.bound_windows = 0,
             () if self.has(Fault::RegionLengthRounded) => {
                 info.len = info.len.next_multiple_of(4096)

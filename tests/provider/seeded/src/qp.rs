@@ -293,6 +293,10 @@ impl Qp {
                 None
             }
             QpChange::Error if self.has(Fault::ErrorIsLost) => Some(Ok(())),
+            QpChange::Error if self.has(Fault::ErrorOnce) && self.in_error() => {
+                Some(Err(VpError::new(VpStatus::InvalidState, "seeded")))
+            }
+            QpChange::Idle if self.has(Fault::IdleFromRts) && !self.in_error() => Some(Ok(())),
             QpChange::Idle if self.has(Fault::NeverIdleAgain) => {
                 Some(Err(VpError::new(VpStatus::InvalidState, "seeded")))
             }
@@ -354,6 +358,13 @@ impl vp_api::Qp for Qp {
                 info.recv_depth = self.init.recv_depth;
             }
             () if self.has(Fault::TerminateUnkept) => info.terminate = None,
+            () if self.has(Fault::AddressesUnsaid) => (info.local, info.remote) = (None, None),
+            () if self.has(Fault::AddressesSwapped) => {
+                // Of one end: both alike would agree.
+                if info.state == QpState::Rts && self.seed.next() == 0 {
+                    std::mem::swap(&mut info.local, &mut info.remote);
+                }
+            }
             () => {}
         }
         Ok(info)

@@ -327,9 +327,10 @@ impl vp_api::Rnic for Rnic {
     }
 
     fn dealloc_mw(&self, mw: MwId) -> VpResult<()> {
-        match self.has(Fault::WindowNeverGoes) {
-            true => Ok(()),
-            false => self.inner.dealloc_mw(mw),
+        match self.inner.query_mw(mw) {
+            _ if self.has(Fault::WindowNeverGoes) => Ok(()),
+            Err(_) if self.has(Fault::WindowGoesTwice) => Ok(()),
+            _ => self.inner.dealloc_mw(mw),
         }
     }
 

@@ -45,6 +45,11 @@ impl vp_api::Srq for Srq {
 
     fn modify(&self, depth: Option<u32>, limit: Option<u32>) -> VpResult<SrqInfo> {
         let limit = match limit {
+            Some(0) if self.seed.has(Fault::SrqLimitStays) => {
+                let mut info = self.inner.query()?;
+                info.limit = 0;
+                return self.says(Ok(info));
+            }
             None if self.seed.has(Fault::SrqWhichIgnored) => Some(0),
             limit => limit,
         };

@@ -37,6 +37,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("srq: a limit is told once, and can be set anew", srq_limit_again)
         .keeps("RI-94 RI-39")
         .with(Capabilities::SRQ),
+    Case::new("srq: a limit of 0 is none", srq_disarmed).keeps("RI-94").with(Capabilities::SRQ),
     Case::new("srq: the depth changes, the limit stays", srq_which)
         .keeps("RI-96")
         .with(Capabilities::SRQ.union(Capabilities::SRQ_RESIZE)),
@@ -362,6 +363,21 @@ fn srq_limit_again(rig: &Rig) -> Result<(), Fail> {
         same("more events of one limit", rig.events.waiting(source), 0)?;
     }
     Ok(())
+}
+
+fn srq_disarmed(rig: &Rig) -> Result<(), Fail> {
+    let (pd, srq) = srq(rig, 8, 0)?;
+    srq.post_recv(&[RECV; 4])?;
+    srq.modify(None, Some(4))?;
+    same("limit", srq.modify(None, Some(0))?.limit, 0)?;
+    take(rig, pd, &*srq)?;
+    // The next event is of the next limit.
+    let source = EventSource::Srq(srq.id());
+    same("events of a limit that was taken back", rig.events.waiting(source), 0)?;
+    srq.modify(None, Some(3))?;
+    take(rig, pd, &*srq)?;
+    same("event", rig.events.next(source)?, AsyncEvent::SrqLimit)?;
+    same("more events", rig.events.waiting(source), 0)
 }
 
 fn srq_which(rig: &Rig) -> Result<(), Fail> {

@@ -131,8 +131,12 @@ fn queued(rig: &Rig) -> Result<(), Fail> {
 fn shrink(rig: &Rig) -> Result<(), Fail> {
     let (_near, far) = rig.pair()?;
     flush(&far, 20)?;
+    let before = far.cq.depth();
     match far.cq.resize(4).map_err(|why| why.status) {
-        Err(status) => same("resize to 4 with 20 waiting", status, VpStatus::CqTooSmall)?,
+        Err(status) => {
+            same("resize to 4 with 20 waiting", status, VpStatus::CqTooSmall)?;
+            same("depth after a resize that was refused", far.cq.depth(), before)?;
+        }
         // A device may give more than was asked for.
         Ok(actual) if actual >= 20 => {}
         Ok(actual) => return Err(format!("20 wait, and the CQ was made to hold {actual}").into()),

@@ -58,7 +58,11 @@ fn immediate(rig: &Rig) -> Result<(), Fail> {
     near.post(2, SendOp::Immediate { data: 0x0102_0304, solicited: false }, &[])?;
     near.done(2, WcOpcode::Immediate)?;
     let wc = far.done(1, WcOpcode::RecvImmediate)?;
-    same("immediate data", wc.immediate, Some(0x0102_0304))
+    same("immediate data", wc.immediate, Some(0x0102_0304))?;
+    far.recv(3, &[])?;
+    near.post(4, crate::rig::SEND, &[])?;
+    near.done(4, WcOpcode::Send)?;
+    same("immediate data of a Send", far.done(3, WcOpcode::Recv)?.immediate, None)
 }
 
 fn write_immediate(rig: &Rig) -> Result<(), Fail> {

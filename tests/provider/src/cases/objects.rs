@@ -87,6 +87,11 @@ fn in_use(rig: &Rig) -> Result<(), Fail> {
 
 fn stale(rig: &Rig) -> Result<(), Fail> {
     let end = rig.end()?;
+    if rig.offers(Capabilities::NARROW_MW) {
+        let window = rig.rnic.alloc_mw(end.pd, MwKind::Narrow)?;
+        rig.rnic.dealloc_mw(window)?;
+        refused("deallocate a window twice", rig.rnic.dealloc_mw(window), VpStatus::InvalidHandle)?;
+    }
     let memory = end.memory(64)?;
     rig.rnic.dealloc_stag(memory.stag)?;
     let again = rig.rnic.dealloc_stag(memory.stag);

@@ -38,12 +38,16 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("shared: it begins where it says", shared_zero)
         .keeps("RI-48")
         .with(Capabilities::SHARED_MR.union(Capabilities::ZERO_BASED)),
+    Case::new("shared: its PD and key are its own", shared_own)
+        .keeps("RI-48")
+        .with(Capabilities::SHARED_MR),
     Case::new("shared: both say so", shared_says).keeps("RI-137").with(Capabilities::SHARED_MR),
     Case::new("shared: the owner is held by both", shared_owner)
         .keeps("RI-25")
         .with(Capabilities::SHARED_MR),
     Case::new("anew: the old STag ends, the new one serves", anew).keeps("RI-138"),
     Case::new("anew: rights and key are the new ones", anew_rights).keeps("RI-138"),
+    Case::new("anew: the PD is the new one", anew_pd).keeps("RI-138"),
     Case::new("anew: the old owner is released", anew_owner).keeps("RI-25"),
     Case::new("anew: a refusal ends the region", anew_refused).keeps("RI-123"),
     Case::new("anew: a region with a window stays", anew_window)
@@ -106,7 +110,13 @@ fn says(rig: &Rig) -> Result<(), Fail> {
     same("valid", info.valid, true)?;
     same("address", info.addr, memory.region.addr())?;
     same("octets", info.len, 100)?;
-    same("remote rights", info.access & Access::REMOTE, ALL & Access::REMOTE)
+    same("remote rights", info.access & Access::REMOTE, ALL & Access::REMOTE)?;
+    if !rig.offers(Capabilities::ZERO_BASED) {
+        return Ok(());
+    }
+    let memory = end.memory_with(100, ALL, Addressing::ZeroBased)?;
+    let info = rig.rnic.query_mr(memory.stag)?;
+    same("addressing", info.addressing, Addressing::ZeroBased)
 }
 
 fn allocated(rig: &Rig) -> Result<(), Fail> {
@@ -219,6 +229,20 @@ fn shared_zero(rig: &Rig) -> Result<(), Fail> {
     first.holds("written", 8, &pattern(16, 0x21))
 }
 
+fn shared_own(rig: &Rig) -> Result<(), Fail> {
+    let (one, other) = (rig.end()?, rig.end()?);
+    let first = one.memory_with(32, ALL, Addressing::Absolute)?;
+    let stag = share(rig, &first, other.pd, Addressing::Absolute, Access::LOCAL)?;
+    let info = rig.rnic.query_mr(stag)?;
+    same("PD", info.pd, other.pd)?;
+    same("PD of the first one", rig.rnic.query_mr(first.stag)?.pd, one.pd)?;
+    match rig.attrs.connection_model {
+        // An adapter picks the keys of its regions.
+        ConnectionModel::Native => Ok(()),
+        ConnectionModel::LlpStream => same("key", stag.key(), 9),
+    }
+}
+
 fn shared_says(rig: &Rig) -> Result<(), Fail> {
     let end = rig.end()?;
     let first = end.memory_with(32, ALL, Addressing::Absolute)?;
@@ -240,6 +264,17 @@ fn shared_owner(rig: &Rig) -> Result<(), Fail> {
     }
     rig.rnic.dealloc_stag(second)?;
     same("uses of the memory when both are gone", first.region.uses(), 1)
+}
+
+fn anew_pd(rig: &Rig) -> Result<(), Fail> {
+    let (one, other) = (rig.end()?, rig.end()?);
+    let old = one.memory_with(32, ALL, Addressing::Absolute)?;
+    let region = Region::new(32)?;
+    let Some(stag) = again(rig, &old, other.pd, &region, Access::LOCAL)? else { return Ok(()) };
+    same("PD", rig.rnic.query_mr(stag)?.pd, other.pd)?;
+    // Nothing of it is left in the old one.
+    rig.rnic.destroy_qp(one.qp.id())?;
+    Ok(rig.rnic.dealloc_pd(one.pd)?)
 }
 
 /// Registers anew, or `None` where it cannot be done.

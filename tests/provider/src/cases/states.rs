@@ -14,6 +14,9 @@ const STREAM: ConnectionModel = ConnectionModel::LlpStream;
 pub(crate) const CASES: &[Case] = &[
     Case::new("error: what is posted then is flushed, too", posted_in_error).keeps("RI-132"),
     Case::new("error: unsignaled requests are flushed, too", unsignaled_in_error).keeps("RI-132"),
+    Case::new("error: in Error it stays, and nothing happens", error_twice).keeps("RI-208"),
+    Case::new("states: Idle comes behind Error only", idle_from_rts).keeps("RI-12"),
+    Case::new("qp: says where its stream leads", addresses).keeps("RI-112").only(STREAM),
     Case::new("error: the peer is told of the reset", reset_told).keeps("RI-37").only(STREAM),
     Case::new("error: back to Idle, and used again", idle_again).keeps("RI-109"),
     Case::new("terminate: both are told which", terminated)
@@ -50,6 +53,35 @@ fn unsignaled_in_error(rig: &Rig) -> Result<(), Fail> {
     near.qp.post_send(&[SendWr { wr_id: 3, op: SEND, data, flags }])?;
     let wc = near.completion()?;
     same("a send, not signaled, posted in Error", (wc.wr_id, wc.status), (3, WcStatus::Flushed))
+}
+
+fn error_twice(rig: &Rig) -> Result<(), Fail> {
+    let (near, _far) = rig.pair()?;
+    near.recv(1, &[])?;
+    for _ in 0..2 {
+        near.qp.modify(QpChange::Error)?;
+        same("state", near.qp.query()?.state, QpState::Error)?;
+    }
+    same("the receive", near.completion()?.status, WcStatus::Flushed)?;
+    near.qp.modify(QpChange::Error)?;
+    same("completions", near.cq.poll(&mut [WorkCompletion::BLANK; 4])?, 0)
+}
+
+fn idle_from_rts(rig: &Rig) -> Result<(), Fail> {
+    let (near, far) = rig.pair()?;
+    refused("from RTS to Idle", near.qp.modify(QpChange::Idle), VpStatus::InvalidState)?;
+    far.recv(1, &[])?;
+    near.post(2, SEND, &[])?;
+    near.done(2, WcOpcode::Send)?;
+    far.done(1, WcOpcode::Recv).map(drop)
+}
+
+fn addresses(rig: &Rig) -> Result<(), Fail> {
+    let (near, far) = rig.pair()?;
+    let (here, there) = (near.qp.query()?, far.qp.query()?);
+    same("whether the address of an end is said", here.local.is_some(), true)?;
+    same("where the peer is", here.remote, there.local)?;
+    same("where this end is, at the peer", there.remote, here.local)
 }
 
 fn reset_told(rig: &Rig) -> Result<(), Fail> {

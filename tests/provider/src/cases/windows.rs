@@ -29,6 +29,9 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("mw: a wide window is invalidated", wide_ends)
         .with(Capabilities::WIDE_MW.union(Capabilities::INVALIDATE)),
     Case::new("mw: a kind that is not offered is refused", not_offered).with(Capabilities::MW),
+    Case::new("mw: is bound to a region with the right only", unbindable)
+        .keeps("RI-207")
+        .with(Capabilities::MW),
     Case::new("read: a window is the sink", sink).with(Capabilities::READ_SINK_STAG),
     Case::new("read: its sink is invalidated", sink_ends)
         .keeps("RI-58")
@@ -51,6 +54,23 @@ pub(super) fn bind(end: &End<'_>, window: MwId, memory: &Memory, key: u8) -> Res
         same("key of the window", stag.key(), key)?;
     }
     Ok(Remote { stag, to })
+}
+
+fn unbindable(rig: &Rig) -> Result<(), Fail> {
+    let (_near, far) = rig.pair()?;
+    let memory = far.memory_with(64, Access::LOCAL | Access::REMOTE_WRITE, Addressing::Absolute)?;
+    let window = rig.rnic.alloc_mw(far.pd, kind(rig))?;
+    let (to, region) = (memory.remote(8).to, memory.stag);
+    let (addressing, access) = (Addressing::Absolute, Access::REMOTE_WRITE);
+    let op = BindMw { window, key: 3, region, to, len: 16, addressing, access };
+    // At once, or by its completion.
+    if far.post(1, SendOp::BindMw(op), &[]).is_err() {
+        return Ok(());
+    }
+    match far.completion()?.status {
+        WcStatus::Success => Err("a window was bound to a region without the right".into()),
+        _ => Ok(()),
+    }
 }
 
 fn kind(rig: &Rig) -> MwKind {
