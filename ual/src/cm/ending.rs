@@ -196,10 +196,9 @@ impl Table {
     }
 
     /// Tells of an object, if it `exists`.
-    fn affiliated(&self, source: AsyncSource, event: AsyncEvent, exists: impl Fn() -> bool) {
+    fn affiliated(&self, source: AsyncSource, event: AsyncEvent, exists: impl FnOnce() -> bool) {
         match self.directory.affiliated() {
             Some(evd) => evd.push_affiliated(source, event, exists),
-            None if !exists() => {}
             // Its connection event says it already.
             None if matches!(source, AsyncSource::Ep(_)) => {
                 tracing::debug!("{source:?}: {event}")

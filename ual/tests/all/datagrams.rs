@@ -16,8 +16,8 @@ use ual::vp_api::{
     Data, DatagramPath, GRH_OCTETS, RecvWr, SendFlags, ServiceRefusal, Sge, UdAddress, VpStatus,
 };
 use ual::{
-    Config, Error, EvdInit, Event, ListenInit, NOTIFY, Object, ServiceReply, ServiceRequest,
-    Stream, Ual,
+    AsyncSource, Config, Error, EvdInit, Event, ListenInit, NOTIFY, Object, ServiceReply,
+    ServiceRequest, Stream, Ual,
 };
 
 use crate::common::{HANG, LOCALHOST, Side, policy};
@@ -226,4 +226,32 @@ fn services_are_refused_given_up_and_listened_for_once() {
     drop(busy);
     assert_eq!(here.connection.queued(), 0);
     here.connection.close().unwrap();
+}
+
+/// Has the stand-in raise `IBV_EVENT_QP_FATAL` about its newest queue pair.
+fn raise_fatal() {
+    // SAFETY: texts with their NUL; the library is loaded under this name already.
+    let raise = unsafe {
+        let stand_in = libc::dlopen(c"libibverbs.so.1".as_ptr(), libc::RTLD_NOW);
+        libc::dlsym(stand_in, c"fake_async".as_ptr())
+    };
+    assert!(!raise.is_null());
+    // SAFETY: its type there.
+    let raise: unsafe extern "C" fn(u32) = unsafe { std::mem::transmute(raise) };
+    // SAFETY: it takes any kind of event.
+    unsafe { raise(1) };
+}
+
+#[test]
+fn what_happens_to_an_endpoint_for_datagrams_is_told() {
+    if !over_the_stand_in("what_happens_to_an_endpoint_for_datagrams_is_told") {
+        return;
+    }
+    let here = side();
+    let news = here.ia.create_evd(EvdInit::new(Stream::Affiliated, 8)).unwrap();
+    let near = ep(&here);
+    raise_fatal();
+    let event = news.wait(Some(HANG)).unwrap();
+    let expected = AsyncSource::Ep(near.id());
+    assert!(matches!(event, Event::Affiliated { source, .. } if source == expected), "{event:?}");
 }

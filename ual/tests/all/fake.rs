@@ -21,6 +21,8 @@ pub(crate) enum Behaviour {
     LoseMemory,
     /// Connections are made by this manager.
     Native(Arc<Manager>),
+    /// A graceful close is refused so.
+    RefuseClose(VpStatus),
     /// What streams are to be like is noted.
     Noting(Arc<Mutex<Vec<StreamParams>>>),
     /// The next query of a queue pair runs what the test left here first.
@@ -159,6 +161,10 @@ impl Qp for FakeQp {
                 noted.lock().unwrap().push(stream.params);
                 self.real.modify(QpChange::Rts(stream))
             }
+            (QpChange::Closing, Behaviour::RefuseClose(status)) => {
+                Err(VpError::new(*status, "not now"))
+            }
+            (change, Behaviour::RefuseClose(_)) => self.real.modify(change),
             (QpChange::Rts(_), _) => {
                 Err(VpError::new(VpStatus::InsufficientResources, "no stream buffers left"))
             }

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ual::vp_api::{FpduSize, Role, Rtr, StreamParams};
+use ual::vp_api::{FpduSize, Role, Rtr, StreamParams, VpStatus};
 use ual::{
     AcceptParams, ConnEvent, ConnectParams, Crc, Disconnect, EpState, Error, FailReason,
     ListenInit, Markers, PeerToPeer, Policy,
@@ -234,4 +234,21 @@ fn streams_are_as_the_policy_and_the_peer_want_them() {
     let noted = noted.lock().unwrap();
     assert_eq!(*noted, [Role::Responder, Role::Initiator].map(expected));
     drop((active, passive));
+}
+
+/// A close that the provider refuses is the caller's error, unless the stream has ended by itself.
+#[test]
+fn a_close_that_the_provider_refuses_is_told() {
+    for status in [VpStatus::InsufficientResources, VpStatus::InvalidState] {
+        let client = Side::of(&fake::ual(Behaviour::RefuseClose(status), policy()));
+        let server = Side::new(policy());
+        let listen = server.listen(LOCALHOST);
+        let (active, passive) = connect(&client, &server, &listen);
+        let left = active.disconnect(Disconnect::Graceful);
+        match status {
+            VpStatus::InvalidState => left.unwrap(),
+            _ => assert_eq!(left.unwrap_err().verb_status(), Some(status)),
+        }
+        assert_eq!((active.state(), passive.state()), (EpState::Connected, EpState::Connected));
+    }
 }
