@@ -449,3 +449,21 @@ fn discard(socket: &OwnedFd) -> Turn {
         _ => Turn::Gone,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // A socket may be told to be readable, and not be.
+    #[test]
+    fn a_lingering_socket_waits_for_its_peer() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let own = listener.accept().unwrap().0;
+        own.set_nonblocking(true).unwrap();
+        let own = OwnedFd::from(own);
+        assert!(matches!(discard(&own), Turn::Wait(_)));
+        drop(peer);
+        warpline_patience::until("the peer's end", || matches!(discard(&own), Turn::Gone));
+    }
+}

@@ -330,3 +330,20 @@ impl std::fmt::Debug for Evd {
         write!(f, "Evd({:?})", self.stream)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::event::state::State;
+
+    // Their events are added whatever the depth, and must not need memory then.
+    #[test]
+    fn there_is_memory_for_what_connections_have_to_tell() {
+        let ia = crate::Ual::with_config(Default::default()).open_any().unwrap();
+        let evd = ia.create_evd(EvdInit::new(Stream::Connection, 1)).unwrap();
+        let endpoints: Vec<_> = (0..100).map(|_| Hold::new(&evd).unwrap()).collect();
+        evd.make_room().unwrap();
+        let Source::Queue(core) = &evd.source else { panic!("a queue") };
+        assert!(core.read(State::spare) >= CONNECTION_EVENTS * endpoints.len());
+    }
+}

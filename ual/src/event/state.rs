@@ -112,6 +112,12 @@ impl<T> State<T> {
         self.settings.depth.saturating_sub(self.len())
     }
 
+    /// Events that can be added without allocating.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn spare(&self) -> usize {
+        self.events.capacity() - self.events.len()
+    }
+
     /// Memory for `more` events, which are then added without allocating.
     pub(super) fn make_room(&mut self, more: usize) -> Result<()> {
         self.events.try_reserve(more).map_err(|_| {
