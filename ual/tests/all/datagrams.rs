@@ -230,11 +230,10 @@ fn services_are_refused_given_up_and_listened_for_once() {
 
 /// Has the stand-in raise `IBV_EVENT_QP_FATAL` about its newest queue pair.
 fn raise_fatal() {
-    // SAFETY: texts with their NUL; the library is loaded under this name already.
-    let raise = unsafe {
-        let stand_in = libc::dlopen(c"libibverbs.so.1".as_ptr(), libc::RTLD_NOW);
-        libc::dlsym(stand_in, c"fake_async".as_ptr())
-    };
+    // SAFETY: a text with its NUL; the library is loaded under this name already.
+    let stand_in = unsafe { libc::dlopen(c"libibverbs.so.1".as_ptr(), libc::RTLD_NOW) };
+    // SAFETY: a library that stays, and a text with its NUL.
+    let raise = unsafe { libc::dlsym(stand_in, c"fake_async".as_ptr()) };
     assert!(!raise.is_null());
     // SAFETY: its type there.
     let raise: unsafe extern "C" fn(u32) = unsafe { std::mem::transmute(raise) };
