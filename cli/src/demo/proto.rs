@@ -86,7 +86,8 @@ impl Plan {
     }
 }
 
-/// The parent's private data.
+/// The parent's private data. Both memories have [`Plan::window_len`] octets, so that their lengths are
+/// not sent: InfiniBand carries 53 octets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Hello {
     pub(super) plan: Plan,
@@ -96,6 +97,9 @@ pub(super) struct Hello {
     pub(super) sink: RemoteRange,
 }
 
+/// Octets of a [`RemoteRange`] before its length.
+const PLACE: usize = RemoteRange::ENCODED_LEN - size_of::<u64>();
+
 const MAGIC: [u8; 8] = *b"wldemo01";
 
 impl Hello {
@@ -103,8 +107,8 @@ impl Hello {
         let mut octets = MAGIC.to_vec();
         octets.extend(self.plan.octets.to_be_bytes());
         octets.extend(self.plan.chunk.to_be_bytes());
-        octets.extend(self.source.to_octets());
-        octets.extend(self.sink.to_octets());
+        octets.extend(&self.source.to_octets()[..PLACE]);
+        octets.extend(&self.sink.to_octets()[..PLACE]);
         octets
     }
 
@@ -112,13 +116,14 @@ impl Hello {
         let rest = octets.strip_prefix(&MAGIC)?;
         let (size, rest) = rest.split_first_chunk()?;
         let (chunk, rest) = rest.split_first_chunk()?;
-        let (source, sink) = rest.split_at_checked(RemoteRange::ENCODED_LEN)?;
+        let (source, sink) = rest.split_at_checked(PLACE)?;
         let plan = Plan { octets: u64::from_be_bytes(*size), chunk: u32::from_be_bytes(*chunk) };
         if plan.chunk == 0 {
             return None;
         }
-        let (source, sink) = (RemoteRange::from_octets(source)?, RemoteRange::from_octets(sink)?);
-        Some(Self { plan, source, sink })
+        let len = (plan.window_len() as u64).to_be_bytes();
+        let range = |place: &[u8]| RemoteRange::from_octets(&[place, &len].concat());
+        Some(Self { plan, source: range(source)?, sink: range(sink)? })
     }
 }
 
@@ -186,11 +191,13 @@ mod tests {
 
     #[test]
     fn words_survive_the_way() {
-        let range = RemoteRange { context: RmrContext(7), addr: 1 << 40, len: 9 };
-        let hello =
-            Hello { plan: Plan { octets: 1 << 33, chunk: 65536 }, source: range, sink: range };
+        let plan = Plan { octets: 1 << 33, chunk: 65536 };
+        let len = plan.window_len() as u64;
+        let source = RemoteRange { context: RmrContext(7), addr: 1 << 40, len };
+        let hello = Hello { plan, source, sink: RemoteRange { addr: 1 << 41, ..source } };
         assert_eq!(Hello::decode(&hello.encode()), Some(hello));
         let octets = hello.encode();
+        assert!(octets.len() <= 53, "InfiniBand carries 53 octets of private data");
         for end in 0..octets.len() {
             assert_eq!(Hello::decode(&octets[..end]), None);
         }
