@@ -230,7 +230,8 @@ impl VerbsCq {
                 return Ok(true);
             }
             if self.interrupts.load(Ordering::Acquire) != epoch {
-                return Ok(false);
+                // To destroy it interrupts, too, and this says so [RI-06].
+                return self.harvest();
             }
             let left = until.map(|at| at.saturating_duration_since(Instant::now()));
             if left == Some(Duration::ZERO) {
