@@ -1,7 +1,7 @@
 //! Work requests that are posted when no device takes them any more, after the end of a connection:
 //! each completes as flushed, behind everything that was posted before it.
 //!
-//! Owner: a queue; locked before its [`Ring`], which counts the slots. Any thread posts, and whoever
+//! Owner: a queue; always locked before its [`Ring`], which counts the slots. Any thread posts, and whoever
 //! polls brings what is ready to its CQ. On reuse of the queue pair it is empty; a full queue refuses.
 
 use std::collections::VecDeque;

@@ -339,8 +339,9 @@ impl VerbsQp {
         for cq in [&self.parts.send_cq, &self.parts.recv_cq] {
             let _ = cq.harvest();
         }
-        let sends = lock(&self.send).len() + lock(&self.late_sends).len();
-        let recvs = lock(&self.recv).len() + lock(&self.late_recvs).len();
+        // A queue of late posts is locked before its ring.
+        let sends = lock(&self.late_sends).len() + lock(&self.send).len();
+        let recvs = lock(&self.late_recvs).len() + lock(&self.recv).len();
         if sends + recvs != 0 {
             let detail = format!("{sends} sends and {recvs} receives are not flushed");
             return Err(VpError::new(VpStatus::StillFlushing, detail));

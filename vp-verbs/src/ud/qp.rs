@@ -210,12 +210,12 @@ impl VerbsUdQp {
 
     /// Error to Operational: as for [`crate::qp`], a new queue pair of the device.
     fn renew(&self) -> VpResult<()> {
-        let recvs = lock(&self.recv).len() + lock(&self.late_recvs).len();
+        let recvs = lock(&self.late_recvs).len() + lock(&self.recv).len();
         if recvs == 0 {
             // What ends without a completion ends without being polled.
             let _ = self.parts.send_cq.harvest();
         }
-        let sends = lock(&self.send).len() + lock(&self.late_sends).len();
+        let sends = lock(&self.late_sends).len() + lock(&self.send).len();
         if sends + recvs != 0 {
             let detail =
                 format!("{sends} sends and {recvs} receives are not flushed or not polled");
