@@ -47,7 +47,7 @@ pub(super) struct Bench {
     address: SocketAddr,
     listener: Option<TcpListener>,
     pub(super) peer: Peer,
-    /// The case behind which the peer was gone.
+    /// The last case that was played before the peer stopped serving.
     pub(super) gone: Option<&'static str>,
     /// The last case that was played.
     pub(super) last: Option<&'static str>,

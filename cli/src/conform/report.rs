@@ -60,7 +60,7 @@ pub(super) struct Report {
     /// With `--case`: only what these cases say.
     picked: bool,
     role: Role,
-    /// Cases that were not played, and the one behind which the peer was gone.
+    /// Cases that were not played, and the last one before the peer stopped serving.
     unplayed: Option<(usize, &'static str)>,
     head: Value,
 }

@@ -1,6 +1,6 @@
 //! What comes out of a case, and what must be known about the peer to play it. Plain values.
 //!
-//! A peer that dies or falls silent is an answer like any other.
+//! That a peer dies or falls silent is a result like any other.
 
 /// What the peer does when a case is played.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,7 +18,7 @@ pub(super) enum Role {
 pub(super) enum Needs {
     /// Nothing.
     Nothing,
-    /// It answers zero-length RDMA Reads: this is how a case sees that the peer went on.
+    /// It responds to zero-length RDMA Reads, which shows that its connection still works.
     Probe,
     /// What it does with a message is known.
     Message,

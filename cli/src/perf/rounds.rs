@@ -173,7 +173,7 @@ pub(super) struct Session {
     device: Option<String>,
 }
 
-/// A worker, for whoever posts by himself.
+/// One worker and the server's memory, for a measurement that posts its own requests.
 pub(super) struct Single {
     pub(super) worker: Worker,
     /// The server's memory, by connection.

@@ -31,7 +31,7 @@ pub(crate) struct PingArgs {
     /// Seconds from one round trip to the next
     #[arg(short, long, default_value = "1", value_parser = parse_seconds, conflicts_with = "serve")]
     pub(crate) interval: Duration,
-    /// Seconds to wait for an answer
+    /// Seconds to wait for a reply
     #[arg(short = 'W', long, default_value = "5", value_parser = parse_seconds)]
     pub(crate) timeout: Duration,
     /// Print only the summary

@@ -1,10 +1,10 @@
 //! Who does the work of connection management: the connection thread, or a caller that is there.
 //!
 //! The table is behind one lock. The connection thread sleeps without it, and takes it for as long
-//! as there is something to do. Callers only try it: one who has a command and finds nobody at work
-//! carries it out himself, one who waits for news looks for them a while before he sleeps; else the
-//! work is the thread's. So a connection and its answer need no other thread to wake up, and no
-//! caller waits for another. When a peer dies nothing is held here.
+//! as there is something to do. Callers only try the lock. A caller with a command that gets it carries
+//! the command out. A caller that waits for events serves the sockets for a while before it sleeps.
+//! Everything else is the thread's work. So a connection needs no other thread to wake up, and no caller
+//! waits for another. When a peer dies nothing is held here.
 //!
 //! While callers come and look, and none sleeps, the thread naps ([`super::vigil`]): sockets would
 //! wake it for what a caller does already. A command, or a caller who goes to sleep, ends a nap.
@@ -127,8 +127,8 @@ impl Desk {
         self.mailbox.send(command);
     }
 
-    /// Before a caller sleeps until `done`: looks after the connections for at most `spin` himself,
-    /// and then relies on the thread.
+    /// Before a caller sleeps until `done`: serves the connections in its thread for at most `spin`, and
+    /// then relies on the connection thread.
     pub(super) fn attend(&self, spin: Duration, done: impl Fn() -> bool) -> Option<Asleep<'_>> {
         let begin = Instant::now();
         for turn in 1_u32.. {

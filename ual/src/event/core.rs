@@ -209,7 +209,7 @@ impl<T> Core<T> {
         picked
     }
 
-    /// Takes the descriptor over from somebody who set it as he liked.
+    /// Takes over the descriptor, which may be set or not.
     pub(super) fn take_over_fd(&self) {
         let mut state = lock(&self.state);
         state.raised = false;

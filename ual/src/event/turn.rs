@@ -10,8 +10,8 @@
 //! | staged | the staging queue | on the staging queue |
 //!
 //! Checking and turning are on the way. Mixed is for what only waiters care about: completions
-//! that do not count, a threshold. Before a completion that does not count can exist, everybody who
-//! sleeps in the provider's queue is driven out of it, for he would take it for news.
+//! that do not count, a threshold. Before a completion that does not count can exist, all threads that
+//! sleep in the provider's queue are woken and leave it: such a completion would end their waits.
 
 use crate::sync::{AtomicU8, AtomicU32, Mutex, Ordering, fence, lock, yield_now};
 

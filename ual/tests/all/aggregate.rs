@@ -204,7 +204,7 @@ fn several_waiters_drain_an_aggregate_once() {
         (0..4).for_each(|_| post(0));
         waiters.into_iter().map(|waiter| waiter.join().unwrap()).sum()
     });
-    // Whoever got his zero early left the rest to the others or in the queues.
+    // A thread that got its zero early left the rest to the others or in the queues.
     let mut left = 0;
     while let Some(Event::Software(number)) = all.dequeue().unwrap() {
         left += number;

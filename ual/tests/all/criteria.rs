@@ -287,7 +287,7 @@ fn without_auto_reset_an_overflow_lasts_until_it_is_cleared() {
     let _refused = ask(&client, &listen);
     rejected(&client);
     assert!(matches!(requests.wait(Some(HANG)).unwrap(), Event::Request(_)));
-    // There is room, but nobody has said that he knows of the loss.
+    // There is room, but nobody has acknowledged the loss.
     let _refused = ask(&client, &listen);
     rejected(&client);
     assert_eq!((requests.queued(), requests.info().overflowed), (0, true));
