@@ -6,13 +6,14 @@ use std::sync::Arc;
 use ual::{ConnEvent, Event, Stream};
 use vp_api::AsyncEvent;
 
-use crate::completion::{Completion, EpId};
-use crate::dispatcher::{Dispatcher, EvdBuilder, EvdId};
+use crate::completion::Completion;
+use crate::dispatcher::{Aggregate, Dispatcher, EvdBuilder};
 use crate::evd::Evd;
 use crate::events::sealed::Kind;
-use crate::events::{Events, ObjectEvent, Objects, Requests};
+use crate::events::{Events, ObjectEvent, Objects};
 use crate::ia::Ia;
-use crate::listen::Request;
+use crate::ids::{EpId, EvdId};
+use crate::listen::{Request, Requests};
 
 /// An event of whatever dispatcher, see [`AnyEvd`].
 #[derive(Debug)]
@@ -82,23 +83,9 @@ impl AnyEvd {
     }
 }
 
-/// Dispatchers that others can feed: [`crate::Aevd`], [`AnyEvd`].
-pub trait Aggregate: sealed::Aggregate {}
-
-pub(crate) mod sealed {
-    pub trait Aggregate {
-        fn dispatcher(&self) -> &super::Dispatcher;
+impl Aggregate for AnyEvd {}
+impl crate::dispatcher::sealed::Aggregate for AnyEvd {
+    fn dispatcher(&self) -> &Dispatcher {
+        self
     }
 }
-
-macro_rules! aggregate {
-    ($($evd:ty),*) => {$(
-        impl Aggregate for $evd {}
-        impl sealed::Aggregate for $evd {
-            fn dispatcher(&self) -> &Dispatcher {
-                self
-            }
-        }
-    )*};
-}
-aggregate!(crate::events::Aevd, AnyEvd);

@@ -4,7 +4,10 @@
 //! the endpoint; the completion gives it back; so nobody can look at it, drop it or post it twice
 //! while a transfer is under way. When the endpoint goes, the buffers in it go with it.
 
+use vp_api::room;
+
 use crate::error::{Error, Result};
+use crate::ia::Pz;
 use crate::lmr::{Lmr, LmrRange};
 
 /// Registered memory for Sends, Receives, RDMA Write sources and RDMA Read sinks.
@@ -30,20 +33,32 @@ pub struct Buffer {
     len: usize,
 }
 
+impl Pz {
+    /// A message buffer of `capacity` octets.
+    pub fn buffer(&self, capacity: usize) -> Result<Buffer> {
+        let region = self.lmr(capacity).register()?;
+        Ok(Buffer::all_of(&region))
+    }
+
+    /// `count` message buffers of `capacity` octets each, in one registration.
+    pub fn buffers(&self, count: usize, capacity: usize) -> Result<Vec<Buffer>> {
+        let octets = count.checked_mul(capacity).ok_or_else(|| {
+            Error::Argument(format!("{count} buffers of {capacity} octets exceed all memory"))
+        })?;
+        let list = room::list("buffers", count).map_err(Error::no_room)?;
+        Buffer::cut(&self.lmr(octets).register()?, list, count, capacity)
+    }
+}
+
 impl Buffer {
     /// A region that nobody else knows as one buffer.
-    pub(crate) fn all_of(region: &Lmr) -> Self {
+    fn all_of(region: &Lmr) -> Self {
         Self { range: region.whole(), len: 0 }
     }
 
     /// Cuts `count` buffers of `capacity` octets each from a region that nobody else knows, to `list`,
     /// which has room for them.
-    pub(crate) fn cut(
-        region: &Lmr,
-        mut list: Vec<Self>,
-        count: usize,
-        capacity: usize,
-    ) -> Result<Vec<Self>> {
+    fn cut(region: &Lmr, mut list: Vec<Self>, count: usize, capacity: usize) -> Result<Vec<Self>> {
         for n in 0..count {
             let start = n * capacity;
             list.push(Self { range: region.range(start..start + capacity)?, len: 0 });

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use vp_api::{QpId, VpResult, room};
 
-use crate::evd::Flights;
+use crate::outstanding::Flights;
 
 /// So that adding one of many endpoints copies a short list.
 const SHARDS: usize = 16;

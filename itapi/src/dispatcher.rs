@@ -4,30 +4,13 @@
 use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use ual::{EvdInit, Overflow, Stream};
+use ual::{EvdInit, Event, Overflow, Stream};
 
-use crate::any::Aggregate;
 use crate::error::Result;
 use crate::ia::Ia;
-
-/// Names an event dispatcher in what aggregate dispatchers hand out and in asynchronous events; never
-/// used again.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct EvdId(pub(crate) u64);
-
-impl EvdId {
-    pub(crate) fn of(evd: &ual::Evd) -> Self {
-        Self(evd.tag().get())
-    }
-
-    /// The next one.
-    fn new() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        Self(NEXT.fetch_add(1, Ordering::Relaxed))
-    }
-}
+use crate::ids::EvdId;
 
 /// What every event dispatcher can: [`crate::Evd`] and all [`crate::Events`] dereference to it.
 ///
@@ -179,6 +162,29 @@ impl std::fmt::Debug for Dispatcher {
 pub(crate) trait Make {
     const STREAM: Stream;
     fn make(evd: Arc<ual::Evd>) -> Self;
+}
+
+/// The next event of `evd` that `pick` takes; `None` after the time-out. `pick` learns which
+/// dispatcher the event came to first.
+pub(crate) fn next<T>(
+    evd: &Arc<ual::Evd>,
+    timeout: Option<Duration>,
+    pick: impl Fn(Event, &Arc<ual::Evd>) -> Option<T>,
+) -> Result<Option<T>> {
+    match evd.wait_for(timeout, |event, origin| pick(event, origin.as_ref().unwrap_or(evd))) {
+        Ok(event) => Ok(Some(event)),
+        Err(ual::Error::Timeout(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Dispatchers that others can feed: [`crate::Aevd`], [`crate::AnyEvd`].
+pub trait Aggregate: sealed::Aggregate {}
+
+pub(crate) mod sealed {
+    pub trait Aggregate {
+        fn dispatcher(&self) -> &super::Dispatcher;
+    }
 }
 
 /// Makes an event dispatcher (`it_evd_create`).

@@ -14,10 +14,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ual::{ConnEvent, ConnectionEnd, Ends, EpInfo, EpState};
 use vp_api::{MwKind, QpChange, room};
 
-use crate::completion::{EpId, WorkId, WorkIds};
 use crate::context::context;
 use crate::error::{Error, PostResult, Refused, Result};
-use crate::evd::{Evd, Flights};
+use crate::evd::Evd;
+use crate::ids::{EpId, WorkId, WorkIds};
+use crate::outstanding::Flights;
 use crate::post;
 use crate::rmr::{Rmr, WeakRmr};
 use crate::work::{Kind, Local, Work};

@@ -9,7 +9,7 @@ use thiserror::Error;
 use ual::{ConnEvent, ConnectionEnd};
 use vp_api::{VpError, VpStatus, WcStatus};
 
-use crate::completion::{Operation, WorkId, meaning};
+use crate::ids::{Operation, WorkId};
 
 /// Result of a call.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -74,6 +74,29 @@ pub enum Error {
     /// Nothing happened in time.
     #[error("nothing happened within {0:?}")]
     Timeout(std::time::Duration),
+}
+
+/// What a status means, for messages.
+fn meaning(status: WcStatus) -> &'static str {
+    match status {
+        WcStatus::Success => "done",
+        WcStatus::InvalidStag => "a region of the work request is not, or no longer, registered",
+        WcStatus::Flushed => "the connection ended before it was done",
+        WcStatus::InvalidWqe => "the work request is malformed",
+        WcStatus::LocalCatastrophic => "the connection broke while it was under way",
+        WcStatus::RemoteTermination => "the peer refused it and ended the connection",
+        WcStatus::Bounds => "it reaches outside its memory, or a message is longer than its buffer",
+        WcStatus::AccessViolation => "its memory lacks a local right",
+        WcStatus::InvalidPd => "its memory belongs to another protection zone or endpoint",
+        WcStatus::Wrap => "address plus length overflows",
+        WcStatus::CannotInvalidate => "the peer took back a right that it may not",
+        WcStatus::ZeroReadResources => "the connection was agreed to carry no RDMA Reads (ORD 0)",
+        WcStatus::NotPrivileged => "it needs a privileged endpoint",
+        WcStatus::StagNotInvalid => "the window or region is linked already",
+        WcStatus::InvalidWindow => "the region, rights or window do not go together",
+        WcStatus::InvalidLength => "the message is too long for the provider",
+        _ => "an error that this version does not know",
+    }
 }
 
 /// The end of a sentence that says that something did not succeed.

@@ -10,26 +10,13 @@ use std::time::Duration;
 use ual::{BrokenCause, ConnEvent, ConnectionEnd, Ends, Event, Stream};
 use vp_api::AsyncEvent;
 
-use crate::completion::EpId;
-use crate::dispatcher::{Dispatcher, EvdBuilder, EvdId, Make};
+use crate::dispatcher::{Aggregate, Dispatcher, EvdBuilder, Make, next};
 use crate::error::Result;
 use crate::ia::Ia;
-use crate::listen::Request;
-use crate::srq::SrqId;
+use crate::ids::{EpId, EvdId, SrqId};
 
-/// The next event of `evd` that `pick` takes; `None` after the time-out. `pick` learns which
-/// dispatcher the event came to first.
-pub(crate) fn next<T>(
-    evd: &Arc<ual::Evd>,
-    timeout: Option<Duration>,
-    pick: impl Fn(Event, &Arc<ual::Evd>) -> Option<T>,
-) -> Result<Option<T>> {
-    match evd.wait_for(timeout, |event, origin| pick(event, origin.as_ref().unwrap_or(evd))) {
-        Ok(event) => Ok(Some(event)),
-        Err(ual::Error::Timeout(_)) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
-}
+/// Connection events that are expected at once; a dispatcher of them holds as many as come.
+const CONNECTION_DEPTH: u32 = 64;
 
 pub(crate) mod sealed {
     use std::sync::Arc;
@@ -126,10 +113,6 @@ kinds! {
     Connections Connection -> (EpId, ConnEvent) {
         (Event::Connection { qp, event, .. }, _) => Some((EpId(qp.0), *event))
     }
-    /// Connection requests (CM request stream).
-    Requests Request -> Request {
-        (Event::Request(request), _) => Some(Request::new(request))
-    }
     /// News of endpoints, dispatchers and shared receive queues (affiliated stream).
     Objects Affiliated -> ObjectEvent {
         (Event::Affiliated { source, event }, ia) => {
@@ -154,7 +137,7 @@ kinds! {
     }
 }
 
-/// Event dispatcher for one kind of events; see [`ConnEvd`], [`RequestEvd`], [`AsyncEvd`],
+/// Event dispatcher for one kind of events; see [`ConnEvd`], [`crate::RequestEvd`], [`AsyncEvd`],
 /// [`PortEvd`], [`SoftwareEvd`] and [`Aevd`]. Clones share it. What all dispatchers can is in
 /// [`Dispatcher`].
 pub struct Events<K> {
@@ -183,28 +166,6 @@ pub struct Events<K> {
 /// # }
 /// ```
 pub type ConnEvd = Events<Connections>;
-
-/// For the requests of several listeners ([`crate::ListenBuilder::evd`]).
-///
-/// ```
-/// # use std::time::Duration;
-/// # fn main() -> itapi::Result<()> {
-/// # let ia = itapi::Ia::open()?;
-/// let calls = ia.request_evd(64)?;
-/// let one = ia.listen_builder("127.0.0.1:0")?.evd(&calls).listen()?;
-/// let two = ia.listen_builder("[::1]:0")?.evd(&calls).listen()?;
-/// # let (pz, evd) = (ia.pz()?, ia.evd(16)?);
-/// # let ep = pz.ep(&evd).build()?;
-/// # ep.start_connect(itapi::ConnectParams::new(two.address()))?;
-/// if let Some(request) = calls.wait(Duration::from_secs(20))? {
-///     assert_eq!(request.details().port, two.address().port());
-///     request.reject(b"")?;
-/// }
-/// # drop(one);
-/// # Ok(())
-/// # }
-/// ```
-pub type RequestEvd = Events<Requests>;
 
 /// For asynchronous events of endpoints, dispatchers and shared receive queues; at most one per
 /// adapter.
@@ -282,10 +243,40 @@ pub type SoftwareEvd = Events<Software>;
 /// ```
 pub type Aevd = Events<Notifications>;
 
+impl Aggregate for Aevd {}
+impl crate::dispatcher::sealed::Aggregate for Aevd {
+    fn dispatcher(&self) -> &Dispatcher {
+        self
+    }
+}
+
 impl<K: Kind> Make for Events<K> {
     const STREAM: Stream = K::STREAM;
     fn make(evd: Arc<ual::Evd>) -> Self {
         Self { evd: Dispatcher::new(evd), kind: PhantomData }
+    }
+}
+
+impl Ia {
+    /// Creates an event dispatcher for the connection events of many endpoints; none is ever lost.
+    pub fn conn_evd(&self) -> Result<ConnEvd> {
+        ConnEvd::builder(self, CONNECTION_DEPTH).build()
+    }
+
+    /// Creates the event dispatcher for asynchronous events of endpoints and queues; at most one.
+    pub fn async_evd(&self, depth: u32) -> Result<AsyncEvd> {
+        AsyncEvd::builder(self, depth).build()
+    }
+
+    /// Creates the event dispatcher for asynchronous events of the device and its ports; at most
+    /// one.
+    pub fn port_evd(&self, depth: u32) -> Result<PortEvd> {
+        PortEvd::builder(self, depth).build()
+    }
+
+    /// Creates an event dispatcher for events that the application posts itself.
+    pub fn software_evd(&self, depth: u32) -> Result<SoftwareEvd> {
+        SoftwareEvd::builder(self, depth).build()
     }
 }
 
@@ -331,7 +322,7 @@ macro_rules! builders {
         }
     )+};
 }
-builders!(Connections Requests Objects Ports Software);
+builders!(Connections Objects Ports Software);
 
 impl Events<Notifications> {
     /// Chooses thresholds and the like.

@@ -1,12 +1,12 @@
-//! What is under way: the memory of posted work requests, by queue. Each queue is owned by its
-//! endpoint or shared receive queue, behind that object's lock; nothing else holds the memory, so
-//! when the object goes, the memory goes, after the provider has let go of it.
+//! Posted work requests that have not completed, and their memory, by queue. Each queue is owned by its
+//! endpoint or shared receive queue, behind that object's lock. Nothing else keeps the memory: when the
+//! object goes, the provider lets go of the memory first, then it is freed.
 
 use ual::{Posted, SharedPosted};
 use vp_api::room::{self, Slots};
 use vp_api::{QpId, VpError, VpResult, VpStatus};
 
-use crate::completion::Operation;
+use crate::ids::Operation;
 use crate::rmr::Pending;
 use crate::work::Local;
 

@@ -1,28 +1,14 @@
-//! The interface adapter and its protection zones: where every other object comes from. Handles
+//! The interface adapter and its protection zones. What they make says how in its own file. Handles
 //! only; the access layer owns the objects and keeps parents while children live.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
-use ual::{Config, Policy, ProviderListing, SrqParams, Ual};
-use vp_api::{
-    DatagramAttrs, DatagramPath, DeviceInfo, MwKind, PortInfo, RnicAttrs, Transport, room,
-};
+use ual::{Config, Policy, ProviderListing, Ual};
+use vp_api::{DatagramAttrs, DeviceInfo, PortInfo, RnicAttrs, Transport, room};
 
-use crate::buffer::Buffer;
 use crate::context::context;
-use crate::ep::EpBuilder;
 use crate::error::{Error, Result};
-use crate::evd::Evd;
-use crate::events::{AsyncEvd, ConnEvd, PortEvd, RequestEvd, SoftwareEvd};
-use crate::listen::{Listen, ListenBuilder};
-use crate::lmr::LmrBuilder;
-use crate::rmr::Rmr;
-use crate::srq::Srq;
-use crate::ud::{AddressHandle, UdEpBuilder, UdListen, UdService};
-
-/// Connection events that are expected at once; a dispatcher of them holds as many as come.
-const CONNECTION_DEPTH: u32 = 64;
 
 /// All providers with their devices; one that cannot work here says why.
 pub fn providers() -> Result<Vec<ProviderListing>> {
@@ -128,38 +114,6 @@ impl Ia {
         Ok(Pz { pz: self.0.create_pz()? })
     }
 
-    /// Creates an event dispatcher for at least `depth` completions.
-    pub fn evd(&self, depth: u32) -> Result<Evd> {
-        Evd::builder(self, depth).build()
-    }
-
-    /// Creates an event dispatcher for the connection events of many endpoints; none is ever lost.
-    pub fn conn_evd(&self) -> Result<ConnEvd> {
-        ConnEvd::builder(self, CONNECTION_DEPTH).build()
-    }
-
-    /// Creates an event dispatcher for the requests of several listeners; what does not fit is
-    /// rejected.
-    pub fn request_evd(&self, depth: u32) -> Result<RequestEvd> {
-        RequestEvd::builder(self, depth).build()
-    }
-
-    /// Creates the event dispatcher for asynchronous events of endpoints and queues; at most one.
-    pub fn async_evd(&self, depth: u32) -> Result<AsyncEvd> {
-        AsyncEvd::builder(self, depth).build()
-    }
-
-    /// Creates the event dispatcher for asynchronous events of the device and its ports; at most
-    /// one.
-    pub fn port_evd(&self, depth: u32) -> Result<PortEvd> {
-        PortEvd::builder(self, depth).build()
-    }
-
-    /// Creates an event dispatcher for events that the application posts itself.
-    pub fn software_evd(&self, depth: u32) -> Result<SoftwareEvd> {
-        SoftwareEvd::builder(self, depth).build()
-    }
-
     /// Limits of datagrams; `None`: the transport has none.
     pub fn datagram_attrs(&self) -> Option<&DatagramAttrs> {
         self.0.datagram_attrs()
@@ -168,27 +122,6 @@ impl Ia {
     /// Octets of the longest datagram through a port, an index into [`Ia::ports`], now.
     pub fn max_datagram(&self, port: u32) -> Result<u32> {
         Ok(self.0.max_datagram(port)?)
-    }
-
-    /// Listens for those who look for endpoints for datagrams; port 0 takes a free one.
-    pub fn listen_datagrams(&self, address: impl ToSocketAddrs) -> Result<UdListen> {
-        UdListen::new(self, resolve(address)?)
-    }
-
-    /// Describes a service that can be asked for an endpoint for datagrams.
-    pub fn ud_service(&self, peer: impl ToSocketAddrs, private_data: &[u8]) -> Result<UdService> {
-        // At least one.
-        UdService::new(self, resolve(peer)?[0], private_data)
-    }
-
-    /// Listens at an address; port 0 takes a free one.
-    pub fn listen(&self, address: impl ToSocketAddrs) -> Result<Listen> {
-        self.listen_builder(address)?.listen()
-    }
-
-    /// Chooses how to listen.
-    pub fn listen_builder(&self, address: impl ToSocketAddrs) -> Result<ListenBuilder<'_>> {
-        Ok(ListenBuilder::new(self, resolve(address)?))
     }
 
     pub(crate) fn ual(&self) -> &Arc<ual::Ia> {
@@ -282,51 +215,6 @@ pub struct Pz {
 context!(Pz, pz => pz.pz.tag());
 
 impl Pz {
-    /// Registers zeroed memory of `octets` octets; the builder adds rights for peers.
-    pub fn lmr(&self, octets: usize) -> LmrBuilder<'_> {
-        LmrBuilder::new(self, octets)
-    }
-
-    /// A message buffer of `capacity` octets.
-    pub fn buffer(&self, capacity: usize) -> Result<Buffer> {
-        let region = self.lmr(capacity).register()?;
-        Ok(Buffer::all_of(&region))
-    }
-
-    /// `count` message buffers of `capacity` octets each, in one registration.
-    pub fn buffers(&self, count: usize, capacity: usize) -> Result<Vec<Buffer>> {
-        let octets = count.checked_mul(capacity).ok_or_else(|| {
-            Error::Argument(format!("{count} buffers of {capacity} octets exceed all memory"))
-        })?;
-        let list = room::list("buffers", count).map_err(Error::no_room)?;
-        Buffer::cut(&self.lmr(octets).register()?, list, count, capacity)
-    }
-
-    /// Creates an endpoint whose completions go to `evd`.
-    pub fn ep(&self, evd: &Evd) -> EpBuilder<'_> {
-        EpBuilder::new(self, evd)
-    }
-
-    /// Creates an endpoint for datagrams whose completions go to `evd`.
-    pub fn ud(&self, evd: &Evd) -> UdEpBuilder<'_> {
-        UdEpBuilder::new(self, evd)
-    }
-
-    /// Creates an address handle for datagrams.
-    pub fn address_handle(&self, path: &DatagramPath) -> Result<AddressHandle> {
-        AddressHandle::new(self, path)
-    }
-
-    /// Creates a shared receive queue for `depth` receives of at most `pieces` pieces of memory.
-    pub fn srq(&self, depth: u32, pieces: u32) -> Result<Srq> {
-        Srq::new(self, SrqParams { depth, max_sge: pieces, low_watermark: 0 })
-    }
-
-    /// Allocates a memory window.
-    pub fn rmr(&self, kind: MwKind) -> Result<Rmr> {
-        Rmr::new(self, kind)
-    }
-
     /// Its adapter.
     pub fn ia(&self) -> Ia {
         Ia(self.pz.ia().clone())

@@ -64,8 +64,10 @@ mod events;
 mod flight;
 pub mod guide;
 mod ia;
+mod ids;
 mod listen;
 mod lmr;
+mod outstanding;
 mod post;
 pub mod promises;
 mod remote;
@@ -75,25 +77,26 @@ mod ud;
 mod vendor;
 mod work;
 
-pub use any::{Aggregate, AnyEvd, AnyEvent, Anything};
+pub use any::{AnyEvd, AnyEvent, Anything};
 #[cfg(feature = "tokio")]
 pub use asynchronous::Arrivals;
 pub use buffer::Buffer;
-pub use completion::{Completion, EpId, Operation, WorkId, WorkIds};
-pub use dispatcher::{Dispatcher, EvdBuilder, EvdId, EvdInfo};
+pub use completion::Completion;
+pub use dispatcher::{Aggregate, Dispatcher, EvdBuilder, EvdInfo};
 pub use ep::{Ep, EpBuilder, EpLimits};
 pub use error::{Error, PostResult, Refused, Result};
 pub use evd::Evd;
 pub use events::{
     Aevd, AsyncEvd, AsyncSource, ConnEvd, Connections, Events, Notifications, ObjectEvent, Objects,
-    PortEvd, Ports, RequestEvd, Requests, Software, SoftwareEvd,
+    PortEvd, Ports, Software, SoftwareEvd,
 };
 pub use ia::{Ia, IaBuilder, Interface, Pz, interfaces, providers};
-pub use listen::{Listen, ListenBuilder, Request};
+pub use ids::{EpId, EvdId, Operation, SrqId, WorkId, WorkIds};
+pub use listen::{Listen, ListenBuilder, Request, RequestEvd, Requests};
 pub use lmr::{Lmr, LmrBuilder, LmrRange};
 pub use remote::{RemoteRange, RmrContext};
 pub use rmr::Rmr;
-pub use srq::{Srq, SrqId};
+pub use srq::Srq;
 pub use ud::{AddressHandle, UdEp, UdEpBuilder, UdListen, UdRequest, UdService};
 pub use vendor::VendorCalls;
 pub use work::{Local, Payload, Work};

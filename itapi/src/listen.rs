@@ -1,20 +1,69 @@
 //! Listeners and the requests that come to them. A request that is dropped unanswered is rejected,
 //! so no peer waits in vain.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ual::{AcceptParams, ConnRequest, Ends, Established, Handoff, ListenInit, Policy, Serves};
+use ual::{
+    AcceptParams, ConnRequest, Ends, Established, Event, Handoff, ListenInit, Policy, Serves,
+    Stream,
+};
 
 use crate::context::context;
+use crate::dispatcher::EvdBuilder;
 use crate::ep::Ep;
 use crate::error::{Error, Refused, Result};
-use crate::events::RequestEvd;
-use crate::ia::{Ia, copy};
+use crate::events::Events;
+use crate::events::sealed::Kind;
+use crate::ia::{Ia, copy, resolve};
 
 /// Requests that wait to be taken; more are rejected.
 const BACKLOG: u32 = 256;
+
+/// Connection requests (CM request stream).
+#[derive(Clone, Copy, Debug)]
+pub enum Requests {}
+
+impl Kind for Requests {
+    type Item = Request;
+    const STREAM: Stream = Stream::Request;
+    fn pick(event: Event, _: &Arc<ual::Evd>) -> Option<Request> {
+        match event {
+            Event::Request(request) => Some(Request { request, answered: false }),
+            _ => None,
+        }
+    }
+}
+
+/// For the requests of several listeners ([`crate::ListenBuilder::evd`]).
+///
+/// ```
+/// # use std::time::Duration;
+/// # fn main() -> itapi::Result<()> {
+/// # let ia = itapi::Ia::open()?;
+/// let calls = ia.request_evd(64)?;
+/// let one = ia.listen_builder("127.0.0.1:0")?.evd(&calls).listen()?;
+/// let two = ia.listen_builder("[::1]:0")?.evd(&calls).listen()?;
+/// # let (pz, evd) = (ia.pz()?, ia.evd(16)?);
+/// # let ep = pz.ep(&evd).build()?;
+/// # ep.start_connect(itapi::ConnectParams::new(two.address()))?;
+/// if let Some(request) = calls.wait(Duration::from_secs(20))? {
+///     assert_eq!(request.details().port, two.address().port());
+///     request.reject(b"")?;
+/// }
+/// # drop(one);
+/// # Ok(())
+/// # }
+/// ```
+pub type RequestEvd = Events<Requests>;
+
+impl RequestEvd {
+    /// Chooses thresholds and the like; at least `depth` events fit.
+    pub fn builder(ia: &Ia, depth: u32) -> EvdBuilder<'_, Self> {
+        EvdBuilder::new(ia, depth)
+    }
+}
 
 /// Listener (IT-API `it_listen_create`). Clones share it. When the last one goes, it stops
 /// listening and rejects the requests that nobody has taken, unless they go to a dispatcher of
@@ -66,7 +115,7 @@ pub struct ListenBuilder<'a> {
 }
 
 impl<'a> ListenBuilder<'a> {
-    pub(crate) fn new(ia: &'a Ia, addresses: Vec<SocketAddr>) -> Self {
+    fn new(ia: &'a Ia, addresses: Vec<SocketAddr>) -> Self {
         let (policy, evd) = (None, None);
         Self { ia, addresses, policy, backlog: BACKLOG, evd, suppress_ird_ord: false }
     }
@@ -112,6 +161,24 @@ impl<'a> ListenBuilder<'a> {
         };
         let listen = self.ia.ual().listen(init)?;
         Ok(Listen(Arc::new(Core { listen, evd, alone })))
+    }
+}
+
+impl Ia {
+    /// Creates an event dispatcher for the requests of several listeners; what does not fit is
+    /// rejected.
+    pub fn request_evd(&self, depth: u32) -> Result<RequestEvd> {
+        RequestEvd::builder(self, depth).build()
+    }
+
+    /// Listens at an address; port 0 takes a free one.
+    pub fn listen(&self, address: impl ToSocketAddrs) -> Result<Listen> {
+        self.listen_builder(address)?.listen()
+    }
+
+    /// Chooses how to listen.
+    pub fn listen_builder(&self, address: impl ToSocketAddrs) -> Result<ListenBuilder<'_>> {
+        Ok(ListenBuilder::new(self, resolve(address)?))
     }
 }
 
@@ -181,10 +248,6 @@ pub struct Request {
 }
 
 impl Request {
-    pub(crate) fn new(request: Box<ConnRequest>) -> Self {
-        Self { request, answered: false }
-    }
-
     /// The peer's private data.
     pub fn private_data(&self) -> &[u8] {
         &self.request.private_data

@@ -271,6 +271,13 @@ impl LmrRange {
     }
 }
 
+impl Pz {
+    /// Registers zeroed memory of `octets` octets; the builder adds rights for peers.
+    pub fn lmr(&self, octets: usize) -> LmrBuilder<'_> {
+        LmrBuilder::new(self, octets)
+    }
+}
+
 /// Makes an [`Lmr`]: zeroed memory of its own, with local rights and what is added here.
 ///
 /// ```
@@ -295,7 +302,7 @@ pub struct LmrBuilder<'a> {
 }
 
 impl<'a> LmrBuilder<'a> {
-    pub(crate) fn new(pz: &'a Pz, len: usize) -> Self {
+    fn new(pz: &'a Pz, len: usize) -> Self {
         let (access, addressing) = (Access::LOCAL, Addressing::Absolute);
         Self { pz, len, access, addressing, key: None, pin: false, huge: false }
     }

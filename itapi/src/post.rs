@@ -7,9 +7,9 @@ use vp_api::{
     VpStatus,
 };
 
-use crate::completion::{Operation, WorkId};
 use crate::error::{Error, PostResult, Refused, Result};
 use crate::flight::{RecvFlight, SendFlight, Sent};
+use crate::ids::{Operation, WorkId};
 use crate::lmr::LmrRange;
 use crate::remote::RemoteRange;
 use crate::rmr::Pending;

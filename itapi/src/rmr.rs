@@ -81,8 +81,15 @@ impl Drop for Pending {
     }
 }
 
+impl Pz {
+    /// Allocates a memory window.
+    pub fn rmr(&self, kind: MwKind) -> Result<Rmr> {
+        Rmr::new(self, kind)
+    }
+}
+
 impl Rmr {
-    pub(crate) fn new(pz: &Pz, kind: MwKind) -> Result<Self> {
+    fn new(pz: &Pz, kind: MwKind) -> Result<Self> {
         let rmr = pz.ual().create_rmr(kind)?;
         Ok(Self(Arc::new(Core { rmr, kind, state: Mutex::default() })))
     }

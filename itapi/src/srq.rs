@@ -6,17 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ual::SrqParams;
 use vp_api::{QpId, SrqInfo};
 
-use crate::completion::WorkId;
 use crate::context::context;
 use crate::error::{PostResult, Result};
 use crate::flight::RecvFlight;
 use crate::ia::Pz;
+use crate::ids::{SrqId, WorkId};
 use crate::post;
 use crate::work::Local;
-
-/// Names a shared receive queue in asynchronous events.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct SrqId(pub(crate) u32);
 
 /// Shared receive queue (IT-API `it_srq_create`). Clones share it.
 ///
@@ -46,8 +42,15 @@ struct Core {
     flight: Mutex<RecvFlight>,
 }
 
+impl Pz {
+    /// Creates a shared receive queue for `depth` receives of at most `pieces` pieces of memory.
+    pub fn srq(&self, depth: u32, pieces: u32) -> Result<Srq> {
+        Srq::new(self, SrqParams { depth, max_sge: pieces, low_watermark: 0 })
+    }
+}
+
 impl Srq {
-    pub(crate) fn new(pz: &Pz, params: SrqParams) -> Result<Self> {
+    fn new(pz: &Pz, params: SrqParams) -> Result<Self> {
         let flight = Mutex::new(RecvFlight::shared(params.depth)?);
         let srq = pz.ual().create_srq(params)?;
         Ok(Self(Arc::new(Core { srq, flight })))

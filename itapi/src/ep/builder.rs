@@ -7,10 +7,11 @@ use vp_api::Access;
 
 use super::{Core, Ep};
 use crate::error::Result;
-use crate::evd::{Evd, Flights, Receives};
+use crate::evd::Evd;
 use crate::events::ConnEvd;
 use crate::flight::RecvFlight;
 use crate::ia::Pz;
+use crate::outstanding::{Flights, Receives};
 use crate::srq::Srq;
 
 /// Makes an [`Ep`] (`it_ep_rc_create`).
@@ -43,8 +44,15 @@ pub struct EpBuilder<'a> {
     watermark: u32,
 }
 
+impl Pz {
+    /// Creates an endpoint whose completions go to `evd`.
+    pub fn ep(&self, evd: &Evd) -> EpBuilder<'_> {
+        EpBuilder::new(self, evd)
+    }
+}
+
 impl<'a> EpBuilder<'a> {
-    pub(crate) fn new(pz: &'a Pz, evd: &Evd) -> Self {
+    fn new(pz: &'a Pz, evd: &Evd) -> Self {
         Self {
             pz,
             send: evd.clone(),

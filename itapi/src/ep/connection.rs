@@ -9,8 +9,8 @@ use std::time::Duration;
 use ual::{ConnEvent, ConnectParams, ConvertParams, Disconnect, Established, Event, Policy};
 
 use super::Ep;
+use crate::dispatcher::next;
 use crate::error::{Error, Refused, Result};
-use crate::events::next;
 use crate::ia::{copy, resolve};
 
 impl Ep {

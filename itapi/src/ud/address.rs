@@ -27,11 +27,14 @@ pub struct AddressHandle(Arc<ual::AddressHandle>);
 
 context!(AddressHandle, handle => handle.0.tag());
 
-impl AddressHandle {
-    pub(crate) fn new(pz: &Pz, path: &DatagramPath) -> Result<Self> {
-        Ok(Self(pz.ual().create_address_handle(path)?))
+impl Pz {
+    /// Creates an address handle for datagrams.
+    pub fn address_handle(&self, path: &DatagramPath) -> Result<AddressHandle> {
+        Ok(AddressHandle(self.ual().create_address_handle(path)?))
     }
+}
 
+impl AddressHandle {
     /// Its path, with what the provider filled in (`it_address_handle_query`).
     pub fn path(&self) -> Result<DatagramPath> {
         Ok(self.0.path()?)

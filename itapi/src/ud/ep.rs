@@ -7,12 +7,13 @@ use ual::{Datagram, UdEpInit};
 use vp_api::{PostFailure, SendOp, SendWr, UdAddress, UdQpInfo, VpStatus};
 
 use super::AddressHandle;
-use crate::completion::{EpId, WorkId};
 use crate::context::context;
 use crate::error::{PostResult, Result};
-use crate::evd::{Evd, Flights, Receives};
+use crate::evd::Evd;
 use crate::flight::RecvFlight;
 use crate::ia::Pz;
+use crate::ids::{EpId, WorkId};
+use crate::outstanding::{Flights, Receives};
 use crate::post;
 use crate::work::{Local, Work};
 
@@ -30,8 +31,15 @@ pub struct UdEpBuilder<'a> {
     key: Option<u32>,
 }
 
+impl Pz {
+    /// Creates an endpoint for datagrams whose completions go to `evd`.
+    pub fn ud(&self, evd: &Evd) -> UdEpBuilder<'_> {
+        UdEpBuilder::new(self, evd)
+    }
+}
+
 impl<'a> UdEpBuilder<'a> {
-    pub(crate) fn new(pz: &'a Pz, evd: &Evd) -> Self {
+    fn new(pz: &'a Pz, evd: &Evd) -> Self {
         Self {
             pz,
             send: evd.clone(),

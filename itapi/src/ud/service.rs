@@ -1,7 +1,7 @@
 //! Services: how an endpoint for datagrams is found. A request that is dropped unanswered is
 //! rejected, so no peer waits in vain. The access layer owns what is under way; any thread.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use ual::{
 use vp_api::{ServiceRefusal, UdAddress};
 
 use crate::context::context;
+use crate::dispatcher::next;
 use crate::error::{Error, Result};
-use crate::events::next;
-use crate::ia::{Ia, copy};
+use crate::ia::{Ia, copy, resolve};
 
 /// Requests that wait to be taken; more are refused.
 const BACKLOG: u32 = 256;
@@ -76,8 +76,21 @@ fn request(event: Event) -> Option<UdRequest> {
     }
 }
 
+impl Ia {
+    /// Listens for those who look for endpoints for datagrams; port 0 takes a free one.
+    pub fn listen_datagrams(&self, address: impl ToSocketAddrs) -> Result<UdListen> {
+        UdListen::new(self, resolve(address)?)
+    }
+
+    /// Describes a service that can be asked for an endpoint for datagrams.
+    pub fn ud_service(&self, peer: impl ToSocketAddrs, private_data: &[u8]) -> Result<UdService> {
+        // At least one.
+        UdService::new(self, resolve(peer)?[0], private_data)
+    }
+}
+
 impl UdListen {
-    pub(crate) fn new(ia: &Ia, addresses: Vec<SocketAddr>) -> Result<Self> {
+    fn new(ia: &Ia, addresses: Vec<SocketAddr>) -> Result<Self> {
         let evd = ia.ual().create_evd(EvdInit::new(Stream::Request, BACKLOG))?;
         let init = ListenInit {
             addresses,
@@ -205,7 +218,7 @@ struct Asking {
 }
 
 impl UdService {
-    pub(crate) fn new(ia: &Ia, peer: SocketAddr, private_data: &[u8]) -> Result<Self> {
+    fn new(ia: &Ia, peer: SocketAddr, private_data: &[u8]) -> Result<Self> {
         let evd = ia.ual().create_evd(EvdInit::new(Stream::Connection, ANSWERS))?;
         let private_data = copy(private_data)?;
         let init = UdServiceInit { peer, evd: evd.clone(), private_data };
