@@ -139,7 +139,7 @@ impl<T> Posted<T> {
     ) -> Option<T> {
         let at = self.at(number);
         self.places.get(at).filter(|place| place.holds(number))?;
-        if self.told < number {
+        if self.told != number {
             self.tell_up_to(number, good, &mut earlier);
         }
         self.told = self.told.max(number + 1);

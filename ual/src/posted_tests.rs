@@ -18,6 +18,11 @@ fn complete(posted: &mut Posted<u64>, number: u64, good: bool) -> (Option<u64>, 
     (request, earlier)
 }
 
+/// No place is held.
+fn is_empty(posted: &Posted<u64>) -> bool {
+    posted.places.iter().all(|place| place.kind == Kind::Free)
+}
+
 const FULL: Result<u64, VpStatus> = Err(VpStatus::TooManyWrs);
 
 const NOTHING: (Option<u64>, Vec<u64>) = (None, Vec::new());
@@ -31,7 +36,7 @@ fn a_completion_ends_the_unsignalled_before_it_and_no_other() {
     assert_eq!(complete(&mut posted, 6, true), NOTHING, "never posted");
     assert_eq!(posted.hold(6, true), Ok(6));
     assert_eq!(complete(&mut posted, 6, true), (Some(6), vec![5]));
-    assert!(posted.is_idle());
+    assert!(posted.is_idle() && is_empty(&posted));
 }
 
 #[test]
@@ -74,6 +79,7 @@ fn a_slow_thread_does_not_stop_the_others() {
         assert_eq!(complete(&mut posted, number, true), (Some(77), vec![]));
     }
     assert_eq!(complete(&mut posted, 0, true), (Some(0), vec![]));
+    assert_eq!(posted.places.len(), 4, "its number is skipped, and needs no more places");
 }
 
 #[test]
@@ -113,7 +119,38 @@ fn streams_that_fail_again_and_again_leave_nothing() {
         posted.ended(1, |_| true);
     }
     assert_eq!(posted.places.len(), 8);
-    assert!(posted.places.iter().all(|place| place.kind == Kind::Free));
+    assert!(is_empty(&posted));
+}
+
+#[test]
+fn what_failed_in_silence_waits_for_its_completion_behind_the_stream() {
+    // 0 and 1 fail, and the thread that holds the completion of 0 is slow.
+    let mut posted = queue(4, &[false, true]);
+    assert_eq!(complete(&mut posted, 1, false), (Some(1), vec![0]));
+    posted.ended(2, |_| true);
+    assert_eq!(complete(&mut posted, 0, false), (Some(0), vec![]));
+    assert!(is_empty(&posted));
+}
+
+#[test]
+fn what_succeeded_in_silence_is_told_by_a_failure_of_the_next_stream() {
+    let mut posted = queue(4, &[false; 2]);
+    posted.ended(0, |_| true);
+    assert_eq!(posted.hold(2, true), Ok(2));
+    assert_eq!(complete(&mut posted, 2, false), (Some(2), vec![0, 1]));
+    assert!(is_empty(&posted));
+}
+
+#[test]
+fn places_are_a_power_of_two_with_room_for_slow_threads() {
+    for (depth, places) in [(1, 4), (16, 32), (100, 256)] {
+        let mut posted = Posted::<u64>::new(0);
+        posted.reserve(depth).unwrap();
+        assert_eq!(posted.places.len(), places, "{depth}");
+        let before = posted.places.as_ptr();
+        posted.reserve(depth).unwrap();
+        assert_eq!(posted.places.as_ptr(), before, "there was room already");
+    }
 }
 
 #[test]
@@ -153,4 +190,43 @@ fn places_are_found_when_many_threads_are_slow() {
     for number in left {
         assert!(complete(&mut posted, number, false).0.is_some());
     }
+}
+
+#[test]
+fn a_queue_that_is_made_deeper_takes_more_and_a_shallower_one_fewer() {
+    let mut posted = queue(1, &[true]);
+    assert_eq!(posted.hold(1, true), FULL);
+    posted.set_depth(2);
+    assert_eq!(posted.hold(1, true), Ok(1));
+    assert_eq!(posted.hold(2, true), FULL);
+    posted.set_depth(1);
+    complete(&mut posted, 0, true);
+    assert_eq!(posted.hold(2, true), FULL);
+}
+
+#[test]
+fn an_idle_queue_has_no_request_in_a_slot() {
+    let mut posted = queue(4, &[]);
+    assert!(posted.is_idle());
+    posted.hold(0, true).unwrap();
+    assert!(!posted.is_idle());
+}
+
+#[test]
+fn what_is_still_to_be_told_is_counted() {
+    let mut posted = queue(8, &[false, false, true, false, true]);
+    assert_eq!(posted.untold(), 5);
+    complete(&mut posted, 2, true);
+    assert_eq!(posted.untold(), 2);
+    complete(&mut posted, 4, true);
+    assert_eq!(posted.untold(), 0);
+}
+
+#[test]
+fn each_request_that_waits_is_shown() {
+    let mut posted = queue(4, &[true, false, true]);
+    complete(&mut posted, 0, true);
+    let mut shown = Vec::new();
+    posted.for_each(|request| shown.push(*request));
+    assert_eq!(shown, [1, 2]);
 }
