@@ -8,6 +8,7 @@ mod file;
 mod providers;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -118,10 +119,15 @@ impl Config {
     /// The file in force, or the defaults if there is none, and where providers are searched. A file
     /// named by `$WARPLINE_CONFIG` must exist. In a setuid program the environment names nothing.
     pub fn load() -> Result<Self, ConfigError> {
-        let trusted = |name: &str| match is_secure() {
+        Self::load_with(|name| match is_secure() {
             true => None,
-            false => std::env::var_os(name).filter(|value| !value.is_empty()),
-        };
+            false => std::env::var_os(name),
+        })
+    }
+
+    /// As [`Config::load`], with the variables of the environment that `variable` returns.
+    fn load_with(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, ConfigError> {
+        let trusted = |name| variable(name).filter(|value| !value.is_empty());
         let home = trusted("HOME").map(PathBuf::from);
         let user = home.map(|home| home.join(".config/warpline/warpline.toml"));
         let system = PathBuf::from("/etc/warpline/warpline.toml");
@@ -276,11 +282,38 @@ mod tests {
             ("[providers]\ndisabeld = []\n", "w.toml:2:12: ", "a provider's table"),
             ("[providers.acme]\nwrap = [\"tarce\"]\n", "w.toml:2:8: ", "no `tarce`"),
             ("[providers.acme]\nports = [1]\n", "w.toml:2:9: ", "text, a number or a truth value"),
+            ("providers = 1\n", "w.toml:1:13: ", "expected the table of providers"),
             ("[log]\nfilter = 1\n", "w.toml:2:10: ", "integer"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.starts_with(place) && error.contains(what), "{error}");
         }
+    }
+
+    #[test]
+    fn variables_name_the_file_and_where_providers_are() {
+        let dir = std::env::temp_dir().join(format!("ual-config-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let file = dir.join("w.toml");
+        std::fs::write(&file, "[log]\nfilter = \"debug\"\n").unwrap();
+        let load = |named: &Path, paths: &str| {
+            Config::load_with(|name| match name {
+                "WARPLINE_CONFIG" => Some(named.into()),
+                "WARPLINE_PROVIDER_PATH" => Some(paths.into()),
+                _ => None,
+            })
+        };
+        let config = load(&file, "/one::/two").unwrap();
+        assert_eq!(config.log.filter.as_deref(), Some("debug"));
+        let beside = dir.join("providers.d");
+        assert_eq!(config.providers.search, [Path::new("/one"), Path::new("/two"), &beside]);
+        // An empty variable says nothing.
+        assert_eq!(load(&file, "").unwrap().providers.search, [beside]);
+        std::fs::remove_dir_all(&dir).unwrap();
+        assert!(load(&file, "").is_err(), "a file that is named must exist");
+        // Without a name of its own the user's file is looked for in the home directory.
+        let home = Config::load_with(|name| (name == "HOME").then(|| dir.clone().into())).unwrap();
+        assert_eq!(home.providers.search[0], dir.join(".config/warpline/providers.d"));
     }
 
     #[test]

@@ -35,7 +35,6 @@ impl Policy {
                 ..adapter
             },
             "chelsio-t6" | "intel" => Self {
-                negotiate_ird_ord: true,
                 peer_to_peer: PeerToPeer { send: false, write: true, read: true },
                 ..adapter
             },
@@ -83,6 +82,7 @@ mod tests {
         ] {
             let policy = Policy::profile(name).unwrap_or_else(|| panic!("{name}"));
             assert_eq!((policy.revision, policy.peer_to_peer), (revision, peer_to_peer), "{name}");
+            assert_eq!(policy.negotiate_ird_ord, revision == 2, "{name}");
             assert_eq!((policy.markers, policy.extensions), (Markers::Refuse, false), "{name}");
         }
         let strict = Policy::profile("strict-rfc").unwrap_or_else(|| panic!("strict-rfc"));

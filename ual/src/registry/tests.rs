@@ -72,3 +72,12 @@ fn the_order_is_the_configured_one() {
     // A library and the built-in provider of a name are both.
     assert_eq!(listing.iter().filter(is_off).count(), 3);
 }
+
+#[test]
+fn a_listing_by_place_is_that_of_all() {
+    let ual = Ual::with_config(with_libraries(&["acme"]));
+    let all: Vec<_> = ual.providers().into_iter().map(|p| (p.name, p.library)).collect();
+    let by_place = (0..).map_while(|at| ual.list_at(at)).map(|p| (p.name, p.library));
+    assert!(by_place.eq(all));
+    assert_eq!(*ual.config(), with_libraries(&["acme"]));
+}
