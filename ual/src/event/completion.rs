@@ -88,13 +88,10 @@ impl Completions {
         });
         let init = CqInit { depth, handler: Some(bell.clone()) };
         let cq = ia.rnic().create_cq(&init).map_err(Error::verb("create a completion queue"))?;
+        let sourced = ia.has_datagrams().then(|| Sourced::new(cq.clone(), ia.directory().clone()));
+        let cq = sourced.clone().map_or(cq, |sourced| sourced);
         core.change(|state| state.settings.depth = cq.depth() as usize);
-        let (turn, pump) = (Turn::new(plain), Pump::new());
-        if !ia.has_datagrams() {
-            return Ok(Self { cq, sourced: None, bell, core, turn, pump });
-        }
-        let cq = Sourced::new(cq, ia.directory().clone());
-        Ok(Self { cq: cq.clone(), sourced: Some(cq), bell, core, turn, pump })
+        Ok(Self { cq, sourced, bell, core, turn: Turn::new(plain), pump: Pump::new() })
     }
 
     pub(super) fn cq(&self) -> &Arc<dyn Cq> {

@@ -137,3 +137,18 @@ impl Dispatch {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_thread_has_ended_when_it_was_stopped() {
+        let dispatch = Dispatch::default();
+        dispatch.start().unwrap();
+        let shared = Arc::downgrade(&dispatch.shared);
+        warpline_patience::within("the dispatch thread to end", || dispatch.stop());
+        drop(dispatch);
+        assert_eq!(shared.strong_count(), 0);
+    }
+}

@@ -336,6 +336,17 @@ mod tests {
     use super::*;
     use crate::event::state::State;
 
+    #[test]
+    fn a_full_dispatcher_of_affiliated_events_is_not_told_of_itself() {
+        let ia = crate::Ual::with_config(Default::default()).open_any().unwrap();
+        let evd = ia.create_evd(EvdInit::new(Stream::Affiliated, 1)).unwrap();
+        for number in 0..2 {
+            evd.push_affiliated(AsyncSource::Queue(number), AsyncEvent::CqOverrun, || true);
+        }
+        assert!(matches!(evd.dequeue(), Ok(Some(Event::Affiliated { .. }))));
+        assert!(matches!(evd.dequeue(), Err(Error::Overflow(1))));
+    }
+
     // Their events are added whatever the depth, and must not need memory then.
     #[test]
     fn there_is_memory_for_what_connections_have_to_tell() {

@@ -280,9 +280,11 @@ mod tests {
         state.lose(true);
         assert_eq!(state.push(3), Push::Refused { report: false });
         state.lose(true);
+        assert!(state.is_ready());
         assert_eq!(state.take().unwrap(), Some(1));
-        assert!(!state.settings.overflowed);
+        assert!(!state.settings.overflowed && state.is_ready());
         assert!(matches!(state.take(), Err(Error::Overflow(2))));
+        assert!(!state.is_ready());
         assert_eq!(state.take().unwrap(), None);
         assert_eq!(state.push(4), Push::Queued);
     }
@@ -298,6 +300,38 @@ mod tests {
         assert_eq!(state.push(3), Push::Refused { report: false });
         state.settings.overflowed = false;
         assert_eq!(state.push(4), Push::Queued);
+    }
+
+    #[test]
+    fn a_loss_is_told_behind_the_events_that_were_not_lost() {
+        let mut state = State::new(1, 2);
+        assert_eq!(state.push(1), Push::Queued);
+        state.lose(true);
+        assert!(!state.is_ready());
+        assert_eq!(state.take().unwrap(), Some(1));
+        assert!(state.is_ready());
+    }
+
+    #[test]
+    fn an_overflow_lasts_while_a_queue_that_shrank_is_full() {
+        let mut state = State::new(3, 1);
+        (0..3).for_each(|event| assert_eq!(state.push(event), Push::Queued));
+        state.lose(true);
+        state.settings.depth = 2;
+        state.take().unwrap();
+        assert!(state.settings.overflowed);
+        state.take().unwrap();
+        assert!(!state.settings.overflowed);
+    }
+
+    #[test]
+    fn without_memory_there_is_room_for_what_needs_none() {
+        let mut state = State::new(usize::MAX, 1);
+        state.make_room(4).unwrap();
+        state.push_always(1_u64, true);
+        let spare = state.spare();
+        assert!(spare > 1);
+        assert_eq!(state.room_for(usize::MAX), spare);
     }
 
     #[test]
