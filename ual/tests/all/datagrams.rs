@@ -127,7 +127,14 @@ fn a_service_leads_to_an_endpoint_and_what_arrives_says_from_where() {
     near.post_send(&handle, &datagram(5 | NOTIFY, &[here.sge(0, 16)], to)).unwrap();
     assert!(ready_within(fd, Interest::READ, HANG));
     assert_eq!((there.success().wr_id, here.success().wr_id), (4, 5));
-    // A quiet one waits to be polled, and wakes nobody.
+    assert_eq!((there.completions.queued(), here.completions.queued()), (0, 0));
+    // A quiet one waits to be polled, and wakes nobody: a receive as well as a send.
+    far.post_recv(&[RecvWr { wr_id: 6, sgl: &[there.sge(0, OCTETS)] }]).unwrap();
+    near.post_send(&handle, &datagram(7 | NOTIFY, &[here.sge(0, 16)], to)).unwrap();
+    assert_eq!(here.success().wr_id, 7);
+    warpline_patience::until("the quiet receive", || there.completions.queued() == 1);
+    assert!(matches!(there.completions.wait(Some(Duration::ZERO)), Err(Error::Timeout(_))));
+    assert!(there.completions.dequeue().unwrap().is_some());
     near.post_send(&handle, &datagram(3, &[], to)).unwrap();
     warpline_patience::until("the quiet completion", || here.completions.queued() == 1);
     assert!(matches!(here.completions.wait(Some(Duration::ZERO)), Err(Error::Timeout(_))));
@@ -169,8 +176,11 @@ fn what_datagrams_use_closes_once_and_not_before_them() {
     }
     assert_eq!((near.tag().get(), handle.tag().get()), (1, 2));
     assert!(here.ia.ud_ep(near.id()).is_some_and(|found| Arc::ptr_eq(&found, &near)));
+    let before = near.query().unwrap().state;
     near.stop().unwrap();
+    assert_ne!(near.query().unwrap().state, before);
     near.reset().unwrap();
+    assert_eq!(near.query().unwrap().state, before);
     near.close().unwrap();
     assert!(here.ia.ud_ep(near.id()).is_none());
     assert!(matches!(near.close(), Err(Error::Closed(Object::Ep))));
@@ -178,6 +188,31 @@ fn what_datagrams_use_closes_once_and_not_before_them() {
     // Dropping is closing.
     drop(far);
     there.completions.close().unwrap();
+}
+
+#[test]
+fn a_wait_for_datagrams_ends_as_any_other() {
+    if !over_the_stand_in("a_wait_for_datagrams_ends_as_any_other") {
+        return;
+    }
+    let side = side();
+    let attrs = side.ia.datagram_attrs().unwrap();
+    assert!(attrs.max_ah > 0 && attrs.max_private_request > 0);
+    assert!(side.ia.max_datagram(0).unwrap() > 1);
+    assert!(side.completions.depth() >= 4096);
+    let short = Some(Duration::from_millis(1));
+    warpline_patience::within("a wait to be over", || {
+        assert!(matches!(side.completions.wait(short), Err(Error::Timeout(_))));
+        assert!(!side.completions.wait_ready(short).unwrap());
+    });
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| side.completions.wait(None));
+        warpline_patience::until("the interrupted wait to end", || {
+            side.completions.interrupt();
+            waiter.is_finished()
+        });
+        assert!(matches!(waiter.join().unwrap(), Err(Error::Interrupted)));
+    });
 }
 
 #[test]

@@ -25,6 +25,8 @@ pub(crate) enum Behaviour {
     RefuseClose(VpStatus),
     /// What streams are to be like is noted.
     Noting(Arc<Mutex<Vec<StreamParams>>>),
+    /// Datagrams, of which these know services only.
+    Datagrams(Arc<ServiceBook>),
     /// The next query of a queue pair runs what the test left here first.
     Queried(Arc<Mutex<Option<Meanwhile>>>),
 }
@@ -108,6 +110,12 @@ impl Rnic for FakeRnic {
     fn native_cm(&self) -> Option<Arc<dyn NativeCm>> {
         match &self.behaviour {
             Behaviour::Native(manager) => Some(manager.clone()),
+            _ => None,
+        }
+    }
+    fn datagrams(&self) -> Option<Arc<dyn Datagrams>> {
+        match &self.behaviour {
+            Behaviour::Datagrams(services) => Some(services.clone()),
             _ => None,
         }
     }
@@ -289,5 +297,108 @@ impl NativeCm for Manager {
             |events: &mut VecDeque<_>| events.is_empty() || self.late.load(Ordering::Acquire);
         let (events, _) = self.more.wait_timeout_while(events, timeout, is_quiet).unwrap();
         Ok(!events.is_empty())
+    }
+}
+
+/// What the services of an adapter were asked to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Served {
+    Listen(u64, SocketAddr),
+    Unlisten(u64),
+    Resolve(u64, SocketAddr),
+    Cancel(u64),
+    Accept(u64, UdAddress),
+    Reject(u64, ServiceRefusal),
+}
+
+/// Services that note what they are asked, and say what the test wants them to say.
+#[derive(Default)]
+pub(crate) struct ServiceBook {
+    attrs: DatagramAttrs,
+    handler: Mutex<Option<Arc<dyn ServiceHandler>>>,
+    served: Mutex<VecDeque<Served>>,
+    /// Refuse to listen at any further address, and to ask.
+    pub(crate) refuse: AtomicBool,
+}
+
+impl ServiceBook {
+    pub(crate) fn say(&self, event: ServiceEvent) {
+        let handler = self.handler.lock().unwrap().clone();
+        handler.unwrap().on_service(event);
+    }
+
+    pub(crate) fn has_handler(&self) -> bool {
+        self.handler.lock().unwrap().is_some()
+    }
+
+    /// The next thing they were asked, if there is one.
+    pub(crate) fn served(&self) -> Option<Served> {
+        self.served.lock().unwrap().pop_front()
+    }
+
+    fn note(&self, served: Served) -> VpResult<()> {
+        self.served.lock().unwrap().push_back(served);
+        Ok(())
+    }
+
+    fn willing(&self) -> VpResult<()> {
+        match self.refuse.load(Ordering::Acquire) {
+            true => Err(VpError::new(VpStatus::InUse, "somebody is there")),
+            false => Ok(()),
+        }
+    }
+}
+
+fn services_only<T>() -> VpResult<T> {
+    Err(VpError::new(VpStatus::Unsupported, "services alone"))
+}
+
+impl Datagrams for ServiceBook {
+    fn attrs(&self) -> &DatagramAttrs {
+        &self.attrs
+    }
+    fn max_payload(&self, _port: u32) -> VpResult<u32> {
+        services_only()
+    }
+    fn create_qp(&self, _init: &UdQpInit) -> VpResult<Arc<dyn UdQp>> {
+        services_only()
+    }
+    fn destroy_qp(&self, _qp: QpId) -> VpResult<()> {
+        services_only()
+    }
+    fn create_ah(&self, _pd: PdId, _path: &DatagramPath) -> VpResult<AhId> {
+        services_only()
+    }
+    fn query_ah(&self, _ah: AhId) -> VpResult<AhInfo> {
+        services_only()
+    }
+    fn destroy_ah(&self, _ah: AhId) -> VpResult<()> {
+        services_only()
+    }
+    fn set_service_handler(&self, handler: Option<Arc<dyn ServiceHandler>>) {
+        *self.handler.lock().unwrap() = handler;
+    }
+    fn listen(&self, token: u64, mut address: SocketAddr, _backlog: u32) -> VpResult<SocketAddr> {
+        self.willing()?;
+        if address.port() == 0 {
+            address.set_port(4711);
+        }
+        self.note(Served::Listen(token, address)).map(|()| address)
+    }
+    fn unlisten(&self, token: u64) -> VpResult<()> {
+        self.note(Served::Unlisten(token))
+    }
+    fn resolve(&self, token: u64, peer: SocketAddr, _private_data: &[u8]) -> VpResult<()> {
+        self.willing()?;
+        self.note(Served::Resolve(token, peer))
+    }
+    fn cancel(&self, token: u64) -> VpResult<()> {
+        self.note(Served::Cancel(token))
+    }
+    fn accept(&self, request: u64, answer: UdAddress, _private_data: &[u8]) -> VpResult<()> {
+        self.note(Served::Accept(request, answer))
+    }
+    fn reject(&self, request: u64, why: ServiceRefusal, _private_data: &[u8]) -> VpResult<()> {
+        self.note(Served::Reject(request, why))
     }
 }

@@ -89,7 +89,7 @@ fn a_dispatcher_that_somebody_waits_on_is_in_use() {
             });
             let refused = evd.close();
             evd.abort();
-            assert!(matches!(refused, Err(Error::InUse { object: Object::Evd, .. })));
+            assert!(matches!(refused, Err(Error::InUse { object: Object::Evd, users: 1 })));
             assert!(matches!(waiter.join().unwrap(), Err(Error::Aborted)));
         });
         evd.close().unwrap();
@@ -107,6 +107,39 @@ fn dispatchers_of_asynchronous_events_are_found_while_they_are_open() {
     of_objects.close().unwrap();
     of_device.close().unwrap();
     assert!(side.ia.affiliated_evd().is_none() && side.ia.unaffiliated_evd().is_none());
+}
+
+#[test]
+fn objects_are_found_by_their_ids_while_they_are_open() {
+    let side = Side::new(policy());
+    let ep = side.ep();
+    let params = ual::SrqParams { depth: 8, max_sge: 1, low_watermark: 0 };
+    let shared = side.pz.create_srq(params).unwrap();
+    assert!(side.ia.ep(ep.id()).is_some_and(|found| Arc::ptr_eq(&found, &ep)));
+    assert!(side.ia.srq(shared.id()).is_some_and(|found| Arc::ptr_eq(&found, &shared)));
+    ep.close().unwrap();
+    shared.close().unwrap();
+    assert!(side.ia.ep(ep.id()).is_none() && side.ia.srq(shared.id()).is_none());
+}
+
+#[test]
+fn an_adapter_has_the_policy_it_was_opened_with_and_datagrams_if_its_provider_has() {
+    let side = Side::new(ual::Policy { dscp: 7, ..policy() });
+    assert_eq!((side.ia.policy().dscp, side.ia.policies().default.dscp), (7, 7));
+    assert!(side.ia.datagram_attrs().is_none());
+    let unsupported = side.ia.max_datagram(0).unwrap_err().verb_status();
+    assert_eq!(unsupported, Some(VpStatus::Unsupported));
+}
+
+#[test]
+fn a_dropped_listener_listens_no_more() {
+    let side = Side::new(policy());
+    let listen = side.listen(LOCALHOST);
+    let address = listen.addresses()[0];
+    drop(listen);
+    warpline_patience::until("a connection to be refused", || {
+        std::net::TcpStream::connect(address).is_err()
+    });
 }
 
 #[test]

@@ -1,0 +1,196 @@
+//! Services for datagrams over a provider that notes what it is asked: who is asked, answered and given up.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ual::resource::{Serves, UdService, UdServiceInit};
+use ual::vp_api::{ServiceEvent, ServiceRefusal, UdAddress};
+use ual::{Error, Event, Listen, ListenInit, Policy, ServiceReply, ServiceRequest};
+
+use crate::common::{HANG, LOCALHOST, Side, policy};
+use crate::fake::{self, Behaviour, Served, ServiceBook};
+
+fn side(policy: Policy) -> (Side, Arc<ServiceBook>) {
+    let services = Arc::new(ServiceBook::default());
+    let ual = fake::ual(Behaviour::Datagrams(services.clone()), policy);
+    (Side::of(&ual), services)
+}
+
+fn peer() -> SocketAddr {
+    ([192, 0, 2, 9], 18515).into()
+}
+
+/// A service that was asked, and the token of the question.
+fn asked(side: &Side, services: &ServiceBook) -> (Arc<UdService>, u64) {
+    let (evd, private_data) = (side.connection.clone(), Vec::new());
+    let init = UdServiceInit { peer: peer(), evd, private_data };
+    let service = side.ia.create_ud_service(init).unwrap();
+    service.ask().unwrap();
+    match services.served() {
+        Some(Served::Resolve(token, to)) if to == peer() => (service, token),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn failed(token: u64, reason: &str) -> ServiceEvent {
+    ServiceEvent::Failed { token, reason: reason.to_owned() }
+}
+
+fn answer(side: &Side) -> String {
+    match side.connection.wait(Some(HANG)).unwrap() {
+        Event::ServiceReply { reply, .. } => reply.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn listen(side: &Side, serves: Serves) -> ual::Result<Arc<Listen>> {
+    let init = ListenInit::new(SocketAddr::new(LOCALHOST, 0), &side.requests);
+    side.ia.listen(ListenInit { serves, ..init })
+}
+
+/// Listens for datagrams; the token that requests carry.
+fn offered(side: &Side, services: &ServiceBook) -> (Arc<Listen>, u64) {
+    let listen = listen(side, Serves::Datagrams).unwrap();
+    match services.served() {
+        Some(Served::Listen(token, address)) if listen.addresses() == [address] => (listen, token),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn asks(listener: u64, request: u64) -> ServiceEvent {
+    ServiceEvent::Request { listener, request, peer: peer(), port: 0, private_data: vec![7] }
+}
+
+fn request(side: &Side) -> ServiceRequest {
+    match side.requests.wait(Some(HANG)).unwrap() {
+        Event::ServiceRequest(request) => *request,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What the services are asked next.
+fn served(services: &ServiceBook) -> Served {
+    let mut next = None;
+    warpline_patience::until("something that the services are asked", || {
+        next = services.served();
+        next.is_some()
+    });
+    next.unwrap()
+}
+
+#[test]
+fn a_closed_service_gives_up_its_own_questions() {
+    let (side, services) = side(policy());
+    let (first, first_token) = asked(&side, &services);
+    let (second, second_token) = asked(&side, &services);
+    assert_ne!(first_token, second_token);
+    first.close().unwrap();
+    assert_eq!(services.served(), Some(Served::Cancel(first_token)));
+    assert_eq!(services.served(), None);
+    // What is said of it all the same is nobody's.
+    services.say(failed(first_token, "late"));
+    services.say(failed(second_token, "no route"));
+    assert_eq!(answer(&side), "no answer from the service: no route");
+    drop(second);
+    assert_eq!(services.served(), None, "it had its answer");
+    assert_eq!(side.connection.queued(), 0);
+}
+
+#[test]
+fn a_dropped_service_takes_its_questions_and_answers_along() {
+    let (side, services) = side(policy());
+    let (service, token) = asked(&side, &services);
+    services.say(failed(token, "no route"));
+    assert!(side.connection.wait_ready(Some(HANG)).unwrap());
+    service.ask().unwrap();
+    let Some(Served::Resolve(again, _)) = services.served() else { panic!("not asked") };
+    drop(service);
+    assert_eq!(services.served(), Some(Served::Cancel(again)));
+    assert_eq!(side.connection.queued(), 0);
+    side.connection.close().unwrap();
+}
+
+#[test]
+fn a_question_that_is_refused_leaves_nothing() {
+    let (side, services) = side(policy());
+    let (service, token) = asked(&side, &services);
+    services.refuse.store(true, Ordering::Release);
+    assert!(matches!(service.ask(), Err(Error::Verb { .. })));
+    assert!(matches!(listen(&side, Serves::Datagrams), Err(Error::AddressInUse(_))));
+    service.close().unwrap();
+    assert_eq!(services.served(), Some(Served::Cancel(token)));
+    assert_eq!(services.served(), None);
+}
+
+#[test]
+fn each_refusal_has_words_of_its_own() {
+    let (side, services) = side(policy());
+    let mut said = std::collections::BTreeSet::new();
+    for why in [
+        ServiceRefusal::NotSupported,
+        ServiceRefusal::Rejected,
+        ServiceRefusal::NoQueuePair,
+        ServiceRefusal::Redirected,
+    ] {
+        let (_service, token) = asked(&side, &services);
+        services.say(ServiceEvent::Refused { token, why, private_data: Vec::new() });
+        let text = answer(&side);
+        assert!(text.contains("service"), "{text}");
+        assert!(said.insert(text));
+    }
+    let (address, path) = (UdAddress::default(), Default::default());
+    assert_ne!(ServiceReply::Resolved { address, path, private_data: Vec::new() }.to_string(), "");
+}
+
+#[test]
+fn a_request_is_answered_once() {
+    let (side, services) = side(policy());
+    let (listen, token) = offered(&side, &services);
+    services.say(asks(token, 1));
+    let first = request(&side);
+    assert_eq!((first.listener, first.port), (listen.id(), listen.addresses()[0].port()));
+    assert_eq!((first.ends.remote.address, first.private_data), (peer(), vec![7]));
+    ual::cm::reply(first.request, Ok(UdAddress::default()), &[]).unwrap();
+    assert_eq!(services.served(), Some(Served::Accept(1, UdAddress::default())));
+    let again = ual::cm::reply(first.request, Err(ServiceRefusal::Rejected), &[]);
+    assert!(matches!(again, Err(Error::Closed(_))), "{again:?}");
+    assert_eq!(services.served(), None);
+}
+
+#[test]
+fn nobody_is_asked_for_a_listener_that_is_gone() {
+    let (side, services) = side(policy());
+    let (listen, token) = offered(&side, &services);
+    let (other, of_other) = offered(&side, &services);
+    drop(listen);
+    assert_eq!(served(&services), Served::Unlisten(token));
+    services.say(asks(token, 5));
+    assert_eq!(served(&services), Served::Reject(5, ServiceRefusal::NotSupported));
+    // The other one hears its own.
+    services.say(asks(of_other, 6));
+    assert_eq!(request(&side).listener, other.id());
+    assert_eq!(services.served(), None);
+}
+
+#[test]
+fn a_request_that_nobody_answers_is_refused_in_time() {
+    let hurried = Policy { answer_timeout: Duration::from_millis(1), ..policy() };
+    let (side, services) = side(hurried);
+    let (_listen, token) = offered(&side, &services);
+    services.say(asks(token, 3));
+    let late = request(&side).request;
+    assert!(matches!(served(&services), Served::Reject(3, _)));
+    assert!(matches!(ual::cm::reply(late, Ok(UdAddress::default()), &[]), Err(Error::Closed(_))));
+}
+
+#[test]
+fn a_closed_adapter_leaves_its_provider_no_handler() {
+    let (side, services) = side(policy());
+    assert!(services.has_handler());
+    let ia = side.ia.clone();
+    drop(side);
+    ia.close().unwrap();
+    assert!(!services.has_handler());
+}
