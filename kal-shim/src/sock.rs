@@ -19,7 +19,7 @@ use rustix::net::{
 };
 use vp_api::Shortage;
 
-/// A listening socket and where it listens.
+/// A socket that is bound, or listens, and where.
 #[derive(Debug)]
 pub struct Listener {
     /// The socket.
@@ -79,49 +79,65 @@ pub fn connected(socket: impl AsFd) -> io::Result<()> {
 
 /// Listens on one address. `[::]` takes IPv4 connections too.
 pub fn listen(address: SocketAddr, backlog: u32) -> io::Result<Listener> {
-    listen_one(address, backlog, false)
+    let bound = bind_one(address, false)?;
+    listen_on(&bound.socket, backlog)?;
+    Ok(bound)
 }
 
-fn listen_one(address: SocketAddr, backlog: u32, v6_only: bool) -> io::Result<Listener> {
-    let socket = socket(address)?;
+/// Listens on a bound socket.
+pub fn listen_on(socket: impl AsFd, backlog: u32) -> io::Result<()> {
+    // Its connections inherit this: a later listener may take the address while the kernel keeps them.
     sockopt::set_socket_reuseaddr(&socket, true)?;
-    if address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) {
-        sockopt::set_ipv6_v6only(&socket, v6_only)?;
-    }
-    rustix::net::bind(&socket, &address)?;
-    rustix::net::listen(&socket, i32::try_from(backlog).unwrap_or(i32::MAX))?;
-    let address = local_addr(&socket)?;
-    Ok(Listener { socket, address })
+    Ok(rustix::net::listen(socket, i32::try_from(backlog).unwrap_or(i32::MAX))?)
 }
 
-/// Listens on several addresses with one port: the first's, or if that is 0 one that is free at all
-/// of them.
-pub fn listen_all(addresses: &[SocketAddr], backlog: u32) -> io::Result<Vec<Listener>> {
+/// Binds to several addresses with one port: the first's, or if that is 0 one that is free at all
+/// of them. Nobody else gets them.
+pub fn bind_all(addresses: &[SocketAddr]) -> io::Result<Vec<Listener>> {
     // A port that is free at the first address may be taken at another; a few tries find one.
     const TRIES: usize = 32;
     let wanted = addresses.first().map_or(0, SocketAddr::port);
     for _ in 1..TRIES {
-        match listen_at(addresses, wanted, backlog) {
+        match bind_at(addresses, wanted) {
             Err(error) if wanted == 0 && error.kind() == io::ErrorKind::AddrInUse => {}
             result => return result,
         }
     }
-    listen_at(addresses, wanted, backlog)
+    bind_at(addresses, wanted)
 }
 
-fn listen_at(addresses: &[SocketAddr], wanted: u16, backlog: u32) -> io::Result<Vec<Listener>> {
+fn bind_at(addresses: &[SocketAddr], wanted: u16) -> io::Result<Vec<Listener>> {
     let v6_only = addresses.iter().any(SocketAddr::is_ipv4);
     let mut port = wanted;
-    let mut listeners = Vec::with_capacity(addresses.len());
+    let mut bound = Vec::with_capacity(addresses.len());
     for address in addresses {
         let mut address = *address;
         address.set_port(port);
-        let listener = listen_one(address, backlog, v6_only)
+        let socket = bind_one(address, v6_only)
             .map_err(|e| io::Error::new(e.kind(), format!("{address}: {e}")))?;
-        port = listener.address.port();
-        listeners.push(listener);
+        port = socket.address.port();
+        bound.push(socket);
     }
-    Ok(listeners)
+    Ok(bound)
+}
+
+fn bind_one(address: SocketAddr, v6_only: bool) -> io::Result<Listener> {
+    let socket = socket(address)?;
+    if address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) {
+        sockopt::set_ipv6_v6only(&socket, v6_only)?;
+    }
+    // Sockets that may share an address all get it, until one of them listens. So this one may not, but
+    // for a moment if only connections of an earlier listener are in its way, which the kernel keeps.
+    match rustix::net::bind(&socket, &address) {
+        Err(Errno::ADDRINUSE) => {
+            sockopt::set_socket_reuseaddr(&socket, true)?;
+            rustix::net::bind(&socket, &address)?;
+            sockopt::set_socket_reuseaddr(&socket, false)?;
+        }
+        bound => bound?,
+    }
+    let address = local_addr(&socket)?;
+    Ok(Listener { socket, address })
 }
 
 /// The next connection with its peer's address; `None`: no one is waiting. The options apply to it,
@@ -262,11 +278,11 @@ mod tests {
     #[test]
     fn several_addresses_get_one_port() {
         let addresses = ["127.0.0.1:0", "127.0.0.2:0", "[::1]:0"].map(|a| a.parse().unwrap());
-        let listeners = listen_all(&addresses, 4).unwrap();
+        let listeners = bind_all(&addresses).unwrap();
         let port = listeners[0].address.port();
         assert!(port != 0 && listeners.iter().all(|l| l.address.port() == port));
         let busy = [SocketAddr::from(([127, 0, 0, 1], port))];
-        let error = listen_all(&busy, 4).unwrap_err();
+        let error = bind_all(&busy).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         assert!(error.to_string().contains("127.0.0.1"), "{error}");
     }
@@ -282,7 +298,7 @@ mod tests {
             assert_eq!(peer.ip(), remote.ip());
         }
         let both = ["0.0.0.0:0", "[::]:0"].map(|a| a.parse().unwrap());
-        assert_eq!(listen_all(&both, 4).unwrap().len(), 2);
+        assert_eq!(bind_all(&both).unwrap().len(), 2);
     }
 
     #[test]

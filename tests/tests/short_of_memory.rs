@@ -20,7 +20,7 @@ use warpline_tests::skip;
 const BINDING: &[&str] = &["ITAPI_ENABLE_V21_BINDINGS"];
 
 /// What is larger is of a table: neither of the library's reserve (`itapi/c/src/reserve.rs`), nor memory that is
-/// there when a connection is accepted (`ual/src/cm/table.rs`).
+/// there when a connection is accepted (`ual/cm/src/table/listeners.rs`).
 const LARGEST_BLOCK: u32 = 33 << 10;
 
 /// They come while there is no memory: enough to use up the reserve.

@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use thiserror::Error;
+use ual_cm::{Network, Policy};
 use vp_hooks::Wrapper;
 
-use crate::policy::{Network, Policy};
 use crate::registry::is_secure;
 use file::{File, PolicyKeys};
 
@@ -182,7 +182,7 @@ mod tests {
     use vp_api::FpduSize;
 
     use super::*;
-    use crate::policy::{Crc, PeerToPeer};
+    use ual_cm::{Crc, PeerToPeer};
 
     fn parse(text: &str) -> Result<Config, String> {
         Config::parse(text, Path::new("w.toml")).map_err(|e| e.to_string())
@@ -320,5 +320,19 @@ mod tests {
     fn a_missing_file_is_named() {
         let error = Config::read(Path::new("/nowhere/w.toml")).unwrap_err().to_string();
         assert!(error.contains("/nowhere/w.toml"), "{error}");
+    }
+
+    #[test]
+    fn a_remedy_names_only_what_the_configuration_takes() {
+        for got in [1, 2] {
+            let remedy = crate::FailReason::Revision { got }.remedy();
+            let line = remedy.split('`').nth(1).unwrap_or_default();
+            let config = format!("[policy]\n{line}\n");
+            assert!(Config::parse(&config, Path::new("test")).is_ok(), "{remedy}");
+        }
+        for got in [0, 3, 255] {
+            let remedy = crate::FailReason::Revision { got }.remedy();
+            assert!(!remedy.contains("policy") && remedy.contains("RFC 6581"), "{remedy}");
+        }
     }
 }

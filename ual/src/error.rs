@@ -159,6 +159,25 @@ pub enum Error {
     Config(#[from] ConfigError),
 }
 
+impl From<ual_cm::Error> for Error {
+    fn from(error: ual_cm::Error) -> Self {
+        match error {
+            ual_cm::Error::NoRequest => Self::Closed(Object::Request),
+            ual_cm::Error::NoServiceRequest => Self::Closed(Object::ServiceRequest),
+            ual_cm::Error::InvalidState { state, attempt, needed } => {
+                Self::InvalidState { object: Object::Ep, state, attempt, needed }
+            }
+            ual_cm::Error::InvalidArgument(text) => Self::InvalidArgument(text),
+            ual_cm::Error::PrivateDataTooLong { len, max } => Self::PrivateDataTooLong { len, max },
+            ual_cm::Error::AddressInUse(text) => Self::AddressInUse(text),
+            ual_cm::Error::NoListener(text) => Self::NoListener(text),
+            ual_cm::Error::Socket(text) => Self::Socket(text),
+            ual_cm::Error::Verb { attempt, source } => Self::Verb { attempt, source },
+            ual_cm::Error::Os { attempt, source } => Self::Os { attempt, source },
+        }
+    }
+}
+
 impl Error {
     /// A verb's refusal.
     pub(crate) fn verb(attempt: &'static str) -> impl Fn(VpError) -> Self {

@@ -34,10 +34,7 @@ pub mod cm;
 pub mod config;
 pub mod error;
 pub mod event;
-mod handle;
 mod life;
-pub mod node;
-pub mod policy;
 mod posted;
 mod registry;
 pub mod resource;
@@ -45,9 +42,9 @@ mod shared_posted;
 mod tag;
 
 pub use cm::{
-    AcceptParams, BrokenCause, CmCounters, ConnEvent, ConnRequest, ConnectError, ConnectParams,
-    ConnectionEnd, ConvertError, ConvertParams, Disconnect, Established, FailReason, Handoff, Lost,
-    PrivateData, RequestId, ServiceReply, ServiceRequest,
+    AcceptParams, Bound, BrokenCause, CmCounters, ConnEvent, ConnRequest, ConnectError,
+    ConnectParams, ConnectionEnd, ConvertError, ConvertParams, Disconnect, Established, FailReason,
+    Handoff, Lost, PrivateData, RequestId, ServiceReply, ServiceRequest,
 };
 pub use config::{Config, ConfigError};
 pub use error::{Error, Object, Result};
@@ -57,8 +54,6 @@ pub use kal_shim::interrupt::{catch_interrupt, interrupted};
 pub use kal_shim::limits::raise_descriptors;
 pub use kal_shim::names::{node_name, resolve};
 pub use kal_shim::{OutOfRange, Region};
-pub use node::{Ends, Node};
-pub use policy::{Crc, Markers, Network, PeerToPeer, Policies, Policy};
 pub use posted::Posted;
 pub use registry::{ProviderListing, Ual, builtin};
 pub use resource::{
@@ -67,5 +62,6 @@ pub use resource::{
 };
 pub use shared_posted::SharedPosted;
 pub use tag::Tag;
+pub use ual_cm::{Crc, Ends, Markers, Network, Node, PeerToPeer, Policies, Policy, node, policy};
 pub use vp_api;
 pub use vp_hooks;

@@ -18,8 +18,8 @@ use vp_api::{DeviceInfo, Provider, Rnic, Services, Unavailable};
 
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::policy::Policies;
 use crate::resource::Ia;
+use ual_cm::Policies;
 
 use library::Library;
 pub(crate) use secure::is_secure;

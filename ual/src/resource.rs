@@ -14,7 +14,7 @@ mod ud_ep;
 mod ud_service;
 
 pub use address::AddressHandle;
-pub(crate) use directory::{Directory, Sequence};
+pub(crate) use directory::Directory;
 pub use ep::{Ep, EpInfo, EpInit, EpState};
 pub use ia::Ia;
 pub use keys::Keys;
@@ -25,3 +25,8 @@ pub use rmr::Rmr;
 pub use srq::{Srq, SrqParams};
 pub use ud_ep::{Datagram, UdEp, UdEpInit};
 pub use ud_service::{UdService, UdServiceInit};
+
+#[cfg(all(test, not(loom)))]
+mod earlier_tests;
+#[cfg(all(test, not(loom)))]
+mod watch_tests;

@@ -27,8 +27,9 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("vp-verbs-dylib", &["vp-api", "vp-verbs"]),
     (
         "ual",
-        &["vp-api", "kal-os", "kal-shim", "iwarp-proto", "vp-hooks", "vp-softrdma", "vp-verbs"],
+        &["vp-api", "kal-os", "kal-shim", "ual-cm", "vp-hooks", "vp-softrdma", "vp-verbs"],
     ),
+    ("ual-cm", &["vp-api", "kal-os", "kal-shim", "iwarp-proto"]),
     ("itapi", &["ual", "vp-api"]),
     ("itapi-c", &["ual", "vp-api", "kal-os"]),
     ("warpline", &["itapi", "ual", "iwarp-proto", "warpline-provider"]),

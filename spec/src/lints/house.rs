@@ -42,6 +42,7 @@ const SAFE: &[&str] = &[
     "vp-softrdma/proto/src/lib.rs",
     "vp-hooks/src/lib.rs",
     "ual/src/lib.rs",
+    "ual/cm/src/lib.rs",
     "itapi/src/lib.rs",
     "cli/src/main.rs",
     "examples/src/lib.rs",

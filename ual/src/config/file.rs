@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer};
 use vp_api::FpduSize;
 
 use super::{Log, Providers};
-use crate::policy::{Crc, Markers, Network, PeerToPeer, Policy};
+use ual_cm::{Crc, Markers, Network, PeerToPeer, Policy};
 
 #[derive(Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]

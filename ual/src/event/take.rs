@@ -14,9 +14,9 @@ use super::core::{Control, Core, Wait};
 use super::evd::{Evd, Source};
 use super::state::State;
 use super::{Event, Stream};
-use crate::cm::Asleep;
 use crate::error::{Error, Object, Result};
 use crate::sync::{AtomicU32, Ordering};
+use ual_cm::Asleep;
 
 /// Who connects hears of it after two messages and what the peer's application does in between: so
 /// many times what a wait for a completion spins.

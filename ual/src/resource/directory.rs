@@ -4,25 +4,13 @@
 //! under a lock.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
-use vp_api::{CqId, QpId, SrqId, room};
+use ual_cm::{Connectee, Face, Sequence};
+use vp_api::{AsyncEvent, CqId, EventSource, QpId, SrqId, room};
 
 use super::{Ep, Srq, UdEp};
 use crate::event::{AsyncSource, Evd, Event, Stream};
-
-/// Numbers events as the provider tells them, objects as they are made, and streams as they begin: an
-/// event with a smaller number than an object or stream is about an earlier one of the same id.
-#[derive(Clone, Default)]
-pub(crate) struct Sequence(Arc<AtomicU64>);
-
-impl Sequence {
-    /// The next number.
-    pub(crate) fn next(&self) -> u64 {
-        self.0.fetch_add(1, Ordering::SeqCst)
-    }
-}
 
 /// From id to object, and its number in the [`Sequence`]; the object keeps itself alive.
 struct Map<K, T>(RwLock<BTreeMap<K, (Weak<T>, u64)>>);
@@ -194,6 +182,78 @@ impl Directory {
 
     pub(crate) fn unaffiliated(&self) -> Option<Arc<Evd>> {
         open(&self.unaffiliated)
+    }
+}
+
+impl Face for Directory {
+    fn connectee(&self, qp: QpId, told: u64) -> Option<Arc<dyn Connectee>> {
+        Some(self.ep_of(qp, told)?)
+    }
+
+    fn on_async(&self, told: u64, source: EventSource, event: AsyncEvent) {
+        match source {
+            EventSource::Qp(qp) => self.on_qp_event(qp, told, event),
+            EventSource::Cq(cq) => self.on_cq_event(cq, told, event),
+            EventSource::Srq(srq) => {
+                if let Some(object) = self.srq_of(srq, told) {
+                    self.tell_affiliated(AsyncSource::Srq(srq), event, || object.is_open());
+                }
+            }
+            EventSource::Rnic => self.tell_unaffiliated(None, event),
+            EventSource::Port(port) => self.tell_unaffiliated(Some(port), event),
+        }
+    }
+}
+
+impl Directory {
+    fn on_qp_event(&self, qp: QpId, told: u64, event: AsyncEvent) {
+        let source = AsyncSource::Ep(qp);
+        if let Some(ep) = self.ud_ep_of(qp, told) {
+            return self.tell_affiliated(source, event, || ep.is_open());
+        }
+        let Some(ep) = self.ep_of(qp, told) else { return };
+        let event = match event {
+            // The Terminate is what the peer is told of it.
+            AsyncEvent::TerminateSent(_) if ep.has_overrun() => AsyncEvent::CqOverrun,
+            event => event,
+        };
+        self.tell_affiliated(source, event, || ep.is_open());
+    }
+
+    fn on_cq_event(&self, cq: CqId, told: u64, event: AsyncEvent) {
+        let Some(evd) = self.evd_of(cq, told) else { return };
+        if event != AsyncEvent::CqOverrun || evd.overran() {
+            self.tell_affiliated(AsyncSource::Evd(cq), event, || evd.is_open());
+        }
+    }
+
+    /// Tells of an object, if it `exists`.
+    fn tell_affiliated(
+        &self,
+        source: AsyncSource,
+        event: AsyncEvent,
+        exists: impl FnOnce() -> bool,
+    ) {
+        match self.affiliated() {
+            Some(evd) => evd.push_affiliated(source, event, exists),
+            // Its connection event says it already.
+            None if matches!(source, AsyncSource::Ep(_)) => {
+                tracing::debug!("{source:?}: {event}")
+            }
+            None => tracing::warn!("{source:?}: {event}"),
+        }
+    }
+
+    fn tell_unaffiliated(&self, port: Option<u32>, event: AsyncEvent) {
+        match self.unaffiliated() {
+            Some(evd) => evd.push_lossy(Event::Unaffiliated { port, event }),
+            // The log has it already, with the listener and the cause.
+            None if matches!(event, AsyncEvent::ListenShortage { .. }) => {}
+            None => match port {
+                Some(port) => tracing::warn!("port {port}: {event}"),
+                None => tracing::warn!("{event}"),
+            },
+        }
     }
 }
 

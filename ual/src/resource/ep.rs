@@ -1,66 +1,34 @@
 //! Endpoints: a queue pair and its connection.
 //!
-//! The Ep owns the queue pair. Its state is one atomic: posting reads it, the caller moves it from
-//! `Unconnected` to pending and from `Connected` to `Nonoperational`, connection management
-//! does the rest. When the peer dies, it learns that from the provider, makes the state
-//! `Nonoperational` and says so in a connection event; the provider flushes what was posted.
+//! The Ep owns the queue pair and its [`Connection`], which connection management and callers move from
+//! state to state. When the peer dies, connection management learns that from the provider and says so in a
+//! connection event; the provider flushes what was posted.
 
 mod attr;
 
-pub use attr::{EpInfo, EpInit, EpState};
+pub use attr::{EpInfo, EpInit};
+pub use ual_cm::ConnState as EpState;
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
-use vp_api::{
-    FpduSize, PostFailure, Qp, QpChange, QpId, QpInit, QpState, RecvWr, Role, SendFlags, SendWr,
-    VpResult, VpStatus,
-};
+use ual_cm::{Connectee, Connection, Ends};
+use vp_api::{PostFailure, Qp, QpChange, QpId, QpInit, RecvWr, SendFlags, SendWr, VpStatus};
 
 use super::{Ia, Pz, Srq};
 use crate::cm::{
-    AcceptParams, BrokenCause, ConnEvent, ConnectParams, ConnectionEnd, Conversion, ConvertError,
-    ConvertParams, Disconnect, Established, RequestId, check_connect,
+    AcceptParams, Bound, ConnEvent, ConnectParams, ConnectionEnd, ConvertError, ConvertParams,
+    Disconnect, RequestId,
 };
 use crate::error::{Error, Object, Result};
 use crate::event::{AsyncSource, Evd, Event, NOTIFY, Stream};
 use crate::life::{Hold, Life, Living};
-use crate::node::Ends;
-use crate::policy::Policy;
 use crate::tag::Tag;
-
-/// A queue pair that ends by itself is looked at so often.
-const LOOK: Duration = Duration::from_millis(1);
-/// It may do so later than its bound, on a busy machine.
-const SETTLE: Duration = Duration::from_secs(1);
-
-/// What is known of the present or last connection.
-#[derive(Default)]
-pub(crate) struct Link {
-    /// Its number in the [`Sequence`](super::Sequence), before it begins; a reset gives the next one.
-    pub(crate) stream: u64,
-    /// Between established and its end.
-    pub(crate) live: bool,
-    pub(crate) close_timeout: Duration,
-    /// How large its FPDUs may be.
-    pub(crate) fpdu: FpduSize,
-    pub(crate) ends: Option<Ends>,
-    pub(crate) established: Option<Established>,
-    /// This end asked for the disconnect.
-    pub(crate) closing: bool,
-    /// Why there is no connection.
-    pub(crate) refused: Option<Box<ConnEvent>>,
-}
 
 /// Endpoint (IT-API `it_ep_rc_create`).
 pub struct Ep {
     qp: Arc<dyn Qp>,
-    state: AtomicU8,
-    link: Mutex<Link>,
-    /// The largest numbers of reads, inbound and outbound, as they are now.
-    reads: Mutex<(u16, u16)>,
+    connection: Connection,
     life: Life,
     tag: Tag,
     conn_evd: Hold<Evd>,
@@ -101,9 +69,7 @@ impl Ep {
         let qp = pz.ia().rnic().create_qp(&verbs).map_err(Error::verb("create a queue pair"))?;
         let ep = Arc::new(Self {
             qp,
-            state: AtomicU8::new(EpState::Unconnected as u8),
-            link: Mutex::new(Link { stream: pz.ia().cm().new_stream(), ..Link::default() }),
-            reads: Mutex::new((init.ird, init.ord)),
+            connection: pz.ia().cm().connection(init.ird, init.ord),
             life: Life::new(Object::Ep),
             tag: Tag::default(),
             conn_evd,
@@ -148,48 +114,27 @@ impl Ep {
 
     /// Its state.
     pub fn state(&self) -> EpState {
-        EpState::from_raw(self.state.load(Ordering::Acquire))
+        self.connection.state()
     }
 
     /// Both ends of the present or last connection.
     pub fn ends(&self) -> Option<Ends> {
-        self.link().ends.clone()
+        self.connection.ends()
     }
 
     /// How its last connection ended, or why it did not come about, as far as the provider tells; `None`:
     /// it stands. Known when the first work request of the connection completes without success: before
     /// the connection event.
     pub fn connection_end(&self) -> Option<ConnectionEnd> {
-        let qp = self.qp.query().ok()?;
-        let cause = match (qp.ended, qp.terminate) {
-            (Some(event), _) => BrokenCause::of(event),
-            (None, Some(terminate)) if terminate.sent => Some(BrokenCause::Terminated(terminate)),
-            (None, Some(terminate)) => Some(BrokenCause::TerminatedByPeer(terminate)),
-            (None, None) => None,
-        };
-        let link = self.link();
-        if let Some(event) = &link.refused {
-            return Some(ConnectionEnd::Refused(ConnEvent::clone(event)));
-        }
-        let (ends, by_peer) = (link.ends.clone()?, !link.closing);
-        match cause {
-            // This end wanted it to end, and it did.
-            Some(BrokenCause::Reset | BrokenCause::Lost | BrokenCause::ClosedInWork) | None
-                if !by_peer =>
-            {
-                Some(ConnectionEnd::Closed { ends, by_peer })
-            }
-            Some(cause) => Some(ConnectionEnd::Broken { ends, cause }),
-            None => qp.ended.map(|_| ConnectionEnd::Closed { ends, by_peer }),
-        }
+        self.connection.end(&*self.qp)
     }
 
     /// The endpoint as it is.
     pub fn query(&self) -> Result<EpInfo> {
         let qp = self.qp.query().map_err(Error::verb("query the queue pair"))?;
-        let link = self.link();
-        let (ends, established) = (link.ends.clone(), link.established.clone());
-        Ok(EpInfo { state: self.state(), ends, established, tcp: qp.tcp, qp })
+        let Self { connection, .. } = self;
+        let (ends, established) = (connection.ends(), connection.established());
+        Ok(EpInfo { state: connection.state(), ends, established, tcp: qp.tcp, qp })
     }
 
     /// Its queue pair as it is; makes no allocation. The provider may ask the kernel about the stream.
@@ -201,24 +146,15 @@ impl Ep {
     /// unconnected: [`Error::AddressInUse`] for a local port that is taken, [`Error::Os`] if this
     /// process lacks the right or the descriptors.
     pub fn connect(self: &Arc<Self>, params: ConnectParams) -> Result<()> {
-        let policy = self.policy_for(&params);
-        check_connect(&params, self.ia().private_data(&policy))?;
-        self.begin(EpState::ActivePending, "connect")?;
-        let begun = self.ia().cm().connect(self, params, policy);
-        if begun.is_err() {
-            self.set_state(EpState::Unconnected);
-        }
-        begun
+        let party = self.ready()?;
+        Ok(self.ia().cm().connect(&party, params)?)
     }
 
-    /// The policy for connecting as `params` say.
-    pub(crate) fn policy_for(&self, params: &ConnectParams) -> Policy {
-        let mut policy = match &params.policy {
-            Some(policy) => policy.clone(),
-            None => self.ia().policies().of(params.remote.ip()).clone(),
-        };
-        policy.negotiate_ird_ord &= !params.suppress_ird_ord;
-        policy
+    /// Connects from an address that was bound before ([`Ia::bind`]); the local address and port in `params`
+    /// do not count.
+    pub fn connect_from(self: &Arc<Self>, bound: Bound, params: ConnectParams) -> Result<()> {
+        let party = self.ready()?;
+        Ok(self.ia().cm().connect_from(&party, bound, params)?)
     }
 
     /// Makes a connected TCP socket the endpoint's stream, after the applications at both its ends
@@ -238,39 +174,25 @@ impl Ep {
         socket: OwnedFd,
         params: ConvertParams,
     ) -> std::result::Result<(), ConvertError> {
-        let pending = match params.role {
-            Role::Initiator => EpState::ActivePending,
-            Role::Responder => EpState::PassiveWait,
-        };
-        let conversion = Conversion::check(self, socket, params)?;
-        match self.begin(pending, "convert a socket") {
-            Ok(()) => {
-                self.ia().cm().convert(self, conversion);
-                Ok(())
-            }
-            Err(error) => Err(conversion.refuse(error)),
+        match self.ready() {
+            Ok(party) => Ok(self.ia().cm().convert(&party, socket, params)?),
+            Err(error) => Err(ConvertError { error, socket }),
         }
     }
 
     /// Accepts a connection request; a [`crate::ConnEvent`] says what became of it.
     pub fn accept(self: &Arc<Self>, request: RequestId, params: AcceptParams) -> Result<()> {
-        self.begin(EpState::PassivePending, "accept")?;
-        let accepted = self.ia().cm().accept(self, request, params);
-        if accepted.is_err() {
-            self.set_state(EpState::Unconnected);
-        }
-        accepted
+        let party = self.ready()?;
+        Ok(self.ia().cm().accept(&party, request, params)?)
     }
 
-    fn begin(&self, pending: EpState, attempt: &'static str) -> Result<()> {
+    /// For connection management to begin something, whose event has room.
+    fn ready(self: &Arc<Self>) -> Result<Arc<dyn Connectee>> {
         if self.life.is_closed() {
             return Err(Error::Closed(Object::Ep));
         }
         self.conn_evd.make_room()?;
-        if self.change_state(EpState::Unconnected, pending) {
-            return Ok(());
-        }
-        Err(self.invalid_state(attempt, "unconnected (reset it after a connection)"))
+        Ok(self.clone())
     }
 
     /// Ends the connection, or the attempt to make one. [`crate::ConnEvent::Disconnected`], or for
@@ -278,124 +200,30 @@ impl Ep {
     /// that is still posted completes as flushed. What has completed arrives, unless the end is
     /// [`Disconnect::Abrupt`].
     pub fn disconnect(self: &Arc<Self>, how: Disconnect) -> Result<()> {
-        let (state, stream) = self.present();
-        match state {
-            EpState::Unconnected => Err(self.invalid_state("disconnect", "connected")),
-            EpState::ActivePending | EpState::PassivePending | EpState::PassiveWait => {
-                self.ia().cm().cancel(self, stream);
-                Ok(())
-            }
-            EpState::Connected => self.leave(how),
-            // Over already, or somebody else was faster: the event says so.
-            EpState::Nonoperational => Ok(()),
-        }
+        let party: Arc<dyn Connectee> = self.clone();
+        Ok(self.ia().cm().disconnect(&party, how)?)
     }
 
-    /// The state, and the number of the stream that it is the state of.
-    fn present(&self) -> (EpState, u64) {
-        // A reset changes both under this lock.
-        let link = self.link();
-        (self.state(), link.stream)
-    }
-
-    fn leave(self: &Arc<Self>, how: Disconnect) -> Result<()> {
-        // Else the connection ended by itself in this moment: its event, on the way, says how.
-        if let Some(stream) = self.end_stream(how)? {
-            self.ia().cm().disconnecting(self, stream, how);
-        }
-        Ok(())
-    }
-
-    /// Ends the stream; its number. `None` if it has ended by itself.
-    fn end_stream(&self, how: Disconnect) -> Result<Option<u64>> {
-        // Under its lock: else news of an end that came first could be taken for news of this one, and
-        // the stream that another thread begins behind a reset for this one.
-        let mut link = self.link();
-        let left = match (how, self.ia().cm().native()) {
-            (Disconnect::Graceful, None) => self.end_llp(&link, QpChange::Closing)?,
-            (Disconnect::Graceful, Some(native)) => {
-                ended_by_this(native.disconnect(self.id()))?;
-                true
-            }
-            (Disconnect::Abrupt, _) => self.end_llp(&link, QpChange::Error)?,
-        };
-        if !left {
-            return Ok(None);
-        }
-        link.closing = true;
-        self.change_state(EpState::Connected, EpState::Nonoperational);
-        Ok(Some(link.stream))
-    }
-
-    fn end_llp(&self, link: &Link, change: QpChange) -> Result<bool> {
-        if link.live && !matches!(self.qp_info()?.state, QpState::Rts | QpState::Closing) {
-            return Ok(false);
-        }
-        // Refused: it ended since; or it closes already, or is still to begin.
-        Ok(ended_by_this(self.qp.modify(change))? || !link.live || link.closing)
-    }
-
-    /// Nonoperational to Unconnected, once everything posted is flushed (IT-API `it_ep_reset`). Answers
+    /// Nonoperational to Unconnected, once everything posted is flushed (IT-API `it_ep_reset`). Returns
     /// how many requests of the send queue failed, the last ones that were posted.
     ///
     /// Refused before the connection's last event. If a peer that does not read keeps a Terminate from
     /// going out, this waits for that, bounded by the policy's `close_timeout`.
     pub fn reset(&self) -> Result<u32> {
-        let (state, stream) = self.present();
-        if state != EpState::Nonoperational {
-            return Err(self.invalid_state("reset", "nonoperational"));
-        }
-        let early = |needed| Error::InvalidState {
-            object: Object::Ep,
-            state: "still disconnecting",
-            attempt: "reset",
-            needed,
-        };
-        if self.link().live {
-            // Else its last event would be lost.
-            return Err(early("disconnected (wait for the event)"));
-        }
-        let verb = Error::verb("reset the queue pair");
-        let before = self.settled()?;
-        match before.state {
-            QpState::Idle => {}
-            QpState::Error => self.qp.modify(QpChange::Idle).map_err(&verb)?,
-            _ => return Err(early("disconnected (its last words are on their way; try again)")),
-        }
-        // Asked twice: the first answer may miss what was flushed meanwhile.
-        let after = self.qp.query().map_err(verb)?;
-        let next = self.ia().cm().new_stream();
-        let mut link = self.link();
-        if link.stream != stream {
-            // Another thread has reset it, and may use it already.
-            return Err(self.invalid_state("reset", "nonoperational"));
-        }
-        *link = Link { stream: next, ..Link::default() };
-        self.set_state(EpState::Unconnected);
-        Ok(after.sends_lost.max(before.sends_lost))
+        Ok(self.ia().cm().reset(self)?)
     }
 
     /// The queue pair once it has ended by itself, as it does within its bound; [`Ep::reset`] waits so,
     /// too, but with posts kept away, which is not needed while this waits.
-    // RDMAC 6.2.3 [VERBS-10]
     pub fn settled(&self) -> Result<vp_api::QpInfo> {
-        let bound = self.link().close_timeout.saturating_add(SETTLE);
-        let begin = Instant::now();
-        loop {
-            let info = self.qp_info()?;
-            let settled = matches!(info.state, QpState::Idle | QpState::Error);
-            if settled || begin.elapsed() >= bound {
-                return Ok(info);
-            }
-            std::thread::sleep(LOOK);
-        }
+        Ok(self.ia().cm().settled(self)?)
     }
 
     /// Posts to the send queue. Before the connection is established: [`VpStatus::InvalidState`];
     /// after it ended the requests complete as flushed.
     #[inline]
     pub fn post_send(&self, wrs: &[SendWr<'_>]) -> std::result::Result<(), PostFailure> {
-        if !EpState::takes_work(self.state.load(Ordering::Acquire)) {
+        if !self.connection.takes_work() {
             return Err(unposted(VpStatus::InvalidState));
         }
         let is_quiet =
@@ -419,10 +247,9 @@ impl Ep {
     pub fn modify(&self, change: QpChange) -> Result<()> {
         match change {
             QpChange::Limits { ird, ord, .. } => {
-                let mut reads = self.reads();
-                self.qp.modify(change).map_err(Error::verb("modify the queue pair"))?;
-                *reads = (ird.unwrap_or(reads.0), ord.unwrap_or(reads.1));
-                Ok(())
+                let modify =
+                    || self.qp.modify(change).map_err(Error::verb("modify the queue pair"));
+                self.connection.change_reads(ird, ord, modify)
             }
             _ => Err(Error::InvalidArgument(
                 "only limits can be modified; connect, disconnect and reset change the state"
@@ -435,20 +262,13 @@ impl Ep {
     /// afterwards. What has completed arrives, bounded by the policy's `close_timeout`; if work
     /// was under way, the peer sees a reset behind that.
     pub fn close(&self) -> Result<()> {
-        // Events are made under this lock.
-        let mut link = self.link();
-        self.life.close()?;
-        if let Err(error) = self.ia().rnic().destroy_qp(self.id()) {
-            self.life.reopen();
-            return Err(Error::verb("destroy the queue pair")(error));
-        }
-        self.set_state(EpState::Nonoperational);
-        if std::mem::take(&mut link.live)
-            && let Some(ends) = &link.ends
-        {
-            tracing::info!("disconnected: {ends}: the endpoint was freed");
-        }
-        drop(link);
+        self.connection.close(|| {
+            self.life.close()?;
+            self.ia().rnic().destroy_qp(self.id()).map_err(|error| {
+                self.life.reopen();
+                Error::verb("destroy the queue pair")(error)
+            })
+        })?;
         self.ia().directory().remove_ep(self.id());
         self.ia().directory().discard(AsyncSource::Ep(self.id()));
         let of_this =
@@ -469,14 +289,6 @@ impl Ep {
         self.pz.release();
     }
 
-    fn invalid_state(&self, attempt: &'static str, needed: &'static str) -> Error {
-        Error::InvalidState { object: Object::Ep, state: self.state().name(), attempt, needed }
-    }
-
-    pub(crate) fn is_open(&self) -> bool {
-        !self.life.is_closed()
-    }
-
     /// Work requests of it that may wait in `evd` at once. Of a shared receive queue: all of its.
     pub(crate) fn slots_in(&self, evd: &Evd) -> u32 {
         let Ok(info) = self.qp.query() else { return 0 };
@@ -490,43 +302,29 @@ impl Ep {
     pub(crate) fn has_overrun(&self) -> bool {
         self.send_evd.arc().has_overrun() || self.recv_evd.arc().has_overrun()
     }
+}
 
-    pub(crate) fn qp(&self) -> &dyn Qp {
+impl Connectee for Ep {
+    fn qp(&self) -> &dyn Qp {
         &*self.qp
     }
 
-    /// Largest IRD and ORD.
-    pub(crate) fn ird_ord(&self) -> (u16, u16) {
-        *self.reads()
+    fn connection(&self) -> &Connection {
+        &self.connection
     }
 
-    fn reads(&self) -> MutexGuard<'_, (u16, u16)> {
-        // Nothing panics while the lock is held.
-        self.reads.lock().unwrap_or_else(PoisonError::into_inner)
+    fn is_open(&self) -> bool {
+        !self.life.is_closed()
     }
 
-    pub(crate) fn link(&self) -> MutexGuard<'_, Link> {
-        // Nothing panics while the lock is held.
-        self.link.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn set_state(&self, state: EpState) {
-        self.state.store(state as u8, Ordering::Release);
-    }
-
-    /// Changes the state if it is `from`.
-    pub(crate) fn change_state(&self, from: EpState, to: EpState) -> bool {
-        let (from, to) = (from as u8, to as u8);
-        self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
-    }
-}
-
-/// Whether a verb ended the stream, and not something else before.
-fn ended_by_this(ended: VpResult<()>) -> Result<bool> {
-    match ended {
-        Ok(()) => Ok(true),
-        Err(error) if error.status == VpStatus::InvalidState => Ok(false),
-        Err(error) => Err(Error::verb("disconnect")(error)),
+    fn tell(self: Arc<Self>, event: ConnEvent) {
+        self.connection.while_open(|| {
+            if self.is_open() {
+                let (qp, ep) = (self.id(), Arc::downgrade(&self));
+                let event = Event::Connection { qp, ep, event: Box::new(event) };
+                self.conn_evd.push_connection(event, || true);
+            }
+        });
     }
 }
 

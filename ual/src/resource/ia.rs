@@ -2,19 +2,20 @@
 //!
 //! It owns the RNIC, the directory of its objects and the connection thread, which ends with it.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
+use ual_cm::{Cm, Policies, Policy};
 use vp_api::{
     CqId, DatagramAttrs, Datagrams, DeviceInfo, PortInfo, QpId, Rnic, RnicAttrs, SrqId, Transport,
     VendorCalls, VpError, VpStatus,
 };
 
-use super::{Directory, Ep, Listen, ListenInit, Pz, Srq, UdEp, UdService, UdServiceInit};
-use crate::cm::{Cm, CmCounters, PrivateData, RequestId, reject};
+use super::{Directory, Ep, Listen, ListenInit, Pz, Serves, Srq, UdEp, UdService, UdServiceInit};
+use crate::cm::{Bound, CmCounters, PrivateData, RequestId, reject};
 use crate::error::{Error, Object, Result};
 use crate::event::{Dispatch, Evd, EvdInit, Stream};
 use crate::life::{Life, Living};
-use crate::policy::{Policies, Policy};
 use crate::tag::Tag;
 
 /// Interface adapter (IT-API `it_ia_create`).
@@ -24,7 +25,6 @@ pub struct Ia {
     provider: String,
     rnic: Arc<dyn Rnic>,
     datagrams: Option<Arc<dyn Datagrams>>,
-    policies: Policies,
     directory: Arc<Directory>,
     cm: Cm,
     dispatch: Dispatch,
@@ -41,14 +41,14 @@ impl Ia {
     ) -> Result<Arc<Self>> {
         let directory = Arc::new(Directory::new());
         let datagrams = rnic.datagrams();
-        let cm = Cm::start(&rnic, datagrams.clone(), directory.clone())?;
+        let sequence = directory.sequence().clone();
+        let cm = Cm::start(&rnic, policies, directory.clone(), sequence)?;
         Ok(Arc::new(Self {
             device: device.name,
             transport: device.transport,
             provider,
             rnic,
             datagrams,
-            policies,
             directory,
             cm,
             dispatch: Dispatch::default(),
@@ -90,17 +90,17 @@ impl Ia {
 
     /// The policy for most connections that bring none of their own.
     pub fn policy(&self) -> &Policy {
-        &self.policies.default
+        &self.policies().default
     }
 
     /// The policies for connections that bring none of their own, by peer.
     pub fn policies(&self) -> &Policies {
-        &self.policies
+        self.cm.policies()
     }
 
     /// Private data that connections under `policy` carry.
     pub fn private_data(&self, policy: &Policy) -> PrivateData {
-        PrivateData::of(self.attrs(), policy)
+        self.cm.private_data(policy)
     }
 
     /// Limits of datagrams; `None`: the transport has none.
@@ -145,6 +145,17 @@ impl Ia {
         Listen::new(self, init)
     }
 
+    /// Takes addresses, all with one port, to listen on ([`Ia::listen_on`]) or to connect from
+    /// ([`Ep::connect_from`]) later; until then, or until it is dropped, nobody else gets them.
+    pub fn bind(&self, addresses: &[SocketAddr]) -> Result<Bound> {
+        Ok(self.cm.bind(addresses, Serves::Connections)?)
+    }
+
+    /// Listens on what is bound; the addresses in `init`, and what it serves, do not count.
+    pub fn listen_on(self: &Arc<Self>, bound: Bound, init: ListenInit) -> Result<Arc<Listen>> {
+        Listen::on(self, bound, init)
+    }
+
     /// Describes a service that can be asked for queue pairs.
     pub fn create_ud_service(self: &Arc<Self>, init: UdServiceInit) -> Result<Arc<UdService>> {
         UdService::new(self, init)
@@ -157,7 +168,7 @@ impl Ia {
 
     /// What connection management has done so far.
     pub fn cm_counters(&self) -> CmCounters {
-        self.cm.counters().read()
+        self.cm.counters()
     }
 
     /// The endpoint of a queue pair, while it is open.

@@ -5,25 +5,15 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::Ia;
-use crate::cm::ListenerId;
-use crate::error::{Error, Object, Result};
-use crate::event::{Evd, Stream};
-use crate::life::{Hold, Life, Living};
-use crate::policy::{Policies, Policy};
-use crate::tag::Tag;
+pub use ual_cm::Serves;
+use ual_cm::{Bound, ListenerId, Policies, Policy, RequestSink};
 
-/// What a listener takes requests for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Serves {
-    /// Connections.
-    #[default]
-    Connections,
-    /// Queue pairs that take datagrams ([`crate::Event::ServiceRequest`]).
-    Datagrams,
-    /// Both, where the transport has datagrams.
-    Both,
-}
+use super::Ia;
+use crate::cm::{ConnRequest, ServiceRequest};
+use crate::error::{Error, Object, Result};
+use crate::event::{Evd, Event, Stream};
+use crate::life::{Hold, Life, Living};
+use crate::tag::Tag;
 
 /// For listening.
 #[derive(Clone, Debug)]
@@ -67,28 +57,34 @@ pub struct Listen {
 
 impl Listen {
     pub(super) fn new(ia: &Arc<Ia>, init: ListenInit) -> Result<Arc<Self>> {
-        init.evd.check_stream(Stream::Request)?;
         if init.addresses.is_empty() {
             return Err(Error::InvalidArgument("a listener needs an address".into()));
         }
-        let datagrams = match init.serves {
-            Serves::Connections => None,
-            Serves::Datagrams => Some(&**ia.datagrams("listen for datagrams")?),
-            Serves::Both => ia.datagrams("").ok().map(|datagrams| &**datagrams),
-        };
+        if init.serves == Serves::Datagrams {
+            ia.datagrams("listen for datagrams")?;
+        }
+        init.evd.check_stream(Stream::Request)?;
+        let bound = ia.cm().bind(&init.addresses, init.serves)?;
+        Self::on(ia, bound, init)
+    }
+
+    /// On what is bound already.
+    pub(super) fn on(ia: &Arc<Ia>, bound: Bound, init: ListenInit) -> Result<Arc<Self>> {
+        init.evd.check_stream(Stream::Request)?;
         let ia = Hold::new(ia)?;
         let evd = Hold::new(&init.evd)?;
         let policies = init.policy.map_or_else(|| ia.policies().clone(), Policies::from);
-        let bound = ia.cm().bind(&init.addresses, init.serves, datagrams)?;
+        let listening = ia.cm().listen(bound)?;
         let listen = Arc::new(Self {
-            id: bound.id,
-            addresses: bound.addresses.clone(),
+            id: listening.id(),
+            addresses: listening.addresses().to_vec(),
             life: Life::new(Object::Listen),
             tag: Tag::default(),
             ia,
             evd,
         });
-        listen.ia.cm().serve(bound, &listen, policies, init.suppress_ird_ord);
+        let sink: Arc<dyn RequestSink> = listen.clone();
+        listen.ia.cm().serve(listening, &sink, policies, init.suppress_ird_ord);
         Ok(listen)
     }
 
@@ -125,6 +121,16 @@ impl Listen {
         self.evd.release();
         self.ia.release();
         Ok(())
+    }
+}
+
+impl RequestSink for Listen {
+    fn request(self: Arc<Self>, request: ConnRequest) -> bool {
+        self.evd.push_bounded(Event::Request(Box::new(request)))
+    }
+
+    fn service_request(self: Arc<Self>, request: ServiceRequest) -> bool {
+        self.evd.push_bounded(Event::ServiceRequest(Box::new(request)))
     }
 }
 

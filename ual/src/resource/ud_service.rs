@@ -7,7 +7,10 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use ual_cm::ReplySink;
+
 use super::Ia;
+use crate::cm::ServiceReply;
 use crate::error::{Error, Object, Result};
 use crate::event::{Evd, Event, Stream};
 use crate::life::{Hold, Life, Living};
@@ -68,11 +71,8 @@ impl UdService {
             return Err(Error::Closed(Object::Service));
         }
         self.evd.make_room()?;
-        self.ia.cm().ask(self)
-    }
-
-    pub(crate) fn is_open(&self) -> bool {
-        !self.life.is_closed()
+        let sink: Arc<dyn ReplySink> = self.clone();
+        Ok(self.ia.cm().ask(&sink, self.init.peer, &self.init.private_data)?)
     }
 
     /// Forgets it, with the questions that are open.
@@ -84,6 +84,14 @@ impl UdService {
         self.evd.release();
         self.ia.release();
         Ok(())
+    }
+}
+
+impl ReplySink for UdService {
+    fn reply(self: Arc<Self>, reply: ServiceReply) {
+        let service = Arc::downgrade(&self);
+        let event = Event::ServiceReply { service, reply: Box::new(reply) };
+        self.evd.push_connection(event, || !self.life.is_closed());
     }
 }
 

@@ -4,61 +4,10 @@ use std::sync::Arc;
 
 use vp_api::{Access, QpInfo, QpInit, TcpInfo};
 
-use crate::cm::Established;
+use ual_cm::{ConnState as EpState, Ends, Established};
+
 use crate::event::Evd;
-use crate::node::Ends;
 use crate::resource::Srq;
-
-/// Connection state (IT-API `it_ep_state_rc_t`; the numbers are the specification's).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Hash, Debug)]
-#[repr(u8)]
-pub enum EpState {
-    /// No connection; [`super::Ep::connect`] or [`super::Ep::accept`] may be called.
-    Unconnected = 0,
-    /// Connecting.
-    ActivePending = 1,
-    /// Accepting.
-    PassivePending = 3,
-    /// Connected.
-    Connected = 4,
-    /// The connection is over or is being closed; [`super::Ep::reset`] makes the endpoint usable again.
-    Nonoperational = 5,
-    /// A converted socket's endpoint whose peer is to begin (IT-API
-    /// `IT_EP_STATE_PASSIVE_WAIT_RDMA_TRANS_REQ`).
-    PassiveWait = 6,
-}
-
-impl EpState {
-    /// Its name in messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Unconnected => "unconnected",
-            Self::ActivePending => "connecting",
-            Self::PassivePending => "accepting",
-            Self::Connected => "connected",
-            Self::Nonoperational => "nonoperational",
-            Self::PassiveWait => "waiting for the peer to begin",
-        }
-    }
-
-    /// Whether work may be posted in a state: it goes out, or completes as flushed.
-    #[inline]
-    pub(super) const fn takes_work(raw: u8) -> bool {
-        // Connected and Nonoperational, told apart by one bit.
-        raw & !1 == Self::Connected as u8
-    }
-
-    pub(super) fn from_raw(raw: u8) -> Self {
-        match raw {
-            0 => Self::Unconnected,
-            1 => Self::ActivePending,
-            3 => Self::PassivePending,
-            4 => Self::Connected,
-            6 => Self::PassiveWait,
-            _ => Self::Nonoperational,
-        }
-    }
-}
 
 /// For creating an [`super::Ep`].
 #[derive(Clone, Debug)]

@@ -1,0 +1,57 @@
+//! Asking services of other machines for queue pairs that take datagrams, and replying. In the caller's thread.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use vp_api::{ServiceRefusal, UdAddress, VpError, VpStatus};
+
+use crate::error::{Error, Result};
+use crate::face::ReplySink;
+use crate::manager::Cm;
+use crate::requests::{self, Asker};
+use crate::types::RequestId;
+
+/// Replies to a request with a queue pair, or says why not (IT-API `it_ud_service_reply`).
+pub fn reply(
+    request: RequestId,
+    answer: std::result::Result<UdAddress, ServiceRefusal>,
+    private_data: &[u8],
+) -> Result<()> {
+    let Asker { datagrams, request } = requests::claim_to_reply(request, private_data.len())?;
+    let answered = match answer {
+        Ok(address) => datagrams.accept(request, address, private_data),
+        Err(why) => datagrams.reject(request, why, private_data),
+    };
+    answered.map_err(Error::verb("answer a service request"))
+}
+
+impl Cm {
+    /// Asks the service at `peer`; `sink` gets one reply, unless it gives up before.
+    pub fn ask(
+        &self,
+        sink: &Arc<dyn ReplySink>,
+        peer: SocketAddr,
+        private_data: &[u8],
+    ) -> Result<()> {
+        let attempt = "ask a service";
+        let Some(datagrams) = &self.datagrams else {
+            let why = "this device has no datagrams: its transport knows connections only";
+            return Err(Error::verb(attempt)(VpError::new(VpStatus::Unsupported, why)));
+        };
+        let token = self.questions.token();
+        self.questions.add(token, Arc::downgrade(sink));
+        datagrams.resolve(token, peer, private_data).map_err(|error| {
+            self.questions.finish(token);
+            Error::verb(attempt)(error)
+        })
+    }
+
+    /// Gives up what `sink` waits for.
+    pub fn stop_asking(&self, sink: &dyn ReplySink) {
+        let tokens = self.questions.take_of(sink);
+        if let Some(datagrams) = &self.datagrams {
+            // The reply may be there in this moment.
+            tokens.into_iter().for_each(|token| drop(datagrams.cancel(token)));
+        }
+    }
+}

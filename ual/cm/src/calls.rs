@@ -1,0 +1,224 @@
+//! What callers ask for an endpoint: connect, convert, accept, disconnect, reset. In the caller's thread; what a
+//! peer has a part in goes on in the table.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use vp_api::{QpChange, QpInfo, QpState, Role};
+
+use crate::connection::{ConnState, Connectee, end_stream, id_of};
+use crate::error::{Error, Result};
+use crate::listener::Bound;
+use crate::mailbox::Command;
+use crate::manager::Cm;
+use crate::requests;
+use crate::startup::socket::{Conversion, ConvertError, ConvertParams};
+use crate::startup::tcp::{self, Started, check_connect, policy_for};
+use crate::types::{AcceptParams, ConnectParams, Disconnect, RequestId};
+
+/// A queue pair that ends by itself is looked at so often.
+const LOOK: Duration = Duration::from_millis(1);
+/// It may do so later than its bound, on a busy machine.
+const SETTLE: Duration = Duration::from_secs(1);
+
+impl Cm {
+    /// Connects; a [`crate::ConnEvent`] says what became of it. An error leaves the endpoint
+    /// unconnected: [`Error::AddressInUse`] for a local port that is taken, [`Error::Os`] if this
+    /// process lacks the right or the descriptors.
+    pub fn connect(&self, party: &Arc<dyn Connectee>, params: ConnectParams) -> Result<()> {
+        self.start_connecting(party, params, None)
+    }
+
+    /// Connects from an address that was bound before; the local address and port in `params` do not count.
+    /// [`Error::InvalidArgument`]: it is of another family, or several are bound. Providers with a connection
+    /// manager of their own refuse ([`Error::Verb`]).
+    pub fn connect_from(
+        &self,
+        party: &Arc<dyn Connectee>,
+        mut bound: Bound,
+        mut params: ConnectParams,
+    ) -> Result<()> {
+        let (Some(socket), true) = (bound.sockets.pop(), bound.sockets.is_empty()) else {
+            return Err(match self.native() {
+                Some(_) => Error::unsupported("connect from a bound address"),
+                None => Error::InvalidArgument(format!(
+                    "to connect from, one address must be bound; there are {:?}",
+                    bound.addresses
+                )),
+            });
+        };
+        params.local = Some(socket.address.ip());
+        params.local_port = socket.address.port();
+        self.start_connecting(party, params, Some(socket.socket))
+    }
+
+    fn start_connecting(
+        &self,
+        party: &Arc<dyn Connectee>,
+        params: ConnectParams,
+        bound: Option<OwnedFd>,
+    ) -> Result<()> {
+        let policy = policy_for(self.policies(), &params);
+        check_connect(&params, self.private_data(&policy))?;
+        let connection = party.connection();
+        connection.begin(ConnState::ActivePending, "connect")?;
+        let started = match (self.native(), bound) {
+            (None, None) => tcp::start(&params, &policy),
+            (None, Some(socket)) => tcp::start_bound(socket, &params, &policy),
+            // Its connection manager makes its own.
+            (Some(_), _) if params.local_port == 0 => Ok(Started::Native),
+            (Some(_), _) => Err(Error::unsupported("connect from a given port")),
+        };
+        match started {
+            Ok(started) => {
+                let (party, params) = (Arc::downgrade(party), Box::new(params));
+                self.carry_out(Command::Connect { party, params, policy, started });
+                Ok(())
+            }
+            Err(error) => {
+                connection.set_state(ConnState::Unconnected);
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes a connected TCP socket the endpoint's stream, after the applications at both its ends
+    /// agreed to (IT-API `it_socket_convert`); a [`crate::ConnEvent`] says what became of it.
+    ///
+    /// The initiator is connecting until the peer's reply is there, bounded by the policy's
+    /// `connect_timeout`; without start-up it is connected at once. The responder waits
+    /// ([`ConnState::PassiveWait`]) for the request, which it accepts by itself with the endpoint's
+    /// IRD and ORD, bounded by `request_timeout`; without start-up for the first FPDU, bounded by
+    /// `answer_timeout`, since the peer's application sends it. A disconnect ends the wait.
+    ///
+    /// [`Error::Socket`] in the error: this socket cannot become a stream. Whatever the error, the
+    /// socket comes back as it was. A success consumes it, also if no connection comes about. No
+    /// second descriptor of it may stay open: the peer would not see the connection's end.
+    pub fn convert(
+        &self,
+        party: &Arc<dyn Connectee>,
+        socket: OwnedFd,
+        params: ConvertParams,
+    ) -> std::result::Result<(), ConvertError> {
+        let pending = match params.role {
+            Role::Initiator => ConnState::ActivePending,
+            Role::Responder => ConnState::PassiveWait,
+        };
+        if self.native().is_some() {
+            return Err(ConvertError { error: Error::unsupported("convert a socket"), socket });
+        }
+        let conversion = Conversion::check(self.policies(), socket, params)?;
+        match party.connection().begin(pending, "convert a socket") {
+            Ok(()) => {
+                let (party, conversion) = (Arc::downgrade(party), Box::new(conversion));
+                self.mailbox.send(Command::Convert { party, conversion });
+                Ok(())
+            }
+            Err(error) => Err(conversion.refuse(error)),
+        }
+    }
+
+    /// Accepts a connection request; a [`crate::ConnEvent`] says what became of it.
+    pub fn accept(
+        &self,
+        party: &Arc<dyn Connectee>,
+        request: RequestId,
+        params: AcceptParams,
+    ) -> Result<()> {
+        party.connection().begin(ConnState::PassivePending, "accept")?;
+        let len = params.private_data.len();
+        match requests::claim_to_accept(request, len, &self.mailbox) {
+            Ok(claimed) => {
+                let (token, party) = (claimed.token, Arc::downgrade(party));
+                self.carry_out(Command::Accept { token, party, params });
+                Ok(())
+            }
+            Err(error) => {
+                party.connection().set_state(ConnState::Unconnected);
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends the connection, or the attempt to make one. [`crate::ConnEvent::Disconnected`], or for
+    /// an attempt [`crate::ConnEvent::Failed`], follows within the policy's close time-out. Work
+    /// that is still posted completes as flushed. What has completed arrives, unless the end is
+    /// [`Disconnect::Abrupt`].
+    pub fn disconnect(&self, party: &Arc<dyn Connectee>, how: Disconnect) -> Result<()> {
+        let connection = party.connection();
+        let (state, stream) = connection.present();
+        match state {
+            ConnState::Unconnected => Err(connection.invalid_state("disconnect", "connected")),
+            ConnState::ActivePending | ConnState::PassivePending | ConnState::PassiveWait => {
+                self.cancel(&**party, stream);
+                Ok(())
+            }
+            ConnState::Connected => {
+                let native = self.native().map(|native| &**native);
+                if let Some(stream) = end_stream(&**party, native, how)? {
+                    self.disconnecting(party, stream, how);
+                }
+                Ok(())
+            }
+            // Over already, or somebody else was faster: the event says so.
+            ConnState::Nonoperational => Ok(()),
+        }
+    }
+
+    /// Gives up a pending connect or accept.
+    pub(crate) fn cancel(&self, party: &dyn Connectee, stream: u64) {
+        self.mailbox.send(Command::Cancel { qp: id_of(party), stream });
+    }
+
+    /// The endpoint has begun to disconnect.
+    pub(crate) fn disconnecting(&self, party: &Arc<dyn Connectee>, stream: u64, how: Disconnect) {
+        self.carry_out(Command::Disconnecting { party: Arc::downgrade(party), stream, how });
+    }
+
+    /// Nonoperational to Unconnected, once everything posted is flushed (IT-API `it_ep_reset`). Returns
+    /// how many requests of the send queue failed, the last ones that were posted.
+    ///
+    /// Refused before the connection's last event. If a peer that does not read keeps a Terminate from
+    /// going out, this waits for that, bounded by the policy's `close_timeout`.
+    pub fn reset(&self, party: &dyn Connectee) -> Result<u32> {
+        let connection = party.connection();
+        let (state, stream) = connection.present();
+        if state != ConnState::Nonoperational {
+            return Err(connection.invalid_state("reset", "nonoperational"));
+        }
+        let early =
+            |needed| Error::InvalidState { state: "still disconnecting", attempt: "reset", needed };
+        if connection.link().live {
+            // Else its last event would be lost.
+            return Err(early("disconnected (wait for the event)"));
+        }
+        let verb = Error::verb("reset the queue pair");
+        let before = self.settled(party)?;
+        match before.state {
+            QpState::Idle => {}
+            QpState::Error => party.qp().modify(QpChange::Idle).map_err(&verb)?,
+            _ => return Err(early("disconnected (its last words are on their way; try again)")),
+        }
+        // Queried twice: the first time may miss what was flushed meanwhile.
+        let after = party.qp().query().map_err(verb)?;
+        connection.restart(stream, self.new_stream())?;
+        Ok(after.sends_lost.max(before.sends_lost))
+    }
+
+    /// The queue pair once it has ended by itself, as it does within its bound; [`Cm::reset`] waits so,
+    /// too, but with posts kept away, which is not needed while this waits.
+    // RDMAC 6.2.3 [VERBS-10]
+    pub fn settled(&self, party: &dyn Connectee) -> Result<QpInfo> {
+        let bound = party.connection().link().close_timeout.saturating_add(SETTLE);
+        let begin = Instant::now();
+        loop {
+            let info = party.qp().query().map_err(Error::verb("query the queue pair"))?;
+            let settled = matches!(info.state, QpState::Idle | QpState::Error);
+            if settled || begin.elapsed() >= bound {
+                return Ok(info);
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}

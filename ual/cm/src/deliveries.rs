@@ -1,0 +1,77 @@
+//! Events on their way to the layer above: queued under the manager's lock, delivered without it.
+//!
+//! One queue per adapter. Whoever releases the manager's lock delivers what is queued, in its order; while
+//! one thread delivers, others leave theirs to it. So the layer above may call the manager from within a
+//! delivery. What is not taken (a dispatcher that is full, or closed) comes back as a command. Peers have
+//! no part in it; each of their events costs an entry here until a thread comes by.
+
+use std::sync::Arc;
+
+use vp_api::{AsyncEvent, EventSource};
+
+use crate::connection::Connectee;
+use crate::face::{Face, ReplySink, RequestSink};
+use crate::handle::Handle;
+use crate::in_order::InOrder;
+use crate::mailbox::{Command, Mailbox};
+use crate::types::{ConnEvent, ConnRequest, ServiceReply, ServiceRequest};
+
+/// One event and who gets it.
+pub(crate) enum Delivery {
+    Connection(Arc<dyn Connectee>, Box<ConnEvent>),
+    Request { sink: Arc<dyn RequestSink>, request: Box<ConnRequest>, origin: Origin },
+    ServiceRequest { sink: Arc<dyn RequestSink>, request: Box<ServiceRequest>, origin: Origin },
+    Reply(Arc<dyn ReplySink>, Box<ServiceReply>),
+    Async { told: u64, source: EventSource, event: AsyncEvent },
+}
+
+/// The entry that a request comes from.
+#[derive(Clone, Copy)]
+pub(crate) struct Origin {
+    pub(crate) token: u64,
+    pub(crate) request: Handle,
+}
+
+/// See the module.
+pub(crate) struct Deliveries {
+    queue: InOrder<Delivery>,
+    face: Arc<dyn Face>,
+}
+
+impl Deliveries {
+    pub(crate) fn new(face: Arc<dyn Face>) -> Self {
+        Self { queue: InOrder::new(), face }
+    }
+
+    pub(crate) fn push(&self, delivery: Delivery) {
+        self.queue.push(delivery);
+    }
+
+    /// Delivers what is queued, unless another thread does.
+    pub(crate) fn deliver(&self, mailbox: &Mailbox) {
+        self.queue.drain(|delivery| self.hand_over(delivery, mailbox));
+    }
+
+    /// Whether nothing is queued or being delivered.
+    #[cfg(feature = "testing")]
+    pub(crate) fn is_done(&self) -> bool {
+        self.queue.is_done()
+    }
+
+    fn hand_over(&self, delivery: Delivery, mailbox: &Mailbox) {
+        let (taken, origin) = match delivery {
+            Delivery::Connection(party, event) => return party.tell(*event),
+            Delivery::Reply(sink, reply) => return sink.reply(*reply),
+            Delivery::Async { told, source, event } => {
+                return self.face.on_async(told, source, event);
+            }
+            Delivery::Request { sink, request, origin } => (sink.request(*request), origin),
+            Delivery::ServiceRequest { sink, request, origin } => {
+                (sink.service_request(*request), origin)
+            }
+        };
+        if !taken {
+            mailbox.send(Command::Undelivered { origin });
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Errors of connection management that are the caller's: misuse, verbs, operating system. No state.
+//!
+//! What a peer does is never an `Err` here: it arrives as a [`crate::ConnEvent`].
+
+use std::io;
+
+use thiserror::Error;
+use vp_api::{VpError, VpStatus};
+
+/// Result of a call.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a call was refused.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The connection request was answered before, or its peer has gone.
+    #[error("the connection request is closed already")]
+    NoRequest,
+    /// The same of a service request.
+    #[error("the service request is closed already")]
+    NoServiceRequest,
+    /// Not in this state.
+    #[error("the endpoint is {state}; {attempt} needs it {needed}")]
+    InvalidState {
+        /// Its state.
+        state: &'static str,
+        /// What was attempted.
+        attempt: &'static str,
+        /// The state that would do.
+        needed: &'static str,
+    },
+    /// An argument is not allowed; the text says which, its value, and what is.
+    #[error("{0}")]
+    InvalidArgument(String),
+    /// Private data longer than the connection can carry (RFC 5044 7.1 [CONN-07]).
+    #[error("private data of {len} octets is too long: at most {max} fit into this start-up frame")]
+    PrivateDataTooLong {
+        /// Octets given.
+        len: usize,
+        /// Octets that fit.
+        max: usize,
+    },
+    /// The port is taken; the text says where and for what.
+    #[error("{0}: the port is in use; choose another, or close what uses it")]
+    AddressInUse(String),
+    /// Nobody in this process listens where a request was to be handed to.
+    #[error("no listener of this process at {0}; the request can still be answered")]
+    NoListener(String),
+    /// The socket cannot become an endpoint's stream; the text says why and what to do. It was not
+    /// touched.
+    #[error("the socket cannot be converted: {0}")]
+    Socket(String),
+    /// The provider refused.
+    #[error("{attempt}: {source}")]
+    Verb {
+        /// What was attempted.
+        attempt: &'static str,
+        /// Why it refused.
+        source: VpError,
+    },
+    /// The operating system refused.
+    #[error("{attempt}: {source}{}", kal_os::remedy(source))]
+    Os {
+        /// What was attempted, with names and addresses.
+        attempt: String,
+        /// Why it refused.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// A verb's refusal.
+    pub(crate) fn verb(attempt: &'static str) -> impl Fn(VpError) -> Self {
+        move |source| Self::Verb { attempt, source }
+    }
+
+    /// A system call's refusal.
+    pub(crate) fn os(attempt: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let attempt = attempt.into();
+        move |source| Self::Os { attempt, source }
+    }
+
+    /// For devices that make their connections themselves.
+    pub(crate) fn unsupported(attempt: &'static str) -> Self {
+        let why = "this device makes its connections itself and has no such choice";
+        Self::verb(attempt)(VpError::new(VpStatus::Unsupported, why))
+    }
+
+    /// A system call's refusal, with a port in use told from the rest.
+    pub(crate) fn busy_or_os(attempt: String) -> impl FnOnce(io::Error) -> Self {
+        |error| match error.kind() {
+            io::ErrorKind::AddrInUse => Self::AddressInUse(attempt),
+            _ => Self::os(attempt)(error),
+        }
+    }
+
+    /// The same for a provider's refusal; `what`: what was attempted, with the address.
+    pub(crate) fn busy_or_verb(attempt: &'static str, what: String, error: VpError) -> Self {
+        match error.status {
+            VpStatus::InUse => Self::AddressInUse(what),
+            _ => Self::verb(attempt)(error),
+        }
+    }
+}
+
+/// Refuses private data of more than `max` octets.
+pub(crate) fn check_length(len: usize, max: usize) -> Result<()> {
+    if len <= max { Ok(()) } else { Err(Error::PrivateDataTooLong { len, max }) }
+}

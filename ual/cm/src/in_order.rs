@@ -1,0 +1,110 @@
+//! A queue whose items any thread may take out, but one at a time and in their order.
+//!
+//! Shared by the threads of one adapter, without an owner. Whoever has put something in drains it; while
+//! one thread drains, others leave theirs to it, and so does that thread further down its own stack.
+
+use std::collections::VecDeque;
+
+use kal_os::sync::{Mutex, lock};
+
+/// See the module.
+pub(crate) struct InOrder<T> {
+    queue: Mutex<VecDeque<T>>,
+    /// Held by the thread that drains.
+    draining: Mutex<()>,
+}
+
+impl<T> InOrder<T> {
+    pub(crate) fn new() -> Self {
+        Self { queue: Mutex::new(VecDeque::new()), draining: Mutex::new(()) }
+    }
+
+    pub(crate) fn push(&self, item: T) {
+        lock(&self.queue).push_back(item);
+    }
+
+    /// Whether nothing is in it or being taken.
+    #[cfg(feature = "testing")]
+    pub(crate) fn is_done(&self) -> bool {
+        try_lock(&self.draining).is_some_and(|_draining| lock(&self.queue).is_empty())
+    }
+
+    /// Takes out what there is, unless somebody does.
+    pub(crate) fn drain(&self, mut take: impl FnMut(T)) {
+        // Once more behind the lock: what came while the other looked for the last time is nobody's.
+        while !lock(&self.queue).is_empty() {
+            let Some(_draining) = try_lock(&self.draining) else { return };
+            loop {
+                // Not in the loop's condition: that would hold the queue's lock while `take` runs.
+                let next = lock(&self.queue).pop_front();
+                match next {
+                    Some(item) => take(item),
+                    None => break,
+                }
+            }
+        }
+    }
+}
+
+/// The lock, unless a thread has it; of one that panicked it is taken over.
+fn try_lock(mutex: &Mutex<()>) -> Option<kal_os::sync::MutexGuard<'_, ()>> {
+    use std::sync::TryLockError;
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_while_an_item_is_taken_follows_it() {
+        let (queue, mut taken) = (InOrder::new(), Vec::new());
+        queue.push(1);
+        queue.drain(|item| {
+            if item < 3 {
+                queue.push(item + 1);
+                queue.drain(|item| panic!("{item} is taken before its turn"));
+            }
+            taken.push(item);
+        });
+        assert_eq!(taken, [1, 2, 3]);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use loom::sync::{Arc, Mutex};
+    use loom::thread;
+
+    use super::*;
+
+    /// Two threads put in and drain: each item is taken once, and a thread's own in their order.
+    #[test]
+    fn loom_each_item_is_taken_once_and_in_order() {
+        loom::model(|| {
+            let shared = Arc::new((InOrder::new(), Mutex::new(Vec::new())));
+            let thread = |base: u32| {
+                let shared = shared.clone();
+                thread::spawn(move || {
+                    for item in [base, base + 1] {
+                        shared.0.push(item);
+                        shared.0.drain(|item| lock(&shared.1).push(item));
+                    }
+                })
+            };
+            let threads = [thread(0), thread(10)];
+            for thread in threads {
+                thread.join().unwrap();
+            }
+            let taken = lock(&shared.1).clone();
+            for base in [0, 10] {
+                let of_one: Vec<_> = taken.iter().filter(|item| **item / 10 == base / 10).collect();
+                assert_eq!(of_one, [&base, &(base + 1)], "{taken:?}");
+            }
+        });
+    }
+}

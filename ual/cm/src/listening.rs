@@ -1,0 +1,172 @@
+//! Listening, in the caller's thread: sockets first, so that every error is the caller's; then the table.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use kal_shim::reactor::Interest;
+use kal_shim::sock;
+use vp_api::{Datagrams, NativeCm, VpError, VpStatus};
+
+use crate::error::{Error, Result};
+use crate::face::RequestSink;
+use crate::listener::{
+    BACKLOG, Bound, Listening, NativeListener, Serves, Service, ServiceListener,
+};
+use crate::mailbox::{Command, Target};
+use crate::manager::Cm;
+use crate::policy::Policies;
+use crate::registry;
+use crate::types::ListenerId;
+
+/// Free ports of connections that are tried until one is free for datagrams, too.
+const TRIES: usize = 16;
+
+impl Cm {
+    /// Takes the addresses, or none: all with the port of the first, or one that is free at all of them.
+    /// [`Error::AddressInUse`]: somebody has one of them.
+    pub fn bind(&self, addresses: &[SocketAddr], serves: Serves) -> Result<Bound> {
+        let any_port = addresses.iter().all(|address| address.port() == 0);
+        let (mut addresses, mut sockets) = (addresses.to_vec(), Vec::new());
+        if serves != Serves::Datagrams && self.native().is_none() {
+            let attempt = format!("bind to {}", list(&addresses));
+            sockets = sock::bind_all(&addresses).map_err(Error::busy_or_os(attempt))?;
+            addresses = sockets.iter().map(|bound| bound.address).collect();
+        }
+        Ok(Bound { addresses, serves, sockets, any_port })
+    }
+
+    /// Lets peers connect to bound addresses; their requests wait until [`Cm::serve`].
+    pub fn listen(&self, bound: Bound) -> Result<Listening> {
+        // Odd tokens are listeners; the table gives the even ones to connections.
+        let id = ListenerId(self.listeners.fetch_add(1, Ordering::Relaxed) * 2 + 1);
+        match (bound.serves, &self.datagrams) {
+            (Serves::Datagrams, None) => {
+                let why = "this device has no datagrams: its transport knows connections only";
+                Err(Error::verb("listen for datagrams")(VpError::new(VpStatus::Unsupported, why)))
+            }
+            (Serves::Datagrams, Some(datagrams)) => {
+                let services = self.listen_services(datagrams, &bound.addresses)?;
+                let addresses = services.iter().map(|service| service.address).collect();
+                Ok(Listening { id, addresses, sockets: Vec::new(), native: Vec::new(), services })
+            }
+            (Serves::Both, Some(datagrams)) => self.listen_both(id, bound, datagrams),
+            (Serves::Connections, _) | (Serves::Both, None) => self.listen_connections(id, bound),
+        }
+    }
+
+    /// The same ports for both. Where any port will do, one that is free for both is looked for.
+    fn listen_both(
+        &self,
+        id: ListenerId,
+        mut bound: Bound,
+        datagrams: &Arc<dyn Datagrams>,
+    ) -> Result<Listening> {
+        let (serves, any_port) = (bound.serves, bound.any_port);
+        let mut tries = if any_port { TRIES } else { 1 };
+        loop {
+            let listening = self.listen_connections(id, bound)?;
+            tries -= 1;
+            match self.listen_services(datagrams, &listening.addresses) {
+                Ok(services) => return Ok(Listening { services, ..listening }),
+                Err(Error::AddressInUse(_)) if tries > 0 => {
+                    let any = |address: &SocketAddr| SocketAddr::new(address.ip(), 0);
+                    let anywhere: Vec<_> = listening.addresses.iter().map(any).collect();
+                    drop(listening);
+                    bound = self.bind(&anywhere, serves)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn listen_connections(&self, id: ListenerId, bound: Bound) -> Result<Listening> {
+        let services = Vec::new();
+        if let Some(native) = self.native() {
+            let native = listen_native(native, &bound.addresses)?;
+            let addresses = native.iter().map(|native| native.address).collect();
+            return Ok(Listening { id, addresses, sockets: Vec::new(), native, services });
+        }
+        let Bound { addresses, sockets, .. } = bound;
+        let attempt = || format!("listen on {}", list(&addresses));
+        for socket in &sockets {
+            sock::listen_on(&socket.socket, BACKLOG).map_err(Error::busy_or_os(attempt()))?;
+            // The table hears of a token that it does not know yet, and does nothing.
+            self.sleeper.add(&socket.socket, id.0, Interest::READ).map_err(Error::os(attempt()))?;
+        }
+        Ok(Listening { id, addresses, sockets, native: Vec::new(), services })
+    }
+
+    /// Replies for services at these addresses, or at none.
+    fn listen_services(
+        &self,
+        datagrams: &Arc<dyn Datagrams>,
+        addresses: &[SocketAddr],
+    ) -> Result<Vec<ServiceListener>> {
+        let mut services: Vec<ServiceListener> = Vec::new();
+        for address in addresses {
+            let port = services.first().map_or(address.port(), |first| first.address.port());
+            let id = self.questions.token();
+            match datagrams.listen(id, SocketAddr::new(address.ip(), port), BACKLOG) {
+                Ok(address) => {
+                    services.push(ServiceListener { datagrams: datagrams.clone(), id, address });
+                }
+                Err(error) => {
+                    let what = format!("answer for services at {address}");
+                    return Err(Error::busy_or_verb("answer for services", what, error));
+                }
+            }
+        }
+        Ok(services)
+    }
+
+    /// Begins to deliver requests to `sink`, treated by `policies`. `suppress_ird_ord`: leave IRD and ORD out
+    /// of the replies.
+    pub fn serve(
+        &self,
+        listening: Listening,
+        sink: &Arc<dyn RequestSink>,
+        policies: Policies,
+        suppress_ird_ord: bool,
+    ) {
+        let (token, addresses) = (listening.id.0, listening.addresses.clone());
+        let port = addresses.first().map_or(0, SocketAddr::port);
+        let sink = Arc::downgrade(sink);
+        let service = Box::new(Service { sink, policies, suppress_ird_ord, port });
+        self.mailbox.send(Command::Listen { listening, service });
+        // Behind the command: the table knows the listener before anything is handed to it.
+        registry::add(Target { owner: self.mailbox.clone(), token }, addresses);
+    }
+
+    /// Stops listening. Start-ups without a whole request are dropped; requests already delivered
+    /// can still be answered.
+    pub fn unlisten(&self, id: ListenerId) {
+        registry::remove(&self.mailbox, id.0);
+        self.mailbox.send(Command::Unlisten { token: id.0 });
+    }
+}
+
+/// Listens at all addresses through the provider, or at none.
+fn listen_native(
+    native: &Arc<dyn NativeCm>,
+    addresses: &[SocketAddr],
+) -> Result<Vec<NativeListener>> {
+    let mut listening: Vec<NativeListener> = Vec::new();
+    for address in addresses {
+        let port = listening.first().map_or(address.port(), |first| first.address.port());
+        match native.listen(SocketAddr::new(address.ip(), port), BACKLOG) {
+            Ok((id, address)) => {
+                listening.push(NativeListener { manager: native.clone(), id, address });
+            }
+            Err(error) => {
+                let what = format!("listen on {address}");
+                return Err(Error::busy_or_verb("listen", what, error));
+            }
+        }
+    }
+    Ok(listening)
+}
+
+fn list(addresses: &[SocketAddr]) -> String {
+    addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,150 @@
+//! Commands to the manager's table: from callers, from the provider, and from tables of other adapters.
+//!
+//! A channel without a bound: each command stands for a call, or for an event that the provider has told
+//! once. The connection thread is signalled unless it is awake ([`crate::wake`]).
+
+use std::sync::{Arc, Weak};
+
+use crossbeam_channel::Sender;
+use kal_shim::Notifier;
+use vp_api::{
+    AsyncEvent, AsyncHandler, EventSource, NativeEvent, QpId, ServiceEvent, ServiceHandler,
+};
+
+use crate::connection::Connectee;
+use crate::deliveries::Origin;
+use crate::listener::{Listening, Service};
+use crate::policy::Policy;
+use crate::sequence::Sequence;
+use crate::startup::passive::Passive;
+use crate::startup::socket::Conversion;
+use crate::startup::tcp::Started;
+use crate::types::{AcceptParams, ConnectParams, Disconnect};
+use crate::wake::WakeState;
+
+/// What the table is to do.
+pub(crate) enum Command {
+    Connect {
+        party: Weak<dyn Connectee>,
+        params: Box<ConnectParams>,
+        policy: Policy,
+        started: Started,
+    },
+    Convert {
+        party: Weak<dyn Connectee>,
+        conversion: Box<Conversion>,
+    },
+    Accept {
+        token: u64,
+        party: Weak<dyn Connectee>,
+        params: AcceptParams,
+    },
+    Reject {
+        token: u64,
+        private_data: Vec<u8>,
+    },
+    /// Give a request to a listener.
+    Handoff {
+        token: u64,
+        to: Target,
+    },
+    /// A request that was given to a listener of this table.
+    Adopt {
+        listener: u64,
+        passive: Box<Passive>,
+    },
+    /// The layer above did not take a request.
+    Undelivered {
+        origin: Origin,
+    },
+    Listen {
+        listening: Listening,
+        service: Box<Service>,
+    },
+    Unlisten {
+        token: u64,
+    },
+    /// Give up what this stream of an endpoint is to be.
+    Cancel {
+        qp: QpId,
+        stream: u64,
+    },
+    Disconnecting {
+        party: Weak<dyn Connectee>,
+        stream: u64,
+        how: Disconnect,
+    },
+    Forget {
+        qp: QpId,
+    },
+    /// `told`: its number in the [`Sequence`].
+    Async {
+        told: u64,
+        source: EventSource,
+        event: AsyncEvent,
+    },
+    /// As `Async`.
+    Native {
+        told: u64,
+        event: NativeEvent,
+    },
+    Service(ServiceEvent),
+    /// A service request was answered.
+    Answered {
+        token: u64,
+    },
+}
+
+/// A listener, for handing a request to it.
+#[derive(Clone)]
+pub(crate) struct Target {
+    /// Its table.
+    pub(crate) owner: Mailbox,
+    /// Its name there.
+    pub(crate) token: u64,
+}
+
+/// Sends commands to one table.
+#[derive(Clone)]
+pub(crate) struct Mailbox {
+    pub(crate) commands: Sender<Command>,
+    pub(crate) waker: Arc<Notifier>,
+    pub(crate) wake: Arc<WakeState>,
+    pub(crate) sequence: Sequence,
+}
+
+impl Mailbox {
+    pub(crate) fn send(&self, command: Command) {
+        // The receiver is gone only when the adapter is closed; then nothing is left to be told.
+        if self.commands.send(command).is_ok() && self.wake.rouse() {
+            self.waker.signal();
+        }
+    }
+
+    /// Whether both reach the same table.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        self.id() == other.id()
+    }
+
+    /// Which table it reaches; another's only when all mailboxes of this one are gone.
+    pub(crate) fn id(&self) -> usize {
+        Arc::as_ptr(&self.waker).addr()
+    }
+}
+
+impl AsyncHandler for Mailbox {
+    fn on_event(&self, source: EventSource, event: AsyncEvent) {
+        // The table made the connection, and knows.
+        if event != AsyncEvent::Established {
+            // Before the handler returns: what the provider begins behind that has a larger number.
+            let told = self.sequence.next();
+            self.send(Command::Async { told, source, event });
+        }
+    }
+}
+
+impl ServiceHandler for Mailbox {
+    fn on_service(&self, event: ServiceEvent) {
+        self.send(Command::Service(event));
+    }
+}

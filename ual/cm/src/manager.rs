@@ -1,0 +1,185 @@
+//! The connection manager of one adapter: its parts, its threads, and how it begins and ends.
+//!
+//! The parts are shared by callers and threads; all state of connections is in the table, behind the
+//! driver's lock. Threads end with [`Cm::stop`].
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use kal_shim::Reactor;
+use kal_shim::reactor::Sleeper;
+use vp_api::{ConnectionModel, Datagrams, NativeCm, QpId, Rnic, RnicAttrs};
+
+use crate::connection::Connection;
+use crate::counters::{CmCounters, Counters};
+use crate::driver::{Asleep, Driver};
+use crate::error::{Error, Result};
+use crate::face::Face;
+use crate::mailbox::{Command, Mailbox};
+use crate::native_events::NativeEvents;
+use crate::policy::{Policies, Policy};
+use crate::private::PrivateData;
+use crate::questions::Questions;
+use crate::sequence::Sequence;
+use crate::table::{Shared, Table};
+
+/// See the module.
+pub struct Cm {
+    pub(crate) mailbox: Mailbox,
+    pub(crate) driver: Arc<Driver>,
+    /// Where the thread sleeps: listeners are watched before their creation succeeds.
+    pub(crate) sleeper: Sleeper,
+    pub(crate) listeners: AtomicU64,
+    pub(crate) questions: Arc<Questions>,
+    pub(crate) datagrams: Option<Arc<dyn Datagrams>>,
+    policies: Arc<Policies>,
+    attrs: RnicAttrs,
+    counters: Arc<Counters>,
+    /// The provider's own connection manager, if that is its model.
+    native: Option<Arc<NativeEvents>>,
+    ended: Arc<AtomicBool>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Cm {
+    /// Starts the manager of an adapter for the layer above. `policies`: for connections that bring none of
+    /// their own. `sequence`: the numbers by which `face` tells its objects from earlier ones.
+    pub fn start(
+        rnic: &Arc<dyn Rnic>,
+        policies: Policies,
+        face: Arc<dyn Face>,
+        sequence: Sequence,
+    ) -> Result<Self> {
+        let reactor = Reactor::new().map_err(Error::os("start connection management"))?;
+        let (sender, commands) = crossbeam_channel::unbounded();
+        let (waker, wake) = (reactor.waker(), Arc::default());
+        let mailbox = Mailbox { commands: sender, waker, wake, sequence };
+        rnic.set_async_handler(Some(Arc::new(mailbox.clone())));
+        let native = match rnic.attrs().connection_model {
+            ConnectionModel::LlpStream => None,
+            ConnectionModel::Native => rnic.native_cm(),
+        };
+        let datagrams = rnic.datagrams();
+        if let Some(datagrams) = &datagrams {
+            datagrams.set_service_handler(Some(Arc::new(mailbox.clone())));
+        }
+        let shared = Shared {
+            mailbox: mailbox.clone(),
+            counters: Arc::default(),
+            face,
+            attrs: rnic.attrs().clone(),
+            policies: Arc::new(policies),
+            datagrams: datagrams.clone(),
+            questions: Arc::default(),
+        };
+        let sleeper = reactor.sleeper();
+        let (counters, policies) = (shared.counters.clone(), shared.policies.clone());
+        let (attrs, questions) = (shared.attrs.clone(), shared.questions.clone());
+        let table = Table::new(reactor, shared, native.clone());
+        let driver = Arc::new(Driver::new(table, mailbox.clone(), commands.clone()));
+        let cm = Self {
+            mailbox: mailbox.clone(),
+            driver: driver.clone(),
+            sleeper: sleeper.clone(),
+            listeners: AtomicU64::new(0),
+            questions,
+            datagrams,
+            policies,
+            attrs,
+            counters,
+            native: native.map(|native| Arc::new(NativeEvents::new(native, mailbox))),
+            ended: Arc::default(),
+            threads: Mutex::default(),
+        };
+        cm.spawn("warpline-cm", move || driver.run(&sleeper, commands))?;
+        if let Some(native) = cm.native.clone() {
+            let ended = cm.ended.clone();
+            cm.spawn("warpline-native-cm", move || native.carry(&ended))?;
+        }
+        Ok(cm)
+    }
+
+    fn spawn(&self, name: &str, body: impl FnOnce() + Send + 'static) -> Result<()> {
+        let thread =
+            kal_os::spawn(name, body).map_err(Error::os(format!("start the thread {name}")))?;
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+        Ok(())
+    }
+
+    /// What was done so far.
+    pub fn counters(&self) -> CmCounters {
+        self.counters.read()
+    }
+
+    /// The policies for connections that bring none of their own, by peer.
+    pub fn policies(&self) -> &Policies {
+        &self.policies
+    }
+
+    /// Octets of private data that connections under `policy` carry.
+    pub fn private_data(&self, policy: &Policy) -> PrivateData {
+        PrivateData::of(&self.attrs, policy)
+    }
+
+    /// For a new endpoint, whose queue pair has these limits of reads.
+    pub fn connection(&self, ird: u16, ord: u16) -> Connection {
+        Connection::new(self.new_stream(), ird, ord)
+    }
+
+    /// The number of a stream that an endpoint may begin from now on. What its queue pair was told of
+    /// earlier streams has smaller ones: a queue pair that became Idle is told no more of them.
+    pub(crate) fn new_stream(&self) -> u64 {
+        // What waits to be taken was told already.
+        self.native.iter().for_each(|native| native.take());
+        self.mailbox.sequence.next()
+    }
+
+    /// The provider's own connection manager, if that is its model.
+    pub(crate) fn native(&self) -> Option<&Arc<dyn NativeCm>> {
+        self.native.as_deref().map(NativeEvents::native)
+    }
+
+    /// Here and now, if that is possible. A provider's connection manager may take its time.
+    pub(crate) fn carry_out(&self, command: Command) {
+        match self.native {
+            None => self.driver.carry_out(command),
+            Some(_) => self.mailbox.send(command),
+        }
+    }
+
+    /// Before a caller sleeps until `done`, which some connection event makes true: looks for events in its
+    /// thread for at most `spin`. While it sleeps it keeps what this returns. A provider's connection
+    /// manager has a thread that brings its own.
+    pub fn attend(&self, spin: Duration, done: impl Fn() -> bool) -> Option<Asleep<'_>> {
+        match self.native {
+            None => self.driver.attend(spin, done),
+            Some(_) => None,
+        }
+    }
+
+    /// The endpoint of this queue pair is gone.
+    pub fn forget(&self, qp: QpId) {
+        self.carry_out(Command::Forget { qp });
+    }
+
+    /// Ends the threads, and waits for their end unless called by one of them.
+    pub fn stop(&self) {
+        self.ended.store(true, Ordering::Release);
+        self.driver.close();
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        for thread in threads.drain(..) {
+            if thread.thread().id() != std::thread::current().id() {
+                // A panic of the thread was reported where it happened.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl Drop for Cm {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

@@ -1,0 +1,55 @@
+//! Events of a provider's own connection manager (rdma_cm and the like), on their way to the table.
+//!
+//! A thread (`warpline-native-cm`) carries them to the connection thread, which owns all state. An endpoint
+//! that is used again takes over what waits to be carried ([`NativeEvents::take`]), so that events of its
+//! earlier connection can be told apart.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use vp_api::NativeCm;
+
+use crate::mailbox::{Command, Mailbox};
+
+/// How often the carrying thread looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Takes the events of the provider's connection manager.
+pub(crate) struct NativeEvents {
+    native: Arc<dyn NativeCm>,
+    mailbox: Mailbox,
+    /// Held from the taking of an event to its sending: who has had it knows that all are sent.
+    taking: Mutex<()>,
+}
+
+impl NativeEvents {
+    pub(crate) fn new(native: Arc<dyn NativeCm>, mailbox: Mailbox) -> Self {
+        Self { native, mailbox, taking: Mutex::new(()) }
+    }
+
+    pub(crate) fn native(&self) -> &Arc<dyn NativeCm> {
+        &self.native
+    }
+
+    /// Carries events until `stop`.
+    pub(crate) fn carry(&self, stop: &AtomicBool) {
+        while !stop.load(Ordering::Acquire) {
+            self.take();
+            if let Err(error) = self.native.wait_event(Some(LOOK)) {
+                tracing::error!("the provider's connection manager stopped: {error}");
+                return;
+            }
+        }
+    }
+
+    /// Sends all events that there are to the connection thread.
+    pub(crate) fn take(&self) {
+        // Nothing panics while the lock is held.
+        let _taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(event) = self.native.poll_event() {
+            let told = self.mailbox.sequence.next();
+            self.mailbox.send(Command::Native { told, event });
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Numbers for events as the provider tells them, for objects as they are made, and for streams as they
+//! begin. One counter per adapter.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// An event with a smaller number than an object or stream is about an earlier one of the same id.
+#[derive(Clone, Default)]
+pub struct Sequence(Arc<AtomicU64>);
+
+impl Sequence {
+    /// The next number.
+    pub fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::SeqCst)
+    }
+}

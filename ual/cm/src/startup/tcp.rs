@@ -1,0 +1,148 @@
+//! TCP below a start-up: what is refused before anything changes, how connecting begins in the caller's
+//! thread, so that errors of the caller's making are its, and what its errors mean. No state.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+
+use kal_shim::sock::{self, KeepAlive, Options};
+
+use crate::error::{Error, Result, check_length};
+use crate::policy::{Policies, Policy};
+use crate::private::PrivateData;
+use crate::types::{ConnectParams, FailReason};
+
+/// How the caller started a connection.
+pub(crate) enum Started {
+    /// TCP is on its way, or could not be.
+    Tcp(io::Result<OwnedFd>),
+    /// The provider's connection manager makes it.
+    Native,
+}
+
+/// Starts TCP in the caller's context. Errors that its parameters or this process are to blame for
+/// are the caller's; what the network says will be an event.
+pub(crate) fn start(params: &ConnectParams, policy: &Policy) -> Result<Started> {
+    let attempt = || match local_of(params) {
+        Some(local) => format!("connect to {} from {local}", params.remote),
+        None => format!("connect to {}", params.remote),
+    };
+    let socket = match sock::open(params.remote, local_of(params), &options(policy)) {
+        Ok(socket) => socket,
+        // Not an address of this machine: as unreachable as the peer may be.
+        Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
+            return Ok(Started::Tcp(Err(error)));
+        }
+        Err(error) => return Err(Error::busy_or_os(attempt())(error)),
+    };
+    start_on(socket, params, attempt)
+}
+
+/// The same from a socket that is bound already, to what `params` say is its address.
+pub(crate) fn start_bound(
+    socket: OwnedFd,
+    params: &ConnectParams,
+    policy: &Policy,
+) -> Result<Started> {
+    let attempt = || format!("connect to {} from a bound socket", params.remote);
+    options(policy).apply(&socket, params.remote).map_err(Error::os(attempt()))?;
+    start_on(socket, params, attempt)
+}
+
+fn start_on(
+    socket: OwnedFd,
+    params: &ConnectParams,
+    attempt: impl Fn() -> String,
+) -> Result<Started> {
+    match sock::start(&socket, params.remote) {
+        Ok(()) => Ok(Started::Tcp(Ok(socket))),
+        // This port has a connection to the same peer, or had one a moment ago.
+        Err(error) if params.local_port != 0 && error.kind() == io::ErrorKind::AddrNotAvailable => {
+            Err(Error::AddressInUse(attempt()))
+        }
+        Err(error) => Ok(Started::Tcp(Err(error))),
+    }
+}
+
+/// Where to connect from, as far as the application cares.
+pub(crate) fn local_of(params: &ConnectParams) -> Option<SocketAddr> {
+    match (params.local, params.local_port) {
+        (None, 0) => None,
+        (local, port) => Some((local.unwrap_or(unspecified(params).ip()), port).into()),
+    }
+}
+
+pub(crate) fn unspecified(params: &ConnectParams) -> SocketAddr {
+    match params.remote {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    }
+}
+
+/// Refuses what cannot work before anything changes.
+pub(crate) fn check_connect(params: &ConnectParams, most: PrivateData) -> Result<()> {
+    check_length(params.private_data.len(), most.connect)?;
+    if params.remote.port() == 0 {
+        return Err(Error::InvalidArgument(format!(
+            "cannot connect to {}: port 0 is not a port",
+            params.remote
+        )));
+    }
+    match params.local {
+        Some(ip) if ip.is_ipv4() != params.remote.is_ipv4() => Err(Error::InvalidArgument(
+            format!("cannot connect from {ip} to {}: one is IPv4, the other IPv6", params.remote),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// The policy for connecting as `params` say.
+pub(crate) fn policy_for(policies: &Policies, params: &ConnectParams) -> Policy {
+    let mut policy = match &params.policy {
+        Some(policy) => policy.clone(),
+        None => policies.of(params.remote.ip()).clone(),
+    };
+    policy.negotiate_ird_ord &= !params.suppress_ird_ord;
+    policy
+}
+
+/// TCP options of a policy (CONN-14).
+pub(crate) fn options(policy: &Policy) -> Options {
+    Options {
+        keep_alive: policy.keep_alive.map(|idle| KeepAlive {
+            idle,
+            interval: policy.keep_alive_interval,
+            count: policy.keep_alive_count,
+        }),
+        user_timeout: policy.user_timeout,
+        congestion: policy.congestion.clone(),
+        buffer: policy.socket_buffer,
+        dscp: policy.dscp,
+    }
+}
+
+/// Sends the rest of `octets`; true when all of them are out.
+pub(crate) fn send_rest(socket: impl AsFd, octets: &[u8], sent: &mut usize) -> io::Result<bool> {
+    while *sent < octets.len() {
+        match sock::send(&socket, &octets[*sent..]) {
+            Ok(count) => *sent += count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}
+
+/// What a failed TCP connect means.
+pub(crate) fn tcp_reason(error: &io::Error) -> FailReason {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => FailReason::Refused,
+        io::ErrorKind::ConnectionReset => FailReason::PeerClosed { have: 0 },
+        io::ErrorKind::TimedOut => FailReason::Unreachable(error.to_string()),
+        io::ErrorKind::HostUnreachable
+        | io::ErrorKind::NetworkUnreachable
+        | io::ErrorKind::NetworkDown
+        | io::ErrorKind::AddrNotAvailable => FailReason::Unreachable(error.to_string()),
+        _ => FailReason::Resources(format!("TCP connect: {error}")),
+    }
+}

@@ -1,0 +1,216 @@
+//! Connecting in the table: attempts begin, wait for their sockets, are tried again with less or elsewhere,
+//! and end.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Weak};
+
+use iwarp_proto::mpa::startup::{Negotiated, StartupError};
+use kal_shim::clock::after;
+use kal_shim::reactor::Interest;
+use kal_shim::sock;
+
+use super::outcome::{Agreed, refused, unwatchable};
+use super::{Entry, Table};
+use crate::connection::{Connectee, id_of, open};
+use crate::node::{Ends, Node};
+use crate::policy::Policy;
+use crate::startup::active::{Active, Next, Over, Phase, Plan, send_terminate};
+use crate::startup::config::{Attempt, reason_of};
+use crate::startup::socket::{Conversion, ConvertParams};
+use crate::startup::tcp::{Started, local_of, tcp_reason, unspecified};
+use crate::types::{ConnEvent, ConnectParams, FailReason};
+
+impl Table {
+    pub(super) fn on_connect(
+        &mut self,
+        party: Weak<dyn Connectee>,
+        params: ConnectParams,
+        policy: Policy,
+        started: Started,
+    ) {
+        let Some(open) = open(&party) else { return };
+        let socket = match (started, self.native.clone()) {
+            (Started::Tcp(socket), _) => socket,
+            (Started::Native, Some(native)) => {
+                return self.connect_native(&*native, &open, params, policy);
+            }
+            (Started::Native, None) => return,
+        };
+        let deadline = params.timeout.map(after);
+        let plan = Plan { attempt: Attempt::new(&policy), params, policy, deadline };
+        self.start_active(&open, plan, socket);
+    }
+
+    fn start_active(
+        &mut self,
+        party: &Arc<dyn Connectee>,
+        mut plan: Plan,
+        mut socket: io::Result<OwnedFd>,
+    ) {
+        while let Err(error) = &socket
+            && plan.go_elsewhere(&self.policies, &tcp_reason(error))
+        {
+            socket = plan.socket();
+        }
+        let params = &plan.params;
+        let remote = Node::remote(params.remote, params.remote_name.as_deref());
+        let socket = match socket {
+            Ok(socket) => socket,
+            Err(error) => {
+                let local = Node::local(local_of(params).unwrap_or(unspecified(params)));
+                let ends = Ends { local, remote };
+                party.connection().link().ends = Some(ends.clone());
+                return self.fail(party, ends, tcp_reason(&error));
+            }
+        };
+        let local = sock::local_addr(&socket).unwrap_or(unspecified(params));
+        let ends = Ends { local: Node::local(local), remote };
+        party.connection().link().ends = Some(ends.clone());
+        let token = self.new_token();
+        self.by_qp.insert(id_of(&**party), token);
+        let phase = Phase::Connecting;
+        let (party, converted, watched) = (Arc::downgrade(party), false, false);
+        let active = Active { party, plan, converted, watched, socket, ends, phase };
+        self.reactor.set_timer(token, active.patience());
+        // A peer that is near has answered.
+        self.advance_active(token, Box::new(active));
+    }
+
+    /// A converted socket, at the point where TCP is connected.
+    pub(super) fn ask_converted(&mut self, party: &Arc<dyn Connectee>, conversion: Conversion) {
+        let Conversion { socket, params, policy, ends } = conversion;
+        let ConvertParams { private_data, last_message, .. } = params;
+        let params = ConnectParams { private_data, ..ConnectParams::new(ends.remote.address) };
+        let token = self.new_token();
+        self.by_qp.insert(id_of(&**party), token);
+        let mut active = Active {
+            party: Arc::downgrade(party),
+            plan: Plan { params, attempt: Attempt::new(&policy), policy, deadline: None },
+            converted: true,
+            watched: false,
+            socket,
+            ends,
+            phase: Phase::Connecting,
+        };
+        self.reactor.set_timer(token, active.patience());
+        match active.ask(&**party, last_message) {
+            Ok(()) => self.keep_active(token, Box::new(active), Interest::WRITE),
+            Err(error) => self.end_active(token, active, Over::Startup(error)),
+        }
+    }
+
+    /// Puts an attempt back into the table, waiting for its socket.
+    fn keep_active(&mut self, token: u64, mut active: Box<Active>, interest: Interest) {
+        let watched = if active.watched {
+            self.reactor.modify(&active.socket, token, interest)
+        } else {
+            self.reactor.add(&active.socket, token, interest)
+        };
+        match watched {
+            Ok(()) => {
+                active.watched = true;
+                self.entries.insert(token, Entry::Active(active));
+            }
+            Err(error) => {
+                self.end_active(token, *active, Over::Failed(unwatchable(&error)));
+            }
+        }
+    }
+
+    pub(super) fn advance_active(&mut self, token: u64, mut active: Box<Active>) {
+        loop {
+            match active.advance() {
+                Next::Wait(interest) => return self.keep_active(token, active, interest),
+                Next::Ask => {
+                    let Some(party) = open(&active.party) else { return };
+                    match active.ask(&*party, Vec::new()) {
+                        Ok(()) => self.reactor.set_timer(token, active.patience()),
+                        Err(error) => {
+                            return self.end_active(token, *active, Over::Startup(error));
+                        }
+                    }
+                }
+                Next::Adopt(agreed) => return self.adopt_active(token, *active, *agreed),
+                Next::Over(over) => return self.end_active(token, *active, over),
+            }
+        }
+    }
+
+    pub(super) fn expire_active(&mut self, token: u64, active: Active) {
+        let whole = active.plan.deadline.and(active.plan.params.timeout);
+        let after = whole.unwrap_or(active.plan.policy.connect_timeout);
+        let reason = match active.phase {
+            Phase::Connecting => FailReason::ConnectTimeout(after),
+            Phase::Asking { .. } => FailReason::ReplyTimeout(after),
+        };
+        self.end_active(token, active, Over::Failed(reason));
+    }
+
+    fn adopt_active(&mut self, token: u64, active: Active, agreed: (Negotiated, Vec<u8>, Vec<u8>)) {
+        let Active { party, plan, socket, ends, phase, .. } = active;
+        self.unwatch(token, &socket);
+        let Some(party) = open(&party) else { return };
+        self.by_qp.remove(&id_of(&*party));
+        let (negotiated, private_data, received) = agreed;
+        // RFC 6581 8 [CONN-32]: a second descriptor, to say why should the provider refuse.
+        let spare = if plan.attempt.enhanced { socket.try_clone().ok() } else { None };
+        let agreed = Agreed {
+            policy: &plan.policy,
+            ends: ends.clone(),
+            negotiated,
+            own: party.connection().ird_ord(),
+            private_data,
+            socket,
+            received,
+            last_message: Vec::new(),
+        };
+        if let Err(error) = self.adopt(&party, agreed) {
+            if let (Some(socket), Phase::Asking { machine, .. }) = (spare, phase) {
+                send_terminate(&machine, StartupError::Local, &socket);
+            }
+            self.fail(&party, ends, refused(&error));
+        }
+    }
+
+    /// Ends an attempt: once more with less, or elsewhere, or for good.
+    fn end_active(&mut self, token: u64, mut active: Active, over: Over) {
+        self.unwatch(token, &active.socket);
+        let Some(party) = open(&active.party) else { return };
+        self.by_qp.remove(&id_of(&*party));
+        if let (Over::Startup(error), Phase::Asking { machine, .. }) = (&over, &active.phase) {
+            send_terminate(machine, *error, &active.socket);
+        }
+        if let Some(less) = active.step_back(&over) {
+            self.counters.stepped_back.add();
+            tracing::info!("{}: trying again with {less:?}", active.ends);
+            if active.plan.params.local_port != 0 {
+                // Else it waits for stragglers, and the port with it.
+                let _ = sock::reset_on_close(&active.socket);
+            }
+            let Active { plan, socket, .. } = active;
+            drop(socket);
+            let plan = Plan { attempt: less, ..plan };
+            let socket = plan.socket();
+            return self.start_active(&party, plan, socket);
+        }
+        if let Over::Failed(reason) = &over
+            && active.plan.go_elsewhere(&self.policies, reason)
+        {
+            let socket = active.plan.socket();
+            return self.start_active(&party, active.plan, socket);
+        }
+        let ends = active.ends;
+        match over {
+            Over::Failed(reason) => self.fail(&party, ends, reason),
+            Over::Startup(error) => self.fail(&party, ends, reason_of(error)),
+            Over::Rejected { private_data, peer_ird_ord, .. } => {
+                self.refuse(&party, ConnEvent::Rejected { ends, private_data, peer_ird_ord });
+            }
+        }
+    }
+
+    pub(super) fn cancel_active(&mut self, token: u64, active: Active) {
+        self.end_active(token, active, Over::Failed(FailReason::Cancelled));
+    }
+}

@@ -1,0 +1,347 @@
+//! Providers with a connection manager of their own (rdma_cm and the like): the same commands in, the same
+//! events out.
+//!
+//! When a peer dies the provider says so; should it not, the timer of the entry ends the attempt.
+//!
+//! A request that fails breaks a connection, and rdma-core tells it in the completion only: no event
+//! follows. So the end is heard of when somebody polls or waits at that dispatcher.
+//! To hear of it by itself the provider would keep its queues armed for solicited completions, which
+//! failures are; that costs an event of the kernel and a wake-up for each solicited message, and on
+//! siw, which forgets who asked, for each one (`vp-verbs`, `forgets_solicited`). The data path is not
+//! to pay for that.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kal_shim::clock::after;
+use vp_api::{NativeCm, NativeEvent, NativeParams, QpId, Role, ServiceRefusal};
+
+use super::service::refuse_service;
+use super::{Entry, Table};
+use crate::connection::{ConnState, Connectee, id_of, open};
+use crate::deliveries::{Delivery, Origin};
+use crate::node::{Ends, Node};
+use crate::policy::Policy;
+use crate::private::PrivateData;
+use crate::requests::{self, Native, Waiting};
+use crate::startup::native::{NativeRequest, Pending};
+use crate::types::{
+    AcceptParams, ConnEvent, ConnRequest, ConnectParams, Established, FailReason, ListenerId,
+    RequestId,
+};
+
+/// An endpoint whose connection the provider makes.
+type Expected = (Arc<dyn Connectee>, Ends, Role, Policy);
+
+impl Table {
+    pub(super) fn connect_native(
+        &mut self,
+        native: &dyn NativeCm,
+        party: &Arc<dyn Connectee>,
+        params: ConnectParams,
+        policy: Policy,
+    ) {
+        let local = params.local.unwrap_or(match params.remote {
+            SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        });
+        let remote = Node::remote(params.remote, params.remote_name.as_deref());
+        let ends = Ends { local: Node::local((local, 0).into()), remote };
+        let (ird, ord) = party.connection().ird_ord();
+        let wishes = NativeParams { private_data: params.private_data, ird, ord };
+        match native.connect(id_of(&**party), params.remote, wishes) {
+            Ok(()) => self.expect(party, ends, Role::Initiator, policy, params.timeout),
+            Err(error) => self.fail(party, ends, FailReason::Native(error.to_string())),
+        }
+    }
+
+    /// Waits for the provider to say what became of an endpoint's connection.
+    fn expect(
+        &mut self,
+        party: &Arc<dyn Connectee>,
+        ends: Ends,
+        role: Role,
+        policy: Policy,
+        timeout: Option<Duration>,
+    ) {
+        party.connection().link().ends = Some(ends.clone());
+        let token = self.new_token();
+        self.by_qp.insert(id_of(&**party), token);
+        // TCP and the exchange that follows, unless the application says.
+        let patience = timeout.unwrap_or(policy.connect_timeout.saturating_mul(2));
+        self.reactor.set_timer(token, after(patience));
+        let pending =
+            Pending::Endpoint { party: Arc::downgrade(party), ends, role, policy, patience };
+        self.entries.insert(token, Entry::Native(Box::new(pending)));
+    }
+
+    pub(super) fn accept_native(
+        &mut self,
+        pending: Pending,
+        party: &Arc<dyn Connectee>,
+        params: &AcceptParams,
+    ) {
+        let (Pending::Request { request, ends, policy, .. }, Some(native)) =
+            (pending, self.native.clone())
+        else {
+            return;
+        };
+        let (most_ird, most_ord) = party.connection().ird_ord();
+        let wishes = NativeParams {
+            private_data: params.private_data.clone(),
+            ird: params.ird.unwrap_or(most_ird).min(most_ird),
+            ord: params.ord.unwrap_or(most_ord).min(most_ord),
+        };
+        match native.accept(request, id_of(&**party), wishes) {
+            Ok(()) => self.expect(party, ends, Role::Responder, policy, None),
+            Err(error) => {
+                // Nobody else answers the peer; the provider may have done it already.
+                let _ = native.reject(request, &[]);
+                self.fail(party, ends, FailReason::Native(error.to_string()));
+            }
+        }
+    }
+
+    pub(super) fn reject_native(&self, pending: &Pending, private_data: &[u8]) {
+        if let Pending::Request { request, ends, .. } = pending {
+            self.reject_request(*request, ends, private_data);
+        }
+        if let (Pending::Service { asked, .. }, Some(datagrams)) = (pending, &self.datagrams) {
+            refuse_service(&**datagrams, asked.request, ServiceRefusal::Rejected);
+        }
+    }
+
+    fn reject_request(&self, request: u64, ends: &Ends, private_data: &[u8]) {
+        self.counters.rejected.add();
+        if let Some(native) = &self.native
+            && let Err(error) = native.reject(request, private_data)
+        {
+            tracing::debug!("{ends}: reject: {error}");
+        }
+    }
+
+    pub(super) fn expire_native(&mut self, token: u64, pending: Pending) {
+        match &pending {
+            Pending::Endpoint { party, ends, patience, .. } => {
+                if let Some(party) = open(party) {
+                    let reason = FailReason::ConnectTimeout(*patience);
+                    self.give_up_native(&party, ends.clone(), reason);
+                }
+            }
+            Pending::Request { handle, .. } => {
+                if requests::remove(*handle) {
+                    self.reject_native(&pending, &[]);
+                } else {
+                    self.entries.insert(token, Entry::Native(Box::new(pending)));
+                }
+            }
+            Pending::Service { handle, .. } => {
+                // Else it is being answered.
+                if requests::remove(*handle) {
+                    self.reject_native(&pending, &[]);
+                }
+            }
+        }
+    }
+
+    pub(super) fn cancel_native(&mut self, pending: Pending) {
+        if let Pending::Endpoint { party, ends, .. } = pending
+            && let Some(party) = open(&party)
+        {
+            self.give_up_native(&party, ends, FailReason::Cancelled);
+        }
+    }
+
+    fn give_up_native(&mut self, party: &Arc<dyn Connectee>, ends: Ends, reason: FailReason) {
+        self.drop_of(id_of(&**party));
+        if let Some(native) = &self.native {
+            // It may have ended by itself.
+            let _ = native.disconnect(id_of(&**party));
+        }
+        self.fail(party, ends, reason);
+    }
+
+    pub(super) fn on_native(&mut self, told: u64, event: NativeEvent) {
+        match event {
+            NativeEvent::Request { listener, request: id, peer, local, params: asked } => {
+                self.deliver_native(NativeRequest { listener, id, peer, local, asked });
+            }
+            NativeEvent::Established { qp, local, params } => {
+                if let Some((party, mut ends, role, policy)) = self.finish_pending(qp, told) {
+                    if let Some(address) = local.or_else(|| local_of(&*party)) {
+                        ends.local = Node::local(address);
+                    }
+                    self.establish(&party, ends, role, &policy, params);
+                }
+            }
+            NativeEvent::Rejected { qp, private_data } => {
+                if let Some((party, ends, ..)) = self.finish_pending(qp, told) {
+                    self.refuse(
+                        &party,
+                        ConnEvent::Rejected { ends, private_data, peer_ird_ord: None },
+                    );
+                }
+            }
+            NativeEvent::Failed { qp, reason } => {
+                if let Some((party, ends, ..)) = self.finish_pending(qp, told) {
+                    self.fail(&party, ends, FailReason::Native(reason));
+                }
+            }
+            NativeEvent::Disconnected { qp } => {
+                if let Some(party) = self.of_present_stream(qp, told) {
+                    self.on_end(&party, None);
+                }
+            }
+            other => tracing::warn!("unknown event of the provider: {other:?}"),
+        }
+    }
+
+    /// Takes out what an endpoint waits for, unless the event of number `told` is about an earlier
+    /// attempt.
+    fn finish_pending(&mut self, qp: QpId, told: u64) -> Option<Expected> {
+        self.of_present_stream(qp, told)?;
+        let token = self.by_qp.remove(&qp)?;
+        self.reactor.clear_timer(token);
+        match self.entries.remove(&token)? {
+            Entry::Native(pending) => match *pending {
+                Pending::Endpoint { party, ends, role, policy, .. } => {
+                    Some((open(&party)?, ends, role, policy))
+                }
+                Pending::Request { .. } | Pending::Service { .. } => None,
+            },
+            _ => None,
+        }
+    }
+
+    fn deliver_native(&mut self, request: NativeRequest) {
+        let known = self.native_listeners.get(&request.listener);
+        let known = known.map(|(listener, native)| (*listener, native.address));
+        let owner = known.and_then(|(listener, _)| self.listeners.get(&listener));
+        let (Some((listener, address)), Some(owner)) = (known, owner) else {
+            if let Some(request) = self.strays.park(request)
+                && let Some(native) = &self.native
+            {
+                // Nobody else answers the peer; it may have left by itself.
+                let _ = native.reject(request, &[]);
+            }
+            return;
+        };
+        let NativeRequest { id, peer, local, asked, .. } = request;
+        let policy = owner.service.policy(peer.ip());
+        // The listener's may be that of any interface.
+        let local = Node::local(local.unwrap_or(address));
+        self.counters.incoming.add();
+        let ends = Ends { local, remote: Node::remote(peer, None) };
+        self.offer_native(listener, id, asked, ends, policy);
+    }
+
+    /// A listener has come: what was told before it is delivered, or waits on.
+    pub(super) fn deliver_strays(&mut self) {
+        for request in std::mem::take(&mut self.strays.early) {
+            self.deliver_native(request);
+        }
+    }
+
+    /// Gives a request to another listener.
+    pub(super) fn redeliver_native(&mut self, token: u64, pending: Pending, listener: u64) {
+        self.reactor.clear_timer(token);
+        match (pending, self.datagrams.clone()) {
+            (Pending::Request { request, asked, ends, policy, .. }, _) => {
+                self.offer_native(listener, request, asked, ends, policy);
+            }
+            (Pending::Service { asked, .. }, Some(datagrams)) => {
+                self.offer_service(listener, &datagrams, asked);
+            }
+            _ => {}
+        }
+    }
+
+    fn offer_native(
+        &mut self,
+        listener: u64,
+        request: u64,
+        asked: NativeParams,
+        ends: Ends,
+        policy: Policy,
+    ) {
+        let Some((sink, port)) = self.sink_of(listener) else {
+            return self.reject_request(request, &ends, &[]);
+        };
+        let token = self.new_token();
+        let most = PrivateData::of(&self.attrs, &policy);
+        let handle = requests::add(Waiting {
+            owner: self.mailbox.clone(),
+            token,
+            most,
+            local: ends.local.address,
+            native: self.native.clone().map(|manager| Native { manager, request }),
+            asker: None,
+        });
+        let offered = Box::new(ConnRequest {
+            request: RequestId(handle),
+            listener: ListenerId(listener),
+            port,
+            ends: ends.clone(),
+            private_data: asked.private_data.clone(),
+            peer_ird_ord: Some((asked.ird, asked.ord)),
+            max_private_data: most.accept,
+        });
+        self.reactor.set_timer(token, after(policy.answer_timeout));
+        let pending = Pending::Request { request, handle, asked, ends, policy };
+        // First: the layer above may reply as soon as it has the request.
+        self.entries.insert(token, Entry::Native(Box::new(pending)));
+        let origin = Origin { token, request: handle };
+        self.push(Delivery::Request { sink, request: offered, origin });
+    }
+
+    /// Nobody took a request.
+    pub(super) fn undelivered_native(&mut self, token: u64, pending: Pending) {
+        self.reactor.clear_timer(token);
+        match (&pending, &self.datagrams) {
+            (Pending::Service { asked, .. }, Some(datagrams)) => {
+                refuse_service(&**datagrams, asked.request, ServiceRefusal::NoQueuePair);
+            }
+            _ => self.reject_native(&pending, &[]),
+        }
+    }
+
+    fn establish(
+        &self,
+        party: &Arc<dyn Connectee>,
+        ends: Ends,
+        role: Role,
+        policy: &Policy,
+        params: NativeParams,
+    ) {
+        let established = Established {
+            ends: ends.clone(),
+            role,
+            private_data: params.private_data,
+            ird: params.ird,
+            ord: params.ord,
+            peer_ird_ord: None,
+            revision: 0,
+            crc: true,
+            markers_tx: false,
+            markers_rx: false,
+            rtr: None,
+        };
+        {
+            let mut link = party.connection().link();
+            link.ends = Some(ends);
+            link.established = Some(established.clone());
+            link.close_timeout = policy.close_timeout;
+            link.live = true;
+            link.closing = false;
+        }
+        party.connection().set_state(ConnState::Connected);
+        self.counters.established.add();
+        self.tell(party, ConnEvent::Established(established));
+    }
+}
+
+/// The address of this end as the queue pair says it, of providers whose events do not.
+fn local_of(party: &dyn Connectee) -> Option<SocketAddr> {
+    party.qp().query().ok()?.local
+}

@@ -1,0 +1,183 @@
+//! What comes of a start-up: a queue pair in RTS, or an endpoint that is told why not.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use iwarp_proto::mpa;
+use iwarp_proto::mpa::startup::Negotiated;
+use iwarp_proto::{Role as WireRole, RtrKind};
+use vp_api::{FpduSize, LlpStream, QpChange, Role, Rtr, StreamParams, VpError, VpStatus};
+
+use super::Table;
+use crate::connection::{ConnState, Connectee};
+use crate::deliveries::Delivery;
+use crate::node::Ends;
+use crate::policy::Policy;
+use crate::startup::config::NO_NEGOTIATION;
+use crate::types::{ConnEvent, ConnectError, Established, FailReason};
+
+/// A start-up that both ends agreed on.
+pub(crate) struct Agreed<'a> {
+    pub(crate) policy: &'a Policy,
+    pub(crate) ends: Ends,
+    pub(crate) negotiated: Negotiated,
+    /// IRD and ORD of this end where none were negotiated.
+    pub(crate) own: (u16, u16),
+    pub(crate) private_data: Vec<u8>,
+    pub(crate) socket: OwnedFd,
+    /// Octets behind the peer's frame.
+    pub(crate) received: Vec<u8>,
+    /// Our reply, as responder.
+    pub(crate) last_message: Vec<u8>,
+}
+
+impl Agreed<'_> {
+    /// For the queue pair, and for the endpoint.
+    fn stream(self) -> (LlpStream, Established) {
+        let Self { policy, ends, negotiated, own, private_data, socket, received, last_message } =
+            self;
+        let (ird, ord) = own;
+        let settled = |reads, own| if reads == NO_NEGOTIATION { own } else { reads };
+        let role = match negotiated.role {
+            WireRole::Initiator => Role::Initiator,
+            WireRole::Responder => Role::Responder,
+        };
+        let rtr = negotiated.rtr.map(|kind| match kind {
+            RtrKind::Send => Rtr::Send,
+            RtrKind::Write => Rtr::Write,
+            RtrKind::Read => Rtr::Read,
+        });
+        let params = StreamParams {
+            crc: negotiated.crc,
+            markers_tx: negotiated.markers_tx,
+            markers_rx: negotiated.markers_rx,
+            ird: settled(negotiated.ird, ird),
+            ord: settled(negotiated.ord, ord),
+            rtr,
+            fpdu: policy.fpdu,
+            extensions: policy.extensions,
+            nudge_after: policy.nudge_after,
+            probe_after: policy.probe_after,
+            close_timeout: policy.close_timeout,
+            ..StreamParams::new(role)
+        };
+        let established = Established {
+            ends,
+            role,
+            private_data,
+            ird: params.ird,
+            ord: params.ord,
+            peer_ird_ord: negotiated.peer_ird_ord,
+            revision: negotiated.revision,
+            crc: params.crc,
+            markers_tx: params.markers_tx,
+            markers_rx: params.markers_rx,
+            rtr,
+        };
+        (LlpStream { socket, received, last_message, params }, established)
+    }
+}
+
+impl Table {
+    /// Moves the queue pair to RTS and tells the endpoint.
+    pub(super) fn adopt(
+        &self,
+        party: &Arc<dyn Connectee>,
+        agreed: Agreed<'_>,
+    ) -> Result<(), VpError> {
+        let (stream, established) = agreed.stream();
+        let connection = party.connection();
+        {
+            let mut link = connection.link();
+            link.ends = Some(established.ends.clone());
+            link.established = Some(established.clone());
+            link.close_timeout = stream.params.close_timeout;
+            link.fpdu = stream.params.fpdu;
+            link.closing = false;
+        }
+        // Before RTS: a message may complete a receive at once, and whoever takes it may reply.
+        connection.set_state(ConnState::Connected);
+        party.qp().modify(QpChange::Rts(Box::new(stream)))?;
+        connection.link().live = true;
+        self.counters.established.add();
+        self.tell(party, ConnEvent::Established(established));
+        Ok(())
+    }
+
+    /// Moves the queue pair to RTS, or tells the endpoint why the provider refuses.
+    pub(super) fn hand_over(&self, party: &Arc<dyn Connectee>, agreed: Agreed<'_>) {
+        let ends = agreed.ends.clone();
+        if let Err(error) = self.adopt(party, agreed) {
+            self.fail(party, ends, refused(&error));
+        }
+    }
+
+    /// Tells the endpoint that no connection came about.
+    pub(super) fn fail(&self, party: &Arc<dyn Connectee>, ends: Ends, reason: FailReason) {
+        let error = ConnectError { ends, reason };
+        tracing::debug!("{error}");
+        self.refuse(party, ConnEvent::Failed(error));
+    }
+
+    /// Ends a pending connect or accept. What is posted already completes as flushed, as after every
+    /// connection.
+    pub(super) fn refuse(&self, party: &Arc<dyn Connectee>, event: ConnEvent) {
+        let connection = party.connection();
+        // First: what is flushed says why.
+        connection.link().refused = Some(Box::new(event.clone()));
+        connection.set_state(ConnState::Nonoperational);
+        // Refused where the provider has done so by itself.
+        let _ = party.qp().modify(QpChange::Error);
+        self.counters.failed.add();
+        self.tell(party, event);
+    }
+
+    /// Queues an event for an endpoint.
+    pub(super) fn tell(&self, party: &Arc<dyn Connectee>, event: ConnEvent) {
+        log(&**party, &event);
+        self.push(Delivery::Connection(party.clone(), Box::new(event)));
+    }
+}
+
+/// One line per connection made, with what was agreed on, and one per connection ended.
+fn log(party: &dyn Connectee, event: &ConnEvent) {
+    if !tracing::enabled!(tracing::Level::INFO) {
+        return;
+    }
+    match event {
+        ConnEvent::Established(made) => {
+            let fpdu = party.connection().link().fpdu;
+            let tcp = party.qp().query().ok().and_then(|qp| qp.tcp);
+            // RFC 5044 4.5 [MPA-17]
+            let ulpdu = match fpdu {
+                FpduSize::Emss => tcp.map(|tcp| mpa::mulpdu(tcp.mss as u16, made.markers_tx)),
+                FpduSize::Octets(octets) => tcp.map(|_| mpa::clamp_mulpdu(octets)),
+            };
+            let most = ulpdu.map_or_else(String::new, |ulpdu| {
+                format!("; FPDUs of up to {} octets", mpa::fpdu_len(ulpdu))
+            });
+            tracing::info!("{event}{most}");
+        }
+        // It begins with that word itself.
+        ConnEvent::Disconnected { by_peer: false, .. } => tracing::info!("{event}"),
+        ConnEvent::Disconnected { .. } | ConnEvent::Broken { .. } => {
+            tracing::info!("disconnected: {event}");
+        }
+        ConnEvent::Rejected { .. } | ConnEvent::Failed(_) => {}
+    }
+}
+
+/// The provider does not take the stream.
+pub(crate) fn refused(error: &VpError) -> FailReason {
+    if error.status == VpStatus::InvalidStream {
+        // It was connected when the start-up ended.
+        return FailReason::PeerClosed { have: 0 };
+    }
+    FailReason::Resources(format!("the provider refused: {error}"))
+}
+
+/// The reactor does not take the socket.
+pub(crate) fn unwatchable(error: &io::Error) -> FailReason {
+    FailReason::Resources(format!("cannot watch the socket: {error}"))
+}

@@ -1,0 +1,97 @@
+//! For tests of the layer above: holds the driver while something happens, and looks into the table.
+
+use std::sync::{Arc, MutexGuard};
+
+use vp_api::{AsyncEvent, AsyncHandler, EventSource};
+
+use crate::connection::Connectee;
+use crate::driver::Work;
+use crate::mailbox::Command;
+use crate::manager::Cm;
+use crate::node::Ends;
+use crate::types::{Disconnect, ListenerId};
+
+/// See the module.
+pub struct Testing<'a>(&'a Cm);
+
+/// While it is there nobody drives the table.
+pub struct Held<'a>(MutexGuard<'a, Option<Work>>);
+
+impl Cm {
+    /// For tests.
+    pub fn testing(&self) -> Testing<'_> {
+        Testing(self)
+    }
+}
+
+impl<'a> Testing<'a> {
+    /// Keeps everybody from driving the table.
+    pub fn hold(&self) -> Held<'a> {
+        Held(self.0.driver.lock())
+    }
+
+    /// Whether no command waits or is carried out, and all events are delivered.
+    pub fn is_idle(&self) -> bool {
+        let waits = || self.0.mailbox.commands.is_empty();
+        if !waits() {
+            return false;
+        }
+        drop(self.0.driver.lock());
+        waits() && self.0.driver.has_delivered()
+    }
+
+    /// Tells an asynchronous event, as the provider does.
+    pub fn tell(&self, source: EventSource, event: AsyncEvent) {
+        self.0.mailbox.on_event(source, event);
+    }
+
+    /// Sends and carries out a command that concerns nobody.
+    pub fn command(&self) {
+        self.0.mailbox.send(Command::Answered { token: 0 });
+        self.0.carry_out(Command::Answered { token: 0 });
+    }
+
+    /// Makes an endpoint count as connected, by a new stream.
+    pub fn revive(&self, party: &dyn Connectee, ends: Ends) {
+        let connection = party.connection();
+        connection.set_state(crate::ConnState::Connected);
+        let mut link = connection.link();
+        link.stream = self.0.new_stream();
+        link.live = true;
+        link.ends = Some(ends);
+    }
+
+    /// The number of an endpoint's stream.
+    pub fn stream_of(&self, party: &dyn Connectee) -> u64 {
+        party.connection().link().stream
+    }
+
+    /// Disconnects this stream.
+    pub fn disconnecting(&self, party: &Arc<dyn Connectee>, stream: u64, how: Disconnect) {
+        self.0.disconnecting(party, stream, how);
+    }
+
+    /// Gives up this stream.
+    pub fn cancel(&self, party: &dyn Connectee, stream: u64) {
+        self.0.cancel(party, stream);
+    }
+
+    /// Lets the kernel refuse to watch sockets.
+    pub fn refuse_watches(&self, refuse: bool) {
+        self.0.sleeper.refuse_watches(refuse);
+    }
+}
+
+impl Held<'_> {
+    /// Entries of endpoints, and entries in all.
+    pub fn entries(&self) -> (usize, usize) {
+        self.0.as_ref().map_or((0, 0), |work| (work.table.by_qp.len(), work.table.entries.len()))
+    }
+
+    /// The pause of a listener is over.
+    pub fn resume(&mut self, listener: ListenerId) {
+        if let Some(work) = &mut *self.0 {
+            work.table.resume(listener.0);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Whatever the order, the connection thread hears of commands, and who sleeps of events: by loom. The
+//! back-off here has no end of their own, so nothing is mended by the time.
+
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+
+use super::*;
+use kal_os::sync::lock;
+
+/// What the thread can sleep on.
+#[derive(Default)]
+struct Signals {
+    waker: bool,
+    /// A socket is readable: one event for who reads it.
+    socket: bool,
+}
+
+/// A driver of few parts.
+#[derive(Default)]
+struct Model {
+    wake: WakeState,
+    signals: Mutex<Signals>,
+    signalled: Condvar,
+    /// The manager's lock; behind it the commands that were carried out.
+    table: Mutex<u32>,
+    commands: Mutex<u32>,
+    events: Mutex<u32>,
+    told: Condvar,
+}
+
+impl Model {
+    fn signal(&self) {
+        lock(&self.signals).waker = true;
+        self.signalled.notify_one();
+    }
+
+    /// A peer sends.
+    fn arrive(&self) {
+        lock(&self.signals).socket = true;
+        self.signalled.notify_one();
+    }
+
+    fn send(&self) {
+        *lock(&self.commands) += 1;
+        if self.wake.rouse() {
+            self.signal();
+        }
+    }
+
+    /// With the table.
+    fn work(&self, done: &mut u32) {
+        *done += std::mem::take(&mut *lock(&self.commands));
+        if std::mem::take(&mut lock(&self.signals).socket) {
+            *lock(&self.events) += 1;
+            self.told.notify_all();
+        }
+    }
+
+    /// The connection thread, until it has seen so much.
+    fn run(&self, commands: u32, events: u32) {
+        let mut fired = false;
+        loop {
+            let done = {
+                let mut done = lock(&self.table);
+                if std::mem::take(&mut fired) {
+                    lock(&self.signals).waker = false;
+                }
+                self.work(&mut done);
+                *done
+            };
+            if (done, *lock(&self.events)) == (commands, events) {
+                return;
+            }
+            if let Some(rest) = self.wake.rest(|| *lock(&self.commands) != 0) {
+                let mut signals = lock(&self.signals);
+                while !(signals.waker || signals.socket && rest == Rest::Sleep) {
+                    signals = self.signalled.wait(signals).unwrap();
+                }
+                fired = signals.waker;
+            }
+            self.wake.rise();
+        }
+    }
+
+    /// A caller looks once, if nobody is at work.
+    fn look(&self) {
+        self.wake.attend();
+        if let Ok(mut done) = self.table.try_lock() {
+            self.work(&mut done);
+        }
+    }
+
+    /// A caller waits for events: looks, and then sleeps.
+    fn wait(&self) {
+        self.look();
+        if self.wake.rely() {
+            self.signal();
+        }
+        let mut events = lock(&self.events);
+        while *events == 0 {
+            events = self.told.wait(events).unwrap();
+        }
+        drop(events);
+        self.wake.withdraw();
+    }
+}
+
+fn model(body: impl Fn(&Arc<Model>) + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(move || body(&Arc::default()));
+}
+
+fn with(model: &Arc<Model>, body: impl FnOnce(&Model) + 'static) -> thread::JoinHandle<()> {
+    let model = model.clone();
+    thread::spawn(move || body(&model))
+}
+
+#[test]
+fn loom_who_sleeps_hears_of_events() {
+    model(|model| {
+        let waiter = with(model, Model::wait);
+        let peer = with(model, Model::arrive);
+        // Whoever takes it, the waiter gets it. The thread need not wait for what it has not seen.
+        let thread = with(model, |model| model.run(1, 1));
+        waiter.join().unwrap();
+        peer.join().unwrap();
+        model.send();
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_who_left_leaves_the_others_watched() {
+    model(|model| {
+        model.look();
+        let other = with(model, |model| {
+            // Its time is over at once.
+            if model.wake.rely() {
+                model.signal();
+            }
+            model.wake.withdraw();
+        });
+        let thread = with(model, |model| model.run(1, 1));
+        model.arrive();
+        model.wait();
+        other.join().unwrap();
+        model.send();
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_back_off_ends_with_a_command() {
+    model(|model| {
+        let sender = with(model, Model::send);
+        let thread = with(model, |model| model.run(2, 0));
+        model.look();
+        model.send();
+        sender.join().unwrap();
+        thread.join().unwrap();
+    });
+}
