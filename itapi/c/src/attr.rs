@@ -8,9 +8,11 @@ use ual::{EpInit, Evd};
 
 use super::failure::{Failure, Outcome};
 use super::object;
-use super::sgl::MAX_SEGMENTS;
 use super::status::{self, Status};
 use super::types::*;
+
+/// Segments of a work request at most, whatever the adapter can do.
+pub(crate) const MAX_SEGMENTS: u32 = 32;
 
 /// What an endpoint was granted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,10 +33,6 @@ pub(crate) struct Attributes {
     soft_watermark: u32,
     /// The handle of its shared receive queue, or 0.
     srq: u64,
-}
-
-fn boolean(yes: bool) -> it_boolean_t {
-    if yes { IT_TRUE } else { IT_FALSE }
 }
 
 pub(crate) fn limit<T: TryFrom<usize> + Into<u64>>(

@@ -14,13 +14,14 @@ use ual::{Evd, Event, Stream};
 
 use super::boundary;
 use super::evd::EvdObject;
-use super::event::{Abi, Fields, Standard, Zurich, datagram_of, fields_of};
+use super::event::write::{Abi, Standard, Zurich};
+use super::event::{Fields, datagram_of, fields_of};
 use super::failure::{Failure, Outcome};
 use super::object;
 use super::ptr::{Out, OutList};
+use super::resolve::resolve;
 use super::status::{self, Status};
 use super::types::*;
-use super::works;
 
 /// Takes the next event; false: there is none.
 pub(crate) fn next<A: Abi>(evd: &EvdObject, out: &Out<A::Event>) -> Outcome<bool> {
@@ -28,7 +29,7 @@ pub(crate) fn next<A: Abi>(evd: &EvdObject, out: &Out<A::Event>) -> Outcome<bool
     if evd.inner.stream() == Stream::Completion {
         let mut one = [WorkCompletion::BLANK];
         while evd.inner.poll(&mut one).map_err(&refused)? == 1 {
-            if let Some(dto) = works::resolve(&one[0]) {
+            if let Some(dto) = resolve(&one[0]) {
                 A::write(out, evd.handle, &Fields::Dto(dto));
                 return Ok(true);
             }

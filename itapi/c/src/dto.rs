@@ -1,13 +1,13 @@
 //! The work requests that move data: sends, receives, RDMA, atomics, Immediate Data. No state of its
 //! own; the caller's thread.
 
+use kal_os::lock;
 use ual::vp_api::{AtomicOp, Capabilities, RecvWr, Remote, SendOp, VpStatus};
 
-use super::check_bits;
 use super::ep::EpObject;
 use super::failure::{Failure, Outcome};
-use super::object::{self, Ref};
-use super::post::{Cookie, Posting, both, need, refused};
+use super::object::Ref;
+use super::post::{Cookie, Posting, both, need, receive_notifies, refused};
 use super::ptr;
 use super::ring::Request;
 use super::sgl::{Limit, Sgl, of_region, stag_of};
@@ -15,7 +15,7 @@ use super::srq::SrqObject;
 use super::status;
 use super::types::*;
 use super::ud::post::{receive as datagram_receive, send as datagram_send};
-use super::works::{self, lock};
+use super::{object, wr_id};
 
 fn endpoint(handle: it_ep_handle_t) -> Outcome<Ref<EpObject>> {
     object::find::<EpObject>(handle.cast())
@@ -293,18 +293,6 @@ unsafe fn atomic(
     posting.run(&ep, SendOp::Atomic { remote, op }, &[sink])
 }
 
-/// Receives always complete with an event.
-const RECEIVE_FLAGS: it_dto_flags_t =
-    IT_COMPLETION_FLAG | IT_NOTIFY_FLAG | IT_SOLICITED_WAIT_FLAG | IT_COALESCE_WR_FLAG;
-
-/// Whether a receive with these flags notifies when it completes. Applications that say nothing at
-/// all wait for what they receive.
-#[inline]
-pub(crate) fn receive_notifies(flags: it_dto_flags_t) -> Outcome<bool> {
-    check_bits(flags, RECEIVE_FLAGS, status::IT_ERR_INVALID_DTO_FLAGS, "dto_flags")?;
-    Ok(flags & IT_NOTIFY_FLAG != 0 || flags == 0)
-}
-
 /// # Safety
 /// As the entry point.
 unsafe fn receive(
@@ -322,7 +310,7 @@ unsafe fn receive(
         let sgl =
             unsafe { Sgl::read(local_segments, count, Limit::receive(ep.segments[1]), ep.ia) }?;
         let post = |number| {
-            let wr_id = works::id(ep.slot, true, number, notify);
+            let wr_id = wr_id::id(ep.slot, true, number, notify);
             ep.inner.post_recv(&[RecvWr { wr_id, sgl: sgl.elements() }])
         };
         return ep.receives.post(request, true, post, |failure| {
@@ -337,7 +325,7 @@ unsafe fn receive(
     let no_room = |verb| Failure::verb(verb, status::IT_ERR_RESOURCES, "post a receive");
     receives.make_room(1).map_err(no_room)?;
     let number = receives.hold(request);
-    let wr_id = works::id(srq.slot, true, number, notify);
+    let wr_id = wr_id::id(srq.slot, true, number, notify);
     srq.inner.post_recv(&[RecvWr { wr_id, sgl: sgl.elements() }]).map_err(|failure| {
         receives.refused(number);
         match failure.status {

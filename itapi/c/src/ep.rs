@@ -1,4 +1,5 @@
-//! Endpoints: creation, attributes, reset.
+//! Endpoints for connections: creation, attributes, reset. `any_ep` has the calls that endpoints for
+//! datagrams have, too.
 //!
 //! The object owns the access layer's endpoint, what C posted on it ([`Ring`]), and what it was granted.
 //! Any thread; a lock per queue and one for the attributes, none of them shared with other endpoints.
@@ -6,24 +7,21 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use kal_os::lock;
 use ual::vp_api::{Capabilities, QpId, VpStatus};
-use ual::{EpState, Ia, Stream};
+use ual::{ConnEvent, EpState, Ia, Stream};
 
 use super::attr::Attributes;
-use super::boundary;
-use super::evd::EvdObject;
+use super::evd::dispatcher;
 use super::failure::{Failure, Outcome};
-use super::object::{self, Ref};
-use super::path;
+use super::object::{Kind, Object, Ref, Turn};
 use super::ptr::{self, Out};
 use super::pz::PzObject;
 use super::ring::Ring;
 use super::srq::SrqObject;
 use super::status::{self, Status};
 use super::types::*;
-use super::ud::endpoint::{self, UdEpObject};
-use super::works::lock;
-use super::{check_bits, check_mask};
+use super::{boundary, check_bits, object, path};
 
 /// What a handle of this kind names.
 pub(crate) struct EpObject {
@@ -49,6 +47,26 @@ pub(crate) struct EpObject {
     pub(crate) request_sevd: u64,
     pub(crate) recv_sevd: u64,
     connect_sevd: u64,
+    /// The connection event that was dequeued last, for its text.
+    news: Mutex<Option<Box<ConnEvent>>>,
+}
+
+impl Object for EpObject {
+    fn kind() -> &'static Kind {
+        &Kind { number: IT_HANDLE_TYPE_EP, name: "endpoint", wrong: status::IT_ERR_INVALID_EP }
+    }
+
+    fn ia(&self) -> Arc<Ia> {
+        self.inner.ia().clone()
+    }
+
+    fn turn(&self) -> Turn {
+        Turn::Endpoints
+    }
+
+    fn close(&self) -> ual::Result<()> {
+        self.inner.close()
+    }
 }
 
 impl EpObject {
@@ -56,48 +74,16 @@ impl EpObject {
     pub(crate) fn is_privileged(&self) -> bool {
         lock(&self.attributes).is_privileged()
     }
-}
 
-/// The refusal of a post that finds no room, or no memory to remember it.
-#[cold]
-pub(crate) fn no_room(status: VpStatus) -> Failure {
-    match status {
-        VpStatus::TooManyWrs => full(),
-        other => Failure::verb(other, status::IT_ERR_RESOURCES, "remember a work request"),
+    /// Remembers the connection event that was dequeued last.
+    pub(crate) fn set_news(&self, event: Box<ConnEvent>) {
+        *lock(&self.news) = Some(event);
     }
-}
 
-/// The refusal of a post without room.
-#[cold]
-pub(crate) fn full() -> Failure {
-    Failure::new(
-        status::IT_ERR_TOO_MANY_POSTS,
-        "the queue is full: dequeue completions, or create the endpoint with more DTOs",
-    )
-}
-
-/// A dispatcher for one of an endpoint's streams; `wrong` is the status for another handle.
-pub(crate) fn dispatcher(
-    handle: it_evd_handle_t,
-    ia: &Arc<Ia>,
-    streams: &[Stream],
-    wrong: Status,
-) -> Outcome<Ref<EvdObject>> {
-    let evd = object::find_or::<EvdObject>(handle.cast(), wrong)?;
-    let stream = evd.inner.stream();
-    if !Arc::ptr_eq(evd.inner.ia(), ia) {
-        let text = "the event dispatcher is of another interface adapter than the protection zone";
-        return Err(Failure::new(wrong, text));
+    /// The connection event that was dequeued last.
+    pub(crate) fn news(&self) -> Option<Box<ConnEvent>> {
+        lock(&self.news).clone()
     }
-    if streams.contains(&stream) {
-        return Ok(evd);
-    }
-    let status = match stream {
-        Stream::Aggregate => status::IT_ERR_AEVD_NOT_ALLOWED,
-        _ => status::IT_ERR_INVALID_EVD_TYPE,
-    };
-    let text = format!("the dispatcher carries {stream:?} events; this needs one of {streams:?}");
-    Err(Failure::new(status, text))
 }
 
 /// The shared receive queue that the attributes name, if the flags say so.
@@ -121,11 +107,6 @@ fn shared_queue(
         return Err(Failure::new(status::IT_ERR_INVALID_SRQ, text));
     }
     Ok(Some(srq))
-}
-
-/// The requests of a queue.
-pub(crate) fn ring(depth: u32) -> Outcome<Ring> {
-    Ring::new(depth).map_err(Failure::of_verb(status::IT_ERR_RESOURCES))
 }
 
 /// # Safety
@@ -160,7 +141,7 @@ pub(crate) unsafe extern "C" fn it_ep_rc_create(
         let attributes = Attributes::grant(&attr, ia.attrs(), srq_handle)?;
         let mut init = attributes.init(&request.inner, &recv.inner, &conn.inner);
         init.srq = srq.as_ref().map(|srq| srq.inner.clone());
-        let (sends, receives) = (ring(attributes.requests)?, ring(attributes.receives)?);
+        let (sends, receives) = (Ring::new(attributes.requests)?, Ring::new(attributes.receives)?);
         let inner = pz.inner.create_ep(init);
         let inner = inner.map_err(Failure::by(status::IT_ERR_INVALID_EP_ATTR))?;
         let qp = inner.id();
@@ -181,6 +162,7 @@ pub(crate) unsafe extern "C" fn it_ep_rc_create(
                 request_sevd: request_sevd_handle.addr() as u64,
                 recv_sevd: recv_sevd_handle.addr() as u64,
                 connect_sevd: connect_sevd_handle.addr() as u64,
+                news: Mutex::default(),
             }
         })?;
         if let Some(srq) = srq {
@@ -191,38 +173,26 @@ pub(crate) unsafe extern "C" fn it_ep_rc_create(
     })
 }
 
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn it_ep_free(ep_handle: it_ep_handle_t) -> Status {
-    boundary::call(|| {
-        if let Some(ep) = object::look::<UdEpObject>(ep_handle.cast()) {
-            return endpoint::free(&ep);
-        }
-        let ep = object::find::<EpObject>(ep_handle.cast())?;
-        ep.inner.close().map_err(Failure::by(status::IT_ERR_EP_BUSY))?;
-        if let Some(srq) = ep.inner.srq() {
-            let srq = object::find::<SrqObject>(object::handle(srq.tag().get()));
-            srq.iter().for_each(|srq| srq.left(ep.qp));
-        }
-        object::forget(ep_handle.cast());
-        Ok(())
-    })
+/// `it_ep_free`.
+pub(crate) fn free(ep: &EpObject) -> Outcome {
+    ep.inner.close().map_err(Failure::by(status::IT_ERR_EP_BUSY))?;
+    if let Some(srq) = ep.inner.srq() {
+        let srq = object::find::<SrqObject>(object::handle(srq.tag().get()));
+        srq.iter().for_each(|srq| srq.left(ep.qp));
+    }
+    object::forget(object::handle(ep.handle));
+    Ok(())
 }
 
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn it_ep_reset(ep_handle: it_ep_handle_t) -> Status {
-    boundary::call(|| {
-        if let Some(ep) = object::look::<UdEpObject>(ep_handle.cast()) {
-            return endpoint::reset(&ep);
-        }
-        let ep = object::find::<EpObject>(ep_handle.cast())?;
-        // What is posted from here on is of the next connection.
-        let sends = ep.sends.rest();
-        let terminate = ep.inner.qp_info().ok().and_then(|qp| qp.terminate);
-        let failed = ep.inner.reset().map_err(|error| not_reset(&ep, error))?;
-        sends.ended(failed, terminate.filter(|terminate| !terminate.sent));
-        ep.cn_est_id.store(0, Ordering::Release);
-        Ok(())
-    })
+/// `it_ep_reset`.
+pub(crate) fn reset(ep: &EpObject) -> Outcome {
+    // What is posted from here on is of the next connection.
+    let sends = ep.sends.rest();
+    let terminate = ep.inner.qp_info().ok().and_then(|qp| qp.terminate);
+    let failed = ep.inner.reset().map_err(|error| not_reset(ep, error))?;
+    sends.ended(failed, terminate.filter(|terminate| !terminate.sent));
+    ep.cn_est_id.store(0, Ordering::Release);
+    Ok(())
 }
 
 /// Nonoperational already, but the connection's last words are on their way: for a moment.
@@ -234,7 +204,7 @@ fn not_reset(ep: &EpObject, error: ual::Error) -> Failure {
 }
 
 /// Members of `it_ep_attributes_t` that connected endpoints have.
-const MODIFIABLE: it_ep_param_mask_t = IT_EP_PARAM_RDMA_RD_ENABLE
+pub(crate) const MODIFIABLE: it_ep_param_mask_t = IT_EP_PARAM_RDMA_RD_ENABLE
     | IT_EP_PARAM_RDMA_WR_ENABLE
     | IT_EP_PARAM_MAX_RDMA_READ_SEG
     | IT_EP_PARAM_MAX_RDMA_WRITE_SEG
@@ -251,106 +221,40 @@ const MODIFIABLE: it_ep_param_mask_t = IT_EP_PARAM_RDMA_RD_ENABLE
     | IT_EP_PARAM_ATOMICS_ENABLE
     | IT_EP_PARAM_PRIV_OPS_ENABLE;
 
-/// # Safety
-/// Pointers obey the contract of a C caller (see `ptr`).
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn it_ep_modify(
-    ep_handle: it_ep_handle_t,
+/// `it_ep_modify`, of members that are [`MODIFIABLE`].
+pub(crate) fn modify(
+    ep: &EpObject,
     mask: it_ep_param_mask_t,
-    ep_attr: *const it_ep_attributes_t,
-) -> Status {
-    boundary::call(|| {
-        if let Some(ep) = object::look::<UdEpObject>(ep_handle.cast()) {
-            // SAFETY: contract of a C caller.
-            let asked = unsafe { ptr::read(ep_attr, "ep_attr") }?;
-            return endpoint::modify(&ep, mask, &asked);
+    asked: &it_ep_attributes_t,
+) -> Outcome {
+    let mut attributes = lock(&ep.attributes);
+    let (new, change) = attributes.modified(mask, asked, ep.inner.ia().attrs())?;
+    let (sends, receives) = (ep.sends.rest(), ep.receives.rest());
+    let depths = [
+        (&sends, attributes.requests, new.requests),
+        (&receives, attributes.receives, new.receives),
+    ];
+    let resized = depths.into_iter().filter(|(_, old, new)| old != new);
+    for (ring, _, depth) in resized.clone() {
+        if !ring.is_idle() {
+            let text = "completions of the queue are not dequeued yet; it is resized when empty";
+            return Err(Failure::new(status::IT_ERR_EP_BUSY, text));
         }
-        let ep = object::find::<EpObject>(ep_handle.cast())?;
-        check_mask(mask, MODIFIABLE)?;
-        // SAFETY: contract of a C caller.
-        let asked = unsafe { ptr::read(ep_attr, "ep_attr") }?;
-        let mut attributes = lock(&ep.attributes);
-        let (new, change) = attributes.modified(mask, &asked, ep.inner.ia().attrs())?;
-        let (sends, receives) = (ep.sends.rest(), ep.receives.rest());
-        let depths = [
-            (&sends, attributes.requests, new.requests),
-            (&receives, attributes.receives, new.receives),
-        ];
-        let resized = depths.into_iter().filter(|(_, old, new)| old != new);
-        for (ring, _, depth) in resized.clone() {
-            if !ring.is_idle() {
-                let text =
-                    "completions of the queue are not dequeued yet; it is resized when empty";
-                return Err(Failure::new(status::IT_ERR_EP_BUSY, text));
-            }
-            ring.reserve(depth).map_err(Failure::of_verb(status::IT_ERR_RESOURCES))?;
-        }
-        ep.inner.modify(change).map_err(|error| match error.verb_status() {
-            // Within the adapter's limits, which `modified` checks, but above the connection's.
-            Some(VpStatus::InvalidIrdOrd) => Failure::of(error, status::IT_ERR_RESOURCE_ORD),
-            _ => Failure::of(error, status::IT_ERR_INVALID_EP_ATTR),
-        })?;
-        resized.for_each(|(ring, _, depth)| ring.set_depth(depth));
-        ep.payload.store(new.payload(), Ordering::Relaxed);
-        *attributes = new;
-        Ok(())
-    })
+        ring.reserve(depth).map_err(Failure::of_verb(status::IT_ERR_RESOURCES))?;
+    }
+    ep.inner.modify(change).map_err(|error| match error.verb_status() {
+        // Within the adapter's limits, which `modified` checks, but above the connection's.
+        Some(VpStatus::InvalidIrdOrd) => Failure::of(error, status::IT_ERR_RESOURCE_ORD),
+        _ => Failure::of(error, status::IT_ERR_INVALID_EP_ATTR),
+    })?;
+    resized.for_each(|(ring, _, depth)| ring.set_depth(depth));
+    ep.payload.store(new.payload(), Ordering::Relaxed);
+    *attributes = new;
+    Ok(())
 }
 
-/// Connected endpoints have the same states in both layouts, those for datagrams have not: `ud` are
-/// operational and nonoperational.
-///
-/// # Safety
-/// `params` obeys the contract of a C caller (see `ptr`).
-unsafe fn query(
-    ep_handle: it_ep_handle_t,
-    mask: it_ep_param_mask_t,
-    params: *mut it_ep_param_t,
-    ud: [it_ep_state_ud_t; 2],
-) -> Status {
-    boundary::call(|| {
-        let datagrams = object::look::<UdEpObject>(ep_handle.cast());
-        let described = match &datagrams {
-            Some(ep) => endpoint::describe(ep, ud),
-            None => describe(&*object::find::<EpObject>(ep_handle.cast())?),
-        };
-        // All 28 bits are members; those of the other type of endpoints say nothing.
-        check_mask(mask, (IT_EP_PARAM_PRIV_OPS_ENABLE << 1) - 1)?;
-        // SAFETY: contract of a C caller.
-        unsafe { Out::new(params, "params") }?.write(described);
-        Ok(())
-    })
-}
-
-/// # Safety
-/// Pointers obey the contract of a C caller (see `ptr`).
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn it_ep_query(
-    ep_handle: it_ep_handle_t,
-    mask: it_ep_param_mask_t,
-    params: *mut it_ep_param_t,
-) -> Status {
-    let ud = [IT_EP_STATE_UD_OPERATIONAL, IT_EP_STATE_UD_NONOPERATIONAL];
-    // SAFETY: same contract.
-    unsafe { query(ep_handle, mask, params, ud) }
-}
-
-/// # Safety
-/// Pointers obey the contract of a C caller (see `ptr`).
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn it_ep_query_zrl(
-    ep_handle: it_ep_handle_t,
-    mask: it_ep_param_mask_t,
-    params: *mut it_ep_param_t,
-) -> Status {
-    use zrl::{IT_EP_STATE_UD_NONOPERATIONAL, IT_EP_STATE_UD_OPERATIONAL};
-    let ud = [IT_EP_STATE_UD_OPERATIONAL, IT_EP_STATE_UD_NONOPERATIONAL];
-    // SAFETY: same contract.
-    unsafe { query(ep_handle, mask, params, ud) }
-}
-
-/// Everything that a query may ask for.
-fn describe(ep: &EpObject) -> it_ep_param_t {
+/// `it_ep_query`: everything that it may ask for.
+pub(crate) fn describe(ep: &EpObject) -> it_ep_param_t {
     let ia = ep.inner.ia();
     let ends = ep.inner.ends();
     let dst_path = ends.map_or_else(ptr::Plain::zeroed, |ends| path::path_of(ia, &ends));

@@ -10,11 +10,10 @@ use std::os::fd::AsRawFd;
 use ual::{Error, Evd, EvdInfo, EvdInit, Ia, Overflow, Stream};
 
 use super::boundary;
-use super::event::{Abi, Standard, Zurich};
+use super::event::write::{Abi, Standard, Zurich};
 use super::failure::{Failure, Outcome};
 use super::ia::IaObject;
-use super::info::boolean;
-use super::object;
+use super::object::{self, Kind, Object, Ref, Turn};
 use super::ptr::{self, Out};
 use super::status::{self, Status};
 use super::types::*;
@@ -28,6 +27,37 @@ pub(crate) struct EvdObject {
     flags: it_evd_flags_t,
     /// Threads inside `it_evd_wait`.
     pub(crate) waiters: AtomicU32,
+}
+
+impl Object for EvdObject {
+    fn kind() -> &'static Kind {
+        &Kind {
+            number: IT_HANDLE_TYPE_EVD,
+            name: "event dispatcher",
+            wrong: status::IT_ERR_INVALID_EVD,
+        }
+    }
+
+    fn ia(&self) -> Arc<Ia> {
+        self.inner.ia().clone()
+    }
+
+    fn turn(&self) -> Turn {
+        match self.inner.stream() {
+            Stream::Aggregate => Turn::Aggregates,
+            _ => Turn::Dispatchers,
+        }
+    }
+
+    fn abort(&self) {
+        self.inner.abort();
+        // No callback is attached: nothing to detach.
+        let _ = self.inner.detach_callback();
+    }
+
+    fn close(&self) -> ual::Result<()> {
+        self.inner.close()
+    }
 }
 
 const OVERFLOW_FLAGS: it_evd_flags_t =
@@ -234,6 +264,30 @@ fn aggregate_of(ia: &Arc<Ia>, stream: Stream, aevd: it_evd_handle_t) -> Outcome<
         return Err(Failure::new(status::IT_ERR_INVALID_AEVD, text));
     }
     Ok(Some(aevd.clone()))
+}
+
+/// A dispatcher for one of an endpoint's streams; `wrong` is the status for another handle.
+pub(crate) fn dispatcher(
+    handle: it_evd_handle_t,
+    ia: &Arc<Ia>,
+    streams: &[Stream],
+    wrong: Status,
+) -> Outcome<Ref<EvdObject>> {
+    let evd = object::find_or::<EvdObject>(handle.cast(), wrong)?;
+    let stream = evd.inner.stream();
+    if !Arc::ptr_eq(evd.inner.ia(), ia) {
+        let text = "the event dispatcher is of another interface adapter than the protection zone";
+        return Err(Failure::new(wrong, text));
+    }
+    if streams.contains(&stream) {
+        return Ok(evd);
+    }
+    let status = match stream {
+        Stream::Aggregate => status::IT_ERR_AEVD_NOT_ALLOWED,
+        _ => status::IT_ERR_INVALID_EVD_TYPE,
+    };
+    let text = format!("the dispatcher carries {stream:?} events; this needs one of {streams:?}");
+    Err(Failure::new(status, text))
 }
 
 /// The status for an argument that `create_evd` refuses: the stream is there already.

@@ -2,11 +2,11 @@
 //! it. No state.
 
 use super::boundary;
+use super::completion::IMMEDIATE;
 use super::failure::{Failure, Outcome};
 use super::ptr::{self, Out};
 use super::status::{self, Status};
 use super::types::*;
-use super::works::IMMEDIATE;
 
 fn data_of(number: it_event_type_t, flags: it_dto_ud_flags_t, path: it_path_t) -> Outcome<u64> {
     if number != IT_DTO_RC_RECV_CMPL_EVENT {

@@ -210,10 +210,6 @@ pub(crate) fn transport_type(transport: Transport) -> it_transport_type_t {
     }
 }
 
-pub(crate) fn boolean(value: bool) -> it_boolean_t {
-    if value { IT_TRUE } else { IT_FALSE }
-}
-
 /// Major and minor version of this library.
 fn version() -> (u32, u32) {
     let part = |text: &str| text.parse().unwrap_or_default();

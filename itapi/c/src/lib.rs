@@ -35,8 +35,10 @@
 //!   the child is refused everything: the threads are not there.
 
 mod access;
+mod any_ep;
 mod attr;
 mod boundary;
+mod completion;
 mod connect;
 mod context;
 mod dequeue;
@@ -49,6 +51,7 @@ mod fork;
 mod ia;
 mod immediate;
 mod info;
+mod interfaces;
 mod iobl;
 mod link;
 mod listen;
@@ -64,6 +67,7 @@ mod ptr;
 mod pz;
 mod region;
 mod reserve;
+mod resolve;
 mod ring;
 mod rmr;
 mod sgl;
@@ -78,7 +82,7 @@ mod text;
 mod types;
 mod ud;
 mod vendor;
-mod works;
+mod wr_id;
 mod wrapped;
 mod zrl;
 

@@ -14,6 +14,7 @@ use super::connect::{ports_of, wrong_port};
 use super::evd::EvdObject;
 use super::failure::{Failure, Outcome};
 use super::ia::IaObject;
+use super::object::{Kind, Object, Turn};
 use super::ptr::{self, Out, Plain};
 use super::status::{self, Status};
 use super::types::*;
@@ -24,6 +25,28 @@ pub(crate) struct ListenObject {
     pub(crate) inner: Arc<ual::Listen>,
     spigot_id: usize,
     connect_evd: u64,
+}
+
+impl Object for ListenObject {
+    fn kind() -> &'static Kind {
+        &Kind {
+            number: IT_HANDLE_TYPE_LISTEN,
+            name: "listener",
+            wrong: status::IT_ERR_INVALID_LISTEN,
+        }
+    }
+
+    fn ia(&self) -> Arc<Ia> {
+        self.inner.ia().clone()
+    }
+
+    fn turn(&self) -> Turn {
+        Turn::Listeners
+    }
+
+    fn close(&self) -> ual::Result<()> {
+        self.inner.close()
+    }
 }
 
 /// # Safety

@@ -7,16 +7,17 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
+use kal_os::lock;
 use ual::vp_api::{Addressing, Capabilities, MemRange, Sge, Stag};
-use ual::{Keys, LmrInit};
+use ual::{Ia, Keys, LmrInit};
 
 use super::failure::{Failure, Outcome};
 use super::iobl::{self, Buffer};
+use super::object::{Kind, Object, Turn};
 use super::ptr::{self, Out};
 use super::pz::PzObject;
 use super::status::{self, Status};
 use super::types::*;
-use super::works::lock;
 use super::{access, boundary, check_bits, object, share, stags};
 
 /// What a handle of this kind names.
@@ -29,6 +30,28 @@ pub(crate) struct LmrObject {
     pub(crate) keys: Keys,
     view: ArcSwap<View>,
     pub(crate) told: Mutex<Told>,
+}
+
+impl Object for LmrObject {
+    fn kind() -> &'static Kind {
+        &Kind {
+            number: IT_HANDLE_TYPE_LMR,
+            name: "memory region",
+            wrong: status::IT_ERR_INVALID_LMR,
+        }
+    }
+
+    fn ia(&self) -> Arc<Ia> {
+        self.inner.pz().ia().clone()
+    }
+
+    fn turn(&self) -> Turn {
+        Turn::Regions
+    }
+
+    fn close(&self) -> ual::Result<()> {
+        self.inner.close()
+    }
 }
 
 /// Where the region is, for posting. What counts is the provider's check; this one is for telling at

@@ -14,17 +14,6 @@ use super::ptr::Out;
 use super::status::{self, Status};
 use super::types::*;
 
-/// First octet and length of what is mapped; the same range may be there more than once.
-#[derive(Default)]
-pub(crate) struct Mappings(Vec<(usize, usize)>);
-
-impl Mappings {
-    fn take(&mut self, range: (usize, usize)) -> bool {
-        let found = self.0.iter().position(|mapped| *mapped == range);
-        found.map(|n| self.0.swap_remove(n)).is_some()
-    }
-}
-
 /// # Safety
 /// Pointers obey the contract of a C caller (see `ptr`); `vaddr` may be anything.
 #[unsafe(no_mangle)]
@@ -45,7 +34,7 @@ pub(crate) unsafe extern "C" fn it_mem_map(
         check_space(aspace_id)?;
         check_pages(vaddr.addr(), len)?;
         let mut mappings = ia.mappings.lock().unwrap_or_else(PoisonError::into_inner);
-        room::push(&mut mappings.0, "mapped ranges", (vaddr.addr(), len))
+        room::push(&mut mappings, "mapped ranges", (vaddr.addr(), len))
             .map_err(Failure::of_verb(status::IT_ERR_RESOURCES))?;
         address.write(vaddr.cast());
         length.write(len);
@@ -96,7 +85,9 @@ pub(crate) extern "C" fn it_mem_unmap(
     boundary::call(|| {
         let ia = object::find::<IaObject>(ia_handle.cast())?;
         let mut mappings = ia.mappings.lock().unwrap_or_else(PoisonError::into_inner);
-        if mappings.take((io_addr.addr(), mapped_len)) {
+        let range = (io_addr.addr(), mapped_len);
+        if let Some(found) = mappings.iter().position(|mapped| *mapped == range) {
+            mappings.swap_remove(found);
             return Ok(());
         }
         let text = format!("it_mem_map did not map {mapped_len} octets at {io_addr:?}");

@@ -12,6 +12,7 @@ mod traffic;
 
 use std::ptr::{null, null_mut};
 
+use super::any_ep::*;
 use super::connect::*;
 use super::dequeue::*;
 use super::dto::*;

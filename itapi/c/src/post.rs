@@ -4,17 +4,16 @@
 //! endpoint, copies the segments to the stack, stores the cookie in the endpoint's ring and calls the
 //! provider: no allocation, and no lock that endpoints share. The caller's thread.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ual::vp_api::{Capabilities, Data, PostFailure, SendFlags, SendOp, SendWr, Sge, VpStatus};
 
-use super::check_bits;
-use super::ep::{EpObject, full};
+use super::ep::EpObject;
 use super::failure::{Failure, Outcome};
-use super::ring::Request;
+use super::ring::{Request, full};
 use super::status::{self, Status};
 use super::types::*;
-use super::works;
+use super::{check_bits, wr_id};
 
 /// A cookie of either layout.
 #[derive(Clone, Copy)]
@@ -106,7 +105,7 @@ impl Posting {
     pub(crate) fn run(self, ep: &EpObject, op: SendOp, sgl: &[Sge]) -> Outcome {
         let Self { cookie, flags, event, unlinks } = self;
         if cookie.limited {
-            check_payload(ep, sgl)?;
+            check_payload(&ep.payload, sgl)?;
         }
         let signalled = flags & IT_COMPLETION_FLAG != 0;
         let verbs = [
@@ -117,7 +116,7 @@ impl Posting {
         ];
         let post = |number| {
             ep.inner.post_send(&[SendWr {
-                wr_id: works::id(ep.slot, false, number, flags & IT_NOTIFY_FLAG != 0),
+                wr_id: wr_id::id(ep.slot, false, number, flags & IT_NOTIFY_FLAG != 0),
                 op,
                 data: Data::Sgl(sgl),
                 flags: verbs.iter().filter(|(set, _)| *set).map(|(_, flag)| *flag).collect(),
@@ -132,11 +131,23 @@ impl Posting {
     }
 }
 
-/// Refuses a message longer than the endpoint was made for.
+/// Receives always complete with an event.
+const RECEIVE_FLAGS: it_dto_flags_t =
+    IT_COMPLETION_FLAG | IT_NOTIFY_FLAG | IT_SOLICITED_WAIT_FLAG | IT_COALESCE_WR_FLAG;
+
+/// Whether a receive with these flags notifies when it completes. Applications that say nothing at
+/// all wait for what they receive.
 #[inline]
-fn check_payload(ep: &EpObject, sgl: &[Sge]) -> Outcome {
+pub(crate) fn receive_notifies(flags: it_dto_flags_t) -> Outcome<bool> {
+    check_bits(flags, RECEIVE_FLAGS, status::IT_ERR_INVALID_DTO_FLAGS, "dto_flags")?;
+    Ok(flags & IT_NOTIFY_FLAG != 0 || flags == 0)
+}
+
+/// Refuses a message longer than the endpoint was made for: `most` octets.
+#[inline]
+pub(crate) fn check_payload(most: &AtomicU64, sgl: &[Sge]) -> Outcome {
     let octets: u64 = sgl.iter().map(|sge| u64::from(sge.len)).sum();
-    let most = ep.payload.load(Ordering::Relaxed);
+    let most = most.load(Ordering::Relaxed);
     if octets <= most {
         return Ok(());
     }

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use ual::Ia;
+
 use super::boundary;
 use super::failure::Failure;
 use super::ia::IaObject;
-use super::object;
+use super::object::{self, Kind, Object, Turn};
 use super::ptr::Out;
 use super::status::{self, Status};
 use super::types::*;
@@ -13,6 +15,28 @@ use super::types::*;
 /// What a handle of this kind names.
 pub(crate) struct PzObject {
     pub(crate) inner: Arc<ual::Pz>,
+}
+
+impl Object for PzObject {
+    fn kind() -> &'static Kind {
+        &Kind {
+            number: IT_HANDLE_TYPE_PZ,
+            name: "protection zone",
+            wrong: status::IT_ERR_INVALID_PZ,
+        }
+    }
+
+    fn ia(&self) -> Arc<Ia> {
+        self.inner.ia().clone()
+    }
+
+    fn turn(&self) -> Turn {
+        Turn::Zones
+    }
+
+    fn close(&self) -> ual::Result<()> {
+        self.inner.close()
+    }
 }
 
 /// # Safety

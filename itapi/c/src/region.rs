@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
+use kal_os::lock;
 use ual::LmrInit;
 
 use super::failure::{Failure, Outcome};
@@ -12,7 +13,6 @@ use super::ptr::{self, List, Out};
 use super::pz::PzObject;
 use super::status::{self, Status};
 use super::types::*;
-use super::works::lock;
 use super::{access, boundary, check_mask, object, stags};
 
 /// # Safety

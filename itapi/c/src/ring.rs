@@ -8,13 +8,13 @@
 
 use std::sync::{Mutex, MutexGuard};
 
+use kal_os::lock;
 use ual::Posted;
-use ual::vp_api::{Terminate, VpResult};
+use ual::vp_api::{Terminate, VpResult, VpStatus};
 
-use super::ep::no_room;
 use super::failure::{Failure, Outcome};
+use super::status;
 use super::types::it_event_type_t;
-use super::works::lock;
 
 /// What a completion does not know of its request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -43,9 +43,9 @@ pub(crate) struct Resting<'a> {
 
 impl Ring {
     /// For a queue of `depth` requests.
-    pub(crate) fn new(depth: u32) -> VpResult<Self> {
+    pub(crate) fn new(depth: u32) -> Outcome<Self> {
         let mut posted = Posted::new(depth);
-        posted.reserve(depth)?;
+        posted.reserve(depth).map_err(Failure::of_verb(status::IT_ERR_RESOURCES))?;
         Ok(Self { order: Mutex::new(()), posted: Mutex::new(posted) })
     }
 
@@ -105,10 +105,26 @@ impl Resting<'_> {
     }
 }
 
+/// The refusal of a post that finds no room, or no memory to remember it.
+#[cold]
+fn no_room(status: VpStatus) -> Failure {
+    match status {
+        VpStatus::TooManyWrs => full(),
+        other => Failure::verb(other, status::IT_ERR_RESOURCES, "remember a work request"),
+    }
+}
+
+/// The refusal of a post without room.
+#[cold]
+pub(crate) fn full() -> Failure {
+    Failure::new(
+        status::IT_ERR_TOO_MANY_POSTS,
+        "the queue is full: dequeue completions, or create the endpoint with more DTOs",
+    )
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::ep::full;
-    use super::super::status;
     use super::*;
 
     fn request(cookie: u64) -> Request {

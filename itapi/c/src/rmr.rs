@@ -5,11 +5,12 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use ual::Keys;
 use ual::vp_api::{Addressing, Capabilities, MwKind, Sge, Stag};
+use ual::{Ia, Keys};
 
 use super::failure::{Failure, Outcome};
 use super::lmr::too_long;
+use super::object::{Kind, Object, Turn};
 use super::ptr::Out;
 use super::pz::PzObject;
 use super::status::{self, Status};
@@ -27,6 +28,28 @@ pub(crate) struct RmrObject {
     /// A peer's old context opens nothing.
     keys: Keys,
     view: ArcSwap<View>,
+}
+
+impl Object for RmrObject {
+    fn kind() -> &'static Kind {
+        &Kind {
+            number: IT_HANDLE_TYPE_RMR,
+            name: "memory window",
+            wrong: status::IT_ERR_INVALID_RMR,
+        }
+    }
+
+    fn ia(&self) -> Arc<Ia> {
+        self.inner.pz().ia().clone()
+    }
+
+    fn turn(&self) -> Turn {
+        Turn::Windows
+    }
+
+    fn close(&self) -> ual::Result<()> {
+        self.inner.close()
+    }
 }
 
 /// What a window was linked to last; as a tagged offset of the window.

@@ -2,6 +2,7 @@
 
 use ual::vp_api::{RnicAttrs, Sge, Stag};
 
+use super::attr::MAX_SEGMENTS;
 use super::failure::{Failure, Outcome};
 use super::ia::IaObject;
 use super::lmr::{LmrObject, too_long};
@@ -10,9 +11,6 @@ use super::ptr::List;
 use super::rmr::RmrObject;
 use super::status;
 use super::types::*;
-
-/// Segments of a work request at most, whatever the adapter can do.
-pub(crate) const MAX_SEGMENTS: u32 = 32;
 
 /// Who has a limit, by which attribute of its creation, and what an adapter allows there.
 type Origin = (&'static str, &'static str, fn(&RnicAttrs) -> u32);

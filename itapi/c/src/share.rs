@@ -5,10 +5,9 @@
 
 use std::sync::{Arc, Mutex, Weak};
 
+use kal_os::lock;
 use ual::vp_api::{Capabilities, MemRange, MrInfo, VpStatus, room};
 use ual::{Error, Lmr, LmrInit, Pz, Result};
-
-use super::works::lock;
 
 struct Member {
     ia: u64,

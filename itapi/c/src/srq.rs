@@ -3,20 +3,20 @@
 
 use std::sync::{Arc, Mutex};
 
+use kal_os::lock;
 use ual::vp_api::{Capabilities, QpId, VpStatus};
-use ual::{SharedPosted, SrqParams};
+use ual::{Ia, SharedPosted, SrqParams};
 
+use super::attr::MAX_SEGMENTS;
 use super::boundary;
 use super::check_mask;
 use super::failure::{Failure, Outcome};
-use super::object;
+use super::object::{self, Kind, Object, Turn};
 use super::ptr::{self, Out};
 use super::pz::PzObject;
 use super::ring::Request;
-use super::sgl::MAX_SEGMENTS;
 use super::status::{self, Status};
 use super::types::*;
-use super::works::lock;
 
 /// What a handle of this kind names.
 pub(crate) struct SrqObject {
@@ -30,6 +30,28 @@ pub(crate) struct SrqObject {
     pub(crate) max_segments: u32,
     /// The handle of its adapter.
     pub(crate) ia: u64,
+}
+
+impl Object for SrqObject {
+    fn kind() -> &'static Kind {
+        &Kind {
+            number: IT_HANDLE_TYPE_SRQ,
+            name: "shared receive queue",
+            wrong: status::IT_ERR_INVALID_SRQ,
+        }
+    }
+
+    fn ia(&self) -> Arc<Ia> {
+        self.inner.pz().ia().clone()
+    }
+
+    fn turn(&self) -> Turn {
+        Turn::SharedQueues
+    }
+
+    fn close(&self) -> ual::Result<()> {
+        self.inner.close()
+    }
 }
 
 impl SrqObject {

@@ -37,6 +37,11 @@ pub(crate) type it_handle_t = *mut c_void;
 pub(crate) type it_evd_callback_rtn_t =
     Option<unsafe extern "C" fn(evd: it_evd_handle_t, arg: *mut c_void)>;
 
+/// A boolean for C.
+pub(crate) fn boolean(value: bool) -> it_boolean_t {
+    if value { IT_TRUE } else { IT_FALSE }
+}
+
 opaque! {
     it_addr_handle_t = *it_addr_handle_s;
     it_ep_handle_t = *it_ep_handle_s;

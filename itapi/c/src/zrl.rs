@@ -11,7 +11,7 @@ use super::connect::{self, accept, connect, connect_params};
 use super::dequeue::{next, wait_for};
 use super::ep::EpObject;
 use super::evd::EvdObject;
-use super::event::Zurich;
+use super::event::write::Zurich;
 use super::failure::{Failure, Outcome};
 use super::lmr::LmrObject;
 use super::object;

@@ -3,20 +3,11 @@
 use ual::vp_api::{DatagramPath, ServiceRefusal};
 use ual::{ServiceReply, ServiceRequest};
 
-use super::Request;
+use super::fields::{Reply, Request};
 use crate::path;
 use crate::ptr::Plain;
 use crate::types::*;
 use crate::ud::path::to_c;
-
-/// Of what came of asking a service.
-pub(crate) struct Reply {
-    pub(super) service: u64,
-    pub(super) status: it_ud_svc_req_status_t,
-    pub(super) ep_info: it_remote_ep_info_t,
-    pub(super) dst_path: it_path_t,
-    pub(super) private_data: Vec<u8>,
-}
 
 pub(super) fn request_of(request: ServiceRequest) -> Request {
     let mut conn_qual = it_conn_qual_t { r#type: IT_IANA_PORT, ..it_conn_qual_t::zeroed() };

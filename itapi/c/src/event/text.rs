@@ -3,7 +3,7 @@
 
 use std::ffi::c_char;
 
-use super::connection_number;
+use super::number::connection_number;
 use crate::boundary;
 use crate::ep::EpObject;
 use crate::object;
@@ -102,11 +102,11 @@ fn because(ep: &ual::Ep) -> String {
 
 /// The same of an endpoint by its handle, which may be gone.
 fn because_of(ep: it_ep_handle_t) -> String {
-    object::find::<EpObject>(ep.cast()).map_or_else(|_| String::new(), |ep| because(&ep.inner))
+    object::look::<EpObject>(ep.cast()).map_or_else(String::new, |ep| because(&ep.inner))
 }
 
 fn connection(number: it_event_type_t, ep: it_ep_handle_t, code: u32, dst: &it_path_t) -> String {
-    match object::news(ep.cast()) {
+    match object::look::<EpObject>(ep.cast()).and_then(|ep| ep.news()) {
         Some(event) if connection_number(&event) == number => event.to_string(),
         // The endpoint is gone, or has newer news.
         _ => match path::ends_of(dst) {

@@ -5,13 +5,14 @@
 use ual::Event;
 use ual::vp_api::DatagramSource;
 
+use crate::completion::{IMMEDIATE, Resolved};
 use crate::object::handle;
 use crate::ptr::{Out, Plain};
 use crate::types::*;
 use crate::ud::path::to_c;
-use crate::works::IMMEDIATE;
 
-use super::{Connection, Fields, Reply, Request, Resolved, has_number, is_loss};
+use super::fields::{Connection, Fields, Reply, Request};
+use super::number::{has_number, is_loss};
 
 /// A layout of events.
 pub(crate) trait Abi {

@@ -162,12 +162,12 @@ fn a_completion_left_over_from_a_freed_queue_takes_nothing_of_the_next() {
     let (left, new) = (0..50).find_map(|_| again(left_over())).expect("the slot again");
     let [active, passive] = sharing(new);
     assert_eq!(receive(new.cast(), &[], 2), IT_SUCCESS, "{}", last());
-    assert!(crate::works::resolve(&left[0]).is_none());
+    assert!(crate::resolve::resolve(&left[0]).is_none());
     // Nor does one whose endpoint lives, and has its receives elsewhere.
     let [_, other] = sharing(make!(it_srq_create(side.pz, 2, 8)));
     let other = object::find::<EpObject>(other.cast()).unwrap().qp;
     let strange = vp_api::WorkCompletion { qp: other, ..left[0] };
-    assert!(crate::works::resolve(&strange).is_none());
+    assert!(crate::resolve::resolve(&strange).is_none());
     assert_eq!(send(active, &[], 100, 0), IT_SUCCESS, "{}", last());
     let got = side.good();
     assert_eq!((got.ep, got.cookie), (passive, 2));
@@ -179,8 +179,7 @@ fn a_completion_left_over_from_a_freed_queue_takes_nothing_of_the_next() {
 fn records_of_receives_that_a_freed_endpoint_took_come_back() {
     let side = Side::new();
     let srq = make!(it_srq_create(side.pz, 2, 8));
-    let records =
-        || crate::works::lock(&object::find::<SrqObject>(srq.cast()).unwrap().receives).held();
+    let records = || kal_os::lock(&object::find::<SrqObject>(srq.cast()).unwrap().receives).held();
     for cookie in 0..8 {
         assert_eq!(receive(srq.cast(), &[], cookie), IT_SUCCESS, "{}", last());
     }

@@ -4,8 +4,8 @@ use std::ffi::{CStr, c_void};
 
 use super::*;
 use crate::context::{it_get_consumer_context, it_get_handle_type, it_set_consumer_context};
-use crate::ia::it_interface_list;
 use crate::info::{it_ia_info_free, it_ia_query, it_ia_query_zrl};
+use crate::interfaces::it_interface_list;
 use crate::mapping::{it_mem_map, it_mem_unmap};
 use crate::path;
 use crate::path::it_get_pathinfo;

@@ -2,10 +2,11 @@
 
 use std::ffi::c_char;
 
-use crate::event::{Abi, Fields, Standard, Zurich, itw_event_text, itw_event_text_zrl};
+use crate::completion::{IMMEDIATE, Resolved};
+use crate::event::write::{Abi, Standard, Zurich};
+use crate::event::{Fields, itw_event_text, itw_event_text_zrl};
 use crate::ptr::{self, Out, Plain};
 use crate::types::*;
-use crate::works::{IMMEDIATE, Resolved};
 
 fn write<A: Abi>(fields: &Fields) -> A::Event {
     let mut event = A::Event::zeroed();

@@ -9,7 +9,6 @@ use ual::{Config, Ual};
 
 use super::*;
 use crate::ia::IaObject;
-use crate::mapping::Mappings;
 use crate::object;
 use crate::ptr::Plain;
 use crate::vendor::itw_ia_vendor_calls;
@@ -89,8 +88,7 @@ impl Rnic for OwnRnic {
 fn vendor_calls_of_a_built_in_provider_are_found_by_name() {
     let bare = ual::builtin().remove(0);
     let ual = Ual::with_providers(vec![Arc::new(Own(bare))], Config::default());
-    let object =
-        IaObject { inner: ual.open("own").unwrap(), mappings: Mutex::<Mappings>::default() };
+    let object = IaObject { inner: ual.open("own").unwrap(), mappings: Mutex::default() };
     let Ok(raw) = object::insert(|_| object) else { panic!("no handle") };
     let ia = Adapter(object::handle(raw.number()));
     let mut calls = itw_vendor_calls_t::zeroed();

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use ual::AddressHandle;
+use ual::{AddressHandle, Ia};
 
 use super::path;
 use crate::failure::Failure;
+use crate::object::{Kind, Object, Turn};
 use crate::ptr::{self, Out};
 use crate::pz::PzObject;
 use crate::status::{self, Status};
@@ -15,6 +16,28 @@ use crate::{boundary, check_bits, check_mask, object};
 /// What a handle of this kind names.
 pub(crate) struct AddressObject {
     pub(crate) inner: Arc<AddressHandle>,
+}
+
+impl Object for AddressObject {
+    fn kind() -> &'static Kind {
+        &Kind {
+            number: IT_HANDLE_TYPE_ADDR,
+            name: "address handle",
+            wrong: status::IT_ERR_INVALID_AH,
+        }
+    }
+
+    fn ia(&self) -> Arc<Ia> {
+        self.inner.pz().ia().clone()
+    }
+
+    fn turn(&self) -> Turn {
+        Turn::Endpoints
+    }
+
+    fn close(&self) -> ual::Result<()> {
+        self.inner.close()
+    }
 }
 
 /// # Safety

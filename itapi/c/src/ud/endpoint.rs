@@ -1,5 +1,5 @@
 //! Endpoints for datagrams: creation, attributes, reset. The calls for endpoints of both types come
-//! here from `ep`.
+//! here from `any_ep`.
 //!
 //! The object owns the access layer's endpoint, what C posted on it, and what it was granted. Any
 //! thread; a lock per queue.
@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ual::vp_api::{QpId, UdState};
 use ual::{Ia, Stream, UdEp, UdEpInit};
 
-use crate::attr::{self, limit};
-use crate::ep::{dispatcher, ring};
+use crate::attr::{self, MAX_SEGMENTS, limit};
+use crate::evd::dispatcher;
 use crate::failure::{Failure, Outcome};
+use crate::object::{Kind, Object, Turn};
 use crate::path::check_spigot;
 use crate::ptr::{self, Out, Plain};
 use crate::pz::PzObject;
 use crate::ring::Ring;
-use crate::sgl::MAX_SEGMENTS;
 use crate::status::{self, Status};
 use crate::types::*;
 use crate::{boundary, check_mask, object};
@@ -42,6 +42,28 @@ pub(crate) struct UdEpObject {
     pub(crate) ia: u64,
     request_sevd: u64,
     recv_sevd: u64,
+}
+
+impl Object for UdEpObject {
+    fn kind() -> &'static Kind {
+        &Kind {
+            number: IT_HANDLE_TYPE_EP,
+            name: "endpoint for datagrams",
+            wrong: status::IT_ERR_INVALID_EP,
+        }
+    }
+
+    fn ia(&self) -> Arc<Ia> {
+        self.inner.ia().clone()
+    }
+
+    fn turn(&self) -> Turn {
+        Turn::Endpoints
+    }
+
+    fn close(&self) -> ual::Result<()> {
+        self.inner.close()
+    }
 }
 
 /// What was granted and cannot change.
@@ -154,7 +176,7 @@ pub(crate) unsafe extern "C" fn it_ep_ud_create(
             key: Some(info_of(&asked).ud_ep_key).filter(|key| *key != 0),
             ..UdEpInit::new(&request.inner)
         };
-        let (sends, receives) = (ring(granted.requests)?, ring(granted.receives)?);
+        let (sends, receives) = (Ring::new(granted.requests)?, Ring::new(granted.receives)?);
         let inner = pz.inner.create_ud_ep(init);
         let inner = inner.map_err(Failure::by(status::IT_ERR_INVALID_EP_ATTR))?;
         let raw = object::insert(|raw| {

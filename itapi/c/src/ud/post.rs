@@ -1,24 +1,22 @@
 //! Sending and receiving datagrams, and what their completions say. The caller's thread.
 
-use std::sync::atomic::Ordering;
-
 use ual::Datagram;
 use ual::vp_api::{
-    Data, DatagramSource, PostFailure, RecvWr, SendFlags, Sge, UdAddress, VpStatus, WcOpcode,
-    WcStatus, WorkCompletion,
+    Data, DatagramSource, PostFailure, RecvWr, SendFlags, UdAddress, VpStatus, WcOpcode, WcStatus,
+    WorkCompletion,
 };
 
 use super::address::AddressObject;
 use super::endpoint::UdEpObject;
+use crate::completion::{Resolved, status_of};
 use crate::ep::EpObject;
 use crate::failure::{Failure, Outcome};
-use crate::object::{self, Ref};
-use crate::post::{Cookie, Posting, refused};
+use crate::object::Ref;
+use crate::post::{Cookie, Posting, check_payload, receive_notifies, refused};
 use crate::ring::Request;
 use crate::sgl::{Limit, Sgl};
 use crate::types::*;
-use crate::works::{self, Resolved};
-use crate::{ptr, status};
+use crate::{object, ptr, status, wr_id};
 
 /// The endpoint of a handle. One for connections is refused: because there is no other kind, or
 /// because it is of the wrong one.
@@ -50,16 +48,6 @@ unsafe fn destination(
     Ok((path, UdAddress { qpn: ud.ep_info.ud_ep_id, qkey: ud.ep_info.ud_ep_key }))
 }
 
-fn check_payload(ep: &UdEpObject, sgl: &[Sge]) -> Outcome {
-    let octets: u64 = sgl.iter().map(|sge| u64::from(sge.len)).sum();
-    let most = ep.payload.load(Ordering::Relaxed);
-    if octets <= most {
-        return Ok(());
-    }
-    let text = format!("{octets} octets; the endpoint has max_dto_payload_size {most}");
-    Err(Failure::new(status::IT_ERR_PAYLOAD_SIZE, text))
-}
-
 /// `it_post_sendto`.
 ///
 /// # Safety
@@ -79,7 +67,7 @@ pub(crate) unsafe fn send(
     let most = Limit::send(ep.granted().send_segments);
     // SAFETY: same contract.
     let sgl = unsafe { Sgl::read(local_segments, num_segments, most, ep.ia) }?;
-    check_payload(&ep, sgl.elements())?;
+    check_payload(&ep.payload, sgl.elements())?;
     let request = Request {
         cookie: cookie.words,
         unlinks: 0,
@@ -92,7 +80,7 @@ pub(crate) unsafe fn send(
         (dto_flags & IT_COALESCE_WR_FLAG != 0, SendFlags::COALESCE),
     ];
     let datagram = |number| Datagram {
-        wr_id: works::id(ep.slot, false, number, dto_flags & IT_NOTIFY_FLAG != 0),
+        wr_id: wr_id::id(ep.slot, false, number, dto_flags & IT_NOTIFY_FLAG != 0),
         data: Data::Sgl(sgl.elements()),
         flags: verbs.iter().filter(|(set, _)| *set).map(|(_, flag)| *flag).collect(),
         solicited: posting.is_solicited(),
@@ -130,7 +118,7 @@ pub(crate) unsafe fn receive(
     dto_flags: it_dto_flags_t,
 ) -> Outcome {
     let ep = endpoint(ep_handle)?;
-    let notify = crate::dto::receive_notifies(dto_flags)?;
+    let notify = receive_notifies(dto_flags)?;
     let most = Limit::receive(ep.granted().recv_segments);
     // SAFETY: same contract.
     let sgl = unsafe { Sgl::read(local_segments, num_segments, most, ep.ia) }?;
@@ -141,7 +129,7 @@ pub(crate) unsafe fn receive(
         terminate: None,
     };
     let post = |number| {
-        let wr_id = works::id(ep.slot, true, number, notify);
+        let wr_id = wr_id::id(ep.slot, true, number, notify);
         ep.inner.post_recv(&[RecvWr { wr_id, sgl: sgl.elements() }])
     };
     ep.receives
@@ -151,7 +139,7 @@ pub(crate) unsafe fn receive(
 /// What a completion of these endpoints is in C, and where the datagram came from. `None`: the
 /// endpoint is gone, and with it what there was to say.
 pub(crate) fn resolve(completion: &WorkCompletion) -> Option<(Resolved, Option<DatagramSource>)> {
-    let (slot, receive, number) = works::parts(completion.wr_id);
+    let (slot, receive, number) = wr_id::parts(completion.wr_id);
     let ep = object::at::<UdEpObject>(slot).filter(|ep| ep.qp == completion.qp)?;
     let source = if receive { ep.inner.take_source(completion.wr_id) } else { None };
     let ring = if receive { &ep.receives } else { &ep.sends };
@@ -162,7 +150,7 @@ pub(crate) fn resolve(completion: &WorkCompletion) -> Option<(Resolved, Option<D
         event: request.event,
         ep: ep.handle,
         cookie: request.cookie,
-        status: works::status_of(request.event, opcode, completion.status, None),
+        status: status_of(request.event, opcode, completion.status, None),
         length: if good { completion.octets } else { 0 },
         unlinked: 0,
         immediate: None,

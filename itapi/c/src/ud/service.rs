@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ual::vp_api::{ServiceRefusal, UdAddress};
-use ual::{Error, Object, RequestId, Stream, UdService, UdServiceInit};
+use ual::{Error, Ia, RequestId, Stream, UdService, UdServiceInit};
 
 use super::endpoint::{check_datagrams, unsupported};
 use super::path::peer_of;
@@ -13,7 +13,7 @@ use crate::connect::{check_private_data, ports_of, private_data, wrong_port};
 use crate::evd::EvdObject;
 use crate::failure::{Failure, Outcome};
 use crate::ia::IaObject;
-use crate::object::Ref;
+use crate::object::{Kind, Object, Ref, Turn};
 use crate::ptr::{self, Out};
 use crate::status::{self, Status};
 use crate::types::*;
@@ -26,6 +26,28 @@ pub(crate) struct UdServiceObject {
     reply_evd: u64,
     conn_qual: it_conn_qual_t,
     destination_path: it_path_t,
+}
+
+impl Object for UdServiceObject {
+    fn kind() -> &'static Kind {
+        &Kind {
+            number: IT_HANDLE_TYPE_UD_SVC_REQ,
+            name: "UD service request",
+            wrong: status::IT_ERR_INVALID_UD_SVC,
+        }
+    }
+
+    fn ia(&self) -> Arc<Ia> {
+        self.inner.ia().clone()
+    }
+
+    fn turn(&self) -> Turn {
+        Turn::Listeners
+    }
+
+    fn close(&self) -> ual::Result<()> {
+        self.inner.close()
+    }
 }
 
 /// Private data that every event of the standard layout has room for.
@@ -130,7 +152,7 @@ pub(crate) unsafe extern "C" fn it_ud_service_reply(
 /// Without a transport that has datagrams there are no requests at all.
 fn unanswered(error: Error) -> Failure {
     match error {
-        Error::Closed(Object::ServiceRequest) if !object::any::<IaObject>(has_datagrams) => {
+        Error::Closed(ual::Object::ServiceRequest) if !object::any::<IaObject>(has_datagrams) => {
             unsupported("each open interface adapter")
         }
         error => Failure::of(error, status::IT_ERR_INVALID_UD_SVC_REQ_ID),

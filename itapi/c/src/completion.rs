@@ -1,25 +1,9 @@
-//! From a completion back to what was posted: the meaning of work request ids.
-//!
-//! `notify << 63 | receive << 62 | slot << 32 | number`: the slot of the endpoint or shared receive
-//! queue in the table of handles, and the number of the request in its ring. Looking one up takes
-//! no lock but that ring's, and allocates nothing. Any thread; each request is resolved once.
+//! What a completion event says in C, and the status that stands for each end of a work request. Plain
+//! values.
 
-use std::sync::Arc;
+use ual::vp_api::{Terminate, WcOpcode, WcStatus};
 
-pub(crate) use kal_os::lock;
-use ual::vp_api::{Terminate, WcOpcode, WcStatus, WorkCompletion};
-
-use super::boundary;
-use super::ep::EpObject;
-use super::event::text;
-use super::object;
-use super::ring::Request;
-use super::srq::SrqObject;
-use super::stags;
 use super::types::*;
-
-const RECEIVE: u64 = 1 << 62;
-const SLOT: u64 = (1 << 30) - 1;
 
 /// What a completion event says in C.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,72 +27,6 @@ pub(crate) struct Resolved {
 /// In the `flags` of an `it_all_dto_cmpl_event_t`: its `src_path.timeout` is Immediate Data. A receive
 /// on a connection uses neither member for anything else.
 pub(crate) const IMMEDIATE: it_dto_ud_flags_t = 1 << 31;
-
-/// The id of a request in the send queue (`receive`: a receive queue) of the object in `slot`.
-pub(crate) fn id(slot: u32, receive: bool, number: u32, notify: bool) -> u64 {
-    let receive = if receive { RECEIVE } else { 0 };
-    let notify = if notify { ual::event::NOTIFY } else { 0 };
-    notify | receive | (u64::from(slot) & SLOT) << 32 | u64::from(number)
-}
-
-/// The slot of an id, whether it is of a receive queue, and the number there.
-pub(crate) fn parts(id: u64) -> (u32, bool, u32) {
-    ((id >> 32 & SLOT) as u32, id & RECEIVE != 0, id as u32)
-}
-
-/// What a completion is in C. `None`: its endpoint is gone, and with it what there was to say; or
-/// it is of datagrams (`ud::post`).
-#[inline]
-pub(crate) fn resolve(completion: &WorkCompletion) -> Option<Resolved> {
-    let slot = (completion.wr_id >> 32 & SLOT) as u32;
-    let number = completion.wr_id as u32;
-    if let Some(ep) = object::at::<EpObject>(slot) {
-        if ep.qp != completion.qp {
-            return None;
-        }
-        let ring = if completion.wr_id & RECEIVE != 0 { &ep.receives } else { &ep.sends };
-        let request = ring.take(number, completion.status == WcStatus::Success)?;
-        return Some(describe(&ep, &request, completion));
-    }
-    let srq = object::at::<SrqObject>(slot)?;
-    let ep = srq.inner.pz().ia().ep(completion.qp)?;
-    // Else it is left over from a queue that had the slot before.
-    ep.srq().filter(|used| Arc::ptr_eq(used, &srq.inner))?;
-    let request = lock(&srq.receives).complete(number, completion.qp)?;
-    let ep = object::find::<EpObject>(object::handle(ep.tag().get())).ok()?;
-    Some(describe(&ep, &request, completion))
-}
-
-fn describe(ep: &EpObject, request: &Request, completion: &WorkCompletion) -> Resolved {
-    let good = completion.status == WcStatus::Success;
-    let unlinked = match completion.invalidated {
-        Some(stag) => stags::handle(ep.inner.ia(), stag),
-        None if good => request.unlinks,
-        None => 0,
-    };
-    Resolved {
-        event: request.event,
-        ep: ep.handle,
-        cookie: request.cookie,
-        status: if good { IT_DTO_SUCCESS } else { failed(ep, request, completion) },
-        length: if good { completion.octets } else { 0 },
-        unlinked,
-        immediate: completion.immediate,
-    }
-}
-
-#[cold]
-fn failed(ep: &EpObject, request: &Request, completion: &WorkCompletion) -> it_dto_status_t {
-    let of_this_connection = || ep.inner.qp_info().ok().and_then(|qp| qp.terminate);
-    let terminate = match completion.status {
-        WcStatus::RemoteTermination => request.terminate.or_else(of_this_connection),
-        _ => None,
-    };
-    let event = request.event;
-    let status = status_of(event, completion.opcode, completion.status, terminate);
-    boundary::note(text::not_done(event, status, &ep.inner));
-    status
-}
 
 /// The `it_dto_status_t` of a completion. `terminate`: what the peer's Terminate said, if that was it.
 pub(crate) fn status_of(
@@ -218,13 +136,5 @@ mod tests {
         ] {
             assert_eq!(terminated(Some(terminate(layer, etype))), expected);
         }
-    }
-
-    #[test]
-    fn the_parts_of_an_id_do_not_touch() {
-        let parts = [id(0, false, 0, true), id(0, true, 0, false), id(0, false, u32::MAX, false)];
-        let slot = id(u32::MAX, false, 0, false);
-        assert_eq!(parts.iter().fold(slot, |all, part| all | part), u64::MAX);
-        assert_eq!(parts.iter().map(|part| part.count_ones()).sum::<u32>() + 30, 64);
     }
 }

@@ -1,0 +1,62 @@
+//! `it_interface_list`: the adapters that can be opened. No state; the caller's thread.
+
+use std::ffi::c_char;
+
+use ual::Ual;
+
+use super::boundary;
+use super::failure::Failure;
+use super::ia::NAME_SIZE;
+use super::info::transport_type;
+use super::ptr::{Out, OutList, Plain};
+use super::status;
+use super::types::*;
+
+/// # Safety
+/// Pointers obey the contract of a C caller (see `ptr`).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn it_interface_list(
+    interfaces: *mut it_interface_t,
+    num_interfaces: *mut usize,
+    total_interfaces: *mut usize,
+) {
+    // SAFETY: contract of a C caller.
+    let count = unsafe { Out::optional(num_interfaces) };
+    // SAFETY: contract of a C caller.
+    let total = unsafe { Out::optional(total_interfaces) };
+    let listed = boundary::create(|| {
+        let capacity = count.as_ref().map_or(0, Out::read);
+        let capacity = if interfaces.is_null() { 0 } else { capacity };
+        // SAFETY: contract of a C caller; the room is what `num_interfaces` says.
+        let room = unsafe { OutList::new(interfaces, capacity, "interfaces") }?;
+        let ual = Ual::new().map_err(Failure::by(status::IT_ERR_RESOURCES))?;
+        let found = interfaces_of(&ual);
+        count.as_ref().inspect(|count| count.write(found.len().min(room.len())));
+        total.as_ref().inspect(|total| total.write(found.len()));
+        found.into_iter().enumerate().for_each(|(n, interface)| room.write(n, interface));
+        Ok(())
+    });
+    // The standard gives this call no status: without one there are no interfaces, and
+    // `itw_last_error` says why.
+    if listed != status::IT_SUCCESS {
+        count.inspect(|count| count.write(0));
+        total.inspect(|total| total.write(0));
+    }
+}
+
+fn interfaces_of(ual: &Ual) -> Vec<it_interface_t> {
+    let usable = ual.providers().into_iter().filter_map(|provider| provider.devices.ok());
+    let named = usable.flatten().map(|device| {
+        let mut interface = it_interface_t {
+            major_version: 2,
+            minor_version: 1,
+            transport_type: transport_type(device.transport),
+            ..it_interface_t::zeroed()
+        };
+        // The last octet stays NUL.
+        let octets = device.name.bytes().take(NAME_SIZE - 1);
+        interface.name.iter_mut().zip(octets).for_each(|(to, from)| *to = from as c_char);
+        interface
+    });
+    named.collect()
+}
