@@ -42,7 +42,8 @@ pub struct Interface {
 /// All interfaces, in the kernel's order.
 ///
 /// # Errors
-/// Those of socket(2), send(2) and recv(2): most likely no descriptor is left.
+/// Those of socket(2), send(2) and recv(2), most likely because no descriptor is left; or the kernel's
+/// refusal.
 pub fn interfaces() -> std::io::Result<Vec<Interface>> {
     let mut found = Vec::new();
     dump(RTM_GETLINK, |message| found.extend(link(message)))?;
@@ -72,21 +73,32 @@ fn dump(kind: u16, mut each: impl FnMut(&[u8])) -> std::io::Result<()> {
     let mut answer = vec![0u8; 32 << 10];
     loop {
         let (received, _) = rustix::net::recv(&socket, &mut answer[..], RecvFlags::empty())?;
-        let mut rest = answer.get(..received).unwrap_or(&[]);
-        if rest.is_empty() {
+        let messages = answer.get(..received).unwrap_or(&[]);
+        if messages.is_empty() || take(messages, &mut each)? {
             return Ok(());
         }
-        while let Some((kind, body, behind)) = split_message(rest) {
-            match kind {
-                NLMSG_DONE => return Ok(()),
-                NLMSG_ERROR => {
-                    return Err(std::io::Error::other("the kernel refused a netlink dump"));
-                }
-                _ => each(body),
-            }
-            rest = behind;
-        }
     }
+}
+
+/// Gives the bodies of the answers in one datagram to `each`; true if none follows.
+fn take(mut messages: &[u8], each: &mut impl FnMut(&[u8])) -> std::io::Result<bool> {
+    while let Some((kind, body, behind)) = split_message(messages) {
+        match kind {
+            NLMSG_DONE => return Ok(true),
+            NLMSG_ERROR => return Err(refusal(body)),
+            _ => each(body),
+        }
+        messages = behind;
+    }
+    Ok(false)
+}
+
+/// An error message begins with the negative errno.
+fn refusal(body: &[u8]) -> std::io::Error {
+    let errno = u32_at(body, 0).map_or(0, |errno| (errno as i32).wrapping_neg());
+    let errno = std::io::Error::from_raw_os_error(errno);
+    let what = format!("the kernel refused to list network interfaces or addresses: {errno}");
+    std::io::Error::new(errno.kind(), what)
 }
 
 /// Type and body of the first message, and what is behind it.
@@ -160,6 +172,43 @@ mod tests {
         let lo = all.iter().find(|one| one.name == "lo").expect("an interface lo");
         assert!(lo.mtu >= 1280 && lo.online);
         assert!(lo.addresses.contains(&IpAddr::V4(Ipv4Addr::LOCALHOST)));
+    }
+
+    /// A message of that kind.
+    fn message(kind: u16, body: &[u8]) -> Vec<u8> {
+        let len = (HEADER + body.len()) as u32;
+        [&len.to_ne_bytes()[..], &kind.to_ne_bytes(), &[0; 10], body].concat()
+    }
+
+    #[test]
+    fn answers_go_on_until_the_last_one() {
+        let answers = [message(RTM_GETLINK, &[1; 4]), message(RTM_GETLINK, &[2; 4])].concat();
+        let mut bodies = Vec::new();
+        let mut each = |body: &[u8]| bodies.push(body.to_vec());
+        assert!(!take(&answers, &mut each).unwrap());
+        let end = [message(NLMSG_DONE, &[0; 4]), answers.clone()].concat();
+        assert!(take(&[answers, end].concat(), &mut each).unwrap());
+        assert_eq!(bodies, [[1; 4], [2; 4], [1; 4], [2; 4]]);
+    }
+
+    #[test]
+    fn an_error_message_says_why_there_is_no_list() {
+        let answers = [
+            message(RTM_GETLINK, &[1; 4]),
+            message(NLMSG_ERROR, &(-1i32).to_ne_bytes()),
+            message(RTM_GETLINK, &[2; 4]),
+        ];
+        let mut bodies = 0;
+        let error = take(&answers.concat(), &mut |_| bodies += 1).unwrap_err();
+        assert_eq!((error.kind(), bodies), (std::io::ErrorKind::PermissionDenied, 1));
+        assert!(error.to_string().contains("not permitted"), "{error}");
+        take(&message(NLMSG_ERROR, &[]), &mut |_| ()).unwrap_err();
+    }
+
+    // The kernel knows no messages of this kind.
+    #[test]
+    fn a_dump_that_the_kernel_refuses_is_an_error() {
+        dump(u16::MAX, |_| unreachable!("there is nothing to list")).unwrap_err();
     }
 
     #[test]
