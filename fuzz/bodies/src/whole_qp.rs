@@ -130,7 +130,10 @@ impl Run {
                         let len = piece.len() as u32;
                         self.qp.handle_direct(len, &mut self.memory);
                     }
-                    Err(error) => self.qp.handle_direct_fault(error, &mut self.memory),
+                    // The place is gone: the octets show it again.
+                    Err(_) => {
+                        self.qp.handle_input(&piece, &mut self.memory);
+                    }
                 }
             }
         }

@@ -2,9 +2,7 @@
 //!
 //! Belongs to a QP, under its lock. Every call of the core that may complete work goes through here.
 
-use iwarp_proto::{
-    AccessError, Action, Destination, Fpdu, Input, LlpFault, ProtocolError, Qp, State,
-};
+use iwarp_proto::{AccessError, Action, Fpdu, Input, LlpFault, ProtocolError, Qp, State};
 
 use crate::qp::context::{Context, Queues};
 use crate::qp::host::View;
@@ -25,19 +23,6 @@ impl Core {
     /// Octets that were read to where they belong.
     pub(crate) fn direct(&mut self, context: &Context, octets: u32) -> Input {
         self.proto.handle_direct(octets, &mut View::new(context, &mut self.queues))
-    }
-
-    /// The place for direct octets is gone.
-    pub(crate) fn direct_fault(
-        &mut self,
-        context: &Context,
-        destination: Destination,
-        error: AccessError,
-    ) {
-        if destination == Destination::Receive {
-            self.queues.receive_fault = Some(error);
-        }
-        self.proto.handle_direct_fault(error, &mut View::new(context, &mut self.queues));
     }
 
     /// The peer's FIN, with `buffered` octets of an incomplete FPDU before it.
@@ -69,15 +54,15 @@ impl Core {
         self.proto.is_idle()
     }
 
-    /// Short messages, written to `out`.
+    /// Short messages, if they are next, written to `out`.
     pub(crate) fn transmit_short(
         &mut self,
         context: &Context,
         out: &mut [u8],
         most: usize,
         each: impl FnMut(usize, u64),
-    ) -> usize {
-        self.proto.transmit_short(&mut View::new(context, &mut self.queues), out, most, each)
+    ) {
+        self.proto.transmit_short(&mut View::new(context, &mut self.queues), out, most, each);
     }
 
     /// The next FPDU.

@@ -163,15 +163,12 @@ impl Inbox {
         if let Want::Direct { destination, offset, remaining } = self.want
             && core.proto.state() == State::Rts
         {
-            let staging = self.behind(staging);
+            let behind = self.behind(staging);
             let sinks = Sinks::resolve(core, context, destination, offset, remaining);
-            match sinks.and_then(|sinks| sinks.read(stream, staging)) {
-                Ok((received, placed)) => {
-                    self.take_direct(core, context, received, placed, staging);
-                    return (received, placed + staging.len());
-                }
-                // The stream goes on to its Terminate; what arrives is staged and dropped.
-                Err(error) => core.direct_fault(context, destination, error),
+            // If the place is gone the core finds out when it is to copy there, and refuses the segment.
+            if let Ok((received, placed)) = sinks.and_then(|sinks| sinks.read(stream, behind)) {
+                self.take_direct(core, context, received, placed, behind);
+                return (received, placed + behind.len());
             }
         }
         self.read_staged(stream, core, context, staging)

@@ -86,7 +86,7 @@ pub enum Want {
     /// CRC and markers are off and all octets are consumed: the next `remaining` octets of the
     /// stream are payload, to land at `offset` of `destination`. The provider may read the stream
     /// straight to there and report it with [`crate::Qp::handle_direct`], or go on with
-    /// `handle_input` as usual. It holds while the QP is in RTS: a close gives receive buffers
+    /// `handle_input` as usual, which also refuses the segment if its place is gone. It holds while the QP is in RTS: a close gives receive buffers
     /// back, and what arrives after it goes to `handle_input`.
     Direct {
         /// Where they go.

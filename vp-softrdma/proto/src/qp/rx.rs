@@ -169,13 +169,6 @@ impl Qp {
         }
         self.handle_input(&[], host)
     }
-    /// The destination of a [`Want::Direct`] is gone (deregistered) [SEC-05].
-    pub fn handle_direct_fault<H: Host>(&mut self, error: AccessError, host: &mut H) {
-        if let Some(direct) = self.rx.direct {
-            let error = placement_error(direct.landing, error);
-            self.refuse(error, Some(refused_segment(&direct.segment, &[])), host);
-        }
-    }
 
     fn handle_fpdu<H: Host>(&mut self, fpdu: &RxFpdu<'_>, host: &mut H) {
         let mut scratch = [0; HEAD];
