@@ -215,7 +215,7 @@ fn the_thread_naps_while_a_consumer_polls_and_none_relies_on_it() {
 /// Both directions have ended.
 #[test]
 fn a_stream_that_lingers_ends_with_the_peers_fin() {
-    let (end, far) = End::against_a_socket();
+    let (end, far) = End::against_a_socket(64);
     end.qp.modify(QpChange::Closing).unwrap();
     end.qp.destroy();
     end.engine.poll();

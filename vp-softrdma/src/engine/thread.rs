@@ -20,6 +20,16 @@ use crate::sync::Ordering;
 const FIRST_NAP_NS: u64 = 50_000;
 pub(super) const NAP_NS: u64 = 1_000_000;
 
+/// How long the next nap is, behind one of `nap` nanoseconds and this duty: it becomes about half as long
+/// as the time between two polls.
+fn next_nap(nap: u64, duty: Duty) -> u64 {
+    match duty {
+        Duty::Nap => NAP_NS.min(2 * nap),
+        Duty::Watch => FIRST_NAP_NS.max(nap / 2),
+        Duty::Rest => FIRST_NAP_NS,
+    }
+}
+
 impl Engine {
     /// The engine's thread.
     pub(super) fn run(&self) {
@@ -32,12 +42,7 @@ impl Engine {
                 self.poll();
             }
             self.sleep(duty, nap);
-            // So a nap becomes about half as long as the time between two polls.
-            nap = match duty {
-                Duty::Nap => NAP_NS.min(2 * nap),
-                Duty::Watch => FIRST_NAP_NS.max(nap / 2),
-                Duty::Rest => FIRST_NAP_NS,
-            };
+            nap = next_nap(nap, duty);
         }
     }
 
@@ -80,5 +85,21 @@ impl Engine {
                 std::thread::sleep(Duration::from_nanos(NAP_NS));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn naps_grow_while_applications_poll_and_shrink_when_they_stay_away() {
+        let after =
+            |nap, duties: &[Duty]| duties.iter().fold(nap, |nap, &duty| next_nap(nap, duty));
+        assert_eq!(after(FIRST_NAP_NS, &[Duty::Nap; 3]), 8 * FIRST_NAP_NS);
+        assert_eq!(after(FIRST_NAP_NS, &[Duty::Nap; 9]), NAP_NS);
+        assert_eq!(after(NAP_NS, &[Duty::Watch; 2]), NAP_NS / 4);
+        assert_eq!(after(NAP_NS, &[Duty::Watch; 9]), FIRST_NAP_NS);
+        assert_eq!(after(NAP_NS, &[Duty::Rest]), FIRST_NAP_NS);
     }
 }

@@ -193,11 +193,6 @@ impl Queues {
         self.receives.posted() + u32::from(self.receiving) + self.untaken_receives.slots()
     }
 
-    /// True if the WQE's payload is inline.
-    pub(crate) fn is_inline(&self, slot: Slot) -> bool {
-        matches!(self.sends.payload(slot), Payload::Inline(_))
-    }
-
     /// The WQE's scatter/gather list; empty if the payload is inline.
     pub(crate) fn sgl(&self, slot: Slot) -> &[Sge] {
         match self.sends.payload(slot) {

@@ -19,7 +19,7 @@ fn terminate() -> Vec<u8> {
 // [RDMAP-26] [VERBS-08]
 #[test]
 fn a_reset_does_not_hide_the_terminate_before_it() {
-    let (end, mut peer) = End::against_a_socket();
+    let (end, mut peer) = End::against_a_socket(64);
     peer.write_all(&terminate()).expect("room");
     rustix::net::sockopt::set_socket_linger(&peer, Some(Duration::ZERO)).expect("a socket");
     drop(peer);

@@ -164,7 +164,7 @@ fn a_look_that_is_not_due_asks_nothing() {
 /// There is nothing that a deaf peer could have missed.
 #[test]
 fn who_has_said_nothing_does_not_nudge() {
-    let (end, _deaf) = End::against_a_socket();
+    let (end, _deaf) = End::against_a_socket(64);
     for _ in 0..100 {
         end.pass(SECOND / 10);
         end.engine.run_timers();
@@ -176,7 +176,7 @@ fn who_has_said_nothing_does_not_nudge() {
 #[test]
 fn a_deaf_peer_is_nudged_ever_more_seldom_and_given_a_rest() {
     const UNIT: u64 = 20_000_000;
-    let (end, _deaf) = End::against_a_socket();
+    let (end, _deaf) = End::against_a_socket(64);
     let sent = || fpdus(&end).0;
     // It begins with our first FPDU.
     let (op, flags) = (SendOp::Send { solicited: false, invalidate: None }, SendFlags::SIGNALED);

@@ -83,7 +83,7 @@ fn dribble(end: &End, socket: &mut TcpStream, octets: &[u8], cuts: &[usize]) {
 
 #[test]
 fn messages_are_whole_wherever_they_are_cut() {
-    let (end, mut socket) = End::against_a_socket();
+    let (end, mut socket) = End::against_a_socket(64);
     let (long, short) = ([7; 41], [9; 5]);
     let mut msn = 0;
     let mut arrive = |cuts: &dyn Fn(usize) -> Vec<usize>| {
@@ -108,7 +108,7 @@ fn messages_are_whole_wherever_they_are_cut() {
 
 #[test]
 fn one_call_takes_all_small_messages_that_are_there() {
-    let (end, mut socket) = End::against_a_socket();
+    let (end, mut socket) = End::against_a_socket(64);
     let before = calls(&end);
     let octets: Vec<u8> = (0..50).flat_map(|_| write_fpdu(&end, &[3; 60])).collect();
     socket.write_all(&octets).unwrap();
@@ -118,10 +118,54 @@ fn one_call_takes_all_small_messages_that_are_there() {
     assert_eq!(end.buffer.read(0, 60), [3; 60]);
 }
 
+/// Writes octets, and has one event read them; returns how many system calls that took.
+fn calls_for(end: &End, socket: &mut TcpStream, octets: &[u8]) -> u64 {
+    let before = (read(end), calls(end));
+    socket.write_all(octets).unwrap();
+    await_octets(end, octets.len());
+    end.qp.on_ready(READABLE);
+    assert_eq!(read(end) - before.0, octets.len() as u64);
+    calls(end) - before.1
+}
+
+/// One call reads the header of a large payload, and another the payload to its place. Of others one call
+/// reads as many as there are.
+#[test]
+fn large_payloads_are_read_to_their_places_once_they_are_expected() {
+    const LARGE: usize = 40 << 10;
+    let (end, mut socket) = End::against_a_socket(LARGE);
+    let small: Vec<u8> = (0..300).flat_map(|_| write_fpdu(&end, &[9; 60])).collect();
+    let mut msn = 0;
+    let mut large = |send: bool| {
+        msn += u32::from(send);
+        let payload: Vec<u8> = (0..LARGE).map(|at| (at / 7) as u8 ^ msn as u8).collect();
+        if send {
+            receive(&end, 0, LARGE);
+        }
+        (if send { fpdu(msn, &payload) } else { write_fpdu(&end, &payload) }, payload)
+    };
+    for send in [false, true] {
+        assert_eq!(calls_for(&end, &mut socket, &large(send).0), 1, "nobody expects it");
+        let (fpdu, payload) = large(send);
+        assert_eq!(calls_for(&end, &mut socket, &fpdu), 2);
+        assert_eq!(end.buffer.read(0, LARGE), payload);
+        // In pieces.
+        let (fpdu, payload) = large(send);
+        dribble(&end, &mut socket, &fpdu, &[4 << 10, 12 << 10, 20 << 10, 30 << 10]);
+        assert_eq!(end.buffer.read(0, LARGE), payload);
+        assert_eq!(calls_for(&end, &mut socket, &large(send).0), 2, "more may follow");
+        // Two calls that bring nothing large say that nothing is to be expected.
+        assert_eq!(calls_for(&end, &mut socket, &small), 3);
+        assert_eq!(calls_for(&end, &mut socket, &small), 1);
+        assert_eq!(calls_for(&end, &mut socket, &small), 1);
+        (0..if send { 4 } else { 0 }).for_each(|_| assert!(end.completed()));
+    }
+}
+
 /// The end of the stream shows only behind what can be read.
 #[test]
 fn who_is_told_of_an_end_reads_until_it_shows() {
-    let (end, mut socket) = End::against_a_socket();
+    let (end, mut socket) = End::against_a_socket(64);
     receive(&end, 0, 8);
     socket.write_all(&fpdu(1, &[5; 8])).unwrap();
     socket.shutdown(Shutdown::Write).unwrap();
@@ -150,7 +194,7 @@ fn who_waits_for_room_sends_when_told_of_it_and_not_before() {
 
 #[test]
 fn what_was_counted_outlives_the_stream() {
-    let (end, mut socket) = End::against_a_socket();
+    let (end, mut socket) = End::against_a_socket(64);
     let octets = write_fpdu(&end, &[3; 60]);
     socket.write_all(&octets).unwrap();
     await_octets(&end, octets.len());

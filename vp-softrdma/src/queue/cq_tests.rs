@@ -7,6 +7,7 @@ use std::time::Duration;
 use vp_api::{Cq, Data, Qp, QpId, SendFlags, SendOp, SendWr, WorkCompletion};
 
 use super::{Aftermath, COME_ROUND, DIRECT_QPS, News};
+use crate::engine::Waited;
 use crate::sync::{Ordering, lock};
 use crate::testing::end::{End, pair};
 
@@ -119,4 +120,11 @@ fn nobody_is_woken_after_a_wait() {
     assert_eq!(end.cq.wait(Duration::ZERO, Some(Duration::from_nanos(1))), Ok(false));
     let quiet = News { notify: false, wake: false };
     assert_eq!(end.cq.ring.push(&WorkCompletion::BLANK), Ok(quiet));
+}
+
+/// Else threads that sleep for another CQ would be woken, too.
+#[test]
+fn sleepers_know_a_cq_by_its_own_id() {
+    let end = End::new(64);
+    assert_eq!(Waited::id(&*end.cq), Cq::id(&*end.cq).0);
 }

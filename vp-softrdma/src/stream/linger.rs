@@ -130,3 +130,8 @@ impl Member for Linger {
         }
     }
 }
+
+#[cfg(test)]
+#[cfg(not(any(loom, miri)))]
+#[path = "linger_tests.rs"]
+mod tests;

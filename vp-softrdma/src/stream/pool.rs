@@ -1,7 +1,7 @@
 //! Buffers that a QP borrows only while octets are on their way.
 //!
 //! Owner: each thread has its own few; a buffer may be given back on another thread than it was
-//! taken on. An idle QP holds none. When a peer dies its QP gives back what it holds. A thread that is
+//! taken on. An idle QP holds none. What a QP holds when its stream ends is freed. A thread that is
 //! ending, whose other destructors may still drive QPs, keeps none.
 
 use std::cell::{Cell, RefCell};

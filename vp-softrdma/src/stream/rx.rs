@@ -263,7 +263,7 @@ impl Inbox {
             if let Want::Octets(need) = input.want
                 && !octets.is_empty()
             {
-                self.keep(Tail::new(octets, need.max(octets.len() + 1)), core, context);
+                self.keep(Tail::new(octets, need), core, context);
                 return;
             }
         }
@@ -284,16 +284,8 @@ impl Inbox {
         if rest == 0 {
             pool::give_tail(tail.octets);
         } else if let Want::Octets(need) = input.want {
-            self.keep(tail.keep_rest(input.consumed, need.max(rest + 1)), core, context);
+            self.keep(tail.keep_rest(input.consumed, need), core, context);
         } else {
-            pool::give_tail(tail.octets);
-        }
-    }
-}
-
-impl Drop for Inbox {
-    fn drop(&mut self) {
-        if let Some(tail) = self.tail.take() {
             pool::give_tail(tail.octets);
         }
     }

@@ -11,6 +11,7 @@
 use iwarp_proto::{AccessError, Fpdu, Payload};
 use vp_api::room;
 
+use crate::limits;
 use crate::memory::grant::Need;
 use crate::memory::place;
 use crate::memory::stag_table::Use;
@@ -35,6 +36,8 @@ const MAX_FPDU: usize = 66 << 10;
 const BATCH_FPDUS: usize = 512;
 /// From so many octets on a payload is sent without a copy, if there is no CRC.
 const GATHER_MIN: u32 = 4 << 10;
+// So that it is in registered memory, and not inline.
+const _: () = assert!(GATHER_MIN > limits::MAX_INLINE);
 /// Pieces given to one `sendmsg`.
 const MAX_PIECES: usize = 128;
 
@@ -119,7 +122,7 @@ impl Batch {
         kept: &mut Option<Use<'c>>,
     ) -> Result<(), AccessError> {
         match fpdu.head() {
-            Some(head) if fpdu.payload.len() >= GATHER_MIN && source.gathers(fpdu.payload) => {
+            Some(head) if fpdu.payload.len() >= GATHER_MIN => {
                 source.check(fpdu.payload)?;
                 self.push_arena(head);
                 self.runs.push(Run::Payload(fpdu.payload));
@@ -148,9 +151,7 @@ impl Batch {
             end += octets;
             ends.push((end, sequence));
         });
-        if end > before {
-            self.extend_arena(end - before);
-        }
+        self.extend_arena(end - before);
         end > before
     }
 
@@ -229,15 +230,6 @@ struct Source<'c, 'q> {
 }
 
 impl<'c> Source<'c, '_> {
-    /// True if it is in registered memory, and not inline.
-    fn gathers(&self, payload: Payload) -> bool {
-        match payload {
-            Payload::None => false,
-            Payload::Local { slot, .. } => !self.queues.is_inline(slot),
-            Payload::Source { .. } => true,
-        }
-    }
-
     /// Calls `f` with each piece of `len` octets at `offset` of a payload.
     fn each(
         &self,
@@ -448,14 +440,6 @@ impl Outbox {
             self.batch = Some(batch);
         }
         progress
-    }
-}
-
-impl Drop for Outbox {
-    fn drop(&mut self) {
-        if let Some(batch) = self.batch.take() {
-            pool::give_batch(batch);
-        }
     }
 }
 

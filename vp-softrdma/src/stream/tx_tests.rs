@@ -11,6 +11,14 @@ use crate::testing::end::{End, connected, pair};
 /// Octets of an FPDU around the payload of an RDMA Write: length, header, CRC.
 const AROUND: usize = 2 + 14 + 4;
 
+/// Gives an end in Idle room for so many requests to send.
+fn deepen(end: &End, requests: u32) {
+    let (ord, ird, recv_depth, recv_limit) = (None, None, None, None);
+    let send_depth = Some(requests);
+    let deeper = QpChange::Limits { ord, ird, send_depth, recv_depth, recv_limit };
+    end.qp.modify(deeper).expect("in Idle");
+}
+
 /// Posts RDMA Writes of these lengths, to the same places of the peer's buffer, with these flags.
 fn post_with(end: &End, peer: &End, lens: &[u32], flags: SendFlags) {
     let remote = Remote { stag: peer.stag, to: peer.buffer.addr() };
@@ -92,16 +100,26 @@ fn all_that_is_posted_leaves_in_one_system_call() {
 #[test]
 fn a_batch_has_a_bounded_number_of_fpdus() {
     let ends = (End::new(64 << 10), End::new(64 << 10));
-    let (ord, ird, recv_depth, recv_limit) = (None, None, None, None);
-    let send_depth = Some(2 * BATCH_FPDUS as u32);
-    let deeper = QpChange::Limits { ord, ird, send_depth, recv_depth, recv_limit };
-    ends.0.qp.modify(deeper).expect("in Idle");
+    deepen(&ends.0, 2 * BATCH_FPDUS as u32);
     let (end, peer) = connected(ends);
     // One that goes another way first.
     let mut lens = [8; BATCH_FPDUS + 9];
     lens[0] = 2 * GATHER_MIN;
     post(&end, &peer, &lens);
     filled(&end, |batch| assert_eq!(batch.ends.len(), BATCH_FPDUS));
+}
+
+/// Short messages go on until there is no room for another. What follows begins the next batch.
+#[test]
+fn an_fpdu_that_a_full_batch_has_no_room_for_waits() {
+    let ends = (End::new(64 << 10), End::new(64 << 10));
+    deepen(&ends.0, 128);
+    let (end, peer) = connected(ends);
+    let lens = [GATHER_MIN - 4; 90];
+    post(&end, &peer, &lens);
+    filled(&end, |batch| assert!(batch.ends.len() < lens.len()));
+    end.qp.flush();
+    assert_eq!(end.qp.query().expect("it is there").state, QpState::Rts);
 }
 
 /// What was begun is finished, and a Terminate says why no more comes.

@@ -49,7 +49,7 @@ impl End {
         let stag = regions.register(pd(PD), &init(&buffer, FULL)).expect("a region");
         let events = Arc::<EventSink>::default();
         let ring = CqRing::new(16).expect("a ring");
-        let (id, handler) = (CqId(1), Some(Arc::new(Nobody) as Arc<dyn CqHandler>));
+        let (id, handler) = (CqId(5), Some(Arc::new(Nobody) as Arc<dyn CqHandler>));
         let parts = CqParts { id, ring, handler, events: events.clone(), engine: engine.clone() };
         let cq = SoftCq::create(parts);
         let parts = QpParts {
@@ -69,10 +69,10 @@ impl End {
         Self { services, engine, cq, qp, stag, buffer }
     }
 
-    /// Connected to a bare socket, as the initiator.
-    pub(crate) fn against_a_socket() -> (Self, TcpStream) {
+    /// Connected to a bare socket, as the initiator, with a region of so many octets.
+    pub(crate) fn against_a_socket(octets: usize) -> (Self, TcpStream) {
         let (near, far) = sockets();
-        let end = Self::new(64);
+        let end = Self::new(octets);
         end.connect(near, Role::Initiator);
         (end, far)
     }

@@ -39,10 +39,8 @@ impl CqRing {
         let mut aside = lock(&self.aside);
         aside.list.retain(|(_, completion)| completion.qp != qp);
         let end = self.newest().pushed();
-        if self.hold_oldest().popped() < end {
-            aside.gone.push((qp, end));
-            self.empty(end, &mut aside);
-        }
+        aside.gone.push((qp, end));
+        self.empty(end, &mut aside);
         self.release_if_empty(&mut aside);
     }
 
@@ -97,12 +95,7 @@ impl CqRing {
         let mut aside = lock(&self.aside);
         let mut popped = 0;
         for place in &mut *out {
-            let first = aside.list.pop_front();
-            let next = match first {
-                None if aside.gone.is_empty() => None,
-                None => self.take_held(&aside),
-                first => first,
-            };
+            let next = aside.list.pop_front().or_else(|| self.take_held(&aside));
             let Some((_, completion)) = next else { break };
             *place = completion;
             popped += 1;

@@ -1,0 +1,25 @@
+//! How often a stream is looked at that lingers until everything has arrived.
+
+use std::sync::atomic::Ordering;
+
+use warpline_patience::{Bound, until};
+
+use crate::testing::end::pair;
+
+/// A peer that never reads costs some looks, and not a look each half millisecond.
+#[test]
+fn looks_at_a_stream_that_is_not_read_become_rare() {
+    let (reader, source) = pair(16 << 20);
+    reader.read(&source);
+    until("the source's socket to be full", || source.qp.poll());
+    source.qp.destroy();
+    let bound = Bound::new("the stream to be given up");
+    let mut looks = 0;
+    while let Some(at) = source.engine.next_timer() {
+        bound.check();
+        source.services.now.store(at, Ordering::Relaxed);
+        source.engine.run_timers();
+        looks += 1;
+    }
+    assert!((10..100).contains(&looks), "{looks}");
+}
