@@ -27,10 +27,9 @@ use vp_api::{
 use crate::cm::Cm;
 use crate::cq::VerbsCq;
 use crate::device::Context;
-use crate::late::Late;
 use crate::mw::Memory;
 use crate::owned::{Owned, done, refused};
-use crate::ring::Ring;
+use crate::queue::Queue;
 use crate::srq::{SERIAL, VerbsSrq};
 use crate::table::{Hold, destroyed, lock};
 use crate::wire;
@@ -70,10 +69,8 @@ pub(crate) struct VerbsQp {
     state: AtomicU64,
     /// Ends of its connection that the connection manager has not worked off.
     ending: AtomicU32,
-    send: Mutex<Ring>,
-    recv: Mutex<Ring>,
-    late_sends: Mutex<Late>,
-    late_recvs: Mutex<Late>,
+    send: Queue,
+    recv: Queue,
     info: Mutex<QpInfo>,
     /// A message of the peer came.
     heard: AtomicBool,
@@ -114,10 +111,8 @@ impl VerbsQp {
             hardware: RwLock::new(None),
             state: AtomicU64::new(packed(0, QpState::Idle)),
             ending: AtomicU32::new(0),
-            send: Mutex::new(Ring::new(init.send_depth)?),
-            recv: Mutex::new(Ring::new(recv_depth)?),
-            late_sends: Mutex::default(),
-            late_recvs: Mutex::default(),
+            send: Queue::new(init.send_depth)?,
+            recv: Queue::new(recv_depth)?,
             info: Mutex::new(info),
             heard: AtomicBool::new(false),
             over: AtomicBool::new(false),
@@ -194,6 +189,10 @@ impl VerbsQp {
         self.hardware.read().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn queue(&self, is_recv: bool) -> &Queue {
+        if is_recv { &self.recv } else { &self.send }
+    }
+
     pub(crate) fn has_srq(&self) -> bool {
         self.parts.srq.is_some()
     }
@@ -251,7 +250,7 @@ impl VerbsQp {
     pub(crate) fn greet(&self) {
         let op = SendOp::Write { remote: Remote { stag: Stag(1), to: 0 } };
         let wr = SendWr { wr_id: 0, op, data: Data::Sgl(&[]), flags: SendFlags::empty() };
-        lock(&self.send).next_is_ours();
+        self.send.ring().next_is_ours();
         // A broken connection says so by itself.
         let _ = self.post_sends(&[wr]);
     }
@@ -339,9 +338,7 @@ impl VerbsQp {
         for cq in [&self.parts.send_cq, &self.parts.recv_cq] {
             let _ = cq.harvest();
         }
-        // A queue of late posts is locked before its ring.
-        let sends = lock(&self.late_sends).len() + lock(&self.send).len();
-        let recvs = lock(&self.late_recvs).len() + lock(&self.recv).len();
+        let (sends, recvs) = (self.send.outstanding(), self.recv.outstanding());
         if sends + recvs != 0 {
             let detail = format!("{sends} sends and {recvs} receives are not flushed");
             return Err(VpError::new(VpStatus::StillFlushing, detail));
@@ -361,7 +358,7 @@ impl VerbsQp {
             cm.renew(self.id);
         }
         self.end_life()?;
-        lock(&self.send).forget_silent();
+        self.send.ring().forget_silent();
         self.heard.store(false, Ordering::Release);
         self.over.store(false, Ordering::Release);
         let life = self.next_life();
@@ -494,8 +491,8 @@ impl Qp for VerbsQp {
         }
         let mut info = *lock(&self.info);
         info.state = self.state();
-        info.sends_outstanding = lock(&self.send).len() as u32;
-        info.recvs_outstanding = lock(&self.recv).len() as u32;
+        info.sends_outstanding = self.send.outstanding() as u32;
+        info.recvs_outstanding = self.recv.outstanding() as u32;
         Ok(info)
     }
 }

@@ -39,7 +39,7 @@ impl VerbsQp {
             }
         };
         if wc.wr_id & (RECV | SHARED | MARK) == MARK {
-            behind.extend(self.ready_late(false));
+            behind.extend(self.send.ready());
             return None;
         }
         if is_recv && status == WcStatus::Success {
@@ -52,7 +52,7 @@ impl VerbsQp {
             *(if is_recv { &mut info.recvs_lost } else { &mut info.sends_lost }) += present;
         }
         if self.state() != QpState::Rts {
-            behind.extend(self.ready_late(is_recv));
+            behind.extend(self.queue(is_recv).ready());
         }
         let untaken = untaken?;
         let mut out = flushed(self.id, posted.wr_id, posted.opcode);
@@ -75,7 +75,7 @@ impl VerbsQp {
         status: WcStatus,
         taken: Taken,
     ) -> Option<(Posted, Option<Untaken>)> {
-        let mut ring = lock(if is_recv { &self.recv } else { &self.send });
+        let mut ring = self.queue(is_recv).ring();
         let (posted, slots) = ring.end(wc.wr_id as u32)?;
         let is_mark = !is_recv && wc.wr_id & MARK != 0;
         if is_mark || (status == WcStatus::Success && !posted.signaled) {
@@ -107,12 +107,6 @@ impl VerbsQp {
         }
     }
 
-    /// Posts after the end whose turn it is.
-    fn ready_late(&self, is_recv: bool) -> VecDeque<Told> {
-        lock(if is_recv { &self.late_recvs } else { &self.late_sends })
-            .ready(&mut lock(if is_recv { &self.recv } else { &self.send }))
-    }
-
     /// The queue pair may have ended while this thread posted, which found it in RTS.
     pub(super) fn end_if_over(&self) {
         if self.parts.context.keeps_late && self.over.load(Ordering::Acquire) {
@@ -128,16 +122,13 @@ impl VerbsQp {
             return;
         }
         for is_recv in [false, true] {
-            let (ring, cq) = match is_recv {
-                true => (&self.recv, &self.parts.recv_cq),
-                false => (&self.send, &self.parts.send_cq),
-            };
+            let cq = if is_recv { &self.parts.recv_cq } else { &self.parts.send_cq };
             // One that fails says so to whoever polls.
             let _ = cq.harvest();
             let info = *lock(&self.info);
             let before = if is_recv { info.recvs_lost } else { info.sends_lost };
             let mut told = VecDeque::new();
-            lock(ring).end_all(before > 0, |posted, untaken| {
+            self.queue(is_recv).ring().end_all(before > 0, |posted, untaken| {
                 let completion = flushed(self.id, posted.wr_id, posted.opcode);
                 told.push_back(Told { completion, source: None, untaken });
             });
@@ -154,7 +145,7 @@ impl VerbsQp {
 
     pub(super) fn flush_late(&self) {
         for (is_recv, cq) in [(false, &self.parts.send_cq), (true, &self.parts.recv_cq)] {
-            let ready = self.ready_late(is_recv);
+            let ready = self.queue(is_recv).ready();
             if !ready.is_empty() {
                 cq.inject(ready);
             }
@@ -168,8 +159,6 @@ impl VerbsQp {
         wr_id: u64,
         opcode: WcOpcode,
     ) -> Result<(), VpStatus> {
-        let flushed = flushed(self.id, wr_id, opcode);
-        lock(if is_recv { &self.late_recvs } else { &self.late_sends })
-            .post(&lock(if is_recv { &self.recv } else { &self.send }), flushed)
+        self.queue(is_recv).post_late(flushed(self.id, wr_id, opcode))
     }
 }

@@ -7,7 +7,6 @@ use vp_api::{PostFailure, RecvWr, SendFlags, SendWr, VpStatus, WcOpcode};
 use super::{Hardware, MARK, RECV, VerbsQp, each};
 use crate::owned::done;
 use crate::ring::{Posted, Ring};
-use crate::table::lock;
 use crate::wire::{self, Batch, Link, SGES};
 use ibv_sys::*;
 
@@ -17,7 +16,7 @@ impl VerbsQp {
         let unposted = |posted| move |status| PostFailure { posted, status };
         let live = hardware.as_ref().ok_or(VpStatus::InvalidHandle).map_err(unposted(0))?;
         let mut chain = Chain { qp: self, live, batch: Batch::new(), taken: 0 };
-        let mut ring = lock(&self.send);
+        let mut ring = self.send.ring();
         for wr in wrs {
             let added = chain.add(&mut ring, wr);
             if let Err(status) = added {
@@ -30,7 +29,7 @@ impl VerbsQp {
 
     pub(super) fn post_recvs(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
         let hardware = self.hardware();
-        let mut ring = lock(&self.recv);
+        let mut ring = self.recv.ring();
         each(wrs, |wr| self.post_one_recv(hardware.as_ref(), &mut ring, wr))
     }
 
@@ -42,7 +41,7 @@ impl VerbsQp {
             return self.end_without_device();
         }
         let hardware = self.hardware();
-        let mut ring = lock(&self.send);
+        let mut ring = self.send.ring();
         let (Some(live), true) = (hardware.as_ref(), ring.ends_quietly()) else { return };
         let Some(post) = self.parts.context.ops().post_send else { return };
         let (number, told) = ring.next(true);

@@ -10,7 +10,6 @@ use super::ah::Ah;
 use super::qp::{Hardware, Receive, VerbsUdQp};
 use crate::qp::{MARK, RECV, each};
 use crate::ring::{Posted, Ring};
-use crate::table::lock;
 use crate::wire::{self, Batch, Link, SGES};
 use ibv_sys::*;
 
@@ -22,7 +21,7 @@ impl VerbsUdQp {
         let unposted = |posted| move |status| PostFailure { posted, status };
         let live = hardware.as_ref().ok_or(VpStatus::InvalidHandle).map_err(unposted(0))?;
         let mut chain = Chain { qp: self, live, batch: Batch::new(), taken: 0 };
-        let mut ring = lock(&self.send);
+        let mut ring = self.send.ring();
         for wr in wrs {
             if let Err(status) = chain.add(&mut ring, wr) {
                 chain.submit(&mut ring)?;
@@ -34,14 +33,14 @@ impl VerbsUdQp {
 
     pub(super) fn post_recvs(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
         let hardware = self.hardware();
-        let mut ring = lock(&self.recv);
+        let mut ring = self.recv.ring();
         each(wrs, |wr| self.post_one_recv(hardware.as_ref(), &mut ring, wr))
     }
 
     /// As for connected queue pairs: a request of its own behind quiet ones. The device only flushes:
     /// nothing of it is sent.
     pub(super) fn mark_end(&self, live: &Hardware) {
-        let mut ring = lock(&self.send);
+        let mut ring = self.send.ring();
         let Some(post) = self.parts.context.ops().post_send else { return };
         let Some((_, ah)) = ring.newest().filter(|_| ring.ends_quietly()) else { return };
         let ah = ah.clone();

@@ -17,12 +17,12 @@ use super::ah::{Ah, Ahs};
 use super::path::Port;
 use crate::cq::{Told, VerbsCq, flushed};
 use crate::device::Context;
-use crate::late::Late;
 use crate::map;
 use crate::mw::Memory;
 use crate::owned::{Owned, done, refused};
 use crate::qp::{MARK, RECV, Routes, each, mark};
-use crate::ring::{Posted, Ring, Taken, Untaken};
+use crate::queue::Queue;
+use crate::ring::{Posted, Taken, Untaken};
 use crate::srq::SERIAL;
 use crate::table::{Hold, destroyed, lock};
 use ibv_sys::*;
@@ -48,10 +48,8 @@ pub(crate) struct VerbsUdQp {
     hardware: RwLock<Option<Hardware>>,
     failed: AtomicBool,
     /// With the handle, which lives until its send is done.
-    pub(super) send: Mutex<Ring<(Posted, Arc<Ah>)>>,
-    pub(super) recv: Mutex<Ring<Receive>>,
-    late_sends: Mutex<Late>,
-    late_recvs: Mutex<Late>,
+    pub(super) send: Queue<(Posted, Arc<Ah>)>,
+    pub(super) recv: Queue<Receive>,
     /// On everything in `parts`, until it is destroyed.
     holds: Mutex<Vec<Hold>>,
 }
@@ -90,10 +88,8 @@ impl VerbsUdQp {
             qkey: init.qkey.unwrap_or(RDMA_UDP_QKEY),
             hardware: RwLock::new(None),
             failed: AtomicBool::new(false),
-            send: Mutex::new(Ring::new(init.send_depth)?),
-            recv: Mutex::new(Ring::new(init.recv_depth)?),
-            late_sends: Mutex::default(),
-            late_recvs: Mutex::default(),
+            send: Queue::new(init.send_depth)?,
+            recv: Queue::new(init.recv_depth)?,
             holds: Mutex::new(holds),
         });
         qp.begin()?;
@@ -191,7 +187,7 @@ impl VerbsUdQp {
         self.parts.send_cq.forget(self.id);
         self.parts.recv_cq.forget(self.id);
         // Handles of sends that will never be done.
-        lock(&self.send).clear();
+        self.send.ring().clear();
         lock(&self.holds).clear();
         Ok(())
     }
@@ -210,12 +206,12 @@ impl VerbsUdQp {
 
     /// Error to Operational: as for [`crate::qp`], a new queue pair of the device.
     fn renew(&self) -> VpResult<()> {
-        let recvs = lock(&self.late_recvs).len() + lock(&self.recv).len();
+        let recvs = self.recv.outstanding();
         if recvs == 0 {
             // What ends without a completion ends without being polled.
             let _ = self.parts.send_cq.harvest();
         }
-        let sends = lock(&self.late_sends).len() + lock(&self.send).len();
+        let sends = self.send.outstanding();
         if sends + recvs != 0 {
             let detail =
                 format!("{sends} sends and {recvs} receives are not flushed or not polled");
@@ -225,7 +221,7 @@ impl VerbsUdQp {
         let this = self.parts.routes.ud(number).ok_or_else(|| destroyed("queue pair"))?;
         self.end_life()?;
         this.begin()?;
-        lock(&self.send).forget_silent();
+        self.send.ring().forget_silent();
         self.failed.store(false, Ordering::Release);
         Ok(())
     }
@@ -248,7 +244,7 @@ impl VerbsUdQp {
         let is_recv = wc.wr_id & RECV != 0;
         let told = match is_recv {
             true => {
-                let mut ring = lock(&self.recv);
+                let mut ring = self.recv.ring();
                 let (posted, slots) = ring.end(number)?;
                 let untaken = ring.tell(slots, taken);
                 drop(ring);
@@ -267,7 +263,7 @@ impl VerbsUdQp {
 
     /// `None`: it ended before; `Some(None)`: it ends without a completion.
     fn sent(&self, wc: &ibv_wc, status: WcStatus, taken: Taken) -> Option<Option<Told>> {
-        let mut ring = lock(&self.send);
+        let mut ring = self.send.ring();
         let ((posted, _), slots) = ring.end(wc.wr_id as u32)?;
         let is_mark = wc.wr_id & MARK != 0;
         if is_mark || (status == WcStatus::Success && !posted.signaled) {
@@ -300,8 +296,8 @@ impl VerbsUdQp {
     /// Posts after the end whose turn it is.
     fn ready_late(&self, is_recv: bool) -> VecDeque<Told> {
         match is_recv {
-            true => lock(&self.late_recvs).ready(&mut lock(&self.recv)),
-            false => lock(&self.late_sends).ready(&mut lock(&self.send)),
+            true => self.recv.ready(),
+            false => self.send.ready(),
         }
     }
 
@@ -336,10 +332,7 @@ impl UdQp for VerbsUdQp {
         if self.posts()? {
             return self.post_sends(wrs);
         }
-        let late = each(wrs, |wr| {
-            let flushed = flushed(self.id, wr.wr_id, wr.completion());
-            lock(&self.late_sends).post(&lock(&self.send), flushed)
-        });
+        let late = each(wrs, |wr| self.send.post_late(flushed(self.id, wr.wr_id, wr.completion())));
         self.flush_late();
         late
     }
@@ -348,10 +341,7 @@ impl UdQp for VerbsUdQp {
         if self.posts()? {
             return self.post_recvs(wrs);
         }
-        let late = each(wrs, |wr| {
-            let flushed = flushed(self.id, wr.wr_id, WcOpcode::Recv);
-            lock(&self.late_recvs).post(&lock(&self.recv), flushed)
-        });
+        let late = each(wrs, |wr| self.recv.post_late(flushed(self.id, wr.wr_id, WcOpcode::Recv)));
         self.flush_late();
         late
     }
@@ -385,8 +375,8 @@ impl UdQp for VerbsUdQp {
             port: self.init.port,
             send_depth: self.init.send_depth,
             recv_depth: self.init.recv_depth,
-            sends_outstanding: lock(&self.send).len() as u32,
-            recvs_outstanding: lock(&self.recv).len() as u32,
+            sends_outstanding: self.send.outstanding() as u32,
+            recvs_outstanding: self.recv.outstanding() as u32,
         })
     }
 }

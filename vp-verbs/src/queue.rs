@@ -1,0 +1,98 @@
+//! A queue of a queue pair: what the device has of it, and the work requests that are posted when no device
+//! takes them any more, after the end of a connection. Each of these completes as flushed, behind everything
+//! that was posted before it.
+//!
+//! Owner: a queue pair. Two locks, of which this module alone takes both, the late posts' first: so no user
+//! of a queue can take them the other way round. Any thread posts, and whoever polls brings what is ready to its
+//! CQ. On reuse of the queue pair it is empty; a full queue refuses.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard};
+
+use vp_api::{VpResult, VpStatus, WorkCompletion};
+
+use crate::cq::Told;
+use crate::ring::{Posted, Ring, Taken};
+use crate::table::lock;
+
+/// One of them.
+#[derive(Debug)]
+pub(crate) struct Queue<P = Posted> {
+    late: Mutex<VecDeque<Told>>,
+    ring: Mutex<Ring<P>>,
+}
+
+impl<P> Queue<P> {
+    /// An empty queue.
+    pub(crate) fn new(depth: u32) -> VpResult<Self> {
+        Ok(Self { late: Mutex::default(), ring: Mutex::new(Ring::new(depth)?) })
+    }
+
+    /// What the device has, and the slots of the queue. No method of the queue may be called meanwhile.
+    pub(crate) fn ring(&self) -> MutexGuard<'_, Ring<P>> {
+        lock(&self.ring)
+    }
+
+    fn both(&self) -> (MutexGuard<'_, VecDeque<Told>>, MutexGuard<'_, Ring<P>>) {
+        let late = lock(&self.late);
+        (late, lock(&self.ring))
+    }
+
+    /// Requests that are posted and have not completed.
+    pub(crate) fn outstanding(&self) -> usize {
+        let (late, ring) = self.both();
+        late.len() + ring.len()
+    }
+
+    /// Takes a request that becomes `flushed`, if the queue has a slot for it.
+    pub(crate) fn post_late(&self, flushed: WorkCompletion) -> Result<(), VpStatus> {
+        let (mut late, ring) = self.both();
+        if ring.room() == 0 {
+            return Err(VpStatus::TooManyWrs);
+        }
+        late.try_reserve(1).map_err(|_| VpStatus::InsufficientResources)?;
+        late.push_back(Told { completion: flushed, source: None, untaken: ring.wait(1) });
+        Ok(())
+    }
+
+    /// Late posts whose turn it is: all, when the device has ended what was posted before.
+    pub(crate) fn ready(&self) -> VecDeque<Told> {
+        let (mut late, mut ring) = self.both();
+        if ring.len() != 0 {
+            return VecDeque::new();
+        }
+        let mut ready = std::mem::take(&mut *late);
+        if let Some(first) = ready.front_mut() {
+            first.untaken.join(ring.tell(0, Taken::Later));
+        }
+        ready
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vp_api::{QpId, WcOpcode};
+
+    use super::*;
+    use crate::cq::flushed;
+
+    #[test]
+    fn late_posts_come_behind_what_the_device_has_and_occupy_slots_until_they_are_taken() {
+        let queue = Queue::<Posted>::new(3).unwrap();
+        let wc = |n| flushed(QpId(1), n, WcOpcode::Send);
+        queue.ring().push(Posted { wr_id: 0, opcode: WcOpcode::Send, signaled: false }, false);
+        assert_eq!(queue.post_late(wc(1)), Ok(()));
+        assert_eq!(queue.post_late(wc(2)), Ok(()));
+        assert_eq!(queue.post_late(wc(3)), Err(VpStatus::TooManyWrs));
+        assert_eq!((queue.ready().len(), queue.outstanding()), (0, 3));
+        queue.ring().end(0).unwrap();
+        queue.ring().add_silent(1);
+        let mut ready = queue.ready();
+        assert_eq!((ready.len(), queue.outstanding(), queue.ring().room()), (2, 0, 0));
+        // The first one frees the silent one before it, too.
+        ready.pop_front();
+        assert_eq!(queue.ring().room(), 2);
+        ready.pop_front();
+        assert_eq!(queue.ring().room(), 3);
+    }
+}
