@@ -1,11 +1,12 @@
 //! What the data path must know of memory: keys of regions, and windows, which are bound there.
 //!
 //! Owner: the open device; queue pairs share it. Windows are locked for binds and invalidations
-//! only. A window that a peer invalidates is marked when that completion is polled.
+//! only. A window that a peer invalidates is marked when that completion is polled, and one whose bind
+//! fails when that is.
 
 use std::collections::HashMap;
 use std::ffi::c_uint;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use vp_api::{
@@ -27,10 +28,32 @@ pub(crate) struct Memory {
     /// Some region has a local key that is not its STag.
     keys_differ: AtomicBool,
     windows: Mutex<HashMap<u32, Window>>,
+    /// The serial of the next window.
+    serials: AtomicU64,
+}
+
+/// What a bind that was posted makes of a window, and what that was before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bind {
+    /// The window's serial.
+    serial: u64,
+    before: Option<BindMw>,
+    after: BindMw,
+}
+
+impl Bind {
+    /// An earlier one has failed.
+    pub(crate) fn forget(&mut self, earlier: &Self) {
+        if self.serial == earlier.serial && self.before == Some(earlier.after) {
+            self.before = earlier.before;
+        }
+    }
 }
 
 struct Window {
     raw: Owned<ibv_mw>,
+    /// Tells it from others that had or will have its id.
+    serial: u64,
     kind: MwKind,
     pd: PdId,
     _hold: Hold,
@@ -127,7 +150,8 @@ impl Memory {
         // SAFETY: fresh, with its counterpart.
         let raw = unsafe { Owned::new(raw, dealloc, context) };
         let raw = raw.map_err(refused("allocate a memory window"))?;
-        let window = Window { raw, kind, pd: pd.id, _hold: pd.hold, bound: None };
+        let serial = self.serials.fetch_add(1, Ordering::Relaxed);
+        let window = Window { raw, serial, kind, pd: pd.id, _hold: pd.hold, bound: None };
         let id = window.rkey() >> 8;
         lock(&self.windows).insert(id, window);
         Ok(MwId(id))
@@ -153,9 +177,9 @@ impl Memory {
     pub(crate) fn dealloc(&self, mw: MwId) -> VpResult<()> {
         let mut windows = lock(&self.windows);
         let window = windows.remove(&mw.0).ok_or_else(|| no_window(mw))?;
-        let Window { raw, kind, pd, _hold, bound } = window;
+        let Window { raw, serial, kind, pd, _hold, bound } = window;
         if let Err((raw, error)) = raw.destroy() {
-            windows.insert(mw.0, Window { raw, kind, pd, _hold, bound });
+            windows.insert(mw.0, Window { raw, serial, kind, pd, _hold, bound });
             return Err(refused("deallocate the memory window")(error));
         }
         Ok(())
@@ -173,7 +197,7 @@ impl Memory {
 
     /// A bind for the device: window, new key, what to bind to. The window counts as bound from
     /// before the post on, and as unbound from after it ([`Self::posted`]), so that its region stays
-    /// while the device's library looks at it.
+    /// while the device's library looks at it. If the bind fails, see [`Self::undo`].
     pub(crate) fn bind(
         &self,
         bind: &BindMw,
@@ -200,6 +224,24 @@ impl Memory {
             mw_access_flags: window_access(bind.access),
         };
         Ok((window.raw.as_ptr(), Stag::new(bind.window.0, bind.key).0, info))
+    }
+
+    /// What an operation that is about to be posted binds.
+    pub(crate) fn binds(&self, op: &SendOp) -> Option<Bind> {
+        let SendOp::BindMw(bind) = op else { return None };
+        let windows = lock(&self.windows);
+        let window = windows.get(&bind.window.0).filter(|_| bind.len != 0)?;
+        Some(Bind { serial: window.serial, before: window.bound, after: *bind })
+    }
+
+    /// A bind was not posted, or it failed or was flushed: the window is what it was.
+    pub(crate) fn undo(&self, bind: &Bind) {
+        if let Some(window) = lock(&self.windows).get_mut(&bind.after.window.0)
+            && window.serial == bind.serial
+            && window.bound == Some(bind.after)
+        {
+            window.bound = bind.before;
+        }
     }
 
     /// A bind or an invalidation was posted.

@@ -9,6 +9,7 @@
 //! iWARP the kernel, brings it to RTS. What ended cannot begin again on every device, so Error to
 //! Idle makes a new queue pair of the device under the same id.
 
+mod binds;
 mod complete;
 mod post;
 mod routes;
@@ -33,6 +34,7 @@ use crate::queue::Queue;
 use crate::srq::{SERIAL, VerbsSrq};
 use crate::table::{Hold, destroyed, lock};
 use crate::wire;
+use binds::Binds;
 use ibv_sys::*;
 
 pub(crate) use routes::Routes;
@@ -71,6 +73,7 @@ pub(crate) struct VerbsQp {
     ending: AtomicU32,
     send: Queue,
     recv: Queue,
+    binds: Mutex<Binds>,
     info: Mutex<QpInfo>,
     /// A message of the peer came.
     heard: AtomicBool,
@@ -113,6 +116,7 @@ impl VerbsQp {
             ending: AtomicU32::new(0),
             send: Queue::new(init.send_depth)?,
             recv: Queue::new(recv_depth)?,
+            binds: Mutex::default(),
             info: Mutex::new(info),
             heard: AtomicBool::new(false),
             over: AtomicBool::new(false),
@@ -359,6 +363,7 @@ impl VerbsQp {
         }
         self.end_life()?;
         self.send.ring().forget_silent();
+        lock(&self.binds).clear();
         self.heard.store(false, Ordering::Release);
         self.over.store(false, Ordering::Release);
         let life = self.next_life();

@@ -126,6 +126,11 @@ impl<P> Ring<P> {
         (number, signaled || self.room() <= 1)
     }
 
+    /// Whether the one of this number has not ended, as far as the device told.
+    pub(crate) fn has(&self, number: u32) -> bool {
+        (number.wrapping_sub(self.first) as usize) < self.posted.len()
+    }
+
     /// Adds one that the device took; `told`: as [`Ring::next`] said.
     pub(crate) fn push(&mut self, posted: P, told: bool) {
         let ours = std::mem::take(&mut self.next_is_ours);

@@ -77,6 +77,9 @@ impl VerbsQp {
     ) -> Option<(Posted, Option<Untaken>)> {
         let mut ring = self.queue(is_recv).ring();
         let (posted, slots) = ring.end(wc.wr_id as u32)?;
+        if posted.opcode == WcOpcode::BindMw && status != WcStatus::Success {
+            lock(&self.binds).fail(wc.wr_id as u32, &self.parts.memory);
+        }
         let is_mark = !is_recv && wc.wr_id & MARK != 0;
         if is_mark || (status == WcStatus::Success && !posted.signaled) {
             ring.add_silent(slots);

@@ -1,12 +1,13 @@
 //! Posting: requests in the consumer's layout become chains in C's, and take places in the rings.
 //!
-//! Runs in the poster's thread, under the lock of the queue. Allocates nothing.
+//! Runs in the poster's thread, under the lock of the queue. Allocates nothing but for binds.
 
 use vp_api::{PostFailure, RecvWr, SendFlags, SendWr, VpStatus, WcOpcode};
 
 use super::{Hardware, MARK, RECV, VerbsQp, each};
 use crate::owned::done;
 use crate::ring::{Posted, Ring};
+use crate::table::lock;
 use crate::wire::{self, Batch, Link, SGES};
 use ibv_sys::*;
 
@@ -102,6 +103,19 @@ struct Chain<'a> {
 
 impl Chain<'_> {
     fn add(&mut self, ring: &mut Ring, wr: &SendWr<'_>) -> Result<(), VpStatus> {
+        if let Some(bind) = self.qp.parts.memory.binds(&wr.op) {
+            let (number, _) = ring.next(true);
+            lock(&self.qp.binds).push(ring, number, bind)?;
+        }
+        self.put(ring, wr).inspect_err(|_| self.take_back_binds(ring))
+    }
+
+    fn take_back_binds(&self, ring: &Ring) {
+        let (next, _) = ring.next(true);
+        lock(&self.qp.binds).take_back(next, &self.qp.parts.memory);
+    }
+
+    fn put(&mut self, ring: &mut Ring, wr: &SendWr<'_>) -> Result<(), VpStatus> {
         let memory = &self.qp.parts.memory;
         let (sgl, inline) = wire::elements(&wr.data);
         if sgl.len() > SGES.min(self.qp.init.max_send_sge as usize) {
@@ -181,6 +195,7 @@ impl Chain<'_> {
                 while ring.len() > before - (count - taken) {
                     ring.unpush();
                 }
+                self.take_back_binds(ring);
                 Err(PostFailure { posted: self.taken, status })
             }
         }

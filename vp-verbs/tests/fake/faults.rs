@@ -332,6 +332,84 @@ fn a_poll_that_fails_after_some_completions_loses_none() {
     assert_eq!(pair.cq.poll(&mut out), Ok(4));
 }
 
+/// A region and a narrow window of a pair.
+struct Bindable<'a> {
+    pair: &'a Pair,
+    region: Stag,
+    window: MwId,
+    _memory: Region,
+}
+
+impl<'a> Bindable<'a> {
+    fn new(pair: &'a Pair) -> Self {
+        let memory = Region::new(4096).unwrap();
+        let (access, range) = (Access::LOCAL | Access::BIND, memory.mem_range());
+        let addressing = Addressing::Absolute;
+        let init = MrInit { pd: pair.pd, range, addressing, access, key: 0, pin: false };
+        let region = pair.rnic.register_mr(&init).unwrap();
+        let window = pair.rnic.alloc_mw(pair.pd, MwKind::Narrow).unwrap();
+        Self { pair, region, window, _memory: memory }
+    }
+
+    /// Posts binds of these keys in one list.
+    fn post(&self, keys: &[u8]) -> Result<(), PostFailure> {
+        let to = self.pair.rnic.query_mr(self.region).unwrap().addr;
+        let (window, region, addressing) = (self.window, self.region, Addressing::Absolute);
+        let bind = |&key| {
+            let access = Access::REMOTE_READ;
+            let op =
+                SendOp::BindMw(BindMw { window, key, region, to, len: 64, addressing, access });
+            let (data, flags) = (Data::Sgl(&[]), SendFlags::SIGNALED);
+            SendWr { wr_id: key.into(), op, data, flags }
+        };
+        self.pair.near.post_send(&keys.iter().map(bind).collect::<Vec<_>>())
+    }
+
+    /// The key that the window is bound with; its region counts the same.
+    fn bound(&self) -> Option<u8> {
+        let window = self.pair.rnic.query_mw(self.window).unwrap();
+        let counted = self.pair.rnic.query_mr(self.region).unwrap().bound_windows;
+        assert_eq!(counted, u32::from(window.region.is_some()));
+        window.stag.map(Stag::key)
+    }
+}
+
+/// A region whose windows are counted as bound cannot be deregistered.
+#[test]
+fn a_window_whose_bind_fails_or_is_flushed_is_what_it_was() {
+    let fake = Fake::new();
+    for first in [None, Some(7)] {
+        let pair = Pair::new(&fake);
+        let memory = Bindable::new(&pair);
+        if let Some(key) = first {
+            memory.post(&[key]).unwrap();
+            assert_eq!(pair.completion().status, WcStatus::Success);
+        }
+        fake.status(sys::IBV_WC_MW_BIND_ERR);
+        memory.post(&[8, 9, 10]).unwrap();
+        let failed = [WcStatus::InvalidWindow, WcStatus::Flushed, WcStatus::Flushed];
+        for (key, status) in [8, 9, 10].into_iter().zip(failed) {
+            let wc = pair.completion();
+            assert_eq!((wc.wr_id, wc.opcode, wc.status), (key, WcOpcode::BindMw, status));
+        }
+        assert_eq!(memory.bound(), first);
+        let deregistered = pair.rnic.dealloc_stag(memory.region).map_err(|why| why.status);
+        assert_eq!(deregistered, if first.is_some() { Err(VpStatus::StagInUse) } else { Ok(()) });
+    }
+}
+
+#[test]
+fn a_window_whose_bind_is_not_posted_is_what_it_was() {
+    let fake = Fake::new();
+    let pair = Pair::new(&fake);
+    let memory = Bindable::new(&pair);
+    let refused = Failing::after(&fake, "ibv_post_send", 1, 12);
+    assert_eq!(memory.post(&[1, 2, 3]).unwrap_err().posted, 1);
+    drop(refused);
+    assert_eq!(pair.completion().status, WcStatus::Success);
+    assert_eq!(memory.bound(), Some(1));
+}
+
 /// What an application does from the opening on; stops at the first error.
 fn whole_life(fake: &Fake) -> VpResult<()> {
     let rnic = fake.provider().open("fakeib0", Arc::new(HostServices::default()))?;
