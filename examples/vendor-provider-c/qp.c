@@ -32,6 +32,7 @@ void qp_taken(struct ri_qp *qp, const struct completed *entry)
 static void complete_recv(struct ri_qp *qp, const ri_wc *wc, int solicited, struct later *later)
 {
     qp->recvs_waiting++;
+    qp->recvs_lost += wc->status != RI_WC_SUCCESS;
     cq_push(qp->recv_cq, wc, 1, solicited, later);
 }
 
@@ -192,6 +193,7 @@ static void execute(struct ri_qp *qp, const ri_send_wr *wr, struct later *later)
         status = do_read(qp, wr);
     qp->sends++;
     qp->silent++;
+    qp->sends_lost += status != RI_WC_SUCCESS;
     if (status != RI_WC_SUCCESS || (wr->flags & RI_SEND_SIGNALED) != 0) {
         ri_wc wc = completion(qp, wr->wr_id, kinds[wr->opcode], status);
         if (wr->opcode == RI_OP_READ && status == RI_WC_SUCCESS)
@@ -290,7 +292,7 @@ static ri_status modify(ri_qp *qp, const ri_qp_change *from, ri_error *error)
     else if (change.kind == RI_QP_TO_IDLE && qp->state == RI_QP_ERROR) {
         qp->state = RI_QP_IDLE;
         qp->sends -= qp->silent;
-        qp->silent = 0;
+        qp->silent = qp->sends_lost = qp->recvs_lost = 0;
     } else if (change.kind == RI_QP_LIMITS)
         status = RI_CANNOT_CHANGE;
     else
@@ -312,6 +314,8 @@ static ri_status query(ri_qp *qp, ri_qp_info *out, ri_error *error)
     info.send_depth = qp->send_depth;
     info.recv_depth = qp->recv_depth;
     info.recvs_outstanding = qp->count;
+    info.sends_lost = qp->sends_lost;
+    info.recvs_lost = qp->recvs_lost;
     info.ird = qp->ird;
     info.ord = qp->ord;
     pthread_mutex_unlock(&big);

@@ -75,6 +75,7 @@ struct ri_qp {
     /* Slots in use: of sends; of those, the ones that ended without a completion; of receives that
      * completed and whose completions were not polled. */
     uint32_t sends, silent, recvs_waiting;
+    uint32_t sends_lost, recvs_lost; /* of this stream */
     int destroyed, released;
     struct receive *ring;
 };

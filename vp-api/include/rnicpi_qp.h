@@ -88,6 +88,8 @@ typedef struct ri_qp_change {
 typedef struct ri_qp_info {
     uint32_t size;
     uint32_t id, state, send_depth, recv_depth;
+    /* Outstanding: posted and not completed [RI-209]. Lost: of the last stream, completed otherwise than
+     * with success [RI-210]. */
     uint32_t sends_outstanding, recvs_outstanding, sends_lost, recvs_lost;
     uint32_t recv_limit, ird, ord, has_terminate;
     ri_terminate terminate;

@@ -108,13 +108,16 @@ pub(crate) struct Qp {
     pub(crate) silent: u32,
     /// Slots of receives that completed and whose completions were not polled.
     pub(crate) recvs_waiting: u32,
+    /// Sends and receives of this stream that were flushed or failed.
+    pub(crate) lost: (u32, u32),
 }
 
 impl Qp {
     pub(crate) fn new(init: &QpInit) -> Self {
         let (state, receives) = (QpState::Idle, VecDeque::new());
         let (sends, silent, recvs_waiting) = (0, 0, 0);
-        Self { init: init.clone(), state, peer: None, receives, sends, silent, recvs_waiting }
+        let (peer, lost) = (None, (0, 0));
+        Self { init: init.clone(), state, peer, receives, sends, silent, recvs_waiting, lost }
     }
 
     /// One of its completions was polled.
@@ -199,6 +202,7 @@ impl State {
     pub(crate) fn complete_recv(&mut self, wc: WorkCompletion, rings: &mut Rings) {
         let Some(qp) = self.qps.get_mut(&wc.qp.0) else { return };
         qp.recvs_waiting += 1;
+        qp.lost.1 += u32::from(wc.status != WcStatus::Success);
         let cq = qp.init.recv_cq;
         if let Some(queue) = self.cqs.get_mut(&cq.0) {
             queue.push(cq, wc, 1, rings);
@@ -208,6 +212,7 @@ impl State {
     /// Completes a send, and the silent ones before it.
     pub(crate) fn complete_send(&mut self, wc: WorkCompletion, rings: &mut Rings) {
         let Some(qp) = self.qps.get_mut(&wc.qp.0) else { return };
+        qp.lost.0 += u32::from(wc.status != WcStatus::Success);
         let (cq, slots) = (qp.init.send_cq, std::mem::take(&mut qp.silent));
         if let Some(queue) = self.cqs.get_mut(&cq.0) {
             queue.push(cq, wc, slots, rings);

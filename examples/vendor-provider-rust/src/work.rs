@@ -193,6 +193,7 @@ impl Qp for QpHandle {
             QpChange::Idle if qp.state == QpState::Error => {
                 qp.state = QpState::Idle;
                 qp.sends -= std::mem::take(&mut qp.silent);
+                qp.lost = (0, 0);
             }
             QpChange::Limits { .. } => {
                 return Err(no(VpStatus::CannotChange, "limits stay as they are"));
@@ -212,6 +213,7 @@ impl Qp for QpHandle {
         info.state = qp.state;
         (info.send_depth, info.recv_depth) = (qp.init.send_depth, qp.init.recv_depth);
         info.recvs_outstanding = qp.receives.len() as u32;
+        (info.sends_lost, info.recvs_lost) = qp.lost;
         (info.ird, info.ord) = (qp.init.ird, qp.init.ord);
         Ok(info)
     }

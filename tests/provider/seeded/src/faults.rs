@@ -273,6 +273,8 @@ faults! {
     ReregisterKeepsRights "RI-138" Stream
     /// Reregistration keeps the PD.
     ReregisterKeepsPd "RI-138" Stream
+    /// Reregistration keeps the addressing.
+    ReregisterKeepsAddressing "RI-138" Stream
     /// Reregistration keeps the key.
     ReregisterKeepsKey "RI-138" Stream
     /// Reregistration never releases the new owner.
@@ -511,6 +513,14 @@ faults! {
     StateStaysRts "RI-112" Stream
     /// What is outstanding is not counted.
     OutstandingUnsaid "RI-112" Stream
+    /// Sends that are outstanding are not counted.
+    SendsOutstandingUnsaid "RI-209" Stream
+    /// Sends that were lost are not counted.
+    SendsLostUnsaid "RI-210" Stream
+    /// Receives that were lost are not counted.
+    RecvsLostUnsaid "RI-210" Stream
+    /// What earlier streams lost counts, too.
+    LostOfAllStreams "RI-210" Stream
     /// The socket of a refused stream stays open.
     RefusedSocketKept "RI-102" Stream
     /// What came behind the start-up frame is lost.

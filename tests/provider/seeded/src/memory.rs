@@ -66,6 +66,9 @@ impl Rnic {
         match (old, ()) {
             (Ok(old), ()) if self.has(Fault::ReregisterKeepsRights) => altered.access = old.access,
             (Ok(old), ()) if self.has(Fault::ReregisterKeepsPd) => altered.pd = old.pd,
+            (Ok(old), ()) if self.has(Fault::ReregisterKeepsAddressing) => {
+                altered.addressing = old.addressing;
+            }
             (Ok(old), ()) if self.has(Fault::ReregisterKeepsKey) => altered.key = old.stag.key(),
             (_, ()) if self.has(Fault::ReregisterKeepsOld) => {
                 return self.inner.register_mr(&altered).map(|stag| self.note(stag));

@@ -20,6 +20,8 @@ pub(crate) struct Qp {
     held: Mutex<Option<Vec<Sge>>>,
     /// Slots that are never free again.
     stay: AtomicU32,
+    /// The most sends that a query found lost.
+    lost: AtomicU32,
 }
 
 /// What becomes of a request.
@@ -34,8 +36,9 @@ enum Fate {
 
 impl Qp {
     pub(crate) fn new(inner: Arc<dyn vp_api::Qp>, seed: Arc<Seed>, init: QpInit) -> Self {
-        let (first, held, stay) = (OnceLock::new(), Mutex::default(), AtomicU32::new(0));
-        Self { inner, seed, init, first, held, stay }
+        let (first, held) = (OnceLock::new(), Mutex::default());
+        let (stay, lost) = (AtomicU32::new(0), AtomicU32::new(0));
+        Self { inner, seed, init, first, held, stay, lost }
     }
 
     fn has(&self, fault: Fault) -> bool {
@@ -349,6 +352,13 @@ impl vp_api::Qp for Qp {
         match () {
             () if self.has(Fault::OutstandingUnsaid) => {
                 (info.sends_outstanding, info.recvs_outstanding) = (0, 0);
+            }
+            () if self.has(Fault::SendsOutstandingUnsaid) => info.sends_outstanding = 0,
+            () if self.has(Fault::SendsLostUnsaid) => info.sends_lost = 0,
+            () if self.has(Fault::RecvsLostUnsaid) => info.recvs_lost = 0,
+            () if self.has(Fault::LostOfAllStreams) => {
+                let before = self.lost.fetch_max(info.sends_lost, Ordering::Relaxed);
+                info.sends_lost = info.sends_lost.max(before);
             }
             () if self.has(Fault::StateStaysRts) && info.state == QpState::Error => {
                 info.state = QpState::Rts;

@@ -48,6 +48,9 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("anew: the old STag ends, the new one serves", anew).keeps("RI-138"),
     Case::new("anew: rights and key are the new ones", anew_rights).keeps("RI-138"),
     Case::new("anew: the PD is the new one", anew_pd).keeps("RI-138"),
+    Case::new("anew: it begins where it says", anew_zero)
+        .keeps("RI-138")
+        .with(Capabilities::ZERO_BASED),
     Case::new("anew: the old owner is released", anew_owner).keeps("RI-25"),
     Case::new("anew: a refusal ends the region", anew_refused).keeps("RI-123"),
     Case::new("anew: a region with a window stays", anew_window)
@@ -277,6 +280,15 @@ fn anew_pd(rig: &Rig) -> Result<(), Fail> {
     Ok(rig.rnic.dealloc_pd(one.pd)?)
 }
 
+fn anew_zero(rig: &Rig) -> Result<(), Fail> {
+    let (near, far) = rig.pair()?;
+    let (old, new) = (far.memory_with(16, ALL, Addressing::Absolute)?, Region::new(32)?);
+    let zero = Addressing::ZeroBased;
+    let Some(stag) = again_at(rig, &old, far.pd, &new, ALL, zero)? else { return Ok(()) };
+    same("addressing", rig.rnic.query_mr(stag)?.addressing, zero)?;
+    write(&near, &far, Remote { stag, to: 0 }, 32)
+}
+
 /// Registers anew, or `None` where it cannot be done.
 fn again(
     rig: &Rig,
@@ -285,7 +297,19 @@ fn again(
     region: &Region,
     access: Access,
 ) -> Result<Option<Stag>, Fail> {
-    let (range, addressing) = (region.mem_range(), Addressing::Absolute);
+    again_at(rig, old, pd, region, access, Addressing::Absolute)
+}
+
+/// The same, with its addressing.
+fn again_at(
+    rig: &Rig,
+    old: &Memory,
+    pd: PdId,
+    region: &Region,
+    access: Access,
+    addressing: Addressing,
+) -> Result<Option<Stag>, Fail> {
+    let range = region.mem_range();
     let init = MrInit { pd, range, addressing, access, key: 0x77, pin: false };
     match rig.rnic.reregister_mr(old.stag, &init) {
         Ok(stag) => Ok(Some(stag)),

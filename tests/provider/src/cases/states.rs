@@ -16,6 +16,10 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("error: unsignaled requests are flushed, too", unsignaled_in_error).keeps("RI-132"),
     Case::new("error: in Error it stays, and nothing happens", error_twice).keeps("RI-208"),
     Case::new("states: Idle comes behind Error only", idle_from_rts).keeps("RI-12"),
+    Case::new("qp: counts what is outstanding, and what a stream loses", requests_counted)
+        .keeps("RI-209 RI-210")
+        .only(STREAM),
+    Case::new("qp: counts the receives that are lost", lost_receives).keeps("RI-210"),
     Case::new("qp: says where its stream leads", addresses).keeps("RI-112").only(STREAM),
     Case::new("error: the peer is told of the reset", reset_told).keeps("RI-37").only(STREAM),
     Case::new("error: back to Idle, and used again", idle_again).keeps("RI-109"),
@@ -74,6 +78,51 @@ fn idle_from_rts(rig: &Rig) -> Result<(), Fail> {
     near.post(2, SEND, &[])?;
     near.done(2, WcOpcode::Send)?;
     far.done(1, WcOpcode::Recv).map(drop)
+}
+
+fn lost_receives(rig: &Rig) -> Result<(), Fail> {
+    let (near, _far) = rig.pair()?;
+    (0..3).try_for_each(|n| near.recv(n, &[]))?;
+    near.qp.modify(QpChange::Error)?;
+    (0..3).try_for_each(|_| same("a receive", near.completion()?.status, WcStatus::Flushed))?;
+    same("receives lost", near.qp.query()?.recvs_lost, 3)
+}
+
+/// Takes over a stream whose peer never answers.
+fn unanswered(end: &End<'_>) -> Result<TcpStream, Fail> {
+    let (theirs, ours) = sockets()?;
+    theirs.set_nonblocking(true)?;
+    let info = end.qp.query()?;
+    let params =
+        StreamParams { ird: info.ird, ord: info.ord, ..StreamParams::new(Role::Initiator) };
+    let (received, last_message) = (vec![], vec![]);
+    take_over(end, LlpStream { socket: theirs.into(), received, last_message, params })?;
+    Ok(ours)
+}
+
+fn requests_counted(rig: &Rig) -> Result<(), Fail> {
+    let end = rig.end()?;
+    let _peer = unanswered(&end)?;
+    let sink = end.memory(8)?;
+    for n in 0..2 {
+        let remote = Remote { stag: Stag(0x100), to: 0 };
+        end.post(n, SendOp::Read { remote, invalidate_sink: false }, &[sink.all()])?;
+    }
+    (2..5).try_for_each(|n| end.recv(n, &[]))?;
+    let count = |what, outstanding, lost| {
+        let info = end.qp.query()?;
+        let counted = (info.sends_outstanding, info.recvs_outstanding);
+        same(&format!("sends and receives outstanding {what}"), counted, outstanding)?;
+        let counted = (info.sends_lost, info.recvs_lost);
+        same(&format!("sends and receives lost {what}"), counted, lost)
+    };
+    count("that the peer does not answer", (2, 3), (0, 0))?;
+    end.qp.modify(QpChange::Error)?;
+    (0..5).try_for_each(|_| same("a request", end.completion()?.status, WcStatus::Flushed))?;
+    count("in Error", (0, 0), (2, 3))?;
+    end.idle()?;
+    let _peer = unanswered(&end)?;
+    count("of a new stream", (0, 0), (0, 0))
 }
 
 fn addresses(rig: &Rig) -> Result<(), Fail> {
