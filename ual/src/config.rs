@@ -206,6 +206,7 @@ mod tests {
             crc = "off"
             peer_to_peer = { read = true }
             nudge_ms = 0
+            probe_ms = 30
             connect_timeout_ms = 250
             invalid_stag_ends = 5
             [policy.peers."10.0.0.0/8"]
@@ -229,6 +230,7 @@ mod tests {
             peer_to_peer: PeerToPeer { read: true, ..PeerToPeer::default() },
             fpdu: FpduSize::Octets(16384),
             nudge_after: None,
+            probe_after: Some(Duration::from_millis(30)),
             connect_timeout: Duration::from_millis(250),
             invalid_stag_ends: 5,
             ..Policy::profile("siw").unwrap()

@@ -46,11 +46,29 @@ impl Library {
         };
         let unusable = |reason: String| Unavailable { reason, remedy: remedy.clone() };
         let provider = import::load(&self.place).map_err(|e| unusable(e.to_string()))?;
-        if provider.name() != self.name {
-            let (said, named) = (provider.name(), &self.name);
-            let reason = format!("{}: its name is {said}, not {named}", self.place.display());
-            return Err(unusable(reason));
+        match self.misnamed(provider.name()) {
+            Some(reason) => Err(unusable(reason)),
+            None => Ok(stack(provider, &self.wrap)),
         }
-        Ok(stack(provider, &self.wrap))
+    }
+
+    /// What is wrong with the name that the library says.
+    fn misnamed(&self, said: &str) -> Option<String> {
+        let Self { name, place, .. } = self;
+        (said != name).then(|| format!("{}: its name is {said}, not {name}", place.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_has_the_name_that_it_was_named_by() {
+        let (name, place) = ("acme".to_owned(), PathBuf::from("/lib/acme.so"));
+        let library = Library::new(Named { name, place, fault: None }, Vec::new());
+        assert_eq!(library.misnamed("acme"), None);
+        let reason = library.misnamed("zeta").unwrap();
+        assert_eq!(reason, "/lib/acme.so: its name is zeta, not acme");
     }
 }

@@ -131,6 +131,9 @@ mod tests {
         config.search.push("/d/libother.so".into());
         config.search.push("/d/libversioned.so.1.2".into());
         config.search.push("near/libnear.so".into());
+        // A file is a library whatever its name, and so is what is no absolute path.
+        config.search.push(dir.join("notes.txt"));
+        config.search.push("near/plain".into());
         config.search.push("/nonexistent/somewhere".into());
         config.search.push("/nonexistent/providers.d".into());
         let found = named(&config);
@@ -144,6 +147,8 @@ mod tests {
         assert!(faults("30-odd")[0].contains("line 2, column 1: unknown field `libary`"));
         assert!(faults("rel")[0].contains("not absolute"));
         assert_eq!((faults("other"), faults("versioned")), (vec!["".into()], vec!["".into()]));
+        assert_eq!(faults("notes.txt"), [""]);
+        assert!(faults("plain")[0].contains("not absolute"));
         assert!(faults("near")[0].contains("not absolute"));
         assert!(faults("somewhere")[0].contains("cannot be read: No such file"));
         assert!(faults("providers.d").is_empty());

@@ -114,6 +114,12 @@ mod tests {
     }
 
     #[test]
+    fn one_policy_is_that_of_every_peer() {
+        let policies = Policies::from(Policy { dscp: 7, ..Policy::default() });
+        assert_eq!((policies.of(ip("192.0.2.1")).dscp, policies.of(ip("::1")).dscp), (7, 7));
+    }
+
+    #[test]
     fn the_narrowest_network_counts() {
         let with = |dscp| Policy { dscp, ..Policy::default() };
         let peer = |text: &str, dscp| (text.parse().unwrap(), with(dscp));

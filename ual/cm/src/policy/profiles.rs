@@ -34,10 +34,8 @@ impl Policy {
                 peer_to_peer: PeerToPeer::default(),
                 ..adapter
             },
-            "chelsio-t6" | "intel" => Self {
-                peer_to_peer: PeerToPeer { send: false, write: true, read: true },
-                ..adapter
-            },
+            // RTR by Write or by Read, as by default.
+            "chelsio-t6" | "intel" => adapter,
             "strict-rfc" => Self {
                 peer_to_peer: PeerToPeer { send: true, write: true, read: true },
                 fall_back: false,
