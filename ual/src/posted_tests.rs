@@ -136,6 +136,7 @@ fn what_failed_in_silence_waits_for_its_completion_behind_the_stream() {
 fn what_succeeded_in_silence_is_told_by_a_failure_of_the_next_stream() {
     let mut posted = queue(4, &[false; 2]);
     posted.ended(0, |_| true);
+    assert_eq!(posted.room(9).unwrap().1, 4);
     assert_eq!(posted.hold(2, true), Ok(2));
     assert_eq!(complete(&mut posted, 2, false), (Some(2), vec![0, 1]));
     assert!(is_empty(&posted));
@@ -157,7 +158,9 @@ fn places_are_a_power_of_two_with_room_for_slow_threads() {
 fn a_refused_request_leaves_nothing() {
     let mut posted = queue(2, &[true]);
     let number = posted.hold(7, false).unwrap();
+    assert_eq!(posted.room(9).map(|(_, most)| most), Err(VpStatus::TooManyWrs));
     assert_eq!(posted.refused(number), Some(7));
+    assert_eq!(posted.room(9).unwrap().1, 1);
     assert_eq!(posted.refused(number), None);
     let next = posted.hold(8, true).unwrap();
     assert_eq!(complete(&mut posted, next, true), (Some(8), vec![]));

@@ -167,6 +167,16 @@ mod tests {
     }
 
     #[test]
+    fn there_is_memory_for_what_is_held_and_more() {
+        for held in [0, 1, 3] {
+            let mut posted = posted(held, &[]);
+            posted.make_room(100).unwrap();
+            let held = held as usize;
+            assert!((held + 100..300).contains(&posted.orders.capacity()), "{held}");
+        }
+    }
+
+    #[test]
     fn refused_receives_were_not_posted() {
         let mut posted = posted(4, &[A]);
         for number in [2, 3] {

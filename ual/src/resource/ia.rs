@@ -226,10 +226,6 @@ impl Ia {
         })
     }
 
-    pub(crate) fn has_datagrams(&self) -> bool {
-        self.datagrams.is_some()
-    }
-
     pub(crate) fn directory(&self) -> &Arc<Directory> {
         &self.directory
     }

@@ -152,3 +152,18 @@ impl std::fmt::Debug for Srq {
         write!(f, "Srq({:?})", self.id())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_queue_is_not_open() {
+        let ia = crate::Ual::with_config(Default::default()).open_any().unwrap();
+        let pz = ia.create_pz().unwrap();
+        let srq = Srq::new(&pz, SrqParams { depth: 8, max_sge: 1, low_watermark: 0 }).unwrap();
+        assert!(srq.is_open());
+        srq.close().unwrap();
+        assert!(!srq.is_open());
+    }
+}

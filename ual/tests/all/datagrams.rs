@@ -153,6 +153,14 @@ fn what_datagrams_use_closes_once_and_not_before_them() {
     let (near, far) = (ep(&here), ep(&there));
     let (to, path) = resolve(&here, &there, &far);
     let handle = here.pz.create_address_handle(&path).unwrap();
+    // The first that is posted there is quiet: it ends no wait.
+    far.post_recv(&[RecvWr { wr_id: 8, sgl: &[there.sge(0, OCTETS)] }]).unwrap();
+    near.post_send(&handle, &datagram(9, &[here.sge(0, 16)], to)).unwrap();
+    for side in [&here, &there] {
+        warpline_patience::until("a quiet completion", || side.completions.queued() == 1);
+        assert!(matches!(side.completions.wait(Some(Duration::ZERO)), Err(Error::Timeout(_))));
+        assert!(side.completions.dequeue().unwrap().is_some());
+    }
     let refused = |handle: &ual::resource::AddressHandle| {
         near.post_send(handle, &datagram(1 | NOTIFY, &[], to)).unwrap_err().status
     };

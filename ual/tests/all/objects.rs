@@ -117,6 +117,11 @@ fn objects_are_found_by_their_ids_while_they_are_open() {
     let shared = side.pz.create_srq(params).unwrap();
     assert!(side.ia.ep(ep.id()).is_some_and(|found| Arc::ptr_eq(&found, &ep)));
     assert!(side.ia.srq(shared.id()).is_some_and(|found| Arc::ptr_eq(&found, &shared)));
+    let evd = side.ia.create_evd(EvdInit::new(Stream::Completion, 8)).unwrap();
+    let is_it = |cq| side.ia.evd(cq).is_some_and(|found| Arc::ptr_eq(&found, &evd));
+    let cq = (0..1 << 20).map(vp_api::CqId).find(|cq| is_it(*cq)).unwrap();
+    evd.close().unwrap();
+    assert!(side.ia.evd(cq).is_none());
     ep.close().unwrap();
     shared.close().unwrap();
     assert!(side.ia.ep(ep.id()).is_none() && side.ia.srq(shared.id()).is_none());

@@ -193,4 +193,8 @@ fn a_closed_adapter_leaves_its_provider_no_handler() {
     drop(side);
     ia.close().unwrap();
     assert!(!services.has_handler());
+    // To drop it is to close it.
+    let (side, services) = self::side(policy());
+    drop(side);
+    assert!(!services.has_handler());
 }
