@@ -88,7 +88,7 @@ impl Completions {
         });
         let init = CqInit { depth, handler: Some(bell.clone()) };
         let cq = ia.rnic().create_cq(&init).map_err(Error::verb("create a completion queue"))?;
-        let sourced = ia.has_datagrams().then(|| Sourced::new(cq.clone(), ia.directory().clone()));
+        let sourced = ia.datagram_attrs().map(|_| Sourced::new(cq.clone(), ia.directory().clone()));
         let cq = sourced.clone().map_or(cq, |sourced| sourced);
         core.change(|state| state.settings.depth = cq.depth() as usize);
         Ok(Self { cq, sourced, bell, core, turn: Turn::new(plain), pump: Pump::new() })

@@ -143,6 +143,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn there_is_memory_for_every_bell() {
+        let dispatch = Dispatch::default();
+        dispatch.make_room(100).unwrap();
+        assert!(dispatch.shared.lock().rung.capacity() >= 100);
+    }
+
+    #[test]
     fn the_thread_has_ended_when_it_was_stopped() {
         let dispatch = Dispatch::default();
         dispatch.start().unwrap();

@@ -138,3 +138,38 @@ impl Turn {
         act(self.mode.load(Ordering::SeqCst) == DIRECT)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Lets quiet completions come; whether that staged the queue.
+    fn unsettled(turn: &Turn, watched: bool) -> bool {
+        let mut staged = false;
+        let stage = || {
+            staged = true;
+            Ok::<_, ()>(())
+        };
+        assert_eq!(turn.unsettle(|| watched, || {}, stage), Ok(()));
+        staged
+    }
+
+    #[test]
+    fn a_queue_is_staged_for_quiet_completions_if_somebody_watches_it() {
+        let (alone, watched) = (Turn::new(true), Turn::new(true));
+        assert!(!unsettled(&alone, false) && unsettled(&watched, true));
+        assert!(alone.polls_directly() && !watched.polls_directly());
+        // Once is enough.
+        for turn in [&alone, &watched] {
+            assert!(turn.is_settled() && !unsettled(turn, true));
+            assert!(turn.enter().is_none());
+        }
+    }
+
+    #[test]
+    fn a_queue_that_cannot_be_staged_stays_as_it_was() {
+        let turn = Turn::new(true);
+        assert_eq!(turn.stage(|| {}, || Err(())), Err(()));
+        assert!(turn.is_direct() && turn.enter().is_some());
+    }
+}

@@ -46,6 +46,35 @@ fn a_callback_gets_every_event() {
     evd.detach_callback().unwrap();
 }
 
+// Who polls needs no thread of ours.
+#[test]
+fn a_poll_finds_completions_while_a_callback_holds_everything_up() {
+    let (client, server) = (Side::new(policy()), Side::new(policy()));
+    let (active, passive) = connect(&client, &server, &server.listen(LOCALHOST));
+    // From here on completions go through the staging queue.
+    let all = server.ia.create_evd(EvdInit::new(Stream::Aggregate, 0)).unwrap();
+    server.completions.set_aggregate(Some(&all)).unwrap();
+    server.completions.wait_ready(Some(std::time::Duration::ZERO)).unwrap();
+    let busy = software(&server);
+    let (entered, inside) = mpsc::channel();
+    let (go, gate) = mpsc::channel::<()>();
+    let (entered, gate) = (std::sync::Mutex::new(entered), std::sync::Mutex::new(gate));
+    busy.attach_callback(Box::new(move |evd: &Arc<Evd>| {
+        evd.dequeue().unwrap();
+        entered.lock().unwrap().send(()).unwrap();
+        let _ = gate.lock().unwrap().recv();
+    }))
+    .unwrap();
+    busy.post_software(1).unwrap();
+    inside.recv_timeout(HANG).unwrap();
+    server.post_recv(&passive, 1, 0, 8);
+    client.send(&active, 2, 0, 8);
+    client.success();
+    warpline_patience::until("the completion to be there", || server.completions.queued() == 1);
+    assert!(server.completions.dequeue().unwrap().is_some());
+    drop(go);
+}
+
 // The bell is rung again while it is being heard, and long after: each time it is heard once more.
 #[test]
 fn what_arrives_during_a_call_is_called_for_again() {

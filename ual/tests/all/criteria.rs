@@ -185,6 +185,77 @@ fn quiet_sends_are_polled_like_any_others() {
     assert!(client.completions.info().enabled && client.completions.info().fd.is_none());
 }
 
+// The first thing that is posted there.
+#[test]
+fn a_quiet_send_ends_no_wait() {
+    let (client, server) = (Side::new(policy()), Side::new(policy()));
+    let (active, passive) = connect(&client, &server, &server.listen(LOCALHOST));
+    server.post_recv(&passive, 1, 0, 8);
+    let op = SendOp::Send { solicited: false, invalidate: None };
+    let sgl = [client.sge(0, 8)];
+    let wr = SendWr { wr_id: 2, op, data: Data::Sgl(&sgl), flags: SendFlags::SIGNALED };
+    active.post_send(&[wr]).unwrap();
+    until_queued(&client.completions, 1);
+    assert_quiet(&client.completions);
+    assert_eq!(number(client.completions.dequeue().unwrap().unwrap()), 2);
+}
+
+// More than is moved at once, and all of it is there before anybody waits.
+#[test]
+fn a_threshold_counts_what_came_before_the_first_wait() {
+    const SENDS: u32 = 100;
+    let (client, server) = (Side::new(policy()), Side::new(policy()));
+    let mut init = EpInit::new(&server.completions, &server.connection);
+    init.recv_depth = SENDS;
+    let passive = server.pz.create_ep(init).unwrap();
+    let listen = server.listen(LOCALHOST);
+    let active = ask(&client, &listen);
+    passive.accept(server.request().request, AcceptParams::default()).unwrap();
+    server.established();
+    client.established();
+    (0..SENDS).for_each(|wr_id| server.post_recv(&passive, wr_id.into(), 0, 8));
+    (0..SENDS).for_each(|_| send(&client, &active, false));
+    until_queued(&server.completions, SENDS as usize);
+    server.completions.set_threshold(SENDS).unwrap();
+    let waited = warpline_patience::within("as many completions as the threshold says", || {
+        server.completions.wait(Some(HANG))
+    });
+    assert_eq!(number(waited.unwrap()), 0);
+}
+
+#[test]
+fn a_dispatcher_is_bound_while_somebody_uses_it() {
+    let side = Side::new(policy());
+    assert!(!side.connection.info().bound);
+    let ep = side.ep();
+    assert!(side.connection.info().bound);
+    drop(ep);
+    assert!(!side.connection.info().bound);
+}
+
+// Each dispatcher that a shared queue's receives complete in.
+#[test]
+fn a_quiet_receive_of_a_shared_queue_ends_no_wait_anywhere() {
+    let (client, server) = (Side::new(policy()), Side::new(policy()));
+    let params = ual::SrqParams { depth: 16, max_sge: 1, low_watermark: 0 };
+    let srq = server.pz.create_srq(params).unwrap();
+    let other = server.ia.create_evd(EvdInit::new(Stream::Completion, 16)).unwrap();
+    let mut init = EpInit::new(&server.completions, &server.connection);
+    init.srq = Some(srq.clone());
+    let passive = server.pz.create_ep(init.clone()).unwrap();
+    init.recv_evd = other.clone();
+    let _other = server.pz.create_ep(init).unwrap();
+    srq.post_recv(&[RecvWr { wr_id: 1, sgl: &[server.sge(0, 8)] }]).unwrap();
+    let listen = server.listen(LOCALHOST);
+    let active = ask(&client, &listen);
+    passive.accept(server.request().request, AcceptParams::default()).unwrap();
+    server.established();
+    client.established();
+    send(&client, &active, false);
+    until_queued(&server.completions, 1);
+    assert_quiet(&server.completions);
+}
+
 #[test]
 fn a_quiet_receive_of_a_shared_queue_reaches_every_dispatcher() {
     let (client, server) = (Side::new(policy()), Side::new(policy()));

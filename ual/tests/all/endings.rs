@@ -114,6 +114,18 @@ fn an_abort_ends_present_and_later_waits_and_closing_waits_for_nobody() {
     }
 }
 
+/// The abort alone ends waits: nobody needs to close anything.
+#[test]
+fn an_abort_ends_a_wait_without_a_close() {
+    let side = Side::new(policy());
+    for evd in ways(&side) {
+        let (_, result, _alive) = waiter(&evd);
+        evd.abort();
+        let ended = result.recv_timeout(HANG).unwrap();
+        assert!(matches!(ended, Err(Error::Aborted)), "{evd:?}: {ended:?}");
+    }
+}
+
 #[test]
 fn an_interrupt_ends_a_wait_and_the_next_one_goes_on() {
     let side = Side::new(policy());
