@@ -1,11 +1,13 @@
 //! Rules of the tree.
 //!
 //! - [`arrows`]: which crate may depend on which.
+//! - [`circles`]: which files of a crate may import one another.
 //! - [`table`]: the table of crates in `ARCHITECTURE.md` is what [`arrows`] checks.
 //! - [`constants`]: the C header's numbers and the Rust ones are the same.
 //! - [`house`]: where `unsafe` may stand, what must never be in the tree.
 
 pub mod arrows;
+pub mod circles;
 pub mod constants;
 pub mod house;
 pub mod table;

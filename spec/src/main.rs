@@ -6,7 +6,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use warpline_spec::lints::{arrows, constants, house, table};
+use warpline_spec::lints::{arrows, circles, constants, house, table};
 use warpline_spec::trace::report::{Report, Style};
 use warpline_spec::trace::requirements::Lists;
 use warpline_spec::trace::{contract, functions, scan};
@@ -28,7 +28,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Check which crate depends on which, where `unsafe` stands, and the other rules of the house
+    /// Check which crate and which file depends on which, where `unsafe` stands, and the other rules of
+    /// the house
     Arrows {
         /// Write the table of crates into ARCHITECTURE.md
         #[arg(long)]
@@ -112,6 +113,7 @@ fn check_house() -> Result<Vec<String>, Error> {
     let workspace = arrows::read(&root)?;
     let mut findings = arrows::findings(&workspace);
     findings.extend(arrows::confined(&sources));
+    findings.extend(circles::findings(&root, &workspace, &sources));
     findings.extend(house::findings(&sources));
     findings.extend(table::findings(&root, &workspace)?);
     let (crates, arrows) = (workspace.crates.len(), workspace.arrows.len());

@@ -25,10 +25,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("ibv-sys", &[]),
     ("vp-verbs", &["vp-api", "kal-os", "ibv-sys"]),
     ("vp-verbs-dylib", &["vp-api", "vp-verbs"]),
-    (
-        "ual",
-        &["vp-api", "kal-os", "kal-shim", "ual-cm", "vp-hooks", "vp-softrdma", "vp-verbs"],
-    ),
+    ("ual", &["vp-api", "kal-os", "kal-shim", "ual-cm", "vp-hooks", "vp-softrdma", "vp-verbs"]),
     ("ual-cm", &["vp-api", "kal-os", "kal-shim", "iwarp-proto"]),
     ("itapi", &["ual", "vp-api"]),
     ("itapi-c", &["ual", "vp-api", "kal-os"]),
