@@ -21,6 +21,8 @@ pub(crate) enum Behaviour {
     LoseMemory,
     /// Connections are made by this manager.
     Native(Arc<Manager>),
+    /// A graceful close is taken note of, and never ends.
+    NeverCloses,
     /// A graceful close is refused so.
     RefuseClose(VpStatus),
     /// What streams are to be like is noted.
@@ -172,7 +174,10 @@ impl Qp for FakeQp {
             (QpChange::Closing, Behaviour::RefuseClose(status)) => {
                 Err(VpError::new(*status, "not now"))
             }
-            (change, Behaviour::RefuseClose(_)) => self.real.modify(change),
+            (QpChange::Closing, Behaviour::NeverCloses) => Ok(()),
+            (change, Behaviour::RefuseClose(_) | Behaviour::NeverCloses) => {
+                self.real.modify(change)
+            }
             (QpChange::Rts(_), _) => {
                 Err(VpError::new(VpStatus::InsufficientResources, "no stream buffers left"))
             }
@@ -216,6 +221,8 @@ pub(crate) struct Manager {
     listeners: AtomicU64,
     /// Refuse to connect and accept.
     pub(crate) refuse: AtomicBool,
+    /// Refuse to listen more than once.
+    pub(crate) only: AtomicBool,
     /// The thread that carries events finds none.
     pub(crate) late: AtomicBool,
 }
@@ -264,7 +271,12 @@ impl NativeCm for Manager {
         if address.port() == 0 {
             address.set_port(4711);
         }
-        Ok((self.listeners.fetch_add(1, Ordering::Relaxed), address))
+        match self.listeners.fetch_add(1, Ordering::Relaxed) {
+            1.. if self.only.load(Ordering::Acquire) => {
+                Err(VpError::new(VpStatus::InUse, "somebody is there"))
+            }
+            listener => Ok((listener, address)),
+        }
     }
     fn unlisten(&self, listener: u64) -> VpResult<()> {
         self.note(Asked::Unlisten(listener))
@@ -317,8 +329,8 @@ pub(crate) struct ServiceBook {
     attrs: DatagramAttrs,
     handler: Mutex<Option<Arc<dyn ServiceHandler>>>,
     served: Mutex<VecDeque<Served>>,
-    /// Refuse to listen at any further address, and to ask.
-    pub(crate) refuse: AtomicBool,
+    /// Refuse to listen or to ask so many times.
+    pub(crate) refusals: AtomicU64,
 }
 
 impl ServiceBook {
@@ -342,9 +354,10 @@ impl ServiceBook {
     }
 
     fn willing(&self) -> VpResult<()> {
-        match self.refuse.load(Ordering::Acquire) {
-            true => Err(VpError::new(VpStatus::InUse, "somebody is there")),
-            false => Ok(()),
+        let one_less = |left: u64| left.checked_sub(1);
+        match self.refusals.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less) {
+            Ok(_) => Err(VpError::new(VpStatus::InUse, "somebody is there")),
+            Err(_) => Ok(()),
         }
     }
 }

@@ -145,3 +145,12 @@ fn a_handoff_survives_an_adapter_that_closes() {
         }
     }
 }
+
+#[test]
+fn a_place_to_hand_to_has_words() {
+    let near = Handoff { address: Some(LOCALHOST), port: 7 };
+    assert_eq!(
+        (near.to_string(), Handoff::new(7).to_string()),
+        ("127.0.0.1:7".into(), "port 7".into())
+    );
+}

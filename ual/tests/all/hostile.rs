@@ -12,44 +12,7 @@ use ual::{
 
 use crate::common::{HANG, LOCALHOST, Side, connect, policy};
 use crate::fake::{self, Behaviour};
-
-/// A start-up frame: key, flags, revision, private data.
-fn frame(kind: &str, flags: u8, revision: u8, private_data: &[u8]) -> Vec<u8> {
-    let mut octets = format!("MPA ID {kind} Frame").into_bytes();
-    octets.extend([flags, revision]);
-    octets.extend((private_data.len() as u16).to_be_bytes());
-    octets.extend(private_data);
-    octets
-}
-
-fn request(flags: u8, revision: u8, private_data: &[u8]) -> Vec<u8> {
-    frame("Req", flags, revision, private_data)
-}
-
-fn reply(flags: u8, revision: u8, private_data: &[u8]) -> Vec<u8> {
-    frame("Rep", flags, revision, private_data)
-}
-
-const CRC: u8 = 0x40;
-const REJECT: u8 = 0x20;
-const ENHANCED: u8 = 0x10;
-
-/// Everything until the peer closes or resets.
-fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
-    stream.set_read_timeout(Some(HANG)).unwrap();
-    let mut octets = Vec::new();
-    match stream.read_to_end(&mut octets) {
-        Ok(_) => octets,
-        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => octets,
-        Err(error) => panic!("{error}"),
-    }
-}
-
-fn raw(address: SocketAddr, octets: &[u8]) -> TcpStream {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.write_all(octets).unwrap();
-    stream
-}
+use crate::wire::{CRC, ENHANCED, REJECT, asking, raw, read_to_end, reply, request, scripted};
 
 fn hurried() -> Policy {
     let soon = Duration::from_millis(100);
@@ -380,13 +343,6 @@ fn a_peer_that_leaves_takes_its_request_along() {
     }
 }
 
-/// A raw connection whose request the application has, and its id.
-fn asking(server: &Side, listen: &ual::Listen) -> (TcpStream, ual::RequestId) {
-    let stream = raw(listen.addresses()[0], &request(CRC, 1, b""));
-    stream.set_read_timeout(Some(HANG)).unwrap();
-    (stream, server.request().request)
-}
-
 // A request goes with its peer: the stream is closed here too, and no answer is taken any more.
 #[test]
 fn a_request_whose_peer_left_is_gone() {
@@ -542,44 +498,6 @@ fn octets_behind_a_request_are_kept_and_bounded() {
 }
 
 // ---- the connecting side
-
-/// A server that answers each connection with the next of these, and what it was asked.
-fn scripted(answers: Vec<Option<Vec<u8>>>) -> (SocketAddr, Scripted) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let script = move || {
-        let mut asked = Vec::new();
-        for answer in answers {
-            let (mut stream, _) = listener.accept().unwrap();
-            stream.set_read_timeout(Some(HANG)).unwrap();
-            let mut request = vec![0; 20];
-            stream.read_exact(&mut request).unwrap();
-            let mut data = vec![0; u16::from_be_bytes([request[18], request[19]]).into()];
-            stream.read_exact(&mut data).unwrap();
-            request.extend(data);
-            if let Some(answer) = answer {
-                stream.write_all(&answer).unwrap();
-                stream.shutdown(std::net::Shutdown::Write).unwrap();
-                request.extend(read_to_end(&mut stream));
-            }
-            asked.push(request);
-        }
-        asked
-    };
-    (address, Scripted(std::thread::spawn(script)))
-}
-
-/// The server's thread.
-struct Scripted(std::thread::JoinHandle<Vec<Vec<u8>>>);
-
-impl Scripted {
-    /// What it was asked, by all connections that it was to answer.
-    fn asked(self) -> Vec<Vec<u8>> {
-        warpline_patience::within("the server to be asked as often as it answers", || {
-            self.0.join().unwrap()
-        })
-    }
-}
 
 fn fails(client: &Side, address: SocketAddr) -> ConnectError {
     let ep = client.ep();

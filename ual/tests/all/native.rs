@@ -134,6 +134,7 @@ fn requests_are_accepted_rejected_and_die_with_time() {
     side.ia.reject(ask(8), b"busy").unwrap();
     // The process may end now: nothing is left to another thread.
     assert_eq!(manager.was_asked(), Some(Asked::Reject(8, b"busy".to_vec())));
+    warpline_patience::until("the reject to be counted", || side.ia.cm_counters().rejected == 1);
     listen.close().unwrap();
     assert_eq!(manager.asked(), Asked::Unlisten(0));
 }
@@ -168,6 +169,33 @@ fn a_silent_manager_is_given_up() {
     let request = side.request().request;
     assert_eq!(manager.asked(), Asked::Reject(5, vec![]));
     assert!(matches!(side.ia.reject(request, &[]), Err(Error::Closed(_))));
+}
+
+// All addresses of a listener, or none.
+#[test]
+fn a_listener_that_lacks_an_address_gives_the_others_back() {
+    let (side, manager) = side(policy());
+    manager.only.store(true, Ordering::Release);
+    let addresses = vec![(LOCALHOST, 0).into(), (std::net::Ipv6Addr::LOCALHOST, 0).into()];
+    let init = ListenInit { addresses, ..ListenInit::new(peer(), &side.requests) };
+    assert!(matches!(side.ia.listen(init), Err(Error::AddressInUse(_))));
+    assert_eq!(manager.was_asked(), Some(Asked::Unlisten(0)));
+    assert_eq!(manager.was_asked(), None);
+}
+
+// The thread that would have answered it has ended.
+#[test]
+fn a_request_ends_with_its_adapter() {
+    let (side, manager) = side(policy());
+    let listen = side.listen(LOCALHOST);
+    manager.say(told(7, None, b"hi"));
+    let request = side.request().request;
+    drop(listen);
+    let ia = side.ia.clone();
+    drop(side);
+    ia.close().unwrap();
+    assert!(matches!(ia.reject(request, &[]), Err(Error::Closed(_))));
+    assert!(std::iter::from_fn(|| manager.was_asked()).all(|asked| asked == Asked::Unlisten(0)));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ual::resource::{Serves, UdService, UdServiceInit};
 use ual::vp_api::{ServiceEvent, ServiceRefusal, UdAddress};
-use ual::{Error, Event, Listen, ListenInit, Policy, ServiceReply, ServiceRequest};
+use ual::{Error, Event, Handoff, Listen, ListenInit, Policy, ServiceReply, ServiceRequest};
 
 use crate::common::{HANG, LOCALHOST, Side, policy};
 use crate::fake::{self, Behaviour, Served, ServiceBook};
@@ -45,9 +45,13 @@ fn answer(side: &Side) -> String {
     }
 }
 
-fn listen(side: &Side, serves: Serves) -> ual::Result<Arc<Listen>> {
-    let init = ListenInit::new(SocketAddr::new(LOCALHOST, 0), &side.requests);
+fn listen_at(side: &Side, serves: Serves, port: u16) -> ual::Result<Arc<Listen>> {
+    let init = ListenInit::new(SocketAddr::new(LOCALHOST, port), &side.requests);
     side.ia.listen(ListenInit { serves, ..init })
+}
+
+fn listen(side: &Side, serves: Serves) -> ual::Result<Arc<Listen>> {
+    listen_at(side, serves, 0)
 }
 
 /// Listens for datagrams; the token that requests carry.
@@ -116,7 +120,7 @@ fn a_dropped_service_takes_its_questions_and_answers_along() {
 fn a_question_that_is_refused_leaves_nothing() {
     let (side, services) = side(policy());
     let (service, token) = asked(&side, &services);
-    services.refuse.store(true, Ordering::Release);
+    services.refusals.store(2, Ordering::Release);
     assert!(matches!(service.ask(), Err(Error::Verb { .. })));
     assert!(matches!(listen(&side, Serves::Datagrams), Err(Error::AddressInUse(_))));
     service.close().unwrap();
@@ -172,6 +176,64 @@ fn nobody_is_asked_for_a_listener_that_is_gone() {
     services.say(asks(of_other, 6));
     assert_eq!(request(&side).listener, other.id());
     assert_eq!(services.served(), None);
+}
+
+// The same port for both; any that is free for both will do, but a chosen one must be.
+#[test]
+fn a_listener_for_both_has_one_port_and_hears_of_services() {
+    let (side, services) = side(policy());
+    services.refusals.store(2, Ordering::Release);
+    let both = listen(&side, Serves::Both).unwrap();
+    let Some(Served::Listen(token, address)) = services.served() else { panic!("not listening") };
+    assert_eq!(both.addresses(), [address]);
+    std::net::TcpStream::connect(address).unwrap();
+    services.say(asks(token, 4));
+    assert_eq!(request(&side).listener, both.id());
+    drop(both);
+    assert_eq!(served(&services), Served::Unlisten(token));
+    let free = std::net::TcpListener::bind((LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    services.refusals.store(1, Ordering::Release);
+    let taken = listen_at(&side, Serves::Both, free);
+    assert!(matches!(taken, Err(Error::AddressInUse(_))), "{taken:?}");
+    // However often it is tried, it ends.
+    services.refusals.store(u64::MAX, Ordering::Release);
+    let crowded = warpline_patience::within("the tries to end", || listen(&side, Serves::Both));
+    assert!(matches!(crowded, Err(Error::AddressInUse(_))), "{crowded:?}");
+    assert_eq!(services.served(), None);
+}
+
+#[test]
+fn a_request_goes_to_another_listener_for_datagrams() {
+    let (side, services) = side(policy());
+    let (first, token) = offered(&side, &services);
+    let init = ListenInit::new(SocketAddr::new(LOCALHOST, 4712), &side.requests);
+    let second = side.ia.listen(ListenInit { serves: Serves::Datagrams, ..init }).unwrap();
+    services.say(asks(token, 8));
+    let asked = request(&side);
+    assert_eq!(asked.listener, first.id());
+    ual::cm::handoff(asked.request, Handoff::new(4712)).unwrap();
+    let moved = request(&side);
+    assert_eq!((moved.listener, moved.private_data), (second.id(), vec![7]));
+    ual::cm::reply(moved.request, Ok(UdAddress::default()), &[]).unwrap();
+    assert!(matches!(
+        ual::cm::reply(asked.request, Ok(UdAddress::default()), &[]),
+        Err(Error::Closed(_))
+    ));
+}
+
+// The thread that keeps it has ended.
+#[test]
+fn a_request_ends_with_its_adapter() {
+    let (side, services) = side(policy());
+    let (listen, token) = offered(&side, &services);
+    services.say(asks(token, 2));
+    let request = request(&side).request;
+    drop(listen);
+    let ia = side.ia.clone();
+    drop(side);
+    ia.close().unwrap();
+    let late = ual::cm::reply(request, Ok(UdAddress::default()), &[]);
+    assert!(matches!(late, Err(Error::Closed(_))), "{late:?}");
 }
 
 #[test]

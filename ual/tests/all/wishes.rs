@@ -237,6 +237,17 @@ fn streams_are_as_the_policy_and_the_peer_want_them() {
 }
 
 /// A close that the provider refuses is the caller's error, unless the stream has ended by itself.
+// A provider that says nothing of the end any more does not keep the application waiting.
+#[test]
+fn a_close_that_never_ends_is_over_in_time() {
+    let short = Policy { close_timeout: Duration::from_millis(1), ..policy() };
+    let client = Side::of(&fake::ual(Behaviour::NeverCloses, short));
+    let server = Side::new(policy());
+    let (active, _passive) = connect(&client, &server, &server.listen(LOCALHOST));
+    active.disconnect(Disconnect::Graceful).unwrap();
+    assert!(matches!(client.conn_event(), ConnEvent::Disconnected { by_peer: false, .. }));
+}
+
 #[test]
 fn a_close_that_the_provider_refuses_is_told() {
     for status in [VpStatus::InsufficientResources, VpStatus::InvalidState] {
