@@ -15,14 +15,14 @@ use crate::verb::{Kind, Object, Verb};
 /// A native CM behind a hook.
 pub(crate) struct HookedCm<H: Hook> {
     hook: Arc<H>,
-    beside: H::Beside,
+    per_object: H::PerObject,
     inner: Arc<dyn NativeCm>,
 }
 
 impl<H: Hook> HookedCm<H> {
     pub(crate) fn create(hook: Arc<H>, inner: Arc<dyn NativeCm>) -> Arc<dyn NativeCm> {
-        let beside = hook.beside(Object::CM);
-        Arc::new(Self { hook, beside, inner })
+        let per_object = hook.per_object(Object::CM);
+        Arc::new(Self { hook, per_object, inner })
     }
 
     fn call<T: Value, E: Failure>(
@@ -32,7 +32,7 @@ impl<H: Hook> HookedCm<H> {
         arguments: fmt::Arguments<'_>,
         run: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
-        self.hook.call(&self.beside, &Call::new(verb, object, arguments), run)
+        self.hook.call(&self.per_object, &Call::new(verb, object, arguments), run)
     }
 }
 
@@ -78,7 +78,7 @@ impl<H: Hook> NativeCm for HookedCm<H> {
     }
 
     fn poll_event(&self) -> Option<NativeEvent> {
-        self.hook.poll_event(&self.beside, &*self.inner)
+        self.hook.poll_event(&self.per_object, &*self.inner)
     }
 
     fn wait_event(&self, timeout: Option<Duration>) -> VpResult<bool> {

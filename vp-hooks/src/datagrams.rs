@@ -16,17 +16,17 @@ use crate::verb::{Object, Verb};
 /// The datagrams of an RNIC behind a hook.
 pub(crate) struct HookedDatagrams<H: Hook> {
     hook: Arc<H>,
-    beside: H::Beside,
+    per_object: H::PerObject,
     inner: Arc<dyn Datagrams>,
     attrs: DatagramAttrs,
 }
 
 impl<H: Hook> HookedDatagrams<H> {
     pub(crate) fn create(hook: Arc<H>, inner: Arc<dyn Datagrams>) -> Arc<dyn Datagrams> {
-        let beside = hook.beside(Object::UD);
+        let per_object = hook.per_object(Object::UD);
         let mut attrs = *inner.attrs();
         hook.adapt_datagrams(&mut attrs);
-        Arc::new(Self { hook, beside, inner, attrs })
+        Arc::new(Self { hook, per_object, inner, attrs })
     }
 
     fn call<T: Value, E: Failure>(
@@ -35,7 +35,7 @@ impl<H: Hook> HookedDatagrams<H> {
         arguments: fmt::Arguments<'_>,
         run: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
-        self.hook.call(&self.beside, &Call::new(verb, Object::UD, arguments), run)
+        self.hook.call(&self.per_object, &Call::new(verb, Object::UD, arguments), run)
     }
 
     /// A verb about one object, without further arguments.
@@ -46,7 +46,7 @@ impl<H: Hook> HookedDatagrams<H> {
         run: impl FnOnce() -> VpResult<T>,
     ) -> VpResult<T> {
         let call = Call::new(verb, Object::new(verb.target(), id), format_args!(""));
-        self.hook.call(&self.beside, &call, run)
+        self.hook.call(&self.per_object, &call, run)
     }
 }
 

@@ -39,10 +39,10 @@
 //! Every fault is logged to [`Services::log`] at [`LogLevel::Info`]. No thread, no clock.
 
 mod counts;
+mod delay_queue;
 mod events;
 mod names;
 mod objects;
-mod shelf;
 mod spec;
 
 use std::collections::BTreeMap;
@@ -58,9 +58,9 @@ use crate::hook::{Call, Hook, Layer, Names, Polled};
 use crate::value::{Failure, Value};
 use crate::verb::{Kind, Object, Verb};
 use counts::Counts;
+use delay_queue::DelayQueue;
 use events::Events;
 use objects::Objects;
-use shelf::Shelf;
 pub(crate) use spec::Spec;
 use spec::{Effect, Fate, Rule};
 
@@ -89,7 +89,7 @@ impl Layer for FaultLayer {
             services,
             objects: Mutex::default(),
             making: Mutex::new(()),
-            shelves: Mutex::default(),
+            queues: Mutex::default(),
             events: Events::default(),
         };
         let is_open = |rule: &Rule| matches!(rule.effect, Effect::Refuse("open", _));
@@ -109,7 +109,7 @@ pub(crate) struct Fault {
     /// Held while something is made of which there may be only so many.
     making: Mutex<()>,
     /// By CQ.
-    shelves: Mutex<BTreeMap<u32, Weak<Mutex<Shelf>>>>,
+    queues: Mutex<BTreeMap<u32, Weak<Mutex<DelayQueue>>>>,
     events: Events,
 }
 
@@ -172,8 +172,8 @@ impl Fault {
 
     /// No completion of a QP comes after it was destroyed.
     fn clear(&self, qp: QpId) {
-        let shelves = lock(&self.shelves);
-        shelves.values().filter_map(Weak::upgrade).for_each(|shelf| lock(&shelf).clear(qp));
+        let queues = lock(&self.queues);
+        queues.values().filter_map(Weak::upgrade).for_each(|queue| lock(&queue).clear(qp));
     }
 
     /// What shall become of a completion.
@@ -207,16 +207,16 @@ impl Fault {
 
     fn poll_past(
         &self,
-        shelf: &Mutex<Shelf>,
+        queue: &Mutex<DelayQueue>,
         cq: &dyn Cq,
         out: &mut Polled<'_>,
     ) -> Result<usize, VpStatus> {
-        let mut filled = lock(shelf).poll(out);
+        let mut filled = lock(queue).poll(out);
         while filled < out.out.len() {
             // Sources, too: what is kept may be given to somebody who asks for them.
             let (mut completions, mut from) = ([WorkCompletion::BLANK; CHUNK], [None; CHUNK]);
             let room = CHUNK.min(out.out.len() - filled);
-            match lock(shelf).make_room(room) {
+            match lock(queue).make_room(room) {
                 Err(status) if filled == 0 => return Err(status),
                 Err(_) => break,
                 Ok(()) => {}
@@ -228,13 +228,13 @@ impl Fault {
                 Err(status) if filled == 0 => return Err(status),
                 Err(_) => break,
             };
-            let mut shelf = lock(shelf);
+            let mut queue = lock(queue);
             for (completion, from) in completions.iter().zip(from).take(polled) {
-                shelf.put((completion, from), self.fate(completion));
+                queue.put((completion, from), self.fate(completion));
             }
-            filled += shelf.take(out, filled);
+            filled += queue.take(out, filled);
             // An empty answer says that there is nothing, so it must not come of a loss.
-            if polled < room && (filled > 0 || !shelf.is_empty()) {
+            if polled < room && (filled > 0 || !queue.is_empty()) {
                 break;
             }
         }
@@ -247,23 +247,23 @@ const CHUNK: usize = 16;
 
 impl Hook for Fault {
     /// What is held back of a CQ; nothing for other objects.
-    type Beside = Option<Arc<Mutex<Shelf>>>;
+    type PerObject = Option<Arc<Mutex<DelayQueue>>>;
 
-    fn beside(&self, object: Object) -> Self::Beside {
+    fn per_object(&self, object: Object) -> Self::PerObject {
         let disturbs = |rule: &Rule| matches!(rule.effect, Effect::Complete(_));
         if object.kind != Kind::Cq || !self.spec.rules.iter().any(disturbs) {
             return None;
         }
-        let shelf = Arc::new(Mutex::new(Shelf::default()));
-        let mut shelves = lock(&self.shelves);
-        shelves.retain(|_, shelf| shelf.strong_count() > 0);
-        shelves.insert(object.id, Arc::downgrade(&shelf));
-        Some(shelf)
+        let queue = Arc::new(Mutex::new(DelayQueue::default()));
+        let mut queues = lock(&self.queues);
+        queues.retain(|_, queue| queue.strong_count() > 0);
+        queues.insert(object.id, Arc::downgrade(&queue));
+        Some(queue)
     }
 
     fn call<T: Value, E: Failure>(
         &self,
-        _: &Self::Beside,
+        _: &Self::PerObject,
         call: &Call<'_>,
         verb: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
@@ -293,18 +293,18 @@ impl Hook for Fault {
 
     fn poll(
         &self,
-        shelf: &Self::Beside,
+        queue: &Self::PerObject,
         cq: &dyn Cq,
         mut polled: Polled<'_>,
     ) -> Result<usize, VpStatus> {
         let name = Object::new(Kind::Cq, cq.id().0);
-        self.call(shelf, &Call::new(Verb::Poll, name, format_args!("")), || match shelf {
-            Some(shelf) if !polled.out.is_empty() => self.poll_past(shelf, cq, &mut polled),
+        self.call(queue, &Call::new(Verb::Poll, name, format_args!("")), || match queue {
+            Some(queue) if !polled.out.is_empty() => self.poll_past(queue, cq, &mut polled),
             _ => polled.fill(cq),
         })
     }
 
-    fn poll_event(&self, _: &Self::Beside, cm: &dyn NativeCm) -> Option<NativeEvent> {
+    fn poll_event(&self, _: &Self::PerObject, cm: &dyn NativeCm) -> Option<NativeEvent> {
         self.events.next(|| cm.poll_event(), |event| self.fate_of_event(event))
     }
 
@@ -331,13 +331,13 @@ impl Hook for Fault {
         attrs.max_ah = limit.map_or(attrs.max_ah, |limit| limit.min(attrs.max_ah));
     }
 
-    fn held(&self, shelf: &Self::Beside) -> usize {
-        shelf.as_ref().map_or(0, |shelf| lock(shelf).len())
+    fn held(&self, queue: &Self::PerObject) -> usize {
+        queue.as_ref().map_or(0, |queue| lock(queue).len())
     }
 
-    fn armed(&self, shelf: &Self::Beside) {
-        if let Some(shelf) = shelf {
-            lock(shelf).release();
+    fn armed(&self, queue: &Self::PerObject) {
+        if let Some(queue) = queue {
+            lock(queue).release();
         }
     }
 }

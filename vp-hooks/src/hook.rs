@@ -67,16 +67,16 @@ pub(crate) struct Names<'a> {
 
 /// Stands between an application and the verbs of one RNIC. Any thread, at any time.
 pub(crate) trait Hook: Send + Sync + 'static {
-    /// What it keeps beside each object that has verbs.
-    type Beside: Send + Sync + 'static;
+    /// What it keeps for each object that has verbs.
+    type PerObject: Send + Sync + 'static;
 
     /// For an object that was just made.
-    fn beside(&self, object: Object) -> Self::Beside;
+    fn per_object(&self, object: Object) -> Self::PerObject;
 
     /// Runs a verb, or does not.
     fn call<T: Value, E: Failure>(
         &self,
-        beside: &Self::Beside,
+        per_object: &Self::PerObject,
         call: &Call<'_>,
         verb: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E>;
@@ -84,15 +84,15 @@ pub(crate) trait Hook: Send + Sync + 'static {
     /// Polls a CQ.
     fn poll(
         &self,
-        beside: &Self::Beside,
+        per_object: &Self::PerObject,
         cq: &dyn Cq,
         polled: Polled<'_>,
     ) -> Result<usize, VpStatus>;
 
     /// Polls a connection manager.
-    fn poll_event(&self, beside: &Self::Beside, cm: &dyn NativeCm) -> Option<NativeEvent> {
+    fn poll_event(&self, per_object: &Self::PerObject, cm: &dyn NativeCm) -> Option<NativeEvent> {
         let call = Call::new(Verb::PollEvent, Object::CM, format_args!(""));
-        let Ok(event) = self.call(beside, &call, || Ok::<_, Infallible>(cm.poll_event()));
+        let Ok(event) = self.call(per_object, &call, || Ok::<_, Infallible>(cm.poll_event()));
         event
     }
 
@@ -108,12 +108,12 @@ pub(crate) trait Hook: Send + Sync + 'static {
     fn adapt_datagrams(&self, _: &mut DatagramAttrs) {}
 
     /// Completions of a CQ that the hook holds back.
-    fn held(&self, _: &Self::Beside) -> usize {
+    fn held(&self, _: &Self::PerObject) -> usize {
         0
     }
 
     /// The CQ was armed.
-    fn armed(&self, _: &Self::Beside) {}
+    fn armed(&self, _: &Self::PerObject) {}
 
     /// An asynchronous event is on its way to the application.
     fn on_event(&self, _: EventSource, _: AsyncEvent) {}

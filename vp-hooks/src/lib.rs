@@ -8,9 +8,9 @@
 //! | [`layer`] | what a library of its own does |
 //!
 //! [`wrap`] makes any of them from a line of text, as a configuration file says it. A wrapper has
-//! the name of what it wraps. Ours pass every id through and own nothing but their books, of which
-//! each RNIC opened through them has its own. Verbs run in the calling thread. When a peer dies, a
-//! wrapper sees the completions and events that the wrapped provider makes of it.
+//! the name of what it wraps. Ours pass every id through and own nothing but what they count and hold
+//! back, separately for each RNIC that is opened through them. Verbs run in the calling thread. When a
+//! peer dies, a wrapper sees the completions and events that the wrapped provider makes of it.
 //!
 //! `vp-hooks` puts hooks around any provider, by the same traits: `trace` logs verbs with arguments
 //! and result, `stats` counts and times them per object, `fault` refuses calls, loses, repeats and

@@ -36,13 +36,13 @@ impl<L: Layer> Provider for Wrapped<L> {
     fn open(&self, device: &str, services: Arc<dyn Services>) -> VpResult<Arc<dyn Rnic>> {
         let names = Names { provider: self.inner.name(), device };
         let hook = Arc::new(self.layer.hook(names, services.clone())?);
-        let beside = hook.beside(Object::RNIC);
+        let per_object = hook.per_object(Object::RNIC);
         let open = || self.inner.open(device, services);
         let rnic = hook.call(
-            &beside,
+            &per_object,
             &Call::new(Verb::Open, Object::RNIC, format_args!("{device}")),
             open,
         )?;
-        Ok(HookedRnic::create(hook, beside, rnic))
+        Ok(HookedRnic::create(hook, per_object, rnic))
     }
 }

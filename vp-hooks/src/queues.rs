@@ -23,7 +23,7 @@ macro_rules! posts {
                 run: impl FnOnce() -> Result<(), PostFailure>,
             ) -> Result<(), PostFailure> {
                 let call = Call::new(verb, self.object, arguments).items(requests);
-                self.hook.call(&self.beside, &call, run)
+                self.hook.call(&self.per_object, &call, run)
             }
         }
     };
@@ -34,7 +34,7 @@ macro_rules! hooked {
         $(#[$doc])*
         pub(crate) struct $name<H: Hook> {
             hook: Arc<H>,
-            beside: H::Beside,
+            per_object: H::PerObject,
             object: Object,
             inner: Arc<dyn $queue>,
         }
@@ -42,8 +42,8 @@ macro_rules! hooked {
         impl<H: Hook> $name<H> {
             pub(crate) fn create(hook: Arc<H>, inner: Arc<dyn $queue>) -> Arc<dyn $queue> {
                 let object = Object::new(Kind::$kind, inner.id().0);
-                let beside = hook.beside(object);
-                Arc::new(Self { hook, beside, object, inner })
+                let per_object = hook.per_object(object);
+                Arc::new(Self { hook, per_object, object, inner })
             }
 
             fn call<T: Value, E: Failure>(
@@ -52,7 +52,7 @@ macro_rules! hooked {
                 arguments: fmt::Arguments<'_>,
                 run: impl FnOnce() -> Result<T, E>,
             ) -> Result<T, E> {
-                self.hook.call(&self.beside, &Call::new(verb, self.object, arguments), run)
+                self.hook.call(&self.per_object, &Call::new(verb, self.object, arguments), run)
             }
         }
     };
@@ -90,11 +90,11 @@ impl<H: Hook> Cq for HookedCq<H> {
     }
 
     fn queued(&self) -> usize {
-        self.inner.queued() + self.hook.held(&self.beside)
+        self.inner.queued() + self.hook.held(&self.per_object)
     }
 
     fn poll(&self, out: &mut [WorkCompletion]) -> Result<usize, VpStatus> {
-        self.hook.poll(&self.beside, &*self.inner, Polled { out, from: None })
+        self.hook.poll(&self.per_object, &*self.inner, Polled { out, from: None })
     }
 
     fn poll_from(
@@ -104,19 +104,19 @@ impl<H: Hook> Cq for HookedCq<H> {
     ) -> Result<usize, VpStatus> {
         let most = out.len().min(from.len());
         let (out, from) = (&mut out[..most], Some(from));
-        self.hook.poll(&self.beside, &*self.inner, Polled { out, from })
+        self.hook.poll(&self.per_object, &*self.inner, Polled { out, from })
     }
 
     fn arm(&self, solicited_only: bool) -> Result<(), VpStatus> {
         let arm = || self.inner.arm(solicited_only);
         self.call(Verb::Arm, format_args!("solicited_only {solicited_only}"), arm)?;
-        self.hook.armed(&self.beside);
+        self.hook.armed(&self.per_object);
         Ok(())
     }
 
     fn wait(&self, spin: Duration, timeout: Option<Duration>) -> Result<bool, VpStatus> {
         // What is held back comes by polling, so the waiter must not sleep.
-        let held = self.hook.held(&self.beside) != 0;
+        let held = self.hook.held(&self.per_object) != 0;
         let wait = || if held { Ok(true) } else { self.inner.wait(spin, timeout) };
         self.call(Verb::Wait, format_args!("spin {spin:?} timeout {timeout:?}"), wait)
     }

@@ -17,7 +17,7 @@ use crate::verb::{Kind, Object, Verb};
 /// An RNIC behind a hook.
 pub(crate) struct HookedRnic<H: Hook> {
     hook: Arc<H>,
-    beside: H::Beside,
+    per_object: H::PerObject,
     inner: Arc<dyn Rnic>,
     attrs: RnicAttrs,
     cm: Option<Arc<dyn NativeCm>>,
@@ -25,12 +25,16 @@ pub(crate) struct HookedRnic<H: Hook> {
 }
 
 impl<H: Hook> HookedRnic<H> {
-    pub(crate) fn create(hook: Arc<H>, beside: H::Beside, inner: Arc<dyn Rnic>) -> Arc<dyn Rnic> {
+    pub(crate) fn create(
+        hook: Arc<H>,
+        per_object: H::PerObject,
+        inner: Arc<dyn Rnic>,
+    ) -> Arc<dyn Rnic> {
         let mut attrs = inner.attrs().clone();
         hook.adapt(&mut attrs);
         let cm = inner.native_cm().map(|cm| HookedCm::create(hook.clone(), cm));
         let datagrams = inner.datagrams().map(|ud| HookedDatagrams::create(hook.clone(), ud));
-        Arc::new(Self { hook, beside, inner, attrs, cm, datagrams })
+        Arc::new(Self { hook, per_object, inner, attrs, cm, datagrams })
     }
 
     fn call<T: Value, E: Failure>(
@@ -40,7 +44,7 @@ impl<H: Hook> HookedRnic<H> {
         arguments: fmt::Arguments<'_>,
         run: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
-        self.hook.call(&self.beside, &Call::new(verb, object, arguments), run)
+        self.hook.call(&self.per_object, &Call::new(verb, object, arguments), run)
     }
 
     /// A verb that makes something.

@@ -7,10 +7,10 @@
 //! - `every=N`: on the data path (post, poll, arm) only every N-th call of each object is timed;
 //!   rounded up to a power of two. Default 16. Other verbs are always timed.
 //!
-//! [`snapshots`] reads the books of every open RNIC of this process that was opened through such a
+//! [`snapshots`] reads the counters of every open RNIC of this process that was opened through such a
 //! wrapper. When an RNIC goes, its totals go to [`Services::log`] at [`LogLevel::Info`].
 
-mod book;
+mod counters;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -21,7 +21,7 @@ use crate::hook::{Call, Hook, Layer, Names, Polled};
 use crate::value::{Failure, Value};
 pub use crate::verb::{Kind as ObjectKind, Object};
 use crate::verb::{Kind, Object as Name, Verb};
-use book::{Book, Page};
+use counters::{Counters, Registry};
 
 /// Target of the log lines.
 pub const TARGET: &str = "vp_hooks::stats";
@@ -95,7 +95,7 @@ impl fmt::Display for VerbStats {
     }
 }
 
-/// The books of one object.
+/// The counters of one object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ObjectStats {
     /// Which.
@@ -104,7 +104,7 @@ pub struct ObjectStats {
     pub verbs: Vec<VerbStats>,
 }
 
-/// The books of one RNIC at one moment. Calls under way are half in it.
+/// The counters of one RNIC at one moment. Calls under way are half in it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Snapshot {
     /// Name of the provider.
@@ -123,7 +123,7 @@ impl Snapshot {
         self.verbs.iter().find(|stats| stats.verb == name)
     }
 
-    /// The books of an object.
+    /// The counters of an object.
     pub fn object(&self, kind: ObjectKind, id: u32) -> Option<&ObjectStats> {
         self.objects.iter().find(|stats| stats.object == Name::new(kind, id))
     }
@@ -136,16 +136,16 @@ impl ObjectStats {
     }
 }
 
-static BOOKS: Mutex<Vec<Weak<Book>>> = Mutex::new(Vec::new());
+static REGISTRIES: Mutex<Vec<Weak<Registry>>> = Mutex::new(Vec::new());
 
-/// The books of all open RNICs, oldest first; while there is no memory for the list, of fewer. Of RNICs
+/// The counters of all open RNICs, oldest first; while there is no memory for the list, of fewer. Of RNICs
 /// in several `stats` wrappers: the innermost first.
 pub fn snapshots() -> Vec<Snapshot> {
-    let books = {
-        let books = BOOKS.lock().unwrap_or_else(PoisonError::into_inner);
-        as_many(books.len(), books.iter().filter_map(Weak::upgrade))
+    let registries = {
+        let registries = REGISTRIES.lock().unwrap_or_else(PoisonError::into_inner);
+        as_many(registries.len(), registries.iter().filter_map(Weak::upgrade))
     };
-    as_many(books.len(), books.iter().map(|book| book.snapshot()))
+    as_many(registries.len(), registries.iter().map(|registry| registry.snapshot()))
 }
 
 /// A list of at most `most` values, or of none if there is no memory for so many.
@@ -163,36 +163,36 @@ impl Layer for StatsLayer {
     type Hook = Stats;
 
     fn hook(&self, names: Names<'_>, services: Arc<dyn Services>) -> VpResult<Stats> {
-        let book = Arc::new(Book::new(names));
-        let mut books = BOOKS.lock().unwrap_or_else(PoisonError::into_inner);
-        books.retain(|book| book.strong_count() > 0);
-        room::push(&mut books, "books of adapters", Arc::downgrade(&book))?;
-        drop(books);
-        Ok(Stats { mask: self.0.mask, book, services })
+        let registry = Arc::new(Registry::new(names));
+        let mut registries = REGISTRIES.lock().unwrap_or_else(PoisonError::into_inner);
+        registries.retain(|registry| registry.strong_count() > 0);
+        room::push(&mut registries, "counters of adapters", Arc::downgrade(&registry))?;
+        drop(registries);
+        Ok(Stats { mask: self.0.mask, registry, services })
     }
 }
 
 /// Counts the verbs of one RNIC.
 pub(crate) struct Stats {
     mask: u32,
-    book: Arc<Book>,
+    registry: Arc<Registry>,
     services: Arc<dyn Services>,
 }
 
 impl Hook for Stats {
-    type Beside = Arc<Page>;
+    type PerObject = Arc<Counters>;
 
-    fn beside(&self, object: Name) -> Arc<Page> {
-        Book::open(&self.book, object)
+    fn per_object(&self, object: Name) -> Arc<Counters> {
+        Registry::open(&self.registry, object)
     }
 
     fn call<T: Value, E: Failure>(
         &self,
-        page: &Arc<Page>,
+        counters: &Arc<Counters>,
         call: &Call<'_>,
         verb: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
-        let tally = page.tally(call.verb);
+        let tally = counters.tally(call.verb);
         let number = tally.call();
         let result = if call.verb.is_data() && number & u64::from(self.mask) != 0 {
             verb()
@@ -211,23 +211,23 @@ impl Hook for Stats {
 
     fn poll(
         &self,
-        page: &Arc<Page>,
+        counters: &Arc<Counters>,
         cq: &dyn Cq,
         mut polled: Polled<'_>,
     ) -> Result<usize, VpStatus> {
         let name = Name::new(Kind::Cq, cq.id().0);
         let call = Call::new(Verb::Poll, name, format_args!("")).items(0);
-        let count = self.call(page, &call, || polled.fill(cq))?;
+        let count = self.call(counters, &call, || polled.fill(cq))?;
         let failed =
             polled.out.iter().take(count).filter(|c| c.status != WcStatus::Success).count();
-        page.tally(Verb::Poll).complete(count, failed);
+        counters.tally(Verb::Poll).complete(count, failed);
         Ok(count)
     }
 }
 
 impl Drop for Stats {
     fn drop(&mut self) {
-        let Snapshot { device, verbs, .. } = self.book.snapshot();
+        let Snapshot { device, verbs, .. } = self.registry.snapshot();
         for stats in verbs {
             self.services.log(LogLevel::Info, TARGET, &format!("{device}: {stats}"));
         }

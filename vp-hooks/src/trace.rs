@@ -119,9 +119,9 @@ impl Trace {
 
 impl Hook for Trace {
     /// Calls of the data path so far.
-    type Beside = AtomicU32;
+    type PerObject = AtomicU32;
 
-    fn beside(&self, _: Object) -> AtomicU32 {
+    fn per_object(&self, _: Object) -> AtomicU32 {
         AtomicU32::new(0)
     }
 

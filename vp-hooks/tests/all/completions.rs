@@ -113,7 +113,7 @@ fn nothing_comes_of_a_destroyed_qp() {
     while pairs.near.cq.queued() == 0 {
         assert_eq!(pairs.near.poll(), []);
     }
-    // Until it lies on the shelf and not in the provider's queue.
+    // Until the layer has taken it from the provider and holds it back.
     assert_eq!(pairs.near.poll(), []);
     pairs.near.rnic.destroy_qp(one.id()).unwrap();
     send(other, 2).unwrap();

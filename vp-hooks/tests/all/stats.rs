@@ -5,7 +5,7 @@ use vp_hooks::stats::{self, ObjectKind, Snapshot};
 
 use crate::common::*;
 
-/// The books of the RNIC with this many calls of `alloc_pd`: each test here has its own number.
+/// The counters of the RNIC with this many calls of `alloc_pd`: each test here has its own number.
 fn snapshot(pds: u64) -> Option<Snapshot> {
     let has = |snapshot: &Snapshot| snapshot.verb("alloc_pd").is_some_and(|v| v.calls == pds);
     stats::snapshots().into_iter().find(has)

@@ -1,7 +1,7 @@
-//! The books themselves: one page of counters for each object, and the sums of closed pages.
+//! Counters of each object, and the sums of those of closed objects.
 //!
-//! A page is owned by its object and written by any thread, without locks; its book is owned by the
-//! hook of the RNIC. The book's lock is taken when objects come and go, and by readers.
+//! Counters are owned by their object and written by any thread, without locks. The registry of an RNIC,
+//! which its hook owns, finds them; its lock is taken when objects come and go, and by readers.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -72,15 +72,15 @@ impl Tally {
 }
 
 /// The counters of one object.
-pub(crate) struct Page {
+pub(crate) struct Counters {
     object: Object,
     /// Its kind's first verb: that of `tallies[0]`.
     first: usize,
     tallies: Box<[Tally]>,
-    book: Weak<Book>,
+    registry: Weak<Registry>,
 }
 
-impl Page {
+impl Counters {
     /// The counters of one of the object's verbs.
     pub(super) fn tally(&self, verb: Verb) -> &Tally {
         &self.tallies[verb as usize - self.first]
@@ -92,56 +92,60 @@ impl Page {
     }
 }
 
-impl Drop for Page {
+impl Drop for Counters {
     fn drop(&mut self) {
-        if let Some(book) = self.book.upgrade() {
-            let mut pages = book.lock();
-            pages.open.remove(&self.object);
-            sum(&mut pages.closed, &self.read());
+        if let Some(registry) = self.registry.upgrade() {
+            let mut objects = registry.lock();
+            objects.open.remove(&self.object);
+            sum(&mut objects.closed, &self.read());
         }
     }
 }
 
 #[derive(Default)]
-struct Pages {
-    open: BTreeMap<Object, Weak<Page>>,
+struct Objects {
+    open: BTreeMap<Object, Weak<Counters>>,
     closed: Vec<VerbStats>,
 }
 
-/// The books of one RNIC.
-pub(crate) struct Book {
+/// The counters of the objects of one RNIC.
+pub(crate) struct Registry {
     provider: String,
     device: String,
-    pages: Mutex<Pages>,
+    objects: Mutex<Objects>,
 }
 
-impl Book {
+impl Registry {
     pub(super) fn new(names: Names<'_>) -> Self {
         let Names { provider, device } = names;
-        Self { provider: provider.to_owned(), device: device.to_owned(), pages: Mutex::default() }
+        Self { provider: provider.to_owned(), device: device.to_owned(), objects: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Pages> {
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Objects> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A page for an object.
-    pub(super) fn open(book: &Arc<Self>, object: Object) -> Arc<Page> {
+    /// Counters for an object.
+    pub(super) fn open(registry: &Arc<Self>, object: Object) -> Arc<Counters> {
         let first = Verb::of(object.kind).next().map_or(0, |verb| verb as usize);
         let tallies = Verb::of(object.kind).map(|_| Tally::default()).collect();
-        let page = Arc::new(Page { object, first, tallies, book: Arc::downgrade(book) });
-        book.lock().open.insert(object, Arc::downgrade(&page));
-        page
+        let counters =
+            Arc::new(Counters { object, first, tallies, registry: Arc::downgrade(registry) });
+        registry.lock().open.insert(object, Arc::downgrade(&counters));
+        counters
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
         let (mut verbs, open) = {
-            let pages = self.lock();
-            let open = as_many(pages.open.len(), pages.open.values().filter_map(Weak::upgrade));
-            (pages.closed.clone(), open)
+            let objects = self.lock();
+            let open = as_many(objects.open.len(), objects.open.values().filter_map(Weak::upgrade));
+            (objects.closed.clone(), open)
         };
-        // Without the lock: the last owner of a page closes it, and that may be this function.
-        let read = |page: &Arc<Page>| ObjectStats { object: page.object, verbs: page.read() };
+        // Without the lock: the last owner of counters closes them, and that may be this function.
+        let read = |counters: &Arc<Counters>| ObjectStats {
+            object: counters.object,
+            verbs: counters.read(),
+        };
         let objects = as_many(open.len(), open.iter().map(read));
         objects.iter().for_each(|stats| sum(&mut verbs, &stats.verbs));
         Snapshot { provider: self.provider.clone(), device: self.device.clone(), verbs, objects }

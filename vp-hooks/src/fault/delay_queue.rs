@@ -1,4 +1,5 @@
-//! Completions of one CQ on their way to the consumer. Owned by the CQ, under a lock; any thread.
+//! Completions of one CQ that are delayed, repeated or lost on their way to the consumer. Owned by the CQ,
+//! under a lock; any thread.
 
 use std::collections::VecDeque;
 
@@ -16,15 +17,15 @@ struct Kept {
 
 /// Completions that were taken from the provider and not yet given to the consumer.
 #[derive(Default)]
-pub(crate) struct Shelf {
+pub(crate) struct DelayQueue {
     kept: VecDeque<Kept>,
-    /// For [`Shelf::take`]: the QPs of completions that stay; as much room as for these.
+    /// For [`DelayQueue::take`]: the QPs of completions that stay; as much room as for these.
     blocked: Vec<QpId>,
     /// Polls so far.
     polls: u64,
 }
 
-impl Shelf {
+impl DelayQueue {
     /// One more poll: moves what is due to `out`; how many.
     pub(super) fn poll(&mut self, out: &mut Polled<'_>) -> usize {
         self.polls += 1;
@@ -109,53 +110,53 @@ mod tests {
         WorkCompletion { qp: QpId(qp), wr_id, ..WorkCompletion::BLANK }
     }
 
-    fn poll(shelf: &mut Shelf, room: usize) -> Vec<u64> {
+    fn poll(queue: &mut DelayQueue, room: usize) -> Vec<u64> {
         let mut out = vec![WorkCompletion::BLANK; room];
-        let filled = shelf.poll(&mut Polled { out: &mut out, from: None });
+        let filled = queue.poll(&mut Polled { out: &mut out, from: None });
         out[..filled].iter().map(|completion| completion.wr_id).collect()
     }
 
     #[test]
     fn a_delay_holds_up_its_own_qp_only() {
-        let mut shelf = Shelf::default();
-        shelf.put((&of(1, 1), None), Fate::Later(2));
-        shelf.put((&of(1, 2), None), Fate::Pass);
-        shelf.put((&of(2, 3), None), Fate::Pass);
-        assert_eq!(poll(&mut shelf, 8), [3]);
-        assert_eq!(poll(&mut shelf, 8), [1, 2]);
-        assert!(shelf.is_empty());
+        let mut queue = DelayQueue::default();
+        queue.put((&of(1, 1), None), Fate::Later(2));
+        queue.put((&of(1, 2), None), Fate::Pass);
+        queue.put((&of(2, 3), None), Fate::Pass);
+        assert_eq!(poll(&mut queue, 8), [3]);
+        assert_eq!(poll(&mut queue, 8), [1, 2]);
+        assert!(queue.is_empty());
     }
 
     #[test]
     fn what_there_is_room_for_is_kept_and_given_without_memory() {
-        let mut shelf = Shelf::default();
+        let mut queue = DelayQueue::default();
         for round in 0..3 {
-            shelf.make_room(8).unwrap();
-            let room = (shelf.kept.capacity(), shelf.blocked.capacity());
-            (0..8).for_each(|n| shelf.put((&of(round, n), None), Fate::Twice));
-            poll(&mut shelf, 3);
-            assert_eq!((shelf.kept.capacity(), shelf.blocked.capacity()), room);
+            queue.make_room(8).unwrap();
+            let room = (queue.kept.capacity(), queue.blocked.capacity());
+            (0..8).for_each(|n| queue.put((&of(round, n), None), Fate::Twice));
+            poll(&mut queue, 3);
+            assert_eq!((queue.kept.capacity(), queue.blocked.capacity()), room);
         }
-        assert_eq!(shelf.make_room(usize::MAX / 128), Err(VpStatus::InsufficientResources));
+        assert_eq!(queue.make_room(usize::MAX / 128), Err(VpStatus::InsufficientResources));
     }
 
     #[test]
     fn what_finds_no_room_comes_next_time() {
-        let mut shelf = Shelf::default();
-        shelf.put((&of(1, 1), None), Fate::Twice);
-        shelf.put((&of(2, 2), None), Fate::Drop);
-        shelf.put((&of(2, 3), None), Fate::Pass);
-        assert_eq!(poll(&mut shelf, 1), [1]);
-        assert_eq!(poll(&mut shelf, 2), [1, 3]);
+        let mut queue = DelayQueue::default();
+        queue.put((&of(1, 1), None), Fate::Twice);
+        queue.put((&of(2, 2), None), Fate::Drop);
+        queue.put((&of(2, 3), None), Fate::Pass);
+        assert_eq!(poll(&mut queue, 1), [1]);
+        assert_eq!(poll(&mut queue, 2), [1, 3]);
     }
 
     #[test]
     fn arming_releases_and_destroying_forgets() {
-        let mut shelf = Shelf::default();
-        shelf.put((&of(1, 1), None), Fate::Later(9));
-        shelf.put((&of(2, 2), None), Fate::Later(9));
-        shelf.release();
-        shelf.clear(QpId(1));
-        assert_eq!(poll(&mut shelf, 8), [2]);
+        let mut queue = DelayQueue::default();
+        queue.put((&of(1, 1), None), Fate::Later(9));
+        queue.put((&of(2, 2), None), Fate::Later(9));
+        queue.release();
+        queue.clear(QpId(1));
+        assert_eq!(poll(&mut queue, 8), [2]);
     }
 }
