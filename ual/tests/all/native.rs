@@ -193,7 +193,8 @@ fn a_request_ends_with_its_adapter() {
     drop(listen);
     let ia = side.ia.clone();
     drop(side);
-    ia.close().unwrap();
+    // The connection thread may have the dispatcher in hand for a moment.
+    warpline_patience::until("the adapter to be closed", || ia.close().is_ok());
     assert!(matches!(ia.reject(request, &[]), Err(Error::Closed(_))));
     assert!(std::iter::from_fn(|| manager.was_asked()).all(|asked| asked == Asked::Unlisten(0)));
 }
