@@ -20,6 +20,7 @@ use crate::evd::Evd;
 use crate::ids::{EpId, WorkId, WorkIds};
 use crate::outstanding::Flights;
 use crate::post;
+use crate::receive::receives;
 use crate::rmr::{Rmr, WeakRmr};
 use crate::work::{Kind, Local, Work};
 
@@ -204,33 +205,6 @@ impl Ep {
         Ok(WorkIds(first..first + count))
     }
 
-    /// Posts a receive (`it_post_recv`). The memory of a refused one is dropped;
-    /// [`Ep::try_post_recv`] returns it instead.
-    pub fn post_recv(&self, local: impl Into<Local>) -> Result<WorkId> {
-        Ok(self.try_post_recv(local)?)
-    }
-
-    /// As [`Ep::post_recv`]; the memory of a refused receive comes back in the error.
-    pub fn try_post_recv(&self, local: impl Into<Local>) -> PostResult<Local> {
-        self.receive(local.into(), true)
-    }
-
-    /// As [`Ep::post_recv`], but the completion wakes nobody unless the sender asked for it
-    /// ([`Work::solicited`]) or it is a failure.
-    pub fn post_recv_quiet(&self, local: impl Into<Local>) -> Result<WorkId> {
-        Ok(self.try_post_recv_quiet(local)?)
-    }
-
-    /// As [`Ep::post_recv_quiet`]; the memory of a refused receive comes back in the error.
-    pub fn try_post_recv_quiet(&self, local: impl Into<Local>) -> PostResult<Local> {
-        self.receive(local.into(), false)
-    }
-
-    fn receive(&self, local: Local, notify: bool) -> PostResult<Local> {
-        let ep = &self.0.ep;
-        post::receive(&mut self.0.flights.recv(), local, notify, |wrs| ep.post_recv(wrs))
-    }
-
     /// Posts receives, as many as fit; returns how many. They leave `locals`, from the front; the
     /// rest stays. Errors: the first one was refused.
     pub fn post_recv_all(&self, locals: &mut Vec<Local>) -> Result<usize> {
@@ -263,6 +237,8 @@ impl Ep {
         &self.0.ep
     }
 }
+
+receives!(Ep, "Posts a receive (`it_post_recv`).", ep => ep.0.flights.recv(), ep.0.ep);
 
 impl std::fmt::Debug for Ep {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -70,6 +70,7 @@ mod lmr;
 mod outstanding;
 mod post;
 pub mod promises;
+mod receive;
 mod remote;
 mod rmr;
 mod srq;

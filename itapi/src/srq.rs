@@ -12,6 +12,7 @@ use crate::flight::RecvFlight;
 use crate::ia::Pz;
 use crate::ids::{SrqId, WorkId};
 use crate::post;
+use crate::receive::receives;
 use crate::work::Local;
 
 /// Shared receive queue (IT-API `it_srq_create`). Clones share it.
@@ -59,31 +60,6 @@ impl Srq {
     /// Its name in asynchronous events.
     pub fn id(&self) -> SrqId {
         SrqId(self.0.srq.id().0)
-    }
-
-    /// Posts a receive; whichever endpoint needs one takes it. The memory of a refused one is
-    /// dropped; [`Srq::try_post_recv`] returns it instead.
-    pub fn post_recv(&self, local: impl Into<Local>) -> Result<WorkId> {
-        Ok(self.try_post_recv(local)?)
-    }
-
-    /// As [`Srq::post_recv`]; the memory of a refused receive comes back in the error.
-    pub fn try_post_recv(&self, local: impl Into<Local>) -> PostResult<Local> {
-        self.receive(local.into(), true)
-    }
-
-    /// As [`Srq::post_recv`], but the completion wakes nobody unless the sender asked for it.
-    pub fn post_recv_quiet(&self, local: impl Into<Local>) -> Result<WorkId> {
-        Ok(self.try_post_recv_quiet(local)?)
-    }
-
-    /// As [`Srq::post_recv_quiet`]; the memory of a refused receive comes back in the error.
-    pub fn try_post_recv_quiet(&self, local: impl Into<Local>) -> PostResult<Local> {
-        self.receive(local.into(), false)
-    }
-
-    fn receive(&self, local: Local, notify: bool) -> PostResult<Local> {
-        post::receive(&mut self.flight(), local, notify, |wrs| self.0.srq.post_recv(wrs))
     }
 
     /// Posts receives, as many as fit; returns how many. They leave `locals`, from the front; the
@@ -141,6 +117,8 @@ impl Srq {
         &self.0.srq
     }
 }
+
+receives!(Srq, "Posts a receive; whichever endpoint needs one takes it.", srq => srq.flight(), srq.0.srq);
 
 impl std::fmt::Debug for Srq {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

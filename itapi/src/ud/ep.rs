@@ -15,6 +15,7 @@ use crate::ia::Pz;
 use crate::ids::{EpId, WorkId};
 use crate::outstanding::{Flights, Receives};
 use crate::post;
+use crate::receive::receives;
 use crate::work::{Local, Work};
 
 /// Makes a [`UdEp`] (`it_ep_ud_create`).
@@ -206,33 +207,6 @@ impl UdEp {
         post::send(&mut self.0.flights.send(), ep.id(), work, |wrs| wrs.iter().try_for_each(each))
     }
 
-    /// Posts a receive (`it_post_recvfrom`). The memory of a refused one is dropped; who wants it
-    /// back uses [`UdEp::try_post_recv`].
-    pub fn post_recv(&self, local: impl Into<Local>) -> Result<WorkId> {
-        Ok(self.try_post_recv(local)?)
-    }
-
-    /// As [`UdEp::post_recv`]; the memory of a refused receive comes back in the error.
-    pub fn try_post_recv(&self, local: impl Into<Local>) -> PostResult<Local> {
-        self.receive(local.into(), true)
-    }
-
-    /// As [`UdEp::post_recv`], but the completion wakes nobody unless the sender asked for it
-    /// ([`Work::solicited`]) or it is a failure.
-    pub fn post_recv_quiet(&self, local: impl Into<Local>) -> Result<WorkId> {
-        Ok(self.try_post_recv_quiet(local)?)
-    }
-
-    /// As [`UdEp::post_recv_quiet`]; the memory of a refused receive comes back in the error.
-    pub fn try_post_recv_quiet(&self, local: impl Into<Local>) -> PostResult<Local> {
-        self.receive(local.into(), false)
-    }
-
-    fn receive(&self, local: Local, notify: bool) -> PostResult<Local> {
-        let ep = &self.0.ep;
-        post::receive(&mut self.0.flights.recv(), local, notify, |wrs| ep.post_recv(wrs))
-    }
-
     /// Stops it: all that is posted completes as flushed, until a reset.
     pub fn stop(&self) -> Result<()> {
         Ok(self.0.ep.stop()?)
@@ -244,6 +218,8 @@ impl UdEp {
         Ok(self.0.ep.reset()?)
     }
 }
+
+receives!(UdEp, "Posts a receive (`it_post_recvfrom`).", ep => ep.0.flights.recv(), ep.0.ep);
 
 impl std::fmt::Debug for UdEp {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
