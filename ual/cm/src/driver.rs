@@ -134,20 +134,21 @@ impl Driver {
     /// before; else it is the connection thread's.
     pub(crate) fn carry_out(&self, command: Command) {
         match self.try_carry_out(command) {
-            Ok(()) => self.deliver(),
-            Err(command) => self.mailbox.send(command),
+            None => self.deliver(),
+            Some(command) => self.mailbox.send(command),
         }
     }
 
-    fn try_carry_out(&self, command: Command) -> Result<(), Command> {
-        let Some(mut work) = self.try_lock() else { return Err(command) };
+    /// `Some`: somebody is at work, or others come first.
+    fn try_carry_out(&self, command: Command) -> Option<Command> {
+        let Some(mut work) = self.try_lock() else { return Some(command) };
         match &mut *work {
             Some(work) if work.commands.is_empty() => {
                 work.table.on_command(command);
                 work.arm();
-                Ok(())
+                None
             }
-            _ => Err(command),
+            _ => Some(command),
         }
     }
 

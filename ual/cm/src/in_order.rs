@@ -5,18 +5,27 @@
 
 use std::collections::VecDeque;
 
-use kal_os::sync::{Mutex, lock};
+use kal_os::sync::{AtomicBool, Mutex, Ordering, lock};
 
 /// See the module.
 pub(crate) struct InOrder<T> {
     queue: Mutex<VecDeque<T>>,
-    /// Held by the thread that drains.
-    draining: Mutex<()>,
+    /// A thread drains.
+    draining: AtomicBool,
+}
+
+/// The one that drains; the next may when it is dropped.
+struct Draining<'a>(&'a AtomicBool);
+
+impl Drop for Draining<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
 }
 
 impl<T> InOrder<T> {
     pub(crate) fn new() -> Self {
-        Self { queue: Mutex::new(VecDeque::new()), draining: Mutex::new(()) }
+        Self { queue: Mutex::new(VecDeque::new()), draining: AtomicBool::new(false) }
     }
 
     pub(crate) fn push(&self, item: T) {
@@ -26,14 +35,14 @@ impl<T> InOrder<T> {
     /// Whether nothing is in it or being taken.
     #[cfg(feature = "testing")]
     pub(crate) fn is_done(&self) -> bool {
-        try_lock(&self.draining).is_some_and(|_draining| lock(&self.queue).is_empty())
+        self.begin().is_some_and(|_draining| lock(&self.queue).is_empty())
     }
 
     /// Takes out what there is, unless somebody does.
     pub(crate) fn drain(&self, mut take: impl FnMut(T)) {
-        // Once more behind the lock: what came while the other looked for the last time is nobody's.
+        // Once more when it has ended: who came before that, and after the last look, has left its item.
         while !lock(&self.queue).is_empty() {
-            let Some(_draining) = try_lock(&self.draining) else { return };
+            let Some(_draining) = self.begin() else { return };
             loop {
                 // Not in the loop's condition: that would hold the queue's lock while `take` runs.
                 let next = lock(&self.queue).pop_front();
@@ -44,15 +53,10 @@ impl<T> InOrder<T> {
             }
         }
     }
-}
 
-/// The lock, unless a thread has it; of one that panicked it is taken over.
-fn try_lock(mutex: &Mutex<()>) -> Option<kal_os::sync::MutexGuard<'_, ()>> {
-    use std::sync::TryLockError;
-    match mutex.try_lock() {
-        Ok(guard) => Some(guard),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
+    /// `None`: a thread drains.
+    fn begin(&self) -> Option<Draining<'_>> {
+        (!self.draining.swap(true, Ordering::AcqRel)).then(|| Draining(&self.draining))
     }
 }
 

@@ -336,7 +336,7 @@ pub struct Lost {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ServiceRequest {
-    /// To answer it by: [`reply`].
+    /// To answer it by: [`crate::reply`].
     pub request: RequestId,
     /// The listener's name.
     pub listener: ListenerId,

@@ -1,0 +1,309 @@
+//! A face of its own above the connection manager, over SoftRDMA: no access layer, no dispatchers.
+//!
+//! What the manager tells goes through channels. Nothing here sleeps; a wait that takes too long says what
+//! it waited for.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use ual_cm::{
+    AcceptParams, Cm, ConnEvent, ConnRequest, ConnState, ConnectParams, Connectee, Connection,
+    Disconnect, Error, Face, ListenerId, Policies, Policy, RequestSink, Sequence, Serves,
+    ServiceRequest,
+};
+use vp_api::{
+    AsyncEvent, Cq, CqInit, Data, EventSource, LogLevel, PdId, Provider, Qp, QpId, QpInit, RecvWr,
+    Rnic, SendFlags, SendOp, SendWr, Services, WorkCompletion,
+};
+use vp_softrdma::SoftRdma;
+
+const HANG: Duration = Duration::from_secs(60);
+
+struct Host(Instant);
+
+impl Services for Host {
+    fn log(&self, _: LogLevel, _: &str, _: &str) {}
+    fn now_ns(&self) -> u64 {
+        self.0.elapsed().as_nanos() as u64
+    }
+    fn pin(&self, _: usize, _: usize) -> std::io::Result<()> {
+        Ok(())
+    }
+    fn unpin(&self, _: usize, _: usize) {}
+}
+
+/// What is done with an event where it is told.
+type Then = dyn Fn(&Arc<Party>, &ConnEvent) + Send + Sync;
+
+/// An endpoint: a queue pair, its connection, and a channel.
+struct Party {
+    qp: Arc<dyn Qp>,
+    connection: Connection,
+    events: Sender<ConnEvent>,
+    then: Box<Then>,
+}
+
+impl Connectee for Party {
+    fn qp(&self) -> &dyn Qp {
+        &*self.qp
+    }
+    fn connection(&self) -> &Connection {
+        &self.connection
+    }
+    fn is_open(&self) -> bool {
+        true
+    }
+    fn tell(self: Arc<Self>, event: ConnEvent) {
+        (self.then)(&self, &event);
+        self.events.send(event).unwrap();
+    }
+}
+
+#[derive(Default)]
+struct Parties(Mutex<BTreeMap<QpId, Weak<Party>>>);
+
+impl Face for Parties {
+    fn connectee(&self, qp: QpId, _: u64) -> Option<Arc<dyn Connectee>> {
+        Some(self.0.lock().unwrap().get(&qp)?.upgrade()?)
+    }
+    fn on_async(&self, _: u64, _: EventSource, _: AsyncEvent) {}
+}
+
+/// What becomes of a request where it is told: taken, or not.
+type Answer = dyn Fn(&ConnRequest) -> bool + Send + Sync;
+
+struct Sink {
+    requests: Sender<ConnRequest>,
+    answer: Box<Answer>,
+}
+
+impl RequestSink for Sink {
+    fn request(self: Arc<Self>, request: ConnRequest) -> bool {
+        let taken = (self.answer)(&request);
+        taken && self.requests.send(request).is_ok()
+    }
+    fn service_request(self: Arc<Self>, _: ServiceRequest) -> bool {
+        false
+    }
+}
+
+/// A machine with one adapter.
+struct Machine {
+    rnic: Arc<dyn Rnic>,
+    pd: PdId,
+    cq: Arc<dyn Cq>,
+    parties: Arc<Parties>,
+    cm: Arc<Cm>,
+}
+
+/// Listening; the sink lives as long as it is here.
+struct Door {
+    id: ListenerId,
+    address: SocketAddr,
+    requests: Receiver<ConnRequest>,
+    _sink: Arc<dyn RequestSink>,
+}
+
+fn next<T>(receiver: &Receiver<T>, what: &str) -> T {
+    receiver.recv_timeout(HANG).unwrap_or_else(|error| panic!("no {what}: {error}"))
+}
+
+fn anywhere() -> SocketAddr {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+impl Machine {
+    fn new() -> Self {
+        let rnic = SoftRdma.open("vp_softrdma", Arc::new(Host(Instant::now()))).unwrap();
+        let parties = Arc::new(Parties::default());
+        let policies = Policies::from(Policy::default());
+        let cm = Cm::start(&rnic, policies, parties.clone(), Sequence::default()).unwrap();
+        let pd = rnic.alloc_pd().unwrap();
+        let cq = rnic.create_cq(&CqInit { depth: 64, handler: None }).unwrap();
+        Self { rnic, pd, cq, parties, cm: Arc::new(cm) }
+    }
+
+    fn party(&self) -> (Arc<Party>, Receiver<ConnEvent>) {
+        self.party_that(|_, _| {})
+    }
+
+    fn party_that(
+        &self,
+        then: impl Fn(&Arc<Party>, &ConnEvent) + Send + Sync + 'static,
+    ) -> (Arc<Party>, Receiver<ConnEvent>) {
+        let init = QpInit::new(self.pd, self.cq.id(), self.cq.id());
+        let qp = self.rnic.create_qp(&init).unwrap();
+        let connection = self.cm.connection(init.ird, init.ord);
+        let ((events, told), then) = (channel(), Box::new(then));
+        let party = Arc::new(Party { qp, connection, events, then });
+        self.parties.0.lock().unwrap().insert(party.qp.id(), Arc::downgrade(&party));
+        (party, told)
+    }
+
+    fn door(&self) -> Door {
+        self.door_that(|_| true)
+    }
+
+    fn door_that(&self, answer: impl Fn(&ConnRequest) -> bool + Send + Sync + 'static) -> Door {
+        let bound = self.cm.bind(&[anywhere()], Serves::Connections).unwrap();
+        let address = bound.addresses()[0];
+        let listening = self.cm.listen(bound).unwrap();
+        assert_eq!(listening.addresses(), [address]);
+        let (id, (sender, requests)) = (listening.id(), channel());
+        let sink: Arc<dyn RequestSink> =
+            Arc::new(Sink { requests: sender, answer: Box::new(answer) });
+        self.cm.serve(listening, &sink, self.cm.policies().clone(), false);
+        Door { id, address, requests, _sink: sink }
+    }
+
+    fn completion(&self) -> WorkCompletion {
+        let mut out = [WorkCompletion::BLANK];
+        let mut found = 0;
+        warpline_patience::until("a completion", || {
+            found = self.cq.poll(&mut out).unwrap();
+            found == 1
+        });
+        out[0]
+    }
+}
+
+fn as_connectee(party: &Arc<Party>) -> Arc<dyn Connectee> {
+    party.clone()
+}
+
+fn send(from: &Party) {
+    let (op, flags) = (SendOp::Send { solicited: false, invalidate: None }, SendFlags::SIGNALED);
+    from.qp.post_send(&[SendWr { wr_id: 7, op, data: Data::Sgl(&[]), flags }]).unwrap();
+}
+
+/// Connects, sends both ways, disconnects and starts over with the same endpoints.
+#[test]
+fn a_face_of_its_own_connects_again_and_again() {
+    let (near, far) = (Machine::new(), Machine::new());
+    let door = far.door();
+    let ((active, active_events), (passive, passive_events)) = (near.party(), far.party());
+    for turn in 0..3 {
+        near.cm.connect(&as_connectee(&active), ConnectParams::new(door.address)).unwrap();
+        let request = next(&door.requests, "request");
+        assert_eq!((request.listener, request.port), (door.id, door.address.port()));
+        let accept = AcceptParams { private_data: b"come in".into(), ..AcceptParams::default() };
+        far.cm.accept(&as_connectee(&passive), request.request, accept).unwrap();
+        let event = next(&active_events, "event of the active end");
+        let ConnEvent::Established(made) = event else { panic!("{event}") };
+        assert_eq!(made.private_data, b"come in");
+        let event = next(&passive_events, "event of the passive end");
+        assert!(matches!(event, ConnEvent::Established(_)), "{event}");
+        for (from, from_at, to, to_at) in
+            [(&active, &near, &passive, &far), (&passive, &far, &active, &near)]
+        {
+            to.qp.post_recv(&[RecvWr { wr_id: turn, sgl: &[] }]).unwrap();
+            send(from);
+            assert_eq!(from_at.completion().wr_id, 7);
+            assert_eq!(to_at.completion().wr_id, turn);
+        }
+        near.cm.disconnect(&as_connectee(&active), Disconnect::Graceful).unwrap();
+        let event = next(&active_events, "end of the active end");
+        assert!(matches!(event, ConnEvent::Disconnected { by_peer: false, .. }), "{event}");
+        let event = next(&passive_events, "end of the passive end");
+        assert!(matches!(event, ConnEvent::Disconnected { by_peer: true, .. }), "{event}");
+        for (machine, party) in [(&near, &active), (&far, &passive)] {
+            assert_eq!(machine.cm.reset(&**party).unwrap(), 0);
+            assert_eq!(party.connection.state(), ConnState::Unconnected);
+        }
+    }
+    far.cm.unlisten(door.id);
+}
+
+/// Bind, listen and connect are steps of their own.
+#[test]
+fn a_bound_address_is_listened_on_or_connected_from_later() {
+    let (near, far) = (Machine::new(), Machine::new());
+    let door = far.door();
+    let bound = near.cm.bind(&[anywhere()], Serves::Connections).unwrap();
+    let address = bound.addresses()[0];
+    assert_ne!(address.port(), 0);
+    // Nobody else gets it, in this process or another.
+    let taken = far.cm.bind(&[address], Serves::Connections);
+    assert!(matches!(taken, Err(Error::AddressInUse(_))), "{:?}", taken.err());
+    assert!(std::net::TcpListener::bind(address).is_err());
+    let (active, events) = near.party();
+    // Whatever `params` say of the local end.
+    let params = ConnectParams { local_port: 1, ..ConnectParams::new(door.address) };
+    near.cm.connect_from(&as_connectee(&active), bound, params).unwrap();
+    let request = next(&door.requests, "request");
+    assert_eq!(request.ends.remote.address, address);
+    let (passive, _told) = far.party();
+    far.cm.accept(&as_connectee(&passive), request.request, AcceptParams::default()).unwrap();
+    let event = next(&events, "event");
+    assert!(matches!(event, ConnEvent::Established(_)), "{event}");
+
+    // Given back when it is dropped; taken again, and then listened on.
+    let bound = near.cm.bind(&[anywhere()], Serves::Connections).unwrap();
+    let address = bound.addresses()[0];
+    drop(bound);
+    let bound = near.cm.bind(&[address], Serves::Connections).unwrap();
+    assert!(std::net::TcpStream::connect(address).is_err(), "nobody listens there yet");
+    let _listening = near.cm.listen(bound).unwrap();
+    assert!(std::net::TcpStream::connect(address).is_ok());
+}
+
+#[test]
+fn one_address_is_needed_to_connect_from() {
+    let machine = Machine::new();
+    let (party, _told) = machine.party();
+    let two = [anywhere(), "127.0.0.2:0".parse().unwrap()];
+    for addresses in [&two[..], &[]] {
+        let bound = machine.cm.bind(addresses, Serves::Connections).unwrap();
+        let params = ConnectParams::new("127.0.0.1:9".parse().unwrap());
+        let error = machine.cm.connect_from(&as_connectee(&party), bound, params).unwrap_err();
+        assert!(matches!(error, Error::InvalidArgument(_)), "{error}");
+        assert_eq!(party.connection.state(), ConnState::Unconnected);
+    }
+}
+
+/// Requests and events are told outside the manager's lock: who is told may call it at once.
+#[test]
+fn who_is_told_may_call_the_manager() {
+    let (near, far) = (Machine::new(), Machine::new());
+    let far_cm = far.cm.clone();
+    let (passive, passive_events) = far.party_that(move |party, event| {
+        if matches!(event, ConnEvent::Established(_)) {
+            far_cm.disconnect(&as_connectee(party), Disconnect::Graceful).unwrap();
+        }
+    });
+    let (far_cm, accepting) = (far.cm.clone(), passive.clone());
+    let door = far.door_that(move |request| {
+        let accept = AcceptParams::default();
+        far_cm.accept(&as_connectee(&accepting), request.request, accept).is_ok()
+    });
+    let (active, active_events) = near.party();
+    near.cm.connect(&as_connectee(&active), ConnectParams::new(door.address)).unwrap();
+    for (events, by_peer) in [(&active_events, true), (&passive_events, false)] {
+        let event = next(events, "event");
+        assert!(matches!(event, ConnEvent::Established(_)), "{event}");
+        let event = next(events, "end");
+        assert!(
+            matches!(event, ConnEvent::Disconnected { by_peer: of, .. } if of == by_peer),
+            "{event}"
+        );
+    }
+}
+
+#[test]
+fn a_request_that_nobody_takes_is_rejected() {
+    let (near, far) = (Machine::new(), Machine::new());
+    let door = far.door_that(|_| false);
+    for _ in 0..2 {
+        let (active, events) = near.party();
+        near.cm.connect(&as_connectee(&active), ConnectParams::new(door.address)).unwrap();
+        let event = next(&events, "event");
+        assert!(matches!(event, ConnEvent::Rejected { .. }), "{event}");
+    }
+    warpline_patience::until("the rejections to be counted", || far.cm.counters().rejected == 2);
+    // Its id names nothing any more.
+    assert!(door.requests.try_recv().is_err());
+}
