@@ -11,6 +11,7 @@ pub(crate) mod cq;
 pub mod cq_ring;
 pub(crate) mod event_mode;
 pub(crate) mod held;
+pub(crate) mod interrupts;
 pub(crate) mod ring;
 pub(crate) mod srq;
 pub(crate) mod untaken;

@@ -19,6 +19,7 @@ use crate::qp::SoftQp;
 use crate::queue::cq_ring::{CqRing, News, Overrun, Put};
 use crate::queue::event_mode::{EventMode, InVain};
 use crate::queue::held::Held;
+use crate::queue::interrupts::Interrupts;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering, lock};
 
 /// Up to so many QPs are polled one by one, without asking epoll.
@@ -65,10 +66,9 @@ pub(crate) struct SoftCq {
     counted: RwLock<BTreeMap<QpId, Arc<Held>>>,
     /// There are some.
     counts: AtomicBool,
-    interrupts: AtomicU32,
+    interrupts: Interrupts,
     looks: AtomicU32,
     mode: EventMode,
-    destroyed: AtomicBool,
 }
 
 impl SoftCq {
@@ -86,10 +86,9 @@ impl SoftCq {
             holds: AtomicBool::new(false),
             counted: RwLock::default(),
             counts: AtomicBool::new(false),
-            interrupts: AtomicU32::new(0),
+            interrupts: Interrupts::default(),
             looks: AtomicU32::new(0),
             mode: EventMode::default(),
-            destroyed: AtomicBool::new(false),
         })
     }
 
@@ -205,13 +204,9 @@ impl SoftCq {
 
     /// After this every verb returns `InvalidHandle`.
     pub(crate) fn destroy(&self) {
-        self.destroyed.store(true, Ordering::Release);
+        self.interrupts.end();
         self.end_events();
         self.interrupt();
-    }
-
-    fn check_alive(&self) -> Result<(), VpStatus> {
-        if self.destroyed.load(Ordering::Acquire) { Err(VpStatus::InvalidHandle) } else { Ok(()) }
     }
 
     /// Posts of a QP wait for more until a thread comes round here. One of few is looked after
@@ -250,7 +245,7 @@ impl SoftCq {
             self.engine.begin_events();
         }
         // Against `destroy`, which ends it for good.
-        if self.destroyed.load(Ordering::Acquire) {
+        if self.interrupts.check_alive().is_err() {
             self.end_events();
         }
     }
@@ -385,7 +380,7 @@ impl Cq for SoftCq {
 
     #[inline]
     fn poll(&self, out: &mut [WorkCompletion]) -> Result<usize, VpStatus> {
-        self.check_alive()?;
+        self.interrupts.check_alive()?;
         match self.pop(out) {
             0 => self.progress_and_pop(out),
             popped if self.many.load(Ordering::Relaxed) => self.come_round(popped),
@@ -394,7 +389,7 @@ impl Cq for SoftCq {
     }
 
     fn arm(&self, solicited_only: bool) -> Result<(), VpStatus> {
-        self.check_alive()?;
+        self.interrupts.check_alive()?;
         self.ring.arm(solicited_only);
         self.flush_all();
         if self.handler.is_some() {
@@ -404,12 +399,10 @@ impl Cq for SoftCq {
     }
 
     fn wait(&self, spin: Duration, timeout: Option<Duration>) -> Result<bool, VpStatus> {
-        // In this order: who destroys marks it first, and interrupts then.
-        let before = self.interrupts.load(Ordering::Acquire);
-        self.check_alive()?;
+        let before = self.interrupts.begin()?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let news = || self.ring.has_any() || self.ring.is_overrun();
-        let done = || news() || self.interrupts.load(Ordering::Acquire) != before;
+        let done = || news() || self.interrupts.came_since(before);
         let mut slept = Slept::Woken;
         if !self.look(spin, deadline, done) {
             // To wake a thread costs the sender time, so one that was woken spins before it sleeps
@@ -418,7 +411,7 @@ impl Cq for SoftCq {
                 self.look(spin, deadline, done);
             });
         }
-        self.check_alive()?;
+        self.interrupts.check_alive()?;
         match news() {
             false if slept == Slept::Signal => Err(VpStatus::Interrupted),
             news => Ok(news),
@@ -426,12 +419,13 @@ impl Cq for SoftCq {
     }
 
     fn interrupt(&self) {
-        self.interrupts.fetch_add(1, Ordering::AcqRel);
+        self.interrupts.interrupt();
         self.engine.wake(self);
     }
 
     fn resize(&self, depth: u32) -> VpResult<u32> {
-        self.check_alive()
+        self.interrupts
+            .check_alive()
             .map_err(|status| VpError::new(status, format!("CQ {} was destroyed", self.id.0)))?;
         self.ring.resize(depth)
     }

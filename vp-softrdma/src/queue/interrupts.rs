@@ -1,0 +1,93 @@
+//! What ends waits for a CQ beside completions: interrupts, and the end of the CQ.
+//!
+//! Owned by the CQ; any thread waits, interrupts and destroys. A wait that has begun before the CQ ended is
+//! always interrupted by that end. Peers have no part in it. A CQ that has ended is not used again.
+
+use vp_api::VpStatus;
+
+use crate::sync::{AtomicBool, AtomicU32, Ordering};
+
+/// Those of one CQ.
+#[derive(Default)]
+pub(crate) struct Interrupts {
+    count: AtomicU32,
+    ended: AtomicBool,
+}
+
+/// The interrupts that came before a wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Before(u32);
+
+impl Interrupts {
+    /// A wait begins.
+    pub(crate) fn begin(&self) -> Result<Before, VpStatus> {
+        // In this order, against the other one of who destroys: it marks the end first, and interrupts
+        // then.
+        let before = Before(self.count.load(Ordering::Acquire));
+        self.check_alive().map(|()| before)
+    }
+
+    /// An interrupt has come since the wait began.
+    pub(crate) fn came_since(&self, before: Before) -> bool {
+        self.count.load(Ordering::Acquire) != before.0
+    }
+
+    pub(crate) fn interrupt(&self) {
+        self.count.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The CQ is destroyed; an interrupt follows.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    /// `InvalidHandle` after the end.
+    #[inline]
+    pub(crate) fn check_alive(&self) -> Result<(), VpStatus> {
+        if self.ended.load(Ordering::Acquire) { Err(VpStatus::InvalidHandle) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_notices_what_comes_after_its_beginning() {
+        let interrupts = Interrupts::default();
+        interrupts.interrupt();
+        let before = interrupts.begin().unwrap();
+        assert!(!interrupts.came_since(before));
+        interrupts.interrupt();
+        assert!(interrupts.came_since(before));
+        interrupts.end();
+        assert_eq!(interrupts.begin().err(), Some(VpStatus::InvalidHandle));
+    }
+}
+
+#[cfg(test)]
+#[cfg(loom)]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    // [RI-06]
+    #[test]
+    fn loom_a_wait_that_begins_while_its_cq_is_destroyed_notices() {
+        loom::model(|| {
+            let interrupts = Arc::new(Interrupts::default());
+            let waiter = {
+                let interrupts = interrupts.clone();
+                thread::spawn(move || interrupts.begin())
+            };
+            interrupts.end();
+            interrupts.interrupt();
+            if let Ok(before) = waiter.join().unwrap() {
+                assert!(interrupts.came_since(before));
+                assert!(interrupts.check_alive().is_err());
+            }
+        });
+    }
+}
