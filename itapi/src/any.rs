@@ -57,7 +57,7 @@ impl Kind for Anything {
 }
 
 /// Aggregate: hands out the events of the dispatchers that feed it, each with the name of the one
-/// that it came to. One that would notify is emptied; the dispatchers take turns.
+/// that it came to. It takes events from those that would notify, in turn.
 ///
 /// ```
 /// # use std::time::Duration;

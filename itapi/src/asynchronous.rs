@@ -226,7 +226,7 @@ impl Ep {
         self.outcome(&mut events).await.map_err(|error| Refused::new(error, None))
     }
 
-    /// How the connection ended, waiting for its end. Asked again it says the same. Dropping the
+    /// How the connection ended, waiting for its end. Later calls return the same. Dropping the
     /// future changes nothing.
     pub async fn ended_async(&self) -> Result<ConnEvent> {
         if let Some(end) = self.known_end() {
@@ -255,7 +255,7 @@ impl Ep {
         Arrivals::new(ConnEvd::make(self.own_events()?.clone()))
     }
 
-    /// What becomes of an attempt, which ends if nobody waits for it any more.
+    /// The outcome of an attempt, which is given up if nobody waits for it any more.
     async fn outcome(&self, events: &mut Arrivals<ConnEvd>) -> Result<Established> {
         let mut attempt = Attempt { ep: self, over: false };
         let (_, event) = events.next().await?;
@@ -274,7 +274,7 @@ struct Attempt<'a> {
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         if !self.over {
-            // Over in this moment is fine too.
+            // It may have ended by itself in this moment.
             let _ = self.ep.start_disconnect(Disconnect::Abrupt);
         }
     }

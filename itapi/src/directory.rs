@@ -1,4 +1,4 @@
-//! From a completion to what its endpoint has under way: one table per dispatcher.
+//! Finds the outstanding work requests of the endpoint that completed one: a table per event dispatcher.
 //!
 //! Reading takes no lock: shards of sorted lists, replaced as a whole when an endpoint comes or
 //! goes. A reader may keep an old list for a moment, and with it the memory of an endpoint that is
@@ -25,7 +25,7 @@ impl Directory {
         &self.0[qp.0 as usize % SHARDS]
     }
 
-    /// What `with` makes of an endpoint's flights; `None` also if it is not, or no longer, here.
+    /// What `with` returns for an endpoint's flights; `None` also if the endpoint is not here, or no longer.
     #[inline]
     pub(crate) fn with<T>(&self, qp: QpId, with: impl FnOnce(&Flights) -> Option<T>) -> Option<T> {
         let list = self.shard(qp).load();

@@ -24,9 +24,9 @@ use crate::receive::receives;
 use crate::rmr::{Rmr, WeakRmr};
 use crate::work::{Kind, Local, Work};
 
-/// Endpoint (IT-API `it_ep_rc_create`). Clones share it. When the last one goes, a connection that
-/// still stands is closed behind what has completed, which arrives unless the peer does not take it
-/// within the policy's `close_timeout`. If work was still under way, the peer sees a reset behind that.
+/// Endpoint (IT-API `it_ep_rc_create`). Clones share it. Dropping the last one closes the
+/// connection, if there is one. What has completed before still arrives, unless the peer does not take it
+/// within the policy's `close_timeout`. If work was outstanding, a reset follows.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -74,7 +74,7 @@ struct Core {
     windows: Mutex<Vec<WeakRmr>>,
 }
 
-/// Tries to end the windows of an endpoint that goes: each finds all that were linked by then.
+/// Tries to end the windows of an endpoint that is dropped: each try finds all that were linked by then.
 const END_TRIES: usize = 3;
 
 impl Drop for Core {
@@ -127,8 +127,8 @@ impl Ep {
         self.0.ep.ends()
     }
 
-    /// How its last connection ended, or why it did not come about, as far as the provider tells; `None`:
-    /// it stands. Asynchronous events of it are about this.
+    /// How its last connection ended, or why it was not established, as far as the provider tells; `None`:
+    /// it is up. Asynchronous events of the endpoint are about this.
     pub fn connection_end(&self) -> Option<ConnectionEnd> {
         self.0.ep.connection_end()
     }

@@ -1,6 +1,5 @@
-//! Event dispatchers for completions: where they are taken from, and matched with the memory of
-//! their work requests. Any number of threads; each completion goes to one of them. No lock that
-//! endpoints share.
+//! Event dispatchers for completions, which match them with the memory of their work requests. Any number
+//! of threads; each completion goes to one of them. No lock that endpoints share.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -102,7 +101,7 @@ impl Evd {
     /// Adds the completions that there are to `out`, oldest first, at most 16; returns how many
     /// (`it_evd_dequeue_n`).
     pub fn poll_into(&self, out: &mut Vec<Completion>) -> Result<usize> {
-        // Before anything is taken: what is taken is given.
+        // Before anything is taken: what was taken cannot be put back.
         out.try_reserve(BATCH)
             .map_err(|_| Error::no_room(room::none::<Completion>("completions", BATCH)))?;
         let mut batch = [WorkCompletion::BLANK; BATCH];
@@ -153,7 +152,7 @@ impl Evd {
         Ok(self.ual().attach_callback(Box::new(callback))?)
     }
 
-    /// Its endpoint may be gone, and with it the memory.
+    /// The completion, with the memory of its request; `None` if its endpoint is gone, and the memory with it.
     #[inline]
     fn complete(&self, wc: &WorkCompletion) -> Option<Completion> {
         let mut complete = self.0.directory.with(wc.qp, |flights| flights.complete(wc));

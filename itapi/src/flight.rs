@@ -15,7 +15,7 @@ use crate::work::Local;
 pub(crate) struct Sent {
     pub(crate) operation: Operation,
     pub(crate) local: Local,
-    /// Tells a window that it was linked or unlinked, by being dropped.
+    /// Dropped when the request completes, so that its window learns of it.
     pub(crate) window: Option<Pending>,
 }
 
@@ -91,13 +91,13 @@ impl SendFlight {
     }
 }
 
-/// There is no memory to remember so many requests.
+/// There is no memory to keep so many requests.
 #[cold]
 fn none(requests: usize) -> VpError {
     room::none::<Local>("posted requests of an endpoint", requests)
 }
 
-/// What a queue says that has no room for them.
+/// The error of a queue that has no room for them.
 #[cold]
 fn refused(status: VpStatus, requests: usize) -> VpError {
     match status {
@@ -180,7 +180,7 @@ impl RecvFlight {
         }
     }
 
-    /// It completed, for this endpoint.
+    /// Removes one that completed for this endpoint.
     pub(crate) fn complete(&mut self, number: u64, qp: QpId) -> Option<Local> {
         let number = u32::try_from(number).ok()?;
         match &mut self.posted {

@@ -1,5 +1,5 @@
-//! Listeners and the requests that come to them. A request that is dropped unanswered is rejected,
-//! so no peer waits in vain.
+//! Listeners and the connection requests that come to them. A request that is neither accepted nor rejected
+//! when it is dropped is rejected then, so that no peer waits for nothing.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;

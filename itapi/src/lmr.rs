@@ -1,9 +1,9 @@
 //! Registered memory, local and remote.
 //!
 //! An [`Lmr`] owns its memory and its registration. A peer with a right to it may read or write it
-//! at any time, so it is never a slice: octets go in and out by copies, and a copy that meets the
-//! peer's gives a mix. The memory is freed only after the registration is gone, so a late RDMA
-//! Write never meets memory that somebody else uses.
+//! at any time, so it is never a slice: octets go in and out by copies, and a copy that races with a
+//! peer's access may get part of each. The memory is freed only after the registration is gone, so that no
+//! late RDMA Write reaches memory that is used for something else.
 
 use std::ops::Range;
 use std::sync::Arc;

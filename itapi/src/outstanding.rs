@@ -75,8 +75,8 @@ impl Flights {
         }
     }
 
-    /// The application's view of a completion; `None` if its request is unknown, which a provider that
-    /// completes each request once never causes.
+    /// The completion for the application; `None` if its request is unknown, which no provider that
+    /// completes each request once causes.
     #[inline]
     pub(crate) fn complete(&self, wc: &WorkCompletion) -> Option<Completion> {
         if is_receive(wc) { self.received(wc) } else { sent(&mut self.send(), wc) }

@@ -1,5 +1,6 @@
-//! From owned work requests to the provider's: scatter/gather lists on the stack, memory into the
-//! flight under the queue's lock, back to the caller if the post is refused. No allocation.
+//! Translates work requests for the provider and posts them. Scatter/gather lists are on the stack; the
+//! memory of what is posted goes to the queue's flight, under its lock, and that of what is refused back to
+//! the caller. Allocates nothing but room in the flight.
 
 use ual::NOTIFY;
 use vp_api::{
@@ -254,7 +255,7 @@ pub(crate) fn send_all(
     }
 }
 
-/// What became of a batch.
+/// The outcome of posting a batch.
 struct Batch {
     /// Requests that were taken.
     posted: usize,

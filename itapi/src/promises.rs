@@ -1,4 +1,4 @@
-//! What the compiler keeps: each promise as a program that it refuses, beside one that it takes.
+//! What the compiler guarantees: for each promise a program that it rejects, next to one that it accepts.
 //!
 //! # Posted memory belongs to the network
 //!

@@ -1,5 +1,5 @@
-//! Memory of the other end, as one end tells the other of it. Plain values; what they name, and who
-//! may use it, is checked where the memory is.
+//! Memory of the peer, as it described it. Plain values: range and rights are checked by the end that has
+//! the memory.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RmrContext(pub u32);
 
-/// Memory of the peer, as it told us. What of it may be read or written is the peer's decision.
+/// Memory of the peer, as it told us. What of it may be read or written, the peer decides.
 ///
 /// ```
 /// # use itapi::RemoteRange;

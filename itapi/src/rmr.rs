@@ -1,5 +1,5 @@
-//! Memory windows: a right to part of a region that comes and goes with a work request. A window
-//! keeps every region that it may be linked to, so that no region goes under a peer that uses it.
+//! Memory windows: a right to part of a region that work requests grant and take back. A window keeps
+//! every region that it may be linked to, so that none is deregistered while a peer uses it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 

@@ -197,7 +197,7 @@ impl<'a> Work<'a> {
         Self::new(Kind::Send { solicited: false, invalidate: None }, data)
     }
 
-    /// RDMA Write (`it_post_rdma_write`) to the first octets of `remote`; the peer notices nothing.
+    /// RDMA Write (`it_post_rdma_write`) to the first octets of `remote`; the peer gets no event.
     pub fn write(data: impl Into<Payload<'a>>, remote: RemoteRange) -> Self {
         Self::new(Kind::Write { remote, immediate: None, solicited: false }, data)
     }

@@ -34,7 +34,7 @@ pub(crate) fn of_region(privs: it_mem_priv_t, addressing: Addressing) -> Outcome
     Ok(access | bind)
 }
 
-/// The rights of a window: remote ones; local ones are the region's matter.
+/// The rights of a window: remote ones; local ones come with the region.
 pub(crate) fn of_window(privs: it_mem_priv_t) -> Outcome<Access> {
     let access = rights(privs)? & Access::REMOTE;
     if access.is_empty() {
@@ -44,7 +44,7 @@ pub(crate) fn of_window(privs: it_mem_priv_t) -> Outcome<Access> {
     Ok(access)
 }
 
-/// As C says it.
+/// In the terms of C.
 pub(crate) fn to_c(access: Access) -> it_mem_priv_t {
     RIGHTS.iter().filter(|(_, right)| access.contains(*right)).fold(0, |all, (bit, _)| all | bit)
 }
@@ -63,7 +63,7 @@ pub(crate) fn addressing(mode: it_addr_mode_t, most: &RnicAttrs) -> Outcome<Addr
     }
 }
 
-/// As C says it.
+/// In the terms of C.
 pub(crate) fn mode(addressing: Addressing) -> it_addr_mode_t {
     match addressing {
         Addressing::Absolute => IT_ADDR_MODE_ABSOLUTE,

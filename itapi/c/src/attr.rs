@@ -56,7 +56,7 @@ fn rc_of(asked: &it_ep_attributes_t) -> it_rc_only_attributes_t {
 
 impl Attributes {
     /// What is granted of what C asks for. `srq`: receives come from there, and the attributes of the
-    /// endpoint's own receive queue mean nothing.
+    /// endpoint's own receive queue are ignored.
     pub(crate) fn grant(
         asked: &it_ep_attributes_t,
         most: &RnicAttrs,
@@ -81,7 +81,7 @@ impl Attributes {
                 most.max_sge_recv.min(MAX_SEGMENTS),
                 status::IT_ERR_RESOURCE_RSEG,
             )?,
-            // Applications ask for many although an iWARP read has one sink: they get what there is.
+            // Applications ask for many although an iWARP read has one sink: more is no error.
             read_segments: rc.max_rdma_read_segments.min(most.max_sge_read as usize) as u32,
             write_segments: limit(
                 "max_rdma_write_segments",
@@ -136,7 +136,7 @@ impl Attributes {
         }
     }
 
-    /// Segments that a send, a receive, and an RDMA Write may have: one always.
+    /// Segments that a send, a receive, and an RDMA Write may have, at least one each.
     pub(crate) fn segments(&self) -> [u32; 3] {
         [self.send_segments, self.recv_segments, self.write_segments].map(|most| most.max(1))
     }
@@ -188,7 +188,7 @@ impl Attributes {
             ird: (new.ird != self.ird).then_some(new.ird),
             send_depth: (new.requests != self.requests).then_some(new.requests),
             recv_depth: (new.receives != self.receives).then_some(new.receives),
-            // One shot: naming it arms it again.
+            // One shot: to set it arms it again.
             recv_limit: chosen(IT_EP_PARAM_SOFT_HI_WATERMARK).then_some(new.soft_watermark),
         };
         Ok((new, change))

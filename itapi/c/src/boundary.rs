@@ -57,7 +57,7 @@ fn failed(failure: Failure) -> Status {
     failure.status
 }
 
-/// Keeps why something did not succeed whose call did: a work request that a dequeue found.
+/// Keeps why a work request failed whose completion was dequeued, though the dequeue succeeded.
 #[cold]
 pub(crate) fn note(text: String) {
     CONSTANT.set(None);
@@ -73,7 +73,7 @@ pub(crate) fn with_last<R>(reader: impl FnOnce(&str) -> R) -> Option<R> {
     }
 }
 
-/// Runs what makes a text, which has no status to answer with.
+/// Runs the body of an entry point that returns a text and no status.
 pub(crate) fn text(body: impl FnOnce() -> String) -> String {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| "internal error".into())
 }

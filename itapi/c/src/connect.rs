@@ -22,8 +22,8 @@ use super::types::*;
 
 /// Private data that every event of the standard layout has room for.
 const MAX_PRIVATE_DATA: usize = std_abi::IT_MAX_PRIV_DATA;
-/// `path.timeout` is microseconds; applications leave it uninitialised. One outside these bounds means
-/// nothing, and the policy's holds.
+/// `path.timeout` is in microseconds; applications leave it uninitialised. Outside these bounds it is ignored,
+/// and the policy's time-out is used.
 const PLAUSIBLE_TIMEOUT: std::ops::RangeInclusive<u64> = 1_000..=3_600_000_000;
 
 /// Private data of the caller, `most` octets of it: what an event of its layout has room for.
@@ -84,7 +84,7 @@ fn local_address(ia: &Ia, asked: IpAddr) -> Option<IpAddr> {
     (!asked.is_unspecified() && (asked.is_loopback() || ours())).then_some(asked)
 }
 
-/// How to connect, from what C says.
+/// How to connect, from the arguments of C.
 ///
 /// # Safety
 /// Pointers obey the contract of a C caller (see `ptr`).
@@ -98,7 +98,7 @@ pub(crate) unsafe fn connect_params(
     let path = unsafe { ptr::read(path, "path") }?;
     // SAFETY: same contract.
     let qualifier = unsafe { ptr::read(connect_qual, "connect_qual") }?;
-    // Three ways is what InfiniBand can do.
+    // Only InfiniBand has three-way handshakes.
     let known = IT_CONNECT_FLAG_TWO_WAY | IT_CONNECT_SUPPRESS_IRD_ORD;
     check_bits(cn_est_flags, known, status::IT_ERR_INVALID_CN_EST_FLAGS, "cn_est_flags")?;
     let (local, remote) = path::ends_of(&path)?;
@@ -249,7 +249,7 @@ pub(crate) unsafe extern "C" fn it_socket_convert(
     len: usize,
 ) -> Status {
     boundary::create(|| {
-        // Who has the last word of the dialogue waits for the peer's first one of RDMA.
+        // The side that sends the last message of the dialogue waits for the peer's first FPDU.
         let role = if msg.is_null() { Role::Initiator } else { Role::Responder };
         // SAFETY: contract of a C caller.
         let last_message = unsafe { List::new(msg, len, "msg") }?.to_vec();

@@ -33,7 +33,7 @@ pub(crate) fn next<A: Abi>(evd: &EvdObject, out: &Out<A::Event>) -> Outcome<bool
                 A::write(out, evd.handle, &Fields::Dto(dto));
                 return Ok(true);
             }
-            // None: the endpoint is gone, and with it what there was to say.
+            // None: the endpoint is gone, and the completion with it.
             if let Some(datagram) = datagram_of(&one[0]) {
                 A::write(out, evd.handle, &datagram);
                 return Ok(true);
@@ -49,8 +49,8 @@ pub(crate) fn next<A: Abi>(evd: &EvdObject, out: &Out<A::Event>) -> Outcome<bool
     Ok(false)
 }
 
-/// Hands an event out, which names the dispatcher that it came to first; false: it is about an object that
-/// another thread frees in this moment.
+/// Writes an event, with the dispatcher that it came to first; false: it is about an object that another
+/// thread has just freed.
 fn give<A: Abi>(
     evd: &EvdObject,
     (event, origin): (Event, Option<Arc<Evd>>),
@@ -68,7 +68,7 @@ unsafe fn dequeue<A: Abi>(evd_handle: it_evd_handle_t, event: *mut A::Event) -> 
         let evd = object::find::<EvdObject>(evd_handle.cast())?;
         // SAFETY: contract of a C caller.
         let out = unsafe { Out::new(event, "event") }?;
-        // The most frequent answer of all has no text, so that polling allocates nothing.
+        // The most frequent result has no text, so that polling allocates nothing.
         if next::<A>(&evd, &out)? { Ok(()) } else { Err(Failure::EMPTY) }
     })
 }

@@ -23,7 +23,7 @@ use super::status::{self, Status};
 use super::types::*;
 use super::{boundary, check_bits, object, path};
 
-/// What a handle of this kind names.
+/// The object behind the handle of an endpoint.
 pub(crate) struct EpObject {
     pub(crate) inner: Arc<ual::Ep>,
     /// Its own.

@@ -1,6 +1,6 @@
-//! Event dispatchers: making, asking and changing them. `dequeue` takes events from them.
+//! Event dispatchers: creation, queries, changes. `dequeue` takes events from them.
 //!
-//! An EvdObject owns its dispatcher and counts who waits. Any thread.
+//! An EvdObject owns its dispatcher and counts the threads that wait. Any thread.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::ptr::{self, Out};
 use super::status::{self, Status};
 use super::types::*;
 
-/// What a handle of this kind names.
+/// The object behind the handle of an event dispatcher.
 pub(crate) struct EvdObject {
     pub(crate) inner: Arc<Evd>,
     /// Its own.
@@ -134,7 +134,7 @@ unsafe fn create<A: Abi>(
     })
 }
 
-/// Both layouts have the same arguments; of which events a dispatcher hears differs.
+/// Both layouts have the same arguments; they differ in the events that a dispatcher gets.
 macro_rules! create {
     ($call:ident, $layout:ident) => {
         /// # Safety
@@ -248,7 +248,7 @@ fn check_threshold(threshold: usize, depth: u32) -> Outcome<u32> {
     })
 }
 
-/// The aggregate dispatcher that a new or modified one is to feed.
+/// The aggregate dispatcher that another one is to feed.
 fn aggregate_of(ia: &Arc<Ia>, stream: Stream, aevd: it_evd_handle_t) -> Outcome<Option<Arc<Evd>>> {
     if aevd.is_null() {
         return Ok(None);

@@ -25,7 +25,7 @@ use super::ptr::Plain;
 use super::types::*;
 use super::{path, resolve, ud};
 
-/// The event in C's terms. `None`: it is about an object that is gone, or means nothing in IT-API.
+/// The event in C's terms. `None`: it is about an object that is gone, or IT-API has no such event.
 pub(crate) fn fields_of(event: Event, ia: &Ia) -> Option<Fields> {
     Some(match event {
         Event::Completion(completion) => match resolve::resolve(&completion) {
@@ -60,7 +60,7 @@ pub(crate) fn fields_of(event: Event, ia: &Ia) -> Option<Fields> {
     })
 }
 
-/// What a completion of datagrams is in C.
+/// A completion of datagrams in the terms of C.
 #[cold]
 pub(crate) fn datagram_of(completion: &WorkCompletion) -> Option<Fields> {
     ud::post::resolve(completion).map(|(resolved, source)| Fields::Datagram(resolved, source))

@@ -18,7 +18,7 @@ use super::ptr::{self, Out};
 use super::status::{self, Status};
 use super::types::*;
 
-/// What a handle of this kind names.
+/// The object behind the handle of an interface adapter.
 pub(crate) struct IaObject {
     pub(crate) inner: Arc<Ia>,
     /// What `it_mem_map` gave out: first octet and length; the same range may be there more than once.

@@ -1,7 +1,7 @@
 //! `it_ia_query`: limits and capabilities, as one block that C gives back.
 //!
-//! The blocks that are out are kept here, so that giving back a foreign one, or one twice, does
-//! nothing. Any thread.
+//! The blocks that C holds are kept here, so that giving back a foreign one, or one twice, does nothing.
+//! Any thread.
 
 use std::collections::BTreeMap;
 use std::ffi::c_char;
@@ -31,7 +31,7 @@ struct Block {
 // SAFETY: the pointers in `info` point into the vectors that move along with it.
 unsafe impl Send for Block {}
 
-/// Blocks that C has, by their address.
+/// Blocks that C holds, by their address.
 fn blocks() -> MutexGuard<'static, BTreeMap<usize, Block>> {
     static BLOCKS: OnceLock<Mutex<BTreeMap<usize, Block>>> = OnceLock::new();
     BLOCKS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
@@ -81,7 +81,7 @@ unsafe fn query(
 
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn it_ia_info_free(ia_info: *mut it_ia_info_t) {
-    // No status: a block that is not ours, or was given back before, is none of our business.
+    // No status: a block that is not ours, or was given back before, is left alone.
     let _ = boundary::call(|| {
         drop(blocks().remove(&ia_info.addr()));
         Ok(())

@@ -1,5 +1,5 @@
 //! I/O buffer lists. In user space an I/O address is a virtual one (`it_mem_map`) and memory is
-//! contiguous there, so a list is taken if its elements follow each other. No state.
+//! contiguous there, so a list is accepted if its elements are adjacent, in order. No state.
 
 use std::borrow::Cow;
 
@@ -28,7 +28,7 @@ fn wrong(text: impl Into<Cow<'static, str>>) -> Failure {
 /// # Safety
 /// `iobl` and the array in it obey the contract of a C caller (see `ptr`).
 pub(crate) unsafe fn read(iobl: *const it_iobl_t) -> Outcome<Buffer> {
-    // SAFETY: the caller's contract is ours.
+    // SAFETY: same contract.
     let iobl = unsafe { ptr::read(iobl, "iobl") }?;
     let mut first = None;
     let mut total = 0u64;

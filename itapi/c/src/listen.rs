@@ -1,8 +1,8 @@
 //! Listeners. The object owns the access layer's listener. Any thread.
 //!
-//! Spigot 0 stands for the whole adapter: applications write it when they do not care. Another one is
-//! that port's addresses only. Where the kernel's connection manager listens it is always addresses:
-//! it opens `[::]` on every device, and siw then refuses IPv4.
+//! Spigot 0 stands for the whole adapter: applications pass it when they do not care. Any other one stands
+//! for the addresses of that port. Where the kernel's connection manager listens, spigot 0 means all
+//! addresses one by one: it would open `[::]` on every device, and siw then refuses IPv4.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::status::{self, Status};
 use super::types::*;
 use super::{boundary, check_bits, check_mask, object, path};
 
-/// What a handle of this kind names.
+/// The object behind the handle of a listener.
 pub(crate) struct ListenObject {
     pub(crate) inner: Arc<ual::Listen>,
     spigot_id: usize,
@@ -163,7 +163,7 @@ fn is_missing(error: &std::io::Error) -> bool {
     error.raw_os_error().is_some_and(|code| codes.contains(&code))
 }
 
-/// Usable only together with an interface, which `it_path_t` cannot say.
+/// Usable only together with an interface, which `it_path_t` has no member for.
 fn is_link_local(ip: &IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }

@@ -20,7 +20,7 @@ use super::status::{self, Status};
 use super::types::*;
 use super::{access, boundary, check_bits, object, share, stags};
 
-/// What a handle of this kind names.
+/// The object behind the handle of a memory region.
 pub(crate) struct LmrObject {
     pub(crate) inner: Arc<ual::Lmr>,
     pub(crate) handle: u64,
@@ -54,8 +54,8 @@ impl Object for LmrObject {
     }
 }
 
-/// Where the region is, for posting. What counts is the provider's check; this one is for telling at
-/// once.
+/// Where the region is, for posting: a request outside it is refused at once. The check that protects memory
+/// is the provider's.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub(crate) stag: Stag,
@@ -64,7 +64,7 @@ pub(crate) struct View {
     pub(crate) addressing: Addressing,
 }
 
-/// What the caller said and only it needs.
+/// Arguments of the caller that only queries return.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Told {
     pub(crate) flags: it_lmr_flag_t,
@@ -177,7 +177,7 @@ impl Memory {
             let text = format!("the list has {} octets, not {length}", list.room);
             return Err(Failure::new(status::IT_ERR_INVALID_IOBL, text));
         }
-        // An address of its own for the list would be one that the processor does not know.
+        // The processor has no address for the list but that of its memory.
         if mode == IT_ADDR_MODE_ABSOLUTE && !addr.is_null() && addr != list.first {
             let text = format!("addr is {addr:?}, but the list begins at {:?}", list.first);
             return Err(Failure::new(status::IT_ERR_INVALID_IOBL, text));

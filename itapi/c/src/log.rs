@@ -1,8 +1,8 @@
 //! Logs of C programs: to standard error, or to the application (`itw_log_callback`).
 //!
-//! Set up once, by the first `it_ia_create` or `itw_log_callback`; any thread writes lines. What is
-//! said `WARPLINE_LOG` chooses, else `[log]` of the configuration file, else warnings. Never in
-//! colour: standard error is often a file.
+//! Set up once, by the first `it_ia_create` or `itw_log_callback`; any thread writes lines. `WARPLINE_LOG`
+//! chooses what is logged, else `[log]` of the configuration file, else warnings are. Never in colour:
+//! standard error is often a file.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::io::{self, Write, stderr};
@@ -34,7 +34,7 @@ fn callback() -> Option<Callback> {
     *CALLBACK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes log lines go somewhere. A program that is told more than once hears it once.
+/// Sets up where log lines go, once per process.
 pub(crate) fn init() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -46,7 +46,7 @@ pub(crate) fn init() {
             EnvFilter::new("warn")
         });
         let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(Lines);
-        // Refused where something else in the process listens already, which is as good.
+        // Refused if the process has a subscriber already, which then gets the lines.
         let _ = match format {
             LogFormat::Text => lines.with_ansi(false).try_init(),
             LogFormat::Json => lines.json().try_init(),

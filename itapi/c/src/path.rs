@@ -21,7 +21,7 @@ fn ipv6(ip: Ipv6Addr) -> libc::in6_addr {
     libc::in6_addr { s6_addr: ip.octets() }
 }
 
-/// An IP address for C; an IPv4 address in IPv6's clothes becomes IPv4.
+/// An IP address for C; an IPv4-mapped IPv6 address becomes an IPv4 one.
 pub(crate) fn net_addr(ip: IpAddr) -> it_net_addr_t {
     let mut out = it_net_addr_t::zeroed();
     match ip.to_canonical() {

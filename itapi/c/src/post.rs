@@ -1,4 +1,4 @@
-//! Posting work requests: cookies, flags, places, refusals.
+//! What all posts have in common: cookies, flags, the entry in the ring, refusals.
 //!
 //! Each entry point exists twice, for cookies of 8 and of 24 octets ([`both`]). A post finds its
 //! endpoint, copies the segments to the stack, stores the cookie in the endpoint's ring and calls the
@@ -19,8 +19,8 @@ use super::{check_bits, wr_id};
 #[derive(Clone, Copy)]
 pub(crate) struct Cookie {
     pub(crate) words: [u64; 3],
-    /// The endpoint's `max_dto_payload_size` holds. Applications of the Zurich stack ask for 8 KiB
-    /// and move megabytes.
+    /// The endpoint's `max_dto_payload_size` is enforced; not for the Zurich stack, whose applications
+    /// ask for 8 KiB and move megabytes.
     limited: bool,
 }
 
@@ -63,8 +63,7 @@ macro_rules! both {
 }
 pub(crate) use both;
 
-/// What all flags of send-queue requests may be: which of them mean something is the operation's
-/// matter, and a hint that means nothing does no harm.
+/// Flags that any send-queue request may have. An operation ignores those that do not apply to it.
 const FLAGS: it_dto_flags_t = IT_COMPLETION_FLAG
     | IT_NOTIFY_FLAG
     | IT_SOLICITED_WAIT_FLAG
@@ -72,7 +71,7 @@ const FLAGS: it_dto_flags_t = IT_COMPLETION_FLAG
     | IT_UNLINK_FENCE_FLAG
     | IT_COALESCE_WR_FLAG;
 
-/// A send-queue request of C, but for what it is to do.
+/// What C says of a send-queue request besides its operation.
 #[derive(Clone, Copy)]
 pub(crate) struct Posting {
     pub(crate) cookie: Cookie,
@@ -135,8 +134,8 @@ impl Posting {
 const RECEIVE_FLAGS: it_dto_flags_t =
     IT_COMPLETION_FLAG | IT_NOTIFY_FLAG | IT_SOLICITED_WAIT_FLAG | IT_COALESCE_WR_FLAG;
 
-/// Whether a receive with these flags notifies when it completes. Applications that say nothing at
-/// all wait for what they receive.
+/// Whether a receive with these flags notifies when it completes. One without any flag does: there are
+/// applications that set none and wait for their receives.
 #[inline]
 pub(crate) fn receive_notifies(flags: it_dto_flags_t) -> Outcome<bool> {
     check_bits(flags, RECEIVE_FLAGS, status::IT_ERR_INVALID_DTO_FLAGS, "dto_flags")?;

@@ -1,7 +1,7 @@
 //! Reading and writing what C callers point at. No state; the caller's thread.
 //!
-//! C may pass NULL and unaligned pointers; both are dealt with here. What it may not pass is a
-//! pointer to memory that is not there: no library can find that out. Everything is copied, no Rust
+//! C may pass NULL and unaligned pointers; both are handled here. It may not pass a pointer to memory
+//! that is not mapped, which no library can detect. Everything is copied, no Rust
 //! reference to C memory is ever made.
 //!
 //! # Contract of a C caller
@@ -177,7 +177,7 @@ impl<T: Plain> OutList<T> {
         Ok(Self { first, len })
     }
 
-    /// Room for how many.
+    /// For how many there is room.
     pub(crate) fn len(&self) -> usize {
         self.len
     }

@@ -12,7 +12,7 @@ use super::ptr::Out;
 use super::status::{self, Status};
 use super::types::*;
 
-/// What a handle of this kind names.
+/// The object behind the handle of a protection zone.
 pub(crate) struct PzObject {
     pub(crate) inner: Arc<ual::Pz>,
 }

@@ -1,5 +1,4 @@
-//! Memory regions: what they are, what they become, coherence. No state of its own; the caller's
-//! thread.
+//! Memory regions: queries, changes, coherence. No state of its own; the caller's thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -73,7 +72,7 @@ pub(crate) unsafe extern "C" fn it_lmr_modify(
     })
 }
 
-/// Everything is checked before the verb, whose refusal could cost the region.
+/// Everything is checked before the verb: a region whose re-registration is refused is lost.
 fn modify(lmr: &LmrObject, mask: it_lmr_param_mask_t, asked: &it_lmr_param_t) -> Outcome {
     let chosen = |bit| mask & bit != 0;
     let old = lmr.inner.query().map_err(Failure::by(status::IT_ERR_INVALID_LMR))?;

@@ -1,5 +1,5 @@
-//! The allocator of the C library, with a reserve: where the system has no memory for something
-//! small, a block that was put aside takes its place, and the process goes on.
+//! The global allocator: that of the C library, with a reserve. When the system has no memory for a small
+//! allocation, a block of the reserve is used, and the process goes on.
 //!
 //! Rust ends the process when a small allocation (a box, a node of a map, a text) fails. What a
 //! caller sizes is allocated so that failing is an error; for the rest there is this reserve, one per
@@ -29,10 +29,10 @@ const BLOCKS: usize = CLASSES[0].1 + CLASSES[1].1 + CLASSES[2].1 + CLASSES[3].1;
 
 /// Blocks, those of a class behind one another; NULL: taken.
 static KEPT: [AtomicPtr<u8>; BLOCKS] = [const { AtomicPtr::new(null_mut()) }; BLOCKS];
-/// How many are taken, about: exact when nobody takes or fills.
+/// How many are taken; exact while no thread takes or fills.
 static TAKEN: AtomicUsize = AtomicUsize::new(BLOCKS);
 
-/// Has the reserve complete; false: the system has no memory for that.
+/// Fills the reserve; false: the system has no memory for that.
 #[inline]
 pub(crate) fn fill() -> bool {
     TAKEN.load(Ordering::Relaxed) == 0 || refill()
@@ -59,7 +59,7 @@ fn put(place: &AtomicPtr<u8>, block: *mut u8) -> bool {
     put.inspect(|_| _ = TAKEN.fetch_sub(1, Ordering::Relaxed)).is_ok()
 }
 
-/// Keeps memory that its owner gives up, if a block like it is missing.
+/// Keeps freed memory as a block, if one of its size is missing.
 #[cold]
 fn keep(memory: *mut u8) -> bool {
     if !memory.addr().is_multiple_of(ALIGNMENT) {
@@ -84,7 +84,7 @@ fn new_block(size: usize) -> Option<*mut u8> {
     (error == 0).then_some(block.cast())
 }
 
-/// The smallest block that will do, or NULL.
+/// The smallest block that is large enough, or NULL.
 #[cold]
 pub(crate) fn take(size: usize, alignment: usize) -> *mut u8 {
     if alignment > ALIGNMENT {

@@ -16,8 +16,8 @@ use super::srq::SrqObject;
 use super::types::*;
 use super::{boundary, object, stags, wr_id};
 
-/// What a completion is in C. `None`: its endpoint is gone, and with it what there was to say; or
-/// it is of datagrams (`ud::post`).
+/// A completion in the terms of C. `None`: its endpoint is gone, and the completion with it; or it is of
+/// datagrams (`ud::post`).
 #[inline]
 pub(crate) fn resolve(completion: &WorkCompletion) -> Option<Resolved> {
     let (slot, receive, number) = wr_id::parts(completion.wr_id);

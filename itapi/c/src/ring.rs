@@ -1,10 +1,10 @@
-//! The posted requests of one queue: what their completions will say in C.
+//! The outstanding requests of one queue, with what their completions will say in C.
 //!
-//! A ring belongs to an endpoint. Its places are allocated with it; posting and dequeuing allocate
-//! nothing, but if more threads stand between a completion and its request than the queue is half
-//! deep. One mutex orders the posts, so that numbers count in the provider's order; it is held while
-//! the provider is called. Another one guards the places, for a few instructions. However a connection
-//! ends, every request completes, or is known to have done so in silence, and its slot is free again.
+//! A ring belongs to an endpoint. Its slots are allocated with it. Posting and dequeuing allocate nothing,
+//! unless more threads than half the depth of the queue have polled a completion each and not yet taken
+//! its request. One mutex orders the posts, so that numbers are in the provider's order; it is held while
+//! the provider is called. Another one guards the slots, for a few instructions. However a connection
+//! ends, every request completes, or is known to have completed unsignalled, and its slot is free again.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -16,7 +16,7 @@ use super::failure::{Failure, Outcome};
 use super::status;
 use super::types::it_event_type_t;
 
-/// What a completion does not know of its request.
+/// What the completion of a request does not carry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Request {
     /// The caller's cookie; one of 8 octets is the first number.
@@ -35,7 +35,7 @@ pub(crate) struct Ring {
     posted: Mutex<Posted<Request>>,
 }
 
-/// A ring that nothing is posted to.
+/// A ring while nothing can be posted to it.
 pub(crate) struct Resting<'a> {
     _order: MutexGuard<'a, ()>,
     posted: &'a Mutex<Posted<Request>>,
@@ -66,7 +66,7 @@ impl Ring {
         })
     }
 
-    /// Takes a request out whose completion came, once; `good`: a success.
+    /// Removes a request that completed, once; `good`: it succeeded.
     #[inline]
     pub(crate) fn take(&self, number: u32, good: bool) -> Option<Request> {
         let mut posted = lock(&self.posted);
@@ -94,12 +94,12 @@ impl Resting<'_> {
         lock(self.posted).is_idle()
     }
 
-    /// Makes places for another depth.
+    /// Allocates slots for another depth.
     pub(crate) fn reserve(&self, depth: u32) -> VpResult<()> {
         lock(self.posted).reserve(depth)
     }
 
-    /// Bounds it anew; there are places.
+    /// Sets the depth, for which slots were reserved.
     pub(crate) fn set_depth(&self, depth: u32) {
         lock(self.posted).set_depth(depth);
     }

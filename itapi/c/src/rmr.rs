@@ -17,7 +17,7 @@ use super::status::{self, Status};
 use super::types::*;
 use super::{access, boundary, check_mask, object, stags};
 
-/// What a handle of this kind names.
+/// The object behind the handle of a memory window.
 pub(crate) struct RmrObject {
     pub(crate) inner: Arc<ual::Rmr>,
     pub(crate) handle: u64,
@@ -120,7 +120,7 @@ fn create(
     let offers = |kind| ia.attrs().capabilities.contains(kind);
     let (verbs, needed) = match kind {
         IT_RMR_TYPE_NARROW => (MwKind::Narrow, Capabilities::NARROW_MW),
-        // Version 1.0 knows windows that are linked again without an unlink: wide ones.
+        // Windows of version 1.0 can be linked again without an unlink, as wide ones can.
         IT_RMR_TYPE_DEFAULT if !offers(Capabilities::WIDE_MW) => {
             (MwKind::Narrow, Capabilities::NARROW_MW)
         }

@@ -12,10 +12,10 @@ use super::rmr::RmrObject;
 use super::status;
 use super::types::*;
 
-/// Who has a limit, by which attribute of its creation, and what an adapter allows there.
+/// Which object has a limit, by which attribute of its creation, and what an adapter allows there.
 type Origin = (&'static str, &'static str, fn(&RnicAttrs) -> u32);
 
-/// How many segments a work request may have, and by what.
+/// How many segments a work request may have, and what sets this limit.
 #[derive(Clone, Copy)]
 pub(crate) struct Limit {
     most: u32,

@@ -1,5 +1,5 @@
-//! Shared receive queues. The object owns the access layer's queue and what C posted to it; its one
-//! lock is as shared as the queue. Any thread.
+//! Shared receive queues. The object owns the access layer's queue and what C posted to it, under one lock
+//! for all endpoints that share it. Any thread.
 
 use std::sync::{Arc, Mutex};
 
@@ -18,7 +18,7 @@ use super::ring::Request;
 use super::status::{self, Status};
 use super::types::*;
 
-/// What a handle of this kind names.
+/// The object behind the handle of a shared receive queue.
 pub(crate) struct SrqObject {
     pub(crate) inner: Arc<ual::Srq>,
     /// Its slot in the table of handles: part of the ids of its receives.

@@ -1,4 +1,4 @@
-//! Whose an STag is: from an adapter's STag index to the handle of a region or window.
+//! Handles of regions and windows by the STag index of their adapter.
 //!
 //! One map for the process, asked only when a peer unlinked memory and by query calls.
 
@@ -19,7 +19,7 @@ pub(crate) fn add(ia: &Ia, stag: Stag, handle: u64) {
     handles.get_or_insert_default().insert((ia.tag().get(), stag.index()), handle);
 }
 
-/// The index belongs to nobody, if it was still that of `handle`.
+/// The index is free, if it was still that of `handle`.
 pub(crate) fn remove(ia: &Ia, stag: Stag, handle: u64) {
     let mut handles = HANDLES.write().unwrap_or_else(PoisonError::into_inner);
     let key = (ia.tag().get(), stag.index());

@@ -1,4 +1,4 @@
-//! Handles of C: a table from number to object that is read without a lock.
+//! The table of handles, from number to object; looking one up takes no lock.
 //!
 //! A handle is `generation << 32 | slot + 1`, handed to C as an opaque pointer. A slot holds its
 //! object and generation behind one atomic pointer ([`arc_swap`]): looking one up takes no lock and
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use arc_swap::{ArcSwapOption, Guard};
 use ual::vp_api::room;
 
-/// Slots of the first chunk; each next chunk is as large as all before together.
+/// Slots of the first chunk; each further chunk has as many as all before it together.
 const FIRST: usize = 256;
 /// Chunks: 2^30 slots.
 const CHUNKS: usize = 23;
@@ -82,8 +82,7 @@ impl<T> Table<T> {
         Self { chunks: [const { OnceLock::new() }; CHUNKS], free: Mutex::new(free) }
     }
 
-    /// Stores an object under a new handle. `object` is made from the
-    /// handle, so that it can know its own name.
+    /// Stores an object under a new handle, from which `object` makes it.
     pub(crate) fn insert(&self, object: impl FnOnce(Raw) -> T) -> Result<Raw, Full> {
         let mut free = self.free();
         let slot = match free.slots.pop() {
@@ -102,7 +101,7 @@ impl<T> Table<T> {
         Ok(raw)
     }
 
-    /// A slot that was never used, with the memory for it, and to give it back.
+    /// A slot that was never used; there is memory for it, and for its entry in the list of free ones.
     fn next(&self, free: &mut Free) -> Result<u32, Full> {
         let slot = free.used;
         let (chunk, _) = place(slot);
@@ -135,7 +134,7 @@ impl<T> Table<T> {
         live.then_some(found)
     }
 
-    /// The handles of all objects that `wanted` says yes to.
+    /// The handles of all objects for which `wanted` returns true.
     pub(crate) fn select(&self, wanted: impl Fn(&T) -> bool) -> Vec<Raw> {
         let used = self.free().used;
         let handle = |slot| {

@@ -1,4 +1,4 @@
-//! `itw_strerror`, `itw_last_error`, `itw_version`: what C is told in words. No state of its own
+//! `itw_strerror`, `itw_last_error`, `itw_version`: texts for C. No state of its own
 //! (`boundary` keeps the last failure of each thread); any thread, also in a forked child.
 
 use std::ffi::{CStr, c_char};

@@ -4,10 +4,10 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `address` | address handles |
-//! | `endpoint` | endpoints: making, asking, changing them |
+//! | `endpoint` | endpoints: creation, attributes, reset |
 //! | `path` | paths of InfiniBand, which datagrams are sent along |
 //! | `post` | sending, receiving, and what completions say |
-//! | `service` | asking services for endpoints, and answering |
+//! | `service` | asking services for endpoints, and replying |
 //!
 //! The IP address of a path (`u.iwarp`) is enough to ask a service; address handles take InfiniBand's
 //! (`u.ib`), which services and received datagrams give.

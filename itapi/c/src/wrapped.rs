@@ -1,5 +1,5 @@
-//! What the library calls in place of `malloc` and `realloc`: Rust's library takes memory for its
-//! threads and thread-local values past the global allocator, and ends the process if there is none.
+//! Replacements of `malloc` and `realloc` inside the library: Rust's standard library allocates for threads
+//! and thread-local values past the global allocator, and aborts the process if there is no memory.
 //! `build.rs` has the linker put these in their places in the shared library (`--wrap`), and
 //! `scripts/install` renames the archive's calls.
 

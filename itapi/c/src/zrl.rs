@@ -1,4 +1,4 @@
-//! What the Zurich stack added to IT-API (`itx_*`): memory told in private data, waits that take many
+//! What the Zurich stack added to IT-API (`itx_*`): regions described in private data, waits that take many
 //! events; and its own limit of private data. No state; the caller's thread.
 
 use std::ffi::{c_char, c_int};
@@ -41,7 +41,7 @@ pub(crate) unsafe extern "C" fn it_ep_connect_zrl(
     private: *const u8,
     private_data_length: usize,
 ) -> Status {
-    // Nothing is to be told of memory.
+    // There is no region to describe.
     let (lmr, rmr_context) = (std::ptr::null_mut(), std::ptr::null_mut());
     // SAFETY: same contract.
     unsafe {
@@ -91,8 +91,8 @@ pub(crate) unsafe extern "C" fn it_reject_zrl(
     })
 }
 
-/// Applications of that stack say goodbye with private data, which no transport of theirs carries,
-/// and take a refusal for a broken library.
+/// Applications of that stack disconnect with private data, which its transports do not carry, and take
+/// a refusal for a broken library. It is dropped.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn it_ep_disconnect_zrl(
     ep_handle: it_ep_handle_t,
@@ -102,7 +102,7 @@ pub(crate) extern "C" fn it_ep_disconnect_zrl(
     boundary::call(|| connect::disconnect(&*object::find::<EpObject>(ep_handle.cast())?))
 }
 
-/// Memory as a peer is told of it.
+/// A region as private data describes it to a peer.
 struct Told {
     context: u64,
     addr: u64,
@@ -110,7 +110,7 @@ struct Told {
 }
 
 impl Told {
-    /// What `lmr` names. `None`: the caller wants nothing told.
+    /// Of `lmr`. `None`: the caller has none to describe.
     ///
     /// # Safety
     /// The pointer obeys the contract of a C caller (see `ptr`).

@@ -1,5 +1,5 @@
-//! How an endpoint gets its connection and loses it: connecting, converting a socket, ending. The
-//! access layer does the work, mostly in the caller's thread; callers wait for its events.
+//! Connections of an endpoint: connecting, converting a socket, disconnecting. The access layer does the
+//! work, mostly in the caller's thread; callers wait for its events.
 
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
@@ -141,8 +141,8 @@ impl Ep {
         self.0.ep.ia().policy().close_timeout + Duration::from_secs(1)
     }
 
-    /// How the connection ended, waiting for its end; `None`: not within the time-out. Asked again
-    /// it says the same.
+    /// How the connection ended, waiting for its end; `None`: not within the time-out. Later calls
+    /// return the same.
     pub fn ended(&self, timeout: Duration) -> Result<Option<ConnEvent>> {
         if let Some(end) = self.known_end() {
             return Ok(Some(end));
@@ -161,7 +161,7 @@ impl Ep {
             let failed = self.0.ep.reset()?;
             sends.ended(failed);
         }
-        // Nothing of the old connection is news for the next.
+        // Events of the old connection are not for the next.
         if let Some(events) = &self.0.events {
             while events.dequeue()?.is_some() {}
         }

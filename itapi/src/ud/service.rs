@@ -1,5 +1,5 @@
-//! Services: how an endpoint for datagrams is found. A request that is dropped unanswered is
-//! rejected, so no peer waits in vain. The access layer owns what is under way; any thread.
+//! Services: how an endpoint for datagrams is found. A request that got no reply when it is dropped is
+//! rejected then, so that no peer waits for nothing. The access layer owns what is under way; any thread.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::ia::{Ia, copy, resolve};
 
 /// Requests that wait to be taken; more are refused.
 const BACKLOG: u32 = 256;
-/// Answers that wait to be taken; there is room for more.
-const ANSWERS: u32 = 4;
+/// Replies that are expected at once; a dispatcher of them holds as many as come.
+const REPLIES: u32 = 4;
 
 /// Listener for those who look for endpoints for datagrams (IT-API `it_listen_create`);
 /// [`crate::Ia::listen_datagrams`] makes one. Clones share it. When the last one goes, it stops
@@ -219,7 +219,7 @@ struct Asking {
 
 impl UdService {
     fn new(ia: &Ia, peer: SocketAddr, private_data: &[u8]) -> Result<Self> {
-        let evd = ia.ual().create_evd(EvdInit::new(Stream::Connection, ANSWERS))?;
+        let evd = ia.ual().create_evd(EvdInit::new(Stream::Connection, REPLIES))?;
         let private_data = copy(private_data)?;
         let init = UdServiceInit { peer, evd: evd.clone(), private_data };
         let service = ia.ual().create_ud_service(init)?;

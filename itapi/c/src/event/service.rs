@@ -23,7 +23,7 @@ pub(super) fn request_of(request: ServiceRequest) -> Request {
     }
 }
 
-/// Who does not answer at all does not know the service.
+/// A peer that does not reply counts as one without the service.
 pub(super) fn reply_of(service: u64, reply: ServiceReply) -> Reply {
     let none = it_remote_ep_info_t::zeroed();
     let (status, ep_info, dst_path, private_data) = match reply {

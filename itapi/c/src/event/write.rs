@@ -19,7 +19,7 @@ pub(crate) trait Abi {
     /// `it_event_t`.
     type Event: Plain;
 
-    /// Events that these applications hear of.
+    /// Whether applications of this layout get the event.
     fn hears_of(event: &Event) -> bool;
 
     /// Stores an event of the dispatcher `evd`.

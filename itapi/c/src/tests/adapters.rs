@@ -43,11 +43,14 @@ fn one_of_two_threads_frees_an_adapter_with_all_that_is_in_it() {
     let pz = zone(&ia);
     let handle = ia.0.addr();
     let free = || it_ia_free(std::ptr::with_exposed_provenance_mut(handle));
-    let answers = std::thread::scope(|scope| {
+    let statuses = std::thread::scope(|scope| {
         let other = scope.spawn(free);
         [free(), warpline_patience::within("the other thread to free it", || other.join().unwrap())]
     });
-    assert!(answers.contains(&IT_SUCCESS) && answers.contains(&IT_ERR_INVALID_IA), "{answers:?}");
+    assert!(
+        statuses.contains(&IT_SUCCESS) && statuses.contains(&IT_ERR_INVALID_IA),
+        "{statuses:?}"
+    );
     assert_eq!(it_pz_free(pz), IT_ERR_INVALID_PZ);
 }
 

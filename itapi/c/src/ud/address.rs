@@ -13,7 +13,7 @@ use crate::status::{self, Status};
 use crate::types::*;
 use crate::{boundary, check_bits, check_mask, object};
 
-/// What a handle of this kind names.
+/// The object behind the handle of an address handle.
 pub(crate) struct AddressObject {
     pub(crate) inner: Arc<AddressHandle>,
 }

@@ -22,7 +22,7 @@ use crate::status::{self, Status};
 use crate::types::*;
 use crate::{boundary, check_mask, object};
 
-/// What a handle of this kind names.
+/// The object behind the handle of an endpoint for datagrams.
 pub(crate) struct UdEpObject {
     pub(crate) inner: Arc<UdEp>,
     /// Its own.

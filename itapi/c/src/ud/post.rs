@@ -136,8 +136,8 @@ pub(crate) unsafe fn receive(
         .post(request, true, post, |failure| refused(failure, status::IT_ERR_INVALID_NUM_SEGMENTS))
 }
 
-/// What a completion of these endpoints is in C, and where the datagram came from. `None`: the
-/// endpoint is gone, and with it what there was to say.
+/// A completion of these endpoints in the terms of C, and where the datagram came from. `None`: the
+/// endpoint is gone, and the completion with it.
 pub(crate) fn resolve(completion: &WorkCompletion) -> Option<(Resolved, Option<DatagramSource>)> {
     let (slot, receive, number) = wr_id::parts(completion.wr_id);
     let ep = object::at::<UdEpObject>(slot).filter(|ep| ep.qp == completion.qp)?;

@@ -1,4 +1,4 @@
-//! Services for datagrams: asking for endpoints, and answering. The object owns the access layer's
+//! Services for datagrams: asking for endpoints, and replying. The object owns the access layer's
 //! and remembers what C described it with. Any thread.
 
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use crate::status::{self, Status};
 use crate::types::*;
 use crate::{boundary, check_mask, object};
 
-/// What a handle of this kind names.
+/// The object behind the handle of a service request.
 pub(crate) struct UdServiceObject {
     pub(crate) inner: Arc<UdService>,
     handle: u64,
