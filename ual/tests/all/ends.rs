@@ -10,6 +10,7 @@ use ual::{
 };
 
 use crate::common::{LOCALHOST, Side, connect, policy};
+use crate::fake::{self, Behaviour};
 
 fn pair() -> (Side, Side) {
     (Side::new(policy()), Side::new(policy()))
@@ -55,6 +56,21 @@ fn a_broken_connection_tells_who_found_the_error() {
     let by_this = |cause| matches!(cause, BrokenCause::Terminated(t) if t.sent);
     assert!(matches!(&theirs, ConnectionEnd::Broken { cause, .. } if by_this(*cause)), "{theirs}");
     assert!(ours.to_string().starts_with("cm-terminated-by-peer: the connection of "), "{ours}");
+}
+
+// As of a provider that tells no more.
+#[test]
+fn a_terminate_alone_says_whose_it_was() {
+    let side = || Side::of(&fake::ual(Behaviour::TerminateOnly, policy()));
+    let (client, server) = (side(), side());
+    let (active, passive) = connect(&client, &server, &server.listen(LOCALHOST));
+    client.send(&active, 1, 0, 10);
+    for side in [&client, &server] {
+        assert!(matches!(side.conn_event(), ConnEvent::Broken { .. }));
+    }
+    let (ours, theirs) = (end(&active).to_string(), end(&passive).to_string());
+    assert!(ours.starts_with("cm-terminated-by-peer: "), "{ours}");
+    assert!(theirs.starts_with("cm-terminated: "), "{theirs}");
 }
 
 #[test]

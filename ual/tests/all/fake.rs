@@ -29,6 +29,8 @@ pub(crate) enum Behaviour {
     Noting(Arc<Mutex<Vec<StreamParams>>>),
     /// Datagrams, of which these know services only.
     Datagrams(Arc<ServiceBook>),
+    /// A queue pair says which Terminate ended it, and not how.
+    TerminateOnly,
     /// The next query of a queue pair runs what the test left here first.
     Queried(Arc<Mutex<Option<Meanwhile>>>),
 }
@@ -175,9 +177,10 @@ impl Qp for FakeQp {
                 Err(VpError::new(*status, "not now"))
             }
             (QpChange::Closing, Behaviour::NeverCloses) => Ok(()),
-            (change, Behaviour::RefuseClose(_) | Behaviour::NeverCloses) => {
-                self.real.modify(change)
-            }
+            (
+                change,
+                Behaviour::RefuseClose(_) | Behaviour::NeverCloses | Behaviour::TerminateOnly,
+            ) => self.real.modify(change),
             (QpChange::Rts(_), _) => {
                 Err(VpError::new(VpStatus::InsufficientResources, "no stream buffers left"))
             }
@@ -191,6 +194,9 @@ impl Qp for FakeQp {
             meanwhile.into_iter().for_each(|run| run());
         }
         let mut info = self.real.query()?;
+        if matches!(self.behaviour, Behaviour::TerminateOnly) {
+            info.ended = None;
+        }
         info.local = info.local.or(Some(HERE.into()));
         Ok(info)
     }

@@ -126,6 +126,7 @@ fn requests_are_accepted_rejected_and_die_with_time() {
     assert!(matches!(side.ia.reject(id, &[]), Err(Error::Closed(_))));
     let wishes = NativeParams { private_data: vec![], ird: 16, ord: 16 };
     assert_eq!(manager.asked(), Asked::Accept(7, ep.id(), wishes));
+    assert_eq!(ep.state(), EpState::PassivePending);
     manager.say(NativeEvent::Established { qp: ep.id(), local: None, params: params(b"") });
     side.established();
     manager.say(NativeEvent::Disconnected { qp: ep.id() });

@@ -200,7 +200,8 @@ fn fill(stream: &mut TcpStream) -> usize {
 // The dialogue, the last message and the request are in order, however slowly the peer reads.
 #[test]
 fn a_conversion_waits_until_the_peer_has_read_the_dialogue() {
-    let client = Side::new(Policy { revision: 1, ..patient() });
+    // The last message does not fit into it at once.
+    let client = Side::new(Policy { revision: 1, socket_buffer: Some(4096), ..patient() });
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut plain = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (mut peer, _) = listener.accept().unwrap();

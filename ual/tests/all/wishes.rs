@@ -55,6 +55,25 @@ fn a_local_port_is_used_and_used_again() {
 }
 
 #[test]
+fn a_bound_address_is_connected_from_or_listened_on() {
+    let (client, server) = (Side::new(policy()), Side::new(policy()));
+    let any = SocketAddr::new(LOCALHOST, 0);
+    let bound = server.ia.bind(&[any]).unwrap();
+    let address = bound.addresses()[0];
+    assert!(address.port() != 0 && TcpListener::bind(address).is_err());
+    let listen = server.ia.listen_on(bound, ListenInit::new(any, &server.requests)).unwrap();
+    assert_eq!(listen.addresses(), [address]);
+    let bound = client.ia.bind(&[any]).unwrap();
+    let from = bound.addresses()[0];
+    let ep = client.ep();
+    ep.connect_from(bound, ConnectParams::new(address)).unwrap();
+    assert_eq!(server.request().ends.remote.address, from);
+    let two = client.ia.bind(&[any, any]);
+    let refused = two.map(|two| client.ep().connect_from(two, ConnectParams::new(address)));
+    assert!(matches!(refused, Err(_) | Ok(Err(Error::InvalidArgument(_)))), "{refused:?}");
+}
+
+#[test]
 fn a_port_in_use_is_told_at_once_and_another_does() {
     let (client, server) = (Side::new(policy()), Side::new(policy()));
     let listen = server.listen(LOCALHOST);
