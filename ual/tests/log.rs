@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex};
 
 use tracing::field::{Field, Visit};
 use tracing::{Level, Metadata, span};
+use ual::vp_api::{Data, SendFlags, SendOp, SendWr};
 use ual::{
-    AcceptParams, Config, ConnectParams, Disconnect, EpInit, EvdInit, Event, ListenInit, Stream,
-    Ual,
+    AcceptParams, Config, ConnectParams, Disconnect, EpInit, EvdInit, Event, ListenInit, SrqParams,
+    Stream, Ual,
 };
 use warpline_patience::HANG;
 
@@ -78,6 +79,25 @@ fn each_connection_made_and_ended_is_a_line() {
     // Each end says it in its own words.
     let ended: Vec<_> = lines.with(&port).into_iter().filter(|line| !made.contains(line)).collect();
     assert_eq!(ended.len(), 2, "{ended:?}");
+    let news_of = |object: &str| lines.with(object).len();
+    assert_eq!((news_of("Ep("), news_of("Srq(")), (0, 0));
+    // Its connection event says how an endpoint ended; of other objects only the log can say anything where
+    // nobody takes their events.
+    active.close().unwrap();
+    let (active, passive) = (ep(), ep());
+    active.connect(ConnectParams::new(listen.addresses()[0])).unwrap();
+    let Event::Request(request) = requests.wait(Some(HANG)).unwrap() else { panic!("a request") };
+    passive.accept(request.request, AcceptParams::default()).unwrap();
+    two_events();
+    let op = SendOp::Send { solicited: false, invalidate: None };
+    let flags = SendFlags::SIGNALED;
+    // Nobody waits for it there.
+    active.post_send(&[SendWr { wr_id: 1, op, data: Data::Sgl(&[]), flags }]).unwrap();
+    two_events();
+    let srq = pz.create_srq(SrqParams { depth: 8, max_sge: 1, low_watermark: 0 }).unwrap();
+    srq.modify(None, Some(3)).unwrap();
+    warpline_patience::until("the news of the shared queue", || news_of("Srq(") == 1);
+    assert_eq!(news_of("Ep("), 0);
     for words in ["disconnected: ", "closed the connection with"] {
         assert!(ended.iter().any(|line| line.contains(words)), "{ended:?}");
     }

@@ -93,6 +93,18 @@ mod tests {
     }
 
     #[test]
+    fn a_source_that_is_known_counts_among_many() {
+        let (mut offenders, now) = (Offenders::default(), Instant::now());
+        (0..MOST as u32).for_each(|n| offenders.note(source(n), now));
+        offenders.note(source(7), now);
+        assert_eq!(offenders.wait(source(7), 2, now), Some(now + MINUTE));
+        // Those whose minute is not over stay when another one is to be counted.
+        offenders.note(source(7), now + MINUTE);
+        offenders.note(source(u32::MAX), now + MINUTE);
+        assert_eq!(offenders.0.len(), 2);
+    }
+
+    #[test]
     fn only_stags_count() {
         let terminate = |layer, etype, code| Terminate::new(true, layer, etype, code);
         for (layer, etype, code) in [(0, 1, 0), (0, 1, 3), (0, 1, 9), (1, 1, 0), (1, 1, 2)] {

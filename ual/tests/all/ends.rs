@@ -74,6 +74,18 @@ fn a_terminate_alone_says_whose_it_was() {
 }
 
 #[test]
+fn what_was_lost_is_what_failed_and_what_was_outstanding() {
+    let client = Side::of(&fake::ual(Behaviour::Losing, policy()));
+    let server = Side::new(policy());
+    let (active, _passive) = connect(&client, &server, &server.listen(LOCALHOST));
+    client.send(&active, 1, 0, 10);
+    match client.conn_event() {
+        ConnEvent::Broken { lost, .. } => assert_eq!(lost.sends, 5),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
 fn an_abrupt_end_is_a_close_here_and_a_reset_there() {
     let (client, server) = pair();
     let (active, passive) = connect(&client, &server, &server.listen(LOCALHOST));

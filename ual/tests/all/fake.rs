@@ -31,6 +31,8 @@ pub(crate) enum Behaviour {
     Datagrams(Arc<ServiceBook>),
     /// A queue pair says which Terminate ended it, and not how.
     TerminateOnly,
+    /// Queue pairs have lost two sends, and three are outstanding.
+    Losing,
     /// The next query of a queue pair runs what the test left here first.
     Queried(Arc<Mutex<Option<Meanwhile>>>),
 }
@@ -179,7 +181,10 @@ impl Qp for FakeQp {
             (QpChange::Closing, Behaviour::NeverCloses) => Ok(()),
             (
                 change,
-                Behaviour::RefuseClose(_) | Behaviour::NeverCloses | Behaviour::TerminateOnly,
+                Behaviour::RefuseClose(_)
+                | Behaviour::NeverCloses
+                | Behaviour::TerminateOnly
+                | Behaviour::Losing,
             ) => self.real.modify(change),
             (QpChange::Rts(_), _) => {
                 Err(VpError::new(VpStatus::InsufficientResources, "no stream buffers left"))
@@ -196,6 +201,9 @@ impl Qp for FakeQp {
         let mut info = self.real.query()?;
         if matches!(self.behaviour, Behaviour::TerminateOnly) {
             info.ended = None;
+        }
+        if matches!(self.behaviour, Behaviour::Losing) {
+            (info.sends_lost, info.sends_outstanding) = (2, 3);
         }
         info.local = info.local.or(Some(HERE.into()));
         Ok(info)

@@ -172,6 +172,26 @@ fn a_silent_manager_is_given_up() {
     assert!(matches!(side.ia.reject(request, &[]), Err(Error::Closed(_))));
 }
 
+// Nobody else would answer it.
+#[test]
+fn a_request_for_a_listener_that_has_ended_is_rejected() {
+    let (side, manager) = side(policy());
+    let (first, second) = (side.listen(LOCALHOST), side.listen(LOCALHOST));
+    drop(first);
+    assert_eq!(manager.asked(), Asked::Unlisten(0));
+    manager.say(told(5, None, b"late"));
+    assert_eq!(manager.asked(), Asked::Reject(5, vec![]));
+    let of_second = NativeEvent::Request {
+        listener: 1,
+        request: 6,
+        peer: peer(),
+        local: None,
+        params: params(b"in time"),
+    };
+    manager.say(of_second);
+    assert_eq!(side.request().listener, second.id());
+}
+
 // All addresses of a listener, or none.
 #[test]
 fn a_listener_that_lacks_an_address_gives_the_others_back() {

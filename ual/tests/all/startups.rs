@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use ual::vp_api::{AsyncEvent, Role};
 use ual::{
-    AcceptParams, BrokenCause, ConnEvent, ConnectParams, ConvertParams, Disconnect, EpState, Error,
-    EvdInit, Event, FailReason, Listen, Policy, RequestId, Stream,
+    AcceptParams, BrokenCause, ConnEvent, ConnectParams, ConvertParams, Disconnect, EpInit,
+    EpState, Error, EvdInit, Event, FailReason, Listen, PeerToPeer, Policy, RequestId, Stream,
 };
 
 use crate::common::{HANG, LOCALHOST, Side, connect, policy};
-use crate::wire::{CRC, REJECT, asking, raw, read_to_end, reply, request, scripted};
+use crate::wire::{CRC, ENHANCED, REJECT, asking, raw, read_to_end, reply, request, scripted};
 
 /// No time-out that a test could wait for.
 fn patient() -> Policy {
@@ -145,25 +145,64 @@ fn a_peer_that_speaks_something_else_is_not_looked_for_elsewhere() {
     server.asked();
 }
 
+#[test]
+fn a_peer_that_does_not_answer_is_not_looked_for_elsewhere() {
+    let short = Policy { connect_timeout: Duration::from_millis(50), ..policy() };
+    let (client, other) = (Side::new(short), Side::new(policy()));
+    let elsewhere = other.listen(LOCALHOST);
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let alternatives = elsewhere.addresses().to_vec();
+    let ep = client.ep();
+    let params = ConnectParams::new(silent.local_addr().unwrap());
+    ep.connect(ConnectParams { alternatives, ..params }).unwrap();
+    assert!(matches!(failure(&client), FailReason::ReplyTimeout(_)));
+    assert_eq!(other.ia.cm_counters().incoming, 0);
+}
+
 // This end closes first, and would have to wait for stragglers before it may use the port again.
 #[test]
 fn a_second_attempt_has_the_same_local_port() {
     let client = Side::new(policy());
-    let (address, server) =
-        scripted(vec![Some(reply(CRC | REJECT, 1, b"")), Some(reply(CRC | REJECT, 1, b"no"))]);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let local_port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let ep = client.ep();
-    ep.connect(ConnectParams { local_port, ..ConnectParams::new(address) }).unwrap();
+    let params = ConnectParams::new(listener.local_addr().unwrap());
+    ep.connect(ConnectParams { local_port, ..params }).unwrap();
+    for (octets, answer) in [(24, reply(CRC | REJECT, 1, b"")), (20, reply(CRC | REJECT, 1, b"no"))]
+    {
+        let (mut stream, from) =
+            warpline_patience::within("an attempt", || listener.accept().unwrap());
+        assert_eq!(from.port(), local_port);
+        stream.set_read_timeout(Some(HANG)).unwrap();
+        stream.read_exact(&mut vec![0; octets]).unwrap();
+        stream.write_all(&answer).unwrap();
+        assert_eq!(read_to_end(&mut stream), b"");
+    }
     match client.conn_event() {
-        ConnEvent::Rejected { private_data, ends, .. } => {
-            assert_eq!(
-                (private_data.as_slice(), ends.local.address.port()),
-                (&b"no"[..], local_port)
-            );
-        }
+        ConnEvent::Rejected { private_data, .. } => assert_eq!(private_data, b"no"),
         other => panic!("{other}"),
     }
-    server.asked();
+}
+
+// [CONN-24]: the endpoint's own limit, which may be less than the adapter's.
+#[test]
+fn an_endpoint_of_few_reads_refuses_more() {
+    let client = Side::new(Policy { peer_to_peer: PeerToPeer::default(), ..policy() });
+    for (wanted, refused) in [(4, true), (3, false)] {
+        let (address, server) = scripted(vec![Some(reply(CRC | ENHANCED, 2, &[0, 16, 0, wanted]))]);
+        let init = EpInit { ird: 3, ..EpInit::new(&client.completions, &client.connection) };
+        let ep = client.pz.create_ep(init).unwrap();
+        ep.connect(ConnectParams::new(address)).unwrap();
+        match client.conn_event() {
+            ConnEvent::Failed(error) if refused => {
+                assert_eq!(error.reason, FailReason::InsufficientIrd { need: 4, have: 3 });
+            }
+            ConnEvent::Established(established) if !refused => assert_eq!(established.ird, 3),
+            other => panic!("{other}"),
+        }
+        drop(ep);
+        server.asked();
+    }
 }
 
 #[test]

@@ -146,3 +146,25 @@ pub(crate) fn tcp_reason(error: &io::Error) -> FailReason {
         _ => FailReason::Resources(format!("TCP connect: {error}")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_failure_of_tcp_is_told_as_what_it_is() {
+        let of = |kind: io::ErrorKind| tcp_reason(&kind.into());
+        assert_eq!(of(io::ErrorKind::ConnectionRefused), FailReason::Refused);
+        assert_eq!(of(io::ErrorKind::ConnectionReset), FailReason::PeerClosed { have: 0 });
+        for kind in [
+            io::ErrorKind::TimedOut,
+            io::ErrorKind::HostUnreachable,
+            io::ErrorKind::NetworkUnreachable,
+            io::ErrorKind::NetworkDown,
+            io::ErrorKind::AddrNotAvailable,
+        ] {
+            assert!(matches!(of(kind), FailReason::Unreachable(_)), "{kind}");
+        }
+        assert!(matches!(of(io::ErrorKind::OutOfMemory), FailReason::Resources(_)));
+    }
+}
