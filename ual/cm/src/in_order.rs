@@ -56,7 +56,9 @@ impl<T> InOrder<T> {
 
     /// `None`: a thread drains.
     fn begin(&self) -> Option<Draining<'_>> {
-        (!self.draining.swap(true, Ordering::AcqRel)).then(|| Draining(&self.draining))
+        let begun =
+            self.draining.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed);
+        begun.ok().map(|_| Draining(&self.draining))
     }
 }
 
