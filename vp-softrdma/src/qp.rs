@@ -386,7 +386,7 @@ fn context_of(parts: &QpParts, init: &QpInit) -> Context {
         send_cq: parts.send_cq.clone(),
         recv_cq: parts.recv_cq.clone(),
         srq: parts.srq.clone(),
-        held: OnceLock::new(),
+        outstanding: OnceLock::new(),
         events: parts.events.clone(),
         engine: parts.engine.clone(),
     }

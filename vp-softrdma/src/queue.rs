@@ -2,7 +2,7 @@
 //!
 //! A [`cq::SoftCq`] is a [`cq_ring::CqRing`] with waiting, arming and the QPs that complete there; a
 //! [`wq`] keeps what was posted, an [`srq::SoftSrq`] receives that several QPs share. [`untaken`] and
-//! [`held`] count slots until their completions are taken, so that a CQ as deep as its queues cannot
+//! [`outstanding`] count slots until their completions are taken, so that a CQ as deep as its queues cannot
 //! overrun.
 //!
 //! Owner: the RNIC; work queues belong to their QP. Any thread polls; posts are under the QP's lock.
@@ -10,8 +10,8 @@
 pub(crate) mod cq;
 pub mod cq_ring;
 pub(crate) mod event_mode;
-pub(crate) mod held;
 pub(crate) mod interrupts;
+pub(crate) mod outstanding;
 pub(crate) mod ring;
 pub(crate) mod srq;
 pub(crate) mod untaken;

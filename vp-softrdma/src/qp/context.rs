@@ -15,7 +15,7 @@ use crate::memory::grant::{Caller, Need};
 use crate::memory::stag_table::{StagTable, Use};
 use crate::qp::SoftQp;
 use crate::queue::cq::{Aftermath, SoftCq};
-use crate::queue::held::Held;
+use crate::queue::outstanding::OutstandingReceives;
 use crate::queue::srq::SoftSrq;
 use crate::queue::untaken::Untaken;
 use crate::queue::wq::{Payload, RecvRing, RecvWqe, SendRing, pieces};
@@ -33,7 +33,7 @@ pub(crate) struct Context {
     pub(crate) recv_cq: Arc<SoftCq>,
     pub(crate) srq: Option<Arc<SoftSrq>>,
     /// Since it had a limit first: the receives that the consumer has not got back.
-    pub(crate) held: OnceLock<Arc<Held>>,
+    pub(crate) outstanding: OnceLock<Arc<OutstandingReceives>>,
     pub(crate) events: Arc<EventSink>,
     pub(crate) engine: Arc<Engine>,
 }
@@ -51,28 +51,28 @@ impl Context {
 
     /// A message took a receive; true if the limit event is due.
     pub(crate) fn hold_taken(&self) -> bool {
-        self.held.get().is_some_and(|held| held.take())
+        self.outstanding.get().is_some_and(|receives| receives.take())
     }
 
     /// So many receives were flushed.
     pub(crate) fn hold_flushed(&self, receives: u32) {
-        if let Some(held) = self.held.get() {
-            held.flush(receives);
+        if let Some(outstanding) = self.outstanding.get() {
+            outstanding.flush(receives);
         }
     }
 
     /// Arms the receive limit; true if the event is due already. Counting begins with the first
     /// limit.
     pub(crate) fn arm_recv_limit(&self, limit: u32) -> bool {
-        if limit == 0 && self.held.get().is_none() {
+        if limit == 0 && self.outstanding.get().is_none() {
             return false;
         }
         let begin = || {
-            let held = Arc::<Held>::default();
-            self.recv_cq.count(self.id, held.clone());
-            held
+            let outstanding = Arc::<OutstandingReceives>::default();
+            self.recv_cq.count(self.id, outstanding.clone());
+            outstanding
         };
-        self.held.get_or_init(begin).arm(limit)
+        self.outstanding.get_or_init(begin).arm(limit)
     }
 
     /// Posts of this QP wait for more: its CQs see to it that they go when the consumer comes round.

@@ -242,7 +242,7 @@ impl Inner {
         let link = self.link.as_ref();
         info.sends_lost = queues.lost.sends;
         info.recvs_lost = queues.lost.receives;
-        info.recv_limit = context.held.get().map_or(0, |held| held.limit());
+        info.recv_limit = context.outstanding.get().map_or(0, |receives| receives.limit());
         info.ird = link.map_or(self.limits.ird, |link| link.params.ird);
         info.ord = link.map_or(self.limits.ord, |link| link.params.ord);
         info.terminate =

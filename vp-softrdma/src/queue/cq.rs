@@ -18,8 +18,8 @@ use crate::parts::CqParts;
 use crate::qp::SoftQp;
 use crate::queue::cq_ring::{CqRing, News, Overrun, Put};
 use crate::queue::event_mode::{EventMode, InVain};
-use crate::queue::held::Held;
 use crate::queue::interrupts::Interrupts;
+use crate::queue::outstanding::OutstandingReceives;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering, lock};
 
 /// Up to so many QPs are polled one by one, without asking epoll.
@@ -63,7 +63,7 @@ pub(crate) struct SoftCq {
     holding: Mutex<Vec<Weak<SoftQp>>>,
     holds: AtomicBool,
     /// QPs whose receives are counted until they are polled.
-    counted: RwLock<BTreeMap<QpId, Arc<Held>>>,
+    counted: RwLock<BTreeMap<QpId, Arc<OutstandingReceives>>>,
     /// There are some.
     counts: AtomicBool,
     interrupts: Interrupts,
@@ -125,9 +125,9 @@ impl SoftCq {
     }
 
     /// Counts down what the QP holds, from now on, as its receives are polled.
-    pub(crate) fn count(&self, id: QpId, held: Arc<Held>) {
+    pub(crate) fn count(&self, id: QpId, outstanding: Arc<OutstandingReceives>) {
         let mut counted = self.counted.write().unwrap_or_else(PoisonError::into_inner);
-        counted.insert(id, held);
+        counted.insert(id, outstanding);
         self.counts.store(true, Ordering::Release);
     }
 
@@ -151,9 +151,9 @@ impl SoftCq {
         let counted = self.counted.read().unwrap_or_else(PoisonError::into_inner);
         for completion in polled {
             if let WcOpcode::Recv | WcOpcode::RecvImmediate = completion.opcode
-                && let Some(held) = counted.get(&completion.qp)
+                && let Some(outstanding) = counted.get(&completion.qp)
             {
-                held.give_back(1);
+                outstanding.give_back(1);
             }
         }
     }

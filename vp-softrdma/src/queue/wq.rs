@@ -39,14 +39,14 @@ const SGES: &str = "scatter/gather elements of a queue";
 
 /// The scatter/gather lists of a ring's slots. A slot has room for one element until the first longer
 /// list is posted; then all get the full room, once. Many idle QPs need little that way.
-struct Lists {
+struct SgeRing {
     elements: Box<[Sge]>,
     depth: usize,
     room: usize,
     max: usize,
 }
 
-impl Lists {
+impl SgeRing {
     fn new(depth: usize, max: usize) -> VpResult<Self> {
         let room = max.min(1);
         let elements = room::filled(SGES, depth * room, Sge::default())?;
@@ -93,7 +93,7 @@ fn copy(to: &mut [Sge], from: &[Sge]) {
 /// Send ring. Inline data and local operations get their rings when first used: few QPs need them.
 pub(crate) struct SendRing {
     slots: Box<[SendSlot]>,
-    lists: Lists,
+    sges: SgeRing,
     inline: Box<[u8]>,
     max_inline: usize,
     locals: Box<[Option<LocalOp>]>,
@@ -111,7 +111,7 @@ impl SendRing {
     pub(crate) fn new(depth: u32, max_sge: u32, max_inline: u32) -> VpResult<Self> {
         Ok(Self {
             slots: room::filled("requests of the send queue", depth as usize, BLANK)?,
-            lists: Lists::new(depth as usize, max_sge as usize)?,
+            sges: SgeRing::new(depth as usize, max_sge as usize)?,
             inline: Box::default(),
             max_inline: max_inline as usize,
             locals: Box::default(),
@@ -138,8 +138,8 @@ impl SendRing {
             // RDMAC 8.1.3.2: exactly one local buffer for Reads. [VERBS-19]
             Data::Sgl(sgl) if single_sink => check(sgl.len() == 1, VpStatus::InvalidSgl),
             Data::Sgl(sgl) => {
-                check_sgl(sgl, self.lists.max)?;
-                self.lists.make_room(sgl.len())
+                check_sgl(sgl, self.sges.max)?;
+                self.sges.make_room(sgl.len())
             }
             Data::Inline(_) if single_sink || no_payload => Err(VpStatus::InvalidSgl),
             Data::Inline(octets) => {
@@ -172,7 +172,7 @@ impl SendRing {
         let at = slot as usize;
         let (count, inline) = match wr.data {
             Data::Sgl(sgl) => {
-                self.lists.put(at, sgl);
+                self.sges.put(at, sgl);
                 (sgl.len(), false)
             }
             Data::Inline([]) => (0, true),
@@ -208,7 +208,7 @@ impl SendRing {
         } else if inline {
             Payload::Inline(&self.inline[at * self.max_inline..][..count])
         } else {
-            Payload::Sgl(self.lists.get(at, count))
+            Payload::Sgl(self.sges.get(at, count))
         }
     }
 
@@ -262,7 +262,7 @@ impl RecvWqe {
 pub(crate) struct RecvRing {
     /// Work request id and number of SGEs.
     slots: Box<[(u64, u32)]>,
-    lists: Lists,
+    sges: SgeRing,
     head: usize,
     posted: usize,
 }
@@ -271,7 +271,7 @@ impl RecvRing {
     pub(crate) fn new(depth: u32, max_sge: u32) -> VpResult<Self> {
         Ok(Self {
             slots: room::filled("receives of a queue", depth as usize, (0, 0))?,
-            lists: Lists::new(depth as usize, max_sge as usize)?,
+            sges: SgeRing::new(depth as usize, max_sge as usize)?,
             head: 0,
             posted: 0,
         })
@@ -282,7 +282,7 @@ impl RecvRing {
     }
 
     pub(crate) fn max_sge(&self) -> u32 {
-        self.lists.max as u32
+        self.sges.max as u32
     }
 
     /// Receives posted and not taken.
@@ -293,10 +293,10 @@ impl RecvRing {
     #[inline]
     pub(crate) fn post(&mut self, wr: &RecvWr<'_>) -> Result<(), VpStatus> {
         check(self.posted < self.slots.len(), VpStatus::TooManyWrs)?;
-        check_sgl(wr.sgl, self.lists.max)?;
-        self.lists.make_room(wr.sgl.len())?;
+        check_sgl(wr.sgl, self.sges.max)?;
+        self.sges.make_room(wr.sgl.len())?;
         let at = self.behind(self.posted);
-        self.lists.put(at, wr.sgl);
+        self.sges.put(at, wr.sgl);
         self.slots[at] = (wr.wr_id, wr.sgl.len() as u32);
         self.posted += 1;
         Ok(())
@@ -317,7 +317,7 @@ impl RecvRing {
         let (wr_id, count) = self.slots[self.head];
         into.wr_id = wr_id;
         into.count = count as usize;
-        copy(&mut into.sges, self.lists.get(self.head, into.count));
+        copy(&mut into.sges, self.sges.get(self.head, into.count));
         self.head = self.behind(1);
         self.posted -= 1;
         true
@@ -328,7 +328,7 @@ impl RecvRing {
         check(depth as usize >= self.posted, VpStatus::CannotChange)?;
         let mut new = Self::new(depth, self.max_sge()).map_err(|e| e.status)?;
         let mut wqe = RecvWqe::new(self.max_sge()).map_err(|e| e.status)?;
-        new.lists.make_room(self.lists.room)?;
+        new.sges.make_room(self.sges.room)?;
         while self.take(&mut wqe) {
             new.post(&RecvWr { wr_id: wqe.wr_id, sgl: wqe.sgl() })?;
         }

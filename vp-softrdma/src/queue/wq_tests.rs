@@ -131,7 +131,7 @@ fn pieces_cover_the_range() {
 fn longer_lists_widen_the_ring() {
     let mut ring = RecvRing::new(3, 4).unwrap();
     let long = [sge(10, 1), sge(11, 1), sge(12, 1), sge(13, 1)];
-    let room = |ring: &RecvRing| ring.lists.elements.len();
+    let room = |ring: &RecvRing| ring.sges.elements.len();
     for (id, len) in [1, 4, 2].into_iter().enumerate() {
         assert_eq!(room(&ring), if id < 2 { 3 } else { 3 * 4 });
         ring.post(&RecvWr { wr_id: id as u64, sgl: &long[..len] }).unwrap();

@@ -8,13 +8,13 @@ use crate::sync::{AtomicU32, Ordering};
 
 /// The count and its one-shot limit.
 #[derive(Default)]
-pub(crate) struct Held {
+pub(crate) struct OutstandingReceives {
     count: AtomicU32,
-    /// Fires when more are held; 0 is not armed.
+    /// Fires when more are outstanding; 0 is not armed.
     limit: AtomicU32,
 }
 
-impl Held {
+impl OutstandingReceives {
     /// A message took a receive; true if the limit event is due.
     pub(crate) fn take(&self) -> bool {
         self.flush(1);
@@ -29,7 +29,7 @@ impl Held {
     /// Completions of so many were polled. Those from before the counting began do not count.
     pub(crate) fn give_back(&self, receives: u32) {
         let less = |count: u32| Some(count.saturating_sub(receives));
-        // It never fails: `less` always answers.
+        // It never fails: `less` always returns a number.
         let _ = self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
