@@ -167,6 +167,17 @@ fn a_refused_request_leaves_nothing() {
 }
 
 #[test]
+fn a_refused_request_counts_for_no_stream() {
+    let mut posted = queue(4, &[false]);
+    let refused = posted.hold(1, false).unwrap();
+    posted.refused(refused);
+    let last = posted.hold(2, false).unwrap();
+    // The last one of two failed.
+    posted.ended(1, |_| true);
+    assert_eq!(complete(&mut posted, last, false), (Some(2), vec![0]));
+}
+
+#[test]
 fn half_a_number_is_enough() {
     let mut posted: Posted<u64> =
         Posted { next: u32::MAX.into(), told: u32::MAX.into(), ..Posted::new(4) };

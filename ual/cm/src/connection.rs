@@ -306,3 +306,21 @@ fn ended_by_this(ended: VpResult<()>) -> Result<bool> {
 pub(crate) fn id_of(party: &dyn Connectee) -> QpId {
     party.qp().id()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_two_who_start_it_over_one_is_refused() {
+        let connection = Connection::new(1, 16, 16);
+        for (before, next) in [(1, 5), (5, 9)] {
+            connection.restart(before, next).unwrap();
+            assert!(connection.restart(before, 100).is_err());
+            assert_eq!(
+                (connection.link().stream, connection.state()),
+                (next, ConnState::Unconnected)
+            );
+        }
+    }
+}

@@ -31,7 +31,7 @@ pub(crate) enum Behaviour {
     Datagrams(Arc<ServiceBook>),
     /// A queue pair says which Terminate ended it, and not how.
     TerminateOnly,
-    /// Queue pairs have lost two sends, and three are outstanding.
+    /// Of each queue's work queue pairs have lost some, and some is outstanding.
     Losing,
     /// The next query of a queue pair runs what the test left here first.
     Queried(Arc<Mutex<Option<Meanwhile>>>),
@@ -204,6 +204,7 @@ impl Qp for FakeQp {
         }
         if matches!(self.behaviour, Behaviour::Losing) {
             (info.sends_lost, info.sends_outstanding) = (2, 3);
+            (info.recvs_lost, info.recvs_outstanding) = (4, 3);
         }
         info.local = info.local.or(Some(HERE.into()));
         Ok(info)

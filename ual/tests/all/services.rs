@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use ual::resource::{Serves, UdService, UdServiceInit};
 use ual::vp_api::{ServiceEvent, ServiceRefusal, UdAddress};
-use ual::{Error, Event, Handoff, Listen, ListenInit, Policy, ServiceReply, ServiceRequest};
+use ual::{
+    Error, EvdInit, Event, Handoff, Listen, ListenInit, Policy, ServiceReply, ServiceRequest,
+    Stream,
+};
 
 use crate::common::{HANG, LOCALHOST, Side, policy};
 use crate::fake::{self, Behaviour, Served, ServiceBook};
@@ -176,6 +179,19 @@ fn nobody_is_asked_for_a_listener_that_is_gone() {
     services.say(asks(of_other, 6));
     assert_eq!(request(&side).listener, other.id());
     assert_eq!(services.served(), None);
+}
+
+#[test]
+fn a_request_without_room_is_refused() {
+    let (side, services) = side(policy());
+    let narrow = side.ia.create_evd(EvdInit::new(Stream::Request, 1)).unwrap();
+    let init = ListenInit::new(SocketAddr::new(LOCALHOST, 0), &narrow);
+    let _listen = side.ia.listen(ListenInit { serves: Serves::Datagrams, ..init }).unwrap();
+    let Some(Served::Listen(token, _)) = services.served() else { panic!("not listening") };
+    services.say(asks(token, 1));
+    services.say(asks(token, 2));
+    assert_eq!(served(&services), Served::Reject(2, ServiceRefusal::NoQueuePair));
+    assert_eq!(narrow.queued(), 1);
 }
 
 // The same port for both; any that is free for both will do, but a chosen one must be.

@@ -47,13 +47,12 @@ pub(crate) fn initiator_config(
     let rtr = RtrSet { send: kinds.send, write: kinds.write, read: kinds.read && ord > 0 };
     let limit = |reads| if policy.negotiate_ird_ord { reads } else { NO_NEGOTIATION };
     StartupConfig {
-        // RFC 6581 10 [CONN-19]: revision 1 when no feature of 2 is wanted.
+        // RFC 6581 10 [CONN-19]: revision 1, which has no enhanced form, when no feature of 2 is wanted.
         revision: if attempt.enhanced { policy.revision } else { 1 },
         markers: attempt.markers,
         ird: limit(ird),
         ord: limit(ord),
         max_ird: limit(ird),
-        enhanced: attempt.enhanced,
         rtr: if attempt.enhanced && attempt.peer_to_peer { rtr } else { RtrSet::default() },
         ..common(policy)
     }
