@@ -62,6 +62,10 @@ typedef struct ri_stream {
  * handler any more [RI-153]: the call waits for that, or is refused as RI_STILL_FLUSHING. */
 #define RI_QP_TO_IDLE 5
 #define RI_QP_LIMITS 6       /* the limits named by which [RI-110] */
+/* Since 1.4: as RI_QP_TO_CLOSING, once no work is under way [RI-211], or close_timeout_ns is over. Until
+ * then the state is RTS, and posts to the send queue are refused as RI_INVALID_STATE [RI-212], since they
+ * cannot complete before what is under way. A provider without it returns RI_UNSUPPORTED. */
+#define RI_QP_DRAIN 7
 
 #define RI_LIMIT_ORD 1u
 #define RI_LIMIT_IRD 2u

@@ -121,6 +121,10 @@ pub enum QpChange {
     /// [`AsyncEvent::BadClose`]; what completed before still arrives, and
     /// a reset behind it.
     Closing,
+    /// As [`QpChange::Closing`], once no work is under way, or the stream's `close_timeout` is over. Until
+    /// then the state is RTS, and posts to the send queue are refused
+    /// ([`crate::VpStatus::InvalidState`]). Providers without it: [`crate::VpStatus::Unsupported`].
+    Drain,
     /// RTS -> Terminate: Terminate 0/0/0, then close.
     Terminate,
     /// Idle or RTS -> Error: reset at once, flush. Closing and Terminate end by themselves, bounded

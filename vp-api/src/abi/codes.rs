@@ -93,6 +93,7 @@ pub(super) mod change {
     pub(in crate::abi) const ERROR: u32 = 4;
     pub(in crate::abi) const IDLE: u32 = 5;
     pub(in crate::abi) const LIMITS: u32 = 6;
+    pub(in crate::abi) const DRAIN: u32 = 7;
     /// Which limits: ORD, IRD, send depth, receive depth, receive limit.
     pub(in crate::abi) const WHICH: [u32; 5] = [1, 2, 4, 8, 16];
 }

@@ -101,6 +101,7 @@ pub(super) fn lend_change<R>(change: QpChange, with: impl FnOnce(&c::QpChange) -
     out.kind = match change {
         QpChange::Rts(stream) => return lend_stream(*stream, with),
         QpChange::Closing => codes::change::CLOSING,
+        QpChange::Drain => codes::change::DRAIN,
         QpChange::Terminate => codes::change::TERMINATE,
         QpChange::Error => codes::change::ERROR,
         QpChange::Idle => codes::change::IDLE,
@@ -169,6 +170,7 @@ pub(super) unsafe fn change_from(change: *const c::QpChange) -> VpResult<QpChang
             })?))
         }
         codes::change::CLOSING => QpChange::Closing,
+        codes::change::DRAIN => QpChange::Drain,
         codes::change::TERMINATE => QpChange::Terminate,
         codes::change::ERROR => QpChange::Error,
         codes::change::IDLE => QpChange::Idle,

@@ -168,6 +168,7 @@ impl Inner {
             if lost && self.core.proto.state() == State::Rts {
                 self.core.fail(context);
             }
+            self.close_if_drained(context);
             if !self.obey(context) {
                 break;
             }
@@ -178,6 +179,13 @@ impl Inner {
             self.gather.transmitted(context.engine.now());
         }
         self.set_probe(context);
+    }
+
+    fn close_if_drained(&mut self, context: &Context) {
+        if self.link.as_ref().is_some_and(|link| link.draining) && !self.core.proto.has_work() {
+            // Refused: it ends otherwise.
+            let _ = self.core.close(context);
+        }
     }
 
     /// True if it took long. TCP's idea of a segment is small when a connection begins, and grows with

@@ -26,6 +26,8 @@ pub(crate) struct Link {
     pub(crate) inbox: Inbox,
     pub(crate) outbox: Outbox,
     pub(crate) params: StreamParams,
+    /// It closes when no work is under way.
+    pub(crate) draining: bool,
     /// A FIN follows when everything is sent.
     pub(crate) finishing: bool,
     /// Our FIN went out.
@@ -68,6 +70,7 @@ impl Link {
             inbox: Inbox::default(),
             outbox: Outbox::default(),
             params,
+            draining: false,
             finishing: false,
             finished: false,
             close_at: None,

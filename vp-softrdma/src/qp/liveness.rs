@@ -6,6 +6,8 @@
 //! unanswered, and the stream counts as broken: after one more look at the socket, and not for time
 //! in which we did not run ourselves.
 
+use iwarp_proto::State;
+
 use crate::engine::Timer;
 use crate::qp::context::Context;
 use crate::qp::gather::Look;
@@ -73,6 +75,10 @@ impl Inner {
             return;
         };
         match timer {
+            // Work is under way still: the close is a bad one.
+            Timer::Close if self.core.proto.state() == State::Rts => {
+                let _ = self.core.close(context);
+            }
             Timer::Close => self.core.close_timeout(context),
             Timer::Nudge if link.inbox.octets != 0 => return,
             Timer::Nudge => {

@@ -11,7 +11,7 @@ use vp_api::{
     VpResult, VpStatus, room,
 };
 
-use crate::engine::Member;
+use crate::engine::{Member, Timer};
 use crate::limits;
 use crate::qp::context::{Context, Lost};
 use crate::qp::gather::Gather;
@@ -85,6 +85,7 @@ impl Inner {
             QpChange::Closing => {
                 self.core.close(context).map_err(|_| self.refuse(context, "Closing"))?;
             }
+            QpChange::Drain => self.drain(context)?,
             QpChange::Terminate => {
                 self.core.terminate(context).map_err(|_| self.refuse(context, "Terminate"))?;
             }
@@ -106,6 +107,19 @@ impl Inner {
         }
         self.settle_all(context);
         Ok(())
+    }
+
+    /// Closes when no work is under way, which `settle` sees, or when the deadline of a close is over.
+    fn drain(&mut self, context: &Context) -> VpResult<()> {
+        match &mut self.link {
+            Some(link) if self.core.proto.state() == State::Rts => {
+                if !std::mem::replace(&mut link.draining, true) {
+                    link.set_timer(context, link.close_at(context), Timer::Close);
+                }
+                Ok(())
+            }
+            _ => Err(self.refuse(context, "Closing")),
+        }
     }
 
     // RDMAC 6.2.5, 6.2.3: Closing and Terminate end by themselves [VERBS-05] [VERBS-10]

@@ -21,6 +21,11 @@ impl Inner {
         context: &Context,
         wrs: &[SendWr<'_>],
     ) -> Result<(), PostFailure> {
+        if self.link.as_ref().is_some_and(|link| link.draining)
+            && self.core.proto.state() == State::Rts
+        {
+            return Err(PostFailure { posted: 0, status: VpStatus::InvalidState });
+        }
         let held = self.gather.held();
         let result = each(wrs, |wr| self.post_send(context, wr));
         self.transmit_or_hold(context, held);

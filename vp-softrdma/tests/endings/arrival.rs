@@ -84,7 +84,7 @@ fn behind_a_terminate_the_next_stream_may_begin() {
 }
 
 /// A Read that the peer does not answer.
-fn post_unanswered(near: &End, sink: &Region) {
+pub(crate) fn post_unanswered(near: &End, sink: &Region) {
     let remote = Remote { stag: Stag(0x100), to: 0 };
     near.post(99, SendOp::Read { remote, invalidate_sink: false }, &[sink.sge(0, 8)]);
 }

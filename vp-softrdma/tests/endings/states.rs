@@ -43,6 +43,59 @@ fn close_with_pending_work_is_a_bad_close() {
     drop((near, far, sink));
 }
 
+// Work of either end: its own requests, and Reads that it serves.
+#[test]
+fn a_drain_closes_behind_what_is_under_way() {
+    let (near, far) = pair(&Setup::default());
+    let (source, sink) =
+        (far.region(Buffer::pattern(8 << 20, 3)), near.region(Buffer::new(8 << 20)));
+    for (drains, peer) in [(&near, &far), (&far, &near)] {
+        let read = SendOp::Read { remote: source.remote(0), invalidate_sink: false };
+        let received = || far.qp.query().unwrap().counters.fpdus_received;
+        let before = received();
+        near.post(1, read, &[sink.all()]);
+        warpline_patience::until("the Read Request to arrive", || received() > before);
+        drains.qp.modify(QpChange::Drain).unwrap();
+        // Once more is no news.
+        let again = drains.qp.modify(QpChange::Drain);
+        assert!(again.is_ok() || drains.state() != QpState::Rts);
+        assert_eq!(near.complete().status, WcStatus::Success);
+        for end in [drains, peer] {
+            assert_eq!(end.event(), AsyncEvent::CloseComplete);
+            assert_eq!(end.state(), QpState::Idle);
+        }
+        // The next stream takes work again.
+        connect((&near, &far), &Setup::default());
+        assert_eq!(near.event(), AsyncEvent::Established);
+        assert_eq!(far.event(), AsyncEvent::Established);
+        far.recv(2, &[]);
+        near.recv(2, &[]);
+        for (from, to) in [(&near, &far), (&far, &near)] {
+            from.post(3, SEND, &[]);
+            assert_eq!(from.complete().status, WcStatus::Success);
+            assert_eq!(to.complete().wr_id, 2);
+        }
+    }
+    let idle = End::new(|_| {});
+    assert_eq!(idle.qp.modify(QpChange::Drain).unwrap_err().status, VpStatus::InvalidState);
+}
+
+#[test]
+fn a_drain_is_bounded() {
+    let (near, sink, _peer) = sent_and_unread(|params| {
+        params.close_timeout = SHORT;
+    });
+    crate::arrival::post_unanswered(&near, &sink);
+    near.qp.modify(QpChange::Drain).unwrap();
+    // Else it would complete before what is under way.
+    let wr = SendWr { wr_id: 9, op: SEND, data: Data::Sgl(&[]), flags: SendFlags::SIGNALED };
+    match near.qp.post_send(&[wr]) {
+        Err(refused) => assert_eq!(refused.status, VpStatus::InvalidState),
+        Ok(()) => assert_ne!(near.state(), QpState::Rts),
+    }
+    assert_eq!(near.event(), AsyncEvent::BadClose);
+}
+
 // [VERBS-06] [RDMAP-27]: Terminate 0/0/0 arrives although inbound octets are unread.
 #[test]
 fn terminate_reaches_the_peer() {

@@ -179,6 +179,10 @@ faults! {
     ResetIsClose "RI-203" Stream
     /// A bad close is told as a close.
     BadCloseIsClose "RI-204" Stream
+    /// A drain is a close at once.
+    DrainIsClose "RI-211" Stream
+    /// A QP that drains takes more.
+    DrainTakesPosts "RI-212" Stream
     /// A QP goes while windows are bound to it.
     QpGoesInUse "RI-10" Stream
     /// A QP that was destroyed still uses its PD and CQs.

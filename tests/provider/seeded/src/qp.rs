@@ -291,6 +291,11 @@ impl Qp {
                 *change = QpChange::Error;
                 None
             }
+            QpChange::Drain if self.has(Fault::DrainIsClose) => {
+                *change = QpChange::Closing;
+                None
+            }
+            QpChange::Drain if self.has(Fault::DrainTakesPosts) => Some(Ok(())),
             QpChange::Terminate if self.has(Fault::TerminateIsReset) => {
                 *change = QpChange::Error;
                 None

@@ -2,7 +2,7 @@
 
 use vp_api::*;
 
-use crate::fail::same;
+use crate::fail::{refused, same};
 use crate::rig::{End, Rig, SEND};
 use crate::{Case, Fail};
 
@@ -26,6 +26,9 @@ pub(crate) const CASES: &[Case] = &[
         .keeps("RI-155 RI-154"),
     Case::new("close: graceful, both sides are told", closed)
         .keeps("RI-34 RI-106")
+        .only(ConnectionModel::LlpStream),
+    Case::new("drain: what is under way is done first, and nothing more is taken", drained)
+        .keeps("RI-211 RI-212")
         .only(ConnectionModel::LlpStream),
     Case::new("disconnect: both sides are told", disconnected)
         .keeps("RI-118")
@@ -199,6 +202,31 @@ fn closed(rig: &Rig) -> Result<(), Fail> {
         same("event", end.event()?, AsyncEvent::CloseComplete)?;
         all_flushed(end, 2)?;
         same("state", end.qp.query()?.state, QpState::Idle)?;
+    }
+    Ok(())
+}
+
+fn drained(rig: &Rig) -> Result<(), Fail> {
+    let (near, far) = rig.pair()?;
+    receives(&far, 2)?;
+    long_read(&near, &far)?;
+    near.post(2, SEND, &[])?;
+    match near.qp.modify(QpChange::Drain) {
+        Err(why) if why.status == VpStatus::Unsupported => return Ok(()),
+        drains => drains?,
+    }
+    let wr = SendWr { wr_id: 3, op: SEND, data: Data::Sgl(&[]), flags: SendFlags::SIGNALED };
+    let posted = near.qp.post_send(&[wr]);
+    near.done(1, WcOpcode::Read)?;
+    near.done(2, WcOpcode::Send)?;
+    match posted {
+        // It closed already.
+        Ok(()) => same("a post behind a drain", near.completion()?.status, WcStatus::Flushed)?,
+        still => refused("a post behind a drain", still, VpStatus::InvalidState)?,
+    }
+    far.done(0, WcOpcode::Recv)?;
+    for end in [&near, &far] {
+        same("event", end.event()?, AsyncEvent::CloseComplete)?;
     }
     Ok(())
 }

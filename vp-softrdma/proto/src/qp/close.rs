@@ -260,7 +260,7 @@ impl Qp {
         }
     }
     /// Work that a graceful close would lose. Probes and nudges are not work.
-    fn has_work(&self) -> bool {
+    pub fn has_work(&self) -> bool {
         !self.sq.is_empty() || self.responder.owes_data()
     }
 }
