@@ -85,7 +85,7 @@ fn a_drain_is_bounded() {
     let (near, sink, _peer) = sent_and_unread(|params| {
         params.close_timeout = SHORT;
     });
-    crate::arrival::post_unanswered(&near, &sink);
+    arrival::post_unanswered(&near, &sink);
     near.qp.modify(QpChange::Drain).unwrap();
     // Else it would complete before what is under way.
     let wr = SendWr { wr_id: 9, op: SEND, data: Data::Sgl(&[]), flags: SendFlags::SIGNALED };
