@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args};
 
-use crate::values::parse_seconds;
+use crate::values::{parse_bound, parse_seconds};
 
 #[derive(Args, Debug)]
 #[command(group(ArgGroup::new("side").required(true).args(["peer", "listen", "serve", "list"])))]
@@ -34,7 +34,7 @@ pub(crate) struct ConformArgs {
     #[arg(long, value_name = "NAME", conflicts_with_all = ["serve", "list"])]
     pub(crate) skip: Vec<String>,
     /// Seconds that an answer may take
-    #[arg(short = 'W', long, default_value = "5", value_parser = parse_seconds)]
+    #[arg(short = 'W', long, default_value = "5", value_parser = parse_bound)]
     pub(crate) timeout: Duration,
     /// Seconds that the peer may take to connect, with --listen
     #[arg(long, default_value = "30", value_parser = parse_seconds, requires = "listen")]

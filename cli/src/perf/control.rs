@@ -194,3 +194,31 @@ impl Control {
             .hint(format!("`warpline perf serve ADDR:{}` there", self.peer.port()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// What the other end of a control connection is asked and does not answer.
+    fn unanswered(beyond: impl FnOnce(&mut TcpStream)) -> CliError {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let near = TcpStream::connect(address).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        beyond(&mut far);
+        let mut control = Control::new(near, address).unwrap();
+        control.ask_within(Duration::from_millis(1), &Request::Used).unwrap_err()
+    }
+
+    #[test]
+    fn a_server_that_falls_silent_is_given_up() {
+        for (said, beyond) in [("", "it says nothing"), ("{\"do", "it says nothing")] {
+            let error = unanswered(|far| far.write_all(said.as_bytes()).unwrap());
+            assert!(error.render().contains(beyond), "{}", error.render());
+        }
+        let error = unanswered(|far| far.shutdown(std::net::Shutdown::Write).unwrap());
+        assert!(error.render().contains("ended the connection"), "{}", error.render());
+    }
+}

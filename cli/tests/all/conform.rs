@@ -316,6 +316,28 @@ fn nobody_there() {
     assert_eq!(output.status.code(), Some(4), "{}", text(&output.stderr));
 }
 
+/// Connections come about, and nothing is said on them.
+#[test]
+fn a_silent_peer_is_given_up() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let output = run(&["conform", &address, "-W", "0.1"]);
+    let why = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{why}");
+    assert!(why.contains("answered with nothing") && why.contains(&address), "{why}");
+
+    let mut command = warpline();
+    command.args(["conform", "--listen", "127.0.0.1:0", "-W", "0.1"]);
+    let mut tester =
+        Running::new(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    let (mut output, mut why) = (tester.stdout(), String::new());
+    let line = line_with(&mut output, |line| line.starts_with("waiting"));
+    let _silent = TcpStream::connect(line.rsplit(' ').next().unwrap()).unwrap();
+    tester.stderr().read_to_string(&mut why).unwrap();
+    assert_eq!(tester.code(), Some(4), "{why}");
+    assert!(why.contains("nothing"), "{why}");
+}
+
 #[test]
 fn listings_and_mistakes() {
     let listing = text(&run(&["conform", "--list"]).stdout);

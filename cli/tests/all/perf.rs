@@ -176,6 +176,22 @@ fn a_stranger_is_named_by_both_sides() {
     line_with(&mut answers, |line| line.contains("the depth is at least 1"));
 }
 
+/// Connections come about, and nothing is said on them.
+#[test]
+fn who_says_nothing_is_given_up_by_both_sides() {
+    let (mut server, _output, address) = serve();
+    let _silent = TcpStream::connect(&address).unwrap();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let output = run(&["perf", "run", &address]);
+    let why = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{why}");
+    assert!(why.contains("says nothing") && why.contains(&address), "{why}");
+    let mut line = String::new();
+    server.stderr().read_line(&mut line).unwrap();
+    assert!(line.contains("does not speak"), "{line}");
+}
+
 #[test]
 fn bad_words_are_refused_with_a_reason() {
     for (words, code) in [
