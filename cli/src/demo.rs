@@ -17,10 +17,11 @@ pub(crate) use parent::run;
 
 use itapi::{Crc, Ia};
 
+use crate::device;
 use crate::error::CliResult;
 
-/// Opens an adapter with or without CRC.
-fn open(crc: bool) -> CliResult<Ia> {
+/// Opens an adapter over this device, with or without CRC.
+fn open(device: Option<&str>, crc: bool) -> CliResult<Ia> {
     let crc = if crc { Crc::Require } else { Crc::Off };
-    Ok(Ia::builder().policy(move |policy| policy.crc = crc).open()?)
+    Ok(device::builder(device).policy(move |policy| policy.crc = crc).open()?)
 }

@@ -7,6 +7,7 @@ mod args;
 mod conform;
 mod decode;
 mod demo;
+mod device;
 mod devices;
 mod error;
 mod logging;

@@ -9,10 +9,11 @@ pub(crate) mod wire;
 
 use std::io::Write;
 
-use itapi::{Crc, PeerToPeer, Policy};
+use itapi::{Crc, Ia, PeerToPeer, Policy};
 
 pub(crate) use args::PingArgs;
 
+use crate::device;
 use crate::error::CliResult;
 
 /// Runs the side that was asked for.
@@ -21,6 +22,11 @@ pub(crate) fn run(args: &PingArgs, out: &mut dyn Write) -> CliResult<()> {
         (Some(address), _) => server::run(args, address, out),
         (None, host) => client::run(args, host.as_deref().unwrap_or_default(), out),
     }
+}
+
+/// Opens an adapter as the command line says.
+fn open(args: &PingArgs) -> CliResult<Ia> {
+    Ok(device::builder(args.device.as_deref()).policy(set_policy(args)).open()?)
 }
 
 /// The part of the policy that the command line decides.

@@ -1,5 +1,6 @@
 //! Arguments of `warpline demo`, and of its second process. No state.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -17,6 +18,12 @@ pub(crate) struct DemoArgs {
     /// Octets per chunk, with an optional suffix k or m
     #[arg(long, default_value = "1m", value_parser = parse_chunk)]
     pub(crate) chunk: u32,
+    /// Device, or provider, by name [default: the first usable one]
+    #[arg(long)]
+    pub(crate) device: Option<String>,
+    /// Address of this machine that the connection goes to, for devices that are not on loopback
+    #[arg(long, default_value = "127.0.0.1")]
+    pub(crate) address: IpAddr,
     /// How to show progress
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) progress: ProgressMode,
@@ -30,6 +37,12 @@ pub(crate) struct DemoPeerArgs {
     /// Process id of the other side
     #[arg(long)]
     pub(crate) parent: u32,
+    /// Device, or provider, by name
+    #[arg(long)]
+    pub(crate) device: Option<String>,
+    /// Where to listen
+    #[arg(long)]
+    pub(crate) address: IpAddr,
 }
 
 /// `64k`, `1m`, `4096`: 1 octet to 64 MiB.

@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::io::{Read, Write, stderr, stdin, stdout};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -85,9 +86,9 @@ fn gone(parent: u32) -> CliError {
 
 fn serve(args: &DemoPeerArgs, progress: &Progress) -> CliResult<()> {
     let crc = args.crc.is_on();
-    let ia = super::open(crc)?;
+    let ia = super::open(args.device.as_deref(), crc)?;
     let (pz, evd) = (ia.pz()?, ia.evd(64)?);
-    let listen = ia.listen("127.0.0.1:0")?;
+    let listen = ia.listen(SocketAddr::new(args.address, 0))?;
     writeln!(stdout(), "{}", listen.address()).map_err(|_| gone(args.parent))?;
     let request = listen
         .wait(PARENT_CONNECTS)?

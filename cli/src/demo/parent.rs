@@ -31,7 +31,7 @@ struct Row {
 pub(crate) fn run(args: &DemoArgs, out: &mut dyn std::io::Write) -> CliResult<()> {
     let source = Source::open(args.file.as_deref(), args.chunk)?;
     let mut progress = Progress::new(args.progress);
-    let mut peer = Peer::start(args.crc)?;
+    let mut peer = Peer::start(args)?;
     progress.note(&format!("process {} peer {}", std::process::id(), peer.id()));
     let (rows, crc) = match transfer(args, &source, &mut peer, &mut progress) {
         Ok(done) => done,
@@ -92,7 +92,7 @@ fn transfer(
     progress: &mut Progress,
 ) -> CliResult<(Vec<Row>, &'static str)> {
     let address = peer.address()?;
-    let ia = super::open(args.crc.is_on())?;
+    let ia = super::open(args.device.as_deref(), args.crc.is_on())?;
     let mpa = u8::from(ia.attrs().connection_model == ConnectionModel::LlpStream);
     let (pz, evd) = (ia.pz()?, ia.evd(64)?);
     let ep = pz.ep(&evd).build()?;

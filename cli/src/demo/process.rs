@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 
+use super::args::DemoArgs;
 use crate::error::{CliError, CliResult, Exit};
-use crate::values::Switch;
 
 /// How long a process whose connection is gone may take to be gone itself.
 const DEATH: Duration = Duration::from_millis(500);
@@ -24,15 +24,17 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    pub(super) fn start(crc: Switch) -> CliResult<Self> {
+    pub(super) fn start(args: &DemoArgs) -> CliResult<Self> {
         let refuse = |why: String| {
             CliError::new(Exit::Failed, format!("cannot start the second process: {why}"))
                 .at("demo")
         };
         let program = std::env::current_exe().map_err(|e| refuse(e.to_string()))?;
-        let crc = crc.to_possible_value().map(|v| v.get_name().to_owned()).unwrap_or_default();
+        let crc = args.crc.to_possible_value().map(|v| v.get_name().to_owned()).unwrap_or_default();
         let mut child = Command::new(&program)
             .args(["demo-peer", "--crc", &crc, "--parent", &std::process::id().to_string()])
+            .args(["--address", &args.address.to_string()])
+            .args(args.device.iter().map(|device| format!("--device={device}")))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -11,10 +11,13 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll;
 use rustix::io::Errno;
 
-use itapi::{Completion, Crc, Ep, EpBuilder, EpId, Error, Evd, Ia, Lmr, Local, Pz, Result, Srq};
+use itapi::{
+    Completion, Crc, Ep, EpBuilder, EpId, Error, Evd, Ia, Lmr, Local, Policy, Pz, Result, Srq,
+};
 
 pub(super) use self::ping_pong::{PingPong, is_receive};
 use super::case::{Case, INLINE, Mode};
+use crate::device::builder;
 use crate::error::{CliError, CliResult, Exit};
 
 /// Nothing at all from the peer for so long: a safety net, not an expectation.
@@ -34,16 +37,13 @@ pub(super) fn open(case: &Case, device: Option<&str>, serving: bool) -> Result<I
     // The client decides; a server that does not ask for CRC does as it is asked.
     let crc = if case.crc == Some(true) && !serving { Crc::Require } else { Crc::Off };
     let spin = case.spin_us;
-    let mut builder = Ia::builder().policy(move |policy| {
+    let policy = move |policy: &mut Policy| {
         policy.crc = crc;
         if let Some(micros) = spin {
             policy.spin = Duration::from_micros(micros.into());
         }
-    });
-    if let Some(device) = device {
-        builder = builder.device(device);
-    }
-    builder.open()
+    };
+    builder(device).policy(policy).open()
 }
 
 /// See the module.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args};
 
-use crate::values::{Switch, parse_seconds};
+use crate::values::{Switch, parse_bound, parse_seconds};
 
 #[derive(Args, Debug)]
 #[command(group(ArgGroup::new("side").required(true).args(["host", "serve"])))]
@@ -32,7 +32,7 @@ pub(crate) struct PingArgs {
     #[arg(short, long, default_value = "1", value_parser = parse_seconds, conflicts_with = "serve")]
     pub(crate) interval: Duration,
     /// Seconds to wait for a reply
-    #[arg(short = 'W', long, default_value = "5", value_parser = parse_seconds)]
+    #[arg(short = 'W', long, default_value = "5", value_parser = parse_bound)]
     pub(crate) timeout: Duration,
     /// Print only the summary
     #[arg(short, long)]
@@ -40,6 +40,9 @@ pub(crate) struct PingArgs {
     /// Serve one connection, then stop
     #[arg(long, requires = "serve")]
     pub(crate) once: bool,
+    /// Device, or provider, by name [default: the first usable one]
+    #[arg(long)]
+    pub(crate) device: Option<String>,
     /// Use IPv6 only
     #[arg(short = '6', long)]
     pub(crate) ipv6: bool,

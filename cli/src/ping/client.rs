@@ -10,8 +10,8 @@ use itapi::{
 
 use super::args::PingArgs;
 use super::stats::Stats;
+use super::target;
 use super::wire::{INFO_LEN, Info, pattern};
-use super::{set_policy, target};
 use crate::error::{CliError, CliResult, Exit};
 use crate::output;
 
@@ -24,7 +24,7 @@ const REASON: Duration = Duration::from_millis(500);
 /// Pings until the count is reached or the peer is lost.
 pub(super) fn run(args: &PingArgs, host: &str, out: &mut dyn Write) -> CliResult<()> {
     ual::catch_interrupt()?;
-    let ia = Ia::builder().policy(set_policy(args)).open()?;
+    let ia = super::open(args)?;
     let pz = ia.pz()?;
     let mut pinger = Pinger::connect(&ia, &pz, host, args)?;
     if !args.quiet {

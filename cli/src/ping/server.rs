@@ -12,8 +12,8 @@ use itapi::{
 };
 
 use super::args::PingArgs;
+use super::target;
 use super::wire::{INFO_LEN, Info, MAX_SIZE};
-use super::{set_policy, target};
 use crate::error::{CliError, CliResult, Exit};
 
 /// Connections at once; more are rejected.
@@ -25,7 +25,7 @@ const REASON: Duration = Duration::from_millis(500);
 /// Serves until stopped, or one connection.
 pub(super) fn run(args: &PingArgs, address: &str, out: &mut dyn Write) -> CliResult<()> {
     ual::raise_descriptors()?;
-    let ia = Ia::builder().policy(set_policy(args)).open()?;
+    let ia = super::open(args)?;
     let address = target::listener(address, args)?;
     let listen = ia.listen(address).map_err(|error| {
         CliError::from(error)

@@ -25,6 +25,24 @@ fn files_come_back_and_are_verified() {
 }
 
 #[test]
+fn a_device_and_an_address_can_be_named() {
+    let file = TempFile::new("device", &noise(1000));
+    let options =
+        |address, device| run(&["demo", file.path(), "--address", address, "--device", device]);
+    for address in ["127.0.0.1", "::1"] {
+        let output = options(address, "vp_softrdma");
+        assert!(text(&output.stdout).ends_with("verified\n"), "{}", text(&output.stderr));
+    }
+    // Of documentation, and of no machine (RFC 5737): this one cannot listen there.
+    for (address, device) in [("127.0.0.1", "nowhere0"), ("192.0.2.1", "vp_softrdma")] {
+        let output = options(address, device);
+        let err = text(&output.stderr);
+        assert!(output.status.code().is_some_and(|code| code > 0), "{address}, {device}: {err}");
+        assert!(err.contains(if device == "nowhere0" { device } else { address }), "{err}");
+    }
+}
+
+#[test]
 fn the_smallest_files_too() {
     for len in [0, 1, 2, 15, 16, 17] {
         let file = TempFile::new(&format!("small{len}"), &noise(len));

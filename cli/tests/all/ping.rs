@@ -33,6 +33,7 @@ fn round_trips_of_every_kind() {
         &["-c", "20", "-i", "0", "--size", "26", "--crc", "off"],
         &["-c", "20", "-i", "0", "--mpa", "1"],
         &["-c", "20", "-i", "0", "--peer-to-peer"],
+        &["-c", "20", "-i", "0", "--device", "vp_softrdma"],
     ] {
         let output = run(&[&["ping", &server.address, "--verify"], options].concat());
         let out = text(&output.stdout);
@@ -163,6 +164,16 @@ fn somebody_else_there() {
     assert_eq!(output.status.code(), Some(4));
     let err = text(&output.stderr);
     assert!(err.contains("MPA") && err.contains(&address), "{err}");
+}
+
+#[test]
+fn a_device_that_is_not_there_is_named() {
+    for words in [&["ping", "127.0.0.1:1"][..], &["ping", "--serve", "127.0.0.1:0"]] {
+        let output = run(&[words, &["--device", "nowhere0"]].concat());
+        let err = text(&output.stderr);
+        assert!(output.status.code().is_some_and(|code| code > 0), "{words:?}");
+        assert!(err.contains("nowhere0") && !err.contains("panic"), "{err}");
+    }
 }
 
 #[test]

@@ -4,10 +4,11 @@
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use itapi::{Disconnect, Ia};
+use itapi::Disconnect;
 use serde::Serialize;
 
 use super::least_us;
+use crate::device::builder;
 use crate::error::{CliError, CliResult, Exit};
 use crate::perf::args::CostsArgs;
 use crate::perf::case::{Case, Mode, Op};
@@ -34,11 +35,7 @@ pub(super) fn measure(
     session: &mut Session,
     mpa: bool,
 ) -> CliResult<Vec<Object>> {
-    let device = args.device.clone();
-    let open = || match &device {
-        Some(device) => Ia::builder().device(device.as_str()).open(),
-        None => Ia::open(),
-    };
+    let open = || builder(args.device.as_deref()).open();
     let ia = open()?;
     let (pz, evd) = (ia.pz()?, ia.evd(64)?);
     let time = |once: &mut dyn FnMut() -> itapi::Result<()>| {

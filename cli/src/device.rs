@@ -1,0 +1,11 @@
+//! The device that a command works over: what `--device` names, or the first usable one. No state.
+
+use itapi::{Ia, IaBuilder};
+
+/// An adapter over the device, or over the first device of the provider, of that name.
+pub(crate) fn builder(device: Option<&str>) -> IaBuilder {
+    match device {
+        Some(device) => Ia::builder().device(device),
+        None => Ia::builder(),
+    }
+}
