@@ -170,11 +170,19 @@ impl Connection {
 
     /// Reads the client's source.
     fn fetch(&mut self, source: RemoteRange) -> CliResult<()> {
-        let Some(buffer) = self.data.take() else {
-            return Err(self.failed("its last RDMA Write is still under way"));
-        };
+        // The client may be faster with its next offer than a device with telling of our last Send.
+        let buffer = self.take_data()?;
         self.ep.post(Work::read(source, buffer)).map_err(|e| self.broken(&e))?;
-        while self.data.is_none() {
+        self.data = Some(self.take_data()?);
+        Ok(())
+    }
+
+    /// The buffer, when the work that has it is done.
+    fn take_data(&mut self) -> CliResult<Buffer> {
+        loop {
+            if let Some(buffer) = self.data.take() {
+                return Ok(buffer);
+            }
             let completion = self.evd.wait_success(Duration::MAX).map_err(|e| self.broken(&e))?;
             match completion.operation {
                 Operation::Read => self.data = completion.into_buffer(),
@@ -182,7 +190,6 @@ impl Connection {
                 _ => self.keep(completion.earlier),
             }
         }
-        Ok(())
     }
 
     /// Writes what was read to the client's sink.
