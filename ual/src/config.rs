@@ -16,7 +16,7 @@ use thiserror::Error;
 use ual_cm::{Network, Policy};
 use vp_hooks::Wrapper;
 
-use crate::registry::is_secure;
+use crate::secure::is_secure;
 use file::{File, PolicyKeys};
 
 /// Everything that can be configured.

@@ -38,6 +38,7 @@ mod life;
 mod posted;
 mod registry;
 pub mod resource;
+mod secure;
 mod shared_posted;
 mod tag;
 

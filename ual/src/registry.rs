@@ -6,7 +6,6 @@
 
 mod library;
 mod manifest;
-mod secure;
 #[cfg(test)]
 mod tests;
 
@@ -22,7 +21,6 @@ use crate::resource::Ia;
 use ual_cm::Policies;
 
 use library::Library;
-pub(crate) use secure::is_secure;
 
 /// Providers that come with the library, bare: no configuration concerns them.
 pub fn builtin() -> Vec<Arc<dyn Provider>> {

@@ -1,5 +1,5 @@
-//! Whether this process has more rights than who started it: then what that one says in the
-//! environment names no code.
+//! Whether this process has more rights than the one that started it. Then no library is loaded whose name
+//! comes from the environment. No state.
 
 /// `AT_SECURE` of the auxiliary vector (getauxval(3)).
 const AT_SECURE: usize = 23;
