@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn remote_ranges_are_cut_and_told() {
+    fn remote_ranges_are_sliced_and_encoded() {
         let all = RemoteRange { context: RmrContext(0x0102_0304), addr: 100, len: 10 };
         assert_eq!(all.slice(2..5).unwrap(), RemoteRange { addr: 102, len: 3, ..all });
         assert!(all.slice(10..10).is_ok());

@@ -162,7 +162,7 @@ fn what_this_end_flushes_says_that_this_end_did() {
 
 /// Peers whose process dies, or whose octets are wrong, CRC or not.
 #[test]
-fn what_a_peer_that_is_no_more_leaves_says_how_it_ended() {
+fn what_a_dead_peer_leaves_says_how_it_ended() {
     let ia = open();
     for (octets, cause) in [
         // An FPDU of 16 octets with a wrong CRC (RFC 5044 4).

@@ -51,7 +51,7 @@ fn a_reject_arrives_with_its_reason_and_the_endpoint_can_try_again() {
 }
 
 #[test]
-fn a_forgotten_request_is_rejected() {
+fn a_dropped_request_is_rejected() {
     let ia = open();
     let client = Side::new(&ia, |b| b);
     let listen = ia.listen("[::1]:0").unwrap();
@@ -64,7 +64,7 @@ fn a_forgotten_request_is_rejected() {
 }
 
 #[test]
-fn a_listener_that_goes_keeps_nobody_waiting() {
+fn a_dropped_listener_rejects_the_requests_that_wait() {
     let ia = open();
     let client = Side::new(&ia, |b| b);
     let listen = ia.listen("127.0.0.1:0").unwrap();
@@ -77,7 +77,7 @@ fn a_listener_that_goes_keeps_nobody_waiting() {
 
 // [it_ep_connect]
 #[test]
-fn nobody_listens() {
+fn a_connect_to_a_port_without_listener_is_refused() {
     let ia = open();
     let client = Side::new(&ia, |b| b);
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -99,7 +99,7 @@ fn an_orderly_end_is_seen_by_both_and_stays_known() {
 }
 
 #[test]
-fn one_thread_hears_of_many_endpoints() {
+fn one_dispatcher_gets_the_connection_events_of_many_endpoints() {
     let ia = open();
     let news = ia.conn_evd().unwrap();
     let clients: Vec<_> = (0..4).map(|_| Side::new(&ia, |b| b.conn_evd(&news))).collect();

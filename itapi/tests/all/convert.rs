@@ -24,7 +24,7 @@ fn params(role: Role, startup: bool) -> ConvertParams {
 
 // [it_socket_convert]
 #[test]
-fn a_dialogue_goes_on_over_rdma() {
+fn a_socket_is_converted_after_a_dialogue() {
     for (address, startup) in [("127.0.0.1:0", true), ("[::1]:0", true), ("127.0.0.1:0", false)] {
         let ia = open();
         let (client, server) = (Side::new(&ia, |b| b), Side::new(&ia, |b| b));

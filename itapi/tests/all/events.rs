@@ -43,7 +43,7 @@ fn software_events_come_out_in_order_until_full() {
 
 // [it_evd_query] [it_evd_modify]
 #[test]
-fn a_dispatcher_says_how_it_is() {
+fn info_returns_the_state_of_a_dispatcher() {
     let ia = open();
     let all = Aevd::builder(&ia).build().unwrap();
     let overflow = Overflow { notify: false, auto_reset: false };
@@ -257,7 +257,7 @@ fn a_callback_takes_the_events() {
 }
 
 #[test]
-fn a_dispatcher_that_goes_takes_its_callback_along() {
+fn dropping_a_dispatcher_drops_its_callback() {
     let ia = open();
     let state = Arc::new(());
     let kept = state.clone();
@@ -342,7 +342,7 @@ fn the_descriptor_shows_completions() {
 }
 
 #[test]
-fn an_overflow_is_told_of_and_ends() {
+fn an_overflow_raises_an_event_and_ends() {
     let ia = open();
     let news = ia.async_evd(8).unwrap();
     let overflow = Overflow { notify: true, auto_reset: false };

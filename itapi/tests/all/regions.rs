@@ -143,7 +143,7 @@ fn coherence_calls_and_pinned_memory() {
 
 // [itx_ep_connect_with_rmr] [itx_ep_accept_with_rmr] [it_hton64] [it_ntoh64]
 #[test]
-fn memory_is_told_in_private_data() {
+fn private_data_describes_a_region() {
     let ia = open();
     let (client, server) = (Side::new(&ia, |b| b), Side::new(&ia, |b| b));
     let theirs = client.pz.lmr(8).remote_write().register().unwrap();

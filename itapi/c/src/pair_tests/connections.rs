@@ -56,7 +56,7 @@ fn wrong_arguments_leave_the_endpoint_unconnected() {
 }
 
 #[test]
-fn a_request_is_rejected_with_a_word() {
+fn a_request_is_rejected_with_private_data() {
     let side = Side::new();
     let (_listen, port) = side.listen();
     let ep = side.ep();
@@ -96,7 +96,7 @@ fn a_request_is_handed_to_another_adapter() {
 }
 
 #[test]
-fn listeners_say_where_they_are() {
+fn a_query_returns_the_port_of_a_listener() {
     let side = Side::new();
     let (listen, port) = side.listen();
     let mut params = it_listen_param_t::zeroed();
@@ -158,7 +158,7 @@ fn a_socket_becomes_a_connection() {
 }
 
 #[test]
-fn a_socket_that_does_not_fit_stays_what_it_was() {
+fn a_socket_that_cannot_be_converted_stays_open() {
     let side = Side::new();
     let ep = side.ep();
     let convert = |sd, flags| c!(it_socket_convert(sd, ep, flags, null(), 0));
@@ -199,7 +199,7 @@ fn a_socket_that_does_not_fit_stays_what_it_was() {
 
 // [itx_init_tracing]
 #[test]
-fn memory_is_told_while_connecting() {
+fn private_data_describes_a_region_while_connecting() {
     let side = Side::new();
     let memory = side.memory(64, IT_PRIV_ALL);
     let (_listen, port) = side.listen();

@@ -9,7 +9,7 @@ fn query(lmr: it_lmr_handle_t) -> it_lmr_param_t {
 }
 
 #[test]
-fn a_region_says_what_it_is() {
+fn a_query_returns_the_parameters_of_a_region() {
     let side = Side::new();
     let memory = side.memory(100, IT_PRIV_LOCAL | IT_PRIV_REMOTE_READ);
     let params = query(memory.lmr);

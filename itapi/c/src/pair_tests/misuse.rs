@@ -174,7 +174,7 @@ fn endpoints_are_made_as_asked_or_not_at_all() {
 }
 
 #[test]
-fn a_connection_has_its_reads() {
+fn the_number_of_reads_is_changed_within_that_of_the_connection() {
     let side = Side::new();
     let [a, _] = side.pair(&attributes());
     let modify = |mask, reads: u32| {

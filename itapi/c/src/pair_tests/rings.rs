@@ -41,7 +41,7 @@ fn all_of_a_long_cookie_comes_back() {
 }
 
 #[test]
-fn what_is_silent_is_done_when_a_completion_behind_it_was_dequeued() {
+fn unsignalled_requests_are_done_when_a_completion_behind_them_was_dequeued() {
     let side = Side::new();
     let [a, _b] = side.pair(&attributes());
     let source = side.memory(64, IT_PRIV_LOCAL);

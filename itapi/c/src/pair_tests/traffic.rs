@@ -9,7 +9,7 @@ use crate::srq::*;
 const ALL: it_mem_priv_t = IT_PRIV_ALL;
 
 #[test]
-fn memory_goes_both_ways() {
+fn what_is_written_is_read_back_in_both_addressing_modes() {
     let side = Side::new();
     let [a, _b] = side.pair(&attributes());
     for mode in [IT_ADDR_MODE_ABSOLUTE, IT_ADDR_MODE_RELATIVE] {

@@ -28,7 +28,7 @@ fn again<T>(number: usize) -> *mut T {
 
 // [it_ia_free]
 #[test]
-fn waiters_of_every_stream_are_sent_away() {
+fn waiters_of_every_stream_return_when_the_adapter_is_freed() {
     const STREAMS: [it_event_type_t; 7] = [
         IT_DTO_EVENT_STREAM,
         IT_CM_REQ_EVENT_STREAM,

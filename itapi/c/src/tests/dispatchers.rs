@@ -176,7 +176,7 @@ fn a_wait_ends_with_an_event_a_time_out_or_the_adapter() {
 
 // [it_evd_query] [it_evd_modify]
 #[test]
-fn parameters_are_told_and_changed() {
+fn parameters_are_queried_and_changed() {
     let ia = Adapter::new();
     let evd = Wanted { flags: IT_EVD_CREATE_FD, ..Wanted::SOFTWARE }.create(&ia).unwrap();
     let (evd, fd) = evd;
