@@ -2,8 +2,8 @@
 # rxe0 RoCE. What runs there are the programs as they are built for this machine.
 #
 # Sourced by `run`, with interop.sh. First the provider suite over each device: it lists itself what
-# they are known to do otherwise. Then `duet` with itself, and the examples, in Rust and C, where
-# nothing differs but the name of the interface adapter and its address. `late_transition` is of
+# they are known to do otherwise. Then `duet` with itself, `warpline ping` and `demo`, and the examples, in
+# Rust and C, where nothing differs but the name of the interface adapter and its address. `late_transition` is of
 # streams, which these devices have not: there it must be refused with the reason.
 
 VM_EXAMPLES="hello_rdma ping_pong rdma_copy kv late_transition media_pull"
@@ -18,6 +18,7 @@ vm_verbs() { # [short]
     for ia in vp_softrdma siw0 rxe0; do verbs_copy "$ia"; done
     if [ "${1:-}" != short ]; then
         for ia in siw0 rxe0; do verbs_duet "$ia"; done
+        for ia in siw0 rxe0; do verbs_commands "$ia"; done
         for ia in vp_softrdma siw0 rxe0; do verbs_examples "$ia"; done
     fi
     echo "$((VM_CASES - VM_FAILED)) passed, $VM_FAILED failed"
@@ -44,7 +45,8 @@ vm_verbs_programs() {
             -L"$target/vm/lib" -litapi -pthread -Wl,-rpath,'$ORIGIN'
         vm_push "$target/vm/bin/c_$name"
     done
-    vm_push "$target/vm/bin/provider_suite" "$target/vm/lib/libitapi.so.2" "$target/debug/duet" "$VM_HERE/pair"
+    vm_program
+    vm_push "$WARPLINE" "$(gcc -print-file-name=libm.so.6)" "$target/vm/bin/provider_suite" "$target/vm/lib/libitapi.so.2" "$target/debug/duet" "$VM_HERE/pair"
 }
 
 verbs_suite() { # [short]
@@ -73,6 +75,18 @@ verbs_duet() { # IA
     odd=$(interop_odd <"$VM_DIR/pair")
     [ -z "$odd" ] || status="$status, $odd"
     verbs_verdict "$ia: duet" "$status" "$(grep -c '^ok \|^differs ' "$VM_DIR/pair")"
+}
+
+# `warpline` with itself over one device. The last RDMA Reads of `demo` are lost on siw: see README.md.
+verbs_commands() { # IA
+    local ia=$1 at status=0 warpline="env LD_LIBRARY_PATH=/bin warpline"
+    at=$(verbs_address "$ia")
+    verbs_pair "$ia: ping" once "$warpline ping --serve $at:0 --once --device $ia" \
+        "$warpline ping @ --count 50 --interval 0 --verify --quiet --device $ia"
+    [ "$ia" != siw0 ] || return 0
+    vm_sh "timeout 100 $warpline demo /run/from/large --chunk 64k --progress never --device $ia --address $at" \
+        >"$VM_DIR/pair" 2>&1 || status=$?
+    verbs_verdict "$ia: demo" "$status" "$(grep -c '^verified$' "$VM_DIR/pair")"
 }
 
 verbs_address() { # IA
