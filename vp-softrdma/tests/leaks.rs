@@ -36,6 +36,8 @@ static ALLOCATOR: Counting = Counting;
 /// of what one of them uses.
 fn leaves_nothing(what: &str, least: isize, mut round: impl FnMut()) {
     const ROUNDS: isize = 8;
+    let mut round =
+        || warpline_patience::within("something to be made, used and destroyed", &mut round);
     round();
     let before = OCTETS.load(Ordering::Relaxed);
     (0..ROUNDS).for_each(|_| round());

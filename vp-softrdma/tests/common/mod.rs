@@ -312,8 +312,10 @@ pub fn connect(ends: (&End, &End), setup: &Setup) {
         (setup.params)(&mut params);
         params
     };
-    ends.1.rts(far, params(ends.1, Role::Responder));
-    ends.0.rts(near, params(ends.0, Role::Initiator));
+    warpline_patience::within("two ends to take over a stream", || {
+        ends.1.rts(far, params(ends.1, Role::Responder));
+        ends.0.rts(near, params(ends.0, Role::Initiator));
+    });
 }
 
 /// Two connected ends on two RNICs; both say that they are established.

@@ -265,7 +265,9 @@ fn cq_overrun_ends_its_qps_only() {
         }
     }
     let mut left = 0;
+    let bound = warpline_patience::Bound::new("the CQ to say that it was overrun");
     let status = loop {
+        bound.check();
         match small.cq.poll(&mut [WorkCompletion::BLANK]) {
             Ok(count) => left += count,
             Err(status) => break status,
