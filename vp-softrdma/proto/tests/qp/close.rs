@@ -129,6 +129,17 @@ fn an_answered_probe_does_not_spoil_a_close() {
     }
 }
 
+// A nudge of the peer may be on its way when this end closes; what it would miss may not [VERBS-05]
+#[test]
+fn a_nudge_does_not_spoil_a_close() {
+    for (payload, state) in [(&b""[..], State::Closing), (b"x", State::Error)] {
+        let mut end = closing();
+        end.feed(&write(0x100, 0, payload));
+        end.pump();
+        assert_eq!(end.qp.state(), state, "{:?}", end.events);
+    }
+}
+
 // [VERBS-05, VERBS-28] a Terminate while closing is kept, and makes the close a bad one
 #[test]
 fn a_terminate_while_closing_is_kept() {

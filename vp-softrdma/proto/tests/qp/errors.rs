@@ -176,6 +176,9 @@ fn message_offsets_and_lengths() {
         (vec![first.clone()], segment(40, false, 25), 0x1205),
     ] {
         assert_eq!(refused(end(), &good, &bad), (word, MD));
+        let mut receiver = end();
+        good.iter().chain([&bad]).for_each(|octets| receiver.feed(octets));
+        assert_eq!(receiver.memory.overflowed, word == 0x1205, "the receive says why it ended");
     }
     let good = [send(1, b"takes the only buffer")];
     assert_eq!(refused(end(), &good, &send(2, b"")), (0x1202, MD));

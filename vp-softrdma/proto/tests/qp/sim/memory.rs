@@ -97,6 +97,8 @@ pub(crate) struct Memory {
     pub(crate) placed: u64,
     /// What was done with receive buffers and on behalf of the peer, in order.
     pub(crate) calls: Vec<Call>,
+    /// A message was longer than its receive buffer.
+    pub(crate) overflowed: bool,
     /// Placing into the receive buffer fails.
     pub(crate) broken_buffers: bool,
     /// Sends and Writes are never copied whole: they take the slow path.
@@ -160,6 +162,9 @@ impl Host for Memory {
         assert!(self.taken.is_none(), "one receive buffer at a time");
         self.taken = self.posted.pop_front();
         self.taken.as_ref().map(|(_, buffer)| buffer.len() as u32)
+    }
+    fn overflow_receive(&mut self) {
+        self.overflowed = true;
     }
     fn place_receive(&mut self, offset: u32, octets: &[u8]) -> Result<(), AccessError> {
         if self.broken_buffers {
