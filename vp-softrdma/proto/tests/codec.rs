@@ -284,6 +284,24 @@ fn every_code_is_registered_and_named() {
     );
 }
 
+proptest! {
+    // [RDMAP-20] a Read header is one only if the Terminate says so
+    #[test]
+    fn octets_behind_a_terminates_headers_are_no_read_request(
+        ddp in header(), read in read_request(), length in any::<u16>(),
+    ) {
+        let (code, read_request) = (TerminateCode::new(1, 1, 0), Some(read));
+        let (segment_length, ddp) = (Some(length), Some(ddp));
+        let repr = TerminateRepr { code, segment_length, ddp, read_request };
+        let mut octets = [0; TerminateRepr::MAX_LEN];
+        let len = repr.emit(&mut octets).unwrap();
+        prop_assert_eq!(octets[2], 0xe0);
+        octets[2] = 0xc0;
+        let said = TerminateRepr { read_request: None, ..repr };
+        prop_assert_eq!(TerminateRepr::parse(&octets[..len]).unwrap(), said);
+    }
+}
+
 // RDMAC 7.2 [VERBS-22]
 #[test]
 fn an_stag_is_an_index_and_a_key() {
