@@ -168,13 +168,16 @@ fn a_refused_request_leaves_nothing() {
 
 #[test]
 fn a_refused_request_counts_for_no_stream() {
-    let mut posted = queue(4, &[false]);
-    let refused = posted.hold(1, false).unwrap();
-    posted.refused(refused);
-    let last = posted.hold(2, false).unwrap();
-    // The last one of two failed.
-    posted.ended(1, |_| true);
-    assert_eq!(complete(&mut posted, last, false), (Some(2), vec![0]));
+    for (failed, told) in [(1, vec![0]), (2, vec![])] {
+        let mut posted = queue(4, &[false]);
+        let refused = posted.hold(1, false).unwrap();
+        posted.refused(refused);
+        let last = posted.hold(2, false).unwrap();
+        // The last ones of two.
+        posted.ended(failed, |_| true);
+        assert_eq!(complete(&mut posted, last, false), (Some(2), told));
+        assert_eq!(complete(&mut posted, 0, false).0.is_some(), failed == 2);
+    }
 }
 
 #[test]
