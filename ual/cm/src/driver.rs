@@ -126,7 +126,7 @@ impl Driver {
     }
 
     /// Delivers events; without the lock.
-    fn deliver(&self) {
+    pub(crate) fn deliver(&self) {
         self.deliveries.deliver(&self.mailbox);
     }
 
@@ -219,7 +219,7 @@ impl Work {
     }
 
     /// The thread may be asleep: its timer must be right.
-    fn arm(&mut self) {
+    pub(crate) fn arm(&mut self) {
         if let Err(error) = self.table.reactor.arm() {
             tracing::error!("connection management cannot set its timer: {error}");
         }

@@ -30,6 +30,16 @@ impl<'a> Testing<'a> {
         Held(self.0.driver.lock())
     }
 
+    /// The pause of a listener is over. As after any work, the timer is set and events are delivered: the thread
+    /// may sleep.
+    pub fn resume(&self, listener: ListenerId) {
+        if let Some(work) = &mut *self.0.driver.lock() {
+            work.table.resume(listener.0);
+            work.arm();
+        }
+        self.0.driver.deliver();
+    }
+
     /// Whether no command waits or is carried out, and all events are delivered.
     pub fn is_idle(&self) -> bool {
         let waits = || self.0.mailbox.commands.is_empty();
@@ -86,12 +96,5 @@ impl Held<'_> {
     /// Entries of endpoints, and entries in all.
     pub fn entries(&self) -> (usize, usize) {
         self.0.as_ref().map_or((0, 0), |work| (work.table.by_qp.len(), work.table.entries.len()))
-    }
-
-    /// The pause of a listener is over.
-    pub fn resume(&mut self, listener: ListenerId) {
-        if let Some(work) = &mut *self.0 {
-            work.table.resume(listener.0);
-        }
     }
 }

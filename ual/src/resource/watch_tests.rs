@@ -110,7 +110,7 @@ fn a_listener_that_rested_tries_until_it_is_watched() {
     let _first = ask(&ia, listen.addresses()[0]);
     assert!(matches!(requests.wait(Some(HANG)).unwrap(), Event::Request(_)));
     ia.cm().testing().refuse_watches(true);
-    ia.cm().testing().hold().resume(listen.id());
+    ia.cm().testing().resume(listen.id());
     let Event::Unaffiliated { port: None, event } = news.wait(Some(HANG)).unwrap() else {
         panic!()
     };
