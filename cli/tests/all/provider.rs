@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 // Serves two test programs; each uses its part.
-#[path = "../../../tests/provider/tests/all/build.rs"]
+#[path = "../../../vp-api/suite/tests/all/build.rs"]
 mod build;
 
 use crate::support::{Running, line_with, rest};
@@ -319,7 +319,7 @@ fn a_setuid_program_is_told_nothing_by_its_environment() {
 /// The layer of the tests, built; `None` without a compiler.
 fn layer(name: &str) -> Option<PathBuf> {
     let library = scratch(name).join("libpass_on.so");
-    c(&build::root().join("tests/provider/fixtures/layer"), &headers(), &library)?;
+    c(&build::root().join("vp-api/suite/fixtures/layer"), &headers(), &library)?;
     Some(library)
 }
 

@@ -21,7 +21,7 @@ const UNSAFE: &[&str] = &[
     // Types of C functions.
     "vp-verbs/sys/src/lib.rs",
     // Plays what a provider in C gets wrong.
-    "tests/provider/seeded/src/border.rs",
+    "vp-api/suite/seeded/src/border.rs",
     // Plays a C library.
     "tests/fake-verbs/src/",
     "itapi/c/src/",
@@ -49,7 +49,7 @@ const SAFE: &[&str] = &[
     "spec/src/lib.rs",
     "spec/src/main.rs",
     "tests/src/lib.rs",
-    "tests/provider/src/lib.rs",
+    "vp-api/suite/src/lib.rs",
     "tests/skip/src/lib.rs",
 ];
 

@@ -18,10 +18,10 @@ const PROMISES: &[&str] = &[
 ];
 
 /// The cases of the suite.
-const CASES: &str = "tests/provider/src";
+const CASES: &str = "vp-api/suite/src";
 
 /// The list of seeded faults.
-const FAULTS: &str = "tests/provider/seeded/src/faults.rs";
+const FAULTS: &str = "vp-api/suite/seeded/src/faults.rs";
 
 /// One promise.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

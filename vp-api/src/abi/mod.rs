@@ -36,7 +36,7 @@
 //!   therefore tries each in a second process before; other programs can with `import::probe_with`.
 //! - What a file is not, its first octets tell: of a library for another processor the loader says
 //!   that the file does not exist.
-//! - `tests/provider` is one suite for every provider in every form: built in, through the tables
+//! - `vp-api/suite` is one suite for every provider in every form: built in, through the tables
 //!   within the process, as a library, in wrappers and in layers; the bridge to hardware over a
 //!   stand-in for rdma-core, and in the virtual machine over the kernel's devices. `warpline
 //!   provider check` runs it for a vendor.

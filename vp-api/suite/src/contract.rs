@@ -2,10 +2,10 @@
 //! only, no state.
 
 const TEXTS: [&str; 5] = [
-    include_str!("../../../vp-api/include/rnicpi.h"),
-    include_str!("../../../vp-api/include/rnicpi_qp.h"),
-    include_str!("../../../vp-api/include/rnicpi_cm.h"),
-    include_str!("../../../vp-api/include/rnicpi_ud.h"),
+    include_str!("../../include/rnicpi.h"),
+    include_str!("../../include/rnicpi_qp.h"),
+    include_str!("../../include/rnicpi_cm.h"),
+    include_str!("../../include/rnicpi_ud.h"),
     include_str!("../../../spec/provider-guide.md"),
 ];
 

@@ -57,7 +57,7 @@ fn named(place: &str, text: &str) -> Result<Fault, String> {
         (None, _) => Err(format!("{place} has no name of a fault: name one, or unset it")),
         (Some(name), 0) => Fault::named(name).ok_or_else(|| {
             format!(
-                "{place}: there is no fault `{name}`; tests/provider/seeded/src/faults.rs has all"
+                "{place}: there is no fault `{name}`; vp-api/suite/seeded/src/faults.rs has all"
             )
         }),
         (Some(_), more) => {

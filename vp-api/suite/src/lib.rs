@@ -8,7 +8,7 @@
 //!
 //! The contract is `rnicpi.h` and the guide for vendors. Their promises have ids (`[RI-41]`); a case
 //! names those that it looks after, and its failure quotes them. That each case sees what it is for
-//! is shown with seeded faults (`tests/provider/seeded`), and `spec --check` holds all three together.
+//! is shown with seeded faults (`vp-api/suite/seeded`), and `spec --check` holds all three together.
 #![forbid(unsafe_code)]
 
 mod cases;

@@ -71,7 +71,7 @@ fn softrdma_in_wrappers() {
 /// The layer of C that passes everything on, built; `None` without a compiler.
 pub(crate) fn layer(test: &str) -> Option<PathBuf> {
     let library = build::scratch(test).join("liblayer.so");
-    let sources = build::root().join("tests/provider/fixtures/layer");
+    let sources = build::root().join("vp-api/suite/fixtures/layer");
     build::c(&sources, &build::headers(), &library).map(|()| library)
 }
 
@@ -122,7 +122,7 @@ fn a_vendors_library_of_c() {
 fn a_library_built_with_the_first_header() {
     let dir = build::scratch("first-header");
     let library = dir.join("libvendor_loop.so");
-    let headers = build::root().join("tests/provider/fixtures/1.0");
+    let headers = build::root().join("vp-api/suite/fixtures/1.0");
     let Some(()) = build::c(&build::vendor_c(), &headers, &library) else {
         return warpline_skip::skip("a_library_built_with_the_first_header", "no C compiler");
     };
