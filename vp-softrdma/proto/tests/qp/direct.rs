@@ -99,6 +99,12 @@ fn a_refused_segment_is_refused_at_once() {
     assert_eq!((end.qp.state(), end.memory.placed), (State::Terminate, 0));
     let code = end.qp.last_terminate().expect("sent").1;
     assert_eq!(code.word(), 0x1100);
+    // It says which segment that was.
+    let refused = end.qp.refused_segment().expect("quoted");
+    assert!(
+        matches!(refused.header, iwarp_proto::wire::ddp::Header::Tagged(header) if header.stag == Stag(0xbad))
+    );
+    assert_eq!(refused.segment_length, Some(14 + 10_000));
 }
 
 // [SEC-05] the region goes away while the segment streams in

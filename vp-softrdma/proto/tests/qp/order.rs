@@ -684,11 +684,13 @@ fn the_longest_write_is_sent_to_its_last_octet() {
         let head = fpdu.head().expect("gathers");
         let Ok(Header::Tagged(h)) = Header::parse(&head[2..]) else { panic!("tagged") };
         assert_eq!(h.to, start + total);
+        assert!(!fpdu.payload.is_empty());
         total += u64::from(fpdu.payload.len());
         assert_eq!(h.control.last(), total == u64::from(u32::MAX));
         end.qp.handle_sent(fpdu.sequence, &mut end.memory);
     }
     assert_eq!(end.memory.completions, [(1, Status::Success, u32::MAX)]);
+    assert!(iwarp_proto::Payload::None.is_empty());
 }
 
 // [MPA-16] no ULPDU is longer than 64,768 octets, whatever MULPDU was asked for

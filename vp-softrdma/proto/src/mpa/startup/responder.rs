@@ -116,7 +116,6 @@ impl Responder {
 
     fn reply(&self, frame: &Frame<'_>, crc: bool, rejected: bool) -> StartupRepr {
         StartupRepr {
-            kind: FrameKind::Reply,
             // RFC 5044 7.1.1 [CONN-02]; a rejected stream carries nothing, so demands nothing.
             markers: self.config.markers && !rejected,
             crc,
