@@ -35,7 +35,8 @@ impl<T> InOrder<T> {
     /// Whether nothing is in it or being taken.
     #[cfg(feature = "testing")]
     pub(crate) fn is_done(&self) -> bool {
-        self.begin().is_some_and(|_draining| lock(&self.queue).is_empty())
+        // In this order: what was in it has been taken out, and then whoever took it has finished.
+        lock(&self.queue).is_empty() && !self.draining.load(Ordering::Acquire)
     }
 
     /// Takes out what there is, unless somebody does.
