@@ -103,6 +103,9 @@ proptest! {
             }
             prop_assert!(terminate.emit(&mut octets.clone()[..have]).is_err());
         }
+        // What its flags do not announce is not read, whatever follows.
+        octets.extend([0x41; 64]);
+        prop_assert_eq!(TerminateRepr::parse(&octets), Ok(terminate));
     }
 
     // [CONN-05] [CONN-16] [CONN-20]

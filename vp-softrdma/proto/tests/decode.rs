@@ -85,29 +85,45 @@ fn every_vector_is_judged_as_it_says() {
     });
 }
 
-/// What is wrong with an untagged segment of `len` octets, without CRC.
-fn faults_of(control: [u8; 2], qn: u8, mo: u32, len: u8) -> Vec<&'static str> {
-    let mut octets = vec![0, 18 + len, control[0], control[1], 0, 0, 0, 0, 0, 0, 0, qn, 0, 0, 0, 1];
+/// What is wrong with an untagged segment, without CRC.
+fn faults_of(control: [u8; 2], qn: u8, mo: u32, payload: &[u8]) -> Vec<&'static str> {
+    let len = 18 + payload.len() as u8;
+    let mut octets = vec![0, len, control[0], control[1], 0, 0, 0, 0, 0, 0, 0, qn, 0, 0, 0, 1];
     octets.extend(mo.to_be_bytes());
-    octets.resize((20 + usize::from(len)).next_multiple_of(4) + 4, 0);
+    octets.extend(payload);
+    octets.resize(octets.len().next_multiple_of(4) + 4, 0);
     let start = Start::Fpdu { position: 0 };
     let frames = explain(&octets, DecodeOptions { crc: None, markers: false, start });
     frames.iter().flat_map(Frame::violations).map(|fault| fault.requirement).collect()
 }
 
+const NONE: [&str; 0] = [];
+
 // [DDP-14]: a message may end where its offsets do.
 #[test]
 fn the_last_offset_is_one() {
     const SEND: [u8; 2] = [0x41, 0x43];
-    assert_eq!(faults_of(SEND, 0, 0xffff_fffc, 4), [""; 0]);
-    assert_eq!(faults_of(SEND, 0, 0xffff_fffc, 5), ["DDP-14"]);
+    assert_eq!(faults_of(SEND, 0, 0xffff_fffc, &[7; 4]), NONE);
+    assert_eq!(faults_of(SEND, 0, 0xffff_fffc, &[7; 5]), ["DDP-14"]);
+}
+
+// [RDMAP-07]: what is read may end where tagged offsets do.
+#[test]
+fn the_last_tagged_offset_is_one() {
+    let read = |size: u32| {
+        let sink = [&[0, 0, 1, 0][..], &[0; 8]].concat();
+        let source = [&[0, 0, 2, 0][..], &(u64::MAX - 7).to_be_bytes()].concat();
+        faults_of([0x41, 0x41], 1, 0, &[&sink[..], &size.to_be_bytes(), &source].concat())
+    };
+    assert_eq!(read(8), NONE);
+    assert_eq!(read(9), ["RDMAP-07"]);
 }
 
 // [EXT-10]
 #[test]
 fn an_atomic_response_is_one_segment() {
-    assert_eq!(faults_of([0x41, 0x4b], 3, 0, 12), [""; 0]);
-    assert_eq!(faults_of([0x01, 0x4b], 3, 0, 12), ["EXT-10"]);
+    assert_eq!(faults_of([0x41, 0x4b], 3, 0, &[0; 12]), NONE);
+    assert_eq!(faults_of([0x01, 0x4b], 3, 0, &[0; 12]), ["EXT-10"]);
 }
 
 // These need no state at all.
