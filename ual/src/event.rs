@@ -19,6 +19,7 @@
 //! A wait ends with an event, its time, an interrupt, a signal handler (`EINTR`, also for threads
 //! that follow another one's lead inside the provider), or the end of the Ia.
 
+mod adapter;
 mod async_event;
 mod callback;
 mod completion;
@@ -31,48 +32,24 @@ mod pump;
 mod settings;
 mod sourced;
 mod state;
+mod stream;
 mod take;
 mod turn;
 
 pub use async_event::AsyncSource;
 pub(crate) use dispatch::Dispatch;
 pub use evd::Evd;
-pub use init::{EvdInfo, EvdInit, Overflow};
+pub use init::{EvdInfo, EvdInit};
+pub use state::Overflow;
+use stream::is_notification;
+pub use stream::{NOTIFY, Stream};
 
 use std::sync::{Arc, Weak};
 
-use vp_api::{AsyncEvent, QpId, WcStatus, WorkCompletion};
+use vp_api::{AsyncEvent, QpId, WorkCompletion};
 
 use crate::cm::{ConnEvent, ConnRequest, ServiceReply, ServiceRequest};
 use crate::resource::{Ep, UdService};
-
-/// In a `wr_id`: its completion counts as a notification (IT-API `IT_NOTIFY_FLAG`). So does one
-/// that is solicited or failed, whatever its `wr_id`. The other bits are the face's.
-pub const NOTIFY: u64 = 1 << 63;
-
-/// True if the completion counts as a notification.
-pub(crate) fn is_notification(completion: &WorkCompletion) -> bool {
-    completion.wr_id & NOTIFY != 0 || completion.solicited || completion.status != WcStatus::Success
-}
-
-/// What a dispatcher carries (IT-API event streams): exactly one kind.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Stream {
-    /// Completions; the dispatcher is a completion queue of the provider.
-    Completion,
-    /// Connection requests of listeners.
-    Request,
-    /// What becomes of connections.
-    Connection,
-    /// Asynchronous events of endpoints, dispatchers and shared receive queues.
-    Affiliated,
-    /// Asynchronous events of the device and its ports.
-    Unaffiliated,
-    /// Events that the application posts itself.
-    Software,
-    /// Notifications of other dispatchers (IT-API AEVD).
-    Aggregate,
-}
 
 /// An event.
 #[derive(Clone, Debug)]

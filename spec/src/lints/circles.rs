@@ -15,7 +15,7 @@ use crate::source::{Language, Source};
 const LARGEST: usize = 4;
 
 /// Crates that have a larger circle.
-const OPEN: &[&str] = &["ual", "vp-verbs"];
+const OPEN: &[&str] = &["vp-verbs"];
 
 /// Names between `::`.
 type Names = Vec<String>;

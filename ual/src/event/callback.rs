@@ -6,27 +6,29 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
-use super::Evd;
 use crate::error::{Error, Result};
 
 /// What an application attaches.
-pub(super) type Function = dyn Fn(&Arc<Evd>) + Send + Sync;
+pub(super) type Function<T> = dyn Fn(&Arc<T>) + Send + Sync;
 
-/// The place of a callback.
-#[derive(Default)]
-pub(super) struct Callback {
-    slot: Mutex<Slot>,
+/// The place of a callback of a `T`.
+pub(super) struct Callback<T> {
+    slot: Mutex<Slot<T>>,
     ended: Condvar,
 }
 
-#[derive(Default)]
-struct Slot {
-    function: Option<Arc<Function>>,
+struct Slot<T> {
+    function: Option<Arc<Function<T>>>,
     running: Option<ThreadId>,
 }
 
-impl Callback {
-    fn lock(&self) -> MutexGuard<'_, Slot> {
+impl<T> Callback<T> {
+    pub(super) fn new() -> Self {
+        let slot = Slot { function: None, running: None };
+        Self { slot: Mutex::new(slot), ended: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Slot<T>> {
         // Nothing panics while the lock is held.
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -35,7 +37,7 @@ impl Callback {
         self.lock().function.is_some()
     }
 
-    pub(super) fn attach(&self, function: Box<Function>) -> Result<()> {
+    pub(super) fn attach(&self, function: Box<Function<T>>) -> Result<()> {
         let mut slot = self.lock();
         if slot.function.is_some() {
             return Err(Error::CallbackExists);
@@ -45,14 +47,14 @@ impl Callback {
     }
 
     /// Calls it, if there is one.
-    pub(super) fn run(&self, evd: &Arc<Evd>) {
+    pub(super) fn run(&self, of: &Arc<T>) {
         let function = {
             let mut slot = self.lock();
             let Some(function) = slot.function.clone() else { return };
             slot.running = Some(thread::current().id());
             function
         };
-        if catch_unwind(AssertUnwindSafe(|| function(evd))).is_err() {
+        if catch_unwind(AssertUnwindSafe(|| function(of))).is_err() {
             tracing::error!("the callback of an event dispatcher panicked; it stays attached");
         }
         // Before the end is told: afterwards nothing of the application's is here any more.

@@ -14,7 +14,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use vp_api::{Cq, CqHandler, CqId, CqInit, QpId, VpStatus, WorkCompletion};
+use vp_api::{Cq, CqHandler, CqId, CqInit, QpId, Rnic, VpStatus, WorkCompletion};
 
 use super::Event;
 use super::core::{Control, Core, Wait};
@@ -23,7 +23,7 @@ use super::pump::Pump;
 use super::sourced::Sourced;
 use super::turn::Turn;
 use crate::error::{Error, Result};
-use crate::resource::Ia;
+use crate::resource::{Map, Sources};
 use crate::sync::{AtomicBool, Ordering};
 
 /// Completion queue with waiting and a descriptor.
@@ -79,16 +79,22 @@ impl CqHandler for Bell {
 }
 
 impl Completions {
-    /// `plain`: threshold 1. `core` becomes the staging queue.
-    pub(super) fn new(ia: &Ia, depth: u32, core: Arc<Core<Event>>, plain: bool) -> Result<Self> {
+    /// `plain`: threshold 1. `core` becomes the staging queue. `sources`: there are datagrams.
+    pub(super) fn new(
+        rnic: &dyn Rnic,
+        sources: Option<Arc<Map<QpId, Sources>>>,
+        depth: u32,
+        core: Arc<Core<Event>>,
+        plain: bool,
+    ) -> Result<Self> {
         let bell = Arc::new(Bell {
             core: core.clone(),
             wanted: AtomicBool::new(false),
             ring: Mutex::new(None),
         });
         let init = CqInit { depth, handler: Some(bell.clone()) };
-        let cq = ia.rnic().create_cq(&init).map_err(Error::verb("create a completion queue"))?;
-        let sourced = ia.datagram_attrs().map(|_| Sourced::new(cq.clone(), ia.directory().clone()));
+        let cq = rnic.create_cq(&init).map_err(Error::verb("create a completion queue"))?;
+        let sourced = sources.map(|sources| Sourced::new(cq.clone(), sources));
         let cq = sourced.clone().map_or(cq, |sourced| sourced);
         core.change(|state| state.settings.depth = cq.depth() as usize);
         Ok(Self { cq, sourced, bell, core, turn: Turn::new(plain), pump: Pump::new() })

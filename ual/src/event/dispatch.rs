@@ -10,7 +10,6 @@ use std::thread::JoinHandle;
 
 use vp_api::room;
 
-use super::Evd;
 use crate::error::{Error, Result};
 use crate::sync::{AtomicU8, Ordering};
 
@@ -18,6 +17,12 @@ use crate::sync::{AtomicU8, Ordering};
 pub(super) const PUMP: u8 = 1;
 /// Run the callback.
 pub(super) const CALL: u8 = 2;
+
+/// What the thread works for.
+pub(super) trait Served: Send + Sync {
+    /// Does what was rung for.
+    fn serve(self: Arc<Self>, wanted: u8);
+}
 
 /// The thread, once it runs.
 #[derive(Default)]
@@ -41,7 +46,7 @@ struct Jobs {
 /// One dispatcher's bell at the thread. Rung again before it was heard, it is heard once.
 pub(super) struct Ring {
     wanted: AtomicU8,
-    evd: Weak<Evd>,
+    of: Weak<dyn Served>,
     shared: Arc<Shared>,
 }
 
@@ -85,8 +90,8 @@ impl Shared {
     fn run(&self) {
         while let Some(ring) = self.next() {
             let wanted = ring.wanted.swap(0, Ordering::AcqRel);
-            if let Some(evd) = ring.evd.upgrade() {
-                evd.serve(wanted);
+            if let Some(served) = ring.of.upgrade() {
+                served.serve(wanted);
             }
         }
     }
@@ -102,8 +107,8 @@ impl Dispatch {
     }
 
     /// A bell for a dispatcher.
-    pub(super) fn bell(&self, evd: Weak<Evd>) -> Arc<Ring> {
-        Arc::new(Ring { wanted: AtomicU8::new(0), evd, shared: self.shared.clone() })
+    pub(super) fn bell(&self, of: Weak<dyn Served>) -> Arc<Ring> {
+        Arc::new(Ring { wanted: AtomicU8::new(0), of, shared: self.shared.clone() })
     }
 
     /// Starts the thread if it does not run.

@@ -14,12 +14,12 @@ use vp_api::{AsyncEvent, Cq, QpId, VpStatus};
 use super::callback::Callback;
 use super::completion::Completions;
 use super::core::{Control, Core};
-use super::dispatch::{CALL, PUMP, Ring};
+use super::dispatch::{CALL, PUMP, Ring, Served};
 use super::state::Push;
 use super::{AsyncSource, EvdInit, Event, Stream};
 use crate::error::{Error, Object, Result};
 use crate::life::{Hold, Life, Living};
-use crate::resource::Ia;
+use crate::resource::{Ia, Resource};
 use crate::sync::{AtomicU32, Mutex, Ordering, lock};
 use crate::tag::Tag;
 
@@ -33,7 +33,7 @@ pub struct Evd {
     pub(super) underlying: bool,
     wanted: fn(&Event) -> bool,
     pub(super) spin: Duration,
-    pub(super) callback: Callback,
+    pub(super) callback: Callback<Self>,
     pub(super) ring: Arc<Ring>,
     /// The aggregate dispatcher that it feeds.
     pub(super) aggregate: Mutex<Option<Hold<Self>>>,
@@ -60,7 +60,8 @@ impl Source {
             Stream::Completion => {
                 let core = Arc::new(Core::new(depth, threshold));
                 let plain = init.threshold == 1;
-                let queue = Completions::new(ia, init.depth, core.clone(), plain)?;
+                let sources = ia.datagram_attrs().map(|_| ia.directory().sources().clone());
+                let queue = Completions::new(ia.rnic(), sources, init.depth, core.clone(), plain)?;
                 Self::Completions(queue, core)
             }
             Stream::Aggregate => Self::Children(Arc::new(Core::new(usize::MAX, 1))),
@@ -80,7 +81,7 @@ impl Source {
 }
 
 impl Evd {
-    pub(crate) fn new(ia: &Arc<Ia>, init: EvdInit) -> Result<Arc<Self>> {
+    pub(super) fn new(ia: &Arc<Ia>, init: EvdInit) -> Result<Arc<Self>> {
         if init.depth == 0 && init.stream != Stream::Aggregate {
             return Err(Error::InvalidArgument("an event dispatcher needs a depth above 0".into()));
         }
@@ -93,8 +94,8 @@ impl Evd {
             underlying: init.underlying,
             wanted: init.wanted,
             spin: ia.policy().spin,
-            callback: Callback::default(),
-            ring: ia.dispatch().bell(me.clone()),
+            callback: Callback::new(),
+            ring: ia.dispatch().bell(me.clone() as Weak<dyn Served>),
             aggregate: Mutex::new(None),
             waiting: AtomicU32::new(0),
             me: me.clone(),
@@ -170,21 +171,6 @@ impl Evd {
         }
         self.ia.release();
         Ok(())
-    }
-
-    /// The dispatch thread: does what was rung for.
-    pub(super) fn serve(self: &Arc<Self>, wanted: u8) {
-        if !self.is_open() {
-            return;
-        }
-        if let Source::Completions(completions, _) = &self.source
-            && wanted & PUMP != 0
-        {
-            completions.fill();
-        }
-        if wanted & CALL != 0 {
-            self.callback.run(self);
-        }
     }
 
     /// The provider's queue of a completion dispatcher.
@@ -267,9 +253,9 @@ impl Evd {
         self.push(event, false, || true)
     }
 
-    /// Adds an event, or counts it as lost.
-    pub(crate) fn push_lossy(&self, event: Event) {
-        self.push(event, true, || true);
+    /// Adds an event of the device or of a port, or counts it as lost.
+    pub(crate) fn push_unaffiliated(&self, port: Option<u32>, event: AsyncEvent) {
+        self.push(Event::Unaffiliated { port, event }, true, || true);
     }
 
     /// The same for an event of an object, while that `is_open`: its close then discards it.
@@ -301,6 +287,13 @@ impl Evd {
         }
     }
 
+    /// The same for the events of one object.
+    pub(crate) fn discard_affiliated(&self, closed: AsyncSource) {
+        self.discard(
+            |event| matches!(event, Event::Affiliated { source, .. } if *source == closed),
+        );
+    }
+
     fn report_overflow(&self) {
         match self.ia.directory().affiliated() {
             Some(evd) if !std::ptr::eq(&*evd, self) => {
@@ -309,6 +302,28 @@ impl Evd {
             }
             _ => tracing::warn!("{self:?} has no room: events are lost"),
         }
+    }
+}
+
+impl Served for Evd {
+    fn serve(self: Arc<Self>, wanted: u8) {
+        if !self.is_open() {
+            return;
+        }
+        if let Source::Completions(completions, _) = &self.source
+            && wanted & PUMP != 0
+        {
+            completions.fill();
+        }
+        if wanted & CALL != 0 {
+            self.callback.run(&self);
+        }
+    }
+}
+
+impl Resource for Evd {
+    fn heard(&self, event: AsyncEvent) -> Option<AsyncEvent> {
+        (event != AsyncEvent::CqOverrun || self.overran()).then_some(event)
     }
 }
 

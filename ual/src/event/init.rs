@@ -3,23 +3,7 @@
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use super::{Evd, Event, Stream};
-
-/// What happens when a dispatcher has no room for an event. Connection events are never lost, and
-/// a connection request without room is rejected.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Overflow {
-    /// Say so in an event of the Ia's affiliated dispatcher.
-    pub notify: bool,
-    /// Take events again as soon as there is room; else when [`Evd::clear_overflow`] is called.
-    pub auto_reset: bool,
-}
-
-impl Default for Overflow {
-    fn default() -> Self {
-        Self { notify: true, auto_reset: true }
-    }
-}
+use super::{Evd, Event, Overflow, Stream};
 
 /// For creating an [`Evd`] (IT-API `it_evd_create`).
 #[derive(Clone, Debug)]

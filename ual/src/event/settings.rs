@@ -161,7 +161,7 @@ impl Evd {
     /// are met; once for several if it is not fast enough. It takes events by [`Evd::dequeue`] and
     /// must not block: it holds up all other callbacks of the Ia. A panic in it is logged.
     /// [`Error::CallbackExists`] if there is one.
-    pub fn attach_callback(self: &Arc<Self>, callback: Box<Function>) -> Result<()> {
+    pub fn attach_callback(self: &Arc<Self>, callback: Box<Function<Self>>) -> Result<()> {
         self.ia().dispatch().start()?;
         self.stage()?;
         self.callback.attach(callback)?;

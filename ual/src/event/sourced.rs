@@ -12,9 +12,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use vp_api::{Cq, CqId, DatagramSource, VpResult, VpStatus, WorkCompletion};
+use vp_api::{Cq, CqId, DatagramSource, QpId, VpResult, VpStatus, WorkCompletion};
 
-use crate::resource::Directory;
+use crate::resource::{Map, Sources};
 use crate::sync::{AtomicBool, Ordering};
 
 /// Completions polled at once with their sources.
@@ -23,14 +23,14 @@ const BATCH: usize = 16;
 /// The queue of the provider, and where its endpoints are.
 pub(super) struct Sourced {
     cq: Arc<dyn Cq>,
-    directory: Arc<Directory>,
+    sources: Arc<Map<QpId, Sources>>,
     /// Receives of a datagram endpoint complete here.
     wanted: AtomicBool,
 }
 
 impl Sourced {
-    pub(super) fn new(cq: Arc<dyn Cq>, directory: Arc<Directory>) -> Arc<Self> {
-        Arc::new(Self { cq, directory, wanted: AtomicBool::new(false) })
+    pub(super) fn new(cq: Arc<dyn Cq>, sources: Arc<Map<QpId, Sources>>) -> Arc<Self> {
+        Arc::new(Self { cq, sources, wanted: AtomicBool::new(false) })
     }
 
     /// Before a datagram can arrive.
@@ -43,8 +43,8 @@ impl Sourced {
         let most = out.len().min(BATCH);
         let found = self.cq.poll_from(&mut out[..most], &mut from[..most])?;
         for (completion, source) in out[..found].iter().zip(from) {
-            if let (Some(source), Some(ep)) = (source, self.directory.ud_ep(completion.qp)) {
-                ep.keep_source(completion.wr_id, source);
+            if let (Some(source), Some(of_ep)) = (source, self.sources.get(completion.qp)) {
+                of_ep.keep(completion.wr_id, source);
             }
         }
         Ok(found)

@@ -4,8 +4,23 @@ use std::collections::VecDeque;
 
 use vp_api::{VpStatus, room};
 
-use super::Overflow;
 use crate::error::{Error, Result};
+
+/// What happens when a dispatcher has no room for an event. Connection events are never lost, and
+/// a connection request without room is rejected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Overflow {
+    /// Say so in an event of the Ia's affiliated dispatcher.
+    pub notify: bool,
+    /// Take events again as soon as there is room; else when [`crate::Evd::clear_overflow`] is called.
+    pub auto_reset: bool,
+}
+
+impl Default for Overflow {
+    fn default() -> Self {
+        Self { notify: true, auto_reset: true }
+    }
+}
 
 /// The aggregate dispatcher that is told.
 pub(super) struct Feed {

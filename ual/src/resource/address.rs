@@ -21,8 +21,18 @@ pub struct AddressHandle {
     pz: Hold<Pz>,
 }
 
+impl Pz {
+    /// Creates an address handle.
+    pub fn create_address_handle(
+        self: &Arc<Self>,
+        path: &DatagramPath,
+    ) -> Result<Arc<AddressHandle>> {
+        AddressHandle::new(self, path)
+    }
+}
+
 impl AddressHandle {
-    pub(super) fn new(pz: &Arc<Pz>, path: &DatagramPath) -> Result<Arc<Self>> {
+    fn new(pz: &Arc<Pz>, path: &DatagramPath) -> Result<Arc<Self>> {
         let datagrams = pz.ia().datagrams("create an address handle")?.clone();
         let pz = Hold::new(pz)?;
         let ah = create(&*datagrams, &pz, path)?;

@@ -1,61 +1,43 @@
 //! From the provider's ids to the objects of one Ia. Off the data path.
 //!
-//! Shared by the Ia and its connection thread. B-trees, which grow by small pieces; no object is dropped
-//! under a lock.
+//! Shared by the Ia and its connection thread. It knows an object as a [`Resource`]; the object's own file
+//! has the rest.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::any::Any;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use ual_cm::{Connectee, Face, Sequence};
 use vp_api::{AsyncEvent, CqId, EventSource, QpId, SrqId, room};
 
-use super::{Ep, Srq, UdEp};
-use crate::event::{AsyncSource, Evd, Event, Stream};
+use super::{Map, Sources};
+use crate::event::{AsyncSource, Evd, Stream};
+use crate::life::Living;
 
-/// From id to object, and its number in the [`Sequence`]; the object keeps itself alive.
-struct Map<K, T>(RwLock<BTreeMap<K, (Weak<T>, u64)>>);
-
-impl<K: Ord, T> Map<K, T> {
-    fn new() -> Self {
-        Self(RwLock::default())
+/// An object that the provider tells asynchronous events of.
+pub(crate) trait Resource: Living + Any + Send + Sync {
+    /// What the application is told of an event of it, if anything.
+    fn heard(&self, event: AsyncEvent) -> Option<AsyncEvent> {
+        Some(event)
     }
 
-    fn get(&self, id: K) -> Option<Arc<T>> {
-        self.get_of(id, u64::MAX)
+    /// Itself, if it has connections.
+    fn connectee(self: Arc<Self>) -> Option<Arc<dyn Connectee>> {
+        None
     }
 
-    /// The object that an event of number `told` is about.
-    fn get_of(&self, id: K, told: u64) -> Option<Arc<T>> {
-        let map = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        map.get(&id).filter(|(_, made)| *made < told)?.0.upgrade()
-    }
-
-    fn add(&self, id: K, object: &Arc<T>, made: u64) {
-        let object = Arc::downgrade(object);
-        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(id, (object, made));
-    }
-
-    fn remove(&self, id: K) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
-    }
-
-    /// All of them; none if there is no memory for the list.
-    fn all(&self) -> Vec<Arc<T>> {
-        let map = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let mut all = room::try_list(map.len()).unwrap_or_default();
-        let most = all.capacity();
-        all.extend(map.values().filter_map(|(object, _)| object.upgrade()).take(most));
-        all
+    /// Work requests of it that may wait in `evd` at once.
+    fn slots_in(&self, _evd: &Evd) -> u32 {
+        0
     }
 }
 
 /// The objects of one Ia by the provider's ids, and the dispatchers of its asynchronous events.
 pub(crate) struct Directory {
     sequence: Sequence,
-    eps: Map<QpId, Ep>,
-    ud_eps: Map<QpId, UdEp>,
-    evds: Map<CqId, Evd>,
-    srqs: Map<SrqId, Srq>,
+    qps: Map<QpId, dyn Resource>,
+    cqs: Map<CqId, dyn Resource>,
+    srqs: Map<SrqId, dyn Resource>,
+    sources: Arc<Map<QpId, Sources>>,
     affiliated: Mutex<Weak<Evd>>,
     unaffiliated: Mutex<Weak<Evd>>,
 }
@@ -64,10 +46,10 @@ impl Directory {
     pub(crate) fn new() -> Self {
         Self {
             sequence: Sequence::default(),
-            eps: Map::new(),
-            ud_eps: Map::new(),
-            evds: Map::new(),
+            qps: Map::new(),
+            cqs: Map::new(),
             srqs: Map::new(),
+            sources: Arc::new(Map::new()),
             affiliated: Mutex::default(),
             unaffiliated: Mutex::default(),
         }
@@ -77,37 +59,22 @@ impl Directory {
         &self.sequence
     }
 
-    pub(crate) fn ep(&self, qp: QpId) -> Option<Arc<Ep>> {
-        self.eps.get(qp)
+    /// The object of a queue pair, while it is open, if it is a `T`; as the next two.
+    pub(super) fn by_qp<T: Resource>(&self, qp: QpId) -> Option<Arc<T>> {
+        cast(self.qps.get(qp)?)
     }
 
-    /// The endpoint that an event of number `told` is about, as the next three.
-    pub(crate) fn ep_of(&self, qp: QpId, told: u64) -> Option<Arc<Ep>> {
-        self.eps.get_of(qp, told)
+    pub(crate) fn by_cq<T: Resource>(&self, cq: CqId) -> Option<Arc<T>> {
+        cast(self.cqs.get(cq)?)
     }
 
-    pub(crate) fn ud_ep_of(&self, qp: QpId, told: u64) -> Option<Arc<UdEp>> {
-        self.ud_eps.get_of(qp, told)
+    pub(super) fn by_srq<T: Resource>(&self, srq: SrqId) -> Option<Arc<T>> {
+        cast(self.srqs.get(srq)?)
     }
 
-    pub(crate) fn evd_of(&self, cq: CqId, told: u64) -> Option<Arc<Evd>> {
-        self.evds.get_of(cq, told)
-    }
-
-    pub(crate) fn srq_of(&self, srq: SrqId, told: u64) -> Option<Arc<Srq>> {
-        self.srqs.get_of(srq, told)
-    }
-
-    pub(crate) fn ud_ep(&self, qp: QpId) -> Option<Arc<UdEp>> {
-        self.ud_eps.get(qp)
-    }
-
-    pub(crate) fn evd(&self, cq: CqId) -> Option<Arc<Evd>> {
-        self.evds.get(cq)
-    }
-
-    pub(crate) fn srq(&self, srq: SrqId) -> Option<Arc<Srq>> {
-        self.srqs.get(srq)
+    /// Where received datagrams came from, by endpoint.
+    pub(crate) fn sources(&self) -> &Arc<Map<QpId, Sources>> {
+        &self.sources
     }
 
     /// An object was closed, and is not known here any more: its asynchronous events go.
@@ -116,51 +83,50 @@ impl Directory {
         if closed != AsyncSource::Queue(0)
             && let Some(evd) = self.affiliated()
         {
-            let of_it = |event: &Event| matches!(event, Event::Affiliated { source, .. } if *source == closed);
-            evd.discard(of_it);
+            evd.discard_affiliated(closed);
         }
     }
 
-    pub(crate) fn add_ep(&self, ep: &Arc<Ep>) {
-        self.eps.add(ep.id(), ep, self.sequence.next());
+    pub(super) fn add_qp<T: Resource>(&self, qp: QpId, object: &Arc<T>) {
+        self.qps.add(qp, weak(object), self.sequence.next());
+    }
+
+    pub(super) fn remove_qp(&self, qp: QpId) {
+        self.qps.remove(qp);
+    }
+
+    pub(super) fn add_sources(&self, qp: QpId, sources: &Arc<Sources>) {
+        self.sources.add(qp, Arc::downgrade(sources), 0);
+    }
+
+    pub(super) fn remove_sources(&self, qp: QpId) {
+        self.sources.remove(qp);
+    }
+
+    pub(super) fn add_srq<T: Resource>(&self, srq: SrqId, object: &Arc<T>) {
+        self.srqs.add(srq, weak(object), self.sequence.next());
+    }
+
+    pub(super) fn remove_srq(&self, srq: SrqId) {
+        self.srqs.remove(srq);
     }
 
     /// Endpoints that complete in `evd`, and how many work requests they have there at once.
     pub(crate) fn completing_in(&self, evd: &Evd) -> Vec<(QpId, u32)> {
-        let eps = self.eps.all();
-        let mut users = room::try_list(eps.len()).unwrap_or_default();
+        let qps = self.qps.all();
+        let mut users = room::try_list(qps.len()).unwrap_or_default();
         let most = users.capacity();
-        let completing = eps.iter().map(|ep| (ep.id(), ep.slots_in(evd)));
+        let completing = qps.iter().map(|(qp, object)| (*qp, object.slots_in(evd)));
         users.extend(completing.filter(|(_, slots)| *slots > 0).take(most));
         users.sort_unstable();
         users
-    }
-
-    pub(crate) fn remove_ep(&self, qp: QpId) {
-        self.eps.remove(qp);
-    }
-
-    pub(crate) fn add_ud_ep(&self, ep: &Arc<UdEp>) {
-        self.ud_eps.add(ep.id(), ep, self.sequence.next());
-    }
-
-    pub(crate) fn remove_ud_ep(&self, qp: QpId) {
-        self.ud_eps.remove(qp);
-    }
-
-    pub(crate) fn add_srq(&self, srq: &Arc<Srq>) {
-        self.srqs.add(srq.id(), srq, self.sequence.next());
-    }
-
-    pub(crate) fn remove_srq(&self, srq: SrqId) {
-        self.srqs.remove(srq);
     }
 
     pub(crate) fn add_evd(&self, evd: &Arc<Evd>) {
         match evd.stream() {
             Stream::Completion => {
                 if let Ok(cq) = evd.cq() {
-                    self.evds.add(cq.id(), evd, self.sequence.next());
+                    self.cqs.add(cq.id(), weak(evd), self.sequence.next());
                 }
             }
             Stream::Affiliated => set(&self.affiliated, Arc::downgrade(evd)),
@@ -172,7 +138,7 @@ impl Directory {
     /// Called by the dispatcher's close. The asynchronous ones become empty by themselves.
     pub(crate) fn remove_evd(&self, evd: &Evd) {
         if let Ok(cq) = evd.cq() {
-            self.evds.remove(cq.id());
+            self.cqs.remove(cq.id());
         }
     }
 
@@ -187,46 +153,26 @@ impl Directory {
 
 impl Face for Directory {
     fn connectee(&self, qp: QpId, told: u64) -> Option<Arc<dyn Connectee>> {
-        Some(self.ep_of(qp, told)?)
+        self.qps.get_of(qp, told)?.connectee()
     }
 
     fn on_async(&self, told: u64, source: EventSource, event: AsyncEvent) {
-        match source {
-            EventSource::Qp(qp) => self.on_qp_event(qp, told, event),
-            EventSource::Cq(cq) => self.on_cq_event(cq, told, event),
-            EventSource::Srq(srq) => {
-                if let Some(object) = self.srq_of(srq, told) {
-                    self.tell_affiliated(AsyncSource::Srq(srq), event, || object.is_open());
-                }
-            }
-            EventSource::Rnic => self.tell_unaffiliated(None, event),
-            EventSource::Port(port) => self.tell_unaffiliated(Some(port), event),
+        let (source, object) = match source {
+            EventSource::Qp(qp) => (AsyncSource::Ep(qp), self.qps.get_of(qp, told)),
+            EventSource::Cq(cq) => (AsyncSource::Evd(cq), self.cqs.get_of(cq, told)),
+            EventSource::Srq(srq) => (AsyncSource::Srq(srq), self.srqs.get_of(srq, told)),
+            EventSource::Rnic => return self.tell_unaffiliated(None, event),
+            EventSource::Port(port) => return self.tell_unaffiliated(Some(port), event),
+        };
+        if let Some(object) = object
+            && let Some(event) = object.heard(event)
+        {
+            self.tell_affiliated(source, event, || !object.life().is_closed());
         }
     }
 }
 
 impl Directory {
-    fn on_qp_event(&self, qp: QpId, told: u64, event: AsyncEvent) {
-        let source = AsyncSource::Ep(qp);
-        if let Some(ep) = self.ud_ep_of(qp, told) {
-            return self.tell_affiliated(source, event, || ep.is_open());
-        }
-        let Some(ep) = self.ep_of(qp, told) else { return };
-        let event = match event {
-            // The Terminate is what the peer is told of it.
-            AsyncEvent::TerminateSent(_) if ep.has_overrun() => AsyncEvent::CqOverrun,
-            event => event,
-        };
-        self.tell_affiliated(source, event, || ep.is_open());
-    }
-
-    fn on_cq_event(&self, cq: CqId, told: u64, event: AsyncEvent) {
-        let Some(evd) = self.evd_of(cq, told) else { return };
-        if event != AsyncEvent::CqOverrun || evd.overran() {
-            self.tell_affiliated(AsyncSource::Evd(cq), event, || evd.is_open());
-        }
-    }
-
     /// Tells of an object, if it `exists`.
     fn tell_affiliated(
         &self,
@@ -246,7 +192,7 @@ impl Directory {
 
     fn tell_unaffiliated(&self, port: Option<u32>, event: AsyncEvent) {
         match self.unaffiliated() {
-            Some(evd) => evd.push_lossy(Event::Unaffiliated { port, event }),
+            Some(evd) => evd.push_unaffiliated(port, event),
             // The log has it already, with the listener and the cause.
             None if matches!(event, AsyncEvent::ListenShortage { .. }) => {}
             None => match port {
@@ -255,6 +201,15 @@ impl Directory {
             },
         }
     }
+}
+
+fn weak<T: Resource>(object: &Arc<T>) -> Weak<dyn Resource> {
+    Arc::<T>::downgrade(object)
+}
+
+fn cast<T: Resource>(object: Arc<dyn Resource>) -> Option<Arc<T>> {
+    let any: Arc<dyn Any + Send + Sync> = object;
+    any.downcast().ok()
 }
 
 fn set(slot: &Mutex<Weak<Evd>>, evd: Weak<Evd>) {

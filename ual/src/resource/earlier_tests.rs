@@ -118,9 +118,11 @@ fn news_of_an_earlier_object_are_not_those_of_a_later_one_in_its_place() {
     let cq = evd.cq().unwrap().id();
     // As if they had been made since.
     for event in [AsyncEvent::RecvLimit, AsyncEvent::ConnectionReset] {
-        side.on_the_way(EventSource::Qp(ep.id()), event, || directory.add_ep(&ep));
+        side.on_the_way(EventSource::Qp(ep.id()), event, || directory.add_qp(ep.id(), &ep));
     }
-    side.on_the_way(EventSource::Srq(srq.id()), AsyncEvent::SrqLimit, || directory.add_srq(&srq));
+    side.on_the_way(EventSource::Srq(srq.id()), AsyncEvent::SrqLimit, || {
+        directory.add_srq(srq.id(), &srq)
+    });
     side.on_the_way(EventSource::Cq(cq), AsyncEvent::CqOverrun, || directory.add_evd(&evd));
     assert_eq!((side.news.queued(), side.connection.queued()), (0, 0));
     assert!(!evd.has_overrun());
@@ -188,7 +190,7 @@ fn an_overflow_of_a_closed_dispatcher_is_not_told() {
         let evd = side.ia.create_evd(init).unwrap();
         evd.tag().set(tag);
         evd.post_software(1).unwrap();
-        evd.push_lossy(Event::Software(2));
+        assert!(!evd.push_bounded(Event::Software(2)));
         evd
     };
     let (first, second) = (software(7), software(8));

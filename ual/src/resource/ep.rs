@@ -13,9 +13,11 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ual_cm::{Connectee, Connection, Ends};
-use vp_api::{PostFailure, Qp, QpChange, QpId, QpInit, RecvWr, SendFlags, SendWr, VpStatus};
+use vp_api::{
+    AsyncEvent, PostFailure, Qp, QpChange, QpId, QpInit, RecvWr, SendFlags, SendWr, VpStatus,
+};
 
-use super::{Ia, Pz, Srq};
+use super::{Ia, Pz, Resource, Srq};
 use crate::cm::{
     AcceptParams, Bound, ConnEvent, ConnectParams, ConnectionEnd, ConvertError, ConvertParams,
     Disconnect, RequestId,
@@ -38,8 +40,22 @@ pub struct Ep {
     pz: Hold<Pz>,
 }
 
+impl Pz {
+    /// Creates an endpoint.
+    pub fn create_ep(self: &Arc<Self>, init: EpInit) -> Result<Arc<Ep>> {
+        Ep::new(self, init)
+    }
+}
+
+impl Ia {
+    /// The endpoint of a queue pair, while it is open.
+    pub fn ep(&self, qp: QpId) -> Option<Arc<Ep>> {
+        self.directory().by_qp(qp)
+    }
+}
+
 impl Ep {
-    pub(super) fn new(pz: &Arc<Pz>, init: EpInit) -> Result<Arc<Self>> {
+    fn new(pz: &Arc<Pz>, init: EpInit) -> Result<Arc<Self>> {
         // Applications exist that take requests and connection events from one dispatcher.
         if init.conn_evd.stream() != Stream::Request {
             init.conn_evd.check_stream(Stream::Connection)?;
@@ -78,7 +94,7 @@ impl Ep {
             srq,
             pz,
         });
-        ep.ia().directory().add_ep(&ep);
+        ep.ia().directory().add_qp(ep.id(), &ep);
         Ok(ep)
     }
 
@@ -269,7 +285,7 @@ impl Ep {
                 Error::verb("destroy the queue pair")(error)
             })
         })?;
-        self.ia().directory().remove_ep(self.id());
+        self.ia().directory().remove_qp(self.id());
         self.ia().directory().discard(AsyncSource::Ep(self.id()));
         let of_this =
             |event: &Event| matches!(event, Event::Connection { qp, .. } if *qp == self.id());
@@ -281,6 +297,11 @@ impl Ep {
         Ok(())
     }
 
+    /// One of its dispatchers lost completions.
+    fn has_overrun(&self) -> bool {
+        self.send_evd.arc().has_overrun() || self.recv_evd.arc().has_overrun()
+    }
+
     fn release(&self) {
         self.conn_evd.release();
         self.send_evd.release();
@@ -288,19 +309,28 @@ impl Ep {
         self.srq.iter().for_each(Hold::release);
         self.pz.release();
     }
+}
 
-    /// Work requests of it that may wait in `evd` at once. Of a shared receive queue: all of its.
-    pub(crate) fn slots_in(&self, evd: &Evd) -> u32 {
+impl Resource for Ep {
+    fn heard(&self, event: AsyncEvent) -> Option<AsyncEvent> {
+        Some(match event {
+            // The Terminate is what the peer is told of it.
+            AsyncEvent::TerminateSent(_) if self.has_overrun() => AsyncEvent::CqOverrun,
+            event => event,
+        })
+    }
+
+    fn connectee(self: Arc<Self>) -> Option<Arc<dyn Connectee>> {
+        Some(self)
+    }
+
+    /// Of a shared receive queue: all of its.
+    fn slots_in(&self, evd: &Evd) -> u32 {
         let Ok(info) = self.qp.query() else { return 0 };
         let shared = self.srq.as_ref().and_then(|srq| srq.query().ok());
         let receives = shared.map_or(info.recv_depth, |srq| srq.depth);
         let of = |used: &Hold<Evd>, depth| if std::ptr::eq(&**used.arc(), evd) { depth } else { 0 };
         of(&self.send_evd, info.send_depth) + of(&self.recv_evd, receives)
-    }
-
-    /// One of its dispatchers lost completions.
-    pub(crate) fn has_overrun(&self) -> bool {
-        self.send_evd.arc().has_overrun() || self.recv_evd.arc().has_overrun()
     }
 }
 

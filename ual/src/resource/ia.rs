@@ -5,16 +5,16 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ual_cm::{Cm, Policies, Policy};
+use ual_cm::{Cm, Policies, Policy, Serves};
 use vp_api::{
-    CqId, DatagramAttrs, Datagrams, DeviceInfo, PortInfo, QpId, Rnic, RnicAttrs, SrqId, Transport,
-    VendorCalls, VpError, VpStatus,
+    DatagramAttrs, Datagrams, DeviceInfo, PortInfo, Rnic, RnicAttrs, Transport, VendorCalls,
+    VpError, VpStatus,
 };
 
-use super::{Directory, Ep, Listen, ListenInit, Pz, Serves, Srq, UdEp, UdService, UdServiceInit};
+use super::Directory;
 use crate::cm::{Bound, CmCounters, PrivateData, RequestId, reject};
 use crate::error::{Error, Object, Result};
-use crate::event::{Dispatch, Evd, EvdInit, Stream};
+use crate::event::Dispatch;
 use crate::life::{Life, Living};
 use crate::tag::Tag;
 
@@ -119,46 +119,10 @@ impl Ia {
         &self.tag
     }
 
-    /// Creates a protection zone.
-    pub fn create_pz(self: &Arc<Self>) -> Result<Arc<Pz>> {
-        Pz::new(self)
-    }
-
-    /// Creates an event dispatcher. At most one each for affiliated and unaffiliated events.
-    pub fn create_evd(self: &Arc<Self>, init: EvdInit) -> Result<Arc<Evd>> {
-        let taken = match init.stream {
-            Stream::Affiliated => self.directory.affiliated(),
-            Stream::Unaffiliated => self.directory.unaffiliated(),
-            _ => None,
-        };
-        if taken.is_some() {
-            return Err(Error::InvalidArgument(format!(
-                "there is an event dispatcher for {:?} events of this adapter already",
-                init.stream
-            )));
-        }
-        Evd::new(self, init)
-    }
-
-    /// Listens for connection requests.
-    pub fn listen(self: &Arc<Self>, init: ListenInit) -> Result<Arc<Listen>> {
-        Listen::new(self, init)
-    }
-
     /// Takes addresses, all with one port, to listen on ([`Ia::listen_on`]) or to connect from
-    /// ([`Ep::connect_from`]) later; until then, or until it is dropped, nobody else gets them.
+    /// ([`crate::Ep::connect_from`]) later; until then, or until it is dropped, nobody else gets them.
     pub fn bind(&self, addresses: &[SocketAddr]) -> Result<Bound> {
         Ok(self.cm.bind(addresses, Serves::Connections)?)
-    }
-
-    /// Listens on what is bound; the addresses in `init`, and what it serves, do not count.
-    pub fn listen_on(self: &Arc<Self>, bound: Bound, init: ListenInit) -> Result<Arc<Listen>> {
-        Listen::on(self, bound, init)
-    }
-
-    /// Describes a service that can be asked for queue pairs.
-    pub fn create_ud_service(self: &Arc<Self>, init: UdServiceInit) -> Result<Arc<UdService>> {
-        UdService::new(self, init)
     }
 
     /// Rejects a connection request, with private data for the peer (IT-API `it_reject`).
@@ -169,36 +133,6 @@ impl Ia {
     /// What connection management has done so far.
     pub fn cm_counters(&self) -> CmCounters {
         self.cm.counters()
-    }
-
-    /// The endpoint of a queue pair, while it is open.
-    pub fn ep(&self, qp: QpId) -> Option<Arc<Ep>> {
-        self.directory.ep(qp)
-    }
-
-    /// The endpoint for datagrams of a queue pair, while it is open.
-    pub fn ud_ep(&self, qp: QpId) -> Option<Arc<UdEp>> {
-        self.directory.ud_ep(qp)
-    }
-
-    /// The dispatcher of a completion queue, while it is open.
-    pub fn evd(&self, cq: CqId) -> Option<Arc<Evd>> {
-        self.directory.evd(cq)
-    }
-
-    /// The dispatcher of affiliated events, while one is open.
-    pub fn affiliated_evd(&self) -> Option<Arc<Evd>> {
-        self.directory.affiliated()
-    }
-
-    /// The dispatcher of unaffiliated events, while one is open.
-    pub fn unaffiliated_evd(&self) -> Option<Arc<Evd>> {
-        self.directory.unaffiliated()
-    }
-
-    /// The shared receive queue of an id, while it is open.
-    pub fn srq(&self, srq: SrqId) -> Option<Arc<Srq>> {
-        self.directory.srq(srq)
     }
 
     /// Closes the adapter and ends its connection thread; refused while it has objects.

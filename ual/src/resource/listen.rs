@@ -55,8 +55,20 @@ pub struct Listen {
     evd: Hold<Evd>,
 }
 
+impl Ia {
+    /// Listens for connection requests.
+    pub fn listen(self: &Arc<Self>, init: ListenInit) -> Result<Arc<Listen>> {
+        Listen::new(self, init)
+    }
+
+    /// Listens on what is bound; the addresses in `init`, and what it serves, do not count.
+    pub fn listen_on(self: &Arc<Self>, bound: Bound, init: ListenInit) -> Result<Arc<Listen>> {
+        Listen::on(self, bound, init)
+    }
+}
+
 impl Listen {
-    pub(super) fn new(ia: &Arc<Ia>, init: ListenInit) -> Result<Arc<Self>> {
+    fn new(ia: &Arc<Ia>, init: ListenInit) -> Result<Arc<Self>> {
         if init.addresses.is_empty() {
             return Err(Error::InvalidArgument("a listener needs an address".into()));
         }
@@ -69,7 +81,7 @@ impl Listen {
     }
 
     /// On what is bound already.
-    pub(super) fn on(ia: &Arc<Ia>, bound: Bound, init: ListenInit) -> Result<Arc<Self>> {
+    fn on(ia: &Arc<Ia>, bound: Bound, init: ListenInit) -> Result<Arc<Self>> {
         init.evd.check_stream(Stream::Request)?;
         let ia = Hold::new(ia)?;
         let evd = Hold::new(&init.evd)?;

@@ -66,15 +66,28 @@ impl Registration {
 /// An STag that no region has.
 const NOWHERE: Stag = Stag(u32::MAX);
 
+impl Pz {
+    /// Registers memory.
+    pub fn create_lmr(self: &Arc<Self>, init: LmrInit) -> Result<Arc<Lmr>> {
+        Lmr::register(self, init)
+    }
+
+    /// Allocates an STag without memory, for fast registration through a send queue; `remote`: with
+    /// rights for peers.
+    pub fn create_lmr_unlinked(self: &Arc<Self>, remote: bool) -> Result<Arc<Lmr>> {
+        Lmr::unlinked(self, remote)
+    }
+}
+
 impl Lmr {
-    pub(super) fn register(pz: &Arc<Pz>, init: LmrInit) -> Result<Arc<Self>> {
+    fn register(pz: &Arc<Pz>, init: LmrInit) -> Result<Arc<Self>> {
         let pz = Hold::new(pz)?;
         let init = init.for_pd(&pz);
         let stag = pz.ia().rnic().register_mr(&init).map_err(Error::verb("register memory"))?;
         Ok(Self::wrap(pz, stag))
     }
 
-    pub(super) fn unlinked(pz: &Arc<Pz>, remote: bool) -> Result<Arc<Self>> {
+    fn unlinked(pz: &Arc<Pz>, remote: bool) -> Result<Arc<Self>> {
         let pz = Hold::new(pz)?;
         let verb = Error::verb("allocate an STag");
         let stag = pz.ia().rnic().alloc_stag(pz.id(), remote).map_err(verb)?;

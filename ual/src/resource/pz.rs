@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use vp_api::{DatagramPath, MwKind, PdId};
+use vp_api::PdId;
 
-use super::{AddressHandle, Ep, EpInit, Ia, Lmr, LmrInit, Rmr, Srq, SrqParams, UdEp, UdEpInit};
+use super::Ia;
 use crate::error::{Error, Object, Result};
 use crate::life::{Hold, Life, Living};
 use crate::tag::Tag;
@@ -17,8 +17,15 @@ pub struct Pz {
     ia: Hold<Ia>,
 }
 
+impl Ia {
+    /// Creates a protection zone.
+    pub fn create_pz(self: &Arc<Self>) -> Result<Arc<Pz>> {
+        Pz::new(self)
+    }
+}
+
 impl Pz {
-    pub(super) fn new(ia: &Arc<Ia>) -> Result<Arc<Self>> {
+    fn new(ia: &Arc<Ia>) -> Result<Arc<Self>> {
         let ia = Hold::new(ia)?;
         let pd = ia.rnic().alloc_pd().map_err(Error::verb("allocate a protection domain"))?;
         Ok(Arc::new(Self { pd, life: Life::new(Object::Pz), tag: Tag::default(), ia }))
@@ -37,45 +44,6 @@ impl Pz {
     /// Its Ia.
     pub fn ia(&self) -> &Arc<Ia> {
         self.ia.arc()
-    }
-
-    /// Registers memory.
-    pub fn create_lmr(self: &Arc<Self>, init: LmrInit) -> Result<Arc<Lmr>> {
-        Lmr::register(self, init)
-    }
-
-    /// Allocates an STag without memory, for fast registration through a send queue; `remote`: with
-    /// rights for peers.
-    pub fn create_lmr_unlinked(self: &Arc<Self>, remote: bool) -> Result<Arc<Lmr>> {
-        Lmr::unlinked(self, remote)
-    }
-
-    /// Allocates a memory window.
-    pub fn create_rmr(self: &Arc<Self>, kind: MwKind) -> Result<Arc<Rmr>> {
-        Rmr::new(self, kind)
-    }
-
-    /// Creates a shared receive queue.
-    pub fn create_srq(self: &Arc<Self>, params: SrqParams) -> Result<Arc<Srq>> {
-        Srq::new(self, params)
-    }
-
-    /// Creates an endpoint.
-    pub fn create_ep(self: &Arc<Self>, init: EpInit) -> Result<Arc<Ep>> {
-        Ep::new(self, init)
-    }
-
-    /// Creates an endpoint for datagrams.
-    pub fn create_ud_ep(self: &Arc<Self>, init: UdEpInit) -> Result<Arc<UdEp>> {
-        UdEp::new(self, init)
-    }
-
-    /// Creates an address handle.
-    pub fn create_address_handle(
-        self: &Arc<Self>,
-        path: &DatagramPath,
-    ) -> Result<Arc<AddressHandle>> {
-        AddressHandle::new(self, path)
     }
 
     /// Closes it; refused while anything is in it.

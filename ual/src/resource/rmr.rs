@@ -17,8 +17,15 @@ pub struct Rmr {
     pz: Hold<Pz>,
 }
 
+impl Pz {
+    /// Allocates a memory window.
+    pub fn create_rmr(self: &Arc<Self>, kind: MwKind) -> Result<Arc<Rmr>> {
+        Rmr::new(self, kind)
+    }
+}
+
 impl Rmr {
-    pub(super) fn new(pz: &Arc<Pz>, kind: MwKind) -> Result<Arc<Self>> {
+    fn new(pz: &Arc<Pz>, kind: MwKind) -> Result<Arc<Self>> {
         let pz = Hold::new(pz)?;
         let verb = Error::verb("allocate a memory window");
         let window = pz.ia().rnic().alloc_mw(pz.id(), kind).map_err(verb)?;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use vp_api::{PostFailure, RecvWr, SrqId, SrqInfo, SrqInit, VpStatus, room};
 
-use super::Pz;
+use super::{Ia, Pz, Resource};
 use crate::error::{Error, Object, Result};
 use crate::event::{AsyncSource, Evd, NOTIFY};
 use crate::life::{Hold, Life, Living};
@@ -34,8 +34,22 @@ pub struct Srq {
     pz: Hold<Pz>,
 }
 
+impl Pz {
+    /// Creates a shared receive queue.
+    pub fn create_srq(self: &Arc<Self>, params: SrqParams) -> Result<Arc<Srq>> {
+        Srq::new(self, params)
+    }
+}
+
+impl Ia {
+    /// The shared receive queue of an id, while it is open.
+    pub fn srq(&self, srq: SrqId) -> Option<Arc<Srq>> {
+        self.directory().by_srq(srq)
+    }
+}
+
 impl Srq {
-    pub(super) fn new(pz: &Arc<Pz>, params: SrqParams) -> Result<Arc<Self>> {
+    fn new(pz: &Arc<Pz>, params: SrqParams) -> Result<Arc<Self>> {
         let pz = Hold::new(pz)?;
         let SrqParams { depth, max_sge, low_watermark: limit } = params;
         let init = SrqInit { pd: pz.id(), depth, max_sge, limit };
@@ -49,7 +63,7 @@ impl Srq {
             tag: Tag::default(),
             pz,
         });
-        object.pz.ia().directory().add_srq(&object);
+        object.pz.ia().directory().add_srq(object.id(), &object);
         Ok(object)
     }
 
@@ -100,10 +114,6 @@ impl Srq {
             .map_err(Error::verb("prepare the shared receive queue"))
     }
 
-    pub(crate) fn is_open(&self) -> bool {
-        !self.life.is_closed()
-    }
-
     fn evds(&self) -> MutexGuard<'_, Vec<Weak<Evd>>> {
         // Nothing panics while the lock is held.
         self.evds.lock().unwrap_or_else(PoisonError::into_inner)
@@ -134,6 +144,8 @@ impl Srq {
     }
 }
 
+impl Resource for Srq {}
+
 impl Living for Srq {
     fn life(&self) -> &Life {
         &self.life
@@ -158,12 +170,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_closed_queue_is_not_open() {
+    fn a_closed_queue_is_known_to_be_closed() {
         let ia = crate::Ual::with_config(Default::default()).open_any().unwrap();
         let pz = ia.create_pz().unwrap();
         let srq = Srq::new(&pz, SrqParams { depth: 8, max_sge: 1, low_watermark: 0 }).unwrap();
-        assert!(srq.is_open());
+        assert!(!srq.life().is_closed());
         srq.close().unwrap();
-        assert!(!srq.is_open());
+        assert!(srq.life().is_closed());
     }
 }

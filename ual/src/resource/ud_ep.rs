@@ -4,15 +4,14 @@
 //! not looked at yet. Operational from the beginning; the provider knows the state. Any thread. A
 //! peer that dies is not noticed: datagrams to it are lost, and none come from it.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use vp_api::{
     Data, DatagramSource, Datagrams, PostFailure, QpId, RecvWr, SendFlags, UdAddress, UdQp,
-    UdQpInfo, UdQpInit, UdSendWr, UdState, VpStatus, room,
+    UdQpInfo, UdQpInit, UdSendWr, UdState, VpStatus,
 };
 
-use super::{AddressHandle, Ia, Pz};
+use super::{AddressHandle, Ia, Pz, Resource, Sources};
 use crate::error::{Error, Object, Result};
 use crate::event::{AsyncSource, Evd, NOTIFY};
 use crate::life::{Hold, Life, Living};
@@ -78,8 +77,7 @@ pub struct Datagram<'a> {
 pub struct UdEp {
     qp: Arc<dyn UdQp>,
     datagrams: Arc<dyn Datagrams>,
-    /// By work request: of completions that were polled and not yet looked at.
-    sources: Mutex<HashMap<u64, DatagramSource>>,
+    sources: Arc<Sources>,
     life: Life,
     tag: Tag,
     send_evd: Hold<Evd>,
@@ -87,8 +85,22 @@ pub struct UdEp {
     pz: Hold<Pz>,
 }
 
+impl Pz {
+    /// Creates an endpoint for datagrams.
+    pub fn create_ud_ep(self: &Arc<Self>, init: UdEpInit) -> Result<Arc<UdEp>> {
+        UdEp::new(self, init)
+    }
+}
+
+impl Ia {
+    /// The endpoint for datagrams of a queue pair, while it is open.
+    pub fn ud_ep(&self, qp: QpId) -> Option<Arc<UdEp>> {
+        self.directory().by_qp(qp)
+    }
+}
+
 impl UdEp {
-    pub(super) fn new(pz: &Arc<Pz>, init: UdEpInit) -> Result<Arc<Self>> {
+    fn new(pz: &Arc<Pz>, init: UdEpInit) -> Result<Arc<Self>> {
         let datagrams = pz.ia().datagrams("create an endpoint for datagrams")?.clone();
         let pz = Hold::new(pz)?;
         let send_evd = Hold::new(&init.send_evd)?;
@@ -105,27 +117,21 @@ impl UdEp {
             qkey: init.key,
             ..UdQpInit::new(pz.id(), send_cq, recv_cq)
         };
-        let mut sources = HashMap::new();
-        let depth = init.recv_depth as usize;
-        sources.try_reserve(depth).map_err(|_| {
-            let what = "sources of datagrams";
-            Error::verb("create a queue pair for datagrams")(room::none::<DatagramSource>(
-                what, depth,
-            ))
-        })?;
-        let created = datagrams.create_qp(&verbs);
-        let qp = created.map_err(Error::verb("create a queue pair for datagrams"))?;
+        let verb = Error::verb("create a queue pair for datagrams");
+        let sources = Arc::new(Sources::new(init.recv_depth as usize).map_err(&verb)?);
+        let qp = datagrams.create_qp(&verbs).map_err(verb)?;
         let ep = Arc::new(Self {
             qp,
             datagrams,
-            sources: Mutex::new(sources),
+            sources,
             life: Life::new(Object::Ep),
             tag: Tag::default(),
             send_evd,
             recv_evd,
             pz,
         });
-        ep.ia().directory().add_ud_ep(&ep);
+        ep.ia().directory().add_sources(ep.id(), &ep.sources);
+        ep.ia().directory().add_qp(ep.id(), &ep);
         Ok(ep)
     }
 
@@ -191,20 +197,7 @@ impl UdEp {
 
     /// Where the datagram came from that a receive completed with, once. `None`: it failed.
     pub fn take_source(&self, wr_id: u64) -> Option<DatagramSource> {
-        self.sources().remove(&wr_id)
-    }
-
-    pub(crate) fn keep_source(&self, wr_id: u64, source: DatagramSource) {
-        self.sources().insert(wr_id, source);
-    }
-
-    fn sources(&self) -> MutexGuard<'_, HashMap<u64, DatagramSource>> {
-        // Nothing panics while the lock is held.
-        self.sources.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn is_open(&self) -> bool {
-        !self.life.is_closed()
+        self.sources.take(wr_id)
     }
 
     /// Stops it: all that is posted completes as flushed, until a reset.
@@ -224,7 +217,8 @@ impl UdEp {
             self.life.reopen();
             return Err(Error::verb("destroy the queue pair")(error));
         }
-        self.ia().directory().remove_ud_ep(self.id());
+        self.ia().directory().remove_qp(self.id());
+        self.ia().directory().remove_sources(self.id());
         self.ia().directory().discard(AsyncSource::Ep(self.id()));
         self.send_evd.forget(self.id());
         self.recv_evd.forget(self.id());
@@ -239,6 +233,8 @@ impl UdEp {
 fn unposted(status: VpStatus) -> PostFailure {
     PostFailure { posted: 0, status }
 }
+
+impl Resource for UdEp {}
 
 impl Living for UdEp {
     fn life(&self) -> &Life {

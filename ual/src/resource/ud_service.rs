@@ -36,8 +36,15 @@ pub struct UdService {
     ia: Hold<Ia>,
 }
 
+impl Ia {
+    /// Describes a service that can be asked for queue pairs.
+    pub fn create_ud_service(self: &Arc<Self>, init: UdServiceInit) -> Result<Arc<UdService>> {
+        UdService::new(self, init)
+    }
+}
+
 impl UdService {
-    pub(super) fn new(ia: &Arc<Ia>, init: UdServiceInit) -> Result<Arc<Self>> {
+    fn new(ia: &Arc<Ia>, init: UdServiceInit) -> Result<Arc<Self>> {
         init.evd.check_stream(Stream::Connection)?;
         let most = ia.datagrams("describe a service")?.attrs().max_private_request as usize;
         let len = init.private_data.len();
