@@ -1,15 +1,16 @@
 //! A queue whose items any thread may take out, but one at a time and in their order.
 //!
 //! Shared by the threads of one adapter, without an owner. Whoever has put something in drains it; while
-//! one thread drains, others leave theirs to it, and so does that thread further down its own stack.
+//! one thread drains, others leave theirs to it, and so does that thread further down its own stack. It
+//! grows by small pieces, for which the C library has a reserve (see [`crate::table`]).
 
-use std::collections::VecDeque;
+use std::collections::LinkedList;
 
 use kal_os::sync::{AtomicBool, Mutex, Ordering, lock};
 
 /// See the module.
 pub(crate) struct InOrder<T> {
-    queue: Mutex<VecDeque<T>>,
+    queue: Mutex<LinkedList<T>>,
     /// A thread drains.
     draining: AtomicBool,
 }
@@ -25,7 +26,7 @@ impl Drop for Draining<'_> {
 
 impl<T> InOrder<T> {
     pub(crate) fn new() -> Self {
-        Self { queue: Mutex::new(VecDeque::new()), draining: AtomicBool::new(false) }
+        Self { queue: Mutex::new(LinkedList::new()), draining: AtomicBool::new(false) }
     }
 
     pub(crate) fn push(&self, item: T) {
