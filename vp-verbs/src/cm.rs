@@ -22,7 +22,7 @@ use vp_api::{
 use crate::device::Context;
 use crate::events::{EventSink, bell, quiet, ring};
 use crate::owned::refused;
-use crate::qp::VerbsQp;
+use crate::qp::{Manager, VerbsQp};
 use crate::table::{Table, lock};
 use crate::ud::{Services, is_mine};
 use ibv_sys::{IBV_QPS_RTR, IBV_QPS_RTS, RDMA_PS_TCP};
@@ -147,12 +147,6 @@ impl Cm {
         (&self.context, &self.channel)
     }
 
-    /// A queue pair noticed that its connection is broken.
-    pub(crate) fn broke(&self, qp: QpId, why: Option<AsyncEvent>) {
-        lock(&self.broken).push_back((qp, why));
-        ring(&self.broken_bell);
-    }
-
     /// What the event thread waits for.
     pub(crate) fn fds(&self) -> [BorrowedFd<'_>; 2] {
         [self.channel.fd(), self.broken_bell.as_fd()]
@@ -167,66 +161,6 @@ impl Cm {
                 true => self.services.step(&self.context, seen),
                 false => step::step(self, seen),
             }
-        }
-    }
-
-    /// Ends a connection in order, as far as the transport knows order.
-    pub(crate) fn leave(&self, qp: QpId) -> VpResult<()> {
-        let mut table = lock(&self.table);
-        let Some(connection) = table.of(qp) else {
-            let detail = "the queue pair has no connection";
-            return Err(VpError::new(VpStatus::InvalidState, detail));
-        };
-        match connection.stage {
-            Stage::Up => {
-                connection.stage = Stage::Leaving;
-                if let Some(qp) = &connection.qp {
-                    qp.closes();
-                    // InfiniBand flushes first; of iWARP the kernel closes the stream.
-                    if !self.context.iwarp {
-                        qp.fail().map_err(refused("flush the queue pair"))?;
-                    }
-                }
-                connection.id.disconnect().map_err(refused("disconnect"))
-            }
-            Stage::Leaving | Stage::Over => Ok(()),
-            _ => {
-                let token = table.by_qp.get(&qp).copied().unwrap_or_default();
-                let gone = table.remove(token);
-                if let Some(qp) = gone.and_then(|gone| gone.qp) {
-                    // It flushes or has nothing to flush.
-                    let _ = qp.fail();
-                }
-                Ok(())
-            }
-        }
-    }
-
-    /// The queue pair is in Error: the peer must hear of it.
-    pub(crate) fn abandon(&self, qp: QpId) {
-        let mut table = lock(&self.table);
-        let Some(connection) = table.of(qp) else { return };
-        match connection.stage {
-            Stage::Up => {
-                connection.stage = Stage::Leaving;
-                // Over in this moment is as good.
-                let _ = connection.id.disconnect();
-            }
-            Stage::Leaving | Stage::Over => {}
-            _ => {
-                let token = table.by_qp.get(&qp).copied().unwrap_or_default();
-                table.remove(token);
-            }
-        }
-    }
-
-    /// The queue pair begins anew: the end of its connection is told if it was not.
-    pub(crate) fn renew(&self, qp: QpId) {
-        let mut table = lock(&self.table);
-        let Some(token) = table.by_qp.get(&qp).copied() else { return };
-        let gone = table.remove(token);
-        if gone.is_some_and(|gone| matches!(gone.stage, Stage::Up | Stage::Leaving)) {
-            self.tell(NativeEvent::Disconnected { qp });
         }
     }
 
@@ -305,6 +239,70 @@ impl Cm {
 
 /// 255 means "the most" to librdmacm.
 pub(crate) const MOST_READS: u8 = 254;
+
+impl Manager for Cm {
+    fn broke(&self, qp: QpId, why: Option<AsyncEvent>) {
+        lock(&self.broken).push_back((qp, why));
+        ring(&self.broken_bell);
+    }
+
+    fn leave(&self, qp: QpId) -> VpResult<()> {
+        let mut table = lock(&self.table);
+        let Some(connection) = table.of(qp) else {
+            let detail = "the queue pair has no connection";
+            return Err(VpError::new(VpStatus::InvalidState, detail));
+        };
+        match connection.stage {
+            Stage::Up => {
+                connection.stage = Stage::Leaving;
+                if let Some(qp) = &connection.qp {
+                    qp.closes();
+                    // InfiniBand flushes first; of iWARP the kernel closes the stream.
+                    if !self.context.iwarp {
+                        qp.fail().map_err(refused("flush the queue pair"))?;
+                    }
+                }
+                connection.id.disconnect().map_err(refused("disconnect"))
+            }
+            Stage::Leaving | Stage::Over => Ok(()),
+            _ => {
+                let token = table.by_qp.get(&qp).copied().unwrap_or_default();
+                let gone = table.remove(token);
+                if let Some(qp) = gone.and_then(|gone| gone.qp) {
+                    // It flushes or has nothing to flush.
+                    let _ = qp.fail();
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn abandon(&self, qp: QpId) {
+        let mut table = lock(&self.table);
+        let Some(connection) = table.of(qp) else { return };
+        match connection.stage {
+            Stage::Up => {
+                connection.stage = Stage::Leaving;
+                // Over in this moment is as good.
+                let _ = connection.id.disconnect();
+            }
+            Stage::Leaving | Stage::Over => {}
+            _ => {
+                let token = table.by_qp.get(&qp).copied().unwrap_or_default();
+                table.remove(token);
+            }
+        }
+    }
+
+    fn renew(&self, qp: QpId) {
+        let mut table = lock(&self.table);
+        let Some(token) = table.by_qp.get(&qp).copied() else { return };
+        let gone = table.remove(token);
+        if gone.is_some_and(|gone| matches!(gone.stage, Stage::Up | Stage::Leaving)) {
+            self.tell(NativeEvent::Disconnected { qp });
+        }
+    }
+}
 
 impl NativeCm for Cm {
     fn listen(&self, address: SocketAddr, backlog: u32) -> VpResult<(u64, SocketAddr)> {

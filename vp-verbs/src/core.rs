@@ -12,7 +12,7 @@ use vp_api::{
 use crate::cm::Cm;
 use crate::cq::VerbsCq;
 use crate::device::Context;
-use crate::events::{Channel, EventSink, Hears};
+use crate::events::{Channel, EventSink};
 use crate::map::About;
 use crate::mr::Domain;
 use crate::owned::Owned;
@@ -20,6 +20,7 @@ use crate::ports;
 use crate::qp::VerbsQp;
 use crate::srq::VerbsSrq;
 use crate::table::{Table, lock};
+use crate::thread::Hears;
 use crate::ud::VerbsUdQp;
 use ibv_sys::ibv_pd;
 

@@ -14,30 +14,20 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use vp_api::{
-    Cq, CqHandler, CqId, CqInit, DatagramSource, QpId, VpError, VpResult, VpStatus, WcStatus,
-    WorkCompletion,
+    Cq, CqHandler, CqId, CqInit, DatagramSource, QpId, VpError, VpResult, VpStatus, WorkCompletion,
 };
 
 use crate::device::Context;
 use crate::events::{Channel, bell, quiet, ring};
 use crate::owned::{Owned, done, refused};
 use crate::qp::Routes;
-use crate::ring::{Taken, Untaken};
+use crate::ring::Taken;
 use crate::table::{destroyed, lock};
+use crate::told::Told;
 use ibv_sys::*;
 
 /// Completions taken from the device in one go.
 const BATCH: usize = 16;
-
-/// A completion as the consumer gets it.
-#[derive(Debug)]
-pub(crate) struct Told {
-    pub(crate) completion: WorkCompletion,
-    /// Where the datagram came from if it is one that was received.
-    pub(crate) source: Option<DatagramSource>,
-    /// What taking it frees.
-    pub(crate) untaken: Untaken,
-}
 
 /// A completion queue.
 pub(crate) struct VerbsCq {
@@ -384,9 +374,4 @@ impl Cq for VerbsCq {
         self.depth.store(depth, Ordering::Relaxed);
         Ok(depth)
     }
-}
-
-/// What a work request becomes that was not done.
-pub(crate) fn flushed(qp: QpId, wr_id: u64, opcode: vp_api::WcOpcode) -> WorkCompletion {
-    WorkCompletion { wr_id, qp, opcode, status: WcStatus::Flushed, ..WorkCompletion::BLANK }
 }

@@ -1,20 +1,18 @@
-//! The event thread of an open device: notifications of CQs, asynchronous events, and the events
-//! of connections, which change queue pairs whether or not the consumer asks for them.
+//! Events of an open device: notifications of CQs and asynchronous events as the kernel tells them, where
+//! the latter go, and the descriptors that end waits.
 //!
-//! Owner: the device; one thread `warpline-verbs`, which ends with it. Handlers are called by it
-//! without locks held. An event is acknowledged before anything else is done with it: destroying
-//! its object waits for that.
+//! Owner: the device; [`crate::thread`] reads them. An event is acknowledged before anything else is
+//! done with it: destroying its object waits for that.
 
 use std::ffi::{c_int, c_void};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use vp_api::{AsyncEvent, AsyncHandler, EventSource};
 
-use crate::cm::Cm;
 use crate::device::Context;
 use crate::map::{self, About};
 use crate::owned::{Owned, done};
@@ -37,15 +35,6 @@ impl EventSink {
     }
 }
 
-/// What the thread tells; the numbers are the objects' ids.
-pub(crate) trait Hears: Send + Sync {
-    /// A CQ's notification fired.
-    fn on_completion(&self, cq: u32);
-    /// Something happened to the object of this id, of a queue pair with its life in the upper half, or
-    /// to the port of this number.
-    fn on_async(&self, about: About, id: u64, event: AsyncEvent);
-}
-
 /// A completion channel, and its descriptor.
 pub(crate) struct Channel {
     raw: Owned<ibv_comp_channel>,
@@ -65,7 +54,7 @@ impl Channel {
         self.raw.as_ptr()
     }
 
-    fn fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: alive; the field never changes.
         let fd = unsafe { (*self.raw.as_ptr()).fd };
         // SAFETY: the channel keeps the descriptor open.
@@ -95,52 +84,8 @@ pub(crate) fn quiet(bell: &OwnedFd) {
     let _ = rustix::io::read(bell, &mut [0; 8]);
 }
 
-/// The thread, until `stop` rings.
-pub(crate) fn run(context: &Context, channel: &Channel, cm: &Cm, stop: &OwnedFd, ear: &dyn Hears) {
-    loop {
-        let [news, work] = cm.fds();
-        let mut fds = [
-            PollFd::new(stop, PollFlags::IN),
-            PollFd::from_borrowed_fd(channel.fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(context.async_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(news, PollFlags::IN),
-            PollFd::from_borrowed_fd(work, PollFlags::IN),
-        ];
-        // A signal's handler ran in this thread: nothing else can go wrong.
-        let patience = cm.patience().and_then(|patience| Timespec::try_from(patience).ok());
-        if poll(&mut fds, patience.as_ref()).is_err() {
-            continue;
-        }
-        let [stopped, completion, other, news, work] = fds.map(|fd| fd.revents());
-        if !stopped.is_empty() {
-            return;
-        }
-        // Without a driver below it the descriptor stays readable and says nothing.
-        let dead = PollFlags::ERR | PollFlags::NVAL;
-        if [completion, other, news].into_iter().any(|events| events.intersects(dead)) {
-            ear.on_async(About::Device, 0, AsyncEvent::Catastrophic);
-            return;
-        }
-        if !(news | work).is_empty() {
-            cm.run();
-        }
-        cm.hear();
-        if completion.contains(PollFlags::IN) {
-            while let Some(cq) = next_completion(context, channel) {
-                ear.on_completion(cq);
-            }
-        }
-        if other.contains(PollFlags::IN) {
-            while let Some((about, id, event)) = next_async(context) {
-                if let Some(event) = event {
-                    ear.on_async(about, id, event);
-                }
-            }
-        }
-    }
-}
-
-fn next_completion(context: &Context, channel: &Channel) -> Option<u32> {
+/// The id of the next CQ whose notification fired.
+pub(crate) fn next_completion(context: &Context, channel: &Channel) -> Option<u32> {
     let ibv = &context.api.ibv;
     let mut cq: *mut ibv_cq = std::ptr::null_mut();
     let mut id: *mut c_void = std::ptr::null_mut();
@@ -153,7 +98,7 @@ fn next_completion(context: &Context, channel: &Channel) -> Option<u32> {
 }
 
 /// The next event, if any: what it is about, the object's id, and what happened.
-fn next_async(context: &Context) -> Option<(About, u64, Option<AsyncEvent>)> {
+pub(crate) fn next_async(context: &Context) -> Option<(About, u64, Option<AsyncEvent>)> {
     let ibv = &context.api.ibv;
     let mut event =
         ibv_async_event { element: event_element { port_num: 0 }, event_type: u32::MAX };
@@ -196,7 +141,7 @@ fn id_of(about: About, event: &ibv_async_event) -> u64 {
     }
 }
 
-/// Makes both descriptors of the thread nonblocking.
+/// Makes the descriptors of both kinds of events nonblocking.
 pub(crate) fn prepare(context: &Context, channel: &Channel) -> io::Result<()> {
     set_nonblocking(context.async_fd().as_fd())?;
     set_nonblocking(channel.fd())

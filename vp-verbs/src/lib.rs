@@ -54,6 +54,8 @@ mod ring;
 mod rnic;
 mod srq;
 mod table;
+mod thread;
+mod told;
 mod ud;
 mod wire;
 

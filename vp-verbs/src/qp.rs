@@ -25,7 +25,6 @@ use vp_api::{
     SendFlags, SendOp, SendWr, Stag, VpError, VpResult, VpStatus, WcOpcode,
 };
 
-use crate::cm::Cm;
 use crate::cq::VerbsCq;
 use crate::device::Context;
 use crate::mw::Memory;
@@ -49,12 +48,27 @@ pub(crate) const RECV: u64 = 1 << 63;
 /// Marks the number of a request that is not the consumer's, see `VerbsQp::mark_end`.
 pub(crate) const MARK: u64 = 1 << 61;
 
+/// The connection manager, as a queue pair needs it.
+pub(crate) trait Manager: Send + Sync {
+    /// The queue pair noticed that its connection is broken.
+    fn broke(&self, qp: QpId, why: Option<AsyncEvent>);
+
+    /// Ends its connection in order, as far as the transport knows order.
+    fn leave(&self, qp: QpId) -> VpResult<()>;
+
+    /// It is in Error: the peer must hear of it.
+    fn abandon(&self, qp: QpId);
+
+    /// It begins anew: the end of its connection is told if it was not.
+    fn renew(&self, qp: QpId);
+}
+
 /// What a queue pair is made of, beside its sizes.
 pub(crate) struct QpParts {
     pub(crate) context: Arc<Context>,
     pub(crate) routes: Arc<Routes>,
     pub(crate) memory: Arc<Memory>,
-    pub(crate) cm: Weak<Cm>,
+    pub(crate) cm: Weak<dyn Manager>,
     pub(crate) pd: *mut ibv_pd,
     pub(crate) send_cq: Arc<VerbsCq>,
     pub(crate) recv_cq: Arc<VerbsCq>,

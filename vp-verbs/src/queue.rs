@@ -11,9 +11,9 @@ use std::sync::{Mutex, MutexGuard};
 
 use vp_api::{VpResult, VpStatus, WorkCompletion};
 
-use crate::cq::Told;
 use crate::ring::{Posted, Ring, Taken};
 use crate::table::lock;
+use crate::told::Told;
 
 /// One of them.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ mod tests {
     use vp_api::{QpId, WcOpcode};
 
     use super::*;
-    use crate::cq::flushed;
+    use crate::told::flushed;
 
     #[test]
     fn late_posts_come_behind_what_the_device_has_and_occupy_slots_until_they_are_taken() {

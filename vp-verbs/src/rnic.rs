@@ -27,6 +27,7 @@ use crate::ports;
 use crate::qp::{QpParts, Routes, VerbsQp};
 use crate::srq::VerbsSrq;
 use crate::table::{Table, lock};
+use crate::thread;
 use crate::ud::VerbsDatagrams;
 use crate::wire::SGES;
 
@@ -64,7 +65,7 @@ impl VerbsRnic {
         });
         let stop = Arc::new(bell().map_err(refused(&attempt))?);
         let (ear, connections, stopped) = (core.clone(), cm.clone(), stop.clone());
-        let serve = move || events::run(&ear.context, &ear.channel, &connections, &stopped, &*ear);
+        let serve = move || thread::run(&ear.context, &ear.channel, &connections, &stopped, &*ear);
         let thread = kal_os::spawn("warpline-verbs", serve).map_err(refused(&attempt))?;
         let (memory, routes) = (Arc::<Memory>::default(), Arc::<Routes>::default());
         let datagrams = attrs.capabilities.contains(Capabilities::UD).then(|| {

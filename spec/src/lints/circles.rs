@@ -14,9 +14,6 @@ use crate::source::{Language, Source};
 /// Files in a circle at most.
 const LARGEST: usize = 4;
 
-/// Crates that have a larger circle.
-const OPEN: &[&str] = &["vp-verbs"];
-
 /// Names between `::`.
 type Names = Vec<String>;
 
@@ -38,12 +35,7 @@ pub fn findings(root: &Path, workspace: &Workspace, sources: &[Source]) -> Vec<S
     for (name, place) in &workspace.places {
         let folder = place.folder.strip_prefix(root).unwrap_or(&place.folder);
         let files = read(&format!("{}/src/", folder.display()), sources);
-        let circles = circles(&files);
-        match (circles.is_empty(), OPEN.contains(&name.as_str())) {
-            (true, true) => out.push(format!("{name}: has no large circle; take it out of OPEN")),
-            (false, false) => out.extend(circles.iter().map(|circle| tell(name, circle))),
-            _ => {}
-        }
+        out.extend(circles(&files).iter().map(|circle| tell(name, circle)));
     }
     out
 }
@@ -316,12 +308,5 @@ mod tests {
         assert_eq!(found("a", &files).len(), 1);
         files[1].1 = "mod inner {\n    use super::c::X;\n}\n";
         assert!(found("a", &files).is_empty());
-    }
-
-    #[test]
-    fn a_crate_that_is_excused_has_a_circle() {
-        assert!(found(OPEN[0], &FIVE).is_empty());
-        let healed = format!("{}: has no large circle; take it out of OPEN", OPEN[0]);
-        assert_eq!(found(OPEN[0], &FIVE[..3]), [healed]);
     }
 }

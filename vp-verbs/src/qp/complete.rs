@@ -8,11 +8,11 @@ use std::sync::atomic::Ordering;
 use vp_api::{QpState, Stag, VpStatus, WcOpcode, WcStatus, WorkCompletion};
 
 use super::{MARK, RECV, VerbsQp};
-use crate::cq::{Told, flushed};
 use crate::map;
 use crate::ring::{Posted, Taken, Untaken};
 use crate::srq::{SERIAL, SHARED};
 use crate::table::lock;
+use crate::told::{Told, flushed};
 use ibv_sys::*;
 
 impl VerbsQp {

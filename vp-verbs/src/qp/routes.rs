@@ -7,9 +7,9 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::VerbsQp;
-use crate::cq::Told;
 use crate::ring::{Taken, Untaken};
 use crate::srq::{SERIAL, SHARED, VerbsSrq};
+use crate::told::Told;
 use crate::ud::VerbsUdQp;
 use ibv_sys::*;
 

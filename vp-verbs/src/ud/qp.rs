@@ -15,7 +15,7 @@ use vp_api::{
 
 use super::ah::{Ah, Ahs};
 use super::path::Port;
-use crate::cq::{Told, VerbsCq, flushed};
+use crate::cq::VerbsCq;
 use crate::device::Context;
 use crate::map;
 use crate::mw::Memory;
@@ -25,6 +25,7 @@ use crate::queue::Queue;
 use crate::ring::{Posted, Taken, Untaken};
 use crate::srq::SERIAL;
 use crate::table::{Hold, destroyed, lock};
+use crate::told::{Told, flushed};
 use ibv_sys::*;
 
 /// What a queue pair is made of, beside its sizes.
