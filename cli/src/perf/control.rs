@@ -201,7 +201,7 @@ mod tests {
 
     use super::*;
 
-    /// What the other end of a control connection is asked and does not answer.
+    /// The error of a question on a control connection whose other end does not reply.
     fn unanswered(beyond: impl FnOnce(&mut TcpStream)) -> CliError {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

@@ -87,7 +87,8 @@ impl Stored {
     }
 }
 
-/// An object that a call looks at; alive until the call is done, whoever frees it meanwhile.
+/// The object of a handle, for one call: it lives until the call has returned, also if another thread frees
+/// it meanwhile.
 pub(crate) struct Ref<T> {
     object: NonNull<T>,
     _keeps: Found<Stored>,

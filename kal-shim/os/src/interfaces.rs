@@ -80,7 +80,7 @@ fn dump(kind: u16, mut each: impl FnMut(&[u8])) -> std::io::Result<()> {
     }
 }
 
-/// Gives the bodies of the answers in one datagram to `each`; true if none follows.
+/// Calls `each` with the body of each message in one datagram; returns true if no datagram follows.
 fn take(mut messages: &[u8], each: &mut impl FnMut(&[u8])) -> std::io::Result<bool> {
     while let Some((kind, body, behind)) = split_message(messages) {
         match kind {

@@ -30,7 +30,8 @@ impl Cm {
         self.start_connecting(party, params, None)
     }
 
-    /// Connects from an address that was bound before; the local address and port in `params` do not count.
+    /// Connects from an address that was bound before, and is given up if this fails; the local address and
+    /// port in `params` do not count.
     /// [`Error::InvalidArgument`]: it is of another family, or several are bound. Providers with a connection
     /// manager of their own refuse ([`Error::Verb`]).
     pub fn connect_from(

@@ -72,7 +72,8 @@ pub trait Connectee: Send + Sync {
     /// False once it is closed.
     fn is_open(&self) -> bool;
 
-    /// Tells it of an event. Called without a lock of the manager, for one event after the other.
+    /// Tells it of an event. Called without a lock of the manager, for one event after the other. It must not
+    /// block: the events of the whole adapter wait behind it.
     fn tell(self: Arc<Self>, event: ConnEvent);
 }
 

@@ -1,9 +1,10 @@
 //! Events on their way to the layer above: queued under the manager's lock, delivered without it.
 //!
 //! One queue per adapter. Whoever releases the manager's lock delivers what is queued, in its order; while
-//! one thread delivers, others leave theirs to it. So the layer above may call the manager from within a
-//! delivery. What is not taken (a dispatcher that is full, or closed) comes back as a command. Peers have
-//! no part in it; each of their events costs an entry here until a thread comes by.
+//! one thread delivers, others leave theirs to it. A delivery costs less than what led to it, so that thread
+//! gets to an end. The layer above may call the manager from within a delivery. A request that it does not
+//! take (a dispatcher that is full, or closed) comes back as a command. Peers have no part in it; each of
+//! their events costs an entry here until it is delivered.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! What the manager needs of the layer above it, besides its endpoints: IT-API's access layer, or any other.
 //!
 //! All of it is called without a lock of the manager, by whichever thread found the event, for one event
-//! after the other.
+//! after the other. It must not block: the events of the whole adapter wait behind it.
 
 use std::sync::Arc;
 

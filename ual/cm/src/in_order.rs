@@ -36,7 +36,7 @@ impl<T> InOrder<T> {
     /// Whether nothing is in it or being taken.
     #[cfg(feature = "testing")]
     pub(crate) fn is_done(&self) -> bool {
-        // In this order: what was in it has been taken out, and then whoever took it has finished.
+        // The queue first: an item that left it before this look is being taken until `draining` is false.
         lock(&self.queue).is_empty() && !self.draining.load(Ordering::Acquire)
     }
 

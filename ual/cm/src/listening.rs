@@ -24,8 +24,11 @@ const TRIES: usize = 16;
 
 impl Cm {
     /// Takes the addresses, or none: all with the port of the first, or one that is free at all of them.
-    /// [`Error::AddressInUse`]: somebody has one of them.
+    /// [`Error::AddressInUse`]: somebody has one of them. [`Error::InvalidArgument`]: there is no address.
     pub fn bind(&self, addresses: &[SocketAddr], serves: Serves) -> Result<Bound> {
+        if addresses.is_empty() {
+            return Err(Error::InvalidArgument("a listener needs an address".into()));
+        }
         let any_port = addresses.iter().all(|address| address.port() == 0);
         let (mut addresses, mut sockets) = (addresses.to_vec(), Vec::new());
         if serves != Serves::Datagrams && self.native().is_none() {

@@ -1,8 +1,8 @@
 //! Connection and service requests that wait for the application's answer, of all adapters of the process.
 //!
-//! One table behind one mutex, so that an id alone names a request. Who takes a request out of it
-//! may answer it: a caller, or the manager when the peer gives up or time is over. The manager takes
-//! out what is left when it ends.
+//! One table behind one mutex, so that an id alone names a request. Only the thread that takes a request out
+//! of it may reply to it: a caller, or the manager when the peer gives up or the time is over. When the
+//! manager ends it takes out the rest.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};

@@ -252,17 +252,19 @@ fn a_bound_address_is_listened_on_or_connected_from_later() {
 }
 
 #[test]
-fn one_address_is_needed_to_connect_from() {
+fn one_address_of_the_peers_family_is_needed_to_connect_from() {
     let machine = Machine::new();
     let (party, _told) = machine.party();
     let two = [anywhere(), "127.0.0.2:0".parse().unwrap()];
-    for addresses in [&two[..], &[]] {
+    for (addresses, remote) in [(&two[..], "127.0.0.1:9"), (&two[..1], "[::1]:9")] {
         let bound = machine.cm.bind(addresses, Serves::Connections).unwrap();
-        let params = ConnectParams::new("127.0.0.1:9".parse().unwrap());
+        let params = ConnectParams::new(remote.parse().unwrap());
         let error = machine.cm.connect_from(&as_connectee(&party), bound, params).unwrap_err();
         assert!(matches!(error, Error::InvalidArgument(_)), "{error}");
         assert_eq!(party.connection.state(), ConnState::Unconnected);
     }
+    let none = machine.cm.bind(&[], Serves::Connections);
+    assert!(matches!(none, Err(Error::InvalidArgument(_))), "{:?}", none.err());
 }
 
 /// Requests and events are told outside the manager's lock: who is told may call it at once.

@@ -166,8 +166,8 @@ impl Ep {
         Ok(self.ia().cm().connect(&party, params)?)
     }
 
-    /// Connects from an address that was bound before ([`Ia::bind`]); the local address and port in `params`
-    /// do not count.
+    /// Connects from an address that was bound before ([`Ia::bind`]), and is given up if this fails; the local
+    /// address and port in `params` do not count.
     pub fn connect_from(self: &Arc<Self>, bound: Bound, params: ConnectParams) -> Result<()> {
         let party = self.ready()?;
         Ok(self.ia().cm().connect_from(&party, bound, params)?)

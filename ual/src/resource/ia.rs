@@ -122,6 +122,9 @@ impl Ia {
     /// Takes addresses, all with one port, to listen on ([`Ia::listen_on`]) or to connect from
     /// ([`crate::Ep::connect_from`]) later; until then, or until it is dropped, nobody else gets them.
     pub fn bind(&self, addresses: &[SocketAddr]) -> Result<Bound> {
+        if self.life.is_closed() {
+            return Err(Error::Closed(Object::Ia));
+        }
         Ok(self.cm.bind(addresses, Serves::Connections)?)
     }
 

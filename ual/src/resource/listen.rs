@@ -10,7 +10,7 @@ use ual_cm::{Bound, ListenerId, Policies, Policy, RequestSink};
 
 use super::Ia;
 use crate::cm::{ConnRequest, ServiceRequest};
-use crate::error::{Error, Object, Result};
+use crate::error::{Object, Result};
 use crate::event::{Evd, Event, Stream};
 use crate::life::{Hold, Life, Living};
 use crate::tag::Tag;
@@ -69,9 +69,6 @@ impl Ia {
 
 impl Listen {
     fn new(ia: &Arc<Ia>, init: ListenInit) -> Result<Arc<Self>> {
-        if init.addresses.is_empty() {
-            return Err(Error::InvalidArgument("a listener needs an address".into()));
-        }
         if init.serves == Serves::Datagrams {
             ia.datagrams("listen for datagrams")?;
         }

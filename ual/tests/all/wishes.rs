@@ -68,9 +68,13 @@ fn a_bound_address_is_connected_from_or_listened_on() {
     let ep = client.ep();
     ep.connect_from(bound, ConnectParams::new(address)).unwrap();
     assert_eq!(server.request().ends.remote.address, from);
-    let two = client.ia.bind(&[any, any]);
-    let refused = two.map(|two| client.ep().connect_from(two, ConnectParams::new(address)));
-    assert!(matches!(refused, Err(_) | Ok(Err(Error::InvalidArgument(_)))), "{refused:?}");
+    let two = client.ia.bind(&[any, "127.0.0.2:0".parse().unwrap()]).unwrap();
+    let refused = client.ep().connect_from(two, ConnectParams::new(address));
+    assert!(matches!(refused, Err(Error::InvalidArgument(_))), "{refused:?}");
+    assert!(matches!(client.ia.bind(&[]), Err(Error::InvalidArgument(_))));
+    let ia = ual::Ual::with_config(ual::Config::default()).open_any().unwrap();
+    ia.close().unwrap();
+    assert!(matches!(ia.bind(&[any]), Err(Error::Closed(ual::Object::Ia))));
 }
 
 #[test]

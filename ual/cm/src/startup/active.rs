@@ -97,7 +97,7 @@ impl Active {
                 let asked = *sent == preface.len() + machine.request().len();
                 match send_request(&self.socket, preface, machine.request(), sent) {
                     Ok(true) if asked => receive(&self.socket, machine),
-                    // The answer to what was sent just now takes its time.
+                    // The request was sent just now: its reply cannot be here yet.
                     Ok(true) => Next::Wait(Interest::READ),
                     Ok(false) => Next::Wait(Interest::WRITE),
                     Err(_) => Next::Over(Over::Startup(machine.handle_eof())),
