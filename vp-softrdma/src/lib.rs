@@ -14,8 +14,8 @@
 //!
 //! # How it works
 //!
-//! **Locks.** A QP's state is behind one lock of its own (`baton`: who finds it busy leaves a note,
-//! and the holder does what was wanted). Between QPs nothing is shared on the data path but two
+//! **Locks.** A QP's state is behind one lock of its own (`combining`: a thread that finds it
+//! taken sets a flag, and the holder does what was wanted). Between QPs nothing is shared on the data path but two
 //! lock-free structures: the CQ ring and the STag table.
 //!
 //! **STag table.** Segments of slots; a slot holds its STag and a use count in one word, and its
@@ -72,18 +72,18 @@
 //! directly when the CQ has few QPs, else through `epoll`. Of the threads that wait, one, the
 //! leader, sleeps in `epoll_wait`; followers sleep on futexes and inherit the lead. A signal
 //! handler ends the wait of its thread. The engine's thread watches only when no application thread
-//! is inside; while applications poll it naps, 50 us at first and up to a millisecond while they go
+//! is inside; while applications poll it backs off, 50 us at first and up to a millisecond while they go
 //! on, about half as long as they stay away from one poll to the next, and never fights them for a
 //! socket, nor waits for a QP that a thread is inside. A QP that is polled without pause takes its
-//! socket out of the epoll set (`apart`): each packet would call the set back, in the peer's send,
-//! for nothing. The engine puts it back when a nap ends without a poll, and whoever sleeps or arms
-//! does at once; a stream whose socket cannot be put back ends. The hand-overs are model-checked
+//! socket out of the epoll set (`unregistered`): each packet would call the set's callback, in the peer's
+//! send, for nothing. The engine registers it again when a back-off ends without a poll, and a thread that
+//! sleeps or arms does at once; a stream whose socket cannot be registered again ends. The hand-overs are model-checked
 //! with loom.
 //!
 //! **Turns.** A visit to a QP receives a MiB at most, and sends a batch of a MiB at most, or some
 //! more where the socket takes it in parts. A QP that has more to do then is reported to `epoll`
-//! anew, behind the others that are ready, and the words that other threads left meanwhile go with
-//! that report; else each word would be one more turn, and a thread could stay with one connection
+//! anew, behind the others that are ready, and what other threads wanted meanwhile goes with
+//! that report; else each request would be one more turn, and a thread could stay with one connection
 //! for as long as its peer sends. Posts have the same turn; verbs that end a stream have none.
 //!
 //! **Ports** are watched through route netlink: one that becomes usable, stops being it, or has

@@ -230,7 +230,7 @@ mod tests {
         assert_ne!(*lock(&told.0), []);
     }
 
-    /// News that stay are reported no more: the engine's set is edge-triggered.
+    /// A change that stays is reported no more: the engine's set is edge-triggered.
     #[cfg(not(miri))]
     #[test]
     fn all_news_are_taken() {

@@ -1,12 +1,12 @@
 //! Queue pairs: the protocol core bound to a socket, rings and memory.
 //!
 //! Owner: the RNIC's table; the engine holds a reference while the QP is connected. Everything that
-//! changes is behind one lock per QP ([`Baton`]): the application's threads take it to post, and
+//! changes is behind one lock per QP ([`CombiningLock`]): the application's threads take it to post, and
 //! whichever thread finds octets or room in the socket takes it to serve. Nothing is shared between
 //! QPs on the data path but the lock-free CQs and STag table. When the peer dies, the thread that
 //! notices has the core flush all work; events and notifications go out after unlocking.
 
-pub(crate) mod baton;
+pub(crate) mod combining;
 pub(crate) mod context;
 pub(crate) mod core;
 mod gather;
@@ -17,8 +17,8 @@ mod liveness;
 mod modify;
 mod post;
 mod refused;
+mod registration;
 mod telling;
-mod watch;
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -31,11 +31,11 @@ use vp_api::{
 use crate::engine::{Member, Ready, Timer};
 use crate::limits;
 use crate::parts::QpParts;
-use crate::qp::baton::{Baton, Turn};
+use crate::qp::combining::{CombiningLock, Served};
 use crate::queue::untaken::Untaken;
 use crate::queue::wq::{RecvRing, RecvWqe, SendRing};
 use crate::sync::MutexGuard;
-use context::{Context, Left, Lost, Queues};
+use context::{Context, Deferred, Lost, Queues};
 use core::Core;
 use inner::{Inner, Limits};
 use link::Link;
@@ -50,7 +50,7 @@ const YIELD_EVERY: u32 = 16;
 pub(crate) struct SoftQp {
     me: Weak<Self>,
     context: Context,
-    inner: Baton<Inner>,
+    inner: CombiningLock<Inner>,
     telling: Telling,
     /// What the engine said of the socket and nobody has acted on: bits of [`WRITABLE`], [`OVER`].
     news: AtomicU8,
@@ -66,7 +66,7 @@ impl SoftQp {
         context.arm_recv_limit(init.recv_limit);
         let inner = Inner::new(core_of(&parts, init)?, Limits::new(init));
         let (send_cq, recv_cq) = (parts.send_cq, parts.recv_cq);
-        let inner = Baton::new(inner);
+        let inner = CombiningLock::new(inner);
         let qp = Arc::new_cyclic(|me| Self {
             me: me.clone(),
             context,
@@ -128,8 +128,8 @@ impl SoftQp {
             Some(link) => {
                 let stalled = link.stalled;
                 let (engine, busy) = (&self.context.engine, stalled || link.unsent);
-                link.watch.look(engine, self.context.id.0, &link.stream, busy);
-                if self.serve(inner) == Turn::Over {
+                link.registration.look(engine, self.context.id.0, &link.stream, busy);
+                if self.serve(inner) == Served::More {
                     return stalled;
                 }
                 stalled
@@ -160,10 +160,10 @@ impl SoftQp {
 
     /// Who polled is about to sleep, or relies on being told: the engine is to watch.
     pub(crate) fn rest(&self) {
-        self.stays_apart(None);
+        self.stays_unregistered(None);
     }
 
-    fn serve(&self, mut inner: MutexGuard<'_, Inner>) -> Turn {
+    fn serve(&self, mut inner: MutexGuard<'_, Inner>) -> Served {
         // Mostly there are none; the lock orders whoever brings them before us.
         let news = match self.news.load(Ordering::Acquire) {
             0 => 0,
@@ -171,55 +171,55 @@ impl SoftQp {
         };
         match inner.receive(&self.context, news & OVER != 0, news & WRITABLE != 0) {
             true => self.unlock(inner),
-            false => Turn::Done,
+            false => Served::Done,
         }
     }
 
     /// Unlocks, and does what others left to do.
     fn leave(&self, inner: MutexGuard<'_, Inner>) {
-        if self.unlock(inner) == Turn::Done {
+        if self.unlock(inner) == Served::Done {
             self.inner.serve_wanted(|inner| self.serve(inner));
         }
     }
 
     /// Unlocks, and carries out what must not be done under the lock.
-    fn unlock(&self, mut inner: MutexGuard<'_, Inner>) -> Turn {
+    fn unlock(&self, mut inner: MutexGuard<'_, Inner>) -> Served {
         if inner.leaves_nothing() {
-            return Turn::Done;
+            return Served::Done;
         }
         let over = inner.take_turn_over(&self.context);
-        let left = inner.take_left();
+        let deferred = inner.take_deferred();
         let tells = !inner.events.is_empty() && self.telling.begin();
         drop(inner);
         let turn = match over {
             Some(stream) => {
-                // First: a word that is left from now on may be of what is reported.
+                // First: what is wanted from now on may be of what is reported.
                 self.inner.pass_on();
                 self.context.engine.rearm(self.context.id.0, &*stream);
-                Turn::Over
+                Served::More
             }
-            None => Turn::Done,
+            None => Served::Done,
         };
-        self.settle(left);
+        self.settle(deferred);
         if tells {
             self.tell();
         }
         turn
     }
 
-    fn settle(&self, left: Left) {
-        if !left.send_cq.is_empty() {
-            self.context.send_cq.settle(left.send_cq);
+    fn settle(&self, deferred: Deferred) {
+        if !deferred.send_cq.is_empty() {
+            self.context.send_cq.settle(deferred.send_cq);
         }
-        if !left.recv_cq.is_empty() {
-            self.context.recv_cq.settle(left.recv_cq);
+        if !deferred.recv_cq.is_empty() {
+            self.context.recv_cq.settle(deferred.recv_cq);
         }
-        if left.srq_limit
+        if deferred.srq_limit
             && let Some(srq) = &self.context.srq
         {
             srq.raise_limit();
         }
-        if left.recv_limit {
+        if deferred.recv_limit {
             self.context.events.emit(EventSource::Qp(self.context.id), AsyncEvent::RecvLimit);
         }
     }
@@ -294,8 +294,8 @@ impl Member for SoftQp {
         self.leave(inner);
     }
 
-    fn stays_apart(&self, nap: Option<u32>) -> bool {
-        let inner = match nap {
+    fn stays_unregistered(&self, back_off: Option<u32>) -> bool {
+        let inner = match back_off {
             Some(_) => self.inner.try_lock(),
             None => Some(self.inner.lock()),
         };
@@ -304,10 +304,11 @@ impl Member for SoftQp {
             self.inner.serve(|inner| self.serve(inner));
             return true;
         };
-        let attended = |link: &Link| nap.is_some_and(|nap| link.watch.is_attended(nap));
+        let attended =
+            |link: &Link| back_off.is_some_and(|back_off| link.registration.is_attended(back_off));
         let stays = inner.link.as_ref().is_some_and(attended);
         if !stays {
-            inner.put_back(&self.context);
+            inner.register_again(&self.context);
         }
         self.leave(inner);
         stays
@@ -408,7 +409,7 @@ fn core_of(parts: &QpParts, init: &QpInit) -> VpResult<Core> {
         receive_fault: None,
         tagged: None,
         silent: false,
-        left: Left::default(),
+        deferred: Deferred::default(),
         lost: Lost::default(),
     };
     Ok(Core { proto, queues })
@@ -435,8 +436,8 @@ mod fault_tests;
 
 #[cfg(test)]
 #[cfg(not(any(loom, miri)))]
-#[path = "qp/watch_tests.rs"]
-mod watch_tests;
+#[path = "qp/registration_tests.rs"]
+mod registration_tests;
 
 #[cfg(test)]
 #[cfg(not(any(loom, miri)))]

@@ -81,7 +81,7 @@ fn leader_and_followers_are_interrupted() {
             }
         });
     }
-    // The station works as before.
+    // Leader and followers work as before.
     near.recv(1, &[]);
     far.post(2, SEND, &[]);
     near.done(1);

@@ -1,5 +1,5 @@
 //! What the engine reports of sockets and keeps of those that are gone, whose bell rings, and when its
-//! thread may nap.
+//! thread may back off.
 
 use std::cell::Cell;
 use std::io::Write;
@@ -14,7 +14,7 @@ use rustix::io::FdFlags;
 use vp_api::{Cq, Qp, QpChange, WorkCompletion};
 use warpline_patience::until;
 
-use super::duty::Duty;
+use super::progress::ProgressMode;
 use super::{Engine, Member, Ready, Timer, Waited};
 use crate::sync::lock;
 use crate::testing::end::{End, pair};
@@ -99,11 +99,11 @@ fn a_socket_that_is_put_back_is_reported() {
     let (near, mut far) = UnixStream::pair().unwrap();
     let (engine, seen) = serving(&near);
     for (room, expected) in [(false, OCTETS), (true, ROOM)] {
-        engine.end_nap(true, &mut Vec::new());
-        assert!(engine.set_apart(ID, &near));
+        engine.end_back_off(true, &mut Vec::new());
+        assert!(engine.unregister(ID, &near));
         far.write_all(b"x").unwrap();
         assert_eq!(told(&engine, &seen), [], "it is apart");
-        assert!(engine.put_back(ID, &near, room));
+        assert!(engine.register_again(ID, &near, room));
         assert_eq!(told(&engine, &seen), [expected]);
     }
 }
@@ -138,9 +138,9 @@ fn the_thread_sleeps_again_after_it_was_woken() {
     let engine = Engine::start(services(0), "sleeper").expect("an engine");
     let sleeps = || state_of_thread("sleeper") == Some('S');
     until("the thread to sleep", sleeps);
-    let before = engine.nap();
+    let before = engine.back_off();
     engine.alarm.set(0, 0);
-    until("the thread to come round", || engine.nap() != before);
+    until("the thread to decide again", || engine.back_off() != before);
     until("the thread to sleep again", sleeps);
     engine.stop();
     assert_eq!(state_of_thread("sleeper"), None);
@@ -158,7 +158,7 @@ impl Waited for Queue {
 }
 
 fn rings(engine: &Engine) -> bool {
-    let mut fds = [PollFd::new(&engine.station.gate().0, PollFlags::IN)];
+    let mut fds = [PollFd::new(&engine.leadership.gate().0, PollFlags::IN)];
     poll(&mut fds, Some(&kal_os::timespec(Duration::ZERO))) == Ok(1)
 }
 
@@ -167,9 +167,9 @@ fn rings(engine: &Engine) -> bool {
 fn the_bell_rings_until_the_leader_has_heard_it() {
     let (engine, mine, other) = (engine(), Queue(1), Queue(2));
     let looks = Cell::new(0);
-    assert!(!engine.station.has_leader());
+    assert!(!engine.leadership.has_leader());
     let done = || {
-        assert!(engine.station.has_leader());
+        assert!(engine.leadership.has_leader());
         if looks.replace(looks.get() + 1) == 0 {
             engine.wake(&other);
             assert!(!rings(&engine), "nobody waits for that one");
@@ -180,7 +180,7 @@ fn the_bell_rings_until_the_leader_has_heard_it() {
         looks.get() == 2
     };
     engine.wait(&mine, None, done, || ());
-    assert!(!engine.station.has_leader() && !rings(&engine));
+    assert!(!engine.leadership.has_leader() && !rings(&engine));
     engine.wake(&mine);
     assert!(!rings(&engine), "nobody waits any more");
 }
@@ -189,7 +189,7 @@ fn the_bell_rings_until_the_leader_has_heard_it() {
 #[test]
 fn a_bell_without_a_leader_is_silenced_by_who_polls() {
     let engine = engine();
-    let bell = engine.station.gate();
+    let bell = engine.leadership.gate();
     super::Gate::ring(bell);
     assert!(rings(&engine));
     engine.poll();
@@ -204,12 +204,16 @@ fn the_thread_naps_while_a_consumer_polls_and_none_relies_on_it() {
     let (end, _peer) = pair(64);
     let decide = || {
         end.cq.poll(&mut [WorkCompletion::BLANK]).unwrap();
-        end.engine.rota.decide(|| false)
+        end.engine.progress.decide(|| false)
     };
-    assert_eq!(decide(), Duty::Nap);
-    assert_eq!(end.engine.rota.decide(|| false), Duty::Watch, "nobody has polled since");
+    assert_eq!(decide(), ProgressMode::BackOff);
+    assert_eq!(
+        end.engine.progress.decide(|| false),
+        ProgressMode::Watch,
+        "nobody has polled since"
+    );
     end.cq.arm(false).unwrap();
-    assert_eq!(decide(), Duty::Watch);
+    assert_eq!(decide(), ProgressMode::Watch);
 }
 
 /// Both directions have ended.

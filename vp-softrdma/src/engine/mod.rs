@@ -5,8 +5,8 @@
 //! the watch on the ports, and a bell that ends the leader's sleep. Three kinds of thread serve it:
 //!
 //! - pollers ([`Engine::poll`]): never sleep;
-//! - the leader among the waiters ([`Engine::wait`], [`station`]): sleeps in `epoll_wait`;
-//! - the engine's own thread: watches while nobody else does ([`duty`]), and runs the timers.
+//! - the leader among the waiters ([`Engine::wait`], [`leader`]): sleeps in `epoll_wait`;
+//! - the engine's own thread: watches while nobody else does ([`progress`]), and runs the timers.
 //!
 //! Event mode: a consumer that arms a CQ sleeps where we cannot see it, in an epoll of its own. From
 //! then on the engine's thread watches without back-off, and polls of that CQ leave the sockets to it,
@@ -15,11 +15,11 @@
 //! A dead peer shows as an event on its socket, a silent one by a timer of its QP.
 
 mod alarm;
-mod apart;
-mod duty;
-mod station;
+mod leader;
+mod progress;
 mod thread;
 mod timers;
+mod unregistered;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -35,13 +35,13 @@ use vp_api::{LogLevel, Services, VpError, VpResult};
 
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering, lock};
 use alarm::Alarm;
-use apart::Apart;
-use duty::Rota;
-use station::{Gate, Left, Station};
+use leader::{Departure, Gate, Leadership};
+use progress::Progress;
 use timers::Timers;
+use unregistered::Unregistered;
 
 pub(crate) use kal_os::Slept;
-pub(crate) use station::Waited;
+pub(crate) use leader::Waited;
 pub(crate) use timers::Timer;
 
 /// What the engine serves: a QP, or the watch on the ports.
@@ -50,9 +50,9 @@ pub(crate) trait Member: Send + Sync {
     fn on_ready(&self, ready: Ready);
     /// A deadline passed that was set for the stream of this generation.
     fn on_timer(&self, stream: u32, timer: Timer);
-    /// Its socket is apart from the engine's set: puts it back and returns false, unless it was polled
-    /// in the engine's nap of this number.
-    fn stays_apart(&self, _nap: Option<u32>) -> bool {
+    /// Its socket is not in the engine's set: registers it again and returns false, unless it was polled
+    /// in the engine's back-off of this number.
+    fn stays_unregistered(&self, _nap: Option<u32>) -> bool {
         false
     }
 }
@@ -92,11 +92,11 @@ impl Bell {
 /// The engine of one RNIC.
 pub(crate) struct Engine {
     epoll: OwnedFd,
-    station: Station<Bell>,
-    rota: Rota,
-    apart: Apart,
+    leadership: Leadership<Bell>,
+    progress: Progress,
+    unregistered: Unregistered,
     /// Counts what the engine's thread decided.
-    nap: AtomicU32,
+    back_off: AtomicU32,
     alarm: Alarm,
     timers: Timers,
     /// The id of the next stream that its QP leaves.
@@ -124,10 +124,10 @@ impl Engine {
         let alarm = Alarm::new().map_err(|e| VpError::os("starting the engine: timerfd", &e))?;
         let engine = Arc::new(Self {
             epoll,
-            station: Station::new(Bell(bell)),
-            rota: Rota::new(),
-            apart: Apart::new(),
-            nap: AtomicU32::new(0),
+            leadership: Leadership::new(Bell(bell)),
+            progress: Progress::new(),
+            unregistered: Unregistered::new(),
+            back_off: AtomicU32::new(0),
             alarm,
             timers: Timers::default(),
             parted: AtomicU32::new(u32::MAX),
@@ -176,7 +176,7 @@ impl Engine {
         members.insert(id, member);
         let qps = members.len();
         drop(members);
-        if !self.apart.reserve(qps) || !self.timers.reserve(qps) {
+        if !self.unregistered.reserve(qps) || !self.timers.reserve(qps) {
             self.forget(id);
             return Err(io::ErrorKind::OutOfMemory.into());
         }
@@ -247,24 +247,24 @@ impl Engine {
         let _ = epoll::modify(&self.epoll, socket, token(id), events);
     }
 
-    /// The number of the present nap of the engine's thread.
-    pub(crate) fn nap(&self) -> u32 {
-        self.nap.load(Ordering::Relaxed)
+    /// The number of the present back-off of the engine's thread: it counts its decisions.
+    pub(crate) fn back_off(&self) -> u32 {
+        self.back_off.load(Ordering::Relaxed)
     }
 
     /// Takes the socket of a QP that is polled all the time out of the set; false if it must stay.
     /// Under the QP's lock.
-    pub(crate) fn set_apart(&self, id: u32, socket: impl AsFd) -> bool {
-        let apart = self.apart.add(id);
-        if apart {
+    pub(crate) fn unregister(&self, id: u32, socket: impl AsFd) -> bool {
+        let unregistered = self.unregistered.add(id);
+        if unregistered {
             let _ = epoll::delete(&self.epoll, socket);
         }
-        apart
+        unregistered
     }
 
     /// Puts it back; what is ready is reported. `room`: so is room to send. False: it cannot be watched,
     /// and the log says why. Under the QP's lock.
-    pub(crate) fn put_back(&self, id: u32, socket: impl AsFd, room: bool) -> bool {
+    pub(crate) fn register_again(&self, id: u32, socket: impl AsFd, room: bool) -> bool {
         let events = if room { octets() | epoll::EventFlags::OUT } else { octets() };
         let put = epoll::add(&self.epoll, socket, token(id), events);
         if let Err(errno) = put {
@@ -292,7 +292,7 @@ impl Engine {
 
     /// An application thread polls: keeps the engine's thread away for a moment.
     pub(crate) fn note_poll(&self) {
-        self.rota.note_poll();
+        self.progress.note_poll();
     }
 
     /// Serves what is ready, without sleeping.
@@ -300,27 +300,27 @@ impl Engine {
         self.serve(Some(Duration::ZERO), &|| {}, false);
     }
 
-    /// A consumer relies on notifications: the engine's thread watches, and does not nap, until
+    /// A consumer relies on notifications: the engine's thread watches, and does not back off, until
     /// [`Engine::end_events`].
     pub(crate) fn begin_events(&self) {
-        if self.rota.begin_events() {
+        if self.progress.begin_events() {
             self.alarm.set(0, 0);
         }
     }
 
     /// The consumer polls instead.
     pub(crate) fn end_events(&self) {
-        self.rota.end_events();
+        self.progress.end_events();
     }
 
     /// Some consumer relies on notifications.
     pub(crate) fn has_events(&self) -> bool {
-        self.rota.has_events()
+        self.progress.has_events()
     }
 
     /// Wakes the threads that wait for `waited`; after publishing, if any were announced.
     pub(crate) fn wake(&self, waited: &dyn Waited) {
-        self.station.wake(waited);
+        self.leadership.wake(waited);
     }
 
     /// Sleeps until `done` (after a [`Engine::wake`] of `waited`), the deadline, or a signal, as the
@@ -332,7 +332,7 @@ impl Engine {
         done: impl Fn() -> bool,
         linger: impl Fn(),
     ) -> Slept {
-        let (left, slept) = self.station.wait(
+        let (left, slept) = self.leadership.wait(
             waited,
             done,
             || deadline.map(|at| at.saturating_duration_since(Instant::now())),
@@ -344,10 +344,10 @@ impl Engine {
                 slept
             },
         );
-        if left == Left::Unguarded && self.rota.is_unwatched() {
+        if left == Departure::Unwatched && self.progress.is_unwatched() {
             let now = self.now();
-            let nap = if self.has_events() { 0 } else { thread::NAP_NS };
-            self.alarm.set(now + nap, now);
+            let back_off = if self.has_events() { 0 } else { thread::BACK_OFF_NS };
+            self.alarm.set(now + back_off, now);
         }
         slept
     }
@@ -365,9 +365,9 @@ impl Engine {
         };
         for event in ready {
             match event.data.u64() {
-                BELL if leading => self.station.gate().silence(),
+                BELL if leading => self.leadership.gate().silence(),
                 // Meant for the leader, if there is one.
-                BELL => self.station.without_leader(Bell::silence),
+                BELL => self.leadership.without_leader(Bell::silence),
                 id => self.serve_member(id as u32, event.flags),
             }
         }

@@ -14,7 +14,7 @@ use crate::events::EventSink;
 use crate::memory::grant::{Caller, Need};
 use crate::memory::stag_table::{StagTable, Use};
 use crate::qp::SoftQp;
-use crate::queue::cq::{Aftermath, SoftCq};
+use crate::queue::cq::{DeferredActions, SoftCq};
 use crate::queue::outstanding::OutstandingReceives;
 use crate::queue::srq::SoftSrq;
 use crate::queue::untaken::Untaken;
@@ -134,7 +134,7 @@ pub(crate) struct Queues {
     pub(crate) tagged: Option<Tagged>,
     /// The QP was destroyed: no completions any more. // [VERBS-20]
     pub(crate) silent: bool,
-    pub(crate) left: Left,
+    pub(crate) deferred: Deferred,
     pub(crate) lost: Lost,
 }
 
@@ -147,14 +147,14 @@ pub(crate) struct Lost {
 
 /// What is to be done once the QP is unlocked.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Left {
-    pub(crate) send_cq: Aftermath,
-    pub(crate) recv_cq: Aftermath,
+pub(crate) struct Deferred {
+    pub(crate) send_cq: DeferredActions,
+    pub(crate) recv_cq: DeferredActions,
     pub(crate) srq_limit: bool,
     pub(crate) recv_limit: bool,
 }
 
-impl Left {
+impl Deferred {
     /// Nothing.
     pub(crate) fn is_empty(&self) -> bool {
         let told = self.send_cq.is_empty() && self.recv_cq.is_empty();
@@ -168,7 +168,7 @@ impl Queues {
     pub(crate) fn push_send(&mut self, context: &Context, completion: &WorkCompletion) {
         self.lost.sends += u32::from(completion.status != WcStatus::Success);
         if !self.silent {
-            let place = context.send_cq.push(completion, &mut self.left.send_cq);
+            let place = context.send_cq.push(completion, &mut self.deferred.send_cq);
             self.untaken_sends.add(place);
         }
     }
@@ -179,7 +179,7 @@ impl Queues {
         self.lost.receives += u32::from(completion.status != WcStatus::Success);
         let place = match self.silent {
             true => None,
-            false => context.recv_cq.push(completion, &mut self.left.recv_cq),
+            false => context.recv_cq.push(completion, &mut self.deferred.recv_cq),
         };
         match &context.srq {
             Some(srq) => srq.completed(context.recv_cq.id(), place),

@@ -94,8 +94,8 @@ impl<'a> View<'a> {
             Some(srq) => srq.take(&mut self.queues.current),
             None => (self.queues.receives.take(&mut self.queues.current), false),
         };
-        self.queues.left.srq_limit |= limit;
-        self.queues.left.recv_limit |= taken && self.context.hold_taken();
+        self.queues.deferred.srq_limit |= limit;
+        self.queues.deferred.recv_limit |= taken && self.context.hold_taken();
         taken
     }
 

@@ -11,7 +11,7 @@ use iwarp_proto::{Action, LlpFault, QpConfig, QpEvent, State, mpa};
 use vp_api::{AsyncEvent, FpduSize, QpInit};
 
 use crate::engine::Timer;
-use crate::qp::context::{Context, Left};
+use crate::qp::context::{Context, Deferred};
 use crate::qp::core::Core;
 use crate::qp::gather::Gather;
 use crate::qp::link::{Link, Record};
@@ -163,8 +163,8 @@ impl Inner {
         let mut stamp = self.gather.release();
         loop {
             stamp |= self.transmit(context);
-            let lost =
-                self.core.queues.left.send_cq.overrun || self.core.queues.left.recv_cq.overrun;
+            let lost = self.core.queues.deferred.send_cq.overrun
+                || self.core.queues.deferred.recv_cq.overrun;
             if lost && self.core.proto.state() == State::Rts {
                 self.core.fail(context);
             }
@@ -233,7 +233,7 @@ impl Inner {
                 Progress::Full => {
                     self.record.counters.send_stalls += 1;
                     (link.stalled, link.slow) = (true, true);
-                    if !link.put_back(context) {
+                    if !link.register_again(context) {
                         self.core.fail(context);
                     }
                     if !std::mem::replace(&mut link.reported, true) {
@@ -335,7 +335,7 @@ impl Inner {
     fn linger(&mut self, context: &Context, mut link: Link, ending: Ending) {
         self.count(&link);
         // Else its deadline ends it.
-        let _ = link.put_back(context);
+        let _ = link.register_again(context);
         let at = link.close_at(context);
         Linger::start(&context.engine, context.id.0, link.stream, ending, at);
     }
@@ -368,7 +368,7 @@ impl Inner {
     /// Nothing of what follows.
     pub(crate) fn leaves_nothing(&self) -> bool {
         let over = self.unread || self.link.as_ref().is_some_and(|link| link.unsent);
-        !over && self.events.is_empty() && self.core.queues.left.is_empty()
+        !over && self.events.is_empty() && self.core.queues.deferred.is_empty()
     }
 
     /// The stream, if it is to be reported to the engine anew: the QP's turn is over, and there is
@@ -376,24 +376,24 @@ impl Inner {
     pub(crate) fn take_turn_over(&mut self, context: &Context) -> Option<Arc<Stream>> {
         let unread = std::mem::take(&mut self.unread);
         self.link.as_ref().filter(|link| unread || link.unsent)?;
-        self.put_back(context);
+        self.register_again(context);
         let link = self.link.as_mut()?;
         link.reported = true;
         Some(link.stream.clone())
     }
 
     /// The engine is to watch the socket again. A stream that nobody would look at ends now.
-    pub(crate) fn put_back(&mut self, context: &Context) {
+    pub(crate) fn register_again(&mut self, context: &Context) {
         let Some(link) = &mut self.link else { return };
-        if !link.put_back(context) {
+        if !link.register_again(context) {
             self.core.fail(context);
             self.settle_all(context);
         }
     }
 
     /// Takes what is to be done without the lock.
-    pub(crate) fn take_left(&mut self) -> Left {
-        std::mem::take(&mut self.core.queues.left)
+    pub(crate) fn take_deferred(&mut self) -> Deferred {
+        std::mem::take(&mut self.core.queues.deferred)
     }
 }
 

@@ -11,7 +11,7 @@ use vp_api::{AsyncEvent, QpCounters, StreamParams};
 use crate::engine::Timer;
 use crate::qp::context::Context;
 use crate::qp::inner::nanoseconds;
-use crate::qp::watch::Watch;
+use crate::qp::registration::Registration;
 use crate::stream::rx::Inbox;
 use crate::stream::socket::Stream;
 use crate::stream::tx::Outbox;
@@ -22,7 +22,7 @@ pub(crate) struct Link {
     pub(crate) stream: Arc<Stream>,
     /// Which of the QP's streams it is: a deadline names it.
     pub(crate) generation: u32,
-    pub(crate) watch: Watch,
+    pub(crate) registration: Registration,
     pub(crate) inbox: Inbox,
     pub(crate) outbox: Outbox,
     pub(crate) params: StreamParams,
@@ -66,7 +66,7 @@ impl Link {
         Self {
             stream: Arc::new(stream),
             generation: 0,
-            watch: Watch::default(),
+            registration: Registration::default(),
             inbox: Inbox::default(),
             outbox: Outbox::default(),
             params,
@@ -101,8 +101,8 @@ impl Link {
     }
 
     /// The engine is to watch the socket again; false if it cannot.
-    pub(crate) fn put_back(&mut self, context: &Context) -> bool {
-        self.watch.put_back(&context.engine, context.id.0, &self.stream, self.reported)
+    pub(crate) fn register_again(&mut self, context: &Context) -> bool {
+        self.registration.register_again(&context.engine, context.id.0, &self.stream, self.reported)
     }
 
     /// Changes when the peer shows that it is there: it sends, or it takes what had to wait.

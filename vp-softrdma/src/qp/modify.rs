@@ -100,7 +100,7 @@ impl Inner {
                 self.check_recv_limit(context, recv_limit, recv_depth)?;
                 self.set_limits(context, ord, ird, send_depth, recv_depth)?;
                 if let Some(limit) = recv_limit {
-                    self.core.queues.left.recv_limit |= context.arm_recv_limit(limit);
+                    self.core.queues.deferred.recv_limit |= context.arm_recv_limit(limit);
                 }
             }
             _ => return Err(VpError::new(VpStatus::Unsupported, "unknown change of a QP")),

@@ -16,7 +16,7 @@ use crate::engine::{Engine, Slept, Waited};
 use crate::events::EventSink;
 use crate::parts::CqParts;
 use crate::qp::SoftQp;
-use crate::queue::cq_ring::{CqRing, News, Overrun, Put};
+use crate::queue::cq_ring::{CqRing, Overrun, Put, WakeActions};
 use crate::queue::event_mode::{EventMode, InVain};
 use crate::queue::interrupts::Interrupts;
 use crate::queue::outstanding::OutstandingReceives;
@@ -35,14 +35,14 @@ pub(crate) const COME_ROUND: u32 = 24;
 
 /// What a push leaves to do when no lock is held any more.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Aftermath {
+pub(crate) struct DeferredActions {
     put: Put,
     /// The completion was lost.
     pub(crate) overrun: bool,
     first_overrun: bool,
 }
 
-impl Aftermath {
+impl DeferredActions {
     /// Nothing.
     pub(crate) fn is_empty(&self) -> bool {
         self.put.is_empty() && !self.overrun
@@ -161,12 +161,16 @@ impl SoftCq {
     /// Queues a completion and returns its place, `None` if it was lost; `left` collects what is to be
     /// done once no lock is held.
     #[inline]
-    pub(crate) fn push(&self, completion: &WorkCompletion, left: &mut Aftermath) -> Option<u64> {
-        match self.ring.put(completion, &mut left.put) {
+    pub(crate) fn push(
+        &self,
+        completion: &WorkCompletion,
+        deferred: &mut DeferredActions,
+    ) -> Option<u64> {
+        match self.ring.put(completion, &mut deferred.put) {
             Ok(place) => Some(place),
             Err(Overrun { first }) => {
-                left.overrun = true;
-                left.first_overrun |= first;
+                deferred.overrun = true;
+                deferred.first_overrun |= first;
                 None
             }
         }
@@ -178,15 +182,15 @@ impl SoftCq {
     }
 
     /// Does what pushes left to do; without locks held.
-    pub(crate) fn settle(&self, left: Aftermath) {
-        let News { notify, wake } = self.ring.tell(left.put);
+    pub(crate) fn settle(&self, deferred: DeferredActions) {
+        let WakeActions { notify, wake } = self.ring.tell(deferred.put);
         if wake {
             self.engine.wake(self);
         }
         if notify && let Some(handler) = &self.handler {
             handler.on_completion(self.id);
         }
-        if left.first_overrun {
+        if deferred.first_overrun {
             self.fail();
         }
     }
@@ -268,7 +272,7 @@ impl SoftCq {
         }
     }
 
-    /// Looks at the sockets for completions. Apart, so that who finds some at once pays for no more.
+    /// Looks at the sockets for completions. A function of its own, so that who finds some at once pays for no more.
     #[inline(never)]
     fn progress_and_pop(&self, out: &mut [WorkCompletion]) -> Result<usize, VpStatus> {
         if self.leaves_to_engine() {
@@ -297,7 +301,7 @@ impl SoftCq {
         }
     }
 
-    /// A poll found so many completions without looking at the sockets. Apart, as
+    /// A poll found so many completions without looking at the sockets. A function of its own, as
     /// [`Self::progress_and_pop`] is.
     #[inline(never)]
     fn come_round(&self, popped: usize) -> Result<usize, VpStatus> {

@@ -48,7 +48,7 @@ pub struct Put {
 }
 
 impl Put {
-    /// There is nothing to hear of.
+    /// Nothing is to be done.
     pub fn is_empty(&self) -> bool {
         self.end == 0
     }
@@ -56,7 +56,7 @@ impl Put {
 
 /// What the pusher must do now, outside of its locks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct News {
+pub struct WakeActions {
     /// The armed notification fired: call the handler.
     pub notify: bool,
     /// Threads sleep in `Cq::wait`: wake them.
@@ -139,21 +139,21 @@ impl CqRing {
     }
 
     /// Who is to hear of what was put; if nothing was, nobody.
-    pub fn tell(&self, put: Put) -> News {
+    pub fn tell(&self, put: Put) -> WakeActions {
         if put.is_empty() {
-            return News { notify: false, wake: false };
+            return WakeActions { notify: false, wake: false };
         }
         // After the slots are visible, and before the arm state is read: see the arm rule.
         fence(Ordering::SeqCst);
         let overtaken = put.overtaken || self.newest().goes_on_behind(put.end);
-        News {
+        WakeActions {
             notify: self.fire(put.solicited || overtaken),
             wake: self.sleepers.load(Ordering::Relaxed) != 0,
         }
     }
 
     /// Queues one completion and answers who is to hear of it.
-    pub fn push(&self, completion: &WorkCompletion) -> Result<News, Overrun> {
+    pub fn push(&self, completion: &WorkCompletion) -> Result<WakeActions, Overrun> {
         let mut put = Put::default();
         self.put(completion, &mut put)?;
         Ok(self.tell(put))

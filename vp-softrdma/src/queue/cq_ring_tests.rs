@@ -2,7 +2,7 @@
 
 use vp_api::WorkCompletion;
 
-use crate::queue::cq_ring::{CqRing, News, Overrun, Put};
+use crate::queue::cq_ring::{CqRing, Overrun, Put, WakeActions};
 
 fn completion(wr_id: u64) -> WorkCompletion {
     WorkCompletion { wr_id, ..WorkCompletion::BLANK }
@@ -14,7 +14,7 @@ fn pop(ring: &CqRing, limit: usize) -> Vec<u64> {
     out[..popped].iter().map(|completion| completion.wr_id).collect()
 }
 
-const QUIET: Result<News, Overrun> = Ok(News { notify: false, wake: false });
+const QUIET: Result<WakeActions, Overrun> = Ok(WakeActions { notify: false, wake: false });
 
 #[cfg(not(loom))]
 mod plain {
@@ -60,7 +60,8 @@ mod plain {
         let plain = completion(0);
         let solicited = WorkCompletion { solicited: true, ..plain };
         let error = WorkCompletion { status: WcStatus::Flushed, ..plain };
-        let fires = |c: &WorkCompletion| matches!(ring.push(c), Ok(News { notify: true, .. }));
+        let fires =
+            |c: &WorkCompletion| matches!(ring.push(c), Ok(WakeActions { notify: true, .. }));
         assert!(!fires(&plain) && !fires(&solicited));
         ring.arm(false);
         assert!(fires(&plain) && !fires(&plain));
@@ -80,7 +81,7 @@ mod plain {
     fn sleepers_are_announced() {
         let ring = CqRing::new(4).unwrap();
         ring.enter_sleep();
-        assert_eq!(ring.push(&completion(0)), Ok(News { notify: false, wake: true }));
+        assert_eq!(ring.push(&completion(0)), Ok(WakeActions { notify: false, wake: true }));
         ring.leave_sleep();
         assert_eq!(ring.push(&completion(0)), QUIET);
     }
@@ -174,7 +175,7 @@ mod plain {
         put(&mut behind);
         put(&mut around);
         assert!(notifies(around), "another came between");
-        let nothing = News { notify: false, wake: false };
+        let nothing = WakeActions { notify: false, wake: false };
         ring.arm(false);
         ring.enter_sleep();
         assert_eq!(ring.tell(Put::default()), nothing);
@@ -352,7 +353,7 @@ mod models {
     }
 
     fn push_and_ring(ring: &CqRing, bell: &AtomicU32, completion: &WorkCompletion) {
-        if matches!(ring.push(completion), Ok(News { notify: true, .. })) {
+        if matches!(ring.push(completion), Ok(WakeActions { notify: true, .. })) {
             bell.fetch_add(1, Ordering::AcqRel);
         }
     }
@@ -469,7 +470,7 @@ mod models {
             let pusher = {
                 let (ring, bell) = (ring.clone(), bell.clone());
                 thread::spawn(move || {
-                    if matches!(ring.push(&completion(1)), Ok(News { wake: true, .. })) {
+                    if matches!(ring.push(&completion(1)), Ok(WakeActions { wake: true, .. })) {
                         bell.fetch_add(1, Ordering::AcqRel);
                     }
                 })

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use vp_api::{Cq, Data, Qp, QpId, SendFlags, SendOp, SendWr, WorkCompletion};
 
-use super::{Aftermath, COME_ROUND, DIRECT_QPS, News};
+use super::{COME_ROUND, DIRECT_QPS, DeferredActions, WakeActions};
 use crate::engine::Waited;
 use crate::sync::{Ordering, lock};
 use crate::testing::end::{End, pair};
@@ -37,7 +37,7 @@ fn post(end: &End, wr_id: u64) {
 /// Polls so many times, and finds a completion each time.
 fn poll_and_find(end: &End, times: u32) {
     for _ in 0..times {
-        let mut left = Aftermath::default();
+        let mut left = DeferredActions::default();
         end.cq.push(&WorkCompletion::BLANK, &mut left);
         end.cq.settle(left);
         assert_eq!(end.cq.poll(&mut [WorkCompletion::BLANK]), Ok(1));
@@ -118,7 +118,7 @@ fn nobody_is_woken_after_a_wait() {
     let (end, _peer) = pair(64);
     assert_eq!(end.cq.wait(Duration::ZERO, Some(Duration::ZERO)), Ok(false));
     assert_eq!(end.cq.wait(Duration::ZERO, Some(Duration::from_nanos(1))), Ok(false));
-    let quiet = News { notify: false, wake: false };
+    let quiet = WakeActions { notify: false, wake: false };
     assert_eq!(end.cq.ring.push(&WorkCompletion::BLANK), Ok(quiet));
 }
 

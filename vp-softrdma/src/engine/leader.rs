@@ -1,13 +1,14 @@
 //! Who sleeps where: leadership among the threads that wait for completions.
 //!
-//! One station per engine, shared by all its threads. Of the threads waiting on CQs at most one, the
-//! leader, sleeps at the gate (in `epoll_wait`); the others, the followers, each sleep on a
-//! futex of their own. A wait ends early when a signal handler ran in its thread. Whoever publishes a completion wakes the threads that wait on that CQ. A leader that
-//! leaves promotes a follower; if there is none, the engine's thread takes over a moment later.
+//! One [`Leadership`] per engine, shared by all its threads. Of the threads that wait on CQs at most one,
+//! the leader, sleeps at the gate (in `epoll_wait`); the others, the followers, each sleep on a futex of
+//! their own. A wait ends early when a signal handler ran in its thread. Whoever publishes a completion
+//! wakes the threads that wait on that CQ. A leader that leaves promotes a follower; if there is none, the
+//! engine's thread takes over a moment later.
 //!
-//! No wake-up is lost: a sleeper takes its place in the station, *then* announces itself at its CQ,
+//! No wake-up is lost: a sleeper enters itself as a waiter, *then* announces itself at its CQ,
 //! *then* looks for completions, *then* sleeps; a publisher publishes, *then* looks for
-//! announcements, *then* takes the station's lock to wake whoever has a place. Both sides put a
+//! announcements, *then* takes the lock of the waiters to wake those of its CQ. Both sides put a
 //! sequentially consistent fence between their two steps, so at least one sees the other's.
 
 use std::collections::VecDeque;
@@ -18,7 +19,7 @@ use crate::sync::{Gate as Futex, Mutex, Slept, lock};
 
 /// Where the leader sleeps.
 pub(crate) trait Gate {
-    /// Makes the present or the next sleep at the gate end. Called with the station locked.
+    /// Makes the present or the next sleep at the gate end. Called with the waiters locked.
     fn ring(&self);
 }
 
@@ -38,7 +39,7 @@ struct Follower {
     futex: Arc<Futex>,
 }
 
-struct Seats {
+struct Waiters {
     /// CQ that the leader waits on.
     leader: Option<u32>,
     followers: VecDeque<Follower>,
@@ -56,26 +57,26 @@ enum Place {
     },
 }
 
-/// Outcome of [`Station::wait`].
+/// Outcome of [`Leadership::wait`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Left {
+pub(crate) enum Departure {
     /// Somebody else sleeps at the gate, or nobody ever left it.
-    Guarded,
+    Watched,
     /// Nobody watches the sockets now.
-    Unguarded,
+    Unwatched,
 }
 
-/// The seats.
-pub(crate) struct Station<G> {
-    seats: Mutex<Seats>,
+/// The threads that wait for completions of one engine, and the gate where the leader sleeps.
+pub(crate) struct Leadership<G> {
+    waiters: Mutex<Waiters>,
     gate: G,
 }
 
-impl<G: Gate> Station<G> {
-    /// An empty station in front of `gate`.
+impl<G: Gate> Leadership<G> {
+    /// Nobody waits; the leader will sleep at `gate`.
     pub(crate) fn new(gate: G) -> Self {
-        let seats = Seats { leader: None, followers: VecDeque::new(), tickets: 0 };
-        Self { seats: Mutex::new(seats), gate }
+        let waiters = Waiters { leader: None, followers: VecDeque::new(), tickets: 0 };
+        Self { waiters: Mutex::new(waiters), gate }
     }
 
     /// The gate.
@@ -85,25 +86,25 @@ impl<G: Gate> Station<G> {
 
     /// True while an application thread sleeps at the gate, or is about to.
     pub(crate) fn has_leader(&self) -> bool {
-        lock(&self.seats).leader.is_some()
+        lock(&self.waiters).leader.is_some()
     }
 
     /// Runs `act` if there is no leader; none appears before it is done.
     pub(crate) fn without_leader(&self, act: impl FnOnce(&G)) {
-        let seats = lock(&self.seats);
-        if seats.leader.is_none() {
+        let waiters = lock(&self.waiters);
+        if waiters.leader.is_none() {
             act(&self.gate);
         }
-        drop(seats);
+        drop(waiters);
     }
 
     /// Wakes the threads that wait on `waited`.
     pub(crate) fn wake(&self, waited: &dyn Waited) {
-        let seats = lock(&self.seats);
-        if seats.leader == Some(waited.id()) {
+        let waiters = lock(&self.waiters);
+        if waiters.leader == Some(waited.id()) {
             self.gate.ring();
         }
-        for follower in seats.followers.iter().filter(|f| f.waited == waited.id()) {
+        for follower in waiters.followers.iter().filter(|f| f.waited == waited.id()) {
             follower.futex.open();
         }
     }
@@ -111,7 +112,7 @@ impl<G: Gate> Station<G> {
     /// Waits until `done` returns true, which it must once `waited` has been published to, or a
     /// signal handler ran in this thread; also returns which.
     ///
-    /// `remaining` answers the time left (`None`: for ever; zero: the wait is over). `lead` sleeps at
+    /// `remaining` returns the time left (`None`: for ever; zero: the wait is over). `lead` sleeps at
     /// the gate for at most the time given, calls its second argument when it wakes, and then
     /// serves what is there.
     pub(crate) fn wait(
@@ -120,7 +121,7 @@ impl<G: Gate> Station<G> {
         done: impl Fn() -> bool,
         remaining: impl Fn() -> Option<Duration>,
         lead: impl Fn(Option<Duration>, &dyn Fn()) -> Slept,
-    ) -> (Left, Slept) {
+    ) -> (Departure, Slept) {
         let mut place = self.take_place(waited);
         let mut slept = Slept::Woken;
         loop {
@@ -143,15 +144,15 @@ impl<G: Gate> Station<G> {
     }
 
     fn take_place(&self, waited: &dyn Waited) -> Place {
-        let mut seats = lock(&self.seats);
-        if seats.leader.is_none() {
-            seats.leader = Some(waited.id());
+        let mut waiters = lock(&self.waiters);
+        if waiters.leader.is_none() {
+            waiters.leader = Some(waited.id());
             return Place::Leader;
         }
-        seats.tickets += 1;
-        let (ticket, futex) = (seats.tickets, Arc::new(Futex::default()));
+        waiters.tickets += 1;
+        let (ticket, futex) = (waiters.tickets, Arc::new(Futex::default()));
         let follower = Follower { waited: waited.id(), ticket, futex: futex.clone() };
-        seats.followers.push_back(follower);
+        waiters.followers.push_back(follower);
         let seen = futex.ticket();
         Place::Follower { ticket, futex, seen }
     }
@@ -159,29 +160,29 @@ impl<G: Gate> Station<G> {
     /// A promoted follower has no seat among the followers any more.
     fn place_of(&self, ticket: u64, futex: Arc<Futex>) -> Place {
         let seen = futex.ticket();
-        let follows = lock(&self.seats).followers.iter().any(|f| f.ticket == ticket);
+        let follows = lock(&self.waiters).followers.iter().any(|f| f.ticket == ticket);
         if follows { Place::Follower { ticket, futex, seen } } else { Place::Leader }
     }
 
-    fn leave(&self, place: Place) -> Left {
-        let mut seats = lock(&self.seats);
+    fn leave(&self, place: Place) -> Departure {
+        let mut waiters = lock(&self.waiters);
         if let Place::Follower { ticket, .. } = place {
-            let before = seats.followers.len();
-            seats.followers.retain(|f| f.ticket != ticket);
-            if seats.followers.len() < before {
-                return Left::Guarded;
+            let before = waiters.followers.len();
+            waiters.followers.retain(|f| f.ticket != ticket);
+            if waiters.followers.len() < before {
+                return Departure::Watched;
             }
             // Promoted while it was leaving: it passes the lead on.
         }
-        match seats.followers.pop_front() {
+        match waiters.followers.pop_front() {
             Some(next) => {
-                seats.leader = Some(next.waited);
+                waiters.leader = Some(next.waited);
                 next.futex.open();
-                Left::Guarded
+                Departure::Watched
             }
             None => {
-                seats.leader = None;
-                Left::Unguarded
+                waiters.leader = None;
+                Departure::Unwatched
             }
         }
     }
@@ -243,21 +244,21 @@ mod loom_tests {
             Self { id, announced: AtomicU32::new(0), entries: AtomicUsize::new(0) }
         }
 
-        fn publish(&self, station: &Station<Flag>) {
+        fn publish(&self, leadership: &Leadership<Flag>) {
             self.entries.fetch_add(1, Ordering::Release);
             fence(Ordering::SeqCst);
             if self.announced.load(Ordering::Relaxed) != 0 {
-                station.wake(self);
+                leadership.wake(self);
             }
         }
 
-        fn wait(&self, station: &Station<Flag>) -> Left {
-            let (left, _) = station.wait(
+        fn wait(&self, leadership: &Leadership<Flag>) -> Departure {
+            let (left, _) = leadership.wait(
                 self,
                 || self.entries.load(Ordering::Acquire) != 0,
                 || None,
                 |_, awake| {
-                    station.gate().pass();
+                    leadership.gate().pass();
                     awake();
                     Slept::Woken
                 },
@@ -276,13 +277,13 @@ mod loom_tests {
     #[test]
     fn loom_leader_never_sleeps_through_a_completion() {
         model(|| {
-            let station = Arc::new(Station::new(Flag::default()));
+            let leadership = Arc::new(Leadership::new(Flag::default()));
             let queue = Arc::new(Queue::new(1));
             let publisher = {
-                let (station, queue) = (station.clone(), queue.clone());
-                thread::spawn(move || queue.publish(&station))
+                let (leadership, queue) = (leadership.clone(), queue.clone());
+                thread::spawn(move || queue.publish(&leadership))
             };
-            assert_eq!(queue.wait(&station), Left::Unguarded);
+            assert_eq!(queue.wait(&leadership), Departure::Unwatched);
             publisher.join().unwrap();
         });
     }
@@ -291,20 +292,20 @@ mod loom_tests {
     #[test]
     fn loom_follower_is_woken_or_promoted() {
         model(|| {
-            let station = Arc::new(Station::new(Flag::default()));
+            let leadership = Arc::new(Leadership::new(Flag::default()));
             let queues = Arc::new([Queue::new(1), Queue::new(2)]);
             let waiter = {
-                let (station, queues) = (station.clone(), queues.clone());
-                thread::spawn(move || queues[1].wait(&station))
+                let (leadership, queues) = (leadership.clone(), queues.clone());
+                thread::spawn(move || queues[1].wait(&leadership))
             };
             let publisher = {
-                let (station, queues) = (station.clone(), queues.clone());
-                thread::spawn(move || queues.iter().for_each(|queue| queue.publish(&station)))
+                let (leadership, queues) = (leadership.clone(), queues.clone());
+                thread::spawn(move || queues.iter().for_each(|queue| queue.publish(&leadership)))
             };
-            queues[0].wait(&station);
+            queues[0].wait(&leadership);
             waiter.join().unwrap();
             publisher.join().unwrap();
-            assert!(!station.has_leader());
+            assert!(!leadership.has_leader());
         });
     }
 
@@ -312,20 +313,20 @@ mod loom_tests {
     #[test]
     fn loom_last_one_out_says_so() {
         model(|| {
-            let station = Arc::new(Station::new(Flag::default()));
+            let leadership = Arc::new(Leadership::new(Flag::default()));
             let queue = Arc::new(Queue::new(1));
             let unguarded = Arc::new(AtomicBool::new(false));
             let waiter = {
-                let (station, queue, unguarded) =
-                    (station.clone(), queue.clone(), unguarded.clone());
+                let (leadership, queue, unguarded) =
+                    (leadership.clone(), queue.clone(), unguarded.clone());
                 thread::spawn(move || {
-                    if queue.wait(&station) == Left::Unguarded {
+                    if queue.wait(&leadership) == Departure::Unwatched {
                         unguarded.store(true, Ordering::Relaxed);
                     }
                 })
             };
-            queue.publish(&station);
-            if queue.wait(&station) == Left::Unguarded {
+            queue.publish(&leadership);
+            if queue.wait(&leadership) == Departure::Unwatched {
                 unguarded.store(true, Ordering::Relaxed);
             }
             waiter.join().unwrap();

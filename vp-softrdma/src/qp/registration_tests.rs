@@ -8,7 +8,7 @@ use vp_api::{AsyncEvent, Cq, Qp, WorkCompletion};
 use warpline_patience::{Bound, HANG, until};
 
 use super::gather::LAZY_NS;
-use super::watch::OFTEN;
+use super::registration::OFTEN;
 use crate::engine::{Member, Timer};
 use crate::queue::event_mode;
 use crate::testing::end::{End, pair};
@@ -16,7 +16,7 @@ use crate::testing::end::{End, pair};
 /// An end that reads, and one whose socket is apart; no thread has looked at it since.
 fn apart(octets: usize) -> (End, End) {
     let (reader, source) = pair(octets);
-    source.engine.end_nap(true, &mut Vec::new());
+    source.engine.end_back_off(true, &mut Vec::new());
     (0..OFTEN).for_each(|_| _ = source.qp.poll());
     reader.read(&source);
     source.engine.poll();
@@ -37,22 +37,22 @@ fn is_served((reader, source): (End, End)) {
 #[test]
 fn a_socket_nobody_polls_any_more_comes_back() {
     let ends = apart(64);
-    // In the nap that ends it was polled.
-    ends.1.engine.end_nap(true, &mut Vec::new());
+    // In the back-off that ends it was polled.
+    ends.1.engine.end_back_off(true, &mut Vec::new());
     ends.1.engine.poll();
     assert_eq!(ends.1.sends(), 0);
-    ends.1.engine.end_nap(true, &mut Vec::new());
+    ends.1.engine.end_back_off(true, &mut Vec::new());
     is_served(ends);
 }
 
 #[test]
 fn an_engine_that_does_not_nap_has_all() {
     let ends = apart(64);
-    ends.1.engine.end_nap(false, &mut Vec::new());
+    ends.1.engine.end_back_off(false, &mut Vec::new());
     is_served(ends);
     // And none goes meanwhile.
     let (reader, source) = pair(64);
-    source.engine.end_nap(false, &mut Vec::new());
+    source.engine.end_back_off(false, &mut Vec::new());
     (0..OFTEN).for_each(|_| _ = source.qp.poll());
     reader.read(&source);
     is_served((reader, source));
@@ -126,17 +126,17 @@ fn who_waits_for_room_stays_in_the_set_however_often_it_is_polled() {
     let (reader, source) = pair(16 << 20);
     reader.read(&source);
     until("the source's socket to be full", || source.qp.poll());
-    source.engine.end_nap(true, &mut Vec::new());
+    source.engine.end_back_off(true, &mut Vec::new());
     (0..2 * OFTEN).for_each(|_| _ = source.qp.poll());
     is_served((reader, source));
 }
 
-/// Those of one nap count together.
+/// Those of one back-off count together.
 #[test]
 fn who_polls_now_and_then_leaves_the_socket_in_the_set() {
     let (reader, source) = pair(64);
     for _ in 0..4 {
-        source.engine.end_nap(true, &mut Vec::new());
+        source.engine.end_back_off(true, &mut Vec::new());
         (1..OFTEN).for_each(|_| _ = source.qp.poll());
     }
     reader.read(&source);
@@ -148,7 +148,7 @@ fn who_polls_now_and_then_leaves_the_socket_in_the_set() {
 fn a_thread_inside_looks_at_the_socket_for_the_engine() {
     let (_reader, source) = apart(64);
     let inside = source.qp.inner.lock();
-    source.engine.end_nap(true, &mut Vec::new());
+    source.engine.end_back_off(true, &mut Vec::new());
     source.qp.leave(inside);
     assert_eq!(source.sends(), 1, "the read is answered on the way out");
 }
@@ -186,7 +186,7 @@ fn a_poll_hears_of_room_to_send() {
 #[test]
 fn a_wait_that_spins_leaves_the_socket_apart() {
     let (reader, source) = pair(64);
-    reader.engine.end_nap(true, &mut Vec::new());
+    reader.engine.end_back_off(true, &mut Vec::new());
     (0..OFTEN).for_each(|_| _ = reader.qp.poll());
     reader.read(&source);
     until("the source to answer", || {
@@ -194,5 +194,5 @@ fn a_wait_that_spins_leaves_the_socket_apart() {
         source.sends() == 1
     });
     assert_eq!(reader.cq.wait(HANG, None), Ok(true));
-    assert!(reader.qp.stays_apart(Some(reader.engine.nap())));
+    assert!(reader.qp.stays_unregistered(Some(reader.engine.back_off())));
 }

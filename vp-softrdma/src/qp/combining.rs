@@ -1,66 +1,66 @@
 //! A lock whose holder also does what others wanted done while it was busy.
 //!
 //! Each QP has one. A thread that finds work for a QP (octets arrived, the socket has room) never
-//! waits for another that is inside: it leaves word, and the one inside sees to it before it goes.
-//! Words keep coming while a peer sends; a holder whose turn is over passes them on, so that no
-//! thread stays with one QP for ever.
+//! waits for another that holds the lock: it sets the service flag, and the holder serves it before it
+//! leaves. The flag is set again and again while a peer sends; a holder that has used up its budget passes
+//! it on, so that no thread stays with one QP for ever.
 
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
 
-/// How serving ended.
+/// How a visit ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Turn {
+pub(crate) enum Served {
     /// Nothing is left to do.
     Done,
     /// There is more, which has been reported to whoever looks next.
-    Over,
+    More,
 }
 
-/// A value, its lock, and a note that somebody wants it served.
-pub(crate) struct Baton<T> {
+/// A value, its lock, and a flag: somebody wants it served.
+pub(crate) struct CombiningLock<T> {
     value: Mutex<T>,
     wanted: AtomicBool,
 }
 
-impl<T> Baton<T> {
+impl<T> CombiningLock<T> {
     /// Nobody inside, nothing wanted.
     pub(crate) fn new(value: T) -> Self {
         Self { value: Mutex::new(value), wanted: AtomicBool::new(false) }
     }
 
-    /// Waits for the lock. After unlocking the caller must call [`Baton::serve_wanted`].
+    /// Waits for the lock. After unlocking the caller must call [`CombiningLock::serve_wanted`].
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         lock(&self.value)
     }
 
     /// Has `serve` run once more from now on, by this thread or by whoever is inside. `serve` gets
     /// the locked value and unlocks it.
-    pub(crate) fn serve(&self, serve: impl Fn(MutexGuard<'_, T>) -> Turn) {
-        // Every access to the note is a read-modify-write, so all of them have one order: a thread
-        // that finds the lock taken has left its note before the holder's last look at it.
+    pub(crate) fn serve(&self, serve: impl Fn(MutexGuard<'_, T>) -> Served) {
+        // Every access to the flag is a read-modify-write, so all of them have one order: a thread
+        // that finds the lock taken has set the flag before the holder's last look at it.
         self.wanted.swap(true, Ordering::AcqRel);
         self.serve_wanted(serve);
     }
 
-    /// Serves if somebody left word, until there is none or a turn is over.
-    pub(crate) fn serve_wanted(&self, serve: impl Fn(MutexGuard<'_, T>) -> Turn) {
+    /// Serves while the flag is set, until a visit ends with more to do.
+    pub(crate) fn serve_wanted(&self, serve: impl Fn(MutexGuard<'_, T>) -> Served) {
         while self.wanted.fetch_or(false, Ordering::AcqRel) {
-            // Whoever is inside looks at the note after it has unlocked.
+            // The holder looks at the flag after it has unlocked.
             let Some(value) = self.try_lock() else { return };
             self.wanted.swap(false, Ordering::AcqRel);
-            if serve(value) == Turn::Over {
+            if serve(value) == Served::More {
                 return;
             }
         }
     }
 
-    /// Before what is left is reported anew: words left until now need no serving of their own.
+    /// Before what is left is reported anew: what was wanted until now needs no serving of its own.
     /// Without the lock.
     pub(crate) fn pass_on(&self) {
         self.wanted.swap(false, Ordering::AcqRel);
     }
 
-    /// The lock, if it is free. Afterwards as for [`Baton::lock`].
+    /// The lock, if it is free. Afterwards as for [`CombiningLock::lock`].
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.value.try_lock() {
             Ok(value) => Some(value),
@@ -77,34 +77,34 @@ mod tests {
     use std::cell::Cell;
 
     #[test]
-    fn a_holder_whose_turn_is_over_leaves() {
-        let (baton, turns) = (Baton::new(()), Cell::new(0));
+    fn a_holder_that_has_used_up_its_budget_leaves() {
+        let (combining, turns) = (CombiningLock::new(()), Cell::new(0));
         let serve = |turn| {
-            let (baton, turns) = (&baton, &turns);
+            let (combining, turns) = (&combining, &turns);
             move |value: MutexGuard<'_, ()>| {
                 turns.set(turns.get() + 1);
-                // Another word while it is inside, every time: but for the third.
+                // Wanted again while it is inside, every time but the third.
                 if turns.get() < 3 {
-                    baton.serve(|_| unreachable!("somebody is inside"));
+                    combining.serve(|_| unreachable!("somebody is inside"));
                 }
                 drop(value);
                 turn
             }
         };
-        baton.serve(serve(Turn::Over));
+        combining.serve(serve(Served::More));
         assert_eq!(turns.get(), 1);
-        baton.serve_wanted(serve(Turn::Done));
+        combining.serve_wanted(serve(Served::Done));
         assert_eq!(turns.get(), 3);
     }
 
     #[test]
-    fn words_that_were_passed_on_are_not_served_again() {
-        let baton = Baton::new(());
-        let inside = baton.lock();
-        baton.serve(|_| unreachable!("somebody is inside"));
+    fn what_was_passed_on_is_not_served_again() {
+        let combining = CombiningLock::new(());
+        let inside = combining.lock();
+        combining.serve(|_| unreachable!("somebody is inside"));
         drop(inside);
-        baton.pass_on();
-        baton.serve_wanted(|_| unreachable!("it was passed on"));
+        combining.pass_on();
+        combining.serve_wanted(|_| unreachable!("it was passed on"));
     }
 }
 
@@ -116,25 +116,25 @@ mod loom_tests {
     use loom::thread;
 
     #[test]
-    fn loom_no_word_is_lost() {
+    fn loom_no_request_for_service_is_lost() {
         loom::model(|| {
-            let baton = Arc::new(Baton::new(0));
+            let combining = Arc::new(CombiningLock::new(0));
             let other = {
-                let baton = baton.clone();
+                let combining = combining.clone();
                 thread::spawn(move || {
-                    baton.serve(|mut served| {
+                    combining.serve(|mut served| {
                         *served += 1;
-                        Turn::Done
+                        Served::Done
                     })
                 })
             };
-            drop(baton.lock());
-            baton.serve_wanted(|mut served| {
+            drop(combining.lock());
+            combining.serve_wanted(|mut served| {
                 *served += 1;
-                Turn::Done
+                Served::Done
             });
             other.join().unwrap();
-            assert!(*baton.lock() >= 1);
+            assert!(*combining.lock() >= 1);
         });
     }
 }

@@ -1,4 +1,4 @@
-//! What the engine's own thread is to do: it guards the sockets exactly when nobody else does.
+//! What the engine's own thread is to do: it watches the sockets exactly when nobody else does.
 //!
 //! One per engine. Written by application threads as they come and go, read by the engine's thread.
 //! An application thread never waits for the engine here, and wakes it (through the alarm) only
@@ -6,19 +6,19 @@
 
 use crate::sync::{AtomicBool, AtomicU32, Ordering, fence};
 
-/// The engine thread's duty until its next alarm.
+/// The engine thread's mode until its next alarm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Duty {
+pub(crate) enum ProgressMode {
     /// Sleep on the sockets and serve them.
     Watch,
-    /// Application threads poll: serve what they leave lying, then stay away for a moment.
-    Nap,
-    /// A leader guards the sockets: sleep until the alarm.
+    /// Application threads poll: serve what they left, then stay away for a moment.
+    BackOff,
+    /// A leader watches the sockets: sleep until the alarm.
     Rest,
 }
 
-/// Who guards the sockets.
-pub(crate) struct Rota {
+/// Who watches the sockets.
+pub(crate) struct Progress {
     /// An application thread has polled since the engine last looked.
     polled: AtomicBool,
     /// The engine's thread sleeps on the sockets, or is about to.
@@ -27,7 +27,7 @@ pub(crate) struct Rota {
     armed: AtomicU32,
 }
 
-impl Rota {
+impl Progress {
     /// Nobody polls, nobody watches.
     pub(crate) fn new() -> Self {
         let (polled, watching) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -66,18 +66,18 @@ impl Rota {
         !self.watching.load(Ordering::Relaxed)
     }
 
-    /// The engine's next duty. Whoever changes the answer later finds `is_unwatched` right.
-    pub(crate) fn decide(&self, has_leader: impl Fn() -> bool) -> Duty {
+    /// The engine's next mode. Whoever changes the answer later finds `is_unwatched` right.
+    pub(crate) fn decide(&self, has_leader: impl Fn() -> bool) -> ProgressMode {
         self.watching.store(false, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if has_leader() {
-            return Duty::Rest;
+            return ProgressMode::Rest;
         }
         if self.polled.swap(false, Ordering::Relaxed) && !self.has_events() {
-            return Duty::Nap;
+            return ProgressMode::BackOff;
         }
         self.watching.store(true, Ordering::Relaxed);
-        Duty::Watch
+        ProgressMode::Watch
     }
 }
 
@@ -88,32 +88,32 @@ mod tests {
 
     #[test]
     fn the_engine_naps_while_all_poll() {
-        let rota = Rota::new();
+        let progress = Progress::new();
         let decide = || {
-            rota.note_poll();
-            rota.decide(|| false)
+            progress.note_poll();
+            progress.decide(|| false)
         };
-        assert_eq!(decide(), Duty::Nap);
-        rota.begin_events();
-        assert_eq!(decide(), Duty::Watch);
-        rota.end_events();
-        assert_eq!(decide(), Duty::Nap);
+        assert_eq!(decide(), ProgressMode::BackOff);
+        progress.begin_events();
+        assert_eq!(decide(), ProgressMode::Watch);
+        progress.end_events();
+        assert_eq!(decide(), ProgressMode::BackOff);
     }
 
     // Who relies on it wakes the engine, unless it watches.
     #[test]
     fn it_is_watched_while_the_engine_says_so() {
-        let rota = Rota::new();
-        assert!(rota.is_unwatched() && rota.begin_events());
-        for (has_leader, duty) in [(false, Duty::Watch), (true, Duty::Rest)] {
-            assert_eq!(rota.decide(|| has_leader), duty);
-            assert_eq!(rota.is_unwatched(), has_leader);
-            assert_eq!(rota.begin_events(), has_leader);
+        let progress = Progress::new();
+        assert!(progress.is_unwatched() && progress.begin_events());
+        for (has_leader, mode) in [(false, ProgressMode::Watch), (true, ProgressMode::Rest)] {
+            assert_eq!(progress.decide(|| has_leader), mode);
+            assert_eq!(progress.is_unwatched(), has_leader);
+            assert_eq!(progress.begin_events(), has_leader);
         }
-        let rota = Rota::new();
-        rota.note_poll();
-        assert_eq!(rota.decide(|| false), Duty::Nap);
-        assert!(rota.is_unwatched());
+        let progress = Progress::new();
+        progress.note_poll();
+        assert_eq!(progress.decide(|| false), ProgressMode::BackOff);
+        assert!(progress.is_unwatched());
     }
 }
 
@@ -128,36 +128,36 @@ mod loom_tests {
     #[test]
     fn loom_sockets_never_stay_unguarded() {
         loom::model(|| {
-            let rota = Arc::new(Rota::new());
+            let progress = Arc::new(Progress::new());
             let leader = Arc::new(crate::sync::Mutex::new(true));
-            assert_eq!(rota.decide(|| false), Duty::Watch);
+            assert_eq!(progress.decide(|| false), ProgressMode::Watch);
             let leaver = {
-                let (rota, leader) = (rota.clone(), leader.clone());
+                let (progress, leader) = (progress.clone(), leader.clone());
                 thread::spawn(move || {
                     *crate::sync::lock(&leader) = false;
-                    rota.is_unwatched()
+                    progress.is_unwatched()
                 })
             };
-            let duty = rota.decide(|| *crate::sync::lock(&leader));
+            let mode = progress.decide(|| *crate::sync::lock(&leader));
             let alarm = leaver.join().unwrap();
-            assert!(duty == Duty::Watch || alarm);
+            assert!(mode == ProgressMode::Watch || alarm);
         });
     }
 
-    /// A consumer arms a notification while the engine decides to nap.
+    /// A consumer arms a notification while the engine decides to back off.
     #[test]
     fn loom_armed_consumer_gets_the_engine() {
         loom::model(|| {
-            let rota = Arc::new(Rota::new());
-            assert_eq!(rota.decide(|| false), Duty::Watch);
-            rota.note_poll();
+            let progress = Arc::new(Progress::new());
+            assert_eq!(progress.decide(|| false), ProgressMode::Watch);
+            progress.note_poll();
             let consumer = {
-                let rota = rota.clone();
-                thread::spawn(move || rota.begin_events())
+                let progress = progress.clone();
+                thread::spawn(move || progress.begin_events())
             };
-            let duty = rota.decide(|| false);
+            let mode = progress.decide(|| false);
             let alarm = consumer.join().unwrap();
-            assert!(duty == Duty::Watch || alarm);
+            assert!(mode == ProgressMode::Watch || alarm);
         });
     }
 }

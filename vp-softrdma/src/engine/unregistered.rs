@@ -1,0 +1,134 @@
+//! Sockets that are not in the engine's epoll set, because a thread polls them all the time.
+//!
+//! Each packet for a socket in an epoll set calls the set's callback, in the thread of the peer that sends
+//! it: 3 % of a half round trip. So a QP that is polled without pause takes its socket out. One list
+//! per engine, of QPs by their ids: pollers add to it, under their QP's lock; the engine's thread
+//! empties it. It has room for every QP from when that is attached: a poller allocates nothing. The poller
+//! sees the end of a peer that dies.
+//!
+//! No socket stays unregistered while nobody polls it: it is taken out only while the engine's thread backs
+//! off, and when a back-off ends the thread registers those again that nobody polled meanwhile; all of them
+//! if no other back-off follows. A thread that goes to sleep, or relies on a notification, registers its own
+//! sockets again.
+
+use crate::sync::{Mutex, lock};
+
+/// The list.
+pub(super) struct Unregistered(Mutex<List>);
+
+struct List {
+    /// The engine's thread looks at the list within a back-off.
+    backing_off: bool,
+    ids: Vec<u32>,
+}
+
+impl Unregistered {
+    /// Nothing is unregistered.
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(List { backing_off: false, ids: Vec::new() }))
+    }
+
+    /// Makes room for so many QPs; false: there is no memory for that.
+    pub(super) fn reserve(&self, qps: usize) -> bool {
+        let ids = &mut lock(&self.0).ids;
+        ids.try_reserve(qps.saturating_sub(ids.len())).is_ok()
+    }
+
+    /// Adds a QP; false if it must stay in the set.
+    pub(super) fn add(&self, id: u32) -> bool {
+        let mut list = lock(&self.0);
+        if list.backing_off && !list.ids.contains(&id) {
+            list.ids.push(id);
+        }
+        list.backing_off
+    }
+
+    /// Moves the list's ids to `taken`. `backing_off`: until the next call more may be added.
+    pub(super) fn take(&self, backing_off: bool, taken: &mut Vec<u32>) {
+        let mut list = lock(&self.0);
+        list.backing_off = backing_off;
+        taken.append(&mut list.ids);
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+
+    fn taken(unregistered: &Unregistered, backing_off: bool) -> Vec<u32> {
+        let mut taken = Vec::new();
+        unregistered.take(backing_off, &mut taken);
+        taken
+    }
+
+    #[test]
+    fn takes_while_the_engine_naps() {
+        let unregistered = Unregistered::new();
+        assert!(!unregistered.add(1));
+        assert!(taken(&unregistered, true).is_empty());
+        assert!(unregistered.add(1) && unregistered.add(2) && unregistered.add(1));
+        assert_eq!(taken(&unregistered, true), [1, 2]);
+        assert!(unregistered.add(2));
+        assert_eq!(taken(&unregistered, false), [2]);
+        assert!(!unregistered.add(2));
+    }
+
+    #[test]
+    fn keeps_its_room() {
+        let unregistered = Unregistered::new();
+        assert!(unregistered.reserve(100));
+        let room = || lock(&unregistered.0).ids.capacity();
+        let before = room();
+        assert!(before >= 100);
+        for _ in 0..3 {
+            taken(&unregistered, true);
+            assert!((0..100).all(|id| unregistered.add(id)));
+            unregistered.reserve(100);
+        }
+        assert_eq!(room(), before);
+    }
+}
+
+#[cfg(test)]
+#[cfg(loom)]
+mod loom_tests {
+    use super::super::progress::{Progress, ProgressMode};
+    use super::*;
+    use crate::sync::Mutex;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// A poller takes its socket out and stops polling, while the engine decides: the socket is in
+    /// the set again, or the engine looks again.
+    #[test]
+    fn loom_no_socket_stays_apart() {
+        loom::model(|| {
+            let (progress, unregistered) =
+                (Arc::new(Progress::new()), Arc::new(Unregistered::new()));
+            // The socket is in the set; under the QP's lock.
+            let socket = Arc::new(Mutex::new(true));
+            progress.note_poll();
+            assert_eq!(progress.decide(|| false), ProgressMode::BackOff);
+            let mut taken = Vec::new();
+            unregistered.take(true, &mut taken);
+            assert!(taken.is_empty());
+            let poller = {
+                let (progress, unregistered, socket) =
+                    (progress.clone(), unregistered.clone(), socket.clone());
+                thread::spawn(move || {
+                    progress.note_poll();
+                    let mut socket = lock(&socket);
+                    *socket = !unregistered.add(1);
+                })
+            };
+            let mode = progress.decide(|| false);
+            unregistered.take(mode == ProgressMode::BackOff, &mut taken);
+            for _ in taken {
+                *lock(&socket) = true;
+            }
+            poller.join().unwrap();
+            assert!(mode == ProgressMode::BackOff || *lock(&socket));
+        });
+    }
+}

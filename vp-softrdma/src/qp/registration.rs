@@ -1,0 +1,52 @@
+//! Whether a QP's socket is in the engine's epoll set, or is polled so often that it need not be.
+//!
+//! Belongs to the QP's link, under its lock. See [`crate::engine`] for how sockets are registered again.
+
+use crate::engine::Engine;
+use crate::stream::socket::Stream;
+
+/// Looks within one back-off of the engine that show a thread that does little else.
+pub(crate) const OFTEN: u32 = 256;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Registration {
+    /// The socket is not in the engine's set.
+    unregistered: bool,
+    /// The back-off of the engine in which the socket was looked at last, and how often in it.
+    back_off: u32,
+    looks: u32,
+}
+
+impl Registration {
+    /// A poller looks at the socket. `busy`: there is more to wait for than octets.
+    #[inline]
+    pub(crate) fn look(&mut self, engine: &Engine, id: u32, stream: &Stream, busy: bool) {
+        let back_off = engine.back_off();
+        if self.back_off != back_off {
+            (self.back_off, self.looks) = (back_off, 0);
+        }
+        self.looks = self.looks.saturating_add(1);
+        if self.looks == OFTEN && !self.unregistered && !busy {
+            self.unregistered = engine.unregister(id, stream);
+        }
+    }
+
+    /// Registers the socket again, if it is not. What came meanwhile is reported; `room`: and room to send.
+    /// False: nobody watches it any more.
+    pub(crate) fn register_again(
+        &mut self,
+        engine: &Engine,
+        id: u32,
+        stream: &Stream,
+        room: bool,
+    ) -> bool {
+        self.looks = 0;
+        !std::mem::take(&mut self.unregistered) || engine.register_again(id, stream, room)
+    }
+
+    /// The socket is unregistered, and was looked at in that back-off or the one that has just begun.
+    pub(crate) fn is_attended(&self, back_off: u32) -> bool {
+        self.unregistered && self.back_off.wrapping_sub(back_off) <= 1
+    }
+}
