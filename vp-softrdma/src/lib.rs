@@ -45,13 +45,13 @@
 //! where they are. One `sendmsg` takes the batch. Sends and RDMA Writes of one segment, up to 4
 //! KiB, the core writes there itself, many at once (`fast_tx`).
 //!
-//! **Gathering.** A post on an idle connection transmits at once. One that follows another stays in
-//! the core's send queue until the consumer comes round (a poll that finds nothing, a wait,
-//! arming), the queue or a MiB are full, or 25 us have passed (`gather`). The next post notices the
+//! **Coalescing.** A post on an idle connection transmits at once. One that follows another stays in
+//! the core's send queue until the consumer polls in vain, waits or arms, the queue
+//! or a MiB are full, or 25 us have passed (`coalesce`). The next post notices the
 //! time; for a consumer that posts and never polls a timer of the engine does, after 25 us, and
-//! after ever more, up to a millisecond, while the consumer keeps coming round. One operation at a
+//! after ever more, up to a millisecond, while the consumer polls in time. One operation at a
 //! time never waits: a completion that was polled, or a poll in vain, says that nothing is to be
-//! expected. A consumer of more than four QPs that always finds completions comes round at every
+//! expected. A consumer of more than four QPs that always finds completions transmits at every
 //! 24th poll, so that none of them transmits at the cost of the others. Lists, and requests that
 //! say that more follows (`IT_COALESCE_WR_FLAG`), are one transmission. Local operations, closing
 //! and destroying never wait.

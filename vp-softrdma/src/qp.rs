@@ -6,10 +6,10 @@
 //! QPs on the data path but the lock-free CQs and STag table. When the peer dies, the thread that
 //! notices has the core flush all work; events and notifications go out after unlocking.
 
+mod coalesce;
 pub(crate) mod combining;
 pub(crate) mod context;
 pub(crate) mod core;
-mod gather;
 mod host;
 mod inner;
 mod link;
@@ -283,11 +283,11 @@ impl Member for SoftQp {
         let inner = match timer {
             // Who is inside may send for long, and most likely what this look is about. To wait for
             // the lock is to hold up the next post.
-            Timer::Gather => self.inner.try_lock(),
+            Timer::Coalesce => self.inner.try_lock(),
             _ => Some(self.inner.lock()),
         };
         let Some(mut inner) = inner else {
-            let at = self.context.engine.now() + gather::LAZY_NS;
+            let at = self.context.engine.now() + coalesce::LAZY_NS;
             return self.context.engine.set_timer(at, self.context.id.0, stream, timer);
         };
         inner.handle_timer(&self.context, stream, timer);
@@ -322,12 +322,12 @@ impl vp_api::Qp for SoftQp {
 
     fn post_send(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure> {
         let mut inner = self.inner.lock();
-        let held = inner.gather.held();
+        let before = inner.coalesce.deferred();
         let result = inner.post_sends(&self.context, wrs);
-        let began = held == 0 && inner.gather.held() != 0;
+        let began = before == 0 && inner.coalesce.deferred() != 0;
         self.leave(inner);
         if began {
-            self.context.hold(&self.me);
+            self.context.defer(&self.me);
         }
         result
     }

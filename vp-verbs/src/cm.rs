@@ -27,12 +27,12 @@ use crate::table::{Table, lock};
 use crate::ud::{Services, is_mine};
 use ibv_sys::{IBV_QPS_RTR, IBV_QPS_RTS, RDMA_PS_TCP};
 
-mod hear;
+mod first_message;
 pub(crate) mod id;
 pub(crate) mod private;
 mod step;
 
-use hear::Hearing;
+use first_message::Awaiting;
 use id::{CmId, EventChannel, Terms};
 pub(crate) use step::reason;
 
@@ -46,12 +46,12 @@ pub(crate) struct Cm {
     qps: Arc<Table<VerbsQp>>,
     table: Mutex<Connections>,
     /// For the consumer.
-    news: Mutex<VecDeque<NativeEvent>>,
-    news_bell: OwnedFd,
+    events: Mutex<VecDeque<NativeEvent>>,
+    events_bell: OwnedFd,
     /// Queue pairs that broke, and why if it is known: for the event thread.
     broken: Mutex<VecDeque<(QpId, Option<AsyncEvent>)>>,
     broken_bell: OwnedFd,
-    hearing: Hearing,
+    awaiting: Awaiting,
     pub(crate) services: Services,
     /// After the ids in `table` and those of services.
     channel: EventChannel,
@@ -71,7 +71,7 @@ struct Connection {
     qp: Option<Arc<VerbsQp>>,
     /// What this end wants; of a request, what the peer offers.
     wishes: NativeParams,
-    /// While `Hearing`: what the peer said, of which the consumer is not told yet.
+    /// While `Awaiting`: what the peer said, of which the consumer is not told yet.
     held: Option<NativeParams>,
 }
 
@@ -84,7 +84,7 @@ enum Stage {
     Asked,
     Accepting,
     /// Accepted, of iWARP: waiting for the initiator's first message.
-    Hearing,
+    Awaiting,
     Up,
     /// This end disconnects, or the peer did.
     Leaving,
@@ -132,11 +132,11 @@ impl Cm {
             sink: sink.clone(),
             qps: qps.clone(),
             table: Mutex::default(),
-            news: Mutex::default(),
-            news_bell: bell()?,
+            events: Mutex::default(),
+            events_bell: bell()?,
             broken: Mutex::default(),
             broken_bell: bell()?,
-            hearing: Hearing::default(),
+            awaiting: Awaiting::default(),
             services: Services::default(),
             channel: EventChannel::new(context)?,
         })
@@ -173,11 +173,11 @@ impl Cm {
     }
 
     /// The first message came (InfiniBand), perhaps before the handshake's last.
-    pub(crate) fn heard(&self, qp: QpId) {
+    pub(crate) fn on_comm_est(&self, qp: QpId) {
         let mut table = lock(&self.table);
         if let Some(connection) = table.of(qp).filter(|c| c.stage == Stage::Accepting) {
             // Established in this moment is as good.
-            let _ = connection.id.heard();
+            let _ = connection.id.notify_comm_est();
         }
     }
 
@@ -400,10 +400,10 @@ impl NativeCm for Cm {
     }
 
     fn poll_event(&self) -> Option<NativeEvent> {
-        let mut news = lock(&self.news);
-        let next = news.pop_front();
-        if news.is_empty() {
-            quiet(&self.news_bell);
+        let mut events = lock(&self.events);
+        let next = events.pop_front();
+        if events.is_empty() {
+            quiet(&self.events_bell);
         }
         next
     }
@@ -413,7 +413,7 @@ impl NativeCm for Cm {
         loop {
             let left = until.map(|at| at.saturating_duration_since(Instant::now()));
             let left = left.and_then(|left| Timespec::try_from(left).ok());
-            match poll(&mut [PollFd::new(&self.news_bell, PollFlags::IN)], left.as_ref()) {
+            match poll(&mut [PollFd::new(&self.events_bell, PollFlags::IN)], left.as_ref()) {
                 Ok(ready) => return Ok(ready != 0),
                 Err(Errno::INTR) => {}
                 Err(error) => {
@@ -443,8 +443,8 @@ impl Cm {
     }
 
     fn tell(&self, event: NativeEvent) {
-        lock(&self.news).push_back(event);
-        ring(&self.news_bell);
+        lock(&self.events).push_back(event);
+        ring(&self.events_bell);
     }
 }
 

@@ -20,7 +20,7 @@ use crate::ports;
 use crate::qp::VerbsQp;
 use crate::srq::VerbsSrq;
 use crate::table::{Table, lock};
-use crate::thread::Hears;
+use crate::thread::DeviceEvents;
 use crate::ud::VerbsUdQp;
 use ibv_sys::ibv_pd;
 
@@ -40,7 +40,7 @@ pub(crate) struct Core {
 
 type Pd = Mutex<Option<Owned<ibv_pd>>>;
 
-impl Hears for Core {
+impl DeviceEvents for Core {
     fn on_completion(&self, cq: u32) {
         if let Ok(cq) = self.cqs.get(cq) {
             cq.on_event();
@@ -101,7 +101,7 @@ impl Core {
                 qp.broke(life, Some(event));
             } else if qp.life() == life {
                 if let Some(cm) = self.cm.upgrade() {
-                    cm.heard(QpId(id));
+                    cm.on_comm_est(QpId(id));
                 }
                 self.sink.emit(EventSource::Qp(QpId(id)), event);
             }

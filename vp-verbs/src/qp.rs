@@ -56,7 +56,7 @@ pub(crate) trait Manager: Send + Sync {
     /// Ends its connection in order, as far as the transport knows order.
     fn leave(&self, qp: QpId) -> VpResult<()>;
 
-    /// It is in Error: the peer must hear of it.
+    /// It is in Error: the peer must be told.
     fn abandon(&self, qp: QpId);
 
     /// It begins anew: the end of its connection is told if it was not.
@@ -90,7 +90,7 @@ pub(crate) struct VerbsQp {
     binds: Mutex<Binds>,
     info: Mutex<QpInfo>,
     /// A message of the peer came.
-    heard: AtomicBool,
+    received: AtomicBool,
     /// The device is in Error, and completes nothing that is posted from now on.
     over: AtomicBool,
     /// On everything in `parts`, until it is destroyed.
@@ -132,7 +132,7 @@ impl VerbsQp {
             recv: Queue::new(recv_depth)?,
             binds: Mutex::default(),
             info: Mutex::new(info),
-            heard: AtomicBool::new(false),
+            received: AtomicBool::new(false),
             over: AtomicBool::new(false),
             holds: Mutex::new(holds),
         });
@@ -261,7 +261,7 @@ impl VerbsQp {
         self.leaves(self.life(), QpState::Idle, QpState::Rts)
     }
 
-    /// Wakes an acceptor that may not send before it heard something (RFC 5044 section 7.1.2), as
+    /// Wakes an acceptor that may not send before it received something (RFC 5044 section 7.1.2), as
     /// RFC 6581's ready-to-receive does: a zero-length RDMA Write, which needs no STag. If the
     /// connection ends before it is done, it takes a place of the device's CQ beside what is posted:
     /// the CQ must be a place deeper than its queues if these are full by then.
@@ -274,10 +274,10 @@ impl VerbsQp {
     }
 
     /// A message of the peer came; the completions that nobody polled yet are looked through.
-    pub(crate) fn has_heard(&self) -> bool {
-        let heard = || self.heard.load(Ordering::Acquire);
+    pub(crate) fn has_received(&self) -> bool {
+        let received = || self.received.load(Ordering::Acquire);
         // What cannot be polled says so when the consumer tries.
-        heard() || (self.parts.recv_cq.harvest().is_ok() && heard())
+        received() || (self.parts.recv_cq.harvest().is_ok() && received())
     }
 
     /// The connection is being closed; false if there is none.
@@ -378,7 +378,7 @@ impl VerbsQp {
         self.end_life()?;
         self.send.ring().forget_silent();
         lock(&self.binds).clear();
-        self.heard.store(false, Ordering::Release);
+        self.received.store(false, Ordering::Release);
         self.over.store(false, Ordering::Release);
         let life = self.next_life();
         let mut info = lock(&self.info);

@@ -64,8 +64,9 @@ impl VerbsRnic {
             services,
         });
         let stop = Arc::new(bell().map_err(refused(&attempt))?);
-        let (ear, connections, stopped) = (core.clone(), cm.clone(), stop.clone());
-        let serve = move || thread::run(&ear.context, &ear.channel, &connections, &stopped, &*ear);
+        let (events, connections, stopped) = (core.clone(), cm.clone(), stop.clone());
+        let serve =
+            move || thread::run(&events.context, &events.channel, &connections, &stopped, &*events);
         let thread = kal_os::spawn("warpline-verbs", serve).map_err(refused(&attempt))?;
         let (memory, routes) = (Arc::<Memory>::default(), Arc::<Routes>::default());
         let datagrams = attrs.capabilities.contains(Capabilities::UD).then(|| {

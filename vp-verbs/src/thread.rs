@@ -14,8 +14,8 @@ use crate::device::Context;
 use crate::events::{Channel, next_async, next_completion};
 use crate::map::About;
 
-/// What the thread tells; the numbers are the objects' ids.
-pub(crate) trait Hears: Send + Sync {
+/// Who is told of events; the numbers are the objects' ids.
+pub(crate) trait DeviceEvents: Send + Sync {
     /// A CQ's notification fired.
     fn on_completion(&self, cq: u32);
     /// Something happened to the object of this id, of a queue pair with its life in the upper half, or
@@ -24,14 +24,20 @@ pub(crate) trait Hears: Send + Sync {
 }
 
 /// The thread, until `stop` rings.
-pub(crate) fn run(context: &Context, channel: &Channel, cm: &Cm, stop: &OwnedFd, ear: &dyn Hears) {
+pub(crate) fn run(
+    context: &Context,
+    channel: &Channel,
+    cm: &Cm,
+    stop: &OwnedFd,
+    events: &dyn DeviceEvents,
+) {
     loop {
-        let [news, work] = cm.fds();
+        let [cm_events, work] = cm.fds();
         let mut fds = [
             PollFd::new(stop, PollFlags::IN),
             PollFd::from_borrowed_fd(channel.fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(context.async_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(news, PollFlags::IN),
+            PollFd::from_borrowed_fd(cm_events, PollFlags::IN),
             PollFd::from_borrowed_fd(work, PollFlags::IN),
         ];
         // A signal's handler ran in this thread: nothing else can go wrong.
@@ -39,29 +45,29 @@ pub(crate) fn run(context: &Context, channel: &Channel, cm: &Cm, stop: &OwnedFd,
         if poll(&mut fds, patience.as_ref()).is_err() {
             continue;
         }
-        let [stopped, completion, other, news, work] = fds.map(|fd| fd.revents());
+        let [stopped, completion, other, cm_events, work] = fds.map(|fd| fd.revents());
         if !stopped.is_empty() {
             return;
         }
         // Without a driver below it the descriptor stays readable and says nothing.
         let dead = PollFlags::ERR | PollFlags::NVAL;
-        if [completion, other, news].into_iter().any(|events| events.intersects(dead)) {
-            ear.on_async(About::Device, 0, AsyncEvent::Catastrophic);
+        if [completion, other, cm_events].into_iter().any(|fd| fd.intersects(dead)) {
+            events.on_async(About::Device, 0, AsyncEvent::Catastrophic);
             return;
         }
-        if !(news | work).is_empty() {
+        if !(cm_events | work).is_empty() {
             cm.run();
         }
-        cm.hear();
+        cm.establish_awaiting();
         if completion.contains(PollFlags::IN) {
             while let Some(cq) = next_completion(context, channel) {
-                ear.on_completion(cq);
+                events.on_completion(cq);
             }
         }
         if other.contains(PollFlags::IN) {
             while let Some((about, id, event)) = next_async(context) {
                 if let Some(event) = event {
-                    ear.on_async(about, id, event);
+                    events.on_async(about, id, event);
                 }
             }
         }

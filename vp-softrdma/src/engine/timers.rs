@@ -21,7 +21,7 @@ pub(crate) enum Timer {
     /// Look whether the peer still answers.
     Probe,
     /// Look whether posts that wait for more are overdue.
-    Gather,
+    Coalesce,
 }
 
 /// A wait shorter than this is kept to the nanosecond.

@@ -75,11 +75,11 @@ impl Context {
         self.outstanding.get_or_init(begin).arm(limit)
     }
 
-    /// Posts of this QP wait for more: its CQs see to it that they go when the consumer comes round.
-    pub(crate) fn hold(&self, me: &Weak<SoftQp>) {
-        self.send_cq.hold(me);
+    /// Posts of this QP wait for more: its CQs transmit them when the consumer polls in vain, waits or arms.
+    pub(crate) fn defer(&self, me: &Weak<SoftQp>) {
+        self.send_cq.defer(me);
         if !Arc::ptr_eq(&self.send_cq, &self.recv_cq) {
-            self.recv_cq.hold(me);
+            self.recv_cq.defer(me);
         }
     }
 

@@ -11,9 +11,9 @@ use iwarp_proto::{Action, LlpFault, QpConfig, QpEvent, State, mpa};
 use vp_api::{AsyncEvent, FpduSize, QpInit};
 
 use crate::engine::Timer;
+use crate::qp::coalesce::Coalesce;
 use crate::qp::context::{Context, Deferred};
 use crate::qp::core::Core;
-use crate::qp::gather::Gather;
 use crate::qp::link::{Link, Record};
 use crate::qp::refused::terminate;
 use crate::stream::linger::{Ending, Linger};
@@ -67,7 +67,7 @@ pub(crate) struct Inner {
     pub(crate) link: Option<Link>,
     pub(crate) record: Record,
     pub(crate) limits: Limits,
-    pub(crate) gather: Gather,
+    pub(crate) coalesce: Coalesce,
     pub(crate) destroyed: bool,
     /// More is to be received than one turn allows.
     unread: bool,
@@ -84,7 +84,7 @@ impl Inner {
             link: None,
             record: Record::default(),
             limits,
-            gather: Gather::default(),
+            coalesce: Coalesce::default(),
             destroyed: false,
             unread: false,
             turn_left: 0,
@@ -93,9 +93,9 @@ impl Inner {
     }
 
     /// Reads what is there and does what follows. `over`: read to the end; `resumed`: the socket has
-    /// room again. False if nothing had come and nothing was held, which is what pollers mostly find.
+    /// room again. False if nothing had come and nothing was deferred, which is what pollers mostly find.
     pub(crate) fn receive(&mut self, context: &Context, over: bool, resumed: bool) -> bool {
-        self.gather.attend();
+        self.coalesce.attend();
         if resumed {
             self.resume();
         }
@@ -104,7 +104,7 @@ impl Inner {
         let octets = link.inbox.octets;
         let stopped = link.inbox.receive(&link.stream, &mut self.core, context, over);
         self.unread = stopped == Stopped::Budget;
-        let idle = !link.unsent && !resumed && self.gather.held() == 0;
+        let idle = !link.unsent && !resumed && self.coalesce.deferred() == 0;
         // An end that leaves the state as it is waits for what is still to be sent.
         if (link.inbox.octets, self.core.proto.state()) == (octets, state) && idle {
             return false;
@@ -142,7 +142,7 @@ impl Inner {
 
     /// Sends what posts left.
     pub(crate) fn flush(&mut self, context: &Context) {
-        if self.gather.held() != 0 {
+        if self.coalesce.deferred() != 0 {
             self.settle(context);
         }
     }
@@ -152,15 +152,15 @@ impl Inner {
         self.settle_within(context, TURN);
     }
 
-    /// The same without an end of the turn: for the verbs that end a stream, behind which nobody
-    /// may come round.
+    /// The same without an end of the turn: for the verbs that end a stream, since no visit
+    /// may follow.
     pub(crate) fn settle_all(&mut self, context: &Context) {
         self.settle_within(context, usize::MAX);
     }
 
     fn settle_within(&mut self, context: &Context, turn: usize) {
         self.turn_left = turn;
-        let mut stamp = self.gather.release();
+        let mut stamp = self.coalesce.release();
         loop {
             stamp |= self.transmit(context);
             let lost = self.core.queues.deferred.send_cq.overrun
@@ -176,7 +176,7 @@ impl Inner {
         self.leave_behind_terminate(context);
         // Behind the system call: the peer waits for that, and reading the clock takes a while.
         if stamp {
-            self.gather.transmitted(context.engine.now());
+            self.coalesce.transmitted(context.engine.now());
         }
         self.set_probe(context);
     }

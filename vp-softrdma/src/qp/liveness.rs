@@ -9,8 +9,8 @@
 use iwarp_proto::State;
 
 use crate::engine::Timer;
+use crate::qp::coalesce::Look;
 use crate::qp::context::Context;
-use crate::qp::gather::Look;
 use crate::qp::inner::{Inner, nanoseconds};
 use crate::qp::link::Link;
 
@@ -86,10 +86,10 @@ impl Inner {
                 self.set_next_nudge(context);
             }
             Timer::Probe => self.probe(context),
-            Timer::Gather => match self.gather.look(context.engine.now()) {
+            Timer::Coalesce => match self.coalesce.look(context.engine.now()) {
                 Look::Overdue => {}
                 Look::Idle => return,
-                Look::Again(at) => return link.set_timer(context, at, Timer::Gather),
+                Look::Again(at) => return link.set_timer(context, at, Timer::Coalesce),
             },
         }
         self.settle(context);

@@ -13,8 +13,8 @@ use vp_api::{
 
 use crate::engine::{Member, Timer};
 use crate::limits;
+use crate::qp::coalesce::Coalesce;
 use crate::qp::context::{Context, Lost};
-use crate::qp::gather::Gather;
 use crate::qp::inner::{Inner, Limits, TURN};
 use crate::qp::link::Link;
 use crate::qp::refused::terminate;
@@ -55,7 +55,7 @@ impl Inner {
             .map_err(|e| VpError::os("adding the stream to the progress engine: epoll_ctl", &e))?;
         self.link = Some(link);
         // A timer that was set for the last stream may never come.
-        self.gather = Gather::default();
+        self.coalesce = Coalesce::default();
         self.core.queues.lost = Lost::default();
         if self.core.proto.start(config).is_err() {
             return Err(self.refuse(context, "RTS"));

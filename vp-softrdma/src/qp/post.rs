@@ -9,8 +9,8 @@ use vp_api::{
 };
 
 use crate::engine::Timer;
+use crate::qp::coalesce::Then;
 use crate::qp::context::Context;
-use crate::qp::gather::Then;
 use crate::qp::inner::Inner;
 
 impl Inner {
@@ -26,20 +26,20 @@ impl Inner {
         {
             return Err(PostFailure { posted: 0, status: VpStatus::InvalidState });
         }
-        let held = self.gather.held();
+        let before = self.coalesce.deferred();
         let result = each(wrs, |wr| self.post_send(context, wr));
-        self.transmit_or_hold(context, held);
+        self.transmit_or_defer(context, before);
         result
     }
 
-    fn transmit_or_hold(&mut self, context: &Context, held: u32) {
+    fn transmit_or_defer(&mut self, context: &Context, before: u32) {
         let Some(link) = &self.link else { return };
         let (depth, reaped) = (self.limits.send_depth, !context.send_cq.has_any());
         let now = || context.engine.now();
-        match self.gather.decide(held, depth, reaped, now) {
+        match self.coalesce.decide(before, depth, reaped, now) {
             Then::Transmit => self.settle(context),
-            Then::Hold { look_at: None } => {}
-            Then::Hold { look_at: Some(at) } => link.set_timer(context, at, Timer::Gather),
+            Then::Defer { look_at: None } => {}
+            Then::Defer { look_at: Some(at) } => link.set_timer(context, at, Timer::Coalesce),
         }
     }
 
@@ -69,7 +69,7 @@ impl Inner {
         if self.send_slots() < self.limits.send_depth {
             return Ok(());
         }
-        // What is held waits for posts that cannot come.
+        // What is deferred waits for posts that cannot come.
         self.flush(context);
         Err(VpStatus::TooManyWrs)
     }
@@ -84,7 +84,7 @@ impl Inner {
         match self.core.proto.post_send(wqe) {
             Ok(slot) => {
                 self.core.queues.sends.store(slot, wr);
-                self.gather.add(wr);
+                self.coalesce.add(wr);
             }
             // RDMAC 6.2.4 [VERBS-11]: post and flush
             Err(PostError::BadState) => {

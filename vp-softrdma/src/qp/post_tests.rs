@@ -11,28 +11,28 @@ fn write(end: &End, peer: &End, flags: SendFlags) -> Result<(), VpStatus> {
     end.qp.post_send(&[wr]).map_err(|failure| failure.status)
 }
 
-/// A completion that nobody takes occupies a slot, so that fewer posts are held than fill a batch.
+/// A completion that nobody takes occupies a slot, so that fewer posts are deferred than fill a batch.
 /// The clock stands still and no engine runs.
 #[test]
-fn a_post_that_finds_the_queue_full_transmits_what_is_held() {
+fn a_post_that_finds_the_queue_full_transmits_what_is_deferred() {
     let (end, peer) = pair(64);
-    let held = || end.qp.inner.lock().gather.held();
+    let deferred = || end.qp.inner.lock().coalesce.deferred();
     assert_eq!(write(&end, &peer, SendFlags::SIGNALED), Ok(()));
     let depth = end.qp.inner.lock().limits.send_depth;
     let sent = end.sends();
-    assert_eq!((held(), sent), (0, 1), "the first goes at once");
+    assert_eq!((deferred(), sent), (0, 1), "the first goes at once");
     for posted in 1..depth {
         assert_eq!(write(&end, &peer, SendFlags::empty()), Ok(()));
-        assert_eq!((held(), end.sends()), (posted, sent), "the others are held");
+        assert_eq!((deferred(), end.sends()), (posted, sent), "the others are deferred");
     }
     assert_eq!(write(&end, &peer, SendFlags::empty()), Err(VpStatus::TooManyWrs));
-    assert_eq!(held(), 0);
+    assert_eq!(deferred(), 0);
     assert!(end.sends() > sent, "the full queue transmits");
 }
 
 /// The clock has gone on since the connection began: a transmission says when it was.
 #[test]
-fn a_post_right_behind_a_transmission_is_held() {
+fn a_post_right_behind_a_transmission_is_deferred() {
     let (end, peer) = pair(64);
     end.pass(1_000_000_000);
     assert_eq!(write(&end, &peer, SendFlags::SIGNALED), Ok(()));

@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use vp_api::{AsyncEvent, Cq, Qp, WorkCompletion};
 use warpline_patience::{Bound, HANG, until};
 
-use super::gather::LAZY_NS;
+use super::coalesce::LAZY_NS;
 use super::registration::OFTEN;
 use crate::engine::{Member, Timer};
 use crate::queue::event_mode;
@@ -158,7 +158,7 @@ fn a_look_that_finds_a_thread_inside_comes_again() {
     let (end, _peer) = pair(64);
     let inside = end.qp.inner.lock();
     let stream = inside.link.as_ref().expect("connected").generation;
-    end.qp.on_timer(stream, Timer::Gather);
+    end.qp.on_timer(stream, Timer::Coalesce);
     let before = end.engine.now();
     end.qp.leave(inside);
     let due = |at| at <= before + 2 * LAZY_NS;

@@ -52,7 +52,7 @@ fn a_poll_goes_on_with_what_is_unsent() {
     let (op, flags) = (SendOp::Write { remote }, SendFlags::COALESCE);
     end.qp.post_send(&[SendWr { wr_id: 1, op, data: Data::Sgl(&[]), flags }]).expect("room");
     // As if it were no post that waits for others.
-    end.qp.inside(|inner, _| assert!(inner.gather.release()));
+    end.qp.inside(|inner, _| assert!(inner.coalesce.release()));
     end.qp.poll();
     assert_eq!(end.sends(), 0);
     end.qp.inside(|inner, _| inner.link.as_mut().expect("connected").unsent = true);

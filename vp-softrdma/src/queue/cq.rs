@@ -29,9 +29,9 @@ const YIELD_EVERY: u32 = 8;
 /// Every so many such polls the other QPs of the RNIC get a look, too.
 const LOOK_AROUND: u32 = 128;
 
-/// A consumer of many QPs that always finds completions comes round all the same, every so many polls:
+/// A consumer of many QPs that always finds completions flushes what is deferred all the same, every so many polls:
 /// else a QP that is given new work at each of its completions keeps others from transmitting.
-pub(crate) const COME_ROUND: u32 = 24;
+pub(crate) const FLUSH_EVERY: u32 = 24;
 
 /// What a push leaves to do when no lock is held any more.
 #[derive(Clone, Copy, Default, Debug)]
@@ -61,7 +61,7 @@ pub(crate) struct SoftCq {
     many: AtomicBool,
     /// Then: those with posts that wait for more, and whether there are any.
     holding: Mutex<Vec<Weak<SoftQp>>>,
-    holds: AtomicBool,
+    defers: AtomicBool,
     /// QPs whose receives are counted until they are polled.
     counted: RwLock<BTreeMap<QpId, Arc<OutstandingReceives>>>,
     /// There are some.
@@ -83,7 +83,7 @@ impl SoftCq {
             members: RwLock::default(),
             many: AtomicBool::new(false),
             holding: Mutex::default(),
-            holds: AtomicBool::new(false),
+            defers: AtomicBool::new(false),
             counted: RwLock::default(),
             counts: AtomicBool::new(false),
             interrupts: Interrupts::default(),
@@ -108,7 +108,7 @@ impl SoftCq {
         let more = qps.saturating_sub(holding.len());
         holding
             .try_reserve(more)
-            .map_err(|_| room::none::<Weak<SoftQp>>("QPs that hold posts", qps))
+            .map_err(|_| room::none::<Weak<SoftQp>>("QPs that defer posts", qps))
     }
 
     /// It does no more, and what it left goes.
@@ -213,19 +213,19 @@ impl SoftCq {
         self.interrupt();
     }
 
-    /// Posts of a QP wait for more until a thread comes round here. One of few is looked after
+    /// Posts of a QP wait for more until a thread polls here in vain. One of few is looked after
     /// anyhow, and so would one be that joins in this moment, by the engine.
-    pub(crate) fn hold(&self, qp: &Weak<SoftQp>) {
+    pub(crate) fn defer(&self, qp: &Weak<SoftQp>) {
         if self.many.load(Ordering::Relaxed) {
             let mut holding = lock(&self.holding);
             holding.push(qp.clone());
-            self.holds.store(true, Ordering::Relaxed);
+            self.defers.store(true, Ordering::Relaxed);
         }
     }
 
     /// Sends what posts left.
     fn flush(&self) {
-        if self.holds.load(Ordering::Relaxed) && self.holds.swap(false, Ordering::Relaxed) {
+        if self.defers.load(Ordering::Relaxed) && self.defers.swap(false, Ordering::Relaxed) {
             // Not under the lock, and in place: nothing is allocated anew.
             let next = || lock(&self.holding).pop();
             while let Some(qp) = next() {
@@ -307,7 +307,7 @@ impl SoftCq {
     fn come_round(&self, popped: usize) -> Result<usize, VpStatus> {
         let looks = self.looks.load(Ordering::Relaxed).wrapping_add(1);
         self.looks.store(looks, Ordering::Relaxed);
-        if looks.is_multiple_of(COME_ROUND) {
+        if looks.is_multiple_of(FLUSH_EVERY) {
             self.progress();
         }
         Ok(popped)

@@ -1,4 +1,4 @@
-//! When a consumer comes round for the posts that are held: it finds completions at every poll, it finds
+//! When deferred posts go out: their consumer finds completions at every poll, it finds
 //! none, it arms. What a wait and an end leave behind.
 
 use std::sync::Weak;
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use vp_api::{Cq, Data, Qp, QpId, SendFlags, SendOp, SendWr, WorkCompletion};
 
-use super::{COME_ROUND, DIRECT_QPS, DeferredActions, WakeActions};
+use super::{DIRECT_QPS, DeferredActions, FLUSH_EVERY, WakeActions};
 use crate::engine::Waited;
 use crate::sync::{Ordering, lock};
 use crate::testing::end::{End, pair};
 
-/// An end whose CQ has so many other QPs, with a post that is held, since the one before it has not
+/// An end whose CQ has so many other QPs, with a post that is deferred, since the one before it has not
 /// been polled; and its peer.
 fn holding(others: usize) -> (End, End) {
     let (end, peer) = pair(64);
@@ -23,7 +23,7 @@ fn holding(others: usize) -> (End, End) {
     post(&end, 0);
     assert_eq!(noted(), 0, "the first goes at once");
     post(&end, 1);
-    assert_eq!(end.sends(), 1, "the second is held");
+    assert_eq!(end.sends(), 1, "the second is deferred");
     assert_eq!(noted(), usize::from(others >= DIRECT_QPS));
     (end, peer)
 }
@@ -47,7 +47,7 @@ fn poll_and_find(end: &End, times: u32) {
 #[test]
 fn a_consumer_of_many_qps_comes_round_while_it_finds_completions() {
     let (end, _peer) = holding(DIRECT_QPS);
-    poll_and_find(&end, COME_ROUND - 1);
+    poll_and_find(&end, FLUSH_EVERY - 1);
     assert_eq!(end.sends(), 1);
     poll_and_find(&end, 1);
     assert_eq!(end.sends(), 2);
@@ -64,7 +64,7 @@ fn posts_that_join_others_need_no_note() {
 #[test]
 fn a_consumer_of_few_comes_round_when_it_finds_none() {
     let (end, _peer) = holding(DIRECT_QPS - 1);
-    poll_and_find(&end, 2 * COME_ROUND);
+    poll_and_find(&end, 2 * FLUSH_EVERY);
     assert_eq!(end.sends(), 1);
     while end.cq.poll(&mut [WorkCompletion::BLANK]) != Ok(0) {}
     assert_eq!(end.sends(), 2);
@@ -74,13 +74,13 @@ fn a_consumer_of_few_comes_round_when_it_finds_none() {
 fn whether_there_are_many_follows_the_qps_that_leave() {
     let (end, _peer) = holding(DIRECT_QPS + 1);
     end.cq.part(QpId(100));
-    poll_and_find(&end, COME_ROUND);
+    poll_and_find(&end, FLUSH_EVERY);
     assert_eq!(end.sends(), 2, "there are many still");
     end.cq.part(QpId(101));
     post(&end, 2);
     post(&end, 3);
     let sent = end.sends();
-    poll_and_find(&end, 2 * COME_ROUND);
+    poll_and_find(&end, 2 * FLUSH_EVERY);
     assert_eq!(end.sends(), sent, "there are few now");
 }
 
@@ -91,10 +91,10 @@ fn who_arms_transmits_and_so_does_who_polls_then() {
         let (end, _peer) = holding(others);
         end.cq.arm(false).unwrap();
         assert_eq!(end.sends(), 2, "{others} others");
-        assert!(!end.cq.holds.load(Ordering::Relaxed), "nothing is held any more");
+        assert!(!end.cq.defers.load(Ordering::Relaxed), "nothing is deferred any more");
         // The connection is busy, by the clock.
         post(&end, 2);
-        assert_eq!(end.sends(), 2, "held anew");
+        assert_eq!(end.sends(), 2, "deferred again");
         while end.cq.poll(&mut [WorkCompletion::BLANK]) != Ok(0) {}
         assert_eq!(end.sends(), 3, "{others} others");
     }

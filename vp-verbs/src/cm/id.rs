@@ -263,7 +263,7 @@ impl CmId {
     }
 
     /// A message came before the peer's last word of the handshake.
-    pub(crate) fn heard(&self) -> io::Result<()> {
+    pub(crate) fn notify_comm_est(&self) -> io::Result<()> {
         // SAFETY: alive.
         done(unsafe { (self.context.api.cm.rdma_notify)(self.raw.as_ptr(), IBV_EVENT_COMM_EST) })
     }

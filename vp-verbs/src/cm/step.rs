@@ -35,7 +35,7 @@ pub(super) fn step(cm: &Cm, seen: Seen) {
             Ok(())
         }
         RDMA_CM_EVENT_DISCONNECTED => {
-            heard(cm, connection);
+            tell_established(cm, connection);
             over(cm, connection);
             Ok(())
         }
@@ -106,15 +106,15 @@ fn said(seen: Seen) -> NativeParams {
 fn established(cm: &Cm, connection: &mut Connection, seen: Seen) {
     match (connection.stage, &connection.qp) {
         (Stage::Accepting, Some(qp)) if cm.context.iwarp => {
-            cm.hearing.begin(seen.token, qp.id());
-            (connection.stage, connection.held) = (Stage::Hearing, Some(said(seen)));
+            cm.awaiting.begin(seen.token, qp.id());
+            (connection.stage, connection.held) = (Stage::Awaiting, Some(said(seen)));
         }
         _ => up(cm, connection, said(seen)),
     }
 }
 
 /// The consumer may know of a connection that waited for its first message.
-pub(super) fn heard(cm: &Cm, connection: &mut Connection) {
+pub(super) fn tell_established(cm: &Cm, connection: &mut Connection) {
     if let Some(said) = connection.held.take() {
         up(cm, connection, said);
     }
@@ -122,7 +122,7 @@ pub(super) fn heard(cm: &Cm, connection: &mut Connection) {
 
 fn up(cm: &Cm, connection: &mut Connection, said: NativeParams) {
     let active = connection.stage == Stage::Connecting;
-    let passive = matches!(connection.stage, Stage::Accepting | Stage::Hearing);
+    let passive = matches!(connection.stage, Stage::Accepting | Stage::Awaiting);
     let (true, Some(qp)) = (active || passive, &connection.qp) else { return };
     connection.stage = Stage::Up;
     let settled = settle(connection.wishes.clone(), &said);

@@ -43,7 +43,7 @@ impl VerbsQp {
             return None;
         }
         if is_recv && status == WcStatus::Success {
-            self.heard.store(true, Ordering::Release);
+            self.received.store(true, Ordering::Release);
         }
         if status != WcStatus::Success {
             self.broke(life, map::ending(wc.status));

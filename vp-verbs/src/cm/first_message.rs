@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(1);
 
 /// Accepted connections whose consumers do not know yet.
 #[derive(Default)]
-pub(super) struct Hearing(Mutex<Vec<Waits>>);
+pub(super) struct Awaiting(Mutex<Vec<Waits>>);
 
 /// One of them: its token, since the queue pair may have another connection soon.
 struct Waits {
@@ -31,7 +31,7 @@ struct Waits {
     until: Instant,
 }
 
-impl Hearing {
+impl Awaiting {
     pub(super) fn begin(&self, connection: u64, qp: QpId) {
         lock(&self.0).push(Waits { connection, qp, until: Instant::now() + GREETING });
     }
@@ -40,25 +40,25 @@ impl Hearing {
 impl Cm {
     /// When the event thread is to come back although nothing happens.
     pub(crate) fn patience(&self) -> Option<Duration> {
-        (!lock(&self.hearing.0).is_empty()).then_some(LOOK)
+        (!lock(&self.awaiting.0).is_empty()).then_some(LOOK)
     }
 
     /// Tells consumers of what may be used now.
-    pub(crate) fn hear(&self) {
-        let waiting = std::mem::take(&mut *lock(&self.hearing.0));
+    pub(crate) fn establish_awaiting(&self) {
+        let waiting = std::mem::take(&mut *lock(&self.awaiting.0));
         if waiting.is_empty() {
             return;
         }
         let now = Instant::now();
         let (ready, early): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|waits| {
-            waits.until <= now || self.qps.get(waits.qp.0).is_ok_and(|qp| qp.has_heard())
+            waits.until <= now || self.qps.get(waits.qp.0).is_ok_and(|qp| qp.has_received())
         });
-        lock(&self.hearing.0).extend(early);
+        lock(&self.awaiting.0).extend(early);
         let mut table = lock(&self.table);
         for waits in ready {
             let found = table.all.get_mut(&waits.connection);
-            if let Some(connection) = found.filter(|c| c.stage == Stage::Hearing) {
-                step::heard(self, connection);
+            if let Some(connection) = found.filter(|c| c.stage == Stage::Awaiting) {
+                step::tell_established(self, connection);
             }
         }
     }

@@ -1,36 +1,35 @@
-//! When a post transmits, and when it waits for more posts to share a system call with.
+//! Coalescing of posts: when a post transmits, and when it waits for more to share a system call with.
 //!
 //! Belongs to one QP, under its lock. A post on an idle connection goes out at once. One that follows
-//! another closely is held until the consumer comes round (it polls and finds nothing, waits, or
-//! arms a CQ), a batch is full, or the bound has passed: the next post notices, or a timer of the
-//! engine, for a consumer that posts and never polls; the timer comes again a millisecond later if it
-//! finds a thread inside the QP. When the peer dies the core flushes what is
-//! held like everything else.
+//! another closely is deferred until the consumer polls and finds nothing, waits, or arms a CQ, a batch is
+//! full, or the bound has passed: the next post notices, or a timer of the engine, for a consumer that
+//! posts and never polls; the timer is set again for a millisecond later if a thread is inside the QP then.
+//! When the peer dies the core flushes what is deferred like everything else.
 //!
-//! What is held is in the core's send queue like any posted work; only the transmission is put off.
+//! What is deferred is in the core's send queue like any posted work; only its transmission is put off.
 
 use vp_api::{Data, SendFlags, SendOp, SendWr};
 
 /// Payload octets that are worth a system call of their own.
 const FULL_OCTETS: u64 = 1 << 20;
-/// Longest that a post is held, in nanoseconds.
+/// Longest that a post is deferred, in nanoseconds.
 const BOUND_NS: u64 = 25_000;
-/// Longest time between two looks of the engine at a QP whose consumer has kept coming round.
+/// Longest time between two looks of the engine at a QP whose consumer has polled in time again and again.
 pub(crate) const LAZY_NS: u64 = 1_000_000;
 
 /// What was posted and not transmitted, and what is known of the consumer's habits.
 #[derive(Debug)]
-pub(crate) struct Gather {
+pub(crate) struct Coalesce {
     posts: u32,
     octets: u64,
-    /// Something among it must not be held.
+    /// Something among it must not be deferred.
     urgent: bool,
     signalled: bool,
     /// The consumer says that more follows.
     more: bool,
     /// When the first of it was posted, or else when the last transmission was.
     since: u64,
-    /// The consumer came round and nothing was held.
+    /// The consumer polled, waited or armed, and nothing was deferred.
     attended: bool,
     /// The last transmission was a single post, of which the consumer hears.
     single: bool,
@@ -45,7 +44,7 @@ pub(crate) enum Then {
     /// Transmit.
     Transmit,
     /// Leave it. `look_at`: and have the engine look then.
-    Hold {
+    Defer {
         /// On the engine's clock.
         look_at: Option<u64>,
     },
@@ -54,15 +53,15 @@ pub(crate) enum Then {
 /// What the engine finds when it looks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Look {
-    /// Nothing is held.
+    /// Nothing is deferred.
     Idle,
-    /// What is held is to go out.
+    /// What is deferred is to go out.
     Overdue,
     /// Not yet: look again at this time.
     Again(u64),
 }
 
-impl Default for Gather {
+impl Default for Coalesce {
     fn default() -> Self {
         Self {
             posts: 0,
@@ -79,9 +78,9 @@ impl Default for Gather {
     }
 }
 
-impl Gather {
-    /// Posts that are held.
-    pub(crate) fn held(&self) -> u32 {
+impl Coalesce {
+    /// Posts that are deferred.
+    pub(crate) fn deferred(&self) -> u32 {
         self.posts
     }
 
@@ -95,8 +94,8 @@ impl Gather {
         self.urgent |= is_local(&wr.op);
     }
 
-    /// After a post on a connection that held `before` posts. `depth`: that of the queue;
-    /// `reaped`: the CQ has no completion that was not polled; `now` answers the engine's clock.
+    /// After a post on a connection where `before` posts were deferred. `depth`: that of the queue;
+    /// `reaped`: the CQ has no completion that was not polled; `now` reads the engine's clock.
     pub(crate) fn decide(
         &mut self,
         before: u32,
@@ -112,7 +111,7 @@ impl Gather {
             return Then::Transmit;
         }
         let now = now();
-        // Idle, or held long enough.
+        // Idle, or deferred long enough.
         let over = now.saturating_sub(self.since) >= BOUND_NS;
         if over && !(first && self.more) {
             return Then::Transmit;
@@ -122,7 +121,7 @@ impl Gather {
         }
         let look_at = (!self.timed).then(|| now + self.look_ns);
         self.timed = true;
-        Then::Hold { look_at }
+        Then::Defer { look_at }
     }
 
     /// All of it is with the core's transmitter now; false if there was nothing.
@@ -141,12 +140,12 @@ impl Gather {
         self.since = now;
     }
 
-    /// The consumer came round: nothing it posts now has anything to wait for.
+    /// The consumer polled in vain, waits, or arms: nothing it posts now has anything to wait for.
     pub(crate) fn attend(&mut self) {
         self.attended |= self.posts == 0;
     }
 
-    /// The engine looks. Of a consumer that keeps coming round it does so ever more seldom.
+    /// The engine looks. The more often a consumer polls in time, the more seldom it does so.
     pub(crate) fn look(&mut self, now: u64) -> Look {
         let overdue = self.posts != 0 && now.saturating_sub(self.since) >= BOUND_NS;
         self.look_ns = if overdue { BOUND_NS } else { (2 * self.look_ns).min(LAZY_NS) };
@@ -175,5 +174,5 @@ fn is_local(op: &SendOp) -> bool {
 
 #[cfg(test)]
 #[cfg(not(loom))]
-#[path = "gather_tests.rs"]
+#[path = "coalesce_tests.rs"]
 mod tests;
