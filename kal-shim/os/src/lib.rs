@@ -1,6 +1,6 @@
 //! What the host layer and the providers both want of the operating system, once: locks and atomics
 //! that loom can model ([`sync`]), a futex that threads sleep on ([`Gate`]), a timer with a descriptor
-//! ([`Timer`]), threads of our own ([`spawn`]), network interfaces ([`interfaces`]), what to do at a
+//! ([`Timer`]), threads of our own ([`spawn`]), who of them watches sockets ([`progress`]), network interfaces ([`interfaces`]), what to do at a
 //! limit ([`remedy`]).
 //!
 //! Nothing here knows RDMA, depends on a crate of ours, or has a static: a provider that is loaded as
@@ -8,6 +8,7 @@
 
 mod gate;
 mod interfaces;
+pub mod progress;
 mod remedy;
 pub mod sync;
 mod thread;

@@ -16,12 +16,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
+use kal_os::progress::Mode;
 use kal_shim::reactor::{Fired, Interest, Ready, Sleeper, ready_within};
 
 use crate::deliveries::Deliveries;
 use crate::mailbox::{Command, Mailbox};
 use crate::table::{PAUSE, Table};
-use crate::wake::{Rest, WakeState};
+use crate::wake::WakeState;
 
 /// A waiter lets others have the processor once in so many looks: they may be what it waits for.
 const YIELD_EVERY: u32 = 8;
@@ -86,10 +87,10 @@ impl Driver {
         drop((work, commands));
     }
 
-    fn rest(&self, rest: Rest, sleeper: &Sleeper, fired: &mut Fired) -> std::io::Result<()> {
+    fn rest(&self, rest: Mode, sleeper: &Sleeper, fired: &mut Fired) -> std::io::Result<()> {
         match rest {
-            Rest::Sleep => sleeper.sleep(fired),
-            Rest::BackOff => {
+            Mode::Watch | Mode::Rest => sleeper.sleep(fired),
+            Mode::BackOff => {
                 ready_within(self.mailbox.waker.as_fd(), Interest::READ, BACK_OFF);
                 sleeper.look(fired)
             }

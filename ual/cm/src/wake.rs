@@ -1,33 +1,18 @@
-//! Whether the connection thread watches, and who must wake it.
+//! Whether the connection thread watches ([`Progress`]), and whether a command must wake it.
 //!
 //! One per adapter, without a lock. Callers say what they are about to do, and are told if the thread
-//! must be signalled; the thread asks how to rest. No wake-up is lost: who relies on the thread says
-//! so, *then* looks whether it rests; the thread says that it rests, *then* looks for who relies on
-//! it. Both put a sequentially consistent fence between, so at least one sees the other. Peers have
-//! no part in it.
+//! must be signalled; the thread asks how to rest. A command is sent, *then* its sender looks whether the
+//! thread is awake; the thread says that it rests, *then* looks for commands: at least one sees the other.
 
-use kal_os::sync::{AtomicBool, AtomicU32, Ordering, fence};
-
-/// How the thread rests.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Rest {
-    /// Watching the sockets.
-    Sleep,
-    /// Watching nothing but its waker, and not for long.
-    BackOff,
-}
+use kal_os::progress::{Mode, Progress};
+use kal_os::sync::{AtomicBool, Ordering, fence};
 
 /// See the module.
 #[derive(Default)]
 pub(crate) struct WakeState {
     /// The thread looks for commands before it rests.
     awake: AtomicBool,
-    /// A caller has looked after the sockets since the thread last asked.
-    attended: AtomicBool,
-    /// Callers that sleep, and rely on the thread.
-    relying: AtomicU32,
-    /// The thread does not watch the sockets, or is about to leave them.
-    backing_off: AtomicBool,
+    progress: Progress,
 }
 
 impl WakeState {
@@ -41,47 +26,32 @@ impl WakeState {
 
     /// A caller looks after the sockets itself.
     pub(crate) fn attend(&self) {
-        self.attended.store(true, Ordering::Relaxed);
+        self.progress.note_poll();
     }
 
     /// A caller goes to sleep: true if the thread must be signalled.
     #[must_use]
     pub(crate) fn rely(&self) -> bool {
-        self.relying.fetch_add(1, Ordering::Relaxed);
-        // Against `rest`: one of us sees the other.
-        fence(Ordering::SeqCst);
-        self.backing_off.load(Ordering::Relaxed)
+        self.progress.rely()
     }
 
     /// It is awake again.
     pub(crate) fn withdraw(&self) {
-        self.relying.fetch_sub(1, Ordering::Relaxed);
+        self.progress.withdraw();
     }
 
     /// For the thread: how to rest; `None` if there is something to see to first. [`WakeState::rise`]
     /// follows.
-    pub(crate) fn rest(&self, is_busy: impl Fn() -> bool) -> Option<Rest> {
+    pub(crate) fn rest(&self, is_busy: impl Fn() -> bool) -> Option<Mode> {
         self.awake.store(false, Ordering::Release);
         fence(Ordering::SeqCst);
-        if is_busy() {
-            return None;
-        }
-        if !self.attended.swap(false, Ordering::Relaxed) {
-            return Some(Rest::Sleep);
-        }
-        self.backing_off.store(true, Ordering::Relaxed);
-        // Against `rely`.
-        fence(Ordering::SeqCst);
-        if self.relying.load(Ordering::Relaxed) == 0 {
-            return Some(Rest::BackOff);
-        }
-        self.backing_off.store(false, Ordering::Relaxed);
-        Some(Rest::Sleep)
+        // No caller leads: those that sleep rely on the thread.
+        (!is_busy()).then(|| self.progress.decide(|| false))
     }
 
     /// For the thread, when it is awake.
     pub(crate) fn rise(&self) {
-        self.backing_off.store(false, Ordering::Relaxed);
+        self.progress.rise();
         self.awake.store(true, Ordering::Release);
     }
 }

@@ -73,7 +73,7 @@ impl Model {
             }
             if let Some(rest) = self.wake.rest(|| *lock(&self.commands) != 0) {
                 let mut signals = lock(&self.signals);
-                while !(signals.waker || signals.socket && rest == Rest::Sleep) {
+                while !(signals.waker || signals.socket && rest == Mode::Watch) {
                     signals = self.signalled.wait(signals).unwrap();
                 }
                 fired = signals.waker;

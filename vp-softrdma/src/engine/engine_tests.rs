@@ -14,11 +14,11 @@ use rustix::io::FdFlags;
 use vp_api::{Cq, Qp, QpChange, WorkCompletion};
 use warpline_patience::until;
 
-use super::progress::ProgressMode;
 use super::{Engine, Member, Ready, Timer, Waited};
 use crate::sync::lock;
 use crate::testing::end::{End, pair};
 use crate::testing::services;
+use kal_os::progress::Mode;
 
 /// Notes what it is told.
 #[derive(Default)]
@@ -206,14 +206,10 @@ fn the_thread_naps_while_a_consumer_polls_and_none_relies_on_it() {
         end.cq.poll(&mut [WorkCompletion::BLANK]).unwrap();
         end.engine.progress.decide(|| false)
     };
-    assert_eq!(decide(), ProgressMode::BackOff);
-    assert_eq!(
-        end.engine.progress.decide(|| false),
-        ProgressMode::Watch,
-        "nobody has polled since"
-    );
+    assert_eq!(decide(), Mode::BackOff);
+    assert_eq!(end.engine.progress.decide(|| false), Mode::Watch, "nobody has polled since");
     end.cq.arm(false).unwrap();
-    assert_eq!(decide(), ProgressMode::Watch);
+    assert_eq!(decide(), Mode::Watch);
 }
 
 /// Both directions have ended.

@@ -6,7 +6,7 @@
 //!
 //! - pollers ([`Engine::poll`]): never sleep;
 //! - the leader among the waiters ([`Engine::wait`], [`leader`]): sleeps in `epoll_wait`;
-//! - the engine's own thread: watches while nobody else does ([`progress`]), and runs the timers.
+//! - the engine's own thread: watches while nobody else does ([`kal_os::progress`]), and runs the timers.
 //!
 //! Event mode: a consumer that arms a CQ sleeps where we cannot see it, in an epoll of its own. From
 //! then on the engine's thread watches without back-off, and polls of that CQ leave the sockets to it,
@@ -16,7 +16,6 @@
 
 mod alarm;
 mod leader;
-mod progress;
 mod thread;
 mod timers;
 mod unregistered;
@@ -35,8 +34,8 @@ use vp_api::{LogLevel, Services, VpError, VpResult};
 
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering, lock};
 use alarm::Alarm;
+use kal_os::progress::Progress;
 use leader::{Departure, Gate, Leadership};
-use progress::Progress;
 use timers::Timers;
 use unregistered::Unregistered;
 
@@ -303,19 +302,19 @@ impl Engine {
     /// A consumer relies on notifications: the engine's thread watches, and does not back off, until
     /// [`Engine::end_events`].
     pub(crate) fn begin_events(&self) {
-        if self.progress.begin_events() {
+        if self.progress.rely() {
             self.alarm.set(0, 0);
         }
     }
 
     /// The consumer polls instead.
     pub(crate) fn end_events(&self) {
-        self.progress.end_events();
+        self.progress.withdraw();
     }
 
     /// Some consumer relies on notifications.
     pub(crate) fn has_events(&self) -> bool {
-        self.progress.has_events()
+        self.progress.is_relied_on()
     }
 
     /// Wakes the threads that wait for `waited`; after publishing, if any were announced.

@@ -11,9 +11,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use vp_api::LogLevel;
 
-use super::progress::ProgressMode;
 use super::{Engine, Member};
 use crate::sync::Ordering;
+use kal_os::progress::Mode;
 
 /// How long the engine stays away after an application thread was inside: at first, and at most,
 /// while applications keep coming.
@@ -22,11 +22,11 @@ pub(super) const BACK_OFF_NS: u64 = 1_000_000;
 
 /// How long the next back-off is, after one of `back_off` nanoseconds and this mode: it becomes about half
 /// as long as the time between two polls.
-fn next_back_off(back_off: u64, mode: ProgressMode) -> u64 {
+fn next_back_off(back_off: u64, mode: Mode) -> u64 {
     match mode {
-        ProgressMode::BackOff => BACK_OFF_NS.min(2 * back_off),
-        ProgressMode::Watch => FIRST_BACK_OFF_NS.max(back_off / 2),
-        ProgressMode::Rest => FIRST_BACK_OFF_NS,
+        Mode::BackOff => BACK_OFF_NS.min(2 * back_off),
+        Mode::Watch => FIRST_BACK_OFF_NS.max(back_off / 2),
+        Mode::Rest => FIRST_BACK_OFF_NS,
     }
 }
 
@@ -37,8 +37,8 @@ impl Engine {
         while !self.stopping.load(Ordering::Acquire) {
             self.run_timers();
             let mode = self.progress.decide(|| self.leadership.has_leader());
-            self.end_back_off(mode == ProgressMode::BackOff, &mut unregistered);
-            if mode != ProgressMode::Rest {
+            self.end_back_off(mode == Mode::BackOff, &mut unregistered);
+            if mode != Mode::Rest {
                 self.poll();
             }
             self.sleep(mode, back_off);
@@ -69,13 +69,13 @@ impl Engine {
         }
     }
 
-    fn sleep(&self, mode: ProgressMode, back_off_ns: u64) {
+    fn sleep(&self, mode: Mode, back_off_ns: u64) {
         let now = self.now();
-        let back_off = if mode == ProgressMode::BackOff { now + back_off_ns } else { u64::MAX };
+        let back_off = if mode == Mode::BackOff { now + back_off_ns } else { u64::MAX };
         self.alarm.set(self.next_timer().map_or(back_off, |at| at.min(back_off)), now);
         let mut fds =
             [PollFd::new(&self.alarm, PollFlags::IN), PollFd::new(&self.epoll, PollFlags::IN)];
-        let watched = if mode == ProgressMode::Watch { &mut fds[..] } else { &mut fds[..1] };
+        let watched = if mode == Mode::Watch { &mut fds[..] } else { &mut fds[..1] };
         match poll(watched, None) {
             Ok(_) if fds[0].revents().is_empty() => {}
             Ok(_) => self.alarm.acknowledge(),
@@ -95,13 +95,13 @@ mod tests {
 
     #[test]
     fn naps_grow_while_applications_poll_and_shrink_when_they_stay_away() {
-        let after = |back_off, modes: &[ProgressMode]| {
+        let after = |back_off, modes: &[Mode]| {
             modes.iter().fold(back_off, |back_off, &mode| next_back_off(back_off, mode))
         };
-        assert_eq!(after(FIRST_BACK_OFF_NS, &[ProgressMode::BackOff; 3]), 8 * FIRST_BACK_OFF_NS);
-        assert_eq!(after(FIRST_BACK_OFF_NS, &[ProgressMode::BackOff; 9]), BACK_OFF_NS);
-        assert_eq!(after(BACK_OFF_NS, &[ProgressMode::Watch; 2]), BACK_OFF_NS / 4);
-        assert_eq!(after(BACK_OFF_NS, &[ProgressMode::Watch; 9]), FIRST_BACK_OFF_NS);
-        assert_eq!(after(BACK_OFF_NS, &[ProgressMode::Rest]), FIRST_BACK_OFF_NS);
+        assert_eq!(after(FIRST_BACK_OFF_NS, &[Mode::BackOff; 3]), 8 * FIRST_BACK_OFF_NS);
+        assert_eq!(after(FIRST_BACK_OFF_NS, &[Mode::BackOff; 9]), BACK_OFF_NS);
+        assert_eq!(after(BACK_OFF_NS, &[Mode::Watch; 2]), BACK_OFF_NS / 4);
+        assert_eq!(after(BACK_OFF_NS, &[Mode::Watch; 9]), FIRST_BACK_OFF_NS);
+        assert_eq!(after(BACK_OFF_NS, &[Mode::Rest]), FIRST_BACK_OFF_NS);
     }
 }

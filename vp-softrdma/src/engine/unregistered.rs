@@ -93,9 +93,9 @@ mod tests {
 #[cfg(test)]
 #[cfg(loom)]
 mod loom_tests {
-    use super::super::progress::{Progress, ProgressMode};
     use super::*;
     use crate::sync::Mutex;
+    use kal_os::progress::{Mode, Progress};
     use loom::sync::Arc;
     use loom::thread;
 
@@ -109,7 +109,7 @@ mod loom_tests {
             // The socket is in the set; under the QP's lock.
             let socket = Arc::new(Mutex::new(true));
             progress.note_poll();
-            assert_eq!(progress.decide(|| false), ProgressMode::BackOff);
+            assert_eq!(progress.decide(|| false), Mode::BackOff);
             let mut taken = Vec::new();
             unregistered.take(true, &mut taken);
             assert!(taken.is_empty());
@@ -123,12 +123,12 @@ mod loom_tests {
                 })
             };
             let mode = progress.decide(|| false);
-            unregistered.take(mode == ProgressMode::BackOff, &mut taken);
+            unregistered.take(mode == Mode::BackOff, &mut taken);
             for _ in taken {
                 *lock(&socket) = true;
             }
             poller.join().unwrap();
-            assert!(mode == ProgressMode::BackOff || *lock(&socket));
+            assert!(mode == Mode::BackOff || *lock(&socket));
         });
     }
 }
