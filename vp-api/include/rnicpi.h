@@ -642,6 +642,11 @@ typedef struct ri_rnic_ops {
      * None of that name: RI_UNSUPPORTED, and the error says which there are [RI-160]. */
     ri_status (*vendor_calls)(ri_rnic *rnic, ri_string name, ri_vendor_calls *calls,
                               ri_error *error);
+    /* Since 1.4. Serves the connections in the calling thread until the descriptor `until` is readable
+     * (*ready: 1) [RI-213] or timeout_ns have passed (UINT64_MAX: never; *ready: 0) [RI-214]. Handlers of
+     * armed CQs, of any number, are called meanwhile [RI-215]. The descriptor is not kept. RI_INTERRUPTED
+     * after a signal handler. NULL: the host's thread sleeps on the descriptor alone. */
+    ri_status (*lead)(ri_rnic *rnic, int32_t until, uint64_t timeout_ns, uint32_t *ready);
 } ri_rnic_ops;
 
 typedef struct ri_rnic_made {

@@ -2,6 +2,7 @@
 //! through an adapter.
 
 use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -103,6 +104,16 @@ pub trait Rnic: Send + Sync {
     /// is none, and which there are.
     fn vendor_calls(&self, _name: &str) -> VpResult<VendorCalls> {
         Err(no_vendor_calls())
+    }
+
+    /// Serves the device's connections in the calling thread until `until` is readable, for `timeout`
+    /// at most (`None`: for ever); true if it is. For a thread that would sleep on the descriptor
+    /// until a handler of CQs, of any number, makes it readable: where the provider's own thread
+    /// would bring that about, this saves a change of threads. `until` is not kept.
+    /// [`VpStatus::Interrupted`] if a signal handler ran in the thread;
+    /// [`VpStatus::Unsupported`], at once: there is nothing to serve, sleep on the descriptor.
+    fn lead(&self, _until: BorrowedFd<'_>, _timeout: Option<Duration>) -> Result<bool, VpStatus> {
+        Err(VpStatus::Unsupported)
     }
 }
 

@@ -3,7 +3,9 @@
 
 use std::convert::Infallible;
 use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use vp_api::*;
 
@@ -217,5 +219,10 @@ impl<H: Hook> Rnic for HookedRnic<H> {
     fn vendor_calls(&self, name: &str) -> VpResult<VendorCalls> {
         let ask = || self.inner.vendor_calls(name);
         self.make(Verb::VendorCalls, format_args!("{name:?}"), ask)
+    }
+
+    fn lead(&self, until: BorrowedFd<'_>, timeout: Option<Duration>) -> Result<bool, VpStatus> {
+        let lead = || self.inner.lead(until, timeout);
+        self.call(Verb::Lead, Object::RNIC, format_args!("timeout {timeout:?}"), lead)
     }
 }

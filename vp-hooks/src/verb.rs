@@ -103,6 +103,7 @@ verbs! {
     QueryMw "query_mw" Rnic Mw;
     DeallocMw "dealloc_mw" Rnic Mw;
     VendorCalls "vendor_calls" Rnic Rnic;
+    Lead "lead" Rnic Rnic;
     Poll "poll" Cq Cq;
     Arm "arm" Cq Cq;
     Wait "wait" Cq Cq;

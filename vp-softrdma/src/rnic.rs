@@ -4,8 +4,10 @@
 //! engine ends. Privileged verbs run on the application's threads and are never on the data path.
 //! A peer's death is its QP's business.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use vp_api::{
     Access, Addressing, AsyncHandler, Cq, CqId, CqInit, LogLevel, MrInfo, MrInit, MwId, MwInfo,
@@ -218,6 +220,10 @@ impl Rnic for SoftRnic {
 
     fn dealloc_mw(&self, mw: MwId) -> VpResult<()> {
         mw::deallocate(&self.regions.table, mw)
+    }
+
+    fn lead(&self, until: BorrowedFd<'_>, timeout: Option<Duration>) -> Result<bool, VpStatus> {
+        self.engine.lead(until, timeout)
     }
 }
 

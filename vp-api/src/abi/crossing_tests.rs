@@ -6,6 +6,7 @@ mod echo;
 mod layers;
 mod samples;
 
+use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -398,6 +399,20 @@ fn shorter_structs_are_read_and_written_as_far_as_they_go() {
     let back = unsafe { grow::read(place.cast_const()) };
     assert_eq!((back.size, back.max_qp, back.max_private_reject), (old as u32, 7, 0));
     assert_eq!(CAttrs::zeroed().size, 0);
+}
+
+#[test]
+fn a_thread_that_leads_crosses_with_its_descriptor() {
+    let side = Side::new();
+    let until = std::fs::File::open("/dev/null").unwrap();
+    for (timeout, expected) in [
+        (None, Ok(true)),
+        (Some(Duration::from_secs(3)), Ok(false)),
+        (Some(Duration::ZERO), Err(VpStatus::Interrupted)),
+    ] {
+        assert_eq!(side.rnic.lead(until.as_fd(), timeout), expected);
+        side.heard(&format!("lead {:?}", (until.as_raw_fd(), timeout)));
+    }
 }
 
 #[test]

@@ -651,6 +651,7 @@ structs! { growing:
         native_cm: Option<unsafe extern "C" fn(*mut c_void, *mut CmMade, *mut Error) -> u32>,
         datagrams: Option<unsafe extern "C" fn(*mut c_void, *mut UdMade, *mut Error) -> u32>,
         vendor_calls: Option<unsafe extern "C" fn(*mut c_void, String, *mut VendorCalls, *mut Error) -> u32>,
+        lead: Option<unsafe extern "C" fn(*mut c_void, i32, u64, *mut u32) -> u32>,
     }
     RnicMade = ri_rnic_made {
         size: u32,

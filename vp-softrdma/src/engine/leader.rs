@@ -1,8 +1,8 @@
 //! Who sleeps where: leadership among the threads that wait for completions.
 //!
-//! One [`Leadership`] per engine, shared by all its threads. Of the threads that wait on CQs at most one,
-//! the leader, sleeps at the gate (in `epoll_wait`); the others, the followers, each sleep on a futex of
-//! their own. A wait ends early when a signal handler ran in its thread. Whoever publishes a completion
+//! One [`Leadership`] per engine, shared by all its threads. Of the threads that wait at most one, the
+//! leader, sleeps at the gate (in `epoll_wait`); the others, the followers, each sleep on a futex of
+//! their own, or, if a descriptor ends their wait, on that ([`Leadership::try_lead`]). A wait ends early when a signal handler ran in its thread. Whoever publishes a completion
 //! wakes the threads that wait on that CQ. A leader that leaves promotes a follower; if there is none, the
 //! engine's thread takes over a moment later.
 //!
@@ -39,9 +39,15 @@ struct Follower {
     futex: Arc<Futex>,
 }
 
+/// What the leader waits on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Leader {
+    Cq(u32),
+    Descriptor,
+}
+
 struct Waiters {
-    /// CQ that the leader waits on.
-    leader: Option<u32>,
+    leader: Option<Leader>,
     followers: VecDeque<Follower>,
     tickets: u64,
 }
@@ -101,7 +107,7 @@ impl<G: Gate> Leadership<G> {
     /// Wakes the threads that wait on `waited`.
     pub(crate) fn wake(&self, waited: &dyn Waited) {
         let waiters = lock(&self.waiters);
-        if waiters.leader == Some(waited.id()) {
+        if waiters.leader == Some(Leader::Cq(waited.id())) {
             self.gate.ring();
         }
         for follower in waiters.followers.iter().filter(|f| f.waited == waited.id()) {
@@ -143,10 +149,26 @@ impl<G: Gate> Leadership<G> {
         }
     }
 
+    /// Makes the calling thread the leader if there is none. What it waits for also ends its sleep by
+    /// itself: no [`Leadership::wake`] is meant for it. True: [`Leadership::end_lead`] follows.
+    pub(crate) fn try_lead(&self) -> bool {
+        let mut waiters = lock(&self.waiters);
+        let free = waiters.leader.is_none();
+        if free {
+            waiters.leader = Some(Leader::Descriptor);
+        }
+        free
+    }
+
+    /// The calling thread leads no more.
+    pub(crate) fn end_lead(&self) -> Departure {
+        self.leave(Place::Leader)
+    }
+
     fn take_place(&self, waited: &dyn Waited) -> Place {
         let mut waiters = lock(&self.waiters);
         if waiters.leader.is_none() {
-            waiters.leader = Some(waited.id());
+            waiters.leader = Some(Leader::Cq(waited.id()));
             return Place::Leader;
         }
         waiters.tickets += 1;
@@ -176,7 +198,7 @@ impl<G: Gate> Leadership<G> {
         }
         match waiters.followers.pop_front() {
             Some(next) => {
-                waiters.leader = Some(next.waited);
+                waiters.leader = Some(Leader::Cq(next.waited));
                 next.futex.open();
                 Departure::Watched
             }

@@ -5,7 +5,7 @@
 //! the watch on the ports, and a bell that ends the leader's sleep. Three kinds of thread serve it:
 //!
 //! - pollers ([`Engine::poll`]): never sleep;
-//! - the leader among the waiters ([`Engine::wait`], [`leader`]): sleeps in `epoll_wait`;
+//! - the leader among the waiters ([`Engine::wait`], [`Engine::lead`], [`leader`]): sleeps in `epoll_wait`;
 //! - the engine's own thread: watches while nobody else does ([`kal_os::progress`]), and runs the timers.
 //!
 //! Event mode: a consumer that arms a CQ sleeps where we cannot see it, in an epoll of its own. From
@@ -15,6 +15,7 @@
 //! A dead peer shows as an event on its socket, a silent one by a timer of its QP.
 
 mod alarm;
+mod descriptor;
 mod leader;
 mod thread;
 mod timers;
@@ -343,12 +344,17 @@ impl Engine {
                 slept
             },
         );
+        let back_off = if self.has_events() { 0 } else { thread::BACK_OFF_NS };
+        self.hand_back(left, back_off);
+        slept
+    }
+
+    /// A leader has left: if nobody watches the sockets the engine's thread does, in `back_off` nanoseconds.
+    fn hand_back(&self, left: Departure, back_off: u64) {
         if left == Departure::Unwatched && self.progress.is_unwatched() {
             let now = self.now();
-            let back_off = if self.has_events() { 0 } else { thread::BACK_OFF_NS };
             self.alarm.set(now + back_off, now);
         }
-        slept
     }
 
     /// One `epoll_wait` and what follows from it.

@@ -17,7 +17,7 @@ use kal_os::progress::Mode;
 
 /// How long the engine stays away after an application thread was inside: at first, and at most,
 /// while applications keep coming.
-const FIRST_BACK_OFF_NS: u64 = 50_000;
+pub(super) const FIRST_BACK_OFF_NS: u64 = 50_000;
 pub(super) const BACK_OFF_NS: u64 = 1_000_000;
 
 /// How long the next back-off is, after one of `back_off` nanoseconds and this mode: it becomes about half

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -163,6 +164,14 @@ impl crate::Rnic for Rnic {
                 context: std::ptr::without_provenance_mut(5),
             }),
             _ => Err(VpError::new(VpStatus::Unsupported, format!("not {name}, but échos/1"))),
+        }
+    }
+    fn lead(&self, until: BorrowedFd<'_>, timeout: Option<Duration>) -> Result<bool, VpStatus> {
+        self.log.said("lead", &(until.as_raw_fd(), timeout));
+        match timeout {
+            None => Ok(true),
+            Some(Duration::ZERO) => Err(VpStatus::Interrupted),
+            Some(_) => Ok(false),
         }
     }
     fn datagrams(&self) -> Option<Arc<dyn Datagrams>> {

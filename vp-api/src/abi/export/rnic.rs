@@ -1,8 +1,10 @@
 //! The table of an RNIC.
 
 use std::ffi::c_void;
+use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::super::keep::Kept;
 use super::super::types::Sized32;
@@ -40,6 +42,7 @@ const OPS: c::RnicOps = c::RnicOps {
     native_cm: Some(native_cm),
     datagrams: Some(datagrams),
     vendor_calls: Some(vendor_calls),
+    lead: Some(lead),
 };
 
 pub(super) fn hand_out(rnic: Arc<dyn Rnic>) -> c::RnicMade {
@@ -114,6 +117,23 @@ impl CqHandler for OnCompletion {
         // SAFETY: the host's function with the context that is kept.
         unsafe { (self.f)(self.kept.context(), cq.0) };
     }
+}
+
+unsafe extern "C" fn lead(rnic: *mut c_void, until: i32, timeout: u64, ready: *mut u32) -> u32 {
+    // SAFETY: the host has not closed the RNIC.
+    let rnic = unsafe { super::object::<dyn Rnic>(rnic) };
+    if until < 0 {
+        return codes::status_code(VpStatus::InvalidModifier);
+    }
+    // SAFETY: the host's descriptor, open until the call returns; not negative.
+    let until = unsafe { BorrowedFd::borrow_raw(until) };
+    let timeout = (timeout != u64::MAX).then(|| Duration::from_nanos(timeout));
+    queues::short(|| {
+        let there = rnic.lead(until, timeout)?;
+        // SAFETY: the place for the result is as the header demands.
+        unsafe { ready.write(there.into()) };
+        Ok(())
+    })
 }
 
 verbs! {

@@ -1,14 +1,16 @@
 //! An RNIC behind its table.
 
 use std::ffi::c_void;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::super::memory::{self, Lent};
 use super::super::types::Sized32;
 use super::super::{codes, events, grow, keep, net, qp, text, types as c};
-use super::calls::{defect, lacks};
+use super::calls::{defect, lacks, quick};
 use super::{cm, queues, table_of, ud, verb};
 use crate::vendor::no_vendor_calls;
 use crate::*;
@@ -327,5 +329,12 @@ impl Rnic for ImportedRnic {
         let table = NonNull::new(calls.table.cast_mut());
         let none = || defect(format!("vendor_calls gave no table for `{name}`, and no error"));
         Ok(VendorCalls { table: table.ok_or_else(none)?, context: calls.context })
+    }
+
+    fn lead(&self, until: BorrowedFd<'_>, timeout: Option<Duration>) -> Result<bool, VpStatus> {
+        let (mut ready, timeout) = (0, timeout.map_or(u64::MAX, qp::ns));
+        let Handle { rnic, ops, .. } = &*self.handle;
+        quick!(ops.lead, *rnic, until.as_raw_fd(), timeout, &raw mut ready)?;
+        Ok(ready != 0)
     }
 }

@@ -51,6 +51,7 @@ impl CqHandler for Tap {
         let Some(handler) = &self.handler else { return };
         let seed = &self.seed;
         match () {
+            () if seed.keeps_notification(cq) => {}
             () if seed.has(Fault::CallbackUnderLock) || seed.has(Fault::DestroyWaits) => {
                 let _held = lock(&seed.held);
                 handler.on_completion(cq);

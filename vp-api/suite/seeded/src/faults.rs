@@ -451,6 +451,12 @@ faults! {
     WaitNeverReady "RI-89" Stream
     /// A wait has no time-out.
     WaitForEver "RI-90" Stream
+    /// A thread that leads is not told that its descriptor is readable.
+    LeadNeverReady "RI-213" Stream
+    /// A thread leads without a time-out.
+    LeadForEver "RI-214" Stream
+    /// One CQ notifies, and no other before a thread has led.
+    LeadForOneCq "RI-215" Stream
     /// An interrupt does nothing.
     InterruptIgnored "RI-91" Stream
     /// An interrupt ends one wait of many.

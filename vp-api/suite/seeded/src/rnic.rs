@@ -1,8 +1,11 @@
 //! The privileged verbs with a fault. Owns the RNIC behind it. Any thread.
 
 use std::collections::{HashMap, HashSet};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::ThreadId;
+use std::time::Duration;
 
 use vp_api::*;
 
@@ -364,5 +367,12 @@ impl vp_api::Rnic for Rnic {
             true => found.map_err(|why| VpError::new(VpStatus::InvalidModifier, why.detail)),
             false => found,
         }
+    }
+
+    fn lead(&self, until: BorrowedFd<'_>, timeout: Option<Duration>) -> Result<bool, VpStatus> {
+        let timeout = timeout.filter(|_| !self.has(Fault::LeadForEver));
+        let led = self.inner.lead(until, timeout);
+        self.seed.led.store(true, Ordering::Release);
+        led.map(|ready| ready && !self.has(Fault::LeadNeverReady))
     }
 }

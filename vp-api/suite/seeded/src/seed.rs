@@ -32,6 +32,10 @@ pub(crate) struct Seed {
     pub(crate) handle_gone: AtomicBool,
     /// Services have a handler.
     pub(crate) serves: AtomicBool,
+    /// The CQ that notified first.
+    pub(crate) told: Mutex<Option<CqId>>,
+    /// A thread has led.
+    pub(crate) led: AtomicBool,
     /// The last region, and who registered it.
     pub(crate) registered: Mutex<Option<(ThreadId, Stag)>>,
     count: AtomicU32,
@@ -51,6 +55,8 @@ impl Seed {
             qkeys: Mutex::default(),
             handle_gone: AtomicBool::new(false),
             serves: AtomicBool::new(false),
+            told: Mutex::default(),
+            led: AtomicBool::new(false),
             registered: Mutex::default(),
             count: AtomicU32::new(0),
         }
@@ -63,6 +69,13 @@ impl Seed {
     /// Counts on, and returns what was there before.
     pub(crate) fn next(&self) -> u32 {
         self.count.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Whether a fault keeps the notification of this CQ to itself: another one was first.
+    pub(crate) fn keeps_notification(&self, cq: CqId) -> bool {
+        self.has(Fault::LeadForOneCq)
+            && *lock(&self.told).get_or_insert(cq) != cq
+            && !self.led.load(Ordering::Acquire)
     }
 
     /// Posts; if all slots are taken, again when all that completed has been taken from `cqs`.

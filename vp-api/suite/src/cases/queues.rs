@@ -1,5 +1,7 @@
 //! Queues: completions and their notification, full queues, lists that break off.
 
+use std::io::Write;
+use std::os::fd::AsFd;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,6 +17,8 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("cq: depth is at least what was asked for", depth).keeps("RI-79"),
     Case::new("cq: a wait ends with its time", wait_times_out).keeps("RI-90"),
     Case::new("cq: an interrupt ends a wait", interrupted).keeps("RI-91"),
+    Case::new("rnic: a thread that leads has handlers called", leads).keeps("RI-213 RI-215"),
+    Case::new("rnic: a thread leads until its time is over", leads_so_long).keeps("RI-214"),
     Case::new("cq: an armed notification fires once", notified).keeps("RI-80 RI-87 RI-144"),
     Case::new("cq: solicited only means it", notified_solicited).keeps("RI-88"),
     Case::new("cq: can be resized, keeping completions", resized)
@@ -86,6 +90,57 @@ fn interrupted(rig: &Rig) -> Result<(), Fail> {
         left -= 1;
     }
     Ok(())
+}
+
+/// Makes a descriptor readable once so many CQs have notified.
+struct Channel {
+    open: Mutex<(Vec<CqId>, std::io::PipeWriter)>,
+    cqs: usize,
+}
+
+impl CqHandler for Channel {
+    fn on_completion(&self, cq: CqId) {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.0.push(cq);
+        if open.0.len() == self.cqs {
+            let _ = open.1.write_all(&[1]);
+        }
+    }
+}
+
+/// Messages for two armed CQs, sent while this thread leads, or before.
+fn leads(rig: &Rig) -> Result<(), Fail> {
+    let (until, write) = std::io::pipe()?;
+    let channel = Arc::new(Channel { open: Mutex::new((Vec::new(), write)), cqs: 2 });
+    let ends = || Ok::<_, Fail>((rig.end()?, rig.end_with(Some(channel.clone()), |_| {})?));
+    let pairs = [ends()?, ends()?];
+    for (near, far) in &pairs {
+        rig.connect(near, far)?;
+        far.cq.arm(false)?;
+    }
+    let (led, sent) = std::thread::scope(|scope| {
+        let mut all = pairs.iter();
+        let sender = scope.spawn(move || all.try_for_each(|(near, far)| message(near, far, false)));
+        let led = rig.rnic.lead(until.as_fd(), Some(rig.wait));
+        (led, sender.join())
+    });
+    sent.map_err(|_| Fail::from("the sender panicked"))??;
+    match led {
+        Err(VpStatus::Unsupported) => Ok(()),
+        led => same("a descriptor is readable", led?, true),
+    }
+}
+
+fn leads_so_long(rig: &Rig) -> Result<(), Fail> {
+    let (until, _write) = std::io::pipe()?;
+    let (rnic, (to, ended)) = (rig.rnic.clone(), channel());
+    // Left behind if it does not end.
+    std::thread::spawn(move || to.send(rnic.lead(until.as_fd(), Some(Duration::from_millis(20)))));
+    match ended.recv_timeout(rig.wait) {
+        Ok(Err(VpStatus::Unsupported)) => Ok(()),
+        Ok(led) => same("a descriptor is readable", led?, false),
+        Err(_) => Err(format!("a thread leads for more than {:?}, not 20 ms", rig.wait).into()),
+    }
 }
 
 /// Counts notifications.

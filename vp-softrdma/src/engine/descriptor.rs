@@ -1,0 +1,127 @@
+//! Leading until a descriptor is readable: [`Engine::lead`].
+//!
+//! For a thread that blocks until a consumer of armed CQs has something to take, such as a completion channel.
+//! The descriptor is the caller's, borrowed for the call; nothing of it stays behind. If another thread
+//! leads, this one sleeps on the descriptor alone, and whoever serves the sockets notifies it. Peers that die
+//! are seen as by any leader.
+
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use vp_api::VpStatus;
+
+use super::{Engine, thread};
+
+/// A thread that leads; the next one does, or the engine's thread, when this is dropped.
+struct Lead<'a>(&'a Engine);
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        let left = self.0.leadership.end_lead();
+        // It comes back mostly, and soon: not at once, or each message would wake the engine's thread.
+        self.0.hand_back(left, thread::FIRST_BACK_OFF_NS);
+    }
+}
+
+impl Engine {
+    /// Serves the sockets until `until` is readable, for `timeout` at most; true if it is.
+    /// [`VpStatus::Interrupted`]: a signal handler ran in this thread.
+    pub(crate) fn lead(
+        &self,
+        until: BorrowedFd<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<bool, VpStatus> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let lead = self.leadership.try_lead().then(|| Lead(self));
+        let mut fds = [PollFd::new(&until, PollFlags::IN), PollFd::new(&self.epoll, PollFlags::IN)];
+        let watched = if lead.is_some() { &mut fds[..] } else { &mut fds[..1] };
+        loop {
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            match poll(watched, left.map(kal_os::timespec).as_ref()) {
+                Ok(0) => return Ok(false),
+                // Also if it was closed, which the caller finds out by reading.
+                Ok(_) if !watched[0].revents().is_empty() => return Ok(true),
+                Ok(_) => {
+                    self.serve(Some(Duration::ZERO), &|| {}, true);
+                }
+                Err(Errno::INTR) => return Err(VpStatus::Interrupted),
+                Err(_) => return Err(VpStatus::Os),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(any(loom, miri)))]
+mod tests {
+    use std::io::{PipeWriter, Write, pipe};
+    use std::os::fd::AsFd;
+    use std::sync::Arc;
+
+    use super::super::{Member, Ready, Timer};
+    use super::*;
+    use crate::sync::{Mutex, lock};
+    use crate::testing::services;
+
+    /// Writes to the pipe when it is served, as a handler of a CQ does.
+    struct Notifies(Mutex<PipeWriter>);
+
+    impl Member for Notifies {
+        fn on_ready(&self, _: Ready) {
+            lock(&self.0).write_all(b"n").unwrap();
+        }
+
+        fn on_timer(&self, _: u32, _: Timer) {}
+    }
+
+    /// An engine that only the test's thread drives.
+    fn engine() -> Arc<Engine> {
+        let engine = Engine::start(services(0), "leads").expect("an engine");
+        engine.stop();
+        engine
+    }
+
+    fn is_readable(fd: impl AsFd, timeout: Option<Duration>) -> bool {
+        let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+        poll(&mut fds, timeout.map(kal_os::timespec).as_ref()).unwrap() == 1
+    }
+
+    #[test]
+    fn the_leader_serves_the_sockets_until_its_descriptor_is_readable() {
+        let (engine, (until, notify)) = (engine(), pipe().unwrap());
+        let (socket, mut far) = pipe().unwrap();
+        let member = Arc::new(Notifies(Mutex::new(notify)));
+        engine.attach(1, member, &socket).unwrap();
+        assert_eq!(engine.lead(until.as_fd(), Some(Duration::ZERO)), Ok(false));
+        far.write_all(b"x").unwrap();
+        assert_eq!(engine.lead(until.as_fd(), None), Ok(true));
+        assert!(!engine.leadership.has_leader());
+    }
+
+    #[test]
+    fn beside_a_leader_a_thread_sleeps_on_its_descriptor_alone() {
+        let (engine, (until, notify)) = (engine(), pipe().unwrap());
+        let (socket, mut far) = pipe().unwrap();
+        let member = Arc::new(Notifies(Mutex::new(notify.try_clone().unwrap())));
+        engine.attach(1, member, &socket).unwrap();
+        assert!(engine.leadership.try_lead());
+        far.write_all(b"x").unwrap();
+        assert_eq!(engine.lead(until.as_fd(), Some(Duration::from_millis(5))), Ok(false));
+        let mut notify = notify;
+        notify.write_all(b"n").unwrap();
+        assert_eq!(engine.lead(until.as_fd(), None), Ok(true));
+        assert!(engine.leadership.has_leader(), "the other still leads");
+    }
+
+    #[test]
+    fn the_engines_thread_is_called_when_the_leader_leaves() {
+        let (engine, (until, _notify)) = (engine(), pipe().unwrap());
+        engine.progress.decide(|| true);
+        engine.alarm.acknowledge();
+        assert!(!is_readable(&engine.alarm, Some(Duration::ZERO)));
+        assert_eq!(engine.lead(until.as_fd(), Some(Duration::ZERO)), Ok(false));
+        assert!(is_readable(&engine.alarm, None));
+    }
+}
