@@ -8,6 +8,10 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
+mod cma;
+
+pub use cma::*;
+
 /// The symbol by which a library of Warpline's that has rdma-core's soname says whose it is.
 pub const OWN_LIBRARY: &CStr = c"warpline_own_library";
 
@@ -559,6 +563,14 @@ pub struct rdma_cm_id {
     pub route: rdma_route,
     pub ps: c_uint,
     pub port_num: u8,
+    pub event: *mut rdma_cm_event,
+    pub send_cq_channel: *mut ibv_comp_channel,
+    pub send_cq: *mut ibv_cq,
+    pub recv_cq_channel: *mut ibv_comp_channel,
+    pub recv_cq: *mut ibv_cq,
+    pub srq: *mut ibv_srq,
+    pub pd: *mut ibv_pd,
+    pub qp_type: c_uint,
 }
 
 #[repr(C)]

@@ -35,7 +35,7 @@ fn structures() -> Vec<Fact> {
         ibv_qp_cap ibv_qp_init_attr ibv_ah_attr ibv_qp_attr ibv_srq_attr ibv_srq_init_attr
         ibv_async_event ibv_mw_bind ibv_mw_bind_info ibv_pd ibv_mr ibv_mw ibv_comp_channel
         rdma_event_channel rdma_addr rdma_route rdma_conn_param rdma_ud_param rdma_cm_event
-        ibv_global_route ibv_ah);
+        rdma_cm_id rdma_addrinfo ibv_sa_path_rec ibv_global_route ibv_ah);
     fields!(facts,
         ibv_device { node_type, transport_type, name }
         ibv_context { device, ops, cmd_fd, async_fd, num_comp_vectors }
@@ -66,7 +66,14 @@ fn structures() -> Vec<Fact> {
         ibv_async_event { element, event_type }
         rdma_addr { src_storage, dst_storage }
         rdma_route { addr, path_rec, num_paths }
-        rdma_cm_id { verbs, channel, context, qp, route, ps, port_num }
+        rdma_cm_id { verbs, channel, context, qp, route, ps, port_num, event, send_cq_channel,
+            send_cq, recv_cq_channel, recv_cq, srq, pd, qp_type }
+        rdma_addrinfo { ai_flags, ai_family, ai_qp_type, ai_port_space, ai_src_len, ai_dst_len,
+            ai_src_addr, ai_dst_addr, ai_src_canonname, ai_dst_canonname, ai_route_len, ai_route,
+            ai_connect_len, ai_connect, ai_next }
+        ibv_sa_path_rec { dgid, sgid, dlid, slid, raw_traffic, flow_label, hop_limit, traffic_class,
+            reversible, numb_path, pkey, sl, mtu_selector, mtu, rate_selector, rate,
+            packet_life_time_selector, packet_life_time, preference }
         rdma_conn_param { private_data, private_data_len, responder_resources, initiator_depth,
             retry_count, rnr_retry_count, srq, qp_num }
         rdma_ud_param { private_data, private_data_len, ah_attr, qp_num, qkey }
@@ -127,7 +134,12 @@ fn enumerations() -> Vec<Fact> {
         RDMA_CM_EVENT_ADDR_RESOLVED RDMA_CM_EVENT_ADDR_ERROR RDMA_CM_EVENT_ROUTE_RESOLVED
         RDMA_CM_EVENT_ROUTE_ERROR RDMA_CM_EVENT_CONNECT_REQUEST RDMA_CM_EVENT_CONNECT_RESPONSE
         RDMA_CM_EVENT_CONNECT_ERROR RDMA_CM_EVENT_UNREACHABLE RDMA_CM_EVENT_REJECTED
-        RDMA_CM_EVENT_ESTABLISHED RDMA_CM_EVENT_DISCONNECTED RDMA_CM_EVENT_DEVICE_REMOVAL)
+        RDMA_CM_EVENT_ESTABLISHED RDMA_CM_EVENT_DISCONNECTED RDMA_CM_EVENT_DEVICE_REMOVAL
+        RDMA_CM_EVENT_MULTICAST_JOIN RDMA_CM_EVENT_MULTICAST_ERROR RDMA_CM_EVENT_ADDR_CHANGE
+        RDMA_CM_EVENT_TIMEWAIT_EXIT RDMA_PS_IPOIB RDMA_PS_IB RDMA_MAX_RESP_RES RDMA_MAX_INIT_DEPTH
+        RDMA_OPTION_ID RDMA_OPTION_IB RDMA_OPTION_ID_TOS RDMA_OPTION_ID_REUSEADDR
+        RDMA_OPTION_ID_AFONLY RDMA_OPTION_ID_ACK_TIMEOUT RDMA_OPTION_IB_PATH RAI_PASSIVE
+        RAI_NUMERICHOST RAI_NOROUTE RAI_FAMILY)
 }
 
 #[test]
