@@ -9,6 +9,7 @@
 //! | `qp` | a queue pair: the protocol core with its lock, its host, its verbs |
 //! | `stream` | the socket under a QP: batches, buffers, CRC, what outlives the QP |
 //! | `engine` | progress: who serves which socket when, and the timers |
+//! | `tuning` | tuning constants, each with the measurement that chose it |
 //!
 //! The protocol itself is the crate `iwarp-proto`; this crate gives it sockets, memory and threads.
 //!
@@ -120,6 +121,7 @@ mod rnic;
 mod stream;
 #[cfg(all(test, not(loom)))]
 mod testing;
+mod tuning;
 
 #[cfg(feature = "bench")]
 pub mod bench;

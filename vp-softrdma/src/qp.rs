@@ -35,6 +35,7 @@ use crate::qp::combining::{CombiningLock, Served};
 use crate::queue::untaken::Untaken;
 use crate::queue::wq::{RecvRing, RecvWqe, SendRing};
 use crate::sync::MutexGuard;
+use crate::tuning;
 use context::{Context, Deferred, Lost, Queues};
 use core::Core;
 use inner::{Inner, Limits};
@@ -43,8 +44,6 @@ use telling::Telling;
 
 const WRITABLE: u8 = 1;
 const OVER: u8 = 2;
-/// A poller that finds another thread inside yields its processor every so many times.
-const YIELD_EVERY: u32 = 16;
 
 /// A queue pair.
 pub(crate) struct SoftQp {
@@ -145,7 +144,7 @@ impl SoftQp {
     fn make_way(&self) {
         let times = self.shut_out.load(Ordering::Relaxed).wrapping_add(1);
         self.shut_out.store(times, Ordering::Relaxed);
-        if times.is_multiple_of(YIELD_EVERY) {
+        if times.is_multiple_of(tuning::SHUT_OUTS_PER_YIELD) {
             std::thread::yield_now();
         }
     }
@@ -287,7 +286,7 @@ impl Member for SoftQp {
             _ => Some(self.inner.lock()),
         };
         let Some(mut inner) = inner else {
-            let at = self.context.engine.now() + coalesce::LAZY_NS;
+            let at = self.context.engine.now() + tuning::LAZY_NS;
             return self.context.engine.set_timer(at, self.context.id.0, stream, timer);
         };
         inner.handle_timer(&self.context, stream, timer);

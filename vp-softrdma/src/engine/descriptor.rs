@@ -12,7 +12,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use vp_api::VpStatus;
 
-use super::{Engine, thread};
+use super::Engine;
+use crate::tuning;
 
 /// A thread that leads; the next one does, or the engine's thread, when this is dropped.
 struct Lead<'a>(&'a Engine);
@@ -21,7 +22,7 @@ impl Drop for Lead<'_> {
     fn drop(&mut self) {
         let left = self.0.leadership.end_lead();
         // It comes back mostly, and soon: not at once, or each message would wake the engine's thread.
-        self.0.hand_back(left, thread::FIRST_BACK_OFF_NS);
+        self.0.hand_back(left, tuning::FIRST_BACK_OFF_NS);
     }
 }
 

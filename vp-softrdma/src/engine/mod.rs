@@ -34,6 +34,7 @@ use rustix::io::Errno;
 use vp_api::{LogLevel, Services, VpError, VpResult};
 
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering, lock};
+use crate::tuning;
 use alarm::Alarm;
 use kal_os::progress::Progress;
 use leader::{Departure, Gate, Leadership};
@@ -66,8 +67,6 @@ pub(crate) struct Ready {
     pub(crate) over: bool,
 }
 
-/// Events taken per `epoll_wait`.
-const EVENTS: usize = 64;
 /// Streams at most that linger without their QPs: peers that never close hold no more descriptors.
 const LINGERING: usize = 256;
 /// The bell's token; QPs have their 32-bit ids.
@@ -344,7 +343,7 @@ impl Engine {
                 slept
             },
         );
-        let back_off = if self.has_events() { 0 } else { thread::BACK_OFF_NS };
+        let back_off = if self.has_events() { 0 } else { tuning::BACK_OFF_NS };
         self.hand_back(left, back_off);
         slept
     }
@@ -359,7 +358,7 @@ impl Engine {
 
     /// One `epoll_wait` and what follows from it.
     fn serve(&self, timeout: Option<Duration>, awake: &dyn Fn(), leading: bool) -> Slept {
-        let mut events = [const { MaybeUninit::uninit() }; EVENTS];
+        let mut events = [const { MaybeUninit::uninit() }; tuning::EVENTS];
         let timeout = timeout.map(kal_os::timespec);
         let ready = epoll::wait(&self.epoll, &mut events, timeout.as_ref());
         awake();

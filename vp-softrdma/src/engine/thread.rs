@@ -13,12 +13,8 @@ use vp_api::LogLevel;
 
 use super::{Engine, Member};
 use crate::sync::Ordering;
+use crate::tuning::{BACK_OFF_NS, FIRST_BACK_OFF_NS};
 use kal_os::progress::Mode;
-
-/// How long the engine stays away after an application thread was inside: at first, and at most,
-/// while applications keep coming.
-pub(super) const FIRST_BACK_OFF_NS: u64 = 50_000;
-pub(super) const BACK_OFF_NS: u64 = 1_000_000;
 
 /// How long the next back-off is, after one of `back_off` nanoseconds and this mode: it becomes about half
 /// as long as the time between two polls.

@@ -13,6 +13,7 @@ use vp_api::MemRange;
 use crate::memory::stag_table::Use;
 use crate::stream::crc;
 use crate::stream::socket::Piece;
+use crate::tuning;
 
 /// Copies `octets` to `offset` of registered memory.
 #[inline]
@@ -42,7 +43,7 @@ pub(crate) fn copy_out_summed(
     octets: &mut [u8],
     crc: &mut u32,
 ) -> Result<(), AccessError> {
-    let Some(copier) = crc::copier().filter(|_| octets.len() >= crc::COPIER_MIN) else {
+    let Some(copier) = crc::copier().filter(|_| octets.len() >= tuning::COPIER_MIN) else {
         copy_out(source, offset, octets)?;
         *crc = crc::kernel()(*crc, octets);
         return Ok(());

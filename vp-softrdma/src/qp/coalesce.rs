@@ -8,14 +8,8 @@
 //!
 //! What is deferred is in the core's send queue like any posted work; only its transmission is put off.
 
+use crate::tuning::{BOUND_NS, FULL_OCTETS, LAZY_NS};
 use vp_api::{Data, SendFlags, SendOp, SendWr};
-
-/// Payload octets that are worth a system call of their own.
-const FULL_OCTETS: u64 = 1 << 20;
-/// Longest that a post is deferred, in nanoseconds.
-const BOUND_NS: u64 = 25_000;
-/// Longest time between two looks of the engine at a QP whose consumer has polled in time again and again.
-pub(crate) const LAZY_NS: u64 = 1_000_000;
 
 /// What was posted and not transmitted, and what is known of the consumer's habits.
 #[derive(Debug)]

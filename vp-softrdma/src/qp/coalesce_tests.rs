@@ -2,7 +2,8 @@
 
 use vp_api::{Data, Remote, SendFlags, SendOp, SendWr, Stag};
 
-use super::{BOUND_NS, Coalesce, FULL_OCTETS, LAZY_NS, Look, Then};
+use super::{Coalesce, Look, Then};
+use crate::tuning::{BOUND_NS, FULL_OCTETS, LAZY_NS};
 
 /// Depth of the send queue.
 const DEPTH: u32 = 32;

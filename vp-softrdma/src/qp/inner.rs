@@ -20,11 +20,7 @@ use crate::stream::linger::{Ending, Linger};
 use crate::stream::rx::Stopped;
 use crate::stream::socket::Stream;
 use crate::stream::tx::Progress;
-
-/// Octets that a QP sends before others get their turn: what it gathers, with headers.
-pub(crate) const TURN: usize = (1 << 20) + (16 << 10);
-/// Octets whose sending takes its time.
-const LONG: usize = 64 << 10;
+use crate::tuning;
 
 /// Sizes of the queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -149,7 +145,7 @@ impl Inner {
 
     /// Sends what can be sent in one turn and obeys the core until it wants nothing more.
     pub(crate) fn settle(&mut self, context: &Context) {
-        self.settle_within(context, TURN);
+        self.settle_within(context, tuning::SEND_BUDGET);
     }
 
     /// The same without an end of the turn: for the verbs that end a stream, since no visit
@@ -191,7 +187,7 @@ impl Inner {
     /// True if it took long. TCP's idea of a segment is small when a connection begins, and grows with
     /// the peer's window.
     fn transmit(&mut self, context: &Context) -> bool {
-        let long = self.send_turn(context) >= LONG;
+        let long = self.send_turn(context) >= tuning::LONG_SEND;
         if long {
             self.refresh_mulpdu();
         }

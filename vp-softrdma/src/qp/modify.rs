@@ -15,12 +15,13 @@ use crate::engine::{Member, Timer};
 use crate::limits;
 use crate::qp::coalesce::Coalesce;
 use crate::qp::context::{Context, Lost};
-use crate::qp::inner::{Inner, Limits, TURN};
+use crate::qp::inner::{Inner, Limits};
 use crate::qp::link::Link;
 use crate::qp::refused::terminate;
 use crate::queue::untaken::Untaken;
 use crate::queue::wq::{RecvRing, SendRing};
 use crate::stream::socket::Stream;
+use crate::tuning;
 
 impl Inner {
     /// Idle -> RTS over a stream, which is closed if this fails.
@@ -46,7 +47,7 @@ impl Inner {
         self.record.ended = None;
         let mut link = Link::new(stream, llp.params);
         if !link.outbox.push_raw(&llp.last_message) {
-            return Err(room::none::<u8>("octets to send from", TURN));
+            return Err(room::none::<u8>("octets to send from", tuning::SEND_BUDGET));
         }
         // Events wait for our lock, so none is early.
         link.generation = context

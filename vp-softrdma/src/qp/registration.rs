@@ -4,9 +4,7 @@
 
 use crate::engine::Engine;
 use crate::stream::socket::Stream;
-
-/// Looks within one back-off of the engine that show a thread that does little else.
-pub(crate) const OFTEN: u32 = 256;
+use crate::tuning::OFTEN;
 
 /// See the module.
 #[derive(Default)]

@@ -7,11 +7,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use vp_api::{AsyncEvent, Cq, Qp, WorkCompletion};
 use warpline_patience::{Bound, HANG, until};
 
-use super::coalesce::LAZY_NS;
-use super::registration::OFTEN;
 use crate::engine::{Member, Timer};
-use crate::queue::event_mode;
 use crate::testing::end::{End, pair};
+use crate::tuning::{EVENT_MODE_POLLS, LAZY_NS, OFTEN};
 
 /// An end that reads, and one whose socket is apart; no thread has looked at it since.
 fn apart(octets: usize) -> (End, End) {
@@ -81,7 +79,7 @@ fn after_an_arm_a_poll_leaves_the_socket_to_the_engine() {
     // Each arm begins anew; who polls without arming has the sockets looked at again.
     source.cq.arm(false).unwrap();
     reader.read(&source);
-    (1..event_mode::POLLS).for_each(|_| assert_eq!(poll(), Ok(0)));
+    (1..EVENT_MODE_POLLS).for_each(|_| assert_eq!(poll(), Ok(0)));
     assert_eq!(source.sends(), 1);
     assert_eq!(poll(), Ok(0));
     assert_eq!(source.sends(), 2);

@@ -3,14 +3,14 @@
 use vp_api::{Data, Qp, Remote, SendFlags, SendOp, SendWr};
 use warpline_patience::{Bound, until};
 
-use super::inner::TURN;
 use crate::testing::end::{End, pair};
+use crate::tuning::SEND_BUDGET;
 
 /// Many turns of each end.
 const LARGE: usize = 16 << 20;
 
 /// What one visit may take out of the core: a batch, and the FPDU that filled it.
-const MOST: u64 = TURN as u64 + (66 << 10);
+const MOST: u64 = SEND_BUDGET as u64 + (66 << 10);
 // A MiB and a little more.
 const _: () = assert!(MOST > 1 << 20 && MOST < 5 << 18);
 

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use vp_api::{Cq, Data, Qp, QpId, SendFlags, SendOp, SendWr, WorkCompletion};
 
-use super::{DIRECT_QPS, DeferredActions, FLUSH_EVERY, WakeActions};
+use super::{DeferredActions, WakeActions};
 use crate::engine::Waited;
 use crate::sync::{Ordering, lock};
 use crate::testing::end::{End, pair};
+use crate::tuning::{DIRECT_QPS, FLUSH_EVERY};
 
 /// An end whose CQ has so many other QPs, with a post that is deferred, since the one before it has not
 /// been polled; and its peer.

@@ -6,9 +6,7 @@
 //! in it. Used again after its end as at first.
 
 use crate::sync::{AtomicU32, Ordering};
-
-/// So many polls in vain without an arm between them end it.
-pub(crate) const POLLS: u32 = if cfg!(loom) { 2 } else { 16 };
+use crate::tuning::EVENT_MODE_POLLS;
 
 /// Polls in vain until the mode ends; 0 outside of it.
 #[derive(Default)]
@@ -28,7 +26,7 @@ pub(crate) enum InVain {
 impl EventMode {
     /// The CQ was armed; true if the mode begins.
     pub(crate) fn begin(&self) -> bool {
-        self.0.swap(POLLS, Ordering::AcqRel) == 0
+        self.0.swap(EVENT_MODE_POLLS, Ordering::AcqRel) == 0
     }
 
     /// The CQ is destroyed; true if the mode ends.
@@ -66,7 +64,7 @@ mod loom_tests {
             let poller = {
                 let mode = mode.clone();
                 thread::spawn(move || {
-                    (0..POLLS).filter(|_| mode.poll_in_vain() == InVain::Ended).count()
+                    (0..EVENT_MODE_POLLS).filter(|_| mode.poll_in_vain() == InVain::Ended).count()
                 })
             };
             let armer = {

@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 
 use choice::Candidate;
 pub(crate) use choice::Chosen;
-pub(crate) use copier::{COPIER_MIN, Copier, copier};
+pub(crate) use copier::{Copier, copier};
 
 /// CRC32c over octets, continuing from a CRC (0 to begin); the signature that the core wants.
 // RFC 5044 4.4 [MPA-07]

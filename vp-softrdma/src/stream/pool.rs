@@ -9,9 +9,8 @@ use std::cell::{Cell, RefCell};
 use vp_api::room;
 
 use crate::stream::tx::Batch;
+use crate::tuning;
 
-/// Octets asked of the socket at once: as large as still stays in the cache.
-const STAGING: usize = 256 << 10;
 /// The same, on the stack, for a thread that there is no memory for: slower, and nothing is lost.
 const STAGING_WITHOUT_MEMORY: usize = 4 << 10;
 /// A buffer for the head of one FPDU: the largest, its markers, and what else `Want::Octets` allows.
@@ -30,7 +29,7 @@ thread_local! {
 /// Calls `f` with this thread's staging buffer.
 pub(crate) fn with_staging<R>(f: impl FnOnce(&mut [u8]) -> R) -> R {
     let kept = STAGED.try_with(Cell::take).ok().flatten();
-    let kept = kept.or_else(|| room::try_filled(STAGING, 0));
+    let kept = kept.or_else(|| room::try_filled(tuning::STAGING, 0));
     let Some(mut staging) = kept else { return f(&mut [0; STAGING_WITHOUT_MEMORY]) };
     let result = f(&mut staging);
     let _ = STAGED.try_with(|kept| kept.set(Some(staging)));

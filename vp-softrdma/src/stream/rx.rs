@@ -16,21 +16,13 @@ use crate::qp::context::Context;
 use crate::qp::core::Core;
 use crate::stream::pool;
 use crate::stream::socket::{Piece, Received, Stream};
+use crate::tuning;
 
-/// Octets read for one QP before others get their turn.
-const BUDGET: usize = 1 << 20;
 /// Pieces of a receive's scatter list that one `recvmsg` fills.
 const MAX_PIECES: usize = 17;
-/// Octets of a payload that are worth a system call of their own.
-const LARGE: u32 = 32 << 10;
 /// Octets read behind a large payload: the end of its FPDU, often a small one that ends the
 /// message, and the next header.
 const SIDE: usize = 2 << 10;
-/// Reads without news of a large payload after which none is expected.
-const SMALL_BETWEEN: u8 = 2;
-
-/// Pauses, of some 20 ns each, between two looks at a socket that is to bring the rest of a payload.
-const PAUSES: u32 = 64;
 
 /// The head of an incomplete FPDU.
 struct Tail {
@@ -107,7 +99,7 @@ impl Inbox {
         over: bool,
     ) -> Stopped {
         pool::with_staging(|staging| {
-            let mut budget = BUDGET;
+            let mut budget = tuning::RECEIVE_BUDGET;
             while !self.ended {
                 let (received, asked) = self.read(stream, core, context, staging);
                 match received {
@@ -140,7 +132,7 @@ impl Inbox {
     /// holds up whoever brings it.
     fn rest(&self) -> Stopped {
         if let Want::Direct { .. } = self.want {
-            (0..PAUSES).for_each(|_| std::hint::spin_loop());
+            (0..tuning::PAUSES).for_each(|_| std::hint::spin_loop());
         }
         Stopped::Empty
     }
@@ -232,9 +224,11 @@ impl Inbox {
             _ => None,
         };
         // A message of large payloads often ends with a small one.
-        let were_large = staged.len() as u64 >= fpdus.max(1) * u64::from(LARGE / 2);
-        if next.is_some_and(|octets| octets >= LARGE) || (were_large && core.proto.places_early()) {
-            self.large = SMALL_BETWEEN;
+        let were_large = staged.len() as u64 >= fpdus.max(1) * u64::from(tuning::PLACE_MIN / 2);
+        if next.is_some_and(|octets| octets >= tuning::PLACE_MIN)
+            || (were_large && core.proto.places_early())
+        {
+            self.large = tuning::PLACE_READS;
         } else if next.is_some() || staged.len() >= SIDE {
             self.large = self.large.saturating_sub(1);
         }

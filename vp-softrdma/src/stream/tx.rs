@@ -11,7 +11,6 @@
 use iwarp_proto::{AccessError, Fpdu, Payload};
 use vp_api::room;
 
-use crate::limits;
 use crate::memory::grant::Need;
 use crate::memory::place;
 use crate::memory::stag_table::Use;
@@ -21,23 +20,10 @@ use crate::queue::wq;
 use crate::stream::crc;
 use crate::stream::pool;
 use crate::stream::socket::{Fault, Piece, Sent, Stream};
+use crate::tuning::{ARENA_OCTETS, BATCH_FPDUS, BATCH_OCTETS, GATHER_MIN};
 
-/// Room for the headers of a batch: messages that fill it are in it to their ends.
-const HEADERS: usize = 16 << 10;
-/// Octets gathered before the socket is asked to take them. The end of each batch is a packet of its
-/// own, mostly a small one.
-const BATCH_OCTETS: usize = (1 << 20) + HEADERS;
-/// Of those, octets that are copied: what fits into a core's second cache. Headers count here: so
-/// messages that fill it end it, too, and the next ones begin another.
-const ARENA_OCTETS: usize = 256 << 10;
 /// The largest FPDU, markers included.
 const MAX_FPDU: usize = 66 << 10;
-/// FPDUs in a batch.
-const BATCH_FPDUS: usize = 512;
-/// From so many octets on a payload is sent without a copy, if there is no CRC.
-const GATHER_MIN: u32 = 4 << 10;
-// So that it is in registered memory, and not inline.
-const _: () = assert!(GATHER_MIN > limits::MAX_INLINE);
 /// Pieces given to one `sendmsg`.
 const MAX_PIECES: usize = 128;
 

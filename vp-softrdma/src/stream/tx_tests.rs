@@ -4,9 +4,10 @@
 use vp_api::{AsyncEvent, Data, Qp, QpChange, QpState, Remote, SendFlags, SendOp, SendWr, Sge};
 use warpline_patience::until;
 
-use super::{BATCH_FPDUS, Batch, GATHER_MIN, Run};
+use super::{Batch, Run};
 use crate::engine::{Member, Ready};
 use crate::testing::end::{End, connected, pair};
+use crate::tuning::{BATCH_FPDUS, GATHER_MIN};
 
 /// Octets of an FPDU around the payload of an RDMA Write: length, header, CRC.
 const AROUND: usize = 2 + 14 + 4;

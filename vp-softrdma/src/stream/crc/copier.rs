@@ -18,9 +18,6 @@ use super::portable;
 /// then is what a race gives, and the CRC is that of what came.
 pub(crate) type Copier = unsafe fn(u32, *const u8, &mut [u8]) -> u32;
 
-/// Below so many octets, to copy first and sum then is as fast.
-pub(crate) const COPIER_MIN: usize = 1024;
-
 /// The fastest copier that works here, if there is one.
 pub(crate) fn copier() -> Option<Copier> {
     static CHOSEN: OnceLock<Option<Copier>> = OnceLock::new();

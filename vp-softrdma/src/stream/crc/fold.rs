@@ -25,14 +25,11 @@ use std::arch::x86_64::*;
 use super::choice::Candidate;
 use super::streams::{BESIDE, Streams};
 use super::{Copier, Kernel};
+use crate::tuning::{FOLD_MIN, MIX_MIN};
 
 /// The polynomial without its x^32, highest power first (RFC 3720 B.1).
 pub(super) const POLYNOMIAL: u32 = 0x1edc_6f41;
-/// Shorter pieces are faster without folding.
-const FOLD_MIN: usize = 256;
 
-/// To join the sums of runs takes as long as they save in shorter pieces.
-const MIX_MIN: usize = 6 << 10;
 /// Octets of four vectors of the mixed kernel.
 const FOUR: usize = 4 * 32;
 
