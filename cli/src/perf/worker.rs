@@ -162,14 +162,14 @@ impl Worker {
 
     /// As an event loop does: takes until there is none, then sleeps in epoll.
     fn next_in(&self, set: &OwnedFd, patience: Duration) -> Result<Option<Completion>> {
-        let mut until = None;
+        let mut begin = None;
         loop {
             if let Some(completion) = self.evd.poll()? {
                 return Ok(Some(completion));
             }
-            let now = Instant::now();
-            let left = until.get_or_insert(now + patience).saturating_duration_since(now);
-            let timeout = rustix::event::Timespec::try_from(left).ok();
+            let waited = begin.get_or_insert_with(Instant::now).elapsed();
+            // None: longer than the system can express, so for ever.
+            let timeout = rustix::event::Timespec::try_from(patience.saturating_sub(waited)).ok();
             let mut events = [const { MaybeUninit::uninit() }; 1];
             match epoll::wait(set, &mut events, timeout.as_ref()) {
                 Ok(([], _)) => return Ok(None),
