@@ -1,6 +1,7 @@
 //! What the host layer and the providers both want of the operating system, once: locks and atomics
 //! that loom can model ([`sync`]), a futex that threads sleep on ([`Gate`]), a timer with a descriptor
-//! ([`Timer`]), threads of our own ([`spawn`]), who of them watches sockets ([`progress`]), network interfaces ([`interfaces`]), what to do at a
+//! ([`Timer`]), threads of our own ([`spawn`]), who of them watches sockets ([`progress`]), how they spin before they
+//! sleep ([`Spinner`]), network interfaces ([`interfaces`]), what to do at a
 //! limit ([`remedy`]).
 //!
 //! Nothing here knows RDMA, depends on a crate of ours, or has a static: a provider that is loaded as
@@ -10,6 +11,7 @@ mod gate;
 mod interfaces;
 pub mod progress;
 mod remedy;
+mod spin;
 pub mod sync;
 mod thread;
 mod timer;
@@ -19,6 +21,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub use gate::{Gate, Slept};
 pub use interfaces::{Interface, interfaces};
 pub use remedy::remedy;
+pub use spin::Spinner;
 pub use thread::spawn;
 pub use timer::{Timer, timespec};
 

@@ -13,9 +13,10 @@
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_channel::Receiver;
+use kal_os::Spinner;
 use kal_os::progress::Mode;
 use kal_shim::reactor::{Fired, Interest, Ready, Sleeper, ready_within};
 
@@ -23,9 +24,6 @@ use crate::deliveries::Deliveries;
 use crate::mailbox::{Command, Mailbox};
 use crate::table::{PAUSE, Table};
 use crate::wake::WakeState;
-
-/// A waiter lets others have the processor once in so many looks: they may be what it waits for.
-const YIELD_EVERY: u32 = 8;
 
 /// How long the thread leaves the sockets to callers that served them.
 const BACK_OFF: Duration = Duration::from_millis(1);
@@ -37,6 +35,7 @@ pub(crate) struct Driver {
     mailbox: Mailbox,
     deliveries: Arc<Deliveries>,
     closed: AtomicBool,
+    spinner: Spinner,
 }
 
 /// What is behind the lock. Commands that nobody will carry out go with it.
@@ -58,7 +57,8 @@ impl Driver {
     pub(crate) fn new(table: Table, mailbox: Mailbox, commands: Receiver<Command>) -> Self {
         let deliveries = table.deliveries.clone();
         let work = Mutex::new(Some(Work { table, commands }));
-        Self { work, mailbox, deliveries, closed: AtomicBool::new(false) }
+        let closed = AtomicBool::new(false);
+        Self { work, mailbox, deliveries, closed, spinner: Spinner::default() }
     }
 
     /// The connection thread.
@@ -156,19 +156,15 @@ impl Driver {
     /// Before a caller sleeps until `done`: serves the connections in its thread for at most `spin`, and
     /// then relies on the connection thread.
     pub(crate) fn attend(&self, spin: Duration, done: impl Fn() -> bool) -> Option<Asleep<'_>> {
-        let begin = Instant::now();
-        for turn in 1_u32.. {
-            if done() {
-                return None;
+        let found = self.spinner.spin(spin, || {
+            done() || {
+                self.mailbox.wake.attend();
+                self.look();
+                done()
             }
-            self.mailbox.wake.attend();
-            self.look();
-            if begin.elapsed() >= spin {
-                break;
-            }
-            if turn.is_multiple_of(YIELD_EVERY) {
-                std::thread::yield_now();
-            }
+        });
+        if found {
+            return None;
         }
         Some(self.fall_asleep())
     }

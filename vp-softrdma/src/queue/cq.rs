@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
+use kal_os::Spinner;
 use vp_api::{
     AsyncEvent, Cq, CqHandler, CqId, EventSource, QpId, VpError, VpResult, VpStatus, WcOpcode,
     WorkCompletion, room,
@@ -21,17 +22,7 @@ use crate::queue::event_mode::{EventMode, InVain};
 use crate::queue::interrupts::Interrupts;
 use crate::queue::outstanding::OutstandingReceives;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering, lock};
-
-/// Up to so many QPs are polled one by one, without asking epoll.
-const DIRECT_QPS: usize = 4;
-/// A thread that spins before it sleeps yields its processor every so many looks.
-const YIELD_EVERY: u32 = 8;
-/// Every so many such polls the other QPs of the RNIC get a look, too.
-const LOOK_AROUND: u32 = 128;
-
-/// A consumer of many QPs that always finds completions flushes what is deferred all the same, every so many polls:
-/// else a QP that is given new work at each of its completions keeps others from transmitting.
-pub(crate) const FLUSH_EVERY: u32 = 24;
+use crate::tuning::{DIRECT_QPS, FLUSH_EVERY, LOOK_AROUND};
 
 /// What a push leaves to do when no lock is held any more.
 #[derive(Clone, Copy, Default, Debug)]
@@ -69,6 +60,7 @@ pub(crate) struct SoftCq {
     interrupts: Interrupts,
     looks: AtomicU32,
     mode: EventMode,
+    spinner: Spinner,
 }
 
 impl SoftCq {
@@ -89,6 +81,7 @@ impl SoftCq {
             interrupts: Interrupts::default(),
             looks: AtomicU32::new(0),
             mode: EventMode::default(),
+            spinner: Spinner::default(),
         })
     }
 
@@ -327,31 +320,16 @@ impl SoftCq {
     /// `done` returned true meanwhile.
     fn look(&self, spin: Duration, deadline: Option<Instant>, done: impl Fn() -> bool) -> bool {
         let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-        let found = self.spin(left.map_or(spin, |left| spin.min(left)), done);
+        let found = self.spinner.spin(left.map_or(spin, |left| spin.min(left)), || {
+            done() || {
+                self.progress();
+                done()
+            }
+        });
         if !found {
             self.few_members().into_iter().flatten().flatten().for_each(|qp| qp.rest());
         }
         found
-    }
-
-    /// Polls the sockets for at most `spin`; true if `done` returned true meanwhile.
-    fn spin(&self, spin: Duration, done: impl Fn() -> bool) -> bool {
-        let begin = Instant::now();
-        for turn in 1_u32.. {
-            if done() {
-                return true;
-            }
-            self.progress();
-            if begin.elapsed() >= spin {
-                break;
-            }
-            // The peer may need this very processor to answer; mostly it does not, and a yield
-            // costs as much as a look.
-            if turn.is_multiple_of(YIELD_EVERY) {
-                std::thread::yield_now();
-            }
-        }
-        done()
     }
 }
 
