@@ -25,6 +25,8 @@ const UNSAFE: &[&str] = &[
     // Plays a C library.
     "tests/fake-verbs/src/",
     "itapi/c/src/",
+    // Functions that C calls, and what it hands over.
+    "ofa/src/",
     // A program that plays an application, as tests do.
     "benches/src/bin/micro.rs",
     // A provider touches registered memory.
@@ -48,6 +50,7 @@ const SAFE: &[&str] = &[
     "examples/src/lib.rs",
     "spec/src/lib.rs",
     "spec/src/main.rs",
+    "ofa/symbols/src/lib.rs",
     "tests/src/lib.rs",
     "vp-api/suite/src/lib.rs",
     "tests/skip/src/lib.rs",

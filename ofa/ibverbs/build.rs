@@ -1,0 +1,5 @@
+//! Makes exports, version nodes and links of the table of symbols.
+
+fn main() -> Result<(), ofa_symbols::BuildError> {
+    ofa_symbols::build(ofa_symbols::Library::Ibverbs)
+}
