@@ -61,6 +61,27 @@ pub fn start(socket: impl AsFd, remote: SocketAddr) -> io::Result<()> {
     }
 }
 
+/// Starts to connect once more with a socket whose first try [`connected`] has said to have failed, from the
+/// same address if it was bound to `local`.
+pub fn restart(
+    socket: impl AsFd,
+    local: Option<SocketAddr>,
+    remote: SocketAddr,
+) -> io::Result<()> {
+    // Linux gives back a port that it chose itself.
+    if let Some(local) = local {
+        match rustix::net::bind(&socket, &local) {
+            Ok(()) | Err(Errno::INVAL) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    match start(&socket, remote) {
+        // connect(2) of Linux: the end of the first try is still to be told.
+        Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => start(socket, remote),
+        started => started,
+    }
+}
+
 /// [`open`] and [`start`].
 pub fn connect(
     remote: SocketAddr,
@@ -121,11 +142,36 @@ fn bind_at(addresses: &[SocketAddr], wanted: u16) -> io::Result<Vec<Listener>> {
     Ok(bound)
 }
 
-fn bind_one(address: SocketAddr, v6_only: bool) -> io::Result<Listener> {
+/// How an address is taken that its user shares with others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Sharing {
+    /// `[::]` leaves IPv4 to another socket (IPV6_V6ONLY).
+    pub v6_only: bool,
+    /// Others may bind to it, too, until one of them listens (SO_REUSEADDR).
+    pub address: bool,
+}
+
+/// Binds to an address, which others may share as far as `sharing` says.
+pub fn bind(address: SocketAddr, sharing: Sharing) -> io::Result<Listener> {
+    if !sharing.address {
+        return bind_one(address, sharing.v6_only);
+    }
+    let socket = socket_for(address, sharing.v6_only)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    rustix::net::bind(&socket, &address)?;
+    Ok(Listener { address: local_addr(&socket)?, socket })
+}
+
+fn socket_for(address: SocketAddr, v6_only: bool) -> io::Result<OwnedFd> {
     let socket = socket(address)?;
     if address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) {
         sockopt::set_ipv6_v6only(&socket, v6_only)?;
     }
+    Ok(socket)
+}
+
+fn bind_one(address: SocketAddr, v6_only: bool) -> io::Result<Listener> {
+    let socket = socket_for(address, v6_only)?;
     // Sockets that may share an address all get it, until one of them listens. So this one may not, but
     // for a moment if only connections of an earlier listener are in its way, which the kernel keeps.
     match rustix::net::bind(&socket, &address) {

@@ -271,7 +271,13 @@ pub(crate) fn end_stream(
     let mut link = connection.link();
     let left = match (how, native) {
         (Disconnect::Graceful, None) => end_llp(party.qp(), &link, QpChange::Closing)?,
-        (Disconnect::Graceful, Some(native)) => {
+        (Disconnect::Drained, None) => match end_llp(party.qp(), &link, QpChange::Drain) {
+            Err(Error::Verb { source, .. }) if source.status == VpStatus::Unsupported => {
+                end_llp(party.qp(), &link, QpChange::Closing)?
+            }
+            ended => ended?,
+        },
+        (Disconnect::Graceful | Disconnect::Drained, Some(native)) => {
             ended_by_this(native.disconnect(party.qp().id()))?;
             true
         }

@@ -57,6 +57,7 @@ pub use counters::CmCounters;
 pub use driver::Asleep;
 pub use error::{Error, Result};
 pub use face::{Face, ReplySink, RequestSink};
+pub use kal_shim::sock::Sharing;
 pub use listener::{Bound, Listening, Serves};
 pub use manager::Cm;
 pub use node::{Ends, Node};

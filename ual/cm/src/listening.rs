@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use kal_shim::reactor::Interest;
-use kal_shim::sock;
+use kal_shim::sock::{self, Sharing};
 use vp_api::{Datagrams, NativeCm, VpError, VpStatus};
 
 use crate::error::{Error, Result};
@@ -37,6 +37,18 @@ impl Cm {
             addresses = sockets.iter().map(|bound| bound.address).collect();
         }
         Ok(Bound { addresses, serves, sockets, any_port })
+    }
+
+    /// Takes one address for connections, which others may share as far as `sharing` says; errors as of
+    /// [`Cm::bind`]. Providers with a connection manager of their own refuse ([`Error::Verb`]).
+    pub fn bind_shared(&self, address: SocketAddr, sharing: Sharing) -> Result<Bound> {
+        if self.native().is_some() {
+            return Err(Error::unsupported("share a bound address"));
+        }
+        let attempt = format!("bind to {address}");
+        let socket = sock::bind(address, sharing).map_err(Error::busy_or_os(attempt))?;
+        let (addresses, any_port) = (vec![socket.address], address.port() == 0);
+        Ok(Bound { addresses, serves: Serves::Connections, sockets: vec![socket], any_port })
     }
 
     /// Lets peers connect to bound addresses; their requests wait until [`Cm::serve`].

@@ -72,6 +72,8 @@ pub struct Policy {
     pub extensions: bool,
     /// For the TCP connection, and again for the reply (CONN-13).
     pub connect_timeout: Duration,
+    /// For so long a connection that is refused, because nobody listens, is tried again; zero: not at all.
+    pub refused_for: Duration,
     /// For a whole request to arrive (CONN-13), at a listener or a converted socket.
     pub request_timeout: Duration,
     /// For the application to accept or reject; and for the peer's application to send the first
@@ -121,6 +123,7 @@ impl Default for Policy {
             fpdu: FpduSize::Emss,
             extensions: true,
             connect_timeout: Duration::from_secs(10),
+            refused_for: Duration::ZERO,
             request_timeout: Duration::from_secs(5),
             answer_timeout: Duration::from_secs(60),
             half_open: 256,

@@ -89,6 +89,10 @@ pub struct AcceptParams {
 pub enum Disconnect {
     /// Send what was handed over, then close; the peer sees an orderly end.
     Graceful,
+    /// The same once no work is under way, or the policy's close time-out is over; until then nothing more
+    /// may be posted to the send queue. As [`Disconnect::Graceful`] where the provider knows no
+    /// [`vp_api::QpChange::Drain`].
+    Drained,
     /// Reset; the peer sees a broken connection.
     Abrupt,
 }

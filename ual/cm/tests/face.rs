@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use ual_cm::{
-    AcceptParams, Cm, ConnEvent, ConnRequest, ConnState, ConnectParams, Connectee, Connection,
-    Disconnect, Error, Face, ListenerId, Policies, Policy, RequestSink, Sequence, Serves,
-    ServiceRequest,
+    AcceptParams, Bound, Cm, ConnEvent, ConnRequest, ConnState, ConnectParams, Connectee,
+    Connection, Disconnect, Error, Face, FailReason, ListenerId, Policies, Policy, RequestSink,
+    Sequence, Serves, ServiceRequest, Sharing,
 };
 use vp_api::{
     AsyncEvent, Cq, CqInit, Data, EventSource, LogLevel, PdId, Provider, Qp, QpId, QpInit, RecvWr,
-    Rnic, SendFlags, SendOp, SendWr, Services, WorkCompletion,
+    Rnic, SendFlags, SendOp, SendWr, Services, WcStatus, WorkCompletion,
 };
 use vp_softrdma::SoftRdma;
 
@@ -118,9 +118,13 @@ fn anywhere() -> SocketAddr {
 
 impl Machine {
     fn new() -> Self {
+        Self::with(Policy::default())
+    }
+
+    fn with(policy: Policy) -> Self {
         let rnic = SoftRdma.open("vp_softrdma", Arc::new(Host(Instant::now()))).unwrap();
         let parties = Arc::new(Parties::default());
-        let policies = Policies::from(Policy::default());
+        let policies = Policies::from(policy);
         let cm = Cm::start(&rnic, policies, parties.clone(), Sequence::default()).unwrap();
         let pd = rnic.alloc_pd().unwrap();
         let cq = rnic.create_cq(&CqInit { depth: 64, handler: None }).unwrap();
@@ -149,7 +153,14 @@ impl Machine {
     }
 
     fn door_that(&self, answer: impl Fn(&ConnRequest) -> bool + Send + Sync + 'static) -> Door {
-        let bound = self.cm.bind(&[anywhere()], Serves::Connections).unwrap();
+        self.door_of(self.cm.bind(&[anywhere()], Serves::Connections).unwrap(), answer)
+    }
+
+    fn door_of(
+        &self,
+        bound: Bound,
+        answer: impl Fn(&ConnRequest) -> bool + Send + Sync + 'static,
+    ) -> Door {
         let address = bound.addresses()[0];
         let listening = self.cm.listen(bound).unwrap();
         assert_eq!(listening.addresses(), [address]);
@@ -265,6 +276,93 @@ fn one_address_of_the_peers_family_is_needed_to_connect_from() {
     }
     let none = machine.cm.bind(&[], Serves::Connections);
     assert!(matches!(none, Err(Error::InvalidArgument(_))), "{:?}", none.err());
+}
+
+#[test]
+fn a_refused_connection_is_tried_again_for_a_while() {
+    let patient = Policy { refused_for: HANG, ..Policy::default() };
+    let (near, far) = (Machine::with(patient), Machine::new());
+    let closed = far.cm.bind(&[anywhere()], Serves::Connections).unwrap();
+    let address = closed.addresses()[0];
+    let ((active, events), mine) =
+        (near.party(), near.cm.bind(&[anywhere()], Serves::Connections).unwrap());
+    let from = mine.addresses()[0];
+    near.cm.connect_from(&as_connectee(&active), mine, ConnectParams::new(address)).unwrap();
+    // A pause later it is refused again.
+    std::net::TcpStream::connect(address).unwrap_err();
+    let door = far.door_of(closed, |_| true);
+    let request = next(&door.requests, "request");
+    assert_eq!(request.ends.remote.address, from);
+    let (passive, _told) = far.party();
+    far.cm.accept(&as_connectee(&passive), request.request, AcceptParams::default()).unwrap();
+    let event = next(&events, "event");
+    assert!(matches!(event, ConnEvent::Established(_)), "{event}");
+
+    // Cancelled meanwhile; and without patience it is an error at once.
+    let nobody = far.cm.bind(&[anywhere()], Serves::Connections).unwrap();
+    for (machine, cancel) in [(&near, true), (&far, false)] {
+        let (active, events) = machine.party();
+        let params = ConnectParams::new(nobody.addresses()[0]);
+        machine.cm.connect(&as_connectee(&active), params).unwrap();
+        if cancel {
+            machine.cm.disconnect(&as_connectee(&active), Disconnect::Abrupt).unwrap();
+        }
+        let event = next(&events, "event");
+        let ConnEvent::Failed(error) = event else { panic!("{event}") };
+        let reason = if cancel { FailReason::Cancelled } else { FailReason::Refused };
+        assert_eq!(error.reason, reason);
+    }
+}
+
+#[test]
+fn an_address_is_shared_as_far_as_all_its_users_say() {
+    let machine = Machine::new();
+    let sharing = Sharing { address: true, ..Sharing::default() };
+    let first = machine.cm.bind_shared(anywhere(), sharing).unwrap();
+    let address = first.addresses()[0];
+    let second = machine.cm.bind_shared(address, sharing).unwrap();
+    let _listening = machine.cm.listen(first).unwrap();
+    let both = machine.cm.listen(second);
+    assert!(matches!(both, Err(Error::AddressInUse(_))), "{:?}", both.err());
+
+    let v6 = Sharing { v6_only: true, ..Sharing::default() };
+    let of_v4 = machine.cm.bind_shared("0.0.0.0:0".parse().unwrap(), Sharing::default()).unwrap();
+    let port = of_v4.addresses()[0].port();
+    let everywhere = SocketAddr::new("::".parse().unwrap(), port);
+    let both = machine.cm.bind_shared(everywhere, Sharing::default());
+    assert!(matches!(both, Err(Error::AddressInUse(_))), "{:?}", both.err());
+    machine.cm.bind_shared(everywhere, v6).unwrap();
+}
+
+/// What is posted before a drained disconnect arrives, however much of it is still under way.
+#[test]
+fn a_drained_disconnect_waits_for_what_is_under_way() {
+    let (near, far) = (Machine::new(), Machine::new());
+    let door = far.door();
+    let ((active, active_events), (passive, passive_events)) = (near.party(), far.party());
+    near.cm.connect(&as_connectee(&active), ConnectParams::new(door.address)).unwrap();
+    let request = next(&door.requests, "request");
+    far.cm.accept(&as_connectee(&passive), request.request, AcceptParams::default()).unwrap();
+    next(&active_events, "event");
+    next(&passive_events, "event");
+    for turn in 0..32 {
+        passive.qp.post_recv(&[RecvWr { wr_id: turn, sgl: &[] }]).unwrap();
+        send(&active);
+    }
+    near.cm.disconnect(&as_connectee(&active), Disconnect::Drained).unwrap();
+    for (machine, ids) in [(&near, vec![7; 32]), (&far, (0..32).collect::<Vec<u64>>())] {
+        for id in ids {
+            let done = machine.completion();
+            assert_eq!((done.wr_id, done.status), (id, WcStatus::Success));
+        }
+    }
+    for (events, by_peer) in [(&active_events, false), (&passive_events, true)] {
+        let event = next(events, "end");
+        assert!(
+            matches!(event, ConnEvent::Disconnected { by_peer: of, .. } if of == by_peer),
+            "{event}"
+        );
+    }
 }
 
 /// Requests and events are told outside the manager's lock: who is told may call it at once.

@@ -99,6 +99,7 @@ policy_keys! {
     fall_back: bool,
     extensions: bool,
     connect_timeout_ms: Ms,
+    refused_ms: OptionalMs,
     request_timeout_ms: Ms,
     answer_timeout_ms: Ms,
     half_open: Within<1, 65_536>,
@@ -140,6 +141,7 @@ impl PolicyKeys {
 
     fn apply_times(&self, set: &mut Policy) {
         assign(&mut set.connect_timeout, self.connect_timeout_ms.map(Within::ms));
+        assign(&mut set.refused_for, self.refused_ms.map(|v| v.ms()));
         assign(&mut set.request_timeout, self.request_timeout_ms.map(Within::ms));
         assign(&mut set.answer_timeout, self.answer_timeout_ms.map(Within::ms));
         assign(&mut set.close_timeout, self.close_timeout_ms.map(Within::ms));

@@ -35,6 +35,8 @@ pub(crate) struct Active {
 pub(crate) enum Phase {
     /// TCP.
     Connecting,
+    /// Nobody listened; the socket waits for its next try.
+    Refused,
     /// The last streaming message and the request, of which so many octets are sent; the reply.
     Asking { machine: Initiator, preface: Vec<u8>, sent: usize },
 }
@@ -93,6 +95,8 @@ impl Active {
                 Ok(()) => Next::Wait(Interest::WRITE),
                 Err(error) => Next::Over(Over::Failed(tcp_reason(&error))),
             },
+            // Not watched: its timer goes on with it.
+            Phase::Refused => Next::Wait(Interest::NONE),
             Phase::Asking { machine, preface, sent } => {
                 let asked = *sent == preface.len() + machine.request().len();
                 match send_request(&self.socket, preface, machine.request(), sent) {
@@ -201,9 +205,26 @@ pub(crate) struct Plan {
     /// For all attempts together, if the application set one.
     pub(crate) deadline: Option<Instant>,
     pub(crate) attempt: Attempt,
+    /// Until then a refused connection is tried again.
+    pub(crate) refused_until: Option<Instant>,
 }
 
 impl Plan {
+    pub(crate) fn new(params: ConnectParams, policy: Policy) -> Self {
+        let (attempt, deadline) = (Attempt::new(&policy), params.timeout.map(after));
+        let refused_until = (!policy.refused_for.is_zero()).then(|| after(policy.refused_for));
+        Self { params, policy, deadline, attempt, refused_until }
+    }
+
+    /// Whether the address is worth another try, though nobody listens there now.
+    pub(crate) fn tries_again(&self, reason: &FailReason) -> bool {
+        let now = Instant::now();
+        let before = |end: Option<Instant>, without| end.map_or(without, |end| now < end);
+        *reason == FailReason::Refused
+            && before(self.refused_until, false)
+            && before(self.deadline, true)
+    }
+
     /// Takes the peer's next address, if this one's failure says that it may help.
     pub(crate) fn go_elsewhere(&mut self, policies: &Policies, reason: &FailReason) -> bool {
         let unreached = matches!(

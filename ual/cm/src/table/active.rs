@@ -4,6 +4,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use iwarp_proto::mpa::startup::{Negotiated, StartupError};
 use kal_shim::clock::after;
@@ -16,10 +17,13 @@ use crate::connection::{Connectee, id_of, open};
 use crate::node::{Ends, Node};
 use crate::policy::Policy;
 use crate::startup::active::{Active, Next, Over, Phase, Plan, send_terminate};
-use crate::startup::config::{Attempt, reason_of};
+use crate::startup::config::reason_of;
 use crate::startup::socket::{Conversion, ConvertParams};
 use crate::startup::tcp::{Started, local_of, tcp_reason, unspecified};
 use crate::types::{ConnEvent, ConnectParams, FailReason};
+
+/// How long a refused connection waits for its next try.
+const REFUSED_PAUSE: Duration = Duration::from_millis(10);
 
 impl Table {
     pub(super) fn on_connect(
@@ -37,9 +41,7 @@ impl Table {
             }
             (Started::Native, None) => return,
         };
-        let deadline = params.timeout.map(after);
-        let plan = Plan { attempt: Attempt::new(&policy), params, policy, deadline };
-        self.start_active(&open, plan, socket);
+        self.start_active(&open, Plan::new(params, policy), socket);
     }
 
     fn start_active(
@@ -86,7 +88,7 @@ impl Table {
         self.by_qp.insert(id_of(&**party), token);
         let mut active = Active {
             party: Arc::downgrade(party),
-            plan: Plan { params, attempt: Attempt::new(&policy), policy, deadline: None },
+            plan: Plan::new(params, policy),
             converted: true,
             watched: false,
             socket,
@@ -137,11 +139,34 @@ impl Table {
         }
     }
 
+    /// Nobody listened: the same socket, and with it the port, again in a while.
+    fn pause_active(&mut self, token: u64, party: &dyn Connectee, mut active: Active) {
+        self.by_qp.insert(id_of(party), token);
+        (active.phase, active.watched) = (Phase::Refused, false);
+        self.reactor.set_timer(token, after(REFUSED_PAUSE));
+        self.entries.insert(token, Entry::Active(Box::new(active)));
+    }
+
+    fn resume_active(&mut self, token: u64, mut active: Active) {
+        let params = &active.plan.params;
+        match sock::restart(&active.socket, local_of(params), params.remote) {
+            Ok(()) => {
+                active.phase = Phase::Connecting;
+                self.reactor.set_timer(token, active.patience());
+                self.advance_active(token, Box::new(active));
+            }
+            Err(error) => self.end_active(token, active, Over::Failed(tcp_reason(&error))),
+        }
+    }
+
     pub(super) fn expire_active(&mut self, token: u64, active: Active) {
+        if let Phase::Refused = active.phase {
+            return self.resume_active(token, active);
+        }
         let whole = active.plan.deadline.and(active.plan.params.timeout);
         let after = whole.unwrap_or(active.plan.policy.connect_timeout);
         let reason = match active.phase {
-            Phase::Connecting => FailReason::ConnectTimeout(after),
+            Phase::Connecting | Phase::Refused => FailReason::ConnectTimeout(after),
             Phase::Asking { .. } => FailReason::ReplyTimeout(after),
         };
         self.end_active(token, active, Over::Failed(reason));
@@ -199,6 +224,11 @@ impl Table {
         {
             let socket = active.plan.socket();
             return self.start_active(&party, active.plan, socket);
+        }
+        if let Over::Failed(reason) = &over
+            && active.plan.tries_again(reason)
+        {
+            return self.pause_active(token, &*party, active);
         }
         let ends = active.ends;
         match over {

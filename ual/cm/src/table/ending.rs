@@ -35,11 +35,15 @@ impl Table {
         match how {
             _ if !live => {}
             Disconnect::Abrupt => self.finish_disconnected(&open, false),
-            Disconnect::Graceful => {
+            Disconnect::Graceful | Disconnect::Drained => {
                 // Asked for before the queue pair was in RTS, it had nothing to close; otherwise
                 // it closes already and this is refused.
                 if self.native.is_none() {
-                    let _ = open.qp().modify(QpChange::Closing);
+                    let change = match how {
+                        Disconnect::Drained => QpChange::Drain,
+                        _ => QpChange::Closing,
+                    };
+                    let _ = open.qp().modify(change);
                 }
                 let token = self.new_token();
                 self.by_qp.insert(id_of(&*open), token);
