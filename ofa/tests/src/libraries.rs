@@ -1,0 +1,68 @@
+//! The two verbs libraries as cargo builds them for the running test, and programs that find them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use ofa_symbols::Library;
+
+/// The libraries, built.
+#[derive(Clone, Debug)]
+pub struct Libraries {
+    results: PathBuf,
+}
+
+impl Libraries {
+    /// Has cargo build them as the running test program was built.
+    pub fn build() -> Self {
+        let program = std::env::current_exe().unwrap();
+        // target/PROFILE/deps/TEST or target/PROFILE/PROGRAM
+        let is_profile = |path: &&Path| path.join(".fingerprint").exists();
+        let results = program.ancestors().find(is_profile).unwrap().to_owned();
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--offline", "-p", "ofa-ibverbs", "-p", "ofa-rdmacm"]);
+        cargo.arg("--target-dir").arg(results.parent().unwrap()).current_dir(root());
+        if results.ends_with("release") {
+            cargo.arg("--release");
+        }
+        let built = cargo.output().unwrap();
+        assert!(built.status.success(), "{cargo:?}: {}", String::from_utf8_lossy(&built.stderr));
+        Self { results }
+    }
+
+    /// The directory to name in `LD_LIBRARY_PATH`.
+    pub fn directory(&self) -> PathBuf {
+        self.results.join("verbs")
+    }
+
+    /// One of them.
+    pub fn file(&self, library: Library) -> PathBuf {
+        self.directory().join(library.soname())
+    }
+
+    /// A command that finds them first.
+    pub fn command(&self, program: impl AsRef<Path>) -> Command {
+        let mut command = Command::new(program.as_ref());
+        command.env("LD_LIBRARY_PATH", self.directory());
+        command
+    }
+}
+
+/// The root of the tree.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Where a program is, if it is here.
+pub fn find(program: &str) -> Option<PathBuf> {
+    let paths = std::env::var_os("PATH")?;
+    std::env::split_paths(&paths).map(|path| path.join(program)).find(|path| path.is_file())
+}
+
+/// The library of rdma-core that the loader would take, if it is installed.
+pub fn stock(library: Library) -> Option<PathBuf> {
+    let list = ["ldconfig", "/sbin/ldconfig"].into_iter();
+    let list = list.filter_map(|program| Command::new(program).arg("-p").output().ok()).next()?;
+    let text = String::from_utf8_lossy(&list.stdout).into_owned();
+    let line = text.lines().find(|line| line.trim_start().starts_with(library.soname()))?;
+    line.split_once("=> ").map(|(_, path)| PathBuf::from(path))
+}

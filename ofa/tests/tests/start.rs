@@ -1,0 +1,90 @@
+//! Programs of Debian start with the verbs libraries when every symbol is bound at once: perftest,
+//! rdmacm-utils, ibverbs-utils, qperf, fio, libfabric, UCX; also a program that loads them itself.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used)] // a test fails loudly
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use ofa_symbols::Library;
+use ofa_tests::{Libraries, libraries, skip};
+use vp_api::Provider;
+use vp_verbs::{Machine, Verbs};
+
+/// Package, and programs that print their usage.
+const PROGRAMS: &[(&str, &[&str])] = &[
+    ("ibverbs-utils", &["ibv_devinfo", "ibv_rc_pingpong", "ibv_srq_pingpong", "ibv_uc_pingpong"]),
+    ("ibverbs-utils", &["ibv_ud_pingpong", "ibv_xsrq_pingpong"]),
+    ("rdmacm-utils", &["rping", "ucmatose", "cmtime", "udaddy", "udpong", "mckey"]),
+    ("rdmacm-utils", &["rdma_client", "rdma_server", "rdma_xclient", "rdma_xserver"]),
+    ("rdmacm-utils", &["rstream", "riostream", "rcopy"]),
+    ("perftest", &["ib_send_bw", "ib_send_lat", "ib_write_bw", "ib_write_lat", "ib_read_bw"]),
+    ("perftest", &["ib_read_lat", "ib_atomic_bw", "ib_atomic_lat", "raw_ethernet_bw"]),
+    ("qperf", &["qperf"]),
+    ("fio", &["fio"]),
+    ("libfabric-bin", &["fi_info", "fi_pingpong"]),
+    ("ucx-utils", &["ucx_info"]),
+];
+
+/// What the loader says when a symbol or a version is missing.
+const LOADER: [&str; 4] =
+    ["symbol lookup error", "version `", "undefined symbol", "error while loading"];
+
+#[test]
+fn programs_start_with_every_symbol_bound() {
+    let libraries = Libraries::build();
+    for (package, programs) in PROGRAMS {
+        for program in *programs {
+            let Some(path) = libraries::find(program) else {
+                skip(&format!("{program} starts"), &format!("package {package} is not installed"));
+                continue;
+            };
+            starts(&libraries, &path);
+        }
+    }
+}
+
+fn starts(libraries: &Libraries, program: &Path) {
+    // Debian's utilities know -h or --help; others complain, after the loader is done.
+    let mut command = libraries.command(program);
+    command.arg("--help").env("LD_BIND_NOW", "1").stdin(Stdio::null());
+    let output = command.output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    assert!(output.status.code().is_some_and(|code| code != 127), "{command:?}: {said}");
+    assert!(!LOADER.iter().any(|words| said.contains(words)), "{command:?}: {said}");
+    assert!(said.to_lowercase().contains("usage") || said.contains('-'), "{command:?}: {said}");
+}
+
+/// A program in C, compiled; `None`: no compiler.
+fn compiled(name: &str) -> Option<PathBuf> {
+    let test = std::env::current_exe().unwrap();
+    let program = test.with_file_name(format!("{name}-{}", std::process::id()));
+    let source = libraries::root().join("ofa/tests/c").join(name).with_extension("c");
+    let mut cc = Command::new("cc");
+    cc.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(source);
+    let built = cc.arg("-ldl").status().ok()?;
+    assert!(built.success(), "{cc:?}");
+    Some(program)
+}
+
+#[test]
+fn a_program_that_loads_the_libraries_finds_each_version() {
+    let Some(program) = compiled("dlvsym") else {
+        return skip("dlopen and dlvsym of the verbs libraries", "no C compiler");
+    };
+    let libraries = Libraries::build();
+    let output = libraries.command(&program).output().unwrap();
+    std::fs::remove_file(program).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn the_bridge_to_rdma_core_refuses_them() {
+    let libraries = Libraries::build();
+    let (verbs, rdmacm) = (libraries.file(Library::Ibverbs), libraries.file(Library::Rdmacm));
+    let bridge = Verbs::with(vp_verbs::Libraries { verbs, rdmacm }, Machine::default());
+    let why = bridge.devices().unwrap_err().to_string();
+    assert!(why.contains("Warpline's own library"), "{why}");
+}
