@@ -63,11 +63,7 @@ pub fn start(socket: impl AsFd, remote: SocketAddr) -> io::Result<()> {
 
 /// Starts to connect once more with a socket whose first try [`connected`] has said to have failed, from the
 /// same address if it was bound to `local`.
-pub fn restart(
-    socket: impl AsFd,
-    local: Option<SocketAddr>,
-    remote: SocketAddr,
-) -> io::Result<()> {
+pub fn restart(socket: impl AsFd, local: Option<SocketAddr>, remote: SocketAddr) -> io::Result<()> {
     // Linux gives back a port that it chose itself.
     if let Some(local) = local {
         match rustix::net::bind(&socket, &local) {

@@ -33,7 +33,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("ofa-symbols", &[]),
     ("ofa-ibverbs", &["ofa", "ofa-symbols"]),
     ("ofa-rdmacm", &["ofa-symbols"]),
-    ("ofa-tests", ANY),
+    ("verbs-programs", ANY),
     ("warpline", &["itapi", "ual", "iwarp-proto", "warpline-provider"]),
     ("warpline-examples", &["itapi"]),
     ("warpline-provider", &["vp-api", "kal-shim"]),

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use ofa_symbols::{Library, Table};
-use ofa_tests::exports::{self, Export};
-use ofa_tests::{Libraries, libraries, skip};
+use verbs_programs::exports::{self, Export};
+use verbs_programs::{Libraries, libraries, skip};
 
 /// The node of what is of our own.
 const OWN: Option<&str> = Some("WARPLINE_1");

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use ofa_symbols::Library;
-use ofa_tests::{Libraries, libraries, skip};
+use verbs_programs::{Libraries, libraries, skip};
 use vp_api::Provider;
 use vp_verbs::{Machine, Verbs};
 
@@ -61,7 +61,7 @@ fn starts(libraries: &Libraries, program: &Path) {
 fn compiled(name: &str) -> Option<PathBuf> {
     let test = std::env::current_exe().unwrap();
     let program = test.with_file_name(format!("{name}-{}", std::process::id()));
-    let source = libraries::root().join("ofa/tests/c").join(name).with_extension("c");
+    let source = libraries::root().join("tests/verbs/c").join(name).with_extension("c");
     let mut cc = Command::new("cc");
     cc.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(source);
     let built = cc.arg("-ldl").status().ok()?;
