@@ -1,5 +1,31 @@
-//! The application interface of rdma-core, libibverbs and librdmacm, on the access layer: unmodified verbs
-//! programs run on SoftRDMA.
+//! The verbs face: what `libibverbs.so.1` and `librdmacm.so.1` do, for programs that were linked against
+//! rdma-core, on the access layer's devices and connection management. On the wire it is iWARP.
+//!
+//! Every exported function `ibv_x` or `rdma_x` is `warpline_ibv_x` or `warpline_rdma_x` here; the two shared
+//! libraries give them their names and versions. Management goes through `ual`; the data path holds the
+//! provider's queues directly.
+//!
+//! # How it is made
+//!
+//! - A handle is a pointer to the structure that applications read, with the private part behind it
+//!   ([`object`]). Private parts hold what they use, so the order in which they go is right by itself.
+//! - Functions that C calls are in `verbs`: they read what C passes and call the logic, which is safe code.
+//! - Descriptors that applications poll are eventfds ([`notify`]); events that are not acknowledged keep
+//!   their object from being destroyed ([`acks`]).
+//! - Threads start when a device is opened, never by listing ([`device`], [`adapter`]).
+//! - A panic never crosses into C: `extern "C"` functions abort the process with its message.
 
+pub mod acks;
+pub mod adapter;
+mod caps;
+pub mod device;
+pub mod directory;
+pub mod errno;
+pub mod events;
+mod fork;
+pub mod gid;
+pub mod notify;
+pub mod object;
 mod start;
 mod unsupported;
+pub mod verbs;

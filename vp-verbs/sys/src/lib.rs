@@ -6,6 +6,12 @@
 
 #![allow(non_camel_case_types, missing_docs)] // C's own names
 
+mod numbers;
+mod whole;
+
+pub use numbers::*;
+pub use whole::*;
+
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 mod cma;

@@ -1,0 +1,40 @@
+//! Events that an application was given and has not acknowledged: the object that they are about is not
+//! destroyed before (ibv_ack_cq_events(3), ibv_get_async_event(3), rdma_ack_cm_event(3)).
+//!
+//! One per object and kind of event. Readers count up, acknowledgers down, the destroyer waits; there is no
+//! bound but the application's own, as the interface has it.
+
+use std::sync::{Condvar, Mutex};
+
+use kal_os::lock;
+
+/// See the module.
+#[derive(Default)]
+pub struct Acks {
+    unacked: Mutex<u64>,
+    done: Condvar,
+}
+
+impl Acks {
+    /// The application was given an event.
+    pub fn given(&self) {
+        *lock(&self.unacked) += 1;
+    }
+
+    /// It acknowledged so many. More than were given count as all.
+    pub fn acked(&self, events: u64) {
+        let mut unacked = lock(&self.unacked);
+        *unacked = unacked.saturating_sub(events);
+        if *unacked == 0 {
+            self.done.notify_all();
+        }
+    }
+
+    /// Waits until all are acknowledged.
+    pub fn wait(&self) {
+        let mut unacked = lock(&self.unacked);
+        while *unacked > 0 {
+            unacked = self.done.wait(unacked).unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+    }
+}

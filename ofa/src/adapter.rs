@@ -1,0 +1,88 @@
+//! An open device: the RNIC, its connection manager, and who is told of what. One per process and device,
+//! made by the first who opens the device; it ends, with its threads, when the last object that uses it goes.
+//!
+//! Any thread. Asynchronous events and ends of connections come by the connection manager's thread, or by a
+//! caller that does its work. After fork a child starts anew: what it inherited is not its own.
+
+use std::net::IpAddr;
+use std::sync::{Arc, Weak};
+
+use ual_cm::{Cm, Connectee, Policies, Sequence};
+use vp_api::{QpId, Rnic, RnicAttrs};
+
+use crate::device::{self, Device};
+use crate::directory::Directory;
+use crate::errno::Errno;
+use crate::fork;
+
+/// See the module.
+pub struct Adapter {
+    device: &'static Device,
+    // Before the RNIC: its threads use it.
+    cm: Cm,
+    rnic: Arc<dyn Rnic>,
+    directory: Arc<Directory>,
+    generation: u32,
+}
+
+impl Adapter {
+    pub(crate) fn start(
+        device: &'static Device,
+        rnic: Arc<dyn Rnic>,
+        config: &ual::Config,
+    ) -> Result<Arc<Self>, Errno> {
+        fork::watch();
+        let directory = Arc::new(Directory::new());
+        let policies = Policies { default: config.policy.clone(), peers: config.peers.clone() };
+        let cm = Cm::start(&rnic, policies, directory.clone(), Sequence::default())?;
+        Ok(Arc::new(Self { device, cm, rnic, directory, generation: fork::generation() }))
+    }
+
+    /// The adapter of the device that has this address; of the first device for an unspecified one, and for
+    /// a loopback address that no device lists.
+    ///
+    /// # Errors
+    /// ENODEV: no device has it; and those of opening the device.
+    pub fn for_address(address: IpAddr) -> Result<Arc<Self>, Errno> {
+        let address = address.to_canonical();
+        let devices = device::all()?;
+        let any = address.is_unspecified() || address.is_loopback();
+        let own = devices.iter().find(|device| device.has(address));
+        own.or(devices.first().filter(|_| any)).ok_or(Errno(libc::ENODEV))?.open()
+    }
+
+    /// The device.
+    pub fn device(&self) -> &'static Device {
+        self.device
+    }
+
+    /// The open RNIC.
+    pub fn rnic(&self) -> &dyn Rnic {
+        &*self.rnic
+    }
+
+    /// Limits and capabilities.
+    pub fn attrs(&self) -> &RnicAttrs {
+        self.rnic.attrs()
+    }
+
+    /// Its connection manager.
+    pub fn cm(&self) -> &Cm {
+        &self.cm
+    }
+
+    /// Who is told of what.
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// From now on `party` is told of connection events of this queue pair.
+    pub fn register(&self, qp: QpId, party: Weak<dyn Connectee>) {
+        self.directory.set_connectee(qp, party);
+    }
+
+    /// This process opened it, and did not inherit it.
+    pub fn is_ours(&self) -> bool {
+        self.generation == fork::generation()
+    }
+}

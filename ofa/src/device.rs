@@ -1,0 +1,178 @@
+//! The devices that programs see: SoftRDMA whole or split by network interface, and those of the libraries
+//! that the configuration names.
+//!
+//! The list is made once per process and stays; listing starts no thread. What a device's ports and addresses
+//! are is asked anew each time. `WARPLINE_VERBS_DEVICES="a=eth0,b=eth1"` makes several devices of SoftRDMA,
+//! each with the addresses of one interface.
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+use kal_os::lock;
+use ual::Ual;
+use vp_api::{PortInfo, Provider};
+use vp_softrdma::SoftRdma;
+
+use crate::adapter::Adapter;
+use crate::errno::{EINVAL, Errno};
+use crate::gid::Gids;
+
+const SPLIT: &str = "WARPLINE_VERBS_DEVICES";
+/// Octets of a name in C, less the NUL.
+const MAX_NAME: usize = 63;
+
+/// A device as programs see it.
+pub struct Device {
+    name: String,
+    index: u32,
+    /// Its provider in the access layer's list, and its name there.
+    place: usize,
+    inner: String,
+    /// The one interface that it shows.
+    interface: Option<String>,
+    opened: Mutex<Weak<Adapter>>,
+}
+
+struct Devices {
+    ual: Arc<Ual>,
+    list: Vec<Device>,
+}
+
+/// All devices.
+///
+/// # Errors
+/// EINVAL: the configuration or the environment cannot be used; standard error says why.
+pub fn all() -> Result<&'static [Device], Errno> {
+    devices().map(|devices| &devices.list[..])
+}
+
+fn devices() -> Result<&'static Devices, Errno> {
+    static DEVICES: OnceLock<Result<Devices, Errno>> = OnceLock::new();
+    DEVICES.get_or_init(find).as_ref().map_err(|error| *error)
+}
+
+fn find() -> Result<Devices, Errno> {
+    let refuse = |why: &dyn std::fmt::Display| {
+        eprintln!("warpline: no verbs devices: {why}");
+        EINVAL
+    };
+    let config = ual::Config::load().map_err(|error| refuse(&error))?;
+    // Not the bridge to rdma-core: it would find this very library.
+    let ual = Ual::with_providers(vec![Arc::new(SoftRdma)], config);
+    let asked = std::env::var(SPLIT).unwrap_or_default();
+    let split = parse(&asked).map_err(|why| refuse(&why))?;
+    let mut list: Vec<Device> = Vec::new();
+    for (place, listing) in ual.providers().into_iter().enumerate() {
+        let is_soft = listing.name == SoftRdma.name();
+        for device in listing.devices.unwrap_or_default() {
+            let names = match (is_soft, split.is_empty()) {
+                (true, true) => vec![("softrdma0".to_owned(), None)],
+                (true, false) => split.clone(),
+                (false, _) => vec![(device.name.clone(), None)],
+            };
+            for (mut name, interface) in names {
+                while name.len() > MAX_NAME {
+                    name.pop();
+                }
+                let index = list.len() as u32;
+                let (inner, opened) = (device.name.clone(), Mutex::default());
+                list.push(Device { name, index, place, inner, interface, opened });
+            }
+        }
+    }
+    Ok(Devices { ual, list })
+}
+
+/// Names of devices, each with its interface.
+fn parse(text: &str) -> Result<Vec<(String, Option<String>)>, String> {
+    let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+    let pair = |part: &str| match part.split_once('=') {
+        Some((name, interface)) if !name.is_empty() && !interface.is_empty() => {
+            Ok((name.to_owned(), Some(interface.to_owned())))
+        }
+        _ => Err(format!("{SPLIT}: `{part}` is not NAME=INTERFACE")),
+    };
+    parts.map(pair).collect()
+}
+
+impl Device {
+    /// Its name, e.g. `softrdma0`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its place in the list.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Its interfaces as they are now.
+    pub fn ports(&self) -> Result<Vec<PortInfo>, Errno> {
+        let provider = devices()?.ual.provider_at(self.place).map_err(|_| Errno(libc::ENODEV))?;
+        let devices = provider.devices().map_err(|_| Errno(libc::ENODEV))?;
+        let own = devices.into_iter().find(|device| device.name == self.inner);
+        let mut ports = own.ok_or(Errno(libc::ENODEV))?.ports;
+        if let Some(interface) = &self.interface {
+            ports.retain(|port| port.interface == *interface);
+        }
+        Ok(ports)
+    }
+
+    /// The names of its addresses.
+    pub fn gids(&self) -> Result<Gids, Errno> {
+        Ok(Gids::of(&self.ports()?))
+    }
+
+    /// The EUI-64 of its first interface with a hardware address (RFC 4291 appendix A); of its main address
+    /// if there is none.
+    pub fn guid(&self) -> u64 {
+        let ports = self.ports().unwrap_or_default();
+        let mac = ports.iter().find_map(|port| hardware_address(&port.interface));
+        let octets = match (mac, Gids::of(&ports).table()[1]) {
+            (Some([a, b, c, d, e, f]), _) => [a ^ 2, b, c, 0xff, 0xfe, d, e, f],
+            (None, [.., a, b, c, d]) => [2, 0, 0x5e, 0xfe, a, b, c, d],
+        };
+        u64::from_be_bytes(octets) ^ u64::from(self.index)
+    }
+
+    /// Whether an address is its own.
+    pub fn has(&self, address: IpAddr) -> bool {
+        let own = |port: &PortInfo| port.addresses.contains(&address);
+        self.ports().is_ok_and(|ports| ports.iter().any(own))
+    }
+
+    /// Opens it, or gives what is open already.
+    pub fn open(&'static self) -> Result<Arc<Adapter>, Errno> {
+        let mut opened = lock(&self.opened);
+        if let Some(adapter) = opened.upgrade().filter(|adapter| adapter.is_ours()) {
+            return Ok(adapter);
+        }
+        let ual = &devices()?.ual;
+        let rnic = ual.open_rnic(self.place, &self.inner)?;
+        let adapter = Adapter::start(self, rnic, ual.config())?;
+        *opened = Arc::downgrade(&adapter);
+        Ok(adapter)
+    }
+}
+
+/// The hardware address of an interface, as sysfs has it; none for loopback.
+fn hardware_address(interface: &str) -> Option<[u8; 6]> {
+    let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/address")).ok()?;
+    let octets = text.trim().split(':').map(|octet| u8::from_str_radix(octet, 16));
+    let octets: Vec<u8> = octets.collect::<Result<_, _>>().ok()?;
+    octets.try_into().ok().filter(|octets| *octets != [0; 6])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_split_by_interface() {
+        assert_eq!(parse(""), Ok(vec![]));
+        let pair = |name: &str, interface: &str| (name.to_owned(), Some(interface.to_owned()));
+        assert_eq!(parse("a=eth0, b=lo"), Ok(vec![pair("a", "eth0"), pair("b", "lo")]));
+        assert!(parse("a").unwrap_err().contains("`a` is not NAME=INTERFACE"));
+        assert!(parse("=eth0").is_err());
+    }
+}

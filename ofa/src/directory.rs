@@ -1,0 +1,94 @@
+//! From the provider's ids to the objects of one adapter. Off the data path.
+//!
+//! Holds no object alive. Written by the calls that make and destroy objects, read by the thread that brings
+//! an event.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, Weak};
+
+use kal_os::lock;
+use ual_cm::{Connectee, Face};
+use vp_api::{AsyncEvent, CqId, EventSource, QpId, SrqId};
+
+/// An object, or an open device, that asynchronous events are about.
+pub trait Listener: Send + Sync {
+    /// It is told; must not block.
+    fn hear(&self, event: AsyncEvent);
+}
+
+type Map<K> = Mutex<BTreeMap<K, Weak<dyn Listener>>>;
+
+/// See the module.
+#[derive(Default)]
+pub struct Directory {
+    connectees: Mutex<BTreeMap<QpId, Weak<dyn Connectee>>>,
+    qps: Map<QpId>,
+    cqs: Map<CqId>,
+    srqs: Map<SrqId>,
+    contexts: Mutex<Vec<Weak<dyn Listener>>>,
+}
+
+impl Directory {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn set_connectee(&self, qp: QpId, party: Weak<dyn Connectee>) {
+        lock(&self.connectees).insert(qp, party);
+    }
+
+    pub(crate) fn add_qp(&self, qp: QpId, listener: Weak<dyn Listener>) {
+        lock(&self.qps).insert(qp, listener);
+    }
+
+    pub(crate) fn remove_qp(&self, qp: QpId) {
+        lock(&self.qps).remove(&qp);
+        lock(&self.connectees).remove(&qp);
+    }
+
+    pub(crate) fn add_cq(&self, cq: CqId, listener: Weak<dyn Listener>) {
+        lock(&self.cqs).insert(cq, listener);
+    }
+
+    pub(crate) fn remove_cq(&self, cq: CqId) {
+        lock(&self.cqs).remove(&cq);
+    }
+
+    pub(crate) fn add_srq(&self, srq: SrqId, listener: Weak<dyn Listener>) {
+        lock(&self.srqs).insert(srq, listener);
+    }
+
+    pub(crate) fn remove_srq(&self, srq: SrqId) {
+        lock(&self.srqs).remove(&srq);
+    }
+
+    /// An open device, which hears of its ports.
+    pub(crate) fn add_context(&self, listener: Weak<dyn Listener>) {
+        let mut contexts = lock(&self.contexts);
+        contexts.retain(|context| context.strong_count() > 0);
+        contexts.push(listener);
+    }
+}
+
+fn find<K: Ord>(map: &Map<K>, id: &K) -> Vec<Arc<dyn Listener>> {
+    lock(map).get(id).and_then(Weak::upgrade).into_iter().collect()
+}
+
+impl Face for Directory {
+    fn connectee(&self, qp: QpId, _told: u64) -> Option<Arc<dyn Connectee>> {
+        // The ids of queue pairs are not used again soon.
+        lock(&self.connectees).get(&qp)?.upgrade()
+    }
+
+    fn on_async(&self, _told: u64, source: EventSource, event: AsyncEvent) {
+        let listeners = match source {
+            EventSource::Qp(qp) => find(&self.qps, &qp),
+            EventSource::Cq(cq) => find(&self.cqs, &cq),
+            EventSource::Srq(srq) => find(&self.srqs, &srq),
+            EventSource::Rnic | EventSource::Port(_) => {
+                lock(&self.contexts).iter().filter_map(Weak::upgrade).collect()
+            }
+        };
+        listeners.iter().for_each(|listener| listener.hear(event));
+    }
+}

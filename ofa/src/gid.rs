@@ -1,0 +1,102 @@
+//! GIDs: how programs name addresses. A table of two, as software RoCE has it: a link-local one that carries
+//! the IPv4 address (RFC 5214 section 6.1), and the address itself, IPv4-mapped (RFC 4291 section 2.5.5.2).
+//!
+//! More than two entries make some programs read sysfs. Values; what they are made of is asked anew each time.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use vp_api::PortInfo;
+
+/// The table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Gids {
+    table: [[u8; 16]; 2],
+    address: IpAddr,
+}
+
+impl Gids {
+    /// Of a device with these interfaces.
+    pub fn of(ports: &[PortInfo]) -> Self {
+        Self::of_address(main_address(ports))
+    }
+
+    fn of_address(address: IpAddr) -> Self {
+        let table = match address {
+            IpAddr::V4(ip) => {
+                let [a, b, c, d] = ip.octets();
+                let mut link_local = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0x5e, 0xfe, a, b, c, d];
+                // RFC 5214 6.1: the universal bit of an address that is nobody else's.
+                link_local[8] = if ip.is_private() || ip.is_loopback() { 0 } else { 2 };
+                [link_local, ip.to_ipv6_mapped().octets()]
+            }
+            IpAddr::V6(ip) => {
+                let mut link_local = ip.octets();
+                link_local[..8].copy_from_slice(&[0xfe, 0x80, 0, 0, 0, 0, 0, 0]);
+                [link_local, ip.octets()]
+            }
+        };
+        Self { table, address }
+    }
+
+    /// All of it.
+    pub fn table(&self) -> &[[u8; 16]; 2] {
+        &self.table
+    }
+
+    /// The address that both entries name.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+}
+
+/// The address that peers reach a device by: IPv4 before IPv6, and loopback only if there is no other.
+fn main_address(ports: &[PortInfo]) -> IpAddr {
+    let usable = || ports.iter().filter(|port| port.online).flat_map(|port| &port.addresses);
+    let rank = |address: &&IpAddr| match address {
+        IpAddr::V4(ip) if ip.is_loopback() => 2,
+        IpAddr::V4(_) => 0,
+        IpAddr::V6(ip) if ip.is_loopback() || ip.is_unicast_link_local() => 3,
+        IpAddr::V6(_) => 1,
+    };
+    // The first of the best.
+    usable().min_by_key(rank).copied().unwrap_or(Ipv4Addr::LOCALHOST.into())
+}
+
+/// The address that a GID of a peer names.
+pub fn address_of(gid: [u8; 16]) -> IpAddr {
+    let ip = Ipv6Addr::from(gid);
+    match gid {
+        [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0 | 2, 0, 0x5e, 0xfe, a, b, c, d] => {
+            Ipv4Addr::new(a, b, c, d).into()
+        }
+        _ => ip.to_ipv4_mapped().map_or(ip.into(), Into::into),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn port(online: bool, addresses: &[&str]) -> PortInfo {
+        let addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();
+        PortInfo { interface: "x".into(), online, mtu: 1500, addresses }
+    }
+
+    #[test]
+    fn both_entries_name_the_main_address() {
+        let lo = port(true, &["127.0.0.1", "::1"]);
+        for (ports, main) in [
+            (vec![lo.clone(), port(true, &["fe80::7", "2001:db8::7", "192.0.2.7"])], "192.0.2.7"),
+            (vec![lo.clone(), port(true, &["fe80::7", "2001:db8::7"])], "2001:db8::7"),
+            (vec![lo.clone(), port(false, &["192.0.2.7"])], "127.0.0.1"),
+            (vec![], "127.0.0.1"),
+        ] {
+            let gids = Gids::of(&ports);
+            assert_eq!(gids.address(), main.parse::<IpAddr>().unwrap());
+            assert_eq!(address_of(gids.table()[1]), gids.address());
+            if gids.address().is_ipv4() {
+                assert_eq!(address_of(gids.table()[0]), gids.address());
+            }
+        }
+    }
+}

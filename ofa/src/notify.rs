@@ -1,0 +1,132 @@
+//! Queues whose readers wait on a descriptor: completion channels, asynchronous events, connection events.
+//!
+//! The descriptor is an eventfd that counts what is queued, so that poll, select and epoll (level and edge),
+//! O_NONBLOCK by fcntl and dup work as with a kernel's. Count and queue change together, under one lock that
+//! is held for a few instructions and a system call that never blocks. Whoever waits in a call here serves
+//! the device's sockets meanwhile. Items are few by the rules of their owners: one per armed notification,
+//! one per event of an object.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use kal_os::lock;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::fs::{OFlags, fcntl_getfl};
+use vp_api::VpStatus;
+
+use crate::errno::Errno;
+
+/// What a queue holds.
+pub trait Item {
+    /// It is given to a reader; called under the queue's lock, so that nobody can discard it any more.
+    fn taken(&self) {}
+}
+
+/// See the module.
+pub struct Queue<T> {
+    fd: OwnedFd,
+    items: Mutex<VecDeque<T>>,
+}
+
+impl<T: Item> Queue<T> {
+    /// An empty queue.
+    ///
+    /// # Errors
+    /// Those of eventfd(2): no descriptor is left.
+    pub fn new() -> Result<Self, Errno> {
+        let flags = EventfdFlags::SEMAPHORE | EventfdFlags::CLOEXEC;
+        Ok(Self { fd: eventfd(0, flags)?, items: Mutex::default() })
+    }
+
+    /// What applications poll.
+    pub fn fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// Adds an item, and wakes who waits.
+    pub fn push(&self, item: T) {
+        let mut items = lock(&self.items);
+        items.push_back(item);
+        // It would block at 2^64 - 1 only.
+        let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+    }
+
+    /// Takes out what `unwanted` says, in order.
+    pub fn remove(&self, mut unwanted: impl FnMut(&T) -> bool) -> Vec<T> {
+        let mut items = lock(&self.items);
+        let (gone, kept): (VecDeque<T>, VecDeque<T>) =
+            std::mem::take(&mut *items).into_iter().partition(|item| unwanted(item));
+        *items = kept;
+        gone.iter().for_each(|_| self.count_down());
+        gone.into()
+    }
+
+    /// The next item, if there is one.
+    pub fn try_take(&self) -> Option<T> {
+        let mut items = lock(&self.items);
+        let item = items.pop_front()?;
+        self.count_down();
+        item.taken();
+        Some(item)
+    }
+
+    /// The next item; waits for it unless the descriptor is nonblocking. `lead` is [`vp_api::Rnic::lead`] of
+    /// the device whose events end the wait.
+    ///
+    /// # Errors
+    /// EAGAIN: there is none, and the descriptor is nonblocking. EINTR: a signal handler ran.
+    pub fn take(
+        &self,
+        lead: impl Fn(BorrowedFd<'_>, Option<Duration>) -> Result<bool, VpStatus>,
+    ) -> Result<T, Errno> {
+        loop {
+            if let Some(item) = self.try_take() {
+                return Ok(item);
+            }
+            if fcntl_getfl(&self.fd)?.contains(OFlags::NONBLOCK) {
+                return Err(Errno(libc::EAGAIN));
+            }
+            match lead(self.fd.as_fd(), None) {
+                Ok(_) => {}
+                Err(VpStatus::Interrupted) => return Err(Errno(libc::EINTR)),
+                Err(_) => {
+                    poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], None)?;
+                }
+            }
+        }
+    }
+
+    /// One item less; under the lock, with the item still counted, so that this does not block.
+    fn count_down(&self) {
+        let _ = rustix::io::read(&self.fd, &mut [0u8; 8]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Item for u32 {}
+
+    fn readable(queue: &Queue<u32>) -> bool {
+        let mut fds = [PollFd::new(&queue.fd, PollFlags::IN)];
+        poll(&mut fds, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
+    }
+
+    #[test]
+    fn the_descriptor_counts_what_is_queued() {
+        let queue = Queue::new().unwrap();
+        assert!(!readable(&queue));
+        [1, 2, 3].map(|item| queue.push(item));
+        assert_eq!(queue.remove(|item| *item == 2), [2]);
+        let lead = |_: BorrowedFd<'_>, _| Err(VpStatus::Unsupported);
+        assert_eq!(queue.take(lead), Ok(1));
+        assert!(readable(&queue));
+        assert_eq!(queue.take(lead), Ok(3));
+        assert!(!readable(&queue));
+        rustix::fs::fcntl_setfl(&queue.fd, OFlags::NONBLOCK).unwrap();
+        assert_eq!(queue.take(lead), Err(Errno(libc::EAGAIN)));
+    }
+}

@@ -1,0 +1,114 @@
+//! Handles of the verbs interface: pointers to structures that applications read, each with what is
+//! private behind it.
+//!
+//! The pointer is the handle, as the interface has it, so a stale one cannot be told from a good one in
+//! general. A word behind the public part catches most mistakes: a handle of another kind, and in debug
+//! builds, which never give the memory back, every use after the destruction; both end the process with a
+//! message. The application owns a handle from its making to its destruction; the private part lives as
+//! long as anybody holds it.
+
+use std::cell::UnsafeCell;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::errno::{EINVAL, Errno};
+
+/// A handle type of C's, and what is behind it.
+pub trait Handle: Sized {
+    /// The structure that it points into.
+    type Whole;
+    /// What is behind it.
+    type Private: Send + Sync + 'static;
+    /// Octets of the structure before what the handle points to.
+    const OFFSET: usize = 0;
+    /// Its name in C.
+    const NAME: &'static str;
+}
+
+/// What is behind a handle.
+#[repr(C)]
+struct Object<H: Handle> {
+    /// Applications read and write it.
+    whole: UnsafeCell<H::Whole>,
+    alive: AtomicU64,
+    private: ManuallyDrop<Arc<H::Private>>,
+}
+
+/// The word of living objects of a kind.
+const fn word<H: Handle>() -> u64 {
+    // FNV-1a of the name.
+    let name = H::NAME.as_bytes();
+    let (mut hash, mut at) = (0xcbf2_9ce4_8422_2325_u64, 0);
+    while at < name.len() {
+        hash = (hash ^ name[at] as u64).wrapping_mul(0x0100_0000_01b3);
+        at += 1;
+    }
+    hash | 1
+}
+
+/// The word of destroyed ones.
+const DEAD: u64 = 0;
+
+/// Makes a handle. It is good until [`destroy`].
+pub fn new<H: Handle>(whole: H::Whole, private: Arc<H::Private>) -> *mut H {
+    let object = Object::<H> {
+        whole: UnsafeCell::new(whole),
+        alive: AtomicU64::new(word::<H>()),
+        private: ManuallyDrop::new(private),
+    };
+    // The structure comes first, and the handle points into it.
+    Box::into_raw(Box::new(object)).wrapping_byte_add(H::OFFSET).cast()
+}
+
+/// What is behind a handle; EINVAL for NULL.
+///
+/// # Safety
+/// `handle` is NULL, or was made by [`new`] and not destroyed, and is not destroyed while the result lives.
+#[inline]
+pub unsafe fn with<'a, H: Handle>(handle: *mut H) -> Result<&'a Arc<H::Private>, Errno> {
+    if handle.is_null() {
+        return Err(EINVAL);
+    }
+    let object = handle.wrapping_byte_sub(H::OFFSET).cast::<Object<H>>();
+    // SAFETY: the caller's promise: `new` made it, and it lives; C writes `whole` only, which is a cell.
+    let object = unsafe { &*object };
+    if object.alive.load(Ordering::Relaxed) != word::<H>() {
+        misused::<H>();
+    }
+    Ok(&object.private)
+}
+
+/// Destroys a handle, and gives what was behind it; EINVAL for NULL.
+///
+/// # Safety
+/// As [`with`]; nobody uses the handle at the same time or later.
+pub unsafe fn destroy<H: Handle>(handle: *mut H) -> Result<Arc<H::Private>, Errno> {
+    if handle.is_null() {
+        return Err(EINVAL);
+    }
+    let object = handle.wrapping_byte_sub(H::OFFSET).cast::<Object<H>>();
+    // SAFETY: the caller's promise, as in `with`.
+    let alive = unsafe { &(*object).alive };
+    if alive.swap(DEAD, Ordering::AcqRel) != word::<H>() {
+        misused::<H>();
+    }
+    // SAFETY: only the first who destroys it comes here, and nobody uses it any more.
+    let private = unsafe { &mut (*object).private };
+    // SAFETY: as above, so it is taken once.
+    let private = unsafe { ManuallyDrop::take(private) };
+    if !cfg!(debug_assertions) {
+        // SAFETY: a box of `new`, given up here; `private` is taken and not dropped by it.
+        drop(unsafe { Box::from_raw(object) });
+    }
+    Ok(private)
+}
+
+#[cold]
+fn misused<H: Handle>() -> ! {
+    eprintln!(
+        "warpline: a {} was passed that was destroyed before, or is none: the program is wrong here",
+        H::NAME
+    );
+    std::process::abort();
+}

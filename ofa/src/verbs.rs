@@ -1,0 +1,13 @@
+//! The functions of libibverbs, for C: each reads what the caller passes and calls safe code.
+//!
+//! Every pointer is the caller's: NULL, or what the man page of the function asks for, live for the call. An
+//! `unsafe` function here promises nothing beyond that, so one safety section, this one, holds for all.
+#![allow(clippy::missing_safety_doc, missing_docs)] // the module's; man pages
+
+pub mod context;
+pub mod device;
+pub mod pd;
+pub mod query;
+pub mod rates;
+pub mod strings;
+pub mod sysfs;

@@ -1,0 +1,138 @@
+//! Devices: the list, names, GUIDs, opening and closing (ibv_get_device_list(3), ibv_open_device(3)).
+//!
+//! The structures of devices are made with the first list and live as long as the process, as what programs
+//! keep of them must.
+
+use std::ffi::{c_char, c_int};
+use std::ptr::null_mut;
+use std::sync::OnceLock;
+
+use ibv_sys::*;
+
+use crate::device::{self, Device};
+use crate::errno::{self, EINVAL, Errno};
+use crate::verbs::context;
+
+/// The structure of a device, and the device.
+#[repr(C)]
+struct Shown {
+    whole: whole_device,
+    device: &'static Device,
+}
+
+/// Structures that live for ever and never change.
+struct Table(Vec<*mut Shown>);
+
+// SAFETY: what it points to is never written after it was made.
+unsafe impl Send for Table {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Table {}
+
+/// The structures, in the order of the list.
+fn table() -> Result<&'static [*mut Shown], Errno> {
+    static TABLE: OnceLock<Table> = OnceLock::new();
+    let devices = device::all()?;
+    let make =
+        || Table(devices.iter().map(|device| Box::into_raw(Box::new(show(device)))).collect());
+    Ok(&TABLE.get_or_init(make).0)
+}
+
+fn show(device: &'static Device) -> Shown {
+    let index = device.index();
+    Shown {
+        whole: whole_device {
+            head: ibv_device {
+                _ops: [std::ptr::null(); 2],
+                node_type: IBV_NODE_RNIC,
+                transport_type: IBV_TRANSPORT_IWARP,
+                name: text(device.name()),
+            },
+            dev_name: text(&format!("uverbs{index}")),
+            dev_path: text(&format!("/sys/class/infiniband_verbs/uverbs{index}")),
+            ibdev_path: text(&format!("/sys/class/infiniband/{}", device.name())),
+            behind: [0; 128],
+        },
+        device,
+    }
+}
+
+/// The structure of a device.
+pub(super) fn shown(device: &Device) -> *mut ibv_device {
+    let shown = table().ok().and_then(|table| table.get(device.index() as usize));
+    shown.map_or(null_mut(), |shown| shown.cast())
+}
+
+/// A string in an array of C's, cut to fit, with a NUL.
+pub(super) fn text<const N: usize>(text: &str) -> [c_char; N] {
+    let mut out = [0; N];
+    for (to, from) in out[..N - 1].iter_mut().zip(text.bytes()) {
+        *to = from as c_char;
+    }
+    out
+}
+
+unsafe fn device_of(device: *mut ibv_device) -> Result<&'static Device, Errno> {
+    let shown: *mut Shown = device.cast();
+    match table()?.contains(&shown) {
+        // SAFETY: it is one of the table, and those live for ever.
+        true => Ok(unsafe { (*shown).device }),
+        false => Err(EINVAL),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_ibv_get_device_list(num: *mut c_int) -> *mut *mut ibv_device {
+    errno::pointer(table().map(|table| {
+        if !num.is_null() {
+            // SAFETY: the caller's integer.
+            unsafe { *num = table.len() as c_int }
+        }
+        let mut list: Vec<*mut ibv_device> = table.iter().map(|shown| shown.cast()).collect();
+        list.push(null_mut());
+        Box::into_raw(list.into_boxed_slice()).cast()
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_ibv_free_device_list(list: *mut *mut ibv_device) {
+    let Ok(table) = table() else { return };
+    if !list.is_null() {
+        let slice = std::ptr::slice_from_raw_parts_mut(list, table.len() + 1);
+        // SAFETY: made by `warpline_ibv_get_device_list` of as many, and given back once.
+        drop(unsafe { Box::from_raw(slice) });
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
+    match device.is_null() {
+        true => std::ptr::null(),
+        // SAFETY: the caller's device, whose name stays where it is.
+        false => unsafe { (&raw const (*device).name).cast() },
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_ibv_get_device_guid(device: *mut ibv_device) -> u64 {
+    // SAFETY: the caller's device.
+    unsafe { device_of(device) }.map_or(0, |device| device.guid().to_be())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_ibv_get_device_index(device: *mut ibv_device) -> c_int {
+    // SAFETY: the caller's device.
+    unsafe { device_of(device) }.map_or(-1, |device| device.index() as c_int)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    // SAFETY: the caller's device.
+    let device = unsafe { device_of(device) };
+    errno::pointer(device.and_then(|device| context::open(device.open()?)))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_ibv_close_device(context: *mut ibv_context) -> c_int {
+    // SAFETY: the caller's context, given up.
+    errno::code(unsafe { crate::object::destroy(context) }.map(drop))
+}
