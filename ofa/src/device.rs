@@ -16,6 +16,7 @@ use vp_softrdma::SoftRdma;
 use crate::adapter::Adapter;
 use crate::errno::{EINVAL, Errno};
 use crate::gid::Gids;
+use crate::log;
 
 const SPLIT: &str = "WARPLINE_VERBS_DEVICES";
 /// Octets of a name in C, less the NUL.
@@ -57,6 +58,7 @@ fn find() -> Result<Devices, Errno> {
         EINVAL
     };
     let config = ual::Config::load().map_err(|error| refuse(&error))?;
+    log::init(&config.log);
     // Not the bridge to rdma-core: it would find this very library.
     let ual = Ual::with_providers(vec![Arc::new(SoftRdma)], config);
     let asked = std::env::var(SPLIT).unwrap_or_default();

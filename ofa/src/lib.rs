@@ -24,6 +24,7 @@ pub mod errno;
 pub mod events;
 mod fork;
 pub mod gid;
+mod log;
 pub mod notify;
 pub mod object;
 mod start;

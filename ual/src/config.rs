@@ -2,13 +2,14 @@
 //!
 //! `$WARPLINE_CONFIG`, else `~/.config/warpline/warpline.toml`, else `/etc/warpline/warpline.toml`,
 //! else the defaults. Unknown keys are errors with line and column. Providers in libraries are named
-//! by `[providers]`, by manifests in `providers.d` beside these files, and by the environment.
+//! by `[providers]`, by manifests in `providers.d` beside these files, and by the environment. In
+//! `$WARPLINE_WRAP` are wrappers, separated by blanks, that come before those of the file.
 
 mod file;
 mod providers;
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -18,6 +19,9 @@ use vp_hooks::Wrapper;
 
 use crate::secure::is_secure;
 use file::{File, PolicyKeys};
+
+/// Names wrappers of every provider.
+const WRAP: &str = "WARPLINE_WRAP";
 
 /// Everything that can be configured.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -64,6 +68,14 @@ impl Providers {
     /// What the provider of this name is wrapped in.
     pub fn wrap_of(&self, name: &str) -> &[Wrapper] {
         self.own.get(name).and_then(|own| own.wrap.as_ref()).unwrap_or(&self.wrap)
+    }
+
+    /// Wraps every provider in these, too, next to the application.
+    fn put_before(&mut self, wrappers: &[Wrapper]) {
+        let own = self.own.values_mut().filter_map(|own| own.wrap.as_mut());
+        for wrap in own.chain([&mut self.wrap]) {
+            wrap.splice(..0, wrappers.iter().cloned());
+        }
     }
 }
 
@@ -113,11 +125,20 @@ pub enum ConfigError {
         /// What is wrong, and what is allowed.
         message: String,
     },
+    /// A variable of the environment says something that cannot be.
+    #[error("${name}: {message}")]
+    Variable {
+        /// Its name.
+        name: &'static str,
+        /// What is wrong, and what is allowed.
+        message: String,
+    },
 }
 
 impl Config {
-    /// The file in force, or the defaults if there is none, and where providers are searched. A file
-    /// named by `$WARPLINE_CONFIG` must exist. In a setuid program the environment names nothing.
+    /// The file in force, or the defaults if there is none, where providers are searched, and what they
+    /// are wrapped in. A file named by `$WARPLINE_CONFIG` must exist. In a setuid program the environment
+    /// names nothing.
     pub fn load() -> Result<Self, ConfigError> {
         Self::load_with(|name| match is_secure() {
             true => None,
@@ -143,6 +164,9 @@ impl Config {
             config.providers.search.extend(named);
         }
         config.providers.search.extend(places.iter().map(|p| p.with_file_name("providers.d")));
+        if let Some(texts) = trusted(WRAP) {
+            config.providers.put_before(&wrappers(&texts)?);
+        }
         Ok(config)
     }
 
@@ -166,6 +190,14 @@ impl Config {
         let peers = file.policy.peers.into_iter().map(peer).collect();
         Ok(Self { providers: file.providers, policy, peers, log: file.log })
     }
+}
+
+/// Wrappers separated by blanks.
+fn wrappers(texts: &OsStr) -> Result<Vec<Wrapper>, ConfigError> {
+    let wrong = |message: String| ConfigError::Variable { name: WRAP, message };
+    let texts = texts.to_str().ok_or_else(|| wrong("this is not UTF-8".into()))?;
+    let all = texts.split_whitespace().map(|text| text.parse::<Wrapper>());
+    all.collect::<Result<_, _>>().map_err(|error| wrong(error.to_string()))
 }
 
 /// Line, and column in characters, of an offset in a text; both from 1.
@@ -316,6 +348,28 @@ mod tests {
         // Without a name of its own the user's file is looked for in the home directory.
         let home = Config::load_with(|name| (name == "HOME").then(|| dir.clone().into())).unwrap();
         assert_eq!(home.providers.search[0], dir.join(".config/warpline/providers.d"));
+    }
+
+    #[test]
+    fn a_variable_wraps_every_provider_next_to_the_application() {
+        let path = std::env::temp_dir().join(format!("ual-wrap-{}.toml", std::process::id()));
+        std::fs::write(&path, "[providers]\nwrap = [\"trace\"]\n[providers.bare]\nwrap = []\n")
+            .unwrap();
+        let load = |wrap: &str| {
+            Config::load_with(|name| match name {
+                "WARPLINE_CONFIG" => Some(path.clone().into()),
+                "WARPLINE_WRAP" => Some(wrap.into()),
+                _ => None,
+            })
+        };
+        let providers = load(" stats  fault:post_send@3=QueueFull ").unwrap().providers;
+        let wrap =
+            |name| providers.wrap_of(name).iter().map(Wrapper::to_string).collect::<Vec<_>>();
+        assert_eq!(wrap("other"), ["stats", "fault:post_send@3=QueueFull", "trace"]);
+        assert_eq!(wrap("bare"), ["stats", "fault:post_send@3=QueueFull"]);
+        let error = load("tarce").unwrap_err().to_string();
+        assert!(error.starts_with("$WARPLINE_WRAP: ") && error.contains("no `tarce`"), "{error}");
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

@@ -125,7 +125,7 @@ pub(super) unsafe extern "C" fn query_port_sized(
 unsafe fn gids(context: *mut ibv_context, port: u32) -> Result<Gids, Errno> {
     // SAFETY: the caller's context.
     let context = unsafe { context_of(context) }?;
-    if port != PORT.into() {
+    if port != u32::from(PORT) {
         return Err(EINVAL);
     }
     context.adapter()?.device().gids()
