@@ -51,9 +51,17 @@ struct Core {
 const ZERO_BASED: u64 = 1 << 32;
 
 fn name(stag: Stag, addressing: Addressing) -> u64 {
+    let zero_based = addressing == Addressing::ZeroBased;
+    u64::from(stag.0) | if zero_based { ZERO_BASED } else { 0 }
+}
+
+/// Refuses what IT-API has no addressing mode for (`it_addr_mode_t`).
+fn check_addressing(addressing: Addressing) -> Result<()> {
     match addressing {
-        Addressing::Absolute => stag.0.into(),
-        Addressing::ZeroBased => u64::from(stag.0) | ZERO_BASED,
+        Addressing::Absolute | Addressing::ZeroBased => Ok(()),
+        Addressing::Based(base) => Err(Error::Argument(format!(
+            "a region addressed from {base:#x} on: IT-API addresses by memory address or from zero"
+        ))),
     }
 }
 
@@ -140,6 +148,7 @@ impl Lmr {
     /// `IT_LMR_FLAG_SHARED`). From now on neither can be unlinked. The memory lives until both are
     /// gone.
     pub fn share(&self, pz: &Pz, access: Access, addressing: Addressing) -> Result<Self> {
+        check_addressing(addressing)?;
         let shared = self.0.lmr.share(pz.ual(), addressing, access, Keys::default().next())?;
         let stag = shared.stag();
         Ok(Self::wrap(shared, self.0.region.clone(), addressing, access, stag))
@@ -149,6 +158,7 @@ impl Lmr {
     /// Refused without change while windows are linked to it; any other refusal leaves a region
     /// without a registration, good for nothing but its content.
     pub fn modify(&self, pz: &Pz, access: Access, addressing: Addressing) -> Result<()> {
+        check_addressing(addressing)?;
         let key = self.0.keys.next();
         let init = LmrInit { addressing, key, ..LmrInit::new(self.0.region.mem_range(), access) };
         self.0.lmr.modify(pz.ual(), init)?;
@@ -189,10 +199,7 @@ impl Lmr {
     }
 
     fn to_of(&self, offset: usize) -> u64 {
-        match self.addressing() {
-            Addressing::Absolute => self.0.region.addr() + offset as u64,
-            Addressing::ZeroBased => offset as u64,
-        }
+        self.addressing().base(self.0.region.addr()) + offset as u64
     }
 }
 

@@ -111,10 +111,7 @@ impl Rmr {
                 "the window is not linked; post `Work::link` and wait for its completion".into(),
             )
         })?;
-        let addr = match info.addressing {
-            Addressing::Absolute => info.to,
-            Addressing::ZeroBased => 0,
-        };
+        let addr = info.addressing.base(info.to);
         Ok(RemoteRange { context: RmrContext(stag.0), addr, len: info.len })
     }
 

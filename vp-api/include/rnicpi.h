@@ -239,6 +239,7 @@ typedef void (*ri_port_fn)(void *receiver, const ri_port *port);
 #define RI_CAP_READ_SINK_STAG (UINT64_C(1) << 18) /* sinks of reads: windows, invalidated after */
 #define RI_CAP_RECV_LIMIT (UINT64_C(1) << 19)     /* ri_qp_init.recv_limit */
 #define RI_CAP_PICKS_WIDE_KEY (UINT64_C(1) << 20) /* query_mw says the key once a bind is posted */
+#define RI_CAP_BASED (UINT64_C(1) << 21)          /* since 1.4: RI_ADDRESSING_BASED */
 
 #define RI_MODEL_LLP_STREAM 1 /* takes over a connected TCP stream: ri_qp_change.stream */
 #define RI_MODEL_NATIVE 2     /* has its own connection manager: ri_rnic_ops.native_cm */
@@ -321,6 +322,10 @@ typedef struct ri_async_handler {
 
 #define RI_ADDRESSING_ABSOLUTE 0   /* tagged offset = virtual address */
 #define RI_ADDRESSING_ZERO_BASED 1 /* tagged offset = offset from the first octet [RI-44] */
+/* Since 1.4, with RI_CAP_BASED: base is the tagged offset of the first octet [RI-223], in elements
+ * [RI-224] and for windows that are bound to the region [RI-225], too. base and octets together stay
+ * below 2^64, else it is RI_INVALID_ADDRESS [RI-226]. With other addressing base means nothing. */
+#define RI_ADDRESSING_BASED 2
 
 typedef struct ri_mr_init {
     uint32_t size;
@@ -329,6 +334,7 @@ typedef struct ri_mr_init {
     uint32_t addressing, access;
     uint32_t key; /* consumer's octet of the STag, looked at whenever the STag is used [RI-45] */
     uint32_t pin; /* 1: pin the pages [RI-46] */
+    uint64_t base; /* since 1.4 */
 } ri_mr_init;
 
 /* A region of its own over the memory of another, with which only the memory is shared [RI-48]. */
@@ -336,6 +342,7 @@ typedef struct ri_shared_mr_init {
     uint32_t size;
     uint32_t original; /* STag */
     uint32_t pd, addressing, access, key;
+    uint64_t base; /* since 1.4 */
 } ri_shared_mr_init;
 
 /* A region as it is now [RI-47]. */
@@ -346,6 +353,7 @@ typedef struct ri_mr_info {
     uint64_t addr; /* 0 if invalid */
     uint64_t len;
     uint32_t access, bound_windows; /* how many are bound to it [RI-49] */
+    uint64_t base; /* since 1.4 */
 } ri_mr_info;
 
 #define RI_MW_WIDE 1   /* usable by every QP of the PD (IB type 1) [RI-50] */
@@ -358,6 +366,7 @@ typedef struct ri_mw_info {
     uint32_t stag, access, has_region, region;
     uint32_t addressing;
     uint64_t to, len;
+    uint64_t base; /* since 1.4 */
 } ri_mw_info;
 
 /* ---- Work requests and completions ---------------------------------------------------------- */
@@ -411,6 +420,7 @@ typedef struct ri_bind_mw {
     uint32_t window, key, region;
     uint64_t to, len;
     uint32_t addressing, access;
+    uint64_t base; /* since 1.4 */
 } ri_bind_mw;
 
 typedef struct ri_fast_register {
@@ -418,6 +428,7 @@ typedef struct ri_fast_register {
     uint32_t stag; /* index as allocated, key as wanted */
     ri_range range;
     uint32_t addressing, access;
+    uint64_t base; /* since 1.4 */
 } ri_fast_register;
 
 /* Receive work request. In a list every request has the size of the first [RI-72]. */

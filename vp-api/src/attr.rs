@@ -74,6 +74,8 @@ bitflags! {
         const RECV_LIMIT = 1 << 19;
         /// The device picks the key of a wide window; Query MW says it once the bind is posted.
         const PICKS_WIDE_KEY = 1 << 20;
+        /// [`Addressing::Based`].
+        const BASED = 1 << 21;
     }
 }
 
@@ -274,6 +276,20 @@ pub enum Addressing {
     Absolute,
     /// TO = offset from the region's first octet.
     ZeroBased,
+    /// TO of the first octet = this number, of the consumer's choice (`ibv_reg_mr_iova(3)`); it and
+    /// the length together stay below 2^64. Needs [`Capabilities::BASED`].
+    Based(u64),
+}
+
+impl Addressing {
+    /// TO of the first octet of memory at `addr`.
+    pub const fn base(self, addr: u64) -> u64 {
+        match self {
+            Self::Absolute => addr,
+            Self::ZeroBased => 0,
+            Self::Based(base) => base,
+        }
+    }
 }
 
 /// For registering a region.

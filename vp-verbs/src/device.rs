@@ -2,7 +2,7 @@
 //!
 //! Owner: shared by everything made from it; closed with the last. Any thread.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_uint, c_void};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
@@ -29,12 +29,19 @@ pub(crate) struct Context {
     /// What is posted in Error stays in its queues without a completion: siw flushes them as it enters
     /// Error and not afterwards (`siw_post_send`, Linux 6.1).
     pub(crate) keeps_late: bool,
+    /// It registers every region under its address, whatever base was asked for
+    /// (`siw_reg_user_mr`, Linux 6.1).
+    ignores_bases: bool,
 }
 
 // SAFETY: libibverbs is thread safe: a context belongs to no thread.
 unsafe impl Send for Context {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Context {}
+
+/// `ibv_reg_mr_iova2`.
+pub(crate) type RegisterBased =
+    unsafe extern "C" fn(*mut ibv_pd, *mut c_void, usize, u64, c_uint) -> *mut ibv_mr;
 
 /// Vendor of siw: "bmt".
 const SIW: u32 = 0x62_6d74;
@@ -98,15 +105,30 @@ impl Context {
                 let transport = unsafe { (*device).transport_type };
                 let (name, iwarp) = (name.to_owned(), transport == IBV_TRANSPORT_IWARP);
                 let api = api.clone();
-                let (forgets_solicited, keeps_late) = (false, false);
-                let mut context = Self { api, raw, name, iwarp, forgets_solicited, keeps_late };
-                let is_siw = context.query().is_ok_and(|attr| attr.vendor_id == SIW);
-                (context.forgets_solicited, context.keeps_late) = (is_siw, is_siw);
+                let mut context = Self {
+                    api,
+                    raw,
+                    name,
+                    iwarp,
+                    forgets_solicited: false,
+                    keeps_late: false,
+                    ignores_bases: false,
+                };
+                if context.query().is_ok_and(|attr| attr.vendor_id == SIW) {
+                    context.forgets_solicited = true;
+                    context.keeps_late = true;
+                    context.ignores_bases = true;
+                }
                 found = Some(Arc::new(context));
             }
             Ok(())
         })?;
         Ok(found)
+    }
+
+    /// Registers a region under a base; `None`: the library or the device cannot.
+    pub(crate) fn register_based(&self) -> Option<RegisterBased> {
+        self.api.ibv.ibv_reg_mr_iova2.filter(|_| !self.ignores_bases)
     }
 
     pub(crate) fn as_ptr(&self) -> *mut ibv_context {

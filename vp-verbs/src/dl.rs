@@ -33,10 +33,12 @@ impl Default for Libraries {
 
 /// Declares a table of C functions and how it is filled.
 macro_rules! functions {
-    ($table:ident { $($name:ident($($arg:ty),*) $(-> $out:ty)?;)+ }) => {
-        /// Functions of one library, by their own names.
+    ($table:ident { $($name:ident($($arg:ty),*) $(-> $out:ty)?;)+ }
+        newer { $($new:ident($($new_arg:ty),*) -> $new_out:ty;)* }) => {
+        /// Functions of one library, by their own names; `None`: this version has it not.
         pub(crate) struct $table {
             $(pub(crate) $name: unsafe extern "C" fn($($arg),*) $(-> $out)?,)+
+            $(pub(crate) $new: Option<unsafe extern "C" fn($($new_arg),*) -> $new_out>,)*
             _library: ManuallyDrop<Library>,
         }
 
@@ -52,7 +54,12 @@ macro_rules! functions {
                     let $name = *unsafe { library.get(concat!(stringify!($name), "\0").as_bytes()) }
                         .map_err(missing)?;
                 )+
-                Ok(Self { $($name,)+ _library: ManuallyDrop::new(library) })
+                $(
+                    // SAFETY: as above.
+                    let $new = unsafe { library.get(concat!(stringify!($new), "\0").as_bytes()) };
+                    let $new = $new.ok().map(|f| *f);
+                )*
+                Ok(Self { $($name,)+ $($new,)* _library: ManuallyDrop::new(library) })
             }
         }
     };
@@ -88,6 +95,8 @@ functions! { Ibv {
     ibv_destroy_qp(*mut ibv_qp) -> c_int;
     ibv_create_ah(*mut ibv_pd, *mut ibv_ah_attr) -> *mut ibv_ah;
     ibv_destroy_ah(*mut ibv_ah) -> c_int;
+} newer {
+    ibv_reg_mr_iova2(*mut ibv_pd, *mut c_void, usize, u64, c_uint) -> *mut ibv_mr;
 }}
 
 functions! { RdmaCm {
@@ -109,7 +118,7 @@ functions! { RdmaCm {
     rdma_get_cm_event(*mut rdma_event_channel, *mut *mut rdma_cm_event) -> c_int;
     rdma_ack_cm_event(*mut rdma_cm_event) -> c_int;
     rdma_get_src_port(*mut rdma_cm_id) -> u16;
-}}
+} newer {}}
 
 /// Both libraries.
 pub(crate) struct Api {

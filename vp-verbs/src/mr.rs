@@ -27,6 +27,7 @@ pub(crate) struct Region {
     _hold: Hold,
     addr: u64,
     len: u64,
+    addressing: Addressing,
     access: Access,
     shared: AtomicBool,
 }
@@ -58,11 +59,19 @@ impl Region {
     ) -> VpResult<Self> {
         check(init)?;
         let ibv = &context.api.ibv;
-        let (addr, len) = (init.range.addr().as_ptr(), init.range.len());
-        let flags = map::access(init.access) as c_int;
+        let (addr, len) = (init.range.addr().as_ptr().cast(), init.range.len());
+        let flags = map::access(init.access);
         // SAFETY: the domain is alive; by the range's invariant the octets stay mapped until the
         // last clone is dropped, and this region keeps one until it is deregistered.
-        let raw = unsafe { (ibv.ibv_reg_mr)(pd.raw, addr.cast(), len, flags) };
+        let raw = match init.addressing {
+            Addressing::Based(base) => {
+                let register = context.register_based().ok_or_else(|| no_bases(context))?;
+                // SAFETY: as above.
+                unsafe { register(pd.raw, addr, len, base, flags) }
+            }
+            // SAFETY: as above.
+            _ => unsafe { (ibv.ibv_reg_mr)(pd.raw, addr, len, flags as c_int) },
+        };
         // SAFETY: fresh, with its counterpart.
         let raw = unsafe { Owned::new(raw, ibv.ibv_dereg_mr, context) };
         let raw = raw.map_err(|error| {
@@ -84,6 +93,7 @@ impl Region {
             mr,
             pd: pd.id,
             _hold: pd.hold,
+            addressing: init.addressing,
             access: init.access,
             shared: AtomicBool::new(shared),
         }
@@ -117,7 +127,7 @@ impl Region {
     pub(crate) fn header(&self, at: u64) -> Option<[u8; GRH_OCTETS]> {
         let live = lock(&self.live);
         let range = &live.as_ref()?.range;
-        let skip = usize::try_from(at.checked_sub(self.addr)?).ok()?;
+        let skip = usize::try_from(at.checked_sub(self.addressing.base(self.addr))?).ok()?;
         if skip.checked_add(GRH_OCTETS)? > range.len() {
             return None;
         }
@@ -149,6 +159,10 @@ impl Region {
         pd: Domain,
         init: &MrInit,
     ) -> Result<Self, Domain> {
+        // The library moves a region with its address, and knows no base here.
+        if matches!(init.addressing, Addressing::Based(_)) {
+            return Err(pd);
+        }
         let what =
             IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
         let (addr, len) = (init.range.addr().as_ptr().cast(), init.range.len());
@@ -173,7 +187,7 @@ impl Region {
             shared: self.shared.load(Ordering::Relaxed),
             addr: self.addr,
             len: self.len,
-            addressing: Addressing::Absolute,
+            addressing: self.addressing,
             access: self.access,
             bound_windows,
         }
@@ -186,9 +200,28 @@ pub(crate) fn check(init: &MrInit) -> VpResult<()> {
         let detail = format!("{:?}: a remote right needs its local right", init.access);
         return Err(VpError::new(VpStatus::InvalidAccess, detail));
     }
-    if init.addressing != Addressing::Absolute {
-        let detail = "rdma-core registers regions by their addresses, not zero-based";
-        return Err(VpError::new(VpStatus::Unsupported, detail));
+    match init.addressing {
+        Addressing::Absolute => Ok(()),
+        Addressing::ZeroBased => {
+            let detail =
+                "rdma-core registers regions by their addresses or from a base, not zero-based";
+            Err(VpError::new(VpStatus::Unsupported, detail))
+        }
+        Addressing::Based(base) if base.checked_add(init.range.len() as u64).is_some() => Ok(()),
+        Addressing::Based(base) => {
+            let len = init.range.len();
+            let detail =
+                format!("the tagged offsets of {len} octets from base {base:#x} exceed 64 bits");
+            Err(VpError::new(VpStatus::InvalidAddress, detail))
+        }
     }
-    Ok(())
+}
+
+fn no_bases(context: &Context) -> VpError {
+    let detail = format!(
+        "regions of {} have no base of the application's choice: that needs ibv_reg_mr_iova2 of \
+         rdma-core 28 and another device than siw",
+        context.name
+    );
+    VpError::new(VpStatus::Unsupported, detail)
 }

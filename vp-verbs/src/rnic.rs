@@ -123,6 +123,7 @@ fn attributes(context: &Arc<Context>, channel: &Channel) -> std::io::Result<Rnic
     let mut attrs = RnicAttrs::new(&vendor, &context.name, ConnectionModel::Native);
     attrs.firmware = text(&attr.fw_ver);
     attrs.capabilities = map::capabilities(&attr, context.iwarp);
+    attrs.capabilities.set(Capabilities::BASED, context.register_based().is_some());
     attrs.capabilities.set(Capabilities::CQ_RESIZE, cq::resizes(context, channel));
     let sges = count(attr.max_sge).min(SGES as u32 - 1);
     attrs.max_qp = count(attr.max_qp);

@@ -66,7 +66,8 @@ pub(crate) fn addressing(mode: it_addr_mode_t, most: &RnicAttrs) -> Outcome<Addr
 /// In the terms of C.
 pub(crate) fn mode(addressing: Addressing) -> it_addr_mode_t {
     match addressing {
-        Addressing::Absolute => IT_ADDR_MODE_ABSOLUTE,
+        // C has no mode for a base, and no region of this face has one.
+        Addressing::Absolute | Addressing::Based(_) => IT_ADDR_MODE_ABSOLUTE,
         Addressing::ZeroBased => IT_ADDR_MODE_RELATIVE,
     }
 }

@@ -75,10 +75,8 @@ pub(crate) struct Told {
 
 impl View {
     fn first(&self) -> u64 {
-        match (&self.range, self.addressing) {
-            (Some(range), Addressing::Absolute) => range.addr().as_ptr().addr() as u64,
-            _ => 0,
-        }
+        let addr = |range: &MemRange| range.addr().as_ptr().addr() as u64;
+        self.range.as_ref().map_or(0, |range| self.addressing.base(addr(range)))
     }
 
     fn len(&self) -> u64 {

@@ -178,7 +178,7 @@ pub unsafe extern "C" fn rdma_bind_addr(
     };
     let mut world = world();
     let asked = u16::from_be((*address.cast::<libc::sockaddr_in>()).sin_port);
-    let port = if asked == 0 { 20000 + world.number() as u16 } else { asked };
+    let port = if asked == 0 { 20000 + (world.number() % 40_000) as u16 } else { asked };
     let datagrams = (*id).ps == RDMA_PS_UDP;
     let taken = |state: &IdState| {
         state.listening && (state.port, state.iwarp, state.datagrams) == (port, iwarp, datagrams)

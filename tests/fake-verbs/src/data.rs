@@ -87,8 +87,8 @@ unsafe fn set_window(
     (*mw).rkey = rkey;
     if info.length != 0 {
         let (addr, len, access) = (info.addr, info.length, info.mw_access_flags);
-        let pd = (*mw).pd as usize;
-        world.keys.insert(rkey, Keyed { addr, len, access, window: true, qp, pd });
+        let (pd, shift) = ((*mw).pd as usize, shift(world, (*info.mr).lkey));
+        world.keys.insert(rkey, Keyed { addr, shift, len, access, window: true, qp, pd });
     }
 }
 
@@ -251,6 +251,7 @@ unsafe fn carry_out(
     }
     let peer = peer.ok_or(IBV_WC_RETRY_EXC_ERR)?;
     let other = world.qps.get(&peer).ok_or(IBV_WC_RETRY_EXC_ERR)?.raw as *mut ibv_qp;
+    let sges = if inline { sges } else { in_memory(world, &sges) };
     let data = if reads_local { gather(&sges) } else { Vec::new() };
     let refused = |world: &mut World| {
         world.flush(peer);
@@ -265,7 +266,8 @@ unsafe fn carry_out(
             if !allowed(world, other, rdma.rkey, to, len, IBV_ACCESS_REMOTE_WRITE) {
                 return Err(refused(world));
             }
-            std::ptr::copy_nonoverlapping(data.as_ptr(), to as *mut u8, data.len());
+            let at = to.wrapping_add(shift(world, rdma.rkey));
+            std::ptr::copy_nonoverlapping(data.as_ptr(), at as *mut u8, data.len());
             match wr.opcode {
                 IBV_WR_RDMA_WRITE => Ok(()),
                 _ => deliver(world, peer, &[], wr, solicited),
@@ -276,13 +278,13 @@ unsafe fn carry_out(
             if !allowed(world, other, rdma.rkey, rdma.remote_addr, len, IBV_ACCESS_REMOTE_READ) {
                 return Err(refused(world));
             }
-            let from = ibv_sge { addr: rdma.remote_addr, length: len, lkey: 0 };
-            scatter(&gather(&[from]), &sges);
+            let from = ibv_sge { addr: rdma.remote_addr, length: len, lkey: rdma.rkey };
+            scatter(&gather(&in_memory(world, &[from])), &sges);
             Ok(())
         }
         _ => {
             let atomic = wr.wr.atomic;
-            let at = atomic.remote_addr as *mut u64;
+            let at = atomic.remote_addr.wrapping_add(shift(world, atomic.rkey)) as *mut u64;
             if !allowed(world, other, atomic.rkey, atomic.remote_addr, 8, IBV_ACCESS_REMOTE_ATOMIC)
             {
                 return Err(refused(world));
@@ -332,7 +334,7 @@ unsafe fn deliver(
         world.flush(peer);
         return Err(IBV_WC_REM_INV_REQ_ERR);
     }
-    scatter(data, &recv.sges);
+    scatter(data, &in_memory(world, &recv.sges));
     match wr.opcode {
         IBV_WR_SEND_WITH_IMM => wc.wc_flags = IBV_WC_WITH_IMM,
         IBV_WR_RDMA_WRITE_WITH_IMM => {
@@ -382,6 +384,17 @@ pub unsafe fn allowed(
         let right_qp = keyed.pd == pd as usize && (keyed.qp == 0 || keyed.qp == number);
         inside && right_qp && keyed.access & right == right && !(keyed.window && right == 0)
     })
+}
+
+fn shift(world: &World, key: u32) -> u64 {
+    world.keys.get(&key).map_or(0, |keyed| keyed.shift)
+}
+
+/// Elements of regions by where they are in memory.
+pub fn in_memory(world: &World, sges: &[ibv_sge]) -> Vec<ibv_sge> {
+    let place =
+        |sge: &ibv_sge| ibv_sge { addr: sge.addr.wrapping_add(shift(world, sge.lkey)), ..*sge };
+    sges.iter().map(place).collect()
 }
 
 pub unsafe fn gather(sges: &[ibv_sge]) -> Vec<u8> {

@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 use ibv_sys::*;
 
 use crate::cm::tell_with;
-use crate::data::{allowed, elements, gather, scatter};
+use crate::data::{allowed, elements, gather, in_memory, scatter};
 use crate::world::{World, set_errno, world};
 
 /// Octets of a question's private data behind librdmacm's own, and of an answer's.
@@ -83,6 +83,7 @@ pub unsafe fn send(world: &mut World, qp: *mut ibv_qp, wr: &ibv_send_wr) -> Resu
     if !gids().contains(&attr.grh.dgid) {
         return Ok(());
     }
+    let sges = if inline { sges } else { in_memory(world, &sges) };
     let data = gather(&sges);
     let Some(state) = world.qps.get_mut(&to.remote_qpn) else { return Ok(()) };
     let raw = state.raw as *mut ibv_qp;
@@ -97,7 +98,7 @@ pub unsafe fn send(world: &mut World, qp: *mut ibv_qp, wr: &ibv_send_wr) -> Resu
     let Some(recv) = state.recvs.pop_front() else { return Ok(()) };
     let mut message = header(&attr, data.len());
     message.extend(&data);
-    scatter(&message, &recv.sges);
+    scatter(&message, &in_memory(world, &recv.sges));
     let with_immediate = wr.opcode == IBV_WR_SEND_WITH_IMM;
     let wc = ibv_wc {
         wr_id: recv.wr_id,

@@ -173,13 +173,34 @@ pub unsafe extern "C" fn ibv_reg_mr(
     length: usize,
     access: c_int,
 ) -> *mut ibv_mr {
+    ibv_reg_mr_iova2(pd, addr, length, addr as u64, access as c_uint)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_reg_mr_iova2(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_uint,
+) -> *mut ibv_mr {
     let mut world = world();
     if world.fault("ibv_reg_mr").is_some() {
         return null_mut();
     }
     let key = world.number() << 8 | 0x11;
-    let (at, len, access) = (addr as u64, length as u64, access as u32);
-    world.keys.insert(key, Keyed { addr: at, len, access, window: false, qp: 0, pd: pd as usize });
+    world.keys.insert(
+        key,
+        Keyed {
+            addr: iova,
+            shift: (addr as u64).wrapping_sub(iova),
+            len: length as u64,
+            access,
+            window: false,
+            qp: 0,
+            pd: pd as usize,
+        },
+    );
     Box::into_raw(Box::new(ibv_mr {
         context: (*pd).context,
         pd,
@@ -205,8 +226,18 @@ pub unsafe extern "C" fn ibv_rereg_mr(
         return -4;
     }
     let key = (*mr).lkey;
-    let (at, len, access) = (addr as u64, length as u64, access as u32);
-    world.keys.insert(key, Keyed { addr: at, len, access, window: false, qp: 0, pd: pd as usize });
+    world.keys.insert(
+        key,
+        Keyed {
+            addr: addr as u64,
+            shift: 0,
+            len: length as u64,
+            access: access as u32,
+            window: false,
+            qp: 0,
+            pd: pd as usize,
+        },
+    );
     ((*mr).pd, (*mr).addr, (*mr).length) = (pd, addr, length);
     0
 }

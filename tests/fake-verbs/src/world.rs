@@ -39,6 +39,8 @@ pub struct CqState {
 #[derive(Clone, Copy)]
 pub struct Keyed {
     pub addr: u64,
+    /// What to add to an address to find the octet in memory.
+    pub shift: u64,
     pub len: u64,
     pub access: u32,
     pub window: bool,

@@ -178,10 +178,7 @@ impl Lmr {
     /// ([`VpStatus::InvalidAddress`]).
     pub fn sync(&self, to: u64, len: u64) -> Result<()> {
         let region = self.query()?;
-        let base = match region.addressing {
-            Addressing::Absolute => region.addr,
-            Addressing::ZeroBased => 0,
-        };
+        let base = region.addressing.base(region.addr);
         let end = to.checked_add(len);
         if region.valid && to >= base && end.is_some_and(|end| end <= base + region.len) {
             return Ok(());

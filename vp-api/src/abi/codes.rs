@@ -45,7 +45,6 @@ codes! {
     ConnectionModel model_code model { LlpStream = 1, Native = 2, }
     LogLevel level_code level { Error = 1, Warn = 2, Info = 3, Debug = 4, Trace = 5, }
     MwKind kind_code kind { Wide = 1, Narrow = 2, }
-    Addressing addressing_code addressing { Absolute = 0, ZeroBased = 1, }
     Role role_code role { Initiator = 1, Responder = 2, }
     Rtr rtr_code rtr { Send = 1, Write = 2, Read = 3, }
     UdState ud_state_code ud_state { Operational = 1, Error = 2, }
@@ -53,6 +52,28 @@ codes! {
         NotSupported = 1, Rejected = 2, NoQueuePair = 3, Redirected = 4,
     }
     QpState state_code state { Idle = 1, Rts = 2, Closing = 3, Terminate = 4, Error = 5, }
+}
+
+/// Number of [`Addressing::Based`].
+pub(super) const BASED: u32 = 2;
+
+/// How octets are addressed; `base` means something to one kind only.
+pub(super) fn addressing(code: u32, base: u64) -> Option<Addressing> {
+    match code {
+        0 => Some(Addressing::Absolute),
+        1 => Some(Addressing::ZeroBased),
+        BASED => Some(Addressing::Based(base)),
+        _ => None,
+    }
+}
+
+/// The number, and the base.
+pub(super) fn addressing_code(addressing: Addressing) -> (u32, u64) {
+    match addressing {
+        Addressing::Absolute => (0, 0),
+        Addressing::ZeroBased => (1, 0),
+        Addressing::Based(base) => (BASED, base),
+    }
 }
 
 /// What a device speaks; what this version does not know, or what nobody says, is the vendor's own.
@@ -82,6 +103,7 @@ pub(super) fn capabilities(bits: u64, minor: u16) -> Capabilities {
     }
     // Reserved before.
     all.set(Capabilities::UD, minor >= 3 && all.contains(Capabilities::UD));
+    all.set(Capabilities::BASED, minor >= 4 && all.contains(Capabilities::BASED));
     all
 }
 
@@ -175,6 +197,9 @@ mod tests {
         let datagrams = Capabilities::UD;
         assert_eq!(capabilities(datagrams.bits(), 2), Capabilities::empty());
         assert_eq!(capabilities(datagrams.bits(), 3), datagrams);
+        let based = Capabilities::BASED;
+        assert_eq!(capabilities(based.bits(), 3), Capabilities::empty());
+        assert_eq!(capabilities(based.bits(), 4), based);
         // What a later one adds is not for this host.
         assert_eq!(capabilities(windows | 1 << 63, 3), Capabilities::MW);
     }

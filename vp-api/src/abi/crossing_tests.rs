@@ -118,7 +118,8 @@ fn services_cross() {
 fn memory_verbs_cross() {
     let side = Side::new();
     let (owner, range) = memory();
-    let (pd, addressing, access) = (PdId(11), Addressing::ZeroBased, Access::LOCAL | Access::BIND);
+    let (pd, addressing, access) =
+        (PdId(11), Addressing::Based(1 << 63), Access::LOCAL | Access::BIND);
     let init = MrInit { pd, range, addressing, access, key: 0x5a, pin: true };
     let stag = side.rnic.register_mr(&init).unwrap();
     assert_eq!(stag, Stag::new(0x1234, 0x5a));
@@ -248,11 +249,42 @@ fn shared_receive_queues_cross() {
     }
 }
 
+/// It does not know the number, and may take it for another.
+#[test]
+fn a_device_without_bases_is_asked_for_none() {
+    let host = Arc::new(Host::default());
+    let rnic = provider().open("without bases", host.clone()).unwrap();
+    let (_, range) = memory();
+    let (pd, addressing, access) = (PdId(11), Addressing::Based(0), Access::LOCAL);
+    let init = MrInit { pd, range: range.clone(), addressing, access, key: 1, pin: false };
+    let asked = [
+        rnic.register_mr(&init),
+        rnic.reregister_mr(Stag(1), &init),
+        rnic.register_shared_mr(Stag(1), pd, addressing, access, 1),
+    ];
+    for refused in asked {
+        let error = refused.unwrap_err();
+        assert_eq!(error.status, VpStatus::Unsupported);
+        assert!(error.detail.contains("RI_CAP_BASED"), "{}", error.detail);
+    }
+    let qp = rnic.create_qp(&QpInit::new(pd, CqId(9), CqId(8))).unwrap();
+    host.0.lock().unwrap().clear();
+    let (window, region, remote) = (MwId(1), Stag(1), Access::REMOTE_READ);
+    let bind = BindMw { window, key: 1, region, to: 0, len: 1, addressing, access: remote };
+    let fast = FastRegister { stag: Stag(1), range, addressing, access };
+    for op in [SendOp::BindMw(bind), SendOp::FastRegister(fast)] {
+        let wr = SendWr { wr_id: 1, op, data: Data::Sgl(&[]), flags: SendFlags::SIGNALED };
+        let refused = qp.post_send(&[wr]).unwrap_err();
+        assert_eq!(refused, PostFailure { posted: 0, status: VpStatus::Unsupported });
+    }
+    assert_eq!(*host.0.lock().unwrap(), [""; 0], "the provider was asked");
+}
+
 /// Every operation.
 fn operations() -> Vec<SendOp> {
     let (remote, data) = (Remote { stag: Stag(0x55aa), to: 1 << 42 }, 0x0102_0304_0506_0708);
     let (_, range) = memory();
-    let (addressing, access) = (Addressing::ZeroBased, Access::REMOTE_READ);
+    let (addressing, access) = (Addressing::Based(u64::MAX - 99), Access::REMOTE_READ);
     vec![
         SendOp::Send { solicited: false, invalidate: None },
         SendOp::Send { solicited: true, invalidate: Some(Stag(6)) },

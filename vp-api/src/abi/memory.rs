@@ -51,10 +51,12 @@ pub(super) unsafe fn range(range: &c::Range) -> Option<MemRange> {
 
 /// For the call, with the range lent.
 pub(super) fn init_to(init: &MrInit, lent: &Lent) -> c::MrInit {
+    let (addressing, base) = codes::addressing_code(init.addressing);
     c::MrInit {
         pd: init.pd.0,
         range: lent.get(),
-        addressing: codes::addressing_code(init.addressing),
+        addressing,
+        base,
         access: init.access.bits(),
         key: init.key.into(),
         pin: init.pin.into(),
@@ -72,7 +74,7 @@ pub(super) unsafe fn init_from(init: &c::MrInit) -> Option<MrInit> {
         pd: PdId(init.pd),
         // SAFETY: the caller's promise.
         range: unsafe { range(&init.range) }?,
-        addressing: codes::addressing(init.addressing)?,
+        addressing: codes::addressing(init.addressing, init.base)?,
         access: Access::from_bits(init.access)?,
         key: u8::try_from(init.key).ok()?,
         pin: init.pin != 0,
@@ -80,12 +82,14 @@ pub(super) unsafe fn init_from(init: &c::MrInit) -> Option<MrInit> {
 }
 
 pub(super) fn info_to(info: &MrInfo) -> c::MrInfo {
+    let (addressing, base) = codes::addressing_code(info.addressing);
     c::MrInfo {
         stag: info.stag.0,
         pd: info.pd.0,
         valid: info.valid.into(),
         shared: info.shared.into(),
-        addressing: codes::addressing_code(info.addressing),
+        addressing,
+        base,
         addr: info.addr,
         len: info.len,
         access: info.access.bits(),
@@ -102,13 +106,14 @@ pub(super) fn info_from(info: &c::MrInfo) -> Option<MrInfo> {
         shared: info.shared != 0,
         addr: info.addr,
         len: info.len,
-        addressing: codes::addressing(info.addressing)?,
+        addressing: codes::addressing(info.addressing, info.base)?,
         access: Access::from_bits_truncate(info.access),
         bound_windows: info.bound_windows,
     })
 }
 
 pub(super) fn window_to(info: &MwInfo) -> c::MwInfo {
+    let (addressing, base) = codes::addressing_code(info.addressing);
     c::MwInfo {
         id: info.id.0,
         kind: codes::kind_code(info.kind),
@@ -118,7 +123,8 @@ pub(super) fn window_to(info: &MwInfo) -> c::MwInfo {
         access: info.access.bits(),
         has_region: info.region.is_some().into(),
         region: info.region.map_or(0, |s| s.0),
-        addressing: codes::addressing_code(info.addressing),
+        addressing,
+        base,
         to: info.to,
         len: info.len,
         ..c::MwInfo::blank()
@@ -135,6 +141,6 @@ pub(super) fn window_from(info: &c::MwInfo) -> Option<MwInfo> {
         region: (info.has_region != 0).then_some(Stag(info.region)),
         to: info.to,
         len: info.len,
-        addressing: codes::addressing(info.addressing)?,
+        addressing: codes::addressing(info.addressing, info.base)?,
     })
 }

@@ -226,6 +226,7 @@ structs! { growing:
         access: u32,
         key: u32,
         pin: u32,
+        base: u64,
     }
     SharedMrInit = ri_shared_mr_init {
         size: u32,
@@ -234,6 +235,7 @@ structs! { growing:
         addressing: u32,
         access: u32,
         key: u32,
+        base: u64,
     }
     MrInfo = ri_mr_info {
         size: u32,
@@ -246,6 +248,7 @@ structs! { growing:
         len: u64,
         access: u32,
         bound_windows: u32,
+        base: u64,
     }
     MwInfo = ri_mw_info {
         size: u32,
@@ -260,6 +263,7 @@ structs! { growing:
         addressing: u32,
         to: u64,
         len: u64,
+        base: u64,
     }
     SendWr = ri_send_wr {
         size: u32,
@@ -291,6 +295,7 @@ structs! { growing:
         len: u64,
         addressing: u32,
         access: u32,
+        base: u64,
     }
     FastRegister = ri_fast_register {
         size: u32,
@@ -298,6 +303,7 @@ structs! { growing:
         range: Range,
         addressing: u32,
         access: u32,
+        base: u64,
     }
     RecvWr = ri_recv_wr {
         size: u32,

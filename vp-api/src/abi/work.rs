@@ -37,10 +37,12 @@ impl Extra {
             SendOp::BindMw(bind) => Self::Bind(bind_to(bind)),
             SendOp::FastRegister(fast) => {
                 let lent = Lent::new(&fast.range);
+                let (addressing, base) = codes::addressing_code(fast.addressing);
                 let to = c::FastRegister {
                     stag: fast.stag.0,
                     range: lent.get(),
-                    addressing: codes::addressing_code(fast.addressing),
+                    addressing,
+                    base,
                     access: fast.access.bits(),
                     ..c::FastRegister::blank()
                 };
@@ -48,6 +50,16 @@ impl Extra {
             }
             _ => return None,
         })
+    }
+
+    /// Addressing that only a device with [`Capabilities::BASED`] knows.
+    pub(super) fn is_based(&self) -> bool {
+        let addressing = match self {
+            Self::Atomic(_) => return false,
+            Self::Bind(b) => b.addressing,
+            Self::Fast { fast, .. } => fast.addressing,
+        };
+        addressing == codes::BASED
     }
 
     pub(super) fn pointer(&self) -> *const c_void {
@@ -76,13 +88,15 @@ fn atomic_to(operation: &AtomicOp) -> c::Atomic {
 }
 
 fn bind_to(bind: &BindMw) -> c::BindMw {
+    let (addressing, base) = codes::addressing_code(bind.addressing);
     c::BindMw {
         window: bind.window.0,
         key: bind.key.into(),
         region: bind.region.0,
         to: bind.to,
         len: bind.len,
-        addressing: codes::addressing_code(bind.addressing),
+        addressing,
+        base,
         access: bind.access.bits(),
         ..c::BindMw::blank()
     }
@@ -219,7 +233,7 @@ unsafe fn extra_from(wr: &c::SendWr, remote: Remote) -> Option<SendOp> {
                 region: Stag(bind.region),
                 to: bind.to,
                 len: bind.len,
-                addressing: codes::addressing(bind.addressing)?,
+                addressing: codes::addressing(bind.addressing, bind.base)?,
                 access: Access::from_bits(bind.access)?,
             }))
         }
@@ -230,7 +244,7 @@ unsafe fn extra_from(wr: &c::SendWr, remote: Remote) -> Option<SendOp> {
                 stag: Stag(fast.stag),
                 // SAFETY: the same.
                 range: unsafe { memory::range(&fast.range) }?,
-                addressing: codes::addressing(fast.addressing)?,
+                addressing: codes::addressing(fast.addressing, fast.base)?,
                 access: Access::from_bits(fast.access)?,
             }))
         }

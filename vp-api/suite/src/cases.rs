@@ -3,6 +3,7 @@
 
 mod anew;
 mod atomics;
+mod based;
 mod connections;
 mod data;
 mod datagrams;
@@ -43,6 +44,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
         memory::CASES,
         regions::CASES,
         windows::CASES,
+        based::CASES,
         services::CASES,
         datagrams::CASES,
         extras::CASES,

@@ -216,10 +216,7 @@ impl Rig {
         let range = region.mem_range();
         let init = MrInit { pd, range, addressing, access, key: 0x5a, pin: false };
         let stag = self.rnic.register_mr(&init)?;
-        let base = match addressing {
-            Addressing::Absolute => region.addr(),
-            Addressing::ZeroBased => 0,
-        };
+        let base = addressing.base(region.addr());
         Ok(Memory { region, stag, base })
     }
 

@@ -69,6 +69,7 @@ impl Regions {
                     format!("region {:#x} is invalid and has no memory to share", original.index());
                 return Err(VpError::new(VpStatus::InvalidStag, detail));
             };
+            check_base(addressing, memory.range.len())?;
             region.shared = true;
             memory
         };
@@ -150,6 +151,7 @@ impl Regions {
 
     fn region(&self, pd: PdUse, init: &MrInit) -> VpResult<Region> {
         check_access(init.access)?;
+        check_base(init.addressing, init.range.len())?;
         self.check_range(init)?;
         let pinned = init.pin.then(|| Pinned::new(&self.services, &init.range)).transpose()?;
         Ok(Region {
@@ -215,11 +217,8 @@ fn grant(memory: &Memory, addressing: Addressing, access: Access, pd: PdId) -> G
     Grant {
         addr,
         len: memory.range.len() as u64,
-        base: match addressing {
-            // STag 0 and SGEs by address reach memory through these provenances.
-            Addressing::Absolute => addr.expose_provenance() as u64,
-            Addressing::ZeroBased => 0,
-        },
+        // STag 0 and SGEs by address reach memory through these provenances.
+        base: addressing.base(addr.expose_provenance() as u64),
         access,
         pd,
         scope: Scope::Region,
@@ -236,6 +235,21 @@ fn check_access(access: Access) -> VpResult<()> {
          the local one"
     );
     Err(VpError::new(VpStatus::InvalidAccess, detail))
+}
+
+// RFC 5041 7.1: no TO wraps. [DDP-21]
+fn check_base(addressing: Addressing, len: usize) -> VpResult<()> {
+    if fits(addressing, len as u64) {
+        return Ok(());
+    }
+    let base = addressing.base(0);
+    let detail = format!("the tagged offsets of {len} octets from base {base:#x} exceed 64 bits");
+    Err(VpError::new(VpStatus::InvalidAddress, detail))
+}
+
+/// Whether the end of `len` octets has a TO; of an address space of this process it always has.
+pub(crate) fn fits(addressing: Addressing, len: u64) -> bool {
+    addressing.base(0).checked_add(len).is_some()
 }
 
 fn unknown(stag: Stag) -> VpError {
@@ -266,6 +280,9 @@ pub(crate) fn fast_register(
     let remote = request.access.intersects(Access::REMOTE);
     if !request.access.valid_for_region() || (remote && !region.remote) {
         return Err(LocalFault::Access(AccessError::Access));
+    }
+    if !fits(request.addressing, request.range.len() as u64) {
+        return Err(LocalFault::Access(AccessError::Wrap));
     }
     let memory = Memory { range: request.range.clone(), _pinned: None };
     slot.publish(

@@ -29,6 +29,28 @@ fn addressing_decides_the_first_offset() {
     assert_eq!(write(&regions, zero, buffer.addr()), Err(AccessError::Bounds));
 }
 
+// [DDP-21]: the last TO has 64 bits, too.
+#[test]
+fn a_base_leaves_room_for_the_whole_region() {
+    let (regions, buffer) = (regions(), Buffer::new(32));
+    let based = |base| MrInit { addressing: Addressing::Based(base), ..init(&buffer, FULL) };
+    let last = u64::MAX - 32;
+    let stag = regions.register(pd(PD), &based(last)).unwrap();
+    assert_eq!(regions.query(stag).unwrap().addressing, Addressing::Based(last));
+    assert_eq!(write(&regions, stag, last), Ok(()));
+    assert_eq!(write(&regions, stag, u64::MAX - 1), Ok(()));
+    assert_eq!(write(&regions, stag, u64::MAX), Err(AccessError::Wrap));
+    assert_eq!(write(&regions, stag, last - 1), Err(AccessError::Bounds));
+    assert_eq!(write(&regions, stag, buffer.addr()), Err(AccessError::Bounds));
+    let refused = regions.register(pd(PD), &based(last + 1)).unwrap_err();
+    assert_eq!(refused.status, VpStatus::InvalidAddress);
+    assert!(refused.detail.contains("32 octets from base 0xffffffffffffffe0"), "{refused}");
+    let share = |base| regions.register_shared(stag, pd(PD), Addressing::Based(base), FULL, 3);
+    assert_eq!(share(last + 1).unwrap_err().status, VpStatus::InvalidAddress);
+    assert!(!regions.query(stag).unwrap().shared);
+    assert_eq!(write(&regions, share(7).unwrap(), 38), Ok(()));
+}
+
 // [VERBS-24]: remote rights need the local ones.
 #[test]
 fn rights_that_do_not_go_together_are_refused() {
@@ -142,6 +164,8 @@ fn fast_registration_makes_an_stag_valid() {
     assert_eq!(run(&plain, &request), Err(LocalFault::NotPrivileged));
     let refused = run(&elsewhere, &request);
     assert_eq!(refused, Err(LocalFault::Access(AccessError::NotAssociated)));
+    let wraps = FastRegister { addressing: Addressing::Based(u64::MAX - 7), ..request.clone() };
+    assert_eq!(run(&privileged, &wraps), Err(LocalFault::Access(AccessError::Wrap)));
     assert_eq!(run(&privileged, &request), Ok(()));
     assert_eq!(write(&regions, stag, buffer.addr()), Ok(()));
     assert_eq!(run(&privileged, &request), Err(LocalFault::NotInvalid));
@@ -149,7 +173,7 @@ fn fast_registration_makes_an_stag_valid() {
     let remote = FastRegister { stag: local_only, ..request.clone() };
     assert_eq!(run(&privileged, &remote), Err(LocalFault::Access(AccessError::Access)));
     regions.deallocate(stag).unwrap();
-    drop((request, remote));
+    drop((request, remote, wraps));
     assert_eq!(buffer.users(), 0);
 }
 

@@ -12,6 +12,7 @@ use vp_api::{Access, Addressing, BindMw, MwId, MwInfo, MwKind, Stag, VpError, Vp
 use crate::limits::MAX_REGIONS;
 use crate::memory::grant::{Caller, Grant, Scope};
 use crate::memory::meta::{Binding, Meta, PdUse, Region, Window, WindowCount};
+use crate::memory::mr::fits;
 use crate::memory::stag_table::{Busy, Kind, Slot, StagTable};
 
 /// Allocate MW.
@@ -150,7 +151,7 @@ fn window_grant(
     let whole = Grant {
         addr: memory.range.addr().as_ptr(),
         len: memory.range.len() as u64,
-        base: memory.range.addr().as_ptr().addr() as u64,
+        base: region.addressing.base(memory.range.addr().as_ptr().addr() as u64),
         access: request.access,
         pd: caller.pd,
         scope: match kind {
@@ -158,14 +159,14 @@ fn window_grant(
             MwKind::Narrow => Scope::NarrowWindow(caller.qp),
         },
     };
+    if !fits(request.addressing, request.len) {
+        return Err(LocalFault::Access(AccessError::Wrap));
+    }
     let offset = whole.offset(request.to, request.len).map_err(LocalFault::Access)?;
     Ok(Grant {
         addr: whole.addr.wrapping_add(offset),
         len: request.len,
-        base: match request.addressing {
-            Addressing::Absolute => request.to,
-            Addressing::ZeroBased => 0,
-        },
+        base: request.addressing.base(request.to),
         ..whole
     })
 }

@@ -170,6 +170,39 @@ fn regions_decide_what_may_be_bound() {
     assert_eq!(bind_to(&elsewhere), Err(LocalFault::Access(AccessError::NotAssociated)));
 }
 
+// [SEC-03] [DDP-21]: bound by the TOs of the region, addressed as the bind says.
+#[test]
+fn a_window_on_a_region_with_a_base_is_cut_out_by_its_tos() {
+    let house = House::new();
+    let base = 1 << 40;
+    let based = MrInit { addressing: Addressing::Based(base), ..init(&house.buffer, FULL) };
+    let region = house.regions.register(pd(PD), &based).unwrap();
+    let window = house.window(MwKind::Wide);
+    let stag = Stag::new(window.0, 0x11);
+    let request = BindMw { region, ..house.request(window) };
+    let bounds = Err(LocalFault::Access(AccessError::Bounds));
+    assert_eq!(house.bind(&caller(1), &request), bounds, "by address");
+    let write = |to| house.write(1, stag, to, 1);
+    let first = [
+        (Addressing::Absolute, base + 8),
+        (Addressing::ZeroBased, 0),
+        (Addressing::Based(77), 77),
+        (Addressing::Based(u64::MAX - 16), u64::MAX - 16),
+    ];
+    for (addressing, first) in first {
+        let request = BindMw { to: base + 8, addressing, ..request };
+        house.bind(&caller(1), &request).unwrap();
+        assert_eq!((write(first), write(first + 15)), (Ok(()), Ok(())), "{addressing:?}");
+        assert!(write(first.wrapping_sub(1)).is_err() && write(first + 16).is_err());
+        let table = &house.regions.table;
+        let to = table.resolve(stag, Need::RemoteWrite, &caller(1), first, 1).unwrap();
+        assert_eq!(to.raw(0, 1).unwrap().addr() as u64, house.buffer.addr() + 8);
+    }
+    let wraps = Addressing::Based(u64::MAX - 15);
+    let refused = house.bind(&caller(1), &BindMw { to: base, addressing: wraps, ..request });
+    assert_eq!(refused, Err(LocalFault::Access(AccessError::Wrap)));
+}
+
 // A bound window keeps its region (RDMAC 9.2.6).
 #[test]
 fn a_region_with_windows_stays() {

@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kal_shim::HostServices;
+use kal_shim::{HostServices, Region};
 use vp_api::*;
 
 use crate::common::{self, Fake};
@@ -208,4 +208,28 @@ fn what_such_a_device_keeps_overruns_a_small_queue() {
     assert_eq!(pair.completions(0, 8), flushed);
     let mut out = [WorkCompletion::BLANK];
     assert_eq!(pair.cqs[0].poll(&mut out), Err(VpStatus::CqOverrun));
+}
+
+/// It would register the region under its address.
+#[test]
+fn such_a_device_is_asked_for_no_base() {
+    let fake = Fake::new();
+    let region = Region::new(64).unwrap();
+    for (siw, offered) in [(false, true), (true, false)] {
+        if siw {
+            fake.play_siw();
+        }
+        let rnic = fake.provider().open("fakeiw0", Arc::new(HostServices::default())).unwrap();
+        assert_eq!(rnic.attrs().capabilities.contains(Capabilities::BASED), offered);
+        let (pd, range) = (rnic.alloc_pd().unwrap(), region.mem_range());
+        let (addressing, access) = (Addressing::Based(4096), Access::LOCAL);
+        let init = MrInit { pd, range, addressing, access, key: 0, pin: false };
+        match rnic.register_mr(&init) {
+            Ok(_) => assert!(offered),
+            Err(why) => {
+                assert!(!offered && why.status == VpStatus::Unsupported, "{why}");
+                assert!(why.detail.contains("fakeiw0") && why.detail.contains("siw"), "{why}");
+            }
+        }
+    }
 }

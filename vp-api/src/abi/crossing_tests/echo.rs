@@ -35,7 +35,9 @@ impl Provider for Echo {
         let log = Log(services);
         log.said("open", &device);
         let (handler, ranges) = (Mutex::default(), Mutex::default());
-        Ok(Arc::new(Rnic { log, attrs: samples::attrs(), handler, ranges }))
+        let mut attrs = samples::attrs();
+        attrs.capabilities.set(Capabilities::BASED, device != "without bases");
+        Ok(Arc::new(Rnic { log, attrs, handler, ranges }))
     }
 }
 

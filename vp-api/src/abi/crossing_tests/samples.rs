@@ -72,7 +72,7 @@ pub(super) fn mr_info() -> MrInfo {
         shared: true,
         addr: 1 << 40,
         len: 1 << 33,
-        addressing: Addressing::ZeroBased,
+        addressing: Addressing::Based(u64::MAX - 7),
         access: Access::all(),
         bound_windows: 4,
     }
@@ -90,7 +90,7 @@ pub(super) fn mw_info(id: MwId) -> MwInfo {
         region: bound.then_some(Stag::new(0x1234, 0x5a)),
         to: u64::from(bound) << 41,
         len: u64::from(bound) * 5,
-        addressing: Addressing::Absolute,
+        addressing: Addressing::Based(1 << 63),
     }
 }
 

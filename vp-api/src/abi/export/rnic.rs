@@ -168,7 +168,7 @@ verbs! {
     }
     register_shared_mr(rnic: dyn Rnic, init: *const c::SharedMrInit => *mut u32) {
         let wrong = || meaningless("ri_shared_mr_init");
-        let addressing = codes::addressing(init.addressing).ok_or_else(wrong)?;
+        let addressing = codes::addressing(init.addressing, init.base).ok_or_else(wrong)?;
         let access = Access::from_bits(init.access).ok_or_else(wrong)?;
         let key = u8::try_from(init.key).map_err(|_| wrong())?;
         let (original, pd) = (Stag(init.original), PdId(init.pd));

@@ -69,7 +69,7 @@ fn every_constant_is_the_headers() {
     left.decoded("RI_MODEL_", codes::model);
     left.decoded("RI_LOG_", codes::level);
     left.decoded("RI_MW_", codes::kind);
-    left.decoded("RI_ADDRESSING_", codes::addressing);
+    left.decoded("RI_ADDRESSING_", |code| codes::addressing(code, 0));
     left.decoded("RI_ROLE_", codes::role);
     left.decoded("RI_RTR_", codes::rtr);
     left.decoded("RI_UD_", codes::ud_state);

@@ -294,6 +294,9 @@ impl Qp for ImportedQp {
         in_batches(wrs, if plain { BATCH } else { 1 }, |some, posted| {
             if let [wr] = some {
                 let extra = Extra::of(&wr.op);
+                if !self._rnic.based && extra.as_ref().is_some_and(Extra::is_based) {
+                    return Err(VpStatus::Unsupported);
+                }
                 let beside = extra.as_ref().map_or(std::ptr::null(), Extra::pointer);
                 let lent = work::send_to(wr, beside);
                 let one = &raw const lent;

@@ -21,6 +21,8 @@ pub(super) struct Handle {
     pub(super) ops: c::RnicOps,
     /// Octets of the longest message that the device declares, as completions count them.
     pub(super) max_octets: u32,
+    /// The device has [`Capabilities::BASED`]; else it may take the number for another.
+    pub(super) based: bool,
     /// Where a defect is told that no call of the host brings up.
     pub(super) services: Arc<dyn Services>,
 }
@@ -29,6 +31,17 @@ pub(super) struct Handle {
 unsafe impl Send for Handle {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Handle {}
+
+impl Handle {
+    fn check(&self, addressing: Addressing) -> VpResult<()> {
+        if self.based || !matches!(addressing, Addressing::Based(_)) {
+            return Ok(());
+        }
+        let detail = "this device addresses memory by its address or from zero, not from a base of \
+                      the application's choice (RI_CAP_BASED)";
+        Err(VpError::new(VpStatus::Unsupported, detail))
+    }
+}
 
 impl Drop for Handle {
     fn drop(&mut self) {
@@ -56,7 +69,7 @@ pub(super) fn take(
 ) -> VpResult<Arc<dyn Rnic>> {
     let ops = table_of!(made, rnic, "ri_rnic_ops": close attrs ports alloc_pd dealloc_pd create_cq
         destroy_cq create_qp destroy_qp register_mr dealloc_stag)?;
-    let mut handle = Handle { rnic: made.rnic, ops, max_octets: u32::MAX, services };
+    let mut handle = Handle { rnic: made.rnic, ops, max_octets: u32::MAX, based: false, services };
     let mut out = c::RnicAttrs::blank();
     if let Some(attrs) = handle.ops.attrs {
         keeps_to_its_room(handle.rnic, attrs)?;
@@ -78,6 +91,7 @@ pub(super) fn take(
     if attrs.capabilities.contains(Capabilities::UD) && handle.ops.datagrams.is_none() {
         return Err(lacks("ri_rnic_ops", "datagrams"));
     }
+    handle.based = attrs.capabilities.contains(Capabilities::BASED);
     let header = if attrs.capabilities.contains(Capabilities::UD) { GRH_OCTETS as u32 } else { 0 };
     if attrs.max_message != 0 {
         handle.max_octets = attrs.max_message.saturating_add(header);
@@ -246,6 +260,7 @@ impl Rnic for ImportedRnic {
     }
 
     fn register_mr(&self, init: &MrInit) -> VpResult<Stag> {
+        self.handle.check(init.addressing)?;
         let range = Lent::new(&init.range);
         let (lent, mut stag) = (memory::init_to(init, &range), 0);
         ask!(self.register_mr, &raw const lent, &raw mut stag)?;
@@ -253,6 +268,7 @@ impl Rnic for ImportedRnic {
     }
 
     fn reregister_mr(&self, stag: Stag, init: &MrInit) -> VpResult<Stag> {
+        self.handle.check(init.addressing)?;
         let range = Lent::new(&init.range);
         let (lent, mut actual) = (memory::init_to(init, &range), 0);
         ask!(self.reregister_mr, stag.0, &raw const lent, &raw mut actual)?;
@@ -267,10 +283,13 @@ impl Rnic for ImportedRnic {
         access: Access,
         key: u8,
     ) -> VpResult<Stag> {
+        self.handle.check(addressing)?;
+        let (addressing, base) = codes::addressing_code(addressing);
         let lent = c::SharedMrInit {
             original: original.0,
             pd: pd.0,
-            addressing: codes::addressing_code(addressing),
+            addressing,
+            base,
             access: access.bits(),
             key: key.into(),
             ..c::SharedMrInit::blank()

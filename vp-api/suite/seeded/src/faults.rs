@@ -286,6 +286,19 @@ faults! {
     /// A refused reregistration leaves the region.
     ReregisterFailsSoftly "RI-123" Stream
 
+    // Bases.
+
+    /// A region that is to begin at a base begins at its address.
+    BaseIgnored "RI-223" Stream
+    /// Reregistration keeps no base.
+    ReregisterForgetsBase "RI-223" Stream
+    /// Elements name the octets of a region with a base by their addresses.
+    BasedElementsByAddress "RI-224" Stream
+    /// Windows are bound to a region with a base by addresses.
+    BasedWindowsByAddress "RI-225" Stream
+    /// A base that leaves too little room is 0.
+    BaseWraps "RI-226" Stream
+
     // Windows.
 
     /// A region with a window goes.

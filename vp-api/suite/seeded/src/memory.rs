@@ -29,6 +29,11 @@ impl Rnic {
             () if self.has(Fault::PinIgnored) => init.pin = false,
             () if self.has(Fault::AlwaysAbsolute) => init.addressing = Addressing::Absolute,
             () if self.has(Fault::KeyIsZero) => init.key = 0,
+            () if self.has(Fault::BaseIgnored) => init.addressing = without_base(init.addressing),
+            () if self.has(Fault::BaseWraps) => {
+                let end = init.addressing.base(0).checked_add(init.range.len() as u64);
+                init.addressing = end.map_or(Addressing::Based(0), |_| init.addressing);
+            }
             () if self.has(Fault::OwnerKept) => std::mem::forget(init.range.clone()),
             () => {}
         }
@@ -54,11 +59,18 @@ impl Rnic {
         if made.is_err() && self.has(Fault::RefusedOwnerKept) {
             std::mem::forget(init.range.clone());
         }
+        if let (Ok(stag), Addressing::Based(base)) = (&made, init.addressing) {
+            let addr = init.range.addr().as_ptr().addr() as u64;
+            lock(&self.seed.based).insert(stag.index(), (addr, base));
+        }
         made.map(|stag| self.note(stag))
     }
 
     pub(crate) fn reregister(&self, stag: Stag, init: &MrInit) -> VpResult<Stag> {
         let mut altered = self.altered(init);
+        if self.has(Fault::ReregisterForgetsBase) {
+            altered.addressing = without_base(altered.addressing);
+        }
         if self.has(Fault::ReregisterFailsSoftly) && !init.access.valid_for_region() {
             return Err(VpError::new(VpStatus::InvalidAccess, "seeded"));
         }
@@ -178,5 +190,12 @@ impl Rnic {
             () => {}
         }
         Ok(info)
+    }
+}
+
+fn without_base(addressing: Addressing) -> Addressing {
+    match addressing {
+        Addressing::Based(_) => Addressing::Absolute,
+        other => other,
     }
 }

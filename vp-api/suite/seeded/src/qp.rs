@@ -150,6 +150,9 @@ impl Qp {
                 bind.len += 8;
             }
             () if self.has(Fault::WindowKeyIsZero) => bind.key = 0,
+            () if self.has(Fault::BasedWindowsByAddress) => {
+                bind.to = self.seed.by_address(bind.region, bind.to);
+            }
             () => {}
         }
         Fate::Posted
@@ -173,6 +176,9 @@ impl Qp {
             }
             () if self.has(Fault::GatherOnePerRegion) && send => {
                 list.dedup_by_key(|sge| sge.stag);
+            }
+            () if self.has(Fault::BasedElementsByAddress) => {
+                list.iter_mut().for_each(|sge| sge.to = self.seed.by_address(sge.stag, sge.to));
             }
             () if self.has(Fault::LocalKeyIgnored) => {
                 list.iter_mut().for_each(|sge| sge.stag = self.latest(sge.stag));

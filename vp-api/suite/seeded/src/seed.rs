@@ -19,6 +19,8 @@ pub(crate) struct Seed {
     services: Arc<dyn Services>,
     /// The STag that is valid, by its index.
     pub(crate) stags: Mutex<HashMap<u32, Stag>>,
+    /// Regions with a base, by STag index: the address of the first octet, and the base.
+    pub(crate) based: Mutex<HashMap<u32, (u64, u64)>>,
     /// Requests of faults that are signaled although their poster did not want it.
     pub(crate) unsignaled: Mutex<HashSet<(QpId, u64)>>,
     /// PDs by their number here: the lowest that is free.
@@ -48,6 +50,7 @@ impl Seed {
             fault,
             services,
             stags,
+            based: Mutex::default(),
             unsignaled: Mutex::default(),
             pds,
             cqs,
@@ -64,6 +67,14 @@ impl Seed {
 
     pub(crate) fn has(&self, fault: Fault) -> bool {
         self.fault == Some(fault)
+    }
+
+    /// The offset that a provider knows which takes those of a based region for addresses.
+    pub(crate) fn by_address(&self, stag: Stag, to: u64) -> u64 {
+        match lock(&self.based).get(&stag.index()) {
+            Some((addr, base)) => to.wrapping_sub(*addr).wrapping_add(*base),
+            None => to,
+        }
     }
 
     /// Counts on, and returns what was there before.
