@@ -9,6 +9,8 @@ use crate::devices::DevicesArgs;
 use crate::perf::PerfArgs;
 use crate::ping::PingArgs;
 use crate::provider::ProviderArgs;
+use crate::run::RunArgs;
+use crate::verbs::VerbsArgs;
 
 const EXIT_CODES: &str = "\
 Exit status:
@@ -18,6 +20,7 @@ Exit status:
   3   a file, capture or hex string cannot be read or is malformed
   4   no usable device, or no connection
   70  a bug in warpline
+  126 `run`: the program cannot be started; 127: there is none of that name
 
 Environment:
   RUST_LOG         what to log to standard error, e.g. `debug` or `ual=trace,warn`
@@ -47,6 +50,10 @@ pub(crate) enum Command {
     Conform(ConformArgs),
     /// Measure bandwidth, latency and message rate against raw TCP in the same run
     Perf(PerfArgs),
+    /// Run an unmodified verbs program (libibverbs, librdmacm) on SoftRDMA
+    Run(RunArgs),
+    /// Say where the verbs libraries are that `run` has a program load
+    Verbs(VerbsArgs),
     /// Check a verbs provider that comes as a library
     Provider(ProviderArgs),
     /// Print a completion script for a shell

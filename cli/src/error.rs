@@ -20,6 +20,10 @@ pub(crate) enum Exit {
     Network = 4,
     /// A bug in warpline.
     Internal = 70,
+    /// A program to run that cannot be started (env(1) has the same number).
+    NotStarted = 126,
+    /// A program to run that is not there, likewise.
+    NoProgram = 127,
 }
 
 /// A failure to be shown to the user.

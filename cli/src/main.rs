@@ -16,8 +16,10 @@ mod perf;
 mod ping;
 mod progress;
 mod provider;
+mod run;
 mod second;
 mod values;
+mod verbs;
 
 use std::io::{Write, stderr, stdout};
 use std::process::ExitCode;
@@ -36,7 +38,7 @@ fn main() -> ExitCode {
         // A provider that crashes must not take this command along.
         import::probe_with(|library| provider::probe(library, provider::LOAD));
     }
-    match run(&cli.command) {
+    match dispatch(&cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // With standard error gone too, the status is all that is left to say.
@@ -46,7 +48,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: &Command) -> CliResult<()> {
+fn dispatch(command: &Command) -> CliResult<()> {
     let mut out = stdout();
     match command {
         Command::Demo(args) => demo::run(args, &mut out),
@@ -57,6 +59,8 @@ fn run(command: &Command) -> CliResult<()> {
         Command::Provider(args) => provider::run(args, &mut out),
         Command::Conform(args) => conform::run(args, &mut out),
         Command::Perf(args) => perf::run(args, &mut out),
+        Command::Run(args) => run::run(args),
+        Command::Verbs(args) => verbs::run(args, &mut out),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "warpline", &mut script);

@@ -9,4 +9,5 @@ mod misc;
 mod perf;
 mod ping;
 mod provider;
+mod run;
 mod support;

@@ -1,0 +1,44 @@
+//! `warpline run`: starts a program with Warpline's libibverbs and librdmacm in the place of rdma-core's, so
+//! that an unmodified verbs program runs on SoftRDMA. No state: the program takes the place of this process.
+//!
+//! Before it starts, standard error says why the libraries would not reach it, or which devices it will not
+//! see. That ends nothing: a shell, or a static program, starts others.
+
+mod adapters;
+mod args;
+mod elf;
+mod environment;
+mod obstacles;
+mod program;
+
+use std::io::{ErrorKind, Write, stderr};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+pub(crate) use args::RunArgs;
+
+use crate::error::{CliError, CliResult, Exit};
+use crate::verbs::Libraries;
+
+/// Returns only if the program cannot be started.
+pub(crate) fn run(args: &RunArgs) -> CliResult<()> {
+    let libraries = Libraries::find()?;
+    let mut words = args.command.iter();
+    let Some(name) = words.next() else {
+        return Err(CliError::new(Exit::Usage, "no program to run").at("run"));
+    };
+    let path = program::find(name)?;
+    let environment = environment::of(args, &libraries)?;
+    let mut notes = obstacles::of(&path, &libraries, args.preload);
+    notes.extend(adapters::hidden());
+    for note in notes {
+        stderr().write_all(note.at("run").render().as_bytes())?;
+    }
+    let error = Command::new(&path).arg0(name).args(words).envs(environment).exec();
+    let exit = match error.kind() {
+        ErrorKind::NotFound => Exit::NoProgram,
+        _ => Exit::NotStarted,
+    };
+    let what = format!("cannot start {}: {error}", path.display());
+    Err(CliError::new(exit, what).at("run").hint("see whether it starts without `warpline run`"))
+}

@@ -1,0 +1,39 @@
+//! RDMA adapters of this machine, which a program on the verbs libraries does not see. No state.
+
+use std::env;
+
+use ual::Ual;
+
+use crate::error::{CliError, Exit};
+
+const KERNEL: &str = "/sys/class/infiniband";
+/// Makes several devices of SoftRDMA: `NAME=INTERFACE,…`.
+const SPLIT: &str = "WARPLINE_VERBS_DEVICES";
+
+/// What to say of the adapters that are there.
+pub(super) fn hidden() -> Option<CliError> {
+    let found = std::fs::read_dir(KERNEL).ok()?.filter_map(Result::ok);
+    let mut names: Vec<_> = found.map(|e| e.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    if names.is_empty() {
+        return None;
+    }
+    let what = format!("the program will not see {}: it sees {}", names.join(", "), seen());
+    let note = CliError::new(Exit::Failed, what).because("its verbs libraries are Warpline's");
+    Some(note.hint("run it without `warpline run` to use the adapters"))
+}
+
+/// Names of the devices that it sees.
+fn seen() -> String {
+    let split = env::var(SPLIT).unwrap_or_default();
+    let split = split.split(',').filter_map(|pair| pair.split_once('='));
+    let mut names: Vec<_> = split.map(|(name, _)| name.trim().to_owned()).collect();
+    if names.is_empty() {
+        names.push("softrdma0".into());
+    }
+    // Devices of libraries are not listed here: that would load them.
+    let libraries = Ual::new().map(|ual| ual.known()).unwrap_or_default().into_iter();
+    let libraries = libraries.filter(|(_, library)| library.is_some());
+    names.extend(libraries.map(|(name, _)| format!("devices of {name}")));
+    names.join(", ")
+}

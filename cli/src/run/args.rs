@@ -1,0 +1,36 @@
+//! Arguments of `warpline run`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Args;
+
+const EXAMPLES: &str = "\
+Examples:
+  warpline run -- ib_write_bw -R               a server; the client: … ib_write_bw -R HOST
+  warpline run --trace verbs.log -- rping -c -a HOST -C 3
+  warpline run --fault 'post_send@5=QueueFull' -- ./my_test
+
+Exit status: the program's; 127 if there is none of that name, 126 if it cannot be started.";
+
+/// What to run, and what to watch or disturb.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct RunArgs {
+    /// Write every verb with its arguments and result to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+    /// Refuse calls, lose or delay completions: rules as of the wrapper `fault`, e.g. `post_send@3=QueueFull`
+    #[arg(long, value_name = "SPEC")]
+    pub(crate) fault: Option<String>,
+    /// Say at the end how often each verb was called, and how long it took
+    #[arg(long)]
+    pub(crate) stats: bool,
+    /// Preload the libraries: for programs that look for theirs elsewhere (RPATH); so do all programs that it
+    /// starts
+    #[arg(long)]
+    pub(crate) preload: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}

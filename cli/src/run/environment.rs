@@ -1,0 +1,85 @@
+//! Variables of the environment by which a program finds the verbs libraries, and these what to trace or
+//! disturb. No state.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::path::{Path, absolute};
+
+use ual::vp_hooks::Wrapper;
+
+use super::RunArgs;
+use crate::error::{CliError, CliResult, Exit};
+use crate::verbs::Libraries;
+
+type Variables = Vec<(&'static str, OsString)>;
+
+/// What is added to the environment.
+pub(super) fn of(args: &RunArgs, libraries: &Libraries) -> CliResult<Variables> {
+    let mut all = places(args.preload, libraries)?;
+    let wrappers = wrappers(args)?;
+    if wrappers.is_empty() {
+        return Ok(all);
+    }
+    all.push(("WARPLINE_WRAP", before("WARPLINE_WRAP", &wrappers.join(" "), " ")));
+    // What wrappers say comes from there.
+    let level = if args.trace.is_some() { "trace" } else { "info" };
+    let asked = env::var_os("WARPLINE_LOG").filter(|text| !text.is_empty());
+    let mut filter = asked.unwrap_or_else(|| "warn".into());
+    filter.push(format!(",kal_shim={level}"));
+    all.push(("WARPLINE_LOG", filter));
+    if let Some(file) = &args.trace {
+        all.push(("WARPLINE_LOG_FILE", empty(file)?));
+    }
+    Ok(all)
+}
+
+fn places(preload: bool, libraries: &Libraries) -> CliResult<Variables> {
+    let directory = libraries.directory();
+    let text = directory.as_os_str().to_string_lossy();
+    if let Some(separator) = text.chars().find(|c| [':', ';', ' ', '$'].contains(c)) {
+        let what = format!("the loader cannot be told {text}: there is `{separator}` in it");
+        return Err(CliError::new(Exit::Input, what).hint("put the libraries elsewhere"));
+    }
+    let mut all = vec![("LD_LIBRARY_PATH", before("LD_LIBRARY_PATH", &text, ":"))];
+    if preload {
+        let [verbs, cm] = libraries.files().map(|file| file.display().to_string());
+        all.push(("LD_PRELOAD", before("LD_PRELOAD", &format!("{verbs}:{cm}"), ":")));
+    }
+    Ok(all)
+}
+
+/// Texts of wrappers, the one next to the program first: what it sees of a fault is traced and counted.
+fn wrappers(args: &RunArgs) -> CliResult<Vec<String>> {
+    let mut texts: Vec<String> = Vec::new();
+    texts.extend(args.stats.then(|| "stats".into()));
+    texts.extend(args.trace.is_some().then(|| "trace".into()));
+    if let Some(rules) = &args.fault {
+        // Blanks separate wrappers; rules mean the same without.
+        let text = format!("fault:{rules}").split_whitespace().collect::<String>();
+        let wrong = |error: ual::vp_hooks::WrapError| {
+            CliError::new(Exit::Usage, format!("--fault: {error}"))
+                .hint("`VERB@WHEN=STATUS`, e.g. post_send@3=QueueFull; all rules: docs/verbs.md")
+        };
+        text.parse::<Wrapper>().map_err(wrong)?;
+        texts.push(text);
+    }
+    Ok(texts)
+}
+
+/// A new value in front of what the variable has.
+fn before(name: &str, value: &str, separator: &str) -> OsString {
+    let mut all = OsString::from(value);
+    if let Some(rest) = env::var_os(name).filter(|rest| !rest.is_empty()) {
+        all.push(separator);
+        all.push::<&OsStr>(&rest);
+    }
+    all
+}
+
+/// Makes the file empty, so that it says nothing of an earlier run; its absolute name.
+fn empty(file: &Path) -> CliResult<OsString> {
+    let failed = |e| CliError::input(format!("cannot write {}: {e}", file.display()));
+    File::create(file).map_err(failed)?;
+    Ok(absolute(file).map_err(failed)?.into_os_string())
+}

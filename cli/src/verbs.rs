@@ -1,0 +1,65 @@
+//! `warpline verbs`, and where Warpline's libibverbs and librdmacm are: beside this program. No state.
+
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use crate::error::{CliError, CliResult, Exit};
+
+/// Names by which programs look for them.
+pub(crate) const SONAMES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
+
+/// Where the libraries may be, seen from the directory of this program: as cargo builds them, as they are
+/// installed.
+const PLACES: [&str; 2] = ["verbs", "../lib/warpline/verbs"];
+
+/// What to say of the verbs libraries.
+#[derive(Args, Debug)]
+#[command(arg_required_else_help = true)]
+pub(crate) struct VerbsArgs {
+    /// Print the directory of libibverbs.so.1 and librdmacm.so.1, for LD_LIBRARY_PATH
+    #[arg(long)]
+    libdir: bool,
+}
+
+pub(crate) fn run(args: &VerbsArgs, out: &mut dyn Write) -> CliResult<()> {
+    if args.libdir {
+        out.write_all(Libraries::find()?.directory().as_os_str().as_bytes())?;
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+/// The two libraries.
+pub(crate) struct Libraries(PathBuf);
+
+impl Libraries {
+    /// Finds them, or says where they are not.
+    pub(crate) fn find() -> CliResult<Self> {
+        let program = std::env::current_exe().and_then(|path| path.canonicalize());
+        let program =
+            program.map_err(|e| CliError::input(format!("cannot find this program: {e}")))?;
+        let beside = program.parent().unwrap_or(Path::new("/"));
+        let places = PLACES.map(|place| beside.join(place));
+        let whole = |place: &&PathBuf| SONAMES.iter().all(|name| place.join(name).exists());
+        if let Some(directory) = places.iter().find(whole) {
+            return Ok(Self(directory.canonicalize().unwrap_or_else(|_| directory.clone())));
+        }
+        let places = places.map(|place| place.display().to_string()).join(", ");
+        Err(CliError::new(Exit::Input, format!("there are no {} here", SONAMES.join(" and ")))
+            .because(format!("they are not in {places}"))
+            .hint("cargo build --release -p ofa-ibverbs -p ofa-rdmacm, or scripts/install-verbs"))
+    }
+
+    /// The directory of both.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.0
+    }
+
+    /// Their files.
+    pub(crate) fn files(&self) -> [PathBuf; 2] {
+        SONAMES.map(|name| self.0.join(name))
+    }
+}

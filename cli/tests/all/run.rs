@@ -1,0 +1,112 @@
+//! `warpline run` and `warpline verbs`: a program finds the verbs libraries and keeps its exit status; what
+//! keeps them from it is said before it starts.
+
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use verbs_programs::{Libraries, libraries};
+use warpline_skip::skip;
+
+use crate::support::{TempFile, run, text};
+
+/// Runs `warpline run OPTIONS -- COMMAND`, with the libraries there.
+fn start(options: &[&str], command: &[&str]) -> Output {
+    Libraries::build();
+    run(&[&["run"], options, &["--"], command].concat())
+}
+
+/// What it says, and with which status it ends.
+fn said(options: &[&str], command: &[&str]) -> (Option<i32>, String) {
+    let output = start(options, command);
+    (output.status.code(), text(&output.stderr))
+}
+
+#[test]
+fn the_exit_status_is_the_programs() {
+    assert_eq!(said(&[], &["sh", "-c", "exit 7"]), (Some(7), String::new()));
+    assert_eq!(start(&[], &["sh", "-c", "kill -9 $$"]).status.signal(), Some(9));
+    let (status, error) = said(&[], &["no-such-program"]);
+    assert_eq!(status, Some(127));
+    assert!(error.contains("no program no-such-program") && error.contains("PATH"), "{error}");
+    let (status, error) = said(&[], &["/"]);
+    assert_eq!(status, Some(126), "{error}");
+}
+
+#[test]
+fn the_program_finds_the_libraries_first() {
+    let show = &["sh", "-c", "echo $LD_LIBRARY_PATH:$LD_PRELOAD:"];
+    let directory = text(&run(&["verbs", "--libdir"]).stdout);
+    let directory = directory.trim_end();
+    for (options, preloaded) in [(&[][..], false), (&["--preload"], true)] {
+        let shown = text(&start(options, show).stdout);
+        assert!(shown.starts_with(&format!("{directory}:")), "{shown}");
+        assert_eq!(shown.contains("/libibverbs.so.1:"), preloaded, "{shown}");
+    }
+}
+
+#[test]
+fn verbs_are_traced_counted_and_disturbed() {
+    if libraries::find("ibv_devinfo").is_none() {
+        return skip("warpline run --trace, --stats, --fault", "package ibverbs-utils is missing");
+    }
+    let trace = TempFile::new("verbs-trace", b"of an earlier run");
+    let file = trace.path();
+    let (status, error) = said(&["--trace", file], &["ibv_devinfo"]);
+    assert_eq!((status, error.as_str()), (Some(0), ""));
+    let lines = std::fs::read_to_string(file).unwrap();
+    assert!(lines.contains("rnic: open") && !lines.contains("earlier"), "{lines}");
+    let (status, error) = said(&["--stats"], &["ibv_devinfo"]);
+    assert!(status == Some(0) && error.contains("open: 1 calls, 0 refused"), "{error}");
+    let (status, error) = said(&["--fault", "open@1 = InUse"], &["ibv_devinfo"]);
+    assert!(status != Some(0), "{error}");
+    let (status, error) = said(&["--fault", "opne@1=InUse"], &["ibv_devinfo"]);
+    assert!(status == Some(2) && error.contains("there is no `opne`"), "{error}");
+}
+
+/// A program in C that returns 3; `None`: it cannot be built.
+fn program(name: &str, flags: &[&str]) -> Option<PathBuf> {
+    let path = std::env::temp_dir().join(format!("warpline-{name}-{}", std::process::id()));
+    let source = path.with_extension("c");
+    std::fs::write(&source, "int main(void) { return 3; }\n").unwrap();
+    let built = Command::new("cc").arg("-o").arg(&path).arg(&source).args(flags).output();
+    std::fs::remove_file(source).unwrap();
+    built.is_ok_and(|output| output.status.success()).then_some(path)
+}
+
+#[test]
+fn what_keeps_the_libraries_from_a_program_is_said_before_it_starts() {
+    let beside = Libraries::build().directory();
+    let rpath = format!("-Wl,--disable-new-dtags,-rpath,{}", beside.display());
+    let cases = [
+        ("static", "-static", &[][..], "linked statically"),
+        ("rpath", &rpath, &[], "RPATH"),
+        ("preloaded", &rpath, &["--preload"], ""),
+    ];
+    for (name, flag, options, expected) in cases {
+        let Some(path) = program(name, &[flag]) else {
+            skip(&format!("warpline run of a {name} program"), "cc cannot build it");
+            continue;
+        };
+        let (status, error) = said(options, &[path.to_str().unwrap()]);
+        std::fs::remove_file(path).unwrap();
+        assert_eq!(status, Some(3), "{name}: it is started all the same: {error}");
+        assert!(error.contains(expected), "{name}: {error}");
+        assert_eq!(error.is_empty(), expected.is_empty(), "{name}: {error}");
+    }
+}
+
+#[test]
+fn a_setuid_program_is_said_not_to_use_them() {
+    let Some(path) = program("setuid", &[]) else {
+        return skip("warpline run of a setuid program", "cc cannot build it");
+    };
+    if chown(&path, Some(65_534), None).is_err() {
+        return skip("warpline run of a setuid program", "only root gives a file away");
+    }
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o4755)).unwrap();
+    let (status, error) = said(&[], &[path.to_str().unwrap()]);
+    std::fs::remove_file(path).unwrap();
+    assert!(status == Some(3) && error.contains("setuid"), "{error}");
+}
