@@ -21,7 +21,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub use gate::{Gate, Slept};
 pub use interfaces::{Interface, interfaces};
 pub use remedy::remedy;
-pub use spin::Spinner;
+pub use spin::{Spin, Spinner};
 pub use thread::spawn;
 pub use timer::{Timer, timespec};
 

@@ -25,31 +25,37 @@ pub struct Spinner {
     resting: AtomicU32,
 }
 
-impl Spinner {
-    /// Calls `look` at least once and for at most `spin`, until it returns true. Returns what its last call
-    /// returned: false means that the caller is to sleep.
-    pub fn spin(&self, spin: Duration, mut look: impl FnMut() -> bool) -> bool {
-        let begin = Instant::now();
-        let spin = if self.rests() { Duration::ZERO } else { spin };
-        for turn in 1_u32.. {
-            if look() {
-                return true;
-            }
-            if begin.elapsed() >= spin {
-                break;
-            }
-            if turn.is_multiple_of(LOOKS_PER_YIELD) && yields_long() {
-                self.resting.store(WAITS_WITHOUT_SPIN, Ordering::Relaxed);
-                return look();
-            }
-        }
-        false
-    }
+/// One spin, between [`Spinner::begin`] and the sleep.
+#[derive(Debug)]
+pub struct Spin<'a> {
+    spinner: &'a Spinner,
+    begin: Instant,
+    limit: Duration,
+    looks: u32,
+}
 
-    fn rests(&self) -> bool {
-        let left = self.resting.load(Ordering::Relaxed);
-        self.resting.store(left.saturating_sub(1), Ordering::Relaxed);
-        left != 0
+impl Spinner {
+    /// Begins a spin of at most `limit`. The caller looks once, and again while [`Spin::again`] returns true.
+    pub fn begin(&self, limit: Duration) -> Spin<'_> {
+        let resting = self.resting.load(Ordering::Relaxed);
+        self.resting.store(resting.saturating_sub(1), Ordering::Relaxed);
+        let limit = if resting == 0 { limit } else { Duration::ZERO };
+        Spin { spinner: self, begin: Instant::now(), limit, looks: 0 }
+    }
+}
+
+impl Spin<'_> {
+    /// After a look in vain: true to look again, false to sleep.
+    pub fn again(&mut self) -> bool {
+        if self.begin.elapsed() >= self.limit {
+            return false;
+        }
+        self.looks += 1;
+        if self.looks.is_multiple_of(LOOKS_PER_YIELD) && yields_long() {
+            self.spinner.resting.store(WAITS_WITHOUT_SPIN, Ordering::Relaxed);
+            self.limit = Duration::ZERO;
+        }
+        true
     }
 }
 
@@ -64,36 +70,20 @@ fn yields_long() -> bool {
 mod tests {
     use super::*;
 
+    const LONG: Duration = Duration::from_secs(3600);
+
     #[test]
-    fn looks_at_least_once_and_says_what_it_found() {
+    fn spins_for_as_long_as_it_is_told() {
         let spinner = Spinner::default();
-        assert!(spinner.spin(Duration::ZERO, || true));
-        assert!(!spinner.spin(Duration::ZERO, || false));
+        assert!(!spinner.begin(Duration::ZERO).again());
+        assert!(spinner.begin(LONG).again());
     }
 
     #[test]
-    fn looks_until_it_is_true() {
-        let mut looks = 0;
-        let found = Spinner::default().spin(Duration::from_secs(3600), || {
-            looks += 1;
-            looks == 3
-        });
-        assert!(found);
-        assert_eq!(looks, 3);
-    }
-
-    #[test]
-    fn waits_after_a_long_yield_look_once() {
+    fn waits_after_a_long_yield_do_not_spin() {
         let spinner = Spinner::default();
         spinner.resting.store(2, Ordering::Relaxed);
-        let looks = || {
-            let mut looks = 0;
-            spinner.spin(Duration::from_secs(3600), || {
-                looks += 1;
-                looks == 2
-            });
-            looks
-        };
-        assert_eq!([looks(), looks(), looks()], [1, 1, 2]);
+        let spins = [(); 3].map(|()| spinner.begin(LONG).again());
+        assert_eq!(spins, [false, false, true]);
     }
 }

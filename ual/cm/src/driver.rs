@@ -156,15 +156,16 @@ impl Driver {
     /// Before a caller sleeps until `done`: serves the connections in its thread for at most `spin`, and
     /// then relies on the connection thread.
     pub(crate) fn attend(&self, spin: Duration, done: impl Fn() -> bool) -> Option<Asleep<'_>> {
-        let found = self.spinner.spin(spin, || {
-            done() || {
-                self.mailbox.wake.attend();
-                self.look();
-                done()
+        let mut spin = self.spinner.begin(spin);
+        loop {
+            if done() {
+                return None;
             }
-        });
-        if found {
-            return None;
+            self.mailbox.wake.attend();
+            self.look();
+            if !spin.again() {
+                break;
+            }
         }
         Some(self.fall_asleep())
     }

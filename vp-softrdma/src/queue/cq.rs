@@ -320,16 +320,25 @@ impl SoftCq {
     /// `done` returned true meanwhile.
     fn look(&self, spin: Duration, deadline: Option<Instant>, done: impl Fn() -> bool) -> bool {
         let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-        let found = self.spinner.spin(left.map_or(spin, |left| spin.min(left)), || {
-            done() || {
-                self.progress();
-                done()
-            }
-        });
+        let found = self.spin(left.map_or(spin, |left| spin.min(left)), done);
         if !found {
             self.few_members().into_iter().flatten().flatten().for_each(|qp| qp.rest());
         }
         found
+    }
+
+    /// Polls the sockets for at most `spin`; true if `done` returned true meanwhile.
+    fn spin(&self, spin: Duration, done: impl Fn() -> bool) -> bool {
+        let mut spin = self.spinner.begin(spin);
+        loop {
+            if done() {
+                return true;
+            }
+            self.progress();
+            if !spin.again() {
+                return done();
+            }
+        }
     }
 }
 
