@@ -14,6 +14,7 @@ use crate::device::{self, Device};
 use crate::directory::Directory;
 use crate::errno::Errno;
 use crate::fork;
+use crate::qp_numbers::QpNumbers;
 
 /// See the module.
 pub struct Adapter {
@@ -22,6 +23,7 @@ pub struct Adapter {
     cm: Cm,
     rnic: Arc<dyn Rnic>,
     directory: Arc<Directory>,
+    numbers: QpNumbers,
     generation: u32,
 }
 
@@ -35,7 +37,8 @@ impl Adapter {
         let directory = Arc::new(Directory::new());
         let policies = Policies { default: config.policy.clone(), peers: config.peers.clone() };
         let cm = Cm::start(&rnic, policies, directory.clone(), Sequence::default())?;
-        Ok(Arc::new(Self { device, cm, rnic, directory, generation: fork::generation() }))
+        let (numbers, generation) = (QpNumbers::new(), fork::generation());
+        Ok(Arc::new(Self { device, cm, rnic, directory, numbers, generation }))
     }
 
     /// The adapter of the device that has this address; of the first device for an unspecified one, and for
@@ -74,6 +77,11 @@ impl Adapter {
     /// Who is told of what.
     pub fn directory(&self) -> &Directory {
         &self.directory
+    }
+
+    #[inline]
+    pub(crate) fn numbers(&self) -> &QpNumbers {
+        &self.numbers
     }
 
     /// From now on `party` is told of connection events of this queue pair.

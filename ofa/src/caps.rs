@@ -8,7 +8,6 @@ use crate::adapter::Adapter;
 /// `device_cap_flags`.
 pub(crate) const FLAGS: u32 = IBV_DEVICE_RESIZE_MAX_WR
     | IBV_DEVICE_CURR_QP_STATE_MOD
-    | IBV_DEVICE_RC_RNR_NAK_GEN
     | IBV_DEVICE_SRQ_RESIZE
     | IBV_DEVICE_MEM_WINDOW
     | IBV_DEVICE_MEM_WINDOW_TYPE_2B;

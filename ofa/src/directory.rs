@@ -8,12 +8,18 @@ use std::sync::{Arc, Mutex, Weak};
 
 use kal_os::lock;
 use ual_cm::{Connectee, Face};
-use vp_api::{AsyncEvent, CqId, EventSource, QpId, SrqId};
+use vp_api::{AsyncEvent, CqId, EventSource, QpId, SrqId, WorkCompletion};
 
 /// An object, or an open device, that asynchronous events are about.
 pub trait Listener: Send + Sync {
     /// It is told; must not block.
     fn hear(&self, event: AsyncEvent);
+}
+
+/// A queue pair, which knows why its work requests failed.
+pub trait QueuePair: Listener {
+    /// `IBV_WC_…` of a request that was flushed or terminated; `None`: as its completion says.
+    fn why(&self, completion: &WorkCompletion) -> Option<u32>;
 }
 
 type Map<K> = Mutex<BTreeMap<K, Weak<dyn Listener>>>;
@@ -22,7 +28,7 @@ type Map<K> = Mutex<BTreeMap<K, Weak<dyn Listener>>>;
 #[derive(Default)]
 pub struct Directory {
     connectees: Mutex<BTreeMap<QpId, Weak<dyn Connectee>>>,
-    qps: Map<QpId>,
+    qps: Mutex<BTreeMap<QpId, Weak<dyn QueuePair>>>,
     cqs: Map<CqId>,
     srqs: Map<SrqId>,
     contexts: Mutex<Vec<Weak<dyn Listener>>>,
@@ -37,8 +43,12 @@ impl Directory {
         lock(&self.connectees).insert(qp, party);
     }
 
-    pub(crate) fn add_qp(&self, qp: QpId, listener: Weak<dyn Listener>) {
+    pub(crate) fn add_qp(&self, qp: QpId, listener: Weak<dyn QueuePair>) {
         lock(&self.qps).insert(qp, listener);
+    }
+
+    pub(crate) fn queue_pair(&self, qp: QpId) -> Option<Arc<dyn QueuePair>> {
+        lock(&self.qps).get(&qp)?.upgrade()
     }
 
     pub(crate) fn remove_qp(&self, qp: QpId) {
@@ -82,7 +92,10 @@ impl Face for Directory {
 
     fn on_async(&self, _told: u64, source: EventSource, event: AsyncEvent) {
         let listeners = match source {
-            EventSource::Qp(qp) => find(&self.qps, &qp),
+            EventSource::Qp(qp) => match self.queue_pair(qp) {
+                Some(qp) => vec![qp as Arc<dyn Listener>],
+                None => Vec::new(),
+            },
             EventSource::Cq(cq) => find(&self.cqs, &cq),
             EventSource::Srq(srq) => find(&self.srqs, &srq),
             EventSource::Rnic | EventSource::Port(_) => {

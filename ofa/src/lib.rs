@@ -15,6 +15,7 @@
 //! - Threads start when a device is opened, never by listing ([`device`], [`adapter`]).
 //! - A panic never crosses into C: `extern "C"` functions abort the process with its message.
 
+mod access;
 pub mod acks;
 pub mod adapter;
 mod caps;
@@ -27,6 +28,11 @@ pub mod gid;
 mod log;
 pub mod notify;
 pub mod object;
+pub mod qp;
+mod qp_numbers;
+mod qp_state;
+mod send;
 mod start;
 mod unsupported;
 pub mod verbs;
+mod wc;

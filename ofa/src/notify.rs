@@ -119,7 +119,7 @@ mod tests {
     fn the_descriptor_counts_what_is_queued() {
         let queue = Queue::new().unwrap();
         assert!(!readable(&queue));
-        [1, 2, 3].map(|item| queue.push(item));
+        (1..=3).for_each(|item| queue.push(item));
         assert_eq!(queue.remove(|item| *item == 2), [2]);
         let lead = |_: BorrowedFd<'_>, _| Err(VpStatus::Unsupported);
         assert_eq!(queue.take(lead), Ok(1));

@@ -9,8 +9,10 @@
 
 use std::cell::UnsafeCell;
 use std::mem::ManuallyDrop;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use kal_os::lock;
 
 use crate::errno::{EINVAL, Errno};
 
@@ -111,4 +113,36 @@ fn misused<H: Handle>() -> ! {
         H::NAME
     );
     std::process::abort();
+}
+
+/// A number in a handle's structure that applications read directly and that events change.
+#[derive(Default)]
+pub struct Mirror(Mutex<Option<Number>>);
+
+/// Good until the handle is destroyed, which takes it out before.
+struct Number(*mut u32);
+
+// SAFETY: only used under the lock, to write a number that others read at their own risk, as in C.
+unsafe impl Send for Number {}
+
+impl Mirror {
+    /// Writes the number at this place from now on.
+    ///
+    /// # Safety
+    /// It may be written until [`Mirror::end`].
+    pub(crate) unsafe fn begin(&self, at: *mut u32) {
+        *lock(&self.0) = Some(Number(at));
+    }
+
+    /// The structure goes.
+    pub(crate) fn end(&self) {
+        *lock(&self.0) = None;
+    }
+
+    pub(crate) fn set(&self, value: u32) {
+        if let Some(Number(at)) = &*lock(&self.0) {
+            // SAFETY: promised to `begin`, and `end` waits for the lock.
+            unsafe { at.write_volatile(value) }
+        }
+    }
 }

@@ -4,10 +4,21 @@
 //! `unsafe` function here promises nothing beyond that, so one safety section, this one, holds for all.
 #![allow(clippy::missing_safety_doc, missing_docs)] // the module's; man pages
 
+pub mod async_event;
+pub mod channel;
 pub mod context;
+pub mod cq;
+mod cq_ex;
 pub mod device;
+pub mod mr;
+pub mod mw;
 pub mod pd;
+mod poll;
+mod post;
+pub mod qp;
+mod qp_ex;
 pub mod query;
 pub mod rates;
+pub mod srq;
 pub mod strings;
 pub mod sysfs;

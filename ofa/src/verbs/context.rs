@@ -18,7 +18,7 @@ use crate::directory::Listener;
 use crate::errno::{EIO, Errno};
 use crate::events::{Element, Events};
 use crate::object::{self, Handle};
-use crate::verbs::{device, query};
+use crate::verbs::{cq, cq_ex, device, mw, poll, post, qp, query, srq};
 
 /// The one port.
 pub(crate) const PORT: u8 = 1;
@@ -105,15 +105,15 @@ fn whole(device: *mut ibv_device, async_fd: c_int) -> verbs_context {
         slots0: [null(); 6],
         query_port: Some(query::query_port_sized),
         slots7: [null(); 16],
-        modify_cq: None,
+        modify_cq: Some(cq_ex::modify_cq),
         slots24: [null(); 7],
-        create_cq_ex: None,
+        create_cq_ex: Some(cq_ex::create_cq_ex),
         priv_: null(),
         query_device_ex: Some(query::query_device_ex),
         slots34: [null(); 5],
-        create_qp_ex: None,
+        create_qp_ex: Some(qp::create_qp_ex),
         get_srq_num: None,
-        create_srq_ex: None,
+        create_srq_ex: Some(srq::create_srq_ex),
         slots42: [null(); 3],
         sz: VERBS_CONTEXT,
         context,
@@ -127,17 +127,17 @@ fn ops() -> ibv_context_ops {
     let old = old_slot as *const c_void;
     ibv_context_ops {
         compat0: [old; 7],
-        alloc_mw: None,
-        bind_mw: None,
-        dealloc_mw: None,
+        alloc_mw: Some(mw::alloc_mw),
+        bind_mw: Some(mw::bind_mw),
+        dealloc_mw: Some(mw::dealloc_mw),
         compat10: old,
-        poll_cq: None,
-        req_notify_cq: None,
+        poll_cq: Some(poll::poll_cq),
+        req_notify_cq: Some(cq::req_notify_cq),
         compat13: [old; 7],
-        post_srq_recv: None,
+        post_srq_recv: Some(post::post_srq_recv),
         compat21: [old; 4],
-        post_send: None,
-        post_recv: None,
+        post_send: Some(post::post_send),
+        post_recv: Some(post::post_recv),
         compat27: [old; 5],
     }
 }

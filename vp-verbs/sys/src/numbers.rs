@@ -12,7 +12,6 @@ pub const IBV_GID_TYPE_ROCE_V2: u32 = 2;
 pub const IBV_GID_TYPE_SYSFS_ROCE_V2: c_uint = 1;
 
 pub const IBV_DEVICE_CURR_QP_STATE_MOD: c_uint = 1 << 7;
-pub const IBV_DEVICE_RC_RNR_NAK_GEN: c_uint = 1 << 12;
 pub const IBV_DEVICE_RESIZE_MAX_WR: c_uint = 1;
 pub const IBV_ATOMIC_HCA: c_uint = 1;
 

@@ -1,0 +1,411 @@
+//! Queue pairs: what is behind an `ibv_qp`.
+//!
+//! A queue pair begins in RESET and is the provider's in Idle until its stream comes: by a connection
+//! identifier, or by the rendezvous. Whichever brings it is its [`Owner`]. The state that programs see is kept
+//! here, changed by one caller at a time and by the thread that brings the stream's end. Once the stream is
+//! over everything posted completes as flushed, until the queue pair is reset and used again. Posting and
+//! polling take none of the locks here.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use ibv_sys::*;
+use kal_os::lock;
+use ual_cm::{ConnState, Connectee, Disconnect};
+use vp_api::{AsyncEvent, QpChange, QpInit, VpStatus, WcStatus, WorkCompletion};
+
+use crate::acks::Acks;
+use crate::adapter::Adapter;
+use crate::caps;
+use crate::directory::{Listener, QueuePair};
+use crate::errno::{EBUSY, EINVAL, EOPNOTSUPP, Errno};
+use crate::events::Element;
+use crate::object::Mirror;
+use crate::qp_state;
+use crate::verbs::context::{Context, PORT};
+use crate::verbs::cq::Cq;
+use crate::verbs::pd::Pd;
+use crate::verbs::srq::Srq;
+use crate::wc;
+
+/// A stream that was reset is over so soon.
+const SETTLE: Duration = Duration::from_secs(3);
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Who brings a queue pair its stream.
+pub trait Owner: Connectee {
+    /// The queue pair goes: calls `destroy` at a time when it is told of nothing
+    /// ([`ual_cm::Connection::close`]).
+    ///
+    /// # Errors
+    /// Those of `destroy`, and then nothing has changed.
+    fn close(&self, destroy: &mut dyn FnMut() -> Result<(), Errno>) -> Result<(), Errno>;
+}
+
+/// How to make one.
+pub struct Init {
+    /// Its protection domain.
+    pub pd: Arc<Pd>,
+    /// Completions of sends.
+    pub send_cq: Arc<Cq>,
+    /// Completions of receives.
+    pub recv_cq: Arc<Cq>,
+    /// Receives come from here.
+    pub srq: Option<Arc<Srq>>,
+    /// Sizes, as the application asked for them.
+    pub cap: ibv_qp_cap,
+    /// `IBV_QPT_…`
+    pub kind: u32,
+    /// Every send completes with a completion.
+    pub signal_all: bool,
+}
+
+/// See the module.
+pub struct Qp {
+    init: Init,
+    vp: Arc<dyn vp_api::Qp>,
+    number: u32,
+    state: AtomicU32,
+    mirror: Mirror,
+    /// One change at a time.
+    changing: Mutex<()>,
+    attr: Mutex<ibv_qp_attr>,
+    owner: Mutex<Option<Weak<dyn Owner>>>,
+    handle: AtomicUsize,
+    acks: Arc<Acks>,
+    /// The first send that a lost stream took with it was told so.
+    blamed: AtomicBool,
+}
+
+impl Qp {
+    /// Makes one, in RESET.
+    ///
+    /// # Errors
+    /// EINVAL: sizes beyond the device's, or objects of different contexts. EOPNOTSUPP: a type that is not
+    /// served. ENOMEM.
+    pub fn create(init: Init) -> Result<Arc<Self>, Errno> {
+        if !matches!(init.kind, IBV_QPT_RC | IBV_QPT_UC) {
+            return Err(EOPNOTSUPP);
+        }
+        let adapter = init.pd.adapter()?.clone();
+        let own = |context: &Arc<Context>| Arc::ptr_eq(context, &init.pd.context);
+        let of_srq = init.srq.as_ref().is_none_or(|srq| own(srq.context()));
+        if !(own(init.send_cq.context()) && own(init.recv_cq.context()) && of_srq) {
+            return Err(EINVAL);
+        }
+        let vp = adapter.rnic().create_qp(&provider_init(&init, &adapter))?;
+        let id = vp.id();
+        let number = id.0 & 0x00ff_ffff;
+        let qp = Arc::new(Self {
+            init,
+            vp,
+            number,
+            state: AtomicU32::new(IBV_QPS_RESET),
+            mirror: Mirror::default(),
+            changing: Mutex::default(),
+            attr: Mutex::default(),
+            owner: Mutex::default(),
+            handle: AtomicUsize::new(0),
+            acks: Arc::default(),
+            blamed: AtomicBool::new(false),
+        });
+        adapter.numbers().set(id, number);
+        let listener: Weak<Self> = Arc::downgrade(&qp);
+        adapter.directory().add_qp(id, listener);
+        Ok(qp)
+    }
+
+    /// The provider's.
+    #[inline]
+    pub fn vp(&self) -> &Arc<dyn vp_api::Qp> {
+        &self.vp
+    }
+
+    /// What it was made of.
+    #[inline]
+    pub fn init(&self) -> &Init {
+        &self.init
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The adapter that it is of.
+    ///
+    /// # Errors
+    /// EIO in a process that inherited it by fork.
+    #[inline]
+    pub fn adapter(&self) -> Result<&Arc<Adapter>, Errno> {
+        self.init.pd.adapter()
+    }
+
+    pub(crate) fn acks(&self) -> &Acks {
+        &self.acks
+    }
+
+    pub(crate) fn mirror(&self) -> &Mirror {
+        &self.mirror
+    }
+
+    pub(crate) fn set_handle(&self, handle: usize) {
+        self.handle.store(handle, Ordering::Release);
+    }
+
+    /// Who brings the stream from now on, and is told of it.
+    ///
+    /// # Errors
+    /// EINVAL: somebody else does.
+    pub fn attach(&self, owner: Weak<dyn Owner>) -> Result<(), Errno> {
+        let adapter = self.adapter()?;
+        {
+            let mut now = lock(&self.owner);
+            let other =
+                now.as_ref().is_some_and(|now| now.strong_count() > 0 && !now.ptr_eq(&owner));
+            if other {
+                return Err(EINVAL);
+            }
+            *now = Some(owner.clone());
+        }
+        adapter.register(self.vp.id(), owner);
+        Ok(())
+    }
+
+    fn owner(&self) -> Option<Arc<dyn Owner>> {
+        lock(&self.owner).as_ref()?.upgrade()
+    }
+
+    /// `IBV_QPS_…`, as programs see it.
+    #[inline]
+    pub fn state(&self) -> u32 {
+        self.state.load(Ordering::Acquire)
+    }
+
+    /// The state changes: the owner's stream came, or the application asked for it.
+    pub fn set_state(&self, state: u32) {
+        self.state.store(state, Ordering::Release);
+        self.mirror.set(state);
+    }
+
+    /// The stream is over, or did not come about: what is posted from now on completes as flushed.
+    pub fn ended(&self) {
+        self.set_state(IBV_QPS_ERR);
+        // Refused where the provider is there already.
+        let _ = self.vp.modify(QpChange::Error);
+        if self.init.srq.is_some() {
+            self.push(IBV_EVENT_QP_LAST_WQE_REACHED);
+        }
+    }
+
+    fn push(&self, kind: u32) {
+        let element = Element::Handle(self.handle.load(Ordering::Acquire));
+        self.init.pd.context.events().push(kind, element, &self.acks);
+    }
+
+    /// ibv_modify_qp.
+    ///
+    /// # Errors
+    /// EINVAL: the change, its attributes, or their values. EBUSY: a reset while the stream is still ending.
+    pub fn modify(&self, attr: &ibv_qp_attr, mask: i32) -> Result<(), Errno> {
+        self.adapter()?;
+        let _one = lock(&self.changing);
+        let owner = self.owner();
+        let to = qp_state::check(self.init.kind, owner.is_some(), self.state(), attr, mask)?;
+        self.check_values(attr, mask)?;
+        match to {
+            IBV_QPS_ERR if mask & IBV_QP_STATE != 0 => self.fail(owner)?,
+            IBV_QPS_RESET if mask & IBV_QP_STATE != 0 => self.reset(owner)?,
+            _ => {}
+        }
+        merge(&mut lock(&self.attr), attr, mask);
+        self.set_state(to);
+        Ok(())
+    }
+
+    fn check_values(&self, attr: &ibv_qp_attr, mask: i32) -> Result<(), Errno> {
+        let attrs = self.adapter()?.attrs();
+        let wrong = |flag: i32, right: bool| mask & flag != 0 && !right;
+        let fits = |reads: u8, limit: u16| i32::from(reads) <= caps::max_reads(limit);
+        if wrong(IBV_QP_PORT, attr.port_num == PORT)
+            || wrong(IBV_QP_PKEY_INDEX, attr.pkey_index == 0)
+            || wrong(IBV_QP_PATH_MTU, (1..=5).contains(&attr.path_mtu))
+            || wrong(IBV_QP_MAX_QP_RD_ATOMIC, fits(attr.max_rd_atomic, attrs.max_ord))
+            || wrong(IBV_QP_MAX_DEST_RD_ATOMIC, fits(attr.max_dest_rd_atomic, attrs.max_ird))
+        {
+            return Err(EINVAL);
+        }
+        Ok(())
+    }
+
+    /// To ERR, by the application.
+    fn fail(&self, owner: Option<Arc<dyn Owner>>) -> Result<(), Errno> {
+        if let Some(owner) =
+            owner.filter(|owner| owner.connection().state() == ConnState::Connected)
+        {
+            // Its end is told then.
+            let party: Arc<dyn Connectee> = owner;
+            self.adapter()?.cm().disconnect(&party, Disconnect::Abrupt)?;
+        }
+        // Refused where it ends by itself.
+        let _ = self.vp.modify(QpChange::Error);
+        Ok(())
+    }
+
+    /// To RESET: as new, with the same number.
+    fn reset(&self, owner: Option<Arc<dyn Owner>>) -> Result<(), Errno> {
+        if self.state() == IBV_QPS_RESET {
+            return Ok(());
+        }
+        self.fail(owner.clone())?;
+        let begin = Instant::now();
+        while let Err(error) = self.try_reset(owner.as_deref()) {
+            if begin.elapsed() >= SETTLE {
+                return Err(error);
+            }
+            std::thread::sleep(LOOK);
+        }
+        self.blamed.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    fn try_reset(&self, owner: Option<&dyn Owner>) -> Result<(), Errno> {
+        if let Some(owner) = owner
+            && owner.connection().state() != ConnState::Unconnected
+        {
+            return self.adapter()?.cm().reset(owner).map(drop).map_err(|_| EBUSY);
+        }
+        match self.vp.modify(QpChange::Idle) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(error.status.into()),
+        }
+    }
+
+    /// ibv_query_qp.
+    pub fn query(&self) -> (ibv_qp_attr, ibv_qp_cap) {
+        let state = self.state();
+        let cap = self.init.cap;
+        let known = *lock(&self.attr);
+        let attr = ibv_qp_attr {
+            qp_state: state,
+            cur_qp_state: state,
+            cap,
+            port_num: if known.port_num == 0 { PORT } else { known.port_num },
+            ..known
+        };
+        (attr, cap)
+    }
+
+    /// ibv_destroy_qp: what completed with success before still arrives.
+    ///
+    /// # Errors
+    /// EBUSY: memory windows are bound to it.
+    pub fn destroy(&self) -> Result<(), Errno> {
+        let adapter = self.adapter()?;
+        let id = self.vp.id();
+        let mut destroy = || Ok(adapter.rnic().destroy_qp(id)?);
+        match self.owner() {
+            Some(owner) => owner.close(&mut destroy)?,
+            None => destroy()?,
+        }
+        adapter.cm().forget(id);
+        adapter.directory().remove_qp(id);
+        adapter.numbers().remove(id);
+        let handle = self.handle.load(Ordering::Acquire);
+        self.init.pd.context.events().forget(handle, &self.acks);
+        self.mirror.end();
+        Ok(())
+    }
+}
+
+fn provider_init(init: &Init, adapter: &Adapter) -> QpInit {
+    let (cap, attrs) = (&init.cap, adapter.attrs());
+    let mut out = QpInit::new(init.pd.id, init.send_cq.vp().id(), init.recv_cq.vp().id());
+    out.srq = init.srq.as_ref().map(|srq| srq.vp().id());
+    // Nothing at all may be asked for, and some is there then.
+    out.send_depth = cap.max_send_wr.max(1);
+    out.recv_depth = cap.max_recv_wr.max(1);
+    out.max_send_sge = cap.max_send_sge.max(1);
+    out.max_recv_sge = cap.max_recv_sge.max(1);
+    out.max_inline = cap.max_inline_data;
+    out.ird = caps::max_reads(attrs.max_ird) as u16;
+    out.ord = caps::max_reads(attrs.max_ord) as u16;
+    out
+}
+
+/// Takes over what was set.
+fn merge(known: &mut ibv_qp_attr, new: &ibv_qp_attr, mask: i32) {
+    macro_rules! take {
+        ($($flag:ident: $($field:ident),+;)*) => {$(
+            if mask & $flag != 0 {
+                $(known.$field = new.$field;)+
+            }
+        )*};
+    }
+    take! {
+        IBV_QP_ACCESS_FLAGS: qp_access_flags;
+        IBV_QP_PKEY_INDEX: pkey_index;
+        IBV_QP_PORT: port_num;
+        IBV_QP_AV: ah_attr;
+        IBV_QP_PATH_MTU: path_mtu;
+        IBV_QP_TIMEOUT: timeout;
+        IBV_QP_RETRY_CNT: retry_cnt;
+        IBV_QP_RNR_RETRY: rnr_retry;
+        IBV_QP_RQ_PSN: rq_psn;
+        IBV_QP_SQ_PSN: sq_psn;
+        IBV_QP_MAX_QP_RD_ATOMIC: max_rd_atomic;
+        IBV_QP_MAX_DEST_RD_ATOMIC: max_dest_rd_atomic;
+        IBV_QP_MIN_RNR_TIMER: min_rnr_timer;
+        IBV_QP_DEST_QPN: dest_qp_num;
+        IBV_QP_ALT_PATH: alt_ah_attr, alt_port_num, alt_pkey_index, alt_timeout;
+        IBV_QP_PATH_MIG_STATE: path_mig_state;
+    }
+}
+
+impl Listener for Qp {
+    fn hear(&self, event: AsyncEvent) {
+        let kind = match event {
+            // What the peer asked for was refused here (InfiniBand: a responder's errors).
+            AsyncEvent::TerminateSent(terminate) => match wc::remote(terminate) {
+                IBV_WC_REM_ACCESS_ERR => IBV_EVENT_QP_ACCESS_ERR,
+                IBV_WC_REM_OP_ERR => IBV_EVENT_QP_FATAL,
+                _ => IBV_EVENT_QP_REQ_ERR,
+            },
+            AsyncEvent::Catastrophic => IBV_EVENT_QP_FATAL,
+            // Completions and the connection's events say it.
+            _ => return,
+        };
+        self.set_state(IBV_QPS_ERR);
+        self.push(kind);
+    }
+}
+
+impl QueuePair for Qp {
+    fn why(&self, completion: &WorkCompletion) -> Option<u32> {
+        let info = self.vp.query().ok()?;
+        if completion.status == WcStatus::RemoteTermination {
+            self.blamed.store(true, Ordering::Release);
+            return info.terminate.map(wc::remote);
+        }
+        if !wc::is_send(completion.opcode) || self.blamed.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        wc::first_lost(&info)
+    }
+}
+
+/// Whether a post to the send queue is taken in this state; the provider keeps it until the stream is there.
+#[inline]
+pub(crate) fn takes_sends(state: u32) -> Result<(), VpStatus> {
+    match state {
+        IBV_QPS_RTS | IBV_QPS_ERR | IBV_QPS_SQE => Ok(()),
+        _ => Err(VpStatus::InvalidState),
+    }
+}
+
+/// The same of the receive queue.
+#[inline]
+pub(crate) fn takes_receives(state: u32) -> Result<(), VpStatus> {
+    if state == IBV_QPS_RESET { Err(VpStatus::InvalidState) } else { Ok(()) }
+}

@@ -1,0 +1,214 @@
+//! Completion queues: making, resizing, arming and destroying them (ibv_create_cq(3), ibv_req_notify_cq(3)).
+//! What is read from them is in `poll` and `cq_ex`.
+//!
+//! Owned by the application; queue pairs hold them. Any thread may poll and arm; destroying one waits until
+//! its events are acknowledged.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use ibv_sys::*;
+use vp_api::{AsyncEvent, CqHandler, CqId, CqInit};
+
+use crate::acks::Acks;
+use crate::adapter::Adapter;
+use crate::directory::Listener;
+use crate::errno::{self, EINVAL, Errno};
+use crate::events::Element;
+use crate::object::{self, Handle};
+use crate::verbs::channel::Channel;
+use crate::verbs::context::{Context, context_of};
+use crate::verbs::cq_ex::Walk;
+
+/// A completion queue.
+pub struct Cq {
+    context: Arc<Context>,
+    vp: Arc<dyn vp_api::Cq>,
+    bell: Option<Arc<Bell>>,
+    /// Of asynchronous events.
+    acks: Arc<Acks>,
+    /// Of completion events, with a channel.
+    completion_acks: Arc<Acks>,
+    handle: AtomicUsize,
+    /// Polls in vain since the last that found something.
+    pub(crate) misses: AtomicU32,
+    /// The extended interface's place in a batch.
+    pub(crate) walk: Walk,
+}
+
+impl Handle for ibv_cq {
+    /// All of them have room for the extended interface.
+    type Whole = ibv_cq_ex;
+    type Private = Cq;
+    const NAME: &'static str = "struct ibv_cq";
+}
+
+/// Rings in the channel when the queue's notification fires.
+struct Bell {
+    channel: Arc<Channel>,
+    acks: Arc<Acks>,
+    /// Address of the handle.
+    cq: AtomicUsize,
+}
+
+impl CqHandler for Bell {
+    fn on_completion(&self, _cq: CqId) {
+        self.channel.push(self.cq.load(Ordering::Acquire), &self.acks);
+    }
+}
+
+impl Listener for Cq {
+    fn hear(&self, event: AsyncEvent) {
+        if event == AsyncEvent::CqOverrun {
+            let element = Element::Handle(self.handle.load(Ordering::Acquire));
+            self.context.events().push(IBV_EVENT_CQ_ERR, element, &self.acks);
+        }
+    }
+}
+
+impl Cq {
+    /// The provider's.
+    #[inline]
+    pub fn vp(&self) -> &dyn vp_api::Cq {
+        &*self.vp
+    }
+
+    /// The adapter that it is of.
+    #[inline]
+    pub fn adapter(&self) -> Result<&Arc<Adapter>, Errno> {
+        self.context.adapter()
+    }
+
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    pub(crate) fn acks(&self) -> &Acks {
+        &self.acks
+    }
+
+    pub(crate) fn completion_acks(&self) -> &Acks {
+        &self.completion_acks
+    }
+}
+
+/// Makes one.
+pub(super) fn create(
+    context: &Arc<Context>,
+    depth: c_int,
+    cq_context: *mut c_void,
+    channel: (*mut ibv_comp_channel, Option<Arc<Channel>>),
+    vector: c_int,
+) -> Result<*mut ibv_cq, Errno> {
+    let adapter = context.adapter()?;
+    let depth = u32::try_from(depth).ok().filter(|depth| *depth > 0).ok_or(EINVAL)?;
+    if vector != 0 || depth > adapter.attrs().max_cqe {
+        return Err(EINVAL);
+    }
+    let completion_acks: Arc<Acks> = Arc::default();
+    let bell = channel.1.map(|channel| {
+        let (acks, cq) = (completion_acks.clone(), AtomicUsize::new(0));
+        Arc::new(Bell { channel, acks, cq })
+    });
+    let handler = bell.clone().map(|bell| -> Arc<dyn CqHandler> { bell });
+    let vp = adapter.rnic().create_cq(&CqInit { depth, handler })?;
+    let (id, given) = (vp.id(), vp.depth());
+    let cq = Arc::new(Cq {
+        context: context.clone(),
+        vp,
+        bell,
+        acks: Arc::default(),
+        completion_acks,
+        handle: AtomicUsize::new(0),
+        misses: AtomicU32::new(0),
+        walk: Walk::default(),
+    });
+    let listener: Weak<Cq> = Arc::downgrade(&cq);
+    adapter.directory().add_cq(id, listener);
+    let head = ibv_cq {
+        context: context.handle(),
+        channel: channel.0,
+        cq_context,
+        handle: id.0,
+        cqe: given as c_int,
+    };
+    let pointer = object::new::<ibv_cq>(super::cq_ex::whole(head), cq.clone());
+    cq.handle.store(pointer.expose_provenance(), Ordering::Release);
+    if let Some(bell) = &cq.bell {
+        bell.channel.use_it();
+        // It rings only once armed, which needs the handle.
+        bell.cq.store(pointer.expose_provenance(), Ordering::Release);
+    }
+    Ok(pointer)
+}
+
+/// The channel behind a handle, or none for NULL.
+pub(super) unsafe fn channel_of(
+    channel: *mut ibv_comp_channel,
+) -> Result<(*mut ibv_comp_channel, Option<Arc<Channel>>), Errno> {
+    if channel.is_null() {
+        return Ok((null_mut(), None));
+    }
+    // SAFETY: the caller's channel.
+    unsafe { object::with(channel) }.map(|private| (channel, Some(private.clone())))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_ibv_create_cq(
+    context: *mut ibv_context,
+    cqe: c_int,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    vector: c_int,
+) -> *mut ibv_cq {
+    // SAFETY: the caller's context.
+    let context = unsafe { context_of(context) };
+    errno::pointer(context.and_then(|context| {
+        // SAFETY: the caller's channel.
+        let channel = unsafe { channel_of(channel) }?;
+        create(context, cqe, cq_context, channel, vector)
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
+    // SAFETY: the caller's completion queue.
+    let private = unsafe { object::with(cq) };
+    errno::code(private.and_then(|private| {
+        let max = private.adapter()?.attrs().max_cqe;
+        let depth = u32::try_from(cqe).ok().filter(|depth| (1..=max).contains(depth));
+        let given = private.vp().resize(depth.ok_or(EINVAL)?)?;
+        // SAFETY: the caller's completion queue.
+        unsafe { (*cq).cqe = given as c_int };
+        Ok(())
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
+    // SAFETY: the caller's completion queue.
+    let private = unsafe { object::with(cq) };
+    errno::code(private.and_then(|private| {
+        let adapter = private.adapter()?;
+        let id = private.vp().id();
+        adapter.rnic().destroy_cq(id)?;
+        adapter.directory().remove_cq(id);
+        if let Some(bell) = &private.bell {
+            bell.channel.forget(cq.addr(), &private.completion_acks);
+        }
+        private.context.events().forget(cq.addr(), &private.acks);
+        // SAFETY: the caller gives it up; nothing points to it any more.
+        unsafe { object::destroy(cq) }.map(drop)
+    }))
+}
+
+pub(super) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    // SAFETY: the caller's completion queue.
+    let private = unsafe { object::with(cq) };
+    errno::code(private.and_then(|private| {
+        private.adapter()?;
+        Ok(private.vp().arm(solicited_only != 0)?)
+    }))
+}

@@ -1,0 +1,272 @@
+//! The extended completion queue (ibv_create_cq_ex(3)): completions are walked through, and what of them is
+//! wanted is read by functions.
+//!
+//! A walk takes what it finds in batches; what it leaves waits for the next walk, or for ibv_poll_cq. One
+//! thread walks at a time; others wait for its end, as the interface has it.
+
+use std::cell::UnsafeCell;
+use std::collections::VecDeque;
+use std::ffi::{c_int, c_uint};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ibv_sys::*;
+use kal_os::lock;
+
+use crate::errno::{self, EINVAL, EOPNOTSUPP, Errno};
+use crate::object;
+use crate::verbs::context::context_of;
+use crate::verbs::cq::{Cq, channel_of, create};
+use crate::verbs::poll::BATCH;
+
+/// What completions can tell here. Time stamps are made when they are read.
+const SERVED: u64 = IBV_WC_STANDARD_FLAGS
+    | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
+    | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Walk {
+    walking: AtomicBool,
+    /// Taken, and not walked through.
+    staged: Mutex<VecDeque<ibv_wc>>,
+    count: AtomicUsize,
+    /// Where the walk is.
+    current: Current,
+}
+
+#[derive(Default)]
+struct Current(UnsafeCell<ibv_wc>);
+
+// SAFETY: only the thread that walks looks at it.
+unsafe impl Sync for Current {}
+
+impl Walk {
+    #[inline]
+    pub(super) fn has_any(&self) -> bool {
+        self.count.load(Ordering::Acquire) != 0
+    }
+
+    /// Takes what a walk left, for a poll.
+    #[cold]
+    pub(super) fn take(&self, most: usize, put: &mut impl FnMut(ibv_wc)) -> usize {
+        let mut staged = lock(&self.staged);
+        let taken = staged.len().min(most);
+        staged.drain(..taken).for_each(put);
+        self.count.store(staged.len(), Ordering::Release);
+        taken
+    }
+
+    fn next(&self) -> Option<ibv_wc> {
+        let mut staged = lock(&self.staged);
+        let found = staged.pop_front();
+        self.count.store(staged.len(), Ordering::Release);
+        found
+    }
+
+    fn stage(&self, batch: &[ibv_wc]) {
+        let mut staged = lock(&self.staged);
+        staged.extend(batch);
+        self.count.store(staged.len(), Ordering::Release);
+    }
+
+    fn begin(&self) {
+        while self.walking.swap(true, Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+    }
+
+    fn end(&self) {
+        self.walking.store(false, Ordering::Release);
+    }
+}
+
+/// The next completion: staged, or of a new batch.
+fn advance(cq: &Cq) -> Result<Option<ibv_wc>, Errno> {
+    if let Some(wc) = cq.walk.next() {
+        return Ok(Some(wc));
+    }
+    let (mut batch, mut found) = ([ibv_wc::default(); BATCH], 0);
+    let mut put = |wc| {
+        batch[found] = wc;
+        found += 1;
+    };
+    cq.poll(BATCH, &mut put)?;
+    match &batch[..found] {
+        [] => Ok(None),
+        [first, rest @ ..] => {
+            if !rest.is_empty() {
+                cq.walk.stage(rest);
+            }
+            Ok(Some(*first))
+        }
+    }
+}
+
+/// One step of a walk; what the application reads directly is written.
+unsafe fn step(cq: *mut ibv_cq_ex) -> c_int {
+    // SAFETY: the caller's completion queue.
+    let Ok(private) = (unsafe { object::with(cq.cast::<ibv_cq>()) }) else { return libc::EINVAL };
+    match advance(private) {
+        Ok(Some(wc)) => {
+            // SAFETY: only this thread walks.
+            unsafe { private.walk.current.0.get().write(wc) };
+            // SAFETY: the caller's structure.
+            unsafe { (*cq).wr_id = wc.wr_id };
+            // SAFETY: as above.
+            unsafe { (*cq).status = wc.status };
+            0
+        }
+        Ok(None) => libc::ENOENT,
+        Err(error) => error.0,
+    }
+}
+
+unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
+    // SAFETY: NULL, or the caller's structure.
+    if unsafe { attr.as_ref() }.is_some_and(|attr| attr.comp_mask != 0) {
+        return libc::EINVAL;
+    }
+    // SAFETY: the caller's completion queue.
+    let Ok(private) = (unsafe { object::with(cq.cast::<ibv_cq>()) }) else { return libc::EINVAL };
+    private.walk.begin();
+    // SAFETY: as above.
+    let found = unsafe { step(cq) };
+    if found != 0 {
+        // No ibv_end_poll follows then.
+        private.walk.end();
+    }
+    found
+}
+
+unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
+    // SAFETY: the caller's completion queue.
+    unsafe { step(cq) }
+}
+
+unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
+    // SAFETY: the caller's completion queue.
+    if let Ok(private) = unsafe { object::with(cq.cast::<ibv_cq>()) } {
+        private.walk.end();
+    }
+}
+
+/// The completion where the walk is.
+unsafe fn current(cq: *mut ibv_cq_ex) -> ibv_wc {
+    // SAFETY: the caller's completion queue.
+    match unsafe { object::with(cq.cast::<ibv_cq>()) } {
+        // SAFETY: the caller walks, and nobody else does.
+        Ok(private) => unsafe { private.walk.current.0.get().read() },
+        Err(_) => ibv_wc::default(),
+    }
+}
+
+macro_rules! readers {
+    ($($name:ident: $ty:ty = $read:expr;)*) => {$(
+        unsafe extern "C" fn $name(cq: *mut ibv_cq_ex) -> $ty {
+            let read: fn(ibv_wc) -> $ty = $read;
+            // SAFETY: the caller's completion queue, which it walks through.
+            read(unsafe { current(cq) })
+        }
+    )*};
+}
+
+readers! {
+    read_opcode: c_uint = |wc| wc.opcode;
+    read_vendor_err: u32 = |wc| wc.vendor_err;
+    read_byte_len: u32 = |wc| wc.byte_len;
+    read_imm_data: u32 = |wc| wc.imm_or_rkey;
+    read_qp_num: u32 = |wc| wc.qp_num;
+    read_src_qp: u32 = |wc| wc.src_qp;
+    read_wc_flags: c_uint = |wc| wc.wc_flags;
+    read_slid: u32 = |wc| wc.slid.into();
+    read_sl: u8 = |wc| wc.sl;
+    read_dlid_path_bits: u8 = |wc| wc.dlid_path_bits;
+    read_completion_ts: u64 = |_| now();
+    read_cvlan: u16 = |_| 0;
+    read_flow_tag: u32 = |_| 0;
+    read_completion_wallclock_ns: u64 = |_| now();
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
+unsafe extern "C" fn read_tm_info(_cq: *mut ibv_cq_ex, info: *mut ibv_wc_tm_info) {
+    // SAFETY: the caller's structure.
+    unsafe { info.write(ibv_wc_tm_info { tag: 0, priv_: 0 }) }
+}
+
+/// A completion queue's structure, whole.
+pub(super) fn whole(head: ibv_cq) -> ibv_cq_ex {
+    let base = whole_cq {
+        head,
+        mutex: [0; 5],
+        cond: [0; 6],
+        comp_events_completed: 0,
+        async_events_completed: 0,
+    };
+    ibv_cq_ex {
+        base,
+        comp_mask: 0,
+        status: 0,
+        wr_id: 0,
+        start_poll: Some(start_poll),
+        next_poll: Some(next_poll),
+        end_poll: Some(end_poll),
+        read_opcode: Some(read_opcode),
+        read_vendor_err: Some(read_vendor_err),
+        read_byte_len: Some(read_byte_len),
+        read_imm_data: Some(read_imm_data),
+        read_qp_num: Some(read_qp_num),
+        read_src_qp: Some(read_src_qp),
+        read_wc_flags: Some(read_wc_flags),
+        read_slid: Some(read_slid),
+        read_sl: Some(read_sl),
+        read_dlid_path_bits: Some(read_dlid_path_bits),
+        read_completion_ts: Some(read_completion_ts),
+        read_cvlan: Some(read_cvlan),
+        read_flow_tag: Some(read_flow_tag),
+        read_tm_info: Some(read_tm_info),
+        read_completion_wallclock_ns: Some(read_completion_wallclock_ns),
+    }
+}
+
+pub(super) unsafe extern "C" fn create_cq_ex(
+    context: *mut ibv_context,
+    attr: *mut ibv_cq_init_attr_ex,
+) -> *mut ibv_cq_ex {
+    // SAFETY: the caller's context.
+    let context = unsafe { context_of(context) };
+    // SAFETY: the caller's structure.
+    let attr = unsafe { attr.as_ref() }.ok_or(EINVAL);
+    let made = context.and_then(|context| {
+        let attr = attr?;
+        let known = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+        let has_flags = attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS != 0;
+        if attr.comp_mask & !IBV_CQ_INIT_ATTR_MASK_FLAGS != 0
+            || attr.wc_flags & !SERVED != 0
+            || has_flags && attr.flags & !known != 0
+        {
+            return Err(EOPNOTSUPP);
+        }
+        // SAFETY: the caller's channel.
+        let channel = unsafe { channel_of(attr.channel) }?;
+        let depth = c_int::try_from(attr.cqe).map_err(|_| EINVAL)?;
+        let vector = c_int::try_from(attr.comp_vector).map_err(|_| EINVAL)?;
+        create(context, depth, attr.cq_context, channel, vector)
+    });
+    errno::pointer(made).cast()
+}
+
+/// Moderation: a wish, which has no effect, for nothing is batched here.
+pub(super) unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
+    // SAFETY: the caller's structure.
+    let mask = unsafe { attr.as_ref() }.map(|attr| attr.attr_mask);
+    // SAFETY: the caller's completion queue.
+    errno::code(unsafe { object::with(cq) }.and(match mask {
+        Some(mask) if mask & !IBV_CQ_ATTR_MODERATE == 0 => Ok(()),
+        _ => Err(EINVAL),
+    }))
+}

@@ -1,0 +1,118 @@
+//! Polling (ibv_poll_cq(3)): the data path. Completions come through the stack; nothing is allocated, and no
+//! lock is taken but the queue's. The cause of an error is looked up where it is needed.
+
+use std::ffi::c_int;
+use std::sync::atomic::Ordering;
+
+use ibv_sys::*;
+use vp_api::{WcStatus, WorkCompletion};
+
+use crate::adapter::Adapter;
+use crate::errno::Errno;
+use crate::object;
+use crate::verbs::cq::Cq;
+use crate::wc;
+
+/// Completions taken from the provider at once.
+pub(super) const BATCH: usize = 32;
+/// Polls in vain until the processor is given up once: with few processors, the peer may need it.
+const MISSES: u32 = 1000;
+
+pub(super) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, most: c_int, out: *mut ibv_wc) -> c_int {
+    // SAFETY: the caller's completion queue.
+    let Ok(cq) = (unsafe { object::with(cq) }) else { return -1 };
+    let (mut at, end) = (0, most.max(0) as usize);
+    let mut put = |wc| {
+        // SAFETY: the caller has room for `most`, and no more are put.
+        unsafe { out.wrapping_add(at).write(wc) };
+        at += 1;
+    };
+    match cq.poll(end, &mut put) {
+        Ok(found) => found as c_int,
+        Err(_) => -1,
+    }
+}
+
+impl Cq {
+    /// Takes at most so many completions.
+    #[inline]
+    pub(super) fn poll(&self, most: usize, put: &mut impl FnMut(ibv_wc)) -> Result<usize, Errno> {
+        let adapter = self.adapter()?;
+        let staged = if self.walk.has_any() { self.walk.take(most, put) } else { 0 };
+        let wanted = most - staged;
+        let found = staged
+            + match wanted {
+                0 => 0,
+                1 => self.poll_by::<1>(adapter, wanted, put)?,
+                2..=8 => self.poll_by::<8>(adapter, wanted, put)?,
+                _ => self.poll_by::<BATCH>(adapter, wanted, put)?,
+            };
+        match found {
+            0 => self.missed(),
+            _ if self.misses.load(Ordering::Relaxed) != 0 => {
+                self.misses.store(0, Ordering::Relaxed)
+            }
+            _ => {}
+        }
+        Ok(found)
+    }
+
+    #[inline]
+    fn poll_by<const N: usize>(
+        &self,
+        adapter: &Adapter,
+        most: usize,
+        put: &mut impl FnMut(ibv_wc),
+    ) -> Result<usize, Errno> {
+        let (mut batch, mut found) = ([WorkCompletion::BLANK; N], 0);
+        while found < most {
+            let room = &mut batch[..N.min(most - found)];
+            let wanted = room.len();
+            let got = match self.vp().poll(room) {
+                Ok(got) => got,
+                // What was found first.
+                Err(_) if found > 0 => break,
+                Err(status) => return Err(status.into()),
+            };
+            batch[..got].iter().for_each(|wc| put(translate(adapter, wc)));
+            found += got;
+            if got < wanted {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    #[inline]
+    fn missed(&self) {
+        let misses = self.misses.load(Ordering::Relaxed) + 1;
+        if misses >= MISSES {
+            self.misses.store(0, Ordering::Relaxed);
+            std::thread::yield_now();
+        } else {
+            self.misses.store(misses, Ordering::Relaxed);
+        }
+    }
+}
+
+#[inline]
+fn translate(adapter: &Adapter, completion: &WorkCompletion) -> ibv_wc {
+    let mut out = wc::of(completion, adapter.numbers().get(completion.qp));
+    if completion.status != WcStatus::Success {
+        out.status = why(adapter, completion);
+        out.vendor_err = completion.status as u32;
+    }
+    out
+}
+
+#[cold]
+fn why(adapter: &Adapter, completion: &WorkCompletion) -> u32 {
+    let plain = wc::status(completion);
+    match completion.status {
+        WcStatus::Flushed | WcStatus::RemoteTermination => {
+            let qp = adapter.directory().queue_pair(completion.qp);
+            qp.and_then(|qp| qp.why(completion)).unwrap_or(plain)
+        }
+        _ => plain,
+    }
+}
