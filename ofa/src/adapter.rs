@@ -15,6 +15,7 @@ use crate::directory::Directory;
 use crate::errno::Errno;
 use crate::fork;
 use crate::qp_numbers::QpNumbers;
+use crate::rendezvous::Points;
 
 /// See the module.
 pub struct Adapter {
@@ -24,6 +25,7 @@ pub struct Adapter {
     rnic: Arc<dyn Rnic>,
     directory: Arc<Directory>,
     numbers: QpNumbers,
+    points: Points,
     generation: u32,
 }
 
@@ -38,7 +40,8 @@ impl Adapter {
         let policies = Policies { default: config.policy.clone(), peers: config.peers.clone() };
         let cm = Cm::start(&rnic, policies, directory.clone(), Sequence::default())?;
         let (numbers, generation) = (QpNumbers::new(), fork::generation());
-        Ok(Arc::new(Self { device, cm, rnic, directory, numbers, generation }))
+        let points = Points::default();
+        Ok(Arc::new(Self { device, cm, rnic, directory, numbers, points, generation }))
     }
 
     /// The adapter of the device that has this address; of the first device for an unspecified one, and for
@@ -77,6 +80,10 @@ impl Adapter {
     /// Who is told of what.
     pub fn directory(&self) -> &Directory {
         &self.directory
+    }
+
+    pub(crate) fn points(&self) -> &Points {
+        &self.points
     }
 
     #[inline]

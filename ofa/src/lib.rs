@@ -31,6 +31,7 @@ pub mod object;
 pub mod qp;
 mod qp_numbers;
 mod qp_state;
+mod rendezvous;
 mod send;
 mod start;
 mod unsupported;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use ibv_sys::*;
 use kal_os::lock;
-use ual_cm::{ConnState, Connectee, Disconnect};
+use ual_cm::{ConnState, Connectee, Disconnect, RequestId};
 use vp_api::{AsyncEvent, QpChange, QpInit, VpStatus, WcStatus, WorkCompletion};
 
 use crate::acks::Acks;
@@ -21,8 +21,10 @@ use crate::caps;
 use crate::directory::{Listener, QueuePair};
 use crate::errno::{EBUSY, EINVAL, EOPNOTSUPP, Errno};
 use crate::events::Element;
+use crate::gid;
 use crate::object::Mirror;
 use crate::qp_state;
+use crate::rendezvous::{Meeting, Name, Parked, Peer, Slot, Sought};
 use crate::verbs::context::{Context, PORT};
 use crate::verbs::cq::Cq;
 use crate::verbs::pd::Pd;
@@ -59,6 +61,8 @@ pub struct Init {
     pub kind: u32,
     /// Every send completes with a completion.
     pub signal_all: bool,
+    /// Peers may find it by GID and number; else its stream comes by a connection identifier.
+    pub meets: bool,
 }
 
 /// See the module.
@@ -66,6 +70,8 @@ pub struct Qp {
     init: Init,
     vp: Arc<dyn vp_api::Qp>,
     number: u32,
+    slot: Option<Slot>,
+    meet: Mutex<Meet>,
     state: AtomicU32,
     mirror: Mirror,
     /// One change at a time.
@@ -76,6 +82,14 @@ pub struct Qp {
     acks: Arc<Acks>,
     /// The first send that a lost stream took with it was told so.
     blamed: AtomicBool,
+}
+
+/// The rendezvous of a queue pair.
+#[derive(Default)]
+struct Meet {
+    /// Since RTR.
+    meeting: Option<Arc<Meeting>>,
+    early: Parked,
 }
 
 impl Qp {
@@ -94,13 +108,16 @@ impl Qp {
         if !(own(init.send_cq.context()) && own(init.recv_cq.context()) && of_srq) {
             return Err(EINVAL);
         }
+        let slot = init.meets.then(|| place(&adapter)).transpose()?;
         let vp = adapter.rnic().create_qp(&provider_init(&init, &adapter))?;
         let id = vp.id();
-        let number = id.0 & 0x00ff_ffff;
+        let number = slot.as_ref().map_or(id.0 & 0x00ff_ffff, Slot::number);
         let qp = Arc::new(Self {
             init,
             vp,
             number,
+            slot,
+            meet: Mutex::default(),
             state: AtomicU32::new(IBV_QPS_RESET),
             mirror: Mirror::default(),
             changing: Mutex::default(),
@@ -111,6 +128,10 @@ impl Qp {
             blamed: AtomicBool::new(false),
         });
         adapter.numbers().set(id, number);
+        if let Some(slot) = &qp.slot {
+            let sought: Weak<Self> = Arc::downgrade(&qp);
+            slot.settle(sought);
+        }
         let listener: Weak<Self> = Arc::downgrade(&qp);
         adapter.directory().add_qp(id, listener);
         Ok(qp)
@@ -208,11 +229,12 @@ impl Qp {
     ///
     /// # Errors
     /// EINVAL: the change, its attributes, or their values. EBUSY: a reset while the stream is still ending.
-    pub fn modify(&self, attr: &ibv_qp_attr, mask: i32) -> Result<(), Errno> {
+    pub fn modify(self: &Arc<Self>, attr: &ibv_qp_attr, mask: i32) -> Result<(), Errno> {
         self.adapter()?;
         let _one = lock(&self.changing);
-        let owner = self.owner();
-        let to = qp_state::check(self.init.kind, owner.is_some(), self.state(), attr, mask)?;
+        let (owner, now) = (self.owner(), self.state());
+        let by_id = owner.is_some() && lock(&self.meet).meeting.is_none();
+        let to = qp_state::check(self.init.kind, by_id, now, attr, mask)?;
         self.check_values(attr, mask)?;
         match to {
             IBV_QPS_ERR if mask & IBV_QP_STATE != 0 => self.fail(owner)?,
@@ -221,6 +243,9 @@ impl Qp {
         }
         merge(&mut lock(&self.attr), attr, mask);
         self.set_state(to);
+        if (now, to) == (IBV_QPS_INIT, IBV_QPS_RTR) && !by_id {
+            self.meet()?;
+        }
         Ok(())
     }
 
@@ -237,6 +262,61 @@ impl Qp {
             return Err(EINVAL);
         }
         Ok(())
+    }
+
+    /// Looks for the peer that the attributes name.
+    fn meet(self: &Arc<Self>) -> Result<(), Errno> {
+        let adapter = self.adapter()?;
+        let meeting = Meeting::new(self, adapter, self.peer()?);
+        let owner: Weak<Meeting> = Arc::downgrade(&meeting);
+        self.attach(owner)?;
+        lock(&self.meet).meeting = Some(meeting.clone());
+        if meeting.connects() { meeting.connect(adapter) } else { self.look_for_early(&meeting) }
+    }
+
+    fn peer(&self) -> Result<Peer, Errno> {
+        let gids = self.adapter()?.device().gids()?;
+        let known = *lock(&self.attr);
+        let dgid = known.ah_attr.grh.dgid.raw;
+        if known.ah_attr.is_global == 0 || known.dest_qp_num > 0x00ff_ffff || self.slot.is_none() {
+            return Err(EINVAL);
+        }
+        let reads = |init: u8| if self.init.kind == IBV_QPT_UC { 0 } else { u16::from(init) };
+        let all = caps::max_reads(self.adapter()?.attrs().max_ord) as u8;
+        Ok(Peer {
+            own: Name { address: gids.address(), number: self.number },
+            own_gid: gids.table()[1],
+            peer: Name { address: gid::address_of(dgid), number: known.dest_qp_num },
+            ird: reads(known.max_dest_rd_atomic),
+            // It is told with RTS; the peer's other limit counts.
+            ord: reads(all),
+        })
+    }
+
+    /// A peer that came before is accepted.
+    pub(crate) fn look_for_early(&self, meeting: &Arc<Meeting>) -> Result<(), Errno> {
+        let early = lock(&self.meet).early.take(meeting.peer());
+        match early {
+            // Else it has given up, and comes again.
+            Some(request) => meeting.accept(self.adapter()?, request),
+            None => Ok(()),
+        }
+    }
+
+    /// The peer did not come, or its stream broke.
+    pub(crate) fn lost_peer(&self) {
+        self.ended();
+        self.push(IBV_EVENT_QP_FATAL);
+    }
+
+    /// How long a request is tried, as the attributes say: 4.096 us times two to the power of the time-out, for
+    /// each try (InfiniBand Architecture Specification 1.4, section 9.7.6.1.3); 0 is for ever.
+    pub(crate) fn retry_time(&self) -> Duration {
+        let known = *lock(&self.attr);
+        match known.timeout & 31 {
+            0 => Duration::MAX,
+            timeout => Duration::from_nanos(4096 << timeout) * (u32::from(known.retry_cnt) + 1),
+        }
     }
 
     /// To ERR, by the application.
@@ -267,6 +347,9 @@ impl Qp {
             std::thread::sleep(LOOK);
         }
         self.blamed.store(false, Ordering::Release);
+        if lock(&self.meet).meeting.take().is_some() {
+            *lock(&self.owner) = None;
+        }
         Ok(())
     }
 
@@ -317,6 +400,25 @@ impl Qp {
         self.mirror.end();
         Ok(())
     }
+}
+
+impl Sought for Qp {
+    fn sought(&self, request: RequestId, from: Name) -> bool {
+        let meeting = {
+            let mut meet = lock(&self.meet);
+            match &meet.meeting {
+                Some(meeting) => meeting.clone(),
+                None => return meet.early.add(request, from),
+            }
+        };
+        let Ok(adapter) = self.adapter() else { return false };
+        let expected = !meeting.connects() && meeting.peer() == from;
+        expected && meeting.accept(adapter, request).is_ok()
+    }
+}
+
+fn place(adapter: &Adapter) -> Result<Slot, Errno> {
+    adapter.points().place(adapter.cm(), adapter.device().gids()?.address())
 }
 
 fn provider_init(init: &Init, adapter: &Adapter) -> QpInit {

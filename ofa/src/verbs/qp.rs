@@ -53,6 +53,7 @@ unsafe fn create(
         cap: attr.cap,
         kind: attr.qp_type,
         signal_all: attr.sq_sig_all != 0,
+        meets: true,
     })?;
     let head = ibv_qp {
         context: domain.context.handle(),

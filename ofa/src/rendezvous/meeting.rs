@@ -1,0 +1,191 @@
+//! One rendezvous: a queue pair in RTR or RTS, its peer, and the attempts to make their stream.
+//!
+//! Owned by the queue pair, whose owner it is in turn. Told of the connection's events one after the other.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use kal_os::lock;
+use ual_cm::{AcceptParams, ConnEvent, ConnectParams, Connectee, Connection, RequestId};
+
+use crate::adapter::Adapter;
+use crate::errno::Errno;
+use crate::qp::{Owner, Qp};
+use crate::rendezvous::name::{Hello, Name, parts};
+use crate::rendezvous::point;
+use crate::rendezvous::retry::Again;
+use crate::rendezvous::steady::Steady;
+
+/// Between attempts: twice as long each time.
+const FIRST: Duration = Duration::from_millis(5);
+const LONGEST: Duration = Duration::from_millis(100);
+/// A send waits at least so long for a peer.
+const LEAST: Duration = Duration::from_secs(2);
+/// And at most, where the program says that it waits for ever.
+const MOST: Duration = Duration::from_secs(3600);
+
+/// Whom a queue pair is to meet, and how.
+pub(crate) struct Peer {
+    pub(crate) own: Name,
+    pub(crate) own_gid: [u8; 16],
+    pub(crate) peer: Name,
+    /// Reads and atomics at once, in and out.
+    pub(crate) ird: u16,
+    pub(crate) ord: u16,
+}
+
+/// See the module.
+pub(crate) struct Meeting {
+    qp: Weak<Qp>,
+    steady: Steady,
+    connection: Connection,
+    peer: Peer,
+    attempts: AtomicU32,
+    /// When a send was first seen to wait.
+    waiting: Mutex<Option<Instant>>,
+}
+
+impl Meeting {
+    pub(crate) fn new(qp: &Arc<Qp>, adapter: &Adapter, peer: Peer) -> Arc<Self> {
+        Arc::new(Self {
+            qp: Arc::downgrade(qp),
+            steady: Steady::new(qp.vp().clone()),
+            connection: adapter.cm().connection(peer.ird, peer.ord),
+            peer,
+            attempts: AtomicU32::new(0),
+            waiting: Mutex::default(),
+        })
+    }
+
+    /// Whether this end is the one that connects.
+    pub(crate) fn connects(&self) -> bool {
+        self.peer.own < self.peer.peer
+    }
+
+    /// Whom it looks for.
+    pub(crate) fn peer(&self) -> Name {
+        self.peer.peer
+    }
+
+    fn hello(&self) -> Vec<u8> {
+        let Peer { own, own_gid, peer, .. } = self.peer;
+        Hello { flags: 0, to: peer.number, from: own.number, gid: own_gid }.octets()
+    }
+
+    /// Connects to the peer's meeting point.
+    ///
+    /// # Errors
+    /// What this process cannot: the connection manager says what.
+    pub(crate) fn connect(self: &Arc<Self>, adapter: &Adapter) -> Result<(), Errno> {
+        let Peer { own, peer, .. } = self.peer;
+        let (port, _) = parts(peer.number);
+        let policy = point::patient(adapter.cm().policies().of(peer.address));
+        let params = ConnectParams {
+            // The other looks at where we come from.
+            local: (!point::meets_any() && is_own(own.address)).then_some(own.address),
+            private_data: self.hello(),
+            policy: Some(policy),
+            ..ConnectParams::new(SocketAddr::new(peer.address, port))
+        };
+        let party: Arc<dyn Connectee> = self.clone();
+        Ok(adapter.cm().connect(&party, params)?)
+    }
+
+    /// Accepts the peer.
+    pub(crate) fn accept(
+        self: &Arc<Self>,
+        adapter: &Adapter,
+        request: RequestId,
+    ) -> Result<(), Errno> {
+        let (ird, ord) = (Some(self.peer.ird), Some(self.peer.ord));
+        let params = AcceptParams { private_data: self.hello(), ird, ord };
+        let party: Arc<dyn Connectee> = self.clone();
+        Ok(adapter.cm().accept(&party, request, params)?)
+    }
+
+    /// An attempt failed: later again, or that was it.
+    fn failed(self: &Arc<Self>, event: &ConnEvent) {
+        let Some(qp) = self.qp.upgrade() else { return };
+        tracing::debug!("rendezvous of queue pair {:#x}: {event}", self.peer.own.number);
+        let now = Instant::now();
+        let sends = qp.vp().query().is_ok_and(|info| info.sends_outstanding > 0);
+        let since = {
+            let mut waiting = lock(&self.waiting);
+            if sends { Some(*waiting.get_or_insert(now)) } else { None }
+        };
+        let bound = qp.retry_time().clamp(LEAST, MOST);
+        let patient = since.is_none_or(|since| now - since < bound);
+        let attempt = self.attempts.fetch_add(1, Ordering::Relaxed);
+        let pause = FIRST.saturating_mul(1 << attempt.min(8)).min(LONGEST);
+        let this: Weak<Self> = Arc::downgrade(self);
+        let later = |adapter: &Arc<Adapter>| adapter.points().retries.at(now + pause, this);
+        if !(patient && qp.adapter().is_ok_and(later)) {
+            self.give_up(&qp);
+        }
+    }
+
+    fn give_up(&self, qp: &Qp) {
+        self.steady.settle();
+        qp.lost_peer();
+    }
+}
+
+/// Not every GID that a program uses is of an address that can be bound to.
+fn is_own(address: IpAddr) -> bool {
+    !address.is_unspecified()
+}
+
+impl Again for Meeting {
+    fn again(self: Arc<Self>) {
+        let Some(qp) = self.qp.upgrade() else { return };
+        let Ok(adapter) = qp.adapter() else { return };
+        let reset = adapter.cm().reset(&*self).map_err(Errno::from);
+        let result = reset.and_then(|_| match self.connects() {
+            true => self.connect(adapter),
+            // The other connects again.
+            false => qp.look_for_early(&self),
+        });
+        if result.is_err() {
+            self.give_up(&qp);
+        }
+    }
+}
+
+impl Connectee for Meeting {
+    fn qp(&self) -> &dyn vp_api::Qp {
+        &self.steady
+    }
+
+    fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    fn is_open(&self) -> bool {
+        self.qp.strong_count() > 0
+    }
+
+    fn tell(self: Arc<Self>, event: ConnEvent) {
+        match &event {
+            ConnEvent::Established(_) => self.steady.settle(),
+            ConnEvent::Rejected { .. } | ConnEvent::Failed(_) => self.failed(&event),
+            ConnEvent::Disconnected { .. } => {
+                if let Some(qp) = self.qp.upgrade() {
+                    qp.ended();
+                }
+            }
+            _ => {
+                if let Some(qp) = self.qp.upgrade() {
+                    qp.lost_peer();
+                }
+            }
+        }
+    }
+}
+
+impl Owner for Meeting {
+    fn close(&self, destroy: &mut dyn FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
+        self.connection.close(destroy)
+    }
+}

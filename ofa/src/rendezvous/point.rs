@@ -1,0 +1,185 @@
+//! Meeting points: where peers that look for a queue pair connect to, and who comes early.
+//!
+//! A point has 256 slots; another is opened when all are taken. Slots are given in turn, so that a number is
+//! not used again at once. Requests are told by the connection manager's thread, or by a caller that does its
+//! work.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use kal_os::lock;
+use ual_cm::{
+    Cm, ConnRequest, Policies, Policy, RequestId, RequestSink, Serves, ServiceRequest, reject,
+};
+
+use crate::errno::Errno;
+use crate::rendezvous::name::{self, Hello, Name};
+use crate::rendezvous::retry::Retries;
+
+const SLOTS: usize = 256;
+/// How long one that comes early may wait, and the other for the reply.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// Requests that come early to one queue pair.
+const EARLY: usize = 8;
+
+/// The policy of a rendezvous: programs take their time between RTR here and there.
+pub(crate) fn patient(policy: &Policy) -> Policy {
+    Policy { connect_timeout: PATIENCE, answer_timeout: PATIENCE, ..policy.clone() }
+}
+
+/// Who is looked for at a slot.
+pub(crate) trait Sought: Send + Sync {
+    /// A peer looks for it; false: it is not the one that is to come.
+    fn sought(&self, request: RequestId, from: Name) -> bool;
+}
+
+/// The points of an adapter.
+#[derive(Default)]
+pub(crate) struct Points {
+    points: Mutex<Vec<Arc<Point>>>,
+    pub(crate) retries: Arc<Retries>,
+}
+
+/// One of them.
+struct Point {
+    port: u16,
+    places: Mutex<Places>,
+}
+
+struct Places {
+    places: [Option<Weak<dyn Sought>>; SLOTS],
+    taken: [bool; SLOTS],
+    next: usize,
+}
+
+/// A queue pair's place at a point, given back when it is dropped.
+pub(crate) struct Slot {
+    point: Arc<Point>,
+    at: usize,
+}
+
+/// Who came before the queue pair was brought to RTR.
+#[derive(Default)]
+pub(crate) struct Parked(Vec<(RequestId, Name)>);
+
+impl Points {
+    /// A place for a queue pair that is about to be made.
+    ///
+    /// # Errors
+    /// Those of bind(2) and listen(2) for a further point.
+    pub(crate) fn place(&self, cm: &Cm, main: IpAddr) -> Result<Slot, Errno> {
+        let mut points = lock(&self.points);
+        if let Some(slot) = points.iter().find_map(take) {
+            return Ok(slot);
+        }
+        let point = open(cm, main)?;
+        points.push(point.clone());
+        take(&point).ok_or(Errno(libc::ENOMEM))
+    }
+}
+
+fn take(point: &Arc<Point>) -> Option<Slot> {
+    let mut places = lock(&point.places);
+    let at = (0..SLOTS).map(|step| (places.next + step) % SLOTS).find(|at| !places.taken[*at])?;
+    places.taken[at] = true;
+    places.next = at + 1;
+    Some(Slot { point: point.clone(), at })
+}
+
+/// `main`: the device's address.
+fn open(cm: &Cm, main: IpAddr) -> Result<Arc<Point>, Errno> {
+    let any: IpAddr = match main {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let bound = cm.bind(&[SocketAddr::new(any, 0)], Serves::Connections)?;
+    let listening = cm.listen(bound)?;
+    let port = listening.addresses().first().map_or(0, SocketAddr::port);
+    let places = [const { None }; SLOTS];
+    let places = Mutex::new(Places { places, taken: [false; SLOTS], next: 0 });
+    let point = Arc::new(Point { port, places });
+    let sink: Arc<dyn RequestSink> = point.clone();
+    let default = patient(&cm.policies().default);
+    let peers = cm.policies().peers.iter().map(|(network, policy)| (*network, patient(policy)));
+    cm.serve(listening, &sink, Policies { default, peers: peers.collect() }, false);
+    Ok(point)
+}
+
+impl Slot {
+    /// The number of who is here.
+    pub(crate) fn number(&self) -> u32 {
+        name::number(self.at as u8, self.point.port)
+    }
+
+    /// The queue pair is made: peers find it from now on.
+    pub(crate) fn settle(&self, qp: Weak<dyn Sought>) {
+        lock(&self.point.places).places[self.at] = Some(qp);
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut places = lock(&self.point.places);
+        places.places[self.at] = None;
+        places.taken[self.at] = false;
+    }
+}
+
+impl RequestSink for Point {
+    fn request(self: Arc<Self>, request: ConnRequest) -> bool {
+        let Some(hello) = Hello::parse(&request.private_data) else { return false };
+        let (port, slot) = name::parts(hello.to);
+        let qp = lock(&self.places).places[usize::from(slot)].as_ref().and_then(Weak::upgrade);
+        let Some(qp) = qp.filter(|_| port == self.port) else { return false };
+        let sender = hello.sender();
+        let from = request.ends.remote.address.ip().to_canonical();
+        // Who claims an address that it does not connect from is somebody else.
+        if from != sender.address && !meets_any() {
+            return false;
+        }
+        qp.sought(request.request, sender)
+    }
+
+    fn service_request(self: Arc<Self>, _: ServiceRequest) -> bool {
+        false
+    }
+}
+
+/// Peers behind an address translation do not know their address.
+pub(crate) fn meets_any() -> bool {
+    std::env::var_os("WARPLINE_VERBS_MEET_ANY").is_some_and(|value| value == "1")
+}
+
+impl Parked {
+    /// Has one wait; false: too many do.
+    pub(crate) fn add(&mut self, request: RequestId, from: Name) -> bool {
+        let fits = self.0.len() < EARLY;
+        if fits {
+            self.0.push((request, from));
+        }
+        fits
+    }
+
+    /// The request of this peer, the last if it came several times; all others are rejected.
+    pub(crate) fn take(&mut self, from: Name) -> Option<RequestId> {
+        let mut found = None;
+        for (request, name) in self.0.drain(..) {
+            let other = if name == from { found.replace(request) } else { Some(request) };
+            if let Some(other) = other {
+                // Gone already, perhaps.
+                let _ = reject(other, &[]);
+            }
+        }
+        found
+    }
+}
+
+impl Drop for Parked {
+    fn drop(&mut self) {
+        for (request, _) in self.0.drain(..) {
+            // Gone already, perhaps.
+            let _ = reject(request, &[]);
+        }
+    }
+}
