@@ -1,0 +1,90 @@
+//! Processes of a run: each in a process group of its own that ends with its owner or at a bound, its output
+//! in a file. A server is ready when a socket listens on its port.
+
+use std::fs::File;
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+/// A process that was started, and what it printed.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    output: PathBuf,
+    begun: Instant,
+}
+
+impl Process {
+    /// Starts it. What it starts itself ends with it.
+    pub fn start(mut command: Command) -> Result<Self, String> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("verbs-program-{}-{number}", std::process::id());
+        let output = std::env::temp_dir().join(name);
+        let file = File::create(&output).unwrap();
+        command.stdin(Stdio::null()).stderr(file.try_clone().unwrap()).stdout(file);
+        command.process_group(0);
+        let child = command.spawn().map_err(|e| format!("{command:?}: {e}"))?;
+        Ok(Self { child, output, begun: Instant::now() })
+    }
+
+    /// Its exit status, if it has ended.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
+    }
+
+    /// Waits for its end; `None`: it has run longer than `bound` since its start, and still does.
+    pub fn wait(&mut self, bound: Duration) -> Option<ExitStatus> {
+        loop {
+            match self.ended() {
+                Some(status) => return Some(status),
+                None if self.begun.elapsed() > bound => return None,
+                // Between two looks the program has the processor.
+                None => std::thread::park_timeout(Duration::from_millis(5)),
+            }
+        }
+    }
+
+    /// What it has printed so far.
+    pub fn printed(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(&self.output).unwrap_or_default()).into_owned()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // What is left of the group, be it only what the process has started.
+        let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+        let _ = self.child.wait();
+        let _ = std::fs::remove_file(&self.output);
+    }
+}
+
+/// A port of TCP that nobody uses, and to which nobody will be given who asks for any.
+pub fn free_port() -> u16 {
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    // Below the range of ephemeral ports (ip(7), ip_local_port_range); apart for concurrent runs.
+    let start = std::process::id() % 4096 * 4;
+    loop {
+        let port = 10_000 + (start + LAST.fetch_add(1, Ordering::Relaxed)) % 20_000;
+        if TcpListener::bind(("0.0.0.0", port as u16)).is_ok() {
+            return port as u16;
+        }
+    }
+}
+
+/// Whether a socket listens on a port of this machine (proc(5), /proc/net/tcp).
+pub fn is_listening(port: u16) -> bool {
+    let end = format!(":{port:04X}");
+    let listens = |line: &str| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        words.get(1).is_some_and(|local| local.ends_with(&end)) && words.get(3) == Some(&"0A")
+    };
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
+    tables.iter().any(|table| std::fs::read_to_string(table).is_ok_and(|t| t.lines().any(listens)))
+}

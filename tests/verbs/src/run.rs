@@ -1,0 +1,100 @@
+//! Runs an unmodified verbs program, or both of its sides, on the verbs libraries, and says what was seen.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::process::{Process, free_port, is_listening};
+use crate::programs::Program;
+use crate::{Libraries, libraries};
+
+/// No program takes so long, on the busiest machine; it ends a hang, nothing else.
+const BOUND: Duration = Duration::from_secs(120);
+
+/// How a run ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Seen {
+    /// As it should.
+    Works,
+    /// Otherwise, with what was printed.
+    Fails(String),
+    /// It could not be tried.
+    Missing(String),
+}
+
+/// Runs it once.
+pub fn once(libraries: &Libraries, program: &Program) -> Seen {
+    let lines = program.server.iter().chain([&program.client]);
+    let names = lines.map(|line| line.split(' ').next().unwrap_or_default());
+    let compiler = program.source.iter().map(|(compiler, _)| compiler.as_str());
+    if names.chain(compiler).any(|name| libraries::find(name).is_none()) {
+        return Seen::Missing(format!("package {} is not installed", program.package));
+    }
+    let compiled = program.source.as_ref().map(|(compiler, source)| compile(compiler, source));
+    let run = compiled.transpose().and_then(|made| sides(libraries, program, made.as_deref()));
+    match run {
+        Ok(()) => Seen::Works,
+        Err(why) => Seen::Fails(why),
+    }
+}
+
+/// A program of `tests/verbs/c`, beside this one.
+fn compile(compiler: &str, source: &str) -> Result<PathBuf, String> {
+    let source = libraries::root().join("tests/verbs/c").join(source);
+    let program = std::env::current_exe().unwrap().with_file_name("verbs-program");
+    let program = program.with_extension(source.file_stem().unwrap());
+    let mut command = Command::new(compiler);
+    command.args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(source);
+    let output = command.arg("-ldl").output().map_err(|e| format!("{command:?}: {e}"))?;
+    let complaint = || format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output.status.success().then_some(program).ok_or_else(complaint)
+}
+
+fn sides(libraries: &Libraries, program: &Program, made: Option<&Path>) -> Result<(), String> {
+    let port = free_port();
+    let start = |line: &String| Process::start(command(libraries, line, port, made));
+    let Some(server) = &program.server else {
+        let mut client = start(&program.client)?;
+        return end("it", &mut client, program.shows.as_deref());
+    };
+    let mut server = start(server)?;
+    warpline_patience::until("a server to listen", || {
+        is_listening(port) || server.ended().is_some()
+    });
+    if !program.is_endless && server.ended().is_some_and(|status| !status.success()) {
+        return Err(format!("the server ended before it listened:\n{}", server.printed()));
+    }
+    let mut client = start(&program.client)?;
+    let both =
+        |what: String, server: &Process| format!("{what}\nThe server:\n{}", server.printed());
+    end("the client", &mut client, program.shows.as_deref()).map_err(|what| both(what, &server))?;
+    match (program.is_endless, server.ended()) {
+        (true, None) => Ok(()),
+        (true, Some(status)) => Err(both(format!("the server ended with {status}"), &server)),
+        (false, _) => end("the server", &mut server, None).map_err(|what| both(what, &client)),
+    }
+}
+
+fn command(libraries: &Libraries, line: &str, port: u16, made: Option<&Path>) -> Command {
+    let line = line.replace("{port}", &port.to_string());
+    let made = made.map_or_else(String::new, |path| path.display().to_string());
+    let mut words = line.split(' ').map(|word| word.replace("{program}", &made));
+    let mut command = libraries.command(words.next().unwrap_or_default());
+    command.args(words);
+    command
+}
+
+fn end(who: &str, process: &mut Process, shows: Option<&str>) -> Result<(), String> {
+    let status = process.wait(BOUND);
+    let printed = process.printed();
+    match status {
+        None => Err(format!("{who} did not end within {BOUND:?}:\n{printed}")),
+        Some(status) if !status.success() => Err(format!("{who} ended with {status}:\n{printed}")),
+        Some(_) => match shows {
+            Some(part) if !printed.contains(part) => {
+                Err(format!("{who} did not print `{part}`:\n{printed}"))
+            }
+            _ => Ok(()),
+        },
+    }
+}

@@ -1,0 +1,85 @@
+//! The tables of programs and of symbols in docs/verbs.md: written by the command, looked at by a test.
+
+use std::fs;
+use std::path::PathBuf;
+
+use ofa_symbols::{Kind, Library, Table};
+
+use crate::libraries::root;
+use crate::programs::Program;
+
+/// How a result begins that is none.
+pub const FAILED: &str = "fails";
+
+/// A table's name stands in the lines around it.
+const COMMAND: &str = "made by `cargo run --release -p verbs-programs -- --write`";
+
+fn file() -> PathBuf {
+    root().join("docs/verbs.md")
+}
+
+/// Puts results into the table; programs that were not run keep theirs.
+pub fn write(seen: &[(Program, String)]) {
+    let text = fs::read_to_string(file()).unwrap();
+    let text = replace(&text, "programs", |old| programs(old, seen));
+    fs::write(file(), replace(&text, "symbols", |_| symbols())).unwrap();
+}
+
+/// The text with another table of this name, made of the old one.
+fn replace(text: &str, name: &str, new: impl FnOnce(&str) -> String) -> String {
+    let (begin, end) =
+        (format!("<!-- {name}: {COMMAND} -->\n"), format!("<!-- end of {name} -->\n"));
+    let (before, rest) = text.split_once(&begin).unwrap();
+    let (old, behind) = rest.split_once(&end).unwrap();
+    format!("{before}{begin}{}{end}{behind}", new(old))
+}
+
+fn programs(old: &str, seen: &[(Program, String)]) -> String {
+    let mut table = "| | program | package | command | seen |\n|---|---|---|---|---|\n".to_owned();
+    for program in crate::programs::all() {
+        let head = head(&program);
+        let is_it = |(other, _): &&(Program, String)| self::head(other) == head;
+        let new = seen.iter().find(is_it).map(|(_, result)| result.as_str());
+        let kept = || old.lines().find_map(|line| line.strip_prefix(&head)?.strip_suffix(" |"));
+        table += &format!("{head}{} |\n", new.or_else(kept).unwrap_or("not tried"));
+    }
+    table
+}
+
+/// Of each node that applications use, how many symbols work, and which do not.
+fn symbols() -> String {
+    let all = Table::own().unwrap();
+    let mut table = "| node | work | answer EOPNOTSUPP |\n|---|---|---|\n".to_owned();
+    for library in Library::ALL {
+        let mut nodes = all.nodes(library);
+        nodes.retain(|node| !node.contains("PRIVATE"));
+        nodes.sort_by_key(|node| {
+            node.split('.').map(|n| n.parse().unwrap_or(0)).collect::<Vec<u32>>()
+        });
+        for node in nodes {
+            let (work, not): (Vec<_>, Vec<_>) =
+                all.of(library).filter(|s| s.node == node).partition(|s| s.kind == Kind::Works);
+            let not: Vec<_> = not.iter().map(|symbol| format!("`{}`", symbol.name)).collect();
+            table += &format!("| {node} | {} | {} |\n", work.len(), not.join(", "));
+        }
+    }
+    table
+}
+
+/// The cells of a program that do not depend on what was seen.
+fn head(program: &Program) -> String {
+    let Program { row, name, package, client, .. } = program;
+    let client = client.replace("{port}", "N").replace("{program}", "PROGRAM");
+    format!("| {row} | {name} | {package} | `{client}` | ")
+}
+
+/// What the tables do not say as it is.
+pub fn missing() -> Vec<String> {
+    let text = fs::read_to_string(file()).unwrap();
+    if replace(&text, "symbols", |_| symbols()) != text {
+        return vec!["the table of symbols".to_owned()];
+    }
+    let programs = crate::programs::all();
+    let heads = programs.iter().map(head);
+    heads.filter(|head| !text.contains(head.as_str())).collect()
+}
