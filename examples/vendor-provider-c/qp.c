@@ -356,7 +356,7 @@ static const char *impossible(ri_rnic *rnic, const ri_qp_init *init)
     if (cq_find(rnic, init->send_cq) == NULL || cq_find(rnic, init->recv_cq) == NULL)
         return "there is no such CQ";
     if (init->flags != 0)
-        return "there are no SRQs and no privileged QPs";
+        return "there are no SRQs and no privileged QPs, and no Send waits for its receive";
     if (init->recv_limit != 0)
         return "receive queues have no limit event";
     if (init->send_depth > MAX_DEPTH || init->recv_depth > MAX_DEPTH)

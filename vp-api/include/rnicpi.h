@@ -240,6 +240,7 @@ typedef void (*ri_port_fn)(void *receiver, const ri_port *port);
 #define RI_CAP_RECV_LIMIT (UINT64_C(1) << 19)     /* ri_qp_init.recv_limit */
 #define RI_CAP_PICKS_WIDE_KEY (UINT64_C(1) << 20) /* query_mw says the key once a bind is posted */
 #define RI_CAP_BASED (UINT64_C(1) << 21)          /* since 1.4: RI_ADDRESSING_BASED */
+#define RI_CAP_HOLD (UINT64_C(1) << 22)           /* since 1.4: RI_QP_HOLD */
 
 #define RI_MODEL_LLP_STREAM 1 /* takes over a connected TCP stream: ri_qp_change.stream */
 #define RI_MODEL_NATIVE 2     /* has its own connection manager: ri_rnic_ops.native_cm */
@@ -475,8 +476,9 @@ typedef struct ri_recv_wr {
 /* Work completion: names the request, its kind and its QP [RI-143]. In a list every completion has
  * the size of the first. The completions of a send queue come in the order of its requests
  * [RI-150], and so do those of a receive queue [RI-151]. What becomes of a Send that finds no receive
- * is the transport's: hosts post receives before their peers send. octets: of a receive, of a read; of RI_WC_RECV_IMMEDIATE 0, since what a Write before it has
- * placed is not counted [RI-191]. */
+ * is the transport's, unless the QP has RI_QP_HOLD: hosts post receives before their peers send. octets: of
+ * a receive, of a read; of RI_WC_RECV_IMMEDIATE 0, since what a Write before it has placed is not counted
+ * [RI-191]. */
 typedef struct ri_wc {
     uint32_t size;
     uint32_t opcode;

@@ -12,6 +12,11 @@
 
 #define RI_QP_PRIVILEGED 1u /* STag 0 and fast registration */
 #define RI_QP_SRQ 2u        /* receives come from srq, and none is posted to the QP [RI-99] */
+/* Since 1.4, with RI_CAP_HOLD, else RI_UNSUPPORTED [RI-222]: a Send of any kind, or Immediate Data, that
+ * finds no receive, of the QP's own or of its SRQ [RI-219], waits and ends nothing [RI-216]. It and those
+ * behind it take receives in their order when there are some [RI-217]. Writes and Reads behind them do
+ * not wait [RI-218]. What waits when the stream ends is lost. */
+#define RI_QP_HOLD 4u
 
 typedef struct ri_qp_init {
     uint32_t size;
@@ -20,6 +25,11 @@ typedef struct ri_qp_init {
     uint32_t max_recv_sge, max_inline, ird, ord;
     uint32_t allow; /* of peers: REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC [RI-100]; BIND */
     uint32_t recv_limit; /* RI_EVENT_RECV_LIMIT; 0: not armed [RI-101] */
+    /* Since 1.4, for RI_QP_HOLD: octets of the stream that are kept at most; beyond, the provider stops to
+     * read, and the peer is held up. And how long a message waits; then, as without the flag, Terminate
+     * 1/2/2 [RI-220]. 0 octets, no time, or more than the provider can: RI_INVALID_MODIFIER [RI-221]. */
+    uint32_t hold_octets;
+    uint64_t hold_time_ns;
 } ri_qp_init;
 
 #define RI_ROLE_INITIATOR 1

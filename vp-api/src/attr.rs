@@ -2,11 +2,12 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bitflags::bitflags;
 
 use crate::event::CqHandler;
-use crate::{Access, CqId, MemRange, MwId, PdId, SrqId, Stag};
+use crate::{Access, CqId, MemRange, MwId, PdId, SrqId, Stag, VpError, VpStatus};
 
 /// How connections come about, see the crate documentation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,6 +77,8 @@ bitflags! {
         const PICKS_WIDE_KEY = 1 << 20;
         /// [`Addressing::Based`].
         const BASED = 1 << 21;
+        /// A Send can wait for its receive: [`Unready::Hold`].
+        const HOLD = 1 << 22;
     }
 }
 
@@ -211,6 +214,36 @@ pub struct SrqInfo {
     pub posted: u32,
 }
 
+/// What becomes of a Send (of any kind, or Immediate Data) that finds no receive posted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Unready {
+    /// It ends the stream, with the Terminate 1/2/2 (RFC 5041 section 7.1).
+    #[default]
+    Terminate,
+    /// With [`Capabilities::HOLD`]: it waits, and the Sends behind it, for receives, which they take in
+    /// order. Whatever else the peer sends goes on meanwhile, so that the consumer's Reads are answered;
+    /// an STag that a Send invalidates is valid until that is delivered. What waits is lost when the
+    /// stream ends: the peer's close comes behind it, the consumer's is a Bad Close.
+    Hold {
+        /// Octets of the stream, with headers, that are kept at most, but for what was read before the
+        /// first had to wait; from 1 on. Beyond, nothing is read from the stream, and TCP holds the peer
+        /// up, which may give up by its own time-outs. A good number is 256 KiB.
+        octets: u32,
+        /// Longest time that the oldest waits, or an eighth more; more than none. Then it is as
+        /// [`Unready::Terminate`].
+        time: Duration,
+    },
+}
+
+impl Unready {
+    /// The answer of a device without [`Capabilities::HOLD`].
+    pub fn unsupported(self) -> VpError {
+        let detail =
+            format!("this device ends the stream at a Send without a receive: no {self:?}");
+        VpError::new(VpStatus::Unsupported, detail)
+    }
+}
+
 /// For creating a QP.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QpInit {
@@ -244,6 +277,8 @@ pub struct QpInit {
     /// Raise a one-shot event when more than so many receives were taken, from the QP's own queue or
     /// an SRQ, and their completions not yet polled; 0: never.
     pub recv_limit: u32,
+    /// What becomes of a Send without a receive.
+    pub unready: Unready,
 }
 
 impl QpInit {
@@ -264,6 +299,7 @@ impl QpInit {
             allow: Access::REMOTE.union(Access::BIND),
             privileged: false,
             recv_limit: 0,
+            unready: Unready::Terminate,
         }
     }
 }

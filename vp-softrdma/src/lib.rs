@@ -81,6 +81,9 @@
 //! sleeps or arms does at once; a stream whose socket cannot be registered again ends. The hand-overs are model-checked
 //! with loom.
 //!
+//! **Receives that come late.** A QP can be made so that a Send without a receive does not end its stream
+//! (`qp/hold`): the core keeps it aside, with those behind it, and the rest of the stream goes on.
+//!
 //! **Turns.** A visit to a QP receives a MiB at most, and sends a batch of a MiB at most, or some
 //! more where the socket takes it in parts. A QP that has more to do then is reported to `epoll`
 //! anew, behind the others that are ready, and what other threads wanted meanwhile goes with

@@ -2,7 +2,11 @@
 //!
 //! Constants only. All are true: asking for the maximum works, memory permitting.
 
-use vp_api::{Capabilities, ConnectionModel, QpInit, RnicAttrs, VpError, VpResult, VpStatus};
+use std::time::Duration;
+
+use vp_api::{
+    Capabilities, ConnectionModel, QpInit, RnicAttrs, Unready, VpError, VpResult, VpStatus,
+};
 
 use crate::memory::stag_table::MAX_STAGS;
 use crate::queue::cq_ring::MAX_CQE;
@@ -17,6 +21,10 @@ pub(crate) const MAX_READS: u16 = 1024;
 pub(crate) const MAX_READ_REQUEST: u32 = 4 << 20;
 /// Regions, and windows: half of the STags each.
 pub(crate) const MAX_REGIONS: u32 = MAX_STAGS / 2;
+/// Octets that a QP keeps of messages that wait for a receive.
+pub(crate) const MAX_HOLD: u32 = 16 << 20;
+/// How long they wait.
+pub(crate) const MAX_HOLD_TIME: Duration = Duration::from_secs(3600);
 /// What an address space of this process can hold.
 pub(crate) const MAX_REGION_OCTETS: u64 = 1 << 47;
 
@@ -66,10 +74,23 @@ pub(crate) fn check_qp(init: &QpInit) -> VpResult<()> {
     check("octets inline", init.max_inline, 0, MAX_INLINE, VpStatus::InvalidModifier)?;
     check("IRD", init.ird.into(), 0, MAX_READS.into(), VpStatus::InvalidIrdOrd)?;
     check("ORD", init.ord.into(), 0, MAX_READS.into(), VpStatus::InvalidIrdOrd)?;
+    check_hold(init.unready)?;
     if init.srq.is_some() {
         return Ok(());
     }
     check("receive depth", init.recv_depth, 1, MAX_WR, VpStatus::TooManyWrs)?;
     check("SGEs per receive", init.max_recv_sge, 1, MAX_SGE, VpStatus::InvalidSgl)?;
     check("receive limit", init.recv_limit, 0, init.recv_depth, VpStatus::InvalidModifier)
+}
+
+fn check_hold(unready: Unready) -> VpResult<()> {
+    let Unready::Hold { octets, time } = unready else { return Ok(()) };
+    check("octets of a hold", octets, 1, MAX_HOLD, VpStatus::InvalidModifier)?;
+    if !time.is_zero() && time <= MAX_HOLD_TIME {
+        return Ok(());
+    }
+    let detail = format!(
+        "time of a hold: more than nothing, and at most {MAX_HOLD_TIME:?}, are possible, {time:?} were asked for"
+    );
+    Err(VpError::new(VpStatus::InvalidModifier, detail))
 }

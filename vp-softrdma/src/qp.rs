@@ -10,6 +10,7 @@ mod coalesce;
 pub(crate) mod combining;
 pub(crate) mod context;
 pub(crate) mod core;
+mod hold;
 mod host;
 mod inner;
 mod link;
@@ -32,6 +33,7 @@ use crate::engine::{Member, Ready, Timer};
 use crate::limits;
 use crate::parts::QpParts;
 use crate::qp::combining::{CombiningLock, Served};
+use crate::queue::srq::Waiter;
 use crate::queue::untaken::Untaken;
 use crate::queue::wq::{RecvRing, RecvWqe, SendRing};
 use crate::sync::MutexGuard;
@@ -44,14 +46,15 @@ use telling::Telling;
 
 const WRITABLE: u8 = 1;
 const OVER: u8 = 2;
+const RECEIVES: u8 = 4;
 
 /// A queue pair.
 pub(crate) struct SoftQp {
-    me: Weak<Self>,
     context: Context,
     inner: CombiningLock<Inner>,
     telling: Telling,
-    /// What the engine said of the socket and nobody has acted on: bits of [`WRITABLE`], [`OVER`].
+    /// What the engine said of the socket and nobody has acted on: bits of [`WRITABLE`],
+    /// [`OVER`]. And an SRQ: [`RECEIVES`].
     news: AtomicU8,
     /// How often pollers found another thread inside.
     shut_out: AtomicU32,
@@ -61,25 +64,32 @@ impl SoftQp {
     /// A QP in Idle, known to its CQs.
     pub(crate) fn create(parts: QpParts, init: &QpInit) -> VpResult<Arc<Self>> {
         limits::check_qp(init)?;
-        let context = context_of(&parts, init);
-        context.arm_recv_limit(init.recv_limit);
-        let inner = Inner::new(core_of(&parts, init)?, Limits::new(init));
-        let (send_cq, recv_cq) = (parts.send_cq, parts.recv_cq);
-        let inner = CombiningLock::new(inner);
+        let inner = CombiningLock::new(Inner::new(core_of(&parts, init)?, Limits::new(init)));
         let qp = Arc::new_cyclic(|me| Self {
-            me: me.clone(),
-            context,
+            context: context_of(&parts, init, me),
             inner,
             telling: Telling::new(),
             news: AtomicU8::new(0),
             shut_out: AtomicU32::new(0),
         });
-        if let Some(srq) = &parts.srq {
-            srq.completes_to(&recv_cq)?;
+        qp.context.arm_recv_limit(init.recv_limit);
+        let Context { id, send_cq, recv_cq, .. } = &qp.context;
+        if let Some(srq) = &qp.context.srq {
+            srq.completes_to(recv_cq)?;
         }
-        send_cq.join(parts.id, Arc::downgrade(&qp))?;
-        recv_cq.join(parts.id, Arc::downgrade(&qp)).inspect_err(|_| send_cq.part(parts.id))?;
+        send_cq.join(*id, Arc::downgrade(&qp))?;
+        let joined = recv_cq.join(*id, Arc::downgrade(&qp));
+        joined.and_then(|()| qp.context.expect_waiter()).inspect_err(|_| qp.part())?;
         Ok(qp)
+    }
+
+    /// Its CQs forget it.
+    fn part(&self) {
+        let Context { id, send_cq, recv_cq, .. } = &self.context;
+        send_cq.part(*id);
+        if !Arc::ptr_eq(send_cq, recv_cq) {
+            recv_cq.part(*id);
+        }
     }
 
     /// Ends it in any state; its completions leave its CQs, and none comes from here on. What
@@ -88,7 +98,7 @@ impl SoftQp {
     pub(crate) fn destroy(&self) {
         let mut inner = self.inner.lock();
         inner.settle_all(&self.context);
-        inner.destroyed = true;
+        let first = !std::mem::replace(&mut inner.destroyed, true);
         inner.core.queues.silent = true;
         // Refused unless in RTS.
         let _ = inner.core.close(&self.context);
@@ -99,11 +109,10 @@ impl SoftQp {
         // Nor is its end an event.
         inner.events.clear();
         drop(inner);
-        let Context { id, send_cq, recv_cq, .. } = &self.context;
-        send_cq.part(*id);
-        if !Arc::ptr_eq(send_cq, recv_cq) {
-            recv_cq.part(*id);
+        if first {
+            self.context.forget_waiter();
         }
+        self.part();
     }
 
     /// A CQ of this QP lost completions.
@@ -168,7 +177,11 @@ impl SoftQp {
             0 => 0,
             _ => self.news.swap(0, Ordering::AcqRel),
         };
-        match inner.receive(&self.context, news & OVER != 0, news & WRITABLE != 0) {
+        if news & RECEIVES != 0 {
+            inner.give_receives(&self.context);
+        }
+        let received = inner.receive(&self.context, news & OVER != 0, news & WRITABLE != 0);
+        match received || news & RECEIVES != 0 {
             true => self.unlock(inner),
             false => Served::Done,
         }
@@ -314,6 +327,13 @@ impl Member for SoftQp {
     }
 }
 
+impl Waiter for SoftQp {
+    fn on_receives(&self) {
+        self.news.fetch_or(RECEIVES, Ordering::AcqRel);
+        self.inner.serve(|inner| self.serve(inner));
+    }
+}
+
 impl vp_api::Qp for SoftQp {
     fn id(&self) -> QpId {
         self.context.id
@@ -326,7 +346,7 @@ impl vp_api::Qp for SoftQp {
         let began = before == 0 && inner.coalesce.deferred() != 0;
         self.leave(inner);
         if began {
-            self.context.defer(&self.me);
+            self.context.defer();
         }
         result
     }
@@ -347,7 +367,7 @@ impl vp_api::Qp for SoftQp {
             return Err(self.gone());
         }
         let result = match change {
-            QpChange::Rts(llp) => match self.me.upgrade() {
+            QpChange::Rts(llp) => match self.context.me.upgrade() {
                 Some(me) => inner.connect(&self.context, *llp, me),
                 None => Err(self.gone()),
             },
@@ -371,7 +391,7 @@ impl vp_api::Qp for SoftQp {
     }
 }
 
-fn context_of(parts: &QpParts, init: &QpInit) -> Context {
+fn context_of(parts: &QpParts, init: &QpInit, me: &Weak<SoftQp>) -> Context {
     let caller = Context::caller(parts.id, parts.pd, init.allow, init.privileged);
     let receiver = match &parts.srq {
         Some(srq) => Context::caller(parts.id, srq.pd(), init.allow, init.privileged),
@@ -379,6 +399,8 @@ fn context_of(parts: &QpParts, init: &QpInit) -> Context {
     };
     Context {
         id: parts.id,
+        me: me.clone(),
+        hold: hold::time(init.unready),
         caller,
         receiver,
         table: parts.table.clone(),
@@ -442,6 +464,11 @@ mod registration_tests;
 #[cfg(not(any(loom, miri)))]
 #[path = "qp/liveness_tests.rs"]
 mod liveness_tests;
+
+#[cfg(test)]
+#[cfg(not(any(loom, miri)))]
+#[path = "qp/hold_tests.rs"]
+mod hold_tests;
 
 #[cfg(test)]
 #[cfg(not(any(loom, miri)))]

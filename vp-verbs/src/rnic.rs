@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use vp_api::{
     Access, Addressing, AsyncHandler, Capabilities, ConnectionModel, Cq, CqId, CqInit, Datagrams,
     MrInfo, MrInit, MwId, MwInfo, MwKind, NativeCm, PdId, PortInfo, Qp, QpId, QpInit, Rnic,
-    RnicAttrs, Services, Srq, SrqId, SrqInit, Stag, VpError, VpResult, VpStatus,
+    RnicAttrs, Services, Srq, SrqId, SrqInit, Stag, Unready, VpError, VpResult, VpStatus,
 };
 
 use crate::cm::{Cm, MOST_READS, private};
@@ -111,6 +111,10 @@ impl VerbsRnic {
         if init.recv_limit != 0 {
             let detail = "this device has a limit event for shared receive queues only";
             return Err(VpError::new(VpStatus::Unsupported, detail));
+        }
+        // An InfiniBand peer tries again as often as its own rnr_retry says; nobody asks this end.
+        if init.unready != Unready::Terminate {
+            return Err(init.unready.unsupported());
         }
         Ok(())
     }

@@ -187,6 +187,9 @@ impl State {
             let none = "there are no SRQs, no privileged QPs and no limit events";
             return Err(no(VpStatus::Unsupported, none));
         }
+        if init.unready != Unready::Terminate {
+            return Err(init.unready.unsupported());
+        }
         Ok(())
     }
 

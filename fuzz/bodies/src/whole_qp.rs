@@ -2,7 +2,7 @@
 //! asked the host about, must send at most one Terminate and nothing behind it, and in the end every
 //! work request and every receive is complete exactly once.
 //!
-//! Set-up octets: flags (CRC, markers, role, extensions, RTR), limits. Then records: what happens,
+//! Set-up octets: flags (CRC, markers, role, extensions, RTR, hold), limits. Then records: what happens,
 //! how much of it, and octets if it takes any.
 
 mod host;
@@ -51,6 +51,7 @@ impl Run {
             max_ord: ord,
             max_read_request: 200,
             extensions: flags & 8 != 0,
+            hold: if flags & 0x40 != 0 { 1000 } else { 0 },
             crc32c,
         };
         let stream = StreamConfig {
@@ -103,9 +104,13 @@ impl Run {
             9 => drop(self.qp.terminate(memory)),
             10 => self.qp.handle_close_timeout(memory),
             11 => memory.toggle(),
-            12 => memory.post_receive(usize::from(amount)),
+            12 => {
+                memory.post_receive(usize::from(amount));
+                self.qp.handle_receives(memory);
+            }
             13 => self.qp.nudge(),
             14 => drop(self.qp.probe()),
+            _ if amount & 1 != 0 => self.qp.handle_hold_timeout(memory),
             _ => self.qp.handle_local_error(ProtocolError::StreamCatastrophic, memory),
         }
         what % 16 < 4
@@ -234,6 +239,7 @@ impl Run {
         self.drain_after_end();
         assert_eq!(self.qp.state(), State::Error);
         assert_eq!(self.qp.outstanding_sends(), 0);
+        assert_eq!((self.qp.waiting(), self.qp.hold_room()), (None, None));
         self.memory.assert_complete(self.posted);
         self.qp.reset().expect("Error");
     }

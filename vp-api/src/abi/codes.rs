@@ -104,6 +104,7 @@ pub(super) fn capabilities(bits: u64, minor: u16) -> Capabilities {
     // Reserved before.
     all.set(Capabilities::UD, minor >= 3 && all.contains(Capabilities::UD));
     all.set(Capabilities::BASED, minor >= 4 && all.contains(Capabilities::BASED));
+    all.set(Capabilities::HOLD, minor >= 4 && all.contains(Capabilities::HOLD));
     all
 }
 
@@ -132,6 +133,7 @@ pub(super) mod stream {
 pub(super) mod flag {
     pub(in crate::abi) const PRIVILEGED: u32 = 1;
     pub(in crate::abi) const SRQ: u32 = 2;
+    pub(in crate::abi) const HOLD: u32 = 4;
     pub(in crate::abi) const SRQ_DEPTH: u32 = 1;
     pub(in crate::abi) const SRQ_LIMIT: u32 = 2;
 }
@@ -200,6 +202,9 @@ mod tests {
         let based = Capabilities::BASED;
         assert_eq!(capabilities(based.bits(), 3), Capabilities::empty());
         assert_eq!(capabilities(based.bits(), 4), based);
+        let hold = Capabilities::HOLD;
+        assert_eq!(capabilities(hold.bits(), 3), Capabilities::empty());
+        assert_eq!(capabilities(hold.bits(), 4), hold);
         // What a later one adds is not for this host.
         assert_eq!(capabilities(windows | 1 << 63, 3), Capabilities::MW);
     }

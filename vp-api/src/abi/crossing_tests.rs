@@ -319,6 +319,13 @@ fn work_requests_cross() {
         QpInit { srq: Some(SrqId(12)), recv_limit: 3, ..QpInit::new(PdId(11), CqId(9), CqId(8)) };
     let qp = side.rnic.create_qp(&init).unwrap();
     side.heard(&format!("create_qp {init:?}"));
+    // None of it is lost, nor taken for nothing.
+    for (octets, ns) in [(1 << 18, 1 << 40), (0, 0)] {
+        let unready = Unready::Hold { octets, time: Duration::from_nanos(ns) };
+        let init = QpInit { unready, ..init.clone() };
+        side.rnic.create_qp(&init).unwrap();
+        side.heard(&format!("create_qp {init:?}"));
+    }
     let (sges, octets) = (sges(), *b"octets that go inline");
     let flags = [SendFlags::SIGNALED, SendFlags::READ_FENCE, SendFlags::LOCAL_FENCE];
     let wrs: Vec<_> = operations()

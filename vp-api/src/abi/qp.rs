@@ -8,7 +8,7 @@ use super::types::Sized32;
 use super::{codes, events, grow, net, text, types as c};
 use crate::{
     Access, CqId, FpduSize, LlpStream, PdId, QpChange, QpCounters, QpId, QpInfo, QpInit, SrqId,
-    SrqInfo, SrqInit, StreamParams, TcpInfo, VpError, VpResult, VpStatus,
+    SrqInfo, SrqInit, StreamParams, TcpInfo, Unready, VpError, VpResult, VpStatus,
 };
 
 pub(super) fn ns(time: Duration) -> u64 {
@@ -18,8 +18,12 @@ pub(super) fn ns(time: Duration) -> u64 {
 pub(super) fn init_to(init: &QpInit) -> c::QpInit {
     let privileged = if init.privileged { codes::flag::PRIVILEGED } else { 0 };
     let srq = if init.srq.is_some() { codes::flag::SRQ } else { 0 };
+    let (hold, hold_octets, hold_time_ns) = match init.unready {
+        Unready::Terminate => (0, 0, 0),
+        Unready::Hold { octets, time } => (codes::flag::HOLD, octets, ns(time)),
+    };
     c::QpInit {
-        flags: privileged | srq,
+        flags: privileged | srq | hold,
         pd: init.pd.0,
         send_cq: init.send_cq.0,
         recv_cq: init.recv_cq.0,
@@ -33,14 +37,19 @@ pub(super) fn init_to(init: &QpInit) -> c::QpInit {
         ord: init.ord.into(),
         allow: init.allow.bits(),
         recv_limit: init.recv_limit,
+        hold_octets,
+        hold_time_ns,
         ..c::QpInit::blank()
     }
 }
 
 pub(super) fn init_from(init: &c::QpInit) -> Option<QpInit> {
     let srq = init.flags & codes::flag::SRQ != 0;
-    let known = codes::flag::SRQ | codes::flag::PRIVILEGED;
+    let known = codes::flag::SRQ | codes::flag::PRIVILEGED | codes::flag::HOLD;
     (init.flags & !known == 0).then_some(())?;
+    let hold =
+        Unready::Hold { octets: init.hold_octets, time: Duration::from_nanos(init.hold_time_ns) };
+    let holds = init.flags & codes::flag::HOLD != 0;
     Some(QpInit {
         pd: PdId(init.pd),
         send_cq: CqId(init.send_cq),
@@ -56,6 +65,7 @@ pub(super) fn init_from(init: &c::QpInit) -> Option<QpInit> {
         allow: Access::from_bits(init.allow)?,
         privileged: init.flags & codes::flag::PRIVILEGED != 0,
         recv_limit: init.recv_limit,
+        unready: if holds { hold } else { Unready::Terminate },
     })
 }
 

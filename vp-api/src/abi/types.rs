@@ -411,6 +411,8 @@ structs! { growing:
         ord: u32,
         allow: u32,
         recv_limit: u32,
+        hold_octets: u32,
+        hold_time_ns: u64,
     }
     Stream = ri_stream {
         size: u32,

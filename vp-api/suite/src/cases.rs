@@ -11,6 +11,7 @@ mod depths;
 mod edges;
 mod endings;
 mod extras;
+mod late;
 mod lives;
 mod manager;
 mod memory;
@@ -40,6 +41,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
         shapes::CASES,
         queues::CASES,
         edges::CASES,
+        late::CASES,
         depths::CASES,
         memory::CASES,
         regions::CASES,

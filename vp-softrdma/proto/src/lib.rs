@@ -21,7 +21,10 @@
 //!    accepted one, `handle_sent` with its `sequence` (counted from 1 on each stream): this is what
 //!    completes Sends and Writes, and what lets a close finish.
 //! 3. All octets that came before the peer's FIN go to `handle_input` before `handle_fin`.
-//! 4. After [`Action::CloseGracefully`] a timer runs, and ends in `handle_close_timeout`. With it,
+//! 4. While [`Qp::waiting`] says that a message waits for a receive: `handle_receives` when receives were
+//!    posted, `handle_hold_timeout` when it has waited for too long, and no more octets are read from the
+//!    stream than [`Qp::hold_room`] allows.
+//! 5. After [`Action::CloseGracefully`] a timer runs, and ends in `handle_close_timeout`. With it,
 //!    every work request completes in bounded time whatever the peer does.
 //!
 //! # Choices
@@ -31,8 +34,8 @@
 //! host's: the core says *what* must be checked (`Host::check_tagged` for every segment) and maps
 //! the refusal to the Terminate through one total table. The CRC kernel is a function passed in.
 //!
-//! A `Qp` is at most 696 octets; its rings cost 80 octets per send work request, 40 per outbound
-//! and 64 per inbound read. They are allocated when the QP is created; nothing later allocates.
+//! A `Qp` is at most 752 octets; its rings cost 80 octets per send work request, 40 per outbound
+//! and 64 per inbound read. They are allocated when the QP is created; later only what a hold keeps is.
 //!
 //! Choices where the standards leave room:
 //!
@@ -42,6 +45,9 @@
 //!   it in Requests of 4 MiB (`read`), as many at once as ORD allows; it is one work request all
 //!   the same. A ping beside a Read of 128 MiB on its connection takes 0.8 to 1.1 ms where it took
 //!   16 to 22.
+//! - A Send that meets no receive ends the stream (RFC 5041 section 7.1). With `hold` it and those
+//!   behind it wait for one, aside, while what is behind them on the other queues goes on. An STag that
+//!   it invalidates is invalid once it is delivered.
 //! - An atomic executes when it arrives if nothing is owed before it, else in its turn.
 //! - With CRC on nothing of an FPDU reaches the host before it is verified. With CRC and markers
 //!   off a large payload may be read straight to its destination (`Want::Direct`), re-checked at

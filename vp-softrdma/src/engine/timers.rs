@@ -22,6 +22,8 @@ pub(crate) enum Timer {
     Probe,
     /// Look whether posts that wait for more are overdue.
     Coalesce,
+    /// A message has waited for its receive for too long.
+    Hold,
 }
 
 /// A wait shorter than this is kept to the nanosecond.
@@ -37,7 +39,7 @@ pub(super) fn shared(at: u64, now: u64) -> u64 {
 }
 
 /// Kinds of deadlines.
-const KINDS: usize = 4;
+const KINDS: usize = 5;
 /// No deadline.
 const NEVER: u64 = u64::MAX;
 /// So many cancelled deadlines are left in the heap whatever they cost.
@@ -250,7 +252,7 @@ mod tests {
     fn room_is_made_for_those_that_are_cancelled_too() {
         let timers = Timers::default();
         assert!(timers.reserve(10));
-        assert_eq!(lock(&timers.table).heap.capacity(), 2 * (4 * 10 + FEW));
+        assert_eq!(lock(&timers.table).heap.capacity(), 2 * (KINDS * 10 + FEW));
     }
 
     #[test]

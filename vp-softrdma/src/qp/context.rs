@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock, Weak};
 
 use iwarp_proto::{AccessError, Slot, TaggedUse};
-use vp_api::{Access, Cq, PdId, QpId, Sge, Stag, WcStatus, WorkCompletion};
+use vp_api::{Access, Cq, PdId, QpId, Sge, Stag, VpResult, WcStatus, WorkCompletion};
 
 use crate::engine::Engine;
 use crate::events::EventSink;
@@ -23,6 +23,10 @@ use crate::queue::wq::{Payload, RecvRing, RecvWqe, SendRing, pieces};
 /// What never changes.
 pub(crate) struct Context {
     pub(crate) id: QpId,
+    /// The QP itself.
+    pub(crate) me: Weak<SoftQp>,
+    /// Nanoseconds for which a message waits for a receive; `None`: it ends the stream.
+    pub(crate) hold: Option<u64>,
     /// Who asks for memory.
     pub(crate) caller: Caller,
     /// The same for receive buffers: an SRQ has its own PD. // [VERBS-26]
@@ -75,11 +79,28 @@ impl Context {
         self.outstanding.get_or_init(begin).arm(limit)
     }
 
+    /// The SRQ, if messages wait there for receives.
+    pub(crate) fn waits_at(&self) -> Option<&Arc<SoftSrq>> {
+        self.srq.as_ref().filter(|_| self.hold.is_some())
+    }
+
+    /// The SRQ makes room for this QP among those whose messages wait there.
+    pub(crate) fn expect_waiter(&self) -> VpResult<()> {
+        self.waits_at().map_or(Ok(()), |srq| srq.expect_waiter())
+    }
+
+    /// It needs it no more.
+    pub(crate) fn forget_waiter(&self) {
+        if let Some(srq) = self.waits_at() {
+            srq.forget_waiter();
+        }
+    }
+
     /// Posts of this QP wait for more: its CQs transmit them when the consumer polls in vain, waits or arms.
-    pub(crate) fn defer(&self, me: &Weak<SoftQp>) {
-        self.send_cq.defer(me);
+    pub(crate) fn defer(&self) {
+        self.send_cq.defer(&self.me);
         if !Arc::ptr_eq(&self.send_cq, &self.recv_cq) {
-            self.recv_cq.defer(me);
+            self.recv_cq.defer(&self.me);
         }
     }
 

@@ -25,6 +25,21 @@ impl Core {
         self.proto.handle_direct(octets, &mut View::new(context, &mut self.queues))
     }
 
+    /// Receives were posted, for which messages waited.
+    pub(crate) fn receives(&mut self, context: &Context) {
+        self.proto.handle_receives(&mut View::new(context, &mut self.queues));
+    }
+
+    /// The oldest message has waited for its receive for too long.
+    pub(crate) fn hold_timeout(&mut self, context: &Context) {
+        self.proto.handle_hold_timeout(&mut View::new(context, &mut self.queues));
+    }
+
+    /// Messages wait for a receive, and no more of the stream may be read.
+    pub(crate) fn is_full(&self) -> bool {
+        self.proto.hold_room() == Some(0)
+    }
+
     /// The peer's FIN, with `buffered` octets of an incomplete FPDU before it.
     pub(crate) fn fin(&mut self, context: &Context, buffered: usize) {
         self.proto.handle_fin(buffered, &mut View::new(context, &mut self.queues));

@@ -91,6 +91,10 @@ impl<'a> View<'a> {
 
     fn take_receive(&mut self) -> bool {
         let (taken, limit) = match &self.context.srq {
+            Some(srq) if self.context.hold.is_some() => {
+                let Context { id, me, .. } = self.context;
+                srq.take_or_wait(&mut self.queues.current, *id, || me.clone())
+            }
             Some(srq) => srq.take(&mut self.queues.current),
             None => (self.queues.receives.take(&mut self.queues.current), false),
         };
@@ -265,6 +269,9 @@ impl Host for View<'_> {
         if std::mem::take(&mut self.queues.receiving) {
             let fault = self.queues.receive_fault.take();
             self.push_receive(fault.map_or(WcStatus::Flushed, access_status), none);
+        }
+        if let Some(srq) = self.context.waits_at() {
+            srq.wait_no_more(self.context.id);
         }
         self.context.hold_flushed(self.queues.receives.posted());
         while self.queues.receives.take(&mut self.queues.current) {

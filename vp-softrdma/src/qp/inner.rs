@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use iwarp_proto::{Action, LlpFault, QpConfig, QpEvent, State, mpa};
-use vp_api::{AsyncEvent, FpduSize, QpInit};
+use vp_api::{AsyncEvent, FpduSize, QpInit, Unready};
 
 use crate::engine::Timer;
 use crate::qp::coalesce::Coalesce;
@@ -30,6 +30,8 @@ pub(crate) struct Limits {
     pub(crate) send_depth: u32,
     pub(crate) max_send_sge: u32,
     pub(crate) max_inline: u32,
+    /// Octets kept of messages that wait for a receive; 0: they end the stream.
+    pub(crate) hold: u32,
 }
 
 impl Limits {
@@ -41,6 +43,10 @@ impl Limits {
             send_depth: init.send_depth,
             max_send_sge: init.max_send_sge,
             max_inline: init.max_inline,
+            hold: match init.unready {
+                Unready::Terminate => 0,
+                Unready::Hold { octets, .. } => octets,
+            },
         }
     }
 
@@ -52,6 +58,7 @@ impl Limits {
             max_ord: self.ord,
             max_read_request: crate::limits::MAX_READ_REQUEST,
             extensions: true,
+            hold: self.hold,
             crc32c: crate::stream::crc::kernel(),
         }
     }
@@ -66,7 +73,7 @@ pub(crate) struct Inner {
     pub(crate) coalesce: Coalesce,
     pub(crate) destroyed: bool,
     /// More is to be received than one turn allows.
-    unread: bool,
+    pub(super) unread: bool,
     /// Octets that are left of this turn to send.
     turn_left: usize,
     /// Not told yet.
@@ -175,6 +182,7 @@ impl Inner {
             self.coalesce.transmitted(context.engine.now());
         }
         self.set_probe(context);
+        self.set_hold(context);
     }
 
     fn close_if_drained(&mut self, context: &Context) {

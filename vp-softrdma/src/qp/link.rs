@@ -10,6 +10,7 @@ use vp_api::{AsyncEvent, QpCounters, StreamParams};
 
 use crate::engine::Timer;
 use crate::qp::context::Context;
+use crate::qp::hold::Held;
 use crate::qp::inner::nanoseconds;
 use crate::qp::registration::Registration;
 use crate::stream::rx::Inbox;
@@ -58,6 +59,8 @@ pub(crate) struct Link {
     pub(crate) drained: u64,
     /// Nudges whose deadline was set.
     pub(crate) nudges: u32,
+    /// Until when messages wait for a receive.
+    pub(crate) held: Held,
 }
 
 impl Link {
@@ -86,6 +89,7 @@ impl Link {
             slow: false,
             drained: 0,
             nudges: 0,
+            held: Held::default(),
         }
     }
 

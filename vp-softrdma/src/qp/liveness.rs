@@ -1,5 +1,5 @@
 //! Timers of a QP: nudges for peers that are deaf at first, probes for peers that fell silent, the
-//! bound on a close, and the look at posts that wait.
+//! bound on a close, and the looks at posts and at messages that wait.
 //!
 //! Under the QP's lock, on whichever thread serves it; deadlines come from the engine's thread, at
 //! most one of each kind, and end with their stream (`engine/timers.rs`). A peer that is gone leaves a probe
@@ -86,6 +86,7 @@ impl Inner {
                 self.set_next_nudge(context);
             }
             Timer::Probe => self.probe(context),
+            Timer::Hold => self.hold_over(context),
             Timer::Coalesce => match self.coalesce.look(context.engine.now()) {
                 Look::Overdue => {}
                 Look::Idle => return,
@@ -125,10 +126,10 @@ impl Inner {
         }
     }
 
-    /// A look is due, and nothing has come since the one before.
+    /// A look is due, and nothing has come since the one before, though we read.
     fn is_silent(&self, context: &Context) -> bool {
         let silent = |link: &Link| link.is_due(context) && link.moved() == link.heard;
-        self.link.as_ref().is_some_and(silent)
+        self.link.as_ref().is_some_and(silent) && !self.core.is_full()
     }
 }
 

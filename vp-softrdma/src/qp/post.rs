@@ -105,6 +105,7 @@ impl Inner {
         wrs: &[RecvWr<'_>],
     ) -> Result<(), PostFailure> {
         let result = each(wrs, |wr| self.post_receive(context, wr));
+        self.give_receives(context);
         self.set_probe(context);
         result
     }

@@ -4,12 +4,15 @@
 //! SRQ is for. A QP takes a receive out whole, so nothing here knows when a peer dies; receives
 //! that no QP took are never flushed by one (RDMAC 6.3). What was taken occupies its slot until its
 //! completion was taken (polled); which ones were is asked when the queue looks full, of each CQ.
+//!
+//! A QP that found no receive for a message that may wait is remembered, and the thread that posts has
+//! it served, with no lock of this queue held.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use vp_api::{
-    AsyncEvent, Cq, CqId, EventSource, PdId, PostFailure, RecvWr, Sge, Srq, SrqId, SrqInfo,
+    AsyncEvent, Cq, CqId, EventSource, PdId, PostFailure, QpId, RecvWr, Sge, Srq, SrqId, SrqInfo,
     SrqInit, VpError, VpResult, VpStatus, room,
 };
 
@@ -19,6 +22,12 @@ use crate::objects::Hold;
 use crate::queue::cq::SoftCq;
 use crate::queue::wq::{RecvRing, RecvWqe};
 use crate::sync::{Mutex, lock};
+
+/// A QP with a message that waits for a receive.
+pub(crate) trait Waiter: Send + Sync {
+    /// There may be one: it takes what it can use, or waits on.
+    fn on_receives(&self);
+}
 
 /// An SRQ.
 pub(crate) struct SoftSrq {
@@ -37,6 +46,10 @@ struct State {
     untaken: VecDeque<(CqId, u64)>,
     /// Where receives complete.
     cqs: Vec<Sink>,
+    /// QPs with messages that wait for a receive, each once, with room for all that may.
+    waiting: VecDeque<(QpId, Weak<dyn Waiter>)>,
+    /// QPs whose messages may wait.
+    waiters: usize,
     /// One-shot: fires when fewer remain; 0 is not armed.
     limit: u32,
     _pd: Hold,
@@ -115,6 +128,12 @@ impl State {
         self.ring.post(wr)
     }
 
+    fn take(&mut self, into: &mut RecvWqe) -> (bool, bool) {
+        let taken = self.ring.take(into);
+        self.begun += u32::from(taken);
+        (taken, taken && self.limit_reached())
+    }
+
     /// Takes the limit event if it is due.
     // RFC 5042 6.4.3.1 [SEC-11]; one shot [VERBS-26]
     fn limit_reached(&mut self) -> bool {
@@ -143,6 +162,8 @@ impl SoftSrq {
             begun: 0,
             untaken: list_for(init.depth)?,
             cqs: Vec::new(),
+            waiting: VecDeque::new(),
+            waiters: 0,
             limit: init.limit,
             _pd: pd,
         };
@@ -165,9 +186,66 @@ impl SoftSrq {
     pub(crate) fn take(&self, into: &mut RecvWqe) -> (bool, bool) {
         let mut state = lock(&self.state);
         let Some(state) = state.as_mut() else { return (false, false) };
-        let taken = state.ring.take(into);
-        state.begun += u32::from(taken);
-        (taken, taken && state.limit_reached())
+        state.take(into)
+    }
+
+    /// As [`SoftSrq::take`]. If there is none, QP `qp` is told of the next one that is posted: `waiter`
+    /// makes its name.
+    pub(crate) fn take_or_wait<W: Waiter + 'static>(
+        &self,
+        into: &mut RecvWqe,
+        qp: QpId,
+        waiter: impl FnOnce() -> Weak<W>,
+    ) -> (bool, bool) {
+        let mut state = lock(&self.state);
+        let Some(state) = state.as_mut() else { return (false, false) };
+        let taken = state.take(into);
+        if !taken.0 && state.waiting.iter().all(|(waits, _)| *waits != qp) {
+            state.waiting.push_back((qp, waiter()));
+        }
+        taken
+    }
+
+    /// The QP does not wait any more.
+    pub(crate) fn wait_no_more(&self, qp: QpId) {
+        if let Some(state) = lock(&self.state).as_mut() {
+            state.waiting.retain(|(waits, _)| *waits != qp);
+        }
+    }
+
+    /// Makes room for one QP more whose messages may wait.
+    pub(crate) fn expect_waiter(&self) -> VpResult<()> {
+        let mut state = lock(&self.state);
+        let Some(state) = state.as_mut() else { return Ok(()) };
+        let all = state.waiters + 1;
+        state
+            .waiting
+            .try_reserve(all - state.waiting.len())
+            .map_err(|_| room::none::<(QpId, Weak<dyn Waiter>)>("queue pairs that wait", all))?;
+        state.waiters = all;
+        Ok(())
+    }
+
+    /// It was destroyed.
+    pub(crate) fn forget_waiter(&self) {
+        if let Some(state) = lock(&self.state).as_mut() {
+            state.waiters = state.waiters.saturating_sub(1);
+        }
+    }
+
+    /// Has those served that wait, the first first, as long as there are receives. One that is left
+    /// without waits again, behind the others.
+    fn wake(&self) {
+        loop {
+            let next = match lock(&self.state).as_mut() {
+                Some(state) if state.ring.posted() != 0 => state.waiting.pop_front(),
+                _ => None,
+            };
+            let Some((_, next)) = next else { return };
+            if let Some(waiter) = next.upgrade() {
+                waiter.on_receives();
+            }
+        }
     }
 
     /// A receive that a QP took completed at this place of the CQ; `None`: without a completion, since
@@ -209,14 +287,20 @@ impl Srq for SoftSrq {
     }
 
     fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure> {
-        let mut state = lock(&self.state);
-        let Some(state) = state.as_mut() else {
+        let mut guard = lock(&self.state);
+        let Some(state) = guard.as_mut() else {
             return Err(PostFailure { posted: 0, status: VpStatus::InvalidHandle });
         };
-        for (posted, wr) in wrs.iter().enumerate() {
-            state.post(wr).map_err(|status| PostFailure { posted, status })?;
+        let mut each = wrs.iter().enumerate();
+        let result = each.try_for_each(|(posted, wr)| {
+            state.post(wr).map_err(|status| PostFailure { posted, status })
+        });
+        let wakes = !state.waiting.is_empty();
+        drop(guard);
+        if wakes {
+            self.wake();
         }
-        Ok(())
+        result
     }
 
     fn modify(&self, depth: Option<u32>, limit: Option<u32>) -> VpResult<SrqInfo> {

@@ -4,6 +4,9 @@
 //! behind one is only as much as tells about the next (`SIDE`); else it would be a part of the next
 //! payload, to be copied. Small FPDUs are read as many as there are, and copied.
 //!
+//! While a message waits for its receive no more is read than may be kept of those behind it, and nothing
+//! once it is full.
+//!
 //! The inbox belongs to one QP and is touched under its lock, by whichever thread makes progress,
 //! which lends its staging buffer. Between calls only the head of an incomplete FPDU is kept. When
 //! the peer dies the core is told, once, and the inbox reads no more.
@@ -100,7 +103,7 @@ impl Inbox {
     ) -> Stopped {
         pool::with_staging(|staging| {
             let mut budget = tuning::RECEIVE_BUDGET;
-            while !self.ended {
+            while !self.ended && !core.is_full() {
                 let (received, asked) = self.read(stream, core, context, staging);
                 match received {
                     Received::Empty => return self.rest(),
@@ -121,6 +124,7 @@ impl Inbox {
     pub(crate) fn receive_rest(&mut self, stream: &Stream, core: &mut Core, context: &Context) {
         pool::with_staging(|staging| {
             while !self.ended
+                && !core.is_full()
                 && let (Received::Octets(_), _) = self.read(stream, core, context, staging)
             {
             }
@@ -151,6 +155,13 @@ impl Inbox {
         staging: &mut [u8],
     ) -> (Received, usize) {
         self.calls += 1;
+        let staging = match core.proto.hold_room() {
+            None => staging,
+            Some(room) => {
+                let room = (room as usize).clamp(SIDE, staging.len());
+                &mut staging[..room]
+            }
+        };
         // A QP that left RTS since has given its receive buffers back.
         if let Want::Direct { destination, offset, remaining } = self.want
             && core.proto.state() == State::Rts

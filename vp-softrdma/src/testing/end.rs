@@ -40,6 +40,11 @@ pub(crate) struct End {
 impl End {
     /// In Idle, with a region of so many octets.
     pub(crate) fn new(octets: usize) -> Self {
+        Self::with(octets, |_| {})
+    }
+
+    /// The same, its QP made as `wish` says.
+    pub(crate) fn with(octets: usize, wish: impl FnOnce(&mut QpInit)) -> Self {
         let services = services(0);
         let engine = Engine::start(services.clone(), "turns").expect("an engine");
         engine.stop();
@@ -65,6 +70,7 @@ impl End {
         };
         let mut init = QpInit::new(PD, cq.id(), cq.id());
         (init.ird, init.ord) = (4, 4);
+        wish(&mut init);
         let qp = SoftQp::create(parts, &init).expect("a QP");
         Self { services, engine, cq, qp, stag, buffer }
     }

@@ -155,6 +155,7 @@ const PLAIN: &[(&str, u32)] = &[
     ("RI_STREAM_EXTENSIONS", codes::stream::EXTENSIONS),
     ("RI_QP_PRIVILEGED", codes::flag::PRIVILEGED),
     ("RI_QP_SRQ", codes::flag::SRQ),
+    ("RI_QP_HOLD", codes::flag::HOLD),
     ("RI_SRQ_DEPTH", codes::flag::SRQ_DEPTH),
     ("RI_SRQ_LIMIT", codes::flag::SRQ_LIMIT),
 ];

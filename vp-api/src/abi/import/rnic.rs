@@ -249,6 +249,11 @@ impl Rnic for ImportedRnic {
     }
 
     fn create_qp(&self, init: &QpInit) -> VpResult<Arc<dyn Qp>> {
+        // An older provider would not look at it.
+        let offers = self.attrs.capabilities.contains(Capabilities::HOLD);
+        if init.unready != Unready::Terminate && !offers {
+            return Err(init.unready.unsupported());
+        }
         let lent = qp::init_to(init);
         let mut made = c::QpMade::blank();
         ask!(self.create_qp, &raw const lent, &raw mut made)?;

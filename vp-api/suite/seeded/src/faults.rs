@@ -510,6 +510,23 @@ faults! {
     /// The limit of a QP's receives is not kept.
     RecvLimitIgnored "RI-101" Stream
 
+    // Receives that come late.
+
+    /// A Send without a receive ends the stream all the same.
+    HoldIgnored "RI-216" Stream
+    /// Receives for those that wait are taken from the back.
+    HoldReversed "RI-217" Stream
+    /// With a Send that waits everything waits.
+    HoldStops "RI-218" Stream
+    /// Nothing waits for a receive of an SRQ.
+    HoldWithoutSrq "RI-219" Stream
+    /// A Send waits for ever.
+    HoldForEver "RI-220" Stream
+    /// A hold of nothing becomes one of something.
+    HoldOfNothing "RI-221" Stream
+    /// Sends wait, and the attributes do not say so.
+    HoldUnsaid "RI-222" Stream
+
     // States of queue pairs.
 
     /// Peers may do what the QP does not allow.

@@ -347,6 +347,10 @@ impl vp_api::Qp for Qp {
         if self.init.srq.is_some() && self.has(Fault::SrqQpTakesReceives) {
             return Ok(());
         }
+        if self.init.unready != Unready::Terminate && self.has(Fault::HoldReversed) {
+            let wrs: Vec<RecvWr<'_>> = wrs.iter().rev().copied().collect();
+            return self.inner.post_recv(&wrs);
+        }
         self.list(wrs, |wr| self.recv_one(wr))
     }
 

@@ -58,6 +58,9 @@ fn attrs(mut attrs: RnicAttrs, seed: &Seed) -> RnicAttrs {
     if has(Fault::ClaimsNothing) {
         attrs.max_mr = 0;
     }
+    if has(Fault::HoldUnsaid) {
+        attrs.capabilities.remove(Capabilities::HOLD);
+    }
     attrs
 }
 
@@ -128,6 +131,24 @@ impl Rnic {
         }
         let known = lock(&self.seed.pds).get(pd.0 as usize).copied().flatten();
         known.unwrap_or(PdId(u32::MAX))
+    }
+
+    fn alter_hold(&self, init: &mut QpInit) {
+        let Unready::Hold { octets, time } = &mut init.unready else { return };
+        match () {
+            () if self.has(Fault::HoldStops) => *octets = 1,
+            () if self.has(Fault::HoldForEver) => *time = Duration::from_secs(3600),
+            () if self.has(Fault::HoldOfNothing) => {
+                *octets = (*octets).max(1);
+                *time = (*time).clamp(Duration::from_nanos(1), Duration::from_secs(3600));
+            }
+            () if self.has(Fault::HoldIgnored)
+                || (self.has(Fault::HoldWithoutSrq) && init.srq.is_some()) =>
+            {
+                init.unready = Unready::Terminate;
+            }
+            () => {}
+        }
     }
 
     fn in_use(&self, result: VpResult<()>, fault: Fault) -> VpResult<()> {
@@ -255,6 +276,7 @@ impl vp_api::Rnic for Rnic {
             () if self.has(Fault::WrongRecvCq) => real.recv_cq = real.send_cq,
             () => {}
         }
+        self.alter_hold(&mut real);
         let inner = self.seed.refusal(self.inner.create_qp(&real))?;
         lock(&self.qps).insert(inner.id());
         lock(&self.made).insert(inner.id(), Arc::downgrade(&inner));

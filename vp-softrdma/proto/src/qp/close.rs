@@ -17,13 +17,14 @@ use crate::wire::terminate::TerminateRepr;
 impl Qp {
     // ---- asked for by the consumer ----------------------------------------------------------
 
-    /// RTS -> Closing (RDMAC 6.2.2.2): graceful, or Bad Close if work is pending.
+    /// RTS -> Closing (RDMAC 6.2.2.2): graceful, or Bad Close if work is pending or messages of the
+    /// peer's wait for a receive.
     pub fn close<H: Host>(&mut self, host: &mut H) -> Result<(), State> {
         if self.state != State::Rts {
             return Err(self.state);
         }
         // RDMAC 6.2.5 [VERBS-05]
-        if self.has_work() {
+        if self.has_work() || !self.rx.hold.is_empty() {
             self.bad_close(host);
         } else {
             self.begin_closing(host);
@@ -84,6 +85,8 @@ impl Qp {
                 self.actions.push(Action::Event(QpEvent::ConnectionLost(fault)));
                 host.flush_receives();
             }
+            // Its turn comes when they have been delivered
+            State::Rts if !self.rx.hold.is_empty() => {}
             State::Rts => self.begin_closing(host),
         }
         self.peer_finished = true;
@@ -235,6 +238,7 @@ impl Qp {
         self.state = to;
         // RDMAC 6.2.3 [VERBS-10]: the peer's Reads are forgotten
         self.responder.clear();
+        self.rx.hold.clear();
     }
 
     /// Completes what the LLP accepted, and takes the last step of a close when its time has come.

@@ -18,6 +18,9 @@ pub struct QpConfig {
     pub max_read_request: u32,
     /// RFC 7306 (atomics, immediate data) accepted and offered [EXT-16].
     pub extensions: bool,
+    /// A Send-type message that meets no receive is kept until one is posted: octets of the stream that
+    /// may be read meanwhile, see [`crate::Qp::hold_room`]; 0: it ends the stream.
+    pub hold: u32,
     /// The CRC kernel.
     pub crc32c: Crc32c,
 }

@@ -6,11 +6,11 @@ use crate::ddp::untagged::{Partial, check_msn, check_request};
 use crate::error::ProtocolError as Error;
 use crate::host::{Host, LocalFault, Receive, TaggedUse};
 use crate::qp::Qp;
-use crate::qp::rx::{Landing, Segment};
+use crate::qp::rx::{Landing, Last, Segment};
 use crate::qp::sq::Phase;
 use crate::rdmap::access;
 use crate::rdmap::reads::{Awaited, Owed, atomic_op};
-use crate::types::{Slot, Stag, Status};
+use crate::types::{Slot, Status};
 use crate::wire::ddp::{Header, TaggedRepr, UntaggedRepr};
 use crate::wire::rdmap::{
     AtomicRequestRepr, AtomicResponseRepr, ImmediateRepr, Opcode, ReadRequestRepr, qn,
@@ -110,11 +110,10 @@ impl Qp {
         }
         let partial = match self.rx.partial {
             Some(partial) => partial,
-            None => {
-                // [ERR-09]
-                let capacity = host.begin_receive().ok_or(Error::NoBuffer)?;
-                Partial { capacity, received: 0 }
-            }
+            None => match self.find_buffer(host)? {
+                Some(capacity) => Partial { capacity, received: 0 },
+                None => return self.rx.hold.admit(segment, header).map(|()| Landing::Hold),
+            },
         };
         self.rx.partial = Some(partial);
         partial.check(header.mo, len).inspect_err(|&error| {
@@ -123,6 +122,18 @@ impl Qp {
             }
         })?;
         Ok(if len == 0 { Landing::Empty } else { Landing::Buffer(header.mo) })
+    }
+    /// The capacity of the next receive buffer for a new message; `None`: none is posted, or there are
+    /// messages before this one that have none, and it is to wait.
+    fn find_buffer<H: Host>(&mut self, host: &mut H) -> Result<Option<u32>, Error> {
+        if !self.rx.hold.is_empty() {
+            return Ok(None);
+        }
+        match host.begin_receive() {
+            // [ERR-09]
+            None if self.config.hold == 0 => Err(Error::NoBuffer),
+            capacity => Ok(capacity),
+        }
     }
     /// The RTR of flag B (RFC 6581 9.2): counts as MSN 1 but takes no buffer [CONN-30].
     fn is_empty_send(&self, segment: &Segment) -> bool {
@@ -141,7 +152,10 @@ impl Qp {
         host: &mut H,
     ) -> Result<(), Error> {
         let Some(partial) = self.rx.partial.as_mut() else {
-            self.rx.msn[SEND] = self.rx.msn[SEND].wrapping_add(1);
+            if segment.last() {
+                self.rx.hold.complete(Last::new(segment, header));
+                self.next_send();
+            }
             return Ok(());
         };
         partial.received += segment.payload_len();
@@ -150,14 +164,7 @@ impl Qp {
             return Ok(());
         }
         self.next_send();
-        // RFC 5040 5.3 [RDMAP-13, VERBS-27, ERR-25, SEC-06]: payload placed, then invalidate, then complete
-        let invalidated = segment.opcode.invalidates().then_some(Stag(header.ulp_word));
-        if let Some(stag) = invalidated {
-            host.invalidate_remote(stag).map_err(|_| Error::CannotInvalidate)?;
-        }
-        let solicited = segment.opcode.solicited();
-        host.complete_receive(Receive { octets, solicited, invalidated, immediate: None });
-        Ok(())
+        Last::new(segment, header).complete(octets, host)
     }
     fn next_send(&mut self) {
         self.rx.partial = None;
@@ -173,7 +180,7 @@ impl Qp {
         host: &mut H,
     ) -> Result<(), Error> {
         check_msn(header, self.rx.msn[SEND])?;
-        if header.mo != 0 || self.rx.partial.is_some() {
+        if header.mo != 0 || self.rx.partial.is_some() || self.rx.hold.is_open() {
             return Err(Error::MessageOffset);
         }
         if !segment.last() {
@@ -184,8 +191,16 @@ impl Qp {
         }
         let ImmediateRepr(data) =
             ImmediateRepr::parse(inline).map_err(|_| Error::ImmediateLength)?;
-        host.begin_receive().ok_or(Error::NoBuffer)?;
+        let kept = self.find_buffer(host)?.is_none();
+        if kept {
+            self.rx.hold.admit(segment, header)?;
+            self.rx.hold.append(inline);
+            self.rx.hold.complete(Last::new(segment, header));
+        }
         self.next_send();
+        if kept {
+            return Ok(());
+        }
         let solicited = segment.opcode.solicited();
         let immediate = Some(data);
         host.complete_receive(Receive { octets: 0, solicited, invalidated: None, immediate });

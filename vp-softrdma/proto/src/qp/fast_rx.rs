@@ -24,9 +24,10 @@ const fn front(tagged: bool, opcode: Opcode) -> [u8; 2] {
 }
 
 impl Reception {
-    /// Nothing is in the middle, and FPDUs are contiguous.
+    /// Nothing is in the middle or waits, and FPDUs are contiguous.
     pub(super) fn is_plain(&self) -> bool {
-        !self.in_message() && !self.expect_empty_send && !self.framing.marks()
+        let waits = self.in_message() || !self.hold.is_empty();
+        !waits && !self.expect_empty_send && !self.framing.marks()
     }
 }
 

@@ -5,13 +5,14 @@
 
 use crate::ddp::untagged::Partial;
 use crate::error::ProtocolError;
-use crate::host::{AccessError, Host};
+use crate::host::{AccessError, Host, Receive};
 use crate::mpa::{self, Parsed, RxFpdu};
 use crate::qp::effect::{Destination, Input, Want};
+use crate::qp::hold::Hold;
 use crate::qp::{LastTerminate, Qp, RefusedHeaders, State};
 use crate::rdmap::access;
-use crate::types::Role;
-use crate::wire::ddp::{self, Header};
+use crate::types::{Role, Stag};
+use crate::wire::ddp::{self, Header, UntaggedRepr};
 use crate::wire::mpa::{CRC_LEN, LENGTH_LEN, pad_len};
 use crate::wire::rdmap::{self, Opcode, ReadRequestRepr};
 use crate::wire::terminate::TerminateRepr;
@@ -29,6 +30,8 @@ pub(crate) struct Reception {
     pub(super) msn: [u32; 4],
     /// The Send-type message that has a buffer and is not complete.
     pub(super) partial: Option<Partial>,
+    /// Those that have none yet.
+    pub(super) hold: Hold,
     /// An RDMA Write whose last segment has not come.
     pub(super) write_open: bool,
     /// A segment whose payload is placed as it streams in.
@@ -62,6 +65,32 @@ impl Segment {
     }
 }
 
+/// What the last segment of a Send-type message says of its end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Last {
+    solicited: bool,
+    invalidate: Option<Stag>,
+}
+
+impl Last {
+    #[inline]
+    pub(super) fn new(segment: &Segment, header: &UntaggedRepr) -> Self {
+        let invalidate = segment.opcode.invalidates().then_some(Stag(header.ulp_word));
+        Self { solicited: segment.opcode.solicited(), invalidate }
+    }
+    /// The message is placed: its receive completes.
+    // RFC 5040 5.3 [RDMAP-13, VERBS-27, ERR-25, SEC-06]: payload placed, then invalidate, then complete
+    #[inline]
+    pub(super) fn complete<H: Host>(self, octets: u32, host: &mut H) -> Result<(), ProtocolError> {
+        if let Some(stag) = self.invalidate {
+            host.invalidate_remote(stag).map_err(|_| ProtocolError::CannotInvalidate)?;
+        }
+        let (solicited, invalidated) = (self.solicited, self.invalidate);
+        host.complete_receive(Receive { octets, solicited, invalidated, immediate: None });
+        Ok(())
+    }
+}
+
 /// Where an admitted segment's payload goes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Landing {
@@ -69,6 +98,8 @@ pub(super) enum Landing {
     Empty,
     /// The receive buffer, from this offset.
     Buffer(u32),
+    /// Aside: no receive is posted.
+    Hold,
     /// Registered memory, checked with the host.
     Tagged,
 }
@@ -90,6 +121,7 @@ impl Direct {
         }
         let (destination, start) = match self.landing {
             Landing::Buffer(start) => (Destination::Receive, start),
+            Landing::Hold => return Want::Octets(1),
             Landing::Tagged | Landing::Empty => (Destination::Tagged, 0),
         };
         Want::Direct { destination, offset: start + self.placed, remaining: self.left }
@@ -102,6 +134,7 @@ impl Reception {
             framing,
             msn,
             partial: None,
+            hold: Hold::default(),
             write_open: false,
             direct: None,
             expect_empty_send: false,
@@ -109,7 +142,20 @@ impl Reception {
     }
     /// Something has begun that the peer has not finished.
     pub(crate) fn in_message(&self) -> bool {
-        self.direct.is_some() || self.partial.is_some() || self.write_open
+        self.direct.is_some() || self.partial.is_some() || self.write_open || self.hold.is_open()
+    }
+    /// The message that is being kept, of which there are so many octets, has got its buffer: the rest of
+    /// a segment that streams in goes there. Returns the octets of whole segments, and those that there
+    /// will be with this one.
+    pub(super) fn redirect(&mut self, octets: u32) -> (u32, u64) {
+        match &mut self.direct {
+            Some(Direct { landing: landing @ Landing::Hold, segment, placed, .. }) => {
+                let received = octets - *placed;
+                *landing = Landing::Buffer(received);
+                (received, u64::from(received) + u64::from(segment.payload_len()))
+            }
+            _ => (octets, octets.into()),
+        }
     }
 }
 
@@ -220,7 +266,7 @@ impl Qp {
         let landing = self.admit(segment, host)?;
         let mut placed = 0;
         for piece in fpdu.pieces(segment.header.buffer_len()) {
-            place(landing, placed, piece, host)?;
+            self.place(landing, placed, piece, host)?;
             placed += piece.len() as u32;
         }
         self.deliver(segment, host)
@@ -244,6 +290,26 @@ impl Qp {
         if !harmless {
             self.bad_close(host);
         }
+    }
+
+    #[inline]
+    fn place<H: Host>(
+        &mut self,
+        landing: Landing,
+        offset: u32,
+        octets: &[u8],
+        host: &mut H,
+    ) -> Result<(), ProtocolError> {
+        match landing {
+            Landing::Empty => Ok(()),
+            Landing::Buffer(start) => host.place_receive(start + offset, octets),
+            Landing::Hold => {
+                self.rx.hold.append(octets);
+                Ok(())
+            }
+            Landing::Tagged => host.place_tagged(offset, octets),
+        }
+        .map_err(|error| placement_error(landing, error))
     }
 
     // ---- payload that streams in ------------------------------------------------------------
@@ -288,7 +354,8 @@ impl Qp {
     ) -> usize {
         let payload = octets.len().min(direct.left as usize);
         if payload > 0 {
-            if let Err(error) = place(direct.landing, direct.placed, &octets[..payload], host) {
+            let piece = &octets[..payload];
+            if let Err(error) = self.place(direct.landing, direct.placed, piece, host) {
                 self.refuse(error, Some(refused_segment(&direct.segment, &[])), host);
                 return payload;
             }
@@ -340,32 +407,17 @@ fn judge(header: &Header, extensions: bool) -> Result<Opcode, ProtocolError> {
 }
 
 /// What a Terminate says about a segment; `inline` is the front of its payload, if at hand.
-fn refused_segment(segment: &Segment, inline: &[u8]) -> RefusedHeaders {
+pub(super) fn refused_segment(segment: &Segment, inline: &[u8]) -> RefusedHeaders {
     let read_request = (segment.opcode == Opcode::ReadRequest)
         .then(|| ReadRequestRepr::parse(inline).ok())
         .flatten();
     RefusedHeaders { header: segment.header, ulpdu_len: segment.ulpdu_len, read_request }
 }
 
-#[inline]
-fn place<H: Host>(
-    landing: Landing,
-    offset: u32,
-    octets: &[u8],
-    host: &mut H,
-) -> Result<(), ProtocolError> {
-    match landing {
-        Landing::Empty => Ok(()),
-        Landing::Buffer(start) => host.place_receive(start + offset, octets),
-        Landing::Tagged => host.place_tagged(offset, octets),
-    }
-    .map_err(|error| placement_error(landing, error))
-}
-
 /// A receive buffer that cannot be filled is our own fault, not the peer's [ERR-27].
 fn placement_error(landing: Landing, error: AccessError) -> ProtocolError {
     match landing {
         Landing::Tagged => access::tagged(error),
-        Landing::Buffer(_) | Landing::Empty => ProtocolError::LocalCatastrophic,
+        Landing::Buffer(_) | Landing::Hold | Landing::Empty => ProtocolError::LocalCatastrophic,
     }
 }

@@ -8,6 +8,7 @@ mod common;
 mod craft;
 mod direct;
 mod errors;
+mod hold;
 mod order;
 mod pair;
 mod read;

@@ -24,7 +24,7 @@ const RTRS: [Option<RtrKind>; 4] =
     [None, Some(RtrKind::Send), Some(RtrKind::Write), Some(RtrKind::Read)];
 
 /// Every combination of CRC, markers in each direction, and RTR.
-fn streams() -> impl Iterator<Item = StreamConfig> {
+pub(crate) fn streams() -> impl Iterator<Item = StreamConfig> {
     (0..32).map(|bits| StreamConfig {
         crc: bits & 1 != 0,
         markers_tx: bits & 2 != 0,
@@ -57,7 +57,7 @@ fn send_write_read() {
 }
 
 /// A short script that uses every message kind, both ways.
-fn short_script(script: &mut Script) {
+pub(crate) fn short_script(script: &mut Script) {
     for side in 0..2 {
         script.post(side, Op::Send { len: 300, solicited: true }, false, false);
         script.post(side, Op::Write { at: 7, len: 260 }, false, false);

@@ -30,6 +30,9 @@ pub(crate) struct Scale {
 pub(crate) const LARGE: Scale = Scale { region: 0x1_0000, buffer: 0x3000, buffers: 64 };
 pub(crate) const SMALL: Scale = Scale { region: 0x200, buffer: 0x200, buffers: 6 };
 
+/// The receive buffers come later.
+pub(crate) const LATE: Scale = Scale { buffers: 0, ..SMALL };
+
 /// One work request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {

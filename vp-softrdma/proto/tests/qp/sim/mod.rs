@@ -25,6 +25,7 @@ pub(crate) const CONFIG: QpConfig = QpConfig {
     max_ord: 4,
     max_read_request: 1500,
     extensions: true,
+    hold: 0,
     crc32c,
 };
 

@@ -1,0 +1,178 @@
+//! Send-type messages that came before their receive, kept aside until one is posted.
+//!
+//! Without [`QpConfig::hold`](crate::QpConfig) such a message ends the stream. With it the message, and
+//! those behind it on its queue, wait here in the order of their MSNs, while everything else of the
+//! stream goes on: a Read Response behind them may be what the consumer waits for before it posts. How
+//! long a message waits is the driver's to say ([`Qp::handle_hold_timeout`]).
+//!
+//! Owner: the receive half of a QP. Allocates when a message is kept, at most 80 octets beside what is
+//! counted, and holds no memory when none is. When the stream ends, or the peer dies, what is kept is dropped.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use crate::ddp::untagged::Partial;
+use crate::error::ProtocolError as Error;
+use crate::host::{Host, Receive};
+use crate::qp::rx::{Last, Segment, refused_segment};
+use crate::qp::{Qp, State};
+use crate::wire::ddp::UntaggedRepr;
+use crate::wire::mpa::fpdu_len;
+use crate::wire::rdmap::{ImmediateRepr, Opcode};
+
+/// One message, or the segments of it that have come.
+#[derive(Debug)]
+struct Message {
+    first: Segment,
+    msn: u32,
+    /// What its last segment says, once that is here.
+    last: Option<Last>,
+    /// Payload; of Immediate Data the data.
+    octets: Vec<u8>,
+    /// Octets of its FPDUs.
+    wire: u32,
+}
+
+/// What is kept, the oldest first. At most the youngest is incomplete.
+#[derive(Debug, Default)]
+pub(crate) struct Hold {
+    messages: VecDeque<Message>,
+    /// Octets of their FPDUs.
+    wire: u32,
+}
+
+impl Hold {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+    /// A message has begun that the peer has not finished.
+    pub(crate) fn is_open(&self) -> bool {
+        self.messages.back().is_some_and(|message| message.last.is_none())
+    }
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Judges a segment and makes room for its payload. Its MSN was judged before.
+    pub(crate) fn admit(&mut self, segment: &Segment, header: &UntaggedRepr) -> Result<(), Error> {
+        let open = self.messages.back().filter(|message| message.last.is_none());
+        let received = open.map_or(0, |message| message.octets.len() as u32);
+        let len = segment.payload_len();
+        // The buffer that it will have is not known.
+        Partial { capacity: u32::MAX, received }.check(header.mo, len)?;
+        if open.is_none() {
+            self.begin(segment, header)?;
+        }
+        let wire = fpdu_len(segment.ulpdu_len) as u32;
+        if let Some(message) = self.messages.back_mut() {
+            // There is no memory: our fault, not the peer's [ERR-27]
+            message.octets.try_reserve(len as usize).map_err(|_| Error::StreamCatastrophic)?;
+            message.wire = message.wire.saturating_add(wire);
+            self.wire = self.wire.saturating_add(wire);
+        }
+        Ok(())
+    }
+    fn begin(&mut self, segment: &Segment, header: &UntaggedRepr) -> Result<(), Error> {
+        self.messages.try_reserve(1).map_err(|_| Error::StreamCatastrophic)?;
+        let (first, msn) = (*segment, header.msn);
+        self.messages.push_back(Message { first, msn, last: None, octets: Vec::new(), wire: 0 });
+        Ok(())
+    }
+    /// Payload of the segment admitted last, in order: there is room for it.
+    pub(crate) fn append(&mut self, octets: &[u8]) {
+        if let Some(message) = self.messages.back_mut() {
+            message.octets.extend_from_slice(octets);
+        }
+    }
+    /// All of the message is here.
+    pub(crate) fn complete(&mut self, last: Last) {
+        if let Some(message) = self.messages.back_mut().filter(|message| message.last.is_none()) {
+            message.last = Some(last);
+        }
+    }
+    fn take(&mut self) -> Option<Message> {
+        let message = self.messages.pop_front()?;
+        self.wire = self.wire.saturating_sub(message.wire);
+        if self.messages.is_empty() {
+            self.clear();
+        }
+        Some(message)
+    }
+}
+
+impl Qp {
+    /// The host has receives again: those messages that were kept take them, in order. Call it whenever
+    /// receives were posted while [`Qp::waiting`] says that there is use for them.
+    pub fn handle_receives<H: Host>(&mut self, host: &mut H) {
+        while self.state == State::Rts && !self.rx.hold.is_empty() {
+            let Some(capacity) = host.begin_receive() else { return };
+            let Some(message) = self.rx.hold.take() else { return };
+            if let Err(error) = self.hand_over(&message, capacity, host) {
+                self.refuse(error, Some(refused_segment(&message.first, &[])), host);
+            }
+        }
+        // The FIN was behind them.
+        if self.peer_finished && self.state == State::Rts {
+            self.handle_fin(0, host);
+        }
+    }
+
+    /// The oldest message has waited for as long as it may: as without a hold there is no buffer for
+    /// it [ERR-09].
+    pub fn handle_hold_timeout<H: Host>(&mut self, host: &mut H) {
+        if let Some(oldest) = self.rx.hold.messages.front() {
+            let refused = refused_segment(&oldest.first, &[]);
+            self.refuse(Error::NoBuffer, Some(refused), host);
+        }
+    }
+
+    /// MSN of the oldest message that waits for a receive.
+    pub fn waiting(&self) -> Option<u32> {
+        self.rx.hold.messages.front().map(|message| message.msn)
+    }
+
+    /// While a message waits: octets of the stream that may still be read, so that no more than
+    /// [`QpConfig::hold`](crate::QpConfig) are kept. What was read is taken all the same: a driver asks
+    /// before it reads.
+    pub fn hold_room(&self) -> Option<u32> {
+        let Hold { messages, wire } = &self.rx.hold;
+        (!messages.is_empty()).then(|| self.config.hold.saturating_sub(*wire))
+    }
+
+    /// A message that was kept gets its buffer. What of it has not come yet goes there directly.
+    fn hand_over<H: Host>(
+        &mut self,
+        message: &Message,
+        capacity: u32,
+        host: &mut H,
+    ) -> Result<(), Error> {
+        if matches!(message.first.opcode, Opcode::Immediate | Opcode::ImmediateSolicited) {
+            let ImmediateRepr(data) =
+                ImmediateRepr::parse(&message.octets).map_err(|_| Error::ImmediateLength)?;
+            let solicited = message.first.opcode.solicited();
+            let (octets, immediate) = (0, Some(data));
+            host.complete_receive(Receive { octets, solicited, invalidated: None, immediate });
+            return Ok(());
+        }
+        let octets = message.octets.len() as u32;
+        let (received, expected) = match message.last {
+            Some(_) => (octets, octets.into()),
+            None => self.rx.redirect(octets),
+        };
+        // [ERR-12]
+        if expected > u64::from(capacity) {
+            host.overflow_receive();
+            return Err(Error::MessageTooLong);
+        }
+        if !message.octets.is_empty() {
+            host.place_receive(0, &message.octets).map_err(|_| Error::LocalCatastrophic)?;
+        }
+        match message.last {
+            Some(last) => last.complete(received, host),
+            None => {
+                self.rx.partial = Some(Partial { capacity, received });
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Messages that wait for a receive: how much is kept, for how long, on a clock of the test's own.
+
+use std::time::Duration;
+
+use vp_api::{Data, Qp, QpInfo, QpState, RecvWr, SendFlags, SendOp, SendWr, Sge, Unready};
+use warpline_patience::until;
+
+use crate::testing::end::{End, connected};
+
+const SECOND: u64 = 1_000_000_000;
+const KEPT: u32 = 64 << 10;
+/// Octets of a message.
+const LEN: u32 = 16 << 10;
+
+/// Two ends; messages to the second one wait, for eight seconds each.
+fn ends() -> (End, End) {
+    let unready = Unready::Hold { octets: KEPT, time: Duration::from_secs(8) };
+    let far = End::with(2 << 20, |init| init.unready = unready);
+    connected((End::new(2 << 20), far))
+}
+
+fn info(end: &End) -> QpInfo {
+    end.qp.query().expect("it is there")
+}
+
+fn send(end: &End, count: usize) {
+    let sge = [Sge { stag: end.stag, to: end.buffer.addr(), len: LEN }];
+    let data = Data::Sgl(&sge);
+    for _ in 0..count {
+        let op = SendOp::Send { solicited: false, invalidate: None };
+        end.qp
+            .post_send(&[SendWr { wr_id: 7, op, data, flags: SendFlags::empty() }])
+            .expect("room");
+    }
+    end.qp.flush();
+}
+
+fn receive(end: &End) {
+    let sge = [Sge { stag: end.stag, to: end.buffer.addr(), len: LEN }];
+    end.qp.post_recv(&[RecvWr { wr_id: 9, sgl: &sge }]).expect("room");
+}
+
+/// Both look at their sockets until `done`.
+fn drive((near, far): &(End, End), what: &str, mut done: impl FnMut() -> bool) {
+    until(what, || {
+        near.qp.poll();
+        far.qp.poll();
+        done()
+    });
+}
+
+fn pass(end: &End, ns: u64) {
+    end.pass(ns);
+    end.engine.run_timers();
+}
+
+fn waiting(end: &End) -> Option<u32> {
+    end.qp.inside(|inner, _| inner.core.proto.waiting())
+}
+
+#[test]
+fn no_more_is_read_than_is_kept() {
+    let ends = ends();
+    let octets = || info(&ends.1).counters.octets_received;
+    send(&ends.0, 1);
+    drive(&ends, "the first message", || octets() >= LEN.into());
+    // The first is there: from now on it is known how much may be read.
+    send(&ends.0, 40);
+    drive(&ends, "its fill", || ends.1.qp.inside(|inner, _| inner.core.is_full()));
+    for _ in 0..1000 {
+        ends.0.qp.poll();
+        ends.1.qp.poll();
+    }
+    // What was in the middle of an FPDU then was read to its end.
+    assert!(octets() <= u64::from(KEPT) + (68 << 10), "{}", octets());
+    for _ in 0..41 {
+        receive(&ends.1);
+        drive(&ends, "a message", || ends.1.completed());
+    }
+    assert_eq!((octets(), waiting(&ends.1)), (41 * u64::from(LEN), None));
+}
+
+#[test]
+fn each_message_has_its_own_time() {
+    let ends = ends();
+    send(&ends.0, 2);
+    drive(&ends, "both messages", || info(&ends.1).counters.octets_received == 2 * u64::from(LEN));
+    assert_eq!(waiting(&ends.1), Some(1));
+    pass(&ends.1, 7 * SECOND);
+    receive(&ends.1);
+    assert!(ends.1.completed());
+    assert_eq!((waiting(&ends.1), info(&ends.1).state), (Some(2), QpState::Rts));
+    // The second is the oldest now, and that for no time yet.
+    pass(&ends.1, 7 * SECOND);
+    assert_eq!(info(&ends.1).state, QpState::Rts);
+    // Deadlines are late by an eighth at most.
+    pass(&ends.1, 2 * SECOND);
+    let why = info(&ends.1).terminate.expect("it ended");
+    assert_eq!((why.sent, why.layer, why.etype, why.code), (true, 1, 2, 2));
+    assert_eq!(waiting(&ends.1), None);
+    drive(&ends, "the peer's end", || info(&ends.0).terminate.is_some());
+    let why = info(&ends.0).terminate.expect("it ended");
+    assert_eq!((why.sent, why.layer, why.etype, why.code), (false, 1, 2, 2));
+}
+
+#[test]
+fn what_does_not_wait_has_no_deadline() {
+    let ends = ends();
+    for round in 1..=3 {
+        send(&ends.0, 1);
+        drive(&ends, "the message", || waiting(&ends.1) == Some(round));
+        receive(&ends.1);
+        assert!(ends.1.completed());
+        pass(&ends.1, 60 * SECOND);
+        assert_eq!(info(&ends.1).state, QpState::Rts, "{round}");
+    }
+}
+
+// [CONN-14] who does not read cannot blame the peer for its silence
+#[test]
+fn a_peer_is_not_given_up_while_it_is_not_read() {
+    let unready = Unready::Hold { octets: 1, time: Duration::from_secs(600) };
+    let far = End::with(64, |init| init.unready = unready);
+    let ends = connected((End::new(1 << 20), far));
+    send(&ends.0, 1);
+    drive(&ends, "its fill", || ends.1.qp.inside(|inner, _| inner.core.is_full()));
+    // Its answer will not be read.
+    ends.1.read(&ends.0);
+    for _ in 0..120 {
+        pass(&ends.1, SECOND);
+        ends.0.qp.poll();
+        ends.1.qp.poll();
+    }
+    assert_eq!(info(&ends.1).state, QpState::Rts);
+}
