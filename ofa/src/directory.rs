@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
 
+use ibv_sys::ibv_wc;
 use kal_os::lock;
 use ual_cm::{Connectee, Face};
 use vp_api::{AsyncEvent, CqId, EventSource, QpId, SrqId, WorkCompletion};
@@ -18,8 +19,9 @@ pub trait Listener: Send + Sync {
 
 /// A queue pair, which knows why its work requests failed.
 pub trait QueuePair: Listener {
-    /// `IBV_WC_…` of a request that was flushed or terminated; `None`: as its completion says.
-    fn why(&self, completion: &WorkCompletion) -> Option<u32>;
+    /// A request was flushed or terminated, and `plain` is what its completion says by itself: what the
+    /// application is to be told. `None`: nothing yet.
+    fn explain(&self, completion: &WorkCompletion, plain: ibv_wc) -> Option<ibv_wc>;
 }
 
 type Map<K> = Mutex<BTreeMap<K, Weak<dyn Listener>>>;

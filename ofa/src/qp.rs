@@ -82,6 +82,8 @@ pub struct Qp {
     acks: Arc<Acks>,
     /// The first send that a lost stream took with it was told so.
     blamed: AtomicBool,
+    /// Receives that the end of a peer flushed, before the application hears of that.
+    withheld: Mutex<Vec<ibv_wc>>,
 }
 
 /// The rendezvous of a queue pair.
@@ -126,6 +128,7 @@ impl Qp {
             handle: AtomicUsize::new(0),
             acks: Arc::default(),
             blamed: AtomicBool::new(false),
+            withheld: Mutex::default(),
         });
         adapter.numbers().set(id, number);
         if let Some(slot) = &qp.slot {
@@ -208,6 +211,35 @@ impl Qp {
     pub fn set_state(&self, state: u32) {
         self.state.store(state, Ordering::Release);
         self.mirror.set(state);
+        if state == IBV_QPS_ERR {
+            self.release();
+        }
+    }
+
+    /// Its stream comes, or came, by the rendezvous.
+    fn is_met(&self) -> bool {
+        lock(&self.meet).meeting.is_some()
+    }
+
+    /// Between ends that know each other by number only, nobody hears that the other went before it sends
+    /// something: receives stay posted until then.
+    fn unless_withheld(&self, flushed: ibv_wc) -> Option<ibv_wc> {
+        let is_met = self.is_met();
+        let mut withheld = lock(&self.withheld);
+        let fits = withheld.len() < self.init.cap.max_recv_wr.max(1) as usize;
+        if is_met && fits && self.state() != IBV_QPS_ERR {
+            withheld.push(flushed);
+            return None;
+        }
+        Some(flushed)
+    }
+
+    /// The application is told of what was withheld.
+    fn release(&self) {
+        let withheld = std::mem::take(&mut *lock(&self.withheld));
+        if !withheld.is_empty() {
+            self.init.recv_cq.add(&withheld);
+        }
     }
 
     /// The stream is over, or did not come about: what is posted from now on completes as flushed.
@@ -303,7 +335,13 @@ impl Qp {
         }
     }
 
-    /// The peer did not come, or its stream broke.
+    /// The peer is gone; the application hears of it when it sends something.
+    pub(crate) fn peer_left(&self) {
+        // Refused where the provider is there already.
+        let _ = self.vp.modify(QpChange::Error);
+    }
+
+    /// The peer did not come, or does not answer.
     pub(crate) fn lost_peer(&self) {
         self.ended();
         self.push(IBV_EVENT_QP_FATAL);
@@ -347,6 +385,7 @@ impl Qp {
             std::thread::sleep(LOOK);
         }
         self.blamed.store(false, Ordering::Release);
+        self.forget_completions();
         if lock(&self.meet).meeting.take().is_some() {
             *lock(&self.owner) = None;
         }
@@ -363,6 +402,13 @@ impl Qp {
             Ok(()) => Ok(()),
             Err(error) => Err(error.status.into()),
         }
+    }
+
+    /// Those that are kept here and have not been polled.
+    fn forget_completions(&self) {
+        lock(&self.withheld).clear();
+        self.init.send_cq.remove(self.number);
+        self.init.recv_cq.remove(self.number);
     }
 
     /// ibv_query_qp.
@@ -395,6 +441,7 @@ impl Qp {
         adapter.cm().forget(id);
         adapter.directory().remove_qp(id);
         adapter.numbers().remove(id);
+        self.forget_completions();
         let handle = self.handle.load(Ordering::Acquire);
         self.init.pd.context.events().forget(handle, &self.acks);
         self.mirror.end();
@@ -484,16 +531,26 @@ impl Listener for Qp {
 }
 
 impl QueuePair for Qp {
-    fn why(&self, completion: &WorkCompletion) -> Option<u32> {
-        let info = self.vp.query().ok()?;
+    fn explain(&self, completion: &WorkCompletion, plain: ibv_wc) -> Option<ibv_wc> {
+        if completion.status == WcStatus::Flushed && !wc::is_send(completion.opcode) {
+            return self.unless_withheld(plain);
+        }
+        let info = self.vp.query().ok();
         if completion.status == WcStatus::RemoteTermination {
             self.blamed.store(true, Ordering::Release);
-            return info.terminate.map(wc::remote);
+            let status = info.and_then(|info| info.terminate).map(wc::remote);
+            return Some(ibv_wc { status: status.unwrap_or(plain.status), ..plain });
         }
-        if !wc::is_send(completion.opcode) || self.blamed.swap(true, Ordering::AcqRel) {
-            return None;
+        let by_peer = self.is_met() && self.state() != IBV_QPS_ERR;
+        if self.blamed.swap(true, Ordering::AcqRel) {
+            return Some(plain);
         }
-        wc::first_lost(&info)
+        let status = info.and_then(|info| wc::first_lost(&info));
+        let status = status.or(by_peer.then_some(IBV_WC_RETRY_EXC_ERR));
+        if by_peer {
+            self.lost_peer();
+        }
+        Some(ibv_wc { status: status.unwrap_or(plain.status), ..plain })
     }
 }
 

@@ -170,14 +170,9 @@ impl Connectee for Meeting {
         match &event {
             ConnEvent::Established(_) => self.steady.settle(),
             ConnEvent::Rejected { .. } | ConnEvent::Failed(_) => self.failed(&event),
-            ConnEvent::Disconnected { .. } => {
-                if let Some(qp) = self.qp.upgrade() {
-                    qp.ended();
-                }
-            }
             _ => {
                 if let Some(qp) = self.qp.upgrade() {
-                    qp.lost_peer();
+                    qp.peer_left();
                 }
             }
         }

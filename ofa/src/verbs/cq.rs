@@ -6,7 +6,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use ibv_sys::*;
@@ -51,11 +51,19 @@ struct Bell {
     acks: Arc<Acks>,
     /// Address of the handle.
     cq: AtomicUsize,
+    armed: AtomicBool,
+}
+
+impl Bell {
+    fn ring(&self) {
+        self.channel.push(self.cq.load(Ordering::Acquire), &self.acks);
+    }
 }
 
 impl CqHandler for Bell {
     fn on_completion(&self, _cq: CqId) {
-        self.channel.push(self.cq.load(Ordering::Acquire), &self.acks);
+        self.armed.store(false, Ordering::Release);
+        self.ring();
     }
 }
 
@@ -85,6 +93,23 @@ impl Cq {
         &self.context
     }
 
+    /// Adds completions that come from no provider, and tells who waits.
+    pub(crate) fn add(&self, completions: &[ibv_wc]) {
+        self.walk.stage(completions);
+        if let Some(bell) = &self.bell
+            && bell.armed.swap(false, Ordering::AcqRel)
+        {
+            bell.ring();
+        }
+    }
+
+    /// Takes out what is kept here of a queue pair.
+    pub(crate) fn remove(&self, qp_num: u32) {
+        if self.walk.has_any() {
+            self.walk.remove(qp_num);
+        }
+    }
+
     pub(crate) fn acks(&self) -> &Acks {
         &self.acks
     }
@@ -110,7 +135,7 @@ pub(super) fn create(
     let completion_acks: Arc<Acks> = Arc::default();
     let bell = channel.1.map(|channel| {
         let (acks, cq) = (completion_acks.clone(), AtomicUsize::new(0));
-        Arc::new(Bell { channel, acks, cq })
+        Arc::new(Bell { channel, acks, cq, armed: AtomicBool::new(false) })
     });
     let handler = bell.clone().map(|bell| -> Arc<dyn CqHandler> { bell });
     let vp = adapter.rnic().create_cq(&CqInit { depth, handler })?;
@@ -209,6 +234,9 @@ pub(super) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
     let private = unsafe { object::with(cq) };
     errno::code(private.and_then(|private| {
         private.adapter()?;
+        if let Some(bell) = &private.bell {
+            bell.armed.store(true, Ordering::Release);
+        }
         Ok(private.vp().arm(solicited_only != 0)?)
     }))
 }

@@ -65,7 +65,14 @@ impl Walk {
         found
     }
 
-    fn stage(&self, batch: &[ibv_wc]) {
+    /// Takes out what is of a queue pair.
+    pub(super) fn remove(&self, qp_num: u32) {
+        let mut staged = lock(&self.staged);
+        staged.retain(|wc| wc.qp_num != qp_num);
+        self.count.store(staged.len(), Ordering::Release);
+    }
+
+    pub(super) fn stage(&self, batch: &[ibv_wc]) {
         let mut staged = lock(&self.staged);
         staged.extend(batch);
         self.count.store(staged.len(), Ordering::Release);

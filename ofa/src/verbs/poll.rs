@@ -74,8 +74,10 @@ impl Cq {
                 Err(_) if found > 0 => break,
                 Err(status) => return Err(status.into()),
             };
-            batch[..got].iter().for_each(|wc| put(translate(adapter, wc)));
-            found += got;
+            for wc in batch[..got].iter().filter_map(|wc| translate(adapter, wc)) {
+                put(wc);
+                found += 1;
+            }
             if got < wanted {
                 break;
             }
@@ -96,23 +98,24 @@ impl Cq {
 }
 
 #[inline]
-fn translate(adapter: &Adapter, completion: &WorkCompletion) -> ibv_wc {
-    let mut out = wc::of(completion, adapter.numbers().get(completion.qp));
-    if completion.status != WcStatus::Success {
-        out.status = why(adapter, completion);
-        out.vendor_err = completion.status as u32;
+fn translate(adapter: &Adapter, completion: &WorkCompletion) -> Option<ibv_wc> {
+    let out = wc::of(completion, adapter.numbers().get(completion.qp));
+    if completion.status == WcStatus::Success {
+        Some(out)
+    } else {
+        failed(adapter, completion, out)
     }
-    out
 }
 
 #[cold]
-fn why(adapter: &Adapter, completion: &WorkCompletion) -> u32 {
-    let plain = wc::status(completion);
-    match completion.status {
+fn failed(adapter: &Adapter, completion: &WorkCompletion, out: ibv_wc) -> Option<ibv_wc> {
+    let (status, vendor_err) = (wc::status(completion), completion.status as u32);
+    let plain = ibv_wc { status, vendor_err, ..out };
+    let qp = match completion.status {
         WcStatus::Flushed | WcStatus::RemoteTermination => {
-            let qp = adapter.directory().queue_pair(completion.qp);
-            qp.and_then(|qp| qp.why(completion)).unwrap_or(plain)
+            adapter.directory().queue_pair(completion.qp)
         }
-        _ => plain,
-    }
+        _ => None,
+    };
+    qp.map_or(Some(plain), |qp| qp.explain(completion, plain))
 }
