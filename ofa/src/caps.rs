@@ -13,7 +13,7 @@ pub(crate) const FLAGS: u32 = IBV_DEVICE_RESIZE_MAX_WR
     | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
 
 /// Reads at once that programs may ask for: they keep the number in an octet.
-const MAX_READS: i32 = 128;
+pub(crate) const MAX_READS: i32 = 128;
 /// Of `vendor_id`: the prefix of locally administered addresses.
 const VENDOR: u32 = 0x02_0000;
 

@@ -3,6 +3,7 @@
 //! Holds no object alive. Written by the calls that make and destroy objects, read by the thread that brings
 //! an event.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
 
@@ -18,7 +19,10 @@ pub trait Listener: Send + Sync {
 }
 
 /// A queue pair, which knows why its work requests failed.
-pub trait QueuePair: Listener {
+pub trait QueuePair: Listener + Any {
+    /// What programs know it by.
+    fn number(&self) -> u32;
+
     /// A request was flushed or terminated, and `plain` is what its completion says by itself: what the
     /// application is to be told. `None`: nothing yet.
     fn explain(&self, completion: &WorkCompletion, plain: ibv_wc) -> Option<ibv_wc>;
@@ -51,6 +55,11 @@ impl Directory {
 
     pub(crate) fn queue_pair(&self, qp: QpId) -> Option<Arc<dyn QueuePair>> {
         lock(&self.qps).get(&qp)?.upgrade()
+    }
+
+    /// The queue pair of a number, if there is one. Looks at all of them.
+    pub(crate) fn numbered(&self, number: u32) -> Option<Arc<dyn QueuePair>> {
+        lock(&self.qps).values().filter_map(Weak::upgrade).find(|qp| qp.number() == number)
     }
 
     pub(crate) fn remove_qp(&self, qp: QpId) {

@@ -31,6 +31,7 @@ pub mod object;
 pub mod qp;
 mod qp_numbers;
 mod qp_state;
+pub mod rdmacm;
 mod rendezvous;
 mod send;
 mod start;

@@ -12,11 +12,31 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use kal_os::lock;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{OFlags, fcntl_getfl};
 use vp_api::VpStatus;
 
 use crate::errno::Errno;
+
+/// A reader serves the device's sockets for so long; then it leaves them to the device's own thread, and sleeps
+/// where its thread can be cancelled.
+const LEAD: Duration = Duration::from_millis(100);
+
+unsafe extern "C-unwind" {
+    fn poll(fds: *mut libc::pollfd, count: libc::nfds_t, timeout: libc::c_int) -> libc::c_int;
+}
+
+/// Sleeps until the descriptor is readable. A cancellation point, as read(2) is in rdma-core (pthreads(7)):
+/// the C library then unwinds this thread from here, so nothing up to the function that C called may own
+/// anything meanwhile, and that function is `extern "C-unwind"`.
+fn sleep(fd: RawFd) -> Result<(), Errno> {
+    let mut fds = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one descriptor, in a variable of this function.
+    if unsafe { poll(&raw mut fds, 1, -1) } < 0 {
+        return Err(std::io::Error::last_os_error().into());
+    }
+    Ok(())
+}
 
 /// What a queue holds.
 pub trait Item {
@@ -51,6 +71,11 @@ impl<T: Item> Queue<T> {
         items.push_back(item);
         // It would block at 2^64 - 1 only.
         let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+    }
+
+    /// Whether nothing is queued.
+    pub fn is_empty(&self) -> bool {
+        lock(&self.items).is_empty()
     }
 
     /// Takes out what `unwanted` says, in order.
@@ -88,12 +113,10 @@ impl<T: Item> Queue<T> {
             if fcntl_getfl(&self.fd)?.contains(OFlags::NONBLOCK) {
                 return Err(Errno(libc::EAGAIN));
             }
-            match lead(self.fd.as_fd(), None) {
-                Ok(_) => {}
+            match lead(self.fd.as_fd(), Some(LEAD)) {
+                Ok(true) => {}
                 Err(VpStatus::Interrupted) => return Err(Errno(libc::EINTR)),
-                Err(_) => {
-                    poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], None)?;
-                }
+                Ok(false) | Err(_) => sleep(self.fd.as_raw_fd())?,
             }
         }
     }
@@ -107,6 +130,7 @@ impl<T: Item> Queue<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::event::{PollFd, PollFlags, poll};
 
     impl Item for u32 {}
 

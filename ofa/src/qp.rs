@@ -531,6 +531,10 @@ impl Listener for Qp {
 }
 
 impl QueuePair for Qp {
+    fn number(&self) -> u32 {
+        self.number
+    }
+
     fn explain(&self, completion: &WorkCompletion, plain: ibv_wc) -> Option<ibv_wc> {
         if completion.status == WcStatus::Flushed && !wc::is_send(completion.opcode) {
             return self.unless_withheld(plain);

@@ -87,7 +87,7 @@ pub unsafe extern "C" fn warpline_ibv_create_qp(
     errno::pointer(attr.and_then(|attr| unsafe { create(pd, attr, 0) }))
 }
 
-pub(super) unsafe extern "C" fn create_qp_ex(
+pub(crate) unsafe extern "C" fn create_qp_ex(
     context: *mut ibv_context,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {

@@ -97,7 +97,7 @@ pub unsafe extern "C" fn warpline_ibv_create_srq(
     }))
 }
 
-pub(super) unsafe extern "C" fn create_srq_ex(
+pub(crate) unsafe extern "C" fn create_srq_ex(
     context: *mut ibv_context,
     attr: *mut ibv_srq_init_attr_ex,
 ) -> *mut ibv_srq {

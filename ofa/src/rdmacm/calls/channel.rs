@@ -1,0 +1,158 @@
+//! Event channels and events: rdma_create_event_channel(3), rdma_get_cm_event(3), rdma_ack_cm_event(3),
+//! rdma_event_str(3).
+//!
+//! An event is the application's from being fetched to being acknowledged. A request's identifier is made
+//! here, with its event.
+
+use std::ffi::{c_char, c_int};
+use std::ptr::{null, null_mut};
+use std::sync::Arc;
+
+use ibv_sys::*;
+use vp_api::VpStatus;
+
+use super::id::{self, show};
+use crate::errno::{self, EINVAL, Errno};
+use crate::object::{self, Handle};
+use crate::rdmacm::channel::{Channel, News, Pending};
+use crate::rdmacm::event::{self, Conn, Event};
+use crate::rdmacm::id::Id;
+use crate::rdmacm::request::Asked;
+
+impl Handle for rdma_event_channel {
+    type Whole = Self;
+    type Private = Channel;
+    const NAME: &'static str = "struct rdma_event_channel";
+}
+
+/// An event that the application has.
+pub struct Given {
+    /// Whose acknowledgements it counts to.
+    id: Arc<Id>,
+    data: Vec<u8>,
+}
+
+impl Handle for rdma_cm_event {
+    type Whole = Self;
+    type Private = Given;
+    const NAME: &'static str = "struct rdma_cm_event";
+}
+
+/// A channel of its own, and its handle.
+pub(super) fn make() -> Result<(Arc<Channel>, *mut rdma_event_channel), Errno> {
+    let channel = Channel::new()?;
+    let handle = object::new(rdma_event_channel { fd: channel.fd() }, channel.clone());
+    Ok((channel, handle))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn warpline_rdma_create_event_channel() -> *mut rdma_event_channel {
+    errno::pointer(id::any_device().and_then(|()| make()).map(|(_, handle)| handle))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
+    // SAFETY: the caller's channel, which it gives up.
+    let _ = unsafe { object::destroy(channel) };
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn warpline_rdma_get_cm_event(
+    channel: *mut rdma_event_channel,
+    event: *mut *mut rdma_cm_event,
+) -> c_int {
+    if event.is_null() {
+        return errno::minus(Err(EINVAL));
+    }
+    // SAFETY: the caller's channel.
+    let next = unsafe { next(channel) };
+    errno::minus(next.map(|next| {
+        // SAFETY: the caller's variable.
+        unsafe { event.write(next) };
+    }))
+}
+
+/// The next event; waits for it unless the descriptor is nonblocking. A cancellation point.
+pub(super) unsafe fn next(channel: *mut rdma_event_channel) -> Result<*mut rdma_cm_event, Errno> {
+    // SAFETY: the caller's channel.
+    let private = unsafe { object::with(channel) }?;
+    loop {
+        let Pending { id, news } = private.queue().take(|_, _| Err(VpStatus::Unsupported))?;
+        match news {
+            News::Event(event) => return Ok(give(id, event)),
+            // SAFETY: the caller's channel.
+            News::Request(asked) => match unsafe { introduce(channel, &id, asked) } {
+                Ok(event) => return Ok(event),
+                // Rejected: this process has no descriptor left for it.
+                Err(Errno(errno)) => {
+                    id.acks().acked(1);
+                    tracing::warn!("a connection request is rejected: error {errno}");
+                }
+            },
+        }
+    }
+}
+
+fn give(id: Arc<Id>, event: Event) -> *mut rdma_cm_event {
+    let Event { kind, status, conn } = event;
+    let (about, given) = (id.handle(), Given { id, data: Vec::new() });
+    shown(about, null_mut(), (kind, status), conn, given)
+}
+
+/// Makes the identifier of a request, on its listener's channel or, if that is synchronous, its own.
+unsafe fn introduce(
+    channel: *mut rdma_event_channel,
+    listener: &Arc<Id>,
+    mut asked: Box<Asked>,
+) -> Result<*mut rdma_cm_event, Errno> {
+    asked.fetched();
+    let conn = asked.conn.clone();
+    let (of_listener, synchronous) = listener.channel();
+    let (place, place_handle) = if synchronous { make()? } else { (of_listener, channel) };
+    let child = Id::of_request(asked, place, synchronous);
+    let parent = listener.handle();
+    // SAFETY: the listener lives until this event is acknowledged.
+    let public = unsafe { &*parent };
+    let handle = id::make(child, place_handle, public.context, public.ps);
+    // SAFETY: made just now.
+    unsafe { show(handle) };
+    let given = Given { id: listener.clone(), data: Vec::new() };
+    Ok(shown(handle, parent, (RDMA_CM_EVENT_CONNECT_REQUEST, 0), conn, given))
+}
+
+/// The event as the application sees it.
+fn shown(
+    id: *mut rdma_cm_id,
+    listen_id: *mut rdma_cm_id,
+    (event, status): (u32, i32),
+    conn: Conn,
+    mut given: Given,
+) -> *mut rdma_cm_event {
+    given.data = conn.data;
+    let private_data = if given.data.is_empty() { null() } else { given.data.as_ptr().cast() };
+    let conn = rdma_conn_param {
+        private_data,
+        private_data_len: given.data.len() as u8,
+        responder_resources: conn.responder_resources,
+        initiator_depth: conn.initiator_depth,
+        flow_control: 0,
+        retry_count: 0,
+        rnr_retry_count: 0,
+        srq: 0,
+        qp_num: 0,
+    };
+    let whole = rdma_cm_event { id, listen_id, event, status, param: cm_param { conn } };
+    object::new(whole, Arc::new(given))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
+    // SAFETY: the caller's event, which it gives up.
+    let given = unsafe { object::destroy(event) };
+    errno::minus(given.map(|given| given.id.acks().acked(1)))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn warpline_rdma_event_str(event: u32) -> *const c_char {
+    event::name(event).as_ptr()
+}

@@ -1,0 +1,163 @@
+//! Connections: rdma_listen(3), rdma_connect(3), rdma_accept(3), rdma_establish(3), rdma_reject(3),
+//! rdma_disconnect(3), rdma_notify(3).
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use ibv_sys::*;
+
+use super::id::{complete, id_of};
+use super::queue_pair;
+use crate::caps;
+use crate::errno::{self, EINVAL, Errno};
+use crate::qp::Qp;
+use crate::rdmacm::connect::Wish;
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
+    // SAFETY: the caller's identifier.
+    errno::minus(unsafe { listen(id, backlog) })
+}
+
+unsafe fn listen(id: *mut rdma_cm_id, backlog: c_int) -> Result<(), Errno> {
+    // SAFETY: the caller's identifier.
+    unsafe { id_of(id) }?.listen(backlog)?;
+    // SAFETY: as above; it may be bound by this.
+    unsafe { super::id::show(id) };
+    Ok(())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn warpline_rdma_connect(
+    id: *mut rdma_cm_id,
+    param: *mut rdma_conn_param,
+) -> c_int {
+    // SAFETY: the caller's identifier and parameters.
+    errno::minus(unsafe { begin(id, param, |private, qp, wish| private.connect(qp, wish)) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn warpline_rdma_accept(
+    id: *mut rdma_cm_id,
+    param: *mut rdma_conn_param,
+) -> c_int {
+    // SAFETY: the caller's identifier and parameters.
+    errno::minus(unsafe { begin(id, param, |private, qp, wish| private.accept(qp, wish)) })
+}
+
+type Begin = fn(&Arc<crate::rdmacm::Id>, Arc<Qp>, Wish) -> Result<(), Errno>;
+
+unsafe fn begin(
+    id: *mut rdma_cm_id,
+    param: *const rdma_conn_param,
+    begin: Begin,
+) -> Result<(), Errno> {
+    // SAFETY: the caller's identifier.
+    unsafe { start(id, param, begin) }?;
+    // SAFETY: as above.
+    unsafe { complete(id) }
+}
+
+unsafe fn start(
+    id: *mut rdma_cm_id,
+    param: *const rdma_conn_param,
+    begin: Begin,
+) -> Result<(), Errno> {
+    // SAFETY: the caller's identifier.
+    let private = unsafe { id_of(id) }?;
+    // SAFETY: NULL, or the caller's parameters.
+    let param = unsafe { param.as_ref() };
+    // SAFETY: as above.
+    let wish = param.map(|param| unsafe { wish(param) }).transpose()?.unwrap_or_default();
+    // SAFETY: as above.
+    let qp = unsafe { queue_pair::of(id, param.map(|param| param.qp_num)) }?;
+    begin(private, qp, wish)
+}
+
+/// EINVAL: more reads than the device can have.
+unsafe fn wish(param: &rdma_conn_param) -> Result<Wish, Errno> {
+    let reads = |reads: u8| match reads {
+        RDMA_MAX_RESP_RES => Ok(None),
+        reads if i32::from(reads) > caps::MAX_READS => Err(EINVAL),
+        reads => Ok(Some(reads)),
+    };
+    let (responder_resources, initiator_depth) =
+        (reads(param.responder_resources)?, reads(param.initiator_depth)?);
+    // SAFETY: the caller's octets, as many as it says.
+    let data = unsafe { octets(param.private_data, param.private_data_len) };
+    Ok(Wish { data, responder_resources, initiator_depth })
+}
+
+unsafe fn octets(data: *const c_void, len: u8) -> Vec<u8> {
+    if data.is_null() || len == 0 {
+        return Vec::new();
+    }
+    // SAFETY: the caller's octets, which it does not change during the call.
+    unsafe { std::slice::from_raw_parts(data.cast::<u8>(), len.into()) }.to_vec()
+}
+
+/// The connection manager established the connection by itself, as for iWARP devices.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_rdma_establish(id: *mut rdma_cm_id) -> c_int {
+    // SAFETY: the caller's identifier.
+    let private = unsafe { id_of(id) };
+    errno::minus(private.and_then(|private| {
+        // SAFETY: as above.
+        let has_qp = !unsafe { (*id).qp }.is_null();
+        if has_qp || !private.is_connected() { Err(EINVAL) } else { Ok(()) }
+    }))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_rdma_reject(
+    id: *mut rdma_cm_id,
+    data: *const c_void,
+    len: u8,
+) -> c_int {
+    // SAFETY: the caller's octets.
+    let data = unsafe { octets(data, len) };
+    // SAFETY: the caller's identifier.
+    errno::minus(unsafe { id_of(id) }.and_then(|private| private.reject(&data)))
+}
+
+/// There is no enhanced connection establishment: as without.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_rdma_reject_ece(
+    id: *mut rdma_cm_id,
+    data: *const c_void,
+    len: u8,
+) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { warpline_rdma_reject(id, data, len) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn warpline_rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
+    // SAFETY: the caller's identifier.
+    errno::minus(unsafe { disconnect(id) })
+}
+
+unsafe fn disconnect(id: *mut rdma_cm_id) -> Result<(), Errno> {
+    // SAFETY: the caller's identifier.
+    let private = unsafe { id_of(id) }?;
+    private.disconnect()?;
+    // An event is to come, or is there; unless an earlier call had it.
+    if !private.has_ended() || private.has_event() {
+        // SAFETY: as above.
+        unsafe { complete(id) }?;
+    }
+    Ok(())
+}
+
+/// Events that a connection manager of InfiniBand must hear of; here it hears of them by itself.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_rdma_notify(id: *mut rdma_cm_id, _event: u32) -> c_int {
+    // SAFETY: the caller's identifier.
+    errno::minus(
+        unsafe { id_of(id) }.and_then(
+            |private| {
+                if private.has_connection() { Ok(()) } else { Err(EINVAL) }
+            },
+        ),
+    )
+}

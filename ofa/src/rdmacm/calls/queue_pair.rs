@@ -1,0 +1,323 @@
+//! Queue pairs and shared receive queues of identifiers: rdma_create_qp(3), rdma_destroy_qp(3),
+//! rdma_create_srq(3), rdma_destroy_srq(3), rdma_init_qp_attr(3).
+//!
+//! Completion queues that the application does not give are made here, each with a channel, and belong to the
+//! identifier: the helpers of `rdma/rdma_verbs.h` use them.
+
+use std::any::Any;
+use std::ffi::c_int;
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+use ibv_sys::*;
+
+use super::id::id_of;
+use crate::errno::{self, EINVAL, Errno};
+use crate::qp::Qp;
+use crate::verbs::channel::{warpline_ibv_create_comp_channel, warpline_ibv_destroy_comp_channel};
+use crate::verbs::cq::{warpline_ibv_create_cq, warpline_ibv_destroy_cq};
+use crate::verbs::qp::{create_qp_ex, warpline_ibv_destroy_qp, warpline_ibv_modify_qp};
+use crate::verbs::srq::{create_srq_ex, warpline_ibv_create_srq, warpline_ibv_destroy_srq};
+
+/// What a peer may do through a queue pair, as iWARP devices of rdma-core have it.
+const ACCESS: u32 = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+
+/// The queue pair to connect: the identifier's, else the one of this number.
+pub(super) unsafe fn of(id: *mut rdma_cm_id, number: Option<u32>) -> Result<Arc<Qp>, Errno> {
+    // SAFETY: the caller's identifier.
+    let private = unsafe { id_of(id) }?;
+    // SAFETY: as above.
+    let own = unsafe { (*id).qp };
+    if own.is_null() {
+        let adapter = private.view().adapter.ok_or(EINVAL)?;
+        let found: Option<Arc<dyn Any + Send + Sync>> =
+            adapter.directory().numbered(number.ok_or(EINVAL)?).map(|qp| qp as _);
+        return found.and_then(|qp| qp.downcast().ok()).ok_or(EINVAL);
+    }
+    // SAFETY: the identifier's queue pair, which lives as long as it is there.
+    unsafe { Qp::of(own) }
+}
+
+/// The error that a function of libibverbs left in `errno`.
+fn left() -> Errno {
+    std::io::Error::last_os_error().into()
+}
+
+fn some<T>(pointer: *mut T) -> Result<*mut T, Errno> {
+    if pointer.is_null() { Err(left()) } else { Ok(pointer) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_rdma_create_qp(
+    id: *mut rdma_cm_id,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_qp_init_attr,
+) -> c_int {
+    // SAFETY: the caller's.
+    errno::minus(unsafe { create_plain(id, pd, attr) })
+}
+
+pub(super) unsafe fn create_plain(
+    id: *mut rdma_cm_id,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_qp_init_attr,
+) -> Result<(), Errno> {
+    // SAFETY: NULL, or the caller's structure.
+    let attr = unsafe { attr.as_mut() }.ok_or(EINVAL)?;
+    let mut whole = ibv_qp_init_attr_ex {
+        qp_context: attr.qp_context,
+        send_cq: attr.send_cq,
+        recv_cq: attr.recv_cq,
+        srq: attr.srq,
+        cap: attr.cap,
+        qp_type: attr.qp_type,
+        sq_sig_all: attr.sq_sig_all,
+        comp_mask: if pd.is_null() { 0 } else { IBV_QP_INIT_ATTR_PD },
+        pd,
+        xrcd: null_mut(),
+        create_flags: 0,
+        max_tso_header: 0,
+        rwq_ind_tbl: null_mut(),
+        rx_hash_conf: [0; 3],
+        source_qpn: 0,
+        send_ops_flags: 0,
+    };
+    // SAFETY: the caller's identifier.
+    unsafe { create(id, &mut whole) }?;
+    (attr.send_cq, attr.recv_cq, attr.srq) = (whole.send_cq, whole.recv_cq, whole.srq);
+    attr.cap = whole.cap;
+    Ok(())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_rdma_create_qp_ex(
+    id: *mut rdma_cm_id,
+    attr: *mut ibv_qp_init_attr_ex,
+) -> c_int {
+    // SAFETY: NULL, or the caller's structure.
+    let attr = unsafe { attr.as_mut() }.ok_or(EINVAL);
+    // SAFETY: the caller's identifier.
+    errno::minus(attr.and_then(|attr| unsafe { create(id, attr) }))
+}
+
+unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<(), Errno> {
+    // SAFETY: the caller's identifier.
+    unsafe { id_of(id) }?;
+    // SAFETY: the structure is written in calls of its owner only; no other reference to it exists.
+    let public = unsafe { &mut *id };
+    if !public.qp.is_null() || public.verbs.is_null() {
+        return Err(EINVAL);
+    }
+    if attr.comp_mask & IBV_QP_INIT_ATTR_PD == 0 || attr.pd.is_null() {
+        attr.comp_mask |= IBV_QP_INIT_ATTR_PD;
+        attr.pd = public.pd;
+    }
+    // SAFETY: NULL, or the caller's protection domain.
+    let context = unsafe { attr.pd.as_ref() }.ok_or(EINVAL)?.context;
+    let other = |mine: *mut ibv_cq, given: *mut ibv_cq| {
+        !mine.is_null() && !given.is_null() && mine != given
+    };
+    if context != public.verbs
+        || other(public.send_cq, attr.send_cq)
+        || other(public.recv_cq, attr.recv_cq)
+    {
+        return Err(EINVAL);
+    }
+    // SAFETY: as above.
+    let made = unsafe { with_queues(id, public, attr) };
+    if made.is_err() {
+        // SAFETY: as above.
+        unsafe { destroy_queues(public) };
+    }
+    made
+}
+
+unsafe fn with_queues(
+    id: *mut rdma_cm_id,
+    public: &mut rdma_cm_id,
+    attr: &mut ibv_qp_init_attr_ex,
+) -> Result<(), Errno> {
+    let context = public.verbs;
+    if attr.recv_cq.is_null() {
+        let queue = (&mut public.recv_cq_channel, &mut public.recv_cq);
+        // SAFETY: the identifier's context.
+        attr.recv_cq = unsafe { make_queue(context, id, attr.cap.max_recv_wr, queue) }?;
+    }
+    if attr.send_cq.is_null() {
+        let queue = (&mut public.send_cq_channel, &mut public.send_cq);
+        // SAFETY: as above.
+        attr.send_cq = unsafe { make_queue(context, id, attr.cap.max_send_wr, queue) }?;
+    }
+    if attr.srq.is_null() {
+        attr.srq = public.srq;
+    }
+    // SAFETY: as above, with the caller's objects.
+    let qp = some(unsafe { create_qp_ex(context, attr) })?;
+    let mut begin = ibv_qp_attr {
+        qp_state: IBV_QPS_INIT,
+        port_num: 1,
+        qp_access_flags: ACCESS,
+        ..ibv_qp_attr::default()
+    };
+    let mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+    // SAFETY: made just now.
+    match unsafe { warpline_ibv_modify_qp(qp, &raw mut begin, mask) } {
+        0 => {
+            (public.qp, public.pd) = (qp, attr.pd);
+            Ok(())
+        }
+        errno => {
+            // SAFETY: made just now, and nobody has it.
+            unsafe { warpline_ibv_destroy_qp(qp) };
+            Err(Errno(errno))
+        }
+    }
+}
+
+/// A completion queue with a channel, where they belong in the identifier.
+unsafe fn make_queue(
+    context: *mut ibv_context,
+    id: *mut rdma_cm_id,
+    entries: u32,
+    (channel, queue): (&mut *mut ibv_comp_channel, &mut *mut ibv_cq),
+) -> Result<*mut ibv_cq, Errno> {
+    if queue.is_null() {
+        // SAFETY: the identifier's context.
+        *channel = some(unsafe { warpline_ibv_create_comp_channel(context) })?;
+        let entries = c_int::try_from(entries.max(1)).map_err(|_| EINVAL)?;
+        // SAFETY: as above, with the channel made just now.
+        let made = unsafe { warpline_ibv_create_cq(context, entries, id.cast(), *channel, 0) };
+        *queue = some(made)?;
+    }
+    Ok(*queue)
+}
+
+/// Those that were made here.
+unsafe fn destroy_queues(public: &mut rdma_cm_id) {
+    for queue in [&mut public.recv_cq, &mut public.send_cq] {
+        let queue = std::mem::replace(queue, null_mut());
+        if !queue.is_null() {
+            // SAFETY: the identifier's.
+            unsafe { warpline_ibv_destroy_cq(queue) };
+        }
+    }
+    for channel in [&mut public.recv_cq_channel, &mut public.send_cq_channel] {
+        let channel = std::mem::replace(channel, null_mut());
+        if !channel.is_null() {
+            // SAFETY: the identifier's.
+            unsafe { warpline_ibv_destroy_comp_channel(channel) };
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_rdma_destroy_qp(id: *mut rdma_cm_id) {
+    // SAFETY: NULL, or the caller's identifier.
+    if let Some(public) = unsafe { id.as_mut() } {
+        let qp = std::mem::replace(&mut public.qp, null_mut());
+        if !qp.is_null() {
+            // SAFETY: the identifier's queue pair.
+            unsafe { warpline_ibv_destroy_qp(qp) };
+        }
+        // SAFETY: the identifier's.
+        unsafe { destroy_queues(public) };
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_rdma_create_srq(
+    id: *mut rdma_cm_id,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_srq_init_attr,
+) -> c_int {
+    // SAFETY: the caller's attributes, and a good protection domain.
+    let make = |pd| unsafe { warpline_ibv_create_srq(pd, attr) };
+    // SAFETY: the caller's.
+    errno::minus(unsafe { add_srq(id, pd, make) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_rdma_create_srq_ex(
+    id: *mut rdma_cm_id,
+    attr: *mut ibv_srq_init_attr_ex,
+) -> c_int {
+    // SAFETY: NULL, or the caller's structure.
+    let Some(given) = (unsafe { attr.as_mut() }) else { return errno::minus(Err(EINVAL)) };
+    let has_pd = given.comp_mask & IBV_SRQ_INIT_ATTR_PD != 0;
+    let pd = if has_pd { given.pd } else { null_mut() };
+    let make = |pd: *mut ibv_pd| {
+        given.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
+        given.pd = pd;
+        // SAFETY: a good protection domain.
+        let context = unsafe { (*pd).context };
+        // SAFETY: its context, and the caller's attributes.
+        unsafe { create_srq_ex(context, given) }
+    };
+    // SAFETY: the caller's.
+    errno::minus(unsafe { add_srq(id, pd, make) })
+}
+
+unsafe fn add_srq(
+    id: *mut rdma_cm_id,
+    pd: *mut ibv_pd,
+    make: impl FnOnce(*mut ibv_pd) -> *mut ibv_srq,
+) -> Result<(), Errno> {
+    // SAFETY: the caller's identifier.
+    unsafe { id_of(id) }?;
+    // SAFETY: as in `create`.
+    let public = unsafe { &mut *id };
+    if !public.srq.is_null() || public.verbs.is_null() {
+        return Err(EINVAL);
+    }
+    let pd = if pd.is_null() { public.pd } else { pd };
+    // SAFETY: NULL, or a protection domain.
+    if unsafe { pd.as_ref() }.ok_or(EINVAL)?.context != public.verbs {
+        return Err(EINVAL);
+    }
+    public.srq = some(make(pd))?;
+    public.pd = pd;
+    Ok(())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_rdma_destroy_srq(id: *mut rdma_cm_id) {
+    // SAFETY: NULL, or the caller's identifier.
+    if let Some(public) = unsafe { id.as_mut() } {
+        let srq = std::mem::replace(&mut public.srq, null_mut());
+        if !srq.is_null() {
+            // SAFETY: the identifier's.
+            unsafe { warpline_ibv_destroy_srq(srq) };
+        }
+    }
+}
+
+/// What a queue pair that the application makes itself needs for the state in `attr`. RTR and RTS are the
+/// connection's to bring, so the mask is without the state then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warpline_rdma_init_qp_attr(
+    id: *mut rdma_cm_id,
+    attr: *mut ibv_qp_attr,
+    mask: *mut c_int,
+) -> c_int {
+    // SAFETY: the caller's identifier.
+    let private = unsafe { id_of(id) };
+    // SAFETY: NULL, or the caller's structure.
+    let attr = unsafe { attr.as_mut() };
+    // SAFETY: NULL, or the caller's number.
+    let mask = unsafe { mask.as_mut() };
+    errno::minus(private.and_then(|private| {
+        private.view().adapter.ok_or(EINVAL)?;
+        let (attr, mask) = attr.zip(mask).ok_or(EINVAL)?;
+        attr.qp_access_flags = ACCESS;
+        *mask = IBV_QP_ACCESS_FLAGS;
+        match attr.qp_state {
+            IBV_QPS_INIT => {
+                attr.port_num = 1;
+                *mask |= IBV_QP_STATE | IBV_QP_PORT;
+            }
+            IBV_QPS_RTR | IBV_QPS_RTS => {}
+            _ => return Err(EINVAL),
+        }
+        Ok(())
+    }))
+}

@@ -1,0 +1,152 @@
+//! Connecting, accepting, rejecting, disconnecting: rdma_connect(3), rdma_accept(3), rdma_reject(3),
+//! rdma_disconnect(3).
+
+use std::sync::Arc;
+
+use ibv_sys::{IBV_QPS_INIT, IBV_QPS_RTS};
+use kal_os::lock;
+use ual_cm::{AcceptParams, ConnectParams, Disconnect};
+
+use super::id::{Id, Inner, State};
+use super::party::Party;
+use super::port;
+use crate::adapter::Adapter;
+use crate::errno::{EINVAL, Errno};
+use crate::qp::Qp;
+
+/// What the application says of a connection. Reads: `None` for as many as can be.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wish {
+    pub(super) data: Vec<u8>,
+    pub(super) responder_resources: Option<u8>,
+    pub(super) initiator_depth: Option<u8>,
+}
+
+impl Id {
+    /// Connects a queue pair to the resolved peer; an event says what came of it.
+    pub(super) fn connect(self: &Arc<Self>, qp: Arc<Qp>, wish: Wish) -> Result<(), Errno> {
+        let (adapter, party, bound, params) = {
+            let mut inner = lock(&self.inner);
+            inner.expect(State::RouteResolved)?;
+            let adapter = inner.adapter.clone().ok_or(EINVAL)?;
+            let remote = inner.remote.ok_or(EINVAL)?;
+            let policy = inner.options.policy(adapter.cm().policies().of(remote.ip()));
+            let params = ConnectParams {
+                private_data: wish.data.clone(),
+                local: inner.local.map(|local| local.ip()),
+                policy: Some(policy),
+                ..ConnectParams::new(port::wire(remote))
+            };
+            let party = inner.join(self, &adapter, qp, &wish)?;
+            (adapter, party, inner.bound.take(), params)
+        };
+        let started = match bound {
+            Some(bound) => adapter.cm().connect_from(&party.connectee(), bound, params),
+            // An earlier try was refused, and gave up the address.
+            None => adapter.cm().connect(&party.connectee(), params),
+        };
+        self.begun(&party, started.map_err(Errno::from), State::RouteResolved)
+    }
+
+    /// Accepts the request onto a queue pair; an event says what came of it.
+    pub(super) fn accept(self: &Arc<Self>, qp: Arc<Qp>, mut wish: Wish) -> Result<(), Errno> {
+        let (party, request, params) = {
+            let mut inner = lock(&self.inner);
+            inner.expect(State::Asked)?;
+            let asked = inner.asked.as_ref().ok_or(EINVAL)?;
+            let (request, adapter) = (asked.request().ok_or(EINVAL)?, asked.adapter.clone());
+            // rdma_accept(3): those of the request, as far as the device goes.
+            wish.responder_resources.get_or_insert(asked.conn.responder_resources);
+            wish.initiator_depth.get_or_insert(asked.conn.initiator_depth);
+            let party = inner.join(self, &adapter, qp, &wish)?;
+            let params = AcceptParams { private_data: wish.data, ird: None, ord: None };
+            (party, request, params)
+        };
+        let accepted = party.adapter().cm().accept(&party.connectee(), request, params);
+        if accepted.is_ok()
+            && let Some(asked) = &mut lock(&self.inner).asked
+        {
+            asked.answered();
+        }
+        self.begun(&party, accepted.map_err(Errno::from), State::Asked)
+    }
+
+    /// Goes back to `before` if it has not begun.
+    fn begun(
+        &self,
+        party: &Arc<Party>,
+        begun: Result<(), Errno>,
+        before: State,
+    ) -> Result<(), Errno> {
+        if begun.is_err() {
+            party.leave();
+            party.qp().set_state(IBV_QPS_INIT);
+            let mut inner = lock(&self.inner);
+            (inner.state, inner.party) = (before, None);
+        }
+        begun
+    }
+
+    /// Rejects the request.
+    pub(super) fn reject(&self, data: &[u8]) -> Result<(), Errno> {
+        let mut inner = lock(&self.inner);
+        inner.expect(State::Asked)?;
+        let asked = inner.asked.as_mut().ok_or(EINVAL)?;
+        ual_cm::reject(asked.request().ok_or(EINVAL)?, data)?;
+        asked.answered();
+        inner.state = State::Over;
+        Ok(())
+    }
+
+    /// Ends the connection once what is posted has been sent, or the attempt to make one; an event follows. Of one
+    /// that is over nothing follows.
+    pub(super) fn disconnect(&self) -> Result<(), Errno> {
+        let (state, party) = {
+            let inner = lock(&self.inner);
+            (inner.state, inner.party.clone())
+        };
+        match (state, party) {
+            (State::Connected, Some(party)) => party.disconnect(Disconnect::Drained),
+            (State::Pending, Some(party)) => party.disconnect(Disconnect::Abrupt),
+            (State::Disconnected, _) => Ok(()),
+            _ => Err(EINVAL),
+        }
+    }
+
+    /// Whether a connection stands.
+    pub(super) fn is_connected(&self) -> bool {
+        lock(&self.inner).state == State::Connected
+    }
+
+    /// Whether its connection was, and is over.
+    pub(super) fn has_ended(&self) -> bool {
+        lock(&self.inner).state == State::Disconnected
+    }
+
+    /// Whether there is a connection, or one on its way.
+    pub(super) fn has_connection(&self) -> bool {
+        matches!(lock(&self.inner).state, State::Asked | State::Pending | State::Connected)
+    }
+}
+
+impl Inner {
+    /// Joins with a queue pair, pending.
+    fn join(
+        &mut self,
+        id: &Arc<Id>,
+        adapter: &Arc<Adapter>,
+        qp: Arc<Qp>,
+        wish: &Wish,
+    ) -> Result<Arc<Party>, Errno> {
+        let info = qp.vp().query()?;
+        let most = |wish: Option<u8>, most: u16| wish.map_or(most, |wish| most.min(wish.into()));
+        let reads =
+            (most(wish.responder_resources, info.ird), most(wish.initiator_depth, info.ord));
+        let party = Party::join(id, adapter, qp, reads)?;
+        // Whoever hears from the peer before the event may send.
+        party.qp().set_state(IBV_QPS_RTS);
+        self.party = Some(party.clone());
+        self.state = State::Pending;
+        Ok(party)
+    }
+}

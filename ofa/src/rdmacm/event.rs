@@ -1,0 +1,139 @@
+//! Connection events as rdma_get_cm_event(3) has them: which event and status each outcome of the connection
+//! manager is, and its parameters. Values; no state.
+
+use ibv_sys::*;
+use ual_cm::{ConnEvent, ConnRequest, Established, FailReason};
+
+/// Reads and atomics at once of a peer that does not say (MPA revision 1, RFC 6581 section 9).
+const UNTOLD_READS: u16 = 16;
+/// Octets of private data that an event can tell of.
+const MAX_DATA: usize = u8::MAX as usize;
+
+/// `rdma_conn_param` of an event.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Conn {
+    pub(super) data: Vec<u8>,
+    /// What the peer wants of this end: its ORD.
+    pub(super) responder_resources: u8,
+    /// What the peer allows this end: its IRD.
+    pub(super) initiator_depth: u8,
+}
+
+/// An event without a new id.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Event {
+    /// `RDMA_CM_EVENT_…`
+    pub(super) kind: u32,
+    /// 0, or a negative error number.
+    pub(super) status: i32,
+    pub(super) conn: Conn,
+}
+
+impl Event {
+    /// With status 0 and no parameters.
+    pub(super) fn plain(kind: u32) -> Self {
+        Self { kind, status: 0, conn: Conn::default() }
+    }
+
+    /// With an error number.
+    pub(super) fn failed(kind: u32, errno: i32) -> Self {
+        Self { status: -errno, ..Self::plain(kind) }
+    }
+
+    /// What an outcome is to the side that called, or was called (`passive`).
+    pub(super) fn of(event: ConnEvent, passive: bool) -> Self {
+        match event {
+            ConnEvent::Established(made) => {
+                Self { conn: established(made), ..Self::plain(RDMA_CM_EVENT_ESTABLISHED) }
+            }
+            ConnEvent::Rejected { private_data, peer_ird_ord, .. } => Self {
+                conn: conn(private_data, peer_ird_ord),
+                ..Self::failed(RDMA_CM_EVENT_REJECTED, libc::ECONNREFUSED)
+            },
+            ConnEvent::Failed(error) => {
+                let (kind, errno) = failed(&error.reason);
+                let kind = if passive { RDMA_CM_EVENT_CONNECT_ERROR } else { kind };
+                Self::failed(kind, errno)
+            }
+            // However it ended; and what is to come ends a connection, too.
+            _ => Self::plain(RDMA_CM_EVENT_DISCONNECTED),
+        }
+    }
+}
+
+fn established(made: Established) -> Conn {
+    conn(made.private_data, made.peer_ird_ord.or(Some((made.ord, made.ird))))
+}
+
+fn failed(reason: &FailReason) -> (u32, i32) {
+    match reason {
+        FailReason::Refused => (RDMA_CM_EVENT_REJECTED, libc::ECONNREFUSED),
+        FailReason::PeerClosed { .. } => (RDMA_CM_EVENT_REJECTED, libc::ECONNRESET),
+        FailReason::Unreachable(_)
+        | FailReason::ConnectTimeout(_)
+        | FailReason::ReplyTimeout(_)
+        | FailReason::RequestTimeout(_) => (RDMA_CM_EVENT_UNREACHABLE, libc::ETIMEDOUT),
+        FailReason::Resources(_) => (RDMA_CM_EVENT_CONNECT_ERROR, libc::ENOMEM),
+        FailReason::Cancelled => (RDMA_CM_EVENT_CONNECT_ERROR, libc::ECONNABORTED),
+        _ => (RDMA_CM_EVENT_CONNECT_ERROR, libc::EPROTO),
+    }
+}
+
+/// The parameters of a request.
+pub(super) fn requested(request: &ConnRequest) -> Conn {
+    conn(request.private_data.clone(), request.peer_ird_ord)
+}
+
+fn conn(mut data: Vec<u8>, peer_ird_ord: Option<(u16, u16)>) -> Conn {
+    data.truncate(MAX_DATA);
+    let (ird, ord) = peer_ird_ord.unwrap_or((UNTOLD_READS, UNTOLD_READS));
+    // 255 would mean "as many as can be" where it is given back.
+    let reads = |reads: u16| reads.min(u16::from(RDMA_MAX_RESP_RES) - 1) as u8;
+    Conn { data, responder_resources: reads(ord), initiator_depth: reads(ird) }
+}
+
+/// The name of an event (rdma_event_str(3)).
+pub(super) fn name(kind: u32) -> &'static std::ffi::CStr {
+    match kind {
+        RDMA_CM_EVENT_ADDR_RESOLVED => c"RDMA_CM_EVENT_ADDR_RESOLVED",
+        RDMA_CM_EVENT_ADDR_ERROR => c"RDMA_CM_EVENT_ADDR_ERROR",
+        RDMA_CM_EVENT_ROUTE_RESOLVED => c"RDMA_CM_EVENT_ROUTE_RESOLVED",
+        RDMA_CM_EVENT_ROUTE_ERROR => c"RDMA_CM_EVENT_ROUTE_ERROR",
+        RDMA_CM_EVENT_CONNECT_REQUEST => c"RDMA_CM_EVENT_CONNECT_REQUEST",
+        RDMA_CM_EVENT_CONNECT_RESPONSE => c"RDMA_CM_EVENT_CONNECT_RESPONSE",
+        RDMA_CM_EVENT_CONNECT_ERROR => c"RDMA_CM_EVENT_CONNECT_ERROR",
+        RDMA_CM_EVENT_UNREACHABLE => c"RDMA_CM_EVENT_UNREACHABLE",
+        RDMA_CM_EVENT_REJECTED => c"RDMA_CM_EVENT_REJECTED",
+        RDMA_CM_EVENT_ESTABLISHED => c"RDMA_CM_EVENT_ESTABLISHED",
+        RDMA_CM_EVENT_DISCONNECTED => c"RDMA_CM_EVENT_DISCONNECTED",
+        RDMA_CM_EVENT_DEVICE_REMOVAL => c"RDMA_CM_EVENT_DEVICE_REMOVAL",
+        RDMA_CM_EVENT_MULTICAST_JOIN => c"RDMA_CM_EVENT_MULTICAST_JOIN",
+        RDMA_CM_EVENT_MULTICAST_ERROR => c"RDMA_CM_EVENT_MULTICAST_ERROR",
+        RDMA_CM_EVENT_ADDR_CHANGE => c"RDMA_CM_EVENT_ADDR_CHANGE",
+        RDMA_CM_EVENT_TIMEWAIT_EXIT => c"RDMA_CM_EVENT_TIMEWAIT_EXIT",
+        _ => c"UNKNOWN EVENT",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_failure_is_the_event_that_programs_expect() {
+        assert_eq!(failed(&FailReason::Refused), (RDMA_CM_EVENT_REJECTED, libc::ECONNREFUSED));
+        let closed = FailReason::PeerClosed { have: 0 };
+        assert_eq!(failed(&closed), (RDMA_CM_EVENT_REJECTED, libc::ECONNRESET));
+        let gone = FailReason::Unreachable(String::new());
+        assert_eq!(failed(&gone), (RDMA_CM_EVENT_UNREACHABLE, libc::ETIMEDOUT));
+        assert_eq!(failed(&FailReason::CrcPolicy), (RDMA_CM_EVENT_CONNECT_ERROR, libc::EPROTO));
+    }
+
+    #[test]
+    fn private_data_keeps_its_length_as_far_as_an_event_can_tell_it() {
+        assert_eq!(conn(vec![7; 3], Some((1, 2))).data, [7; 3]);
+        assert_eq!(conn(vec![7; 508], None).data.len(), 255);
+        let told = conn(vec![], Some((300, 2)));
+        assert_eq!((told.initiator_depth, told.responder_resources), (254, 2));
+    }
+}

@@ -1,0 +1,262 @@
+//! An identifier: its state, its place at a channel, what it is told and when it goes.
+//!
+//! The application's thread moves it from call to call; the connection manager moves it from pending to connected
+//! to over. One event per step: the state decides, so an end is told once, whoever brings it first: the peer,
+//! this end, or the destruction of the queue pair.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex};
+
+use ibv_sys::{RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_DISCONNECTED, rdma_cm_id};
+use kal_os::lock;
+use ual_cm::{Bound, ConnEvent};
+
+use super::channel::{Channel, News, Pending};
+use super::event::Event;
+use super::listen::Listener;
+use super::option::{Change, Options};
+use super::party::Party;
+use super::request::Asked;
+use crate::acks::Acks;
+use crate::adapter::Adapter;
+use crate::errno::{EINVAL, Errno};
+
+/// How far an identifier is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    Idle,
+    Bound,
+    AddressResolved,
+    RouteResolved,
+    Listening,
+    /// A connection request that waits for the application's answer.
+    Asked,
+    /// Connecting or accepting.
+    Pending,
+    Connected,
+    /// It was connected.
+    Disconnected,
+    /// No connection came about, or it was rejected.
+    Over,
+}
+
+/// See the module.
+pub struct Id {
+    pub(super) inner: Mutex<Inner>,
+    place: Mutex<Place>,
+    acks: Acks,
+    handle: AtomicPtr<rdma_cm_id>,
+}
+
+/// What changes from call to call.
+pub(super) struct Inner {
+    pub(super) state: State,
+    pub(super) options: Options,
+    /// The device that it is bound to.
+    pub(super) adapter: Option<Arc<Adapter>>,
+    pub(super) bound: Option<Bound>,
+    /// As the application sees them.
+    pub(super) local: Option<SocketAddr>,
+    pub(super) remote: Option<SocketAddr>,
+    /// The request that it stands for, answered or not.
+    pub(super) asked: Option<Box<Asked>>,
+    pub(super) party: Option<Arc<Party>>,
+    pub(super) listener: Option<Listener>,
+}
+
+/// Where its events go.
+struct Place {
+    channel: Arc<Channel>,
+    /// Its events go back to itself by its own calls.
+    synchronous: bool,
+    /// It is destroyed.
+    gone: bool,
+}
+
+/// What the application's structure shows.
+pub(super) struct View {
+    pub(super) adapter: Option<Arc<Adapter>>,
+    pub(super) local: Option<SocketAddr>,
+    pub(super) remote: Option<SocketAddr>,
+    pub(super) has_route: bool,
+}
+
+impl Inner {
+    fn new(state: State) -> Self {
+        Self {
+            state,
+            options: Options::default(),
+            adapter: None,
+            bound: None,
+            local: None,
+            remote: None,
+            asked: None,
+            party: None,
+            listener: None,
+        }
+    }
+
+    /// EINVAL in another state.
+    pub(super) fn expect(&self, state: State) -> Result<(), Errno> {
+        if self.state == state { Ok(()) } else { Err(EINVAL) }
+    }
+}
+
+impl Id {
+    /// A new one on a channel, which is its own if it is `synchronous`.
+    pub(super) fn new(channel: Arc<Channel>, synchronous: bool) -> Arc<Self> {
+        Self::make(Inner::new(State::Idle), channel, synchronous)
+    }
+
+    /// One for a connection request.
+    pub(super) fn of_request(
+        asked: Box<Asked>,
+        channel: Arc<Channel>,
+        synchronous: bool,
+    ) -> Arc<Self> {
+        let mut inner = Inner::new(State::Asked);
+        inner.adapter = Some(asked.adapter.clone());
+        (inner.local, inner.remote) = (Some(asked.local), Some(asked.remote));
+        inner.asked = Some(asked);
+        Self::make(inner, channel, synchronous)
+    }
+
+    fn make(inner: Inner, channel: Arc<Channel>, synchronous: bool) -> Arc<Self> {
+        let place = Place { channel, synchronous, gone: false };
+        Arc::new(Self {
+            inner: Mutex::new(inner),
+            place: Mutex::new(place),
+            acks: Acks::default(),
+            handle: AtomicPtr::default(),
+        })
+    }
+
+    /// What the application knows it by, once it does.
+    pub(super) fn handle(&self) -> *mut rdma_cm_id {
+        self.handle.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_handle(&self, handle: *mut rdma_cm_id) {
+        self.handle.store(handle, Ordering::Release);
+    }
+
+    /// Events that the application has.
+    pub(super) fn acks(&self) -> &Acks {
+        &self.acks
+    }
+
+    /// Its channel, and whether that is its own.
+    pub(super) fn channel(&self) -> (Arc<Channel>, bool) {
+        let place = lock(&self.place);
+        (place.channel.clone(), place.synchronous)
+    }
+
+    pub(super) fn view(&self) -> View {
+        let inner = lock(&self.inner);
+        View {
+            adapter: inner.adapter.clone(),
+            local: inner.local,
+            remote: inner.remote,
+            has_route: !matches!(
+                inner.state,
+                State::Idle | State::Bound | State::AddressResolved | State::Listening
+            ),
+        }
+    }
+
+    pub(super) fn set_option(&self, change: Change) -> Result<(), Errno> {
+        let mut inner = lock(&self.inner);
+        let bound = inner.state != State::Idle;
+        inner.options.set(change, bound)
+    }
+
+    /// Whether an event is queued on its channel.
+    pub(super) fn has_event(&self) -> bool {
+        !self.channel().0.queue().is_empty()
+    }
+
+    /// Queues an event of its own.
+    pub(super) fn tell(self: &Arc<Self>, event: Event) {
+        self.put(News::Event(event));
+    }
+
+    /// Queues an event; false once it is destroyed.
+    pub(super) fn put(self: &Arc<Self>, news: News) -> bool {
+        let place = lock(&self.place);
+        if !place.gone {
+            place.channel.push(Pending { id: self.clone(), news });
+        }
+        !place.gone
+    }
+
+    /// What the connection manager tells of its connection.
+    pub(super) fn hear(self: &Arc<Self>, event: ConnEvent) {
+        let mut inner = lock(&self.inner);
+        let next = match (inner.state, &event) {
+            (State::Pending, ConnEvent::Established(_)) => State::Connected,
+            (State::Pending, ConnEvent::Rejected { .. } | ConnEvent::Failed(_)) => State::Over,
+            (State::Connected, ConnEvent::Disconnected { .. } | ConnEvent::Broken { .. }) => {
+                State::Disconnected
+            }
+            // What the destruction of the queue pair overtook.
+            _ => return,
+        };
+        inner.state = next;
+        // Under the lock, so that nothing is told before it.
+        self.tell(Event::of(event, inner.asked.is_some()));
+    }
+
+    /// Its queue pair is destroyed, and the connection with it.
+    pub(super) fn lost_queue_pair(self: &Arc<Self>) {
+        let mut inner = lock(&self.inner);
+        let (next, event) = match inner.state {
+            State::Pending => {
+                let kind = RDMA_CM_EVENT_CONNECT_ERROR;
+                (State::Over, Event::failed(kind, libc::ECONNRESET))
+            }
+            State::Connected => (State::Disconnected, Event::plain(RDMA_CM_EVENT_DISCONNECTED)),
+            _ => return,
+        };
+        inner.state = next;
+        self.tell(event);
+    }
+
+    /// Goes to another channel, with the events that are queued; waits for those that the application has
+    /// (rdma_migrate_id(3)).
+    pub(super) fn migrate(self: &Arc<Self>, channel: Arc<Channel>, synchronous: bool) {
+        {
+            let mut place = lock(&self.place);
+            let old = std::mem::replace(&mut place.channel, channel);
+            place.synchronous = synchronous;
+            for pending in old.remove(self) {
+                place.channel.push(pending);
+            }
+        }
+        self.acks.wait();
+    }
+
+    /// Ends what it has, takes back the events that are queued, and waits for those that the application has
+    /// (rdma_destroy_id(3)).
+    pub(super) fn destroy(self: &Arc<Self>) {
+        let queued = {
+            let mut place = lock(&self.place);
+            place.gone = true;
+            place.channel.remove(self)
+        };
+        let left = {
+            let mut inner = lock(&self.inner);
+            let next = Inner::new(State::Over);
+            std::mem::replace(&mut *inner, next)
+        };
+        if let Some(listener) = &left.listener {
+            listener.close();
+        }
+        if let Some(party) = &left.party {
+            party.leave();
+        }
+        // Requests are rejected and sockets close.
+        drop((queued, left));
+        self.acks.wait();
+    }
+}

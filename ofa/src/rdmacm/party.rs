@@ -1,0 +1,112 @@
+//! What joins an identifier and a queue pair for one connection: the connection manager's endpoint, and the
+//! queue pair's owner.
+//!
+//! Made when the identifier connects or accepts, held by it; the manager and the queue pair have weak references.
+//! It tells the identifier of everything, which decides by its own state what the application is told.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use ual_cm::{ConnEvent, ConnState, Connectee, Connection, Disconnect};
+
+use super::id::Id;
+use crate::adapter::Adapter;
+use crate::errno::Errno;
+use crate::qp::{Owner, Qp};
+
+/// See the module.
+pub(super) struct Party {
+    id: Weak<Id>,
+    adapter: Arc<Adapter>,
+    qp: Arc<Qp>,
+    connection: Connection,
+    /// The queue pair, or the identifier, is destroyed.
+    gone: AtomicBool,
+}
+
+impl Party {
+    /// For a connection with at most so many inbound and outbound reads; known to the manager from now on.
+    ///
+    /// # Errors
+    /// EINVAL: the queue pair is another identifier's, or of another device.
+    pub(super) fn join(
+        id: &Arc<Id>,
+        adapter: &Arc<Adapter>,
+        qp: Arc<Qp>,
+        (ird, ord): (u16, u16),
+    ) -> Result<Arc<Self>, Errno> {
+        if !Arc::ptr_eq(qp.adapter()?, adapter) {
+            return Err(crate::errno::EINVAL);
+        }
+        let connection = adapter.cm().connection(ird, ord);
+        let (id, adapter, gone) = (Arc::downgrade(id), adapter.clone(), false.into());
+        let party = Arc::new(Self { id, adapter, qp, connection, gone });
+        let known: Weak<Self> = Arc::downgrade(&party);
+        party.qp.attach(known)?;
+        Ok(party)
+    }
+
+    pub(super) fn adapter(&self) -> &Arc<Adapter> {
+        &self.adapter
+    }
+
+    pub(super) fn qp(&self) -> &Qp {
+        &self.qp
+    }
+
+    /// As the manager wants it.
+    pub(super) fn connectee(self: &Arc<Self>) -> Arc<dyn Connectee> {
+        self.clone()
+    }
+
+    /// Ends the connection, or the attempt to make one; an event follows.
+    pub(super) fn disconnect(self: &Arc<Self>, how: Disconnect) -> Result<(), Errno> {
+        Ok(self.adapter.cm().disconnect(&self.connectee(), how)?)
+    }
+
+    /// The identifier goes, and nobody is told any more: ends what there is.
+    pub(super) fn leave(self: &Arc<Self>) {
+        if self.connection.state() == ConnState::Connected && self.is_open() {
+            // It may have ended by itself.
+            let _ = self.disconnect(Disconnect::Drained);
+        }
+        if !self.gone.swap(true, Ordering::AcqRel) {
+            // An attempt is given up.
+            self.adapter.cm().forget(self.qp.vp().id());
+        }
+    }
+}
+
+impl Owner for Party {
+    fn close(&self, destroy: &mut dyn FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
+        self.connection.close(destroy)?;
+        self.gone.store(true, Ordering::Release);
+        if let Some(id) = self.id.upgrade() {
+            id.lost_queue_pair();
+        }
+        Ok(())
+    }
+}
+
+impl Connectee for Party {
+    fn qp(&self) -> &dyn vp_api::Qp {
+        &**self.qp.vp()
+    }
+
+    fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    fn is_open(&self) -> bool {
+        !self.gone.load(Ordering::Acquire)
+    }
+
+    fn tell(self: Arc<Self>, event: ConnEvent) {
+        if !matches!(event, ConnEvent::Established(_)) && self.is_open() {
+            self.qp.ended();
+        }
+        if let Some(id) = self.id.upgrade() {
+            id.hear(event);
+        }
+    }
+}

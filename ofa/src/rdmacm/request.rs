@@ -1,0 +1,105 @@
+//! Connection requests on their way to the application: counted by their listener's backlog, and rejected if
+//! nobody answers them.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use ual_cm::{ConnRequest, RequestId};
+
+use super::event::{self, Conn};
+use super::port;
+use crate::adapter::Adapter;
+
+/// A request, to be answered once; dropping it rejects it.
+pub(super) struct Asked {
+    request: Option<RequestId>,
+    pub(super) adapter: Arc<Adapter>,
+    /// Parameters of the event.
+    pub(super) conn: Conn,
+    pub(super) local: SocketAddr,
+    pub(super) remote: SocketAddr,
+    /// Until the application has it.
+    place: Option<Place>,
+}
+
+impl Asked {
+    pub(super) fn new(request: &ConnRequest, adapter: Arc<Adapter>, place: Place) -> Self {
+        Self {
+            request: Some(request.request),
+            adapter,
+            conn: event::requested(request),
+            local: port::told(request.ends.local.address),
+            remote: port::told(request.ends.remote.address),
+            place: Some(place),
+        }
+    }
+
+    /// To answer it by; none once it is answered.
+    pub(super) fn request(&self) -> Option<RequestId> {
+        self.request
+    }
+
+    /// It is answered.
+    pub(super) fn answered(&mut self) {
+        self.request = None;
+    }
+
+    /// The application has its event: others may be queued in its place.
+    pub(super) fn fetched(&mut self) {
+        self.place = None;
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        if let Some(request) = self.request {
+            // At worst the peer has gone.
+            let _ = ual_cm::reject(request, &[]);
+        }
+    }
+}
+
+/// How many requests of a listener are queued.
+#[derive(Clone)]
+pub(super) struct Backlog {
+    queued: Arc<AtomicU32>,
+    most: u32,
+}
+
+impl Backlog {
+    pub(super) fn new(most: u32) -> Self {
+        Self { queued: Arc::default(), most }
+    }
+
+    /// A place for one more, if there is one.
+    pub(super) fn place(&self) -> Option<Place> {
+        let place = Place(self.queued.clone());
+        // On the way out `place` gives back what it counted here.
+        (place.0.fetch_add(1, Ordering::Relaxed) < self.most).then_some(place)
+    }
+}
+
+/// One of them.
+pub(super) struct Place(Arc<AtomicU32>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backlog_has_as_many_places_as_it_says() {
+        let backlog = Backlog::new(2);
+        let places = [backlog.place(), backlog.place()];
+        assert!(places.iter().all(Option::is_some));
+        assert!(backlog.place().is_none());
+        drop(places);
+        assert!(backlog.place().is_some());
+    }
+}
