@@ -31,6 +31,8 @@ use crate::verbs::pd::Pd;
 use crate::verbs::srq::Srq;
 use crate::wc;
 
+/// The LID of the port (there is no subnet manager).
+const LID: u16 = 0;
 /// A stream that was reset is over so soon.
 const SETTLE: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(1);
@@ -309,8 +311,14 @@ impl Qp {
     fn peer(&self) -> Result<Peer, Errno> {
         let gids = self.adapter()?.device().gids()?;
         let known = *lock(&self.attr);
-        let dgid = known.ah_attr.grh.dgid.raw;
-        if known.ah_attr.is_global == 0 || known.dest_qp_num > 0x00ff_ffff || self.slot.is_none() {
+        let path = known.ah_attr;
+        let address = match path.is_global {
+            // Without a GID only this machine can be meant, by the LID of its port.
+            0 if path.dlid == LID => gids.address(),
+            0 => return Err(EINVAL),
+            _ => gid::address_of(path.grh.dgid.raw),
+        };
+        if known.dest_qp_num > 0x00ff_ffff || self.slot.is_none() {
             return Err(EINVAL);
         }
         let reads = |init: u8| if self.init.kind == IBV_QPT_UC { 0 } else { u16::from(init) };
@@ -318,7 +326,7 @@ impl Qp {
         Ok(Peer {
             own: Name { address: gids.address(), number: self.number },
             own_gid: gids.table()[1],
-            peer: Name { address: gid::address_of(dgid), number: known.dest_qp_num },
+            peer: Name { address, number: known.dest_qp_num },
             ird: reads(known.max_dest_rd_atomic),
             // It is told with RTS; the peer's other limit counts.
             ord: reads(all),
