@@ -37,6 +37,7 @@ pub(super) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: c_uint) -> *mut 
             _ => return Err(EINVAL),
         };
         let id = private.adapter()?.rnic().alloc_mw(private.id, own)?;
+        private.enter();
         let whole = ibv_mw {
             context: private.context.handle(),
             pd,
@@ -53,6 +54,7 @@ pub(super) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     let private = unsafe { object::with(mw) };
     errno::code(private.and_then(|private| {
         private.pd.adapter()?.rnic().dealloc_mw(private.id)?;
+        private.pd.leave();
         // SAFETY: the caller gives it up.
         unsafe { object::destroy(mw) }.map(drop)
     }))

@@ -1,13 +1,17 @@
 //! Protection domains (ibv_alloc_pd(3)).
+//!
+//! One that queue pairs, shared receive queues or windows are in is not freed. Regions that a program left in it
+//! (as perftest leaves those of its credits) do not matter: it is freed behind the last of them.
 
 use std::ffi::c_int;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use ibv_sys::*;
 use vp_api::PdId;
 
 use crate::adapter::Adapter;
-use crate::errno::{self, Errno};
+use crate::errno::{self, EBUSY, Errno};
 use crate::object::{self, Handle};
 use crate::verbs::context::{Context, context_of};
 
@@ -15,6 +19,8 @@ use crate::verbs::context::{Context, context_of};
 pub struct Pd {
     pub(crate) context: Arc<Context>,
     pub(crate) id: PdId,
+    /// Queue pairs, shared receive queues and windows in it.
+    users: AtomicU32,
 }
 
 impl Handle for ibv_pd {
@@ -28,6 +34,25 @@ impl Pd {
     pub fn adapter(&self) -> Result<&Arc<Adapter>, Errno> {
         self.context.adapter()
     }
+
+    /// Something is made in it that keeps it from being freed.
+    pub(crate) fn enter(&self) {
+        self.users.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// And goes.
+    pub(crate) fn leave(&self) {
+        self.users.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Drop for Pd {
+    fn drop(&mut self) {
+        if let Ok(adapter) = self.adapter() {
+            // Nothing is in it any more.
+            let _ = adapter.rnic().dealloc_pd(self.id);
+        }
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -37,7 +62,10 @@ pub unsafe extern "C" fn warpline_ibv_alloc_pd(context: *mut ibv_context) -> *mu
     errno::pointer(private.and_then(|private| {
         let id = private.adapter()?.rnic().alloc_pd()?;
         let whole = ibv_pd { context, handle: id.0 };
-        Ok(object::new(whole, Arc::new(Pd { context: private.clone(), id })))
+        Ok(object::new(
+            whole,
+            Arc::new(Pd { context: private.clone(), id, users: AtomicU32::new(0) }),
+        ))
     }))
 }
 
@@ -46,8 +74,11 @@ pub unsafe extern "C" fn warpline_ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     // SAFETY: the caller's protection domain.
     let private = unsafe { object::with(pd) };
     errno::code(private.and_then(|private| {
-        private.adapter()?.rnic().dealloc_pd(private.id)?;
-        // SAFETY: the caller gives it up, and nothing is in it.
+        private.adapter()?;
+        if private.users.load(Ordering::Acquire) != 0 {
+            return Err(EBUSY);
+        }
+        // SAFETY: the caller gives it up.
         unsafe { object::destroy(pd) }.map(drop)
     }))
 }

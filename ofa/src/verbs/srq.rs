@@ -69,6 +69,7 @@ fn create(
         SrqInit { pd: pd.1.id, depth: attr.max_wr.max(1), max_sge: attr.max_sge.max(1), limit: 0 };
     let vp = adapter.rnic().create_srq(&init)?;
     let id = vp.id();
+    pd.1.enter();
     (attr.max_wr, attr.max_sge) = (init.depth, init.max_sge);
     let srq =
         Arc::new(Srq { pd: pd.1.clone(), vp, acks: Arc::default(), handle: AtomicUsize::new(0) });
@@ -170,6 +171,7 @@ pub unsafe extern "C" fn warpline_ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
         let id = private.vp().id();
         adapter.rnic().destroy_srq(id)?;
         adapter.directory().remove_srq(id);
+        private.pd.leave();
         private.context().events().forget(srq.addr(), &private.acks);
         // SAFETY: the caller gives it up, and nothing uses it.
         unsafe { object::destroy(srq) }.map(drop)
