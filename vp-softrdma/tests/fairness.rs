@@ -1,5 +1,6 @@
 //! Small messages beside large ones: neither another connection's RDMA Reads nor the same one's
-//! keep them away. Counts, no times.
+//! keep them away, nor they the Reads. Of many connections that read none waits while the others get on,
+//! at any time. Counts, no times.
 #![allow(clippy::unwrap_used)] // a test's helpers fail loudly
 
 mod common;
@@ -13,8 +14,14 @@ const READ: usize = 1 << 20;
 /// Reads under way, at any time.
 const DEPTH: u64 = 8;
 const PINGS: u64 = 100;
+/// Reads that must be done beside them: more than are under way at first.
+const READS: u64 = 4 * DEPTH;
+/// Pings beside which so many reads are done in any case.
+const MOST_PINGS: u64 = 200 * PINGS;
 /// Reads of each of several connections, on average.
-const SHARE: u64 = 200;
+const SHARE: u64 = 800;
+/// Reads of each, on average, while one waits for its next: half of its share goes by.
+const WAITS: u64 = SHARE / 2;
 const SMALL_READ: usize = 64 << 10;
 const PING: u64 = 1 << 32;
 
@@ -46,16 +53,27 @@ fn answer(end: &End, over: &AtomicBool) {
     }
 }
 
-/// Pings over one end while another, or the same, reads without pause; returns the reads done.
-fn ping_beside_reads(near: &End, reader: &End, remote: Remote) -> u64 {
+/// Sets the flag in the end, however that comes about.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Pings over one end while another, or the same, reads without pause, until there are enough of both;
+/// returns the pings answered and the reads done.
+fn ping_beside_reads(near: &End, reader: &End, remote: Remote) -> (u64, u64) {
     let sink = reader.region(Buffer::new(READ));
     let read = SendOp::Read { remote, invalidate_sink: false };
     let post = |id| reader.post(id, read.clone(), &[sink.all()]);
     (0..DEPTH).for_each(post);
-    let mut reads = 0;
-    for ping in PING..PING + PINGS {
-        near.recv(ping, &[]);
-        near.post(ping, SEND, &[]);
+    let (mut pings, mut reads) = (0, 0);
+    while pings < PINGS || reads < READS {
+        assert!(pings < MOST_PINGS, "the reads starve: {reads} beside {pings} pings");
+        near.recv(PING + pings, &[]);
+        near.post(PING + pings, SEND, &[]);
         let bound = warpline_patience::Bound::new("the answer to a ping, beside the reads");
         loop {
             bound.check();
@@ -70,8 +88,9 @@ fn ping_beside_reads(near: &End, reader: &End, remote: Remote) -> u64 {
                 _ => {}
             }
         }
+        pings += 1;
     }
-    reads
+    (pings, reads)
 }
 
 fn storm(same: bool) {
@@ -84,11 +103,10 @@ fn storm(same: bool) {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| answer(&far, &over));
+        let _ends = Ends(&over);
         let reader = if same { &near } else { &near_2 };
-        let reads = ping_beside_reads(&near, reader, source.remote(0));
-        println!("{reads} reads of 1 MiB beside {PINGS} pings");
-        assert!(reads >= DEPTH, "the reads starve: {reads} beside {PINGS} pings");
-        over.store(true, Ordering::Release);
+        let (pings, reads) = ping_beside_reads(&near, reader, source.remote(0));
+        println!("{reads} reads of 1 MiB beside {pings} pings");
     });
 }
 
@@ -104,7 +122,7 @@ fn pings_come_through_beside_reads_of_the_same_connection() {
     storm(true);
 }
 
-/// Of `count` connections on one CQ that read without pause each gets at least a quarter of its share.
+/// Of `count` connections on one CQ that read without pause each gets on at any time.
 fn all_get_on(count: usize) {
     let setup = Setup { crc: false, init, ..Setup::default() };
     let (near, far) = pair(&setup);
@@ -119,17 +137,21 @@ fn all_get_on(count: usize) {
     let read = SendOp::Read { remote: source.remote(0), invalidate_sink: false };
     let post = |at: usize| ends[at].0.post(at as u64, read.clone(), &[sink.all()]);
     (0..count).for_each(|at| (0..DEPTH).for_each(|_| post(at)));
+    // How many were done in all when each had its last.
+    let mut last = vec![0; count];
     let mut done = vec![0; count];
     let bound = warpline_patience::Bound::new("reads of several connections");
-    while done.iter().sum::<u64>() < SHARE * count as u64 {
+    for total in 1..=SHARE * count as u64 {
         bound.check();
         let completion = next(&*ends[0].0.cq);
         assert_eq!(completion.status, WcStatus::Success);
         let at = completion.wr_id as usize;
         done[at] += 1;
+        last[at] = total;
+        let waits = |last: &u64| total - last > WAITS * count as u64;
+        assert_eq!(last.iter().position(waits), None, "one starves after {total}: {done:?}");
         post(at);
     }
-    assert!(done.iter().all(|&done| done >= SHARE / 4), "{done:?}");
 }
 
 // [IOP-13]
