@@ -27,6 +27,7 @@ mod core;
 mod dispatch;
 mod evd;
 mod init;
+mod lead;
 mod overrun;
 mod pump;
 mod settings;

@@ -15,6 +15,7 @@ use kal_shim::clock::after;
 use kal_shim::Notifier;
 use vp_api::VpStatus;
 
+use super::lead::Lead;
 use super::state::{Feed, Settings, State};
 use crate::error::{Error, Result};
 use crate::sync::{AtomicBool, AtomicU64, Gate, Mutex, MutexGuard, Ordering, Slept, lock};
@@ -110,10 +111,12 @@ impl<T> Core<T> {
 
     /// Waiters wake without the lock, so that they find it free.
     fn unlock(&self, state: MutexGuard<'_, State<T>>, wake: bool) {
+        let leader = state.leader.clone().filter(|_| wake);
         drop(state);
         if wake {
             self.gate.open();
         }
+        leader.inspect(|leader| leader.signal());
     }
 
     /// Adds an event whatever the depth: for events whose number is bounded by other means.
@@ -173,6 +176,16 @@ impl<T> Core<T> {
     pub(super) fn wait<R>(
         &self,
         wait: &Wait,
+        pick: impl FnMut(&mut State<T>) -> Result<Option<R>>,
+    ) -> Result<R> {
+        self.wait_leading(wait, None, pick)
+    }
+
+    /// The same; `lead` sleeps in place of the gate while it can.
+    pub(super) fn wait_leading<R>(
+        &self,
+        wait: &Wait,
+        mut lead: Option<Lead<'_>>,
         mut pick: impl FnMut(&mut State<T>) -> Result<Option<R>>,
     ) -> Result<R> {
         let mut slept = Slept::Woken;
@@ -189,10 +202,28 @@ impl<T> Core<T> {
                 }
                 wait.check_time()?;
                 state.waiters += 1;
+                if let Some(lead) = &lead {
+                    state.leader = Some(lead.notifier().clone());
+                }
                 self.gate.ticket()
             };
-            slept = self.gate.wait(ticket, wait.left());
-            lock(&self.state).waiters -= 1;
+            let led = lead.as_ref().map(|lead| lead.sleep(wait.left()));
+            slept = match led {
+                Some(Some(slept)) => slept,
+                // It cannot. What would have woken it may have come: the ticket says so.
+                _ => self.gate.wait(ticket, wait.left()),
+            };
+            {
+                let mut state = lock(&self.state);
+                state.waiters -= 1;
+                if lead.is_some() {
+                    state.leader = None;
+                }
+            }
+            match led {
+                Some(None) => lead = None,
+                _ => lead.iter().for_each(Lead::work),
+            }
         }
     }
 

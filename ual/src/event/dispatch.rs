@@ -3,11 +3,15 @@
 //! The Ia owns it; it starts with the first dispatcher that needs it and ends with the Ia. It knows
 //! dispatchers weakly. Ringing takes one short lock and never blocks, so providers may ring from
 //! their notifications.
+//!
+//! One thread that waits moves completions in place of the dispatch thread ([`Leader`]). It runs no
+//! callback: what a callback does may take long. When it leaves, the rest is the dispatch thread's.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 
+use kal_shim::Notifier;
 use vp_api::room;
 
 use crate::error::{Error, Result};
@@ -35,12 +39,31 @@ pub(crate) struct Dispatch {
 struct Shared {
     jobs: Mutex<Jobs>,
     arrived: Condvar,
+    /// Signalled for the leader. Made by the first one.
+    leader: OnceLock<Arc<Notifier>>,
 }
 
 #[derive(Default)]
 struct Jobs {
     rung: VecDeque<Arc<Ring>>,
+    /// What a leader left: callbacks.
+    calls: VecDeque<Arc<Ring>>,
+    /// Somebody leads.
+    led: bool,
     stopped: bool,
+}
+
+impl Jobs {
+    /// The dispatch thread's next.
+    fn pop(&mut self) -> Option<Arc<Ring>> {
+        self.calls.pop_front().or_else(|| if self.led { None } else { self.rung.pop_front() })
+    }
+}
+
+/// A thread that waits, and moves completions meanwhile.
+pub(super) struct Leader<'a> {
+    shared: &'a Shared,
+    notifier: &'a Arc<Notifier>,
 }
 
 /// One dispatcher's bell at the thread. Rung again before it was heard, it is heard once.
@@ -67,8 +90,20 @@ impl Shared {
 
     fn add(&self, ring: Arc<Ring>) {
         let mut jobs = self.lock();
+        if jobs.stopped {
+            return;
+        }
+        jobs.rung.push_back(ring);
+        match self.leader.get().filter(|_| jobs.led) {
+            Some(leader) => leader.signal(),
+            None => self.arrived.notify_one(),
+        }
+    }
+
+    fn add_call(&self, ring: Arc<Ring>) {
+        let mut jobs = self.lock();
         if !jobs.stopped {
-            jobs.rung.push_back(ring);
+            jobs.calls.push_back(ring);
             self.arrived.notify_one();
         }
     }
@@ -80,7 +115,7 @@ impl Shared {
             if jobs.stopped {
                 return None;
             }
-            if let Some(ring) = jobs.rung.pop_front() {
+            if let Some(ring) = jobs.pop() {
                 return Some(ring);
             }
             jobs = self.arrived.wait(jobs).unwrap_or_else(PoisonError::into_inner);
@@ -97,10 +132,67 @@ impl Shared {
     }
 }
 
+impl Leader<'_> {
+    /// Signalled when there is something to do.
+    pub(super) fn notifier(&self) -> &Arc<Notifier> {
+        self.notifier
+    }
+
+    /// Moves the completions that were rung for.
+    pub(super) fn work(&self) {
+        self.notifier.clear();
+        loop {
+            let Some(ring) = self.shared.lock().rung.pop_front() else { return };
+            let wanted = ring.wanted.swap(0, Ordering::AcqRel);
+            if let Some(served) = ring.of.upgrade()
+                && wanted & PUMP != 0
+            {
+                served.serve(PUMP);
+            }
+            // Rung again meanwhile, it is in the list, and comes here again.
+            if wanted & CALL != 0 && ring.wanted.fetch_or(CALL, Ordering::AcqRel) == 0 {
+                self.shared.add_call(ring);
+            }
+        }
+    }
+}
+
+impl Drop for Leader<'_> {
+    fn drop(&mut self) {
+        let mut jobs = self.shared.lock();
+        jobs.led = false;
+        if !jobs.rung.is_empty() {
+            self.shared.arrived.notify_one();
+        }
+    }
+}
+
 impl Dispatch {
+    /// Has the calling thread move completions, until it drops the leader. `None`: another thread does,
+    /// the dispatch thread never started, or there is no descriptor left.
+    pub(super) fn try_lead(&self) -> Option<Leader<'_>> {
+        if self.shared.leader.get().is_none() {
+            // Two threads may come here at once; the first notifier stays.
+            let _ = self.shared.leader.set(Arc::new(Notifier::new().ok()?));
+        }
+        let notifier = self.shared.leader.get()?;
+        let started = self.thread.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        let mut jobs = self.shared.lock();
+        if !started || jobs.stopped || std::mem::replace(&mut jobs.led, true) {
+            return None;
+        }
+        // What was rung for the dispatch thread, which may be asleep still.
+        if !jobs.rung.is_empty() {
+            notifier.signal();
+        }
+        Some(Leader { shared: &self.shared, notifier })
+    }
+
     /// Has the memory for the bells of so many dispatchers: ringing allocates nothing.
     pub(super) fn make_room(&self, evds: usize) -> Result<()> {
-        self.shared.lock().rung.try_reserve(evds).map_err(|_| {
+        let mut jobs = self.shared.lock();
+        let rung = jobs.rung.try_reserve(evds);
+        rung.and_then(|()| jobs.calls.try_reserve(evds)).map_err(|_| {
             let none = room::none::<Arc<Ring>>("event dispatchers", evds);
             Error::verb("create an event dispatcher")(none)
         })
@@ -129,7 +221,7 @@ impl Dispatch {
         let left = {
             let mut jobs = self.shared.lock();
             jobs.stopped = true;
-            std::mem::take(&mut jobs.rung)
+            (std::mem::take(&mut jobs.rung), std::mem::take(&mut jobs.calls))
         };
         self.shared.arrived.notify_all();
         drop(left);

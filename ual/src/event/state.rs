@@ -1,7 +1,9 @@
 //! What a dispatcher's queue holds, and when it notifies: the rules, without locks or threads.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
+use kal_shim::Notifier;
 use vp_api::{VpStatus, room};
 
 use crate::error::{Error, Result};
@@ -70,6 +72,8 @@ pub(super) struct State<T> {
     fault_is_news: bool,
     /// Threads that sleep at the gate, or are about to.
     pub(super) waiters: usize,
+    /// Signalled for the one of them that sleeps elsewhere.
+    pub(super) leader: Option<Arc<Notifier>>,
     /// What the descriptor shows.
     pub(super) raised: bool,
     pub(super) feed: Option<Feed>,
@@ -102,6 +106,7 @@ impl<T> State<T> {
             fault: None,
             fault_is_news: false,
             waiters: 0,
+            leader: None,
             raised: false,
             feed: None,
             alarm: None,

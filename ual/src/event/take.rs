@@ -12,6 +12,7 @@ use vp_api::WorkCompletion;
 use super::completion::Completions;
 use super::core::{Control, Core, Wait};
 use super::evd::{Evd, Source};
+use super::lead::Lead;
 use super::state::State;
 use super::{Event, Stream};
 use crate::error::{Error, Object, Result};
@@ -135,14 +136,14 @@ impl Evd {
             return Ok(Event::Completion(completion));
         }
         self.prepare(completions)?;
-        let event = core.wait(wait, State::take);
+        let event = core.wait_leading(wait, self.lead(), State::take);
         completions.made_room();
         event
     }
 
     fn wait_child(&self, core: &Core<Weak<Self>>, wait: &Wait) -> Result<Origin> {
         loop {
-            let child = core.wait(wait, |state| Ok(next_child(state)))?;
+            let child = core.wait_leading(wait, self.lead(), |state| Ok(next_child(state)))?;
             if let Some(passed) = self.pass_on(child)? {
                 return Ok(passed);
             }
@@ -158,14 +159,16 @@ impl Evd {
                 let _asleep = self.attend(core, &wait);
                 core.wait(&wait, |_| Ok(Some(())))
             }
-            Source::Children(core) => core.wait(&core.begin(timeout), |_| Ok(Some(()))),
+            Source::Children(core) => {
+                core.wait_leading(&core.begin(timeout), self.lead(), |_| Ok(Some(())))
+            }
             Source::Completions(completions, core) => {
                 let wait = core.begin(timeout);
                 if let Some(ready) = completions.ready(&wait, self.spin)? {
                     return Ok(ready);
                 }
                 self.prepare(completions)?;
-                core.wait(&wait, |_| Ok(Some(())))
+                core.wait_leading(&wait, self.lead(), |_| Ok(Some(())))
             }
         };
         match ready {
@@ -193,6 +196,11 @@ impl Evd {
         let most = self.spin.saturating_mul(CONNECTION);
         let spin = wait.left().map_or(most, |left| left.min(most));
         self.ia().cm().attend(spin, || core.read(State::is_ready) || core.check(wait).is_err())
+    }
+
+    /// The thread that waits is to lead, unless another one of the Ia does.
+    fn lead(&self) -> Option<Lead<'_>> {
+        Lead::begin(self.ia().rnic(), self.ia().dispatch())
     }
 
     /// Before a wait on the staging queue.

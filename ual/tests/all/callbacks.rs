@@ -75,6 +75,37 @@ fn a_poll_finds_completions_while_a_callback_holds_everything_up() {
     drop(go);
 }
 
+// A thread that waits moves completions, and runs no callback; when it leaves, callbacks are run still.
+#[test]
+fn a_callback_runs_in_its_thread_while_another_thread_leads() {
+    let (client, server) = (Side::new(policy()), Side::new(policy()));
+    let (active, passive) = connect(&client, &server, &server.listen(LOCALHOST));
+    let all = server.ia.create_evd(EvdInit::new(Stream::Aggregate, 0)).unwrap();
+    let waited = software(&server);
+    waited.set_aggregate(Some(&all)).unwrap();
+    let (to, calls) = mpsc::channel();
+    let to = std::sync::Mutex::new(to);
+    let callback = move |evd: &Arc<Evd>| {
+        while evd.dequeue().unwrap().is_some() {
+            to.lock().unwrap().send(std::thread::current().name().map(String::from)).unwrap();
+        }
+    };
+    server.completions.attach_callback(Box::new(callback)).unwrap();
+    std::thread::scope(|scope| {
+        let leader = scope.spawn(|| all.wait(Some(HANG)));
+        for n in 0..200 {
+            server.post_recv(&passive, n, 0, 8);
+            client.send(&active, n, 0, 8);
+            client.success();
+            assert_eq!(calls.recv_timeout(HANG).unwrap().as_deref(), Some("warpline-events"));
+            if n == 100 {
+                waited.post_software(1).unwrap();
+            }
+        }
+        assert!(matches!(leader.join().unwrap(), Ok(Event::Notification { .. })));
+    });
+}
+
 // The bell is rung again while it is being heard, and long after: each time it is heard once more.
 #[test]
 fn what_arrives_during_a_call_is_called_for_again() {

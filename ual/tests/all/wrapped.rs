@@ -4,9 +4,11 @@ use std::path::Path;
 
 use ual::vp_api::{Access, MwKind, VpStatus};
 use ual::vp_hooks::stats;
-use ual::{AcceptParams, Config, ConnectParams, Error, EvdInit, LmrInit, SrqParams, Stream, Ual};
+use ual::{
+    AcceptParams, Config, ConnectParams, Error, EvdInit, Event, LmrInit, SrqParams, Stream, Ual,
+};
 
-use crate::common::{LOCALHOST, Side, connect, policy};
+use crate::common::{HANG, LOCALHOST, Side, connect, policy};
 
 fn side(wrap: &str) -> Side {
     let config = Config::parse(&format!("[providers]\nwrap = {wrap}\n"), Path::new("w.toml"));
@@ -45,6 +47,27 @@ fn a_connection_refused_by_the_provider_is_reported() {
     // The next one comes about.
     let server = Side::new(policy());
     connect(&client, &server, &server.listen(LOCALHOST));
+}
+
+// Who waits serves the sockets itself, whatever lies between it and the completion queue.
+#[test]
+fn a_thread_that_waits_on_an_aggregate_dispatcher_leads() {
+    let (client, server) = (Side::new(policy()), side(r#"["stats"]"#));
+    let (active, passive) = connect(&client, &server, &server.listen(LOCALHOST));
+    let all = server.ia.create_evd(EvdInit::new(Stream::Aggregate, 0)).unwrap();
+    server.completions.set_aggregate(Some(&all)).unwrap();
+    for n in 0..100 {
+        server.post_recv(&passive, n, 0, 100);
+        client.send(&active, n, 0, 100);
+        let Event::Notification { evd } = all.wait(Some(HANG)).unwrap() else {
+            panic!("a notification")
+        };
+        assert_eq!(evd.queued(), 1);
+        assert_eq!((server.success().wr_id, client.success().wr_id), (n, n));
+    }
+    let books = stats::snapshots();
+    let leads = books.iter().filter_map(|book| book.verb("lead"));
+    assert!(leads.into_iter().any(|leads| leads.calls > 0), "{books:?}");
 }
 
 // What is dropped gives its place at the provider back, as what is closed.
