@@ -113,6 +113,11 @@ impl Id {
         }
     }
 
+    /// Whether it has connected or accepted, or tries to.
+    pub(super) fn is_joined(&self) -> bool {
+        lock(&self.inner).party.is_some()
+    }
+
     /// Whether a connection stands.
     pub(super) fn is_connected(&self) -> bool {
         lock(&self.inner).state == State::Connected

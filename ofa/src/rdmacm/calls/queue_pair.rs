@@ -311,6 +311,8 @@ pub unsafe extern "C" fn warpline_rdma_init_qp_attr(
         attr.qp_access_flags = ACCESS;
         *mask = IBV_QP_ACCESS_FLAGS;
         match attr.qp_state {
+            // A queue pair that is joined already is beyond it.
+            IBV_QPS_INIT if private.is_joined() => {}
             IBV_QPS_INIT => {
                 attr.port_num = 1;
                 *mask |= IBV_QP_STATE | IBV_QP_PORT;
