@@ -28,12 +28,18 @@ impl Qp {
     }
 }
 
-/// Makes a queue pair, and writes back what it can do.
+/// Octets that a send may carry inline, whatever was asked for: programs post a few without having asked,
+/// because every device of rdma-core takes them.
+const LEAST_INLINE: u32 = 64;
+
+/// Makes a queue pair, and writes back what it can do. `meets`: it may find its peer by the rendezvous.
 unsafe fn create(
     pd: *mut ibv_pd,
     attr: &mut ibv_qp_init_attr,
     send_ops: u64,
+    meets: bool,
 ) -> Result<*mut ibv_qp, Errno> {
+    attr.cap.max_inline_data = attr.cap.max_inline_data.max(LEAST_INLINE);
     // SAFETY: the caller's protection domain.
     let domain = unsafe { object::with(pd) }?;
     // SAFETY: the caller's completion queue.
@@ -53,7 +59,7 @@ unsafe fn create(
         cap: attr.cap,
         kind: attr.qp_type,
         signal_all: attr.sq_sig_all != 0,
-        meets: true,
+        meets,
     })?;
     let head = ibv_qp {
         context: domain.context.handle(),
@@ -84,45 +90,53 @@ pub unsafe extern "C" fn warpline_ibv_create_qp(
     // SAFETY: the caller's structure.
     let attr = unsafe { attr.as_mut() }.ok_or(EINVAL);
     // SAFETY: the caller's arguments.
-    errno::pointer(attr.and_then(|attr| unsafe { create(pd, attr, 0) }))
+    errno::pointer(attr.and_then(|attr| unsafe { create(pd, attr, 0, true) }))
 }
 
-pub(crate) unsafe extern "C" fn create_qp_ex(
+pub(super) unsafe extern "C" fn create_qp_ex(
     context: *mut ibv_context,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
     // SAFETY: the caller's structure.
     let attr = unsafe { attr.as_mut() }.ok_or(EINVAL);
-    errno::pointer(attr.and_then(|attr| {
-        let has = |flag| attr.comp_mask & flag != 0;
-        let known =
-            IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-        let flags = has(IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr.create_flags != 0;
-        let ops = if has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) { attr.send_ops_flags } else { 0 };
-        if attr.comp_mask & !known != 0 || flags || ops & !super::qp_ex::SERVED != 0 {
-            return Err(EOPNOTSUPP);
-        }
-        if !has(IBV_QP_INIT_ATTR_PD) {
-            return Err(EINVAL);
-        }
-        let mut plain = ibv_qp_init_attr {
-            qp_context: attr.qp_context,
-            send_cq: attr.send_cq,
-            recv_cq: attr.recv_cq,
-            srq: attr.srq,
-            cap: attr.cap,
-            qp_type: attr.qp_type,
-            sq_sig_all: attr.sq_sig_all,
-        };
-        // SAFETY: the caller's protection domain.
-        if unsafe { object::with(attr.pd) }?.context.handle() != context {
-            return Err(EINVAL);
-        }
-        // SAFETY: the caller's arguments.
-        let qp = unsafe { create(attr.pd, &mut plain, ops) }?;
-        attr.cap = plain.cap;
-        Ok(qp)
-    }))
+    // SAFETY: the caller's arguments.
+    errno::pointer(attr.and_then(|attr| unsafe { create_extended(context, attr, true) }))
+}
+
+/// As [`create`], from the extended attributes.
+pub(crate) unsafe fn create_extended(
+    context: *mut ibv_context,
+    attr: &mut ibv_qp_init_attr_ex,
+    meets: bool,
+) -> Result<*mut ibv_qp, Errno> {
+    let has = |flag| attr.comp_mask & flag != 0;
+    let known =
+        IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    let flags = has(IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr.create_flags != 0;
+    let ops = if has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) { attr.send_ops_flags } else { 0 };
+    if attr.comp_mask & !known != 0 || flags || ops & !super::qp_ex::SERVED != 0 {
+        return Err(EOPNOTSUPP);
+    }
+    if !has(IBV_QP_INIT_ATTR_PD) {
+        return Err(EINVAL);
+    }
+    let mut plain = ibv_qp_init_attr {
+        qp_context: attr.qp_context,
+        send_cq: attr.send_cq,
+        recv_cq: attr.recv_cq,
+        srq: attr.srq,
+        cap: attr.cap,
+        qp_type: attr.qp_type,
+        sq_sig_all: attr.sq_sig_all,
+    };
+    // SAFETY: the caller's protection domain.
+    if unsafe { object::with(attr.pd) }?.context.handle() != context {
+        return Err(EINVAL);
+    }
+    // SAFETY: the caller's arguments.
+    let qp = unsafe { create(attr.pd, &mut plain, ops, meets) }?;
+    attr.cap = plain.cap;
+    Ok(qp)
 }
 
 #[unsafe(no_mangle)]

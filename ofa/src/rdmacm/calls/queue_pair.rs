@@ -16,7 +16,7 @@ use crate::errno::{self, EINVAL, Errno};
 use crate::qp::Qp;
 use crate::verbs::channel::{warpline_ibv_create_comp_channel, warpline_ibv_destroy_comp_channel};
 use crate::verbs::cq::{warpline_ibv_create_cq, warpline_ibv_destroy_cq};
-use crate::verbs::qp::{create_qp_ex, warpline_ibv_destroy_qp, warpline_ibv_modify_qp};
+use crate::verbs::qp::{create_extended, warpline_ibv_destroy_qp, warpline_ibv_modify_qp};
 use crate::verbs::srq::{create_srq_ex, warpline_ibv_create_srq, warpline_ibv_destroy_srq};
 
 /// What a peer may do through a queue pair, as iWARP devices of rdma-core have it.
@@ -152,7 +152,7 @@ unsafe fn with_queues(
         attr.srq = public.srq;
     }
     // SAFETY: as above, with the caller's objects.
-    let qp = some(unsafe { create_qp_ex(context, attr) })?;
+    let qp = unsafe { create_extended(context, attr, false) }?;
     let mut begin = ibv_qp_attr {
         qp_state: IBV_QPS_INIT,
         port_num: 1,
