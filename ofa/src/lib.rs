@@ -25,6 +25,7 @@ pub mod errno;
 pub mod events;
 mod fork;
 pub mod gid;
+mod late;
 mod log;
 pub mod notify;
 pub mod object;

@@ -22,6 +22,7 @@ use crate::directory::{Listener, QueuePair};
 use crate::errno::{EBUSY, EINVAL, EOPNOTSUPP, Errno};
 use crate::events::Element;
 use crate::gid;
+use crate::late;
 use crate::object::Mirror;
 use crate::qp_state;
 use crate::rendezvous::{Meeting, Name, Parked, Peer, Slot, Sought};
@@ -490,6 +491,7 @@ fn provider_init(init: &Init, adapter: &Adapter) -> QpInit {
     out.max_inline = cap.max_inline_data;
     out.ird = caps::max_reads(attrs.max_ird) as u16;
     out.ord = caps::max_reads(attrs.max_ord) as u16;
+    out.unready = late::unready(attrs.capabilities, init.meets);
     out
 }
 

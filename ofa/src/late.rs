@@ -1,0 +1,57 @@
+//! Late receives: what becomes of a Send that finds none posted. An RNIC ends the stream; InfiniBand has the
+//! sender try again.
+//!
+//! Programs of the rendezvous are written for the latter, and no RNIC ever meets them: their queue pairs keep
+//! such Sends for a while. Those of connection identifiers do so where `WARPLINE_VERBS_LATE_RECEIVES` says how
+//! many seconds; 0 there is for none at all.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use vp_api::{Capabilities, Unready};
+
+const NAME: &str = "WARPLINE_VERBS_LATE_RECEIVES";
+/// For the rendezvous.
+const USUAL: Duration = Duration::from_secs(60);
+/// Octets kept per queue pair.
+const OCTETS: u32 = 256 << 10;
+
+/// What a new queue pair does.
+pub(crate) fn unready(capabilities: Capabilities, meets: bool) -> Unready {
+    static ASKED: OnceLock<Option<Duration>> = OnceLock::new();
+    let asked = ASKED.get_or_init(|| std::env::var(NAME).ok().and_then(|text| parse(&text)));
+    let usual = if meets { USUAL } else { Duration::ZERO };
+    match asked.unwrap_or(usual) {
+        Duration::ZERO => Unready::Terminate,
+        time if capabilities.contains(Capabilities::HOLD) => Unready::Hold { octets: OCTETS, time },
+        _ => Unready::Terminate,
+    }
+}
+
+fn parse(text: &str) -> Option<Duration> {
+    let seconds = text.trim().parse::<f64>().ok();
+    let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    if time.is_none() {
+        eprintln!("warpline: {NAME}: `{text}` is no number of seconds, and is ignored");
+    }
+    time
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_understood() {
+        assert_eq!(parse("7"), Some(Duration::from_secs(7)));
+        assert_eq!(parse("0.5"), Some(Duration::from_millis(500)));
+        assert_eq!(parse("0"), Some(Duration::ZERO));
+        assert_eq!(parse("-1"), None);
+        assert_eq!(parse("ever"), None);
+    }
+
+    #[test]
+    fn a_device_that_cannot_is_not_asked_to() {
+        assert_eq!(unready(Capabilities::empty(), true), Unready::Terminate);
+    }
+}
