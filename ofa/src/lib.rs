@@ -39,3 +39,4 @@ mod start;
 mod unsupported;
 pub mod verbs;
 mod wc;
+mod wr_list;

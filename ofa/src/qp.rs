@@ -31,6 +31,7 @@ use crate::verbs::cq::Cq;
 use crate::verbs::pd::Pd;
 use crate::verbs::srq::Srq;
 use crate::wc;
+use crate::wr_list::WrList;
 
 /// The LID of the port (there is no subnet manager).
 const LID: u16 = 0;
@@ -87,6 +88,7 @@ pub struct Qp {
     blamed: AtomicBool,
     /// Receives that the end of a peer flushed, before the application hears of that.
     withheld: Mutex<Vec<ibv_wc>>,
+    wr_list: WrList,
 }
 
 /// The rendezvous of a queue pair.
@@ -132,6 +134,7 @@ impl Qp {
             acks: Arc::default(),
             blamed: AtomicBool::new(false),
             withheld: Mutex::default(),
+            wr_list: WrList::default(),
         });
         qp.init.pd.enter();
         adapter.numbers().set(id, number);
@@ -172,6 +175,10 @@ impl Qp {
 
     pub(crate) fn acks(&self) -> &Acks {
         &self.acks
+    }
+
+    pub(crate) fn wr_list(&self) -> &WrList {
+        &self.wr_list
     }
 
     pub(crate) fn mirror(&self) -> &Mirror {

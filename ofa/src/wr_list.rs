@@ -1,0 +1,142 @@
+//! Work requests that are put together call by call (ibv_wr_post(3)), until they are posted or given up.
+//!
+//! One list per queue pair; who builds one keeps others out until it is complete, as the interface has it. The
+//! room stays for the next list, so nothing is allocated once it is large enough.
+
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use kal_os::lock;
+use vp_api::{Data, SendFlags, SendOp, SendWr, Sge};
+
+use crate::errno::{EINVAL, Errno};
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct WrList {
+    building: AtomicBool,
+    list: Mutex<List>,
+}
+
+#[derive(Default)]
+struct List {
+    requests: Vec<Request>,
+    sges: Vec<Sge>,
+    octets: Vec<u8>,
+    /// Nothing of the list is posted then.
+    refused: Option<Errno>,
+}
+
+struct Request {
+    wr_id: u64,
+    op: SendOp,
+    flags: SendFlags,
+    data: Place,
+}
+
+/// Where its data is.
+#[derive(Clone)]
+enum Place {
+    Elements(Range<usize>),
+    Octets(Range<usize>),
+}
+
+impl WrList {
+    /// Begins a list; waits for the end of another thread's.
+    pub(crate) fn start(&self) {
+        while self.building.swap(true, Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        let mut list = lock(&self.list);
+        list.requests.clear();
+        list.sges.clear();
+        list.octets.clear();
+        list.refused = None;
+    }
+
+    /// Adds a request without data.
+    pub(crate) fn add(&self, wr_id: u64, flags: SendFlags, op: Result<SendOp, Errno>) {
+        let mut list = lock(&self.list);
+        match op {
+            Ok(op) => list.requests.push(Request { wr_id, op, flags, data: Place::Elements(0..0) }),
+            Err(error) => list.refuse(error),
+        }
+    }
+
+    /// Gives the last request its elements.
+    pub(crate) fn set_elements(&self, elements: &[Sge]) {
+        let list = &mut *lock(&self.list);
+        let begin = list.sges.len();
+        list.sges.extend_from_slice(elements);
+        list.set_data(Place::Elements(begin..begin + elements.len()));
+    }
+
+    /// Gives the last request octets of its own.
+    pub(crate) fn set_octets(&self, octets: &[u8]) {
+        let list = &mut *lock(&self.list);
+        let begin = list.octets.len();
+        list.octets.extend_from_slice(octets);
+        list.set_data(Place::Octets(begin..begin + octets.len()));
+    }
+
+    /// What was asked for cannot be: the list is not posted.
+    pub(crate) fn refuse(&self, error: Errno) {
+        lock(&self.list).refuse(error);
+    }
+
+    /// Posts the list, and ends it.
+    ///
+    /// # Errors
+    /// The first of its requests', before any is posted; or the provider's, when those before are.
+    pub(crate) fn complete(
+        &self,
+        ready: Result<(), Errno>,
+        qp: &dyn vp_api::Qp,
+    ) -> Result<(), Errno> {
+        let result = {
+            let list = lock(&self.list);
+            ready.and(list.refused.map_or(Ok(()), Err)).and_then(|()| list.post(qp))
+        };
+        self.building.store(false, Ordering::Release);
+        result
+    }
+
+    /// Gives the list up.
+    pub(crate) fn abort(&self) {
+        self.building.store(false, Ordering::Release);
+    }
+}
+
+impl List {
+    fn refuse(&mut self, error: Errno) {
+        self.refused.get_or_insert(error);
+    }
+
+    fn set_data(&mut self, data: Place) {
+        match self.requests.last_mut() {
+            Some(last) => last.data = data,
+            None => self.refuse(EINVAL),
+        }
+    }
+
+    fn request(&self, at: usize) -> Option<SendWr<'_>> {
+        let Request { wr_id, op, flags, data } = self.requests.get(at)?;
+        let data = match data.clone() {
+            Place::Elements(range) => Data::Sgl(self.sges.get(range)?),
+            Place::Octets(range) => Data::Inline(self.octets.get(range)?),
+        };
+        Some(SendWr { wr_id: *wr_id, op: op.clone(), data, flags: *flags })
+    }
+
+    fn post(&self, qp: &dyn vp_api::Qp) -> Result<(), Errno> {
+        let last = self.requests.len().saturating_sub(1);
+        for at in 0..self.requests.len() {
+            let mut request = self.request(at).ok_or(EINVAL)?;
+            // More follow at once.
+            request.flags.set(SendFlags::COALESCE, at < last);
+            qp.post_send(&[request])?;
+        }
+        Ok(())
+    }
+}
