@@ -12,6 +12,7 @@ mod cq_ex;
 pub mod device;
 pub mod mr;
 pub mod mw;
+pub mod open;
 pub mod pd;
 mod poll;
 mod post;

@@ -11,7 +11,7 @@ use ibv_sys::*;
 
 use crate::device::{self, Device};
 use crate::errno::{self, EINVAL, Errno};
-use crate::verbs::context;
+use crate::verbs::open;
 
 /// The structure of a device, and the device.
 #[repr(C)]
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn warpline_ibv_get_device_index(device: *mut ibv_device) 
 pub unsafe extern "C" fn warpline_ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
     // SAFETY: the caller's device.
     let device = unsafe { device_of(device) };
-    errno::pointer(device.and_then(|device| context::open(device.open()?)))
+    errno::pointer(device.and_then(|device| open::open(device.open()?)))
 }
 
 #[unsafe(no_mangle)]

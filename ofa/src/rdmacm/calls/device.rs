@@ -14,7 +14,7 @@ use kal_os::lock;
 use crate::adapter::Adapter;
 use crate::device;
 use crate::errno::{self, Errno};
-use crate::verbs::context;
+use crate::verbs::open::open;
 use crate::verbs::pd::warpline_ibv_alloc_pd;
 
 /// A device's context and protection domain.
@@ -42,7 +42,7 @@ pub(super) fn served(adapter: &Arc<Adapter>) -> Result<Arc<Served>, Errno> {
     if let Some(served) = all.iter().find(|served| Arc::ptr_eq(&served.adapter, adapter)) {
         return Ok(served.clone());
     }
-    let context = context::open(adapter.clone())?;
+    let context = open(adapter.clone())?;
     // SAFETY: opened just now.
     let pd = unsafe { warpline_ibv_alloc_pd(context) };
     if pd.is_null() {
