@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::FdFlags;
 use vp_api::{Cq, Qp, QpChange, WorkCompletion};
-use warpline_patience::until;
+use warpline_patience::{until, within};
 
 use super::{Engine, Member, Ready, Timer, Waited};
 use crate::sync::lock;
@@ -40,7 +40,7 @@ const ROOM: Ready = Ready { writable: true, ..OCTETS };
 /// An engine that nothing but the test's thread drives.
 fn engine() -> Arc<Engine> {
     let engine = Engine::start(services(0), "reports").expect("an engine");
-    engine.stop();
+    within("the engine's thread to end", || engine.stop());
     engine
 }
 
@@ -142,8 +142,9 @@ fn the_thread_sleeps_again_after_it_was_woken() {
     engine.alarm.set(0, 0);
     until("the thread to decide again", || engine.back_off() != before);
     until("the thread to sleep again", sleeps);
-    engine.stop();
-    assert_eq!(state_of_thread("sleeper"), None);
+    within("the engine's thread to end", || engine.stop());
+    // Joined, it may be listed for a moment still.
+    until("the thread to be gone", || state_of_thread("sleeper").is_none());
 }
 
 /// A CQ, as far as sleepers go.
@@ -179,7 +180,7 @@ fn the_bell_rings_until_the_leader_has_heard_it() {
         }
         looks.get() == 2
     };
-    engine.wait(&mine, None, done, || ());
+    within("a wait that is done at its second look", || engine.wait(&mine, None, done, || ()));
     assert!(!engine.leadership.has_leader() && !rings(&engine));
     engine.wake(&mine);
     assert!(!rings(&engine), "nobody waits any more");

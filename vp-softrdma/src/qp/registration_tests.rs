@@ -5,18 +5,37 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use vp_api::{AsyncEvent, Cq, Qp, WorkCompletion};
-use warpline_patience::{Bound, HANG, until};
+use warpline_patience::{Bound, HANG, until, within};
 
 use crate::engine::{Member, Timer};
+use crate::stream::socket::Stream;
 use crate::testing::end::{End, pair};
 use crate::tuning::{EVENT_MODE_POLLS, LAZY_NS, OFTEN};
+
+/// The reader asks, and its request is in the source's socket.
+fn asks(reader: &End, source: &End) {
+    reader.read(source);
+    let stream = source.qp.inner.lock().link.as_ref().expect("connected").stream.clone();
+    until("the request to arrive", || is_ready(&stream, PollFlags::IN));
+}
+
+fn is_ready(stream: &Stream, what: PollFlags) -> bool {
+    let mut fds = [PollFd::new(stream, what)];
+    poll(&mut fds, Some(&kal_os::timespec(Duration::ZERO))) == Ok(1)
+}
+
+/// A wait that looks once.
+fn looks_once(end: &End) {
+    let wait = || end.cq.wait(Duration::ZERO, Some(Duration::ZERO));
+    within("a wait without time to end", wait).unwrap();
+}
 
 /// An end that reads, and one whose socket is apart; no thread has looked at it since.
 fn apart(octets: usize) -> (End, End) {
     let (reader, source) = pair(octets);
     source.engine.end_back_off(true, &mut Vec::new());
     (0..OFTEN).for_each(|_| _ = source.qp.poll());
-    reader.read(&source);
+    asks(&reader, &source);
     source.engine.poll();
     assert_eq!(source.sends(), 0, "the set knows of the socket");
     (reader, source)
@@ -59,7 +78,7 @@ fn an_engine_that_does_not_nap_has_all() {
 #[test]
 fn who_sleeps_or_arms_has_the_engine() {
     let ends = apart(64);
-    ends.1.cq.wait(Duration::ZERO, Some(Duration::ZERO)).unwrap();
+    looks_once(&ends.1);
     is_served(ends);
     let ends = apart(64);
     ends.1.cq.arm(false).unwrap();
@@ -71,14 +90,14 @@ fn after_an_arm_a_poll_leaves_the_socket_to_the_engine() {
     let (reader, source) = pair(64);
     let poll = || source.cq.poll(&mut [WorkCompletion::BLANK]);
     source.cq.arm(false).unwrap();
-    reader.read(&source);
+    asks(&reader, &source);
     assert_eq!(poll(), Ok(0));
     assert_eq!(source.sends(), 0);
     source.engine.poll();
     assert_eq!(source.sends(), 1);
     // Each arm begins anew; who polls without arming has the sockets looked at again.
     source.cq.arm(false).unwrap();
-    reader.read(&source);
+    asks(&reader, &source);
     (1..EVENT_MODE_POLLS).for_each(|_| assert_eq!(poll(), Ok(0)));
     assert_eq!(source.sends(), 1);
     assert_eq!(poll(), Ok(0));
@@ -92,7 +111,7 @@ fn a_socket_that_does_not_come_back_ends_its_stream() {
     // The set refuses a socket that it has.
     let stream = source.qp.inner.lock().link.as_ref().expect("connected").stream.clone();
     source.engine.attach(99, source.qp.clone(), &*stream).expect("a second place in the set");
-    source.cq.wait(Duration::ZERO, Some(Duration::ZERO)).unwrap();
+    looks_once(&source);
     let info = source.qp.query().expect("a QP");
     assert!(matches!(info.ended, Some(AsyncEvent::TerminateSent(_))), "{info:?}");
     let bound = Bound::new("the peer to hear of the end");
@@ -141,12 +160,14 @@ fn who_polls_now_and_then_leaves_the_socket_in_the_set() {
     is_served((reader, source));
 }
 
-/// Or this test would wait for ever: the lock is its own.
+/// Or this test would wait for ever: the lock is its own. So with the next one.
 #[test]
 fn a_thread_inside_looks_at_the_socket_for_the_engine() {
     let (_reader, source) = apart(64);
     let inside = source.qp.inner.lock();
-    source.engine.end_back_off(true, &mut Vec::new());
+    within("the engine, which is to wait for nobody who is inside", || {
+        source.engine.end_back_off(true, &mut Vec::new());
+    });
     source.qp.leave(inside);
     assert_eq!(source.sends(), 1, "the read is answered on the way out");
 }
@@ -156,7 +177,9 @@ fn a_look_that_finds_a_thread_inside_comes_again() {
     let (end, _peer) = pair(64);
     let inside = end.qp.inner.lock();
     let stream = inside.link.as_ref().expect("connected").generation;
-    end.qp.on_timer(stream, Timer::Coalesce);
+    within("a look, which is to wait for nobody who is inside", || {
+        end.qp.on_timer(stream, Timer::Coalesce);
+    });
     let before = end.engine.now();
     end.qp.leave(inside);
     let due = |at| at <= before + 2 * LAZY_NS;
@@ -172,8 +195,7 @@ fn a_poll_hears_of_room_to_send() {
     let stream = source.qp.inner.lock().link.as_ref().expect("connected").stream.clone();
     until("room to send", || {
         reader.qp.poll();
-        let mut fds = [PollFd::new(&*stream, PollFlags::OUT)];
-        poll(&mut fds, Some(&kal_os::timespec(Duration::ZERO))) == Ok(1)
+        is_ready(&stream, PollFlags::OUT)
     });
     let before = source.sends();
     assert_eq!(source.cq.poll(&mut [WorkCompletion::BLANK]), Ok(0));
@@ -191,6 +213,7 @@ fn a_wait_that_spins_leaves_the_socket_apart() {
         source.qp.poll();
         source.sends() == 1
     });
-    assert_eq!(reader.cq.wait(HANG, None), Ok(true));
+    let spins = || reader.cq.wait(HANG, None);
+    assert_eq!(within("a wait that spins to find the answer", spins), Ok(true));
     assert!(reader.qp.stays_unregistered(Some(reader.engine.back_off())));
 }
