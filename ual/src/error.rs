@@ -6,6 +6,7 @@ use std::io;
 use std::time::Duration;
 
 use thiserror::Error;
+use ual_cm::error_text as text;
 use vp_api::{Unavailable, VpError, VpStatus};
 
 use crate::config::ConfigError;
@@ -71,7 +72,7 @@ pub enum Error {
         why: Unavailable,
     },
     /// The object was closed before, or the handle is stale.
-    #[error("the {0} is closed already")]
+    #[error(fmt = text::closed)]
     Closed(Object),
     /// Others still use the object.
     #[error("the {object} is still used by {users} other object(s); close them first")]
@@ -82,7 +83,7 @@ pub enum Error {
         users: u32,
     },
     /// Not in this state.
-    #[error("the {object} is {state}; {attempt} needs it {needed}")]
+    #[error(fmt = text::state)]
     InvalidState {
         /// Which object.
         object: Object,
@@ -97,7 +98,7 @@ pub enum Error {
     #[error("{0}")]
     InvalidArgument(String),
     /// Private data longer than the connection can carry (RFC 5044 7.1 [CONN-07]).
-    #[error("private data of {len} octets is too long: at most {max} fit into this start-up frame")]
+    #[error(fmt = text::private_data_too_long)]
     PrivateDataTooLong {
         /// Octets given.
         len: usize,
@@ -105,14 +106,14 @@ pub enum Error {
         max: usize,
     },
     /// The port is taken; the text says where and for what (IT-API `IT_ERR_CONN_QUAL_BUSY`).
-    #[error("{0}: the port is in use; choose another, or close what uses it")]
+    #[error(fmt = text::address_in_use)]
     AddressInUse(String),
     /// Nobody in this process listens where a request was to be handed to.
-    #[error("no listener of this process at {0}; the request can still be answered")]
+    #[error(fmt = text::no_listener)]
     NoListener(String),
     /// The socket cannot become an endpoint's stream; the text says why and what to do. It was not
     /// touched (IT-API `IT_ERR_MISMATCH_FD`).
-    #[error("the socket cannot be converted: {0}")]
+    #[error(fmt = text::socket)]
     Socket(String),
     /// The queue of a software event dispatcher is full.
     #[error("the event queue is full ({depth} events); dequeue some or create it deeper")]
@@ -147,7 +148,7 @@ pub enum Error {
         source: VpError,
     },
     /// The operating system refused.
-    #[error("{attempt}: {source}{}", kal_os::remedy(source))]
+    #[error(fmt = text::os)]
     Os {
         /// What was attempted, with names and addresses.
         attempt: String,
@@ -207,6 +208,28 @@ impl Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_connection_management_says_is_said_here() {
+        let (state, attempt, needed) = ("closed", "to connect", "open");
+        let io = || io::Error::from_raw_os_error(libc::EMFILE);
+        let verb = || VpError::new(VpStatus::InUse, "so it says");
+        for error in [
+            ual_cm::Error::NoRequest,
+            ual_cm::Error::NoServiceRequest,
+            ual_cm::Error::InvalidState { state, attempt, needed },
+            ual_cm::Error::InvalidArgument("no".into()),
+            ual_cm::Error::PrivateDataTooLong { len: 9, max: 8 },
+            ual_cm::Error::AddressInUse("port 9".into()),
+            ual_cm::Error::NoListener("port 9".into()),
+            ual_cm::Error::Socket("it listens".into()),
+            ual_cm::Error::Verb { attempt, source: verb() },
+            ual_cm::Error::Os { attempt: attempt.into(), source: io() },
+        ] {
+            let text = error.to_string();
+            assert_eq!(Error::from(error).to_string(), text);
+        }
+    }
 
     #[test]
     fn a_limit_comes_with_what_to_do() {

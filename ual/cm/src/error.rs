@@ -2,6 +2,9 @@
 //!
 //! What a peer does is never an `Err` here: it arrives as a [`crate::ConnEvent`].
 
+pub mod text;
+
+use std::fmt::{self, Formatter};
 use std::io;
 
 use thiserror::Error;
@@ -14,13 +17,13 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, Error)]
 pub enum Error {
     /// The connection request was answered before, or its peer has gone.
-    #[error("the connection request is closed already")]
+    #[error(fmt = no_request)]
     NoRequest,
     /// The same of a service request.
-    #[error("the service request is closed already")]
+    #[error(fmt = no_service_request)]
     NoServiceRequest,
     /// Not in this state.
-    #[error("the endpoint is {state}; {attempt} needs it {needed}")]
+    #[error(fmt = endpoint_state)]
     InvalidState {
         /// Its state.
         state: &'static str,
@@ -33,7 +36,7 @@ pub enum Error {
     #[error("{0}")]
     InvalidArgument(String),
     /// Private data longer than the connection can carry (RFC 5044 7.1 [CONN-07]).
-    #[error("private data of {len} octets is too long: at most {max} fit into this start-up frame")]
+    #[error(fmt = text::private_data_too_long)]
     PrivateDataTooLong {
         /// Octets given.
         len: usize,
@@ -41,14 +44,14 @@ pub enum Error {
         max: usize,
     },
     /// The port is taken; the text says where and for what.
-    #[error("{0}: the port is in use; choose another, or close what uses it")]
+    #[error(fmt = text::address_in_use)]
     AddressInUse(String),
     /// Nobody in this process listens where a request was to be handed to.
-    #[error("no listener of this process at {0}; the request can still be answered")]
+    #[error(fmt = text::no_listener)]
     NoListener(String),
     /// The socket cannot become an endpoint's stream; the text says why and what to do. It was not
     /// touched.
-    #[error("the socket cannot be converted: {0}")]
+    #[error(fmt = text::socket)]
     Socket(String),
     /// The provider refused.
     #[error("{attempt}: {source}")]
@@ -59,13 +62,25 @@ pub enum Error {
         source: VpError,
     },
     /// The operating system refused.
-    #[error("{attempt}: {source}{}", kal_os::remedy(source))]
+    #[error(fmt = text::os)]
     Os {
         /// What was attempted, with names and addresses.
         attempt: String,
         /// Why it refused.
         source: io::Error,
     },
+}
+
+fn no_request(f: &mut Formatter<'_>) -> fmt::Result {
+    text::closed(&"connection request", f)
+}
+
+fn no_service_request(f: &mut Formatter<'_>) -> fmt::Result {
+    text::closed(&"service request", f)
+}
+
+fn endpoint_state(state: &str, attempt: &str, needed: &str, f: &mut Formatter<'_>) -> fmt::Result {
+    text::state(&"endpoint", state, attempt, needed, f)
 }
 
 impl Error {

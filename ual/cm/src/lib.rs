@@ -55,7 +55,7 @@ pub use asking::reply;
 pub use connection::{ConnState, Connectee, Connection};
 pub use counters::CmCounters;
 pub use driver::Asleep;
-pub use error::{Error, Result};
+pub use error::{Error, Result, text as error_text};
 pub use face::{Face, ReplySink, RequestSink};
 pub use kal_shim::sock::Sharing;
 pub use listener::{Bound, Listening, Serves};
