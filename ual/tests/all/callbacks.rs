@@ -87,11 +87,11 @@ fn a_callback_runs_in_its_thread_while_another_thread_leads() {
     let to = std::sync::Mutex::new(to);
     let callback = move |evd: &Arc<Evd>| {
         while evd.dequeue().unwrap().is_some() {
-            to.lock().unwrap().send(std::thread::current().name().map(String::from)).unwrap();
+            to.lock().unwrap().send(thread::current().name().map(String::from)).unwrap();
         }
     };
     server.completions.attach_callback(Box::new(callback)).unwrap();
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let leader = scope.spawn(|| all.wait(Some(HANG)));
         for n in 0..200 {
             server.post_recv(&passive, n, 0, 8);
