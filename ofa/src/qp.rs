@@ -287,7 +287,10 @@ impl Qp {
         merge(&mut lock(&self.attr), attr, mask);
         self.set_state(to);
         if (now, to) == (IBV_QPS_INIT, IBV_QPS_RTR) && !by_id {
-            self.meet()?;
+            self.meet().inspect_err(|_| {
+                self.part();
+                self.set_state(now);
+            })?;
         }
         Ok(())
     }
@@ -403,10 +406,15 @@ impl Qp {
         }
         self.blamed.store(false, Ordering::Release);
         self.forget_completions();
+        self.part();
+        Ok(())
+    }
+
+    /// The rendezvous, if there was one, is over.
+    fn part(&self) {
         if lock(&self.meet).meeting.take().is_some() {
             *lock(&self.owner) = None;
         }
-        Ok(())
     }
 
     fn try_reset(&self, owner: Option<&dyn Owner>) -> Result<(), Errno> {

@@ -1,0 +1,235 @@
+//! Every operation, its completion, and its data.
+
+use std::ptr::null_mut;
+
+use ibv_sys::*;
+use ofa::verbs::mr::*;
+use ofa::verbs::srq::*;
+
+use crate::lab::*;
+
+#[test]
+fn sends_arrive_in_order_with_their_data() {
+    let (near, far) = (Lab::new(), Lab::new());
+    let (a, b) = pair(&near, &far);
+    for n in 0..4u64 {
+        assert_eq!(far.recv(b, 100 + n, &mut far.sge(n as usize * 64, 64)), 0);
+    }
+    // A list of three, of which one is inline, and one more.
+    near.fill(0, b"onetwothree");
+    let mut sges = [near.sge(0, 3), near.sge(3, 3), near.sge(6, 5)];
+    let [one, two, three] = &mut sges;
+    let (mut last, mut middle) = (wr(3, IBV_WR_SEND, three), wr(2, IBV_WR_SEND, two));
+    middle.next = &mut last;
+    middle.send_flags |= IBV_SEND_INLINE;
+    let mut first = wr(1, IBV_WR_SEND, one);
+    first.next = &mut middle;
+    assert_eq!(near.send(a, &mut first), 0);
+    assert_eq!(near.send(a, &mut wr(4, IBV_WR_SEND, &mut near.sge(0, 3))), 0);
+    for wr_id in 1..=4 {
+        let wc = near.success(wr_id);
+        assert_eq!((wc.opcode, wc.qp_num), (IBV_WC_SEND, number(a)));
+    }
+    for (n, text) in ["one", "two", "three", "one"].into_iter().enumerate() {
+        let wc = far.success(100 + n as u64);
+        assert_eq!((wc.opcode, wc.qp_num), (IBV_WC_RECV, number(b)));
+        assert_eq!(far.read(n * 64, wc.byte_len as usize), text.as_bytes());
+    }
+    destroy(a);
+    destroy(b);
+}
+
+#[test]
+fn writes_reads_and_atomics_reach_the_peers_memory() {
+    let (near, far) = (Lab::new(), Lab::new());
+    let (a, b) = pair(&near, &far);
+    near.fill(0, b"written");
+    far.fill(512, b"to be read");
+    far.fill(1024, &40u64.to_ne_bytes());
+    let remote = |at| wr_rdma { remote_addr: far.at(at), rkey: far.rkey() };
+
+    let mut sge = near.sge(0, 7);
+    let mut write = wr(1, IBV_WR_RDMA_WRITE, &mut sge);
+    write.wr = wr_union { rdma: remote(0) };
+    assert_eq!(near.send(a, &mut write), 0);
+    assert_eq!(near.success(1).opcode, IBV_WC_RDMA_WRITE);
+
+    let mut sge = near.sge(64, 10);
+    let mut read = wr(2, IBV_WR_RDMA_READ, &mut sge);
+    read.wr = wr_union { rdma: remote(512) };
+    assert_eq!(near.send(a, &mut read), 0);
+    assert_eq!(near.success(2).opcode, IBV_WC_RDMA_READ);
+    assert_eq!(near.read(64, 10), b"to be read");
+    // The Read went behind the Write.
+    assert_eq!(far.read(0, 7), b"written");
+
+    for (opcode, compare_add, swap, before) in [
+        (IBV_WR_ATOMIC_FETCH_AND_ADD, 2, 0, 40u64),
+        (IBV_WR_ATOMIC_CMP_AND_SWP, 42, 7, 42),
+        (IBV_WR_ATOMIC_CMP_AND_SWP, 42, 9, 7),
+    ] {
+        let mut sge = near.sge(128, 8);
+        let mut atomic = wr(3, opcode, &mut sge);
+        let (remote_addr, rkey) = (far.at(1024), far.rkey());
+        atomic.wr = wr_union { atomic: wr_atomic { remote_addr, compare_add, swap, rkey } };
+        assert_eq!(near.send(a, &mut atomic), 0);
+        near.success(3);
+        assert_eq!(near.read(128, 8), before.to_ne_bytes());
+    }
+    assert_eq!(far.read(1024, 8), 7u64.to_ne_bytes());
+
+    assert_eq!(far.recv(b, 9, &mut far.sge(0, 0)), 0);
+    let mut sge = near.sge(0, 7);
+    let mut write = wr(4, IBV_WR_RDMA_WRITE_WITH_IMM, &mut sge);
+    write.wr = wr_union { rdma: remote(2048) };
+    write.imm_or_rkey = 0x0102_0304;
+    assert_eq!(near.send(a, &mut write), 0);
+    near.success(4);
+    let wc = far.success(9);
+    assert_eq!((wc.opcode, wc.wc_flags), (IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_WITH_IMM));
+    assert_eq!(wc.imm_or_rkey, 0x0102_0304);
+    assert_eq!(far.read(2048, 7), b"written");
+    destroy(a);
+    destroy(b);
+}
+
+#[test]
+fn a_region_has_the_base_that_is_asked_for() {
+    let (near, far) = (Lab::new(), Lab::new());
+    let (a, b) = pair(&near, &far);
+    near.fill(0, b"based");
+    for iova in [0, 0x7777_0000] {
+        let at = far.memory.wrapping_add(4096).cast();
+        let mr = unsafe { warpline_ibv_reg_mr_iova(far.pd, at, 64, iova, ALL) };
+        assert!(!mr.is_null());
+        let mut sge = near.sge(0, 5);
+        let mut write = wr(1, IBV_WR_RDMA_WRITE, &mut sge);
+        let rkey = unsafe { (*mr).rkey };
+        write.wr = wr_union { rdma: wr_rdma { remote_addr: iova + 8, rkey } };
+        assert_eq!(near.send(a, &mut write), 0);
+        near.success(1);
+        let mut sge = near.sge(64, 5);
+        let mut read = wr(2, IBV_WR_RDMA_READ, &mut sge);
+        read.wr = wr_union { rdma: wr_rdma { remote_addr: iova + 8, rkey } };
+        assert_eq!(near.send(a, &mut read), 0);
+        near.success(2);
+        assert_eq!(near.read(64, 5), b"based");
+        assert_eq!(far.read(4096 + 8, 5), b"based");
+        far.fill(4096, &[0; 64]);
+        assert_eq!(unsafe { warpline_ibv_dereg_mr(mr) }, 0);
+    }
+    destroy(a);
+    destroy(b);
+}
+
+#[test]
+fn a_send_waits_for_its_receive() {
+    let (near, far) = (Lab::new(), Lab::new());
+    let (a, b) = pair(&near, &far);
+    near.fill(0, b"early");
+    assert_eq!(near.send(a, &mut wr(1, IBV_WR_SEND, &mut near.sge(0, 5))), 0);
+    near.success(1);
+    // A Read behind it is answered meanwhile.
+    let mut sge = near.sge(64, 4);
+    let mut read = wr(2, IBV_WR_RDMA_READ, &mut sge);
+    read.wr = wr_union { rdma: wr_rdma { remote_addr: far.at(0), rkey: far.rkey() } };
+    assert_eq!(near.send(a, &mut read), 0);
+    near.success(2);
+    assert_eq!(far.recv(b, 7, &mut far.sge(128, 64)), 0);
+    assert_eq!(far.success(7).byte_len, 5);
+    assert_eq!(far.read(128, 5), b"early");
+    destroy(a);
+    destroy(b);
+}
+
+#[test]
+fn a_shared_receive_queue_serves_several_queue_pairs() {
+    let (near, far) = (Lab::new(), Lab::new());
+    let attr = ibv_srq_attr { max_wr: 8, max_sge: 1, srq_limit: 0 };
+    let mut init = ibv_srq_init_attr { srq_context: null_mut(), attr };
+    let srq = unsafe { warpline_ibv_create_srq(far.pd, &mut init) };
+    assert!(!srq.is_null());
+    let with_srq = || {
+        let mut init = ibv_qp_init_attr { srq, ..far.init() };
+        let qp = unsafe { ofa::verbs::qp::warpline_ibv_create_qp(far.pd, &mut init) };
+        assert!(!qp.is_null());
+        to_init(qp);
+        qp
+    };
+    let theirs = [with_srq(), with_srq()];
+    let ours = theirs.map(|their| {
+        let our = near.qp();
+        to_init(our);
+        meet(our, far.gid(), number(their));
+        meet(their, near.gid(), number(our));
+        our
+    });
+    for n in 0..4 {
+        let mut sge = far.sge(n * 64, 64);
+        let (wr_id, next) = (n as u64, null_mut());
+        let mut wr = ibv_recv_wr { wr_id, next, sg_list: &mut sge, num_sge: 1 };
+        let posted = unsafe { far.ops().post_srq_recv.unwrap()(srq, &mut wr, &mut null_mut()) };
+        assert_eq!(posted, 0);
+    }
+    // The limit is told once fewer receives are left.
+    let mut limit = ibv_srq_attr { max_wr: 0, max_sge: 0, srq_limit: 3 };
+    assert_eq!(unsafe { warpline_ibv_modify_srq(srq, &mut limit, IBV_SRQ_LIMIT) }, 0);
+    for n in 0..4 {
+        let our = ours[n % 2];
+        near.fill(0, &[n as u8]);
+        assert_eq!(near.send(our, &mut wr(n as u64, IBV_WR_SEND, &mut near.sge(0, 1))), 0);
+        near.success(n as u64);
+        let wc = far.success(n as u64);
+        assert_eq!(wc.qp_num, number(theirs[n % 2]));
+        assert_eq!(far.read(n * 64, 1), [n as u8]);
+    }
+    let mut event = crate::events::next(far.context);
+    assert_eq!(event.event_type, IBV_EVENT_SRQ_LIMIT_REACHED);
+    assert_eq!(unsafe { event.element.srq }, srq);
+    crate::events::acknowledge(&mut event);
+    assert_eq!(unsafe { warpline_ibv_destroy_srq(srq) }, libc::EBUSY);
+    ours.into_iter().chain(theirs).for_each(destroy);
+    assert_eq!(unsafe { warpline_ibv_destroy_srq(srq) }, 0);
+}
+
+#[test]
+fn a_window_gives_its_part_of_a_region_until_it_is_unbound() {
+    let (near, far) = (Lab::new(), Lab::new());
+    let (a, b) = pair(&near, &far);
+    let mw = unsafe { far.ops().alloc_mw.unwrap()(far.pd, IBV_MW_TYPE_1) };
+    assert!(!mw.is_null());
+    let bind = |length| {
+        let mw_access_flags = IBV_ACCESS_REMOTE_WRITE;
+        let bind_info = ibv_mw_bind_info { mr: far.mr, addr: far.at(256), length, mw_access_flags };
+        let mut bind = ibv_mw_bind { wr_id: 5, send_flags: IBV_SEND_SIGNALED, bind_info };
+        assert_eq!(unsafe { far.ops().bind_mw.unwrap()(b, mw, &mut bind) }, 0);
+        assert_eq!(far.success(5).opcode, IBV_WC_BIND_MW);
+    };
+    bind(64);
+    near.fill(0, b"through");
+    let rkey = unsafe { (*mw).rkey };
+    let mut sge = near.sge(0, 7);
+    let mut write = wr(1, IBV_WR_RDMA_WRITE, &mut sge);
+    write.wr = wr_union { rdma: wr_rdma { remote_addr: far.at(256), rkey } };
+    assert_eq!(near.send(a, &mut write), 0);
+    near.success(1);
+    let mut sge = near.sge(64, 7);
+    let mut read = wr(2, IBV_WR_RDMA_READ, &mut sge);
+    read.wr = wr_union { rdma: wr_rdma { remote_addr: far.at(256), rkey: far.rkey() } };
+    assert_eq!(near.send(a, &mut read), 0);
+    near.success(2);
+    assert_eq!(near.read(64, 7), b"through");
+    bind(0);
+    assert_ne!(unsafe { (*mw).rkey }, rkey);
+    let mut sge = near.sge(0, 7);
+    let mut write = wr(3, IBV_WR_RDMA_WRITE, &mut sge);
+    write.wr = wr_union { rdma: wr_rdma { remote_addr: far.at(256), rkey } };
+    assert_eq!(near.send(a, &mut write), 0);
+    // The peer refuses it, and says so by an event.
+    let mut event = crate::events::next(far.context);
+    assert_eq!(event.event_type, IBV_EVENT_QP_ACCESS_ERR);
+    crate::events::acknowledge(&mut event);
+    destroy(a);
+    destroy(b);
+    assert_eq!(unsafe { far.ops().dealloc_mw.unwrap()(mw) }, 0);
+}

@@ -1,0 +1,128 @@
+//! The extended interfaces: completions that are walked through, requests that are put together call by call,
+//! sized queries.
+
+use std::mem::size_of;
+use std::ptr::null_mut;
+
+use ibv_sys::*;
+use ofa::verbs::cq::*;
+use ofa::verbs::qp::*;
+
+use crate::lab::*;
+
+fn front(context: *mut ibv_context) -> &'static verbs_context {
+    let at = context.wrapping_byte_sub(std::mem::offset_of!(verbs_context, context));
+    unsafe { &*at.cast() }
+}
+
+#[test]
+fn requests_are_put_together_and_completions_walked_through() {
+    let (near, far) = (Lab::new(), Lab::new());
+    let mut attr = ibv_cq_init_attr_ex {
+        cqe: 64,
+        cq_context: null_mut(),
+        channel: null_mut(),
+        comp_vector: 0,
+        wc_flags: IBV_WC_STANDARD_FLAGS,
+        comp_mask: 0,
+        flags: 0,
+        parent_domain: null_mut(),
+    };
+    let cq = unsafe { front(near.context).create_cq_ex.unwrap()(near.context, &mut attr) };
+    assert!(!cq.is_null());
+    let plain = near.init();
+    let mut init = ibv_qp_init_attr_ex {
+        qp_context: null_mut(),
+        send_cq: cq.cast(),
+        recv_cq: cq.cast(),
+        srq: null_mut(),
+        cap: plain.cap,
+        qp_type: IBV_QPT_RC,
+        sq_sig_all: 0,
+        comp_mask: IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+        pd: near.pd,
+        xrcd: null_mut(),
+        create_flags: 0,
+        max_tso_header: 0,
+        rwq_ind_tbl: null_mut(),
+        rx_hash_conf: [0; 3],
+        source_qpn: 0,
+        send_ops_flags: IBV_QP_EX_WITH_ALL_RC & !IBV_QP_EX_WITH_SEND_WITH_IMM,
+    };
+    let create = front(near.context).create_qp_ex.unwrap();
+    let a = unsafe { create(near.context, &mut init) };
+    assert!(!a.is_null());
+    let ex = unsafe { warpline_ibv_qp_to_qp_ex(a) };
+    assert!(!ex.is_null());
+    let b = far.qp();
+    assert!(unsafe { warpline_ibv_qp_to_qp_ex(b) }.is_null());
+    to_init(a);
+    to_init(b);
+    meet(a, far.gid(), number(b));
+    meet(b, near.gid(), number(a));
+    assert_eq!(far.recv(b, 70, &mut far.sge(0, 64)), 0);
+    near.fill(0, b"walk");
+    let lkey = unsafe { (*near.mr).lkey };
+    unsafe {
+        let f = &*ex;
+        f.wr_start.unwrap()(ex);
+        (*ex).wr_id = 1;
+        (*ex).wr_flags = IBV_SEND_SIGNALED;
+        f.wr_rdma_write.unwrap()(ex, far.rkey(), far.at(256));
+        f.wr_set_sge.unwrap()(ex, lkey, near.at(0), 4);
+        (*ex).wr_id = 2;
+        f.wr_send.unwrap()(ex);
+        let mut text = *b"inline";
+        f.wr_set_inline_data.unwrap()(ex, text.as_mut_ptr().cast(), 6);
+        assert_eq!(f.wr_complete.unwrap()(ex), 0);
+        // A list with what is not served is not posted at all.
+        f.wr_start.unwrap()(ex);
+        f.wr_send.unwrap()(ex);
+        f.wr_atomic_write.unwrap()(ex, 0, 0, null_mut());
+        assert_eq!(f.wr_complete.unwrap()(ex), libc::EOPNOTSUPP);
+        f.wr_start.unwrap()(ex);
+        f.wr_send.unwrap()(ex);
+        f.wr_abort.unwrap()(ex);
+    }
+    assert_eq!(far.success(70).byte_len, 6);
+    assert_eq!((far.read(0, 6), far.read(256, 4)), (b"inline".to_vec(), b"walk".to_vec()));
+    let f = unsafe { &*cq };
+    for (wr_id, opcode) in [(1, IBV_WC_RDMA_WRITE), (2, IBV_WC_SEND)] {
+        let start = f.start_poll.unwrap();
+        let mut attr = ibv_poll_cq_attr { comp_mask: 0 };
+        let mut found = libc::ENOENT;
+        warpline_patience::until("a completion", || {
+            found = unsafe { start(cq, &mut attr) };
+            found != libc::ENOENT
+        });
+        assert_eq!(found, 0);
+        let (id, status) = unsafe { ((*cq).wr_id, (*cq).status) };
+        assert_eq!((id, status), (wr_id, IBV_WC_SUCCESS));
+        assert_eq!(unsafe { f.read_opcode.unwrap()(cq) }, opcode);
+        assert_eq!(unsafe { f.read_qp_num.unwrap()(cq) }, number(a));
+        unsafe { f.end_poll.unwrap()(cq) };
+    }
+    let mut attr = ibv_poll_cq_attr { comp_mask: 0 };
+    assert_eq!(unsafe { f.start_poll.unwrap()(cq, &mut attr) }, libc::ENOENT);
+    destroy(a);
+    destroy(b);
+    assert_eq!(unsafe { warpline_ibv_destroy_cq(cq.cast()) }, 0);
+}
+
+#[test]
+fn queries_write_no_more_than_the_caller_has_room_for() {
+    let lab = Lab::new();
+    let query = front(lab.context).query_port.unwrap();
+    for size in [48, 52, 56] {
+        let mut room = [0xa5u8; 64];
+        assert_eq!(unsafe { query(lab.context, 1, room.as_mut_ptr().cast(), size) }, 0);
+        assert_eq!(room[size..], [0xa5; 64][size..]);
+        assert_eq!(room[0], IBV_PORT_ACTIVE as u8);
+    }
+    let mut room = [0xa5u8; size_of::<ibv_device_attr_ex>() + 8];
+    let query = front(lab.context).query_device_ex.unwrap();
+    let size = room.len() - 4;
+    let got = unsafe { query(lab.context, null_mut(), room.as_mut_ptr().cast(), size) };
+    assert_eq!((got, &room[size..]), (0, &[0xa5; 4][..]));
+    assert_eq!(room[size_of::<ibv_device_attr_ex>()..size], [0; 4]);
+}

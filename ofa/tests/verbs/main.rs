@@ -1,0 +1,14 @@
+//! The functions of libibverbs as programs call them, between queue pairs that meet over loopback.
+#![allow(
+    clippy::unwrap_used,
+    clippy::undocumented_unsafe_blocks,
+    clippy::multiple_unsafe_ops_per_block
+)]
+// A test plays an application in C, and fails loudly.
+
+mod data;
+mod events;
+mod extended;
+mod lab;
+mod misuse;
+mod processes;

@@ -1,0 +1,199 @@
+//! What is refused, with which error number, and that nothing has changed then.
+
+use std::ptr::null_mut;
+
+use ibv_sys::*;
+use ofa::verbs::cq::*;
+use ofa::verbs::mr::*;
+use ofa::verbs::pd::*;
+use ofa::verbs::qp::*;
+use ofa::verbs::query::*;
+
+use crate::lab::*;
+
+#[test]
+fn queue_pairs_that_cannot_be() {
+    let (lab, other) = (Lab::new(), Lab::new());
+    let huge = |change: fn(&mut ibv_qp_cap)| {
+        let mut init = lab.init();
+        change(&mut init.cap);
+        init
+    };
+    for (mut init, expected) in [
+        (ibv_qp_init_attr { qp_type: IBV_QPT_UD, ..lab.init() }, libc::EOPNOTSUPP),
+        (ibv_qp_init_attr { qp_type: 8, ..lab.init() }, libc::EOPNOTSUPP),
+        (ibv_qp_init_attr { send_cq: null_mut(), ..lab.init() }, libc::EINVAL),
+        (ibv_qp_init_attr { recv_cq: null_mut(), ..lab.init() }, libc::EINVAL),
+        (ibv_qp_init_attr { recv_cq: other.cq, ..lab.init() }, libc::EINVAL),
+        (huge(|cap| cap.max_send_wr = u32::MAX), libc::ENOMEM),
+        (huge(|cap| cap.max_recv_sge = 1000), libc::EINVAL),
+        (huge(|cap| cap.max_inline_data = 1 << 20), libc::EINVAL),
+    ] {
+        let qp = unsafe { warpline_ibv_create_qp(lab.pd, &mut init) };
+        assert_eq!((qp.is_null(), errno()), (true, expected));
+    }
+    // The maximum, and nothing at all, can be.
+    let mut attr = unsafe { std::mem::zeroed::<ibv_device_attr>() };
+    assert_eq!(unsafe { warpline_ibv_query_device(lab.context, &mut attr) }, 0);
+    let most = ibv_qp_cap {
+        max_send_wr: attr.max_qp_wr as u32,
+        max_recv_wr: attr.max_qp_wr as u32,
+        max_send_sge: attr.max_sge as u32,
+        max_recv_sge: attr.max_sge as u32,
+        max_inline_data: 0,
+    };
+    for cap in [most, ibv_qp_cap::default()] {
+        let mut init = ibv_qp_init_attr { cap, ..lab.init() };
+        let qp = unsafe { warpline_ibv_create_qp(lab.pd, &mut init) };
+        assert!(!qp.is_null());
+        destroy(qp);
+    }
+}
+
+#[test]
+fn what_is_in_use_is_not_destroyed() {
+    let lab = Lab::new();
+    let qp = lab.qp();
+    unsafe {
+        assert_eq!(warpline_ibv_destroy_cq(lab.cq), libc::EBUSY);
+        assert_eq!(warpline_ibv_dealloc_pd(lab.pd), libc::EBUSY);
+        let channel = ofa::verbs::channel::warpline_ibv_destroy_comp_channel(lab.channel);
+        assert_eq!(channel, libc::EBUSY);
+    }
+    destroy(qp);
+}
+
+#[test]
+fn changes_of_state_that_cannot_be() {
+    let lab = Lab::new();
+    let qp = lab.qp();
+    let gid = lab.gid();
+    assert_eq!(modify(qp, &mut rtr(gid, 7), RTR), libc::EINVAL);
+    assert_eq!(modify(qp, &mut rts(), RTS), libc::EINVAL);
+    let mut init = ibv_qp_attr { qp_state: IBV_QPS_INIT, port_num: 2, ..ibv_qp_attr::default() };
+    assert_eq!(modify(qp, &mut init, INIT), libc::EINVAL, "there is one port");
+    init.port_num = 1;
+    init.pkey_index = 1;
+    assert_eq!(modify(qp, &mut init, INIT), libc::EINVAL, "there is one P_Key");
+    assert_eq!(state(qp), IBV_QPS_RESET);
+    to_init(qp);
+    assert_eq!(state(qp), IBV_QPS_INIT);
+    assert_eq!(modify(qp, &mut rtr(gid, 7), RTR & !IBV_QP_DEST_QPN), libc::EINVAL);
+    let mut many = ibv_qp_attr { max_dest_rd_atomic: 255, ..rtr(gid, 7) };
+    assert_eq!(modify(qp, &mut many, RTR), libc::EINVAL);
+    let mut nowhere = rtr(gid, 7);
+    (nowhere.ah_attr.is_global, nowhere.ah_attr.dlid) = (0, 1);
+    assert_eq!(modify(qp, &mut nowhere, RTR), libc::EINVAL, "no port has this LID");
+    assert_eq!(state(qp), IBV_QPS_INIT);
+    let mut err = ibv_qp_attr { qp_state: IBV_QPS_ERR, ..ibv_qp_attr::default() };
+    assert_eq!(modify(qp, &mut err, IBV_QP_STATE), 0);
+    assert_eq!(state(qp), IBV_QPS_ERR);
+    // What is posted in ERR is flushed.
+    assert_eq!(lab.recv(qp, 3, &mut lab.sge(0, 8)), 0);
+    let wc = lab.completion();
+    assert_eq!((wc.wr_id, wc.status), (3, IBV_WC_WR_FLUSH_ERR));
+    let mut reset = ibv_qp_attr { qp_state: IBV_QPS_RESET, ..ibv_qp_attr::default() };
+    assert_eq!(modify(qp, &mut reset, IBV_QP_STATE), 0);
+    to_init(qp);
+    destroy(qp);
+}
+
+#[test]
+fn a_queue_pair_is_used_again_after_a_reset() {
+    let (near, far) = (Lab::new(), Lab::new());
+    let (a, b) = (near.qp(), far.qp());
+    for turn in 0..3 {
+        to_init(a);
+        to_init(b);
+        assert_eq!(far.recv(b, turn, &mut far.sge(0, 8)), 0);
+        meet(a, far.gid(), number(b));
+        meet(b, near.gid(), number(a));
+        assert_eq!(near.send(a, &mut wr(turn, IBV_WR_SEND, &mut near.sge(0, 8))), 0);
+        near.success(turn);
+        far.success(turn);
+        let mut reset = ibv_qp_attr { qp_state: IBV_QPS_RESET, ..ibv_qp_attr::default() };
+        assert_eq!(modify(a, &mut reset, IBV_QP_STATE), 0);
+        assert_eq!(modify(b, &mut reset, IBV_QP_STATE), 0);
+    }
+    destroy(a);
+    destroy(b);
+}
+
+#[test]
+fn posts_that_cannot_be_name_the_request() {
+    let lab = Lab::new();
+    let qp = lab.qp();
+    let post = lab.ops().post_send.unwrap();
+    let refused = |list: &mut ibv_send_wr| {
+        let mut bad = null_mut();
+        let code = unsafe { post(qp, list, &mut bad) };
+        (code, bad)
+    };
+    let mut sge = lab.sge(0, 8);
+    let mut send = wr(1, IBV_WR_SEND, &mut sge);
+    let at: *mut ibv_send_wr = &mut send;
+    assert_eq!(refused(&mut send), (libc::EINVAL, at), "in RESET");
+    assert_eq!(lab.recv(qp, 1, &mut sge), libc::EINVAL, "in RESET");
+    to_init(qp);
+    assert_eq!(refused(&mut send), (libc::EINVAL, at), "in INIT");
+    let mut err = ibv_qp_attr { qp_state: IBV_QPS_ERR, ..ibv_qp_attr::default() };
+    assert_eq!(modify(qp, &mut err, IBV_QP_STATE), 0);
+    // The second of three has more elements than the queue pair takes.
+    let mut sges = [sge; 3];
+    let mut last = wr(4, IBV_WR_SEND, &mut sge);
+    let mut wrong = wr(3, IBV_WR_SEND, &mut sges[0]);
+    (wrong.sg_list, wrong.num_sge, wrong.next) = (sges.as_mut_ptr(), 3, &mut last);
+    let mut first = wr(2, IBV_WR_SEND, &mut sge);
+    first.next = &mut wrong;
+    let at: *mut ibv_send_wr = &mut wrong;
+    assert_eq!(refused(&mut first), (libc::EINVAL, at));
+    assert_eq!(lab.completion().wr_id, 2);
+    for opcode in [IBV_WR_SEND_WITH_IMM, 99] {
+        let mut send = wr(5, opcode, &mut sge);
+        let expected = if opcode == 99 { libc::EINVAL } else { libc::EOPNOTSUPP };
+        assert_eq!(refused(&mut send).0, expected);
+    }
+    // As many as it is deep.
+    let depth = lab.init().cap.max_recv_wr as u64;
+    for n in 0..depth {
+        assert_eq!(lab.recv(qp, n, &mut sge), 0);
+    }
+    assert_eq!(lab.recv(qp, depth, &mut sge), libc::ENOMEM);
+    (0..depth).for_each(|n| assert_eq!(lab.completion().wr_id, n));
+    destroy(qp);
+}
+
+#[test]
+fn regions_that_cannot_be() {
+    let lab = Lab::new();
+    let at = lab.memory.cast();
+    for (addr, access, expected) in [
+        (at, IBV_ACCESS_REMOTE_WRITE, libc::EINVAL),
+        (at, 1 << 12, libc::EOPNOTSUPP),
+        (null_mut(), IBV_ACCESS_LOCAL_WRITE, libc::EINVAL),
+        (std::ptr::without_provenance_mut(64), IBV_ACCESS_LOCAL_WRITE, libc::EFAULT),
+    ] {
+        let mr = unsafe { warpline_ibv_reg_mr(lab.pd, addr, 64, access as i32) };
+        assert_eq!((mr.is_null(), errno()), (true, expected));
+    }
+    assert_eq!(unsafe { warpline_ibv_dereg_mr(null_mut()) }, libc::EINVAL);
+}
+
+#[test]
+fn completion_queues_that_cannot_be() {
+    let lab = Lab::new();
+    for (depth, vector) in [(0, 0), (-1, 0), (i32::MAX, 0), (16, 1)] {
+        let cq =
+            unsafe { warpline_ibv_create_cq(lab.context, depth, null_mut(), null_mut(), vector) };
+        assert_eq!((cq.is_null(), errno()), (true, libc::EINVAL), "{depth} {vector}");
+    }
+    assert_eq!(unsafe { warpline_ibv_resize_cq(lab.cq, 0) }, libc::EINVAL);
+    assert_eq!(unsafe { warpline_ibv_resize_cq(lab.cq, 512) }, 0);
+    assert!(unsafe { (*lab.cq).cqe } >= 512);
+    let mut gid = ibv_gid::default();
+    let mut attr = unsafe { std::mem::zeroed::<ibv_port_attr>() };
+    unsafe {
+        assert_eq!(warpline_ibv_query_gid(lab.context, 1, 2, &mut gid), -1);
+        assert_eq!(warpline_ibv_query_port(lab.context, 2, &mut attr), libc::EINVAL);
+    }
+}

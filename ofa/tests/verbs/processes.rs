@@ -1,0 +1,89 @@
+//! Two processes: numbers and GIDs are exchanged by pipes, and one of them dies.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+
+use ibv_sys::*;
+use ofa::verbs::qp::*;
+
+use crate::lab::*;
+
+const PEER: &str = "OFA_TEST_PEER";
+
+/// The other process: this very program, with a part of its own.
+fn peer(part: &str) -> Child {
+    let this = std::env::current_exe().unwrap();
+    let test = "processes::the_peer_plays_its_part";
+    let mut command = Command::new(this);
+    command.args(["--exact", test, "--nocapture"]).env(PEER, part);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+}
+
+/// A line of the peer's that begins with this word.
+fn line(from: &mut impl BufRead, word: &str) -> u32 {
+    loop {
+        let mut text = String::new();
+        assert_ne!(from.read_line(&mut text).unwrap(), 0, "the peer ended before it said {word}");
+        if let Some(rest) = text.split(word).nth(1) {
+            return rest.trim().parse().unwrap();
+        }
+    }
+}
+
+/// Only in the process that `peer` starts.
+#[test]
+fn the_peer_plays_its_part() {
+    let Ok(part) = std::env::var(PEER) else { return };
+    let lab = Lab::new();
+    let qp = lab.qp();
+    to_init(qp);
+    assert_eq!(lab.recv(qp, 1, &mut lab.sge(0, 64)), 0);
+    println!("\nnumber {}", number(qp));
+    let dest = line(&mut std::io::stdin().lock(), "number ");
+    meet(qp, lab.gid(), dest);
+    let wc = lab.success(1);
+    // Back as it came.
+    assert_eq!(lab.send(qp, &mut wr(2, IBV_WR_SEND, &mut lab.sge(0, wc.byte_len))), 0);
+    lab.success(2);
+    if part == "dies" {
+        std::process::abort();
+    }
+    assert_eq!(unsafe { warpline_ibv_destroy_qp(qp) }, 0);
+}
+
+fn echo(part: &str) {
+    let lab = Lab::new();
+    let qp = lab.qp();
+    to_init(qp);
+    assert_eq!(lab.recv(qp, 10, &mut lab.sge(256, 64)), 0);
+    let mut peer = peer(part);
+    let mut output = BufReader::new(peer.stdout.take().unwrap());
+    let dest = line(&mut output, "number ");
+    writeln!(peer.stdin.take().unwrap(), "number {}", number(qp)).unwrap();
+    meet(qp, lab.gid(), dest);
+    lab.fill(0, b"there and back");
+    assert_eq!(lab.send(qp, &mut wr(9, IBV_WR_SEND, &mut lab.sge(0, 14))), 0);
+    lab.success(9);
+    assert_eq!(lab.success(10).byte_len, 14);
+    assert_eq!(lab.read(256, 14), b"there and back");
+    let status = peer.wait().unwrap();
+    assert_eq!(status.success(), part == "ends");
+    // Whatever became of it, a send to it ends.
+    warpline_patience::until("a send that is lost", || {
+        let posted = lab.send(qp, &mut wr(11, IBV_WR_SEND, &mut lab.sge(0, 1)));
+        posted == 0 && lab.completion().status != IBV_WC_SUCCESS
+    });
+    let mut event = crate::events::next(lab.context);
+    crate::events::acknowledge(&mut event);
+    destroy(qp);
+}
+
+#[test]
+fn a_process_that_destroys_at_once_has_sent_what_completed() {
+    echo("ends");
+}
+
+#[test]
+fn a_process_that_dies_is_noticed_by_the_next_send() {
+    echo("dies");
+}
