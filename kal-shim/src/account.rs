@@ -3,9 +3,12 @@
 //! One mutex; held for a few instructions by whoever pins or unpins.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use kal_os::fork::PerProcess;
 use rustix::process::{Resource, getrlimit};
+
+use crate::fork::Host;
 
 /// Pinned pages, as ranges with the number of pins that cover them: a pin costs two entries at most,
 /// however long. `mlock` does not nest: the last pin of a page decides.
@@ -97,8 +100,9 @@ fn length(runs: &[(usize, usize)]) -> usize {
 
 /// The account of this process.
 pub(crate) fn account() -> MutexGuard<'static, Account> {
-    static ACCOUNT: OnceLock<Mutex<Account>> = OnceLock::new();
-    let account = ACCOUNT.get_or_init(Mutex::default);
+    // A child inherits no locked pages (mlock(2)).
+    static ACCOUNT: PerProcess<Mutex<Account>> = PerProcess::new();
+    let account = ACCOUNT.get::<Host>();
     // The counts are changed in steps that cannot panic, so a poisoned lock holds a valid account.
     account.lock().unwrap_or_else(PoisonError::into_inner)
 }

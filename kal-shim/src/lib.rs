@@ -1,11 +1,12 @@
 //! The services of the operating system that the host layer needs, in one place: sockets, names, a
 //! reactor, a clock, memory and its pinning. What providers want, too, is in `kal-os`.
 //!
-//! Nothing here knows RDMA. No module keeps global state except the pin account ([`account`])
-//! and the note of an interrupt ([`interrupt`]).
+//! Nothing here knows RDMA. No module keeps global state except the pin account ([`account`]), the note of an
+//! interrupt ([`interrupt`]), and the table of descriptors that a forked child gives up ([`mod@fork`]).
 
 pub mod account;
 pub mod clock;
+pub mod fork;
 pub mod interrupt;
 pub mod limits;
 pub mod mem;

@@ -5,23 +5,27 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use kal_os::fork::Ours;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno, read, write};
 
+use crate::fork::Host;
+
 /// Readable from [`Notifier::signal`] until [`Notifier::clear`].
 #[derive(Debug)]
-pub struct Notifier(OwnedFd);
+pub struct Notifier(Ours<Host, OwnedFd>);
 
 impl Notifier {
     /// A cleared notifier. Fails when the process has no descriptor left.
     pub fn new() -> io::Result<Self> {
-        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Ours::make(|| Ok(eventfd(0, flags)?)).map(Self)
     }
 
     /// Makes it readable. Never blocks: a full counter is readable already.
     pub fn signal(&self) {
         loop {
-            match write(&self.0, &1u64.to_ne_bytes()) {
+            match write(&*self.0, &1u64.to_ne_bytes()) {
                 Err(Errno::INTR) => {}
                 _ => return,
             }
@@ -32,7 +36,7 @@ impl Notifier {
     pub fn clear(&self) -> bool {
         let mut count = [0; 8];
         loop {
-            match read(&self.0, &mut count) {
+            match read(&*self.0, &mut count) {
                 Err(Errno::INTR) => {}
                 result => return result.is_ok(),
             }

@@ -11,12 +11,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kal_os::fork::Ours;
 use kal_os::{Timer, timespec};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::clock;
+use crate::fork::Host;
 use crate::notifier::Notifier;
 
 /// What to wait for on a descriptor. Errors and hang-ups are always reported.
@@ -70,7 +72,7 @@ pub struct Sleeper(Arc<Epoll>);
 
 #[derive(Debug)]
 struct Epoll {
-    fd: OwnedFd,
+    fd: Ours<Host, OwnedFd>,
     /// Tests have descriptors refused, as the kernel does at its limit of watches.
     #[cfg(feature = "faults")]
     refuses: std::sync::atomic::AtomicBool,
@@ -117,7 +119,7 @@ impl Sleeper {
 pub struct Reactor {
     epoll: Sleeper,
     waker: Arc<Notifier>,
-    timer: Timer,
+    timer: Ours<Host, Timer>,
     due: BTreeSet<(Instant, u64)>,
     timers: BTreeMap<u64, Instant>,
     armed: Option<Instant>,
@@ -126,9 +128,9 @@ pub struct Reactor {
 impl Reactor {
     /// An empty reactor: three descriptors.
     pub fn new() -> io::Result<Self> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let epoll = Ours::make(|| Ok(epoll::create(CreateFlags::CLOEXEC)?))?;
         let waker = Arc::new(Notifier::new()?);
-        let timer = Timer::new()?;
+        let timer = Ours::make(Timer::new)?;
         epoll::add(&epoll, waker.as_fd(), EventData::new_u64(WAKER), EventFlags::IN)?;
         epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN)?;
         let epoll = Sleeper(Arc::new(Epoll {

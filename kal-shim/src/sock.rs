@@ -13,11 +13,14 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
+use kal_os::fork::Descriptors;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrAny, SocketFlags, SocketType, sockopt,
 };
 use vp_api::Shortage;
+
+use crate::fork::Host;
 
 /// A socket that is bound, or listens, and where.
 #[derive(Debug)]
@@ -34,7 +37,9 @@ fn socket(address: SocketAddr) -> io::Result<OwnedFd> {
         SocketAddr::V6(_) => AddressFamily::INET6,
     };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    Ok(rustix::net::socket_with(family, SocketType::STREAM, flags, None)?)
+    Descriptors::make::<Host, _>(|| {
+        Ok(rustix::net::socket_with(family, SocketType::STREAM, flags, None)?)
+    })
 }
 
 /// A socket to connect to `remote` with, bound to `local`; port 0: any.
@@ -186,14 +191,20 @@ fn bind_one(address: SocketAddr, v6_only: bool) -> io::Result<Listener> {
 /// if [`Options::apply_listening`] was called for the listener.
 pub fn accept(listener: &Listener, options: &Options) -> io::Result<Option<(OwnedFd, SocketAddr)>> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    match rustix::net::acceptfrom_with(&listener.socket, flags) {
-        Ok((socket, peer)) => {
-            let peer = peer.map_or_else(|| peer_addr(&socket), plain)?;
+    let mut from = None;
+    let accepted = Descriptors::make::<Host, _>(|| {
+        let (socket, peer) = rustix::net::acceptfrom_with(&listener.socket, flags)?;
+        from = peer;
+        Ok(socket)
+    });
+    match accepted {
+        Ok(socket) => {
+            let peer = from.map_or_else(|| peer_addr(&socket), plain)?;
             options.apply_accepted(&socket, listener.address, peer)?;
             Ok(Some((socket, peer)))
         }
-        Err(Errno::AGAIN) => Ok(None),
-        Err(error) => Err(error.into()),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

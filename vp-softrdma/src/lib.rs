@@ -112,6 +112,7 @@
 
 mod engine;
 mod events;
+mod fork;
 mod limits;
 mod memory;
 mod objects;

@@ -10,12 +10,14 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use kal_os::Interface;
+use kal_os::fork::Descriptors;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketFlags, SocketType, netlink::SocketAddrNetlink};
 use vp_api::{AsyncEvent, EventSource, PortInfo};
 
 use crate::engine::{Engine, Member, Ready, Timer};
 use crate::events::EventSink;
+use crate::fork::SoftRdmaFds;
 use crate::sync::{Mutex, lock};
 
 /// The engine's name for it; no QP has it.
@@ -48,12 +50,11 @@ impl Ports {
     /// Of the ports as they are, with its socket.
     fn new(events: Arc<EventSink>) -> std::io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let news = rustix::net::socket_with(
-            rustix::net::AddressFamily::NETLINK,
-            SocketType::RAW,
-            flags,
-            None, // NETLINK_ROUTE
-        )?;
+        let family = rustix::net::AddressFamily::NETLINK;
+        let news = Descriptors::make::<SoftRdmaFds, _>(|| {
+            // Without a protocol: NETLINK_ROUTE.
+            Ok(rustix::net::socket_with(family, SocketType::RAW, flags, None)?)
+        })?;
         rustix::net::bind(&news, &SocketAddrNetlink::new(0, GROUPS))?;
         // After that nothing goes unnoticed.
         let state = State { known: ports()?, ..State::default() };

@@ -2,11 +2,12 @@
 //! that loom can model ([`sync`]), a futex that threads sleep on ([`Gate`]), a timer with a descriptor
 //! ([`Timer`]), threads of our own ([`spawn`]), who of them watches sockets ([`progress`]), how they spin before they
 //! sleep ([`Spinner`]), network interfaces ([`interfaces`]), what to do at a
-//! limit ([`remedy`]).
+//! limit ([`remedy`]), what a forked child must not keep ([`fork`]).
 //!
 //! Nothing here knows RDMA, depends on a crate of ours, or has a static: a provider that is loaded as
 //! a library has its own copy beside the host's.
 
+pub mod fork;
 mod gate;
 mod interfaces;
 pub mod progress;

@@ -9,6 +9,8 @@ const UNSAFE: &[&str] = &[
     "vp-api/src/mem.rs",
     "vp-api/src/vendor.rs",
     "kal-shim/src/",
+    "kal-shim/os/src/fork.rs",
+    "kal-shim/os/src/fork/",
     "kal-shim/os/src/thread.rs",
     "vp-softrdma/src/queue/cq_ring.rs",
     "vp-softrdma/src/stream/crc/copier.rs",

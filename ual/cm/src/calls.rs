@@ -112,6 +112,8 @@ impl Cm {
         let conversion = Conversion::check(self.policies(), socket, params)?;
         match party.connection().begin(pending, "convert a socket") {
             Ok(()) => {
+                // Ours from now on. Without memory to note it a child keeps it, no more.
+                let _ = kal_shim::fork::take(&conversion.socket);
                 let (party, conversion) = (Arc::downgrade(party), Box::new(conversion));
                 self.mailbox.send(Command::Convert { party, conversion });
                 Ok(())

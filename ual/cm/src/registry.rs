@@ -6,13 +6,16 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use kal_os::fork::PerProcess;
+use kal_shim::fork::Host;
+
 use crate::mailbox::{Mailbox, Target};
 use crate::types::Handoff;
 
 /// By table and name there.
 type Listeners = BTreeMap<(usize, u64), Registered>;
 
-static LISTENERS: Mutex<Listeners> = Mutex::new(BTreeMap::new());
+static LISTENERS: PerProcess<Mutex<Listeners>> = PerProcess::new();
 
 /// A listener.
 struct Registered {
@@ -32,7 +35,7 @@ pub(crate) struct Moving<'a> {
 
 fn listeners() -> MutexGuard<'static, Listeners> {
     // Nothing panics while the lock is held.
-    LISTENERS.lock().unwrap_or_else(PoisonError::into_inner)
+    LISTENERS.get::<Host>().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(crate) fn add(target: Target, addresses: Vec<SocketAddr>) {

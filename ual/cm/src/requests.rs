@@ -5,8 +5,10 @@
 //! manager ends it takes out the rest.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use kal_os::fork::PerProcess;
+use kal_shim::fork::Host;
 use vp_api::{Datagrams, NativeCm};
 
 use crate::error::{Error, Result, check_length};
@@ -16,7 +18,7 @@ use crate::private::PrivateData;
 use crate::registry::{self, Moving};
 use crate::types::{Handoff, RequestId};
 
-static REQUESTS: LazyLock<Mutex<HandleTable<Waiting>>> = LazyLock::new(Mutex::default);
+static REQUESTS: PerProcess<Mutex<HandleTable<Waiting>>> = PerProcess::new();
 
 /// A request as the callers see it.
 #[derive(Clone)]
@@ -60,7 +62,7 @@ pub(crate) struct Asker {
 
 fn table() -> MutexGuard<'static, HandleTable<Waiting>> {
     // Nothing panics while the lock is held.
-    REQUESTS.lock().unwrap_or_else(PoisonError::into_inner)
+    REQUESTS.get::<Host>().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Makes a request known; the id to answer it by.

@@ -12,6 +12,7 @@ mod endings;
 mod ends;
 mod events;
 mod fake;
+mod forks;
 mod guesses;
 mod handoff;
 mod hostile;

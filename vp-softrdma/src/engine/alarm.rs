@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use kal_os::Timer;
 
+use crate::fork::Ours;
 use crate::sync::{Mutex, lock};
 
 /// The clock.
 pub(crate) struct Alarm {
-    timer: Timer,
+    timer: Ours<Timer>,
     /// When it rings, in nanoseconds of the services' clock.
     at: Mutex<u64>,
 }
@@ -27,7 +28,7 @@ impl AsFd for Alarm {
 impl Alarm {
     /// Not set.
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { timer: Timer::new()?, at: Mutex::new(u64::MAX) })
+        Ok(Self { timer: Ours::make(Timer::new)?, at: Mutex::new(u64::MAX) })
     }
 
     /// Rings at `at` at the latest.

@@ -33,6 +33,7 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 use vp_api::{LogLevel, Services, VpError, VpResult};
 
+use crate::fork::Ours;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering, lock};
 use crate::tuning;
 use alarm::Alarm;
@@ -73,24 +74,24 @@ const LINGERING: usize = 256;
 const BELL: u64 = u64::MAX;
 
 /// An eventfd in the epoll set, level-triggered.
-struct Bell(OwnedFd);
+struct Bell(Ours<OwnedFd>);
 
 impl Gate for Bell {
     fn ring(&self) {
         // The counter cannot overflow in practice; if it did, it would be readable all the same.
-        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 }
 
 impl Bell {
     fn silence(&self) {
-        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+        let _ = rustix::io::read(&*self.0, &mut [0; 8]);
     }
 }
 
 /// The engine of one RNIC.
 pub(crate) struct Engine {
-    epoll: OwnedFd,
+    epoll: Ours<OwnedFd>,
     leadership: Leadership<Bell>,
     progress: Progress,
     unregistered: Unregistered,
@@ -113,13 +114,14 @@ impl Engine {
     pub(crate) fn start(services: Arc<dyn Services>, name: &str) -> VpResult<Arc<Self>> {
         let os = |what: &str| {
             let what = format!("starting the progress engine: {what}");
-            move |errno: Errno| VpError::os(&what, &errno.into())
+            move |error: io::Error| VpError::os(&what, &error)
         };
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(os("epoll_create"))?;
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let bell = bell.map_err(os("eventfd"))?;
+        let epoll = Ours::make(|| Ok(epoll::create(epoll::CreateFlags::CLOEXEC)?));
+        let epoll = epoll.map_err(os("epoll_create"))?;
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let bell = Ours::make(|| Ok(eventfd(0, flags)?)).map_err(os("eventfd"))?;
         epoll::add(&epoll, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)
-            .map_err(os("epoll_ctl"))?;
+            .map_err(|errno| os("epoll_ctl")(errno.into()))?;
         let alarm = Alarm::new().map_err(|e| VpError::os("starting the engine: timerfd", &e))?;
         let engine = Arc::new(Self {
             epoll,

@@ -10,9 +10,12 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use kal_os::fork::Descriptors;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, sockopt};
 use vp_api::TcpInfo;
+
+use crate::fork::SoftRdmaFds;
 
 /// Memory for the kernel to send from or to fill, alive and unmoved for `'a`.
 #[derive(Clone, Copy)]
@@ -100,6 +103,7 @@ impl Stream {
     /// Takes over a connected socket: nonblocking, no Nagle (one `sendmsg` already carries all
     /// there is).
     pub(crate) fn adopt(socket: OwnedFd) -> io::Result<Self> {
+        Descriptors::take::<SoftRdmaFds>(socket.as_fd())?;
         rustix::net::getpeername(&socket)?;
         rustix::io::ioctl_fionbio(&socket, true)?;
         // RFC 5044 5.1: FPDUs start segments when they can [MPA-32].

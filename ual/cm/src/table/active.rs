@@ -180,6 +180,7 @@ impl Table {
         let (negotiated, private_data, received) = agreed;
         // RFC 6581 8 [CONN-32]: a second descriptor, to say why should the provider refuse.
         let spare = if plan.attempt.enhanced { socket.try_clone().ok() } else { None };
+        let spare = spare.filter(|spare| kal_shim::fork::take(spare).is_ok());
         let agreed = Agreed {
             policy: &plan.policy,
             ends: ends.clone(),

@@ -1,0 +1,171 @@
+//! Descriptors that a child made by fork(2) must not keep: a socket that the child has, too, sends no FIN when
+//! the parent closes it or ends, and an epoll set is shared with the parent.
+//!
+//! A table by number, owned by a static of the crate that makes the descriptors ([`Owner`]; this crate has no
+//! statics). Any thread adds; entries are words, chunks of them are never freed. The handlers of
+//! pthread_atfork(3) run in the thread that forks: before, it waits until no other thread is between making
+//! a descriptor and noting it; in the child, it replaces each of ours by an eventfd that means nothing.
+//! So the objects that the child inherited may close their numbers later without closing what the
+//! application opened there. The child's handler calls fstat(2), dup3(2), close(2) and eventfd(2) only,
+//! which take no lock of the process.
+//!
+//! Reuse: an entry outlives its socket; device and inode tell whether the number is still ours. Those that share
+//! one inode (epoll sets, eventfds, timers) are forgotten before they are closed ([`Ours`]). A child of
+//! vfork(2), posix_spawn(3) or a bare clone(2) runs no handlers: every descriptor is closed at its exec.
+
+mod ours;
+mod per_process;
+mod table;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+pub use ours::Ours;
+pub use per_process::PerProcess;
+use table::Table;
+
+/// How often at most a fork looks whether others still make descriptors, a second in all: a signal handler may
+/// fork in the middle of that.
+const LOOKS: u32 = 10_000;
+/// Between two looks.
+const PAUSE: Duration = Duration::from_micros(100);
+
+/// Has the table of its crate.
+pub trait Owner: 'static {
+    /// Always the same one.
+    fn table() -> &'static Descriptors;
+}
+
+/// The table of one crate.
+pub struct Descriptors {
+    table: Table,
+    /// Threads between making a descriptor and noting it.
+    making: AtomicU32,
+    /// Threads that are about to fork.
+    forking: AtomicU32,
+    /// Forks between the first process and this one.
+    generation: AtomicU32,
+    installed: AtomicBool,
+}
+
+impl Default for Descriptors {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Descriptors {
+    /// An empty one.
+    pub const fn new() -> Self {
+        Self {
+            table: Table::new(),
+            making: AtomicU32::new(0),
+            forking: AtomicU32::new(0),
+            generation: AtomicU32::new(0),
+            installed: AtomicBool::new(false),
+        }
+    }
+
+    /// Makes a descriptor that a child must not keep.
+    ///
+    /// # Errors
+    /// Those of `make`, and no memory.
+    pub fn make<O: Owner, T: AsFd>(make: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        let table = O::table();
+        table.watch::<O>()?;
+        let _making = Making::enter(table);
+        let made = make()?;
+        table.table.note(made.as_fd())?;
+        Ok(made)
+    }
+
+    /// A child must not keep this descriptor, which was made elsewhere.
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn take<O: Owner>(fd: BorrowedFd<'_>) -> io::Result<()> {
+        Self::make::<O, _>(|| Ok(fd)).map(drop)
+    }
+
+    /// Forks between the first process and this one: what was made under another number was inherited.
+    pub fn generation<O: Owner>() -> u32 {
+        let table = O::table();
+        // Without memory for the handlers nothing could be told.
+        let _ = table.watch::<O>();
+        table.generation.load(Ordering::Relaxed)
+    }
+
+    /// Installs the handlers, once.
+    fn watch<O: Owner>(&self) -> io::Result<()> {
+        if self.installed.load(Ordering::Relaxed) || cfg!(miri) {
+            return Ok(());
+        }
+        if self.installed.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        // SAFETY: the three are there for the whole life of the library that has them, which takes its
+        // handlers along (pthread_atfork(3)); what they do is allowed in a child of a process with threads.
+        match unsafe {
+            libc::pthread_atfork(Some(before::<O>), Some(in_parent::<O>), Some(in_child::<O>))
+        } {
+            0 => Ok(()),
+            error => {
+                self.installed.store(false, Ordering::Relaxed);
+                Err(io::Error::from_raw_os_error(error))
+            }
+        }
+    }
+}
+
+/// While it lives no thread forks, within bounds.
+struct Making<'a>(&'a Descriptors);
+
+impl<'a> Making<'a> {
+    fn enter(table: &'a Descriptors) -> Self {
+        loop {
+            // Looked at first, so that those who wait here do not keep the fork waiting.
+            if table.forking.load(Ordering::SeqCst) == 0 {
+                table.making.fetch_add(1, Ordering::SeqCst);
+                if table.forking.load(Ordering::SeqCst) == 0 {
+                    return Self(table);
+                }
+                table.making.fetch_sub(1, Ordering::SeqCst);
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Making<'_> {
+    fn drop(&mut self) {
+        // A child that a signal handler made in the middle of this has begun to count anew.
+        let less = |making: u32| making.checked_sub(1);
+        let _ = self.0.making.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
+    }
+}
+
+extern "C" fn before<O: Owner>() {
+    let table = O::table();
+    table.forking.fetch_add(1, Ordering::SeqCst);
+    for _ in 0..LOOKS {
+        if table.making.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+extern "C" fn in_parent<O: Owner>() {
+    O::table().forking.fetch_sub(1, Ordering::SeqCst);
+}
+
+extern "C" fn in_child<O: Owner>() {
+    let table = O::table();
+    // The other threads are not here.
+    table.forking.store(0, Ordering::SeqCst);
+    table.making.store(0, Ordering::SeqCst);
+    table.generation.fetch_add(1, Ordering::Relaxed);
+    table.table.give_up();
+}

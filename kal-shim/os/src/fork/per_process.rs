@@ -1,0 +1,47 @@
+//! State of a process that a child made by fork(2) begins anew.
+//!
+//! Owner: a static; any thread gets it. The state's own locks may have been held when the parent forked, by
+//! threads that the child does not have.
+
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use super::{Descriptors, Owner};
+
+/// State of a process that a child begins anew, whoever held its locks when the parent forked. What the parent
+/// had stays where it was, and is not looked at any more.
+pub struct PerProcess<T: 'static> {
+    /// Null, or leaked.
+    current: AtomicPtr<(u32, T)>,
+}
+
+impl<T: Send + Sync + Default> PerProcess<T> {
+    /// Nothing yet.
+    #[allow(clippy::new_without_default)] // for statics
+    pub const fn new() -> Self {
+        Self { current: AtomicPtr::new(null_mut()) }
+    }
+
+    /// That of this process.
+    pub fn get<O: Owner>(&'static self) -> &'static T {
+        let generation = Descriptors::generation::<O>();
+        let mut current = self.current.load(Ordering::Acquire);
+        loop {
+            // SAFETY: null, or leaked and thus valid for ever; shared by reference only.
+            if let Some((made, state)) = unsafe { current.as_ref::<'static>() }
+                && *made == generation
+            {
+                return state;
+            }
+            let new = Box::into_raw(Box::new((generation, T::default())));
+            match self.current.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => current = new,
+                Err(other) => {
+                    // SAFETY: made above by `into_raw`, and nobody else has seen it.
+                    drop(unsafe { Box::from_raw(new) });
+                    current = other;
+                }
+            }
+        }
+    }
+}
