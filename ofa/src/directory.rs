@@ -26,6 +26,9 @@ pub trait QueuePair: Listener + Any {
     /// A request was flushed or terminated, and `plain` is what its completion says by itself: what the
     /// application is to be told. `None`: nothing yet.
     fn explain(&self, completion: &WorkCompletion, plain: ibv_wc) -> Option<ibv_wc>;
+
+    /// `IBV_WC_…` of the atomic operation that completed next.
+    fn next_atomic(&self) -> u32;
 }
 
 type Map<K> = Mutex<BTreeMap<K, Weak<dyn Listener>>>;

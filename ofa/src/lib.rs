@@ -18,6 +18,7 @@
 mod access;
 pub mod acks;
 pub mod adapter;
+mod atomics;
 mod caps;
 pub mod device;
 pub mod directory;

@@ -13,10 +13,13 @@ use std::time::{Duration, Instant};
 use ibv_sys::*;
 use kal_os::lock;
 use ual_cm::{ConnState, Connectee, Disconnect, RequestId};
-use vp_api::{AsyncEvent, QpChange, QpInit, VpStatus, WcStatus, WorkCompletion};
+use vp_api::{
+    AsyncEvent, PostFailure, QpChange, QpInit, SendWr, VpStatus, WcStatus, WorkCompletion,
+};
 
 use crate::acks::Acks;
 use crate::adapter::Adapter;
+use crate::atomics::Atomics;
 use crate::caps;
 use crate::directory::{Listener, QueuePair};
 use crate::errno::{EBUSY, EINVAL, EOPNOTSUPP, Errno};
@@ -25,7 +28,7 @@ use crate::gid;
 use crate::late;
 use crate::object::Mirror;
 use crate::qp_state;
-use crate::rendezvous::{Meeting, Name, Parked, Peer, Slot, Sought};
+use crate::rendezvous::{Meeting, Name, Parked, Peer, Slot, Sought, to_itself};
 use crate::verbs::context::{Context, PORT};
 use crate::verbs::cq::Cq;
 use crate::verbs::pd::Pd;
@@ -88,6 +91,7 @@ pub struct Qp {
     blamed: AtomicBool,
     /// Receives that the end of a peer flushed, before the application hears of that.
     withheld: Mutex<Vec<ibv_wc>>,
+    atomics: Atomics,
     wr_list: WrList,
 }
 
@@ -134,6 +138,7 @@ impl Qp {
             acks: Arc::default(),
             blamed: AtomicBool::new(false),
             withheld: Mutex::default(),
+            atomics: Atomics::default(),
             wr_list: WrList::default(),
         });
         qp.init.pd.enter();
@@ -175,6 +180,15 @@ impl Qp {
 
     pub(crate) fn acks(&self) -> &Acks {
         &self.acks
+    }
+
+    /// Posts to the send queue.
+    #[inline]
+    pub(crate) fn post_send(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure> {
+        if !wrs.iter().any(Atomics::counts) {
+            return self.vp.post_send(wrs);
+        }
+        self.atomics.post(wrs, |wrs| self.vp.post_send(wrs))
     }
 
     pub(crate) fn wr_list(&self) -> &WrList {
@@ -317,6 +331,10 @@ impl Qp {
         let owner: Weak<Meeting> = Arc::downgrade(&meeting);
         self.attach(owner)?;
         lock(&self.meet).meeting = Some(meeting.clone());
+        if meeting.is_with_itself() {
+            let stream = to_itself::stream(meeting.reads())?;
+            return Ok(self.vp.modify(QpChange::Rts(Box::new(stream)))?);
+        }
         if meeting.connects() { meeting.connect(adapter) } else { self.look_for_early(&meeting) }
     }
 
@@ -432,6 +450,7 @@ impl Qp {
     /// Those that are kept here and have not been polled.
     fn forget_completions(&self) {
         lock(&self.withheld).clear();
+        self.atomics.clear();
         self.init.send_cq.remove(self.number);
         self.init.recv_cq.remove(self.number);
     }
@@ -558,6 +577,10 @@ impl Listener for Qp {
 }
 
 impl QueuePair for Qp {
+    fn next_atomic(&self) -> u32 {
+        self.atomics.next()
+    }
+
     fn number(&self) -> u32 {
         self.number
     }

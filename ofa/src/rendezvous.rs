@@ -16,6 +16,7 @@ mod name;
 mod point;
 mod retry;
 mod steady;
+pub(crate) mod to_itself;
 
 pub(crate) use meeting::{Meeting, Peer};
 pub(crate) use name::Name;

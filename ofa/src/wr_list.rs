@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use kal_os::lock;
-use vp_api::{Data, SendFlags, SendOp, SendWr, Sge};
+use vp_api::{Data, PostFailure, SendFlags, SendOp, SendWr, Sge};
 
 use crate::errno::{EINVAL, Errno};
 
@@ -92,11 +92,11 @@ impl WrList {
     pub(crate) fn complete(
         &self,
         ready: Result<(), Errno>,
-        qp: &dyn vp_api::Qp,
+        post: impl Fn(&[SendWr<'_>]) -> Result<(), PostFailure>,
     ) -> Result<(), Errno> {
         let result = {
             let list = lock(&self.list);
-            ready.and(list.refused.map_or(Ok(()), Err)).and_then(|()| list.post(qp))
+            ready.and(list.refused.map_or(Ok(()), Err)).and_then(|()| list.post(post))
         };
         self.building.store(false, Ordering::Release);
         result
@@ -129,13 +129,13 @@ impl List {
         Some(SendWr { wr_id: *wr_id, op: op.clone(), data, flags: *flags })
     }
 
-    fn post(&self, qp: &dyn vp_api::Qp) -> Result<(), Errno> {
+    fn post(&self, post: impl Fn(&[SendWr<'_>]) -> Result<(), PostFailure>) -> Result<(), Errno> {
         let last = self.requests.len().saturating_sub(1);
         for at in 0..self.requests.len() {
             let mut request = self.request(at).ok_or(EINVAL)?;
             // More follow at once.
             request.flags.set(SendFlags::COALESCE, at < last);
-            qp.post_send(&[request])?;
+            post(&[request])?;
         }
         Ok(())
     }

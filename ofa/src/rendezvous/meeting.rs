@@ -64,6 +64,16 @@ impl Meeting {
         self.peer.own < self.peer.peer
     }
 
+    /// Whether both ends are this one.
+    pub(crate) fn is_with_itself(&self) -> bool {
+        self.peer.own == self.peer.peer
+    }
+
+    /// Reads and atomics at once, in and out.
+    pub(crate) fn reads(&self) -> (u16, u16) {
+        (self.peer.ird, self.peer.ord)
+    }
+
     /// Whom it looks for.
     pub(crate) fn peer(&self) -> Name {
         self.peer.peer

@@ -104,7 +104,7 @@ pub(super) unsafe extern "C" fn bind_mw(
         let op = unsafe { operation(window.id, rkey, &bind.bind_info) }?;
         let flags = send::flags(bind.send_flags, qp.init().signal_all);
         let request = SendWr { wr_id: bind.wr_id, op, data: Data::Sgl(&[]), flags };
-        qp.vp().post_send(&[request]).map_err(Errno::from)?;
+        qp.post_send(&[request]).map_err(Errno::from)?;
         // SAFETY: the caller's window; the new key is its own from now on.
         unsafe { (*mw).rkey = rkey };
         Ok(())

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
 use ibv_sys::*;
-use vp_api::{WcStatus, WorkCompletion};
+use vp_api::{WcOpcode, WcStatus, WorkCompletion};
 
 use crate::adapter::Adapter;
 use crate::errno::Errno;
@@ -100,11 +100,19 @@ impl Cq {
 #[inline]
 fn translate(adapter: &Adapter, completion: &WorkCompletion) -> Option<ibv_wc> {
     let out = wc::of(completion, adapter.numbers().get(completion.qp));
-    if completion.status == WcStatus::Success {
-        Some(out)
-    } else {
-        failed(adapter, completion, out)
+    match completion.status {
+        WcStatus::Success if completion.opcode == WcOpcode::Atomic => {
+            Some(which_atomic(adapter, completion, out))
+        }
+        WcStatus::Success => Some(out),
+        _ => failed(adapter, completion, out),
     }
+}
+
+#[cold]
+fn which_atomic(adapter: &Adapter, completion: &WorkCompletion, out: ibv_wc) -> ibv_wc {
+    let qp = adapter.directory().queue_pair(completion.qp);
+    ibv_wc { opcode: qp.map_or(out.opcode, |qp| qp.next_atomic()), ..out }
 }
 
 #[cold]

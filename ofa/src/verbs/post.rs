@@ -149,7 +149,7 @@ unsafe fn post_piece(qp: &Qp, from: *mut ibv_send_wr) -> (usize, Result<(), VpSt
     // SAFETY: so many were written. What they are made of needs no drop: no operation here owns anything.
     let list = unsafe { std::slice::from_raw_parts(first, count) };
     if count > 0
-        && let Err(PostFailure { posted, status }) = qp.vp().post_send(list)
+        && let Err(PostFailure { posted, status }) = qp.post_send(list)
     {
         return (posted, Err(status));
     }
@@ -193,7 +193,7 @@ unsafe fn post_inline(qp: &Qp, wr: &ibv_send_wr) -> Result<(), VpStatus> {
         _ => return Err(VpStatus::InvalidWr),
     };
     let request = SendWr { wr_id: wr.wr_id, op, data, flags };
-    qp.vp().post_send(&[request]).map_err(|failure| failure.status)
+    qp.post_send(&[request]).map_err(|failure| failure.status)
 }
 
 /// One request without inline data and none behind it.
@@ -202,7 +202,7 @@ unsafe fn post_one(qp: &Qp, wr: &ibv_send_wr) -> Result<(), VpStatus> {
     let mut elements = Elements::new();
     // SAFETY: the caller's request.
     let request = unsafe { request(qp, wr, &mut elements) }?;
-    qp.vp().post_send(&[request]).map_err(|failure| failure.status)
+    qp.post_send(&[request]).map_err(|failure| failure.status)
 }
 
 unsafe fn walk(qp: &Qp, mut next: *mut ibv_send_wr) -> Result<(), (*mut ibv_send_wr, VpStatus)> {

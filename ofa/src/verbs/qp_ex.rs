@@ -157,7 +157,7 @@ unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
     // SAFETY: the caller's queue pair.
     let Some(private) = (unsafe { of(qp) }) else { return libc::EINVAL };
     let ready = private.adapter().and(takes_sends(private.state()).map_err(Errno::from));
-    errno::code(private.wr_list().complete(ready, &**private.vp()))
+    errno::code(private.wr_list().complete(ready, |wrs| private.post_send(wrs)))
 }
 
 unsafe extern "C" fn abort(qp: *mut ibv_qp_ex) {

@@ -63,17 +63,17 @@ fn writes_reads_and_atomics_reach_the_peers_memory() {
     // The Read went behind the Write.
     assert_eq!(far.read(0, 7), b"written");
 
-    for (opcode, compare_add, swap, before) in [
-        (IBV_WR_ATOMIC_FETCH_AND_ADD, 2, 0, 40u64),
-        (IBV_WR_ATOMIC_CMP_AND_SWP, 42, 7, 42),
-        (IBV_WR_ATOMIC_CMP_AND_SWP, 42, 9, 7),
+    for (opcode, done, compare_add, swap, before) in [
+        (IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WC_FETCH_ADD, 2, 0, 40u64),
+        (IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WC_COMP_SWAP, 42, 7, 42),
+        (IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WC_COMP_SWAP, 42, 9, 7),
     ] {
         let mut sge = near.sge(128, 8);
         let mut atomic = wr(3, opcode, &mut sge);
         let (remote_addr, rkey) = (far.at(1024), far.rkey());
         atomic.wr = wr_union { atomic: wr_atomic { remote_addr, compare_add, swap, rkey } };
         assert_eq!(near.send(a, &mut atomic), 0);
-        near.success(3);
+        assert_eq!(near.success(3).opcode, done);
         assert_eq!(near.read(128, 8), before.to_ne_bytes());
     }
     assert_eq!(far.read(1024, 8), 7u64.to_ne_bytes());
@@ -232,4 +232,26 @@ fn a_window_gives_its_part_of_a_region_until_it_is_unbound() {
     destroy(a);
     destroy(b);
     assert_eq!(unsafe { far.ops().dealloc_mw.unwrap()(mw) }, 0);
+}
+
+#[test]
+fn a_queue_pair_may_meet_itself() {
+    let lab = Lab::new();
+    let qp = lab.qp();
+    to_init(qp);
+    meet(qp, lab.gid(), number(qp));
+    assert_eq!(lab.recv(qp, 1, &mut lab.sge(64, 64)), 0);
+    lab.fill(0, b"to myself");
+    assert_eq!(lab.send(qp, &mut wr(2, IBV_WR_SEND, &mut lab.sge(0, 9))), 0);
+    let mut ids = [lab.completion(), lab.completion()].map(|wc| (wc.wr_id, wc.status));
+    ids.sort_unstable();
+    assert_eq!(ids, [(1, IBV_WC_SUCCESS), (2, IBV_WC_SUCCESS)]);
+    assert_eq!(lab.read(64, 9), b"to myself");
+    let mut sge = lab.sge(256, 9);
+    let mut read = wr(3, IBV_WR_RDMA_READ, &mut sge);
+    read.wr = wr_union { rdma: wr_rdma { remote_addr: lab.at(64), rkey: lab.rkey() } };
+    assert_eq!(lab.send(qp, &mut read), 0);
+    lab.success(3);
+    assert_eq!(lab.read(256, 9), b"to myself");
+    destroy(qp);
 }

@@ -1,0 +1,27 @@
+//! A queue pair that meets itself: over a TCP socket that is connected to itself (RFC 9293 section 3.5, the
+//! simultaneous open), without MPA's start-up, for which there is nobody else.
+
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+
+use rustix::net::{
+    AddressFamily, SocketFlags, SocketType, bind, connect, getsockname, socket_with,
+};
+use vp_api::{LlpStream, Role, StreamParams};
+
+use crate::errno::Errno;
+
+/// Such a stream, for so many reads at once, in and out.
+///
+/// # Errors
+/// Those of socket(2) and connect(2).
+pub(crate) fn stream((ird, ord): (u16, u16)) -> Result<LlpStream, Errno> {
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    bind(&socket, &SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)))?;
+    let own = SocketAddr::try_from(getsockname(&socket)?)?;
+    connect(&socket, &own)?;
+    rustix::io::ioctl_fionbio(&socket, true)?;
+    // Each may read from the other, which is the same.
+    let reads = ird.min(ord);
+    let params = StreamParams { ird: reads, ord: reads, ..StreamParams::new(Role::Initiator) };
+    Ok(LlpStream { socket, received: Vec::new(), last_message: Vec::new(), params })
+}
