@@ -140,6 +140,16 @@ impl Driver {
         }
     }
 
+    /// Carries out a command in the caller's thread, behind those that were sent before.
+    pub(crate) fn carry_out_now(&self, command: Command) {
+        if let Some(work) = &mut *self.lock() {
+            work.carry_on(Vec::new());
+            work.table.on_command(command);
+            work.arm();
+        }
+        self.deliver();
+    }
+
     /// `Some`: somebody is at work, or others come first.
     fn try_carry_out(&self, command: Command) -> Option<Command> {
         let Some(mut work) = self.try_lock() else { return Some(command) };

@@ -153,11 +153,16 @@ impl Cm {
         registry::add(Target { owner: self.mailbox.clone(), token }, addresses);
     }
 
-    /// Stops listening. Start-ups without a whole request are dropped; requests already delivered
-    /// can still be answered.
+    /// Stops listening; the addresses are free when this returns, unless the provider has a connection manager
+    /// of its own. Start-ups without a whole request are dropped; requests already delivered can still be
+    /// answered.
     pub fn unlisten(&self, id: ListenerId) {
         registry::remove(&self.mailbox, id.0);
-        self.mailbox.send(Command::Unlisten { token: id.0 });
+        let command = Command::Unlisten { token: id.0 };
+        match self.native() {
+            None => self.driver.carry_out_now(command),
+            Some(_) => self.mailbox.send(command),
+        }
     }
 }
 

@@ -263,6 +263,18 @@ fn a_bound_address_is_listened_on_or_connected_from_later() {
 }
 
 #[test]
+fn an_address_is_free_when_its_listener_is_closed() {
+    let machine = Machine::new();
+    let mut door = machine.door();
+    let address = door.address;
+    for _ in 0..50 {
+        machine.cm.unlisten(door.id);
+        let bound = machine.cm.bind(&[address], Serves::Connections).unwrap();
+        door = machine.door_of(bound, |_| true);
+    }
+}
+
+#[test]
 fn one_address_of_the_peers_family_is_needed_to_connect_from() {
     let machine = Machine::new();
     let (party, _told) = machine.party();

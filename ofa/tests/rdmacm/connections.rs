@@ -1,0 +1,177 @@
+//! From a request to a connection, or to its rejection: events, their parameters, and requests that nobody
+//! answers.
+
+use std::ptr::null_mut;
+
+use ibv_sys::*;
+
+use crate::common::*;
+
+#[test]
+fn both_ends_are_told_with_the_private_data_of_the_other() {
+    let (near, far) = (channel(), channel());
+    let (door, at) = listener(far);
+    let active = resolved(near, &at);
+    assert!(!shown(active).verbs.is_null() && !shown(active).pd.is_null());
+    assert_eq!((shown(active).port_num, shown(active).route.num_paths), (1, 1));
+    assert!(!shown(active).route.path_rec.is_null());
+    assert_eq!(address_in(&shown(active).route.addr.dst_storage).to_string(), at);
+    let asking = b"three octets or more";
+    done!(warpline_rdma_connect(active, &mut params(asking)));
+
+    let event = fetch(far);
+    assert_eq!((event.event, event.status), (RDMA_CM_EVENT_CONNECT_REQUEST, 0));
+    assert_eq!((event.listen_id, data_of(event)), (door, asking.to_vec()));
+    let conn = conn_of(event);
+    // What the peer will have outstanding, and what it takes.
+    assert_eq!((conn.responder_resources, conn.initiator_depth), (2, 4));
+    let passive = event.id;
+    done!(warpline_rdma_ack_cm_event(event));
+    assert_eq!(shown(passive).channel, far);
+    assert_eq!(shown(passive).verbs, shown(active).verbs);
+    let (theirs, ours) = (&shown(passive).route.addr, &shown(active).route.addr);
+    assert_eq!(address_in(&theirs.src_storage), address_in(&ours.dst_storage));
+    assert_eq!(address_in(&theirs.dst_storage), address_in(&ours.src_storage));
+    create_qp(passive);
+    done!(warpline_rdma_accept(passive, &mut params(b"come in")));
+
+    let seen = next(near);
+    assert_eq!((seen.kind, seen.status, seen.id), (RDMA_CM_EVENT_ESTABLISHED, 0, active));
+    assert_eq!(seen.data, b"come in");
+    let seen = next(far);
+    assert_eq!((seen.kind, seen.status, seen.id), (RDMA_CM_EVENT_ESTABLISHED, 0, passive));
+    assert_eq!(seen.data, b"");
+    for id in [active, passive] {
+        // SAFETY: the identifier's queue pair.
+        assert_eq!(unsafe { (*shown(id).qp).state }, IBV_QPS_RTS);
+    }
+    Pair { near, far, listener: door, active, passive }.end();
+}
+
+#[test]
+fn parameters_may_be_left_out() {
+    let (near, far) = (channel(), channel());
+    let (door, at) = listener(far);
+    let active = resolved(near, &at);
+    done!(warpline_rdma_connect(active, null_mut()));
+    let event = fetch(far);
+    let conn = conn_of(event);
+    assert!(conn.private_data.is_null() && conn.private_data_len == 0);
+    // As many reads as the device has.
+    assert_eq!((conn.responder_resources, conn.initiator_depth), (128, 128));
+    let passive = event.id;
+    done!(warpline_rdma_ack_cm_event(event));
+    create_qp(passive);
+    let mut most = params(&[]);
+    (most.responder_resources, most.initiator_depth) = (RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH);
+    done!(warpline_rdma_accept(passive, &raw mut most));
+    expect(near, RDMA_CM_EVENT_ESTABLISHED);
+    expect(far, RDMA_CM_EVENT_ESTABLISHED);
+    Pair { near, far, listener: door, active, passive }.end();
+}
+
+#[test]
+fn a_rejection_carries_its_private_data() {
+    let (near, far) = (channel(), channel());
+    let (door, at) = listener(far);
+    let active = resolved(near, &at);
+    done!(warpline_rdma_connect(active, &mut params(&[])));
+    let passive = expect(far, RDMA_CM_EVENT_CONNECT_REQUEST);
+    done!(warpline_rdma_reject(passive, b"no".as_ptr().cast(), 2));
+    let seen = next(near);
+    assert_eq!((seen.kind, seen.status), (RDMA_CM_EVENT_REJECTED, -libc::ECONNREFUSED));
+    assert_eq!((seen.id, seen.data), (active, b"no".to_vec()));
+    // It is answered.
+    refused!(libc::EINVAL, warpline_rdma_reject(passive, null_mut(), 0));
+    Pair { near, far, listener: door, active, passive }.end();
+}
+
+/// By its identifier, by its listener while it is queued, and by a backlog that is full.
+#[test]
+fn a_request_that_nobody_answers_is_rejected() {
+    let (near, far) = (channel(), channel());
+    let (door, at) = listener(far);
+    let rejected = |id: *mut rdma_cm_id| {
+        let seen = next(near);
+        assert_eq!((seen.kind, seen.id), (RDMA_CM_EVENT_REJECTED, id));
+        call!(warpline_rdma_destroy_qp(id));
+        done!(warpline_rdma_destroy_id(id));
+    };
+    let first = resolved(near, &at);
+    done!(warpline_rdma_connect(first, &mut params(&[])));
+    let passive = expect(far, RDMA_CM_EVENT_CONNECT_REQUEST);
+    done!(warpline_rdma_destroy_id(passive));
+    rejected(first);
+
+    let second = resolved(near, &at);
+    done!(warpline_rdma_connect(second, &mut params(&[])));
+    warpline_patience::until("the request", || has_event(far));
+    done!(warpline_rdma_destroy_id(door));
+    assert!(!has_event(far));
+    rejected(second);
+
+    let narrow = id_on(far);
+    done!(warpline_rdma_bind_addr(narrow, c_address("127.0.0.1:0")));
+    done!(warpline_rdma_listen(narrow, 1));
+    let ids = [(); 2].map(|()| resolved(near, &address_of(narrow)));
+    for id in ids {
+        done!(warpline_rdma_connect(id, &mut params(&[])));
+    }
+    // One of them is queued, and the other is not.
+    let seen = next(near);
+    assert_eq!(seen.kind, RDMA_CM_EVENT_REJECTED);
+    assert!(has_event(far));
+    done!(warpline_rdma_destroy_id(narrow));
+    let seen = next(near);
+    assert_eq!(seen.kind, RDMA_CM_EVENT_REJECTED);
+    for id in ids {
+        call!(warpline_rdma_destroy_qp(id));
+        done!(warpline_rdma_destroy_id(id));
+    }
+    for channel in [near, far] {
+        call!(warpline_rdma_destroy_event_channel(channel));
+    }
+}
+
+#[test]
+fn a_queue_pair_of_the_applications_is_named_by_its_number() {
+    let pair = Pair::new();
+    let id = id_on(pair.near);
+    let (door, at) = listener(pair.far);
+    done!(warpline_rdma_resolve_addr(id, null_mut(), c_address(&at), 1000));
+    expect(pair.near, RDMA_CM_EVENT_ADDR_RESOLVED);
+    done!(warpline_rdma_resolve_route(id, 1000));
+    expect(pair.near, RDMA_CM_EVENT_ROUTE_RESOLVED);
+    // A queue pair that no identifier knows.
+    let other = id_on(pair.near);
+    done!(warpline_rdma_bind_addr(other, c_address("127.0.0.1:0")));
+    create_qp(other);
+    let qp = std::mem::replace(&mut shown(other).qp, null_mut());
+    // SAFETY: it lives.
+    let number = unsafe { (*qp).qp_num };
+    refused!(libc::EINVAL, warpline_rdma_connect(id, null_mut()));
+    let mut param = params(&[]);
+    param.qp_num = number ^ 0x00ab_cdef;
+    refused!(libc::EINVAL, warpline_rdma_connect(id, &raw mut param));
+    param.qp_num = number;
+    done!(warpline_rdma_connect(id, &raw mut param));
+    let passive = requested(pair.far);
+    done!(warpline_rdma_accept(passive, null_mut()));
+    assert_eq!(expect(pair.near, RDMA_CM_EVENT_ESTABLISHED), id);
+    expect(pair.far, RDMA_CM_EVENT_ESTABLISHED);
+    // One queue pair is one connection's: another identifier does not get it.
+    let third = resolved(pair.near, &at);
+    let own = std::mem::replace(&mut shown(third).qp, qp);
+    refused!(libc::EINVAL, warpline_rdma_connect(third, null_mut()));
+    shown(third).qp = own;
+    for id in [third, id] {
+        call!(warpline_rdma_destroy_qp(id));
+        done!(warpline_rdma_destroy_id(id));
+    }
+    shown(other).qp = qp;
+    for id in [passive, door, other] {
+        call!(warpline_rdma_destroy_qp(id));
+        done!(warpline_rdma_destroy_id(id));
+    }
+    pair.end();
+}

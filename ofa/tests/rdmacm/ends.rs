@@ -1,0 +1,210 @@
+//! The end of a connection is told once to each identifier, whatever goes first: the connection, the queue pair,
+//! the peer; and what an identifier that goes leaves behind.
+
+use std::ffi::c_int;
+use std::ptr::null_mut;
+use std::thread;
+
+use ibv_sys::*;
+use ofa::verbs::mr::{warpline_ibv_dereg_mr, warpline_ibv_reg_mr};
+use ofa::verbs::qp::warpline_ibv_modify_qp;
+
+use crate::common::*;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum By {
+    Disconnect,
+    DestroyQp,
+    BreakQp,
+}
+
+fn end(id: *mut rdma_cm_id, by: By) {
+    match by {
+        By::Disconnect => done!(warpline_rdma_disconnect(id)),
+        By::DestroyQp => call!(warpline_rdma_destroy_qp(id)),
+        By::BreakQp => {
+            let mut attr = ibv_qp_attr { qp_state: IBV_QPS_ERR, ..ibv_qp_attr::default() };
+            done!(warpline_ibv_modify_qp(shown(id).qp, &raw mut attr, IBV_QP_STATE));
+        }
+    }
+}
+
+#[test]
+fn each_end_is_told_once_however_it_ends() {
+    for (active, passive) in [
+        (Some(By::Disconnect), None),
+        (None, Some(By::Disconnect)),
+        (Some(By::DestroyQp), None),
+        (None, Some(By::DestroyQp)),
+        (Some(By::BreakQp), None),
+        (Some(By::Disconnect), Some(By::Disconnect)),
+        (Some(By::DestroyQp), Some(By::DestroyQp)),
+        (Some(By::Disconnect), Some(By::DestroyQp)),
+    ] {
+        let pair = Pair::new();
+        active.into_iter().for_each(|by| end(pair.active, by));
+        passive.into_iter().for_each(|by| end(pair.passive, by));
+        for (channel, id) in [(pair.near, pair.active), (pair.far, pair.passive)] {
+            let seen = next(channel);
+            assert_eq!(
+                (seen.kind, seen.status, seen.id),
+                (RDMA_CM_EVENT_DISCONNECTED, 0, id),
+                "{active:?} {passive:?}"
+            );
+            // As most programs do: it is over, and nothing follows.
+            done!(warpline_rdma_disconnect(id));
+            call!(warpline_rdma_destroy_qp(id));
+            assert!(!has_event(channel), "{active:?} {passive:?}");
+        }
+        pair.end();
+    }
+}
+
+#[test]
+fn the_peer_is_told_of_an_identifier_that_goes() {
+    let pair = Pair::new();
+    done!(warpline_rdma_destroy_id(pair.active));
+    assert_eq!(expect(pair.far, RDMA_CM_EVENT_DISCONNECTED), pair.passive);
+    assert!(!has_event(pair.near));
+    for id in [pair.passive, pair.listener] {
+        call!(warpline_rdma_destroy_qp(id));
+        done!(warpline_rdma_destroy_id(id));
+    }
+}
+
+#[test]
+fn an_attempt_ends_with_its_queue_pair() {
+    let (near, far) = (channel(), channel());
+    let (door, at) = listener(far);
+    let active = resolved(near, &at);
+    done!(warpline_rdma_connect(active, null_mut()));
+    call!(warpline_rdma_destroy_qp(active));
+    let seen = next(near);
+    assert_eq!((seen.kind, seen.status), (RDMA_CM_EVENT_CONNECT_ERROR, -libc::ECONNRESET));
+    // Of the request nothing may have come.
+    for id in [active, door] {
+        done!(warpline_rdma_destroy_id(id));
+    }
+    for channel in [near, far] {
+        call!(warpline_rdma_destroy_event_channel(channel));
+    }
+}
+
+#[test]
+fn an_identifier_waits_for_its_events_to_be_acknowledged() {
+    let near = channel();
+    let id = id_on(near);
+    done!(warpline_rdma_resolve_addr(id, null_mut(), c_address("127.0.0.1:9"), 1000));
+    done!(warpline_rdma_resolve_route(id, 1000));
+    let event = fetch(near);
+    assert_eq!(event.event, RDMA_CM_EVENT_ADDR_RESOLVED);
+    // The second is taken back, the first is waited for.
+    let destroyed = id.expose_provenance();
+    let destroyer = thread::spawn(move || {
+        let id = std::ptr::with_exposed_provenance_mut(destroyed);
+        done!(warpline_rdma_destroy_id(id));
+    });
+    warpline_patience::until("the event to be taken back", || !has_event(near));
+    assert!(!destroyer.is_finished());
+    done!(warpline_rdma_ack_cm_event(event));
+    destroyer.join().unwrap();
+    call!(warpline_rdma_destroy_event_channel(near));
+}
+
+#[test]
+fn an_identifier_that_moves_takes_its_events_along() {
+    let (old, new) = (channel(), channel());
+    let [moving, staying] = [(); 2].map(|()| id_on(old));
+    for id in [moving, staying] {
+        done!(warpline_rdma_resolve_addr(id, null_mut(), c_address("127.0.0.1:9"), 1000));
+        done!(warpline_rdma_resolve_route(id, 1000));
+    }
+    done!(warpline_rdma_migrate_id(moving, new));
+    assert_eq!(shown(moving).channel, new);
+    for (channel, id) in [(old, staying), (new, moving)] {
+        assert_eq!(expect(channel, RDMA_CM_EVENT_ADDR_RESOLVED), id);
+        assert_eq!(expect(channel, RDMA_CM_EVENT_ROUTE_RESOLVED), id);
+        assert!(!has_event(channel));
+        done!(warpline_rdma_destroy_id(id));
+        call!(warpline_rdma_destroy_event_channel(channel));
+    }
+}
+
+const MESSAGES: usize = 8;
+
+/// Programs for InfiniBand take a completion for a delivery, and destroy everything at once.
+#[test]
+fn what_has_completed_arrives_though_everything_is_destroyed_at_once() {
+    let pair = Pair::new();
+    let mut inbox = vec![0u8; MESSAGES << 20];
+    let mut outbox: Vec<u8> = (0..1 << 20).map(|n| n as u8).collect();
+    let access = IBV_ACCESS_LOCAL_WRITE as c_int;
+    let register = |id: *mut rdma_cm_id, memory: &mut [u8]| {
+        let (at, len) = (memory.as_mut_ptr().cast(), memory.len());
+        let mr = call!(warpline_ibv_reg_mr(shown(id).pd, at, len, access));
+        assert!(!mr.is_null());
+        mr
+    };
+    let into = register(pair.passive, &mut inbox);
+    let from = register(pair.active, &mut outbox);
+    for message in 0..MESSAGES {
+        post_recv(pair.passive, &mut inbox[message << 20..][..1 << 20], into);
+    }
+    for _ in 0..MESSAGES {
+        post_send(pair.active, &mut outbox, from);
+    }
+    assert_eq!(completions(shown(pair.active).send_cq, MESSAGES), MESSAGES);
+    call!(warpline_rdma_destroy_qp(pair.active));
+    done!(warpline_ibv_dereg_mr(from));
+    done!(warpline_rdma_destroy_id(pair.active));
+    assert_eq!(completions(shown(pair.passive).recv_cq, MESSAGES), MESSAGES);
+    assert!(inbox.chunks(1 << 20).all(|message| message == outbox));
+    assert_eq!(expect(pair.far, RDMA_CM_EVENT_DISCONNECTED), pair.passive);
+    call!(warpline_rdma_destroy_qp(pair.passive));
+    done!(warpline_ibv_dereg_mr(into));
+    for id in [pair.passive, pair.listener] {
+        done!(warpline_rdma_destroy_id(id));
+    }
+}
+
+fn entry(memory: &mut [u8], mr: *mut ibv_mr) -> ibv_sge {
+    // SAFETY: the test's registration.
+    let lkey = unsafe { (*mr).lkey };
+    ibv_sge { addr: memory.as_mut_ptr() as u64, length: memory.len() as u32, lkey }
+}
+
+fn post_recv(id: *mut rdma_cm_id, memory: &mut [u8], mr: *mut ibv_mr) {
+    let mut sge = entry(memory, mr);
+    let mut wr = ibv_recv_wr { wr_id: 0, next: null_mut(), sg_list: &raw mut sge, num_sge: 1 };
+    let qp = shown(id).qp;
+    // SAFETY: an open context.
+    let post = unsafe { (*(*qp).context).ops.post_recv }.unwrap();
+    done!(post(qp, &raw mut wr, &mut null_mut()));
+}
+
+fn post_send(id: *mut rdma_cm_id, memory: &mut [u8], mr: *mut ibv_mr) {
+    let mut sge = entry(memory, mr);
+    // SAFETY: zeroes are a value of every field.
+    let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
+    (wr.sg_list, wr.num_sge, wr.opcode) = (&raw mut sge, 1, IBV_WR_SEND);
+    let qp = shown(id).qp;
+    // SAFETY: an open context.
+    let post = unsafe { (*(*qp).context).ops.post_send }.unwrap();
+    done!(post(qp, &raw mut wr, &mut null_mut()));
+}
+
+/// How many of the next completions are successes.
+fn completions(cq: *mut ibv_cq, count: usize) -> usize {
+    // SAFETY: an open context.
+    let poll = unsafe { (*(*cq).context).ops.poll_cq }.unwrap();
+    let (mut all, mut good) = (0, 0);
+    warpline_patience::until("completions", || {
+        let mut wc = ibv_wc::default();
+        if call!(poll(cq, 1, &raw mut wc)) == 1 {
+            all += 1;
+            good += usize::from(wc.status == IBV_WC_SUCCESS);
+        }
+        all == count
+    });
+    good
+}

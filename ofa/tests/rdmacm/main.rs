@@ -1,0 +1,10 @@
+//! The functions of librdmacm from outside: what programs call, the events that they are told, in which order,
+//! and what becomes of a wrong call. Both ends are in this process, over loopback.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+mod connections;
+mod endpoints;
+mod ends;
+mod misuse;
+mod ports;

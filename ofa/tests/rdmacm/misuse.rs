@@ -1,0 +1,126 @@
+//! Calls out of order, and what is not served: each is refused with the error number that programs expect, and
+//! changes nothing.
+
+use std::ffi::CStr;
+use std::ptr::null_mut;
+
+use ibv_sys::*;
+use ofa::rdmacm::calls::device::*;
+use ofa::rdmacm::calls::endpoint::warpline_rdma_get_request;
+use ofa::rdmacm::calls::option::warpline_rdma_set_option;
+
+use crate::common::*;
+
+#[test]
+fn calls_out_of_order_are_refused() {
+    let channel = channel();
+    let id = id_on(channel);
+    let invalid = libc::EINVAL;
+    refused!(invalid, warpline_rdma_resolve_route(id, 0));
+    refused!(invalid, warpline_rdma_connect(id, null_mut()));
+    refused!(invalid, warpline_rdma_accept(id, null_mut()));
+    refused!(invalid, warpline_rdma_reject(id, null_mut(), 0));
+    refused!(invalid, warpline_rdma_disconnect(id));
+    refused!(invalid, warpline_rdma_establish(id));
+    refused!(invalid, warpline_rdma_notify(id, IBV_EVENT_COMM_EST));
+    // It is bound to no device.
+    refused!(invalid, warpline_rdma_create_qp(id, null_mut(), &mut attr()));
+    refused!(invalid, warpline_rdma_bind_addr(id, null_mut()));
+    refused!(invalid, warpline_rdma_resolve_addr(id, null_mut(), null_mut(), 0));
+    refused!(invalid, warpline_rdma_get_request(id, &mut null_mut()));
+    assert_eq!(call!(warpline_rdma_get_dst_port(id)), 0);
+
+    done!(warpline_rdma_listen(id, 1));
+    assert_ne!(call!(warpline_rdma_get_src_port(id)), 0);
+    refused!(invalid, warpline_rdma_listen(id, 1));
+    refused!(invalid, warpline_rdma_bind_addr(id, c_address("127.0.0.1:0")));
+    refused!(invalid, warpline_rdma_resolve_addr(id, null_mut(), c_address("127.0.0.1:1"), 0));
+    done!(warpline_rdma_destroy_id(id));
+
+    let id = resolved(channel, "127.0.0.1:1");
+    refused!(invalid, warpline_rdma_create_qp(id, null_mut(), &mut attr()));
+    refused!(invalid, warpline_rdma_listen(id, 1));
+    refused!(invalid, warpline_rdma_resolve_addr(id, null_mut(), c_address("127.0.0.1:1"), 0));
+    let mut greedy = params(&[]);
+    greedy.responder_resources = 200;
+    refused!(invalid, warpline_rdma_connect(id, &raw mut greedy));
+    assert!(!has_event(channel));
+    call!(warpline_rdma_destroy_qp(id));
+    done!(warpline_rdma_destroy_id(id));
+    call!(warpline_rdma_destroy_event_channel(channel));
+}
+
+#[test]
+fn what_is_not_served_says_so() {
+    let channel = channel();
+    let mut id = null_mut();
+    for (ps, errno) in
+        [(RDMA_PS_UDP, libc::EOPNOTSUPP), (RDMA_PS_IPOIB, libc::EOPNOTSUPP), (0x7777, libc::EINVAL)]
+    {
+        refused!(errno, warpline_rdma_create_id(channel, &raw mut id, null_mut(), ps));
+    }
+    refused!(libc::EINVAL, warpline_rdma_create_id(channel, null_mut(), null_mut(), RDMA_PS_TCP));
+    refused!(libc::EINVAL, warpline_rdma_destroy_id(null_mut()));
+    refused!(libc::EINVAL, warpline_rdma_get_cm_event(channel, null_mut()));
+    let id = id_on(channel);
+    let mut value = [0u64; 8];
+    let value = value.as_mut_ptr().cast();
+    for (level, name, len, errno) in [
+        (RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, 64, libc::EOPNOTSUPP),
+        (RDMA_OPTION_ID, 99, 1, libc::ENOSYS),
+        (99, RDMA_OPTION_ID_TOS, 1, libc::ENOSYS),
+        (RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, 4, libc::EINVAL),
+        (RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, 1, libc::EINVAL),
+    ] {
+        refused!(errno, warpline_rdma_set_option(id, level, name, value, len));
+    }
+    for (name, len) in
+        [(RDMA_OPTION_ID_TOS, 1), (RDMA_OPTION_ID_ACK_TIMEOUT, 1), (RDMA_OPTION_ID_AFONLY, 4)]
+    {
+        done!(warpline_rdma_set_option(id, RDMA_OPTION_ID, name, value, len));
+    }
+    // Too late for the address.
+    done!(warpline_rdma_bind_addr(id, c_address("127.0.0.1:0")));
+    let (level, name) = (RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR);
+    refused!(libc::EINVAL, warpline_rdma_set_option(id, level, name, value, 4));
+    done!(warpline_rdma_destroy_id(id));
+    call!(warpline_rdma_destroy_event_channel(channel));
+}
+
+#[test]
+fn a_nonblocking_channel_without_events_says_try_again() {
+    let channel = channel();
+    // SAFETY: the test's channel, whose descriptor is open.
+    let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw((*channel).fd) };
+    rustix::fs::fcntl_setfl(fd, rustix::fs::OFlags::NONBLOCK).unwrap();
+    refused!(libc::EAGAIN, warpline_rdma_get_cm_event(channel, &mut null_mut()));
+    call!(warpline_rdma_destroy_event_channel(channel));
+}
+
+#[test]
+fn devices_are_open_and_stay_so() {
+    let mut count = 0;
+    let list = call!(warpline_rdma_get_devices(&raw mut count));
+    assert!(!list.is_null() && count >= 1);
+    // SAFETY: as many as it says, and NULL.
+    let found = unsafe { std::slice::from_raw_parts(list, count as usize + 1) }.to_vec();
+    assert!(found[count as usize].is_null() && !found[0].is_null());
+    call!(warpline_rdma_free_devices(list));
+    let channel = channel();
+    let id = id_on(channel);
+    done!(warpline_rdma_bind_addr(id, c_address("127.0.0.1:0")));
+    assert!(found.contains(&shown(id).verbs));
+    done!(warpline_rdma_destroy_id(id));
+    call!(warpline_rdma_destroy_event_channel(channel));
+}
+
+#[test]
+fn events_have_names() {
+    let name = |kind| {
+        // SAFETY: a string that lives for ever.
+        unsafe { CStr::from_ptr(warpline_rdma_event_str(kind)) }.to_str().unwrap()
+    };
+    assert_eq!(name(RDMA_CM_EVENT_ADDR_RESOLVED), "RDMA_CM_EVENT_ADDR_RESOLVED");
+    assert_eq!(name(RDMA_CM_EVENT_TIMEWAIT_EXIT), "RDMA_CM_EVENT_TIMEWAIT_EXIT");
+    assert_eq!(name(99), "UNKNOWN EVENT");
+}
