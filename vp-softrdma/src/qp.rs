@@ -177,10 +177,11 @@ impl SoftQp {
             0 => 0,
             _ => self.news.swap(0, Ordering::AcqRel),
         };
+        let received = inner.receive(&self.context, news & OVER != 0, news & WRITABLE != 0);
+        // Last: what the socket has behind the messages that go now may be an event anew.
         if news & RECEIVES != 0 {
             inner.give_receives(&self.context);
         }
-        let received = inner.receive(&self.context, news & OVER != 0, news & WRITABLE != 0);
         match received || news & RECEIVES != 0 {
             true => self.unlock(inner),
             false => Served::Done,

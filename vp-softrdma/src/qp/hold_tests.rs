@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
-use vp_api::{Data, Qp, QpInfo, QpState, RecvWr, SendFlags, SendOp, SendWr, Sge, Unready};
+use rustix::event::{PollFd, PollFlags, poll};
+use vp_api::{
+    Data, Qp, QpChange, QpInfo, QpState, RecvWr, Remote, SendFlags, SendOp, SendWr, Sge, Unready,
+};
 use warpline_patience::until;
 
+use crate::queue::srq::Waiter;
 use crate::testing::end::{End, connected};
 
 const SECOND: u64 = 1_000_000_000;
@@ -132,4 +136,35 @@ fn a_peer_is_not_given_up_while_it_is_not_read() {
         ends.1.qp.poll();
     }
     assert_eq!(info(&ends.1).state, QpState::Rts);
+}
+
+/// The event of an end that came while nothing was read: who reads on hears of it again.
+#[test]
+fn an_end_behind_what_was_not_read_is_seen() {
+    let unready = Unready::Hold { octets: 1, time: Duration::from_secs(600) };
+    let far = End::with(LEN as usize, |init| init.unready = unready);
+    let ends = connected((End::new(LEN as usize), far));
+    let (near, far) = &ends;
+    send(near, 1);
+    drive(&ends, "its fill", || far.qp.inside(|inner, _| inner.core.is_full()));
+    let sge = [Sge { stag: near.stag, to: near.buffer.addr(), len: 8 }];
+    let remote = Remote { stag: far.stag, to: far.buffer.addr() };
+    let (op, data) = (SendOp::Write { remote }, Data::Sgl(&sge));
+    near.qp.post_send(&[SendWr { wr_id: 8, op, data, flags: SendFlags::SIGNALED }]).expect("room");
+    near.qp.modify(QpChange::Closing).expect("nothing is under way");
+    let stream = far.qp.inner.lock().link.as_ref().expect("connected").stream.clone();
+    until("the end to arrive", || {
+        let mut fds = [PollFd::new(&*stream, PollFlags::RDHUP)];
+        poll(&mut fds, Some(&kal_os::timespec(Duration::ZERO))) == Ok(1)
+    });
+    far.engine.poll();
+    // As an SRQ would have it.
+    let wr = RecvWr { wr_id: 9, sgl: &[Sge { stag: far.stag, to: far.buffer.addr(), len: LEN }] };
+    far.qp.inside(|inner, _| inner.core.queues.receives.post(&wr)).expect("room");
+    far.qp.on_receives();
+    until("the end of the stream", || {
+        far.engine.poll();
+        near.engine.poll();
+        info(far).state == QpState::Idle
+    });
 }
