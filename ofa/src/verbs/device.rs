@@ -11,6 +11,7 @@ use ibv_sys::*;
 
 use crate::device::{self, Device};
 use crate::errno::{self, EINVAL, Errno};
+use crate::object;
 use crate::verbs::open;
 
 /// The structure of a device, and the device.
@@ -133,6 +134,12 @@ pub unsafe extern "C" fn warpline_ibv_open_device(device: *mut ibv_device) -> *m
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_ibv_close_device(context: *mut ibv_context) -> c_int {
-    // SAFETY: the caller's context, given up.
-    errno::code(unsafe { crate::object::destroy(context) }.map(drop))
+    // SAFETY: the caller's context.
+    let private = unsafe { object::with(context) };
+    errno::code(private.and_then(|private| {
+        // What a child inherited it must not end: the parent goes on with it.
+        private.adapter()?;
+        // SAFETY: the caller gives it up.
+        unsafe { object::destroy(context) }.map(drop)
+    }))
 }

@@ -127,6 +127,12 @@ impl Lab {
         unsafe { self.ops().post_send.unwrap()(qp, wr, &mut bad) }
     }
 
+    /// What polling returns.
+    pub(crate) fn poll_raw(&self) -> c_int {
+        let mut wc = ibv_wc::default();
+        unsafe { self.ops().poll_cq.unwrap()(self.cq, 1, &mut wc) }
+    }
+
     /// A completion, if there is one.
     pub(crate) fn poll(&self) -> Option<ibv_wc> {
         let mut wc = ibv_wc::default();

@@ -4,6 +4,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 
 use ibv_sys::*;
+use ofa::verbs::device::*;
+use ofa::verbs::pd::*;
 use ofa::verbs::qp::*;
 
 use crate::lab::*;
@@ -42,6 +44,9 @@ fn the_peer_plays_its_part() {
     let dest = line(&mut std::io::stdin().lock(), "number ");
     meet(qp, lab.gid(), dest);
     let wc = lab.success(1);
+    if part == "forks" {
+        fork(&lab);
+    }
     // Back as it came.
     assert_eq!(lab.send(qp, &mut wr(2, IBV_WR_SEND, &mut lab.sge(0, wc.byte_len))), 0);
     lab.success(2);
@@ -49,6 +54,29 @@ fn the_peer_plays_its_part() {
         std::process::abort();
     }
     assert_eq!(unsafe { warpline_ibv_destroy_qp(qp) }, 0);
+}
+
+/// A child is refused what it inherited, and may start anew.
+fn fork(inherited: &Lab) {
+    // The other threads of this process wait in system calls.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let refused = unsafe { warpline_ibv_dealloc_pd(inherited.pd) } == libc::EIO
+            && unsafe { warpline_ibv_close_device(inherited.context) } == libc::EIO
+            && inherited.poll_raw() == -1;
+        let lab = Lab::new();
+        let qp = lab.qp();
+        to_init(qp);
+        meet(qp, lab.gid(), number(qp));
+        assert_eq!(lab.recv(qp, 1, &mut lab.sge(64, 64)), 0);
+        assert_eq!(lab.send(qp, &mut wr(1, IBV_WR_SEND, &mut lab.sge(0, 9))), 0);
+        lab.success(1);
+        lab.success(1);
+        unsafe { libc::_exit(if refused { 0 } else { 1 }) };
+    }
+    let mut status = 0;
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0);
 }
 
 fn echo(part: &str) {
@@ -67,7 +95,7 @@ fn echo(part: &str) {
     assert_eq!(lab.success(10).byte_len, 14);
     assert_eq!(lab.read(256, 14), b"there and back");
     let status = peer.wait().unwrap();
-    assert_eq!(status.success(), part == "ends");
+    assert_eq!(status.success(), part != "dies");
     // Whatever became of it, a send to it ends.
     warpline_patience::until("a send that is lost", || {
         let posted = lab.send(qp, &mut wr(11, IBV_WR_SEND, &mut lab.sge(0, 1)));
@@ -81,6 +109,11 @@ fn echo(part: &str) {
 #[test]
 fn a_process_that_destroys_at_once_has_sent_what_completed() {
     echo("ends");
+}
+
+#[test]
+fn a_child_starts_anew_and_leaves_its_parents_connections_alone() {
+    echo("forks");
 }
 
 #[test]
