@@ -89,6 +89,8 @@ pub struct Qp {
     acks: Arc<Acks>,
     /// The first send that a lost stream took with it was told so.
     blamed: AtomicBool,
+    /// The peer did not come, or does not answer.
+    lost: AtomicBool,
     /// Receives that the end of a peer flushed, before the application hears of that.
     withheld: Mutex<Vec<ibv_wc>>,
     atomics: Atomics,
@@ -137,6 +139,7 @@ impl Qp {
             handle: AtomicUsize::new(0),
             acks: Arc::default(),
             blamed: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
             withheld: Mutex::default(),
             atomics: Atomics::default(),
             wr_list: WrList::default(),
@@ -335,7 +338,11 @@ impl Qp {
             let stream = to_itself::stream(meeting.reads())?;
             return Ok(self.vp.modify(QpChange::Rts(Box::new(stream)))?);
         }
-        if meeting.connects() { meeting.connect(adapter) } else { self.look_for_early(&meeting) }
+        if meeting.connects() {
+            return meeting.connect(adapter);
+        }
+        meeting.wait();
+        self.look_for_early(&meeting)
     }
 
     fn peer(&self) -> Result<Peer, Errno> {
@@ -381,6 +388,7 @@ impl Qp {
 
     /// The peer did not come, or does not answer.
     pub(crate) fn lost_peer(&self) {
+        self.lost.store(true, Ordering::Release);
         self.ended();
         self.push(IBV_EVENT_QP_FATAL);
     }
@@ -423,6 +431,7 @@ impl Qp {
             std::thread::sleep(LOOK);
         }
         self.blamed.store(false, Ordering::Release);
+        self.lost.store(false, Ordering::Release);
         self.forget_completions();
         self.part();
         Ok(())
@@ -596,11 +605,12 @@ impl QueuePair for Qp {
             return Some(ibv_wc { status: status.unwrap_or(plain.status), ..plain });
         }
         let by_peer = self.is_met() && self.state() != IBV_QPS_ERR;
+        let lost = by_peer || self.lost.load(Ordering::Acquire);
         if self.blamed.swap(true, Ordering::AcqRel) {
             return Some(plain);
         }
         let status = info.and_then(|info| wc::first_lost(&info));
-        let status = status.or(by_peer.then_some(IBV_WC_RETRY_EXC_ERR));
+        let status = status.or(lost.then_some(IBV_WC_RETRY_EXC_ERR));
         if by_peer {
             self.lost_peer();
         }

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
+use ibv_sys::IBV_QPS_ERR;
 use kal_os::lock;
-use ual_cm::{AcceptParams, ConnEvent, ConnectParams, Connectee, Connection, RequestId};
+use ual_cm::{AcceptParams, ConnEvent, ConnState, ConnectParams, Connectee, Connection, RequestId};
 
 use crate::adapter::Adapter;
 use crate::errno::Errno;
@@ -21,6 +22,8 @@ use crate::rendezvous::steady::Steady;
 /// Between attempts: twice as long each time.
 const FIRST: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_millis(100);
+/// Between looks at one that waits for its peer.
+const LOOK: Duration = Duration::from_millis(250);
 /// A send waits at least so long for a peer.
 const LEAST: Duration = Duration::from_secs(2);
 /// And at most, where the program says that it waits for ever.
@@ -117,23 +120,36 @@ impl Meeting {
 
     /// An attempt failed: later again, or that was it.
     fn failed(self: &Arc<Self>, event: &ConnEvent) {
-        let Some(qp) = self.qp.upgrade() else { return };
         tracing::debug!("rendezvous of queue pair {:#x}: {event}", self.peer.own.number);
-        let now = Instant::now();
-        let sends = qp.vp().query().is_ok_and(|info| info.sends_outstanding > 0);
-        let since = {
-            let mut waiting = lock(&self.waiting);
-            if sends { Some(*waiting.get_or_insert(now)) } else { None }
-        };
-        let bound = qp.retry_time().clamp(LEAST, MOST);
-        let patient = since.is_none_or(|since| now - since < bound);
+        if !self.connects() {
+            // It is looked after while it waits.
+            return;
+        }
         let attempt = self.attempts.fetch_add(1, Ordering::Relaxed);
-        let pause = FIRST.saturating_mul(1 << attempt.min(8)).min(LONGEST);
+        self.later(FIRST.saturating_mul(1 << attempt.min(8)).min(LONGEST));
+    }
+
+    /// Has the time of waiting looked at now and then, until the peer has come.
+    pub(crate) fn wait(self: &Arc<Self>) {
+        self.later(LOOK);
+    }
+
+    /// Once more after a pause, unless a send has waited for too long.
+    fn later(self: &Arc<Self>, pause: Duration) {
+        let Some(qp) = self.qp.upgrade() else { return };
+        let now = Instant::now();
         let this: Weak<Self> = Arc::downgrade(self);
-        let later = |adapter: &Arc<Adapter>| adapter.points().retries.at(now + pause, this);
-        if !(patient && qp.adapter().is_ok_and(later)) {
+        let again = |adapter: &Arc<Adapter>| adapter.points().retries.at(now + pause, this);
+        if !(self.is_patient(&qp, now) && qp.adapter().is_ok_and(again)) {
             self.give_up(&qp);
         }
+    }
+
+    fn is_patient(&self, qp: &Qp, now: Instant) -> bool {
+        let sends = qp.vp().query().is_ok_and(|info| info.sends_outstanding > 0);
+        let mut waiting = lock(&self.waiting);
+        let bound = qp.retry_time().clamp(LEAST, MOST);
+        !sends || now - *waiting.get_or_insert(now) < bound
     }
 
     fn give_up(&self, qp: &Qp) {
@@ -151,14 +167,21 @@ impl Again for Meeting {
     fn again(self: Arc<Self>) {
         let Some(qp) = self.qp.upgrade() else { return };
         let Ok(adapter) = qp.adapter() else { return };
-        let reset = adapter.cm().reset(&*self).map_err(Errno::from);
-        let result = reset.and_then(|_| match self.connects() {
-            true => self.connect(adapter),
-            // The other connects again.
+        let state = self.connection.state();
+        if state == ConnState::Connected || qp.state() == IBV_QPS_ERR {
+            return;
+        }
+        if state == ConnState::Nonoperational && adapter.cm().reset(&*self).is_err() {
+            return self.give_up(&qp);
+        }
+        let result = match self.connects() {
+            true => return self.connect(adapter).unwrap_or_else(|_| self.give_up(&qp)),
+            // It comes again, if its first request was not accepted.
             false => qp.look_for_early(&self),
-        });
-        if result.is_err() {
-            self.give_up(&qp);
+        };
+        match result {
+            Ok(()) => self.wait(),
+            Err(_) => self.give_up(&qp),
         }
     }
 }

@@ -12,3 +12,4 @@ mod extended;
 mod lab;
 mod misuse;
 mod processes;
+mod rendezvous;

@@ -1,0 +1,103 @@
+//! Who meets whom, in which order, and what becomes of those who look for nobody.
+
+use ibv_sys::*;
+use ofa::verbs::qp::*;
+
+use crate::lab::*;
+
+/// A Send from one to the other arrives.
+fn reaches((near, a): (&Lab, *mut ibv_qp), (far, b): (&Lab, *mut ibv_qp)) {
+    assert_eq!(far.recv(b, 21, &mut far.sge(0, 8)), 0);
+    assert_eq!(near.send(a, &mut wr(20, IBV_WR_SEND, &mut near.sge(0, 8))), 0);
+    near.success(20);
+    far.success(21);
+}
+
+#[test]
+fn either_end_may_be_ready_first() {
+    let (near, far) = (Lab::new(), Lab::new());
+    for near_first in [true, false] {
+        let (a, b) = (near.qp(), far.qp());
+        to_init(a);
+        to_init(b);
+        let mut ends = [(a, far.gid(), number(b)), (b, near.gid(), number(a))];
+        if !near_first {
+            ends.reverse();
+        }
+        // What is posted before the other is there goes out then.
+        let [(first, gid, other), (second, to, first_number)] = ends;
+        meet(first, gid, other);
+        let (lab, peer) = if near_first { (&near, &far) } else { (&far, &near) };
+        assert_eq!(peer.recv(second, 1, &mut peer.sge(0, 8)), 0);
+        assert_eq!(lab.send(first, &mut wr(2, IBV_WR_SEND, &mut lab.sge(0, 8))), 0);
+        meet(second, to, first_number);
+        lab.success(2);
+        peer.success(1);
+        reaches((&near, a), (&far, b));
+        destroy(a);
+        destroy(b);
+    }
+}
+
+/// A send of it ends without a peer, and with it all receives.
+fn is_given_up(lab: &Lab, qp: *mut ibv_qp) {
+    assert_eq!(lab.recv(qp, 31, &mut lab.sge(0, 8)), 0);
+    assert_eq!(lab.send(qp, &mut wr(30, IBV_WR_SEND, &mut lab.sge(0, 8))), 0);
+    let mut both = [lab.completion(), lab.completion()].map(|wc| (wc.wr_id, wc.status));
+    both.sort_unstable();
+    assert_eq!(both, [(30, IBV_WC_RETRY_EXC_ERR), (31, IBV_WC_WR_FLUSH_ERR)]);
+    let mut event = crate::events::next(lab.context);
+    assert_eq!(event.event_type, IBV_EVENT_QP_FATAL);
+    crate::events::acknowledge(&mut event);
+    assert_eq!(state(qp), IBV_QPS_ERR);
+}
+
+#[test]
+fn a_send_to_nobody_is_given_up() {
+    let lab = Lab::new();
+    let qp = lab.qp();
+    to_init(qp);
+    // Nothing listens at the first port of all.
+    meet(qp, lab.gid(), 0x01_0001);
+    is_given_up(&lab, qp);
+    destroy(qp);
+}
+
+#[test]
+fn who_is_not_expected_is_not_met() {
+    let (near, far) = (Lab::new(), Lab::new());
+    let (a, b) = pair(&near, &far);
+    reaches((&near, a), (&far, b));
+    let stranger = Lab::new();
+    let c = stranger.qp();
+    to_init(c);
+    meet(c, far.gid(), number(b));
+    is_given_up(&stranger, c);
+    reaches((&near, a), (&far, b));
+    [a, b, c].into_iter().for_each(destroy);
+}
+
+#[test]
+fn an_unreliable_connection_has_no_reads() {
+    let (near, far) = (Lab::new(), Lab::new());
+    let [a, b] = [&near, &far].map(|lab| {
+        let mut init = ibv_qp_init_attr { qp_type: IBV_QPT_UC, ..lab.init() };
+        let qp = unsafe { warpline_ibv_create_qp(lab.pd, &mut init) };
+        assert!(!qp.is_null());
+        to_init(qp);
+        qp
+    });
+    for (qp, gid, other) in [(a, far.gid(), number(b)), (b, near.gid(), number(a))] {
+        let mask = RTR & !(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+        assert_eq!(modify(qp, &mut rtr(gid, other), mask), 0);
+        assert_eq!(modify(qp, &mut rts(), IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
+    }
+    reaches((&near, a), (&far, b));
+    let mut sge = near.sge(64, 8);
+    let mut read = wr(3, IBV_WR_RDMA_READ, &mut sge);
+    read.wr = wr_union { rdma: wr_rdma { remote_addr: far.at(0), rkey: far.rkey() } };
+    assert_eq!(near.send(a, &mut read), 0);
+    assert_eq!(near.completion().status, IBV_WC_LOC_QP_OP_ERR);
+    destroy(a);
+    destroy(b);
+}
