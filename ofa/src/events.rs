@@ -3,8 +3,9 @@
 //! Owned by the context. An object that is destroyed takes back what is queued of it, then waits until what
 //! was given is acknowledged.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
+use kal_os::lock;
 use vp_api::Rnic;
 
 use crate::acks::Acks;
@@ -57,10 +58,38 @@ impl Events {
     pub(crate) fn take(&self, rnic: &dyn Rnic) -> Result<Event, Errno> {
         self.0.take(|fd, timeout| rnic.lead(fd, timeout))
     }
+}
 
-    /// The object goes: so do its events, once those that were given are acknowledged.
-    pub(crate) fn forget(&self, handle: usize, acks: &Acks) {
-        self.0.remove(|event| event.element == Element::Handle(handle));
-        acks.wait();
+/// An object that events are about. None is told of it before it has its handle, nor once it goes.
+#[derive(Default)]
+pub struct Source {
+    /// Its address; 0: it has none yet, or none any more.
+    handle: Mutex<usize>,
+    acks: Arc<Acks>,
+}
+
+impl Source {
+    /// It has its handle.
+    pub(crate) fn begin(&self, handle: usize) {
+        *lock(&self.handle) = handle;
+    }
+
+    pub(crate) fn acks(&self) -> &Acks {
+        &self.acks
+    }
+
+    /// Tells of it.
+    pub(crate) fn tell(&self, events: &Events, kind: u32) {
+        let handle = lock(&self.handle);
+        if *handle != 0 {
+            events.push(kind, Element::Handle(*handle), &self.acks);
+        }
+    }
+
+    /// It goes: so do its events, once those that were given are acknowledged.
+    pub(crate) fn end(&self, events: &Events) {
+        let handle = std::mem::take(&mut *lock(&self.handle));
+        events.0.remove(|event| event.element == Element::Handle(handle));
+        self.acks.wait();
     }
 }

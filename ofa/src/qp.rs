@@ -6,7 +6,7 @@
 //! over everything posted completes as flushed, until the queue pair is reset and used again. Posting and
 //! polling take none of the locks here.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ use crate::atomics::Atomics;
 use crate::caps;
 use crate::directory::{Listener, QueuePair};
 use crate::errno::{EBUSY, EINVAL, EOPNOTSUPP, Errno};
-use crate::events::Element;
+use crate::events::Source;
 use crate::gid;
 use crate::late;
 use crate::object::Mirror;
@@ -85,8 +85,7 @@ pub struct Qp {
     changing: Mutex<()>,
     attr: Mutex<ibv_qp_attr>,
     owner: Mutex<Option<Weak<dyn Owner>>>,
-    handle: AtomicUsize,
-    acks: Arc<Acks>,
+    source: Source,
     /// The first send that a lost stream took with it was told so.
     blamed: AtomicBool,
     /// The peer did not come, or does not answer.
@@ -136,8 +135,7 @@ impl Qp {
             changing: Mutex::default(),
             attr: Mutex::default(),
             owner: Mutex::default(),
-            handle: AtomicUsize::new(0),
-            acks: Arc::default(),
+            source: Source::default(),
             blamed: AtomicBool::new(false),
             lost: AtomicBool::new(false),
             withheld: Mutex::default(),
@@ -182,7 +180,7 @@ impl Qp {
     }
 
     pub(crate) fn acks(&self) -> &Acks {
-        &self.acks
+        self.source.acks()
     }
 
     /// Posts to the send queue.
@@ -203,7 +201,7 @@ impl Qp {
     }
 
     pub(crate) fn set_handle(&self, handle: usize) {
-        self.handle.store(handle, Ordering::Release);
+        self.source.begin(handle);
     }
 
     /// Who brings the stream from now on, and is told of it.
@@ -281,8 +279,7 @@ impl Qp {
     }
 
     fn push(&self, kind: u32) {
-        let element = Element::Handle(self.handle.load(Ordering::Acquire));
-        self.init.pd.context.events().push(kind, element, &self.acks);
+        self.source.tell(self.init.pd.context.events(), kind);
     }
 
     /// ibv_modify_qp.
@@ -496,8 +493,7 @@ impl Qp {
         adapter.directory().remove_qp(id);
         adapter.numbers().remove(id);
         self.forget_completions();
-        let handle = self.handle.load(Ordering::Acquire);
-        self.init.pd.context.events().forget(handle, &self.acks);
+        self.source.end(self.init.pd.context.events());
         self.mirror.end();
         Ok(())
     }

@@ -6,17 +6,18 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 
 use ibv_sys::*;
+use kal_os::lock;
 use vp_api::{AsyncEvent, CqHandler, CqId, CqInit};
 
 use crate::acks::Acks;
 use crate::adapter::Adapter;
 use crate::directory::Listener;
 use crate::errno::{self, EINVAL, Errno};
-use crate::events::Element;
+use crate::events::Source;
 use crate::object::{self, Handle};
 use crate::verbs::channel::Channel;
 use crate::verbs::context::{Context, context_of};
@@ -28,10 +29,9 @@ pub struct Cq {
     vp: Arc<dyn vp_api::Cq>,
     bell: Option<Arc<Bell>>,
     /// Of asynchronous events.
-    acks: Arc<Acks>,
+    source: Source,
     /// Of completion events, with a channel.
     completion_acks: Arc<Acks>,
-    handle: AtomicUsize,
     /// Polls in vain since the last that found something.
     pub(crate) misses: AtomicU32,
     /// The extended interface's place in a batch.
@@ -49,14 +49,17 @@ impl Handle for ibv_cq {
 struct Bell {
     channel: Arc<Channel>,
     acks: Arc<Acks>,
-    /// Address of the handle.
-    cq: AtomicUsize,
+    /// Address of the handle; 0: there is none yet, or none any more.
+    cq: Mutex<usize>,
     armed: AtomicBool,
 }
 
 impl Bell {
     fn ring(&self) {
-        self.channel.push(self.cq.load(Ordering::Acquire), &self.acks);
+        let cq = lock(&self.cq);
+        if *cq != 0 {
+            self.channel.push(*cq, &self.acks);
+        }
     }
 }
 
@@ -70,8 +73,7 @@ impl CqHandler for Bell {
 impl Listener for Cq {
     fn hear(&self, event: AsyncEvent) {
         if event == AsyncEvent::CqOverrun {
-            let element = Element::Handle(self.handle.load(Ordering::Acquire));
-            self.context.events().push(IBV_EVENT_CQ_ERR, element, &self.acks);
+            self.source.tell(self.context.events(), IBV_EVENT_CQ_ERR);
         }
     }
 }
@@ -111,7 +113,7 @@ impl Cq {
     }
 
     pub(crate) fn acks(&self) -> &Acks {
-        &self.acks
+        self.source.acks()
     }
 
     pub(crate) fn completion_acks(&self) -> &Acks {
@@ -134,7 +136,7 @@ pub(super) fn create(
     }
     let completion_acks: Arc<Acks> = Arc::default();
     let bell = channel.1.map(|channel| {
-        let (acks, cq) = (completion_acks.clone(), AtomicUsize::new(0));
+        let (acks, cq) = (completion_acks.clone(), Mutex::default());
         Arc::new(Bell { channel, acks, cq, armed: AtomicBool::new(false) })
     });
     let handler = bell.clone().map(|bell| -> Arc<dyn CqHandler> { bell });
@@ -144,9 +146,8 @@ pub(super) fn create(
         context: context.clone(),
         vp,
         bell,
-        acks: Arc::default(),
+        source: Source::default(),
         completion_acks,
-        handle: AtomicUsize::new(0),
         misses: AtomicU32::new(0),
         walk: Walk::default(),
     });
@@ -160,11 +161,11 @@ pub(super) fn create(
         cqe: given as c_int,
     };
     let pointer = object::new::<ibv_cq>(super::cq_ex::whole(head), cq.clone());
-    cq.handle.store(pointer.expose_provenance(), Ordering::Release);
+    cq.source.begin(pointer.expose_provenance());
     if let Some(bell) = &cq.bell {
         bell.channel.use_it();
         // It rings only once armed, which needs the handle.
-        bell.cq.store(pointer.expose_provenance(), Ordering::Release);
+        *lock(&bell.cq) = pointer.expose_provenance();
     }
     Ok(pointer)
 }
@@ -221,9 +222,10 @@ pub unsafe extern "C" fn warpline_ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
         adapter.rnic().destroy_cq(id)?;
         adapter.directory().remove_cq(id);
         if let Some(bell) = &private.bell {
+            *lock(&bell.cq) = 0;
             bell.channel.forget(cq.addr(), &private.completion_acks);
         }
-        private.context.events().forget(cq.addr(), &private.acks);
+        private.source.end(private.context.events());
         // SAFETY: the caller gives it up; nothing points to it any more.
         unsafe { object::destroy(cq) }.map(drop)
     }))

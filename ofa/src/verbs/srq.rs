@@ -1,7 +1,6 @@
 //! Shared receive queues (ibv_create_srq(3)).
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use ibv_sys::*;
@@ -10,7 +9,7 @@ use vp_api::{AsyncEvent, SrqInit};
 use crate::acks::Acks;
 use crate::directory::Listener;
 use crate::errno::{self, EINVAL, EOPNOTSUPP, Errno};
-use crate::events::Element;
+use crate::events::Source;
 use crate::object::{self, Handle};
 use crate::verbs::context::Context;
 use crate::verbs::pd::Pd;
@@ -19,8 +18,7 @@ use crate::verbs::pd::Pd;
 pub struct Srq {
     pd: Arc<Pd>,
     vp: Arc<dyn vp_api::Srq>,
-    acks: Arc<Acks>,
-    handle: AtomicUsize,
+    source: Source,
 }
 
 impl Handle for ibv_srq {
@@ -41,15 +39,14 @@ impl Srq {
     }
 
     pub(crate) fn acks(&self) -> &Acks {
-        &self.acks
+        self.source.acks()
     }
 }
 
 impl Listener for Srq {
     fn hear(&self, event: AsyncEvent) {
         if event == AsyncEvent::SrqLimit {
-            let element = Element::Handle(self.handle.load(Ordering::Acquire));
-            self.context().events().push(IBV_EVENT_SRQ_LIMIT_REACHED, element, &self.acks);
+            self.source.tell(self.context().events(), IBV_EVENT_SRQ_LIMIT_REACHED);
         }
     }
 }
@@ -71,15 +68,14 @@ fn create(
     let id = vp.id();
     pd.1.enter();
     (attr.max_wr, attr.max_sge) = (init.depth, init.max_sge);
-    let srq =
-        Arc::new(Srq { pd: pd.1.clone(), vp, acks: Arc::default(), handle: AtomicUsize::new(0) });
+    let srq = Arc::new(Srq { pd: pd.1.clone(), vp, source: Source::default() });
     let listener: Weak<Srq> = Arc::downgrade(&srq);
     adapter.directory().add_srq(id, listener);
     let context = srq.context().handle();
     let head = ibv_srq { context, srq_context, pd: pd.0, handle: id.0 };
     let whole = whole_srq { head, mutex: [0; 5], cond: [0; 6], events_completed: 0 };
     let pointer = object::new::<ibv_srq>(whole, srq.clone());
-    srq.handle.store(pointer.expose_provenance(), Ordering::Release);
+    srq.source.begin(pointer.expose_provenance());
     Ok(pointer)
 }
 
@@ -172,7 +168,7 @@ pub unsafe extern "C" fn warpline_ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
         adapter.rnic().destroy_srq(id)?;
         adapter.directory().remove_srq(id);
         private.pd.leave();
-        private.context().events().forget(srq.addr(), &private.acks);
+        private.source.end(private.context().events());
         // SAFETY: the caller gives it up, and nothing uses it.
         unsafe { object::destroy(srq) }.map(drop)
     }))
