@@ -9,7 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 /// A process that was started, and what it printed.
 #[derive(Debug)]
@@ -58,11 +58,35 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
+        // Some that it has started have left the group; who has ended meanwhile is no child of anybody here.
+        for descendant in descendants(self.child.id()) {
+            let _ = kill_process(descendant, Signal::KILL);
+        }
         // What is left of the group, be it only what the process has started.
         let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         let _ = self.child.wait();
         let _ = std::fs::remove_file(&self.output);
     }
+}
+
+/// Processes that a process has started, and those that they have (proc(5), `/proc/PID/stat`).
+fn descendants(of: u32) -> Vec<Pid> {
+    let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let parent = |id: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+        // The name is in parentheses, and may have any in it.
+        stat.rsplit(") ").next()?.split(' ').nth(1)?.parse::<u32>().ok()
+    };
+    let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let pairs: Vec<_> = ids.filter_map(|id| Some((id, parent(id)?))).collect();
+    let mut found = vec![of];
+    let mut next = 0;
+    while let Some(&one) = found.get(next) {
+        found.extend(pairs.iter().filter(|(_, parent)| *parent == one).map(|(id, _)| id));
+        next += 1;
+    }
+    found.drain(..1);
+    found.into_iter().filter_map(|id| Pid::from_raw(id as i32)).collect()
 }
 
 /// A port of TCP that nobody uses, and to which nobody will be given who asks for any.

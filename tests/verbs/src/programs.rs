@@ -23,6 +23,8 @@ pub struct Program {
     pub times: u32,
     /// A part of what the client prints.
     pub shows: Option<String>,
+    /// A variable of the environment.
+    pub variable: Option<(String, String)>,
     /// A compiler, and the file in `c` of which it makes `{program}`.
     pub source: Option<(String, String)>,
 }
@@ -50,6 +52,7 @@ struct Entry {
     #[serde(default = "one")]
     times: u32,
     shows: Option<String>,
+    variable: Option<String>,
     compiler: Option<String>,
     source: Option<String>,
 }
@@ -58,6 +61,10 @@ struct Entry {
 enum Serves {
     #[serde(rename = "for ever")]
     ForEver,
+}
+
+fn pair(text: &str) -> Option<(String, String)> {
+    text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()))
 }
 
 fn once() -> Vec<String> {
@@ -94,6 +101,7 @@ fn one_of(entry: &Entry, each: &str, with: &str) -> Program {
         is_short: entry.short,
         times: entry.times,
         shows: entry.shows.clone(),
+        variable: entry.variable.as_deref().and_then(pair),
         source: entry.compiler.clone().zip(entry.source.clone()),
     }
 }

@@ -52,7 +52,11 @@ fn compile(compiler: &str, source: &str) -> Result<PathBuf, String> {
 
 fn sides(libraries: &Libraries, program: &Program, made: Option<&Path>) -> Result<(), String> {
     let port = free_port();
-    let start = |line: &String| Process::start(command(libraries, line, port, made));
+    let start = |line: &String| {
+        let mut command = command(libraries, line, port, made);
+        command.envs(program.variable.iter().cloned());
+        Process::start(command)
+    };
     let Some(server) = &program.server else {
         let mut client = start(&program.client)?;
         return end("it", &mut client, program.shows.as_deref());

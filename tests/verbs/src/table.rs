@@ -69,6 +69,8 @@ fn symbols() -> String {
 /// The cells of a program that do not depend on what was seen.
 fn head(program: &Program) -> String {
     let Program { row, name, package, client, .. } = program;
+    let set = program.variable.iter().map(|(name, value)| format!("{name}={value} "));
+    let client = set.collect::<String>() + client;
     let client = client.replace("{port}", "N").replace("{program}", "PROGRAM");
     format!("| {row} | {name} | {package} | `{client}` | ")
 }

@@ -27,6 +27,26 @@ fn devices_are_listed() {
 }
 
 #[test]
+fn programs_of_rdma_cm_run() {
+    row(2);
+}
+
+#[test]
+fn performance_tests_run() {
+    row(3);
+}
+
+#[test]
+fn libfabric_runs() {
+    row(4);
+}
+
+#[test]
+fn programs_without_rdma_cm_run() {
+    row(5);
+}
+
+#[test]
 fn the_documentation_lists_each_program_as_it_is_run() {
     let missing = table::missing();
     assert!(missing.is_empty(), "cargo run --release -p verbs-programs -- --write\n{missing:#?}");
