@@ -181,8 +181,9 @@ impl SoftQp {
         // Last: what the socket has behind the messages that go now may be an event anew.
         if news & RECEIVES != 0 {
             inner.give_receives(&self.context);
+            return self.unlock(inner);
         }
-        match received || news & RECEIVES != 0 {
+        match received {
             true => self.unlock(inner),
             false => Served::Done,
         }

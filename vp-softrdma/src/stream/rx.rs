@@ -103,7 +103,7 @@ impl Inbox {
     ) -> Stopped {
         pool::with_staging(|staging| {
             let mut budget = tuning::RECEIVE_BUDGET;
-            while !self.ended && !core.is_full() {
+            while !self.ended {
                 let (received, asked) = self.read(stream, core, context, staging);
                 match received {
                     Received::Empty => return self.rest(),
@@ -124,7 +124,6 @@ impl Inbox {
     pub(crate) fn receive_rest(&mut self, stream: &Stream, core: &mut Core, context: &Context) {
         pool::with_staging(|staging| {
             while !self.ended
-                && !core.is_full()
                 && let (Received::Octets(_), _) = self.read(stream, core, context, staging)
             {
             }
@@ -154,14 +153,16 @@ impl Inbox {
         context: &Context,
         staging: &mut [u8],
     ) -> (Received, usize) {
-        self.calls += 1;
         let staging = match core.proto.hold_room() {
             None => staging,
+            // Full: as if there were nothing.
+            Some(0) => return (Received::Empty, 0),
             Some(room) => {
                 let room = (room as usize).clamp(SIDE, staging.len());
                 &mut staging[..room]
             }
         };
+        self.calls += 1;
         // A QP that left RTS since has given its receive buffers back.
         if let Want::Direct { destination, offset, remaining } = self.want
             && core.proto.state() == State::Rts
