@@ -149,7 +149,7 @@ fn measure(ia: &Ia, address: &str, size: u32, count: u32) -> Result<()> {
     let Peer { evd, ep, spare: mut ball } = connect(ia, address, size)?;
     ball.fill(&vec![0x5a; size as usize])?;
     let begin = Instant::now();
-    let mut laps = Vec::with_capacity(count as usize);
+    let mut round_trips = Vec::with_capacity(count as usize);
     for _ in 0..count {
         let start = Instant::now();
         ep.post(Work::send(ball))?;
@@ -159,13 +159,13 @@ fn measure(ia: &Ia, address: &str, size: u32, count: u32) -> Result<()> {
         }
         ep.post_recv(sent)?;
         ball = received;
-        laps.push(start.elapsed());
+        round_trips.push(start.elapsed());
     }
     let elapsed = begin.elapsed();
-    laps.sort_unstable();
+    round_trips.sort_unstable();
     println!(
         "{count} round trips of {size} octets: median {:.1} us, mean {:.1} us",
-        laps[laps.len() / 2].as_secs_f64() * 1e6,
+        round_trips[round_trips.len() / 2].as_secs_f64() * 1e6,
         elapsed.as_secs_f64() * 1e6 / f64::from(count)
     );
     ep.disconnect()

@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the soft limit on descriptors to the hard one, and answers it; `None`: unlimited. Every
+/// Raises the soft limit on descriptors to the hard one, and returns it; `None`: unlimited. Every
 /// connection takes a descriptor, and the usual soft limit is 1,024. For programs, at their start:
 /// a library must not change the limits of its process unasked.
 pub fn raise_descriptors() -> std::io::Result<Option<u64>> {

@@ -108,7 +108,7 @@ impl RawPeer {
         let _ = self.stream.write_all(octets);
     }
 
-    /// Reads one FPDU and answers its ULPDU; checks length, pad and CRC.
+    /// Reads one FPDU and returns its ULPDU; checks length, pad and CRC.
     pub fn read_fpdu(&mut self) -> io::Result<Vec<u8>> {
         let mut len = [0; 2];
         self.stream.read_exact(&mut len)?;

@@ -261,7 +261,7 @@ mod tests {
             crc: Crc::Off,
             peer_to_peer: PeerToPeer { read: true, ..PeerToPeer::default() },
             fpdu: FpduSize::Octets(16384),
-            nudge_after: None,
+            kick_after: None,
             probe_after: Some(Duration::from_millis(30)),
             connect_timeout: Duration::from_millis(250),
             invalid_stag_ends: 5,

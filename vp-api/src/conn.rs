@@ -57,7 +57,7 @@ pub struct StreamParams {
     /// Initiator: if nothing has arrived so long after our first FPDU, send a zero-length RDMA
     /// Write to wake a peer that missed it (kernel siw), and again after twice as long, a few times;
     /// `None`: never.
-    pub nudge_after: Option<Duration>,
+    pub kick_after: Option<Duration>,
     /// While work is posted: if nothing has arrived for so long, ask the peer with a zero-length
     /// RDMA Read, and give up after as long again, time in which this process stood still not
     /// counted; `None`: TCP keep-alive alone decides. While only receives wait, a provider may ask a
@@ -80,7 +80,7 @@ impl StreamParams {
             rtr: None,
             fpdu: FpduSize::Emss,
             extensions: true,
-            nudge_after: Some(Duration::from_millis(20)),
+            kick_after: Some(Duration::from_millis(20)),
             probe_after: Some(Duration::from_secs(10)),
             close_timeout: Duration::from_secs(2),
         }

@@ -42,7 +42,7 @@ pub trait Datagrams: Send + Sync {
     /// Sets or clears the handler of service events; events before that are lost.
     fn set_service_handler(&self, handler: Option<Arc<dyn ServiceHandler>>);
     /// Answers for a service: requests carry `token`, which must be new
-    /// ([`crate::VpStatus::InUse`]). Answers the address with the real port.
+    /// ([`crate::VpStatus::InUse`]). Returns the address with the real port.
     fn listen(&self, token: u64, address: SocketAddr, backlog: u32) -> VpResult<SocketAddr>;
     /// Stops answering. Requests that came stay.
     fn unlisten(&self, token: u64) -> VpResult<()>;

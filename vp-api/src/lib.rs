@@ -17,7 +17,7 @@
 //!
 //! Nothing here knows a transport. Layers above never downcast; providers that wrap providers
 //! implement the same traits. Every method may be called from any thread at any time; after an
-//! object was destroyed its methods answer [`VpStatus::InvalidHandle`].
+//! object was destroyed its methods return [`VpStatus::InvalidHandle`].
 
 pub mod abi;
 pub mod access;

@@ -34,7 +34,7 @@
 //!
 //! The order of a QP's completions never changes: what comes behind a delayed one waits with it, and
 //! other QPs overtake. Nothing is delayed beyond the next `arm` of the CQ, because a consumer may
-//! sleep after it, nor by a consumer who waits: `wait` answers at once while something is held back.
+//! sleep after it, nor by a consumer who waits: `wait` returns at once while something is held back.
 //!
 //! Every fault is logged to [`Services::log`] at [`LogLevel::Info`]. No thread, no clock.
 
@@ -233,7 +233,7 @@ impl Fault {
                 queue.put((completion, from), self.fate(completion));
             }
             filled += queue.take(out, filled);
-            // An empty answer says that there is nothing, so it must not come of a loss.
+            // An empty result says that there is nothing, so it must not come of a loss.
             if polled < room && (filled > 0 || !queue.is_empty()) {
                 break;
             }

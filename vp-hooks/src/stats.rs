@@ -56,7 +56,7 @@ pub struct VerbStats {
     pub verb: &'static str,
     /// Calls.
     pub calls: u64,
-    /// Calls that answered an error.
+    /// Calls that returned an error.
     pub refused: u64,
     /// Work requests accepted by posts, completions given by polls; else the calls that worked.
     pub items: u64,

@@ -1,4 +1,4 @@
-//! What verbs answer, as far as a wrapper looks at it. Plain data.
+//! What verbs return, as far as a wrapper looks at it. Plain data.
 
 use std::convert::Infallible;
 use std::fmt::{self, Debug};
@@ -10,7 +10,7 @@ use vp_api::{
     SrqInfo, Stag, UdQp, UdQpInfo, VendorCalls, VpError, VpStatus,
 };
 
-/// What a verb answers when it works.
+/// What a verb returns when it works.
 pub(crate) trait Value {
     /// The id of what it made.
     fn made(&self) -> Option<u32> {
@@ -24,7 +24,7 @@ pub(crate) trait Value {
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
 }
 
-/// What a verb answers when it does not.
+/// What a verb returns when it does not.
 pub(crate) trait Failure: Sized + fmt::Display {
     /// The failure with this status; `None` if the verb cannot fail.
     fn new(status: VpStatus, detail: impl FnOnce() -> String) -> Option<Self>;

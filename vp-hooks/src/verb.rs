@@ -147,7 +147,7 @@ impl Verb {
         matches!(self, Poll | Arm | PostSrq | PostSend | PostRecv | PollEvent)
     }
 
-    /// It answers an error when it does not work.
+    /// It returns an error when it does not work.
     pub(crate) fn can_fail(self) -> bool {
         use Verb::*;
         !matches!(self, SetAsyncHandler | SetServiceHandler | Interrupt | PollEvent)

@@ -93,7 +93,7 @@
 //! **Ports** are watched through route netlink: one that becomes usable, stops being it, or has
 //! other addresses is an asynchronous event.
 //!
-//! **Time** (close, nudge, probe) is a heap of deadlines and a timerfd; the core itself has no
+//! **Time** (close, zero-length kick, probe) is a heap of deadlines and a timerfd; the core itself has no
 //! clock. A deadline may be late by an eighth of its wait, so that those of many connections wake
 //! the engine once. A connection without posted work has none; one where nothing but receives waits
 //! asks its peer more and more seldom. A QP has at most one deadline of each kind, which ends with

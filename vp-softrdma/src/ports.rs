@@ -27,7 +27,7 @@ const GROUPS: u32 = 0x1 | 0x10 | 0x100;
 
 /// The watch.
 pub(crate) struct Ports {
-    news: OwnedFd,
+    netlink: OwnedFd,
     events: Arc<EventSink>,
     state: Mutex<State>,
 }
@@ -44,28 +44,28 @@ impl Ports {
     /// Begins to watch.
     pub(crate) fn watch(engine: &Engine, events: &Arc<EventSink>) -> std::io::Result<()> {
         let ports = Arc::new(Self::new(events.clone())?);
-        engine.attach(ID, ports.clone(), &ports.news).map(drop)
+        engine.attach(ID, ports.clone(), &ports.netlink).map(drop)
     }
 
     /// Of the ports as they are, with its socket.
     fn new(events: Arc<EventSink>) -> std::io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let family = rustix::net::AddressFamily::NETLINK;
-        let news = Descriptors::make::<SoftRdmaFds, _>(|| {
+        let netlink = Descriptors::make::<SoftRdmaFds, _>(|| {
             // Without a protocol: NETLINK_ROUTE.
             Ok(rustix::net::socket_with(family, SocketType::RAW, flags, None)?)
         })?;
-        rustix::net::bind(&news, &SocketAddrNetlink::new(0, GROUPS))?;
+        rustix::net::bind(&netlink, &SocketAddrNetlink::new(0, GROUPS))?;
         // After that nothing goes unnoticed.
         let state = State { known: ports()?, ..State::default() };
-        Ok(Self { news, events, state: Mutex::new(state) })
+        Ok(Self { netlink, events, state: Mutex::new(state) })
     }
 
     /// Empties the socket, whose messages say less than a look at the ports.
     fn drain(&self) {
         let mut message = [0; 4096];
         loop {
-            match rustix::net::recv(&self.news, &mut message[..], RecvFlags::TRUNC) {
+            match rustix::net::recv(&self.netlink, &mut message[..], RecvFlags::TRUNC) {
                 // Messages were lost for want of room; a look finds what they said.
                 Ok(_) | Err(Errno::NOBUFS | Errno::INTR) => {}
                 Err(_) => return,
@@ -74,7 +74,7 @@ impl Ports {
     }
 
     fn look(&self, state: &mut State) {
-        // Without an answer the next news brings the difference.
+        // Without a result the next message brings the difference.
         let Ok(now) = ports() else { return };
         let known = std::mem::replace(&mut state.known, now);
         state.untold.extend(changes(&known, &state.known));
@@ -199,7 +199,7 @@ mod tests {
 
     #[cfg(not(miri))]
     #[test]
-    fn news_without_a_change_tell_nothing_and_a_change_is_told_once() {
+    fn messages_without_a_change_tell_nothing_and_a_change_is_told_once() {
         let (ports, told) = watch();
         ports.on_ready(Ready::default());
         assert_eq!(*lock(&told.0), []);
@@ -234,15 +234,15 @@ mod tests {
     /// A change that stays is reported no more: the engine's set is edge-triggered.
     #[cfg(not(miri))]
     #[test]
-    fn all_news_are_taken() {
+    fn all_messages_are_taken() {
         let (mut ports, _) = watch();
-        let (news, sender) = std::os::unix::net::UnixDatagram::pair().unwrap();
-        news.set_nonblocking(true).unwrap();
-        ports.news = news.into();
-        (0..3).for_each(|_| assert_eq!(sender.send(b"news").unwrap(), 4));
+        let (netlink, sender) = std::os::unix::net::UnixDatagram::pair().unwrap();
+        netlink.set_nonblocking(true).unwrap();
+        ports.netlink = netlink.into();
+        (0..3).for_each(|_| assert_eq!(sender.send(b"link").unwrap(), 4));
         ports.on_ready(Ready::default());
         let mut rest = [0; 8];
-        assert!(rustix::net::recv(&ports.news, &mut rest[..], RecvFlags::empty()).is_err());
+        assert!(rustix::net::recv(&ports.netlink, &mut rest[..], RecvFlags::empty()).is_err());
     }
 
     #[test]

@@ -55,7 +55,7 @@ pub(crate) struct SoftQp {
     telling: Telling,
     /// What the engine said of the socket and nobody has acted on: bits of [`WRITABLE`],
     /// [`OVER`]. And an SRQ: [`RECEIVES`].
-    news: AtomicU8,
+    readiness: AtomicU8,
     /// How often pollers found another thread inside.
     shut_out: AtomicU32,
 }
@@ -69,7 +69,7 @@ impl SoftQp {
             context: context_of(&parts, init, me),
             inner,
             telling: Telling::new(),
-            news: AtomicU8::new(0),
+            readiness: AtomicU8::new(0),
             shut_out: AtomicU32::new(0),
         });
         qp.context.arm_recv_limit(init.recv_limit);
@@ -173,13 +173,14 @@ impl SoftQp {
 
     fn serve(&self, mut inner: MutexGuard<'_, Inner>) -> Served {
         // Mostly there are none; the lock orders whoever brings them before us.
-        let news = match self.news.load(Ordering::Acquire) {
+        let readiness = match self.readiness.load(Ordering::Acquire) {
             0 => 0,
-            _ => self.news.swap(0, Ordering::AcqRel),
+            _ => self.readiness.swap(0, Ordering::AcqRel),
         };
-        let received = inner.receive(&self.context, news & OVER != 0, news & WRITABLE != 0);
+        let received =
+            inner.receive(&self.context, readiness & OVER != 0, readiness & WRITABLE != 0);
         // Last: what the socket has behind the messages that go now may be an event anew.
-        if news & RECEIVES != 0 {
+        if readiness & RECEIVES != 0 {
             inner.give_receives(&self.context);
             return self.unlock(inner);
         }
@@ -288,15 +289,16 @@ impl SoftQp {
 
 impl Member for SoftQp {
     fn on_ready(&self, ready: Ready) {
-        let news = if ready.writable { WRITABLE } else { 0 } | if ready.over { OVER } else { 0 };
-        self.news.fetch_or(news, Ordering::AcqRel);
+        let readiness =
+            if ready.writable { WRITABLE } else { 0 } | if ready.over { OVER } else { 0 };
+        self.readiness.fetch_or(readiness, Ordering::AcqRel);
         self.inner.serve(|inner| self.serve(inner));
     }
 
     fn on_timer(&self, stream: u32, timer: Timer) {
         let inner = match timer {
-            // Who is inside may send for long, and most likely what this look is about. To wait for
-            // the lock is to hold up the next post.
+            // The thread that holds the lock may send for long, and probably sends what this timer is about.
+            // Waiting for the lock would delay the next post.
             Timer::Coalesce => self.inner.try_lock(),
             _ => Some(self.inner.lock()),
         };
@@ -331,7 +333,7 @@ impl Member for SoftQp {
 
 impl Waiter for SoftQp {
     fn on_receives(&self) {
-        self.news.fetch_or(RECEIVES, Ordering::AcqRel);
+        self.readiness.fetch_or(RECEIVES, Ordering::AcqRel);
         self.inner.serve(|inner| self.serve(inner));
     }
 }

@@ -141,7 +141,7 @@ pub(crate) const RECEIVE_BUDGET: usize = 1 << 20;
 /// *Measured*: 4096: 0.99, 262144 (never): 1.03 with CRC; without CRC and never, each octet is copied once more.
 pub(crate) const PLACE_MIN: u32 = 32 << 10;
 
-/// Reads without news of a large payload after which none is expected.
+/// Reads in a row without a large payload after which none is expected.
 ///
 /// tune: `--op write --mode bw --size 64k --poll --crc on`
 /// *Measured*: 1: 0.98, 8: 1.00.

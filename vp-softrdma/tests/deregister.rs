@@ -26,7 +26,7 @@ fn setups() -> [Setup; 3] {
 type Told = Option<(u8, u8, u8)>;
 
 /// Connects, has `near` repeat a request until its connection ends, gives the region back in the
-/// middle, and answers what the peer was told. The memory is guarded from then on.
+/// middle, and returns what the peer was told. The memory is guarded from then on.
 fn deregistered(
     setup: &Setup,
     round: usize,

@@ -61,14 +61,14 @@ type Sends = VecDeque<(u64, bool)>;
 
 /// What was posted and has not been polled, by queue pair; and which are gone since when.
 #[derive(Default)]
-struct Book {
+struct Outstanding {
     sends: HashMap<QpId, Sends>,
     receives: HashMap<QpId, VecDeque<u64>>,
     shared: HashSet<u64>,
     gone: HashMap<QpId, u64>,
 }
 
-impl Book {
+impl Outstanding {
     /// A completion was polled, by the one thread that polls if `alone`.
     fn came(&mut self, wc: &WorkCompletion, begun: u64, alone: bool) {
         let gone = self.gone.get(&wc.qp);
@@ -117,7 +117,7 @@ struct World {
     rnic: Arc<dyn Rnic>,
     pd: PdId,
     cqs: Vec<Arc<dyn Cq>>,
-    book: Mutex<Book>,
+    outstanding: Mutex<Outstanding>,
     /// Counts destroyed QPs.
     clock: AtomicU64,
     over: AtomicBool,
@@ -129,8 +129,8 @@ impl World {
         let begun = self.clock.load(Ordering::Acquire);
         let mut out = [WorkCompletion::BLANK; 8];
         let found = self.cqs[cq].poll(&mut out[..most]).expect("a poll");
-        let mut book = self.book.lock().unwrap();
-        out[..found].iter().for_each(|wc| book.came(wc, begun, self.alone));
+        let mut outstanding = self.outstanding.lock().unwrap();
+        out[..found].iter().for_each(|wc| outstanding.came(wc, begun, self.alone));
     }
 
     /// Polls until the program is over.
@@ -222,10 +222,10 @@ impl Program<'_> {
         (init.send_depth, init.recv_depth) = (send.1, recv.1.max(1));
         init.srq = shared.map(|shared| self.shared[shared].srq.id());
         let qp = self.world.rnic.create_qp(&init).unwrap();
-        let mut book = self.world.book.lock().unwrap();
-        book.sends.insert(qp.id(), VecDeque::new());
-        book.receives.insert(qp.id(), VecDeque::new());
-        drop(book);
+        let mut outstanding = self.world.outstanding.lock().unwrap();
+        outstanding.sends.insert(qp.id(), VecDeque::new());
+        outstanding.receives.insert(qp.id(), VecDeque::new());
+        drop(outstanding);
         shared.into_iter().for_each(|shared| self.shared[shared].users += 1);
         self.slots[at] = Some(Pair { qp, send, recv, shared });
     }
@@ -234,7 +234,7 @@ impl Program<'_> {
         let Some(Pair { qp, send, recv, shared }) = self.slots[at].take() else { return };
         self.world.rnic.destroy_qp(qp.id()).unwrap();
         let now = self.world.clock.fetch_add(1, Ordering::AcqRel) + 1;
-        self.world.book.lock().unwrap().gone.insert(qp.id(), now);
+        self.world.outstanding.lock().unwrap().gone.insert(qp.id(), now);
         shared.into_iter().for_each(|shared| self.shared[shared].users -= 1);
         self.give_back(send);
         self.give_back(recv);
@@ -298,8 +298,8 @@ impl Program<'_> {
         let pair = self.slots[at].as_ref().unwrap();
         // Booked first, for it may be polled at once.
         let with = |change: &dyn Fn(&mut Sends)| {
-            let mut book = self.world.book.lock().unwrap();
-            let sends = book.sends.get_mut(&pair.qp.id()).unwrap();
+            let mut outstanding = self.world.outstanding.lock().unwrap();
+            let sends = outstanding.sends.get_mut(&pair.qp.id()).unwrap();
             change(sends);
             (sends.iter().filter(|(_, signalled)| *signalled).count(), sends.len())
         };
@@ -316,12 +316,12 @@ impl Program<'_> {
         let wr = RecvWr { wr_id: self.ids, sgl: &[] };
         let pair = self.slots[at].as_ref().unwrap();
         if let Some(shared) = pair.shared {
-            self.world.book.lock().unwrap().shared.insert(wr.wr_id);
+            self.world.outstanding.lock().unwrap().shared.insert(wr.wr_id);
             return self.shared[shared].srq.post_recv(&[wr]).map_err(|failure| failure.status);
         }
         let with = |change: &dyn Fn(&mut VecDeque<u64>)| {
-            let mut book = self.world.book.lock().unwrap();
-            let receives = book.receives.get_mut(&pair.qp.id()).unwrap();
+            let mut outstanding = self.world.outstanding.lock().unwrap();
+            let receives = outstanding.receives.get_mut(&pair.qp.id()).unwrap();
             change(receives);
             (receives.len(), receives.len())
         };
@@ -351,7 +351,7 @@ fn run(seed: u64) -> u64 {
         pd: rnic.alloc_pd().unwrap(),
         cqs: depths.iter().map(cq).collect(),
         rnic: rnic.clone(),
-        book: Mutex::default(),
+        outstanding: Mutex::default(),
         clock: AtomicU64::new(0),
         over: AtomicBool::new(false),
         alone: !dice.once_in(3),

@@ -108,7 +108,7 @@ fn sending_on_a_broken_stream_raises_no_signal() {
         let (socket, _peer) = sockets();
         let broken = socket.try_clone().unwrap();
         let mut params = StreamParams::new(Role::Initiator);
-        (params.crc, params.nudge_after) = (false, None);
+        (params.crc, params.kick_after) = (false, None);
         near.rts(socket, params);
         assert_eq!(near.event(), AsyncEvent::Established);
         broken.shutdown(std::net::Shutdown::Write).unwrap();

@@ -25,7 +25,7 @@ fn posted(crc: bool) -> (End, Region, TcpStream) {
     let (b, _) = listener.accept().unwrap();
     b.set_read_timeout(Some(HANG)).unwrap();
     let mut params = StreamParams::new(Role::Initiator);
-    (params.crc, params.nudge_after, params.close_timeout) = (crc, None, HANG);
+    (params.crc, params.kick_after, params.close_timeout) = (crc, None, HANG);
     params.fpdu = FpduSize::Octets(MULPDU);
     near.rts(a, params);
     assert_eq!(near.event(), AsyncEvent::Established);

@@ -198,7 +198,7 @@ fn the_engine_takes_over_from_the_last_waiter() {
         let done = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // So the engine's thread naps, and finds the leader when it comes round.
+                // So the engine's thread backs off, and finds the leader when it looks again.
                 (0..3000).for_each(|_| _ = far.cq.poll(&mut [WorkCompletion::BLANK]).unwrap());
                 assert!(!far.cq.wait(NO_SPIN, None).unwrap());
                 done.fetch_add(1, Ordering::Release);

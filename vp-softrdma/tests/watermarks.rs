@@ -134,7 +134,7 @@ const BEGUN: [u8; 24] =
 fn against_a_socket(end: &End) -> TcpStream {
     let (near, far) = sockets();
     let mut params = StreamParams::new(Role::Initiator);
-    (params.crc, params.nudge_after) = (false, None);
+    (params.crc, params.kick_after) = (false, None);
     end.rts(near, params);
     assert_eq!(end.event(), AsyncEvent::Established);
     far

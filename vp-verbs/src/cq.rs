@@ -17,13 +17,13 @@ use vp_api::{
     Cq, CqHandler, CqId, CqInit, DatagramSource, QpId, VpError, VpResult, VpStatus, WorkCompletion,
 };
 
+use crate::completed::Completed;
 use crate::device::Context;
 use crate::events::{Channel, bell, quiet, ring};
 use crate::owned::{Owned, done, refused};
 use crate::qp::Routes;
 use crate::ring::Taken;
 use crate::table::{destroyed, lock};
-use crate::told::Told;
 use ibv_sys::*;
 
 /// Completions taken from the device in one go.
@@ -45,7 +45,7 @@ pub(crate) struct VerbsCq {
 
 struct State {
     raw: Option<Owned<ibv_cq>>,
-    backlog: VecDeque<Told>,
+    backlog: VecDeque<Completed>,
     overrun: bool,
 }
 
@@ -111,7 +111,7 @@ impl VerbsCq {
 
     /// Adds completions that no device will ever give. Those beyond the depth are lost, as the device's
     /// are: the CQ is smaller than its queues, and overrun.
-    pub(crate) fn inject(&self, mut completions: VecDeque<Told>) {
+    pub(crate) fn inject(&self, mut completions: VecDeque<Completed>) {
         let mut state = lock(&self.state);
         // What the device has comes first.
         let _ = self.fetch(&mut state);
@@ -159,7 +159,7 @@ impl VerbsCq {
     }
 
     /// Gives up to `most` completions to `put`, oldest first.
-    fn drain(&self, most: usize, mut put: impl FnMut(usize, Told)) -> Result<usize, VpStatus> {
+    fn drain(&self, most: usize, mut put: impl FnMut(usize, Completed)) -> Result<usize, VpStatus> {
         let mut state = lock(&self.state);
         let mut given = 0;
         while given < most {

@@ -11,14 +11,14 @@ use std::sync::{Mutex, MutexGuard};
 
 use vp_api::{VpResult, VpStatus, WorkCompletion};
 
+use crate::completed::Completed;
 use crate::ring::{Posted, Ring, Taken};
 use crate::table::lock;
-use crate::told::Told;
 
 /// One of them.
 #[derive(Debug)]
 pub(crate) struct Queue<P = Posted> {
-    late: Mutex<VecDeque<Told>>,
+    late: Mutex<VecDeque<Completed>>,
     ring: Mutex<Ring<P>>,
 }
 
@@ -33,7 +33,7 @@ impl<P> Queue<P> {
         lock(&self.ring)
     }
 
-    fn both(&self) -> (MutexGuard<'_, VecDeque<Told>>, MutexGuard<'_, Ring<P>>) {
+    fn both(&self) -> (MutexGuard<'_, VecDeque<Completed>>, MutexGuard<'_, Ring<P>>) {
         let late = lock(&self.late);
         (late, lock(&self.ring))
     }
@@ -51,12 +51,12 @@ impl<P> Queue<P> {
             return Err(VpStatus::TooManyWrs);
         }
         late.try_reserve(1).map_err(|_| VpStatus::InsufficientResources)?;
-        late.push_back(Told { completion: flushed, source: None, untaken: ring.wait(1) });
+        late.push_back(Completed { completion: flushed, source: None, untaken: ring.wait(1) });
         Ok(())
     }
 
     /// Late posts whose turn it is: all, when the device has ended what was posted before.
-    pub(crate) fn ready(&self) -> VecDeque<Told> {
+    pub(crate) fn ready(&self) -> VecDeque<Completed> {
         let (mut late, mut ring) = self.both();
         if ring.len() != 0 {
             return VecDeque::new();
@@ -74,7 +74,7 @@ mod tests {
     use vp_api::{QpId, WcOpcode};
 
     use super::*;
-    use crate::told::flushed;
+    use crate::completed::flushed;
 
     #[test]
     fn late_posts_come_behind_what_the_device_has_and_occupy_slots_until_they_are_taken() {

@@ -114,7 +114,7 @@ impl<W: Link> Batch<W> {
         }
     }
 
-    /// Hands the chain to `post`, which answers an error number and the first refused request.
+    /// Hands the chain to `post`, which returns an error number and the first refused request.
     /// Empties the batch; on error says how many the device took.
     pub(crate) fn submit(
         &mut self,

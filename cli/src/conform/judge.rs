@@ -40,7 +40,7 @@ impl Refusal {
 }
 
 /// What came until the end.
-struct Aftermath {
+struct Reaction {
     terminates: Vec<Vec<u8>>,
     /// Came behind the Terminate.
     behind: bool,
@@ -81,7 +81,7 @@ impl Bench {
 
     /// Judges the refusal of a bad `ulpdu` that was sent.
     pub(super) fn refused(&self, link: &mut Link, ulpdu: &[u8], refusal: Refusal) -> Play {
-        let after = aftermath(link);
+        let after = reaction(link);
         let refused = !after.terminates.is_empty() || matches!(after.end, Seen::End(_));
         if after.carried_out && refused {
             link.record()
@@ -121,9 +121,9 @@ fn wanted(refusal: Refusal) -> String {
     all.collect::<Vec<_>>().join(" or ")
 }
 
-fn aftermath(link: &mut Link) -> Aftermath {
+fn reaction(link: &mut Link) -> Reaction {
     let mut after =
-        Aftermath { terminates: Vec::new(), behind: false, carried_out: false, end: Seen::Nothing };
+        Reaction { terminates: Vec::new(), behind: false, carried_out: false, end: Seen::Nothing };
     loop {
         let seen = link.next_within(link.patience());
         let Seen::Ulpdu(ulpdu) = seen else {
@@ -142,7 +142,7 @@ fn aftermath(link: &mut Link) -> Aftermath {
 }
 
 /// One Terminate, nothing behind it, then FIN.
-fn manners(link: &Link, after: &Aftermath) {
+fn manners(link: &Link, after: &Reaction) {
     let record = link.record();
     match (after.terminates.len(), after.behind) {
         (1, false) => record.kept(&["RDMAP-24", "MPA-39", "DDP-16", "MPA-38"]),

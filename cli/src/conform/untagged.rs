@@ -151,16 +151,16 @@ pub(super) const CASES: &[Case] = &[
         "a message in one segment",
         &["DDP-13", "RDMAP-12", "RDMAP-16"],
         Needs::Message,
-        |b| b.hears(Opcode::Send, &[]),
+        |b| b.receives(Opcode::Send, &[]),
     ),
     Case::both_ways(
         "a message in three segments",
         &["DDP-02", "DDP-07", "DDP-12", "DDP-13"],
         Needs::Message,
-        |b| b.hears(Opcode::Send, &[4, 5]),
+        |b| b.receives(Opcode::Send, &[4, 5]),
     ),
     Case::both_ways("Send with Solicited Event", &["RDMAP-14", "RDMAP-02"], Needs::Message, |b| {
-        b.hears(Opcode::SendSolicited, &[])
+        b.receives(Opcode::SendSolicited, &[])
     }),
     Case::both_ways(
         "a message without octets",
@@ -299,7 +299,7 @@ impl Bench {
         self.refuses(link, &ulpdu, NO_BUFFER)
     }
 
-    fn hears(&mut self, opcode: Opcode, cuts: &[usize]) -> Play {
+    fn receives(&mut self, opcode: Opcode, cuts: &[usize]) -> Play {
         let mut link = self.operating()?;
         self.ready_to_hear(&mut link)?;
         self.say(&mut link, opcode, cuts);

@@ -110,7 +110,7 @@ impl Control {
     pub(super) fn accept(stream: TcpStream, peer: SocketAddr) -> CliResult<Option<Self>> {
         let mut control = Self::new(stream, peer)?;
         control.patience(Some(GREETING))?;
-        let Ok(Some(Request::Hello { .. })) = control.hear() else { return Ok(None) };
+        let Ok(Some(Request::Hello { .. })) = control.receive() else { return Ok(None) };
         control.say(&Answer::Hello { warpline_perf: VERSION })?;
         control.patience(None)?;
         Ok(Some(control))
@@ -142,7 +142,7 @@ impl Control {
     fn ask_within(&mut self, patience: Duration, request: &Request) -> CliResult<Answer> {
         self.patience(Some(patience))?;
         self.say(request)?;
-        match self.hear()? {
+        match self.receive()? {
             Some(Answer::Failed { why }) => Err(self.failed(why)),
             Some(answer) => Ok(answer),
             None => Err(self.failed("the server ended the connection".into())),
@@ -158,7 +158,7 @@ impl Control {
     }
 
     /// The next line; `None` after the last one.
-    pub(super) fn hear<T: DeserializeOwned>(&mut self) -> CliResult<Option<T>> {
+    pub(super) fn receive<T: DeserializeOwned>(&mut self) -> CliResult<Option<T>> {
         let mut line = Vec::new();
         let read = Read::by_ref(&mut self.stream).take(LONGEST_LINE).read_until(b'\n', &mut line);
         match read {

@@ -1,16 +1,16 @@
 //! `warpline perf scale`: many connections, threads and endpoints at once, idle connections, and
 //! whether what is large leaves what is small its turn. Against a second process, as `perf local`.
 
-mod beside;
 mod idle;
+mod ping;
 
 use std::io::Write;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use self::beside::Beside;
 use self::idle::Idle;
+use self::ping::PingTimes;
 use super::args::ScaleArgs;
 use super::case::{Case, Mode, Op};
 use super::local::{Second, has_mpa, suited};
@@ -25,7 +25,7 @@ struct Scale {
     #[serde(flatten)]
     report: Report,
     idle: Idle,
-    ping_beside_read: Vec<Beside>,
+    ping_beside_read: Vec<PingTimes>,
 }
 
 /// Measures all of it.
@@ -42,7 +42,7 @@ pub(super) fn run(args: &ScaleArgs, out: &mut dyn Write) -> CliResult<()> {
     let mut session = Session::connect(second.address(), device)?;
     figures.extend(session.measure(&suited(connections(args.connections), mpa), plan)?);
     let ping_beside_read =
-        beside::measure(&mut session, u64::from(args.read) << 20, args.read_size, mpa)?;
+        ping::measure(&mut session, u64::from(args.read) << 20, args.read_size, mpa)?;
     let idle = idle::measure(&mut session, args.idle, mpa)?;
     machine.foreign_cpu = Some(usage.foreign());
     let report = Report::new(&figures, machine);
@@ -52,7 +52,7 @@ pub(super) fn run(args: &ScaleArgs, out: &mut dyn Write) -> CliResult<()> {
         return Ok(writeln!(out, "{text}")?);
     }
     scale.report.print(args.targets, out)?;
-    beside::print(&scale.ping_beside_read, mpa, out)?;
+    ping::print(&scale.ping_beside_read, mpa, out)?;
     scale.idle.print(out)
 }
 

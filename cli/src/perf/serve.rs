@@ -76,7 +76,7 @@ fn client(stream: TcpStream, peer: SocketAddr, device: Option<String>) -> CliRes
             .because("it is no `warpline perf run`, or another version"));
     };
     let here = control.local()?;
-    while let Some(request) = control.hear()? {
+    while let Some(request) = control.receive()? {
         match request {
             Request::Hello { .. } | Request::End => control.say(&Answer::Done)?,
             Request::Used => control.say(&used())?,
@@ -128,7 +128,7 @@ fn measurement(control: &mut Control, work: Work) -> CliResult<()> {
     if let Ok(port) = announced.recv() {
         control.say(&Answer::Ready { port })?;
         loop {
-            match control.hear()? {
+            match control.receive()? {
                 Some(Request::Used) => control.say(&used())?,
                 Some(Request::End) => break,
                 _ => {

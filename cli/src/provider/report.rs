@@ -31,7 +31,7 @@ impl Report {
     }
 
     /// What the child says; the text to be shown at once.
-    pub(super) fn hears(&mut self, said: &Value) -> String {
+    pub(super) fn render(&mut self, said: &Value) -> String {
         let text = |key: &str| said[key].as_str().map(str::to_owned);
         if let Some(why) = text("refused") {
             self.refusal = Some(why);
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(report.breaks(broken(LOADING)), "");
         assert_eq!(report.refusal.as_deref(), Some("it hangs while loading the library"));
         let mut report = Report::new(Path::new("/x.so"));
-        assert_eq!(report.hears(&json!({"name": "x", "version": "1"})), "provider  x 1\n");
+        assert_eq!(report.render(&json!({"name": "x", "version": "1"})), "provider  x 1\n");
         assert_eq!(report.breaks(broken("send")), "  failed  send\n            it hangs\n");
         assert!(!report.is_good());
         assert_eq!(report.foot(), "0 passed, 0 skipped, 1 failed\n");

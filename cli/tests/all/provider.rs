@@ -82,7 +82,7 @@ const BROKEN: &[Broken] = &[
         3,
         "does not export `warpline_provider_get_ops`",
     ),
-    (&[("    return &ops;", "    return host_minor > 99 ? &ops : NULL;")], 3, "answered NULL"),
+    (&[("    return &ops;", "    return host_minor > 99 ? &ops : NULL;")], 3, "returned NULL"),
     (
         &[(".size = sizeof ops,\n    .devices", ".size = 16,\n    .devices")],
         3,

@@ -108,7 +108,7 @@ impl Run {
                 memory.post_receive(usize::from(amount));
                 self.qp.handle_receives(memory);
             }
-            13 => self.qp.nudge(),
+            13 => self.qp.kick(),
             14 => drop(self.qp.probe()),
             _ if amount & 1 != 0 => self.qp.handle_hold_timeout(memory),
             _ => self.qp.handle_local_error(ProtocolError::StreamCatastrophic, memory),

@@ -14,7 +14,7 @@ use ual::{ConnEvent, EpState, Ia, Stream};
 use super::attr::Attributes;
 use super::evd::dispatcher;
 use super::failure::{Failure, Outcome};
-use super::object::{Kind, Object, Ref, Turn};
+use super::object::{CloseOrder, Kind, Object, Ref};
 use super::ptr::{self, Out};
 use super::pz::PzObject;
 use super::ring::Ring;
@@ -60,8 +60,8 @@ impl Object for EpObject {
         self.inner.ia().clone()
     }
 
-    fn turn(&self) -> Turn {
-        Turn::Endpoints
+    fn turn(&self) -> CloseOrder {
+        CloseOrder::Endpoints
     }
 
     fn close(&self) -> ual::Result<()> {

@@ -13,7 +13,7 @@ use super::boundary;
 use super::event::write::{Abi, Standard, Zurich};
 use super::failure::{Failure, Outcome};
 use super::ia::IaObject;
-use super::object::{self, Kind, Object, Ref, Turn};
+use super::object::{self, CloseOrder, Kind, Object, Ref};
 use super::ptr::{self, Out};
 use super::status::{self, Status};
 use super::types::*;
@@ -42,10 +42,10 @@ impl Object for EvdObject {
         self.inner.ia().clone()
     }
 
-    fn turn(&self) -> Turn {
+    fn turn(&self) -> CloseOrder {
         match self.inner.stream() {
-            Stream::Aggregate => Turn::Aggregates,
-            _ => Turn::Dispatchers,
+            Stream::Aggregate => CloseOrder::Aggregates,
+            _ => CloseOrder::Dispatchers,
         }
     }
 

@@ -13,7 +13,7 @@ use super::boundary;
 use super::failure::{Failure, Outcome};
 use super::fork;
 use super::log;
-use super::object::{self, Kind, Object, Turn};
+use super::object::{self, CloseOrder, Kind, Object};
 use super::ptr::{self, Out};
 use super::status::{self, Status};
 use super::types::*;
@@ -38,8 +38,8 @@ impl Object for IaObject {
         self.inner.clone()
     }
 
-    fn turn(&self) -> Turn {
-        Turn::Adapter
+    fn turn(&self) -> CloseOrder {
+        CloseOrder::Adapter
     }
 
     fn close(&self) -> ual::Result<()> {

@@ -14,7 +14,7 @@ use super::connect::{ports_of, wrong_port};
 use super::evd::EvdObject;
 use super::failure::{Failure, Outcome};
 use super::ia::IaObject;
-use super::object::{Kind, Object, Turn};
+use super::object::{CloseOrder, Kind, Object};
 use super::ptr::{self, Out, Plain};
 use super::status::{self, Status};
 use super::types::*;
@@ -40,8 +40,8 @@ impl Object for ListenObject {
         self.inner.ia().clone()
     }
 
-    fn turn(&self) -> Turn {
-        Turn::Listeners
+    fn turn(&self) -> CloseOrder {
+        CloseOrder::Listeners
     }
 
     fn close(&self) -> ual::Result<()> {

@@ -13,7 +13,7 @@ use ual::{Ia, Keys, LmrInit};
 
 use super::failure::{Failure, Outcome};
 use super::iobl::{self, Buffer};
-use super::object::{Kind, Object, Turn};
+use super::object::{CloseOrder, Kind, Object};
 use super::ptr::{self, Out};
 use super::pz::PzObject;
 use super::status::{self, Status};
@@ -29,7 +29,7 @@ pub(crate) struct LmrObject {
     /// A peer's old context opens nothing.
     pub(crate) keys: Keys,
     view: ArcSwap<View>,
-    pub(crate) told: Mutex<Told>,
+    pub(crate) requested: Mutex<Requested>,
 }
 
 impl Object for LmrObject {
@@ -45,8 +45,8 @@ impl Object for LmrObject {
         self.inner.pz().ia().clone()
     }
 
-    fn turn(&self) -> Turn {
-        Turn::Regions
+    fn turn(&self) -> CloseOrder {
+        CloseOrder::Regions
     }
 
     fn close(&self) -> ual::Result<()> {
@@ -66,7 +66,7 @@ pub(crate) struct View {
 
 /// Arguments of the caller that only queries return.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct Requested {
     pub(crate) flags: it_lmr_flag_t,
     pub(crate) shared_id: u32,
     pub(crate) elements: usize,
@@ -109,9 +109,9 @@ impl LmrObject {
     /// The region gets other memory or another key.
     pub(crate) fn set_view(&self, view: View, list: Option<Buffer>) {
         self.view.store(Arc::new(view));
-        let mut told = lock(&self.told);
-        told.elements = list.map_or(0, |list| list.elements);
-        told.list = list.map_or(0, |list| list.kind);
+        let mut requested = lock(&self.requested);
+        requested.elements = list.map_or(0, |list| list.elements);
+        requested.list = list.map_or(0, |list| list.kind);
     }
 }
 
@@ -247,13 +247,13 @@ impl Create {
         let inner = inner.map_err(Failure::by(status::IT_ERR_ACCESS))?;
         let stag = inner.stag();
         let list = self.memory.list();
-        let told = Told {
+        let requested = Requested {
             flags: self.flags,
             shared_id: self.shared_id,
             elements: list.map_or(0, |list| list.elements),
             list: list.map_or(0, |list| list.kind),
         };
-        let handle = store(inner, View { stag, range: Some(range), addressing }, told)?;
+        let handle = store(inner, View { stag, range: Some(range), addressing }, requested)?;
         if let Some(context) = context {
             context.write(stag.0.into());
         }
@@ -262,13 +262,13 @@ impl Create {
     }
 }
 
-fn store(inner: Arc<ual::Lmr>, view: View, told: Told) -> Outcome<u64> {
+fn store(inner: Arc<ual::Lmr>, view: View, requested: Requested) -> Outcome<u64> {
     let (pz, stag) = (inner.pz(), inner.stag());
     let raw = object::insert(|raw| {
         inner.tag().set(raw.number());
-        let (view, told) = (ArcSwap::from_pointee(view), Mutex::new(told));
+        let (view, requested) = (ArcSwap::from_pointee(view), Mutex::new(requested));
         let (handle, ia, keys) = (raw.number(), pz.ia().tag().get(), Keys::after(stag.key()));
-        LmrObject { inner, handle, ia, keys, view, told }
+        LmrObject { inner, handle, ia, keys, view, requested }
     })?;
     stags::add(pz.ia(), stag, raw.number());
     Ok(raw.number())
@@ -366,8 +366,8 @@ pub(crate) unsafe extern "C" fn it_lmr_create_unlinked(
         let inner = pz.inner.create_lmr_unlinked(true);
         let inner = inner.map_err(Failure::by(status::IT_ERR_RESOURCES))?;
         let view = View { stag: inner.stag(), range: None, addressing: Addressing::Absolute };
-        let told = Told { flags, shared_id, elements: iobl_num_elts, list: 0 };
-        out.write(object::handle(store(inner, view, told)?));
+        let requested = Requested { flags, shared_id, elements: iobl_num_elts, list: 0 };
+        out.write(object::handle(store(inner, view, requested)?));
         Ok(())
     })
 }

@@ -31,7 +31,7 @@ pub(crate) struct Kind {
 
 /// The order in which an adapter closes what was made from it: users before what they use.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Turn {
+pub(crate) enum CloseOrder {
     Listeners,
     Windows,
     Endpoints,
@@ -55,7 +55,7 @@ pub(crate) trait Object: Send + Sync + 'static {
     fn ia(&self) -> Arc<Ia>;
 
     /// When its adapter closes it.
-    fn turn(&self) -> Turn;
+    fn turn(&self) -> CloseOrder;
 
     /// Sends away who waits for it, before its adapter closes anything.
     fn abort(&self) {}
@@ -187,7 +187,7 @@ pub(crate) fn set_context(handle: *mut c_void, context: u64) -> Outcome {
 /// One round of closing what was made from an adapter; what is still in use stays for the next round.
 pub(crate) fn close_all(ia: &Arc<Ia>) {
     let child = |stored: &Stored| {
-        stored.value.turn() != Turn::Adapter && Arc::ptr_eq(&stored.value.ia(), ia)
+        stored.value.turn() != CloseOrder::Adapter && Arc::ptr_eq(&stored.value.ia(), ia)
     };
     let entry = |raw| Some((raw, OBJECTS.get(raw)?.clone()?));
     let mut entries: Vec<(Raw, Arc<Entry<Stored>>)> =

@@ -7,7 +7,7 @@ use ual::Ia;
 use super::boundary;
 use super::failure::Failure;
 use super::ia::IaObject;
-use super::object::{self, Kind, Object, Turn};
+use super::object::{self, CloseOrder, Kind, Object};
 use super::ptr::Out;
 use super::status::{self, Status};
 use super::types::*;
@@ -30,8 +30,8 @@ impl Object for PzObject {
         self.inner.ia().clone()
     }
 
-    fn turn(&self) -> Turn {
-        Turn::Zones
+    fn turn(&self) -> CloseOrder {
+        CloseOrder::Zones
     }
 
     fn close(&self) -> ual::Result<()> {

@@ -28,7 +28,7 @@ pub(crate) unsafe extern "C" fn it_lmr_query(
         // SAFETY: contract of a C caller.
         let out = unsafe { Out::new(params, "params") }?;
         let info = lmr.inner.query().map_err(Failure::by(status::IT_ERR_INVALID_LMR))?;
-        let (pz, told) = (lmr.inner.pz(), *lock(&lmr.told));
+        let (pz, requested) = (lmr.inner.pz(), *lock(&lmr.requested));
         let addr = object::handle(info.addr);
         out.write(it_lmr_param_t {
             ia: object::handle(pz.ia().tag().get()),
@@ -36,15 +36,15 @@ pub(crate) unsafe extern "C" fn it_lmr_query(
             addr,
             length: info.len,
             privs: access::to_c(info.access),
-            flags: told.flags,
-            shared_id: told.shared_id,
+            flags: requested.flags,
+            shared_id: requested.shared_id,
             rmr_context: if info.valid { info.stag.0.into() } else { 0 },
             actual_addr: addr,
             actual_length: info.len,
             addr_mode: access::mode(info.addressing),
             linked: if info.valid { IT_TRUE } else { IT_FALSE },
-            iobl_num_elts: told.elements,
-            iobl_type: told.list,
+            iobl_num_elts: requested.elements,
+            iobl_type: requested.list,
         });
         Ok(())
     })

@@ -10,7 +10,7 @@ use ual::{Ia, Keys};
 
 use super::failure::{Failure, Outcome};
 use super::lmr::too_long;
-use super::object::{Kind, Object, Turn};
+use super::object::{CloseOrder, Kind, Object};
 use super::ptr::Out;
 use super::pz::PzObject;
 use super::status::{self, Status};
@@ -43,8 +43,8 @@ impl Object for RmrObject {
         self.inner.pz().ia().clone()
     }
 
-    fn turn(&self) -> Turn {
-        Turn::Windows
+    fn turn(&self) -> CloseOrder {
+        CloseOrder::Windows
     }
 
     fn close(&self) -> ual::Result<()> {

@@ -11,7 +11,7 @@ use super::attr::MAX_SEGMENTS;
 use super::boundary;
 use super::check_mask;
 use super::failure::{Failure, Outcome};
-use super::object::{self, Kind, Object, Turn};
+use super::object::{self, CloseOrder, Kind, Object};
 use super::ptr::{self, Out};
 use super::pz::PzObject;
 use super::ring::Request;
@@ -45,8 +45,8 @@ impl Object for SrqObject {
         self.inner.pz().ia().clone()
     }
 
-    fn turn(&self) -> Turn {
-        Turn::SharedQueues
+    fn turn(&self) -> CloseOrder {
+        CloseOrder::SharedQueues
     }
 
     fn close(&self) -> ual::Result<()> {

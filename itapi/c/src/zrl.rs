@@ -103,13 +103,13 @@ pub(crate) extern "C" fn it_ep_disconnect_zrl(
 }
 
 /// A region as private data describes it to a peer.
-struct Told {
+struct Advertised {
     context: u64,
     addr: u64,
     length: u64,
 }
 
-impl Told {
+impl Advertised {
     /// Of `lmr`. `None`: the caller has none to describe.
     ///
     /// # Safety
@@ -145,11 +145,13 @@ pub(crate) unsafe extern "C" fn itx_ep_accept_with_rmr(
         // SAFETY: contract of a C caller.
         let context = unsafe { Out::optional(rmr_context) };
         // SAFETY: contract of a C caller.
-        let told = unsafe { Told::read(&ep, lmr, &context) }?;
-        let words = told.iter().flat_map(|told| [told.context, told.addr, told.length]);
+        let advertised = unsafe { Advertised::read(&ep, lmr, &context) }?;
+        let words = advertised
+            .iter()
+            .flat_map(|advertised| [advertised.context, advertised.addr, advertised.length]);
         accept(&ep, cn_est_id, words.flat_map(u64::to_be_bytes).collect())?;
-        if let (Some(context), Some(told)) = (context, told) {
-            context.write(told.context);
+        if let (Some(context), Some(advertised)) = (context, advertised) {
+            context.write(advertised.context);
         }
         Ok(())
     })
@@ -179,17 +181,17 @@ pub(crate) unsafe extern "C" fn itx_ep_connect_with_rmr(
         // SAFETY: contract of a C caller.
         let context = unsafe { Out::optional(rmr_context) };
         // SAFETY: contract of a C caller.
-        let told = unsafe { Told::read(&ep, lmr, &context) }?;
-        if let Some(told) = &told {
+        let advertised = unsafe { Advertised::read(&ep, lmr, &context) }?;
+        if let Some(advertised) = &advertised {
             // `of_region` has seen that it fits.
-            params.private_data.extend((told.length as u32).to_be_bytes());
-            params.private_data.extend(told.context.to_be_bytes());
-            params.private_data.extend(told.addr.to_be_bytes());
+            params.private_data.extend((advertised.length as u32).to_be_bytes());
+            params.private_data.extend(advertised.context.to_be_bytes());
+            params.private_data.extend(advertised.addr.to_be_bytes());
             connect::check_private_data(params.private_data.len(), zrl::IT_MAX_PRIV_DATA)?;
         }
         connect(&ep, params)?;
-        if let (Some(context), Some(told)) = (context, told) {
-            context.write(told.context);
+        if let (Some(context), Some(advertised)) = (context, advertised) {
+            context.write(advertised.context);
         }
         Ok(())
     })

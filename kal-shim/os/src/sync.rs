@@ -64,10 +64,10 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// About a second of naps.
+    /// About a second of short sleeps.
     const LIMIT: u32 = 20_000;
 
-    /// One step: spins, later yields, then naps of 50 us; false when about one second is over.
+    /// One step: spins, later yields, then sleeps for 50 us; false when about one second is over.
     pub fn wait(&mut self) -> bool {
         self.steps += 1;
         pause(self.steps);

@@ -113,7 +113,7 @@ pub struct Workspace {
 /// Asks cargo about the workspace at `root`.
 ///
 /// # Errors
-/// Cargo cannot be run, or answers something unexpected.
+/// Cargo cannot be run, or returns something unexpected.
 pub fn read(root: &Path) -> Result<Workspace, Error> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);

@@ -72,7 +72,7 @@ pub unsafe fn tell_with(
     (public.event, public.status) = (kind, status);
     fill(&mut public.param, event.octets.as_ptr().cast(), event.octets.len() as u8);
     let channel = (*of).channel;
-    world.news.entry(channel as usize).or_default().push_back(Box::into_raw(event) as usize);
+    world.pending.entry(channel as usize).or_default().push_back(Box::into_raw(event) as usize);
     ring((*channel).fd);
 }
 
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
-    let left = world().news.remove(&(channel as usize)).unwrap_or_default();
+    let left = world().pending.remove(&(channel as usize)).unwrap_or_default();
     left.into_iter().for_each(|event| drop(Box::from_raw(event as *mut Event)));
     libc::close((*channel).fd);
     drop(Box::from_raw(channel));
@@ -137,14 +137,14 @@ pub unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     part(&mut world, id as usize);
     let channel = (*id).channel as usize;
     // What it has not heard, it hears no more.
-    let unheard = world.news.remove(&channel).unwrap_or_default();
-    for event in unheard {
+    let left = world.pending.remove(&channel).unwrap_or_default();
+    for event in left {
         let about = &(*(event as *mut Event)).public;
         if about.id == id || about.listen_id == id {
             drop(Box::from_raw(event as *mut Event));
             answer((*(*id).channel).fd);
         } else {
-            world.news.entry(channel).or_default().push_back(event);
+            world.pending.entry(channel).or_default().push_back(event);
         }
     }
     world.ids.remove(&(id as usize));
@@ -419,7 +419,7 @@ pub unsafe extern "C" fn rdma_get_cm_event(
         return -1;
     }
     let mut world = world();
-    match world.news.entry(channel as usize).or_default().pop_front() {
+    match world.pending.entry(channel as usize).or_default().pop_front() {
         Some(next) => {
             *event = next as *mut rdma_cm_event;
             0

@@ -83,7 +83,7 @@ pub struct World {
     pub ahs: HashMap<usize, ibv_ah_attr>,
     pub ids: HashMap<usize, IdState>,
     /// Events by channel.
-    pub news: HashMap<usize, VecDeque<usize>>,
+    pub pending: HashMap<usize, VecDeque<usize>>,
 }
 
 static WORLD: Mutex<Option<World>> = Mutex::new(None);

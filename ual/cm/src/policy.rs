@@ -96,8 +96,8 @@ pub struct Policy {
     pub keep_alive_count: u32,
     /// How long sent octets may stay unacknowledged (TCP_USER_TIMEOUT).
     pub user_timeout: Option<Duration>,
-    /// See [`vp_api::StreamParams::nudge_after`].
-    pub nudge_after: Option<Duration>,
+    /// See [`vp_api::StreamParams::kick_after`].
+    pub kick_after: Option<Duration>,
     /// See [`vp_api::StreamParams::probe_after`].
     pub probe_after: Option<Duration>,
     /// TCP congestion control; `None`: `cubic` on loopback, or `reno` where that is not
@@ -133,7 +133,7 @@ impl Default for Policy {
             keep_alive_interval: Duration::from_secs(2),
             keep_alive_count: 5,
             user_timeout: Some(Duration::from_secs(20)),
-            nudge_after: Some(Duration::from_millis(20)),
+            kick_after: Some(Duration::from_millis(20)),
             probe_after: Some(Duration::from_secs(10)),
             congestion: None,
             socket_buffer: None,

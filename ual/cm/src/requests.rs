@@ -27,7 +27,7 @@ pub(crate) struct Waiting {
     pub(crate) owner: Mailbox,
     /// Its entry there.
     pub(crate) token: u64,
-    /// Private data that the answers may carry.
+    /// Private data that the replies may carry.
     pub(crate) most: PrivateData,
     /// Where it came to.
     pub(crate) local: SocketAddr,

@@ -148,7 +148,7 @@ impl PolicyKeys {
         assign(&mut set.keep_alive, self.keep_alive_ms.map(Within::optional_ms));
         assign(&mut set.keep_alive_interval, self.keep_alive_interval_ms.map(Within::ms));
         assign(&mut set.user_timeout, self.user_timeout_ms.map(Within::optional_ms));
-        assign(&mut set.nudge_after, self.nudge_ms.map(Within::optional_ms));
+        assign(&mut set.kick_after, self.nudge_ms.map(Within::optional_ms));
         assign(&mut set.probe_after, self.probe_ms.map(Within::optional_ms));
     }
 }

@@ -18,9 +18,9 @@ use vp_api::{Cq, CqHandler, CqId, CqInit, QpId, Rnic, VpStatus, WorkCompletion};
 
 use super::Event;
 use super::core::{Control, Core, Wait};
+use super::datagram_cq::DatagramCq;
 use super::dispatch::{PUMP, Ring};
 use super::pump::Pump;
-use super::sourced::Sourced;
 use super::turn::Turn;
 use crate::error::{Error, Result};
 use crate::resource::{Map, Sources};
@@ -30,7 +30,7 @@ use crate::sync::{AtomicBool, Ordering};
 pub(super) struct Completions {
     cq: Arc<dyn Cq>,
     /// The same, where there are datagrams.
-    sourced: Option<Arc<Sourced>>,
+    datagram_cq: Option<Arc<DatagramCq>>,
     bell: Arc<Bell>,
     core: Arc<Core<Event>>,
     turn: Turn,
@@ -94,10 +94,10 @@ impl Completions {
         });
         let init = CqInit { depth, handler: Some(bell.clone()) };
         let cq = rnic.create_cq(&init).map_err(Error::verb("create a completion queue"))?;
-        let sourced = sources.map(|sources| Sourced::new(cq.clone(), sources));
-        let cq = sourced.clone().map_or(cq, |sourced| sourced);
+        let datagram_cq = sources.map(|sources| DatagramCq::new(cq.clone(), sources));
+        let cq = datagram_cq.clone().map_or(cq, |datagram_cq| datagram_cq);
         core.change(|state| state.settings.depth = cq.depth() as usize);
-        Ok(Self { cq, sourced, bell, core, turn: Turn::new(plain), pump: Pump::new() })
+        Ok(Self { cq, datagram_cq, bell, core, turn: Turn::new(plain), pump: Pump::new() })
     }
 
     pub(super) fn cq(&self) -> &Arc<dyn Cq> {
@@ -106,7 +106,7 @@ impl Completions {
 
     /// Before a datagram can arrive.
     pub(super) fn expect_datagrams(&self) {
-        self.sourced.iter().for_each(|cq| cq.expect());
+        self.datagram_cq.iter().for_each(|cq| cq.expect());
     }
 
     /// Moves completions to `out`.

@@ -66,7 +66,7 @@ pub(super) struct Leader<'a> {
     notifier: &'a Arc<Notifier>,
 }
 
-/// One dispatcher's bell at the thread. Rung again before it was heard, it is heard once.
+/// One dispatcher's bell at the thread. Rung again before the thread looked, it is served once.
 pub(super) struct Ring {
     wanted: AtomicU8,
     of: Weak<dyn Served>,

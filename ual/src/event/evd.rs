@@ -322,7 +322,7 @@ impl Served for Evd {
 }
 
 impl Resource for Evd {
-    fn heard(&self, event: AsyncEvent) -> Option<AsyncEvent> {
+    fn deliver(&self, event: AsyncEvent) -> Option<AsyncEvent> {
         (event != AsyncEvent::CqOverrun || self.overran()).then_some(event)
     }
 }

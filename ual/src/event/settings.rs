@@ -23,7 +23,7 @@ impl Evd {
         u32::try_from(self.control().settings().depth).unwrap_or(u32::MAX)
     }
 
-    /// Changes the depth; nothing is lost. Answers the new depth, which may be greater.
+    /// Changes the depth; nothing is lost. Returns the new depth, which may be greater.
     pub fn resize(&self, depth: u32) -> Result<u32> {
         self.check_simple("depth")?;
         let threshold = self.control().settings().threshold;

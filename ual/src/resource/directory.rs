@@ -16,7 +16,7 @@ use crate::life::Living;
 /// An object that the provider tells asynchronous events of.
 pub(crate) trait Resource: Living + Any + Send + Sync {
     /// What the application is told of an event of it, if anything.
-    fn heard(&self, event: AsyncEvent) -> Option<AsyncEvent> {
+    fn deliver(&self, event: AsyncEvent) -> Option<AsyncEvent> {
         Some(event)
     }
 
@@ -165,7 +165,7 @@ impl Face for Directory {
             EventSource::Port(port) => return self.tell_unaffiliated(Some(port), event),
         };
         if let Some(object) = object
-            && let Some(event) = object.heard(event)
+            && let Some(event) = object.deliver(event)
         {
             self.tell_affiliated(source, event, || !object.life().is_closed());
         }

@@ -16,15 +16,15 @@ type Close<'a> = &'a dyn Fn() -> crate::Result<()>;
 
 struct Side {
     ia: Arc<Ia>,
-    news: Arc<Evd>,
+    asynchronous: Arc<Evd>,
     connection: Arc<Evd>,
 }
 
 fn open() -> Side {
     let ia = Ual::with_config(Default::default()).open_any().unwrap();
     let evd = |stream| ia.create_evd(EvdInit::new(stream, 16)).unwrap();
-    let (news, connection) = (evd(Stream::Affiliated), evd(Stream::Connection));
-    Side { ia, news, connection }
+    let (asynchronous, connection) = (evd(Stream::Affiliated), evd(Stream::Connection));
+    Side { ia, asynchronous, connection }
 }
 
 impl Side {
@@ -90,16 +90,16 @@ fn news_of_what_is_closed_are_not_told() {
             if queued {
                 side.tell(source, event);
                 side.settle();
-                assert_eq!(side.news.queued(), 1, "{source:?}");
+                assert_eq!(side.asynchronous.queued(), 1, "{source:?}");
                 close().unwrap();
             } else {
                 side.on_the_way(source, event, || close().unwrap());
             }
-            assert_eq!(side.news.queued(), 0, "{source:?}, queued: {queued}");
+            assert_eq!(side.asynchronous.queued(), 0, "{source:?}, queued: {queued}");
         }
         // What is open is told of.
         side.tell(EventSource::Qp(other.id()), AsyncEvent::RecvLimit);
-        let event = side.news.wait(None).unwrap();
+        let event = side.asynchronous.wait(None).unwrap();
         let source = AsyncSource::Ep(other.id());
         assert!(
             matches!(event, Event::Affiliated { source: of, event: AsyncEvent::RecvLimit } if of == source),
@@ -124,10 +124,10 @@ fn news_of_an_earlier_object_are_not_those_of_a_later_one_in_its_place() {
         directory.add_srq(srq.id(), &srq)
     });
     side.on_the_way(EventSource::Cq(cq), AsyncEvent::CqOverrun, || directory.add_evd(&evd));
-    assert_eq!((side.news.queued(), side.connection.queued()), (0, 0));
+    assert_eq!((side.asynchronous.queued(), side.connection.queued()), (0, 0));
     assert!(!evd.has_overrun());
     side.tell(EventSource::Srq(srq.id()), AsyncEvent::SrqLimit);
-    assert!(matches!(side.news.wait(None).unwrap(), Event::Affiliated { .. }));
+    assert!(matches!(side.asynchronous.wait(None).unwrap(), Event::Affiliated { .. }));
 }
 
 #[test]
@@ -137,12 +137,12 @@ fn the_end_of_an_earlier_stream_does_not_end_a_later_one() {
     let qp = EventSource::Qp(ep.id());
     for event in [AsyncEvent::ConnectionReset, AsyncEvent::CloseComplete] {
         side.on_the_way(qp, event, || side.revive(&ep));
-        assert_eq!((side.news.queued(), side.connection.queued()), (0, 0), "{event}");
+        assert_eq!((side.asynchronous.queued(), side.connection.queued()), (0, 0), "{event}");
         assert_eq!(ep.state(), EpState::Connected);
     }
     // Its receives are the endpoint's, whatever the stream.
     side.on_the_way(qp, AsyncEvent::RecvLimit, || side.revive(&ep));
-    assert!(matches!(side.news.dequeue().unwrap(), Some(Event::Affiliated { .. })));
+    assert!(matches!(side.asynchronous.dequeue().unwrap(), Some(Event::Affiliated { .. })));
     side.tell(qp, AsyncEvent::ConnectionReset);
     let Event::Connection { event, .. } = side.connection.wait(None).unwrap() else { panic!() };
     assert!(matches!(*event, ConnEvent::Broken { .. }), "{event}");
@@ -194,22 +194,22 @@ fn an_overflow_of_a_closed_dispatcher_is_not_told() {
         evd
     };
     let (first, second) = (software(7), software(8));
-    assert_eq!(side.news.queued(), 2);
+    assert_eq!(side.asynchronous.queued(), 2);
     first.close().unwrap();
-    let event = side.news.dequeue().unwrap();
+    let event = side.asynchronous.dequeue().unwrap();
     assert!(
         matches!(event, Some(Event::Affiliated { source: AsyncSource::Queue(8), .. })),
         "{event:?}"
     );
     second.close().unwrap();
-    assert_eq!(side.news.queued(), 0);
+    assert_eq!(side.asynchronous.queued(), 0);
     // It is closed in the moment when it is told of.
-    side.news.push_affiliated(AsyncSource::Queue(9), AsyncEvent::CqOverrun, || false);
-    assert_eq!(side.news.queued(), 0);
+    side.asynchronous.push_affiliated(AsyncSource::Queue(9), AsyncEvent::CqOverrun, || false);
+    assert_eq!(side.asynchronous.queued(), 0);
     // Without tags they cannot be told apart.
     let (third, _fourth) = (software(0), software(0));
     third.close().unwrap();
-    assert_eq!(side.news.queued(), 2);
+    assert_eq!(side.asynchronous.queued(), 2);
 }
 
 #[test]

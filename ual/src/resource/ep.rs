@@ -312,7 +312,7 @@ impl Ep {
 }
 
 impl Resource for Ep {
-    fn heard(&self, event: AsyncEvent) -> Option<AsyncEvent> {
+    fn deliver(&self, event: AsyncEvent) -> Option<AsyncEvent> {
         Some(match event {
             // The Terminate is what the peer is told of it.
             AsyncEvent::TerminateSent(_) if self.has_overrun() => AsyncEvent::CqOverrun,

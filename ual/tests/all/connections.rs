@@ -160,7 +160,7 @@ fn a_responder_may_send_first_behind_each_rtr() {
     for (send, write, read) in [(true, false, false), (false, true, false), (false, false, true)] {
         let only = Policy {
             peer_to_peer: PeerToPeer { send, write, read },
-            nudge_after: None,
+            kick_after: None,
             probe_after: None,
             ..policy()
         };

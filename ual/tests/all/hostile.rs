@@ -278,7 +278,7 @@ fn the_longest_durations_are_for_ever() {
         keep_alive: Some(long),
         keep_alive_interval: long,
         user_timeout: Some(long),
-        nudge_after: Some(long),
+        kick_after: Some(long),
         probe_after: Some(long),
         spin: long,
         ..policy()

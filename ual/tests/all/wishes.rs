@@ -232,7 +232,7 @@ fn streams_are_as_the_policy_and_the_peer_want_them() {
         peer_to_peer: PeerToPeer { send: true, write: false, read: false },
         fpdu: FpduSize::Octets(1000),
         extensions: false,
-        nudge_after: Some(Duration::from_secs(7)),
+        kick_after: Some(Duration::from_secs(7)),
         probe_after: Some(Duration::from_secs(8)),
         close_timeout: Duration::from_secs(9),
         ..policy()
@@ -249,7 +249,7 @@ fn streams_are_as_the_policy_and_the_peer_want_them() {
         rtr: Some(Rtr::Send),
         fpdu: wanted.fpdu,
         extensions: wanted.extensions,
-        nudge_after: wanted.nudge_after,
+        kick_after: wanted.kick_after,
         probe_after: wanted.probe_after,
         close_timeout: wanted.close_timeout,
         ..StreamParams::new(role)

@@ -65,12 +65,12 @@ impl Side {
         let host = Arc::new(Host::default());
         let rnic = provider().open("one", host.clone()).unwrap();
         let side = Self { rnic, host };
-        side.heard("open \"one\"");
+        side.logged("open \"one\"");
         side
     }
 
-    /// The oldest line of the log that was not heard yet.
-    fn heard(&self, expected: &str) {
+    /// The oldest line of the log that was not checked yet.
+    fn logged(&self, expected: &str) {
         assert_eq!(self.host.0.lock().unwrap().remove(0), expected);
     }
 }
@@ -107,8 +107,8 @@ fn every_refusal_crosses_with_its_words() {
 fn services_cross() {
     let side = Side::new();
     assert_eq!(side.rnic.alloc_pd().unwrap(), PdId(11));
-    side.heard("unpin 8");
-    side.heard("alloc_pd (1125899906842624, Err(\"8 octets are too many\"))");
+    side.logged("unpin 8");
+    side.logged("alloc_pd (1125899906842624, Err(\"8 octets are too many\"))");
     let kept = Arc::downgrade(&side.host);
     drop(side);
     assert!(kept.upgrade().is_none(), "the services are still held");
@@ -123,20 +123,20 @@ fn memory_verbs_cross() {
     let init = MrInit { pd, range, addressing, access, key: 0x5a, pin: true };
     let stag = side.rnic.register_mr(&init).unwrap();
     assert_eq!(stag, Stag::new(0x1234, 0x5a));
-    side.heard(&format!("register_mr {init:?}"));
+    side.logged(&format!("register_mr {init:?}"));
     let stag = side.rnic.reregister_mr(stag, &init).unwrap();
-    side.heard(&format!("reregister_mr {:?}", (stag, &init)));
+    side.logged(&format!("reregister_mr {:?}", (stag, &init)));
     drop(init);
     assert_eq!(Arc::strong_count(&owner), 2, "the region does not hold the memory");
     assert_eq!(side.rnic.query_mr(stag).unwrap(), samples::mr_info());
-    side.heard(&format!("query_mr {stag:?}"));
+    side.logged(&format!("query_mr {stag:?}"));
     let shared = side.rnic.register_shared_mr(stag, pd, addressing, access, 3).unwrap();
     assert_eq!(shared, Stag::new(0x1235, 3));
-    side.heard(&format!("register_shared_mr {:?}", (stag, pd, addressing, access, 3)));
+    side.logged(&format!("register_shared_mr {:?}", (stag, pd, addressing, access, 3)));
     assert_eq!(side.rnic.alloc_stag(pd, true).unwrap(), Stag::new(0x1236, 0));
-    side.heard(&format!("alloc_stag {:?}", (pd, true)));
+    side.logged(&format!("alloc_stag {:?}", (pd, true)));
     side.rnic.dealloc_stag(stag).unwrap();
-    side.heard(&format!("dealloc_stag {stag:?}"));
+    side.logged(&format!("dealloc_stag {stag:?}"));
     assert_eq!(Arc::strong_count(&owner), 1, "the memory is held after deregistration");
 }
 
@@ -145,14 +145,14 @@ fn window_verbs_cross() {
     let side = Side::new();
     for kind in [MwKind::Wide, MwKind::Narrow] {
         assert_eq!(side.rnic.alloc_mw(PdId(11), kind).unwrap(), MwId(0x77));
-        side.heard(&format!("alloc_mw {:?}", (PdId(11), kind)));
+        side.logged(&format!("alloc_mw {:?}", (PdId(11), kind)));
     }
     for window in [MwId(0x77), MwId(1)] {
         assert_eq!(side.rnic.query_mw(window).unwrap(), samples::mw_info(window));
-        side.heard(&format!("query_mw {window:?}"));
+        side.logged(&format!("query_mw {window:?}"));
     }
     side.rnic.dealloc_mw(MwId(0x77)).unwrap();
-    side.heard(&format!("dealloc_mw {:?}", MwId(0x77)));
+    side.logged(&format!("dealloc_mw {:?}", MwId(0x77)));
 }
 
 #[derive(Default)]
@@ -192,18 +192,18 @@ fn completion_queues_cross() {
     let init = CqInit { depth: 7, handler: Some(ears.clone()) };
     let cq = side.rnic.create_cq(&init).unwrap();
     drop(init);
-    side.heard("create_cq 7");
+    side.logged("create_cq 7");
     assert_eq!((cq.id(), cq.depth(), cq.queued()), (CqId(9), 8, 3));
     let all = samples::completions();
     for room in [0, 1, all.len(), all.len() + 70] {
         let cq = side.rnic.create_cq(&CqInit { depth: 7, handler: None }).unwrap();
-        side.heard("create_cq 7");
+        side.logged("create_cq 7");
         let mut out = vec![WorkCompletion::BLANK; room];
         let count = cq.poll(&mut out).unwrap();
         assert_eq!(out[..count], all[..room.min(all.len())]);
     }
     cq.arm(true).unwrap();
-    side.heard("arm true");
+    side.logged("arm true");
     assert_eq!(*ears.completions.lock().unwrap(), 1);
     let spin = Duration::from_nanos(5);
     for (spin, timeout, expected) in [
@@ -212,12 +212,12 @@ fn completion_queues_cross() {
         (Duration::ZERO, None, Err(VpStatus::Interrupted)),
     ] {
         assert_eq!(cq.wait(spin, timeout), expected);
-        side.heard(&format!("wait {:?}", (spin, timeout)));
+        side.logged(&format!("wait {:?}", (spin, timeout)));
     }
     cq.interrupt();
-    side.heard("interrupt ()");
+    side.logged("interrupt ()");
     assert_eq!(cq.resize(20).unwrap(), 40);
-    side.heard("resize 20");
+    side.logged("resize 20");
     let error = side.rnic.destroy_cq(cq.id()).unwrap_err();
     assert_eq!(error, VpError::new(VpStatus::InUse, "a QP uses it"));
     drop(cq);
@@ -237,15 +237,15 @@ fn shared_receive_queues_cross() {
     let side = Side::new();
     let init = SrqInit { pd: PdId(11), depth: 1, max_sge: 2, limit: 3 };
     let srq = side.rnic.create_srq(&init).unwrap();
-    side.heard(&format!("create_srq {init:?}"));
+    side.logged(&format!("create_srq {init:?}"));
     assert_eq!((srq.id(), srq.query().unwrap()), (SrqId(12), samples::srq_info()));
     let sges = sges();
     let refused = srq.post_recv(&recvs(&sges)).unwrap_err();
     assert_eq!(refused, PostFailure { posted: 1, status: VpStatus::TooManyWrs });
-    recvs(&sges).iter().for_each(|wr| side.heard(&format!("srq post_recv {wr:?}")));
+    recvs(&sges).iter().for_each(|wr| side.logged(&format!("srq post_recv {wr:?}")));
     for change in [(None, None), (Some(4), None), (None, Some(0)), (Some(5), Some(6))] {
         assert_eq!(srq.modify(change.0, change.1).unwrap(), samples::srq_info());
-        side.heard(&format!("srq modify {change:?}"));
+        side.logged(&format!("srq modify {change:?}"));
     }
 }
 
@@ -318,13 +318,13 @@ fn work_requests_cross() {
     let init =
         QpInit { srq: Some(SrqId(12)), recv_limit: 3, ..QpInit::new(PdId(11), CqId(9), CqId(8)) };
     let qp = side.rnic.create_qp(&init).unwrap();
-    side.heard(&format!("create_qp {init:?}"));
+    side.logged(&format!("create_qp {init:?}"));
     // None of it is lost, nor taken for nothing.
     for (octets, ns) in [(1 << 18, 1 << 40), (0, 0)] {
         let unready = Unready::Hold { octets, time: Duration::from_nanos(ns) };
         let init = QpInit { unready, ..init.clone() };
         side.rnic.create_qp(&init).unwrap();
-        side.heard(&format!("create_qp {init:?}"));
+        side.logged(&format!("create_qp {init:?}"));
     }
     let (sges, octets) = (sges(), *b"octets that go inline");
     let flags = [SendFlags::SIGNALED, SendFlags::READ_FENCE, SendFlags::LOCAL_FENCE];
@@ -343,11 +343,11 @@ fn work_requests_cross() {
         .collect();
     for count in [0, 1, wrs.len()] {
         qp.post_send(&wrs[..count]).unwrap();
-        wrs[..count].iter().for_each(|wr| side.heard(&format!("post_send {wr:?}")));
+        wrs[..count].iter().for_each(|wr| side.logged(&format!("post_send {wr:?}")));
     }
     let mut recvs = recvs(&sges);
     qp.post_recv(&recvs).unwrap();
-    recvs.iter().for_each(|wr| side.heard(&format!("post_recv {wr:?}")));
+    recvs.iter().for_each(|wr| side.logged(&format!("post_recv {wr:?}")));
     recvs[3].wr_id = u64::MAX;
     let refused = qp.post_recv(&recvs).unwrap_err();
     assert_eq!(refused, PostFailure { posted: 3, status: VpStatus::InvalidWr });
@@ -390,7 +390,7 @@ fn changes_of_a_qp_cross() {
     ] {
         let expected = format!("modify {change:?}");
         qp.modify(change).unwrap();
-        side.heard(&expected);
+        side.logged(&expected);
     }
 }
 
@@ -401,21 +401,21 @@ fn connection_managers_cross() {
     let peer = "[2001:db8::2]:7".parse().unwrap();
     let (listener, bound) = cm.listen("192.0.2.1:0".parse().unwrap(), 5).unwrap();
     assert_eq!((listener, bound), (1 << 40, "192.0.2.1:4791".parse().unwrap()));
-    side.heard("listen (192.0.2.1:0, 5)");
+    side.logged("listen (192.0.2.1:0, 5)");
     cm.unlisten(listener).unwrap();
-    side.heard("unlisten 1099511627776");
+    side.logged("unlisten 1099511627776");
     cm.connect(QpId(13), peer, params(b"hello")).unwrap();
-    side.heard(&format!("connect {:?}", (QpId(13), peer, params(b"hello"))));
+    side.logged(&format!("connect {:?}", (QpId(13), peer, params(b"hello"))));
     let error = cm.accept(6, QpId(13), params(b"")).unwrap_err();
     assert_eq!(error, VpError::new(VpStatus::InvalidModifier, "too long"));
-    side.heard(&format!("accept {:?}", (6, QpId(13), params(b""))));
+    side.logged(&format!("accept {:?}", (6, QpId(13), params(b""))));
     cm.reject(6, &[0; 3]).unwrap();
-    side.heard("reject (6, [0, 0, 0])");
+    side.logged("reject (6, [0, 0, 0])");
     cm.disconnect(QpId(13)).unwrap();
-    side.heard("disconnect QpId(13)");
+    side.logged("disconnect QpId(13)");
     for timeout in [None, Some(Duration::from_millis(3))] {
         assert_eq!(cm.wait_event(timeout).unwrap(), timeout.is_none());
-        side.heard(&format!("wait_event {timeout:?}"));
+        side.logged(&format!("wait_event {timeout:?}"));
     }
     let events: Vec<_> = std::iter::from_fn(|| cm.poll_event()).collect();
     assert_eq!(events, samples::native_events());
@@ -450,7 +450,7 @@ fn a_thread_that_leads_crosses_with_its_descriptor() {
         (Some(Duration::ZERO), Err(VpStatus::Interrupted)),
     ] {
         assert_eq!(side.rnic.lead(until.as_fd(), timeout), expected);
-        side.heard(&format!("lead {:?}", (until.as_raw_fd(), timeout)));
+        side.logged(&format!("lead {:?}", (until.as_raw_fd(), timeout)));
     }
 }
 

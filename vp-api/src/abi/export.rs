@@ -166,7 +166,7 @@ const PANICKED: &str = "the provider panicked";
 /// # Safety
 ///
 /// `error` is null or as the header demands.
-unsafe fn answer(error: *mut c::Error, verb: impl FnOnce() -> VpResult<()>) -> u32 {
+unsafe fn report(error: *mut c::Error, verb: impl FnOnce() -> VpResult<()>) -> u32 {
     let panicked = |_| Err(VpError::new(VpStatus::Defect, PANICKED));
     match catch_unwind(AssertUnwindSafe(verb)).unwrap_or_else(panicked) {
         Ok(()) => super::codes::OK,
@@ -262,7 +262,7 @@ macro_rules! verbs {
                 Ok(())
             };
             // SAFETY: the host's error is as the header demands.
-            unsafe { crate::abi::export::answer(error, verb) }
+            unsafe { crate::abi::export::report(error, verb) }
         }
     )+};
     (@put $value:ident) => { let () = $value; };
@@ -323,7 +323,7 @@ unsafe extern "C" fn open(
         Ok(())
     };
     // SAFETY: the host's error is as the header demands.
-    unsafe { answer(error, verb) }
+    unsafe { report(error, verb) }
 }
 
 /// The host's services.

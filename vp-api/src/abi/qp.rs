@@ -151,7 +151,7 @@ fn lend_stream<R>(stream: LlpStream, with: impl FnOnce(&c::QpChange) -> R) -> R 
             FpduSize::Emss => 0,
             FpduSize::Octets(octets) => octets.into(),
         },
-        nudge_ns: p.nudge_after.map_or(0, ns),
+        nudge_ns: p.kick_after.map_or(0, ns),
         probe_ns: p.probe_after.map_or(0, ns),
         close_timeout_ns: ns(p.close_timeout),
         ..c::Stream::blank()
@@ -228,7 +228,7 @@ unsafe fn stream_from(stream: *const c::Stream) -> Option<LlpStream> {
             octets => FpduSize::Octets(u16::try_from(octets).ok()?),
         },
         extensions: s.flags & codes::stream::EXTENSIONS != 0,
-        nudge_after: some(s.nudge_ns),
+        kick_after: some(s.nudge_ns),
         probe_after: some(s.probe_ns),
         close_timeout: Duration::from_nanos(s.close_timeout_ns),
     };

@@ -67,7 +67,7 @@ fn fit(array: &mut [c_char], text: &str) {
     }
 }
 
-/// Fills the host's error and answers the status.
+/// Fills the host's error and returns the status.
 ///
 /// # Safety
 ///

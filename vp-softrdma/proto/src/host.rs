@@ -92,7 +92,7 @@ pub struct Receive {
 /// The owner of memory and queues, as the core sees it.
 pub trait Host {
     // ---- inbound untagged -------------------------------------------------------------------
-    /// Takes the next receive buffer (RQ or SRQ) for a new Send-type message and answers its
+    /// Takes the next receive buffer (RQ or SRQ) for a new Send-type message and returns its
     /// capacity in octets; `None` if none is posted.
     fn begin_receive(&mut self) -> Option<u32>;
     /// Copies `octets` to `offset` of the buffer taken last. Within its capacity.
@@ -117,17 +117,17 @@ pub trait Host {
     fn place_tagged(&mut self, offset: u32, octets: &[u8]) -> Result<(), AccessError>;
     /// Checks the source of an inbound Read Request with `len > 0`.
     fn check_read_source(&mut self, stag: Stag, to: u64, len: u32) -> Result<(), AccessError>;
-    /// Executes an inbound atomic and answers the original value.
+    /// Executes an inbound atomic and returns the original value.
     fn execute_atomic(&mut self, stag: Stag, to: u64, op: AtomicOp) -> Result<u64, AccessError>;
     /// Invalidates on behalf of the peer (Send with Invalidate), after its payload was placed.
     fn invalidate_remote(&mut self, stag: Stag) -> Result<(), AccessError>;
 
     // ---- send queue -------------------------------------------------------------------------
-    /// The WQE's turn has come: checks its local buffers and answers the operation's length
+    /// The WQE's turn has come: checks its local buffers and returns the operation's length
     /// (for a Read, the sink's length; for an Atomic, 8).
     fn begin_send(&mut self, slot: Slot) -> Result<u32, LocalFault>;
     /// The turn of a Send's or RDMA Write's WQE has come, and its message fits into one FPDU if its
-    /// payload fits into `room`: copies all of it to the front and answers its octets. `None`: it
+    /// payload fits into `room`: copies all of it to the front and returns its octets. `None`: it
     /// does not fit or cannot be read (`room` then may hold anything), and `begin_send` follows.
     fn copy_send(&mut self, _slot: Slot, _room: &mut [u8]) -> Option<usize> {
         None

@@ -52,7 +52,7 @@
 //! - With CRC on nothing of an FPDU reaches the host before it is verified. With CRC and markers
 //!   off a large payload may be read straight to its destination (`Want::Direct`), re-checked at
 //!   each read.
-//! - A zero-length RDMA Write that nobody sees (*nudge*) wakes peers that left our first FPDU
+//! - A zero-length RDMA Write that nobody sees (the *zero-length kick*) wakes peers that left our first FPDU
 //!   unread behind their MPA Reply; the kernel's siw does, in a third of the connections. It is
 //!   repeated, each time after twice as long, while nothing at all has come back: 8 times, 5
 //!   seconds in all.

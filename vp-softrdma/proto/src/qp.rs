@@ -116,7 +116,7 @@ impl Qp {
 
     // ---- verbs ------------------------------------------------------------------------------
 
-    /// Queues a work request, in Idle (processed after `start`) or RTS. Answers its slot: the
+    /// Queues a work request, in Idle (processed after `start`) or RTS. Returns its slot: the
     /// provider stores its half of the WQE there *before* the next `poll_transmit`.
     pub fn post_send(&mut self, wqe: SendWqe) -> Result<Slot, PostError> {
         // RDMAC 6.2.1, 6.2.4, 6.2.5 [VERBS-02, VERBS-05, VERBS-11, DDP-18]
@@ -209,8 +209,8 @@ impl Qp {
     /// Queues a zero-length RDMA Write that nobody sees: wakes peers that left our first FPDU
     /// unread behind their MPA Reply (see the peer profile `siw`). No-op unless in RTS, or as a
     /// responder that may not send yet.
-    pub fn nudge(&mut self) {
-        self.tx.nudge |= self.state == State::Rts && self.tx.allowed;
+    pub fn kick(&mut self) {
+        self.tx.kick |= self.state == State::Rts && self.tx.allowed;
     }
     /// Queues a zero-length RDMA Read that nobody sees, to learn whether the peer is alive (RFC
     /// 5044 has no keep-alive of its own) [CONN-14]. False if ORD or state do not allow it, or one

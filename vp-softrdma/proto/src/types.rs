@@ -71,7 +71,7 @@ pub enum SendOp {
     /// RDMA Write followed by Immediate Data as one work request: one completion, for both.
     WriteImmediate { stag: Stag, to: u64, data: u64, solicited: bool },
     /// RDMA Read (RFC 5040 section 5.2). `sink` is the local buffer, as it goes on the wire; its
-    /// length is what [`crate::Host::begin_send`] answers. `invalidate_sink`: RDMA Read with
+    /// length is what [`crate::Host::begin_send`] returns. `invalidate_sink`: RDMA Read with
     /// Invalidate Local STag.
     Read { sink_stag: Stag, sink_to: u64, source_stag: Stag, source_to: u64, invalidate_sink: bool },
     /// Immediate Data (RFC 7306 section 6).

@@ -1,6 +1,6 @@
 //! Encoding and decoding of every header on the wire (RFC 5040, 5041, 5044, 6581, 7306).
 //!
-//! `FooRepr` is a value: `parse` reads it from the front of a slice, `emit` answers its octets, and
+//! `FooRepr` is a value: `parse` reads it from the front of a slice, `emit` returns its octets, and
 //! `parse(emit(x)) == x`. Control octets keep the reserved bits they came with, so that a received
 //! header can be echoed octet for octet. Nothing here judges a value: that is the caller's part.
 //!

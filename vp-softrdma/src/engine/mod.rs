@@ -166,7 +166,7 @@ impl Engine {
 
     /// Begins to serve a QP's socket, or with the id 0, which no QP has, the watch on the ports. Room
     /// to send is no event before the first [`Engine::rearm`]: a fresh socket has it, and each would
-    /// wake the engine to say so. Answers the generation of the stream, for its deadlines.
+    /// wake the engine to say so. Returns the generation of the stream, for its deadlines.
     pub(crate) fn attach(
         &self,
         id: u32,

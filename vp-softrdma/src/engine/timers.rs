@@ -17,7 +17,7 @@ pub(crate) enum Timer {
     /// Bound on a graceful close.
     Close,
     /// Nothing has arrived since our first FPDU.
-    Nudge,
+    Kick,
     /// Look whether the peer still answers.
     Probe,
     /// Look whether posts that wait for more are overdue.
@@ -201,11 +201,11 @@ mod tests {
         let streams = [1, 2, 3].map(|qp| timers.begin(qp));
         timers.set(30, 1, streams[0], Timer::Close);
         timers.set(10, 2, streams[1], Timer::Probe);
-        timers.set(20, 3, streams[2], Timer::Nudge);
+        timers.set(20, 3, streams[2], Timer::Kick);
         assert_eq!(timers.next(), Some(10));
         assert_eq!(timers.take_due(9), None);
         assert_eq!(timers.take_due(25), Some((2, streams[1], Timer::Probe)));
-        assert_eq!(timers.take_due(25), Some((3, streams[2], Timer::Nudge)));
+        assert_eq!(timers.take_due(25), Some((3, streams[2], Timer::Kick)));
         assert_eq!(timers.take_due(25), None);
         assert_eq!(timers.next(), Some(30));
     }
@@ -243,8 +243,8 @@ mod tests {
         timers.set(30, 1, second, Timer::Close);
         // Without an end in between: the QP was destroyed, and its stream lingers.
         let third = timers.begin(1);
-        timers.set(40, 1, third, Timer::Nudge);
-        assert_eq!(timers.take_due(100), Some((1, third, Timer::Nudge)));
+        timers.set(40, 1, third, Timer::Kick);
+        assert_eq!(timers.take_due(100), Some((1, third, Timer::Kick)));
         assert_eq!(timers.take_due(100), None);
     }
 
@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(state(), (LIVE, 0));
         // Those of a stream go together.
         timers.set(2, 0, streams[0], Timer::Close);
-        timers.set(3, 0, streams[0], Timer::Nudge);
+        timers.set(3, 0, streams[0], Timer::Kick);
         timers.end(0);
         assert_eq!(state(), (LIVE + 2, 3));
     }

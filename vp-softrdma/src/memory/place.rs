@@ -69,11 +69,11 @@ pub(crate) fn source_piece<'p>(source: &'p Use<'_>) -> Result<Piece<'p>, AccessE
 pub(crate) fn sink_piece<'p>(sink: &'p Use<'_>) -> Result<Piece<'p>, AccessError> {
     let len = sink.len() as usize;
     let addr = sink.raw_mut(0, len)?;
-    // SAFETY: as for `source_piece`; `raw_mut` answers only writable memory.
+    // SAFETY: as for `source_piece`; `raw_mut` returns only writable memory.
     Ok(unsafe { Piece::raw(addr, len) })
 }
 
-/// Executes an atomic on the first 8 octets (host byte order) and answers the value before.
+/// Executes an atomic on the first 8 octets (host byte order) and returns the value before.
 /// Atomic towards every other atomic of this process.
 // RFC 7306 5.3 [EXT-12]; host order [EXT-09]
 #[inline]
@@ -120,7 +120,7 @@ fn probe_page(addr: *mut u8, write: bool) -> rustix::io::Result<()> {
     let page = addr.map_addr(|_| page_of(addr));
     let advice = if write { Advice::LinuxPopulateWrite } else { Advice::LinuxPopulateRead };
     // SAFETY: these two advices only fault pages in as a load or store would, without changing
-    // what they hold; the kernel answers an error for pages that are not there.
+    // what they hold; the kernel returns an error for pages that are not there.
     unsafe { madvise(page.cast(), 1, advice) }
 }
 

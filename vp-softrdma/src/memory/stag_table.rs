@@ -431,7 +431,7 @@ impl StagTable {
     fn segment(&self, number: usize) -> Option<&Segment> {
         let pointer = self.segments.get(number)?.load(Ordering::Acquire);
         // SAFETY: a pointer that is not null was stored by `grow`, from a leaked box, with Release;
-        // it is freed only by `drop` of the table, which outlives the answer's borrow.
+        // it is freed only by `drop` of the table, which outlives the returned borrow.
         unsafe { pointer.as_ref() }
     }
 

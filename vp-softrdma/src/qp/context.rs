@@ -204,7 +204,7 @@ impl Queues {
         };
         match &context.srq {
             Some(srq) => srq.completed(context.recv_cq.id(), place),
-            None => self.untaken_receives.add_heard(place),
+            None => self.untaken_receives.add_signalled(place),
         }
     }
 

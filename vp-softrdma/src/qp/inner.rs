@@ -202,7 +202,7 @@ impl Inner {
         long
     }
 
-    /// Answers how many octets the socket took.
+    /// Returns how many octets the socket took.
     fn send_turn(&mut self, context: &Context) -> usize {
         let mut taken = 0;
         let Some(link) = &mut self.link else { return taken };
@@ -262,7 +262,7 @@ impl Inner {
             link.finished = true;
             link.stream.finish();
         }
-        self.set_nudge(context);
+        self.set_kick(context);
         taken
     }
 

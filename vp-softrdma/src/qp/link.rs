@@ -52,13 +52,13 @@ pub(crate) struct Link {
     /// How often the time to the next look has doubled.
     pub(crate) patience: u32,
     /// How far the stream had moved at the last look.
-    pub(crate) heard: u64,
+    pub(crate) moved_before: u64,
     /// More waits than the socket takes at once.
     pub(crate) slow: bool,
     /// Times that a slow socket took something: the peer reads.
     pub(crate) drained: u64,
-    /// Nudges whose deadline was set.
-    pub(crate) nudges: u32,
+    /// Zero-length kicks whose deadline was set.
+    pub(crate) kicks: u32,
     /// Until when messages wait for a receive.
     pub(crate) held: Held,
 }
@@ -85,10 +85,10 @@ impl Link {
             probe_at: 0,
             asked: false,
             patience: 0,
-            heard: 0,
+            moved_before: 0,
             slow: false,
             drained: 0,
-            nudges: 0,
+            kicks: 0,
             held: Held::default(),
         }
     }

@@ -1,4 +1,4 @@
-//! Timers of a QP: nudges for peers that are deaf at first, probes for peers that fell silent, the
+//! Timers of a QP: zero-length kicks for peers that are deaf at first, probes for peers that fell silent, the
 //! bound on a close, and the looks at posts and at messages that wait.
 //!
 //! Under the QP's lock, on whichever thread serves it; deadlines come from the engine's thread, at
@@ -14,29 +14,29 @@ use crate::qp::context::Context;
 use crate::qp::inner::{Inner, nanoseconds};
 use crate::qp::link::Link;
 
-/// Nudges at most; each waits twice as long as the one before, with 20 ms five seconds in all.
-const NUDGES: u32 = 8;
+/// Zero-length kicks at most; each waits twice as long as the one before, with 20 ms five seconds in all.
+const KICKS: u32 = 8;
 /// How often the time between two probes doubles while nothing but receives waits for the peer.
 /// Ten thousand idle connections are asked 60 times a second then, and not a thousand times.
 const DOUBLINGS: u32 = 4;
 
 impl Inner {
-    pub(super) fn set_nudge(&mut self, context: &Context) {
+    pub(super) fn set_kick(&mut self, context: &Context) {
         let sent = self.core.proto.stats().fpdus_sent != 0;
         let Some(link) = &self.link else { return };
-        if link.nudges == 0 && sent && link.params.role == vp_api::Role::Initiator {
-            self.set_next_nudge(context);
+        if link.kicks == 0 && sent && link.params.role == vp_api::Role::Initiator {
+            self.set_next_kick(context);
         }
     }
 
     /// Each one later than the one before: a slow peer may miss several.
-    fn set_next_nudge(&mut self, context: &Context) {
+    fn set_next_kick(&mut self, context: &Context) {
         let Some(link) = &mut self.link else { return };
-        let Some(after) = link.params.nudge_after.filter(|_| link.nudges < NUDGES) else { return };
-        let wait = nanoseconds(after).saturating_mul(1 << link.nudges);
-        link.nudges += 1;
+        let Some(after) = link.params.kick_after.filter(|_| link.kicks < KICKS) else { return };
+        let wait = nanoseconds(after).saturating_mul(1 << link.kicks);
+        link.kicks += 1;
         let at = context.engine.now().saturating_add(wait);
-        link.set_timer(context, at, Timer::Nudge);
+        link.set_timer(context, at, Timer::Kick);
     }
 
     /// Asks for a look at the peer's liveness while work is posted: soon if any of it is ours to
@@ -57,7 +57,7 @@ impl Inner {
         }
         let doublings = if asked { 0 } else { link.patience };
         link.probing = true;
-        link.heard = link.moved();
+        link.moved_before = link.moved();
         link.probe_at =
             context.engine.now().saturating_add(nanoseconds(after).saturating_mul(1 << doublings));
         link.set_timer(context, link.probe_at, Timer::Probe);
@@ -80,10 +80,10 @@ impl Inner {
                 let _ = self.core.close(context);
             }
             Timer::Close => self.core.close_timeout(context),
-            Timer::Nudge if link.inbox.octets != 0 => return,
-            Timer::Nudge => {
-                self.core.proto.nudge();
-                self.set_next_nudge(context);
+            Timer::Kick if link.inbox.octets != 0 => return,
+            Timer::Kick => {
+                self.core.proto.kick();
+                self.set_next_kick(context);
             }
             Timer::Probe => self.probe(context),
             Timer::Hold => self.hold_over(context),
@@ -128,7 +128,7 @@ impl Inner {
 
     /// A look is due, and nothing has come since the one before, though we read.
     fn is_silent(&self, context: &Context) -> bool {
-        let silent = |link: &Link| link.is_due(context) && link.moved() == link.heard;
+        let silent = |link: &Link| link.is_due(context) && link.moved() == link.moved_before;
         self.link.as_ref().is_some_and(silent) && !self.core.is_full()
     }
 }

@@ -28,14 +28,14 @@ fn pass(ends: &(End, End)) {
     }
 }
 
-/// Two ends that have heard of each other.
+/// Two ends of which each has received from the other.
 fn acquainted() -> (End, End) {
     let ends = pair(64);
     ends.0.read(&ends.1);
     while !ends.0.completed() {
         ends.1.qp.poll();
     }
-    // Looks and nudges of the beginning.
+    // Looks and kicks of the beginning.
     (0..30).for_each(|_| pass(&ends));
     ends
 }
@@ -163,7 +163,7 @@ fn a_look_that_is_not_due_asks_nothing() {
 
 /// There is nothing that a deaf peer could have missed.
 #[test]
-fn who_has_said_nothing_does_not_nudge() {
+fn who_has_said_nothing_does_not_kick() {
     let (end, _deaf) = End::against_a_socket(64);
     for _ in 0..100 {
         end.pass(SECOND / 10);
@@ -172,9 +172,9 @@ fn who_has_said_nothing_does_not_nudge() {
     assert_eq!(fpdus(&end).0, 0);
 }
 
-/// When a deaf peer was nudged, in units of the first wait.
+/// When a deaf peer was kicked, in units of the first wait.
 #[test]
-fn a_deaf_peer_is_nudged_ever_more_seldom_and_given_a_rest() {
+fn a_deaf_peer_is_kicked_ever_more_seldom_and_given_a_rest() {
     const UNIT: u64 = 20_000_000;
     let (end, _deaf) = End::against_a_socket(64);
     let sent = || fpdus(&end).0;
@@ -192,8 +192,8 @@ fn a_deaf_peer_is_nudged_ever_more_seldom_and_given_a_rest() {
     let mut last = 0;
     let waits: Vec<u64> = at.iter().map(|at| at - std::mem::replace(&mut last, *at)).collect();
     assert_eq!(waits.len(), 8, "{waits:?}");
-    for (nudge, wait) in waits.into_iter().enumerate() {
-        let (least, late) = (1 << nudge, (1 << nudge) / 8 + 1);
-        assert!((least..=least + late).contains(&wait), "nudge {nudge} after {wait}");
+    for (kick, wait) in waits.into_iter().enumerate() {
+        let (least, late) = (1 << kick, (1 << kick) / 8 + 1);
+        assert!((least..=least + late).contains(&wait), "kick {kick} after {wait}");
     }
 }

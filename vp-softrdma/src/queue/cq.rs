@@ -392,8 +392,8 @@ impl Cq for SoftCq {
     fn wait(&self, spin: Duration, timeout: Option<Duration>) -> Result<bool, VpStatus> {
         let before = self.interrupts.begin()?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let news = || self.ring.has_any() || self.ring.is_overrun();
-        let done = || news() || self.interrupts.came_since(before);
+        let ready = || self.ring.has_any() || self.ring.is_overrun();
+        let done = || ready() || self.interrupts.came_since(before);
         let mut slept = Slept::Woken;
         if !self.look(spin, deadline, done) {
             // To wake a thread costs the sender time, so one that was woken spins before it sleeps
@@ -403,9 +403,9 @@ impl Cq for SoftCq {
             });
         }
         self.interrupts.check_alive()?;
-        match news() {
+        match ready() {
             false if slept == Slept::Signal => Err(VpStatus::Interrupted),
-            news => Ok(news),
+            is => Ok(is),
         }
     }
 

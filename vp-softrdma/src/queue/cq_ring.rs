@@ -107,7 +107,7 @@ impl CqRing {
         })
     }
 
-    /// Queues a completion: it can be popped. Answers its place, to be compared with
+    /// Queues a completion: it can be popped. Returns its place, to be compared with
     /// [`CqRing::taken`]. Whoever puts it [tells](CqRing::tell) soon after, once for any number. Takes
     /// no lock; waits only for a popper that was stopped half way, and not for ever.
     pub fn put(&self, completion: &WorkCompletion, put: &mut Put) -> Result<u64, Overrun> {
@@ -152,7 +152,7 @@ impl CqRing {
         }
     }
 
-    /// Queues one completion and answers who is to hear of it.
+    /// Queues one completion and returns who is to hear of it.
     pub fn push(&self, completion: &WorkCompletion) -> Result<WakeActions, Overrun> {
         let mut put = Put::default();
         self.put(completion, &mut put)?;

@@ -101,7 +101,7 @@ fn who_arms_transmits_and_so_does_who_polls_then() {
     }
 }
 
-/// The engine's thread may nap again.
+/// The engine's thread may back off again.
 #[test]
 fn a_queue_that_is_destroyed_relies_on_no_notifications() {
     let (end, _peer) = pair(64);

@@ -28,7 +28,7 @@ fn a_popper_that_never_goes_on_is_no_lack_of_room() {
     assert!(matches!(offer, Offer::Stuck));
 }
 
-/// It has a second, or whatever its naps take.
+/// It has a second, or however long it backs off.
 #[test]
 fn a_pusher_waits_for_a_popper_that_goes_on() {
     let (ring, position) = with_a_slow_popper();

@@ -181,7 +181,7 @@ impl SoftSrq {
         lock(&self.state).as_ref().map_or(0, |state| state.ring.max_sge())
     }
 
-    /// Moves the oldest receive to `into`, and says whether there was one. The answer's second half
+    /// Moves the oldest receive to `into`, and says whether there was one. The second half of the result
     /// is true if the limit event is due: then call [`SoftSrq::raise_limit`] once no lock is held.
     pub(crate) fn take(&self, into: &mut RecvWqe) -> (bool, bool) {
         let mut state = lock(&self.state);

@@ -45,14 +45,14 @@ impl Untaken {
     pub(crate) fn add(&mut self, place: Option<u64>) {
         while self.silent != 0 && place.is_some() {
             self.silent -= 1;
-            self.add_heard(place);
+            self.add_signalled(place);
         }
-        self.add_heard(place);
+        self.add_signalled(place);
     }
 
     /// The same in a queue where nothing completes in silence.
     #[inline]
-    pub(crate) fn add_heard(&mut self, place: Option<u64>) {
+    pub(crate) fn add_signalled(&mut self, place: Option<u64>) {
         match place {
             Some(place) => self.push(place),
             None => self.add_silent(),

@@ -1,7 +1,7 @@
 //! The TCP stream under a QP: gathered sends, scattered receives, and the ways to end it.
 //!
 //! Owned by one QP and used under that QP's lock, by whichever thread makes progress. When the peer
-//! dies a call answers [`Fault`]; nothing here keeps state about it. `unsafe` because the kernel
+//! dies a call returns [`Fault`]; nothing here keeps state about it. `unsafe` because the kernel
 //! reads from and writes to registered memory, of which no Rust slice may exist.
 
 use std::io;

@@ -26,7 +26,7 @@ fn against_a_socket(params: impl FnOnce(&mut StreamParams)) -> (End, TcpStream) 
     let near = End::new(|_| {});
     let (a, b) = sockets();
     let mut p = StreamParams::new(Role::Initiator);
-    p.nudge_after = None;
+    p.kick_after = None;
     params(&mut p);
     near.rts(a, p);
     assert_eq!(near.event(), AsyncEvent::Established);
@@ -90,7 +90,7 @@ fn sent_and_unread(params: impl FnOnce(&mut StreamParams)) -> (End, Region, TcpS
     let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (b, _) = listener.accept().unwrap();
     let mut p = StreamParams::new(Role::Initiator);
-    (p.nudge_after, p.close_timeout) = (None, HANG);
+    (p.kick_after, p.close_timeout) = (None, HANG);
     params(&mut p);
     near.rts(a, p);
     assert_eq!(near.event(), AsyncEvent::Established);

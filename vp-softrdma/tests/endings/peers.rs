@@ -94,7 +94,7 @@ impl Services for Clock {
 fn answering_peer_is_kept() {
     const PROBE: Duration = Duration::from_millis(1);
     let params = |params: &mut StreamParams| {
-        (params.probe_after, params.nudge_after) = (Some(PROBE), None);
+        (params.probe_after, params.kick_after) = (Some(PROBE), None);
     };
     let clock = Arc::new(Clock::default());
     let rnic = SoftRdma.open("vp_softrdma", clock.clone()).unwrap();
@@ -124,11 +124,11 @@ fn answering_peer_is_kept() {
     near.done(1);
 }
 
-// The initiator's nudges: zero-length Writes as long as nothing comes back.
+// The initiator's kicks: zero-length Writes as long as nothing comes back.
 #[test]
-fn deaf_peer_is_nudged_again() {
+fn deaf_peer_is_kicked_again() {
     let (near, mut socket) =
-        against_a_socket(|params| params.nudge_after = Some(Duration::from_millis(5)));
+        against_a_socket(|params| params.kick_after = Some(Duration::from_millis(5)));
     near.post(1, SEND, &[]);
     near.done(1);
     let mut frames = [0; 24 + 20 + 20];

@@ -136,7 +136,7 @@ fn on_its_second_stream(
     };
     let (a, b) = sockets();
     let mut params = StreamParams::new(Role::Initiator);
-    params.nudge_after = None;
+    params.kick_after = None;
     second(&mut params);
     near.rts(a, params);
     assert_eq!(near.event(), AsyncEvent::Established);
@@ -196,10 +196,10 @@ fn lingering_streams_are_bounded_in_number() {
     assert_eq!(over, expected);
 }
 
-/// Who listens is not nudged because the peer of an earlier stream was deaf.
+/// Who listens is not kicked because the peer of an earlier stream was deaf.
 #[test]
-fn a_later_stream_is_not_nudged_for_an_earlier_one() {
-    let (near, mut socket) = on_its_second_stream(|p| p.nudge_after = Some(SHORT), |_| {});
+fn a_later_stream_is_not_kicked_for_an_earlier_one() {
+    let (near, mut socket) = on_its_second_stream(|p| p.kick_after = Some(SHORT), |_| {});
     pass(&near, SHORT);
     near.post(1, SEND, &[]);
     let mut first = [0; 2];

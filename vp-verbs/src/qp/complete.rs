@@ -8,11 +8,11 @@ use std::sync::atomic::Ordering;
 use vp_api::{QpState, Stag, VpStatus, WcOpcode, WcStatus, WorkCompletion};
 
 use super::{MARK, RECV, VerbsQp};
+use crate::completed::{Completed, flushed};
 use crate::map;
 use crate::ring::{Posted, Taken, Untaken};
 use crate::srq::{SERIAL, SHARED};
 use crate::table::lock;
-use crate::told::{Told, flushed};
 use ibv_sys::*;
 
 impl VerbsQp {
@@ -22,8 +22,8 @@ impl VerbsQp {
         wc: &ibv_wc,
         shared: Option<(u64, Untaken)>,
         taken: Taken,
-        behind: &mut VecDeque<Told>,
-    ) -> Option<Told> {
+        behind: &mut VecDeque<Completed>,
+    ) -> Option<Completed> {
         let is_recv = wc.wr_id & (RECV | SHARED) != 0;
         let status = map::status(wc.status);
         let life = self.hardware().as_ref().map(|hardware| hardware.serial)?;
@@ -64,7 +64,7 @@ impl VerbsQp {
         if status == WcStatus::Success {
             self.details(wc, is_recv, &mut out);
         }
-        Some(Told { completion: out, source: None, untaken })
+        Some(Completed { completion: out, source: None, untaken })
     }
 
     /// Takes a request out of its queue. `None` beside it: it completes without being told.
@@ -133,7 +133,7 @@ impl VerbsQp {
             let mut told = VecDeque::new();
             self.queue(is_recv).ring().end_all(before > 0, |posted, untaken| {
                 let completion = flushed(self.id, posted.wr_id, posted.opcode);
-                told.push_back(Told { completion, source: None, untaken });
+                told.push_back(Completed { completion, source: None, untaken });
             });
             if told.is_empty() {
                 continue;

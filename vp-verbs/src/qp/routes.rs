@@ -7,9 +7,9 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::VerbsQp;
+use crate::completed::Completed;
 use crate::ring::{Taken, Untaken};
 use crate::srq::{SERIAL, SHARED, VerbsSrq};
-use crate::told::Told;
 use crate::ud::VerbsUdQp;
 use ibv_sys::*;
 
@@ -66,8 +66,8 @@ impl Routes {
         &self,
         wc: &ibv_wc,
         taken: Taken,
-        behind: &mut VecDeque<Told>,
-    ) -> Option<Told> {
+        behind: &mut VecDeque<Completed>,
+    ) -> Option<Completed> {
         let shared = (wc.wr_id & SHARED != 0).then(|| self.shared(wc)).flatten();
         let qps = self.qps.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(qp) = qps.get(&wc.qp_num) {

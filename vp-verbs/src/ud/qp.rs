@@ -15,6 +15,7 @@ use vp_api::{
 
 use super::ah::{Ah, Ahs};
 use super::path::Port;
+use crate::completed::{Completed, flushed};
 use crate::cq::VerbsCq;
 use crate::device::Context;
 use crate::map;
@@ -25,7 +26,6 @@ use crate::queue::Queue;
 use crate::ring::{Posted, Taken, Untaken};
 use crate::srq::SERIAL;
 use crate::table::{Hold, destroyed, lock};
-use crate::told::{Told, flushed};
 use ibv_sys::*;
 
 /// What a queue pair is made of, beside its sizes.
@@ -235,8 +235,8 @@ impl VerbsUdQp {
         &self,
         wc: &ibv_wc,
         taken: Taken,
-        behind: &mut VecDeque<Told>,
-    ) -> Option<Told> {
+        behind: &mut VecDeque<Completed>,
+    ) -> Option<Completed> {
         let serial = self.hardware().as_ref().map(|hardware| hardware.serial)?;
         if serial != (wc.wr_id >> 32) as u32 & SERIAL {
             return None;
@@ -263,7 +263,7 @@ impl VerbsUdQp {
     }
 
     /// `None`: it ended before; `Some(None)`: it ends without a completion.
-    fn sent(&self, wc: &ibv_wc, status: WcStatus, taken: Taken) -> Option<Option<Told>> {
+    fn sent(&self, wc: &ibv_wc, status: WcStatus, taken: Taken) -> Option<Option<Completed>> {
         let mut ring = self.send.ring();
         let ((posted, _), slots) = ring.end(wc.wr_id as u32)?;
         let is_mark = wc.wr_id & MARK != 0;
@@ -273,13 +273,19 @@ impl VerbsUdQp {
         }
         let untaken = ring.tell(slots, taken);
         let completion = WorkCompletion { status, ..flushed(self.id, posted.wr_id, posted.opcode) };
-        Some(Some(Told { completion, source: None, untaken }))
+        Some(Some(Completed { completion, source: None, untaken }))
     }
 
-    fn received(&self, wc: &ibv_wc, status: WcStatus, posted: Receive, untaken: Untaken) -> Told {
+    fn received(
+        &self,
+        wc: &ibv_wc,
+        status: WcStatus,
+        posted: Receive,
+        untaken: Untaken,
+    ) -> Completed {
         let done = WorkCompletion { status, ..flushed(self.id, posted.wr_id, WcOpcode::Recv) };
         if status != WcStatus::Success {
-            return Told { completion: done, source: None, untaken };
+            return Completed { completion: done, source: None, untaken };
         }
         let with_immediate = wc.wc_flags & IBV_WC_WITH_IMM != 0;
         let immediate = with_immediate.then(|| u64::from(u32::from_be(wc.imm_or_rkey)));
@@ -291,11 +297,11 @@ impl VerbsUdQp {
             grh: wc.wc_flags & IBV_WC_GRH != 0,
             path: header.and_then(|header| self.parts.port.way_back(wc, &header)),
         };
-        Told { completion, source: Some(from), untaken }
+        Completed { completion, source: Some(from), untaken }
     }
 
     /// Posts after the end whose turn it is.
-    fn ready_late(&self, is_recv: bool) -> VecDeque<Told> {
+    fn ready_late(&self, is_recv: bool) -> VecDeque<Completed> {
         match is_recv {
             true => self.recv.ready(),
             false => self.send.ready(),

@@ -85,7 +85,7 @@ impl Pair {
         self.near.post_send(&[SendWr { wr_id: 9, op, data, flags }])
     }
 
-    fn hears(&self, wanted: impl Fn(&(EventSource, AsyncEvent)) -> bool) {
+    fn awaits(&self, wanted: impl Fn(&(EventSource, AsyncEvent)) -> bool) {
         let begun = std::time::Instant::now();
         while !self.heard.0.lock().unwrap().iter().any(&wanted) {
             assert!(begun.elapsed() < common::HANG, "heard {:?}", self.heard.0.lock().unwrap());
@@ -120,21 +120,21 @@ fn asynchronous_events_find_their_objects() {
     let fake = Fake::new();
     let pair = Pair::new(&fake);
     fake.raise(sys::IBV_EVENT_CQ_ERR);
-    pair.hears(|(from, event)| {
+    pair.awaits(|(from, event)| {
         matches!(from, EventSource::Cq(_)) && *event == AsyncEvent::CqOverrun
     });
     let mut out = [WorkCompletion::BLANK];
     assert_eq!(pair.cq.poll(&mut out), Err(VpStatus::CqOverrun));
     fake.raise(sys::IBV_EVENT_PORT_ERR);
-    pair.hears(|heard| *heard == (EventSource::Port(0), AsyncEvent::PortState { online: false }));
+    pair.awaits(|event| *event == (EventSource::Port(0), AsyncEvent::PortState { online: false }));
     fake.raise(sys::IBV_EVENT_COMM_EST);
-    pair.hears(|(_, event)| *event == AsyncEvent::Established);
+    pair.awaits(|(_, event)| *event == AsyncEvent::Established);
     fake.raise(sys::IBV_EVENT_QP_ACCESS_ERR);
     let far = EventSource::Qp(pair.far.id());
-    pair.hears(|(from, event)| *from == far && matches!(event, AsyncEvent::TerminateSent(_)));
+    pair.awaits(|(from, event)| *from == far && matches!(event, AsyncEvent::TerminateSent(_)));
     assert!(pair.far.query().unwrap().terminate.is_some());
     fake.raise(sys::IBV_EVENT_DEVICE_FATAL);
-    pair.hears(|heard| *heard == (EventSource::Rnic, AsyncEvent::Catastrophic));
+    pair.awaits(|event| *event == (EventSource::Rnic, AsyncEvent::Catastrophic));
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn a_removed_device_is_told() {
     let fake = Fake::new();
     let pair = Pair::new(&fake);
     fake.cm_event(sys::RDMA_CM_EVENT_DEVICE_REMOVAL, 0);
-    pair.hears(|heard| *heard == (EventSource::Rnic, AsyncEvent::Catastrophic));
+    pair.awaits(|event| *event == (EventSource::Rnic, AsyncEvent::Catastrophic));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use warpline_benches::Result;
 
 use table::Table;
 
-/// What a comparison that cannot be made answers.
+/// What a comparison that cannot be made returns.
 const SKIP: u8 = 77;
 
 fn main() -> ExitCode {

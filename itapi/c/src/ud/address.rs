@@ -6,7 +6,7 @@ use ual::{AddressHandle, Ia};
 
 use super::path;
 use crate::failure::Failure;
-use crate::object::{Kind, Object, Turn};
+use crate::object::{CloseOrder, Kind, Object};
 use crate::ptr::{self, Out};
 use crate::pz::PzObject;
 use crate::status::{self, Status};
@@ -31,8 +31,8 @@ impl Object for AddressObject {
         self.inner.pz().ia().clone()
     }
 
-    fn turn(&self) -> Turn {
-        Turn::Endpoints
+    fn turn(&self) -> CloseOrder {
+        CloseOrder::Endpoints
     }
 
     fn close(&self) -> ual::Result<()> {

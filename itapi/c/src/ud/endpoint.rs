@@ -13,7 +13,7 @@ use ual::{Ia, Stream, UdEp, UdEpInit};
 use crate::attr::{self, MAX_SEGMENTS, limit};
 use crate::evd::dispatcher;
 use crate::failure::{Failure, Outcome};
-use crate::object::{Kind, Object, Turn};
+use crate::object::{CloseOrder, Kind, Object};
 use crate::path::check_spigot;
 use crate::ptr::{self, Out, Plain};
 use crate::pz::PzObject;
@@ -57,8 +57,8 @@ impl Object for UdEpObject {
         self.inner.ia().clone()
     }
 
-    fn turn(&self) -> Turn {
-        Turn::Endpoints
+    fn turn(&self) -> CloseOrder {
+        CloseOrder::Endpoints
     }
 
     fn close(&self) -> ual::Result<()> {

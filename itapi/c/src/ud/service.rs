@@ -13,7 +13,7 @@ use crate::connect::{check_private_data, ports_of, private_data, wrong_port};
 use crate::evd::EvdObject;
 use crate::failure::{Failure, Outcome};
 use crate::ia::IaObject;
-use crate::object::{Kind, Object, Ref, Turn};
+use crate::object::{CloseOrder, Kind, Object, Ref};
 use crate::ptr::{self, Out};
 use crate::status::{self, Status};
 use crate::types::*;
@@ -41,8 +41,8 @@ impl Object for UdServiceObject {
         self.inner.ia().clone()
     }
 
-    fn turn(&self) -> Turn {
-        Turn::Listeners
+    fn turn(&self) -> CloseOrder {
+        CloseOrder::Listeners
     }
 
     fn close(&self) -> ual::Result<()> {

@@ -3,7 +3,7 @@
 //!
 //! A request is known by its buffer, whose capacity no other one has that is under way. So what comes
 //! out is compared with what went in without trust in the names that are tested. Posters hold their
-//! life's book while they post; takers never while they take.
+//! life's outstanding while they post; takers never while they take.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,11 +23,11 @@ pub(super) struct Life {
     ep: Option<EpId>,
     /// When it was gone, by the ledger's clock; 0 before.
     gone: AtomicU64,
-    book: Mutex<Book>,
+    outstanding: Mutex<Outstanding>,
 }
 
 #[derive(Default, Debug)]
-struct Book {
+struct Outstanding {
     open: HashMap<usize, Posted>,
     /// The youngest signalled request of the send queue that came out.
     told: Option<WorkId>,
@@ -50,28 +50,28 @@ impl Posted {
 
 impl Life {
     pub(super) fn new(ep: Option<EpId>) -> Arc<Self> {
-        Arc::new(Self { ep, gone: AtomicU64::new(0), book: Mutex::default() })
+        Arc::new(Self { ep, gone: AtomicU64::new(0), outstanding: Mutex::default() })
     }
 
     /// Requests of a queue that have not come out: at least and at most so many occupy slots.
     pub(super) fn open(&self, receives: bool) -> (usize, usize) {
-        let book = self.book.lock().unwrap();
-        let open = || book.open.values().filter(|posted| posted.is_receive() == receives);
+        let outstanding = self.outstanding.lock().unwrap();
+        let open = || outstanding.open.values().filter(|posted| posted.is_receive() == receives);
         (open().filter(|posted| !posted.old).count(), open().count())
     }
 
     /// The stream is over and another may begin.
     pub(super) fn end_stream(&self) {
-        let mut book = self.book.lock().unwrap();
-        book.open.values_mut().for_each(|posted| posted.old |= !posted.signalled);
+        let mut outstanding = self.outstanding.lock().unwrap();
+        outstanding.open.values_mut().for_each(|posted| posted.old |= !posted.signalled);
     }
 
     /// What must come out and has not.
     pub(super) fn missing(&self) -> Vec<String> {
-        let book = self.book.lock().unwrap();
-        let behind = |posted: &Posted| book.told.is_some_and(|told| posted.id < told);
+        let outstanding = self.outstanding.lock().unwrap();
+        let behind = |posted: &Posted| outstanding.told.is_some_and(|told| posted.id < told);
         let due = |posted: &&Posted| posted.signalled || behind(posted);
-        book.open.values().filter(due).map(|posted| format!("{posted:?}")).collect()
+        outstanding.open.values().filter(due).map(|posted| format!("{posted:?}")).collect()
     }
 }
 
@@ -108,23 +108,24 @@ impl Ledger {
     }
 
     /// Posts one request to a queue of `depth` and books it. It is not refused as one too many if fewer
-    /// are in the book.
+    /// are in the outstanding.
     pub(super) fn post(
         &self,
         (life, depth): (&Arc<Life>, usize),
         (key, operation, signalled): (usize, Operation, bool),
         post: impl FnOnce() -> Result<WorkId>,
     ) -> Result<()> {
-        let mut book = life.book.lock().unwrap();
+        let mut outstanding = life.outstanding.lock().unwrap();
         match post() {
             Ok(id) => {
-                book.open.insert(key, Posted { id, operation, signalled, old: false });
+                outstanding.open.insert(key, Posted { id, operation, signalled, old: false });
                 Ok(())
             }
             Err(error) => {
                 if matches!(error, Error::Post { status: VpStatus::TooManyWrs, .. }) {
                     let receives = operation == Operation::Recv;
-                    let open = book.open.values().filter(|p| p.is_receive() == receives).count();
+                    let open =
+                        outstanding.open.values().filter(|p| p.is_receive() == receives).count();
                     assert!(open >= depth, "{life:?} holds {open} of {depth}: {error}");
                 }
                 self.lives.lock().unwrap().remove(&key);
@@ -194,13 +195,13 @@ impl Ledger {
         let gone = life.gone.load(Ordering::Acquire);
         assert!(gone == 0 || gone > begun, "of what was destroyed before: {completion:?}");
         assert!(life.ep.is_none_or(|ep| ep == completion.ep), "of {life:?}: {completion:?}");
-        let mut book = life.book.lock().unwrap();
-        let posted = book.open.remove(&key);
+        let mut outstanding = life.outstanding.lock().unwrap();
+        let posted = outstanding.open.remove(&key);
         let posted = posted.unwrap_or_else(|| panic!("came twice: {completion:?}"));
         if posted.signalled && !posted.is_receive() {
-            book.told = book.told.max(Some(posted.id));
+            outstanding.told = outstanding.told.max(Some(posted.id));
         }
-        drop(book);
+        drop(outstanding);
         let mut lives = self.lives.lock().unwrap();
         if lives.get(&key).is_some_and(|now| Arc::ptr_eq(now, &life)) {
             lives.remove(&key);

@@ -13,7 +13,7 @@ pub(crate) enum Lead {
     Listener,
 }
 
-/// What the two ends do. The leading one answers what went otherwise than the standards say, if
+/// What the two ends do. The leading one returns what went otherwise than the standards say, if
 /// that left the connection as it was.
 pub(crate) struct Play {
     pub(crate) lead: fn(&End<'_>) -> Result<Option<String>, Fail>,

@@ -17,7 +17,7 @@ impl Policy {
     /// | `chelsio-t4` | T3, T4 adapters | MPA revision 1, so no IRD/ORD exchange and no RTR; markers refused; no RFC 7306 |
     /// | `chelsio-t6` | T5, T6 adapters | both RTR kinds offered: they take the one they are set to (IOP-08); markers refused; no RFC 7306 |
     /// | `intel` | X722, E810 adapters | always the enhanced form with an RTR to choose (IOP-09); markers refused; no RFC 7306 |
-    /// | `strict-rfc` | test benches | nothing that a standard does not ask for: no nudge, no probe, no second try |
+    /// | `strict-rfc` | test benches | nothing that a standard does not ask for: no zero-length kick, no probe, no second try |
     pub fn profile(name: &str) -> Option<Self> {
         let default = Self::default();
         // No adapter has RFC 7306 in hardware, and markers are off in all of them.
@@ -39,7 +39,7 @@ impl Policy {
             "strict-rfc" => Self {
                 peer_to_peer: PeerToPeer { send: true, write: true, read: true },
                 fall_back: false,
-                nudge_after: None,
+                kick_after: None,
                 probe_after: None,
                 ..default
             },
@@ -85,6 +85,6 @@ mod tests {
         }
         let strict = Policy::profile("strict-rfc").unwrap_or_else(|| panic!("strict-rfc"));
         assert_eq!(strict.peer_to_peer, rtr(true, true, true));
-        assert!(!strict.fall_back && strict.nudge_after.is_none() && strict.probe_after.is_none());
+        assert!(!strict.fall_back && strict.kick_after.is_none() && strict.probe_after.is_none());
     }
 }

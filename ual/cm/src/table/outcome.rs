@@ -57,7 +57,7 @@ impl Agreed<'_> {
             rtr,
             fpdu: policy.fpdu,
             extensions: policy.extensions,
-            nudge_after: policy.nudge_after,
+            kick_after: policy.kick_after,
             probe_after: policy.probe_after,
             close_timeout: policy.close_timeout,
             ..StreamParams::new(role)

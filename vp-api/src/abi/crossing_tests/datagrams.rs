@@ -184,25 +184,25 @@ fn verbs_of_datagrams_cross() {
     assert_eq!(*ud.attrs(), attrs());
     assert_eq!(ud.max_payload(5).unwrap(), 1005);
     assert_eq!(ud.create_ah(PdId(11), &path()).unwrap(), AhId(15));
-    side.heard(&format!("create_ah {:?}", (PdId(11), path())));
+    side.logged(&format!("create_ah {:?}", (PdId(11), path())));
     assert_eq!(ud.query_ah(AhId(15)).unwrap(), AhInfo { pd: PdId(11), path: path() });
-    side.heard("query_ah AhId(15)");
+    side.logged("query_ah AhId(15)");
     let gone = VpError::new(VpStatus::InvalidHandle, "it is gone");
     assert_eq!(ud.destroy_ah(AhId(15)).unwrap_err(), gone);
-    side.heard("destroy_ah AhId(15)");
+    side.logged("destroy_ah AhId(15)");
     let address = "192.0.2.1:0".parse().unwrap();
     assert_eq!(ud.listen(7, address, 5).unwrap(), "192.0.2.1:4791".parse().unwrap());
-    side.heard(&format!("listen {:?}", (7, address, 5)));
+    side.logged(&format!("listen {:?}", (7, address, 5)));
     ud.unlisten(7).unwrap();
-    side.heard("unlisten 7");
+    side.logged("unlisten 7");
     ud.resolve(8, peer(), b"who").unwrap();
-    side.heard(&format!("resolve {:?}", (8, peer(), b"who")));
+    side.logged(&format!("resolve {:?}", (8, peer(), b"who")));
     ud.cancel(8).unwrap();
-    side.heard("cancel 8");
+    side.logged("cancel 8");
     ud.accept(9, ADDRESS, b"").unwrap();
-    side.heard(&format!("accept {:?}", (9, ADDRESS, b"")));
+    side.logged(&format!("accept {:?}", (9, ADDRESS, b"")));
     ud.reject(9, ServiceRefusal::NoQueuePair, b"no").unwrap();
-    side.heard(&format!("reject {:?}", (9, ServiceRefusal::NoQueuePair, b"no")));
+    side.logged(&format!("reject {:?}", (9, ServiceRefusal::NoQueuePair, b"no")));
 }
 
 #[derive(Default)]
@@ -232,16 +232,16 @@ fn queue_pairs_for_datagrams_cross() {
     let init = UdQpInit { port: 2, ..UdQpInit::new(PdId(11), CqId(9), CqId(8)) };
     let keyed = UdQpInit { qkey: Some(0), ..init.clone() };
     ud.create_qp(&keyed).unwrap();
-    side.heard(&format!("create_qp {keyed:?}"));
+    side.logged(&format!("create_qp {keyed:?}"));
     let qp = ud.create_qp(&init).unwrap();
-    side.heard(&format!("create_qp {init:?}"));
+    side.logged(&format!("create_qp {init:?}"));
     assert_eq!((qp.id(), qp.address()), (QpId(14), ADDRESS));
     for state in [UdState::Error, UdState::Operational] {
         qp.modify(state).unwrap();
         assert_eq!(qp.query().unwrap(), info(state));
     }
     ud.destroy_qp(QpId(14)).unwrap();
-    side.heard("destroy_qp QpId(14)");
+    side.logged("destroy_qp QpId(14)");
     let (sges, octets) = (sges(), *b"octets that go inline");
     let mut wrs: Vec<_> = (0..20)
         .map(|n| UdSendWr {
@@ -256,14 +256,14 @@ fn queue_pairs_for_datagrams_cross() {
         .collect();
     for count in [0, 1, wrs.len()] {
         qp.post_send(&wrs[..count]).unwrap();
-        wrs[..count].iter().for_each(|wr| side.heard(&format!("post_send {wr:?}")));
+        wrs[..count].iter().for_each(|wr| side.logged(&format!("post_send {wr:?}")));
     }
     wrs[11].wr_id = u64::MAX;
     let refused = qp.post_send(&wrs).unwrap_err();
     assert_eq!(refused, PostFailure { posted: 11, status: VpStatus::InvalidSgl });
     side.host.0.lock().unwrap().clear();
     qp.post_recv(&recvs(&sges)).unwrap();
-    recvs(&sges).iter().for_each(|wr| side.heard(&format!("post_recv {wr:?}")));
+    recvs(&sges).iter().for_each(|wr| side.logged(&format!("post_recv {wr:?}")));
 }
 
 #[test]

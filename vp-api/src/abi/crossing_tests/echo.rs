@@ -1,4 +1,4 @@
-//! A provider that does nothing but tell the host, by its log, how it was called, and that answers
+//! A provider that does nothing but tell the host, by its log, how it was called, and that returns
 //! what the tests expect. It keeps what a provider keeps: ranges until deregistration, handlers until
 //! they are replaced.
 

@@ -1,5 +1,5 @@
 //! Layers for C: what [`crate::export_layer`] makes of a function that wraps providers in Rust. What
-//! it wraps and what it answers stay for ever, as the header demands. Any thread.
+//! it wraps and what it returns stay for ever, as the header demands. Any thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

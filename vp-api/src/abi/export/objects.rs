@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::super::types::Sized32;
 use super::super::{cm, codes, net, qp, text, types as c};
-use super::{answer, object, queues, take_back, verbs};
+use super::{object, queues, report, take_back, verbs};
 use crate::{NativeCm, QpId, Srq, VpError, VpStatus};
 
 const SRQ: c::SrqOps = c::SrqOps {
@@ -91,7 +91,7 @@ unsafe extern "C" fn listen(
         Ok(())
     };
     // SAFETY: the host's error is as the header demands.
-    unsafe { answer(error, verb) }
+    unsafe { report(error, verb) }
 }
 
 unsafe extern "C" fn connect(
@@ -110,7 +110,7 @@ unsafe extern "C" fn connect(
         cm.connect(QpId(qp), peer, unsafe { cm::params_from(params) })
     };
     // SAFETY: the host's error is as the header demands.
-    unsafe { answer(error, verb) }
+    unsafe { report(error, verb) }
 }
 
 unsafe extern "C" fn accept(
@@ -125,7 +125,7 @@ unsafe extern "C" fn accept(
     // SAFETY: parameters as the header demands.
     let params = unsafe { cm::params_from(params) };
     // SAFETY: the host's error is as the header demands.
-    unsafe { answer(error, || cm.accept(request, QpId(qp), params)) }
+    unsafe { report(error, || cm.accept(request, QpId(qp), params)) }
 }
 
 unsafe extern "C" fn reject(
@@ -140,7 +140,7 @@ unsafe extern "C" fn reject(
     // SAFETY: the host's octets.
     let data = unsafe { text::octets(data, len.into()) };
     // SAFETY: the host's error is as the header demands.
-    unsafe { answer(error, || cm.reject(request, &data)) }
+    unsafe { report(error, || cm.reject(request, &data)) }
 }
 
 unsafe extern "C" fn poll_event(

@@ -237,7 +237,7 @@ unsafe extern "C" fn modify(
         qp.modify(change)
     };
     // SAFETY: the host's error is as the header demands.
-    unsafe { super::answer(error, verb) }
+    unsafe { super::report(error, verb) }
 }
 
 /// A list as the host posts it.

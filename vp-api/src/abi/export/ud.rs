@@ -9,7 +9,7 @@ use super::super::types::Sized32;
 use super::super::{codes, grow, net, text, types as c, ud};
 use super::objects::no_address;
 use super::queues::{List, in_batches, post_receives, short};
-use super::{answer, meaningless, object, take_back, verbs};
+use super::{meaningless, object, report, take_back, verbs};
 use crate::{
     AhId, Data, Datagrams, PdId, PostFailure, QpId, SendFlags, ServiceEvent, ServiceHandler,
     UdAddress, UdQp, UdSendWr, VpStatus,
@@ -121,7 +121,7 @@ unsafe extern "C" fn create_ah(
         Ok(())
     };
     // SAFETY: the host's error is as the header demands.
-    unsafe { answer(error, verb) }
+    unsafe { report(error, verb) }
 }
 
 /// The host's handler of service events.
@@ -170,7 +170,7 @@ unsafe extern "C" fn listen(
         Ok(())
     };
     // SAFETY: the host's error is as the header demands.
-    unsafe { answer(error, verb) }
+    unsafe { report(error, verb) }
 }
 
 unsafe extern "C" fn resolve(
@@ -190,7 +190,7 @@ unsafe extern "C" fn resolve(
         ud.resolve(token, peer, &unsafe { text::octets(data, len.into()) })
     };
     // SAFETY: the host's error is as the header demands.
-    unsafe { answer(error, verb) }
+    unsafe { report(error, verb) }
 }
 
 unsafe extern "C" fn accept(
@@ -208,7 +208,7 @@ unsafe extern "C" fn accept(
     // SAFETY: the host's octets.
     let data = unsafe { text::octets(data, len.into()) };
     // SAFETY: the host's error is as the header demands.
-    unsafe { answer(error, || ud.accept(request, address, &data)) }
+    unsafe { report(error, || ud.accept(request, address, &data)) }
 }
 
 unsafe extern "C" fn reject(
@@ -227,7 +227,7 @@ unsafe extern "C" fn reject(
         ud.reject(request, why, &unsafe { text::octets(data, len.into()) })
     };
     // SAFETY: the host's error is as the header demands.
-    unsafe { answer(error, verb) }
+    unsafe { report(error, verb) }
 }
 
 const EMPTY: UdSendWr<'static> = UdSendWr {

@@ -71,7 +71,7 @@ impl NativeCm for ImportedCm {
         let (at, out, real) = (&raw const wanted, &raw mut id, &raw mut bound);
         verb!(self.ops.listen, "listen", self.handle, at, backlog, out, real)?;
         let bound = net::address_from(&bound);
-        Ok((id, bound.ok_or_else(|| defect("listen answered no address"))?))
+        Ok((id, bound.ok_or_else(|| defect("listen returned no address"))?))
     }
 
     fn unlisten(&self, listener: u64) -> VpResult<()> {

@@ -53,7 +53,7 @@ pub enum Fault {
     BadName,
     #[error("the descriptor's version is missing or not UTF-8")]
     BadVersion,
-    #[error("it refuses a host of ABI {MAJOR}.{MINOR}: get_ops answered NULL")]
+    #[error("it refuses a host of ABI {MAJOR}.{MINOR}: get_ops returned NULL")]
     NoOps,
     #[error("ri_provider_ops is too short: {0} octets; at least {least} are needed", least = c::ProviderOps::SIZE)]
     ShortTable(u32),

@@ -136,7 +136,7 @@ impl Datagrams for ImportedUd {
     fn listen(&self, token: u64, address: SocketAddr, backlog: u32) -> VpResult<SocketAddr> {
         let (wanted, mut bound) = (net::address_to(Some(address)), c::Address::zeroed());
         ask!(self.listen, token, &raw const wanted, backlog, &raw mut bound)?;
-        net::address_from(&bound).ok_or_else(|| defect("listen answered no address"))
+        net::address_from(&bound).ok_or_else(|| defect("listen returned no address"))
     }
 
     fn unlisten(&self, token: u64) -> VpResult<()> {

@@ -94,8 +94,8 @@ impl Post {
         from.iter().take(count).map(|from| from.map_or(0, |from| from.qpn)).collect()
     }
 
-    fn heard(&self, parts: &[&str]) {
-        assert!(self.host.heard(parts), "{parts:?}: {:#?}", self.host);
+    fn logged(&self, parts: &[&str]) {
+        assert!(self.host.logged(parts), "{parts:?}: {:#?}", self.host);
     }
 }
 
@@ -130,9 +130,9 @@ fn verbs_and_events_are_traced() {
             &["ud: event: token 2 resolved", &qpn],
             &["destroy_ah"],
         ] {
-            post.heard(parts);
+            post.logged(parts);
         }
-        assert!(!post.host.heard(&["secret"]));
+        assert!(!post.host.logged(&["secret"]));
     });
 }
 

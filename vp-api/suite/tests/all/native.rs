@@ -32,7 +32,7 @@ impl Services for Host {
 }
 
 impl Host {
-    pub(crate) fn heard(&self, parts: &[&str]) -> bool {
+    pub(crate) fn logged(&self, parts: &[&str]) -> bool {
         let lines = self.0.lock().unwrap();
         lines.iter().any(|line| parts.iter().all(|part| line.contains(part)))
     }
@@ -181,7 +181,7 @@ fn late_events_come_in_order_and_nobody_sleeps_over_them() {
         assert!(polls >= 5, "{polls}");
         pair.accept(request).unwrap();
         pair.established();
-        assert!(pair.host.heard(&["by `delay-event@3=2`", "Established"]));
+        assert!(pair.host.logged(&["by `delay-event@3=2`", "Established"]));
     });
 }
 
@@ -216,7 +216,7 @@ fn the_manager_is_traced() {
             &["poll_event", "rejected, 2 octets"],
             &["unlisten"],
         ] {
-            assert!(pair.host.heard(parts), "{parts:?}: {:#?}", pair.host.0.lock().unwrap());
+            assert!(pair.host.logged(parts), "{parts:?}: {:#?}", pair.host.0.lock().unwrap());
         }
     });
 }

@@ -31,7 +31,7 @@ impl Tx {
         self.markers
     }
     /// Makes an FPDU without markers of `ulpdu_len` octets that are in `out` behind the length field:
-    /// adds length, pad and CRC. Answers its octets; it must be sent, in order.
+    /// adds length, pad and CRC. Returns its octets; it must be sent, in order.
     ///
     /// # Panics
     /// If `out` is shorter than that, or the ULPDU longer than 65535 octets.

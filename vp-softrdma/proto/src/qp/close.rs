@@ -263,7 +263,7 @@ impl Qp {
             _ => {}
         }
     }
-    /// Work that a graceful close would lose. Probes and nudges are not work.
+    /// Work that a graceful close would lose. Probes and kicks are not work.
     pub fn has_work(&self) -> bool {
         !self.sq.is_empty() || self.responder.owes_data()
     }

@@ -41,7 +41,7 @@ impl Qp {
     }
 
     /// Writes FPDUs of short messages to the front of `out`, `most` of them at most, and tells each
-    /// one's octets and number, as in [`crate::Fpdu`]. Answers how many there are. With 0, the next
+    /// one's octets and number, as in [`crate::Fpdu`]. Returns how many there are. With 0, the next
     /// message is not of the kind that goes this way, or `out` is short: see
     /// [`Self::poll_transmit`].
     pub fn transmit_short<H: Host>(

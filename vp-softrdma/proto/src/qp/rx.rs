@@ -206,7 +206,7 @@ impl Qp {
         }
     }
 
-    /// `octets` were placed directly after [`Want::Direct`]. Answers as `handle_input`.
+    /// `octets` were placed directly after [`Want::Direct`]. Returns as `handle_input`.
     pub fn handle_direct<H: Host>(&mut self, octets: u32, host: &mut H) -> Input {
         if let Some(direct) = self.rx.direct.as_mut() {
             let octets = octets.min(direct.left);
@@ -273,7 +273,7 @@ impl Qp {
     }
 
     /// RDMAC 6.2.5 [VERBS-05]: data behind our FIN makes the close a bad one. What nobody would
-    /// miss (nudges and probes on their way when we closed) is let pass.
+    /// miss (kicks and probes on their way when we closed) is let pass.
     fn close_interrupted<H: Host>(&mut self, segment: &Segment, inline: &[u8], host: &mut H) {
         let harmless = match segment.opcode {
             Opcode::Write => segment.payload_len() == 0,
@@ -315,7 +315,7 @@ impl Qp {
     // ---- payload that streams in ------------------------------------------------------------
 
     /// Large payload of an FPDU that has only begun to arrive, when nothing has to be verified
-    /// behind it: admit the segment now. Answers the octets of length field and header.
+    /// behind it: admit the segment now. Returns the octets of length field and header.
     fn begin_direct<H: Host>(&mut self, octets: &[u8], host: &mut H) -> Option<usize> {
         if self.state != State::Rts || !self.rx.framing.places_early() {
             return None;

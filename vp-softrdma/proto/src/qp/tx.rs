@@ -74,7 +74,7 @@ pub(crate) struct Transmit {
     pub(crate) allowed: bool,
     /// RTR to send before anything else [CONN-29].
     pub(crate) rtr: Option<RtrKind>,
-    pub(crate) nudge: bool,
+    pub(crate) kick: bool,
     pub(crate) probe: bool,
     /// To send as the last FPDU of the stream.
     pub(crate) terminate: bool,
@@ -95,7 +95,7 @@ impl Transmit {
             responses_first: false,
             allowed: true,
             rtr: None,
-            nudge: false,
+            kick: false,
             probe: false,
             terminate: false,
         }
@@ -109,7 +109,7 @@ impl Transmit {
         let due = self.rtr.is_some()
             || self.current.is_some()
             || self.immediate.is_some()
-            || self.nudge
+            || self.kick
             || self.probe;
         self.allowed && !due && !self.framing.marks()
     }
@@ -200,7 +200,7 @@ impl Qp {
         if let Some(fpdu) = self.continue_reads() {
             return Some(fpdu);
         }
-        if core::mem::take(&mut self.tx.nudge) {
+        if core::mem::take(&mut self.tx.kick) {
             return Some(self.empty_write());
         }
         if self.tx.probe && self.requester.has_room() && self.requester.make_room() {

@@ -162,7 +162,7 @@ impl Header {
             Self::Untagged(h) => h.ulp,
         }
     }
-    /// Writes the header to the front of `out` and answers its length, or what `out` lacks.
+    /// Writes the header to the front of `out` and returns its length, or what `out` lacks.
     pub fn emit(&self, out: &mut [u8]) -> Result<usize, WireError> {
         match self {
             Self::Tagged(h) => put(out, &h.emit()),

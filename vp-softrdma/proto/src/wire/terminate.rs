@@ -60,7 +60,7 @@ impl TerminateRepr {
         4 + length + self.ddp.map_or(0, |h| h.buffer_len()) + read
     }
 
-    /// Writes the payload to the front of `out` and answers its length, or what `out` lacks.
+    /// Writes the payload to the front of `out` and returns its length, or what `out` lacks.
     pub fn emit(&self, out: &mut [u8]) -> Result<usize, WireError> {
         let (need, have) = (self.buffer_len(), out.len());
         let out = out.get_mut(..need).ok_or(WireError::Truncated { need, have })?;

@@ -82,13 +82,13 @@ fn data_while_closing_is_a_bad_close() {
     }
 }
 
-// [VERBS-05] a nudge or a probe that was on its way is no reason to lose the close
+// [VERBS-05] a kick or a probe that was on its way is no reason to lose the close
 #[test]
 fn hidden_traffic_does_not_spoil_a_close() {
     let mut sim = Sim::pair(STREAM);
     sim.run();
     for end in &mut sim.ends {
-        end.qp.nudge();
+        end.qp.kick();
     }
     assert!(sim.ends[0].qp.probe());
     sim.accept(0, usize::MAX);
@@ -96,7 +96,7 @@ fn hidden_traffic_does_not_spoil_a_close() {
     assert_eq!(sim.ends[0].events, [QpEvent::Established, QpEvent::CloseComplete]);
     // Crossing: both probe, then both close
     let mut sim = Sim::pair(STREAM);
-    sim.ends[0].qp.nudge();
+    sim.ends[0].qp.kick();
     sim.run();
     for side in 0..2 {
         assert!(sim.ends[side].qp.probe());
@@ -129,9 +129,9 @@ fn an_answered_probe_does_not_spoil_a_close() {
     }
 }
 
-// A nudge of the peer may be on its way when this end closes; what it would miss may not [VERBS-05]
+// A kick of the peer may be on its way when this end closes; what it would miss may not [VERBS-05]
 #[test]
-fn a_nudge_does_not_spoil_a_close() {
+fn a_kick_does_not_spoil_a_close() {
     for (payload, state) in [(&b""[..], State::Closing), (b"x", State::Error)] {
         let mut end = closing();
         end.feed(&write(0x100, 0, payload));

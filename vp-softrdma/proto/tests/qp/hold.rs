@@ -410,7 +410,7 @@ fn receives_that_come_late_get_what_they_would_have_got() {
             let mut script = Script::new(Sim::with(config, [stream, peer]), LATE);
             script.sim.ends.iter_mut().for_each(|end| end.direct = chunk == 64);
             short_script(&mut script);
-            script.sim.ends[0].qp.nudge();
+            script.sim.ends[0].qp.kick();
             script.sim.run_chunked(chunk);
             for end in &mut script.sim.ends {
                 assert!(end.qp.waiting().is_some());

@@ -331,7 +331,7 @@ fn the_send_queue_and_the_peers_reads_take_turns() {
 fn a_responder_waits_for_the_first_valid_fpdu() {
     let mut end = responder(StreamConfig { markers_tx: true, ..STREAM });
     end.send(b"early");
-    end.qp.nudge();
+    end.qp.kick();
     assert!(!end.qp.probe());
     assert!(end.take().is_empty(), "no FPDU, no marker");
     let frame = write(1, 0, b"");
@@ -440,11 +440,11 @@ fn an_initiator_accepts_fpdus_at_once() {
     assert_eq!(end.memory.received[0].octets, b"early");
 }
 
-// [CONN-14] nobody sees a nudge or a probe, and one probe is out at a time
+// [CONN-14] nobody sees a kick or a probe, and one probe is out at a time
 #[test]
-fn nudges_and_probes_do_not_surface() {
+fn kicks_and_probes_do_not_surface() {
     let mut sim = Sim::pair(STREAM);
-    sim.ends[0].qp.nudge();
+    sim.ends[0].qp.kick();
     assert!(sim.ends[0].qp.probe());
     assert!(!sim.ends[0].qp.probe(), "one at a time");
     assert!(sim.ends[0].qp.probe_outstanding());

@@ -76,7 +76,7 @@ fn every_combination_of_options_and_a_few_chunk_sizes() {
             let mut script = Script::new(Sim::pair(stream), SMALL);
             script.sim.ends[1].memory.long = true;
             short_script(&mut script);
-            script.sim.ends[0].qp.nudge();
+            script.sim.ends[0].qp.kick();
             script.sim.run_chunked(chunk);
             script.finish();
         }
@@ -120,7 +120,7 @@ fn only_rdmap_goes_on_the_stream() {
             short_script(&mut script);
             let sim = &mut script.sim;
             sim.ends.iter_mut().for_each(|end| {
-                end.qp.nudge();
+                end.qp.kick();
                 end.qp.probe();
             });
             sim.run_chunked(50);
@@ -199,7 +199,7 @@ enum Move {
     Post { side: usize, op: Op, read_fence: bool, local_fence: bool },
     Accept { side: usize, count: u16 },
     Deliver { side: usize, count: u16 },
-    Nudge,
+    Kick,
     Probe { side: usize },
     Mulpdu { side: usize, mulpdu: u16 },
 }
@@ -229,7 +229,7 @@ fn schedule() -> impl Strategy<Value = Vec<Move>> {
         4 => post,
         4 => (side.clone(), count.clone()).prop_map(|(side, count)| Move::Accept { side, count }),
         4 => (side.clone(), count).prop_map(|(side, count)| Move::Deliver { side, count }),
-        1 => Just(Move::Nudge),
+        1 => Just(Move::Kick),
         1 => side.clone().prop_map(|side| Move::Probe { side }),
         1 => (side, 100..9000u16).prop_map(|(side, mulpdu)| Move::Mulpdu { side, mulpdu }),
     ];
@@ -257,7 +257,7 @@ fn play(script: &mut Script, moves: &[Move]) {
             Move::Deliver { side, count } => {
                 script.sim.deliver(side, usize::from(count));
             }
-            Move::Nudge => script.sim.ends[0].qp.nudge(),
+            Move::Kick => script.sim.ends[0].qp.kick(),
             Move::Probe { side } => {
                 script.sim.ends[side].qp.probe();
             }

@@ -9,7 +9,7 @@ fn of(qp: u32, wr_id: u64) -> WorkCompletion {
     WorkCompletion { qp: QpId(qp), wr_id, ..WorkCompletion::BLANK }
 }
 
-/// Answers its place.
+/// Returns its place.
 fn put(ring: &CqRing, qp: u32, wr_id: u64) -> u64 {
     ring.put(&of(qp, wr_id), &mut Put::default()).unwrap()
 }

@@ -254,7 +254,7 @@ kernels!(
     store256
 );
 
-/// Copies 64 octets, and answers them.
+/// Copies 64 octets, and returns them.
 ///
 /// # Safety
 /// They may be read, though others write to them.
@@ -312,7 +312,7 @@ fn store512(lanes: __m512i) -> [u8; 64] {
     octets
 }
 
-/// Copies 32 octets, and answers them.
+/// Copies 32 octets, and returns them.
 ///
 /// # Safety
 /// They may be read, though others write to them.

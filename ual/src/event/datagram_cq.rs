@@ -4,7 +4,7 @@
 //! Between a dispatcher and the provider's queue; adapters without datagrams have none. Any thread.
 //!
 //! Where a datagram came from is beside its completion: a wrapper around the provider's queue
-//! (`sourced`), which only adapters with datagrams have, puts it aside with the endpoint before the
+//! ([`DatagramCq`]), which only adapters with datagrams have, puts it aside with the endpoint before the
 //! completion is handed out, through whatever dispatchers, and the face takes it there. Completions
 //! are no larger for it, and connected endpoints pay one branch on such adapters, nothing on
 //! others.
@@ -21,14 +21,14 @@ use crate::sync::{AtomicBool, Ordering};
 const BATCH: usize = 16;
 
 /// The queue of the provider, and where its endpoints are.
-pub(super) struct Sourced {
+pub(super) struct DatagramCq {
     cq: Arc<dyn Cq>,
     sources: Arc<Map<QpId, Sources>>,
     /// Receives of a datagram endpoint complete here.
     wanted: AtomicBool,
 }
 
-impl Sourced {
+impl DatagramCq {
     pub(super) fn new(cq: Arc<dyn Cq>, sources: Arc<Map<QpId, Sources>>) -> Arc<Self> {
         Arc::new(Self { cq, sources, wanted: AtomicBool::new(false) })
     }
@@ -51,7 +51,7 @@ impl Sourced {
     }
 }
 
-impl Cq for Sourced {
+impl Cq for DatagramCq {
     fn id(&self) -> CqId {
         self.cq.id()
     }

@@ -6,7 +6,7 @@ use crate::ring::Untaken;
 
 /// A completion as the consumer gets it.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct Completed {
     pub(crate) completion: WorkCompletion,
     /// Where the datagram came from if it is one that was received.
     pub(crate) source: Option<DatagramSource>,

@@ -1,5 +1,5 @@
-//! Small messages beside RDMA Reads, in large pieces and in small ones: on the same
-//! connection, and on another. An empty Send is the ping; the server answers each. One thread of
+//! Round trips of small messages while RDMA Reads are under way, in large pieces and in small ones: on the same
+//! connection, and on another. An empty Send is the ping; the server replies to each. One thread of
 //! this process posts all of it.
 
 use std::io::Write;
@@ -22,12 +22,12 @@ const SMALL: u32 = 1 << 20;
 const DEPTH: u32 = 16;
 /// Room for pings: each completes behind the reads that were posted before it.
 const QUEUE: u32 = 1 << 14;
-/// Pings with nothing beside them.
+/// Pings while nothing else is under way.
 const ALONE: usize = 2_000;
 
-/// Times of pings.
+/// Round trips of pings while something else is under way.
 #[derive(Debug, Serialize)]
-pub(super) struct Beside {
+pub(super) struct PingTimes {
     what: String,
     pings: usize,
     round_trip_p50_us: f64,
@@ -42,7 +42,7 @@ pub(super) fn measure(
     all: u64,
     large: u32,
     mpa: bool,
-) -> CliResult<Vec<Beside>> {
+) -> CliResult<Vec<PingTimes>> {
     let size = large.max(SMALL);
     let crc = mpa.then_some(false);
     let case = Case { conns: 2, depth: QUEUE, crc, ..Case::new(Op::Read, Mode::Bw, size) };
@@ -65,7 +65,7 @@ fn pings(
     all: u64,
     read: Option<u32>,
     at: usize,
-) -> CliResult<Beside> {
+) -> CliResult<PingTimes> {
     let reads = read.map_or(0, |octets| all.div_ceil(octets.into()) as u32);
     let mut game = Game { single, at, read: read.unwrap_or(1), unposted: reads, unread: reads };
     let (mut latencies, mut pings) = (Latencies::default(), 0);
@@ -83,7 +83,7 @@ fn pings(
         / begin.elapsed().as_secs_f64()
         / 1e9;
     let [p50, p99] = latencies.permille([500, 990]).unwrap_or([f64::NAN; 2]);
-    Ok(Beside {
+    Ok(PingTimes {
         what,
         pings,
         round_trip_p50_us: p50,
@@ -136,11 +136,11 @@ impl Game<'_> {
     }
 }
 
-pub(super) fn print(results: &[Beside], mpa: bool, out: &mut dyn Write) -> CliResult<()> {
+pub(super) fn print(results: &[PingTimes], mpa: bool, out: &mut dyn Write) -> CliResult<()> {
     let crc = if mpa { " CRC off," } else { "" };
     writeln!(out, "\nEmpty Sends, answered,{crc} polling, beside")?;
     let header = ["", "pings", "p50 us", "p99 us", "reads GB/s"].map(String::from).to_vec();
-    let row = |one: &Beside| {
+    let row = |one: &PingTimes| {
         let rate = one.gigabytes_per_second.map_or_else(|| "-".into(), number);
         let times = [one.round_trip_p50_us, one.round_trip_p99_us].map(number);
         let [p50, p99] = times;
