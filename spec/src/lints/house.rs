@@ -32,6 +32,7 @@ const UNSAFE: &[&str] = &[
     "ofa/src/",
     // A program that plays an application, as tests do.
     "benches/src/bin/micro.rs",
+    "benches/src/bin/instructions/verbs.rs",
     // A provider touches registered memory.
     "examples/vendor-provider-rust/src/copy.rs",
     // Functions that C calls.

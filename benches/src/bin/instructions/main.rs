@@ -9,6 +9,7 @@
 mod end;
 mod steps;
 mod table;
+mod verbs;
 
 use std::process::{Command, ExitCode};
 

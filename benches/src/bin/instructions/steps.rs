@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use itapi::{Ep, Ia, Work};
-use vp_api::{PdId, QpId, RecvWr, Remote, Role, SendOp, WorkCompletion};
+use vp_api::{Data, PdId, QpId, RecvWr, Remote, Role, SendFlags, SendOp, SendWr, WorkCompletion};
 use vp_softrdma::bench;
 use vp_softrdma::stag_table::{Caller, Need};
 use warpline_benches::{Error, Result};
 
 use crate::end::{End, LIST, MESSAGE, Still, region};
+use crate::verbs::{Early, Verbs};
 
 /// Lists that are counted.
 const ROUNDS: usize = 16;
@@ -41,6 +42,9 @@ pub(crate) const STEPS: &[Step] = &[
     Step { name: "check an STag", run: check },
     Step { name: "check it again", run: check_again },
     Step { name: "dequeue from an EVD", run: dequeue },
+    Step { name: "post before RTS", run: post_early },
+    Step { name: "post before RTS by libibverbs", run: verbs_post },
+    Step { name: "poll completions by libibverbs", run: verbs_poll },
 ];
 
 /// Runs the step of that name.
@@ -177,6 +181,41 @@ fn poll_empty() -> Result<()> {
     let end = End::new(Role::Responder)?;
     let mut out = [WorkCompletion::BLANK];
     rounds(|| Ok(()), || times(|| Ok(end.end.cq().poll(&mut out).map(drop)?)))
+}
+
+/// Sends that the provider keeps, as in [`verbs_post`].
+fn post_early() -> Result<()> {
+    let early = Early::new()?;
+    let sgl = [early.message];
+    let (op, data, flags) = (SEND, Data::Sgl(&sgl), SendFlags::empty());
+    let wr = SendWr { wr_id: 1, op, data, flags };
+    rounds(|| Ok(()), || times(|| Ok(early.qp.post_send(std::slice::from_ref(&wr))?)))
+}
+
+fn verbs_post() -> Result<()> {
+    let verbs = Verbs::alone()?;
+    rounds(|| Ok(()), || times(|| verbs.send()))
+}
+
+/// Of Sends, 16 at a time.
+fn verbs_poll() -> Result<()> {
+    let (near, far) = Verbs::pair()?;
+    let take = |side: &Verbs| -> Result<()> {
+        let mut taken = 0;
+        while taken < LIST {
+            taken += side.poll()?;
+        }
+        Ok(())
+    };
+    rounds(
+        || {
+            times(|| far.recv())?;
+            times(|| near.send())?;
+            // When the last has arrived, all Sends are completed, and still where the provider put them.
+            take(&far)
+        },
+        || take(&near),
+    )
 }
 
 const ME: Caller =
