@@ -27,6 +27,8 @@ pub struct Program {
     pub variable: Option<(String, String)>,
     /// A compiler, and the file in `c` of which it makes `{program}`.
     pub source: Option<(String, String)>,
+    /// A file that is there if it can be compiled.
+    pub header: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -55,6 +57,7 @@ struct Entry {
     variable: Option<String>,
     compiler: Option<String>,
     source: Option<String>,
+    header: Option<String>,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -102,6 +105,7 @@ fn one_of(entry: &Entry, each: &str, with: &str) -> Program {
         times: entry.times,
         shows: entry.shows.clone(),
         variable: entry.variable.as_deref().and_then(pair),
+        header: entry.header.clone(),
         source: entry.compiler.clone().zip(entry.source.clone()),
     }
 }

@@ -26,8 +26,10 @@ pub enum Seen {
 pub fn once(libraries: &Libraries, program: &Program) -> Seen {
     let lines = program.server.iter().chain([&program.client]);
     let names = lines.map(|line| line.split(' ').next().unwrap_or_default());
+    let names = names.filter(|name| *name != "{program}");
     let compiler = program.source.iter().map(|(compiler, _)| compiler.as_str());
-    if names.chain(compiler).any(|name| libraries::find(name).is_none()) {
+    let no_header = program.header.iter().any(|header| !Path::new(header).exists());
+    if no_header || names.chain(compiler).any(|name| libraries::find(name).is_none()) {
         return Seen::Missing(format!("package {} is not installed", program.package));
     }
     let compiled = program.source.as_ref().map(|(compiler, source)| compile(compiler, source));

@@ -8,7 +8,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use verbs_programs::process::{self, Process};
 use verbs_programs::{Libraries, libraries, skip};
+use warpline_patience::{HANG, until};
 
 const WHAT: &str = "the root file system of the verbs container";
 
@@ -127,4 +129,15 @@ fn programs_run_in_the_image_of_the_dockerfile() {
     };
     let listed = run(&mut inside(&["ibv_devinfo"]));
     assert!(listed.contains("softrdma0"), "{listed}");
+    let port = process::free_port();
+    let number = port.to_string();
+    let words = ["-a", "127.0.0.1", "-p", &number, "-C", "10", "-V"];
+    let start = |role| Process::start(inside(&[&["rping", role][..], &words].concat())).unwrap();
+    let mut server = start("-s");
+    until("rping to listen", || process::is_listening(port) || server.ended().is_some());
+    let mut client = start("-c");
+    for side in [&mut client, &mut server] {
+        let status = side.wait(HANG);
+        assert!(status.is_some_and(|status| status.success()), "{status:?}: {}", side.printed());
+    }
 }

@@ -1,0 +1,171 @@
+/* A ring of processes, as collective libraries make it: libibverbs by dlopen, each function by dlvsym, queue
+ * pairs connected by GID and number, data by RDMA Writes with Immediate for which the receives come late. */
+
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <infiniband/verbs.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MOST = 16, ROUNDS = 20, WRITES = 8, WORDS = 8192, IMM = 1000 };
+
+/* What the processes know of each other: the way of a collective library's bootstrap. */
+struct shared {
+    pthread_barrier_t barrier;
+    struct { union ibv_gid gid; uint32_t in, out, rkey; uint64_t address; } rank[MOST];
+};
+
+static struct shared *shared;
+static int me, ranks;
+
+static void must(int good, const char *what)
+{
+    if (!good) {
+        fprintf(stderr, "rank %d: %s failed\n", me, what);
+        _exit(1);
+    }
+}
+
+static void *find(void *library, const char *name, const char *node)
+{
+    void *found = dlvsym(library, name, node);
+    must(found != NULL, name);
+    return found;
+}
+
+#define LOAD(name, node) __typeof__(name) *my_##name = (__typeof__(name) *)find(library, #name, node)
+
+static void connect_to(int (*modify)(struct ibv_qp *, struct ibv_qp_attr *, int), struct ibv_qp *qp,
+                       union ibv_gid gid, uint32_t number)
+{
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1,
+                               .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
+    int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+    must(modify(qp, &attr, mask) == 0, "INIT");
+    attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = number,
+                                .max_dest_rd_atomic = 1, .min_rnr_timer = 12};
+    attr.ah_attr = (struct ibv_ah_attr){.is_global = 1, .port_num = 1};
+    attr.ah_attr.grh = (struct ibv_global_route){.dgid = gid, .sgid_index = 1, .hop_limit = 255};
+    mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+           IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+    must(modify(qp, &attr, mask) == 0, "RTR");
+    attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7,
+                                .max_rd_atomic = 1};
+    mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+           IBV_QP_MAX_QP_RD_ATOMIC;
+    must(modify(qp, &attr, mask) == 0, "RTS");
+}
+
+/* Takes so many completions; each must have worked. */
+static void take(struct ibv_cq *cq, int sends, int receives)
+{
+    struct ibv_wc wc;
+    for (int expected = 0; sends + receives > 0;) {
+        int found = ibv_poll_cq(cq, 1, &wc);
+        must(found >= 0, "ibv_poll_cq");
+        if (found == 0)
+            continue;
+        must(wc.status == IBV_WC_SUCCESS, "a work request");
+        if (wc.opcode != IBV_WC_RECV_RDMA_WITH_IMM) {
+            sends--;
+            continue;
+        }
+        must(wc.wc_flags & IBV_WC_WITH_IMM && wc.imm_data == htobe32(IMM + expected), "an immediate");
+        expected++;
+        receives--;
+    }
+}
+
+static void rank(void)
+{
+    void *library = dlopen("libibverbs.so.1", RTLD_NOW);
+    must(library != NULL, "dlopen");
+    LOAD(ibv_get_device_list, "IBVERBS_1.1");
+    LOAD(ibv_open_device, "IBVERBS_1.1");
+    LOAD(ibv_alloc_pd, "IBVERBS_1.1");
+    LOAD(ibv_reg_mr_iova2, "IBVERBS_1.8");
+    LOAD(ibv_create_cq, "IBVERBS_1.1");
+    LOAD(ibv_create_qp, "IBVERBS_1.1");
+    LOAD(ibv_modify_qp, "IBVERBS_1.1");
+    LOAD(ibv_query_gid, "IBVERBS_1.1");
+    LOAD(ibv_destroy_qp, "IBVERBS_1.1");
+    struct ibv_device **list = my_ibv_get_device_list(NULL);
+    must(list && list[0], "ibv_get_device_list");
+    struct ibv_context *context = my_ibv_open_device(list[0]);
+    must(context != NULL, "ibv_open_device");
+    struct ibv_pd *pd = my_ibv_alloc_pd(context);
+    static uint32_t out[WRITES][WORDS], in[WRITES][WORDS];
+    int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_RELAXED_ORDERING;
+    struct ibv_mr *mr_out = my_ibv_reg_mr_iova2(pd, out, sizeof out, (uintptr_t)out, access);
+    struct ibv_mr *mr_in = my_ibv_reg_mr_iova2(pd, in, sizeof in, (uintptr_t)in, access);
+    struct ibv_cq *cq = my_ibv_create_cq(context, 4 * WRITES, NULL, NULL, 0);
+    must(mr_out && mr_in && cq, "registration or a completion queue");
+    struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .sq_sig_all = 1,
+                                    .cap = {WRITES, WRITES, 1, 1, 0}};
+    struct ibv_qp *to = my_ibv_create_qp(pd, &init), *from = my_ibv_create_qp(pd, &init);
+    must(to && from, "ibv_create_qp");
+    must(my_ibv_query_gid(context, 1, 1, &shared->rank[me].gid) == 0, "ibv_query_gid");
+    shared->rank[me].out = to->qp_num;
+    shared->rank[me].in = from->qp_num;
+    shared->rank[me].rkey = mr_in->rkey;
+    shared->rank[me].address = (uintptr_t)in;
+    pthread_barrier_wait(&shared->barrier);
+    int next = (me + 1) % ranks, last = (me + ranks - 1) % ranks;
+    connect_to(my_ibv_modify_qp, to, shared->rank[next].gid, shared->rank[next].in);
+    connect_to(my_ibv_modify_qp, from, shared->rank[last].gid, shared->rank[last].out);
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < WRITES; i++) {
+            for (int word = 0; word < WORDS; word++)
+                out[i][word] = me * 1000003 + round * 1009 + i * 17 + word;
+            struct ibv_sge sge = {(uintptr_t)out[i], sizeof out[i], mr_out->lkey};
+            struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+                                     .imm_data = htobe32(IMM + i)}, *bad;
+            wr.wr.rdma.remote_addr = shared->rank[next].address + i * sizeof in[i];
+            wr.wr.rdma.rkey = shared->rank[next].rkey;
+            must(ibv_post_send(to, &wr, &bad) == 0, "ibv_post_send");
+        }
+        /* Everybody has sent, and nobody has a receive. */
+        pthread_barrier_wait(&shared->barrier);
+        for (int i = 0; i < WRITES; i++) {
+            struct ibv_recv_wr wr = {.wr_id = i}, *bad;
+            must(ibv_post_recv(from, &wr, &bad) == 0, "ibv_post_recv");
+        }
+        take(cq, WRITES, WRITES);
+        for (int i = 0; i < WRITES; i++)
+            for (int word = 0; word < WORDS; word++)
+                must(in[i][word] == (uint32_t)(last * 1000003 + round * 1009 + i * 17 + word), "the data");
+        pthread_barrier_wait(&shared->barrier);
+    }
+    must(my_ibv_destroy_qp(to) == 0 && my_ibv_destroy_qp(from) == 0, "ibv_destroy_qp");
+}
+
+int main(int argc, char **argv)
+{
+    ranks = argc > 1 ? atoi(argv[1]) : 4;
+    must(ranks > 0 && ranks <= MOST, "the number of ranks");
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    must(shared != MAP_FAILED, "mmap");
+    pthread_barrierattr_t attr;
+    pthread_barrierattr_init(&attr);
+    pthread_barrierattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
+    pthread_barrier_init(&shared->barrier, &attr, ranks);
+    for (me = 0; me < ranks; me++)
+        if (fork() == 0) {
+            rank();
+            _exit(0);
+        }
+    int failed = 0, status;
+    while (wait(&status) > 0)
+        if (status != 0 && !failed++)
+            /* The others wait for it at the barrier. */
+            kill(0, SIGTERM);
+    if (!failed)
+        printf("%d ranks: %d rounds verified\n", ranks, ROUNDS);
+    return failed != 0;
+}
