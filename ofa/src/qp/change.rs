@@ -1,0 +1,154 @@
+//! Changes of a queue pair's state and attributes (ibv_modify_qp(3), ibv_query_qp(3)): one at a time.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use ibv_sys::*;
+use kal_os::lock;
+use ual_cm::{ConnState, Connectee, Disconnect};
+use vp_api::QpChange;
+
+use super::{Owner, Qp};
+use crate::caps;
+use crate::errno::{EBUSY, EINVAL, Errno};
+use crate::qp_state;
+use crate::verbs::context::PORT;
+
+/// A stream that was reset is over so soon.
+const SETTLE: Duration = Duration::from_secs(3);
+const LOOK: Duration = Duration::from_millis(1);
+
+impl Qp {
+    /// ibv_modify_qp.
+    ///
+    /// # Errors
+    /// EINVAL: the change, its attributes, or their values. EBUSY: a reset while the stream is still ending.
+    pub fn modify(self: &Arc<Self>, attr: &ibv_qp_attr, mask: i32) -> Result<(), Errno> {
+        self.adapter()?;
+        let _one = lock(&self.changing);
+        let (owner, now) = (self.owner(), self.state());
+        let by_id = owner.is_some() && lock(&self.meet).meeting.is_none();
+        let to = qp_state::check(self.init.kind, by_id, now, attr, mask)?;
+        self.check_values(attr, mask)?;
+        match to {
+            IBV_QPS_ERR if mask & IBV_QP_STATE != 0 => self.fail(owner)?,
+            IBV_QPS_RESET if mask & IBV_QP_STATE != 0 => self.reset(owner)?,
+            _ => {}
+        }
+        merge(&mut lock(&self.attr), attr, mask);
+        self.set_state(to);
+        if (now, to) == (IBV_QPS_INIT, IBV_QPS_RTR) && !by_id {
+            self.meet().inspect_err(|_| {
+                self.part();
+                self.set_state(now);
+            })?;
+        }
+        Ok(())
+    }
+
+    fn check_values(&self, attr: &ibv_qp_attr, mask: i32) -> Result<(), Errno> {
+        let attrs = self.adapter()?.attrs();
+        let wrong = |flag: i32, right: bool| mask & flag != 0 && !right;
+        let fits = |reads: u8, limit: u16| i32::from(reads) <= caps::max_reads(limit);
+        if wrong(IBV_QP_PORT, attr.port_num == PORT)
+            || wrong(IBV_QP_PKEY_INDEX, attr.pkey_index == 0)
+            || wrong(IBV_QP_PATH_MTU, (1..=5).contains(&attr.path_mtu))
+            || wrong(IBV_QP_MAX_QP_RD_ATOMIC, fits(attr.max_rd_atomic, attrs.max_ord))
+            || wrong(IBV_QP_MAX_DEST_RD_ATOMIC, fits(attr.max_dest_rd_atomic, attrs.max_ird))
+        {
+            return Err(EINVAL);
+        }
+        Ok(())
+    }
+
+    /// To ERR, by the application.
+    fn fail(&self, owner: Option<Arc<dyn Owner>>) -> Result<(), Errno> {
+        if let Some(owner) =
+            owner.filter(|owner| owner.connection().state() == ConnState::Connected)
+        {
+            // Its end is told then.
+            let party: Arc<dyn Connectee> = owner;
+            self.adapter()?.cm().disconnect(&party, Disconnect::Abrupt)?;
+        }
+        // Refused where it ends by itself.
+        let _ = self.vp.modify(QpChange::Error);
+        Ok(())
+    }
+
+    /// To RESET: as new, with the same number.
+    fn reset(&self, owner: Option<Arc<dyn Owner>>) -> Result<(), Errno> {
+        if self.state() == IBV_QPS_RESET {
+            return Ok(());
+        }
+        self.fail(owner.clone())?;
+        let begin = Instant::now();
+        while let Err(error) = self.try_reset(owner.as_deref()) {
+            if begin.elapsed() >= SETTLE {
+                return Err(error);
+            }
+            std::thread::sleep(LOOK);
+        }
+        self.blamed.store(false, Ordering::Release);
+        self.lost.store(false, Ordering::Release);
+        self.forget_completions();
+        self.part();
+        Ok(())
+    }
+
+    fn try_reset(&self, owner: Option<&dyn Owner>) -> Result<(), Errno> {
+        if let Some(owner) = owner
+            && owner.connection().state() != ConnState::Unconnected
+        {
+            return self.adapter()?.cm().reset(owner).map(drop).map_err(|_| EBUSY);
+        }
+        match self.vp.modify(QpChange::Idle) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(error.status.into()),
+        }
+    }
+
+    /// ibv_query_qp.
+    pub fn query(&self) -> (ibv_qp_attr, ibv_qp_cap) {
+        let state = self.state();
+        let cap = self.init.cap;
+        let known = *lock(&self.attr);
+        let attr = ibv_qp_attr {
+            qp_state: state,
+            cur_qp_state: state,
+            cap,
+            port_num: if known.port_num == 0 { PORT } else { known.port_num },
+            ..known
+        };
+        (attr, cap)
+    }
+}
+
+/// Takes over what was set.
+fn merge(known: &mut ibv_qp_attr, new: &ibv_qp_attr, mask: i32) {
+    macro_rules! take {
+        ($($flag:ident: $($field:ident),+;)*) => {$(
+            if mask & $flag != 0 {
+                $(known.$field = new.$field;)+
+            }
+        )*};
+    }
+    take! {
+        IBV_QP_ACCESS_FLAGS: qp_access_flags;
+        IBV_QP_PKEY_INDEX: pkey_index;
+        IBV_QP_PORT: port_num;
+        IBV_QP_AV: ah_attr;
+        IBV_QP_PATH_MTU: path_mtu;
+        IBV_QP_TIMEOUT: timeout;
+        IBV_QP_RETRY_CNT: retry_cnt;
+        IBV_QP_RNR_RETRY: rnr_retry;
+        IBV_QP_RQ_PSN: rq_psn;
+        IBV_QP_SQ_PSN: sq_psn;
+        IBV_QP_MAX_QP_RD_ATOMIC: max_rd_atomic;
+        IBV_QP_MAX_DEST_RD_ATOMIC: max_dest_rd_atomic;
+        IBV_QP_MIN_RNR_TIMER: min_rnr_timer;
+        IBV_QP_DEST_QPN: dest_qp_num;
+        IBV_QP_ALT_PATH: alt_ah_attr, alt_port_num, alt_pkey_index, alt_timeout;
+        IBV_QP_PATH_MIG_STATE: path_mig_state;
+    }
+}

@@ -1,0 +1,124 @@
+//! A queue pair's part in the rendezvous: it looks for the peer that its attributes name, and is looked for.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use ibv_sys::*;
+use kal_os::lock;
+use ual_cm::RequestId;
+use vp_api::QpChange;
+
+use super::Qp;
+use crate::adapter::Adapter;
+use crate::caps;
+use crate::errno::{EINVAL, Errno};
+use crate::gid;
+use crate::rendezvous::{Meeting, Name, Peer, Slot, Sought, to_itself};
+
+/// The LID of the port (there is no subnet manager).
+const LID: u16 = 0;
+
+impl Qp {
+    /// Looks for the peer that the attributes name.
+    pub(super) fn meet(self: &Arc<Self>) -> Result<(), Errno> {
+        let adapter = self.adapter()?;
+        let meeting = Meeting::new(self, adapter, self.peer()?);
+        let owner: Weak<Meeting> = Arc::downgrade(&meeting);
+        self.attach(owner)?;
+        lock(&self.meet).meeting = Some(meeting.clone());
+        if meeting.is_with_itself() {
+            let stream = to_itself::stream(meeting.reads())?;
+            return Ok(self.vp.modify(QpChange::Rts(Box::new(stream)))?);
+        }
+        if meeting.connects() {
+            return meeting.connect(adapter);
+        }
+        meeting.wait();
+        self.look_for_early(&meeting)
+    }
+
+    fn peer(&self) -> Result<Peer, Errno> {
+        let gids = self.adapter()?.device().gids()?;
+        let known = *lock(&self.attr);
+        let path = known.ah_attr;
+        let address = match path.is_global {
+            // Without a GID only this machine can be meant, by the LID of its port.
+            0 if path.dlid == LID => gids.address(),
+            0 => return Err(EINVAL),
+            _ => gid::address_of(path.grh.dgid.raw),
+        };
+        if known.dest_qp_num > 0x00ff_ffff || self.slot.is_none() {
+            return Err(EINVAL);
+        }
+        let reads = |init: u8| if self.init.kind == IBV_QPT_UC { 0 } else { u16::from(init) };
+        let all = caps::max_reads(self.adapter()?.attrs().max_ord) as u8;
+        Ok(Peer {
+            own: Name { address: gids.address(), number: self.number },
+            own_gid: gids.table()[1],
+            peer: Name { address, number: known.dest_qp_num },
+            ird: reads(known.max_dest_rd_atomic),
+            // It is told with RTS; the peer's other limit counts.
+            ord: reads(all),
+        })
+    }
+
+    /// A peer that came before is accepted.
+    pub(crate) fn look_for_early(&self, meeting: &Arc<Meeting>) -> Result<(), Errno> {
+        let early = lock(&self.meet).early.take(meeting.peer());
+        match early {
+            // Else it has given up, and comes again.
+            Some(request) => meeting.accept(self.adapter()?, request),
+            None => Ok(()),
+        }
+    }
+
+    /// The peer is gone; the application hears of it when it sends something.
+    pub(crate) fn peer_left(&self) {
+        // Refused where the provider is there already.
+        let _ = self.vp.modify(QpChange::Error);
+    }
+
+    /// The peer did not come, or does not answer.
+    pub(crate) fn lost_peer(&self) {
+        self.lost.store(true, Ordering::Release);
+        self.ended();
+        self.push(IBV_EVENT_QP_FATAL);
+    }
+
+    /// How long a request is tried, as the attributes say: 4.096 us times two to the power of the time-out, for
+    /// each try (InfiniBand Architecture Specification 1.4, section 9.7.6.1.3); 0 is for ever.
+    pub(crate) fn retry_time(&self) -> Duration {
+        let known = *lock(&self.attr);
+        match known.timeout & 31 {
+            0 => Duration::MAX,
+            timeout => Duration::from_nanos(4096 << timeout) * (u32::from(known.retry_cnt) + 1),
+        }
+    }
+
+    /// The rendezvous, if there was one, is over.
+    pub(super) fn part(&self) {
+        if lock(&self.meet).meeting.take().is_some() {
+            *lock(&self.owner) = None;
+        }
+    }
+}
+
+impl Sought for Qp {
+    fn sought(&self, request: RequestId, from: Name) -> bool {
+        let meeting = {
+            let mut meet = lock(&self.meet);
+            match &meet.meeting {
+                Some(meeting) => meeting.clone(),
+                None => return meet.early.add(request, from),
+            }
+        };
+        let Ok(adapter) = self.adapter() else { return false };
+        let expected = !meeting.connects() && meeting.peer() == from;
+        expected && meeting.accept(adapter, request).is_ok()
+    }
+}
+
+pub(super) fn place(adapter: &Adapter) -> Result<Slot, Errno> {
+    adapter.points().place(adapter.cm(), adapter.device().gids()?.address())
+}
