@@ -4,6 +4,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::net::{SocketAddr, SocketAddrV4};
+use std::os::fd::BorrowedFd;
 use std::ptr::{null, null_mut};
 
 use ibv_sys::*;
@@ -89,9 +90,21 @@ pub(crate) fn has_event(channel: *mut rdma_event_channel) -> bool {
 }
 
 fn is_ready(channel: *mut rdma_event_channel, timeout: Option<&Timespec>) -> bool {
-    // SAFETY: the test's channel, whose descriptor is open.
-    let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw((*channel).fd) };
-    poll(&mut [PollFd::new(&fd, PollFlags::IN)], timeout).unwrap() == 1
+    poll(&mut [PollFd::new(&descriptor(channel), PollFlags::IN)], timeout).unwrap() == 1
+}
+
+/// What programs poll.
+pub(crate) fn descriptor(channel: *mut rdma_event_channel) -> BorrowedFd<'static> {
+    // SAFETY: the test's channel.
+    let fd = unsafe { (*channel).fd };
+    // SAFETY: it is open as long as the channel.
+    unsafe { BorrowedFd::borrow_raw(fd) }
+}
+
+/// What the headers' inline functions call.
+pub(crate) fn operations(context: *mut ibv_context) -> &'static ibv_context_ops {
+    // SAFETY: an open context.
+    unsafe { &(*context).ops }
 }
 
 /// The next event of a channel, not acknowledged.

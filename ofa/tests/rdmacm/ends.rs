@@ -177,8 +177,7 @@ fn post_recv(id: *mut rdma_cm_id, memory: &mut [u8], mr: *mut ibv_mr) {
     let mut sge = entry(memory, mr);
     let mut wr = ibv_recv_wr { wr_id: 0, next: null_mut(), sg_list: &raw mut sge, num_sge: 1 };
     let qp = shown(id).qp;
-    // SAFETY: an open context.
-    let post = unsafe { (*(*qp).context).ops.post_recv }.unwrap();
+    let post = operations(shown(id).verbs).post_recv.unwrap();
     done!(post(qp, &raw mut wr, &mut null_mut()));
 }
 
@@ -188,15 +187,15 @@ fn post_send(id: *mut rdma_cm_id, memory: &mut [u8], mr: *mut ibv_mr) {
     let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
     (wr.sg_list, wr.num_sge, wr.opcode) = (&raw mut sge, 1, IBV_WR_SEND);
     let qp = shown(id).qp;
-    // SAFETY: an open context.
-    let post = unsafe { (*(*qp).context).ops.post_send }.unwrap();
+    let post = operations(shown(id).verbs).post_send.unwrap();
     done!(post(qp, &raw mut wr, &mut null_mut()));
 }
 
 /// How many of the next completions are successes.
 fn completions(cq: *mut ibv_cq, count: usize) -> usize {
-    // SAFETY: an open context.
-    let poll = unsafe { (*(*cq).context).ops.poll_cq }.unwrap();
+    // SAFETY: the test's queue.
+    let context = unsafe { (*cq).context };
+    let poll = operations(context).poll_cq.unwrap();
     let (mut all, mut good) = (0, 0);
     warpline_patience::until("completions", || {
         let mut wc = ibv_wc::default();

@@ -90,9 +90,7 @@ fn what_is_not_served_says_so() {
 #[test]
 fn a_nonblocking_channel_without_events_says_try_again() {
     let channel = channel();
-    // SAFETY: the test's channel, whose descriptor is open.
-    let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw((*channel).fd) };
-    rustix::fs::fcntl_setfl(fd, rustix::fs::OFlags::NONBLOCK).unwrap();
+    rustix::fs::fcntl_setfl(descriptor(channel), rustix::fs::OFlags::NONBLOCK).unwrap();
     refused!(libc::EAGAIN, warpline_rdma_get_cm_event(channel, &mut null_mut()));
     call!(warpline_rdma_destroy_event_channel(channel));
 }
