@@ -9,6 +9,7 @@ pub mod libraries;
 pub mod process;
 pub mod programs;
 pub mod run;
+pub mod survivor;
 pub mod table;
 
 pub use libraries::Libraries;

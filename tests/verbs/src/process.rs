@@ -50,6 +50,22 @@ impl Process {
         }
     }
 
+    /// Ends it and its group at once, as `kill -9` does.
+    pub fn kill(&mut self) {
+        let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+        let _ = self.child.wait();
+    }
+
+    /// Where each of its threads is, as gdb prints it.
+    pub fn threads(&self) -> String {
+        let mut gdb = Command::new("gdb");
+        gdb.args(["-batch", "-ex", "thread apply all bt", "-p", &self.child.id().to_string()]);
+        match gdb.stdin(Stdio::null()).stderr(Stdio::null()).output() {
+            Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
+            Err(why) => format!("gdb: {why}"),
+        }
+    }
+
     /// What it has printed so far.
     pub fn printed(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.output).unwrap_or_default()).into_owned()
@@ -102,13 +118,28 @@ pub fn free_port() -> u16 {
     }
 }
 
-/// Whether a socket listens on a port of this machine (proc(5), /proc/net/tcp).
+/// Whether a socket listens on a port of this machine.
 pub fn is_listening(port: u16) -> bool {
+    sockets(port).contains(&LISTEN)
+}
+
+/// Whether a socket listens on a port of this machine, and no other is connected there.
+pub fn waits_for_a_client(port: u16) -> bool {
+    let states = sockets(port);
+    states.contains(&LISTEN) && !states.contains(&ESTABLISHED)
+}
+
+const ESTABLISHED: u8 = 0x01;
+const LISTEN: u8 = 0x0A;
+
+/// The states of sockets that are bound to a port (proc(5), /proc/net/tcp).
+fn sockets(port: u16) -> Vec<u8> {
     let end = format!(":{port:04X}");
-    let listens = |line: &str| {
+    let state = |line: &str| {
         let words: Vec<_> = line.split_whitespace().collect();
-        words.get(1).is_some_and(|local| local.ends_with(&end)) && words.get(3) == Some(&"0A")
+        let is_it = words.get(1)?.ends_with(&end);
+        is_it.then(|| u8::from_str_radix(words.get(3)?, 16).ok())?
     };
-    let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
-    tables.iter().any(|table| std::fs::read_to_string(table).is_ok_and(|t| t.lines().any(listens)))
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(std::fs::read_to_string);
+    tables.iter().flatten().flat_map(|table| table.lines().filter_map(state)).collect()
 }

@@ -81,7 +81,8 @@ fn sides(libraries: &Libraries, program: &Program, made: Option<&Path>) -> Resul
     }
 }
 
-fn command(libraries: &Libraries, line: &str, port: u16, made: Option<&Path>) -> Command {
+/// The command of a line, with the port and the program that was made put in.
+pub fn command(libraries: &Libraries, line: &str, port: u16, made: Option<&Path>) -> Command {
     let line = line.replace("{port}", &port.to_string());
     let made = made.map_or_else(String::new, |path| path.display().to_string());
     let mut words = line.split(' ').map(|word| word.replace("{program}", &made));

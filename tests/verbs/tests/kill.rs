@@ -1,0 +1,129 @@
+//! `kill -9` of either side of unmodified verbs programs at random points: the other side ends by itself
+//! within a bound, or serves the next client, and never ends by a signal. `WARPLINE_KILLS` says how often;
+//! else six times.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used)] // a test fails loudly
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::time::{Duration, Instant};
+
+use verbs_programs::process::{Process, free_port, is_listening};
+use verbs_programs::survivor::{BOUND, ends};
+use verbs_programs::{Libraries, libraries, run, skip};
+
+/// Two sides that would run until one is killed.
+struct Pair {
+    package: &'static str,
+    server: &'static str,
+    client: &'static str,
+    /// Of a server that goes on: what the next client asks for.
+    next: Option<&'static str>,
+}
+
+const PAIRS: [Pair; 5] = [
+    Pair {
+        package: "perftest",
+        // On iWARP its sender waits for credits that the receiver writes, with nothing of its own
+        // outstanding: for ever if the receiver is gone. With so many receives it has always something.
+        server: "ib_send_bw -R -p {port} -r 4096 -n 5000000",
+        client: "ib_send_bw -R -p {port} -r 4096 -n 5000000 127.0.0.1",
+        next: None,
+    },
+    Pair {
+        package: "perftest",
+        server: "ib_write_bw -p {port} -n 5000000",
+        client: "ib_write_bw -p {port} -n 5000000 127.0.0.1",
+        next: None,
+    },
+    Pair {
+        package: "rdmacm-utils",
+        server: "rping -s -a 127.0.0.1 -p {port}",
+        client: "rping -c -a 127.0.0.1 -p {port}",
+        next: None,
+    },
+    Pair {
+        package: "qperf",
+        server: "qperf -lp {port}",
+        // A receiver without rdma_cm hears nothing of a sender's end, as on InfiniBand: it stops by time.
+        client: "qperf -lp {port} -t 3 127.0.0.1 rc_bw",
+        next: Some("qperf -lp {port} -t 1 127.0.0.1 rc_lat"),
+    },
+    Pair {
+        package: "qperf",
+        server: "qperf -lp {port}",
+        client: "qperf -lp {port} -cm1 -t 600 127.0.0.1 rc_rdma_write_bw",
+        next: Some("qperf -lp {port} -cm1 -t 1 127.0.0.1 rc_lat"),
+    },
+];
+
+/// The last moment at which one is killed, in milliseconds: then messages travel for long.
+const LATEST: u64 = 1500;
+
+#[test]
+fn a_side_that_is_left_ends() {
+    let times = std::env::var("WARPLINE_KILLS").map_or(6, |text| text.parse().unwrap());
+    let libraries = Libraries::build();
+    let random = RandomState::new();
+    let mut failed = Vec::new();
+    for number in 0..times {
+        let pair = &PAIRS[number % PAIRS.len()];
+        let name = pair.client.split(' ').next().unwrap();
+        if libraries::find(name).is_none() {
+            skip(&format!("kill -9 of {name}"), &format!("{} is not installed", pair.package));
+            continue;
+        }
+        let chance = random.hash_one(number);
+        if let Err(why) = one(&libraries, pair, chance) {
+            failed.push(format!("{number}. {}: {why}", pair.client));
+        }
+    }
+    assert!(failed.is_empty(), "{} of {times}:\n{}", failed.len(), failed.join("\n\n"));
+}
+
+fn one(libraries: &Libraries, pair: &Pair, chance: u64) -> Result<(), String> {
+    let port = free_port();
+    let start = |line: &str| Process::start(run::command(libraries, line, port, None));
+    let mut server = start(pair.server)?;
+    warpline_patience::until("a server to listen", || is_listening(port));
+    let mut client = start(pair.client)?;
+    let (point, of_the_server) =
+        (Duration::from_millis(chance / 2 % LATEST), chance.is_multiple_of(2));
+    if client.wait(point).is_some() {
+        return Err(format!("the client ended before a side was killed: {}", client.printed()));
+    }
+    let (who, left) = if of_the_server {
+        server.kill();
+        ("client", &mut client)
+    } else {
+        client.kill();
+        ("server", &mut server)
+    };
+    let when = format!("{point:?} after the start the other was killed; the {who}");
+    let judged = match pair.next {
+        Some(next) if !of_the_server => serves(left, || start(next)),
+        _ => ends(left, port),
+    };
+    judged.map_err(|why| format!("{when} {why}\n{}", left.printed()))
+}
+
+/// It goes on, and serves the next client, if not at once: qperf's clients wait some seconds for a server
+/// that is busy.
+fn serves(left: &mut Process, next: impl Fn() -> Result<Process, String>) -> Result<(), String> {
+    let begun = Instant::now();
+    loop {
+        let mut client = next()?;
+        let status = client.wait(BOUND);
+        if let Some(status) = left.ended() {
+            return Err(format!("ended: {status}"));
+        }
+        if status.is_some_and(|status| status.success()) {
+            return Ok(());
+        }
+        if begun.elapsed() > BOUND {
+            let (printed, threads) = (client.printed(), left.threads());
+            return Err(format!("does not serve: {status:?} {printed}\n{threads}"));
+        }
+    }
+}
