@@ -1,0 +1,69 @@
+//! valgrind's memcheck finds nothing in unmodified verbs programs on the libraries: short forms, both sides.
+//! What is the programs' own is in `valgrind.supp`.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used)] // a test fails loudly
+
+use std::process::Command;
+
+use verbs_programs::process::{Process, free_port, is_listening};
+use verbs_programs::survivor::BOUND;
+use verbs_programs::{Libraries, libraries, run, skip};
+
+/// valgrind's exit status when it has found something.
+const FOUND: i32 = 99;
+
+/// Package, server, client.
+const PROGRAMS: [[&str; 3]; 3] = [
+    [
+        "rdmacm-utils",
+        "rping -s -a 127.0.0.1 -p {port} -C 5",
+        "rping -c -a 127.0.0.1 -p {port} -C 5",
+    ],
+    ["perftest", "ib_send_bw -R -p {port} -n 5", "ib_send_bw -R -p {port} -n 5 127.0.0.1"],
+    [
+        "ibverbs-utils",
+        "ibv_rc_pingpong -p {port} -g 1 -n 5",
+        "ibv_rc_pingpong -p {port} -g 1 -n 5 127.0.0.1",
+    ],
+];
+
+#[test]
+fn programs_run_under_memcheck() {
+    let libraries = Libraries::build();
+    for [package, server, client] in PROGRAMS {
+        let name = client.split(' ').next().unwrap();
+        for (program, package) in [("valgrind", "valgrind"), (name, package)] {
+            if libraries::find(program).is_none() {
+                let why = format!("package {package} is not installed");
+                return skip(&format!("{name} under memcheck"), &why);
+            }
+        }
+        pair(&libraries, server, client);
+    }
+}
+
+fn pair(libraries: &Libraries, server: &str, client: &str) {
+    let port = free_port();
+    let start = |line: &str| Process::start(checked(libraries, line, port)).unwrap();
+    let mut server = start(server);
+    warpline_patience::until("a server to listen", || {
+        is_listening(port) || server.ended().is_some()
+    });
+    let mut client = start(client);
+    for (who, process) in [("client", &mut client), ("server", &mut server)] {
+        let ended = process.wait(BOUND * 4);
+        let printed = process.printed();
+        assert!(ended.is_some_and(|status| status.success()), "the {who}: {ended:?}\n{printed}");
+    }
+}
+
+fn checked(libraries: &Libraries, line: &str, port: u16) -> Command {
+    let program = run::command(libraries, line, port, None);
+    let known = libraries::root().join("tests/verbs/valgrind.supp");
+    let mut command = libraries.command("valgrind");
+    command.args(["-q", &format!("--error-exitcode={FOUND}")]);
+    command.arg(format!("--suppressions={}", known.display()));
+    command.arg(program.get_program()).args(program.get_args());
+    command
+}
