@@ -35,6 +35,7 @@ mod qp_numbers;
 mod qp_state;
 pub mod rdmacm;
 mod rendezvous;
+mod restart;
 mod send;
 mod start;
 mod unsupported;

@@ -17,6 +17,7 @@ use rustix::fs::{OFlags, fcntl_getfl};
 use vp_api::VpStatus;
 
 use crate::errno::Errno;
+use crate::restart;
 
 /// A reader serves the device's sockets for so long; then it leaves them to the device's own thread, and sleeps
 /// where its thread can be cancelled.
@@ -32,10 +33,18 @@ unsafe extern "C-unwind" {
 fn sleep(fd: RawFd) -> Result<(), Errno> {
     let mut fds = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     // SAFETY: one descriptor, in a variable of this function.
-    if unsafe { poll(&raw mut fds, 1, -1) } < 0 {
-        return Err(std::io::Error::last_os_error().into());
+    if unsafe { poll(&raw mut fds, 1, -1) } >= 0 {
+        return Ok(());
     }
-    Ok(())
+    match std::io::Error::last_os_error().into() {
+        Errno(libc::EINTR) => interrupted(),
+        errno => Err(errno),
+    }
+}
+
+/// A signal came: the wait goes on, or its caller is told.
+fn interrupted() -> Result<(), Errno> {
+    if restart::goes_on() { Ok(()) } else { Err(Errno(libc::EINTR)) }
 }
 
 /// What a queue holds.
@@ -101,7 +110,8 @@ impl<T: Item> Queue<T> {
     /// the device whose events end the wait.
     ///
     /// # Errors
-    /// EAGAIN: there is none, and the descriptor is nonblocking. EINTR: a signal handler ran.
+    /// EAGAIN: there is none, and the descriptor is nonblocking. EINTR: a signal handler ran that was installed
+    /// without SA_RESTART.
     pub fn take(
         &self,
         lead: impl Fn(BorrowedFd<'_>, Option<Duration>) -> Result<bool, VpStatus>,
@@ -115,7 +125,7 @@ impl<T: Item> Queue<T> {
             }
             match lead(self.fd.as_fd(), Some(LEAD)) {
                 Ok(true) => {}
-                Err(VpStatus::Interrupted) => return Err(Errno(libc::EINTR)),
+                Err(VpStatus::Interrupted) => interrupted()?,
                 Ok(false) | Err(_) => sleep(self.fd.as_raw_fd())?,
             }
         }

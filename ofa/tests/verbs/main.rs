@@ -13,3 +13,4 @@ mod lab;
 mod misuse;
 mod processes;
 mod rendezvous;
+mod signals;
