@@ -81,10 +81,17 @@ pub struct Qp {
     blamed: AtomicBool,
     /// The peer did not come, or does not answer.
     lost: AtomicBool,
-    /// Receives that the end of a peer flushed, before the application hears of that.
-    withheld: Mutex<Vec<ibv_wc>>,
+    /// What the end of a peer flushed, before the application hears of that.
+    withheld: Mutex<Withheld>,
     atomics: Atomics,
     wr_list: WrList,
+}
+
+/// Completions that are told later.
+#[derive(Default)]
+struct Withheld {
+    sends: Vec<ibv_wc>,
+    receives: Vec<ibv_wc>,
 }
 
 /// The rendezvous of a queue pair.

@@ -6,7 +6,7 @@ use ibv_sys::*;
 use kal_os::lock;
 use vp_api::{AsyncEvent, WcStatus, WorkCompletion};
 
-use super::Qp;
+use super::{Qp, Withheld};
 use crate::directory::{Listener, QueuePair};
 use crate::wc;
 
@@ -17,29 +17,45 @@ impl Qp {
     }
 
     /// Between ends that know each other by number only, nobody hears that the other went before it sends
-    /// something: receives stay posted until then.
-    pub(super) fn unless_withheld(&self, flushed: ibv_wc) -> Option<ibv_wc> {
-        let is_met = self.is_met();
+    /// something: receives stay posted until then. A send fails when its time-out and retries have passed, as
+    /// on InfiniBand: what has arrived on other queue pairs is polled before, and a program that then has all
+    /// it waited for ends well.
+    fn unless_withheld(&self, failed: ibv_wc, is_send: bool) -> Option<ibv_wc> {
+        let meeting = lock(&self.meet).meeting.clone();
         let mut withheld = lock(&self.withheld);
-        let fits = withheld.len() < self.init.cap.max_recv_wr.max(1) as usize;
-        if is_met && fits && self.state() != IBV_QPS_ERR {
-            withheld.push(flushed);
-            return None;
+        if self.state() == IBV_QPS_ERR {
+            return Some(failed);
         }
-        Some(flushed)
+        let Some(meeting) = meeting else { return Some(failed) };
+        let Withheld { sends, receives } = &mut *withheld;
+        let cap = &self.init.cap;
+        let (list, most) =
+            if is_send { (sends, cap.max_send_wr) } else { (receives, cap.max_recv_wr) };
+        if list.len() >= most.max(1) as usize {
+            return Some(failed);
+        }
+        list.push(failed);
+        let is_first_send = is_send && list.len() == 1;
+        drop(withheld);
+        if is_first_send {
+            meeting.lose();
+        }
+        None
     }
 
     /// The application is told of what was withheld.
     pub(super) fn release(&self) {
-        let withheld = std::mem::take(&mut *lock(&self.withheld));
-        if !withheld.is_empty() {
-            self.init.recv_cq.add(&withheld);
+        let Withheld { sends, receives } = std::mem::take(&mut *lock(&self.withheld));
+        for (cq, list) in [(&self.init.send_cq, sends), (&self.init.recv_cq, receives)] {
+            if !list.is_empty() {
+                cq.add(&list);
+            }
         }
     }
 
     /// Those that are kept here and have not been polled.
     pub(super) fn forget_completions(&self) {
-        lock(&self.withheld).clear();
+        *lock(&self.withheld) = Withheld::default();
         self.atomics.clear();
         self.init.send_cq.remove(self.number);
         self.init.recv_cq.remove(self.number);
@@ -74,8 +90,9 @@ impl QueuePair for Qp {
     }
 
     fn explain(&self, completion: &WorkCompletion, plain: ibv_wc) -> Option<ibv_wc> {
-        if completion.status == WcStatus::Flushed && !wc::is_send(completion.opcode) {
-            return self.unless_withheld(plain);
+        let is_send = wc::is_send(completion.opcode);
+        if completion.status == WcStatus::Flushed && !is_send {
+            return self.unless_withheld(plain, false);
         }
         let info = self.vp.query().ok();
         if completion.status == WcStatus::RemoteTermination {
@@ -85,14 +102,14 @@ impl QueuePair for Qp {
         }
         let by_peer = self.is_met() && self.state() != IBV_QPS_ERR;
         let lost = by_peer || self.lost.load(Ordering::Acquire);
-        if self.blamed.swap(true, Ordering::AcqRel) {
-            return Some(plain);
-        }
-        let status = info.and_then(|info| wc::first_lost(&info));
-        let status = status.or(lost.then_some(IBV_WC_RETRY_EXC_ERR));
-        if by_peer {
-            self.lost_peer();
-        }
-        Some(ibv_wc { status: status.unwrap_or(plain.status), ..plain })
+        let told = match self.blamed.swap(true, Ordering::AcqRel) {
+            true => plain,
+            false => {
+                let status = info.and_then(|info| wc::first_lost(&info));
+                let status = status.or(lost.then_some(IBV_WC_RETRY_EXC_ERR));
+                ibv_wc { status: status.unwrap_or(plain.status), ..plain }
+            }
+        };
+        if by_peer && is_send { self.unless_withheld(told, true) } else { Some(told) }
     }
 }

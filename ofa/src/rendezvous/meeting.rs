@@ -3,7 +3,7 @@
 //! Owned by the queue pair, whose owner it is in turn. Told of the connection's events one after the other.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
@@ -48,6 +48,8 @@ pub(crate) struct Meeting {
     attempts: AtomicU32,
     /// When a send was first seen to wait.
     waiting: Mutex<Option<Instant>>,
+    /// The peer went, and a send found it out.
+    lost: AtomicBool,
 }
 
 impl Meeting {
@@ -59,6 +61,7 @@ impl Meeting {
             peer,
             attempts: AtomicU32::new(0),
             waiting: Mutex::default(),
+            lost: AtomicBool::new(false),
         })
     }
 
@@ -145,6 +148,19 @@ impl Meeting {
         }
     }
 
+    /// The peer is gone: the queue pair hears of it when a send has been tried for as long as its attributes say,
+    /// [`LEAST`] at most.
+    pub(crate) fn lose(self: &Arc<Self>) {
+        self.lost.store(true, Ordering::Release);
+        let Some(qp) = self.qp.upgrade() else { return };
+        let when = Instant::now() + qp.retry_time().min(LEAST);
+        let this: Weak<Self> = Arc::downgrade(self);
+        let later = |adapter: &Arc<Adapter>| adapter.points().retries.at(when, this);
+        if !qp.adapter().is_ok_and(later) {
+            self.give_up(&qp);
+        }
+    }
+
     fn is_patient(&self, qp: &Qp, now: Instant) -> bool {
         let sends = qp.vp().query().is_ok_and(|info| info.sends_outstanding > 0);
         let mut waiting = lock(&self.waiting);
@@ -166,6 +182,9 @@ fn is_own(address: IpAddr) -> bool {
 impl Again for Meeting {
     fn again(self: Arc<Self>) {
         let Some(qp) = self.qp.upgrade() else { return };
+        if self.lost.load(Ordering::Acquire) {
+            return self.give_up(&qp);
+        }
         let Ok(adapter) = qp.adapter() else { return };
         let state = self.connection.state();
         if state == ConnState::Connected || qp.state() == IBV_QPS_ERR {

@@ -10,7 +10,7 @@ use crate::object;
 use crate::verbs::context::context_of;
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn warpline_ibv_get_async_event(
+pub unsafe extern "C-unwind" fn warpline_ibv_get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {

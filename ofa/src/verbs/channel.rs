@@ -97,7 +97,7 @@ fn next(channel: &Channel) -> Result<*mut ibv_cq, Errno> {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn warpline_ibv_get_cq_event(
+pub unsafe extern "C-unwind" fn warpline_ibv_get_cq_event(
     channel: *mut ibv_comp_channel,
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
