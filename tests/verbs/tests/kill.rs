@@ -127,3 +127,32 @@ fn serves(left: &mut Process, next: impl Fn() -> Result<Process, String>) -> Res
         }
     }
 }
+
+/// The dead leave neither a port nor anything that those stumble over who list devices.
+#[test]
+fn others_list_devices_and_listen_there_at_once() {
+    for name in ["rping", "ibv_devices"] {
+        if libraries::find(name).is_none() {
+            return skip("what a killed process leaves", &format!("there is no {name}"));
+        }
+    }
+    let libraries = Libraries::build();
+    let port = free_port();
+    let start = |line: &str| Process::start(run::command(&libraries, line, port, None)).unwrap();
+    for _ in 0..5 {
+        let mut server = start("rping -s -a 127.0.0.1 -p {port}");
+        warpline_patience::until("a server to listen, or to end", || {
+            is_listening(port) || server.ended().is_some()
+        });
+        assert!(server.ended().is_none(), "{}", server.printed());
+        let mut client = start("rping -c -a 127.0.0.1 -p {port}");
+        let mut lists = [(); 2].map(|()| start("ibv_devices"));
+        server.kill();
+        for list in &mut lists {
+            let status = list.wait(BOUND);
+            assert!(status.is_some_and(|status| status.success()), "{}", list.printed());
+            assert!(list.printed().contains("softrdma0"), "{}", list.printed());
+        }
+        client.kill();
+    }
+}
