@@ -25,8 +25,9 @@ const PROGRAMS: [[&str; 3]; 4] = [
     ],
 ];
 
-/// Not `arm`: the thread of rping that it fails in ends, and the others wait for it.
-const RULES: [&str; 14] = [
+/// Not `arm`: the thread of rping that it fails in ends, and the others wait for it. Not `modify_qp`: rping does
+/// not look whether it could disconnect, and waits for its receives to be flushed.
+const RULES: [&str; 13] = [
     "lead@1..=Os",
     "post_send@1=QueueFull",
     "post_send@3=InvalidStag",
@@ -37,7 +38,6 @@ const RULES: [&str; 14] = [
     "poll@4=Os",
     "connect@1=InsufficientResources",
     "connect@1..=InvalidStream",
-    "modify_qp@1=InvalidState",
     "create_qp@1=InsufficientResources",
     "create_cq@1=Os",
     "register_mr@1=InsufficientResources",
