@@ -169,12 +169,12 @@ impl Lmr {
 
     /// The fast registration of a link: an STag with the next key.
     pub(crate) fn link(&self) -> SendOp {
-        SendOp::FastRegister(FastRegister {
+        SendOp::FastRegister(Box::new(FastRegister {
             stag: Stag::new(self.stag().index(), self.0.keys.upcoming()),
             range: self.0.region.mem_range(),
             addressing: self.addressing(),
             access: Access::from_bits_truncate(self.0.access.load(Ordering::Acquire)),
-        })
+        }))
     }
 
     /// The link is posted: requests behind it name the region by its new key.

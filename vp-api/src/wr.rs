@@ -109,8 +109,8 @@ pub enum SendOp {
     Atomic { remote: Remote, op: AtomicOp },
     /// Bind a window.
     BindMw(BindMw),
-    /// Register through the queue.
-    FastRegister(FastRegister),
+    /// Register through the queue. Boxed, so that the other operations stay small.
+    FastRegister(Box<FastRegister>),
     /// Invalidate Local STag.
     InvalidateLocal { stag: Stag },
 }
@@ -152,4 +152,15 @@ pub struct RecvWr<'a> {
     pub wr_id: u64,
     /// Where the message goes.
     pub sgl: &'a [Sge],
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every post copies it: 8 octets more cost 2 to 3 % of a post.
+    #[test]
+    fn an_operation_is_small() {
+        assert!(size_of::<SendOp>() <= 56, "{} octets", size_of::<SendOp>());
+    }
 }

@@ -308,12 +308,12 @@ fn refused_binds_complete_with_the_reason() {
 }
 
 fn fast_register(stag: Stag, buffer: &std::sync::Arc<Buffer>) -> SendOp {
-    SendOp::FastRegister(FastRegister {
+    SendOp::FastRegister(Box::new(FastRegister {
         stag,
         range: buffer.range(),
         addressing: Addressing::Absolute,
         access: Access::LOCAL | Access::REMOTE,
-    })
+    }))
 }
 
 // RDMAC 7.3.2.3; [VERBS-17]: registered, used, invalidated and registered anew, in one go.

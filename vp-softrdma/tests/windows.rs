@@ -182,12 +182,12 @@ fn told(end: &End) -> (u8, u8, u8) {
 }
 
 fn register(stag: Stag, buffer: &Arc<Buffer>) -> SendOp {
-    SendOp::FastRegister(FastRegister {
+    SendOp::FastRegister(Box::new(FastRegister {
         stag,
         range: buffer.range(),
         addressing: Addressing::ZeroBased,
         access: Access::LOCAL | Access::REMOTE,
-    })
+    }))
 }
 
 // [RDMAP-13] [VERBS-25]: linked, used and unlinked by the peer, again and again.

@@ -115,7 +115,7 @@ unsafe fn lmr_link(
     // A peer's old context opens nothing.
     let stag = Stag::new(old.index(), lmr.keys.next());
     let request = FastRegister { stag, range: range.clone(), addressing, access };
-    posting.run(&ep, SendOp::FastRegister(request), &[])?;
+    posting.run(&ep, SendOp::FastRegister(Box::new(request)), &[])?;
     lmr.set_view(lmr::View { stag, range: Some(range), addressing }, memory.list());
     if let Some(context) = context {
         context.write(stag.0.into());

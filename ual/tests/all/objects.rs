@@ -308,7 +308,7 @@ fn a_region_is_linked_and_unlinked_again_and_again() {
             ep.post_send(&[wr]).unwrap();
             assert_eq!(client.success().wr_id, wr_id);
         };
-        post(1, SendOp::FastRegister(link), SendFlags::SIGNALED);
+        post(1, SendOp::FastRegister(link.into()), SendFlags::SIGNALED);
         let info = lmr.query().unwrap();
         assert_eq!((info.valid, info.stag, info.len), (true, stag, 100));
         assert_eq!(info.addressing, Addressing::ZeroBased);

@@ -272,7 +272,7 @@ fn a_device_without_bases_is_asked_for_none() {
     let (window, region, remote) = (MwId(1), Stag(1), Access::REMOTE_READ);
     let bind = BindMw { window, key: 1, region, to: 0, len: 1, addressing, access: remote };
     let fast = FastRegister { stag: Stag(1), range, addressing, access };
-    for op in [SendOp::BindMw(bind), SendOp::FastRegister(fast)] {
+    for op in [SendOp::BindMw(bind), SendOp::FastRegister(fast.into())] {
         let wr = SendWr { wr_id: 1, op, data: Data::Sgl(&[]), flags: SendFlags::SIGNALED };
         let refused = qp.post_send(&[wr]).unwrap_err();
         assert_eq!(refused, PostFailure { posted: 0, status: VpStatus::Unsupported });
@@ -307,7 +307,7 @@ fn operations() -> Vec<SendOp> {
             addressing,
             access,
         }),
-        SendOp::FastRegister(FastRegister { stag: Stag(12), range, addressing, access }),
+        SendOp::FastRegister(Box::new(FastRegister { stag: Stag(12), range, addressing, access })),
         SendOp::InvalidateLocal { stag: Stag(13) },
     ]
 }

@@ -240,13 +240,13 @@ unsafe fn extra_from(wr: &c::SendWr, remote: Remote) -> Option<SendOp> {
         op::FAST_REGISTER => {
             // SAFETY: the same.
             let fast = unsafe { grow::read(wr.extra.cast::<c::FastRegister>()) };
-            Some(SendOp::FastRegister(FastRegister {
+            Some(SendOp::FastRegister(Box::new(FastRegister {
                 stag: Stag(fast.stag),
                 // SAFETY: the same.
                 range: unsafe { memory::range(&fast.range) }?,
                 addressing: codes::addressing(fast.addressing, fast.base)?,
                 access: Access::from_bits(fast.access)?,
-            }))
+            })))
         }
         _ => None,
     }

@@ -13,7 +13,7 @@ use vp_api::{
 #[derive(Clone, Debug)]
 pub(crate) enum LocalOp {
     Bind(BindMw),
-    FastRegister(FastRegister),
+    FastRegister(Box<FastRegister>),
     Invalidate(Stag),
 }
 

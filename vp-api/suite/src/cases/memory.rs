@@ -184,7 +184,7 @@ fn fast(rig: &Rig) -> Result<(), Fail> {
         addressing: Addressing::Absolute,
         access: Access::LOCAL | Access::REMOTE_WRITE,
     };
-    far.post(1, SendOp::FastRegister(fast), &[])?;
+    far.post(1, SendOp::FastRegister(fast.into()), &[])?;
     far.done(1, WcOpcode::FastRegister)?;
     let source = near.pattern(64, 6)?;
     let op = SendOp::Write { remote: Remote { stag, to: region.addr() } };

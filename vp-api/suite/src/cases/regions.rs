@@ -162,7 +162,8 @@ fn fast_register(rig: &Rig, privileged: bool) -> Result<(End<'_>, End<'_>, Regio
     let stag = Stag::new(rig.rnic.alloc_stag(far.pd, true)?.index(), 0x31);
     let access = Access::LOCAL | Access::REMOTE_WRITE;
     let (range, addressing) = (region.mem_range(), Addressing::Absolute);
-    far.post(1, SendOp::FastRegister(FastRegister { stag, range, addressing, access }), &[])?;
+    let fast = FastRegister { stag, range, addressing, access };
+    far.post(1, SendOp::FastRegister(fast.into()), &[])?;
     Ok((near, far, region, stag))
 }
 
