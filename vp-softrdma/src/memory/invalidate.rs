@@ -79,7 +79,7 @@ fn invalidate_window(
     stag: Stag,
     by_peer: bool,
 ) -> Result<(), AccessError> {
-    if window.pd.id != caller.pd {
+    if window.pd != caller.pd {
         return Err(AccessError::NotAssociated);
     }
     check_key(slot, stag)?;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use vp_api::{Access, Addressing, BindMw, MemRange, MwKind, PdId, QpId};
+use vp_api::{Access, Addressing, MemRange, MwKind, PdId, QpId, Stag};
 
 use crate::memory::pin::Pinned;
 use crate::objects::Hold;
@@ -45,16 +45,22 @@ pub(crate) struct Memory {
 }
 
 /// A memory window.
+// Its protection domain is not a `PdUse`, whose padding would make every slot of the table larger.
 pub(crate) struct Window {
-    pub(crate) pd: PdUse,
+    pub(crate) pd: PdId,
+    pub(crate) _pd_hold: Hold,
     pub(crate) kind: MwKind,
     /// `Some` while valid.
     pub(crate) binding: Option<Binding>,
 }
 
-/// What a window is bound to.
+/// What a window is bound to, as its work request had it.
 pub(crate) struct Binding {
-    pub(crate) request: BindMw,
+    pub(crate) region: Stag,
+    pub(crate) to: u64,
+    pub(crate) len: u64,
+    pub(crate) addressing: Addressing,
+    pub(crate) access: Access,
     pub(crate) qp: QpId,
     /// Narrow only: the QP's count of windows.
     pub(crate) _windows: Option<WindowCount>,

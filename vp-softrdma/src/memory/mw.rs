@@ -23,7 +23,7 @@ pub(crate) fn allocate(table: &StagTable, pd: PdUse, kind: MwKind) -> VpResult<M
     })?;
     let id = MwId(index);
     let (_, mut meta) = table.open(index).ok_or_else(|| unknown(id))?;
-    *meta = Meta::Window(Window { pd, kind, binding: None });
+    *meta = Meta::Window(Window { pd: pd.id, _pd_hold: pd._hold, kind, binding: None });
     Ok(id)
 }
 
@@ -31,11 +31,11 @@ pub(crate) fn allocate(table: &StagTable, pd: PdUse, kind: MwKind) -> VpResult<M
 pub(crate) fn query(table: &StagTable, id: MwId) -> VpResult<MwInfo> {
     let (slot, meta) = table.open(id.0).ok_or_else(|| unknown(id))?;
     let Meta::Window(window) = &*meta else { return Err(unknown(id)) };
-    let bound = window.binding.as_ref().map(|binding| &binding.request);
+    let bound = window.binding.as_ref();
     Ok(MwInfo {
         id,
         kind: window.kind,
-        pd: window.pd.id,
+        pd: window.pd,
         stag: slot.valid_key().map(|key| Stag::new(id.0, key)),
         access: bound.map_or(Access::empty(), |bound| bound.access),
         region: bound.map(|bound| bound.region),
@@ -77,7 +77,7 @@ pub(crate) fn bind(
     }
     let (slot, mut meta) = table.open(request.window.0).ok_or(LocalFault::Bind)?;
     let Meta::Window(window) = &mut *meta else { return Err(LocalFault::Bind) };
-    if window.pd.id != caller.pd {
+    if window.pd != caller.pd {
         return Err(LocalFault::Access(AccessError::NotAssociated));
     }
     // A narrow window is rebound only after it was invalidated; a wide one at once.
@@ -113,7 +113,11 @@ fn bind_to_region(
     let grant = window_grant(caller, request, region, window.kind)?;
     region.bound_windows += 1;
     window.binding = Some(Binding {
-        request: *request,
+        region: request.region,
+        to: request.to,
+        len: request.len,
+        addressing: request.addressing,
+        access: request.access,
         qp: caller.qp,
         _windows: (window.kind == MwKind::Narrow).then(|| WindowCount::new(windows)),
     });
@@ -175,7 +179,7 @@ fn window_grant(
 pub(crate) fn unbind(table: &StagTable, slot: &Slot, window: &mut Window) -> Result<(), Busy> {
     let Some(binding) = &window.binding else { return Ok(()) };
     slot.revoke()?;
-    if let Some((_, mut meta)) = table.open(binding.request.region.index())
+    if let Some((_, mut meta)) = table.open(binding.region.index())
         && let Meta::Region(region) = &mut *meta
     {
         region.bound_windows -= 1;

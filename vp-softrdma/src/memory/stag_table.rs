@@ -88,6 +88,10 @@ pub(crate) struct Slot {
     pub(crate) meta: Mutex<Meta>,
 }
 
+// A power of two: a lookup finds its slot by a shift. 192 octets cost 3 % of a check.
+#[cfg(not(any(loom, miri)))]
+const _: () = assert!(size_of::<Slot>() == 128);
+
 // SAFETY: `grant` is written only by `publish`, under the lock of `meta`, while the slot is not
 // valid and its use count has been 0 since; it is read only by who counted itself in and then saw
 // *valid*. The pointer inside is an address that any thread may use by the invariant of `MemRange`.
