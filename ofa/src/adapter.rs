@@ -35,7 +35,6 @@ impl Adapter {
         rnic: Arc<dyn Rnic>,
         config: &ual::Config,
     ) -> Result<Arc<Self>, Errno> {
-        fork::watch();
         let directory = Arc::new(Directory::new());
         let policies = Policies { default: config.policy.clone(), peers: config.peers.clone() };
         let cm = Cm::start(&rnic, policies, directory.clone(), Sequence::default())?;

@@ -1,13 +1,15 @@
 //! The devices that programs see: SoftRDMA whole or split by network interface, and those of the libraries
 //! that the configuration names.
 //!
-//! The list is made once per process and stays; listing starts no thread. What a device's ports and addresses
+//! The list is made once per process and stays; listing starts no thread. A child made by fork(2) makes its own:
+//! another thread may have held a lock of the parent's. What a device's ports and addresses
 //! are is asked anew each time. `WARPLINE_VERBS_DEVICES="a=eth0,b=eth1"` makes several devices of SoftRDMA,
 //! each with the addresses of one interface.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
+use kal_os::fork::PerProcess;
 use kal_os::lock;
 use ual::Ual;
 use vp_api::{PortInfo, Provider};
@@ -15,6 +17,7 @@ use vp_softrdma::SoftRdma;
 
 use crate::adapter::Adapter;
 use crate::errno::{EINVAL, Errno};
+use crate::fork::Here;
 use crate::gid::Gids;
 use crate::log;
 
@@ -48,8 +51,8 @@ pub fn all() -> Result<&'static [Device], Errno> {
 }
 
 fn devices() -> Result<&'static Devices, Errno> {
-    static DEVICES: OnceLock<Result<Devices, Errno>> = OnceLock::new();
-    DEVICES.get_or_init(find).as_ref().map_err(|error| *error)
+    static DEVICES: PerProcess<OnceLock<Result<Devices, Errno>>> = PerProcess::new();
+    DEVICES.get::<Here>().get_or_init(find).as_ref().map_err(|error| *error)
 }
 
 fn find() -> Result<Devices, Errno> {

@@ -8,7 +8,10 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use kal_os::fork::PerProcess;
 use vp_api::{Capabilities, Unready};
+
+use crate::fork::Here;
 
 const NAME: &str = "WARPLINE_VERBS_LATE_RECEIVES";
 /// For the rendezvous.
@@ -18,8 +21,9 @@ const OCTETS: u32 = 256 << 10;
 
 /// What a new queue pair does.
 pub(crate) fn unready(capabilities: Capabilities, meets: bool) -> Unready {
-    static ASKED: OnceLock<Option<Duration>> = OnceLock::new();
-    let asked = ASKED.get_or_init(|| std::env::var(NAME).ok().and_then(|text| parse(&text)));
+    static ASKED: PerProcess<OnceLock<Option<Duration>>> = PerProcess::new();
+    let asked = ASKED.get::<Here>();
+    let asked = asked.get_or_init(|| std::env::var(NAME).ok().and_then(|text| parse(&text)));
     let usual = if meets { USUAL } else { Duration::ZERO };
     match asked.unwrap_or(usual) {
         Duration::ZERO => Unready::Terminate,

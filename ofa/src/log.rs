@@ -1,56 +1,64 @@
 //! Log lines of verbs programs: to standard error, or to the file that `WARPLINE_LOG_FILE` names.
 //!
-//! Set up once, when the configuration is read; any thread writes lines. `WARPLINE_LOG` chooses what is
+//! Set up once, without a lock that a child made by fork(2) could find held, when the configuration is read; any thread writes lines. `WARPLINE_LOG` chooses what is
 //! logged, else `[log]` of the configuration file, else warnings are. Never in colour: standard error is
 //! often a file. Totals of the wrapper `stats` are written when the process ends, too, because programs
 //! often end with their device open.
 
 use std::fs::File;
 use std::io::{Write, stderr};
-use std::sync::{Once, OnceLock};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use kal_os::fork::PerProcess;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use ual::config::{Log, LogFormat};
 use ual::vp_hooks::stats;
 
+use crate::fork::Here;
+
 const FILTER: &str = "WARPLINE_LOG";
 const FILE: &str = "WARPLINE_LOG_FILE";
 
-/// Sets up where log lines go, once per process.
+/// Sets up where log lines go, the first time.
 pub(crate) fn init(log: &Log) {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let asked = std::env::var(FILTER).ok().filter(|text| !text.is_empty());
-        let text = asked.or_else(|| log.filter.clone()).unwrap_or_else(|| "warn".into());
-        let filter = EnvFilter::try_new(&text).unwrap_or_else(|error| {
-            complain(&format!("the log filter `{text}` is ignored: {error}"));
-            EnvFilter::new("warn")
-        });
-        let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer());
-        // Refused if the process has a subscriber already, which then gets the lines.
-        let _ = match log.format {
-            LogFormat::Text => lines.with_ansi(false).try_init(),
-            LogFormat::Json => lines.json().try_init(),
-        };
-        // SAFETY: `at_exit` is there for the whole life of the process, for the library is not unloaded.
-        let registered = unsafe { libc::atexit(at_exit) };
-        if registered != 0 {
-            tracing::warn!("no totals when the process ends: atexit failed");
-        }
+    static BEGUN: AtomicBool = AtomicBool::new(false);
+    if !BEGUN.swap(true, Ordering::Relaxed) {
+        set_up(log);
+    }
+}
+
+fn set_up(log: &Log) {
+    let asked = std::env::var(FILTER).ok().filter(|text| !text.is_empty());
+    let text = asked.or_else(|| log.filter.clone()).unwrap_or_else(|| "warn".into());
+    let filter = EnvFilter::try_new(&text).unwrap_or_else(|error| {
+        complain(&format!("the log filter `{text}` is ignored: {error}"));
+        EnvFilter::new("warn")
     });
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer());
+    // Refused if the process has a subscriber already, which then gets the lines.
+    let _ = match log.format {
+        LogFormat::Text => lines.with_ansi(false).try_init(),
+        LogFormat::Json => lines.json().try_init(),
+    };
+    // SAFETY: `at_exit` is there for the whole life of the process, for the library is not unloaded.
+    let registered = unsafe { libc::atexit(at_exit) };
+    if registered != 0 {
+        tracing::warn!("no totals when the process ends: atexit failed");
+    }
 }
 
 /// The file, if one is named and can be written. Several processes may append to it.
 fn file() -> Option<&'static File> {
-    static NAMED: OnceLock<Option<File>> = OnceLock::new();
+    static NAMED: PerProcess<OnceLock<Option<File>>> = PerProcess::new();
     let open = || {
         let path = std::env::var_os(FILE).filter(|path| !path.is_empty())?;
         let open = File::options().create(true).append(true).open(&path);
         open.map_err(|e| complain(&format!("cannot write to {} ({FILE}): {e}", path.display())))
             .ok()
     };
-    NAMED.get_or_init(open).as_ref()
+    NAMED.get::<Here>().get_or_init(open).as_ref()
 }
 
 fn writer() -> BoxMakeWriter {

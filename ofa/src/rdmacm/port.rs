@@ -5,11 +5,21 @@
 //! of a connection. 0, the default, is what iWARP peers expect.
 
 use std::net::SocketAddr;
-use std::sync::LazyLock;
+use std::sync::OnceLock;
+
+use kal_os::fork::PerProcess;
+
+use crate::fork::Here;
 
 const VARIABLE: &str = "WARPLINE_VERBS_PORT_OFFSET";
 
-static OFFSET: LazyLock<u16> = LazyLock::new(|| {
+/// What is added to the ports that programs give.
+fn offset() -> u16 {
+    static OFFSET: PerProcess<OnceLock<u16>> = PerProcess::new();
+    *OFFSET.get::<Here>().get_or_init(read_offset)
+}
+
+fn read_offset() -> u16 {
     let Ok(text) = std::env::var(VARIABLE) else { return 0 };
     text.trim().parse().unwrap_or_else(|_| {
         eprintln!(
@@ -17,16 +27,16 @@ static OFFSET: LazyLock<u16> = LazyLock::new(|| {
         );
         0
     })
-});
+}
 
 /// The address on the wire of one that a program gave; port 0 stays any port.
 pub(super) fn wire(address: SocketAddr) -> SocketAddr {
-    moved(address, *OFFSET)
+    moved(address, offset())
 }
 
 /// The address that the program is told of one on the wire.
 pub(super) fn told(address: SocketAddr) -> SocketAddr {
-    moved(address, OFFSET.wrapping_neg())
+    moved(address, offset().wrapping_neg())
 }
 
 fn moved(mut address: SocketAddr, by: u16) -> SocketAddr {

@@ -1,11 +1,11 @@
 //! Devices: the list, names, GUIDs, opening and closing (ibv_get_device_list(3), ibv_open_device(3)).
 //!
 //! The structures of devices are made with the first list and live as long as the process, as what programs
-//! keep of them must.
+//! keep of them must. A child made by fork(2) inherits them, and opens its own device of that name.
 
 use std::ffi::{c_char, c_int};
 use std::ptr::null_mut;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use ibv_sys::*;
 
@@ -21,21 +21,24 @@ struct Shown {
     device: &'static Device,
 }
 
-/// Structures that live for ever and never change.
-struct Table(Vec<*mut Shown>);
+/// Structures that live for ever and never change, in the order of the list.
+struct DeviceTable(Vec<*mut Shown>);
 
-// SAFETY: what it points to is never written after it was made.
-unsafe impl Send for Table {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for Table {}
-
-/// The structures, in the order of the list.
+/// The structures. Threads that need the first at once each make some, and those of one stay: a lock could be
+/// held when another thread forks.
 fn table() -> Result<&'static [*mut Shown], Errno> {
-    static TABLE: OnceLock<Table> = OnceLock::new();
+    static TABLE: AtomicPtr<DeviceTable> = AtomicPtr::new(null_mut());
     let devices = device::all()?;
-    let make =
-        || Table(devices.iter().map(|device| Box::into_raw(Box::new(show(device)))).collect());
-    Ok(&TABLE.get_or_init(make).0)
+    let mut table = TABLE.load(Ordering::Acquire);
+    if table.is_null() {
+        let shown = devices.iter().map(|device| Box::into_raw(Box::new(show(device))));
+        let made = Box::into_raw(Box::new(DeviceTable(shown.collect())));
+        // What a thread made in vain stays, too.
+        let stored = TABLE.compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
+        table = stored.map_or_else(|other| other, |_| made);
+    }
+    // SAFETY: not null, made by `into_raw`, and neither freed nor changed.
+    Ok(unsafe { &(*table).0 })
 }
 
 fn show(device: &'static Device) -> Shown {
@@ -72,11 +75,17 @@ pub(super) fn text<const N: usize>(text: &str) -> [c_char; N] {
     out
 }
 
+/// This process's device of the name: a structure may be inherited.
+fn own(device: &Device) -> Result<&'static Device, Errno> {
+    let own = device::all()?.iter().find(|own| own.name() == device.name());
+    own.ok_or(Errno(libc::ENODEV))
+}
+
 unsafe fn device_of(device: *mut ibv_device) -> Result<&'static Device, Errno> {
     let shown: *mut Shown = device.cast();
     match table()?.contains(&shown) {
         // SAFETY: it is one of the table, and those live for ever.
-        true => Ok(unsafe { (*shown).device }),
+        true => own(unsafe { (*shown).device }),
         false => Err(EINVAL),
     }
 }

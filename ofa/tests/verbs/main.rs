@@ -9,6 +9,7 @@
 mod data;
 mod events;
 mod extended;
+mod fork;
 mod lab;
 mod misuse;
 mod processes;

@@ -9,11 +9,13 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ibv_sys::*;
+use kal_os::fork::PerProcess;
 use kal_os::lock;
 
 use crate::adapter::Adapter;
 use crate::device;
 use crate::errno::{self, Errno};
+use crate::fork::Here;
 use crate::verbs::open::open;
 use crate::verbs::pd::warpline_ibv_alloc_pd;
 
@@ -34,11 +36,11 @@ impl Served {
     }
 }
 
-static SERVED: Mutex<Vec<Arc<Served>>> = Mutex::new(Vec::new());
+static SERVED: PerProcess<Mutex<Vec<Arc<Served>>>> = PerProcess::new();
 
 /// What identifiers of a device show.
 pub(super) fn served(adapter: &Arc<Adapter>) -> Result<Arc<Served>, Errno> {
-    let mut all = lock(&SERVED);
+    let mut all = lock(SERVED.get::<Here>());
     if let Some(served) = all.iter().find(|served| Arc::ptr_eq(&served.adapter, adapter)) {
         return Ok(served.clone());
     }
