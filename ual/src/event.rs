@@ -32,10 +32,10 @@ mod lead;
 mod overrun;
 mod pump;
 mod settings;
+mod staging_mode;
 mod state;
 mod stream;
 mod take;
-mod turn;
 
 pub use async_event::AsyncSource;
 pub(crate) use dispatch::Dispatch;

@@ -3,7 +3,7 @@
 //!
 //! The Evd owns both. Directly: the provider's queue is polled and slept in, nothing lies between.
 //! Staged: the dispatch thread pumps completions into the staging queue, rung by the provider's
-//! notification. [`Turn`] says which, [`Pump`] how.
+//! notification. [`StagingMode`] says which, [`Pump`] how.
 //!
 //! The descriptor, directly. Once asked for, it is readable while there may be completions: the
 //! provider's notification sets it, and whoever finds the queue empty clears it, re-arms, and looks
@@ -21,7 +21,7 @@ use super::core::{Control, Core, Wait};
 use super::datagram_cq::DatagramCq;
 use super::dispatch::{PUMP, Ring};
 use super::pump::Pump;
-use super::turn::Turn;
+use super::staging_mode::StagingMode;
 use crate::error::{Error, Result};
 use crate::resource::{Map, Sources};
 use crate::sync::{AtomicBool, Ordering};
@@ -33,7 +33,7 @@ pub(super) struct Completions {
     datagram_cq: Option<Arc<DatagramCq>>,
     bell: Arc<Bell>,
     core: Arc<Core<Event>>,
-    turn: Turn,
+    mode: StagingMode,
     pump: Pump,
 }
 
@@ -97,7 +97,7 @@ impl Completions {
         let datagram_cq = sources.map(|sources| DatagramCq::new(cq.clone(), sources));
         let cq = datagram_cq.clone().map_or(cq, |datagram_cq| datagram_cq);
         core.change(|state| state.settings.depth = cq.depth() as usize);
-        Ok(Self { cq, datagram_cq, bell, core, turn: Turn::new(plain), pump: Pump::new() })
+        Ok(Self { cq, datagram_cq, bell, core, mode: StagingMode::new(plain), pump: Pump::new() })
     }
 
     pub(super) fn cq(&self) -> &Arc<dyn Cq> {
@@ -112,7 +112,7 @@ impl Completions {
     /// Moves completions to `out`.
     #[inline]
     pub(super) fn poll(&self, out: &mut [WorkCompletion]) -> Result<usize> {
-        if !self.turn.polls_directly() {
+        if !self.mode.polls_directly() {
             return self.poll_staged(out);
         }
         let found = self.cq.poll(out).map_err(refused)?;
@@ -169,7 +169,7 @@ impl Completions {
 
     /// The oldest completion, waiting in the provider's queue; `None` if that is not where to wait.
     pub(super) fn wait(&self, wait: &Wait, spin: Duration) -> Result<Option<WorkCompletion>> {
-        let Some(_inside) = self.turn.enter() else { return Ok(None) };
+        let Some(_inside) = self.mode.enter() else { return Ok(None) };
         self.core.check_aborted()?;
         loop {
             if let Some(completion) = self.pop()? {
@@ -187,7 +187,7 @@ impl Completions {
     /// Waits in the provider's queue until [`Completions::poll`] may find something; false after
     /// the time-out. `None` if that is not where to wait.
     pub(super) fn ready(&self, wait: &Wait, spin: Duration) -> Result<Option<bool>> {
-        let Some(_inside) = self.turn.enter() else { return Ok(None) };
+        let Some(_inside) = self.mode.enter() else { return Ok(None) };
         self.sleep(wait, spin)
     }
 
@@ -198,7 +198,7 @@ impl Completions {
         match ready {
             Ok(true) => Ok(Some(true)),
             // Expelled: the mode is changing.
-            Ok(false) | Err(VpStatus::Interrupted) if !self.turn.is_direct() => Ok(None),
+            Ok(false) | Err(VpStatus::Interrupted) if !self.mode.is_direct() => Ok(None),
             Ok(false) => self.core.check(wait).map(|()| Some(false)),
             Err(VpStatus::Interrupted) => Err(Error::Signal),
             Err(status) => Err(refused(status)),
@@ -224,13 +224,13 @@ impl Completions {
 
     /// Nobody waits inside any more; after an abort.
     pub(super) fn empty(&self) {
-        self.turn.empty(|| self.expel());
+        self.mode.empty(|| self.expel());
     }
 
     /// Completions that do not count may come from now on, or the criteria are not plain any more.
     #[inline]
     pub(super) fn is_settled(&self) -> bool {
-        self.turn.is_settled()
+        self.mode.is_settled()
     }
 
     /// The same, for the first time. `start` starts the dispatch thread.
@@ -241,13 +241,13 @@ impl Completions {
     ) -> Result<()> {
         let watched = || self.bell.wanted.load(Ordering::Acquire);
         let begin = || start().map(|()| self.begin_staging(ring));
-        self.turn.unsettle(watched, || self.expel(), begin)
+        self.mode.unsettle(watched, || self.expel(), begin)
     }
 
     /// From now on through the staging queue.
     pub(super) fn stage(&self, start: impl FnOnce() -> Result<()>, ring: &Arc<Ring>) -> Result<()> {
         let begin = || start().map(|()| self.begin_staging(ring));
-        self.turn.stage(|| self.expel(), begin)
+        self.mode.stage(|| self.expel(), begin)
     }
 
     fn begin_staging(&self, ring: &Arc<Ring>) {
@@ -260,7 +260,7 @@ impl Completions {
     /// The descriptor, directly: from the first call on, completions set it. `None` if it is the
     /// staging queue's.
     pub(super) fn fd(&self) -> Result<Option<BorrowedFd<'_>>> {
-        self.turn.hold(|direct| {
+        self.mode.hold(|direct| {
             if !direct {
                 return Ok(None);
             }

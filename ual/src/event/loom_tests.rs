@@ -7,7 +7,7 @@ use vp_api::{VpStatus, WorkCompletion};
 
 use super::*;
 use crate::event::pump::{Pump, Spring};
-use crate::event::turn::Turn;
+use crate::event::staging_mode::StagingMode;
 use crate::event::{Event, NOTIFY};
 
 /// A model of a few threads; more switches than this at once find nothing new.
@@ -269,15 +269,15 @@ fn loom_a_stalled_pump_goes_on_when_there_is_room() {
 }
 
 /// A waiter inside the provider's queue, as `Completions::wait` does it.
-fn wait_directly(turn: &Turn, fake: &Fake) -> Option<()> {
-    let _inside = turn.enter()?;
+fn wait_directly(mode: &StagingMode, fake: &Fake) -> Option<()> {
+    let _inside = mode.enter()?;
     loop {
         let ticket = fake.door.ticket();
         let mut one = [WorkCompletion::BLANK];
         if (&fake).poll(&mut one) == Ok(1) {
             return Some(());
         }
-        if !turn.is_direct() {
+        if !mode.is_direct() {
             return None;
         }
         if !fake.has_any() {
@@ -291,10 +291,10 @@ fn loom_a_waiter_goes_over_when_the_mode_turns() {
     model(|| {
         let (fake, pump) = (Arc::new(Fake::new()), Arc::new(Pump::new()));
         let core = Arc::new(Core::<Event>::new(8, 1));
-        let turn = Arc::new(Turn::new(true));
+        let mode = Arc::new(StagingMode::new(true));
         let waiter = {
-            let (fake, core, turn) = (fake.clone(), core.clone(), turn.clone());
-            thread::spawn(move || match wait_directly(&turn, &fake) {
+            let (fake, core, mode) = (fake.clone(), core.clone(), mode.clone());
+            thread::spawn(move || match wait_directly(&mode, &fake) {
                 Some(()) => {}
                 None => {
                     wait(&core).unwrap();
@@ -305,7 +305,7 @@ fn loom_a_waiter_goes_over_when_the_mode_turns() {
             pump.run(&&*fake, &core);
             Ok::<_, ()>(())
         };
-        assert!(turn.stage(|| fake.door.open(), begin).is_ok());
+        assert!(mode.stage(|| fake.door.open(), begin).is_ok());
         if fake.complete() {
             pump.run(&&*fake, &core);
         }
@@ -316,13 +316,13 @@ fn loom_a_waiter_goes_over_when_the_mode_turns() {
 #[test]
 fn loom_nobody_sleeps_inside_once_it_is_unsettled() {
     model(|| {
-        let (fake, turn) = (Arc::new(Fake::new()), Arc::new(Turn::new(true)));
+        let (fake, mode) = (Arc::new(Fake::new()), Arc::new(StagingMode::new(true)));
         let core = Arc::new(Core::<Event>::new(8, 1));
         let waiter = {
-            let (fake, core, turn) = (fake.clone(), core.clone(), turn.clone());
+            let (fake, core, mode) = (fake.clone(), core.clone(), mode.clone());
             thread::spawn(move || {
-                if wait_directly(&turn, &fake).is_none() {
-                    let staged = turn.stage(|| fake.door.open(), || Ok::<_, ()>(()));
+                if wait_directly(&mode, &fake).is_none() {
+                    let staged = mode.stage(|| fake.door.open(), || Ok::<_, ()>(()));
                     assert!(staged.is_ok());
                     assert!(matches!(wait(&core), Err(Error::Aborted)));
                 } else {
@@ -330,8 +330,8 @@ fn loom_nobody_sleeps_inside_once_it_is_unsettled() {
                 }
             })
         };
-        let unsettled = turn.unsettle(|| false, || fake.door.open(), || Ok::<_, ()>(()));
-        assert!(unsettled.is_ok() && turn.is_settled());
+        let unsettled = mode.unsettle(|| false, || fake.door.open(), || Ok::<_, ()>(()));
+        assert!(unsettled.is_ok() && mode.is_settled());
         fake.complete();
         core.abort();
         waiter.join().unwrap();

@@ -22,14 +22,14 @@ const STAGED: u8 = 3;
 const TURNING: u8 = 4;
 
 /// The mode, and how many wait inside the provider's queue.
-pub(super) struct Turn {
+pub(super) struct StagingMode {
     mode: AtomicU8,
     inside: AtomicU32,
     changing: Mutex<()>,
 }
 
 /// The right to wait in the provider's queue.
-pub(super) struct Inside<'a>(&'a Turn);
+pub(super) struct Inside<'a>(&'a StagingMode);
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
@@ -37,7 +37,7 @@ impl Drop for Inside<'_> {
     }
 }
 
-impl Turn {
+impl StagingMode {
     /// `plain`: every completion is to end a wait.
     pub(super) fn new(plain: bool) -> Self {
         let mode = if plain { DIRECT } else { MIXED };
@@ -146,34 +146,34 @@ mod tests {
     use super::*;
 
     /// Lets quiet completions come; whether that staged the queue.
-    fn unsettled(turn: &Turn, watched: bool) -> bool {
+    fn unsettled(mode: &StagingMode, watched: bool) -> bool {
         let mut staged = false;
         let stage = || {
             staged = true;
             Ok::<_, ()>(())
         };
-        let unsettle = || turn.unsettle(|| watched, || {}, stage);
+        let unsettle = || mode.unsettle(|| watched, || {}, stage);
         assert_eq!(within("a queue where nobody waits to be staged", unsettle), Ok(()));
         staged
     }
 
     #[test]
     fn a_queue_is_staged_for_quiet_completions_if_somebody_watches_it() {
-        let (alone, watched) = (Turn::new(true), Turn::new(true));
+        let (alone, watched) = (StagingMode::new(true), StagingMode::new(true));
         assert!(!unsettled(&alone, false) && unsettled(&watched, true));
         assert!(alone.polls_directly() && !watched.polls_directly());
         // Once is enough.
-        for turn in [&alone, &watched] {
-            assert!(turn.is_settled() && !unsettled(turn, true));
-            assert!(turn.enter().is_none());
+        for mode in [&alone, &watched] {
+            assert!(mode.is_settled() && !unsettled(mode, true));
+            assert!(mode.enter().is_none());
         }
     }
 
     #[test]
     fn a_queue_that_cannot_be_staged_stays_as_it_was() {
-        let turn = Turn::new(true);
-        let stage = || turn.stage(|| {}, || Err(()));
+        let mode = StagingMode::new(true);
+        let stage = || mode.stage(|| {}, || Err(()));
         assert_eq!(within("a queue where nobody waits to stay as it is", stage), Err(()));
-        assert!(turn.is_direct() && turn.enter().is_some());
+        assert!(mode.is_direct() && mode.enter().is_some());
     }
 }
