@@ -1,5 +1,6 @@
 /* A ring of processes, as collective libraries make it: libibverbs by dlopen, each function by dlvsym, queue
- * pairs connected by GID and number, data by RDMA Writes with Immediate for which the receives come late. */
+ * pairs connected by GID and number, data by RDMA Writes with Immediate for which the receives come late; then
+ * ring all-reduce by unsignalled RDMA Writes and an inline Write with Immediate that says that they are there. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -13,12 +14,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MOST = 16, ROUNDS = 20, WRITES = 8, WORDS = 8192, IMM = 1000 };
+enum { MOST = 16, ROUNDS = 20, WRITES = 8, WORDS = 8192, IMM = 1000, CHUNK = 2048 };
 
 /* What the processes know of each other: the way of a collective library's bootstrap. */
 struct shared {
     pthread_barrier_t barrier;
-    struct { union ibv_gid gid; uint32_t in, out, rkey; uint64_t address; } rank[MOST];
+    struct { union ibv_gid gid; uint32_t in, out, rkey, steps_rkey; uint64_t address, steps; } rank[MOST];
 };
 
 static struct shared *shared;
@@ -82,6 +83,61 @@ static void take(struct ibv_cq *cq, int sends, int receives)
     }
 }
 
+/* One end of the ring, and what it writes with. */
+struct link {
+    struct ibv_qp *to, *from;
+    struct ibv_cq *cq;
+    struct ibv_mr *mr;
+    uint64_t address;
+    uint32_t rkey;
+};
+
+/* Where partial sums come to: a buffer for each step, so that nobody writes what is not yet read; the last
+ * word of each comes inline. */
+static uint32_t sums[MOST][CHUNK], steps[2 * MOST][CHUNK + 1];
+
+/* Sends a chunk to the next rank and waits for one of the last, for which the receive is posted late. */
+static uint32_t *pass(struct link *link, const uint32_t *chunk, int step)
+{
+    uint64_t there = link->address + step * sizeof steps[0];
+    uint32_t mark = me * 100 + step;
+    struct ibv_sge data = {(uintptr_t)chunk, CHUNK * sizeof *chunk, link->mr->lkey};
+    struct ibv_sge small = {(uintptr_t)&mark, sizeof mark, 0};
+    struct ibv_send_wr last = {.sg_list = &small, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+                               .send_flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED, .imm_data = htobe32(IMM)};
+    struct ibv_send_wr first = {.next = &last, .sg_list = &data, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE}, *bad;
+    first.wr.rdma.remote_addr = there;
+    last.wr.rdma.remote_addr = there + data.length;
+    first.wr.rdma.rkey = last.wr.rdma.rkey = link->rkey;
+    must(ibv_post_send(link->to, &first, &bad) == 0, "ibv_post_send");
+    /* Inline data is copied at once. */
+    mark = 0;
+    struct ibv_recv_wr receive = {.wr_id = step}, *refused;
+    must(ibv_post_recv(link->from, &receive, &refused) == 0, "ibv_post_recv");
+    take(link->cq, 1, 1);
+    must(steps[step][CHUNK] == (uint32_t)((me + ranks - 1) % ranks * 100 + step), "inline data");
+    return steps[step];
+}
+
+/* Ring all-reduce: partial sums go round once, then the sums. */
+static void all_reduce(struct link *link, int round)
+{
+    for (int chunk = 0; chunk < ranks; chunk++)
+        for (int word = 0; word < CHUNK; word++)
+            sums[chunk][word] = (me + 1) * (round + 3) + chunk * 7 + word;
+    for (int step = 0; step < 2 * (ranks - 1); step++) {
+        int out = (me - step + 2 * ranks) % ranks, in = (out + ranks - 1) % ranks;
+        uint32_t *came = pass(link, sums[out], step);
+        for (int word = 0; word < CHUNK; word++)
+            sums[in][word] = came[word] + (step < ranks - 1 ? sums[in][word] : 0);
+    }
+    for (int chunk = 0; chunk < ranks; chunk++)
+        for (int word = 0; word < CHUNK; word++)
+            must(sums[chunk][word] == (uint32_t)(ranks * (ranks + 1) / 2 * (round + 3) +
+                                                 ranks * (chunk * 7 + word)), "the sum");
+    pthread_barrier_wait(&shared->barrier);
+}
+
 static void rank(void)
 {
     void *library = dlopen("libibverbs.so.1", RTLD_NOW);
@@ -90,6 +146,8 @@ static void rank(void)
     LOAD(ibv_open_device, "IBVERBS_1.1");
     LOAD(ibv_alloc_pd, "IBVERBS_1.1");
     LOAD(ibv_reg_mr_iova2, "IBVERBS_1.8");
+    must(dlvsym(library, "ibv_query_ece", "IBVERBS_1.10") != NULL, "ibv_query_ece");
+    must(dlvsym(library, "ibv_reg_dmabuf_mr", "IBVERBS_1.12") != NULL, "ibv_reg_dmabuf_mr");
     LOAD(ibv_create_cq, "IBVERBS_1.1");
     LOAD(ibv_create_qp, "IBVERBS_1.1");
     LOAD(ibv_modify_qp, "IBVERBS_1.1");
@@ -104,10 +162,12 @@ static void rank(void)
     int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_RELAXED_ORDERING;
     struct ibv_mr *mr_out = my_ibv_reg_mr_iova2(pd, out, sizeof out, (uintptr_t)out, access);
     struct ibv_mr *mr_in = my_ibv_reg_mr_iova2(pd, in, sizeof in, (uintptr_t)in, access);
+    struct ibv_mr *mr_sums = my_ibv_reg_mr_iova2(pd, sums, sizeof sums, (uintptr_t)sums, access);
+    struct ibv_mr *mr_steps = my_ibv_reg_mr_iova2(pd, steps, sizeof steps, (uintptr_t)steps, access);
     struct ibv_cq *cq = my_ibv_create_cq(context, 4 * WRITES, NULL, NULL, 0);
-    must(mr_out && mr_in && cq, "registration or a completion queue");
-    struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .sq_sig_all = 1,
-                                    .cap = {WRITES, WRITES, 1, 1, 0}};
+    must(mr_out && mr_in && mr_sums && mr_steps && cq, "registration or a completion queue");
+    struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
+                                    .cap = {WRITES, WRITES, 1, 1, sizeof(uint32_t)}};
     struct ibv_qp *to = my_ibv_create_qp(pd, &init), *from = my_ibv_create_qp(pd, &init);
     must(to && from, "ibv_create_qp");
     must(my_ibv_query_gid(context, 1, 1, &shared->rank[me].gid) == 0, "ibv_query_gid");
@@ -115,6 +175,8 @@ static void rank(void)
     shared->rank[me].in = from->qp_num;
     shared->rank[me].rkey = mr_in->rkey;
     shared->rank[me].address = (uintptr_t)in;
+    shared->rank[me].steps_rkey = mr_steps->rkey;
+    shared->rank[me].steps = (uintptr_t)steps;
     pthread_barrier_wait(&shared->barrier);
     int next = (me + 1) % ranks, last = (me + ranks - 1) % ranks;
     connect_to(my_ibv_modify_qp, to, shared->rank[next].gid, shared->rank[next].in);
@@ -125,7 +187,7 @@ static void rank(void)
                 out[i][word] = me * 1000003 + round * 1009 + i * 17 + word;
             struct ibv_sge sge = {(uintptr_t)out[i], sizeof out[i], mr_out->lkey};
             struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
-                                     .imm_data = htobe32(IMM + i)}, *bad;
+                                     .send_flags = IBV_SEND_SIGNALED, .imm_data = htobe32(IMM + i)}, *bad;
             wr.wr.rdma.remote_addr = shared->rank[next].address + i * sizeof in[i];
             wr.wr.rdma.rkey = shared->rank[next].rkey;
             must(ibv_post_send(to, &wr, &bad) == 0, "ibv_post_send");
@@ -142,6 +204,9 @@ static void rank(void)
                 must(in[i][word] == (uint32_t)(last * 1000003 + round * 1009 + i * 17 + word), "the data");
         pthread_barrier_wait(&shared->barrier);
     }
+    struct link link = {to, from, cq, mr_sums, shared->rank[next].steps, shared->rank[next].steps_rkey};
+    for (int round = 0; round < ROUNDS; round++)
+        all_reduce(&link, round);
     must(my_ibv_destroy_qp(to) == 0 && my_ibv_destroy_qp(from) == 0, "ibv_destroy_qp");
 }
 
