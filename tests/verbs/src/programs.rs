@@ -27,6 +27,8 @@ pub struct Program {
     pub variable: Option<(String, String)>,
     /// A compiler, and the file in `c` of which it makes `{program}`.
     pub source: Option<(String, String)>,
+    /// What it is linked with beyond libdl.
+    pub links: Vec<String>,
     /// A file that is there if it can be compiled.
     pub header: Option<String>,
 }
@@ -57,6 +59,8 @@ struct Entry {
     variable: Option<String>,
     compiler: Option<String>,
     source: Option<String>,
+    #[serde(default)]
+    links: Vec<String>,
     header: Option<String>,
 }
 
@@ -105,6 +109,7 @@ fn one_of(entry: &Entry, each: &str, with: &str) -> Program {
         times: entry.times,
         shows: entry.shows.clone(),
         variable: entry.variable.as_deref().and_then(pair),
+        links: entry.links.clone(),
         header: entry.header.clone(),
         source: entry.compiler.clone().zip(entry.source.clone()),
     }

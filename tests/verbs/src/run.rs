@@ -32,7 +32,8 @@ pub fn once(libraries: &Libraries, program: &Program) -> Seen {
     if no_header || names.chain(compiler).any(|name| libraries::find(name).is_none()) {
         return Seen::Missing(format!("package {} is not installed", program.package));
     }
-    let compiled = program.source.as_ref().map(|(compiler, source)| compile(compiler, source));
+    let compile = |(compiler, source): &(String, String)| compile(compiler, source, &program.links);
+    let compiled = program.source.as_ref().map(compile);
     let run = compiled.transpose().and_then(|made| sides(libraries, program, made.as_deref()));
     match run {
         Ok(()) => Seen::Works,
@@ -41,13 +42,14 @@ pub fn once(libraries: &Libraries, program: &Program) -> Seen {
 }
 
 /// A program of `tests/verbs/c`, beside this one.
-fn compile(compiler: &str, source: &str) -> Result<PathBuf, String> {
+fn compile(compiler: &str, source: &str, links: &[String]) -> Result<PathBuf, String> {
     let source = libraries::root().join("tests/verbs/c").join(source);
     let program = std::env::current_exe().unwrap().with_file_name("verbs-program");
     let program = program.with_extension(source.file_stem().unwrap());
     let mut command = Command::new(compiler);
     command.args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(source);
-    let output = command.arg("-ldl").output().map_err(|e| format!("{command:?}: {e}"))?;
+    let output =
+        command.arg("-ldl").args(links).output().map_err(|e| format!("{command:?}: {e}"))?;
     let complaint = || format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     output.status.success().then_some(program).ok_or_else(complaint)
 }

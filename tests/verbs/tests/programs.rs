@@ -47,6 +47,11 @@ fn programs_without_rdma_cm_run() {
 }
 
 #[test]
+fn programs_of_third_parties_libraries_run() {
+    row(6);
+}
+
+#[test]
 fn the_documentation_lists_each_program_as_it_is_run() {
     let missing = table::missing();
     assert!(missing.is_empty(), "cargo run --release -p verbs-programs -- --write\n{missing:#?}");
