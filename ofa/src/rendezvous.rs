@@ -20,4 +20,4 @@ pub(crate) mod to_itself;
 
 pub(crate) use meeting::{Meeting, Peer};
 pub(crate) use name::Name;
-pub(crate) use point::{Parked, Points, Slot, Sought};
+pub(crate) use point::{Came, Parked, Points, Slot, Sought};

@@ -13,6 +13,7 @@ pub(crate) enum Op {
     Write,
     WriteImm(u32),
     Send,
+    SendImm(u32),
     SendInv(u32),
     Read,
     CmpSwap { compare: u64, swap: u64 },
@@ -41,6 +42,7 @@ pub(crate) fn op(op: Op, to: u64, rkey: u32, flags: u32) -> SendOp {
             SendOp::WriteImmediate { remote, data: u32::from_be(imm).into(), solicited }
         }
         Op::Send => SendOp::Send { solicited, invalidate: None },
+        Op::SendImm(imm) => SendOp::SendImmediate { data: u32::from_be(imm), solicited },
         Op::SendInv(rkey) => SendOp::Send { solicited, invalidate: Some(Stag(rkey)) },
         Op::Read => SendOp::Read { remote, invalidate_sink: false },
         Op::CmpSwap { compare, swap } => {

@@ -241,6 +241,7 @@ typedef void (*ri_port_fn)(void *receiver, const ri_port *port);
 #define RI_CAP_PICKS_WIDE_KEY (UINT64_C(1) << 20) /* query_mw says the key once a bind is posted */
 #define RI_CAP_BASED (UINT64_C(1) << 21)          /* since 1.4: RI_ADDRESSING_BASED */
 #define RI_CAP_HOLD (UINT64_C(1) << 22)           /* since 1.4: RI_QP_HOLD */
+#define RI_CAP_SEND_IMMEDIATE (UINT64_C(1) << 23) /* since 1.4: RI_OP_SEND_IMMEDIATE */
 
 #define RI_MODEL_LLP_STREAM 1 /* takes over a connected TCP stream: ri_qp_change.stream */
 #define RI_MODEL_NATIVE 2     /* has its own connection manager: ri_rnic_ops.native_cm */
@@ -381,6 +382,11 @@ typedef struct ri_mw_info {
 #define RI_OP_BIND_MW 7          /* extra: ri_bind_mw, no more than it says [RI-60] */
 #define RI_OP_FAST_REGISTER 8    /* extra: ri_fast_register, no more than it says [RI-61] */
 #define RI_OP_INVALIDATE_LOCAL 9 /* stag [RI-62] */
+/* Since 1.4, with RI_CAP_SEND_IMMEDIATE: a Send with immediate, of 32 bits, beside its data. It completes as
+ * RI_WC_SEND, and there as RI_WC_RECV with RI_WC_FLAG_IMMEDIATE [RI-227]. With RI_MODEL_LLP_STREAM only on a
+ * stream with RI_STREAM_SEND_IMMEDIATES, on others it is RI_UNSUPPORTED [RI-228]; posted in Idle, before the
+ * stream is known, it then ends the stream at its turn. */
+#define RI_OP_SEND_IMMEDIATE 10
 
 #define RI_SEND_SIGNALED 1u    /* a completion on success too, else none [RI-63] */
 #define RI_SEND_READ_FENCE 2u  /* wait for earlier reads [RI-64] */

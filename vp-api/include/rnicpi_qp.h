@@ -44,6 +44,9 @@ typedef struct ri_qp_init {
 #define RI_STREAM_MARKERS_TX 2u
 #define RI_STREAM_MARKERS_RX 4u
 #define RI_STREAM_EXTENSIONS 8u /* RFC 7306 operations */
+/* Since 1.4, with RI_CAP_SEND_IMMEDIATE: both ends agreed on RI_OP_SEND_IMMEDIATE; without it one of the
+ * peer's ends the stream. */
+#define RI_STREAM_SEND_IMMEDIATES 16u
 
 /* An established TCP stream, and what MPA start-up settled. The socket is the provider's from the
  * moment of the call; it closes it if it refuses [RI-102]. */

@@ -79,6 +79,9 @@ bitflags! {
         const BASED = 1 << 21;
         /// A Send can wait for its receive: [`Unready::Hold`].
         const HOLD = 1 << 22;
+        /// [`crate::SendOp::SendImmediate`], on streams whose ends agreed on it:
+        /// [`crate::StreamParams::send_immediates`]; with [`ConnectionModel::Native`] on all.
+        const SEND_IMMEDIATE = 1 << 23;
     }
 }
 

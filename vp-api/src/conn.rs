@@ -54,6 +54,9 @@ pub struct StreamParams {
     pub fpdu: FpduSize,
     /// Offer and accept RFC 7306 operations.
     pub extensions: bool,
+    /// With [`crate::Capabilities::SEND_IMMEDIATE`]: both ends agreed on Sends with Immediate, which no
+    /// RFC has; a peer that did not agree ends the stream at one.
+    pub send_immediates: bool,
     /// Initiator: if nothing has arrived so long after our first FPDU, send a zero-length RDMA
     /// Write to wake a peer that missed it (kernel siw), and again after twice as long, a few times;
     /// `None`: never.
@@ -80,6 +83,7 @@ impl StreamParams {
             rtr: None,
             fpdu: FpduSize::Emss,
             extensions: true,
+            send_immediates: false,
             kick_after: Some(Duration::from_millis(20)),
             probe_after: Some(Duration::from_secs(10)),
             close_timeout: Duration::from_secs(2),

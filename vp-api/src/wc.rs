@@ -78,7 +78,7 @@ pub struct WorkCompletion {
     pub octets: u32,
     /// STag invalidated by the peer's Send with Invalidate (receives only).
     pub invalidated: Option<Stag>,
-    /// Immediate Data (receives only).
+    /// Immediate data (receives only).
     pub immediate: Option<u64>,
 }
 

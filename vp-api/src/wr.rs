@@ -97,6 +97,11 @@ pub struct FastRegister {
 pub enum SendOp {
     /// Send, with Solicited Event, with Invalidate.
     Send { solicited: bool, invalidate: Option<Stag> },
+    /// Send with 32 bits of immediate data beside the payload; there it is a receive
+    /// ([`WcOpcode::Recv`]) with [`crate::WorkCompletion::immediate`]. Needs
+    /// [`crate::Capabilities::SEND_IMMEDIATE`], and a stream whose ends agreed on it: else it is refused
+    /// as Unsupported; posted in Idle, before that is known, it ends the stream when its turn comes.
+    SendImmediate { data: u32, solicited: bool },
     /// RDMA Write.
     Write { remote: Remote },
     /// RDMA Write, then Immediate Data: one work request, one completion here, one receive there.
@@ -119,7 +124,7 @@ impl SendOp {
     /// How its completion names it.
     pub const fn completion(&self) -> WcOpcode {
         match self {
-            Self::Send { .. } => WcOpcode::Send,
+            Self::Send { .. } | Self::SendImmediate { .. } => WcOpcode::Send,
             Self::Write { .. } => WcOpcode::Write,
             Self::WriteImmediate { .. } => WcOpcode::WriteImmediate,
             Self::Immediate { .. } => WcOpcode::Immediate,

@@ -138,6 +138,7 @@ pub(crate) fn capabilities(attr: &ibv_device_attr, iwarp: bool) -> Capabilities 
         (Capabilities::ATOMICS, attr.atomic_cap != IBV_ATOMIC_NONE),
         // RFC 7306's are not in the kernel's iWARP.
         (Capabilities::IMMEDIATE, !iwarp),
+        (Capabilities::SEND_IMMEDIATE, !iwarp),
         (Capabilities::READ_SINK_LOCAL_WRITE, !iwarp),
         (Capabilities::UD, !iwarp && attr.max_ah > 0),
     ];

@@ -196,6 +196,10 @@ pub(crate) fn send(memory: &Memory, wr: &SendWr<'_>) -> Result<ibv_send_wr, VpSt
             out.imm_or_rkey = immediate(*data)?;
             IBV_WR_RDMA_WRITE_WITH_IMM
         }
+        SendOp::SendImmediate { data, .. } => {
+            out.imm_or_rkey = data.to_be();
+            IBV_WR_SEND_WITH_IMM
+        }
         SendOp::Immediate { data, .. } => {
             out.imm_or_rkey = immediate(*data)?;
             IBV_WR_SEND_WITH_IMM
@@ -248,6 +252,7 @@ fn flags(wr: &SendWr<'_>) -> c_uint {
         wr.op,
         SendOp::Send { solicited: true, .. }
             | SendOp::WriteImmediate { solicited: true, .. }
+            | SendOp::SendImmediate { solicited: true, .. }
             | SendOp::Immediate { solicited: true, .. }
     );
     let fence = SendFlags::READ_FENCE | SendFlags::LOCAL_FENCE;

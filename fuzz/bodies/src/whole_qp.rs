@@ -64,6 +64,7 @@ impl Run {
             ord,
             rtr: [None, Some(RtrKind::Send), Some(RtrKind::Write), Some(RtrKind::Read)]
                 [usize::from(flags >> 4 & 3)],
+            send_immediates: limits & 0x40 != 0,
         };
         let mut qp = Qp::new(config);
         qp.start(stream).expect("a new QP is Idle");
@@ -164,7 +165,7 @@ impl Run {
 
     fn post(&mut self, kind: u8) -> bool {
         let (stag, to) = (Stag(0x100), u64::from(kind));
-        let op = match kind % 9 {
+        let op = match kind % 10 {
             0 => SendOp::Send { solicited: false, invalidate: None },
             1 => SendOp::Send { solicited: true, invalidate: Some(stag) },
             2 => SendOp::Write { stag, to },
@@ -172,6 +173,7 @@ impl Run {
             4 => SendOp::Immediate { data: 2, solicited: true },
             5 => SendOp::FetchAdd { stag, to, add: 1, mask: 0 },
             6 => SendOp::Local,
+            7 => SendOp::SendImmediate { immediate: 3, solicited: kind & 0x40 != 0 },
             _ => SendOp::Read {
                 sink_stag: stag,
                 sink_to: 0,

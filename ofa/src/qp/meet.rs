@@ -6,15 +6,14 @@ use std::time::Duration;
 
 use ibv_sys::*;
 use kal_os::lock;
-use ual_cm::RequestId;
-use vp_api::QpChange;
+use vp_api::{Capabilities, QpChange};
 
 use super::Qp;
 use crate::adapter::Adapter;
 use crate::caps;
 use crate::errno::{EINVAL, Errno};
 use crate::gid;
-use crate::rendezvous::{Meeting, Name, Peer, Slot, Sought, to_itself};
+use crate::rendezvous::{Came, Meeting, Name, Peer, Slot, Sought, to_itself};
 
 /// The LID of the port (there is no subnet manager).
 const LID: u16 = 0;
@@ -28,7 +27,7 @@ impl Qp {
         self.attach(owner)?;
         lock(&self.meet).meeting = Some(meeting.clone());
         if meeting.is_with_itself() {
-            let stream = to_itself::stream(meeting.reads())?;
+            let stream = to_itself::stream(meeting.reads(), meeting.takes_immediates())?;
             return Ok(self.vp.modify(QpChange::Rts(Box::new(stream)))?);
         }
         if meeting.connects() {
@@ -60,7 +59,17 @@ impl Qp {
             ird: reads(known.max_dest_rd_atomic),
             // It is told with RTS; the peer's other limit counts.
             ord: reads(all),
+            immediates: self.sends_immediates(),
         })
+    }
+
+    /// Whether it takes Sends with Immediate, and sends them to a peer that does: those of the rendezvous on
+    /// devices that can. A connection identifier's peer may be anybody.
+    pub(crate) fn sends_immediates(&self) -> bool {
+        let can = |adapter: &Arc<Adapter>| {
+            adapter.attrs().capabilities.contains(Capabilities::SEND_IMMEDIATE)
+        };
+        self.slot.is_some() && self.adapter().is_ok_and(can)
     }
 
     /// A peer that came before is accepted.
@@ -68,7 +77,7 @@ impl Qp {
         let early = lock(&self.meet).early.take(meeting.peer());
         match early {
             // Else it has given up, and comes again.
-            Some(request) => meeting.accept(self.adapter()?, request),
+            Some(came) => meeting.accept(self.adapter()?, came),
             None => Ok(()),
         }
     }
@@ -105,17 +114,17 @@ impl Qp {
 }
 
 impl Sought for Qp {
-    fn sought(&self, request: RequestId, from: Name) -> bool {
+    fn sought(&self, came: Came) -> bool {
         let meeting = {
             let mut meet = lock(&self.meet);
             match &meet.meeting {
                 Some(meeting) => meeting.clone(),
-                None => return meet.early.add(request, from),
+                None => return meet.early.add(came),
             }
         };
         let Ok(adapter) = self.adapter() else { return false };
-        let expected = !meeting.connects() && meeting.peer() == from;
-        expected && meeting.accept(adapter, request).is_ok()
+        let expected = !meeting.connects() && meeting.peer() == came.from;
+        expected && meeting.accept(adapter, came).is_ok()
     }
 }
 

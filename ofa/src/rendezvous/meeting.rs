@@ -9,13 +9,16 @@ use std::time::{Duration, Instant};
 
 use ibv_sys::IBV_QPS_ERR;
 use kal_os::lock;
-use ual_cm::{AcceptParams, ConnEvent, ConnState, ConnectParams, Connectee, Connection, RequestId};
+use ual_cm::{
+    AcceptParams, ConnEvent, ConnState, ConnectParams, Connectee, Connection, Established,
+};
+use vp_api::StreamParams;
 
 use crate::adapter::Adapter;
 use crate::errno::Errno;
 use crate::qp::{Owner, Qp};
-use crate::rendezvous::name::{Hello, Name, parts};
-use crate::rendezvous::point;
+use crate::rendezvous::name::{Hello, IMMEDIATES, Name, parts};
+use crate::rendezvous::point::{self, Came};
 use crate::rendezvous::retry::Again;
 use crate::rendezvous::steady::Steady;
 
@@ -37,6 +40,8 @@ pub(crate) struct Peer {
     /// Reads and atomics at once, in and out.
     pub(crate) ird: u16,
     pub(crate) ord: u16,
+    /// This end takes Sends with Immediate.
+    pub(crate) immediates: bool,
 }
 
 /// See the module.
@@ -45,6 +50,8 @@ pub(crate) struct Meeting {
     steady: Steady,
     connection: Connection,
     peer: Peer,
+    /// The peer said, when it came, that it takes Sends with Immediate.
+    peer_takes: AtomicBool,
     attempts: AtomicU32,
     /// When a send was first seen to wait.
     waiting: Mutex<Option<Instant>>,
@@ -59,6 +66,7 @@ impl Meeting {
             steady: Steady::new(qp.vp().clone()),
             connection: adapter.cm().connection(peer.ird, peer.ord),
             peer,
+            peer_takes: AtomicBool::new(false),
             attempts: AtomicU32::new(0),
             waiting: Mutex::default(),
             lost: AtomicBool::new(false),
@@ -80,14 +88,20 @@ impl Meeting {
         (self.peer.ird, self.peer.ord)
     }
 
+    /// Whether this end takes Sends with Immediate.
+    pub(crate) fn takes_immediates(&self) -> bool {
+        self.peer.immediates
+    }
+
     /// Whom it looks for.
     pub(crate) fn peer(&self) -> Name {
         self.peer.peer
     }
 
     fn hello(&self) -> Vec<u8> {
-        let Peer { own, own_gid, peer, .. } = self.peer;
-        Hello { flags: 0, to: peer.number, from: own.number, gid: own_gid }.octets()
+        let Peer { own, own_gid, peer, immediates, .. } = self.peer;
+        let flags = if immediates { IMMEDIATES } else { 0 };
+        Hello { flags, to: peer.number, from: own.number, gid: own_gid }.octets()
     }
 
     /// Connects to the peer's meeting point.
@@ -113,8 +127,9 @@ impl Meeting {
     pub(crate) fn accept(
         self: &Arc<Self>,
         adapter: &Adapter,
-        request: RequestId,
+        Came { request, immediates, .. }: Came,
     ) -> Result<(), Errno> {
+        self.peer_takes.store(immediates, Ordering::Relaxed);
         let (ird, ord) = (Some(self.peer.ird), Some(self.peer.ord));
         let params = AcceptParams { private_data: self.hello(), ird, ord };
         let party: Arc<dyn Connectee> = self.clone();
@@ -216,6 +231,15 @@ impl Connectee for Meeting {
 
     fn is_open(&self) -> bool {
         self.qp.strong_count() > 0
+    }
+
+    /// Both ends say in the private data that they take Sends with Immediate, or there are none.
+    fn settle(&self, established: &Established, params: &mut StreamParams) {
+        let peer_takes = match self.connects() {
+            true => Hello::parse(&established.private_data).is_some_and(|it| it.takes_immediates()),
+            false => self.peer_takes.load(Ordering::Relaxed),
+        };
+        params.send_immediates = self.peer.immediates && peer_takes;
     }
 
     fn tell(self: Arc<Self>, event: ConnEvent) {

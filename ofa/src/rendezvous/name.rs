@@ -1,7 +1,7 @@
 //! Who looks for whom: queue pair numbers, and the private data of a rendezvous. Values.
 //!
-//! 32 octets: the letters `WLQP`, version 1, flags, 2 octets of 0, the number that is looked for, that of
-//! who looks (both in network order), and the GID of who looks.
+//! 32 octets: the letters `WLQP`, version 1, flags ([`IMMEDIATES`]), 2 octets of 0, the number that is looked
+//! for, that of who looks (both in network order), and the GID of who looks.
 
 use std::net::IpAddr;
 
@@ -26,6 +26,9 @@ pub(crate) struct Name {
     pub(crate) address: IpAddr,
     pub(crate) number: u32,
 }
+
+/// Of [`Hello::flags`]: takes Sends with Immediate, which it sends if the other says the same.
+pub(crate) const IMMEDIATES: u8 = 1;
 
 /// What the one that connects says, and the other says in reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,6 +61,11 @@ impl Hello {
             from: u32::from_be_bytes([f0, f1, f2, f3]),
             gid,
         })
+    }
+
+    /// Whether it takes Sends with Immediate.
+    pub(crate) fn takes_immediates(&self) -> bool {
+        self.flags & IMMEDIATES != 0
     }
 
     /// Who says it.

@@ -31,7 +31,16 @@ pub(crate) fn patient(policy: &Policy) -> Policy {
 /// Who is looked for at a slot.
 pub(crate) trait Sought: Send + Sync {
     /// A peer looks for it; false: it is not the one that is to come.
-    fn sought(&self, request: RequestId, from: Name) -> bool;
+    fn sought(&self, came: Came) -> bool;
+}
+
+/// One that came.
+#[derive(Clone, Copy)]
+pub(crate) struct Came {
+    pub(crate) request: RequestId,
+    pub(crate) from: Name,
+    /// It takes Sends with Immediate.
+    pub(crate) immediates: bool,
 }
 
 /// The points of an adapter.
@@ -61,7 +70,7 @@ pub(crate) struct Slot {
 
 /// Who came before the queue pair was brought to RTR.
 #[derive(Default)]
-pub(crate) struct Parked(Vec<(RequestId, Name)>);
+pub(crate) struct Parked(Vec<Came>);
 
 impl Points {
     /// A place for a queue pair that is about to be made.
@@ -138,7 +147,8 @@ impl RequestSink for Point {
         if from != sender.address && !meets_any() {
             return false;
         }
-        qp.sought(request.request, sender)
+        let immediates = hello.takes_immediates();
+        qp.sought(Came { request: request.request, from: sender, immediates })
     }
 
     fn service_request(self: Arc<Self>, _: ServiceRequest) -> bool {
@@ -153,22 +163,22 @@ pub(crate) fn meets_any() -> bool {
 
 impl Parked {
     /// Has one wait; false: too many do.
-    pub(crate) fn add(&mut self, request: RequestId, from: Name) -> bool {
+    pub(crate) fn add(&mut self, came: Came) -> bool {
         let fits = self.0.len() < EARLY;
         if fits {
-            self.0.push((request, from));
+            self.0.push(came);
         }
         fits
     }
 
     /// The request of this peer, the last if it came several times; all others are rejected.
-    pub(crate) fn take(&mut self, from: Name) -> Option<RequestId> {
+    pub(crate) fn take(&mut self, from: Name) -> Option<Came> {
         let mut found = None;
-        for (request, name) in self.0.drain(..) {
-            let other = if name == from { found.replace(request) } else { Some(request) };
+        for came in self.0.drain(..) {
+            let other = if came.from == from { found.replace(came) } else { Some(came) };
             if let Some(other) = other {
                 // Gone already, perhaps.
-                let _ = reject(other, &[]);
+                let _ = reject(other.request, &[]);
             }
         }
         found
@@ -177,9 +187,9 @@ impl Parked {
 
 impl Drop for Parked {
     fn drop(&mut self) {
-        for (request, _) in self.0.drain(..) {
+        for came in self.0.drain(..) {
             // Gone already, perhaps.
-            let _ = reject(request, &[]);
+            let _ = reject(came.request, &[]);
         }
     }
 }

@@ -10,11 +10,11 @@ use vp_api::{LlpStream, Role, StreamParams};
 
 use crate::errno::Errno;
 
-/// Such a stream, for so many reads at once, in and out.
+/// Such a stream, for so many reads at once, in and out, with or without Sends with Immediate.
 ///
 /// # Errors
 /// Those of socket(2) and connect(2).
-pub(crate) fn stream((ird, ord): (u16, u16)) -> Result<LlpStream, Errno> {
+pub(crate) fn stream((ird, ord): (u16, u16), send_immediates: bool) -> Result<LlpStream, Errno> {
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     bind(&socket, &SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)))?;
     let own = SocketAddr::try_from(getsockname(&socket)?)?;
@@ -22,6 +22,7 @@ pub(crate) fn stream((ird, ord): (u16, u16)) -> Result<LlpStream, Errno> {
     rustix::io::ioctl_fionbio(&socket, true)?;
     // Each may read from the other, which is the same.
     let reads = ird.min(ord);
-    let params = StreamParams { ird: reads, ord: reads, ..StreamParams::new(Role::Initiator) };
+    let (ird, ord) = (reads, reads);
+    let params = StreamParams { ird, ord, send_immediates, ..StreamParams::new(Role::Initiator) };
     Ok(LlpStream { socket, received: Vec::new(), last_message: Vec::new(), params })
 }

@@ -88,7 +88,7 @@ impl Inline {
 
 /// The provider's operation of a request.
 #[inline]
-unsafe fn op_of(wr: &ibv_send_wr) -> Result<SendOp, VpStatus> {
+unsafe fn op_of(qp: &Qp, wr: &ibv_send_wr) -> Result<SendOp, VpStatus> {
     let rdma = || {
         // SAFETY: any bits are a value of it, and the opcode says that it counts.
         unsafe { wr.wr.rdma }
@@ -115,6 +115,7 @@ unsafe fn op_of(wr: &ibv_send_wr) -> Result<SendOp, VpStatus> {
         }
         // SAFETY: the request is a bind.
         IBV_WR_BIND_MW => return unsafe { super::mw::bind_op(wr.bind_mw) },
+        IBV_WR_SEND_WITH_IMM if qp.sends_immediates() => (Op::SendImm(wr.imm_or_rkey), 0, 0),
         IBV_WR_SEND_WITH_IMM => return Err(VpStatus::Unsupported),
         _ => return Err(VpStatus::InvalidWr),
     };
@@ -164,7 +165,7 @@ unsafe fn request<'a>(
 ) -> Result<SendWr<'a>, VpStatus> {
     let num = usize::try_from(wr.num_sge).map_err(|_| VpStatus::InvalidSgl)?;
     // SAFETY: the caller's request.
-    let op = unsafe { op_of(wr) }?;
+    let op = unsafe { op_of(qp, wr) }?;
     let num = match op {
         SendOp::BindMw(_) | SendOp::InvalidateLocal { .. } => 0,
         _ => num,
@@ -181,10 +182,13 @@ unsafe fn post_inline(qp: &Qp, wr: &ibv_send_wr) -> Result<(), VpStatus> {
     let mut inline = Inline::new();
     let num = usize::try_from(wr.num_sge).map_err(|_| VpStatus::InvalidSgl)?;
     // SAFETY: the caller's request.
-    let op = unsafe { op_of(wr) }?;
+    let op = unsafe { op_of(qp, wr) }?;
     let flags = send::flags(wr.send_flags, qp.init().signal_all);
     let data = match op {
-        SendOp::Send { .. } | SendOp::Write { .. } | SendOp::WriteImmediate { .. } => {
+        SendOp::Send { .. }
+        | SendOp::SendImmediate { .. }
+        | SendOp::Write { .. }
+        | SendOp::WriteImmediate { .. } => {
             // SAFETY: the caller's list of elements.
             unsafe { inline.take(wr.sg_list, num) }?;
             Data::Inline(inline.octets())

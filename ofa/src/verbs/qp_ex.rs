@@ -13,8 +13,14 @@ use crate::send::{self, Op};
 use crate::verbs::mw;
 use crate::verbs::post::{Elements, Inline};
 
-/// The operations that may be asked for.
-pub(super) const SERVED: u64 = IBV_QP_EX_WITH_ALL_RC & !IBV_QP_EX_WITH_SEND_WITH_IMM;
+/// The operations that may be asked for. Sends with Immediate are for the rendezvous alone.
+pub(super) const fn served(meets: bool) -> u64 {
+    if meets {
+        IBV_QP_EX_WITH_ALL_RC
+    } else {
+        IBV_QP_EX_WITH_ALL_RC & !IBV_QP_EX_WITH_SEND_WITH_IMM
+    }
+}
 
 /// What is behind an extended queue pair.
 unsafe fn of<'a>(qp: *mut ibv_qp_ex) -> Option<&'a Qp> {
@@ -78,12 +84,22 @@ macro_rules! unserved {
 }
 
 unserved! {
-    send_imm(u32);
     send_tso(*mut c_void, u16, u16);
     set_ud_addr(*mut ibv_ah, u32, u32);
     set_xrc_srqn(u32);
     atomic_write(u32, u64, *const c_void);
     flush(u32, u64, usize, u8, u8);
+}
+
+unsafe extern "C" fn send_imm(qp: *mut ibv_qp_ex, imm: u32) {
+    // SAFETY: the caller's queue pair.
+    if unsafe { of(qp) }.is_some_and(Qp::sends_immediates) {
+        // SAFETY: as above.
+        unsafe { add_op(qp, Op::SendImm(imm), 0, 0) }
+    } else {
+        // SAFETY: as above.
+        unsafe { refuse(qp) }
+    }
 }
 
 unsafe extern "C" fn bind_mw(

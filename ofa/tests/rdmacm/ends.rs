@@ -181,6 +181,22 @@ fn post_recv(id: *mut rdma_cm_id, memory: &mut [u8], mr: *mut ibv_mr) {
     done!(post(qp, &raw mut wr, &mut null_mut()));
 }
 
+/// Its peer may be anybody, and no RFC has it.
+#[test]
+fn a_send_with_immediate_is_refused() {
+    let pair = Pair::new();
+    let qp = shown(pair.active).qp;
+    // SAFETY: zeroes are a value of every field.
+    let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
+    wr.opcode = IBV_WR_SEND_WITH_IMM;
+    let mut bad = null_mut();
+    // SAFETY: the identifier's queue pair, and the test's request.
+    let refused = unsafe { (*(*qp).context).ops.post_send.unwrap()(qp, &mut wr, &mut bad) };
+    assert_eq!(refused, libc::EOPNOTSUPP);
+    assert_eq!(bad, &raw mut wr);
+    pair.end();
+}
+
 fn post_send(id: *mut rdma_cm_id, memory: &mut [u8], mr: *mut ibv_mr) {
     let mut sge = entry(memory, mr);
     // SAFETY: zeroes are a value of every field.

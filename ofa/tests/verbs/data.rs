@@ -94,6 +94,53 @@ fn writes_reads_and_atomics_reach_the_peers_memory() {
 }
 
 #[test]
+fn a_send_brings_its_immediate_beside_its_data() {
+    let (near, far) = (Lab::new(), Lab::new());
+    let (a, b) = pair(&near, &far);
+    near.fill(0, b"beside");
+    for (wr_id, len, flags) in [(1, 6, 0), (2, 0, 0), (3, 6, IBV_SEND_INLINE | IBV_SEND_SOLICITED)]
+    {
+        far.fill(0, &[0; 6]);
+        assert_eq!(far.recv(b, 10 + wr_id, &mut far.sge(0, 64)), 0);
+        let mut sge = near.sge(0, len);
+        let mut send = wr(wr_id, IBV_WR_SEND_WITH_IMM, &mut sge);
+        send.imm_or_rkey = 0x0102_0304;
+        send.send_flags |= flags;
+        assert_eq!(near.send(a, &mut send), 0);
+        assert_eq!(near.success(wr_id).opcode, IBV_WC_SEND);
+        let wc = far.success(10 + wr_id);
+        assert_eq!((wc.opcode, wc.wc_flags, wc.byte_len), (IBV_WC_RECV, IBV_WC_WITH_IMM, len));
+        assert_eq!(wc.imm_or_rkey, 0x0102_0304);
+        assert_eq!(far.read(0, len as usize), b"beside"[..len as usize]);
+    }
+    // One without has none.
+    assert_eq!(far.recv(b, 20, &mut far.sge(0, 64)), 0);
+    assert_eq!(near.send(a, &mut wr(4, IBV_WR_SEND, &mut near.sge(0, 6))), 0);
+    near.success(4);
+    assert_eq!(far.success(20).wc_flags, 0);
+    destroy(a);
+    destroy(b);
+}
+
+#[test]
+fn a_send_with_immediate_waits_for_its_receive() {
+    let (near, far) = (Lab::new(), Lab::new());
+    let (a, b) = pair(&near, &far);
+    near.fill(0, b"early");
+    let mut sge = near.sge(0, 5);
+    let mut send = wr(1, IBV_WR_SEND_WITH_IMM, &mut sge);
+    send.imm_or_rkey = 7;
+    assert_eq!(near.send(a, &mut send), 0);
+    near.success(1);
+    assert_eq!(far.recv(b, 2, &mut far.sge(0, 64)), 0);
+    let wc = far.success(2);
+    assert_eq!((wc.wc_flags, wc.imm_or_rkey, wc.byte_len), (IBV_WC_WITH_IMM, 7, 5));
+    assert_eq!(far.read(0, 5), b"early");
+    destroy(a);
+    destroy(b);
+}
+
+#[test]
 fn a_region_has_the_base_that_is_asked_for() {
     let (near, far) = (Lab::new(), Lab::new());
     let (a, b) = pair(&near, &far);

@@ -47,7 +47,7 @@ fn requests_are_put_together_and_completions_walked_through() {
         rwq_ind_tbl: null_mut(),
         rx_hash_conf: [0; 3],
         source_qpn: 0,
-        send_ops_flags: IBV_QP_EX_WITH_ALL_RC & !IBV_QP_EX_WITH_SEND_WITH_IMM,
+        send_ops_flags: IBV_QP_EX_WITH_ALL_RC,
     };
     let create = front(near.context).create_qp_ex.unwrap();
     let a = unsafe { create(near.context, &mut init) };
@@ -71,7 +71,7 @@ fn requests_are_put_together_and_completions_walked_through() {
         f.wr_rdma_write.unwrap()(ex, far.rkey(), far.at(256));
         f.wr_set_sge.unwrap()(ex, lkey, near.at(0), 4);
         (*ex).wr_id = 2;
-        f.wr_send.unwrap()(ex);
+        f.wr_send_imm.unwrap()(ex, 0x0102_0304);
         let mut text = *b"inline";
         f.wr_set_inline_data.unwrap()(ex, text.as_mut_ptr().cast(), 6);
         assert_eq!(f.wr_complete.unwrap()(ex), 0);
@@ -84,7 +84,9 @@ fn requests_are_put_together_and_completions_walked_through() {
         f.wr_send.unwrap()(ex);
         f.wr_abort.unwrap()(ex);
     }
-    assert_eq!(far.success(70).byte_len, 6);
+    let wc = far.success(70);
+    assert_eq!((wc.opcode, wc.wc_flags, wc.byte_len), (IBV_WC_RECV, IBV_WC_WITH_IMM, 6));
+    assert_eq!(wc.imm_or_rkey, 0x0102_0304);
     assert_eq!((far.read(0, 6), far.read(256, 4)), (b"inline".to_vec(), b"walk".to_vec()));
     let f = unsafe { &*cq };
     for (wr_id, opcode) in [(1, IBV_WC_RDMA_WRITE), (2, IBV_WC_SEND)] {

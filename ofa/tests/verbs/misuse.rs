@@ -148,11 +148,7 @@ fn posts_that_cannot_be_name_the_request() {
     let at: *mut ibv_send_wr = &mut wrong;
     assert_eq!(refused(&mut first), (libc::EINVAL, at));
     assert_eq!(lab.completion().wr_id, 2);
-    for opcode in [IBV_WR_SEND_WITH_IMM, 99] {
-        let mut send = wr(5, opcode, &mut sge);
-        let expected = if opcode == 99 { libc::EINVAL } else { libc::EOPNOTSUPP };
-        assert_eq!(refused(&mut send).0, expected);
-    }
+    assert_eq!(refused(&mut wr(5, 99, &mut sge)).0, libc::EINVAL);
     // As many as it is deep.
     let depth = lab.init().cap.max_recv_wr as u64;
     for n in 0..depth {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use vp_api::{FpduSize, NativeCm, Qp, QpChange, QpId, QpState, VpResult, VpStatus};
+use vp_api::{FpduSize, NativeCm, Qp, QpChange, QpId, QpState, StreamParams, VpResult, VpStatus};
 
 use crate::error::{Error, Result};
 use crate::node::Ends;
@@ -71,6 +71,10 @@ pub trait Connectee: Send + Sync {
 
     /// False once it is closed.
     fn is_open(&self) -> bool;
+
+    /// What private data said may settle more of the stream than MPA does. Called before the queue pair gets
+    /// the stream; must not block.
+    fn settle(&self, _: &Established, _: &mut StreamParams) {}
 
     /// Tells it of an event. Called without a lock of the manager, for one event after the other. It must not
     /// block: the events of the whole adapter wait behind it.

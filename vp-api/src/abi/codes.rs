@@ -105,6 +105,8 @@ pub(super) fn capabilities(bits: u64, minor: u16) -> Capabilities {
     all.set(Capabilities::UD, minor >= 3 && all.contains(Capabilities::UD));
     all.set(Capabilities::BASED, minor >= 4 && all.contains(Capabilities::BASED));
     all.set(Capabilities::HOLD, minor >= 4 && all.contains(Capabilities::HOLD));
+    let immediate = Capabilities::SEND_IMMEDIATE;
+    all.set(immediate, minor >= 4 && all.contains(immediate));
     all
 }
 
@@ -127,6 +129,7 @@ pub(super) mod stream {
     pub(in crate::abi) const MARKERS_TX: u32 = 2;
     pub(in crate::abi) const MARKERS_RX: u32 = 4;
     pub(in crate::abi) const EXTENSIONS: u32 = 8;
+    pub(in crate::abi) const SEND_IMMEDIATES: u32 = 16;
 }
 
 /// Flags of `ri_qp_init`, and of `modify` of an SRQ.
@@ -149,6 +152,7 @@ pub(super) mod op {
     pub(in crate::abi) const BIND_MW: u32 = 7;
     pub(in crate::abi) const FAST_REGISTER: u32 = 8;
     pub(in crate::abi) const INVALIDATE_LOCAL: u32 = 9;
+    pub(in crate::abi) const SEND_IMMEDIATE: u32 = 10;
     pub(in crate::abi) const SOLICITED: u32 = 8;
     pub(in crate::abi) const INVALIDATE: u32 = 16;
     pub(in crate::abi) const INLINE: u32 = 32;
@@ -205,6 +209,9 @@ mod tests {
         let hold = Capabilities::HOLD;
         assert_eq!(capabilities(hold.bits(), 3), Capabilities::empty());
         assert_eq!(capabilities(hold.bits(), 4), hold);
+        let immediate = Capabilities::SEND_IMMEDIATE;
+        assert_eq!(capabilities(immediate.bits(), 3), Capabilities::empty());
+        assert_eq!(capabilities(immediate.bits(), 4), immediate);
         // What a later one adds is not for this host.
         assert_eq!(capabilities(windows | 1 << 63, 3), Capabilities::MW);
     }

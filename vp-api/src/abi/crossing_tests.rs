@@ -291,6 +291,7 @@ fn operations() -> Vec<SendOp> {
         SendOp::Write { remote },
         SendOp::WriteImmediate { remote, data, solicited: true },
         SendOp::Immediate { data, solicited: false },
+        SendOp::SendImmediate { data: 0x8765_4321, solicited: true },
         SendOp::Read { remote, invalidate_sink: false },
         SendOp::Read { remote, invalidate_sink: true },
         SendOp::Atomic { remote, op: AtomicOp::FetchAdd { add: 1, mask: 2 } },

@@ -135,6 +135,7 @@ fn lend_stream<R>(stream: LlpStream, with: impl FnOnce(&c::QpChange) -> R) -> R 
         (p.markers_tx, codes::stream::MARKERS_TX),
         (p.markers_rx, codes::stream::MARKERS_RX),
         (p.extensions, codes::stream::EXTENSIONS),
+        (p.send_immediates, codes::stream::SEND_IMMEDIATES),
     ];
     let lent = c::Stream {
         socket: socket.into_raw_fd(),
@@ -228,6 +229,7 @@ unsafe fn stream_from(stream: *const c::Stream) -> Option<LlpStream> {
             octets => FpduSize::Octets(u16::try_from(octets).ok()?),
         },
         extensions: s.flags & codes::stream::EXTENSIONS != 0,
+        send_immediates: s.flags & codes::stream::SEND_IMMEDIATES != 0,
         kick_after: some(s.nudge_ns),
         probe_after: some(s.probe_ns),
         close_timeout: Duration::from_nanos(s.close_timeout_ns),

@@ -132,6 +132,10 @@ fn operation_to(operation: &SendOp, out: &mut c::SendWr) {
                 out.stag = stag.0;
             }
         }
+        SendOp::SendImmediate { data, solicited } => {
+            (out.opcode, out.immediate) = (op::SEND_IMMEDIATE, data.into());
+            out.flags |= solicits(solicited);
+        }
         SendOp::Write { remote } => (out.opcode, out.stag, out.to) = at(op::WRITE, remote),
         SendOp::WriteImmediate { remote, data, solicited } => {
             (out.opcode, out.stag, out.to) = at(op::WRITE_IMMEDIATE, remote);
@@ -171,6 +175,9 @@ pub(super) unsafe fn send_from<'a>(wr: &c::SendWr) -> Option<SendWr<'a>> {
     let remote = Remote { stag: Stag(wr.stag), to: wr.to };
     let operation = match wr.opcode {
         op::SEND => SendOp::Send { solicited, invalidate: invalidate.then_some(remote.stag) },
+        op::SEND_IMMEDIATE => {
+            SendOp::SendImmediate { data: u32::try_from(wr.immediate).ok()?, solicited }
+        }
         op::WRITE => SendOp::Write { remote },
         op::WRITE_IMMEDIATE => SendOp::WriteImmediate { remote, data: wr.immediate, solicited },
         op::IMMEDIATE => SendOp::Immediate { data: wr.immediate, solicited },

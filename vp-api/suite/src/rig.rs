@@ -189,13 +189,22 @@ impl Rig {
         Ok(())
     }
 
-    /// Connects two ends by a stream, and does not wait.
+    /// Connects two ends by a stream, and does not wait. They agree on Sends with Immediate where they can.
     pub(crate) fn link(&self, near: &End<'_>, far: &End<'_>) -> Result<(), Fail> {
+        self.link_with(near, far, self.offers(Capabilities::SEND_IMMEDIATE))
+    }
+
+    pub(crate) fn link_with(
+        &self,
+        near: &End<'_>,
+        far: &End<'_>,
+        send_immediates: bool,
+    ) -> Result<(), Fail> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let begun = TcpStream::connect(listener.local_addr()?)?;
         let (accepted, _) = listener.accept()?;
-        far.to_rts(accepted, Role::Responder)?;
-        near.to_rts(begun, Role::Initiator)
+        far.to_rts_with(accepted, Role::Responder, send_immediates)?;
+        near.to_rts_with(begun, Role::Initiator, send_immediates)
     }
 
     /// Asynchronous events that were not taken are none any more, and those of connections.
@@ -308,10 +317,20 @@ pub(crate) struct End<'a> {
 
 impl End<'_> {
     pub(crate) fn to_rts(&self, socket: TcpStream, role: Role) -> Result<(), Fail> {
+        self.to_rts_with(socket, role, false)
+    }
+
+    fn to_rts_with(
+        &self,
+        socket: TcpStream,
+        role: Role,
+        send_immediates: bool,
+    ) -> Result<(), Fail> {
         socket.set_nonblocking(true)?;
         let info = self.qp.query()?;
         let rtr = Some(Rtr::Write);
-        let params = StreamParams { ird: info.ird, ord: info.ord, rtr, ..StreamParams::new(role) };
+        let (ird, ord) = (info.ird, info.ord);
+        let params = StreamParams { ird, ord, rtr, send_immediates, ..StreamParams::new(role) };
         let stream =
             LlpStream { socket: socket.into(), received: vec![], last_message: vec![], params };
         Ok(self.qp.modify(QpChange::Rts(Box::new(stream)))?)

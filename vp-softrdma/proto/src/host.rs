@@ -85,8 +85,17 @@ pub struct Receive {
     pub solicited: bool,
     /// STag that the peer asked to invalidate; already invalidated.
     pub invalidated: Option<Stag>,
-    /// RFC 7306 Immediate Data instead of a payload.
-    pub immediate: Option<u64>,
+    /// What came beside the payload, or instead of it.
+    pub immediate: Option<Immediate>,
+}
+
+/// Immediate data of a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Immediate {
+    /// RFC 7306 Immediate Data: instead of a payload.
+    Alone(u64),
+    /// Of a Send with Immediate.
+    OfSend(u32),
 }
 
 /// The owner of memory and queues, as the core sees it.

@@ -77,7 +77,7 @@ pub mod types;
 pub mod wire;
 
 pub use error::{ProtocolError, TerminateCode, WireError};
-pub use host::{AccessError, AtomicOp, Host, LocalFault, Receive, TaggedUse};
+pub use host::{AccessError, AtomicOp, Host, Immediate, LocalFault, Receive, TaggedUse};
 pub use qp::{
     Action, Destination, Fpdu, Input, LlpFault, Payload, PostError, Qp, QpConfig, QpEvent,
     RefusedSegment, State, StreamConfig, StreamPosition, Want,

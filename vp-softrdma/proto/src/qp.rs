@@ -81,6 +81,8 @@ pub struct Qp {
     state: State,
     role: Role,
     established: bool,
+    /// Both ends agreed on Sends with Immediate.
+    send_immediates: bool,
     /// The peer's FIN has come.
     peer_finished: bool,
     sq: SendQueue,
@@ -102,6 +104,7 @@ impl Qp {
             state: State::Idle,
             role: Role::Initiator,
             established: false,
+            send_immediates: false,
             peer_finished: false,
             sq: SendQueue::new(config.sq_depth),
             requester: Requester::new(config.max_ord),
@@ -125,6 +128,10 @@ impl Qp {
         }
         // RFC 7306 1.1 [EXT-16]
         if sq::needs_extensions(wqe.op) && !self.config.extensions {
+            return Err(PostError::Unsupported);
+        }
+        // In Idle nobody knows: its turn will show.
+        if !self.may_send(wqe.op) && self.state == State::Rts {
             return Err(PostError::Unsupported);
         }
         if work::is_request(wqe.op) && !self.requester.make_room() {
@@ -155,6 +162,7 @@ impl Qp {
         self.responder.clear();
         self.responder.limit = stream.ird.min(self.config.max_ird);
         self.role = stream.role;
+        self.send_immediates = stream.send_immediates;
         (self.established, self.peer_finished) = (false, false);
         self.actions.clear();
         self.last_terminate = None;

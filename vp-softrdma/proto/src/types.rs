@@ -66,6 +66,8 @@ pub struct SendWqe {
 pub enum SendOp {
     /// Send and its three variants (RFC 5040 section 5.3).
     Send { solicited: bool, invalidate: Option<Stag> },
+    /// Send with 32 bits of immediate data; refused unless [`crate::StreamConfig::send_immediates`].
+    SendImmediate { immediate: u32, solicited: bool },
     /// RDMA Write (RFC 5040 section 5.1).
     Write { stag: Stag, to: u64 },
     /// RDMA Write followed by Immediate Data as one work request: one completion, for both.

@@ -4,7 +4,8 @@
 //! memory lives at most as long, so a silent peer never holds up deregistration.
 
 use iwarp_proto::{
-    AccessError, AtomicOp, Completion, Host, LocalFault, Receive, Slot, Stag, Status, TaggedUse,
+    AccessError, AtomicOp, Completion, Host, Immediate, LocalFault, Receive, Slot, Stag, Status,
+    TaggedUse,
 };
 use vp_api::{SendFlags, Sge, WcOpcode, WcStatus, WorkCompletion};
 
@@ -72,9 +73,10 @@ impl<'a> View<'a> {
 
     #[inline(always)] // most of a short Send's way
     fn push_receive(&mut self, status: WcStatus, receive: Receive) {
-        let opcode = match receive.immediate {
-            Some(_) => WcOpcode::RecvImmediate,
-            None => WcOpcode::Recv,
+        let (opcode, immediate) = match receive.immediate {
+            Some(Immediate::Alone(data)) => (WcOpcode::RecvImmediate, Some(data)),
+            Some(Immediate::OfSend(data)) => (WcOpcode::Recv, Some(data.into())),
+            None => (WcOpcode::Recv, None),
         };
         let completion = WorkCompletion {
             wr_id: self.queues.current.wr_id,
@@ -84,7 +86,7 @@ impl<'a> View<'a> {
             solicited: receive.solicited,
             octets: receive.octets,
             invalidated: receive.invalidated.map(|stag| vp_api::Stag(stag.0)),
-            immediate: receive.immediate,
+            immediate,
         };
         self.queues.push_receive(self.context, &completion);
     }

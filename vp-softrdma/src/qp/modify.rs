@@ -303,5 +303,6 @@ fn stream_config(params: &StreamParams, stream: &Stream) -> std::io::Result<Stre
             Rtr::Write => RtrKind::Write,
             Rtr::Read => RtrKind::Read,
         }),
+        send_immediates: params.send_immediates,
     })
 }

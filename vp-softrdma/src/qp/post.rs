@@ -163,6 +163,9 @@ fn core_op(wr: &SendWr<'_>) -> iwarp_proto::SendOp {
         SendOp::Send { solicited, invalidate } => {
             Core::Send { solicited, invalidate: invalidate.map(stag) }
         }
+        SendOp::SendImmediate { data, solicited } => {
+            Core::SendImmediate { immediate: data, solicited }
+        }
         SendOp::Write { remote } => Core::Write { stag: stag(remote.stag), to: remote.to },
         SendOp::WriteImmediate { remote, data, solicited } => {
             Core::WriteImmediate { stag: stag(remote.stag), to: remote.to, data, solicited }

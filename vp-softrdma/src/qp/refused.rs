@@ -60,7 +60,9 @@ fn operation(header: &Header) -> RefusedOperation {
             Opcode::Send
             | Opcode::SendInvalidate
             | Opcode::SendSolicited
-            | Opcode::SendSolicitedInvalidate,
+            | Opcode::SendSolicitedInvalidate
+            | Opcode::SendImmediate
+            | Opcode::SendImmediateSolicited,
         ) => RefusedOperation::Send,
         Some(Opcode::Terminate) | None => RefusedOperation::Unknown,
     }

@@ -86,7 +86,8 @@ impl Table {
         party: &Arc<dyn Connectee>,
         agreed: Agreed<'_>,
     ) -> Result<(), VpError> {
-        let (stream, established) = agreed.stream();
+        let (mut stream, established) = agreed.stream();
+        party.settle(&established, &mut stream.params);
         let connection = party.connection();
         {
             let mut link = connection.link();

@@ -344,6 +344,10 @@ faults! {
     ImmediateCut "RI-56" Stream
     /// An immediate behind a Write has 32 bits.
     WriteImmediateCut "RI-55" Stream
+    /// An immediate beside the data of a Send has 31 bits.
+    SendImmediateCut "RI-227" Stream
+    /// A Send with Immediate goes as one without where the ends did not agree on it.
+    SendImmediateAnyway "RI-228" Stream
     /// A local fence is none.
     LocalFenceIgnored "RI-65" Stream
     /// A read fence is none.

@@ -63,6 +63,12 @@ impl Qp {
                 }
                 *solicited &= !self.has(Fault::SolicitedLost);
             }
+            SendOp::SendImmediate { .. } if self.has(Fault::SendImmediateAnyway) => {
+                *op = SendOp::Send { solicited: false, invalidate: None };
+            }
+            SendOp::SendImmediate { data, .. } if self.has(Fault::SendImmediateCut) => {
+                *data &= u32::MAX >> 1;
+            }
             SendOp::Write { remote } => self.alter_remote(remote),
             SendOp::WriteImmediate { data, remote, .. } => {
                 self.alter_remote(remote);

@@ -14,6 +14,12 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("immediate: all of its octets", wide_immediate)
         .keeps("RI-55 RI-56")
         .with(Capabilities::IMMEDIATE),
+    Case::new("immediate: beside the data of a send", send_immediate)
+        .keeps("RI-227")
+        .with(Capabilities::SEND_IMMEDIATE),
+    Case::new("immediate: of a send, where the ends did not agree", not_agreed)
+        .keeps("RI-228")
+        .with(Capabilities::SEND_IMMEDIATE),
     Case::new("immediate: behind a write", write_immediate)
         .keeps("RI-55 RI-191")
         .with(Capabilities::IMMEDIATE),
@@ -63,6 +69,40 @@ fn immediate(rig: &Rig) -> Result<(), Fail> {
     near.post(4, crate::rig::SEND, &[])?;
     near.done(4, WcOpcode::Send)?;
     same("immediate data of a Send", far.done(3, WcOpcode::Recv)?.immediate, None)
+}
+
+fn send_immediate(rig: &Rig) -> Result<(), Fail> {
+    let (near, far) = rig.pair()?;
+    let (source, sink) = (near.pattern(200, 1)?, far.memory(200)?);
+    for (n, data, solicited) in [(0, 0x8102_0304, false), (1, 0, true)] {
+        far.recv(n, &[sink.sge(n as usize * 100, 100)])?;
+        let op = SendOp::SendImmediate { data, solicited };
+        near.post(n, op, &[source.sge(n as usize * 100, 100)])?;
+        near.done(n, WcOpcode::Send)?;
+        let wc = far.done(n, WcOpcode::Recv)?;
+        same("immediate data", wc.immediate, Some(data.into()))?;
+        same("octets", wc.octets, 100)?;
+    }
+    sink.holds("what was sent", 0, &pattern(200, 1))
+}
+
+fn not_agreed(rig: &Rig) -> Result<(), Fail> {
+    if rig.attrs.connection_model != ConnectionModel::LlpStream {
+        return Ok(());
+    }
+    let (near, far) = (rig.end()?, rig.end()?);
+    rig.link_with(&near, &far, false)?;
+    for end in [&near, &far] {
+        same("event of the connection", end.event()?, AsyncEvent::Established)?;
+    }
+    let wr = SendWr {
+        wr_id: 1,
+        op: SendOp::SendImmediate { data: 1, solicited: false },
+        data: Data::Sgl(&[]),
+        flags: SendFlags::SIGNALED,
+    };
+    let posted = near.qp.post_send(&[wr]).map_err(|failure| failure.status);
+    same("a Send with Immediate", posted, Err(VpStatus::Unsupported))
 }
 
 fn write_immediate(rig: &Rig) -> Result<(), Fail> {

@@ -39,7 +39,8 @@ impl Untagged {
 /// RDMAP's control octet, which lies in DDP's header.
 pub(super) fn control(fields: &mut Fields<'_>, ddp: ddp::Control) -> Option<Opcode> {
     let control = Control(*fields.rest().first()?);
-    let opcode = control.opcode();
+    // Whether the ends agreed on an experimental one is not in the stream.
+    let opcode = control.opcode().filter(|opcode| !opcode.experimental());
     fields.layer(Layer::Rdmap);
     fields.bits("RV", 0, 2);
     if control.version() != VERSION {

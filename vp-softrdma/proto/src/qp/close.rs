@@ -289,7 +289,10 @@ fn is_named(entry: &Entry, header: &Header, max_read_request: u32) -> bool {
     match (header, entry.wqe.op) {
         (
             Header::Untagged(h),
-            SendOp::Send { .. } | SendOp::Immediate { .. } | SendOp::WriteImmediate { .. },
+            SendOp::Send { .. }
+            | SendOp::SendImmediate { .. }
+            | SendOp::Immediate { .. }
+            | SendOp::WriteImmediate { .. },
         ) => h.qn == qn::SEND && h.msn == entry.msn,
         (Header::Untagged(h), SendOp::FetchAdd { .. } | SendOp::CmpSwap { .. }) => {
             h.qn == qn::REQUEST && h.msn == entry.msn

@@ -45,6 +45,8 @@ pub struct StreamConfig {
     /// Peer-to-peer RTR agreed upon (RFC 6581 section 9.2): sent by the initiator, expected and
     /// swallowed by the responder.
     pub rtr: Option<RtrKind>,
+    /// Both ends agreed, outside of MPA, on Sends with Immediate: nobody else understands them.
+    pub send_immediates: bool,
 }
 
 /// Where a stream stands, for [`crate::Qp::start_at`]: a test that begins in the middle, or just

@@ -4,7 +4,7 @@
 
 use crate::ddp::untagged::{Partial, check_msn, check_request};
 use crate::error::ProtocolError as Error;
-use crate::host::{Host, LocalFault, Receive, TaggedUse};
+use crate::host::{Host, Immediate, LocalFault, Receive, TaggedUse};
 use crate::qp::Qp;
 use crate::qp::rx::{Landing, Last, Segment};
 use crate::qp::sq::Phase;
@@ -202,7 +202,7 @@ impl Qp {
             return Ok(());
         }
         let solicited = segment.opcode.solicited();
-        let immediate = Some(data);
+        let immediate = Some(Immediate::Alone(data));
         host.complete_receive(Receive { octets: 0, solicited, invalidated: None, immediate });
         Ok(())
     }

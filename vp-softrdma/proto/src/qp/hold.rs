@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 
 use crate::ddp::untagged::Partial;
 use crate::error::ProtocolError as Error;
-use crate::host::{Host, Receive};
+use crate::host::{Host, Immediate, Receive};
 use crate::qp::rx::{Last, Segment, refused_segment};
 use crate::qp::{Qp, State};
 use crate::wire::ddp::UntaggedRepr;
@@ -150,7 +150,7 @@ impl Qp {
             let ImmediateRepr(data) =
                 ImmediateRepr::parse(&message.octets).map_err(|_| Error::ImmediateLength)?;
             let solicited = message.first.opcode.solicited();
-            let (octets, immediate) = (0, Some(data));
+            let (octets, immediate) = (0, Some(Immediate::Alone(data)));
             host.complete_receive(Receive { octets, solicited, invalidated: None, immediate });
             return Ok(());
         }

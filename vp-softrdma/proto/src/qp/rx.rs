@@ -5,7 +5,7 @@
 
 use crate::ddp::untagged::Partial;
 use crate::error::ProtocolError;
-use crate::host::{AccessError, Host, Receive};
+use crate::host::{AccessError, Host, Immediate, Receive};
 use crate::mpa::{self, Parsed, RxFpdu};
 use crate::qp::effect::{Destination, Input, Want};
 use crate::qp::hold::Hold;
@@ -60,7 +60,14 @@ impl Segment {
         use Opcode::*;
         matches!(
             self.opcode,
-            Write | ReadResponse | Send | SendInvalidate | SendSolicited | SendSolicitedInvalidate
+            Write
+                | ReadResponse
+                | Send
+                | SendInvalidate
+                | SendSolicited
+                | SendSolicitedInvalidate
+                | SendImmediate
+                | SendImmediateSolicited
         )
     }
 }
@@ -69,24 +76,41 @@ impl Segment {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Last {
     solicited: bool,
-    invalidate: Option<Stag>,
+    word: Word,
+}
+
+/// What the header's word is.
+#[derive(Clone, Copy, Debug)]
+enum Word {
+    Nothing,
+    Invalidate(Stag),
+    Immediate(u32),
 }
 
 impl Last {
     #[inline]
     pub(super) fn new(segment: &Segment, header: &UntaggedRepr) -> Self {
-        let invalidate = segment.opcode.invalidates().then_some(Stag(header.ulp_word));
-        Self { solicited: segment.opcode.solicited(), invalidate }
+        let word = match segment.opcode {
+            opcode if opcode.invalidates() => Word::Invalidate(Stag(header.ulp_word)),
+            opcode if opcode.experimental() => Word::Immediate(header.ulp_word),
+            _ => Word::Nothing,
+        };
+        Self { solicited: segment.opcode.solicited(), word }
     }
     /// The message is placed: its receive completes.
     // RFC 5040 5.3 [RDMAP-13, VERBS-27, ERR-25, SEC-06]: payload placed, then invalidate, then complete
     #[inline]
     pub(super) fn complete<H: Host>(self, octets: u32, host: &mut H) -> Result<(), ProtocolError> {
-        if let Some(stag) = self.invalidate {
-            host.invalidate_remote(stag).map_err(|_| ProtocolError::CannotInvalidate)?;
-        }
-        let (solicited, invalidated) = (self.solicited, self.invalidate);
-        host.complete_receive(Receive { octets, solicited, invalidated, immediate: None });
+        let (invalidated, immediate) = match self.word {
+            Word::Nothing => (None, None),
+            Word::Invalidate(stag) => {
+                host.invalidate_remote(stag).map_err(|_| ProtocolError::CannotInvalidate)?;
+                (Some(stag), None)
+            }
+            Word::Immediate(data) => (None, Some(Immediate::OfSend(data))),
+        };
+        let solicited = self.solicited;
+        host.complete_receive(Receive { octets, solicited, invalidated, immediate });
         Ok(())
     }
 }
@@ -216,6 +240,13 @@ impl Qp {
         self.handle_input(&[], host)
     }
 
+    fn judge(&self, header: &Header) -> Result<Opcode, ProtocolError> {
+        let (extensions, immediates) = (self.config.extensions, self.send_immediates);
+        judge(header, |opcode| {
+            (extensions || !opcode.extension()) && (immediates || !opcode.experimental())
+        })
+    }
+
     fn handle_fpdu<H: Host>(&mut self, fpdu: &RxFpdu<'_>, host: &mut H) {
         let mut scratch = [0; HEAD];
         let head = fpdu.head(&mut scratch);
@@ -226,7 +257,7 @@ impl Qp {
         self.on_valid_fpdu();
         let inline = &head[header.buffer_len()..];
         let ulpdu_len = fpdu.ulpdu_len();
-        let segment = match judge(&header, self.config.extensions) {
+        let segment = match self.judge(&header) {
             Ok(opcode) => Segment { header, opcode, ulpdu_len },
             Err(error) => {
                 let refused = RefusedHeaders { header, ulpdu_len, read_request: None };
@@ -326,7 +357,7 @@ impl Qp {
         if missing < DIRECT_MIN {
             return None;
         }
-        let opcode = judge(&header, self.config.extensions).ok()?;
+        let opcode = self.judge(&header).ok()?;
         let segment = Segment { header, opcode, ulpdu_len: peek.ulpdu_len };
         if !segment.is_bulk() {
             return None;
@@ -376,8 +407,9 @@ impl Qp {
     }
 }
 
-/// Versions, opcode, T bit and queue, in this order (RFC 5040 7.2, RFC 5041 7.1) [RDMAP-31].
-fn judge(header: &Header, extensions: bool) -> Result<Opcode, ProtocolError> {
+/// Versions, opcode, T bit and queue, in this order (RFC 5040 7.2, RFC 5041 7.1) [RDMAP-31]. `takes`: whether
+/// this stream knows the opcode.
+fn judge(header: &Header, takes: impl Fn(&Opcode) -> bool) -> Result<Opcode, ProtocolError> {
     // RFC 5041 4.1 [DDP-04, ERR-05]; reserved bits are not looked at [DDP-03]
     if header.control().version() != ddp::VERSION {
         return Err(match header {
@@ -391,7 +423,7 @@ fn judge(header: &Header, extensions: bool) -> Result<Opcode, ProtocolError> {
         return Err(ProtocolError::RdmapVersion);
     }
     // RFC 5040 Figure 4, RFC 7306 1.1 [RDMAP-02, ERR-07, EXT-01, EXT-16]
-    let Some(opcode) = control.opcode().filter(|o| extensions || !o.extension()) else {
+    let Some(opcode) = control.opcode().filter(takes) else {
         return Err(ProtocolError::Opcode);
     };
     match (header, opcode.queue()) {

@@ -5,7 +5,7 @@
 
 use crate::ddp::segment::{Segmenter, Target};
 use crate::error::ProtocolError;
-use crate::host::Host;
+use crate::host::{Host, LocalFault};
 use crate::qp::fpdu::Fpdu;
 use crate::qp::sq::{Phase, local_status};
 use crate::qp::tx::{Source, Stall};
@@ -24,6 +24,11 @@ impl Qp {
             if is_request(wqe.op) && self.requester.limit == 0 {
                 self.sq.start(slot, 0, 0);
                 self.fail_work(slot, Status::ZeroReadResources, host);
+                return None;
+            }
+            if !self.may_send(wqe.op) {
+                self.sq.start(slot, 0, 0);
+                self.fail_work(slot, Status::Local(LocalFault::Wqe), host);
                 return None;
             }
             if wqe.op == SendOp::Local {
@@ -57,12 +62,14 @@ impl Qp {
         match op {
             SendOp::Send { solicited, invalidate } => {
                 let opcode = send_opcode(solicited, invalidate);
-                let msn = self.tx.next_msn(qn::SEND);
-                self.sq.start(slot, len, msn);
                 // RFC 5040 4.1 [RDMAP-03]
-                let ulp_word = invalidate.map_or(0, |stag| stag.0);
-                let target = Target::Untagged { ulp_word, qn: qn::SEND, msn };
-                self.begin(Source::Wqe(slot), Segmenter::new(opcode, target, len))
+                self.begin_send(slot, opcode, invalidate.map_or(0, |stag| stag.0), len)
+            }
+            SendOp::SendImmediate { immediate, solicited: false } => {
+                self.begin_send(slot, Opcode::SendImmediate, immediate, len)
+            }
+            SendOp::SendImmediate { immediate, solicited: true } => {
+                self.begin_send(slot, Opcode::SendImmediateSolicited, immediate, len)
             }
             SendOp::Write { stag, to } | SendOp::WriteImmediate { stag, to, .. } => {
                 self.sq.start(slot, len, 0);
@@ -88,6 +95,18 @@ impl Qp {
             }
             SendOp::Local => None,
         }
+    }
+
+    fn begin_send(&mut self, slot: Slot, opcode: Opcode, ulp_word: u32, len: u32) -> Option<Fpdu> {
+        let msn = self.tx.next_msn(qn::SEND);
+        self.sq.start(slot, len, msn);
+        let target = Target::Untagged { ulp_word, qn: qn::SEND, msn };
+        self.begin(Source::Wqe(slot), Segmenter::new(opcode, target, len))
+    }
+
+    /// Whether the ends of this stream agreed on the operation.
+    pub(super) fn may_send(&self, op: SendOp) -> bool {
+        !matches!(op, SendOp::SendImmediate { .. }) || self.send_immediates
     }
 
     /// RFC 7306 section 5.2.1 [EXT-04]: on QN 1, sharing MSN and ORD with Reads [EXT-11].

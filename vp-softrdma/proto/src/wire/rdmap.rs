@@ -38,6 +38,11 @@ pub enum Opcode {
     ImmediateSolicited = 9,
     AtomicRequest = 10,
     AtomicResponse = 11,
+    /// Of this implementation, between ends that agreed on it: a Send with 32 bits of immediate data in the
+    /// place of the Invalidate STag. RFC 6580 leaves the opcode 0xF to experiments.
+    SendImmediate = 0x0f,
+    /// The same with Solicited Event: the lower reserved bit of the control octet, beside the opcode.
+    SendImmediateSolicited = 0x1f,
 }
 
 impl Opcode {
@@ -57,7 +62,7 @@ impl Opcode {
         Self::AtomicResponse,
     ];
 
-    /// The opcode of a nibble; `None` for 12 to 15.
+    /// The assigned opcode of a nibble; `None` for 12 to 15.
     pub const fn from_nibble(nibble: u8) -> Option<Self> {
         if (nibble as usize) < Self::ALL.len() { Some(Self::ALL[nibble as usize]) } else { None }
     }
@@ -83,12 +88,19 @@ impl Opcode {
     pub const fn solicited(self) -> bool {
         matches!(
             self,
-            Self::SendSolicited | Self::SendSolicitedInvalidate | Self::ImmediateSolicited
+            Self::SendSolicited
+                | Self::SendSolicitedInvalidate
+                | Self::ImmediateSolicited
+                | Self::SendImmediateSolicited
         )
     }
     /// One of RFC 7306's.
     pub const fn extension(self) -> bool {
-        self as u8 >= 8
+        self as u8 >= 8 && !self.experimental()
+    }
+    /// Not assigned: it means something only to ends that agreed on it.
+    pub const fn experimental(self) -> bool {
+        matches!(self, Self::SendImmediate | Self::SendImmediateSolicited)
     }
     /// The RFC's name of the message.
     pub const fn name(self) -> &'static str {
@@ -105,6 +117,8 @@ impl Opcode {
             Self::ImmediateSolicited => "Immediate Data with Solicited Event",
             Self::AtomicRequest => "Atomic Request",
             Self::AtomicResponse => "Atomic Response",
+            Self::SendImmediate => "Send with Immediate",
+            Self::SendImmediateSolicited => "Send with Immediate and Solicited Event",
         }
     }
 }
@@ -130,9 +144,13 @@ impl Control {
     pub const fn nibble(self) -> u8 {
         self.0 & 0x0f
     }
-    /// The opcode, if assigned.
+    /// The opcode, if assigned or experimental.
     pub const fn opcode(self) -> Option<Opcode> {
-        Opcode::from_nibble(self.nibble())
+        match (self.nibble(), self.reserved() & 1) {
+            (0x0f, 0) => Some(Opcode::SendImmediate),
+            (0x0f, _) => Some(Opcode::SendImmediateSolicited),
+            (nibble, _) => Opcode::from_nibble(nibble),
+        }
     }
 }
 

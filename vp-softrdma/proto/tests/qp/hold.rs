@@ -5,8 +5,8 @@
 use iwarp_proto::wire::ddp::UntaggedRepr;
 use iwarp_proto::wire::rdmap::Opcode;
 use iwarp_proto::{
-    LlpFault, ProtocolError, QpConfig, QpEvent, Role, RtrKind, SendOp, Stag, State, Status,
-    StreamConfig,
+    Immediate, LlpFault, ProtocolError, QpConfig, QpEvent, Role, RtrKind, SendOp, Stag, State,
+    Status, StreamConfig,
 };
 
 use crate::craft::{
@@ -114,7 +114,7 @@ fn what_a_message_asks_for_is_done_at_its_delivery() {
     let [first, second] = &end.memory.received[..] else { panic!("two receives") };
     assert!(first.receive.solicited && second.receive.solicited);
     assert_eq!(first.receive.immediate, None);
-    assert_eq!(second.receive.immediate, Some(0x0102_0304_0506_0708));
+    assert_eq!(second.receive.immediate, Some(Immediate::Alone(0x0102_0304_0506_0708)));
     assert_eq!((second.receive.octets, second.octets.len()), (0, 0));
 }
 

@@ -9,6 +9,7 @@ mod craft;
 mod direct;
 mod errors;
 mod hold;
+mod immediate;
 mod order;
 mod pair;
 mod read;

@@ -6,7 +6,7 @@ use iwarp_proto::mpa::Rx;
 use iwarp_proto::wire::ddp::Header;
 use iwarp_proto::wire::rdmap::{AtomicResponseRepr, Opcode, ReadRequestRepr};
 use iwarp_proto::{
-    PostError, QpConfig, QpEvent, Role, RtrKind, SendOp, SendWqe, Stag, State, Status,
+    Immediate, PostError, QpConfig, QpEvent, Role, RtrKind, SendOp, SendWqe, Stag, State, Status,
     StreamConfig, StreamPosition,
 };
 
@@ -589,7 +589,7 @@ fn write_with_immediate_is_one_work_request() {
         sim.run();
         assert_eq!(sim.ends[0].memory.completions, [(1, Status::Success, len as u32)]);
         let receive = sim.ends[1].memory.received[0].receive;
-        assert_eq!((receive.immediate, receive.solicited), (Some(data), true));
+        assert_eq!((receive.immediate, receive.solicited), (Some(Immediate::Alone(data)), true));
         assert_eq!(sim.ends[1].memory.region(0x100).octets[3..3 + len], vec![7; len]);
         sim.close(0);
     }

@@ -7,8 +7,8 @@ use iwarp_proto::mpa::Rx;
 use iwarp_proto::wire::ddp::{self, Header, TaggedRepr, UntaggedRepr};
 use iwarp_proto::wire::rdmap::{AtomicResponseRepr, Control, Opcode, ReadRequestRepr};
 use iwarp_proto::{
-    QpConfig, QpEvent, Receive, Role, SendOp, Stag, State, Status, StreamConfig, StreamPosition,
-    TerminateCode,
+    Immediate, QpConfig, QpEvent, Receive, Role, SendOp, Stag, State, Status, StreamConfig,
+    StreamPosition, TerminateCode,
 };
 use serde_json::Value;
 
@@ -393,7 +393,7 @@ impl Model {
             }
             (Header::Untagged(h), Opcode::Immediate | Opcode::ImmediateSolicited) => {
                 let data = u64::from_be_bytes(payload.try_into().expect("eight octets"));
-                let receive = Receive { immediate: Some(data), ..receive(&h, 0) };
+                let receive = Receive { immediate: Some(Immediate::Alone(data)), ..receive(&h, 0) };
                 self.received.push((Vec::new(), receive));
             }
             (Header::Untagged(_), Opcode::ReadRequest) => self.read(payload),

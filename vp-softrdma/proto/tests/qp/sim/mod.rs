@@ -39,6 +39,7 @@ pub(crate) const STREAM: StreamConfig = StreamConfig {
     ird: 4,
     ord: 4,
     rtr: None,
+    send_immediates: false,
 };
 
 /// Rounds of the longest script, a hundred times over.
