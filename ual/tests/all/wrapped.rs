@@ -5,7 +5,8 @@ use std::path::Path;
 use ual::vp_api::{Access, MwKind, VpStatus};
 use ual::vp_hooks::stats;
 use ual::{
-    AcceptParams, Config, ConnectParams, Error, EvdInit, Event, LmrInit, SrqParams, Stream, Ual,
+    AcceptParams, Config, ConnEvent, ConnectParams, Error, EvdInit, Event, LmrInit, SrqParams,
+    Stream, Ual,
 };
 
 use crate::common::{HANG, LOCALHOST, Side, connect, policy};
@@ -47,6 +48,21 @@ fn a_connection_refused_by_the_provider_is_reported() {
     // The next one comes about.
     let server = Side::new(policy());
     connect(&client, &server, &server.listen(LOCALHOST));
+}
+
+// The peer is told at once, and does not try other ways to start up.
+#[test]
+fn a_connection_that_the_acceptors_provider_refuses_is_rejected() {
+    let server = side(r#"["fault:connect@1=InsufficientResources"]"#);
+    let client = Side::new(policy());
+    let listen = server.listen(LOCALHOST);
+    let (active, passive) = (client.ep(), server.ep());
+    active.connect(ConnectParams::new(listen.addresses()[0])).unwrap();
+    passive.accept(server.request().request, AcceptParams::default()).unwrap();
+    let event = server.conn_event().to_string();
+    assert!(event.contains("connect@1=InsufficientResources"), "{event}");
+    assert!(matches!(client.conn_event(), ConnEvent::Rejected { .. }));
+    assert_eq!(server.requests.queued(), 0);
 }
 
 // Who waits serves the sockets itself, whatever lies between it and the completion queue.

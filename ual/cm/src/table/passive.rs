@@ -14,7 +14,7 @@ use kal_shim::clock::after;
 use kal_shim::reactor::Interest;
 use kal_shim::sock;
 
-use super::outcome::Agreed;
+use super::outcome::{Agreed, refused};
 use super::{Entry, Table};
 use crate::connection::{Connectee, open};
 use crate::deliveries::{Delivery, Origin};
@@ -25,7 +25,7 @@ use crate::private::PrivateData;
 use crate::requests::{self, Waiting};
 use crate::startup::config::{answer, reason_of, responder_config};
 use crate::startup::passive::{Next, Passive, Phase};
-use crate::types::{AcceptParams, ConnRequest, ListenerId, RequestId};
+use crate::types::{AcceptParams, ConnRequest, FailReason, ListenerId, RequestId};
 
 /// A complete request, and what is needed to answer it.
 struct Asked {
@@ -246,7 +246,7 @@ impl Table {
     fn accept(
         &mut self,
         token: u64,
-        passive: Box<Passive>,
+        mut passive: Box<Passive>,
         party: &Arc<dyn Connectee>,
         params: &AcceptParams,
     ) {
@@ -265,11 +265,21 @@ impl Table {
             }
         };
         let received = behind.clone();
+        // A provider that refuses the stream closes it. The peer would take that for the end of a stack that
+        // wants another start-up, and try again; by this descriptor it is told.
+        let socket = match passive.socket.try_clone() {
+            Ok(socket) => socket,
+            Err(error) => {
+                let why = format!("cannot keep a second descriptor of the socket: {error}");
+                self.fail(party, passive.ends.clone(), FailReason::Resources(why));
+                return self.reject(token, passive, &[]);
+            }
+        };
         self.unwatch(token, &passive.socket);
-        let Passive { policy, socket, ends, .. } = *passive;
+        passive.watched = false;
         let agreed = Agreed {
-            policy: &policy,
-            ends,
+            policy: &passive.policy,
+            ends: passive.ends.clone(),
             negotiated,
             own,
             private_data: Vec::new(),
@@ -277,7 +287,10 @@ impl Table {
             received,
             last_message,
         };
-        self.hand_over(party, agreed);
+        if let Err(error) = self.adopt(party, agreed) {
+            self.fail(party, passive.ends.clone(), refused(&error));
+            self.reject(token, passive, &[]);
+        }
     }
 
     pub(super) fn on_reject(&mut self, token: u64, private_data: &[u8]) {
