@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// as much as a look.
 const LOOKS_PER_YIELD: u32 = 8;
 /// A yield that takes so long gave the processor to a thread that computes.
-const LONG_YIELD: Duration = Duration::from_micros(100);
+const LONG_YIELD: Duration = Duration::from_micros(500);
 /// Waits that do not spin after one.
 const WAITS_WITHOUT_SPIN: u32 = 128;
 
