@@ -14,6 +14,7 @@ pub mod names;
 pub mod notifier;
 pub mod pin;
 pub mod reactor;
+pub mod same_host;
 pub mod services;
 pub mod sock;
 

@@ -1,0 +1,103 @@
+//! The messages of the rendezvous: one packet each of a unix socket that keeps packets apart. Plain octets.
+//!
+//! ```text
+//! 0      kind
+//! 1..4   zero
+//! 4..22  end that waits: IPv6 address (IPv4 as mapped), port, big-endian
+//! 22..40 end that dials, the same
+//! ```
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::Connection;
+
+/// Octets of a message.
+pub(super) const LEN: usize = 40;
+
+/// What a message says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(super) enum Kind {
+    /// With three descriptors: memory, the doorbell of who waits, the doorbell of who dials.
+    Offer = 1,
+    /// The offer is taken.
+    Agree = 2,
+    /// It is not, and nothing follows.
+    Refuse = 3,
+    /// Both ends go on over the memory.
+    Go = 4,
+}
+
+/// A message about `connection`.
+pub(super) fn encode(kind: Kind, connection: &Connection) -> [u8; LEN] {
+    let mut octets = [0; LEN];
+    octets[0] = kind as u8;
+    octets[4..22].copy_from_slice(&end(connection.waiting));
+    octets[22..40].copy_from_slice(&end(connection.dialling));
+    octets
+}
+
+/// What a message says; `None`: it is malformed. And whether it is about `connection`.
+pub(super) fn decode(octets: &[u8], connection: &Connection) -> Option<(Kind, bool)> {
+    let octets: &[u8; LEN] = octets.try_into().ok()?;
+    let kinds = [Kind::Offer, Kind::Agree, Kind::Refuse, Kind::Go];
+    let kind = kinds.into_iter().find(|kind| *kind as u8 == octets[0])?;
+    (octets[1..4] == [0; 3]).then_some(())?;
+    Some((kind, *octets == encode(kind, connection)))
+}
+
+/// Without the scope of a link-local address, which is a matter of each end.
+fn end(address: SocketAddr) -> [u8; 18] {
+    let ip = match address.ip() {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    };
+    let mut octets = [0; 18];
+    octets[..16].copy_from_slice(&ip.octets());
+    octets[16..].copy_from_slice(&address.port().to_be_bytes());
+    octets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connection(waiting: &str, dialling: &str) -> Connection {
+        Connection { waiting: waiting.parse().unwrap(), dialling: dialling.parse().unwrap() }
+    }
+
+    #[test]
+    fn a_message_is_about_one_connection() {
+        let own = connection("127.0.0.1:40000", "[::1]:7");
+        for kind in [Kind::Offer, Kind::Agree, Kind::Refuse, Kind::Go] {
+            assert_eq!(decode(&encode(kind, &own), &own), Some((kind, true)));
+        }
+        for other in [
+            connection("127.0.0.1:40001", "[::1]:7"),
+            connection("127.0.0.2:40000", "[::1]:7"),
+            connection("127.0.0.1:40000", "[::1]:8"),
+            connection("127.0.0.1:40000", "[::2]:7"),
+            connection("[::1]:7", "127.0.0.1:40000"),
+        ] {
+            assert_eq!(decode(&encode(Kind::Go, &other), &own), Some((Kind::Go, false)));
+        }
+        let same = connection("[::ffff:127.0.0.1]:40000", "[::1%3]:7");
+        assert_eq!(decode(&encode(Kind::Go, &same), &own), Some((Kind::Go, true)));
+    }
+
+    #[test]
+    fn anything_else_is_malformed() {
+        let own = connection("127.0.0.1:40000", "127.0.0.1:7");
+        let good = encode(Kind::Agree, &own);
+        let mut longer = good.to_vec();
+        longer.push(0);
+        for octets in [&[][..], &good[..LEN - 1], &longer] {
+            assert_eq!(decode(octets, &own), None);
+        }
+        for (at, octet) in [(0, 0), (0, 5), (1, 1), (2, 1), (3, 1)] {
+            let mut wrong = good;
+            wrong[at] = octet;
+            assert_eq!(decode(&wrong, &own), None);
+        }
+    }
+}

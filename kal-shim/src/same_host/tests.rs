@@ -1,0 +1,336 @@
+//! Both ends in one process; and ends that lie, leave or are somebody else.
+
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, bind, connect, listen, send, sendmsg, socket_with,
+};
+
+use super::message::{Kind, encode};
+use super::*;
+use crate::sock::{local_addr, peer_addr};
+
+struct Tcp {
+    client: TcpStream,
+    _server: TcpStream,
+    connection: Connection,
+}
+
+fn tcp(at: &str, to: &str) -> Tcp {
+    let listener = TcpListener::bind(at).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let client = TcpStream::connect((to, port)).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    let connection = Connection {
+        waiting: local_addr(&client).unwrap(),
+        dialling: local_addr(&server).unwrap(),
+    };
+    assert_eq!(peer_addr(&server).unwrap(), connection.waiting);
+    Tcp { client, _server: server, connection }
+}
+
+const HERE: Place = Place::Abstract("test");
+
+fn memory() -> OwnedFd {
+    let memory = memfd_create("same-host", MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&memory, 4096).unwrap();
+    memory
+}
+
+fn make() -> Result<(OwnedFd, [OwnedFd; 2]), NotLocal> {
+    Ok((memory(), doorbells().unwrap()))
+}
+
+fn is_good(fd: &OwnedFd) -> bool {
+    rustix::fs::fstat(fd).unwrap().st_size == 4096
+}
+
+fn advance(waiting: &mut Waiting) {
+    waiting.advance(is_good, &mut |_: BorrowedFd<'_>| Ok(()));
+}
+
+fn inode(fd: impl AsFd) -> u64 {
+    rustix::fs::fstat(fd).unwrap().st_ino
+}
+
+/// Both ends, the usual way.
+fn meet(place: &Place, connection: Connection) -> (Met, Met) {
+    let mut waiting = Waiting::bind(place.clone(), connection).unwrap();
+    advance(&mut waiting);
+    let dialled = Dialled::dial(place, connection, make).unwrap();
+    assert!(dialled.advance().is_none());
+    advance(&mut waiting);
+    assert_eq!(dialled.advance(), Some(Ok(())));
+    advance(&mut waiting);
+    assert!(!waiting.is_met());
+    let own = dialled.go().unwrap();
+    advance(&mut waiting);
+    assert!(waiting.is_met() && waiting.listener().is_none());
+    (own, waiting.finish().unwrap())
+}
+
+#[test]
+fn both_ends_come_to_share_memory_and_ring_each_other() {
+    for (at, to) in [("127.0.0.1:0", "127.0.0.1"), ("[::1]:0", "::1"), ("[::]:0", "127.0.0.1")] {
+        let tcp = tcp(at, to);
+        let (one, other) = meet(&HERE, tcp.connection);
+        assert_eq!(inode(&one.memory), inode(&other.memory));
+        rustix::io::write(&one.peer_doorbell, &1u64.to_ne_bytes()).unwrap();
+        assert!(crate::reactor::readable(other.doorbell.as_fd()));
+        assert!(!crate::reactor::readable(one.doorbell.as_fd()));
+        rustix::io::write(&other.peer_doorbell, &1u64.to_ne_bytes()).unwrap();
+        assert!(crate::reactor::readable(one.doorbell.as_fd()));
+    }
+}
+
+#[test]
+fn a_directory_is_a_place_to_meet_and_keeps_nothing() {
+    let directory = std::env::temp_dir().join(format!("same-host-meet-{}", std::process::id()));
+    std::fs::create_dir(&directory).unwrap();
+    std::fs::set_permissions(&directory, std::os::unix::fs::PermissionsExt::from_mode(0o700))
+        .unwrap();
+    let place = Place::Directory("test", directory.clone());
+    let tcp = tcp("127.0.0.1:0", "127.0.0.1");
+    meet(&place, tcp.connection);
+    let left = || std::fs::read_dir(&directory).unwrap().count();
+    assert_eq!(left(), 0);
+    // Of a process that was killed.
+    let file = directory.join(format!("test.1.{}", tcp.connection.waiting));
+    let stale = raw();
+    bind(&stale, &SocketAddrUnix::new(&file).unwrap()).unwrap();
+    listen(&stale, 1).unwrap();
+    let taken = Waiting::bind(place.clone(), tcp.connection).unwrap_err();
+    assert_eq!(taken, NotLocal::NameTaken);
+    drop(stale);
+    assert_eq!(left(), 1);
+    let nobody = Dialled::dial(&place, tcp.connection, make).unwrap_err();
+    assert_eq!(nobody, NotLocal::PeerPlain);
+    meet(&place, tcp.connection);
+    assert_eq!(left(), 0);
+    std::fs::remove_dir_all(&directory).unwrap();
+    let gone = Waiting::bind(Place::Directory("test", PathBuf::from("/nowhere")), tcp.connection);
+    assert_eq!(gone.unwrap_err(), NotLocal::Directory);
+}
+
+#[test]
+fn without_a_peer_there_is_a_reason() {
+    let tcp = tcp("127.0.0.1:0", "127.0.0.1");
+    let nobody = Dialled::dial(&HERE, tcp.connection, make).unwrap_err();
+    assert_eq!(nobody, NotLocal::PeerPlain);
+    let mut waiting = Waiting::bind(HERE, tcp.connection).unwrap();
+    let taken = Waiting::bind(HERE, tcp.connection).unwrap_err();
+    assert_eq!(taken, NotLocal::NameTaken);
+    advance(&mut waiting);
+    assert_eq!(waiting.finish().unwrap_err(), NotLocal::PeerPlain);
+    // A connection of nobody.
+    let other = Connection { dialling: "127.0.0.9:9".parse().unwrap(), ..tcp.connection };
+    let _waiting = Waiting::bind(HERE, other).unwrap();
+    let unknown = Dialled::dial(&HERE, other, make).unwrap_err();
+    assert_eq!(unknown, NotLocal::UnknownOwner);
+}
+
+fn raw() -> OwnedFd {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap()
+}
+
+fn name(connection: Connection) -> SocketAddrUnix {
+    let name = format!("warpline/1/test/{}", connection.waiting);
+    SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap()
+}
+
+fn say(socket: &OwnedFd, octets: &[u8], fds: &[BorrowedFd<'_>]) {
+    let mut room = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+    let mut control = SendAncillaryBuffer::new(&mut room);
+    if !fds.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(fds));
+    }
+    let octets = [std::io::IoSlice::new(octets)];
+    sendmsg(socket, &octets, &mut control, SendFlags::NOSIGNAL).unwrap();
+}
+
+/// A caller that says such things is sent away with this reason, and the peer still comes through.
+fn is_sent_away(due: NotLocal, lie: impl Fn(&OwnedFd, &Connection)) {
+    let tcp = tcp("127.0.0.1:0", "127.0.0.1");
+    let mut waiting = Waiting::bind(HERE, tcp.connection).unwrap();
+    let liar = raw();
+    connect(&liar, &name(tcp.connection)).unwrap();
+    lie(&liar, &tcp.connection);
+    advance(&mut waiting);
+    assert_eq!((waiting.last, waiting.strangers), (due, 1));
+    let dialled = Dialled::dial(&HERE, tcp.connection, make).unwrap();
+    advance(&mut waiting);
+    assert_eq!(dialled.advance(), Some(Ok(())));
+    drop(dialled);
+    advance(&mut waiting);
+    assert_eq!(waiting.finish().unwrap_err(), NotLocal::PeerLeft);
+}
+
+#[test]
+fn whoever_lies_to_the_end_that_waits_is_sent_away() {
+    let bells = doorbells().unwrap();
+    let (memory, small) = (memory(), memfd_create("small", MemfdFlags::CLOEXEC).unwrap());
+    let good = [memory.as_fd(), bells[0].as_fd(), bells[1].as_fd()];
+    is_sent_away(NotLocal::PeerMalformed, |liar, _| say(liar, b"hello", &[]));
+    is_sent_away(NotLocal::PeerMalformed, |liar, _| say(liar, &[0xff; 4000], &good));
+    is_sent_away(NotLocal::PeerMalformed, |liar, own| say(liar, &encode(Kind::Go, own), &[]));
+    is_sent_away(NotLocal::PeerMalformed, |liar, own| say(liar, &encode(Kind::Agree, own), &good));
+    is_sent_away(NotLocal::PeerMalformed, |liar, own| {
+        say(liar, &encode(Kind::Offer, own), &good[..2]);
+    });
+    is_sent_away(NotLocal::NoDescriptors, |liar, own| {
+        say(liar, &encode(Kind::Offer, own), &[&good[..], &good[..], &good[..2]].concat());
+    });
+    is_sent_away(NotLocal::BadMemory, |liar, own| {
+        say(liar, &encode(Kind::Offer, own), &[small.as_fd(), good[1], good[2]]);
+    });
+    // A write to another kind of descriptor could wait.
+    let (end, _other) = rustix::pipe::pipe().unwrap();
+    is_sent_away(NotLocal::BadMemory, |liar, own| {
+        say(liar, &encode(Kind::Offer, own), &[good[0], end.as_fd(), good[2]]);
+    });
+    is_sent_away(NotLocal::OtherConnection, |liar, own| {
+        let other = Connection { waiting: own.dialling, dialling: own.waiting };
+        say(liar, &encode(Kind::Offer, &other), &good);
+    });
+    is_sent_away(NotLocal::PeerMalformed, |liar, own| {
+        say(liar, &encode(Kind::Offer, own), &good);
+        say(liar, &encode(Kind::Offer, own), &good);
+    });
+    is_sent_away(NotLocal::PeerLeft, |liar, _| {
+        rustix::net::shutdown(liar, rustix::net::Shutdown::Both).unwrap();
+    });
+}
+
+#[test]
+fn a_crowd_ends_the_wait() {
+    let tcp = tcp("127.0.0.1:0", "127.0.0.1");
+    let mut waiting = Waiting::bind(HERE, tcp.connection).unwrap();
+    while waiting.listener().is_some() {
+        drop({
+            let liar = raw();
+            connect(&liar, &name(tcp.connection)).unwrap();
+            liar
+        });
+        advance(&mut waiting);
+        assert!(waiting.strangers <= 16);
+    }
+    assert_eq!(waiting.finish().unwrap_err(), NotLocal::PeerLeft);
+}
+
+/// Somebody of this user has the peer's name, and says such things.
+fn is_not_believed(due: NotLocal, lie: impl Fn(&OwnedFd, &Connection)) {
+    let tcp = tcp("127.0.0.1:0", "127.0.0.1");
+    let squatter = raw();
+    bind(&squatter, &name(tcp.connection)).unwrap();
+    listen(&squatter, 1).unwrap();
+    let dialled = Dialled::dial(&HERE, tcp.connection, make).unwrap();
+    let accepted = rustix::net::accept(&squatter).unwrap();
+    lie(&accepted, &tcp.connection);
+    assert_eq!(dialled.advance(), Some(Err(due)));
+}
+
+#[test]
+fn whoever_lies_to_the_end_that_dials_is_not_believed() {
+    is_not_believed(NotLocal::PeerMalformed, |liar, _| say(liar, b"yes", &[]));
+    is_not_believed(NotLocal::PeerMalformed, |liar, own| say(liar, &encode(Kind::Go, own), &[]));
+    is_not_believed(NotLocal::PeerRefused, |liar, own| say(liar, &encode(Kind::Refuse, own), &[]));
+    is_not_believed(NotLocal::OtherConnection, |liar, own| {
+        let other = Connection { waiting: own.dialling, dialling: own.waiting };
+        say(liar, &encode(Kind::Agree, &other), &[]);
+    });
+    // With the offer unread, the end is a reset.
+    is_not_believed(NotLocal::PeerLeft, |liar, _| {
+        rustix::net::shutdown(liar, rustix::net::Shutdown::Both).unwrap();
+    });
+}
+
+#[test]
+fn a_peer_that_left_before_the_last_word_is_told_of() {
+    let tcp = tcp("127.0.0.1:0", "127.0.0.1");
+    let mut waiting = Waiting::bind(HERE, tcp.connection).unwrap();
+    let dialled = Dialled::dial(&HERE, tcp.connection, make).unwrap();
+    advance(&mut waiting);
+    assert_eq!(dialled.advance(), Some(Ok(())));
+    drop(waiting);
+    assert_eq!(dialled.go().unwrap_err(), NotLocal::PeerLeft);
+}
+
+#[test]
+fn the_last_word_is_there_when_it_was_said() {
+    let tcp = tcp("127.0.0.1:0", "127.0.0.1");
+    let mut waiting = Waiting::bind(HERE, tcp.connection).unwrap();
+    let dialled = Dialled::dial(&HERE, tcp.connection, make).unwrap();
+    advance(&mut waiting);
+    assert_eq!(dialled.advance(), Some(Ok(())));
+    // The end that dials keeps nothing of the rendezvous.
+    drop(dialled.go().unwrap());
+    advance(&mut waiting);
+    waiting.finish().unwrap();
+}
+
+/// Another user on the name, or at it.
+#[test]
+fn another_user_is_not_the_peer() {
+    const NAME: &str = "SAME_HOST_NAME";
+    if let Ok(text) = std::env::var(NAME) {
+        // The other user: binds the name or dials it, and stays until its input ends.
+        let address = SocketAddrUnix::new_abstract_name(&text.as_bytes()[1..]).unwrap();
+        let socket = raw();
+        if text.starts_with('b') {
+            bind(&socket, &address).unwrap();
+            listen(&socket, 4).unwrap();
+        } else {
+            connect(&socket, &address).unwrap();
+            send(&socket, b"hello", SendFlags::NOSIGNAL).unwrap();
+        }
+        eprintln!("ready");
+        let _ = std::io::read_to_string(std::io::stdin());
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        return warpline_skip::skip("another_user_is_not_the_peer", "not root");
+    }
+    let other = |what: &str, connection: Connection| {
+        use std::io::{BufRead, BufReader};
+        use std::os::unix::process::CommandExt;
+        use std::process::{Command, Stdio};
+        let program = std::env::temp_dir().join(format!("same-host-{}", std::process::id()));
+        std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+        let mut child = Command::new(&program)
+            .args(["--exact", "same_host::tests::another_user_is_not_the_peer", "--nocapture"])
+            .env(NAME, format!("{what}warpline/1/test/{}", connection.waiting))
+            .uid(4321)
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        assert!(lines.map(Result::unwrap).any(|line| line == "ready"));
+        std::fs::remove_file(&program).unwrap();
+        child
+    };
+    let squatted = tcp("127.0.0.1:0", "127.0.0.1");
+    let mut child = other("b", squatted.connection);
+    let error = Dialled::dial(&HERE, squatted.connection, make).unwrap_err();
+    assert_eq!(error, NotLocal::OtherUser);
+    let taken = Waiting::bind(HERE, squatted.connection).unwrap_err();
+    assert_eq!(taken, NotLocal::NameTaken);
+    drop(child.stdin.take());
+    child.wait().unwrap();
+
+    let dialled = tcp("127.0.0.1:0", "127.0.0.1");
+    let mut waiting = Waiting::bind(HERE, dialled.connection).unwrap();
+    let mut child = other("d", dialled.connection);
+    advance(&mut waiting);
+    assert_eq!((waiting.last, waiting.strangers), (NotLocal::OtherUser, 1));
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    drop(dialled.client);
+}

@@ -1,0 +1,226 @@
+//! The end that waits: binds its name, takes the offer of the peer alone, and learns whether it counts.
+
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use kal_os::fork::Descriptors;
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, SocketFlags,
+    accept_with, recvmsg, send, sockopt,
+};
+
+use super::memory::is_eventfd;
+use super::message::{Kind, LEN, decode, encode};
+use super::place::Bound;
+use super::{Connection, Met, NotLocal, Place, owner};
+use crate::fork::{Host, take};
+
+/// So many that are not the peer may dial; then the name is given up.
+const STRANGERS: u32 = 16;
+
+/// Watches a descriptor that came with a caller.
+pub type Watch<'a> = &'a mut dyn FnMut(BorrowedFd<'_>) -> std::io::Result<()>;
+
+/// A name that is bound for one connection.
+#[derive(Debug)]
+pub struct Waiting {
+    place: Place,
+    connection: Connection,
+    /// Gone when nobody can come any more.
+    bound: Option<Bound>,
+    caller: Option<Caller>,
+    pub(super) strangers: u32,
+    /// What went wrong last.
+    pub(super) last: NotLocal,
+    met: Option<Met>,
+}
+
+/// Who dialled, and owns the peer's TCP socket.
+#[derive(Debug)]
+struct Caller {
+    socket: OwnedFd,
+    offered: Option<Met>,
+}
+
+/// What came of listening to a caller.
+enum Heard {
+    Nothing,
+    Agreed(Met),
+    Go,
+    Wrong(NotLocal),
+}
+
+impl Waiting {
+    /// Binds the name of a connection's waiting end.
+    ///
+    /// # Errors
+    /// Why nobody can come.
+    pub fn bind(place: Place, connection: Connection) -> Result<Self, NotLocal> {
+        let bound = Some(place.bind(connection.waiting)?);
+        let last = NotLocal::PeerPlain;
+        Ok(Self { place, connection, bound, caller: None, strangers: 0, last, met: None })
+    }
+
+    /// To be watched at first, for reading.
+    pub fn listener(&self) -> Option<BorrowedFd<'_>> {
+        self.bound.as_ref().map(|bound| bound.socket.as_fd())
+    }
+
+    /// Whether the peer has said that the memory counts.
+    pub fn is_met(&self) -> bool {
+        self.met.is_some()
+    }
+
+    /// Does what there is to do. `verify`: whether memory is what it must be. `watch`: has this called again
+    /// when the descriptor is readable; those of before are closed here when they are over.
+    pub fn advance(&mut self, verify: impl Fn(&OwnedFd) -> bool, watch: Watch<'_>) {
+        loop {
+            let Some(caller) = &mut self.caller else {
+                match self.answer(watch) {
+                    true => continue,
+                    false => return,
+                }
+            };
+            match caller.hear(&self.connection, &verify) {
+                Heard::Nothing => return,
+                Heard::Agreed(met) => caller.offered = Some(met),
+                Heard::Go => {
+                    self.met = self.caller.take().and_then(|caller| caller.offered);
+                    self.bound = None;
+                    return;
+                }
+                Heard::Wrong(why) => self.drop_caller(why),
+            }
+        }
+    }
+
+    /// Takes the next caller that is the peer, or is none; false: nobody waits.
+    fn answer(&mut self, watch: Watch<'_>) -> bool {
+        let Some(bound) = &self.bound else { return false };
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let accepted = Descriptors::make::<Host, _>(|| Ok(accept_with(&bound.socket, flags)?));
+        let socket = match accepted {
+            Ok(socket) => socket,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return false,
+            // The name would stay readable.
+            Err(error) => {
+                (self.last, self.bound) = (error.into(), None);
+                return false;
+            }
+        };
+        let Connection { waiting, dialling } = self.connection;
+        let known = is_peer(&self.place, &socket, dialling, waiting)
+            .and_then(|()| Ok(watch(socket.as_fd())?));
+        match known {
+            Ok(()) => self.caller = Some(Caller { socket, offered: None }),
+            Err(why) => self.count_stranger(why),
+        }
+        true
+    }
+
+    fn drop_caller(&mut self, why: NotLocal) {
+        if let Some(caller) = self.caller.take() {
+            // It may have left.
+            let refusal = encode(Kind::Refuse, &self.connection);
+            let _ = send(&caller.socket, &refusal, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+        }
+        self.count_stranger(why);
+    }
+
+    fn count_stranger(&mut self, why: NotLocal) {
+        self.last = why;
+        self.strangers += 1;
+        if self.strangers >= STRANGERS {
+            self.bound = None;
+        }
+    }
+
+    /// Ends the wait: what both ends share, if the peer has said that it counts, else why there is nothing.
+    ///
+    /// # Errors
+    /// The reason.
+    pub fn finish(self) -> Result<Met, NotLocal> {
+        self.met.ok_or(match self.caller {
+            // It came, and did not go on.
+            Some(_) => NotLocal::TimedOut,
+            None => self.last,
+        })
+    }
+}
+
+impl Caller {
+    fn hear(&self, connection: &Connection, verify: impl Fn(&OwnedFd) -> bool) -> Heard {
+        let mut octets = [0; LEN + 1];
+        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+        let mut control = RecvAncillaryBuffer::new(&mut room);
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let received = loop {
+            let place = &mut [IoSliceMut::new(&mut octets)];
+            match recvmsg(&self.socket, place, &mut control, flags) {
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Heard::Nothing,
+                Err(Errno::CONNRESET) => return Heard::Wrong(NotLocal::PeerLeft),
+                Err(errno) => return Heard::Wrong(errno.into()),
+                Ok(received) if received.bytes == 0 => return Heard::Wrong(NotLocal::PeerLeft),
+                Ok(received) => break received,
+            }
+        };
+        let mut fds: Vec<OwnedFd> = Vec::new();
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = message {
+                fds.extend(rights);
+            }
+        }
+        // A child keeps them where there is no memory to note them, no more.
+        fds.iter().for_each(|fd| _ = take(fd));
+        let message = decode(octets.get(..received.bytes).unwrap_or(&[]), connection);
+        // Also if this process has no descriptors left.
+        let whole = !received.flags.contains(ReturnFlags::CTRUNC);
+        match (message, &self.offered) {
+            (None, _) => Heard::Wrong(NotLocal::PeerMalformed),
+            (Some((_, false)), _) => Heard::Wrong(NotLocal::OtherConnection),
+            (Some((Kind::Offer, true)), None) if !whole => Heard::Wrong(NotLocal::NoDescriptors),
+            (Some((Kind::Offer, true)), None) => self.take_offer(fds, connection, verify),
+            (Some((Kind::Go, true)), Some(_)) => Heard::Go,
+            (Some(_), _) => Heard::Wrong(NotLocal::PeerMalformed),
+        }
+    }
+
+    fn take_offer(
+        &self,
+        fds: Vec<OwnedFd>,
+        connection: &Connection,
+        verify: impl Fn(&OwnedFd) -> bool,
+    ) -> Heard {
+        let Ok([memory, doorbell, peer_doorbell]) = <[OwnedFd; 3]>::try_from(fds) else {
+            return Heard::Wrong(NotLocal::PeerMalformed);
+        };
+        if !verify(&memory) || !is_eventfd(&doorbell) || !is_eventfd(&peer_doorbell) {
+            return Heard::Wrong(NotLocal::BadMemory);
+        }
+        let agree = encode(Kind::Agree, connection);
+        match send(&self.socket, &agree, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            Ok(_) => Heard::Agreed(Met { memory, doorbell, peer_doorbell }),
+            Err(_) => Heard::Wrong(NotLocal::PeerLeft),
+        }
+    }
+}
+
+/// Whether the process at the other end of a unix socket is the owner of the TCP socket that is bound to `local`
+/// and connected to `remote`.
+pub(super) fn is_peer(
+    place: &Place,
+    socket: impl AsFd,
+    local: SocketAddr,
+    remote: SocketAddr,
+) -> Result<(), NotLocal> {
+    let uid = sockopt::socket_peercred(socket)?.uid.as_raw();
+    let due = match place {
+        Place::Abstract(_) => owner(local, remote)?,
+        Place::Directory(..) => rustix::process::geteuid().as_raw(),
+    };
+    if uid == due { Ok(()) } else { Err(NotLocal::OtherUser) }
+}
