@@ -179,7 +179,7 @@ fn parse_sink(text: &str) -> Option<RemoteRange> {
 /// The server after the transition.
 fn answer_by_rdma(peer: &Peer, sink: RemoteRange) -> Result<()> {
     while let Some(message) = next_message(peer, Duration::MAX)? {
-        let body = document(&String::from_utf8_lossy(&message.to_vec()));
+        let body = document(&String::from_utf8_lossy(&message));
         peer.document.write_at(0, body.as_bytes())?;
         let source = peer.document.range(0..body.len())?;
         peer.ep.post_recv(message)?;

@@ -189,7 +189,7 @@ fn keep(peer: Peer, directory: &Path) -> Result<()> {
     let (mut incoming, mut chunk) = (None, vec![0; SLOT]);
     for slot in (0..SLOTS).cycle() {
         let Some(message) = next_message(&peer)? else { return ended(&peer.ep) };
-        let header = Header::from_octets(&message.to_vec()).ok_or("a malformed header")?;
+        let header = Header::from_octets(&message).ok_or("a malformed header")?;
         let chunk = &mut chunk[..header.len];
         peer.slots.read_at(slot * SLOT, chunk)?;
         let taken = take(&mut incoming, directory, &header, chunk);

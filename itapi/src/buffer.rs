@@ -2,42 +2,61 @@
 //!
 //! A [`Buffer`] has local rights only, so no peer can name it. Posting a work request moves it into
 //! the endpoint; the completion gives it back; so nobody can look at it, drop it or post it twice
-//! while a transfer is under way. When the endpoint goes, the buffers in it go with it.
+//! while a transfer is under way, and whoever has it may use it as a slice. When the endpoint goes, the
+//! buffers in it go with it.
 
-use vp_api::room;
+use std::io::{self, Read, Write};
+use std::ops::{Deref, DerefMut};
+
+use ual::{LmrInit, Region, Span};
+use vp_api::{Access, Addressing, Sge, room};
 
 use crate::error::{Error, Result};
 use crate::ia::Pz;
-use crate::lmr::{Lmr, LmrRange};
+use crate::lmr::Lmr;
 
 /// Registered memory for Sends, Receives, RDMA Write sources and RDMA Read sinks.
 ///
-/// Like a `Vec`, it has a capacity and a length: a receive uses all of the capacity and sets the
-/// length to what arrived; a Send or RDMA Write takes `len` octets.
+/// Like a `Vec` of octets, it has a capacity and a length, and is a slice of the octets that are valid: a
+/// receive uses all of the capacity and sets the length to what arrived; a Send or RDMA Write takes
+/// the slice. Octets behind the length are what was there before, at first 0.
 ///
 /// ```
-/// # fn main() -> itapi::Result<()> {
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let pz = itapi::Ia::open()?.pz()?;
+/// use std::io::Write;
+///
 /// let mut buffer = pz.buffer(64)?;
-/// buffer.fill(b"hello")?;
-/// assert_eq!((buffer.len(), buffer.capacity()), (5, 64));
-/// assert_eq!(buffer.to_vec(), b"hello");
+/// write!(buffer, "hello {}", 42)?; // appends, up to the capacity
+/// buffer[0] = b'H';
+/// assert_eq!(&buffer[..], b"Hello 42");
+/// assert_eq!((buffer.len(), buffer.capacity()), (8, 64));
+///
+/// buffer.clear();
+/// buffer.read_from(&mut &b"from a file or a socket"[..])?; // straight into registered memory
+/// assert!(buffer.starts_with(b"from"));
+/// let mut cursor = std::io::Cursor::new(buffer); // to read it in pieces
+/// # use std::io::Read;
+/// # let mut word = [0; 4];
+/// # cursor.read_exact(&mut word)?;
+/// # assert_eq!(&word, b"from");
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug)]
 pub struct Buffer {
-    /// This range of the region belongs to this buffer alone: ranges are handed out once
-    /// ([`crate::Pz::buffers`]), a `Buffer` is not `Clone`, and the region is private.
-    range: LmrRange,
+    /// Of a region that only buffers know.
+    span: Span,
     len: usize,
+    lmr: Lmr,
 }
 
 impl Pz {
     /// A message buffer of `capacity` octets.
     pub fn buffer(&self, capacity: usize) -> Result<Buffer> {
-        let region = self.lmr(capacity).register()?;
-        Ok(Buffer::all_of(&region))
+        let mut one = self.buffers(1, capacity)?;
+        // There is one.
+        one.pop().ok_or_else(|| Error::Argument("no buffer".into()))
     }
 
     /// `count` message buffers of `capacity` octets each, in one registration.
@@ -45,33 +64,25 @@ impl Pz {
         let octets = count.checked_mul(capacity).ok_or_else(|| {
             Error::Argument(format!("{count} buffers of {capacity} octets exceed all memory"))
         })?;
-        let list = room::list("buffers", count).map_err(Error::no_room)?;
-        Buffer::cut(&self.lmr(octets).register()?, list, count, capacity)
+        let mut list = room::list("buffers", count).map_err(Error::no_room)?;
+        let (region, spans) =
+            Region::messages(count, capacity).map_err(|source| Error::Memory { octets, source })?;
+        // Local rights: peers have none, which is why a buffer may be a slice.
+        let registered = self.ual().create_lmr(LmrInit::new(region.mem_range(), Access::LOCAL))?;
+        let stag = registered.stag();
+        let lmr = Lmr::wrap(registered, region, Addressing::Absolute, Access::LOCAL, stag);
+        list.extend(spans.map(|span| Buffer { span, len: 0, lmr: lmr.clone() }));
+        Ok(list)
     }
 }
 
 impl Buffer {
-    /// A region that nobody else knows as one buffer.
-    fn all_of(region: &Lmr) -> Self {
-        Self { range: region.whole(), len: 0 }
-    }
-
-    /// Cuts `count` buffers of `capacity` octets each from a region that nobody else knows, to `list`,
-    /// which has room for them.
-    fn cut(region: &Lmr, mut list: Vec<Self>, count: usize, capacity: usize) -> Result<Vec<Self>> {
-        for n in 0..count {
-            let start = n * capacity;
-            list.push(Self { range: region.range(start..start + capacity)?, len: 0 });
-        }
-        Ok(list)
-    }
-
     /// Octets that it can hold.
     pub fn capacity(&self) -> usize {
-        self.range.len()
+        self.span.len()
     }
 
-    /// Octets that are valid: written by [`Buffer::fill`], or received.
+    /// Octets that are valid: written, or received.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -81,36 +92,99 @@ impl Buffer {
         self.len == 0
     }
 
-    /// Replaces the content. Errors: [`Error::Range`] if `octets` is longer than the capacity.
-    pub fn fill(&mut self, octets: &[u8]) -> Result<()> {
-        self.range.write_at(0, octets)?;
-        self.len = octets.len();
+    /// Makes the first `len` octets valid, with what is in them. Errors: [`Error::Range`] beyond the
+    /// capacity.
+    pub fn resize(&mut self, len: usize) -> Result<()> {
+        if len > self.capacity() {
+            return Err(Error::range("the buffer", 0, len, self.capacity()));
+        }
+        self.len = len;
         Ok(())
     }
 
-    /// Copies `out.len()` valid octets out, from `offset` on.
+    /// Makes no octet valid.
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// Replaces the content. Errors: [`Error::Range`] if `octets` is longer than the capacity.
+    pub fn fill(&mut self, octets: &[u8]) -> Result<()> {
+        self.resize(octets.len())?;
+        self.copy_from_slice(octets);
+        Ok(())
+    }
+
+    /// Copies `out.len()` valid octets out, from `offset` on. Errors: [`Error::Range`] if there are not as
+    /// many.
     pub fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<()> {
-        match offset.checked_add(out.len()) {
-            Some(end) if end <= self.len => self.range.read_at(offset, out),
-            _ => Err(Error::range("the buffer's content", offset, out.len(), self.len)),
+        let outside = || Error::range("the buffer's content", offset, out.len(), self.len);
+        let end = offset.checked_add(out.len()).ok_or_else(outside)?;
+        out.copy_from_slice(self.get(offset..end).ok_or_else(outside)?);
+        Ok(())
+    }
+
+    /// Appends what `source` has, up to the capacity, with no copy between; returns how many octets.
+    pub fn read_from(&mut self, source: &mut impl Read) -> io::Result<usize> {
+        let before = self.len;
+        while self.len < self.capacity() {
+            match source.read(&mut self.span[self.len..]) {
+                Ok(0) => break,
+                // A wrong `Read` claims more than there is room for.
+                Ok(octets) => self.len = self.capacity().min(self.len + octets),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
         }
+        Ok(self.len - before)
     }
 
-    /// A copy of the valid octets.
-    pub fn to_vec(&self) -> Vec<u8> {
-        let mut octets = vec![0; self.len];
-        // Inside by construction: `len` never exceeds the capacity.
-        let copied = self.read_at(0, &mut octets);
-        debug_assert!(copied.is_ok());
-        octets
-    }
-
-    pub(crate) fn range(&self) -> &LmrRange {
-        &self.range
+    /// The first `len` octets, at most all, as a scatter/gather element.
+    pub(crate) fn sge(&self, len: usize) -> Result<Sge> {
+        self.lmr.sge(self.span.start(), len.min(self.capacity()))
     }
 
     /// What arrived, at most the capacity.
     pub(crate) fn set_len(&mut self, len: usize) {
         self.len = len.min(self.capacity());
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // Inside by construction: `len` never exceeds the capacity.
+        &self.span[..self.len]
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.span[..self.len]
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl AsMut<[u8]> for Buffer {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self
+    }
+}
+
+/// Appends, up to the capacity; a full buffer takes no octet more.
+impl Write for Buffer {
+    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        let taken = octets.len().min(self.capacity() - self.len);
+        self.span[self.len..][..taken].copy_from_slice(&octets[..taken]);
+        self.len += taken;
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }

@@ -17,7 +17,7 @@
 //! let ep = pz.ep(&evd).build()?;
 //! ep.connect("192.0.2.7:7174", b"private data")?;
 //! let mut buffer = pz.buffer(64)?;
-//! buffer.fill(b"hello")?;
+//! buffer.fill(b"hello")?; // a buffer is a slice, and `io::Write`
 //! ep.post(Work::send(buffer))?;
 //! let buffer = evd.wait_success(Duration::from_secs(1))?.into_buffer(); // ours again
 //! # drop(buffer);
@@ -29,10 +29,11 @@
 //!
 //! A work request ([`Work`]) owns its memory while it is under way and gives it back with its
 //! [`Completion`]. A posted [`Buffer`] can therefore be neither touched, dropped nor posted twice;
-//! the compiler sees to it, see [`promises`].
+//! the compiler sees to it, see [`promises`]. While it is not posted, it is a slice.
 //!
 //! Memory that a peer may reach at any time ([`Lmr`]) is never a slice: [`Lmr::read_at`] and
-//! [`Lmr::write_at`] copy. Dropping never frees memory that a peer can still write, and never waits
+//! [`Lmr::write_at`] copy. It is fresh ([`Pz::lmr`]), or memory that you have already: given by value and
+//! returned ([`Pz::adopt`]), or borrowed for a call ([`Pz::lend`]). Dropping never frees memory that a peer can still write, and never waits
 //! for a peer.
 //!
 //! # Progress
@@ -94,7 +95,7 @@ pub use events::{
 pub use ia::{Ia, IaBuilder, Interface, Pz, interfaces, providers};
 pub use ids::{EpId, EvdId, Operation, SrqId, WorkId, WorkIds};
 pub use listen::{Listen, ListenBuilder, Request, RequestEvd, Requests};
-pub use lmr::{Lmr, LmrBuilder, LmrRange};
+pub use lmr::{Adopted, Fresh, Given, Lmr, LmrBuilder, LmrRange};
 pub use remote::{RemoteRange, RmrContext};
 pub use rmr::Rmr;
 pub use srq::Srq;

@@ -5,6 +5,13 @@
 //! peer's access may get part of each. The memory is freed only after the registration is gone, so that no
 //! late RDMA Write reaches memory that is used for something else.
 
+mod adopted;
+mod builder;
+mod lent;
+
+pub use adopted::Adopted;
+pub use builder::{Fresh, Given, LmrBuilder};
+
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -17,7 +24,8 @@ use crate::error::{Error, Result};
 use crate::ia::Pz;
 use crate::remote::{RemoteRange, RmrContext};
 
-/// Local memory region (IT-API `it_lmr_create`). Clones share it; the last one deregisters.
+/// Local memory region (IT-API `it_lmr_create`). Clones share it; the last one deregisters. Made of fresh
+/// memory ([`Pz::lmr`]), of a value that has memory ([`Pz::adopt`]), or of borrowed memory ([`Pz::lend`]).
 ///
 /// ```
 /// # fn main() -> itapi::Result<()> {
@@ -86,7 +94,7 @@ pub struct LmrRange {
 }
 
 impl Lmr {
-    fn wrap(
+    pub(crate) fn wrap(
         lmr: Arc<ual::Lmr>,
         region: Region,
         addressing: Addressing,
@@ -149,6 +157,7 @@ impl Lmr {
     /// gone.
     pub fn share(&self, pz: &Pz, access: Access, addressing: Addressing) -> Result<Self> {
         check_addressing(addressing)?;
+        self.not_lent("shared")?;
         let shared = self.0.lmr.share(pz.ual(), addressing, access, Keys::default().next())?;
         let stag = shared.stag();
         Ok(Self::wrap(shared, self.0.region.clone(), addressing, access, stag))
@@ -159,11 +168,22 @@ impl Lmr {
     /// without a registration, good for nothing but its content.
     pub fn modify(&self, pz: &Pz, access: Access, addressing: Addressing) -> Result<()> {
         check_addressing(addressing)?;
+        self.not_lent("changed")?;
         let key = self.0.keys.next();
         let init = LmrInit { addressing, key, ..LmrInit::new(self.0.region.mem_range(), access) };
         self.0.lmr.modify(pz.ual(), init)?;
         self.0.name.store(name(self.0.lmr.stag(), addressing), Ordering::Release);
         self.0.access.store(access.bits(), Ordering::Release);
+        Ok(())
+    }
+
+    /// Lent memory has one registration, which ends with the loan.
+    pub(crate) fn not_lent(&self, what: &str) -> Result<()> {
+        if self.0.region.is_lent() {
+            return Err(Error::Argument(format!(
+                "memory that is lent (`Pz::lend`) cannot be {what}"
+            )));
+        }
         Ok(())
     }
 
@@ -200,6 +220,14 @@ impl Lmr {
 
     fn to_of(&self, offset: usize) -> u64 {
         self.addressing().base(self.0.region.addr()) + offset as u64
+    }
+
+    /// `len` octets from `start` on as a scatter/gather element; the caller knows that they are inside.
+    pub(crate) fn sge(&self, start: usize, len: usize) -> Result<Sge> {
+        let len = u32::try_from(len).map_err(|_| {
+            Error::Argument(format!("{len} octets in one piece; a message has at most 4294967295"))
+        })?;
+        Ok(Sge { stag: self.stag(), len, to: self.to_of(start) })
     }
 }
 
@@ -271,130 +299,6 @@ impl LmrRange {
 
     /// The first `len` octets, at most all, as a scatter/gather element.
     pub(crate) fn sge(&self, len: usize) -> Result<Sge> {
-        let len = u32::try_from(len.min(self.len)).map_err(|_| {
-            Error::Argument(format!("{len} octets in one piece; a message has at most 4294967295"))
-        })?;
-        Ok(Sge { stag: self.lmr.stag(), len, to: self.to() })
-    }
-}
-
-impl Pz {
-    /// Registers zeroed memory of `octets` octets; the builder adds rights for peers.
-    pub fn lmr(&self, octets: usize) -> LmrBuilder<'_> {
-        LmrBuilder::new(self, octets)
-    }
-}
-
-/// Makes an [`Lmr`]: zeroed memory of its own, with local rights and what is added here.
-///
-/// ```
-/// # fn main() -> itapi::Result<()> {
-/// # let pz = itapi::Ia::open()?.pz()?;
-/// let log = pz.lmr(1 << 20).remote_write().zero_based().register()?;
-/// assert_eq!(log.remote().addr, 0); // peers learn no address
-/// let later = pz.lmr(4096).remote_read().unlinked()?; // see `Work::link_lmr`
-/// assert!(!later.info()?.valid);
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Debug)]
-pub struct LmrBuilder<'a> {
-    pz: &'a Pz,
-    len: usize,
-    access: Access,
-    addressing: Addressing,
-    key: Option<u8>,
-    pin: bool,
-    huge: bool,
-}
-
-impl<'a> LmrBuilder<'a> {
-    fn new(pz: &'a Pz, len: usize) -> Self {
-        let (access, addressing) = (Access::LOCAL, Addressing::Absolute);
-        Self { pz, len, access, addressing, key: None, pin: false, huge: false }
-    }
-
-    /// Peers may read it by RDMA Read.
-    pub fn remote_read(mut self) -> Self {
-        self.access |= Access::REMOTE_READ;
-        self
-    }
-
-    /// Peers may write it by RDMA Write.
-    pub fn remote_write(mut self) -> Self {
-        self.access |= Access::REMOTE_WRITE;
-        self
-    }
-
-    /// Peers may use atomic operations on it.
-    pub fn remote_atomic(mut self) -> Self {
-        self.access |= Access::REMOTE_ATOMIC;
-        self
-    }
-
-    /// Windows may be linked to it.
-    pub fn bindable(mut self) -> Self {
-        self.access |= Access::BIND;
-        self
-    }
-
-    /// Peers address it by offset, so they do not learn where it lies.
-    pub fn zero_based(mut self) -> Self {
-        self.addressing = Addressing::ZeroBased;
-        self
-    }
-
-    /// Low octet of the key; without it a random one. A chosen key leaves an attacker 8 bits less
-    /// to guess.
-    pub fn key(mut self, key: u8) -> Self {
-        self.key = Some(key);
-        self
-    }
-
-    /// Keeps its pages in memory, within the process's limit.
-    pub fn pinned(mut self) -> Self {
-        self.pin = true;
-        self
-    }
-
-    /// Uses huge pages where the system has them.
-    pub fn huge_pages(mut self) -> Self {
-        self.huge = true;
-        self
-    }
-
-    /// Allocates and registers.
-    pub fn register(self) -> Result<Lmr> {
-        let region = self.region()?;
-        let mut init = LmrInit::new(region.mem_range(), self.access);
-        (init.addressing, init.pin) = (self.addressing, self.pin);
-        init.key = self.key.unwrap_or(init.key);
-        let lmr = self.pz.ual().create_lmr(init)?;
-        // Not every device lets the consumer choose the key.
-        let stag = lmr.stag();
-        Ok(Lmr::wrap(lmr, region, self.addressing, self.access, stag))
-    }
-
-    /// Allocates memory and a key, but registers nothing: [`crate::Work::link_lmr`] does, on a
-    /// privileged endpoint, and [`crate::Work::unlink_lmr`] or the peer
-    /// ([`crate::Work::invalidate`]) takes it back; both can be repeated.
-    pub fn unlinked(self) -> Result<Lmr> {
-        if self.pin {
-            return Err(Error::Argument(
-                "the memory of an unlinked region cannot be pinned".into(),
-            ));
-        }
-        let region = self.region()?;
-        let remote = self.access.intersects(Access::REMOTE);
-        let lmr = self.pz.ual().create_lmr_unlinked(remote)?;
-        // It gets its key when it is linked.
-        let key = self.key.unwrap_or(lmr.stag().key());
-        let stag = Stag::new(lmr.stag().index(), key);
-        Ok(Lmr::wrap(lmr, region, self.addressing, self.access, stag))
-    }
-
-    fn region(&self) -> Result<Region> {
-        let region = if self.huge { Region::huge(self.len) } else { Region::new(self.len) };
-        region.map_err(|source| Error::Memory { octets: self.len, source })
+        self.lmr.sge(self.start, len.min(self.len))
     }
 }

@@ -11,7 +11,6 @@ use vp_api::{
 use crate::error::{Error, PostResult, Refused, Result};
 use crate::flight::{RecvFlight, SendFlight, Sent};
 use crate::ids::{Operation, WorkId};
-use crate::lmr::LmrRange;
 use crate::remote::RemoteRange;
 use crate::rmr::Pending;
 use crate::work::{Kind, Local, Part, Parts, Payload, Work};
@@ -34,17 +33,14 @@ impl List {
     /// What a Send or RDMA Write takes: valid octets of buffers, all of ranges.
     fn source(&mut self, local: &Local) -> Result<()> {
         self.each(local, |part| match part {
-            Part::Buffer(buffer) => buffer.range().sge(buffer.len()),
+            Part::Buffer(buffer) => buffer.sge(buffer.len()),
             Part::Range(range) => range.sge(range.len()),
         })
     }
 
     /// Where a receive goes: all of everything.
     fn sink(&mut self, local: &Local) -> Result<()> {
-        self.each(local, |part| {
-            let range = memory(part);
-            range.sge(range.len())
-        })
+        self.each(local, |part| part.sge(part.room()))
     }
 
     fn each(&mut self, local: &Local, sge: impl Fn(&Part) -> Result<Sge>) -> Result<()> {
@@ -74,14 +70,13 @@ impl List {
                 "a read or atomic needs exactly one piece of memory".into(),
             ));
         };
-        let range = memory(part);
-        if octets > range.len() as u64 {
+        if octets > part.room() as u64 {
             return Err(Error::Argument(format!(
                 "{octets} octets are to be read into memory of {}",
-                range.len()
+                part.room()
             )));
         }
-        *self = Self::One(range.sge(octets as usize)?);
+        *self = Self::One(part.sge(octets as usize)?);
         Ok(())
     }
 
@@ -101,13 +96,6 @@ impl List {
 /// Lists for a batch; only their tags are written.
 fn lists() -> [List; BATCH] {
     std::array::from_fn(|_| List::Empty)
-}
-
-fn memory(part: &Part) -> &LmrRange {
-    match part {
-        Part::Buffer(buffer) => buffer.range(),
-        Part::Range(range) => range,
-    }
 }
 
 /// `number` as the access layer takes it.
@@ -323,6 +311,7 @@ fn is_link(kind: &Kind) -> bool {
 fn to_link(kind: &Kind) -> Result<Option<Pending>> {
     match kind {
         Kind::Link { rmr, range, .. } => rmr.to_link(range).map(Some),
+        Kind::LinkLmr { lmr } => lmr.not_lent("linked").map(|()| None),
         _ => Ok(None),
     }
 }

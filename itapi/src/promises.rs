@@ -112,6 +112,45 @@
 //! # }
 //! ```
 //!
+//! A buffer, which no peer can name, is a slice:
+//!
+//! ```
+//! # fn show(buffer: &mut itapi::Buffer) {
+//! buffer.reverse();
+//! # }
+//! ```
+//!
+//! Memory that is given for registration is out of reach until it comes back,
+//!
+//! ```
+//! # fn show(pz: &itapi::Pz, memory: Vec<u8>) -> Result<u8, Box<dyn std::error::Error>> {
+//! let region = pz.adopt(memory).remote_write().register()?;
+//! Ok(region.deregister()?[0])
+//! # }
+//! ```
+//!
+//! ```compile_fail,E0382
+//! # fn show(pz: &itapi::Pz, memory: Vec<u8>) -> Result<u8, Box<dyn std::error::Error>> {
+//! let region = pz.adopt(memory).remote_write().register()?;
+//! Ok(memory[0])
+//! # }
+//! ```
+//!
+//! and so is memory that is lent, until the loan is over:
+//!
+//! ```
+//! # fn show(pz: &itapi::Pz, mut memory: [u8; 8]) -> itapi::Result<u8> {
+//! pz.lend(&mut memory, itapi::Access::REMOTE_WRITE, |region| region.write_at(0, b"x"))??;
+//! Ok(memory[0])
+//! # }
+//! ```
+//!
+//! ```compile_fail,E0503
+//! # fn show(pz: &itapi::Pz, mut memory: [u8; 8]) -> itapi::Result<u8> {
+//! pz.lend(&mut memory, itapi::Access::REMOTE_WRITE, |region| memory[0])
+//! # }
+//! ```
+//!
 //! # Octets that are copied while posting live until then
 //!
 //! ```

@@ -1,9 +1,10 @@
 //! Work requests: what to do, with which memory, how. Built by value, then posted with
 //! [`crate::Ep::post`], which takes the memory along. No state.
 
-use vp_api::{Access, Addressing, AtomicOp, SendFlags, Stag};
+use vp_api::{Access, Addressing, AtomicOp, SendFlags, Sge, Stag};
 
 use crate::buffer::Buffer;
+use crate::error::Result;
 use crate::lmr::{Lmr, LmrRange};
 use crate::remote::{RemoteRange, RmrContext};
 use crate::rmr::Rmr;
@@ -25,6 +26,24 @@ pub(crate) enum Parts {
 pub(crate) enum Part {
     Buffer(Buffer),
     Range(LmrRange),
+}
+
+impl Part {
+    /// Octets that fit.
+    pub(crate) fn room(&self) -> usize {
+        match self {
+            Self::Buffer(buffer) => buffer.capacity(),
+            Self::Range(range) => range.len(),
+        }
+    }
+
+    /// The first `len` octets, at most all, as a scatter/gather element.
+    pub(crate) fn sge(&self, len: usize) -> Result<Sge> {
+        match self {
+            Self::Buffer(buffer) => buffer.sge(len),
+            Self::Range(range) => range.sge(len),
+        }
+    }
 }
 
 impl Local {
@@ -63,14 +82,10 @@ impl Local {
             Parts::Many(parts) => parts,
         };
         for part in parts {
-            let room = match part {
-                Part::Buffer(buffer) => {
-                    buffer.set_len(octets);
-                    buffer.capacity()
-                }
-                Part::Range(range) => range.len(),
-            };
-            octets = octets.saturating_sub(room);
+            if let Part::Buffer(buffer) = part {
+                buffer.set_len(octets);
+            }
+            octets = octets.saturating_sub(part.room());
         }
     }
 }

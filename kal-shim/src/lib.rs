@@ -18,7 +18,7 @@ pub mod same_host;
 pub mod services;
 pub mod sock;
 
-pub use mem::{OutOfRange, Region};
+pub use mem::{OutOfRange, Region, Span};
 pub use notifier::Notifier;
 pub use reactor::Reactor;
 pub use services::HostServices;

@@ -1,8 +1,14 @@
-//! Memory for registration: page-aligned, never a Rust slice.
+//! Memory for registration: never a Rust slice while a peer or a work request may write it.
 //!
-//! A [`Region`] is one anonymous mapping. Every clone and every [`MemRange`] made from it keeps the
-//! mapping alive, so a peer that still writes into a registered region after its owner let go
-//! writes into memory that nobody else uses.
+//! A [`Region`] is one piece of memory: an anonymous mapping, a value that somebody gave
+//! ([`Region::adopt`]), or octets that somebody lent for a while ([`lend`]). Every clone and every
+//! [`MemRange`] made from it keeps the memory alive, so a peer that still writes into a registered
+//! region after its owner let go writes into memory that nobody else uses. Message memory
+//! ([`Region::messages`]) is handed out as [`Span`]s, which are slices for their one owner.
+
+mod adopt;
+mod lend;
+mod span;
 
 use std::ffi::c_void;
 use std::io;
@@ -12,33 +18,55 @@ use std::sync::Arc;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use vp_api::MemRange;
 
-/// Page-aligned, zeroed memory that a peer may read and write once it is registered.
+use adopt::Adopted;
+use lend::Loan;
+pub use lend::lend;
+pub use span::{Span, Spans};
+
+/// Memory that a peer may read and write once it is registered.
 ///
 /// Octets go in and out by copies; a copy that overlaps one of the peer's gives some mix of old
 /// and new octets.
 #[derive(Clone)]
-pub struct Region(Arc<Mapping>);
+pub struct Region(Arc<Memory>);
 
 /// # Invariants
 ///
-/// `len` octets at `addr` are one private mapping of this process, readable and writable, from
-/// construction to drop. No reference to its octets is ever formed.
-struct Mapping {
-    addr: NonNull<c_void>,
+/// `len` octets at `addr` may be read and written by this process through raw pointers, from
+/// construction to drop, of lent memory until the loan is over. No reference to them is formed
+/// meanwhile, except by the one owner of a [`Span`]; then the copies of the region are refused.
+struct Memory {
+    addr: NonNull<u8>,
     len: usize,
-    mapped: usize,
+    origin: Origin,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread; all access is by raw copies.
-unsafe impl Send for Mapping {}
-// SAFETY: as for `Send`: no references are formed, so overlapping copies mix octets and no more.
-unsafe impl Sync for Mapping {}
+/// Where memory is from, and so what becomes of it.
+enum Origin {
+    /// A mapping of ours, of so many octets.
+    Mapped(usize),
+    /// The same, cut into spans.
+    Messages(usize),
+    /// A value that has it.
+    Adopted(Adopted),
+    /// Its owner waits until the loan is over.
+    Lent(Arc<Loan>),
+}
 
-impl Drop for Mapping {
+// SAFETY: mappings belong to the process, an adopted value is `Send`, and lent octets are `u8` borrowed
+// mutably; all access is by raw copies, or through the one `Span` of the octets.
+unsafe impl Send for Memory {}
+// SAFETY: as for `Send`: no references are formed, so overlapping copies mix octets and no more; an
+// adopted value itself is touched by nobody before it is given back.
+unsafe impl Sync for Memory {}
+
+impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: `mapped` octets at `addr` are our mapping; the last owner is going.
-        let result = unsafe { munmap(self.addr.as_ptr(), self.mapped) };
-        debug_assert!(result.is_ok());
+        if let Origin::Mapped(octets) | Origin::Messages(octets) = self.origin {
+            // SAFETY: so many octets at `addr` are our mapping; the last owner is going.
+            let result = unsafe { munmap(self.addr.as_ptr().cast::<c_void>(), octets) };
+            debug_assert!(result.is_ok());
+        }
     }
 }
 
@@ -66,30 +94,21 @@ impl Region {
     /// A zeroed region of `len` octets; 0 is allowed.
     // Pages fresh from the kernel: nothing stale is there to be read by a peer [SEC-15].
     pub fn new(len: usize) -> io::Result<Self> {
-        Self::map(len, page_size())
+        let (addr, mapped) = map(len, page_size())?;
+        Ok(Self::of(addr, len, Origin::Mapped(mapped)))
     }
 
     /// As [`Region::new`], rounded up to whole 2 MiB and with huge pages where the system has them.
     pub fn huge(len: usize) -> io::Result<Self> {
-        let region = Self::map(len, 2 << 20)?;
-        let Mapping { addr, mapped, .. } = &*region.0;
+        let (addr, mapped) = map(len, 2 << 20)?;
         // Only advice: a kernel without huge pages refuses, and small pages do.
         // SAFETY: the range is our mapping, and this advice does not change its contents.
-        let _ = unsafe { madvise(addr.as_ptr(), *mapped, Advice::LinuxHugepage) };
-        Ok(region)
+        let _ = unsafe { madvise(addr.as_ptr().cast(), mapped, Advice::LinuxHugepage) };
+        Ok(Self::of(addr, len, Origin::Mapped(mapped)))
     }
 
-    fn map(len: usize, unit: usize) -> io::Result<Self> {
-        let mapped = len
-            .max(1)
-            .checked_next_multiple_of(unit)
-            .ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no other.
-        let addr =
-            unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, prot, MapFlags::PRIVATE) }?;
-        let addr = NonNull::new(addr).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
-        Ok(Self(Arc::new(Mapping { addr, len, mapped })))
+    fn of(addr: NonNull<u8>, len: usize, origin: Origin) -> Self {
+        Self(Arc::new(Memory { addr, len, origin }))
     }
 
     /// Octets.
@@ -107,55 +126,102 @@ impl Region {
         self.base().as_ptr() as u64
     }
 
-    /// Copies octets out, from `offset` on.
+    /// Copies octets out, from `offset` on. Errors: outside; of message memory, and of lent memory
+    /// when the loan is over, everything is.
     pub fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<(), OutOfRange> {
-        let from = self.at(offset, out.len())?;
-        // SAFETY: `at` checked the source range; `out` is a distinct Rust object of that length.
-        unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) };
-        Ok(())
+        self.copy(offset, out.len(), |from| {
+            // SAFETY: `copy` checked the source range; `out` is a distinct Rust object of that length.
+            unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) }
+        })
     }
 
-    /// Copies octets in, from `offset` on.
+    /// Copies octets in, from `offset` on. Errors: as [`Region::read_at`].
     pub fn write_at(&self, offset: usize, data: &[u8]) -> Result<(), OutOfRange> {
-        let to = self.at(offset, data.len())?;
-        // SAFETY: `at` checked the target range; `data` is a Rust object, never in a mapping of ours.
-        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to, data.len()) };
-        Ok(())
+        self.copy(offset, data.len(), |to| {
+            // SAFETY: `copy` checked the target range; `data` is a Rust object, so it is not in this
+            // region, of which there are no references.
+            unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to, data.len()) }
+        })
     }
 
-    /// Sets `len` octets from `offset` on to `octet`.
+    /// Sets `len` octets from `offset` on to `octet`. Errors: as [`Region::read_at`].
     pub fn fill(&self, offset: usize, len: usize, octet: u8) -> Result<(), OutOfRange> {
-        let to = self.at(offset, len)?;
-        // SAFETY: `at` checked the range.
-        unsafe { std::ptr::write_bytes(to, octet, len) };
-        Ok(())
+        self.copy(offset, len, |to| {
+            // SAFETY: `copy` checked the range.
+            unsafe { std::ptr::write_bytes(to, octet, len) }
+        })
     }
 
-    /// The region as a provider takes it; it stays mapped while the range or a clone lives.
+    /// The region as a provider takes it; its memory stays while the range or a clone lives.
+    ///
+    /// Message memory: whoever registers the range grants no peer a right to it, and names octets of
+    /// it in a work request only while it holds their [`Span`]. Lent memory: no octets when the loan is
+    /// over.
     pub fn mem_range(&self) -> MemRange {
-        // SAFETY: the owner passed along is the mapping itself: live, readable and writable while
-        // it lives (invariant of `Mapping`), and no reference to its octets exists.
-        unsafe { MemRange::owned(self.base(), self.0.len, self.0.clone()) }
+        let Memory { addr, len, origin } = &*self.0;
+        match origin {
+            Origin::Lent(loan) => loan.mem_range(*addr, *len),
+            // SAFETY: the owner passed along is the memory itself, readable and writable while it lives
+            // (invariant of `Memory`), and no reference to its octets exists, except by the owner of a
+            // span, who has posted nothing.
+            _ => unsafe { MemRange::owned(*addr, *len, self.0.clone()) },
+        }
     }
 
-    /// How many clones and ranges keep it mapped: 1 if nobody else does.
+    /// How many clones and ranges keep the memory: 1 if nobody else does.
     pub fn uses(&self) -> usize {
         Arc::strong_count(&self.0)
     }
 
+    /// It is lent: to be registered once, and not longer than the loan.
+    pub fn is_lent(&self) -> bool {
+        matches!(self.0.origin, Origin::Lent(_))
+    }
+
     fn base(&self) -> NonNull<u8> {
-        self.0.addr.cast()
+        self.0.addr
+    }
+
+    /// Calls `copy` with the address of `offset`, if `len` octets from there are inside and may be
+    /// copied.
+    #[inline]
+    fn copy(
+        &self,
+        offset: usize,
+        len: usize,
+        copy: impl FnOnce(*mut u8),
+    ) -> Result<(), OutOfRange> {
+        match &self.0.origin {
+            Origin::Lent(loan) => {
+                let open = loan.enter().ok_or(OutOfRange { offset, len, size: 0 })?;
+                copy(self.at(offset, len)?);
+                drop(open);
+            }
+            Origin::Messages(_) => return Err(OutOfRange { offset, len, size: 0 }),
+            Origin::Mapped(_) | Origin::Adopted(_) => copy(self.at(offset, len)?),
+        }
+        Ok(())
     }
 
     /// Address of `offset` if `len` octets from there are inside.
     fn at(&self, offset: usize, len: usize) -> Result<*mut u8, OutOfRange> {
         let size = self.0.len;
         match offset.checked_add(len) {
-            // SAFETY: `offset <= size`, so the result stays in the mapping or one behind its end.
+            // SAFETY: `offset <= size`, so the result stays in the memory or one behind its end.
             Some(end) if end <= size => Ok(unsafe { self.base().as_ptr().add(offset) }),
             _ => Err(OutOfRange { offset, len, size }),
         }
     }
+}
+
+/// A fresh mapping of at least `len` octets in whole `unit`s: its address, and how many.
+fn map(len: usize, unit: usize) -> io::Result<(NonNull<u8>, usize)> {
+    let none = || io::Error::from(io::ErrorKind::OutOfMemory);
+    let mapped = len.max(1).checked_next_multiple_of(unit).ok_or_else(none)?;
+    let prot = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no other.
+    let addr = unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, prot, MapFlags::PRIVATE) }?;
+    Ok((NonNull::new(addr.cast()).ok_or_else(none)?, mapped))
 }
 
 impl std::fmt::Debug for Region {

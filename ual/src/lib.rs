@@ -53,8 +53,9 @@ pub use event::{AsyncSource, Evd, EvdInfo, EvdInit, Event, NOTIFY, Overflow, Str
 use kal_os::sync;
 pub use kal_shim::interrupt::{catch_interrupt, interrupted};
 pub use kal_shim::limits::raise_descriptors;
+pub use kal_shim::mem::lend;
 pub use kal_shim::names::{node_name, resolve};
-pub use kal_shim::{OutOfRange, Region};
+pub use kal_shim::{OutOfRange, Region, Span};
 pub use posted::Posted;
 pub use registry::{ProviderListing, Ual, builtin};
 pub use resource::{

@@ -137,7 +137,7 @@ impl Mirror {
                 Happened::Received(buffer)
                     if operation == Operation::SendRecv && done < self.plan().chunks() =>
                 {
-                    sum = crc32c::crc32c_append(sum, &buffer.to_vec());
+                    sum = crc32c::crc32c_append(sum, &buffer);
                     self.waiting.push_back(buffer);
                     self.echo()?;
                     true

@@ -116,5 +116,5 @@ pub(super) fn unexpected(message: Option<Message>) -> CliError {
 
 /// The message in a buffer.
 pub(super) fn message_in(buffer: &Buffer) -> CliResult<Message> {
-    Message::decode(&buffer.to_vec()).ok_or_else(|| unexpected(None))
+    Message::decode(buffer).ok_or_else(|| unexpected(None))
 }

@@ -154,7 +154,7 @@ impl Connection {
             self.keep(completion.earlier);
             if completion.operation == Operation::Recv {
                 let Some(buffer) = completion.local.into_buffer() else { continue };
-                let info = Info::decode(&buffer.to_vec());
+                let info = Info::decode(&buffer);
                 self.ep.post_recv(buffer).map_err(|e| self.broken(&e))?;
                 return match info {
                     Some(info) if info.size <= MAX_SIZE => Ok(Some(info.into())),

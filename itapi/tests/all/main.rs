@@ -10,6 +10,7 @@ mod connections;
 mod convert;
 mod data;
 mod events;
+mod existing;
 mod memory;
 mod model;
 mod objects;

@@ -13,10 +13,10 @@ fn bounds_are_checked() {
     assert!(buffer.fill(b"12345").is_err());
     buffer.fill(b"12").unwrap();
     let mut out = [0; 3];
-    // Not what was valid before.
     assert!(buffer.read_at(0, &mut out).is_err());
     buffer.read_at(1, &mut out[..1]).unwrap();
-    assert_eq!(out[0], b'2');
+    assert_eq!((out[0], &buffer[..]), (b'2', &b"12"[..]));
+    assert!(buffer.get(..3).is_none() && buffer.resize(5).is_err());
 
     let lmr = side.pz.lmr(10).register().unwrap();
     let range = lmr.range(2..6).unwrap();

@@ -59,7 +59,7 @@ fn a_send_behind_a_link_tells_of_the_region() {
     server.ep.post(Work::link_lmr(&board).unsignalled()).unwrap();
     server.ep.post(Work::send(&board.remote().to_octets())).unwrap();
     let told = client.success().into_buffer().unwrap();
-    let remote = itapi::RemoteRange::from_octets(&told.to_vec()).unwrap();
+    let remote = itapi::RemoteRange::from_octets(&told).unwrap();
     client.ep.post(Work::read(remote, told)).unwrap();
     assert_eq!(client.success().into_buffer().unwrap().to_vec(), b"news");
     let linked = server.success();
