@@ -82,6 +82,8 @@ bitflags! {
         /// [`crate::SendOp::SendImmediate`], on streams whose ends agreed on it:
         /// [`crate::StreamParams::send_immediates`]; with [`ConnectionModel::Native`] on all.
         const SEND_IMMEDIATE = 1 << 23;
+        /// [`crate::LlpStream::local`]: shared memory in place of TCP, where both ends are on one host.
+        const LOCAL_STREAM = 1 << 24;
     }
 }
 

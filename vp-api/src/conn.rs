@@ -102,6 +102,47 @@ pub struct LlpStream {
     pub last_message: Vec<u8>,
     /// Parameters.
     pub params: StreamParams,
+    /// With [`crate::Capabilities::LOCAL_STREAM`]: what carries the octets in place of TCP, both ways and
+    /// from the first FPDU on. `received` is empty then; `last_message` still goes by TCP, and nothing
+    /// else does. The socket stays, and is watched: an end of it ends the stream. A provider without the
+    /// capability is given none.
+    pub local: Option<LocalStream>,
+}
+
+/// Shared memory that carries the octets of a stream whose ends are on one host, and the descriptors by
+/// which either end wakes the other. Both ends are given the same [`StreamParams::crc`] and markers.
+#[derive(Debug)]
+pub struct LocalStream {
+    /// What `shm_ring::create` made, verified by the end that did not make it.
+    pub memory: OwnedFd,
+    /// Which of its two sides this end is.
+    pub side: LocalSide,
+    /// The nonblocking eventfd on which this end sleeps. The same one as the peer's `peer_doorbell`.
+    pub doorbell: OwnedFd,
+    /// The one on which the peer sleeps.
+    pub peer_doorbell: OwnedFd,
+}
+
+/// The sides of a [`LocalStream`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LocalSide {
+    /// The end that made the memory.
+    Maker,
+    /// The end that it was passed to.
+    Other,
+}
+
+/// What carries the octets of a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Carrier {
+    /// TCP.
+    #[default]
+    Tcp,
+    /// A [`LocalStream`].
+    Local,
+    /// A [`LocalStream`] whose peer broke the rules of the shared memory, which ended the stream: its
+    /// event is [`AsyncEvent::ConnectionReset`], its cause `local-ring-corrupt`.
+    LocalCorrupt,
 }
 
 /// QP state (RDMAC 6.2).
@@ -180,6 +221,8 @@ pub struct QpInfo {
     pub remote: Option<SocketAddr>,
     /// What TCP knows of the stream, while there is one.
     pub tcp: Option<TcpInfo>,
+    /// What carries the octets of the stream, or carried those of the last one.
+    pub carrier: Carrier,
     pub counters: QpCounters,
 }
 
@@ -203,6 +246,7 @@ impl QpInfo {
             local: None,
             remote: None,
             tcp: None,
+            carrier: Carrier::Tcp,
             counters: QpCounters::default(),
         }
     }

@@ -178,7 +178,7 @@ fn atomics_of_several_peers_add_up() {
                     let mut params = StreamParams::new(role);
                     params.rtr = Some(Rtr::Write);
                     let (received, last_message) = (Vec::new(), Vec::new());
-                    LlpStream { socket: socket.into(), received, last_message, params }
+                    LlpStream { socket: socket.into(), received, last_message, params, local: None }
                 };
                 far.modify(QpChange::Rts(Box::new(llp(b, Role::Responder)))).unwrap();
                 near.qp.modify(QpChange::Rts(Box::new(llp(a, Role::Initiator)))).unwrap();
@@ -493,7 +493,13 @@ fn early_octets_and_the_last_message_are_not_lost() {
     near.post(2, SEND, &[source.all()]);
     let llp = |socket: std::net::TcpStream, role, received: Vec<u8>, last_message: Vec<u8>| {
         let params = StreamParams::new(role);
-        QpChange::Rts(Box::new(LlpStream { socket: socket.into(), received, last_message, params }))
+        QpChange::Rts(Box::new(LlpStream {
+            socket: socket.into(),
+            received,
+            last_message,
+            params,
+            local: None,
+        }))
     };
     near.qp.modify(llp(near_socket, Role::Initiator, Vec::new(), b"hello".to_vec())).unwrap();
     near.done(2);
@@ -544,6 +550,7 @@ fn shared_receive_queue() {
             received: Vec::new(),
             last_message: Vec::new(),
             params: StreamParams::new(role),
+            local: None,
         };
         far.modify(QpChange::Rts(Box::new(llp(b, Role::Responder)))).unwrap();
         near.qp.modify(QpChange::Rts(Box::new(llp(a, Role::Initiator)))).unwrap();

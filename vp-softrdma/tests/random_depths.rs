@@ -254,7 +254,8 @@ impl Program<'_> {
         for (at, socket, role) in [(peer, far, Role::Responder), (at, near, Role::Initiator)] {
             let (received, last_message) = (Vec::new(), Vec::new());
             let params = StreamParams::new(role);
-            let llp = LlpStream { socket: socket.into(), received, last_message, params };
+            let llp =
+                LlpStream { socket: socket.into(), received, last_message, params, local: None };
             // The other end may be gone again already.
             let _ = self.pair(at).modify(QpChange::Rts(Box::new(llp)));
         }

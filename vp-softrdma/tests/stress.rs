@@ -226,7 +226,13 @@ fn connect_halves(near: &Half<'_>, far: &Half<'_>, dice: &mut Dice) {
         params.rtr = Some(Rtr::Write);
         params.close_timeout = Duration::from_millis(200);
         let (received, last_message) = (Vec::new(), Vec::new());
-        QpChange::Rts(Box::new(LlpStream { socket: socket.into(), received, last_message, params }))
+        QpChange::Rts(Box::new(LlpStream {
+            socket: socket.into(),
+            received,
+            last_message,
+            params,
+            local: None,
+        }))
     };
     far.qp.modify(llp(b, Role::Responder)).unwrap();
     near.qp.modify(llp(a, Role::Initiator)).unwrap();

@@ -24,5 +24,5 @@ pub(crate) fn stream((ird, ord): (u16, u16), send_immediates: bool) -> Result<Ll
     let reads = ird.min(ord);
     let (ird, ord) = (reads, reads);
     let params = StreamParams { ird, ord, send_immediates, ..StreamParams::new(Role::Initiator) };
-    Ok(LlpStream { socket, received: Vec::new(), last_message: Vec::new(), params })
+    Ok(LlpStream { socket, received: Vec::new(), last_message: Vec::new(), params, local: None })
 }

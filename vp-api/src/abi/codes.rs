@@ -107,6 +107,8 @@ pub(super) fn capabilities(bits: u64, minor: u16) -> Capabilities {
     all.set(Capabilities::HOLD, minor >= 4 && all.contains(Capabilities::HOLD));
     let immediate = Capabilities::SEND_IMMEDIATE;
     all.set(immediate, minor >= 4 && all.contains(immediate));
+    // Memory of a local stream does not cross.
+    all.remove(Capabilities::LOCAL_STREAM);
     all
 }
 

@@ -372,6 +372,7 @@ fn changes_of_a_qp_cross() {
         socket: std::fs::File::open("/dev/null").unwrap().into(),
         received: vec![1, 2, 3],
         last_message: vec![4, 5],
+        local: None,
         params: StreamParams {
             markers_tx: true,
             rtr: Some(Rtr::Read),

@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::types::Sized32;
 use super::{codes, events, grow, net, text, types as c};
 use crate::{
-    Access, CqId, FpduSize, LlpStream, PdId, QpChange, QpCounters, QpId, QpInfo, QpInit, SrqId,
-    SrqInfo, SrqInit, StreamParams, TcpInfo, Unready, VpError, VpResult, VpStatus,
+    Access, Carrier, CqId, FpduSize, LlpStream, PdId, QpChange, QpCounters, QpId, QpInfo, QpInit,
+    SrqId, SrqInfo, SrqInit, StreamParams, TcpInfo, Unready, VpError, VpResult, VpStatus,
 };
 
 pub(super) fn ns(time: Duration) -> u64 {
@@ -129,7 +129,7 @@ pub(super) fn lend_change<R>(change: QpChange, with: impl FnOnce(&c::QpChange) -
 }
 
 fn lend_stream<R>(stream: LlpStream, with: impl FnOnce(&c::QpChange) -> R) -> R {
-    let LlpStream { socket, received, last_message, params: p } = stream;
+    let LlpStream { socket, received, last_message, params: p, local: _ } = stream;
     let flags = [
         (p.crc, codes::stream::CRC),
         (p.markers_tx, codes::stream::MARKERS_TX),
@@ -238,7 +238,7 @@ unsafe fn stream_from(stream: *const c::Stream) -> Option<LlpStream> {
     let received = unsafe { text::octets(s.received, s.received_len) };
     // SAFETY: the same.
     let last_message = unsafe { text::octets(s.last_message, s.last_message_len) };
-    Some(LlpStream { socket, received, last_message, params })
+    Some(LlpStream { socket, received, last_message, params, local: None })
 }
 
 macro_rules! same_fields {
@@ -271,6 +271,8 @@ macro_rules! same_fields {
             Some(QpInfo {
                 // Not in the C interface: asynchronous events say it.
                 ended: None,
+                // Nor does a local stream cross.
+                carrier: Carrier::Tcp,
                 id: QpId(info.id),
                 state: codes::state(info.state)?,
                 ird: small(info.ird),

@@ -331,8 +331,13 @@ impl End<'_> {
         let rtr = Some(Rtr::Write);
         let (ird, ord) = (info.ird, info.ord);
         let params = StreamParams { ird, ord, rtr, send_immediates, ..StreamParams::new(role) };
-        let stream =
-            LlpStream { socket: socket.into(), received: vec![], last_message: vec![], params };
+        let stream = LlpStream {
+            socket: socket.into(),
+            received: vec![],
+            last_message: vec![],
+            params,
+            local: None,
+        };
         Ok(self.qp.modify(QpChange::Rts(Box::new(stream)))?)
     }
 

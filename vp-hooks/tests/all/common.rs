@@ -139,7 +139,13 @@ pub(crate) fn recv(qp: &Arc<dyn Qp>, wr_id: u64) {
 pub(crate) fn stream(socket: TcpStream, role: Role) -> QpChange {
     let params = StreamParams { rtr: Some(Rtr::Write), ..StreamParams::new(role) };
     let (received, last_message) = (Vec::new(), Vec::new());
-    QpChange::Rts(Box::new(LlpStream { socket: socket.into(), received, last_message, params }))
+    QpChange::Rts(Box::new(LlpStream {
+        socket: socket.into(),
+        received,
+        last_message,
+        params,
+        local: None,
+    }))
 }
 
 /// Two connected sockets.

@@ -91,6 +91,7 @@ impl End {
             received: Vec::new(),
             last_message: Vec::new(),
             params,
+            local: None,
         };
         self.qp.modify(QpChange::Rts(Box::new(llp))).expect("a stream");
     }

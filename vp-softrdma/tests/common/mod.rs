@@ -215,6 +215,7 @@ impl End {
             received: Vec::new(),
             last_message: Vec::new(),
             params,
+            local: None,
         };
         self.qp.modify(QpChange::Rts(Box::new(llp))).unwrap();
     }

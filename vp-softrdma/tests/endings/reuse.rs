@@ -107,7 +107,13 @@ fn a_handler_that_is_told_of_more_is_refused() {
     received.extend([0; 4]);
     received.extend([0, 22, 0x41, 0x47, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0]);
     received.extend([0; 8]);
-    let llp = LlpStream { socket: socket.into(), received, last_message: Vec::new(), params };
+    let llp = LlpStream {
+        socket: socket.into(),
+        received,
+        last_message: Vec::new(),
+        params,
+        local: None,
+    };
     far.qp.modify(QpChange::Rts(Box::new(llp))).unwrap();
     let next = || events.recv_timeout(HANG).expect("an event");
     let (event, result) = next();

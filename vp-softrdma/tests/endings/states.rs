@@ -201,6 +201,7 @@ fn a_socket_that_is_no_stream_is_refused() {
         received: Vec::new(),
         last_message: Vec::new(),
         params: StreamParams::new(Role::Initiator),
+        local: None,
     };
     let error = end.qp.modify(QpChange::Rts(Box::new(llp))).unwrap_err();
     assert_eq!(error.status, VpStatus::InvalidStream);
@@ -216,7 +217,7 @@ fn a_stream_with_too_many_reads_is_refused() {
         (params.ird, params.ord) = (ird, ord);
         let (socket, _peer) = sockets();
         let (received, last_message) = (Vec::new(), Vec::new());
-        let llp = LlpStream { socket: socket.into(), received, last_message, params };
+        let llp = LlpStream { socket: socket.into(), received, last_message, params, local: None };
         let refused = end.qp.modify(QpChange::Rts(Box::new(llp))).unwrap_err();
         assert_eq!(refused.status, VpStatus::InvalidIrdOrd, "{ird} {ord}");
         assert_eq!(end.state(), QpState::Idle);

@@ -52,7 +52,8 @@ impl End {
         let (socket, _) = listener.accept()?;
         let (received, last_message) = (Vec::new(), Vec::new());
         let params = StreamParams::new(role);
-        let stream = LlpStream { socket: socket.into(), received, last_message, params };
+        let stream =
+            LlpStream { socket: socket.into(), received, last_message, params, local: None };
         let (memory, region) = region()?;
         let change = QpChange::Rts(Box::new(stream));
         Ok(Self {

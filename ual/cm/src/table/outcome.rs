@@ -75,7 +75,7 @@ impl Agreed<'_> {
             markers_rx: params.markers_rx,
             rtr,
         };
-        (LlpStream { socket, received, last_message, params }, established)
+        (LlpStream { socket, received, last_message, params, local: None }, established)
     }
 }
 

@@ -96,7 +96,10 @@ fn unanswered(end: &End<'_>) -> Result<TcpStream, Fail> {
     let params =
         StreamParams { ird: info.ird, ord: info.ord, ..StreamParams::new(Role::Initiator) };
     let (received, last_message) = (vec![], vec![]);
-    take_over(end, LlpStream { socket: theirs.into(), received, last_message, params })?;
+    take_over(
+        end,
+        LlpStream { socket: theirs.into(), received, last_message, params, local: None },
+    )?;
     Ok(ours)
 }
 
@@ -256,7 +259,13 @@ fn received(rig: &Rig) -> Result<(), Fail> {
     let mut fpdu = vec![0, 18, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
     fpdu.extend([0; 4]);
     let params = StreamParams { crc: false, ..StreamParams::new(Role::Responder) };
-    let stream = LlpStream { socket: theirs.into(), received: fpdu, last_message: vec![], params };
+    let stream = LlpStream {
+        socket: theirs.into(),
+        received: fpdu,
+        last_message: vec![],
+        params,
+        local: None,
+    };
     take_over(&end, stream)?;
     end.done(1, WcOpcode::Recv).map(|_| ())
 }
@@ -267,7 +276,10 @@ fn last_message(rig: &Rig) -> Result<(), Fail> {
     theirs.set_nonblocking(true)?;
     let params = StreamParams::new(Role::Responder);
     let last_message = b"farewell".to_vec();
-    take_over(&end, LlpStream { socket: theirs.into(), received: vec![], last_message, params })?;
+    take_over(
+        &end,
+        LlpStream { socket: theirs.into(), received: vec![], last_message, params, local: None },
+    )?;
     ours.set_read_timeout(Some(rig.wait))?;
     let mut got = [0; 8];
     let read = ours.read_exact(&mut got);

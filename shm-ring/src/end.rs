@@ -1,0 +1,343 @@
+//! One end: the producer of one ring and the consumer of the other.
+//!
+//! Belongs to one process, which keeps the positions of this end, and what it has seen of the peer's, outside of
+//! the shared memory. Any thread may call, one at a time: two at once mix their octets up, and harm nothing else.
+
+use std::fmt;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use kal_os::sync::fence;
+
+use crate::memory::{Mapping, Refused};
+use crate::page::{Way, take};
+
+/// After so many octets the other end learns of them, while more are copied.
+const PUBLISH: u32 = 16 << 10;
+
+/// The sides of the memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// Who made it.
+    Maker,
+    /// Who got it passed.
+    Other,
+}
+
+/// The peer wrote a position that cannot be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Corrupt;
+
+impl fmt::Display for Corrupt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the peer wrote a position into the shared memory that cannot be")
+    }
+}
+
+impl std::error::Error for Corrupt {}
+
+#[cfg(not(all(test, loom)))]
+type Memory = Mapping;
+#[cfg(all(test, loom))]
+type Memory = crate::loom_tests::Model;
+
+/// One end.
+pub struct End {
+    memory: Memory,
+    /// The ring that this end writes.
+    out: usize,
+    /// Octets written.
+    tail: AtomicU32,
+    /// Of those, the peer has read so many when this end looked last.
+    read_by_peer: AtomicU32,
+    /// Octets read.
+    head: AtomicU32,
+    /// The peer had written so many when this end looked last.
+    written_by_peer: AtomicU32,
+}
+
+impl fmt::Debug for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("End").field("out", &self.out).finish_non_exhaustive()
+    }
+}
+
+impl End {
+    /// Verifies the memory and maps it; the descriptor is not needed any more then.
+    ///
+    /// A child of fork(2) has the mapping, too. Whoever may have children gives [`End::range`] up there.
+    ///
+    /// # Errors
+    /// As of [`crate::verify`], and why it cannot be mapped.
+    #[cfg(not(all(test, loom)))]
+    pub fn map(memory: impl AsFd, side: Side) -> Result<Self, Refused> {
+        Mapping::new(memory).map(|memory| Self::new(memory, side))
+    }
+
+    pub(crate) fn new(memory: Memory, side: Side) -> Self {
+        Self {
+            memory,
+            out: match side {
+                Side::Maker => 0,
+                Side::Other => 1,
+            },
+            tail: AtomicU32::new(0),
+            read_by_peer: AtomicU32::new(0),
+            head: AtomicU32::new(0),
+            written_by_peer: AtomicU32::new(0),
+        }
+    }
+
+    /// Where the memory is mapped, and how many octets.
+    #[cfg(not(all(test, loom)))]
+    pub fn range(&self) -> (*mut u8, usize) {
+        self.memory.range()
+    }
+
+    /// Octets of each ring.
+    pub fn ring_octets(&self) -> u32 {
+        self.memory.ring_octets()
+    }
+
+    #[cfg(test)]
+    #[cfg(not(loom))]
+    pub(crate) fn memory_for_tests(&self) -> &Memory {
+        &self.memory
+    }
+
+    fn way_out(&self) -> &Way {
+        &self.memory.page().ways[self.out]
+    }
+
+    fn way_in(&self) -> &Way {
+        &self.memory.page().ways[1 - self.out]
+    }
+
+    // ---- producer --------------------------------------------------------------------------
+
+    /// Octets for which there is room now.
+    ///
+    /// # Errors
+    /// The position of the peer cannot be.
+    pub fn room(&self) -> Result<u32, Corrupt> {
+        let (tail, size) = (self.tail.load(Ordering::Relaxed), self.ring_octets());
+        let seen = self.read_by_peer.load(Ordering::Relaxed);
+        let head = self.way_out().head.0.load(Ordering::Acquire);
+        // What the peer has not read only becomes less.
+        if tail.wrapping_sub(head) > tail.wrapping_sub(seen) {
+            return Err(Corrupt);
+        }
+        self.read_by_peer.store(head, Ordering::Relaxed);
+        Ok(size - tail.wrapping_sub(head))
+    }
+
+    /// Copies octets of `pieces`, in order and as many as there is room for, and returns how many. `bell`
+    /// wakes the peer, and is called only if it sleeps.
+    ///
+    /// # Errors
+    /// The position of the peer cannot be; an unknown part was written.
+    ///
+    /// # Safety
+    ///
+    /// Each piece is the address and the number of octets that can be read during the call, and that are not
+    /// in the memory of this end.
+    pub unsafe fn write(
+        &self,
+        pieces: impl IntoIterator<Item = (*const u8, usize)>,
+        bell: impl Fn(),
+    ) -> Result<usize, Corrupt> {
+        let begin = self.tail.load(Ordering::Relaxed);
+        let (mut at, mut published) = (begin, begin);
+        let octets = self.memory.octets(self.out);
+        let used = begin.wrapping_sub(self.read_by_peer.load(Ordering::Relaxed));
+        let mut room = self.ring_octets() - used;
+        'pieces: for (mut from, mut len) in pieces {
+            while len > 0 {
+                if room == 0 {
+                    self.publish(at, published, &bell);
+                    published = at;
+                    room = self.room()?;
+                    if room == 0 {
+                        break 'pieces;
+                    }
+                }
+                let most = room.min(PUBLISH) as usize;
+                let now = len.min(most);
+                // SAFETY: the caller's promise for `now` of the piece's octets; the ring has at least `room`.
+                unsafe { octets.write(at, from, now) };
+                at = at.wrapping_add(now as u32);
+                (from, len, room) = (from.wrapping_add(now), len - now, room - now as u32);
+                if at.wrapping_sub(published) >= PUBLISH {
+                    self.publish(at, published, &bell);
+                    published = at;
+                }
+            }
+        }
+        self.publish(at, published, &bell);
+        Ok(at.wrapping_sub(begin) as usize)
+    }
+
+    /// The peer may read octets up to `at`.
+    fn publish(&self, at: u32, published: u32, bell: &impl Fn()) {
+        if at == published {
+            return;
+        }
+        self.tail.store(at, Ordering::Relaxed);
+        let way = self.way_out();
+        way.published.0.tail.store(at, Ordering::Release);
+        fence(Ordering::SeqCst);
+        if take(&way.asleep.0) {
+            bell();
+        }
+    }
+
+    /// No octets follow.
+    pub fn close(&self, bell: impl Fn()) {
+        let way = self.way_out();
+        way.published.0.closed.store(1, Ordering::Release);
+        fence(Ordering::SeqCst);
+        if take(&way.asleep.0) {
+            bell();
+        }
+    }
+
+    /// Whether the peer has read everything.
+    ///
+    /// # Errors
+    /// The position of the peer cannot be.
+    pub fn is_read(&self) -> Result<bool, Corrupt> {
+        Ok(self.room()? == self.ring_octets())
+    }
+
+    // ---- consumer --------------------------------------------------------------------------
+
+    /// Octets that can be read now.
+    ///
+    /// # Errors
+    /// The position of the peer cannot be.
+    #[inline]
+    pub fn octets(&self) -> Result<u32, Corrupt> {
+        let (head, seen) =
+            (self.head.load(Ordering::Relaxed), self.written_by_peer.load(Ordering::Relaxed));
+        let tail = self.way_in().published.0.tail.load(Ordering::Acquire);
+        if tail == seen {
+            return Ok(seen.wrapping_sub(head));
+        }
+        let there = tail.wrapping_sub(head);
+        // What there is to read only becomes more.
+        if there > self.ring_octets() || there < seen.wrapping_sub(head) {
+            return Err(Corrupt);
+        }
+        self.written_by_peer.store(tail, Ordering::Relaxed);
+        Ok(there)
+    }
+
+    /// Whether everything was read, and the peer said that nothing follows.
+    pub fn is_over(&self) -> bool {
+        let published = &self.way_in().published.0;
+        // In this order: what was published before the end is not overlooked.
+        published.closed.load(Ordering::Acquire) != 0
+            && published.tail.load(Ordering::Acquire) == self.head.load(Ordering::Relaxed)
+    }
+
+    /// Copies octets to `pieces`, in order and as many as there are, and returns how many. `bell` wakes the
+    /// peer, and is called only if it sleeps until there is room.
+    ///
+    /// The peer learns of room late: who neither reads nor asks for [`End::octets`] any more calls
+    /// [`End::fall_asleep`].
+    ///
+    /// # Errors
+    /// The position of the peer cannot be; an unknown part was read.
+    ///
+    /// # Safety
+    ///
+    /// Each piece is the address and the number of octets that can be written during the call, and that are
+    /// not in the memory of this end.
+    pub unsafe fn read(
+        &self,
+        pieces: impl IntoIterator<Item = (*mut u8, usize)>,
+        bell: impl Fn(),
+    ) -> Result<usize, Corrupt> {
+        let begin = self.head.load(Ordering::Relaxed);
+        let (mut at, mut published) = (begin, begin);
+        let octets = self.memory.octets(1 - self.out);
+        let mut there = self.written_by_peer.load(Ordering::Relaxed).wrapping_sub(begin);
+        'pieces: for (mut to, mut len) in pieces {
+            while len > 0 {
+                if there == 0 {
+                    self.give_room(at, published, &bell);
+                    published = at;
+                    there = self.octets()?;
+                    if there == 0 {
+                        break 'pieces;
+                    }
+                }
+                let now = len.min(there.min(PUBLISH) as usize);
+                // SAFETY: the caller's promise for `now` of the piece's octets; the ring has at least `there`.
+                unsafe { octets.read(at, to, now) };
+                at = at.wrapping_add(now as u32);
+                (to, len, there) = (to.wrapping_add(now), len - now, there - now as u32);
+                if at.wrapping_sub(published) >= PUBLISH {
+                    self.give_room(at, published, &bell);
+                    published = at;
+                }
+            }
+        }
+        self.give_room(at, published, &bell);
+        Ok(at.wrapping_sub(begin) as usize)
+    }
+
+    /// The peer may write over octets up to `at`.
+    fn give_room(&self, at: u32, published: u32, bell: &impl Fn()) {
+        if at != published {
+            self.head.store(at, Ordering::Relaxed);
+            self.way_in().head.0.store(at, Ordering::Release);
+            self.tell_room(bell);
+        }
+    }
+
+    /// Wakes a peer that sleeps until there is room, once there is much.
+    fn tell_room(&self, bell: &impl Fn()) {
+        let stalled = &self.way_in().stalled.0;
+        if stalled.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let (head, tail) =
+            (self.head.load(Ordering::Relaxed), self.written_by_peer.load(Ordering::Relaxed));
+        if tail.wrapping_sub(head) <= self.ring_octets() / 2 && take(stalled) {
+            bell();
+        }
+    }
+
+    // ---- sleep -----------------------------------------------------------------------------
+
+    /// From now on the peer rings when there are octets, or the end, and, if `wants_room`, when there is room.
+    /// Returns true if any of that is so already: then the caller had better look again before it sleeps.
+    /// To be called again after each ring.
+    ///
+    /// # Errors
+    /// A position of the peer cannot be.
+    pub fn fall_asleep(&self, wants_room: bool, bell: impl Fn()) -> Result<bool, Corrupt> {
+        let (way_in, way_out) = (self.way_in(), self.way_out());
+        way_in.asleep.0.store(1, Ordering::Relaxed);
+        if wants_room {
+            way_out.stalled.0.store(1, Ordering::Relaxed);
+        }
+        fence(Ordering::SeqCst);
+        // Room that was given without such a fence.
+        self.tell_room(&bell);
+        let closed = way_in.published.0.closed.load(Ordering::Acquire) != 0;
+        Ok(self.octets()? > 0 || closed || (wants_room && self.room()? > 0))
+    }
+
+    /// Whether the peer still has [`End::fall_asleep`] to see.
+    pub fn is_asleep(&self) -> bool {
+        self.way_in().asleep.0.load(Ordering::Relaxed) != 0
+    }
+
+    /// From now on the peer does not ring: this end looks by itself.
+    pub fn wake(&self) {
+        self.way_in().asleep.0.store(0, Ordering::Relaxed);
+        self.way_out().stalled.0.store(0, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,241 @@
+//! The memory: a sealed memfd, made by one process, verified and mapped by both.
+//!
+//! A mapping belongs to its [`crate::End`]. No page of it can be missing: they are allocated when it is made, and
+//! it cannot shrink; so no access is answered with SIGBUS, unless the memory itself is broken.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::{NonNull, null_mut};
+
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::page::{MAGIC, PAGE, Page, VERSION};
+
+/// Octets of a ring at least.
+pub const MIN_RING: u32 = 64 << 10;
+/// Octets of a ring at most.
+pub const MAX_RING: u32 = 4 << 20;
+
+/// What must be impossible: to change its size, and to make that possible again.
+fn seals() -> SealFlags {
+    SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL
+}
+
+/// What the kernel calls the file system of a memfd that has pages of the usual size.
+const TMPFS: i64 = 0x0102_1994;
+
+/// Why memory that a peer passed is not used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Refused {
+    /// Not a memfd of ordinary pages.
+    Kind,
+    /// Its size can be changed, or it cannot be written.
+    Seals,
+    /// It is not as large as it says, or that is not a possible size.
+    Size,
+    /// It does not begin as such memory does.
+    Magic,
+    /// A layout of another version.
+    Version,
+    /// The operating system's error, by its number.
+    Os(i32),
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kind => f.write_str("it is not a memfd of ordinary pages"),
+            Self::Seals => f.write_str("it lacks a seal (shrink, grow, seal), or has one too many"),
+            Self::Size => f.write_str("its size is not what its first page says"),
+            Self::Magic => f.write_str("its first page is not that of a ring"),
+            Self::Version => f.write_str("its layout is of another version"),
+            Self::Os(errno) => io::Error::from_raw_os_error(*errno).fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl From<rustix::io::Errno> for Refused {
+    fn from(errno: rustix::io::Errno) -> Self {
+        Self::Os(errno.raw_os_error())
+    }
+}
+
+/// Whether a ring can have so many octets.
+pub(crate) fn is_size(octets: u32) -> bool {
+    octets.is_power_of_two() && (MIN_RING..=MAX_RING).contains(&octets)
+}
+
+fn len(ring_octets: u32) -> usize {
+    PAGE + 2 * ring_octets as usize
+}
+
+/// Makes memory with two rings of `ring_octets` each: a power of two from [`MIN_RING`] to [`MAX_RING`].
+///
+/// All its pages are allocated, and counted for the calling process.
+///
+/// # Errors
+/// `InvalidInput` for another size; the operating system's, among them `ENOMEM` and `ENOSPC`.
+pub fn create(ring_octets: u32) -> io::Result<OwnedFd> {
+    if !is_size(ring_octets) {
+        let detail = format!(
+            "a ring has a power of two of octets, {MIN_RING} to {MAX_RING}, not {ring_octets}"
+        );
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, detail));
+    }
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let memory = rustix::fs::memfd_create("warpline-ring", flags)?;
+    let len = len(ring_octets) as u64;
+    rustix::fs::ftruncate(&memory, len)?;
+    rustix::fs::fallocate(&memory, FallocateFlags::empty(), 0, len)?;
+    let about = [MAGIC, VERSION, ring_octets].map(u32::to_ne_bytes);
+    if rustix::io::pwrite(&memory, about.as_flattened(), 0)? != about.as_flattened().len() {
+        return Err(io::ErrorKind::WriteZero.into());
+    }
+    rustix::fs::fcntl_add_seals(&memory, seals())?;
+    Ok(memory)
+}
+
+/// Checks memory that a peer passed; returns the octets of each ring.
+///
+/// # Errors
+/// Why it must not be mapped.
+pub fn verify(memory: impl AsFd) -> Result<u32, Refused> {
+    if rustix::fs::fstatfs(&memory)?.f_type as i64 != TMPFS {
+        return Err(Refused::Kind);
+    }
+    match rustix::fs::fcntl_get_seals(&memory) {
+        // A seal against execution does no harm.
+        Ok(set) if set & (seals() | SealFlags::WRITE | SealFlags::FUTURE_WRITE) == seals() => {}
+        Ok(_) => return Err(Refused::Seals),
+        Err(_) => return Err(Refused::Kind),
+    }
+    let size = rustix::fs::fstat(&memory)?.st_size;
+    let mut about = [[0; 4]; 3];
+    if rustix::io::pread(&memory, about.as_flattened_mut(), 0)? != about.as_flattened().len() {
+        return Err(Refused::Size);
+    }
+    let [magic, version, ring_octets] = about.map(u32::from_ne_bytes);
+    if magic != MAGIC {
+        return Err(Refused::Magic);
+    }
+    if version != VERSION {
+        return Err(Refused::Version);
+    }
+    if !is_size(ring_octets) || u64::try_from(size) != Ok(len(ring_octets) as u64) {
+        return Err(Refused::Size);
+    }
+    Ok(ring_octets)
+}
+
+/// Memory that is mapped, until it is dropped.
+///
+/// # Invariants
+///
+/// At `at` are [`len`]`(ring_octets)` octets that can be read and written, aligned as a page is.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    at: NonNull<u8>,
+    ring_octets: u32,
+    /// Not the kernel's to unmap.
+    #[cfg(test)]
+    heap: Option<std::sync::Arc<heap::Heap>>,
+}
+
+// SAFETY: the memory belongs to nobody's thread.
+unsafe impl Send for Mapping {}
+// SAFETY: a mapping gives out raw pointers, and a reference to atomics.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps memory that [`verify`] accepts.
+    pub(crate) fn new(memory: impl AsFd) -> Result<Self, Refused> {
+        let ring_octets = verify(&memory)?;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let len = len(ring_octets);
+        // SAFETY: a new mapping, which overlaps none.
+        let at = unsafe { rustix::mm::mmap(null_mut(), len, access, MapFlags::SHARED, memory, 0) }?;
+        let at = NonNull::new(at.cast()).ok_or(Refused::Os(libc::ENOMEM))?;
+        Ok(Self {
+            at,
+            ring_octets,
+            #[cfg(test)]
+            heap: None,
+        })
+    }
+
+    pub(crate) fn ring_octets(&self) -> u32 {
+        self.ring_octets
+    }
+
+    /// Where it is, and how many octets.
+    pub(crate) fn range(&self) -> (*mut u8, usize) {
+        (self.at.as_ptr(), len(self.ring_octets))
+    }
+
+    /// The first page.
+    pub(crate) fn page(&self) -> &Page {
+        // SAFETY: by the invariant the page is there for as long as the mapping, and aligned. It
+        // consists of atomics, for which any octets are a value; whoever else writes there does so by atomics,
+        // or is another process.
+        unsafe { &*self.at.as_ptr().cast::<Page>() }
+    }
+
+    /// The octets of a ring, of 0 and 1.
+    pub(crate) fn octets(&self, ring: usize) -> crate::octets::Octets<'_> {
+        let base = self.at.as_ptr().wrapping_add(PAGE + (ring & 1) * self.ring_octets as usize);
+        // SAFETY: by the invariant the ring's octets are there for as long as the mapping, and their number is a
+        // power of two.
+        unsafe { crate::octets::Octets::new(base, self.ring_octets) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        #[cfg(test)]
+        if self.heap.is_some() {
+            return;
+        }
+        let (at, len) = self.range();
+        // SAFETY: the mapping is ours, and nobody borrows from it any more.
+        let _ = unsafe { rustix::mm::munmap(at.cast(), len) };
+    }
+}
+
+/// Memory of one process, for tests where there is no memfd (Miri).
+#[cfg(test)]
+pub(crate) mod heap {
+    use std::alloc::{Layout, alloc_zeroed, dealloc};
+    use std::ptr::NonNull;
+    use std::sync::Arc;
+
+    use super::{Mapping, PAGE, len};
+
+    #[derive(Debug)]
+    pub(crate) struct Heap(NonNull<u8>, Layout);
+
+    // SAFETY: the memory belongs to nobody's thread.
+    unsafe impl Send for Heap {}
+    // SAFETY: only its drop uses the pointer.
+    unsafe impl Sync for Heap {}
+
+    impl Drop for Heap {
+        fn drop(&mut self) {
+            // SAFETY: allocated with this layout, and this is the last reference.
+            unsafe { dealloc(self.0.as_ptr(), self.1) };
+        }
+    }
+
+    /// Two mappings of the same memory.
+    pub(crate) fn pair(ring_octets: u32) -> [Mapping; 2] {
+        let layout = Layout::from_size_align(len(ring_octets), PAGE).unwrap();
+        // SAFETY: the layout has octets.
+        let at = NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap();
+        let heap = Arc::new(Heap(at, layout));
+        [heap.clone(), heap].map(|heap| Mapping { at, ring_octets, heap: Some(heap) })
+    }
+}

@@ -1,0 +1,68 @@
+//! The octets of one ring, by free-running positions.
+//!
+//! The peer may write them at any moment; there is no Rust reference to them.
+
+use std::marker::PhantomData;
+
+use crate::copy;
+
+/// The octets.
+///
+/// # Invariants
+///
+/// `size` octets at `base` can be read and written for `'a`, and are a power of two in number.
+#[derive(Clone, Copy)]
+pub(crate) struct Octets<'a> {
+    base: *mut u8,
+    size: u32,
+    life: PhantomData<&'a ()>,
+}
+
+impl<'a> Octets<'a> {
+    /// # Safety
+    ///
+    /// The invariants of the type.
+    pub(crate) unsafe fn new(base: *mut u8, size: u32) -> Self {
+        Self { base, size, life: PhantomData }
+    }
+
+    /// Where a position is, and how many octets there are up to the ring's end.
+    fn place(&self, position: u32) -> (*mut u8, usize) {
+        let at = (position & (self.size - 1)) as usize;
+        (self.base.wrapping_add(at), self.size as usize - at)
+    }
+
+    /// Copies `len` octets to `position`.
+    ///
+    /// # Safety
+    ///
+    /// `len` octets at `from` can be read, are not in the ring, and are no more than the ring has.
+    #[inline]
+    pub(crate) unsafe fn write(&self, position: u32, from: *const u8, len: usize) {
+        let (at, most) = self.place(position);
+        let first = len.min(most);
+        // SAFETY: `first` octets from `at` on are in the ring; for the rest the caller's promise.
+        unsafe { copy::store(at, from, first) };
+        if first < len {
+            // SAFETY: the same for what is left, which has its place at the beginning.
+            unsafe { copy::store(self.base, from.wrapping_add(first), len - first) };
+        }
+    }
+
+    /// Copies `len` octets from `position`.
+    ///
+    /// # Safety
+    ///
+    /// `len` octets at `to` can be written, are not in the ring, and are no more than the ring has.
+    #[inline]
+    pub(crate) unsafe fn read(&self, position: u32, to: *mut u8, len: usize) {
+        let (at, most) = self.place(position);
+        let first = len.min(most);
+        // SAFETY: `first` octets from `at` on are in the ring; for the rest the caller's promise.
+        unsafe { copy::load(to, at, first) };
+        if first < len {
+            // SAFETY: the same for what is left, which is at the beginning.
+            unsafe { copy::load(to.wrapping_add(first), self.base, len - first) };
+        }
+    }
+}

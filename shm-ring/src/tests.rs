@@ -1,0 +1,212 @@
+//! Two ends in one process, and peers that break the rules.
+
+use std::cell::Cell;
+
+use crate::end::{Corrupt, End, Side};
+use crate::memory::{MIN_RING, heap};
+
+fn ends() -> [End; 2] {
+    let [maker, other] = heap::pair(MIN_RING);
+    [End::new(maker, Side::Maker), End::new(other, Side::Other)]
+}
+
+fn write(end: &End, octets: &[u8]) -> Result<usize, Corrupt> {
+    // SAFETY: a live slice.
+    unsafe { end.write([(octets.as_ptr(), octets.len())], || {}) }
+}
+
+fn read(end: &End, len: usize) -> Result<Vec<u8>, Corrupt> {
+    let mut octets = vec![0; len];
+    // SAFETY: a live slice, exclusively ours.
+    let done = unsafe { end.read([(octets.as_mut_ptr(), octets.len())], || {}) }?;
+    octets.truncate(done);
+    Ok(octets)
+}
+
+/// Octets that repeat late.
+fn pattern(begin: usize, len: usize) -> Vec<u8> {
+    (begin..begin + len).map(|at| (at % 251) as u8).collect()
+}
+
+#[test]
+fn octets_arrive_in_order_both_ways_and_round_the_end() {
+    let [near, far] = ends();
+    let mut done = 0;
+    // Sizes on both sides of what is copied past the caches, at places of all kinds.
+    let sizes = if cfg!(miri) { vec![1, 60_000, 4097] } else { (1..20_000).step_by(997).collect() };
+    for len in sizes {
+        let octets = pattern(done, len);
+        assert_eq!(write(&near, &octets), Ok(len));
+        assert_eq!(write(&far, &octets), Ok(len));
+        assert_eq!(read(&far, len).unwrap(), octets, "{len}");
+        assert_eq!(read(&near, len + 1).unwrap(), octets, "{len}");
+        done += len;
+    }
+    assert!(near.is_read().unwrap() && far.is_read().unwrap());
+}
+
+#[test]
+fn pieces_are_gathered_and_scattered() {
+    let [near, far] = ends();
+    let (first, second) = (pattern(0, 5), pattern(5, 7));
+    let pieces = [&first, &second].map(|piece| (piece.as_ptr(), piece.len()));
+    // SAFETY: live slices.
+    assert_eq!(unsafe { near.write(pieces, || {}) }, Ok(12));
+    let (mut front, mut back) = ([0; 9], [0; 9]);
+    let pieces = [front.as_mut_ptr(), back.as_mut_ptr()].map(|piece| (piece, 9));
+    // SAFETY: live arrays, exclusively ours.
+    assert_eq!(unsafe { far.read(pieces, || {}) }, Ok(12));
+    assert_eq!([&front[..], &back[..3]].concat(), pattern(0, 12));
+}
+
+#[test]
+fn a_full_ring_takes_no_more() {
+    let [near, far] = ends();
+    let octets = pattern(0, MIN_RING as usize + 1);
+    assert_eq!(write(&near, &octets), Ok(MIN_RING as usize));
+    assert_eq!((write(&near, &octets), near.room()), (Ok(0), Ok(0)));
+    assert_eq!(read(&far, 10).unwrap(), octets[..10]);
+    assert_eq!(write(&near, &octets), Ok(10));
+    assert!(!near.is_read().unwrap());
+}
+
+#[test]
+fn the_end_comes_behind_the_octets() {
+    let [near, far] = ends();
+    write(&near, b"last").unwrap();
+    near.close(|| {});
+    assert!(!far.is_over());
+    assert_eq!(read(&far, 9).unwrap(), b"last");
+    assert!(far.is_over());
+}
+
+#[test]
+fn only_a_sleeper_is_rung_for_and_once() {
+    let [near, far] = ends();
+    let rung = Cell::new(0);
+    let bell = || rung.set(rung.get() + 1);
+    let octets = [0; 8];
+    // SAFETY: a live array.
+    let write = || unsafe { near.write([(octets.as_ptr(), 8)], bell) }.unwrap();
+    write();
+    assert_eq!(rung.get(), 0);
+    assert!(far.fall_asleep(false, || {}).unwrap(), "there is something");
+    read(&far, 8).unwrap();
+    assert!(!far.fall_asleep(false, || {}).unwrap());
+    write();
+    write();
+    assert_eq!(rung.get(), 1);
+    read(&far, 16).unwrap();
+    assert!(!far.fall_asleep(false, || {}).unwrap() && far.is_asleep());
+    far.wake();
+    write();
+    assert_eq!(rung.get(), 1);
+}
+
+#[test]
+fn who_waits_for_room_is_rung_for_when_there_is_much() {
+    let [near, far] = ends();
+    write(&near, &pattern(0, MIN_RING as usize)).unwrap();
+    assert!(!near.fall_asleep(true, || {}).unwrap());
+    let rung = Cell::new(0);
+    let mut octets = vec![0; 1 << 10];
+    let mut read = || {
+        // SAFETY: a live slice, exclusively ours.
+        unsafe { far.read([(octets.as_mut_ptr(), octets.len())], || rung.set(rung.get() + 1)) }
+    };
+    read().unwrap();
+    assert_eq!(rung.get(), 0);
+    for _ in 0..MIN_RING >> 10 {
+        read().unwrap();
+    }
+    assert_eq!(rung.get(), 1);
+    assert!(near.fall_asleep(true, || {}).unwrap(), "there is room");
+}
+
+#[test]
+fn positions_that_cannot_be_are_refused() {
+    use kal_os::sync::Ordering;
+    for (far_off, what) in
+        [(MIN_RING + 9, "beyond"), (u32::MAX, "back"), (7, "back of what was seen")]
+    {
+        let [near, far] = ends();
+        write(&near, &[0; 8]).unwrap();
+        assert_eq!(far.octets(), Ok(8));
+        near.memory_for_tests().page().ways[0].published.0.tail.store(far_off, Ordering::Relaxed);
+        assert_eq!(far.octets(), Err(Corrupt), "tail {what}");
+    }
+    for (far_off, what) in [(9, "beyond"), (u32::MAX, "back"), (3, "back of what was seen")] {
+        let [near, far] = ends();
+        write(&near, &[0; 8]).unwrap();
+        read(&far, 4).unwrap();
+        assert_eq!(near.room(), Ok(MIN_RING - 4));
+        far.memory_for_tests().page().ways[0].head.0.store(far_off, Ordering::Relaxed);
+        assert_eq!(near.room(), Err(Corrupt), "head {what}");
+    }
+}
+
+#[cfg(not(miri))]
+mod memory {
+    use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+
+    use super::*;
+    use crate::{MAX_RING, Refused, create, verify};
+
+    #[test]
+    fn memory_that_was_made_is_accepted() {
+        for ring in [MIN_RING, 256 << 10, MAX_RING] {
+            let memory = create(ring).unwrap();
+            assert_eq!(verify(&memory), Ok(ring));
+            let near = End::map(&memory, Side::Maker).unwrap();
+            let far = End::map(&memory, Side::Other).unwrap();
+            drop(memory);
+            write(&near, b"here").unwrap();
+            assert_eq!(read(&far, 4).unwrap(), b"here");
+        }
+        for ring in [0, MIN_RING / 2, MIN_RING + 1, 3 * MIN_RING, 2 * MAX_RING] {
+            assert_eq!(create(ring).unwrap_err().kind(), std::io::ErrorKind::InvalidInput);
+        }
+    }
+
+    #[test]
+    fn the_seals_hold() {
+        let memory = create(MIN_RING).unwrap();
+        assert!(rustix::fs::ftruncate(&memory, 4096).is_err());
+        assert!(rustix::fs::ftruncate(&memory, 1 << 30).is_err());
+        assert!(rustix::fs::fcntl_add_seals(&memory, SealFlags::WRITE).is_err());
+        // A hole can be punched; a page of zeros takes its place.
+        let end = End::map(&memory, Side::Maker).unwrap();
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&memory, hole, 0, 4096).unwrap();
+        assert_eq!(write(&end, b"still"), Ok(5));
+    }
+
+    #[test]
+    fn memory_that_is_something_else_is_refused() {
+        let sealed = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        let made = |size: u64, about: [u32; 3], seals| {
+            let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+            let memory = rustix::fs::memfd_create("other", flags).unwrap();
+            rustix::fs::ftruncate(&memory, size).unwrap();
+            let about = about.map(u32::to_ne_bytes);
+            rustix::io::pwrite(&memory, about.as_flattened(), 0).unwrap();
+            rustix::fs::fcntl_add_seals(&memory, seals).unwrap();
+            verify(memory).unwrap_err()
+        };
+        let magic = crate::page::MAGIC;
+        let size = 4096 + 2 * u64::from(MIN_RING);
+        let good = [magic, 1, MIN_RING];
+        assert_eq!(made(size, good, SealFlags::SHRINK | SealFlags::SEAL), Refused::Seals);
+        assert_eq!(made(size, good, sealed | SealFlags::FUTURE_WRITE), Refused::Seals);
+        assert_eq!(made(size + 1, good, sealed), Refused::Size);
+        assert_eq!(made(size - 1, good, sealed), Refused::Size);
+        assert_eq!(made(size, [magic, 1, 2 * MIN_RING], sealed), Refused::Size);
+        assert_eq!(made(4096, [magic, 1, 0], sealed), Refused::Size);
+        assert_eq!(made(size, [magic, 2, MIN_RING], sealed), Refused::Version);
+        assert_eq!(made(size, [0, 1, MIN_RING], sealed), Refused::Magic);
+        let (read, _write) = rustix::pipe::pipe().unwrap();
+        assert_eq!(verify(read).unwrap_err(), Refused::Kind);
+        let null = std::fs::File::open("/dev/null").unwrap();
+        assert_eq!(verify(null).unwrap_err(), Refused::Kind);
+    }
+}
