@@ -1,6 +1,6 @@
 /*
- * What the example programs share and what is not about RDMA: options, addresses, octet order,
- * complaints. One thread; no state.
+ * What the example programs share and what is not about RDMA: options, octet order, complaints; and
+ * how each of them listens and waits for what becomes of a connection. One thread; no state.
  */
 #ifndef EXAMPLE_H
 #define EXAMPLE_H
@@ -10,13 +10,11 @@
 
 #include <arpa/inet.h>
 #include <it_api.h>
-#include <netdb.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include <time.h>
 
 /* Microseconds; far more than any answer takes. */
 #define PATIENCE ((uint64_t)20 * 1000 * 1000)
@@ -69,30 +67,6 @@ static inline const char *option(int *argc, char **argv, const char *name, const
     return fallback;
 }
 
-static inline bool wrong_address(const char *text, const char *why)
-{
-    fprintf(stderr, "`%s`: %s; an address is HOST:PORT, such as 127.0.0.1:7174\n", text, why);
-    return false;
-}
-
-/* An address "HOST:PORT", IPv4. */
-static inline bool parse_address(const char *text, struct sockaddr_in *address)
-{
-    char host[256];
-    struct addrinfo hints = { .ai_family = AF_INET, .ai_socktype = SOCK_STREAM }, *found;
-    const char *colon = strrchr(text, ':');
-    if (colon == NULL || (size_t)(colon - text) >= sizeof host)
-        return wrong_address(text, "it has no port");
-    memcpy(host, text, (size_t)(colon - text));
-    host[colon - text] = '\0';
-    int error = getaddrinfo(host, colon + 1, &hints, &found);
-    if (error != 0)
-        return wrong_address(text, gai_strerror(error));
-    memcpy(address, found->ai_addr, sizeof *address);
-    freeaddrinfo(found);
-    return true;
-}
-
 static inline void put32(unsigned char *at, uint32_t value)
 {
     value = htonl(value);
@@ -119,6 +93,14 @@ static inline uint64_t get64(const unsigned char *at)
     return it_ntoh64(value);
 }
 
+/* Microseconds of a clock that only goes forward. */
+static inline double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec * 1e6 + (double)time.tv_nsec * 1e-3;
+}
+
 /* Memory of the peer: key (4 octets), address and length (8 each). */
 #define RANGE_OCTETS 20
 
@@ -130,19 +112,24 @@ static inline void put_range(unsigned char *at, it_rmr_context_t key, void *memo
     put64(at + 12, length);
 }
 
-/* Connection handling: the spigot that has an address; 0 if none has. */
-static inline size_t spigot_of(it_ia_handle_t ia, struct in_addr ip)
+/* Connection handling: listens; requests come out of an event dispatcher. */
+static inline bool listen_at(it_ia_handle_t ia, const char *address, it_evd_handle_t *requests)
 {
-    it_ia_info_t *info;
-    size_t spigot = 0;
-    if (!succeeded(it_ia_query(ia, &info), "it_ia_query"))
-        return 0;
-    for (size_t at = 0; at < info->num_spigots; at++)
-        for (size_t n = 0; n < info->spigot_info[at].num_net_addr; n++)
-            if (info->spigot_info[at].net_addr[n].addr.ipv4.s_addr == ip.s_addr)
-                spigot = info->spigot_info[at].spigot_id;
-    it_ia_info_free(info);
-    return spigot;
+    char at[64];
+    it_listen_handle_t listen;
+    TRY(it_evd_create(ia, IT_CM_REQ_EVENT_STREAM, 0, 64, 1, IT_NULL_HANDLE, requests, NULL));
+    TRY(itw_listen(ia, address, *requests, &listen));
+    itw_listen_address(listen, at, sizeof at);
+    printf("listening at %s\n", at);
+    fflush(stdout);
+    return true;
+}
+
+/* Connection handling: waits for an event of a connection; says what came instead. */
+static inline bool expect(it_evd_handle_t events, it_event_type_t wanted, it_event_t *event)
+{
+    TRY(it_evd_wait(events, PATIENCE, event, NULL));
+    return event->event_number == wanted || complain(event);
 }
 
 #endif

@@ -42,42 +42,26 @@ static bool prepare(void)
     return true;
 }
 
-/* Connection handling: waits for an event of the connection. */
-static bool expect(it_event_type_t wanted, it_event_t *event)
-{
-    TRY(it_evd_wait(events, PATIENCE, event, NULL));
-    return event->event_number == wanted || complain(event);
-}
-
 /* Connection handling: serves one client; our key travels as private data. */
-static bool accept_one(struct sockaddr_in at)
+static bool accept_one(void)
 {
     unsigned char range[RANGE_OCTETS];
     it_event_t event;
     it_evd_handle_t requests;
-    it_listen_handle_t listen;
-    it_conn_qual_t qual = { IT_IANA_PORT, { 0 } };
-    size_t spigot = spigot_of(ia, at.sin_addr);
-    TRY(it_evd_create(ia, IT_CM_REQ_EVENT_STREAM, 0, 4, 1, IT_NULL_HANDLE, &requests, NULL));
-    TRY(it_listen_create(ia, spigot, requests, IT_LISTEN_NO_FLAG, &qual, &listen));
-    printf("%s:%u\n", inet_ntoa(at.sin_addr), ntohs(qual.conn_qual.port));
-    fflush(stdout);
+    if (!listen_at(ia, "127.0.0.1:0", &requests))
+        return false;
     TRY(it_evd_wait(requests, IT_TIMEOUT_INFINITE, &event, NULL));
     put_range(range, key, memory, ROOM);
     TRY(it_ep_accept(ep, event.conn_req.cn_est_id, range, sizeof range));
-    return expect(IT_CM_MSG_CONN_ESTABLISHED_EVENT, &event);
+    return expect(events, IT_CM_MSG_CONN_ESTABLISHED_EVENT, &event);
 }
 
 /* Connection handling: connects; answers the server's key. */
-static bool connect_to(struct sockaddr_in at, unsigned char *range)
+static bool connect_to(const char *server, unsigned char *range)
 {
     it_event_t event;
-    it_conn_qual_t qual = { IT_IANA_PORT, { at.sin_port } };
-    it_path_t path = { .timeout = PATIENCE };
-    path.remote.iwarp.ip_vers = IT_IP_VERS_IPV4;
-    path.remote.iwarp.raddr.ipv4 = at.sin_addr;
-    TRY(it_ep_connect(ep, &path, NULL, &qual, IT_CONNECT_FLAG_TWO_WAY, NULL, 0));
-    if (!expect(IT_CM_MSG_CONN_ESTABLISHED_EVENT, &event))
+    TRY(itw_connect(ep, server, NULL, 0));
+    if (!expect(events, IT_CM_MSG_CONN_ESTABLISHED_EVENT, &event))
         return false;
     memcpy(range, event.conn.private_data, RANGE_OCTETS);
     return true;
@@ -93,29 +77,27 @@ static bool done(it_event_t *event)
 static bool serve(void)
 {
     it_event_t event;
-    struct sockaddr_in at;
     it_lmr_triplet_t room = { 0 };
-    if (!parse_address("127.0.0.1:0", &at) || !prepare())
+    if (!prepare())
         return false;
     room.lmr = lmr;
     room.addr.abs = memory + ROOM;
     room.length = ROOM;
     TRY(it_post_recv(ep, &room, 1, 0, SIGNALLED));
-    if (!accept_one(at) || !done(&event))
+    if (!accept_one() || !done(&event))
         return false;
     /* The Send came behind the RDMA Write, so that is complete, too. */
     printf("%.*s, %.*s\n", (int)strlen(WRITTEN), (char *)memory,
            (int)event.dto_cmpl.transferred_length, (char *)memory + ROOM);
-    return expect(IT_CM_MSG_CONN_DISCONNECT_EVENT, &event);
+    return expect(events, IT_CM_MSG_CONN_DISCONNECT_EVENT, &event);
 }
 
 static bool greet(const char *server)
 {
     it_event_t event;
-    struct sockaddr_in at;
     unsigned char board[RANGE_OCTETS];
     it_lmr_triplet_t text = { 0 };
-    if (!parse_address(server, &at) || !prepare() || !connect_to(at, board))
+    if (!prepare() || !connect_to(server, board))
         return false;
     memcpy(memory, WRITTEN SENT, strlen(WRITTEN SENT));
     text.lmr = lmr;
@@ -128,7 +110,7 @@ static bool greet(const char *server)
     if (!done(&event))
         return false;
     TRY(it_ep_disconnect(ep, NULL, 0));
-    return expect(IT_CM_MSG_CONN_DISCONNECT_EVENT, &event);
+    return expect(events, IT_CM_MSG_CONN_DISCONNECT_EVENT, &event);
 }
 
 int main(int argc, char **argv)

@@ -130,43 +130,20 @@ static void release(struct peer *peer)
     free(peer);
 }
 
-/* Connection handling: listens; requests come out of an event dispatcher. */
-static bool listen_at(struct sockaddr_in at, it_evd_handle_t *requests)
-{
-    it_listen_handle_t listen;
-    it_conn_qual_t qual = { IT_IANA_PORT, { at.sin_port } };
-    it_listen_flags_t flags = at.sin_port ? IT_LISTEN_CONN_QUAL_INPUT : IT_LISTEN_NO_FLAG;
-    TRY(it_evd_create(ia, IT_CM_REQ_EVENT_STREAM, 0, 64, 1, IT_NULL_HANDLE, requests, NULL));
-    TRY(it_listen_create(ia, spigot_of(ia, at.sin_addr), *requests, flags, &qual, &listen));
-    printf("listening at %s:%u\n", inet_ntoa(at.sin_addr), ntohs(qual.conn_qual.port));
-    return true;
-}
-
-/* Connection handling: waits for an event of the connection. */
-static bool expect(struct peer *peer, it_event_type_t wanted)
-{
-    TRY(it_evd_wait(peer->events, PATIENCE, &peer->event, NULL));
-    return peer->event.event_number == wanted || complain(&peer->event);
-}
-
 /* Connection handling: accepts; the private data is the key of the table. */
 static bool accept_from(struct peer *peer)
 {
     unsigned char range[RANGE_OCTETS];
     put_range(range, table_key, table, (size_t)ENTRIES * ENTRY);
     TRY(it_ep_accept(peer->ep, peer->request, range, sizeof range));
-    return expect(peer, IT_CM_MSG_CONN_ESTABLISHED_EVENT);
+    return expect(peer->events, IT_CM_MSG_CONN_ESTABLISHED_EVENT, &peer->event);
 }
 
 /* Connection handling: connects. */
-static bool connect_to(struct peer *peer, struct sockaddr_in at)
+static bool connect_to(struct peer *peer, const char *server)
 {
-    it_conn_qual_t qual = { IT_IANA_PORT, { at.sin_port } };
-    it_path_t path = { .timeout = PATIENCE };
-    path.remote.iwarp.ip_vers = IT_IP_VERS_IPV4;
-    path.remote.iwarp.raddr.ipv4 = at.sin_addr;
-    TRY(it_ep_connect(peer->ep, &path, NULL, &qual, IT_CONNECT_FLAG_TWO_WAY, NULL, 0));
-    if (!expect(peer, IT_CM_MSG_CONN_ESTABLISHED_EVENT))
+    TRY(itw_connect(peer->ep, server, NULL, 0));
+    if (!expect(peer->events, IT_CM_MSG_CONN_ESTABLISHED_EVENT, &peer->event))
         return false;
     memcpy(peer->table, peer->event.conn.private_data, RANGE_OCTETS);
     return get64(peer->table + 12) == (uint64_t)ENTRIES * ENTRY || fail("the server is no kv");
@@ -176,7 +153,7 @@ static bool connect_to(struct peer *peer, struct sockaddr_in at)
 static bool disconnect(struct peer *peer)
 {
     TRY(it_ep_disconnect(peer->ep, NULL, 0));
-    return expect(peer, IT_CM_MSG_CONN_DISCONNECT_EVENT);
+    return expect(peer->events, IT_CM_MSG_CONN_DISCONNECT_EVENT, &peer->event);
 }
 
 /* Waits for the next completion. A peer that is gone is a failure, too, but no complaint. */
@@ -187,7 +164,7 @@ static bool next(struct peer *peer, uint64_t patience, it_event_t *event)
         return true;
     if (event->dto_cmpl.dto_status != IT_DTO_ERR_FLUSHED)
         complain(event);
-    expect(peer, IT_CM_MSG_CONN_DISCONNECT_EVENT);
+    expect(peer->events, IT_CM_MSG_CONN_DISCONNECT_EVENT, &peer->event);
     return false;
 }
 
@@ -231,7 +208,7 @@ static void *keep(void *argument)
     return NULL;
 }
 
-static bool serve(struct sockaddr_in at)
+static bool serve(const char *address)
 {
     it_evd_handle_t requests;
     it_lmr_handle_t lmr;
@@ -241,7 +218,7 @@ static bool serve(struct sockaddr_in at)
     TRY(it_lmr_create(pz, table, NULL, (it_length_t)ENTRIES * ENTRY, IT_ADDR_MODE_ABSOLUTE,
                       (it_mem_priv_t)(IT_PRIV_LOCAL | IT_PRIV_REMOTE_READ), IT_LMR_FLAG_NONE, 0,
                       &lmr, &table_key));
-    if (!listen_at(at, &requests))
+    if (!listen_at(ia, address, &requests))
         return false;
     fflush(stdout);
     for (;;) {
@@ -377,11 +354,11 @@ static bool act(struct peer *peer, int argc, char **argv)
 }
 
 /* Whatever comes of the action, the connection ends in order. */
-static bool use_server(struct sockaddr_in at, int argc, char **argv)
+static bool use_server(const char *server, int argc, char **argv)
 {
     struct peer *peer = calloc(1, sizeof *peer);
     if (peer == NULL || !prepare(peer) || !receive(peer, REPLY(peer), ANSWER) ||
-        !connect_to(peer, at))
+        !connect_to(peer, server))
         return false;
     bool well = act(peer, argc, argv);
     well = disconnect(peer) && well;
@@ -392,7 +369,6 @@ static bool use_server(struct sockaddr_in at, int argc, char **argv)
 int main(int argc, char **argv)
 {
     const char *name = option(&argc, argv, "--ia", "vp_softrdma");
-    struct sockaddr_in at;
     bool serves = argc == 3 && strcmp(argv[1], "serve") == 0;
     if (!serves && !(argc > 3 && strcmp(argv[1], "connect") == 0)) {
         fputs("usage: kv [--ia NAME] serve HOST:PORT\n"
@@ -400,10 +376,10 @@ int main(int argc, char **argv)
               stderr);
         return 2;
     }
-    if (!parse_address(argv[2], &at) || !succeeded(it_ia_create(name, 2, 1, &ia), "it_ia_create") ||
+    if (!succeeded(it_ia_create(name, 2, 1, &ia), "it_ia_create") ||
         !succeeded(it_pz_create(ia, &pz), "it_pz_create"))
         return 1;
-    bool well = serves ? serve(at) : use_server(at, argc - 3, argv + 3);
+    bool well = serves ? serve(argv[2]) : use_server(argv[2], argc - 3, argv + 3);
     it_ia_free(ia);
     return well ? 0 : 1;
 }

@@ -11,6 +11,10 @@
  */
 #include "example.h"
 
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 /* Octets of a request's or answer's head, and of a document, at most. */
 #define HEAD 1024
 #define DOCUMENT 4096
@@ -79,25 +83,42 @@ static void release(struct peer *peer)
     it_pz_free(peer->pz);
 }
 
-/* Connection handling: waits for an event of the connection. */
-static bool expect(struct peer *peer, it_event_type_t wanted)
-{
-    it_event_t event;
-    TRY(it_evd_wait(peer->events, PATIENCE, &event, NULL));
-    return event.event_number == wanted || complain(&event);
-}
-
 /* Connection handling: the socket becomes the endpoint's connection. The server's last words go
  * along; who says them waits, and the other side begins. */
 static bool convert(struct peer *peer, int sd, const char *last_words)
 {
+    it_event_t event;
     TRY(it_socket_convert(sd, peer->ep, IT_SC_DEFAULT, (const unsigned char *)last_words,
                           last_words == NULL ? 0 : strlen(last_words)));
-    return expect(peer, IT_CM_MSG_CONN_ESTABLISHED_EVENT);
+    return expect(peer->events, IT_CM_MSG_CONN_ESTABLISHED_EVENT, &event);
+}
+
+static bool wrong_address(const char *text, const char *why)
+{
+    fprintf(stderr, "`%s`: %s; an address is HOST:PORT, such as 127.0.0.1:7174\n", text, why);
+    return false;
+}
+
+/* An address "HOST:PORT", IPv4: the sockets are not the library's. */
+static bool parse_address(const char *text, struct sockaddr_in *address)
+{
+    char host[256];
+    struct addrinfo hints = { .ai_family = AF_INET, .ai_socktype = SOCK_STREAM }, *found;
+    const char *colon = strrchr(text, ':');
+    if (colon == NULL || (size_t)(colon - text) >= sizeof host)
+        return wrong_address(text, "it has no port");
+    memcpy(host, text, (size_t)(colon - text));
+    host[colon - text] = '\0';
+    int error = getaddrinfo(host, colon + 1, &hints, &found);
+    if (error != 0)
+        return wrong_address(text, gai_strerror(error));
+    memcpy(address, found->ai_addr, sizeof *address);
+    freeaddrinfo(found);
+    return true;
 }
 
 /* Connection handling: a socket that listens. */
-static int listen_at(struct sockaddr_in at)
+static int listen_plain(struct sockaddr_in at)
 {
     socklen_t length = sizeof at;
     int yes = 1, sd = socket(AF_INET, SOCK_STREAM, 0);
@@ -120,7 +141,7 @@ static bool next_message(struct peer *peer, uint64_t patience, it_event_t *event
         if (event->dto_cmpl.dto_status != IT_DTO_SUCCESS) {
             if (event->dto_cmpl.dto_status != IT_DTO_ERR_FLUSHED)
                 complain(event);
-            expect(peer, IT_CM_MSG_CONN_DISCONNECT_EVENT);
+            expect(peer->events, IT_CM_MSG_CONN_DISCONNECT_EVENT, event);
             return false;
         }
     } while (event->event_number != IT_DTO_RC_RECV_CMPL_EVENT);
@@ -205,7 +226,7 @@ static bool dialogue(int sd, it_ia_handle_t ia, bool decline)
 
 static bool serve(it_ia_handle_t ia, struct sockaddr_in at, bool decline)
 {
-    int listener = listen_at(at);
+    int listener = listen_plain(at);
     if (listener < 0)
         return false;
     for (;;) {
@@ -269,8 +290,9 @@ static bool fetch(int sd, struct peer *peer)
     }
     if (!convert(peer, sd, NULL) || !fetch_rdma(peer, "/first") || !fetch_rdma(peer, "/second"))
         return false;
+    it_event_t event;
     TRY(it_ep_disconnect(peer->ep, NULL, 0));
-    return expect(peer, IT_CM_MSG_CONN_DISCONNECT_EVENT);
+    return expect(peer->events, IT_CM_MSG_CONN_DISCONNECT_EVENT, &event);
 }
 
 static bool connect_and_fetch(it_ia_handle_t ia, struct sockaddr_in at)

@@ -101,25 +101,6 @@ static void release(struct peer *peer)
     free(peer->slots);
 }
 
-/* Connection handling: listens; requests come out of an event dispatcher. */
-static bool listen_at(it_ia_handle_t ia, struct sockaddr_in at, it_evd_handle_t *requests)
-{
-    it_listen_handle_t listen;
-    it_conn_qual_t qual = { IT_IANA_PORT, { at.sin_port } };
-    it_listen_flags_t flags = at.sin_port ? IT_LISTEN_CONN_QUAL_INPUT : IT_LISTEN_NO_FLAG;
-    TRY(it_evd_create(ia, IT_CM_REQ_EVENT_STREAM, 0, 16, 1, IT_NULL_HANDLE, requests, NULL));
-    TRY(it_listen_create(ia, spigot_of(ia, at.sin_addr), *requests, flags, &qual, &listen));
-    printf("listening at %s:%u\n", inet_ntoa(at.sin_addr), ntohs(qual.conn_qual.port));
-    return true;
-}
-
-/* Connection handling: waits for an event of the connection. */
-static bool expect(struct peer *peer, it_event_type_t wanted, it_event_t *event)
-{
-    TRY(it_evd_wait(peer->events, PATIENCE, event, NULL));
-    return event->event_number == wanted || complain(event);
-}
-
 /* Connection handling: accepts; the private data is the key of the slots. */
 static bool accept_from(struct peer *peer, it_cn_est_identifier_t request)
 {
@@ -127,19 +108,15 @@ static bool accept_from(struct peer *peer, it_cn_est_identifier_t request)
     unsigned char range[RANGE_OCTETS];
     put_range(range, peer->key, peer->slots, SLOTS * SLOT);
     TRY(it_ep_accept(peer->ep, request, range, sizeof range));
-    return expect(peer, IT_CM_MSG_CONN_ESTABLISHED_EVENT, &event);
+    return expect(peer->events, IT_CM_MSG_CONN_ESTABLISHED_EVENT, &event);
 }
 
 /* Connection handling: connects. */
-static bool connect_to(struct peer *peer, struct sockaddr_in at)
+static bool connect_to(struct peer *peer, const char *server)
 {
     it_event_t event;
-    it_conn_qual_t qual = { IT_IANA_PORT, { at.sin_port } };
-    it_path_t path = { .timeout = PATIENCE };
-    path.remote.iwarp.ip_vers = IT_IP_VERS_IPV4;
-    path.remote.iwarp.raddr.ipv4 = at.sin_addr;
-    TRY(it_ep_connect(peer->ep, &path, NULL, &qual, IT_CONNECT_FLAG_TWO_WAY, NULL, 0));
-    if (!expect(peer, IT_CM_MSG_CONN_ESTABLISHED_EVENT, &event))
+    TRY(itw_connect(peer->ep, server, NULL, 0));
+    if (!expect(peer->events, IT_CM_MSG_CONN_ESTABLISHED_EVENT, &event))
         return false;
     memcpy(peer->window, event.conn.private_data, RANGE_OCTETS);
     return get64(peer->window + 12) == SLOTS * SLOT || fail("the server is no rdma_copy");
@@ -152,10 +129,10 @@ static bool next_message(struct peer *peer, uint64_t patience, it_event_t *event
         TRY(it_evd_wait(peer->work, patience, event, NULL));
         *gone = event->dto_cmpl.dto_status == IT_DTO_ERR_FLUSHED;
         if (*gone)
-            return expect(peer, IT_CM_MSG_CONN_DISCONNECT_EVENT, event);
+            return expect(peer->events, IT_CM_MSG_CONN_DISCONNECT_EVENT, event);
         if (event->dto_cmpl.dto_status != IT_DTO_SUCCESS) {
             complain(event);
-            expect(peer, IT_CM_MSG_CONN_DISCONNECT_EVENT, event);
+            expect(peer->events, IT_CM_MSG_CONN_DISCONNECT_EVENT, event);
             return false;
         }
     } while (event->event_number != IT_DTO_RC_RECV_CMPL_EVENT);
@@ -249,10 +226,10 @@ static bool keep(struct peer *peer, const char *directory, struct incoming *in)
     }
 }
 
-static bool serve(it_ia_handle_t ia, struct sockaddr_in at, const char *directory)
+static bool serve(it_ia_handle_t ia, const char *address, const char *directory)
 {
     it_evd_handle_t requests;
-    if (!listen_at(ia, at, &requests))
+    if (!listen_at(ia, address, &requests))
         return false;
     fflush(stdout);
     for (;;) {
@@ -362,13 +339,12 @@ static bool bring(struct peer *peer, int count, char **paths)
     printf("%d files, %llu octets, %.0f MB/s, verified\n", count, (unsigned long long)octets,
            (double)octets / seconds / 1e6);
     TRY(it_ep_disconnect(peer->ep, NULL, 0));
-    return expect(peer, IT_CM_MSG_CONN_DISCONNECT_EVENT, &event);
+    return expect(peer->events, IT_CM_MSG_CONN_DISCONNECT_EVENT, &event);
 }
 
 int main(int argc, char **argv)
 {
     const char *name = option(&argc, argv, "--ia", "vp_softrdma");
-    struct sockaddr_in at;
     struct peer peer = { 0 };
     it_ia_handle_t ia;
     bool serves = argc == 4 && strcmp(argv[1], "serve") == 0;
@@ -379,10 +355,10 @@ int main(int argc, char **argv)
               stderr);
         return 2;
     }
-    if (!parse_address(argv[2], &at) || !succeeded(it_ia_create(name, 2, 1, &ia), "it_ia_create"))
+    if (!succeeded(it_ia_create(name, 2, 1, &ia), "it_ia_create"))
         return 1;
-    bool well = serves ? serve(ia, at, argv[3])
-                       : prepare(&peer, ia) && connect_to(&peer, at) &&
+    bool well = serves ? serve(ia, argv[2], argv[3])
+                       : prepare(&peer, ia) && connect_to(&peer, argv[2]) &&
                              bring(&peer, argc - 3, argv + 3);
     it_ia_free(ia);
     return well ? 0 : 1;

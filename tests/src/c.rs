@@ -18,19 +18,30 @@ pub enum Language {
     C99,
     /// C++98.
     Cpp98,
+    /// C++11.
+    Cpp11,
+    /// C++14.
+    Cpp14,
     /// C++17.
     Cpp17,
+    /// C++20.
+    Cpp20,
 }
 
 impl Language {
-    /// All of them.
+    /// Those that `it_api.h` is for: the oldest of each and a newer one.
     pub const ALL: [Self; 3] = [Self::C99, Self::Cpp98, Self::Cpp17];
+    /// Those that `itapi.hpp` is for.
+    pub const CPP: [Self; 4] = [Self::Cpp11, Self::Cpp14, Self::Cpp17, Self::Cpp20];
 
     fn compiler(self) -> (&'static str, &'static [&'static str]) {
         match self {
             Self::C99 => ("gcc", &["-std=c99"]),
             Self::Cpp98 => ("g++", &["-std=c++98", "-x", "c++"]),
+            Self::Cpp11 => ("g++", &["-std=c++11", "-x", "c++"]),
+            Self::Cpp14 => ("g++", &["-std=c++14", "-x", "c++"]),
             Self::Cpp17 => ("g++", &["-std=c++17", "-x", "c++"]),
+            Self::Cpp20 => ("g++", &["-std=c++20", "-x", "c++"]),
         }
     }
 }

@@ -205,9 +205,10 @@ fn exactly_once_while_endpoints_come_and_go() {
 }
 
 /// Compiles and runs the program of an area in a layout, plain and under valgrind.
-fn area(name: &str, language: Language, defines: &[&str]) {
+fn area(name: &str, suffix: &str, language: Language, defines: &[&str]) {
     let Some(kit) = kit(name) else { return };
-    let program = kit.program(name, &[&format!("{name}.c"), "check.c"], language, defines);
+    let sources = [&format!("{name}.{suffix}"), "check.c"];
+    let program = kit.program(name, &sources, language, defines);
     run(&mut kit.command(&program));
     match kit.checked_command(&program) {
         Ok(mut command) => drop(run(&mut command)),
@@ -215,12 +216,27 @@ fn area(name: &str, language: Language, defines: &[&str]) {
     }
 }
 
+#[test]
+fn objects_of_cpp_free_themselves_in_every_language() {
+    let Some(kit) = kit("itapi.hpp") else { return };
+    let header = root().join("itapi/c/include/itapi.hpp");
+    let lines = std::fs::read_to_string(header).expect("it is in the tree").lines().count();
+    assert!(lines < 400, "itapi.hpp has {lines} lines: it is to be a thin layer");
+    for language in Language::CPP {
+        let name = format!("raii-{language:?}");
+        let program = kit.program(&name, &["raii.cpp", "check.c"], language, &[]);
+        run(&mut kit.command(&program));
+    }
+    kit.accept("raii.cpp", Language::Cpp11, BINDINGS[1]);
+    area("raii", "cpp", Language::Cpp17, BINDINGS[2]);
+}
+
 /// A test for each area, named after its file in `tests/c`.
 macro_rules! areas {
     ($($name:ident: $($define:literal),*;)*) => {$(
         #[test]
         fn $name() {
-            area(stringify!($name), Language::C99, &[$($define),*]);
+            area(stringify!($name), "c", Language::C99, &[$($define),*]);
         }
     )*};
 }
@@ -237,6 +253,7 @@ areas! {
     datagram: "ITAPI_ENABLE_V21_BINDINGS";
     callers: "ITAPI_ENABLE_V21_BINDINGS";
     host_order: "ITAPI_IANA_PORT_HOST_BYTE_ORDER", "ITAPI_SERVICE_ID_HOST_BYTE_ORDER";
+    address: "ITAPI_ENABLE_V21_BINDINGS";
     warpline: "ITAPI_ENABLE_V21_BINDINGS";
     zurich: "ITAPI_ENABLE_V21_BINDINGS", "ITAPI_ZRL_EXTENSIONS";
     application: "ITAPI_ENABLE_V20_BINDINGS", "ITAPI_ZRL_EXTENSIONS";

@@ -36,9 +36,7 @@ fn counted(name: &str) -> [Option<usize>; 2] {
     let path = format!("c/{name}.c");
     let c = Path::new(env!("CARGO_MANIFEST_DIR")).join(&path).exists().then(|| {
         let source = read(&path);
-        let shared =
-            if source.contains("spigot_of(") { read("c/example.h") } else { String::new() };
-        connection_lines(&source) + connection_lines(&shared)
+        connection_lines(&source) + connection_lines(&read("c/example.h"))
     });
     [Some(rust), c]
 }
@@ -53,6 +51,12 @@ fn the_readme_counts_right_and_little_is_connection_handling() {
         assert!(readme.contains(&row), "the README lacks: {row}");
         assert!(counts.iter().flatten().all(|&lines| lines <= MOST), "{row}");
     }
+}
+
+#[test]
+fn the_ping_pong_in_c_stays_short() {
+    let lines = read("c/ping_pong.c").lines().count();
+    assert!(lines < 80, "c/ping_pong.c has {lines} lines");
 }
 
 #[test]

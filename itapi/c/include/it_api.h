@@ -5,17 +5,25 @@
  * report what became of these.
  * Written for C99 and C++98 and later. Link with -litapi (pkg-config: itapi).
  *
- * Define before including, on the command line best:
+ * Say which version of the standard a source is written for, on the command line best; the names of
+ * calls whose arguments changed (it_lmr_create, it_rmr_create, it_rmr_bind) mean those of that version:
  *
- *   ITAPI_ENABLE_V20_BINDINGS        names without suffix mean those of version 2.0
- *   ITAPI_ENABLE_V21_BINDINGS        ... of version 2.1
- *   (neither of them)                ... of version 1.0
+ *   ITAPI_ENABLE_V21_BINDINGS        2.1: for new programs
+ *   ITAPI_ENABLE_V20_BINDINGS        2.0
+ *   ITAPI_ENABLE_V10_BINDINGS        1.0; also without any of them, but only so that sources from before
+ *                                    these macros compile as they are
+ *
+ * Further macros:
+ *
  *   ITAPI_ZRL_EXTENSIONS             layouts and additions of the Zurich stack: cookies of 24
  *                                    octets, private data of 64 in front of the other members of
  *                                    connection events, itx_*(); both kinds of program may use the
  *                                    same library, even in one process
  *   ITAPI_IANA_PORT_HOST_BYTE_ORDER  ports are in host byte order, not network byte order
  *   ITAPI_SERVICE_ID_HOST_BYTE_ORDER the same for InfiniBand service ids
+ *
+ * Begin with itw_connect(), itw_listen() and itw_ep_attributes_init() (itapi/address.h), and with
+ * itw_last_error() for what went wrong. C++11 and later: itapi.hpp has objects that free themselves.
  *
  * Rules for every function
  *
@@ -47,7 +55,7 @@
 #ifndef IT_API_H
 #define IT_API_H
 
-/* Which bindings; the newest one wins. Who names none has those of 1.0. */
+/* Which bindings; the newest one wins. */
 #if defined(ITAPI_ENABLE_V20_BINDINGS) || defined(ITAPI_ENABLE_V21_BINDINGS)
 #undef ITAPI_ENABLE_V10_BINDINGS
 #elif !defined(ITAPI_ENABLE_V10_BINDINGS)
@@ -76,6 +84,7 @@ extern "C" {
 #include "itapi/post.h"
 #include "itapi/datagram.h"
 #include "itapi/warpline.h"
+#include "itapi/address.h"
 #ifdef ITAPI_ZRL_EXTENSIONS
 #include "itapi/zurich.h"
 #endif

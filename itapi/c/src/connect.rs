@@ -21,7 +21,7 @@ use super::status::{self, Status};
 use super::types::*;
 
 /// Private data that every event of the standard layout has room for.
-const MAX_PRIVATE_DATA: usize = std_abi::IT_MAX_PRIV_DATA;
+pub(crate) const MAX_PRIVATE_DATA: usize = std_abi::IT_MAX_PRIV_DATA;
 /// `path.timeout` is in microseconds; applications leave it uninitialised. Outside these bounds it is ignored,
 /// and the policy's time-out is used.
 const PLAUSIBLE_TIMEOUT: std::ops::RangeInclusive<u64> = 1_000..=3_600_000_000;

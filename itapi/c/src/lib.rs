@@ -35,6 +35,7 @@
 //!   the child is refused everything: the threads are not there.
 
 mod access;
+mod address;
 mod any_ep;
 mod attr;
 mod boundary;

@@ -77,19 +77,43 @@ pub(crate) unsafe extern "C" fn it_listen_create(
         let suppress_ird_ord = flags & IT_LISTEN_SUPPRESS_IRD_ORD != 0;
         let inner = listen(&ia.inner, spigot_id, port, &evd, suppress_ird_ord)?;
         let real = inner.addresses().first().map_or(port, SocketAddr::port);
-        let raw = object::insert(|raw| {
-            inner.tag().set(raw.number());
-            ListenObject { inner, spigot_id, connect_evd: connect_evd.addr() as u64 }
-        })?;
+        let handle = ListenObject::insert(inner, spigot_id, connect_evd)?;
         if let Some(qualifier) = qualifier {
             qualifier.write(qualifier_of(real));
         }
-        out.write(object::handle(raw.number()));
+        out.write(handle);
         Ok(())
     })
 }
 
-fn dispatcher(handle: it_evd_handle_t, ia: &Arc<Ia>) -> Outcome<Arc<ual::Evd>> {
+impl ListenObject {
+    /// Gives a listener a handle.
+    pub(crate) fn insert(
+        inner: Arc<ual::Listen>,
+        spigot_id: usize,
+        connect_evd: it_evd_handle_t,
+    ) -> Outcome<it_listen_handle_t> {
+        let raw = object::insert(|raw| {
+            inner.tag().set(raw.number());
+            Self { inner, spigot_id, connect_evd: connect_evd.addr() as u64 }
+        })?;
+        Ok(object::handle(raw.number()))
+    }
+}
+
+/// Listens at addresses of the machine.
+pub(crate) fn at(
+    ia: &Arc<Ia>,
+    addresses: Vec<SocketAddr>,
+    evd: &Arc<ual::Evd>,
+    suppress_ird_ord: bool,
+) -> Outcome<Arc<ual::Listen>> {
+    let (evd, serves) = (evd.clone(), Serves::Both);
+    let init = ListenInit { addresses, evd, policy: None, suppress_ird_ord, serves };
+    ia.listen(init).map_err(Failure::by(status::IT_ERR_RESOURCES))
+}
+
+pub(crate) fn dispatcher(handle: it_evd_handle_t, ia: &Arc<Ia>) -> Outcome<Arc<ual::Evd>> {
     let wrong = status::IT_ERR_INVALID_CONN_EVD;
     let evd = object::find_or::<EvdObject>(handle.cast(), wrong)?;
     if !Arc::ptr_eq(evd.inner.ia(), ia) {

@@ -6,7 +6,7 @@ use itapi::{ConnEvent, ConnectParams, Disconnect, EpState, Error, Work};
 
 use crate::pair::{HANG, Side, connect, open, pair};
 
-// [it_ep_accept] [it_listen_create]
+// [it_ep_accept] [it_listen_create] [itw_connect] [itw_listen] [itw_listen_address]
 #[test]
 fn private_data_travels_both_ways() {
     let ia = open();
