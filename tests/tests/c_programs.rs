@@ -139,11 +139,44 @@ fn declared() -> BTreeSet<String> {
     names
 }
 
+/// What a text in the documentation calls by a name of the C face is in the header.
+#[test]
+fn the_table_from_verbs_names_what_there_is() {
+    let table = root().join("docs/verbs-to-it-api.md");
+    let table = std::fs::read_to_string(table).expect("it is in the tree");
+    let declared = root().join("itapi/c/include/itapi");
+    let headers = std::fs::read_dir(declared).expect("it is in the tree");
+    let headers = headers.map(|entry| std::fs::read_to_string(entry.expect("an entry").path()));
+    let headers: String = headers.map(|text| text.expect("headers are text")).collect();
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let known: BTreeSet<_> = headers.split(|c| !is_word(c)).collect();
+    let starts = ["it_", "itw_", "IT_"];
+    let words =
+        table.split(|c| !is_word(c)).filter(|word| starts.iter().any(|s| word.starts_with(s)));
+    let words: BTreeSet<_> = words.filter(|word| *word != "it_api").collect();
+    assert!(words.len() > 60, "{words:?}");
+    let strange: Vec<_> = words.difference(&known).collect();
+    assert!(strange.is_empty(), "not in the header: {strange:?}");
+}
+
 #[test]
 fn a_program_links_the_archive() {
     let Some(kit) = kit("a program with libitapi.a") else { return };
     let program = kit.static_program("warpline-static", &["warpline.c", "check.c"], BINDINGS[2]);
     run(&mut Command::new(program));
+}
+
+#[test]
+fn installed_files_are_stripped_with_debug_information_beside_them() {
+    let Some(kit) = kit("debug information of libitapi") else { return };
+    let sections = |file: &str| {
+        run(Command::new("readelf").args(["-S", "-W"]).arg(kit.home().join("lib").join(file)))
+    };
+    let library = sections("libitapi.so.2.1");
+    assert!(!library.contains(".debug_info"), "{library}");
+    assert!(library.contains(".gnu_debuglink"), "{library}");
+    assert!(sections("libitapi.so.2.1.debug").contains(".debug_info"));
+    assert!(!sections("libitapi.a").contains(".debug_info"));
 }
 
 #[test]
