@@ -17,23 +17,27 @@ use super::{Connection, Met, NotLocal, Place};
 pub struct Dialled {
     socket: OwnedFd,
     connection: Connection,
+    wishes: u8,
     met: Met,
 }
 
 impl Dialled {
-    /// Looks for the peer; `make` makes memory and doorbells once it is found, which are offered to it.
+    /// Looks for the peer; `make` makes memory and doorbells once it is found, which are offered to it with
+    /// the `wishes` of this end.
     ///
     /// # Errors
     /// Why there will be no meeting; nothing waits for this end then.
     pub fn dial(
         place: &Place,
         connection: Connection,
+        wishes: u8,
         make: impl FnOnce() -> Result<(OwnedFd, [OwnedFd; 2]), NotLocal>,
     ) -> Result<Self, NotLocal> {
         let socket = place.dial(connection.waiting)?;
         is_peer(place, &socket, connection.waiting, connection.dialling)?;
         let (memory, [doorbell, peer_doorbell]) = make()?;
-        let dialled = Self { socket, connection, met: Met { memory, doorbell, peer_doorbell } };
+        let met = Met { memory, doorbell, peer_doorbell, peer_wishes: 0 };
+        let dialled = Self { socket, connection, wishes, met };
         dialled.offer()?;
         Ok(dialled)
     }
@@ -44,7 +48,7 @@ impl Dialled {
         let mut room = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
         let mut control = SendAncillaryBuffer::new(&mut room);
         control.push(SendAncillaryMessage::ScmRights(&fds));
-        let octets = encode(Kind::Offer, &self.connection);
+        let octets = encode(Kind::Offer, self.wishes, &self.connection);
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let sent = sendmsg(&self.socket, &[IoSlice::new(&octets)], &mut control, flags);
         sent.map(drop).map_err(gone)
@@ -56,7 +60,7 @@ impl Dialled {
     }
 
     /// Whether the peer has agreed; `None`: it has not said so yet.
-    pub fn advance(&self) -> Option<Result<(), NotLocal>> {
+    pub fn advance(&mut self) -> Option<Result<(), NotLocal>> {
         let mut octets = [0; LEN + 1];
         let len = loop {
             match recv(&self.socket, &mut octets[..], RecvFlags::DONTWAIT) {
@@ -67,11 +71,15 @@ impl Dialled {
                 Ok((_, len)) => break len,
             }
         };
-        Some(match decode(octets.get(..len).unwrap_or(&[]), &self.connection) {
-            Some((Kind::Agree, true)) => Ok(()),
-            Some((Kind::Refuse, true)) => Err(NotLocal::PeerRefused),
-            Some((_, false)) => Err(NotLocal::OtherConnection),
-            _ => Err(NotLocal::PeerMalformed),
+        let Some(message) = decode(octets.get(..len).unwrap_or(&[]), &self.connection) else {
+            return Some(Err(NotLocal::PeerMalformed));
+        };
+        self.met.peer_wishes = message.wishes;
+        Some(match message.kind {
+            _ if !message.is_ours => Err(NotLocal::OtherConnection),
+            Kind::Agree => Ok(()),
+            Kind::Refuse => Err(NotLocal::PeerRefused),
+            Kind::Offer | Kind::Go => Err(NotLocal::PeerMalformed),
         })
     }
 
@@ -81,7 +89,7 @@ impl Dialled {
     /// # Errors
     /// The peer has left; what follows goes over TCP.
     pub fn go(self) -> Result<Met, NotLocal> {
-        let octets = encode(Kind::Go, &self.connection);
+        let octets = encode(Kind::Go, self.wishes, &self.connection);
         match send(&self.socket, &octets, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
             Ok(_) => Ok(self.met),
             Err(errno) => Err(gone(errno)),

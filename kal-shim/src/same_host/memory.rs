@@ -17,6 +17,8 @@ pub struct Met {
     pub doorbell: OwnedFd,
     /// The one on which the peer sleeps.
     pub peer_doorbell: OwnedFd,
+    /// What the peer wishes, in the words of this use.
+    pub peer_wishes: u8,
 }
 
 /// Two eventfds for a [`super::Dialled`] to offer.

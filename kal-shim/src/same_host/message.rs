@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! 0      kind
-//! 1..4   zero
+//! 1      wishes of the end that says it, whose meaning belongs to the use
+//! 2..4   zero
 //! 4..22  end that waits: IPv6 address (IPv4 as mapped), port, big-endian
 //! 22..40 end that dials, the same
 //! ```
@@ -29,21 +30,32 @@ pub(super) enum Kind {
 }
 
 /// A message about `connection`.
-pub(super) fn encode(kind: Kind, connection: &Connection) -> [u8; LEN] {
+pub(super) fn encode(kind: Kind, wishes: u8, connection: &Connection) -> [u8; LEN] {
     let mut octets = [0; LEN];
     octets[0] = kind as u8;
+    octets[1] = wishes;
     octets[4..22].copy_from_slice(&end(connection.waiting));
     octets[22..40].copy_from_slice(&end(connection.dialling));
     octets
 }
 
-/// What a message says; `None`: it is malformed. And whether it is about `connection`.
-pub(super) fn decode(octets: &[u8], connection: &Connection) -> Option<(Kind, bool)> {
+/// A message that was taken apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Message {
+    pub(super) kind: Kind,
+    pub(super) wishes: u8,
+    /// It is about this connection.
+    pub(super) is_ours: bool,
+}
+
+/// What a message says; `None`: it is malformed.
+pub(super) fn decode(octets: &[u8], connection: &Connection) -> Option<Message> {
     let octets: &[u8; LEN] = octets.try_into().ok()?;
     let kinds = [Kind::Offer, Kind::Agree, Kind::Refuse, Kind::Go];
     let kind = kinds.into_iter().find(|kind| *kind as u8 == octets[0])?;
-    (octets[1..4] == [0; 3]).then_some(())?;
-    Some((kind, *octets == encode(kind, connection)))
+    (octets[2..4] == [0; 2]).then_some(())?;
+    let wishes = octets[1];
+    Some(Message { kind, wishes, is_ours: *octets == encode(kind, wishes, connection) })
 }
 
 /// Without the scope of a link-local address, which is a matter of each end.
@@ -70,8 +82,12 @@ mod tests {
     fn a_message_is_about_one_connection() {
         let own = connection("127.0.0.1:40000", "[::1]:7");
         for kind in [Kind::Offer, Kind::Agree, Kind::Refuse, Kind::Go] {
-            assert_eq!(decode(&encode(kind, &own), &own), Some((kind, true)));
+            let due = Message { kind, wishes: 5, is_ours: true };
+            assert_eq!(decode(&encode(kind, 5, &own), &own), Some(due));
         }
+        let is_ours = |other: &Connection| {
+            decode(&encode(Kind::Go, 0, other), &own).is_some_and(|message| message.is_ours)
+        };
         for other in [
             connection("127.0.0.1:40001", "[::1]:7"),
             connection("127.0.0.2:40000", "[::1]:7"),
@@ -79,22 +95,21 @@ mod tests {
             connection("127.0.0.1:40000", "[::2]:7"),
             connection("[::1]:7", "127.0.0.1:40000"),
         ] {
-            assert_eq!(decode(&encode(Kind::Go, &other), &own), Some((Kind::Go, false)));
+            assert!(!is_ours(&other), "{other:?}");
         }
-        let same = connection("[::ffff:127.0.0.1]:40000", "[::1%3]:7");
-        assert_eq!(decode(&encode(Kind::Go, &same), &own), Some((Kind::Go, true)));
+        assert!(is_ours(&connection("[::ffff:127.0.0.1]:40000", "[::1%3]:7")));
     }
 
     #[test]
     fn anything_else_is_malformed() {
         let own = connection("127.0.0.1:40000", "127.0.0.1:7");
-        let good = encode(Kind::Agree, &own);
+        let good = encode(Kind::Agree, 0, &own);
         let mut longer = good.to_vec();
         longer.push(0);
         for octets in [&[][..], &good[..LEN - 1], &longer] {
             assert_eq!(decode(octets, &own), None);
         }
-        for (at, octet) in [(0, 0), (0, 5), (1, 1), (2, 1), (3, 1)] {
+        for (at, octet) in [(0, 0), (0, 5), (2, 1), (3, 1)] {
             let mut wrong = good;
             wrong[at] = octet;
             assert_eq!(decode(&wrong, &own), None);

@@ -59,9 +59,9 @@ fn inode(fd: impl AsFd) -> u64 {
 
 /// Both ends, the usual way.
 fn meet(place: &Place, connection: Connection) -> (Met, Met) {
-    let mut waiting = Waiting::bind(place.clone(), connection).unwrap();
+    let mut waiting = Waiting::bind(place.clone(), connection, 1).unwrap();
     advance(&mut waiting);
-    let dialled = Dialled::dial(place, connection, make).unwrap();
+    let mut dialled = Dialled::dial(place, connection, 2, make).unwrap();
     assert!(dialled.advance().is_none());
     advance(&mut waiting);
     assert_eq!(dialled.advance(), Some(Ok(())));
@@ -79,6 +79,7 @@ fn both_ends_come_to_share_memory_and_ring_each_other() {
         let tcp = tcp(at, to);
         let (one, other) = meet(&HERE, tcp.connection);
         assert_eq!(inode(&one.memory), inode(&other.memory));
+        assert_eq!((one.peer_wishes, other.peer_wishes), (1, 2));
         rustix::io::write(&one.peer_doorbell, &1u64.to_ne_bytes()).unwrap();
         assert!(crate::reactor::readable(other.doorbell.as_fd()));
         assert!(!crate::reactor::readable(one.doorbell.as_fd()));
@@ -103,33 +104,34 @@ fn a_directory_is_a_place_to_meet_and_keeps_nothing() {
     let stale = raw();
     bind(&stale, &SocketAddrUnix::new(&file).unwrap()).unwrap();
     listen(&stale, 1).unwrap();
-    let taken = Waiting::bind(place.clone(), tcp.connection).unwrap_err();
+    let taken = Waiting::bind(place.clone(), tcp.connection, 1).unwrap_err();
     assert_eq!(taken, NotLocal::NameTaken);
     drop(stale);
     assert_eq!(left(), 1);
-    let nobody = Dialled::dial(&place, tcp.connection, make).unwrap_err();
+    let nobody = Dialled::dial(&place, tcp.connection, 2, make).unwrap_err();
     assert_eq!(nobody, NotLocal::PeerPlain);
     meet(&place, tcp.connection);
     assert_eq!(left(), 0);
     std::fs::remove_dir_all(&directory).unwrap();
-    let gone = Waiting::bind(Place::Directory("test", PathBuf::from("/nowhere")), tcp.connection);
+    let gone =
+        Waiting::bind(Place::Directory("test", PathBuf::from("/nowhere")), tcp.connection, 1);
     assert_eq!(gone.unwrap_err(), NotLocal::Directory);
 }
 
 #[test]
 fn without_a_peer_there_is_a_reason() {
     let tcp = tcp("127.0.0.1:0", "127.0.0.1");
-    let nobody = Dialled::dial(&HERE, tcp.connection, make).unwrap_err();
+    let nobody = Dialled::dial(&HERE, tcp.connection, 2, make).unwrap_err();
     assert_eq!(nobody, NotLocal::PeerPlain);
-    let mut waiting = Waiting::bind(HERE, tcp.connection).unwrap();
-    let taken = Waiting::bind(HERE, tcp.connection).unwrap_err();
+    let mut waiting = Waiting::bind(HERE, tcp.connection, 1).unwrap();
+    let taken = Waiting::bind(HERE, tcp.connection, 1).unwrap_err();
     assert_eq!(taken, NotLocal::NameTaken);
     advance(&mut waiting);
     assert_eq!(waiting.finish().unwrap_err(), NotLocal::PeerPlain);
     // A connection of nobody.
     let other = Connection { dialling: "127.0.0.9:9".parse().unwrap(), ..tcp.connection };
-    let _waiting = Waiting::bind(HERE, other).unwrap();
-    let unknown = Dialled::dial(&HERE, other, make).unwrap_err();
+    let _waiting = Waiting::bind(HERE, other, 1).unwrap();
+    let unknown = Dialled::dial(&HERE, other, 2, make).unwrap_err();
     assert_eq!(unknown, NotLocal::UnknownOwner);
 }
 
@@ -156,13 +158,13 @@ fn say(socket: &OwnedFd, octets: &[u8], fds: &[BorrowedFd<'_>]) {
 /// A caller that says such things is sent away with this reason, and the peer still comes through.
 fn is_sent_away(due: NotLocal, lie: impl Fn(&OwnedFd, &Connection)) {
     let tcp = tcp("127.0.0.1:0", "127.0.0.1");
-    let mut waiting = Waiting::bind(HERE, tcp.connection).unwrap();
+    let mut waiting = Waiting::bind(HERE, tcp.connection, 1).unwrap();
     let liar = raw();
     connect(&liar, &name(tcp.connection)).unwrap();
     lie(&liar, &tcp.connection);
     advance(&mut waiting);
     assert_eq!((waiting.last, waiting.strangers), (due, 1));
-    let dialled = Dialled::dial(&HERE, tcp.connection, make).unwrap();
+    let mut dialled = Dialled::dial(&HERE, tcp.connection, 2, make).unwrap();
     advance(&mut waiting);
     assert_eq!(dialled.advance(), Some(Ok(())));
     drop(dialled);
@@ -177,29 +179,31 @@ fn whoever_lies_to_the_end_that_waits_is_sent_away() {
     let good = [memory.as_fd(), bells[0].as_fd(), bells[1].as_fd()];
     is_sent_away(NotLocal::PeerMalformed, |liar, _| say(liar, b"hello", &[]));
     is_sent_away(NotLocal::PeerMalformed, |liar, _| say(liar, &[0xff; 4000], &good));
-    is_sent_away(NotLocal::PeerMalformed, |liar, own| say(liar, &encode(Kind::Go, own), &[]));
-    is_sent_away(NotLocal::PeerMalformed, |liar, own| say(liar, &encode(Kind::Agree, own), &good));
+    is_sent_away(NotLocal::PeerMalformed, |liar, own| say(liar, &encode(Kind::Go, 0, own), &[]));
     is_sent_away(NotLocal::PeerMalformed, |liar, own| {
-        say(liar, &encode(Kind::Offer, own), &good[..2]);
+        say(liar, &encode(Kind::Agree, 0, own), &good)
+    });
+    is_sent_away(NotLocal::PeerMalformed, |liar, own| {
+        say(liar, &encode(Kind::Offer, 0, own), &good[..2]);
     });
     is_sent_away(NotLocal::NoDescriptors, |liar, own| {
-        say(liar, &encode(Kind::Offer, own), &[&good[..], &good[..], &good[..2]].concat());
+        say(liar, &encode(Kind::Offer, 0, own), &[&good[..], &good[..], &good[..2]].concat());
     });
     is_sent_away(NotLocal::BadMemory, |liar, own| {
-        say(liar, &encode(Kind::Offer, own), &[small.as_fd(), good[1], good[2]]);
+        say(liar, &encode(Kind::Offer, 0, own), &[small.as_fd(), good[1], good[2]]);
     });
     // A write to another kind of descriptor could wait.
     let (end, _other) = rustix::pipe::pipe().unwrap();
     is_sent_away(NotLocal::BadMemory, |liar, own| {
-        say(liar, &encode(Kind::Offer, own), &[good[0], end.as_fd(), good[2]]);
+        say(liar, &encode(Kind::Offer, 0, own), &[good[0], end.as_fd(), good[2]]);
     });
     is_sent_away(NotLocal::OtherConnection, |liar, own| {
         let other = Connection { waiting: own.dialling, dialling: own.waiting };
-        say(liar, &encode(Kind::Offer, &other), &good);
+        say(liar, &encode(Kind::Offer, 0, &other), &good);
     });
     is_sent_away(NotLocal::PeerMalformed, |liar, own| {
-        say(liar, &encode(Kind::Offer, own), &good);
-        say(liar, &encode(Kind::Offer, own), &good);
+        say(liar, &encode(Kind::Offer, 0, own), &good);
+        say(liar, &encode(Kind::Offer, 0, own), &good);
     });
     is_sent_away(NotLocal::PeerLeft, |liar, _| {
         rustix::net::shutdown(liar, rustix::net::Shutdown::Both).unwrap();
@@ -209,7 +213,7 @@ fn whoever_lies_to_the_end_that_waits_is_sent_away() {
 #[test]
 fn a_crowd_ends_the_wait() {
     let tcp = tcp("127.0.0.1:0", "127.0.0.1");
-    let mut waiting = Waiting::bind(HERE, tcp.connection).unwrap();
+    let mut waiting = Waiting::bind(HERE, tcp.connection, 1).unwrap();
     while waiting.listener().is_some() {
         drop({
             let liar = raw();
@@ -228,7 +232,7 @@ fn is_not_believed(due: NotLocal, lie: impl Fn(&OwnedFd, &Connection)) {
     let squatter = raw();
     bind(&squatter, &name(tcp.connection)).unwrap();
     listen(&squatter, 1).unwrap();
-    let dialled = Dialled::dial(&HERE, tcp.connection, make).unwrap();
+    let mut dialled = Dialled::dial(&HERE, tcp.connection, 2, make).unwrap();
     let accepted = rustix::net::accept(&squatter).unwrap();
     lie(&accepted, &tcp.connection);
     assert_eq!(dialled.advance(), Some(Err(due)));
@@ -237,11 +241,13 @@ fn is_not_believed(due: NotLocal, lie: impl Fn(&OwnedFd, &Connection)) {
 #[test]
 fn whoever_lies_to_the_end_that_dials_is_not_believed() {
     is_not_believed(NotLocal::PeerMalformed, |liar, _| say(liar, b"yes", &[]));
-    is_not_believed(NotLocal::PeerMalformed, |liar, own| say(liar, &encode(Kind::Go, own), &[]));
-    is_not_believed(NotLocal::PeerRefused, |liar, own| say(liar, &encode(Kind::Refuse, own), &[]));
+    is_not_believed(NotLocal::PeerMalformed, |liar, own| say(liar, &encode(Kind::Go, 0, own), &[]));
+    is_not_believed(NotLocal::PeerRefused, |liar, own| {
+        say(liar, &encode(Kind::Refuse, 0, own), &[])
+    });
     is_not_believed(NotLocal::OtherConnection, |liar, own| {
         let other = Connection { waiting: own.dialling, dialling: own.waiting };
-        say(liar, &encode(Kind::Agree, &other), &[]);
+        say(liar, &encode(Kind::Agree, 0, &other), &[]);
     });
     // With the offer unread, the end is a reset.
     is_not_believed(NotLocal::PeerLeft, |liar, _| {
@@ -252,8 +258,8 @@ fn whoever_lies_to_the_end_that_dials_is_not_believed() {
 #[test]
 fn a_peer_that_left_before_the_last_word_is_told_of() {
     let tcp = tcp("127.0.0.1:0", "127.0.0.1");
-    let mut waiting = Waiting::bind(HERE, tcp.connection).unwrap();
-    let dialled = Dialled::dial(&HERE, tcp.connection, make).unwrap();
+    let mut waiting = Waiting::bind(HERE, tcp.connection, 1).unwrap();
+    let mut dialled = Dialled::dial(&HERE, tcp.connection, 2, make).unwrap();
     advance(&mut waiting);
     assert_eq!(dialled.advance(), Some(Ok(())));
     drop(waiting);
@@ -263,8 +269,8 @@ fn a_peer_that_left_before_the_last_word_is_told_of() {
 #[test]
 fn the_last_word_is_there_when_it_was_said() {
     let tcp = tcp("127.0.0.1:0", "127.0.0.1");
-    let mut waiting = Waiting::bind(HERE, tcp.connection).unwrap();
-    let dialled = Dialled::dial(&HERE, tcp.connection, make).unwrap();
+    let mut waiting = Waiting::bind(HERE, tcp.connection, 1).unwrap();
+    let mut dialled = Dialled::dial(&HERE, tcp.connection, 2, make).unwrap();
     advance(&mut waiting);
     assert_eq!(dialled.advance(), Some(Ok(())));
     // The end that dials keeps nothing of the rendezvous.
@@ -318,15 +324,15 @@ fn another_user_is_not_the_peer() {
     };
     let squatted = tcp("127.0.0.1:0", "127.0.0.1");
     let mut child = other("b", squatted.connection);
-    let error = Dialled::dial(&HERE, squatted.connection, make).unwrap_err();
+    let error = Dialled::dial(&HERE, squatted.connection, 2, make).unwrap_err();
     assert_eq!(error, NotLocal::OtherUser);
-    let taken = Waiting::bind(HERE, squatted.connection).unwrap_err();
+    let taken = Waiting::bind(HERE, squatted.connection, 1).unwrap_err();
     assert_eq!(taken, NotLocal::NameTaken);
     drop(child.stdin.take());
     child.wait().unwrap();
 
     let dialled = tcp("127.0.0.1:0", "127.0.0.1");
-    let mut waiting = Waiting::bind(HERE, dialled.connection).unwrap();
+    let mut waiting = Waiting::bind(HERE, dialled.connection, 1).unwrap();
     let mut child = other("d", dialled.connection);
     advance(&mut waiting);
     assert_eq!((waiting.last, waiting.strangers), (NotLocal::OtherUser, 1));

@@ -29,6 +29,7 @@ pub type Watch<'a> = &'a mut dyn FnMut(BorrowedFd<'_>) -> std::io::Result<()>;
 pub struct Waiting {
     place: Place,
     connection: Connection,
+    wishes: u8,
     /// Gone when nobody can come any more.
     bound: Option<Bound>,
     caller: Option<Caller>,
@@ -54,14 +55,15 @@ enum Heard {
 }
 
 impl Waiting {
-    /// Binds the name of a connection's waiting end.
+    /// Binds the name of a connection's waiting end, which has these `wishes`.
     ///
     /// # Errors
     /// Why nobody can come.
-    pub fn bind(place: Place, connection: Connection) -> Result<Self, NotLocal> {
+    pub fn bind(place: Place, connection: Connection, wishes: u8) -> Result<Self, NotLocal> {
         let bound = Some(place.bind(connection.waiting)?);
         let last = NotLocal::PeerPlain;
-        Ok(Self { place, connection, bound, caller: None, strangers: 0, last, met: None })
+        let (caller, met) = (None, None);
+        Ok(Self { place, connection, wishes, bound, caller, strangers: 0, last, met })
     }
 
     /// To be watched at first, for reading.
@@ -84,7 +86,7 @@ impl Waiting {
                     false => return,
                 }
             };
-            match caller.hear(&self.connection, &verify) {
+            match caller.hear(&self.connection, self.wishes, &verify) {
                 Heard::Nothing => return,
                 Heard::Agreed(met) => caller.offered = Some(met),
                 Heard::Go => {
@@ -124,7 +126,7 @@ impl Waiting {
     fn drop_caller(&mut self, why: NotLocal) {
         if let Some(caller) = self.caller.take() {
             // It may have left.
-            let refusal = encode(Kind::Refuse, &self.connection);
+            let refusal = encode(Kind::Refuse, self.wishes, &self.connection);
             let _ = send(&caller.socket, &refusal, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
         }
         self.count_stranger(why);
@@ -152,7 +154,12 @@ impl Waiting {
 }
 
 impl Caller {
-    fn hear(&self, connection: &Connection, verify: impl Fn(&OwnedFd) -> bool) -> Heard {
+    fn hear(
+        &self,
+        connection: &Connection,
+        wishes: u8,
+        verify: impl Fn(&OwnedFd) -> bool,
+    ) -> Heard {
         let mut octets = [0; LEN + 1];
         let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
         let mut control = RecvAncillaryBuffer::new(&mut room);
@@ -179,20 +186,24 @@ impl Caller {
         let message = decode(octets.get(..received.bytes).unwrap_or(&[]), connection);
         // Also if this process has no descriptors left.
         let whole = !received.flags.contains(ReturnFlags::CTRUNC);
-        match (message, &self.offered) {
-            (None, _) => Heard::Wrong(NotLocal::PeerMalformed),
-            (Some((_, false)), _) => Heard::Wrong(NotLocal::OtherConnection),
-            (Some((Kind::Offer, true)), None) if !whole => Heard::Wrong(NotLocal::NoDescriptors),
-            (Some((Kind::Offer, true)), None) => self.take_offer(fds, connection, verify),
-            (Some((Kind::Go, true)), Some(_)) => Heard::Go,
-            (Some(_), _) => Heard::Wrong(NotLocal::PeerMalformed),
+        let Some(message) = message else { return Heard::Wrong(NotLocal::PeerMalformed) };
+        match (message.kind, &self.offered) {
+            _ if !message.is_ours => Heard::Wrong(NotLocal::OtherConnection),
+            (Kind::Offer, None) if !whole => Heard::Wrong(NotLocal::NoDescriptors),
+            (Kind::Offer, None) => {
+                let agree = encode(Kind::Agree, wishes, connection);
+                self.take_offer(fds, message.wishes, &agree, verify)
+            }
+            (Kind::Go, Some(_)) => Heard::Go,
+            _ => Heard::Wrong(NotLocal::PeerMalformed),
         }
     }
 
     fn take_offer(
         &self,
         fds: Vec<OwnedFd>,
-        connection: &Connection,
+        peer_wishes: u8,
+        agree: &[u8],
         verify: impl Fn(&OwnedFd) -> bool,
     ) -> Heard {
         let Ok([memory, doorbell, peer_doorbell]) = <[OwnedFd; 3]>::try_from(fds) else {
@@ -201,9 +212,8 @@ impl Caller {
         if !verify(&memory) || !is_eventfd(&doorbell) || !is_eventfd(&peer_doorbell) {
             return Heard::Wrong(NotLocal::BadMemory);
         }
-        let agree = encode(Kind::Agree, connection);
-        match send(&self.socket, &agree, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
-            Ok(_) => Heard::Agreed(Met { memory, doorbell, peer_doorbell }),
+        match send(&self.socket, agree, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            Ok(_) => Heard::Agreed(Met { memory, doorbell, peer_doorbell, peer_wishes }),
             Err(_) => Heard::Wrong(NotLocal::PeerLeft),
         }
     }

@@ -14,6 +14,7 @@ use std::time::Duration;
 use vp_api::{FpduSize, NativeCm, Qp, QpChange, QpId, QpState, StreamParams, VpResult, VpStatus};
 
 use crate::error::{Error, Result};
+use crate::local::Permit;
 use crate::node::Ends;
 use crate::types::{BrokenCause, ConnEvent, ConnectionEnd, Disconnect, Established};
 
@@ -102,6 +103,8 @@ pub(crate) struct Link {
     pub(crate) closing: bool,
     /// Why there is no connection.
     pub(crate) refused: Option<Box<ConnEvent>>,
+    /// While the stream is a local one.
+    pub(crate) permit: Option<Permit>,
 }
 
 /// See the module; [`Cm::connection`](crate::Cm::connection) makes one.
@@ -203,6 +206,7 @@ impl Connection {
         let mut link = self.link();
         destroy()?;
         self.set_state(ConnState::Nonoperational);
+        link.permit = None;
         if std::mem::take(&mut link.live)
             && let Some(ends) = &link.ends
         {

@@ -29,6 +29,7 @@ impl FailReason {
             Self::NoCommonRtr => "cm-rtr",
             Self::Resources(_) => "cm-resources",
             Self::Native(_) => "cm-native",
+            Self::NoLocalStream(_) => "cm-no-local-stream",
             Self::Cancelled => "cm-cancelled",
         }
     }
@@ -63,6 +64,9 @@ impl FailReason {
             Self::NoCommonRtr => "allow `write` and `read` as ready-to-receive kinds on both ends",
             Self::Resources(_) => "free or raise the resource named (descriptors: `ulimit -n`)",
             Self::Native(_) => "see the message of the device's connection manager",
+            Self::NoLocalStream(_) => {
+                "set `local = \"auto\"` in the policy for this peer, or mend what is named; see docs/same-host.md"
+            }
             Self::Cancelled => "none needed",
         }
     }
@@ -98,6 +102,13 @@ impl fmt::Display for FailReason {
             }
             Self::NoCommonRtr => f.write_str("no ready-to-receive kind that both ends know"),
             Self::Resources(what) | Self::Native(what) => f.write_str(what),
+            Self::NoLocalStream(why) => {
+                write!(
+                    f,
+                    "the policy demands a local stream, and there is none ({}): {why}",
+                    why.code()
+                )
+            }
             Self::Cancelled => f.write_str("cancelled by this end"),
         }
     }
@@ -151,7 +162,9 @@ impl fmt::Display for BrokenCause {
 /// Both ends and what was agreed on.
 impl fmt::Display for Established {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { ends, role, ird, ord, revision, crc, markers_tx, markers_rx, rtr, .. } = self;
+        let Self {
+            ends, role, ird, ord, revision, crc, markers_tx, markers_rx, rtr, local, ..
+        } = self;
         let role = match role {
             Role::Initiator => "initiator",
             Role::Responder => "responder",
@@ -167,6 +180,10 @@ impl fmt::Display for Established {
             };
             let crc = if *crc { "on" } else { "off" };
             write!(f, ", MPA revision {revision}, CRC {crc}, markers {markers}")?;
+            match local {
+                Ok(()) => f.write_str(", local stream")?,
+                Err(why) => write!(f, ", TCP ({})", why.code())?,
+            }
         }
         match rtr {
             Some(rtr) => write!(f, ", peer-to-peer by {rtr:?})"),

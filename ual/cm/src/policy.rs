@@ -7,6 +7,7 @@ mod profiles;
 
 pub use peers::{Network, Policies};
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -48,6 +49,19 @@ pub struct PeerToPeer {
     pub send: bool,
     pub write: bool,
     pub read: bool,
+}
+
+/// Local streams: FPDUs through shared memory where both ends are on one machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Local {
+    /// Where the peer has them, too; else TCP.
+    #[default]
+    Auto,
+    /// TCP.
+    Off,
+    /// No connection without one.
+    Require,
 }
 
 /// Connection policy.
@@ -109,6 +123,16 @@ pub struct Policy {
     pub dscp: u8,
     /// How long a waiter spins before it sleeps; for news of connections twice as long.
     pub spin: Duration,
+    /// Local streams.
+    pub local: Local,
+    /// Octets of a local stream's ring, each way: a power of two from 64 KiB to 4 MiB. That of the side
+    /// that accepts counts.
+    pub local_ring: u32,
+    /// Ends of local streams in this process at once; beyond, TCP.
+    pub local_streams: u32,
+    /// A directory of this user that both ends see, to meet peers of other network namespaces in;
+    /// `None`: only peers of this one are met.
+    pub local_dir: Option<PathBuf>,
 }
 
 impl Default for Policy {
@@ -139,6 +163,10 @@ impl Default for Policy {
             socket_buffer: None,
             dscp: 0,
             spin: Duration::from_micros(50),
+            local: Local::Auto,
+            local_ring: 256 << 10,
+            local_streams: 1024,
+            local_dir: None,
         }
     }
 }

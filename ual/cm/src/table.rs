@@ -13,13 +13,14 @@ mod commands;
 mod converted;
 mod ending;
 mod listeners;
+mod meeting;
 mod native;
 mod outcome;
 mod passive;
 mod service;
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -41,6 +42,7 @@ use crate::startup::active::Active;
 use crate::startup::converted::Converted;
 use crate::startup::native::{Pending, Strays};
 use crate::startup::passive::Passive;
+use meeting::Meeting;
 
 /// How long a listener, or the connection thread, pauses when the process is out of descriptors or memory.
 pub(crate) const PAUSE: Duration = Duration::from_millis(100);
@@ -50,6 +52,8 @@ pub(crate) enum Entry {
     Active(Box<Active>),
     Passive(Box<Passive>),
     Converted(Box<Converted>),
+    /// A start-up that meets its peer for a local stream.
+    Meeting(Box<Meeting>),
     /// A graceful disconnect of this endpoint is under way.
     Ending(Weak<dyn Connectee>),
     Native(Box<Pending>),
@@ -169,11 +173,12 @@ impl Drop for Table {
 
 impl Entry {
     /// The socket that is watched for it.
-    fn socket(&self) -> Option<&OwnedFd> {
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Self::Active(active) => Some(active.socket()),
-            Self::Passive(passive) => Some(passive.socket()),
-            Self::Converted(converted) => Some(converted.socket()),
+            Self::Active(active) => Some(active.socket().as_fd()),
+            Self::Passive(passive) => Some(passive.socket().as_fd()),
+            Self::Converted(converted) => Some(converted.socket().as_fd()),
+            Self::Meeting(meeting) => Some(meeting.socket()),
             Self::Ending(_) | Self::Native(_) => None,
         }
     }
@@ -183,7 +188,7 @@ impl Entry {
         match self {
             Self::Passive(passive) => passive.request(),
             Self::Native(pending) => pending.request(),
-            Self::Active(_) | Self::Converted(_) | Self::Ending(_) => None,
+            Self::Active(_) | Self::Converted(_) | Self::Meeting(_) | Self::Ending(_) => None,
         }
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use kal_shim::same_host::NotLocal;
 use vp_api::{AsyncEvent, DatagramPath, Role, Rtr, ServiceRefusal, Terminate, UdAddress};
 
 use crate::handle::Handle;
@@ -205,6 +206,8 @@ pub struct Established {
     pub markers_rx: bool,
     /// Ready-to-receive kind, if peer-to-peer.
     pub rtr: Option<Rtr>,
+    /// Whether FPDUs go through shared memory; if not, why.
+    pub local: Result<(), NotLocal>,
 }
 
 /// No connection: which, why, and what to do.
@@ -262,6 +265,8 @@ pub enum FailReason {
     Resources(String),
     /// The provider's own connection manager says so.
     Native(String),
+    /// The policy demands a local stream, and there can be none.
+    NoLocalStream(NotLocal),
     /// The application cancelled it.
     Cancelled,
 }

@@ -1,7 +1,7 @@
 //! Policies for known peers, by name. What each peer does is in `spec/interop.md`, with the profiles
 //! that were tried against it and those that rest on reports alone.
 
-use super::{Markers, PeerToPeer, Policy};
+use super::{Local, Markers, PeerToPeer, Policy};
 
 impl Policy {
     /// Names that [`Policy::profile`] knows.
@@ -17,7 +17,7 @@ impl Policy {
     /// | `chelsio-t4` | T3, T4 adapters | MPA revision 1, so no IRD/ORD exchange and no RTR; markers refused; no RFC 7306 |
     /// | `chelsio-t6` | T5, T6 adapters | both RTR kinds offered: they take the one they are set to (IOP-08); markers refused; no RFC 7306 |
     /// | `intel` | X722, E810 adapters | always the enhanced form with an RTR to choose (IOP-09); markers refused; no RFC 7306 |
-    /// | `strict-rfc` | test benches | nothing that a standard does not ask for: no zero-length kick, no probe, no second try |
+    /// | `strict-rfc` | test benches | nothing that a standard does not ask for: no zero-length kick, no probe, no second try, no local stream |
     pub fn profile(name: &str) -> Option<Self> {
         let default = Self::default();
         // No adapter has RFC 7306 in hardware, and markers are off in all of them.
@@ -41,6 +41,7 @@ impl Policy {
                 fall_back: false,
                 kick_after: None,
                 probe_after: None,
+                local: Local::Off,
                 ..default
             },
             _ => return None,

@@ -9,9 +9,11 @@ use std::time::Instant;
 use iwarp_proto::mpa::startup::{Answer, Initiator, Negotiated, StartupError, Step};
 use kal_shim::clock::after;
 use kal_shim::reactor::Interest;
+use kal_shim::same_host::NotLocal;
 use kal_shim::sock;
 
 use crate::connection::Connectee;
+use crate::local::Seeking;
 use crate::node::{Ends, Node};
 use crate::policy::{Markers, Policies, Policy};
 use crate::startup::config::{Attempt, initiator_config};
@@ -29,6 +31,8 @@ pub(crate) struct Active {
     pub(crate) socket: OwnedFd,
     pub(crate) ends: Ends,
     pub(crate) phase: Phase,
+    /// The peer may come for a local stream, from before the request until its reply.
+    pub(crate) seeking: Result<Seeking, NotLocal>,
 }
 
 /// How far an attempt is.

@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use iwarp_proto::mpa::startup::{Responder, StartupError, Step};
 use kal_shim::reactor::Interest;
+use kal_shim::same_host::NotLocal;
 use kal_shim::sock;
 
 use crate::connection::Connectee;
+use crate::local::Seeking;
 use crate::node::Ends;
 use crate::policy::Policy;
 use crate::startup::config::{asks_markers, reason_of};
@@ -32,6 +34,8 @@ pub(crate) struct Converted {
     pub(crate) early: Vec<u8>,
     pub(crate) awaited: Awaited,
     pub(crate) patience: Duration,
+    /// Without start-up: the end that begins may do so here.
+    pub(crate) seeking: Result<Seeking, NotLocal>,
 }
 
 /// What the peer is to begin with.
@@ -60,6 +64,11 @@ pub(crate) enum Next {
 impl Converted {
     pub(crate) fn socket(&self) -> &OwnedFd {
         &self.socket
+    }
+
+    /// Whether the peer goes on over shared memory.
+    pub(crate) fn is_met(&self) -> bool {
+        self.seeking.as_ref().is_ok_and(|seeking| seeking.waiting.is_met())
     }
 
     /// Goes on as far as the socket allows.

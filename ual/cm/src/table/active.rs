@@ -9,13 +9,16 @@ use std::time::Duration;
 use iwarp_proto::mpa::startup::{Negotiated, StartupError};
 use kal_shim::clock::after;
 use kal_shim::reactor::Interest;
+use kal_shim::same_host::NotLocal;
 use kal_shim::sock;
 
+use super::meeting::{found, twice};
 use super::outcome::{Agreed, refused, unwatchable};
 use super::{Entry, Table};
 use crate::connection::{Connectee, id_of, open};
+use crate::local::MPA;
 use crate::node::{Ends, Node};
-use crate::policy::Policy;
+use crate::policy::{Local, Policy};
 use crate::startup::active::{Active, Next, Over, Phase, Plan, send_terminate};
 use crate::startup::config::reason_of;
 use crate::startup::socket::{Conversion, ConvertParams};
@@ -73,7 +76,8 @@ impl Table {
         self.by_qp.insert(id_of(&**party), token);
         let phase = Phase::Connecting;
         let (party, converted, watched) = (Arc::downgrade(party), false, false);
-        let active = Active { party, plan, converted, watched, socket, ends, phase };
+        let seeking = Err(NotLocal::Untried);
+        let active = Active { party, plan, converted, watched, socket, ends, phase, seeking };
         self.reactor.set_timer(token, active.patience());
         // A peer that is near has answered.
         self.advance_active(token, Box::new(active));
@@ -94,11 +98,30 @@ impl Table {
             socket,
             ends,
             phase: Phase::Connecting,
+            seeking: Err(NotLocal::Untried),
         };
         self.reactor.set_timer(token, active.patience());
-        match active.ask(&**party, last_message) {
+        match self.ask(token, &**party, &mut active, last_message) {
             Ok(()) => self.keep_active(token, Box::new(active), Interest::WRITE),
-            Err(error) => self.end_active(token, active, Over::Startup(error)),
+            Err(over) => self.end_active(token, active, over),
+        }
+    }
+
+    /// Builds the request. Before it goes out, the peer can be met.
+    fn ask(
+        &mut self,
+        token: u64,
+        party: &dyn Connectee,
+        active: &mut Active,
+        preface: Vec<u8>,
+    ) -> Result<(), Over> {
+        active.ask(party, preface).map_err(Over::Startup)?;
+        active.seeking = self.seek(token, MPA, &active.plan.policy, &active.ends);
+        match active.seeking {
+            Err(why) if active.plan.policy.local == Local::Require => {
+                Err(Over::Failed(FailReason::NoLocalStream(why)))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -121,16 +144,15 @@ impl Table {
     }
 
     pub(super) fn advance_active(&mut self, token: u64, mut active: Box<Active>) {
+        self.look_for_peer(token, &mut active.seeking);
         loop {
             match active.advance() {
                 Next::Wait(interest) => return self.keep_active(token, active, interest),
                 Next::Ask => {
                     let Some(party) = open(&active.party) else { return };
-                    match active.ask(&*party, Vec::new()) {
+                    match self.ask(token, &*party, &mut active, Vec::new()) {
                         Ok(()) => self.reactor.set_timer(token, active.patience()),
-                        Err(error) => {
-                            return self.end_active(token, *active, Over::Startup(error));
-                        }
+                        Err(over) => return self.end_active(token, *active, over),
                     }
                 }
                 Next::Adopt(agreed) => return self.adopt_active(token, *active, *agreed),
@@ -172,7 +194,23 @@ impl Table {
         self.end_active(token, active, Over::Failed(reason));
     }
 
-    fn adopt_active(&mut self, token: u64, active: Active, agreed: (Negotiated, Vec<u8>, Vec<u8>)) {
+    fn adopt_active(
+        &mut self,
+        token: u64,
+        mut active: Active,
+        agreed: (Negotiated, Vec<u8>, Vec<u8>),
+    ) {
+        // What the peer said before its reply is there.
+        self.look_for_peer(token, &mut active.seeking);
+        let seeking = std::mem::replace(&mut active.seeking, Err(NotLocal::Untried));
+        let local = found(seeking, &active.plan.policy);
+        if let (Err(why), Local::Require) = (&local, active.plan.policy.local) {
+            let over = Over::Failed(FailReason::NoLocalStream(*why));
+            return self.end_active(token, active, over);
+        }
+        if local.is_ok() && !agreed.2.is_empty() {
+            return self.end_active(token, active, Over::Failed(twice()));
+        }
         let Active { party, plan, socket, ends, phase, .. } = active;
         self.unwatch(token, &socket);
         let Some(party) = open(&party) else { return };
@@ -182,7 +220,7 @@ impl Table {
         let spare = if plan.attempt.enhanced { socket.try_clone().ok() } else { None };
         let spare = spare.filter(|spare| kal_shim::fork::take(spare).is_ok());
         let agreed = Agreed {
-            policy: &plan.policy,
+            policy: plan.policy,
             ends: ends.clone(),
             negotiated,
             own: party.connection().ird_ord(),
@@ -190,6 +228,7 @@ impl Table {
             socket,
             received,
             last_message: Vec::new(),
+            local,
         };
         if let Err(error) = self.adopt(&party, agreed) {
             if let (Some(socket), Phase::Asking { machine, .. }) = (spare, phase) {

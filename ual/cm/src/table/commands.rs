@@ -47,6 +47,7 @@ impl Table {
             Some(Entry::Active(active)) => self.advance_active(token, active),
             Some(Entry::Passive(passive)) => self.advance_passive(token, passive),
             Some(Entry::Converted(converted)) => self.advance_converted(token, converted),
+            Some(Entry::Meeting(meeting)) => self.advance_meeting(token, meeting),
             // Nothing of theirs is watched.
             Some(other @ (Entry::Ending(_) | Entry::Native(_))) => {
                 self.entries.insert(token, other);
@@ -63,6 +64,7 @@ impl Table {
             Some(Entry::Active(active)) => self.expire_active(token, *active),
             Some(Entry::Passive(passive)) => self.expire_passive(token, passive),
             Some(Entry::Converted(converted)) => self.expire_converted(token, *converted),
+            Some(Entry::Meeting(meeting)) => self.expire_meeting(token, *meeting),
             Some(Entry::Ending(party)) => self.expire_ending(&party),
             Some(Entry::Native(pending)) => self.expire_native(token, *pending),
             None => {}

@@ -8,12 +8,15 @@ use iwarp_proto::Role as WireRole;
 use iwarp_proto::mpa::startup::{Negotiated, Responder};
 use kal_shim::clock::after;
 use kal_shim::reactor::Interest;
+use kal_shim::same_host::NotLocal;
 use kal_shim::sock;
 use vp_api::Role;
 
+use super::meeting::{Start, found, twice};
 use super::outcome::{Agreed, unwatchable};
 use super::{Entry, Table};
 use crate::connection::{Connectee, id_of, open};
+use crate::local::{BARE, MPA};
 use crate::policy::Policy;
 use crate::startup::config::{answer, asks_crc, asks_markers, reason_of, responder_config};
 use crate::startup::converted::{Awaited, Begun, Converted, Next};
@@ -52,7 +55,7 @@ impl Table {
         let token = self.new_token();
         self.by_qp.insert(id_of(&**party), token);
         self.reactor.set_timer(token, after(patience));
-        let converted = Converted {
+        let mut converted = Converted {
             party: Arc::downgrade(party),
             policy,
             ends,
@@ -63,7 +66,11 @@ impl Table {
             early,
             awaited,
             patience,
+            seeking: Err(NotLocal::Untried),
         };
+        if !params.startup {
+            converted.seeking = self.seek(token, BARE, &converted.policy, &converted.ends);
+        }
         match self.reactor.add(&converted.socket, token, Interest::READ) {
             Ok(()) => self.advance_converted(token, Box::new(converted)),
             Err(error) => self.fail_converted(token, converted, unwatchable(&error)),
@@ -71,7 +78,13 @@ impl Table {
     }
 
     pub(super) fn advance_converted(&mut self, token: u64, mut converted: Box<Converted>) {
+        self.look_for_peer(token, &mut converted.seeking);
         match converted.advance() {
+            // The peer began, and not by TCP.
+            Next::Wait(Interest::READ) if converted.is_met() => {
+                let begun = Begun { received: Vec::new(), private_data: Vec::new() };
+                self.finish_converted(token, *converted, begun);
+            }
             Next::Wait(interest) => match self.reactor.modify(&converted.socket, token, interest) {
                 Ok(()) => {
                     self.entries.insert(token, Entry::Converted(converted));
@@ -95,18 +108,23 @@ impl Table {
     fn finish_converted(&mut self, token: u64, converted: Converted, begun: Begun) {
         self.leave_converted(token, &converted);
         let Some(party) = open(&converted.party) else { return };
-        let Converted { socket, policy, ends, awaited, private_data, .. } = converted;
+        let Converted { socket, policy, ends, awaited, private_data, seeking, .. } = converted;
         let own = party.connection().ird_ord();
-        let (last_message, negotiated) = match awaited {
-            Awaited::Request(machine) => match answer(&machine, &policy, own, &private_data) {
+        let (last_message, negotiated) = match &awaited {
+            Awaited::Request(machine) => match answer(machine, &policy, own, &private_data) {
                 Ok(answer) => answer,
                 Err(error) => return self.fail(&party, ends, reason_of(error)),
             },
             Awaited::Fpdu(_) => (Vec::new(), unspoken(WireRole::Responder, &policy, own)),
         };
+        let asked = matches!(awaited, Awaited::Request(_));
+        let local = if asked { Err(NotLocal::Untried) } else { found(seeking, &policy) };
         let Begun { received, private_data } = begun;
+        if local.is_ok() && !received.is_empty() {
+            return self.fail(&party, ends, twice());
+        }
         let agreed = Agreed {
-            policy: &policy,
+            policy,
             ends,
             negotiated,
             own,
@@ -114,8 +132,12 @@ impl Table {
             socket,
             received,
             last_message,
+            local,
         };
-        self.hand_over(&party, agreed);
+        match asked {
+            true => self.meet(token, &party, Start { passive: None, agreed }, MPA),
+            false => self.hand_over(&party, agreed),
+        }
     }
 
     fn leave_converted(&mut self, token: u64, converted: &Converted) {
@@ -138,20 +160,24 @@ impl Table {
     }
 
     /// The initiator without start-up: it may send at once.
-    fn begin_converted(&self, party: &Arc<dyn Connectee>, conversion: Conversion) {
+    fn begin_converted(&mut self, party: &Arc<dyn Connectee>, conversion: Conversion) {
         let Conversion { socket, params, policy, ends } = conversion;
         let own = party.connection().ird_ord();
+        let negotiated = unspoken(WireRole::Initiator, &policy, own);
         let agreed = Agreed {
-            policy: &policy,
+            policy,
             ends,
-            negotiated: unspoken(WireRole::Initiator, &policy, own),
+            negotiated,
             own,
             private_data: Vec::new(),
             socket,
             received: Vec::new(),
             last_message: params.last_message,
+            local: Err(NotLocal::Untried),
         };
-        self.hand_over(party, agreed);
+        // The peer, which said the last word of the dialogue, is there already, if it is at all.
+        let token = self.new_token();
+        self.meet(token, party, Start { passive: None, agreed }, BARE);
     }
 }
 

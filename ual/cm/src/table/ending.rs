@@ -76,6 +76,7 @@ impl Table {
             Some((token, Entry::Converted(converted))) => {
                 self.fail_converted(token, *converted, FailReason::Cancelled);
             }
+            Some((token, Entry::Meeting(meeting))) => self.cancel_meeting(token, *meeting),
             Some((_, Entry::Native(pending))) => self.cancel_native(*pending),
             Some((token, other)) => {
                 self.entries.insert(token, other);
@@ -167,6 +168,7 @@ impl Table {
         if !std::mem::take(&mut link.live) {
             return None;
         }
+        link.permit = None;
         // First: what is posted while it seems connected still counts as lost.
         party.connection().set_state(ConnState::Nonoperational);
         // After an orderly end the queue pair is Idle, where it would keep what is posted for ever;

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kal_shim::clock::after;
+use kal_shim::same_host::NotLocal;
 use vp_api::{NativeCm, NativeEvent, NativeParams, QpId, Role, ServiceRefusal};
 
 use super::service::refuse_service;
@@ -22,7 +23,7 @@ use super::{Entry, Table};
 use crate::connection::{ConnState, Connectee, id_of, open};
 use crate::deliveries::{Delivery, Origin};
 use crate::node::{Ends, Node};
-use crate::policy::Policy;
+use crate::policy::{Local, Policy};
 use crate::private::PrivateData;
 use crate::requests::{self, Native, Waiting};
 use crate::startup::native::{NativeRequest, Pending};
@@ -48,6 +49,9 @@ impl Table {
         });
         let remote = Node::remote(params.remote, params.remote_name.as_deref());
         let ends = Ends { local: Node::local((local, 0).into()), remote };
+        if policy.local == Local::Require {
+            return self.fail(party, ends, FailReason::NoLocalStream(NotLocal::Provider));
+        }
         let (ird, ord) = party.connection().ird_ord();
         let wishes = NativeParams { private_data: params.private_data, ird, ord };
         match native.connect(id_of(&**party), params.remote, wishes) {
@@ -87,6 +91,10 @@ impl Table {
         else {
             return;
         };
+        if policy.local == Local::Require {
+            let _ = native.reject(request, &[]);
+            return self.fail(party, ends, FailReason::NoLocalStream(NotLocal::Provider));
+        }
         let (most_ird, most_ord) = party.connection().ird_ord();
         let wishes = NativeParams {
             private_data: params.private_data.clone(),
@@ -326,6 +334,7 @@ impl Table {
             markers_tx: false,
             markers_rx: false,
             rtr: None,
+            local: Err(NotLocal::Provider),
         };
         {
             let mut link = party.connection().link();

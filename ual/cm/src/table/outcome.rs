@@ -7,19 +7,21 @@ use std::sync::Arc;
 use iwarp_proto::mpa;
 use iwarp_proto::mpa::startup::Negotiated;
 use iwarp_proto::{Role as WireRole, RtrKind};
+use kal_shim::same_host::NotLocal;
 use vp_api::{FpduSize, LlpStream, QpChange, Role, Rtr, StreamParams, VpError, VpStatus};
 
 use super::Table;
 use crate::connection::{ConnState, Connectee};
 use crate::deliveries::Delivery;
+use crate::local::{Permit, Shared};
 use crate::node::Ends;
-use crate::policy::Policy;
+use crate::policy::{Local, Policy};
 use crate::startup::config::NO_NEGOTIATION;
 use crate::types::{ConnEvent, ConnectError, Established, FailReason};
 
 /// A start-up that both ends agreed on.
-pub(crate) struct Agreed<'a> {
-    pub(crate) policy: &'a Policy,
+pub(crate) struct Agreed {
+    pub(crate) policy: Policy,
     pub(crate) ends: Ends,
     pub(crate) negotiated: Negotiated,
     /// IRD and ORD of this end where none were negotiated.
@@ -30,13 +32,33 @@ pub(crate) struct Agreed<'a> {
     pub(crate) received: Vec<u8>,
     /// Our reply, as responder.
     pub(crate) last_message: Vec<u8>,
+    /// What carries the FPDUs in place of TCP, or why nothing does.
+    pub(crate) local: Result<Box<Shared>, NotLocal>,
 }
 
-impl Agreed<'_> {
+impl Agreed {
+    /// Why there is to be no connection, where the policy wants a local stream and there is none.
+    pub(crate) fn lacks_local(&self) -> Option<FailReason> {
+        let why = *self.local.as_ref().err()?;
+        (self.policy.local == Local::Require).then_some(FailReason::NoLocalStream(why))
+    }
+
     /// For the queue pair, and for the endpoint.
-    fn stream(self) -> (LlpStream, Established) {
-        let Self { policy, ends, negotiated, own, private_data, socket, received, last_message } =
-            self;
+    fn stream(self) -> (LlpStream, Established, Option<Permit>) {
+        let Self {
+            policy,
+            ends,
+            negotiated,
+            own,
+            private_data,
+            socket,
+            received,
+            last_message,
+            local,
+        } = self;
+        // In shared memory markers are of no use, and CRCs only where somebody insists on them.
+        let over_tcp = local.is_err();
+        let crc = local.as_ref().map_or(negotiated.crc, |shared| shared.crc);
         let (ird, ord) = own;
         let settled = |reads, own| if reads == NO_NEGOTIATION { own } else { reads };
         let role = match negotiated.role {
@@ -49,9 +71,9 @@ impl Agreed<'_> {
             RtrKind::Read => Rtr::Read,
         });
         let params = StreamParams {
-            crc: negotiated.crc,
-            markers_tx: negotiated.markers_tx,
-            markers_rx: negotiated.markers_rx,
+            crc,
+            markers_tx: negotiated.markers_tx && over_tcp,
+            markers_rx: negotiated.markers_rx && over_tcp,
             ird: settled(negotiated.ird, ird),
             ord: settled(negotiated.ord, ord),
             rtr,
@@ -74,19 +96,17 @@ impl Agreed<'_> {
             markers_tx: params.markers_tx,
             markers_rx: params.markers_rx,
             rtr,
+            local: local.as_ref().map(drop).map_err(|why| *why),
         };
-        (LlpStream { socket, received, last_message, params, local: None }, established)
+        let (local, permit) = local.map(|s| (s.stream, s.permit)).ok().unzip();
+        (LlpStream { socket, received, last_message, params, local }, established, permit)
     }
 }
 
 impl Table {
     /// Moves the queue pair to RTS and tells the endpoint.
-    pub(super) fn adopt(
-        &self,
-        party: &Arc<dyn Connectee>,
-        agreed: Agreed<'_>,
-    ) -> Result<(), VpError> {
-        let (mut stream, established) = agreed.stream();
+    pub(super) fn adopt(&self, party: &Arc<dyn Connectee>, agreed: Agreed) -> Result<(), VpError> {
+        let (mut stream, established, permit) = agreed.stream();
         party.settle(&established, &mut stream.params);
         let connection = party.connection();
         {
@@ -100,15 +120,22 @@ impl Table {
         // Before RTS: a message may complete a receive at once, and whoever takes it may reply.
         connection.set_state(ConnState::Connected);
         party.qp().modify(QpChange::Rts(Box::new(stream)))?;
-        connection.link().live = true;
+        {
+            let mut link = connection.link();
+            link.live = true;
+            link.permit = permit;
+        }
         self.counters.established.add();
         self.tell(party, ConnEvent::Established(established));
         Ok(())
     }
 
     /// Moves the queue pair to RTS, or tells the endpoint why the provider refuses.
-    pub(super) fn hand_over(&self, party: &Arc<dyn Connectee>, agreed: Agreed<'_>) {
+    pub(super) fn hand_over(&self, party: &Arc<dyn Connectee>, agreed: Agreed) {
         let ends = agreed.ends.clone();
+        if let Some(reason) = agreed.lacks_local() {
+            return self.fail(party, ends, reason);
+        }
         if let Err(error) = self.adopt(party, agreed) {
             self.fail(party, ends, refused(&error));
         }

@@ -12,13 +12,16 @@ use std::time::Instant;
 use iwarp_proto::mpa::startup::{Request, Responder, max_private_data};
 use kal_shim::clock::after;
 use kal_shim::reactor::Interest;
+use kal_shim::same_host::NotLocal;
 use kal_shim::sock;
 
-use super::outcome::{Agreed, refused};
+use super::meeting::Start;
+use super::outcome::Agreed;
 use super::{Entry, Table};
 use crate::connection::{Connectee, open};
 use crate::deliveries::{Delivery, Origin};
 use crate::half_open::Source;
+use crate::local::MPA;
 use crate::mailbox::{Command, Target};
 use crate::node::{Ends, Node};
 use crate::private::PrivateData;
@@ -278,7 +281,7 @@ impl Table {
         self.unwatch(token, &passive.socket);
         passive.watched = false;
         let agreed = Agreed {
-            policy: &passive.policy,
+            policy: passive.policy.clone(),
             ends: passive.ends.clone(),
             negotiated,
             own,
@@ -286,11 +289,9 @@ impl Table {
             socket,
             received,
             last_message,
+            local: Err(NotLocal::Untried),
         };
-        if let Err(error) = self.adopt(party, agreed) {
-            self.fail(party, passive.ends.clone(), refused(&error));
-            self.reject(token, passive, &[]);
-        }
+        self.meet(token, party, Start { passive: Some(passive), agreed }, MPA);
     }
 
     pub(super) fn on_reject(&mut self, token: u64, private_data: &[u8]) {
@@ -306,7 +307,7 @@ impl Table {
     }
 
     /// Sends a reject with the application's private data (CONN-09).
-    fn reject(&mut self, token: u64, passive: Box<Passive>, private_data: &[u8]) {
+    pub(super) fn reject(&mut self, token: u64, passive: Box<Passive>, private_data: &[u8]) {
         self.counters.rejected.add();
         let reply = match &passive.phase {
             Phase::Waiting { machine, .. } => machine.reject(private_data).unwrap_or_default(),

@@ -1,0 +1,145 @@
+//! Local streams: which connections may have one, how many there are, and what a start-up says of its own.
+//!
+//! The number of ends is the process's; a child made by fork(2) begins at none. Each end has a [`Permit`] from
+//! the moment it looks for its peer until its stream has ended: the rendezvous holds it, then the endpoint's
+//! link. The rendezvous itself is [`kal_shim::same_host`].
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use kal_os::fork::PerProcess;
+use kal_shim::fork::Host;
+use kal_shim::same_host::{Connection, Met, NotLocal, Place, Waiting, doorbells, is_here};
+use vp_api::{Capabilities, LocalSide, LocalStream, RnicAttrs};
+
+use crate::node::Ends;
+use crate::policy::{Crc, Local, Policy};
+
+/// How long an end that dialled waits for the other's word.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(50);
+
+/// Names of MPA's start-up: the side that sends the request waits.
+pub(crate) const MPA: &str = "mpa";
+/// Names of sockets that are converted without start-up: the side that waits for the first FPDU waits here, too.
+pub(crate) const BARE: &str = "bare";
+
+/// A wish: the stream has CRCs in shared memory, too.
+const CRC: u8 = 1;
+
+/// Ends of local streams, and those that are to become some.
+static ENDS: PerProcess<AtomicU32> = PerProcess::new();
+
+/// One of the ends that the policy allows.
+#[derive(Debug)]
+pub(crate) struct Permit(&'static AtomicU32);
+
+impl Permit {
+    fn take(most: u32) -> Result<Self, NotLocal> {
+        let ends = ENDS.get::<Host>();
+        let one_more = |now: u32| (now < most).then(|| now + 1);
+        match ends.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more) {
+            Ok(_) => Ok(Self(ends)),
+            Err(_) => Err(NotLocal::Limit),
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A name that is bound for the peer of a start-up.
+#[derive(Debug)]
+pub(crate) struct Seeking {
+    pub(crate) waiting: Waiting,
+    pub(crate) permit: Permit,
+}
+
+/// A local stream that both ends agreed on.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) stream: LocalStream,
+    pub(crate) crc: bool,
+    pub(crate) permit: Permit,
+}
+
+impl Shared {
+    pub(crate) fn new(met: Met, side: LocalSide, policy: &Policy, permit: Permit) -> Self {
+        let Met { memory, doorbell, peer_doorbell, peer_wishes } = met;
+        let crc = (peer_wishes | wishes(policy)) & CRC != 0;
+        let stream = LocalStream { memory, side, doorbell, peer_doorbell };
+        Self { stream, crc, permit }
+    }
+}
+
+/// What this end wishes of a local stream.
+pub(crate) fn wishes(policy: &Policy) -> u8 {
+    if policy.crc == Crc::Require { CRC } else { 0 }
+}
+
+/// Where the ends of a connection may meet, if policy, provider and addresses allow it.
+pub(crate) fn place(
+    word: &'static str,
+    attrs: &RnicAttrs,
+    policy: &Policy,
+    ends: &Ends,
+) -> Result<(Place, Permit), NotLocal> {
+    if policy.local == Local::Off {
+        return Err(NotLocal::Policy);
+    }
+    if !attrs.capabilities.contains(Capabilities::LOCAL_STREAM) {
+        return Err(NotLocal::Provider);
+    }
+    let place = match &policy.local_dir {
+        _ if is_here(ends.local.address, ends.remote.address) => Place::Abstract(word),
+        Some(directory) => Place::Directory(word, directory.clone()),
+        None => return Err(NotLocal::OtherHost),
+    };
+    Ok((place, Permit::take(policy.local_streams)?))
+}
+
+/// The connection of the end that waits at the rendezvous.
+pub(crate) fn as_waiting(ends: &Ends) -> Connection {
+    Connection { waiting: ends.local.address, dialling: ends.remote.address }
+}
+
+/// The connection of the end that dials.
+pub(crate) fn as_dialling(ends: &Ends) -> Connection {
+    Connection { waiting: ends.remote.address, dialling: ends.local.address }
+}
+
+/// Memory and doorbells to offer.
+pub(crate) fn make(policy: &Policy) -> Result<(OwnedFd, [OwnedFd; 2]), NotLocal> {
+    let memory = shm_ring::create(policy.local_ring)?;
+    // A child keeps it where there is no memory to note it, no more.
+    let _ = kal_shim::fork::take(&memory);
+    Ok((memory, doorbells()?))
+}
+
+/// Whether memory that was offered is a ring.
+pub(crate) fn verify(memory: &OwnedFd) -> bool {
+    match shm_ring::verify(memory) {
+        Ok(_) => true,
+        Err(refused) => {
+            tracing::info!("a peer's shared memory is refused: {refused}");
+            false
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_ends_as_are_allowed() {
+        let first = Permit::take(2).unwrap();
+        let _second = Permit::take(2).unwrap();
+        assert_eq!(Permit::take(2).unwrap_err(), NotLocal::Limit);
+        drop(first);
+        Permit::take(2).unwrap();
+    }
+}

@@ -1,0 +1,202 @@
+//! A face of its own above the connection manager, over SoftRDMA: no access layer, no dispatchers.
+//!
+//! What the manager tells goes through channels. Nothing here sleeps; a wait that takes too long says what
+//! it waited for.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use ual_cm::{
+    Bound, Cm, ConnEvent, ConnRequest, Connectee, Connection, Face, ListenerId, Policies, Policy,
+    RequestSink, Sequence, Serves, ServiceRequest,
+};
+use vp_api::{
+    AsyncEvent, Cq, CqInit, Data, EventSource, LogLevel, PdId, Provider, Qp, QpId, QpInit, Rnic,
+    SendFlags, SendOp, SendWr, Services, WorkCompletion,
+};
+use vp_softrdma::SoftRdma;
+
+pub(crate) const HANG: Duration = Duration::from_secs(60);
+
+pub(crate) struct Host(Instant);
+
+impl Services for Host {
+    fn log(&self, _: LogLevel, _: &str, _: &str) {}
+    fn now_ns(&self) -> u64 {
+        self.0.elapsed().as_nanos() as u64
+    }
+    fn pin(&self, _: usize, _: usize) -> std::io::Result<()> {
+        Ok(())
+    }
+    fn unpin(&self, _: usize, _: usize) {}
+}
+
+/// What is done with an event where it is told.
+pub(crate) type Then = dyn Fn(&Arc<Party>, &ConnEvent) + Send + Sync;
+
+/// An endpoint: a queue pair, its connection, and a channel.
+pub(crate) struct Party {
+    pub(crate) qp: Arc<dyn Qp>,
+    pub(crate) connection: Connection,
+    pub(crate) events: Sender<ConnEvent>,
+    pub(crate) then: Box<Then>,
+}
+
+impl Connectee for Party {
+    fn qp(&self) -> &dyn Qp {
+        &*self.qp
+    }
+    fn connection(&self) -> &Connection {
+        &self.connection
+    }
+    fn is_open(&self) -> bool {
+        true
+    }
+    fn tell(self: Arc<Self>, event: ConnEvent) {
+        (self.then)(&self, &event);
+        self.events.send(event).unwrap();
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Parties(Mutex<BTreeMap<QpId, Weak<Party>>>);
+
+impl Face for Parties {
+    fn connectee(&self, qp: QpId, _: u64) -> Option<Arc<dyn Connectee>> {
+        Some(self.0.lock().unwrap().get(&qp)?.upgrade()?)
+    }
+    fn on_async(&self, _: u64, _: EventSource, _: AsyncEvent) {}
+}
+
+/// What becomes of a request where it is told: taken, or not.
+pub(crate) type Answer = dyn Fn(&ConnRequest) -> bool + Send + Sync;
+
+pub(crate) struct Sink {
+    pub(crate) requests: Sender<ConnRequest>,
+    pub(crate) answer: Box<Answer>,
+}
+
+impl RequestSink for Sink {
+    fn request(self: Arc<Self>, request: ConnRequest) -> bool {
+        let taken = (self.answer)(&request);
+        taken && self.requests.send(request).is_ok()
+    }
+    fn service_request(self: Arc<Self>, _: ServiceRequest) -> bool {
+        false
+    }
+}
+
+/// A machine with one adapter.
+pub(crate) struct Machine {
+    pub(crate) rnic: Arc<dyn Rnic>,
+    pub(crate) pd: PdId,
+    pub(crate) cq: Arc<dyn Cq>,
+    pub(crate) parties: Arc<Parties>,
+    pub(crate) cm: Arc<Cm>,
+}
+
+/// Listening; the sink lives as long as it is here.
+pub(crate) struct Door {
+    pub(crate) id: ListenerId,
+    pub(crate) address: SocketAddr,
+    pub(crate) requests: Receiver<ConnRequest>,
+    pub(crate) _sink: Arc<dyn RequestSink>,
+}
+
+pub(crate) fn next<T>(receiver: &Receiver<T>, what: &str) -> T {
+    receiver.recv_timeout(HANG).unwrap_or_else(|error| panic!("no {what}: {error}"))
+}
+
+/// An adapter of SoftRDMA.
+pub(crate) fn open() -> Arc<dyn Rnic> {
+    SoftRdma.open("vp_softrdma", Arc::new(Host(Instant::now()))).unwrap()
+}
+
+pub(crate) fn anywhere() -> SocketAddr {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+impl Machine {
+    pub(crate) fn new() -> Self {
+        Self::with(Policy::default())
+    }
+
+    pub(crate) fn with(policy: Policy) -> Self {
+        Self::of(open(), policy)
+    }
+
+    /// With an adapter of the caller's.
+    pub(crate) fn of(rnic: Arc<dyn Rnic>, policy: Policy) -> Self {
+        let parties = Arc::new(Parties::default());
+        let policies = Policies::from(policy);
+        let cm = Cm::start(&rnic, policies, parties.clone(), Sequence::default()).unwrap();
+        let pd = rnic.alloc_pd().unwrap();
+        let cq = rnic.create_cq(&CqInit { depth: 64, handler: None }).unwrap();
+        Self { rnic, pd, cq, parties, cm: Arc::new(cm) }
+    }
+
+    pub(crate) fn party(&self) -> (Arc<Party>, Receiver<ConnEvent>) {
+        self.party_that(|_, _| {})
+    }
+
+    pub(crate) fn party_that(
+        &self,
+        then: impl Fn(&Arc<Party>, &ConnEvent) + Send + Sync + 'static,
+    ) -> (Arc<Party>, Receiver<ConnEvent>) {
+        let init = QpInit::new(self.pd, self.cq.id(), self.cq.id());
+        let qp = self.rnic.create_qp(&init).unwrap();
+        let connection = self.cm.connection(init.ird, init.ord);
+        let ((events, told), then) = (channel(), Box::new(then));
+        let party = Arc::new(Party { qp, connection, events, then });
+        self.parties.0.lock().unwrap().insert(party.qp.id(), Arc::downgrade(&party));
+        (party, told)
+    }
+
+    pub(crate) fn door(&self) -> Door {
+        self.door_that(|_| true)
+    }
+
+    pub(crate) fn door_that(
+        &self,
+        answer: impl Fn(&ConnRequest) -> bool + Send + Sync + 'static,
+    ) -> Door {
+        self.door_of(self.cm.bind(&[anywhere()], Serves::Connections).unwrap(), answer)
+    }
+
+    pub(crate) fn door_of(
+        &self,
+        bound: Bound,
+        answer: impl Fn(&ConnRequest) -> bool + Send + Sync + 'static,
+    ) -> Door {
+        let address = bound.addresses()[0];
+        let listening = self.cm.listen(bound).unwrap();
+        assert_eq!(listening.addresses(), [address]);
+        let (id, (sender, requests)) = (listening.id(), channel());
+        let sink: Arc<dyn RequestSink> =
+            Arc::new(Sink { requests: sender, answer: Box::new(answer) });
+        self.cm.serve(listening, &sink, self.cm.policies().clone(), false);
+        Door { id, address, requests, _sink: sink }
+    }
+
+    pub(crate) fn completion(&self) -> WorkCompletion {
+        let mut out = [WorkCompletion::BLANK];
+        let mut found = 0;
+        warpline_patience::until("a completion", || {
+            found = self.cq.poll(&mut out).unwrap();
+            found == 1
+        });
+        out[0]
+    }
+}
+
+pub(crate) fn as_connectee(party: &Arc<Party>) -> Arc<dyn Connectee> {
+    party.clone()
+}
+
+pub(crate) fn send(from: &Party) {
+    let (op, flags) = (SendOp::Send { solicited: false, invalidate: None }, SendFlags::SIGNALED);
+    from.qp.post_send(&[SendWr { wr_id: 7, op, data: Data::Sgl(&[]), flags }]).unwrap();
+}

@@ -1,0 +1,7 @@
+//! Connection management seen from the layer above, over SoftRDMA.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+mod face;
+mod local;
+mod takes;
