@@ -1,6 +1,6 @@
-//! The data path's inner parts, opened for measurements (feature `bench`).
+//! Benchmark access to the inner parts of the data path (feature `bench`).
 //!
-//! Owns nothing. No program but a benchmark needs this.
+//! Holds no state. Only the benchmarks use it.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -48,7 +48,7 @@ pub struct End {
 }
 
 impl End {
-    /// An end on what `change` brings; `depth` work requests in each queue.
+    /// An end in the state that `change` leads to, with queues of `depth` work requests.
     pub fn new(
         services: Arc<dyn Services>,
         region: &MrInit,
@@ -98,7 +98,7 @@ impl End {
         self.stag
     }
 
-    /// Octets as if they had come from the socket.
+    /// Feeds octets as if they had been received from the socket.
     pub fn feed(&self, octets: &[u8]) {
         self.qp.feed(octets);
     }

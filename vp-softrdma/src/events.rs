@@ -1,6 +1,6 @@
-//! The way of asynchronous events to the consumer.
+//! Delivery of asynchronous events to the consumer's handler.
 //!
-//! Owner: the RNIC; QPs, CQs and SRQs share it. Any thread may emit, holding no lock.
+//! Owned by the RNIC and shared by QPs, CQs and SRQs. Any thread may emit; it must not hold a lock.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -17,7 +17,7 @@ impl EventSink {
         *self.handler.write().unwrap_or_else(PoisonError::into_inner) = handler;
     }
 
-    /// Calls the handler, if there is one, outside of the sink's lock.
+    /// Calls the handler, if there is one, without the lock of the sink.
     pub(crate) fn emit(&self, source: EventSource, event: AsyncEvent) {
         let handler = self.handler.read().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(handler) = handler {

@@ -1,8 +1,8 @@
-//! The descriptors of SoftRDMA, which a child made by fork(2) must not keep: see [`kal_os::fork`].
+//! The descriptors of SoftRDMA that a child made by fork(2) must not keep: see [`kal_os::fork`].
 
 use kal_os::fork::{Descriptors, Owner};
 
-/// Has the table of descriptors.
+/// Holds the table of descriptors.
 #[derive(Debug)]
 pub(crate) struct SoftRdmaFds;
 

@@ -1,6 +1,6 @@
-//! What SoftRDMA offers at most, and the checks against it.
+//! Limits of SoftRDMA, and the checks against them.
 //!
-//! Constants only. All are true: asking for the maximum works, memory permitting.
+//! Constants only. All are real: asking for the maximum works if there is memory.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ pub(crate) const MAX_WR: u32 = 1 << 16;
 pub(crate) const MAX_SGE: u32 = 16;
 pub(crate) const MAX_INLINE: u32 = 1024;
 pub(crate) const MAX_READS: u16 = 1024;
-/// Octets that one Read Request of ours asks for: what a message of the peer's waits for at most.
-/// 1 MiB cost Reads of 32 MiB a tenth of their bandwidth, and sockets hold more than this anyway.
+/// Octets that one Read Request of ours asks for: the longest that a message of the peer waits behind
+/// it. 1 MiB cost Reads of 32 MiB a tenth of their bandwidth, and sockets hold more than this anyway.
 pub(crate) const MAX_READ_REQUEST: u32 = 4 << 20;
 /// Regions, and windows: half of the STags each.
 pub(crate) const MAX_REGIONS: u32 = MAX_STAGS / 2;
 /// Octets that a QP keeps of messages that wait for a receive.
 pub(crate) const MAX_HOLD: u32 = 16 << 20;
-/// How long they wait.
+/// The longest time that a message waits for a receive.
 pub(crate) const MAX_HOLD_TIME: Duration = Duration::from_secs(3600);
 /// What an address space of this process can hold.
 pub(crate) const MAX_REGION_OCTETS: u64 = 1 << 47;

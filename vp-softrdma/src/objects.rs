@@ -1,7 +1,7 @@
-//! Tables of verbs objects by id, and who is in use by whom.
+//! Tables of verbs objects by id, with a use count for each.
 //!
-//! Owner: the RNIC, one table per kind. Only the privileged verbs look here, never the data path. A
-//! B-tree: it grows by small pieces.
+//! Owner: the RNIC, one table per kind. Only the privileged verbs use them, never the data path. They
+//! are B-trees, which grow by small allocations.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,13 +22,13 @@ struct Entry<T> {
     users: Arc<AtomicU32>,
 }
 
-/// Keeps an object from being removed for as long as it lives.
+/// Keeps an object from being removed until dropped.
 #[derive(Debug)]
-pub(crate) struct Hold {
+pub(crate) struct InUse {
     users: Arc<AtomicU32>,
 }
 
-impl Drop for Hold {
+impl Drop for InUse {
     fn drop(&mut self) {
         self.users.fetch_sub(1, Ordering::AcqRel);
     }
@@ -63,16 +63,16 @@ impl<T> Objects<T> {
         }
     }
 
-    /// The object, kept in use until the hold is dropped.
-    pub(crate) fn hold(&self, id: u32) -> VpResult<(Arc<T>, Hold)> {
+    /// The object, which cannot be removed until the guard is dropped.
+    pub(crate) fn hold(&self, id: u32) -> VpResult<(Arc<T>, InUse)> {
         let map = self.read();
         let entry = map.get(&id).ok_or_else(|| self.unknown(id))?;
-        // Under the lock: `remove` cannot miss it.
+        // Under the lock, so that `remove` sees it.
         entry.users.fetch_add(1, Ordering::AcqRel);
-        Ok((entry.object.clone(), Hold { users: entry.users.clone() }))
+        Ok((entry.object.clone(), InUse { users: entry.users.clone() }))
     }
 
-    /// Removes an object that nobody uses and that `check` lets go.
+    /// Removes an object that is not in use, if `check` allows it.
     pub(crate) fn remove(
         &self,
         id: u32,
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(objects.remove(*first, |_| Ok(())).unwrap_err().status, VpStatus::InvalidHandle);
     }
 
-    // Neither 0, which is no object, nor one that is in use.
+    // Neither 0, which names no object, nor an id in use.
     #[test]
     fn ids_begin_anew_behind_the_last() {
         let objects = Objects::new("thing", 9);

@@ -1,4 +1,4 @@
-//! What the RNIC hands to the objects that it creates.
+//! References that the RNIC passes to the objects that it creates.
 //!
 //! Plain bundles of shared parts; the objects take them apart.
 

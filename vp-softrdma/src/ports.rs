@@ -1,9 +1,9 @@
-//! Watches the ports: an event for each one that became usable, stopped being it, or has other
+//! The watch on the ports: raises an event for each port that became usable, ceased to be, or has other
 //! addresses.
 //!
-//! One per RNIC. Its socket hears of every change of a link or an address (rtnetlink(7)) and is in
-//! the engine's set like a QP's; whichever thread finds it readable compares the ports with what
-//! they were. Peers have no part in it: theirs end by their own time-outs.
+//! One per RNIC. Its netlink socket reports every change of a link or an address (rtnetlink(7)) and is
+//! in the engine's set like a QP's; the thread that finds it readable compares the ports with their last
+//! known state. Peers play no part: their connections end by their own time-outs.
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -20,7 +20,7 @@ use crate::events::EventSink;
 use crate::fork::SoftRdmaFds;
 use crate::sync::{Mutex, lock};
 
-/// The engine's name for it; no QP has it.
+/// The id of the watch in the engine; no QP has it.
 const ID: u32 = 0;
 /// `RTMGRP_LINK`, `RTMGRP_IPV4_IFADDR`, `RTMGRP_IPV6_IFADDR` of linux/rtnetlink.h.
 const GROUPS: u32 = 0x1 | 0x10 | 0x100;
@@ -35,9 +35,9 @@ pub(crate) struct Ports {
 #[derive(Default)]
 struct State {
     known: Vec<PortInfo>,
-    untold: Vec<(EventSource, AsyncEvent)>,
-    /// A thread is telling events; it tells the ones that come meanwhile, too.
-    telling: bool,
+    pending: Vec<(EventSource, AsyncEvent)>,
+    /// A thread is delivering events; it also delivers those that are added meanwhile.
+    delivering: bool,
 }
 
 impl Ports {
@@ -47,7 +47,7 @@ impl Ports {
         engine.attach(ID, ports.clone(), &ports.netlink).map(drop)
     }
 
-    /// Of the ports as they are, with its socket.
+    /// The watch, with its socket and the ports as they are now.
     fn new(events: Arc<EventSink>) -> std::io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let family = rustix::net::AddressFamily::NETLINK;
@@ -56,17 +56,17 @@ impl Ports {
             Ok(rustix::net::socket_with(family, SocketType::RAW, flags, None)?)
         })?;
         rustix::net::bind(&netlink, &SocketAddrNetlink::new(0, GROUPS))?;
-        // After that nothing goes unnoticed.
+        // From here on no change goes unnoticed.
         let state = State { known: ports()?, ..State::default() };
         Ok(Self { netlink, events, state: Mutex::new(state) })
     }
 
-    /// Empties the socket, whose messages say less than a look at the ports.
+    /// Empties the socket; its messages say less than a look at the ports.
     fn drain(&self) {
         let mut message = [0; 4096];
         loop {
             match rustix::net::recv(&self.netlink, &mut message[..], RecvFlags::TRUNC) {
-                // Messages were lost for want of room; a look finds what they said.
+                // Messages were lost for want of room; reading the ports shows what they said.
                 Ok(_) | Err(Errno::NOBUFS | Errno::INTR) => {}
                 Err(_) => return,
             }
@@ -74,10 +74,10 @@ impl Ports {
     }
 
     fn look(&self, state: &mut State) {
-        // Without a result the next message brings the difference.
+        // On an error the next message triggers another comparison.
         let Ok(now) = ports() else { return };
         let known = std::mem::replace(&mut state.known, now);
-        state.untold.extend(changes(&known, &state.known));
+        state.pending.extend(changes(&known, &state.known));
     }
 }
 
@@ -86,8 +86,8 @@ pub(crate) fn ports() -> std::io::Result<Vec<PortInfo>> {
     Ok(kal_os::interfaces()?.into_iter().map(port).collect())
 }
 
-/// Online is one whose link is up and that has an address. Link-local IPv6 is left out: without its
-/// scope it leads nowhere.
+/// A port is online if its link is up and it has an address. Link-local IPv6 is left out: without its
+/// scope it is not usable.
 fn port(mut one: Interface) -> PortInfo {
     let leads = |address: &IpAddr| !matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
     one.addresses.retain(leads);
@@ -95,7 +95,7 @@ fn port(mut one: Interface) -> PortInfo {
     PortInfo { interface: one.name, online, mtu: one.mtu, addresses: one.addresses }
 }
 
-/// What became of each port. One that vanished has the index it had.
+/// The change of each port. A port that vanished keeps the index it had.
 fn changes(
     before: &[PortInfo],
     now: &[PortInfo],
@@ -122,18 +122,18 @@ impl Member for Ports {
         let mut state = lock(&self.state);
         self.drain();
         self.look(&mut state);
-        if std::mem::replace(&mut state.telling, true) {
+        if std::mem::replace(&mut state.delivering, true) {
             return;
         }
-        while !state.untold.is_empty() {
-            let untold = std::mem::take(&mut state.untold);
+        while !state.pending.is_empty() {
+            let pending = std::mem::take(&mut state.pending);
             drop(state);
-            for (source, event) in untold {
+            for (source, event) in pending {
                 self.events.emit(source, event);
             }
             state = lock(&self.state);
         }
-        state.telling = false;
+        state.delivering = false;
     }
 
     fn on_timer(&self, _: u32, _: Timer) {}
@@ -181,57 +181,57 @@ mod tests {
     }
 
     #[derive(Default)]
-    struct Told(Mutex<Vec<(EventSource, AsyncEvent)>>);
+    struct Recorded(Mutex<Vec<(EventSource, AsyncEvent)>>);
 
-    impl vp_api::AsyncHandler for Told {
+    impl vp_api::AsyncHandler for Recorded {
         fn on_event(&self, source: EventSource, event: AsyncEvent) {
             lock(&self.0).push((source, event));
         }
     }
 
-    /// The watch on this machine's ports, and what it has told.
+    /// A watch on this machine's ports, and the events that it emitted.
     #[cfg(not(miri))]
-    fn watch() -> (Ports, Arc<Told>) {
-        let (events, told) = (Arc::<EventSink>::default(), Arc::<Told>::default());
-        events.set(Some(told.clone()));
-        (Ports::new(events).unwrap(), told)
+    fn watch() -> (Ports, Arc<Recorded>) {
+        let (events, recorded) = (Arc::<EventSink>::default(), Arc::<Recorded>::default());
+        events.set(Some(recorded.clone()));
+        (Ports::new(events).unwrap(), recorded)
     }
 
     #[cfg(not(miri))]
     #[test]
     fn messages_without_a_change_tell_nothing_and_a_change_is_told_once() {
-        let (ports, told) = watch();
+        let (ports, recorded) = watch();
         ports.on_ready(Ready::default());
-        assert_eq!(*lock(&told.0), []);
-        // As if all that is there had come just now.
+        assert_eq!(*lock(&recorded.0), []);
+        // As if all ports had appeared just now.
         lock(&ports.state).known.clear();
         let online = |port: &PortInfo| port.online;
         let count = super::ports().unwrap().iter().filter(|port| online(port)).count();
         assert_ne!(count, 0, "not even a loopback");
         for _ in 0..2 {
             ports.on_ready(Ready::default());
-            assert_eq!(lock(&told.0).len(), count);
+            assert_eq!(lock(&recorded.0).len(), count);
         }
     }
 
-    /// In their order: a thread that is telling tells them.
+    /// In order: the thread that is delivering delivers these, too.
     #[cfg(not(miri))]
     #[test]
     fn who_finds_another_telling_leaves_it_the_events() {
-        let (ports, told) = watch();
+        let (ports, recorded) = watch();
         {
             let mut state = lock(&ports.state);
             state.known.clear();
-            state.telling = true;
+            state.delivering = true;
         }
         ports.on_ready(Ready::default());
-        assert_eq!(*lock(&told.0), []);
-        lock(&ports.state).telling = false;
+        assert_eq!(*lock(&recorded.0), []);
+        lock(&ports.state).delivering = false;
         ports.on_ready(Ready::default());
-        assert_ne!(*lock(&told.0), []);
+        assert_ne!(*lock(&recorded.0), []);
     }
 
-    /// A change that stays is reported no more: the engine's set is edge-triggered.
+    /// A persisting change is reported once: the engine's set is edge-triggered.
     #[cfg(not(miri))]
     #[test]
     fn all_messages_are_taken() {

@@ -1,6 +1,6 @@
-//! The provider: one device, every network interface a port.
+//! The SoftRDMA provider: one device, every network interface a port.
 //!
-//! Owns nothing but its name; devices are opened anew for every caller.
+//! No state but its name; each caller that opens the device gets an RNIC of its own.
 
 use std::sync::Arc;
 

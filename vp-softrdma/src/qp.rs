@@ -1,15 +1,16 @@
 //! Queue pairs: the protocol core bound to a socket, rings and memory.
 //!
 //! Owner: the RNIC's table; the engine holds a reference while the QP is connected. Everything that
-//! changes is behind one lock per QP ([`CombiningLock`]): the application's threads take it to post, and
-//! whichever thread finds octets or room in the socket takes it to serve. Nothing is shared between
-//! QPs on the data path but the lock-free CQs and STag table. When the peer dies, the thread that
-//! notices has the core flush all work; events and notifications go out after unlocking.
+//! Owner: the RNIC's table; the engine holds a reference while the QP is connected. All mutable state is
+//! behind one lock per QP ([`CombiningLock`]): the application's threads take it to post, and the thread
+//! that finds octets or room in the socket takes it to serve. Nothing is shared between QPs on the data
+//! path but the lock-free CQs and the STag table. When the peer dies, the thread that notices has the
+//! core flush all work; events and notifications are delivered after unlocking.
 
 mod coalesce;
 pub(crate) mod combining;
 pub(crate) mod context;
-pub(crate) mod core;
+mod event_delivery;
 mod hold;
 mod host;
 mod inner;
@@ -17,9 +18,9 @@ mod link;
 mod liveness;
 mod modify;
 mod post;
+pub(crate) mod protocol_core;
 mod refused;
 mod registration;
-mod telling;
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -39,10 +40,10 @@ use crate::queue::wq::{RecvRing, RecvWqe, SendRing};
 use crate::sync::MutexGuard;
 use crate::tuning;
 use context::{Context, Deferred, Lost, Queues};
-use core::Core;
+use event_delivery::EventDelivery;
 use inner::{Inner, Limits};
 use link::Link;
-use telling::Telling;
+use protocol_core::ProtocolCore;
 
 const WRITABLE: u8 = 1;
 const OVER: u8 = 2;
@@ -52,25 +53,25 @@ const RECEIVES: u8 = 4;
 pub(crate) struct SoftQp {
     context: Context,
     inner: CombiningLock<Inner>,
-    telling: Telling,
-    /// What the engine said of the socket and nobody has acted on: bits of [`WRITABLE`],
-    /// [`OVER`]. And an SRQ: [`RECEIVES`].
+    delivery: EventDelivery,
+    /// What the engine reported about the socket and no thread has handled: bits of [`WRITABLE`],
+    /// [`OVER`]. And about an SRQ: [`RECEIVES`].
     readiness: AtomicU8,
-    /// How often pollers found another thread inside.
-    shut_out: AtomicU32,
+    /// How often a poller found another thread inside.
+    times_shut_out: AtomicU32,
 }
 
 impl SoftQp {
-    /// A QP in Idle, known to its CQs.
+    /// Creates a QP in Idle and enters it at its CQs.
     pub(crate) fn create(parts: QpParts, init: &QpInit) -> VpResult<Arc<Self>> {
         limits::check_qp(init)?;
         let inner = CombiningLock::new(Inner::new(core_of(&parts, init)?, Limits::new(init)));
         let qp = Arc::new_cyclic(|me| Self {
             context: context_of(&parts, init, me),
             inner,
-            telling: Telling::new(),
+            delivery: EventDelivery::new(),
             readiness: AtomicU8::new(0),
-            shut_out: AtomicU32::new(0),
+            times_shut_out: AtomicU32::new(0),
         });
         qp.context.arm_recv_limit(init.recv_limit);
         let Context { id, send_cq, recv_cq, .. } = &qp.context;
@@ -79,40 +80,41 @@ impl SoftQp {
         }
         send_cq.join(*id, Arc::downgrade(&qp))?;
         let joined = recv_cq.join(*id, Arc::downgrade(&qp));
-        joined.and_then(|()| qp.context.expect_waiter()).inspect_err(|_| qp.part())?;
+        joined.and_then(|()| qp.context.reserve_waiter()).inspect_err(|_| qp.leave_queues())?;
         Ok(qp)
     }
 
-    /// Its CQs forget it.
-    fn part(&self) {
+    /// Leaves its CQs.
+    fn leave_queues(&self) {
         let Context { id, send_cq, recv_cq, .. } = &self.context;
-        send_cq.part(*id);
+        send_cq.leave(*id);
         if !Arc::ptr_eq(send_cq, recv_cq) {
-            recv_cq.part(*id);
+            recv_cq.leave(*id);
         }
     }
 
-    /// Ends it in any state; its completions leave its CQs, and none comes from here on. What
-    /// completed before is to arrive: a stream is closed, or, if work is lost by it, reset behind that.
-    // RDMAC 6.1.4 [VERBS-20]
+    /// Destroys the QP in any state. Its completions leave its CQs, and it adds none from here on. What
+    /// completed before is to arrive at the peer: a stream is closed, or, if work is lost by that, reset
+    /// once everything has arrived.
+    /// RDMAC 6.1.4 [VERBS-20]
     pub(crate) fn destroy(&self) {
         let mut inner = self.inner.lock();
         inner.settle_all(&self.context);
         let first = !std::mem::replace(&mut inner.destroyed, true);
         inner.core.queues.silent = true;
-        // Refused unless in RTS.
+        // Refused unless in RTS; then there is nothing to close.
         let _ = inner.core.close(&self.context);
         inner.settle_all(&self.context);
         inner.leave_stream(&self.context);
         inner.core.abort(&self.context);
         inner.settle(&self.context);
-        // Nor is its end an event.
+        // The end that follows raises no event either.
         inner.events.clear();
         drop(inner);
         if first {
-            self.context.forget_waiter();
+            self.context.release_waiter();
         }
-        self.part();
+        self.leave_queues();
     }
 
     /// A CQ of this QP lost completions.
@@ -123,12 +125,12 @@ impl SoftQp {
         self.leave(inner);
     }
 
-    /// Looks for octets, unless another thread is inside. True if it waits for room to send, which
-    /// only the engine's events tell.
+    /// Reads from the socket, unless another thread is inside. Returns true if the QP waits for room to
+    /// send, which only the engine's events report.
     #[inline]
     pub(crate) fn poll(&self) -> bool {
         let Some(mut inner) = self.inner.try_lock() else {
-            self.make_way();
+            self.yield_to_holder();
             return false;
         };
         let stalled = match &mut inner.link {
@@ -147,18 +149,18 @@ impl SoftQp {
         stalled
     }
 
-    /// A poller found another thread inside. That one may wait for this very processor, for as long as
-    /// a thread may keep it that polls in vain.
+    /// A poller found another thread inside. That thread may be waiting for this processor, and would
+    /// wait for as long as this thread may keep it by polling in vain.
     #[cold]
-    fn make_way(&self) {
-        let times = self.shut_out.load(Ordering::Relaxed).wrapping_add(1);
-        self.shut_out.store(times, Ordering::Relaxed);
+    fn yield_to_holder(&self) {
+        let times = self.times_shut_out.load(Ordering::Relaxed).wrapping_add(1);
+        self.times_shut_out.store(times, Ordering::Relaxed);
         if times.is_multiple_of(tuning::SHUT_OUTS_PER_YIELD) {
             std::thread::yield_now();
         }
     }
 
-    /// Sends what posts left, unless another thread is inside.
+    /// Transmits deferred posts, unless another thread is inside.
     pub(crate) fn flush(&self) {
         if let Some(mut inner) = self.inner.try_lock() {
             inner.flush(&self.context);
@@ -166,20 +168,20 @@ impl SoftQp {
         }
     }
 
-    /// Who polled is about to sleep, or relies on being told: the engine is to watch.
-    pub(crate) fn rest(&self) {
+    /// The consumer is about to sleep or relies on notifications: the engine has to watch the socket.
+    pub(crate) fn prepare_to_wait(&self) {
         self.stays_unregistered(None);
     }
 
     fn serve(&self, mut inner: MutexGuard<'_, Inner>) -> Served {
-        // Mostly there are none; the lock orders whoever brings them before us.
+        // Mostly the flags are 0; the lock orders this thread behind those that set them.
         let readiness = match self.readiness.load(Ordering::Acquire) {
             0 => 0,
             _ => self.readiness.swap(0, Ordering::AcqRel),
         };
         let received =
             inner.receive(&self.context, readiness & OVER != 0, readiness & WRITABLE != 0);
-        // Last: what the socket has behind the messages that go now may be an event anew.
+        // Last: octets that follow the messages placed now may be a new event.
         if readiness & RECEIVES != 0 {
             inner.give_receives(&self.context);
             return self.unlock(inner);
@@ -190,25 +192,25 @@ impl SoftQp {
         }
     }
 
-    /// Unlocks, and does what others left to do.
+    /// Unlocks, and serves what other threads asked for meanwhile.
     fn leave(&self, inner: MutexGuard<'_, Inner>) {
         if self.unlock(inner) == Served::Done {
             self.inner.serve_wanted(|inner| self.serve(inner));
         }
     }
 
-    /// Unlocks, and carries out what must not be done under the lock.
+    /// Unlocks, and does what must not be done under the lock.
     fn unlock(&self, mut inner: MutexGuard<'_, Inner>) -> Served {
         if inner.leaves_nothing() {
             return Served::Done;
         }
-        let over = inner.take_turn_over(&self.context);
+        let over = inner.take_over_budget(&self.context);
         let deferred = inner.take_deferred();
-        let tells = !inner.events.is_empty() && self.telling.begin();
+        let tells = !inner.events.is_empty() && self.delivery.begin();
         drop(inner);
-        let turn = match over {
+        let served = match over {
             Some(stream) => {
-                // First: what is wanted from now on may be of what is reported.
+                // First: requests from now on may be about what is reported here.
                 self.inner.pass_on();
                 self.context.engine.rearm(self.context.id.0, &*stream);
                 Served::More
@@ -217,9 +219,9 @@ impl SoftQp {
         };
         self.settle(deferred);
         if tells {
-            self.tell();
+            self.deliver_events();
         }
-        turn
+        served
     }
 
     fn settle(&self, deferred: Deferred) {
@@ -239,14 +241,14 @@ impl SoftQp {
         }
     }
 
-    /// Tells events in the order in which they came about, whichever threads caused them.
-    fn tell(&self) {
+    /// Delivers events in the order in which they arose, whichever threads caused them.
+    fn deliver_events(&self) {
         loop {
             let mut inner = self.inner.lock();
             let event = inner.events.pop_front();
             if event.is_none() {
-                self.telling.end();
-                // Most connections have no more: its room is not theirs to keep.
+                self.delivery.end();
+                // Most connections raise no more events: free the memory.
                 inner.events.shrink_to_fit();
             }
             drop(inner);
@@ -256,15 +258,16 @@ impl SoftQp {
         }
     }
 
-    /// The lock, for a change that begins anew: once the last stream's events are told.
-    fn lock_when_told(&self) -> VpResult<MutexGuard<'_, Inner>> {
+    /// The lock, for a change that begins a new stream: taken once the last stream's events are
+    /// delivered.
+    fn lock_after_delivery(&self) -> VpResult<MutexGuard<'_, Inner>> {
         loop {
             let inner = self.inner.lock();
-            if inner.events.is_empty() && self.telling.is_over() {
+            if inner.events.is_empty() && self.delivery.is_over() {
                 return Ok(inner);
             }
             self.leave(inner);
-            if !self.telling.wait() {
+            if !self.delivery.wait() {
                 let detail = format!(
                     "QP {} cannot begin anew in this handler: more events of its stream follow",
                     self.context.id.0
@@ -274,7 +277,7 @@ impl SoftQp {
         }
     }
 
-    /// Octets as if they had come from the socket.
+    /// Feeds octets as if they had come from the socket.
     #[cfg(feature = "bench")]
     pub(crate) fn feed(&self, octets: &[u8]) {
         let mut inner = self.inner.lock();
@@ -297,8 +300,8 @@ impl Member for SoftQp {
 
     fn on_timer(&self, stream: u32, timer: Timer) {
         let inner = match timer {
-            // The thread that holds the lock may send for long, and probably sends what this timer is about.
-            // Waiting for the lock would delay the next post.
+            // The thread that holds the lock may be sending for long, and is probably sending what this
+            // timer is about. Waiting for the lock would delay the next post.
             Timer::Coalesce => self.inner.try_lock(),
             _ => Some(self.inner.lock()),
         };
@@ -316,7 +319,7 @@ impl Member for SoftQp {
             None => Some(self.inner.lock()),
         };
         let Some(mut inner) = inner else {
-            // Who is inside looks at the socket, too, before it goes.
+            // A thread that is inside looks at the socket, too, before it leaves.
             self.inner.serve(|inner| self.serve(inner));
             return true;
         };
@@ -364,7 +367,7 @@ impl vp_api::Qp for SoftQp {
 
     fn modify(&self, change: QpChange) -> VpResult<()> {
         let mut inner = match change {
-            QpChange::Rts(_) | QpChange::Idle => self.lock_when_told()?,
+            QpChange::Rts(_) | QpChange::Idle => self.lock_after_delivery()?,
             _ => self.inner.lock(),
         };
         if inner.destroyed {
@@ -386,7 +389,8 @@ impl vp_api::Qp for SoftQp {
         let info = if inner.destroyed { Err(self.gone()) } else { Ok(inner.info(&self.context)) };
         let stream = inner.link.as_ref().map(|link| link.stream.clone());
         self.leave(inner);
-        // A system call, of which who serves the stream need not wait for the end.
+        // A system call; made without the lock, so that a thread that serves the stream need not wait
+        // for it.
         let tcp = stream.and_then(|stream| stream.tcp_info().ok());
         info.map(|mut info| {
             info.tcp = tcp;
@@ -418,7 +422,7 @@ fn context_of(parts: &QpParts, init: &QpInit, me: &Weak<SoftQp>) -> Context {
     }
 }
 
-fn core_of(parts: &QpParts, init: &QpInit) -> VpResult<Core> {
+fn core_of(parts: &QpParts, init: &QpInit) -> VpResult<ProtocolCore> {
     let proto = iwarp_proto::Qp::new(Limits::new(init).config());
     let (recv_depth, max_recv_sge) = match &parts.srq {
         Some(srq) => (0, srq.max_sge()),
@@ -437,13 +441,13 @@ fn core_of(parts: &QpParts, init: &QpInit) -> VpResult<Core> {
         deferred: Deferred::default(),
         lost: Lost::default(),
     };
-    Ok(Core { proto, queues })
+    Ok(ProtocolCore { proto, queues })
 }
 
 #[cfg(test)]
 #[cfg(not(any(loom, miri)))]
 impl SoftQp {
-    /// Calls `f` with what the lock protects. No thread but the caller's drives the QP.
+    /// Calls `f` with what the lock protects. Only the caller's thread drives the QP.
     pub(crate) fn inside<R>(&self, f: impl FnOnce(&mut Inner, &Context) -> R) -> R {
         f(&mut self.inner.lock(), &self.context)
     }
@@ -451,8 +455,8 @@ impl SoftQp {
 
 #[cfg(test)]
 #[cfg(not(any(loom, miri)))]
-#[path = "qp/turn_tests.rs"]
-mod turn_tests;
+#[path = "qp/budget_tests.rs"]
+mod budget_tests;
 
 #[cfg(test)]
 #[cfg(not(any(loom, miri)))]

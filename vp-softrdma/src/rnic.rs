@@ -1,8 +1,8 @@
-//! The open RNIC: the privileged verbs, and the life times of all its objects.
+//! The open RNIC: the privileged verbs, and the lifetimes of all its objects.
 //!
-//! Owner: the access layer. An RNIC closes when its last reference goes: streams are reset, the
-//! engine ends. Privileged verbs run on the application's threads and are never on the data path.
-//! A peer's death is its QP's business.
+//! Owner: the access layer. An RNIC closes when its last reference is dropped: streams are reset, the
+//! engine ends. Privileged verbs run on the application's threads and are never on the data path. The
+//! death of a peer is handled by its QP.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::memory::meta::PdUse;
 use crate::memory::mr::Regions;
 use crate::memory::stag_table::StagTable;
 use crate::memory::{mw, place};
-use crate::objects::{Hold, Objects};
+use crate::objects::{InUse, Objects};
 use crate::parts::{CqParts, QpParts};
 use crate::ports::Ports;
 use crate::qp::SoftQp;
@@ -42,11 +42,11 @@ pub(crate) struct SoftRnic {
     qps: Objects<QpEntry>,
 }
 
-/// A QP and what it keeps in use.
+/// A QP and the objects that it keeps in use.
 struct QpEntry {
     qp: Arc<SoftQp>,
     windows: Arc<AtomicU32>,
-    _uses: Vec<Hold>,
+    _uses: Vec<InUse>,
 }
 
 impl SoftRnic {

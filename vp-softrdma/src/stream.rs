@@ -1,10 +1,10 @@
-//! The stream under a QP: octets from FPDUs to the socket and back.
+//! The TCP stream under a QP: FPDUs to the socket and octets from it.
 //!
-//! A [`socket`] is sent to and received from; [`tx`] gathers FPDUs into batches, [`rx`] finds their
-//! payloads a place, [`pool`] lends buffers for both, [`crc`] sums. [`linger`] keeps a socket whose QP has
-//! left it until the peer has everything.
+//! A [`socket`] sends and receives; [`tx`] gathers FPDUs into batches, [`rx`] reads payloads to their
+//! places, [`pool`] lends buffers to both, [`crc`] computes checksums. [`linger`] keeps a socket that
+//! its QP has left until the peer has everything.
 //!
-//! Owner: one QP, under its lock; what lingers belongs to the engine.
+//! Owner: one QP, under its lock; lingering streams belong to the engine.
 
 pub(crate) mod crc;
 pub(crate) mod linger;

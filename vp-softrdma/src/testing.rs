@@ -1,4 +1,4 @@
-//! Memory, protection domains, services and ends for unit tests.
+//! Test fixtures: memory, protection domains, services and connected ends.
 
 #[cfg(not(miri))]
 pub(crate) mod end;
@@ -12,7 +12,7 @@ use crate::memory::grant::Caller;
 use crate::memory::meta::PdUse;
 use crate::memory::mr::Regions;
 use crate::memory::stag_table::StagTable;
-use crate::objects::{Hold, Objects};
+use crate::objects::{InUse, Objects};
 
 pub(crate) const PD: PdId = PdId(1);
 pub(crate) const OTHER_PD: PdId = PdId(2);
@@ -111,7 +111,7 @@ pub(crate) fn pd(id: PdId) -> PdUse {
     PdUse { id, _hold: hold() }
 }
 
-pub(crate) fn hold() -> Hold {
+pub(crate) fn hold() -> InUse {
     let objects = Objects::new("thing", 1);
     objects.insert(|id| Ok(Arc::new(id))).expect("room");
     objects.hold(1).expect("there").1

@@ -1,18 +1,19 @@
 //! Who watches the sockets: the thread that owns them, a leader among the waiting threads, or threads that poll.
 //!
-//! One [`Progress`] for each thread that serves sockets: a provider's engine, and a connection manager. The
-//! thread decides, each time before it rests, what it is to do ([`Mode`]); other threads say what they do:
+//! One [`Progress`] for each thread that serves sockets: that of a provider's engine, and that of a
+//! connection manager. Each time before it waits, the thread decides how ([`Mode`]); other threads
+//! announce what they do:
 //!
-//! - one that polls serves the sockets itself ([`Progress::note_poll`]): the thread backs off, so as not to
-//!   fight for them;
-//! - a leader sleeps on the sockets in the thread's place: the thread rests;
-//! - one that relies on being told sleeps elsewhere ([`Progress::rely`], until [`Progress::withdraw`]): the
-//!   thread watches, whoever else polls.
+//! - a thread that polls serves the sockets itself ([`Progress::note_poll`]): the thread backs off, so
+//!   as not to compete for them;
+//! - a leader sleeps on the sockets in the thread's place: the thread sleeps until its timer;
+//! - a thread that relies on notifications sleeps elsewhere ([`Progress::rely`], until
+//!   [`Progress::withdraw`]): the thread watches, whatever others poll.
 //!
 //! No lock, and no thread waits for the other. No wake-up is lost: a thread that relies, or a leader that
-//! leaves, says so, *then* looks whether the sockets are watched; the thread takes back that it watches,
-//! *then* looks for leaders and for who relies on it. Both put a sequentially consistent fence between the
-//! two steps, so at least one sees the other. Peers have no part in it.
+//! leaves, announces it, *then* checks whether the sockets are watched; the thread announces that it does not
+//! watch, *then* looks for leaders and for threads that rely on it. Both execute a sequentially consistent
+//! fence between the two steps, so at least one sees the other. Peers play no part.
 
 use crate::sync::{AtomicBool, AtomicU32, Ordering, fence};
 
@@ -21,25 +22,25 @@ use crate::sync::{AtomicBool, AtomicU32, Ordering, fence};
 pub enum Mode {
     /// Sleep on the sockets and serve them.
     Watch,
-    /// Application threads poll: serve what they left, then stay away for a moment.
+    /// Application threads poll: serve what is ready, then stay away for a moment.
     BackOff,
-    /// A leader watches the sockets: sleep until the alarm.
-    Rest,
+    /// A leader watches the sockets: sleep until the timer expires.
+    Sleep,
 }
 
-/// See the module.
+/// Which threads serve the sockets of one engine or manager.
 #[derive(Default)]
 pub struct Progress {
     /// A thread has polled since the last decision.
     polled: AtomicBool,
     /// The thread sleeps on the sockets, or decides again before it sleeps.
     watching: AtomicBool,
-    /// So many rely on it.
+    /// Number of threads that rely on notifications.
     relying: AtomicU32,
 }
 
 impl Progress {
-    /// Nobody polls, nobody watches.
+    /// No thread polls or watches.
     pub fn new() -> Self {
         Self::default()
     }
@@ -53,35 +54,35 @@ impl Progress {
         }
     }
 
-    /// Somebody relies on being told from now on: true if the thread must be woken for that.
+    /// A thread relies on notifications from now on. Returns true if the socket thread must be woken for it.
     pub fn rely(&self) -> bool {
         self.relying.fetch_add(1, Ordering::Relaxed);
         self.is_unwatched()
     }
 
-    /// It relies on the thread no more.
+    /// It no longer relies on the socket thread.
     pub fn withdraw(&self) {
         self.relying.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether anybody relies on it.
+    /// Whether any thread relies on notifications.
     pub fn is_relied_on(&self) -> bool {
         self.relying.load(Ordering::Relaxed) != 0
     }
 
-    /// True if the thread does not watch; asked after a leader has left.
+    /// True if the socket thread does not watch; called after a leader has left.
     pub fn is_unwatched(&self) -> bool {
-        // Against `decide`: it says that it does not watch before it looks, we look after our change.
+        // Against `decide`: that thread announces that it does not watch before it looks; we look after our change.
         fence(Ordering::SeqCst);
         !self.watching.load(Ordering::Relaxed)
     }
 
-    /// The thread's next mode. Whoever changes what it depends on later finds `is_unwatched` right.
+    /// The next mode. A thread that changes an input of it later gets a correct result from `is_unwatched`.
     pub fn decide(&self, has_leader: impl Fn() -> bool) -> Mode {
         self.watching.store(false, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if has_leader() {
-            return Mode::Rest;
+            return Mode::Sleep;
         }
         if self.polled.swap(false, Ordering::Relaxed) && !self.is_relied_on() {
             return Mode::BackOff;
@@ -90,8 +91,8 @@ impl Progress {
         Mode::Watch
     }
 
-    /// The thread is awake, and decides again before it rests: nobody need wake it.
-    pub fn rise(&self) {
+    /// The thread is awake and decides again before it waits: no other need wake it.
+    pub fn end_wait(&self) {
         self.watching.store(true, Ordering::Relaxed);
     }
 }
@@ -115,12 +116,12 @@ mod tests {
         assert_eq!(decide(), Mode::BackOff);
     }
 
-    // Who relies on the thread wakes it, unless it watches.
+    // A thread that relies on it wakes it, unless it watches.
     #[test]
     fn it_is_watched_while_the_thread_says_so() {
         let progress = Progress::new();
         assert!(progress.is_unwatched() && progress.rely());
-        for (has_leader, mode) in [(false, Mode::Watch), (true, Mode::Rest)] {
+        for (has_leader, mode) in [(false, Mode::Watch), (true, Mode::Sleep)] {
             assert_eq!(progress.decide(|| has_leader), mode);
             assert_eq!(progress.is_unwatched(), has_leader);
             assert_eq!(progress.rely(), has_leader);
@@ -129,7 +130,7 @@ mod tests {
         progress.note_poll();
         assert_eq!(progress.decide(|| false), Mode::BackOff);
         assert!(progress.is_unwatched());
-        progress.rise();
+        progress.end_wait();
         assert!(!progress.is_unwatched());
     }
 }
@@ -161,7 +162,7 @@ mod loom_tests {
         });
     }
 
-    /// Somebody relies on the thread while it decides to back off.
+    /// A thread begins to rely on it while it decides to back off.
     #[test]
     fn loom_who_relies_on_the_thread_gets_it() {
         loom::model(|| {
@@ -178,7 +179,7 @@ mod loom_tests {
         });
     }
 
-    /// All at once, behind a back-off: a poller, a leader that leaves, and somebody who relies on the thread.
+    /// All at once, after a back-off: a poller, a leader that leaves, and a thread that begins to rely on it.
     #[test]
     fn loom_a_poller_a_leader_and_who_relies() {
         let mut builder = loom::model::Builder::new();
@@ -186,7 +187,7 @@ mod loom_tests {
         builder.check(|| {
             let progress = Arc::new(Progress::new());
             let leader = Arc::new(crate::sync::Mutex::new(true));
-            progress.rise();
+            progress.end_wait();
             let leaver = {
                 let (progress, leader) = (progress.clone(), leader.clone());
                 thread::spawn(move || {
@@ -203,7 +204,7 @@ mod loom_tests {
             let woken = [leaver.join().unwrap(), sleeper.join().unwrap()];
             assert!(mode == Mode::Watch || woken.contains(&true));
             // Woken, it finds what it is to do.
-            progress.rise();
+            progress.end_wait();
             assert_eq!(progress.decide(|| *crate::sync::lock(&leader)), Mode::Watch);
         });
     }

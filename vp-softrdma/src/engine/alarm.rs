@@ -1,7 +1,8 @@
-//! The engine thread's alarm clock: a timerfd that any thread may set earlier, never later.
+//! The timer of the engine's thread: a timerfd that any thread may set to an earlier time, never to a
+//! later one.
 //!
-//! One per engine. The engine's thread sleeps on it, and re-reads all that could have set it after
-//! it rang.
+//! One per engine. The engine's thread sleeps on it. After it expired, the thread reads again every
+//! deadline that may have set it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,10 +13,10 @@ use kal_os::Timer;
 use crate::fork::Ours;
 use crate::sync::{Mutex, lock};
 
-/// The clock.
+/// The timer.
 pub(crate) struct Alarm {
     timer: Ours<Timer>,
-    /// When it rings, in nanoseconds of the services' clock.
+    /// When it expires, in nanoseconds of the services' clock.
     at: Mutex<u64>,
 }
 
@@ -31,18 +32,18 @@ impl Alarm {
         Ok(Self { timer: Ours::make(Timer::new)?, at: Mutex::new(u64::MAX) })
     }
 
-    /// Rings at `at` at the latest.
+    /// Makes the timer expire at `at` or earlier.
     pub(crate) fn set(&self, at: u64, now: u64) {
         let mut current = lock(&self.at);
         if at >= *current {
             return;
         }
         *current = at;
-        // It cannot fail: the fd is a timer.
+        // This cannot fail: the descriptor is a timer.
         let _ = self.timer.set(Duration::from_nanos(at.saturating_sub(now)));
     }
 
-    /// It rang. Everything that may have set it must be looked at after this.
+    /// The timer expired. The caller then looks at everything that may have set it.
     pub(crate) fn acknowledge(&self) {
         let mut current = lock(&self.at);
         *current = u64::MAX;
@@ -57,7 +58,7 @@ mod tests {
 
     use super::*;
 
-    fn rings(alarm: &Alarm) -> bool {
+    fn has_fired(alarm: &Alarm) -> bool {
         poll(&mut [PollFd::new(alarm, PollFlags::IN)], Some(&kal_os::timespec(Duration::ZERO)))
             == Ok(1)
     }
@@ -68,14 +69,14 @@ mod tests {
         let alarm = Alarm::new().unwrap();
         for _ in 0..2 {
             alarm.set(2 * HOUR, HOUR);
-            assert!(!rings(&alarm));
+            assert!(!has_fired(&alarm));
             alarm.set(HOUR, HOUR);
-            warpline_patience::until("the alarm to ring", || rings(&alarm));
-            // Not put off.
+            warpline_patience::until("the alarm to fire", || has_fired(&alarm));
+            // The deadline was not moved to a later time.
             alarm.set(3 * HOUR, HOUR);
-            assert!(rings(&alarm));
+            assert!(has_fired(&alarm));
             alarm.acknowledge();
-            assert!(!rings(&alarm));
+            assert!(!has_fired(&alarm));
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Leading until a descriptor is readable: [`Engine::lead`].
+//! Serving the sockets until a descriptor is readable: [`Engine::lead`].
 //!
-//! For a thread that blocks until a consumer of armed CQs has something to take, such as a completion channel.
-//! The descriptor is the caller's, borrowed for the call; nothing of it stays behind. If another thread
-//! leads, this one sleeps on the descriptor alone, and whoever serves the sockets notifies it. Peers that die
-//! are seen as by any leader.
+//! For a thread that blocks until one of its armed CQs has a completion, for example on a completion
+//! channel. The caller owns the descriptor and lends it for the call; nothing of it is kept. If another
+//! thread is the leader, this one sleeps on the descriptor alone, and whichever thread serves the
+//! sockets notifies it. A peer that dies is detected as by any leader.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -15,20 +15,22 @@ use vp_api::VpStatus;
 use super::Engine;
 use crate::tuning;
 
-/// A thread that leads; the next one does, or the engine's thread, when this is dropped.
+/// The calling thread is the leader until this is dropped; then a follower or the engine's thread takes
+/// over.
 struct Lead<'a>(&'a Engine);
 
 impl Drop for Lead<'_> {
     fn drop(&mut self) {
         let left = self.0.leadership.end_lead();
-        // It comes back mostly, and soon: not at once, or each message would wake the engine's thread.
+        // The thread mostly comes back soon. Without this delay each message would wake the engine's
+        // thread.
         self.0.hand_back(left, tuning::FIRST_BACK_OFF_NS);
     }
 }
 
 impl Engine {
-    /// Serves the sockets until `until` is readable, for `timeout` at most; true if it is.
-    /// [`VpStatus::Interrupted`]: a signal handler ran in this thread.
+    /// Serves the sockets until `until` is readable, for at most `timeout`; returns true if it is
+    /// readable. [`VpStatus::Interrupted`]: a signal handler ran in this thread.
     pub(crate) fn lead(
         &self,
         until: BorrowedFd<'_>,
@@ -42,7 +44,7 @@ impl Engine {
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
             match poll(watched, left.map(kal_os::timespec).as_ref()) {
                 Ok(0) => return Ok(false),
-                // Also if it was closed, which the caller finds out by reading.
+                // Also true if the descriptor was closed: the caller finds that out when it reads.
                 Ok(_) if !watched[0].revents().is_empty() => return Ok(true),
                 Ok(_) => {
                     self.serve(Some(Duration::ZERO), &|| {}, true);
@@ -66,7 +68,7 @@ mod tests {
     use crate::sync::{Mutex, lock};
     use crate::testing::services;
 
-    /// Writes to the pipe when it is served, as a handler of a CQ does.
+    /// Writes to the pipe when it is called, as the handler of a CQ does.
     struct Notifies(Mutex<PipeWriter>);
 
     impl Member for Notifies {
@@ -77,7 +79,7 @@ mod tests {
         fn on_timer(&self, _: u32, _: Timer) {}
     }
 
-    /// An engine that only the test's thread drives.
+    /// An engine that only the test's thread serves.
     fn engine() -> Arc<Engine> {
         let engine = Engine::start(services(0), "leads").expect("an engine");
         engine.stop();

@@ -1,5 +1,5 @@
-//! What the engine reports of sockets and keeps of those that are gone, whose bell rings, and when its
-//! thread may back off.
+//! Tests of the engine: what it reports about sockets, that it keeps nothing of closed ones, its wake-up
+//! descriptor, and when its thread backs off.
 
 use std::cell::Cell;
 use std::io::Write;
@@ -20,7 +20,7 @@ use crate::testing::end::{End, pair};
 use crate::testing::services;
 use kal_os::progress::Mode;
 
-/// Notes what it is told.
+/// Records what it is called with.
 #[derive(Default)]
 struct Seen(Mutex<Vec<Ready>>);
 
@@ -37,22 +37,22 @@ const OCTETS: Ready = Ready { writable: false, over: false };
 const OVER: Ready = Ready { over: true, ..OCTETS };
 const ROOM: Ready = Ready { writable: true, ..OCTETS };
 
-/// An engine that nothing but the test's thread drives.
+/// An engine that only the test's thread serves.
 fn engine() -> Arc<Engine> {
     let engine = Engine::start(services(0), "reports").expect("an engine");
     within("the engine's thread to end", || engine.stop());
     engine
 }
 
-/// The same with a member that has this socket.
+/// The same, with a member that has this socket.
 fn serving(socket: impl AsFd) -> (Arc<Engine>, Arc<Seen>) {
     let (engine, seen) = (engine(), Arc::new(Seen::default()));
     engine.attach(ID, seen.clone(), socket).expect("room in the set");
     (engine, seen)
 }
 
-/// What the member is told at this look.
-fn told(engine: &Engine, seen: &Seen) -> Vec<Ready> {
+/// What one poll of the engine reports to the member.
+fn reports(engine: &Engine, seen: &Seen) -> Vec<Ready> {
     engine.poll();
     std::mem::take(&mut seen.0.lock().unwrap())
 }
@@ -61,12 +61,12 @@ fn told(engine: &Engine, seen: &Seen) -> Vec<Ready> {
 fn octets_are_reported_once_and_the_end_as_such() {
     let (near, mut far) = UnixStream::pair().unwrap();
     let (engine, seen) = serving(&near);
-    assert_eq!(told(&engine, &seen), [], "room to send is no event at first");
+    assert_eq!(reports(&engine, &seen), [], "room to send is no event at first");
     far.write_all(b"x").unwrap();
-    assert_eq!(told(&engine, &seen), [OCTETS]);
-    assert_eq!(told(&engine, &seen), []);
+    assert_eq!(reports(&engine, &seen), [OCTETS]);
+    assert_eq!(reports(&engine, &seen), []);
     far.shutdown(Shutdown::Write).unwrap();
-    assert_eq!(told(&engine, &seen), [OVER]);
+    assert_eq!(reports(&engine, &seen), [OVER]);
 }
 
 /// A pipe without writers hangs up, one without readers is an error; neither is the end of a direction.
@@ -75,11 +75,11 @@ fn a_hang_up_and_an_error_are_ends_too() {
     let (reader, writer) = std::io::pipe().unwrap();
     let (engine, seen) = serving(&reader);
     drop(writer);
-    assert_eq!(told(&engine, &seen), [OVER]);
+    assert_eq!(reports(&engine, &seen), [OVER]);
     let (reader, writer) = std::io::pipe().unwrap();
     let (engine, seen) = serving(&writer);
     drop(reader);
-    assert_eq!(told(&engine, &seen), [OVER]);
+    assert_eq!(reports(&engine, &seen), [OVER]);
 }
 
 #[test]
@@ -87,11 +87,11 @@ fn a_socket_that_is_reported_anew_is_so_with_its_room() {
     let (near, mut far) = UnixStream::pair().unwrap();
     let (engine, seen) = serving(&near);
     engine.rearm(ID, &near);
-    assert_eq!(told(&engine, &seen), [ROOM]);
+    assert_eq!(reports(&engine, &seen), [ROOM]);
     far.write_all(b"x").unwrap();
-    assert_eq!(told(&engine, &seen), [ROOM], "and octets are reported from then on as well");
+    assert_eq!(reports(&engine, &seen), [ROOM], "and octets are reported from then on as well");
     engine.rearm(ID, &near);
-    assert_eq!(told(&engine, &seen), [ROOM]);
+    assert_eq!(reports(&engine, &seen), [ROOM]);
 }
 
 #[test]
@@ -102,9 +102,9 @@ fn a_socket_that_is_put_back_is_reported() {
         engine.end_back_off(true, &mut Vec::new());
         assert!(engine.unregister(ID, &near));
         far.write_all(b"x").unwrap();
-        assert_eq!(told(&engine, &seen), [], "it is apart");
+        assert_eq!(reports(&engine, &seen), [], "it is unregistered");
         assert!(engine.register_again(ID, &near, room));
-        assert_eq!(told(&engine, &seen), [expected]);
+        assert_eq!(reports(&engine, &seen), [expected]);
     }
 }
 
@@ -118,7 +118,7 @@ fn nothing_is_kept_of_a_socket_that_is_gone() {
     assert_eq!((Arc::strong_count(&seen), engine.next_timer()), (1, None));
     engine.attach(ID + 1, seen.clone(), &near).expect("it is not in the set any more");
     far.write_all(b"x").unwrap();
-    assert_eq!(told(&engine, &seen), [OCTETS]);
+    assert_eq!(reports(&engine, &seen), [OCTETS]);
 }
 
 /// State of this process's thread of a name: R or S.
@@ -143,11 +143,11 @@ fn the_thread_sleeps_again_after_it_was_woken() {
     until("the thread to decide again", || engine.back_off() != before);
     until("the thread to sleep again", sleeps);
     within("the engine's thread to end", || engine.stop());
-    // Joined, it may be listed for a moment still.
+    // A joined thread may still be listed for a moment.
     until("the thread to be gone", || state_of_thread("sleeper").is_none());
 }
 
-/// A CQ, as far as sleepers go.
+/// A CQ, as far as waiting threads need one.
 struct Queue(u32);
 
 impl Waited for Queue {
@@ -158,14 +158,14 @@ impl Waited for Queue {
     fn withdraw(&self) {}
 }
 
-fn rings(engine: &Engine) -> bool {
+fn is_wakeup_set(engine: &Engine) -> bool {
     let mut fds = [PollFd::new(&engine.leadership.gate().0, PollFlags::IN)];
     poll(&mut fds, Some(&kal_os::timespec(Duration::ZERO))) == Ok(1)
 }
 
 // [VERBS-21]
 #[test]
-fn the_bell_rings_until_the_leader_has_heard_it() {
+fn the_wakeup_stays_set_until_the_leader_has_seen_it() {
     let (engine, mine, other) = (engine(), Queue(1), Queue(2));
     let looks = Cell::new(0);
     assert!(!engine.leadership.has_leader());
@@ -173,35 +173,35 @@ fn the_bell_rings_until_the_leader_has_heard_it() {
         assert!(engine.leadership.has_leader());
         if looks.replace(looks.get() + 1) == 0 {
             engine.wake(&other);
-            assert!(!rings(&engine), "nobody waits for that one");
+            assert!(!is_wakeup_set(&engine), "nobody waits for that one");
             engine.wake(&mine);
             engine.poll();
-            assert!(rings(&engine), "who polls leaves it to the leader");
+            assert!(is_wakeup_set(&engine), "who polls leaves it to the leader");
         }
         looks.get() == 2
     };
     within("a wait that is done at its second look", || engine.wait(&mine, None, done, || ()));
-    assert!(!engine.leadership.has_leader() && !rings(&engine));
+    assert!(!engine.leadership.has_leader() && !is_wakeup_set(&engine));
     engine.wake(&mine);
-    assert!(!rings(&engine), "nobody waits any more");
+    assert!(!is_wakeup_set(&engine), "nobody waits any more");
 }
 
-/// It was meant for a leader that is gone.
+/// The wake-up was meant for a leader that has left.
 #[test]
-fn a_bell_without_a_leader_is_silenced_by_who_polls() {
+fn a_poller_clears_a_wakeup_without_a_leader() {
     let engine = engine();
-    let bell = engine.leadership.gate();
-    super::Gate::ring(bell);
-    assert!(rings(&engine));
+    let wakeup = engine.leadership.gate();
+    super::Gate::wake(wakeup);
+    assert!(is_wakeup_set(&engine));
     engine.poll();
-    assert!(!rings(&engine));
-    // Nor does a look at a bell that another thread has silenced wait for it.
-    assert!(rustix::fs::fcntl_getfl(&bell.0).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
-    assert!(rustix::io::fcntl_getfd(&bell.0).unwrap().contains(FdFlags::CLOEXEC));
+    assert!(!is_wakeup_set(&engine));
+    // Reading a wake-up that another thread has cleared must not block.
+    assert!(rustix::fs::fcntl_getfl(&wakeup.0).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
+    assert!(rustix::io::fcntl_getfd(&wakeup.0).unwrap().contains(FdFlags::CLOEXEC));
 }
 
 #[test]
-fn the_thread_naps_while_a_consumer_polls_and_none_relies_on_it() {
+fn the_thread_backs_off_while_a_consumer_polls_and_none_relies_on_it() {
     let (end, _peer) = pair(64);
     let decide = || {
         end.cq.poll(&mut [WorkCompletion::BLANK]).unwrap();

@@ -1,14 +1,15 @@
-//! Who sleeps where: leadership among the threads that wait for completions.
+//! Leader and followers: which of the threads that wait for completions sleeps in `epoll_wait`.
 //!
-//! One [`Leadership`] per engine, shared by all its threads. Of the threads that wait at most one, the
-//! leader, sleeps at the gate (in `epoll_wait`); the others, the followers, each sleep on a futex of
-//! their own, or, if a descriptor ends their wait, on that ([`Leadership::try_lead`]). A wait ends early when a signal handler ran in its thread. Whoever publishes a completion
-//! wakes the threads that wait on that CQ. A leader that leaves promotes a follower; if there is none, the
-//! engine's thread takes over a moment later.
+//! One [`Leadership`] per engine, shared by all its threads. At most one of the waiting threads, the
+//! leader, sleeps at the gate (in `epoll_wait`). The others, the followers, each sleep on a futex of
+//! their own, or on a descriptor if that is what ends their wait ([`Leadership::try_lead`]). A wait ends
+//! early when a signal handler ran in its thread. A thread that publishes a completion wakes the threads
+//! that wait on that CQ. A leader that leaves promotes a follower; if there is none, the engine's thread
+//! takes over a moment later.
 //!
-//! No wake-up is lost: a sleeper enters itself as a waiter, *then* announces itself at its CQ,
-//! *then* looks for completions, *then* sleeps; a publisher publishes, *then* looks for
-//! announcements, *then* takes the lock of the waiters to wake those of its CQ. Both sides put a
+//! No wake-up is lost. A thread that is about to sleep enters itself as a waiter, *then* announces
+//! itself at its CQ, *then* looks for completions, *then* sleeps. A publisher publishes, *then* looks
+//! for announcements, *then* takes the lock of the waiters to wake those of its CQ. Both sides execute a
 //! sequentially consistent fence between their two steps, so at least one sees the other's.
 
 use std::collections::VecDeque;
@@ -19,17 +20,18 @@ use crate::sync::{Gate as Futex, Mutex, Slept, lock};
 
 /// Where the leader sleeps.
 pub(crate) trait Gate {
-    /// Makes the present or the next sleep at the gate end. Called with the waiters locked.
-    fn ring(&self);
+    /// Ends the present sleep at the gate, or else the next one. Called with the waiters locked.
+    fn wake(&self);
 }
 
-/// A CQ, as far as sleepers go.
+/// A CQ, as far as waiting threads need one.
 pub(crate) trait Waited {
-    /// Tells CQs apart.
+    /// Identifies the CQ.
     fn id(&self) -> u32;
-    /// A thread is about to look for completions and then to sleep. Ends with a fence.
+    /// A thread is about to look for completions and then to sleep. The implementation ends with a
+    /// fence.
     fn announce(&self);
-    /// It is awake again.
+    /// The thread is awake again.
     fn withdraw(&self);
 }
 
@@ -39,7 +41,7 @@ struct Follower {
     futex: Arc<Futex>,
 }
 
-/// What the leader waits on.
+/// What the leader waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Leader {
     Cq(u32),
@@ -52,10 +54,10 @@ struct Waiters {
     tickets: u64,
 }
 
-/// A thread's place while it waits.
-enum Place {
+/// The role of a thread while it waits.
+enum Role {
     Leader,
-    /// `seen`: what the futex said before this thread looked for completions.
+    /// `seen`: the futex's value before this thread looked for completions.
     Follower {
         ticket: u64,
         futex: Arc<Futex>,
@@ -66,9 +68,9 @@ enum Place {
 /// Outcome of [`Leadership::wait`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Departure {
-    /// Somebody else sleeps at the gate, or nobody ever left it.
+    /// Another thread sleeps at the gate, or no thread has left it.
     Watched,
-    /// Nobody watches the sockets now.
+    /// No thread watches the sockets now.
     Unwatched,
 }
 
@@ -79,7 +81,7 @@ pub(crate) struct Leadership<G> {
 }
 
 impl<G: Gate> Leadership<G> {
-    /// Nobody waits; the leader will sleep at `gate`.
+    /// Without waiters; the leader will sleep at `gate`.
     pub(crate) fn new(gate: G) -> Self {
         let waiters = Waiters { leader: None, followers: VecDeque::new(), tickets: 0 };
         Self { waiters: Mutex::new(waiters), gate }
@@ -95,7 +97,7 @@ impl<G: Gate> Leadership<G> {
         lock(&self.waiters).leader.is_some()
     }
 
-    /// Runs `act` if there is no leader; none appears before it is done.
+    /// Runs `act` if there is no leader. No thread becomes the leader before `act` returns.
     pub(crate) fn without_leader(&self, act: impl FnOnce(&G)) {
         let waiters = lock(&self.waiters);
         if waiters.leader.is_none() {
@@ -108,19 +110,19 @@ impl<G: Gate> Leadership<G> {
     pub(crate) fn wake(&self, waited: &dyn Waited) {
         let waiters = lock(&self.waiters);
         if waiters.leader == Some(Leader::Cq(waited.id())) {
-            self.gate.ring();
+            self.gate.wake();
         }
         for follower in waiters.followers.iter().filter(|f| f.waited == waited.id()) {
             follower.futex.open();
         }
     }
 
-    /// Waits until `done` returns true, which it must once `waited` has been published to, or a
-    /// signal handler ran in this thread; also returns which.
+    /// Waits until `done` returns true. It must do so once `waited` has been published to or a signal
+    /// handler ran in this thread. Also returns which.
     ///
-    /// `remaining` returns the time left (`None`: for ever; zero: the wait is over). `lead` sleeps at
-    /// the gate for at most the time given, calls its second argument when it wakes, and then
-    /// serves what is there.
+    /// `remaining` returns the time left (`None`: no limit; zero: the wait is over). `lead` sleeps at
+    /// the gate for at most the time given, calls its second argument when it wakes, and then serves
+    /// what is ready.
     pub(crate) fn wait(
         &self,
         waited: &dyn Waited,
@@ -128,29 +130,29 @@ impl<G: Gate> Leadership<G> {
         remaining: impl Fn() -> Option<Duration>,
         lead: impl Fn(Option<Duration>, &dyn Fn()) -> Slept,
     ) -> (Departure, Slept) {
-        let mut place = self.take_place(waited);
+        let mut role = self.take_role(waited);
         let mut slept = Slept::Woken;
         loop {
             waited.announce();
             let left = remaining();
             if slept == Slept::Signal || done() || left == Some(Duration::ZERO) {
                 waited.withdraw();
-                return (self.leave(place), slept);
+                return (self.leave(role), slept);
             }
-            (place, slept) = match place {
-                // Awake, it sees for itself what it publishes to its own CQ.
-                Place::Leader => (Place::Leader, lead(left, &|| waited.withdraw())),
-                Place::Follower { ticket, futex, seen } => {
+            (role, slept) = match role {
+                // The leader is awake: it sees what it publishes to its own CQ itself.
+                Role::Leader => (Role::Leader, lead(left, &|| waited.withdraw())),
+                Role::Follower { ticket, futex, seen } => {
                     let slept = futex.wait(seen, left);
                     waited.withdraw();
-                    (self.place_of(ticket, futex), slept)
+                    (self.role_of(ticket, futex), slept)
                 }
             };
         }
     }
 
-    /// Makes the calling thread the leader if there is none. What it waits for also ends its sleep by
-    /// itself: no [`Leadership::wake`] is meant for it. True: [`Leadership::end_lead`] follows.
+    /// Makes the calling thread the leader if there is none. The event that it waits for must end its
+    /// sleep without [`Leadership::wake`]. After true the caller must call [`Leadership::end_lead`].
     pub(crate) fn try_lead(&self) -> bool {
         let mut waiters = lock(&self.waiters);
         let free = waiters.leader.is_none();
@@ -160,41 +162,41 @@ impl<G: Gate> Leadership<G> {
         free
     }
 
-    /// The calling thread leads no more.
+    /// The calling thread is no longer the leader.
     pub(crate) fn end_lead(&self) -> Departure {
-        self.leave(Place::Leader)
+        self.leave(Role::Leader)
     }
 
-    fn take_place(&self, waited: &dyn Waited) -> Place {
+    fn take_role(&self, waited: &dyn Waited) -> Role {
         let mut waiters = lock(&self.waiters);
         if waiters.leader.is_none() {
             waiters.leader = Some(Leader::Cq(waited.id()));
-            return Place::Leader;
+            return Role::Leader;
         }
         waiters.tickets += 1;
         let (ticket, futex) = (waiters.tickets, Arc::new(Futex::default()));
         let follower = Follower { waited: waited.id(), ticket, futex: futex.clone() };
         waiters.followers.push_back(follower);
         let seen = futex.ticket();
-        Place::Follower { ticket, futex, seen }
+        Role::Follower { ticket, futex, seen }
     }
 
-    /// A promoted follower has no seat among the followers any more.
-    fn place_of(&self, ticket: u64, futex: Arc<Futex>) -> Place {
+    /// A promoted follower is no longer among the followers.
+    fn role_of(&self, ticket: u64, futex: Arc<Futex>) -> Role {
         let seen = futex.ticket();
         let follows = lock(&self.waiters).followers.iter().any(|f| f.ticket == ticket);
-        if follows { Place::Follower { ticket, futex, seen } } else { Place::Leader }
+        if follows { Role::Follower { ticket, futex, seen } } else { Role::Leader }
     }
 
-    fn leave(&self, place: Place) -> Departure {
+    fn leave(&self, role: Role) -> Departure {
         let mut waiters = lock(&self.waiters);
-        if let Place::Follower { ticket, .. } = place {
+        if let Role::Follower { ticket, .. } = role {
             let before = waiters.followers.len();
             waiters.followers.retain(|f| f.ticket != ticket);
             if waiters.followers.len() < before {
                 return Departure::Watched;
             }
-            // Promoted while it was leaving: it passes the lead on.
+            // It was promoted while it was leaving: it promotes the next one.
         }
         match waiters.followers.pop_front() {
             Some(next) => {
@@ -218,27 +220,27 @@ mod loom_tests {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// A gate that is a flag under a lock: what epoll with an eventfd is.
+    /// A gate made of a flag under a lock: a model of epoll with an eventfd.
     #[derive(Default)]
     struct Flag {
-        rung: Mutex<bool>,
-        bell: Condvar,
+        awake: Mutex<bool>,
+        wakeup: Condvar,
     }
 
     impl Gate for Flag {
-        fn ring(&self) {
-            *lock(&self.rung) = true;
-            self.bell.notify_one();
+        fn wake(&self) {
+            *lock(&self.awake) = true;
+            self.wakeup.notify_one();
         }
     }
 
     impl Flag {
         fn pass(&self) {
-            let mut rung = lock(&self.rung);
-            while !*rung {
-                rung = self.bell.wait(rung).unwrap();
+            let mut awake = lock(&self.awake);
+            while !*awake {
+                awake = self.wakeup.wait(awake).unwrap();
             }
-            *rung = false;
+            *awake = false;
         }
     }
 
@@ -331,7 +333,7 @@ mod loom_tests {
         });
     }
 
-    /// Of two waiters the one that leaves last must say that nobody guards the sockets.
+    /// Of two waiters the one that leaves last must report that no thread watches the sockets.
     #[test]
     fn loom_last_one_out_says_so() {
         model(|| {

@@ -1,18 +1,19 @@
-//! The progress engine: whoever is inside the library serves the sockets; when nobody is, a thread
-//! of ours does.
+//! The progress engine: application threads inside the library serve the sockets; while there are none,
+//! a thread of the engine does.
 //!
-//! One engine per RNIC. Its epoll set holds the socket of every connected QP, edge-triggered, that of
-//! the watch on the ports, and a bell that ends the leader's sleep. Three kinds of thread serve it:
+//! One engine per RNIC. Its epoll set holds the socket of every connected QP (edge-triggered), the
+//! netlink socket that watches the ports, and an eventfd that wakes the leader. Three kinds of thread
+//! serve it:
 //!
 //! - pollers ([`Engine::poll`]): never sleep;
 //! - the leader among the waiters ([`Engine::wait`], [`Engine::lead`], [`leader`]): sleeps in `epoll_wait`;
 //! - the engine's own thread: watches while nobody else does ([`kal_os::progress`]), and runs the timers.
 //!
-//! Event mode: a consumer that arms a CQ sleeps where we cannot see it, in an epoll of its own. From
-//! then on the engine's thread watches without back-off, and polls of that CQ leave the sockets to it,
-//! until the consumer has polled in vain a few times without arming.
+//! Event mode: a consumer that arms a CQ sleeps in an epoll of its own, where the engine cannot see it.
+//! From then on the engine's thread watches the sockets without back-off, and polls of that CQ leave the
+//! sockets to it, until the consumer has polled in vain a few times without arming.
 //!
-//! A dead peer shows as an event on its socket, a silent one by a timer of its QP.
+//! The death of a peer shows as an event on its socket; a silent peer is found by a timer of its QP.
 
 mod alarm;
 mod descriptor;
@@ -46,45 +47,46 @@ pub(crate) use kal_os::Slept;
 pub(crate) use leader::Waited;
 pub(crate) use timers::Timer;
 
-/// What the engine serves: a QP, or the watch on the ports.
+/// What the engine serves: a QP, a lingering stream, or the netlink socket of the ports.
 pub(crate) trait Member: Send + Sync {
     /// Its socket became readable, writable, or both.
     fn on_ready(&self, ready: Ready);
-    /// A deadline passed that was set for the stream of this generation.
+    /// A deadline passed that was set for the stream with this generation.
     fn on_timer(&self, stream: u32, timer: Timer);
-    /// Its socket is not in the engine's set: registers it again and returns false, unless it was polled
-    /// in the engine's back-off of this number.
-    fn stays_unregistered(&self, _nap: Option<u32>) -> bool {
+    /// For a socket that is not in the engine's set: registers it again and returns false, unless it was
+    /// polled during the back-off with this number.
+    fn stays_unregistered(&self, _back_off: Option<u32>) -> bool {
         false
     }
 }
 
-/// What became of a socket besides being readable.
+/// The readiness of a socket besides being readable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Ready {
     /// There is room to send.
     pub(crate) writable: bool,
-    /// There may be an end or an error behind what can be read, so read until it shows.
+    /// An end or an error may follow what can be read: read until it shows.
     pub(crate) over: bool,
 }
 
-/// Streams at most that linger without their QPs: peers that never close hold no more descriptors.
+/// Streams that may linger without their QPs, so that peers that never close hold a bounded number of
+/// descriptors.
 const LINGERING: usize = 256;
-/// The bell's token; QPs have their 32-bit ids.
-const BELL: u64 = u64::MAX;
+/// The token of the wake-up eventfd; QPs have 32-bit ids.
+const WAKEUP: u64 = u64::MAX;
 
-/// An eventfd in the epoll set, level-triggered.
-struct Bell(Ours<OwnedFd>);
+/// The wake-up eventfd in the epoll set, level-triggered.
+struct WakeupFd(Ours<OwnedFd>);
 
-impl Gate for Bell {
-    fn ring(&self) {
+impl Gate for WakeupFd {
+    fn wake(&self) {
         // The counter cannot overflow in practice; if it did, it would be readable all the same.
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 }
 
-impl Bell {
-    fn silence(&self) {
+impl WakeupFd {
+    fn clear(&self) {
         let _ = rustix::io::read(&*self.0, &mut [0; 8]);
     }
 }
@@ -92,16 +94,16 @@ impl Bell {
 /// The engine of one RNIC.
 pub(crate) struct Engine {
     epoll: Ours<OwnedFd>,
-    leadership: Leadership<Bell>,
+    leadership: Leadership<WakeupFd>,
     progress: Progress,
     unregistered: Unregistered,
-    /// Counts what the engine's thread decided.
+    /// Number of the present back-off: counts the decisions of the engine's thread.
     back_off: AtomicU32,
     alarm: Alarm,
     timers: Timers,
-    /// The id of the next stream that its QP leaves.
-    parted: AtomicU32,
-    /// Those that linger, the oldest first: id and generation.
+    /// The id for the next stream that its QP leaves.
+    next_lingering: AtomicU32,
+    /// Lingering streams, oldest first: id and generation.
     lingering: Mutex<VecDeque<(u32, u32)>>,
     members: RwLock<BTreeMap<u32, Arc<dyn Member>>>,
     services: Arc<dyn Services>,
@@ -119,19 +121,19 @@ impl Engine {
         let epoll = Ours::make(|| Ok(epoll::create(epoll::CreateFlags::CLOEXEC)?));
         let epoll = epoll.map_err(os("epoll_create"))?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let bell = Ours::make(|| Ok(eventfd(0, flags)?)).map_err(os("eventfd"))?;
-        epoll::add(&epoll, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)
+        let wakeup = Ours::make(|| Ok(eventfd(0, flags)?)).map_err(os("eventfd"))?;
+        epoll::add(&epoll, &wakeup, epoll::EventData::new_u64(WAKEUP), epoll::EventFlags::IN)
             .map_err(|errno| os("epoll_ctl")(errno.into()))?;
         let alarm = Alarm::new().map_err(|e| VpError::os("starting the engine: timerfd", &e))?;
         let engine = Arc::new(Self {
             epoll,
-            leadership: Leadership::new(Bell(bell)),
+            leadership: Leadership::new(WakeupFd(wakeup)),
             progress: Progress::new(),
             unregistered: Unregistered::new(),
             back_off: AtomicU32::new(0),
             alarm,
             timers: Timers::default(),
-            parted: AtomicU32::new(u32::MAX),
+            next_lingering: AtomicU32::new(u32::MAX),
             lingering: Mutex::new(VecDeque::with_capacity(LINGERING + 1)),
             members: RwLock::default(),
             services,
@@ -145,12 +147,12 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Ends the thread. QPs still attached get no service any more.
+    /// Ends the thread. QPs that are still attached are no longer served.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.alarm.set(0, 0);
         let thread = lock(&self.thread).take();
-        // Called from the thread itself (the last reference went in a handler): it ends by itself.
+        // Called by the thread itself (a handler dropped the last reference): it then ends by itself.
         if let Some(thread) = thread
             && thread.thread().id() != std::thread::current().id()
         {
@@ -164,9 +166,9 @@ impl Engine {
         self.services.now_ns()
     }
 
-    /// Begins to serve a QP's socket, or with the id 0, which no QP has, the watch on the ports. Room
-    /// to send is no event before the first [`Engine::rearm`]: a fresh socket has it, and each would
-    /// wake the engine to say so. Returns the generation of the stream, for its deadlines.
+    /// Begins to serve a QP's socket, or, with id 0, which no QP has, the netlink socket of the ports.
+    /// Room to send is no event before the first [`Engine::rearm`]: a fresh socket has room, and each
+    /// would wake the engine to say so. Returns the generation of the stream, which its deadlines name.
     pub(crate) fn attach(
         &self,
         id: u32,
@@ -190,10 +192,10 @@ impl Engine {
         }
     }
 
-    /// Ends it, and its deadlines; the socket is still open.
+    /// Ends the service of a socket and cancels its deadlines; the socket is still open.
     pub(crate) fn detach(&self, id: u32, socket: impl AsFd) {
         self.timers.end(id);
-        // It fails only if the socket was never added.
+        // This fails only if the socket was never added.
         let _ = epoll::delete(&self.epoll, socket);
         lock(&self.lingering).retain(|(lingers, _)| *lingers != id);
         self.forget(id);
@@ -202,27 +204,27 @@ impl Engine {
     fn forget(&self, id: u32) {
         let gone =
             self.members.write().unwrap_or_else(std::sync::PoisonError::into_inner).remove(&id);
-        // Dropped without the table's lock: it may be the last reference.
+        // Dropped without the lock of the members: it may be the last reference.
         drop(gone);
     }
 
-    /// Has a stream that its QP `id` leaves served as a member of its own, which `make` makes of its
-    /// id and generation. Events may have been lost between the two: it must look for itself. If too
-    /// many linger the oldest ends, which had the most time.
-    pub(crate) fn part(
+    /// Makes the stream that QP `id` leaves a member of its own; `make` builds it from its id and
+    /// generation. Events may be lost in between, so the new member must look at the socket once. If too
+    /// many streams linger, the oldest, which had the most time, ends.
+    pub(crate) fn let_linger(
         &self,
         id: u32,
         socket: impl AsFd,
         make: impl FnOnce(u32, u32) -> Arc<dyn Member>,
     ) {
-        // QPs count up, from 1.
-        let own = self.parted.fetch_sub(1, Ordering::Relaxed);
+        // QP ids count up from 1; these count down.
+        let own = self.next_lingering.fetch_sub(1, Ordering::Relaxed);
         let generation = self.timers.replace(id, own);
         let member = make(own, generation);
         let mut members = self.members.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         members.insert(own, member);
         drop(members);
-        // It fails only if the socket is not in the set, and then a deadline ends it.
+        // This fails only if the socket is not in the set; then a deadline ends the stream.
         let _ = epoll::modify(&self.epoll, socket, token(own), octets());
         self.forget(id);
         self.limit_lingering((own, generation));
@@ -240,21 +242,21 @@ impl Engine {
         }
     }
 
-    /// Reports the socket's readiness once more, to whoever looks next, and room to send from now
-    /// on: for a QP that had its share of time and has more to do, or that waits for room.
+    /// Reports the socket's readiness once more to the next thread that looks, and room to send from now
+    /// on. For a QP that has used its budget and has more to do, or that waits for room.
     pub(crate) fn rearm(&self, id: u32, socket: impl AsFd) {
         let events = octets() | epoll::EventFlags::OUT;
-        // It fails only if the socket is not in the set, and then nobody waits for it.
+        // This fails only if the socket is not in the set; then no thread waits for it.
         let _ = epoll::modify(&self.epoll, socket, token(id), events);
     }
 
-    /// The number of the present back-off of the engine's thread: it counts its decisions.
+    /// The number of the present back-off of the engine's thread.
     pub(crate) fn back_off(&self) -> u32 {
         self.back_off.load(Ordering::Relaxed)
     }
 
-    /// Takes the socket of a QP that is polled all the time out of the set; false if it must stay.
-    /// Under the QP's lock.
+    /// Removes the socket of a QP that is polled all the time from the epoll set; false if it must stay.
+    /// Called under the QP's lock.
     pub(crate) fn unregister(&self, id: u32, socket: impl AsFd) -> bool {
         let unregistered = self.unregistered.add(id);
         if unregistered {
@@ -263,8 +265,8 @@ impl Engine {
         unregistered
     }
 
-    /// Puts it back; what is ready is reported. `room`: so is room to send. False: it cannot be watched,
-    /// and the log says why. Under the QP's lock.
+    /// Adds the socket again; what is ready is reported, and with `room` also room to send. False: it
+    /// cannot be watched, and the log says why. Called under the QP's lock.
     pub(crate) fn register_again(&self, id: u32, socket: impl AsFd, room: bool) -> bool {
         let events = if room { octets() | epoll::EventFlags::OUT } else { octets() };
         let put = epoll::add(&self.epoll, socket, token(id), events);
@@ -278,7 +280,7 @@ impl Engine {
         put.is_ok()
     }
 
-    /// Calls the QP `id` at `at` or a little later, unless this stream of its is over by then.
+    /// Calls the QP `id` at `at` or a little later, unless this stream of the QP is over by then.
     pub(crate) fn set_timer(&self, at: u64, id: u32, stream: u32, timer: Timer) {
         let now = self.now();
         let at = timers::shared(at, now);
@@ -291,7 +293,7 @@ impl Engine {
         self.timers.next()
     }
 
-    /// An application thread polls: keeps the engine's thread away for a moment.
+    /// An application thread polls: the engine's thread backs off for a moment.
     pub(crate) fn note_poll(&self) {
         self.progress.note_poll();
     }
@@ -301,8 +303,8 @@ impl Engine {
         self.serve(Some(Duration::ZERO), &|| {}, false);
     }
 
-    /// A consumer relies on notifications: the engine's thread watches, and does not back off, until
-    /// [`Engine::end_events`].
+    /// A consumer relies on notifications: from now on the engine's thread watches without back-off,
+    /// until [`Engine::end_events`].
     pub(crate) fn begin_events(&self) {
         if self.progress.rely() {
             self.alarm.set(0, 0);
@@ -314,18 +316,18 @@ impl Engine {
         self.progress.withdraw();
     }
 
-    /// Some consumer relies on notifications.
+    /// True while some consumer relies on notifications.
     pub(crate) fn has_events(&self) -> bool {
         self.progress.is_relied_on()
     }
 
-    /// Wakes the threads that wait for `waited`; after publishing, if any were announced.
+    /// Wakes the threads that wait for `waited`; called after publishing, if any were announced.
     pub(crate) fn wake(&self, waited: &dyn Waited) {
         self.leadership.wake(waited);
     }
 
-    /// Sleeps until `done` (after a [`Engine::wake`] of `waited`), the deadline, or a signal, as the
-    /// leader or as a follower. The leader calls `linger` each time it wakes, before it sleeps again.
+    /// Sleeps, as the leader or as a follower, until `done` (after a [`Engine::wake`] of `waited`), the
+    /// deadline, or a signal. The leader calls `linger` each time it wakes, before it sleeps again.
     pub(crate) fn wait(
         &self,
         waited: &dyn Waited,
@@ -350,7 +352,8 @@ impl Engine {
         slept
     }
 
-    /// A leader has left: if nobody watches the sockets the engine's thread does, in `back_off` nanoseconds.
+    /// A leader has left. If no other thread watches the sockets, the engine's thread does in `back_off`
+    /// nanoseconds.
     fn hand_back(&self, left: Departure, back_off: u64) {
         if left == Departure::Unwatched && self.progress.is_unwatched() {
             let now = self.now();
@@ -358,7 +361,7 @@ impl Engine {
         }
     }
 
-    /// One `epoll_wait` and what follows from it.
+    /// One `epoll_wait`, and the handling of its events.
     fn serve(&self, timeout: Option<Duration>, awake: &dyn Fn(), leading: bool) -> Slept {
         let mut events = [const { MaybeUninit::uninit() }; tuning::EVENTS];
         let timeout = timeout.map(kal_os::timespec);
@@ -371,9 +374,9 @@ impl Engine {
         };
         for event in ready {
             match event.data.u64() {
-                BELL if leading => self.leadership.gate().silence(),
-                // Meant for the leader, if there is one.
-                BELL => self.leadership.without_leader(Bell::silence),
+                WAKEUP if leading => self.leadership.gate().clear(),
+                // The wake-up is meant for the leader, if there is one.
+                WAKEUP => self.leadership.without_leader(WakeupFd::clear),
                 id => self.serve_member(id as u32, event.flags),
             }
         }
@@ -400,7 +403,7 @@ fn token(id: u32) -> epoll::EventData {
     epoll::EventData::new_u64(id.into())
 }
 
-/// Octets, and the end of them.
+/// Events of data to read and of its end.
 fn octets() -> epoll::EventFlags {
     use epoll::EventFlags as E;
     E::IN | E::RDHUP | E::ET

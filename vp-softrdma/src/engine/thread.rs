@@ -1,8 +1,9 @@
-//! The engine's own thread: guards the sockets while nobody else does, and runs the timers.
+//! The engine's own thread: watches the sockets while no application thread does, and runs the timers.
 //!
-//! One per engine, from its start to its end. After an application thread was inside it backs off, so as not
-//! to fight for the sockets: briefly at first, since who polls seldom leaves peers waiting for so long.
-//! Dead peers show as events and as timers, like at any other thread.
+//! One per engine, from its start to its end. After an application thread served the sockets it backs
+//! off, so as not to compete for them: briefly at first, because peers wait that long when the
+//! application polls seldom. The death of a peer shows as an event or by a timer, as at any other
+//! thread.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,13 +17,13 @@ use crate::sync::Ordering;
 use crate::tuning::{BACK_OFF_NS, FIRST_BACK_OFF_NS};
 use kal_os::progress::Mode;
 
-/// How long the next back-off is, after one of `back_off` nanoseconds and this mode: it becomes about half
-/// as long as the time between two polls.
+/// The length of the back-off that follows one of `back_off` nanoseconds in this mode: it approaches
+/// half of the time between two polls.
 fn next_back_off(back_off: u64, mode: Mode) -> u64 {
     match mode {
         Mode::BackOff => BACK_OFF_NS.min(2 * back_off),
         Mode::Watch => FIRST_BACK_OFF_NS.max(back_off / 2),
-        Mode::Rest => FIRST_BACK_OFF_NS,
+        Mode::Sleep => FIRST_BACK_OFF_NS,
     }
 }
 
@@ -34,7 +35,7 @@ impl Engine {
             self.run_timers();
             let mode = self.progress.decide(|| self.leadership.has_leader());
             self.end_back_off(mode == Mode::BackOff, &mut unregistered);
-            if mode != Mode::Rest {
+            if mode != Mode::Sleep {
                 self.poll();
             }
             self.sleep(mode, back_off);
@@ -42,8 +43,8 @@ impl Engine {
         }
     }
 
-    /// Registers sockets again: those that nobody polled since the last call, or all if no back-off follows.
-    /// `unregistered` is empty before and after.
+    /// Registers sockets again: those that were not polled since the last call, or all if no back-off
+    /// follows. `unregistered` is empty before and after.
     pub(crate) fn end_back_off(&self, backing_off: bool, unregistered: &mut Vec<u32>) {
         let ended = self.back_off.fetch_add(1, Ordering::Relaxed);
         self.unregistered.take(backing_off, unregistered);
@@ -98,6 +99,6 @@ mod tests {
         assert_eq!(after(FIRST_BACK_OFF_NS, &[Mode::BackOff; 9]), BACK_OFF_NS);
         assert_eq!(after(BACK_OFF_NS, &[Mode::Watch; 2]), BACK_OFF_NS / 4);
         assert_eq!(after(BACK_OFF_NS, &[Mode::Watch; 9]), FIRST_BACK_OFF_NS);
-        assert_eq!(after(BACK_OFF_NS, &[Mode::Rest]), FIRST_BACK_OFF_NS);
+        assert_eq!(after(BACK_OFF_NS, &[Mode::Sleep]), FIRST_BACK_OFF_NS);
     }
 }

@@ -1,10 +1,10 @@
-//! Deadlines of streams, at most one of each kind. Owned by the engine; any thread sets, the engine's
-//! thread takes what is due.
+//! Deadlines of streams, at most one of each kind. Owned by the engine; any thread sets them, the
+//! engine's thread takes those that are due.
 //!
-//! A QP has many streams, one after the other. Each gets a generation when it begins; its deadlines
-//! are cancelled when it ends, however that comes about. One that was taken in that very moment names
-//! its stream, so that the QP, under its lock, sees that it is not for the present one. Cancelled
-//! deadlines leave the heap when they come up, or together when they are most of it.
+//! A QP has many streams, one after the other. Each gets a generation when it begins, and its deadlines
+//! are cancelled when it ends, however it ends. A deadline that is taken at that very moment names its
+//! stream, so the QP sees, under its lock, that the deadline is not for the present stream. Cancelled
+//! deadlines leave the heap when they reach its top, or all together when they are most of it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -14,22 +14,22 @@ use crate::sync::{Mutex, lock};
 /// What a deadline is for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Timer {
-    /// Bound on a graceful close.
+    /// Bound on an orderly close.
     Close,
-    /// Nothing has arrived since our first FPDU.
+    /// Nothing has arrived since our first FPDU: send a zero-length kick.
     Kick,
-    /// Look whether the peer still answers.
+    /// Check whether the peer still responds.
     Probe,
-    /// Look whether posts that wait for more are overdue.
+    /// Check whether deferred posts are overdue.
     Coalesce,
-    /// A message has waited for its receive for too long.
+    /// A message has waited too long for a receive.
     Hold,
 }
 
-/// A wait shorter than this is kept to the nanosecond.
+/// A wait shorter than this is exact.
 const EXACT_NS: u64 = 1 << 20;
 
-/// The deadline that takes the place of `at`: at most an eighth of the wait later, so that those of
+/// The deadline that replaces `at`: later by at most an eighth of the wait, so that the deadlines of
 /// many idle QPs wake the engine once.
 pub(super) fn shared(at: u64, now: u64) -> u64 {
     match at.saturating_sub(now) {
@@ -42,41 +42,42 @@ pub(super) fn shared(at: u64, now: u64) -> u64 {
 const KINDS: usize = 5;
 /// No deadline.
 const NEVER: u64 = u64::MAX;
-/// So many cancelled deadlines are left in the heap whatever they cost.
+/// This many cancelled deadlines may stay in the heap whatever their share.
 const FEW: usize = 64;
 
 /// Deadlines in nanoseconds of the services' clock.
 #[derive(Default)]
 pub(crate) struct Timers {
-    table: Mutex<Table>,
+    table: Mutex<DeadlineTable>,
 }
 
 #[derive(Default)]
-struct Table {
+struct DeadlineTable {
     heap: BinaryHeap<Reverse<(u64, u32, Timer)>>,
     streams: BTreeMap<u32, Deadlines>,
     /// The generation of the next stream.
     next: u32,
-    /// Deadlines in the heap that were cancelled.
+    /// Cancelled deadlines that are still in the heap.
     stale: usize,
 }
 
-/// Those of a QP's present stream.
+/// The deadlines of a QP's present stream.
 struct Deadlines {
     stream: u32,
     at: [u64; KINDS],
 }
 
 impl Timers {
-    /// Makes room for the deadlines of so many streams, also of those that are cancelled and still in
-    /// the heap; false: there is no memory for that.
+    /// Makes room for the deadlines of this many streams, cancelled ones that are still in the heap
+    /// included; false: there is no memory for that.
     pub(crate) fn reserve(&self, streams: usize) -> bool {
         let heap = &mut lock(&self.table).heap;
         let most = 2 * (KINDS * streams + FEW);
         heap.try_reserve(most.saturating_sub(heap.len())).is_ok()
     }
 
-    /// The stream of `qp` goes on as one of `own`, without the deadlines that it had: the generation.
+    /// The stream of `qp` continues as one of `own`, without its earlier deadlines. Returns the
+    /// generation.
     pub(crate) fn replace(&self, qp: u32, own: u32) -> u32 {
         let mut table = lock(&self.table);
         table.end(qp);
@@ -88,17 +89,17 @@ impl Timers {
         lock(&self.table).begin(qp)
     }
 
-    /// It ends, and its deadlines with it.
+    /// The stream ends, and its deadlines with it.
     pub(crate) fn end(&self, qp: u32) {
         lock(&self.table).end(qp);
     }
 
-    /// Sets the deadline of this kind, in place of the one before; nothing if the stream is over.
+    /// Sets the deadline of this kind, replacing an earlier one; does nothing if the stream is over.
     pub(crate) fn set(&self, at: u64, qp: u32, stream: u32, timer: Timer) {
         lock(&self.table).set(at, qp, stream, timer);
     }
 
-    /// Takes one deadline that has passed: whose it is, of which stream.
+    /// Takes one deadline that has passed: the QP, the generation and the kind.
     pub(crate) fn take_due(&self, now: u64) -> Option<(u32, u32, Timer)> {
         let mut table = lock(&self.table);
         table.next().filter(|at| *at <= now)?;
@@ -114,7 +115,7 @@ impl Timers {
     }
 }
 
-impl Table {
+impl DeadlineTable {
     fn begin(&mut self, qp: u32) -> u32 {
         self.next = self.next.wrapping_add(1);
         let deadlines = Deadlines { stream: self.next, at: [NEVER; KINDS] };
@@ -140,7 +141,7 @@ impl Table {
         }
     }
 
-    /// The next deadline, which is the heap's first then.
+    /// The next deadline, which is then the first of the heap.
     fn next(&mut self) -> Option<u64> {
         while let Some(Reverse(first)) = self.heap.peek() {
             if is_set(&self.streams, first) {
@@ -152,7 +153,7 @@ impl Table {
         None
     }
 
-    /// So many more are in the heap for nothing. They go when they are most of it.
+    /// This many more of the heap are cancelled. They are removed when they are most of it.
     fn cancelled(&mut self, count: usize) {
         self.stale += count;
         if self.stale > FEW.max(self.heap.len() / 2) {
@@ -183,7 +184,7 @@ mod tests {
         const MS: u64 = 1_000_000;
         let at: std::collections::BTreeSet<u64> =
             (0..10_000).map(|n| shared((10_000 + n) * MS, n * MS)).collect();
-        // Ten seconds' worth of probes.
+        // The probes of ten seconds.
         assert!(at.len() <= 11, "{}", at.len());
         for wait in [0, 1, MS, 20 * MS, 10_000 * MS, u64::MAX / 2] {
             let late = shared(77 + wait, 77) - 77 - wait;
@@ -275,7 +276,7 @@ mod tests {
         assert_eq!(state(), (2 * LIVE, LIVE), "half of them");
         timers.set(1, 0, streams[0], Timer::Probe);
         assert_eq!(state(), (LIVE, 0));
-        // Those of a stream go together.
+        // The deadlines of a stream are cancelled together.
         timers.set(2, 0, streams[0], Timer::Close);
         timers.set(3, 0, streams[0], Timer::Kick);
         timers.end(0);

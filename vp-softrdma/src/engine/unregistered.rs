@@ -1,15 +1,15 @@
-//! Sockets that are not in the engine's epoll set, because a thread polls them all the time.
+//! Sockets that are not in the engine's epoll set because a thread polls them all the time.
 //!
-//! Each packet for a socket in an epoll set calls the set's callback, in the thread of the peer that sends
-//! it: 3 % of a half round trip. So a QP that is polled without pause takes its socket out. One list
-//! per engine, of QPs by their ids: pollers add to it, under their QP's lock; the engine's thread
-//! empties it. It has room for every QP from when that is attached: a poller allocates nothing. The poller
-//! sees the end of a peer that dies.
+//! Each packet for a socket in an epoll set calls the set's callback in the thread of the peer that
+//! sends it: 3 % of a half round trip. So a QP that is polled without pause removes its socket from the
+//! set. There is one list of such QPs, by id, per engine: pollers add to it under their QP's lock, and
+//! the engine's thread empties it. Room for a QP is made when it is attached, so a poller allocates
+//! nothing. The poller detects the death of a peer.
 //!
-//! No socket stays unregistered while nobody polls it: it is taken out only while the engine's thread backs
-//! off, and when a back-off ends the thread registers those again that nobody polled meanwhile; all of them
-//! if no other back-off follows. A thread that goes to sleep, or relies on a notification, registers its own
-//! sockets again.
+//! No socket stays unregistered without being polled. It is removed only during a back-off of the
+//! engine's thread; when the back-off ends, the thread registers again those that were not polled
+//! meanwhile, or all if no other back-off follows. A thread that goes to sleep or relies on a
+//! notification registers its own sockets again.
 
 use crate::sync::{Mutex, lock};
 
@@ -17,24 +17,24 @@ use crate::sync::{Mutex, lock};
 pub(super) struct Unregistered(Mutex<List>);
 
 struct List {
-    /// The engine's thread looks at the list within a back-off.
+    /// The engine's thread looks at the list when its back-off ends.
     backing_off: bool,
     ids: Vec<u32>,
 }
 
 impl Unregistered {
-    /// Nothing is unregistered.
+    /// An empty list.
     pub(super) fn new() -> Self {
         Self(Mutex::new(List { backing_off: false, ids: Vec::new() }))
     }
 
-    /// Makes room for so many QPs; false: there is no memory for that.
+    /// Makes room for this many QPs; false: there is no memory for that.
     pub(super) fn reserve(&self, qps: usize) -> bool {
         let ids = &mut lock(&self.0).ids;
         ids.try_reserve(qps.saturating_sub(ids.len())).is_ok()
     }
 
-    /// Adds a QP; false if it must stay in the set.
+    /// Adds a QP; false if its socket must stay in the set.
     pub(super) fn add(&self, id: u32) -> bool {
         let mut list = lock(&self.0);
         if list.backing_off && !list.ids.contains(&id) {
@@ -43,7 +43,7 @@ impl Unregistered {
         list.backing_off
     }
 
-    /// Moves the list's ids to `taken`. `backing_off`: until the next call more may be added.
+    /// Moves the list's ids to `taken`. `backing_off`: more may be added until the next call.
     pub(super) fn take(&self, backing_off: bool, taken: &mut Vec<u32>) {
         let mut list = lock(&self.0);
         list.backing_off = backing_off;
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_while_the_engine_naps() {
+    fn takes_while_the_engine_backs_off() {
         let unregistered = Unregistered::new();
         assert!(!unregistered.add(1));
         assert!(taken(&unregistered, true).is_empty());
@@ -99,14 +99,14 @@ mod loom_tests {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// A poller takes its socket out and stops polling, while the engine decides: the socket is in
+    /// A poller removes its socket and stops polling while the engine decides: either the socket is in
     /// the set again, or the engine looks again.
     #[test]
     fn loom_no_socket_stays_apart() {
         loom::model(|| {
             let (progress, unregistered) =
                 (Arc::new(Progress::new()), Arc::new(Unregistered::new()));
-            // The socket is in the set; under the QP's lock.
+            // True: the socket is in the set. Under the QP's lock.
             let socket = Arc::new(Mutex::new(true));
             progress.note_poll();
             assert_eq!(progress.decide(|| false), Mode::BackOff);

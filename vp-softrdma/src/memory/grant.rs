@@ -1,12 +1,11 @@
-//! What a valid STag grants, and the check that every access passes.
+//! Access rights of a valid STag, and the check that every access must pass.
 //!
-//! Plain values without state of their own; checked on every segment (RFC 5041 section 7.1), by
-//! whichever thread places it.
+//! Plain values; checked for every segment (RFC 5041 section 7.1) by the thread that places it.
 
 use iwarp_proto::AccessError;
 use vp_api::{Access, PdId, QpId, RefusedRegion};
 
-/// What an access is for; decides which right it needs.
+/// The purpose of an access; decides which right it needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Need {
     /// Source of a Send or RDMA Write of ours.
@@ -91,7 +90,7 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
-    /// A grant of nothing, for a slot that was never valid.
+    /// A grant of no memory, for a slot that was never valid.
     pub(crate) const NOTHING: Self = Self {
         addr: std::ptr::null_mut(),
         len: 0,
@@ -135,7 +134,7 @@ impl Grant {
         Ok((to - self.base) as usize)
     }
 
-    /// What it is, for messages.
+    /// The region as messages describe it.
     pub(crate) fn describe(&self, caller: &Caller) -> RefusedRegion {
         RefusedRegion {
             octets: self.len,

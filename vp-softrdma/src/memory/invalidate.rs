@@ -1,4 +1,4 @@
-//! Invalidating an STag through a send queue, and on behalf of a peer.
+//! Invalidating an STag, through a send queue or on behalf of a peer.
 //!
 //! Owner of all state: the STag table. Runs on whichever thread drives the QP; the caller holds no
 //! `Use` (see the rule for holders there), so the wait for placements of other QPs is bounded.
@@ -20,7 +20,7 @@ pub(crate) fn local(table: &StagTable, caller: &Caller, stag: Stag) -> Result<()
 /// Send with Invalidate from the peer.
 // RFC 5040 5.3 [RDMAP-13] [VERBS-27]
 pub(crate) fn remote(table: &StagTable, caller: &Caller, stag: Stag) -> Result<(), AccessError> {
-    // RDMAC 7.11: a peer that may use nothing here may not take anything away either. [SEC-14]
+    // RDMAC 7.11: a peer without remote rights may not take any away either. [SEC-14]
     if !caller.allow.intersects(Access::REMOTE) {
         return Err(AccessError::CannotInvalidate);
     }
@@ -42,7 +42,7 @@ fn invalidate(
         Meta::Region(region) => {
             let memory = invalidate_region(slot, region, caller, stag, by_peer)?;
             drop(meta);
-            // Its owner may run any code when it goes.
+            // Its owner's destructor may run any code.
             drop(memory);
             Ok(())
         }

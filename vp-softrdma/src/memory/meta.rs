@@ -1,6 +1,6 @@
-//! What the verbs know about an STag beyond its grant.
+//! Attributes of an STag that only the verbs need; the grant holds the rest.
 //!
-//! Owner: the STag's slot, under the slot's lock. Verbs and local send-queue operations look here;
+//! Owner: the STag's slot, under the slot's lock. Verbs and local send-queue operations read them;
 //! placement never does. Lock order: a window's slot before its region's.
 
 use std::sync::Arc;
@@ -9,26 +9,26 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use vp_api::{Access, Addressing, MemRange, MwKind, PdId, QpId, Stag};
 
 use crate::memory::pin::Pinned;
-use crate::objects::Hold;
+use crate::objects::InUse;
 
-/// A slot's role.
+/// The use of a slot: free, region or window.
 pub(crate) enum Meta {
     Free,
     Region(Region),
     Window(Window),
 }
 
-/// Protection domain of an STag, kept in use.
+/// Protection domain of an STag; the guard keeps it from being destroyed.
 pub(crate) struct PdUse {
     pub(crate) id: PdId,
-    pub(crate) _hold: Hold,
+    pub(crate) _hold: InUse,
 }
 
 /// A memory region; valid while it has memory (RDMAC 7.2.2). // [VERBS-25]
 pub(crate) struct Region {
     pub(crate) pd: PdUse,
     pub(crate) memory: Option<Arc<Memory>>,
-    /// For good, once a second STag names the same memory.
+    /// Set for good once a second STag names the same memory.
     pub(crate) shared: bool,
     /// Remote rights may be given: fixed at allocation.
     pub(crate) remote: bool,
@@ -39,7 +39,8 @@ pub(crate) struct Region {
 
 /// Memory of one or, if shared, several regions.
 pub(crate) struct Memory {
-    /// Unpins when the last region is gone; first field, so before the memory's owner is dropped.
+    /// Unpins when the last region is dropped; the first field, so that it is dropped before the
+    /// memory's owner.
     pub(crate) _pinned: Option<Pinned>,
     pub(crate) range: MemRange,
 }
@@ -48,13 +49,13 @@ pub(crate) struct Memory {
 // Its protection domain is not a `PdUse`, whose padding would make every slot of the table larger.
 pub(crate) struct Window {
     pub(crate) pd: PdId,
-    pub(crate) _pd_hold: Hold,
+    pub(crate) _pd_hold: InUse,
     pub(crate) kind: MwKind,
     /// `Some` while valid.
     pub(crate) binding: Option<Binding>,
 }
 
-/// What a window is bound to, as its work request had it.
+/// What a window is bound to, as in its work request.
 pub(crate) struct Binding {
     pub(crate) region: Stag,
     pub(crate) to: u64,
@@ -66,7 +67,7 @@ pub(crate) struct Binding {
     pub(crate) _windows: Option<WindowCount>,
 }
 
-/// One in a QP's count of narrow windows, which keeps the QP from being destroyed.
+/// Counts one narrow window of a QP, which keeps the QP from being destroyed.
 pub(crate) struct WindowCount(Arc<AtomicU32>);
 
 impl WindowCount {

@@ -22,7 +22,7 @@ use crate::memory::stag_table::{Busy, Kind, StagTable};
 pub(crate) struct Regions {
     pub(crate) table: Arc<StagTable>,
     pub(crate) services: Arc<dyn Services>,
-    /// The kernel can tell whether memory may be accessed.
+    /// The kernel can tell whether memory may be accessed (see `place::can_probe`).
     pub(crate) probes: bool,
 }
 
@@ -113,9 +113,9 @@ impl Regions {
         })
     }
 
-    /// Deallocate STag of a region: ignores state and key; when it returns nobody reads or writes
-    /// the memory, and it is no longer ours.
-    // [SEC-05] [DDP-21]
+    /// Deallocate STag of a region, ignoring state and key. When it returns no thread reads or writes
+    /// the memory, and the region no longer owns it.
+    /// [SEC-05] [DDP-21]
     pub(crate) fn deallocate(&self, stag: Stag) -> VpResult<()> {
         let region = self.retire(stag, "deallocate")?;
         self.table.release(stag.index(), Kind::Region);
@@ -123,7 +123,7 @@ impl Regions {
         Ok(())
     }
 
-    /// Takes a region out of its slot: nobody uses its memory any more.
+    /// Takes a region out of its slot: its memory is no longer used.
     fn retire(&self, stag: Stag, verb: &str) -> VpResult<Region> {
         let (slot, mut meta) = self.table.open(stag.index()).ok_or_else(|| unknown(stag))?;
         let Meta::Region(region) = &*meta else { return Err(unknown(stag)) };
@@ -247,7 +247,7 @@ fn check_base(addressing: Addressing, len: usize) -> VpResult<()> {
     Err(VpError::new(VpStatus::InvalidAddress, detail))
 }
 
-/// Whether the end of `len` octets has a TO; of an address space of this process it always has.
+/// Whether the end of `len` octets has a TO; it always has one in the address space of this process.
 pub(crate) fn fits(addressing: Addressing, len: u64) -> bool {
     addressing.base(0).checked_add(len).is_some()
 }
@@ -273,7 +273,7 @@ pub(crate) fn fast_register(
     if region.pd.id != caller.pd {
         return Err(LocalFault::Access(AccessError::NotAssociated));
     }
-    // With memory it is Valid, or could not be revoked.
+    // A region with memory is Valid, or could not be revoked.
     if region.memory.is_some() {
         return Err(LocalFault::NotInvalid);
     }

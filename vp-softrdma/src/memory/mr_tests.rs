@@ -177,7 +177,7 @@ fn fast_registration_makes_an_stag_valid() {
     assert_eq!(buffer.users(), 0);
 }
 
-// [SEC-13]: what can be no range of any process; the rest is taken as it is where the kernel cannot tell.
+// [SEC-13]: ranges that no process can have; others are accepted where the kernel cannot tell.
 #[test]
 fn ranges_that_no_process_has_are_refused() {
     let regions = regions();

@@ -1,7 +1,7 @@
 //! Optional pinning of registered memory.
 //!
-//! SoftRDMA needs no pinning: the kernel's sockets fault pages in. Who asks for it gets it from the
-//! access layer, which keeps the account. Owner: the region's memory.
+//! SoftRDMA needs no pinning: the kernel's sockets fault pages in. On request the access layer pins
+//! memory, and keeps the account. Owner: the region's memory.
 
 use std::sync::Arc;
 

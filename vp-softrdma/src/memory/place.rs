@@ -1,8 +1,8 @@
-//! The only code that reads or writes registered memory.
+//! Copies to and from registered memory; no other code reads or writes it.
 //!
-//! Owns nothing; runs on whichever thread makes progress. A peer may write the same octets at any
-//! moment, so there is never a Rust reference to them: raw copies only, and whoever races gets the
-//! octets that a race gives, as with any RDMA device.
+//! No state; runs on whichever thread makes progress. A peer may write the same octets at any moment, so
+//! there is never a Rust reference to them: only raw copies. Racing accesses see what a race gives, as
+//! with any RDMA device.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -36,7 +36,7 @@ pub fn copy_out(source: &Use<'_>, offset: u32, octets: &mut [u8]) -> Result<(), 
     Ok(())
 }
 
-/// As [`copy_out`]; continues `crc` over the octets that it copied.
+/// As [`copy_out`]; also continues `crc` over the octets that it copied.
 pub(crate) fn copy_out_summed(
     source: &Use<'_>,
     offset: u32,
@@ -106,7 +106,7 @@ pub(crate) fn probe(range: &MemRange, write: bool) -> rustix::io::Result<()> {
     if page_of(last) == page_of(first) { Ok(()) } else { probe_page(last, write) }
 }
 
-/// Whether `probe` tells anything on this kernel (Linux 5.14 on).
+/// Whether `probe` works on this kernel (Linux 5.14 on).
 pub(crate) fn can_probe() -> bool {
     let mut octet = 0u8;
     probe_page(&raw mut octet, true).is_ok()

@@ -1,4 +1,4 @@
-//! Unpredictable numbers for STag indices.
+//! Unpredictable random numbers for STag indices.
 //!
 //! Owned by the STag table's allocator and used under its lock.
 

@@ -7,28 +7,28 @@
 //!
 //! # Where a slot is
 //!
-//! An index is a random number of 24 bits, so that from one STag nothing follows about another, and
-//! slots are dense all the same: segments are numbered from 1 in the order in which they are needed,
-//! and a level is the segments from a power of two, its width, to the next. The low bits of an index
-//! say which slot of a level it has, the rest is random, and the slot knows the whole STag. A lookup
-//! begins at the widest level, which has half of the segments.
+//! An index is a random number of 24 bits, so that one STag reveals nothing about another. Slots are
+//! nevertheless dense: segments are numbered from 1 in the order in which they are needed, and a level
+//! is the segments from a power of two, its width, to the next. The low bits of an index select its slot
+//! in a level, the rest is random, and the slot stores the whole STag. A lookup begins at the widest
+//! level, which has half of the segments.
 //!
 //! # How a slot works
 //!
-//! One atomic word holds *valid*, the STag and a use count. Resolving adds one to the count
-//! and looks at what it found there: valid and the right STag means that the grant cannot
-//! change until the count goes down again. Revoking clears *valid* and waits until the count is 0.
-//! Whoever saw the cleared bit leaves at once, so that wait is as short as one placement.
+//! One atomic word holds *valid*, the STag and a use count. Resolving adds one to the count and examines
+//! the old word: if it was valid and held the right STag, the grant cannot change until the count goes
+//! down again. Revoking clears *valid* and waits until the count is 0. A thread that sees the cleared
+//! bit leaves at once, so that wait is as short as one placement.
 //!
 //! # The rule for holders
 //!
-//! A [`Use`] is held across at most one non-blocking system call, or one call into the protocol
-//! core, and its holder waits for nothing: no lock, no revocation (which would wait for the holder
+//! A [`Use`] is held across at most one non-blocking system call, or one call into the protocol core,
+//! and its holder waits for nothing: no lock, and no revocation (which would wait for the holder
 //! itself). The borrow of the table keeps a `Use` from being stored in a QP.
 //!
-//! Counting in and out are two locked instructions, most of what a check costs. Who checks segment
-//! after segment therefore keeps what it holds from one to the next ([`StagTable::resolve_next`]),
-//! and looks only whether the STag is still valid.
+//! Entering and leaving the count are two locked instructions, most of the cost of a check. A thread
+//! that checks segment after segment therefore keeps its `Use` from one to the next
+//! ([`StagTable::resolve_next`]) and only checks that the STag is still valid.
 
 use iwarp_proto::AccessError;
 use vp_api::{RefusedRegion, Stag, VpResult, room};
@@ -68,14 +68,14 @@ const VALID: u64 = 1 << 30;
 const ALLOCATED: u64 = 1 << 31;
 const STAG_SHIFT: u32 = 32;
 
-/// What an STag is for; each kind may use half of `MAX_STAGS`.
+/// The kind of object that an STag names; each kind may use half of `MAX_STAGS`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Region = 0,
     Window = 1,
 }
 
-/// A revocation gave up after about a second: somebody broke the rule for holders.
+/// A revocation gave up after about a second: a holder broke the rule above.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Busy;
 
@@ -108,27 +108,27 @@ impl Slot {
         }
     }
 
-    /// Counts the caller in, if the slot is valid under `stag`.
+    /// Enters the use count if the slot is valid under `stag`.
     #[inline]
-    fn hold(&self, stag: Stag) -> Option<Hold<'_>> {
-        // The look before the step keeps a peer that guesses from disturbing a revocation.
+    fn enter(&self, stag: Stag) -> Option<SlotUse<'_>> {
+        // The check before the addition keeps a peer that guesses from disturbing a revocation.
         if !fits(self.control.load(Ordering::Relaxed), stag) {
             return None;
         }
         let found = self.control.fetch_add(1, Ordering::Acquire);
-        let hold = Hold { slot: self };
+        let hold = SlotUse { slot: self };
         fits(found, stag).then_some(hold)
     }
 
-    /// Valid under which key, if at all.
+    /// The key under which the slot is valid, if it is.
     pub(crate) fn valid_key(&self) -> Option<u8> {
         let control = self.control.load(Ordering::Acquire);
         (control & VALID != 0).then(|| stag_of(control).key())
     }
 
-    /// Makes the slot invalid and waits until nobody uses it. For the holder of `meta`'s lock.
-    /// After [`Busy`] the slot is invalid, and somebody may still be using the memory.
-    // RFC 5040 8.1.1(6) [SEC-05]
+    /// Makes the slot invalid and waits until it is no longer used. The caller holds `meta`'s lock.
+    /// After [`Busy`] the slot is invalid, and a thread may still be using the memory.
+    /// RFC 5040 8.1.1(6) [SEC-05]
     pub(crate) fn revoke(&self) -> Result<(), Busy> {
         self.control.fetch_and(!VALID, Ordering::AcqRel);
         let mut patience = Patience::default();
@@ -140,8 +140,8 @@ impl Slot {
         Ok(())
     }
 
-    /// Makes the slot valid. For the holder of `meta`'s lock, after a successful `revoke` (or on a
-    /// slot that was never valid).
+    /// Makes the slot valid. The caller holds `meta`'s lock, and `revoke` succeeded (or the slot was
+    /// never valid).
     pub(crate) fn publish(&self, key: u8, grant: Grant) {
         debug_assert!(self.valid_key().is_none());
         self.grant.with_mut(|place| {
@@ -152,7 +152,7 @@ impl Slot {
         self.change(|old| with_stag(old, Stag::new(stag_of(old).index(), key)) | VALID);
     }
 
-    /// Of the STag that has the slot, or had it last.
+    /// The index of the STag that has the slot, or had it last.
     fn index(&self) -> u32 {
         stag_of(self.control.load(Ordering::Relaxed)).index()
     }
@@ -161,13 +161,13 @@ impl Slot {
         self.control.load(Ordering::Relaxed) & ALLOCATED != 0
     }
 
-    /// It is the slot of this index.
+    /// True if the slot belongs to this index.
     fn is(&self, index: u32) -> bool {
         let control = self.control.load(Ordering::Acquire);
         control & ALLOCATED != 0 && stag_of(control).index() == index
     }
 
-    /// Gives it to an index. For the allocator, on a slot that is free.
+    /// Assigns the slot to an index. For the allocator, on a free slot.
     fn take(&self, index: u32) {
         self.change(|old| with_stag(old, Stag::new(index, 0)) | ALLOCATED);
     }
@@ -176,7 +176,7 @@ impl Slot {
         self.control.fetch_and(!ALLOCATED, Ordering::Relaxed);
     }
 
-    /// Changes all but the use count, which peers that guess may move.
+    /// Changes all but the use count, which peers that guess STags may change meanwhile.
     fn change(&self, new: impl Fn(u64) -> u64) {
         let mut old = self.control.load(Ordering::Relaxed);
         while let Err(now) =
@@ -201,12 +201,12 @@ fn fits(control: u64, stag: Stag) -> bool {
     control & VALID != 0 && stag_of(control) == stag // [VERBS-22]
 }
 
-/// A slot's use count held up by one.
-struct Hold<'t> {
+/// One in a slot's use count, until dropped.
+struct SlotUse<'t> {
     slot: &'t Slot,
 }
 
-impl Hold<'_> {
+impl SlotUse<'_> {
     #[inline]
     fn grant<R>(&self, look: impl FnOnce(&Grant) -> R) -> R {
         self.slot.grant.with(|grant| {
@@ -227,14 +227,15 @@ impl Hold<'_> {
         self.grant(|grant| grant.check(need, caller, to, len))
     }
 
-    /// No revocation has begun since. The key is the same: a new one waits for this count.
+    /// True if no revocation has begun since. The key is the same: publishing a new one waits for this
+    /// count.
     #[inline]
     fn is_valid(&self) -> bool {
         self.slot.control.load(Ordering::Relaxed) & VALID != 0
     }
 }
 
-impl Drop for Hold<'_> {
+impl Drop for SlotUse<'_> {
     #[inline]
     fn drop(&mut self) {
         self.slot.control.fetch_sub(1, Ordering::Release);
@@ -249,7 +250,7 @@ impl Drop for Hold<'_> {
 /// that follows from the grant's invariant; without one (STag 0) it is the privileged consumer's
 /// promise.
 pub struct Use<'t> {
-    hold: Option<Hold<'t>>,
+    slot_use: Option<SlotUse<'t>>,
     stag: Stag,
     addr: *mut u8,
     len: u32,
@@ -257,13 +258,13 @@ pub struct Use<'t> {
 }
 
 impl Use<'_> {
-    /// It holds the memory of `stag`, which is still valid.
+    /// True if it holds the memory of `stag` and that is still valid.
     #[inline]
     fn holds(&self, stag: Stag) -> bool {
-        self.stag == stag && self.hold.as_ref().is_some_and(Hold::is_valid)
+        self.stag == stag && self.slot_use.as_ref().is_some_and(SlotUse::is_valid)
     }
 
-    /// To other octets of what it holds.
+    /// Moves to other octets of the same memory.
     #[inline(always)]
     fn move_to(
         &mut self,
@@ -272,9 +273,9 @@ impl Use<'_> {
         to: u64,
         len: u32,
     ) -> Result<(), AccessError> {
-        // Of no octets, until the check says otherwise.
+        // Of no octets, until the check passes.
         self.len = 0;
-        let hold = self.hold.as_ref().ok_or(AccessError::InvalidStag)?;
+        let hold = self.slot_use.as_ref().ok_or(AccessError::InvalidStag)?;
         self.addr = hold.check(need, caller, to, len)?;
         (self.len, self.writable) = (len, need.writes());
         Ok(())
@@ -307,7 +308,7 @@ impl Use<'_> {
     }
 }
 
-/// The table.
+/// The STag table of an RNIC.
 pub struct StagTable {
     /// Segments that exist, by their numbers; none is number 0. Each is an array of
     /// `SEGMENT_SLOTS` slots that is never moved or freed before the table.
@@ -349,24 +350,24 @@ impl StagTable {
         to: u64,
         len: u32,
     ) -> Result<Use<'_>, AccessError> {
-        let Some(hold) = self.hold(stag) else {
+        let Some(hold) = self.enter(stag) else {
             return Self::resolve_privileged(stag, need, caller, to, len);
         };
         let addr = hold.check(need, caller, to, len)?;
-        Ok(Use { hold: Some(hold), stag, addr, len, writable: need.writes() })
+        Ok(Use { slot_use: Some(hold), stag, addr, len, writable: need.writes() })
     }
 
-    /// The memory that an STag names now, for messages. `caller`: whether it may use it.
+    /// The memory that an STag names now, for messages. `caller`: decides whether access is allowed.
     #[cold]
     pub(crate) fn describe(&self, stag: Stag, caller: &Caller) -> Option<RefusedRegion> {
-        let hold = self.hold(stag)?;
+        let hold = self.enter(stag)?;
         Some(hold.grant(|grant| grant.describe(caller)))
     }
 
-    /// As [`StagTable::resolve`], with every check, into `kept`: what that holds stays held if it is
-    /// for the same STag, and is let go otherwise. After an error it may still be held; there is
-    /// nothing to be done with it.
-    // Always: what is asked for is known at compile time, and most of the check with it.
+    /// As [`StagTable::resolve`], with every check, into `kept`: its use is kept if it is for the same
+    /// STag, and released otherwise. After an error it may still be held; the caller need not do
+    /// anything about it.
+    /// Inlined always: `need` is known at compile time, which removes most of the check.
     #[inline(always)]
     pub fn resolve_next<'k, 't>(
         &'t self,
@@ -378,7 +379,7 @@ impl StagTable {
         len: u32,
     ) -> Result<&'k Use<'t>, AccessError> {
         if !kept.as_ref().is_some_and(|kept| kept.holds(stag)) {
-            // In this order: whoever waits for the old one need not wait for the new one.
+            // In this order: a revocation of the old one need not wait for the lookup of the new one.
             *kept = None;
             return Ok(kept.insert(self.resolve(stag, need, caller, to, len)?));
         }
@@ -404,23 +405,23 @@ impl StagTable {
         }
         to.checked_add(u64::from(len)).ok_or(AccessError::Wrap)?;
         let addr = std::ptr::with_exposed_provenance_mut(to as usize);
-        Ok(Use { hold: None, stag, addr, len, writable: need.writes() })
+        Ok(Use { slot_use: None, stag, addr, len, writable: need.writes() })
     }
 
-    /// Counts the caller in at the slot that is valid under `stag`.
+    /// Enters the use count of the slot that is valid under `stag`.
     #[inline]
-    fn hold(&self, stag: Stag) -> Option<Hold<'_>> {
+    fn enter(&self, stag: Stag) -> Option<SlotUse<'_>> {
         let width = self.width.load(Ordering::Acquire);
-        match self.place(width, stag.index()).and_then(|slot| slot.hold(stag)) {
+        match self.place(width, stag.index()).and_then(|slot| slot.enter(stag)) {
             Some(hold) => Some(hold),
-            None => self.hold_below(width, stag),
+            None => self.enter_below(width, stag),
         }
     }
 
     /// The same in the narrower levels.
     #[cold]
-    fn hold_below(&self, width: usize, stag: Stag) -> Option<Hold<'_>> {
-        below(width).find_map(|width| self.place(width, stag.index())?.hold(stag))
+    fn enter_below(&self, width: usize, stag: Stag) -> Option<SlotUse<'_>> {
+        below(width).find_map(|width| self.place(width, stag.index())?.enter(stag))
     }
 
     /// The slot of an index in the level of a width, if its segment exists.
@@ -450,7 +451,8 @@ impl StagTable {
     pub(crate) fn open(&self, index: u32) -> Option<(&Slot, MutexGuard<'_, Meta>)> {
         let slot = self.slot(index)?;
         let meta = lock(&slot.meta);
-        // It may have become another's meanwhile; from now on it does not, unless it is free.
+        // It may have been given to another index before the lock was taken; while locked it changes
+        // only if it is free.
         slot.is(index).then_some((slot, meta))
     }
 
@@ -477,7 +479,7 @@ impl StagTable {
             let number = (place >> SEGMENT_BITS) + 1;
             let slot = self.segment(number)?.get(place & (SEGMENT_SLOTS - 1))?;
             let index = index_of(number, place & (SEGMENT_SLOTS - 1), random);
-            // The next to have a slot is not known by the name of the last one.
+            // A slot's next index differs from its last: the old STag does not name it.
             let is_new = index != 0 && index != slot.index() && self.slot(index).is_none();
             if is_new && !slot.is_allocated() {
                 slot.take(index);
@@ -496,7 +498,7 @@ impl StagTable {
         }
     }
 
-    /// Adds the next segment, unless all are there.
+    /// Adds the next segment, unless all exist.
     fn grow(&self, allocator: &mut Allocator) -> VpResult<()> {
         let number = allocator.next;
         let mut slots = room::list("slots of the STag table", SEGMENT_SLOTS)?;
@@ -529,7 +531,7 @@ fn below(width: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(width >> 1), |width| Some(width >> 1)).take_while(|&width| width > 0)
 }
 
-/// An index that has a slot: what does not name the slot is random.
+/// An index for a slot: the bits that do not select the slot are random.
 fn index_of(number: usize, slot: usize, random: &mut Random) -> u32 {
     let width = width_of(number);
     let fixed = ((number - width) << SEGMENT_BITS) | slot;

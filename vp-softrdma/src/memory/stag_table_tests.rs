@@ -33,7 +33,7 @@ mod plain {
                 *count += (index >> bit & 1) as usize;
             }
         }
-        // The bits of a random index are coins: far outside of this is no coin.
+        // The bits of a random index are fair coins: far outside of these bounds is no coin.
         assert!(ones.iter().all(|&n| n > COUNT * 2 / 5 && n < COUNT * 3 / 5), "{ones:?}");
         let other: HashSet<u32> = {
             let table = StagTable::new().unwrap();
@@ -72,8 +72,8 @@ mod plain {
         }
     }
 
-    // [SEC-07]: the next to have a slot is not known by the name of the last one; and an index has one slot
-    // at a time. By chance a dozen would break either rule.
+    // [SEC-07]: a slot's next index differs from its last, and an index has one slot at a time. By
+    // chance a dozen would break either rule.
     #[cfg(not(miri))]
     #[test]
     fn a_slot_is_not_given_again_under_the_same_index() {
@@ -93,7 +93,7 @@ mod plain {
         assert!(last.len() > SEGMENT_SLOTS, "in several segments");
     }
 
-    // [VERBS-23] [SEC-07]: half of what there is for each kind.
+    // [VERBS-23] [SEC-07]: each kind may use half of the STags.
     #[cfg(not(miri))]
     #[test]
     fn each_kind_has_its_half() {
@@ -105,7 +105,7 @@ mod plain {
         assert!(allocate(Kind::Window).is_some());
     }
 
-    // In whichever level they are.
+    // Whatever level they are in.
     #[test]
     fn all_of_many_regions_are_found() {
         const COUNT: usize = if cfg!(miri) { 200 } else { 4000 };
@@ -215,14 +215,14 @@ mod plain {
         assert_eq!(next(wrong, one.addr(), 8), Err(AccessError::InvalidStag));
         assert_eq!(next(first, one.addr(), 8), Ok(8));
         assert_eq!(next(second, other.addr(), 8), Ok(8));
-        // Nobody holds the first one any more.
+        // The first one is no longer in use.
         regions.deallocate(first).unwrap();
         assert_eq!(next(first, one.addr(), 8), Err(AccessError::InvalidStag));
         regions.deallocate(second).unwrap();
     }
 
-    // [SEC-05]: who keeps a use is refused its next octets as soon as a revocation has begun, and does
-    // not hold it up.
+    // [SEC-05]: a thread that keeps a use is refused its next octets as soon as a revocation has begun,
+    // and does not delay it.
     #[test]
     fn a_kept_use_ends_when_revocation_begins() {
         let regions = regions();
@@ -281,7 +281,7 @@ mod models {
         builder.check(model);
     }
 
-    // [SEC-05]: a holder that got in sees the grant it was promised, and memory that is still there;
+    // [SEC-05]: a thread that entered the count sees the right grant and memory that is still there;
     // loom itself checks that no grant is read while it is written.
     #[test]
     fn loom_use_count_against_revocation() {
@@ -311,7 +311,7 @@ mod models {
         });
     }
 
-    // [VERBS-25]: invalid, then valid again with another grant: nobody mixes the two up.
+    // [VERBS-25]: invalid, then valid again with another grant: no thread confuses the two.
     #[test]
     fn loom_publish_again_under_other_key() {
         bounded(3, || {

@@ -1,33 +1,34 @@
-//! Coalescing of posts: when a post transmits, and when it waits for more to share a system call with.
+//! Coalescing of posts: when a post transmits, and when it is deferred to share a system call with
+//! others.
 //!
-//! Belongs to one QP, under its lock. A post on an idle connection goes out at once. One that follows
-//! another closely is deferred until the consumer polls and finds nothing, waits, or arms a CQ, a batch is
-//! full, or the bound has passed: the next post notices, or a timer of the engine, for a consumer that
-//! posts and never polls; the timer is set again for a millisecond later if a thread is inside the QP then.
-//! When the peer dies the core flushes what is deferred like everything else.
+//! Belongs to one QP, under its lock. A post on an idle connection transmits at once. One that follows
+//! another closely is deferred until the consumer polls and finds nothing, waits, or arms a CQ, until a
+//! batch is full, or until the bound has passed. The next post notices that; for a consumer that posts
+//! and never polls a timer of the engine does, which is set again a millisecond later if a thread is
+//! inside the QP then. When the peer dies the core flushes deferred posts like all others.
 //!
-//! What is deferred is in the core's send queue like any posted work; only its transmission is put off.
+//! A deferred post is in the core's send queue like any other; only its transmission is postponed.
 
 use crate::tuning::{BOUND_NS, FULL_OCTETS, LAZY_NS};
 use vp_api::{Data, SendFlags, SendOp, SendWr};
 
-/// What was posted and not transmitted, and what is known of the consumer's habits.
+/// Posts that were not transmitted, and what is known of how the consumer polls.
 #[derive(Debug)]
 pub(crate) struct Coalesce {
     posts: u32,
     octets: u64,
-    /// Something among it must not be deferred.
+    /// One of them must not be deferred.
     urgent: bool,
     signalled: bool,
-    /// The consumer says that more follows.
+    /// The consumer announced that more follows.
     more: bool,
-    /// When the first of it was posted, or else when the last transmission was.
+    /// The time of the first deferred post, or else of the last transmission.
     since: u64,
-    /// The consumer polled, waited or armed, and nothing was deferred.
+    /// The consumer polled, waited or armed, and no post was deferred.
     attended: bool,
-    /// The last transmission was a single post, of which the consumer hears.
+    /// The last transmission was a single post whose completion the consumer will see.
     single: bool,
-    /// The engine is going to look, after so many nanoseconds.
+    /// The engine's timer is set, for this many nanoseconds.
     timed: bool,
     look_ns: u64,
 }
@@ -37,21 +38,21 @@ pub(crate) struct Coalesce {
 pub(crate) enum Then {
     /// Transmit.
     Transmit,
-    /// Leave it. `look_at`: and have the engine look then.
+    /// Defer it. `look_at`: and set the engine's timer.
     Defer {
-        /// On the engine's clock.
+        /// Time on the engine's clock.
         look_at: Option<u64>,
     },
 }
 
-/// What the engine finds when it looks.
+/// The result when the engine's timer expires.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Look {
-    /// Nothing is deferred.
+    /// No post is deferred.
     Idle,
-    /// What is deferred is to go out.
+    /// The deferred posts are to be transmitted.
     Overdue,
-    /// Not yet: look again at this time.
+    /// Not yet: set the timer again for this time.
     Again(u64),
 }
 
@@ -73,7 +74,7 @@ impl Default for Coalesce {
 }
 
 impl Coalesce {
-    /// Posts that are deferred.
+    /// The number of deferred posts.
     pub(crate) fn deferred(&self) -> u32 {
         self.posts
     }
@@ -88,8 +89,8 @@ impl Coalesce {
         self.urgent |= is_local(&wr.op);
     }
 
-    /// After a post on a connection where `before` posts were deferred. `depth`: that of the queue;
-    /// `reaped`: the CQ has no completion that was not polled; `now` reads the engine's clock.
+    /// Called after a post on a connection where `before` posts were deferred. `depth`: that of the
+    /// queue; `reaped`: all completions in the CQ were polled; `now` reads the engine's clock.
     pub(crate) fn decide(
         &mut self,
         before: u32,
@@ -105,7 +106,7 @@ impl Coalesce {
             return Then::Transmit;
         }
         let now = now();
-        // Idle, or deferred long enough.
+        // The connection was idle, or the posts were deferred long enough.
         let over = now.saturating_sub(self.since) >= BOUND_NS;
         if over && !(first && self.more) {
             return Then::Transmit;
@@ -118,7 +119,7 @@ impl Coalesce {
         Then::Defer { look_at }
     }
 
-    /// All of it is with the core's transmitter now; false if there was nothing.
+    /// Passes all deferred posts to the core's transmitter; false if there was none.
     pub(crate) fn release(&mut self) -> bool {
         if self.posts == 0 {
             return false;
@@ -129,17 +130,17 @@ impl Coalesce {
         true
     }
 
-    /// A transmission is over: only from now on the connection is idle.
+    /// A transmission is over: the connection is idle only from now on.
     pub(crate) fn transmitted(&mut self, now: u64) {
         self.since = now;
     }
 
-    /// The consumer polled in vain, waits, or arms: nothing it posts now has anything to wait for.
+    /// The consumer polled in vain, waits, or arms: its next post has no other to wait for.
     pub(crate) fn attend(&mut self) {
         self.attended |= self.posts == 0;
     }
 
-    /// The engine looks. The more often a consumer polls in time, the more seldom it does so.
+    /// The engine's timer expired. The more often a consumer polls in time, the longer its interval.
     pub(crate) fn look(&mut self, now: u64) -> Look {
         let overdue = self.posts != 0 && now.saturating_sub(self.since) >= BOUND_NS;
         self.look_ns = if overdue { BOUND_NS } else { (2 * self.look_ns).min(LAZY_NS) };
@@ -161,7 +162,7 @@ fn octets_out(wr: &SendWr<'_>) -> u64 {
     }
 }
 
-/// Operations within the RNIC send nothing; their effect is waited for.
+/// Operations within the RNIC send nothing, and the consumer waits for their effect.
 fn is_local(op: &SendOp) -> bool {
     matches!(op, SendOp::BindMw(_) | SendOp::FastRegister(_) | SendOp::InvalidateLocal { .. })
 }

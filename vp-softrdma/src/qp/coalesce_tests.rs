@@ -1,4 +1,4 @@
-//! Tests of when a post transmits.
+//! Tests of coalescing: when a post transmits.
 
 use vp_api::{Data, Remote, SendFlags, SendOp, SendWr, Stag};
 
@@ -7,7 +7,7 @@ use crate::tuning::{BOUND_NS, FULL_OCTETS, LAZY_NS};
 
 /// Depth of the send queue.
 const DEPTH: u32 = 32;
-/// So long after the last transmission a connection is idle.
+/// A connection is idle this long after the last transmission.
 const LATER: u64 = 1_000_000;
 
 const REMOTE: Remote = Remote { stag: Stag(0x100), to: 0 };
@@ -16,7 +16,7 @@ fn wr(op: SendOp, flags: SendFlags) -> SendWr<'static> {
     SendWr { wr_id: 0, op, data: Data::Inline(&[0; 8]), flags }
 }
 
-/// What is deferred goes out.
+/// Transmits the deferred posts.
 fn transmit(coalesce: &mut Coalesce, now: u64) {
     coalesce.release();
     coalesce.transmitted(now);
@@ -51,7 +51,7 @@ fn the_first_goes_at_once_and_the_next_waits_for_the_consumer() {
     );
     assert_eq!(post(&mut coalesce, false, LATER + 2), Then::Defer { look_at: None });
     assert_eq!(coalesce.deferred(), 2);
-    // The consumer polls in vain: what was deferred goes, and what comes next is deferred again.
+    // The consumer polls in vain: deferred posts are transmitted, and the next one is deferred again.
     coalesce.attend();
     transmit(&mut coalesce, LATER + 3);
     assert!(defers(post(&mut coalesce, true, LATER + 4)));
@@ -67,7 +67,7 @@ fn one_at_a_time_never_waits() {
         now += 1;
     }
     for _ in 0..8 {
-        // Without completions: the consumer polls in vain, for an answer.
+        // Without completions: the consumer polls in vain, for a reply of the peer.
         coalesce.attend();
         assert_eq!(post_as(&mut coalesce, SendFlags::empty(), true, now), Then::Transmit);
         now += 1;
@@ -138,7 +138,7 @@ fn a_hint_holds_even_the_first() {
 }
 
 #[test]
-fn the_engine_looks_seldom_at_who_comes_round_and_soon_at_who_does_not() {
+fn the_engine_looks_seldom_at_a_consumer_that_polls_and_soon_at_one_that_does_not() {
     let mut coalesce = Coalesce::default();
     let mut now = LATER;
     post(&mut coalesce, true, now);

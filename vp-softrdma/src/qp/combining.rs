@@ -1,9 +1,9 @@
-//! A lock whose holder also does what others wanted done while it was busy.
+//! Combining lock: its holder also does what other threads asked for while it was locked.
 //!
-//! Each QP has one. A thread that finds work for a QP (octets arrived, the socket has room) never
-//! waits for another that holds the lock: it sets the service flag, and the holder serves it before it
-//! leaves. The flag is set again and again while a peer sends; a holder that has used up its budget passes
-//! it on, so that no thread stays with one QP for ever.
+//! Each QP has one. A thread that finds work for a QP (octets arrived, the socket has room) never waits
+//! for another that holds the lock: it sets the service flag, and the holder serves the QP once more
+//! before it leaves. The flag is set again and again while a peer sends; a holder that has used its
+//! budget passes it on, so that no thread stays with one QP for ever.
 
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
 
@@ -12,18 +12,18 @@ use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
 pub(crate) enum Served {
     /// Nothing is left to do.
     Done,
-    /// There is more, which has been reported to whoever looks next.
+    /// There is more to do, and it has been reported to the next thread that looks.
     More,
 }
 
-/// A value, its lock, and a flag: somebody wants it served.
+/// A value, its lock, and the flag that asks the holder to serve it.
 pub(crate) struct CombiningLock<T> {
     value: Mutex<T>,
     wanted: AtomicBool,
 }
 
 impl<T> CombiningLock<T> {
-    /// Nobody inside, nothing wanted.
+    /// Unlocked, without a request.
     pub(crate) fn new(value: T) -> Self {
         Self { value: Mutex::new(value), wanted: AtomicBool::new(false) }
     }
@@ -33,8 +33,8 @@ impl<T> CombiningLock<T> {
         lock(&self.value)
     }
 
-    /// Has `serve` run once more from now on, by this thread or by whoever is inside. `serve` gets
-    /// the locked value and unlocks it.
+    /// Has `serve` run once more from now on, by this thread or by the holder. `serve` gets the locked
+    /// value and unlocks it.
     pub(crate) fn serve(&self, serve: impl Fn(MutexGuard<'_, T>) -> Served) {
         // Every access to the flag is a read-modify-write, so all of them have one order: a thread
         // that finds the lock taken has set the flag before the holder's last look at it.
@@ -42,7 +42,7 @@ impl<T> CombiningLock<T> {
         self.serve_wanted(serve);
     }
 
-    /// Serves while the flag is set, until a visit ends with more to do.
+    /// Serves while the flag is set, until a call of `serve` ends with more to do.
     pub(crate) fn serve_wanted(&self, serve: impl Fn(MutexGuard<'_, T>) -> Served) {
         while self.wanted.fetch_or(false, Ordering::AcqRel) {
             // The holder looks at the flag after it has unlocked.
@@ -54,8 +54,8 @@ impl<T> CombiningLock<T> {
         }
     }
 
-    /// Before what is left is reported anew: what was wanted until now needs no serving of its own.
-    /// Without the lock.
+    /// Clears the flag before the rest of the work is reported anew: requests until now are part of it.
+    /// Called without the lock.
     pub(crate) fn pass_on(&self) {
         self.wanted.swap(false, Ordering::AcqRel);
     }
@@ -78,23 +78,23 @@ mod tests {
 
     #[test]
     fn a_holder_that_has_used_up_its_budget_leaves() {
-        let (combining, turns) = (CombiningLock::new(()), Cell::new(0));
-        let serve = |turn| {
-            let (combining, turns) = (&combining, &turns);
+        let (combining, visits) = (CombiningLock::new(()), Cell::new(0));
+        let serve = |guard| {
+            let (combining, visits) = (&combining, &visits);
             move |value: MutexGuard<'_, ()>| {
-                turns.set(turns.get() + 1);
-                // Wanted again while it is inside, every time but the third.
-                if turns.get() < 3 {
+                visits.set(visits.get() + 1);
+                // Another request arrives while it is inside, each time but the third.
+                if visits.get() < 3 {
                     combining.serve(|_| unreachable!("somebody is inside"));
                 }
                 drop(value);
-                turn
+                guard
             }
         };
         combining.serve(serve(Served::More));
-        assert_eq!(turns.get(), 1);
+        assert_eq!(visits.get(), 1);
         combining.serve_wanted(serve(Served::Done));
-        assert_eq!(turns.get(), 3);
+        assert_eq!(visits.get(), 3);
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! What a QP knows that never changes, and its queues.
+//! The immutable part of a QP, and its queues.
 //!
-//! The context belongs to the QP and is read by any thread; the queues are under the QP's lock. When
-//! the peer dies the protocol core has both queues flushed, through the host in `host.rs`.
+//! Any thread may read the context; the queues are under the QP's lock. When the peer dies the protocol
+//! core has both queues flushed, through the host in `host.rs`.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock, Weak};
@@ -20,14 +20,14 @@ use crate::queue::srq::SoftSrq;
 use crate::queue::untaken::Untaken;
 use crate::queue::wq::{Payload, RecvRing, RecvWqe, SendRing, pieces};
 
-/// What never changes.
+/// The immutable part of a QP.
 pub(crate) struct Context {
     pub(crate) id: QpId,
     /// The QP itself.
     pub(crate) me: Weak<SoftQp>,
     /// Nanoseconds for which a message waits for a receive; `None`: it ends the stream.
     pub(crate) hold: Option<u64>,
-    /// Who asks for memory.
+    /// The identity with which the QP accesses memory.
     pub(crate) caller: Caller,
     /// The same for receive buffers: an SRQ has its own PD. // [VERBS-26]
     pub(crate) receiver: Caller,
@@ -36,14 +36,14 @@ pub(crate) struct Context {
     pub(crate) send_cq: Arc<SoftCq>,
     pub(crate) recv_cq: Arc<SoftCq>,
     pub(crate) srq: Option<Arc<SoftSrq>>,
-    /// Since it had a limit first: the receives that the consumer has not got back.
+    /// Counted from the first limit on: receives whose completions the consumer has not polled.
     pub(crate) outstanding: OnceLock<Arc<OutstandingReceives>>,
     pub(crate) events: Arc<EventSink>,
     pub(crate) engine: Arc<Engine>,
 }
 
 impl Context {
-    /// A source of the peer's RDMA Read.
+    /// Resolves a source of the peer's RDMA Read.
     pub(crate) fn read_source(
         &self,
         stag: iwarp_proto::Stag,
@@ -58,7 +58,7 @@ impl Context {
         self.outstanding.get().is_some_and(|receives| receives.take())
     }
 
-    /// So many receives were flushed.
+    /// This many receives were flushed.
     pub(crate) fn hold_flushed(&self, receives: u32) {
         if let Some(outstanding) = self.outstanding.get() {
             outstanding.flush(receives);
@@ -79,24 +79,25 @@ impl Context {
         self.outstanding.get_or_init(begin).arm(limit)
     }
 
-    /// The SRQ, if messages wait there for receives.
+    /// The SRQ, if messages of this QP may wait there for receives.
     pub(crate) fn waits_at(&self) -> Option<&Arc<SoftSrq>> {
         self.srq.as_ref().filter(|_| self.hold.is_some())
     }
 
-    /// The SRQ makes room for this QP among those whose messages wait there.
-    pub(crate) fn expect_waiter(&self) -> VpResult<()> {
-        self.waits_at().map_or(Ok(()), |srq| srq.expect_waiter())
+    /// Has the SRQ reserve room for this QP among those whose messages wait there.
+    pub(crate) fn reserve_waiter(&self) -> VpResult<()> {
+        self.waits_at().map_or(Ok(()), |srq| srq.reserve_waiter())
     }
 
-    /// It needs it no more.
-    pub(crate) fn forget_waiter(&self) {
+    /// Gives that room back.
+    pub(crate) fn release_waiter(&self) {
         if let Some(srq) = self.waits_at() {
-            srq.forget_waiter();
+            srq.release_waiter();
         }
     }
 
-    /// Posts of this QP wait for more: its CQs transmit them when the consumer polls in vain, waits or arms.
+    /// Posts of this QP are deferred: its CQs transmit them when the consumer polls in vain, waits or
+    /// arms.
     pub(crate) fn defer(&self) {
         self.send_cq.defer(&self.me);
         if !Arc::ptr_eq(&self.send_cq, &self.recv_cq) {
@@ -110,7 +111,7 @@ impl Context {
     }
 }
 
-/// The tagged segment that was checked last.
+/// The tagged segment that was checked last, to be checked again.
 #[derive(Clone, Copy)]
 pub(crate) struct Tagged {
     pub(crate) need: Need,
@@ -139,7 +140,7 @@ impl Tagged {
     }
 }
 
-/// The queues of a QP, and where inbound segments go.
+/// The queues of a QP, and where inbound segments are placed.
 pub(crate) struct Queues {
     pub(crate) sends: SendRing,
     pub(crate) untaken_sends: Untaken,
@@ -150,23 +151,23 @@ pub(crate) struct Queues {
     /// The receive that inbound segments fill, if `receiving`.
     pub(crate) current: RecvWqe,
     pub(crate) receiving: bool,
-    /// Why the current receive could not be filled.
+    /// Why the current receive could not be filled, if it could not.
     pub(crate) receive_fault: Option<AccessError>,
     pub(crate) tagged: Option<Tagged>,
-    /// The QP was destroyed: no completions any more. // [VERBS-20]
+    /// The QP was destroyed: it adds no completions any more. // [VERBS-20]
     pub(crate) silent: bool,
     pub(crate) deferred: Deferred,
     pub(crate) lost: Lost,
 }
 
-/// Work requests of the last stream that did not complete well.
+/// Work requests of the last stream that completed with an error or were flushed.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Lost {
     pub(crate) sends: u32,
     pub(crate) receives: u32,
 }
 
-/// What is to be done once the QP is unlocked.
+/// What must be done once the QP is unlocked.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Deferred {
     pub(crate) send_cq: DeferredActions,
@@ -176,7 +177,7 @@ pub(crate) struct Deferred {
 }
 
 impl Deferred {
-    /// Nothing.
+    /// There is nothing to do.
     pub(crate) fn is_empty(&self) -> bool {
         let told = self.send_cq.is_empty() && self.recv_cq.is_empty();
         told && !self.srq_limit && !self.recv_limit
@@ -184,7 +185,7 @@ impl Deferred {
 }
 
 impl Queues {
-    /// A request of the send queue completes, and says so.
+    /// A request of the send queue completes with a completion.
     #[inline]
     pub(crate) fn push_send(&mut self, context: &Context, completion: &WorkCompletion) {
         self.lost.sends += u32::from(completion.status != WcStatus::Success);
@@ -194,7 +195,7 @@ impl Queues {
         }
     }
 
-    /// A receive completes.
+    /// most of the cost of a short Send
     #[inline(always)] // most of a short Send's way
     pub(crate) fn push_receive(&mut self, context: &Context, completion: &WorkCompletion) {
         self.lost.receives += u32::from(completion.status != WcStatus::Success);
@@ -222,7 +223,7 @@ impl Queues {
         }
     }
 
-    /// Calls `f` with each piece of `len` octets at `offset` of a send's buffers.
+    /// Calls `f` for each piece of `len` octets at `offset` of a send's buffers.
     pub(crate) fn each_source<'a>(
         &self,
         context: &'a Context,
@@ -238,7 +239,7 @@ impl Queues {
         Ok(())
     }
 
-    /// Calls `f` with each piece of `len` octets at `offset` of the current receive.
+    /// Calls `f` for each piece of `len` octets at `offset` of the current receive.
     pub(crate) fn each_sink<'a>(
         &self,
         context: &'a Context,

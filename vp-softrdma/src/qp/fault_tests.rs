@@ -1,4 +1,4 @@
-//! What a stream that breaks still says.
+//! Tests of streams that break: the Terminate before a reset is still read.
 
 use std::io::Write;
 use std::time::Duration;
@@ -15,8 +15,8 @@ fn terminate() -> Vec<u8> {
     octets
 }
 
-/// The peer terminates and resets, and who posts hears of the reset first.
-// [RDMAP-26] [VERBS-08]
+/// The peer terminates and resets, and the thread that posts sees the reset first.
+/// [RDMAP-26] [VERBS-08]
 #[test]
 fn a_reset_does_not_hide_the_terminate_before_it() {
     let (end, mut peer) = End::against_a_socket(64);

@@ -1,4 +1,5 @@
-//! Messages that wait for a receive: how much is kept, for how long, on a clock of the test's own.
+//! Tests of messages that wait for a receive: how much is buffered, for how long, on the test's own
+//! clock.
 
 use std::time::Duration;
 
@@ -44,7 +45,7 @@ fn receive(end: &End) {
     end.qp.post_recv(&[RecvWr { wr_id: 9, sgl: &sge }]).expect("room");
 }
 
-/// Both look at their sockets until `done`.
+/// Serves both ends until `done`.
 fn drive((near, far): &(End, End), what: &str, mut done: impl FnMut() -> bool) {
     until(what, || {
         near.qp.poll();
@@ -68,14 +69,14 @@ fn no_more_is_read_than_is_kept() {
     let octets = || info(&ends.1).counters.octets_received;
     send(&ends.0, 1);
     drive(&ends, "the first message", || octets() >= LEN.into());
-    // The first is there: from now on it is known how much may be read.
+    // After the first message the core knows how much may be read.
     send(&ends.0, 40);
     drive(&ends, "its fill", || ends.1.qp.inside(|inner, _| inner.core.is_full()));
     for _ in 0..1000 {
         ends.0.qp.poll();
         ends.1.qp.poll();
     }
-    // What was in the middle of an FPDU then was read to its end.
+    // An FPDU that was incomplete then was read to its end.
     assert!(octets() <= u64::from(KEPT) + (68 << 10), "{}", octets());
     for _ in 0..41 {
         receive(&ends.1);
@@ -94,7 +95,7 @@ fn each_message_has_its_own_time() {
     receive(&ends.1);
     assert!(ends.1.completed());
     assert_eq!((waiting(&ends.1), info(&ends.1).state), (Some(2), QpState::Rts));
-    // The second is the oldest now, and that for no time yet.
+    // The second is the oldest now, and its time has just begun.
     pass(&ends.1, 7 * SECOND);
     assert_eq!(info(&ends.1).state, QpState::Rts);
     // Deadlines are late by an eighth at most.
@@ -120,7 +121,7 @@ fn what_does_not_wait_has_no_deadline() {
     }
 }
 
-// [CONN-14] who does not read cannot blame the peer for its silence
+// [CONN-14] an end that does not read must not take the peer for silent
 #[test]
 fn a_peer_is_not_given_up_while_it_is_not_read() {
     let unready = Unready::Hold { octets: 1, time: Duration::from_secs(600) };
@@ -128,7 +129,7 @@ fn a_peer_is_not_given_up_while_it_is_not_read() {
     let ends = connected((End::new(1 << 20), far));
     send(&ends.0, 1);
     drive(&ends, "its fill", || ends.1.qp.inside(|inner, _| inner.core.is_full()));
-    // Its answer will not be read.
+    // Its reply will not be read.
     ends.1.read(&ends.0);
     for _ in 0..120 {
         pass(&ends.1, SECOND);
@@ -138,7 +139,7 @@ fn a_peer_is_not_given_up_while_it_is_not_read() {
     assert_eq!(info(&ends.1).state, QpState::Rts);
 }
 
-/// The event of an end that came while nothing was read: who reads on hears of it again.
+/// The end of the stream was reported while nothing was read: it is seen when reading resumes.
 #[test]
 fn an_end_behind_what_was_not_read_is_seen() {
     let unready = Unready::Hold { octets: 1, time: Duration::from_secs(600) };
@@ -158,7 +159,7 @@ fn an_end_behind_what_was_not_read_is_seen() {
         poll(&mut fds, Some(&kal_os::timespec(Duration::ZERO))) == Ok(1)
     });
     far.engine.poll();
-    // As an SRQ would have it.
+    // As an SRQ would do it.
     let wr = RecvWr { wr_id: 9, sgl: &[Sge { stag: far.stag, to: far.buffer.addr(), len: LEN }] };
     far.qp.inside(|inner, _| inner.core.queues.receives.post(&wr)).expect("room");
     far.qp.on_receives();

@@ -1,7 +1,7 @@
 //! The protocol core's view of memory and queues: `iwarp_proto::Host` over the RNIC's tables.
 //!
-//! Made for one call into the core, under the QP's lock, on whichever thread drives it. A `Use` of
-//! memory lives at most as long, so a silent peer never holds up deregistration.
+//! Created for one call into the core, under the QP's lock, on whichever thread drives it. A `Use` of
+//! memory lives at most as long, so a silent peer never delays deregistration.
 
 use iwarp_proto::{
     AccessError, AtomicOp, Completion, Host, Immediate, LocalFault, Receive, Slot, Stag, Status,
@@ -16,11 +16,11 @@ use crate::memory::{invalidate, mr, mw};
 use crate::qp::context::{Context, Queues, Tagged};
 use crate::queue::wq::{LocalOp, Payload, pieces};
 
-/// Messages up to here are one segment on every path: copying it checks their buffers, and a fault
-/// then is a fault of the whole message. Not checked twice.
+/// Messages of up to this size are one segment on every path: copying them checks their buffers, and a
+/// fault found then concerns the whole message. So they are not checked twice.
 const ONE_SEGMENT: u32 = 64;
 
-/// The view.
+/// The host that the core calls.
 pub(crate) struct View<'a> {
     context: &'a Context,
     queues: &'a mut Queues,
@@ -37,7 +37,7 @@ impl<'a> View<'a> {
         Self { context, queues, checked: None, filled: None, copied: None }
     }
 
-    /// Lets go of all memory: before an STag is changed, which would wait for it.
+    /// Releases all memory: called before an STag is changed, which would wait for it.
     fn release(&mut self) {
         (self.checked, self.filled, self.copied) = (None, None, None);
     }
@@ -45,7 +45,7 @@ impl<'a> View<'a> {
     /// Copies `octets` to `offset` of the current receive.
     #[inline]
     fn fill(&mut self, offset: u32, octets: &[u8]) -> Result<(), AccessError> {
-        // Mostly there is one element, and this is the first that comes to it.
+        // Mostly there is one element, and this is its first use.
         match self.queues.current.sgl() {
             &[Sge { stag, to, len }] if offset == 0 && octets.len() <= len as usize => {
                 let Context { table, receiver, .. } = self.context;
@@ -57,7 +57,7 @@ impl<'a> View<'a> {
         }
     }
 
-    #[inline(never)] // apart, so that what is mostly done needs fewer registers
+    #[inline(never)] // its own function, so that the common path needs fewer registers
     fn fill_pieces(&mut self, offset: u32, mut octets: &[u8]) -> Result<(), AccessError> {
         let Context { table, receiver, .. } = self.context;
         for piece in pieces(self.queues.current.sgl(), offset, octets.len() as u32) {
@@ -105,7 +105,7 @@ impl<'a> View<'a> {
         taken
     }
 
-    /// What the buffers of a send-queue operation are used for.
+    /// The purpose of the buffers of a send-queue operation.
     fn need(&self, slot: Slot) -> Need {
         match self.queues.sends.slot(slot).opcode {
             WcOpcode::Read => Need::ReadSink,
@@ -155,7 +155,7 @@ impl Host for View<'_> {
         if let Some(checked) = &self.checked {
             return place::copy_in(checked, offset, octets);
         }
-        // Checked in an earlier call, and perhaps revoked since.
+        // It was checked in an earlier call, and may have been revoked since.
         let tagged = self.queues.tagged.ok_or(AccessError::InvalidStag)?;
         let sink = tagged.resolve(self.context, offset, octets.len() as u32)?;
         place::copy_in(&sink, 0, octets)
@@ -183,7 +183,7 @@ impl Host for View<'_> {
         invalidated
     }
 
-    // RDMAC 8.1.3.2 [VERBS-19]: elements of no octets are not looked at.
+    // RDMAC 8.1.3.2 [VERBS-19]: elements of length 0 are not checked.
     fn begin_send(&mut self, slot: Slot) -> Result<u32, LocalFault> {
         let sgl = match self.queues.sends.payload(slot) {
             Payload::Inline(octets) => return Ok(octets.len() as u32),
@@ -247,7 +247,7 @@ impl Host for View<'_> {
         let slot = *self.queues.sends.slot(completion.slot);
         let status = status_of(completion.status);
         if status != WcStatus::Success {
-            // A flushed local operation gives up what it held.
+            // A flushed local operation releases what it held.
             drop(self.queues.sends.take_local(completion.slot));
         } else if !slot.flags.contains(SendFlags::SIGNALED) {
             return self.queues.untaken_sends.add_silent();
@@ -265,7 +265,7 @@ impl Host for View<'_> {
         self.queues.push_send(self.context, &completion);
     }
 
-    // RDMAC 6.2.4 [VERBS-11]; never an SRQ's [VERBS-26]
+    // RDMAC 6.2.4 [VERBS-11]; never those of an SRQ [VERBS-26]
     fn flush_receives(&mut self) {
         let none = Receive { octets: 0, solicited: false, invalidated: None, immediate: None };
         if std::mem::take(&mut self.queues.receiving) {
@@ -282,8 +282,8 @@ impl Host for View<'_> {
     }
 }
 
-/// Copies what the elements of a list name to the front of `room`; `None` if it does not fit or one
-/// may not be read.
+/// Copies the elements of a list to the front of `room`; `None` if they do not fit or one may not be
+/// read.
 #[inline]
 fn copy_out<'a>(
     context: &'a Context,

@@ -1,8 +1,9 @@
-//! What a QP's lock protects, and the steps that drive it: receive, transmit, obey the core.
+//! The part of a QP that its lock protects, and the steps that drive it: receive, transmit, carry out
+//! the core's actions.
 //!
-//! Each step runs on whichever thread holds the lock. Whatever leaves the lock (events,
-//! notifications) is collected here and carried out by `qp.rs` afterwards. When the peer dies a step
-//! finds out, tells the core, and obeys it like at any other time.
+//! Each step runs on whichever thread holds the lock. Events and notifications are collected here and
+//! delivered by `qp.rs` after unlocking. When the peer dies a step notices, tells the core, and carries
+//! out its actions as at any other time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,8 +14,8 @@ use vp_api::{AsyncEvent, FpduSize, QpInit, Unready};
 use crate::engine::Timer;
 use crate::qp::coalesce::Coalesce;
 use crate::qp::context::{Context, Deferred};
-use crate::qp::core::Core;
 use crate::qp::link::{Link, Record};
+use crate::qp::protocol_core::ProtocolCore;
 use crate::qp::refused::terminate;
 use crate::stream::linger::{Ending, Linger};
 use crate::stream::rx::Stopped;
@@ -30,7 +31,7 @@ pub(crate) struct Limits {
     pub(crate) send_depth: u32,
     pub(crate) max_send_sge: u32,
     pub(crate) max_inline: u32,
-    /// Octets kept of messages that wait for a receive; 0: they end the stream.
+    /// Octets to buffer of messages that wait for a receive; 0: such a message ends the stream.
     pub(crate) hold: u32,
 }
 
@@ -50,7 +51,7 @@ impl Limits {
         }
     }
 
-    /// The core's view of them.
+    /// The sizes as the core wants them.
     pub(crate) fn config(&self) -> QpConfig {
         QpConfig {
             sq_depth: self.send_depth,
@@ -64,24 +65,24 @@ impl Limits {
     }
 }
 
-/// The protected part.
+/// The part that the lock protects.
 pub(crate) struct Inner {
-    pub(crate) core: Core,
+    pub(crate) core: ProtocolCore,
     pub(crate) link: Option<Link>,
     pub(crate) record: Record,
     pub(crate) limits: Limits,
     pub(crate) coalesce: Coalesce,
     pub(crate) destroyed: bool,
-    /// More is to be received than one turn allows.
+    /// The budget ended before everything was received.
     pub(super) unread: bool,
-    /// Octets that are left of this turn to send.
-    turn_left: usize,
-    /// Not told yet.
+    /// Octets that may still be sent in this visit.
+    budget_left: usize,
+    /// Events not delivered yet.
     pub(crate) events: VecDeque<AsyncEvent>,
 }
 
 impl Inner {
-    pub(crate) fn new(core: Core, limits: Limits) -> Self {
+    pub(crate) fn new(core: ProtocolCore, limits: Limits) -> Self {
         Self {
             core,
             link: None,
@@ -90,13 +91,14 @@ impl Inner {
             coalesce: Coalesce::default(),
             destroyed: false,
             unread: false,
-            turn_left: 0,
+            budget_left: 0,
             events: VecDeque::new(),
         }
     }
 
-    /// Reads what is there and does what follows. `over`: read to the end; `resumed`: the socket has
-    /// room again. False if nothing had come and nothing was deferred, which is what pollers mostly find.
+    /// Reads what has arrived and does what follows. `over`: read to the end; `resumed`: the socket has
+    /// room again. Returns false if nothing had arrived and nothing was deferred, which is the common
+    /// case for pollers.
     pub(crate) fn receive(&mut self, context: &Context, over: bool, resumed: bool) -> bool {
         self.coalesce.attend();
         if resumed {
@@ -108,7 +110,7 @@ impl Inner {
         let stopped = link.inbox.receive(&link.stream, &mut self.core, context, over);
         self.unread = stopped == Stopped::Budget;
         let idle = !link.unsent && !resumed && self.coalesce.deferred() == 0;
-        // An end that leaves the state as it is waits for what is still to be sent.
+        // An end that leaves the state unchanged waits for octets that are still to be sent.
         if (link.inbox.octets, self.core.proto.state()) == (octets, state) && idle {
             return false;
         }
@@ -124,8 +126,8 @@ impl Inner {
         }
     }
 
-    /// Follows the EMSS, which changes with the path's MTU.
-    // RFC 5044 4.5 [MPA-21]
+    /// Adjusts the MULPDU to the EMSS, which changes with the path's MTU.
+    /// RFC 5044 4.5 [MPA-21]
     pub(super) fn refresh_mulpdu(&mut self) {
         if let Some(link) = &self.link
             && link.params.fpdu == FpduSize::Emss
@@ -135,7 +137,7 @@ impl Inner {
         }
     }
 
-    /// Octets that arrived before the stream was ours.
+    /// Takes octets that arrived before the QP had the stream.
     pub(crate) fn receive_early(&mut self, context: &Context, octets: &[u8]) {
         if let Some(link) = &mut self.link {
             link.inbox.feed(&mut self.core, context, octets);
@@ -143,26 +145,25 @@ impl Inner {
         self.settle(context);
     }
 
-    /// Sends what posts left.
+    /// Transmits deferred posts.
     pub(crate) fn flush(&mut self, context: &Context) {
         if self.coalesce.deferred() != 0 {
             self.settle(context);
         }
     }
 
-    /// Sends what can be sent in one turn and obeys the core until it wants nothing more.
+    /// Sends what the budget allows and carries out the core's actions until there are none.
     pub(crate) fn settle(&mut self, context: &Context) {
         self.settle_within(context, tuning::SEND_BUDGET);
     }
 
-    /// The same without an end of the turn: for the verbs that end a stream, since no visit
-    /// may follow.
+    /// The same without a budget: for the verbs that end a stream, since no other visit may follow.
     pub(crate) fn settle_all(&mut self, context: &Context) {
         self.settle_within(context, usize::MAX);
     }
 
-    fn settle_within(&mut self, context: &Context, turn: usize) {
-        self.turn_left = turn;
+    fn settle_within(&mut self, context: &Context, budget: usize) {
+        self.budget_left = budget;
         let mut stamp = self.coalesce.release();
         loop {
             stamp |= self.transmit(context);
@@ -177,7 +178,7 @@ impl Inner {
             }
         }
         self.leave_behind_terminate(context);
-        // Behind the system call: the peer waits for that, and reading the clock takes a while.
+        // After the system call: the peer waits for that, and reading the clock takes time.
         if stamp {
             self.coalesce.transmitted(context.engine.now());
         }
@@ -187,15 +188,15 @@ impl Inner {
 
     fn close_if_drained(&mut self, context: &Context) {
         if self.link.as_ref().is_some_and(|link| link.draining) && !self.core.proto.has_work() {
-            // Refused: it ends otherwise.
+            // Refused if the stream is already ending otherwise.
             let _ = self.core.close(context);
         }
     }
 
-    /// True if it took long. TCP's idea of a segment is small when a connection begins, and grows with
-    /// the peer's window.
+    /// Returns true if it took long. The segments of TCP are small when a connection begins, and grow
+    /// with the peer's window.
     fn transmit(&mut self, context: &Context) -> bool {
-        let long = self.send_turn(context) >= tuning::LONG_SEND;
+        let long = self.send_within_budget(context) >= tuning::LONG_SEND;
         if long {
             self.refresh_mulpdu();
         }
@@ -203,20 +204,20 @@ impl Inner {
     }
 
     /// Returns how many octets the socket took.
-    fn send_turn(&mut self, context: &Context) -> usize {
+    fn send_within_budget(&mut self, context: &Context) -> usize {
         let mut taken = 0;
         let Some(link) = &mut self.link else { return taken };
-        // Only an event says that there is room again; asking for it costs a system call.
+        // Only an event reports room in the socket; asking for it costs a system call.
         if link.stalled {
             return taken;
         }
         loop {
-            link.unsent = self.turn_left == 0;
+            link.unsent = self.budget_left == 0;
             if link.unsent {
                 return taken;
             }
             if !link.outbox.fill(&mut self.core, context) {
-                // Without memory to send from: as if the turn were over.
+                // Without memory to send from: as if the budget were used up.
                 link.unsent = true;
                 return taken;
             }
@@ -227,7 +228,7 @@ impl Inner {
                 }
                 Progress::Sent { octets, last } => {
                     taken += octets;
-                    self.turn_left = self.turn_left.saturating_sub(octets);
+                    self.budget_left = self.budget_left.saturating_sub(octets);
                     self.record.counters.send_calls += 1;
                     link.drained += u64::from(link.slow);
                     if let Some(sequence) = last {
@@ -246,7 +247,8 @@ impl Inner {
                     return taken;
                 }
                 Progress::Broken(fault) => {
-                    // A reset stops what is sent at once, and the peer's Terminate may wait here.
+                    // A reset discards what is being sent; the peer's Terminate may be waiting in the
+                    // socket.
                     link.inbox.receive_rest(&link.stream, &mut self.core, context);
                     self.core.broken(context, fault);
                     return taken;
@@ -266,7 +268,7 @@ impl Inner {
         taken
     }
 
-    /// Carries out the core's actions; false if there was none.
+    /// Carries out the core's actions; false if there were none.
     fn obey(&mut self, context: &Context) -> bool {
         let mut any = false;
         while let Some(action) = self.core.poll_action() {
@@ -317,7 +319,7 @@ impl Inner {
         }
     }
 
-    /// Leaves the stream to end by itself: behind our FIN, if that has gone out.
+    /// Leaves the stream to end by itself: behind our FIN, if that was sent.
     pub(crate) fn leave_stream(&mut self, context: &Context) {
         let ending = matches!(self.core.proto.state(), State::Closing | State::Terminate);
         if let Some(link) = self.link.take_if(|_| ending) {
@@ -326,8 +328,8 @@ impl Inner {
         }
     }
 
-    /// Everything is said, and what still comes would be dropped: the QP is free for another stream.
-    // RDMAC 6.2.3 [VERBS-10]
+    /// All is sent, and what still arrives would be dropped: the QP is free for another stream.
+    /// RDMAC 6.2.3 [VERBS-10]
     fn leave_behind_terminate(&mut self, context: &Context) {
         let over = self.core.proto.state() == State::Terminate;
         if let Some(link) = self.link.take_if(|link| over && link.finished) {
@@ -338,7 +340,7 @@ impl Inner {
 
     fn linger(&mut self, context: &Context, mut link: Link, ending: Ending) {
         self.count(&link);
-        // Else its deadline ends it.
+        // Otherwise its deadline ends it.
         let _ = link.register_again(context);
         let at = link.close_at(context);
         Linger::start(&context.engine, context.id.0, link.stream, ending, at);
@@ -367,17 +369,17 @@ impl Inner {
         }
     }
 
-    // ---- what leaves the lock ---------------------------------------------------------------
+    // ---- work for after unlocking ------------------------------------------------------------
 
-    /// Nothing of what follows.
+    /// There is none.
     pub(crate) fn leaves_nothing(&self) -> bool {
         let over = self.unread || self.link.as_ref().is_some_and(|link| link.unsent);
         !over && self.events.is_empty() && self.core.queues.deferred.is_empty()
     }
 
-    /// The stream, if it is to be reported to the engine anew: the QP's turn is over, and there is
-    /// more to do.
-    pub(crate) fn take_turn_over(&mut self, context: &Context) -> Option<Arc<Stream>> {
+    /// The stream, if the engine is to report it anew: the QP's budget is used up, and there is more to
+    /// do.
+    pub(crate) fn take_over_budget(&mut self, context: &Context) -> Option<Arc<Stream>> {
         let unread = std::mem::take(&mut self.unread);
         self.link.as_ref().filter(|link| unread || link.unsent)?;
         self.register_again(context);
@@ -386,7 +388,7 @@ impl Inner {
         Some(link.stream.clone())
     }
 
-    /// The engine is to watch the socket again. A stream that nobody would look at ends now.
+    /// The engine watches the socket again. A stream that cannot be watched ends now.
     pub(crate) fn register_again(&mut self, context: &Context) {
         let Some(link) = &mut self.link else { return };
         if !link.register_again(context) {
@@ -395,13 +397,13 @@ impl Inner {
         }
     }
 
-    /// Takes what is to be done without the lock.
+    /// Takes the work that is to be done without the lock.
     pub(crate) fn take_deferred(&mut self) -> Deferred {
         std::mem::take(&mut self.core.queues.deferred)
     }
 }
 
 pub(crate) fn nanoseconds(duration: std::time::Duration) -> u64 {
-    // With room for the present, whatever a caller asks for.
+    // Limited, so that any value of a caller can be added to the present time.
     duration.as_nanos().min(u128::from(u64::MAX / 2)) as u64
 }

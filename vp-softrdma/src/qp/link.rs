@@ -1,6 +1,7 @@
-//! A QP's connection while it has one: stream, what waits in each direction, and its timers' marks.
+//! A connection of a QP: its stream, the octets that wait in each direction, and the state of its
+//! timers.
 //!
-//! Belongs to the QP, under its lock. It is dropped, and the socket closed, when the core says that
+//! Belongs to the QP, under its lock. It is dropped, and the socket closed, when the core reports that
 //! the stream is over.
 
 use std::net::SocketAddr;
@@ -10,61 +11,61 @@ use vp_api::{AsyncEvent, QpCounters, StreamParams};
 
 use crate::engine::Timer;
 use crate::qp::context::Context;
-use crate::qp::hold::Held;
+use crate::qp::hold::HoldDeadline;
 use crate::qp::inner::nanoseconds;
 use crate::qp::registration::Registration;
 use crate::stream::rx::Inbox;
 use crate::stream::socket::Stream;
 use crate::stream::tx::Outbox;
 
-/// The connection.
+/// A connection.
 pub(crate) struct Link {
-    /// Shared with whoever reports it to the engine anew.
+    /// Shared with the thread that reports it to the engine anew.
     pub(crate) stream: Arc<Stream>,
-    /// Which of the QP's streams it is: a deadline names it.
+    /// The generation of the QP's stream; its deadlines name it.
     pub(crate) generation: u32,
     pub(crate) registration: Registration,
     pub(crate) inbox: Inbox,
     pub(crate) outbox: Outbox,
     pub(crate) params: StreamParams,
-    /// It closes when no work is under way.
+    /// The stream closes when no work is outstanding.
     pub(crate) draining: bool,
     /// A FIN follows when everything is sent.
     pub(crate) finishing: bool,
-    /// Our FIN went out.
+    /// Our FIN was sent.
     pub(crate) finished: bool,
-    /// The close is bounded: until then.
+    /// The close is bounded by this time.
     pub(crate) close_at: Option<u64>,
-    /// A reset follows when the peer has what was sent.
+    /// A reset follows when the peer's TCP has everything.
     pub(crate) resetting: bool,
-    /// The socket was full; it becoming writable is an event.
+    /// The socket was full; its becoming writable is an event.
     pub(crate) stalled: bool,
-    /// The engine reports that there is room.
+    /// The engine reports room to send.
     pub(crate) reported: bool,
-    /// Its turn to send was over before everything was sent.
+    /// The send budget ended before everything was sent.
     pub(crate) unsent: bool,
-    /// A look at the peer's liveness is due some time.
+    /// A check of the peer's liveness is scheduled.
     pub(crate) probing: bool,
-    /// When.
+    /// The time of that check.
     pub(crate) probe_at: u64,
-    /// The peer was asked since the look before.
+    /// A probe was sent since the check before.
     pub(crate) asked: bool,
-    /// How often the time to the next look has doubled.
-    pub(crate) patience: u32,
-    /// How far the stream had moved at the last look.
+    /// How often the time to the next check has doubled.
+    pub(crate) doublings: u32,
+    /// The progress of the stream at the last check.
     pub(crate) moved_before: u64,
-    /// More waits than the socket takes at once.
+    /// More octets wait than the socket takes at once.
     pub(crate) slow: bool,
-    /// Times that a slow socket took something: the peer reads.
+    /// How often a slow socket took octets: the peer reads.
     pub(crate) drained: u64,
-    /// Zero-length kicks whose deadline was set.
+    /// Number of zero-length kicks scheduled.
     pub(crate) kicks: u32,
-    /// Until when messages wait for a receive.
-    pub(crate) held: Held,
+    /// The deadline of messages that wait for a receive.
+    pub(crate) hold_deadline: HoldDeadline,
 }
 
 impl Link {
-    /// A fresh connection.
+    /// A new connection.
     pub(crate) fn new(stream: Stream, params: StreamParams) -> Self {
         Self {
             stream: Arc::new(stream),
@@ -84,16 +85,16 @@ impl Link {
             probing: false,
             probe_at: 0,
             asked: false,
-            patience: 0,
+            doublings: 0,
             moved_before: 0,
             slow: false,
             drained: 0,
             kicks: 0,
-            held: Held::default(),
+            hold_deadline: HoldDeadline::default(),
         }
     }
 
-    /// Until when what was sent may take to arrive, if nothing more is.
+    /// The latest time for sent octets to arrive, if nothing more is sent.
     pub(crate) fn close_at(&self, context: &Context) -> u64 {
         let bound = nanoseconds(self.params.close_timeout);
         self.close_at.unwrap_or_else(|| context.engine.now().saturating_add(bound))
@@ -104,12 +105,12 @@ impl Link {
         context.engine.set_timer(at, context.id.0, self.generation, timer);
     }
 
-    /// The engine is to watch the socket again; false if it cannot.
+    /// Has the engine watch the socket again; false if it cannot.
     pub(crate) fn register_again(&mut self, context: &Context) -> bool {
         self.registration.register_again(&context.engine, context.id.0, &self.stream, self.reported)
     }
 
-    /// Changes when the peer shows that it is there: it sends, or it takes what had to wait.
+    /// Changes when the peer shows that it is alive: it sends, or it takes octets that waited.
     pub(crate) fn moved(&self) -> u64 {
         self.inbox.octets.wrapping_add(self.drained)
     }

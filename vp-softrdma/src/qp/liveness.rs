@@ -1,10 +1,10 @@
-//! Timers of a QP: zero-length kicks for peers that are deaf at first, probes for peers that fell silent, the
-//! bound on a close, and the looks at posts and at messages that wait.
+//! Timers of a QP: zero-length kicks, probes of silent peers, the bound on a close, and the checks of
+//! deferred posts and of messages that wait for a receive.
 //!
-//! Under the QP's lock, on whichever thread serves it; deadlines come from the engine's thread, at
-//! most one of each kind, and end with their stream (`engine/timers.rs`). A peer that is gone leaves a probe
-//! unanswered, and the stream counts as broken: after one more look at the socket, and not for time
-//! in which we did not run ourselves.
+//! Under the QP's lock, on whichever thread serves it. Deadlines come from the engine's thread, at most
+//! one of each kind, and end with their stream (`engine/timers.rs`). A peer that is gone does not
+//! respond to a probe, and the stream counts as broken: but only after one more look at the socket, and
+//! not for time in which this process did not run.
 
 use iwarp_proto::State;
 
@@ -14,10 +14,11 @@ use crate::qp::context::Context;
 use crate::qp::inner::{Inner, nanoseconds};
 use crate::qp::link::Link;
 
-/// Zero-length kicks at most; each waits twice as long as the one before, with 20 ms five seconds in all.
+/// Zero-length kicks at most; each waits twice as long as the one before: from 20 ms, five seconds in
+/// all.
 const KICKS: u32 = 8;
-/// How often the time between two probes doubles while nothing but receives waits for the peer.
-/// Ten thousand idle connections are asked 60 times a second then, and not a thousand times.
+/// How often the time between two probes doubles while only receives wait for the peer. Ten thousand
+/// idle connections then send 60 probes a second, not a thousand.
 const DOUBLINGS: u32 = 4;
 
 impl Inner {
@@ -29,7 +30,7 @@ impl Inner {
         }
     }
 
-    /// Each one later than the one before: a slow peer may miss several.
+    /// Each waits longer than the one before: a slow peer may miss several.
     fn set_next_kick(&mut self, context: &Context) {
         let Some(link) = &mut self.link else { return };
         let Some(after) = link.params.kick_after.filter(|_| link.kicks < KICKS) else { return };
@@ -39,12 +40,12 @@ impl Inner {
         link.set_timer(context, at, Timer::Kick);
     }
 
-    /// Asks for a look at the peer's liveness while work is posted: soon if any of it is ours to
-    /// send, else later each time.
+    /// Schedules a check of the peer's liveness while work is posted: soon if any of it is to be sent by
+    /// this end, else at growing intervals.
     pub(crate) fn set_probe(&mut self, context: &Context) {
         let sending = self.core.proto.outstanding_sends() != 0;
-        let hastens = |patience| sending && patience != 0;
-        if self.link.as_ref().is_none_or(|link| link.probing && !hastens(link.patience))
+        let hastens = |doublings| sending && doublings != 0;
+        if self.link.as_ref().is_none_or(|link| link.probing && !hastens(link.doublings))
             || !self.is_busy()
         {
             return;
@@ -53,9 +54,9 @@ impl Inner {
         let Some(link) = &mut self.link else { return };
         let Some(after) = link.params.probe_after else { return };
         if sending {
-            link.patience = 0;
+            link.doublings = 0;
         }
-        let doublings = if asked { 0 } else { link.patience };
+        let doublings = if asked { 0 } else { link.doublings };
         link.probing = true;
         link.moved_before = link.moved();
         link.probe_at =
@@ -69,13 +70,13 @@ impl Inner {
             || self.core.proto.probe_outstanding()
     }
 
-    /// A deadline passed that was set for the stream of this generation: another may have come.
+    /// A deadline passed that was set for the stream of this generation; the QP may have another by now.
     pub(crate) fn handle_timer(&mut self, context: &Context, stream: u32, timer: Timer) {
         let Some(link) = self.link.as_ref().filter(|link| link.generation == stream) else {
             return;
         };
         match timer {
-            // Work is under way still: the close is a bad one.
+            // Work is still outstanding: the close is not an orderly one.
             Timer::Close if self.core.proto.state() == State::Rts => {
                 let _ = self.core.close(context);
             }
@@ -98,7 +99,7 @@ impl Inner {
 
     fn probe(&mut self, context: &Context) {
         if self.core.proto.probe_outstanding() && self.is_silent(context) {
-            // Its answer may be here: who comes late to the look came late to the socket, too.
+            // The response may be in the socket: a late timer means that the socket was read late, too.
             self.receive(context, false, true);
         }
         let silent = self.is_silent(context);
@@ -106,7 +107,7 @@ impl Inner {
         link.probing = false;
         if !silent {
             let asked = std::mem::take(&mut link.asked);
-            link.patience = if asked { (link.patience + 1).min(DOUBLINGS) } else { 0 };
+            link.doublings = if asked { (link.doublings + 1).min(DOUBLINGS) } else { 0 };
             return;
         }
         let stood_still = link.stood_still(context);
@@ -118,7 +119,7 @@ impl Inner {
         }
     }
 
-    /// Without ORD there is nothing to ask with; TCP's own keep-alive decides.
+    /// Without ORD no probe (an RDMA Read of no octets) can be sent; TCP's own keep-alive decides.
     fn ask(&mut self) {
         let asked = self.is_busy() && self.core.proto.probe();
         if let Some(link) = &mut self.link {
@@ -126,7 +127,7 @@ impl Inner {
         }
     }
 
-    /// A look is due, and nothing has come since the one before, though we read.
+    /// A check is due, and nothing has arrived since the one before, though this end reads.
     fn is_silent(&self, context: &Context) -> bool {
         let silent = |link: &Link| link.is_due(context) && link.moved() == link.moved_before;
         self.link.as_ref().is_some_and(silent) && !self.core.is_full()
@@ -134,13 +135,13 @@ impl Inner {
 }
 
 impl Link {
-    /// The look is due; else another deadline took this one's place.
+    /// The check is due; otherwise its deadline was replaced by a later one.
     fn is_due(&self, context: &Context) -> bool {
         self.probing && context.engine.now() >= self.probe_at
     }
 
-    /// The look comes so late that this process did not run, or the whole machine: that was no time
-    /// to answer in.
+    /// The check is so late that this process, or the whole machine, did not run: the peer had no time
+    /// to respond.
     fn stood_still(&self, context: &Context) -> bool {
         let late = context.engine.now().saturating_sub(self.probe_at);
         self.params.probe_after.is_some_and(|after| late >= nanoseconds(after))

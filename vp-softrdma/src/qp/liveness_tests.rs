@@ -1,4 +1,4 @@
-//! What idle connections cost: hours of them on a clock of the test's own.
+//! Tests of idle connections: hours of them on the test's own clock.
 
 use vp_api::{Data, Qp, QpState, RecvWr, SendFlags, SendOp, SendWr};
 use warpline_patience::until;
@@ -13,7 +13,7 @@ fn fpdus(end: &End) -> (u64, u64) {
     (counters.fpdus_sent, counters.fpdus_received)
 }
 
-/// A second passes. What it made the first end ask is answered before the next.
+/// A second passes. A probe that the first end sends is responded to before the next second.
 fn pass(ends: &(End, End)) {
     let (near, far) = ends;
     let before = fpdus(near);
@@ -28,14 +28,14 @@ fn pass(ends: &(End, End)) {
     }
 }
 
-/// Two ends of which each has received from the other.
+/// Two ends, each of which has received from the other.
 fn acquainted() -> (End, End) {
     let ends = pair(64);
     ends.0.read(&ends.1);
     while !ends.0.completed() {
         ends.1.qp.poll();
     }
-    // Looks and kicks of the beginning.
+    // The checks and kicks at the beginning.
     (0..30).for_each(|_| pass(&ends));
     ends
 }
@@ -66,9 +66,9 @@ fn who_sends_after_long_asks_soon() {
     let ends = acquainted();
     ends.0.qp.post_recv(&[RecvWr { wr_id: 1, sgl: &[] }]).expect("room");
     (0..3600).for_each(|_| pass(&ends));
-    // Nobody answers any more.
+    // Nothing responds any more.
     ends.0.read(&ends.1);
-    // Twice ten seconds, and what deadlines are late at most.
+    // Twice ten seconds, and the most that deadlines are late.
     for _ in 0..23 {
         assert_eq!(state(&ends.0), QpState::Rts);
         ends.0.pass(SECOND);
@@ -80,7 +80,7 @@ fn who_sends_after_long_asks_soon() {
     panic!("a silent peer was not given up");
 }
 
-/// Two ends of which the first has asked the second.
+/// Two ends, the first of which has sent a probe to the second.
 fn asking() -> (End, End) {
     let ends = acquainted();
     ends.0.qp.post_recv(&[RecvWr { wr_id: 1, sgl: &[] }]).expect("room");
@@ -125,14 +125,14 @@ fn time_in_which_we_did_not_run_is_no_silence() {
     assert_eq!(state(&near), QpState::Error);
 }
 
-// [CONN-14]: who reads slowly and says nothing is there.
+// [CONN-14]: a peer that reads slowly and sends nothing is alive.
 #[test]
 fn a_peer_that_only_reads_is_kept() {
     let (reader, source) = pair(64 << 20);
     source.qp.post_recv(&[RecvWr { wr_id: 1, sgl: &[] }]).expect("room");
     reader.read(&source);
     until("the source's socket to be full", || source.qp.poll());
-    // Behind what lies in the sockets it is asked meanwhile, and has not come to the question.
+    // It is probed meanwhile, behind the octets in the sockets, and has not read as far as the probe.
     for _ in 0..8 {
         let more = source.octets_sent() + (2 << 20);
         until("the socket to take more", || {
@@ -148,7 +148,7 @@ fn a_peer_that_only_reads_is_kept() {
     }
 }
 
-// [CONN-14]: a deadline that was taken just when another took its place.
+// [CONN-14]: a deadline that was taken just when another replaced it.
 #[test]
 fn a_look_that_is_not_due_asks_nothing() {
     let (near, _far) = acquainted();
@@ -161,7 +161,7 @@ fn a_look_that_is_not_due_asks_nothing() {
     }
 }
 
-/// There is nothing that a deaf peer could have missed.
+/// Nothing was sent that a peer could have missed.
 #[test]
 fn who_has_said_nothing_does_not_kick() {
     let (end, _deaf) = End::against_a_socket(64);
@@ -172,7 +172,7 @@ fn who_has_said_nothing_does_not_kick() {
     assert_eq!(fpdus(&end).0, 0);
 }
 
-/// When a deaf peer was kicked, in units of the first wait.
+/// When a peer that does not respond was kicked, in units of the first wait.
 #[test]
 fn a_deaf_peer_is_kicked_ever_more_seldom_and_given_a_rest() {
     const UNIT: u64 = 20_000_000;

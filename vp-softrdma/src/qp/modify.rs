@@ -1,7 +1,7 @@
 //! Modify QP and Query QP.
 //!
-//! Under the QP's lock, in the consumer's thread; all or nothing. What follows from a change (the
-//! peer's FIN, flushes) comes later, as events and completions.
+//! Under the QP's lock, in the consumer's thread. A change happens completely or not at all. Its
+//! consequences (the peer's FIN, flushes) follow later, as events and completions.
 
 use std::sync::Arc;
 
@@ -49,13 +49,13 @@ impl Inner {
         if !link.outbox.push_raw(&llp.last_message) {
             return Err(room::none::<u8>("octets to send from", tuning::SEND_BUDGET));
         }
-        // Events wait for our lock, so none is early.
+        // Events need the lock that is held here, so none comes too early.
         link.generation = context
             .engine
             .attach(context.id.0, member, &*link.stream)
             .map_err(|e| VpError::os("adding the stream to the progress engine: epoll_ctl", &e))?;
         self.link = Some(link);
-        // A timer that was set for the last stream may never come.
+        // A timer that was set for the last stream may never expire.
         self.coalesce = Coalesce::default();
         self.core.queues.lost = Lost::default();
         if self.core.proto.start(config).is_err() {
@@ -80,7 +80,7 @@ impl Inner {
     /// Every other change.
     // RDMAC Table 3 [VERBS-01]
     pub(crate) fn change(&mut self, context: &Context, change: QpChange) -> VpResult<()> {
-        // What was posted before goes before.
+        // Earlier posts are transmitted before.
         self.settle_all(context);
         match change {
             QpChange::Closing => {
@@ -93,7 +93,7 @@ impl Inner {
             QpChange::Error => self.abort(context)?,
             QpChange::Idle => {
                 self.core.proto.reset().map_err(|_| self.refuse(context, "Idle"))?;
-                // Those of this stream; a next one may never begin.
+                // The counts of this stream; another one may never begin.
                 self.core.queues.lost = Lost::default();
                 self.core.queues.untaken_sends.forget_silent();
             }
@@ -110,7 +110,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Closes when no work is under way, which `settle` sees, or when the deadline of a close is over.
+    /// Closes when no work is outstanding, which `settle` checks, or when the close time-out has passed.
     fn drain(&mut self, context: &Context) -> VpResult<()> {
         match &mut self.link {
             Some(link) if self.core.proto.state() == State::Rts => {
@@ -225,7 +225,7 @@ impl Inner {
         let old = self.limits;
         let new = Limits { ord, ird, send_depth: send_depth.unwrap_or(old.send_depth), ..old };
         let untaken = send_depth.map(Untaken::new).transpose()?;
-        // Its rings are sized at creation; in Idle with an empty queue it has nothing to lose.
+        // Its rings are sized at creation; with an empty queue in Idle the core loses nothing.
         if self.core.proto.outstanding_sends() == 0 && new != old {
             let Limits { send_depth, max_send_sge, max_inline, .. } = new;
             self.core.queues.sends = SendRing::new(send_depth, max_send_sge, max_inline)?;

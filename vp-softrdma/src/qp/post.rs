@@ -1,6 +1,6 @@
 //! Posting: from the consumer's work requests to the core's queue and the provider's half of it.
 //!
-//! Runs under the QP's lock in the consumer's thread, which then transmits what it can itself.
+//! Runs under the QP's lock in the consumer's thread, which then transmits what it can.
 
 use iwarp_proto::{PostError, SendWqe, State};
 use vp_api::{
@@ -14,8 +14,7 @@ use crate::qp::context::Context;
 use crate::qp::inner::Inner;
 
 impl Inner {
-    /// Posts a list, stops at the first request that is refused, and transmits or has it wait for
-    /// more.
+    /// Posts a list, stops at the first request that is refused, and transmits or defers.
     pub(crate) fn post_sends(
         &mut self,
         context: &Context,
@@ -61,8 +60,8 @@ impl Inner {
         self.core.proto.outstanding_sends() + self.core.queues.untaken_sends.slots()
     }
 
-    /// Frees the slots of requests whose completions were taken since the queue was looked at last.
-    // RDMAC 6.3: the others are outstanding.
+    /// Frees the slots of requests whose completions were taken since the last call.
+    /// RDMAC 6.3: all others are outstanding.
     #[inline(never)]
     fn make_room(&mut self, context: &Context) -> Result<(), VpStatus> {
         self.core.queues.untaken_sends.reap(context.send_cq.taken());
@@ -156,7 +155,7 @@ fn flushed(context: &Context, wr_id: u64, opcode: WcOpcode) -> WorkCompletion {
     }
 }
 
-/// The core's name of an operation. The request passed the ring's check, so a Read has its sink.
+/// The core's type of an operation. The request passed the ring's check, so a Read has its sink.
 fn core_op(wr: &SendWr<'_>) -> iwarp_proto::SendOp {
     use iwarp_proto::SendOp as Core;
     match wr.op {

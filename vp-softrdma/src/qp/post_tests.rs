@@ -1,4 +1,4 @@
-//! A full send queue transmits what it holds: no post can come that would.
+//! Tests of posting: a full send queue transmits what it holds, because no post can follow.
 
 use vp_api::{Data, Qp, Remote, SendFlags, SendOp, SendWr, VpStatus};
 
@@ -11,7 +11,7 @@ fn write(end: &End, peer: &End, flags: SendFlags) -> Result<(), VpStatus> {
     end.qp.post_send(&[wr]).map_err(|failure| failure.status)
 }
 
-/// A completion that nobody takes occupies a slot, so that fewer posts are deferred than fill a batch.
+/// A completion that is not taken occupies a slot, so that fewer posts are deferred than fill a batch.
 /// The clock stands still and no engine runs.
 #[test]
 fn a_post_that_finds_the_queue_full_transmits_what_is_deferred() {
@@ -30,7 +30,7 @@ fn a_post_that_finds_the_queue_full_transmits_what_is_deferred() {
     assert!(end.sends() > sent, "the full queue transmits");
 }
 
-/// The clock has gone on since the connection began: a transmission says when it was.
+/// The clock has advanced since the connection began: a transmission records its time.
 #[test]
 fn a_post_right_behind_a_transmission_is_deferred() {
     let (end, peer) = pair(64);

@@ -1,5 +1,5 @@
-//! What a Terminate is about, as the consumer is told: the segment's operation, octets and place,
-//! and the memory of this end that it names. No state; under the QP's lock, when a stream ends.
+//! Description of a refused segment for the consumer: its operation, octets and place, and the local
+//! memory that it names. No state; used under the QP's lock when a stream ends.
 
 use iwarp_proto::wire::ddp::Header;
 use iwarp_proto::wire::rdmap::{Control, Opcode};
@@ -16,7 +16,7 @@ pub(crate) fn terminate(
     context: &Context,
 ) -> Terminate {
     let mut terminate = Terminate::new(sent, code.layer, code.etype, code.code);
-    // The last one is another one if this one could not be sent.
+    // The last Terminate is a different one if this one could not be sent.
     if proto.last_terminate() == Some((sent, code)) {
         terminate.refused = proto.refused_segment().map(|segment| {
             let mut refused = told(&segment);
@@ -30,7 +30,7 @@ pub(crate) fn terminate(
     terminate
 }
 
-/// What the header says.
+/// The contents of the header.
 fn told(segment: &iwarp_proto::RefusedSegment) -> RefusedSegment {
     let header = segment.header;
     let payload = segment.segment_length.map_or(0, u32::from);
@@ -42,7 +42,8 @@ fn told(segment: &iwarp_proto::RefusedSegment) -> RefusedSegment {
     };
     let all = segment.request_octets.or(request.map(|read| read.size));
     let operation = operation(&header);
-    // The last segment of a message is all of it if it is the first, too; a tagged header does not say.
+    // The last segment of a message is the whole message if it is also the first; a tagged header does
+    // not say.
     let first = !matches!(header, Header::Untagged(h) if h.mo != 0);
     let whole = all.is_some() || (first && header.control().last());
     RefusedSegment { operation, octets: all.unwrap_or(payload), whole, target, region: None }

@@ -6,18 +6,18 @@ use crate::engine::Engine;
 use crate::stream::socket::Stream;
 use crate::tuning::OFTEN;
 
-/// See the module.
+/// Whether the socket is registered, and how often it was polled.
 #[derive(Default)]
 pub(crate) struct Registration {
     /// The socket is not in the engine's set.
     unregistered: bool,
-    /// The back-off of the engine in which the socket was looked at last, and how often in it.
+    /// The engine's back-off in which the socket was polled last, and how often in it.
     back_off: u32,
     looks: u32,
 }
 
 impl Registration {
-    /// A poller looks at the socket. `busy`: there is more to wait for than octets.
+    /// A poller looks at the socket. `busy`: the QP waits for more than octets.
     #[inline]
     pub(crate) fn look(&mut self, engine: &Engine, id: u32, stream: &Stream, busy: bool) {
         let back_off = engine.back_off();
@@ -30,8 +30,8 @@ impl Registration {
         }
     }
 
-    /// Registers the socket again, if it is not. What came meanwhile is reported; `room`: and room to send.
-    /// False: nobody watches it any more.
+    /// Registers the socket again, if it is not. What arrived meanwhile is reported, and with `room`
+    /// also room to send. False: it can no longer be watched.
     pub(crate) fn register_again(
         &mut self,
         engine: &Engine,
@@ -43,7 +43,7 @@ impl Registration {
         !std::mem::take(&mut self.unregistered) || engine.register_again(id, stream, room)
     }
 
-    /// The socket is unregistered, and was looked at in that back-off or the one that has just begun.
+    /// The socket is unregistered, and was polled in that back-off or the one that has just begun.
     pub(crate) fn is_attended(&self, back_off: u32) -> bool {
         self.unregistered && self.back_off.wrapping_sub(back_off) <= 1
     }

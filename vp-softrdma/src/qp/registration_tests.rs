@@ -1,5 +1,5 @@
-//! A socket leaves the engine's set while it is polled without pause, and is never left alone. The
-//! engine waits for nobody who is inside.
+//! Tests of registration: a socket leaves the engine's epoll set while it is polled without pause, and
+//! is always watched by a thread. The engine never waits for a thread inside a QP.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::stream::socket::Stream;
 use crate::testing::end::{End, pair};
 use crate::tuning::{EVENT_MODE_POLLS, LAZY_NS, OFTEN};
 
-/// The reader asks, and its request is in the source's socket.
+/// The reader posts a Read, and its request is in the source's socket.
 fn asks(reader: &End, source: &End) {
     reader.read(source);
     let stream = source.qp.inner.lock().link.as_ref().expect("connected").stream.clone();
@@ -24,14 +24,14 @@ fn is_ready(stream: &Stream, what: PollFlags) -> bool {
     poll(&mut fds, Some(&kal_os::timespec(Duration::ZERO))) == Ok(1)
 }
 
-/// A wait that looks once.
+/// A wait that looks once and does not sleep.
 fn looks_once(end: &End) {
     let wait = || end.cq.wait(Duration::ZERO, Some(Duration::ZERO));
     within("a wait without time to end", wait).unwrap();
 }
 
-/// An end that reads, and one whose socket is apart; no thread has looked at it since.
-fn apart(octets: usize) -> (End, End) {
+/// An end that reads, and one whose socket is unregistered and has not been polled since.
+fn unregistered(octets: usize) -> (End, End) {
     let (reader, source) = pair(octets);
     source.engine.end_back_off(true, &mut Vec::new());
     (0..OFTEN).for_each(|_| _ = source.qp.poll());
@@ -41,7 +41,7 @@ fn apart(octets: usize) -> (End, End) {
     (reader, source)
 }
 
-/// The set alone has the read served.
+/// The Read is served by the epoll set alone.
 fn is_served((reader, source): (End, End)) {
     let bound = Bound::new("the engine to serve the read");
     while !reader.completed() {
@@ -53,8 +53,8 @@ fn is_served((reader, source): (End, End)) {
 
 #[test]
 fn a_socket_nobody_polls_any_more_comes_back() {
-    let ends = apart(64);
-    // In the back-off that ends it was polled.
+    let ends = unregistered(64);
+    // It was polled in the back-off that ends.
     ends.1.engine.end_back_off(true, &mut Vec::new());
     ends.1.engine.poll();
     assert_eq!(ends.1.sends(), 0);
@@ -63,11 +63,11 @@ fn a_socket_nobody_polls_any_more_comes_back() {
 }
 
 #[test]
-fn an_engine_that_does_not_nap_has_all() {
-    let ends = apart(64);
+fn an_engine_that_does_not_back_off_watches_all() {
+    let ends = unregistered(64);
     ends.1.engine.end_back_off(false, &mut Vec::new());
     is_served(ends);
-    // And none goes meanwhile.
+    // And none is removed meanwhile.
     let (reader, source) = pair(64);
     source.engine.end_back_off(false, &mut Vec::new());
     (0..OFTEN).for_each(|_| _ = source.qp.poll());
@@ -76,11 +76,11 @@ fn an_engine_that_does_not_nap_has_all() {
 }
 
 #[test]
-fn who_sleeps_or_arms_has_the_engine() {
-    let ends = apart(64);
+fn who_sleeps_or_arms_has_the_engine_watch() {
+    let ends = unregistered(64);
     looks_once(&ends.1);
     is_served(ends);
-    let ends = apart(64);
+    let ends = unregistered(64);
     ends.1.cq.arm(false).unwrap();
     is_served(ends);
 }
@@ -95,7 +95,7 @@ fn after_an_arm_a_poll_leaves_the_socket_to_the_engine() {
     assert_eq!(source.sends(), 0);
     source.engine.poll();
     assert_eq!(source.sends(), 1);
-    // Each arm begins anew; who polls without arming has the sockets looked at again.
+    // Each arm begins event mode again; after polls without an arm the consumer serves the sockets.
     source.cq.arm(false).unwrap();
     asks(&reader, &source);
     (1..EVENT_MODE_POLLS).for_each(|_| assert_eq!(poll(), Ok(0)));
@@ -104,11 +104,12 @@ fn after_an_arm_a_poll_leaves_the_socket_to_the_engine() {
     assert_eq!(source.sends(), 2);
 }
 
-/// A stream whose socket the set does not take back ends, and says so: nobody would hear of it again.
+/// A stream whose socket cannot be registered again ends with an event; otherwise it would wait for
+/// ever.
 #[test]
 fn a_socket_that_does_not_come_back_ends_its_stream() {
-    let (reader, source) = apart(64);
-    // The set refuses a socket that it has.
+    let (reader, source) = unregistered(64);
+    // Adding fails because the socket is in the set.
     let stream = source.qp.inner.lock().link.as_ref().expect("connected").stream.clone();
     source.engine.attach(99, source.qp.clone(), &*stream).expect("a second place in the set");
     looks_once(&source);
@@ -122,10 +123,10 @@ fn a_socket_that_does_not_come_back_ends_its_stream() {
     }
 }
 
-/// Only the set tells that there is room again.
+/// Only the epoll set reports room to send.
 #[test]
 fn who_waits_for_room_is_in_the_set() {
-    let (reader, source) = apart(16 << 20);
+    let (reader, source) = unregistered(16 << 20);
     let bound = Bound::new("the read to be served through a full socket");
     while source.sends() == 0 {
         bound.check();
@@ -148,7 +149,7 @@ fn who_waits_for_room_stays_in_the_set_however_often_it_is_polled() {
     is_served((reader, source));
 }
 
-/// Those of one back-off count together.
+/// Only polls within one back-off count.
 #[test]
 fn who_polls_now_and_then_leaves_the_socket_in_the_set() {
     let (reader, source) = pair(64);
@@ -160,10 +161,10 @@ fn who_polls_now_and_then_leaves_the_socket_in_the_set() {
     is_served((reader, source));
 }
 
-/// Or this test would wait for ever: the lock is its own. So with the next one.
+/// Without it this test would wait for ever: it holds the lock itself. The same holds for the next one.
 #[test]
 fn a_thread_inside_looks_at_the_socket_for_the_engine() {
-    let (_reader, source) = apart(64);
+    let (_reader, source) = unregistered(64);
     let inside = source.qp.inner.lock();
     within("the engine, which is to wait for nobody who is inside", || {
         source.engine.end_back_off(true, &mut Vec::new());
@@ -186,7 +187,7 @@ fn a_look_that_finds_a_thread_inside_comes_again() {
     assert!(end.engine.next_timer().is_some_and(due), "{:?}", end.engine.next_timer());
 }
 
-/// Who waits for room hears of it at the next poll of the CQ, not only now and then.
+/// A QP that waits for room learns of it at the next poll of the CQ, not only every so many polls.
 #[test]
 fn a_poll_hears_of_room_to_send() {
     let (reader, source) = pair(16 << 20);
@@ -202,9 +203,9 @@ fn a_poll_hears_of_room_to_send() {
     assert!(source.sends() > before);
 }
 
-/// A wait that spins finds what has come without the engine's set.
+/// A wait that spins finds completions without the epoll set.
 #[test]
-fn a_wait_that_spins_leaves_the_socket_apart() {
+fn a_wait_that_spins_leaves_the_socket_unregistered() {
     let (reader, source) = pair(64);
     reader.engine.end_back_off(true, &mut Vec::new());
     (0..OFTEN).for_each(|_| _ = reader.qp.poll());

@@ -1,5 +1,5 @@
-//! What a thread does for a QP whose socket is ready: as much as it was told of and no more, whatever pieces
-//! the octets come in.
+//! Tests of serving a QP whose socket is ready: it does as much as was reported and no more, however the
+//! octets are cut.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
@@ -50,7 +50,7 @@ fn calls(end: &End) -> u64 {
     end.qp.query().expect("it is there").counters.recv_calls
 }
 
-/// Waits until the QP's socket holds so many octets.
+/// Waits until the QP's socket holds this many octets.
 fn await_octets(end: &End, octets: usize) {
     let stream = end.qp.inner.lock().link.as_ref().expect("connected").stream.clone();
     until("octets to arrive", || rustix::io::ioctl_fionread(&*stream) == Ok(octets as u64));
@@ -66,7 +66,7 @@ fn await_event(end: &End, event: PollFlags, mut meanwhile: impl FnMut()) {
     });
 }
 
-/// Sends octets in pieces, and has each piece read before the next comes.
+/// Sends octets in pieces, and has each read before the next is sent.
 fn dribble(end: &End, socket: &mut TcpStream, octets: &[u8], cuts: &[usize]) {
     let mut from = 0;
     for &to in cuts.iter().chain(&[octets.len()]) {
@@ -118,7 +118,7 @@ fn one_call_takes_all_small_messages_that_are_there() {
     assert_eq!(end.buffer.read(0, 60), [3; 60]);
 }
 
-/// Writes octets, and has one event read them; returns how many system calls that took.
+/// Sends octets and has one event read them; returns how many system calls that took.
 fn calls_for(end: &End, socket: &mut TcpStream, octets: &[u8]) -> u64 {
     let before = (read(end), calls(end));
     socket.write_all(octets).unwrap();
@@ -128,8 +128,8 @@ fn calls_for(end: &End, socket: &mut TcpStream, octets: &[u8]) -> u64 {
     calls(end) - before.1
 }
 
-/// One call reads the header of a large payload, and another the payload to its place. Of others one call
-/// reads as many as there are.
+/// One call reads the header of a large payload, and another the payload to its place. Other FPDUs are
+/// read by one call, as many as have arrived.
 #[test]
 fn large_payloads_are_read_to_their_places_once_they_are_expected() {
     const LARGE: usize = 40 << 10;
@@ -154,7 +154,7 @@ fn large_payloads_are_read_to_their_places_once_they_are_expected() {
         dribble(&end, &mut socket, &fpdu, &[4 << 10, 12 << 10, 20 << 10, 30 << 10]);
         assert_eq!(end.buffer.read(0, LARGE), payload);
         assert_eq!(calls_for(&end, &mut socket, &large(send).0), 2, "more may follow");
-        // Two calls that bring nothing large say that nothing is to be expected.
+        // After two calls without a large payload none is expected.
         assert_eq!(calls_for(&end, &mut socket, &small), 3);
         assert_eq!(calls_for(&end, &mut socket, &small), 1);
         assert_eq!(calls_for(&end, &mut socket, &small), 1);
@@ -162,7 +162,7 @@ fn large_payloads_are_read_to_their_places_once_they_are_expected() {
     }
 }
 
-/// The end of the stream shows only behind what can be read.
+/// The end of the stream shows only after everything was read.
 #[test]
 fn who_is_told_of_an_end_reads_until_it_shows() {
     let (end, mut socket) = End::against_a_socket(64);

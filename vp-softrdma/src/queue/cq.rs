@@ -1,4 +1,4 @@
-//! Completion queue: the ring, and who makes progress and who sleeps for it.
+//! Completion queue: the ring of completions, polling, waiting and arming.
 //!
 //! Owner: the RNIC's table and the QPs on it. Any thread polls, waits and arms; the QPs' threads
 //! push. When a peer dies the QP's flushed completions arrive like any others.
@@ -24,7 +24,7 @@ use crate::queue::outstanding::OutstandingReceives;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering, lock};
 use crate::tuning::{DIRECT_QPS, FLUSH_EVERY, LOOK_AROUND};
 
-/// What a push leaves to do when no lock is held any more.
+/// Work that a push leaves to do when no lock is held any more.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct DeferredActions {
     put: Put,
@@ -34,13 +34,13 @@ pub(crate) struct DeferredActions {
 }
 
 impl DeferredActions {
-    /// Nothing.
+    /// There is none.
     pub(crate) fn is_empty(&self) -> bool {
         self.put.is_empty() && !self.overrun
     }
 }
 
-/// A CQ.
+/// A completion queue.
 pub(crate) struct SoftCq {
     id: CqId,
     ring: CqRing,
@@ -48,14 +48,14 @@ pub(crate) struct SoftCq {
     events: Arc<EventSink>,
     engine: Arc<Engine>,
     members: RwLock<Vec<(QpId, Weak<SoftQp>)>>,
-    /// Too many to poll one by one.
+    /// It has too many QPs to poll them one by one.
     many: AtomicBool,
-    /// Then: those with posts that wait for more, and whether there are any.
-    holding: Mutex<Vec<Weak<SoftQp>>>,
+    /// Used then: the QPs with deferred posts, and whether there are any.
+    deferring: Mutex<Vec<Weak<SoftQp>>>,
     defers: AtomicBool,
     /// QPs whose receives are counted until they are polled.
     counted: RwLock<BTreeMap<QpId, Arc<OutstandingReceives>>>,
-    /// There are some.
+    /// `counted` is not empty.
     counts: AtomicBool,
     interrupts: Interrupts,
     looks: AtomicU32,
@@ -74,7 +74,7 @@ impl SoftCq {
             engine: parts.engine,
             members: RwLock::default(),
             many: AtomicBool::new(false),
-            holding: Mutex::default(),
+            deferring: Mutex::default(),
             defers: AtomicBool::new(false),
             counted: RwLock::default(),
             counts: AtomicBool::new(false),
@@ -89,23 +89,23 @@ impl SoftCq {
     pub(crate) fn join(&self, id: QpId, qp: Weak<SoftQp>) -> VpResult<()> {
         let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
         if members.iter().all(|(member, _)| *member != id) {
-            self.make_room_to_hold(members.len() + 1)?;
+            self.reserve_deferring(members.len() + 1)?;
             room::push(&mut members, "QPs of a completion queue", (id, qp))?;
         }
         self.many.store(members.len() > DIRECT_QPS, Ordering::Relaxed);
         Ok(())
     }
 
-    fn make_room_to_hold(&self, qps: usize) -> VpResult<()> {
-        let mut holding = lock(&self.holding);
-        let more = qps.saturating_sub(holding.len());
-        holding
+    fn reserve_deferring(&self, qps: usize) -> VpResult<()> {
+        let mut deferring = lock(&self.deferring);
+        let more = qps.saturating_sub(deferring.len());
+        deferring
             .try_reserve(more)
             .map_err(|_| room::none::<Weak<SoftQp>>("QPs that defer posts", qps))
     }
 
-    /// It does no more, and what it left goes.
-    pub(crate) fn part(&self, id: QpId) {
+    /// A QP completes here no more; its completions are removed.
+    pub(crate) fn leave(&self, id: QpId) {
         let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
         members.retain(|(member, _)| *member != id);
         self.many.store(members.len() > DIRECT_QPS, Ordering::Relaxed);
@@ -117,7 +117,7 @@ impl SoftCq {
         self.ring.remove(id);
     }
 
-    /// Counts down what the QP holds, from now on, as its receives are polled.
+    /// From now on the QP's outstanding receives are counted down as they are polled.
     pub(crate) fn count(&self, id: QpId, outstanding: Arc<OutstandingReceives>) {
         let mut counted = self.counted.write().unwrap_or_else(PoisonError::into_inner);
         counted.insert(id, outstanding);
@@ -151,8 +151,8 @@ impl SoftCq {
         }
     }
 
-    /// Queues a completion and returns its place, `None` if it was lost; `left` collects what is to be
-    /// done once no lock is held.
+    /// Queues a completion and returns its place, `None` if it was lost; `left` collects the work for
+    /// when no lock is held.
     #[inline]
     pub(crate) fn push(
         &self,
@@ -174,7 +174,7 @@ impl SoftCq {
         self.ring.taken()
     }
 
-    /// Does what pushes left to do; without locks held.
+    /// Does the work that pushes left; called without a lock.
     pub(crate) fn settle(&self, deferred: DeferredActions) {
         let WakeActions { notify, wake } = self.ring.tell(deferred.put);
         if wake {
@@ -189,7 +189,7 @@ impl SoftCq {
     }
 
     /// Completions were lost: every QP that completes here terminates.
-    // RFC 5042 6.4.6: only those. [SEC-09]
+    /// RFC 5042 6.4.6: only those. [SEC-09]
     fn fail(&self) {
         self.events.emit(EventSource::Cq(self.id), AsyncEvent::CqOverrun);
         let members = self.members.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -206,28 +206,28 @@ impl SoftCq {
         self.interrupt();
     }
 
-    /// Posts of a QP wait for more until a thread polls here in vain. One of few is looked after
-    /// anyhow, and so would one be that joins in this moment, by the engine.
+    /// Enters a QP whose posts are deferred until a thread polls here in vain. Not needed for few QPs,
+    /// which every poll visits. If the CQ gets many at this moment, the engine's timer transmits them.
     pub(crate) fn defer(&self, qp: &Weak<SoftQp>) {
         if self.many.load(Ordering::Relaxed) {
-            let mut holding = lock(&self.holding);
-            holding.push(qp.clone());
+            let mut deferring = lock(&self.deferring);
+            deferring.push(qp.clone());
             self.defers.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Sends what posts left.
+    /// Transmits deferred posts.
     fn flush(&self) {
         if self.defers.load(Ordering::Relaxed) && self.defers.swap(false, Ordering::Relaxed) {
-            // Not under the lock, and in place: nothing is allocated anew.
-            let next = || lock(&self.holding).pop();
+            // Popped one by one, so that no lock is held and nothing is allocated.
+            let next = || lock(&self.deferring).pop();
             while let Some(qp) = next() {
                 qp.upgrade().inspect(|qp| qp.flush());
             }
         }
     }
 
-    /// The same, of few QPs or many.
+    /// The same, whether the CQ has few QPs or many.
     fn flush_all(&self) {
         match self.few_members() {
             Some(few) => few.into_iter().flatten().for_each(|qp| qp.flush()),
@@ -235,13 +235,13 @@ impl SoftCq {
         }
     }
 
-    /// From an arm on the engine's thread serves the sockets, and a poll takes from the ring.
+    /// After an arm the engine's thread serves the sockets, and a poll only takes from the ring.
     fn begin_events(&self) {
         if self.mode.begin() {
-            self.few_members().into_iter().flatten().flatten().for_each(|qp| qp.rest());
+            self.few_members().into_iter().flatten().flatten().for_each(|qp| qp.prepare_to_wait());
             self.engine.begin_events();
         }
-        // Against `destroy`, which ends it for good.
+        // `destroy` may have ended the mode before; it must stay ended.
         if self.interrupts.check_alive().is_err() {
             self.end_events();
         }
@@ -253,7 +253,7 @@ impl SoftCq {
         }
     }
 
-    /// A poll found nothing. False if the sockets are its own to look at.
+    /// A poll found nothing. Returns false if the poll serves the sockets itself.
     fn leaves_to_engine(&self) -> bool {
         match self.mode.poll_in_vain() {
             InVain::Off => false,
@@ -265,7 +265,8 @@ impl SoftCq {
         }
     }
 
-    /// Looks at the sockets for completions. A function of its own, so that who finds some at once pays for no more.
+    /// Serves the sockets and looks for completions again. Not inlined, so that a poll that finds some
+    /// at once pays nothing for it.
     #[inline(never)]
     fn progress_and_pop(&self, out: &mut [WorkCompletion]) -> Result<usize, VpStatus> {
         if self.leaves_to_engine() {
@@ -294,10 +295,10 @@ impl SoftCq {
         }
     }
 
-    /// A poll found so many completions without looking at the sockets. A function of its own, as
-    /// [`Self::progress_and_pop`] is.
+    /// A poll found this many completions without serving the sockets: transmits deferred posts every so
+    /// many polls. Not inlined, as [`Self::progress_and_pop`].
     #[inline(never)]
-    fn come_round(&self, popped: usize) -> Result<usize, VpStatus> {
+    fn flush_after_completions(&self, popped: usize) -> Result<usize, VpStatus> {
         let looks = self.looks.load(Ordering::Relaxed).wrapping_add(1);
         self.looks.store(looks, Ordering::Relaxed);
         if looks.is_multiple_of(FLUSH_EVERY) {
@@ -322,7 +323,7 @@ impl SoftCq {
         let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
         let found = self.spin(left.map_or(spin, |left| spin.min(left)), done);
         if !found {
-            self.few_members().into_iter().flatten().flatten().for_each(|qp| qp.rest());
+            self.few_members().into_iter().flatten().flatten().for_each(|qp| qp.prepare_to_wait());
         }
         found
     }
@@ -374,7 +375,7 @@ impl Cq for SoftCq {
         self.interrupts.check_alive()?;
         match self.pop(out) {
             0 => self.progress_and_pop(out),
-            popped if self.many.load(Ordering::Relaxed) => self.come_round(popped),
+            popped if self.many.load(Ordering::Relaxed) => self.flush_after_completions(popped),
             popped => Ok(popped),
         }
     }
@@ -396,7 +397,7 @@ impl Cq for SoftCq {
         let done = || ready() || self.interrupts.came_since(before);
         let mut slept = Slept::Woken;
         if !self.look(spin, deadline, done) {
-            // To wake a thread costs the sender time, so one that was woken spins before it sleeps
+            // Waking a thread costs the sender time, so a thread that was woken spins before it sleeps
             // again: a peer's Reads and Writes complete nothing here, and each would cost a sleep.
             slept = self.engine.wait(self, deadline, done, || {
                 self.look(spin, deadline, done);

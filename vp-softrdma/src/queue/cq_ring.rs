@@ -1,13 +1,13 @@
-//! The ring behind a CQ: any QP's thread pushes, any poller pops, nobody takes a lock.
+//! Lock-free ring of completions behind a CQ: any QP's thread pushes, any poller pops.
 //!
 //! Owner: one CQ. When a peer dies its QP pushes flushed completions like any others.
 //!
 //! # Ring
 //!
-//! Growing closes the bounded ring's tail for good and links a ring of at least twice the size
-//! behind it; pushers move on at once, poppers when the old ring is empty, so the order stays. Old
-//! rings are freed with the CQ: together they are smaller than the newest. (A ring of the same size is
-//! linked where a popper keeps a slot for a second: its thread does not run.)
+//! To grow, the bounded ring's tail is closed for good and a ring of at least twice the size is linked
+//! behind it. Pushers continue there at once, poppers when the old ring is empty, so the order is kept.
+//! Old rings are freed with the CQ: together they are smaller than the newest. (A ring of the same size
+//! is linked where a popper keeps a slot for a second because its thread does not run.)
 //!
 //! # Arm rule
 //!
@@ -17,15 +17,15 @@
 //! state, then looks at the ring; with a sequentially consistent fence between the two steps on
 //! each side, one of them sees the other.
 //!
-//! A poller cannot pass a slot whose pusher was stopped half way, so a solicited completion behind
-//! it may fire while it still cannot be polled. The slower pusher then sees that others came after
-//! it and fires in their place: a notification too many is allowed, one too few is not.
+//! A poller cannot pass a slot whose pusher was stopped half way, so a solicited completion behind it
+//! may fire while it cannot be polled yet. The slower pusher then sees that others came after it and
+//! fires for them: one notification too many is allowed, one too few is not.
 
 mod removal;
 
 use vp_api::{VpError, VpResult, VpStatus, WcStatus, WorkCompletion};
 
-use self::removal::Aside;
+use self::removal::SideList;
 use crate::queue::ring::{Offer, Ring};
 use crate::sync::{AtomicBool, AtomicPtr, AtomicU32, Mutex, Ordering, fence, lock};
 
@@ -37,18 +37,18 @@ const UNARMED: u32 = 0;
 const SOLICITED: u32 = 1;
 const NEXT: u32 = 2;
 
-/// Completions that were put into the ring, and that consumers must still hear of.
+/// Completions that were put into the ring, and that consumers must still be notified of.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Put {
     /// The place behind the last one; 0 is behind none.
     end: u64,
     solicited: bool,
-    /// Others came between.
+    /// Other pushers' completions came between.
     overtaken: bool,
 }
 
 impl Put {
-    /// Nothing is to be done.
+    /// No notification is due.
     pub fn is_empty(&self) -> bool {
         self.end == 0
     }
@@ -72,18 +72,18 @@ pub struct Overrun {
 
 /// Ring, arm state and overrun mark of a CQ.
 pub struct CqRing {
-    /// Where pushers are.
+    /// The ring that pushers use.
     newest: AtomicPtr<Ring>,
-    /// Where poppers are.
+    /// The ring that poppers use.
     oldest: AtomicPtr<Ring>,
     armed: AtomicU32,
     /// Threads asleep, or about to be.
     sleepers: AtomicU32,
     overrun: AtomicBool,
-    /// Every ring there ever was; serialises growing.
+    /// All rings there ever were; the lock serialises growing.
     rings: Mutex<Vec<*mut Ring>>,
-    /// What poppers take first while the oldest ring is held.
-    aside: Mutex<Aside>,
+    /// Completions that poppers take first while the oldest ring is held.
+    side: Mutex<SideList>,
 }
 
 // SAFETY: the pointers in `rings` own boxes that live until the CQ is dropped; everything behind
@@ -103,16 +103,16 @@ impl CqRing {
             sleepers: AtomicU32::new(0),
             overrun: AtomicBool::new(false),
             rings: Mutex::new(vec![ring]),
-            aside: Mutex::default(),
+            side: Mutex::default(),
         })
     }
 
-    /// Queues a completion: it can be popped. Returns its place, to be compared with
-    /// [`CqRing::taken`]. Whoever puts it [tells](CqRing::tell) soon after, once for any number. Takes
-    /// no lock; waits only for a popper that was stopped half way, and not for ever.
+    /// Queues a completion, which can be popped from then on. Returns its place, to be compared with
+    /// [`CqRing::taken`]. The caller must call [`CqRing::tell`] soon after, once for any number. Takes
+    /// no lock; waits only for a popper that was stopped half way, for a bounded time.
     pub fn put(&self, completion: &WorkCompletion, put: &mut Put) -> Result<u64, Overrun> {
         let mut ring = self.newest();
-        // Room that was made since does not bring back what was lost: nothing follows a gap.
+        // An overrun is permanent: no completion follows a lost one, even if there is room by now.
         while !self.is_overrun() {
             match ring.push(completion) {
                 Offer::Taken { position } => {
@@ -123,9 +123,10 @@ impl CqRing {
                     return Ok(place);
                 }
                 Offer::Closed => ring = self.behind(ring).unwrap_or(ring),
-                // There is room, but for a thread that does not run: it must cost nobody a completion.
+                // There is room, but a thread that does not run keeps the slot: no completion may be
+                // lost for that.
                 Offer::Stuck => {
-                    // Without memory for it, only to wait longer is left.
+                    // Without memory for another ring it has to wait longer.
                     let _ = self.go_beyond(ring);
                 }
                 Offer::Full if self.keeps_gone() && self.go_beyond(ring).is_ok() => {}
@@ -138,12 +139,12 @@ impl CqRing {
         Err(Overrun { first: false })
     }
 
-    /// Who is to hear of what was put; if nothing was, nobody.
+    /// The consumers to be notified of what was put; none if nothing was.
     pub fn tell(&self, put: Put) -> WakeActions {
         if put.is_empty() {
             return WakeActions { notify: false, wake: false };
         }
-        // After the slots are visible, and before the arm state is read: see the arm rule.
+        // After the slots are visible and before the arm state is read: see the arm rule.
         fence(Ordering::SeqCst);
         let overtaken = put.overtaken || self.newest().goes_on_behind(put.end);
         WakeActions {
@@ -152,15 +153,15 @@ impl CqRing {
         }
     }
 
-    /// Queues one completion and returns who is to hear of it.
+    /// Queues one completion and returns which consumers to notify.
     pub fn push(&self, completion: &WorkCompletion) -> Result<WakeActions, Overrun> {
         let mut put = Put::default();
         self.put(completion, &mut put)?;
         Ok(self.tell(put))
     }
 
-    /// Takes the armed notification, if it is for such a completion. One pusher gets it.
-    // RDMAC 8.2.5 [VERBS-21] [RDMAP-14]
+    /// Takes the armed notification, if it is for such a completion. Only one pusher gets it.
+    /// RDMAC 8.2.5 [VERBS-21] [RDMAP-14]
     fn fire(&self, solicited: bool) -> bool {
         let mut armed = self.armed.load(Ordering::Acquire);
         while armed == NEXT || (armed == SOLICITED && solicited) {
@@ -195,7 +196,7 @@ impl CqRing {
         }
     }
 
-    /// A ring is finished: poppers are at the next one from here on.
+    /// A ring is finished: poppers use the next one from here on.
     fn go_on<'a>(&self, ring: &Ring, next: &'a Ring) -> &'a Ring {
         let _ = self.oldest.compare_exchange(
             std::ptr::from_ref(ring).cast_mut(),
@@ -214,8 +215,8 @@ impl CqRing {
         fence(Ordering::SeqCst);
     }
 
-    /// Announces a thread that is going to sleep until a push says `wake`; look for completions
-    /// once more afterwards, and balance it with [`CqRing::leave_sleep`].
+    /// Announces a thread that is going to sleep until a push says `wake`. The thread looks for
+    /// completions once more afterwards, and calls [`CqRing::leave_sleep`] when it is awake.
     pub fn enter_sleep(&self) {
         self.sleepers.fetch_add(1, Ordering::AcqRel);
         fence(Ordering::SeqCst);
@@ -231,15 +232,15 @@ impl CqRing {
         self.overrun.load(Ordering::Acquire)
     }
 
-    /// A completion can be popped, or is about to be.
+    /// A completion can be popped, or will be in a moment.
     pub fn has_any(&self) -> bool {
         self.queued() != 0
     }
 
-    /// Completions in it, about.
+    /// The approximate number of completions.
     pub fn queued(&self) -> usize {
         let (len, held) = self.in_rings();
-        if held { len + self.aside() } else { len }
+        if held { len + self.side_len() } else { len }
     }
 
     /// Completions in the rings, and whether one of them is held.
@@ -281,7 +282,7 @@ impl CqRing {
         Ok(self.depth())
     }
 
-    /// Links another ring of its size behind a ring, unless somebody has.
+    /// Links another ring of the same size behind a ring, unless that was done already.
     #[cold]
     fn go_beyond(&self, ring: &Ring) -> VpResult<()> {
         let mut rings = lock(&self.rings);
@@ -296,8 +297,8 @@ impl CqRing {
         let now = self.newest();
         let pointer = Box::into_raw(Box::new(Ring::new(capacity, now.generation() + 1)?));
         rings.push(pointer);
-        // In this order: a completion in a ring that poppers cannot go to yet would be one
-        // that fired and cannot be polled.
+        // In this order: a completion in a ring that poppers cannot reach yet would have fired and could
+        // not be polled.
         now.close(pointer);
         self.newest.store(pointer, Ordering::Release);
         Ok(())

@@ -48,7 +48,7 @@ mod plain {
         assert_eq!(ring.push(&completion(4)), Err(Overrun { first: false }));
         assert!(ring.is_overrun());
         assert_eq!(pop(&ring, 1), [1]);
-        // Nothing comes behind a gap, room or not.
+        // No completion follows a lost one, room or not.
         assert_eq!(ring.push(&completion(5)), Err(Overrun { first: false }));
         assert_eq!(pop(&ring, 4), [2]);
     }
@@ -108,13 +108,13 @@ mod plain {
         assert_eq!(pop(&ring, 9), [2, 3, 4, 5]);
         assert_eq!(pop(&ring, 9), [6]);
         assert!(!ring.has_any());
-        // Smaller: what there is, is enough.
+        // Smaller: the present depth is granted.
         assert_eq!(ring.resize(2).unwrap(), 16);
         assert_eq!(CqRing::new(0).err().map(|e| e.status), Some(VpStatus::InsufficientResources));
         assert!(CqRing::new(u32::MAX).is_err());
     }
 
-    // A pusher that was stopped half way holds back those behind it, in the next ring, too.
+    // A pusher that was stopped half way also delays completions in the next ring.
     #[test]
     fn growing_does_not_overtake_a_slow_pusher() {
         let ring = CqRing::new(2).unwrap();
@@ -154,7 +154,8 @@ mod plain {
         }
     }
 
-    // [VERBS-21]: who was overtaken fires in the other's place, which might have been solicited.
+    // [VERBS-21]: a pusher that was overtaken fires for the other one's completion, which might be
+    // solicited.
     #[test]
     fn who_was_overtaken_tells_of_the_others() {
         let ring = CqRing::new(16).unwrap();
@@ -181,7 +182,7 @@ mod plain {
         assert_eq!(ring.tell(Put::default()), nothing);
     }
 
-    // No completion is lost, doubled or out of its pusher's order, while the ring grows.
+    // No completion is lost, doubled or out of its pusher's order while the ring grows.
     #[test]
     fn many_pushers_and_pollers() {
         const EACH: u64 = if cfg!(miri) { 40 } else { 20_000 };
@@ -194,7 +195,7 @@ mod plain {
                 scope.spawn(move || {
                     for n in 0..EACH {
                         let completion = completion(pusher << 32 | n);
-                        // An overrun is for good, so each leaves room for the other.
+                        // An overrun is permanent, so each leaves room for the other.
                         warpline_patience::until("the pollers to make room", || {
                             ring.queued() <= 32
                         });
@@ -292,7 +293,7 @@ mod models {
         });
     }
 
-    // The poller of the first entry may be stopped before it reads: there is room all the same.
+    // The poller of the first entry may be stopped before it reads: there is room nevertheless.
     #[test]
     fn loom_a_slow_poller_is_no_overrun() {
         bounded(3, || {
@@ -345,7 +346,7 @@ mod models {
             if last == until {
                 return;
             }
-            // Asleep: with a lost wake-up loom reports that this never ends.
+            // Asleep: after a lost wake-up loom reports that this never ends.
             while bell.load(Ordering::Acquire) == heard {
                 thread::yield_now();
             }
@@ -367,7 +368,7 @@ mod models {
         }
     }
 
-    // [VERBS-21]: nor does telling once of several.
+    // [VERBS-21]: nor does one notification for several completions.
     #[test]
     fn loom_telling_once_loses_no_wakeup() {
         bounded(3, || {
@@ -420,7 +421,7 @@ mod models {
         });
     }
 
-    /// A solicited completion comes while `slow` pushes others; the consumer must find it.
+    /// A solicited completion is pushed while `slow` pushes others; the consumer must find it.
     fn solicited_beside(slow: fn(&CqRing, &AtomicU32)) {
         let ring = Arc::new(CqRing::new(4).unwrap());
         let bell = Arc::new(AtomicU32::new(0));
@@ -455,7 +456,7 @@ mod models {
         bounded(3, || solicited_beside(|ring, bell| push_and_ring(ring, bell, &completion(1))));
     }
 
-    // [VERBS-21]: or between two that are told of at once.
+    // [VERBS-21]: or between two that are notified at once.
     #[test]
     fn loom_solicited_between_two() {
         bounded(2, || solicited_beside(put_two_and_ring));

@@ -1,5 +1,5 @@
-//! When deferred posts go out: their consumer finds completions at every poll, it finds
-//! none, it arms. What a wait and an end leave behind.
+//! Tests of a CQ: deferred posts are transmitted when their consumer finds completions at every poll,
+//! finds none, or arms; what a wait and the destruction of a CQ leave behind.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use crate::sync::{Ordering, lock};
 use crate::testing::end::{End, pair};
 use crate::tuning::{DIRECT_QPS, FLUSH_EVERY};
 
-/// An end whose CQ has so many other QPs, with a post that is deferred, since the one before it has not
-/// been polled; and its peer.
+/// An end whose CQ has this many other QPs, with a deferred post, since the one before it has not been
+/// polled; and its peer.
 fn holding(others: usize) -> (End, End) {
     let (end, peer) = pair(64);
     for id in 0..others as u32 {
         end.cq.join(QpId(100 + id), Weak::new()).unwrap();
     }
-    assert!(lock(&end.cq.holding).capacity() > others, "who posts allocates nothing");
-    let noted = || lock(&end.cq.holding).len();
+    assert!(lock(&end.cq.deferring).capacity() > others, "who posts allocates nothing");
+    let noted = || lock(&end.cq.deferring).len();
     post(&end, 0);
     assert_eq!(noted(), 0, "the first goes at once");
     post(&end, 1);
@@ -35,7 +35,7 @@ fn post(end: &End, wr_id: u64) {
     end.qp.post_send(&[SendWr { wr_id, op, data, flags }]).expect("room");
 }
 
-/// Polls so many times, and finds a completion each time.
+/// Polls this many times, and finds a completion each time.
 fn poll_and_find(end: &End, times: u32) {
     for _ in 0..times {
         let mut left = DeferredActions::default();
@@ -46,7 +46,7 @@ fn poll_and_find(end: &End, times: u32) {
 }
 
 #[test]
-fn a_consumer_of_many_qps_comes_round_while_it_finds_completions() {
+fn a_consumer_of_many_qps_transmits_while_it_finds_completions() {
     let (end, _peer) = holding(DIRECT_QPS);
     poll_and_find(&end, FLUSH_EVERY - 1);
     assert_eq!(end.sends(), 1);
@@ -54,16 +54,16 @@ fn a_consumer_of_many_qps_comes_round_while_it_finds_completions() {
     assert_eq!(end.sends(), 2);
 }
 
-/// A QP that holds posts is noted once.
+/// A QP with deferred posts is listed once.
 #[test]
-fn posts_that_join_others_need_no_note() {
+fn a_qp_with_deferred_posts_is_listed_once() {
     let (end, _peer) = holding(DIRECT_QPS);
     (2..6).for_each(|wr_id| post(&end, wr_id));
-    assert_eq!((end.sends(), lock(&end.cq.holding).len()), (1, 1));
+    assert_eq!((end.sends(), lock(&end.cq.deferring).len()), (1, 1));
 }
 
 #[test]
-fn a_consumer_of_few_comes_round_when_it_finds_none() {
+fn a_consumer_of_few_qps_transmits_when_it_finds_none() {
     let (end, _peer) = holding(DIRECT_QPS - 1);
     poll_and_find(&end, 2 * FLUSH_EVERY);
     assert_eq!(end.sends(), 1);
@@ -74,10 +74,10 @@ fn a_consumer_of_few_comes_round_when_it_finds_none() {
 #[test]
 fn whether_there_are_many_follows_the_qps_that_leave() {
     let (end, _peer) = holding(DIRECT_QPS + 1);
-    end.cq.part(QpId(100));
+    end.cq.leave(QpId(100));
     poll_and_find(&end, FLUSH_EVERY);
     assert_eq!(end.sends(), 2, "there are many still");
-    end.cq.part(QpId(101));
+    end.cq.leave(QpId(101));
     post(&end, 2);
     post(&end, 3);
     let sent = end.sends();
@@ -85,7 +85,7 @@ fn whether_there_are_many_follows_the_qps_that_leave() {
     assert_eq!(end.sends(), sent, "there are few now");
 }
 
-/// From then on a poll leaves the sockets to the engine, and transmits all the same.
+/// From then on a poll leaves the sockets to the engine, and still transmits.
 #[test]
 fn who_arms_transmits_and_so_does_who_polls_then() {
     for others in [DIRECT_QPS, DIRECT_QPS - 1] {
@@ -93,7 +93,7 @@ fn who_arms_transmits_and_so_does_who_polls_then() {
         end.cq.arm(false).unwrap();
         assert_eq!(end.sends(), 2, "{others} others");
         assert!(!end.cq.defers.load(Ordering::Relaxed), "nothing is deferred any more");
-        // The connection is busy, by the clock.
+        // By the clock, the connection is busy.
         post(&end, 2);
         assert_eq!(end.sends(), 2, "deferred again");
         while end.cq.poll(&mut [WorkCompletion::BLANK]) != Ok(0) {}
@@ -107,7 +107,7 @@ fn a_queue_that_is_destroyed_relies_on_no_notifications() {
     let (end, _peer) = pair(64);
     end.cq.arm(false).unwrap();
     assert!(end.engine.has_events());
-    // Once more changes nothing.
+    // A second call changes nothing.
     for _ in 0..2 {
         end.cq.destroy();
         assert!(!end.engine.has_events());
@@ -123,7 +123,7 @@ fn nobody_is_woken_after_a_wait() {
     assert_eq!(end.cq.ring.push(&WorkCompletion::BLANK), Ok(quiet));
 }
 
-/// Else threads that sleep for another CQ would be woken, too.
+/// Otherwise threads that sleep for another CQ would be woken, too.
 #[test]
 fn sleepers_know_a_cq_by_its_own_id() {
     let end = End::new(64);

@@ -1,9 +1,10 @@
-//! Event mode of a CQ: its consumer armed it, and sleeps until it is notified where we cannot see it,
-//! as in an epoll of its own. Who polls often enough in vain without arming does not sleep.
+//! Event mode of a CQ: its consumer armed it and sleeps in a place that we cannot see, such as an epoll
+//! of its own. A consumer that polls in vain often enough without arming does not sleep, and the mode
+//! ends.
 //!
-//! Owned by the CQ; any thread arms and polls. Each call says whether the mode changed by it, so that
-//! as many begins as ends are told to the engine, whichever threads were at it. Peers have no part
-//! in it. Used again after its end as at first.
+//! Owned by the CQ; any thread arms and polls. Each call returns whether it changed the mode, so that
+//! the engine is told of as many begins as ends, whichever threads make them. Peers play no part. After
+//! its end the mode can begin again.
 
 use crate::sync::{AtomicU32, Ordering};
 use crate::tuning::EVENT_MODE_POLLS;
@@ -12,7 +13,7 @@ use crate::tuning::EVENT_MODE_POLLS;
 #[derive(Default)]
 pub(crate) struct EventMode(AtomicU32);
 
-/// What a poll that found nothing is in.
+/// The mode in which a poll found nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum InVain {
     /// Not in event mode.
@@ -43,7 +44,7 @@ impl EventMode {
         let (done, missed) = (Ordering::AcqRel, Ordering::Relaxed);
         match self.0.compare_exchange(left, left - 1, done, missed) {
             Ok(1) => InVain::Ended,
-            // Or another thread armed or polled meanwhile: then it is that one's to count.
+            // Another thread armed or polled meanwhile, and that call counts.
             _ => InVain::Stays,
         }
     }
@@ -56,7 +57,8 @@ mod loom_tests {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// Threads arm and poll, and one destroys the CQ: begins less ends is what the mode is.
+    /// Threads arm and poll, and one destroys the CQ: the mode is on exactly if there was one more begin
+    /// than ends.
     #[test]
     fn loom_begins_and_ends_come_in_pairs() {
         loom::model(|| {

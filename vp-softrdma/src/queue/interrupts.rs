@@ -1,28 +1,28 @@
-//! What ends waits for a CQ beside completions: interrupts, and the end of the CQ.
+//! Interrupts of waits for a CQ, and the end of the CQ, which interrupts all of them.
 //!
-//! Owned by the CQ; any thread waits, interrupts and destroys. A wait that has begun before the CQ ended is
-//! always interrupted by that end. Peers have no part in it. A CQ that has ended is not used again.
+//! Owned by the CQ; any thread waits, interrupts and destroys. A wait that began before the CQ was
+//! destroyed is always interrupted by that. Peers play no part. A CQ is not used again after its end.
 
 use vp_api::VpStatus;
 
 use crate::sync::{AtomicBool, AtomicU32, Ordering};
 
-/// Those of one CQ.
+/// The interrupts of one CQ.
 #[derive(Default)]
 pub(crate) struct Interrupts {
     count: AtomicU32,
     ended: AtomicBool,
 }
 
-/// The interrupts that came before a wait.
+/// The number of interrupts before a wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Before(u32);
 
 impl Interrupts {
     /// A wait begins.
     pub(crate) fn begin(&self) -> Result<Before, VpStatus> {
-        // In this order, against the other one of who destroys: it marks the end first, and interrupts
-        // then.
+        // In this order, against the opposite one of `destroy`, which marks the end first and then
+        // interrupts.
         let before = Before(self.count.load(Ordering::Acquire));
         self.check_alive().map(|()| before)
     }
@@ -36,7 +36,7 @@ impl Interrupts {
         self.count.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The CQ is destroyed; an interrupt follows.
+    /// The CQ is destroyed; the caller interrupts next.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::Release);
     }

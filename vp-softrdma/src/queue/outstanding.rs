@@ -1,5 +1,5 @@
-//! How many receives of a QP its consumer has not got back: taken from a queue, their completions
-//! not polled (RDMAC 6.3: outstanding until retrieved), and the limit event on that number.
+//! Outstanding receives of a QP: taken from a queue and their completions not polled (RDMAC 6.3:
+//! outstanding until retrieved); and the limit event on their number.
 //!
 //! One per QP that ever had a limit, shared with the CQ of its receives. The QP counts up and arms
 //! under its lock; pollers count down. A dead peer's flushed receives count like others.
@@ -21,12 +21,12 @@ impl OutstandingReceives {
         self.is_due()
     }
 
-    /// So many were flushed. That is no message too many: the event stays armed.
+    /// This many were flushed. A flush is no message: the event stays armed.
     pub(crate) fn flush(&self, receives: u32) {
         self.count.fetch_add(receives, Ordering::Relaxed);
     }
 
-    /// Completions of so many were polled. Those from before the counting began do not count.
+    /// Completions of this many were polled. Those taken before the counting began do not count.
     pub(crate) fn give_back(&self, receives: u32) {
         let less = |count: u32| Some(count.saturating_sub(receives));
         // It never fails: `less` always returns a number.

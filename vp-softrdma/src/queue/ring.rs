@@ -1,5 +1,5 @@
-//! A bounded queue with a sequence number per slot (after Dmitry Vyukov's): many pushers, many
-//! poppers, no lock; and a tail that can be closed for good.
+//! Bounded multi-producer, multi-consumer queue with a sequence number per slot (after Dmitry Vyukov's),
+//! without locks; its tail can be closed for good.
 //!
 //! Owner: a [`crate::queue::cq_ring::CqRing`], for as long as its CQ lives.
 
@@ -8,19 +8,19 @@ use vp_api::{VpResult, WorkCompletion, room};
 
 use crate::sync::{AtomicPtr, AtomicUsize, Ordering, Patience, UnsafeCell, fence};
 
-/// Lowest bit of `Ring::tail`: the ring takes nothing more. Positions count above it.
+/// Lowest bit of `Ring::tail`: the ring accepts nothing more. Positions are counted above it.
 const CLOSED: usize = 1;
 const STEP: usize = 2;
-/// Highest bit of `Ring::head`: one thread pops and no other. No slot ever has such a position.
+/// Highest bit of `Ring::head`: only one thread pops. No position ever has this bit.
 const HELD: usize = 1 << (usize::BITS - 1);
 
 /// The queue; positions count up for ever.
 pub(crate) struct Ring {
-    /// Rings that came before it in its CQ.
+    /// Number of rings before it in its CQ.
     generation: u32,
-    /// Where pushers are, times `STEP`, and `CLOSED`.
+    /// Position of pushers, times `STEP`, and `CLOSED`.
     tail: CachePadded<AtomicUsize>,
-    /// Where poppers are, and `HELD`.
+    /// Position of poppers, and `HELD`.
     head: CachePadded<AtomicUsize>,
     /// Set before the tail is closed.
     next: AtomicPtr<Ring>,
@@ -37,7 +37,7 @@ struct Slot {
 // the popper that won it after the pusher's Release of `sequence`.
 unsafe impl Sync for Slot {}
 
-/// What became of a push.
+/// The result of a push.
 pub(crate) enum Offer {
     /// It can be popped.
     Taken {
@@ -45,7 +45,7 @@ pub(crate) enum Offer {
         position: usize,
     },
     Full,
-    /// A popper won the slot a lap ago, and is still not done with it.
+    /// A popper won the slot one lap ago and has not finished with it.
     Stuck,
     Closed,
 }
@@ -95,19 +95,19 @@ impl Ring {
         self.head.load(Ordering::Acquire) & !HELD
     }
 
-    /// Rings that came before it in its CQ.
+    /// Number of rings before it in its CQ.
     pub(crate) fn generation(&self) -> u32 {
         self.generation
     }
 
     /// Queues a completion at the tail. Waits only for a popper that was stopped while it copied a
-    /// completion out, when all slots but its own have gone round meanwhile.
+    /// completion out, when all slots but its own have been used again meanwhile.
     pub(crate) fn push(&self, completion: &WorkCompletion) -> Offer {
         let mut patience = Patience::default();
         let mut tail = self.tail.load(Ordering::Relaxed);
         let position = loop {
             if tail & CLOSED != 0 {
-                // Whoever closed it linked the next ring before.
+                // The thread that closed it linked the next ring before.
                 fence(Ordering::Acquire);
                 return Offer::Closed;
             }
@@ -126,7 +126,7 @@ impl Ring {
                 }
             } else {
                 let now = self.tail.load(Ordering::Relaxed);
-                // Written a lap ago. Nobody has taken it yet: it is what a CQ too small looks like.
+                // Written one lap ago and not popped: the CQ is too small.
                 if now == tail && self.is_full(position) {
                     return Offer::Full;
                 }
@@ -140,7 +140,7 @@ impl Ring {
         Offer::Taken { position }
     }
 
-    /// Writes the slot of a position, which the caller has won, and has poppers see it.
+    /// Writes the slot of a position, which the caller has won, and makes it visible to poppers.
     #[inline]
     fn write(&self, position: usize, completion: &WorkCompletion) {
         let slot = self.slot(position);
@@ -152,13 +152,13 @@ impl Ring {
         slot.sequence.store(position + 1, Ordering::Release);
     }
 
-    /// Completions have come behind the one before this place, or the ring was closed.
+    /// Completions follow the one before this place, or the ring was closed.
     pub(crate) fn goes_on_behind(&self, place: u64) -> bool {
         let tail = self.tail.load(Ordering::Relaxed);
         tail & CLOSED != 0 || self.place(tail / STEP) != place
     }
 
-    /// No popper has won the completion that is a lap behind `position`.
+    /// No popper has won the completion one lap behind `position`.
     fn is_full(&self, position: usize) -> bool {
         self.head() + self.slots.len() <= position
     }
@@ -193,10 +193,11 @@ impl Ring {
         }
     }
 
-    /// From here on until it is [released](Ring::release) only the caller pops, by [`Ring::pop_held`]: one
-    /// thread at a time, under the CQ's lock for this.
+    /// From here on until it is [released](Ring::release) only the caller pops, by [`Ring::pop_held`];
+    /// one thread at a time, under the CQ's lock for this.
     pub(crate) fn hold(&self) {
-        // What others won before lies before the head; a thread that is about to win finds it changed.
+        // Completions that others won before lie before the head; a thread that is about to win one
+        // finds it changed.
         self.head.fetch_or(HELD, Ordering::AcqRel);
     }
 
@@ -227,7 +228,7 @@ impl Ring {
         (0..limit).take_while(is_ready).count()
     }
 
-    /// Reads the slots from `head` on, which the caller has won, and gives them back to pushers.
+    /// Reads the slots from `head` on, which the caller has won, and returns them to pushers.
     fn take(&self, head: usize, out: &mut [WorkCompletion]) {
         for (n, out) in out.iter_mut().enumerate() {
             let slot = self.slot(head + n);
@@ -241,16 +242,16 @@ impl Ring {
         }
     }
 
-    /// Entries pushed and not popped, roughly, and whether it was held when they were counted: then what
-    /// was popped may wait in its CQ.
+    /// The approximate number of entries pushed and not popped, and whether the ring was held when they
+    /// were counted: popped entries may then be in the side list of its CQ.
     pub(crate) fn content(&self) -> (usize, bool) {
         let head = self.head.load(Ordering::Acquire);
         let tail = self.tail.load(Ordering::Acquire) / STEP;
         (tail.saturating_sub(head & !HELD), head & HELD != 0)
     }
 
-    /// Nothing more comes, and everything was popped; of a ring that is held, which only the holder
-    /// leaves, it is never said.
+    /// Nothing more is added, and everything was popped. Never true of a ring that is held, which only
+    /// the holder leaves.
     pub(crate) fn is_finished(&self) -> bool {
         let tail = self.tail.load(Ordering::Acquire);
         tail & CLOSED != 0 && tail / STEP == self.head.load(Ordering::Acquire)
@@ -274,12 +275,12 @@ impl Ring {
     /// Sends pushers to `next` from now on. Once, under the CQ's lock for growing.
     pub(crate) fn close(&self, next: *mut Ring) {
         self.next.store(next, Ordering::Release);
-        // Last: whoever finds the ring closed finds the next one, too.
+        // Last: a thread that finds the ring closed also finds the next one.
         self.tail.fetch_or(CLOSED, Ordering::AcqRel);
     }
 }
 
-/// Threads that are stopped half way.
+/// Threads that are stopped half way, for tests.
 #[cfg(test)]
 #[cfg(not(loom))]
 impl Ring {
@@ -288,7 +289,7 @@ impl Ring {
         self.tail.fetch_add(STEP, Ordering::Relaxed) / STEP
     }
 
-    /// It goes on.
+    /// It continues.
     pub(crate) fn end_push(&self, position: usize, completion: &WorkCompletion) {
         self.write(position, completion);
     }
@@ -298,7 +299,7 @@ impl Ring {
         self.head.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// It goes on.
+    /// It continues.
     pub(crate) fn end_pop(&self, position: usize) {
         self.take(position, &mut [WorkCompletion::BLANK]);
     }

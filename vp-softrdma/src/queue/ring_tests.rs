@@ -1,4 +1,5 @@
-//! A ring whose pushers and poppers are stopped half way, one that is closed, and one that is held.
+//! Tests of a ring whose pushers and poppers are stopped half way, one that is closed, and one that is
+//! held.
 
 use std::sync::atomic::AtomicBool;
 
@@ -12,7 +13,7 @@ fn push(ring: &Ring) -> Offer {
     ring.push(&WorkCompletion::BLANK)
 }
 
-/// Both slots taken, and the older one on its way out.
+/// Both slots are taken, and the popper of the older one has not finished.
 fn with_a_slow_popper() -> (Ring, usize) {
     let ring = Ring::new(2, 0).unwrap();
     (0..2).for_each(|_| assert!(matches!(push(&ring), Offer::Taken { .. })));
@@ -28,7 +29,7 @@ fn a_popper_that_never_goes_on_is_no_lack_of_room() {
     assert!(matches!(offer, Offer::Stuck));
 }
 
-/// It has a second, or however long it backs off.
+/// It waits for a second, or the longest back-off.
 #[test]
 fn a_pusher_waits_for_a_popper_that_goes_on() {
     let (ring, position) = with_a_slow_popper();

@@ -1,12 +1,12 @@
-//! Shared receive queue.
+//! Shared receive queue: receives for several QPs, the limit event, and QPs that wait for a receive.
 //!
-//! Owner: the RNIC's table and the QPs on it, through an `Arc`. One small lock: sharing is what an
-//! SRQ is for. A QP takes a receive out whole, so nothing here knows when a peer dies; receives
-//! that no QP took are never flushed by one (RDMAC 6.3). What was taken occupies its slot until its
-//! completion was taken (polled); which ones were is asked when the queue looks full, of each CQ.
+//! Owner: the RNIC's table and the QPs on it, through an `Arc`. One small lock: an SRQ is shared by
+//! nature. A QP takes a receive out as a whole, so nothing here depends on the life of a peer; receives
+//! that no QP took are never flushed by one (RDMAC 6.3). A receive that was taken occupies its slot
+//! until its completion was polled; each CQ is asked which ones were when the queue looks full.
 //!
-//! A QP that found no receive for a message that may wait is remembered, and the thread that posts has
-//! it served, with no lock of this queue held.
+//! A QP that found no receive for a message that may wait is entered in a list, and the thread that
+//! posts has it served without holding the lock of this queue.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -18,14 +18,14 @@ use vp_api::{
 
 use crate::events::EventSink;
 use crate::limits;
-use crate::objects::Hold;
+use crate::objects::InUse;
 use crate::queue::cq::SoftCq;
 use crate::queue::wq::{RecvRing, RecvWqe};
 use crate::sync::{Mutex, lock};
 
 /// A QP with a message that waits for a receive.
 pub(crate) trait Waiter: Send + Sync {
-    /// There may be one: it takes what it can use, or waits on.
+    /// There may be a receive: the QP takes it, or waits again.
     fn on_receives(&self);
 }
 
@@ -42,24 +42,24 @@ struct State {
     ring: RecvRing,
     /// Receives that a QP took and has not completed.
     begun: u32,
-    /// Completions that were not taken when last looked: their CQ, and their place there.
+    /// Completions that were not polled at the last check: their CQ, and their place there.
     untaken: VecDeque<(CqId, u64)>,
     /// Where receives complete.
     cqs: Vec<Sink>,
-    /// QPs with messages that wait for a receive, each once, with room for all that may.
+    /// QPs with messages that wait for a receive, each once; with room for all that may wait.
     waiting: VecDeque<(QpId, Weak<dyn Waiter>)>,
-    /// QPs whose messages may wait.
+    /// Number of QPs whose messages may wait.
     waiters: usize,
-    /// One-shot: fires when fewer remain; 0 is not armed.
+    /// One-shot: fires when fewer remain; 0: not armed.
     limit: u32,
-    _pd: Hold,
+    _pd: InUse,
 }
 
 /// A CQ in which receives complete.
 struct Sink {
     id: CqId,
     queue: Weak<SoftCq>,
-    /// As [`SoftCq::taken`] said last.
+    /// The last value of [`SoftCq::taken`].
     taken: u64,
 }
 
@@ -69,11 +69,11 @@ impl State {
         self.ring.posted() as usize + self.begun as usize + self.untaken.len()
     }
 
-    /// Frees slots of completions that were taken, at least one if there is any. Those of a CQ that is
-    /// seldom polled go behind the others, so that they are not asked for at each post.
+    /// Frees slots of completions that were polled, at least one if there is any. Those of a CQ that is
+    /// seldom polled move behind the others, so that it is not asked at each post.
     fn reap(&mut self) {
         for cq in &mut self.cqs {
-            // Of one that is gone nobody takes any more.
+            // If the CQ is gone its completions will never be polled.
             cq.taken = cq.queue.upgrade().map_or(u64::MAX, |queue| queue.taken());
         }
         let cqs = &self.cqs;
@@ -146,12 +146,12 @@ impl State {
 }
 
 impl SoftSrq {
-    /// An empty SRQ; `pd` holds its protection domain. The limit looks at takes, not at the
-    /// emptiness that every SRQ begins with.
+    /// An empty SRQ; `pd` keeps its protection domain in use. The limit is checked when receives are
+    /// taken, so that the empty queue does not fire at once.
     pub(crate) fn create(
         id: SrqId,
         init: &SrqInit,
-        pd: Hold,
+        pd: InUse,
         events: Arc<EventSink>,
     ) -> VpResult<Arc<Self>> {
         limits::check("receives of the SRQ", init.depth, 1, limits::MAX_WR, VpStatus::TooManyWrs)?;
@@ -171,7 +171,7 @@ impl SoftSrq {
         Ok(Arc::new(Self { id, pd: init.pd, events, state }))
     }
 
-    /// PD that buffers of this queue are checked against.
+    /// PD against which buffers of this queue are checked.
     pub(crate) fn pd(&self) -> PdId {
         self.pd
     }
@@ -181,16 +181,17 @@ impl SoftSrq {
         lock(&self.state).as_ref().map_or(0, |state| state.ring.max_sge())
     }
 
-    /// Moves the oldest receive to `into`, and says whether there was one. The second half of the result
-    /// is true if the limit event is due: then call [`SoftSrq::raise_limit`] once no lock is held.
+    /// Moves the oldest receive to `into`, and returns whether there was one. The second half of the
+    /// result is true if the limit event is due: then the caller calls [`SoftSrq::raise_limit`] once it
+    /// holds no lock.
     pub(crate) fn take(&self, into: &mut RecvWqe) -> (bool, bool) {
         let mut state = lock(&self.state);
         let Some(state) = state.as_mut() else { return (false, false) };
         state.take(into)
     }
 
-    /// As [`SoftSrq::take`]. If there is none, QP `qp` is told of the next one that is posted: `waiter`
-    /// makes its name.
+    /// As [`SoftSrq::take`]. If there is none, QP `qp` is served at the next post: `waiter` makes its
+    /// reference.
     pub(crate) fn take_or_wait<W: Waiter + 'static>(
         &self,
         into: &mut RecvWqe,
@@ -206,15 +207,15 @@ impl SoftSrq {
         taken
     }
 
-    /// The QP does not wait any more.
+    /// The QP no longer waits.
     pub(crate) fn wait_no_more(&self, qp: QpId) {
         if let Some(state) = lock(&self.state).as_mut() {
             state.waiting.retain(|(waits, _)| *waits != qp);
         }
     }
 
-    /// Makes room for one QP more whose messages may wait.
-    pub(crate) fn expect_waiter(&self) -> VpResult<()> {
+    /// Reserves room for one more QP whose messages may wait.
+    pub(crate) fn reserve_waiter(&self) -> VpResult<()> {
         let mut state = lock(&self.state);
         let Some(state) = state.as_mut() else { return Ok(()) };
         let all = state.waiters + 1;
@@ -226,15 +227,15 @@ impl SoftSrq {
         Ok(())
     }
 
-    /// It was destroyed.
-    pub(crate) fn forget_waiter(&self) {
+    /// Such a QP was destroyed.
+    pub(crate) fn release_waiter(&self) {
         if let Some(state) = lock(&self.state).as_mut() {
             state.waiters = state.waiters.saturating_sub(1);
         }
     }
 
-    /// Has those served that wait, the first first, as long as there are receives. One that is left
-    /// without waits again, behind the others.
+    /// Serves the QPs that wait, in order, as long as there are receives. One that gets none waits
+    /// again, behind the others.
     fn wake(&self) {
         loop {
             let next = match lock(&self.state).as_mut() {
@@ -271,7 +272,7 @@ impl SoftSrq {
         self.events.emit(EventSource::Srq(self.id), AsyncEvent::SrqLimit);
     }
 
-    /// After this every verb returns `InvalidHandle`; unused receives vanish.
+    /// After this every verb returns `InvalidHandle`; unused receives are dropped.
     pub(crate) fn destroy(&self) {
         *lock(&self.state) = None;
     }

@@ -76,7 +76,7 @@ fn depth_changes_keep_receives() {
     assert!(take(&srq) && take(&srq) && !take(&srq));
 }
 
-// RDMAC 6.3: from when a QP takes it until its completion was taken, if there is one.
+// RDMAC 6.3: from when a QP takes it until its completion was polled, if there is one.
 #[test]
 fn a_receive_that_a_qp_fills_occupies_its_slot() {
     let (srq, _) = srq(2, 0);

@@ -1,21 +1,22 @@
-//! Slots of completed work requests whose completions were not taken (polled): they stay occupied
-//! (RDMAC 6.3: outstanding until retrieved). So no consumer has more completions waiting than its
-//! queues are deep, and a CQ as deep as the sum of its queues cannot overrun.
+//! Slots of completed work requests whose completions were not polled: they stay occupied (RDMAC 6.3:
+//! outstanding until retrieved). So the completions of a consumer are never more than its queues are
+//! deep, and a CQ as deep as the sum of its queues cannot overrun.
 //!
-//! Owner: a QP, one for each of its work queues, under its lock. Pollers write nothing here: a queue
-//! that looks full asks its CQ how far it was taken. When the peer dies, flushed requests stay like
-//! others until they are taken.
+//! Owner: a QP, one for each of its work queues, under its lock. Pollers write nothing here: when a
+//! queue looks full the QP asks its CQ how far it was polled. When the peer dies, flushed requests stay
+//! like others until their completions are polled.
 
 use vp_api::{VpResult, room};
 
 /// Completed requests of one work queue that occupy slots.
 pub(crate) struct Untaken {
-    /// For each the place in its CQ of the completion that frees its slot. A power of two of them.
+    /// For each, the place in its CQ of the completion that frees its slot. The length is a power of
+    /// two.
     places: Box<[u64]>,
-    /// The oldest one, and where the next will be: they count up and wrap.
+    /// The oldest one, and the next to be added: both count up and wrap.
     oldest: u32,
     next: u32,
-    /// Requests that completed without telling: the next completion of the queue frees their slots.
+    /// Requests that completed unsignalled: the next completion of the queue frees their slots.
     silent: u32,
 }
 
@@ -33,14 +34,14 @@ impl Untaken {
         self.next.wrapping_sub(self.oldest) + self.silent
     }
 
-    /// A request completed without a completion.
+    /// A request completed without a completion (unsignalled).
     #[inline]
     pub(crate) fn add_silent(&mut self) {
         self.silent += 1;
     }
 
-    /// A request completed, with its completion at `place`; it also says that the silent ones before
-    /// it are done. `None`: the CQ was overrun, and nobody will take it.
+    /// A request completed, with its completion at `place`, which also frees the slots of the
+    /// unsignalled ones before it. `None`: the CQ was overrun, and the completion will never be polled.
     #[inline]
     pub(crate) fn add(&mut self, place: Option<u64>) {
         while self.silent != 0 && place.is_some() {
@@ -50,7 +51,7 @@ impl Untaken {
         self.add_signalled(place);
     }
 
-    /// The same in a queue where nothing completes in silence.
+    /// The same in a queue where every request has a completion.
     #[inline]
     pub(crate) fn add_signalled(&mut self, place: Option<u64>) {
         match place {
@@ -74,7 +75,7 @@ impl Untaken {
         }
     }
 
-    /// The stream is over and all its work has ended: what said nothing occupies nothing.
+    /// The stream is over and all its work has ended: unsignalled requests no longer occupy slots.
     pub(crate) fn forget_silent(&mut self) {
         self.silent = 0;
     }

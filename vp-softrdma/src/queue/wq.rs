@@ -1,4 +1,4 @@
-//! Work queues: the provider's half of what is posted, in rings allocated at creation.
+//! Work queues: the provider's part of posted work requests, in rings allocated at creation.
 //!
 //! Owner: a QP (under its lock), or an SRQ (under its own). Slots of the send ring are numbered by
 //! the protocol core, which decides their order; the receive ring is first in, first out. When the
@@ -17,7 +17,7 @@ pub(crate) enum LocalOp {
     Invalidate(Stag),
 }
 
-/// What a send-queue slot says about its work request.
+/// The work request of a send-queue slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SendSlot {
     pub(crate) wr_id: u64,
@@ -37,8 +37,8 @@ pub(crate) enum Payload<'a> {
 
 const SGES: &str = "scatter/gather elements of a queue";
 
-/// The scatter/gather lists of a ring's slots. A slot has room for one element until the first longer
-/// list is posted; then all get the full room, once. Many idle QPs need little that way.
+/// The scatter/gather lists of a ring's slots. Each slot has room for one element until the first longer
+/// list is posted; then all get the full room, once. Many idle QPs need little memory that way.
 struct SgeRing {
     elements: Box<[Sge]>,
     depth: usize,
@@ -59,7 +59,7 @@ impl SgeRing {
         if elements > self.room { self.widen() } else { Ok(()) }
     }
 
-    /// Stores a list that there is room for.
+    /// Stores a list, for which there is room.
     fn put(&mut self, slot: usize, list: &[Sge]) {
         copy(&mut self.elements[slot * self.room..], list);
     }
@@ -81,7 +81,7 @@ impl SgeRing {
     }
 }
 
-/// Copies a list to the front of another. Most have one element, which is no call then.
+/// Copies a list to the front of another. Most have one element, which needs no call.
 #[inline]
 fn copy(to: &mut [Sge], from: &[Sge]) {
     match from {
@@ -90,7 +90,7 @@ fn copy(to: &mut [Sge], from: &[Sge]) {
     }
 }
 
-/// Send ring. Inline data and local operations get their rings when first used: few QPs need them.
+/// Send ring. Inline data and local operations get their rings on first use: few QPs need them.
 pub(crate) struct SendRing {
     slots: Box<[SendSlot]>,
     sges: SgeRing,
@@ -118,7 +118,7 @@ impl SendRing {
         })
     }
 
-    /// Whether a work request can be stored, and room for it; to be asked before the core gives it a
+    /// Checks that a work request can be stored, and makes room for it; called before the core assigns a
     /// slot.
     #[inline]
     pub(crate) fn check(&mut self, wr: &SendWr<'_>) -> Result<(), VpStatus> {
@@ -212,12 +212,12 @@ impl SendRing {
         }
     }
 
-    /// There have been local operations.
+    /// Local operations were posted.
     pub(crate) fn has_locals(&self) -> bool {
         !self.locals.is_empty()
     }
 
-    /// Takes a slot's local operation, to execute or (flushed) to drop it.
+    /// Takes a slot's local operation, to execute it or, if flushed, to drop it.
     pub(crate) fn take_local(&mut self, slot: u32) -> Option<LocalOp> {
         self.locals.get_mut(slot as usize)?.take()
     }
@@ -242,7 +242,7 @@ pub(crate) struct RecvWqe {
 }
 
 impl RecvWqe {
-    /// A place for receives of up to `max_sge` elements.
+    /// Room for one receive of up to `max_sge` elements.
     pub(crate) fn new(max_sge: u32) -> VpResult<Self> {
         let sges = room::filled(SGES, max_sge as usize, Sge::default())?;
         Ok(Self { wr_id: 0, sges, count: 0 })
@@ -252,7 +252,7 @@ impl RecvWqe {
         &self.sges[..self.count]
     }
 
-    /// Octets that it can take. The post made sure that they fit.
+    /// Octets that fit. The post checked that the sum does not overflow.
     pub(crate) fn capacity(&self) -> u32 {
         self.sgl().iter().fold(0, |sum, sge| sum.saturating_add(sge.len))
     }
@@ -302,7 +302,7 @@ impl RecvRing {
         Ok(())
     }
 
-    /// The slot so many places behind the oldest, at most all of them. A division costs more.
+    /// The slot this many places behind the oldest, at most all of them. A division would cost more.
     #[inline]
     fn behind(&self, places: usize) -> usize {
         let (at, depth) = (self.head + places, self.slots.len());
@@ -352,8 +352,8 @@ fn check_sgl(sgl: &[Sge], max_sge: usize) -> Result<(), VpStatus> {
     check(sum <= u64::from(u32::MAX), VpStatus::InvalidSgl)
 }
 
-/// The elements, cut to size, that cover `len` octets at `offset` of a list. Elements of no octets
-/// are left out: their STags are not looked at. // [VERBS-19]
+/// The elements, cut to size, that cover `len` octets at `offset` of a list. Elements of length 0 are
+/// left out: their STags are not checked. // [VERBS-19]
 #[inline]
 pub(crate) fn pieces(sgl: &[Sge], offset: u32, len: u32) -> impl Iterator<Item = Sge> {
     let mut skip = offset;

@@ -65,7 +65,7 @@ fn slots_keep_what_was_posted() {
     ring.check(&wr(SendOp::BindMw(bind), Data::Sgl(&[]))).unwrap();
     ring.store(1, &wr(SendOp::BindMw(bind), Data::Sgl(&[])));
     assert!(matches!(ring.take_local(1), Some(LocalOp::Bind(got)) if got == bind));
-    // Each slot has octets of its own.
+    // Each slot has its own inline octets.
     ring.store(1, &wr(SEND, Data::Inline(b"other")));
     assert!(matches!(ring.payload(1), Payload::Inline(b"other")));
     assert!(matches!(ring.payload(0), Payload::Inline(b"inline")));
@@ -113,7 +113,7 @@ fn resize_keeps_receives() {
     }
 }
 
-// [VERBS-19]: elements of no octets are passed over.
+// [VERBS-19]: elements of length 0 are skipped.
 #[test]
 fn pieces_cover_the_range() {
     let sgl = [sge(100, 4), sge(1, 0), sge(200, 6), sge(300, 2)];
@@ -126,7 +126,7 @@ fn pieces_cover_the_range() {
     assert_eq!(cut(12, 5), []);
 }
 
-/// The first long list makes room in every slot, and what the others hold stays.
+/// The first long list makes room in every slot, and the other slots keep their contents.
 #[test]
 fn longer_lists_widen_the_ring() {
     let mut ring = RecvRing::new(3, 4).unwrap();

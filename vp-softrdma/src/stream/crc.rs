@@ -1,9 +1,9 @@
-//! The CRC32c seam: the fastest kernel of this processor, chosen once by measuring and checked before
-//! it is trusted.
+//! Selection of the CRC32c kernel: the fastest of this processor, chosen once by measuring, and checked
+//! before it is trusted.
 //!
-//! Owns the choice. Any thread asks for it when it makes a QP; from then on the kernel is a pointer
-//! that the protocol core calls for every FPDU. Long payloads on their way out are summed while they are
-//! copied, by a [`Copier`].
+//! Holds the choice. Any thread asks for it when it creates a QP; from then on the kernel is a function
+//! pointer that the protocol core calls for every FPDU. Long payloads to be sent are summed while they
+//! are copied, by a [`Copier`].
 
 mod choice;
 mod copier;
@@ -18,8 +18,8 @@ use choice::Candidate;
 pub(crate) use choice::Chosen;
 pub(crate) use copier::{Copier, copier};
 
-/// CRC32c over octets, continuing from a CRC (0 to begin); the signature that the core wants.
-// RFC 5044 4.4 [MPA-07]
+/// CRC32c over octets, continuing from a CRC (0 to begin), with the signature that the core expects.
+/// RFC 5044 4.4 [MPA-07]
 pub(crate) type Kernel = fn(u32, &[u8]) -> u32;
 
 /// The fastest kernel that works here.
@@ -27,7 +27,7 @@ pub(crate) fn kernel() -> Kernel {
     chosen().run
 }
 
-/// The same, with its name and what it measured when it was chosen.
+/// The same, with its name and the rate that was measured.
 pub(crate) fn chosen() -> &'static Chosen<Kernel> {
     static CHOSEN: OnceLock<Chosen<Kernel>> = OnceLock::new();
     CHOSEN.get_or_init(|| {
@@ -46,7 +46,7 @@ pub(crate) fn is_right() -> bool {
     works(kernel())
 }
 
-/// In the order of preference among equals.
+/// Ordered by preference if equally fast.
 fn candidates() -> impl Iterator<Item = Candidate<Kernel>> {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     let own = fold::kernels();
@@ -57,12 +57,12 @@ fn candidates() -> impl Iterator<Item = Candidate<Kernel>> {
 
 const PORTABLE: Candidate<Kernel> = Candidate::new("portable", portable);
 
-/// The one that runs everywhere, and that the others are tested against.
+/// The kernel that runs everywhere, and that the others are tested against.
 fn portable(crc: u32, octets: &[u8]) -> u32 {
     crc32c::crc32c_append(crc, octets)
 }
 
-/// Whether a kernel gives the check values of RFC 3720 B.4, and the same whole and in pieces.
+/// Whether a kernel returns the check values of RFC 3720 B.4, and the same result whole and in pieces.
 fn works(kernel: Kernel) -> bool {
     let digits = b"123456789";
     let (head, tail) = digits.split_at(4);
@@ -83,7 +83,7 @@ mod tests {
         candidates().map(|candidate| candidate.run)
     }
 
-    // The instructions that a processor has are there to choose from.
+    // The kernels for the instructions that this processor has are among the candidates.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     #[test]
     fn what_the_processor_has_is_offered() {
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(copier().is_some(), wide || half);
     }
 
-    // What is chosen is among the candidates, and is not slower than any by more than noise.
+    // The chosen kernel is among the candidates, and no other is faster by more than noise.
     #[test]
     fn one_that_works_is_chosen() {
         let chosen = chosen();
@@ -127,14 +127,14 @@ mod tests {
     fn a_wrong_kernel_is_not_trusted() {
         let whole_only: Kernel = |_, octets| portable(0, octets);
         assert!(!works(|crc, _| crc) && !works(whole_only));
-        // Right but for one of the values that are asked.
+        // Correct except for one of the values that are checked.
         let but_digits: Kernel = |crc, octets| portable(crc, octets) ^ u32::from(octets.len() == 9);
         let but_zeros: Kernel = |crc, octets| portable(crc, octets) ^ u32::from(octets.len() == 32);
         let but_long: Kernel = |crc, octets| portable(crc, octets) ^ u32::from(octets.len() > 999);
         assert!(!works(but_digits) && !works(but_zeros) && !works(but_long));
     }
 
-    // Every length around the limits of every kernel, at every alignment, behind any CRC.
+    // Every length around the limits of every kernel, at every alignment, after any CRC.
     #[test]
     fn kernels_agree_at_all_lengths_and_alignments() {
         let most = if cfg!(miri) { 80 } else { 2100 };
@@ -159,7 +159,7 @@ mod tests {
             (0..70_000u32).map(|i| (i.wrapping_mul(0x85eb_ca6b) >> 9) as u8).collect();
         let most = if cfg!(miri) { 0 } else { octets.len() };
         for kernel in all() {
-            // Around the least length of the mixed kernel, and any number of octets behind the runs.
+            // Around the shortest length of the mixed kernel, with any number of octets after the runs.
             for len in (6000..6600).filter(|len| *len < most) {
                 let piece = &octets[len % 64..][..len];
                 assert_eq!(kernel(7, piece), portable(7, piece), "{len} octets");

@@ -1,12 +1,12 @@
-//! Streams that outlive their QP: destroyed, or closed in the middle of work, a QP leaves its socket
-//! here, so that what completed before arrives.
+//! Lingering streams: a QP that is destroyed, or closed in the middle of work, leaves its socket here,
+//! so that what completed before arrives at the peer.
 //!
-//! Behind a Terminate or an orderly close the stream ends with the peer's FIN; if work was lost, with
-//! a reset as soon as the peer's TCP has everything that ours had taken. Owned by the engine; touched
-//! by whichever thread serves. Octets that still arrive are read and dropped: unread ones would make
-//! the kernel reset the stream. A peer that never closes or never reads, or dies, is left when the
-//! close timer runs out, or when it is the oldest of too many. The QP may have another stream
-//! meanwhile: this one has an id of its own.
+//! After a Terminate or an orderly close the stream ends with the peer's FIN; if work was lost, with a
+//! reset as soon as the peer's TCP has everything that ours had taken. Owned by the engine; touched by
+//! whichever thread serves. Octets that still arrive are read and dropped: unread ones would make the
+//! kernel reset the stream. A peer that never closes, never reads, or dies is dropped when the close
+//! timer expires, or when it is the oldest of too many. The QP may have another stream meanwhile: this
+//! one has its own id.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,22 +14,22 @@ use crate::engine::{Engine, Member, Ready, Timer};
 use crate::stream::pool;
 use crate::stream::socket::{Received, Stream};
 
-/// Reads before others get their turn.
+/// Reads before other QPs are served.
 const READS: u32 = 4;
-/// Between two looks whether everything has arrived: at first, and at most.
+/// Time between two checks whether everything has arrived: the first, and the longest.
 const LOOK_NS: u64 = 500_000;
 const MAX_LOOK_NS: u64 = 50_000_000;
 
-/// How a stream that lingers ends.
+/// How a lingering stream ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ending {
-    /// Our FIN went out, and the peer's is to come.
+    /// Our FIN was sent, and the peer's is to come.
     Fin,
-    /// What was sent is to arrive, and a reset behind it.
+    /// Sent octets are to arrive, and a reset follows them.
     Reset,
 }
 
-/// A stream on its way out.
+/// A lingering stream.
 pub(crate) struct Linger {
     id: u32,
     generation: u32,
@@ -40,13 +40,13 @@ pub(crate) struct Linger {
 
 struct State {
     stream: Option<Arc<Stream>>,
-    /// Time to the next look.
+    /// Time to the next check.
     look_ns: u64,
 }
 
 impl Linger {
-    /// Takes over the stream of QP `qp`, which the engine has, until `at` at most.
-    // RFC 5040 6.2.1 [RDMAP-27]
+    /// Takes over the stream of QP `qp`, which the engine serves, until `at` at most.
+    /// RFC 5040 6.2.1 [RDMAP-27]
     pub(crate) fn start(
         engine: &Arc<Engine>,
         qp: u32,
@@ -55,7 +55,7 @@ impl Linger {
         at: u64,
     ) {
         let mut lingering = None;
-        engine.part(qp, &*stream.clone(), |id, generation| {
+        engine.let_linger(qp, &*stream.clone(), |id, generation| {
             let state = Mutex::new(State { stream: Some(stream), look_ns: LOOK_NS });
             let linger = Arc::new(Self { id, generation, engine: engine.clone(), ending, state });
             lingering = Some(linger.clone());
@@ -63,7 +63,7 @@ impl Linger {
         });
         if let Some(linger) = lingering {
             linger.set_timer(at, Timer::Close);
-            // What came before may have been no event of ours.
+            // What arrived before may not have caused an event for this member.
             linger.on_ready(Ready::default());
             linger.on_timer(linger.generation, Timer::Probe);
         }
@@ -73,14 +73,14 @@ impl Linger {
         self.engine.set_timer(at, self.id, self.generation, timer);
     }
 
-    /// Reads and drops; true when the stream is over.
+    /// Reads and drops; returns true when the stream is over.
     fn drain(&self, stream: &Stream) -> bool {
         pool::with_staging(|staging| {
             for _ in 0..READS {
                 match stream.recv(staging) {
                     Received::Octets(_) => {}
                     Received::Empty => return false,
-                    // It need not have read what we sent.
+                    // The peer need not have read what we sent.
                     Received::Fin => return self.ending == Ending::Fin,
                     Received::Broken(_) => return true,
                 }
@@ -90,7 +90,7 @@ impl Linger {
         })
     }
 
-    /// Ends the stream if everything has arrived, and else looks again later.
+    /// Ends the stream if everything has arrived; otherwise checks again later.
     fn look(&self, state: &mut State) {
         let Some(stream) = &state.stream else { return };
         if stream.is_delivered() {

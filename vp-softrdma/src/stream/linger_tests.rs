@@ -1,4 +1,4 @@
-//! How often a stream is looked at that lingers until everything has arrived.
+//! Tests of lingering streams: how often it is checked whether everything has arrived.
 
 use std::sync::atomic::Ordering;
 
@@ -6,7 +6,7 @@ use warpline_patience::{Bound, until};
 
 use crate::testing::end::pair;
 
-/// A peer that never reads costs some looks, and not a look each half millisecond.
+/// A peer that never reads costs a few checks, not one each half millisecond.
 #[test]
 fn looks_at_a_stream_that_is_not_read_become_rare() {
     let (reader, source) = pair(16 << 20);

@@ -1,8 +1,8 @@
-//! Buffers that a QP borrows only while octets are on their way.
+//! Buffers that a QP borrows only while octets are in transit.
 //!
-//! Owner: each thread has its own few; a buffer may be given back on another thread than it was
-//! taken on. An idle QP holds none. What a QP holds when its stream ends is freed. A thread that is
-//! ending, whose other destructors may still drive QPs, keeps none.
+//! Owner: each thread keeps a few; a buffer may be returned on another thread than it was taken on. An
+//! idle QP holds none. Buffers that a QP holds when its stream ends are freed. A thread that is ending,
+//! whose other destructors may still drive QPs, keeps none.
 
 use std::cell::{Cell, RefCell};
 
@@ -11,13 +11,14 @@ use vp_api::room;
 use crate::stream::tx::Batch;
 use crate::tuning;
 
-/// The same, on the stack, for a thread that there is no memory for: slower, and nothing is lost.
+/// The same, on the stack, for a thread without memory for one: slower, but nothing is lost.
 const STAGING_WITHOUT_MEMORY: usize = 4 << 10;
-/// A buffer for the head of one FPDU: the largest, its markers, and what else `Want::Octets` allows.
+/// A buffer for the head of one FPDU: the largest, with markers, and the most that `Want::Octets` asks
+/// for.
 const LARGE: usize = 68 << 10;
 /// The same for FPDUs of an Ethernet segment.
 const SMALL: usize = 2 << 10;
-/// Buffers of a size that a thread keeps.
+/// Buffers of each size that a thread keeps.
 const KEPT: usize = 4;
 
 thread_local! {
@@ -41,7 +42,7 @@ pub(crate) fn take_batch() -> Option<Box<Batch>> {
     BATCH.try_with(Cell::take).ok().flatten().or_else(|| Batch::new().map(Box::new))
 }
 
-/// Gives one back.
+/// Returns one.
 pub(crate) fn give_batch(mut batch: Box<Batch>) {
     batch.clear();
     let _ = BATCH.try_with(|kept| kept.set(Some(batch)));
@@ -55,7 +56,7 @@ pub(crate) fn take_tail(len: usize) -> Option<Box<[u8]>> {
     kept.filter(|tail| tail.len() >= len).or_else(|| room::try_filled(size, 0))
 }
 
-/// Gives one back.
+/// Returns one.
 pub(crate) fn give_tail(tail: Box<[u8]>) {
     let class = usize::from(tail.len() > SMALL);
     let _ = TAILS.try_with(|tails| {
@@ -87,7 +88,7 @@ mod tests {
         assert_eq!((one.as_ptr(), other.len()), (at, LARGE));
     }
 
-    // Else a buffer would be too short, or a thread would keep any number of them.
+    // Otherwise a buffer would be too short, or a thread would keep any number of them.
     #[test]
     fn a_thread_keeps_few_tails_and_takes_none_that_is_too_short() {
         (0..=KEPT).for_each(|_| give_tail(room::try_filled(LARGE, 0).unwrap()));

@@ -1,22 +1,23 @@
-//! Receive: one large `recv` serves many FPDUs; large payloads go straight to where they belong.
+//! Receiving from the socket: one large `recv` reads many FPDUs; large payloads are read straight to
+//! their places.
 //!
-//! Reading a payload to its place needs its header first. So while payloads are large, what is read
-//! behind one is only as much as tells about the next (`SIDE`); else it would be a part of the next
-//! payload, to be copied. Small FPDUs are read as many as there are, and copied.
+//! To read a payload to its place its header must be read first. So while payloads are large, no more is
+//! read behind one than tells about the next (`SIDE`); otherwise that would be a part of the next
+//! payload, and copied. Small FPDUs are read as many as have arrived, and copied.
 //!
-//! While a message waits for its receive no more is read than may be kept of those behind it, and nothing
-//! once it is full.
+//! While a message waits for its receive, no more is read than may be buffered of those behind it, and
+//! nothing once that is full.
 //!
-//! The inbox belongs to one QP and is touched under its lock, by whichever thread makes progress,
-//! which lends its staging buffer. Between calls only the head of an incomplete FPDU is kept. When
-//! the peer dies the core is told, once, and the inbox reads no more.
+//! The inbox belongs to one QP and is used under its lock, by whichever thread makes progress, with that
+//! thread's staging buffer. Between calls only the head of an incomplete FPDU is kept. When the peer
+//! dies the core is told, once, and the inbox reads no more.
 
 use iwarp_proto::{AccessError, Destination, State, Want};
 
 use crate::memory::place;
 use crate::memory::stag_table::Use;
 use crate::qp::context::Context;
-use crate::qp::core::Core;
+use crate::qp::protocol_core::ProtocolCore;
 use crate::stream::pool;
 use crate::stream::socket::{Piece, Received, Stream};
 use crate::tuning;
@@ -31,7 +32,7 @@ const SIDE: usize = 2 << 10;
 struct Tail {
     octets: Box<[u8]>,
     len: usize,
-    /// The core goes on when there are so many.
+    /// The core continues when there are this many.
     need: usize,
 }
 
@@ -48,7 +49,7 @@ impl Tail {
         self.len += octets.len();
     }
 
-    /// Octets that still fit and are wanted.
+    /// Room for the octets that are still wanted.
     fn room(&mut self) -> &mut [u8] {
         let need = self.need.max(self.len);
         &mut self.octets[self.len..need]
@@ -62,13 +63,13 @@ impl Tail {
     }
 }
 
-/// What arrived and is not done with.
+/// Octets that arrived and are not consumed yet.
 pub(crate) struct Inbox {
     tail: Option<Tail>,
     want: Want,
-    /// Payloads were large, and will be: until so many reads in a row say otherwise.
+    /// Payloads were large, and the next are expected to be: until so many reads in a row find none.
     large: u8,
-    /// FIN or a fault was seen: there is nothing to read any more.
+    /// FIN or a fault was seen: no more is read.
     ended: bool,
     /// System calls made.
     pub(crate) calls: u64,
@@ -87,17 +88,17 @@ impl Default for Inbox {
 pub(crate) enum Stopped {
     /// The socket is empty; new octets are an event.
     Empty,
-    /// It may have more: its turn is over.
+    /// The socket may have more, but the budget is used up.
     Budget,
 }
 
 impl Inbox {
-    /// Reads until the socket is empty or the QP's turn is over. A short read means empty, unless
-    /// there is an end behind it (`over`).
+    /// Reads until the socket is empty or the QP's budget is used up. A short read means empty, unless
+    /// the end of the stream was reported (`over`).
     pub(crate) fn receive(
         &mut self,
         stream: &Stream,
-        core: &mut Core,
+        core: &mut ProtocolCore,
         context: &Context,
         over: bool,
     ) -> Stopped {
@@ -106,10 +107,12 @@ impl Inbox {
             while !self.ended {
                 let (received, asked) = self.read(stream, core, context, staging);
                 match received {
-                    Received::Empty => return self.rest(),
+                    Received::Empty => return self.stopped_at(),
                     Received::Fin => self.end(|tail| core.fin(context, tail)),
                     Received::Broken(fault) => self.end(|_| core.broken(context, fault)),
-                    Received::Octets(octets) if octets < asked && !over => return self.rest(),
+                    Received::Octets(octets) if octets < asked && !over => {
+                        return self.stopped_at();
+                    }
                     Received::Octets(octets) => match budget.checked_sub(octets) {
                         Some(left) => budget = left,
                         None => return Stopped::Budget,
@@ -120,8 +123,13 @@ impl Inbox {
         })
     }
 
-    /// Reads what came before the stream broke: it may say why.
-    pub(crate) fn receive_rest(&mut self, stream: &Stream, core: &mut Core, context: &Context) {
+    /// Reads what arrived before the stream broke: it may say why.
+    pub(crate) fn receive_rest(
+        &mut self,
+        stream: &Stream,
+        core: &mut ProtocolCore,
+        context: &Context,
+    ) {
         pool::with_staging(|staging| {
             while !self.ended
                 && let (Received::Octets(_), _) = self.read(stream, core, context, staging)
@@ -132,8 +140,8 @@ impl Inbox {
     }
 
     /// The socket is empty. In the middle of a payload more is on its way: each look at the socket
-    /// holds up whoever brings it.
-    fn rest(&self) -> Stopped {
+    /// delays the thread that delivers it.
+    fn stopped_at(&self) -> Stopped {
         if let Want::Direct { .. } = self.want {
             (0..tuning::PAUSES).for_each(|_| std::hint::spin_loop());
         }
@@ -145,17 +153,17 @@ impl Inbox {
         tell(self.tail.as_ref().map_or(0, |tail| tail.len));
     }
 
-    /// One system call, and what follows from its octets; also returns how many it asked for.
+    /// One system call, and the handling of its octets; also returns how many it asked for.
     fn read(
         &mut self,
         stream: &Stream,
-        core: &mut Core,
+        core: &mut ProtocolCore,
         context: &Context,
         staging: &mut [u8],
     ) -> (Received, usize) {
         let staging = match core.proto.hold_room() {
             None => staging,
-            // Full: as if there were nothing.
+            // No more may be buffered: as if the socket were empty.
             Some(0) => return (Received::Empty, 0),
             Some(room) => {
                 let room = (room as usize).clamp(SIDE, staging.len());
@@ -163,13 +171,14 @@ impl Inbox {
             }
         };
         self.calls += 1;
-        // A QP that left RTS since has given its receive buffers back.
+        // A QP that left RTS since has flushed its receive buffers.
         if let Want::Direct { destination, offset, remaining } = self.want
             && core.proto.state() == State::Rts
         {
             let behind = self.behind(staging);
             let sinks = Sinks::resolve(core, context, destination, offset, remaining);
-            // If the place is gone the core finds out when it is to copy there, and refuses the segment.
+            // If the memory is no longer valid the core finds out when it copies there, and refuses the
+            // segment.
             if let Ok((received, placed)) = sinks.and_then(|sinks| sinks.read(stream, behind)) {
                 self.take_direct(core, context, received, placed, behind);
                 return (received, placed + behind.len());
@@ -178,15 +187,15 @@ impl Inbox {
         self.read_staged(stream, core, context, staging)
     }
 
-    /// The part of `staging` to read to behind what has its place.
+    /// The part of `staging` to read into after the payload.
     fn behind<'s>(&self, staging: &'s mut [u8]) -> &'s mut [u8] {
         if self.large > 0 { &mut staging[..SIDE] } else { staging }
     }
 
-    /// Of what was received the first octets, at most `placed`, are where they belong.
+    /// The first of the received octets, at most `placed`, are at their place already.
     fn take_direct(
         &mut self,
-        core: &mut Core,
+        core: &mut ProtocolCore,
         context: &Context,
         received: Received,
         placed: usize,
@@ -203,7 +212,7 @@ impl Inbox {
     fn read_staged(
         &mut self,
         stream: &Stream,
-        core: &mut Core,
+        core: &mut ProtocolCore,
         context: &Context,
         staging: &mut [u8],
     ) -> (Received, usize) {
@@ -226,8 +235,8 @@ impl Inbox {
         (received, room_len + staging.len())
     }
 
-    /// Feeds the core, and learns whether it is worth while to read a payload at a time.
-    fn take_staged(&mut self, core: &mut Core, context: &Context, staged: &[u8]) {
+    /// Feeds the core, and learns whether payloads are large enough to read them one at a time.
+    fn take_staged(&mut self, core: &mut ProtocolCore, context: &Context, staged: &[u8]) {
         let before = core.proto.fpdus_received();
         self.feed(core, context, staged);
         let fpdus = core.proto.fpdus_received().wrapping_sub(before);
@@ -246,8 +255,8 @@ impl Inbox {
         }
     }
 
-    /// Gives the core what it can use of the tail and of `octets`, and keeps the rest.
-    pub(crate) fn feed(&mut self, core: &mut Core, context: &Context, mut octets: &[u8]) {
+    /// Feeds the core with the tail and `octets`, and keeps what it does not consume.
+    pub(crate) fn feed(&mut self, core: &mut ProtocolCore, context: &Context, mut octets: &[u8]) {
         loop {
             if let Some(mut tail) = self.tail.take() {
                 let more = octets.len().min(tail.room().len());
@@ -275,15 +284,15 @@ impl Inbox {
         }
     }
 
-    /// Keeps the head of an FPDU. Without memory for it the stream cannot go on.
-    fn keep(&mut self, tail: Option<Tail>, core: &mut Core, context: &Context) {
+    /// Keeps the head of an FPDU. Without memory for it the stream cannot continue.
+    fn keep(&mut self, tail: Option<Tail>, core: &mut ProtocolCore, context: &Context) {
         if tail.is_none() {
             core.fail(context);
         }
         self.tail = tail;
     }
 
-    fn feed_tail(&mut self, core: &mut Core, context: &Context, tail: Tail) {
+    fn feed_tail(&mut self, core: &mut ProtocolCore, context: &Context, tail: Tail) {
         let input = core.input(context, &tail.octets[..tail.len]);
         self.want = input.want;
         let rest = tail.len - input.consumed.min(tail.len);
@@ -307,7 +316,7 @@ struct Sinks<'a> {
 impl<'a> Sinks<'a> {
     /// The `remaining` octets at `offset` of `destination`, checked anew.
     fn resolve(
-        core: &Core,
+        core: &ProtocolCore,
         context: &'a Context,
         destination: Destination,
         offset: u32,
@@ -329,7 +338,7 @@ impl<'a> Sinks<'a> {
         Ok(sinks)
     }
 
-    /// What does not fit goes through staging.
+    /// What does not fit into the list is read to staging and copied.
     fn add(&mut self, sink: Use<'a>) {
         if let Some(place) = self.uses.get_mut(self.count) {
             self.octets += sink.len() as usize;
@@ -338,8 +347,8 @@ impl<'a> Sinks<'a> {
         }
     }
 
-    /// Fills them, then `staging`; also returns how many octets they take. Lets go of the memory
-    /// before the core sees anything: it may be told to invalidate it.
+    /// Fills them, then `staging`; also returns how many octets they take. Releases the memory before
+    /// the core sees anything: it may be told to invalidate it.
     fn read(self, stream: &Stream, staging: &mut [u8]) -> Result<(Received, usize), AccessError> {
         let mut pieces = [Piece::EMPTY; MAX_PIECES];
         for (piece, sink) in pieces.iter_mut().zip(self.uses.iter().flatten()) {

@@ -54,10 +54,10 @@ impl<'a> Piece<'a> {
     }
 }
 
-/// What a send did.
+/// The result of a send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sent {
-    /// So many octets were taken.
+    /// This many octets were sent.
     Octets(usize),
     /// The socket is full.
     Full,
@@ -65,12 +65,12 @@ pub(crate) enum Sent {
     Broken(Fault),
 }
 
-/// What a receive did.
+/// The result of a receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Received {
-    /// So many octets are there.
+    /// This many octets were received.
     Octets(usize),
-    /// Nothing now.
+    /// Nothing has arrived.
     Empty,
     /// The peer's FIN.
     Fin,
@@ -81,9 +81,9 @@ pub(crate) enum Received {
 /// How a stream breaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
-    /// The peer, or something on the way, reset it.
+    /// The peer, or something on the path, reset it.
     Reset,
-    /// Retransmissions or keep-alive probes got no answer.
+    /// Retransmissions or keep-alive probes were not acknowledged.
     TimedOut,
 }
 
@@ -100,8 +100,8 @@ impl AsFd for Stream {
 }
 
 impl Stream {
-    /// Takes over a connected socket: nonblocking, no Nagle (one `sendmsg` already carries all
-    /// there is).
+    /// Takes over a connected socket and sets it nonblocking and without Nagle (one `sendmsg` already
+    /// carries all there is).
     pub(crate) fn adopt(socket: OwnedFd) -> io::Result<Self> {
         Descriptors::take::<SoftRdmaFds>(socket.as_fd())?;
         rustix::net::getpeername(&socket)?;
@@ -111,7 +111,7 @@ impl Stream {
         Ok(Self { socket })
     }
 
-    /// Sends octets of ours, as much as fits.
+    /// Sends our octets, as many as fit.
     pub(crate) fn send(&self, octets: &[u8]) -> Sent {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         loop {
@@ -147,7 +147,7 @@ impl Stream {
         }
     }
 
-    /// Receives what is there into a buffer of ours.
+    /// Receives what has arrived into a buffer of ours.
     pub(crate) fn recv(&self, octets: &mut [u8]) -> Received {
         loop {
             match rustix::net::recv(&self.socket, &mut *octets, RecvFlags::DONTWAIT) {
@@ -160,7 +160,7 @@ impl Stream {
         }
     }
 
-    /// Receives what is there into `pieces`, in order.
+    /// Receives what has arrived into `pieces`, in order.
     pub(crate) fn scatter(&self, pieces: &mut [Piece<'_>]) -> Received {
         let mut message = header(pieces);
         loop {
@@ -181,7 +181,7 @@ impl Stream {
         }
     }
 
-    /// Ends our direction with a FIN behind what was sent.
+    /// Sends a FIN after what was sent.
     pub(crate) fn finish(&self) {
         // An error means that the stream is gone already, which the next receive reports.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write);
@@ -198,7 +198,7 @@ impl Stream {
 
     /// Makes the closing of this socket a reset (RST).
     pub(crate) fn reset_on_close(&self) {
-        // It can only fail on something that is not a socket.
+        // It can fail only for a descriptor that is not a socket.
         let _ = sockopt::set_socket_linger(&self.socket, Some(Duration::ZERO));
     }
 
@@ -223,7 +223,7 @@ impl Stream {
         })
     }
 
-    /// A TCP option of plain integers; what the kernel does not fill stays.
+    /// A TCP option of plain integers; fields that the kernel does not fill keep their values.
     fn tcp_option<T: Copy>(&self, option: libc::c_int, mut value: T) -> io::Result<T> {
         let mut len = size_of::<T>() as libc::socklen_t;
         // SAFETY: `value` and `len` are live and as large as the call is told; both callers' types
@@ -336,7 +336,7 @@ mod tests {
         assert_eq!(near.remote(), Some(far.local_addr().unwrap()));
         let info = near.tcp_info().unwrap();
         assert!(info.mss > 500 && info.congestion_window > 0, "{info:?}");
-        // A socket that is none of TCP has no segments.
+        // A socket of another protocol has no segments.
         let (other, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
         assert!(Stream { socket: other.into() }.emss().is_err());
     }

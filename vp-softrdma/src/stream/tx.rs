@@ -1,12 +1,13 @@
-//! Transmit: FPDUs are gathered in batches, and each batch leaves in as few system calls as possible.
+//! Transmitting to the socket: FPDUs are gathered into batches, each sent with as few system calls as
+//! possible.
 //!
-//! The outbox belongs to one QP and is touched under its lock, by whichever thread posts or makes
-//! progress. It holds a batch only while octets wait for the socket. When the peer dies the QP drops
-//! it with the stream.
+//! The outbox belongs to one QP and is used under its lock, by whichever thread posts or makes progress.
+//! It holds a batch only while octets wait for the socket. When the peer dies the QP drops it with the
+//! stream.
 //!
-//! With CRC on the payload is copied into the batch and the CRC taken over what was copied, never over
+//! With CRC on the payload is copied into the batch and the CRC computed over the copy, never over
 //! memory that may change meanwhile. With CRC off large payloads are sent straight from registered
-//! memory, resolved anew for each system call, so a stalled stream never holds up deregistration.
+//! memory, resolved anew for each system call, so a stalled stream never delays deregistration.
 
 use iwarp_proto::{AccessError, Fpdu, Payload};
 use vp_api::room;
@@ -15,7 +16,7 @@ use crate::memory::grant::Need;
 use crate::memory::place;
 use crate::memory::stag_table::Use;
 use crate::qp::context::{Context, Queues};
-use crate::qp::core::Core;
+use crate::qp::protocol_core::ProtocolCore;
 use crate::queue::wq;
 use crate::stream::crc;
 use crate::stream::pool;
@@ -45,7 +46,7 @@ impl Run {
     }
 }
 
-/// FPDUs on their way to the socket.
+/// FPDUs that are being sent.
 pub(crate) struct Batch {
     arena: Box<[u8]>,
     used: usize,
@@ -54,7 +55,7 @@ pub(crate) struct Batch {
     ends: Vec<(usize, u64)>,
     octets: usize,
     sent: usize,
-    /// First run with octets to send, and how many of its octets are sent.
+    /// First run with octets to send, and how many of its octets were sent.
     run: usize,
     run_sent: usize,
     /// First FPDU not sent in full.
@@ -77,7 +78,7 @@ impl Batch {
         })
     }
 
-    /// Forgets everything.
+    /// Empties the batch.
     pub(crate) fn clear(&mut self) {
         self.runs.clear();
         self.ends.clear();
@@ -100,7 +101,7 @@ impl Batch {
         self.extend_arena(octets.len());
     }
 
-    /// Adds an FPDU; on an error nothing of it is there. `kept` is memory that the one before used.
+    /// Adds an FPDU, or nothing of it on an error. `kept` is the memory that the one before used.
     fn push<'c>(
         &mut self,
         fpdu: &Fpdu,
@@ -130,7 +131,7 @@ impl Batch {
     }
 
     /// Adds the short messages that are next; false if there was none.
-    fn push_short(&mut self, core: &mut Core, context: &Context) -> bool {
+    fn push_short(&mut self, core: &mut ProtocolCore, context: &Context) -> bool {
         let (before, most) = (self.octets, BATCH_FPDUS - self.ends.len());
         let (mut end, ends) = (before, &mut self.ends);
         core.transmit_short(context, &mut self.arena[self.used..], most, |octets, sequence| {
@@ -155,7 +156,7 @@ impl Batch {
         self.octets += added;
     }
 
-    /// One system call with as much of the rest as fits.
+    /// One system call that sends as much of the rest as fits.
     fn send(&self, stream: &Stream, source: &Source<'_, '_>) -> Result<Sent, AccessError> {
         if let Some(Run::Arena { at, len }) = self.runs.get(self.run)
             && self.run + 1 == self.runs.len()
@@ -184,7 +185,7 @@ impl Batch {
         Ok(stream.gather(&pieces[..count]))
     }
 
-    /// So many octets were taken; returns the number of the last FPDU that is now sent in full.
+    /// This many octets were sent; returns the number of the last FPDU that was sent completely.
     fn advance(&mut self, octets: usize) -> Option<u64> {
         self.sent += octets;
         self.run_sent += octets;
@@ -209,7 +210,7 @@ impl Batch {
     }
 }
 
-/// Where payloads come from.
+/// The source of payloads.
 struct Source<'c, 'q> {
     context: &'c Context,
     queues: &'q Queues,
@@ -239,8 +240,7 @@ impl<'c> Source<'c, '_> {
         self.each(payload, 0, payload.len(), |_| Ok(()))
     }
 
-    /// Fills `to` with a payload's octets from `offset` on. `crc`, if it is wanted, is continued over
-    /// them.
+    /// Fills `to` with a payload's octets from `offset` on. Continues `crc`, if given, over them.
     fn copy(
         &self,
         payload: Payload,
@@ -276,7 +276,8 @@ impl<'c> Source<'c, '_> {
         Ok(())
     }
 
-    /// Fills `parts` with the payload from octet `skip` on, as far as they go; returns how many it took.
+    /// Fills `parts` with the payload from octet `skip` on, as many as there is room for; returns how
+    /// many.
     fn hold(
         &self,
         payload: Payload,
@@ -286,14 +287,14 @@ impl<'c> Source<'c, '_> {
         let mut count = 0;
         let len = payload.len() - skip as u32;
         self.each(payload, skip as u32, len, |source| {
-            count += put(&mut parts[count..], Part::Held(source));
+            count += put(&mut parts[count..], Part::Registered(source));
             Ok(())
         })?;
         Ok(count)
     }
 }
 
-/// Copies the front of registered memory; `crc`, if it is wanted, is continued over it.
+/// Copies the front of registered memory; continues `crc`, if given, over it.
 fn copy_out(source: &Use<'_>, octets: &mut [u8], crc: Option<&mut u32>) -> Result<(), AccessError> {
     match crc {
         Some(crc) => place::copy_out_summed(source, 0, octets, crc),
@@ -305,7 +306,7 @@ fn copy_out(source: &Use<'_>, octets: &mut [u8], crc: Option<&mut u32>) -> Resul
 enum Part<'a> {
     None,
     Octets(&'a [u8]),
-    Held(Use<'a>),
+    Registered(Use<'a>),
 }
 
 impl Part<'_> {
@@ -313,12 +314,12 @@ impl Part<'_> {
         match self {
             Self::None => Ok(Piece::EMPTY),
             Self::Octets(octets) => Ok(Piece::source(octets)),
-            Self::Held(source) => place::source_piece(source),
+            Self::Registered(source) => place::source_piece(source),
         }
     }
 }
 
-/// Puts a part first; returns 0 if there is no place.
+/// Puts a part first; returns 0 if there is no room.
 fn put<'a>(parts: &mut [Part<'a>], part: Part<'a>) -> usize {
     parts.first_mut().map_or(0, |first| {
         *first = part;
@@ -326,30 +327,30 @@ fn put<'a>(parts: &mut [Part<'a>], part: Part<'a>) -> usize {
     })
 }
 
-/// What waits for the socket.
+/// Octets that wait for the socket.
 #[derive(Default)]
 pub(crate) struct Outbox {
     batch: Option<Box<Batch>>,
 }
 
-/// How far transmitting came.
+/// The result of transmitting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Progress {
     /// Nothing waits any more.
     Drained,
-    /// The socket took so many octets; up to the FPDU `last` all is sent.
+    /// The socket took this many octets; FPDUs up to `last` are sent completely.
     Sent { octets: usize, last: Option<u64> },
     /// The socket is full; its becoming writable is an event.
     Full,
     /// The stream broke.
     Broken(Fault),
-    /// Payload of an FPDU that was promised cannot be read any more: nothing but a reset is left.
-    // RDMAC 6.4(1) [VERBS-12]
+    /// The payload of an FPDU whose header was sent can no longer be read: the stream must be reset.
+    /// RDMAC 6.4(1) [VERBS-12]
     Lost,
 }
 
 impl Outbox {
-    /// A streaming-mode message goes first. False: there is no memory for it.
+    /// Adds a streaming-mode message in front. False: there is no memory for it.
     pub(crate) fn push_raw(&mut self, octets: &[u8]) -> bool {
         if octets.is_empty() {
             return true;
@@ -358,14 +359,14 @@ impl Outbox {
         self.batch.as_mut().map(|batch| batch.push_raw(octets)).is_some()
     }
 
-    /// Fills the batch with what the core has to send, if it is empty. False: there is no memory for
-    /// one, and the core has it still.
+    /// Fills an empty batch with what the core has to send. False: there is no memory for a batch, and
+    /// the core still has it.
     #[inline]
-    pub(crate) fn fill(&mut self, core: &mut Core, context: &Context) -> bool {
+    pub(crate) fn fill(&mut self, core: &mut ProtocolCore, context: &Context) -> bool {
         self.batch.is_some() || core.is_idle() || self.gather(core, context)
     }
 
-    fn gather(&mut self, core: &mut Core, context: &Context) -> bool {
+    fn gather(&mut self, core: &mut ProtocolCore, context: &Context) -> bool {
         let Some(mut batch) = pool::take_batch() else { return false };
         let mut kept = None;
         loop {
@@ -380,7 +381,7 @@ impl Outbox {
             if let Err(error) = batch.push(&fpdu, &source, &mut kept) {
                 core.source_fault(context, error);
             }
-            // A local operation invalidates what nobody uses, this thread neither.
+            // A local operation may invalidate only what is not in use, by this thread either.
             if core.queues.sends.has_locals() {
                 kept = None;
             }

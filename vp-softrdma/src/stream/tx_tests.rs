@@ -1,5 +1,5 @@
-//! What a batch gathers: as much as is there and has room, in few runs; and what becomes of one whose
-//! memory is gone.
+//! Tests of batches: a batch takes as much as is there and has room, in few runs; and what happens to
+//! one whose memory is gone.
 
 use vp_api::{AsyncEvent, Data, Qp, QpChange, QpState, Remote, SendFlags, SendOp, SendWr, Sge};
 use warpline_patience::until;
@@ -12,7 +12,7 @@ use crate::tuning::{BATCH_FPDUS, GATHER_MIN};
 /// Octets of an FPDU around the payload of an RDMA Write: length, header, CRC.
 const AROUND: usize = 2 + 14 + 4;
 
-/// Gives an end in Idle room for so many requests to send.
+/// Gives an end in Idle room for this many send requests.
 fn deepen(end: &End, requests: u32) {
     let (ord, ird, recv_depth, recv_limit) = (None, None, None, None);
     let send_depth = Some(requests);
@@ -20,7 +20,7 @@ fn deepen(end: &End, requests: u32) {
     end.qp.modify(deeper).expect("in Idle");
 }
 
-/// Posts RDMA Writes of these lengths, to the same places of the peer's buffer, with these flags.
+/// Posts RDMA Writes of these lengths, to the same place of the peer's buffer, with these flags.
 fn post_with(end: &End, peer: &End, lens: &[u32], flags: SendFlags) {
     let remote = Remote { stag: peer.stag, to: peer.buffer.addr() };
     let lists: Vec<_> =
@@ -35,13 +35,13 @@ fn post_with(end: &End, peer: &End, lens: &[u32], flags: SendFlags) {
     end.qp.post_send(&wrs).expect("room");
 }
 
-/// The same of some that are held.
+/// The same, of which some are deferred.
 fn post(end: &End, peer: &End, lens: &[u32]) {
     post_with(end, peer, lens, SendFlags::COALESCE);
     assert_eq!(end.sends(), 0, "they are held");
 }
 
-/// The same of some that go out one by one, behind no Read.
+/// The same, sent one by one, behind no Read.
 fn post_fenced(end: &End, peer: &End, lens: &[u32]) {
     post_with(end, peer, lens, SendFlags::COALESCE | SendFlags::READ_FENCE);
 }
@@ -55,7 +55,7 @@ fn filled<R>(end: &End, look: impl FnOnce(&Batch) -> R) -> R {
     })
 }
 
-/// Lengths of the runs, those in registered memory apart.
+/// Lengths of the runs, and whether they are in registered memory.
 fn runs(batch: &Batch) -> Vec<(usize, bool)> {
     batch.runs.iter().map(|run| (run.len(), matches!(run, Run::Payload(_)))).collect()
 }
@@ -84,7 +84,7 @@ fn large_payloads_stay_where_they_are() {
     });
 }
 
-/// Short messages, which are written another way, and others go together.
+/// Short messages, which take the fast path, and others share a call.
 #[test]
 fn all_that_is_posted_leaves_in_one_system_call() {
     for lens in [&[8, 8, 1000, 8, 1000][..], &[1000, 8], &[8, 8], &[9000, 8, 9000, 1000, 8]] {
@@ -103,14 +103,14 @@ fn a_batch_has_a_bounded_number_of_fpdus() {
     let ends = (End::new(64 << 10), End::new(64 << 10));
     deepen(&ends.0, 2 * BATCH_FPDUS as u32);
     let (end, peer) = connected(ends);
-    // One that goes another way first.
+    // The first takes another path.
     let mut lens = [8; BATCH_FPDUS + 9];
     lens[0] = 2 * GATHER_MIN;
     post(&end, &peer, &lens);
     filled(&end, |batch| assert_eq!(batch.ends.len(), BATCH_FPDUS));
 }
 
-/// Short messages go on until there is no room for another. What follows begins the next batch.
+/// Short messages are added until there is no room for another. What follows begins the next batch.
 #[test]
 fn an_fpdu_that_a_full_batch_has_no_room_for_waits() {
     let ends = (End::new(64 << 10), End::new(64 << 10));
@@ -123,7 +123,7 @@ fn an_fpdu_that_a_full_batch_has_no_room_for_waits() {
     assert_eq!(end.qp.query().expect("it is there").state, QpState::Rts);
 }
 
-/// What was begun is finished, and a Terminate says why no more comes.
+/// A message that was begun is finished, and a Terminate says why no more follows.
 #[test]
 fn a_source_that_is_gone_before_its_segment_begins_ends_in_a_terminate() {
     let (end, peer) = pair(4 << 20);

@@ -1,5 +1,5 @@
-//! Connected QPs that nothing but the test's own thread drives: their engines' threads have ended,
-//! and their clock is the test's.
+//! Connected QPs that only the test's own thread drives: their engines' threads have ended, and their
+//! clock is the test's.
 
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::qp::SoftQp;
 use crate::queue::cq::SoftCq;
 use crate::queue::cq_ring::CqRing;
 
-/// A consumer that may arm, and is told nothing.
+/// A consumer that may arm, and ignores notifications.
 struct Nobody;
 
 impl CqHandler for Nobody {
@@ -38,7 +38,7 @@ pub(crate) struct End {
 }
 
 impl End {
-    /// In Idle, with a region of so many octets.
+    /// An end in Idle, with a region of this many octets.
     pub(crate) fn new(octets: usize) -> Self {
         Self::with(octets, |_| {})
     }
@@ -46,7 +46,7 @@ impl End {
     /// The same, its QP made as `wish` says.
     pub(crate) fn with(octets: usize, wish: impl FnOnce(&mut QpInit)) -> Self {
         let services = services(0);
-        let engine = Engine::start(services.clone(), "turns").expect("an engine");
+        let engine = Engine::start(services.clone(), "test-engine").expect("an engine");
         engine.stop();
         let table = Arc::new(StagTable::new().expect("a table"));
         let regions = Regions { table: table.clone(), services: services.clone(), probes: false };
@@ -111,17 +111,17 @@ impl End {
         self.qp.query().expect("it is there").counters.send_calls
     }
 
-    /// Payload octets that the core has given out.
+    /// Payload octets that the core has transmitted.
     pub(crate) fn octets_sent(&self) -> u64 {
         self.qp.query().expect("it is there").counters.octets_sent
     }
 
-    /// So many nanoseconds pass.
+    /// Lets this many nanoseconds pass.
     pub(crate) fn pass(&self, ns: u64) {
         self.services.now.fetch_add(ns, Ordering::Relaxed);
     }
 
-    /// Looks for octets; true if there is a completion, of a success.
+    /// Serves the socket; returns true if there is a successful completion.
     pub(crate) fn completed(&self) -> bool {
         let mut out = [WorkCompletion::BLANK];
         let polled = self.cq.poll(&mut out).expect("it is there");

@@ -1,5 +1,5 @@
-//! Removing what a destroyed QP left: order, places and room of the rest, and with loom that nothing is
-//! lost, seen too late or waited for in vain.
+//! Tests of removing a destroyed QP's completions: order, places and room of the rest; with loom, that
+//! no completion is lost or seen too late, and that no thread waits in vain.
 
 use vp_api::{QpId, WorkCompletion};
 
@@ -49,7 +49,7 @@ mod plain {
             let kept = ring.queued();
             assert!(kept < 8 && ring.has_any());
             for _ in 0..kept.min(2) {
-                // Everything before the next one is done, and the next one is not.
+                // Everything before the next one was taken, and the next one was not.
                 let taken = ring.taken();
                 let id = pop(&ring, 1)[0] as usize;
                 assert_eq!(taken, places[id], "of {id} in round {round}");
@@ -92,7 +92,7 @@ mod plain {
         assert_eq!((pop_all(&ring), ring.depth()), (vec![0, 1], 8));
     }
 
-    // As after want of memory, and while a pusher is half way.
+    // As if there had been no memory, and while a pusher is half way.
     #[test]
     fn what_stays_in_the_ring_is_skipped_and_costs_no_room() {
         let ring = CqRing::new(4).unwrap();
@@ -104,7 +104,7 @@ mod plain {
         ring.remove(QpId(3));
         assert_eq!(pop_all(&ring), (4..9).collect::<Vec<_>>());
         assert_eq!(ring.queued(), 0);
-        // Nothing is held from here on.
+        // The ring is not held from here on.
         assert!(!ring.keeps_gone() && !ring.oldest().is_held());
     }
 }
@@ -137,7 +137,7 @@ mod models {
         thread::spawn(move || ring.remove(QpId(1)))
     }
 
-    // Poppers take what was moved, in order; a pusher takes the room that it left.
+    // Poppers take moved completions in order; a pusher uses the room that they left.
     #[test]
     fn loom_beside_a_pusher_and_a_poller() {
         bounded(|| {
@@ -160,7 +160,7 @@ mod models {
         });
     }
 
-    // What was pushed before is never out of sight.
+    // A completion that was pushed can always be popped.
     #[test]
     fn loom_beside_two_pollers() {
         bounded(|| {
@@ -221,7 +221,7 @@ mod models {
         });
     }
 
-    // [VERBS-21]: a removal takes no wake-up away. One arms and looks, and rests if there is nothing.
+    // [VERBS-21]: a removal loses no wake-up. A consumer arms and looks, and sleeps if there is nothing.
     #[test]
     fn loom_no_wakeup_is_lost() {
         bounded(|| {
@@ -242,7 +242,7 @@ mod models {
             seen.extend(pop(&ring, 2));
             remover.join().unwrap();
             pusher.join().unwrap();
-            // It is polled, or it rang.
+            // It is polled, or the notification fired.
             assert!(seen.contains(&2) || bell.load(Ordering::SeqCst) == 1);
         });
     }

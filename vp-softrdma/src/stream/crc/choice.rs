@@ -1,21 +1,22 @@
-//! Chooses among kernels by what they take: once per process, when it is asked first.
+//! Choosing the fastest of several kernels by measuring, once per process, at the first use.
 //!
-//! What a processor says it has does not say how fast it is: where 512 bits are multiplied in two halves,
-//! other kernels win. So each sums a few FPDUs' worth of octets, in turns, and its best time counts: what
-//! disturbs a run only makes it longer, and hits all alike. That takes some 100 us.
+//! The features that a processor reports do not tell how fast they are: where 512-bit multiplications
+//! are executed in two halves, other kernels win. So each candidate sums a few FPDUs' worth of octets,
+//! in turns, and its best time counts: disturbances only make a run longer, and affect all alike. That
+//! takes some 100 us.
 //!
-//! Owns nothing. Any thread; nothing here outlives the choice.
+//! Called from any thread; only the result is kept.
 
 use std::time::{Duration, Instant};
 
-/// Octets of a run: they stay in the first cache.
+/// Octets of a run: they fit into the first-level cache.
 pub(super) const TRIAL: usize = 16 << 10;
-/// What they work on; not on the stack: who posts first may have a small one.
+/// The octets to sum; not on the stack, since the thread that posts first may have a small one.
 pub(super) static OCTETS: [u8; TRIAL] = [0x5a; TRIAL];
-/// Runs of each candidate. Processors take the first ones to bring wide vectors up to speed.
+/// Runs of each candidate. Processors need the first ones to bring wide vectors up to speed.
 const ROUNDS: usize = 10;
 
-/// A kernel or copier, and what it is called.
+/// A kernel or copier, and its name.
 #[derive(Clone, Copy)]
 pub(super) struct Candidate<F> {
     pub(super) name: &'static str,
@@ -28,12 +29,12 @@ impl<F> Candidate<F> {
     }
 }
 
-/// The one that was chosen.
+/// The chosen one.
 #[derive(Clone, Copy)]
 pub(crate) struct Chosen<F> {
-    /// What it is called.
+    /// Its name.
     pub(crate) name: &'static str,
-    /// It.
+    /// The function.
     pub(crate) run: F,
     /// The best run over [`TRIAL`] octets.
     best: Duration,
@@ -46,8 +47,8 @@ impl<F> Chosen<F> {
     }
 }
 
-/// The fastest of `candidates`; one of them must be a twentieth faster to be preferred to an earlier one.
-/// `run` makes it work on [`TRIAL`] octets.
+/// The fastest of `candidates`; it must be a twentieth faster to be preferred to an earlier one. `run`
+/// makes it work on [`TRIAL`] octets.
 pub(super) fn fastest<F: Copy>(
     candidates: &[Candidate<F>],
     mut run: impl FnMut(F),
@@ -85,7 +86,7 @@ mod tests {
         let mut runs = 0;
         let chosen = best_of(&all, |at| {
             runs += 1;
-            // What it takes, and what disturbs all runs but one in seven.
+            // The time of a run, and a disturbance of all runs but one in seven.
             let (own, noise) = times[at];
             Duration::from_nanos(own + if runs % 7 == 0 { 0 } else { noise })
         });

@@ -1,7 +1,6 @@
-//! The seam of copiers: CRC32c over a copy that is made on the way. Chosen and checked as the kernels
-//! are.
+//! Selection of the copier: CRC32c computed while copying. Chosen and checked as the kernels are.
 //!
-//! Owns the choice. Whoever transmits calls it, under the QP's lock; what it copies from is registered
+//! Holds the choice. The thread that transmits calls it, under the QP's lock; the source is registered
 //! memory.
 
 use std::sync::OnceLock;
@@ -11,11 +10,11 @@ use vp_api::room;
 use super::choice::{self, Candidate};
 use super::portable;
 
-/// Copies octets and continues a CRC over what it wrote; faster than one after the other.
+/// Copies octets and continues a CRC over the octets that it wrote; faster than one after the other.
 ///
 /// # Safety
-/// The source has as many octets as the slice, and may be read, though others write to it: what comes
-/// then is what a race gives, and the CRC is that of what came.
+/// The source has as many octets as the slice and may be read, though others may write to it: a race
+/// decides which octets are copied, and the CRC is that of the copied ones.
 pub(crate) type Copier = unsafe fn(u32, *const u8, &mut [u8]) -> u32;
 
 /// The fastest copier that works here, if there is one.
@@ -45,7 +44,7 @@ fn copiers() -> impl Iterator<Item = Candidate<Copier>> {
     own.into_iter().flatten()
 }
 
-/// Whether a copier copies, and gives the sums that the portable code gives.
+/// Whether a copier copies, and returns the CRCs of the portable code.
 fn copies(copier: Copier) -> bool {
     let source: [u8; 1027] = std::array::from_fn(|at| (at * 7 + at / 256) as u8);
     [0, 1, 100, 256, 300, source.len()].into_iter().all(|len| {
@@ -62,7 +61,7 @@ mod tests {
     use super::*;
 
     // Every length around the limits of every copier, from and to every alignment; nothing is written
-    // beyond.
+    // beyond the end.
     #[test]
     fn copiers_copy_and_agree() {
         let octets: Vec<u8> =

@@ -1,23 +1,23 @@
 //! CRC32c kernels for x86-64: carry-less multiplication for long pieces, the processor's own CRC32c
 //! instruction for short ones.
 //!
-//! Owns nothing, any thread. A kernel is handed out only on a processor that can run it.
+//! No state; called from any thread. A kernel is handed out only on a processor that can run it.
 //!
-//! Folding keeps the multiplier busy and leaves loads and stores idle: so a copy on the way costs
-//! nothing. A copier reads each octet once, into the register that is both stored and summed: what it
-//! copied is what it summed, whoever writes to the source meanwhile.
+//! Folding keeps the multiplier busy and leaves load and store units idle, so copying at the same time
+//! costs nothing. A copier reads each octet once, into a register that is both stored and summed: the
+//! CRC is that of the copy, whatever others write to the source meanwhile.
 //!
-//! Where 256 bits are all that is multiplied at once, that is the bound, and the unit of the crc32
-//! instruction has nothing to do. The mixed kernel folds the front of a piece and sums the three runs
-//! behind it with that instruction in the meantime ([`streams`](super::streams)). Copies are bound by
-//! loads and stores: it did not pay there, nor beside 512 bits.
+//! Where 256 bits are multiplied at once, the multiplier is the bottleneck, and the unit for the crc32
+//! instruction is idle. The mixed kernel folds the front of a piece and meanwhile sums the three runs
+//! behind it with that instruction ([`streams`](super::streams)). Copies are bound by loads and stores:
+//! there it did not pay, nor with 512 bits.
 //!
 //! # How folding works
 //!
-//! A lane of 128 bits stands for octets whose remainder is still to come. Moving it `n` octets on
+//! A lane of 128 bits stands for octets whose remainder is still to be computed. Moving it `n` octets on
 //! multiplies it by x^(8n); modulo the polynomial that takes one product of 64 by 33 bits for each of
-//! its halves. Four vectors of lanes go side by side, so that each hides the latency of the others.
-//! At the end 16 octets are left that have the same remainder as the whole.
+//! its halves. Four vectors of lanes are folded in parallel, so that each hides the latency of the
+//! others. At the end 16 octets are left that have the same remainder as the whole.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -33,12 +33,12 @@ pub(super) const POLYNOMIAL: u32 = 0x1edc_6f41;
 /// Octets of four vectors of the mixed kernel.
 const FOUR: usize = 4 * 32;
 
-/// The processor has vectors of 512 bits, and what goes with them here.
+/// The processor has the 512-bit vector instructions that are used here.
 fn is_wide() -> bool {
     is_x86_feature_detected!("avx512f") && multiplies()
 }
 
-/// The same of 256 bits.
+/// The same for 256 bits.
 fn is_half() -> bool {
     is_x86_feature_detected!("avx2") && multiplies()
 }
@@ -81,7 +81,7 @@ pub(super) fn copiers() -> [Option<Candidate<Copier>>; 2] {
     ]
 }
 
-/// Short pieces here, long ones by the portable code, which knows the same instruction.
+/// Short pieces here; long ones by the portable code, which uses the same instruction.
 fn narrow() -> Option<Kernel> {
     let kernel: Kernel = |crc, octets| {
         if octets.len() >= FOLD_MIN {
@@ -109,7 +109,7 @@ const fn key(power: u32) -> i64 {
     (value.reverse_bits() as i64) << 1
 }
 
-/// Eight octets at a time; states are CRCs before the last inversion.
+/// Eight octets at a time; the state is a CRC before the final inversion.
 #[inline]
 #[target_feature(enable = "sse4.2")]
 fn serial(state: u32, octets: &[u8]) -> u32 {
@@ -122,9 +122,9 @@ fn serial(state: u32, octets: &[u8]) -> u32 {
     rest.iter().fold(state, |state, octet| _mm_crc32_u8(state, *octet))
 }
 
-/// Folds vectors of `$octets` into one, four side by side: `$groups` of four, the first of them
-/// `$first`, and `$singles` behind them. `$next` makes lanes of each; `$state` is added in front, where
-/// it belongs. `$beside` is done with every group but the first.
+/// Folds vectors of `$octets` into one, four in parallel: `$groups` of four, the first of them `$first`,
+/// and `$singles` behind them. `$next` makes lanes of each; `$state` is added to the first lane.
+/// `$beside` is executed with every group but the first.
 macro_rules! fold {
     ($state:ident, $first:ident, $groups:ident, $singles:ident, $next:ident, $octets:literal, $add:ident, $seed:ident, $keys:ident, $step:ident, $beside:expr) => {{
         let [first, second, third, fourth] = $first;
@@ -185,13 +185,13 @@ macro_rules! kernels {
     };
 }
 
-/// [`fold256`] of the front, and three runs behind it beside.
+/// [`fold256`] of the front, and in parallel the three runs behind it.
 #[target_feature(enable = "avx2,vpclmulqdq,pclmulqdq,sse4.2")]
 fn mix256(state: u32, octets: &[u8]) -> u32 {
     if octets.len() < MIX_MIN {
         return fold256(state, octets);
     }
-    // How often four vectors go beside the runs, behind the first four.
+    // How many groups of four vectors are folded in parallel with the runs, after the first.
     let steps = (octets.len() - FOUR) / (FOUR + BESIDE);
     let (front, rest) = octets.split_at((steps + 1) * FOUR);
     let (beside, rest) = rest.split_at(steps * BESIDE);
@@ -221,7 +221,8 @@ fn mix256(state: u32, octets: &[u8]) -> u32 {
 #[target_feature(enable = "sse4.2")]
 unsafe fn copy_rest(state: u32, from: *const u8, to: &mut [u8]) -> u32 {
     for (at, octet) in to.iter_mut().enumerate() {
-        // SAFETY: the source has as many octets as `to`. Volatile: read once, as they are now.
+        // SAFETY: the source has as many octets as `to`. Volatile: read once, with its value at that
+        // moment.
         *octet = unsafe { from.wrapping_add(at).read_volatile() };
     }
     serial(state, to)
@@ -257,13 +258,13 @@ kernels!(
 /// Copies 64 octets, and returns them.
 ///
 /// # Safety
-/// They may be read, though others write to them.
+/// The source may be read, though others may write to it.
 #[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn fetch512(from: *const u8, to: &mut [u8; 64]) -> __m512i {
     let lanes;
-    // SAFETY: loads 64 octets, at any alignment, which the caller says may be read; nothing else.
-    // In assembly, since no Rust load may race, and so that there is one load.
+    // SAFETY: loads 64 octets, at any alignment, which by the caller's promise may be read; nothing
+    // else. In assembly, since no Rust load may race, and so that there is exactly one load.
     unsafe {
         asm!("vmovdqu64 {lanes}, [{from}]", lanes = lateout(zmm_reg) lanes, from = in(reg) from,
             options(readonly, nostack, preserves_flags));
@@ -272,7 +273,7 @@ unsafe fn fetch512(from: *const u8, to: &mut [u8; 64]) -> __m512i {
     lanes
 }
 
-/// `state` in front, zeros behind it.
+/// `state` in the first lane, zeros in the others.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn seed512(state: u32) -> __m512i {
@@ -286,7 +287,7 @@ fn keys512(keys: (i64, i64)) -> __m512i {
     _mm512_set_epi64(high, low, high, low, high, low, high, low)
 }
 
-/// `lanes` moved on, and `next` added.
+/// `lanes` moved on, with `next` added.
 #[inline]
 #[target_feature(enable = "avx512f,vpclmulqdq")]
 fn step512(lanes: __m512i, keys: __m512i, next: __m512i) -> __m512i {
@@ -315,13 +316,13 @@ fn store512(lanes: __m512i) -> [u8; 64] {
 /// Copies 32 octets, and returns them.
 ///
 /// # Safety
-/// They may be read, though others write to them.
+/// The source may be read, though others may write to it.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn fetch256(from: *const u8, to: &mut [u8; 32]) -> __m256i {
     let lanes;
-    // SAFETY: loads 32 octets, at any alignment, which the caller says may be read; nothing else.
-    // In assembly, since no Rust load may race, and so that there is one load.
+    // SAFETY: loads 32 octets, at any alignment, which by the caller's promise may be read; nothing
+    // else. In assembly, since no Rust load may race, and so that there is exactly one load.
     unsafe {
         asm!("vmovdqu {lanes}, [{from}]", lanes = lateout(ymm_reg) lanes, from = in(reg) from,
             options(readonly, nostack, preserves_flags));
@@ -330,7 +331,7 @@ unsafe fn fetch256(from: *const u8, to: &mut [u8; 32]) -> __m256i {
     lanes
 }
 
-/// `state` in front, zeros behind it.
+/// `state` in the first lane, zeros in the others.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn seed256(state: u32) -> __m256i {
@@ -344,7 +345,7 @@ fn keys256(keys: (i64, i64)) -> __m256i {
     _mm256_set_epi64x(high, low, high, low)
 }
 
-/// `lanes` moved on, and `next` added.
+/// `lanes` moved on, with `next` added.
 #[inline]
 #[target_feature(enable = "avx2,vpclmulqdq")]
 fn step256(lanes: __m256i, keys: __m256i, next: __m256i) -> __m256i {

@@ -1,10 +1,10 @@
-//! Runs of octets that the crc32 instruction sums side by side, while the multiplier folds others; and
-//! how their sums are joined.
+//! Parallel runs of the crc32 instruction, summed while the multiplier folds other octets; and joining
+//! their results.
 //!
-//! The instruction takes one word per cycle and three cycles for a result: three runs keep it busy.
+//! The instruction starts every cycle and has a latency of three cycles: three runs keep it busy.
 //!
-//! Owns nothing, any thread. What follows the front of a piece moves its remainder on: by x^(8n) for `n`
-//! octets, modulo the polynomial.
+//! No state; called from any thread. Octets that follow the front of a piece move its remainder on: by
+//! x^(8n) for `n` octets, modulo the polynomial.
 
 use std::arch::x86_64::*;
 use std::slice;
@@ -13,21 +13,22 @@ use super::fold::POLYNOMIAL;
 
 /// Octets of a word.
 const WORD: usize = 8;
-/// Words of each run for every four vectors that are folded: what the multiplier leaves time for.
+/// Words of each run for every four vectors that are folded: what fits into the time of the
+/// multiplications.
 const WORDS: usize = 3;
 /// Octets of one run beside four vectors.
 const RUN: usize = WORDS * WORD;
 /// Octets of all three.
 pub(super) const BESIDE: usize = 3 * RUN;
 
-/// Three runs of as many octets, and the states of their sums.
+/// Three runs of equal length, and the states of their sums.
 pub(super) struct Streams<'a> {
     runs: [slice::Iter<'a, [[u8; WORD]; WORDS]>; 3],
     states: [u64; 3],
 }
 
 impl<'a> Streams<'a> {
-    /// Over octets of which there are a multiple of [`BESIDE`].
+    /// Over octets whose number is a multiple of [`BESIDE`].
     #[inline]
     pub(super) fn new(octets: &'a [u8]) -> Self {
         let (one, rest) = octets.split_at(octets.len() / 3);
@@ -53,7 +54,7 @@ impl<'a> Streams<'a> {
         self.states = [a, b, c];
     }
 
-    /// The state behind `front` and the three runs, of `steps` steps each.
+    /// The state after `front` and the three runs, of `steps` steps each.
     #[inline]
     #[target_feature(enable = "sse4.2,pclmulqdq")]
     pub(super) fn join(&self, front: u32, steps: usize) -> u32 {
@@ -63,8 +64,8 @@ impl<'a> Streams<'a> {
     }
 }
 
-/// Product of two reversed numbers, times x^33: a product of reversed numbers is one place too low, and
-/// the instruction adds 32.
+/// Product of two reversed numbers, times x^33: a product of reversed numbers is shifted by one place,
+/// and the instruction adds 32.
 #[inline]
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 fn multiply(a: u32, b: u32) -> u32 {

@@ -1,27 +1,29 @@
-//! Which thread tells the asynchronous events of a QP, so that they come in order and one at a time.
-//!
+//! Delivery of a QP's asynchronous events: which thread delivers, so that they come in order and one at
+//! a time.
 //! The events wait behind the QP's lock; who unlocks it and finds that nobody tells them does so until
-//! there are none. The state that an event is about can be seen before it: a thread that has a QP begin
-//! anew waits here until the consumer's handler has returned from the last event of the earlier stream,
-//! which would else be taken for one of the next. A handler that blocks holds up that caller only.
+//! The events wait behind the QP's lock. A thread that unlocks it and finds that no other delivers them
+//! does so until there are none. The state that an event is about can be seen before the event: a thread
+//! that begins a new stream on the QP therefore waits here until the consumer's handler has returned
+//! from the last event of the earlier stream; otherwise that event would be taken for one of the new
+//! stream. A handler that blocks delays only that caller.
 
 use std::sync::PoisonError;
 use std::thread::{ThreadId, current};
 
 use crate::sync::{Condvar, Mutex, lock};
 
-/// See the module.
-pub(crate) struct Telling {
+/// The thread that delivers, and those that wait for it.
+pub(crate) struct EventDelivery {
     by: Mutex<Option<ThreadId>>,
     over: Condvar,
 }
 
-impl Telling {
+impl EventDelivery {
     pub(crate) fn new() -> Self {
         Self { by: Mutex::new(None), over: Condvar::new() }
     }
 
-    /// The calling thread tells from now on; false if another one does. Under the QP's lock.
+    /// The calling thread delivers from now on; false if another one does. Under the QP's lock.
     pub(crate) fn begin(&self) -> bool {
         let mut by = lock(&self.by);
         let free = by.is_none();
@@ -31,18 +33,19 @@ impl Telling {
         free
     }
 
-    /// Everything is told. Under the QP's lock.
+    /// All events are delivered. Under the QP's lock.
     pub(crate) fn end(&self) {
         *lock(&self.by) = None;
         self.over.notify_all();
     }
 
-    /// Whether no other thread is telling.
+    /// Whether no other thread is delivering.
     pub(crate) fn is_over(&self) -> bool {
         lock(&self.by).is_none_or(|by| by == current().id())
     }
 
-    /// Waits until nobody tells; false if that is this very thread, from whose handler it is asked.
+    /// Waits until no thread delivers; false if the calling thread does, from whose handler this is
+    /// called.
     pub(crate) fn wait(&self) -> bool {
         let mut by = lock(&self.by);
         while let Some(thread) = *by {

@@ -1,4 +1,5 @@
-//! A QP that could send for ever stops when its turn is over, and goes on when it has the next.
+//! Tests of the budgets: a QP that has more to send than its budget stops, and continues at its next
+//! visit.
 
 use vp_api::{Data, Qp, Remote, SendFlags, SendOp, SendWr};
 use warpline_patience::{Bound, until};
@@ -6,10 +7,10 @@ use warpline_patience::{Bound, until};
 use crate::testing::end::{End, pair};
 use crate::tuning::SEND_BUDGET;
 
-/// Many turns of each end.
+/// Many budgets of each end.
 const LARGE: usize = 16 << 20;
 
-/// What one visit may take out of the core: a batch, and the FPDU that filled it.
+/// What one visit may take from the core: a batch, and the FPDU that filled it.
 const MOST: u64 = SEND_BUDGET as u64 + (66 << 10);
 // A MiB and a little more.
 const _: () = assert!(MOST > 1 << 20 && MOST < 5 << 18);
@@ -22,36 +23,36 @@ fn reading() -> (End, End) {
 }
 
 #[test]
-fn a_visit_sends_a_turn_of_a_large_read() {
+fn a_visit_sends_a_budget_of_a_large_read() {
     let (reader, source) = reading();
-    let mut turns = 0;
-    let mut turn = |visit: &dyn Fn()| {
+    let mut visits = 0;
+    let mut count = |visit: &dyn Fn()| {
         let before = source.octets_sent();
         visit();
         let sent = source.octets_sent() - before;
-        assert!(sent <= MOST, "{sent} octets in one turn");
-        turns += u64::from(sent != 0);
+        assert!(sent <= MOST, "{sent} octets in one visit");
+        visits += u64::from(sent != 0);
     };
-    let bound = Bound::new("a large read, turn by turn");
+    let bound = Bound::new("a large read, visit by visit");
     while !reader.completed() {
         bound.check();
-        turn(&|| {
+        count(&|| {
             source.qp.poll();
         });
-        // It may wait for room.
-        turn(&|| source.engine.poll());
+        // It may wait for room to send.
+        count(&|| source.engine.poll());
     }
-    assert!(turns >= LARGE as u64 / MOST, "{turns}");
+    assert!(visits >= LARGE as u64 / MOST, "{visits}");
 }
 
-/// Who polls goes on with a turn that was over, and with nothing else that nobody asked for.
+/// A poll continues what an exhausted budget left, and transmits nothing that is deferred.
 #[test]
 fn a_poll_goes_on_with_what_is_unsent() {
     let (end, peer) = pair(64);
     let remote = Remote { stag: peer.stag, to: peer.buffer.addr() };
     let (op, flags) = (SendOp::Write { remote }, SendFlags::COALESCE);
     end.qp.post_send(&[SendWr { wr_id: 1, op, data: Data::Sgl(&[]), flags }]).expect("room");
-    // As if it were no post that waits for others.
+    // As if it were no post that is deferred.
     end.qp.inside(|inner, _| assert!(inner.coalesce.release()));
     end.qp.poll();
     assert_eq!(end.sends(), 0);
@@ -81,11 +82,11 @@ fn fpdus_follow_the_segments_of_tcp_after_a_long_transmission() {
     assert!(second < first / 2, "{second} FPDUs");
 }
 
-/// Octets behind the end of a turn bring no event of their own.
+/// Octets that the budget did not reach cause no event of their own.
 #[test]
-fn the_end_of_a_turn_is_an_event() {
+fn the_end_of_a_budget_is_an_event() {
     let (reader, source) = reading();
-    let bound = Bound::new("the event of a turn's end");
+    let bound = Bound::new("the event of the end of a visit");
     while !reader.completed() {
         bound.check();
         source.engine.poll();

@@ -1,6 +1,6 @@
-//! The protocol core and the queues it works on, as one thing to drive.
+//! The protocol core of a QP together with the queues that it works on.
 //!
-//! Belongs to a QP, under its lock. Every call of the core that may complete work goes through here.
+//! Belongs to a QP, under its lock. Every call of the core that may complete work is made here.
 
 use iwarp_proto::{AccessError, Action, Fpdu, Input, LlpFault, ProtocolError, Qp, State};
 
@@ -8,29 +8,29 @@ use crate::qp::context::{Context, Queues};
 use crate::qp::host::View;
 use crate::stream::socket::Fault;
 
-/// Core and queues.
-pub(crate) struct Core {
+/// The protocol core and the queues.
+pub(crate) struct ProtocolCore {
     pub(crate) proto: Qp,
     pub(crate) queues: Queues,
 }
 
-impl Core {
-    /// Octets in order; what came before and was not consumed is in front of them.
+impl ProtocolCore {
+    /// Received octets, in order; octets of an earlier call that were not consumed precede them.
     pub(crate) fn input(&mut self, context: &Context, octets: &[u8]) -> Input {
         self.proto.handle_input(octets, &mut View::new(context, &mut self.queues))
     }
 
-    /// Octets that were read to where they belong.
+    /// Octets that were read straight to their place.
     pub(crate) fn direct(&mut self, context: &Context, octets: u32) -> Input {
         self.proto.handle_direct(octets, &mut View::new(context, &mut self.queues))
     }
 
-    /// Receives were posted, for which messages waited.
+    /// Receives were posted that messages waited for.
     pub(crate) fn receives(&mut self, context: &Context) {
         self.proto.handle_receives(&mut View::new(context, &mut self.queues));
     }
 
-    /// The oldest message has waited for its receive for too long.
+    /// The oldest message has waited too long for its receive.
     pub(crate) fn hold_timeout(&mut self, context: &Context) {
         self.proto.handle_hold_timeout(&mut View::new(context, &mut self.queues));
     }
@@ -54,22 +54,22 @@ impl Core {
         self.proto.handle_llp_fault(fault, &mut View::new(context, &mut self.queues));
     }
 
-    /// Everything up to this FPDU is with TCP.
+    /// Everything up to this FPDU was passed to TCP.
     pub(crate) fn sent(&mut self, context: &Context, sequence: u64) {
         self.proto.handle_sent(sequence, &mut View::new(context, &mut self.queues));
     }
 
-    /// Whether short messages may be next.
+    /// Whether the next messages may be short ones.
     pub(crate) fn has_short(&self) -> bool {
         self.proto.has_short()
     }
 
-    /// Whether in RTS nothing is to be sent.
+    /// Whether the QP is in RTS and has nothing to send.
     pub(crate) fn is_idle(&self) -> bool {
         self.proto.is_idle()
     }
 
-    /// Short messages, if they are next, written to `out`.
+    /// Writes short messages, if they are next, to `out`.
     pub(crate) fn transmit_short(
         &mut self,
         context: &Context,
@@ -90,7 +90,7 @@ impl Core {
         self.proto.handle_source_fault(error, &mut View::new(context, &mut self.queues));
     }
 
-    /// The stream ends without the QP from here on.
+    /// The stream continues without the QP from here on.
     pub(crate) fn left(&mut self, context: &Context) {
         self.proto.handle_left(&mut View::new(context, &mut self.queues));
     }
@@ -100,14 +100,14 @@ impl Core {
         self.proto.handle_close_timeout(&mut View::new(context, &mut self.queues));
     }
 
-    /// The provider itself cannot go on with this stream.
-    // [ERR-27]
+    /// The provider itself cannot continue the stream.
+    /// [ERR-27]
     pub(crate) fn fail(&mut self, context: &Context) {
         let error = ProtocolError::StreamCatastrophic;
         self.proto.handle_local_error(error, &mut View::new(context, &mut self.queues));
     }
 
-    /// An FPDU that was begun cannot be finished.
+    /// An FPDU whose transmission has begun cannot be finished.
     pub(crate) fn unfinished(&mut self, context: &Context) {
         self.proto.handle_unfinished(&mut View::new(context, &mut self.queues));
     }
@@ -127,7 +127,7 @@ impl Core {
         self.proto.abort(&mut View::new(context, &mut self.queues));
     }
 
-    /// What the core wants done with the stream.
+    /// The next action that the core requests for the stream.
     pub(crate) fn poll_action(&mut self) -> Option<Action> {
         self.proto.poll_action()
     }
