@@ -1,5 +1,5 @@
-//! What callers ask for an endpoint: connect, convert, accept, disconnect, reset. In the caller's thread; what a
-//! peer has a part in goes on in the table.
+//! Calls on an endpoint: connect, convert, accept, disconnect, reset. They run in the caller's thread;
+//! what then depends on a peer continues in the connection table.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -17,23 +17,23 @@ use crate::startup::socket::{Conversion, ConvertError, ConvertParams};
 use crate::startup::tcp::{self, Started, check_connect, policy_for};
 use crate::types::{AcceptParams, ConnectParams, Disconnect, RequestId};
 
-/// A queue pair that ends by itself is looked at so often.
+/// How often a queue pair that ends by itself is checked.
 const LOOK: Duration = Duration::from_millis(1);
-/// It may do so later than its bound, on a busy machine.
+/// On a busy machine it may end later than its bound.
 const SETTLE: Duration = Duration::from_secs(1);
 
 impl Cm {
-    /// Connects; a [`crate::ConnEvent`] says what became of it. An error leaves the endpoint
-    /// unconnected: [`Error::AddressInUse`] for a local port that is taken, [`Error::Os`] if this
-    /// process lacks the right or the descriptors.
+    /// Connects; a [`crate::ConnEvent`] reports the result. An error leaves the endpoint unconnected:
+    /// [`Error::AddressInUse`] for a local port that is taken, [`Error::Os`] if this process lacks the
+    /// right or the descriptors.
     pub fn connect(&self, party: &Arc<dyn Connectee>, params: ConnectParams) -> Result<()> {
         self.start_connecting(party, params, None)
     }
 
-    /// Connects from an address that was bound before, and is given up if this fails; the local address and
-    /// port in `params` do not count.
-    /// [`Error::InvalidArgument`]: it is of another family, or several are bound. Providers with a connection
-    /// manager of their own refuse ([`Error::Verb`]).
+    /// Connects from an address that was bound before and that is released if this fails; the local
+    /// address and port in `params` are ignored.
+    /// [`Error::InvalidArgument`]: it is of another family, or several addresses are bound. Providers
+    /// with a connection manager of their own refuse ([`Error::Verb`]).
     pub fn connect_from(
         &self,
         party: &Arc<dyn Connectee>,
@@ -67,7 +67,7 @@ impl Cm {
         let started = match (self.native(), bound) {
             (None, None) => tcp::start(&params, &policy),
             (None, Some(socket)) => tcp::start_bound(socket, &params, &policy),
-            // Its connection manager makes its own.
+            // Its connection manager makes its own sockets.
             (Some(_), _) if params.local_port == 0 => Ok(Started::Native),
             (Some(_), _) => Err(Error::unsupported("connect from a given port")),
         };
@@ -85,17 +85,17 @@ impl Cm {
     }
 
     /// Makes a connected TCP socket the endpoint's stream, after the applications at both its ends
-    /// agreed to (IT-API `it_socket_convert`); a [`crate::ConnEvent`] says what became of it.
+    /// agreed to (IT-API `it_socket_convert`); a [`crate::ConnEvent`] reports the result.
     ///
-    /// The initiator is connecting until the peer's reply is there, bounded by the policy's
+    /// The initiator is connecting until the peer's reply has arrived, bounded by the policy's
     /// `connect_timeout`; without start-up it is connected at once. The responder waits
-    /// ([`ConnState::PassiveWait`]) for the request, which it accepts by itself with the endpoint's
-    /// IRD and ORD, bounded by `request_timeout`; without start-up for the first FPDU, bounded by
+    /// ([`ConnState::PassiveWait`]) for the request, which it accepts by itself with the endpoint's IRD
+    /// and ORD, bounded by `request_timeout`; without start-up for the first FPDU, bounded by
     /// `answer_timeout`, since the peer's application sends it. A disconnect ends the wait.
     ///
-    /// [`Error::Socket`] in the error: this socket cannot become a stream. Whatever the error, the
-    /// socket comes back as it was. A success consumes it, also if no connection comes about. No
-    /// second descriptor of it may stay open: the peer would not see the connection's end.
+    /// [`Error::Socket`]: this socket cannot become a stream. With any error the socket is returned
+    /// unchanged. A success consumes it, even if no connection is established later. No second
+    /// descriptor of it may stay open: the peer would not see the connection's end.
     pub fn convert(
         &self,
         party: &Arc<dyn Connectee>,
@@ -112,7 +112,8 @@ impl Cm {
         let conversion = Conversion::check(self.policies(), socket, params)?;
         match party.connection().begin(pending, "convert a socket") {
             Ok(()) => {
-                // Ours from now on. Without memory to note it a child keeps it, no more.
+                // The socket is ours from now on. If there is no memory to record it, a forked child
+                // keeps it.
                 let _ = kal_shim::fork::take(&conversion.socket);
                 let (party, conversion) = (Arc::downgrade(party), Box::new(conversion));
                 self.mailbox.send(Command::Convert { party, conversion });
@@ -122,7 +123,7 @@ impl Cm {
         }
     }
 
-    /// Accepts a connection request; a [`crate::ConnEvent`] says what became of it.
+    /// Accepts a connection request; a [`crate::ConnEvent`] reports the result.
     pub fn accept(
         &self,
         party: &Arc<dyn Connectee>,
@@ -144,9 +145,9 @@ impl Cm {
         }
     }
 
-    /// Ends the connection, or the attempt to make one. [`crate::ConnEvent::Disconnected`], or for
-    /// an attempt [`crate::ConnEvent::Failed`], follows within the policy's close time-out. Work
-    /// that is still posted completes as flushed. What has completed arrives, unless the end is
+    /// Ends the connection, or the attempt to make one. [`crate::ConnEvent::Disconnected`], or for an
+    /// attempt [`crate::ConnEvent::Failed`], follows within the policy's close time-out. Outstanding
+    /// work completes as flushed. What has completed arrives at the peer, unless the end is
     /// [`Disconnect::Abrupt`].
     pub fn disconnect(&self, party: &Arc<dyn Connectee>, how: Disconnect) -> Result<()> {
         let connection = party.connection();
@@ -164,12 +165,12 @@ impl Cm {
                 }
                 Ok(())
             }
-            // Over already, or somebody else was faster: the event says so.
+            // The connection is over, or another thread ended it first: the event says so.
             ConnState::Nonoperational => Ok(()),
         }
     }
 
-    /// Gives up a pending connect or accept.
+    /// Cancels a pending connect or accept.
     pub(crate) fn cancel(&self, party: &dyn Connectee, stream: u64) {
         self.mailbox.send(Command::Cancel { qp: id_of(party), stream });
     }
@@ -180,10 +181,10 @@ impl Cm {
     }
 
     /// Nonoperational to Unconnected, once everything posted is flushed (IT-API `it_ep_reset`). Returns
-    /// how many requests of the send queue failed, the last ones that were posted.
+    /// how many requests of the send queue failed: the last ones that were posted.
     ///
-    /// Refused before the connection's last event. If a peer that does not read keeps a Terminate from
-    /// going out, this waits for that, bounded by the policy's `close_timeout`.
+    /// Refused before the connection's last event. If a Terminate cannot be sent because the peer does
+    /// not read, this waits for that, bounded by the policy's `close_timeout`.
     pub fn reset(&self, party: &dyn Connectee) -> Result<u32> {
         let connection = party.connection();
         let (state, stream) = connection.present();
@@ -193,7 +194,7 @@ impl Cm {
         let early =
             |needed| Error::InvalidState { state: "still disconnecting", attempt: "reset", needed };
         if connection.link().live {
-            // Else its last event would be lost.
+            // Otherwise its last event would be lost.
             return Err(early("disconnected (wait for the event)"));
         }
         let verb = Error::verb("reset the queue pair");
@@ -203,15 +204,15 @@ impl Cm {
             QpState::Error => party.qp().modify(QpChange::Idle).map_err(&verb)?,
             _ => return Err(early("disconnected (its last words are on their way; try again)")),
         }
-        // Queried twice: the first time may miss what was flushed meanwhile.
+        // Queried twice: the first query may miss what was flushed meanwhile.
         let after = party.qp().query().map_err(verb)?;
         connection.restart(stream, self.new_stream())?;
         Ok(after.sends_lost.max(before.sends_lost))
     }
 
-    /// The queue pair once it has ended by itself, as it does within its bound; [`Cm::reset`] waits so,
-    /// too, but with posts kept away, which is not needed while this waits.
-    // RDMAC 6.2.3 [VERBS-10]
+    /// The queue pair once it has ended by itself, as it does within its bound. [`Cm::reset`] waits the
+    /// same way but also keeps posts away, which is not needed during this wait.
+    /// RDMAC 6.2.3 [VERBS-10]
     pub fn settled(&self, party: &dyn Connectee) -> Result<QpInfo> {
         let bound = party.connection().link().close_timeout.saturating_add(SETTLE);
         let begin = Instant::now();

@@ -1,11 +1,12 @@
-//! The connection of an endpoint: its state, its present or last stream, and what the manager needs of
-//! the endpoint ([`Connectee`]).
+//! The connection of an endpoint: its state, its present or last stream, and the trait that an endpoint
+//! implements for the manager ([`Connectee`]).
 //!
-//! The endpoint owns its [`Connection`]. The state is one atomic: posting reads it, a caller moves it from
-//! `Unconnected` to pending and from `Connected` to `Nonoperational`, the manager does the rest. What is
-//! known of the stream is behind a lock that is held for a few instructions, and while a verb ends the
-//! stream. When the peer dies, the manager learns it from the provider, makes the state `Nonoperational`
-//! and tells the endpoint. An endpoint that is used again has a stream with a larger number.
+//! The endpoint owns its [`Connection`]. The state is one atomic: posting reads it, a caller moves it
+//! from `Unconnected` to pending and from `Connected` to `Nonoperational`, the manager makes all other
+//! changes. What is known of the stream is behind a lock that is held for a few instructions, and while
+//! a verb ends the stream. When the peer dies, the provider reports it to the manager, which makes the
+//! state `Nonoperational` and delivers an event to the endpoint. Each further stream of an endpoint has
+//! a larger number.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -32,13 +33,13 @@ pub enum ConnState {
     Connected = 4,
     /// The connection is over or is being closed; a reset makes the endpoint usable again.
     Nonoperational = 5,
-    /// A converted socket's endpoint whose peer is to begin (IT-API
+    /// The endpoint of a converted socket whose peer has to begin (IT-API
     /// `IT_EP_STATE_PASSIVE_WAIT_RDMA_TRANS_REQ`).
     PassiveWait = 6,
 }
 
 impl ConnState {
-    /// Its name in messages.
+    /// The name of the state in messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Unconnected => "unconnected",
@@ -62,23 +63,23 @@ impl ConnState {
     }
 }
 
-/// What the manager needs of an endpoint.
+/// What an endpoint implements for the manager.
 pub trait Connectee: Send + Sync {
     /// Its queue pair.
     fn qp(&self) -> &dyn Qp;
 
-    /// What the manager keeps of it.
+    /// The manager's part of the endpoint.
     fn connection(&self) -> &Connection;
 
     /// False once it is closed.
     fn is_open(&self) -> bool;
 
-    /// What private data said may settle more of the stream than MPA does. Called before the queue pair gets
+    /// Adjusts the stream by what the private data says beyond MPA. Called before the queue pair gets
     /// the stream; must not block.
     fn settle(&self, _: &Established, _: &mut StreamParams) {}
 
-    /// Tells it of an event. Called without a lock of the manager, for one event after the other. It must not
-    /// block: the events of the whole adapter wait behind it.
+    /// Delivers an event. Called without a lock of the manager, for one event after the other. It must
+    /// not block: the events of the whole adapter wait behind it.
     fn tell(self: Arc<Self>, event: ConnEvent);
 }
 
@@ -90,16 +91,17 @@ pub(crate) fn open(party: &Weak<dyn Connectee>) -> Option<Arc<dyn Connectee>> {
 /// What is known of the present or last stream.
 #[derive(Default)]
 pub(crate) struct Link {
-    /// Its number in the [`Sequence`](crate::Sequence), before it begins; a reset gives the next one.
+    /// Its number in the [`Sequence`](crate::Sequence), assigned before it begins; a reset assigns the
+    /// next one.
     pub(crate) stream: u64,
     /// Between established and its end.
     pub(crate) live: bool,
     pub(crate) close_timeout: Duration,
-    /// How large its FPDUs may be.
+    /// The largest FPDU to send.
     pub(crate) fpdu: FpduSize,
     pub(crate) ends: Option<Ends>,
     pub(crate) established: Option<Established>,
-    /// This end asked for the disconnect.
+    /// This end requested the disconnect.
     pub(crate) closing: bool,
     /// Why there is no connection.
     pub(crate) refused: Option<Box<ConnEvent>>,
@@ -107,11 +109,11 @@ pub(crate) struct Link {
     pub(crate) permit: Option<Permit>,
 }
 
-/// See the module; [`Cm::connection`](crate::Cm::connection) makes one.
+/// A connection; [`Cm::connection`](crate::Cm::connection) makes one.
 pub struct Connection {
     state: AtomicU8,
     link: Mutex<Link>,
-    /// The largest numbers of reads, inbound and outbound, as they are now.
+    /// The present limits of reads, inbound and outbound.
     reads: Mutex<(u16, u16)>,
 }
 
@@ -129,10 +131,10 @@ impl Connection {
         ConnState::from_raw(self.state.load(Ordering::Acquire))
     }
 
-    /// Whether work may be posted to the send queue: it goes out, or completes as flushed.
+    /// Whether work may be posted to the send queue: it is sent, or completes as flushed.
     #[inline]
     pub fn takes_work(&self) -> bool {
-        // Connected and Nonoperational, told apart by one bit.
+        // Connected and Nonoperational differ in one bit.
         self.state.load(Ordering::Acquire) & !1 == ConnState::Connected as u8
     }
 
@@ -146,9 +148,9 @@ impl Connection {
         self.link().established.clone()
     }
 
-    /// How the last connection of `qp` ended, or why it did not come about, as far as the provider tells;
-    /// `None`: it stands. Known when the first work request of the connection completes without success:
-    /// before the connection event.
+    /// How the last connection of `qp` ended, or why none was established, as far as the provider
+    /// reports it; `None`: it has not ended. Known when the first work request of the connection
+    /// completes with an error: before the connection event.
     pub fn end(&self, qp: &dyn Qp) -> Option<ConnectionEnd> {
         let qp = qp.query().ok()?;
         let cause = match (qp.ended, qp.terminate) {
@@ -163,7 +165,7 @@ impl Connection {
         }
         let (ends, by_peer) = (link.ends.clone()?, !link.closing);
         match cause {
-            // This end wanted it to end, and it did.
+            // This end requested the end.
             Some(BrokenCause::Reset | BrokenCause::Lost | BrokenCause::ClosedInWork) | None
                 if !by_peer =>
             {
@@ -174,7 +176,8 @@ impl Connection {
         }
     }
 
-    /// Changes the limits of reads by `change`, so that those are kept that the queue pair has.
+    /// Changes the limits of reads by `change`, under a lock, so that the recorded limits are those of
+    /// the queue pair.
     pub fn change_reads<E>(
         &self,
         ird: Option<u16>,
@@ -192,13 +195,13 @@ impl Connection {
         *self.reads()
     }
 
-    /// Runs `tell` at a time when nobody closes the endpoint.
+    /// Runs `tell` while no thread closes the endpoint.
     pub fn while_open(&self, tell: impl FnOnce()) {
         let _link = self.link();
         tell();
     }
 
-    /// Closes the endpoint by `destroy`, at a time when it is told of nothing.
+    /// Closes the endpoint by `destroy`, while no event is delivered to it.
     pub fn close<E>(
         &self,
         destroy: impl FnOnce() -> std::result::Result<(), E>,
@@ -225,7 +228,7 @@ impl Connection {
         self.reads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state, and the number of the stream that it is the state of.
+    /// The state, and the number of the stream that it belongs to.
     pub(crate) fn present(&self) -> (ConnState, u64) {
         // A reset changes both under this lock.
         let link = self.link();
@@ -240,7 +243,7 @@ impl Connection {
         Err(self.invalid_state(attempt, "unconnected (reset it after a connection)"))
     }
 
-    /// Makes it as new, for the stream of number `next`, unless another thread has done so since `stream`.
+    /// Resets it for the stream of number `next`, unless another thread has done so since `stream`.
     pub(crate) fn restart(&self, stream: u64, next: u64) -> Result<()> {
         let mut link = self.link();
         if link.stream != stream {
@@ -266,16 +269,16 @@ impl Connection {
     }
 }
 
-/// Ends the stream of an endpoint that is connected; its number. `None` if it has ended by itself: its event,
-/// on the way, says how.
+/// Ends the stream of a connected endpoint and returns its number. `None` if it has ended by itself: an
+/// event that says how is on its way.
 pub(crate) fn end_stream(
     party: &dyn Connectee,
     native: Option<&dyn NativeCm>,
     how: Disconnect,
 ) -> Result<Option<u64>> {
     let connection = party.connection();
-    // Under its lock: else the event of an end that came first could be taken for the event of this one,
-    // and the stream that another thread begins behind a reset for this one.
+    // Under its lock: otherwise the event of an earlier end could be taken for the event of this one,
+    // and a stream that another thread begins after a reset for this one.
     let mut link = connection.link();
     let left = match (how, native) {
         (Disconnect::Graceful, None) => end_llp(party.qp(), &link, QpChange::Closing)?,
@@ -304,11 +307,11 @@ fn end_llp(qp: &dyn Qp, link: &Link, change: QpChange) -> Result<bool> {
     if link.live && !matches!(state, QpState::Rts | QpState::Closing) {
         return Ok(false);
     }
-    // Refused: it ended since; or it closes already, or is still to begin.
+    // Refused: it ended since; or it is closing already, or has not begun.
     Ok(ended_by_this(qp.modify(change))? || !link.live || link.closing)
 }
 
-/// Whether a verb ended the stream, and not something else before.
+/// Whether a verb ended the stream, or it had ended before.
 fn ended_by_this(ended: VpResult<()>) -> Result<bool> {
     match ended {
         Ok(()) => Ok(true),

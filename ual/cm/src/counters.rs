@@ -1,5 +1,4 @@
-//! What connection management has done so far. Atomics: written behind the manager's lock, read by
-//! anyone.
+//! Counters of connection management. Atomics: written behind the manager's lock, read by any thread.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -38,25 +37,25 @@ impl Count {
 counters! {
     /// Connections established, either way.
     established,
-    /// Attempts, either way, that came to nothing, the peer's rejects included.
+    /// Attempts, either way, that failed, the peer's rejects included.
     failed,
-    /// Second attempts with less (RFC 6581 section 10).
+    /// Second attempts with fewer features (RFC 6581 section 10).
     stepped_back,
-    /// TCP connections that came in.
+    /// Incoming TCP connections.
     incoming,
-    /// Of these: dropped for newer ones before their request was whole, or their refusal through.
+    /// Of these: dropped for newer ones before their request was whole or their refusal was complete.
     crowded_out,
-    /// Of these: dropped since their request was not whole in time.
+    /// Of these: dropped because their request was not whole in time.
     request_timeouts,
-    /// Of these: kept waiting, since too many connections from there ended for invalid STags.
+    /// Of these: kept waiting, because too many connections from their address ended for invalid STags.
     delayed,
     /// Of these: refused as malformed or against policy.
     refused,
-    /// Of these: gone before they were answered.
+    /// Of these: closed by the peer before they were accepted or rejected.
     gone,
-    /// Of these: rejected, by the application or for want of room or time.
+    /// Of these: rejected, by the application or for lack of room or time.
     rejected,
-    /// Connections that ended in order, or as this end asked.
+    /// Connections that ended in an orderly way, or as this end requested.
     disconnected,
     /// Connections that broke.
     broken,

@@ -1,10 +1,10 @@
-//! Events on their way to the layer above: queued under the manager's lock, delivered without it.
+//! Delivery of events to the layer above: queued under the manager's lock, delivered without it.
 //!
-//! One queue per adapter. Whoever releases the manager's lock delivers what is queued, in its order; while
-//! one thread delivers, others leave theirs to it. A delivery costs less than what led to it, so that thread
-//! gets to an end. The layer above may call the manager from within a delivery. A request that it does not
-//! take (a dispatcher that is full, or closed) comes back as a command. Peers have no part in it; each of
-//! their events costs an entry here until it is delivered.
+//! One queue per adapter. The thread that releases the manager's lock delivers what is queued, in order;
+//! while one thread delivers, others leave theirs to it. A delivery costs less than the work that caused
+//! it, so the delivering thread comes to an end. The layer above may call the manager from within a
+//! delivery. A request that it does not take (its dispatcher is full or closed) comes back as a command.
+//! Peers play no part; each of their events costs an entry here until it is delivered.
 
 use std::sync::Arc;
 
@@ -17,23 +17,23 @@ use crate::in_order::InOrder;
 use crate::mailbox::{Command, Mailbox};
 use crate::types::{ConnEvent, ConnRequest, ServiceReply, ServiceRequest};
 
-/// One event and who gets it.
+/// One event and its receiver.
 pub(crate) enum Delivery {
     Connection(Arc<dyn Connectee>, Box<ConnEvent>),
     Request { sink: Arc<dyn RequestSink>, request: Box<ConnRequest>, origin: Origin },
     ServiceRequest { sink: Arc<dyn RequestSink>, request: Box<ServiceRequest>, origin: Origin },
     Reply(Arc<dyn ReplySink>, Box<ServiceReply>),
-    Async { told: u64, source: EventSource, event: AsyncEvent },
+    Async { number: u64, source: EventSource, event: AsyncEvent },
 }
 
-/// The entry that a request comes from.
+/// The table entry that a request comes from.
 #[derive(Clone, Copy)]
 pub(crate) struct Origin {
     pub(crate) token: u64,
     pub(crate) request: Handle,
 }
 
-/// See the module.
+/// The queue of one adapter.
 pub(crate) struct Deliveries {
     queue: InOrder<Delivery>,
     face: Arc<dyn Face>,
@@ -48,7 +48,7 @@ impl Deliveries {
         self.queue.push(delivery);
     }
 
-    /// Delivers what is queued, unless another thread does.
+    /// Delivers what is queued, unless another thread is doing so.
     pub(crate) fn deliver(&self, mailbox: &Mailbox) {
         self.queue.drain(|delivery| self.hand_over(delivery, mailbox));
     }
@@ -63,8 +63,8 @@ impl Deliveries {
         let (taken, origin) = match delivery {
             Delivery::Connection(party, event) => return party.tell(*event),
             Delivery::Reply(sink, reply) => return sink.reply(*reply),
-            Delivery::Async { told, source, event } => {
-                return self.face.on_async(told, source, event);
+            Delivery::Async { number, source, event } => {
+                return self.face.on_async(number, source, event);
             }
             Delivery::Request { sink, request, origin } => (sink.request(*request), origin),
             Delivery::ServiceRequest { sink, request, origin } => {

@@ -1,14 +1,15 @@
-//! Drives the table of connection management: in the connection thread, or in a caller that is there.
+//! Drives the connection table: in the connection thread, or in a caller's thread.
 //!
-//! The table is behind one lock. The connection thread sleeps without it, and takes it for as long
-//! as there is something to do. Callers only try the lock. A caller with a command that gets it carries
-//! the command out. A caller that waits for events serves the sockets for a while before it sleeps.
-//! Everything else is the thread's work. So a connection needs no other thread to wake up, and no caller
-//! waits for another. Whoever releases the lock delivers the events ([`crate::deliveries`]). When a peer
-//! dies nothing is held here.
+//! The table is behind one lock. The connection thread sleeps without it, and takes it while there is
+//! work. Callers only try the lock. A caller with a command that gets the lock executes the command. A
+//! caller that waits for events serves the sockets for a while before it sleeps. Everything else is the
+//! thread's work. So a connection needs no other thread to wake up, and no caller waits for another. The
+//! thread that releases the lock delivers the events ([`crate::deliveries`]). The death of a peer leaves
+//! nothing behind here.
 //!
-//! While callers serve the sockets, and none sleeps, the thread backs off ([`crate::wake`]): sockets would
-//! wake it for what a caller does already. A command, or a caller who goes to sleep, ends that.
+//! While callers serve the sockets and none sleeps, the thread backs off ([`crate::wake`]): otherwise
+//! sockets would wake it for work that a caller already does. A command, or a caller that goes to sleep,
+//! ends the back-off.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,15 +23,15 @@ use kal_shim::reactor::{Fired, Interest, Ready, Sleeper, ready_within};
 
 use crate::deliveries::Deliveries;
 use crate::mailbox::{Command, Mailbox};
-use crate::table::{PAUSE, Table};
+use crate::table::{ConnectionTable, PAUSE};
 use crate::wake::WakeState;
 
 /// How long the thread leaves the sockets to callers that served them.
 const BACK_OFF: Duration = Duration::from_millis(1);
 
-/// See the module.
+/// The connection table, its lock, and its thread's commands.
 pub(crate) struct Driver {
-    /// Gone when the thread has ended.
+    /// `None` when the thread has ended.
     work: Mutex<Option<Work>>,
     mailbox: Mailbox,
     deliveries: Arc<Deliveries>,
@@ -38,13 +39,13 @@ pub(crate) struct Driver {
     spinner: Spinner,
 }
 
-/// What is behind the lock. Commands that nobody will carry out go with it.
+/// The part behind the lock. Commands that will not be executed are dropped with it.
 pub(crate) struct Work {
-    pub(crate) table: Table,
+    pub(crate) table: ConnectionTable,
     commands: Receiver<Command>,
 }
 
-/// A caller that sleeps until there is an event: the thread watches for it.
+/// A caller that sleeps until there is an event: while this exists the thread watches the sockets.
 pub struct Asleep<'a>(&'a WakeState);
 
 impl Drop for Asleep<'_> {
@@ -54,7 +55,11 @@ impl Drop for Asleep<'_> {
 }
 
 impl Driver {
-    pub(crate) fn new(table: Table, mailbox: Mailbox, commands: Receiver<Command>) -> Self {
+    pub(crate) fn new(
+        table: ConnectionTable,
+        mailbox: Mailbox,
+        commands: Receiver<Command>,
+    ) -> Self {
         let deliveries = table.deliveries.clone();
         let work = Mutex::new(Some(Work { table, commands }));
         let closed = AtomicBool::new(false);
@@ -66,30 +71,30 @@ impl Driver {
         let mut fired = Fired::default();
         let wake = &self.mailbox.wake;
         loop {
-            // Before the work: what was sent before the end is done.
+            // Read before the work, so that commands sent before the end are executed.
             let closed = self.is_closed();
             self.serve(&mut fired);
             if closed {
                 break;
             }
-            // What came since it woke woke it for nothing more.
-            if let Some(rest) = wake.rest(|| self.is_closed() || !commands.is_empty())
-                && let Err(error) = self.rest(rest, sleeper, &mut fired)
+            // The thread already handles signals that came since it woke.
+            if let Some(mode) = wake.begin_wait(|| self.is_closed() || !commands.is_empty())
+                && let Err(error) = self.sleep(mode, sleeper, &mut fired)
             {
-                // Only a broken descriptor table gets here; without this rest it would spin.
+                // Only a broken descriptor table leads here; without this pause the thread would spin.
                 tracing::error!("connection management cannot wait: {error}");
                 std::thread::sleep(PAUSE);
             }
-            wake.rise();
+            wake.end_wait();
         }
         let work = self.lock().take();
-        // Sockets close and handlers go without the lock.
+        // Sockets are closed and handlers dropped without the lock.
         drop((work, commands));
     }
 
-    fn rest(&self, rest: Mode, sleeper: &Sleeper, fired: &mut Fired) -> std::io::Result<()> {
-        match rest {
-            Mode::Watch | Mode::Rest => sleeper.sleep(fired),
+    fn sleep(&self, mode: Mode, sleeper: &Sleeper, fired: &mut Fired) -> std::io::Result<()> {
+        match mode {
+            Mode::Watch | Mode::Sleep => sleeper.sleep(fired),
             Mode::BackOff => {
                 ready_within(self.mailbox.waker.as_fd(), Interest::READ, BACK_OFF);
                 sleeper.look(fired)
@@ -100,8 +105,8 @@ impl Driver {
     /// Ends the thread, after the commands that were sent before.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        // Like a command: a signal by itself could be taken for one that was heard already.
-        if self.mailbox.wake.rouse() {
+        // As for a command: a signal alone could be taken for one that was handled already.
+        if self.mailbox.wake.request_wake() {
             self.mailbox.waker.signal();
         }
     }
@@ -110,7 +115,7 @@ impl Driver {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Does what was asked and what the thread's sleep found.
+    /// Executes the commands and handles what woke the thread.
     fn serve(&self, fired: &mut Fired) {
         if let Some(work) = &mut *self.lock() {
             let mut ready = Vec::new();
@@ -131,8 +136,8 @@ impl Driver {
         self.deliveries.deliver(&self.mailbox);
     }
 
-    /// Carries out a command in the caller's thread if nobody is at work and nothing was sent
-    /// before; else it is the connection thread's.
+    /// Executes a command in the caller's thread if the table is free and no other command was sent
+    /// before; otherwise the connection thread executes it.
     pub(crate) fn carry_out(&self, command: Command) {
         match self.try_carry_out(command) {
             None => self.deliver(),
@@ -140,7 +145,7 @@ impl Driver {
         }
     }
 
-    /// Carries out a command in the caller's thread, behind those that were sent before.
+    /// Executes a command in the caller's thread, after those that were sent before.
     pub(crate) fn carry_out_now(&self, command: Command) {
         if let Some(work) = &mut *self.lock() {
             work.carry_on(Vec::new());
@@ -150,7 +155,7 @@ impl Driver {
         self.deliver();
     }
 
-    /// `Some`: somebody is at work, or others come first.
+    /// `Some`: another thread has the table, or other commands come first.
     fn try_carry_out(&self, command: Command) -> Option<Command> {
         let Some(mut work) = self.try_lock() else { return Some(command) };
         match &mut *work {
@@ -171,7 +176,7 @@ impl Driver {
             if done() {
                 return None;
             }
-            self.mailbox.wake.attend();
+            self.mailbox.wake.note_poll();
             self.look();
             if !spin.again() {
                 break;
@@ -187,13 +192,13 @@ impl Driver {
         Asleep(&self.mailbox.wake)
     }
 
-    /// Does what there is to do, unless somebody does it already.
+    /// Handles what is ready, unless another thread has the table.
     fn look(&self) {
         if let Some(mut work) = self.try_lock()
             && let Some(work) = &mut *work
         {
             let mut ready = Vec::new();
-            // The thread will see the error, too, and says so.
+            // The thread will get the same error, and logs it.
             if work.table.reactor.poll(&mut ready).is_ok() {
                 work.carry_on(ready);
             }
@@ -215,7 +220,7 @@ impl Driver {
 }
 
 impl Work {
-    /// What has come is done; what comes meanwhile is the thread's, so that no caller stays for ever.
+    /// Handles what is ready now; what follows is the thread's, so that no caller stays for ever.
     fn carry_on(&mut self, ready: Vec<Ready>) {
         for command in self.commands.try_iter().take(self.commands.len()) {
             self.table.on_command(command);

@@ -1,4 +1,4 @@
-//! Errors of connection management that are the caller's: misuse, verbs, operating system. No state.
+//! Errors of connection management that a caller gets: misuse, verbs, operating system. No state.
 //!
 //! What a peer does is never an `Err` here: it arrives as a [`crate::ConnEvent`].
 
@@ -16,20 +16,20 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Why a call was refused.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The connection request was answered before, or its peer has gone.
+    /// The connection request was replied to before, or its peer is gone.
     #[error(fmt = no_request)]
     NoRequest,
-    /// The same of a service request.
+    /// The same for a service request.
     #[error(fmt = no_service_request)]
     NoServiceRequest,
-    /// Not in this state.
+    /// Not possible in this state.
     #[error(fmt = endpoint_state)]
     InvalidState {
         /// Its state.
         state: &'static str,
         /// What was attempted.
         attempt: &'static str,
-        /// The state that would do.
+        /// The state that is needed.
         needed: &'static str,
     },
     /// An argument is not allowed; the text says which, its value, and what is.
@@ -46,7 +46,7 @@ pub enum Error {
     /// The port is taken; the text says where and for what.
     #[error(fmt = text::address_in_use)]
     AddressInUse(String),
-    /// Nobody in this process listens where a request was to be handed to.
+    /// No listener of this process matches the hand-off.
     #[error(fmt = text::no_listener)]
     NoListener(String),
     /// The socket cannot become an endpoint's stream; the text says why and what to do. It was not
@@ -95,13 +95,13 @@ impl Error {
         move |source| Self::Os { attempt, source }
     }
 
-    /// For devices that make their connections themselves.
+    /// For devices with a connection manager of their own.
     pub(crate) fn unsupported(attempt: &'static str) -> Self {
         let why = "this device makes its connections itself and has no such choice";
         Self::verb(attempt)(VpError::new(VpStatus::Unsupported, why))
     }
 
-    /// A system call's refusal, with a port in use told from the rest.
+    /// A system call's refusal; a port in use gives an error of its own.
     pub(crate) fn busy_or_os(attempt: String) -> impl FnOnce(io::Error) -> Self {
         |error| match error.kind() {
             io::ErrorKind::AddrInUse => Self::AddressInUse(attempt),

@@ -1,7 +1,8 @@
-//! What the manager needs of the layer above it, besides its endpoints: IT-API's access layer, or any other.
+//! Traits that the layer above implements, besides its endpoints: IT-API's access layer, or any other.
 //!
-//! All of it is called without a lock of the manager, by whichever thread found the event, for one event
-//! after the other. It must not block: the events of the whole adapter wait behind it.
+//! All methods are called without a lock of the manager (except where noted), by the thread that found
+//! the event, for one event after the other. They must not block: the events of the whole adapter wait
+//! behind them.
 
 use std::sync::Arc;
 
@@ -12,26 +13,27 @@ use crate::types::{ConnRequest, ServiceReply, ServiceRequest};
 
 /// The layer above, for one adapter.
 pub trait Face: Send + Sync {
-    /// The endpoint of a queue pair, if it is open and was made before the event of number `told` (see
-    /// [`Sequence`](crate::Sequence)). Called under the manager's lock.
-    fn connectee(&self, qp: QpId, told: u64) -> Option<Arc<dyn Connectee>>;
+    /// The endpoint of a queue pair, if it is open and was created before the event with number `number`
+    /// (see [`Sequence`](crate::Sequence)). Called under the manager's lock.
+    fn connectee(&self, qp: QpId, number: u64) -> Option<Arc<dyn Connectee>>;
 
-    /// An asynchronous event of the provider. The end of a connection is told here, too, after the endpoint
-    /// was told; an orderly end is not.
-    fn on_async(&self, told: u64, source: EventSource, event: AsyncEvent);
+    /// An asynchronous event of the provider. The end of a connection is reported here, too, after it
+    /// was delivered to the endpoint, except an orderly end.
+    fn on_async(&self, number: u64, source: EventSource, event: AsyncEvent);
 }
 
-/// Where the requests of a listener go.
+/// Receives the requests of a listener.
 pub trait RequestSink: Send + Sync {
-    /// Someone wants to connect; false: it is full or closed, and the request is to be rejected.
+    /// A peer wants to connect. Returns false if the sink is full or closed, and the request is to be
+    /// rejected.
     fn request(self: Arc<Self>, request: ConnRequest) -> bool;
 
-    /// Someone asks for a queue pair that takes datagrams; false as above.
+    /// A peer asks for a queue pair that takes datagrams; false as above.
     fn service_request(self: Arc<Self>, request: ServiceRequest) -> bool;
 }
 
-/// Where the replies of a service go.
+/// Receives the replies of a service.
 pub trait ReplySink: Send + Sync {
-    /// What came of asking.
+    /// The result of a service request.
     fn reply(self: Arc<Self>, reply: ServiceReply);
 }

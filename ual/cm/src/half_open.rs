@@ -1,10 +1,11 @@
-//! Connections at a listener that cost a descriptor and that no application knows of: without a
-//! whole request, or refused and not yet closed. How many there may be, and who goes first.
+//! Half-open connections of a listener, which cost a descriptor and are not known to any application:
+//! without a whole request, or refused and not yet closed. How many there may be, and which is dropped
+//! first.
 //!
-//! Owned by the listener, behind the manager's lock. A peer that dies leaves when its entry does. Full,
-//! it gives up a member at random from a source that has many: what came first is no reason, since
-//! a flood would then outlast everybody who needs time. A single source cannot push out others;
-//! within a source of `n` members each newcomer costs another the place with probability `1 / n`.
+//! Owned by the listener, behind the manager's lock. The entry of a peer that dies leaves with its
+//! timer. When the list is full, a random member of a source that has many is dropped: age is no reason,
+//! since a flood would then outlast every peer that needs time. A single source cannot displace others;
+//! within a source of `n` members each newcomer displaces a given one with probability `1 / n`.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -13,8 +14,8 @@ use std::net::{IpAddr, Ipv6Addr};
 /// Members that are compared; the one whose source has the most goes.
 const LOOKS: u64 = 16;
 
-/// Who shares: an IPv4 address, or the first 64 bits of an IPv6 address, since a host that has
-/// one of these has them all.
+/// Members with a common source share the limit: an IPv4 address, or the first 64 bits of an IPv6
+/// address, since a host with one of these addresses has them all.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Source(IpAddr);
 
@@ -27,11 +28,11 @@ impl Source {
     }
 }
 
-/// See the module.
+/// The half-open connections of a listener.
 #[derive(Debug, Default)]
 pub(crate) struct HalfOpen {
     members: Vec<(u64, Source)>,
-    /// Where each is in `members`.
+    /// The position of each in `members`.
     places: BTreeMap<u64, usize>,
     sizes: BTreeMap<Source, usize>,
     random: RandomState,
@@ -39,8 +40,8 @@ pub(crate) struct HalfOpen {
 }
 
 impl HalfOpen {
-    /// Adds a member, unless it is one; of more than `most`, or than there is memory for, another has
-    /// left and is returned.
+    /// Adds a member, unless it is one already. If there are more than `most`, or no memory for another,
+    /// one was removed and is returned.
     pub(crate) fn add(&mut self, token: u64, source: Source, most: usize) -> Option<u64> {
         if self.places.contains_key(&token) {
             return None;
@@ -56,7 +57,7 @@ impl HalfOpen {
         gone
     }
 
-    /// Takes a member out, if it is one.
+    /// Removes a member, if it is one.
     pub(crate) fn remove(&mut self, token: u64) {
         let Some(place) = self.places.remove(&token) else { return };
         let (_, source) = self.members.swap_remove(place);
@@ -75,7 +76,7 @@ impl HalfOpen {
         self.members.iter().map(|(token, _)| *token)
     }
 
-    /// Who goes next.
+    /// The member to be dropped.
     fn choose(&mut self) -> Option<u64> {
         let looks = 0..LOOKS.min(self.members.len() as u64);
         let drawn: Vec<u64> = looks.map(|_| self.draw()).collect();

@@ -1,6 +1,6 @@
-//! Handles: numbers that name a value until it is removed, and nothing after.
+//! Handles: numbers that name a value until it is removed, and nothing afterwards.
 //!
-//! The connection manager names its requests so. A table is behind its owner's lock.
+//! The connection manager names its requests by handles. A table is behind its owner's lock.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ impl Handle {
         self.0
     }
 
-    /// From a number; any number may be tried, only a live one resolves.
+    /// From a number. Any number may be given; only a live one resolves.
     pub(crate) const fn from_raw(raw: u64) -> Self {
         Self(raw)
     }

@@ -1,21 +1,22 @@
-//! A queue whose items any thread may take out, but one at a time and in their order.
+//! A queue that any thread may drain, one at a time, so that items are taken in order.
 //!
-//! Shared by the threads of one adapter, without an owner. Whoever has put something in drains it; while
-//! one thread drains, others leave theirs to it, and so does that thread further down its own stack. It
-//! grows by small pieces, for which the C library has a reserve (see [`crate::table`]).
+//! Shared by the threads of one adapter, without an owner. A thread that has added an item drains the
+//! queue. While one thread drains, others leave their items to it, and so does that thread when it is
+//! called from further down its own stack. The queue grows in small pieces, for which the C library has
+//! a reserve (see [`crate::table`]).
 
 use std::collections::LinkedList;
 
 use kal_os::sync::{AtomicBool, Mutex, Ordering, lock};
 
-/// See the module.
+/// The queue.
 pub(crate) struct InOrder<T> {
     queue: Mutex<LinkedList<T>>,
     /// A thread drains.
     draining: AtomicBool,
 }
 
-/// The one that drains; the next may when it is dropped.
+/// The thread that drains; when this is dropped another one may.
 struct Draining<'a>(&'a AtomicBool);
 
 impl Drop for Draining<'_> {
@@ -36,13 +37,15 @@ impl<T> InOrder<T> {
     /// Whether nothing is in it or being taken.
     #[cfg(feature = "testing")]
     pub(crate) fn is_done(&self) -> bool {
-        // The queue first: an item that left it before this look is being taken until `draining` is false.
+        // The queue first: an item that left it before this check is being taken until `draining` is
+        // false.
         lock(&self.queue).is_empty() && !self.draining.load(Ordering::Acquire)
     }
 
-    /// Takes out what there is, unless somebody does.
+    /// Takes all items out, unless another thread does.
     pub(crate) fn drain(&self, mut take: impl FnMut(T)) {
-        // Once more when it has ended: who came before that, and after the last look, has left its item.
+        // Checks once more when it has ended: a thread that came before that, and after the last check,
+        // has left its item.
         while !lock(&self.queue).is_empty() {
             let Some(_draining) = self.begin() else { return };
             loop {
@@ -90,7 +93,7 @@ mod loom_tests {
 
     use super::*;
 
-    /// Two threads put in and drain: each item is taken once, and a thread's own in their order.
+    /// Two threads add and drain: each item is taken once, and the items of one thread in their order.
     #[test]
     fn loom_each_item_is_taken_once_and_in_order() {
         loom::model(|| {

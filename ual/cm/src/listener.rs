@@ -1,6 +1,6 @@
-//! Listeners: addresses that are bound, that are listened on, and what becomes of connections to them.
+//! Listeners: bound addresses, addresses that are listened on, and the service that gets the requests.
 //!
-//! A [`Bound`] and a [`Listening`] belong to their caller, a [`Listener`] to the table. Each gives back
+//! A [`Bound`] and a [`Listening`] belong to their caller, a [`Listener`] to the table. Each releases
 //! what it holds when it is dropped.
 
 use std::net::{IpAddr, SocketAddr};
@@ -15,10 +15,10 @@ use crate::half_open::HalfOpen;
 use crate::policy::{Policies, Policy};
 use crate::types::ListenerId;
 
-/// Connections that the kernel may hold for us before they are accepted.
+/// Connections that the kernel may hold before they are accepted.
 pub(crate) const BACKLOG: u32 = 1024;
 
-/// What a listener takes requests for.
+/// The kinds of requests that a listener takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Serves {
     /// Connections.
@@ -30,25 +30,25 @@ pub enum Serves {
     Both,
 }
 
-/// Addresses with one port, to listen on or to connect from later: nobody else gets them. A provider with a
-/// connection manager of its own has no such step: there they are taken when somebody listens, and port 0
-/// stays 0 until then.
+/// Addresses with one port, reserved to listen on or to connect from later. A provider with a connection
+/// manager of its own has no such step: there they are reserved by listening, and port 0 stays 0 until
+/// then.
 pub struct Bound {
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) serves: Serves,
     pub(crate) sockets: Vec<sock::Listener>,
-    /// Any port will do.
+    /// The caller asked for any free port.
     pub(crate) any_port: bool,
 }
 
 impl Bound {
-    /// Where it is, with the real port.
+    /// The addresses, with the real port.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 }
 
-/// Addresses that peers reach; their requests wait for [`Cm::serve`](crate::Cm::serve).
+/// Addresses that peers can connect to; their requests wait for [`Cm::serve`](crate::Cm::serve).
 pub struct Listening {
     pub(crate) id: ListenerId,
     pub(crate) addresses: Vec<SocketAddr>,
@@ -58,12 +58,12 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// The name that its requests carry.
+    /// The id that its requests carry.
     pub fn id(&self) -> ListenerId {
         self.id
     }
 
-    /// Where it listens, with the real port.
+    /// The addresses, with the real port.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
@@ -72,34 +72,34 @@ impl Listening {
 /// An address at the provider's own connection manager.
 pub(crate) struct NativeListener {
     pub(crate) manager: Arc<dyn NativeCm>,
-    /// The provider's name for it.
+    /// The provider's id for it.
     pub(crate) id: u64,
     pub(crate) address: SocketAddr,
 }
 
 impl Drop for NativeListener {
     fn drop(&mut self) {
-        // It knows the id; at worst it has forgotten it.
+        // The id is known to the provider; at worst it has forgotten it.
         let _ = self.manager.unlisten(self.id);
     }
 }
 
-/// An address where services for datagrams are answered for.
+/// An address at the provider's datagram service.
 pub(crate) struct ServiceListener {
     pub(crate) datagrams: Arc<dyn Datagrams>,
-    /// What requests to it carry.
+    /// The id that its requests carry.
     pub(crate) id: u64,
     pub(crate) address: SocketAddr,
 }
 
 impl Drop for ServiceListener {
     fn drop(&mut self) {
-        // It knows the id; at worst it has forgotten it.
+        // The id is known to the provider; at worst it has forgotten it.
         let _ = self.datagrams.unlisten(self.id);
     }
 }
 
-/// Who gets the requests, and how they are treated.
+/// The receiver of the requests, and the policies for them.
 pub(crate) struct Service {
     pub(crate) sink: Weak<dyn RequestSink>,
     pub(crate) policies: Policies,
@@ -108,7 +108,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// How connections from an address are treated.
+    /// The policy for connections from an address.
     pub(crate) fn policy(&self, peer: IpAddr) -> Policy {
         let mut policy = self.policies.of(peer).clone();
         policy.negotiate_ird_ord &= !self.suppress_ird_ord;
@@ -120,8 +120,8 @@ impl Service {
 pub(crate) struct Listener {
     pub(crate) sockets: Vec<sock::Listener>,
     pub(crate) service: Service,
-    /// Start-ups without a whole request, and refusals that are not through.
+    /// Start-ups without a whole request, and refusals that are not complete.
     pub(crate) half_open: HalfOpen,
-    /// When it told last that it could not accept.
-    pub(crate) told: Option<Instant>,
+    /// When it last reported that it could not accept.
+    pub(crate) warned_at: Option<Instant>,
 }

@@ -1,4 +1,5 @@
-//! Listening, in the caller's thread: sockets first, so that every error is the caller's; then the table.
+//! Calls that bind and listen, in the caller's thread: sockets first, so that errors are returned to the
+//! caller; then the table.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,12 +20,13 @@ use crate::policy::Policies;
 use crate::registry;
 use crate::types::ListenerId;
 
-/// Free ports of connections that are tried until one is free for datagrams, too.
+/// Free ports for connections that are tried until one is free for datagrams, too.
 const TRIES: usize = 16;
 
 impl Cm {
-    /// Takes the addresses, or none: all with the port of the first, or one that is free at all of them.
-    /// [`Error::AddressInUse`]: somebody has one of them. [`Error::InvalidArgument`]: there is no address.
+    /// Binds all the addresses, or none: with the port of the first, or with any port that is free at
+    /// all of them. [`Error::AddressInUse`]: one of them is in use. [`Error::InvalidArgument`]: the list
+    /// is empty.
     pub fn bind(&self, addresses: &[SocketAddr], serves: Serves) -> Result<Bound> {
         if addresses.is_empty() {
             return Err(Error::InvalidArgument("a listener needs an address".into()));
@@ -39,7 +41,7 @@ impl Cm {
         Ok(Bound { addresses, serves, sockets, any_port })
     }
 
-    /// Takes one address for connections, which others may share as far as `sharing` says; errors as of
+    /// Binds one address for connections, which others may share as far as `sharing` says; errors as for
     /// [`Cm::bind`]. Providers with a connection manager of their own refuse ([`Error::Verb`]).
     pub fn bind_shared(&self, address: SocketAddr, sharing: Sharing) -> Result<Bound> {
         if self.native().is_some() {
@@ -53,7 +55,7 @@ impl Cm {
 
     /// Lets peers connect to bound addresses; their requests wait until [`Cm::serve`].
     pub fn listen(&self, bound: Bound) -> Result<Listening> {
-        // Odd tokens are listeners; the table gives the even ones to connections.
+        // Listeners have odd tokens; the table gives even ones to connections.
         let id = ListenerId(self.listeners.fetch_add(1, Ordering::Relaxed) * 2 + 1);
         match (bound.serves, &self.datagrams) {
             (Serves::Datagrams, None) => {
@@ -70,7 +72,7 @@ impl Cm {
         }
     }
 
-    /// The same ports for both. Where any port will do, one that is free for both is looked for.
+    /// The same ports for both. If any port will do, searches one that is free for both.
     fn listen_both(
         &self,
         id: ListenerId,
@@ -106,13 +108,13 @@ impl Cm {
         let attempt = || format!("listen on {}", list(&addresses));
         for socket in &sockets {
             sock::listen_on(&socket.socket, BACKLOG).map_err(Error::busy_or_os(attempt()))?;
-            // The table hears of a token that it does not know yet, and does nothing.
+            // Until it knows the token, the table ignores events for it.
             self.sleeper.add(&socket.socket, id.0, Interest::READ).map_err(Error::os(attempt()))?;
         }
         Ok(Listening { id, addresses, sockets, native: Vec::new(), services })
     }
 
-    /// Replies for services at these addresses, or at none.
+    /// Listens for service requests at all these addresses, or at none.
     fn listen_services(
         &self,
         datagrams: &Arc<dyn Datagrams>,
@@ -121,7 +123,7 @@ impl Cm {
         let mut services: Vec<ServiceListener> = Vec::new();
         for address in addresses {
             let port = services.first().map_or(address.port(), |first| first.address.port());
-            let id = self.questions.token();
+            let id = self.service_queries.token();
             match datagrams.listen(id, SocketAddr::new(address.ip(), port), BACKLOG) {
                 Ok(address) => {
                     services.push(ServiceListener { datagrams: datagrams.clone(), id, address });
@@ -135,8 +137,8 @@ impl Cm {
         Ok(services)
     }
 
-    /// Begins to deliver requests to `sink`, treated by `policies`. `suppress_ird_ord`: leave IRD and ORD out
-    /// of the replies.
+    /// Begins to deliver requests to `sink`, handled by `policies`. `suppress_ird_ord`: leave IRD and
+    /// ORD out of the replies.
     pub fn serve(
         &self,
         listening: Listening,
@@ -149,13 +151,13 @@ impl Cm {
         let sink = Arc::downgrade(sink);
         let service = Box::new(Service { sink, policies, suppress_ird_ord, port });
         self.mailbox.send(Command::Listen { listening, service });
-        // Behind the command: the table knows the listener before anything is handed to it.
+        // After the command, so that the table knows the listener before a request is handed to it.
         registry::add(Target { owner: self.mailbox.clone(), token }, addresses);
     }
 
-    /// Stops listening; the addresses are free when this returns, unless the provider has a connection manager
-    /// of its own. Start-ups without a whole request are dropped; requests already delivered can still be
-    /// answered.
+    /// Stops listening. The addresses are free when this returns, unless the provider has a connection
+    /// manager of its own. Start-ups without a whole request are dropped; requests already delivered can
+    /// still be accepted or rejected.
     pub fn unlisten(&self, id: ListenerId) {
         registry::remove(&self.mailbox, id.0);
         let command = Command::Unlisten { token: id.0 };

@@ -1,7 +1,7 @@
 //! Commands to the manager's table: from callers, from the provider, and from tables of other adapters.
 //!
-//! A channel without a bound: each command stands for a call, or for an event that the provider has told
-//! once. The connection thread is signalled unless it is awake ([`crate::wake`]).
+//! An unbounded channel: each command stands for a call, or for an event that the provider reports once.
+//! The connection thread is signalled unless it is awake ([`crate::wake`]).
 
 use std::sync::{Arc, Weak};
 
@@ -22,7 +22,7 @@ use crate::startup::tcp::Started;
 use crate::types::{AcceptParams, ConnectParams, Disconnect};
 use crate::wake::WakeState;
 
-/// What the table is to do.
+/// A command to the table.
 pub(crate) enum Command {
     Connect {
         party: Weak<dyn Connectee>,
@@ -43,7 +43,7 @@ pub(crate) enum Command {
         token: u64,
         private_data: Vec<u8>,
     },
-    /// Give a request to a listener.
+    /// Give a request to another listener.
     Handoff {
         token: u64,
         to: Target,
@@ -64,7 +64,7 @@ pub(crate) enum Command {
     Unlisten {
         token: u64,
     },
-    /// Give up what this stream of an endpoint is to be.
+    /// Cancel this stream of an endpoint.
     Cancel {
         qp: QpId,
         stream: u64,
@@ -77,30 +77,30 @@ pub(crate) enum Command {
     Forget {
         qp: QpId,
     },
-    /// `told`: its number in the [`Sequence`].
+    /// `number`: of the event in the [`Sequence`].
     Async {
-        told: u64,
+        number: u64,
         source: EventSource,
         event: AsyncEvent,
     },
     /// As `Async`.
     Native {
-        told: u64,
+        number: u64,
         event: NativeEvent,
     },
     Service(ServiceEvent),
-    /// A service request was answered.
+    /// A service request was replied to.
     Answered {
         token: u64,
     },
 }
 
-/// A listener, for handing a request to it.
+/// A listener that a request can be handed to.
 #[derive(Clone)]
 pub(crate) struct Target {
     /// Its table.
     pub(crate) owner: Mailbox,
-    /// Its name there.
+    /// Its token there.
     pub(crate) token: u64,
 }
 
@@ -115,18 +115,18 @@ pub(crate) struct Mailbox {
 
 impl Mailbox {
     pub(crate) fn send(&self, command: Command) {
-        // The receiver is gone only when the adapter is closed; then nothing is left to be told.
-        if self.commands.send(command).is_ok() && self.wake.rouse() {
+        // The receiver is gone only when the adapter is closed; then nobody needs the command.
+        if self.commands.send(command).is_ok() && self.wake.request_wake() {
             self.waker.signal();
         }
     }
 
-    /// Whether both reach the same table.
+    /// Whether both send to the same table.
     pub(crate) fn is(&self, other: &Self) -> bool {
         self.id() == other.id()
     }
 
-    /// Which table it reaches; another's only when all mailboxes of this one are gone.
+    /// Identifies the table; reused only when all mailboxes of this one are gone.
     pub(crate) fn id(&self) -> usize {
         Arc::as_ptr(&self.waker).addr()
     }
@@ -134,11 +134,12 @@ impl Mailbox {
 
 impl AsyncHandler for Mailbox {
     fn on_event(&self, source: EventSource, event: AsyncEvent) {
-        // The table made the connection, and knows.
+        // The table made the connection itself and knows.
         if event != AsyncEvent::Established {
-            // Before the handler returns: what the provider begins behind that has a larger number.
-            let told = self.sequence.next();
-            self.send(Command::Async { told, source, event });
+            // Before the handler returns, so that what the provider begins afterwards has a larger
+            // number.
+            let number = self.sequence.next();
+            self.send(Command::Async { number, source, event });
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The connection manager of one adapter: its parts, its threads, and how it begins and ends.
+//! The connection manager of one adapter: its parts, its threads, and how it starts and stops.
 //!
 //! The parts are shared by callers and threads; all state of connections is in the table, behind the
 //! driver's lock. Threads end with [`Cm::stop`].
@@ -21,31 +21,31 @@ use crate::mailbox::{Command, Mailbox};
 use crate::native_events::NativeEvents;
 use crate::policy::{Policies, Policy};
 use crate::private::PrivateData;
-use crate::questions::Questions;
 use crate::sequence::Sequence;
-use crate::table::{Shared, Table};
+use crate::service_queries::ServiceQueries;
+use crate::table::{ConnectionTable, Shared};
 
-/// See the module.
+/// A connection manager.
 pub struct Cm {
     pub(crate) mailbox: Mailbox,
     pub(crate) driver: Arc<Driver>,
-    /// Where the thread sleeps: listeners are watched before their creation succeeds.
+    /// Where the thread sleeps; here so that listeners are watched before their creation returns.
     pub(crate) sleeper: Sleeper,
     pub(crate) listeners: AtomicU64,
-    pub(crate) questions: Arc<Questions>,
+    pub(crate) service_queries: Arc<ServiceQueries>,
     pub(crate) datagrams: Option<Arc<dyn Datagrams>>,
     policies: Arc<Policies>,
     attrs: RnicAttrs,
     counters: Arc<Counters>,
-    /// The provider's own connection manager, if that is its model.
+    /// The provider's own connection manager, if it has one.
     native: Option<Arc<NativeEvents>>,
     ended: Arc<AtomicBool>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Cm {
-    /// Starts the manager of an adapter for the layer above. `policies`: for connections that bring none of
-    /// their own. `sequence`: the numbers by which `face` tells its objects from earlier ones.
+    /// Starts the manager of an adapter for the layer above. `policies`: for connections without one of
+    /// their own. `sequence`: the numbers that tell `face` its present objects from earlier ones.
     pub fn start(
         rnic: &Arc<dyn Rnic>,
         policies: Policies,
@@ -72,19 +72,19 @@ impl Cm {
             attrs: rnic.attrs().clone(),
             policies: Arc::new(policies),
             datagrams: datagrams.clone(),
-            questions: Arc::default(),
+            service_queries: Arc::default(),
         };
         let sleeper = reactor.sleeper();
         let (counters, policies) = (shared.counters.clone(), shared.policies.clone());
-        let (attrs, questions) = (shared.attrs.clone(), shared.questions.clone());
-        let table = Table::new(reactor, shared, native.clone());
+        let (attrs, service_queries) = (shared.attrs.clone(), shared.service_queries.clone());
+        let table = ConnectionTable::new(reactor, shared, native.clone());
         let driver = Arc::new(Driver::new(table, mailbox.clone(), commands.clone()));
         let cm = Self {
             mailbox: mailbox.clone(),
             driver: driver.clone(),
             sleeper: sleeper.clone(),
             listeners: AtomicU64::new(0),
-            questions,
+            service_queries,
             datagrams,
             policies,
             attrs,
@@ -108,40 +108,40 @@ impl Cm {
         Ok(())
     }
 
-    /// What was done so far.
+    /// The counters.
     pub fn counters(&self) -> CmCounters {
         self.counters.read()
     }
 
-    /// The policies for connections that bring none of their own, by peer.
+    /// The policies for connections without one of their own, by peer.
     pub fn policies(&self) -> &Policies {
         &self.policies
     }
 
-    /// Octets of private data that connections under `policy` carry.
+    /// Octets of private data that connections under `policy` can carry.
     pub fn private_data(&self, policy: &Policy) -> PrivateData {
         PrivateData::of(&self.attrs, policy)
     }
 
-    /// For a new endpoint, whose queue pair has these limits of reads.
+    /// For a new endpoint whose queue pair has these limits of reads.
     pub fn connection(&self, ird: u16, ord: u16) -> Connection {
         Connection::new(self.new_stream(), ird, ord)
     }
 
-    /// The number of a stream that an endpoint may begin from now on. What its queue pair was told of
-    /// earlier streams has smaller ones: a queue pair that became Idle is told no more of them.
+    /// The number of a stream that an endpoint may begin from now on. Events about earlier streams of
+    /// its queue pair have smaller ones: a queue pair that became Idle gets no more of them.
     pub(crate) fn new_stream(&self) -> u64 {
-        // What waits to be taken was told already.
+        // Events that wait to be taken belong to earlier streams.
         self.native.iter().for_each(|native| native.take());
         self.mailbox.sequence.next()
     }
 
-    /// The provider's own connection manager, if that is its model.
+    /// The provider's own connection manager, if it has one.
     pub(crate) fn native(&self) -> Option<&Arc<dyn NativeCm>> {
         self.native.as_deref().map(NativeEvents::native)
     }
 
-    /// Here and now, if that is possible. A provider's connection manager may take its time.
+    /// Executes a command in this thread if possible. A provider's connection manager may take its time.
     pub(crate) fn carry_out(&self, command: Command) {
         match self.native {
             None => self.driver.carry_out(command),
@@ -149,9 +149,9 @@ impl Cm {
         }
     }
 
-    /// Before a caller sleeps until `done`, which some connection event makes true: looks for events in its
-    /// thread for at most `spin`. While it sleeps it keeps what this returns. A provider's connection
-    /// manager has a thread that brings its own.
+    /// Before a caller sleeps until `done`, which some connection event makes true: serves the
+    /// connections in its thread for at most `spin`. The caller keeps what this returns while it sleeps.
+    /// A provider's own connection manager has a thread for its events.
     pub fn attend(&self, spin: Duration, done: impl Fn() -> bool) -> Option<Asleep<'_>> {
         match self.native {
             None => self.driver.attend(spin, done),
@@ -159,12 +159,12 @@ impl Cm {
         }
     }
 
-    /// The endpoint of this queue pair is gone.
+    /// The endpoint of this queue pair was closed.
     pub fn forget(&self, qp: QpId) {
         self.carry_out(Command::Forget { qp });
     }
 
-    /// Ends the threads, and waits for their end unless called by one of them.
+    /// Ends the threads, and waits for them unless it is called by one of them.
     pub fn stop(&self) {
         self.ended.store(true, Ordering::Release);
         self.driver.close();

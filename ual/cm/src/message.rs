@@ -1,6 +1,6 @@
-//! The text of connection errors: which ends, what, the probable cause, what to do. No state.
+//! The texts of connection errors: both ends, the error, the probable cause, what to do. No state.
 //!
-//! The reader has neither the source nor the peer's log.
+//! They are written for a reader who has neither the source nor the peer's log.
 
 use std::fmt;
 
@@ -159,7 +159,7 @@ impl fmt::Display for BrokenCause {
     }
 }
 
-/// Both ends and what was agreed on.
+/// Both ends and the negotiated parameters.
 impl fmt::Display for Established {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -170,7 +170,7 @@ impl fmt::Display for Established {
             Role::Responder => "responder",
         };
         write!(f, "{ends} ({role}, IRD {ird}, ORD {ord}")?;
-        // The device's own connection manager does not tell.
+        // The device's own connection manager does not report it.
         if *revision != 0 {
             let markers = match (markers_tx, markers_rx) {
                 (false, false) => "no",

@@ -1,8 +1,8 @@
-//! Events of a provider's own connection manager (rdma_cm and the like), on their way to the table.
+//! Events of a provider's own connection manager (rdma_cm and the like): passing them to the table.
 //!
-//! A thread (`warpline-native-cm`) carries them to the connection thread, which owns all state. An endpoint
-//! that is used again takes over what waits to be carried ([`NativeEvents::take`]), so that events of its
-//! earlier connection can be told apart.
+//! A thread (`warpline-native-cm`) passes them to the connection thread, which owns all state. An
+//! endpoint that is used again first takes the events that still wait ([`NativeEvents::take`]), so that
+//! events of its earlier connection can be told apart.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,14 +12,14 @@ use vp_api::NativeCm;
 
 use crate::mailbox::{Command, Mailbox};
 
-/// How often the carrying thread looks whether it is to end.
+/// How often the thread checks whether it is to end.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Takes the events of the provider's connection manager.
 pub(crate) struct NativeEvents {
     native: Arc<dyn NativeCm>,
     mailbox: Mailbox,
-    /// Held from the taking of an event to its sending: who has had it knows that all are sent.
+    /// Held from taking an event until it is sent: a thread that gets the lock knows that all are sent.
     taking: Mutex<()>,
 }
 
@@ -32,7 +32,7 @@ impl NativeEvents {
         &self.native
     }
 
-    /// Carries events until `stop`.
+    /// Passes events on until `stop`.
     pub(crate) fn carry(&self, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
             self.take();
@@ -43,13 +43,13 @@ impl NativeEvents {
         }
     }
 
-    /// Sends all events that there are to the connection thread.
+    /// Sends all waiting events to the connection thread.
     pub(crate) fn take(&self) {
         // Nothing panics while the lock is held.
         let _taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(event) = self.native.poll_event() {
-            let told = self.mailbox.sequence.next();
-            self.mailbox.send(Command::Native { told, event });
+            let number = self.mailbox.sequence.next();
+            self.mailbox.send(Command::Native { number, event });
         }
     }
 }

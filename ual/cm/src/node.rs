@@ -8,7 +8,7 @@ use kal_shim::names;
 /// One end.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Node {
-    /// Node name, if known without asking anyone.
+    /// Node name, if known without a lookup.
     pub name: Option<String>,
     /// Address and port.
     pub address: SocketAddr,

@@ -1,6 +1,6 @@
-//! What may differ between sites and peers, with defaults that work without a file.
+//! Connection policy: what may differ between sites and peers, with defaults that need no configuration.
 //!
-//! A [`Policy`] is plain data; whoever connects or listens clones the one that applies.
+//! A [`Policy`] is plain data; the code that connects or listens clones the one that applies.
 
 mod peers;
 mod profiles;
@@ -13,15 +13,15 @@ use std::time::Duration;
 use serde::Deserialize;
 use vp_api::FpduSize;
 
-/// MPA CRC. It is in force as soon as one side asks (RFC 5044 section 7.1 [MPA-13]).
+/// MPA CRC. It is used as soon as one side asks for it (RFC 5044 section 7.1 [MPA-13]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Crc {
-    /// Ask, and refuse a peer whose reply does not say so too.
+    /// Ask for it, and refuse a peer whose reply does not.
     Require,
     /// Ask.
     Prefer,
-    /// Do not ask, but do as the peer asks.
+    /// Do not ask, but use it if the peer asks.
     Off,
     /// Do not ask, and refuse a peer that asks.
     Refuse,
@@ -86,27 +86,28 @@ pub struct Policy {
     pub extensions: bool,
     /// For the TCP connection, and again for the reply (CONN-13).
     pub connect_timeout: Duration,
-    /// For so long a connection that is refused, because nobody listens, is tried again; zero: not at all.
+    /// For how long a connection that is refused, because there is no listener, is tried again; zero:
+    /// not at all.
     pub refused_for: Duration,
     /// For a whole request to arrive (CONN-13), at a listener or a converted socket.
     pub request_timeout: Duration,
-    /// For the application to accept or reject; and for the peer's application to send the first
-    /// FPDU to a socket that was converted without start-up.
+    /// For the application to accept or reject; also for the peer's application to send the first FPDU
+    /// to a socket that was converted without start-up.
     pub answer_timeout: Duration,
-    /// Start-ups per listener without a whole request, and refused ones that the peer has not closed;
-    /// beyond, one is dropped, at random from a source that has many. A source is an IPv4 address, or
-    /// the first 64 bits of an IPv6 address.
+    /// Start-ups per listener without a whole request, and refused ones that the peer has not closed.
+    /// Beyond this one is dropped, at random from a source that has many. A source is an IPv4 address,
+    /// or the first 64 bits of an IPv6 address.
     pub half_open: u32,
-    /// Connections from one source (as for `half_open`) that may end for an STag that this end does
-    /// not have; beyond, its start-ups wait until a minute after the first of them.
+    /// Connections from one source (as for `half_open`) that may end for an invalid STag; beyond, its
+    /// start-ups wait until a minute after the first of them.
     pub invalid_stag_ends: u32,
-    /// Bound on a graceful close.
+    /// Bound on an orderly close.
     pub close_timeout: Duration,
     /// TCP keep-alive: idle time before the first probe; `None`: off (CONN-14).
     pub keep_alive: Option<Duration>,
     /// Time between keep-alive probes.
     pub keep_alive_interval: Duration,
-    /// Keep-alive probes without an answer before the peer counts as gone.
+    /// Keep-alive probes without a response before the peer counts as gone.
     pub keep_alive_count: u32,
     /// How long sent octets may stay unacknowledged (TCP_USER_TIMEOUT).
     pub user_timeout: Option<Duration>,
@@ -121,7 +122,7 @@ pub struct Policy {
     pub socket_buffer: Option<u32>,
     /// Differentiated services code point, 0 to 63.
     pub dscp: u8,
-    /// How long a waiter spins before it sleeps; for news of connections twice as long.
+    /// How long a waiting thread spins before it sleeps; for connection events twice as long.
     pub spin: Duration,
     /// Local streams.
     pub local: Local,

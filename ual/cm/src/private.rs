@@ -1,5 +1,5 @@
-//! How much private data the messages of a connection carry: MPA's limit, or that of a provider's
-//! own connection manager. Plain data.
+//! Limits on the private data of connection messages: those of MPA, or of a provider's own connection
+//! manager. Plain data.
 
 use vp_api::{ConnectionModel, RnicAttrs};
 
@@ -22,7 +22,7 @@ impl PrivateData {
         Self { connect: most, accept: most, reject: most }
     }
 
-    /// What a device carries under a policy.
+    /// The limits of a device under a policy.
     pub(crate) fn of(attrs: &RnicAttrs, policy: &Policy) -> Self {
         let mpa = policy.max_private_data();
         if attrs.connection_model == ConnectionModel::LlpStream {

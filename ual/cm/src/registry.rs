@@ -1,6 +1,7 @@
-//! The listeners of this process, for handing requests over: a table of all adapters behind a mutex.
+//! The listeners of this process, for handing requests over: one table for all adapters, behind a mutex.
 //!
-//! A listener is added when requests may come, and removed before it ends. The table grows by small pieces.
+//! A listener is added once requests may arrive, and removed before it ends. The table grows in small
+//! pieces.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -12,7 +13,7 @@ use kal_shim::fork::Host;
 use crate::mailbox::{Mailbox, Target};
 use crate::types::Handoff;
 
-/// By table and name there.
+/// By table, and token there.
 type Listeners = BTreeMap<(usize, u64), Registered>;
 
 static LISTENERS: PerProcess<Mutex<Listeners>> = PerProcess::new();
@@ -25,11 +26,11 @@ struct Registered {
 
 /// A request that is to be handed over.
 pub(crate) struct Moving<'a> {
-    /// Its table.
+    /// The table that has it.
     pub(crate) owner: &'a Mailbox,
     /// It cannot leave the adapter.
     pub(crate) is_bound: bool,
-    /// Where it came to.
+    /// The address that it arrived at.
     pub(crate) local: SocketAddr,
 }
 
@@ -46,8 +47,8 @@ pub(crate) fn remove(owner: &Mailbox, token: u64) {
     listeners().remove(&(owner.id(), token));
 }
 
-/// The listener that fits best: one that could have got the request itself, then one of the same
-/// adapter.
+/// The listener that fits best: preferably one that could have received the request itself, then one of
+/// the same adapter.
 pub(crate) fn find(to: &Handoff, request: &Moving<'_>) -> Option<Target> {
     let listeners = listeners();
     let fits = |known: &&Registered| {
@@ -63,7 +64,7 @@ pub(crate) fn find(to: &Handoff, request: &Moving<'_>) -> Option<Target> {
     listeners.values().filter(fits).max_by_key(rank).map(|known| known.target.clone())
 }
 
-/// Whether a listener at `bound` takes connections to `ip`.
+/// Whether a listener at `bound` accepts connections to `ip`.
 fn covers(bound: IpAddr, ip: IpAddr) -> bool {
     match bound {
         IpAddr::V4(v4) if v4.is_unspecified() => ip.is_ipv4(),

@@ -1,8 +1,9 @@
-//! Connection and service requests that wait for the application's answer, of all adapters of the process.
+//! Connection and service requests that wait for the application's reply, of all adapters of the
+//! process.
 //!
-//! One table behind one mutex, so that an id alone names a request. Only the thread that takes a request out
-//! of it may reply to it: a caller, or the manager when the peer gives up or the time is over. When the
-//! manager ends it takes out the rest.
+//! One table behind one mutex, so that an id alone names a request. Only the thread that takes a request
+//! out of it may reply to it: a caller, or the manager when the peer gives up or the time is over. When
+//! the manager ends it takes out the rest.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,16 +21,16 @@ use crate::types::{Handoff, RequestId};
 
 static REQUESTS: PerProcess<Mutex<HandleTable<Waiting>>> = PerProcess::new();
 
-/// A request as the callers see it.
+/// A request as callers see it.
 #[derive(Clone)]
 pub(crate) struct Waiting {
     /// The table that holds its socket.
     pub(crate) owner: Mailbox,
     /// Its entry there.
     pub(crate) token: u64,
-    /// Private data that the replies may carry.
+    /// Private data that the replies can carry.
     pub(crate) most: PrivateData,
-    /// Where it came to.
+    /// The address that it arrived at.
     pub(crate) local: SocketAddr,
     /// It belongs to the provider's connection manager.
     pub(crate) native: Option<Native>,
@@ -48,15 +49,15 @@ impl Waiting {
 #[derive(Clone)]
 pub(crate) struct Native {
     pub(crate) manager: Arc<dyn NativeCm>,
-    /// The provider's name for it.
+    /// The provider's id for it.
     pub(crate) request: u64,
 }
 
-/// How a service request is answered.
+/// How to reply to a service request.
 #[derive(Clone)]
 pub(crate) struct Asker {
     pub(crate) datagrams: Arc<dyn Datagrams>,
-    /// The provider's name for it.
+    /// The provider's id for it.
     pub(crate) request: u64,
 }
 
@@ -65,24 +66,24 @@ fn table() -> MutexGuard<'static, HandleTable<Waiting>> {
     REQUESTS.get::<Host>().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes a request known; the id to answer it by.
+/// Adds a request; returns the id to reply to it by.
 pub(crate) fn add(waiting: Waiting) -> Handle {
     table().insert(waiting)
 }
 
-/// Takes a request out; false if it is answered already.
+/// Takes a request out; false if it was replied to already.
 pub(crate) fn remove(handle: Handle) -> bool {
     table().remove(handle).is_some()
 }
 
-/// Takes a request out, so that it is answered once, if `check` allows it.
+/// Takes a request out, so that only one reply is sent, if `check` allows it.
 fn claim(id: RequestId, check: impl FnOnce(&Waiting) -> Result<()>) -> Result<Waiting> {
     let mut table = table();
     check(table.get(id.0).ok_or(Error::NoRequest)?)?;
     table.remove(id.0).ok_or(Error::NoRequest)
 }
 
-/// Takes a request out to accept it with `len` octets of private data; only if it is this table's.
+/// Takes a request out to accept it with `len` octets of private data; only if it belongs to this table.
 pub(crate) fn claim_to_accept(id: RequestId, len: usize, owner: &Mailbox) -> Result<Waiting> {
     claim(id, |waiting| match waiting.asker.is_none() && owner.is(&waiting.owner) {
         true => check_length(len, waiting.most.accept),
@@ -90,7 +91,7 @@ pub(crate) fn claim_to_accept(id: RequestId, len: usize, owner: &Mailbox) -> Res
     })
 }
 
-/// Takes a service request out to answer it with `len` octets of private data.
+/// Takes a service request out to reply to it with `len` octets of private data.
 pub(crate) fn claim_to_reply(id: RequestId, len: usize) -> Result<Asker> {
     let claimed = claim(id, |waiting| match waiting.asker {
         Some(_) => check_length(len, waiting.most.accept),
@@ -111,7 +112,7 @@ pub fn reject(request: RequestId, private_data: &[u8]) -> Result<()> {
         None => check_length(private_data.len(), waiting.most.reject),
         Some(_) => Err(Error::NoRequest),
     })?;
-    // Here and now: the process may end next.
+    // Sent in this thread: the process may end next.
     if let Some(Native { manager, request }) = native
         && let Err(error) = manager.reject(request, private_data)
     {
@@ -122,17 +123,17 @@ pub fn reject(request: RequestId, private_data: &[u8]) -> Result<()> {
 }
 
 /// Gives a request to another listener of the process, of this or of another adapter (IT-API
-/// `it_handoff`). Its id is stale then; the other listener's dispatcher gets it under a new one. If
-/// that listener closes meanwhile the request is rejected.
+/// `it_handoff`). Its id is stale then; the other listener's sink gets it under a new one. If that
+/// listener closes meanwhile the request is rejected.
 ///
-/// [`Error::NoListener`]: nobody listens there; the request can still be answered. A request of a
-/// provider with its own connection manager goes to listeners of its own adapter only.
+/// [`Error::NoListener`]: there is no such listener; the request can still be accepted or rejected. A
+/// request of a provider with its own connection manager goes only to listeners of its own adapter.
 pub fn handoff(request: RequestId, to: Handoff) -> Result<()> {
     let waiting = table().get(request.0).cloned().ok_or(Error::NoRequest)?;
     let Waiting { owner, local, .. } = &waiting;
     let moving = Moving { owner, is_bound: waiting.is_bound(), local: *local };
     let to = registry::find(&to, &moving).ok_or_else(|| Error::NoListener(to.to_string()))?;
-    // Only its first taker moves it.
+    // Only the thread that takes it out may hand it over.
     let Waiting { owner, token, .. } = claim(request, |_| Ok(()))?;
     owner.send(Command::Handoff { token, to });
     Ok(())

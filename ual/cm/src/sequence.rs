@@ -1,10 +1,10 @@
-//! Numbers for events as the provider tells them, for objects as they are made, and for streams as they
+//! Sequence numbers for the provider's events, for objects as they are created, and for streams as they
 //! begin. One counter per adapter.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// An event with a smaller number than an object or stream is about an earlier one of the same id.
+/// An event with a smaller number than an object or stream is about an earlier one with the same id.
 #[derive(Clone, Default)]
 pub struct Sequence(Arc<AtomicU64>);
 

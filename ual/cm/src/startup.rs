@@ -1,5 +1,5 @@
-//! Start-ups without a table: what each end asks for, and each side as a machine on its socket. Nothing here
-//! waits; the table says when a machine goes on.
+//! MPA start-ups: what each end requests, and each side as a state machine on its socket. They do not
+//! touch the connection table, and nothing here waits; the table says when a machine goes on.
 
 pub(crate) mod active;
 pub(crate) mod config;

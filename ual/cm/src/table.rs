@@ -1,12 +1,13 @@
-//! The table of connections that are not established, of listeners, and of what ends: what each socket and
-//! timer that is ready stands for, and what goes with it.
+//! The connection table: connections that are not established, listeners, and connections that are
+//! ending. Maps each ready socket and timer to its entry.
 //!
 //! Everything here is behind the manager's lock, so one thread touches it at a time: the connection
-//! thread, or a caller that does its own. When a peer dies its entry goes at the end of its stream
-//! or when its timer fires. Tokens name entries and listeners, and are never used again.
+//! thread, or a caller that executes its own command. When a peer dies its entry is removed at the end
+//! of its stream or when its timer expires. Tokens name entries and listeners, and are never used again.
 //!
-//! What peers and callers make longer is in B-trees, here and in the reactor: they grow by small pieces,
-//! for which the C library has a reserve. When there is no memory no connection is accepted.
+//! Collections whose size peers and callers decide are B-trees, here and in the reactor: they grow in
+//! small pieces, for which the C library has a reserve. When there is no memory no connection is
+//! accepted.
 
 mod active;
 mod commands;
@@ -32,78 +33,79 @@ use crate::counters::Counters;
 use crate::deliveries::{Deliveries, Delivery};
 use crate::face::Face;
 use crate::handle::Handle;
+use crate::invalid_stag_ends::InvalidStagEnds;
 use crate::listener::{Listener, NativeListener, ServiceListener};
 use crate::mailbox::Mailbox;
-use crate::offenders::Offenders;
 use crate::policy::Policies;
-use crate::questions::Questions;
 use crate::requests;
+use crate::service_queries::ServiceQueries;
 use crate::startup::active::Active;
 use crate::startup::converted::Converted;
-use crate::startup::native::{Pending, Strays};
+use crate::startup::native::{Pending, UnmatchedRequests};
 use crate::startup::passive::Passive;
 use meeting::Meeting;
 
 /// How long a listener, or the connection thread, pauses when the process is out of descriptors or memory.
 pub(crate) const PAUSE: Duration = Duration::from_millis(100);
 
-/// One thing that is watched.
+/// A connection that the table watches.
 pub(crate) enum Entry {
     Active(Box<Active>),
     Passive(Box<Passive>),
     Converted(Box<Converted>),
     /// A start-up that meets its peer for a local stream.
     Meeting(Box<Meeting>),
-    /// A graceful disconnect of this endpoint is under way.
+    /// An orderly disconnect of this endpoint is in progress.
     Ending(Weak<dyn Connectee>),
     Native(Box<Pending>),
 }
 
-/// What the table shares with its callers.
+/// State that the table shares with its callers.
 pub(crate) struct Shared {
-    /// To itself.
+    /// Sends commands to this table.
     pub(crate) mailbox: Mailbox,
     pub(crate) counters: Arc<Counters>,
     pub(crate) face: Arc<dyn Face>,
     pub(crate) attrs: RnicAttrs,
     pub(crate) policies: Arc<Policies>,
     pub(crate) datagrams: Option<Arc<dyn Datagrams>>,
-    pub(crate) questions: Arc<Questions>,
+    pub(crate) service_queries: Arc<ServiceQueries>,
 }
 
-/// See the module.
-pub(crate) struct Table {
+/// The table.
+pub(crate) struct ConnectionTable {
     pub(crate) reactor: Reactor,
     pub(crate) mailbox: Mailbox,
     pub(crate) deliveries: Arc<Deliveries>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) face: Arc<dyn Face>,
-    /// Of the device.
+    /// Attributes of the device.
     pub(crate) attrs: RnicAttrs,
-    /// For connections that bring none of their own.
+    /// For connections without a policy of their own.
     pub(crate) policies: Arc<Policies>,
     pub(crate) entries: BTreeMap<u64, Entry>,
     pub(crate) listeners: BTreeMap<u64, Listener>,
-    pub(crate) offenders: Offenders,
+    pub(crate) invalid_stag_ends: InvalidStagEnds,
     /// The entry of an endpoint that is connecting, accepting or disconnecting.
     pub(crate) by_qp: BTreeMap<QpId, u64>,
     pub(crate) native: Option<Arc<dyn NativeCm>>,
-    /// Token of the listener, and its place, by the names of the provider's connection manager.
+    /// Token of the listener, and its address, by the ids of the provider's connection manager.
     pub(crate) native_listeners: BTreeMap<u64, (u64, NativeListener)>,
     /// Requests for listeners that are not in that list.
-    pub(crate) strays: Strays,
+    pub(crate) unmatched: UnmatchedRequests,
     /// The provider's datagrams, if it has any.
     pub(crate) datagrams: Option<Arc<dyn Datagrams>>,
-    /// Who asked services of other machines.
-    pub(crate) questions: Arc<Questions>,
-    /// Token of the listener, and its place, by the ids that service requests carry.
+    /// Service requests to other machines.
+    pub(crate) service_queries: Arc<ServiceQueries>,
+    /// Token of the listener, and its address, by the ids that service requests carry.
     pub(crate) service_listeners: BTreeMap<u64, (u64, ServiceListener)>,
     next: u64,
 }
 
-impl Table {
+impl ConnectionTable {
     pub(crate) fn new(reactor: Reactor, shared: Shared, native: Option<Arc<dyn NativeCm>>) -> Self {
-        let Shared { mailbox, counters, face, attrs, policies, datagrams, questions } = shared;
+        let Shared { mailbox, counters, face, attrs, policies, datagrams, service_queries } =
+            shared;
         Self {
             reactor,
             mailbox,
@@ -114,13 +116,13 @@ impl Table {
             policies,
             entries: BTreeMap::new(),
             listeners: BTreeMap::new(),
-            offenders: Offenders::default(),
+            invalid_stag_ends: InvalidStagEnds::default(),
             by_qp: BTreeMap::new(),
             native,
             native_listeners: BTreeMap::new(),
-            strays: Strays::default(),
+            unmatched: UnmatchedRequests::default(),
             datagrams,
-            questions,
+            service_queries,
             service_listeners: BTreeMap::new(),
             next: 0,
         }
@@ -133,38 +135,38 @@ impl Table {
 
     /// A token for a new entry; never used again.
     pub(crate) fn new_token(&mut self) -> u64 {
-        // Even: listeners have the odd ones.
+        // Even: listeners have odd ones.
         self.next += 2;
         self.next
     }
 
-    /// Forgets an entry; its socket closes with it.
+    /// Removes an entry; its socket closes with it.
     pub(crate) fn drop_entry(&mut self, token: u64) {
         self.reactor.clear_timer(token);
         if let Some(socket) = self.entries.remove(&token).as_ref().and_then(Entry::socket) {
-            // Its close is not enough if the application kept a second descriptor of it.
+            // Closing it is not enough if the application kept a second descriptor.
             let _ = self.reactor.remove(socket);
         }
     }
 
-    /// Forgets what an endpoint has here.
+    /// Removes the entry of an endpoint.
     pub(crate) fn drop_of(&mut self, qp: QpId) {
         if let Some(token) = self.by_qp.remove(&qp) {
             self.drop_entry(token);
         }
     }
 
-    /// Gives up the socket of an entry that is over or becomes the provider's.
+    /// Stops watching the socket of an entry that is over or becomes the provider's.
     pub(crate) fn unwatch(&mut self, token: u64, socket: impl AsFd) {
         self.reactor.clear_timer(token);
-        // Not watched any more is fine.
+        // It need not be watched any more.
         let _ = self.reactor.remove(socket);
     }
 }
 
-impl Drop for Table {
+impl Drop for ConnectionTable {
     fn drop(&mut self) {
-        // Nobody can answer them any more; their sockets close with their entries.
+        // They can no longer be accepted; their sockets close with their entries.
         self.entries.values().filter_map(Entry::request).for_each(|request| {
             requests::remove(request);
         });
@@ -172,7 +174,7 @@ impl Drop for Table {
 }
 
 impl Entry {
-    /// The socket that is watched for it.
+    /// The socket that is watched for this entry.
     fn socket(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Active(active) => Some(active.socket().as_fd()),

@@ -1,4 +1,4 @@
-//! For tests of the layer above: holds the driver while something happens, and looks into the table.
+//! Test access for the layer above: holds the driver while something happens, and inspects the table.
 
 use std::sync::{Arc, MutexGuard};
 
@@ -11,27 +11,27 @@ use crate::manager::Cm;
 use crate::node::Ends;
 use crate::types::{Disconnect, ListenerId};
 
-/// See the module.
+/// Access to a manager for tests.
 pub struct Testing<'a>(&'a Cm);
 
-/// While it is there nobody drives the table.
-pub struct Held<'a>(MutexGuard<'a, Option<Work>>);
+/// While this exists no thread drives the table.
+pub struct HeldDriver<'a>(MutexGuard<'a, Option<Work>>);
 
 impl Cm {
-    /// For tests.
+    /// Access for tests.
     pub fn testing(&self) -> Testing<'_> {
         Testing(self)
     }
 }
 
 impl<'a> Testing<'a> {
-    /// Keeps everybody from driving the table.
-    pub fn hold(&self) -> Held<'a> {
-        Held(self.0.driver.lock())
+    /// Keeps all threads from driving the table.
+    pub fn hold(&self) -> HeldDriver<'a> {
+        HeldDriver(self.0.driver.lock())
     }
 
-    /// The pause of a listener is over. As after any work, the timer is set and events are delivered: the thread
-    /// may sleep.
+    /// Ends the pause of a listener. As after any work, the timer is set and events are delivered: the
+    /// thread may sleep.
     pub fn resume(&self, listener: ListenerId) {
         if let Some(work) = &mut *self.0.driver.lock() {
             work.table.resume(listener.0);
@@ -40,7 +40,7 @@ impl<'a> Testing<'a> {
         self.0.driver.deliver();
     }
 
-    /// Whether no command waits or is carried out, and all events are delivered.
+    /// Whether no command waits or is being executed, and all events are delivered.
     pub fn is_idle(&self) -> bool {
         let waits = || self.0.mailbox.commands.is_empty();
         if !waits() {
@@ -50,18 +50,18 @@ impl<'a> Testing<'a> {
         waits() && self.0.driver.has_delivered()
     }
 
-    /// Tells an asynchronous event, as the provider does.
+    /// Reports an asynchronous event, as the provider does.
     pub fn tell(&self, source: EventSource, event: AsyncEvent) {
         self.0.mailbox.on_event(source, event);
     }
 
-    /// Sends and carries out a command that concerns nobody.
+    /// Sends and executes a command that has no effect.
     pub fn command(&self) {
         self.0.mailbox.send(Command::Answered { token: 0 });
         self.0.carry_out(Command::Answered { token: 0 });
     }
 
-    /// Makes an endpoint count as connected, by a new stream.
+    /// Makes an endpoint connected, with a new stream.
     pub fn revive(&self, party: &dyn Connectee, ends: Ends) {
         let connection = party.connection();
         connection.set_state(crate::ConnState::Connected);
@@ -81,19 +81,19 @@ impl<'a> Testing<'a> {
         self.0.disconnecting(party, stream, how);
     }
 
-    /// Gives up this stream.
+    /// Cancels this stream.
     pub fn cancel(&self, party: &dyn Connectee, stream: u64) {
         self.0.cancel(party, stream);
     }
 
-    /// Lets the kernel refuse to watch sockets.
+    /// Makes the kernel refuse to watch sockets.
     pub fn refuse_watches(&self, refuse: bool) {
         self.0.sleeper.refuse_watches(refuse);
     }
 }
 
-impl Held<'_> {
-    /// Entries of endpoints, and entries in all.
+impl HeldDriver<'_> {
+    /// The number of entries of endpoints, and of all entries.
     pub fn entries(&self) -> (usize, usize) {
         self.0.as_ref().map_or((0, 0), |work| (work.table.by_qp.len(), work.table.entries.len()))
     }

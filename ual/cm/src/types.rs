@@ -1,4 +1,4 @@
-//! What callers say to connection management, and what it tells them. Plain data.
+//! Parameters and events of connection management. Plain data.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -11,8 +11,8 @@ use crate::handle::Handle;
 use crate::node::Ends;
 use crate::policy::Policy;
 
-/// Names a connection request in this process until it is answered, handed off, or its peer gives
-/// up (IT-API `cn_est_id`).
+/// Names a connection request in this process until it is accepted, rejected or handed off, or its peer
+/// gives up (IT-API `cn_est_id`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RequestId(pub(crate) Handle);
 
@@ -28,7 +28,7 @@ impl RequestId {
     }
 }
 
-/// Names a listener in the requests that came to it.
+/// Names a listener in the requests that arrive at it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ListenerId(pub(crate) u64);
 
@@ -37,8 +37,8 @@ pub struct ListenerId(pub(crate) u64);
 pub struct ConnectParams {
     /// The peer.
     pub remote: SocketAddr,
-    /// Other addresses of it, tried in turn while TCP does not get through. Providers with their
-    /// own connection manager take the first address only.
+    /// Further addresses of it, tried in turn while TCP cannot connect. Providers with their own
+    /// connection manager use the first address only.
     pub alternatives: Vec<SocketAddr>,
     /// The peer's name as the user typed it, for messages.
     pub remote_name: Option<String>,
@@ -48,7 +48,7 @@ pub struct ConnectParams {
     pub local_port: u16,
     /// For the whole attempt, retries included; `None`: the policy's time-out for each step.
     pub timeout: Option<Duration>,
-    /// Leave IRD and ORD out of the start-up: the applications agree on them by other means.
+    /// Leave IRD and ORD out of the start-up: the applications agree on them otherwise.
     pub suppress_ird_ord: bool,
     /// For the peer's application, see [`crate::PrivateData`].
     pub private_data: Vec<u8>,
@@ -88,22 +88,22 @@ pub struct AcceptParams {
 /// How to end a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Disconnect {
-    /// Send what was handed over, then close; the peer sees an orderly end.
+    /// Send what was posted, then close; the peer sees an orderly end.
     Graceful,
-    /// The same once no work is under way, or the policy's close time-out is over; until then nothing more
-    /// may be posted to the send queue. As [`Disconnect::Graceful`] where the provider knows no
+    /// The same, once no work is outstanding or the policy's close time-out is over; until then nothing
+    /// more may be posted to the send queue. As [`Disconnect::Graceful`] where the provider has no
     /// [`vp_api::QpChange::Drain`].
     Drained,
     /// Reset; the peer sees a broken connection.
     Abrupt,
 }
 
-/// Where to hand a request to (IT-API `it_handoff`).
+/// The listener to hand a request to (IT-API `it_handoff`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Handoff {
     /// Port of a listener of this process.
     pub port: u16,
-    /// Address that it listens on; `None`: the request's own if it can, else any.
+    /// Address that it listens on; `None`: the request's own if possible, else any.
     pub address: Option<IpAddr>,
 }
 
@@ -127,12 +127,12 @@ impl fmt::Display for Handoff {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ConnRequest {
-    /// To accept or reject it by.
+    /// Id to accept or reject it by.
     pub request: RequestId,
     /// The listener's name.
     pub listener: ListenerId,
-    /// The listener's port (IT-API: the connection qualifier). After a hand-off it is not that of
-    /// `ends.local`.
+    /// The listener's port (IT-API: the connection qualifier). After a hand-off it differs from the port
+    /// of `ends.local`.
     pub port: u16,
     /// Both ends; `remote` is where the request came from.
     pub ends: Ends,
@@ -144,28 +144,28 @@ pub struct ConnRequest {
     pub max_private_data: usize,
 }
 
-/// What became of a connection.
+/// The result or the end of a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ConnEvent {
-    /// Connected: post away.
+    /// Connected: work may be posted.
     Established(Established),
-    /// The peer's application said no.
+    /// The peer's application rejected the request.
     Rejected {
         /// Both ends.
         ends: Ends,
         /// Its private data.
         private_data: Vec<u8>,
-        /// The IRD and ORD it would have taken, if it said (RFC 6581 9.1 [CONN-25]).
+        /// The IRD and ORD that it would have accepted, if it said so (RFC 6581 9.1 [CONN-25]).
         peer_ird_ord: Option<(u16, u16)>,
     },
-    /// No connection came about.
+    /// No connection was established.
     Failed(ConnectError),
     /// The connection ended in an orderly way.
     Disconnected {
         /// Both ends.
         ends: Ends,
-        /// The peer began it.
+        /// The peer closed first.
         by_peer: bool,
     },
     /// The connection broke.
@@ -185,7 +185,7 @@ pub enum ConnEvent {
 pub struct Established {
     /// Both ends.
     pub ends: Ends,
-    /// Who called whom.
+    /// Which end connected.
     pub role: Role,
     /// The peer's private data; empty if it came with a [`ConnRequest`] before.
     pub private_data: Vec<u8>,
@@ -195,10 +195,10 @@ pub struct Established {
     pub ord: u16,
     /// The peer's IRD and ORD as it sent them (RFC 6581 9.1 [CONN-25]).
     pub peer_ird_ord: Option<(u16, u16)>,
-    /// MPA revision, 1 for sockets converted without start-up; 0 if the provider has its own
-    /// connection manager, and then what follows says nothing.
+    /// MPA revision, 1 for sockets converted without start-up; 0 if the provider has its own connection
+    /// manager: then the fields below have no meaning.
     pub revision: u8,
-    /// CRC in force.
+    /// CRC is used.
     pub crc: bool,
     /// We insert markers.
     pub markers_tx: bool,
@@ -210,7 +210,7 @@ pub struct Established {
     pub local: Result<(), NotLocal>,
 }
 
-/// No connection: which, why, and what to do.
+/// No connection was established: the ends, and why.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct ConnectError {
@@ -220,17 +220,17 @@ pub struct ConnectError {
     pub reason: FailReason,
 }
 
-/// Why no connection came about.
+/// Why no connection was established.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum FailReason {
-    /// Nobody listens there.
+    /// There is no listener.
     Refused,
-    /// No way there.
+    /// No route, or no response.
     Unreachable(String),
-    /// The TCP connection was not answered.
+    /// The TCP connection was not accepted in time.
     ConnectTimeout(Duration),
-    /// The MPA reply did not come (CONN-13).
+    /// The MPA reply did not arrive (CONN-13).
     ReplyTimeout(Duration),
     /// A converted socket's peer did not begin: no MPA request, or no first FPDU (CONN-13).
     RequestTimeout(Duration),
@@ -248,11 +248,11 @@ pub enum FailReason {
         /// The peer's.
         got: u8,
     },
-    /// The CRC policies do not go together.
+    /// The CRC policies are incompatible.
     CrcPolicy,
-    /// The marker policies do not go together.
+    /// The marker policies are incompatible.
     Markers,
-    /// IRD and ORD do not go together (CONN-24).
+    /// IRD and ORD are incompatible (CONN-24).
     InsufficientIrd {
         /// What the peer needs.
         need: u16,
@@ -261,9 +261,9 @@ pub enum FailReason {
     },
     /// No common ready-to-receive kind (CONN-29).
     NoCommonRtr,
-    /// This end could not: descriptors, memory, the provider.
+    /// This end lacked resources: descriptors, memory, or the provider refused.
     Resources(String),
-    /// The provider's own connection manager says so.
+    /// Reported by the provider's own connection manager.
     Native(String),
     /// The policy demands a local stream, and there can be none.
     NoLocalStream(NotLocal),
@@ -281,16 +281,16 @@ pub enum BrokenCause {
     Terminated(Terminate),
     /// The peer's machine or process reset the connection.
     Reset,
-    /// The peer or the path is gone: nothing came back in time.
+    /// The peer or the path is gone: there was no response in time.
     Lost,
-    /// The peer closed in the middle of work.
+    /// The peer closed while work was outstanding.
     ClosedInWork,
     /// The provider failed.
     Catastrophic,
 }
 
 impl BrokenCause {
-    /// The cause that an asynchronous event of a queue pair tells; `None`: an orderly end, or none.
+    /// The cause that an asynchronous event of a queue pair reports; `None`: an orderly end, or none.
     pub fn of(event: AsyncEvent) -> Option<Self> {
         Some(match event {
             AsyncEvent::TerminateReceived(terminate) => Self::TerminatedByPeer(terminate),
@@ -304,11 +304,11 @@ impl BrokenCause {
     }
 }
 
-/// How a connection ended, as the errors of its work requests tell it.
+/// How a connection ended, for the errors of its work requests.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ConnectionEnd {
-    /// It was closed in order, or by this end.
+    /// It was closed in an orderly way, or by this end.
     Closed {
         /// Both ends.
         ends: Ends,
@@ -322,36 +322,35 @@ pub enum ConnectionEnd {
         /// Why.
         cause: BrokenCause,
     },
-    /// It did not come about: [`ConnEvent::Rejected`] or [`ConnEvent::Failed`].
+    /// It was not established: [`ConnEvent::Rejected`] or [`ConnEvent::Failed`].
     Refused(ConnEvent),
 }
 
-/// What a broken connection took with it.
+/// What was lost with a broken connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 #[allow(missing_docs)]
 pub struct Lost {
     /// Sends, writes and reads that had not completed or been flushed when this event was made.
     pub sends: u32,
-    /// Receives that were waiting.
+    /// Receives that were posted.
     pub recvs: u32,
     /// Octets sent and received before.
     pub octets_sent: u64,
     pub octets_received: u64,
 }
 
-/// Someone asks for a queue pair that takes datagrams (IT-API
-/// `IT_CM_REQ_UD_SERVICE_REQUEST_EVENT`).
+/// A peer asks for a queue pair that takes datagrams (IT-API `IT_CM_REQ_UD_SERVICE_REQUEST_EVENT`).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ServiceRequest {
-    /// To answer it by: [`crate::reply`].
+    /// Id to reply to it by: [`crate::reply`].
     pub request: RequestId,
     /// The listener's name.
     pub listener: ListenerId,
     /// The listener's port (IT-API: the connection qualifier).
     pub port: u16,
-    /// Both ends; `remote` is who asks.
+    /// Both ends; `remote` is the requester.
     pub ends: Ends,
     /// The local port, as an index into the ports of the adapter.
     pub spigot: u32,
@@ -359,11 +358,11 @@ pub struct ServiceRequest {
     pub private_data: Vec<u8>,
 }
 
-/// What came of asking a service (IT-API `IT_CM_MSG_UD_SERVICE_REPLY_EVENT`).
+/// The result of a service request (IT-API `IT_CM_MSG_UD_SERVICE_REPLY_EVENT`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ServiceReply {
-    /// A queue pair that takes datagrams, and the way there.
+    /// A queue pair that takes datagrams, and the path to it.
     Resolved {
         /// Its number and key.
         address: UdAddress,
@@ -379,7 +378,7 @@ pub enum ServiceReply {
         /// From the application there.
         private_data: Vec<u8>,
     },
-    /// No answer.
+    /// No reply.
     Failed(String),
 }
 

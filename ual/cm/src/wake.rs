@@ -1,31 +1,33 @@
-//! Whether the connection thread watches ([`Progress`]), and whether a command must wake it.
+//! Wake-ups of the connection thread: whether it watches ([`Progress`]), and whether a command must
+//! signal it.
 //!
-//! One per adapter, without a lock. Callers say what they are about to do, and are told if the thread
-//! must be signalled; the thread asks how to rest. A command is sent, *then* its sender looks whether the
-//! thread is awake; the thread says that it rests, *then* looks for commands: at least one sees the other.
+//! One per adapter, without a lock. Callers announce what they are about to do, and learn whether the
+//! thread must be signalled; the thread asks how to wait. A command is sent, *then* its sender checks
+//! whether the thread is awake; the thread announces that it waits, *then* looks for commands: at least
+//! one sees the other.
 
 use kal_os::progress::{Mode, Progress};
 use kal_os::sync::{AtomicBool, Ordering, fence};
 
-/// See the module.
+/// The wake-up state of one connection thread.
 #[derive(Default)]
 pub(crate) struct WakeState {
-    /// The thread looks for commands before it rests.
+    /// The thread looks for commands before it waits.
     awake: AtomicBool,
     progress: Progress,
 }
 
 impl WakeState {
-    /// A command was sent, or it is over: true if the thread must be signalled.
+    /// A command was sent, or the manager stops: true if the thread must be signalled.
     #[must_use]
-    pub(crate) fn rouse(&self) -> bool {
-        // Against `rest`: the command before the look at the thread.
+    pub(crate) fn request_wake(&self) -> bool {
+        // Against `begin_wait`: the command comes before the look at the thread.
         fence(Ordering::SeqCst);
         !self.awake.swap(true, Ordering::AcqRel)
     }
 
-    /// A caller looks after the sockets itself.
-    pub(crate) fn attend(&self) {
+    /// A caller serves the sockets itself.
+    pub(crate) fn note_poll(&self) {
         self.progress.note_poll();
     }
 
@@ -35,23 +37,22 @@ impl WakeState {
         self.progress.rely()
     }
 
-    /// It is awake again.
+    /// The caller is awake again.
     pub(crate) fn withdraw(&self) {
         self.progress.withdraw();
     }
 
-    /// For the thread: how to rest; `None` if there is something to see to first. [`WakeState::rise`]
-    /// follows.
-    pub(crate) fn rest(&self, is_busy: impl Fn() -> bool) -> Option<Mode> {
+    /// For the thread: how to wait; `None` if there is work. [`WakeState::end_wait`] follows.
+    pub(crate) fn begin_wait(&self, is_busy: impl Fn() -> bool) -> Option<Mode> {
         self.awake.store(false, Ordering::Release);
         fence(Ordering::SeqCst);
-        // No caller leads: those that sleep rely on the thread.
+        // No caller is a leader: those that sleep rely on the thread.
         (!is_busy()).then(|| self.progress.decide(|| false))
     }
 
     /// For the thread, when it is awake.
-    pub(crate) fn rise(&self) {
-        self.progress.rise();
+    pub(crate) fn end_wait(&self) {
+        self.progress.end_wait();
         self.awake.store(true, Ordering::Release);
     }
 }

@@ -1,5 +1,5 @@
-//! Whatever the order, the connection thread hears of commands, and who sleeps of events: by loom. The
-//! back-off here has no end of their own, so nothing is mended by the time.
+//! Loom tests of the wake-ups: in any order, the connection thread sees commands, and a sleeping caller
+//! gets its events. The back-off here never ends by time, so nothing is repaired by a time-out.
 
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
@@ -7,25 +7,25 @@ use loom::thread;
 use super::*;
 use kal_os::sync::lock;
 
-/// What the thread can sleep on.
+/// What wakes the thread.
 #[derive(Default)]
 struct Signals {
     waker: bool,
-    /// A socket is readable: one event for who reads it.
+    /// A socket is readable: one event for the thread that reads it.
     socket: bool,
 }
 
-/// A driver of few parts.
+/// A driver reduced to a few parts.
 #[derive(Default)]
 struct Model {
     wake: WakeState,
     signals: Mutex<Signals>,
     signalled: Condvar,
-    /// The manager's lock; behind it the commands that were carried out.
+    /// The manager's lock; behind it the number of executed commands.
     table: Mutex<u32>,
     commands: Mutex<u32>,
     events: Mutex<u32>,
-    told: Condvar,
+    came: Condvar,
 }
 
 impl Model {
@@ -42,21 +42,21 @@ impl Model {
 
     fn send(&self) {
         *lock(&self.commands) += 1;
-        if self.wake.rouse() {
+        if self.wake.request_wake() {
             self.signal();
         }
     }
 
-    /// With the table.
+    /// With the table locked.
     fn work(&self, done: &mut u32) {
         *done += std::mem::take(&mut *lock(&self.commands));
         if std::mem::take(&mut lock(&self.signals).socket) {
             *lock(&self.events) += 1;
-            self.told.notify_all();
+            self.came.notify_all();
         }
     }
 
-    /// The connection thread, until it has seen so much.
+    /// The connection thread, until it has seen this many.
     fn run(&self, commands: u32, events: u32) {
         let mut fired = false;
         loop {
@@ -71,20 +71,20 @@ impl Model {
             if (done, *lock(&self.events)) == (commands, events) {
                 return;
             }
-            if let Some(rest) = self.wake.rest(|| *lock(&self.commands) != 0) {
+            if let Some(mode) = self.wake.begin_wait(|| *lock(&self.commands) != 0) {
                 let mut signals = lock(&self.signals);
-                while !(signals.waker || signals.socket && rest == Mode::Watch) {
+                while !(signals.waker || signals.socket && mode == Mode::Watch) {
                     signals = self.signalled.wait(signals).unwrap();
                 }
                 fired = signals.waker;
             }
-            self.wake.rise();
+            self.wake.end_wait();
         }
     }
 
-    /// A caller looks once, if nobody is at work.
+    /// A caller looks once, if the table is free.
     fn look(&self) {
-        self.wake.attend();
+        self.wake.note_poll();
         if let Ok(mut done) = self.table.try_lock() {
             self.work(&mut done);
         }
@@ -98,7 +98,7 @@ impl Model {
         }
         let mut events = lock(&self.events);
         while *events == 0 {
-            events = self.told.wait(events).unwrap();
+            events = self.came.wait(events).unwrap();
         }
         drop(events);
         self.wake.withdraw();
@@ -117,11 +117,12 @@ fn with(model: &Arc<Model>, body: impl FnOnce(&Model) + 'static) -> thread::Join
 }
 
 #[test]
-fn loom_who_sleeps_hears_of_events() {
+fn loom_a_sleeping_caller_gets_events() {
     model(|model| {
         let waiter = with(model, Model::wait);
         let peer = with(model, Model::arrive);
-        // Whoever takes it, the waiter gets it. The thread need not wait for what it has not seen.
+        // Whichever thread reads it, the waiter gets it. The thread need not wait for events that others
+        // took.
         let thread = with(model, |model| model.run(1, 1));
         waiter.join().unwrap();
         peer.join().unwrap();
@@ -131,11 +132,11 @@ fn loom_who_sleeps_hears_of_events() {
 }
 
 #[test]
-fn loom_who_left_leaves_the_others_watched() {
+fn loom_a_caller_that_leaves_leaves_the_others_watched() {
     model(|model| {
         model.look();
         let other = with(model, |model| {
-            // Its time is over at once.
+            // Its time-out has passed at once.
             if model.wake.rely() {
                 model.signal();
             }

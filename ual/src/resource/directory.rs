@@ -152,15 +152,15 @@ impl Directory {
 }
 
 impl Face for Directory {
-    fn connectee(&self, qp: QpId, told: u64) -> Option<Arc<dyn Connectee>> {
-        self.qps.get_of(qp, told)?.connectee()
+    fn connectee(&self, qp: QpId, number: u64) -> Option<Arc<dyn Connectee>> {
+        self.qps.get_of(qp, number)?.connectee()
     }
 
-    fn on_async(&self, told: u64, source: EventSource, event: AsyncEvent) {
+    fn on_async(&self, number: u64, source: EventSource, event: AsyncEvent) {
         let (source, object) = match source {
-            EventSource::Qp(qp) => (AsyncSource::Ep(qp), self.qps.get_of(qp, told)),
-            EventSource::Cq(cq) => (AsyncSource::Evd(cq), self.cqs.get_of(cq, told)),
-            EventSource::Srq(srq) => (AsyncSource::Srq(srq), self.srqs.get_of(srq, told)),
+            EventSource::Qp(qp) => (AsyncSource::Ep(qp), self.qps.get_of(qp, number)),
+            EventSource::Cq(cq) => (AsyncSource::Evd(cq), self.cqs.get_of(cq, number)),
+            EventSource::Srq(srq) => (AsyncSource::Srq(srq), self.srqs.get_of(srq, number)),
             EventSource::Rnic => return self.tell_unaffiliated(None, event),
             EventSource::Port(port) => return self.tell_unaffiliated(Some(port), event),
         };

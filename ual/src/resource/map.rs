@@ -20,9 +20,9 @@ impl<K: Ord, T: ?Sized> Map<K, T> {
     }
 
     /// The object that an event of number `told` is about.
-    pub(super) fn get_of(&self, id: K, told: u64) -> Option<Arc<T>> {
+    pub(super) fn get_of(&self, id: K, number: u64) -> Option<Arc<T>> {
         let map = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        map.get(&id).filter(|(_, made)| *made < told)?.0.upgrade()
+        map.get(&id).filter(|(_, made)| *made < number)?.0.upgrade()
     }
 
     pub(super) fn add(&self, id: K, object: Weak<T>, made: u64) {

@@ -1,4 +1,5 @@
-//! What errors say that both this crate and the access layer have. One place for each text. No state.
+//! Texts of errors that both this crate and the access layer return; each text is defined once. No
+//! state.
 
 use std::fmt::{Display, Formatter, Result};
 use std::io;
@@ -27,7 +28,7 @@ pub fn private_data_too_long(len: &usize, max: &usize, f: &mut Formatter<'_>) ->
     )
 }
 
-/// `attempt`: where and for what.
+/// `attempt`: where, and for what.
 pub fn address_in_use(attempt: &str, f: &mut Formatter<'_>) -> Result {
     write!(f, "{attempt}: the port is in use; choose another, or close what uses it")
 }
@@ -37,7 +38,7 @@ pub fn no_listener(place: &str, f: &mut Formatter<'_>) -> Result {
     write!(f, "no listener of this process at {place}; the request can still be answered")
 }
 
-/// `why` it cannot, and what to do.
+/// `why` it cannot be converted, and what to do.
 pub fn socket(why: &str, f: &mut Formatter<'_>) -> Result {
     write!(f, "the socket cannot be converted: {why}")
 }

@@ -31,7 +31,7 @@ impl Network {
     }
 }
 
-/// True if two addresses agree but for the lowest bits.
+/// True if two addresses agree except in the lowest bits.
 fn same(one: u128, other: u128, ignored: u8) -> bool {
     (one ^ other).checked_shr(ignored.into()).unwrap_or(0) == 0
 }
@@ -66,10 +66,10 @@ impl fmt::Display for Network {
     }
 }
 
-/// The policy for every peer: one for most, others for some.
+/// The policies for all peers: one by default, others for some.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Policies {
-    /// For peers that nothing else is said of.
+    /// For peers in none of the ranges.
     pub default: Policy,
     /// For peers in these ranges; the narrowest that contains the peer counts.
     pub peers: Vec<(Network, Policy)>,

@@ -1,5 +1,5 @@
-//! Policies for known peers, by name. What each peer does is in `spec/interop.md`, with the profiles
-//! that were tried against it and those that rest on reports alone.
+//! Named policies for known peers. What each peer does is in `spec/interop.md`, which also says which
+//! profiles were tried against it and which rest on reports alone.
 
 use super::{Local, Markers, PeerToPeer, Policy};
 
@@ -12,15 +12,15 @@ impl Policy {
     ///
     /// | name | peer | what is different |
     /// |---|---|---|
-    /// | `default` | any | survives every quirk that is known |
-    /// | `siw` | the Linux kernel's software RNIC | markers refused, as there (IOP-01); RTR by Write (IOP-06); CRC asked for, which it does not by itself (IOP-04); no RFC 7306 (IOP-16) |
+    /// | `default` | any | works around every known quirk |
+    /// | `siw` | the Linux kernel's software RNIC | markers refused, as siw does (IOP-01); RTR by Write (IOP-06); CRC requested, which siw does not do by itself (IOP-04); no RFC 7306 (IOP-16) |
     /// | `chelsio-t4` | T3, T4 adapters | MPA revision 1, so no IRD/ORD exchange and no RTR; markers refused; no RFC 7306 |
     /// | `chelsio-t6` | T5, T6 adapters | both RTR kinds offered: they take the one they are set to (IOP-08); markers refused; no RFC 7306 |
     /// | `intel` | X722, E810 adapters | always the enhanced form with an RTR to choose (IOP-09); markers refused; no RFC 7306 |
     /// | `strict-rfc` | test benches | nothing that a standard does not ask for: no zero-length kick, no probe, no second try, no local stream |
     pub fn profile(name: &str) -> Option<Self> {
         let default = Self::default();
-        // No adapter has RFC 7306 in hardware, and markers are off in all of them.
+        // No adapter implements RFC 7306, and all have markers off.
         let adapter = Self { extensions: false, markers: Markers::Refuse, ..default.clone() };
         Some(match name {
             "default" => default,

@@ -1,5 +1,6 @@
-//! The side that connects: TCP, request, reply, and the steps back for peers that know less, as a machine on
-//! its socket. A silent peer costs an entry of the table until the timer of its phase.
+//! The connecting side of a start-up as a state machine on its socket: TCP, request, reply, and retries
+//! with fewer features for peers that know less. A silent peer costs a table entry until the timer of
+//! its phase expires.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,7 +25,7 @@ use crate::types::{ConnectParams, FailReason};
 pub(crate) struct Active {
     pub(crate) party: Weak<dyn Connectee>,
     pub(crate) plan: Plan,
-    /// A converted socket: there is no second one for another try.
+    /// It is a converted socket: no second one can be made for a retry.
     pub(crate) converted: bool,
     /// The reactor knows the socket.
     pub(crate) watched: bool,
@@ -35,17 +36,18 @@ pub(crate) struct Active {
     pub(crate) seeking: Result<Seeking, NotLocal>,
 }
 
-/// How far an attempt is.
+/// The phase of an attempt.
 pub(crate) enum Phase {
     /// TCP.
     Connecting,
-    /// Nobody listened; the socket waits for its next try.
+    /// The connection was refused; the socket waits for its next try.
     Refused,
-    /// The last streaming message and the request, of which so many octets are sent; the reply.
+    /// Sends the last streaming message and the request, of which this many octets are sent; then waits
+    /// for the reply.
     Asking { machine: Initiator, preface: Vec<u8>, sent: usize },
 }
 
-/// What to do with an attempt next.
+/// What to do next with an attempt.
 pub(crate) enum Next {
     /// Wait for the socket.
     Wait(Interest),
@@ -53,7 +55,7 @@ pub(crate) enum Next {
     Ask,
     /// Accepted.
     Adopt(Box<(Negotiated, Vec<u8>, Vec<u8>)>),
-    /// Over, maybe to be tried again.
+    /// The attempt is over, and may be retried.
     Over(Over),
 }
 
@@ -69,12 +71,12 @@ impl Active {
         &self.socket
     }
 
-    /// When to give up the present phase.
-    pub(crate) fn patience(&self) -> Instant {
+    /// When the present phase times out.
+    pub(crate) fn deadline(&self) -> Instant {
         self.plan.deadline.unwrap_or_else(|| after(self.plan.policy.connect_timeout))
     }
 
-    /// Builds the request; the local address is final now.
+    /// Builds the request; the local address is final from now on.
     pub(crate) fn ask(
         &mut self,
         party: &dyn Connectee,
@@ -91,7 +93,7 @@ impl Active {
         Ok(())
     }
 
-    /// Goes on as far as the socket allows.
+    /// Continues as far as the socket allows.
     pub(crate) fn advance(&mut self) -> Next {
         match &mut self.phase {
             Phase::Connecting => match sock::connected(&self.socket) {
@@ -99,13 +101,13 @@ impl Active {
                 Ok(()) => Next::Wait(Interest::WRITE),
                 Err(error) => Next::Over(Over::Failed(tcp_reason(&error))),
             },
-            // Not watched: its timer goes on with it.
+            // The socket is not watched: the timer continues it.
             Phase::Refused => Next::Wait(Interest::NONE),
             Phase::Asking { machine, preface, sent } => {
                 let asked = *sent == preface.len() + machine.request().len();
                 match send_request(&self.socket, preface, machine.request(), sent) {
                     Ok(true) if asked => receive(&self.socket, machine),
-                    // The request was sent just now: its reply cannot be here yet.
+                    // The request was sent just now: its reply cannot have arrived yet.
                     Ok(true) => Next::Wait(Interest::READ),
                     Ok(false) => Next::Wait(Interest::WRITE),
                     Err(_) => Next::Over(Over::Startup(machine.handle_eof())),
@@ -114,8 +116,8 @@ impl Active {
         }
     }
 
-    /// What to try next, if the end of this attempt says that less might do. Every step takes
-    /// something away, so there are at most three.
+    /// The attempt to try next, if this error suggests that the peer accepts fewer features. Every step
+    /// removes one, so there are at most three.
     pub(crate) fn step_back(&self, over: &Over) -> Option<Attempt> {
         let Plan { policy, attempt: now, .. } = &self.plan;
         if !policy.fall_back || self.converted {
@@ -124,7 +126,7 @@ impl Active {
         let no_data = |data: &[u8]| data.is_empty();
         match over {
             // RFC 6581 10 [CONN-18]: a responder of RFC 5044 alone closes on the enhanced form, or
-            // answers in its own.
+            // replies in its own.
             Over::Startup(
                 StartupError::Eof { have: 0 }
                 | StartupError::Revision { .. }
@@ -135,8 +137,8 @@ impl Active {
             {
                 Some(Attempt { enhanced: false, ..*now })
             }
-            // [IOP-06]: a responder that does not know, or forgets, peer-to-peer.
-            // Who does not ask for it gets no such error.
+            // [IOP-06]: a responder that does not implement peer-to-peer mode, or forgets it.
+            // An initiator that does not ask for it gets no such error.
             Over::Startup(StartupError::NoCommonRtr) => {
                 Some(Attempt { peer_to_peer: false, ..*now })
             }
@@ -151,7 +153,7 @@ impl Active {
     }
 }
 
-/// Sends the rest of the request; true when all of it is out. One segment, nothing behind it
+/// Sends the rest of the request; true when all of it is sent. One segment, with nothing behind it
 /// (CONN-34), and nothing of the streaming dialogue before it.
 fn send_request(
     socket: impl AsFd,
@@ -194,7 +196,7 @@ fn receive(socket: impl AsFd, machine: &mut Initiator) -> Next {
     }
 }
 
-/// Sends the Terminate that RFC 6581 wants for some errors (CONN-24, CONN-29, CONN-32).
+/// Sends the Terminate that RFC 6581 requires for some errors (CONN-24, CONN-29, CONN-32).
 pub(crate) fn send_terminate(machine: &Initiator, error: StartupError, socket: impl AsFd) {
     if let Some(terminate) = machine.terminate_for(error, crc32c::crc32c_append) {
         // The connection is over either way.
@@ -202,14 +204,14 @@ pub(crate) fn send_terminate(machine: &Initiator, error: StartupError, socket: i
     }
 }
 
-/// What stays the same over all attempts to make one connection, and what does not.
+/// What stays the same over all attempts to make one connection, and what changes.
 pub(crate) struct Plan {
     pub(crate) params: ConnectParams,
     pub(crate) policy: Policy,
-    /// For all attempts together, if the application set one.
+    /// The deadline of all attempts together, if the application set one.
     pub(crate) deadline: Option<Instant>,
     pub(crate) attempt: Attempt,
-    /// Until then a refused connection is tried again.
+    /// Until when a refused connection is tried again.
     pub(crate) refused_until: Option<Instant>,
 }
 
@@ -220,7 +222,7 @@ impl Plan {
         Self { params, policy, deadline, attempt, refused_until }
     }
 
-    /// Whether the address is worth another try, though nobody listens there now.
+    /// Whether to try the address again, though there is no listener now.
     pub(crate) fn tries_again(&self, reason: &FailReason) -> bool {
         let now = Instant::now();
         let before = |end: Option<Instant>, without| end.map_or(without, |end| now < end);
@@ -229,7 +231,7 @@ impl Plan {
             && before(self.deadline, true)
     }
 
-    /// Takes the peer's next address, if this one's failure says that it may help.
+    /// Moves on to the peer's next address, if that may help after this failure.
     pub(crate) fn go_elsewhere(&mut self, policies: &Policies, reason: &FailReason) -> bool {
         let unreached = matches!(
             reason,

@@ -1,4 +1,5 @@
-//! What each end asks for in an MPA start-up, by policy and attempt, and why a start-up gave up. No state.
+//! What each end requests in an MPA start-up, by policy and attempt, and the reasons of failures. No
+//! state.
 
 use iwarp_proto::mpa::startup::{Negotiated, Responder, RtrSet, StartupConfig, StartupError};
 
@@ -8,7 +9,7 @@ use crate::types::FailReason;
 /// "Do not negotiate" (RFC 6581 9.1 [CONN-26]).
 pub(crate) const NO_NEGOTIATION: u16 = 0x3FFF;
 
-/// What of the policy one attempt uses; less with every step back.
+/// The features of the policy that one attempt uses; fewer with every retry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Attempt {
     pub(crate) enhanced: bool,
@@ -26,17 +27,17 @@ impl Attempt {
     }
 }
 
-/// CRC as this end asks for it.
+/// Whether this end asks for CRC.
 pub(crate) fn asks_crc(policy: &Policy) -> bool {
     matches!(policy.crc, Crc::Require | Crc::Prefer)
 }
 
-/// Markers as this end asks for them.
+/// Whether this end asks for markers.
 pub(crate) fn asks_markers(policy: &Policy) -> bool {
     matches!(policy.markers, Markers::Prefer | Markers::Require)
 }
 
-/// What an initiator asks for. IRD and ORD are the endpoint's.
+/// What an initiator requests. IRD and ORD are the endpoint's.
 pub(crate) fn initiator_config(
     policy: &Policy,
     attempt: Attempt,
@@ -47,7 +48,8 @@ pub(crate) fn initiator_config(
     let rtr = RtrSet { send: kinds.send, write: kinds.write, read: kinds.read && ord > 0 };
     let limit = |reads| if policy.negotiate_ird_ord { reads } else { NO_NEGOTIATION };
     StartupConfig {
-        // RFC 6581 10 [CONN-19]: revision 1, which has no enhanced form, when no feature of 2 is wanted.
+        // RFC 6581 10 [CONN-19]: revision 1, which has no enhanced form, when no feature of revision 2
+        // is wanted.
         revision: if attempt.enhanced { policy.revision } else { 1 },
         markers: attempt.markers,
         ird: limit(ird),
@@ -58,7 +60,7 @@ pub(crate) fn initiator_config(
     }
 }
 
-/// What a responder asks for; IRD and ORD come with the accept, unless they are not negotiated.
+/// What a responder requests; IRD and ORD come with the accept, unless they are not negotiated.
 pub(crate) fn responder_config(policy: &Policy) -> StartupConfig {
     let kinds = policy.peer_to_peer;
     let neutral = StartupConfig::default().ird;
@@ -68,14 +70,14 @@ pub(crate) fn responder_config(policy: &Policy) -> StartupConfig {
         markers: asks_markers(policy),
         ird: limit,
         ord: limit,
-        // Never above what the endpoint was created with.
+        // Never more than the endpoint was created with.
         max_ird: 0,
         rtr: RtrSet { send: kinds.send, write: kinds.write, read: kinds.read },
         ..common(policy)
     }
 }
 
-/// The accepting reply. `own` are the limits of this end, as far as they are negotiated.
+/// The accepting reply. `own`: the limits of this end, if they are negotiated.
 pub(crate) fn answer(
     machine: &Responder,
     policy: &Policy,
@@ -95,7 +97,7 @@ fn common(policy: &Policy) -> StartupConfig {
     }
 }
 
-/// Why a start-up machine gave up, for the application.
+/// The reason of a failed start-up, for the application.
 pub(crate) fn reason_of(error: StartupError) -> FailReason {
     match error {
         StartupError::BadKey { .. } => FailReason::NotMpa("its first octets are no MPA frame"),

@@ -1,5 +1,5 @@
-//! A converted socket whose peer is to begin (late RDMA transition), as a machine on that socket. A peer that
-//! is silent, closes or sends something else costs an entry of the table until then, or until its timer fires.
+//! The waiting side of a converted socket (late RDMA transition), as a state machine on that socket. A
+//! peer that is silent, closes or sends something else costs a table entry until its timer expires.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,28 +20,28 @@ use crate::startup::socket::begins_fpdu;
 use crate::startup::tcp::send_rest;
 use crate::types::FailReason;
 
-/// A converted socket whose peer is to begin.
+/// A converted socket whose peer has to begin.
 pub(crate) struct Converted {
     pub(crate) party: Weak<dyn Connectee>,
     pub(crate) policy: Policy,
     pub(crate) ends: Ends,
     pub(crate) socket: OwnedFd,
-    /// The last streaming message, of which so many octets are out.
+    /// The last streaming message, of which this many octets are sent.
     pub(crate) last_message: Vec<u8>,
     pub(crate) sent: usize,
     pub(crate) private_data: Vec<u8>,
-    /// What the application had read.
+    /// Octets that the application had read.
     pub(crate) early: Vec<u8>,
     pub(crate) awaited: Awaited,
-    pub(crate) patience: Duration,
+    pub(crate) timeout: Duration,
     /// Without start-up: the end that begins may do so here.
     pub(crate) seeking: Result<Seeking, NotLocal>,
 }
 
-/// What the peer is to begin with.
+/// What the peer has to begin with.
 pub(crate) enum Awaited {
     Request(Responder),
-    /// The first FPDU, as far as it has come.
+    /// The first FPDU, as far as it has arrived.
     Fpdu(Vec<u8>),
 }
 
@@ -49,11 +49,11 @@ pub(crate) enum Awaited {
 pub(crate) struct Begun {
     /// Octets for the provider.
     pub(crate) received: Vec<u8>,
-    /// Of the request, if there is one.
+    /// Of the request; empty without start-up.
     pub(crate) private_data: Vec<u8>,
 }
 
-/// What to do with a converted socket next.
+/// What to do next with a converted socket.
 pub(crate) enum Next {
     Wait(Interest),
     Begun(Begun),
@@ -71,7 +71,7 @@ impl Converted {
         self.seeking.as_ref().is_ok_and(|seeking| seeking.waiting.is_met())
     }
 
-    /// Goes on as far as the socket allows.
+    /// Continues as far as the socket allows.
     pub(crate) fn advance(&mut self) -> Next {
         match send_rest(&self.socket, &self.last_message, &mut self.sent) {
             Ok(true) => {}
@@ -97,7 +97,7 @@ impl Converted {
         }
     }
 
-    /// Octets of the peer; `None`: more are needed.
+    /// Processes octets of the peer; `None`: more are needed.
     fn take(&mut self, octets: &[u8]) -> Option<Next> {
         match &mut self.awaited {
             Awaited::Request(machine) => match machine.handle(octets) {

@@ -1,5 +1,5 @@
-//! What the table keeps for a provider's own connection manager: connections under way, and requests that came
-//! before their listener was known. Plain data.
+//! State for providers with a connection manager of their own: connections being made, and requests that
+//! arrived before their listener was known. Plain data.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -13,29 +13,29 @@ use crate::handle::Handle;
 use crate::node::Ends;
 use crate::policy::Policy;
 
-/// A request as the provider tells it.
+/// A request as the provider reports it.
 pub(crate) struct NativeRequest {
     /// The provider's listener.
     pub(crate) listener: u64,
     pub(crate) id: u64,
     pub(crate) peer: SocketAddr,
-    /// Where the peer connected to.
+    /// The address that the peer connected to.
     pub(crate) local: Option<SocketAddr>,
     pub(crate) asked: NativeParams,
 }
 
-/// Requests that the provider tells of listeners that the table does not know: those that it does not
-/// know yet, since `listen` returns before the table hears of it, and those that ended while the
-/// request was on its way. A peer that leaves meanwhile is heard of when the request is answered.
+/// Requests for listeners that are not in the table: those not added yet, since `listen` returns before
+/// the table knows of it, and those that ended while the request was on its way. A peer that leaves
+/// meanwhile is noticed when the request is accepted or rejected.
 #[derive(Default)]
-pub(crate) struct Strays {
-    /// For listeners to come.
+pub(crate) struct UnmatchedRequests {
+    /// For listeners that are not added yet.
     pub(crate) early: Vec<NativeRequest>,
-    /// Listeners that ended last; ids are not soon used again.
+    /// The listeners that ended last; ids are not reused soon.
     ended: VecDeque<u64>,
 }
 
-impl Strays {
+impl UnmatchedRequests {
     /// Most of either kind.
     const MOST: usize = 64;
 
@@ -47,8 +47,8 @@ impl Strays {
         self.ended.push_back(id);
     }
 
-    /// Keeps a request for a listener to come; `Some`: it is to be rejected.
-    pub(crate) fn park(&mut self, request: NativeRequest) -> Option<u64> {
+    /// Keeps a request for a listener that is not added yet; `Some`: it is to be rejected.
+    pub(crate) fn keep(&mut self, request: NativeRequest) -> Option<u64> {
         if self.ended.contains(&request.listener) || self.early.len() == Self::MOST {
             return Some(request.id);
         }
@@ -65,7 +65,7 @@ pub(crate) enum Pending {
         ends: Ends,
         role: Role,
         policy: Policy,
-        patience: Duration,
+        timeout: Duration,
     },
     /// The application has the request.
     Request { request: u64, handle: Handle, asked: NativeParams, ends: Ends, policy: Policy },
@@ -73,7 +73,7 @@ pub(crate) enum Pending {
     Service { handle: Handle, asked: ServiceAsked },
 }
 
-/// A request for a queue pair that takes datagrams, as it came.
+/// A request for a queue pair that takes datagrams, as it arrived.
 pub(crate) struct ServiceAsked {
     pub(crate) request: u64,
     pub(crate) spigot: u32,
@@ -97,23 +97,26 @@ mod tests {
 
     use super::*;
 
-    /// Nobody is left without an answer: who asks a listener that has ended is rejected, who asks one
-    /// that is about to be known waits for it, and neither list grows.
+    /// Every request gets a reply: one for a listener that has ended is rejected, one for a listener
+    /// that is about to be added waits for it, and neither list grows without bound.
     #[test]
     fn requests_of_unknown_listeners_wait_or_are_rejected() {
-        let mut strays = Strays::default();
+        let mut unmatched = UnmatchedRequests::default();
         let peer = (Ipv4Addr::LOCALHOST, 7).into();
         let request = |listener, id| {
             let asked = NativeParams { private_data: Vec::new(), ird: 1, ord: 1 };
             NativeRequest { listener, id, peer, local: None, asked }
         };
-        strays.ended(1);
-        assert_eq!(strays.park(request(1, 10)), Some(10));
-        for id in 0..Strays::MOST as u64 {
-            assert_eq!(strays.park(request(2, id)), None);
-            strays.ended(100 + id);
+        unmatched.ended(1);
+        assert_eq!(unmatched.keep(request(1, 10)), Some(10));
+        for id in 0..UnmatchedRequests::MOST as u64 {
+            assert_eq!(unmatched.keep(request(2, id)), None);
+            unmatched.ended(100 + id);
         }
-        assert_eq!(strays.park(request(2, 99)), Some(99));
-        assert_eq!((strays.early.len(), strays.ended.len()), (Strays::MOST, Strays::MOST));
+        assert_eq!(unmatched.keep(request(2, 99)), Some(99));
+        assert_eq!(
+            (unmatched.early.len(), unmatched.ended.len()),
+            (UnmatchedRequests::MOST, UnmatchedRequests::MOST)
+        );
     }
 }

@@ -1,5 +1,6 @@
-//! The side that listens: request, the application's reply, and refusals, as a machine on its socket. A
-//! silent, dripping or vanished peer costs an entry of the table until the timer of its phase.
+//! The accepting side of a start-up as a state machine on its socket: request, the application's reply,
+//! and refusals. A peer that is silent, slow or gone costs a table entry until the timer of its phase
+//! expires.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,7 +14,7 @@ use crate::node::Ends;
 use crate::policy::Policy;
 use crate::startup::tcp::send_rest;
 
-/// Octets behind a request that are kept until it is answered; the rest stays in the kernel.
+/// Octets behind a request that are kept until it is accepted; the rest stays in the kernel.
 const MAX_BEHIND: usize = 4096;
 
 /// An incoming connection.
@@ -27,28 +28,28 @@ pub(crate) struct Passive {
     pub(crate) phase: Phase,
 }
 
-/// How far an incoming connection is.
+/// The phase of an incoming connection.
 pub(crate) enum Phase {
-    /// Not looked at yet: there were too many errors from there.
+    /// Not read yet: too many connections from its address ended for invalid STags.
     Delayed(Responder),
     /// Collecting the request.
     Request(Responder),
     /// The application has the request.
     Waiting { machine: Responder, asked: Box<Request>, request: Handle, behind: Vec<u8> },
-    /// Sending a refusal, of which so many octets are out.
+    /// Sending a refusal, of which this many octets are sent.
     Refusing { reply: Vec<u8>, sent: usize },
-    /// The refusal is out: waiting for the peer to close, so that it is not lost in a reset.
+    /// The refusal is sent: waiting for the peer to close, so that it is not lost in a reset.
     Lingering,
 }
 
-/// What to do with an incoming connection next.
+/// What to do next with an incoming connection.
 pub(crate) enum Next {
     Wait(Interest),
     /// The request is complete; octets that came behind it.
     Deliver(Box<Request>, Vec<u8>),
     /// Malformed, or against policy.
     Refuse(StartupError),
-    /// The peer gave up, or is done.
+    /// The peer gave up, or has closed.
     Gone,
 }
 
@@ -65,12 +66,12 @@ impl Passive {
         }
     }
 
-    /// No application knows of it, and no peer is being answered.
+    /// No application knows of it, and no refusal is being sent.
     pub(crate) fn is_unheard(&self) -> bool {
         matches!(self.phase, Phase::Delayed(_) | Phase::Request(_))
     }
 
-    /// Goes on as far as the socket allows.
+    /// Continues as far as the socket allows.
     pub(crate) fn advance(&mut self) -> Next {
         match &mut self.phase {
             Phase::Delayed(_) => Next::Wait(Interest::NONE),
@@ -110,7 +111,8 @@ fn collect(socket: &OwnedFd, machine: &mut Responder) -> Next {
     }
 }
 
-/// Octets behind a request belong to full operation (CONN-34: accepted, though nobody should).
+/// Octets behind a request belong to full operation (CONN-34: accepted, though a peer should not send
+/// them).
 fn keep_behind(socket: &OwnedFd, behind: &mut Vec<u8>) -> Next {
     let mut octets = [0; MAX_BEHIND];
     while behind.len() < MAX_BEHIND {
@@ -140,7 +142,7 @@ fn discard(socket: &OwnedFd) -> Next {
 mod tests {
     use super::*;
 
-    // A socket may be told to be readable, and not be.
+    // A socket may be reported readable and have nothing to read.
     #[test]
     fn a_lingering_socket_waits_for_its_peer() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

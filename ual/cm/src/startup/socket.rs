@@ -1,5 +1,5 @@
-//! Sockets that become endpoints, "late RDMA transition" (RFC 5044 section 7.1.2, RDMAC 6.6.1):
-//! what callers say, and the checks before anything changes. No state; the caller's thread.
+//! Converting sockets to endpoints, "late RDMA transition" (RFC 5044 section 7.1.2, RDMAC 6.6.1): the
+//! parameters, and the checks before anything changes. No state; the caller's thread.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -21,15 +21,14 @@ const MAX_LAST_MESSAGE: usize = 1 << 16;
 /// How to convert a socket (IT-API `it_socket_convert`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConvertParams {
-    /// [`Role::Initiator`]: begins, with the MPA request or the first FPDU. [`Role::Responder`]:
-    /// waits for it; the side that says the last word of the streaming dialogue takes this role
-    /// (RDMAC 6.6.1).
+    /// [`Role::Initiator`]: begins, with the MPA request or the first FPDU. [`Role::Responder`]: waits
+    /// for it; the side that sends the last message of the streaming dialogue takes this role (RDMAC
+    /// 6.6.1).
     pub role: Role,
-    /// Exchange MPA request and reply. `false` (`IT_SC_NO_REQ_REP`): the applications have agreed
-    /// on everything that these negotiate. Both ends then use their policy's CRC (`require` or
-    /// `prefer`: on) and markers (`prefer` or `require`: on, both ways) and the endpoint's IRD and
-    /// ORD, which must match; there is no ready-to-receive message, so the initiator's application
-    /// must post first.
+    /// Exchange MPA request and reply. `false` (`IT_SC_NO_REQ_REP`): the applications have agreed on
+    /// everything that these negotiate. Both ends then use their policy's CRC (`require` or `prefer`:
+    /// on) and markers (`prefer` or `require`: on, both ways) and the endpoint's IRD and ORD, which must
+    /// match. There is no ready-to-receive message, so the initiator's application must post first.
     pub startup: bool,
     /// Sent in streaming mode before anything else; at most 64 KiB.
     pub last_message: Vec<u8>,
@@ -55,7 +54,7 @@ impl ConvertParams {
     }
 }
 
-/// A socket that stays what it was, and why.
+/// A socket that was not converted, and why.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct ConvertError {
@@ -87,7 +86,7 @@ impl Conversion {
         }
     }
 
-    /// The socket back, unconverted.
+    /// Returns the socket, unconverted.
     pub(crate) fn refuse(self, error: Error) -> ConvertError {
         ConvertError { error, socket: self.socket }
     }
@@ -129,8 +128,8 @@ fn check_lengths(params: &ConvertParams, policy: &Policy) -> Result<()> {
     Ok(())
 }
 
-/// Octets that are there already must be what RDMA begins with: a dialogue that goes on would be
-/// lost, or taken for it.
+/// Octets that were read already must be the beginning of RDMA: the rest of a dialogue would be lost, or
+/// taken for it.
 fn check_begun(params: &ConvertParams, policy: &Policy, begun: &[u8]) -> Result<()> {
     let what = match (params.role, params.startup) {
         _ if begun.is_empty() => return Ok(()),

@@ -1,5 +1,6 @@
-//! TCP below a start-up: what is refused before anything changes, how connecting begins in the caller's
-//! thread, so that errors of the caller's making are its, and what its errors mean. No state.
+//! The TCP connection under a start-up: parameters are checked before anything changes, connecting
+//! begins in the caller's thread so that the caller gets the errors it caused, and errors of TCP are
+//! mapped. No state.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,14 +15,14 @@ use crate::types::{ConnectParams, FailReason};
 
 /// How the caller started a connection.
 pub(crate) enum Started {
-    /// TCP is on its way, or could not be.
+    /// TCP is connecting, or could not begin.
     Tcp(io::Result<OwnedFd>),
-    /// The provider's connection manager makes it.
+    /// The provider's own connection manager connects.
     Native,
 }
 
-/// Starts TCP in the caller's context. Errors that its parameters or this process are to blame for
-/// are the caller's; what the network says will be an event.
+/// Begins a TCP connect in the caller's thread. Errors that its parameters or this process cause are
+/// returned; errors of the network become an event.
 pub(crate) fn start(params: &ConnectParams, policy: &Policy) -> Result<Started> {
     let attempt = || match local_of(params) {
         Some(local) => format!("connect to {} from {local}", params.remote),
@@ -29,7 +30,7 @@ pub(crate) fn start(params: &ConnectParams, policy: &Policy) -> Result<Started> 
     };
     let socket = match sock::open(params.remote, local_of(params), &options(policy)) {
         Ok(socket) => socket,
-        // Not an address of this machine: as unreachable as the peer may be.
+        // Not an address of this machine: reported like an unreachable peer.
         Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
             return Ok(Started::Tcp(Err(error)));
         }
@@ -38,7 +39,7 @@ pub(crate) fn start(params: &ConnectParams, policy: &Policy) -> Result<Started> 
     start_on(socket, params, attempt)
 }
 
-/// The same from a socket that is bound already, to what `params` say is its address.
+/// The same from a socket that is already bound to the address in `params`.
 pub(crate) fn start_bound(
     socket: OwnedFd,
     params: &ConnectParams,
@@ -64,7 +65,7 @@ fn start_on(
     }
 }
 
-/// Where to connect from, as far as the application cares.
+/// The address to connect from, as far as the application chose it.
 pub(crate) fn local_of(params: &ConnectParams) -> Option<SocketAddr> {
     match (params.local, params.local_port) {
         (None, 0) => None,
@@ -79,7 +80,7 @@ pub(crate) fn unspecified(params: &ConnectParams) -> SocketAddr {
     }
 }
 
-/// Refuses what cannot work before anything changes.
+/// Refuses parameters that cannot work before anything changes.
 pub(crate) fn check_connect(params: &ConnectParams, most: PrivateData) -> Result<()> {
     check_length(params.private_data.len(), most.connect)?;
     if params.remote.port() == 0 {
@@ -96,7 +97,7 @@ pub(crate) fn check_connect(params: &ConnectParams, most: PrivateData) -> Result
     }
 }
 
-/// The policy for connecting as `params` say.
+/// The policy for connecting with `params`.
 pub(crate) fn policy_for(policies: &Policies, params: &ConnectParams) -> Policy {
     let mut policy = match &params.policy {
         Some(policy) => policy.clone(),
@@ -121,7 +122,7 @@ pub(crate) fn options(policy: &Policy) -> Options {
     }
 }
 
-/// Sends the rest of `octets`; true when all of them are out.
+/// Sends the rest of `octets`; true when all of them are sent.
 pub(crate) fn send_rest(socket: impl AsFd, octets: &[u8], sent: &mut usize) -> io::Result<bool> {
     while *sent < octets.len() {
         match sock::send(&socket, &octets[*sent..]) {
@@ -133,7 +134,7 @@ pub(crate) fn send_rest(socket: impl AsFd, octets: &[u8], sent: &mut usize) -> i
     Ok(true)
 }
 
-/// What a failed TCP connect means.
+/// The reason of a failed TCP connect.
 pub(crate) fn tcp_reason(error: &io::Error) -> FailReason {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => FailReason::Refused,

@@ -1,5 +1,5 @@
-//! Connecting in the table: attempts begin, wait for their sockets, are tried again with less or elsewhere,
-//! and end.
+//! Connecting in the table: attempts begin, wait for their sockets, are retried with fewer features or
+//! at another address, and end.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,7 +14,7 @@ use kal_shim::sock;
 
 use super::meeting::{found, twice};
 use super::outcome::{Agreed, refused, unwatchable};
-use super::{Entry, Table};
+use super::{ConnectionTable, Entry};
 use crate::connection::{Connectee, id_of, open};
 use crate::local::MPA;
 use crate::node::{Ends, Node};
@@ -28,7 +28,7 @@ use crate::types::{ConnEvent, ConnectParams, FailReason};
 /// How long a refused connection waits for its next try.
 const REFUSED_PAUSE: Duration = Duration::from_millis(10);
 
-impl Table {
+impl ConnectionTable {
     pub(super) fn on_connect(
         &mut self,
         party: Weak<dyn Connectee>,
@@ -78,12 +78,12 @@ impl Table {
         let (party, converted, watched) = (Arc::downgrade(party), false, false);
         let seeking = Err(NotLocal::Untried);
         let active = Active { party, plan, converted, watched, socket, ends, phase, seeking };
-        self.reactor.set_timer(token, active.patience());
-        // A peer that is near has answered.
+        self.reactor.set_timer(token, active.deadline());
+        // A peer that is near may have responded already.
         self.advance_active(token, Box::new(active));
     }
 
-    /// A converted socket, at the point where TCP is connected.
+    /// A converted socket continues where TCP is connected.
     pub(super) fn ask_converted(&mut self, party: &Arc<dyn Connectee>, conversion: Conversion) {
         let Conversion { socket, params, policy, ends } = conversion;
         let ConvertParams { private_data, last_message, .. } = params;
@@ -100,7 +100,7 @@ impl Table {
             phase: Phase::Connecting,
             seeking: Err(NotLocal::Untried),
         };
-        self.reactor.set_timer(token, active.patience());
+        self.reactor.set_timer(token, active.deadline());
         match self.ask(token, &**party, &mut active, last_message) {
             Ok(()) => self.keep_active(token, Box::new(active), Interest::WRITE),
             Err(over) => self.end_active(token, active, over),
@@ -151,7 +151,7 @@ impl Table {
                 Next::Ask => {
                     let Some(party) = open(&active.party) else { return };
                     match self.ask(token, &*party, &mut active, Vec::new()) {
-                        Ok(()) => self.reactor.set_timer(token, active.patience()),
+                        Ok(()) => self.reactor.set_timer(token, active.deadline()),
                         Err(over) => return self.end_active(token, *active, over),
                     }
                 }
@@ -161,7 +161,7 @@ impl Table {
         }
     }
 
-    /// Nobody listened: the same socket, and with it the port, again in a while.
+    /// There is no listener: tries again in a while with the same socket, and thus the same port.
     fn pause_active(&mut self, token: u64, party: &dyn Connectee, mut active: Active) {
         self.by_qp.insert(id_of(party), token);
         (active.phase, active.watched) = (Phase::Refused, false);
@@ -174,7 +174,7 @@ impl Table {
         match sock::restart(&active.socket, local_of(params), params.remote) {
             Ok(()) => {
                 active.phase = Phase::Connecting;
-                self.reactor.set_timer(token, active.patience());
+                self.reactor.set_timer(token, active.deadline());
                 self.advance_active(token, Box::new(active));
             }
             Err(error) => self.end_active(token, active, Over::Failed(tcp_reason(&error))),
@@ -216,7 +216,7 @@ impl Table {
         let Some(party) = open(&party) else { return };
         self.by_qp.remove(&id_of(&*party));
         let (negotiated, private_data, received) = agreed;
-        // RFC 6581 8 [CONN-32]: a second descriptor, to say why should the provider refuse.
+        // RFC 6581 8 [CONN-32]: a second descriptor, to send a Terminate if the provider refuses.
         let spare = if plan.attempt.enhanced { socket.try_clone().ok() } else { None };
         let spare = spare.filter(|spare| kal_shim::fork::take(spare).is_ok());
         let agreed = Agreed {
@@ -238,7 +238,7 @@ impl Table {
         }
     }
 
-    /// Ends an attempt: once more with less, or elsewhere, or for good.
+    /// Ends an attempt: retries with fewer features or elsewhere, or fails.
     fn end_active(&mut self, token: u64, mut active: Active, over: Over) {
         self.unwatch(token, &active.socket);
         let Some(party) = open(&active.party) else { return };
@@ -250,7 +250,7 @@ impl Table {
             self.counters.stepped_back.add();
             tracing::info!("{}: trying again with {less:?}", active.ends);
             if active.plan.params.local_port != 0 {
-                // Else it waits for stragglers, and the port with it.
+                // Otherwise the socket stays in TIME-WAIT, and the port with it.
                 let _ = sock::reset_on_close(&active.socket);
             }
             let Active { plan, socket, .. } = active;

@@ -1,12 +1,11 @@
-//! What the table does for each command, and for each socket and timer that is ready: finds the entry, and
-//! calls what its kind does.
+//! Dispatch of commands, ready sockets and timers: finds the entry, and calls what its kind does.
 
 use kal_shim::reactor::Ready;
 
-use super::{Entry, Table};
+use super::{ConnectionTable, Entry};
 use crate::mailbox::Command;
 
-impl Table {
+impl ConnectionTable {
     pub(crate) fn on_command(&mut self, command: Command) {
         match command {
             Command::Connect { party, params, policy, started } => {
@@ -19,7 +18,7 @@ impl Table {
             Command::Adopt { listener, passive } => self.on_adopt(listener, passive),
             Command::Undelivered { origin } => self.on_undelivered(origin),
             Command::Listen { listening, service } => self.on_listen(listening, *service),
-            Command::Native { told, event } => self.on_native(told, event),
+            Command::Native { number, event } => self.on_native(number, event),
             Command::Service(event) => self.on_service(event),
             Command::Answered { token } => self.drop_entry(token),
             Command::Unlisten { token } => self.on_unlisten(token),
@@ -28,7 +27,7 @@ impl Table {
                 self.on_disconnecting(&party, stream, how);
             }
             Command::Forget { qp } => self.drop_of(qp),
-            Command::Async { told, source, event } => self.on_async(told, source, event),
+            Command::Async { number, source, event } => self.on_async(number, source, event),
         }
     }
 
@@ -48,7 +47,7 @@ impl Table {
             Some(Entry::Passive(passive)) => self.advance_passive(token, passive),
             Some(Entry::Converted(converted)) => self.advance_converted(token, converted),
             Some(Entry::Meeting(meeting)) => self.advance_meeting(token, meeting),
-            // Nothing of theirs is watched.
+            // Their sockets are not watched.
             Some(other @ (Entry::Ending(_) | Entry::Native(_))) => {
                 self.entries.insert(token, other);
             }

@@ -1,6 +1,6 @@
 //! Converted sockets in the table, until their endpoint is connected (late RDMA transition).
 //!
-//! The side that begins is an ordinary attempt without TCP's part; the side that waits is an entry of its own.
+//! The initiator is an ordinary attempt without TCP's part; the responder has an entry of its own.
 
 use std::sync::{Arc, Weak};
 
@@ -14,7 +14,7 @@ use vp_api::Role;
 
 use super::meeting::{Start, found, twice};
 use super::outcome::{Agreed, unwatchable};
-use super::{Entry, Table};
+use super::{ConnectionTable, Entry};
 use crate::connection::{Connectee, id_of, open};
 use crate::local::{BARE, MPA};
 use crate::policy::Policy;
@@ -24,7 +24,7 @@ use crate::startup::socket::{Conversion, ConvertParams};
 use crate::startup::tcp::options;
 use crate::types::FailReason;
 
-impl Table {
+impl ConnectionTable {
     pub(super) fn on_convert(&mut self, party: &Weak<dyn Connectee>, conversion: Conversion) {
         let Some(open) = open(party) else { return };
         let Conversion { socket, params, policy, ends } = &conversion;
@@ -43,7 +43,7 @@ impl Table {
 
     fn wait_converted(&mut self, party: &Arc<dyn Connectee>, conversion: Conversion) {
         let Conversion { socket, params, policy, ends } = conversion;
-        let (awaited, patience) = match params.startup {
+        let (awaited, timeout) = match params.startup {
             true => (
                 Awaited::Request(Responder::new(responder_config(&policy))),
                 policy.request_timeout,
@@ -54,7 +54,7 @@ impl Table {
         let ConvertParams { last_message, private_data, received: early, .. } = params;
         let token = self.new_token();
         self.by_qp.insert(id_of(&**party), token);
-        self.reactor.set_timer(token, after(patience));
+        self.reactor.set_timer(token, after(timeout));
         let mut converted = Converted {
             party: Arc::downgrade(party),
             policy,
@@ -65,7 +65,7 @@ impl Table {
             private_data,
             early,
             awaited,
-            patience,
+            timeout,
             seeking: Err(NotLocal::Untried),
         };
         if !params.startup {
@@ -148,7 +148,7 @@ impl Table {
     }
 
     pub(super) fn expire_converted(&mut self, token: u64, converted: Converted) {
-        let reason = FailReason::RequestTimeout(converted.patience);
+        let reason = FailReason::RequestTimeout(converted.timeout);
         self.fail_converted(token, converted, reason);
     }
 
@@ -159,7 +159,7 @@ impl Table {
         }
     }
 
-    /// The initiator without start-up: it may send at once.
+    /// An initiator without start-up may send at once.
     fn begin_converted(&mut self, party: &Arc<dyn Connectee>, conversion: Conversion) {
         let Conversion { socket, params, policy, ends } = conversion;
         let own = party.connection().ird_ord();
@@ -181,7 +181,7 @@ impl Table {
     }
 }
 
-/// What the applications agreed on by themselves: the policy, at both ends.
+/// The parameters that the applications agreed on themselves: the policy, at both ends.
 fn unspoken(role: WireRole, policy: &Policy, (ird, ord): (u16, u16)) -> Negotiated {
     let markers = asks_markers(policy);
     Negotiated {

@@ -1,6 +1,7 @@
-//! The end of connections in the table: disconnects, cancelled attempts, and what the provider says of ends.
+//! The end of connections in the table: disconnects, cancelled attempts, and ends that the provider
+//! reports.
 //!
-//! One connection ends with exactly one event. Every graceful disconnect has a timer here behind the
+//! A connection ends with exactly one event. Every orderly disconnect has a timer here behind the
 //! provider's own, so that it ends whatever happens.
 
 use std::sync::{Arc, Weak};
@@ -9,18 +10,18 @@ use std::time::{Duration, Instant};
 use kal_shim::clock::after;
 use vp_api::{AsyncEvent, EventSource, QpChange, QpId};
 
-use super::{Entry, Table};
+use super::{ConnectionTable, Entry};
 use crate::connection::{ConnState, Connectee, end_stream, id_of, open};
 use crate::deliveries::Delivery;
 use crate::half_open::Source;
+use crate::invalid_stag_ends::is_guess;
 use crate::node::Ends;
-use crate::offenders::is_guess;
 use crate::types::{BrokenCause, ConnEvent, Disconnect, FailReason, Lost};
 
 /// How much longer than the provider's time-out a disconnect may take.
 const GRACE: Duration = Duration::from_secs(1);
 
-impl Table {
+impl ConnectionTable {
     pub(super) fn on_disconnecting(
         &mut self,
         party: &Weak<dyn Connectee>,
@@ -36,8 +37,8 @@ impl Table {
             _ if !live => {}
             Disconnect::Abrupt => self.finish_disconnected(&open, false),
             Disconnect::Graceful | Disconnect::Drained => {
-                // Asked for before the queue pair was in RTS, it had nothing to close; otherwise
-                // it closes already and this is refused.
+                // If it was requested before the queue pair was in RTS, there was nothing to close;
+                // otherwise it is closing already and this is refused.
                 if self.native.is_none() {
                     let change = match how {
                         Disconnect::Drained => QpChange::Drain,
@@ -56,12 +57,12 @@ impl Table {
 
     pub(super) fn expire_ending(&mut self, party: &Weak<dyn Connectee>) {
         let Some(party) = open(party) else { return };
-        // Refused or not: the connection is over for the application.
+        // Whether refused or not, the connection is over for the application.
         let _ = party.qp().modify(QpChange::Error);
         self.finish_disconnected(&party, false);
     }
 
-    /// Gives up what an endpoint has begun, unless that is over and it has begun anew.
+    /// Cancels an attempt of an endpoint, unless that is over and another has begun.
     pub(super) fn on_cancel(&mut self, qp: QpId, stream: u64) {
         let Some(party) = self.face.connectee(qp, u64::MAX) else { return };
         if party.connection().link().stream != stream {
@@ -82,7 +83,7 @@ impl Table {
                 self.entries.insert(token, other);
             }
             None => {
-                // The connection came about in this moment.
+                // The connection was established at this moment.
                 if party.connection().state() == ConnState::Connected
                     && let Ok(Some(_)) =
                         end_stream(&*party, self.native.as_deref(), Disconnect::Abrupt)
@@ -93,13 +94,13 @@ impl Table {
         }
     }
 
-    pub(super) fn on_async(&mut self, told: u64, source: EventSource, event: AsyncEvent) {
+    pub(super) fn on_async(&mut self, number: u64, source: EventSource, event: AsyncEvent) {
         let cause = BrokenCause::of(event);
         if let EventSource::Qp(qp) = source
             && (cause.is_some() || event == AsyncEvent::CloseComplete)
-            && let Some(party) = self.face.connectee(qp, told)
+            && let Some(party) = self.face.connectee(qp, number)
         {
-            if !is_present(&*party, told) {
+            if !is_present(&*party, number) {
                 return;
             }
             self.on_end(&party, cause);
@@ -107,12 +108,13 @@ impl Table {
                 return;
             }
         }
-        self.push(Delivery::Async { told, source, event });
+        self.push(Delivery::Async { number, source, event });
     }
 
-    /// The endpoint, if the event of number `told` is about its present stream, or the one to come.
-    pub(super) fn of_present_stream(&self, qp: QpId, told: u64) -> Option<Arc<dyn Connectee>> {
-        self.face.connectee(qp, told).filter(|party| is_present(&**party, told))
+    /// The endpoint, if the event with this number is about its present stream, or the one that begins
+    /// next.
+    pub(super) fn of_present_stream(&self, qp: QpId, number: u64) -> Option<Arc<dyn Connectee>> {
+        self.face.connectee(qp, number).filter(|party| is_present(&**party, number))
     }
 
     /// The connection ended: in order (no cause), or not.
@@ -125,7 +127,7 @@ impl Table {
         match cause {
             _ if !live => {}
             None => self.finish_disconnected(party, !closing),
-            // This end wanted it to end, and it did.
+            // This end requested the end.
             Some(Reset | Lost | ClosedInWork) if closing => self.finish_disconnected(party, false),
             Some(cause) => self.finish_broken(party, cause),
         }
@@ -134,7 +136,7 @@ impl Table {
     fn finish_disconnected(&mut self, party: &Arc<dyn Connectee>, by_peer: bool) {
         let Some(ends) = self.finish(party) else { return };
         let lost = lost(&**party);
-        // The peer's end seemed orderly, but requests that were posted in this moment are flushed.
+        // The peer's end seemed orderly, but requests that were posted at this moment are flushed.
         if by_peer && lost.sends != 0 {
             return self.tell_broken(party, ends, BrokenCause::ClosedInWork, lost);
         }
@@ -147,7 +149,7 @@ impl Table {
             && is_guess(terminate)
             && let Some(ends) = &party.connection().link().ends
         {
-            self.offenders.note(Source::of(ends.remote.address.ip()), Instant::now());
+            self.invalid_stag_ends.count(Source::of(ends.remote.address.ip()), Instant::now());
         }
         let lost = lost(&**party);
         if let Some(ends) = self.finish(party) {
@@ -161,7 +163,7 @@ impl Table {
         self.tell(party, event);
     }
 
-    /// Makes the endpoint nonoperational; `None` if it was already.
+    /// Makes the endpoint nonoperational; `None` if it was so already.
     fn finish(&mut self, party: &Arc<dyn Connectee>) -> Option<Ends> {
         self.drop_of(id_of(&**party));
         let mut link = party.connection().link();
@@ -169,21 +171,22 @@ impl Table {
             return None;
         }
         link.permit = None;
-        // First: what is posted while it seems connected still counts as lost.
+        // First: posts made while it seems connected still count as lost.
         party.connection().set_state(ConnState::Nonoperational);
-        // After an orderly end the queue pair is Idle, where it would keep what is posted for ever;
-        // in Error it flushes that at once (IT-API: posts in Nonoperational complete as flushed).
+        // After an orderly end the queue pair is Idle, where it would keep posts for ever; in Error it
+        // flushes them at once (IT-API: posts in Nonoperational complete as flushed).
         let _ = party.qp().modify(QpChange::Error);
         link.ends.clone()
     }
 }
 
-/// Whether the event of number `told` is about the present stream of an endpoint, or the one to come.
-fn is_present(party: &dyn Connectee, told: u64) -> bool {
-    party.connection().link().stream < told
+/// Whether the event with this number is about the present stream of an endpoint, or the one that begins
+/// next.
+fn is_present(party: &dyn Connectee, number: u64) -> bool {
+    party.connection().link().stream < number
 }
 
-/// What the connection lost: requests, and what had passed.
+/// What the connection lost: requests, and the octets before.
 fn lost(party: &dyn Connectee) -> Lost {
     party.qp().query().map_or_else(
         |_| Lost::default(),

@@ -1,4 +1,4 @@
-//! Listeners in the table: what they accept, and what happens when there are no descriptors or memory.
+//! Listeners in the table: accepting connections, and pausing when there are no descriptors or memory.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use kal_shim::reactor::Interest;
 use kal_shim::sock;
 use vp_api::{AsyncEvent, EventSource, Shortage, room};
 
-use super::{Entry, PAUSE, Table};
+use super::{ConnectionTable, Entry, PAUSE};
 use crate::deliveries::{Delivery, Origin};
 use crate::face::RequestSink;
 use crate::half_open::HalfOpen;
@@ -18,17 +18,17 @@ use crate::listener::{Listener, Listening, Service};
 use crate::requests;
 use crate::startup::tcp::options;
 
-/// How long a listener that cannot accept is silent about it.
+/// A listener that cannot accept reports it at most this often.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// Memory that must be there for a connection to be accepted: more than its start-up takes, and more than
-/// a block of the reserve that the C library has for what is under way.
+/// Memory that must be available to accept a connection: more than its start-up takes, and more than a
+/// block of the C library's reserve.
 const START_UP: usize = 33 << 10;
 
-/// Connections accepted at once per socket, so that a flood starves nobody.
+/// Connections accepted at once per socket, so that a flood does not starve others.
 const ACCEPTS: usize = 64;
 
-impl Table {
+impl ConnectionTable {
     pub(super) fn on_listen(&mut self, listening: Listening, service: Service) {
         let Listening { id, sockets, native, services, .. } = listening;
         let token = id.0;
@@ -41,12 +41,12 @@ impl Table {
                 tracing::warn!("not all TCP options are set on {}: {error}", socket.address);
             }
         }
-        let (half_open, told) = (HalfOpen::default(), None);
-        self.listeners.insert(token, Listener { sockets, service, half_open, told });
-        self.deliver_strays();
+        let (half_open, warned_at) = (HalfOpen::default(), None);
+        self.listeners.insert(token, Listener { sockets, service, half_open, warned_at });
+        self.deliver_unmatched();
     }
 
-    /// The pause of a listener is over: watches it again, or pauses once more.
+    /// The pause of a listener is over: it is watched again, or pauses once more.
     pub(crate) fn resume(&mut self, token: u64) {
         let Some(listener) = self.listeners.get(&token) else { return };
         let watch =
@@ -57,7 +57,7 @@ impl Table {
         }
     }
 
-    /// Accepts what waits at a listener.
+    /// Accepts the connections that wait at a listener.
     pub(super) fn on_incoming(&mut self, token: u64) {
         let Some(listener) = self.listeners.get(&token) else { return };
         let options = options(&listener.service.policies.default);
@@ -91,41 +91,41 @@ impl Table {
         }
     }
 
-    /// Stops watching a listener that cannot accept at this address until its timer fires: its sockets
+    /// Stops watching a listener that cannot accept at this address until its timer expires: its sockets
     /// would stay readable.
     fn pause(&mut self, token: u64, address: SocketAddr, lacks: Shortage) {
         let Some(listener) = self.listeners.get_mut(&token) else { return };
         for socket in &listener.sockets {
-            // Not watched any more is fine.
+            // It need not be watched any more.
             let _ = self.reactor.remove(&socket.socket);
         }
         self.reactor.set_timer(token, after(PAUSE));
         let now = Instant::now();
-        if listener.told.is_none_or(|told| now.duration_since(told) >= QUIET) {
-            listener.told = Some(now);
+        if listener.warned_at.is_none_or(|warned| now.duration_since(warned) >= QUIET) {
+            listener.warned_at = Some(now);
             let event = AsyncEvent::ListenShortage { listener: address, lacks };
             tracing::warn!("{event}");
-            let told = self.mailbox.sequence.next();
-            self.push(Delivery::Async { told, source: EventSource::Rnic, event });
+            let number = self.mailbox.sequence.next();
+            self.push(Delivery::Async { number, source: EventSource::Rnic, event });
         }
     }
 
-    /// Where the requests of a listener go, and its port.
+    /// The sink for the requests of a listener, and its port.
     pub(super) fn sink_of(&self, listener: u64) -> Option<(Arc<dyn RequestSink>, u16)> {
         let service = &self.listeners.get(&listener)?.service;
         Some((service.sink.upgrade()?, service.port))
     }
 
-    /// The layer above did not take a request: its dispatcher is full or closed.
+    /// The layer above did not take a request: its sink is full or closed.
     pub(super) fn on_undelivered(&mut self, origin: Origin) {
-        // Else the peer has left, or somebody guessed its id and replied.
+        // Otherwise the peer has left, or another thread guessed its id and replied.
         if !requests::remove(origin.request) {
             return;
         }
         match self.entries.remove(&origin.token) {
             Some(Entry::Passive(passive)) => self.undelivered_passive(origin.token, passive),
             Some(Entry::Native(pending)) => self.undelivered_native(origin.token, *pending),
-            // The peer left in this moment.
+            // The peer left at this moment.
             _ => {}
         }
     }
@@ -134,7 +134,7 @@ impl Table {
         self.reactor.clear_timer(token);
         if let Some(listener) = self.listeners.remove(&token) {
             for token in listener.half_open.tokens() {
-                // A peer that is being refused still gets its reply.
+                // A refusal that is being sent is still sent.
                 let unheard = |entry: &Entry| matches!(entry, Entry::Passive(p) if p.is_unheard());
                 if self.entries.get(&token).is_some_and(unheard) {
                     self.drop_entry(token);
@@ -142,18 +142,18 @@ impl Table {
             }
         }
         self.service_listeners.retain(|_, (listener, _)| *listener != token);
-        let strays = &mut self.strays;
+        let unmatched = &mut self.unmatched;
         self.native_listeners.retain(|id, (listener, _)| {
             let stays = *listener != token;
             if !stays {
-                strays.ended(*id);
+                unmatched.ended(*id);
             }
             stays
         });
     }
 }
 
-/// What there is none of if the kernel does not watch a socket.
+/// The resource that is short if the kernel does not watch a socket.
 fn lack(error: &io::Error) -> Shortage {
     sock::shortage(error).unwrap_or(Shortage::Memory)
 }

@@ -15,7 +15,7 @@ use kal_shim::same_host::{Dialled, NotLocal, Waiting};
 use vp_api::LocalSide;
 
 use super::outcome::{Agreed, refused};
-use super::{Entry, Table};
+use super::{ConnectionTable, Entry};
 use crate::connection::{Connectee, id_of, open};
 use crate::local::{
     PATIENCE, Permit, Seeking, Shared, as_dialling, as_waiting, make, place, verify, wishes,
@@ -46,7 +46,7 @@ impl Meeting {
     }
 }
 
-impl Table {
+impl ConnectionTable {
     /// Opens a name for the peer of a connection, if the two may have a local stream.
     pub(super) fn seek(
         &self,

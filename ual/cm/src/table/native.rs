@@ -1,14 +1,14 @@
-//! Providers with a connection manager of their own (rdma_cm and the like): the same commands in, the same
-//! events out.
+//! Providers with a connection manager of their own (rdma_cm and the like): the same commands, and the
+//! same events.
 //!
-//! When a peer dies the provider says so; should it not, the timer of the entry ends the attempt.
+//! When a peer dies the provider reports it; if it does not, the timer of the entry ends the attempt.
 //!
-//! A request that fails breaks a connection, and rdma-core tells it in the completion only: no event
-//! follows. So the end is heard of when somebody polls or waits at that dispatcher.
-//! To hear of it by itself the provider would keep its queues armed for solicited completions, which
-//! failures are; that costs an event of the kernel and a wake-up for each solicited message, and on
-//! siw, which forgets who asked, for each one (`vp-verbs`, `forgets_solicited`). The data path is not
-//! to pay for that.
+//! A request that fails breaks a connection, and rdma-core reports it in the completion only: no event
+//! follows. So the end is noticed when a thread polls or waits at that dispatcher. To notice it
+//! independently, the provider would have to keep its queues armed for solicited completions, which
+//! include failures. That costs an event of the kernel and a wake-up for each solicited message, and for
+//! each message on siw, which forgets which kind was armed (`vp-verbs`, `forgets_solicited`). The data
+//! path is not to pay for that.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use kal_shim::same_host::NotLocal;
 use vp_api::{NativeCm, NativeEvent, NativeParams, QpId, Role, ServiceRefusal};
 
 use super::service::refuse_service;
-use super::{Entry, Table};
+use super::{ConnectionTable, Entry};
 use crate::connection::{ConnState, Connectee, id_of, open};
 use crate::deliveries::{Delivery, Origin};
 use crate::node::{Ends, Node};
@@ -32,10 +32,10 @@ use crate::types::{
     RequestId,
 };
 
-/// An endpoint whose connection the provider makes.
+/// An endpoint whose connection the provider is making.
 type Expected = (Arc<dyn Connectee>, Ends, Role, Policy);
 
-impl Table {
+impl ConnectionTable {
     pub(super) fn connect_native(
         &mut self,
         native: &dyn NativeCm,
@@ -60,7 +60,7 @@ impl Table {
         }
     }
 
-    /// Waits for the provider to say what became of an endpoint's connection.
+    /// Waits for the provider to report the result of an endpoint's connection.
     fn expect(
         &mut self,
         party: &Arc<dyn Connectee>,
@@ -72,11 +72,11 @@ impl Table {
         party.connection().link().ends = Some(ends.clone());
         let token = self.new_token();
         self.by_qp.insert(id_of(&**party), token);
-        // TCP and the exchange that follows, unless the application says.
-        let patience = timeout.unwrap_or(policy.connect_timeout.saturating_mul(2));
-        self.reactor.set_timer(token, after(patience));
+        // TCP and the exchange that follows, unless the application set a limit.
+        let timeout = timeout.unwrap_or(policy.connect_timeout.saturating_mul(2));
+        self.reactor.set_timer(token, after(timeout));
         let pending =
-            Pending::Endpoint { party: Arc::downgrade(party), ends, role, policy, patience };
+            Pending::Endpoint { party: Arc::downgrade(party), ends, role, policy, timeout };
         self.entries.insert(token, Entry::Native(Box::new(pending)));
     }
 
@@ -104,7 +104,7 @@ impl Table {
         match native.accept(request, id_of(&**party), wishes) {
             Ok(()) => self.expect(party, ends, Role::Responder, policy, None),
             Err(error) => {
-                // Nobody else answers the peer; the provider may have done it already.
+                // Nothing else replies to the peer; the provider may have done so already.
                 let _ = native.reject(request, &[]);
                 self.fail(party, ends, FailReason::Native(error.to_string()));
             }
@@ -131,9 +131,9 @@ impl Table {
 
     pub(super) fn expire_native(&mut self, token: u64, pending: Pending) {
         match &pending {
-            Pending::Endpoint { party, ends, patience, .. } => {
+            Pending::Endpoint { party, ends, timeout, .. } => {
                 if let Some(party) = open(party) {
-                    let reason = FailReason::ConnectTimeout(*patience);
+                    let reason = FailReason::ConnectTimeout(*timeout);
                     self.give_up_native(&party, ends.clone(), reason);
                 }
             }
@@ -145,7 +145,7 @@ impl Table {
                 }
             }
             Pending::Service { handle, .. } => {
-                // Else it is being answered.
+                // Otherwise a reply is being sent.
                 if requests::remove(*handle) {
                     self.reject_native(&pending, &[]);
                 }
@@ -164,19 +164,19 @@ impl Table {
     fn give_up_native(&mut self, party: &Arc<dyn Connectee>, ends: Ends, reason: FailReason) {
         self.drop_of(id_of(&**party));
         if let Some(native) = &self.native {
-            // It may have ended by itself.
+            // The connection may have ended by itself.
             let _ = native.disconnect(id_of(&**party));
         }
         self.fail(party, ends, reason);
     }
 
-    pub(super) fn on_native(&mut self, told: u64, event: NativeEvent) {
+    pub(super) fn on_native(&mut self, number: u64, event: NativeEvent) {
         match event {
             NativeEvent::Request { listener, request: id, peer, local, params: asked } => {
                 self.deliver_native(NativeRequest { listener, id, peer, local, asked });
             }
             NativeEvent::Established { qp, local, params } => {
-                if let Some((party, mut ends, role, policy)) = self.finish_pending(qp, told) {
+                if let Some((party, mut ends, role, policy)) = self.finish_pending(qp, number) {
                     if let Some(address) = local.or_else(|| local_of(&*party)) {
                         ends.local = Node::local(address);
                     }
@@ -184,7 +184,7 @@ impl Table {
                 }
             }
             NativeEvent::Rejected { qp, private_data } => {
-                if let Some((party, ends, ..)) = self.finish_pending(qp, told) {
+                if let Some((party, ends, ..)) = self.finish_pending(qp, number) {
                     self.refuse(
                         &party,
                         ConnEvent::Rejected { ends, private_data, peer_ird_ord: None },
@@ -192,12 +192,12 @@ impl Table {
                 }
             }
             NativeEvent::Failed { qp, reason } => {
-                if let Some((party, ends, ..)) = self.finish_pending(qp, told) {
+                if let Some((party, ends, ..)) = self.finish_pending(qp, number) {
                     self.fail(&party, ends, FailReason::Native(reason));
                 }
             }
             NativeEvent::Disconnected { qp } => {
-                if let Some(party) = self.of_present_stream(qp, told) {
+                if let Some(party) = self.of_present_stream(qp, number) {
                     self.on_end(&party, None);
                 }
             }
@@ -205,10 +205,10 @@ impl Table {
         }
     }
 
-    /// Takes out what an endpoint waits for, unless the event of number `told` is about an earlier
+    /// Takes out what an endpoint waits for, unless the event with this number is about an earlier
     /// attempt.
-    fn finish_pending(&mut self, qp: QpId, told: u64) -> Option<Expected> {
-        self.of_present_stream(qp, told)?;
+    fn finish_pending(&mut self, qp: QpId, number: u64) -> Option<Expected> {
+        self.of_present_stream(qp, number)?;
         let token = self.by_qp.remove(&qp)?;
         self.reactor.clear_timer(token);
         match self.entries.remove(&token)? {
@@ -227,26 +227,26 @@ impl Table {
         let known = known.map(|(listener, native)| (*listener, native.address));
         let owner = known.and_then(|(listener, _)| self.listeners.get(&listener));
         let (Some((listener, address)), Some(owner)) = (known, owner) else {
-            if let Some(request) = self.strays.park(request)
+            if let Some(request) = self.unmatched.keep(request)
                 && let Some(native) = &self.native
             {
-                // Nobody else answers the peer; it may have left by itself.
+                // Nothing else replies to the peer; it may have left by itself.
                 let _ = native.reject(request, &[]);
             }
             return;
         };
         let NativeRequest { id, peer, local, asked, .. } = request;
         let policy = owner.service.policy(peer.ip());
-        // The listener's may be that of any interface.
+        // The listener's address may be that of any interface.
         let local = Node::local(local.unwrap_or(address));
         self.counters.incoming.add();
         let ends = Ends { local, remote: Node::remote(peer, None) };
         self.offer_native(listener, id, asked, ends, policy);
     }
 
-    /// A listener has come: what was told before it is delivered, or waits on.
-    pub(super) fn deliver_strays(&mut self) {
-        for request in std::mem::take(&mut self.strays.early) {
+    /// A listener was added: requests that arrived before it are delivered, or wait on.
+    pub(super) fn deliver_unmatched(&mut self) {
+        for request in std::mem::take(&mut self.unmatched.early) {
             self.deliver_native(request);
         }
     }
@@ -303,7 +303,7 @@ impl Table {
         self.push(Delivery::Request { sink, request: offered, origin });
     }
 
-    /// Nobody took a request.
+    /// The layer above did not take a request.
     pub(super) fn undelivered_native(&mut self, token: u64, pending: Pending) {
         self.reactor.clear_timer(token);
         match (&pending, &self.datagrams) {
@@ -350,7 +350,7 @@ impl Table {
     }
 }
 
-/// The address of this end as the queue pair says it, of providers whose events do not.
+/// The address of this end as the queue pair reports it, for providers whose events do not.
 fn local_of(party: &dyn Connectee) -> Option<SocketAddr> {
     party.qp().query().ok()?.local
 }

@@ -1,4 +1,4 @@
-//! What comes of a start-up: a queue pair in RTS, or an endpoint that is told why not.
+//! The result of a start-up: a queue pair in RTS, or an event that says why not.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,7 +10,7 @@ use iwarp_proto::{Role as WireRole, RtrKind};
 use kal_shim::same_host::NotLocal;
 use vp_api::{FpduSize, LlpStream, QpChange, Role, Rtr, StreamParams, VpError, VpStatus};
 
-use super::Table;
+use super::ConnectionTable;
 use crate::connection::{ConnState, Connectee};
 use crate::deliveries::Delivery;
 use crate::local::{Permit, Shared};
@@ -19,18 +19,18 @@ use crate::policy::{Local, Policy};
 use crate::startup::config::NO_NEGOTIATION;
 use crate::types::{ConnEvent, ConnectError, Established, FailReason};
 
-/// A start-up that both ends agreed on.
+/// A start-up that both ends accepted.
 pub(crate) struct Agreed {
     pub(crate) policy: Policy,
     pub(crate) ends: Ends,
     pub(crate) negotiated: Negotiated,
-    /// IRD and ORD of this end where none were negotiated.
+    /// IRD and ORD of this end if they were not negotiated.
     pub(crate) own: (u16, u16),
     pub(crate) private_data: Vec<u8>,
     pub(crate) socket: OwnedFd,
     /// Octets behind the peer's frame.
     pub(crate) received: Vec<u8>,
-    /// Our reply, as responder.
+    /// Our reply, if this is the responder.
     pub(crate) last_message: Vec<u8>,
     /// What carries the FPDUs in place of TCP, or why nothing does.
     pub(crate) local: Result<Box<Shared>, NotLocal>,
@@ -43,7 +43,7 @@ impl Agreed {
         (self.policy.local == Local::Require).then_some(FailReason::NoLocalStream(why))
     }
 
-    /// For the queue pair, and for the endpoint.
+    /// The parts for the queue pair and for the endpoint.
     fn stream(self) -> (LlpStream, Established, Option<Permit>) {
         let Self {
             policy,
@@ -56,7 +56,7 @@ impl Agreed {
             last_message,
             local,
         } = self;
-        // In shared memory markers are of no use, and CRCs only where somebody insists on them.
+        // In shared memory markers are of no use, and CRCs only if a policy insists on them.
         let over_tcp = local.is_err();
         let crc = local.as_ref().map_or(negotiated.crc, |shared| shared.crc);
         let (ird, ord) = own;
@@ -103,8 +103,8 @@ impl Agreed {
     }
 }
 
-impl Table {
-    /// Moves the queue pair to RTS and tells the endpoint.
+impl ConnectionTable {
+    /// Moves the queue pair to RTS and delivers the event.
     pub(super) fn adopt(&self, party: &Arc<dyn Connectee>, agreed: Agreed) -> Result<(), VpError> {
         let (mut stream, established, permit) = agreed.stream();
         party.settle(&established, &mut stream.params);
@@ -117,7 +117,7 @@ impl Table {
             link.fpdu = stream.params.fpdu;
             link.closing = false;
         }
-        // Before RTS: a message may complete a receive at once, and whoever takes it may reply.
+        // Before RTS: a message may complete a receive at once, and the application may reply to it.
         connection.set_state(ConnState::Connected);
         party.qp().modify(QpChange::Rts(Box::new(stream)))?;
         {
@@ -130,7 +130,7 @@ impl Table {
         Ok(())
     }
 
-    /// Moves the queue pair to RTS, or tells the endpoint why the provider refuses.
+    /// Moves the queue pair to RTS, or delivers the reason why the provider refuses.
     pub(super) fn hand_over(&self, party: &Arc<dyn Connectee>, agreed: Agreed) {
         let ends = agreed.ends.clone();
         if let Some(reason) = agreed.lacks_local() {
@@ -141,21 +141,20 @@ impl Table {
         }
     }
 
-    /// Tells the endpoint that no connection came about.
+    /// Reports that no connection was established.
     pub(super) fn fail(&self, party: &Arc<dyn Connectee>, ends: Ends, reason: FailReason) {
         let error = ConnectError { ends, reason };
         tracing::debug!("{error}");
         self.refuse(party, ConnEvent::Failed(error));
     }
 
-    /// Ends a pending connect or accept. What is posted already completes as flushed, as after every
-    /// connection.
+    /// Ends a pending connect or accept. Posts complete as flushed, as after every connection.
     pub(super) fn refuse(&self, party: &Arc<dyn Connectee>, event: ConnEvent) {
         let connection = party.connection();
-        // First: what is flushed says why.
+        // First: flushed completions refer to it.
         connection.link().refused = Some(Box::new(event.clone()));
         connection.set_state(ConnState::Nonoperational);
-        // Refused where the provider has done so by itself.
+        // Refused if the provider has done so by itself.
         let _ = party.qp().modify(QpChange::Error);
         self.counters.failed.add();
         self.tell(party, event);
@@ -168,7 +167,7 @@ impl Table {
     }
 }
 
-/// One line per connection made, with what was agreed on, and one per connection ended.
+/// Logs one line per connection established, with its parameters, and one per connection ended.
 fn log(party: &dyn Connectee, event: &ConnEvent) {
     if !tracing::enabled!(tracing::Level::INFO) {
         return;
@@ -187,7 +186,7 @@ fn log(party: &dyn Connectee, event: &ConnEvent) {
             });
             tracing::info!("{event}{most}");
         }
-        // It begins with that word itself.
+        // Its text begins with that word.
         ConnEvent::Disconnected { by_peer: false, .. } => tracing::info!("{event}"),
         ConnEvent::Disconnected { .. } | ConnEvent::Broken { .. } => {
             tracing::info!("disconnected: {event}");
@@ -196,7 +195,7 @@ fn log(party: &dyn Connectee, event: &ConnEvent) {
     }
 }
 
-/// The provider does not take the stream.
+/// The provider refuses the stream.
 pub(crate) fn refused(error: &VpError) -> FailReason {
     if error.status == VpStatus::InvalidStream {
         // It was connected when the start-up ended.
@@ -205,7 +204,7 @@ pub(crate) fn refused(error: &VpError) -> FailReason {
     FailReason::Resources(format!("the provider refused: {error}"))
 }
 
-/// The reactor does not take the socket.
+/// The reactor cannot watch the socket.
 pub(crate) fn unwatchable(error: &io::Error) -> FailReason {
     FailReason::Resources(format!("cannot watch the socket: {error}"))
 }

@@ -1,7 +1,7 @@
 //! Incoming connections in the table: they are counted, delayed or refused, offered to the layer above,
 //! accepted, rejected and handed over.
 //!
-//! Start-ups without a whole request, and refusals that the peer has not taken, are bounded in number
+//! Start-ups without a whole request, and refusals that the peer has not closed, are bounded in number
 //! ([`crate::half_open`]) and in time.
 
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use kal_shim::sock;
 
 use super::meeting::Start;
 use super::outcome::Agreed;
-use super::{Entry, Table};
+use super::{ConnectionTable, Entry};
 use crate::connection::{Connectee, open};
 use crate::deliveries::{Delivery, Origin};
 use crate::half_open::Source;
@@ -30,15 +30,15 @@ use crate::startup::config::{answer, reason_of, responder_config};
 use crate::startup::passive::{Next, Passive, Phase};
 use crate::types::{AcceptParams, ConnRequest, FailReason, ListenerId, RequestId};
 
-/// A complete request, and what is needed to answer it.
+/// A complete request, and what is needed to reply to it.
 struct Asked {
     machine: Responder,
     request: Box<Request>,
-    /// Octets that came behind it.
+    /// Octets that arrived behind it.
     behind: Vec<u8>,
 }
 
-impl Table {
+impl ConnectionTable {
     pub(super) fn begin_passive(&mut self, listener: u64, socket: OwnedFd, peer: SocketAddr) {
         let token = self.new_token();
         let Some(owner) = self.listeners.get(&listener) else { return };
@@ -51,7 +51,7 @@ impl Table {
         let phase = Phase::Delayed(machine);
         let passive = Box::new(Passive { listener, policy, watched: false, socket, ends, phase });
         self.count_half_open(token, &passive);
-        match self.offenders.wait(Source::of(peer.ip()), most, Instant::now()) {
+        match self.invalid_stag_ends.wait(Source::of(peer.ip()), most, Instant::now()) {
             None => self.begin_request(token, passive),
             Some(until) => {
                 self.counters.delayed.add();
@@ -67,11 +67,11 @@ impl Table {
             passive.phase = Phase::Request(machine);
         }
         self.reactor.set_timer(token, after(passive.policy.request_timeout));
-        // Mostly the request is there already.
+        // The request has mostly arrived already.
         self.advance_passive(token, passive);
     }
 
-    /// Counts a connection that no application knows of; another may have to go for it.
+    /// Counts a connection that no application knows of; another may be dropped for it.
     fn count_half_open(&mut self, token: u64, passive: &Passive) {
         let Some(owner) = self.listeners.get_mut(&passive.listener) else { return };
         let most = owner.service.policies.default.half_open as usize;
@@ -89,7 +89,7 @@ impl Table {
         }
     }
 
-    /// Forgets a connection; its socket closes with it.
+    /// Removes a connection; its socket closes with it.
     fn leave(&mut self, token: u64, passive: &Passive) {
         self.uncount_half_open(token, passive);
         self.unwatch(token, &passive.socket);
@@ -131,13 +131,13 @@ impl Table {
         };
         match watched {
             Ok(()) => passive.watched = true,
-            // Nobody has heard of it.
+            // No application knows of it.
             Err(error) if matches!(passive.phase, Phase::Request(_)) => {
                 self.counters.rejected.add();
                 tracing::warn!("{}: dropped: cannot watch the socket: {error}", passive.ends);
                 return self.leave(token, &passive);
             }
-            // It is answered all the same, or a refusal on its way: the timer ends it.
+            // The request can still be replied to, or a refusal is being sent: the timer ends it.
             Err(error) => {
                 tracing::warn!("{}: cannot watch the socket: {error}", passive.ends);
             }
@@ -145,11 +145,11 @@ impl Table {
         self.entries.insert(token, Entry::Passive(passive));
     }
 
-    /// The peer closed or reset, or has what it needs.
+    /// The peer closed or reset, or has read the refusal.
     fn peer_gone(&mut self, token: u64, passive: Box<Passive>) {
         if let Phase::Waiting { request, .. } = passive.phase {
             if !requests::remove(request) {
-                // Answered in this moment: the answer finds out.
+                // A reply is being sent at this moment, and will find out.
                 self.entries.insert(token, Entry::Passive(passive));
                 return;
             }
@@ -161,7 +161,7 @@ impl Table {
         self.leave(token, &passive);
     }
 
-    /// Hands a complete request to the application.
+    /// Delivers a complete request to the application.
     fn deliver(&mut self, token: u64, mut passive: Box<Passive>, asked: Asked) {
         let Asked { machine, request: asked, behind } = asked;
         let Some((sink, port)) = self.sink_of(passive.listener) else {
@@ -196,14 +196,14 @@ impl Table {
         self.push(Delivery::Request { sink, request, origin });
     }
 
-    /// Nobody took a request.
+    /// The layer above did not take a request.
     pub(super) fn undelivered_passive(&mut self, token: u64, passive: Box<Passive>) {
         tracing::warn!("{}: rejected: the request dispatcher is full or closed", passive.ends);
         self.reject(token, passive, &[]);
     }
 
-    /// Gives a request to another listener, of this table or another. Should that one have
-    /// ended, the socket closes with the command.
+    /// Gives a request to another listener, of this table or another. If that one has ended, the socket
+    /// closes with the command.
     pub(super) fn on_handoff(&mut self, token: u64, to: Target) {
         match self.entries.remove(&token) {
             Some(Entry::Passive(passive)) => {
@@ -215,7 +215,7 @@ impl Table {
         }
     }
 
-    /// Takes a request that was given to a listener of this table.
+    /// Takes a request that was handed to a listener of this table.
     pub(super) fn on_adopt(&mut self, listener: u64, mut passive: Box<Passive>) {
         let token = self.new_token();
         passive.watched = false;
@@ -231,7 +231,7 @@ impl Table {
         party: &Weak<dyn Connectee>,
         params: &AcceptParams,
     ) {
-        // A claimed request stays in the table until it is answered.
+        // A claimed request stays in the table until it is replied to.
         match (self.entries.remove(&token), open(party)) {
             (Some(Entry::Passive(passive)), Some(party)) => {
                 self.accept(token, passive, &party, params);
@@ -268,8 +268,8 @@ impl Table {
             }
         };
         let received = behind.clone();
-        // A provider that refuses the stream closes it. The peer would take that for the end of a stack that
-        // wants another start-up, and try again; by this descriptor it is told.
+        // A provider that refuses the stream closes it. The peer would take that for the end of a stack
+        // that wants another start-up, and try again; a Terminate on this descriptor tells it.
         let socket = match passive.socket.try_clone() {
             Ok(socket) => socket,
             Err(error) => {
@@ -297,7 +297,7 @@ impl Table {
     pub(super) fn on_reject(&mut self, token: u64, private_data: &[u8]) {
         match self.entries.remove(&token) {
             Some(Entry::Passive(passive)) => self.reject(token, passive, private_data),
-            // Whoever rejected it has told the peer.
+            // The caller that rejected it has told the peer.
             Some(Entry::Native(_)) => {
                 self.reactor.clear_timer(token);
                 self.counters.rejected.add();

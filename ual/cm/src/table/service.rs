@@ -1,9 +1,10 @@
-//! Services for datagrams: events of the provider find their listeners, and those who asked.
+//! Services for datagrams in the table: passes the provider's requests to listeners, and its replies to
+//! the requesters.
 //!
-//! Where the transport has them (`vp_api::Datagrams`), a listener gets requests for queue pairs beside those
-//! for connections, and [`crate::reply`] replies to either from any thread. The table owns what waits for the
-//! application's reply, and rejects it when the policy's `answer_timeout` is over. A peer that gives up is
-//! not noticed: the reply goes nowhere.
+//! Where the transport has them (`vp_api::Datagrams`), a listener gets requests for queue pairs besides
+//! those for connections, and [`crate::reply`] replies to either from any thread. The table owns
+//! requests that wait for the application's reply, and rejects them when the policy's `answer_timeout`
+//! is over. A peer that gives up is not noticed: the reply is lost.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use kal_shim::clock::after;
 use vp_api::{Datagrams, ServiceEvent, ServiceRefusal};
 
-use super::{Entry, Table};
+use super::{ConnectionTable, Entry};
 use crate::deliveries::{Delivery, Origin};
 use crate::node::{Ends, Node};
 use crate::private::PrivateData;
@@ -19,7 +20,7 @@ use crate::requests::{self, Asker, Waiting};
 use crate::startup::native::{Pending, ServiceAsked};
 use crate::types::{ListenerId, RequestId, ServiceReply, ServiceRequest};
 
-impl Table {
+impl ConnectionTable {
     pub(super) fn on_service(&mut self, event: ServiceEvent) {
         let (token, reply) = match event {
             ServiceEvent::Request { listener, request, peer, port, private_data } => {
@@ -34,8 +35,8 @@ impl Table {
             ServiceEvent::Failed { token, reason } => (token, ServiceReply::Failed(reason)),
             other => return tracing::warn!("unknown event of the provider: {other:?}"),
         };
-        // Else the one that asked has given up.
-        if let Some(sink) = self.questions.finish(token) {
+        // Otherwise the requester has cancelled it.
+        if let Some(sink) = self.service_queries.finish(token) {
             self.push(Delivery::Reply(sink, Box::new(reply)));
         }
     }
@@ -58,7 +59,7 @@ impl Table {
         self.offer_service(listener, &datagrams, asked);
     }
 
-    /// Gives a request to the dispatcher of a listener.
+    /// Delivers a request to the sink of a listener.
     pub(super) fn offer_service(
         &mut self,
         listener: u64,

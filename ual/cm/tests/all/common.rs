@@ -35,17 +35,17 @@ impl Services for Host {
 }
 
 /// What is done with an event where it is told.
-pub(crate) type Then = dyn Fn(&Arc<Party>, &ConnEvent) + Send + Sync;
+pub(crate) type Then = dyn Fn(&Arc<TestEndpoint>, &ConnEvent) + Send + Sync;
 
 /// An endpoint: a queue pair, its connection, and a channel.
-pub(crate) struct Party {
+pub(crate) struct TestEndpoint {
     pub(crate) qp: Arc<dyn Qp>,
     pub(crate) connection: Connection,
     pub(crate) events: Sender<ConnEvent>,
     pub(crate) then: Box<Then>,
 }
 
-impl Connectee for Party {
+impl Connectee for TestEndpoint {
     fn qp(&self) -> &dyn Qp {
         &*self.qp
     }
@@ -62,9 +62,9 @@ impl Connectee for Party {
 }
 
 #[derive(Default)]
-pub(crate) struct Parties(Mutex<BTreeMap<QpId, Weak<Party>>>);
+pub(crate) struct Endpoints(Mutex<BTreeMap<QpId, Weak<TestEndpoint>>>);
 
-impl Face for Parties {
+impl Face for Endpoints {
     fn connectee(&self, qp: QpId, _: u64) -> Option<Arc<dyn Connectee>> {
         Some(self.0.lock().unwrap().get(&qp)?.upgrade()?)
     }
@@ -72,11 +72,11 @@ impl Face for Parties {
 }
 
 /// What becomes of a request where it is told: taken, or not.
-pub(crate) type Answer = dyn Fn(&ConnRequest) -> bool + Send + Sync;
+pub(crate) type TakesRequest = dyn Fn(&ConnRequest) -> bool + Send + Sync;
 
 pub(crate) struct Sink {
     pub(crate) requests: Sender<ConnRequest>,
-    pub(crate) answer: Box<Answer>,
+    pub(crate) answer: Box<TakesRequest>,
 }
 
 impl RequestSink for Sink {
@@ -94,12 +94,12 @@ pub(crate) struct Machine {
     pub(crate) rnic: Arc<dyn Rnic>,
     pub(crate) pd: PdId,
     pub(crate) cq: Arc<dyn Cq>,
-    pub(crate) parties: Arc<Parties>,
+    pub(crate) endpoints: Arc<Endpoints>,
     pub(crate) cm: Arc<Cm>,
 }
 
 /// Listening; the sink lives as long as it is here.
-pub(crate) struct Door {
+pub(crate) struct TestListener {
     pub(crate) id: ListenerId,
     pub(crate) address: SocketAddr,
     pub(crate) requests: Receiver<ConnRequest>,
@@ -130,47 +130,47 @@ impl Machine {
 
     /// With an adapter of the caller's.
     pub(crate) fn of(rnic: Arc<dyn Rnic>, policy: Policy) -> Self {
-        let parties = Arc::new(Parties::default());
+        let endpoints = Arc::new(Endpoints::default());
         let policies = Policies::from(policy);
-        let cm = Cm::start(&rnic, policies, parties.clone(), Sequence::default()).unwrap();
+        let cm = Cm::start(&rnic, policies, endpoints.clone(), Sequence::default()).unwrap();
         let pd = rnic.alloc_pd().unwrap();
         let cq = rnic.create_cq(&CqInit { depth: 64, handler: None }).unwrap();
-        Self { rnic, pd, cq, parties, cm: Arc::new(cm) }
+        Self { rnic, pd, cq, endpoints, cm: Arc::new(cm) }
     }
 
-    pub(crate) fn party(&self) -> (Arc<Party>, Receiver<ConnEvent>) {
-        self.party_that(|_, _| {})
+    pub(crate) fn endpoint(&self) -> (Arc<TestEndpoint>, Receiver<ConnEvent>) {
+        self.endpoint_that(|_, _| {})
     }
 
-    pub(crate) fn party_that(
+    pub(crate) fn endpoint_that(
         &self,
-        then: impl Fn(&Arc<Party>, &ConnEvent) + Send + Sync + 'static,
-    ) -> (Arc<Party>, Receiver<ConnEvent>) {
+        then: impl Fn(&Arc<TestEndpoint>, &ConnEvent) + Send + Sync + 'static,
+    ) -> (Arc<TestEndpoint>, Receiver<ConnEvent>) {
         let init = QpInit::new(self.pd, self.cq.id(), self.cq.id());
         let qp = self.rnic.create_qp(&init).unwrap();
         let connection = self.cm.connection(init.ird, init.ord);
-        let ((events, told), then) = (channel(), Box::new(then));
-        let party = Arc::new(Party { qp, connection, events, then });
-        self.parties.0.lock().unwrap().insert(party.qp.id(), Arc::downgrade(&party));
-        (party, told)
+        let ((sender, events), then) = (channel(), Box::new(then));
+        let endpoint = Arc::new(TestEndpoint { qp, connection, events: sender, then });
+        self.endpoints.0.lock().unwrap().insert(endpoint.qp.id(), Arc::downgrade(&endpoint));
+        (endpoint, events)
     }
 
-    pub(crate) fn door(&self) -> Door {
-        self.door_that(|_| true)
+    pub(crate) fn listener(&self) -> TestListener {
+        self.listener_that(|_| true)
     }
 
-    pub(crate) fn door_that(
+    pub(crate) fn listener_that(
         &self,
         answer: impl Fn(&ConnRequest) -> bool + Send + Sync + 'static,
-    ) -> Door {
-        self.door_of(self.cm.bind(&[anywhere()], Serves::Connections).unwrap(), answer)
+    ) -> TestListener {
+        self.listener_of(self.cm.bind(&[anywhere()], Serves::Connections).unwrap(), answer)
     }
 
-    pub(crate) fn door_of(
+    pub(crate) fn listener_of(
         &self,
         bound: Bound,
         answer: impl Fn(&ConnRequest) -> bool + Send + Sync + 'static,
-    ) -> Door {
+    ) -> TestListener {
         let address = bound.addresses()[0];
         let listening = self.cm.listen(bound).unwrap();
         assert_eq!(listening.addresses(), [address]);
@@ -178,7 +178,7 @@ impl Machine {
         let sink: Arc<dyn RequestSink> =
             Arc::new(Sink { requests: sender, answer: Box::new(answer) });
         self.cm.serve(listening, &sink, self.cm.policies().clone(), false);
-        Door { id, address, requests, _sink: sink }
+        TestListener { id, address, requests, _sink: sink }
     }
 
     pub(crate) fn completion(&self) -> WorkCompletion {
@@ -192,11 +192,11 @@ impl Machine {
     }
 }
 
-pub(crate) fn as_connectee(party: &Arc<Party>) -> Arc<dyn Connectee> {
-    party.clone()
+pub(crate) fn as_connectee(endpoint: &Arc<TestEndpoint>) -> Arc<dyn Connectee> {
+    endpoint.clone()
 }
 
-pub(crate) fn send(from: &Party) {
+pub(crate) fn send(from: &TestEndpoint) {
     let (op, flags) = (SendOp::Send { solicited: false, invalidate: None }, SendFlags::SIGNALED);
     from.qp.post_send(&[SendWr { wr_id: 7, op, data: Data::Sgl(&[]), flags }]).unwrap();
 }

@@ -14,12 +14,12 @@ use crate::common::{HANG, Machine, anywhere, as_connectee, next, send};
 #[test]
 fn a_face_of_its_own_connects_again_and_again() {
     let (near, far) = (Machine::new(), Machine::new());
-    let door = far.door();
-    let ((active, active_events), (passive, passive_events)) = (near.party(), far.party());
+    let listener = far.listener();
+    let ((active, active_events), (passive, passive_events)) = (near.endpoint(), far.endpoint());
     for turn in 0..3 {
-        near.cm.connect(&as_connectee(&active), ConnectParams::new(door.address)).unwrap();
-        let request = next(&door.requests, "request");
-        assert_eq!((request.listener, request.port), (door.id, door.address.port()));
+        near.cm.connect(&as_connectee(&active), ConnectParams::new(listener.address)).unwrap();
+        let request = next(&listener.requests, "request");
+        assert_eq!((request.listener, request.port), (listener.id, listener.address.port()));
         let accept = AcceptParams { private_data: b"come in".into(), ..AcceptParams::default() };
         far.cm.accept(&as_connectee(&passive), request.request, accept).unwrap();
         let event = next(&active_events, "event of the active end");
@@ -40,19 +40,19 @@ fn a_face_of_its_own_connects_again_and_again() {
         assert!(matches!(event, ConnEvent::Disconnected { by_peer: false, .. }), "{event}");
         let event = next(&passive_events, "end of the passive end");
         assert!(matches!(event, ConnEvent::Disconnected { by_peer: true, .. }), "{event}");
-        for (machine, party) in [(&near, &active), (&far, &passive)] {
-            assert_eq!(machine.cm.reset(&**party).unwrap(), 0);
-            assert_eq!(party.connection.state(), ConnState::Unconnected);
+        for (machine, endpoint) in [(&near, &active), (&far, &passive)] {
+            assert_eq!(machine.cm.reset(&**endpoint).unwrap(), 0);
+            assert_eq!(endpoint.connection.state(), ConnState::Unconnected);
         }
     }
-    far.cm.unlisten(door.id);
+    far.cm.unlisten(listener.id);
 }
 
 /// Bind, listen and connect are steps of their own.
 #[test]
 fn a_bound_address_is_listened_on_or_connected_from_later() {
     let (near, far) = (Machine::new(), Machine::new());
-    let door = far.door();
+    let listener = far.listener();
     let bound = near.cm.bind(&[anywhere()], Serves::Connections).unwrap();
     let address = bound.addresses()[0];
     assert_ne!(address.port(), 0);
@@ -60,13 +60,13 @@ fn a_bound_address_is_listened_on_or_connected_from_later() {
     let taken = far.cm.bind(&[address], Serves::Connections);
     assert!(matches!(taken, Err(Error::AddressInUse(_))), "{:?}", taken.err());
     assert!(std::net::TcpListener::bind(address).is_err());
-    let (active, events) = near.party();
+    let (active, events) = near.endpoint();
     // Whatever `params` say of the local end.
-    let params = ConnectParams { local_port: 1, ..ConnectParams::new(door.address) };
+    let params = ConnectParams { local_port: 1, ..ConnectParams::new(listener.address) };
     near.cm.connect_from(&as_connectee(&active), bound, params).unwrap();
-    let request = next(&door.requests, "request");
+    let request = next(&listener.requests, "request");
     assert_eq!(request.ends.remote.address, address);
-    let (passive, _told) = far.party();
+    let (passive, _told) = far.endpoint();
     far.cm.accept(&as_connectee(&passive), request.request, AcceptParams::default()).unwrap();
     let event = next(&events, "event");
     assert!(matches!(event, ConnEvent::Established(_)), "{event}");
@@ -84,26 +84,26 @@ fn a_bound_address_is_listened_on_or_connected_from_later() {
 #[test]
 fn an_address_is_free_when_its_listener_is_closed() {
     let machine = Machine::new();
-    let mut door = machine.door();
-    let address = door.address;
+    let mut listener = machine.listener();
+    let address = listener.address;
     for _ in 0..50 {
-        machine.cm.unlisten(door.id);
+        machine.cm.unlisten(listener.id);
         let bound = machine.cm.bind(&[address], Serves::Connections).unwrap();
-        door = machine.door_of(bound, |_| true);
+        listener = machine.listener_of(bound, |_| true);
     }
 }
 
 #[test]
 fn one_address_of_the_peers_family_is_needed_to_connect_from() {
     let machine = Machine::new();
-    let (party, _told) = machine.party();
+    let (endpoint, _told) = machine.endpoint();
     let two = [anywhere(), "127.0.0.2:0".parse().unwrap()];
     for (addresses, remote) in [(&two[..], "127.0.0.1:9"), (&two[..1], "[::1]:9")] {
         let bound = machine.cm.bind(addresses, Serves::Connections).unwrap();
         let params = ConnectParams::new(remote.parse().unwrap());
-        let error = machine.cm.connect_from(&as_connectee(&party), bound, params).unwrap_err();
+        let error = machine.cm.connect_from(&as_connectee(&endpoint), bound, params).unwrap_err();
         assert!(matches!(error, Error::InvalidArgument(_)), "{error}");
-        assert_eq!(party.connection.state(), ConnState::Unconnected);
+        assert_eq!(endpoint.connection.state(), ConnState::Unconnected);
     }
     let none = machine.cm.bind(&[], Serves::Connections);
     assert!(matches!(none, Err(Error::InvalidArgument(_))), "{:?}", none.err());
@@ -116,15 +116,15 @@ fn a_refused_connection_is_tried_again_for_a_while() {
     let closed = far.cm.bind(&[anywhere()], Serves::Connections).unwrap();
     let address = closed.addresses()[0];
     let ((active, events), mine) =
-        (near.party(), near.cm.bind(&[anywhere()], Serves::Connections).unwrap());
+        (near.endpoint(), near.cm.bind(&[anywhere()], Serves::Connections).unwrap());
     let from = mine.addresses()[0];
     near.cm.connect_from(&as_connectee(&active), mine, ConnectParams::new(address)).unwrap();
     // A pause later it is refused again.
     std::net::TcpStream::connect(address).unwrap_err();
-    let door = far.door_of(closed, |_| true);
-    let request = next(&door.requests, "request");
+    let listener = far.listener_of(closed, |_| true);
+    let request = next(&listener.requests, "request");
     assert_eq!(request.ends.remote.address, from);
-    let (passive, _told) = far.party();
+    let (passive, _told) = far.endpoint();
     far.cm.accept(&as_connectee(&passive), request.request, AcceptParams::default()).unwrap();
     let event = next(&events, "event");
     assert!(matches!(event, ConnEvent::Established(_)), "{event}");
@@ -132,7 +132,7 @@ fn a_refused_connection_is_tried_again_for_a_while() {
     // Cancelled meanwhile; and without patience it is an error at once.
     let nobody = far.cm.bind(&[anywhere()], Serves::Connections).unwrap();
     for (machine, cancel) in [(&near, true), (&far, false)] {
-        let (active, events) = machine.party();
+        let (active, events) = machine.endpoint();
         let params = ConnectParams::new(nobody.addresses()[0]);
         machine.cm.connect(&as_connectee(&active), params).unwrap();
         if cancel {
@@ -169,10 +169,10 @@ fn an_address_is_shared_as_far_as_all_its_users_say() {
 #[test]
 fn a_drained_disconnect_waits_for_what_is_under_way() {
     let (near, far) = (Machine::new(), Machine::new());
-    let door = far.door();
-    let ((active, active_events), (passive, passive_events)) = (near.party(), far.party());
-    near.cm.connect(&as_connectee(&active), ConnectParams::new(door.address)).unwrap();
-    let request = next(&door.requests, "request");
+    let listener = far.listener();
+    let ((active, active_events), (passive, passive_events)) = (near.endpoint(), far.endpoint());
+    near.cm.connect(&as_connectee(&active), ConnectParams::new(listener.address)).unwrap();
+    let request = next(&listener.requests, "request");
     far.cm.accept(&as_connectee(&passive), request.request, AcceptParams::default()).unwrap();
     next(&active_events, "event");
     next(&passive_events, "event");
@@ -198,21 +198,21 @@ fn a_drained_disconnect_waits_for_what_is_under_way() {
 
 /// Requests and events are told outside the manager's lock: who is told may call it at once.
 #[test]
-fn who_is_told_may_call_the_manager() {
+fn an_event_handler_may_call_the_manager() {
     let (near, far) = (Machine::new(), Machine::new());
     let far_cm = far.cm.clone();
-    let (passive, passive_events) = far.party_that(move |party, event| {
+    let (passive, passive_events) = far.endpoint_that(move |endpoint, event| {
         if matches!(event, ConnEvent::Established(_)) {
-            far_cm.disconnect(&as_connectee(party), Disconnect::Graceful).unwrap();
+            far_cm.disconnect(&as_connectee(endpoint), Disconnect::Graceful).unwrap();
         }
     });
     let (far_cm, accepting) = (far.cm.clone(), passive.clone());
-    let door = far.door_that(move |request| {
+    let listener = far.listener_that(move |request| {
         let accept = AcceptParams::default();
         far_cm.accept(&as_connectee(&accepting), request.request, accept).is_ok()
     });
-    let (active, active_events) = near.party();
-    near.cm.connect(&as_connectee(&active), ConnectParams::new(door.address)).unwrap();
+    let (active, active_events) = near.endpoint();
+    near.cm.connect(&as_connectee(&active), ConnectParams::new(listener.address)).unwrap();
     for (events, by_peer) in [(&active_events, true), (&passive_events, false)] {
         let event = next(events, "event");
         assert!(matches!(event, ConnEvent::Established(_)), "{event}");
@@ -227,14 +227,14 @@ fn who_is_told_may_call_the_manager() {
 #[test]
 fn a_request_that_nobody_takes_is_rejected() {
     let (near, far) = (Machine::new(), Machine::new());
-    let door = far.door_that(|_| false);
+    let listener = far.listener_that(|_| false);
     for _ in 0..2 {
-        let (active, events) = near.party();
-        near.cm.connect(&as_connectee(&active), ConnectParams::new(door.address)).unwrap();
+        let (active, events) = near.endpoint();
+        near.cm.connect(&as_connectee(&active), ConnectParams::new(listener.address)).unwrap();
         let event = next(&events, "event");
         assert!(matches!(event, ConnEvent::Rejected { .. }), "{event}");
     }
     warpline_patience::until("the rejections to be counted", || far.cm.counters().rejected == 2);
     // Its id names nothing any more.
-    assert!(door.requests.try_recv().is_err());
+    assert!(listener.requests.try_recv().is_err());
 }

@@ -12,7 +12,7 @@ use ual_cm::{
 };
 use vp_api::{LocalSide, LocalStream, RecvWr, Role};
 
-use crate::common::{Machine, Party, as_connectee, next, open, send};
+use crate::common::{Machine, TestEndpoint, as_connectee, next, open, send};
 use crate::takes::{Taken, Takes};
 
 /// A machine whose provider takes local streams.
@@ -32,8 +32,8 @@ impl Side {
         Self { machine: Machine::with(policy), taken: Arc::default() }
     }
 
-    fn local(&self, party: &Party) -> Option<LocalStream> {
-        Some(self.taken.of(party.qp.id())?.0)
+    fn local(&self, endpoint: &TestEndpoint) -> Option<LocalStream> {
+        Some(self.taken.of(endpoint.qp.id())?.0)
     }
 }
 
@@ -43,28 +43,28 @@ fn with(local: Local) -> Policy {
 
 /// Both ends of one connection.
 struct Pair {
-    active: (Arc<Party>, Receiver<ConnEvent>),
-    passive: (Arc<Party>, Receiver<ConnEvent>),
+    active: (Arc<TestEndpoint>, Receiver<ConnEvent>),
+    passive: (Arc<TestEndpoint>, Receiver<ConnEvent>),
 }
 
 /// Connects; the events that either end is told.
 fn connect(near: &Side, far: &Side, at: &str) -> (Pair, ConnEvent, ConnEvent) {
     let bound = [at.parse().unwrap()];
     let bound = far.machine.cm.bind(&bound, ual_cm::Serves::Connections).unwrap();
-    let door = far.machine.door_of(bound, |_| true);
-    let pair = Pair { active: near.machine.party(), passive: far.machine.party() };
+    let listener = far.machine.listener_of(bound, |_| true);
+    let pair = Pair { active: near.machine.endpoint(), passive: far.machine.endpoint() };
     near.machine
         .cm
-        .connect(&as_connectee(&pair.active.0), ConnectParams::new(door.address))
+        .connect(&as_connectee(&pair.active.0), ConnectParams::new(listener.address))
         .unwrap();
-    let request = next(&door.requests, "request");
+    let request = next(&listener.requests, "request");
     far.machine
         .cm
         .accept(&as_connectee(&pair.passive.0), request.request, AcceptParams::default())
         .unwrap();
     let passive = next(&pair.passive.1, "event of the passive end");
     let active = next(&pair.active.1, "event of the active end");
-    far.machine.cm.unlisten(door.id);
+    far.machine.cm.unlisten(listener.id);
     (pair, active, passive)
 }
 
@@ -142,11 +142,11 @@ fn an_ipv4_address_in_an_ipv6_socket_is_the_same() {
     let (near, far) = (Side::new(Policy::default()), Side::new(Policy::default()));
     let bound = ["[::]:0".parse().unwrap()];
     let bound = far.machine.cm.bind(&bound, ual_cm::Serves::Connections).unwrap();
-    let door = far.machine.door_of(bound, |_| true);
-    let pair = Pair { active: near.machine.party(), passive: far.machine.party() };
-    let at = SocketAddr::new("127.0.0.1".parse().unwrap(), door.address.port());
+    let listener = far.machine.listener_of(bound, |_| true);
+    let pair = Pair { active: near.machine.endpoint(), passive: far.machine.endpoint() };
+    let at = SocketAddr::new("127.0.0.1".parse().unwrap(), listener.address.port());
     near.machine.cm.connect(&as_connectee(&pair.active.0), ConnectParams::new(at)).unwrap();
-    let request = next(&door.requests, "request");
+    let request = next(&listener.requests, "request");
     let accept = AcceptParams::default();
     far.machine.cm.accept(&as_connectee(&pair.passive.0), request.request, accept).unwrap();
     let passive = next(&pair.passive.1, "event");
@@ -167,12 +167,12 @@ fn crc_is_on_where_one_end_requires_it() {
         let policy = |crc| Policy { crc, markers, ..Policy::default() };
         let (near, far) = (Side::new(policy(near_crc)), Side::new(policy(far_crc)));
         let (pair, active, passive) = connect(&near, &far, "127.0.0.1:0");
-        for (side, party, event) in
+        for (side, endpoint, event) in
             [(&near, &pair.active.0, active), (&far, &pair.passive.0, passive)]
         {
             let made = established(event);
             assert_eq!((made.crc, made.markers_tx, made.markers_rx), (due, false, false));
-            let (_, params) = side.taken.of(party.qp.id()).unwrap();
+            let (_, params) = side.taken.of(endpoint.qp.id()).unwrap();
             assert_eq!((params.crc, params.markers_tx, params.markers_rx), (due, false, false));
         }
         talk(&near, &far, &pair);
@@ -223,9 +223,9 @@ fn who_demands_one_has_no_connection_without() {
     // Nothing is sent where it is known before.
     let without = Side::plain(with(Local::Require));
     let listener = TcpListener::bind(at).unwrap();
-    let (party, events) = without.machine.party();
+    let (endpoint, events) = without.machine.endpoint();
     let params = ConnectParams::new(listener.local_addr().unwrap());
-    without.machine.cm.connect(&as_connectee(&party), params).unwrap();
+    without.machine.cm.connect(&as_connectee(&endpoint), params).unwrap();
     assert_eq!(failed(next(&events, "event")), lacks(NotLocal::Provider));
     let mut octets = Vec::new();
     listener.accept().unwrap().0.read_to_end(&mut octets).unwrap();
@@ -258,9 +258,9 @@ fn sockets() -> (OwnedFd, OwnedFd) {
     (one.into(), other.into())
 }
 
-fn convert(at: &Side, party: &Arc<Party>, socket: OwnedFd, role: Role, startup: bool) {
+fn convert(at: &Side, endpoint: &Arc<TestEndpoint>, socket: OwnedFd, role: Role, startup: bool) {
     let params = ConvertParams { startup, ..ConvertParams::new(role) };
-    at.machine.cm.convert(&as_connectee(party), socket, params).unwrap();
+    at.machine.cm.convert(&as_connectee(endpoint), socket, params).unwrap();
 }
 
 fn waits(address: SocketAddr) -> bool {
@@ -272,7 +272,7 @@ fn waits(address: SocketAddr) -> bool {
 fn converted_sockets_have_it() {
     for startup in [true, false] {
         let (near, far) = (Side::new(Policy::default()), Side::new(Policy::default()));
-        let pair = Pair { active: near.machine.party(), passive: far.machine.party() };
+        let pair = Pair { active: near.machine.endpoint(), passive: far.machine.endpoint() };
         let (one, other) = sockets();
         let address = TcpStream::from(other.try_clone().unwrap()).local_addr().unwrap();
         convert(&far, &pair.passive.0, other, Role::Responder, startup);
@@ -296,7 +296,7 @@ fn converted_sockets_have_it() {
 #[test]
 fn without_start_up_who_begins_before_the_other_is_there_has_tcp() {
     let (near, far) = (Side::new(Policy::default()), Side::new(Policy::default()));
-    let pair = Pair { active: near.machine.party(), passive: far.machine.party() };
+    let pair = Pair { active: near.machine.endpoint(), passive: far.machine.endpoint() };
     let (one, other) = sockets();
     convert(&near, &pair.active.0, one, Role::Initiator, false);
     let made = established(next(&pair.active.1, "event of the end that begins"));
@@ -317,32 +317,32 @@ fn a_plain_peer_sees_the_same_octets() {
     let ask = |local| {
         let side = Side::new(Policy { revision: 1, ..with(local) });
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (party, events) = side.machine.party();
+        let (endpoint, events) = side.machine.endpoint();
         let params = ConnectParams::new(listener.local_addr().unwrap());
-        side.machine.cm.connect(&as_connectee(&party), params).unwrap();
+        side.machine.cm.connect(&as_connectee(&endpoint), params).unwrap();
         let mut peer = listener.accept().unwrap().0;
         let mut request = vec![0; 20];
         peer.read_exact(&mut request).unwrap();
         peer.write_all(reply).unwrap();
         let made = established(next(&events, "event"));
         assert!(made.local.is_err());
-        send(&party);
+        send(&endpoint);
         let mut fpdu = vec![0; 24];
         peer.read_exact(&mut fpdu).unwrap();
-        drop((side.machine.cm.disconnect(&as_connectee(&party), Disconnect::Abrupt), party));
+        drop((side.machine.cm.disconnect(&as_connectee(&endpoint), Disconnect::Abrupt), endpoint));
         let mut rest = Vec::new();
         let _ = peer.read_to_end(&mut rest);
         (request, fpdu, rest)
     };
     let answer = |local| {
         let side = Side::new(with(local));
-        let door = side.machine.door();
-        let mut peer = TcpStream::connect(door.address).unwrap();
+        let listener = side.machine.listener();
+        let mut peer = TcpStream::connect(listener.address).unwrap();
         peer.write_all(b"MPA ID Req Frame\x40\x01\0\0").unwrap();
-        let request = next(&door.requests, "request");
-        let (party, events) = side.machine.party();
+        let request = next(&listener.requests, "request");
+        let (endpoint, events) = side.machine.endpoint();
         let accept = AcceptParams::default();
-        side.machine.cm.accept(&as_connectee(&party), request.request, accept).unwrap();
+        side.machine.cm.accept(&as_connectee(&endpoint), request.request, accept).unwrap();
         let made = established(next(&events, "event"));
         assert!(made.local.is_err());
         let mut reply = vec![0; 20];

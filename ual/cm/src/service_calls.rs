@@ -1,4 +1,5 @@
-//! Asking services of other machines for queue pairs that take datagrams, and replying. In the caller's thread.
+//! Calls about services that offer queue pairs for datagrams: asking one on another machine, and
+//! replying. Run in the caller's thread.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use crate::manager::Cm;
 use crate::requests::{self, Asker};
 use crate::types::RequestId;
 
-/// Replies to a request with a queue pair, or says why not (IT-API `it_ud_service_reply`).
+/// Replies to a service request with a queue pair, or with the reason why not (IT-API
+/// `it_ud_service_reply`).
 pub fn reply(
     request: RequestId,
     answer: std::result::Result<UdAddress, ServiceRefusal>,
@@ -26,7 +28,7 @@ pub fn reply(
 }
 
 impl Cm {
-    /// Asks the service at `peer`; `sink` gets one reply, unless it gives up before.
+    /// Sends a service request to `peer`. `sink` gets one reply, unless the request is cancelled before.
     pub fn ask(
         &self,
         sink: &Arc<dyn ReplySink>,
@@ -38,19 +40,19 @@ impl Cm {
             let why = "this device has no datagrams: its transport knows connections only";
             return Err(Error::verb(attempt)(VpError::new(VpStatus::Unsupported, why)));
         };
-        let token = self.questions.token();
-        self.questions.add(token, Arc::downgrade(sink));
+        let token = self.service_queries.token();
+        self.service_queries.add(token, Arc::downgrade(sink));
         datagrams.resolve(token, peer, private_data).map_err(|error| {
-            self.questions.finish(token);
+            self.service_queries.finish(token);
             Error::verb(attempt)(error)
         })
     }
 
-    /// Gives up what `sink` waits for.
+    /// Cancels the service requests whose replies `sink` waits for.
     pub fn stop_asking(&self, sink: &dyn ReplySink) {
-        let tokens = self.questions.take_of(sink);
+        let tokens = self.service_queries.take_of(sink);
         if let Some(datagrams) = &self.datagrams {
-            // The reply may be there in this moment.
+            // The reply may arrive at this very moment.
             tokens.into_iter().for_each(|token| drop(datagrams.cancel(token)));
         }
     }
