@@ -9,7 +9,7 @@ use bitflags::bitflags;
 use crate::event::CqHandler;
 use crate::{Access, CqId, MemRange, MwId, PdId, SrqId, Stag, VpError, VpStatus};
 
-/// How connections come about, see the crate documentation.
+/// How connections are made, see the crate documentation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConnectionModel {
     /// The provider takes over an established TCP stream.
@@ -18,10 +18,10 @@ pub enum ConnectionModel {
     Native,
 }
 
-/// What a device speaks, as IT-API tells it to applications.
+/// The transport of a device, as IT-API reports it to applications.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Transport {
-    /// The vendor's own, or the provider does not say.
+    /// The vendor's own, or not reported.
     Other,
     /// iWARP over TCP.
     Iwarp,
@@ -30,7 +30,7 @@ pub enum Transport {
 }
 
 bitflags! {
-    /// What a provider can do beyond Send, Receive, RDMA Write and RDMA Read.
+    /// What a provider supports beyond Send, Receive, RDMA Write and RDMA Read.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct Capabilities: u64 {
         /// Shared receive queues.
@@ -73,7 +73,7 @@ bitflags! {
         const READ_SINK_STAG = 1 << 18;
         /// A QP's own receive queue has a limit event.
         const RECV_LIMIT = 1 << 19;
-        /// The device picks the key of a wide window; Query MW says it once the bind is posted.
+        /// The device chooses the key of a wide window; Query MW returns it once the bind is posted.
         const PICKS_WIDE_KEY = 1 << 20;
         /// [`Addressing::Based`].
         const BASED = 1 << 21;
@@ -87,8 +87,8 @@ bitflags! {
     }
 }
 
-/// Limits and capabilities of an RNIC (RDMAC Query RNIC). All true: asking for the maximum works,
-/// memory permitting.
+/// Limits and capabilities of an RNIC (RDMAC Query RNIC). All are real: asking for the maximum works if
+/// there is memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 #[allow(missing_docs)] // each says what it is
@@ -128,7 +128,7 @@ pub struct RnicAttrs {
 }
 
 impl RnicAttrs {
-    /// Attributes with every limit 0 and no capability; set what is true.
+    /// Attributes with every limit 0 and no capability; the provider sets its own.
     pub fn new(vendor: &str, model: &str, connection_model: ConnectionModel) -> Self {
         Self {
             vendor: vendor.into(),
@@ -166,7 +166,7 @@ impl RnicAttrs {
 pub struct DeviceInfo {
     /// Name to open it by, e.g. `vp_softrdma`.
     pub name: String,
-    /// What it speaks.
+    /// Its transport.
     pub transport: Transport,
     /// Its ports, at least one.
     pub ports: Vec<PortInfo>,
@@ -188,7 +188,7 @@ pub struct PortInfo {
 /// For creating a CQ.
 #[derive(Clone, Default)]
 pub struct CqInit {
-    /// Entries wanted; at least so many are given.
+    /// Entries wanted; the CQ gets at least this many.
     pub depth: u32,
     /// Called once per armed notification, from any thread, without locks held; must not block.
     pub handler: Option<Arc<dyn CqHandler>>,
@@ -203,11 +203,11 @@ pub struct SrqInit {
     pub depth: u32,
     /// SGEs per work request.
     pub max_sge: u32,
-    /// Raise the one-shot limit event when fewer than so many remain; 0 = not armed.
+    /// Raise the one-shot limit event when fewer than this many remain; 0 = not armed.
     pub limit: u32,
 }
 
-/// An SRQ as it is.
+/// The attributes of an SRQ (Query S-RQ).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub struct SrqInfo {
@@ -219,29 +219,29 @@ pub struct SrqInfo {
     pub posted: u32,
 }
 
-/// What becomes of a Send (of any kind, or Immediate Data) that finds no receive posted.
+/// What happens to a Send (of any kind, or Immediate Data) that finds no receive posted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Unready {
     /// It ends the stream, with the Terminate 1/2/2 (RFC 5041 section 7.1).
     #[default]
     Terminate,
     /// With [`Capabilities::HOLD`]: it waits, and the Sends behind it, for receives, which they take in
-    /// order. Whatever else the peer sends goes on meanwhile, so that the consumer's Reads are answered;
-    /// an STag that a Send invalidates is valid until that is delivered. What waits is lost when the
-    /// stream ends: the peer's close comes behind it, the consumer's is a Bad Close.
+    /// order. Everything else from the peer continues meanwhile, so that the consumer's Reads complete;
+    /// an STag that a Send invalidates is valid until that Send is delivered. What waits is lost when
+    /// the stream ends: a close of the peer takes effect behind it, one of the consumer is a Bad Close.
     Hold {
-        /// Octets of the stream, with headers, that are kept at most, but for what was read before the
-        /// first had to wait; from 1 on. Beyond, nothing is read from the stream, and TCP holds the peer
-        /// up, which may give up by its own time-outs. A good number is 256 KiB.
+        /// Octets of the stream, with headers, to buffer at most, not counting what was read before the
+        /// first had to wait; at least 1. Beyond this nothing is read from the stream, and TCP stops the
+        /// peer, which may give up by its own time-outs. A good number is 256 KiB.
         octets: u32,
-        /// Longest time that the oldest waits, or an eighth more; more than none. Then it is as
-        /// [`Unready::Terminate`].
+        /// The longest time that the oldest waits, or an eighth more; not zero. Afterwards it is treated
+        /// as by [`Unready::Terminate`].
         time: Duration,
     },
 }
 
 impl Unready {
-    /// The answer of a device without [`Capabilities::HOLD`].
+    /// The error of a device without [`Capabilities::HOLD`].
     pub fn unsupported(self) -> VpError {
         let detail =
             format!("this device ends the stream at a Send without a receive: no {self:?}");
@@ -258,7 +258,7 @@ pub struct QpInit {
     pub send_cq: CqId,
     /// CQ of the receive queue.
     pub recv_cq: CqId,
-    /// Take receives from here instead of an own RQ.
+    /// Take receives from here instead of the QP's own RQ.
     pub srq: Option<SrqId>,
     /// Send work requests outstanding.
     pub send_depth: u32,
@@ -279,10 +279,10 @@ pub struct QpInit {
     pub allow: Access,
     /// STag 0 and fast registration allowed (RDMAC "privileged").
     pub privileged: bool,
-    /// Raise a one-shot event when more than so many receives were taken, from the QP's own queue or
+    /// Raise a one-shot event when more than this many receives were taken, from the QP's own queue or
     /// an SRQ, and their completions not yet polled; 0: never.
     pub recv_limit: u32,
-    /// What becomes of a Send without a receive.
+    /// What happens to a Send without a receive.
     pub unready: Unready,
 }
 
@@ -317,8 +317,8 @@ pub enum Addressing {
     Absolute,
     /// TO = offset from the region's first octet.
     ZeroBased,
-    /// TO of the first octet = this number, of the consumer's choice (`ibv_reg_mr_iova(3)`); it and
-    /// the length together stay below 2^64. Needs [`Capabilities::BASED`].
+    /// TO of the first octet = this number, chosen by the consumer (`ibv_reg_mr_iova(3)`); the sum with
+    /// the length must stay below 2^64. Needs [`Capabilities::BASED`].
     Based(u64),
 }
 
@@ -350,14 +350,14 @@ pub struct MrInit {
     pub pin: bool,
 }
 
-/// A region as it is (RDMAC Query MR).
+/// The attributes of a region (RDMAC Query MR).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MrInfo {
     /// The STag, key included if valid.
     pub stag: Stag,
     /// Its PD.
     pub pd: PdId,
-    /// Valid: usable; else allocated or invalidated.
+    /// Valid: usable; otherwise allocated or invalidated.
     pub valid: bool,
     /// Shared with another region: never invalid, not remotely invalidatable.
     pub shared: bool,
@@ -365,7 +365,7 @@ pub struct MrInfo {
     pub addr: u64,
     /// Octets; 0 if invalid.
     pub len: u64,
-    /// TO rule.
+    /// How its octets are addressed.
     pub addressing: Addressing,
     /// Rights.
     pub access: Access,
@@ -382,7 +382,7 @@ pub enum MwKind {
     Narrow,
 }
 
-/// A window as it is (RDMAC Query MW).
+/// The attributes of a window (RDMAC Query MW).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub struct MwInfo {

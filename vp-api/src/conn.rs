@@ -1,4 +1,4 @@
-//! The two ways to a connection: taking over an LLP stream, and a provider's own CM.
+//! The two models of connections: taking over an LLP stream, and a provider's own connection manager.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::{AsyncEvent, QpId, Terminate};
 
-/// Which side of the MPA start-up this end played.
+/// The role of this end in the MPA start-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub enum Role {
@@ -26,19 +26,19 @@ pub enum Rtr {
 /// Largest FPDU to build.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum FpduSize {
-    /// One FPDU per TCP segment: MULPDU from the EMSS (RFC 5044 section 4.5). Every peer takes it.
+    /// One FPDU per TCP segment: MULPDU from the EMSS (RFC 5044 section 4.5). Every peer accepts it.
     #[default]
     Emss,
-    /// At most so many octets of ULPDU, whatever the EMSS; for peers known to take them.
+    /// At most this many octets of ULPDU, whatever the EMSS; for peers known to accept them.
     Octets(u16),
 }
 
-/// What MPA start-up settled, and the policy for the stream.
+/// The parameters negotiated by the MPA start-up, and the policy for the stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StreamParams {
     /// Role in the start-up.
     pub role: Role,
-    /// CRC in force both ways.
+    /// CRC used, both ways.
     pub crc: bool,
     /// We insert markers.
     pub markers_tx: bool,
@@ -55,18 +55,18 @@ pub struct StreamParams {
     /// Offer and accept RFC 7306 operations.
     pub extensions: bool,
     /// With [`crate::Capabilities::SEND_IMMEDIATE`]: both ends agreed on Sends with Immediate, which no
-    /// RFC has; a peer that did not agree ends the stream at one.
+    /// RFC defines; a peer that did not agree ends the stream when it gets one.
     pub send_immediates: bool,
-    /// Initiator: if nothing has arrived so long after our first FPDU, send a zero-length RDMA
-    /// Write to wake a peer that missed it (kernel siw), and again after twice as long, a few times;
-    /// `None`: never.
+    /// Initiator: if nothing has arrived this long after our first FPDU, send a zero-length RDMA Write
+    /// to wake a peer that missed it (kernel siw), and again after twice as long, a few times; `None`:
+    /// never.
     pub kick_after: Option<Duration>,
-    /// While work is posted: if nothing has arrived for so long, ask the peer with a zero-length
-    /// RDMA Read, and give up after as long again, time in which this process stood still not
-    /// counted; `None`: TCP keep-alive alone decides. While only receives wait, a provider may ask a
-    /// peer that answered less and less often, down to a sixteenth.
+    /// While work is posted: if nothing has arrived for this long, probe the peer with a zero-length
+    /// RDMA Read, and give up after as long again, not counting time in which this process did not run;
+    /// `None`: only TCP keep-alive decides. While only receives wait, a provider may probe a peer that
+    /// responds less and less often, down to a sixteenth.
     pub probe_after: Option<Duration>,
-    /// Bound on a graceful close and on the Terminate state.
+    /// Bound on an orderly close and on the Terminate state.
     pub close_timeout: Duration,
 }
 
@@ -156,29 +156,29 @@ pub enum QpState {
     Error,
 }
 
-/// Modify QP: all or nothing.
+/// Modify QP. A change happens completely or not at all.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum QpChange {
-    /// Idle -> RTS over a stream. On error the stream is closed.
+    /// Idle -> RTS over a stream, which is closed on an error.
     Rts(Box<LlpStream>),
-    /// RTS -> Closing: graceful. With work under way: Error, behind
-    /// [`AsyncEvent::BadClose`]; what completed before still arrives, and
-    /// a reset behind it.
+    /// RTS -> Closing: orderly. With outstanding work: Error, after [`AsyncEvent::BadClose`]; what
+    /// completed before still arrives, followed by a reset.
     Closing,
-    /// As [`QpChange::Closing`], once no work is under way, or the stream's `close_timeout` is over. Until
-    /// then the state is RTS, and posts to the send queue are refused
-    /// ([`crate::VpStatus::InvalidState`]). Providers without it: [`crate::VpStatus::Unsupported`].
+    /// As [`QpChange::Closing`], once no work is outstanding or the stream's `close_timeout` is over.
+    /// Until then the state is RTS, and posts to the send queue are refused
+    /// ([`crate::VpStatus::InvalidState`]). Providers without it return
+    /// [`crate::VpStatus::Unsupported`].
     Drain,
     /// RTS -> Terminate: Terminate 0/0/0, then close.
     Terminate,
     /// Idle or RTS -> Error: reset at once, flush. Closing and Terminate end by themselves, bounded
     /// (RDMAC 6.2.3, 6.2.5).
     Error,
-    /// Error -> Idle, once flushed and told: no event of the earlier stream follows. Until then it
-    /// waits, or is refused ([`crate::VpStatus::StillFlushing`]).
+    /// Error -> Idle, once all is flushed and all events are delivered: no event of the earlier stream
+    /// follows. Until then it waits, or is refused ([`crate::VpStatus::StillFlushing`]).
     Idle,
-    /// Change the limits that may change in the present state; `None` leaves one as it is.
+    /// Change limits, as far as the present state allows; `None` leaves one unchanged.
     Limits {
         /// Outbound reads at once (Idle: up to the created one; RTS: only down).
         ord: Option<u16>,
@@ -193,7 +193,7 @@ pub enum QpChange {
     },
 }
 
-/// A QP as it is (RDMAC Query QP).
+/// The attributes of a QP (RDMAC Query QP).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 #[allow(missing_docs)]
@@ -214,12 +214,12 @@ pub struct QpInfo {
     pub ord: u16,
     /// Last Terminate sent or received.
     pub terminate: Option<Terminate>,
-    /// How the last stream ended, as its asynchronous event says. `None`: it goes on, or this end
-    /// ended it, or the provider does not tell.
+    /// How the last stream ended, as its asynchronous event reports. `None`: it continues, or this end
+    /// ended it, or the provider does not report it.
     pub ended: Option<AsyncEvent>,
     pub local: Option<SocketAddr>,
     pub remote: Option<SocketAddr>,
-    /// What TCP knows of the stream, while there is one.
+    /// TCP's view of the stream, while there is one.
     pub tcp: Option<TcpInfo>,
     /// What carries the octets of the stream, or carried those of the last one.
     pub carrier: Carrier,
@@ -227,7 +227,7 @@ pub struct QpInfo {
 }
 
 impl QpInfo {
-    /// A QP in Idle with nothing else known.
+    /// A QP in Idle, everything else unknown.
     pub fn new(id: QpId) -> Self {
         Self {
             id,
@@ -252,7 +252,7 @@ impl QpInfo {
     }
 }
 
-/// What TCP knows of a stream.
+/// TCP's view of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TcpInfo {
     /// Octets that one segment carries (RFC 5044 section 3: EMSS).
@@ -261,13 +261,13 @@ pub struct TcpInfo {
     pub rtt: Duration,
     /// Its variation.
     pub rtt_variation: Duration,
-    /// Segments that may be under way.
+    /// Segments that may be in flight.
     pub congestion_window: u32,
-    /// Segments sent more than once so far.
+    /// Segments retransmitted so far.
     pub retransmitted: u32,
 }
 
-/// What a QP has done so far.
+/// Counters of a QP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs)]
 pub struct QpCounters {
@@ -297,7 +297,8 @@ pub struct NativeParams {
 #[non_exhaustive]
 #[allow(missing_docs)]
 pub enum NativeEvent {
-    /// `local`: where the peer connected to, of the very connection; `None`: the provider does not tell.
+    /// `local`: the address of this very connection that the peer connected to; `None`: the provider
+    /// does not report it.
     Request {
         listener: u64,
         request: u64,
@@ -305,7 +306,7 @@ pub enum NativeEvent {
         local: Option<SocketAddr>,
         params: NativeParams,
     },
-    /// `local`: the address of this end; `None`: the provider does not tell.
+    /// `local`: the address of this end; `None`: the provider does not report it.
     Established {
         qp: QpId,
         local: Option<SocketAddr>,

@@ -1,14 +1,14 @@
-//! Unreliable datagrams: queue pairs that send to any other one, each message by itself, over
-//! transports that have it (InfiniBand, RoCE). iWARP has none.
+//! Unreliable datagrams: queue pairs that send each message by itself to any other one, over transports
+//! that support it (InfiniBand, RoCE). iWARP does not.
 //!
-//! A datagram goes to a queue pair's number, which must know its key, over a path, which an address
-//! handle stands for. A program learns all three by asking a *service* (InfiniBand's SIDR), or from
-//! a datagram that came: [`crate::Cq::poll_from`].
+//! A datagram names the number of a queue pair and that queue pair's key, and takes a path, which an
+//! address handle represents. A program gets all three from a *service* (InfiniBand's SIDR), or from a
+//! datagram that it received: [`crate::Cq::poll_from`].
 //!
-//! A receive holds [`GRH_OCTETS`] octets more than the message: a global route header, or nothing of
-//! meaning, and then the message. [`crate::WorkCompletion::octets`] counts both. What finds no receive
-//! posted, or has the wrong key, is dropped; nobody hears of it. What is too long for its receive is
-//! dropped, too, or ends the receiving queue pair.
+//! A receive holds [`GRH_OCTETS`] octets more than the message: a global route header, or undefined
+//! octets, and then the message. [`crate::WorkCompletion::octets`] counts both. A datagram that finds no
+//! receive posted, or has the wrong key, is dropped without notice. One that is too long for its receive
+//! is dropped, too, or ends the receiving queue pair.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub const GRH_OCTETS: usize = 40;
 pub trait Datagrams: Send + Sync {
     /// Limits.
     fn attrs(&self) -> &DatagramAttrs;
-    /// Octets of the longest message through a port, by its index, now.
+    /// Octets of the longest message that a port, named by its index, can carry now.
     fn max_payload(&self, port: u32) -> VpResult<u32>;
 
     /// Creates a queue pair, operational at once. Its id is of the same kind as those of connected
@@ -33,25 +33,25 @@ pub trait Datagrams: Send + Sync {
 
     /// Creates an address handle: a path that sends can name.
     fn create_ah(&self, pd: PdId, path: &DatagramPath) -> VpResult<AhId>;
-    /// Query: the PD and the path as given, but for what the provider filled in.
+    /// Query: the PD, and the path as given with what the provider filled in.
     fn query_ah(&self, ah: AhId) -> VpResult<AhInfo>;
-    /// Destroys an address handle. Sends that are posted with it go out or complete in error;
+    /// Destroys an address handle. Sends already posted with it are transmitted or complete in error;
     /// later ones are refused ([`crate::VpStatus::InvalidHandle`]).
     fn destroy_ah(&self, ah: AhId) -> VpResult<()>;
 
     /// Sets or clears the handler of service events; events before that are lost.
     fn set_service_handler(&self, handler: Option<Arc<dyn ServiceHandler>>);
-    /// Answers for a service: requests carry `token`, which must be new
-    /// ([`crate::VpStatus::InUse`]). Returns the address with the real port.
+    /// Offers a service: requests carry `token`, which must be new ([`crate::VpStatus::InUse`]). Returns
+    /// the address with the real port.
     fn listen(&self, token: u64, address: SocketAddr, backlog: u32) -> VpResult<SocketAddr>;
-    /// Stops answering. Requests that came stay.
+    /// Stops offering it. Requests that arrived can still be replied to.
     fn unlisten(&self, token: u64) -> VpResult<()>;
-    /// Asks the service at `peer` for a queue pair: exactly one event other than a request follows,
-    /// and carries `token`, which must be new. Bounded in time by the provider.
+    /// Requests a queue pair from the service at `peer`: exactly one event other than a request follows,
+    /// and carries `token`, which must be new. The provider bounds the time.
     fn resolve(&self, token: u64, peer: SocketAddr, private_data: &[u8]) -> VpResult<()>;
-    /// Gives up asking: no event follows.
+    /// Cancels such a request: no event follows.
     fn cancel(&self, token: u64) -> VpResult<()>;
-    /// Answers a request with a queue pair, of this RNIC or another one.
+    /// Replies to a request with a queue pair, of this RNIC or another one.
     fn accept(&self, request: u64, answer: UdAddress, private_data: &[u8]) -> VpResult<()>;
     /// Refuses a request. To peers of another provider every reason may be `Rejected`.
     fn reject(&self, request: u64, why: ServiceRefusal, private_data: &[u8]) -> VpResult<()>;
@@ -63,9 +63,8 @@ pub trait UdQp: Send + Sync {
     fn id(&self) -> QpId;
     /// What peers need to send to it.
     fn address(&self) -> UdAddress;
-    /// Posts sends. One that is too long for the port is refused
-    /// ([`crate::VpStatus::InvalidSgl`]). A completion says that it left, not that it came. In Error
-    /// they complete as flushed.
+    /// Posts sends. One that is too long for the port is refused ([`crate::VpStatus::InvalidSgl`]). A
+    /// completion says that it was transmitted, not that it arrived. In Error they complete as flushed.
     fn post_send(&self, wrs: &[UdSendWr<'_>]) -> Result<(), PostFailure>;
     /// Posts receives: [`GRH_OCTETS`] octets and the message. In Error they complete as flushed.
     fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure>;
@@ -83,7 +82,7 @@ pub trait ServiceHandler: Send + Sync {
     fn on_service(&self, event: ServiceEvent);
 }
 
-/// Limits of datagrams, beside those of [`crate::RnicAttrs`].
+/// Limits of datagrams, besides those of [`crate::RnicAttrs`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct DatagramAttrs {
@@ -102,12 +101,12 @@ pub struct DatagramAttrs {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct AhId(pub u32);
 
-/// What names a queue pair to peers, beside the path.
+/// Names a queue pair to peers, together with the path.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct UdAddress {
     /// Its number.
     pub qpn: u32,
-    /// Its key: datagrams with another one are dropped.
+    /// Its key: datagrams with another key are dropped.
     pub qkey: u32,
 }
 
@@ -144,7 +143,7 @@ pub struct DatagramPath {
     pub hop_limit: u8,
 }
 
-/// An address handle as it is.
+/// The attributes of an address handle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub struct AhInfo {
@@ -203,7 +202,7 @@ pub enum UdState {
     Error,
 }
 
-/// A queue pair for datagrams as it is.
+/// The attributes of a queue pair for datagrams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub struct UdQpInfo {
@@ -230,14 +229,14 @@ pub struct UdSendWr<'a> {
     pub solicited: bool,
     /// Immediate Data.
     pub immediate: Option<u32>,
-    /// The way there.
+    /// The path.
     pub ah: AhId,
     /// The peer's queue pair.
     pub to: UdAddress,
 }
 
 impl UdSendWr<'_> {
-    /// How its completion names it.
+    /// The opcode of its completion.
     pub const fn completion(&self) -> WcOpcode {
         match self.immediate {
             None => WcOpcode::Send,
@@ -253,8 +252,8 @@ pub struct DatagramSource {
     pub qpn: u32,
     /// The receive begins with a global route header.
     pub grh: bool,
-    /// The way back, for [`Datagrams::create_ah`]; `None`: the memory of the receive was deregistered
-    /// before anybody polled, and with it went the header.
+    /// The path back, for [`Datagrams::create_ah`]; `None`: the memory of the receive, and the header in
+    /// it, was deregistered before the completion was polled.
     pub path: Option<DatagramPath>,
 }
 
@@ -262,22 +261,22 @@ pub struct DatagramSource {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u32)]
 pub enum ServiceRefusal {
-    /// Nobody answers for this service.
+    /// There is no such service.
     NotSupported = 1,
-    /// The application says no.
+    /// The application rejected it.
     Rejected = 2,
-    /// No queue pair can be given.
+    /// No queue pair is available.
     NoQueuePair = 3,
-    /// Another address answers; the private data may say which.
+    /// Another address offers the service; the private data may say which.
     Redirected = 4,
 }
 
-/// What happened to a service.
+/// An event of a service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 #[allow(missing_docs)]
 pub enum ServiceEvent {
-    /// Somebody asks; to be answered by [`Datagrams::accept`] or [`Datagrams::reject`].
+    /// A peer requests a queue pair; to be replied to by [`Datagrams::accept`] or [`Datagrams::reject`].
     Request {
         listener: u64,
         request: u64,
@@ -286,10 +285,10 @@ pub enum ServiceEvent {
         port: u32,
         private_data: Vec<u8>,
     },
-    /// The service gave a queue pair.
+    /// The service returned a queue pair.
     Resolved { token: u64, address: UdAddress, path: DatagramPath, private_data: Vec<u8> },
     /// The service, or the machine there, refused.
     Refused { token: u64, why: ServiceRefusal, private_data: Vec<u8> },
-    /// No answer.
+    /// No reply.
     Failed { token: u64, reason: String },
 }

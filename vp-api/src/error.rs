@@ -25,7 +25,7 @@ pub enum VpStatus {
     /// A signal handler ran in the waiting thread.
     #[error("interrupted by a signal")]
     Interrupted = 6,
-    /// The provider does not do this.
+    /// The provider does not support this.
     #[error("not supported by this provider")]
     Unsupported = 10,
     /// CQ too small for the entries it holds.
@@ -61,13 +61,13 @@ pub enum VpStatus {
     /// A memory window is bound to the region.
     #[error("memory windows are bound to the region")]
     StagInUse = 30,
-    /// Access rights that do not go together.
+    /// An impossible combination of access rights.
     #[error("invalid access rights")]
     InvalidAccess = 33,
     /// Needs a privileged QP or process.
     #[error("insufficient privileges")]
     NotPrivileged = 75,
-    /// Modify to Idle while completions are still being flushed, or events told.
+    /// Modify to Idle while completions are still being flushed, or events delivered.
     #[error("still flushing")]
     StillFlushing = 76,
     /// The stream handle is not a connected stream.
@@ -82,21 +82,21 @@ pub enum VpStatus {
     /// The provider broke one of its own rules.
     #[error("defect in the provider")]
     Defect = 80,
-    /// A provider from C returned what is no status.
+    /// A provider in C returned an unknown status.
     #[error("defect in the provider: it returned {0}, which is no status")]
     NoStatus(u32) = 81,
-    /// A completion of a provider from C has what is no status.
+    /// A completion of a provider in C has an unknown status.
     #[error("defect in the provider: a completion has status {0}, which is none")]
     NoWcStatus(u32) = 82,
-    /// A completion of a provider from C is of no operation.
+    /// A completion of a provider in C has an unknown operation.
     #[error("defect in the provider: a completion is of operation {0}, which is none")]
     NoWcOpcode(u32) = 83,
-    /// A completion of a provider from C says more octets than the device has in a message.
+    /// A completion of a provider in C reports more octets than the device's longest message.
     #[error("defect in the provider: a completion says {0} octets, more than max_message")]
     LongWc(u32) = 84,
 }
 
-/// A refused verb: the stable code, and what exactly was wrong and what to do about it.
+/// A refused verb: the stable code, what exactly was wrong, and what to do about it.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("{status}: {detail}")]
 pub struct VpError {
@@ -129,7 +129,7 @@ pub struct PostFailure {
     pub status: VpStatus,
 }
 
-/// Why a provider has nothing to offer on this machine.
+/// Why a provider cannot work on this machine.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("{reason} ({remedy})")]
 pub struct Unavailable {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use crate::{CqId, QpId, SrqId, Terminate};
 
-/// What an event is about.
+/// The object that an event is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub enum EventSource {
@@ -13,18 +13,18 @@ pub enum EventSource {
     Cq(CqId),
     Srq(SrqId),
     Rnic,
-    /// Index into the ports, as [`crate::Rnic::ports`] lists them now; of one that vanished, as it
-    /// did before.
+    /// Index into the ports as [`crate::Rnic::ports`] lists them now; a port that vanished keeps the
+    /// index it had.
     Port(u32),
 }
 
-/// Asynchronous event (RDMAC 8.3.3, shortened to what differs for the consumer).
+/// Asynchronous event (RDMAC 8.3.3, reduced to what makes a difference to the consumer).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum AsyncEvent {
     /// Both directions of the stream are usable (first valid FPDU, or RTR sent).
     Established,
-    /// Graceful close finished; the QP is Idle.
+    /// An orderly close has finished; the QP is Idle.
     CloseComplete,
     /// The peer sent a Terminate; the QP goes to Error.
     TerminateReceived(Terminate),
@@ -34,32 +34,32 @@ pub enum AsyncEvent {
     ConnectionReset,
     /// The stream timed out: the peer or the path is gone.
     ConnectionLost,
-    /// The peer closed in the middle of work, or our close found work pending.
+    /// The peer closed while work was outstanding, or our close found outstanding work.
     BadClose,
     /// CQ overrun: completions were lost; every QP on it terminates.
     CqOverrun,
     /// Fewer receives than the limit remain; one shot.
     SrqLimit,
-    /// More receives taken, and their completions not polled, than the QP's limit; one shot.
+    /// More receives were taken, and their completions not polled, than the QP's limit; one shot.
     RecvLimit,
-    /// The port became usable, stopped being it, or is usable under other addresses.
+    /// The port became usable, ceased to be, or is usable under other addresses.
     PortState {
         /// Usable now.
         online: bool,
     },
     /// The RNIC is unusable.
     Catastrophic,
-    /// A listener cannot accept connections. It goes on when there is what it lacks. From the access
-    /// layer; no provider says it.
+    /// A listener cannot accept connections. It resumes when the resource is available. From the access
+    /// layer; no provider reports it.
     ListenShortage {
-        /// Where it listens.
+        /// The address that it listens on.
         listener: SocketAddr,
-        /// What there is none of.
+        /// The resource that is exhausted.
         lacks: Shortage,
     },
 }
 
-/// What a process or the machine has none of.
+/// A resource that a process or the machine has exhausted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Shortage {
@@ -73,7 +73,7 @@ pub enum Shortage {
     Watches,
 }
 
-/// What is short, and what to do.
+/// What is exhausted, and what to do.
 impl fmt::Display for Shortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -1,5 +1,5 @@
-//! Names of verbs objects. Ids are unique within one RNIC and are not reused soon: a stale id is
-//! an error, never somebody else's object.
+//! Ids of verbs objects. They are unique within one RNIC and are not reused soon: a stale id is an error
+//! and never names another object.
 
 macro_rules! id {
     ($(#[$doc:meta] $name:ident),+ $(,)?) => {$(
@@ -22,8 +22,8 @@ id! {
     MwId,
 }
 
-/// Steering tag: 24-bit index (provider) and 8-bit key (consumer, low octet); RDMAC Verbs 7.2.
-/// What goes on the wire, and what SGEs name.
+/// Steering tag: 24-bit index (provider) and 8-bit key (consumer, low octet); RDMAC Verbs 7.2. Appears
+/// on the wire and in SGEs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(transparent)]
 pub struct Stag(pub u32);

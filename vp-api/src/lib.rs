@@ -1,23 +1,23 @@
-//! What a verbs provider is: RDMAC Verbs 1.0 as Rust traits and plain types.
+//! The verbs provider interface: RDMAC Verbs 1.0 as Rust traits and plain types.
 //!
-//! # The life of a provider
+//! # How a provider is used
 //!
-//! 1. The access layer asks [`Provider::devices`]; a provider that cannot work here says why
+//! 1. The access layer calls [`Provider::devices`]; a provider that cannot work here returns why
 //!    ([`Unavailable`]), which is listed and never fails the enumeration.
-//! 2. [`Provider::open`] gives an [`Rnic`]: limits, capabilities, and every privileged verb. Objects
-//!    are named by ids; the objects with a fast path ([`Cq`], [`Srq`], [`Qp`]) come as trait objects.
+//! 2. [`Provider::open`] returns an [`Rnic`]: limits, capabilities, and every privileged verb. Objects
+//!    are named by ids; the objects with a fast path ([`Cq`], [`Srq`], [`Qp`]) are trait objects.
 //! 3. Connections. [`ConnectionModel::LlpStream`]: the access layer brings an established TCP stream
 //!    and calls [`Qp::modify`] with [`QpChange::Rts`]. [`ConnectionModel::Native`]: the provider
 //!    brings its own connection manager, [`NativeCm`].
 //! 4. Data: [`Qp::post_send`], [`Qp::post_recv`], [`Cq::poll`], [`Cq::arm`] may be called from any
 //!    thread; they are the only calls on the data path.
 //! 5. Datagrams, where the transport has them: [`Rnic::datagrams`].
-//! 6. What is the vendor's own: [`Rnic::vendor_calls`], a table of functions by name.
+//! 6. Vendor-specific functions: [`Rnic::vendor_calls`], a table of functions by name.
 //! 7. Asynchronous events go to the handler set with [`Rnic::set_async_handler`].
 //!
-//! Nothing here knows a transport. Layers above never downcast; providers that wrap providers
-//! implement the same traits. Every method may be called from any thread at any time; after an
-//! object was destroyed its methods return [`VpStatus::InvalidHandle`].
+//! Nothing here depends on a transport. Layers above never downcast; providers that wrap providers
+//! implement the same traits. Every method may be called from any thread at any time; after an object
+//! was destroyed its methods return [`VpStatus::InvalidHandle`].
 
 pub mod abi;
 pub mod access;

@@ -1,4 +1,4 @@
-//! Memory that a provider may read and write on behalf of a peer.
+//! Memory ranges that a provider may read and write on behalf of a peer.
 
 use std::any::Any;
 use std::ptr::NonNull;
@@ -37,7 +37,7 @@ impl MemRange {
         Self { addr, len, owner: Some(owner) }
     }
 
-    /// A range whose life time the caller manages (a C application's buffer).
+    /// A range whose lifetime the caller manages (a C application's buffer).
     ///
     /// # Safety
     ///
@@ -57,7 +57,7 @@ impl MemRange {
         self.len
     }
 
-    /// True if an owner keeps the memory: whoever made the range has proven that it is accessible,
+    /// True if an owner keeps the memory: the code that made the range has proven that it is accessible,
     /// so a provider need not ask the kernel.
     pub fn is_owned(&self) -> bool {
         self.owner.is_some()

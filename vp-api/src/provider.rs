@@ -1,5 +1,5 @@
-//! The traits of a provider. Object safe: built-in providers implement them directly, dylibs
-//! through an adapter.
+//! The traits that a provider implements. Object safe: built-in providers implement them directly,
+//! shared libraries through an adapter.
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -42,7 +42,7 @@ pub trait Rnic: Send + Sync {
 
     /// Create S-RQ.
     fn create_srq(&self, init: &SrqInit) -> VpResult<Arc<dyn Srq>>;
-    /// Destroy S-RQ; [`VpStatus::InUse`] while QPs use it. Unused receives vanish.
+    /// Destroy S-RQ; [`VpStatus::InUse`] while QPs use it. Unused receives are dropped.
     fn destroy_srq(&self, srq: SrqId) -> VpResult<()>;
 
     /// Create QP, in Idle.
@@ -51,13 +51,13 @@ pub trait Rnic: Send + Sync {
     /// consumer's is touched. [`VpStatus::InUse`] while windows are bound to it.
     ///
     /// Its completions leave its CQs: a poll that begins afterwards finds none, and they take no room.
-    /// Those of other QPs stay, in their order. The receives that it took of an SRQ are free once the
-    /// completions before them were taken.
+    /// Those of other QPs stay, in order. The receives that it took from an SRQ are free once the
+    /// completions before them were polled.
     ///
-    /// What completed with success before still arrives at a peer that takes it, for as long as
-    /// `close_timeout` allows, without the caller waiting for it. In RTS with nothing under way the
-    /// stream is closed behind that; if work requests or the peer's reads are lost by it, it is reset
-    /// behind that. Only [`QpChange::Error`] takes back what completed.
+    /// What completed with success before still arrives at a peer that reads it, for as long as
+    /// `close_timeout` allows, without the caller waiting for it. In RTS without outstanding work the
+    /// stream is then closed; if work requests or the peer's reads are lost by it, it is then reset.
+    /// Only [`QpChange::Error`] discards what completed.
     fn destroy_qp(&self, qp: QpId) -> VpResult<()>;
 
     /// Register Non-Shared MR: O(1) in the size unless pinned.
@@ -100,18 +100,18 @@ pub trait Rnic: Send + Sync {
         None
     }
 
-    /// The table of functions of this name, e.g. `acme.telemetry/1`; [`VpStatus::Unsupported`] if there
-    /// is none, and which there are.
+    /// The table of functions with this name, e.g. `acme.telemetry/1`; [`VpStatus::Unsupported`] if
+    /// there is none, with a list of those that exist.
     fn vendor_calls(&self, _name: &str) -> VpResult<VendorCalls> {
         Err(no_vendor_calls())
     }
 
-    /// Serves the device's connections in the calling thread until `until` is readable, for `timeout`
-    /// at most (`None`: for ever); true if it is. For a thread that would sleep on the descriptor
-    /// until a handler of CQs, of any number, makes it readable: where the provider's own thread
-    /// would bring that about, this saves a change of threads. `until` is not kept.
-    /// [`VpStatus::Interrupted`] if a signal handler ran in the thread;
-    /// [`VpStatus::Unsupported`], at once: there is nothing to serve, sleep on the descriptor.
+    /// Serves the device's connections in the calling thread until `until` is readable, for at most
+    /// `timeout` (`None`: no limit); returns true if it is. For a thread that would otherwise sleep on
+    /// the descriptor until a handler of any number of CQs makes it readable: where the provider's own
+    /// thread would have to do that, this saves a switch between threads. `until` is not kept.
+    /// [`VpStatus::Interrupted`] if a signal handler ran in the thread; [`VpStatus::Unsupported`], at
+    /// once: there is nothing to serve, and the caller sleeps on the descriptor itself.
     fn lead(&self, _until: BorrowedFd<'_>, _timeout: Option<Duration>) -> Result<bool, VpStatus> {
         Err(VpStatus::Unsupported)
     }
@@ -123,14 +123,14 @@ pub trait Cq: Send + Sync {
     fn id(&self) -> CqId;
     /// Entries it can hold.
     fn depth(&self) -> u32;
-    /// Completions that wait to be polled, about: pushers and pollers go on meanwhile. Makes no
-    /// progress.
+    /// The approximate number of completions that wait to be polled: threads push and poll meanwhile.
+    /// Makes no progress.
     fn queued(&self) -> usize;
     /// Moves up to `out.len()` completions to `out`, oldest first; returns how many. Makes progress
     /// on the QPs of this CQ if there is none. [`VpStatus::CqOverrun`] once the ring is drained
     /// after an overrun.
     fn poll(&self, out: &mut [WorkCompletion]) -> Result<usize, VpStatus>;
-    /// As [`Cq::poll`], and says where received datagrams came from: `from` at the index of the
+    /// As [`Cq::poll`], and returns the sources of received datagrams: in `from`, at the index of the
     /// completion. Moves no more completions than fit into the shorter of both.
     fn poll_from(
         &self,
@@ -141,14 +141,14 @@ pub trait Cq: Send + Sync {
         from.fill(None);
         self.poll(&mut out[..most])
     }
-    /// Request Completion Notification: one shot, for the next completion or the next solicited
-    /// one (which includes errors). Completions already there do not fire it: poll, arm, poll.
+    /// Request Completion Notification: one shot, for the next completion or the next solicited one
+    /// (which includes errors). Completions that are there already do not fire it: poll, arm, poll.
     fn arm(&self, solicited_only: bool) -> Result<(), VpStatus>;
-    /// Waits until `poll` may find a completion, making progress in the calling thread: `spin`
-    /// without sleeping first, then asleep until `timeout` (`None`: for ever) has passed in all.
-    /// True if there may be one; false after the time-out or if [`Cq::interrupt`] was called.
-    /// [`VpStatus::Interrupted`] if a signal handler ran in the thread while it slept and there is
-    /// nothing to poll.
+    /// Waits until `poll` may find a completion, making progress in the calling thread: first spins for
+    /// `spin` without sleeping, then sleeps until `timeout` (`None`: no limit) has passed in all.
+    /// Returns true if there may be a completion; false after the time-out or if [`Cq::interrupt`] was
+    /// called. [`VpStatus::Interrupted`] if a signal handler ran in the thread while it slept and there
+    /// is nothing to poll.
     fn wait(&self, spin: Duration, timeout: Option<Duration>) -> Result<bool, VpStatus>;
     /// Makes every present `wait` return false soon.
     fn interrupt(&self);
@@ -161,7 +161,7 @@ pub trait Srq: Send + Sync {
     /// Its id.
     fn id(&self) -> SrqId;
     /// Posts receives. A receive occupies its slot until its completion was polled, from whatever CQ; a
-    /// queue takes as many as it is deep, and refuses the next ([`VpStatus::TooManyWrs`]).
+    /// queue accepts as many as its depth and refuses the next ([`VpStatus::TooManyWrs`]).
     fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure>;
     /// Changes depth and/or (re-)arms the limit event.
     fn modify(&self, depth: Option<u32>, limit: Option<u32>) -> VpResult<SrqInfo>;
@@ -175,7 +175,7 @@ pub trait Qp: Send + Sync {
     fn id(&self) -> QpId;
     /// PostSQ. In Closing, Terminate and Error the requests complete as flushed.
     ///
-    /// In every state a queue takes as many requests as it is deep, and refuses the next
+    /// In every state a queue accepts as many requests as its depth and refuses the next
     /// ([`VpStatus::TooManyWrs`]). A request occupies its slot until its completion was polled, flushed
     /// or not; an unsignalled one that succeeded until a later completion of its queue was polled, or
     /// until the QP is in Idle again. So a CQ as deep as the sum of its queues never overruns.
@@ -183,8 +183,8 @@ pub trait Qp: Send + Sync {
     /// PostRQ; refused ([`VpStatus::InvalidWr`]) on a QP with an SRQ. Slots as with
     /// [`Qp::post_send`].
     fn post_recv(&self, wrs: &[RecvWr<'_>]) -> Result<(), PostFailure>;
-    /// Modify QP: all or nothing. State changes take effect before the call returns; their
-    /// consequences (FIN answered, flush) follow as events.
+    /// Modify QP. A change happens completely or not at all. State changes take effect before the call
+    /// returns; their consequences (the peer's FIN, flushes) follow as events.
     fn modify(&self, change: QpChange) -> VpResult<()>;
     /// Query QP.
     fn query(&self) -> VpResult<QpInfo>;

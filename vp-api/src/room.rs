@@ -1,12 +1,12 @@
-//! Lists whose length a caller chooses: that there is no memory for one is an error, not the end of
-//! the process. No state.
+//! Fallible allocation of lists whose length a caller chooses: lack of memory is an error and does not
+//! end the process. No state.
 
 use crate::{VpError, VpResult, VpStatus};
 
 /// An empty list that takes `capacity` elements without allocating; `what` names the elements in the error.
 ///
 /// # Errors
-/// [`VpStatus::InsufficientResources`]: there is no memory for so many.
+/// [`VpStatus::InsufficientResources`]: there is not enough memory.
 pub fn list<T>(what: &str, capacity: usize) -> VpResult<Vec<T>> {
     try_list(capacity).ok_or_else(|| none::<T>(what, capacity))
 }
@@ -25,7 +25,7 @@ pub fn try_filled<T: Clone>(len: usize, value: T) -> Option<Box<[T]>> {
     Some(filled.into_boxed_slice())
 }
 
-/// Appends `value` to a list that grows with what callers make.
+/// Appends `value` to a list that grows with the objects of callers.
 ///
 /// # Errors
 /// As [`list`].
@@ -43,11 +43,11 @@ pub fn filled<T: Clone>(what: &str, len: usize, value: T) -> VpResult<Box<[T]>> 
     try_filled(len, value).ok_or_else(|| none::<T>(what, len))
 }
 
-/// Values that are taken out in any order, named by small numbers. Taking allocates nothing.
+/// Values that are removed in any order, named by small numbers. Removing allocates nothing.
 #[derive(Clone, Debug)]
 pub struct Slots<T> {
     places: Vec<Option<T>>,
-    /// Free places; has room for all of them.
+    /// Free slots; has room for all of them.
     free: Vec<u32>,
 }
 
@@ -60,10 +60,10 @@ impl<T> Slots<T> {
         Ok(Self { places: list(what, capacity)?, free: list(what, capacity)? })
     }
 
-    /// Has the memory for `more` values: to be asked before they are added.
+    /// Makes sure that there is memory for `more` values; called before they are added.
     ///
     /// # Errors
-    /// [`VpStatus::InsufficientResources`]: they are more than it was made for, and there is none.
+    /// [`VpStatus::InsufficientResources`]: they are more than it was made for, and there is no memory.
     #[inline]
     pub fn make_room(&mut self, more: usize) -> Result<(), VpStatus> {
         let places = self.used() + more;
@@ -79,7 +79,7 @@ impl<T> Slots<T> {
         self.free.try_reserve(places.saturating_sub(self.free.len())).map_err(none)
     }
 
-    /// Adds a value; its number.
+    /// Adds a value; returns its number.
     pub fn add(&mut self, value: T) -> u32 {
         if let Some(number) = self.free.pop()
             && let Some(place) = self.places.get_mut(number as usize)
@@ -91,20 +91,20 @@ impl<T> Slots<T> {
         self.places.len() as u32 - 1
     }
 
-    /// Takes a value out; `None` if it was before.
+    /// Removes a value; `None` if it was removed before.
     pub fn take(&mut self, number: u32) -> Option<T> {
         let value = self.places.get_mut(number as usize)?.take()?;
         self.free.push(number);
         Some(value)
     }
 
-    /// Values in it.
+    /// The number of values.
     pub fn used(&self) -> usize {
         self.places.len() - self.free.len()
     }
 }
 
-/// The error for a list of `len` elements that there is no memory for.
+/// The error for a list of `len` elements without enough memory.
 #[cold]
 pub fn none<T>(what: &str, len: usize) -> VpError {
     let octets = len.saturating_mul(size_of::<T>());
@@ -126,7 +126,7 @@ mod tests {
         let error = filled("places of the queue", usize::MAX / 32, [0u64; 2]).unwrap_err();
         assert_eq!(error.status, VpStatus::InsufficientResources);
         assert!(error.detail.contains(": 576460752303423487 places of the queue;"), "{error}");
-        // More than an address space, but no more than its numbers.
+        // More than an address space, but no overflow of its numbers.
         assert!(list::<u8>("it", 1 << 62).is_err());
     }
 

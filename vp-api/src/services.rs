@@ -1,4 +1,4 @@
-//! What the access layer offers a provider.
+//! Services of the access layer that a provider may use.
 
 use crate::{VpError, VpResult, VpStatus};
 
@@ -13,8 +13,8 @@ pub enum LogLevel {
     Trace,
 }
 
-/// Host services, passed to [`crate::Provider::open`]: a provider in its own dylib has its own
-/// statics, so everything that must be shared with the process comes in here.
+/// Host services, passed to [`crate::Provider::open`]: a provider in a library of its own has its own
+/// statics, so everything that must be shared with the process is reached through this.
 pub trait Services: Send + Sync {
     /// Writes a log line.
     fn log(&self, level: LogLevel, target: &str, message: &str);
@@ -24,15 +24,15 @@ pub trait Services: Send + Sync {
     fn pin(&self, addr: usize, len: usize) -> std::io::Result<()>;
     /// Undoes one `pin` of the same range.
     fn unpin(&self, addr: usize, len: usize);
-    /// What the configuration says to this provider (`[providers.NAME]`): keys and values, in
-    /// alphabetical order of the keys. What a key means is the provider's business; one that it does not know it
-    /// should refuse to open with, by name.
+    /// The configuration of this provider (`[providers.NAME]`): keys and values, in alphabetical order
+    /// of the keys. The provider decides what a key means; it should refuse to open, naming the key, if
+    /// there is one that it does not know.
     fn settings(&self) -> &[(String, String)] {
         &[]
     }
 }
 
-/// For a provider that has no settings of its own: refuses to open with any.
+/// For a provider without settings of its own: refuses to open if there are any.
 ///
 /// # Errors
 /// [`VpStatus::InvalidModifier`], with the name of the first one.

@@ -1,7 +1,8 @@
-//! Terminates: the codes, what was refused as far as this end knows, and both in words. Values.
+//! Terminates: their codes, the refused segment as far as this end knows it, and their description in
+//! words. Plain values.
 //!
-//! The end that sends a Terminate knows the region and the segment; the end that receives it knows
-//! the header that it quotes, and its own work request.
+//! The end that sends a Terminate knows the region and the segment; the end that receives it knows the
+//! header quoted in it, and its own work request.
 
 use std::fmt;
 
@@ -19,27 +20,27 @@ pub struct Terminate {
     pub etype: u8,
     /// Error code within the type.
     pub code: u8,
-    /// What was refused, if the Terminate quotes it and the provider tells.
+    /// The refused segment, if the Terminate quotes it and the provider reports it.
     pub refused: Option<RefusedSegment>,
 }
 
-/// The segment that a Terminate is about, as its header says. Its sender is the peer if this end
-/// sent the Terminate, else this end.
+/// The segment that a Terminate is about, from its header. Its sender is the peer if this end sent the
+/// Terminate, else this end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub struct RefusedSegment {
     pub operation: RefusedOperation,
     /// Octets of the segment, or of the work request that it belongs to.
     pub octets: u32,
-    /// `octets` are all of the operation's.
+    /// `octets` are all of the operation.
     pub whole: bool,
     /// The memory that it names.
     pub target: Option<(Stag, u64)>,
-    /// What that is, if it is valid memory of this end.
+    /// The region, if that is valid memory of this end.
     pub region: Option<RefusedRegion>,
 }
 
-/// What a refused segment belongs to.
+/// The operation that a refused segment belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 #[allow(missing_docs)]
@@ -51,7 +52,7 @@ pub enum RefusedOperation {
     Atomic,
     AtomicResponse,
     Immediate,
-    /// A message whose opcode is none.
+    /// A message with an unknown opcode.
     Unknown,
 }
 
@@ -62,7 +63,8 @@ pub struct RefusedRegion {
     pub octets: u64,
     pub access: Access,
     pub window: bool,
-    /// The connection may use it: it belongs to its protection domain, or, as a window, to it.
+    /// The connection may use it: it belongs to its protection domain, or, as a window, to the
+    /// connection.
     pub associated: bool,
 }
 
@@ -72,8 +74,8 @@ impl Terminate {
         Self { sent, layer, etype, code, refused: None }
     }
 
-    /// RFC 5040 4.8: a local error, or one that ends this stream or all of them: a failure of the
-    /// end that sent it, and no fault of the other. What it quotes a segment for is that segment's fault.
+    /// RFC 5040 4.8: a local error, or one that ends this stream or all of them: a failure of the end
+    /// that sent it, not caused by the other. If it quotes a segment, the error is about that segment.
     fn is_failure(&self) -> bool {
         let own = matches!(
             (self.layer, self.etype, self.code),
@@ -89,21 +91,21 @@ impl Terminate {
             (1, 2, 2) => "no room at the receiver",
             (2, 0, 1) => "lost stream",
             (2, 0, 2 | 3) => "damaged stream",
-            // The one code that DDP has for either.
+            // DDP's one code for both.
             (1, 0, _) => "local failure or impossible length",
             _ if self.is_failure() => "local failure",
             _ => "protocol violation",
         }
     }
 
-    /// What is wrong with what was refused: the predicate of a sentence.
+    /// What is wrong with the refused segment: the predicate of a sentence.
     fn fault(&self) -> &'static str {
         match (self.layer, self.etype, self.code) {
             (0, 1, 0) | (1, 1, 0) => "names an STag that is not valid (freed, or never granted)",
             (0, 1, 1) | (1, 1, 1) => "is beyond the region",
             (0, 1, 2) => "needs a right that the region does not grant",
             (0, 1, 3) => "names a region of another protection domain",
-            // RFC 5041 7.1: DDP has no code of its own for a right that is missing.
+            // RFC 5041 7.1: DDP has no code of its own for a missing right.
             (1, 1, 2) => match self.refused.and_then(|refused| refused.region) {
                 Some(region) if region.associated => "needs a right that the region does not grant",
                 Some(_) => "names a region of another protection domain",
@@ -131,7 +133,7 @@ impl Terminate {
         }
     }
 
-    /// What the codes mean where nothing is quoted.
+    /// The meaning of the codes if no segment is quoted.
     fn meaning(&self) -> &'static str {
         match (self.layer, self.etype, self.code) {
             (0, 0, _) => "a work request of it could not be carried out",
@@ -281,7 +283,7 @@ mod tests {
         );
     }
 
-    // RFC 5040 4.8: a request that is too short and a failure of the RNIC have one code.
+    // RFC 5040 4.8: a request that is too short and a failure of the RNIC share a code.
     #[test]
     fn a_segment_that_is_quoted_is_no_local_failure() {
         let read = RefusedSegment { operation: RefusedOperation::Read, target: None, ..WRITE };

@@ -1,22 +1,22 @@
-//! Vendor calls: tables of functions of a provider's own, which an application asks its adapter for by
-//! name. Pointers only: the provider owns the table and what it works on, as long as the RNIC is open.
+//! Vendor calls: tables of provider-specific functions, which an application requests from its adapter
+//! by name. Pointers only: the provider owns the table and its context as long as the RNIC is open.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use crate::{VpError, VpStatus};
 
-/// A table of functions of a provider's own, by its name ([`Rnic::vendor_calls`]). What the table looks
-/// like is the vendor's to say, and the same for C and for Rust.
+/// A table of provider-specific functions, by its name ([`Rnic::vendor_calls`]). The vendor defines its
+/// layout, which is the same for C and for Rust.
 ///
 /// # Invariants
 ///
-/// Until the RNIC is closed both pointers stay good, and any thread may call the functions.
+/// Until the RNIC is closed both pointers stay valid, and any thread may call the functions.
 ///
 /// [`Rnic::vendor_calls`]: crate::Rnic::vendor_calls
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VendorCalls {
-    /// The table, laid out as the vendor's header says.
+    /// The table, laid out as in the vendor's header.
     pub table: NonNull<c_void>,
     /// First argument of each function; may be null.
     pub context: *mut c_void,

@@ -1,4 +1,4 @@
-//! Work completions: what a consumer polls.
+//! Work completions, which a consumer polls.
 
 use crate::{QpId, Stag};
 
@@ -27,7 +27,7 @@ pub enum WcOpcode {
 #[repr(u8)]
 #[non_exhaustive]
 pub enum WcStatus {
-    /// Done.
+    /// It succeeded.
     Success = 0,
     /// Local STag refused.
     InvalidStag = 27,
@@ -47,7 +47,7 @@ pub enum WcStatus {
     InvalidPd = 44,
     /// TO + length overflow.
     Wrap = 45,
-    /// The peer asked to invalidate what it may not.
+    /// The peer tried to invalidate an STag that it may not.
     CannotInvalidate = 46,
     /// RDMA Read or atomic with ORD 0.
     ZeroReadResources = 47,

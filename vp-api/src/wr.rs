@@ -1,4 +1,4 @@
-//! Work requests: what a consumer posts.
+//! Work requests, which a consumer posts.
 
 use bitflags::bitflags;
 
@@ -13,7 +13,7 @@ pub struct Sge {
     pub stag: Stag,
     /// Octets.
     pub len: u32,
-    /// Tagged offset of the first octet: address or zero-based, as the region was registered.
+    /// Tagged offset of the first octet: address or zero-based, as chosen at registration.
     pub to: u64,
 }
 
@@ -36,8 +36,8 @@ bitflags! {
         const READ_FENCE = 2;
         /// Wait for all earlier work requests of this QP.
         const LOCAL_FENCE = 4;
-        /// A hint: more requests follow at once, so this one may wait for them. Does not cross the
-        /// C interface.
+        /// A hint: more requests follow at once, so this one may be deferred until then. Does not cross
+        /// the C interface.
         const COALESCE = 64;
     }
 }
@@ -97,10 +97,11 @@ pub struct FastRegister {
 pub enum SendOp {
     /// Send, with Solicited Event, with Invalidate.
     Send { solicited: bool, invalidate: Option<Stag> },
-    /// Send with 32 bits of immediate data beside the payload; there it is a receive
+    /// Send with 32 bits of immediate data besides the payload. At the peer it is a receive
     /// ([`WcOpcode::Recv`]) with [`crate::WorkCompletion::immediate`]. Needs
-    /// [`crate::Capabilities::SEND_IMMEDIATE`], and a stream whose ends agreed on it: else it is refused
-    /// as Unsupported; posted in Idle, before that is known, it ends the stream when its turn comes.
+    /// [`crate::Capabilities::SEND_IMMEDIATE`], and a stream whose ends agreed on it: otherwise it is
+    /// refused as Unsupported. If it was posted in Idle, before that is known, it ends the stream when
+    /// it would be transmitted.
     SendImmediate { data: u32, solicited: bool },
     /// RDMA Write.
     Write { remote: Remote },
@@ -121,7 +122,7 @@ pub enum SendOp {
 }
 
 impl SendOp {
-    /// How its completion names it.
+    /// The opcode of its completion.
     pub const fn completion(&self) -> WcOpcode {
         match self {
             Self::Send { .. } | Self::SendImmediate { .. } => WcOpcode::Send,
@@ -142,11 +143,11 @@ impl SendOp {
 pub struct SendWr<'a> {
     /// Comes back in the completion.
     pub wr_id: u64,
-    /// What to do.
+    /// The operation.
     pub op: SendOp,
     /// Payload or sink; empty for operations without.
     pub data: Data<'a>,
-    /// Modifiers.
+    /// Flags.
     pub flags: SendFlags,
 }
 

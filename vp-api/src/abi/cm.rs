@@ -1,13 +1,13 @@
-//! Parameters and events of a native connection manager, both ways. No state.
+//! Conversion of a native connection manager's parameters and events between Rust and C. No state.
 
 use super::types::Sized32;
 use super::{codes, grow, net, text, types as c};
 use crate::{NativeEvent, NativeParams, QpId, RnicAttrs};
 
-/// Octets of private data of a device that does not say how many.
+/// Octets of private data of a device that does not declare how many it carries.
 const MPA: u32 = 512;
 
-/// Good as long as `params` is.
+/// Valid as long as `params` is.
 pub(super) fn params_to(params: &NativeParams) -> c::CmParams {
     c::CmParams {
         ird: params.ird.into(),
@@ -36,7 +36,7 @@ pub(super) unsafe fn params_from(params: *const c::CmParams) -> NativeParams {
     }
 }
 
-/// Calls `with` with the event as the header has it.
+/// Calls `with` with the event in its C form.
 pub(super) fn lend_event(event: &NativeEvent, with: impl FnOnce(&c::CmEvent)) {
     let mut out = c::CmEvent::blank();
     let lent;
@@ -73,14 +73,14 @@ pub(super) fn lend_event(event: &NativeEvent, with: impl FnOnce(&c::CmEvent)) {
     with(&out);
 }
 
-/// Octets of private data that a device declares for each message.
+/// Octets of private data that a device declares for each kind of message.
 pub(super) struct Most {
     connect: u32,
     accept: u32,
     reject: u32,
 }
 
-/// An event whose private data cannot be as long as it says.
+/// An event whose private data is longer than the device declares.
 pub(super) struct Broken {
     pub(super) request: bool,
     pub(super) id: u64,
@@ -105,7 +105,7 @@ impl Most {
         let most = match event.kind {
             codes::cm::REQUEST => self.connect,
             codes::cm::REJECTED => self.reject,
-            // The side that accepted is told what the request said.
+            // The accepting side is told the request's private data.
             _ => self.accept.max(self.connect),
         };
         if event.params.is_null() {
@@ -126,8 +126,7 @@ impl Most {
     }
 }
 
-/// The error: private data that are longer than declared. `None`: an event that this version does not
-/// know.
+/// The error: private data longer than declared. `None`: an event that this version does not know.
 ///
 /// # Safety
 ///

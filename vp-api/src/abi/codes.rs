@@ -1,4 +1,4 @@
-//! The header's numbers against our enums: each table once, both ways.
+//! The numeric codes of the header and our enums: each table once, both directions.
 
 use crate::{
     Addressing, Capabilities, ConnectionModel, LogLevel, MwKind, QpState, Role, Rtr,
@@ -29,7 +29,7 @@ codes! {
         CannotChange = 26, InvalidStag = 27, StagInUse = 30, InvalidAccess = 33,
         NotPrivileged = 75, StillFlushing = 76, InvalidStream = 77, CqOverrun = 78, Os = 79,
         Defect = 80,
-        // What crossed once as a number that is none crosses again as a defect.
+        // A code that crossed once as an unknown number crosses again as a defect.
         ; _ => 80
     }
     WcOpcode wc_opcode_code wc_opcode {
@@ -57,7 +57,7 @@ codes! {
 /// Number of [`Addressing::Based`].
 pub(super) const BASED: u32 = 2;
 
-/// How octets are addressed; `base` means something to one kind only.
+/// How octets are addressed; only one kind uses `base`.
 pub(super) fn addressing(code: u32, base: u64) -> Option<Addressing> {
     match code {
         0 => Some(Addressing::Absolute),
@@ -76,7 +76,7 @@ pub(super) fn addressing_code(addressing: Addressing) -> (u32, u64) {
     }
 }
 
-/// What a device speaks; what this version does not know, or what nobody says, is the vendor's own.
+/// The transport of a device; an unknown or missing one is the vendor's own.
 pub(super) fn transport(code: u32) -> Transport {
     match code {
         1 => Transport::Iwarp,
@@ -93,8 +93,8 @@ pub(super) fn transport_code(transport: Transport) -> u32 {
     }
 }
 
-/// Capabilities that this version knows; a newer provider's others are not for this host, and what
-/// a provider of an older header says means what it meant there.
+/// The capabilities that this version knows. Those of a newer provider are ignored, and bits of an older
+/// header have the meaning that they had there.
 pub(super) fn capabilities(bits: u64, minor: u16) -> Capabilities {
     let mut all = Capabilities::from_bits_truncate(bits);
     if minor < 2 && all.contains(Capabilities::MW) {
@@ -121,7 +121,7 @@ pub(super) mod change {
     pub(in crate::abi) const IDLE: u32 = 5;
     pub(in crate::abi) const LIMITS: u32 = 6;
     pub(in crate::abi) const DRAIN: u32 = 7;
-    /// Which limits: ORD, IRD, send depth, receive depth, receive limit.
+    /// Bits for the limits: ORD, IRD, send depth, receive depth, receive limit.
     pub(in crate::abi) const WHICH: [u32; 5] = [1, 2, 4, 8, 16];
 }
 
@@ -214,7 +214,7 @@ mod tests {
         let immediate = Capabilities::SEND_IMMEDIATE;
         assert_eq!(capabilities(immediate.bits(), 3), Capabilities::empty());
         assert_eq!(capabilities(immediate.bits(), 4), immediate);
-        // What a later one adds is not for this host.
+        // Capabilities of a later version are ignored.
         assert_eq!(capabilities(windows | 1 << 63, 3), Capabilities::MW);
     }
 }

@@ -1,5 +1,6 @@
-//! Everything crosses as it is: each verb of a provider that was exported and imported again within
-//! this process, so that Miri can look on. No library, no thread, no other process.
+//! Tests that everything crosses the C interface unchanged: each verb of a provider that is exported and
+//! imported again within this process, so that Miri can check it. No library, no thread, no other
+//! process.
 
 mod datagrams;
 mod echo;
@@ -30,7 +31,7 @@ fn provider() -> Arc<dyn Provider> {
     unsafe { from_descriptor(&raw const DESCRIPTOR, get_ops) }.unwrap()
 }
 
-/// Services that keep the log.
+/// Services that record the log.
 #[derive(Default)]
 struct Host(Mutex<Vec<String>>);
 
@@ -69,13 +70,13 @@ impl Side {
         side
     }
 
-    /// The oldest line of the log that was not checked yet.
+    /// The oldest log line that was not checked yet.
     fn logged(&self, expected: &str) {
         assert_eq!(self.host.0.lock().unwrap().remove(0), expected);
     }
 }
 
-/// Memory that says whether somebody holds it.
+/// Memory that shows whether it is still owned.
 fn memory() -> (Arc<[u64; 8]>, MemRange) {
     let owner = Arc::new([0u64; 8]);
     let addr = NonNull::new(Arc::as_ptr(&owner).cast_mut().cast()).unwrap();
@@ -249,7 +250,7 @@ fn shared_receive_queues_cross() {
     }
 }
 
-/// It does not know the number, and may take it for another.
+/// The device does not know the number, and may take it for another.
 #[test]
 fn a_device_without_bases_is_asked_for_none() {
     let host = Arc::new(Host::default());
@@ -320,7 +321,7 @@ fn work_requests_cross() {
         QpInit { srq: Some(SrqId(12)), recv_limit: 3, ..QpInit::new(PdId(11), CqId(9), CqId(8)) };
     let qp = side.rnic.create_qp(&init).unwrap();
     side.logged(&format!("create_qp {init:?}"));
-    // None of it is lost, nor taken for nothing.
+    // No value is lost, nor turned into a default.
     for (octets, ns) in [(1 << 18, 1 << 40), (0, 0)] {
         let unready = Unready::Hold { octets, time: Duration::from_nanos(ns) };
         let init = QpInit { unready, ..init.clone() };
@@ -368,7 +369,7 @@ fn changes_of_a_qp_cross() {
         recv_limit,
     };
     let stream = LlpStream {
-        // Any descriptor will do: it is handed on.
+        // Any descriptor will do: it is only passed on.
         socket: std::fs::File::open("/dev/null").unwrap().into(),
         received: vec![1, 2, 3],
         last_message: vec![4, 5],
@@ -423,7 +424,7 @@ fn connection_managers_cross() {
     assert_eq!(events, samples::native_events());
 }
 
-/// Of a struct of another minor version the rest is zero, or not written.
+/// Fields that a struct of an older minor version lacks are zero, or not written.
 #[test]
 fn shorter_structs_are_read_and_written_as_far_as_they_go() {
     let whole = CAttrs { max_qp: 7, max_private_reject: 8, ..CAttrs::blank() };

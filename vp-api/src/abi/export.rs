@@ -41,14 +41,14 @@ macro_rules! export_provider {
     };
 }
 
-/// The symbol that says what a library is; for [`export_provider`] and [`export_layer`].
+/// The symbol that identifies a library; for [`export_provider`] and [`export_layer`].
 ///
 /// [`export_layer`]: crate::export_layer
 #[doc(hidden)]
 #[macro_export]
 macro_rules! provider_descriptor {
     ($name:literal, $capabilities:expr) => {
-        /// What this library is, readable before any of its code runs.
+        /// The identity of this library, readable before any of its code runs.
         #[unsafe(no_mangle)]
         #[allow(non_upper_case_globals)] // the header's name
         pub static warpline_provider: $crate::abi::types::ProviderDescriptor =
@@ -78,15 +78,15 @@ pub const fn descriptor(
     }
 }
 
-/// A provider with its table, made once.
-pub struct Exported(OnceLock<Option<Table>>);
+/// A provider with its table, created once.
+pub struct Exported(OnceLock<Option<ExportedTable>>);
 
-struct Table(c::ProviderOps);
+struct ExportedTable(c::ProviderOps);
 
 // SAFETY: constant data; the context is a provider, which any thread may use.
-unsafe impl Sync for Table {}
+unsafe impl Sync for ExportedTable {}
 // SAFETY: as for `Sync`.
-unsafe impl Send for Table {}
+unsafe impl Send for ExportedTable {}
 
 impl Default for Exported {
     fn default() -> Self {
@@ -95,12 +95,12 @@ impl Default for Exported {
 }
 
 impl Exported {
-    /// Nothing made yet.
+    /// Nothing created yet.
     pub const fn new() -> Self {
         Self(OnceLock::new())
     }
 
-    /// A table that stays good for ever.
+    /// A table that is valid for ever.
     pub(in crate::abi) fn for_ever(provider: Arc<dyn Provider>) -> *const c::ProviderOps {
         static ALL: Mutex<Vec<&'static Exported>> = Mutex::new(Vec::new());
         let exported: &'static Self = Box::leak(Box::new(Self::new()));
@@ -108,14 +108,14 @@ impl Exported {
         exported.table(|| provider)
     }
 
-    /// The table, good as long as this is, and null if the provider cannot be made.
+    /// The table, valid as long as `self`; null if the provider cannot be created.
     pub fn table(&self, make: impl FnOnce() -> Arc<dyn Provider>) -> *const c::ProviderOps {
-        let made = || catch_unwind(AssertUnwindSafe(make)).ok().map(Table::new);
+        let made = || catch_unwind(AssertUnwindSafe(make)).ok().map(ExportedTable::new);
         self.0.get_or_init(made).as_ref().map_or(std::ptr::null(), |table| &raw const table.0)
     }
 }
 
-impl Table {
+impl ExportedTable {
     fn new(provider: Arc<dyn Provider>) -> Self {
         Self(c::ProviderOps {
             context: hand_out(provider),
@@ -126,19 +126,19 @@ impl Table {
     }
 }
 
-impl Drop for Table {
+impl Drop for ExportedTable {
     fn drop(&mut self) {
         // SAFETY: made by `hand_out` in `new`, and dropped once.
         unsafe { take_back::<dyn Provider>(self.0.context) };
     }
 }
 
-/// A handle.
+/// Makes a handle of an object.
 fn hand_out<T: ?Sized>(object: Arc<T>) -> *mut c_void {
     Box::into_raw(Box::new(object)).cast()
 }
 
-/// Ends a handle.
+/// Releases a handle.
 ///
 /// # Safety
 ///
@@ -161,7 +161,7 @@ unsafe fn object<'a, T: ?Sized>(handle: *mut c_void) -> &'a T {
 
 const PANICKED: &str = "the provider panicked";
 
-/// Runs a verb; its result, and that of a panic, go to the host.
+/// Runs a verb and passes its result, or that of a panic, to the host.
 ///
 /// # Safety
 ///

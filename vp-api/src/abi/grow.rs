@@ -1,4 +1,5 @@
-//! Structs of another minor version: what both sides know is copied, the rest is zero.
+//! Reading and writing structs of another minor version: fields that both sides know are copied, others
+//! are zero.
 
 use std::ptr::copy_nonoverlapping;
 
@@ -32,7 +33,7 @@ pub(super) unsafe fn read_as<T: Sized32>(from: *const T, theirs: u32) -> T {
     out
 }
 
-/// Writes `value` to `to`, as far as both sides know it; `to` begins with its room.
+/// Writes `value` to `to`, as far as both sides know it; `to` begins with its size.
 ///
 /// # Safety
 ///

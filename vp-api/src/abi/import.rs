@@ -1,8 +1,8 @@
-//! Providers from C: a library, or a descriptor and its function, as a [`Provider`].
+//! Imported providers: makes a [`Provider`] of a C library, or of a descriptor and its function.
 //!
-//! Every imported object owns its handle and releases it when dropped; it keeps the RNIC open that
-//! it belongs to. Libraries stay loaded for ever. Any thread. What a provider says is checked as
-//! far as it can be: a number that means nothing is [`VpStatus::Defect`].
+//! Every imported object owns its handle and releases it when dropped; it keeps its RNIC open. Libraries
+//! stay loaded for ever. Any thread. What a provider returns is checked as far as possible: an unknown
+//! number is [`VpStatus::Defect`].
 
 mod calls;
 mod cm;
@@ -34,7 +34,7 @@ use calls::{table_of, verb};
 struct Imported {
     name: Cow<'static, str>,
     version: &'static str,
-    /// Of the header that it was built with.
+    /// Minor version of the header that it was built with.
     minor: u16,
     capabilities: Capabilities,
     ops: c::ProviderOps,
@@ -90,8 +90,8 @@ impl Provider for Imported {
             value: text::lend(value),
         };
         let settings: Vec<c::Setting> = host.0.settings().iter().map(lent).collect();
-        // Whoever has no settings gets the struct of an older host, and finds out whether the provider
-        // reads behind its size.
+        // A caller without settings passes the struct of an older host, which also shows whether the
+        // provider reads beyond its size.
         let unread = [c::Setting {
             key: text::lend("behind the size of ri_services"),
             value: text::lend(""),
@@ -114,9 +114,9 @@ impl Provider for Imported {
     }
 }
 
-/// The minor version that brought settings.
+/// The minor version that added settings.
 const SETTINGS: u16 = 4;
-/// Size of the host's services before it.
+/// Size of the host's services before that.
 const OLDER_SERVICES: u32 = std::mem::offset_of!(c::Services, settings) as u32;
 
 /// Services as a provider of C calls them.

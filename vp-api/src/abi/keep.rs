@@ -1,11 +1,11 @@
-//! What is used beyond a call: reference counts across the border.
+//! Reference counts across the C interface, for what is used beyond a call.
 
 use std::ffi::c_void;
 use std::sync::Arc;
 
 use super::types as c;
 
-/// One use of something of the other side; ends with the value.
+/// One reference to something of the other side; released when dropped.
 pub(super) struct Kept(c::Keep);
 
 // SAFETY: the header lets every function be called from any thread; so the two of a keep.

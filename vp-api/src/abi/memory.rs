@@ -1,5 +1,5 @@
-//! Memory ranges, regions and windows, both ways. No state of its own: a range that came from the
-//! other side keeps what owns it.
+//! Conversion of memory ranges, regions and windows between Rust and C. No state of its own: a range
+//! that came from the other side keeps its owner.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::types::Sized32;
 use super::{codes, types as c};
 use crate::{Access, MemRange, MrInfo, MrInit, MwId, MwInfo, PdId, Stag};
 
-/// A range to be lent: with an owner, what the header's `owner` counts.
+/// A lent range: if it has an owner, with the reference count that the header calls `owner`.
 pub(super) struct Lent {
     range: MemRange,
     owner: Option<Arc<MemRange>>,
@@ -21,7 +21,7 @@ impl Lent {
         Self { range: range.clone(), owner }
     }
 
-    /// Good as long as `self` is, and longer for who retains it.
+    /// Valid as long as `self`, and longer if retained.
     pub(super) fn get(&self) -> c::Range {
         c::Range {
             addr: self.range.addr().as_ptr().cast(),
@@ -64,7 +64,7 @@ pub(super) fn init_to(init: &MrInit, lent: &Lent) -> c::MrInit {
     }
 }
 
-/// `None`: a number that means nothing.
+/// `None`: an unknown number.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! Addresses, ports, devices and the limits of an RNIC, both ways. No state.
+//! Conversion of addresses, ports, devices and an RNIC's limits between Rust and C. No state.
 
 use std::ffi::c_void;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -8,7 +8,7 @@ use super::types::Sized32;
 use super::{codes, grow, text, types as c};
 use crate::{DeviceInfo, PortInfo, RnicAttrs};
 
-/// Longest list of ports or addresses that is believed.
+/// The longest list of ports or addresses that is accepted.
 const MOST: u32 = 4096;
 
 const NONE: c::Address = c::Address { family: 0, port: 0, scope: 0, octets: [0; 16] };
@@ -42,7 +42,7 @@ pub(super) fn address_from(address: &c::Address) -> Option<SocketAddr> {
     }
 }
 
-/// Calls `with` with the port as the header has it.
+/// Calls `with` with the port in its C form.
 pub(super) fn lend_port<R>(port: &PortInfo, with: impl FnOnce(&c::Port) -> R) -> R {
     let addresses: Vec<c::Address> =
         port.addresses.iter().map(|ip| address_to(Some((*ip, 0).into()))).collect();
@@ -85,7 +85,7 @@ unsafe fn list<T: Copy>(first: *const T, count: u32) -> Vec<T> {
     unsafe { std::slice::from_raw_parts(first, count.min(MOST) as usize) }.to_vec()
 }
 
-/// Calls `with` with the device as the header has it.
+/// Calls `with` with the device in its C form.
 pub(super) fn lend_device(device: &DeviceInfo, with: &mut dyn FnMut(&c::Device)) {
     lend_ports(device, &device.ports, &mut Vec::new(), with);
 }
@@ -143,7 +143,7 @@ pub(super) unsafe extern "C" fn take_port(receiver: *mut c_void, from: *const c:
 
 macro_rules! limits {
     ($($name:ident)+) => {
-        /// The attributes, good as long as `attrs` is.
+        /// The attributes, valid as long as `attrs` is.
         pub(super) fn attrs_to(attrs: &RnicAttrs) -> c::RnicAttrs {
             c::RnicAttrs {
                 connection_model: codes::model_code(attrs.connection_model),

@@ -1,5 +1,5 @@
-//! Queue pairs and shared receive queues: what they are made of, how they change, how they are;
-//! both ways. No state.
+//! Conversion of queue pairs and shared receive queues between Rust and C: attributes, changes and
+//! state. No state.
 
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::time::Duration;
@@ -105,7 +105,7 @@ pub(super) fn srq_info_from(info: &c::SrqInfo) -> SrqInfo {
     }
 }
 
-/// Calls `with` with the change as the header has it. The socket of a stream is the callee's.
+/// Calls `with` with the change in its C form. The callee owns the socket of a stream.
 pub(super) fn lend_change<R>(change: QpChange, with: impl FnOnce(&c::QpChange) -> R) -> R {
     let mut out = c::QpChange::blank();
     out.kind = match change {
@@ -265,11 +265,11 @@ macro_rules! same_fields {
             }
         }
 
-        /// `None`: the state is none of the five.
+        /// `None`: an unknown state.
         pub(super) fn info_from(info: &c::QpInfo) -> Option<QpInfo> {
             let small = |number: u32| number.min(u16::MAX.into()) as u16;
             Some(QpInfo {
-                // Not in the C interface: asynchronous events say it.
+                // Not in the C interface: asynchronous events report it.
                 ended: None,
                 // Nor does a local stream cross.
                 carrier: Carrier::Tcp,

@@ -1,19 +1,19 @@
-//! Strings and errors across the border. No state.
+//! Strings and errors across the C interface. No state.
 
 use std::ffi::{CStr, c_char};
 
 use super::{codes, grow, types as c};
 use crate::{Unavailable, VpError, VpResult, VpStatus};
 
-/// Longest string that is believed, in octets.
+/// The longest string that is accepted, in octets.
 const LONGEST: usize = 1 << 20;
 
-/// `text` as the header has it, good as long as `text` is.
+/// `text` in its C form, valid as long as `text` is.
 pub(super) fn lend(text: &str) -> c::String {
     c::String { data: text.as_ptr().cast(), len: text.len() }
 }
 
-/// A copy for people: one line, whatever the other side put into it.
+/// A copy for messages: one line, whatever the other side put into it.
 ///
 /// # Safety
 ///
@@ -23,12 +23,12 @@ pub(super) unsafe fn line(text: c::String) -> String {
     printable(&unsafe { copy(text) })
 }
 
-/// Blanks for control characters, which a terminal would obey.
+/// Replaces control characters, which a terminal would obey, by blanks.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// A copy, without what is not UTF-8.
+/// A copy, with invalid UTF-8 replaced.
 ///
 /// # Safety
 ///
@@ -94,7 +94,7 @@ pub(super) unsafe fn fill(to: *mut c::Error, detail: &str, remedy: &str) {
     unsafe { grow::write(to, &out) };
 }
 
-/// What a provider's function returned.
+/// The result of a provider's function.
 pub(super) fn outcome(code: u32, error: &c::Error) -> VpResult<()> {
     if code == codes::OK {
         return Ok(());

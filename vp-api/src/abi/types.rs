@@ -1,4 +1,4 @@
-//! `rnicpi.h` in Rust: every struct and table, field by field. Plain data, no state.
+//! `rnicpi.h` in Rust: every struct and function table, field by field. Plain data, no state.
 //!
 //! The header is the source of truth and documents the fields; `abi.txt` holds the layout of both.
 
@@ -6,7 +6,7 @@
 
 use std::ffi::{c_char, c_void};
 
-/// A struct for which all zeros is a value.
+/// A struct for which all zeros is a valid value.
 ///
 /// # Safety
 ///
@@ -48,7 +48,7 @@ macro_rules! structs {
             /// A field: its name, offset and type.
             type Field = (&'static str, usize, &'static str);
 
-            /// Struct, its size, its fields.
+            /// Each struct with its size and fields.
             pub(in crate::abi) fn layout() -> Vec<(&'static str, usize, Vec<Field>)> {
                 use super::*;
                 vec![$((

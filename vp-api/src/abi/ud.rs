@@ -1,4 +1,5 @@
-//! Datagrams: addresses, paths, sources, requests and the events of services, both ways. No state.
+//! Conversion of datagrams between Rust and C: addresses, paths, sources, requests and the events of
+//! services. No state.
 
 use std::slice;
 
@@ -56,7 +57,7 @@ pub(super) fn source_from(source: &c::UdSource) -> Option<DatagramSource> {
     })
 }
 
-/// Good as long as `wr` is.
+/// Valid as long as `wr` is.
 pub(super) fn send_to(wr: &UdSendWr<'_>) -> c::UdSendWr {
     let mut out = c::UdSendWr::blank();
     (out.wr_id, out.ah, out.to) = (wr.wr_id, wr.ah.0, address_to(wr.to));
@@ -77,7 +78,7 @@ pub(super) fn send_to(wr: &UdSendWr<'_>) -> c::UdSendWr {
     out
 }
 
-/// The request; `None` if it means nothing. Borrows what `wr` names.
+/// The request; `None` if it is invalid. Borrows what `wr` names.
 ///
 /// # Safety
 ///
@@ -170,7 +171,7 @@ pub(super) fn info_to(info: &UdQpInfo) -> c::UdQpInfo {
     }
 }
 
-/// `None`: a state that is none.
+/// `None`: an unknown state.
 pub(super) fn info_from(info: &c::UdQpInfo) -> Option<UdQpInfo> {
     Some(UdQpInfo {
         id: QpId(info.id),
@@ -192,7 +193,7 @@ pub(super) fn ah_info_from(info: &c::AhInfo) -> AhInfo {
     AhInfo { pd: PdId(info.pd), path: path_from(&info.path) }
 }
 
-/// Calls `with` with the event as the header has it.
+/// Calls `with` with the event in its C form.
 pub(super) fn lend_event(event: &ServiceEvent, with: impl FnOnce(&c::ServiceEvent)) {
     let mut out = c::ServiceEvent::blank();
     let data: &[u8] = match event {
@@ -239,7 +240,7 @@ pub(super) unsafe fn event_from(
             "defect in the provider: its event says {len} octets of private data; the device \
              declares {most}"
         );
-        // Who is asked nothing hears nothing; the peer's own time-out ends it.
+        // A request that cannot be replied to is dropped; the peer's own time-out ends it.
         return (!request).then_some(ServiceEvent::Failed { token: event.token, reason });
     }
     // SAFETY: the same.

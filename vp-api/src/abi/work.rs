@@ -1,5 +1,5 @@
-//! Work requests and completions, both ways; the data path. No state, and nothing is allocated but
-//! for fast registration.
+//! Conversion of work requests and completions between Rust and C; the data path. No state, and nothing
+//! is allocated except for fast registration.
 
 use std::ffi::c_void;
 use std::slice;
@@ -16,7 +16,7 @@ use codes::op;
 // SAFETY (of the casts between them below): both are {u32, u32, u64} in this order.
 const _: () = assert!(size_of::<Sge>() == size_of::<c::Sge>());
 
-/// What a request needs beside itself.
+/// Data of a request that does not fit into its struct.
 pub(super) enum Extra {
     Atomic(c::Atomic),
     Bind(c::BindMw),
@@ -24,7 +24,7 @@ pub(super) enum Extra {
 }
 
 impl Extra {
-    /// True for the requests that have one.
+    /// True for the requests that have such data.
     pub(super) fn has(operation: &SendOp) -> bool {
         matches!(operation, SendOp::Atomic { .. } | SendOp::BindMw(_) | SendOp::FastRegister(_))
     }
@@ -52,7 +52,7 @@ impl Extra {
         })
     }
 
-    /// Addressing that only a device with [`Capabilities::BASED`] knows.
+    /// Addressing that only a device with [`Capabilities::BASED`] supports.
     pub(super) fn is_based(&self) -> bool {
         let addressing = match self {
             Self::Atomic(_) => return false,
@@ -102,7 +102,7 @@ fn bind_to(bind: &BindMw) -> c::BindMw {
     }
 }
 
-/// The request, good as long as `wr` and what `extra` points to are.
+/// The request, valid as long as `wr` and what `extra` points to are.
 #[inline]
 pub(super) fn send_to(wr: &SendWr<'_>, extra: *const c_void) -> c::SendWr {
     let mut out = c::SendWr::blank();
@@ -163,7 +163,7 @@ fn at(opcode: u32, remote: Remote) -> (u32, u32, u64) {
     (opcode, remote.stag.0, remote.to)
 }
 
-/// The request; `None` if it means nothing. Borrows what `wr` names.
+/// The request; `None` if it is invalid. Borrows what `wr` names.
 ///
 /// # Safety
 ///
@@ -216,7 +216,7 @@ unsafe fn data_from<'a>(wr: &c::SendWr) -> Data<'a> {
     Data::Sgl(unsafe { slice::from_raw_parts(wr.data.cast(), count) })
 }
 
-/// Operations that need more than the request has room for.
+/// Operations that need more data than the request has room for.
 ///
 /// # Safety
 ///
@@ -274,7 +274,7 @@ fn atomic_from(atomic: &c::Atomic) -> Option<AtomicOp> {
     }
 }
 
-/// Good as long as `wr` is.
+/// Valid as long as `wr` is.
 pub(super) fn recv_to(wr: &RecvWr<'_>) -> c::RecvWr {
     c::RecvWr {
         count: wr.sgl.len() as u32,
@@ -332,7 +332,7 @@ pub(super) fn completion_to(wc: &WorkCompletion) -> c::Wc {
     }
 }
 
-/// The error: an operation or status that is none.
+/// The error: an unknown operation or status.
 #[inline]
 pub(super) fn completion_from(wc: &c::Wc) -> Result<WorkCompletion, VpStatus> {
     Ok(WorkCompletion {
@@ -347,7 +347,7 @@ pub(super) fn completion_from(wc: &c::Wc) -> Result<WorkCompletion, VpStatus> {
     })
 }
 
-/// An array of blanks.
+/// An array of zeroed elements.
 pub(super) fn blanks<T: Plain, const N: usize>() -> [T; N] {
     [T::zeroed(); N]
 }

@@ -1,4 +1,4 @@
-//! Datagrams cross: what echoes them, and what is expected.
+//! Tests that datagrams cross: a provider that echoes its arguments, and the expected results.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -35,7 +35,7 @@ fn path() -> DatagramPath {
     }
 }
 
-/// Of the completion with so many behind it, counted from itself.
+/// The source of a completion that has this many from itself on.
 pub(super) fn source(left: usize) -> Option<DatagramSource> {
     let path = left.is_multiple_of(2).then(path);
     let grh = left.is_multiple_of(4);

@@ -1,6 +1,6 @@
-//! A provider that does nothing but tell the host, by its log, how it was called, and that returns
-//! what the tests expect. It keeps what a provider keeps: ranges until deregistration, handlers until
-//! they are replaced.
+//! A provider that only reports to the host, by its log, how it was called, and returns what the tests
+//! expect. It keeps what a real provider keeps: ranges until deregistration, handlers until they are
+//! replaced.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -71,7 +71,7 @@ impl crate::Rnic for Rnic {
         *self.handler.lock().unwrap() = handler;
     }
     fn alloc_pd(&self) -> VpResult<PdId> {
-        // Services cross the other way.
+        // Calls of services cross in the other direction.
         let (memory, now) = ([0u8; 8], self.log.0.now_ns());
         let pinned = self.log.0.pin(memory.as_ptr().addr(), 8).map_err(|e| e.to_string());
         self.log.0.unpin(memory.as_ptr().addr(), 8);
@@ -261,7 +261,7 @@ impl crate::Qp for Qp {
         QpId(13)
     }
     fn post_send(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure> {
-        // Long lists come in parts.
+        // Long lists are passed in parts.
         wrs.iter().for_each(|wr| self.0.said("post_send", wr));
         Ok(())
     }

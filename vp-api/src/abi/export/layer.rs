@@ -1,5 +1,6 @@
-//! Layers for C: what [`crate::export_layer`] makes of a function that wraps providers in Rust. What
-//! it wraps and what it returns stay for ever, as the header demands. Any thread.
+//! Layers for C: makes a shared library of a Rust function that wraps providers
+//! ([`crate::export_layer`]). The wrapped provider and the result stay valid for ever, as the header
+//! demands. Any thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -10,8 +11,8 @@ use crate::abi::import;
 use crate::abi::types as c;
 
 /// Makes a layer's shared library of the crate that calls it (`crate-type = ["cdylib"]`): the two
-/// symbols of `rnicpi.h`. The function is called once for each provider that is to be wrapped, with
-/// what the configuration says; its error is told to the user.
+/// symbols of `rnicpi.h`. The function is called once for each provider that is to be wrapped, with the
+/// arguments of the configuration; its error is shown to the user.
 ///
 /// ```ignore
 /// fn wrap(inner: Arc<dyn Provider>, arguments: &str) -> Result<Arc<dyn Provider>, String> { ... }

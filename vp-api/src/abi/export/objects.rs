@@ -1,4 +1,4 @@
-//! The tables of shared receive queues and native connection managers.
+//! Exported function tables of shared receive queues and native connection managers.
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,4 +1,4 @@
-//! The tables of completion queues and queue pairs: the data path.
+//! Exported function tables of completion queues and queue pairs: the data path.
 
 use std::array::from_fn;
 use std::ffi::c_void;
@@ -59,7 +59,7 @@ unsafe extern "C" fn release_qp(qp: *mut c_void) {
     unsafe { take_back::<dyn Qp>(qp) };
 }
 
-/// A call without a text for its refusal.
+/// A call whose refusal is a status without a text.
 pub(super) fn short(verb: impl FnOnce() -> Result<(), VpStatus>) -> u32 {
     match catch_unwind(AssertUnwindSafe(verb)).unwrap_or(Err(VpStatus::Defect)) {
         Ok(()) => codes::OK,
@@ -154,7 +154,7 @@ unsafe extern "C" fn poll_from(
     code
 }
 
-/// A list of the host's.
+/// An array of the host's.
 struct Place<T> {
     first: *mut T,
     stride: u32,
@@ -207,7 +207,7 @@ unsafe extern "C" fn wait(cq: *mut c_void, spin: u64, timeout: u64, ready: *mut 
     let timeout = (timeout != u64::MAX).then(|| Duration::from_nanos(timeout));
     short(|| {
         let there = cq.wait(Duration::from_nanos(spin), timeout)?;
-        // SAFETY: the place for the answer is as the header demands.
+        // SAFETY: the place for the result is as the header demands.
         unsafe { ready.write(there.into()) };
         Ok(())
     })
@@ -266,7 +266,8 @@ impl<T: Sized32> List<T> {
     }
 }
 
-/// Posts a list in batches; `post` returns how far the batch from its argument on came.
+/// Posts a list in batches; `post` posts from its argument on and returns how many requests of the batch
+/// were accepted.
 pub(super) fn in_batches(
     count: u32,
     posted: &mut u32,

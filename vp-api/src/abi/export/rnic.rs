@@ -1,4 +1,4 @@
-//! The table of an RNIC.
+//! Exported function table of an RNIC.
 
 use std::ffi::c_void;
 use std::os::fd::BorrowedFd;
@@ -67,7 +67,7 @@ unsafe extern "C" fn ports(rnic: *mut c_void, receiver: *mut c_void, f: Option<c
     _ = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY: the host has not closed the RNIC.
         let rnic = unsafe { super::object::<dyn Rnic>(rnic) };
-        // The table has no error for it: a list of none.
+        // The C function cannot return an error: an empty list.
         for port in rnic.ports().unwrap_or_default() {
             net::lend_port(&port, |lent| {
                 if let Some(f) = f {

@@ -1,4 +1,4 @@
-//! The tables of datagrams and their queue pairs.
+//! Exported function tables of datagrams and their queue pairs.
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};

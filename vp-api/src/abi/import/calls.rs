@@ -1,4 +1,4 @@
-//! Calling entries of a provider's tables.
+//! Macros that call entries of a provider's function tables.
 
 use super::super::grow;
 use super::super::types::Sized32;
@@ -21,7 +21,7 @@ macro_rules! verb {
 }
 pub(super) use verb;
 
-/// Calls an entry that says no more than its status.
+/// Calls an entry that returns only a status.
 macro_rules! quick {
     ($entry:expr $(, $arg:expr)+) => {
         match $entry {
@@ -36,7 +36,7 @@ macro_rules! quick {
 }
 pub(super) use quick;
 
-/// A table of the provider, if all that is required is there.
+/// A table of the provider, if it has all required entries.
 macro_rules! table_of {
     ($made:expr, $handle:ident, $table:literal: $($entry:ident)+) => {{
         // SAFETY: a table as the header demands, or null.

@@ -1,4 +1,4 @@
-//! A native connection manager behind its table.
+//! Imported native connection manager: calls it through its function table.
 
 use std::ffi::c_void;
 use std::net::SocketAddr;
@@ -47,7 +47,7 @@ pub(super) fn take(
     Ok(Arc::new(ImportedCm { handle: made.cm, ops, most: Most::of(attrs), rnic: rnic.clone() }))
 }
 
-/// Where an event of the provider goes.
+/// Receives an event of the provider.
 struct Receiver<'a> {
     most: &'a Most,
     called: bool,
@@ -106,17 +106,17 @@ impl NativeCm for ImportedCm {
             // SAFETY: the handle is alive; the receiver is one.
             unsafe { poll(self.handle, to, Some(take_event)) };
             match receiver.event {
-                // Events that this version does not know are passed over.
+                // Events that this version does not know are skipped.
                 Ok(None) if receiver.called => {}
                 Ok(event) => return event,
                 Err(Broken { request: true, id, why }) => {
                     self.rnic.services.log(LogLevel::Error, "vp_api", &why);
-                    // Nobody else answers the peer; the provider may not know the request either.
+                    // Nothing else replies to the peer; the provider may not know the request either.
                     let _ = self.reject(id, &[]);
                 }
                 Err(Broken { id, why, .. }) => {
                     let qp = QpId(id as u32);
-                    // It may have ended by itself.
+                    // The connection may have ended by itself.
                     let _ = self.disconnect(qp);
                     return Some(NativeEvent::Failed { qp, reason: why });
                 }

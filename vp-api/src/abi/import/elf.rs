@@ -1,11 +1,11 @@
-//! Why a file is no library for this machine, where the loader's words mislead: of a library for
-//! another processor it says that the file does not exist. Reads the first octets; no state.
+//! Why a file is not a library for this machine, for cases where the loader's message misleads: for a
+//! library of another processor it says that the file does not exist. Reads the first octets; no state.
 
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Names of processors that somebody may have built for.
+/// Names of processors that a library may have been built for.
 const NAMES: &[(u16, &str)] = &[
     (3, "x86"),
     (21, "ppc64"),
@@ -28,14 +28,14 @@ pub(super) fn fault(path: &Path) -> Option<String> {
     difference(&head(path)?, &own)
 }
 
-/// The octets up to `e_machine`.
+/// The octets up to and including `e_machine`.
 fn head(path: &Path) -> Option<Vec<u8>> {
     let mut head = Vec::new();
     File::open(path).ok()?.take(20).read_to_end(&mut head).ok()?;
     Some(head)
 }
 
-/// Why a file that begins so is no library for a program that begins like `own`.
+/// Why a file that begins with `head` is not a library for a program that begins with `own`.
 fn difference(head: &[u8], own: &[u8]) -> Option<String> {
     if head.is_empty() {
         return Some("the file is empty".into());

@@ -1,4 +1,4 @@
-//! From a path to a provider: load, check the descriptor, check the table.
+//! Loading a provider's library: open it, check the descriptor, check the function table.
 
 use std::borrow::Cow;
 use std::ffi::CStr;
@@ -18,7 +18,7 @@ const DESCRIPTOR: &CStr = c"warpline_provider";
 const GET_OPS: &CStr = c"warpline_provider_get_ops";
 const WRAP: &CStr = c"warpline_provider_wrap";
 
-/// A library that is no usable provider, and why.
+/// A library that is not a usable provider, and why.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("{path}: {fault}", path = path.display())]
 pub struct LoadError {
@@ -63,13 +63,13 @@ pub enum Fault {
     Refused(String),
 }
 
-/// Tries a library without risk, in another process; an error says what happened there.
+/// Tries a library in another process, so that a crash does no harm; an error says what happened there.
 pub type Probe = fn(&Path) -> Result<(), String>;
 
 static PROBE: OnceLock<Probe> = OnceLock::new();
 
-/// From now on every library is tried by `probe` before it is loaded into this process. The first
-/// one counts.
+/// From now on every library is tried by `probe` before it is loaded into this process. Only the first
+/// call has an effect.
 pub fn probe_with(probe: Probe) {
     // A second probe is as good as the first.
     let _ = PROBE.set(probe);
@@ -85,7 +85,7 @@ pub fn load(path: &Path) -> Result<Arc<dyn Provider>, LoadError> {
     let descriptor = descriptor.map_err(named)?;
     // SAFETY: and that this name is the function.
     let get_ops = unsafe { symbol::<c::GetOpsFn>(&library, GET_OPS) }.map_err(named)?;
-    // Whatever the checks say: its code may have started threads.
+    // Whatever the checks find: its code may have started threads.
     std::mem::forget(library);
     // SAFETY: both are from one library, which is never unloaded.
     let provider = unsafe { from_descriptor(descriptor, get_ops) }.map_err(named)?;
@@ -96,7 +96,7 @@ fn open(path: &Path) -> Result<Library, Fault> {
     if !path.is_absolute() {
         return Err(Fault::NotAbsolute);
     }
-    // What is no file at all may block whoever opens it.
+    // A special file may block whoever opens it.
     if std::fs::metadata(path).is_ok_and(|it| !it.is_file())
         && let Some(why) = elf::fault(path)
     {
@@ -111,7 +111,7 @@ fn open(path: &Path) -> Result<Library, Fault> {
         .map_err(|why| Fault::NotALibrary(elf::fault(path).unwrap_or_else(|| because(&why, path))))
 }
 
-/// The loader's own words, which the error keeps behind it, without the path before them.
+/// The loader's message without the path in front; the error shows the path itself.
 fn because(error: &libloading::Error, path: &Path) -> String {
     let words =
         std::error::Error::source(error).map_or_else(|| error.to_string(), |e| e.to_string());
@@ -147,8 +147,8 @@ pub unsafe fn from_descriptor(
     Ok(Arc::new(Imported { ops, ..identity }))
 }
 
-/// What a layer is to wrap: the provider behind a table, whose host has this minor version. Its name
-/// is the host's business.
+/// The provider that a layer is to wrap: the one behind a table, whose host has this minor version. The
+/// host knows its name.
 ///
 /// # Safety
 ///
@@ -230,7 +230,7 @@ unsafe fn check_table(ops: *const c::ProviderOps) -> Result<c::ProviderOps, Faul
 }
 
 impl LoadError {
-    /// The library is no provider but may be a layer.
+    /// The library is not a provider but may be a layer.
     pub fn may_be_layer(&self) -> bool {
         matches!(&self.fault, Fault::MissingSymbol(name) if GET_OPS.to_bytes() == name.as_bytes())
     }
@@ -278,7 +278,7 @@ impl Layer {
         Ok(Self { path: PathBuf::new(), descriptor, wrap })
     }
 
-    /// Name and version, as the library says them.
+    /// Name and version from the library's descriptor.
     pub fn identity(&self) -> Result<(String, &'static str), Fault> {
         // SAFETY: it was checked when it was loaded, and stays.
         unsafe { identify(self.descriptor) }.map(|it| (it.name.into_owned(), it.version))

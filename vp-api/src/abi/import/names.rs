@@ -1,5 +1,5 @@
-//! Names of devices as a provider lists them. They go to terminals and logs, and name one device each.
-//! No state.
+//! Checks of the device names that a provider lists: they go to terminals and logs, and each must name
+//! one device. No state.
 
 use crate::DeviceInfo;
 

@@ -1,5 +1,5 @@
-//! Completion queues, shared receive queues and queue pairs behind their tables: the data path. A
-//! post or poll is one call through a function pointer, and translation on the stack.
+//! Imported completion queues, shared receive queues and queue pairs: the data path. A post or poll is
+//! one call through a function pointer, with translation on the stack.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use crate::{
 /// Requests and completions that are translated at a time, on the stack.
 const BATCH: usize = 8;
 
-/// An element of a list with more behind it, as lists of a later minor version have. Every list is
-/// made of these, so that a provider that steps by its own `sizeof` is found out at once.
+/// A list element followed by extra room, as lists of a later minor version have. Every list is made of
+/// these, so that a provider that steps by its own `sizeof` is found at once.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Roomy<T> {
@@ -158,7 +158,7 @@ impl Cq for ImportedCq {
                         break;
                     }
                 }
-                // Said again by the next poll, which finds nothing before it.
+                // The next poll returns it again, with nothing before it.
                 Err(_) if done > 0 => break,
                 Err(status) => return Err(status),
             }
@@ -185,7 +185,7 @@ impl Cq for ImportedCq {
                         break;
                     }
                 }
-                // Said again by the next poll, which finds nothing before it.
+                // The next poll returns it again, with nothing before it.
                 Err(_) if done > 0 => break,
                 Err(status) => return Err(status),
             }
@@ -229,7 +229,7 @@ pub(super) fn in_batches<T>(
         let result = post(some, &mut posted);
         let posted = posted as usize;
         done += posted.min(some.len());
-        // All or an error; never more than there were.
+        // All, or fewer with an error; never more than there were.
         let counts = if result.is_ok() { posted == some.len() } else { posted <= some.len() };
         let result = if counts { result } else { Err(VpStatus::Defect) };
         result.map_err(|status| PostFailure { posted: done, status })?;
@@ -289,7 +289,7 @@ impl Qp for ImportedQp {
     }
 
     fn post_send(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure> {
-        // What needs more than a request has room for is rare, and posted by itself.
+        // Operations that need more than a request has room for are rare, and posted one by one.
         let plain = wrs.len() > 1 && !wrs.iter().any(|wr| Extra::has(&wr.op));
         in_batches(wrs, if plain { BATCH } else { 1 }, |some, posted| {
             if let [wr] = some {

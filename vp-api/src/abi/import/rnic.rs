@@ -1,4 +1,4 @@
-//! An RNIC behind its table.
+//! Imported RNIC: calls it through its function table.
 
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -15,15 +15,15 @@ use super::{cm, queues, table_of, ud, verb};
 use crate::vendor::no_vendor_calls;
 use crate::*;
 
-/// The handle; closed when nothing of the RNIC is left.
+/// The handle; closed when no object of the RNIC is left.
 pub(super) struct Handle {
     pub(super) rnic: *mut c_void,
     pub(super) ops: c::RnicOps,
-    /// Octets of the longest message that the device declares, as completions count them.
+    /// Octets of the longest message that the device declares, as completions report them.
     pub(super) max_octets: u32,
-    /// The device has [`Capabilities::BASED`]; else it may take the number for another.
+    /// The device has [`Capabilities::BASED`]; one without may take the number for another.
     pub(super) based: bool,
-    /// Where a defect is told that no call of the host brings up.
+    /// Where defects are reported that are not the result of a call.
     pub(super) services: Arc<dyn Services>,
 }
 
@@ -59,8 +59,8 @@ struct ImportedRnic {
     datagrams: Option<Arc<dyn Datagrams>>,
 }
 
-/// The RNIC that `open` made, checked; `minor` and `most`: what the descriptor says. Its connection
-/// manager and its datagrams are asked for here, once, so that `open` refuses what they lack.
+/// The RNIC that `open` returned, checked; `minor` and `most`: from the descriptor. Its connection
+/// manager and its datagrams are requested here, once, so that `open` fails if they are incomplete.
 pub(super) fn take(
     made: &c::RnicMade,
     minor: u16,
@@ -110,7 +110,8 @@ pub(super) fn take(
 
 type Attrs = unsafe extern "C" fn(*mut c_void, *mut c::RnicAttrs);
 
-/// Gives less room than this header's struct has, as an older host does: what is behind it must stay.
+/// Passes a struct smaller than this header's, as an older host does: what follows it must stay
+/// unchanged.
 fn keeps_to_its_room(rnic: *mut c_void, attrs: Attrs) -> VpResult<()> {
     // As before 1.2.
     const ROOM: u32 = std::mem::offset_of!(c::RnicAttrs, max_private_connect) as u32;
@@ -249,7 +250,7 @@ impl Rnic for ImportedRnic {
     }
 
     fn create_qp(&self, init: &QpInit) -> VpResult<Arc<dyn Qp>> {
-        // An older provider would not look at it.
+        // An older provider would ignore the field.
         let offers = self.attrs.capabilities.contains(Capabilities::HOLD);
         if init.unready != Unready::Terminate && !offers {
             return Err(init.unready.unsupported());

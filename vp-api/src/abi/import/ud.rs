@@ -1,4 +1,4 @@
-//! Datagrams and their queue pairs behind their tables.
+//! Imported datagrams and their queue pairs: calls them through their function tables.
 
 use std::ffi::c_void;
 use std::net::SocketAddr;

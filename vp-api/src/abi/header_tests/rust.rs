@@ -1,9 +1,9 @@
-//! The Rust type that a type of the header must be in `types.rs`.
+//! Maps a C type of the header to the Rust type that `types.rs` must have for it.
 
 /// Types that the host only passes back.
 const HANDLES: &[&str] = &["ri_rnic", "ri_cq", "ri_srq", "ri_qp", "ri_cm", "ri_ud", "ri_ud_qp"];
 
-/// The type, as `stringify` writes it, but for blanks.
+/// The type, as `stringify` writes it, without blanks.
 pub(super) fn of(c: &str) -> String {
     if let Some((result, arguments)) = c.split_once("(*)") {
         return format!("Option<{}>", function(result.trim(), arguments));
@@ -32,7 +32,7 @@ fn unnamed(argument: &str) -> String {
 fn value(c: &str) -> String {
     let c = c.trim();
     if let Some(pointed) = c.strip_suffix('*').map(str::trim_end) {
-        // What a pointer to a pointer leaves alone is said behind the star.
+        // Whether the pointer itself is const stands behind the star.
         if let Some(inner) = pointed.strip_suffix("const").filter(|p| p.trim_end().ends_with('*')) {
             return format!("*const {}", value(inner));
         }

@@ -1,23 +1,23 @@
-//! The numbers of this crate against the constants of the header: each has its name there, and every
-//! constant is held against one.
+//! Tests of the numeric constants of this crate against those of the header: each has a name there, and
+//! every constant of the header is compared with one.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use super::super::{MAGIC, MAJOR, MINOR, codes, events, types};
-use super::{HELD, list};
+use super::{COMMITTED, list};
 use crate::{Access, Capabilities, GRH_OCTETS, SendFlags};
 
-/// The constants that were not looked at yet.
-struct Left(BTreeMap<String, String>);
+/// The constants that were not compared yet.
+struct UncheckedConstants(BTreeMap<String, String>);
 
-impl Left {
+impl UncheckedConstants {
     fn take(&mut self, name: &str, value: u64) {
         let held = self.0.remove(name);
         assert_eq!(held, Some(value.to_string()), "{name}");
     }
 
-    /// Constants that this crate decodes to a value, of the value's name.
+    /// Constants that this crate decodes to a value with the constant's name.
     fn decoded<T: Debug>(&mut self, prefix: &str, decode: impl Fn(u32) -> Option<T>) {
         for code in 0..200 {
             if let Some(value) = decode(code) {
@@ -57,11 +57,11 @@ fn source(code: u32) -> Option<crate::EventSource> {
 
 #[test]
 fn every_constant_is_the_headers() {
-    let held = list(HELD).numbers;
+    let held = list(COMMITTED).numbers;
     let constants = held.iter().filter_map(|(name, value)| {
         Some((name.strip_prefix("constant ")?.to_owned(), (*value).to_owned()))
     });
-    let mut left = Left(constants.collect());
+    let mut left = UncheckedConstants(constants.collect());
     left.take("RI_OK", codes::OK.into());
     left.decoded("RI_", codes::status);
     left.decoded("RI_WC_", codes::wc_opcode);
@@ -80,7 +80,7 @@ fn every_constant_is_the_headers() {
     let crossing = Capabilities::all() - Capabilities::LOCAL_STREAM;
     left.named("RI_CAP_", crossing.iter_names().map(|(n, c)| (n, c.bits())));
     left.named("RI_ACCESS_", Access::all().iter_names().map(|(n, a)| (n, a.bits().into())));
-    // A hint within the host, which does not cross.
+    // A hint within the host, which does not cross the interface.
     let sent = SendFlags::all() - SendFlags::COALESCE;
     left.named("RI_SEND_", sent.iter_names().map(|(n, f)| (n, f.bits().into())));
     let transports = ["OTHER", "IWARP", "INFINIBAND"];

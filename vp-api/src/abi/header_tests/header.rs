@@ -1,6 +1,6 @@
-//! What the header declares: structs with fields and their types, types of functions, constants.
-//! Reads C as the header writes it, no more; that it reads right is checked by the C compiler, which
-//! is asked about everything that is found here.
+//! Parser of the header's declarations: structs with fields and their types, types of functions,
+//! constants. It reads only the C that the header uses; the C compiler, which is asked about everything
+//! found here, shows that it reads correctly.
 
 use std::fmt::Write as _;
 
@@ -46,7 +46,7 @@ impl Header {
         header
     }
 
-    /// What follows a `typedef`.
+    /// Parses what follows a `typedef`.
     fn take(&mut self, code: &str) {
         let Some(first) = code.find([';', '{']) else { return };
         if code[first..].starts_with('{') {
@@ -59,7 +59,7 @@ impl Header {
         }
     }
 
-    /// Everything, in the words of the header.
+    /// Everything, as text in the header's names.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         for Struct { name, fields } in &self.structs {

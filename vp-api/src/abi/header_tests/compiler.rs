@@ -1,4 +1,4 @@
-//! The C compiler's own view of a header: programs that ask it, and what they print.
+//! The C compiler's view of a header: generates programs that print it, and runs them.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -41,7 +41,7 @@ pub(super) fn program(header: &Header) -> String {
     c + "return 0;\n}\n"
 }
 
-/// What a program prints that is compiled with the headers of a directory; `None`: no compiler.
+/// The output of a program that is compiled with the headers of a directory; `None`: no compiler.
 pub(super) fn run(name: &str, program: &str, headers: &Path) -> Option<String> {
     let dir = std::env::temp_dir().join(format!("warpline-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();

@@ -1,8 +1,9 @@
-//! The header is held: sizes, offsets, types and order of all fields, signatures, constants. This
-//! crate, the header as the C compiler sees it, and the committed list `abi.txt` are the same.
+//! Tests that the C header has not drifted: sizes, offsets, types and order of all fields, signatures
+//! and constants are the same in this crate, in the header as the C compiler sees it, and in the
+//! committed list `abi.txt`.
 //!
-//! `frozen` has the list of every minor version that was released. Of each the header still has
-//! everything as it was; it may grow at the end of structs and tables, with a new minor version.
+//! `frozen` has the list of every released minor version. The header still has all of each, unchanged;
+//! it may grow at the end of structs and tables, with a new minor version.
 
 mod compiler;
 mod header;
@@ -17,31 +18,31 @@ use std::process::{Command, Stdio};
 use super::{MAGIC, MAJOR, MINOR, types};
 use header::Header;
 
-const HELD: &str = include_str!("abi.txt");
+const COMMITTED: &str = include_str!("abi.txt");
 const HEADERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/include");
 const FROZEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/abi/frozen");
 
 fn header() -> Header {
     let read = |name| std::fs::read_to_string(format!("{HEADERS}/{name}")).unwrap();
-    // The parts are included in the middle; the order of structs means nothing.
+    // The parts are included in the middle; the order of structs does not matter.
     Header::read(&["rnicpi.h", "rnicpi_qp.h", "rnicpi_cm.h", "rnicpi_ud.h"].map(read).concat())
 }
 
-/// The header's words, and what the compiler makes of them; `None`: no compiler.
+/// The names in the header, and the values that the compiler prints for them; `None`: no compiler.
 fn listing(name: &str, header: &Header, headers: &Path) -> Option<String> {
     let printed = compiler::run(name, &compiler::program(header), headers)?;
     Some(header.text() + &printed)
 }
 
 #[test]
-fn the_header_is_the_held_one() {
+fn the_header_matches_the_committed_list() {
     let Some(now) = listing("held", &header(), Path::new(HEADERS)) else {
-        return warpline_skip::skip("the_header_is_the_held_one", "no C compiler");
+        return warpline_skip::skip("the_header_matches_the_committed_list", "no C compiler");
     };
-    if now != HELD {
+    if now != COMMITTED {
         let place = std::env::temp_dir().join("abi.txt");
         std::fs::write(&place, &now).unwrap();
-        let differs = now.lines().zip(HELD.lines()).find(|(now, held)| now != held);
+        let differs = now.lines().zip(COMMITTED.lines()).find(|(now, held)| now != held);
         panic!(
             "the header is not what abi.txt holds, first in {differs:?} (now, held). If this is a \
              new minor version: {} is the new list",
@@ -50,10 +51,10 @@ fn the_header_is_the_held_one() {
     }
 }
 
-/// Without a compiler, too.
+/// Works without a compiler, too.
 #[test]
-fn the_held_list_has_the_words_of_the_header() {
-    assert!(HELD.starts_with(&header().text()), "see the_header_is_the_held_one");
+fn the_committed_list_names_what_the_header_does() {
+    assert!(COMMITTED.starts_with(&header().text()), "see the_header_matches_the_committed_list");
 }
 
 /// A list by its lines: what each names, with the rest of the line.
@@ -80,7 +81,7 @@ fn list(text: &str) -> List<'_> {
     List { fields, numbers }
 }
 
-/// What is wrong with `now` for those who were built with `then`.
+/// The changes in `now` that break programs built with `then`.
 fn broken(then: &str, now: &str) -> Vec<String> {
     let (then, now) = (list(then), list(now));
     let mut faults = Vec::new();
@@ -122,25 +123,25 @@ fn frozen() -> Vec<(u16, String)> {
 }
 
 #[test]
-fn what_was_released_is_there_still() {
+fn what_was_released_has_not_changed() {
     let all = frozen();
     let minors: Vec<u16> = all.iter().map(|(minor, _)| *minor).collect();
     let last = *minors.last().unwrap();
     assert_eq!(minors, (0..=last).collect::<Vec<_>>(), "a released version is not frozen");
     assert!(MINOR == last || MINOR == last + 1, "release 1.{}: freeze it", last + 1);
     for (minor, then) in &all {
-        let faults = broken(then, HELD);
+        let faults = broken(then, COMMITTED);
         assert!(faults.is_empty(), "since 1.{minor}: {faults:#?}");
     }
     if MINOR == last {
-        let new = broken(HELD, &all.last().unwrap().1);
+        let new = broken(COMMITTED, &all.last().unwrap().1);
         assert!(new.is_empty(), "1.{last} is released, what is new needs 1.{}: {new:#?}", last + 1);
     }
 }
 
-/// The check sees what it is for.
+/// The check finds what it is made for.
 #[test]
-fn what_breaks_those_who_were_built_before_is_seen() {
+fn a_change_that_breaks_older_builds_is_found() {
     let (_, then) = frozen().pop().unwrap();
     let change = |from: &str, to: &str| {
         assert!(then.contains(from), "{from}");
@@ -157,20 +158,20 @@ fn what_breaks_those_who_were_built_before_is_seen() {
     assert_eq!(change("  stag: uint32_t\n", "  stag: uint64_t\n"), 1);
     assert_eq!(change("offset ri_wc.status 20", "offset ri_wc.status 24"), 1);
     assert_eq!(change("size ri_wc 48", "size ri_wc 40"), 1);
-    // A fixed struct does not grow, others may, at their end.
+    // A fixed struct may not grow; others may, at their end.
     assert_eq!(change("size ri_sge 16", "size ri_sge 24"), 1);
     assert_eq!(change("size ri_wc 48", "size ri_wc 56"), 0);
     assert_eq!(change("  size: uint32_t\n", "  size: uint32_t\n  new: uint32_t\n"), 1);
 }
 
-/// Without blanks, which the compiler puts where it likes.
+/// Without blanks, which the compiler places as it likes.
 fn solid(text: &str) -> String {
     text.split_whitespace().collect()
 }
 
 #[test]
 fn rust_lays_out_the_same() {
-    let held = list(HELD);
+    let held = list(COMMITTED);
     let ours = types::fixed::layout().into_iter().chain(types::growing::layout());
     let mut count = 0;
     for (name, size, fields) in ours {
