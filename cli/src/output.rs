@@ -1,11 +1,21 @@
 //! Tables and quantities for people. Pure text, no state.
 
+use itapi::NotLocal;
+
 /// What protects the octets of a connection: MPA's CRC, where there is MPA (revision 0: there is none).
 pub(crate) fn crc(revision: u8, crc: bool) -> &'static str {
     match (revision, crc) {
         (0, _) => "no MPA",
         (_, true) => "CRC on",
         (_, false) => "CRC off",
+    }
+}
+
+/// What carries the FPDUs of a connection.
+pub(crate) fn carrier(local: Result<(), NotLocal>) -> String {
+    match local {
+        Ok(()) => "local stream".into(),
+        Err(why) => format!("TCP ({})", why.code()),
     }
 }
 
@@ -77,6 +87,12 @@ mod tests {
     #[test]
     fn crc_is_said_where_there_is_one() {
         assert_eq!([crc(0, true), crc(2, true), crc(1, false)], ["no MPA", "CRC on", "CRC off"]);
+    }
+
+    #[test]
+    fn a_carrier_has_a_name_and_tcp_a_reason() {
+        let said = [Ok(()), Err(NotLocal::PeerPlain)].map(carrier);
+        assert_eq!(said, ["local stream", "TCP (peer-plain)"]);
     }
 
     #[test]

@@ -106,8 +106,8 @@ pub use work::{Local, Payload, Work};
 pub use ual::{
     AcceptParams, BrokenCause, Config, ConnEvent, ConnRequest, ConnectError, ConnectParams,
     ConnectionEnd, ConvertParams, Crc, Disconnect, Ends, EpInfo, EpState, Error as AccessError,
-    Established, FailReason, Handoff, Lost, Markers, Node, Overflow, PeerToPeer, Policy,
-    ProviderListing, ServiceReply, ServiceRequest, Stream, resolve,
+    Established, FailReason, Handoff, LocalStreams, Lost, Markers, Node, NotLocal, Overflow,
+    PeerToPeer, Policy, ProviderListing, ServiceReply, ServiceRequest, Stream, resolve,
 };
 pub use vp_api::{
     Access, Addressing, AsyncEvent, Capabilities, DatagramAttrs, DatagramPath, DatagramSource,

@@ -3,7 +3,8 @@
 //! `$WARPLINE_CONFIG`, else `~/.config/warpline/warpline.toml`, else `/etc/warpline/warpline.toml`,
 //! else the defaults. Unknown keys are errors with line and column. Providers in libraries are named
 //! by `[providers]`, by manifests in `providers.d` beside these files, and by the environment. In
-//! `$WARPLINE_WRAP` are wrappers, separated by blanks, that come before those of the file.
+//! `$WARPLINE_WRAP` are wrappers, separated by blanks, that come before those of the file. `$WARPLINE_LOCAL` is
+//! the key `local` of every policy, whatever the file says.
 
 mod file;
 mod providers;
@@ -13,8 +14,10 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use serde::de::value::StrDeserializer;
 use thiserror::Error;
-use ual_cm::{Network, Policy};
+use ual_cm::{LocalStreams, Network, Policy};
 use vp_hooks::Wrapper;
 
 use crate::secure::is_secure;
@@ -22,6 +25,8 @@ use file::{File, PolicyKeys};
 
 /// Names wrappers of every provider.
 const WRAP: &str = "WARPLINE_WRAP";
+/// Whether connections on one machine have local streams.
+const LOCAL: &str = "WARPLINE_LOCAL";
 
 /// Everything that can be configured.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -167,6 +172,11 @@ impl Config {
         if let Some(texts) = trusted(WRAP) {
             config.providers.put_before(&wrappers(&texts)?);
         }
+        if let Some(text) = trusted(LOCAL) {
+            let local = local(&text)?;
+            let peers = config.peers.iter_mut().map(|(_, policy)| policy);
+            peers.chain([&mut config.policy]).for_each(|policy| policy.local = local);
+        }
         Ok(config)
     }
 
@@ -198,6 +208,15 @@ fn wrappers(texts: &OsStr) -> Result<Vec<Wrapper>, ConfigError> {
     let texts = texts.to_str().ok_or_else(|| wrong("this is not UTF-8".into()))?;
     let all = texts.split_whitespace().map(|text| text.parse::<Wrapper>());
     all.collect::<Result<_, _>>().map_err(|error| wrong(error.to_string()))
+}
+
+/// `auto`, `off` or `require`.
+fn local(text: &OsStr) -> Result<LocalStreams, ConfigError> {
+    let text: StrDeserializer<'_, serde::de::value::Error> =
+        text.to_str().unwrap_or("\u{fffd}").into_deserializer();
+    let wrong = |error: serde::de::value::Error| error.to_string();
+    LocalStreams::deserialize(text)
+        .map_err(|error| ConfigError::Variable { name: LOCAL, message: wrong(error) })
 }
 
 /// Line, and column in characters, of an offset in a text; both from 1.
@@ -241,12 +260,16 @@ mod tests {
             probe_ms = 30
             connect_timeout_ms = 250
             invalid_stag_ends = 5
+            local = "off"
             [policy.peers."10.0.0.0/8"]
             crc = "require"
+            local = "require"
             [policy.peers."::1"]
             profile = "strict-rfc"
             [softrdma]
             fpdu_octets = 16384
+            local_ring = 1048576
+            local_streams = 7
             [log]
             filter = "debug"
         "#;
@@ -265,11 +288,17 @@ mod tests {
             probe_after: Some(Duration::from_millis(30)),
             connect_timeout: Duration::from_millis(250),
             invalid_stag_ends: 5,
+            local: LocalStreams::Off,
+            local_ring: 1 << 20,
+            local_streams: 7,
             ..Policy::profile("siw").unwrap()
         };
         assert_eq!(config.policy, expected);
         let peers = [
-            ("10.0.0.0/8".parse().unwrap(), Policy { crc: Crc::Require, ..expected }),
+            (
+                "10.0.0.0/8".parse().unwrap(),
+                Policy { crc: Crc::Require, local: LocalStreams::Require, ..expected },
+            ),
             ("::1".parse().unwrap(), Policy::profile("strict-rfc").unwrap()),
         ];
         assert_eq!(config.peers, peers);
@@ -312,6 +341,13 @@ mod tests {
             ("[policy]\nrevision = 2\n[policy.peers.x]\n", "w.toml:3:15: ", "`ADDRESS/BITS`"),
             ("[policy.peers.\"::1\"]\nx = 2\n", "w.toml:2:1: ", "`x`"),
             ("[softrdma]\ndscp = 64\n", "w.toml:2:8: ", "between 0 and 63"),
+            ("[policy]\nlocal = \"on\"\n", "w.toml:2:9: ", "`auto`, `off`, `require`"),
+            ("[policy]\nlocal_dir = \"/proc/version\"\n", "w.toml:2:13: ", "not a directory"),
+            ("[policy]\nlocal_dir = \"/tmp\"\n", "w.toml:2:13: ", "that others cannot write to"),
+            ("[policy.peers.\"::1\"]\nlocal_dir = \"x\"\n", "w.toml:2:13: ", "absolute path"),
+            ("[softrdma]\nlocal_ring = 100000\n", "w.toml:2:14: ", "65536, 131072, 262144"),
+            ("[softrdma]\nlocal_ring = 8388608\n", "w.toml:2:14: ", "4194304"),
+            ("[softrdma]\nlocal_streams = -1\n", "w.toml:2:17: ", "-1"),
             ("[policy]\ninvalid_stag_ends = 0\n", "w.toml:2:21: ", "between 1 and 1000000"),
             ("[providers]\ndisabeld = []\n", "w.toml:2:12: ", "a provider's table"),
             ("[providers.acme]\nwrap = [\"tarce\"]\n", "w.toml:2:8: ", "no `tarce`"),
@@ -369,6 +405,29 @@ mod tests {
         assert_eq!(wrap("bare"), ["stats", "fault:post_send@3=QueueFull"]);
         let error = load("tarce").unwrap_err().to_string();
         assert!(error.starts_with("$WARPLINE_WRAP: ") && error.contains("no `tarce`"), "{error}");
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_variable_says_whether_there_are_local_streams() {
+        let path = std::env::temp_dir().join(format!("ual-local-{}.toml", std::process::id()));
+        let text = "[policy]\nlocal = \"require\"\n[policy.peers.\"::1\"]\nlocal = \"auto\"\n";
+        std::fs::write(&path, text).unwrap();
+        let load = |local: &str| {
+            Config::load_with(|name| match name {
+                "WARPLINE_CONFIG" => Some(path.clone().into()),
+                "WARPLINE_LOCAL" => Some(local.into()),
+                _ => None,
+            })
+        };
+        let of = |text: &str| {
+            let config = load(text).unwrap();
+            (config.policy.local, config.peers[0].1.local)
+        };
+        assert_eq!(of(""), (LocalStreams::Require, LocalStreams::Auto));
+        assert_eq!(of("off"), (LocalStreams::Off, LocalStreams::Off));
+        let error = load("on").unwrap_err().to_string();
+        assert!(error.starts_with("$WARPLINE_LOCAL: ") && error.contains("`require`"), "{error}");
         std::fs::remove_file(&path).unwrap();
     }
 

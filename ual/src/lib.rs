@@ -64,6 +64,9 @@ pub use resource::{
 };
 pub use shared_posted::SharedPosted;
 pub use tag::Tag;
-pub use ual_cm::{Crc, Ends, Markers, Network, Node, PeerToPeer, Policies, Policy, node, policy};
+pub use ual_cm::{
+    Crc, Ends, LocalStreams, Markers, Network, Node, NotLocal, PeerToPeer, Policies, Policy, node,
+    policy,
+};
 pub use vp_api;
 pub use vp_hooks;

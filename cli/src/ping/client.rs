@@ -72,12 +72,12 @@ impl Pinger {
     }
 
     fn describe(&self, args: &PingArgs) -> String {
-        let Established { crc, revision, rtr, ends, .. } = &self.established;
+        let Established { crc, revision, rtr, ends, local, .. } = &self.established;
         let rtr = rtr.map_or_else(String::new, |kind| format!(", peer-to-peer by {kind:?}"));
         let mpa = match revision {
             // The device connects by itself.
             0 => String::new(),
-            _ => format!(", MPA revision {revision}{rtr}"),
+            _ => format!(", MPA revision {revision}{rtr}, {}", output::carrier(*local)),
         };
         let crc = output::crc(*revision, *crc);
         format!("PING {} from {}: {} octets, {crc}{mpa}", ends.remote, ends.local, args.size)

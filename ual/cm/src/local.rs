@@ -14,7 +14,7 @@ use kal_shim::same_host::{Connection, Met, NotLocal, Place, Waiting, doorbells, 
 use vp_api::{Capabilities, LocalSide, LocalStream, RnicAttrs};
 
 use crate::node::Ends;
-use crate::policy::{Crc, Local, Policy};
+use crate::policy::{Crc, LocalStreams, Policy};
 
 /// How long an end that dialled waits for the other's word.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(50);
@@ -87,7 +87,7 @@ pub(crate) fn place(
     policy: &Policy,
     ends: &Ends,
 ) -> Result<(Place, Permit), NotLocal> {
-    if policy.local == Local::Off {
+    if policy.local == LocalStreams::Off {
         return Err(NotLocal::Policy);
     }
     if !attrs.capabilities.contains(Capabilities::LOCAL_STREAM) {

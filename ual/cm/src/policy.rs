@@ -54,7 +54,7 @@ pub struct PeerToPeer {
 /// Local streams: FPDUs through shared memory where both ends are on one machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Local {
+pub enum LocalStreams {
     /// Where the peer has them, too; else TCP.
     #[default]
     Auto,
@@ -125,9 +125,9 @@ pub struct Policy {
     /// How long a waiting thread spins before it sleeps; for connection events twice as long.
     pub spin: Duration,
     /// Local streams.
-    pub local: Local,
-    /// Octets of a local stream's ring, each way: a power of two from 64 KiB to 4 MiB. That of the side
-    /// that accepts counts.
+    pub local: LocalStreams,
+    /// Octets of a local stream's ring, each way: one of [`Policy::LOCAL_RINGS`]. That of the side that
+    /// accepts counts.
     pub local_ring: u32,
     /// Ends of local streams in this process at once; beyond, TCP.
     pub local_streams: u32,
@@ -164,7 +164,7 @@ impl Default for Policy {
             socket_buffer: None,
             dscp: 0,
             spin: Duration::from_micros(50),
-            local: Local::Auto,
+            local: LocalStreams::Auto,
             local_ring: 256 << 10,
             local_streams: 1024,
             local_dir: None,
@@ -173,6 +173,10 @@ impl Default for Policy {
 }
 
 impl Policy {
+    /// What [`Policy::local_ring`] may be.
+    pub const LOCAL_RINGS: [u32; 7] =
+        [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20];
+
     /// Octets of private data that a start-up frame of this policy carries: the enhanced block
     /// takes 4 of the 512 (RFC 6581 section 9 [CONN-07]).
     pub fn max_private_data(&self) -> usize {

@@ -1,6 +1,7 @@
 //! The configuration file as it is written: sections, keys, their bounds. Plain data.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::de::Error as _;
@@ -8,7 +9,7 @@ use serde::{Deserialize, Deserializer};
 use vp_api::FpduSize;
 
 use super::{Log, Providers};
-use ual_cm::{Crc, Markers, Network, PeerToPeer, Policy};
+use ual_cm::{Crc, LocalStreams, Markers, Network, PeerToPeer, Policy, check_directory};
 
 #[derive(Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
@@ -58,6 +59,39 @@ impl<'de> Deserialize<'de> for Profile {
             let known = Policy::PROFILES.join("`, `");
             D::Error::custom(format!("there is no profile `{name}`; there are `{known}`"))
         })
+    }
+}
+
+/// A directory that others cannot write to.
+struct OwnDirectory(PathBuf);
+
+impl<'de> Deserialize<'de> for OwnDirectory {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        let path = PathBuf::deserialize(input)?;
+        match check_directory(&path) {
+            Ok(()) => Ok(Self(path)),
+            Err(why) => Err(D::Error::custom(format!(
+                "`{}` cannot be used: {why}; name a directory that belongs to this user, and that \
+                 others cannot write to",
+                path.display()
+            ))),
+        }
+    }
+}
+
+/// Octets of a ring.
+struct Ring(u32);
+
+impl<'de> Deserialize<'de> for Ring {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        let octets = u64::deserialize(input)?;
+        match u32::try_from(octets) {
+            Ok(ring) if Policy::LOCAL_RINGS.contains(&ring) => Ok(Self(ring)),
+            _ => {
+                let sizes = Policy::LOCAL_RINGS.map(|size| size.to_string()).join(", ");
+                Err(D::Error::custom(format!("{octets} is not one of {sizes}")))
+            }
+        }
     }
 }
 
@@ -111,6 +145,8 @@ policy_keys! {
     user_timeout_ms: OptionalMs,
     nudge_ms: OptionalMs,
     probe_ms: OptionalMs,
+    local: LocalStreams,
+    local_dir: OwnDirectory,
 }
 
 #[derive(Deserialize, Default)]
@@ -136,6 +172,8 @@ impl PolicyKeys {
         assign(&mut set.half_open, self.half_open.map(|v| v.0 as u32));
         assign(&mut set.invalid_stag_ends, self.invalid_stag_ends.map(|v| v.0 as u32));
         assign(&mut set.keep_alive_count, self.keep_alive_count.map(|v| v.0 as u32));
+        assign(&mut set.local, self.local);
+        assign(&mut set.local_dir, self.local_dir.map(|directory| Some(directory.0)));
         policy
     }
 
@@ -153,7 +191,7 @@ impl PolicyKeys {
     }
 }
 
-/// `[softrdma]`: how the software provider uses TCP and the processor.
+/// `[softrdma]`: how the software provider uses TCP, memory and the processor.
 #[derive(Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct SoftRdma {
@@ -163,6 +201,8 @@ pub(super) struct SoftRdma {
     socket_buffer: Option<Within<4_096, 1_073_741_824>>,
     dscp: Option<Within<0, 63>>,
     spin_us: Option<Within<0, 1_000_000>>,
+    local_ring: Option<Ring>,
+    local_streams: Option<Within<0, 1_000_000>>,
 }
 
 impl SoftRdma {
@@ -177,6 +217,8 @@ impl SoftRdma {
         assign(&mut set.socket_buffer, self.socket_buffer.map(|v| Some(v.0 as u32)));
         assign(&mut set.dscp, self.dscp.map(|v| v.0 as u8));
         assign(&mut set.spin, self.spin_us.map(|v| Duration::from_micros(v.0)));
+        assign(&mut set.local_ring, self.local_ring.map(|ring| ring.0));
+        assign(&mut set.local_streams, self.local_streams.map(|v| v.0 as u32));
         policy
     }
 }

@@ -1,7 +1,7 @@
 //! Named policies for known peers. What each peer does is in `spec/interop.md`, which also says which
 //! profiles were tried against it and which rest on reports alone.
 
-use super::{Local, Markers, PeerToPeer, Policy};
+use super::{LocalStreams, Markers, PeerToPeer, Policy};
 
 impl Policy {
     /// Names that [`Policy::profile`] knows.
@@ -41,7 +41,7 @@ impl Policy {
                 fall_back: false,
                 kick_after: None,
                 probe_after: None,
-                local: Local::Off,
+                local: LocalStreams::Off,
                 ..default
             },
             _ => return None,

@@ -18,7 +18,7 @@ use super::{ConnectionTable, Entry};
 use crate::connection::{Connectee, id_of, open};
 use crate::local::MPA;
 use crate::node::{Ends, Node};
-use crate::policy::{Local, Policy};
+use crate::policy::{LocalStreams, Policy};
 use crate::startup::active::{Active, Next, Over, Phase, Plan, send_terminate};
 use crate::startup::config::reason_of;
 use crate::startup::socket::{Conversion, ConvertParams};
@@ -118,7 +118,7 @@ impl ConnectionTable {
         active.ask(party, preface).map_err(Over::Startup)?;
         active.seeking = self.seek(token, MPA, &active.plan.policy, &active.ends);
         match active.seeking {
-            Err(why) if active.plan.policy.local == Local::Require => {
+            Err(why) if active.plan.policy.local == LocalStreams::Require => {
                 Err(Over::Failed(FailReason::NoLocalStream(why)))
             }
             _ => Ok(()),
@@ -204,7 +204,7 @@ impl ConnectionTable {
         self.look_for_peer(token, &mut active.seeking);
         let seeking = std::mem::replace(&mut active.seeking, Err(NotLocal::Untried));
         let local = found(seeking, &active.plan.policy);
-        if let (Err(why), Local::Require) = (&local, active.plan.policy.local) {
+        if let (Err(why), LocalStreams::Require) = (&local, active.plan.policy.local) {
             let over = Over::Failed(FailReason::NoLocalStream(*why));
             return self.end_active(token, active, over);
         }

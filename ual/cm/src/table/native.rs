@@ -23,7 +23,7 @@ use super::{ConnectionTable, Entry};
 use crate::connection::{ConnState, Connectee, id_of, open};
 use crate::deliveries::{Delivery, Origin};
 use crate::node::{Ends, Node};
-use crate::policy::{Local, Policy};
+use crate::policy::{LocalStreams, Policy};
 use crate::private::PrivateData;
 use crate::requests::{self, Native, Waiting};
 use crate::startup::native::{NativeRequest, Pending};
@@ -49,7 +49,7 @@ impl ConnectionTable {
         });
         let remote = Node::remote(params.remote, params.remote_name.as_deref());
         let ends = Ends { local: Node::local((local, 0).into()), remote };
-        if policy.local == Local::Require {
+        if policy.local == LocalStreams::Require {
             return self.fail(party, ends, FailReason::NoLocalStream(NotLocal::Provider));
         }
         let (ird, ord) = party.connection().ird_ord();
@@ -91,7 +91,7 @@ impl ConnectionTable {
         else {
             return;
         };
-        if policy.local == Local::Require {
+        if policy.local == LocalStreams::Require {
             let _ = native.reject(request, &[]);
             return self.fail(party, ends, FailReason::NoLocalStream(NotLocal::Provider));
         }

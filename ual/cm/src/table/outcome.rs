@@ -15,7 +15,7 @@ use crate::connection::{ConnState, Connectee};
 use crate::deliveries::Delivery;
 use crate::local::{Permit, Shared};
 use crate::node::Ends;
-use crate::policy::{Local, Policy};
+use crate::policy::{LocalStreams, Policy};
 use crate::startup::config::NO_NEGOTIATION;
 use crate::types::{ConnEvent, ConnectError, Established, FailReason};
 
@@ -40,7 +40,7 @@ impl Agreed {
     /// Why there is to be no connection, where the policy wants a local stream and there is none.
     pub(crate) fn lacks_local(&self) -> Option<FailReason> {
         let why = *self.local.as_ref().err()?;
-        (self.policy.local == Local::Require).then_some(FailReason::NoLocalStream(why))
+        (self.policy.local == LocalStreams::Require).then_some(FailReason::NoLocalStream(why))
     }
 
     /// The parts for the queue pair and for the endpoint.

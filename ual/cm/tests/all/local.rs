@@ -8,7 +8,7 @@ use std::sync::mpsc::Receiver;
 
 use ual_cm::{
     AcceptParams, ConnEvent, ConnectParams, ConvertParams, Crc, Disconnect, Established,
-    FailReason, Local, NotLocal, PeerToPeer, Policy,
+    FailReason, LocalStreams, NotLocal, PeerToPeer, Policy,
 };
 use vp_api::{LocalSide, LocalStream, RecvWr, Role};
 
@@ -37,7 +37,7 @@ impl Side {
     }
 }
 
-fn with(local: Local) -> Policy {
+fn with(local: LocalStreams) -> Policy {
     Policy { local, ..Policy::default() }
 }
 
@@ -129,7 +129,7 @@ fn every_start_up_has_it() {
         Policy { peer_to_peer: rtr(true, false, false), ..Policy::default() },
         Policy { peer_to_peer: rtr(false, true, false), ..Policy::default() },
         Policy { peer_to_peer: rtr(false, false, true), ..Policy::default() },
-        with(Local::Require),
+        with(LocalStreams::Require),
     ] {
         let (near, far) = (Side::new(policy.clone()), Side::new(policy));
         let (pair, active, passive) = connect(&near, &far, "127.0.0.1:0");
@@ -183,7 +183,7 @@ fn crc_is_on_where_one_end_requires_it() {
 fn who_does_not_want_one_has_tcp_with_the_reason() {
     let at = "127.0.0.1:0";
     let auto = || Side::new(Policy::default());
-    let off = || Side::new(with(Local::Off));
+    let off = || Side::new(with(LocalStreams::Off));
     let plain = || Side::plain(Policy::default());
     use NotLocal::{PeerPlain, Provider};
     is_tcp(&auto(), &off(), at, (PeerPlain, NotLocal::Policy));
@@ -207,8 +207,8 @@ fn failed(event: ConnEvent) -> FailReason {
 
 #[test]
 fn who_demands_one_has_no_connection_without() {
-    let (auto, off) = (Side::new(Policy::default()), Side::new(with(Local::Off)));
-    let (demanding, at) = (Side::new(with(Local::Require)), "127.0.0.1:0");
+    let (auto, off) = (Side::new(Policy::default()), Side::new(with(LocalStreams::Off)));
+    let (demanding, at) = (Side::new(with(LocalStreams::Require)), "127.0.0.1:0");
     let lacks = |why| FailReason::NoLocalStream(why);
     // The peer took the request, so it knows of a connection that ends.
     let (_pair, active, passive) = connect(&demanding, &off, at);
@@ -221,7 +221,7 @@ fn who_demands_one_has_no_connection_without() {
     let (pair, active, passive) = connect(&auto, &demanding, at);
     is_local(&auto, &demanding, &pair, (active, passive));
     // Nothing is sent where it is known before.
-    let without = Side::plain(with(Local::Require));
+    let without = Side::plain(with(LocalStreams::Require));
     let listener = TcpListener::bind(at).unwrap();
     let (endpoint, events) = without.machine.endpoint();
     let params = ConnectParams::new(listener.local_addr().unwrap());
@@ -349,6 +349,6 @@ fn a_plain_peer_sees_the_same_octets() {
         peer.read_exact(&mut reply).unwrap();
         reply
     };
-    assert_eq!(ask(Local::Auto), ask(Local::Off));
-    assert_eq!(answer(Local::Auto), answer(Local::Off));
+    assert_eq!(ask(LocalStreams::Auto), ask(LocalStreams::Off));
+    assert_eq!(answer(LocalStreams::Auto), answer(LocalStreams::Off));
 }
