@@ -54,6 +54,7 @@ const SAFE: &[&str] = &[
     "ual/src/lib.rs",
     "ual/cm/src/lib.rs",
     "itapi/src/lib.rs",
+    "channel/src/lib.rs",
     "cli/src/main.rs",
     "examples/src/lib.rs",
     "spec/src/lib.rs",

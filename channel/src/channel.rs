@@ -1,0 +1,240 @@
+//! The blocking face. No state beyond the core's: any number of threads may use one channel, and each
+//! message goes to one of them.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use itapi::{ConnectParams, Disconnect, Ends, Ia, Request};
+
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::hub::Hub;
+use crate::message::{Draft, Message, Outgoing};
+use crate::options::Options;
+use crate::state::State;
+use crate::wire::Greeting;
+
+/// For so long [`Channel::close`] waits for the peer without a patience of its own.
+pub(crate) const CLOSING: Duration = Duration::from_secs(60);
+
+/// A connection that carries messages: each arrives whole, once, in order.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// use warpline_channel::{Channel, Listener};
+///
+/// # let ia = itapi::Ia::open()?;
+/// let listener = Listener::bind(&ia, "127.0.0.1:0")?;
+/// let address = listener.address();
+/// let server = std::thread::spawn(move || {
+///     let channel = listener.accept()?;
+///     while let Some(message) = channel.recv()? {
+///         channel.send(&message)?; // an echo
+///     }
+///     channel.close() // the client is done, and so are we
+/// });
+/// let channel = Channel::connect(&ia, address)?;
+/// channel.send(b"hello")?;
+/// assert_eq!(channel.recv()?.as_deref(), Some(&b"hello"[..]));
+/// channel.send(vec![7; 1 << 20])?; // large: the server reads it from where it is
+/// assert_eq!(channel.recv()?.map(|message| message.len()), Some(1 << 20));
+/// channel.close()?;
+/// server.join().expect("no panic")?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Dropped, it ends the connection: without an error at the peer if the peer had finished and all of its
+/// messages were taken, else with one.
+pub struct Channel {
+    pub(crate) core: Arc<Core>,
+    pub(crate) patience: Option<Duration>,
+}
+
+impl Channel {
+    /// Connects to a [`Listener`](crate::Listener) or [`Server`](crate::Server).
+    pub fn connect(ia: &Ia, peer: impl ToSocketAddrs) -> Result<Self> {
+        Self::connect_with(ia, peer, Options::default())
+    }
+
+    /// Connects, and takes what the options say.
+    pub fn connect_with(ia: &Ia, peer: impl ToSocketAddrs, options: Options) -> Result<Self> {
+        let channel = Self::begin(ia, addresses(peer)?, options)?;
+        channel.established()?;
+        Ok(channel)
+    }
+
+    /// Waits for the connection; the policy bounds it.
+    pub(crate) fn established(&self) -> Result<()> {
+        loop {
+            let seen = self.core.hub.round();
+            if up(&self.core.state())?.is_some() {
+                return Ok(());
+            }
+            self.core.hub.follow(seen, None)?;
+        }
+    }
+
+    /// Begins to connect.
+    pub(crate) fn begin(ia: &Ia, peer: Vec<SocketAddr>, options: Options) -> Result<Self> {
+        let ours = options.greeting()?;
+        let hub = Hub::new(ia, false)?;
+        let core = Core::new(&hub, &ia.pz()?, ours, None)?;
+        let mut addresses = peer.into_iter();
+        let first = addresses.next().ok_or(Error::Options("the name has no address"))?;
+        core.ep.start_connect(ConnectParams {
+            alternatives: addresses.collect(),
+            private_data: ours.to_octets().to_vec(),
+            ..ConnectParams::new(first)
+        })?;
+        Ok(Self { core, patience: options.patience })
+    }
+
+    /// Begins to accept; a caller that is no channel of this version is rejected, and is the error.
+    pub(crate) fn admit(hub: &Arc<Hub>, request: Request, options: Options) -> Result<Arc<Core>> {
+        let ours = options.greeting()?;
+        let peer = match Greeting::from_octets(request.private_data()) {
+            Ok(peer) => peer,
+            Err(unfit) => {
+                // The caller learns which version there is; or it has gone.
+                let _ = request.reject(&ours.to_octets());
+                return Err(Error::Greeting(unfit));
+            }
+        };
+        let core = Core::new(hub, &hub.ia.pz()?, ours, Some(peer))?;
+        request.start_accept(&core.ep, &ours.to_octets())?;
+        Ok(core)
+    }
+
+    /// Sends a message, waiting while the peer has not taken enough of the earlier ones. When this returns
+    /// the message is on its way; only [`Channel::close`] says that it has arrived.
+    pub fn send<'a>(&self, message: impl Into<Outgoing<'a>>) -> Result<()> {
+        let message = message.into();
+        message.check(&self.core)?;
+        let mut message = Some(message);
+        self.wait(self.patience, |state| {
+            let sent = self.core.offer(state, &mut message)?;
+            Ok(sent.then_some(()))
+        })
+    }
+
+    /// Sends a message if the peer takes it now. Errors: [`Error::Full`] if not.
+    pub fn try_send(&self, message: &[u8]) -> Result<()> {
+        self.core.hub.take_all();
+        let mut message = Some(message.into());
+        let sent = self.core.offer(&mut self.core.state(), &mut message)?;
+        if sent { Ok(()) } else { Err(Error::Full) }
+    }
+
+    /// Memory to write a message of at most `len` octets into, which is then sent without a copy; waits
+    /// while all of it is under way.
+    pub fn draft(&self, len: usize) -> Result<Draft> {
+        self.wait(self.patience, |state| self.core.draft(state, len))
+    }
+
+    /// The next message, waiting for one; `None`: the peer has [finished](Channel::finish), and every message
+    /// of its was taken. Until the message is dropped the peer may send one less.
+    pub fn recv(&self) -> Result<Option<Message>> {
+        self.wait(self.patience, |state| self.core.take(state))
+    }
+
+    /// As [`Channel::recv`], for so long. Errors: [`Error::Timeout`].
+    pub fn recv_timeout(&self, timeout: Duration) -> Result<Option<Message>> {
+        self.wait(Some(timeout), |state| self.core.take(state))
+    }
+
+    /// Says that no message follows; those of the peer can still be received.
+    pub fn finish(&self) -> Result<()> {
+        self.wait(self.patience, |state| Ok(self.core.finish(state)?.then_some(())))
+    }
+
+    /// Finishes and waits until the peer has taken every message and finished, too. What the peer sends
+    /// meanwhile is discarded: [receive](Channel::recv) first, until `None`, what matters. Errors: the
+    /// connection ended before, or the peer did not finish in time.
+    pub fn close(self) -> Result<()> {
+        self.finish()?;
+        let patience = self.patience.unwrap_or(CLOSING);
+        let until = Instant::now().checked_add(patience);
+        loop {
+            let seen = self.core.hub.round();
+            // Not under the lock: a message takes it when it is dropped.
+            while let Some(message) = self.unwanted()? {
+                drop(message);
+            }
+            if Core::is_settled(&self.core.state()) {
+                break;
+            }
+            in_time(until, patience)?;
+            self.core.hub.advance(seen, until)?;
+        }
+        // The peer may have ended the connection in this moment.
+        let _ = self.core.ep.start_disconnect(Disconnect::Graceful);
+        Ok(())
+    }
+
+    /// Both ends of the connection.
+    pub fn ends(&self) -> Option<Ends> {
+        self.core.ep.ends()
+    }
+
+    /// Octets of the longest message that the peer takes.
+    pub fn longest(&self) -> u64 {
+        self.core.state().session.as_ref().map_or(0, |session| session.longest())
+    }
+
+    /// What `step` returns at last; it is tried again after each round.
+    pub(crate) fn wait<T>(
+        &self,
+        patience: Option<Duration>,
+        mut step: impl FnMut(&mut State) -> Result<Option<T>>,
+    ) -> Result<T> {
+        let mut until = None;
+        loop {
+            let seen = self.core.hub.round();
+            if let Some(done) = step(&mut self.core.state())? {
+                return Ok(done);
+            }
+            if until.is_none() {
+                // The clock is read only by those who wait.
+                until = patience.and_then(|patience| Instant::now().checked_add(patience));
+            }
+            in_time(until, patience.unwrap_or_default())?;
+            self.core.hub.advance(seen, until)?;
+        }
+    }
+
+    fn unwanted(&self) -> Result<Option<Message>> {
+        self.core.unwanted(&mut self.core.state())
+    }
+}
+
+fn in_time(until: Option<Instant>, patience: Duration) -> Result<()> {
+    match until {
+        Some(until) if Instant::now() >= until => Err(Error::Timeout(patience)),
+        _ => Ok(()),
+    }
+}
+
+/// Connected, or why not.
+pub(crate) fn up(state: &State) -> Result<Option<()>> {
+    match &state.over {
+        Some(over) => Err(over.error()),
+        None => Ok((state.up && state.session.is_some()).then_some(())),
+    }
+}
+
+pub(crate) fn addresses(peer: impl ToSocketAddrs) -> Result<Vec<SocketAddr>> {
+    match peer.to_socket_addrs() {
+        Ok(addresses) => Ok(addresses.collect()),
+        Err(error) => {
+            Err(itapi::Error::Argument(format!("cannot resolve the address: {error}")).into())
+        }
+    }
+}
+
+impl std::fmt::Debug for Channel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Channel({:?})", self.core)
+    }
+}

@@ -1,0 +1,268 @@
+//! One end of a channel: its endpoint and its state.
+//!
+//! Who owns what: a `Core` owns its endpoint; channel, server and tasks share the core, messages and drafts
+//! name it. Any thread takes a step, under the lock of the state; completions come in their order from
+//! whoever drives the [`Hub`](crate::hub::Hub). When the peer dies the state says so, once, and everything
+//! that waits looks at it. When a queue is full a step is refused and taken again after a completion.
+
+mod arrive;
+mod outgo;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use itapi::{Buffer, ConnEvent, Disconnect, Ep, EpId, Pz, Work};
+
+use crate::error::{End, Error, Result};
+use crate::hub::Hub;
+use crate::message::{Memory, Message};
+use crate::session::Session;
+use crate::state::{Entry, Over, State};
+use crate::wire::{Greeting, HEADER, Kind};
+
+/// See the module.
+pub(crate) struct Core {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) ep: Ep,
+    pz: Pz,
+    ours: Greeting,
+    /// Requests that the send queue takes, and octets that are copied while posting.
+    depth: u32,
+    inline: usize,
+    /// Completions that it may have waiting.
+    completions: u32,
+    state: Mutex<State>,
+}
+
+/// Octets that are copied while posting, header included, if the device can.
+const INLINE: u32 = 256;
+
+impl Core {
+    /// An end that is not connected, with all its receives posted.
+    pub(crate) fn new(
+        hub: &Arc<Hub>,
+        pz: &Pz,
+        ours: Greeting,
+        peer: Option<Greeting>,
+    ) -> Result<Arc<Self>> {
+        let receives = u32::from(ours.slots) + ours.reserve();
+        let depth = 2 * receives + 16;
+        let completions = depth + receives;
+        hub.room_for(completions)?;
+        let inline = INLINE.min(hub.ia.attrs().max_inline);
+        let ep = pz.ep(&hub.evd).conn_evd(&hub.news).depth(depth, receives).max_pieces(1);
+        let ep = ep.max_inline(inline).allow(itapi::Access::REMOTE_READ).build()?;
+        let free = pz.buffers(receives as usize, HEADER + ours.small as usize)?;
+        let session = peer.map(|peer| Session::new(ours, peer));
+        let free = free.into_iter().map(Into::into).collect();
+        let state = State { session, free, ..State::default() };
+        let (inline, pz) = (inline as usize, pz.clone());
+        let (hub, state) = (hub.clone(), Mutex::new(state));
+        let core = Arc::new(Self { hub, ep, pz, ours, depth, inline, completions, state });
+        core.repost(&mut core.state())?;
+        core.hub.join(&core);
+        Ok(core)
+    }
+
+    pub(crate) fn id(&self) -> EpId {
+        self.ep.id()
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        // A panic while it is held is ours; what the state says stays true.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Posts the receives that are free.
+    fn repost(&self, state: &mut State) -> Result<()> {
+        if !state.free.is_empty() && state.over.is_none() {
+            self.ep.post_recv_all(&mut state.free)?;
+        }
+        Ok(())
+    }
+
+    /// News of the connection.
+    pub(crate) fn connection(self: &Arc<Self>, event: ConnEvent) {
+        let mut state = self.state();
+        match event {
+            ConnEvent::Established(established) => {
+                state.up = true;
+                if state.session.is_none() {
+                    match Greeting::from_octets(&established.private_data) {
+                        Ok(peer) => state.session = Some(Session::new(self.ours, peer)),
+                        Err(unfit) => self.give_up(&mut state, Over::Unfit(unfit)),
+                    }
+                    self.catch_up(&mut state);
+                }
+            }
+            other => {
+                let told = self.ended(&other);
+                if state.up {
+                    // What came before is perhaps in the queue still.
+                    state.ending = Some(told);
+                } else {
+                    state.over.get_or_insert(told);
+                }
+            }
+        }
+        self.tell(&mut state);
+        self.hub.list(self, &mut state);
+    }
+
+    /// All completions were taken.
+    pub(crate) fn drained(self: &Arc<Self>) {
+        let mut state = self.state();
+        if let Some(ending) = state.ending.take() {
+            state.over.get_or_insert(ending);
+            self.tell(&mut state);
+            self.hub.list(self, &mut state);
+        }
+    }
+
+    /// What an event says about the end.
+    fn ended(&self, event: &ConnEvent) -> Over {
+        if let ConnEvent::Rejected { private_data, .. } = event
+            && let Err(unfit @ crate::wire::Unfit::Version(_)) = Greeting::from_octets(private_data)
+        {
+            return Over::Unfit(unfit);
+        }
+        Over::Ended(Some(Box::new(End::Event(event.clone()))))
+    }
+
+    /// Ends the connection for a reason of this end.
+    fn give_up(&self, state: &mut State, over: Over) {
+        if state.over.is_none() {
+            state.over = Some(over);
+            // It may have ended by itself in this moment.
+            let _ = self.ep.start_disconnect(Disconnect::Abrupt);
+        }
+    }
+
+    /// Wakes the tasks that wait.
+    pub(crate) fn tell(&self, state: &mut State) {
+        state.wakers.drain(..).for_each(std::task::Waker::wake);
+    }
+
+    /// The oldest message, if it is here; `Some(None)`: the peer has said that none follows.
+    pub(crate) fn take(self: &Arc<Self>, state: &mut State) -> Result<Option<Option<Message>>> {
+        if state.has_message() {
+            let message = match state.inbound.pop_front() {
+                Some(Entry::Small(buffer)) => Message::small(buffer, Arc::downgrade(self)),
+                Some(Entry::Large(buffer)) => {
+                    if let Some(session) = &mut state.session {
+                        session.was_read();
+                    }
+                    self.acknowledge(state)?;
+                    Message::large(buffer, Arc::downgrade(self))
+                }
+                _ => return Ok(None),
+            };
+            return Ok(Some(Some(message)));
+        }
+        if state.is_at_end() {
+            return Ok(Some(None));
+        }
+        match &state.over {
+            Some(over) => Err(over.error()),
+            None => Ok(None),
+        }
+    }
+
+    /// The application is done with a message.
+    pub(crate) fn taken(&self, buffer: Buffer, large: bool) {
+        let mut state = self.state();
+        if let Some(session) = &mut state.session {
+            session.taken();
+        }
+        if !large {
+            state.free.push(buffer.into());
+        } else if state.sinks.len() < usize::from(self.ours.large) {
+            state.sinks.push(buffer);
+        }
+        // Whoever sends or waits next sees what became of it.
+        let _ = self.acknowledge(&mut state);
+    }
+
+    /// The application did not send what it drafted.
+    pub(crate) fn undrafted(&self, memory: Memory) {
+        let mut state = self.state();
+        match memory {
+            Memory::Small { buffer, .. } => state.drafts.push(buffer),
+            Memory::Large { octets, .. } => self.keep(&mut state, octets),
+            Memory::Gone => return,
+        }
+        self.tell(&mut state);
+        drop(state);
+        self.hub.tell();
+    }
+
+    /// Keeps the memory of a large message for the next.
+    fn keep(&self, state: &mut State, octets: Vec<u8>) {
+        if state.vectors.len() < usize::from(self.ours.large) {
+            state.vectors.push(octets);
+        }
+    }
+
+    /// The peer is told that no message follows; true once it is posted.
+    pub(crate) fn finish(&self, state: &mut State) -> Result<bool> {
+        let Some(session) = &state.session else { return Ok(false) };
+        if session.has_ended() {
+            return Ok(true);
+        }
+        if let Some(over) = &state.over {
+            return Err(over.error());
+        }
+        self.counts(state, Kind::End)
+    }
+
+    /// Towards the end: a message of the peer that nobody wants. Errors: the connection was over before
+    /// everything was said.
+    pub(crate) fn unwanted(self: &Arc<Self>, state: &mut State) -> Result<Option<Message>> {
+        if Self::is_settled(state) {
+            return Ok(None);
+        }
+        match &state.over {
+            Some(over) if !state.has_message() => Err(over.error()),
+            _ => self.take(state).map(Option::flatten),
+        }
+    }
+
+    /// Everything of ours has arrived and was read, and the peer is done, too. Then either may end the
+    /// connection.
+    pub(crate) fn is_settled(state: &State) -> bool {
+        let done = |session: &Session| session.has_ended() && session.unread() == 0;
+        let gone = state.sends.told.is_empty() || state.over.is_some();
+        state.session.as_ref().is_some_and(done) && state.is_at_end() && gone
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.hub.leave(self.id(), self.completions);
+        let mut state = self.state();
+        // Nothing is lost if both ends are done; else the peer learns that something may be.
+        let mutual = state.is_at_end() && state.over.is_none();
+        if mutual {
+            let _ = self.finish(&mut state);
+        }
+    }
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.ep.ends() {
+            Some(ends) => write!(f, "{ends}"),
+            None => f.write_str("not connected"),
+        }
+    }
+}
+
+impl From<End> for Error {
+    fn from(end: End) -> Self {
+        Self::Lost(Some(Box::new(end)))
+    }
+}
+
+/// A request that leaves memory behind only in completions.
+fn plain(octets: &[u8]) -> Work<'_> {
+    Work::send(octets)
+}

@@ -1,0 +1,146 @@
+//! What comes: completions, and the peer's messages in them. Called in the order of the completions, by
+//! whoever drives the hub; nothing waits.
+
+use std::sync::Arc;
+
+use itapi::{Buffer, Completion, Operation, RemoteRange, WcStatus, Work};
+
+use super::Core;
+use crate::error::{End, Result};
+use crate::session::Arrival;
+use crate::state::{Entry, Over, State};
+use crate::wire::Kind;
+
+impl Core {
+    /// Completions of this end, oldest first.
+    pub(crate) fn complete(self: &Arc<Self>, batch: impl Iterator<Item = Completion>) {
+        let mut state = self.state();
+        for completion in batch {
+            self.one(&mut state, completion);
+        }
+        let acknowledged = self.acknowledge(&mut state);
+        self.note(&mut state, acknowledged);
+        self.tell(&mut state);
+        self.hub.list(self, &mut state);
+    }
+
+    fn one(&self, state: &mut State, completion: Completion) {
+        if completion.status != WcStatus::Success {
+            let end = completion.end.map(|end| Box::new(End::Work(*end)));
+            // The first tells why; the others were flushed.
+            state.over.get_or_insert(Over::Ended(end));
+            return;
+        }
+        match completion.operation {
+            Operation::Recv => {
+                if let Some(buffer) = completion.into_buffer() {
+                    self.message(state, buffer);
+                }
+            }
+            operation => {
+                state.sends.completed();
+                for memory in completion.earlier {
+                    state.drafts.extend(memory.into_buffers());
+                }
+                match (operation, completion.local.into_buffer()) {
+                    (Operation::Read, Some(buffer)) => self.read(state, buffer),
+                    (_, buffer) => state.drafts.extend(buffer),
+                }
+            }
+        }
+    }
+
+    /// A message of the peer.
+    fn message(&self, state: &mut State, buffer: Buffer) {
+        if state.session.is_none() {
+            state.early.push_back(buffer);
+            return;
+        }
+        // What comes behind an end of this connection's own making is not looked at.
+        if matches!(state.over, Some(Over::Violation(_) | Over::Unfit(_))) {
+            return;
+        }
+        let Some(session) = &mut state.session else { return };
+        let (arrival, read) = match session.arrive(&buffer) {
+            Ok(arrived) => arrived,
+            Err(violation) => return self.give_up(state, Over::Violation(violation)),
+        };
+        for _ in 0..read {
+            if let Some(region) = state.unread.pop_front()
+                && let Ok(octets) = region.deregister()
+            {
+                self.keep(state, octets);
+            }
+        }
+        let done = match arrival {
+            Arrival::Small => {
+                state.inbound.push_back(Entry::Small(buffer));
+                return;
+            }
+            Arrival::Large(from) => {
+                state.free.push(buffer.into());
+                self.start_read(state, from)
+            }
+            Arrival::Counts | Arrival::End => {
+                state.free.push(buffer.into());
+                self.repost(state)
+            }
+        };
+        self.note(state, done);
+    }
+
+    /// Messages that came before the peer's greeting.
+    pub(super) fn catch_up(&self, state: &mut State) {
+        while state.session.is_some()
+            && let Some(buffer) = state.early.pop_front()
+        {
+            self.message(state, buffer);
+        }
+    }
+
+    /// Begins to read a large message of the peer.
+    fn start_read(&self, state: &mut State, from: RemoteRange) -> Result<()> {
+        // At most what this end takes: the session has looked.
+        let len = from.len as usize;
+        let idle = state.sinks.iter().position(|sink| sink.capacity() >= len);
+        let sink = match idle {
+            Some(at) => state.sinks.swap_remove(at),
+            None => {
+                // One that is too short makes room for this.
+                state.sinks.pop();
+                self.pz.buffer(len.next_power_of_two())?
+            }
+        };
+        self.ep.post(Work::read(from, sink))?;
+        state.sends.posted(true);
+        state.inbound.push_back(Entry::Reading);
+        Ok(())
+    }
+
+    /// A large message is here; they come in the order in which they were begun.
+    fn read(&self, state: &mut State, buffer: Buffer) {
+        let reading = state.inbound.iter_mut().find(|entry| matches!(entry, Entry::Reading));
+        if let Some(entry) = reading {
+            *entry = Entry::Large(buffer);
+        }
+    }
+
+    /// Tells the peer, if it is time, what was taken and read.
+    #[inline]
+    pub(super) fn acknowledge(&self, state: &mut State) -> Result<()> {
+        match &state.session {
+            Some(session) if session.must_acknowledge() && state.over.is_none() => {
+                // Without room it is told later, behind a completion.
+                self.counts(state, Kind::Ack).map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// An error of this end ends the connection.
+    fn note(&self, state: &mut State, done: Result<()>) {
+        if done.is_err() && state.over.is_none() {
+            self.give_up(state, Over::Ended(None));
+        }
+    }
+}

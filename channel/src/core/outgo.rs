@@ -1,0 +1,187 @@
+//! What leaves: messages, acknowledgements, the end. Each step is done, refused for now, or an error;
+//! nothing waits.
+
+use std::sync::Arc;
+
+use itapi::Work;
+
+use super::{Core, plain};
+use crate::error::{Error, Result};
+use crate::message::{Body, Draft, Memory, Outgoing};
+use crate::session::Session;
+use crate::state::State;
+use crate::wire::{HEADER, Kind};
+
+/// One in so many requests says when it is complete.
+const SIGNAL_EVERY: u32 = 16;
+
+/// Idle memory for small messages is made so many at a time.
+const DRAFTS: usize = 8;
+
+impl Core {
+    /// Octets of a small message, both ends considered.
+    fn small(&self, session: &Session) -> usize {
+        session.small().min(self.ours.small as usize)
+    }
+
+    /// Sends a message; false: there is no room for it now, and it is still there. Refused, it is there, too:
+    /// to drop a draft takes the lock that the caller holds.
+    pub(crate) fn offer(
+        &self,
+        state: &mut State,
+        message: &mut Option<Outgoing<'_>>,
+    ) -> Result<bool> {
+        if let Some(over) = &state.over {
+            return Err(over.error());
+        }
+        let (Some(session), Some(outgoing)) = (&state.session, &*message) else { return Ok(false) };
+        if session.has_ended() {
+            return Err(Error::Finished);
+        }
+        let (octets, small, most) = (outgoing.len(), self.small(session), session.longest());
+        let drafted =
+            matches!(&outgoing.0, Body::Draft(Draft { memory: Memory::Large { .. }, .. }));
+        if octets as u64 > most.max(small as u64) {
+            return Err(Error::TooLong { octets, most });
+        }
+        // A draft of more may have got less; what the peer reads has an octet at least.
+        let large = octets > small || (drafted && octets > 0);
+        // Kept free: room for what this end must say.
+        if !session.may_send(large) || state.sends.used + self.ours.reserve() >= self.depth {
+            return Ok(false);
+        }
+        if !large {
+            return self.send_small(state, message);
+        }
+        match message.take().map(|outgoing| outgoing.0) {
+            Some(Body::Octets(slice)) => {
+                let mut vector = state.vectors.pop().unwrap_or_default();
+                vector.clear();
+                vector.extend_from_slice(slice);
+                self.send_large(state, vector, octets)?;
+            }
+            Some(Body::Vector(vector)) => self.send_large(state, vector, octets)?,
+            Some(Body::Draft(draft)) => {
+                if let Memory::Large { octets, len, .. } = draft.into_memory() {
+                    self.send_large(state, octets, len)?;
+                }
+            }
+            None => {}
+        }
+        Ok(true)
+    }
+
+    #[inline]
+    fn send_small(&self, state: &mut State, message: &mut Option<Outgoing<'_>>) -> Result<bool> {
+        let sent = match message.as_ref().map(|outgoing| &outgoing.0) {
+            Some(Body::Octets(slice)) => self.send_slice(state, slice)?,
+            Some(Body::Vector(vector)) => self.send_slice(state, vector)?,
+            Some(Body::Draft(Draft { memory: Memory::Small { .. }, .. })) => {
+                if let Some(Outgoing(Body::Draft(draft))) = message.take()
+                    && let Memory::Small { mut buffer, .. } = draft.into_memory()
+                {
+                    buffer[..HEADER].copy_from_slice(&self.header(state, Kind::Small)?);
+                    self.post(state, Work::send(buffer), false)?;
+                }
+                return Ok(true);
+            }
+            // Empty after all.
+            Some(Body::Draft(_)) => self.send_slice(state, &[])?,
+            None => true,
+        };
+        Ok(sent)
+    }
+
+    /// Sends a small message from anywhere; false: no memory is idle.
+    #[inline]
+    fn send_slice(&self, state: &mut State, octets: &[u8]) -> Result<bool> {
+        let len = HEADER + octets.len();
+        if len <= self.inline {
+            let mut whole = [0; super::INLINE as usize];
+            let header = self.header(state, Kind::Small)?;
+            whole[..HEADER].copy_from_slice(&header);
+            whole[HEADER..len].copy_from_slice(octets);
+            return self.post(state, plain(&whole[..len]), false).map(|()| true);
+        }
+        let Some(mut buffer) = self.idle(state)? else { return Ok(false) };
+        buffer.resize(len)?;
+        buffer[..HEADER].copy_from_slice(&self.header(state, Kind::Small)?);
+        buffer[HEADER..].copy_from_slice(octets);
+        self.post(state, Work::send(buffer), false).map(|()| true)
+    }
+
+    /// Tells the peer where a large message is; it reads it, and says so.
+    fn send_large(&self, state: &mut State, vector: Vec<u8>, len: usize) -> Result<()> {
+        let region = self.pz.adopt(vector).remote_read().zero_based().register();
+        let region = region.map_err(|refused| Error::Rdma(refused.error))?;
+        let place = region.range(0..len)?.remote().to_octets();
+        let mut whole = [0; HEADER + itapi::RemoteRange::ENCODED_LEN];
+        whole[..HEADER].copy_from_slice(&self.header(state, Kind::Large)?);
+        whole[HEADER..].copy_from_slice(&place);
+        state.unread.push_back(region);
+        self.post(state, plain(&whole), false)
+    }
+
+    /// Sends nothing but counts; false: there is no room.
+    pub(super) fn counts(&self, state: &mut State, kind: Kind) -> Result<bool> {
+        if state.sends.used >= self.depth {
+            return Ok(false);
+        }
+        let header = self.header(state, kind)?;
+        // Behind the end all are told of, so that the last is known to have left.
+        let tell = state.session.as_ref().is_some_and(Session::has_ended);
+        self.post(state, plain(&header), tell)?;
+        Ok(true)
+    }
+
+    /// The header of what is posted next. Receives whose credits it returns are posted first.
+    #[inline]
+    fn header(&self, state: &mut State, kind: Kind) -> Result<[u8; HEADER]> {
+        if state.session.as_ref().is_some_and(Session::owes) {
+            self.repost(state)?;
+        }
+        let session = state.session.as_mut().ok_or(Error::Full)?;
+        Ok(session.header(kind).to_octets())
+    }
+
+    #[inline]
+    fn post(&self, state: &mut State, work: Work<'_>, tell: bool) -> Result<()> {
+        let signalled = tell || state.sends.silent + 1 >= SIGNAL_EVERY;
+        let work = if signalled { work } else { work.unsignalled() };
+        self.ep.post(work)?;
+        state.sends.posted(signalled);
+        Ok(())
+    }
+
+    /// Idle memory for a small message; `None`: all of it is under way.
+    fn idle(&self, state: &mut State) -> Result<Option<itapi::Buffer>> {
+        let most = usize::from(self.ours.slots) + 2 * SIGNAL_EVERY as usize;
+        if state.drafts.is_empty() && state.drafts_made < most {
+            let count = DRAFTS.min(most - state.drafts_made);
+            let made = self.pz.buffers(count, HEADER + self.ours.small as usize)?;
+            state.drafts_made += made.len();
+            state.drafts.extend(made);
+        }
+        Ok(state.drafts.pop())
+    }
+
+    /// Memory for a message of `len` octets; `None`: all of it is under way.
+    pub(crate) fn draft(self: &Arc<Self>, state: &mut State, len: usize) -> Result<Option<Draft>> {
+        if let Some(over) = &state.over {
+            return Err(over.error());
+        }
+        let Some(session) = &state.session else { return Ok(None) };
+        let (small, most) = (self.small(session), session.longest());
+        let memory = if len <= small {
+            let Some(mut buffer) = self.idle(state)? else { return Ok(None) };
+            buffer.resize(HEADER)?;
+            Memory::Small { buffer, room: len }
+        } else if len as u64 <= most {
+            let octets = state.vectors.pop().unwrap_or_default();
+            Memory::Large { octets, len: 0, room: len }
+        } else {
+            return Err(Error::TooLong { octets: len, most });
+        };
+        Ok(Some(Draft { memory, of: Arc::downgrade(self) }))
+    }
+}

@@ -1,0 +1,103 @@
+//! Errors: what was refused, and how a channel ended. Plain values.
+
+use std::time::Duration;
+
+use itapi::{ConnEvent, ConnectionEnd};
+use thiserror::Error;
+
+use crate::session::Violation;
+use crate::wire::{Unfit, VERSION};
+
+/// Result of a call.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a call did not do what it should.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// RDMA refused, or the connection did not come about.
+    #[error(transparent)]
+    Rdma(#[from] itapi::Error),
+    /// The peer is no channel of this version.
+    #[error("{0}")]
+    Greeting(Unfit),
+    /// The peer broke the protocol; the connection was reset.
+    #[error("the peer broke the channel's protocol: {0}")]
+    Protocol(Violation),
+    /// The connection is over, and the peer had not said that it was done: messages may be missing.
+    #[error("the connection ended before the peer's last message{}", because(.0.as_deref()))]
+    Lost(Option<Box<End>>),
+    /// A message longer than the peer takes.
+    #[error("a message of {octets} octets; the peer takes at most {most}")]
+    TooLong {
+        /// Octets of the message.
+        octets: usize,
+        /// Octets that the peer takes.
+        most: u64,
+    },
+    /// The peer does not take messages as fast as they are sent, and this call does not wait.
+    #[error("the peer has not yet taken earlier messages")]
+    Full,
+    /// A message behind [`finish`](crate::Channel::finish).
+    #[error("this end has said that it sends no more messages")]
+    Finished,
+    /// A draft of one channel was sent through another.
+    #[error("the draft was made for another channel")]
+    ForeignDraft,
+    /// An option that makes no sense; the text says which, and what is allowed.
+    #[error("{0}")]
+    Options(&'static str),
+    /// Nothing happened in time.
+    #[error("nothing happened within {0:?}")]
+    Timeout(Duration),
+}
+
+/// How a connection ended.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum End {
+    /// As its last work request says.
+    #[error("{0}")]
+    Work(ConnectionEnd),
+    /// As its event says.
+    #[error("{0}")]
+    Event(ConnEvent),
+}
+
+impl std::fmt::Display for Unfit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Stranger => f.write_str("the peer speaks RDMA, but it is no Warpline channel"),
+            Self::Version(peer) => {
+                write!(
+                    f,
+                    "the peer speaks version {peer} of the channel, this end version {VERSION}"
+                )
+            }
+            Self::Number(what) => write!(f, "the peer's greeting makes no sense: {what}"),
+        }
+    }
+}
+
+fn because(end: Option<&End>) -> String {
+    end.map_or_else(String::new, |end| format!(": {end}"))
+}
+
+/// For streams of octets.
+impl From<Error> for std::io::Error {
+    fn from(error: Error) -> Self {
+        use std::io::ErrorKind;
+        let kind = match &error {
+            Error::Lost(_) => ErrorKind::ConnectionReset,
+            Error::Protocol(_) | Error::Greeting(_) => ErrorKind::InvalidData,
+            Error::Finished => ErrorKind::BrokenPipe,
+            Error::Full => ErrorKind::WouldBlock,
+            Error::Timeout(_) => ErrorKind::TimedOut,
+            Error::TooLong { .. } | Error::Options(_) | Error::ForeignDraft => {
+                ErrorKind::InvalidInput
+            }
+            Error::Rdma(_) => ErrorKind::Other,
+        };
+        Self::new(kind, error)
+    }
+}

@@ -1,0 +1,79 @@
+//! Messages over RDMA: what everybody writes by hand above IT-API, once.
+//!
+//! A [`Channel`] carries messages between two processes: each arrives whole, once, in order. It posts the
+//! receives, counts the credits, keeps the buffers, lets the peer read large messages by RDMA, slows a fast
+//! sender down, and ends in order: [`Channel::close`] returns when the peer has everything. A
+//! [`Listener`] accepts channels, for a thread each; a [`Server`] serves many clients in one thread;
+//! [`AsyncChannel`] and [`AsyncListener`] are for tasks of any runtime; [`Stream`] and [`AsyncStream`]
+//! make octets of the messages, for code that reads and writes (feature `tokio`: its traits).
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+//! use std::io::Write;
+//! use warpline_channel::{Channel, Listener};
+//!
+//! # let ia = itapi::Ia::open()?;
+//! # let listener = Listener::bind(&ia, "127.0.0.1:0")?;
+//! # let address = listener.address();
+//! # let server = std::thread::spawn(move || {
+//! #     let channel = listener.accept()?;
+//! #     assert_eq!(channel.recv()?.as_deref(), Some(&b"few octets"[..]));
+//! #     assert_eq!(channel.recv()?.as_deref(), Some(&b"page 7"[..]));
+//! #     assert_eq!(channel.recv()?.map(|message| message.len()), Some(1_000_000));
+//! #     assert!(channel.recv()?.is_none());
+//! #     channel.close()
+//! # });
+//! let channel = Channel::connect(&ia, address)?;
+//! channel.send(b"few octets")?; // copied
+//! let mut draft = channel.draft(4096)?; // registered memory, a slice
+//! write!(draft, "page {}", 7)?;
+//! channel.send(draft)?; // not copied
+//! channel.send(vec![7; 1_000_000])?; // read by the peer from where it is
+//! channel.close()?; // all of it has arrived
+//! # server.join().expect("no panic")?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Flow control
+//!
+//! An end says how many messages it takes ([`Options`]); that many may be on their way or wait to be taken,
+//! and its memory is bounded by that. A sender that is ahead waits, gets [`Error::Full`], or is pending. Two ends that
+//! only send, and never receive, wait for each other: as with sockets.
+//!
+//! # Ends
+//!
+//! [`Channel::finish`] says that no message follows; the peer's [`Channel::recv`] returns `None` behind the
+//! last. If the connection ends before that, it is an error that names both ends and the cause, behind
+//! the messages that had come: nothing is missing without notice.
+//!
+//! # Peers
+//!
+//! A peer is not trusted: each number that it sends is checked against what was agreed, and it can make
+//! this end neither wait in a call that does not wait, nor hold more than its options say. What it may see
+//! of this end's memory is a large message that was sent to it, until it has read it. The wire form
+//! is versioned and written down in `docs/channel.md`.
+#![forbid(unsafe_code)]
+
+mod channel;
+mod core;
+mod error;
+mod hub;
+mod listener;
+mod message;
+mod options;
+mod server;
+pub mod session;
+mod state;
+mod stream;
+mod tasks;
+pub mod wire;
+
+pub use channel::Channel;
+pub use error::{End, Error, Result};
+pub use listener::Listener;
+pub use message::{Draft, Message, Outgoing};
+pub use options::Options;
+pub use server::{Event, Peer, Server};
+pub use stream::{AsyncStream, Stream};
+pub use tasks::{AsyncChannel, AsyncListener};

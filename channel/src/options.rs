@@ -1,0 +1,39 @@
+//! What an end takes, and how long it waits. Plain values.
+
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::wire::Greeting;
+
+/// What one end of a channel takes. Each end has its own; a message goes by what both can do.
+///
+/// Memory of a channel: `slots` times `small` octets for messages that arrive, as much at most for those
+/// that leave, and `large` times the octets of a large message in each direction while there are any.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Octets of a message that travels in one Send; a longer one is read by the peer. At least 20.
+    pub small: u32,
+    /// Messages that may be on their way to this end, or wait here to be taken: 1 to 4096.
+    pub slots: u16,
+    /// How many of those may be large: at most 64. 0: none, and no message is longer than `small`.
+    pub large: u16,
+    /// Octets of a large message, at most 2^32 - 1.
+    pub longest: u64,
+    /// Bound on each call of a [`Channel`](crate::Channel) that waits; `None`: a minute for closing, others
+    /// wait as long as it takes. The adapter's policy bounds connecting.
+    pub patience: Option<Duration>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { small: 64 << 10, slots: 32, large: 8, longest: 16 << 20, patience: None }
+    }
+}
+
+impl Options {
+    pub(crate) fn greeting(&self) -> Result<Greeting> {
+        let Self { small, slots, large, longest, .. } = *self;
+        let greeting = Greeting { small, slots, large, longest };
+        greeting.check().map_or(Ok(greeting), |what| Err(Error::Options(what)))
+    }
+}

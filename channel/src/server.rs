@@ -1,0 +1,228 @@
+//! Many clients in one thread: one dispatcher, one call that returns what happened.
+//!
+//! Owner: the server has the clients, until they are gone; [`Peer`]s that the application keeps name them.
+//! Any number of threads may ask for the next event; each goes to one of them. No client can hold up
+//! another: nothing here waits for one, and each has its own credits. When one dies it is an event.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use itapi::{Ends, EpId, Ia, Listen, Request};
+
+use crate::channel::Channel;
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::hub::Hub;
+use crate::message::{Draft, Message, Outgoing};
+use crate::options::Options;
+
+/// What happened at a [`Server`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A client is there.
+    Connected(Peer),
+    /// A client's next message.
+    Message(Peer, Message),
+    /// A client is done, or gone: then an error says why. It leaves when the last [`Peer`] is dropped.
+    Gone(Peer, Result<()>),
+}
+
+/// Serves any number of clients.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// use warpline_channel::{Channel, Event, Server};
+///
+/// # let ia = itapi::Ia::open()?;
+/// let server = Server::bind(&ia, "127.0.0.1:0")?;
+/// let address = server.address();
+/// let client = std::thread::spawn(move || {
+///     let channel = Channel::connect(&ia, address)?;
+///     channel.send(b"hello")?;
+///     assert_eq!(channel.recv()?.as_deref(), Some(&b"HELLO"[..]));
+///     channel.close()
+/// });
+/// loop {
+///     match server.next()? {
+///         Event::Message(peer, message) => peer.send(message.to_ascii_uppercase())?,
+///         Event::Gone(_, how) => break how?,
+///         _ => {}
+///     }
+/// }
+/// client.join().expect("no panic")?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Server {
+    hub: Arc<Hub>,
+    listen: Listen,
+    clients: Arc<Clients>,
+}
+
+/// Connected clients, and those that connect.
+#[derive(Default)]
+struct Clients(Mutex<BTreeMap<EpId, Arc<Core>>>);
+
+impl Clients {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<EpId, Arc<Core>>> {
+        // Nothing panics while it is held.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One client of a [`Server`]. Clones name the same; the last one that is dropped after
+/// [`Event::Gone`] ends the connection.
+#[derive(Clone, Debug)]
+pub struct Peer(Arc<Core>);
+
+impl Server {
+    /// Clients beyond these are rejected, unless [`Server::bind_with`] says otherwise.
+    pub const CLIENTS: usize = 1024;
+
+    /// Listens at an address; port 0 takes a free one.
+    pub fn bind(ia: &Ia, address: impl ToSocketAddrs) -> Result<Self> {
+        Self::bind_with(ia, address, Options::default(), Self::CLIENTS)
+    }
+
+    /// Listens for at most so many clients, of each of which it takes what the options say.
+    pub fn bind_with(
+        ia: &Ia,
+        address: impl ToSocketAddrs,
+        options: Options,
+        most: usize,
+    ) -> Result<Self> {
+        options.greeting()?;
+        let (hub, listen, clients) = (Hub::new(ia, true)?, ia.listen(address)?, Arc::default());
+        let server = Self { hub, listen, clients };
+        let (hub, clients) = (Arc::downgrade(&server.hub), Arc::downgrade(&server.clients));
+        server.listen.evd().on_event(move |requests| {
+            while let Ok(Some(request)) = requests.poll() {
+                let (Some(hub), Some(clients)) = (hub.upgrade(), clients.upgrade()) else { return };
+                // One that is not admitted was told so.
+                let _ = admit(&hub, &clients, request, options, most);
+            }
+        })?;
+        Ok(server)
+    }
+
+    /// Where it listens, with the real port.
+    pub fn address(&self) -> SocketAddr {
+        self.listen.address()
+    }
+
+    /// What happens next, waiting for it.
+    pub fn next(&self) -> Result<Event> {
+        loop {
+            if let Some(event) = self.next_timeout(Duration::from_secs(3600))? {
+                return Ok(event);
+            }
+        }
+    }
+
+    /// What happens next; `None`: nothing, in that time.
+    pub fn next_timeout(&self, timeout: Duration) -> Result<Option<Event>> {
+        let mut until = None;
+        loop {
+            let seen = self.hub.round();
+            while let Some(core) = self.hub.next_listed() {
+                if let Some(event) = self.event(core) {
+                    return Ok(Some(event));
+                }
+            }
+            let until = *until.get_or_insert_with(|| Instant::now().checked_add(timeout));
+            if until.is_some_and(|until| Instant::now() >= until) {
+                return Ok(None);
+            }
+            self.hub.advance(seen, until)?;
+        }
+    }
+
+    /// The oldest news of a client.
+    fn event(&self, core: Arc<Core>) -> Option<Event> {
+        let mut state = core.state();
+        state.listed = false;
+        if state.up && !state.told {
+            state.told = true;
+            self.hub.list(&core, &mut state);
+            drop(state);
+            return Some(Event::Connected(Peer(core)));
+        }
+        let taken = core.take(&mut state);
+        let (told, more) = (state.told, matches!(taken, Ok(Some(Some(_)))));
+        if more {
+            self.hub.list(&core, &mut state);
+        }
+        drop(state);
+        match taken {
+            Ok(Some(Some(message))) => Some(Event::Message(Peer(core), message)),
+            Ok(Some(None)) => self.gone(core, told, Ok(())),
+            Err(error) => self.gone(core, told, Err(error)),
+            Ok(None) => None,
+        }
+    }
+
+    /// A client that was told of is gone, once.
+    fn gone(&self, core: Arc<Core>, told: bool, how: Result<()>) -> Option<Event> {
+        let known = self.clients.lock().remove(&core.id());
+        (known.is_some() && told).then(|| Event::Gone(Peer(core), how))
+    }
+}
+
+fn admit(
+    hub: &Arc<Hub>,
+    clients: &Clients,
+    request: Request,
+    options: Options,
+    most: usize,
+) -> Result<()> {
+    if clients.lock().len() >= most {
+        return Ok(request.reject(b"")?);
+    }
+    let core = Channel::admit(hub, request, options)?;
+    clients.lock().insert(core.id(), core);
+    Ok(())
+}
+
+impl Peer {
+    /// Sends a message if the client takes it now. Errors: [`Error::Full`], the message is dropped; the
+    /// client has not taken as many of the earlier ones as it granted.
+    pub fn send<'a>(&self, message: impl Into<Outgoing<'a>>) -> Result<()> {
+        let message = message.into();
+        message.check(&self.0)?;
+        let mut message = Some(message);
+        let sent = self.0.offer(&mut self.0.state(), &mut message)?;
+        if sent { Ok(()) } else { Err(Error::Full) }
+    }
+
+    /// Memory to write a message of at most `len` octets into, which is then sent without a copy. Errors:
+    /// [`Error::Full`], all of it is under way.
+    pub fn draft(&self, len: usize) -> Result<Draft> {
+        let draft = self.0.draft(&mut self.0.state(), len)?;
+        draft.ok_or(Error::Full)
+    }
+
+    /// Says that no message follows.
+    pub fn finish(&self) -> Result<()> {
+        let said = self.0.finish(&mut self.0.state())?;
+        if said { Ok(()) } else { Err(Error::Full) }
+    }
+
+    /// Its name, as long as it is there.
+    pub fn id(&self) -> EpId {
+        self.0.id()
+    }
+
+    /// Both ends of the connection.
+    pub fn ends(&self) -> Option<Ends> {
+        self.0.ep.ends()
+    }
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Server({})", self.address())
+    }
+}

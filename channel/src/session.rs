@@ -1,0 +1,314 @@
+//! What both ends owe each other: a state machine without IO.
+//!
+//! Owner: a connection, under its lock. It counts the messages that either end may send, the large ones
+//! that are not read yet, and the ends of both directions. Every number of the peer is checked against
+//! what was promised, so a peer can neither make this end send into nothing, nor hold more than was
+//! agreed. When the peer dies it is dropped; a new connection has a new one.
+
+use itapi::RemoteRange;
+
+use crate::wire::{Greeting, HEADER, Header, Kind};
+
+/// What a peer did that it must not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Violation {
+    /// A message without a header of this version.
+    Header,
+    /// More messages than it was granted.
+    Overrun,
+    /// It returned more messages than it was sent.
+    Credits,
+    /// It read more large messages than it was told of.
+    Read,
+    /// Octets behind an acknowledgement or an end, or none where there must be some.
+    Length,
+    /// A large message of no octets, of more than this end takes, or beyond the number agreed.
+    Large,
+    /// An acknowledgement of nothing.
+    Idle,
+    /// Something behind its end.
+    AfterEnd,
+}
+
+impl std::fmt::Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Header => "a message without a valid header",
+            Self::Overrun => "more messages than it was granted",
+            Self::Credits => "it gave back more messages than were sent to it",
+            Self::Read => "it claims to have read more large messages than there are",
+            Self::Length => "a message of the wrong length for its kind",
+            Self::Large => "a large message beyond what was agreed",
+            Self::Idle => "an acknowledgement of nothing",
+            Self::AfterEnd => "a message behind its end",
+        })
+    }
+}
+
+/// What a message of the peer is for this end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Arrival {
+    /// A message of the application, behind the header.
+    Small,
+    /// One to be read from there.
+    Large(RemoteRange),
+    /// Counts, which are noted.
+    Counts,
+    /// The peer sends nothing more.
+    End,
+}
+
+/// One end's account of a connection.
+#[derive(Debug)]
+pub struct Session {
+    ours: Greeting,
+    peer: Greeting,
+    /// Large messages that may be under way in either direction: what both ends take.
+    large: u16,
+    /// Messages that may be sent.
+    credits: u16,
+    /// Large messages of ours that the peer has not read.
+    unread: u16,
+    /// The end is sent.
+    ended: bool,
+    /// Messages that the peer may send.
+    granted: u16,
+    /// Messages of the peer that were taken, and that it does not know of.
+    owed: u16,
+    /// Large messages of the peer that are not read.
+    reading: u16,
+    /// Large messages that were read, and that the peer does not know of.
+    read: u16,
+    peer_ended: bool,
+}
+
+impl Session {
+    /// Between ends that greeted each other so.
+    pub fn new(ours: Greeting, peer: Greeting) -> Self {
+        Self {
+            ours,
+            peer,
+            large: ours.large.min(peer.large),
+            credits: peer.slots,
+            unread: 0,
+            ended: false,
+            granted: ours.slots,
+            owed: 0,
+            reading: 0,
+            read: 0,
+            peer_ended: false,
+        }
+    }
+
+    /// Octets of the peer's small messages.
+    pub fn small(&self) -> usize {
+        self.peer.small as usize
+    }
+
+    /// Octets of the longest message that the peer takes.
+    pub fn longest(&self) -> u64 {
+        let small = u64::from(self.peer.small);
+        if self.large == 0 { small } else { small.max(self.peer.longest) }
+    }
+
+    /// A message may be sent; `large`: one that the peer has to read.
+    #[inline]
+    pub fn may_send(&self, large: bool) -> bool {
+        self.credits > 0 && (!large || self.unread < self.large)
+    }
+
+    /// The end is sent.
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// The peer's end has come.
+    pub fn peer_has_ended(&self) -> bool {
+        self.peer_ended
+    }
+
+    /// Large messages of ours that the peer has not read.
+    pub fn unread(&self) -> u16 {
+        self.unread
+    }
+
+    /// Messages of the peer are to be acknowledged with the next message.
+    #[inline]
+    pub fn owes(&self) -> bool {
+        self.owed > 0 || self.read > 0
+    }
+
+    /// An acknowledgement is due, even if there is nothing else to send.
+    #[inline]
+    pub fn must_acknowledge(&self) -> bool {
+        self.read > 0 || (self.owed >= self.ours.slots.div_ceil(2) && !self.peer_ended)
+    }
+
+    /// The header of a message that is sent now. The caller has asked [`Session::may_send`], and whether
+    /// it [has ended](Session::has_ended).
+    #[inline]
+    pub fn header(&mut self, kind: Kind) -> Header {
+        match kind {
+            Kind::Small => self.credits -= 1,
+            Kind::Large => (self.credits, self.unread) = (self.credits - 1, self.unread + 1),
+            Kind::Ack => {}
+            Kind::End => self.ended = true,
+        }
+        let header = Header { kind, credits: self.owed, read: self.read };
+        self.granted += self.owed;
+        (self.owed, self.read) = (0, 0);
+        header
+    }
+
+    /// A message of the peer was taken by the application.
+    #[inline]
+    pub fn taken(&mut self) {
+        self.owed += 1;
+    }
+
+    /// A large message of the peer is read.
+    pub fn was_read(&mut self) {
+        self.reading -= 1;
+        self.read += 1;
+    }
+
+    /// A message of the peer came. Returns what it is, and how many large messages of ours it has read.
+    #[inline]
+    pub fn arrive(&mut self, octets: &[u8]) -> Result<(Arrival, u16), Violation> {
+        let header = Header::from_octets(octets).ok_or(Violation::Header)?;
+        if header.credits > self.peer.slots - self.credits {
+            return Err(Violation::Credits);
+        }
+        if header.read > self.unread {
+            return Err(Violation::Read);
+        }
+        let arrival = self.judge(&header, &octets[HEADER..])?;
+        self.credits += header.credits;
+        self.unread -= header.read;
+        Ok((arrival, header.read))
+    }
+
+    #[inline]
+    fn judge(&mut self, header: &Header, rest: &[u8]) -> Result<Arrival, Violation> {
+        match header.kind {
+            Kind::Small | Kind::Large if self.peer_ended => Err(Violation::AfterEnd),
+            Kind::Small | Kind::Large if self.granted == 0 => Err(Violation::Overrun),
+            Kind::Small => {
+                self.granted -= 1;
+                Ok(Arrival::Small)
+            }
+            Kind::Large => self.large(rest),
+            Kind::Ack | Kind::End if !rest.is_empty() => Err(Violation::Length),
+            Kind::Ack if (header.credits, header.read) == (0, 0) => Err(Violation::Idle),
+            Kind::Ack => Ok(Arrival::Counts),
+            Kind::End if self.peer_ended => Err(Violation::AfterEnd),
+            Kind::End => {
+                self.peer_ended = true;
+                Ok(Arrival::End)
+            }
+        }
+    }
+
+    fn large(&mut self, rest: &[u8]) -> Result<Arrival, Violation> {
+        let from = RemoteRange::from_octets(rest).ok_or(Violation::Length)?;
+        let fits = (1..=self.ours.longest).contains(&from.len);
+        if !fits || self.reading == self.large {
+            return Err(Violation::Large);
+        }
+        (self.granted, self.reading) = (self.granted - 1, self.reading + 1);
+        Ok(Arrival::Large(from))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use itapi::RmrContext;
+
+    use super::*;
+
+    const GREETING: Greeting = Greeting { small: 64, slots: 4, large: 1, longest: 1000 };
+
+    fn session() -> Session {
+        Session::new(GREETING, GREETING)
+    }
+
+    fn message(kind: Kind, credits: u16, read: u16, rest: &[u8]) -> Vec<u8> {
+        [&Header { kind, credits, read }.to_octets()[..], rest].concat()
+    }
+
+    fn large(len: u64) -> Vec<u8> {
+        let range = RemoteRange { context: RmrContext(7), addr: 8, len };
+        message(Kind::Large, 0, 0, &range.to_octets())
+    }
+
+    #[test]
+    fn credits_go_and_come_back() {
+        let mut ours = session();
+        for _ in 0..4 {
+            assert!(ours.may_send(false));
+            ours.header(Kind::Small);
+        }
+        assert!(!ours.may_send(false));
+        assert_eq!(ours.arrive(&message(Kind::Ack, 5, 0, b"")), Err(Violation::Credits));
+        assert_eq!(ours.arrive(&message(Kind::Ack, 4, 0, b"")), Ok((Arrival::Counts, 0)));
+        assert!(ours.may_send(false));
+    }
+
+    #[test]
+    fn a_peer_sends_no_more_than_it_was_granted() {
+        let mut ours = session();
+        for _ in 0..4 {
+            assert_eq!(ours.arrive(&message(Kind::Small, 0, 0, b"x")), Ok((Arrival::Small, 0)));
+        }
+        assert_eq!(ours.arrive(&message(Kind::Small, 0, 0, b"x")), Err(Violation::Overrun));
+        ours.taken();
+        assert!(ours.owes() && !ours.must_acknowledge());
+        ours.taken();
+        assert!(ours.must_acknowledge());
+        assert_eq!(ours.header(Kind::Ack).credits, 2);
+        assert!(ours.arrive(&message(Kind::Small, 0, 0, b"x")).is_ok());
+    }
+
+    #[test]
+    fn large_messages_are_bounded_and_told_when_read() {
+        let mut ours = session();
+        assert_eq!(ours.arrive(&large(0)), Err(Violation::Large));
+        assert_eq!(ours.arrive(&large(1001)), Err(Violation::Large));
+        assert!(matches!(ours.arrive(&large(1000)), Ok((Arrival::Large(_), 0))));
+        assert_eq!(ours.arrive(&large(1)), Err(Violation::Large));
+        ours.was_read();
+        assert!(ours.must_acknowledge());
+        assert_eq!(ours.header(Kind::Ack).read, 1);
+        assert!(ours.arrive(&large(1)).is_ok());
+
+        assert!(ours.may_send(true));
+        ours.header(Kind::Large);
+        assert!(!ours.may_send(true) && ours.may_send(false));
+        assert_eq!(ours.arrive(&message(Kind::Ack, 0, 2, b"")), Err(Violation::Read));
+        assert_eq!(ours.arrive(&message(Kind::Ack, 1, 1, b"")), Ok((Arrival::Counts, 1)));
+        assert_eq!(ours.unread(), 0);
+    }
+
+    #[test]
+    fn nothing_follows_an_end() {
+        let mut ours = session();
+        assert_eq!(ours.arrive(&message(Kind::End, 0, 0, b"")), Ok((Arrival::End, 0)));
+        assert!(ours.peer_has_ended());
+        assert_eq!(ours.arrive(&message(Kind::Small, 0, 0, b"x")), Err(Violation::AfterEnd));
+        assert_eq!(ours.arrive(&message(Kind::End, 0, 0, b"")), Err(Violation::AfterEnd));
+        // But this end may still be sending.
+        ours.header(Kind::Small);
+        assert!(ours.arrive(&message(Kind::Ack, 1, 0, b"")).is_ok());
+    }
+
+    #[test]
+    fn malformed_messages_are_named() {
+        let mut ours = session();
+        assert_eq!(ours.arrive(b""), Err(Violation::Header));
+        assert_eq!(ours.arrive(&[9; 8]), Err(Violation::Header));
+        assert_eq!(ours.arrive(&message(Kind::Ack, 0, 0, b"")), Err(Violation::Idle));
+        assert_eq!(ours.arrive(&message(Kind::Ack, 0, 0, b"x")), Err(Violation::Length));
+        assert_eq!(ours.arrive(&message(Kind::Large, 0, 0, b"x")), Err(Violation::Length));
+    }
+}

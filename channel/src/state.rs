@@ -1,0 +1,129 @@
+//! What a channel has in its hands: messages that came, memory that is idle, and what is under way.
+//!
+//! Owner: the channel's [`Core`](crate::core::Core), which locks it for each step; nothing here waits. All
+//! lists are bounded by what was agreed. When the connection ends, messages that came stay to be taken; the
+//! rest goes with the channel.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+
+use itapi::{Adopted, Buffer, Local};
+
+use crate::error::{End, Error};
+use crate::session::{Session, Violation};
+use crate::wire::Unfit;
+
+/// Why a channel carries nothing any more.
+#[derive(Clone, Debug)]
+pub(crate) enum Over {
+    /// The peer broke the protocol.
+    Violation(Violation),
+    /// The peer is no channel of this version.
+    Unfit(Unfit),
+    /// The connection ended.
+    Ended(Option<Box<End>>),
+}
+
+impl Over {
+    pub(crate) fn error(&self) -> Error {
+        match self {
+            Self::Violation(violation) => Error::Protocol(*violation),
+            Self::Unfit(unfit) => Error::Greeting(*unfit),
+            Self::Ended(end) => Error::Lost(end.clone()),
+        }
+    }
+}
+
+/// A message that came, in its turn.
+pub(crate) enum Entry {
+    Small(Buffer),
+    /// Its octets are being read.
+    Reading,
+    Large(Buffer),
+}
+
+/// Requests of the send queue: how many are under way, and which of them will say so.
+#[derive(Default)]
+pub(crate) struct Sends {
+    /// Not known to be complete.
+    pub(crate) used: u32,
+    /// Posted since the last one with a completion.
+    pub(crate) silent: u32,
+    /// For each completion to come, the requests that it is good for.
+    pub(crate) told: VecDeque<u32>,
+}
+
+impl Sends {
+    /// Notes a request that is posted.
+    #[inline]
+    pub(crate) fn posted(&mut self, signalled: bool) {
+        self.used += 1;
+        self.silent += 1;
+        if signalled {
+            self.told.push_back(std::mem::take(&mut self.silent));
+        }
+    }
+
+    /// Notes a completion.
+    #[inline]
+    pub(crate) fn completed(&mut self) {
+        self.used -= self.told.pop_front().unwrap_or(0);
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct State {
+    /// `None` until both ends have greeted each other.
+    pub(crate) session: Option<Session>,
+    /// The connection is up.
+    pub(crate) up: bool,
+    pub(crate) over: Option<Over>,
+    /// How the connection ended; it is over when all completions were taken.
+    pub(crate) ending: Option<Over>,
+    pub(crate) inbound: VecDeque<Entry>,
+    /// Messages that came before the greeting of the peer was looked at.
+    pub(crate) early: VecDeque<Buffer>,
+    /// Receives to be posted again.
+    pub(crate) free: Vec<Local>,
+    /// Idle memory for small messages, and how many there are in all.
+    pub(crate) drafts: Vec<Buffer>,
+    pub(crate) drafts_made: usize,
+    /// Idle memory for large messages that leave, and that come.
+    pub(crate) vectors: Vec<Vec<u8>>,
+    pub(crate) sinks: Vec<Buffer>,
+    /// Large messages that the peer has not read, oldest first.
+    pub(crate) unread: VecDeque<Adopted<Vec<u8>>>,
+    pub(crate) sends: Sends,
+    /// Tasks that wait for anything here.
+    pub(crate) wakers: Vec<Waker>,
+    /// It is on the list of those that have news for a [`Server`](crate::Server).
+    pub(crate) listed: bool,
+    /// The server has told of the connection.
+    pub(crate) told: bool,
+}
+
+impl State {
+    /// The oldest message can be taken.
+    pub(crate) fn has_message(&self) -> bool {
+        matches!(self.inbound.front(), Some(Entry::Small(_) | Entry::Large(_)))
+    }
+
+    /// The peer has said that it is done, and all of its messages were taken.
+    pub(crate) fn is_at_end(&self) -> bool {
+        let ended = self.session.as_ref().is_some_and(Session::peer_has_ended);
+        ended && self.inbound.is_empty()
+    }
+
+    /// There is something to tell a server.
+    pub(crate) fn has_news(&self) -> bool {
+        (self.up && !self.told) || self.has_message() || self.is_at_end() || self.over.is_some()
+    }
+
+    /// A task waits.
+    pub(crate) fn wait(&mut self, waker: &Waker) {
+        if !self.wakers.iter().any(|other| other.will_wake(waker)) {
+            self.wakers.push(waker.clone());
+        }
+    }
+}

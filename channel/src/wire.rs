@@ -1,0 +1,195 @@
+//! The wire form, version 1: the greeting in the private data, and the header of each message. Plain
+//! values without state; what the numbers mean over time is the [`Session`](crate::session::Session)'s.
+//! `docs/channel.md` is the specification.
+
+use itapi::RemoteRange;
+
+/// Version of all that is here.
+pub const VERSION: u16 = 1;
+
+/// First octets of a greeting.
+const MAGIC: [u8; 4] = *b"WLch";
+
+/// Octets of a header.
+pub const HEADER: usize = 8;
+
+/// Most receives that one end may announce for messages.
+pub const MAX_SLOTS: u16 = 4096;
+
+/// Most large messages that may be under way in one direction.
+pub const MAX_LARGE: u16 = 64;
+
+/// What each end tells the other in the private data of the connection: what it takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Greeting {
+    /// Octets of a small message, which travels in one Send.
+    pub small: u32,
+    /// Messages that may be on their way to this end and not taken.
+    pub slots: u16,
+    /// Of these, how many may be large.
+    pub large: u16,
+    /// Octets of a large message.
+    pub longest: u64,
+}
+
+/// Why private data is no greeting of this version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unfit {
+    /// It does not begin as one.
+    Stranger,
+    /// The peer speaks another version.
+    Version(u16),
+    /// A number in it makes no sense.
+    Number(&'static str),
+}
+
+impl Greeting {
+    /// Octets of a greeting.
+    pub const LEN: usize = 24;
+
+    /// For the private data.
+    pub fn to_octets(self) -> [u8; Self::LEN] {
+        let mut octets = [0; Self::LEN];
+        octets[..4].copy_from_slice(&MAGIC);
+        octets[4..6].copy_from_slice(&VERSION.to_be_bytes());
+        octets[6..8].copy_from_slice(&self.slots.to_be_bytes());
+        octets[8..12].copy_from_slice(&self.small.to_be_bytes());
+        octets[12..14].copy_from_slice(&self.large.to_be_bytes());
+        octets[16..].copy_from_slice(&self.longest.to_be_bytes());
+        octets
+    }
+
+    /// Out of the private data; octets behind it are left to later versions.
+    pub fn from_octets(octets: &[u8]) -> Result<Self, Unfit> {
+        let version = match octets {
+            [m0, m1, m2, m3, v0, v1, ..] if [*m0, *m1, *m2, *m3] == MAGIC => [*v0, *v1],
+            _ => return Err(Unfit::Stranger),
+        };
+        let version = u16::from_be_bytes(version);
+        if version != VERSION {
+            return Err(Unfit::Version(version));
+        }
+        let octets: &[u8; Self::LEN] = octets.first_chunk().ok_or(Unfit::Number("its length"))?;
+        let greeting = Self {
+            slots: u16::from_be_bytes([octets[6], octets[7]]),
+            small: u32::from_be_bytes([octets[8], octets[9], octets[10], octets[11]]),
+            large: u16::from_be_bytes([octets[12], octets[13]]),
+            longest: octets[16..].iter().fold(0, |number, octet| number << 8 | u64::from(*octet)),
+        };
+        greeting.check().map_or(Ok(greeting), |what| Err(Unfit::Number(what)))
+    }
+
+    /// What of it makes no sense.
+    pub fn check(&self) -> Option<&'static str> {
+        if self.slots == 0 || self.slots > MAX_SLOTS {
+            return Some("receives: 1 to 4096");
+        }
+        if (self.small as usize) < RemoteRange::ENCODED_LEN || self.small > 1 << 30 {
+            return Some("octets of a small message: 20 to 2^30");
+        }
+        if self.large > MAX_LARGE || self.large > self.slots {
+            return Some("large messages: at most 64, and no more than receives");
+        }
+        if self.longest > u64::from(u32::MAX) || (self.large > 0 && self.longest == 0) {
+            return Some("octets of a large message: 1 to 2^32 - 1");
+        }
+        None
+    }
+
+    /// Receives for what is no message: acknowledgements and the end. While an end does not look, its
+    /// peer has no more to send than two acknowledgements of messages, one of each large one, and the end.
+    pub fn reserve(&self) -> u32 {
+        u32::from(self.large) + 3
+    }
+}
+
+/// What a message is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// The rest is the application's.
+    Small = 0,
+    /// The rest says where the application's octets are: read them.
+    Large = 1,
+    /// Nothing but the counts of the header.
+    Ack = 2,
+    /// No message follows.
+    End = 3,
+}
+
+/// Before the octets of each message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// What follows.
+    pub kind: Kind,
+    /// Messages that the peer may send besides.
+    pub credits: u16,
+    /// Large messages of the peer that were read.
+    pub read: u16,
+}
+
+impl Header {
+    /// In front of a message.
+    pub fn to_octets(self) -> [u8; HEADER] {
+        let ([c0, c1], [r0, r1]) = (self.credits.to_be_bytes(), self.read.to_be_bytes());
+        [self.kind as u8, 0, c0, c1, r0, r1, 0, 0]
+    }
+
+    /// Of a message; `None`: it is too short, or of a kind that this version does not have.
+    pub fn from_octets(octets: &[u8]) -> Option<Self> {
+        let [kind, 0, c0, c1, r0, r1, 0, 0] = octets.first_chunk()? else { return None };
+        let kind = match kind {
+            0 => Kind::Small,
+            1 => Kind::Large,
+            2 => Kind::Ack,
+            3 => Kind::End,
+            _ => return None,
+        };
+        let (credits, read) = (u16::from_be_bytes([*c0, *c1]), u16::from_be_bytes([*r0, *r1]));
+        Some(Self { kind, credits, read })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GREETING: Greeting = Greeting { small: 4096, slots: 32, large: 4, longest: 1 << 20 };
+
+    #[test]
+    fn greetings_and_headers_survive_the_wire() {
+        let mut octets = GREETING.to_octets().to_vec();
+        octets.push(7);
+        assert_eq!(Greeting::from_octets(&octets), Ok(GREETING));
+        for kind in [Kind::Small, Kind::Large, Kind::Ack, Kind::End] {
+            let header = Header { kind, credits: 0x0102, read: 0x0304 };
+            assert_eq!(Header::from_octets(&header.to_octets()), Some(header));
+        }
+        assert_eq!(Header::from_octets(&[4, 0, 0, 0, 0, 0, 0, 0]), None);
+        assert_eq!(Header::from_octets(&[0, 1, 0, 0, 0, 0, 0, 0]), None);
+        assert_eq!(Header::from_octets(&[0; 7]), None);
+    }
+
+    #[test]
+    fn what_is_no_greeting_says_why() {
+        let octets = GREETING.to_octets();
+        assert_eq!(Greeting::from_octets(b""), Err(Unfit::Stranger));
+        assert_eq!(Greeting::from_octets(b"picture server 1.0"), Err(Unfit::Stranger));
+        let mut other = octets;
+        other[5] = 9;
+        assert_eq!(Greeting::from_octets(&other[..6]), Err(Unfit::Version(9)));
+        assert!(matches!(Greeting::from_octets(&octets[..23]), Err(Unfit::Number(_))));
+        let wrong = [
+            Greeting { slots: 0, ..GREETING },
+            Greeting { slots: 4097, ..GREETING },
+            Greeting { small: 19, ..GREETING },
+            Greeting { small: u32::MAX, ..GREETING },
+            Greeting { large: 33, ..GREETING },
+            Greeting { longest: 0, ..GREETING },
+            Greeting { longest: 1 << 32, ..GREETING },
+        ];
+        for wrong in wrong {
+            let unfit = Greeting::from_octets(&wrong.to_octets());
+            assert!(matches!(unfit, Err(Unfit::Number(_))), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Nothing grows: slow readers slow the sender down, and full queues on both sides are no end.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use warpline_channel::{Error, Options};
+
+use crate::pair::{TIGHT, message, pair};
+
+#[test]
+fn a_slow_reader_holds_the_sender_at_what_it_takes() {
+    for len in [10, 3000] {
+        let (client, server) = pair(TIGHT);
+        let sent = AtomicU64::new(0);
+        // What may be on its way and not taken.
+        let most = if len > 256 { TIGHT.large } else { TIGHT.slots };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for n in 0..100 {
+                    client.send(message(n, len)).unwrap();
+                    sent.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+            for n in 0..100 {
+                // The sender is as far as it can be, and no further.
+                let most = (n + u64::from(most)).min(100);
+                warpline_patience::until("the sender to be ahead", || {
+                    sent.load(Ordering::SeqCst) + 1 >= most
+                });
+                assert!(sent.load(Ordering::SeqCst) <= most, "message {n}");
+                let got = server.recv().unwrap().unwrap();
+                assert!(got[..] == message(n, len));
+                // The next is asked for only when this one is dropped.
+            }
+        });
+    }
+}
+
+#[test]
+fn messages_that_are_kept_are_not_granted_again() {
+    let (client, server) = pair(TIGHT);
+    let kept: Vec<_> = (0..4)
+        .map(|n| {
+            client.send(message(n, 9)).unwrap();
+            server.recv().unwrap().unwrap()
+        })
+        .collect();
+    assert!(matches!(client.try_send(b"one more").unwrap_err(), Error::Full));
+    drop(kept);
+    client.send(b"one more").unwrap();
+    assert_eq!(server.recv().unwrap().as_deref(), Some(&b"one more"[..]));
+}
+
+#[test]
+fn both_ends_fill_each_other_and_go_on_when_they_read() {
+    for options in [TIGHT, Options { slots: 1, large: 1, ..TIGHT }] {
+        for len in [10, 3000] {
+            let (client, server) = pair(options);
+            let ends = [&client, &server];
+            std::thread::scope(|scope| {
+                for end in ends {
+                    scope.spawn(move || {
+                        (0..300).for_each(|n| end.send(message(n, len)).unwrap());
+                        end.finish().unwrap();
+                    });
+                }
+                // Nobody has read yet, and both are full.
+                for end in ends {
+                    scope.spawn(move || {
+                        for n in 0..300 {
+                            assert!(end.recv().unwrap().unwrap()[..] == message(n, len));
+                        }
+                        assert!(end.recv().unwrap().is_none());
+                    });
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Channels over SoftRDMA: both ends in one process on loopback, or in two where one is killed.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used)] // helpers of tests are tests
+
+mod bounds;
+mod ends;
+mod hostile;
+mod killed;
+mod messages;
+mod pair;
+mod served;
+mod tasks;
