@@ -10,19 +10,19 @@ use ual_cm::{
     AcceptParams, ConnEvent, ConnectParams, ConvertParams, Crc, Disconnect, Established,
     FailReason, LocalStreams, NotLocal, PeerToPeer, Policy,
 };
-use vp_api::{LocalSide, LocalStream, RecvWr, Role};
+use vp_api::{LocalSide, LocalStream, QpId, RecvWr, Role};
 
 use crate::common::{Machine, TestEndpoint, as_connectee, next, open, send};
 use crate::takes::{Taken, Takes};
 
 /// A machine whose provider takes local streams.
-struct Side {
-    machine: Machine,
+pub(crate) struct Side {
+    pub(crate) machine: Machine,
     taken: Arc<Taken>,
 }
 
 impl Side {
-    fn new(policy: Policy) -> Self {
+    pub(crate) fn new(policy: Policy) -> Self {
         let rnic = Takes::new(open());
         let taken = rnic.taken.clone();
         Self { machine: Machine::of(Arc::new(rnic), policy), taken }
@@ -32,7 +32,12 @@ impl Side {
         Self { machine: Machine::with(policy), taken: Arc::default() }
     }
 
-    fn local(&self, endpoint: &TestEndpoint) -> Option<LocalStream> {
+    /// What is kept of a queue pair.
+    pub(crate) fn forget(&self, qp: QpId) {
+        self.taken.of(qp);
+    }
+
+    pub(crate) fn local(&self, endpoint: &TestEndpoint) -> Option<LocalStream> {
         Some(self.taken.of(endpoint.qp.id())?.0)
     }
 }
@@ -42,13 +47,13 @@ fn with(local: LocalStreams) -> Policy {
 }
 
 /// Both ends of one connection.
-struct Pair {
+pub(crate) struct Pair {
     active: (Arc<TestEndpoint>, Receiver<ConnEvent>),
     passive: (Arc<TestEndpoint>, Receiver<ConnEvent>),
 }
 
 /// Connects; the events that either end is told.
-fn connect(near: &Side, far: &Side, at: &str) -> (Pair, ConnEvent, ConnEvent) {
+pub(crate) fn pair_of(near: &Side, far: &Side, at: &str) -> (Pair, ConnEvent, ConnEvent) {
     let bound = [at.parse().unwrap()];
     let bound = far.machine.cm.bind(&bound, ual_cm::Serves::Connections).unwrap();
     let listener = far.machine.listener_of(bound, |_| true);
@@ -68,7 +73,7 @@ fn connect(near: &Side, far: &Side, at: &str) -> (Pair, ConnEvent, ConnEvent) {
     (pair, active, passive)
 }
 
-fn established(event: ConnEvent) -> Established {
+pub(crate) fn established(event: ConnEvent) -> Established {
     match event {
         ConnEvent::Established(made) => made,
         other => panic!("{other}"),
@@ -91,7 +96,7 @@ fn inode(fd: impl AsFd) -> u64 {
 }
 
 /// Both ends have the same memory, from different sides, and the octets flow.
-fn is_local(near: &Side, far: &Side, pair: &Pair, events: (ConnEvent, ConnEvent)) {
+pub(crate) fn is_local(near: &Side, far: &Side, pair: &Pair, events: (ConnEvent, ConnEvent)) {
     assert_eq!(established(events.0).local, Ok(()));
     assert_eq!(established(events.1).local, Ok(()));
     let one = near.local(&pair.active.0).expect("a local stream");
@@ -103,7 +108,7 @@ fn is_local(near: &Side, far: &Side, pair: &Pair, events: (ConnEvent, ConnEvent)
 }
 
 fn is_tcp(near: &Side, far: &Side, at: &str, due: (NotLocal, NotLocal)) {
-    let (pair, active, passive) = connect(near, far, at);
+    let (pair, active, passive) = pair_of(near, far, at);
     assert_eq!(established(active).local, Err(due.0));
     assert_eq!(established(passive).local, Err(due.1));
     assert!(near.local(&pair.active.0).is_none() && far.local(&pair.passive.0).is_none());
@@ -114,7 +119,7 @@ fn is_tcp(near: &Side, far: &Side, at: &str, due: (NotLocal, NotLocal)) {
 fn both_ends_on_this_host_have_a_local_stream() {
     let (near, far) = (Side::new(Policy::default()), Side::new(Policy::default()));
     for at in ["127.0.0.1:0", "[::1]:0"] {
-        let (pair, active, passive) = connect(&near, &far, at);
+        let (pair, active, passive) = pair_of(&near, &far, at);
         is_local(&near, &far, &pair, (active, passive));
     }
 }
@@ -132,7 +137,7 @@ fn every_start_up_has_it() {
         with(LocalStreams::Require),
     ] {
         let (near, far) = (Side::new(policy.clone()), Side::new(policy));
-        let (pair, active, passive) = connect(&near, &far, "127.0.0.1:0");
+        let (pair, active, passive) = pair_of(&near, &far, "127.0.0.1:0");
         is_local(&near, &far, &pair, (active, passive));
     }
 }
@@ -166,7 +171,7 @@ fn crc_is_on_where_one_end_requires_it() {
         let markers = ual_cm::Markers::Prefer;
         let policy = |crc| Policy { crc, markers, ..Policy::default() };
         let (near, far) = (Side::new(policy(near_crc)), Side::new(policy(far_crc)));
-        let (pair, active, passive) = connect(&near, &far, "127.0.0.1:0");
+        let (pair, active, passive) = pair_of(&near, &far, "127.0.0.1:0");
         for (side, endpoint, event) in
             [(&near, &pair.active.0, active), (&far, &pair.passive.0, passive)]
         {
@@ -211,14 +216,14 @@ fn who_demands_one_has_no_connection_without() {
     let (demanding, at) = (Side::new(with(LocalStreams::Require)), "127.0.0.1:0");
     let lacks = |why| FailReason::NoLocalStream(why);
     // The peer took the request, so it knows of a connection that ends.
-    let (_pair, active, passive) = connect(&demanding, &off, at);
+    let (_pair, active, passive) = pair_of(&demanding, &off, at);
     assert_eq!(failed(active), lacks(NotLocal::PeerPlain));
     established(passive);
     // The peer is rejected.
-    let (_pair, active, passive) = connect(&off, &demanding, at);
+    let (_pair, active, passive) = pair_of(&off, &demanding, at);
     assert!(matches!(active, ConnEvent::Rejected { .. }), "{active}");
     assert_eq!(failed(passive), lacks(NotLocal::PeerPlain));
-    let (pair, active, passive) = connect(&auto, &demanding, at);
+    let (pair, active, passive) = pair_of(&auto, &demanding, at);
     is_local(&auto, &demanding, &pair, (active, passive));
     // Nothing is sent where it is known before.
     let without = Side::plain(with(LocalStreams::Require));
@@ -239,7 +244,7 @@ fn places_are_given_back() {
     let policy = Policy { local_streams: 100, ..Policy::default() };
     let (near, far) = (Side::new(policy.clone()), Side::new(policy));
     for _ in 0..60 {
-        let (pair, active, passive) = connect(&near, &far, "127.0.0.1:0");
+        let (pair, active, passive) = pair_of(&near, &far, "127.0.0.1:0");
         assert_eq!(established(active).local, Ok(()));
         assert_eq!(established(passive).local, Ok(()));
         near.machine.cm.disconnect(&as_connectee(&pair.active.0), Disconnect::Graceful).unwrap();

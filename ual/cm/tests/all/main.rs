@@ -4,4 +4,5 @@
 mod common;
 mod face;
 mod local;
+mod rendezvous;
 mod takes;

@@ -1,0 +1,476 @@
+//! Peers that lie, stop, leave or die at the rendezvous for a local stream: the connection is one over TCP with
+//! the reason, the peer gets the MPA frames that it would get anyway, and others are served meanwhile.
+//!
+//! `WARPLINE_RENDEZVOUS_RUNS` says how often each lie is told.
+
+use std::io::{IoSlice, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, accept, bind, connect, listen, recv, send, sendmsg, socket_with,
+};
+use ual_cm::{
+    AcceptParams, ConnEvent, ConnectParams, Disconnect, FailReason, NotLocal, PeerToPeer, Policy,
+};
+
+use crate::common::{TestEndpoint, as_connectee, next};
+use crate::local::{Side, established, is_local, pair_of};
+
+const REQUEST: &[u8; 20] = b"MPA ID Req Frame\x40\x01\0\0";
+const REPLY: &[u8; 20] = b"MPA ID Rep Frame\x40\x01\0\0";
+
+const OFFER: u8 = 1;
+const AGREE: u8 = 2;
+const REFUSE: u8 = 3;
+const GO: u8 = 4;
+
+fn runs() -> usize {
+    let runs = std::env::var("WARPLINE_RENDEZVOUS_RUNS");
+    runs.map_or(4, |runs| runs.parse().expect("a number"))
+}
+
+/// A connection: the end that waits at its name, and the one that dials.
+#[derive(Clone, Copy)]
+struct Ends(SocketAddr, SocketAddr);
+
+/// A message of the rendezvous.
+fn message(kind: u8, Ends(waiting, dialling): Ends) -> Vec<u8> {
+    let end = |of: SocketAddr| {
+        let ip = match of.ip() {
+            std::net::IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+            std::net::IpAddr::V6(v6) => v6,
+        };
+        [&ip.octets()[..], &of.port().to_be_bytes()].concat()
+    };
+    [&[kind, 0, 0, 0][..], &end(waiting), &end(dialling)].concat()
+}
+
+fn unix() -> OwnedFd {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap()
+}
+
+fn name(of: SocketAddr) -> SocketAddrUnix {
+    SocketAddrUnix::new_abstract_name(format!("warpline/1/mpa/{of}").as_bytes()).unwrap()
+}
+
+fn say(socket: &OwnedFd, octets: &[u8]) {
+    // The other may have left.
+    let _ = send(socket, octets, SendFlags::NOSIGNAL);
+}
+
+fn offer(socket: &OwnedFd, ends: Ends, fds: &[BorrowedFd<'_>]) {
+    let mut room = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut control = SendAncillaryBuffer::new(&mut room);
+    control.push(SendAncillaryMessage::ScmRights(fds));
+    let octets = message(OFFER, ends);
+    let _ = sendmsg(socket, &[IoSlice::new(&octets)], &mut control, SendFlags::NOSIGNAL);
+}
+
+fn hears(socket: &OwnedFd) -> Vec<u8> {
+    let mut octets = [0; 64];
+    let len = recv(socket, &mut octets[..], rustix::net::RecvFlags::empty()).unwrap().1;
+    octets[..len].to_vec()
+}
+
+fn policy() -> Policy {
+    // Revision 1, as the peers here speak it, and nothing that it has to answer.
+    Policy { revision: 1, peer_to_peer: PeerToPeer::default(), ..Policy::default() }
+}
+
+fn leave(side: &Side, endpoint: &TestEndpoint) {
+    let qp = endpoint.qp.id();
+    side.machine.cm.forget(qp);
+    side.machine.rnic.destroy_qp(qp).unwrap();
+    side.forget(qp);
+}
+
+/// What a peer does that was dialled, with its listening socket.
+type Lie = fn(&OwnedFd, Ends) -> Option<OwnedFd>;
+
+const OF_WHO_WAITS: &[(&str, NotLocal, Lie)] = &[
+    ("does not accept", NotLocal::TimedOut, |_, _| None),
+    ("accepts, and says nothing", NotLocal::TimedOut, |at, _| Some(accept(at).unwrap())),
+    ("leaves", NotLocal::PeerLeft, |at, _| {
+        drop(accept(at).unwrap());
+        None
+    }),
+    ("takes the offer, and leaves", NotLocal::PeerLeft, |at, _| {
+        hears(&accept(at).unwrap());
+        None
+    }),
+    ("talks nonsense", NotLocal::PeerMalformed, |at, _| {
+        let peer = accept(at).unwrap();
+        say(&peer, &[0xA5; 4096]);
+        Some(peer)
+    }),
+    ("answers with an offer", NotLocal::PeerMalformed, |at, ends| {
+        let peer = accept(at).unwrap();
+        say(&peer, &message(OFFER, ends));
+        Some(peer)
+    }),
+    ("has the last word", NotLocal::PeerMalformed, |at, ends| {
+        let peer = accept(at).unwrap();
+        say(&peer, &message(GO, ends));
+        Some(peer)
+    }),
+    ("refuses", NotLocal::PeerRefused, |at, ends| {
+        let peer = accept(at).unwrap();
+        say(&peer, &message(REFUSE, ends));
+        Some(peer)
+    }),
+    ("means another connection", NotLocal::OtherConnection, |at, Ends(waiting, dialling)| {
+        let peer = accept(at).unwrap();
+        say(&peer, &message(AGREE, Ends(dialling, waiting)));
+        Some(peer)
+    }),
+];
+
+/// The other side accepts, and looks for a peer that lies.
+#[test]
+fn who_lies_at_its_name_gets_the_reply_by_tcp() {
+    let side = Side::new(policy());
+    let listening = side.machine.listener();
+    let mut longest = Duration::ZERO;
+    for (what, due, lie) in OF_WHO_WAITS {
+        for _ in 0..runs() {
+            let mut tcp = TcpStream::connect(listening.address).unwrap();
+            let ends = Ends(tcp.local_addr().unwrap(), listening.address);
+            let liar = unix();
+            bind(&liar, &name(ends.0)).unwrap();
+            listen(&liar, 1).unwrap();
+            tcp.write_all(REQUEST).unwrap();
+            let request = next(&listening.requests, "request");
+            let (endpoint, events) = side.machine.endpoint();
+            let (begun, params) = (Instant::now(), AcceptParams::default());
+            side.machine.cm.accept(&as_connectee(&endpoint), request.request, params).unwrap();
+            let _stays = lie(&liar, ends);
+            let made = established(next(&events, what));
+            longest = longest.max(begun.elapsed());
+            assert_eq!(made.local, Err(*due), "{what}");
+            assert!(side.local(&endpoint).is_none());
+            let mut reply = [0; 20];
+            tcp.read_exact(&mut reply).unwrap();
+            assert_eq!(&reply[..16], &REPLY[..16], "{what}");
+            side.machine.cm.disconnect(&as_connectee(&endpoint), Disconnect::Abrupt).unwrap();
+            next(&events, "end");
+            leave(&side, &endpoint);
+        }
+    }
+    println!("longest accept: {longest:?}");
+}
+
+/// A peer that is stopped in the rendezvous holds up nobody else.
+#[test]
+fn others_are_served_while_a_peer_is_silent() {
+    let (side, near) = (Side::new(policy()), Side::new(policy()));
+    let listening = side.machine.listener();
+    let mut silent = Vec::new();
+    for _ in 0..runs().min(100) {
+        let mut tcp = TcpStream::connect(listening.address).unwrap();
+        let liar = unix();
+        bind(&liar, &name(tcp.local_addr().unwrap())).unwrap();
+        listen(&liar, 1).unwrap();
+        tcp.write_all(REQUEST).unwrap();
+        let request = next(&listening.requests, "request");
+        let (endpoint, events) = side.machine.endpoint();
+        let params = AcceptParams::default();
+        side.machine.cm.accept(&as_connectee(&endpoint), request.request, params).unwrap();
+        silent.push((tcp, liar, endpoint, events));
+        let (pair, active, passive) = pair_of(&near, &side, "127.0.0.1:0");
+        is_local(&near, &side, &pair, (active, passive));
+    }
+    for (_tcp, _liar, _endpoint, events) in &silent {
+        assert_eq!(established(next(events, "event")).local, Err(NotLocal::TimedOut));
+    }
+}
+
+/// A peer that dies while it is met: an end, and no more than that.
+#[test]
+fn a_peer_that_dies_at_any_step_is_an_end() {
+    let side = Side::new(policy());
+    let listening = side.machine.listener();
+    for step in 0..5 {
+        for _ in 0..runs() {
+            let mut tcp = TcpStream::connect(listening.address).unwrap();
+            let ends = Ends(tcp.local_addr().unwrap(), listening.address);
+            let liar = unix();
+            bind(&liar, &name(ends.0)).unwrap();
+            listen(&liar, 1).unwrap();
+            tcp.write_all(REQUEST).unwrap();
+            let request = next(&listening.requests, "request");
+            let (endpoint, events) = side.machine.endpoint();
+            let params = AcceptParams::default();
+            if step == 0 {
+                kal_shim::sock::reset_on_close(&tcp).unwrap();
+                drop((tcp, liar));
+                let accepted =
+                    side.machine.cm.accept(&as_connectee(&endpoint), request.request, params);
+                // Else it was noticed before.
+                if accepted.is_ok() {
+                    ends_somehow(&events);
+                }
+                leave(&side, &endpoint);
+                continue;
+            }
+            side.machine.cm.accept(&as_connectee(&endpoint), request.request, params).unwrap();
+            let dead = match step {
+                1 => None,
+                2 => Some(accept(&liar).unwrap()),
+                3 => {
+                    let peer = accept(&liar).unwrap();
+                    hears(&peer);
+                    Some(peer)
+                }
+                _ => {
+                    let peer = accept(&liar).unwrap();
+                    hears(&peer);
+                    say(&peer, &message(AGREE, ends));
+                    Some(peer)
+                }
+            };
+            kal_shim::sock::reset_on_close(&tcp).unwrap();
+            drop((tcp, liar, dead));
+            ends_somehow(&events);
+            leave(&side, &endpoint);
+        }
+    }
+}
+
+fn ends_somehow(events: &std::sync::mpsc::Receiver<ConnEvent>) {
+    match next(events, "event") {
+        ConnEvent::Established(_) => {
+            let end = next(events, "end");
+            assert!(!matches!(end, ConnEvent::Established(_)), "{end}");
+        }
+        ConnEvent::Failed(_) => {}
+        other => panic!("{other}"),
+    }
+}
+
+/// What a peer does that dials.
+type Call = fn(Ends) -> Vec<OwnedFd>;
+
+fn dialled(ends: Ends) -> OwnedFd {
+    let caller = unix();
+    connect(&caller, &name(ends.0)).unwrap();
+    caller
+}
+
+fn bells() -> [OwnedFd; 2] {
+    kal_shim::same_host::doorbells().unwrap()
+}
+
+fn calls_with(ends: Ends, memory: &OwnedFd, bells: [&OwnedFd; 2]) -> OwnedFd {
+    let caller = dialled(ends);
+    offer(&caller, ends, &[memory.as_fd(), bells[0].as_fd(), bells[1].as_fd()]);
+    caller
+}
+
+/// The other answers an offer like this with a refusal.
+fn is_refused(caller: &OwnedFd) {
+    assert_eq!(hears(caller)[0], REFUSE);
+}
+
+const OF_WHO_DIALS: &[(&str, NotLocal, Call)] = &[
+    ("does not call", NotLocal::PeerPlain, |_| Vec::new()),
+    ("says nothing", NotLocal::TimedOut, |ends| vec![dialled(ends)]),
+    ("leaves", NotLocal::PeerLeft, |ends| {
+        drop(dialled(ends));
+        Vec::new()
+    }),
+    ("talks nonsense", NotLocal::PeerMalformed, |ends| {
+        let caller = dialled(ends);
+        say(&caller, &[0x5A; 4096]);
+        is_refused(&caller);
+        vec![caller]
+    }),
+    ("offers nothing", NotLocal::PeerMalformed, |ends| {
+        let caller = dialled(ends);
+        say(&caller, &message(OFFER, ends));
+        is_refused(&caller);
+        vec![caller]
+    }),
+    ("begins with the last word", NotLocal::PeerMalformed, |ends| {
+        let caller = dialled(ends);
+        say(&caller, &message(GO, ends));
+        is_refused(&caller);
+        vec![caller]
+    }),
+    ("means another connection", NotLocal::OtherConnection, |Ends(waiting, dialling)| {
+        let (caller, bells) = (dialled(Ends(waiting, dialling)), bells());
+        let memory = shm_ring::create(65_536).unwrap();
+        let fds = [memory.as_fd(), bells[0].as_fd(), bells[1].as_fd()];
+        offer(&caller, Ends(waiting, "127.0.0.1:1".parse().unwrap()), &fds);
+        is_refused(&caller);
+        vec![caller]
+    }),
+    ("offers memory without seals", NotLocal::BadMemory, |ends| {
+        let (memory, [one, other]) =
+            (memfd_create("w", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap(), bells());
+        rustix::fs::ftruncate(&memory, 4096 + 2 * 65_536).unwrap();
+        let caller = calls_with(ends, &memory, [&one, &other]);
+        is_refused(&caller);
+        vec![caller]
+    }),
+    ("offers memory that is too short", NotLocal::BadMemory, |ends| {
+        let (memory, [one, other]) = (memfd_create("w", MemfdFlags::CLOEXEC).unwrap(), bells());
+        let caller = calls_with(ends, &memory, [&one, &other]);
+        is_refused(&caller);
+        vec![caller]
+    }),
+    ("offers a pipe for a bell", NotLocal::BadMemory, |ends| {
+        let (memory, [one, _]) = (shm_ring::create(65_536).unwrap(), bells());
+        let (read, write) = rustix::pipe::pipe().unwrap();
+        let caller = calls_with(ends, &memory, [&one, &write]);
+        is_refused(&caller);
+        vec![caller, read]
+    }),
+    ("does not say the last word", NotLocal::TimedOut, |ends| {
+        let (memory, [one, other]) = (shm_ring::create(65_536).unwrap(), bells());
+        let caller = calls_with(ends, &memory, [&one, &other]);
+        assert_eq!(hears(&caller), message(AGREE, ends));
+        vec![caller]
+    }),
+    ("leaves before the last word", NotLocal::PeerLeft, |ends| {
+        let (memory, [one, other]) = (shm_ring::create(65_536).unwrap(), bells());
+        let caller = calls_with(ends, &memory, [&one, &other]);
+        assert_eq!(hears(&caller), message(AGREE, ends));
+        Vec::new()
+    }),
+];
+
+struct Plain {
+    tcp: TcpStream,
+    ends: Ends,
+    endpoint: std::sync::Arc<TestEndpoint>,
+    events: std::sync::mpsc::Receiver<ConnEvent>,
+}
+
+/// The other side connects, and has sent its request.
+fn asked(side: &Side, listener: &TcpListener) -> Plain {
+    let (endpoint, events) = side.machine.endpoint();
+    let at = listener.local_addr().unwrap();
+    side.machine.cm.connect(&as_connectee(&endpoint), ConnectParams::new(at)).unwrap();
+    let (mut tcp, from) = listener.accept().unwrap();
+    let mut request = [0; 20];
+    tcp.read_exact(&mut request).unwrap();
+    assert_eq!(&request[..16], &REQUEST[..16]);
+    Plain { tcp, ends: Ends(from, at), endpoint, events }
+}
+
+#[test]
+fn who_lies_to_a_name_is_replied_to_by_tcp() {
+    let side = Side::new(policy());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    for (what, due, call) in OF_WHO_DIALS {
+        for _ in 0..runs() {
+            let Plain { mut tcp, ends, endpoint, events } = asked(&side, &listener);
+            let _stay = call(ends);
+            tcp.write_all(REPLY).unwrap();
+            let made = established(next(&events, what));
+            assert_eq!(made.local, Err(*due), "{what}");
+            assert!(side.local(&endpoint).is_none());
+            side.machine.cm.disconnect(&as_connectee(&endpoint), Disconnect::Abrupt).unwrap();
+            next(&events, "end");
+            leave(&side, &endpoint);
+        }
+    }
+}
+
+/// After a liar the peer still comes through; after a crowd of them nobody does.
+#[test]
+fn a_crowd_at_a_name_ends_the_wait() {
+    let side = Side::new(policy());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    for _ in 0..runs() {
+        let Plain { mut tcp, ends, endpoint, events } = asked(&side, &listener);
+        let gone = || {
+            let caller = unix();
+            connect(&caller, &name(ends.0)).is_err()
+        };
+        warpline_patience::until("the name to be given up", gone);
+        tcp.write_all(REPLY).unwrap();
+        assert_eq!(established(next(&events, "event")).local, Err(NotLocal::PeerLeft));
+        leave(&side, &endpoint);
+    }
+}
+
+/// Memory was agreed on, and octets come by TCP all the same.
+#[test]
+fn octets_by_tcp_beside_a_local_stream_are_malformed() {
+    let side = Side::new(policy());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    for _ in 0..runs() {
+        let Plain { mut tcp, ends, endpoint, events } = asked(&side, &listener);
+        let (memory, [one, other]) = (shm_ring::create(65_536).unwrap(), bells());
+        let caller = calls_with(ends, &memory, [&one, &other]);
+        hears(&caller);
+        say(&caller, &message(GO, ends));
+        tcp.write_all(&[&REPLY[..], &[0; 24]].concat()).unwrap();
+        match next(&events, "event") {
+            ConnEvent::Failed(error) => {
+                assert!(matches!(error.reason, FailReason::Malformed(_)), "{error}");
+            }
+            other => panic!("{other}"),
+        }
+        leave(&side, &endpoint);
+    }
+}
+
+/// Somebody has the name already: there is nothing to wait for.
+#[test]
+fn a_name_that_is_taken_leaves_tcp() {
+    let side = Side::new(policy());
+    for _ in 0..runs() {
+        // A port that is known before.
+        let free = side.machine.cm.bind(&[crate::common::anywhere()], ual_cm::Serves::Connections);
+        let bound = free.unwrap();
+        let squatter = unix();
+        bind(&squatter, &name(bound.addresses()[0])).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (endpoint, events) = side.machine.endpoint();
+        let params = ConnectParams::new(listener.local_addr().unwrap());
+        side.machine.cm.connect_from(&as_connectee(&endpoint), bound, params).unwrap();
+        let mut tcp = listener.accept().unwrap().0;
+        tcp.write_all(REPLY).unwrap();
+        assert_eq!(established(next(&events, "event")).local, Err(NotLocal::NameTaken));
+        leave(&side, &endpoint);
+    }
+}
+
+/// A disconnect in the middle ends the attempt, and gives name and place back.
+#[test]
+fn an_accept_can_be_cancelled_while_the_peer_is_met() {
+    let side = Side::new(policy());
+    let listening = side.machine.listener();
+    for _ in 0..runs() {
+        let mut tcp = TcpStream::connect(listening.address).unwrap();
+        let liar = unix();
+        bind(&liar, &name(tcp.local_addr().unwrap())).unwrap();
+        listen(&liar, 1).unwrap();
+        tcp.write_all(REQUEST).unwrap();
+        let request = next(&listening.requests, "request");
+        let (endpoint, events) = side.machine.endpoint();
+        let params = AcceptParams::default();
+        side.machine.cm.accept(&as_connectee(&endpoint), request.request, params).unwrap();
+        side.machine.cm.disconnect(&as_connectee(&endpoint), Disconnect::Abrupt).unwrap();
+        match next(&events, "event") {
+            // It may have been over in this moment.
+            ConnEvent::Established(_) => {}
+            ConnEvent::Failed(error) => {
+                assert_eq!(error.reason, FailReason::Cancelled);
+                let mut reply = [0; 20];
+                tcp.read_exact(&mut reply).unwrap();
+                // Rejected.
+                assert_eq!(reply[16] & 0x20, 0x20);
+            }
+            other => panic!("{other}"),
+        }
+        leave(&side, &endpoint);
+    }
+}
