@@ -1,6 +1,6 @@
-//! How much this process has pinned, and the limit: the only global state of the crate.
+//! The account of pinned memory of this process, and its limit: global state.
 //!
-//! One mutex; held for a few instructions by whoever pins or unpins.
+//! One mutex; held for a few instructions by the thread that pins or unpins.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,12 +10,12 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::fork::Host;
 
-/// Pinned pages, as ranges with the number of pins that cover them: a pin costs two entries at most,
-/// however long. `mlock` does not nest: the last pin of a page decides.
+/// Pinned pages, as ranges with the number of pins that cover them: a pin costs at most two entries,
+/// whatever its length. `mlock` does not nest: the page is unpinned with its last pin.
 #[derive(Default, Debug)]
 pub(crate) struct Account {
-    /// Where the count changes, and what it is from there on. It is 0 before the first, and behind
-    /// the last; no two neighbours have the same.
+    /// The pages where the count changes, with the count from there on. It is 0 before the first and
+    /// after the last; no two neighbours are equal.
     counts: BTreeMap<usize, u32>,
     /// Pages whose count is not 0.
     pages: usize,
@@ -29,7 +29,7 @@ impl Account {
         runs
     }
 
-    /// Counts one pin less; returns the runs that nobody pins any more.
+    /// Counts one pin less; returns the runs that are no longer pinned.
     pub(crate) fn remove(&mut self, first: usize, last: usize) -> Vec<(usize, usize)> {
         let runs = self.change(first, last, |count| (count.saturating_sub(1), count == 1));
         self.pages -= length(&runs);
@@ -41,7 +41,7 @@ impl Account {
         self.pages
     }
 
-    /// Gives each range another count, and joins those of which `edge` says so to runs.
+    /// Changes the count of each range, and joins those for which `edge` returns true to runs.
     fn change(
         &mut self,
         first: usize,
@@ -68,7 +68,7 @@ impl Account {
         runs
     }
 
-    /// Lets a range begin at `page`.
+    /// Makes a range begin at `page`.
     fn split(&mut self, page: usize) {
         let count = self.before(page);
         self.counts.entry(page).or_insert(count);

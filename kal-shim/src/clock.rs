@@ -11,11 +11,11 @@ pub fn now_ns() -> u64 {
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
-/// About a century: for ever, for a process.
+/// About a century: longer than any process runs.
 const FAR: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// The instant so long from now. Callers may ask for any duration, [`Duration::MAX`] for no end: of
-/// a sum that no clock has it is one that never comes.
+/// The instant `time` from now. Any duration is allowed, [`Duration::MAX`] for no end: a sum that no
+/// clock can represent becomes one that never comes.
 pub fn after(time: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(time.min(FAR)).unwrap_or(now)

@@ -1,12 +1,12 @@
-//! The descriptors of this layer and of those above it, which a child made by fork(2) must not keep, and which
-//! process this is: see [`kal_os::fork`].
+//! The descriptors of this layer and of those above it that a child made by fork(2) must not keep, and
+//! the number of forks so far: see [`kal_os::fork`].
 
 use std::io;
 use std::os::fd::AsFd;
 
 use kal_os::fork::{Descriptors, Owner};
 
-/// Has the table of descriptors.
+/// The owner of the table of descriptors.
 #[derive(Debug)]
 pub struct Host;
 
@@ -17,13 +17,13 @@ impl Owner for Host {
     }
 }
 
-/// A child must not keep this descriptor, which was made elsewhere and is ours now. An error (no memory):
-/// it may.
+/// Records a descriptor that was made elsewhere and is ours now, and that a child must not keep. After
+/// an error (no memory) a child keeps it.
 pub fn take(fd: impl AsFd) -> io::Result<()> {
     Descriptors::take::<Host>(fd.as_fd())
 }
 
-/// Forks between the first process and this one, as far as this layer was used before them.
+/// Forks between the first process and this one, counted from the first use of this layer.
 pub fn generation() -> u32 {
     Descriptors::generation::<Host>()
 }

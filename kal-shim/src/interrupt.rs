@@ -1,7 +1,7 @@
-//! The user's interrupt (control-C), for commands that have something to say before they end.
+//! Catching the user's interrupt (control-C), for commands that print a result before they end.
 //!
-//! The handler only sets a flag, which any thread may read; a second interrupt ends the process as
-//! if nobody had asked.
+//! The handler only sets a flag, which any thread may read; a second interrupt ends the process as by
+//! default.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ extern "C" fn note(_signal: libc::c_int) {
     INTERRUPTED.store(true, Ordering::Release);
 }
 
-/// Notes the next interrupt instead of dying of it; [`interrupted`] tells.
+/// Records the next interrupt instead of ending the process; [`interrupted`] reads it.
 pub fn catch_interrupt() -> io::Result<()> {
     // SAFETY: all zeroes is a valid `sigaction`: default handler, empty mask, no flags.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -25,7 +25,7 @@ pub fn catch_interrupt() -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// True once an interrupt was noted.
+/// True once an interrupt was recorded.
 pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::Acquire)
 }

@@ -1,8 +1,9 @@
-//! The services of the operating system that the host layer needs, in one place: sockets, names, a
-//! reactor, a clock, memory and its pinning. What providers want, too, is in `kal-os`.
+//! Services of the operating system for the host layer: sockets, names, a reactor, a clock, memory and
+//! its pinning. What providers need, too, is in `kal-os`.
 //!
-//! Nothing here knows RDMA. No module keeps global state except the pin account ([`account`]), the note of an
-//! interrupt ([`interrupt`]), and the table of descriptors that a forked child gives up ([`mod@fork`]).
+//! Nothing here depends on RDMA. No module has global state except the pin account ([`account`]), the
+//! record of an interrupt ([`interrupt`]), and the table of descriptors that a forked child replaces
+//! ([`mod@fork`]).
 
 pub mod account;
 pub mod clock;

@@ -1,7 +1,7 @@
-//! Host names: for users who type them, and for messages that must name both ends.
+//! Host names: resolving them, and naming addresses in messages without blocking.
 //!
-//! [`resolve`] may block (the resolver decides how long) and is for the calling user only.
-//! [`name_of`] never blocks: it knows this machine and the hosts file, and nothing else.
+//! [`resolve`] may block (the resolver decides how long) and is only for the calling user. [`name_of`]
+//! never blocks: it uses only this machine's name and the hosts file.
 
 use std::fs;
 use std::io;
@@ -50,8 +50,8 @@ fn split(target: &str, default_port: u16) -> Result<(&str, u16), &'static str> {
     if host.is_empty() { Err("the host is missing") } else { Ok((host, port)) }
 }
 
-/// The name of an address, if it can be told without asking anyone: this machine's own, or one
-/// from `/etc/hosts` (read once).
+/// The name of an address, if it is known without a query: this machine's own, or one from `/etc/hosts`
+/// (read once).
 pub fn name_of(address: IpAddr) -> Option<String> {
     static HOSTS: OnceLock<Vec<(IpAddr, String)>> = OnceLock::new();
     let address = address.to_canonical();

@@ -1,6 +1,6 @@
-//! A level-triggered flag that `poll` and `epoll` understand (an eventfd).
+//! A level-triggered flag for `poll` and `epoll` (an eventfd).
 //!
-//! Whoever holds the notifier owns its state; any thread may signal and clear it.
+//! The holder of the notifier owns its state; any thread may signal and clear it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -8,8 +8,8 @@ use rustix::mm::{mlock, munlock};
 use crate::account::{account, limit_octets};
 use crate::mem::page_size;
 
-/// Pins the pages of `len` octets at `addr`. Pins nest: pages stay pinned until the last
-/// [`unpin`]. The error says limit, need and remedy; nothing is pinned then.
+/// Pins the pages of `len` octets at `addr`. Pins nest: pages stay pinned until the last [`unpin`]. The
+/// error has limit, need and remedy; then nothing is pinned.
 pub fn pin(addr: usize, len: usize) -> io::Result<()> {
     let (first, last) = pages(addr, len)?;
     let mut account = account();
@@ -46,7 +46,7 @@ fn pointer(page: usize) -> *mut c_void {
     (page * page_size()) as *mut c_void
 }
 
-/// First page and the one behind the last.
+/// First page, and the one behind the last.
 fn pages(addr: usize, len: usize) -> io::Result<(usize, usize)> {
     let end = addr.checked_add(len).ok_or_else(|| {
         io::Error::new(

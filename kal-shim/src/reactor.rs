@@ -1,8 +1,8 @@
 //! Waiting for descriptors, timers and other threads at once (epoll, eventfd, timerfd).
 //!
-//! Whoever holds a [`Reactor`] owns its state. A thread sleeps at its [`Sleeper`] without it, so that
-//! others may change and serve it meanwhile. Descriptors are level-triggered: what is not dealt with
-//! is reported again.
+//! The holder of a [`Reactor`] owns its state. A thread sleeps at its [`Sleeper`] without it, so that
+//! others may change and serve it meanwhile. Descriptors are level-triggered: an event that is not
+//! handled is reported again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -46,12 +46,12 @@ impl Interest {
 /// Something to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ready {
-    /// A descriptor can be read, written, or has an error or hang-up (which a read or write tells).
+    /// A descriptor can be read, written, or has an error or hang-up (which a read or write returns).
     Io {
         /// As registered.
         token: u64,
     },
-    /// A timer went off; it is gone now.
+    /// A timer expired, and is removed.
     Timer {
         /// As set.
         token: u64,
@@ -62,24 +62,24 @@ pub enum Ready {
 const WAKER: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
 
-/// What was reported, and nobody has looked at.
+/// Reported events that were not taken yet.
 #[derive(Debug, Default)]
 pub struct Fired(Vec<u64>);
 
-/// Where a thread sleeps until there is something to do, and other threads add to it.
+/// Where a thread sleeps until there is an event, and where other threads add descriptors.
 #[derive(Clone, Debug)]
 pub struct Sleeper(Arc<Epoll>);
 
 #[derive(Debug)]
 struct Epoll {
     fd: Ours<Host, OwnedFd>,
-    /// Tests have descriptors refused, as the kernel does at its limit of watches.
+    /// Tests make the kernel refuse descriptors, as it does at its limit of watches.
     #[cfg(feature = "faults")]
     refuses: std::sync::atomic::AtomicBool,
 }
 
 impl Sleeper {
-    /// Sleeps until something is reported; it may be nothing. For [`Reactor::take`].
+    /// Sleeps until an event is reported, or spuriously less. For [`Reactor::take`].
     pub fn sleep(&self, fired: &mut Fired) -> io::Result<()> {
         self.wait(None, fired)
     }
@@ -156,7 +156,7 @@ impl Reactor {
         self.epoll.add(fd, token, interest)
     }
 
-    /// Changes what is reported of `fd`.
+    /// Changes the interest in `fd`.
     pub fn modify(&self, fd: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
         Ok(epoll::modify(&self.epoll.0.fd, fd, EventData::new_u64(token), interest.epoll())?)
     }
@@ -180,7 +180,7 @@ impl Reactor {
         }
     }
 
-    /// Appends what there is to do now, without sleeping. The waker's signal stays for the sleeper.
+    /// Appends the present events, without sleeping. The waker's signal stays for the sleeper.
     pub fn poll(&mut self, ready: &mut Vec<Ready>) -> io::Result<()> {
         let mut fired = Fired::default();
         self.epoll.look(&mut fired)?;
@@ -189,7 +189,7 @@ impl Reactor {
         Ok(())
     }
 
-    /// Appends what a sleeper found to do. Much of it may have been done by others meanwhile.
+    /// Appends the events that a sleeper found. Other threads may have handled many of them meanwhile.
     pub fn take(&mut self, fired: &mut Fired, ready: &mut Vec<Ready>) {
         for token in fired.0.drain(..) {
             match token {
@@ -217,8 +217,8 @@ impl Reactor {
         }
     }
 
-    /// Has the timer descriptor go off at the first timer, or before: one that was cleared meanwhile
-    /// costs a look when its time comes, and not two system calls. After changes, before a sleep.
+    /// Sets the timer descriptor to the first timer, or earlier: a timer that was cleared meanwhile
+    /// costs a check at its time, and not two system calls. Called after changes, before a sleep.
     pub fn arm(&mut self) -> io::Result<()> {
         let Some(&(first, _)) = self.due.first() else { return Ok(()) };
         if self.armed.is_some_and(|armed| armed <= first) {
@@ -302,7 +302,7 @@ mod tests {
             reactor.sleeper().sleep(&mut fired).unwrap();
         }
         thread.join().unwrap();
-        // Who only looks leaves it to the sleeper.
+        // A thread that only polls leaves it to the sleeper.
         reactor.poll(&mut ready).unwrap();
         assert!(readable(reactor.waker.as_fd()));
         reactor.take(&mut fired, &mut ready);

@@ -1,4 +1,4 @@
-//! What the host offers every provider: log, clock, pinning. No state of its own.
+//! The services that the host offers every provider: log, clock, pinning. No state of its own.
 
 use vp_api::{LogLevel, Services};
 
@@ -9,7 +9,7 @@ pub struct HostServices {
 }
 
 impl HostServices {
-    /// With what the configuration says to the provider.
+    /// With the settings that the configuration has for the provider.
     pub fn with(settings: Vec<(String, String)>) -> Self {
         Self { settings }
     }

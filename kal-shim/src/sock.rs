@@ -1,7 +1,7 @@
 //! Nonblocking TCP over IPv4 and IPv6: connect, listen, accept, options.
 //!
-//! A socket belongs to whoever holds its descriptor; this module keeps nothing. No call waits for a
-//! peer. When a peer dies, reads answer 0 or an error, and [`Options`] bound how long that takes.
+//! A socket belongs to the holder of its descriptor; this module keeps no state. No call waits for a
+//! peer. When a peer dies, reads return 0 or an error, and [`Options`] bound how long that takes.
 
 mod inspect;
 mod options;
@@ -51,14 +51,14 @@ pub fn open(
     let socket = socket(remote)?;
     options.apply(&socket, remote)?;
     if let Some(local) = local {
-        // A given port may still wait for stragglers of the connection before.
+        // A given port may still be in TIME-WAIT from the connection before.
         sockopt::set_socket_reuseaddr(&socket, local.port() != 0)?;
         rustix::net::bind(&socket, &local)?;
     }
     Ok(socket)
 }
 
-/// Starts to connect; when the socket is writable, [`connected`] says what became of it.
+/// Starts to connect; when the socket is writable, [`connected`] returns the result.
 pub fn start(socket: impl AsFd, remote: SocketAddr) -> io::Result<()> {
     match rustix::net::connect(socket, &remote) {
         Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(()),
@@ -66,10 +66,10 @@ pub fn start(socket: impl AsFd, remote: SocketAddr) -> io::Result<()> {
     }
 }
 
-/// Starts to connect once more with a socket whose first try [`connected`] has said to have failed, from the
-/// same address if it was bound to `local`.
+/// Starts to connect once more with a socket whose first attempt failed, as [`connected`] returned, from
+/// the same address if it was bound to `local`.
 pub fn restart(socket: impl AsFd, local: Option<SocketAddr>, remote: SocketAddr) -> io::Result<()> {
-    // Linux gives back a port that it chose itself.
+    // Linux releases a port that it chose itself.
     if let Some(local) = local {
         match rustix::net::bind(&socket, &local) {
             Ok(()) | Err(Errno::INVAL) => {}
@@ -77,7 +77,7 @@ pub fn restart(socket: impl AsFd, local: Option<SocketAddr>, remote: SocketAddr)
         }
     }
     match start(&socket, remote) {
-        // connect(2) of Linux: the end of the first try is still to be told.
+        // connect(2) of Linux: the end of the first attempt is still to be reported.
         Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => start(socket, remote),
         started => started,
     }
@@ -94,7 +94,7 @@ pub fn connect(
     Ok(socket)
 }
 
-/// What became of a connect.
+/// The result of a connect.
 pub fn connected(socket: impl AsFd) -> io::Result<()> {
     Ok(sockopt::socket_error(socket)??)
 }
@@ -108,13 +108,13 @@ pub fn listen(address: SocketAddr, backlog: u32) -> io::Result<Listener> {
 
 /// Listens on a bound socket.
 pub fn listen_on(socket: impl AsFd, backlog: u32) -> io::Result<()> {
-    // Its connections inherit this: a later listener may take the address while the kernel keeps them.
+    // Its connections inherit this: a later listener may bind the address while the kernel keeps them.
     sockopt::set_socket_reuseaddr(&socket, true)?;
     Ok(rustix::net::listen(socket, i32::try_from(backlog).unwrap_or(i32::MAX))?)
 }
 
-/// Binds to several addresses with one port: the first's, or if that is 0 one that is free at all
-/// of them. Nobody else gets them.
+/// Binds to several addresses with one port: the first's, or if that is 0 one that is free at all of
+/// them. No other socket can bind them.
 pub fn bind_all(addresses: &[SocketAddr]) -> io::Result<Vec<Listener>> {
     // A port that is free at the first address may be taken at another; a few tries find one.
     const TRIES: usize = 32;
@@ -143,7 +143,7 @@ fn bind_at(addresses: &[SocketAddr], wanted: u16) -> io::Result<Vec<Listener>> {
     Ok(bound)
 }
 
-/// How an address is taken that its user shares with others.
+/// How an address may be shared with other sockets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sharing {
     /// `[::]` leaves IPv4 to another socket (IPV6_V6ONLY).
@@ -152,7 +152,7 @@ pub struct Sharing {
     pub address: bool,
 }
 
-/// Binds to an address, which others may share as far as `sharing` says.
+/// Binds to an address, which other sockets may share as far as `sharing` says.
 pub fn bind(address: SocketAddr, sharing: Sharing) -> io::Result<Listener> {
     if !sharing.address {
         return bind_one(address, sharing.v6_only);
@@ -173,8 +173,9 @@ fn socket_for(address: SocketAddr, v6_only: bool) -> io::Result<OwnedFd> {
 
 fn bind_one(address: SocketAddr, v6_only: bool) -> io::Result<Listener> {
     let socket = socket_for(address, v6_only)?;
-    // Sockets that may share an address all get it, until one of them listens. So this one may not, but
-    // for a moment if only connections of an earlier listener are in its way, which the kernel keeps.
+    // Sockets that may share an address can all bind it, until one of them listens. So this one may not
+    // share, except for a moment if only connections of an earlier listener, which the kernel keeps, are
+    // in its way.
     match rustix::net::bind(&socket, &address) {
         Err(Errno::ADDRINUSE) => {
             sockopt::set_socket_reuseaddr(&socket, true)?;
@@ -187,8 +188,8 @@ fn bind_one(address: SocketAddr, v6_only: bool) -> io::Result<Listener> {
     Ok(Listener { socket, address })
 }
 
-/// The next connection with its peer's address; `None`: no one is waiting. The options apply to it,
-/// if [`Options::apply_listening`] was called for the listener.
+/// The next connection with its peer's address; `None`: there is none. The options apply to it if
+/// [`Options::apply_listening`] was called for the listener.
 pub fn accept(listener: &Listener, options: &Options) -> io::Result<Option<(OwnedFd, SocketAddr)>> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let mut from = None;
@@ -230,7 +231,7 @@ fn plain(address: SocketAddrAny) -> io::Result<SocketAddr> {
     Ok(address)
 }
 
-/// Sends what fits; [`io::ErrorKind::WouldBlock`] when nothing does.
+/// Sends what fits; [`io::ErrorKind::WouldBlock`] if nothing does.
 pub fn send(socket: impl AsFd, octets: &[u8]) -> io::Result<usize> {
     loop {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
@@ -241,7 +242,7 @@ pub fn send(socket: impl AsFd, octets: &[u8]) -> io::Result<usize> {
     }
 }
 
-/// Receives what is there; 0 at the end of the stream; [`io::ErrorKind::WouldBlock`] when nothing is.
+/// Receives what has arrived; 0 at the end of the stream; [`io::ErrorKind::WouldBlock`] if nothing has.
 pub fn recv(socket: impl AsFd, out: &mut [u8]) -> io::Result<usize> {
     loop {
         match rustix::net::recv(&socket, &mut *out, RecvFlags::DONTWAIT) {
@@ -251,31 +252,31 @@ pub fn recv(socket: impl AsFd, out: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// Ends our half of the stream, in order.
+/// Sends a FIN.
 pub fn finish(socket: impl AsFd) -> io::Result<()> {
     Ok(rustix::net::shutdown(socket, rustix::net::Shutdown::Write)?)
 }
 
-/// What the system is out of, if that is the error: the same call fails until some are freed.
+/// The exhausted resource, if that is the error: the same call fails until some are freed.
 pub fn shortage(error: &io::Error) -> Option<Shortage> {
     let shortages = [
         (Errno::MFILE, Shortage::Descriptors),
         (Errno::NFILE, Shortage::MachineDescriptors),
         (Errno::NOBUFS, Shortage::Memory),
         (Errno::NOMEM, Shortage::Memory),
-        // Of epoll alone.
+        // Returned only by epoll.
         (Errno::NOSPC, Shortage::Watches),
     ];
     let raw = error.raw_os_error()?;
     shortages.iter().find(|(errno, _)| errno.raw_os_error() == raw).map(|(_, lacks)| *lacks)
 }
 
-/// Sends what an application held back (`TCP_CORK`), and holds nothing back any more.
+/// Sends what an application held back (`TCP_CORK`), and turns that option off.
 pub fn uncork(socket: impl AsFd) -> io::Result<()> {
     Ok(sockopt::set_tcp_cork(socket, false)?)
 }
 
-/// Makes the close of a socket reset the connection instead of ending it in order.
+/// Makes the close of a socket reset the connection.
 pub fn reset_on_close(socket: impl AsFd) -> io::Result<()> {
     Ok(sockopt::set_socket_linger(socket, Some(std::time::Duration::ZERO))?)
 }
@@ -371,7 +372,7 @@ mod tests {
         let local = "127.0.0.7:0".parse().unwrap();
         let client = connect(listener.address, Some(local), &Options::default()).unwrap();
         assert_eq!(local_addr(&client).unwrap().ip(), local.ip());
-        // A port that is connected, and even one that listens, is taken.
+        // A port that is connected, and even one that listens, is in use.
         let taken = [local_addr(&client).unwrap(), listener.address];
         let busy = taken.map(|local| connect(listener.address, Some(local), &Options::default()));
         let kinds = busy.map(|result| result.unwrap_err().kind());

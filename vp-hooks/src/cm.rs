@@ -1,4 +1,4 @@
-//! A provider's own connection manager, each verb through the hook. Any thread.
+//! Hooked connection manager: a provider's own one, with each verb going through the hook. Any thread.
 
 use std::fmt;
 use std::net::SocketAddr;

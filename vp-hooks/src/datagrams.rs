@@ -1,4 +1,4 @@
-//! Datagrams, each verb through the hook. Own the wrapped object. Any thread.
+//! Hooked datagrams: each verb goes through the hook. Owns the wrapped object. Any thread.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -38,7 +38,7 @@ impl<H: Hook> HookedDatagrams<H> {
         self.hook.call(&self.per_object, &Call::new(verb, Object::UD, arguments), run)
     }
 
-    /// A verb about one object, without further arguments.
+    /// A verb on one object, without further arguments.
     fn about<T: Value>(
         &self,
         verb: Verb,

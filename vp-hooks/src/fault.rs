@@ -1,4 +1,4 @@
-//! `fault`: refuses calls, loses, repeats and delays completions and events of a connection manager,
+//! `fault`: fault injection. Refuses calls; loses, repeats and delays completions and connection events;
 //! makes resources scarce.
 //!
 //! ```text
@@ -9,32 +9,33 @@
 //! |---|---|
 //! | `VERB[#OBJECT]@WHEN=STATUS` | the call is refused and does not reach the provider |
 //! | `drop-completion[#QP]@WHEN` | the completion is lost |
-//! | `duplicate-completion[#QP]@WHEN` | it comes twice |
-//! | `delay-completion[#QP]@WHEN=POLLS` | it comes so many polls of its CQ later |
+//! | `duplicate-completion[#QP]@WHEN` | the completion is returned twice |
+//! | `delay-completion[#QP]@WHEN=POLLS` | it is returned this many polls of its CQ later |
 //! | `drop-event@WHEN` | the event of the provider's connection manager is lost |
-//! | `duplicate-event@WHEN` | it comes twice |
-//! | `delay-event@WHEN=POLLS` | it, and what is behind it, comes so many polls later |
-//! | `max_KIND=COUNT` | no more such objects at once; the RNIC's limit says so |
-//! | `seed=NUMBER` | for rules by chance; default 0 |
+//! | `duplicate-event@WHEN` | the event is returned twice |
+//! | `delay-event@WHEN=POLLS` | it, and those behind it, are returned this many polls later |
+//! | `max_KIND=COUNT` | no more such objects at once; the RNIC's attributes have this limit |
+//! | `seed=NUMBER` | for random rules; default 0 |
 //!
-//! - `VERB`: as the traits of [`vp_api`] call it; `resize_cq`, `post_srq`, `modify_srq`,
-//!   `query_srq`, `modify_qp` and `query_qp` name the object as well, and the verbs of datagram
-//!   services are `listen_service`, `resolve_service` and so on; their events pass. `connect` is Modify QP to RTS
-//!   with a stream (either end of a connection) as well as the native connect.
+//! - `VERB`: as in the traits of [`vp_api`]; `resize_cq`, `post_srq`, `modify_srq`, `query_srq`,
+//!   `modify_qp` and `query_qp` name the object as well, and the verbs of datagram services are
+//!   `listen_service`, `resolve_service` and so on; their events are not changed. `connect` is Modify QP
+//!   to RTS with a stream (at either end of a connection) as well as the native connect.
 //! - `STATUS`: a name of [`VpStatus`], e.g. `InvalidStream`; `QueueFull` is `TooManyWrs`.
 //! - `KIND`: `pd`, `cq`, `srq`, `qp` (of both kinds), `mr`, `mw`, `ah`.
 //! - `WHEN`: `3` the third time, `3..` from then on, `3..5` the third to the fifth time, `*4` every
-//!   fourth time, `?10` one time in ten by chance.
-//! - `#2`: only the second object, of those that this RNIC made, of the kind that the verb is about;
-//!   for completions, the second QP. Only its calls or completions count.
+//!   fourth time, `?10` at random, one time in ten.
+//! - `#2`: only the second object that this RNIC created, of the kind that the verb is about; for
+//!   completions, the second QP. Only its calls or completions count.
 //!
-//! Every rule counts by itself, and anew for every RNIC that is opened; only `open` counts for the
-//! whole wrapper. What happens depends on the text and the order of calls, not on time; chance is a
-//! function of the seed. A post is one call, however many work requests it has, and is refused whole.
+//! Every rule has its own count, which begins anew for every RNIC that is opened; only `open` counts for
+//! the whole wrapper. What happens depends on the text and the order of calls, not on time; random
+//! numbers are a function of the seed. A post is one call, however many work requests it has, and is
+//! refused as a whole.
 //!
-//! The order of a QP's completions never changes: what comes behind a delayed one waits with it, and
-//! other QPs overtake. Nothing is delayed beyond the next `arm` of the CQ, because a consumer may
-//! sleep after it, nor by a consumer who waits: `wait` returns at once while something is held back.
+//! The order of a QP's completions never changes: those behind a delayed one wait with it, and other QPs
+//! overtake. Nothing is delayed beyond the next `arm` of the CQ, because a consumer may sleep after it,
+//! nor beyond a wait: `wait` returns at once while a completion is held back.
 //!
 //! Every fault is logged to [`Services::log`] at [`LogLevel::Info`]. No thread, no clock.
 
@@ -67,7 +68,7 @@ use spec::{Effect, Fate, Rule};
 /// Target of the log lines.
 pub const TARGET: &str = "vp_hooks::fault";
 
-/// Makes the hooks of disturbed RNICs.
+/// Makes the hooks of RNICs with fault injection.
 pub(crate) struct FaultLayer {
     spec: Arc<Spec>,
     opens: Counts,
@@ -100,13 +101,13 @@ impl Layer for FaultLayer {
     }
 }
 
-/// Disturbs the verbs of one RNIC.
+/// Fault injection into the verbs of one RNIC.
 pub(crate) struct Fault {
     spec: Arc<Spec>,
     counts: Counts,
     services: Arc<dyn Services>,
     objects: Mutex<Objects>,
-    /// Held while something is made of which there may be only so many.
+    /// Held while an object with a limit is created.
     making: Mutex<()>,
     /// By CQ.
     queues: Mutex<BTreeMap<u32, Weak<Mutex<DelayQueue>>>>,
@@ -126,12 +127,12 @@ impl Fault {
         VpError::new(status, format!("injected by the rule `{}`", rule.text))
     }
 
-    /// Whether a rule is about this object.
+    /// Whether a rule applies to this object.
     fn concerns(&self, rule: &Rule, object: Object) -> bool {
         rule.number.is_none_or(|number| lock(&self.objects).number(object) == Some(number))
     }
 
-    /// The refusal of a call, if a rule has one for it.
+    /// The error of a call, if a rule refuses it.
     fn refused<E: Failure>(&self, call: &Call<'_>) -> Option<E> {
         let concerns = |rule: &Rule| {
             matches!(rule.effect, Effect::Refuse(verb, _) if verb == call.verb.name())
@@ -142,7 +143,7 @@ impl Fault {
         E::new(status, || detail)
     }
 
-    /// The refusal of one object too many.
+    /// The error for one object too many.
     fn exhausted<E: Failure>(&self, kind: Kind, limit: u32) -> Option<E> {
         if lock(&self.objects).count(kind) < limit {
             return None;
@@ -154,7 +155,7 @@ impl Fault {
         })
     }
 
-    /// Notes what a verb made or ended.
+    /// Records what a verb created or destroyed.
     fn note(&self, call: &Call<'_>, made: Option<u32>) {
         if let (Some(kind), Some(id)) = (call.verb.creates(), made) {
             lock(&self.objects).add(Object::new(kind, id));
@@ -170,19 +171,19 @@ impl Fault {
         }
     }
 
-    /// No completion of a QP comes after it was destroyed.
+    /// No completion of a QP is returned after it was destroyed.
     fn clear(&self, qp: QpId) {
         let queues = lock(&self.queues);
         queues.values().filter_map(Weak::upgrade).for_each(|queue| lock(&queue).clear(qp));
     }
 
-    /// What shall become of a completion.
+    /// What to do with a completion.
     fn fate(&self, completion: &WorkCompletion) -> Fate {
         let qp = Object::new(Kind::Qp, completion.qp.0);
         let concerns =
             |rule: &Rule| matches!(rule.effect, Effect::Complete(_)) && self.concerns(rule, qp);
         let Some(rule) = self.counts.first(&self.spec, concerns) else { return Fate::Pass };
-        // Of a QP that was destroyed since it was polled, nothing may be kept.
+        // Completions of a QP that was destroyed since they were polled must not be kept.
         if lock(&self.objects).number(qp).is_none() {
             return Fate::Pass;
         }
@@ -193,7 +194,7 @@ impl Fault {
         }
     }
 
-    /// What shall become of an event.
+    /// What to do with an event.
     fn fate_of_event(&self, event: &NativeEvent) -> Fate {
         let is_event = |rule: &Rule| matches!(rule.effect, Effect::Event(_));
         match self.counts.first(&self.spec, is_event) {
@@ -213,7 +214,8 @@ impl Fault {
     ) -> Result<usize, VpStatus> {
         let mut filled = lock(queue).poll(out);
         while filled < out.out.len() {
-            // Sources, too: what is kept may be given to somebody who asks for them.
+            // With sources, too: a completion that is kept may be returned to a caller that asks for its
+            // source.
             let (mut completions, mut from) = ([WorkCompletion::BLANK; CHUNK], [None; CHUNK]);
             let room = CHUNK.min(out.out.len() - filled);
             match lock(queue).make_room(room) {
@@ -233,7 +235,7 @@ impl Fault {
                 queue.put((completion, from), self.fate(completion));
             }
             filled += queue.take(out, filled);
-            // An empty result says that there is nothing, so it must not come of a loss.
+            // An empty result says that there is nothing, so a loss must not cause one.
             if polled < room && (filled > 0 || !queue.is_empty()) {
                 break;
             }
@@ -246,7 +248,7 @@ impl Fault {
 const CHUNK: usize = 16;
 
 impl Hook for Fault {
-    /// What is held back of a CQ; nothing for other objects.
+    /// Completions held back of a CQ; nothing for other objects.
     type PerObject = Option<Arc<Mutex<DelayQueue>>>;
 
     fn per_object(&self, object: Object) -> Self::PerObject {
@@ -280,7 +282,7 @@ impl Hook for Fault {
         let result = verb();
         match &result {
             Ok(value) => self.note(call, value.made()),
-            // Windows save the region; any other failure of this verb destroys it (RDMAC 9.2.6).
+            // Windows keep the region; any other failure of this verb destroys it (RDMAC 9.2.6).
             Err(failure) if call.verb == Verb::ReregisterMr => {
                 if failure.status() != Some(VpStatus::StagInUse) {
                     lock(&self.objects).remove(call.object);

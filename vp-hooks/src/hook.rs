@@ -1,4 +1,4 @@
-//! What a wrapper is: a hook that every verb of an RNIC goes through.
+//! The hook interface: every verb of an RNIC goes through a hook.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -15,9 +15,9 @@ use crate::verb::{Object, Verb};
 /// One call of a verb.
 pub(crate) struct Call<'a> {
     pub(crate) verb: Verb,
-    /// What it is about.
+    /// The object that it is about.
     pub(crate) object: Object,
-    /// The other arguments, formatted only if somebody looks.
+    /// The other arguments, formatted only on demand.
     pub(crate) arguments: fmt::Arguments<'a>,
     /// Work requests of a post, else 1.
     pub(crate) items: usize,
@@ -33,10 +33,10 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Where polled completions go.
+/// The place for polled completions.
 pub(crate) struct Polled<'a> {
     pub(crate) out: &'a mut [WorkCompletion],
-    /// Where datagrams came from, if the consumer asks: at least as long.
+    /// The place for the sources of datagrams, if the consumer asks for them: at least as long.
     pub(crate) from: Option<&'a mut [Option<DatagramSource>]>,
 }
 
@@ -50,15 +50,15 @@ impl Polled<'_> {
     }
 }
 
-/// What makes hooks: one for every RNIC that is opened.
+/// Makes hooks: one for every RNIC that is opened.
 pub(crate) trait Layer: Send + Sync + 'static {
     type Hook: Hook;
 
-    /// The hook of one more RNIC, or why it cannot be opened.
+    /// The hook of a new RNIC, or why that cannot be opened.
     fn hook(&self, names: Names<'_>, services: Arc<dyn Services>) -> VpResult<Self::Hook>;
 }
 
-/// Whose RNIC is opened.
+/// The provider and device that is opened.
 #[derive(Clone, Copy)]
 pub(crate) struct Names<'a> {
     pub(crate) provider: &'a str,
@@ -67,13 +67,13 @@ pub(crate) struct Names<'a> {
 
 /// Stands between an application and the verbs of one RNIC. Any thread, at any time.
 pub(crate) trait Hook: Send + Sync + 'static {
-    /// What it keeps for each object that has verbs.
+    /// The hook's data for each object that has verbs.
     type PerObject: Send + Sync + 'static;
 
-    /// For an object that was just made.
+    /// Called for an object that was just created.
     fn per_object(&self, object: Object) -> Self::PerObject;
 
-    /// Runs a verb, or does not.
+    /// Runs a verb, or refuses it.
     fn call<T: Value, E: Failure>(
         &self,
         per_object: &Self::PerObject,
@@ -96,18 +96,18 @@ pub(crate) trait Hook: Send + Sync + 'static {
         event
     }
 
-    /// The hook holds an event of the connection manager back.
+    /// Whether the hook holds an event of the connection manager back.
     fn holds_event(&self) -> bool {
         false
     }
 
-    /// The limits as the application shall see them.
+    /// Changes the limits that the application sees.
     fn adapt(&self, _: &mut RnicAttrs) {}
 
-    /// The same of datagrams.
+    /// The same for datagrams.
     fn adapt_datagrams(&self, _: &mut DatagramAttrs) {}
 
-    /// Completions of a CQ that the hook holds back.
+    /// The number of completions of a CQ that the hook holds back.
     fn held(&self, _: &Self::PerObject) -> usize {
         0
     }
@@ -115,12 +115,12 @@ pub(crate) trait Hook: Send + Sync + 'static {
     /// The CQ was armed.
     fn armed(&self, _: &Self::PerObject) {}
 
-    /// An asynchronous event is on its way to the application.
+    /// An asynchronous event is about to be delivered to the application.
     fn on_event(&self, _: EventSource, _: AsyncEvent) {}
 
-    /// An event of a datagram service is on its way to the application.
+    /// An event of a datagram service is about to be delivered to the application.
     fn on_service(&self, _: &ServiceEvent) {}
 
-    /// A notification is on its way to the application.
+    /// A notification is about to be delivered to the application.
     fn on_completion(&self, _: CqId) {}
 }

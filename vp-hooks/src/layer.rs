@@ -1,4 +1,4 @@
-//! `layer`: a wrapper in a library of its own, a vendor's or a user's (`rnicpi.h`,
+//! `layer`: a wrapper in a library of its own, of a vendor or a user (`rnicpi.h`,
 //! `warpline_provider_wrap`).
 //!
 //! ```text
@@ -6,9 +6,9 @@
 //! layer:LIBRARY:ARGUMENTS
 //! ```
 //!
-//! `LIBRARY` is an absolute path without a colon; what comes behind it is the layer's own. It is
-//! loaded when the provider is first asked for devices, and never unloaded. If it cannot be used, the
-//! provider cannot either: whoever wanted a layer does not want to do without. Any thread.
+//! `LIBRARY` is an absolute path without a colon; `ARGUMENTS` are passed to the layer. It is loaded when
+//! the provider is first asked for devices, and never unloaded. If it cannot be used, the provider
+//! cannot either: a configuration with a layer must not run without it. Any thread.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 use vp_api::import;
 use vp_api::{DeviceInfo, Provider, Rnic, Services, Unavailable, VpError, VpResult, VpStatus};
 
-/// Which library, and what it is told.
+/// The library, and its arguments.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Spec {
     library: PathBuf,
@@ -38,7 +38,7 @@ impl Spec {
     }
 }
 
-/// A provider in a layer, or what is to be one.
+/// A provider in a layer, or one that will be.
 pub(crate) struct Layered {
     inner: Arc<dyn Provider>,
     spec: Spec,

@@ -1,26 +1,26 @@
-//! Providers around providers: they watch or disturb every verb, and stack.
+//! Wrappers around providers: they observe or disturb every verb, and can be stacked.
 //!
 //! | wrapper | what it does |
 //! |---|---|
 //! | [`trace`] | logs verbs with arguments and result |
 //! | [`stats`] | counts and times verbs, per object |
-//! | [`fault`] | refuses calls, loses or repeats or delays completions, makes resources scarce |
-//! | [`layer`] | what a library of its own does |
+//! | [`fault`] | fault injection: refuses calls, loses, repeats or delays completions, makes resources scarce |
+//! | [`layer`] | a wrapper in a library of its own |
 //!
-//! [`wrap`] makes any of them from a line of text, as a configuration file says it. A wrapper has
-//! the name of what it wraps. Ours pass every id through and own nothing but what they count and hold
-//! back, separately for each RNIC that is opened through them. Verbs run in the calling thread. When a
-//! peer dies, a wrapper sees the completions and events that the wrapped provider makes of it.
+//! [`wrap`] makes any of them from a line of text, as in a configuration file. A wrapper has the name of
+//! the provider that it wraps. Ours pass every id through and own only their counters and the
+//! completions that they hold back, separately for each RNIC that is opened through them. Verbs run in
+//! the calling thread. When a peer dies, a wrapper sees the completions and events of the wrapped
+//! provider.
 //!
-//! `vp-hooks` puts hooks around any provider, by the same traits: `trace` logs verbs with arguments
-//! and result, `stats` counts and times them per object, `fault` refuses calls, loses, repeats and
-//! delays completions and events of connection managers, and makes resources scarce; `layer` is a
-//! library of somebody else's. `[providers] wrap = ["trace", "layer:/usr/lib/libaudit.so",
+//! `vp-hooks` puts hooks around any provider, with the same traits: `trace` logs verbs with arguments
+//! and result, `stats` counts and times them per object, `fault` injects faults, `layer` is a library of
+//! a third party. `[providers] wrap = ["trace", "layer:/usr/lib/libaudit.so",
 //! "fault:post_send@3=QueueFull"]` stacks them, the first next to the application. A provider whose
 //! layer cannot be used is not used. One generic wrapper sends every verb through a hook; the three
-//! differ in the hook only, and each costs one more virtual call. What a fault does depends on its
-//! text and the order of calls, never on time; the order of a QP's completions never changes, and a
-//! consumer that polls, arms and polls again is not left asleep.
+//! differ only in the hook, and each costs one more virtual call. What a fault does depends on its text
+//! and the order of calls, never on time; the order of a QP's completions never changes, and a consumer
+//! that polls, arms and polls again is always notified.
 
 #![forbid(unsafe_code)]
 
@@ -47,17 +47,17 @@ use vp_api::Provider;
 
 use provider::Wrapped;
 
-/// Why a wrapper cannot be made of a text.
+/// Why no wrapper can be made of a text.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("wrapper `{text}`: {what}")]
 pub struct WrapError {
-    /// The text, whole.
+    /// The whole text.
     pub text: String,
-    /// What is wrong with it, and what there is instead.
+    /// What is wrong with it, and what is allowed.
     pub what: String,
 }
 
-/// A wrapper to be: the parsed form of `NAME` or `NAME:OPTIONS`.
+/// The parsed form of `NAME` or `NAME:OPTIONS`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wrapper {
     text: String,
@@ -116,7 +116,7 @@ impl fmt::Display for Wrapper {
 ///
 /// # Errors
 ///
-/// The text names no wrapper, or its options are not as the wrapper's module says.
+/// The text names no wrapper, or its options are not those of the wrapper's module.
 pub fn wrap(provider: Arc<dyn Provider>, text: &str) -> Result<Arc<dyn Provider>, WrapError> {
     Ok(text.parse::<Wrapper>()?.around(provider))
 }
@@ -126,7 +126,7 @@ pub fn stack(provider: Arc<dyn Provider>, wrappers: &[Wrapper]) -> Arc<dyn Provi
     wrappers.iter().rev().fold(provider, |inner, wrapper| wrapper.around(inner))
 }
 
-/// The pairs of `KEY=VALUE,KEY,...`, without those that are empty.
+/// The pairs of `KEY=VALUE,KEY,...`; empty ones are skipped.
 fn options(text: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
     text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(|part| {
         match part.split_once('=') {
@@ -136,7 +136,7 @@ fn options(text: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
     })
 }
 
-/// A number, or what is wrong with it.
+/// Parses a number; the error says what is wrong with it.
 fn number<T: FromStr>(text: &str) -> Result<T, String> {
     text.trim().parse().map_err(|_| format!("`{text}` is not a number in range"))
 }

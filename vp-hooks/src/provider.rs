@@ -1,4 +1,4 @@
-//! The wrapped provider. Owns the layer; stateless but for that. Any thread.
+//! The wrapped provider. Owns the layer and has no other state. Any thread.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The privileged verbs, each through the hook. Owns the wrapped RNIC and hands out wrapped queues.
-//! Any thread.
+//! Hooked RNIC: each privileged verb goes through the hook. Owns the wrapped RNIC and returns wrapped
+//! queues. Any thread.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -49,7 +49,7 @@ impl<H: Hook> HookedRnic<H> {
         self.hook.call(&self.per_object, &Call::new(verb, object, arguments), run)
     }
 
-    /// A verb that makes something.
+    /// A verb that creates an object.
     fn make<T: Value>(
         &self,
         verb: Verb,
@@ -59,7 +59,7 @@ impl<H: Hook> HookedRnic<H> {
         self.call(verb, Object::RNIC, arguments, run)
     }
 
-    /// A verb about one object, without further arguments.
+    /// A verb on one object, without further arguments.
     fn about<T: Value>(
         &self,
         verb: Verb,
@@ -70,7 +70,7 @@ impl<H: Hook> HookedRnic<H> {
     }
 }
 
-/// Tells the hook before the application.
+/// Passes events to the hook before the application.
 pub(crate) struct Tap<H, A: ?Sized> {
     pub(crate) hook: Arc<H>,
     pub(crate) handler: Arc<A>,
@@ -215,7 +215,7 @@ impl<H: Hook> Rnic for HookedRnic<H> {
         self.datagrams.clone()
     }
 
-    /// What is called through the table is the vendor's and the application's: no hook hears of it.
+    /// Calls through the table are between the application and the vendor: no hook sees them.
     fn vendor_calls(&self, name: &str) -> VpResult<VendorCalls> {
         let ask = || self.inner.vendor_calls(name);
         self.make(Verb::VendorCalls, format_args!("{name:?}"), ask)

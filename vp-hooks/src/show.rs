@@ -1,4 +1,4 @@
-//! Work requests and changes as text for people. Never the octets that an application sends.
+//! Work requests and changes as text for logs; never the octets that an application sends.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -7,7 +7,7 @@ use vp_api::{
     StreamParams, UdSendWr, WcStatus, WorkCompletion,
 };
 
-/// Entries shown of a list; the others are counted.
+/// Entries shown of a list; further ones are only counted.
 const SHOWN: usize = 8;
 
 fn list<T>(
@@ -105,7 +105,7 @@ pub(crate) enum Change {
     Other(String),
 }
 
-/// What is to be shown of a change.
+/// The text of a change.
 pub(crate) fn change(change: &QpChange) -> Change {
     match change {
         QpChange::Rts(stream) => Change::Stream {
@@ -136,7 +136,7 @@ pub(crate) struct Params {
     ord: u16,
 }
 
-/// What is to be shown of parameters.
+/// The text of parameters.
 pub(crate) fn params(params: &NativeParams) -> Params {
     Params { octets: params.private_data.len(), ird: params.ird, ord: params.ord }
 }
@@ -164,7 +164,7 @@ pub(crate) fn native_event(event: &NativeEvent, f: &mut Formatter<'_>) -> fmt::R
     }
 }
 
-/// What happened to a service, without private data.
+/// An event of a service, without private data.
 pub(crate) struct Service<'a>(pub(crate) &'a ServiceEvent);
 
 impl Display for Service<'_> {

@@ -8,7 +8,7 @@
 //!   rounded up to a power of two. Default 16. Other verbs are always timed.
 //!
 //! [`snapshots`] reads the counters of every open RNIC of this process that was opened through such a
-//! wrapper. When an RNIC goes, its totals go to [`Services::log`] at [`LogLevel::Info`].
+//! wrapper. When an RNIC is closed, its totals go to [`Services::log`] at [`LogLevel::Info`].
 
 mod counters;
 
@@ -26,7 +26,7 @@ use counters::{Counters, Registry};
 /// Target of the log lines.
 pub const TARGET: &str = "vp_hooks::stats";
 
-/// What is timed.
+/// Which calls are timed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Options {
     /// A call is timed if its number has none of these bits.
@@ -49,29 +49,30 @@ impl Options {
     }
 }
 
-/// What happened to one verb.
+/// Counters of one verb.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VerbStats {
-    /// As the traits call it.
+    /// Its name, as in the traits.
     pub verb: &'static str,
     /// Calls.
     pub calls: u64,
     /// Calls that returned an error.
     pub refused: u64,
-    /// Work requests accepted by posts, completions given by polls; else the calls that worked.
+    /// Work requests accepted by posts, completions returned by polls; for other verbs, calls that
+    /// succeeded.
     pub items: u64,
-    /// Completions given by polls that were not successes.
+    /// Completions returned by polls that were not successes.
     pub failed: u64,
     /// Calls that were timed.
     pub timed: u64,
-    /// What these took, in nanoseconds.
+    /// Their total time, in nanoseconds.
     pub total_ns: u64,
-    /// What the slowest of these took, in nanoseconds.
+    /// The longest of them, in nanoseconds.
     pub max_ns: u64,
 }
 
 impl VerbStats {
-    /// Nanoseconds per call, over those that were timed.
+    /// Nanoseconds per call, over the timed ones.
     pub fn mean_ns(&self) -> u64 {
         self.total_ns.checked_div(self.timed).unwrap_or(0)
     }
@@ -98,22 +99,22 @@ impl fmt::Display for VerbStats {
 /// The counters of one object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ObjectStats {
-    /// Which.
+    /// The object.
     pub object: Object,
-    /// The verbs of it that were called.
+    /// Those of its verbs that were called.
     pub verbs: Vec<VerbStats>,
 }
 
-/// The counters of one RNIC at one moment. Calls under way are half in it.
+/// The counters of one RNIC at one moment. Calls in progress may be counted in part.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Snapshot {
     /// Name of the provider.
     pub provider: String,
     /// Name of the device.
     pub device: String,
-    /// Every verb that was called, over all objects, those included that are gone.
+    /// Every verb that was called, over all objects, including destroyed ones.
     pub verbs: Vec<VerbStats>,
-    /// The objects that are there; none while there is no memory for the list.
+    /// The present objects; empty if there is no memory for the list.
     pub objects: Vec<ObjectStats>,
 }
 
@@ -130,7 +131,7 @@ impl Snapshot {
 }
 
 impl ObjectStats {
-    /// What happened to a verb of it; `None` if it was not called.
+    /// The counters of one of its verbs; `None` if it was not called.
     pub fn verb(&self, name: &str) -> Option<&VerbStats> {
         self.verbs.iter().find(|stats| stats.verb == name)
     }
@@ -138,7 +139,7 @@ impl ObjectStats {
 
 static REGISTRIES: Mutex<Vec<Weak<Registry>>> = Mutex::new(Vec::new());
 
-/// The counters of all open RNICs, oldest first; while there is no memory for the list, of fewer. Of RNICs
+/// The counters of all open RNICs, oldest first; of fewer if there is no memory for the list. Of RNICs
 /// in several `stats` wrappers: the innermost first.
 pub fn snapshots() -> Vec<Snapshot> {
     let registries = {
@@ -148,7 +149,7 @@ pub fn snapshots() -> Vec<Snapshot> {
     as_many(registries.len(), registries.iter().map(|registry| registry.snapshot()))
 }
 
-/// A list of at most `most` values, or of none if there is no memory for so many.
+/// A list of at most `most` values, or an empty one if there is no memory for that many.
 fn as_many<T>(most: usize, values: impl Iterator<Item = T>) -> Vec<T> {
     let mut list = room::try_list(most).unwrap_or_default();
     let room = list.capacity();

@@ -4,11 +4,10 @@
 //! trace[:every=N][,empty]
 //! ```
 //!
-//! - `every=N`: on the data path (post, poll, arm) only every N-th call of each object, from the
-//!   first; 0: none. Default 1. Refused calls and failed completions are always logged, but those
-//!   between are not timed.
-//! - `empty`: also polls that find nothing, and waits that end without news; without it they do not
-//!   count.
+//! - `every=N`: on the data path (post, poll, arm) only every N-th call of each object, from the first;
+//!   0: none. Default 1. Refused calls and failed completions are always logged, but those in between
+//!   are not timed.
+//! - `empty`: also polls that find nothing, and waits that end in vain; without it they are not counted.
 //!
 //! Lines go to [`Services::log`]: verbs of the data path at [`LogLevel::Trace`], all others, and
 //! asynchronous events, at [`LogLevel::Debug`]. Payload and private data are never logged. Listing
@@ -31,7 +30,7 @@ use crate::verb::{Kind, Object, Verb};
 /// Target of the log lines.
 pub const TARGET: &str = "vp_hooks::trace";
 
-/// What is logged.
+/// Which calls are logged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Options {
     every: u32,
@@ -87,7 +86,7 @@ impl<T: Value, E: Failure> Display for Shown<'_, T, E> {
 }
 
 impl Trace {
-    /// Whether this call of the data path is one of those to be logged.
+    /// Whether this call of the data path is to be logged.
     fn is_sampled(&self, calls: &AtomicU32) -> bool {
         match self.options.every {
             0 => false,
@@ -109,7 +108,7 @@ impl Trace {
         self.services.log(level, TARGET, &line);
     }
 
-    /// Runs a verb; how long it took, if that is asked for.
+    /// Runs a verb; also returns how long it took, if `timed`.
     fn run<R>(&self, timed: bool, verb: impl FnOnce() -> R) -> (R, Option<u64>) {
         let begin = timed.then(|| self.services.now_ns());
         let result = verb();

@@ -1,4 +1,4 @@
-//! What verbs return, as far as a wrapper looks at it. Plain data.
+//! Results of verbs, as far as a wrapper examines them. Plain data.
 
 use std::convert::Infallible;
 use std::fmt::{self, Debug};
@@ -10,27 +10,27 @@ use vp_api::{
     SrqInfo, Stag, UdQp, UdQpInfo, VendorCalls, VpError, VpStatus,
 };
 
-/// What a verb returns when it works.
+/// The result of a verb that succeeded.
 pub(crate) trait Value {
-    /// The id of what it made.
+    /// The id of the object that it created.
     fn made(&self) -> Option<u32> {
         None
     }
-    /// There was nothing to be had: no need to log it.
+    /// The result is empty, and need not be logged.
     fn is_nothing(&self) -> bool {
         false
     }
-    /// For a log.
+    /// Formats it for a log.
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
 }
 
-/// What a verb returns when it does not.
+/// The error of a verb.
 pub(crate) trait Failure: Sized + fmt::Display {
     /// The failure with this status; `None` if the verb cannot fail.
     fn new(status: VpStatus, detail: impl FnOnce() -> String) -> Option<Self>;
     /// Its status, if it has one.
     fn status(&self) -> Option<VpStatus>;
-    /// Work requests that were accepted all the same.
+    /// Work requests that were accepted nevertheless.
     fn posted(&self) -> usize {
         0
     }
@@ -99,7 +99,7 @@ impl Value for () {
     }
 }
 
-/// Whether a wait saw something.
+/// Whether a wait found something.
 impl Value for bool {
     fn is_nothing(&self) -> bool {
         !self

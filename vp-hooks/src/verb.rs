@@ -1,4 +1,4 @@
-//! The verbs by name, and whose they are. Plain data.
+//! The verbs: their names, and the objects that they belong to. Plain data.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ pub enum Kind {
 /// An object of an RNIC.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Object {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Its id; the index of its STag for a region; 0 for the RNIC, its connection manager and
     /// its datagrams.
@@ -57,14 +57,14 @@ impl fmt::Display for Object {
 
 macro_rules! verbs {
     ($($verb:ident $name:literal $owner:ident $target:ident;)+) => {
-        /// A verb. Those of one owner stand together.
+        /// A verb. Those of one owner are adjacent.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub(crate) enum Verb { $($verb,)+ }
 
         impl Verb {
             pub(crate) const ALL: &[Self] = &[$(Self::$verb,)+];
 
-            /// As the traits call it, with the object where it would not be clear.
+            /// Its name, as in the traits, with the object where it would be ambiguous.
             pub(crate) fn name(self) -> &'static str {
                 match self { $(Self::$verb => $name,)+ }
             }
@@ -147,13 +147,13 @@ impl Verb {
         matches!(self, Poll | Arm | PostSrq | PostSend | PostRecv | PollEvent)
     }
 
-    /// It returns an error when it does not work.
+    /// Whether it can return an error.
     pub(crate) fn can_fail(self) -> bool {
         use Verb::*;
         !matches!(self, SetAsyncHandler | SetServiceHandler | Interrupt | PollEvent)
     }
 
-    /// What it makes.
+    /// The kind of object that it creates.
     pub(crate) fn creates(self) -> Option<Kind> {
         use Verb::*;
         match self {
@@ -168,7 +168,7 @@ impl Verb {
         }
     }
 
-    /// It ends its target.
+    /// Whether it destroys its target.
     pub(crate) fn destroys(self) -> bool {
         use Verb::*;
         matches!(

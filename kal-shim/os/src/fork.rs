@@ -1,47 +1,48 @@
-//! Descriptors that a child made by fork(2) must not keep: a socket that the child has, too, sends no FIN when
-//! the parent closes it or ends, and an epoll set is shared with the parent.
+//! Descriptors that a child made by fork(2) must not keep: a socket that the child has, too, sends no
+//! FIN when the parent closes it or ends, and an epoll set is shared with the parent.
 //!
-//! A table by number, owned by a static of the crate that makes the descriptors ([`Owner`]; this crate has no
-//! statics). Any thread adds; entries are words, chunks of them are never freed. The handlers of
-//! pthread_atfork(3) run in the thread that forks: before, it waits until no other thread is between making
-//! a descriptor and noting it; in the child, it replaces each of ours by an eventfd that means nothing.
-//! So the objects that the child inherited may close their numbers later without closing what the
-//! application opened there. The child's handler calls fstat(2), dup3(2), close(2) and eventfd(2) only,
-//! which take no lock of the process.
+//! A table by number, owned by a static of the crate that makes the descriptors ([`Owner`]; this crate
+//! has no statics). Any thread adds; entries are words, and chunks of them are never freed. The handlers
+//! of pthread_atfork(3) run in the thread that forks: before the fork it waits until no other thread is
+//! between making a descriptor and recording it; in the child it replaces each recorded descriptor by an
+//! unused eventfd. So the objects that the child inherited may close their numbers later without closing
+//! what the application opened there. The child's handler calls only fstat(2), dup3(2), close(2) and
+//! eventfd(2), which take no lock of the process.
 //!
-//! Reuse: an entry outlives its socket; device and inode tell whether the number is still ours. Those that share
-//! one inode (epoll sets, eventfds, timers) are forgotten before they are closed ([`Ours`]). A child of
-//! vfork(2), posix_spawn(3) or a bare clone(2) runs no handlers: every descriptor is closed at its exec.
+//! Reuse: an entry outlives its socket; device and inode show whether the number is still ours.
+//! Descriptors that share one inode (epoll sets, eventfds, timers) are removed before they are closed
+//! ([`Ours`]). A child of vfork(2), posix_spawn(3) or a bare clone(2) runs no handlers: every descriptor
+//! is closed at its exec.
 
+mod descriptor_table;
 mod ours;
 mod per_process;
-mod table;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use descriptor_table::DescriptorTable;
 pub use ours::Ours;
 pub use per_process::PerProcess;
-use table::Table;
 
-/// How often at most a fork looks whether others still make descriptors, a second in all: a signal handler may
-/// fork in the middle of that.
+/// How often at most a fork checks whether other threads still make descriptors, a second in all: a
+/// signal handler may fork in the middle of that.
 const LOOKS: u32 = 10_000;
-/// Between two looks.
+/// The pause between two checks.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// Has the table of its crate.
+/// The owner of a crate's table.
 pub trait Owner: 'static {
-    /// Always the same one.
+    /// Returns the same table each time.
     fn table() -> &'static Descriptors;
 }
 
-/// The table of one crate.
+/// The table of one crate's descriptors.
 pub struct Descriptors {
-    table: Table,
-    /// Threads between making a descriptor and noting it.
+    table: DescriptorTable,
+    /// Threads between making a descriptor and recording it.
     making: AtomicU32,
     /// Threads that are about to fork.
     forking: AtomicU32,
@@ -57,10 +58,10 @@ impl Default for Descriptors {
 }
 
 impl Descriptors {
-    /// An empty one.
+    /// An empty table.
     pub const fn new() -> Self {
         Self {
-            table: Table::new(),
+            table: DescriptorTable::new(),
             making: AtomicU32::new(0),
             forking: AtomicU32::new(0),
             generation: AtomicU32::new(0),
@@ -81,7 +82,7 @@ impl Descriptors {
         Ok(made)
     }
 
-    /// A child must not keep this descriptor, which was made elsewhere.
+    /// Records a descriptor that was made elsewhere and that a child must not keep.
     ///
     /// # Errors
     /// No memory.
@@ -89,10 +90,11 @@ impl Descriptors {
         Self::make::<O, _>(|| Ok(fd)).map(drop)
     }
 
-    /// Forks between the first process and this one: what was made under another number was inherited.
+    /// Forks between the first process and this one: descriptors recorded under another number were
+    /// inherited.
     pub fn generation<O: Owner>() -> u32 {
         let table = O::table();
-        // Without memory for the handlers nothing could be told.
+        // Without memory for the handlers the child cannot count.
         let _ = table.watch::<O>();
         table.generation.load(Ordering::Relaxed)
     }
@@ -105,8 +107,9 @@ impl Descriptors {
         if self.installed.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        // SAFETY: the three are there for the whole life of the library that has them, which takes its
-        // handlers along (pthread_atfork(3)); what they do is allowed in a child of a process with threads.
+        // SAFETY: the three functions exist for the whole life of the library that has them, which
+        // removes its handlers when it is unloaded (pthread_atfork(3)); what they do is allowed in a
+        // child of a process with threads.
         match unsafe {
             libc::pthread_atfork(Some(before::<O>), Some(in_parent::<O>), Some(in_child::<O>))
         } {
@@ -119,13 +122,13 @@ impl Descriptors {
     }
 }
 
-/// While it lives no thread forks, within bounds.
+/// While this lives no thread forks, within bounds.
 struct Making<'a>(&'a Descriptors);
 
 impl<'a> Making<'a> {
     fn enter(table: &'a Descriptors) -> Self {
         loop {
-            // Looked at first, so that those who wait here do not keep the fork waiting.
+            // Checked first, so that threads that wait here do not delay the fork.
             if table.forking.load(Ordering::SeqCst) == 0 {
                 table.making.fetch_add(1, Ordering::SeqCst);
                 if table.forking.load(Ordering::SeqCst) == 0 {
@@ -140,7 +143,7 @@ impl<'a> Making<'a> {
 
 impl Drop for Making<'_> {
     fn drop(&mut self) {
-        // A child that a signal handler made in the middle of this has begun to count anew.
+        // A child that a signal handler made in the middle of this has reset the count.
         let less = |making: u32| making.checked_sub(1);
         let _ = self.0.making.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
     }
@@ -163,7 +166,7 @@ extern "C" fn in_parent<O: Owner>() {
 
 extern "C" fn in_child<O: Owner>() {
     let table = O::table();
-    // The other threads are not here.
+    // The other threads do not exist in the child.
     table.forking.store(0, Ordering::SeqCst);
     table.making.store(0, Ordering::SeqCst);
     table.generation.fetch_add(1, Ordering::Relaxed);

@@ -1,8 +1,10 @@
-//! Where threads sleep until another thread opens, a time has passed, or a signal handler ran.
+//! A gate at which threads sleep until another thread opens it, a time has passed, or a signal handler
+//! ran.
 //!
-//! A futex, since a condition variable hides signals. Whoever holds the gate owns its word; any
-//! thread waits and opens. What is waited for is the owner's, under a lock of the owner's: draw a
-//! ticket and look under that lock, sleep outside; change under it, then open.
+//! A futex, since a condition variable hides signals. The owner of the gate owns its word; any thread
+//! waits and opens. The state that is waited for is the owner's, under a lock of the owner's. To wait:
+//! draw a ticket and check the state under that lock, then sleep without it. To wake: change the state
+//! under it, then open.
 
 use std::time::Duration;
 
@@ -14,7 +16,7 @@ pub use modelled::Gate;
 /// Why a sleep ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Slept {
-    /// The gate was opened, or for no reason: look again.
+    /// The gate was opened, or spuriously: check again.
     Woken,
     /// The time has passed.
     TimedOut,
@@ -32,7 +34,7 @@ mod futex {
     use super::{Duration, Slept};
     use crate::timespec;
 
-    /// One sleep is never longer.
+    /// The longest single sleep.
     const LONG: Duration = Duration::from_secs(3600);
 
     /// A gate.
@@ -40,12 +42,12 @@ mod futex {
     pub struct Gate(AtomicU32);
 
     impl Gate {
-        /// To sleep with: says how often the gate was opened.
+        /// A ticket to sleep with: the number of times that the gate was opened.
         pub fn ticket(&self) -> u32 {
             self.0.load(Ordering::Acquire)
         }
 
-        /// Sleeps unless the gate was opened since the ticket was drawn; `None`: for ever.
+        /// Sleeps unless the gate was opened since the ticket was drawn; `None`: no limit.
         pub fn wait(&self, ticket: u32, timeout: Option<Duration>) -> Slept {
             // signal(7): with SA_RESTART only a futex wait that has a time ends at a signal handler.
             let time = timeout.map_or(LONG, |timeout| timeout.min(LONG));
@@ -56,16 +58,16 @@ mod futex {
             }
         }
 
-        /// Wakes everybody who sleeps here.
+        /// Wakes all threads that sleep here.
         pub fn open(&self) {
             self.0.fetch_add(1, Ordering::Release);
-            // It cannot fail: the word is there.
+            // This cannot fail: the word exists.
             let _ = futex::wake(&self.0, Flags::PRIVATE, i32::MAX as u32);
         }
     }
 }
 
-/// The gate with loom's parts. There is no time and there are no signals.
+/// The gate made of loom's primitives. There is no time and there are no signals.
 #[cfg(loom)]
 mod modelled {
     use loom::sync::{Condvar, Mutex};

@@ -1,7 +1,7 @@
-//! Network interfaces: names, link state, MTU and addresses, asked of the kernel by route netlink
-//! (rtnetlink(7)), in the network namespace that the caller is in.
+//! Network interfaces: names, link state, MTU and addresses, read from the kernel by route netlink
+//! (rtnetlink(7)), in the network namespace of the caller.
 //!
-//! Owns nothing; runs on the caller's thread. Each call asks anew.
+//! No state; runs on the caller's thread. Each call asks the kernel again.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -32,10 +32,10 @@ pub struct Interface {
     pub name: String,
     /// Its link is up.
     pub online: bool,
-    /// Link MTU in octets; 0 if the system does not say.
+    /// Link MTU in octets; 0 if the system does not report it.
     pub mtu: u32,
-    /// Its IPv4 and IPv6 addresses that are usable: not those whose duplicate check is not done, or
-    /// failed.
+    /// Its usable IPv4 and IPv6 addresses: not those whose duplicate address detection is not finished
+    /// or failed.
     pub addresses: Vec<IpAddr>,
 }
 
@@ -57,7 +57,7 @@ pub fn interfaces() -> std::io::Result<Vec<Interface>> {
     Ok(found.into_iter().map(|(_, interface)| interface).collect())
 }
 
-/// Asks for all objects of a kind and gives each answer's body to `each`.
+/// Requests all objects of a kind and passes the body of each reply to `each`.
 fn dump(kind: u16, mut each: impl FnMut(&[u8])) -> std::io::Result<()> {
     let socket = rustix::net::socket_with(
         AddressFamily::NETLINK,
@@ -101,7 +101,7 @@ fn refusal(body: &[u8]) -> std::io::Error {
     std::io::Error::new(errno.kind(), what)
 }
 
-/// Type and body of the first message, and what is behind it.
+/// Type and body of the first message, and the octets behind it.
 fn split_message(octets: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let len = u32_at(octets, 0)? as usize;
     let body = octets.get(HEADER..len)?;
@@ -174,7 +174,7 @@ mod tests {
         assert!(lo.addresses.contains(&IpAddr::V4(Ipv4Addr::LOCALHOST)));
     }
 
-    /// A message of that kind.
+    /// A message of this kind.
     fn message(kind: u16, body: &[u8]) -> Vec<u8> {
         let len = (HEADER + body.len()) as u32;
         [&len.to_ne_bytes()[..], &kind.to_ne_bytes(), &[0; 10], body].concat()
@@ -205,7 +205,7 @@ mod tests {
         take(&message(NLMSG_ERROR, &[]), &mut |_| ()).unwrap_err();
     }
 
-    // The kernel knows no messages of this kind.
+    // The kernel has no messages of this kind.
     #[test]
     fn a_dump_that_the_kernel_refuses_is_an_error() {
         dump(u16::MAX, |_| unreachable!("there is nothing to list")).unwrap_err();

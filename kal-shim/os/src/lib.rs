@@ -1,11 +1,11 @@
-//! What the host layer and the providers both want of the operating system, once: locks and atomics
+//! Services of the operating system that both the host layer and the providers need: locks and atomics
 //! that loom can model ([`sync`]), a futex that threads sleep on ([`Gate`]), a timer with a descriptor
-//! ([`Timer`]), threads of our own ([`spawn`]), who of them watches sockets ([`progress`]), how they spin before they
-//! sleep ([`Spinner`]), network interfaces ([`interfaces`]), what to do at a
-//! limit ([`remedy`]), what a forked child must not keep ([`fork`]).
+//! ([`Timer`]), threads ([`spawn`]), which thread watches the sockets ([`progress`]), spinning before a
+//! sleep ([`Spinner`]), network interfaces ([`interfaces`]), advice for exhausted limits ([`remedy`]),
+//! and descriptors that a forked child must not keep ([`fork`]).
 //!
-//! Nothing here knows RDMA, depends on a crate of ours, or has a static: a provider that is loaded as
-//! a library has its own copy beside the host's.
+//! Nothing here depends on RDMA or on another of our crates, or has a static: a provider that is loaded
+//! as a library has its own copy beside the host's.
 
 pub mod fork;
 mod gate;
@@ -26,7 +26,8 @@ pub use spin::{Spin, Spinner};
 pub use thread::spawn;
 pub use timer::{Timer, timespec};
 
-/// Locks a mutex whose holders never leave it half changed, so a poisoned one is as good as new.
+/// Locks a mutex whose holders never leave its value half changed, so that a poisoned one is as good as
+/// others.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,10 +1,10 @@
-//! What to do about an error that a limit of the process or of the system caused. No state.
+//! Advice for errors that a limit of the process or of the system caused. No state.
 
 use std::io;
 
 use rustix::io::Errno;
 
-/// Behind the error's own text; empty where there is nothing to say.
+/// Text to append to the error's own; empty if there is no advice.
 pub fn remedy(error: &io::Error) -> &'static str {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::MFILE) => "; raise the process's limit of descriptors (`ulimit -n`)",

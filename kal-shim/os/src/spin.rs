@@ -1,27 +1,27 @@
-//! Spinning before a sleep: looks for what a thread waits for, and yields the processor now and then.
+//! Spinning before a sleep: checks for what a thread waits for, and yields the processor now and then.
 //!
-//! To sleep and to be woken takes longer than most peers take, so a thread that waits looks for a while
-//! first. That costs nobody anything while the processor has nothing else to do. Beside busy threads it
-//! does: each yield gives one of them the processor for a whole slice, milliseconds, where a sleeping
+//! Sleeping and being woken takes longer than most peers take to respond, so a thread that waits spins
+//! for a while first. That is free while the processor is otherwise idle. Beside busy threads it is not:
+//! each yield gives one of them the processor for a whole time slice, milliseconds, whereas a sleeping
 //! thread is woken at once. So a yield that took long ends the spin, and the next waits do not spin.
 //!
-//! One `Spinner` belongs to what is waited for. Any thread uses it; what it remembers is a hint.
+//! One `Spinner` belongs to the object that is waited for. Any thread uses it; its state is a hint.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Looks for each yield: the peer may need this very processor. Mostly it does not, and a yield costs
-/// as much as a look.
+/// Checks per yield: the peer may need this very processor. Mostly it does not, and a yield costs as
+/// much as a check.
 const LOOKS_PER_YIELD: u32 = 8;
-/// A yield that takes so long gave the processor to a thread that computes.
+/// After a yield that took this long, the processor was used by a thread that computes.
 const LONG_YIELD: Duration = Duration::from_micros(500);
-/// Waits that do not spin after one.
+/// The number of waits without a spin after such a yield.
 const WAITS_WITHOUT_SPIN: u32 = 128;
 
-/// See the module.
+/// Whether waits for one object spin.
 #[derive(Default, Debug)]
 pub struct Spinner {
-    /// Waits that are still to go without a spin.
+    /// Waits still to go without a spin.
     resting: AtomicU32,
 }
 
@@ -35,7 +35,8 @@ pub struct Spin<'a> {
 }
 
 impl Spinner {
-    /// Begins a spin of at most `limit`. The caller looks once, and again while [`Spin::again`] returns true.
+    /// Begins a spin of at most `limit`. The caller checks once, and again while [`Spin::again`] returns
+    /// true.
     pub fn begin(&self, limit: Duration) -> Spin<'_> {
         let resting = self.resting.load(Ordering::Relaxed);
         self.resting.store(resting.saturating_sub(1), Ordering::Relaxed);
@@ -45,7 +46,7 @@ impl Spinner {
 }
 
 impl Spin<'_> {
-    /// After a look in vain: true to look again, false to sleep.
+    /// After a check in vain: true to check again, false to sleep.
     pub fn again(&mut self) -> bool {
         if self.begin.elapsed() >= self.limit {
             return false;
@@ -59,7 +60,7 @@ impl Spin<'_> {
     }
 }
 
-/// Yields the processor; true if other threads kept it long.
+/// Yields the processor; returns true if other threads kept it long.
 fn yields_long() -> bool {
     let begin = Instant::now();
     std::thread::yield_now();

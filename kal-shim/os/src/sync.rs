@@ -1,8 +1,7 @@
 //! Concurrency primitives: std's, or loom's when the crate is built for model checking
 //! (`--cfg loom`).
 //!
-//! Owns no state. Everything that is modelled takes its atomics, cells, locks and gates from here and
-//! from nowhere else.
+//! No state. All modelled code takes its atomics, cells, locks and gates from here and nowhere else.
 
 #[cfg(loom)]
 pub use loom::{
@@ -44,20 +43,20 @@ impl<T> UnsafeCell<T> {
         Self(std::cell::UnsafeCell::new(value))
     }
 
-    /// Shared access; what the pointer is used for is the caller's proof.
+    /// Shared access; the caller proves what it does with the pointer.
     #[inline(always)]
     pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
         f(self.0.get())
     }
 
-    /// Exclusive access; what the pointer is used for is the caller's proof.
+    /// Exclusive access; the caller proves what it does with the pointer.
     #[inline(always)]
     pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         f(self.0.get())
     }
 }
 
-/// Waits a little for another thread that is a few instructions away from being done.
+/// Waits briefly for another thread that needs a few more instructions.
 #[derive(Debug, Default)]
 pub struct Patience {
     steps: u32,
@@ -84,7 +83,7 @@ fn pause(step: u32) {
     }
 }
 
-/// Under loom every other thread runs before this one goes on; there is no time.
+/// Under loom every other thread runs before this one continues; there is no time.
 #[cfg(loom)]
 fn pause(_: u32) {
     yield_now();

@@ -1,20 +1,21 @@
-//! Threads of our own: named, and with the process's signals left to the application's threads.
+//! Starting threads: named, and with signals blocked, so that the application's threads handle them.
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::thread::{Builder, JoinHandle};
 
-/// What a thread raises by its own fault: blocked, it would end the process without its handler.
+/// Signals that a thread raises by its own fault: blocked, they would end the process without its
+/// handler.
 const FAULTS: [libc::c_int; 6] =
     [libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGSEGV, libc::SIGSYS, libc::SIGTRAP];
 
-/// Starts a thread that handles no signals but its own faults: a handler of the application runs in
-/// a thread of the application, and ends a call there that it is meant to end. What the thread starts
-/// inherits that, also threads that a callback of the application starts.
+/// Starts a thread that handles no signals but its own faults: a handler of the application runs in a
+/// thread of the application, and interrupts the call there that it is meant to interrupt. Threads that
+/// the new thread starts inherit that, also those that a callback of the application starts.
 ///
 /// # Errors
-/// The system starts no thread.
+/// The system cannot start a thread.
 pub fn spawn<T: Send + 'static>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'static,
@@ -23,7 +24,8 @@ pub fn spawn<T: Send + 'static>(
     Builder::new().name(name.into()).spawn(body)
 }
 
-/// Signals are blocked in this thread until drop; a thread inherits what is blocked where it starts.
+/// Signals are blocked in this thread until drop; a new thread inherits the mask of the one that starts
+/// it.
 struct Blocked {
     before: libc::sigset_t,
 }
@@ -57,7 +59,7 @@ impl Drop for Blocked {
 mod tests {
     use super::*;
 
-    /// The signals that the calling thread blocks, a bit each, from 1 on.
+    /// The signals that the calling thread blocks, one bit each, from 1 on.
     fn blocked() -> u64 {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
@@ -70,7 +72,7 @@ mod tests {
         let inside = spawn("of-ours", blocked).unwrap().join().unwrap();
         assert_eq!(blocked(), before);
         for signal in 1..32 {
-            // Nobody blocks these two.
+            // These two are not blocked.
             let handled =
                 FAULTS.contains(&signal) || [libc::SIGKILL, libc::SIGSTOP].contains(&signal);
             assert_eq!(inside >> (signal - 1) & 1 == 0, handled, "signal {signal}");

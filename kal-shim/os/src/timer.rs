@@ -1,6 +1,6 @@
-//! A one-shot timer with a descriptor (timerfd), and times as the kernel wants them.
+//! One-shot timer with a descriptor (timerfd), and conversion of times for the kernel.
 //!
-//! Owned by the thread that sleeps on it; any thread may set it. The last setting counts.
+//! Owned by the thread that sleeps on it; any thread may set it. The last setting applies.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,7 +11,7 @@ use rustix::time::{
     timerfd_settime,
 };
 
-/// The timer: its descriptor is readable from when it went off until [`Timer::acknowledge`].
+/// The timer: its descriptor is readable from its expiration until [`Timer::acknowledge`].
 #[derive(Debug)]
 pub struct Timer(OwnedFd);
 
@@ -22,8 +22,8 @@ impl Timer {
         Ok(Self(timerfd_create(TimerfdClockId::Monotonic, flags)?))
     }
 
-    /// Has it go off after `delay`, and not when it was to go off before. Without a delay it goes off
-    /// at once.
+    /// Makes the timer expire after `delay` instead of any earlier setting; a zero delay expires at
+    /// once.
     pub fn set(&self, delay: Duration) -> io::Result<()> {
         // An all-zero time would disarm.
         let it_value = timespec(delay.max(Duration::from_nanos(1)));
@@ -32,7 +32,7 @@ impl Timer {
         Ok(())
     }
 
-    /// It went off, or was set anew meanwhile: makes its descriptor unreadable.
+    /// Makes the descriptor unreadable after the timer expired or was set again.
     pub fn acknowledge(&self) {
         // Without an expiration there is nothing to read.
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
@@ -45,7 +45,7 @@ impl AsFd for Timer {
     }
 }
 
-/// As the kernel wants it; longer than it can say is as long as it can say.
+/// In the kernel's form; limited to the longest time that it can represent.
 pub fn timespec(time: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),

@@ -1,4 +1,4 @@
-//! What a forked child has of the descriptors and the state of its parent.
+//! Tests of fork: which descriptors and what state of its parent a child has.
 #![cfg(not(miri))] // which has no fork
 
 use std::io::{self, Read};
@@ -21,7 +21,7 @@ impl Owner for Here {
     }
 }
 
-/// The tests look at the descriptors of the whole process.
+/// The tests examine the descriptors of the whole process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -31,7 +31,7 @@ fn is_socket(fd: impl AsFd) -> bool {
     fstat(fd).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Socket)
 }
 
-/// A child that does `work`; its id.
+/// A child that runs `work`; returns its process id.
 fn fork(work: impl FnOnce()) -> i32 {
     // SAFETY: the child uses what the C library keeps whole for it, and what is tested here.
     match unsafe { libc::fork() } {
@@ -78,7 +78,7 @@ fn what_the_application_opened_under_an_old_number_stays() {
     let number = old.as_raw_fd();
     drop(old);
     let new = || socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
-    // The harness may have the number for a moment.
+    // The test harness may use the number for a moment.
     let mut own = vec![new()];
     while own.iter().all(|own| own.as_raw_fd() != number) {
         own.push(new());
@@ -86,7 +86,7 @@ fn what_the_application_opened_under_an_old_number_stays() {
     succeeds(fork(|| assert!(own.iter().all(is_socket))));
 }
 
-/// It closes the numbers of the parent's objects, which must not be anybody else's meanwhile.
+/// The child closes the numbers of the parent's objects, which must not be reused meanwhile.
 #[test]
 fn inherited_objects_close_nothing_of_the_child() {
     let _alone = alone();
@@ -131,14 +131,14 @@ fn sockets() -> impl Iterator<Item = i32> {
     (0..256).filter(|number| is_socket(unsafe { BorrowedFd::borrow_raw(*number) }))
 }
 
-/// Whatever another thread is doing when a thread forks.
+/// Whatever other threads are doing when a thread forks.
 #[test]
 fn no_socket_slips_through_while_it_is_made() {
     let _alone = alone();
     let ends = AtomicBool::new(false);
     let made = AtomicU32::new(0);
     let new = || Ok(socket(AddressFamily::UNIX, SocketType::STREAM, None)?);
-    // The standard streams, perhaps.
+    // Possibly the standard streams.
     let others: Vec<i32> = sockets().collect();
     std::thread::scope(|scope| {
         let _ends = Ends(&ends);
@@ -157,7 +157,7 @@ fn no_socket_slips_through_while_it_is_made() {
     assert_ne!(made.load(Ordering::Relaxed), 0);
 }
 
-/// Though somebody held its lock.
+/// Although its lock was held.
 #[test]
 fn a_child_has_state_of_its_own() {
     static STATE: PerProcess<Mutex<u32>> = PerProcess::new();

@@ -1,6 +1,6 @@
-//! What a socket is, without changing anything about it. No state.
+//! Examining a socket without changing it. No state.
 //!
-//! For sockets of unknown origin: every answer comes from `getsockopt`, `getpeername` or a peek.
+//! For sockets of unknown origin: everything is learnt from `getsockopt`, `getpeername` or a peek.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -28,7 +28,7 @@ pub enum Unfit {
     /// The stream is over at one end at least.
     #[error("its stream has ended: one end has closed or shut it down; make a new connection")]
     Ended,
-    /// The system does not say.
+    /// The system does not report it.
     #[error("it cannot be examined: {0}")]
     Unknown(io::Error),
 }
@@ -60,7 +60,7 @@ pub fn check_stream(socket: impl AsFd) -> Result<(), Unfit> {
     }
 }
 
-/// Octets that wait in the receive queue, which stay there; at most as many as fit into `out`.
+/// Octets that wait in the receive queue, and stay there; at most as many as fit into `out`.
 pub fn peek(socket: impl AsFd, out: &mut [u8]) -> io::Result<usize> {
     loop {
         match rustix::net::recv(&socket, &mut *out, RecvFlags::DONTWAIT | RecvFlags::PEEK) {
@@ -71,7 +71,7 @@ pub fn peek(socket: impl AsFd, out: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// How far the life of a TCP connection has come.
+/// The phase of a TCP connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     /// Not connected yet, or not any more.
@@ -82,7 +82,7 @@ pub enum State {
     Ending,
 }
 
-/// How far a connection has come.
+/// The phase of a connection.
 pub fn state(socket: impl AsFd) -> io::Result<State> {
     const TCP_ESTABLISHED: u8 = 1;
     const TCP_SYN_SENT: u8 = 2;

@@ -1,4 +1,4 @@
-//! TCP options of a stream, and what TCP says about it. No state.
+//! TCP options of a stream, and its EMSS. No state.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ pub struct KeepAlive {
     pub idle: Duration,
     /// Time between probes, in whole seconds from 1.
     pub interval: Duration,
-    /// Probes without an answer.
+    /// Probes without a response.
     pub count: u32,
 }
 
@@ -25,7 +25,8 @@ pub struct Options {
     pub keep_alive: Option<KeepAlive>,
     /// How long sent octets may stay unacknowledged.
     pub user_timeout: Option<Duration>,
-    /// Congestion control; `None`: `cubic`, or `reno`, where the path is loopback, since others pace there.
+    /// Congestion control; `None`: `cubic`, or `reno`, if the path is loopback, because others pace
+    /// there.
     pub congestion: Option<String>,
     /// Send and receive buffers in octets.
     pub buffer: Option<u32>,
@@ -42,15 +43,16 @@ impl Options {
         self.apply_dscp(socket, remote)
     }
 
-    /// Applies to a listener at `address` what those that it accepts inherit (tcp(7)); for the rest
-    /// of them see [`Options::apply_accepted`].
+    /// Applies to a listener at `address` the options that accepted sockets inherit (tcp(7)); for the
+    /// others see [`Options::apply_accepted`].
     pub fn apply_listening(&self, socket: impl AsFd, address: SocketAddr) -> io::Result<()> {
         let socket = socket.as_fd();
         self.apply_common(socket)?;
         self.apply_congestion(socket, address)
     }
 
-    /// Applies to a stream from `remote` what it did not inherit from its listener at `address`.
+    /// Applies to a stream from `remote` the options that it did not inherit from its listener at
+    /// `address`.
     pub fn apply_accepted(
         &self,
         socket: impl AsFd,
@@ -67,7 +69,7 @@ impl Options {
     fn apply_common(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
         sockopt::set_tcp_nodelay(socket, true)?;
         if let Some(keep_alive) = self.keep_alive {
-            // tcp(7): the most that the kernel takes.
+            // tcp(7): the most that the kernel accepts.
             let (least, most) = (Duration::from_secs(1), Duration::from_secs(32_767));
             sockopt::set_socket_keepalive(socket, true)?;
             sockopt::set_tcp_keepidle(socket, keep_alive.idle.clamp(least, most))?;
@@ -75,7 +77,7 @@ impl Options {
             sockopt::set_tcp_keepcnt(socket, keep_alive.count.clamp(1, 127))?;
         }
         if let Some(timeout) = self.user_timeout {
-            // The kernel takes it for a signed number.
+            // The kernel reads it as a signed number.
             let ms = timeout.as_millis().min(i32::MAX as u128) as u32;
             sockopt::set_tcp_user_timeout(socket, ms)?;
         }
@@ -95,8 +97,9 @@ impl Options {
                 io::Error::new(e.kind(), why)
             }),
             None if remote.ip().to_canonical().is_loopback() => {
-                // Only faster: a system without it keeps its default. Who is not root may take what the
-                // system allows, which need not have cubic; reno, which does not pace either, it always has.
+                // Only for speed: a system without it keeps its default. Without privileges only the
+                // algorithms that the system allows can be set, which need not include cubic; reno,
+                // which does not pace either, is always available.
                 let _ = sockopt::set_tcp_congestion(&socket, "cubic")
                     .or_else(|_| sockopt::set_tcp_congestion(&socket, "reno"));
                 Ok(())

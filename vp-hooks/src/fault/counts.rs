@@ -1,4 +1,4 @@
-//! How often the case of each rule has come up. Owned by a hook or a layer; any thread counts.
+//! Counters of the rules: how often each applied. Owned by a hook or a layer; any thread counts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +12,7 @@ impl Counts {
         Self(spec.rules.iter().map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// Counts on in all rules that are concerned; the first whose time has come.
+    /// Counts in all rules that apply; returns the first that takes effect.
     pub(super) fn first<'a>(
         &self,
         spec: &'a Spec,

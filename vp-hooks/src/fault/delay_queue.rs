@@ -1,5 +1,5 @@
-//! Completions of one CQ that are delayed, repeated or lost on their way to the consumer. Owned by the CQ,
-//! under a lock; any thread.
+//! Delay queue of one CQ: completions that are delayed, repeated or lost. Owned by the CQ, under a lock;
+//! any thread.
 
 use std::collections::VecDeque;
 
@@ -11,28 +11,29 @@ use crate::hook::Polled;
 struct Kept {
     completion: WorkCompletion,
     from: Option<DatagramSource>,
-    /// Number of the poll that may give it.
+    /// Number of the poll that may return it.
     due: u64,
 }
 
-/// Completions that were taken from the provider and not yet given to the consumer.
+/// Completions that were taken from the provider and not yet returned to the consumer.
 #[derive(Default)]
 pub(crate) struct DelayQueue {
     kept: VecDeque<Kept>,
-    /// For [`DelayQueue::take`]: the QPs of completions that stay; as much room as for these.
+    /// For [`DelayQueue::take`]: the QPs of completions that stay; with room for all of them.
     blocked: Vec<QpId>,
-    /// Polls so far.
+    /// Number of polls so far.
     polls: u64,
 }
 
 impl DelayQueue {
-    /// One more poll: moves what is due to `out`; how many.
+    /// One more poll: moves due completions to `out`; returns how many.
     pub(super) fn poll(&mut self, out: &mut Polled<'_>) -> usize {
         self.polls += 1;
         self.take(out, 0)
     }
 
-    /// Moves what is due to `out`, behind so many, and of each QP in order; how many.
+    /// Moves due completions to `out`, behind `before` others, keeping the order of each QP; returns how
+    /// many.
     pub(super) fn take(&mut self, out: &mut Polled<'_>, before: usize) -> usize {
         let (mut filled, now) = (before, self.polls);
         let Self { kept, blocked, .. } = self;
@@ -57,7 +58,8 @@ impl DelayQueue {
         filled - before
     }
 
-    /// Has the memory for `more` completions, each of them twice: to be asked before they are polled.
+    /// Makes sure that there is memory for `more` completions, each of them twice; called before they
+    /// are polled.
     pub(super) fn make_room(&mut self, more: usize) -> Result<(), VpStatus> {
         let (more, none) = (2 * more, |_| VpStatus::InsufficientResources);
         self.kept.try_reserve(more).map_err(none)?;
@@ -65,7 +67,7 @@ impl DelayQueue {
         self.blocked.try_reserve(self.kept.len() + more).map_err(none)
     }
 
-    /// Puts a completion behind the others, as often and as long as its fate says.
+    /// Adds a completion, as often and with the delay that its fate says.
     pub(super) fn put(
         &mut self,
         (completion, from): (&WorkCompletion, Option<DatagramSource>),
@@ -83,12 +85,12 @@ impl DelayQueue {
         }
     }
 
-    /// Everything is due.
+    /// Makes everything due.
     pub(super) fn release(&mut self) {
         self.kept.iter_mut().for_each(|kept| kept.due = 0);
     }
 
-    /// Forgets what belongs to a QP.
+    /// Removes the completions of a QP.
     pub(super) fn clear(&mut self, qp: QpId) {
         self.kept.retain(|kept| kept.completion.qp != qp);
     }

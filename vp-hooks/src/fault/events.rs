@@ -1,5 +1,5 @@
-//! Events of a connection manager on their way to the consumer. Owned by the hook of one RNIC, under
-//! a lock, in which the provider is polled, so that the order stays; any thread.
+//! Delay queue of connection events. Owned by the hook of one RNIC, under a lock, in which the provider
+//! is polled, so that the order is kept; any thread.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -9,13 +9,13 @@ use vp_api::NativeEvent;
 use super::lock;
 use super::spec::Fate;
 
-/// Events that were taken from the provider and not yet given to the consumer, and how many polls
-/// each has still to wait.
+/// Events that were taken from the provider and not yet returned to the consumer, and how many polls
+/// each still has to wait.
 #[derive(Default)]
 pub(super) struct Events(Mutex<VecDeque<(u32, NativeEvent)>>);
 
 impl Events {
-    /// One poll of the consumer: what is held back goes first, and what is behind it waits.
+    /// One poll of the consumer: events held back come first, and those behind them wait.
     pub(super) fn next(
         &self,
         poll: impl Fn() -> Option<NativeEvent>,
@@ -43,7 +43,7 @@ impl Events {
         }
     }
 
-    /// Nothing is held back.
+    /// No event is held back.
     pub(super) fn is_empty(&self) -> bool {
         lock(&self.0).is_empty()
     }
@@ -57,7 +57,7 @@ mod tests {
 
     use super::*;
 
-    /// The QPs of what twelve polls bring.
+    /// The QPs of the events that twelve polls return.
     fn polled(fates: &[Fate]) -> Vec<u32> {
         let all = (1..=4).map(|qp| NativeEvent::Disconnected { qp: QpId(qp) }).collect();
         let source: RefCell<VecDeque<NativeEvent>> = RefCell::new(all);

@@ -1,4 +1,4 @@
-//! Names in rules: statuses, and kinds of which there may be few. Plain data.
+//! Names in rules: statuses, and kinds of objects with a limit. Plain data.
 
 use vp_api::VpStatus;
 
@@ -31,7 +31,7 @@ const STATUSES: &[VpStatus] = &[
     VpStatus::Defect,
 ];
 
-/// A status by its name.
+/// The status with this name.
 pub(super) fn status(name: &str) -> Result<VpStatus, String> {
     if name == "QueueFull" {
         return Ok(VpStatus::TooManyWrs);
@@ -53,7 +53,7 @@ const KINDS: &[(&str, Kind)] = &[
     ("ah", Kind::Ah),
 ];
 
-/// A kind by its name.
+/// The kind with this name.
 pub(super) fn kind(name: &str) -> Result<Kind, String> {
     let found = KINDS.iter().find(|(known, _)| *known == name);
     let known = || KINDS.iter().map(|(name, _)| format!("`max_{name}`")).collect::<Vec<_>>();
@@ -61,7 +61,7 @@ pub(super) fn kind(name: &str) -> Result<Kind, String> {
     found.map(|(_, kind)| *kind).ok_or_else(unknown)
 }
 
-/// The name of a kind that has one in rules.
+/// The name of a kind in rules, if it has one.
 pub(super) fn of_kind(kind: Kind) -> &'static str {
     KINDS.iter().find(|(_, known)| *known == kind).map_or("object", |(name, _)| *name)
 }

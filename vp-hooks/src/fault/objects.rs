@@ -1,11 +1,11 @@
-//! Which objects of an RNIC there are, numbered as they were made. Owned by the hook, under a lock.
-//! B-trees, which grow by small pieces.
+//! The objects of an RNIC, numbered as they were created. Owned by the hook, under a lock. B-trees,
+//! which grow in small pieces.
 
 use std::collections::BTreeMap;
 
 use crate::verb::{Kind, Object};
 
-/// The objects that are there, and how many were ever made.
+/// The present objects, and how many were ever created.
 #[derive(Default)]
 pub(super) struct Objects {
     numbers: BTreeMap<Object, u32>,
@@ -36,12 +36,12 @@ impl Objects {
         }
     }
 
-    /// Its number, from 1.
+    /// The number of an object, from 1.
     pub(super) fn number(&self, object: Object) -> Option<u32> {
         self.numbers.get(&object).copied()
     }
 
-    /// How many there are.
+    /// How many of a kind exist.
     pub(super) fn count(&self, kind: Kind) -> u32 {
         self.there.get(&kind).copied().unwrap_or(0)
     }

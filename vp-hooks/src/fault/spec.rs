@@ -1,4 +1,4 @@
-//! The rules of `fault` and their text. Plain data.
+//! The rules of `fault`, and parsing them. Plain data.
 
 use vp_api::VpStatus;
 
@@ -6,7 +6,7 @@ use super::names;
 use crate::number;
 use crate::verb::{Kind, Verb};
 
-/// Everything that shall go wrong.
+/// All rules.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Spec {
     pub(super) rules: Vec<Rule>,
@@ -14,7 +14,7 @@ pub(crate) struct Spec {
     limits: Vec<(Kind, u32)>,
 }
 
-/// One thing that shall go wrong.
+/// One rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Rule {
     pub(super) text: String,
@@ -31,13 +31,13 @@ pub(super) enum Effect {
     Event(Fate),
 }
 
-/// What becomes of a completion, or of an event of the connection manager.
+/// What to do with a completion, or with an event of the connection manager.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fate {
     Pass,
     Drop,
     Twice,
-    /// So many polls later.
+    /// This many polls later.
     Later(u32),
 }
 
@@ -50,7 +50,7 @@ pub(super) enum When {
 }
 
 impl When {
-    /// Whether it is time, the `count`-th time; `chance` is a random number.
+    /// Whether the rule takes effect at the `count`-th time; `chance` is a random number.
     pub(super) fn has_come(self, count: u64, chance: u64) -> bool {
         match self {
             Self::Between(first, last) => (first..=last).contains(&count),

@@ -1,7 +1,8 @@
 //! Counters of each object, and the sums of those of closed objects.
 //!
 //! Counters are owned by their object and written by any thread, without locks. The registry of an RNIC,
-//! which its hook owns, finds them; its lock is taken when objects come and go, and by readers.
+//! which its hook owns, finds them; its lock is taken when objects are created and destroyed, and by
+//! readers.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +12,7 @@ use super::{ObjectStats, Snapshot, VerbStats, as_many};
 use crate::hook::Names;
 use crate::verb::{Object, Verb};
 
-/// Counters of one verb of one object. Each is exact; together they are of about one moment.
+/// Counters of one verb of one object. Each is exact; they are read at about the same time.
 #[derive(Default)]
 pub(crate) struct Tally {
     calls: AtomicU64,
@@ -23,7 +24,7 @@ pub(crate) struct Tally {
     max_ns: AtomicU64,
 }
 
-/// Adds, unless there is nothing to add: an atomic addition costs as much as the branch saves.
+/// Adds, unless the amount is 0: the branch saves an atomic addition.
 fn add(counter: &AtomicU64, amount: usize) {
     if amount != 0 {
         counter.fetch_add(amount as u64, Ordering::Relaxed);
@@ -31,7 +32,7 @@ fn add(counter: &AtomicU64, amount: usize) {
 }
 
 impl Tally {
-    /// Counts a call; its number, from 0.
+    /// Counts a call; returns its number, from 0.
     pub(super) fn call(&self) -> u64 {
         self.calls.fetch_add(1, Ordering::Relaxed)
     }
@@ -74,7 +75,7 @@ impl Tally {
 /// The counters of one object.
 pub(crate) struct Counters {
     object: Object,
-    /// Its kind's first verb: that of `tallies[0]`.
+    /// The first verb of its kind: that of `tallies[0]`.
     first: usize,
     tallies: Box<[Tally]>,
     registry: Weak<Registry>,

@@ -1,6 +1,6 @@
-//! What the tests share: an end on a wrapped RNIC, and an ordinary peer.
+//! Test fixtures: an end on a wrapped RNIC, and an ordinary peer.
 //!
-//! Messages have no octets, so that no memory need be registered. Nothing sleeps: waiting is
+//! Messages have no octets, so that no memory need be registered. Nothing sleeps: tests wait by
 //! `Cq::wait`, with a bound that only a hang reaches.
 
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use vp_softrdma::{NAME, SoftRdma};
 
 pub(crate) const HANG: Duration = Duration::from_secs(60);
 
-/// Services that remember the log.
+/// Services that record the log.
 #[derive(Default)]
 pub(crate) struct Host {
     lines: Mutex<Vec<(LogLevel, String, String)>>,
@@ -48,7 +48,7 @@ pub(crate) fn provider(wrappers: &[&str]) -> Arc<dyn Provider> {
     stack(Arc::new(SoftRdma), &wrappers)
 }
 
-/// An RNIC with a PD and a CQ, and who looks on.
+/// An RNIC with a PD and a CQ, and the recorder of its events.
 pub(crate) struct Side {
     pub(crate) rnic: Arc<dyn Rnic>,
     pub(crate) host: Arc<Host>,
@@ -90,7 +90,7 @@ impl Side {
         self.rnic.create_qp(&QpInit::new(self.pd, id, id)).unwrap()
     }
 
-    /// Waits for a further notification after `seen`.
+    /// Waits for another notification after `seen`.
     pub(crate) fn rung(&self, seen: usize) -> usize {
         let rings = self.bell.rings.lock().unwrap();
         let more = |rings: &mut usize| *rings <= seen;
@@ -124,13 +124,13 @@ impl Side {
     }
 }
 
-/// Posts a send of no octets.
+/// Posts a Send without octets.
 pub(crate) fn send(qp: &Arc<dyn Qp>, wr_id: u64) -> Result<(), PostFailure> {
     let op = SendOp::Send { solicited: false, invalidate: None };
     qp.post_send(&[SendWr { wr_id, op, data: Data::Inline(&[]), flags: SendFlags::SIGNALED }])
 }
 
-/// Posts a receive of no octets.
+/// Posts a receive without octets.
 pub(crate) fn recv(qp: &Arc<dyn Qp>, wr_id: u64) {
     qp.post_recv(&[RecvWr { wr_id, sgl: &[] }]).unwrap();
 }

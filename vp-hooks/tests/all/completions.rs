@@ -1,4 +1,4 @@
-//! Completions that are lost, come twice, or come late.
+//! Tests of completions that are lost, returned twice, or late.
 
 use std::sync::Arc;
 
@@ -66,7 +66,7 @@ fn a_delayed_completion_keeps_its_place() {
 fn a_delay_is_counted_in_polls() {
     let pairs = pairs("fault:delay-completion@1=3", 1);
     send(&pairs.qps[0], 7).unwrap();
-    // Sees the first completion, and keeps it.
+    // Takes the first completion from the provider, and keeps it.
     while pairs.near.cq.queued() == 0 {
         assert_eq!(pairs.near.poll(), []);
     }
@@ -113,7 +113,7 @@ fn nothing_comes_of_a_destroyed_qp() {
     while pairs.near.cq.queued() == 0 {
         assert_eq!(pairs.near.poll(), []);
     }
-    // Until the layer has taken it from the provider and holds it back.
+    // Until the wrapper has taken it from the provider and holds it back.
     assert_eq!(pairs.near.poll(), []);
     pairs.near.rnic.destroy_qp(one.id()).unwrap();
     send(other, 2).unwrap();
@@ -127,7 +127,7 @@ fn chance_is_the_same_each_time() {
         let pairs = pairs("fault:drop-completion#1@?4;seed=7", 40);
         (0..40).for_each(|n| send(&pairs.qps[0], n).unwrap());
         send(&pairs.qps[1], 99).unwrap();
-        // The last one of a QP may be lost, so the end is known by what is logged.
+        // The last one of a QP may be lost, so the log shows the end.
         let (mut seen, mut begin) = (Vec::new(), 0);
         while begin < 41 {
             seen.extend(pairs.near.poll());

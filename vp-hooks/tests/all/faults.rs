@@ -1,4 +1,4 @@
-//! Calls that are refused, connections that do not come about, resources that run out.
+//! Tests of refused calls, failing connections, and exhausted resources.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -86,7 +86,7 @@ fn limits_are_said_and_kept() {
     side.rnic.alloc_stag(side.pd, true).unwrap_err();
     side.rnic.dealloc_stag(stag).unwrap();
     side.rnic.alloc_stag(side.pd, true).unwrap();
-    // What there is no rule for has the provider's own limit.
+    // A kind without a rule has the provider's own limit.
     assert_eq!(attrs.max_cq, Side::new(&[]).rnic.attrs().max_cq);
 }
 

@@ -1,4 +1,4 @@
-//! What `stats` counts, and that it costs no completion.
+//! Tests of `stats`: what it counts, and that it loses no completion.
 
 use vp_api::{LogLevel, WorkCompletion};
 use vp_hooks::stats::{self, ObjectKind, Snapshot};
@@ -37,7 +37,7 @@ fn every_call_is_counted_for_its_object() {
     assert_eq!((polls.items, polls.failed), (5, 0));
     assert_eq!(now.verb("create_qp").unwrap().calls, 2);
 
-    // Counts outlive their object, and are said when the RNIC goes.
+    // Counters outlive their object, and are logged when the RNIC is closed.
     let (name, host) = (qp.id(), near.host.clone());
     near.rnic.destroy_qp(name).unwrap();
     drop(qp);

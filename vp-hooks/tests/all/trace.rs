@@ -1,4 +1,4 @@
-//! What `trace` logs.
+//! Tests of what `trace` logs.
 
 use vp_api::{Data, LogLevel, SendFlags, SendOp, SendWr, WorkCompletion};
 use vp_hooks::trace::TARGET;
@@ -58,7 +58,7 @@ fn the_data_path_is_sampled_for_each_object() {
     let logged = |wr: u64| lines(&near, &format!("[wr {wr} ")).len();
     assert_eq!((0..9).map(logged).collect::<Vec<_>>(), [1, 0, 0, 0, 1, 0, 0, 0, 1]);
     assert_eq!(logged(99), 1);
-    // Privileged verbs are all there.
+    // All privileged verbs are logged.
     assert_eq!(lines(&near, "create_qp").len(), 2);
 }
 

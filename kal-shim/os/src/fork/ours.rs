@@ -1,6 +1,7 @@
-//! Descriptors that share their inode with others, and are therefore forgotten before they are closed.
+//! Descriptors that share their inode with others, and are therefore removed from the table before they
+//! are closed.
 //!
-//! Owned like what is inside; any thread.
+//! Owned like the descriptor inside; any thread.
 
 use std::io;
 use std::marker::PhantomData;

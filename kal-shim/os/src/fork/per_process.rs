@@ -1,4 +1,4 @@
-//! State of a process that a child made by fork(2) begins anew.
+//! State of a process that a child made by fork(2) creates anew.
 //!
 //! Owner: a static; any thread gets it. The state's own locks may have been held when the parent forked, by
 //! threads that the child does not have.
@@ -8,21 +8,21 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::{Descriptors, Owner};
 
-/// State of a process that a child begins anew, whoever held its locks when the parent forked. What the parent
-/// had stays where it was, and is not looked at any more.
+/// State of a process that a child creates anew, whatever locks were held when the parent forked. The
+/// parent's state stays in memory and is not used any more.
 pub struct PerProcess<T: 'static> {
     /// Null, or leaked.
     current: AtomicPtr<(u32, T)>,
 }
 
 impl<T: Send + Sync + Default> PerProcess<T> {
-    /// Nothing yet.
+    /// No state yet.
     #[allow(clippy::new_without_default)] // for statics
     pub const fn new() -> Self {
         Self { current: AtomicPtr::new(null_mut()) }
     }
 
-    /// That of this process.
+    /// The state of this process.
     pub fn get<O: Owner>(&'static self) -> &'static T {
         let generation = Descriptors::generation::<O>();
         let mut current = self.current.load(Ordering::Acquire);

@@ -1,6 +1,7 @@
-//! Which numbers are ours, and what they were when they were made: entries by number, in chunks that are never freed.
+//! The table of descriptors: entries by number with device and inode, in chunks that are never freed.
 //!
-//! Any thread adds and forgets; the child of a fork gives up what is still there. Entries are words without locks.
+//! Any thread adds and removes; the child of a fork replaces what is still open. Entries are words
+//! without locks.
 
 use std::ffi::c_int;
 use std::io;
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 const FIRST: usize = 1024;
 /// Chunks: enough for every number that Linux gives.
 const CHUNKS: usize = 22;
-/// What a number was when it was noted; an inode of 0 is none.
+/// The identity of a descriptor when it was recorded; inode 0: none.
 #[derive(Default)]
 struct Entry {
     device: AtomicU64,
@@ -24,18 +25,18 @@ struct Entry {
 /// # Invariants
 ///
 /// A chunk is null, or a leaked slice of as many entries as [`place`] says.
-pub(super) struct Table {
+pub(super) struct DescriptorTable {
     chunks: [AtomicPtr<Entry>; CHUNKS],
 }
 
-/// Chunk of a number, its place there, and how many the chunk has.
+/// The chunk of a number, its index there, and the length of the chunk.
 fn place(fd: usize) -> (usize, usize, usize) {
     let chunk = (fd / FIRST + 1).ilog2() as usize;
     let begin = FIRST * ((1 << chunk) - 1);
     (chunk, fd - begin, FIRST << chunk)
 }
 
-impl Table {
+impl DescriptorTable {
     pub(super) const fn new() -> Self {
         Self { chunks: [const { AtomicPtr::new(null_mut()) }; CHUNKS] }
     }
@@ -66,7 +67,7 @@ impl Table {
         }
     }
 
-    /// The inode that was noted for a number.
+    /// The inode that was recorded for a number.
     #[cfg(test)]
     pub(super) fn inode(&self, fd: c_int) -> u64 {
         // SAFETY: looked up by its number only.
@@ -74,7 +75,7 @@ impl Table {
         self.entry(fd).map_or(0, |entry| entry.inode.load(Ordering::Relaxed))
     }
 
-    /// Gives up each descriptor that is still ours.
+    /// Replaces each descriptor that is still ours.
     pub(super) fn give_up(&self) {
         // SAFETY: makes a descriptor, or returns an error.
         let nothing = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
@@ -95,7 +96,7 @@ impl Table {
 }
 
 impl Entry {
-    /// Puts a duplicate of `nothing` in the place of the descriptor that was noted, if it is still that one.
+    /// Replaces the recorded descriptor by a duplicate of `nothing`, if the number still refers to it.
     fn replace(&self, fd: c_int, nothing: c_int) {
         let inode = self.inode.swap(0, Ordering::Relaxed);
         if inode == 0 {
@@ -111,7 +112,8 @@ impl Entry {
         // SAFETY: the number is ours, and whoever owns it finds an open descriptor there afterwards.
         let replaced = nothing >= 0 && unsafe { libc::dup3(nothing, fd, libc::O_CLOEXEC) } == fd;
         if !replaced {
-            // SAFETY: without a descriptor to spare the peers of the parent come first; the number is ours.
+            // SAFETY: there is no descriptor to replace it with, and peers of the parent must see its
+            // end; the number is ours.
             unsafe { libc::close(fd) };
         }
     }
