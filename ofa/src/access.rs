@@ -1,11 +1,11 @@
-//! Access flags of libibverbs and the access layer's rights. Values.
+//! Conversion of libibverbs' access flags to the access layer's rights. Plain values.
 
 use ibv_sys::*;
 use vp_api::Access;
 
 use crate::errno::{EINVAL, EOPNOTSUPP, Errno};
 
-/// What has a right here.
+/// The flags that have a right here.
 const RIGHTS: [(u32, Access); 5] = [
     (IBV_ACCESS_LOCAL_WRITE, Access::LOCAL_WRITE),
     (IBV_ACCESS_REMOTE_WRITE, Access::REMOTE_WRITE),
@@ -22,10 +22,10 @@ fn rights(flags: u32) -> Access {
     named.fold(Access::empty(), |all, (_, right)| all | *right)
 }
 
-/// Rights of a region. Local read is always there (ibv_reg_mr(3)).
+/// Rights of a region. Local read is always granted (ibv_reg_mr(3)).
 ///
 /// # Errors
-/// EINVAL: a remote right to write without the local one. EOPNOTSUPP: a flag that is not known.
+/// EINVAL: remote write without local write. EOPNOTSUPP: an unknown flag.
 pub(crate) fn of_region(flags: u32) -> Result<Access, Errno> {
     let needed = flags & (IBV_ACCESS_OPTIONAL_FIRST - 1);
     let known = RIGHTS.iter().fold(IGNORED | IBV_ACCESS_ZERO_BASED, |all, (flag, _)| all | flag);

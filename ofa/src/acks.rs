@@ -1,14 +1,14 @@
-//! Events that an application was given and has not acknowledged: the object that they are about is not
-//! destroyed before (ibv_ack_cq_events(3), ibv_get_async_event(3), rdma_ack_cm_event(3)).
+//! Counters of unacknowledged events: the object that they are about is not destroyed before they are
+//! acknowledged (ibv_ack_cq_events(3), ibv_get_async_event(3), rdma_ack_cm_event(3)).
 //!
-//! One per object and kind of event. Readers count up, acknowledgers down, the destroyer waits; there is no
-//! bound but the application's own, as the interface has it.
+//! One per object and kind of event. Readers count up, acknowledgers down, the destroying call waits; as
+//! in the interface, only the application bounds that wait.
 
 use std::sync::{Condvar, Mutex};
 
 use kal_os::lock;
 
-/// See the module.
+/// The unacknowledged events of one object.
 #[derive(Default)]
 pub struct Acks {
     unacked: Mutex<u64>,
@@ -16,12 +16,12 @@ pub struct Acks {
 }
 
 impl Acks {
-    /// The application was given an event.
+    /// An event was returned to the application.
     pub fn given(&self) {
         *lock(&self.unacked) += 1;
     }
 
-    /// It acknowledged so many. More than were given count as all.
+    /// The application acknowledged this many events. More than were returned count as all.
     pub fn acked(&self, events: u64) {
         let mut unacked = lock(&self.unacked);
         *unacked = unacked.saturating_sub(events);

@@ -1,8 +1,10 @@
-//! An open device: the RNIC, its connection manager, and who is told of what. One per process and device,
-//! made by the first who opens the device; it ends, with its threads, when the last object that uses it goes.
+//! An open device: the RNIC, its connection manager, and the directory of its objects. One per process
+//! and device, opened by the first user; it ends, with its threads, when the last object that uses it is
+//! destroyed.
 //!
-//! Any thread. Asynchronous events and ends of connections come by the connection manager's thread, or by a
-//! caller that does its work. After fork a child starts anew: what it inherited is not its own.
+//! Any thread. Asynchronous events and ends of connections are delivered by the connection manager's
+//! thread, or by a caller that does its work. After fork a child opens its own: what it inherited
+//! belongs to the parent.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
@@ -17,7 +19,7 @@ use crate::fork;
 use crate::qp_numbers::QpNumbers;
 use crate::rendezvous::Points;
 
-/// See the module.
+/// An open device.
 pub struct Adapter {
     device: &'static Device,
     // Before the RNIC: its threads use it.
@@ -43,8 +45,8 @@ impl Adapter {
         Ok(Arc::new(Self { device, cm, rnic, directory, numbers, points, generation }))
     }
 
-    /// The adapter of the device that has this address; of the first device for an unspecified one, and for
-    /// a loopback address that no device lists.
+    /// The adapter of the device with this address; of the first device for an unspecified one, and for
+    /// a loopback address that no device has.
     ///
     /// # Errors
     /// ENODEV: no device has it; and those of opening the device.
@@ -76,7 +78,7 @@ impl Adapter {
         &self.cm
     }
 
-    /// Who is told of what.
+    /// The directory of its objects.
     pub fn directory(&self) -> &Directory {
         &self.directory
     }
@@ -90,12 +92,12 @@ impl Adapter {
         &self.numbers
     }
 
-    /// From now on `party` is told of connection events of this queue pair.
+    /// From now on `party` gets the connection events of this queue pair.
     pub fn register(&self, qp: QpId, party: Weak<dyn Connectee>) {
         self.directory.set_connectee(qp, party);
     }
 
-    /// This process opened it, and did not inherit it.
+    /// Whether this process opened it; false if it was inherited.
     pub fn is_ours(&self) -> bool {
         self.generation == fork::generation()
     }

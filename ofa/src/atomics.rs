@@ -1,7 +1,9 @@
-//! Which atomic operations a queue pair has under way: a completion says that it was one, but not which.
+//! The kinds of a queue pair's outstanding atomic operations: a provider's completion does not say which
+//! one it was.
 //!
-//! One per queue pair. Those that complete with a completion are noted in the order of posting, which is that
-//! of completion; after a failure the order does not matter, for opcodes of failed requests mean nothing.
+//! One per queue pair. Atomic operations that will have a completion are recorded in the order of
+//! posting, which is that of completion; after a failure the order does not matter, because opcodes of
+//! failed requests have no meaning.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -10,25 +12,26 @@ use ibv_sys::{IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD};
 use kal_os::lock;
 use vp_api::{AtomicOp, PostFailure, SendFlags, SendOp, SendWr};
 
-/// See the module.
+/// The outstanding atomic operations of a queue pair.
 #[derive(Default)]
 pub(crate) struct Atomics(Mutex<VecDeque<u32>>);
 
 impl Atomics {
-    /// Whether a request is noted.
+    /// Whether a request is recorded.
     #[inline]
     pub(crate) fn counts(wr: &SendWr<'_>) -> bool {
         matches!(wr.op, SendOp::Atomic { .. }) && wr.flags.contains(SendFlags::SIGNALED)
     }
 
-    /// Posts a list with some.
+    /// Posts a list that contains some.
     #[cold]
     pub(crate) fn post(
         &self,
         wrs: &[SendWr<'_>],
         post: impl FnOnce(&[SendWr<'_>]) -> Result<(), PostFailure>,
     ) -> Result<(), PostFailure> {
-        // Before: they may complete at once. Held, so that several who post are noted in their order.
+        // Before the post: they may complete at once. Locked, so that lists of several threads are
+        // recorded in order.
         let mut noted = lock(&self.0);
         let before = noted.len();
         noted.extend(wrs.iter().filter(|wr| Self::counts(wr)).map(opcode));
@@ -40,7 +43,7 @@ impl Atomics {
         result
     }
 
-    /// The one that completed next.
+    /// The kind of the one that completed next.
     pub(crate) fn next(&self) -> u32 {
         lock(&self.0).pop_front().unwrap_or(IBV_WC_FETCH_ADD)
     }

@@ -1,4 +1,5 @@
-//! What a device can do, in libibverbs' numbers: true limits, so that asking for the maximum works.
+//! Capabilities and limits of a device in libibverbs' terms; real limits, so that asking for the maximum
+//! works.
 
 use ibv_sys::*;
 use vp_api::{Capabilities, PortInfo, RnicAttrs};
@@ -12,7 +13,7 @@ pub(crate) const FLAGS: u32 = IBV_DEVICE_RESIZE_MAX_WR
     | IBV_DEVICE_MEM_WINDOW
     | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
 
-/// Reads at once that programs may ask for: they keep the number in an octet.
+/// The most concurrent reads that are reported: programs keep the number in an octet.
 pub(crate) const MAX_READS: i32 = 128;
 /// Of `vendor_id`: the prefix of locally administered addresses.
 const VENDOR: u32 = 0x02_0000;
@@ -30,7 +31,7 @@ fn max_sge(attrs: &RnicAttrs) -> u32 {
     attrs.max_sge_send.min(attrs.max_sge_recv).min(attrs.max_sge_write)
 }
 
-/// ibv_query_device, but for the firmware's version.
+/// ibv_query_device, without the firmware's version.
 pub(crate) fn device(adapter: &Adapter) -> ibv_device_attr {
     let attrs = adapter.attrs();
     let guid = adapter.device().guid().to_be();
@@ -79,7 +80,7 @@ pub(crate) fn device(adapter: &Adapter) -> ibv_device_attr {
     }
 }
 
-/// `enum ibv_mtu` of a link: the largest that a frame can hold.
+/// The `enum ibv_mtu` of a link: the largest that fits into a frame.
 fn mtu(link: u32) -> u32 {
     (1..=5).rev().find(|code| 128 << code <= link).unwrap_or(IBV_MTU_256)
 }
@@ -108,7 +109,7 @@ pub(crate) fn port(adapter: &Adapter, ports: &[PortInfo]) -> ibv_port_attr {
         sm_sl: 0,
         subnet_timeout: 0,
         init_type_reply: 0,
-        // 1X of 10 Gbit/s, the least that Ethernet devices say.
+        // 1X of 10 Gbit/s, the least that Ethernet devices report.
         active_width: 1,
         active_speed: 4,
         // LinkUp, or Disabled.

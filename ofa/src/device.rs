@@ -1,9 +1,9 @@
-//! The devices that programs see: SoftRDMA whole or split by network interface, and those of the libraries
-//! that the configuration names.
+//! The devices that programs see: SoftRDMA as one device or one per network interface, and those of the
+//! libraries in the configuration.
 //!
-//! The list is made once per process and stays; listing starts no thread. A child made by fork(2) makes its own:
-//! another thread may have held a lock of the parent's. What a device's ports and addresses
-//! are is asked anew each time. `WARPLINE_VERBS_DEVICES="a=eth0,b=eth1"` makes several devices of SoftRDMA,
+//! The list is made once per process and kept; listing starts no thread. A child made by fork(2) makes
+//! its own, because another thread may have held a lock of the parent's. A device's ports and addresses
+//! are read anew each time. `WARPLINE_VERBS_DEVICES="a=eth0,b=eth1"` makes several devices of SoftRDMA,
 //! each with the addresses of one interface.
 
 use std::net::IpAddr;
@@ -22,17 +22,17 @@ use crate::gid::Gids;
 use crate::log;
 
 const SPLIT: &str = "WARPLINE_VERBS_DEVICES";
-/// Octets of a name in C, less the NUL.
+/// Octets of a name in C, without the NUL.
 const MAX_NAME: usize = 63;
 
 /// A device as programs see it.
 pub struct Device {
     name: String,
     index: u32,
-    /// Its provider in the access layer's list, and its name there.
+    /// Its provider's index in the access layer's list, and its name there.
     place: usize,
     inner: String,
-    /// The one interface that it shows.
+    /// The only interface that it shows.
     interface: Option<String>,
     opened: Mutex<Weak<Adapter>>,
 }
@@ -45,7 +45,7 @@ struct Devices {
 /// All devices.
 ///
 /// # Errors
-/// EINVAL: the configuration or the environment cannot be used; standard error says why.
+/// EINVAL: the configuration or the environment cannot be used; the reason is written to standard error.
 pub fn all() -> Result<&'static [Device], Errno> {
     devices().map(|devices| &devices.list[..])
 }
@@ -62,7 +62,7 @@ fn find() -> Result<Devices, Errno> {
     };
     let config = ual::Config::load().map_err(|error| refuse(&error))?;
     log::init(&config.log);
-    // Not the bridge to rdma-core: it would find this very library.
+    // Not the bridge to rdma-core, which would find this library.
     let ual = Ual::with_providers(vec![Arc::new(SoftRdma)], config);
     let asked = std::env::var(SPLIT).unwrap_or_default();
     let split = parse(&asked).map_err(|why| refuse(&why))?;
@@ -106,7 +106,7 @@ impl Device {
         &self.name
     }
 
-    /// Its place in the list.
+    /// Its index in the list.
     pub fn index(&self) -> u32 {
         self.index
     }
@@ -123,13 +123,13 @@ impl Device {
         Ok(ports)
     }
 
-    /// The names of its addresses.
+    /// The GIDs of its addresses.
     pub fn gids(&self) -> Result<Gids, Errno> {
         Ok(Gids::of(&self.ports()?))
     }
 
-    /// The EUI-64 of its first interface with a hardware address (RFC 4291 appendix A); of its main address
-    /// if there is none.
+    /// The EUI-64 of its first interface with a hardware address (RFC 4291 appendix A); of its main
+    /// address if there is none.
     pub fn guid(&self) -> u64 {
         let ports = self.ports().unwrap_or_default();
         let mac = ports.iter().find_map(|port| hardware_address(&port.interface));
@@ -140,13 +140,13 @@ impl Device {
         u64::from_be_bytes(octets) ^ u64::from(self.index)
     }
 
-    /// Whether an address is its own.
+    /// Whether it has this address.
     pub fn has(&self, address: IpAddr) -> bool {
         let own = |port: &PortInfo| port.addresses.contains(&address);
         self.ports().is_ok_and(|ports| ports.iter().any(own))
     }
 
-    /// Opens it, or gives what is open already.
+    /// Opens it, or returns the adapter that is open already.
     pub fn open(&'static self) -> Result<Arc<Adapter>, Errno> {
         let mut opened = lock(&self.opened);
         if let Some(adapter) = opened.upgrade().filter(|adapter| adapter.is_ours()) {

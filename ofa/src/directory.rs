@@ -1,7 +1,7 @@
-//! From the provider's ids to the objects of one adapter. Off the data path.
+//! Directory of one adapter's objects by the provider's ids. Off the data path.
 //!
-//! Holds no object alive. Written by the calls that make and destroy objects, read by the thread that brings
-//! an event.
+//! Holds objects weakly. Written by the calls that create and destroy objects, read by the thread that
+//! delivers an event.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -14,17 +14,17 @@ use vp_api::{AsyncEvent, CqId, EventSource, QpId, SrqId, WorkCompletion};
 
 /// An object, or an open device, that asynchronous events are about.
 pub trait Listener: Send + Sync {
-    /// It is told; must not block.
-    fn hear(&self, event: AsyncEvent);
+    /// Delivers an event; must not block.
+    fn on_event(&self, event: AsyncEvent);
 }
 
-/// A queue pair, which knows why its work requests failed.
+/// A queue pair, which determines why its work requests failed.
 pub trait QueuePair: Listener + Any {
-    /// What programs know it by.
+    /// Its number, as programs see it.
     fn number(&self) -> u32;
 
-    /// A request was flushed or terminated, and `plain` is what its completion says by itself: what the
-    /// application is to be told. `None`: nothing yet.
+    /// The completion to return to the application for a request that was flushed or terminated; `plain`
+    /// is what its completion says by itself. `None`: none yet.
     fn explain(&self, completion: &WorkCompletion, plain: ibv_wc) -> Option<ibv_wc>;
 
     /// `IBV_WC_…` of the atomic operation that completed next.
@@ -33,7 +33,7 @@ pub trait QueuePair: Listener + Any {
 
 type Map<K> = Mutex<BTreeMap<K, Weak<dyn Listener>>>;
 
-/// See the module.
+/// The objects of one adapter.
 #[derive(Default)]
 pub struct Directory {
     connectees: Mutex<BTreeMap<QpId, Weak<dyn Connectee>>>,
@@ -60,7 +60,7 @@ impl Directory {
         lock(&self.qps).get(&qp)?.upgrade()
     }
 
-    /// The queue pair of a number, if there is one. Looks at all of them.
+    /// The queue pair with a number, if there is one. Searches all of them.
     pub(crate) fn numbered(&self, number: u32) -> Option<Arc<dyn QueuePair>> {
         lock(&self.qps).values().filter_map(Weak::upgrade).find(|qp| qp.number() == number)
     }
@@ -86,7 +86,7 @@ impl Directory {
         lock(&self.srqs).remove(&srq);
     }
 
-    /// An open device, which hears of its ports.
+    /// An open device, which gets the events of its ports.
     pub(crate) fn add_context(&self, listener: Weak<dyn Listener>) {
         let mut contexts = lock(&self.contexts);
         contexts.retain(|context| context.strong_count() > 0);
@@ -116,6 +116,6 @@ impl Face for Directory {
                 lock(&self.contexts).iter().filter_map(Weak::upgrade).collect()
             }
         };
-        listeners.iter().for_each(|listener| listener.hear(event));
+        listeners.iter().for_each(|listener| listener.on_event(event));
     }
 }

@@ -1,7 +1,8 @@
-//! Error numbers: what refusals of the layers below are to programs in C. One table per kind of error.
+//! Error numbers: maps errors of the layers below to those of the C functions. One table per kind of
+//! error.
 //!
 //! Verbs return the number itself or NULL with `errno`; the connection manager's calls return -1 with
-//! `errno`. The long text of an error goes to the log, where one line says what the number cannot.
+//! `errno`. The text of an error goes to the log as one line.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -18,7 +19,7 @@ pub const EINVAL: Errno = Errno(libc::EINVAL);
 pub const EBUSY: Errno = Errno(libc::EBUSY);
 /// No memory, or no room in a queue.
 pub const ENOMEM: Errno = Errno(libc::ENOMEM);
-/// Not served here.
+/// Not supported.
 pub const EOPNOTSUPP: Errno = Errno(libc::EOPNOTSUPP);
 /// The object was inherited by fork.
 pub const EIO: Errno = Errno(libc::EIO);

@@ -1,7 +1,7 @@
-//! Asynchronous events of an open device: the queue that `async_fd` counts.
+//! Asynchronous events of an open device: the queue behind `async_fd`.
 //!
-//! Owned by the context. An object that is destroyed takes back what is queued of it, then waits until what
-//! was given is acknowledged.
+//! Owned by the context. Destroying an object removes its queued events, then waits until those that
+//! were returned are acknowledged.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +12,7 @@ use crate::acks::Acks;
 use crate::errno::Errno;
 use crate::notify::{Item, Queue};
 
-/// What an event is about.
+/// The object of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Element {
     /// The address of a queue pair's, completion queue's or shared receive queue's handle.
@@ -26,7 +26,7 @@ pub enum Element {
 pub struct Event {
     /// `IBV_EVENT_…`
     pub kind: u32,
-    /// What it is about.
+    /// The object that it is about.
     pub element: Element,
     acks: Arc<Acks>,
 }
@@ -37,7 +37,7 @@ impl Item for Event {
     }
 }
 
-/// See the module.
+/// The queue of one context.
 pub struct Events(Queue<Event>);
 
 impl Events {
@@ -49,27 +49,28 @@ impl Events {
         self.0.fd()
     }
 
-    /// Tells of an object with these acknowledgements.
+    /// Queues an event of an object with these acknowledgements.
     pub(crate) fn push(&self, kind: u32, element: Element, acks: &Arc<Acks>) {
         self.0.push(Event { kind, element, acks: acks.clone() });
     }
 
-    /// The next one.
+    /// The next event.
     pub(crate) fn take(&self, rnic: &dyn Rnic) -> Result<Event, Errno> {
         self.0.take(|fd, timeout| rnic.lead(fd, timeout))
     }
 }
 
-/// An object that events are about. None is told of it before it has its handle, nor once it goes.
+/// An object that events are about. No event of it is queued before it has its handle, or after its
+/// destruction began.
 #[derive(Default)]
 pub struct Source {
-    /// Its address; 0: it has none yet, or none any more.
+    /// The address of its handle; 0: there is none yet, or no longer.
     handle: Mutex<usize>,
     acks: Arc<Acks>,
 }
 
 impl Source {
-    /// It has its handle.
+    /// Sets the handle.
     pub(crate) fn begin(&self, handle: usize) {
         *lock(&self.handle) = handle;
     }
@@ -78,7 +79,7 @@ impl Source {
         &self.acks
     }
 
-    /// Tells of it.
+    /// Queues an event of it.
     pub(crate) fn tell(&self, events: &Events, kind: u32) {
         let handle = lock(&self.handle);
         if *handle != 0 {
@@ -86,7 +87,7 @@ impl Source {
         }
     }
 
-    /// It goes: so do its events, once those that were given are acknowledged.
+    /// Destruction: removes its events, and waits until those that were returned are acknowledged.
     pub(crate) fn end(&self, events: &Events) {
         let handle = std::mem::take(&mut *lock(&self.handle));
         events.0.remove(|event| event.element == Element::Handle(handle));

@@ -1,12 +1,12 @@
-//! Fork: the child has the parent's objects but none of its threads. It starts anew: the first device that it
-//! opens is another one than the parent's.
+//! State after fork: the child has the parent's objects but none of its threads, so the first device
+//! that it opens is its own.
 //!
 //! State behind a lock is [`kal_os::fork::PerProcess`] of [`Here`]: a thread that the child does not have may
 //! hold the parent's lock.
 
 use kal_os::fork::{Descriptors, Owner};
 
-/// Has the table of this library, which counts forks; it makes no descriptors.
+/// The owner of this library's table, which counts forks; the library makes no descriptors.
 pub(crate) struct Here;
 
 impl Owner for Here {
@@ -16,7 +16,7 @@ impl Owner for Here {
     }
 }
 
-/// Which process this is: the first, its child, the child's child.
+/// Counts forks: 0 in the first process, 1 in its child, and so on.
 pub(crate) fn generation() -> u32 {
     Descriptors::generation::<Here>()
 }

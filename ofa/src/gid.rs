@@ -1,7 +1,9 @@
-//! GIDs: how programs name addresses. A table of two, as software RoCE has it: a link-local one that carries
-//! the IPv4 address (RFC 5214 section 6.1), and the address itself, IPv4-mapped (RFC 4291 section 2.5.5.2).
+//! GIDs: how programs name addresses. A table of two, as software RoCE has it: a link-local one that
+//! contains the IPv4 address (RFC 5214 section 6.1), and the address itself, IPv4-mapped (RFC 4291
+//! section 2.5.5.2).
 //!
-//! More than two entries make some programs read sysfs. Values; what they are made of is asked anew each time.
+//! More than two entries make some programs read sysfs. Plain values; the addresses are read anew each
+//! time.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -15,7 +17,7 @@ pub struct Gids {
 }
 
 impl Gids {
-    /// Of a device with these interfaces.
+    /// The table of a device with these interfaces.
     pub fn of(ports: &[PortInfo]) -> Self {
         Self::of_address(main_address(ports))
     }
@@ -25,7 +27,7 @@ impl Gids {
             IpAddr::V4(ip) => {
                 let [a, b, c, d] = ip.octets();
                 let mut link_local = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0x5e, 0xfe, a, b, c, d];
-                // RFC 5214 6.1: the universal bit of an address that is nobody else's.
+                // RFC 5214 6.1: the universal bit of a globally unique address.
                 link_local[8] = if ip.is_private() || ip.is_loopback() { 0 } else { 2 };
                 [link_local, ip.to_ipv6_mapped().octets()]
             }
@@ -38,7 +40,7 @@ impl Gids {
         Self { table, address }
     }
 
-    /// All of it.
+    /// The whole table.
     pub fn table(&self) -> &[[u8; 16]; 2] {
         &self.table
     }
@@ -49,7 +51,7 @@ impl Gids {
     }
 }
 
-/// The address that peers reach a device by: IPv4 before IPv6, and loopback only if there is no other.
+/// The address by which peers reach a device: IPv4 before IPv6, and loopback only if there is no other.
 fn main_address(ports: &[PortInfo]) -> IpAddr {
     let usable = || ports.iter().filter(|port| port.online).flat_map(|port| &port.addresses);
     let rank = |address: &&IpAddr| match address {

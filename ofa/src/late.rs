@@ -1,9 +1,9 @@
-//! Late receives: what becomes of a Send that finds none posted. An RNIC ends the stream; InfiniBand has the
-//! sender try again.
+//! Receives posted late: what happens to a Send that finds none. An RNIC ends the stream; InfiniBand has
+//! the sender try again.
 //!
-//! Programs of the rendezvous are written for the latter, and no RNIC ever meets them: their queue pairs keep
-//! such Sends for a while. Those of connection identifiers do so where `WARPLINE_VERBS_LATE_RECEIVES` says how
-//! many seconds; 0 there is for none at all.
+//! Programs that use the rendezvous are written for the latter: their queue pairs hold such Sends for a
+//! while. Those of connection identifiers do so if `WARPLINE_VERBS_LATE_RECEIVES` is set, to a number of
+//! seconds; 0 turns it off for all.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use vp_api::{Capabilities, Unready};
 use crate::fork::Here;
 
 const NAME: &str = "WARPLINE_VERBS_LATE_RECEIVES";
-/// For the rendezvous.
+/// The default for the rendezvous.
 const USUAL: Duration = Duration::from_secs(60);
-/// Octets kept per queue pair.
+/// Octets held per queue pair.
 const OCTETS: u32 = 256 << 10;
 
-/// What a new queue pair does.
+/// The setting of a new queue pair.
 pub(crate) fn unready(capabilities: Capabilities, meets: bool) -> Unready {
     static ASKED: PerProcess<OnceLock<Option<Duration>>> = PerProcess::new();
     let asked = ASKED.get::<Here>();

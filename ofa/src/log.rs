@@ -1,9 +1,10 @@
-//! Log lines of verbs programs: to standard error, or to the file that `WARPLINE_LOG_FILE` names.
+//! Log output of verbs programs: to standard error, or to the file in `WARPLINE_LOG_FILE`.
 //!
-//! Set up once, without a lock that a child made by fork(2) could find held, when the configuration is read; any thread writes lines. `WARPLINE_LOG` chooses what is
-//! logged, else `[log]` of the configuration file, else warnings are. Never in colour: standard error is
-//! often a file. Totals of the wrapper `stats` are written when the process ends, too, because programs
-//! often end with their device open.
+//! Set up once, when the configuration is read, without a lock that a child made by fork(2) could find
+//! held; any thread writes lines. What is logged is chosen by `WARPLINE_LOG`, else by `[log]` of the
+//! configuration file; by default warnings. Never in colour: standard error is often a file. Totals of
+//! the wrapper `stats` are also written when the process ends, because programs often end with their
+//! device open.
 
 use std::fs::File;
 use std::io::{Write, stderr};
@@ -42,7 +43,7 @@ fn set_up(log: &Log) {
         LogFormat::Text => lines.with_ansi(false).try_init(),
         LogFormat::Json => lines.json().try_init(),
     };
-    // SAFETY: `at_exit` is there for the whole life of the process, for the library is not unloaded.
+    // SAFETY: `at_exit` exists for the whole life of the process, because the library is not unloaded.
     let registered = unsafe { libc::atexit(at_exit) };
     if registered != 0 {
         tracing::warn!("no totals when the process ends: atexit failed");
@@ -69,11 +70,11 @@ fn writer() -> BoxMakeWriter {
 }
 
 fn complain(what: &str) {
-    // Without standard error there is nobody to tell.
+    // Without standard error the message is lost.
     let _ = writeln!(stderr(), "warpline: {what}");
 }
 
-/// By hand: what a log line needs of the thread is gone by now.
+/// Written directly: the thread-local state of logging no longer exists.
 extern "C" fn at_exit() {
     let line = |device: &str, verb| format!("{}: {device}: {verb}\n", stats::TARGET);
     let all = stats::snapshots().into_iter();

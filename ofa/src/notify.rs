@@ -1,10 +1,11 @@
-//! Queues whose readers wait on a descriptor: completion channels, asynchronous events, connection events.
+//! Queues with a descriptor that readers wait on: completion channels, asynchronous events, connection
+//! events.
 //!
-//! The descriptor is an eventfd that counts what is queued, so that poll, select and epoll (level and edge),
-//! O_NONBLOCK by fcntl and dup work as with a kernel's. Count and queue change together, under one lock that
-//! is held for a few instructions and a system call that never blocks. Whoever waits in a call here serves
-//! the device's sockets meanwhile. Items are few by the rules of their owners: one per armed notification,
-//! one per event of an object.
+//! The descriptor is an eventfd that counts the queued items, so that poll, select and epoll (level and
+//! edge), O_NONBLOCK by fcntl, and dup work as with a kernel's. Count and queue change together, under
+//! one lock that is held for a few instructions and a system call that never blocks. A thread that waits
+//! in a call here serves the device's sockets meanwhile. The owners bound the number of items: one per
+//! armed notification, one per event of an object.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -19,17 +20,17 @@ use vp_api::VpStatus;
 use crate::errno::Errno;
 use crate::restart;
 
-/// A reader serves the device's sockets for so long; then it leaves them to the device's own thread, and sleeps
-/// where its thread can be cancelled.
+/// A reader serves the device's sockets for this long; then it leaves them to the device's own thread
+/// and sleeps where its thread can be cancelled.
 const LEAD: Duration = Duration::from_millis(100);
 
 unsafe extern "C-unwind" {
     fn poll(fds: *mut libc::pollfd, count: libc::nfds_t, timeout: libc::c_int) -> libc::c_int;
 }
 
-/// Sleeps until the descriptor is readable. A cancellation point, as read(2) is in rdma-core (pthreads(7)):
-/// the C library then unwinds this thread from here, so nothing up to the function that C called may own
-/// anything meanwhile, and that function is `extern "C-unwind"`.
+/// Sleeps until the descriptor is readable. A cancellation point, as read(2) is in rdma-core
+/// (pthreads(7)): the C library then unwinds this thread from here, so no function between here and the
+/// one that C called may own anything meanwhile, and that function is `extern "C-unwind"`.
 fn sleep(fd: RawFd) -> Result<(), Errno> {
     let mut fds = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     // SAFETY: one descriptor, in a variable of this function.
@@ -42,18 +43,19 @@ fn sleep(fd: RawFd) -> Result<(), Errno> {
     }
 }
 
-/// A signal came: the wait goes on, or its caller is told.
+/// A signal handler ran: decides whether the wait continues or returns EINTR.
 fn interrupted() -> Result<(), Errno> {
     if restart::goes_on() { Ok(()) } else { Err(Errno(libc::EINTR)) }
 }
 
-/// What a queue holds.
+/// An item of a queue.
 pub trait Item {
-    /// It is given to a reader; called under the queue's lock, so that nobody can discard it any more.
+    /// Called under the queue's lock when the item is returned to a reader, so that it can no longer be
+    /// discarded.
     fn taken(&self) {}
 }
 
-/// See the module.
+/// A queue with a descriptor.
 pub struct Queue<T> {
     fd: OwnedFd,
     items: Mutex<VecDeque<T>>,
@@ -69,16 +71,16 @@ impl<T: Item> Queue<T> {
         Ok(Self { fd: eventfd(0, flags)?, items: Mutex::default() })
     }
 
-    /// What applications poll.
+    /// The descriptor that applications poll.
     pub fn fd(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
 
-    /// Adds an item, and wakes who waits.
+    /// Adds an item, and wakes a reader.
     pub fn push(&self, item: T) {
         let mut items = lock(&self.items);
         items.push_back(item);
-        // It would block at 2^64 - 1 only.
+        // This would block only at 2^64 - 1.
         let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
     }
 
@@ -87,7 +89,7 @@ impl<T: Item> Queue<T> {
         lock(&self.items).is_empty()
     }
 
-    /// Takes out what `unwanted` says, in order.
+    /// Removes the items for which `unwanted` returns true, in order.
     pub fn remove(&self, mut unwanted: impl FnMut(&T) -> bool) -> Vec<T> {
         let mut items = lock(&self.items);
         let (gone, kept): (VecDeque<T>, VecDeque<T>) =
@@ -106,8 +108,8 @@ impl<T: Item> Queue<T> {
         Some(item)
     }
 
-    /// The next item; waits for it unless the descriptor is nonblocking. `lead` is [`vp_api::Rnic::lead`] of
-    /// the device whose events end the wait.
+    /// The next item; waits for it unless the descriptor is nonblocking. `lead` is
+    /// [`vp_api::Rnic::lead`] of the device whose events end the wait.
     ///
     /// # Errors
     /// EAGAIN: there is none, and the descriptor is nonblocking. EINTR: a signal handler ran that was installed
@@ -131,7 +133,7 @@ impl<T: Item> Queue<T> {
         }
     }
 
-    /// One item less; under the lock, with the item still counted, so that this does not block.
+    /// Counts one item down; under the lock, with the item still counted, so that this does not block.
     fn count_down(&self) {
         let _ = rustix::io::read(&self.fd, &mut [0u8; 8]);
     }

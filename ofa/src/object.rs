@@ -1,11 +1,11 @@
-//! Handles of the verbs interface: pointers to structures that applications read, each with what is
-//! private behind it.
+//! Handles of the verbs interface: pointers to structures that applications read, each followed by its
+//! private part.
 //!
-//! The pointer is the handle, as the interface has it, so a stale one cannot be told from a good one in
-//! general. A word behind the public part catches most mistakes: a handle of another kind, and in debug
-//! builds, which never give the memory back, every use after the destruction; both end the process with a
-//! message. The application owns a handle from its making to its destruction; the private part lives as
-//! long as anybody holds it.
+//! The pointer is the handle, as the interface demands, so in general a stale one cannot be told from a
+//! valid one. A word behind the public part detects most mistakes: a handle of another kind, and, in
+//! debug builds, which never free the memory, every use after destruction; both end the process with a
+//! message. The application owns a handle from creation to destruction; the private part lives as long
+//! as it is referenced.
 
 use std::cell::UnsafeCell;
 use std::mem::ManuallyDrop;
@@ -16,19 +16,19 @@ use kal_os::lock;
 
 use crate::errno::{EINVAL, Errno};
 
-/// A handle type of C's, and what is behind it.
+/// A C handle type and its private part.
 pub trait Handle: Sized {
     /// The structure that it points into.
     type Whole;
-    /// What is behind it.
+    /// The private part.
     type Private: Send + Sync + 'static;
-    /// Octets of the structure before what the handle points to.
+    /// Offset of the handle in the structure, in octets.
     const OFFSET: usize = 0;
     /// Its name in C.
     const NAME: &'static str;
 }
 
-/// What is behind a handle.
+/// The memory of a handle.
 #[repr(C)]
 struct Object<H: Handle> {
     /// Applications read and write it.
@@ -37,7 +37,7 @@ struct Object<H: Handle> {
     private: ManuallyDrop<Arc<H::Private>>,
 }
 
-/// The word of living objects of a kind.
+/// The word of live objects of a kind.
 const fn word<H: Handle>() -> u64 {
     // FNV-1a of the name.
     let name = H::NAME.as_bytes();
@@ -49,10 +49,10 @@ const fn word<H: Handle>() -> u64 {
     hash | 1
 }
 
-/// The word of destroyed ones.
+/// The word of destroyed objects.
 const DEAD: u64 = 0;
 
-/// Makes a handle. It is good until [`destroy`].
+/// Creates a handle, valid until [`destroy`].
 pub fn new<H: Handle>(whole: H::Whole, private: Arc<H::Private>) -> *mut H {
     let object = Object::<H> {
         whole: UnsafeCell::new(whole),
@@ -63,10 +63,11 @@ pub fn new<H: Handle>(whole: H::Whole, private: Arc<H::Private>) -> *mut H {
     Box::into_raw(Box::new(object)).wrapping_byte_add(H::OFFSET).cast()
 }
 
-/// What is behind a handle; EINVAL for NULL.
+/// The private part of a handle; EINVAL for NULL.
 ///
 /// # Safety
-/// `handle` is NULL, or was made by [`new`] and not destroyed, and is not destroyed while the result lives.
+/// `handle` is NULL, or was created by [`new`] and not destroyed, and is not destroyed while the result
+/// lives.
 #[inline]
 pub unsafe fn with<'a, H: Handle>(handle: *mut H) -> Result<&'a Arc<H::Private>, Errno> {
     if handle.is_null() {
@@ -81,10 +82,10 @@ pub unsafe fn with<'a, H: Handle>(handle: *mut H) -> Result<&'a Arc<H::Private>,
     Ok(&object.private)
 }
 
-/// Destroys a handle, and gives what was behind it; EINVAL for NULL.
+/// Destroys a handle, and returns its private part; EINVAL for NULL.
 ///
 /// # Safety
-/// As [`with`]; nobody uses the handle at the same time or later.
+/// As [`with`]; the handle is not used at the same time or later.
 pub unsafe fn destroy<H: Handle>(handle: *mut H) -> Result<Arc<H::Private>, Errno> {
     if handle.is_null() {
         return Err(EINVAL);
@@ -119,14 +120,14 @@ fn misused<H: Handle>() -> ! {
 #[derive(Default)]
 pub struct Mirror(Mutex<Option<Number>>);
 
-/// Good until the handle is destroyed, which takes it out before.
+/// Valid until the handle is destroyed, which removes it first.
 struct Number(*mut u32);
 
 // SAFETY: only used under the lock, to write a number that others read at their own risk, as in C.
 unsafe impl Send for Number {}
 
 impl Mirror {
-    /// Writes the number at this place from now on.
+    /// Writes the number to this place from now on.
     ///
     /// # Safety
     /// It may be written until [`Mirror::end`].
@@ -134,7 +135,7 @@ impl Mirror {
         *lock(&self.0) = Some(Number(at));
     }
 
-    /// The structure goes.
+    /// The structure is destroyed: writes no more.
     pub(crate) fn end(&self) {
         *lock(&self.0) = None;
     }

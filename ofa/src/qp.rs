@@ -1,10 +1,10 @@
-//! Queue pairs: what is behind an `ibv_qp`.
+//! Queue pairs: the private part of an `ibv_qp`.
 //!
-//! A queue pair begins in RESET and is the provider's in Idle until its stream comes: by a connection
-//! identifier, or by the rendezvous. Whichever brings it is its [`Owner`]. The state that programs see is kept
-//! here, changed by one caller at a time and by the thread that brings the stream's end. Once the stream is
-//! over everything posted completes as flushed, until the queue pair is reset and used again. Posting and
-//! polling take none of the locks here.
+//! A queue pair begins in RESET; in the provider it is Idle until its stream exists, made by a
+//! connection identifier or by the rendezvous, its [`Owner`]. The state that programs see is kept here;
+//! it is changed by one caller at a time and by the thread that delivers the stream's end. Once the
+//! stream is over all posts complete as flushed, until the queue pair is reset and used again. Posting
+//! and polling take none of the locks here.
 
 mod change;
 mod lost;
@@ -26,16 +26,16 @@ use crate::errno::{EINVAL, EOPNOTSUPP, Errno};
 use crate::events::Source;
 use crate::late;
 use crate::object::Mirror;
-use crate::rendezvous::{Meeting, Parked, Slot};
+use crate::rendezvous::{EarlyPeers, Meeting, Slot};
 use crate::verbs::context::Context;
 use crate::verbs::cq::Cq;
 use crate::verbs::pd::Pd;
 use crate::verbs::srq::Srq;
 use crate::wr_list::WrList;
 
-/// Who brings a queue pair its stream.
+/// Makes the stream of a queue pair.
 pub trait Owner: Connectee {
-    /// The queue pair goes: calls `destroy` at a time when it is told of nothing
+    /// The queue pair is destroyed: calls `destroy` while no event is delivered
     /// ([`ual_cm::Connection::close`]).
     ///
     /// # Errors
@@ -43,7 +43,7 @@ pub trait Owner: Connectee {
     fn close(&self, destroy: &mut dyn FnMut() -> Result<(), Errno>) -> Result<(), Errno>;
 }
 
-/// How to make one.
+/// Parameters of a queue pair.
 pub struct Init {
     /// Its protection domain.
     pub pd: Arc<Pd>,
@@ -51,19 +51,19 @@ pub struct Init {
     pub send_cq: Arc<Cq>,
     /// Completions of receives.
     pub recv_cq: Arc<Cq>,
-    /// Receives come from here.
+    /// Receives are taken from here.
     pub srq: Option<Arc<Srq>>,
     /// Sizes, as the application asked for them.
     pub cap: ibv_qp_cap,
     /// `IBV_QPT_…`
     pub kind: u32,
-    /// Every send completes with a completion.
+    /// Every send is signalled.
     pub signal_all: bool,
-    /// Peers may find it by GID and number; else its stream comes by a connection identifier.
+    /// Peers may find it by GID and number; otherwise its stream is made by a connection identifier.
     pub meets: bool,
 }
 
-/// See the module.
+/// A queue pair.
 pub struct Qp {
     init: Init,
     vp: Arc<dyn vp_api::Qp>,
@@ -72,22 +72,22 @@ pub struct Qp {
     meet: Mutex<Meet>,
     state: AtomicU32,
     mirror: Mirror,
-    /// One change at a time.
+    /// Held during a change.
     changing: Mutex<()>,
     attr: Mutex<ibv_qp_attr>,
     owner: Mutex<Option<Weak<dyn Owner>>>,
     source: Source,
-    /// The first send that a lost stream took with it was told so.
-    blamed: AtomicBool,
-    /// The peer did not come, or does not answer.
+    /// The first send that was lost with the stream was given its error.
+    attributed: AtomicBool,
+    /// The peer did not come, or does not respond.
     lost: AtomicBool,
-    /// What the end of a peer flushed, before the application hears of that.
+    /// Completions flushed by the peer's end, before the application is told of it.
     withheld: Mutex<Withheld>,
     atomics: Atomics,
     wr_list: WrList,
 }
 
-/// Completions that are told later.
+/// Completions that are returned later.
 #[derive(Default)]
 struct Withheld {
     sends: Vec<ibv_wc>,
@@ -97,17 +97,17 @@ struct Withheld {
 /// The rendezvous of a queue pair.
 #[derive(Default)]
 struct Meet {
-    /// Since RTR.
+    /// From RTR on.
     meeting: Option<Arc<Meeting>>,
-    early: Parked,
+    early: EarlyPeers,
 }
 
 impl Qp {
-    /// Makes one, in RESET.
+    /// Creates one, in RESET.
     ///
     /// # Errors
-    /// EINVAL: sizes beyond the device's, or objects of different contexts. EOPNOTSUPP: a type that is not
-    /// served. ENOMEM.
+    /// EINVAL: sizes beyond the device's, or objects of different contexts. EOPNOTSUPP: an unsupported
+    /// type. ENOMEM.
     pub fn create(init: Init) -> Result<Arc<Self>, Errno> {
         if !matches!(init.kind, IBV_QPT_RC | IBV_QPT_UC) {
             return Err(EOPNOTSUPP);
@@ -134,7 +134,7 @@ impl Qp {
             attr: Mutex::default(),
             owner: Mutex::default(),
             source: Source::default(),
-            blamed: AtomicBool::new(false),
+            attributed: AtomicBool::new(false),
             lost: AtomicBool::new(false),
             withheld: Mutex::default(),
             atomics: Atomics::default(),
@@ -151,13 +151,13 @@ impl Qp {
         Ok(qp)
     }
 
-    /// The provider's.
+    /// The provider's queue pair.
     #[inline]
     pub fn vp(&self) -> &Arc<dyn vp_api::Qp> {
         &self.vp
     }
 
-    /// What it was made of.
+    /// The parameters that it was created with.
     #[inline]
     pub fn init(&self) -> &Init {
         &self.init
@@ -168,7 +168,7 @@ impl Qp {
         self.number
     }
 
-    /// The adapter that it is of.
+    /// Its adapter.
     ///
     /// # Errors
     /// EIO in a process that inherited it by fork.
@@ -202,10 +202,10 @@ impl Qp {
         self.source.begin(handle);
     }
 
-    /// Who brings the stream from now on, and is told of it.
+    /// Sets the owner, which makes the stream from now on.
     ///
     /// # Errors
-    /// EINVAL: somebody else does.
+    /// EINVAL: it has another owner.
     pub fn attach(&self, owner: Weak<dyn Owner>) -> Result<(), Errno> {
         let adapter = self.adapter()?;
         {
@@ -231,7 +231,7 @@ impl Qp {
         self.state.load(Ordering::Acquire)
     }
 
-    /// The state changes: the owner's stream came, or the application asked for it.
+    /// Sets the state: the owner's stream exists, or the application asked for the change.
     pub fn set_state(&self, state: u32) {
         self.state.store(state, Ordering::Release);
         self.mirror.set(state);
@@ -240,10 +240,10 @@ impl Qp {
         }
     }
 
-    /// The stream is over, or did not come about: what is posted from now on completes as flushed.
+    /// The stream is over, or none was established: from now on posts complete as flushed.
     pub fn ended(&self) {
         self.set_state(IBV_QPS_ERR);
-        // Refused where the provider is there already.
+        // Refused if the provider is in that state already.
         let _ = self.vp.modify(QpChange::Error);
         if self.init.srq.is_some() {
             self.push(IBV_EVENT_QP_LAST_WQE_REACHED);
@@ -281,7 +281,7 @@ fn provider_init(init: &Init, adapter: &Adapter) -> QpInit {
     let (cap, attrs) = (&init.cap, adapter.attrs());
     let mut out = QpInit::new(init.pd.id, init.send_cq.vp().id(), init.recv_cq.vp().id());
     out.srq = init.srq.as_ref().map(|srq| srq.vp().id());
-    // Nothing at all may be asked for, and some is there then.
+    // An application may ask for a depth of 0; it gets 1.
     out.send_depth = cap.max_send_wr.max(1);
     out.recv_depth = cap.max_recv_wr.max(1);
     out.max_send_sge = cap.max_send_sge.max(1);
@@ -293,8 +293,8 @@ fn provider_init(init: &Init, adapter: &Adapter) -> QpInit {
     out
 }
 
-/// Whether a post to the send queue is taken in this state; the provider keeps it until the stream is there.
-/// In RTR, too, though InfiniBand has it otherwise: perftest's receiver gives credits from there on iWARP.
+/// Whether a post to the send queue is accepted in this state; the provider keeps it until the stream
+/// exists. Also in RTR, unlike InfiniBand: perftest's receiver gives credits from there on iWARP.
 #[inline]
 pub(crate) fn takes_sends(state: u32) -> Result<(), VpStatus> {
     match state {
@@ -303,7 +303,7 @@ pub(crate) fn takes_sends(state: u32) -> Result<(), VpStatus> {
     }
 }
 
-/// The same of the receive queue.
+/// The same for the receive queue.
 #[inline]
 pub(crate) fn takes_receives(state: u32) -> Result<(), VpStatus> {
     if state == IBV_QPS_RESET { Err(VpStatus::InvalidState) } else { Ok(()) }

@@ -1,9 +1,9 @@
-//! From the provider's ids of queue pairs to the numbers that programs know, for every completion: without a
-//! lock.
+//! Map from the provider's ids of queue pairs to the numbers that programs know, read for every
+//! completion without a lock.
 //!
-//! One table per adapter, in pieces that are made when first needed and stay. Ids count up, so an entry is
-//! used again by a later queue pair; two that live at once in the same entry are rare, and the second of them
-//! is in a map. Written when a queue pair is made and destroyed.
+//! One table per adapter, in pieces that are allocated when first needed and kept. Ids count up, so a
+//! later queue pair uses an entry again; two at once in the same entry are rare, and the second one is
+//! in a map. Written when a queue pair is created and destroyed.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ const LEAVES: usize = 1 << 10;
 /// The id in the upper half, the number in the lower; 0: free.
 type Leaf = Box<[AtomicU64]>;
 
-/// See the module.
+/// The numbers of one adapter.
 pub(crate) struct QpNumbers {
     leaves: Box<[OnceLock<Leaf>]>,
     crowded: Mutex<BTreeMap<u32, u32>>,
@@ -61,7 +61,7 @@ impl QpNumbers {
         }
     }
 
-    /// The number of a queue pair; 0 if it is not known any more.
+    /// The number of a queue pair; 0 if it is unknown.
     #[inline]
     pub(crate) fn get(&self, id: QpId) -> u32 {
         let (leaf, at) = ((id.0 as usize / LEAF) % LEAVES, id.0 as usize % LEAF);

@@ -1,15 +1,16 @@
-//! Which changes of a queue pair's state there are, and which attributes each needs and takes
-//! (ibv_modify_qp(3); InfiniBand Architecture Specification 1.4, section 11.2.5.2, table 96). Values.
+//! The state transitions of a queue pair, with the attributes that each requires and allows
+//! (ibv_modify_qp(3); InfiniBand Architecture Specification 1.4, section 11.2.5.2, table 96). Plain
+//! values.
 //!
-//! What InfiniBand asks for on the way to RTR and RTS names the peer, which the rendezvous needs. A queue pair
-//! of a connection identifier has its peer from there, and a change to INIT may leave out port and P_Key, as on
-//! iWARP devices.
+//! The attributes that InfiniBand requires for RTR and RTS name the peer, which the rendezvous needs. A
+//! queue pair of a connection identifier gets its peer from that, and a change to INIT may leave out
+//! port and P_Key, as on iWARP devices.
 
 use ibv_sys::*;
 
 use crate::errno::{EINVAL, EOPNOTSUPP, Errno};
 
-/// A change, and the attributes that it needs and takes.
+/// A transition, and the attributes that it requires and allows.
 struct Rule {
     from: u32,
     to: u32,
@@ -51,11 +52,11 @@ const UC: &[Rule] = &[
     rule(IBV_QPS_RTS, IBV_QPS_RTS, 0, RTS_TAKES),
 ];
 
-/// The state that a change leads to, if it may be. `connected_by_id`: the queue pair is a connection
-/// identifier's.
+/// The state that a change leads to, if it is allowed. `connected_by_id`: the queue pair belongs to a
+/// connection identifier.
 ///
 /// # Errors
-/// EINVAL: there is no such change, an attribute is missing or does not belong. EOPNOTSUPP: SQD.
+/// EINVAL: there is no such transition, or an attribute is missing or not allowed. EOPNOTSUPP: SQD.
 pub(crate) fn check(
     kind: u32,
     connected_by_id: bool,
@@ -116,7 +117,7 @@ mod tests {
             (IBV_QPS_INIT, IBV_QPS_RTS, RC_SEND),
             (IBV_QPS_ERR, IBV_QPS_RTS, RC_SEND),
             (IBV_QPS_ERR, IBV_QPS_INIT, 0),
-            // Without the peer's number, or with what does not belong.
+            // Without the peer's number, or with attributes that are not allowed.
             (IBV_QPS_INIT, IBV_QPS_RTR, RC_PEER & !IBV_QP_DEST_QPN),
             (IBV_QPS_INIT, IBV_QPS_RTR, RC_PEER | IBV_QP_QKEY),
             (IBV_QPS_RTR, IBV_QPS_RTS, RC_SEND | IBV_QP_CAP),

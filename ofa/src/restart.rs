@@ -1,10 +1,12 @@
-//! Whether a wait that a signal handler interrupted goes on, as sigaction(2) has it with SA_RESTART: read(2),
-//! in which rdma-core waits, goes on by itself, while poll(2) never does (signal(7)). No state.
+//! Whether a wait continues after a signal handler interrupted it, as sigaction(2) describes for
+//! SA_RESTART: read(2), in which rdma-core waits, continues by itself, whereas poll(2) never does
+//! (signal(7)). No state.
 
 use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
 
-/// Of faults of the program itself; none comes during a wait, and handlers of crashes have SA_RESTART rarely.
+/// Signals of a program's own faults; none comes during a wait, and their handlers rarely have
+/// SA_RESTART.
 const FAULTS: [i32; 7] = [
     libc::SIGSEGV,
     libc::SIGBUS,
@@ -15,15 +17,15 @@ const FAULTS: [i32; 7] = [
     libc::SIGSYS,
 ];
 
-/// Whether it goes on: each handler that could have run in this thread was installed with SA_RESTART, or there
-/// is none, and the process was stopped. Which one ran is not told.
+/// Whether it continues: each handler that could have run in this thread was installed with SA_RESTART,
+/// or there is none, and the process was stopped. Which one ran is unknown.
 pub(crate) fn goes_on() -> bool {
     let blocked = blocked();
     let comes = |signal: &i32| !FAULTS.contains(signal) && !blocked(*signal);
     (1..=libc::SIGRTMAX()).filter(comes).all(restarts)
 }
 
-/// Which signals this thread does not take.
+/// The signals that this thread blocks.
 fn blocked() -> impl Fn(i32) -> bool {
     let mut mask = MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: without a new mask it only writes the old one; on failure it stays zeroed: none is blocked.
@@ -34,7 +36,7 @@ fn blocked() -> impl Fn(i32) -> bool {
     move |signal| unsafe { libc::sigismember(&raw const mask, signal) } == 1
 }
 
-/// Whether a call goes on behind this signal: it has no handler, or one with SA_RESTART.
+/// Whether a call continues after this signal: it has no handler, or one with SA_RESTART.
 fn restarts(signal: i32) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: without a new action it only writes the old one.

@@ -1,4 +1,4 @@
-//! Work requests of a send queue: from libibverbs' words to the provider's. Values.
+//! Work requests of a send queue: conversion from libibverbs to the provider. Plain values.
 
 use ibv_sys::*;
 use vp_api::{
@@ -7,7 +7,7 @@ use vp_api::{
 
 use crate::access;
 
-/// What a request asks for, but for its data and what handles stand for.
+/// The operation of a request, without its data and handles.
 #[derive(Clone, Copy)]
 pub(crate) enum Op {
     Write,
@@ -21,7 +21,7 @@ pub(crate) enum Op {
     LocalInv(u32),
 }
 
-/// Modifiers.
+/// Conversion of flags.
 #[inline]
 pub(crate) fn flags(flags: u32, signal_all: bool) -> SendFlags {
     let mut out = SendFlags::empty();
@@ -37,7 +37,7 @@ pub(crate) fn op(op: Op, to: u64, rkey: u32, flags: u32) -> SendOp {
     let solicited = flags & IBV_SEND_SOLICITED != 0;
     match op {
         Op::Write => SendOp::Write { remote },
-        // In network order, as it goes onto the wire.
+        // In network order, as on the wire.
         Op::WriteImm(imm) => {
             SendOp::WriteImmediate { remote, data: u32::from_be(imm).into(), solicited }
         }

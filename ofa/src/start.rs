@@ -1,7 +1,7 @@
-//! What happens when the loader has mapped the verbs libraries: an internal error ends the process with a
-//! message, because a panic must not unwind into a program written in C.
+//! Initialization when the loader maps the verbs libraries: an internal error then ends the process with
+//! a message, because a panic must not unwind into a program written in C.
 //!
-//! The hook is of the Rust library that is linked into this one; a program in Rust keeps its own.
+//! The hook is that of the Rust library linked into this one; a program in Rust keeps its own.
 
 use std::io::{Write, stderr};
 use std::panic::{PanicHookInfo, set_hook};
@@ -18,7 +18,7 @@ fn end(panic: &PanicHookInfo<'_>) {
         "warpline: internal error in libibverbs.so.1 (Warpline's): {panic}\n\
          warpline: the program is ended, for its RDMA objects are in no known state; please report this\n"
     );
-    // Without standard error there is nobody to tell.
+    // Without standard error the message is lost.
     let _ = stderr().write_all(text.as_bytes());
     abort();
 }

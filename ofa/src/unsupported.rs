@@ -1,5 +1,5 @@
-//! Functions of libibverbs and librdmacm that are not supported: they say so by `EOPNOTSUPP`, each form for
-//! the kind of result that the caller expects. `ofa/symbols/symbols.toml` says which symbol has which.
+//! Unsupported functions of libibverbs and librdmacm: they return `EOPNOTSUPP` in the form that the
+//! caller expects. `ofa/symbols/symbols.toml` assigns one to each symbol.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -18,7 +18,7 @@ pub(crate) extern "C" fn warpline_unsupported_errno() -> c_int {
     libc::EOPNOTSUPP
 }
 
-/// For functions that return -1, as whatever integer.
+/// For functions that return -1, as an integer of any type.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn warpline_unsupported_minus() -> isize {
     set_errno();

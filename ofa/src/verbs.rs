@@ -1,4 +1,4 @@
-//! The functions of libibverbs, for C: each reads what the caller passes and calls safe code.
+//! The functions of libibverbs, for C: each reads its arguments and calls safe code.
 //!
 //! Every pointer is the caller's: NULL, or what the man page of the function asks for, live for the call. An
 //! `unsafe` function here promises nothing beyond that, so one safety section, this one, holds for all.

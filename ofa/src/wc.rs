@@ -1,4 +1,5 @@
-//! Work completions in libibverbs' words: opcodes, flags and status. Values; the status table is total.
+//! Conversion of work completions to libibverbs: opcodes, flags and status. Plain values; the status
+//! table is total.
 
 use ibv_sys::*;
 use vp_api::{AsyncEvent, QpInfo, Terminate, WcOpcode, WcStatus, WorkCompletion};
@@ -40,12 +41,12 @@ fn opcode(opcode: WcOpcode) -> u32 {
     }
 }
 
-/// Whether it is of a send queue.
+/// Whether it belongs to a send queue.
 pub(crate) fn is_send(opcode: WcOpcode) -> bool {
     !matches!(opcode, WcOpcode::Recv | WcOpcode::RecvImmediate)
 }
 
-/// The status of a completion without success, as far as the completion alone tells.
+/// The status of a completion with an error, as far as the completion alone says.
 pub(crate) fn status(wc: &WorkCompletion) -> u32 {
     match wc.status {
         WcStatus::Success => IBV_WC_SUCCESS,
@@ -67,7 +68,7 @@ pub(crate) fn status(wc: &WorkCompletion) -> u32 {
     }
 }
 
-/// The status of the first send that a stream's end took with it; `None`: as the others.
+/// The status of the first send that was lost with the stream; `None`: as the others.
 pub(crate) fn first_lost(qp: &QpInfo) -> Option<u32> {
     match (qp.terminate, qp.ended) {
         (Some(terminate), _) if !terminate.sent => Some(remote(terminate)),
@@ -78,7 +79,7 @@ pub(crate) fn first_lost(qp: &QpInfo) -> Option<u32> {
     }
 }
 
-/// The peer's Terminate belongs to it (RFC 5040 section 4.8).
+/// The status if the peer's Terminate belongs to it (RFC 5040 section 4.8).
 pub(crate) fn remote(terminate: Terminate) -> u32 {
     match (terminate.layer, terminate.etype, terminate.code) {
         (0, 1, 0..=4) | (1, 1, 0..=3) => IBV_WC_REM_ACCESS_ERR,
@@ -116,7 +117,7 @@ mod tests {
         assert_eq!(first_lost(&qp), Some(IBV_WC_RNR_RETRY_EXC_ERR));
         qp.terminate = Some(Terminate::new(false, 1, 1, 1));
         assert_eq!(first_lost(&qp), Some(IBV_WC_REM_ACCESS_ERR));
-        // What this end refused is no fault of its own requests.
+        // An error that this end found in the peer's request concerns none of its own.
         qp = QpInfo::new(QpId(1));
         qp.terminate = Some(Terminate::new(true, 1, 1, 1));
         assert_eq!(first_lost(&qp), None);

@@ -1,7 +1,7 @@
-//! Work requests that are put together call by call (ibv_wr_post(3)), until they are posted or given up.
-//!
-//! One list per queue pair; who builds one keeps others out until it is complete, as the interface has it. The
-//! room stays for the next list, so nothing is allocated once it is large enough.
+//! Lists of work requests that are built call by call (ibv_wr_post(3)), until they are posted or
+//! aborted.
+//! One list per queue pair; while a thread builds one, others wait, as the interface specifies. The
+//! memory is kept for the next list, so nothing is allocated once it is large enough.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -12,7 +12,7 @@ use vp_api::{Data, PostFailure, SendFlags, SendOp, SendWr, Sge};
 
 use crate::errno::{EINVAL, Errno};
 
-/// See the module.
+/// The list of one queue pair.
 #[derive(Default)]
 pub(crate) struct WrList {
     building: AtomicBool,
@@ -24,7 +24,7 @@ struct List {
     requests: Vec<Request>,
     sges: Vec<Sge>,
     octets: Vec<u8>,
-    /// Nothing of the list is posted then.
+    /// Then nothing of the list is posted.
     refused: Option<Errno>,
 }
 
@@ -35,7 +35,7 @@ struct Request {
     data: Place,
 }
 
-/// Where its data is.
+/// The place of its data.
 #[derive(Clone)]
 enum Place {
     Elements(Range<usize>),
@@ -43,7 +43,7 @@ enum Place {
 }
 
 impl WrList {
-    /// Begins a list; waits for the end of another thread's.
+    /// Begins a list; waits until another thread's is complete.
     pub(crate) fn start(&self) {
         while self.building.swap(true, Ordering::Acquire) {
             std::thread::yield_now();
@@ -64,7 +64,7 @@ impl WrList {
         }
     }
 
-    /// Gives the last request its elements.
+    /// Sets the elements of the last request.
     pub(crate) fn set_elements(&self, elements: &[Sge]) {
         let list = &mut *lock(&self.list);
         let begin = list.sges.len();
@@ -72,7 +72,7 @@ impl WrList {
         list.set_data(Place::Elements(begin..begin + elements.len()));
     }
 
-    /// Gives the last request octets of its own.
+    /// Copies octets for the last request.
     pub(crate) fn set_octets(&self, octets: &[u8]) {
         let list = &mut *lock(&self.list);
         let begin = list.octets.len();
@@ -80,7 +80,7 @@ impl WrList {
         list.set_data(Place::Octets(begin..begin + octets.len()));
     }
 
-    /// What was asked for cannot be: the list is not posted.
+    /// A request is not supported: the list will not be posted.
     pub(crate) fn refuse(&self, error: Errno) {
         lock(&self.list).refuse(error);
     }
@@ -88,7 +88,7 @@ impl WrList {
     /// Posts the list, and ends it.
     ///
     /// # Errors
-    /// The first of its requests', before any is posted; or the provider's, when those before are.
+    /// The first of its requests', before any is posted; or the provider's, with those before posted.
     pub(crate) fn complete(
         &self,
         ready: Result<(), Errno>,
@@ -102,7 +102,7 @@ impl WrList {
         result
     }
 
-    /// Gives the list up.
+    /// Drops the list.
     pub(crate) fn abort(&self) {
         self.building.store(false, Ordering::Release);
     }
@@ -133,7 +133,7 @@ impl List {
         let last = self.requests.len().saturating_sub(1);
         for at in 0..self.requests.len() {
             let mut request = self.request(at).ok_or(EINVAL)?;
-            // More follow at once.
+            // More requests follow at once.
             request.flags.set(SendFlags::COALESCE, at < last);
             post(&[request])?;
         }

@@ -1,5 +1,5 @@
-//! `libibverbs.so.1` with all of rdma-core's symbol versions, on SoftRDMA: exports that jump into the crate
-//! `ofa`, and what `librdmacm.so.1` has of it.
+//! `libibverbs.so.1` with all of rdma-core's symbol versions, on SoftRDMA: exports that jump into the
+//! crate `ofa`, and the functions that `librdmacm.so.1` uses.
 
 extern crate ofa;
 

@@ -15,7 +15,7 @@ use crate::errno::{EBUSY, EINVAL, Errno};
 use crate::qp_state;
 use crate::verbs::context::PORT;
 
-/// A stream that was reset is over so soon.
+/// A stream that was reset ends within this time.
 const SETTLE: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -62,21 +62,21 @@ impl Qp {
         Ok(())
     }
 
-    /// To ERR, by the application.
+    /// To ERR, requested by the application.
     fn fail(&self, owner: Option<Arc<dyn Owner>>) -> Result<(), Errno> {
         if let Some(owner) =
             owner.filter(|owner| owner.connection().state() == ConnState::Connected)
         {
-            // Its end is told then.
+            // Its end is delivered then.
             let party: Arc<dyn Connectee> = owner;
             self.adapter()?.cm().disconnect(&party, Disconnect::Abrupt)?;
         }
-        // Refused where it ends by itself.
+        // Refused if it is ending by itself.
         let _ = self.vp.modify(QpChange::Error);
         Ok(())
     }
 
-    /// To RESET: as new, with the same number.
+    /// To RESET: as after creation, with the same number.
     fn reset(&self, owner: Option<Arc<dyn Owner>>) -> Result<(), Errno> {
         if self.state() == IBV_QPS_RESET {
             return Ok(());
@@ -89,7 +89,7 @@ impl Qp {
             }
             std::thread::sleep(LOOK);
         }
-        self.blamed.store(false, Ordering::Release);
+        self.attributed.store(false, Ordering::Release);
         self.lost.store(false, Ordering::Release);
         self.forget_completions();
         self.part();
@@ -124,7 +124,7 @@ impl Qp {
     }
 }
 
-/// Takes over what was set.
+/// Stores the attributes that were set.
 fn merge(known: &mut ibv_qp_attr, new: &ibv_qp_attr, mask: i32) {
     macro_rules! take {
         ($($flag:ident: $($field:ident),+;)*) => {$(

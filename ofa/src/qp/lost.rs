@@ -1,4 +1,4 @@
-//! What a queue pair tells of its failures: asynchronous events, and why requests were flushed.
+//! Failures of a queue pair: asynchronous events, and the errors of flushed requests.
 
 use std::sync::atomic::Ordering;
 
@@ -11,15 +11,15 @@ use crate::directory::{Listener, QueuePair};
 use crate::wc;
 
 impl Qp {
-    /// Its stream comes, or came, by the rendezvous.
+    /// Whether its stream is made by the rendezvous.
     pub(super) fn is_met(&self) -> bool {
         lock(&self.meet).meeting.is_some()
     }
 
-    /// Between ends that know each other by number only, nobody hears that the other went before it sends
-    /// something: receives stay posted until then. A send fails when its time-out and retries have passed, as
-    /// on InfiniBand: what has arrived on other queue pairs is polled before, and a program that then has all
-    /// it waited for ends well.
+    /// Between ends that know each other by number only, a program does not learn that its peer is gone
+    /// before it sends something: receives stay posted until then. A send fails when its time-out and
+    /// retries have passed, as on InfiniBand. Completions on other queue pairs that arrived before are
+    /// polled first, so a program that has all it waited for ends without an error.
     fn unless_withheld(&self, failed: ibv_wc, is_send: bool) -> Option<ibv_wc> {
         let meeting = lock(&self.meet).meeting.clone();
         let mut withheld = lock(&self.withheld);
@@ -43,7 +43,7 @@ impl Qp {
         None
     }
 
-    /// The application is told of what was withheld.
+    /// Returns the completions that were withheld.
     pub(super) fn release(&self) {
         let Withheld { sends, receives } = std::mem::take(&mut *lock(&self.withheld));
         for (cq, list) in [(&self.init.send_cq, sends), (&self.init.recv_cq, receives)] {
@@ -53,7 +53,7 @@ impl Qp {
         }
     }
 
-    /// Those that are kept here and have not been polled.
+    /// Removes the completions that are kept here and were not polled.
     pub(super) fn forget_completions(&self) {
         *lock(&self.withheld) = Withheld::default();
         self.atomics.clear();
@@ -63,16 +63,16 @@ impl Qp {
 }
 
 impl Listener for Qp {
-    fn hear(&self, event: AsyncEvent) {
+    fn on_event(&self, event: AsyncEvent) {
         let kind = match event {
-            // What the peer asked for was refused here (InfiniBand: a responder's errors).
+            // This end refused a request of the peer (InfiniBand: a responder's errors).
             AsyncEvent::TerminateSent(terminate) => match wc::remote(terminate) {
                 IBV_WC_REM_ACCESS_ERR => IBV_EVENT_QP_ACCESS_ERR,
                 IBV_WC_REM_OP_ERR => IBV_EVENT_QP_FATAL,
                 _ => IBV_EVENT_QP_REQ_ERR,
             },
             AsyncEvent::Catastrophic => IBV_EVENT_QP_FATAL,
-            // Completions and the connection's events say it.
+            // Completions and the connection's events report it.
             _ => return,
         };
         self.set_state(IBV_QPS_ERR);
@@ -96,13 +96,13 @@ impl QueuePair for Qp {
         }
         let info = self.vp.query().ok();
         if completion.status == WcStatus::RemoteTermination {
-            self.blamed.store(true, Ordering::Release);
+            self.attributed.store(true, Ordering::Release);
             let status = info.and_then(|info| info.terminate).map(wc::remote);
             return Some(ibv_wc { status: status.unwrap_or(plain.status), ..plain });
         }
         let by_peer = self.is_met() && self.state() != IBV_QPS_ERR;
         let lost = by_peer || self.lost.load(Ordering::Acquire);
-        let told = match self.blamed.swap(true, Ordering::AcqRel) {
+        let told = match self.attributed.swap(true, Ordering::AcqRel) {
             true => plain,
             false => {
                 let status = info.and_then(|info| wc::first_lost(&info));

@@ -1,4 +1,4 @@
-//! A queue pair's part in the rendezvous: it looks for the peer that its attributes name, and is looked for.
+//! A queue pair in the rendezvous: finding the peer that its attributes name, and being found.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -19,7 +19,7 @@ use crate::rendezvous::{Came, Meeting, Name, Peer, Slot, Sought, to_itself};
 const LID: u16 = 0;
 
 impl Qp {
-    /// Looks for the peer that the attributes name.
+    /// Begins the rendezvous with the peer that the attributes name.
     pub(super) fn meet(self: &Arc<Self>) -> Result<(), Errno> {
         let adapter = self.adapter()?;
         let meeting = Meeting::new(self, adapter, self.peer()?);
@@ -42,7 +42,7 @@ impl Qp {
         let known = *lock(&self.attr);
         let path = known.ah_attr;
         let address = match path.is_global {
-            // Without a GID only this machine can be meant, by the LID of its port.
+            // Without a GID, only this machine can be meant, by the LID of its port.
             0 if path.dlid == LID => gids.address(),
             0 => return Err(EINVAL),
             _ => gid::address_of(path.grh.dgid.raw),
@@ -57,14 +57,15 @@ impl Qp {
             own_gid: gids.table()[1],
             peer: Name { address, number: known.dest_qp_num },
             ird: reads(known.max_dest_rd_atomic),
-            // It is told with RTS; the peer's other limit counts.
+            // Set with RTS; the peer's other limit applies.
             ord: reads(all),
             immediates: self.sends_immediates(),
         })
     }
 
-    /// Whether it takes Sends with Immediate, and sends them to a peer that does: those of the rendezvous on
-    /// devices that can. A connection identifier's peer may be anybody.
+    /// Whether it accepts Sends with Immediate, and sends them to a peer that does: true for the
+    /// rendezvous, on devices that can. The peer of a connection identifier may be of any
+    /// implementation.
     pub(crate) fn sends_immediates(&self) -> bool {
         let can = |adapter: &Arc<Adapter>| {
             adapter.attrs().capabilities.contains(Capabilities::SEND_IMMEDIATE)
@@ -72,31 +73,32 @@ impl Qp {
         self.slot.is_some() && self.adapter().is_ok_and(can)
     }
 
-    /// A peer that came before is accepted.
+    /// Accepts a peer that came before.
     pub(crate) fn look_for_early(&self, meeting: &Arc<Meeting>) -> Result<(), Errno> {
         let early = lock(&self.meet).early.take(meeting.peer());
         match early {
-            // Else it has given up, and comes again.
+            // Otherwise it has given up, and will come again.
             Some(came) => meeting.accept(self.adapter()?, came),
             None => Ok(()),
         }
     }
 
-    /// The peer is gone; the application hears of it when it sends something.
+    /// The peer is gone; the application learns of it when it sends something.
     pub(crate) fn peer_left(&self) {
-        // Refused where the provider is there already.
+        // Refused if the provider is in that state already.
         let _ = self.vp.modify(QpChange::Error);
     }
 
-    /// The peer did not come, or does not answer.
+    /// The peer did not come, or does not respond.
     pub(crate) fn lost_peer(&self) {
         self.lost.store(true, Ordering::Release);
         self.ended();
         self.push(IBV_EVENT_QP_FATAL);
     }
 
-    /// How long a request is tried, as the attributes say: 4.096 us times two to the power of the time-out, for
-    /// each try (InfiniBand Architecture Specification 1.4, section 9.7.6.1.3); 0 is for ever.
+    /// How long a request is retried, as the attributes say: 4.096 us times two to the power of the
+    /// time-out, for each retry (InfiniBand Architecture Specification 1.4, section 9.7.6.1.3); 0 means
+    /// for ever.
     pub(crate) fn retry_time(&self) -> Duration {
         let known = *lock(&self.attr);
         match known.timeout & 31 {
@@ -105,7 +107,7 @@ impl Qp {
         }
     }
 
-    /// The rendezvous, if there was one, is over.
+    /// Ends the rendezvous, if there was one.
     pub(super) fn part(&self) {
         if lock(&self.meet).meeting.take().is_some() {
             *lock(&self.owner) = None;

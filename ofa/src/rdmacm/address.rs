@@ -1,8 +1,8 @@
 //! Binding and resolving: rdma_bind_addr(3), rdma_resolve_addr(3), rdma_resolve_route(3).
 //!
-//! A bound address is a bound TCP socket: its port is known, and nobody else's, before it is listened on or
-//! connected from. Where the system would send to is asked of its routing table; the answer is there at once,
-//! so time-outs do not matter, and what failed comes as an event.
+//! A bound address is a bound TCP socket: its port is known and reserved before it is listened on or
+//! connected from. The local address for a peer comes from the system's routing table at once, so
+//! time-outs do not matter, and failures are reported by events.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::errno::{EINVAL, Errno};
 const ENODEV: Errno = Errno(libc::ENODEV);
 
 impl Id {
-    /// Takes a local address, which may be unspecified, with port 0 for any.
+    /// Binds to a local address, which may be unspecified, with port 0 for any.
     pub(super) fn bind(&self, address: SocketAddr) -> Result<(), Errno> {
         let mut inner = lock(&self.inner);
         inner.expect(State::Idle)?;
@@ -28,7 +28,7 @@ impl Id {
         Ok(())
     }
 
-    /// Finds the way to a peer. What came of it is told by an event.
+    /// Determines device and local address for a peer. An event reports the result.
     pub(super) fn resolve_address(
         self: &Arc<Self>,
         local: Option<SocketAddr>,
@@ -58,7 +58,7 @@ impl Id {
         Ok(())
     }
 
-    /// Paths are TCP's business: there is one.
+    /// Paths are left to TCP: there is one.
     pub(super) fn resolve_route(self: &Arc<Self>) -> Result<(), Errno> {
         let mut inner = lock(&self.inner);
         inner.expect(State::AddressResolved)?;
@@ -73,13 +73,13 @@ impl Inner {
     pub(super) fn bind(&mut self, address: SocketAddr) -> Result<(), Errno> {
         let adapter = adapter_of(address.ip())?;
         let bound = adapter.cm().bind_shared(port::wire(address), self.options.sharing)?;
-        self.local = bound.addresses().first().copied().map(port::told);
+        self.local = bound.addresses().first().copied().map(port::from_wire);
         self.bound = Some(bound);
         self.adapter = (!address.ip().is_unspecified()).then_some(adapter);
         Ok(())
     }
 
-    /// Finds the local address and device for a peer, and takes a port there if there is none yet.
+    /// Determines local address and device for a peer, and binds a port there if none is bound yet.
     fn resolve(&mut self, remote: SocketAddr) -> Result<(), Errno> {
         let specific = self.local.map(|local| local.ip()).filter(|ip| !ip.is_unspecified());
         let source = match specific {
@@ -100,10 +100,10 @@ impl Inner {
     }
 }
 
-/// The device that has an address; of several that listen everywhere the first.
+/// The device with an address; if several listen everywhere, the first.
 fn adapter_of(ip: IpAddr) -> Result<Arc<Adapter>, Errno> {
     match Adapter::for_address(ip) {
-        // Another machine's, or a network's without a device?
+        // An address of another machine, or of a network without a device?
         Err(ENODEV) => match UdpSocket::bind((ip, 0)) {
             Err(error) => Err(error.into()),
             Ok(_) => Err(ENODEV),
@@ -119,7 +119,7 @@ fn source_for(remote: SocketAddr) -> Result<SocketAddr, Errno> {
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     let socket = UdpSocket::bind((any, 0))?;
-    // Any port does for the question.
+    // Any port will do.
     let mut remote = remote;
     remote.set_port(9);
     socket.connect(remote)?;

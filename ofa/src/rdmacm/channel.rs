@@ -1,8 +1,8 @@
 //! Event channels: the queue of events of any number of identifiers, behind a descriptor that programs poll.
 //!
-//! Owned by the application and by the identifiers that are on it. An identifier that moves or goes takes its
-//! events along. There are few events per identifier: one for each call, one for the end; requests are bounded
-//! by the backlog of their listener.
+//! Owned by the application and by the identifiers that are on it. An identifier that is moved or
+//! destroyed takes its events along. There are few events per identifier: one for each call, one for the
+//! end; requests are bounded by the backlog of their listener.
 
 use std::sync::Arc;
 
@@ -12,20 +12,20 @@ use super::request::Asked;
 use crate::errno::Errno;
 use crate::notify::{Item, Queue};
 
-/// See the module.
+/// An event channel.
 pub struct Channel(Queue<Pending>);
 
-/// An event that no reader has.
+/// An event that was not fetched yet.
 pub(super) struct Pending {
-    /// Whose acknowledgements it counts to: the listener's, if it is a request.
+    /// The identifier that counts its acknowledgement: for a request, the listener's.
     pub(super) id: Arc<Id>,
-    pub(super) news: News,
+    pub(super) event: ChannelEvent,
 }
 
-/// What it tells.
-pub(super) enum News {
+/// The kind of event.
+pub(super) enum ChannelEvent {
     Event(Event),
-    /// Someone wants to connect.
+    /// A connection request.
     Request(Box<Asked>),
 }
 
@@ -48,7 +48,7 @@ impl Channel {
         self.0.push(pending);
     }
 
-    /// Takes out the events of an identifier.
+    /// Removes the events of an identifier.
     pub(super) fn remove(&self, id: &Arc<Id>) -> Vec<Pending> {
         self.0.remove(|pending| Arc::ptr_eq(&pending.id, id))
     }

@@ -7,14 +7,14 @@ use ibv_sys::{IBV_QPS_INIT, IBV_QPS_RTS};
 use kal_os::lock;
 use ual_cm::{AcceptParams, ConnectParams, Disconnect};
 
+use super::endpoint::IdEndpoint;
 use super::id::{Id, Inner, State};
-use super::party::Party;
 use super::port;
 use crate::adapter::Adapter;
 use crate::errno::{EINVAL, Errno};
 use crate::qp::Qp;
 
-/// What the application says of a connection. Reads: `None` for as many as can be.
+/// The application's connection parameters. Reads: `None` for as many as possible.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wish {
     pub(super) data: Vec<u8>,
@@ -23,7 +23,7 @@ pub(super) struct Wish {
 }
 
 impl Id {
-    /// Connects a queue pair to the resolved peer; an event says what came of it.
+    /// Connects a queue pair to the resolved peer; an event reports the result.
     pub(super) fn connect(self: &Arc<Self>, qp: Arc<Qp>, wish: Wish) -> Result<(), Errno> {
         let (adapter, party, bound, params) = {
             let mut inner = lock(&self.inner);
@@ -42,20 +42,20 @@ impl Id {
         };
         let started = match bound {
             Some(bound) => adapter.cm().connect_from(&party.connectee(), bound, params),
-            // An earlier try was refused, and gave up the address.
+            // An earlier attempt was refused, and released the address.
             None => adapter.cm().connect(&party.connectee(), params),
         };
         self.begun(&party, started.map_err(Errno::from), State::RouteResolved)
     }
 
-    /// Accepts the request onto a queue pair; an event says what came of it.
+    /// Accepts the request onto a queue pair; an event reports the result.
     pub(super) fn accept(self: &Arc<Self>, qp: Arc<Qp>, mut wish: Wish) -> Result<(), Errno> {
         let (party, request, params) = {
             let mut inner = lock(&self.inner);
             inner.expect(State::Asked)?;
             let asked = inner.asked.as_ref().ok_or(EINVAL)?;
             let (request, adapter) = (asked.request().ok_or(EINVAL)?, asked.adapter.clone());
-            // rdma_accept(3): those of the request, as far as the device goes.
+            // rdma_accept(3): those of the request, limited by the device.
             wish.responder_resources.get_or_insert(asked.conn.responder_resources);
             wish.initiator_depth.get_or_insert(asked.conn.initiator_depth);
             let party = inner.join(self, &adapter, qp, &wish)?;
@@ -71,10 +71,10 @@ impl Id {
         self.begun(&party, accepted.map_err(Errno::from), State::Asked)
     }
 
-    /// Goes back to `before` if it has not begun.
+    /// Returns to `before` if the call failed.
     fn begun(
         &self,
-        party: &Arc<Party>,
+        party: &Arc<IdEndpoint>,
         begun: Result<(), Errno>,
         before: State,
     ) -> Result<(), Errno> {
@@ -98,8 +98,8 @@ impl Id {
         Ok(())
     }
 
-    /// Ends the connection once what is posted has been sent, or the attempt to make one; an event follows. Of one
-    /// that is over nothing follows.
+    /// Ends the connection once all posted work was sent, or ends the attempt to connect; an event
+    /// follows. If the connection is over already none does.
     pub(super) fn disconnect(&self) -> Result<(), Errno> {
         let (state, party) = {
             let inner = lock(&self.inner);
@@ -113,22 +113,22 @@ impl Id {
         }
     }
 
-    /// Whether it has connected or accepted, or tries to.
+    /// Whether it has connected or accepted, or is doing so.
     pub(super) fn is_joined(&self) -> bool {
         lock(&self.inner).party.is_some()
     }
 
-    /// Whether a connection stands.
+    /// Whether it is connected.
     pub(super) fn is_connected(&self) -> bool {
         lock(&self.inner).state == State::Connected
     }
 
-    /// Whether its connection was, and is over.
+    /// Whether it was connected, and the connection is over.
     pub(super) fn has_ended(&self) -> bool {
         lock(&self.inner).state == State::Disconnected
     }
 
-    /// Whether there is a connection, or one on its way.
+    /// Whether there is a connection, or an attempt.
     pub(super) fn has_connection(&self) -> bool {
         matches!(lock(&self.inner).state, State::Asked | State::Pending | State::Connected)
     }
@@ -142,13 +142,13 @@ impl Inner {
         adapter: &Arc<Adapter>,
         qp: Arc<Qp>,
         wish: &Wish,
-    ) -> Result<Arc<Party>, Errno> {
+    ) -> Result<Arc<IdEndpoint>, Errno> {
         let info = qp.vp().query()?;
         let most = |wish: Option<u8>, most: u16| wish.map_or(most, |wish| most.min(wish.into()));
         let reads =
             (most(wish.responder_resources, info.ird), most(wish.initiator_depth, info.ord));
-        let party = Party::join(id, adapter, qp, reads)?;
-        // Whoever hears from the peer before the event may send.
+        let party = IdEndpoint::join(id, adapter, qp, reads)?;
+        // The peer's first message may come before the event, and the application may reply to it.
         party.qp().set_state(IBV_QPS_RTS);
         self.party = Some(party.clone());
         self.state = State::Pending;

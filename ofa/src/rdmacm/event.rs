@@ -1,25 +1,25 @@
-//! Connection events as rdma_get_cm_event(3) has them: which event and status each outcome of the connection
-//! manager is, and its parameters. Values; no state.
+//! Connection events for rdma_get_cm_event(3): maps each result of the connection manager to an event,
+//! its status and parameters. Plain values; no state.
 
 use ibv_sys::*;
 use ual_cm::{ConnEvent, ConnRequest, Established, FailReason};
 
-/// Reads and atomics at once of a peer that does not say (MPA revision 1, RFC 6581 section 9).
+/// Concurrent reads and atomics of a peer that does not say (MPA revision 1, RFC 6581 section 9).
 const UNTOLD_READS: u16 = 16;
-/// Octets of private data that an event can tell of.
+/// Octets of private data that fit into an event.
 const MAX_DATA: usize = u8::MAX as usize;
 
 /// `rdma_conn_param` of an event.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Conn {
     pub(super) data: Vec<u8>,
-    /// What the peer wants of this end: its ORD.
+    /// The reads that the peer wants to issue: its ORD.
     pub(super) responder_resources: u8,
-    /// What the peer allows this end: its IRD.
+    /// The reads that the peer accepts: its IRD.
     pub(super) initiator_depth: u8,
 }
 
-/// An event without a new id.
+/// An event without a new identifier.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Event {
     /// `RDMA_CM_EVENT_…`
@@ -40,7 +40,7 @@ impl Event {
         Self { status: -errno, ..Self::plain(kind) }
     }
 
-    /// What an outcome is to the side that called, or was called (`passive`).
+    /// The event for a result, at the side that connected, or that accepted (`passive`).
     pub(super) fn of(event: ConnEvent, passive: bool) -> Self {
         match event {
             ConnEvent::Established(made) => {
@@ -55,7 +55,7 @@ impl Event {
                 let kind = if passive { RDMA_CM_EVENT_CONNECT_ERROR } else { kind };
                 Self::failed(kind, errno)
             }
-            // However it ended; and what is to come ends a connection, too.
+            // However it ended; results added later end a connection, too.
             _ => Self::plain(RDMA_CM_EVENT_DISCONNECTED),
         }
     }
@@ -87,7 +87,7 @@ pub(super) fn requested(request: &ConnRequest) -> Conn {
 fn conn(mut data: Vec<u8>, peer_ird_ord: Option<(u16, u16)>) -> Conn {
     data.truncate(MAX_DATA);
     let (ird, ord) = peer_ird_ord.unwrap_or((UNTOLD_READS, UNTOLD_READS));
-    // 255 would mean "as many as can be" where it is given back.
+    // 255 would mean "as many as possible" if it is passed back.
     let reads = |reads: u16| reads.min(u16::from(RDMA_MAX_RESP_RES) - 1) as u8;
     Conn { data, responder_resources: reads(ord), initiator_depth: reads(ird) }
 }

@@ -1,8 +1,8 @@
-//! An identifier: its state, its place at a channel, what it is told and when it goes.
+//! A connection identifier: its state, its channel, its events, and its destruction.
 //!
-//! The application's thread moves it from call to call; the connection manager moves it from pending to connected
-//! to over. One event per step: the state decides, so an end is told once, whoever brings it first: the peer,
-//! this end, or the destruction of the queue pair.
+//! The application's thread changes its state by calls; the connection manager changes it from pending
+//! to connected to over. One event per step: the state decides, so an end is reported once, whatever
+//! causes it first: the peer, this end, or the destruction of the queue pair.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -12,17 +12,17 @@ use ibv_sys::{RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_DISCONNECTED, rdma_cm_i
 use kal_os::lock;
 use ual_cm::{Bound, ConnEvent};
 
-use super::channel::{Channel, News, Pending};
+use super::channel::{Channel, ChannelEvent, Pending};
+use super::endpoint::IdEndpoint;
 use super::event::Event;
 use super::listen::Listener;
 use super::option::{Change, Options};
-use super::party::Party;
 use super::request::Asked;
 use crate::acks::Acks;
 use crate::adapter::Adapter;
 use crate::errno::{EINVAL, Errno};
 
-/// How far an identifier is.
+/// The state of an identifier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
     Idle,
@@ -30,18 +30,18 @@ pub(super) enum State {
     AddressResolved,
     RouteResolved,
     Listening,
-    /// A connection request that waits for the application's answer.
+    /// A connection request that waits for accept or reject.
     Asked,
     /// Connecting or accepting.
     Pending,
     Connected,
     /// It was connected.
     Disconnected,
-    /// No connection came about, or it was rejected.
+    /// No connection was established, or the request was rejected.
     Over,
 }
 
-/// See the module.
+/// A connection identifier.
 pub struct Id {
     pub(super) inner: Mutex<Inner>,
     place: Mutex<Place>,
@@ -49,7 +49,7 @@ pub struct Id {
     handle: AtomicPtr<rdma_cm_id>,
 }
 
-/// What changes from call to call.
+/// The part that calls change.
 pub(super) struct Inner {
     pub(super) state: State,
     pub(super) options: Options,
@@ -59,16 +59,16 @@ pub(super) struct Inner {
     /// As the application sees them.
     pub(super) local: Option<SocketAddr>,
     pub(super) remote: Option<SocketAddr>,
-    /// The request that it stands for, answered or not.
+    /// The request that it was created for, replied to or not.
     pub(super) asked: Option<Box<Asked>>,
-    pub(super) party: Option<Arc<Party>>,
+    pub(super) party: Option<Arc<IdEndpoint>>,
     pub(super) listener: Option<Listener>,
 }
 
-/// Where its events go.
+/// The channel for its events.
 struct Place {
     channel: Arc<Channel>,
-    /// Its events go back to itself by its own calls.
+    /// Each of its calls waits for its event itself.
     synchronous: bool,
     /// It is destroyed.
     gone: bool,
@@ -104,7 +104,7 @@ impl Inner {
 }
 
 impl Id {
-    /// A new one on a channel, which is its own if it is `synchronous`.
+    /// A new identifier on a channel, which is private if it is `synchronous`.
     pub(super) fn new(channel: Arc<Channel>, synchronous: bool) -> Arc<Self> {
         Self::make(Inner::new(State::Idle), channel, synchronous)
     }
@@ -132,7 +132,7 @@ impl Id {
         })
     }
 
-    /// What the application knows it by, once it does.
+    /// Its handle, once it has one.
     pub(super) fn handle(&self) -> *mut rdma_cm_id {
         self.handle.load(Ordering::Acquire)
     }
@@ -141,12 +141,12 @@ impl Id {
         self.handle.store(handle, Ordering::Release);
     }
 
-    /// Events that the application has.
+    /// Events that the application has not acknowledged.
     pub(super) fn acks(&self) -> &Acks {
         &self.acks
     }
 
-    /// Its channel, and whether that is its own.
+    /// Its channel, and whether that is private.
     pub(super) fn channel(&self) -> (Arc<Channel>, bool) {
         let place = lock(&self.place);
         (place.channel.clone(), place.synchronous)
@@ -176,22 +176,22 @@ impl Id {
         !self.channel().0.queue().is_empty()
     }
 
-    /// Queues an event of its own.
+    /// Queues one of its own events.
     pub(super) fn tell(self: &Arc<Self>, event: Event) {
-        self.put(News::Event(event));
+        self.put(ChannelEvent::Event(event));
     }
 
-    /// Queues an event; false once it is destroyed.
-    pub(super) fn put(self: &Arc<Self>, news: News) -> bool {
+    /// Queues an event; returns false once it is destroyed.
+    pub(super) fn put(self: &Arc<Self>, event: ChannelEvent) -> bool {
         let place = lock(&self.place);
         if !place.gone {
-            place.channel.push(Pending { id: self.clone(), news });
+            place.channel.push(Pending { id: self.clone(), event });
         }
         !place.gone
     }
 
-    /// What the connection manager tells of its connection.
-    pub(super) fn hear(self: &Arc<Self>, event: ConnEvent) {
+    /// An event of its connection from the connection manager.
+    pub(super) fn on_event(self: &Arc<Self>, event: ConnEvent) {
         let mut inner = lock(&self.inner);
         let next = match (inner.state, &event) {
             (State::Pending, ConnEvent::Established(_)) => State::Connected,
@@ -199,11 +199,11 @@ impl Id {
             (State::Connected, ConnEvent::Disconnected { .. } | ConnEvent::Broken { .. }) => {
                 State::Disconnected
             }
-            // What the destruction of the queue pair overtook.
+            // The queue pair was destroyed before.
             _ => return,
         };
         inner.state = next;
-        // Under the lock, so that nothing is told before it.
+        // Under the lock, so that no event is queued before it.
         self.tell(Event::of(event, inner.asked.is_some()));
     }
 
@@ -222,7 +222,7 @@ impl Id {
         self.tell(event);
     }
 
-    /// Goes to another channel, with the events that are queued; waits for those that the application has
+    /// Moves to another channel with its queued events; waits for unacknowledged ones
     /// (rdma_migrate_id(3)).
     pub(super) fn migrate(self: &Arc<Self>, channel: Arc<Channel>, synchronous: bool) {
         {
@@ -236,7 +236,7 @@ impl Id {
         self.acks.wait();
     }
 
-    /// Ends what it has, takes back the events that are queued, and waits for those that the application has
+    /// Ends its connection or listener, removes its queued events, and waits for unacknowledged ones
     /// (rdma_destroy_id(3)).
     pub(super) fn destroy(self: &Arc<Self>) {
         let queued = {

@@ -1,4 +1,4 @@
-//! Listening (rdma_listen(3)): what comes is queued on the listener's channel as far as its backlog goes.
+//! Listening (rdma_listen(3)): requests are queued on the listener's channel, up to its backlog.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Weak};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use kal_os::lock;
 use ual_cm::{ConnRequest, ListenerId, RequestSink, ServiceRequest};
 
-use super::channel::News;
+use super::channel::ChannelEvent;
 use super::id::{Id, Inner, State};
 use super::request::{Asked, Backlog};
 use crate::adapter::Adapter;
@@ -30,7 +30,7 @@ impl Listener {
     }
 }
 
-/// Where its requests go.
+/// Receives its requests.
 struct Sink {
     id: Weak<Id>,
     adapter: Arc<Adapter>,
@@ -43,8 +43,8 @@ impl RequestSink for Sink {
             return false;
         };
         let asked = Box::new(Asked::new(&request, self.adapter.clone(), place));
-        // Otherwise it is rejected on its way out.
-        id.put(News::Request(asked));
+        // Otherwise it is rejected when it is dropped.
+        id.put(ChannelEvent::Request(asked));
         true
     }
 

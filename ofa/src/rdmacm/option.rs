@@ -1,4 +1,5 @@
-//! Options of an identifier (rdma_set_option(3)), and what they make of the connection policy. Values.
+//! Options of an identifier (rdma_set_option(3)), and the connection policy that they make. Plain
+//! values.
 
 use std::time::Duration;
 
@@ -6,27 +7,27 @@ use ual_cm::{Policies, Policy, Sharing};
 
 use crate::errno::{EINVAL, Errno};
 
-/// A connection that is refused is tried again for so long, unless the configuration's `refused_ms` says
-/// another time. A server that programs open again between two connections would be missed otherwise.
+/// A refused connection is tried again for this long, unless the configuration's `refused_ms` sets
+/// another time. Otherwise clients would miss a server that opens anew between two connections.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
 /// IB: 4.096 us times a power of two.
 const ACK_TIMEOUT_UNIT: Duration = Duration::from_nanos(4096);
 /// Transmissions before a peer is given up (IB: 7 retries).
 const TRANSMISSIONS: u32 = 8;
-/// TCP's own time for an acknowledgement on a bad path.
+/// TCP's own acknowledgement time on a bad path.
 const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// See the module.
+/// The options of an identifier.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Options {
     /// Type of service (RFC 2474).
     tos: Option<u8>,
     ack_timeout: Option<u8>,
-    /// How the address is taken.
+    /// How the address is shared.
     pub(super) sharing: Sharing,
 }
 
-/// What may be set.
+/// A change of an option.
 #[derive(Clone, Copy)]
 pub(super) enum Change {
     Tos(u8),
@@ -36,11 +37,11 @@ pub(super) enum Change {
 }
 
 impl Options {
-    /// Changes one; those of the address only before it is `bound`.
+    /// Changes an option; those of the address only before it is `bound`.
     pub(super) fn set(&mut self, change: Change, bound: bool) -> Result<(), Errno> {
         match change {
             Change::Tos(tos) => self.tos = Some(tos),
-            // Five bits; 0: for ever.
+            // Five bits; 0: no limit.
             Change::AckTimeout(exponent) if exponent < 32 => self.ack_timeout = Some(exponent),
             Change::AckTimeout(_) => return Err(EINVAL),
             _ if bound => return Err(EINVAL),

@@ -1,8 +1,8 @@
-//! Port numbers: those that programs give and see, and those on the wire.
+//! Port numbers: those that programs see, and those on the wire.
 //!
-//! RDMA and TCP share the host's TCP ports here; an RNIC has its own. A program that listens on the same number
-//! for both would find it taken: `WARPLINE_VERBS_PORT_OFFSET=n` moves every port of rdma_cm by n, at both ends
-//! of a connection. 0, the default, is what iWARP peers expect.
+//! RDMA and TCP share the host's TCP ports here; an RNIC has its own. A program that listens on the same
+//! number for both would find it in use: `WARPLINE_VERBS_PORT_OFFSET=n` moves every port of rdma_cm by
+//! n, at both ends of a connection. 0, the default, is what iWARP peers expect.
 
 use std::net::SocketAddr;
 use std::sync::OnceLock;
@@ -29,13 +29,13 @@ fn read_offset() -> u16 {
     })
 }
 
-/// The address on the wire of one that a program gave; port 0 stays any port.
+/// The address on the wire for one that a program gave; port 0 stays any port.
 pub(super) fn wire(address: SocketAddr) -> SocketAddr {
     moved(address, offset())
 }
 
-/// The address that the program is told of one on the wire.
-pub(super) fn told(address: SocketAddr) -> SocketAddr {
+/// The address that the program sees for one on the wire.
+pub(super) fn from_wire(address: SocketAddr) -> SocketAddr {
     moved(address, offset().wrapping_neg())
 }
 

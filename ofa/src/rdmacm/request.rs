@@ -1,5 +1,5 @@
-//! Connection requests on their way to the application: counted by their listener's backlog, and rejected if
-//! nobody answers them.
+//! Connection requests on their way to the application: counted against their listener's backlog, and
+//! rejected if they are dropped without a reply.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::event::{self, Conn};
 use super::port;
 use crate::adapter::Adapter;
 
-/// A request, to be answered once; dropping it rejects it.
+/// A request, to be replied to once; dropping it rejects it.
 pub(super) struct Asked {
     request: Option<RequestId>,
     pub(super) adapter: Arc<Adapter>,
@@ -19,7 +19,7 @@ pub(super) struct Asked {
     pub(super) conn: Conn,
     pub(super) local: SocketAddr,
     pub(super) remote: SocketAddr,
-    /// Until the application has it.
+    /// Its place in the backlog, until the application fetched it.
     place: Option<Place>,
 }
 
@@ -29,23 +29,23 @@ impl Asked {
             request: Some(request.request),
             adapter,
             conn: event::requested(request),
-            local: port::told(request.ends.local.address),
-            remote: port::told(request.ends.remote.address),
+            local: port::from_wire(request.ends.local.address),
+            remote: port::from_wire(request.ends.remote.address),
             place: Some(place),
         }
     }
 
-    /// To answer it by; none once it is answered.
+    /// The id to reply to it by; none once it was replied to.
     pub(super) fn request(&self) -> Option<RequestId> {
         self.request
     }
 
-    /// It is answered.
+    /// It was replied to.
     pub(super) fn answered(&mut self) {
         self.request = None;
     }
 
-    /// The application has its event: others may be queued in its place.
+    /// The application fetched its event: another may be queued in its place.
     pub(super) fn fetched(&mut self) {
         self.place = None;
     }
@@ -54,13 +54,13 @@ impl Asked {
 impl Drop for Asked {
     fn drop(&mut self) {
         if let Some(request) = self.request {
-            // At worst the peer has gone.
+            // At worst the peer is gone.
             let _ = ual_cm::reject(request, &[]);
         }
     }
 }
 
-/// How many requests of a listener are queued.
+/// The number of a listener's queued requests.
 #[derive(Clone)]
 pub(super) struct Backlog {
     queued: Arc<AtomicU32>,
@@ -75,7 +75,7 @@ impl Backlog {
     /// A place for one more, if there is one.
     pub(super) fn place(&self) -> Option<Place> {
         let place = Place(self.queued.clone());
-        // On the way out `place` gives back what it counted here.
+        // If there is none, dropping `place` corrects the count.
         (place.0.fetch_add(1, Ordering::Relaxed) < self.most).then_some(place)
     }
 }

@@ -1,6 +1,7 @@
-//! One rendezvous: a queue pair in RTR or RTS, its peer, and the attempts to make their stream.
+//! One rendezvous: a queue pair in RTR or RTS, its peer, and the attempts to connect them.
 //!
-//! Owned by the queue pair, whose owner it is in turn. Told of the connection's events one after the other.
+//! Owned by the queue pair, whose [`Owner`](crate::qp::Owner) it is. Connection events are delivered one
+//! after the other.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -19,43 +20,43 @@ use crate::errno::Errno;
 use crate::qp::{Owner, Qp};
 use crate::rendezvous::name::{Hello, IMMEDIATES, Name, parts};
 use crate::rendezvous::point::{self, Came};
-use crate::rendezvous::retry::Again;
+use crate::rendezvous::retry::Retry;
 use crate::rendezvous::steady::Steady;
 
-/// Between attempts: twice as long each time.
+/// The pause between attempts; it doubles each time.
 const FIRST: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_millis(100);
-/// Between looks at one that waits for its peer.
+/// The interval of checks while it waits for its peer.
 const LOOK: Duration = Duration::from_millis(250);
-/// A send waits at least so long for a peer.
+/// The shortest time that a send waits for a peer.
 const LEAST: Duration = Duration::from_secs(2);
-/// And at most, where the program says that it waits for ever.
+/// And the longest, if the program waits for ever.
 const MOST: Duration = Duration::from_secs(3600);
 
-/// Whom a queue pair is to meet, and how.
+/// The peer of a queue pair, and the parameters.
 pub(crate) struct Peer {
     pub(crate) own: Name,
     pub(crate) own_gid: [u8; 16],
     pub(crate) peer: Name,
-    /// Reads and atomics at once, in and out.
+    /// Concurrent reads and atomics, in and out.
     pub(crate) ird: u16,
     pub(crate) ord: u16,
-    /// This end takes Sends with Immediate.
+    /// This end accepts Sends with Immediate.
     pub(crate) immediates: bool,
 }
 
-/// See the module.
+/// A rendezvous.
 pub(crate) struct Meeting {
     qp: Weak<Qp>,
     steady: Steady,
     connection: Connection,
     peer: Peer,
-    /// The peer said, when it came, that it takes Sends with Immediate.
+    /// The peer accepts Sends with Immediate, as its request said.
     peer_takes: AtomicBool,
     attempts: AtomicU32,
-    /// When a send was first seen to wait.
+    /// When a waiting send was first seen.
     waiting: Mutex<Option<Instant>>,
-    /// The peer went, and a send found it out.
+    /// The peer is gone, and a send found out.
     lost: AtomicBool,
 }
 
@@ -78,22 +79,22 @@ impl Meeting {
         self.peer.own < self.peer.peer
     }
 
-    /// Whether both ends are this one.
+    /// Whether the queue pair is its own peer.
     pub(crate) fn is_with_itself(&self) -> bool {
         self.peer.own == self.peer.peer
     }
 
-    /// Reads and atomics at once, in and out.
+    /// Concurrent reads and atomics, in and out.
     pub(crate) fn reads(&self) -> (u16, u16) {
         (self.peer.ird, self.peer.ord)
     }
 
-    /// Whether this end takes Sends with Immediate.
+    /// Whether this end accepts Sends with Immediate.
     pub(crate) fn takes_immediates(&self) -> bool {
         self.peer.immediates
     }
 
-    /// Whom it looks for.
+    /// The name of the peer.
     pub(crate) fn peer(&self) -> Name {
         self.peer.peer
     }
@@ -104,16 +105,16 @@ impl Meeting {
         Hello { flags, to: peer.number, from: own.number, gid: own_gid }.octets()
     }
 
-    /// Connects to the peer's meeting point.
+    /// Connects to the peer's listening point.
     ///
     /// # Errors
-    /// What this process cannot: the connection manager says what.
+    /// Those of the connection manager for this process.
     pub(crate) fn connect(self: &Arc<Self>, adapter: &Adapter) -> Result<(), Errno> {
         let Peer { own, peer, .. } = self.peer;
         let (port, _) = parts(peer.number);
         let policy = point::patient(adapter.cm().policies().of(peer.address));
         let params = ConnectParams {
-            // The other looks at where we come from.
+            // The peer checks the address that we connect from.
             local: (!point::meets_any() && is_own(own.address)).then_some(own.address),
             private_data: self.hello(),
             policy: Some(policy),
@@ -136,23 +137,23 @@ impl Meeting {
         Ok(adapter.cm().accept(&party, request, params)?)
     }
 
-    /// An attempt failed: later again, or that was it.
+    /// An attempt failed: repeats it later, or gives up.
     fn failed(self: &Arc<Self>, event: &ConnEvent) {
         tracing::debug!("rendezvous of queue pair {:#x}: {event}", self.peer.own.number);
         if !self.connects() {
-            // It is looked after while it waits.
+            // The checks below handle it while it waits.
             return;
         }
         let attempt = self.attempts.fetch_add(1, Ordering::Relaxed);
         self.later(FIRST.saturating_mul(1 << attempt.min(8)).min(LONGEST));
     }
 
-    /// Has the time of waiting looked at now and then, until the peer has come.
+    /// Has the waiting time checked now and then, until the peer has come.
     pub(crate) fn wait(self: &Arc<Self>) {
         self.later(LOOK);
     }
 
-    /// Once more after a pause, unless a send has waited for too long.
+    /// Tries again after a pause, unless a send has waited too long.
     fn later(self: &Arc<Self>, pause: Duration) {
         let Some(qp) = self.qp.upgrade() else { return };
         let now = Instant::now();
@@ -163,8 +164,8 @@ impl Meeting {
         }
     }
 
-    /// The peer is gone: the queue pair hears of it when a send has been tried for as long as its attributes say,
-    /// [`LEAST`] at most.
+    /// The peer is gone: the queue pair is told when a send has been tried for as long as its attributes
+    /// say, at most [`LEAST`].
     pub(crate) fn lose(self: &Arc<Self>) {
         self.lost.store(true, Ordering::Release);
         let Some(qp) = self.qp.upgrade() else { return };
@@ -194,8 +195,8 @@ fn is_own(address: IpAddr) -> bool {
     !address.is_unspecified()
 }
 
-impl Again for Meeting {
-    fn again(self: Arc<Self>) {
+impl Retry for Meeting {
+    fn retry(self: Arc<Self>) {
         let Some(qp) = self.qp.upgrade() else { return };
         if self.lost.load(Ordering::Acquire) {
             return self.give_up(&qp);
@@ -210,7 +211,7 @@ impl Again for Meeting {
         }
         let result = match self.connects() {
             true => return self.connect(adapter).unwrap_or_else(|_| self.give_up(&qp)),
-            // It comes again, if its first request was not accepted.
+            // It comes again if its first request was not accepted.
             false => qp.look_for_early(&self),
         };
         match result {
@@ -233,7 +234,7 @@ impl Connectee for Meeting {
         self.qp.strong_count() > 0
     }
 
-    /// Both ends say in the private data that they take Sends with Immediate, or there are none.
+    /// Sends with Immediate are used if the private data of both ends says that they accept them.
     fn settle(&self, established: &Established, params: &mut StreamParams) {
         let peer_takes = match self.connects() {
             true => Hello::parse(&established.private_data).is_some_and(|it| it.takes_immediates()),

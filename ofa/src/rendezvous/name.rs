@@ -1,7 +1,7 @@
-//! Who looks for whom: queue pair numbers, and the private data of a rendezvous. Values.
+//! Names and messages of the rendezvous: queue pair numbers, and the private data. Plain values.
 //!
-//! 32 octets: the letters `WLQP`, version 1, flags ([`IMMEDIATES`]), 2 octets of 0, the number that is looked
-//! for, that of who looks (both in network order), and the GID of who looks.
+//! 32 octets: the letters `WLQP`, version 1, flags ([`IMMEDIATES`]), 2 octets of 0, the peer's number,
+//!    the sender's number (both in network order), and the sender's GID.
 
 use std::net::IpAddr;
 
@@ -10,12 +10,12 @@ use crate::gid;
 const LETTERS: [u8; 4] = *b"WLQP";
 const VERSION: u8 = 1;
 
-/// The number of the queue pair at a slot of a meeting point.
+/// The number of the queue pair at a slot of a listening point.
 pub(crate) fn number(slot: u8, port: u16) -> u32 {
     u32::from(slot) << 16 | u32::from(port)
 }
 
-/// The meeting point's port, and the slot.
+/// The port of the listening point, and the slot.
 pub(crate) fn parts(number: u32) -> (u16, u8) {
     (number as u16, (number >> 16) as u8)
 }
@@ -27,10 +27,10 @@ pub(crate) struct Name {
     pub(crate) number: u32,
 }
 
-/// Of [`Hello::flags`]: takes Sends with Immediate, which it sends if the other says the same.
+/// A bit of [`Hello::flags`]: accepts Sends with Immediate, and sends them if the other end does.
 pub(crate) const IMMEDIATES: u8 = 1;
 
-/// What the one that connects says, and the other says in reply.
+/// The message of the connecting end, and the reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Hello {
     pub(crate) flags: u8,
@@ -49,7 +49,7 @@ impl Hello {
         out
     }
 
-    /// `None`: it is no rendezvous, or of another version.
+    /// `None`: it is not of a rendezvous, or of another version.
     pub(crate) fn parse(octets: &[u8]) -> Option<Self> {
         let octets: [u8; 32] = octets.try_into().ok()?;
         let [l0, l1, l2, l3, version, flags, _, _, rest @ ..] = octets;
@@ -63,12 +63,12 @@ impl Hello {
         })
     }
 
-    /// Whether it takes Sends with Immediate.
+    /// Whether its sender accepts Sends with Immediate.
     pub(crate) fn takes_immediates(&self) -> bool {
         self.flags & IMMEDIATES != 0
     }
 
-    /// Who says it.
+    /// The name of its sender.
     pub(crate) fn sender(&self) -> Name {
         Name { address: gid::address_of(self.gid), number: self.from }
     }

@@ -1,8 +1,9 @@
-//! Meeting points: where peers that look for a queue pair connect to, and who comes early.
+//! Listening points of the rendezvous: where peers connect to find a queue pair, and requests that come
+//! early.
 //!
-//! A point has 256 slots; another is opened when all are taken. Slots are given in turn, so that a number is
-//! not used again at once. Requests are told by the connection manager's thread, or by a caller that does its
-//! work.
+//! A point has 256 slots; another is opened when all are taken. Slots are assigned in turn, so that a
+//! number is not used again at once. Requests are delivered by the connection manager's thread, or by a
+//! caller that does its work.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, Weak};
@@ -18,28 +19,28 @@ use crate::rendezvous::name::{self, Hello, Name};
 use crate::rendezvous::retry::Retries;
 
 const SLOTS: usize = 256;
-/// How long one that comes early may wait, and the other for the reply.
-const PATIENCE: Duration = Duration::from_secs(600);
-/// Requests that come early to one queue pair.
+/// How long an early request may wait, and its sender for the reply.
+const EARLY_TIMEOUT: Duration = Duration::from_secs(600);
+/// Early requests per queue pair.
 const EARLY: usize = 8;
 
-/// The policy of a rendezvous: programs take their time between RTR here and there.
+/// The policy of a rendezvous: programs may take long between the RTR of one end and that of the other.
 pub(crate) fn patient(policy: &Policy) -> Policy {
-    Policy { connect_timeout: PATIENCE, answer_timeout: PATIENCE, ..policy.clone() }
+    Policy { connect_timeout: EARLY_TIMEOUT, answer_timeout: EARLY_TIMEOUT, ..policy.clone() }
 }
 
-/// Who is looked for at a slot.
+/// The queue pair at a slot.
 pub(crate) trait Sought: Send + Sync {
-    /// A peer looks for it; false: it is not the one that is to come.
+    /// A peer looks for it; returns false if it is not the expected one.
     fn sought(&self, came: Came) -> bool;
 }
 
-/// One that came.
+/// A request of a peer.
 #[derive(Clone, Copy)]
 pub(crate) struct Came {
     pub(crate) request: RequestId,
     pub(crate) from: Name,
-    /// It takes Sends with Immediate.
+    /// The peer accepts Sends with Immediate.
     pub(crate) immediates: bool,
 }
 
@@ -50,30 +51,30 @@ pub(crate) struct Points {
     pub(crate) retries: Arc<Retries>,
 }
 
-/// One of them.
+/// A listening point.
 struct Point {
     port: u16,
-    places: Mutex<Places>,
+    slots: Mutex<SlotTable>,
 }
 
-struct Places {
+struct SlotTable {
     places: [Option<Weak<dyn Sought>>; SLOTS],
     taken: [bool; SLOTS],
     next: usize,
 }
 
-/// A queue pair's place at a point, given back when it is dropped.
+/// A queue pair's slot at a point, released when it is dropped.
 pub(crate) struct Slot {
     point: Arc<Point>,
     at: usize,
 }
 
-/// Who came before the queue pair was brought to RTR.
+/// Requests that came before the queue pair was changed to RTR.
 #[derive(Default)]
-pub(crate) struct Parked(Vec<Came>);
+pub(crate) struct EarlyPeers(Vec<Came>);
 
 impl Points {
-    /// A place for a queue pair that is about to be made.
+    /// A slot for a queue pair that is about to be created.
     ///
     /// # Errors
     /// Those of bind(2) and listen(2) for a further point.
@@ -89,7 +90,7 @@ impl Points {
 }
 
 fn take(point: &Arc<Point>) -> Option<Slot> {
-    let mut places = lock(&point.places);
+    let mut places = lock(&point.slots);
     let at = (0..SLOTS).map(|step| (places.next + step) % SLOTS).find(|at| !places.taken[*at])?;
     places.taken[at] = true;
     places.next = at + 1;
@@ -106,8 +107,8 @@ fn open(cm: &Cm, main: IpAddr) -> Result<Arc<Point>, Errno> {
     let listening = cm.listen(bound)?;
     let port = listening.addresses().first().map_or(0, SocketAddr::port);
     let places = [const { None }; SLOTS];
-    let places = Mutex::new(Places { places, taken: [false; SLOTS], next: 0 });
-    let point = Arc::new(Point { port, places });
+    let slots = Mutex::new(SlotTable { places, taken: [false; SLOTS], next: 0 });
+    let point = Arc::new(Point { port, slots });
     let sink: Arc<dyn RequestSink> = point.clone();
     let default = patient(&cm.policies().default);
     let peers = cm.policies().peers.iter().map(|(network, policy)| (*network, patient(policy)));
@@ -116,20 +117,20 @@ fn open(cm: &Cm, main: IpAddr) -> Result<Arc<Point>, Errno> {
 }
 
 impl Slot {
-    /// The number of who is here.
+    /// The queue pair number of this slot.
     pub(crate) fn number(&self) -> u32 {
         name::number(self.at as u8, self.point.port)
     }
 
-    /// The queue pair is made: peers find it from now on.
+    /// The queue pair is created: peers can find it from now on.
     pub(crate) fn settle(&self, qp: Weak<dyn Sought>) {
-        lock(&self.point.places).places[self.at] = Some(qp);
+        lock(&self.point.slots).places[self.at] = Some(qp);
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut places = lock(&self.point.places);
+        let mut places = lock(&self.point.slots);
         places.places[self.at] = None;
         places.taken[self.at] = false;
     }
@@ -139,11 +140,11 @@ impl RequestSink for Point {
     fn request(self: Arc<Self>, request: ConnRequest) -> bool {
         let Some(hello) = Hello::parse(&request.private_data) else { return false };
         let (port, slot) = name::parts(hello.to);
-        let qp = lock(&self.places).places[usize::from(slot)].as_ref().and_then(Weak::upgrade);
+        let qp = lock(&self.slots).places[usize::from(slot)].as_ref().and_then(Weak::upgrade);
         let Some(qp) = qp.filter(|_| port == self.port) else { return false };
         let sender = hello.sender();
         let from = request.ends.remote.address.ip().to_canonical();
-        // Who claims an address that it does not connect from is somebody else.
+        // The sender claims an address that it does not connect from.
         if from != sender.address && !meets_any() {
             return false;
         }
@@ -156,13 +157,13 @@ impl RequestSink for Point {
     }
 }
 
-/// Peers behind an address translation do not know their address.
+/// Peers behind address translation do not know their address.
 pub(crate) fn meets_any() -> bool {
     std::env::var_os("WARPLINE_VERBS_MEET_ANY").is_some_and(|value| value == "1")
 }
 
-impl Parked {
-    /// Has one wait; false: too many do.
+impl EarlyPeers {
+    /// Keeps a request; false: there are too many.
     pub(crate) fn add(&mut self, came: Came) -> bool {
         let fits = self.0.len() < EARLY;
         if fits {
@@ -177,7 +178,7 @@ impl Parked {
         for came in self.0.drain(..) {
             let other = if came.from == from { found.replace(came) } else { Some(came) };
             if let Some(other) = other {
-                // Gone already, perhaps.
+                // It may be gone already.
                 let _ = reject(other.request, &[]);
             }
         }
@@ -185,10 +186,10 @@ impl Parked {
     }
 }
 
-impl Drop for Parked {
+impl Drop for EarlyPeers {
     fn drop(&mut self) {
         for came in self.0.drain(..) {
-            // Gone already, perhaps.
+            // It may be gone already.
             let _ = reject(came.request, &[]);
         }
     }

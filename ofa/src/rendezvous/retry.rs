@@ -1,19 +1,19 @@
-//! Attempts that are to be made again later: by a thread that is there only while there are any.
+//! Repeated attempts: a thread that exists only while there are any.
 //!
-//! One list per adapter. It holds no meeting alive: those that are over drop out.
+//! One list per adapter. It holds meetings weakly: those that are over are dropped from the list.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
 use kal_os::lock;
 
-/// What is tried again.
-pub(crate) trait Again: Send + Sync {
-    /// The time has come.
-    fn again(self: Arc<Self>);
+/// An attempt that can be repeated.
+pub(crate) trait Retry: Send + Sync {
+    /// Called at the time that was set.
+    fn retry(self: Arc<Self>);
 }
 
-/// See the module.
+/// The list of one adapter.
 #[derive(Default)]
 pub(crate) struct Retries {
     state: Mutex<State>,
@@ -22,13 +22,13 @@ pub(crate) struct Retries {
 
 #[derive(Default)]
 struct State {
-    due: Vec<(Instant, Weak<dyn Again>)>,
+    due: Vec<(Instant, Weak<dyn Retry>)>,
     running: bool,
 }
 
 impl Retries {
-    /// Has a meeting tried again at this time. False: there is no thread to be had.
-    pub(crate) fn at(self: &Arc<Self>, when: Instant, meeting: Weak<dyn Again>) -> bool {
+    /// Has `retry` called at this time. False: no thread could be started.
+    pub(crate) fn at(self: &Arc<Self>, when: Instant, meeting: Weak<dyn Retry>) -> bool {
         let mut state = lock(&self.state);
         state.due.push((when, meeting));
         if !state.running {
@@ -51,11 +51,11 @@ impl Retries {
             let (ready, later) = state.due.drain(..).partition(|(when, _)| *when <= now);
             state.due = later;
             drop(state);
-            let ready: Vec<(Instant, Weak<dyn Again>)> = ready;
+            let ready: Vec<(Instant, Weak<dyn Retry>)> = ready;
             ready
                 .iter()
                 .filter_map(|(_, meeting)| meeting.upgrade())
-                .for_each(|meeting| meeting.again());
+                .for_each(|meeting| meeting.retry());
             state = lock(&self.state);
         }
         state.running = false;

@@ -1,15 +1,15 @@
-//! A queue pair as the connection manager sees it during a rendezvous: an attempt that fails leaves it as it
-//! is, with what is posted, for there may be another.
+//! A queue pair during a rendezvous, as the connection manager sees it: a failed attempt does not change
+//! it, nor its posts, because another attempt may follow.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use vp_api::{PostFailure, Qp, QpChange, QpId, QpInfo, RecvWr, SendWr, VpResult};
 
-/// See the module.
+/// A queue pair that ignores changes to Error until it is settled.
 pub(crate) struct Steady {
     inner: Arc<dyn Qp>,
-    /// The stream is there, or there will be none.
+    /// The stream is established, or there will be none.
     settled: AtomicBool,
 }
 
@@ -18,7 +18,7 @@ impl Steady {
         Self { inner, settled: AtomicBool::new(false) }
     }
 
-    /// From now on everything goes through.
+    /// From now on all changes take effect.
     pub(crate) fn settle(&self) {
         self.settled.store(true, Ordering::Release);
     }

@@ -1,5 +1,5 @@
-//! A queue pair that meets itself: over a TCP socket that is connected to itself (RFC 9293 section 3.5, the
-//! simultaneous open), without MPA's start-up, for which there is nobody else.
+//! A queue pair that is its own peer: over a TCP socket that is connected to itself (RFC 9293 section
+//! 3.5, the simultaneous open), without MPA start-up, for which there is no second end.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
@@ -10,7 +10,7 @@ use vp_api::{LlpStream, Role, StreamParams};
 
 use crate::errno::Errno;
 
-/// Such a stream, for so many reads at once, in and out, with or without Sends with Immediate.
+/// Such a stream, with this many concurrent reads, in and out, and with or without Sends with Immediate.
 ///
 /// # Errors
 /// Those of socket(2) and connect(2).
@@ -20,7 +20,7 @@ pub(crate) fn stream((ird, ord): (u16, u16), send_immediates: bool) -> Result<Ll
     let own = SocketAddr::try_from(getsockname(&socket)?)?;
     connect(&socket, &own)?;
     rustix::io::ioctl_fionbio(&socket, true)?;
-    // Each may read from the other, which is the same.
+    // Either limit applies, because both ends are the same.
     let reads = ird.min(ord);
     let (ird, ord) = (reads, reads);
     let params = StreamParams { ird, ord, send_immediates, ..StreamParams::new(Role::Initiator) };

@@ -57,7 +57,7 @@ pub unsafe extern "C" fn warpline_ibv_ack_async_event(event: *mut ibv_async_even
                 qp.acks().acked(1);
             }
         }
-        // Of no object: nobody waits for it.
+        // Not about an object: no destruction waits for it.
         _ => {}
     }
 }

@@ -1,8 +1,8 @@
 //! Completion channels (ibv_create_comp_channel(3), ibv_get_cq_event(3)): a descriptor for any number of
 //! completion queues.
 //!
-//! A queue is in the channel once per time that it was armed. The channel is destroyed when no completion
-//! queue uses it any more.
+//! A queue is in the channel once for each time that it was armed. The channel can be destroyed when no
+//! completion queue uses it.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
@@ -52,7 +52,8 @@ impl Channel {
         self.queue.push(Completed { cq, acks: acks.clone() });
     }
 
-    /// A completion queue goes: so do its notifications, once those that were given are acknowledged.
+    /// A completion queue is destroyed: removes its notifications, and waits until those that were
+    /// returned are acknowledged.
     pub(crate) fn forget(&self, cq: usize, acks: &Acks) {
         self.queue.remove(|item| item.cq == cq);
         acks.wait();

@@ -1,7 +1,7 @@
 //! Open devices, `ibv_context`: the adapter, and the queue of asynchronous events.
 //!
-//! Each ibv_open_device makes one; all of a device share its adapter. Owned by the application until
-//! ibv_close_device; objects made from it hold it.
+//! Each ibv_open_device makes one; all those of a device share its adapter. Owned by the application
+//! until ibv_close_device; objects created from it hold a reference.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -24,7 +24,7 @@ pub(crate) const PORT: u8 = 1;
 pub struct Context {
     adapter: Arc<Adapter>,
     events: Events,
-    /// Of events that are about no object.
+    /// For events that are about no object.
     acks: Arc<Acks>,
     handle: AtomicPtr<ibv_context>,
 }
@@ -58,19 +58,19 @@ impl Context {
         if self.adapter.is_ours() { Ok(&self.adapter) } else { Err(EIO) }
     }
 
-    /// Where asynchronous events of its objects go.
+    /// The queue of its objects' asynchronous events.
     pub fn events(&self) -> &Events {
         &self.events
     }
 
-    /// What the application knows it by.
+    /// The application's handle.
     pub fn handle(&self) -> *mut ibv_context {
         self.handle.load(Ordering::Acquire)
     }
 }
 
 impl Listener for Context {
-    fn hear(&self, event: AsyncEvent) {
+    fn on_event(&self, event: AsyncEvent) {
         let port = Element::Port(PORT.into());
         match event {
             AsyncEvent::PortState { online } => {
@@ -88,7 +88,7 @@ impl Listener for Context {
     }
 }
 
-/// What is behind a context.
+/// The private part of a context.
 ///
 /// # Safety
 /// As [`object::with`].

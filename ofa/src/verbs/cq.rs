@@ -1,8 +1,8 @@
-//! Completion queues: making, resizing, arming and destroying them (ibv_create_cq(3), ibv_req_notify_cq(3)).
-//! What is read from them is in `poll` and `cq_ex`.
+//! Completion queues: creating, resizing, arming and destroying them (ibv_create_cq(3),
+//! ibv_req_notify_cq(3)). Polling is in `poll` and `cq_ex`.
 //!
-//! Owned by the application; queue pairs hold them. Any thread may poll and arm; destroying one waits until
-//! its events are acknowledged.
+//! Owned by the application; queue pairs hold references. Any thread may poll and arm; destroying one
+//! waits until its events are acknowledged.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -27,14 +27,14 @@ use crate::verbs::cq_ex::Walk;
 pub struct Cq {
     context: Arc<Context>,
     vp: Arc<dyn vp_api::Cq>,
-    bell: Option<Arc<Bell>>,
-    /// Of asynchronous events.
+    notifier: Option<Arc<ChannelNotifier>>,
+    /// For asynchronous events.
     source: Source,
-    /// Of completion events, with a channel.
+    /// For completion events, with a channel.
     completion_acks: Arc<Acks>,
-    /// Polls in vain since the last that found something.
+    /// Polls in vain since the last one that found something.
     pub(crate) misses: AtomicU32,
-    /// The extended interface's place in a batch.
+    /// The extended interface's position in a batch.
     pub(crate) walk: Walk,
 }
 
@@ -45,17 +45,17 @@ impl Handle for ibv_cq {
     const NAME: &'static str = "struct ibv_cq";
 }
 
-/// Rings in the channel when the queue's notification fires.
-struct Bell {
+/// Adds to the channel when the queue's notification fires.
+struct ChannelNotifier {
     channel: Arc<Channel>,
     acks: Arc<Acks>,
-    /// Address of the handle; 0: there is none yet, or none any more.
+    /// Address of the handle; 0: there is none yet, or no longer.
     cq: Mutex<usize>,
     armed: AtomicBool,
 }
 
-impl Bell {
-    fn ring(&self) {
+impl ChannelNotifier {
+    fn notify(&self) {
         let cq = lock(&self.cq);
         if *cq != 0 {
             self.channel.push(*cq, &self.acks);
@@ -63,15 +63,15 @@ impl Bell {
     }
 }
 
-impl CqHandler for Bell {
+impl CqHandler for ChannelNotifier {
     fn on_completion(&self, _cq: CqId) {
         self.armed.store(false, Ordering::Release);
-        self.ring();
+        self.notify();
     }
 }
 
 impl Listener for Cq {
-    fn hear(&self, event: AsyncEvent) {
+    fn on_event(&self, event: AsyncEvent) {
         if event == AsyncEvent::CqOverrun {
             self.source.tell(self.context.events(), IBV_EVENT_CQ_ERR);
         }
@@ -79,13 +79,13 @@ impl Listener for Cq {
 }
 
 impl Cq {
-    /// The provider's.
+    /// The provider's completion queue.
     #[inline]
     pub fn vp(&self) -> &dyn vp_api::Cq {
         &*self.vp
     }
 
-    /// The adapter that it is of.
+    /// Its adapter.
     #[inline]
     pub fn adapter(&self) -> Result<&Arc<Adapter>, Errno> {
         self.context.adapter()
@@ -95,17 +95,17 @@ impl Cq {
         &self.context
     }
 
-    /// Adds completions that come from no provider, and tells who waits.
+    /// Adds completions that no provider made, and notifies.
     pub(crate) fn add(&self, completions: &[ibv_wc]) {
         self.walk.stage(completions);
-        if let Some(bell) = &self.bell
-            && bell.armed.swap(false, Ordering::AcqRel)
+        if let Some(notifier) = &self.notifier
+            && notifier.armed.swap(false, Ordering::AcqRel)
         {
-            bell.ring();
+            notifier.notify();
         }
     }
 
-    /// Takes out what is kept here of a queue pair.
+    /// Removes completions of a queue pair that are kept here.
     pub(crate) fn remove(&self, qp_num: u32) {
         if self.walk.has_any() {
             self.walk.remove(qp_num);
@@ -135,17 +135,17 @@ pub(super) fn create(
         return Err(EINVAL);
     }
     let completion_acks: Arc<Acks> = Arc::default();
-    let bell = channel.1.map(|channel| {
+    let notifier = channel.1.map(|channel| {
         let (acks, cq) = (completion_acks.clone(), Mutex::default());
-        Arc::new(Bell { channel, acks, cq, armed: AtomicBool::new(false) })
+        Arc::new(ChannelNotifier { channel, acks, cq, armed: AtomicBool::new(false) })
     });
-    let handler = bell.clone().map(|bell| -> Arc<dyn CqHandler> { bell });
+    let handler = notifier.clone().map(|notifier| -> Arc<dyn CqHandler> { notifier });
     let vp = adapter.rnic().create_cq(&CqInit { depth, handler })?;
     let (id, given) = (vp.id(), vp.depth());
     let cq = Arc::new(Cq {
         context: context.clone(),
         vp,
-        bell,
+        notifier,
         source: Source::default(),
         completion_acks,
         misses: AtomicU32::new(0),
@@ -162,15 +162,15 @@ pub(super) fn create(
     };
     let pointer = object::new::<ibv_cq>(super::cq_ex::whole(head), cq.clone());
     cq.source.begin(pointer.expose_provenance());
-    if let Some(bell) = &cq.bell {
-        bell.channel.use_it();
-        // It rings only once armed, which needs the handle.
-        *lock(&bell.cq) = pointer.expose_provenance();
+    if let Some(notifier) = &cq.notifier {
+        notifier.channel.use_it();
+        // It notifies only once it is armed, which needs the handle.
+        *lock(&notifier.cq) = pointer.expose_provenance();
     }
     Ok(pointer)
 }
 
-/// The channel behind a handle, or none for NULL.
+/// The channel of a handle, or none for NULL.
 pub(super) unsafe fn channel_of(
     channel: *mut ibv_comp_channel,
 ) -> Result<(*mut ibv_comp_channel, Option<Arc<Channel>>), Errno> {
@@ -221,9 +221,9 @@ pub unsafe extern "C" fn warpline_ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
         let id = private.vp().id();
         adapter.rnic().destroy_cq(id)?;
         adapter.directory().remove_cq(id);
-        if let Some(bell) = &private.bell {
-            *lock(&bell.cq) = 0;
-            bell.channel.forget(cq.addr(), &private.completion_acks);
+        if let Some(notifier) = &private.notifier {
+            *lock(&notifier.cq) = 0;
+            notifier.channel.forget(cq.addr(), &private.completion_acks);
         }
         private.source.end(private.context.events());
         // SAFETY: the caller gives it up; nothing points to it any more.
@@ -236,8 +236,8 @@ pub(super) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
     let private = unsafe { object::with(cq) };
     errno::code(private.and_then(|private| {
         private.adapter()?;
-        if let Some(bell) = &private.bell {
-            bell.armed.store(true, Ordering::Release);
+        if let Some(notifier) = &private.notifier {
+            notifier.armed.store(true, Ordering::Release);
         }
         Ok(private.vp().arm(solicited_only != 0)?)
     }))

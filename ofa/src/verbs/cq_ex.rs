@@ -1,8 +1,8 @@
-//! The extended completion queue (ibv_create_cq_ex(3)): completions are walked through, and what of them is
-//! wanted is read by functions.
+//! Extended completion queue (ibv_create_cq_ex(3)): completions are iterated, and their fields read by
+//! functions.
 //!
-//! A walk takes what it finds in batches; what it leaves waits for the next walk, or for ibv_poll_cq. One
-//! thread walks at a time; others wait for its end, as the interface has it.
+//! An iteration takes completions in batches; those that it leaves wait for the next iteration, or for
+//! ibv_poll_cq. One thread iterates at a time; others wait for its end, as the interface specifies.
 
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
@@ -20,26 +20,26 @@ use crate::verbs::context::context_of;
 use crate::verbs::cq::{Cq, channel_of, create};
 use crate::verbs::poll::BATCH;
 
-/// What completions can tell here. Time stamps are made when they are read.
+/// The fields that are supported. Time stamps are taken when they are read.
 const SERVED: u64 = IBV_WC_STANDARD_FLAGS
     | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
     | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
 
-/// See the module.
+/// The state of an iteration.
 #[derive(Default)]
 pub(crate) struct Walk {
     walking: AtomicBool,
-    /// Taken, and not walked through.
+    /// Taken from the provider, and not returned yet.
     staged: Mutex<VecDeque<ibv_wc>>,
     count: AtomicUsize,
-    /// Where the walk is.
+    /// The present completion.
     current: Current,
 }
 
 #[derive(Default)]
 struct Current(UnsafeCell<ibv_wc>);
 
-// SAFETY: only the thread that walks looks at it.
+// SAFETY: only the thread that iterates accesses it.
 unsafe impl Sync for Current {}
 
 impl Walk {
@@ -48,7 +48,7 @@ impl Walk {
         self.count.load(Ordering::Acquire) != 0
     }
 
-    /// Takes what a walk left, for a poll.
+    /// Takes completions that an iteration left, for a poll.
     #[cold]
     pub(super) fn take(&self, most: usize, put: &mut impl FnMut(ibv_wc)) -> usize {
         let mut staged = lock(&self.staged);
@@ -65,7 +65,7 @@ impl Walk {
         found
     }
 
-    /// Takes out what is of a queue pair.
+    /// Removes those of a queue pair.
     pub(super) fn remove(&self, qp_num: u32) {
         let mut staged = lock(&self.staged);
         staged.retain(|wc| wc.qp_num != qp_num);
@@ -89,7 +89,7 @@ impl Walk {
     }
 }
 
-/// The next completion: staged, or of a new batch.
+/// The next completion: of those left, or of a new batch.
 fn advance(cq: &Cq) -> Result<Option<ibv_wc>, Errno> {
     if let Some(wc) = cq.walk.next() {
         return Ok(Some(wc));
@@ -111,7 +111,7 @@ fn advance(cq: &Cq) -> Result<Option<ibv_wc>, Errno> {
     }
 }
 
-/// One step of a walk; what the application reads directly is written.
+/// One step of an iteration; writes the fields that the application reads directly.
 unsafe fn step(cq: *mut ibv_cq_ex) -> c_int {
     // SAFETY: the caller's completion queue.
     let Ok(private) = (unsafe { object::with(cq.cast::<ibv_cq>()) }) else { return libc::EINVAL };
@@ -159,7 +159,7 @@ unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
     }
 }
 
-/// The completion where the walk is.
+/// The present completion.
 unsafe fn current(cq: *mut ibv_cq_ex) -> ibv_wc {
     // SAFETY: the caller's completion queue.
     match unsafe { object::with(cq.cast::<ibv_cq>()) } {
@@ -267,7 +267,7 @@ pub(super) unsafe extern "C" fn create_cq_ex(
     errno::pointer(made).cast()
 }
 
-/// Moderation: a wish, which has no effect, for nothing is batched here.
+/// Moderation is accepted and has no effect.
 pub(super) unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
     // SAFETY: the caller's structure.
     let mask = unsafe { attr.as_ref() }.map(|attr| attr.attr_mask);

@@ -1,7 +1,8 @@
 //! Devices: the list, names, GUIDs, opening and closing (ibv_get_device_list(3), ibv_open_device(3)).
 //!
-//! The structures of devices are made with the first list and live as long as the process, as what programs
-//! keep of them must. A child made by fork(2) inherits them, and opens its own device of that name.
+//! The structures of devices are created with the first list and live as long as the process, because
+//! programs keep pointers to them. A child made by fork(2) inherits them, and opens its own device of
+//! that name.
 
 use std::ffi::{c_char, c_int};
 use std::ptr::null_mut;
@@ -21,11 +22,11 @@ struct Shown {
     device: &'static Device,
 }
 
-/// Structures that live for ever and never change, in the order of the list.
+/// Structures that are never freed or changed, in the order of the list.
 struct DeviceTable(Vec<*mut Shown>);
 
-/// The structures. Threads that need the first at once each make some, and those of one stay: a lock could be
-/// held when another thread forks.
+/// The structures. Threads that need the first at once each create some, and those of one are kept: a
+/// lock could be held when another thread forks.
 fn table() -> Result<&'static [*mut Shown], Errno> {
     static TABLE: AtomicPtr<DeviceTable> = AtomicPtr::new(null_mut());
     let devices = device::all()?;
@@ -33,7 +34,7 @@ fn table() -> Result<&'static [*mut Shown], Errno> {
     if table.is_null() {
         let shown = devices.iter().map(|device| Box::into_raw(Box::new(show(device))));
         let made = Box::into_raw(Box::new(DeviceTable(shown.collect())));
-        // What a thread made in vain stays, too.
+        // Those of another thread are leaked.
         let stored = TABLE.compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
         table = stored.map_or_else(|other| other, |_| made);
     }
@@ -66,7 +67,7 @@ pub(super) fn shown(device: &Device) -> *mut ibv_device {
     shown.map_or(null_mut(), |shown| shown.cast())
 }
 
-/// A string in an array of C's, cut to fit, with a NUL.
+/// A string as a C array, cut to fit, with a NUL.
 pub(super) fn text<const N: usize>(text: &str) -> [c_char; N] {
     let mut out = [0; N];
     for (to, from) in out[..N - 1].iter_mut().zip(text.bytes()) {
@@ -75,7 +76,7 @@ pub(super) fn text<const N: usize>(text: &str) -> [c_char; N] {
     out
 }
 
-/// This process's device of the name: a structure may be inherited.
+/// This process's device with the name of a structure that may be inherited.
 fn own(device: &Device) -> Result<&'static Device, Errno> {
     let own = device::all()?.iter().find(|own| own.name() == device.name());
     own.ok_or(Errno(libc::ENODEV))
@@ -146,7 +147,7 @@ pub unsafe extern "C" fn warpline_ibv_close_device(context: *mut ibv_context) ->
     // SAFETY: the caller's context.
     let private = unsafe { object::with(context) };
     errno::code(private.and_then(|private| {
-        // What a child inherited it must not end: the parent goes on with it.
+        // A child must not close what it inherited: the parent continues to use it.
         private.adapter()?;
         // SAFETY: the caller gives it up.
         unsafe { object::destroy(context) }.map(drop)

@@ -19,7 +19,7 @@ pub struct Mr {
     now: Mutex<Region>,
 }
 
-/// What it is now.
+/// Its present attributes.
 #[derive(Clone)]
 struct Region {
     pd: Arc<Pd>,
@@ -42,7 +42,7 @@ impl Mr {
     }
 }
 
-/// Key octets of regions that follow one another differ, so that a stale key is noticed.
+/// Key octets of consecutive regions differ, so that a stale key is detected.
 fn next_key() -> u8 {
     static KEY: AtomicU32 = AtomicU32::new(0x9e);
     KEY.fetch_add(0x4f, Ordering::Relaxed) as u8
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn warpline_ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     }))
 }
 
-/// 0, or `IBV_REREG_MR_ERR_…`: whether the region is as it was, or gone.
+/// 0, or `IBV_REREG_MR_ERR_…`: whether the region is unchanged, or destroyed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_ibv_rereg_mr(
     mr: *mut ibv_mr,
@@ -189,7 +189,7 @@ pub unsafe extern "C" fn warpline_ibv_rereg_mr(
     next.stag = match adapter.rnic().reregister_mr(now.stag, &init) {
         Ok(stag) => stag,
         Err(error) => {
-            // Bound windows leave it as it was (RDMAC 9.2.6).
+            // Bound windows leave it unchanged (RDMAC 9.2.6).
             let kept = error.status == vp_api::VpStatus::StagInUse;
             let what = if kept { IBV_REREG_MR_ERR_INPUT } else { IBV_REREG_MR_ERR_CMD };
             return refuse(error.into(), what);

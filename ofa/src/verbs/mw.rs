@@ -1,7 +1,7 @@
 //! Memory windows (ibv_alloc_mw(3), ibv_bind_mw(3)).
 //!
-//! A window of type 1 is bound by ibv_bind_mw, which makes its key; one of type 2 by a work request that says
-//! the key octet.
+//! A window of type 1 is bound by ibv_bind_mw, which chooses its key; one of type 2 by a work request
+//! that gives the key octet.
 
 use std::ffi::{c_int, c_uint};
 use std::sync::Arc;

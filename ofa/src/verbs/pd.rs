@@ -1,7 +1,8 @@
 //! Protection domains (ibv_alloc_pd(3)).
 //!
-//! One that queue pairs, shared receive queues or windows are in is not freed. Regions that a program left in it
-//! (as perftest leaves those of its credits) do not matter: it is freed behind the last of them.
+//! It is not freed while queue pairs, shared receive queues or windows are in it. Regions that a program
+//! left in it (as perftest leaves those of its credits) do not matter: it is freed after the last of
+//! them.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -30,17 +31,17 @@ impl Handle for ibv_pd {
 }
 
 impl Pd {
-    /// The adapter that it is of.
+    /// Its adapter.
     pub fn adapter(&self) -> Result<&Arc<Adapter>, Errno> {
         self.context.adapter()
     }
 
-    /// Something is made in it that keeps it from being freed.
+    /// An object is created in it that keeps it from being freed.
     pub(crate) fn enter(&self) {
         self.users.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// And goes.
+    /// Such an object is destroyed.
     pub(crate) fn leave(&self) {
         self.users.fetch_sub(1, Ordering::AcqRel);
     }
@@ -49,7 +50,7 @@ impl Pd {
 impl Drop for Pd {
     fn drop(&mut self) {
         if let Ok(adapter) = self.adapter() {
-            // Nothing is in it any more.
+            // Nothing is left in it.
             let _ = adapter.rnic().dealloc_pd(self.id);
         }
     }

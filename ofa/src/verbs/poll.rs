@@ -1,5 +1,5 @@
-//! Polling (ibv_poll_cq(3)): the data path. Completions come through the stack; nothing is allocated, and no
-//! lock is taken but the queue's. The cause of an error is looked up where it is needed.
+//! Polling (ibv_poll_cq(3)): the data path. Completions are converted on the stack; nothing is
+//! allocated, and no lock is taken except the queue's. The cause of an error is looked up when needed.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ use crate::wc;
 
 /// Completions taken from the provider at once.
 pub(super) const BATCH: usize = 32;
-/// Polls in vain until the processor is given up once: with few processors, the peer may need it.
+/// Polls in vain until the processor is yielded once: with few processors, the peer may need it.
 const MISSES: u32 = 1000;
 
 pub(super) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, most: c_int, out: *mut ibv_wc) -> c_int {
@@ -34,7 +34,7 @@ pub(super) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, most: c_int, out: *mut 
 }
 
 impl Cq {
-    /// Takes at most so many completions.
+    /// Takes at most this many completions.
     #[inline]
     pub(super) fn poll(&self, most: usize, put: &mut impl FnMut(ibv_wc)) -> Result<usize, Errno> {
         let adapter = self.adapter()?;
@@ -70,7 +70,7 @@ impl Cq {
             let wanted = room.len();
             let got = match self.vp().poll(room) {
                 Ok(got) => got,
-                // What was found first.
+                // First return the completions that were found.
                 Err(_) if found > 0 => break,
                 Err(status) => return Err(status.into()),
             };

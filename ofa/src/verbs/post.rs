@@ -1,5 +1,6 @@
-//! Posting (ibv_post_send(3), ibv_post_recv(3), ibv_post_srq_recv(3)): the data path. Lists are handed to the
-//! provider by pieces through the stack; nothing is allocated, and no lock is taken but the queue pair's.
+//! Posting (ibv_post_send(3), ibv_post_recv(3), ibv_post_srq_recv(3)): the data path. Lists are passed
+//! to the provider in pieces on the stack; nothing is allocated, and no lock is taken except the queue
+//! pair's.
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -12,9 +13,9 @@ use crate::object;
 use crate::qp::{Qp, takes_receives, takes_sends};
 use crate::send::{self, Op};
 
-/// Requests handed over at once.
+/// Requests passed at once.
 const LIST: usize = 16;
-/// Elements of a request, at most; the provider takes no more either.
+/// Elements of a request, at most; the provider accepts no more either.
 const SGES: usize = 16;
 /// Octets of inline data that are copied for one request, at most.
 const INLINE: usize = 1024;
@@ -28,7 +29,7 @@ impl Elements {
         Self([const { MaybeUninit::uninit() }; SGES])
     }
 
-    /// Takes over what the caller's list says.
+    /// Copies the caller's list.
     #[inline]
     pub(super) unsafe fn take(
         &mut self,
@@ -122,8 +123,8 @@ unsafe fn op_of(qp: &Qp, wr: &ibv_send_wr) -> Result<SendOp, VpStatus> {
     Ok(send::op(op, to, rkey, wr.send_flags))
 }
 
-/// One request, with the rest of the list behind it, so that all elements are on the stack when the piece is
-/// handed over. Returns how many of the piece the provider took.
+/// One request, with the rest of the list after it, so that all elements are on the stack when the piece
+/// is passed on. Returns how many of the piece the provider accepted.
 unsafe fn post_piece(qp: &Qp, from: *mut ibv_send_wr) -> (usize, Result<(), VpStatus>) {
     let mut sges = [const { Elements::new() }; LIST];
     let mut list = [const { MaybeUninit::<SendWr<'_>>::uninit() }; LIST];
@@ -132,7 +133,7 @@ unsafe fn post_piece(qp: &Qp, from: *mut ibv_send_wr) -> (usize, Result<(), VpSt
         // SAFETY: the caller's list, which ends with NULL.
         let Some(wr) = (unsafe { next.as_ref() }) else { break };
         if wr.send_flags & IBV_SEND_INLINE != 0 {
-            // It needs more room, and goes by itself.
+            // It needs more room, and is posted by itself.
             break;
         }
         // SAFETY: the caller's request.
@@ -200,7 +201,7 @@ unsafe fn post_inline(qp: &Qp, wr: &ibv_send_wr) -> Result<(), VpStatus> {
     qp.post_send(&[request]).map_err(|failure| failure.status)
 }
 
-/// One request without inline data and none behind it.
+/// One request without inline data and with none after it.
 #[inline]
 unsafe fn post_one(qp: &Qp, wr: &ibv_send_wr) -> Result<(), VpStatus> {
     let mut elements = Elements::new();
@@ -272,7 +273,7 @@ pub(super) unsafe extern "C" fn post_send(
     }
 }
 
-/// Hands receives over, by pieces, to `post`.
+/// Passes receives, in pieces, to `post`.
 unsafe fn post_receives(
     mut next: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,

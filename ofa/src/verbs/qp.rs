@@ -1,5 +1,5 @@
-//! Queue pairs: making, changing, querying and destroying them (ibv_create_qp(3), ibv_modify_qp(3)). What
-//! they do is in [`crate::qp`].
+//! Queue pairs: creating, changing, querying and destroying them (ibv_create_qp(3), ibv_modify_qp(3)).
+//! The logic is in [`crate::qp`].
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ impl Handle for ibv_qp {
 }
 
 impl Qp {
-    /// What is behind a handle.
+    /// The private part of a handle.
     ///
     /// # Safety
     /// As [`object::with`].
@@ -28,11 +28,11 @@ impl Qp {
     }
 }
 
-/// Octets that a send may carry inline, whatever was asked for: programs post a few without having asked,
-/// because every device of rdma-core takes them.
+/// Octets that a send may always carry inline: programs post a few without having asked for it, because
+/// every device of rdma-core accepts them.
 const LEAST_INLINE: u32 = 64;
 
-/// Makes a queue pair, and writes back what it can do. `meets`: it may find its peer by the rendezvous.
+/// Creates a queue pair, and returns its real limits. `meets`: it may use the rendezvous.
 unsafe fn create(
     pd: *mut ibv_pd,
     attr: &mut ibv_qp_init_attr,
@@ -206,7 +206,7 @@ pub unsafe extern "C" fn warpline_ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_q
     }))
 }
 
-/// 0: octets of a message may arrive in any order.
+/// 0: octets of a message may be placed in any order.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_ibv_query_qp_data_in_order(
     _qp: *mut ibv_qp,

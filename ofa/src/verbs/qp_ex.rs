@@ -1,5 +1,5 @@
-//! The extended queue pair: work requests put together call by call between ibv_wr_start and ibv_wr_complete
-//! (ibv_wr_post(3)). Every function is there; what is not served makes the list fail.
+//! Extended queue pair: work requests built call by call between ibv_wr_start and ibv_wr_complete
+//! (ibv_wr_post(3)). All functions exist; an unsupported one makes the list fail.
 
 use std::ffi::{c_int, c_void};
 
@@ -13,7 +13,7 @@ use crate::send::{self, Op};
 use crate::verbs::mw;
 use crate::verbs::post::{Elements, Inline};
 
-/// The operations that may be asked for. Sends with Immediate are for the rendezvous alone.
+/// The operations that may be requested. Sends with Immediate are only for the rendezvous.
 pub(super) const fn served(meets: bool) -> u64 {
     if meets {
         IBV_QP_EX_WITH_ALL_RC
@@ -22,13 +22,13 @@ pub(super) const fn served(meets: bool) -> u64 {
     }
 }
 
-/// What is behind an extended queue pair.
+/// The private part of an extended queue pair.
 unsafe fn of<'a>(qp: *mut ibv_qp_ex) -> Option<&'a Qp> {
     // SAFETY: the caller's queue pair.
     unsafe { object::with(qp.cast::<ibv_qp>()) }.ok().map(|qp| &**qp)
 }
 
-/// Adds a request, with the id and the flags that the application has set.
+/// Adds a request, with the id and flags that the application has set.
 unsafe fn add(qp: *mut ibv_qp_ex, op: impl FnOnce(u32) -> Result<SendOp, Errno>) {
     // SAFETY: the caller's queue pair.
     let Some(private) = (unsafe { of(qp) }) else { return };
@@ -40,13 +40,13 @@ unsafe fn add(qp: *mut ibv_qp_ex, op: impl FnOnce(u32) -> Result<SendOp, Errno>)
     private.wr_list().add(wr_id, modifiers, op(flags));
 }
 
-/// The same of an operation that names the peer's memory, or none.
+/// The same for an operation on the peer's memory.
 unsafe fn add_op(qp: *mut ibv_qp_ex, op: Op, rkey: u32, to: u64) {
     // SAFETY: the caller's queue pair.
     unsafe { add(qp, |flags| Ok(send::op(op, to, rkey, flags))) }
 }
 
-/// What is not served.
+/// Unsupported operations.
 unsafe fn refuse(qp: *mut ibv_qp_ex) {
     // SAFETY: the caller's queue pair.
     if let Some(private) = unsafe { of(qp) } {
@@ -183,7 +183,8 @@ unsafe extern "C" fn abort(qp: *mut ibv_qp_ex) {
     }
 }
 
-/// A queue pair's structure, whole. `ops`: what the application asked for; 0: it does not use these calls.
+/// A queue pair's structure. `ops`: the operations that the application asked for; 0: it does not use
+/// these calls.
 pub(super) fn whole(head: ibv_qp, ops: u64) -> ibv_qp_ex {
     let base = whole_qp { head, mutex: [0; 5], cond: [0; 6], events_completed: 0 };
     ibv_qp_ex {

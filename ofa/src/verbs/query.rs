@@ -1,4 +1,4 @@
-//! What a device is and can do: ibv_query_device(3), ibv_query_device_ex(3), ibv_query_port(3),
+//! Queries of a device: ibv_query_device(3), ibv_query_device_ex(3), ibv_query_port(3),
 //! ibv_query_gid(3), ibv_query_gid_ex(3), ibv_query_pkey(3).
 
 use std::ffi::c_int;
@@ -13,7 +13,7 @@ use crate::gid::Gids;
 use crate::verbs::context::{PORT, context_of};
 use crate::verbs::device::text;
 
-/// What programs of rdma-core 44 and before have room for.
+/// The size that programs of rdma-core 44 and before have room for.
 const PLAIN_PORT: usize = offset_of!(ibv_port_attr, port_cap_flags2);
 
 fn device_attr(adapter: &Adapter) -> ibv_device_attr {
@@ -94,7 +94,7 @@ unsafe fn port_attr(context: *mut ibv_context, port: u8) -> Result<ibv_port_attr
     Ok(caps::port(adapter, &adapter.device().ports()?))
 }
 
-/// Writes what binaries of every age have room for.
+/// Writes the fields that binaries of every version have room for.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_ibv_query_port(
     context: *mut ibv_context,
@@ -159,7 +159,7 @@ fn entries(gids: &Gids) -> impl Iterator<Item = ibv_gid_entry> + '_ {
     })
 }
 
-/// Copies an entry for a caller that knows it with `size` octets.
+/// Copies an entry for a caller whose structure has `size` octets.
 unsafe fn write_entry(entry: &ibv_gid_entry, to: *mut u8, size: usize) {
     // SAFETY: the caller's promise.
     unsafe { copy_out(entry, to, size) }

@@ -28,7 +28,7 @@ impl Handle for ibv_srq {
 }
 
 impl Srq {
-    /// The provider's.
+    /// The provider's shared receive queue.
     #[inline]
     pub fn vp(&self) -> &dyn vp_api::Srq {
         &*self.vp
@@ -44,7 +44,7 @@ impl Srq {
 }
 
 impl Listener for Srq {
-    fn hear(&self, event: AsyncEvent) {
+    fn on_event(&self, event: AsyncEvent) {
         if event == AsyncEvent::SrqLimit {
             self.source.tell(self.context().events(), IBV_EVENT_SRQ_LIMIT_REACHED);
         }

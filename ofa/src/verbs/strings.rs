@@ -1,4 +1,4 @@
-//! Names of numbers, in libibverbs' words, which programs compare and people know (ibv_node_type_str(3),
+//! Names of constants, as in libibverbs; programs compare them (ibv_node_type_str(3),
 //! ibv_port_state_str(3), ibv_event_type_str(3), ibv_wc_status_str(3)).
 
 use std::ffi::{CStr, c_char, c_int, c_uint};

@@ -1,6 +1,7 @@
-//! sysfs, and what programs do about fork (ibv_get_sysfs_path, ibv_read_sysfs_file, ibv_fork_init(3)).
+//! sysfs access and fork support for programs (ibv_get_sysfs_path, ibv_read_sysfs_file,
+//! ibv_fork_init(3)).
 //!
-//! Nothing about the device is in sysfs; the functions read what is there for those who ask.
+//! The devices are not in sysfs; the functions read the files that exist.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::io::Read;
@@ -21,7 +22,7 @@ unsafe fn path<'a>(text: *const c_char) -> Option<&'a Path> {
     text.to_str().ok().map(Path::new)
 }
 
-/// Reads the beginning of a file, without the newline at its end; how many octets, or -1.
+/// Reads the beginning of a file, without the final newline; returns the number of octets, or -1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_ibv_read_sysfs_file(
     directory: *const c_char,
@@ -55,7 +56,7 @@ pub unsafe extern "C" fn warpline_ibv_read_sysfs_file(
     fits as c_int
 }
 
-/// Nothing is pinned and no page is shared with a device: fork is safe as it is.
+/// Nothing is pinned and no page is shared with a device: fork is always safe.
 #[unsafe(no_mangle)]
 pub extern "C" fn warpline_ibv_fork_init() -> c_int {
     0

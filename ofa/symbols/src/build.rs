@@ -1,5 +1,5 @@
-//! The build script of both verbs libraries: writes what is made of the table of symbols, tells the linker
-//! soname and version nodes, and makes the links by which programs find the libraries.
+//! Build script of both verbs libraries: writes the files generated from the table of symbols, passes
+//! soname and version nodes to the linker, and makes the links by which programs find the libraries.
 
 use std::env;
 use std::fs;
@@ -24,7 +24,7 @@ pub enum BuildError {
     File {
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         why: io::Error,
     },
     /// Not within a build script.
@@ -33,7 +33,7 @@ pub enum BuildError {
     /// A processor for which there are no trampolines.
     #[error("no trampolines for {0}: there are those of x86_64 and aarch64")]
     Machine(String),
-    /// The stand-in cannot be linked.
+    /// The stub library cannot be linked.
     #[error("`{command}` failed ({why}); is a C compiler installed?")]
     Compiler {
         /// What was run.
@@ -43,7 +43,7 @@ pub enum BuildError {
     },
 }
 
-/// Does all that a library's build script has to do.
+/// Does everything that a library's build script has to do.
 ///
 /// # Errors
 ///
@@ -61,7 +61,7 @@ pub fn build(library: Library) -> Result<(), BuildError> {
     for argument in [
         format!("-Wl,--version-script={}", versions.display()),
         format!("-Wl,-soname,{}", library.soname()),
-        // Programs close what loaded it while threads of it run.
+        // Programs unload it while its threads run.
         "-Wl,-z,nodelete".to_owned(),
     ] {
         println!("cargo::rustc-cdylib-link-arg={argument}");
@@ -73,8 +73,8 @@ pub fn build(library: Library) -> Result<(), BuildError> {
     offer(library, &out)
 }
 
-/// Makes `verbs/SONAME` in the directory of cargo's results: nowhere else, so that no program finds the
-/// library that was not told to.
+/// Makes `verbs/SONAME` in the directory of cargo's results and nowhere else, so that only programs that
+/// are told to find the library.
 fn offer(library: Library, out: &Path) -> Result<(), BuildError> {
     // PROFILE/build/PACKAGE-HASH/out -> PROFILE
     let Some(results) = out.ancestors().nth(3) else { return Ok(()) };
@@ -91,7 +91,7 @@ fn offer(library: Library, out: &Path) -> Result<(), BuildError> {
     }
 }
 
-/// A library with the soname and the names of the first, for the linker of the second: cargo builds the two
+/// A stub with the soname and symbols of the first library, for linking the second: cargo builds the two
 /// in any order.
 fn link_stand_in(table: &Table, out: &Path) -> Result<PathBuf, BuildError> {
     let at = |name: &str| out.join(name);

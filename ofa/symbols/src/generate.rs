@@ -1,27 +1,27 @@
-//! Texts made of the table of exported symbols: version scripts, trampolines in assembly, a stand-in for
-//! `libibverbs.so.1` to link `librdmacm.so.1` with.
+//! Generates files from the table of exported symbols: version scripts, trampolines in assembly, and a
+//! stub of `libibverbs.so.1` to link `librdmacm.so.1` with.
 //!
-//! rustc hands the linker a version script of its own, so nodes are declared empty and each symbol names
-//! its node by `.symver`. A trampoline is a jump; `remove` keeps its own name out of the library.
+//! rustc passes a version script of its own to the linker, so nodes are declared empty and each symbol
+//! names its node by `.symver`. A trampoline is a jump; `remove` keeps its own name out of the library.
 
 use std::fmt::Write;
 
 use crate::table::{Kind, Library, Symbol, Table};
 
-/// The node of what our two libraries have from each other, and of the marker.
+/// The version node of symbols between our two libraries, and of the marker.
 const OWN_NODE: &str = "WARPLINE_1";
 
-/// The symbol by which the bridge to rdma-core knows our libraries (`ibv_sys::OWN_LIBRARY`).
+/// The symbol by which the bridge to rdma-core recognises our libraries (`ibv_sys::OWN_LIBRARY`).
 const MARKER: &str = "warpline_own_library";
 
-/// How a processor is told to jump to another function, and where the text is Intel's by default.
+/// The jump instruction of a processor, and its assembly syntax.
 pub(crate) struct Machine {
     pub(crate) jump: &'static str,
     pub(crate) options: &'static str,
 }
 
 impl Machine {
-    /// By the name that Rust has for it.
+    /// The processor with this name in Rust.
     pub(crate) fn named(name: &str) -> Option<Self> {
         match name {
             "x86_64" => Some(Self { jump: "jmp", options: "att_syntax, raw" }),
@@ -31,7 +31,7 @@ impl Machine {
     }
 }
 
-/// A version script with all nodes of a library, which name nothing.
+/// A version script with all nodes of a library, without symbols.
 pub(crate) fn versions(table: &Table, library: Library) -> String {
     let nodes = table.nodes(library).into_iter().chain([OWN_NODE]);
     nodes.map(|node| format!("{node} {{ }};\n")).collect()
@@ -58,7 +58,7 @@ pub(crate) fn trampolines(table: &Table, library: Library, machine: &Machine) ->
     format!("std::arch::global_asm!(r#\"\n{}\"#, options({}));\n", text.text, machine.options)
 }
 
-/// Assembly of a library with the names that `librdmacm.so.1` wants of `libibverbs.so.1`.
+/// Assembly of a stub with the names that `librdmacm.so.1` needs of `libibverbs.so.1`.
 pub(crate) fn stand_in(table: &Table) -> String {
     let names = reached(table).into_iter().map(|function| entry(&function));
     names.fold(String::new(), |mut text, name| {
@@ -68,12 +68,12 @@ pub(crate) fn stand_in(table: &Table) -> String {
     })
 }
 
-/// The version script of the stand-in.
+/// The version script of the stub.
 pub(crate) fn stand_in_versions() -> String {
     format!("{OWN_NODE} {{ global: *; }};\n")
 }
 
-/// The function of `ofa` that serves a symbol.
+/// The function of `ofa` that implements a symbol.
 fn function(symbol: &Symbol) -> String {
     match symbol.kind {
         Kind::Works => format!("warpline_{}", symbol.name),

@@ -1,8 +1,8 @@
-//! The table of symbols and version nodes that the libraries `libibverbs.so.1` and `librdmacm.so.1` export,
-//! and what is made of it: version scripts, trampolines, a stand-in to link with, build steps.
+//! The symbols and version nodes that the libraries `libibverbs.so.1` and `librdmacm.so.1` export, and
+//! the files generated from them: version scripts, trampolines, a stub to link with.
 //!
-//! `symbols.toml` is the only list. Build scripts of the two libraries and tests use this crate; nothing of
-//! it runs in a program.
+//! `symbols.toml` is the only list. The build scripts of the two libraries and tests use this crate;
+//! none of it is in a program.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The table of exported symbols as data: which name has which versions, and what it does. Parser.
+//! Parser of the table of exported symbols: names, versions, and implementations.
 
 use std::collections::BTreeMap;
 
@@ -36,11 +36,11 @@ impl Library {
     }
 }
 
-/// What a symbol does.
+/// How a symbol is implemented.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// It is a function of the crate `ofa`: `warpline_` and its name.
+    /// By a function of the crate `ofa`: `warpline_` and its name.
     Works,
     /// Not supported: sets `errno` to `EOPNOTSUPP` and returns it.
     Errno,
@@ -55,10 +55,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Kinds that one function serves, whatever the symbol.
+    /// Kinds that one function implements, whatever the symbol.
     pub const UNSUPPORTED: [Self; 4] = [Self::Errno, Self::Minus, Self::Null, Self::Nothing];
 
-    /// The last part of the name of the function that serves it.
+    /// The last part of the name of the function that implements it.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Works => "works",
@@ -80,9 +80,9 @@ pub struct Symbol {
     pub name: String,
     /// E.g. `IBVERBS_1.1`.
     pub node: String,
-    /// Whether who asks for no version gets this one.
+    /// Whether it is the default version.
     pub is_default: bool,
-    /// What it does.
+    /// Its implementation.
     pub kind: Kind,
 }
 
@@ -113,7 +113,7 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// `symbols.toml` is not as its first lines say.
+    /// `symbols.toml` is malformed.
     pub fn own() -> Result<Self, TableError> {
         Self::parse(crate::TEXT)
     }
@@ -122,7 +122,7 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// It is no TOML, names a library or a kind that there is not, or a name with a node twice.
+    /// It is not TOML, names an unknown library or kind, or has a name with a node twice.
     pub fn parse(text: &str) -> Result<Self, TableError> {
         let libraries: BTreeMap<Library, Nodes> =
             toml::from_str(text).map_err(|e| TableError::Syntax(e.to_string()))?;

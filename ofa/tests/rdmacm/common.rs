@@ -1,6 +1,6 @@
-//! What the tests of librdmacm's functions share: their calls without ceremony, and two ends in one process.
+//! Test fixtures for librdmacm's functions: short forms of the calls, and two ends in one process.
 //!
-//! An end has a channel of its own. Everything is awaited; nothing here sleeps.
+//! Each end has a channel of its own. Everything is awaited; nothing here sleeps.
 
 use std::ffi::{c_int, c_void};
 use std::net::{SocketAddr, SocketAddrV4};

@@ -1,5 +1,5 @@
-//! From a request to a connection, or to its rejection: events, their parameters, and requests that nobody
-//! answers.
+//! Tests of connection requests, connections and rejections: events, their parameters, and requests
+//! without a reply.
 
 use std::ptr::null_mut;
 

@@ -1,4 +1,5 @@
-//! Synchronous identifiers and endpoints: each call waits for its event; and address information.
+//! Tests of synchronous identifiers and endpoints: each call waits for its event; and address
+//! information.
 
 use std::ffi::CString;
 use std::ptr::{null, null_mut};

@@ -1,5 +1,5 @@
-//! The end of a connection is told once to each identifier, whatever goes first: the connection, the queue pair,
-//! the peer; and what an identifier that goes leaves behind.
+//! Tests of the end of a connection: it is reported once to each identifier, whatever is destroyed
+//! first; and what a destroyed identifier leaves behind.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;

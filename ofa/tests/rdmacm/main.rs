@@ -1,5 +1,5 @@
-//! The functions of librdmacm from outside: what programs call, the events that they are told, in which order,
-//! and what becomes of a wrong call. Both ends are in this process, over loopback.
+//! Tests of the functions of librdmacm from outside: the calls of programs, their events in order, and
+//! wrong calls. Both ends are in this process, over loopback.
 #![allow(
     clippy::unwrap_used,
     clippy::undocumented_unsafe_blocks,

@@ -1,5 +1,5 @@
-//! Calls out of order, and what is not served: each is refused with the error number that programs expect, and
-//! changes nothing.
+//! Tests of calls out of order and of unsupported ones: each is refused with the error number that
+//! programs expect, and changes nothing.
 
 use std::ffi::CStr;
 use std::ptr::null_mut;

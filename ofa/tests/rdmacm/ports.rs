@@ -1,4 +1,5 @@
-//! Addresses and ports: known when bound, nobody else's, free again at once; peers that listen late or never.
+//! Tests of addresses and ports: known and reserved when bound, free again at once; peers that listen
+//! late or never.
 
 use std::net::{TcpListener, TcpStream};
 use std::ptr::null_mut;

@@ -1,4 +1,4 @@
-//! Every operation, its completion, and its data.
+//! Tests of every operation, its completion, and its data.
 
 use std::ptr::null_mut;
 

@@ -1,4 +1,4 @@
-//! Events by descriptor: of completions, and asynchronous ones, with their acknowledgement.
+//! Tests of events by descriptor: completion events and asynchronous ones, with their acknowledgement.
 
 use std::os::fd::BorrowedFd;
 use std::ptr::null_mut;

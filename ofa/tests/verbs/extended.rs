@@ -1,5 +1,4 @@
-//! The extended interfaces: completions that are walked through, requests that are put together call by call,
-//! sized queries.
+//! Tests of the extended interfaces: iterated completions, requests built call by call, sized queries.
 
 use std::mem::size_of;
 use std::ptr::null_mut;

@@ -1,4 +1,5 @@
-//! A process of several threads forks: each child opens a device of its own, whatever lock another thread held.
+//! Test of fork in a process with threads: each child opens a device of its own, whatever lock another
+//! thread held.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;

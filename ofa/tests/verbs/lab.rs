@@ -1,5 +1,5 @@
-//! An application of libibverbs in miniature: a device, a domain, a queue, a region, and queue pairs that meet
-//! by GID and number. What it cannot do is a panic.
+//! Test fixture: a small application of libibverbs with a device, a domain, a queue, a region, and queue
+//! pairs that connect by GID and number. Failures panic.
 
 use std::ffi::c_int;
 use std::ptr::{null_mut, with_exposed_provenance_mut};

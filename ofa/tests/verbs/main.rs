@@ -1,4 +1,5 @@
-//! The functions of libibverbs as programs call them, between queue pairs that meet over loopback.
+//! Tests of the functions of libibverbs as programs call them, between queue pairs that connect over
+//! loopback.
 #![allow(
     clippy::unwrap_used,
     clippy::undocumented_unsafe_blocks,

@@ -1,5 +1,5 @@
-//! Names to addresses: rdma_getaddrinfo(3), rdma_freeaddrinfo(3). By the system's resolver alone; ports are those
-//! that programs use, not those on the wire.
+//! Names to addresses: rdma_getaddrinfo(3), rdma_freeaddrinfo(3). Uses only the system's resolver; ports
+//! are those that programs see, not those on the wire.
 //!
 //! A list belongs to the application until it is freed; each entry owns its addresses and names. They are the
 //! C library's memory, because programs put addresses of their own into a list, as rdma-core lets them.
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn warpline_rdma_getaddrinfo(
     }
 }
 
-/// The same addresses, for a program that has them already.
+/// For a program that has addresses already: the same ones.
 unsafe fn from_hints(hints: &rdma_addrinfo) -> *mut rdma_addrinfo {
     // SAFETY: the caller's address.
     let destination = unsafe { copy(hints.ai_dst_addr, hints.ai_dst_len) };
@@ -91,7 +91,7 @@ fn blank() -> rdma_addrinfo {
     }
 }
 
-/// Asks the resolver; the error is its code.
+/// Calls the resolver; the error is its code.
 unsafe fn resolve(
     node: *const c_char,
     service: *const c_char,

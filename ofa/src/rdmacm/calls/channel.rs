@@ -1,7 +1,7 @@
 //! Event channels and events: rdma_create_event_channel(3), rdma_get_cm_event(3), rdma_ack_cm_event(3),
 //! rdma_event_str(3).
 //!
-//! An event is the application's from being fetched to being acknowledged. A request's identifier is made
+//! The application owns an event from fetching to acknowledging it. A request's identifier is created
 //! here, with its event.
 
 use std::ffi::{c_char, c_int};
@@ -14,7 +14,7 @@ use vp_api::VpStatus;
 use super::id::{self, show};
 use crate::errno::{self, EINVAL, Errno};
 use crate::object::{self, Handle};
-use crate::rdmacm::channel::{Channel, News, Pending};
+use crate::rdmacm::channel::{Channel, ChannelEvent, Pending};
 use crate::rdmacm::event::{self, Conn, Event};
 use crate::rdmacm::id::Id;
 use crate::rdmacm::request::Asked;
@@ -25,9 +25,9 @@ impl Handle for rdma_event_channel {
     const NAME: &'static str = "struct rdma_event_channel";
 }
 
-/// An event that the application has.
+/// An event that the application has not acknowledged.
 pub struct Given {
-    /// Whose acknowledgements it counts to.
+    /// The identifier that counts its acknowledgement.
     id: Arc<Id>,
     data: Vec<u8>,
 }
@@ -38,7 +38,7 @@ impl Handle for rdma_cm_event {
     const NAME: &'static str = "struct rdma_cm_event";
 }
 
-/// A channel of its own, and its handle.
+/// A private channel, and its handle.
 pub(super) fn make() -> Result<(Arc<Channel>, *mut rdma_event_channel), Errno> {
     let channel = Channel::new()?;
     let handle = object::new(rdma_event_channel { fd: channel.fd() }, channel.clone());
@@ -77,11 +77,11 @@ pub(super) unsafe fn next(channel: *mut rdma_event_channel) -> Result<*mut rdma_
     // SAFETY: the caller's channel.
     let private = unsafe { object::with(channel) }?;
     loop {
-        let Pending { id, news } = private.queue().take(|_, _| Err(VpStatus::Unsupported))?;
-        match news {
-            News::Event(event) => return Ok(give(id, event)),
+        let Pending { id, event } = private.queue().take(|_, _| Err(VpStatus::Unsupported))?;
+        match event {
+            ChannelEvent::Event(event) => return Ok(give(id, event)),
             // SAFETY: the caller's channel.
-            News::Request(asked) => match unsafe { introduce(channel, &id, asked) } {
+            ChannelEvent::Request(asked) => match unsafe { introduce(channel, &id, asked) } {
                 Ok(event) => return Ok(event),
                 // Rejected: this process has no descriptor left for it.
                 Err(Errno(errno)) => {
@@ -99,7 +99,8 @@ fn give(id: Arc<Id>, event: Event) -> *mut rdma_cm_event {
     shown(about, null_mut(), (kind, status), conn, given)
 }
 
-/// Makes the identifier of a request, on its listener's channel or, if that is synchronous, its own.
+/// Creates the identifier of a request, on its listener's channel or, if that is synchronous, on a
+/// private one.
 unsafe fn introduce(
     channel: *mut rdma_event_channel,
     listener: &Arc<Id>,

@@ -74,7 +74,7 @@ unsafe fn start(
     begin(private, qp, wish)
 }
 
-/// EINVAL: more reads than the device can have.
+/// EINVAL: more reads than the device supports.
 unsafe fn wish(param: &rdma_conn_param) -> Result<Wish, Errno> {
     let reads = |reads: u8| match reads {
         RDMA_MAX_RESP_RES => Ok(None),
@@ -96,7 +96,7 @@ unsafe fn octets(data: *const c_void, len: u8) -> Vec<u8> {
     unsafe { std::slice::from_raw_parts(data.cast::<u8>(), len.into()) }.to_vec()
 }
 
-/// The connection manager established the connection by itself, as for iWARP devices.
+/// The connection manager established the connection itself, as for iWARP devices.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_rdma_establish(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: the caller's identifier.
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn warpline_rdma_reject(
     errno::minus(unsafe { id_of(id) }.and_then(|private| private.reject(&data)))
 }
 
-/// There is no enhanced connection establishment: as without.
+/// There is no enhanced connection establishment: the same as without.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_rdma_reject_ece(
     id: *mut rdma_cm_id,
@@ -141,7 +141,7 @@ unsafe fn disconnect(id: *mut rdma_cm_id) -> Result<(), Errno> {
     // SAFETY: the caller's identifier.
     let private = unsafe { id_of(id) }?;
     private.disconnect()?;
-    // An event is to come, or is there; unless an earlier call had it.
+    // An event will come, or has come; unless an earlier call fetched it.
     if !private.has_ended() || private.has_event() {
         // SAFETY: as above.
         unsafe { complete(id) }?;
@@ -149,7 +149,7 @@ unsafe fn disconnect(id: *mut rdma_cm_id) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Events that a connection manager of InfiniBand must hear of; here it hears of them by itself.
+/// Events that a connection manager of InfiniBand must be told; here it gets them itself.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_rdma_notify(id: *mut rdma_cm_id, _event: u32) -> c_int {
     // SAFETY: the caller's identifier.

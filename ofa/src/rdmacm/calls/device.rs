@@ -1,7 +1,7 @@
 //! The devices of rdma_cm: rdma_get_devices(3), and the context and protection domain that identifiers show.
 //!
-//! One context per device and process, opened by the first who needs it and never closed, as in rdma-core;
-//! with it one protection domain, for those who give none.
+//! One context per device and process, opened on first use and never closed, as in rdma-core; with it
+//! one protection domain, for callers that pass none.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -38,7 +38,7 @@ impl Served {
 
 static SERVED: PerProcess<Mutex<Vec<Arc<Served>>>> = PerProcess::new();
 
-/// What identifiers of a device show.
+/// The context and protection domain of a device's identifiers.
 pub(super) fn served(adapter: &Arc<Adapter>) -> Result<Arc<Served>, Errno> {
     let mut all = lock(SERVED.get::<Here>());
     if let Some(served) = all.iter().find(|served| Arc::ptr_eq(&served.adapter, adapter)) {

@@ -1,5 +1,5 @@
-//! Endpoints: rdma_create_ep(3), rdma_destroy_ep(3), rdma_get_request(3). Identifiers that are bound or resolved
-//! and have a queue pair at once; synchronous ones.
+//! Endpoints: rdma_create_ep(3), rdma_destroy_ep(3), rdma_get_request(3): synchronous identifiers that
+//! are bound or resolved and have a queue pair at once.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -65,7 +65,7 @@ unsafe fn set_up(
     unsafe { create_plain(id, pd, attr) }
 }
 
-/// Keeps what the identifiers of requests get.
+/// Keeps the attributes for the identifiers of requests.
 unsafe fn save(id: *mut rdma_cm_id, pd: *mut ibv_pd, attr: *const ibv_qp_init_attr) {
     // SAFETY: an identifier that nobody else has yet.
     let whole = unsafe { &mut *id.cast::<Whole>() };
@@ -128,7 +128,7 @@ unsafe fn get_request(listener: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> Re
     Ok(())
 }
 
-/// Gives the identifier of a request the queue pair that its listener's attributes ask for.
+/// Gives the identifier of a request the queue pair of its listener's attributes.
 unsafe fn equip(listener: *mut rdma_cm_id, child: *mut rdma_cm_id) -> Result<(), Errno> {
     // SAFETY: a living identifier, written in calls of its owner only.
     let whole = unsafe { &*listener.cast::<Whole>() };

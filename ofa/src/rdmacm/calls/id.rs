@@ -1,6 +1,6 @@
-//! Identifiers: rdma_create_id(3), rdma_destroy_id(3), rdma_migrate_id(3), and what their structure shows.
+//! Identifiers: rdma_create_id(3), rdma_destroy_id(3), rdma_migrate_id(3), and their public structure.
 //!
-//! The structure is written in calls of the application only, by the thread that makes the call.
+//! The structure is written only during calls of the application, by the calling thread.
 
 use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
@@ -31,7 +31,7 @@ impl Handle for rdma_cm_id {
     const NAME: &'static str = "struct rdma_cm_id";
 }
 
-/// What is behind an identifier.
+/// The private part of an identifier.
 ///
 /// # Safety
 /// As [`object::with`].
@@ -121,10 +121,10 @@ fn route() -> rdma_route {
     rdma_route { addr, path_rec: null_mut(), num_paths: 0 }
 }
 
-/// Shows what is known of an identifier's addresses and device.
+/// Writes an identifier's addresses and device to its structure.
 ///
 /// # Safety
-/// A living identifier.
+/// A live identifier.
 pub(super) unsafe fn show(id: *mut rdma_cm_id) {
     // SAFETY: the caller's promise.
     let Ok(private) = (unsafe { id_of(id) }) else { return };
@@ -154,7 +154,7 @@ pub(super) unsafe fn show(id: *mut rdma_cm_id) {
     }
 }
 
-/// An address in C's structure; zeroes for none.
+/// An address as a C structure; zeroes for none.
 pub(super) fn storage(address: Option<SocketAddr>) -> libc::sockaddr_storage {
     // SAFETY: zeroes are a value of every field.
     let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
@@ -257,7 +257,8 @@ unsafe fn migrate(id: *mut rdma_cm_id, to: *mut rdma_event_channel) -> Result<()
     Ok(())
 }
 
-/// Waits for the event of a call on a synchronous identifier, and leaves it there; its status is the call's.
+/// Waits for the event of a call on a synchronous identifier, and leaves it there; the call returns its
+/// status.
 pub(super) unsafe fn complete(id: *mut rdma_cm_id) -> Result<(), Errno> {
     // SAFETY: the caller's identifier.
     let (_, synchronous) = unsafe { id_of(id) }?.channel();

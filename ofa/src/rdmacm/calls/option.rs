@@ -1,4 +1,5 @@
-//! Options (rdma_set_option(3)), and the one function of rsocket(7) that programs without rsockets use: rpoll.
+//! Options (rdma_set_option(3)), and the only function of rsocket(7) that programs without rsockets use:
+//! rpoll.
 
 use std::ffi::{c_int, c_void};
 
@@ -46,7 +47,7 @@ unsafe fn change(
             // SAFETY: as above.
             unsafe { read::<c_int>(value, len) }.map(|on| Change::V6Only(on != 0))
         }
-        // Paths are TCP's.
+        // Paths are left to TCP.
         (RDMA_OPTION_IB, RDMA_OPTION_IB_PATH) => Err(EOPNOTSUPP),
         _ => Err(Errno(libc::ENOSYS)),
     }
@@ -61,7 +62,7 @@ unsafe fn read<T: Copy>(value: *const c_void, len: usize) -> Result<T, Errno> {
     Ok(unsafe { value.cast::<T>().read_unaligned() })
 }
 
-/// poll(2): there are no descriptors but the system's.
+/// poll(2): all descriptors are the system's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_rpoll(
     fds: *mut libc::pollfd,

@@ -1,8 +1,8 @@
 //! Queue pairs and shared receive queues of identifiers: rdma_create_qp(3), rdma_destroy_qp(3),
 //! rdma_create_srq(3), rdma_destroy_srq(3), rdma_init_qp_attr(3).
 //!
-//! Completion queues that the application does not give are made here, each with a channel, and belong to the
-//! identifier: the helpers of `rdma/rdma_verbs.h` use them.
+//! Completion queues that the application does not pass are created here, each with a channel, and
+//! belong to the identifier: the helpers of `rdma/rdma_verbs.h` use them.
 
 use std::any::Any;
 use std::ffi::c_int;
@@ -19,10 +19,10 @@ use crate::verbs::cq::{warpline_ibv_create_cq, warpline_ibv_destroy_cq};
 use crate::verbs::qp::{create_extended, warpline_ibv_destroy_qp, warpline_ibv_modify_qp};
 use crate::verbs::srq::{create_srq_ex, warpline_ibv_create_srq, warpline_ibv_destroy_srq};
 
-/// What a peer may do through a queue pair, as iWARP devices of rdma-core have it.
+/// Rights of peers on a queue pair, as on iWARP devices of rdma-core.
 const ACCESS: u32 = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
-/// The queue pair to connect: the identifier's, else the one of this number.
+/// The queue pair to connect: the identifier's, else the one with this number.
 pub(super) unsafe fn of(id: *mut rdma_cm_id, number: Option<u32>) -> Result<Arc<Qp>, Errno> {
     // SAFETY: the caller's identifier.
     let private = unsafe { id_of(id) }?;
@@ -174,7 +174,7 @@ unsafe fn with_queues(
     }
 }
 
-/// A completion queue with a channel, where they belong in the identifier.
+/// Creates a completion queue with a channel in their places of the identifier.
 unsafe fn make_queue(
     context: *mut ibv_context,
     id: *mut rdma_cm_id,
@@ -192,7 +192,7 @@ unsafe fn make_queue(
     Ok(*queue)
 }
 
-/// Those that were made here.
+/// Destroys those that were created here.
 unsafe fn destroy_queues(public: &mut rdma_cm_id) {
     for queue in [&mut public.recv_cq, &mut public.send_cq] {
         let queue = std::mem::replace(queue, null_mut());
@@ -291,8 +291,8 @@ pub unsafe extern "C" fn warpline_rdma_destroy_srq(id: *mut rdma_cm_id) {
     }
 }
 
-/// What a queue pair that the application makes itself needs for the state in `attr`. RTR and RTS are the
-/// connection's to bring, so the mask is without the state then.
+/// The attributes for the state in `attr` of a queue pair that the application creates itself. The
+/// connection changes it to RTR and RTS, so for those the mask is without the state.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warpline_rdma_init_qp_attr(
     id: *mut rdma_cm_id,
@@ -311,7 +311,7 @@ pub unsafe extern "C" fn warpline_rdma_init_qp_attr(
         attr.qp_access_flags = ACCESS;
         *mask = IBV_QP_ACCESS_FLAGS;
         match attr.qp_state {
-            // A queue pair that is joined already is beyond it.
+            // A queue pair that is connected already is past it.
             IBV_QPS_INIT if private.is_joined() => {}
             IBV_QPS_INIT => {
                 attr.port_num = 1;

@@ -1,8 +1,9 @@
-//! What joins an identifier and a queue pair for one connection: the connection manager's endpoint, and the
-//! queue pair's owner.
+//! The endpoint of one connection: joins an identifier and a queue pair. It is the connection manager's
+//! endpoint, and the queue pair's owner.
 //!
-//! Made when the identifier connects or accepts, held by it; the manager and the queue pair have weak references.
-//! It tells the identifier of everything, which decides by its own state what the application is told.
+//! Created when the identifier connects or accepts, and held by it; the manager and the queue pair have
+//! weak references. It passes all events to the identifier, whose state decides what the application
+//! gets.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -14,8 +15,8 @@ use crate::adapter::Adapter;
 use crate::errno::Errno;
 use crate::qp::{Owner, Qp};
 
-/// See the module.
-pub(super) struct Party {
+/// The endpoint of one connection.
+pub(super) struct IdEndpoint {
     id: Weak<Id>,
     adapter: Arc<Adapter>,
     qp: Arc<Qp>,
@@ -24,11 +25,12 @@ pub(super) struct Party {
     gone: AtomicBool,
 }
 
-impl Party {
-    /// For a connection with at most so many inbound and outbound reads; known to the manager from now on.
+impl IdEndpoint {
+    /// For a connection with at most this many inbound and outbound reads; known to the manager from now
+    /// on.
     ///
     /// # Errors
-    /// EINVAL: the queue pair is another identifier's, or of another device.
+    /// EINVAL: the queue pair belongs to another identifier, or to another device.
     pub(super) fn join(
         id: &Arc<Id>,
         adapter: &Arc<Adapter>,
@@ -54,7 +56,7 @@ impl Party {
         &self.qp
     }
 
-    /// As the manager wants it.
+    /// Itself, as the manager's type.
     pub(super) fn connectee(self: &Arc<Self>) -> Arc<dyn Connectee> {
         self.clone()
     }
@@ -64,20 +66,20 @@ impl Party {
         Ok(self.adapter.cm().disconnect(&self.connectee(), how)?)
     }
 
-    /// The identifier goes, and nobody is told any more: ends what there is.
+    /// The identifier is destroyed, and no more events are delivered: ends the connection.
     pub(super) fn leave(self: &Arc<Self>) {
         if self.connection.state() == ConnState::Connected && self.is_open() {
             // It may have ended by itself.
             let _ = self.disconnect(Disconnect::Drained);
         }
         if !self.gone.swap(true, Ordering::AcqRel) {
-            // An attempt is given up.
+            // Ends an attempt.
             self.adapter.cm().forget(self.qp.vp().id());
         }
     }
 }
 
-impl Owner for Party {
+impl Owner for IdEndpoint {
     fn close(&self, destroy: &mut dyn FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
         self.connection.close(destroy)?;
         self.gone.store(true, Ordering::Release);
@@ -88,7 +90,7 @@ impl Owner for Party {
     }
 }
 
-impl Connectee for Party {
+impl Connectee for IdEndpoint {
     fn qp(&self) -> &dyn vp_api::Qp {
         &**self.qp.vp()
     }
@@ -106,7 +108,7 @@ impl Connectee for Party {
             self.qp.ended();
         }
         if let Some(id) = self.id.upgrade() {
-            id.hear(event);
+            id.on_event(event);
         }
     }
 }
