@@ -43,7 +43,7 @@ impl SendFlight {
     pub(crate) fn room(&mut self, wanted: usize, quiet: bool) -> VpResult<(u64, usize)> {
         let room = self.posted.room(wanted).map_err(|status| refused(status, wanted))?;
         if quiet {
-            let more = self.posted.untold() + room.1;
+            let more = self.posted.unreported() + room.1;
             self.earlier.try_reserve(more).map_err(|_| none(more))?;
         }
         Ok(room)
@@ -80,7 +80,7 @@ impl SendFlight {
     /// The room for the memory of others stays; if there is none for a second list, all of it waits for a
     /// later completion.
     fn hand_out(&mut self) -> Vec<Local> {
-        if self.posted.untold() == 0 {
+        if self.posted.unreported() == 0 {
             return std::mem::take(&mut self.earlier);
         }
         let mut list = room::try_list(self.earlier.len()).unwrap_or_default();
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(flight.earlier.capacity(), room);
         assert!(flight.complete(4, true).is_some());
         assert_eq!(flight.take_earlier().len(), 1);
-        assert_eq!(flight.posted.untold(), 0);
+        assert_eq!(flight.posted.unreported(), 0);
         assert!(flight.complete(4, true).is_none());
     }
 

@@ -128,7 +128,7 @@ fn received(flight: &mut RecvFlight, wc: &WorkCompletion) -> Option<Completion> 
 }
 
 fn datagram(flight: &mut RecvFlight, ep: &ual::UdEp, wc: &WorkCompletion) -> Option<Completion> {
-    let source = ep.take_source(wc.wr_id).map(Box::new);
+    let source = ep.take_sender(wc.wr_id).map(Box::new);
     Some(Completion { source, ..received(flight, wc)? })
 }
 

@@ -1,5 +1,5 @@
-//! Connection management ([`ual_cm`]) as the access layer offers it: its types, and its calls that name no
-//! object.
+//! Connection management ([`ual_cm`]) for users of the access layer: its types, and the calls that need
+//! no object.
 
 use std::os::fd::OwnedFd;
 
@@ -12,7 +12,7 @@ use vp_api::{ServiceRefusal, UdAddress};
 
 use crate::error::{Error, Result};
 
-/// A socket that stays what it was, and why.
+/// A socket that was not converted, and why.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct ConvertError {
@@ -36,16 +36,17 @@ pub fn reject(request: RequestId, private_data: &[u8]) -> Result<()> {
 }
 
 /// Gives a request to another listener of the process, of this or of another adapter (IT-API
-/// `it_handoff`). Its id is stale then; the other listener's dispatcher gets it under a new one. If
-/// that listener closes meanwhile the request is rejected.
+/// `it_handoff`). Its id is stale then; the other listener's dispatcher gets it under a new one. If that
+/// listener closes meanwhile the request is rejected.
 ///
-/// [`Error::NoListener`]: nobody listens there; the request can still be answered. A request of a
-/// provider with its own connection manager goes to listeners of its own adapter only.
+/// [`Error::NoListener`]: there is no such listener; the request can still be accepted or rejected. A
+/// request of a provider with its own connection manager goes only to listeners of its own adapter.
 pub fn handoff(request: RequestId, to: Handoff) -> Result<()> {
     Ok(ual_cm::handoff(request, to)?)
 }
 
-/// Replies to a service request with a queue pair, or says why not (IT-API `it_ud_service_reply`).
+/// Replies to a service request with a queue pair, or with the reason why not (IT-API
+/// `it_ud_service_reply`).
 pub fn reply(
     request: RequestId,
     answer: std::result::Result<UdAddress, ServiceRefusal>,

@@ -1,10 +1,11 @@
-//! The configuration file (TOML). Read once, by whoever makes a [`crate::Ual`].
+//! The configuration file (TOML): finding, reading and checking it. Read once, when a [`crate::Ual`] is
+//! made.
 //!
-//! `$WARPLINE_CONFIG`, else `~/.config/warpline/warpline.toml`, else `/etc/warpline/warpline.toml`,
-//! else the defaults. Unknown keys are errors with line and column. Providers in libraries are named
-//! by `[providers]`, by manifests in `providers.d` beside these files, and by the environment. In
-//! `$WARPLINE_WRAP` are wrappers, separated by blanks, that come before those of the file. `$WARPLINE_LOCAL` is
-//! the key `local` of every policy, whatever the file says.
+//! `$WARPLINE_CONFIG`, else `~/.config/warpline/warpline.toml`, else `/etc/warpline/warpline.toml`, else
+//! the defaults. Unknown keys are errors with line and column. Providers in libraries are named by
+//! `[providers]`, by manifests in `providers.d` beside these files, and by the environment.
+//! `$WARPLINE_WRAP` has wrappers, separated by blanks, that come before those of the file. `$WARPLINE_LOCAL`
+//! replaces the key `local` of every policy.
 
 mod file;
 mod providers;
@@ -23,7 +24,7 @@ use vp_hooks::Wrapper;
 use crate::secure::is_secure;
 use file::{File, PolicyKeys};
 
-/// Names wrappers of every provider.
+/// Wrappers for every provider.
 const WRAP: &str = "WARPLINE_WRAP";
 /// Whether connections on one machine have local streams.
 const LOCAL: &str = "WARPLINE_LOCAL";
@@ -33,9 +34,9 @@ const LOCAL: &str = "WARPLINE_LOCAL";
 pub struct Config {
     /// `[providers]`.
     pub providers: Providers,
-    /// `[policy]`, with `[softrdma]` for what concerns that provider's streams.
+    /// `[policy]`, and `[softrdma]` for settings of that provider's streams.
     pub policy: Policy,
-    /// `[policy.peers]`: instead of it for peers in these ranges; the narrowest counts.
+    /// `[policy.peers]`: replaces `policy` for peers in these ranges; the narrowest applies.
     pub peers: Vec<(Network, Policy)>,
     /// `[log]`.
     pub log: Log,
@@ -46,14 +47,14 @@ pub struct Config {
 pub struct Providers {
     /// Names of providers not to use.
     pub disabled: Vec<String>,
-    /// Names of providers, the preferred ones first; those that are not named come behind.
+    /// Names of providers, the preferred ones first; others follow.
     pub order: Vec<String>,
     /// Libraries of providers: name and absolute path.
     pub libraries: BTreeMap<String, PathBuf>,
-    /// What every provider is wrapped in; the first wrapper is next to the application. See
-    /// [`vp_hooks`] for what can be said.
+    /// The wrappers of every provider; the first one is next to the application. See [`vp_hooks`] for
+    /// the wrappers that exist.
     pub wrap: Vec<Wrapper>,
-    /// `[providers.NAME]`: what concerns one of them.
+    /// `[providers.NAME]`: settings of one of them.
     pub own: BTreeMap<String, Own>,
     /// Directories of manifests (`*.toml`), and libraries (`*.so`), to be searched; not a key: the
     /// directories `providers.d` beside the configuration files, and `$WARPLINE_PROVIDER_PATH`.
@@ -63,19 +64,19 @@ pub struct Providers {
 /// `[providers.NAME]`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Own {
-    /// What it is wrapped in, instead of [`Providers::wrap`].
+    /// Its wrappers, instead of [`Providers::wrap`].
     pub wrap: Option<Vec<Wrapper>>,
-    /// All other keys, which are the provider's own: it is told them when a device is opened.
+    /// All other keys, which are the provider's own: passed to it when a device is opened.
     pub settings: Vec<(String, String)>,
 }
 
 impl Providers {
-    /// What the provider of this name is wrapped in.
+    /// The wrappers of the provider with this name.
     pub fn wrap_of(&self, name: &str) -> &[Wrapper] {
         self.own.get(name).and_then(|own| own.wrap.as_ref()).unwrap_or(&self.wrap)
     }
 
-    /// Wraps every provider in these, too, next to the application.
+    /// Adds wrappers for every provider, next to the application.
     fn put_before(&mut self, wrappers: &[Wrapper]) {
         let own = self.own.values_mut().filter_map(|own| own.wrap.as_mut());
         for wrap in own.chain([&mut self.wrap]) {
@@ -88,15 +89,15 @@ impl Providers {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Log {
-    /// What is said, in the syntax of `RUST_LOG`: `warn` (the default), `info` for one line per
-    /// connection made and ended, `debug`; for C programs `WARPLINE_LOG`, for the command
-    /// `RUST_LOG` wins over it.
+    /// What is logged, in the syntax of `RUST_LOG`: `warn` (the default), `info` for one line per
+    /// connection established and ended, `debug`. `WARPLINE_LOG`, for C programs, and `RUST_LOG`, for
+    /// the command, override it.
     pub filter: Option<String>,
     /// Lines of text, or of JSON.
     pub format: LogFormat,
 }
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
@@ -115,10 +116,10 @@ pub enum ConfigError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         why: String,
     },
-    /// It says something that cannot be.
+    /// It has an invalid value or key.
     #[error("{path}:{line}:{column}: {message}", path = path.display())]
     Invalid {
         /// The file.
@@ -130,7 +131,7 @@ pub enum ConfigError {
         /// What is wrong, and what is allowed.
         message: String,
     },
-    /// A variable of the environment says something that cannot be.
+    /// A variable of the environment has an invalid value.
     #[error("${name}: {message}")]
     Variable {
         /// Its name.
@@ -141,9 +142,9 @@ pub enum ConfigError {
 }
 
 impl Config {
-    /// The file in force, or the defaults if there is none, where providers are searched, and what they
-    /// are wrapped in. A file named by `$WARPLINE_CONFIG` must exist. In a setuid program the environment
-    /// names nothing.
+    /// The configuration file, or the defaults if there is none, with the places where providers are
+    /// searched and their wrappers. A file named by `$WARPLINE_CONFIG` must exist. A setuid program
+    /// ignores the environment.
     pub fn load() -> Result<Self, ConfigError> {
         Self::load_with(|name| match is_secure() {
             true => None,
@@ -151,7 +152,7 @@ impl Config {
         })
     }
 
-    /// As [`Config::load`], with the variables of the environment that `variable` returns.
+    /// As [`Config::load`], with the environment that `variable` returns.
     fn load_with(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, ConfigError> {
         let trusted = |name| variable(name).filter(|value| !value.is_empty());
         let home = trusted("HOME").map(PathBuf::from);
@@ -377,11 +378,11 @@ mod tests {
         assert_eq!(config.log.filter.as_deref(), Some("debug"));
         let beside = dir.join("providers.d");
         assert_eq!(config.providers.search, [Path::new("/one"), Path::new("/two"), &beside]);
-        // An empty variable says nothing.
+        // An empty variable has no effect.
         assert_eq!(load(&file, "").unwrap().providers.search, [beside]);
         std::fs::remove_dir_all(&dir).unwrap();
         assert!(load(&file, "").is_err(), "a file that is named must exist");
-        // Without a name of its own the user's file is looked for in the home directory.
+        // Without `$WARPLINE_CONFIG` the user's file is searched in the home directory.
         let home = Config::load_with(|name| (name == "HOME").then(|| dir.clone().into())).unwrap();
         assert_eq!(home.providers.search[0], dir.join(".config/warpline/providers.d"));
     }

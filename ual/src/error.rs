@@ -1,6 +1,6 @@
 //! Errors of the access layer: misuse, verbs, operating system, configuration. No state.
 //!
-//! What a peer does is never an `Err` here: it arrives as a [`crate::ConnEvent`].
+//! A peer's misbehaviour is never an `Err` here: it is reported by a [`crate::ConnEvent`].
 
 use std::io;
 use std::time::Duration;
@@ -58,7 +58,7 @@ pub enum Error {
     /// No provider has a device of this name.
     #[error("no device `{name}`; there is: {known}")]
     NoDevice {
-        /// As asked for.
+        /// As requested.
         name: String,
         /// Names that would work, or why there is none.
         known: String,
@@ -74,15 +74,15 @@ pub enum Error {
     /// The object was closed before, or the handle is stale.
     #[error(fmt = text::closed)]
     Closed(Object),
-    /// Others still use the object.
+    /// Other objects still use the object.
     #[error("the {object} is still used by {users} other object(s); close them first")]
     InUse {
-        /// What was to be closed.
+        /// The object.
         object: Object,
-        /// How many use it.
+        /// The number of users.
         users: u32,
     },
-    /// Not in this state.
+    /// Not possible in this state.
     #[error(fmt = text::state)]
     InvalidState {
         /// Which object.
@@ -91,7 +91,7 @@ pub enum Error {
         state: &'static str,
         /// What was attempted.
         attempt: &'static str,
-        /// The state that would do.
+        /// The state that is needed.
         needed: &'static str,
     },
     /// An argument is not allowed; the text says which, its value, and what is.
@@ -108,7 +108,7 @@ pub enum Error {
     /// The port is taken; the text says where and for what (IT-API `IT_ERR_CONN_QUAL_BUSY`).
     #[error(fmt = text::address_in_use)]
     AddressInUse(String),
-    /// Nobody in this process listens where a request was to be handed to.
+    /// No listener of this process matches the hand-off.
     #[error(fmt = text::no_listener)]
     NoListener(String),
     /// The socket cannot become an endpoint's stream; the text says why and what to do. It was not
@@ -124,7 +124,7 @@ pub enum Error {
     /// Events of a dispatcher were lost.
     #[error("the event dispatcher overflowed and lost {0} event(s)")]
     Overflow(u64),
-    /// Nothing happened in time.
+    /// No event arrived in time.
     #[error("nothing happened within {0:?}")]
     Timeout(Duration),
     /// [`crate::Evd::interrupt`] was called.
@@ -144,7 +144,7 @@ pub enum Error {
     Verb {
         /// What was attempted.
         attempt: &'static str,
-        /// Its answer.
+        /// Its error.
         source: VpError,
     },
     /// The operating system refused.
@@ -152,7 +152,7 @@ pub enum Error {
     Os {
         /// What was attempted, with names and addresses.
         attempt: String,
-        /// Its answer.
+        /// Its error.
         source: io::Error,
     },
     /// The configuration file is wrong.
@@ -185,7 +185,7 @@ impl Error {
         move |source| Self::Verb { attempt, source }
     }
 
-    /// A refusal of a verb that gives a status only.
+    /// A refusal of a verb that returns a status only.
     pub(crate) fn status(attempt: &'static str, status: VpStatus) -> Self {
         Self::Verb { attempt, source: VpError::new(status, "the provider gives no detail") }
     }

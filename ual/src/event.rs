@@ -1,32 +1,30 @@
-//! Events, and the dispatchers that carry them to the application.
+//! Events, and the event dispatchers that deliver them to the application.
 //!
-//! # Counting, and two modes
+//! # Notifications, and two modes
 //!
 //! A dispatcher (`ual/src/event`) carries one stream. Its queue is behind one mutex, held for a few
-//! instructions; whoever changes it makes descriptor, aggregate dispatcher, callback and waiters
-//! agree with it before unlocking. A completion counts as a *notification* if its request said so,
-//! if the sender asked for it, or if it failed; events of other streams always do. Wait,
-//! descriptor, aggregate and callback go by the number of notifications, the threshold, and whether
-//! the dispatcher is enabled.
+//! instructions; a thread that changes it updates descriptor, aggregate dispatcher, callback and waiters
+//! before unlocking. A completion counts as a *notification* if its request said so, if the sender asked
+//! for it, or if it failed; events of other streams always do. Wait, descriptor, aggregate and callback
+//! depend on the number of notifications, the threshold, and whether the dispatcher is enabled.
 //!
-//! Dispatchers of completions have two modes. *Direct*: polls and waits go to the provider's queue,
-//! and nothing lies between. *Staged*, once somebody wants an aggregate, a callback, a threshold
-//! above one, or posts work whose completion does not count: a thread of the Ia, rung by the
-//! provider, pumps completions into a queue. The change happens at run time without loss; this, the
-//! pump against the provider's arming, thresholds, aggregates and enabling are model-checked with
-//! loom.
+//! Dispatchers of completions have two modes. *Direct*: polls and waits go to the provider's queue, with
+//! nothing in between. *Staged*, once a caller wants an aggregate, a callback or a threshold above one,
+//! or posts work whose completion does not count: a thread of the Ia, notified by the provider, moves
+//! completions to a queue. The mode changes at run time without loss; this change, the pump against the
+//! provider's arming, thresholds, aggregates and enabling are model-checked with loom.
 //!
-//! A wait ends with an event, its time, an interrupt, a signal handler (`EINTR`, also for threads
-//! that follow another one's lead inside the provider), or the end of the Ia.
+//! A wait ends with an event, its time-out, an interrupt, a signal handler (`EINTR`, also for followers
+//! of a leader inside the provider), or the end of the Ia.
 
 mod adapter;
 mod async_event;
 mod callback;
 mod completion;
-mod core;
 mod datagram_cq;
 mod dispatch;
 mod evd;
+mod event_queue;
 mod init;
 mod lead;
 mod overrun;
@@ -58,18 +56,18 @@ use crate::resource::{Ep, UdService};
 pub enum Event {
     /// A work request completed.
     Completion(WorkCompletion),
-    /// Someone wants to connect: accept or reject.
+    /// A peer wants to connect: accept or reject.
     Request(Box<ConnRequest>),
-    /// Someone asks for a queue pair that takes datagrams: [`crate::cm::reply`].
+    /// A peer asks for a queue pair that takes datagrams: [`crate::cm::reply`].
     ServiceRequest(Box<ServiceRequest>),
-    /// What came of asking a service.
+    /// The result of a service request.
     ServiceReply {
-        /// The one that was asked.
+        /// The service that was asked.
         service: Weak<UdService>,
-        /// Its answer.
+        /// Its reply.
         reply: Box<ServiceReply>,
     },
-    /// News of a connection.
+    /// The result or the end of a connection.
     Connection {
         /// The endpoint's queue pair, see [`crate::Ia::ep`].
         qp: QpId,
@@ -94,9 +92,9 @@ pub enum Event {
     },
     /// Posted by [`Evd::post_software`].
     Software(u64),
-    /// An aggregate dispatcher says that one that feeds it met its criteria.
+    /// An aggregate dispatcher reports that one that feeds it met its criteria.
     Notification {
-        /// The one that has events.
+        /// The dispatcher with events.
         evd: Arc<Evd>,
     },
 }

@@ -1,7 +1,7 @@
-//! The access layer: what every RDMA transport needs once.
+//! The access layer: everything above a verbs provider that all RDMA transports share.
 //!
 //! [`Ual`] lists the providers and opens devices. An open device is an [`Ia`]; everything else is
-//! made from it and closed explicitly:
+//! created from it and closed explicitly:
 //!
 //! | object | made by | uses (keeps in use) |
 //! |---|---|---|
@@ -13,21 +13,20 @@
 //! | [`UdEp`], [`AddressHandle`] | [`Pz::create_ud_ep`], [`Pz::create_address_handle`] | the Pz, its Evds |
 //! | [`UdService`] | [`Ia::create_ud_service`] | the Ia, its Evd |
 //!
-//! `close` refuses ([`Error::InUse`]) while something uses the object, and a second `close` is
-//! [`Error::Closed`]. Dropping the last `Arc` of an open object closes it too. Every object has a
-//! [`Tag`]: what the face above knows it by.
+//! `close` is refused ([`Error::InUse`]) while something uses the object, and a second `close` returns
+//! [`Error::Closed`]. Dropping the last `Arc` of an open object closes it, too. Every object has a
+//! [`Tag`], the face's number for it.
 //!
-//! Connections: [`Ep::connect`] on one side; [`Event::Request`] then [`Ep::accept`] or
-//! [`cm::reject`] on the other, or [`cm::handoff`] to another listener of the process; both get a
-//! [`ConnEvent`]. A TCP socket that is connected already becomes an endpoint by [`Ep::convert`]. One
-//! small thread per Ia owns all connection state and never waits for a peer. Data: [`Ep::post_send`]
-//! and [`Ep::post_recv`] go straight to the provider; completions come straight from its queue
-//! ([`Evd::poll`]), unless somebody waits for more than the next one: a threshold, an aggregate
-//! dispatcher, a callback.
+//! Connections: [`Ep::connect`] on one side; [`Event::Request`] then [`Ep::accept`] or [`cm::reject`] on
+//! the other, or [`cm::handoff`] to another listener of the process; both get a [`ConnEvent`].
+//! [`Ep::convert`] makes a connected TCP socket an endpoint. One thread per Ia owns all connection state
+//! and never waits for a peer. Data: [`Ep::post_send`] and [`Ep::post_recv`] go straight to the
+//! provider; completions come straight from its queue ([`Evd::poll`]), unless a caller waits for more
+//! than the next one: a threshold, an aggregate dispatcher, a callback.
 //!
-//! Datagrams, where the transport has them: a [`UdService`] is asked, its listener's side gets an
-//! [`Event::ServiceRequest`] and answers with a [`UdEp`]'s address ([`cm::reply`]); the
-//! [`Event::ServiceReply`] says where to send, through an [`AddressHandle`].
+//! Datagrams, where the transport supports them: a [`UdService`] sends a request, its listener's side
+//! gets an [`Event::ServiceRequest`] and replies with a [`UdEp`]'s address ([`cm::reply`]); the
+//! [`Event::ServiceReply`] has the address to send to, through an [`AddressHandle`].
 #![forbid(unsafe_code)]
 
 pub mod cm;

@@ -1,6 +1,6 @@
-//! Life time of objects: one word that counts the users of an object and says whether it is closed.
+//! Lifetime of objects: one word that counts the users of an object and says whether it is closed.
 //!
-//! Each object owns its [`Life`]; users hold a [`Hold`]. Any thread; no lock.
+//! Each object owns its [`Life`]; users hold an [`InUse`]. Any thread; no lock.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ impl Life {
         Self { object, users: AtomicU32::new(0) }
     }
 
-    /// Closes if nobody uses the object. Exactly one caller gets `Ok`.
+    /// Closes the object if it has no users. Exactly one caller gets `Ok`.
     pub(crate) fn close(&self) -> Result<()> {
         let swap = self.users.compare_exchange(0, CLOSED, Ordering::AcqRel, Ordering::Acquire);
         match swap {
@@ -41,7 +41,7 @@ impl Life {
         self.users.load(Ordering::Acquire) == CLOSED
     }
 
-    /// How many use the object.
+    /// The number of users.
     pub(crate) fn users(&self) -> u32 {
         match self.users.load(Ordering::Acquire) {
             CLOSED => 0,
@@ -69,24 +69,24 @@ impl Life {
     }
 }
 
-/// An object with a life.
+/// An object that has a [`Life`].
 pub(crate) trait Living {
     fn life(&self) -> &Life;
 }
 
 /// One use of an object: until it is released or dropped, the object cannot be closed.
-pub(crate) struct Hold<T: Living> {
+pub(crate) struct InUse<T: Living> {
     object: Arc<T>,
     released: AtomicBool,
 }
 
-impl<T: Living> Hold<T> {
+impl<T: Living> InUse<T> {
     pub(crate) fn new(object: &Arc<T>) -> Result<Self> {
         object.life().enter()?;
         Ok(Self { object: object.clone(), released: AtomicBool::new(false) })
     }
 
-    /// Ends the use; the object can still be named, but it may be closed now.
+    /// Ends the use: the object may be closed now, but this still refers to it.
     pub(crate) fn release(&self) {
         if !self.released.swap(true, Ordering::AcqRel) {
             self.object.life().leave();
@@ -99,14 +99,14 @@ impl<T: Living> Hold<T> {
     }
 }
 
-impl<T: Living> Deref for Hold<T> {
+impl<T: Living> Deref for InUse<T> {
     type Target = T;
     fn deref(&self) -> &T {
         &self.object
     }
 }
 
-impl<T: Living> Drop for Hold<T> {
+impl<T: Living> Drop for InUse<T> {
     fn drop(&mut self) {
         self.release();
     }
@@ -126,8 +126,8 @@ mod tests {
     #[test]
     fn closes_once_and_only_when_unused() {
         let thing = Arc::new(Thing(Life::new(Object::Pz)));
-        let hold = Hold::new(&thing).unwrap();
-        let second = Hold::new(&thing).unwrap();
+        let hold = InUse::new(&thing).unwrap();
+        let second = InUse::new(&thing).unwrap();
         assert!(matches!(thing.0.close(), Err(Error::InUse { users: 2, .. })));
         drop(second);
         hold.release();
@@ -135,8 +135,8 @@ mod tests {
         thing.0.close().unwrap();
         drop(hold);
         assert!(matches!(thing.0.close(), Err(Error::Closed(Object::Pz))));
-        assert!(Hold::new(&thing).is_err());
+        assert!(InUse::new(&thing).is_err());
         thing.0.reopen();
-        assert!(Hold::new(&thing).is_ok());
+        assert!(InUse::new(&thing).is_ok());
     }
 }

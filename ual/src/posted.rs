@@ -1,28 +1,28 @@
-//! The posted requests of one work queue, and what a completion says of them: which one ended, and
-//! which unsignalled ones are done with it.
+//! Posted requests of one work queue: which request a completion ends, and which unsignalled ones before
+//! it.
 //!
 //! Owner: an endpoint's face, behind its lock; never more requests than the queue is deep. Requests are
-//! numbered as they are posted; a place holds the request whose number falls on it. Any thread takes
+//! numbered as they are posted; a place holds the request whose number maps to it. Any thread takes
 //! completions, so they are looked up in another order than they came: each takes its own request and
-//! never another signalled one; a number whose place is still held is skipped. When the peer dies every
-//! request completes. On reuse of the queue for another stream, numbers go on.
+//! never another signalled one; a number whose place is still occupied is skipped. When the peer dies
+//! every request completes. When the queue is reused for another stream, numbers continue.
 //!
 //! A completion that is no success says of an unsignalled request before it only that it has ended: it
 //! may have failed, too, and another thread may hold the completion that says so. Such a request has no
-//! slot any more and keeps its place until that thread comes, or until the stream is [reset](Posted::ended)
-//! and it is known how many failed.
+//! slot any more and keeps its place until that thread comes, or until the stream is
+//! [reset](Posted::ended) and it is known how many failed.
 
 use vp_api::{VpResult, VpStatus, room};
 
-/// Requests of a queue.
+/// The posted requests of a queue.
 #[derive(Debug)]
 pub struct Posted<T> {
-    /// As many as a power of two, or none before the first request.
+    /// Their number is a power of two; none before the first request.
     places: Vec<Place<T>>,
     /// The next number.
     next: u64,
-    /// Of unsignalled requests before this number nothing is to be told any more.
-    told: u64,
+    /// Unsignalled requests before this number have been reported.
+    reported: u64,
     /// Requests posted so far.
     posted: u64,
     /// Requests that occupy slots.
@@ -43,13 +43,13 @@ struct Place<T> {
 enum Kind {
     /// No request.
     Free,
-    /// Its completion comes.
+    /// It will have a completion.
     Signalled,
-    /// Its completion comes if it fails.
+    /// It will have a completion if it fails.
     Silent,
-    /// It ended and occupies no slot; its completion comes if it failed.
+    /// It ended and occupies no slot; it has a completion if it failed.
     Ended,
-    /// It succeeded and occupies no slot; the next completion tells.
+    /// It succeeded and occupies no slot; the next completion reports it.
     Done,
 }
 
@@ -57,17 +57,17 @@ impl<T> Posted<T> {
     /// For a queue of `depth`. Memory is allocated with the first request, or by
     /// [`Posted::reserve`].
     pub const fn new(depth: u32) -> Self {
-        Self { places: Vec::new(), next: 0, told: 0, posted: 0, slots: 0, depth }
+        Self { places: Vec::new(), next: 0, reported: 0, posted: 0, slots: 0, depth }
     }
 
     /// Allocates what a queue of `depth` needs, so that posting does not.
     pub fn reserve(&mut self, depth: u32) -> VpResult<()> {
-        // With room to spare for requests whose completions other threads hold.
+        // With extra room for requests whose completions other threads hold.
         let wanted = (depth as usize + (depth as usize / 2).max(2)).next_power_of_two();
         if self.places.len() < wanted { self.widen(wanted) } else { Ok(()) }
     }
 
-    /// Changes the depth, for requests to come.
+    /// Changes the depth, for requests from now on.
     pub fn set_depth(&mut self, depth: u32) {
         self.depth = depth;
     }
@@ -77,8 +77,8 @@ impl<T> Posted<T> {
         self.slots == 0
     }
 
-    /// Number of the next request, and how many can be posted, at most `wanted` and not 0, numbered one
-    /// after the other from there on. Errors: the queue is full, or there is no memory.
+    /// The number of the next request, and how many can be posted with consecutive numbers from there
+    /// on, at least 1 and at most `wanted`. Errors: the queue is full, or there is no memory.
     pub fn room(&mut self, wanted: usize) -> Result<(u64, usize), VpStatus> {
         let slots = self.depth.saturating_sub(self.slots) as usize;
         if slots == 0 {
@@ -90,18 +90,18 @@ impl<T> Posted<T> {
         Ok((self.next, (0..most).take_while(is_free).count()))
     }
 
-    /// Unsignalled requests of which something is still to be told are at most so many.
-    pub fn untold(&self) -> usize {
-        (self.next - self.told) as usize
+    /// An upper bound of the unsignalled requests that are still to be reported.
+    pub fn unreported(&self) -> usize {
+        (self.next - self.reported) as usize
     }
 
-    /// Holds a request; its number. Errors as [`Posted::room`].
+    /// Stores a request; returns its number. Errors as for [`Posted::room`].
     pub fn hold(&mut self, request: T, signalled: bool) -> Result<u64, VpStatus> {
         self.room(1)?;
         Ok(self.push(request, signalled))
     }
 
-    /// Holds a request for which there is [`Posted::room`].
+    /// Stores a request for which there is [`Posted::room`].
     #[inline]
     pub fn push(&mut self, request: T, signalled: bool) -> u64 {
         let (number, order) = (self.next, self.posted);
@@ -114,7 +114,7 @@ impl<T> Posted<T> {
         number
     }
 
-    /// The provider refused the request that was held last.
+    /// The provider refused the request that was stored last.
     pub fn refused(&mut self, number: u64) -> Option<T> {
         let at = self.at(number);
         let place = self.places.get_mut(at).filter(|place| place.holds(number))?;
@@ -123,13 +123,13 @@ impl<T> Posted<T> {
         place.free()
     }
 
-    /// The full number of one of which the lower half came back.
+    /// The full number of a request whose lower half came back.
     pub fn number(&self, half: u32) -> u64 {
         self.next.wrapping_sub(u64::from((self.next as u32).wrapping_sub(half)))
     }
 
-    /// Takes a request out whose completion came; `good`: a success. Each unsignalled request before it
-    /// that has ended is shown to `earlier`, once, oldest first.
+    /// Removes a request that completed; `good`: with success. Each unsignalled request before it that
+    /// has ended is passed to `earlier`, once, oldest first.
     #[inline]
     pub fn complete(
         &mut self,
@@ -139,10 +139,10 @@ impl<T> Posted<T> {
     ) -> Option<T> {
         let at = self.at(number);
         self.places.get(at).filter(|place| place.holds(number))?;
-        if self.told != number {
+        if self.reported != number {
             self.tell_up_to(number, good, &mut earlier);
         }
-        self.told = self.told.max(number + 1);
+        self.reported = self.reported.max(number + 1);
         let place = &mut self.places[at];
         self.slots -= u32::from(place.kind.occupies());
         place.free()
@@ -150,10 +150,10 @@ impl<T> Posted<T> {
 
     #[inline(never)]
     fn tell_up_to(&mut self, number: u64, good: bool, earlier: &mut impl FnMut(&mut T)) {
-        (self.told..number).for_each(|earlier_one| self.tell(earlier_one, good, earlier));
+        (self.reported..number).for_each(|earlier_one| self.report(earlier_one, good, earlier));
     }
 
-    fn tell(&mut self, number: u64, good: bool, earlier: &mut impl FnMut(&mut T)) {
+    fn report(&mut self, number: u64, good: bool, earlier: &mut impl FnMut(&mut T)) {
         let at = self.at(number);
         let place = &mut self.places[at];
         if !place.holds(number) || !matches!(place.kind, Kind::Silent | Kind::Done) {
@@ -168,8 +168,8 @@ impl<T> Posted<T> {
         }
     }
 
-    /// The stream is over, and of all requests the last `failed` have completions that say so: the
-    /// unsignalled ones before those have succeeded. `keep`: it is still to be told of this one.
+    /// The stream is over, and the last `failed` of all requests have completions that say so: the
+    /// unsignalled ones before those have succeeded. `keep`: whether this one is still to be reported.
     pub fn ended(&mut self, failed: u32, keep: impl Fn(&T) -> bool) {
         let good = self.posted.saturating_sub(failed.into());
         for place in &mut self.places {
@@ -187,7 +187,7 @@ impl<T> Posted<T> {
         }
     }
 
-    /// Shows each request that waits for its completion.
+    /// Calls `f` for each request that waits for its completion.
     pub fn for_each(&mut self, f: impl FnMut(&mut T)) {
         self.places.iter_mut().filter_map(|place| place.request.as_mut()).for_each(f);
     }
@@ -202,7 +202,7 @@ impl<T> Posted<T> {
         number as usize & self.places.len().wrapping_sub(1)
     }
 
-    /// Skips numbers whose places are held.
+    /// Skips numbers whose places are occupied.
     #[inline]
     fn find_place(&mut self) -> Result<(), VpStatus> {
         loop {
@@ -224,7 +224,7 @@ impl<T> Posted<T> {
         }
     }
 
-    /// Requests have other places then, and the same numbers.
+    /// Requests then have other places, and the same numbers.
     fn widen(&mut self, len: usize) -> VpResult<()> {
         let mut places = room::list("requests of an endpoint's queue", len)?;
         let free = || Place { number: 0, order: 0, kind: Kind::Free, request: None };

@@ -1,4 +1,5 @@
-//! Model: threads that poll completions, and look up what they found under another lock, lose none.
+//! Loom tests of posted requests: threads that poll completions and look up their requests under another
+//! lock lose none.
 
 use std::collections::VecDeque;
 
@@ -8,10 +9,10 @@ use loom::thread;
 use super::Posted;
 use crate::sync::lock;
 
-/// A completion: of which request, and whether it is a success.
+/// A completion: the number of its request, and whether it is a success.
 type Polled = (u64, bool);
 
-/// What a taker got: requests by their own completions, and through later ones.
+/// What a thread got: requests by their own completions, and through later ones.
 type Got = (Vec<u64>, Vec<u64>);
 
 struct Side {
@@ -39,7 +40,7 @@ fn take(side: &Side) -> Got {
     }
 }
 
-/// Two takers; what both got, sorted.
+/// Two threads; what both got, sorted.
 fn both(side: &Arc<Side>) -> Got {
     let other = thread::spawn({
         let side = side.clone();
@@ -66,12 +67,12 @@ fn loom_two_takers_lose_no_completion() {
 #[test]
 fn loom_two_takers_lose_nothing_of_a_stream_that_failed() {
     loom::model(|| {
-        // 0 succeeded in silence; 1 failed, 2 and 3 were flushed.
+        // 0 succeeded unsignalled; 1 failed, 2 and 3 were flushed.
         let signalled = [false, true, false, true];
         let side = side(&signalled, &[(1, false), (2, false), (3, false)]);
         let (own, earlier) = both(&side);
         assert_eq!(own, [1, 2, 3]);
-        // The memory of 2 comes with its own completion, or was told of by a faster thread.
+        // The memory of 2 comes with its own completion, or was reported by a faster thread.
         assert!(earlier == [0] || earlier == [0, 2], "{earlier:?}");
     });
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A queue that holds requests `0..`, with whether they are signalled.
+/// A queue with requests `0..`, and whether they are signalled.
 fn queue(depth: u32, signalled: &[bool]) -> Posted<u64> {
     let mut posted = Posted::new(depth);
     for (n, signalled) in signalled.iter().enumerate() {
@@ -11,14 +11,14 @@ fn queue(depth: u32, signalled: &[bool]) -> Posted<u64> {
     posted
 }
 
-/// Completes request `number`; it, and what was told of earlier ones.
+/// Completes request `number`; returns it, and the earlier ones that were reported.
 fn complete(posted: &mut Posted<u64>, number: u64, good: bool) -> (Option<u64>, Vec<u64>) {
     let mut earlier = Vec::new();
     let request = posted.complete(number, good, |request| earlier.push(*request));
     (request, earlier)
 }
 
-/// No place is held.
+/// No place is occupied.
 fn is_empty(posted: &Posted<u64>) -> bool {
     posted.places.iter().all(|place| place.kind == Kind::Free)
 }
@@ -51,14 +51,14 @@ fn a_full_queue_refuses_until_one_is_taken() {
     for number in [0, 2] {
         complete(&mut posted, number, true);
     }
-    // The unsignalled one is done when one behind it was taken.
+    // The unsignalled one is done when one behind it completed.
     assert_eq!(posted.hold(4, true), Ok(4));
     assert_eq!(posted.room(9), Ok((5, 1)));
     complete(&mut posted, 4, true);
     assert_eq!(posted.room(9), Ok((5, 3)));
 }
 
-// Its number is on the place of another request by then.
+// Its number maps to the place of another request by then.
 #[test]
 fn a_completion_that_comes_twice_takes_no_later_request() {
     let mut posted = queue(2, &[true]);
@@ -84,7 +84,7 @@ fn a_slow_thread_does_not_stop_the_others() {
 
 #[test]
 fn requests_that_failed_come_out_whatever_the_order() {
-    // 0 succeeds in silence; 1 fails, and so the unsignalled 2 is flushed like 3.
+    // 0 succeeds unsignalled; 1 fails, and so the unsignalled 2 is flushed like 3.
     let mut posted = queue(4, &[false, true, false, true]);
     assert_eq!(complete(&mut posted, 3, false), (Some(3), vec![0, 2]));
     assert_eq!(posted.room(9).unwrap().1, 3, "of the signalled one nobody knows yet");
@@ -97,12 +97,12 @@ fn requests_that_failed_come_out_whatever_the_order() {
 
 #[test]
 fn after_a_stream_only_what_failed_waits() {
-    // 0 and 1 succeed in silence, 2 and 3 fail.
+    // 0 and 1 succeed unsignalled, 2 and 3 fail.
     let mut posted = queue(4, &[false; 4]);
     posted.ended(2, |request| *request == 1);
     assert_eq!(posted.room(9).unwrap().1, 2);
     assert_eq!(posted.hold(4, true), Ok(4));
-    // A success of the next stream says nothing of the last one's.
+    // A success of the next stream says nothing about the last one's requests.
     assert_eq!(complete(&mut posted, 4, true), (Some(4), vec![1]));
     assert_eq!(complete(&mut posted, 2, false), (Some(2), vec![]));
     assert_eq!(complete(&mut posted, 3, false), (Some(3), vec![]));
@@ -168,14 +168,14 @@ fn a_refused_request_leaves_nothing() {
 
 #[test]
 fn a_refused_request_counts_for_no_stream() {
-    for (failed, told) in [(1, vec![0]), (2, vec![])] {
+    for (failed, reported) in [(1, vec![0]), (2, vec![])] {
         let mut posted = queue(4, &[false]);
         let refused = posted.hold(1, false).unwrap();
         posted.refused(refused);
         let last = posted.hold(2, false).unwrap();
         // The last ones of two.
         posted.ended(failed, |_| true);
-        assert_eq!(complete(&mut posted, last, false), (Some(2), told));
+        assert_eq!(complete(&mut posted, last, false), (Some(2), reported));
         assert_eq!(complete(&mut posted, 0, false).0.is_some(), failed == 2);
     }
 }
@@ -183,7 +183,7 @@ fn a_refused_request_counts_for_no_stream() {
 #[test]
 fn half_a_number_is_enough() {
     let mut posted: Posted<u64> =
-        Posted { next: u32::MAX.into(), told: u32::MAX.into(), ..Posted::new(4) };
+        Posted { next: u32::MAX.into(), reported: u32::MAX.into(), ..Posted::new(4) };
     let numbers: Vec<_> = (0..4).map(|n| posted.hold(n, true).unwrap()).collect();
     for (request, number) in (0..).zip(numbers) {
         assert_eq!(posted.number(number as u32), number);
@@ -232,11 +232,11 @@ fn an_idle_queue_has_no_request_in_a_slot() {
 #[test]
 fn what_is_still_to_be_told_is_counted() {
     let mut posted = queue(8, &[false, false, true, false, true]);
-    assert_eq!(posted.untold(), 5);
+    assert_eq!(posted.unreported(), 5);
     complete(&mut posted, 2, true);
-    assert_eq!(posted.untold(), 2);
+    assert_eq!(posted.unreported(), 2);
     complete(&mut posted, 4, true);
-    assert_eq!(posted.untold(), 0);
+    assert_eq!(posted.unreported(), 0);
 }
 
 #[test]

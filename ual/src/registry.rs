@@ -1,8 +1,8 @@
-//! Which providers there are. The only place of the access layer that names one.
+//! The registry of providers; no other part of the access layer names one.
 //!
-//! [`Ual`] owns the list and the configuration; both are fixed once it is made. Libraries are loaded
-//! when they are first needed; one that cannot be used is listed with the reason. All of them come in
-//! the wrappers that the configuration names. Any thread.
+//! [`Ual`] owns the list and the configuration; both are fixed once it is made. Libraries are loaded on
+//! first use; one that cannot be used is listed with the reason. Each provider is wrapped as the
+//! configuration says. Any thread.
 
 mod library;
 mod manifest;
@@ -22,7 +22,7 @@ use ual_cm::Policies;
 
 use library::Library;
 
-/// Providers that come with the library, bare: no configuration concerns them.
+/// Built-in providers, without wrappers: no configuration applies to them.
 pub fn builtin() -> Vec<Arc<dyn Provider>> {
     vec![Arc::new(vp_softrdma::SoftRdma), Arc::new(vp_verbs::Verbs::default())]
 }
@@ -34,13 +34,13 @@ pub struct ProviderListing {
     pub name: String,
     /// Version or build id; empty if it could not be loaded.
     pub version: String,
-    /// The library that it comes in; `None`: it is built in.
+    /// The library that has it; `None`: it is built in.
     pub library: Option<PathBuf>,
     /// Its devices, or why it has none.
     pub devices: std::result::Result<Vec<DeviceInfo>, Unavailable>,
 }
 
-/// A provider that is there, or comes when it is needed, or is not to be used.
+/// A provider that is loaded, is loaded on first use, or is disabled.
 enum Source {
     Built(Arc<dyn Provider>),
     Library(Library),
@@ -56,7 +56,7 @@ impl Source {
         }
     }
 
-    /// The library that it comes in.
+    /// The library that has it.
     fn place(&self) -> Option<&PathBuf> {
         match self {
             Self::Built(_) => None,
@@ -65,7 +65,7 @@ impl Source {
         }
     }
 
-    /// The same provider, not to be used.
+    /// The same provider, disabled.
     fn disabled(&self) -> Self {
         let why = Unavailable {
             reason: "the configuration disables it".into(),
@@ -117,14 +117,13 @@ impl Ual {
         Ok(Self::with_config(Config::load()?))
     }
 
-    /// With the built-in providers, the libraries that the configuration names, and this
-    /// configuration.
+    /// With the built-in providers, the libraries that the configuration names, and this configuration.
     pub fn with_config(config: Config) -> Arc<Self> {
         Self::with_providers(builtin(), config)
     }
 
-    /// With these providers instead of the built-in ones. A library comes before the built-in
-    /// provider of its name, which serves if the library does not.
+    /// With these providers instead of the built-in ones. A library takes precedence over the built-in
+    /// provider of its name, which is used if the library cannot be.
     pub fn with_providers(providers: Vec<Arc<dyn Provider>>, config: Config) -> Arc<Self> {
         let wrap = |name: &str| config.providers.wrap_of(name);
         let named = manifest::named(&config.providers).into_iter();
@@ -151,12 +150,13 @@ impl Ual {
         Arc::new(Self { sources, config })
     }
 
-    /// The configuration in force.
+    /// The configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// All providers with their devices, in the order of preference; one that cannot work says why.
+    /// All providers with their devices, in the order of preference; one that cannot work has the
+    /// reason.
     pub fn providers(&self) -> Vec<ProviderListing> {
         self.sources.iter().map(Source::list).collect()
     }
@@ -166,7 +166,7 @@ impl Ual {
         self.sources.iter().map(|s| (s.name().to_owned(), s.place().cloned())).collect()
     }
 
-    /// The provider at this place of [`Ual::known`], loaded, in its wrappers.
+    /// The provider at this index of [`Ual::known`], loaded, with its wrappers.
     pub fn provider_at(&self, place: usize) -> std::result::Result<Arc<dyn Provider>, Unavailable> {
         let none = || Unavailable {
             reason: format!("there is no provider {place}"),
@@ -176,13 +176,13 @@ impl Ual {
         source.provider().cloned().map_err(Clone::clone)
     }
 
-    /// The listing of the provider at this place of [`Ual::known`].
+    /// The listing of the provider at this index of [`Ual::known`].
     pub fn list_at(&self, place: usize) -> Option<ProviderListing> {
         self.sources.get(place).map(Source::list)
     }
 
-    /// Opens a device of the provider at this place of [`Ual::known`], with nothing around it: the
-    /// RNIC closes when it is dropped.
+    /// Opens a device of the provider at this index of [`Ual::known`], without an Ia: the RNIC closes
+    /// when it is dropped.
     pub fn open_rnic(&self, place: usize, device: &str) -> Result<Arc<dyn Rnic>> {
         let source = self.sources.get(place).ok_or_else(|| self.unknown(device))?;
         let unavailable = |why: &Unavailable| Error::Unavailable {
@@ -213,13 +213,13 @@ impl Ual {
         }
     }
 
-    /// What a provider is offered, with the settings of its own.
+    /// The services for a provider, with its own settings.
     fn services(&self, provider: &str) -> Arc<dyn Services> {
         let own = self.config.providers.own.get(provider);
         Arc::new(HostServices::with(own.map_or_else(Vec::new, |own| own.settings.clone())))
     }
 
-    /// By the name of a provider without loading another one; else by that of a device.
+    /// By the name of a provider, without loading another one; otherwise by that of a device.
     fn locate(&self, name: &str) -> Result<(&Arc<dyn Provider>, DeviceInfo)> {
         let mut refusal = None;
         for source in self.sources.iter().filter(|s| s.name() == name) {

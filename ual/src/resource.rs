@@ -1,4 +1,4 @@
-//! The objects: who owns what, in which order things may go.
+//! The objects of an adapter: ownership, and the order in which they may be closed.
 
 mod address;
 mod directory;
@@ -10,7 +10,7 @@ mod lmr;
 mod map;
 mod pz;
 mod rmr;
-mod sources;
+mod senders;
 mod srq;
 mod ud_ep;
 mod ud_service;
@@ -25,7 +25,7 @@ pub use lmr::{Lmr, LmrInit};
 pub(crate) use map::Map;
 pub use pz::Pz;
 pub use rmr::Rmr;
-pub(crate) use sources::Sources;
+pub(crate) use senders::Senders;
 pub use srq::{Srq, SrqParams};
 pub use ud_ep::{Datagram, UdEp, UdEpInit};
 pub use ud_service::{UdService, UdServiceInit};
@@ -33,4 +33,4 @@ pub use ud_service::{UdService, UdServiceInit};
 #[cfg(all(test, not(loom)))]
 mod earlier_tests;
 #[cfg(all(test, not(loom)))]
-mod watch_tests;
+mod unwatched_socket_tests;

@@ -1,10 +1,10 @@
-//! Whether this process has more rights than the one that started it. Then no library is loaded whose name
-//! comes from the environment. No state.
+//! Whether this process has more rights than the one that started it. If so, no library is loaded whose
+//! name comes from the environment. No state.
 
 /// `AT_SECURE` of the auxiliary vector (getauxval(3)).
 const AT_SECURE: usize = 23;
 
-/// True for setuid, setgid and the like, and where the kernel does not let us look.
+/// True for setuid, setgid and the like, and if the kernel does not tell.
 pub(crate) fn is_secure() -> bool {
     std::fs::read("/proc/self/auxv").map_or(true, |vector| says_secure(&vector))
 }

@@ -1,26 +1,26 @@
-//! The posted receives of a shared queue, and which of them endpoints took along when they went.
-//!
+//! Posted receives of a shared queue, including those that were lost with a destroyed endpoint.
 //! Owner: a shared receive queue's face, behind its lock, which is held from holding a receive until the
-//! provider has taken or refused it. When a peer dies its endpoint completes what it took. An endpoint that
-//! is destroyed completes nothing, and no provider says what it had. But receives are taken in the order in
-//! which they were posted (RDMAC 6.3): of all receives but the last ones, which wait in the queue, it is
-//! known that they were taken, and of an endpoint that it has none of those that were taken before it was
-//! made. What was taken and no endpoint can have is lost, and comes back when an endpoint goes. It stays for
-//! as long as an endpoint is open that was there when it was taken.
+//! Owner: a shared receive queue's face, behind its lock, which is held from storing a receive until the
+//! provider has accepted or refused it. When a peer dies its endpoint completes what it took. A
+//! destroyed endpoint completes nothing, and no provider reports what it had. But receives are taken in
+//! the order in which they were posted (RDMAC 6.3): all receives except the last ones, which wait in the
+//! queue, were taken; and an endpoint has none that were taken before it was created. Receives that were
+//! taken and that no endpoint can have are lost, and are returned when an endpoint is destroyed. Others
+//! stay as long as an endpoint is open that existed when they were taken.
 //!
-//! A completion may be looked at when its endpoint is gone: it is refused, for its number may be another
-//! receive's by then.
+//! A completion may be examined when its endpoint is destroyed: it is refused, since its number may be
+//! another receive's by then.
 
 use std::collections::BTreeMap;
 
 use vp_api::room::Slots;
 use vp_api::{QpId, VpResult, VpStatus, room};
 
-/// See the module.
+/// The posted receives of a shared queue.
 #[derive(Debug)]
 pub struct SharedPosted<T> {
     requests: Slots<T>,
-    /// By number: how many were posted before it; [`FREE`] without a request.
+    /// By number: how many were posted before it; [`FREE`] if there is no request.
     orders: Vec<u64>,
     /// Receives posted so far.
     posted: u64,
@@ -43,7 +43,7 @@ impl<T> SharedPosted<T> {
         Ok(Self { requests, orders, posted: 0, floors: BTreeMap::new() })
     }
 
-    /// Has the memory for `more` receives: to be asked before they are held.
+    /// Reserves memory for `more` receives; called before they are stored.
     ///
     /// # Errors
     /// [`VpStatus::InsufficientResources`]: there is none.
@@ -53,12 +53,12 @@ impl<T> SharedPosted<T> {
         self.orders.try_reserve(missing).map_err(|_| VpStatus::InsufficientResources)
     }
 
-    /// Receives that wait, or that an endpoint has.
+    /// The number of receives that wait or that an endpoint has.
     pub fn held(&self) -> usize {
         self.requests.used()
     }
 
-    /// Holds a receive that is posted next; its number.
+    /// Stores a receive that is posted next; returns its number.
     pub fn hold(&mut self, request: T) -> u32 {
         let number = self.requests.add(request);
         let at = number as usize;
@@ -70,15 +70,15 @@ impl<T> SharedPosted<T> {
         number
     }
 
-    /// The provider refused a receive, and all that were held behind it.
+    /// The provider refused a receive, and all that were stored after it.
     pub fn refused(&mut self, number: u32) -> Option<T> {
         let request = self.take(number)?;
         self.posted -= 1;
         Some(request)
     }
 
-    /// Takes out a receive that completed for an endpoint. `None`: the endpoint is gone, or it completed
-    /// before.
+    /// Removes a receive that completed for an endpoint. `None`: the endpoint is destroyed, or it
+    /// completed before.
     pub fn complete(&mut self, number: u32, qp: QpId) -> Option<T> {
         if self.floors.contains_key(&qp) { self.take(number) } else { None }
     }
@@ -89,12 +89,12 @@ impl<T> SharedPosted<T> {
         Some(request)
     }
 
-    /// An endpoint was made that takes receives, while so many wait in the queue.
+    /// An endpoint that takes receives was created, while `waiting` wait in the queue.
     pub fn joined(&mut self, qp: QpId, waiting: u32) {
         self.floors.insert(qp, self.taken(waiting));
     }
 
-    /// An endpoint was destroyed, after which so many wait in the queue: gives what is lost to `back`.
+    /// An endpoint was destroyed, and `waiting` are left in the queue: passes lost receives to `back`.
     pub fn left(&mut self, qp: QpId, waiting: u32, mut back: impl FnMut(T)) {
         self.floors.remove(&qp);
         let oldest = self.floors.values().copied().min().unwrap_or(FREE);
@@ -106,7 +106,7 @@ impl<T> SharedPosted<T> {
         }
     }
 
-    /// So many of the first receives have been taken.
+    /// The number of receives taken.
     fn taken(&self, waiting: u32) -> u64 {
         self.posted.saturating_sub(waiting.into())
     }
@@ -119,7 +119,7 @@ mod tests {
     const A: QpId = QpId(1);
     const B: QpId = QpId(2);
 
-    /// Receives of an empty queue, numbered as they are held, and its endpoints.
+    /// Receives of an empty queue, numbered as they are stored, and its endpoints.
     fn posted(receives: u32, endpoints: &[QpId]) -> SharedPosted<u32> {
         let mut posted = SharedPosted::new(4).unwrap();
         endpoints.iter().for_each(|qp| posted.joined(*qp, 0));
@@ -143,7 +143,7 @@ mod tests {
         // It has taken 1 and 2.
         assert_eq!(left(&mut posted, A, 5), [1, 2]);
         assert_eq!(posted.held(), 5);
-        // What comes late is refused, also when its number is another receive's.
+        // A late completion is refused, also when its number is another receive's.
         assert_eq!(posted.complete(1, A), None);
         let again = posted.hold(10);
         assert!([0, 1, 2].contains(&again));
@@ -156,10 +156,10 @@ mod tests {
     #[test]
     fn what_another_endpoint_may_have_stays_until_that_goes() {
         let mut posted = posted(8, &[A, B]);
-        // They have taken four, and it is not known who has which.
+        // They have taken four; it is not known which endpoint has which.
         assert_eq!(left(&mut posted, A, 4), []);
         assert_eq!(posted.complete(1, B), Some(1));
-        // One that came since has none of them, and takes two.
+        // An endpoint created since has none of them, and takes two.
         posted.joined(A, 4);
         assert_eq!(left(&mut posted, B, 2), [0, 2, 3]);
         assert_eq!(left(&mut posted, A, 2), [4, 5]);

@@ -1,5 +1,5 @@
-//! What the face above knows an object by: a number that is the face's own (IT-API in C: the
-//! handle). The access layer stores it and hands it back; any thread.
+//! The face's number for an object (in IT-API for C: the handle). The access layer stores and returns
+//! it; any thread.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

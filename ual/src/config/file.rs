@@ -1,4 +1,4 @@
-//! The configuration file as it is written: sections, keys, their bounds. Plain data.
+//! The syntax of the configuration file: sections, keys, their bounds. Plain data.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -95,7 +95,7 @@ impl<'de> Deserialize<'de> for Ring {
     }
 }
 
-/// The keys of a policy, each optional, and the places that have them.
+/// The keys of a policy, each optional, and the sections that have them.
 macro_rules! policy_keys {
     ($($key:ident: $type:ty),+ $(,)?) => {
         /// Keys of a policy; each changes one field.

@@ -1,5 +1,5 @@
-//! `[providers]` as it is written: keys of the registry, and a table for each provider that has keys of
-//! its own. Plain data.
+//! The syntax of `[providers]`: keys of the registry, and a table for each provider that has its own
+//! keys. Plain data.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use vp_hooks::Wrapper;
 
 use super::{Own, Providers};
 
-/// Texts of wrappers.
+/// Wrappers as text.
 struct Wrappers(Vec<Wrapper>);
 
 impl<'de> Deserialize<'de> for Wrappers {
@@ -20,7 +20,7 @@ impl<'de> Deserialize<'de> for Wrappers {
     }
 }
 
-/// The value of a provider's own key, as it is told.
+/// The value of a provider's own key, as it is passed on.
 struct Setting(String);
 
 impl<'de> Deserialize<'de> for Setting {
@@ -69,13 +69,13 @@ impl<'de> Visitor<'de> for Section {
 
 impl<'de> Deserialize<'de> for Own {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        input.deserialize_map(Table)
+        input.deserialize_map(ProviderTableVisitor)
     }
 }
 
-struct Table;
+struct ProviderTableVisitor;
 
-impl<'de> Visitor<'de> for Table {
+impl<'de> Visitor<'de> for ProviderTableVisitor {
     type Value = Own;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

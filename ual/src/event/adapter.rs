@@ -1,4 +1,4 @@
-//! The event dispatchers of an adapter: making one, and finding those that are open. No state.
+//! Calls of an adapter that create event dispatchers and find those that are open. No state.
 
 use std::sync::Arc;
 

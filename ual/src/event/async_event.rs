@@ -1,4 +1,4 @@
-//! Names of the objects that asynchronous events are about. No state.
+//! The objects that asynchronous events are about. No state.
 
 use vp_api::{CqId, QpId, SrqId};
 

@@ -8,10 +8,10 @@ use std::thread::{self, ThreadId};
 
 use crate::error::{Error, Result};
 
-/// What an application attaches.
+/// The function that an application attaches.
 pub(super) type Function<T> = dyn Fn(&Arc<T>) + Send + Sync;
 
-/// The place of a callback of a `T`.
+/// The callback of a `T`, if one is attached.
 pub(super) struct Callback<T> {
     slot: Mutex<Slot<T>>,
     ended: Condvar,
@@ -57,13 +57,13 @@ impl<T> Callback<T> {
         if catch_unwind(AssertUnwindSafe(|| function(of))).is_err() {
             tracing::error!("the callback of an event dispatcher panicked; it stays attached");
         }
-        // Before the end is told: afterwards nothing of the application's is here any more.
+        // Before the end is reported: afterwards nothing of the application's is left here.
         drop(function);
         self.lock().running = None;
         self.ended.notify_all();
     }
 
-    /// Takes it away and waits until it does not run, unless the caller is inside it.
+    /// Detaches it and waits until it is not running, unless the caller is inside it.
     pub(super) fn detach(&self) {
         let mut slot = self.lock();
         let function = slot.function.take();

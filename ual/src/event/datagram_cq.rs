@@ -1,36 +1,35 @@
-//! A completion queue of an adapter with datagrams: where a received datagram came from is put aside
-//! with its endpoint, [`crate::UdEp::take_source`], before its completion is handed out.
+//! Completion queue of an adapter with datagrams: stores the sender of a received datagram with its
+//! endpoint ([`crate::UdEp::take_sender`]) before it returns the completion.
 //!
 //! Between a dispatcher and the provider's queue; adapters without datagrams have none. Any thread.
 //!
-//! Where a datagram came from is beside its completion: a wrapper around the provider's queue
-//! ([`DatagramCq`]), which only adapters with datagrams have, puts it aside with the endpoint before the
-//! completion is handed out, through whatever dispatchers, and the face takes it there. Completions
-//! are no larger for it, and connected endpoints pay one branch on such adapters, nothing on
-//! others.
+//! The sender of a datagram is not part of its completion: a wrapper around the provider's queue
+//! ([`DatagramCq`]), which only adapters with datagrams have, stores it with the endpoint before the
+//! completion is returned, through whatever dispatchers, and the face takes it from there. Completions
+//! are not larger for it; connected endpoints pay one branch on such adapters, and nothing on others.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use vp_api::{Cq, CqId, DatagramSource, QpId, VpResult, VpStatus, WorkCompletion};
 
-use crate::resource::{Map, Sources};
+use crate::resource::{Map, Senders};
 use crate::sync::{AtomicBool, Ordering};
 
-/// Completions polled at once with their sources.
+/// Completions polled at once with their senders.
 const BATCH: usize = 16;
 
-/// The queue of the provider, and where its endpoints are.
+/// The provider's queue, and the senders by endpoint.
 pub(super) struct DatagramCq {
     cq: Arc<dyn Cq>,
-    sources: Arc<Map<QpId, Sources>>,
+    senders: Arc<Map<QpId, Senders>>,
     /// Receives of a datagram endpoint complete here.
     wanted: AtomicBool,
 }
 
 impl DatagramCq {
-    pub(super) fn new(cq: Arc<dyn Cq>, sources: Arc<Map<QpId, Sources>>) -> Arc<Self> {
-        Arc::new(Self { cq, sources, wanted: AtomicBool::new(false) })
+    pub(super) fn new(cq: Arc<dyn Cq>, senders: Arc<Map<QpId, Senders>>) -> Arc<Self> {
+        Arc::new(Self { cq, senders, wanted: AtomicBool::new(false) })
     }
 
     /// Before a datagram can arrive.
@@ -43,7 +42,7 @@ impl DatagramCq {
         let most = out.len().min(BATCH);
         let found = self.cq.poll_from(&mut out[..most], &mut from[..most])?;
         for (completion, source) in out[..found].iter().zip(from) {
-            if let (Some(source), Some(of_ep)) = (source, self.sources.get(completion.qp)) {
+            if let (Some(source), Some(of_ep)) = (source, self.senders.get(completion.qp)) {
                 of_ep.keep(completion.wr_id, source);
             }
         }

@@ -1,11 +1,11 @@
 //! The dispatch thread of an Ia: moves completions of staged dispatchers, and runs callbacks.
 //!
-//! The Ia owns it; it starts with the first dispatcher that needs it and ends with the Ia. It knows
-//! dispatchers weakly. Ringing takes one short lock and never blocks, so providers may ring from
-//! their notifications.
+//! The Ia owns it; it starts with the first dispatcher that needs it and ends with the Ia. It holds
+//! dispatchers weakly. A request takes one short lock and never blocks, so providers may make requests
+//! from their notifications.
 //!
-//! One thread that waits moves completions in place of the dispatch thread ([`Leader`]). It runs no
-//! callback: what a callback does may take long. When it leaves, the rest is the dispatch thread's.
+//! One waiting thread moves completions instead of the dispatch thread ([`Leader`]). It runs no
+//! callback, which may take long. When it leaves, the rest is left to the dispatch thread.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -22,9 +22,9 @@ pub(super) const PUMP: u8 = 1;
 /// Run the callback.
 pub(super) const CALL: u8 = 2;
 
-/// What the thread works for.
+/// A dispatcher that the thread works for.
 pub(super) trait Served: Send + Sync {
-    /// Does what was rung for.
+    /// Does what was requested.
     fn serve(self: Arc<Self>, wanted: u8);
 }
 
@@ -39,43 +39,43 @@ pub(crate) struct Dispatch {
 struct Shared {
     jobs: Mutex<Jobs>,
     arrived: Condvar,
-    /// Signalled for the leader. Made by the first one.
+    /// Signalled for the leader. Created by the first one.
     leader: OnceLock<Arc<Notifier>>,
 }
 
 #[derive(Default)]
 struct Jobs {
-    rung: VecDeque<Arc<Ring>>,
-    /// What a leader left: callbacks.
-    calls: VecDeque<Arc<Ring>>,
-    /// Somebody leads.
+    requested: VecDeque<Arc<Job>>,
+    /// Callbacks that a leader left.
+    calls: VecDeque<Arc<Job>>,
+    /// A thread leads.
     led: bool,
     stopped: bool,
 }
 
 impl Jobs {
-    /// The dispatch thread's next.
-    fn pop(&mut self) -> Option<Arc<Ring>> {
-        self.calls.pop_front().or_else(|| if self.led { None } else { self.rung.pop_front() })
+    /// The dispatch thread's next job.
+    fn pop(&mut self) -> Option<Arc<Job>> {
+        self.calls.pop_front().or_else(|| if self.led { None } else { self.requested.pop_front() })
     }
 }
 
-/// A thread that waits, and moves completions meanwhile.
+/// A waiting thread that moves completions meanwhile.
 pub(super) struct Leader<'a> {
     shared: &'a Shared,
     notifier: &'a Arc<Notifier>,
 }
 
-/// One dispatcher's bell at the thread. Rung again before the thread looked, it is served once.
-pub(super) struct Ring {
+/// A dispatcher's job at the thread. Requested again before the thread looked, it is done once.
+pub(super) struct Job {
     wanted: AtomicU8,
     of: Weak<dyn Served>,
     shared: Arc<Shared>,
 }
 
-impl Ring {
+impl Job {
     /// Has the thread do `what` from now on.
-    pub(super) fn ring(self: &Arc<Self>, what: u8) {
+    pub(super) fn request(self: &Arc<Self>, what: u8) {
         if self.wanted.fetch_or(what, Ordering::AcqRel) == 0 {
             self.shared.add(self.clone());
         }
@@ -88,44 +88,44 @@ impl Shared {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, ring: Arc<Ring>) {
+    fn add(&self, job: Arc<Job>) {
         let mut jobs = self.lock();
         if jobs.stopped {
             return;
         }
-        jobs.rung.push_back(ring);
+        jobs.requested.push_back(job);
         match self.leader.get().filter(|_| jobs.led) {
             Some(leader) => leader.signal(),
             None => self.arrived.notify_one(),
         }
     }
 
-    fn add_call(&self, ring: Arc<Ring>) {
+    fn add_call(&self, job: Arc<Job>) {
         let mut jobs = self.lock();
         if !jobs.stopped {
-            jobs.calls.push_back(ring);
+            jobs.calls.push_back(job);
             self.arrived.notify_one();
         }
     }
 
-    /// The next bell; `None` when it is over.
-    fn next(&self) -> Option<Arc<Ring>> {
+    /// The next job; `None` when the thread is to end.
+    fn next(&self) -> Option<Arc<Job>> {
         let mut jobs = self.lock();
         loop {
             if jobs.stopped {
                 return None;
             }
-            if let Some(ring) = jobs.pop() {
-                return Some(ring);
+            if let Some(job) = jobs.pop() {
+                return Some(job);
             }
             jobs = self.arrived.wait(jobs).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     fn run(&self) {
-        while let Some(ring) = self.next() {
-            let wanted = ring.wanted.swap(0, Ordering::AcqRel);
-            if let Some(served) = ring.of.upgrade() {
+        while let Some(job) = self.next() {
+            let wanted = job.wanted.swap(0, Ordering::AcqRel);
+            if let Some(served) = job.of.upgrade() {
                 served.serve(wanted);
             }
         }
@@ -138,20 +138,20 @@ impl Leader<'_> {
         self.notifier
     }
 
-    /// Moves the completions that were rung for.
+    /// Moves the completions that were requested.
     pub(super) fn work(&self) {
         self.notifier.clear();
         loop {
-            let Some(ring) = self.shared.lock().rung.pop_front() else { return };
-            let wanted = ring.wanted.swap(0, Ordering::AcqRel);
-            if let Some(served) = ring.of.upgrade()
+            let Some(job) = self.shared.lock().requested.pop_front() else { return };
+            let wanted = job.wanted.swap(0, Ordering::AcqRel);
+            if let Some(served) = job.of.upgrade()
                 && wanted & PUMP != 0
             {
                 served.serve(PUMP);
             }
-            // Rung again meanwhile, it is in the list, and comes here again.
-            if wanted & CALL != 0 && ring.wanted.fetch_or(CALL, Ordering::AcqRel) == 0 {
-                self.shared.add_call(ring);
+            // If it was requested again meanwhile, it is in the list and will be handled again.
+            if wanted & CALL != 0 && job.wanted.fetch_or(CALL, Ordering::AcqRel) == 0 {
+                self.shared.add_call(job);
             }
         }
     }
@@ -161,14 +161,14 @@ impl Drop for Leader<'_> {
     fn drop(&mut self) {
         let mut jobs = self.shared.lock();
         jobs.led = false;
-        if !jobs.rung.is_empty() {
+        if !jobs.requested.is_empty() {
             self.shared.arrived.notify_one();
         }
     }
 }
 
 impl Dispatch {
-    /// Has the calling thread move completions, until it drops the leader. `None`: another thread does,
+    /// Makes the calling thread move completions until it drops the leader. `None`: another thread does,
     /// the dispatch thread never started, or there is no descriptor left.
     pub(super) fn try_lead(&self) -> Option<Leader<'_>> {
         if self.shared.leader.get().is_none() {
@@ -181,26 +181,26 @@ impl Dispatch {
         if !started || jobs.stopped || std::mem::replace(&mut jobs.led, true) {
             return None;
         }
-        // What was rung for the dispatch thread, which may be asleep still.
-        if !jobs.rung.is_empty() {
+        // Jobs requested of the dispatch thread, which may still be asleep.
+        if !jobs.requested.is_empty() {
             notifier.signal();
         }
         Some(Leader { shared: &self.shared, notifier })
     }
 
-    /// Has the memory for the bells of so many dispatchers: ringing allocates nothing.
+    /// Reserves memory for the jobs of this many dispatchers: requests allocate nothing.
     pub(super) fn make_room(&self, evds: usize) -> Result<()> {
         let mut jobs = self.shared.lock();
-        let rung = jobs.rung.try_reserve(evds);
-        rung.and_then(|()| jobs.calls.try_reserve(evds)).map_err(|_| {
-            let none = room::none::<Arc<Ring>>("event dispatchers", evds);
+        let requested = jobs.requested.try_reserve(evds);
+        requested.and_then(|()| jobs.calls.try_reserve(evds)).map_err(|_| {
+            let none = room::none::<Arc<Job>>("event dispatchers", evds);
             Error::verb("create an event dispatcher")(none)
         })
     }
 
-    /// A bell for a dispatcher.
-    pub(super) fn bell(&self, of: Weak<dyn Served>) -> Arc<Ring> {
-        Arc::new(Ring { wanted: AtomicU8::new(0), of, shared: self.shared.clone() })
+    /// A job for a dispatcher.
+    pub(super) fn job(&self, of: Weak<dyn Served>) -> Arc<Job> {
+        Arc::new(Job { wanted: AtomicU8::new(0), of, shared: self.shared.clone() })
     }
 
     /// Starts the thread if it does not run.
@@ -215,13 +215,13 @@ impl Dispatch {
         Ok(())
     }
 
-    /// Ends the thread. It may be the caller (the last reference went in a callback): then it ends
-    /// when it comes back.
+    /// Ends the thread. If the caller is that thread (a callback dropped the last reference), it ends
+    /// when the callback returns.
     pub(crate) fn stop(&self) {
         let left = {
             let mut jobs = self.shared.lock();
             jobs.stopped = true;
-            (std::mem::take(&mut jobs.rung), std::mem::take(&mut jobs.calls))
+            (std::mem::take(&mut jobs.requested), std::mem::take(&mut jobs.calls))
         };
         self.shared.arrived.notify_all();
         drop(left);
@@ -229,7 +229,7 @@ impl Dispatch {
         if let Some(thread) = thread
             && thread.thread().id() != std::thread::current().id()
         {
-            // It ends without a panic: callbacks are caught.
+            // It ends without a panic: panics of callbacks are caught.
             let _ = thread.join();
         }
     }
@@ -243,7 +243,7 @@ mod tests {
     fn there_is_memory_for_every_bell() {
         let dispatch = Dispatch::default();
         dispatch.make_room(100).unwrap();
-        assert!(dispatch.shared.lock().rung.capacity() >= 100);
+        assert!(dispatch.shared.lock().requested.capacity() >= 100);
     }
 
     #[test]

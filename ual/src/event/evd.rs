@@ -1,10 +1,10 @@
-//! The event dispatcher (IT-API SEVD and AEVD): one stream of events, taken by polling, waiting,
-//! through a descriptor or from a callback.
+//! Event dispatcher (IT-API SEVD and AEVD): one stream of events, taken by polling, waiting, through a
+//! descriptor or from a callback.
 //!
-//! An Evd owns its queue, and for completions the provider's completion queue. Any number of
-//! threads may take events; each event goes to one of them. It notifies (ends waits, makes the
-//! descriptor readable, tells its aggregate dispatcher, runs its callback) while its criteria are
-//! met: it is enabled, and as many notification events wait as its threshold says.
+//! An Evd owns its queue, and for completions the provider's completion queue. Any number of threads may
+//! take events; each event is taken by one of them. It notifies (ends waits, makes the descriptor
+//! readable, tells its aggregate dispatcher, runs its callback) while its criteria are met: it is
+//! enabled, and as many notification events wait as its threshold.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -13,17 +13,17 @@ use vp_api::{AsyncEvent, Cq, QpId, VpStatus};
 
 use super::callback::Callback;
 use super::completion::Completions;
-use super::core::{Control, Core};
-use super::dispatch::{CALL, PUMP, Ring, Served};
+use super::dispatch::{CALL, Job, PUMP, Served};
+use super::event_queue::{Control, EventQueue};
 use super::state::Push;
 use super::{AsyncSource, EvdInit, Event, Stream};
 use crate::error::{Error, Object, Result};
-use crate::life::{Hold, Life, Living};
+use crate::life::{InUse, Life, Living};
 use crate::resource::{Ia, Resource};
 use crate::sync::{AtomicU32, Mutex, Ordering, lock};
 use crate::tag::Tag;
 
-/// A connection tells at most so much: what became of it, and how it ended.
+/// Events per connection at most: its result, and its end.
 const CONNECTION_EVENTS: usize = 2;
 
 /// Event dispatcher.
@@ -34,23 +34,23 @@ pub struct Evd {
     wanted: fn(&Event) -> bool,
     pub(super) spin: Duration,
     pub(super) callback: Callback<Self>,
-    pub(super) ring: Arc<Ring>,
+    pub(super) job: Arc<Job>,
     /// The aggregate dispatcher that it feeds.
-    pub(super) aggregate: Mutex<Option<Hold<Self>>>,
+    pub(super) aggregate: Mutex<Option<InUse<Self>>>,
     /// Threads inside a wait.
     pub(super) waiting: AtomicU32,
     pub(super) me: Weak<Self>,
     life: Life,
     tag: Tag,
-    ia: Hold<Ia>,
+    ia: InUse<Ia>,
 }
 
 pub(super) enum Source {
-    Queue(Core<Event>),
+    Queue(EventQueue<Event>),
     /// The second is the staging queue of the first.
-    Completions(Completions, Arc<Core<Event>>),
+    Completions(Completions, Arc<EventQueue<Event>>),
     /// Dispatchers whose criteria are met.
-    Children(Arc<Core<Weak<Evd>>>),
+    Children(Arc<EventQueue<Weak<Evd>>>),
 }
 
 impl Source {
@@ -58,14 +58,15 @@ impl Source {
         let (depth, threshold) = (init.depth as usize, init.threshold as usize);
         let source = match init.stream {
             Stream::Completion => {
-                let core = Arc::new(Core::new(depth, threshold));
+                let queue = Arc::new(EventQueue::new(depth, threshold));
                 let plain = init.threshold == 1;
-                let sources = ia.datagram_attrs().map(|_| ia.directory().sources().clone());
-                let queue = Completions::new(ia.rnic(), sources, init.depth, core.clone(), plain)?;
-                Self::Completions(queue, core)
+                let senders = ia.datagram_attrs().map(|_| ia.directory().senders().clone());
+                let completions =
+                    Completions::new(ia.rnic(), senders, init.depth, queue.clone(), plain)?;
+                Self::Completions(completions, queue)
             }
-            Stream::Aggregate => Self::Children(Arc::new(Core::new(usize::MAX, 1))),
-            _ => Self::Queue(Core::new(depth, threshold)),
+            Stream::Aggregate => Self::Children(Arc::new(EventQueue::new(usize::MAX, 1))),
+            _ => Self::Queue(EventQueue::new(depth, threshold)),
         };
         source.control().configure(&mut |settings| settings.overflow = init.overflow);
         Ok(source)
@@ -73,9 +74,9 @@ impl Source {
 
     fn control(&self) -> &dyn Control {
         match self {
-            Self::Queue(core) => core,
-            Self::Completions(_, core) => &**core,
-            Self::Children(core) => &**core,
+            Self::Queue(queue) => queue,
+            Self::Completions(_, queue) => &**queue,
+            Self::Children(queue) => &**queue,
         }
     }
 }
@@ -85,7 +86,7 @@ impl Evd {
         if init.depth == 0 && init.stream != Stream::Aggregate {
             return Err(Error::InvalidArgument("an event dispatcher needs a depth above 0".into()));
         }
-        let ia = Hold::new(ia)?;
+        let ia = InUse::new(ia)?;
         let source = Source::new(&ia, &init)?;
         ia.dispatch().make_room(ia.life().users() as usize)?;
         let evd = Arc::new_cyclic(|me| Self {
@@ -95,7 +96,7 @@ impl Evd {
             wanted: init.wanted,
             spin: ia.policy().spin,
             callback: Callback::new(),
-            ring: ia.dispatch().bell(me.clone() as Weak<dyn Served>),
+            job: ia.dispatch().job(me.clone() as Weak<dyn Served>),
             aggregate: Mutex::new(None),
             waiting: AtomicU32::new(0),
             me: me.clone(),
@@ -109,12 +110,12 @@ impl Evd {
         Ok(evd)
     }
 
-    /// What it carries.
+    /// The kind of events that it carries.
     pub fn stream(&self) -> Stream {
         self.stream
     }
 
-    /// What the face above knows it by.
+    /// The face's number for it.
     pub fn tag(&self) -> &Tag {
         &self.tag
     }
@@ -134,18 +135,18 @@ impl Evd {
 
     /// Software dispatchers only: adds an event (IT-API `it_evd_post_se`).
     pub fn post_software(&self, data: u64) -> Result<()> {
-        let Source::Queue(core) = &self.source else {
+        let Source::Queue(queue) = &self.source else {
             return Err(self.wrong_stream(Stream::Software));
         };
         self.check_stream(Stream::Software)?;
-        match core.change(|state| state.push(Event::Software(data))) {
+        match queue.change(|state| state.push(Event::Software(data))) {
             Push::Queued => Ok(()),
             Push::Refused { .. } => Err(Error::QueueFull { depth: self.depth() }),
         }
     }
 
-    /// Closes it; refused while endpoints, listeners, other dispatchers or waiters use it. Waits
-    /// for a call of its callback to end, unless called from inside. Events in it vanish.
+    /// Closes it; refused while endpoints, listeners, other dispatchers or waiters use it. Waits for a
+    /// call of its callback to end, unless called from inside. Its events are dropped.
     pub fn close(&self) -> Result<()> {
         let waiting = self.waiting.load(Ordering::SeqCst);
         if waiting > 0 && self.is_open() && self.control().check_aborted().is_ok() {
@@ -159,9 +160,9 @@ impl Evd {
             self.life.reopen();
             return Err(Error::verb("destroy the completion queue")(error));
         }
-        // For one who began to wait in this moment.
+        // For a thread that began to wait at this moment.
         self.abort();
-        self.control().set_alarm(None);
+        self.control().set_trigger(None);
         self.callback.detach();
         self.leave_aggregate(&mut lock(&self.aggregate));
         self.ia.directory().remove_evd(self);
@@ -181,12 +182,12 @@ impl Evd {
         }
     }
 
-    /// Before a completion that is no notification can exist.
+    /// Before a completion that does not count can exist.
     #[inline]
     pub(crate) fn expect_quiet(&self) -> std::result::Result<(), VpStatus> {
         match &self.source {
-            Source::Completions(completions, _) if !completions.is_settled() => {
-                self.unsettle().map_err(|_| VpStatus::InsufficientResources)
+            Source::Completions(completions, _) if !completions.allows_uncounted() => {
+                self.allow_uncounted().map_err(|_| VpStatus::InsufficientResources)
             }
             _ => Ok(()),
         }
@@ -222,25 +223,25 @@ impl Evd {
         ))
     }
 
-    /// Endpoints and others that use it.
+    /// The number of endpoints and other objects that use it.
     pub(super) fn users(&self) -> usize {
         self.life.users() as usize
     }
 
-    /// Has the memory for what the connections of its endpoints have still to tell: before one more is
-    /// begun.
+    /// Reserves memory for the events that the connections of its endpoints have still to deliver;
+    /// called before one more is begun.
     pub(crate) fn make_room(&self) -> Result<()> {
-        let Source::Queue(core) = &self.source else { return Ok(()) };
-        core.take_with(|state| state.make_room(CONNECTION_EVENTS * self.users()))
+        let Source::Queue(queue) = &self.source else { return Ok(()) };
+        queue.take_with(|state| state.make_room(CONNECTION_EVENTS * self.users()))
     }
 
     /// Adds a connection event of an object, while that `is_open`; their number is bounded by the number
     /// of endpoints.
     pub(crate) fn push_connection(&self, event: Event, is_open: impl FnOnce() -> bool) {
-        if let Source::Queue(core) = &self.source
+        if let Source::Queue(queue) = &self.source
             && (self.wanted)(&event)
         {
-            core.change(|state| {
+            queue.change(|state| {
                 if is_open() {
                     state.push_always(event, true);
                 }
@@ -248,7 +249,7 @@ impl Evd {
         }
     }
 
-    /// Adds an event if there is room; else false.
+    /// Adds an event if there is room; otherwise returns false.
     pub(crate) fn push_bounded(&self, event: Event) -> bool {
         self.push(event, false, || true)
     }
@@ -269,21 +270,21 @@ impl Evd {
     }
 
     fn push(&self, event: Event, counted: bool, is_open: impl FnOnce() -> bool) -> bool {
-        let Source::Queue(core) = &self.source else { return false };
+        let Source::Queue(queue) = &self.source else { return false };
         if !(self.wanted)(&event) {
             return false;
         }
-        let pushed = core.change(|state| is_open().then(|| state.push_or_lose(event, counted)));
+        let pushed = queue.change(|state| is_open().then(|| state.push_or_lose(event, counted)));
         if pushed == Some(Push::Refused { report: true }) {
             self.report_overflow();
         }
         pushed == Some(Push::Queued)
     }
 
-    /// Takes out the events that are `about` an object which is closed: nobody is woken for them.
+    /// Removes the events that are `about` an object which is closed, without waking any thread.
     pub(crate) fn discard(&self, about: impl Fn(&Event) -> bool) {
-        if let Source::Queue(core) = &self.source {
-            core.change(|state| state.remove(about));
+        if let Source::Queue(queue) = &self.source {
+            queue.change(|state| state.remove(about));
         }
     }
 
@@ -335,7 +336,7 @@ impl Living for Evd {
 
 impl Drop for Evd {
     fn drop(&mut self) {
-        // Closed already, or nobody can use it any more; either way there is nobody to tell.
+        // It is closed already, or can no longer be used; either way the error concerns no one.
         let _ = self.close();
     }
 }
@@ -367,9 +368,9 @@ mod tests {
     fn there_is_memory_for_what_connections_have_to_tell() {
         let ia = crate::Ual::with_config(Default::default()).open_any().unwrap();
         let evd = ia.create_evd(EvdInit::new(Stream::Connection, 1)).unwrap();
-        let endpoints: Vec<_> = (0..100).map(|_| Hold::new(&evd).unwrap()).collect();
+        let endpoints: Vec<_> = (0..100).map(|_| InUse::new(&evd).unwrap()).collect();
         evd.make_room().unwrap();
-        let Source::Queue(core) = &evd.source else { panic!("a queue") };
-        assert!(core.read(State::spare) >= CONNECTION_EVENTS * endpoints.len());
+        let Source::Queue(queue) = &evd.source else { panic!("a queue") };
+        assert!(queue.read(State::spare) >= CONNECTION_EVENTS * endpoints.len());
     }
 }

@@ -1,4 +1,4 @@
-//! How a dispatcher is made, and what it says of itself. Values only.
+//! Parameters and attributes of an event dispatcher. Plain values.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -8,23 +8,23 @@ use super::{Evd, Event, Overflow, Stream};
 /// For creating an [`Evd`] (IT-API `it_evd_create`).
 #[derive(Clone, Debug)]
 pub struct EvdInit {
-    /// What it carries.
+    /// The kind of events that it carries.
     pub stream: Stream,
-    /// Events it can hold. Connection events are never lost, whatever the depth. Means nothing for
-    /// an aggregate dispatcher.
+    /// Events it can hold. Connection events are never lost, whatever the depth. Ignored for an
+    /// aggregate dispatcher.
     pub depth: u32,
-    /// Notification events that must be there before waiters, the descriptor, the callback and the
-    /// aggregate dispatcher are told; 0: never, 1: every one. Means nothing for an aggregate
-    /// dispatcher: each that feeds it counts.
+    /// Number of waiting notification events at which waiters, the descriptor, the callback and the
+    /// aggregate dispatcher are notified; 0: never, 1: every one. Ignored for an aggregate dispatcher:
+    /// each that feeds it counts.
     pub threshold: u32,
     /// The aggregate dispatcher that it feeds.
     pub aggregate: Option<Arc<Evd>>,
-    /// What happens without room.
+    /// What happens if there is no room.
     pub overflow: Overflow,
     /// Aggregate only: hands out the events themselves instead of notifications.
     pub underlying: bool,
-    /// Events, other than completions, for which it says no are not queued: the face above would drop
-    /// them, after they had woken somebody and been counted.
+    /// Events, except completions, for which this returns false are not queued: the face above would
+    /// drop them, after they had woken a thread and been counted.
     pub wanted: fn(&Event) -> bool,
 }
 
@@ -37,14 +37,14 @@ impl EvdInit {
     }
 }
 
-/// A dispatcher as it is (IT-API `it_evd_query`).
+/// The attributes of a dispatcher (IT-API `it_evd_query`).
 #[derive(Clone, Debug)]
 pub struct EvdInfo {
-    /// What it carries.
+    /// The kind of events that it carries.
     pub stream: Stream,
     /// Events it can hold.
     pub depth: u32,
-    /// Notification events that make it notify.
+    /// Number of notification events at which it notifies.
     pub threshold: u32,
     /// The aggregate dispatcher that it feeds.
     pub aggregate: Option<Arc<Evd>>,
@@ -52,15 +52,15 @@ pub struct EvdInfo {
     pub fd: Option<RawFd>,
     /// Endpoints, listeners or other dispatchers use it.
     pub bound: bool,
-    /// It notifies; else it only queues.
+    /// It notifies; otherwise it only queues.
     pub enabled: bool,
-    /// Events were lost, and no room appeared since ([`Overflow::auto_reset`]), or nobody called
-    /// [`Evd::clear_overflow`].
+    /// Events were lost, and since then neither room appeared ([`Overflow::auto_reset`]) nor was
+    /// [`Evd::clear_overflow`] called.
     pub overflowed: bool,
     /// A callback is attached.
     pub callback: bool,
     /// Aggregate only: hands out the events themselves.
     pub underlying: bool,
-    /// What happens without room.
+    /// What happens if there is no room.
     pub overflow: Overflow,
 }

@@ -1,9 +1,9 @@
-//! Leading: a thread that waits on a staged or aggregate dispatcher serves the sockets, and moves the
-//! completions, itself.
+//! Leading: a thread that waits on a staged or aggregate dispatcher serves the sockets and moves the
+//! completions itself.
 //!
-//! Without it a message wakes the provider's thread, that one the dispatch thread, and that one the waiter.
-//! One waiter of an Ia leads; others sleep at the gate of their dispatcher, and the leader wakes them. When
-//! it leaves, both threads take over again. Nothing is locked while it sleeps.
+//! Without it a message wakes the provider's thread, which wakes the dispatch thread, which wakes the
+//! waiter. One waiter of an Ia leads; others sleep at the gate of their dispatcher, and the leader wakes
+//! them. When it leaves, both threads take over again. No lock is held while it sleeps.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use vp_api::{Rnic, VpStatus};
 use super::dispatch::{Dispatch, Leader};
 use crate::sync::Slept;
 
-/// See the module.
+/// A thread that leads, at the provider and at the dispatch thread.
 pub(super) struct Lead<'a> {
     rnic: &'a dyn Rnic,
     leader: Leader<'a>,
@@ -27,13 +27,13 @@ impl<'a> Lead<'a> {
         Some(Self { rnic, leader: dispatch.try_lead()? })
     }
 
-    /// Signalled by whoever wants this thread awake.
+    /// Signalled to wake this thread.
     pub(super) fn notifier(&self) -> &Arc<Notifier> {
         self.leader.notifier()
     }
 
-    /// Serves the sockets until there is something to do, for `left` at most. `None`: the provider has no
-    /// such service.
+    /// Serves the sockets until there is something to do, for at most `left`. `None`: the provider does
+    /// not support it.
     pub(super) fn sleep(&self, left: Option<Duration>) -> Option<Slept> {
         match self.rnic.lead(self.notifier().as_fd(), left) {
             Ok(true) => Some(Slept::Woken),

@@ -1,4 +1,5 @@
-//! No wake-up is lost, and none comes twice for one event: every order of a few steps, by loom.
+//! Loom tests of event queues: no wake-up is lost, and none comes twice for one event, in every order of
+//! a few steps.
 
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicUsize;
@@ -6,33 +7,33 @@ use loom::thread;
 use vp_api::{VpStatus, WorkCompletion};
 
 use super::*;
-use crate::event::pump::{Pump, Spring};
+use crate::event::pump::{CompletionSource, Pump};
 use crate::event::staging_mode::StagingMode;
 use crate::event::{Event, NOTIFY};
 
-/// A model of a few threads; more switches than this at once find nothing new.
+/// A model of a few threads; more preemptions than this find nothing new.
 fn model(body: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(body);
 }
 
-fn wait<T>(core: &Core<T>) -> Result<T> {
-    core.wait(&core.begin(None), State::take)
+fn wait<T>(queue: &EventQueue<T>) -> Result<T> {
+    queue.wait(&queue.begin(None), State::take)
 }
 
 #[test]
 fn loom_a_waiter_at_threshold_two_wakes_with_the_second_push() {
     model(|| {
-        let core = Arc::new(Core::new(4, 2));
+        let queue = Arc::new(EventQueue::new(4, 2));
         let pushers = [1, 2].map(|number| {
-            let core = core.clone();
-            thread::spawn(move || core.push_always(number))
+            let queue = queue.clone();
+            thread::spawn(move || queue.push_always(number))
         });
-        let first = wait(&core).unwrap();
-        let second = core.take().unwrap().unwrap();
+        let first = wait(&queue).unwrap();
+        let second = queue.take().unwrap().unwrap();
         assert_eq!(first + second, 3);
-        assert!(core.take().unwrap().is_none());
+        assert!(queue.take().unwrap().is_none());
         pushers.into_iter().for_each(|pusher| pusher.join().unwrap());
     });
 }
@@ -40,14 +41,14 @@ fn loom_a_waiter_at_threshold_two_wakes_with_the_second_push() {
 #[test]
 fn loom_two_waiters_get_one_event_each() {
     model(|| {
-        let core = Arc::new(Core::new(4, 1));
+        let queue = Arc::new(EventQueue::new(4, 1));
         let other = {
-            let core = core.clone();
-            thread::spawn(move || wait(&core).unwrap())
+            let queue = queue.clone();
+            thread::spawn(move || wait(&queue).unwrap())
         };
-        core.push_always(1);
-        core.push_always(2);
-        let mine = wait(&core).unwrap();
+        queue.push_always(1);
+        queue.push_always(2);
+        let mine = wait(&queue).unwrap();
         assert_eq!(mine + other.join().unwrap(), 3);
     });
 }
@@ -55,17 +56,17 @@ fn loom_two_waiters_get_one_event_each() {
 #[test]
 fn loom_enabling_wakes_whoever_slept_through_a_push() {
     model(|| {
-        let core = Arc::new(Core::new(4, 1));
-        core.configure(&mut |settings| settings.enabled = false);
+        let queue = Arc::new(EventQueue::new(4, 1));
+        queue.configure(&mut |settings| settings.enabled = false);
         let pusher = {
-            let core = core.clone();
-            thread::spawn(move || core.push_always(7))
+            let queue = queue.clone();
+            thread::spawn(move || queue.push_always(7))
         };
         let enabler = {
-            let core = core.clone();
-            thread::spawn(move || core.configure(&mut |settings| settings.enabled = true))
+            let queue = queue.clone();
+            thread::spawn(move || queue.configure(&mut |settings| settings.enabled = true))
         };
-        assert_eq!(wait(&core).unwrap(), 7);
+        assert_eq!(wait(&queue).unwrap(), 7);
         pusher.join().unwrap();
         enabler.join().unwrap();
     });
@@ -74,19 +75,19 @@ fn loom_enabling_wakes_whoever_slept_through_a_push() {
 #[test]
 fn loom_disabling_keeps_the_event() {
     model(|| {
-        let core = Arc::new(Core::new(4, 1));
+        let queue = Arc::new(EventQueue::new(4, 1));
         let waiter = {
-            let core = core.clone();
-            thread::spawn(move || wait(&core))
+            let queue = queue.clone();
+            thread::spawn(move || wait(&queue))
         };
         let switcher = {
-            let core = core.clone();
+            let queue = queue.clone();
             thread::spawn(move || {
-                core.configure(&mut |settings| settings.enabled = false);
-                core.configure(&mut |settings| settings.enabled = true);
+                queue.configure(&mut |settings| settings.enabled = false);
+                queue.configure(&mut |settings| settings.enabled = true);
             })
         };
-        core.push_always(7);
+        queue.push_always(7);
         assert_eq!(waiter.join().unwrap().unwrap(), 7);
         switcher.join().unwrap();
     });
@@ -95,18 +96,18 @@ fn loom_disabling_keeps_the_event() {
 #[test]
 fn loom_aborts_and_interrupts_end_every_wait() {
     model(|| {
-        let core = Arc::new(Core::<u64>::new(4, 1));
+        let queue = Arc::new(EventQueue::<u64>::new(4, 1));
         let waiter = {
-            let core = core.clone();
-            thread::spawn(move || wait(&core))
+            let queue = queue.clone();
+            thread::spawn(move || wait(&queue))
         };
-        core.abort();
+        queue.abort();
         assert!(matches!(waiter.join().unwrap(), Err(Error::Aborted)));
     });
 }
 
-/// A child that feeds an aggregate with its number.
-fn feed(child: &Core<u64>, number: usize, list: &Arc<Core<usize>>) {
+/// A child that adds its number to an aggregate.
+fn feed(child: &EventQueue<u64>, number: usize, list: &Arc<EventQueue<usize>>) {
     let list = list.clone();
     let tell = Box::new(move |met| match met {
         true => list.push_always(number),
@@ -118,8 +119,8 @@ fn feed(child: &Core<u64>, number: usize, list: &Arc<Core<usize>>) {
 #[test]
 fn loom_a_child_wakes_the_waiter_of_its_aggregate() {
     model(|| {
-        let list = Arc::new(Core::new(usize::MAX, 1));
-        let child = Arc::new(Core::new(4, 1));
+        let list = Arc::new(EventQueue::new(usize::MAX, 1));
+        let child = Arc::new(EventQueue::new(4, 1));
         feed(&child, 0, &list);
         let pusher = {
             let child = child.clone();
@@ -144,8 +145,8 @@ fn loom_a_child_wakes_the_waiter_of_its_aggregate() {
 #[test]
 fn loom_a_child_that_leaves_is_not_listed_any_more() {
     model(|| {
-        let list = Arc::new(Core::new(usize::MAX, 1));
-        let child = Arc::new(Core::new(4, 1));
+        let list = Arc::new(EventQueue::new(usize::MAX, 1));
+        let child = Arc::new(EventQueue::new(4, 1));
         feed(&child, 0, &list);
         let pusher = {
             let child = child.clone();
@@ -158,15 +159,15 @@ fn loom_a_child_that_leaves_is_not_listed_any_more() {
     });
 }
 
-/// A provider's queue by the arm rule: publish, then look at the arming; arm, then look.
+/// A provider's queue with the arm rule: publish, then check the arming; arm, then look.
 struct Fake {
     published: AtomicUsize,
     taken: AtomicUsize,
     armed: AtomicBool,
-    /// Rings of the dispatch thread.
-    rings: Core<()>,
-    /// What ends the sleep of a waiter inside.
-    door: Gate,
+    /// Requests to the dispatch thread.
+    rings: EventQueue<()>,
+    /// Ends the sleep of a waiter inside.
+    gate: Gate,
 }
 
 impl Fake {
@@ -175,15 +176,15 @@ impl Fake {
             published: AtomicUsize::new(0),
             taken: AtomicUsize::new(0),
             armed: AtomicBool::new(false),
-            rings: Core::new(64, 1),
-            door: Gate::default(),
+            rings: EventQueue::new(64, 1),
+            gate: Gate::default(),
         }
     }
 
-    /// The provider completes something; true if the armed notification fired.
+    /// The provider adds a completion; returns true if the armed notification fired.
     fn complete(&self) -> bool {
         self.published.fetch_add(1, Ordering::SeqCst);
-        self.door.open();
+        self.gate.open();
         let fired = self.armed.swap(false, Ordering::SeqCst);
         if fired {
             self.rings.push_always(());
@@ -196,7 +197,7 @@ impl Fake {
     }
 }
 
-impl Spring for &Fake {
+impl CompletionSource for &Fake {
     fn poll(&self, out: &mut [WorkCompletion]) -> std::result::Result<usize, VpStatus> {
         let taken = self.taken.load(Ordering::SeqCst);
         if self.published.load(Ordering::SeqCst) <= taken || out.is_empty() {
@@ -216,20 +217,20 @@ impl Spring for &Fake {
     }
 }
 
-/// The dispatch thread: pumps after every ring until `pumped` completions went through.
-fn dispatch(fake: &Arc<Fake>, pump: &Arc<Pump>, core: &Arc<Core<Event>>, pumped: usize) {
+/// The dispatch thread: pumps after every request until `pumped` completions went through.
+fn dispatch(fake: &Arc<Fake>, pump: &Arc<Pump>, queue: &Arc<EventQueue<Event>>, pumped: usize) {
     while fake.taken.load(Ordering::SeqCst) < pumped {
         assert!(wait(&fake.rings).is_ok());
-        pump.run(&&**fake, core);
+        pump.run(&&**fake, queue);
     }
 }
 
 #[test]
-fn loom_the_pump_never_rests_over_a_completion() {
+fn loom_the_pump_never_waits_with_a_completion_left() {
     model(|| {
         let (fake, pump) = (Arc::new(Fake::new()), Arc::new(Pump::new()));
-        let core = Arc::new(Core::<Event>::new(8, 1));
-        pump.run(&&*fake, &core);
+        let queue = Arc::new(EventQueue::<Event>::new(8, 1));
+        pump.run(&&*fake, &queue);
         let provider = {
             let fake = fake.clone();
             thread::spawn(move || {
@@ -238,11 +239,11 @@ fn loom_the_pump_never_rests_over_a_completion() {
             })
         };
         let dispatcher = {
-            let (fake, pump, core) = (fake.clone(), pump.clone(), core.clone());
-            thread::spawn(move || dispatch(&fake, &pump, &core, 2))
+            let (fake, pump, queue) = (fake.clone(), pump.clone(), queue.clone());
+            thread::spawn(move || dispatch(&fake, &pump, &queue, 2))
         };
-        wait(&core).unwrap();
-        wait(&core).unwrap();
+        wait(&queue).unwrap();
+        wait(&queue).unwrap();
         provider.join().unwrap();
         dispatcher.join().unwrap();
     });
@@ -252,27 +253,27 @@ fn loom_the_pump_never_rests_over_a_completion() {
 fn loom_a_stalled_pump_goes_on_when_there_is_room() {
     model(|| {
         let (fake, pump) = (Arc::new(Fake::new()), Arc::new(Pump::new()));
-        let core = Arc::new(Core::<Event>::new(1, 1));
+        let queue = Arc::new(EventQueue::<Event>::new(1, 1));
         fake.complete();
         fake.complete();
         let pumper = {
-            let (fake, pump, core) = (fake.clone(), pump.clone(), core.clone());
-            thread::spawn(move || pump.run(&&*fake, &core))
+            let (fake, pump, queue) = (fake.clone(), pump.clone(), queue.clone());
+            thread::spawn(move || pump.run(&&*fake, &queue))
         };
-        wait(&core).unwrap();
+        wait(&queue).unwrap();
         if pump.is_stalled() {
-            pump.run(&&*fake, &core);
+            pump.run(&&*fake, &queue);
         }
         pumper.join().unwrap();
-        assert!(core.take().unwrap().is_some());
+        assert!(queue.take().unwrap().is_some());
     });
 }
 
-/// A waiter inside the provider's queue, as `Completions::wait` does it.
+/// A waiter inside the provider's queue, like `Completions::wait`.
 fn wait_directly(mode: &StagingMode, fake: &Fake) -> Option<()> {
     let _inside = mode.enter()?;
     loop {
-        let ticket = fake.door.ticket();
+        let ticket = fake.gate.ticket();
         let mut one = [WorkCompletion::BLANK];
         if (&fake).poll(&mut one) == Ok(1) {
             return Some(());
@@ -281,33 +282,33 @@ fn wait_directly(mode: &StagingMode, fake: &Fake) -> Option<()> {
             return None;
         }
         if !fake.has_any() {
-            fake.door.wait(ticket, None);
+            fake.gate.wait(ticket, None);
         }
     }
 }
 
 #[test]
-fn loom_a_waiter_goes_over_when_the_mode_turns() {
+fn loom_a_waiter_moves_when_the_mode_changes() {
     model(|| {
         let (fake, pump) = (Arc::new(Fake::new()), Arc::new(Pump::new()));
-        let core = Arc::new(Core::<Event>::new(8, 1));
+        let queue = Arc::new(EventQueue::<Event>::new(8, 1));
         let mode = Arc::new(StagingMode::new(true));
         let waiter = {
-            let (fake, core, mode) = (fake.clone(), core.clone(), mode.clone());
+            let (fake, queue, mode) = (fake.clone(), queue.clone(), mode.clone());
             thread::spawn(move || match wait_directly(&mode, &fake) {
                 Some(()) => {}
                 None => {
-                    wait(&core).unwrap();
+                    wait(&queue).unwrap();
                 }
             })
         };
         let begin = || {
-            pump.run(&&*fake, &core);
+            pump.run(&&*fake, &queue);
             Ok::<_, ()>(())
         };
-        assert!(mode.stage(|| fake.door.open(), begin).is_ok());
+        assert!(mode.stage(|| fake.gate.open(), begin).is_ok());
         if fake.complete() {
-            pump.run(&&*fake, &core);
+            pump.run(&&*fake, &queue);
         }
         waiter.join().unwrap();
     });
@@ -317,23 +318,23 @@ fn loom_a_waiter_goes_over_when_the_mode_turns() {
 fn loom_nobody_sleeps_inside_once_it_is_unsettled() {
     model(|| {
         let (fake, mode) = (Arc::new(Fake::new()), Arc::new(StagingMode::new(true)));
-        let core = Arc::new(Core::<Event>::new(8, 1));
+        let queue = Arc::new(EventQueue::<Event>::new(8, 1));
         let waiter = {
-            let (fake, core, mode) = (fake.clone(), core.clone(), mode.clone());
+            let (fake, queue, mode) = (fake.clone(), queue.clone(), mode.clone());
             thread::spawn(move || {
                 if wait_directly(&mode, &fake).is_none() {
-                    let staged = mode.stage(|| fake.door.open(), || Ok::<_, ()>(()));
+                    let staged = mode.stage(|| fake.gate.open(), || Ok::<_, ()>(()));
                     assert!(staged.is_ok());
-                    assert!(matches!(wait(&core), Err(Error::Aborted)));
+                    assert!(matches!(wait(&queue), Err(Error::Aborted)));
                 } else {
                     panic!("a completion that does not count ended a wait");
                 }
             })
         };
-        let unsettled = mode.unsettle(|| false, || fake.door.open(), || Ok::<_, ()>(()));
-        assert!(unsettled.is_ok() && mode.is_settled());
+        let allowed = mode.allow_uncounted(|| false, || fake.gate.open(), || Ok::<_, ()>(()));
+        assert!(allowed.is_ok() && mode.allows_uncounted());
         fake.complete();
-        core.abort();
+        queue.abort();
         waiter.join().unwrap();
     });
 }

@@ -1,16 +1,16 @@
-//! What the error of an overrun dispatcher says: which one, how deep, whose completions, and what to do.
-//! No state; off the data path.
+//! The error text of an overrun dispatcher: which one, its depth, whose completions, and what to do. No
+//! state; off the data path.
 
 use vp_api::{VpError, VpStatus};
 
 use super::Evd;
 use crate::error::Error;
 
-/// Endpoints that are named; of more, their number.
+/// Endpoints that are named; further ones are only counted.
 const NAMED: usize = 8;
 
 impl Evd {
-    /// `error`, which using the provider's queue gave, with what is known here.
+    /// `error`, as the provider's queue returned it, with what is known here.
     #[cold]
     pub(super) fn explained(&self, error: Error) -> Error {
         match (error, self.cq()) {

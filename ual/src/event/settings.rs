@@ -1,17 +1,17 @@
-//! What an application sets and asks of a dispatcher (IT-API `it_evd_modify`, `it_evd_query`,
-//! callbacks). The state is the dispatcher's; any thread.
+//! Settings and attributes of a dispatcher (IT-API `it_evd_modify`, `it_evd_query`, callbacks). The
+//! state is the dispatcher's; any thread.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
 use super::callback::Function;
-use super::core::Control;
 use super::dispatch::CALL;
 use super::evd::{Evd, Source};
+use super::event_queue::Control;
 use super::state::{Feed, Settings};
 use super::{EvdInfo, Overflow, Stream};
 use crate::error::{Error, Result};
-use crate::life::{Hold, Living};
+use crate::life::{InUse, Living};
 use crate::sync::lock;
 
 impl Evd {
@@ -33,14 +33,14 @@ impl Evd {
             )));
         }
         match self.source() {
-            Source::Queue(core) => core.configure(&mut |s| s.depth = depth as usize),
+            Source::Queue(queue) => queue.configure(&mut |s| s.depth = depth as usize),
             Source::Completions(completions, _) => completions.resize(depth)?,
             Source::Children(_) => {}
         }
         Ok(self.depth())
     }
 
-    /// Changes the number of notification events that make it notify; 0: never.
+    /// Changes the number of notification events at which it notifies; 0: never.
     pub fn set_threshold(&self, threshold: u32) -> Result<()> {
         self.check_simple("threshold")?;
         self.check_threshold(threshold)?;
@@ -65,35 +65,35 @@ impl Evd {
         Err(Error::InvalidArgument(format!("an aggregate event dispatcher has no {what}")))
     }
 
-    /// Disabled, it queues events and tells nobody.
+    /// While disabled it queues events and notifies nothing.
     pub fn set_enabled(&self, enabled: bool) -> Result<()> {
         self.set_criteria(enabled, |settings| settings.enabled = enabled)
     }
 
     fn set_criteria(&self, plain: bool, mut change: impl FnMut(&mut Settings)) -> Result<()> {
         if !plain {
-            self.unsettle()?;
+            self.allow_uncounted()?;
         }
         self.control().configure(&mut change);
         Ok(())
     }
 
-    /// Completions: not every one ends a wait any more.
+    /// Completions: from now on not every one ends a wait.
     #[cold]
-    pub(super) fn unsettle(&self) -> Result<()> {
+    pub(super) fn allow_uncounted(&self) -> Result<()> {
         match self.source() {
             Source::Completions(completions, _) => {
-                completions.unsettle(|| self.ia().dispatch().start(), &self.ring)
+                completions.allow_uncounted(|| self.ia().dispatch().start(), &self.job)
             }
             _ => Ok(()),
         }
     }
 
-    /// Completions: has them go through the staging queue.
+    /// Completions: from now on they go through the staging queue.
     pub(super) fn stage(&self) -> Result<()> {
         match self.source() {
             Source::Completions(completions, _) => {
-                completions.stage(|| self.ia().dispatch().start(), &self.ring)
+                completions.stage(|| self.ia().dispatch().start(), &self.job)
             }
             _ => Ok(()),
         }
@@ -113,7 +113,7 @@ impl Evd {
                 "an aggregate dispatcher is fed by simple dispatchers of its own adapter".into(),
             ));
         }
-        let hold = Hold::new(parent)?;
+        let hold = InUse::new(parent)?;
         list.take_with(|state| state.make_room(parent.users()))?;
         self.stage()?;
         let (list, me) = (list.clone(), self.me.clone());
@@ -129,55 +129,55 @@ impl Evd {
         Ok(())
     }
 
-    pub(super) fn leave_aggregate(&self, place: &mut Option<Hold<Self>>) {
+    pub(super) fn leave_aggregate(&self, place: &mut Option<InUse<Self>>) {
         if place.is_some() {
             self.control().set_feed(None);
             *place = None;
         }
     }
 
-    /// Changes what happens without room.
+    /// Changes what happens if there is no room.
     pub fn set_overflow(&self, overflow: Overflow) {
         self.control().configure(&mut |settings| settings.overflow = overflow);
     }
 
-    /// Takes events again after an overflow.
+    /// Accepts events again after an overflow.
     pub fn clear_overflow(&self) {
         self.control().configure(&mut |settings| settings.overflowed = false);
     }
 
-    /// The provider's queue lost completions; true if the application wants to hear of it.
+    /// The provider's queue lost completions; returns true if the application wants to be notified.
     pub(crate) fn overran(&self) -> bool {
         self.control().configure(&mut Settings::die);
         self.control().settings().overflow.notify
     }
 
-    /// Completions were lost, for good.
+    /// Completions were lost; the queue stays unusable.
     pub(crate) fn has_overrun(&self) -> bool {
         self.control().settings().dead
     }
 
-    /// Attaches a function that a thread of the Ia calls whenever an event arrives and the criteria
-    /// are met; once for several if it is not fast enough. It takes events by [`Evd::dequeue`] and
-    /// must not block: it holds up all other callbacks of the Ia. A panic in it is logged.
-    /// [`Error::CallbackExists`] if there is one.
+    /// Attaches a function that a thread of the Ia calls whenever an event arrives and the criteria are
+    /// met; once for several if it is not fast enough. It takes events by [`Evd::dequeue`] and must not
+    /// block: it delays all other callbacks of the Ia. A panic in it is logged.
+    /// [`Error::CallbackExists`] if there is one already.
     pub fn attach_callback(self: &Arc<Self>, callback: Box<Function<Self>>) -> Result<()> {
         self.ia().dispatch().start()?;
         self.stage()?;
         self.callback.attach(callback)?;
-        let ring = self.ring.clone();
-        self.control().set_alarm(Some(Box::new(move || ring.ring(CALL))));
+        let job = self.job.clone();
+        self.control().set_trigger(Some(Box::new(move || job.request(CALL))));
         Ok(())
     }
 
-    /// Takes the callback away. When this returns it is not running, unless called from inside it.
+    /// Detaches the callback. When this returns it is not running, unless called from inside it.
     pub fn detach_callback(&self) -> Result<()> {
-        self.control().set_alarm(None);
+        self.control().set_trigger(None);
         self.callback.detach();
         Ok(())
     }
 
-    /// The dispatcher as it is.
+    /// The attributes of the dispatcher.
     pub fn info(&self) -> EvdInfo {
         let Settings { threshold, enabled, overflow, overflowed, .. } = self.control().settings();
         let aggregate = lock(&self.aggregate).as_ref().map(|parent| parent.arc().clone());

@@ -1,7 +1,7 @@
-//! From direct to staged: who takes completions straight from the provider's queue, and who may
-//! sleep in it.
+//! The staging mode of a dispatcher of completions: whether completions are taken straight from the
+//! provider's queue, and whether threads may wait in it.
 //!
-//! One word per completion dispatcher, which only goes forward:
+//! One word per dispatcher, which only advances:
 //!
 //! | mode | polls | waits |
 //! |---|---|---|
@@ -9,7 +9,7 @@
 //! | mixed | the provider's queue | the first one makes it staged |
 //! | staged | the staging queue | on the staging queue |
 //!
-//! Checking and turning are on the way. Mixed is for what only waiters care about: completions
+//! Checking and changing are transitions. Mixed is for settings that only waiters notice: completions
 //! that do not count, a threshold. Before a completion that does not count can exist, all threads that
 //! sleep in the provider's queue are woken and leave it: such a completion would end their waits.
 
@@ -19,9 +19,9 @@ const DIRECT: u8 = 0;
 const MIXED: u8 = 1;
 const CHECKING: u8 = 2;
 const STAGED: u8 = 3;
-const TURNING: u8 = 4;
+const CHANGING: u8 = 4;
 
-/// The mode, and how many wait inside the provider's queue.
+/// The mode, and the number of threads that wait inside the provider's queue.
 pub(super) struct StagingMode {
     mode: AtomicU8,
     inside: AtomicU32,
@@ -38,7 +38,7 @@ impl Drop for Inside<'_> {
 }
 
 impl StagingMode {
-    /// `plain`: every completion is to end a wait.
+    /// `plain`: every completion ends a wait.
     pub(super) fn new(plain: bool) -> Self {
         let mode = if plain { DIRECT } else { MIXED };
         Self { mode: AtomicU8::new(mode), inside: AtomicU32::new(0), changing: Mutex::new(()) }
@@ -52,7 +52,7 @@ impl StagingMode {
 
     /// Completions that do not count may come.
     #[inline]
-    pub(super) fn is_settled(&self) -> bool {
+    pub(super) fn allows_uncounted(&self) -> bool {
         matches!(self.mode.load(Ordering::Acquire), MIXED | STAGED)
     }
 
@@ -61,9 +61,9 @@ impl StagingMode {
         self.mode.load(Ordering::SeqCst) == DIRECT
     }
 
-    /// Enters the provider's queue to wait there, if that is where to wait.
+    /// Enters the provider's queue to wait there, if the mode is direct.
     pub(super) fn enter(&self) -> Option<Inside<'_>> {
-        // Counted before the mode is looked at; a turn changes the mode before it counts. With the
+        // Counted before the mode is read; a change sets the mode before it reads the count. With the
         // fence on either side, one of them sees the other.
         self.inside.fetch_add(1, Ordering::SeqCst);
         let inside = Inside(self);
@@ -71,17 +71,18 @@ impl StagingMode {
         (self.mode.load(Ordering::SeqCst) == DIRECT).then_some(inside)
     }
 
-    /// Nobody may take any completion for news any more. `watched`: somebody does so from outside.
-    /// Else only polls can be going on, and they may go on.
+    /// Before completions that do not count: no thread may take any completion for a notification.
+    /// `watched`: a descriptor does so from outside. Otherwise only polls can be in progress, and may
+    /// continue.
     #[cold]
-    pub(super) fn unsettle<E>(
+    pub(super) fn allow_uncounted<E>(
         &self,
         watched: impl FnOnce() -> bool,
-        expel: impl Fn(),
+        wake_waiters: impl Fn(),
         stage: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), E> {
         let _changing = lock(&self.changing);
-        if self.is_settled() {
+        if self.allows_uncounted() {
             return Ok(());
         }
         self.mode.store(CHECKING, Ordering::SeqCst);
@@ -90,49 +91,49 @@ impl StagingMode {
             self.mode.store(MIXED, Ordering::SeqCst);
             return Ok(());
         }
-        self.turn(DIRECT, expel, stage)
+        self.change_mode(DIRECT, wake_waiters, stage)
     }
 
-    /// To staged. `expel` makes those inside leave soon, `stage` makes the staging queue work; if
-    /// it cannot, all stays as it was.
+    /// Changes to staged. `wake_waiters` makes those inside leave soon, `stage` makes the staging queue
+    /// work; if that fails, the mode stays as it was.
     #[cold]
     pub(super) fn stage<E>(
         &self,
-        expel: impl Fn(),
+        wake_waiters: impl Fn(),
         stage: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), E> {
         let _changing = lock(&self.changing);
         match self.mode.load(Ordering::SeqCst) {
             STAGED => Ok(()),
-            before => self.turn(before, expel, stage),
+            before => self.change_mode(before, wake_waiters, stage),
         }
     }
 
-    fn turn<E>(
+    fn change_mode<E>(
         &self,
         before: u8,
-        expel: impl Fn(),
+        wake_waiters: impl Fn(),
         stage: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), E> {
-        self.mode.store(TURNING, Ordering::SeqCst);
-        self.empty(expel);
+        self.mode.store(CHANGING, Ordering::SeqCst);
+        self.empty(wake_waiters);
         let staged = stage();
         let mode = if staged.is_ok() { STAGED } else { before };
         self.mode.store(mode, Ordering::SeqCst);
         staged
     }
 
-    /// Waits until nobody is inside; whoever might come in must have a reason to leave at once.
-    pub(super) fn empty(&self, expel: impl Fn()) {
+    /// Waits until no thread is inside; one that enters must have a reason to leave at once.
+    pub(super) fn empty(&self, wake_waiters: impl Fn()) {
         fence(Ordering::SeqCst);
-        // One who is about to sleep does not hear the first call.
+        // A thread that is about to sleep may miss the first call.
         while self.inside.load(Ordering::SeqCst) != 0 {
-            expel();
+            wake_waiters();
             yield_now();
         }
     }
 
-    /// Runs `act` while the mode stays as it is; it learns whether it is direct.
+    /// Runs `act` while the mode cannot change; `act` gets whether it is direct.
     pub(super) fn hold<R>(&self, act: impl FnOnce(bool) -> R) -> R {
         let _changing = lock(&self.changing);
         act(self.mode.load(Ordering::SeqCst) == DIRECT)
@@ -145,26 +146,26 @@ mod tests {
 
     use super::*;
 
-    /// Lets quiet completions come; whether that staged the queue.
-    fn unsettled(mode: &StagingMode, watched: bool) -> bool {
+    /// Allows uncounted completions; returns whether that staged the queue.
+    fn allowed(mode: &StagingMode, watched: bool) -> bool {
         let mut staged = false;
         let stage = || {
             staged = true;
             Ok::<_, ()>(())
         };
-        let unsettle = || mode.unsettle(|| watched, || {}, stage);
-        assert_eq!(within("a queue where nobody waits to be staged", unsettle), Ok(()));
+        let allow_uncounted = || mode.allow_uncounted(|| watched, || {}, stage);
+        assert_eq!(within("a queue where nobody waits to be staged", allow_uncounted), Ok(()));
         staged
     }
 
     #[test]
     fn a_queue_is_staged_for_quiet_completions_if_somebody_watches_it() {
         let (alone, watched) = (StagingMode::new(true), StagingMode::new(true));
-        assert!(!unsettled(&alone, false) && unsettled(&watched, true));
+        assert!(!allowed(&alone, false) && allowed(&watched, true));
         assert!(alone.polls_directly() && !watched.polls_directly());
         // Once is enough.
         for mode in [&alone, &watched] {
-            assert!(mode.is_settled() && !unsettled(mode, true));
+            assert!(mode.allows_uncounted() && !allowed(mode, true));
             assert!(mode.enter().is_none());
         }
     }

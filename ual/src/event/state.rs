@@ -1,4 +1,4 @@
-//! What a dispatcher's queue holds, and when it notifies: the rules, without locks or threads.
+//! The state of an event queue: its events and the rules when it notifies, without locks or threads.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,13 +8,14 @@ use vp_api::{VpStatus, room};
 
 use crate::error::{Error, Result};
 
-/// What happens when a dispatcher has no room for an event. Connection events are never lost, and
-/// a connection request without room is rejected.
+/// What happens when a dispatcher has no room for an event. Connection events are never lost, and a
+/// connection request without room is rejected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Overflow {
-    /// Say so in an event of the Ia's affiliated dispatcher.
+    /// Report it by an event of the Ia's affiliated dispatcher.
     pub notify: bool,
-    /// Take events again as soon as there is room; else when [`crate::Evd::clear_overflow`] is called.
+    /// Accept events again as soon as there is room; otherwise when [`crate::Evd::clear_overflow`] is
+    /// called.
     pub auto_reset: bool,
 }
 
@@ -24,29 +25,29 @@ impl Default for Overflow {
     }
 }
 
-/// The aggregate dispatcher that is told.
+/// The aggregate dispatcher that this queue feeds.
 pub(super) struct Feed {
-    /// Takes this dispatcher into its list, or out. Called under the queue's lock.
+    /// Adds this dispatcher to its list, or removes it. Called under the queue's lock.
     pub(super) tell: Box<dyn Fn(bool) + Send>,
-    /// Once taken in, this dispatcher stays until it is empty.
+    /// Once added, this dispatcher stays until it is empty.
     pub(super) drained: bool,
-    /// Taken in.
+    /// It is in the list.
     pub(super) listed: bool,
 }
 
-/// What became of an event.
+/// The result of adding an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Push {
     /// Queued.
     Queued,
     /// No room.
     Refused {
-        /// The overflow began with it, and is to be reported.
+        /// It is the first of an overflow, which is to be reported.
         report: bool,
     },
 }
 
-/// What the application sets, and the overflow that it clears.
+/// The settings of the application, and the overflow that it clears.
 #[derive(Clone, Copy)]
 pub(super) struct Settings {
     pub(super) depth: usize,
@@ -54,7 +55,7 @@ pub(super) struct Settings {
     pub(super) enabled: bool,
     pub(super) overflow: Overflow,
     pub(super) overflowed: bool,
-    /// The overflow never ends: the completion queue behind is unusable.
+    /// The overflow never ends: the completion queue behind this queue is unusable.
     pub(super) dead: bool,
 }
 
@@ -66,23 +67,23 @@ pub(super) struct State<T> {
     pub(super) settings: Settings,
     /// Events dropped since the last [`Error::Overflow`].
     lost: u64,
-    /// The completion queue behind is unusable.
+    /// The completion queue behind this queue is unusable.
     fault: Option<VpStatus>,
-    /// Nobody took the fault yet.
-    fault_is_news: bool,
+    /// The fault was not taken yet.
+    fault_untaken: bool,
     /// Threads that sleep at the gate, or are about to.
     pub(super) waiters: usize,
-    /// Signalled for the one of them that sleeps elsewhere.
+    /// Signalled for the waiting thread that sleeps elsewhere.
     pub(super) leader: Option<Arc<Notifier>>,
-    /// What the descriptor shows.
+    /// The state of the descriptor.
     pub(super) raised: bool,
     pub(super) feed: Option<Feed>,
     /// Schedules the callback.
-    pub(super) alarm: Option<Box<dyn Fn() + Send>>,
+    pub(super) trigger: Option<Box<dyn Fn() + Send>>,
 }
 
 impl Settings {
-    /// The completion queue behind lost completions.
+    /// The completion queue behind this queue lost completions.
     pub(super) fn die(&mut self) {
         self.overflowed = true;
         self.dead = true;
@@ -104,19 +105,19 @@ impl<T> State<T> {
             },
             lost: 0,
             fault: None,
-            fault_is_news: false,
+            fault_untaken: false,
             waiters: 0,
             leader: None,
             raised: false,
             feed: None,
-            alarm: None,
+            trigger: None,
         }
     }
 
     /// The notification criteria are met.
     pub(super) fn met(&self) -> bool {
         let Settings { threshold, enabled, .. } = self.settings;
-        enabled && threshold > 0 && (self.notifications >= threshold || self.fault_is_news)
+        enabled && threshold > 0 && (self.notifications >= threshold || self.fault_untaken)
     }
 
     /// A waiter need not wait: for events, or because there is an error to take.
@@ -138,7 +139,7 @@ impl<T> State<T> {
         self.events.capacity() - self.events.len()
     }
 
-    /// Memory for `more` events, which are then added without allocating.
+    /// Reserves memory for `more` events, which are then added without allocating.
     pub(super) fn make_room(&mut self, more: usize) -> Result<()> {
         self.events.try_reserve(more).map_err(|_| {
             let none = room::none::<(T, bool)>("events of a dispatcher", more);
@@ -146,7 +147,7 @@ impl<T> State<T> {
         })
     }
 
-    /// Events that can be added now, at most `most`: there is room, and memory.
+    /// Events that can be added now, at most `most`: as there is room, and memory.
     pub(super) fn room_for(&mut self, most: usize) -> usize {
         let most = self.room().min(most);
         match self.events.try_reserve(most) {
@@ -172,7 +173,7 @@ impl<T> State<T> {
         Push::Queued
     }
 
-    /// Adds an event if there is room, or says that it was lost; `counted`: in an error, too.
+    /// Adds an event if there is room, or records that it was lost; `counted`: also in an error.
     pub(super) fn push_or_lose(&mut self, event: T, counted: bool) -> Push {
         let pushed = self.push(event);
         if pushed != Push::Queued {
@@ -181,13 +182,13 @@ impl<T> State<T> {
         pushed
     }
 
-    /// Says that a refused event was lost, to the application; `counted`: in an error, too.
+    /// Reports to the application that a refused event was lost; `counted`: also in an error.
     pub(super) fn lose(&mut self, counted: bool) {
         self.settings.overflowed = true;
         self.lost += u64::from(counted);
     }
 
-    /// The oldest event. Behind the last one, once: the number of those lost.
+    /// The oldest event. After the last one, once, an error with the number of those lost.
     pub(super) fn take(&mut self) -> Result<Option<T>> {
         if let Some((event, notifies)) = self.events.pop_front() {
             self.notifications -= usize::from(notifies);
@@ -209,22 +210,22 @@ impl<T> State<T> {
     }
 
     fn take_fault(&mut self) -> Result<Option<T>> {
-        self.fault_is_news = false;
+        self.fault_untaken = false;
         match self.fault {
             None => Ok(None),
             Some(status) => Err(Error::status("use the completion queue", status)),
         }
     }
 
-    /// The completion queue behind is unusable: everybody is to hear of it.
+    /// The completion queue behind this queue is unusable: all threads are to learn of it.
     pub(super) fn fail(&mut self, status: VpStatus) {
         if self.fault.replace(status).is_none() {
-            self.fault_is_news = true;
+            self.fault_untaken = true;
             self.settings.die();
         }
     }
 
-    /// Keeps the aggregate dispatcher's list right.
+    /// Updates the aggregate dispatcher's list.
     pub(super) fn tell_feed(&mut self) {
         let (met, some) = (self.met(), self.settings.enabled && !self.events.is_empty());
         let Some(feed) = &mut self.feed else { return };
@@ -235,14 +236,14 @@ impl<T> State<T> {
         }
     }
 
-    /// Takes out what `gone` says.
+    /// Removes the events for which `gone` returns true.
     pub(super) fn remove(&mut self, gone: impl Fn(&T) -> bool) {
         self.events.retain(|(event, _)| !gone(event));
         self.notifications = self.events.iter().filter(|(_, notifies)| *notifies).count();
         self.end_overflow();
     }
 
-    /// The event behind `before` others, left where it is.
+    /// The event behind `before` others, without taking it.
     pub(super) fn peek(&self, before: usize) -> Option<T>
     where
         T: Clone,

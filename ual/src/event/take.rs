@@ -1,7 +1,7 @@
 //! Taking events from a dispatcher: polling, waiting, the descriptor, and what ends a wait.
 //!
-//! Any number of threads at once. A wait counts itself in the dispatcher, so that it is not closed
-//! under the waiter; after an abort it may be.
+//! Any number of threads at once. A wait counts itself in the dispatcher, so that the dispatcher is not
+//! closed under the waiter; after an abort it may be.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Weak};
@@ -10,8 +10,8 @@ use std::time::Duration;
 use vp_api::WorkCompletion;
 
 use super::completion::Completions;
-use super::core::{Control, Core, Wait};
 use super::evd::{Evd, Source};
+use super::event_queue::{Control, EventQueue, Wait};
 use super::lead::Lead;
 use super::state::State;
 use super::{Event, Stream};
@@ -19,11 +19,11 @@ use crate::error::{Error, Object, Result};
 use crate::sync::{AtomicU32, Ordering};
 use ual_cm::Asleep;
 
-/// Who connects hears of it after two messages and what the peer's application does in between: so
-/// many times what a wait for a completion spins.
+/// A connection needs two messages and an action of the peer's application in between: a wait for one
+/// spins this many times as long as a wait for a completion.
 const CONNECTION: u32 = 2;
 
-/// An event, and the dispatcher that it came to first, if that is another one.
+/// An event, and the dispatcher that it was added to first, if that is another one.
 type Origin = (Event, Option<Arc<Evd>>);
 
 /// One thread inside a wait.
@@ -36,8 +36,8 @@ impl Drop for Waiting<'_> {
 }
 
 impl Evd {
-    /// Completions only: moves up to `out.len()` of them to `out`, oldest first. Directly, no lock
-    /// of the access layer and no copy is in between.
+    /// Completions only: moves up to `out.len()` of them to `out`, oldest first. In direct mode there is
+    /// no lock of the access layer and no copy in between.
     #[inline]
     pub fn poll(&self, out: &mut [WorkCompletion]) -> Result<usize> {
         match self.source() {
@@ -48,23 +48,23 @@ impl Evd {
         }
     }
 
-    /// The oldest event, if there is one, whatever the criteria (IT-API `it_evd_dequeue`). An
-    /// aggregate dispatcher's are the notifications of those that feed it, or their events
+    /// The oldest event, if there is one, whatever the criteria (IT-API `it_evd_dequeue`). An aggregate
+    /// dispatcher returns notifications of those that feed it, or their events
     /// ([`crate::EvdInit::underlying`]).
     pub fn dequeue(self: &Arc<Self>) -> Result<Option<Event>> {
         Ok(self.dequeue_from()?.map(|(event, _)| event))
     }
 
-    /// As [`Evd::dequeue`], with the dispatcher that the event came to first, if not this one.
+    /// As [`Evd::dequeue`], with the dispatcher that the event was added to first, if not this one.
     pub fn dequeue_from(self: &Arc<Self>) -> Result<Option<(Event, Option<Arc<Self>>)>> {
         match self.source() {
-            Source::Queue(core) => Ok(core.take()?.map(own)),
+            Source::Queue(queue) => Ok(queue.take()?.map(own)),
             Source::Completions(completions, _) => {
                 let popped = completions.pop().map_err(|error| self.explained(error))?;
                 Ok(popped.map(Event::Completion).map(own))
             }
-            Source::Children(core) => loop {
-                let Some(child) = core.take_with(next_child) else { return Ok(None) };
+            Source::Children(queue) => loop {
+                let Some(child) = queue.take_with(next_child) else { return Ok(None) };
                 if let Some(passed) = self.pass_on(child)? {
                     return Ok(Some(passed));
                 }
@@ -72,16 +72,15 @@ impl Evd {
         }
     }
 
-    /// Waits until the criteria are met and takes the oldest event (IT-API `it_evd_wait`); `None`:
-    /// for ever. Errors: [`Error::Timeout`], [`Error::Interrupted`], [`Error::Signal`],
-    /// [`Error::Aborted`].
+    /// Waits until the criteria are met and takes the oldest event (IT-API `it_evd_wait`); `None`: no
+    /// limit. Errors: [`Error::Timeout`], [`Error::Interrupted`], [`Error::Signal`], [`Error::Aborted`].
     pub fn wait(self: &Arc<Self>, timeout: Option<Duration>) -> Result<Event> {
         self.wait_for(timeout, |event, _| Some(event))
     }
 
-    /// As [`Evd::wait`], for an event of which `pick` makes something; those before are dropped. `pick`
-    /// also gets the dispatcher that the event came to first, if not this one. The time-out is that of
-    /// the whole wait; when it is over, those that are there are still looked at.
+    /// As [`Evd::wait`], for the first event for which `pick` returns something; those before it are
+    /// dropped. `pick` also gets the dispatcher that the event was added to first, if not this one. The
+    /// time-out bounds the whole wait; when it is over, events that are there are still examined.
     pub fn wait_for<R>(
         self: &Arc<Self>,
         timeout: Option<Duration>,
@@ -89,24 +88,24 @@ impl Evd {
     ) -> Result<R> {
         let _waiting = self.enter()?;
         match self.source() {
-            Source::Queue(core) => {
-                let wait = core.begin(timeout);
-                let _asleep = self.attend(core, &wait);
-                self.until(&wait, || core.wait(&wait, State::take).map(own), pick)
+            Source::Queue(queue) => {
+                let wait = queue.begin(timeout);
+                let _asleep = self.attend(queue, &wait);
+                self.until(&wait, || queue.wait(&wait, State::take).map(own), pick)
             }
-            Source::Completions(completions, core) => {
-                let wait = core.begin(timeout);
-                let next = || self.wait_completion(completions, core, &wait).map(own);
+            Source::Completions(completions, queue) => {
+                let wait = queue.begin(timeout);
+                let next = || self.wait_completion(completions, queue, &wait).map(own);
                 self.until(&wait, next, pick).map_err(|error| self.explained(error))
             }
-            Source::Children(core) => {
-                let wait = core.begin(timeout);
-                self.until(&wait, || self.wait_child(core, &wait), pick)
+            Source::Children(queue) => {
+                let wait = queue.begin(timeout);
+                self.until(&wait, || self.wait_child(queue, &wait), pick)
             }
         }
     }
 
-    /// Waits again by `next` until `pick` makes something of an event.
+    /// Waits again by `next` until `pick` returns something for an event.
     fn until<R>(
         &self,
         wait: &Wait,
@@ -129,21 +128,21 @@ impl Evd {
     fn wait_completion(
         &self,
         completions: &Completions,
-        core: &Core<Event>,
+        queue: &EventQueue<Event>,
         wait: &Wait,
     ) -> Result<Event> {
         if let Some(completion) = completions.wait(wait, self.spin)? {
             return Ok(Event::Completion(completion));
         }
         self.prepare(completions)?;
-        let event = core.wait_leading(wait, self.lead(), State::take);
+        let event = queue.wait_leading(wait, self.lead(), State::take);
         completions.made_room();
         event
     }
 
-    fn wait_child(&self, core: &Core<Weak<Self>>, wait: &Wait) -> Result<Origin> {
+    fn wait_child(&self, queue: &EventQueue<Weak<Self>>, wait: &Wait) -> Result<Origin> {
         loop {
-            let child = core.wait_leading(wait, self.lead(), |state| Ok(next_child(state)))?;
+            let child = queue.wait_leading(wait, self.lead(), |state| Ok(next_child(state)))?;
             if let Some(passed) = self.pass_on(child)? {
                 return Ok(passed);
             }
@@ -154,21 +153,21 @@ impl Evd {
     pub fn wait_ready(self: &Arc<Self>, timeout: Option<Duration>) -> Result<bool> {
         let _waiting = self.enter()?;
         let ready = match self.source() {
-            Source::Queue(core) => {
-                let wait = core.begin(timeout);
-                let _asleep = self.attend(core, &wait);
-                core.wait(&wait, |_| Ok(Some(())))
+            Source::Queue(queue) => {
+                let wait = queue.begin(timeout);
+                let _asleep = self.attend(queue, &wait);
+                queue.wait(&wait, |_| Ok(Some(())))
             }
-            Source::Children(core) => {
-                core.wait_leading(&core.begin(timeout), self.lead(), |_| Ok(Some(())))
+            Source::Children(queue) => {
+                queue.wait_leading(&queue.begin(timeout), self.lead(), |_| Ok(Some(())))
             }
-            Source::Completions(completions, core) => {
-                let wait = core.begin(timeout);
+            Source::Completions(completions, queue) => {
+                let wait = queue.begin(timeout);
                 if let Some(ready) = completions.ready(&wait, self.spin)? {
                     return Ok(ready);
                 }
                 self.prepare(completions)?;
-                core.wait_leading(&wait, self.lead(), |_| Ok(Some(())))
+                queue.wait_leading(&wait, self.lead(), |_| Ok(Some(())))
             }
         };
         match ready {
@@ -188,17 +187,17 @@ impl Evd {
         }
     }
 
-    /// Before a wait for news of connections: brings them about as far as it is this end's to do.
-    fn attend(&self, core: &Core<Event>, wait: &Wait) -> Option<Asleep<'_>> {
+    /// Before a wait for connection events: serves the connections in this thread for a while.
+    fn attend(&self, queue: &EventQueue<Event>, wait: &Wait) -> Option<Asleep<'_>> {
         if !matches!(self.stream(), Stream::Connection | Stream::Request) {
             return None;
         }
         let most = self.spin.saturating_mul(CONNECTION);
         let spin = wait.left().map_or(most, |left| left.min(most));
-        self.ia().cm().attend(spin, || core.read(State::is_ready) || core.check(wait).is_err())
+        self.ia().cm().attend(spin, || queue.read(State::is_ready) || queue.check(wait).is_err())
     }
 
-    /// The thread that waits is to lead, unless another one of the Ia does.
+    /// Makes the waiting thread the leader, unless the Ia has one.
     fn lead(&self) -> Option<Lead<'_>> {
         Lead::begin(self.ia().rnic(), self.ia().dispatch())
     }
@@ -210,7 +209,7 @@ impl Evd {
         Ok(())
     }
 
-    /// What a dispatcher that feeds this one has for the application.
+    /// An event of a dispatcher that feeds this one.
     fn pass_on(&self, child: Arc<Self>) -> Result<Option<Origin>> {
         if self.underlying {
             return Ok(child.dequeue()?.map(|event| (event, Some(child))));
@@ -222,7 +221,7 @@ impl Evd {
     pub fn interrupt(&self) {
         self.control().interrupt();
         if let Source::Completions(completions, _) = self.source() {
-            completions.expel();
+            completions.wake_waiters();
         }
     }
 
@@ -235,8 +234,8 @@ impl Evd {
         }
     }
 
-    /// A descriptor for `poll`, `epoll` and the like: readable while the criteria are met. Take
-    /// events until [`Evd::dequeue`] says `None`, then wait for it again. Never read from it.
+    /// A descriptor for `poll`, `epoll` and the like: readable while the criteria are met. Take events
+    /// until [`Evd::dequeue`] returns `None`, then wait for it again. Never read from it.
     pub fn fd(&self) -> Result<BorrowedFd<'_>> {
         if let Source::Completions(completions, _) = self.source() {
             if let Some(fd) = completions.fd()? {
@@ -247,23 +246,23 @@ impl Evd {
         self.control().fd()
     }
 
-    /// Events that wait, about. For an aggregate dispatcher: dispatchers whose criteria are met, or
-    /// the events in them.
+    /// The approximate number of events that wait. For an aggregate dispatcher: the dispatchers whose
+    /// criteria are met, or the events in them.
     pub fn queued(&self) -> usize {
         match self.source() {
-            Source::Queue(core) => core.len(),
+            Source::Queue(queue) => queue.len(),
             Source::Completions(completions, _) => completions.queued(),
-            Source::Children(core) if !self.underlying => core.len(),
-            Source::Children(core) => {
-                // One at a time: its own lock comes before the list's.
-                let children = (0..).map_while(|place| core.read(|state| state.peek(place)));
+            Source::Children(queue) if !self.underlying => queue.len(),
+            Source::Children(queue) => {
+                // One at a time, because the lock of each comes before that of the list.
+                let children = (0..).map_while(|place| queue.read(|state| state.peek(place)));
                 children.filter_map(|child| child.upgrade()).map(|child| child.queued()).sum()
             }
         }
     }
 }
 
-/// The next dispatcher whose criteria are met; it goes to the end of the list.
+/// The next dispatcher whose criteria are met; it moves to the end of the list.
 fn next_child(state: &mut State<Weak<Evd>>) -> Option<Arc<Evd>> {
     loop {
         let child = state.rotate()?.clone();

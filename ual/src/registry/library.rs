@@ -1,5 +1,5 @@
-//! A provider in a library of its own: loaded when first needed, and never unloaded. Its code runs
-//! in this process; [`import::probe_with`] lets a program try it in another one before.
+//! A provider in a library of its own: loaded on first use, and never unloaded. Its code runs in this
+//! process; [`import::probe_with`] lets a program try it in another one first.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -28,7 +28,7 @@ impl Library {
         Self { name: named.name, place: named.place, wrap, loaded }
     }
 
-    /// The provider, or why there is none; found out once.
+    /// The provider, or why there is none; determined once.
     pub(super) fn provider(&self) -> Result<&Arc<dyn Provider>, &Unavailable> {
         self.loaded.get_or_init(|| self.load()).as_ref()
     }
@@ -52,7 +52,7 @@ impl Library {
         }
     }
 
-    /// What is wrong with the name that the library says.
+    /// What is wrong with the name in the library's descriptor.
     fn misnamed(&self, said: &str) -> Option<String> {
         let Self { name, place, .. } = self;
         (said != name).then(|| format!("{}: its name is {said}, not {name}", place.display()))

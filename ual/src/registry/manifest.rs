@@ -1,9 +1,10 @@
-//! Which libraries of providers the administrator and the user name. Reads files; loads nothing.
+//! Manifests and search paths: which provider libraries the administrator and the user name. Reads
+//! files; loads nothing.
 //!
 //! A manifest is a file `providers.d/*.toml` beside a configuration file:
 //!
 //! ```toml
-//! name = "acme"                          # as its descriptor says
+//! name = "acme"                          # as in its descriptor
 //! library = "/usr/lib/acme/libacme.so"   # absolute
 //! ```
 
@@ -14,10 +15,10 @@ use serde::Deserialize;
 
 use crate::config::{Providers, position};
 
-/// A library that was named, or what is wrong with how it was named.
+/// A named library, or what is wrong with how it was named.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Named {
-    /// Provider's name; the file's where that is not known.
+    /// The provider's name, or the file's if that is not known.
     pub(super) name: String,
     /// Where the name was found: the library, or the manifest that cannot be read.
     pub(super) place: PathBuf,
@@ -32,8 +33,8 @@ struct Manifest {
     library: PathBuf,
 }
 
-/// Everything named, in the order of preference: configuration, environment, manifests. Of two
-/// libraries of one name the first counts; the other ones say so.
+/// Everything named, in the order of preference: configuration, environment, manifests. Of two libraries
+/// with one name the first is used; the others have a fault that says so.
 pub(super) fn named(config: &Providers) -> Vec<Named> {
     let keys = config.libraries.iter().map(|(name, path)| library(name.clone(), path.clone()));
     let paths = config.search.iter().flat_map(|path| search(path));
@@ -60,7 +61,7 @@ fn library(name: String, place: PathBuf) -> Named {
     Named { name, place, fault }
 }
 
-/// A directory of manifests, or a library. A directory `providers.d` need not be there.
+/// A directory of manifests, or a library. A directory `providers.d` may be missing.
 fn search(path: &Path) -> Vec<Named> {
     let name = path.file_name().unwrap_or_default();
     if path.is_file() || !path.is_absolute() || name.to_string_lossy().contains(".so") {
@@ -79,7 +80,7 @@ fn search(path: &Path) -> Vec<Named> {
     files.iter().map(|file| read(file)).collect()
 }
 
-/// `libacme.so.1` is taken for a provider `acme` until it says otherwise.
+/// `libacme.so.1` counts as provider `acme` until its descriptor is read.
 fn stem(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let stem = name.split(".so").next().unwrap_or_default().trim_end_matches(".toml");
@@ -131,7 +132,7 @@ mod tests {
         config.search.push("/d/libother.so".into());
         config.search.push("/d/libversioned.so.1.2".into());
         config.search.push("near/libnear.so".into());
-        // A file is a library whatever its name, and so is what is no absolute path.
+        // A file counts as a library whatever its name; so does a path that is not absolute.
         config.search.push(dir.join("notes.txt"));
         config.search.push("near/plain".into());
         config.search.push("/nonexistent/somewhere".into());

@@ -1,4 +1,4 @@
-//! Which provider serves whom: names, order, libraries that cannot be used.
+//! Tests of the registry: names, order, libraries that cannot be used.
 
 use super::*;
 
@@ -38,7 +38,7 @@ fn a_library_that_cannot_be_used_says_why_and_hurts_nobody() {
     let why = acme.devices.as_ref().unwrap_err();
     assert!(why.reason.contains("/nonexistent/libacme.so: cannot be loaded"), "{why}");
     assert_eq!(acme.library.as_deref(), Some(std::path::Path::new("/nonexistent/libacme.so")));
-    // The built-in provider of the same name serves.
+    // The built-in provider of the same name is used.
     ual.open(vp_softrdma::NAME).unwrap();
     ual.open_any().unwrap();
     match ual.open("acme").err().unwrap() {
@@ -51,14 +51,14 @@ fn a_library_that_cannot_be_used_says_why_and_hurts_nobody() {
 fn the_order_is_the_configured_one() {
     let mut config = with_libraries(&["acme", "zeta", vp_softrdma::NAME]);
     let ual = Ual::with_config(config.clone());
-    // A library before the built-in provider of its name, the other ones behind.
+    // A library before the built-in provider of its name, the others behind.
     assert_eq!(names(&ual)[..2], [vp_softrdma::NAME, vp_softrdma::NAME]);
     assert_eq!(names(&ual).last().map(String::as_str), Some("zeta"));
     config.providers.order = vec!["zeta".into(), "acme".into()];
     assert_eq!(names(&Ual::with_config(config.clone()))[..2], ["zeta", "acme"]);
     config.providers.disabled = vec!["zeta".into(), vp_softrdma::NAME.into()];
     let ual = Ual::with_config(config);
-    // Listed as disabled, not loaded, and it serves nobody.
+    // Listed as disabled, not loaded, and not used.
     assert_eq!(names(&ual)[..2], ["zeta", "acme"]);
     for name in ["zeta", vp_softrdma::NAME] {
         let Error::Unavailable { why, .. } = ual.open(name).err().unwrap() else {
@@ -69,7 +69,7 @@ fn the_order_is_the_configured_one() {
     let listing = ual.providers();
     let is_off =
         |p: &&ProviderListing| p.devices.as_ref().is_err_and(|w| w.reason.contains("disab"));
-    // A library and the built-in provider of a name are both.
+    // Both the library and the built-in provider of a name are disabled.
     assert_eq!(listing.iter().filter(is_off).count(), 3);
 }
 

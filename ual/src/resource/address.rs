@@ -1,7 +1,7 @@
-//! Address handles: the way to a port, which datagrams are sent along.
+//! Address handles: paths along which datagrams are sent.
 //!
 //! The object owns the provider's handle; another path replaces it. Posts that use it and a change
-//! exclude each other. A peer is not asked, so none can die.
+//! exclude each other. No peer is involved.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -9,7 +9,7 @@ use vp_api::{AhId, AhInfo, DatagramPath, Datagrams};
 
 use super::Pz;
 use crate::error::{Error, Object, Result};
-use crate::life::{Hold, Life, Living};
+use crate::life::{InUse, Life, Living};
 use crate::tag::Tag;
 
 /// Address handle (IT-API `it_address_handle_create`).
@@ -18,7 +18,7 @@ pub struct AddressHandle {
     ah: RwLock<AhId>,
     life: Life,
     tag: Tag,
-    pz: Hold<Pz>,
+    pz: InUse<Pz>,
 }
 
 impl Pz {
@@ -34,13 +34,13 @@ impl Pz {
 impl AddressHandle {
     fn new(pz: &Arc<Pz>, path: &DatagramPath) -> Result<Arc<Self>> {
         let datagrams = pz.ia().datagrams("create an address handle")?.clone();
-        let pz = Hold::new(pz)?;
+        let pz = InUse::new(pz)?;
         let ah = create(&*datagrams, &pz, path)?;
         let (life, tag) = (Life::new(Object::AddressHandle), Tag::default());
         Ok(Arc::new(Self { datagrams, ah: RwLock::new(ah), life, tag, pz }))
     }
 
-    /// What the face above knows it by.
+    /// The face's number for it.
     pub fn tag(&self) -> &Tag {
         &self.tag
     }
@@ -57,7 +57,7 @@ impl AddressHandle {
         Ok(path)
     }
 
-    /// Leads somewhere else from now on. Refused, it leads where it did.
+    /// Changes the path. If this is refused the path stays as it was.
     pub fn modify(&self, path: &DatagramPath) -> Result<()> {
         let mut ah = self.ah.write().unwrap_or_else(PoisonError::into_inner);
         self.check_open()?;
@@ -66,7 +66,7 @@ impl AddressHandle {
         self.datagrams.destroy_ah(old).map_err(Error::verb("destroy the old address handle"))
     }
 
-    /// Destroys it. Datagrams that are posted with it go out, or complete in error.
+    /// Destroys it. Datagrams that were posted with it are sent, or complete in error.
     pub fn close(&self) -> Result<()> {
         let ah = self.ah.write().unwrap_or_else(PoisonError::into_inner);
         self.life.close()?;
@@ -78,7 +78,7 @@ impl AddressHandle {
         Ok(())
     }
 
-    /// Uses the provider's handle, which stays until `used` is done.
+    /// Uses the provider's handle, which stays valid until `used` returns.
     pub(super) fn with<R>(&self, used: impl FnOnce(AhId) -> R) -> Result<R> {
         let ah = self.ah.read().unwrap_or_else(PoisonError::into_inner);
         self.check_open()?;
@@ -105,7 +105,7 @@ impl Living for AddressHandle {
 
 impl Drop for AddressHandle {
     fn drop(&mut self) {
-        // Closed already, or nobody can use it any more; either way there is nobody to tell.
+        // It is closed already, or can no longer be used; either way the error concerns no one.
         let _ = self.close();
     }
 }

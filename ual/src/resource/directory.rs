@@ -1,7 +1,7 @@
-//! From the provider's ids to the objects of one Ia. Off the data path.
+//! Directory of one Ia's objects by the provider's ids. Off the data path.
 //!
-//! Shared by the Ia and its connection thread. It knows an object as a [`Resource`]; the object's own file
-//! has the rest.
+//! Shared by the Ia and its connection thread. It holds objects as [`Resource`]s; everything else is in
+//! the object's own file.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use ual_cm::{Connectee, Face, Sequence};
 use vp_api::{AsyncEvent, CqId, EventSource, QpId, SrqId, room};
 
-use super::{Map, Sources};
+use super::{Map, Senders};
 use crate::event::{AsyncSource, Evd, Stream};
 use crate::life::Living;
 
-/// An object that the provider tells asynchronous events of.
+/// An object that gets asynchronous events of the provider.
 pub(crate) trait Resource: Living + Any + Send + Sync {
-    /// What the application is told of an event of it, if anything.
+    /// The event to deliver to the application for an event of this object, if any.
     fn deliver(&self, event: AsyncEvent) -> Option<AsyncEvent> {
         Some(event)
     }
@@ -25,7 +25,7 @@ pub(crate) trait Resource: Living + Any + Send + Sync {
         None
     }
 
-    /// Work requests of it that may wait in `evd` at once.
+    /// The number of its work requests that may wait in `evd` at once.
     fn slots_in(&self, _evd: &Evd) -> u32 {
         0
     }
@@ -37,7 +37,7 @@ pub(crate) struct Directory {
     qps: Map<QpId, dyn Resource>,
     cqs: Map<CqId, dyn Resource>,
     srqs: Map<SrqId, dyn Resource>,
-    sources: Arc<Map<QpId, Sources>>,
+    senders: Arc<Map<QpId, Senders>>,
     affiliated: Mutex<Weak<Evd>>,
     unaffiliated: Mutex<Weak<Evd>>,
 }
@@ -49,7 +49,7 @@ impl Directory {
             qps: Map::new(),
             cqs: Map::new(),
             srqs: Map::new(),
-            sources: Arc::new(Map::new()),
+            senders: Arc::new(Map::new()),
             affiliated: Mutex::default(),
             unaffiliated: Mutex::default(),
         }
@@ -72,12 +72,12 @@ impl Directory {
         cast(self.srqs.get(srq)?)
     }
 
-    /// Where received datagrams came from, by endpoint.
-    pub(crate) fn sources(&self) -> &Arc<Map<QpId, Sources>> {
-        &self.sources
+    /// Senders of received datagrams, by endpoint.
+    pub(crate) fn senders(&self) -> &Arc<Map<QpId, Senders>> {
+        &self.senders
     }
 
-    /// An object was closed, and is not known here any more: its asynchronous events go.
+    /// An object was closed, and is no longer in the directory: drops its asynchronous events.
     pub(crate) fn discard(&self, closed: AsyncSource) {
         // Dispatchers without a tag cannot be told apart.
         if closed != AsyncSource::Queue(0)
@@ -95,12 +95,12 @@ impl Directory {
         self.qps.remove(qp);
     }
 
-    pub(super) fn add_sources(&self, qp: QpId, sources: &Arc<Sources>) {
-        self.sources.add(qp, Arc::downgrade(sources), 0);
+    pub(super) fn add_sources(&self, qp: QpId, senders: &Arc<Senders>) {
+        self.senders.add(qp, Arc::downgrade(senders), 0);
     }
 
     pub(super) fn remove_sources(&self, qp: QpId) {
-        self.sources.remove(qp);
+        self.senders.remove(qp);
     }
 
     pub(super) fn add_srq<T: Resource>(&self, srq: SrqId, object: &Arc<T>) {
@@ -111,7 +111,7 @@ impl Directory {
         self.srqs.remove(srq);
     }
 
-    /// Endpoints that complete in `evd`, and how many work requests they have there at once.
+    /// Endpoints that complete in `evd`, and the number of work requests that each may have there.
     pub(crate) fn completing_in(&self, evd: &Evd) -> Vec<(QpId, u32)> {
         let qps = self.qps.all();
         let mut users = room::try_list(qps.len()).unwrap_or_default();
@@ -135,7 +135,7 @@ impl Directory {
         }
     }
 
-    /// Called by the dispatcher's close. The asynchronous ones become empty by themselves.
+    /// Called by the dispatcher's close. Weak references to asynchronous ones expire by themselves.
     pub(crate) fn remove_evd(&self, evd: &Evd) {
         if let Ok(cq) = evd.cq() {
             self.cqs.remove(cq.id());
@@ -173,7 +173,7 @@ impl Face for Directory {
 }
 
 impl Directory {
-    /// Tells of an object, if it `exists`.
+    /// Delivers an event of an object, if it `exists`.
     fn tell_affiliated(
         &self,
         source: AsyncSource,
@@ -182,7 +182,7 @@ impl Directory {
     ) {
         match self.affiliated() {
             Some(evd) => evd.push_affiliated(source, event, exists),
-            // Its connection event says it already.
+            // Its connection event already says so.
             None if matches!(source, AsyncSource::Ep(_)) => {
                 tracing::debug!("{source:?}: {event}")
             }
@@ -193,7 +193,7 @@ impl Directory {
     fn tell_unaffiliated(&self, port: Option<u32>, event: AsyncEvent) {
         match self.unaffiliated() {
             Some(evd) => evd.push_unaffiliated(port, event),
-            // The log has it already, with the listener and the cause.
+            // The log already has it, with the listener and the cause.
             None if matches!(event, AsyncEvent::ListenShortage { .. }) => {}
             None => match port {
                 Some(port) => tracing::warn!("port {port}: {event}"),

@@ -1,4 +1,4 @@
-//! Events and commands about what is over: an object that was closed, an earlier one of the same id, an
+//! Tests of events and commands about what is over: a closed object, an earlier one with the same id, an
 //! earlier stream of an endpoint.
 #![allow(clippy::unwrap_used)]
 
@@ -51,7 +51,7 @@ impl Side {
         self.ia.cm().testing().tell(source, event);
     }
 
-    /// Everything that was told before is done.
+    /// Waits until all earlier events are handled.
     fn settle(&self) {
         let cm = self.ia.cm().testing();
         warpline_patience::until("the commands to be taken and the events delivered", || {
@@ -59,7 +59,7 @@ impl Side {
         });
     }
 
-    /// Tells something and does `meanwhile` before the connection thread hears of it.
+    /// Reports an event and does `meanwhile` before the connection thread handles it.
     fn on_the_way(&self, source: EventSource, event: AsyncEvent, meanwhile: impl FnOnce()) {
         {
             let _held = self.ia.cm().testing().hold();
@@ -71,11 +71,11 @@ impl Side {
 }
 
 #[test]
-fn news_of_what_is_closed_are_not_told() {
+fn events_of_closed_objects_are_not_delivered() {
     let side = open();
     let pz = side.ia.create_pz().unwrap();
     let params = SrqParams { depth: 4, max_sge: 1, low_watermark: 0 };
-    // Queued when its object goes, and on the way to the queue.
+    // Queued when its object is closed, and on its way to the queue.
     for queued in [true, false] {
         let (ep, other) = (side.ep(), side.ep());
         let srq = pz.create_srq(params).unwrap();
@@ -97,7 +97,7 @@ fn news_of_what_is_closed_are_not_told() {
             }
             assert_eq!(side.asynchronous.queued(), 0, "{source:?}, queued: {queued}");
         }
-        // What is open is told of.
+        // Events of open objects are delivered.
         side.tell(EventSource::Qp(other.id()), AsyncEvent::RecvLimit);
         let event = side.asynchronous.wait(None).unwrap();
         let source = AsyncSource::Ep(other.id());
@@ -109,14 +109,14 @@ fn news_of_what_is_closed_are_not_told() {
 }
 
 #[test]
-fn news_of_an_earlier_object_are_not_those_of_a_later_one_in_its_place() {
+fn events_of_an_earlier_object_are_not_delivered_to_a_later_one() {
     let side = open();
     let (ep, directory) = (side.live(), side.ia.directory());
     let pz = side.ia.create_pz().unwrap();
     let srq = pz.create_srq(SrqParams { depth: 4, max_sge: 1, low_watermark: 0 }).unwrap();
     let evd = side.ia.create_evd(EvdInit::new(Stream::Completion, 64)).unwrap();
     let cq = evd.cq().unwrap().id();
-    // As if they had been made since.
+    // As if they had been created since.
     for event in [AsyncEvent::RecvLimit, AsyncEvent::ConnectionReset] {
         side.on_the_way(EventSource::Qp(ep.id()), event, || directory.add_qp(ep.id(), &ep));
     }
@@ -163,7 +163,7 @@ fn a_disconnect_of_an_earlier_stream_does_not_end_a_later_one() {
     side.settle();
     assert_eq!((ep.state(), side.connection.queued()), (EpState::Connected, 0));
     assert_eq!(cm.hold().entries(), (0, 0));
-    // A connection to one that does not answer.
+    // A connection to a peer that does not respond.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let ep = side.ep();
     ep.connect(crate::ConnectParams::new(silent.local_addr().unwrap())).unwrap();
@@ -178,9 +178,9 @@ fn a_disconnect_of_an_earlier_stream_does_not_end_a_later_one() {
     );
 }
 
-// A dispatcher that was closed has lost nothing that anybody could look for.
+// Events lost by a closed dispatcher do not matter.
 #[test]
-fn an_overflow_of_a_closed_dispatcher_is_not_told() {
+fn an_overflow_of_a_closed_dispatcher_is_not_reported() {
     let side = open();
     let software = |tag| {
         let init = EvdInit {
@@ -203,7 +203,7 @@ fn an_overflow_of_a_closed_dispatcher_is_not_told() {
     );
     second.close().unwrap();
     assert_eq!(side.asynchronous.queued(), 0);
-    // It is closed in the moment when it is told of.
+    // It is closed at the moment when the event is added.
     side.asynchronous.push_affiliated(AsyncSource::Queue(9), AsyncEvent::CqOverrun, || false);
     assert_eq!(side.asynchronous.queued(), 0);
     // Without tags they cannot be told apart.
@@ -227,8 +227,8 @@ fn a_closed_endpoint_leaves_no_connection_event() {
     assert_eq!(side.connection.queued(), 0);
 }
 
-/// A converted socket whose connection failed, or came about, is not watched any more, and its endpoint
-/// has nothing here.
+/// A converted socket whose connection failed or was established is not watched any more, and its
+/// endpoint has no entry.
 #[test]
 fn a_conversion_that_is_over_leaves_nothing_in_the_table() {
     let side = open();
@@ -246,9 +246,9 @@ fn a_conversion_that_is_over_leaves_nothing_in_the_table() {
     assert_eq!(kept(), (0, 0));
 }
 
-/// A closed adapter may be held for long, and a command may hold a peer's socket.
+/// A closed adapter may be referenced for long, and a command may own a peer's socket.
 #[test]
-fn what_reaches_a_closed_adapter_goes() {
+fn what_reaches_a_closed_adapter_is_dropped() {
     let ia = Ual::with_config(Default::default()).open_any().unwrap();
     ia.close().unwrap();
     ia.cm().testing().command();

@@ -1,7 +1,7 @@
 //! Endpoints: a queue pair and its connection.
 //!
-//! The Ep owns the queue pair and its [`Connection`], which connection management and callers move from
-//! state to state. When the peer dies, connection management learns that from the provider and says so in a
+//! The Ep owns the queue pair and its [`Connection`], whose state connection management and callers
+//! change. When the peer dies, the provider reports it to connection management, which delivers a
 //! connection event; the provider flushes what was posted.
 
 mod attr;
@@ -24,7 +24,7 @@ use crate::cm::{
 };
 use crate::error::{Error, Object, Result};
 use crate::event::{AsyncSource, Evd, Event, NOTIFY, Stream};
-use crate::life::{Hold, Life, Living};
+use crate::life::{InUse, Life, Living};
 use crate::tag::Tag;
 
 /// Endpoint (IT-API `it_ep_rc_create`).
@@ -33,11 +33,11 @@ pub struct Ep {
     connection: Connection,
     life: Life,
     tag: Tag,
-    conn_evd: Hold<Evd>,
-    send_evd: Hold<Evd>,
-    recv_evd: Hold<Evd>,
-    srq: Option<Hold<Srq>>,
-    pz: Hold<Pz>,
+    conn_evd: InUse<Evd>,
+    send_evd: InUse<Evd>,
+    recv_evd: InUse<Evd>,
+    srq: Option<InUse<Srq>>,
+    pz: InUse<Pz>,
 }
 
 impl Pz {
@@ -56,15 +56,15 @@ impl Ia {
 
 impl Ep {
     fn new(pz: &Arc<Pz>, init: EpInit) -> Result<Arc<Self>> {
-        // Applications exist that take requests and connection events from one dispatcher.
+        // Some applications take requests and connection events from one dispatcher.
         if init.conn_evd.stream() != Stream::Request {
             init.conn_evd.check_stream(Stream::Connection)?;
         }
-        let pz = Hold::new(pz)?;
-        let conn_evd = Hold::new(&init.conn_evd)?;
-        let send_evd = Hold::new(&init.send_evd)?;
-        let recv_evd = Hold::new(&init.recv_evd)?;
-        let srq = init.srq.as_ref().map(Hold::new).transpose()?;
+        let pz = InUse::new(pz)?;
+        let conn_evd = InUse::new(&init.conn_evd)?;
+        let send_evd = InUse::new(&init.send_evd)?;
+        let recv_evd = InUse::new(&init.recv_evd)?;
+        let srq = init.srq.as_ref().map(InUse::new).transpose()?;
         if let Some(srq) = &srq {
             srq.completes_to(recv_evd.arc())?;
         }
@@ -103,7 +103,7 @@ impl Ep {
         self.qp.id()
     }
 
-    /// What the face above knows it by.
+    /// The face's number for it.
     pub fn tag(&self) -> &Tag {
         &self.tag
     }
@@ -113,9 +113,9 @@ impl Ep {
         self.pz.arc()
     }
 
-    /// Where it takes its receives from, if that is shared.
+    /// The shared queue that it takes its receives from, if any.
     pub fn srq(&self) -> Option<&Arc<Srq>> {
-        self.srq.as_ref().map(Hold::arc)
+        self.srq.as_ref().map(InUse::arc)
     }
 
     /// Its Ia.
@@ -138,14 +138,14 @@ impl Ep {
         self.connection.ends()
     }
 
-    /// How its last connection ended, or why it did not come about, as far as the provider tells; `None`:
-    /// it stands. Known when the first work request of the connection completes without success: before
-    /// the connection event.
+    /// How its last connection ended, or why none was established, as far as the provider reports it;
+    /// `None`: it has not ended. Known when the first work request of the connection completes with an
+    /// error: before the connection event.
     pub fn connection_end(&self) -> Option<ConnectionEnd> {
         self.connection.end(&*self.qp)
     }
 
-    /// The endpoint as it is.
+    /// The attributes of the endpoint.
     pub fn query(&self) -> Result<EpInfo> {
         let qp = self.qp.query().map_err(Error::verb("query the queue pair"))?;
         let Self { connection, .. } = self;
@@ -153,38 +153,39 @@ impl Ep {
         Ok(EpInfo { state: connection.state(), ends, established, tcp: qp.tcp, qp })
     }
 
-    /// Its queue pair as it is; makes no allocation. The provider may ask the kernel about the stream.
+    /// The attributes of its queue pair; allocates nothing. The provider may ask the kernel about the
+    /// stream.
     pub fn qp_info(&self) -> Result<vp_api::QpInfo> {
         self.qp.query().map_err(Error::verb("query the queue pair"))
     }
 
-    /// Connects; a [`crate::ConnEvent`] says what became of it. An error leaves the endpoint
-    /// unconnected: [`Error::AddressInUse`] for a local port that is taken, [`Error::Os`] if this
-    /// process lacks the right or the descriptors.
+    /// Connects; a [`crate::ConnEvent`] reports the result. An error leaves the endpoint unconnected:
+    /// [`Error::AddressInUse`] for a local port that is taken, [`Error::Os`] if this process lacks the
+    /// right or the descriptors.
     pub fn connect(self: &Arc<Self>, params: ConnectParams) -> Result<()> {
         let party = self.ready()?;
         Ok(self.ia().cm().connect(&party, params)?)
     }
 
-    /// Connects from an address that was bound before ([`Ia::bind`]), and is given up if this fails; the local
-    /// address and port in `params` do not count.
+    /// Connects from an address that was bound before ([`Ia::bind`]) and that is released if this fails;
+    /// the local address and port in `params` are ignored.
     pub fn connect_from(self: &Arc<Self>, bound: Bound, params: ConnectParams) -> Result<()> {
         let party = self.ready()?;
         Ok(self.ia().cm().connect_from(&party, bound, params)?)
     }
 
     /// Makes a connected TCP socket the endpoint's stream, after the applications at both its ends
-    /// agreed to (IT-API `it_socket_convert`); a [`crate::ConnEvent`] says what became of it.
+    /// agreed to (IT-API `it_socket_convert`); a [`crate::ConnEvent`] reports the result.
     ///
-    /// The initiator is connecting until the peer's reply is there, bounded by the policy's
+    /// The initiator is connecting until the peer's reply has arrived, bounded by the policy's
     /// `connect_timeout`; without start-up it is connected at once. The responder waits
-    /// ([`EpState::PassiveWait`]) for the request, which it accepts by itself with the endpoint's
-    /// IRD and ORD, bounded by `request_timeout`; without start-up for the first FPDU, bounded by
+    /// ([`EpState::PassiveWait`]) for the request, which it accepts by itself with the endpoint's IRD
+    /// and ORD, bounded by `request_timeout`; without start-up for the first FPDU, bounded by
     /// `answer_timeout`, since the peer's application sends it. A disconnect ends the wait.
     ///
-    /// [`Error::Socket`] in the error: this socket cannot become a stream. Whatever the error, the
-    /// socket comes back as it was. A success consumes it, also if no connection comes about. No
-    /// second descriptor of it may stay open: the peer would not see the connection's end.
+    /// [`Error::Socket`]: this socket cannot become a stream. With any error the socket is returned
+    /// unchanged. A success consumes it, even if no connection is established later. No second
+    /// descriptor of it may stay open: the peer would not see the connection's end.
     pub fn convert(
         self: &Arc<Self>,
         socket: OwnedFd,
@@ -196,13 +197,13 @@ impl Ep {
         }
     }
 
-    /// Accepts a connection request; a [`crate::ConnEvent`] says what became of it.
+    /// Accepts a connection request; a [`crate::ConnEvent`] reports the result.
     pub fn accept(self: &Arc<Self>, request: RequestId, params: AcceptParams) -> Result<()> {
         let party = self.ready()?;
         Ok(self.ia().cm().accept(&party, request, params)?)
     }
 
-    /// For connection management to begin something, whose event has room.
+    /// Itself for connection management, with room reserved for the events of what it begins.
     fn ready(self: &Arc<Self>) -> Result<Arc<dyn Connectee>> {
         if self.life.is_closed() {
             return Err(Error::Closed(Object::Ep));
@@ -211,9 +212,9 @@ impl Ep {
         Ok(self.clone())
     }
 
-    /// Ends the connection, or the attempt to make one. [`crate::ConnEvent::Disconnected`], or for
-    /// an attempt [`crate::ConnEvent::Failed`], follows within the policy's close time-out. Work
-    /// that is still posted completes as flushed. What has completed arrives, unless the end is
+    /// Ends the connection, or the attempt to make one. [`crate::ConnEvent::Disconnected`], or for an
+    /// attempt [`crate::ConnEvent::Failed`], follows within the policy's close time-out. Outstanding
+    /// work completes as flushed. What has completed arrives at the peer, unless the end is
     /// [`Disconnect::Abrupt`].
     pub fn disconnect(self: &Arc<Self>, how: Disconnect) -> Result<()> {
         let party: Arc<dyn Connectee> = self.clone();
@@ -221,16 +222,16 @@ impl Ep {
     }
 
     /// Nonoperational to Unconnected, once everything posted is flushed (IT-API `it_ep_reset`). Returns
-    /// how many requests of the send queue failed, the last ones that were posted.
+    /// how many requests of the send queue failed: the last ones that were posted.
     ///
-    /// Refused before the connection's last event. If a peer that does not read keeps a Terminate from
-    /// going out, this waits for that, bounded by the policy's `close_timeout`.
+    /// Refused before the connection's last event. If a Terminate cannot be sent because the peer does
+    /// not read, this waits for that, bounded by the policy's `close_timeout`.
     pub fn reset(&self) -> Result<u32> {
         Ok(self.ia().cm().reset(self)?)
     }
 
-    /// The queue pair once it has ended by itself, as it does within its bound; [`Ep::reset`] waits so,
-    /// too, but with posts kept away, which is not needed while this waits.
+    /// The queue pair once it has ended by itself, as it does within its bound. [`Ep::reset`] waits the
+    /// same way but also keeps posts away, which is not needed during this wait.
     pub fn settled(&self) -> Result<vp_api::QpInfo> {
         Ok(self.ia().cm().settled(self)?)
     }
@@ -275,8 +276,8 @@ impl Ep {
     }
 
     /// Destroys it in any state. Its completions and events leave their dispatchers, and none comes
-    /// afterwards. What has completed arrives, bounded by the policy's `close_timeout`; if work
-    /// was under way, the peer sees a reset behind that.
+    /// afterwards. What has completed arrives, bounded by the policy's `close_timeout`; if work was
+    /// outstanding, a reset follows.
     pub fn close(&self) -> Result<()> {
         self.connection.close(|| {
             self.life.close()?;
@@ -306,7 +307,7 @@ impl Ep {
         self.conn_evd.release();
         self.send_evd.release();
         self.recv_evd.release();
-        self.srq.iter().for_each(Hold::release);
+        self.srq.iter().for_each(InUse::release);
         self.pz.release();
     }
 }
@@ -314,7 +315,7 @@ impl Ep {
 impl Resource for Ep {
     fn deliver(&self, event: AsyncEvent) -> Option<AsyncEvent> {
         Some(match event {
-            // The Terminate is what the peer is told of it.
+            // The peer gets a Terminate for it.
             AsyncEvent::TerminateSent(_) if self.has_overrun() => AsyncEvent::CqOverrun,
             event => event,
         })
@@ -324,12 +325,13 @@ impl Resource for Ep {
         Some(self)
     }
 
-    /// Of a shared receive queue: all of its.
+    /// With a shared receive queue: all receives of that.
     fn slots_in(&self, evd: &Evd) -> u32 {
         let Ok(info) = self.qp.query() else { return 0 };
         let shared = self.srq.as_ref().and_then(|srq| srq.query().ok());
         let receives = shared.map_or(info.recv_depth, |srq| srq.depth);
-        let of = |used: &Hold<Evd>, depth| if std::ptr::eq(&**used.arc(), evd) { depth } else { 0 };
+        let of =
+            |used: &InUse<Evd>, depth| if std::ptr::eq(&**used.arc(), evd) { depth } else { 0 };
         of(&self.send_evd, info.send_depth) + of(&self.recv_evd, receives)
     }
 }
@@ -370,7 +372,7 @@ impl Living for Ep {
 
 impl Drop for Ep {
     fn drop(&mut self) {
-        // Closed already, or nobody can use it any more; either way there is nobody to tell.
+        // It is closed already, or can no longer be used; either way the error concerns no one.
         let _ = self.close();
     }
 }

@@ -1,4 +1,4 @@
-//! The interface adapter: an open device, and the maker of everything else.
+//! The interface adapter: an open device, from which everything else is created.
 //!
 //! It owns the RNIC, the directory of its objects and the connection thread, which ends with it.
 
@@ -62,7 +62,7 @@ impl Ia {
         &self.device
     }
 
-    /// What it speaks.
+    /// Its transport.
     pub fn transport(&self) -> Transport {
         self.transport
     }
@@ -82,45 +82,45 @@ impl Ia {
         self.rnic.ports().map_err(Error::verb("list the ports"))
     }
 
-    /// The provider's own table of functions of this name, good until this is dropped.
+    /// The provider's own table of functions with this name, valid until this is dropped.
     pub fn vendor_calls(&self, name: &str) -> Result<VendorCalls> {
         let named = |why: VpError| VpError::new(why.status, format!("`{name}`: {}", why.detail));
         self.rnic.vendor_calls(name).map_err(named).map_err(Error::verb("look up vendor calls"))
     }
 
-    /// The policy for most connections that bring none of their own.
+    /// The policy for connections without one of their own, unless their peer has another.
     pub fn policy(&self) -> &Policy {
         &self.policies().default
     }
 
-    /// The policies for connections that bring none of their own, by peer.
+    /// The policies for connections without one of their own, by peer.
     pub fn policies(&self) -> &Policies {
         self.cm.policies()
     }
 
-    /// Private data that connections under `policy` carry.
+    /// Private data that connections under `policy` can carry.
     pub fn private_data(&self, policy: &Policy) -> PrivateData {
         self.cm.private_data(policy)
     }
 
-    /// Limits of datagrams; `None`: the transport has none.
+    /// Limits of datagrams; `None`: the transport does not support them.
     pub fn datagram_attrs(&self) -> Option<&DatagramAttrs> {
         self.datagrams.as_deref().map(Datagrams::attrs)
     }
 
-    /// Octets of the longest datagram through a port, an index into [`Ia::ports`], now.
+    /// Octets of the longest datagram that a port, an index into [`Ia::ports`], can carry now.
     pub fn max_datagram(&self, port: u32) -> Result<u32> {
         let attempt = "ask for the longest datagram";
         self.datagrams(attempt)?.max_payload(port).map_err(Error::verb(attempt))
     }
 
-    /// What the face above knows it by.
+    /// The face's number for it.
     pub fn tag(&self) -> &Tag {
         &self.tag
     }
 
-    /// Takes addresses, all with one port, to listen on ([`Ia::listen_on`]) or to connect from
-    /// ([`crate::Ep::connect_from`]) later; until then, or until it is dropped, nobody else gets them.
+    /// Binds addresses, all with one port, to listen on ([`Ia::listen_on`]) or to connect from
+    /// ([`crate::Ep::connect_from`]) later; no other socket gets them until it is dropped.
     pub fn bind(&self, addresses: &[SocketAddr]) -> Result<Bound> {
         if self.life.is_closed() {
             return Err(Error::Closed(Object::Ia));
@@ -133,7 +133,7 @@ impl Ia {
         reject(request, private_data)
     }
 
-    /// What connection management has done so far.
+    /// The counters of connection management.
     pub fn cm_counters(&self) -> CmCounters {
         self.cm.counters()
     }
@@ -154,7 +154,7 @@ impl Ia {
         &*self.rnic
     }
 
-    /// The provider's datagrams, for those who attempt something with them.
+    /// The provider's datagrams, or the error of an attempt to use them.
     pub(crate) fn datagrams(&self, attempt: &'static str) -> Result<&Arc<dyn Datagrams>> {
         self.datagrams.as_ref().ok_or_else(|| {
             let text =
@@ -167,7 +167,7 @@ impl Ia {
         &self.directory
     }
 
-    /// The thread of the dispatchers.
+    /// The dispatch thread.
     pub(crate) fn dispatch(&self) -> &Dispatch {
         &self.dispatch
     }
@@ -185,7 +185,7 @@ impl Living for Ia {
 
 impl Drop for Ia {
     fn drop(&mut self) {
-        // Closed already is fine; nothing can use it any more.
+        // It may be closed already; nothing can use it any more.
         let _ = self.close();
     }
 }

@@ -1,12 +1,12 @@
-//! Key octets of STags: one that nobody foresees each time that an STag is made valid.
+//! Key octets of STags: an unpredictable one each time that an STag is made valid.
 //!
-//! Owned by whoever names a region or window; any thread. On reuse of an STag's index the key is
-//! another, so that what a peer was granted before grants nothing.
+//! Owned by the object that has the STag; any thread. When an STag's index is used again its key
+//! differs, so that rights granted earlier are gone.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// The keys of one STag index: every octet once, in an order of its own, before one comes again.
+/// The keys of one STag index: every octet once, in an order of its own, before one is repeated.
 #[derive(Debug, Default)]
 pub struct Keys {
     order: RandomState,
@@ -15,7 +15,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Of an index that is valid under this key now.
+    /// Of an index that is valid with this key now.
     pub fn after(key: u8) -> Self {
         let keys = Self::default();
         let mask = keys.next() ^ key;
@@ -28,13 +28,13 @@ impl Keys {
         self.key(self.used.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// What [`Keys::next`] will return.
+    /// The key that [`Keys::next`] will return.
     pub fn upcoming(&self) -> u8 {
         self.key(self.used.load(Ordering::Relaxed))
     }
 
     fn key(&self, count: u8) -> u8 {
-        // Rounds of a Feistel network make a permutation of the octets of any function of halves.
+        // Rounds of a Feistel network make a permutation of the octets from any function of halves.
         let permuted = (0..4u8).fold(count, |octet, round| {
             let (left, right) = (octet >> 4, octet & 15);
             let mixed = self.order.hash_one((round, right)) as u8 & 15;
@@ -62,7 +62,7 @@ mod tests {
         let steps: HashSet<u8> =
             first.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect();
         assert!(steps.len() > 64, "{} different steps", steps.len());
-        // A key that was given comes last.
+        // The key that was given comes last.
         let given = Keys::after(7);
         for _ in 0..255 {
             let upcoming = given.upcoming();

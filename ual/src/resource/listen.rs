@@ -1,6 +1,6 @@
-//! Listeners: where connection requests come in.
+//! Listeners: addresses that accept connection requests.
 //!
-//! The Listen owns its place in the connection thread, which owns the sockets.
+//! The Listen owns its entry in the connection table, which owns the sockets.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::Ia;
 use crate::cm::{ConnRequest, ServiceRequest};
 use crate::error::{Object, Result};
 use crate::event::{Evd, Event, Stream};
-use crate::life::{Hold, Life, Living};
+use crate::life::{InUse, Life, Living};
 use crate::tag::Tag;
 
 /// For listening.
@@ -21,14 +21,14 @@ pub struct ListenInit {
     /// Addresses, all with the same port. Port 0: a free one, the same for all. `[::]` takes IPv4
     /// too.
     pub addresses: Vec<SocketAddr>,
-    /// Where the requests go: a [`Stream::Request`] dispatcher. Requests beyond its depth are
+    /// The dispatcher of its requests: a [`Stream::Request`] dispatcher. Requests beyond its depth are
     /// rejected.
     pub evd: Arc<Evd>,
     /// Policy for its connections; `None`: the Ia's for the peer.
     pub policy: Option<Policy>,
-    /// Leave IRD and ORD out of the replies: the applications agree on them by other means.
+    /// Leave IRD and ORD out of the replies: the applications agree on them otherwise.
     pub suppress_ird_ord: bool,
-    /// What the requests are for.
+    /// The kinds of requests.
     pub serves: Serves,
 }
 
@@ -51,8 +51,8 @@ pub struct Listen {
     addresses: Vec<SocketAddr>,
     life: Life,
     tag: Tag,
-    ia: Hold<Ia>,
-    evd: Hold<Evd>,
+    ia: InUse<Ia>,
+    evd: InUse<Evd>,
 }
 
 impl Ia {
@@ -61,7 +61,7 @@ impl Ia {
         Listen::new(self, init)
     }
 
-    /// Listens on what is bound; the addresses in `init`, and what it serves, do not count.
+    /// Listens on bound addresses; the addresses in `init`, and the kinds of requests, are ignored.
     pub fn listen_on(self: &Arc<Self>, bound: Bound, init: ListenInit) -> Result<Arc<Listen>> {
         Listen::on(self, bound, init)
     }
@@ -77,11 +77,11 @@ impl Listen {
         Self::on(ia, bound, init)
     }
 
-    /// On what is bound already.
+    /// On addresses that are bound already.
     fn on(ia: &Arc<Ia>, bound: Bound, init: ListenInit) -> Result<Arc<Self>> {
         init.evd.check_stream(Stream::Request)?;
-        let ia = Hold::new(ia)?;
-        let evd = Hold::new(&init.evd)?;
+        let ia = InUse::new(ia)?;
+        let evd = InUse::new(&init.evd)?;
         let policies = init.policy.map_or_else(|| ia.policies().clone(), Policies::from);
         let listening = ia.cm().listen(bound)?;
         let listen = Arc::new(Self {
@@ -97,22 +97,22 @@ impl Listen {
         Ok(listen)
     }
 
-    /// Where it listens, with the real port.
+    /// Its addresses, with the real port.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// The name that its requests carry.
+    /// The id that its requests carry.
     pub fn id(&self) -> ListenerId {
         self.id
     }
 
-    /// What the face above knows it by.
+    /// The face's number for it.
     pub fn tag(&self) -> &Tag {
         &self.tag
     }
 
-    /// Where its requests go.
+    /// The dispatcher of its requests.
     pub fn evd(&self) -> &Arc<Evd> {
         self.evd.arc()
     }
@@ -122,8 +122,8 @@ impl Listen {
         self.ia.arc()
     }
 
-    /// Stops listening. Start-ups without a whole request are dropped; requests already delivered
-    /// can still be answered.
+    /// Stops listening. Start-ups without a whole request are dropped; requests already delivered can
+    /// still be accepted or rejected.
     pub fn close(&self) -> Result<()> {
         self.life.close()?;
         self.ia.cm().unlisten(self.id);
@@ -151,7 +151,7 @@ impl Living for Listen {
 
 impl Drop for Listen {
     fn drop(&mut self) {
-        // Closed already, or nobody can use it any more; either way there is nobody to tell.
+        // It is closed already, or can no longer be used; either way the error concerns no one.
         let _ = self.close();
     }
 }

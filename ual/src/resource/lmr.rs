@@ -1,4 +1,4 @@
-//! Local memory regions: memory that work requests and, with rights, peers may use.
+//! Local memory regions: registered memory for work requests and, with remote rights, for peers.
 //!
 //! The Lmr owns the registration; the provider owns a clone of the memory range until close returns.
 
@@ -8,7 +8,7 @@ use vp_api::{Access, Addressing, MemRange, MrInfo, MrInit, Stag, VpError, VpResu
 
 use super::{Keys, Pz};
 use crate::error::{Error, Object, Result};
-use crate::life::{Hold, Life, Living};
+use crate::life::{InUse, Life, Living};
 use crate::tag::Tag;
 
 /// For registering memory.
@@ -49,11 +49,11 @@ pub struct Lmr {
 struct Registration {
     /// `None` after a reregistration that destroyed it.
     stag: Option<Stag>,
-    pz: Hold<Pz>,
+    pz: InUse<Pz>,
 }
 
 impl Registration {
-    /// STags mean nothing to another adapter, or something else.
+    /// STags of another adapter are unknown here, or name something else.
     fn check_adapter(&self, pz: &Pz) -> VpResult<()> {
         if Arc::ptr_eq(pz.ia(), self.pz.ia()) {
             return Ok(());
@@ -81,14 +81,14 @@ impl Pz {
 
 impl Lmr {
     fn register(pz: &Arc<Pz>, init: LmrInit) -> Result<Arc<Self>> {
-        let pz = Hold::new(pz)?;
+        let pz = InUse::new(pz)?;
         let init = init.for_pd(&pz);
         let stag = pz.ia().rnic().register_mr(&init).map_err(Error::verb("register memory"))?;
         Ok(Self::wrap(pz, stag))
     }
 
     fn unlinked(pz: &Arc<Pz>, remote: bool) -> Result<Arc<Self>> {
-        let pz = Hold::new(pz)?;
+        let pz = InUse::new(pz)?;
         let verb = Error::verb("allocate an STag");
         let stag = pz.ia().rnic().alloc_stag(pz.id(), remote).map_err(verb)?;
         Ok(Self::wrap(pz, stag))
@@ -104,14 +104,14 @@ impl Lmr {
         key: u8,
     ) -> Result<Arc<Self>> {
         let refuse = Error::verb("share a memory region");
-        let pz = Hold::new(pz)?;
+        let pz = InUse::new(pz)?;
         self.registration().check_adapter(&pz).map_err(&refuse)?;
         let original = self.stag();
         let shared = pz.ia().rnic().register_shared_mr(original, pz.id(), addressing, access, key);
         Ok(Self::wrap(pz, shared.map_err(&refuse)?))
     }
 
-    fn wrap(pz: Hold<Pz>, stag: Stag) -> Arc<Self> {
+    fn wrap(pz: InUse<Pz>, stag: Stag) -> Arc<Self> {
         Arc::new(Self {
             registration: Mutex::new(Registration { stag: Some(stag), pz }),
             life: Life::new(Object::Lmr),
@@ -124,13 +124,13 @@ impl Lmr {
         self.registration.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its STag: for scatter/gather lists, and for peers if it has remote rights. One that grants
-    /// nothing after a [`Lmr::modify`] that destroyed the registration.
+    /// Its STag: for scatter/gather lists, and for peers if it has remote rights. After a
+    /// [`Lmr::modify`] that destroyed the registration, one that grants nothing.
     pub fn stag(&self) -> Stag {
         self.registration().stag.unwrap_or(NOWHERE)
     }
 
-    /// What the face above knows it by.
+    /// The face's number for it.
     pub fn tag(&self) -> &Tag {
         &self.tag
     }
@@ -140,18 +140,18 @@ impl Lmr {
         self.registration().pz.arc().clone()
     }
 
-    /// The region as it is.
+    /// The attributes of the region.
     pub fn query(&self) -> Result<MrInfo> {
         let verb = Error::verb("query the memory region");
         self.pz().ia().rnic().query_mr(self.stag()).map_err(verb)
     }
 
     /// Replaces memory, rights, zone and key (IT-API `it_lmr_modify`). Refused without change while
-    /// windows are bound, if a peer's access lasts, for rights that do not go together, and for a
-    /// zone of another adapter; any other refusal leaves a region that can only be closed.
+    /// windows are bound, while a peer's access is in progress, for rights that cannot be combined, and
+    /// for a zone of another adapter; after any other refusal the region can only be closed.
     pub fn modify(&self, pz: &Arc<Pz>, init: LmrInit) -> Result<()> {
         let refuse = Error::verb("reregister the memory region");
-        let pz = Hold::new(pz)?;
+        let pz = InUse::new(pz)?;
         let mut registration = self.registration();
         registration.check_adapter(&pz).map_err(&refuse)?;
         if !init.access.valid_for_region() {
@@ -162,7 +162,8 @@ impl Lmr {
         match pz.ia().rnic().reregister_mr(old, &init.for_pd(&pz)) {
             Ok(stag) => *registration = Registration { stag: Some(stag), pz },
             Err(error) => {
-                // RDMAC 9.2.6: every other error destroys the region, and its index may be another's.
+                // RDMAC 9.2.6: every other error destroys the region, and its index may be given to
+                // another.
                 if !matches!(error.status, VpStatus::StagInUse | VpStatus::InUse) {
                     registration.stag = None;
                 }
@@ -172,9 +173,9 @@ impl Lmr {
         Ok(())
     }
 
-    /// For memory that processor and adapter see differently: makes what one wrote visible to the
-    /// other, in `len` octets at the TO `to` (IT-API `it_lmr_flush_to_mem`, `it_lmr_refresh_from_mem`).
-    /// Providers in user space are coherent, so all it does is to refuse octets outside
+    /// For memory that processor and adapter see differently: makes writes of one visible to the other,
+    /// in `len` octets at the TO `to` (IT-API `it_lmr_flush_to_mem`, `it_lmr_refresh_from_mem`).
+    /// Providers in user space are coherent, so this only refuses octets outside the region
     /// ([`VpStatus::InvalidAddress`]).
     pub fn sync(&self, to: u64, len: u64) -> Result<()> {
         let region = self.query()?;
@@ -196,7 +197,7 @@ impl Lmr {
     pub fn close(&self) -> Result<()> {
         self.life.close()?;
         let stag = self.registration().stag.take();
-        // Not under the lock: the memory's owner goes with the registration, and may run any code.
+        // Without the lock: the memory's owner is dropped with the registration, and may run any code.
         if let Some(stag) = stag
             && let Err(error) = self.pz().ia().rnic().dealloc_stag(stag)
         {
@@ -217,7 +218,7 @@ impl Living for Lmr {
 
 impl Drop for Lmr {
     fn drop(&mut self) {
-        // Closed already, or nobody can use it any more; either way there is nobody to tell.
+        // It is closed already, or can no longer be used; either way the error concerns no one.
         let _ = self.close();
     }
 }

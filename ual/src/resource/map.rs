@@ -1,6 +1,6 @@
-//! Objects by their id at the provider, known weakly. Off the data path.
+//! Map of objects by their id at the provider, held weakly. Off the data path.
 //!
-//! B-trees, which grow by small pieces; no object is dropped under a lock. Any thread.
+//! B-trees, which grow in small pieces; no object is dropped under a lock. Any thread.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, Weak};
@@ -19,7 +19,7 @@ impl<K: Ord, T: ?Sized> Map<K, T> {
         self.get_of(id, u64::MAX)
     }
 
-    /// The object that an event of number `told` is about.
+    /// The object that the event with this number is about.
     pub(super) fn get_of(&self, id: K, number: u64) -> Option<Arc<T>> {
         let map = self.0.read().unwrap_or_else(PoisonError::into_inner);
         map.get(&id).filter(|(_, made)| *made < number)?.0.upgrade()

@@ -6,7 +6,7 @@ use vp_api::PdId;
 
 use super::Ia;
 use crate::error::{Error, Object, Result};
-use crate::life::{Hold, Life, Living};
+use crate::life::{InUse, Life, Living};
 use crate::tag::Tag;
 
 /// Protection zone (IT-API `it_pz_create`).
@@ -14,7 +14,7 @@ pub struct Pz {
     pd: PdId,
     life: Life,
     tag: Tag,
-    ia: Hold<Ia>,
+    ia: InUse<Ia>,
 }
 
 impl Ia {
@@ -26,7 +26,7 @@ impl Ia {
 
 impl Pz {
     fn new(ia: &Arc<Ia>) -> Result<Arc<Self>> {
-        let ia = Hold::new(ia)?;
+        let ia = InUse::new(ia)?;
         let pd = ia.rnic().alloc_pd().map_err(Error::verb("allocate a protection domain"))?;
         Ok(Arc::new(Self { pd, life: Life::new(Object::Pz), tag: Tag::default(), ia }))
     }
@@ -36,7 +36,7 @@ impl Pz {
         self.pd
     }
 
-    /// What the face above knows it by.
+    /// The face's number for it.
     pub fn tag(&self) -> &Tag {
         &self.tag
     }
@@ -66,7 +66,7 @@ impl Living for Pz {
 
 impl Drop for Pz {
     fn drop(&mut self) {
-        // Closed already, or nobody can use it any more; either way there is nobody to tell.
+        // It is closed already, or can no longer be used; either way the error concerns no one.
         let _ = self.close();
     }
 }

@@ -6,7 +6,7 @@ use vp_api::{MwId, MwInfo, MwKind};
 
 use super::Pz;
 use crate::error::{Error, Object, Result};
-use crate::life::{Hold, Life, Living};
+use crate::life::{InUse, Life, Living};
 use crate::tag::Tag;
 
 /// Memory window (IT-API `it_rmr_create`).
@@ -14,7 +14,7 @@ pub struct Rmr {
     window: MwId,
     life: Life,
     tag: Tag,
-    pz: Hold<Pz>,
+    pz: InUse<Pz>,
 }
 
 impl Pz {
@@ -26,7 +26,7 @@ impl Pz {
 
 impl Rmr {
     fn new(pz: &Arc<Pz>, kind: MwKind) -> Result<Arc<Self>> {
-        let pz = Hold::new(pz)?;
+        let pz = InUse::new(pz)?;
         let verb = Error::verb("allocate a memory window");
         let window = pz.ia().rnic().alloc_mw(pz.id(), kind).map_err(verb)?;
         Ok(Arc::new(Self { window, life: Life::new(Object::Rmr), tag: Tag::default(), pz }))
@@ -37,7 +37,7 @@ impl Rmr {
         self.window
     }
 
-    /// What the face above knows it by.
+    /// The face's number for it.
     pub fn tag(&self) -> &Tag {
         &self.tag
     }
@@ -47,7 +47,7 @@ impl Rmr {
         self.pz.arc()
     }
 
-    /// The window as it is.
+    /// The attributes of the window.
     pub fn query(&self) -> Result<MwInfo> {
         let verb = Error::verb("query the memory window");
         self.pz.ia().rnic().query_mw(self.window).map_err(verb)
@@ -73,7 +73,7 @@ impl Living for Rmr {
 
 impl Drop for Rmr {
     fn drop(&mut self) {
-        // Closed already, or nobody can use it any more; either way there is nobody to tell.
+        // It is closed already, or can no longer be used; either way the error concerns no one.
         let _ = self.close();
     }
 }

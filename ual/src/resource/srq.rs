@@ -8,7 +8,7 @@ use vp_api::{PostFailure, RecvWr, SrqId, SrqInfo, SrqInit, VpStatus, room};
 use super::{Ia, Pz, Resource};
 use crate::error::{Error, Object, Result};
 use crate::event::{AsyncSource, Evd, NOTIFY};
-use crate::life::{Hold, Life, Living};
+use crate::life::{InUse, Life, Living};
 use crate::tag::Tag;
 
 /// For creating an [`Srq`].
@@ -25,13 +25,13 @@ pub struct SrqParams {
 /// Shared receive queue (IT-API `it_srq_create`).
 pub struct Srq {
     srq: Arc<dyn vp_api::Srq>,
-    /// Receives that are no notification were posted.
+    /// Receives whose completions do not count were posted.
     quiet: AtomicBool,
-    /// Where its receives complete.
+    /// The dispatchers in which its receives complete.
     evds: Mutex<Vec<Weak<Evd>>>,
     life: Life,
     tag: Tag,
-    pz: Hold<Pz>,
+    pz: InUse<Pz>,
 }
 
 impl Pz {
@@ -50,7 +50,7 @@ impl Ia {
 
 impl Srq {
     fn new(pz: &Arc<Pz>, params: SrqParams) -> Result<Arc<Self>> {
-        let pz = Hold::new(pz)?;
+        let pz = InUse::new(pz)?;
         let SrqParams { depth, max_sge, low_watermark: limit } = params;
         let init = SrqInit { pd: pz.id(), depth, max_sge, limit };
         let verb = Error::verb("create a shared receive queue");
@@ -72,7 +72,7 @@ impl Srq {
         self.srq.id()
     }
 
-    /// What the face above knows it by.
+    /// The face's number for it.
     pub fn tag(&self) -> &Tag {
         &self.tag
     }
@@ -98,7 +98,7 @@ impl Srq {
         for evd in evds.iter().filter_map(Weak::upgrade) {
             evd.expect_quiet()?;
         }
-        // Under the lock: who comes later finds it.
+        // Under the lock: a dispatcher that is added later sees it.
         self.quiet.store(true, Ordering::Release);
         Ok(())
     }
@@ -125,7 +125,7 @@ impl Srq {
         self.srq.modify(depth, low_watermark).map_err(verb)
     }
 
-    /// The queue as it is.
+    /// The attributes of the queue.
     pub fn query(&self) -> Result<SrqInfo> {
         self.srq.query().map_err(Error::verb("query the shared receive queue"))
     }
@@ -154,7 +154,7 @@ impl Living for Srq {
 
 impl Drop for Srq {
     fn drop(&mut self) {
-        // Closed already, or nobody can use it any more; either way there is nobody to tell.
+        // It is closed already, or can no longer be used; either way the error concerns no one.
         let _ = self.close();
     }
 }

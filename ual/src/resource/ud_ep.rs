@@ -1,8 +1,8 @@
 //! Endpoints for datagrams: a queue pair without a connection.
 //!
-//! The UdEp owns the queue pair and where the datagrams came from whose completions were polled and
-//! not looked at yet. Operational from the beginning; the provider knows the state. Any thread. A
-//! peer that dies is not noticed: datagrams to it are lost, and none come from it.
+//! The UdEp owns the queue pair and the senders of datagrams whose completions were polled and not
+//! examined yet. It is operational from the beginning; the provider has the state. Any thread. The death
+//! of a peer is not noticed: datagrams to it are lost, and none come from it.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use vp_api::{
     UdQpInfo, UdQpInit, UdSendWr, UdState, VpStatus,
 };
 
-use super::{AddressHandle, Ia, Pz, Resource, Sources};
+use super::{AddressHandle, Ia, Pz, Resource, Senders};
 use crate::error::{Error, Object, Result};
 use crate::event::{AsyncSource, Evd, NOTIFY};
-use crate::life::{Hold, Life, Living};
+use crate::life::{InUse, Life, Living};
 use crate::tag::Tag;
 
 /// For creating a [`UdEp`].
@@ -36,7 +36,7 @@ pub struct UdEpInit {
     pub max_inline: u32,
     /// The port, as an index into [`Ia::ports`].
     pub port: u32,
-    /// Its key; `None`: the provider's usual one.
+    /// Its key; `None`: the provider's default.
     pub key: Option<u32>,
 }
 
@@ -67,7 +67,7 @@ pub struct Datagram<'a> {
     pub data: Data<'a>,
     /// Modifiers.
     pub flags: SendFlags,
-    /// Wakes the peer.
+    /// Solicited event at the peer.
     pub solicited: bool,
     /// The peer's queue pair.
     pub to: UdAddress,
@@ -77,12 +77,12 @@ pub struct Datagram<'a> {
 pub struct UdEp {
     qp: Arc<dyn UdQp>,
     datagrams: Arc<dyn Datagrams>,
-    sources: Arc<Sources>,
+    senders: Arc<Senders>,
     life: Life,
     tag: Tag,
-    send_evd: Hold<Evd>,
-    recv_evd: Hold<Evd>,
-    pz: Hold<Pz>,
+    send_evd: InUse<Evd>,
+    recv_evd: InUse<Evd>,
+    pz: InUse<Pz>,
 }
 
 impl Pz {
@@ -102,9 +102,9 @@ impl Ia {
 impl UdEp {
     fn new(pz: &Arc<Pz>, init: UdEpInit) -> Result<Arc<Self>> {
         let datagrams = pz.ia().datagrams("create an endpoint for datagrams")?.clone();
-        let pz = Hold::new(pz)?;
-        let send_evd = Hold::new(&init.send_evd)?;
-        let recv_evd = Hold::new(&init.recv_evd)?;
+        let pz = InUse::new(pz)?;
+        let send_evd = InUse::new(&init.send_evd)?;
+        let recv_evd = InUse::new(&init.recv_evd)?;
         let (send_cq, recv_cq) = (send_evd.cq()?.id(), recv_evd.cq()?.id());
         recv_evd.expect_datagrams();
         let verbs = UdQpInit {
@@ -118,19 +118,19 @@ impl UdEp {
             ..UdQpInit::new(pz.id(), send_cq, recv_cq)
         };
         let verb = Error::verb("create a queue pair for datagrams");
-        let sources = Arc::new(Sources::new(init.recv_depth as usize).map_err(&verb)?);
+        let senders = Arc::new(Senders::new(init.recv_depth as usize).map_err(&verb)?);
         let qp = datagrams.create_qp(&verbs).map_err(verb)?;
         let ep = Arc::new(Self {
             qp,
             datagrams,
-            sources,
+            senders,
             life: Life::new(Object::Ep),
             tag: Tag::default(),
             send_evd,
             recv_evd,
             pz,
         });
-        ep.ia().directory().add_sources(ep.id(), &ep.sources);
+        ep.ia().directory().add_sources(ep.id(), &ep.senders);
         ep.ia().directory().add_qp(ep.id(), &ep);
         Ok(ep)
     }
@@ -140,7 +140,7 @@ impl UdEp {
         self.qp.id()
     }
 
-    /// What the face above knows it by.
+    /// The face's number for it.
     pub fn tag(&self) -> &Tag {
         &self.tag
     }
@@ -155,18 +155,18 @@ impl UdEp {
         self.pz.ia()
     }
 
-    /// What peers need to send to it, beside a path. A reset may change it.
+    /// What peers need to send to it, besides a path. A reset may change it.
     pub fn address(&self) -> UdAddress {
         self.qp.address()
     }
 
-    /// The endpoint as it is.
+    /// The attributes of the endpoint.
     pub fn query(&self) -> Result<UdQpInfo> {
         self.qp.query().map_err(Error::verb("query the queue pair"))
     }
 
-    /// Sends a datagram. It is lost without a word if nobody waits for it there. In Error it
-    /// completes as flushed.
+    /// Sends a datagram. It is lost without notice if no receive is posted for it. In Error it completes
+    /// as flushed.
     pub fn post_send(
         &self,
         path: &AddressHandle,
@@ -186,8 +186,8 @@ impl UdEp {
         path.with(post).map_err(|_| unposted(VpStatus::InvalidHandle))?
     }
 
-    /// Posts receives: [`vp_api::GRH_OCTETS`] octets and the message. Their `wr_id`s differ until
-    /// the completions were looked at.
+    /// Posts receives: [`vp_api::GRH_OCTETS`] octets and the message. Their `wr_id`s must differ until
+    /// the completions were examined.
     pub fn post_recv(&self, wrs: &[RecvWr<'_>]) -> std::result::Result<(), PostFailure> {
         if wrs.iter().any(|wr| wr.wr_id & NOTIFY == 0) {
             self.recv_evd.expect_quiet().map_err(unposted)?;
@@ -195,22 +195,23 @@ impl UdEp {
         self.qp.post_recv(wrs)
     }
 
-    /// Where the datagram came from that a receive completed with, once. `None`: it failed.
-    pub fn take_source(&self, wr_id: u64) -> Option<DatagramSource> {
-        self.sources.take(wr_id)
+    /// The sender of the datagram of a completed receive; returned once. `None`: the receive failed.
+    pub fn take_sender(&self, wr_id: u64) -> Option<DatagramSource> {
+        self.senders.take(wr_id)
     }
 
-    /// Stops it: all that is posted completes as flushed, until a reset.
+    /// Stops it: all posted work completes as flushed, until a reset.
     pub fn stop(&self) -> Result<()> {
         self.qp.modify(UdState::Error).map_err(Error::verb("stop the queue pair"))
     }
 
-    /// Makes it operational again, once all that is flushed was taken (IT-API `it_ep_reset`).
+    /// Makes it operational again, once all flushed completions were taken (IT-API `it_ep_reset`).
     pub fn reset(&self) -> Result<()> {
         self.qp.modify(UdState::Operational).map_err(Error::verb("reset the queue pair"))
     }
 
-    /// Destroys it. Its completions leave their dispatchers; none, and no event of it, comes afterwards.
+    /// Destroys it. Its completions leave their dispatchers; no further completion or event of it is
+    /// delivered.
     pub fn close(&self) -> Result<()> {
         self.life.close()?;
         if let Err(error) = self.datagrams.destroy_qp(self.id()) {
@@ -244,7 +245,7 @@ impl Living for UdEp {
 
 impl Drop for UdEp {
     fn drop(&mut self) {
-        // Closed already, or nobody can use it any more; either way there is nobody to tell.
+        // It is closed already, or can no longer be used; either way the error concerns no one.
         let _ = self.close();
     }
 }

@@ -1,8 +1,8 @@
-//! Asking services of other machines for queue pairs that take datagrams.
+//! Service requests to other machines, for queue pairs that take datagrams.
 //!
-//! A UdService is what is asked and where the answers go; the connection manager knows which
-//! questions are open. A peer that dies does not answer: the provider gives up after a while, and
-//! that is an answer too.
+//! A UdService has the address of the service and the dispatcher of the replies; the connection manager
+//! has the requests without a reply. A peer that dies does not reply: the provider gives up after a
+//! while, and reports that as the reply.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,31 +13,31 @@ use super::Ia;
 use crate::cm::ServiceReply;
 use crate::error::{Error, Object, Result};
 use crate::event::{Evd, Event, Stream};
-use crate::life::{Hold, Life, Living};
+use crate::life::{InUse, Life, Living};
 use crate::tag::Tag;
 
-/// For asking a service.
+/// For requests to a service.
 #[derive(Clone, Debug)]
 pub struct UdServiceInit {
-    /// Where it is.
+    /// Its address.
     pub peer: SocketAddr,
-    /// Where the answers go: a [`Stream::Connection`] dispatcher.
+    /// The dispatcher of the replies: a [`Stream::Connection`] dispatcher.
     pub evd: Arc<Evd>,
     /// For the application there.
     pub private_data: Vec<u8>,
 }
 
-/// A service to ask (IT-API `it_ud_service_request_handle_create`).
+/// A service at a peer (IT-API `it_ud_service_request_handle_create`).
 pub struct UdService {
     init: UdServiceInit,
     life: Life,
     tag: Tag,
-    evd: Hold<Evd>,
-    ia: Hold<Ia>,
+    evd: InUse<Evd>,
+    ia: InUse<Ia>,
 }
 
 impl Ia {
-    /// Describes a service that can be asked for queue pairs.
+    /// Describes a service to request queue pairs from.
     pub fn create_ud_service(self: &Arc<Self>, init: UdServiceInit) -> Result<Arc<UdService>> {
         UdService::new(self, init)
     }
@@ -51,12 +51,12 @@ impl UdService {
         if len > most {
             return Err(Error::PrivateDataTooLong { len, max: most });
         }
-        let (ia, evd) = (Hold::new(ia)?, Hold::new(&init.evd)?);
+        let (ia, evd) = (InUse::new(ia)?, InUse::new(&init.evd)?);
         let (life, tag) = (Life::new(Object::Service), Tag::default());
         Ok(Arc::new(Self { init, life, tag, evd, ia }))
     }
 
-    /// What the face above knows it by.
+    /// The face's number for it.
     pub fn tag(&self) -> &Tag {
         &self.tag
     }
@@ -66,13 +66,13 @@ impl UdService {
         self.ia.arc()
     }
 
-    /// What is asked, where, and where the answers go.
+    /// The parameters.
     pub fn init(&self) -> &UdServiceInit {
         &self.init
     }
 
-    /// Asks; exactly one [`crate::Event::ServiceReply`] says what came of it, unless the object is
-    /// closed before.
+    /// Sends a request; exactly one [`crate::Event::ServiceReply`] reports the result, unless the object
+    /// is closed before.
     pub fn ask(self: &Arc<Self>) -> Result<()> {
         if self.life.is_closed() {
             return Err(Error::Closed(Object::Service));
@@ -82,7 +82,7 @@ impl UdService {
         Ok(self.ia.cm().ask(&sink, self.init.peer, &self.init.private_data)?)
     }
 
-    /// Forgets it, with the questions that are open.
+    /// Closes it, with its requests that have no reply yet.
     pub fn close(&self) -> Result<()> {
         self.life.close()?;
         self.ia.cm().stop_asking(self);
@@ -110,7 +110,7 @@ impl Living for UdService {
 
 impl Drop for UdService {
     fn drop(&mut self) {
-        // Closed already, or nobody can use it any more; either way there is nobody to tell.
+        // It is closed already, or can no longer be used; either way the error concerns no one.
         let _ = self.close();
     }
 }

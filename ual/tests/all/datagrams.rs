@@ -114,12 +114,12 @@ fn a_service_leads_to_an_endpoint_and_what_arrives_says_from_where() {
     assert_eq!(handle.path().unwrap().remote_gid, path.remote_gid);
     far.post_recv(&[RecvWr { wr_id: 1 | NOTIFY, sgl: &[there.sge(0, OCTETS)] }]).unwrap();
     near.post_send(&handle, &datagram(2 | NOTIFY, &[here.sge(0, 16)], to)).unwrap();
-    assert_eq!((here.success().wr_id, near.take_source(2 | NOTIFY)), (2, None));
+    assert_eq!((here.success().wr_id, near.take_sender(2 | NOTIFY)), (2, None));
     let arrived = there.success();
     assert_eq!((arrived.wr_id, arrived.octets, arrived.qp), (1, OCTETS, far.id()));
-    let source = far.take_source(1 | NOTIFY).unwrap();
+    let source = far.take_sender(1 | NOTIFY).unwrap();
     assert_eq!(source.qpn, near.address().qpn);
-    assert!(source.path.is_some() && far.take_source(1 | NOTIFY).is_none());
+    assert!(source.path.is_some() && far.take_sender(1 | NOTIFY).is_none());
     // The descriptor shows what arrives behind an empty poll.
     let fd = there.completions.fd().unwrap();
     assert!(there.completions.dequeue().unwrap().is_none() && !readable(fd));

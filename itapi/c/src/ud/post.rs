@@ -141,7 +141,7 @@ pub(crate) unsafe fn receive(
 pub(crate) fn resolve(completion: &WorkCompletion) -> Option<(Resolved, Option<DatagramSource>)> {
     let (slot, receive, number) = wr_id::parts(completion.wr_id);
     let ep = object::at::<UdEpObject>(slot).filter(|ep| ep.qp == completion.qp)?;
-    let source = if receive { ep.inner.take_source(completion.wr_id) } else { None };
+    let source = if receive { ep.inner.take_sender(completion.wr_id) } else { None };
     let ring = if receive { &ep.receives } else { &ep.sends };
     let good = completion.status == WcStatus::Success;
     let request = ring.take(number, good)?;

@@ -1,4 +1,4 @@
-//! What an endpoint is made with, and what it says of itself. Plain data.
+//! Parameters and attributes of an endpoint. Plain data.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use crate::resource::Srq;
 /// For creating an [`super::Ep`].
 #[derive(Clone, Debug)]
 pub struct EpInit {
-    /// Completions of sends, writes, reads, atomics, binds; a [`crate::Stream::Completion`] dispatcher.
+    /// Completions of sends, writes, reads, atomics, binds: a [`crate::Stream::Completion`] dispatcher.
     pub send_evd: Arc<Evd>,
     /// Completions of receives; may be the same.
     pub recv_evd: Arc<Evd>,
-    /// Connection events; a [`crate::Stream::Connection`] dispatcher, or the
-    /// [`crate::Stream::Request`] one of a listener.
+    /// Connection events: a [`crate::Stream::Connection`] dispatcher, or the [`crate::Stream::Request`]
+    /// one of a listener.
     pub conn_evd: Arc<Evd>,
-    /// Take receives from here.
+    /// Take receives from this queue.
     pub srq: Option<Arc<Srq>>,
     /// Send work requests outstanding.
     pub send_depth: u32,
@@ -39,7 +39,7 @@ pub struct EpInit {
     pub allow: Access,
     /// STag 0 and fast registration allowed.
     pub privileged: bool,
-    /// Raise the one-shot event when more receives are in flight; 0: never.
+    /// Raise a one-shot event when more receives than this are outstanding; 0: never.
     pub recv_high_watermark: u32,
 }
 
@@ -66,7 +66,7 @@ impl EpInit {
     }
 }
 
-/// An endpoint as it is.
+/// The attributes of an endpoint.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 #[allow(missing_docs)]
@@ -74,10 +74,10 @@ pub struct EpInfo {
     pub state: EpState,
     /// Both ends, once a connection was attempted.
     pub ends: Option<Ends>,
-    /// What start-up agreed on, once connected.
+    /// The negotiated parameters, once connected.
     pub established: Option<Established>,
-    /// What TCP knows of the stream, while there is one and the provider tells; what start-up
-    /// settled is in `established`.
+    /// TCP's view of the stream, while there is one and the provider reports it; negotiated parameters
+    /// are in `established`.
     pub tcp: Option<TcpInfo>,
     /// The queue pair, with its counters.
     pub qp: QpInfo,

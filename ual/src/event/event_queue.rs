@@ -1,10 +1,10 @@
-//! The queue behind a dispatcher: events, who waits for them, and who is told.
+//! The event queue of a dispatcher: events, waiting threads, and what is notified.
 //!
-//! The state is behind one mutex, held for a few instructions. Whoever changes it settles before
-//! unlocking: descriptor, aggregate dispatcher and callback then agree with the state; waiters, who
-//! drew their tickets under the lock, are woken behind it. So no wake-up is lost and none is left
-//! over. Locks in this order: a queue, the queue of the aggregate dispatcher that it feeds, the
-//! dispatch thread's jobs.
+//! The state is behind one mutex, held for a few instructions. A thread that changes it calls `settle`
+//! before unlocking: descriptor, aggregate dispatcher and callback then agree with the state. Waiters,
+//! who drew their tickets under the lock, are woken after it. So no wake-up is lost and none is left
+//! over. Lock order: a queue, the queue of the aggregate dispatcher that it feeds, the dispatch thread's
+//! jobs.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::OnceLock;
@@ -20,7 +20,7 @@ use super::state::{Feed, Settings, State};
 use crate::error::{Error, Result};
 use crate::sync::{AtomicBool, AtomicU64, Gate, Mutex, MutexGuard, Ordering, Slept, lock};
 
-/// One wait: until when, and what would end it.
+/// One wait: its deadline, and the interrupts that would end it.
 pub(super) struct Wait {
     timeout: Option<Duration>,
     deadline: Option<Instant>,
@@ -28,7 +28,7 @@ pub(super) struct Wait {
 }
 
 impl Wait {
-    /// What is left of the time; `None`: for ever.
+    /// The time left; `None`: no limit.
     pub(super) fn left(&self) -> Option<Duration> {
         self.deadline.map(|at| at.saturating_duration_since(Instant::now()))
     }
@@ -42,8 +42,8 @@ impl Wait {
     }
 }
 
-/// Queue with notification criteria.
-pub(super) struct Core<T> {
+/// An event queue with notification criteria.
+pub(super) struct EventQueue<T> {
     state: Mutex<State<T>>,
     gate: Gate,
     interrupts: AtomicU64,
@@ -51,7 +51,7 @@ pub(super) struct Core<T> {
     notifier: OnceLock<Notifier>,
 }
 
-impl<T> Core<T> {
+impl<T> EventQueue<T> {
     pub(super) fn new(depth: usize, threshold: usize) -> Self {
         Self {
             state: Mutex::new(State::new(depth, threshold)),
@@ -62,12 +62,12 @@ impl<T> Core<T> {
         }
     }
 
-    /// Looks at the state.
+    /// Reads the state.
     pub(super) fn read<R>(&self, look: impl FnOnce(&State<T>) -> R) -> R {
         look(&lock(&self.state))
     }
 
-    /// Changes the state; if that meets the criteria, everybody hears of it.
+    /// Changes the state; if that meets the criteria, notifies.
     pub(super) fn change<R>(&self, change: impl FnOnce(&mut State<T>) -> R) -> R {
         let mut state = lock(&self.state);
         let changed = change(&mut state);
@@ -76,17 +76,17 @@ impl<T> Core<T> {
         changed
     }
 
-    /// Changes the state; the change says whether it brought something that notifies.
+    /// Changes the state; `add` returns whether it added something that notifies.
     pub(super) fn add(&self, add: impl FnOnce(&mut State<T>) -> bool) {
         let mut state = lock(&self.state);
-        let news = add(&mut state);
+        let notifies = add(&mut state);
         self.settle(&mut state);
-        if news {
+        if notifies {
             self.announce(state);
         }
     }
 
-    /// Makes everybody who only looks agree with the state.
+    /// Makes descriptor, aggregate dispatcher and callback agree with the state.
     fn settle(&self, state: &mut State<T>) {
         let met = state.met();
         if let Some(notifier) = self.notifier.get()
@@ -98,18 +98,18 @@ impl<T> Core<T> {
         state.tell_feed();
     }
 
-    /// The criteria may be met by something new.
+    /// Something new may meet the criteria.
     fn announce(&self, state: MutexGuard<'_, State<T>>) {
         if state.met()
-            && let Some(alarm) = &state.alarm
+            && let Some(trigger) = &state.trigger
         {
-            alarm();
+            trigger();
         }
         let wake = state.is_ready() && state.waiters > 0;
         self.unlock(state, wake);
     }
 
-    /// Waiters wake without the lock, so that they find it free.
+    /// Waiters are woken without the lock, so that they find it free.
     fn unlock(&self, state: MutexGuard<'_, State<T>>, wake: bool) {
         let leader = state.leader.clone().filter(|_| wake);
         drop(state);
@@ -124,12 +124,12 @@ impl<T> Core<T> {
         self.change(|state| state.push_always(event, true));
     }
 
-    /// The completion queue behind is unusable.
+    /// The completion queue behind this queue is unusable.
     pub(super) fn fail(&self, status: VpStatus) {
         self.change(|state| state.fail(status));
     }
 
-    /// The oldest event. [`Error::Overflow`] once after events were lost, when all before are out.
+    /// The oldest event. [`Error::Overflow`], once, after events were lost and all before were taken.
     pub(super) fn take(&self) -> Result<Option<T>> {
         self.take_with(State::take)
     }
@@ -142,11 +142,11 @@ impl<T> Core<T> {
         taken
     }
 
-    /// Up to `most` events; errors as [`Core::take`].
+    /// Up to `most` events; errors as for [`EventQueue::take`].
     pub(super) fn take_many(&self, most: usize, mut each: impl FnMut(T)) -> Result<usize> {
         self.take_with(|state| {
             for taken in 0..most {
-                // An error is for when nothing is left.
+                // An error is returned when nothing is left.
                 if taken > 0 && state.len() == 0 {
                     return Ok(taken);
                 }
@@ -172,7 +172,7 @@ impl<T> Core<T> {
         }
     }
 
-    /// Waits until the criteria are met and `pick` finds something.
+    /// Waits until the criteria are met and `pick` returns something.
     pub(super) fn wait<R>(
         &self,
         wait: &Wait,
@@ -181,7 +181,7 @@ impl<T> Core<T> {
         self.wait_leading(wait, None, pick)
     }
 
-    /// The same; `lead` sleeps in place of the gate while it can.
+    /// The same; `lead` sleeps instead of the gate while it can.
     pub(super) fn wait_leading<R>(
         &self,
         wait: &Wait,
@@ -210,7 +210,7 @@ impl<T> Core<T> {
             let led = lead.as_ref().map(|lead| lead.sleep(wait.left()));
             slept = match led {
                 Some(Some(slept)) => slept,
-                // It cannot. What would have woken it may have come: the ticket says so.
+                // It cannot. If a wake-up came meanwhile the ticket shows it.
                 _ => self.gate.wait(ticket, wait.left()),
             };
             {
@@ -251,11 +251,11 @@ impl<T> Core<T> {
     }
 }
 
-/// What can be done to a queue of whatever events.
+/// Operations on a queue that do not depend on the type of its events.
 pub(super) trait Control {
     /// The settings as they are.
     fn settings(&self) -> Settings;
-    /// Changes the settings; if that meets the criteria, everybody hears of it.
+    /// Changes the settings; if that meets the criteria, notifies.
     fn configure(&self, change: &mut dyn FnMut(&mut Settings));
     /// Events in the queue.
     fn len(&self) -> usize;
@@ -265,17 +265,17 @@ pub(super) trait Control {
     fn abort(&self);
     /// Refused after an abort.
     fn check_aborted(&self) -> Result<()>;
-    /// The descriptor, made at the first call.
+    /// The descriptor, created by the first call.
     fn fd(&self) -> Result<BorrowedFd<'_>>;
     /// The descriptor, if there is one.
     fn notifier(&self) -> Option<&Notifier>;
-    /// Feeds an aggregate dispatcher, or none; leaves the one before.
+    /// Sets the aggregate dispatcher that it feeds, or none; leaves the one before.
     fn set_feed(&self, feed: Option<Feed>);
-    /// Calls `alarm` whenever something new meets the criteria, and now if they are met.
-    fn set_alarm(&self, alarm: Option<Box<dyn Fn() + Send>>);
+    /// Calls `trigger` whenever something new meets the criteria, and now if they are met.
+    fn set_trigger(&self, trigger: Option<Box<dyn Fn() + Send>>);
 }
 
-impl<T> Control for Core<T> {
+impl<T> Control for EventQueue<T> {
     fn settings(&self) -> Settings {
         self.read(|state| state.settings)
     }
@@ -332,8 +332,8 @@ impl<T> Control for Core<T> {
         self.settle(&mut state);
     }
 
-    fn set_alarm(&self, alarm: Option<Box<dyn Fn() + Send>>) {
-        self.change(|state| state.alarm = alarm);
+    fn set_trigger(&self, trigger: Option<Box<dyn Fn() + Send>>) {
+        self.change(|state| state.trigger = trigger);
     }
 }
 
@@ -349,5 +349,5 @@ fn show(notifier: &Notifier, met: bool) {
 #[path = "loom_tests.rs"]
 mod loom_tests;
 #[cfg(all(test, not(loom)))]
-#[path = "core_tests.rs"]
+#[path = "event_queue_tests.rs"]
 mod tests;

@@ -1,23 +1,24 @@
-//! Where the datagrams of an endpoint came from whose completions were polled and not looked at yet.
+//! Senders of an endpoint's received datagrams whose completions were polled and not examined yet.
 //!
-//! The endpoint owns it; whoever polls fills it, whoever looks at a completion takes from it. Any thread.
+//! The endpoint owns it; a thread that polls adds to it, a thread that examines a completion takes from
+//! it. Any thread.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use vp_api::{DatagramSource, VpResult, room};
 
-/// Sources by work request.
-pub(crate) struct Sources(Mutex<HashMap<u64, DatagramSource>>);
+/// Senders by work request.
+pub(crate) struct Senders(Mutex<HashMap<u64, DatagramSource>>);
 
-impl Sources {
-    /// With the memory for `depth` receives.
+impl Senders {
+    /// With memory for `depth` receives.
     pub(super) fn new(depth: usize) -> VpResult<Self> {
-        let mut sources = HashMap::new();
-        sources
+        let mut senders = HashMap::new();
+        senders
             .try_reserve(depth)
-            .map_err(|_| room::none::<DatagramSource>("sources of datagrams", depth))?;
-        Ok(Self(Mutex::new(sources)))
+            .map_err(|_| room::none::<DatagramSource>("senders of datagrams", depth))?;
+        Ok(Self(Mutex::new(senders)))
     }
 
     pub(crate) fn keep(&self, wr_id: u64, source: DatagramSource) {

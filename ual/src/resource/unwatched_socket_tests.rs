@@ -1,4 +1,4 @@
-//! Sockets that the kernel does not watch: at its limit of watches, or without memory.
+//! Tests of sockets that the kernel refuses to watch: at its limit of watches, or without memory.
 #![allow(clippy::unwrap_used)]
 
 use std::io::{Read, Write};
@@ -29,7 +29,7 @@ fn listen(ia: &Arc<Ia>, requests: &Arc<Evd>) -> crate::Result<Arc<Listen>> {
     ia.listen(ListenInit::new("127.0.0.1:0".parse().unwrap(), requests))
 }
 
-/// A connection whose request is there before anybody accepts it.
+/// A connection whose request arrives before it is accepted.
 fn ask(ia: &Ia, address: SocketAddr) -> TcpStream {
     let _held = ia.cm().testing().hold();
     let mut stream = TcpStream::connect(address).unwrap();
@@ -39,7 +39,7 @@ fn ask(ia: &Ia, address: SocketAddr) -> TcpStream {
 }
 
 #[test]
-fn a_listener_that_would_be_deaf_is_not_created() {
+fn a_listener_that_cannot_be_watched_is_not_created() {
     let (ia, requests) = open();
     ia.cm().testing().refuse_watches(true);
     let error = listen(&ia, &requests).unwrap_err().to_string();
@@ -75,7 +75,7 @@ fn a_request_that_cannot_be_watched_is_accepted_all_the_same() {
     stream.read_exact(&mut reply).unwrap();
 }
 
-// Of its request a part is there; nobody would hear of the rest.
+// A part of its request has arrived; the rest would never be read.
 #[test]
 fn a_connection_that_cannot_be_watched_is_dropped() {
     let (ia, requests) = open();
@@ -103,15 +103,15 @@ fn a_rejection_that_cannot_be_watched_arrives() {
 }
 
 #[test]
-fn a_listener_that_rested_tries_until_it_is_watched() {
+fn a_paused_listener_tries_until_it_is_watched() {
     let (ia, requests) = open();
-    let news = ia.create_evd(EvdInit::new(Stream::Unaffiliated, 16)).unwrap();
+    let device_events = ia.create_evd(EvdInit::new(Stream::Unaffiliated, 16)).unwrap();
     let listen = listen(&ia, &requests).unwrap();
     let _first = ask(&ia, listen.addresses()[0]);
     assert!(matches!(requests.wait(Some(HANG)).unwrap(), Event::Request(_)));
     ia.cm().testing().refuse_watches(true);
     ia.cm().testing().resume(listen.id());
-    let Event::Unaffiliated { port: None, event } = news.wait(Some(HANG)).unwrap() else {
+    let Event::Unaffiliated { port: None, event } = device_events.wait(Some(HANG)).unwrap() else {
         panic!()
     };
     let (listener, lacks) = (listen.addresses()[0], vp_api::Shortage::Watches);
@@ -120,6 +120,6 @@ fn a_listener_that_rested_tries_until_it_is_watched() {
     ia.cm().testing().refuse_watches(false);
     let _stream = ask(&ia, listen.addresses()[0]);
     assert!(matches!(requests.wait(Some(HANG)).unwrap(), Event::Request(_)));
-    // Told once, however often it tries.
-    assert_eq!(news.queued(), 0);
+    // Reported once, however often it tries.
+    assert_eq!(device_events.queued(), 0);
 }
