@@ -47,6 +47,14 @@ typedef struct ri_qp_init {
 /* Since 1.4, with RI_CAP_SEND_IMMEDIATE: both ends agreed on RI_OP_SEND_IMMEDIATE; without it one of the
  * peer's ends the stream. */
 #define RI_STREAM_SEND_IMMEDIATES 16u
+/* Since 1.4, with RI_CAP_LOCAL_STREAM: both ends are on one host, and memory that they share carries the
+ * octets in place of TCP, both ways, from the first FPDU on. received is empty; last_message still goes by
+ * TCP, and nothing else. The socket stays: an end of it ends the stream, and octets there are an error of
+ * the peer, which writes into the memory what it likes, at any moment. */
+#define RI_STREAM_LOCAL 32u
+
+#define RI_SIDE_MAKER 1 /* this end made the memory */
+#define RI_SIDE_OTHER 2
 
 /* An established TCP stream, and what MPA start-up settled. The socket is the provider's from the
  * moment of the call; it closes it if it refuses [RI-102]. */
@@ -63,6 +71,11 @@ typedef struct ri_stream {
     uint64_t nudge_ns;    /* 0: never */
     uint64_t probe_ns;    /* 0: never */
     uint64_t close_timeout_ns;
+    /* Since 1.4, for RI_STREAM_LOCAL; the provider's, as the socket. memory: a memfd with two rings, sealed and
+     * verified; its layout, by version, is that of Warpline's crate shm-ring. The doorbells: eventfds whose
+     * counter is 1 from the start; an end that sleeps watches doorbell for edges, and who wakes it adds 0. */
+    int32_t memory, doorbell, peer_doorbell;
+    uint32_t side; /* RI_SIDE_* */
 } ri_stream;
 
 #define RI_QP_TO_RTS 1       /* Idle -> RTS over stream */
@@ -101,6 +114,10 @@ typedef struct ri_qp_change {
 #define RI_QP_TERMINATE 4
 #define RI_QP_ERROR 5
 
+#define RI_CARRIER_TCP 0
+#define RI_CARRIER_LOCAL 1
+#define RI_CARRIER_LOCAL_CORRUPT 2 /* local, until the peer broke the rules of the memory; the event is a reset */
+
 /* A QP as it is now [RI-112]. */
 typedef struct ri_qp_info {
     uint32_t size;
@@ -120,6 +137,8 @@ typedef struct ri_qp_info {
     uint32_t tcp_retransmitted;     /* segments */
     uint32_t reserved;
     uint64_t tcp_rtt_ns, tcp_rtt_variation_ns;
+    uint32_t carrier; /* since 1.4: of the stream, or the last one; RI_CARRIER_* */
+    uint32_t reserved2;
 } ri_qp_info;
 
 typedef struct ri_qp_ops {

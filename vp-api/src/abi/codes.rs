@@ -1,8 +1,8 @@
 //! The numeric codes of the header and our enums: each table once, both directions.
 
 use crate::{
-    Addressing, Capabilities, ConnectionModel, LogLevel, MwKind, QpState, Role, Rtr,
-    ServiceRefusal, Transport, UdState, VpStatus, WcOpcode, WcStatus,
+    Addressing, Capabilities, Carrier, ConnectionModel, LocalSide, LogLevel, MwKind, QpState, Role,
+    Rtr, ServiceRefusal, Transport, UdState, VpStatus, WcOpcode, WcStatus,
 };
 
 macro_rules! codes {
@@ -51,6 +51,8 @@ codes! {
     ServiceRefusal refusal_code refusal {
         NotSupported = 1, Rejected = 2, NoQueuePair = 3, Redirected = 4,
     }
+    LocalSide side_code side { Maker = 1, Other = 2, }
+    Carrier carrier_code carrier { Tcp = 0, Local = 1, LocalCorrupt = 2, }
     QpState state_code state { Idle = 1, Rts = 2, Closing = 3, Terminate = 4, Error = 5, }
 }
 
@@ -107,8 +109,8 @@ pub(super) fn capabilities(bits: u64, minor: u16) -> Capabilities {
     all.set(Capabilities::HOLD, minor >= 4 && all.contains(Capabilities::HOLD));
     let immediate = Capabilities::SEND_IMMEDIATE;
     all.set(immediate, minor >= 4 && all.contains(immediate));
-    // Memory of a local stream does not cross.
-    all.remove(Capabilities::LOCAL_STREAM);
+    let local = Capabilities::LOCAL_STREAM;
+    all.set(local, minor >= 4 && all.contains(local));
     all
 }
 
@@ -132,6 +134,7 @@ pub(super) mod stream {
     pub(in crate::abi) const MARKERS_RX: u32 = 4;
     pub(in crate::abi) const EXTENSIONS: u32 = 8;
     pub(in crate::abi) const SEND_IMMEDIATES: u32 = 16;
+    pub(in crate::abi) const LOCAL: u32 = 32;
 }
 
 /// Flags of `ri_qp_init`, and of `modify` of an SRQ.
@@ -214,6 +217,9 @@ mod tests {
         let immediate = Capabilities::SEND_IMMEDIATE;
         assert_eq!(capabilities(immediate.bits(), 3), Capabilities::empty());
         assert_eq!(capabilities(immediate.bits(), 4), immediate);
+        let local = Capabilities::LOCAL_STREAM;
+        assert_eq!(capabilities(local.bits(), 3), Capabilities::empty());
+        assert_eq!(capabilities(local.bits(), 4), local);
         // Capabilities of a later version are ignored.
         assert_eq!(capabilities(windows | 1 << 63, 3), Capabilities::MW);
     }

@@ -368,12 +368,15 @@ fn changes_of_a_qp_cross() {
         recv_depth: Some(3),
         recv_limit,
     };
-    let stream = LlpStream {
-        // Any descriptor will do: it is only passed on.
-        socket: std::fs::File::open("/dev/null").unwrap().into(),
+    // Any descriptors will do: they are only passed on.
+    let null = || std::fs::File::open("/dev/null").unwrap().into();
+    let local =
+        |side| Some(LocalStream { memory: null(), side, doorbell: null(), peer_doorbell: null() });
+    let stream = |local| LlpStream {
+        socket: null(),
         received: vec![1, 2, 3],
         last_message: vec![4, 5],
-        local: None,
+        local,
         params: StreamParams {
             markers_tx: true,
             rtr: Some(Rtr::Read),
@@ -383,7 +386,9 @@ fn changes_of_a_qp_cross() {
         },
     };
     for change in [
-        QpChange::Rts(Box::new(stream)),
+        QpChange::Rts(Box::new(stream(None))),
+        QpChange::Rts(Box::new(stream(local(LocalSide::Maker)))),
+        QpChange::Rts(Box::new(stream(local(LocalSide::Other)))),
         QpChange::Closing,
         QpChange::Terminate,
         QpChange::Error,

@@ -1,14 +1,14 @@
 //! Conversion of queue pairs and shared receive queues between Rust and C: attributes, changes and
 //! state. No state.
 
-use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use super::types::Sized32;
 use super::{codes, events, grow, net, text, types as c};
 use crate::{
-    Access, Carrier, CqId, FpduSize, LlpStream, PdId, QpChange, QpCounters, QpId, QpInfo, QpInit,
-    SrqId, SrqInfo, SrqInit, StreamParams, TcpInfo, Unready, VpError, VpResult, VpStatus,
+    Access, CqId, FpduSize, LlpStream, LocalStream, PdId, QpChange, QpCounters, QpId, QpInfo,
+    QpInit, SrqId, SrqInfo, SrqInit, StreamParams, TcpInfo, Unready, VpError, VpResult, VpStatus,
 };
 
 pub(super) fn ns(time: Duration) -> u64 {
@@ -129,14 +129,20 @@ pub(super) fn lend_change<R>(change: QpChange, with: impl FnOnce(&c::QpChange) -
 }
 
 fn lend_stream<R>(stream: LlpStream, with: impl FnOnce(&c::QpChange) -> R) -> R {
-    let LlpStream { socket, received, last_message, params: p, local: _ } = stream;
+    let LlpStream { socket, received, last_message, params: p, local } = stream;
     let flags = [
         (p.crc, codes::stream::CRC),
         (p.markers_tx, codes::stream::MARKERS_TX),
         (p.markers_rx, codes::stream::MARKERS_RX),
         (p.extensions, codes::stream::EXTENSIONS),
         (p.send_immediates, codes::stream::SEND_IMMEDIATES),
+        (local.is_some(), codes::stream::LOCAL),
     ];
+    let ([memory, doorbell, peer_doorbell], side) = local.map_or(([-1; 3], 0), |local| {
+        let LocalStream { memory, side, doorbell, peer_doorbell } = local;
+        let given = [memory, doorbell, peer_doorbell].map(IntoRawFd::into_raw_fd);
+        (given, codes::side_code(side))
+    });
     let lent = c::Stream {
         socket: socket.into_raw_fd(),
         received: received.as_ptr(),
@@ -155,6 +161,10 @@ fn lend_stream<R>(stream: LlpStream, with: impl FnOnce(&c::QpChange) -> R) -> R 
         nudge_ns: p.kick_after.map_or(0, ns),
         probe_ns: p.probe_after.map_or(0, ns),
         close_timeout_ns: ns(p.close_timeout),
+        memory,
+        doorbell,
+        peer_doorbell,
+        side,
         ..c::Stream::blank()
     };
     with(&c::QpChange { kind: codes::change::RTS, stream: &lent, ..c::QpChange::blank() })
@@ -214,7 +224,11 @@ unsafe fn stream_from(stream: *const c::Stream) -> Option<LlpStream> {
     (s.socket >= 0).then_some(())?;
     // SAFETY: an open descriptor that the caller gives away.
     let socket = unsafe { OwnedFd::from_raw_fd(s.socket) };
-
+    let local = match s.flags & codes::stream::LOCAL {
+        0 => None,
+        // SAFETY: the caller's promise: with the flag the others are given away, too.
+        _ => Some(unsafe { local_from(&s) }?),
+    };
     let some = |ns: u64| (ns > 0).then(|| Duration::from_nanos(ns));
     let params = StreamParams {
         role: codes::role(s.role)?,
@@ -238,7 +252,26 @@ unsafe fn stream_from(stream: *const c::Stream) -> Option<LlpStream> {
     let received = unsafe { text::octets(s.received, s.received_len) };
     // SAFETY: the same.
     let last_message = unsafe { text::octets(s.last_message, s.last_message_len) };
-    Some(LlpStream { socket, received, last_message, params, local: None })
+    Some(LlpStream { socket, received, last_message, params, local })
+}
+
+/// The shared memory of a stream; takes over its descriptors in any case.
+///
+/// # Safety
+///
+/// Those that are not negative are open, and the caller's to give away.
+unsafe fn local_from(s: &c::Stream) -> Option<LocalStream> {
+    let taken = |fd: RawFd| {
+        // SAFETY: the caller's promise.
+        (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
+    };
+    let [memory, doorbell, peer_doorbell] = [s.memory, s.doorbell, s.peer_doorbell].map(taken);
+    Some(LocalStream {
+        memory: memory?,
+        side: codes::side(s.side)?,
+        doorbell: doorbell?,
+        peer_doorbell: peer_doorbell?,
+    })
 }
 
 macro_rules! same_fields {
@@ -259,6 +292,7 @@ macro_rules! same_fields {
                 tcp_retransmitted: tcp.retransmitted,
                 tcp_rtt_ns: ns(tcp.rtt),
                 tcp_rtt_variation_ns: ns(tcp.rtt_variation),
+                carrier: codes::carrier_code(info.carrier),
                 $($info: info.$info,)+
                 $($counter: info.counters.$counter,)+
                 ..c::QpInfo::blank()
@@ -272,7 +306,8 @@ macro_rules! same_fields {
                 // Not in the C interface: asynchronous events report it.
                 ended: None,
                 // Nor does a local stream cross.
-                carrier: Carrier::Tcp,
+                // One that is not known here is another kind of TCP.
+                carrier: codes::carrier(info.carrier).unwrap_or_default(),
                 id: QpId(info.id),
                 state: codes::state(info.state)?,
                 ird: small(info.ird),

@@ -430,6 +430,10 @@ structs! { growing:
         nudge_ns: u64,
         probe_ns: u64,
         close_timeout_ns: u64,
+        memory: i32,
+        doorbell: i32,
+        peer_doorbell: i32,
+        side: u32,
     }
     QpChange = ri_qp_change {
         size: u32,
@@ -473,6 +477,8 @@ structs! { growing:
         reserved: u32,
         tcp_rtt_ns: u64,
         tcp_rtt_variation_ns: u64,
+        carrier: u32,
+        reserved2: u32,
     }
     QpOps = ri_qp_ops {
         size: u32,

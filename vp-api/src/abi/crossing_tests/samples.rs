@@ -31,7 +31,7 @@ pub(super) fn devices() -> Vec<DeviceInfo> {
 pub(super) fn attrs() -> RnicAttrs {
     let mut a = RnicAttrs::new("Vendor", "", ConnectionModel::Native);
     a.firmware = "1.2.3".into();
-    a.capabilities = Capabilities::all() - Capabilities::LOCAL_STREAM;
+    a.capabilities = Capabilities::all();
     (a.max_qp, a.max_wr_per_qp, a.max_wr_per_srq, a.max_sge_send) = (1, 2, 3, 4);
     (a.max_sge_recv, a.max_sge_write, a.max_sge_read, a.max_inline) = (5, 6, 7, 8);
     (a.max_cq, a.max_cqe, a.max_srq, a.max_pd) = (9, 10, 11, 12);
@@ -142,6 +142,7 @@ pub(super) fn qp_info() -> QpInfo {
         congestion_window: 12,
         retransmitted: 13,
     });
+    info.carrier = Carrier::Local;
     info.counters = QpCounters {
         fpdus_sent: 14,
         fpdus_received: 15,

@@ -77,8 +77,9 @@ fn every_constant_is_the_headers() {
     left.decoded("RI_QP_", codes::state);
     left.decoded("RI_EVENT_", event);
     left.decoded("RI_SOURCE_", source);
-    let crossing = Capabilities::all() - Capabilities::LOCAL_STREAM;
-    left.named("RI_CAP_", crossing.iter_names().map(|(n, c)| (n, c.bits())));
+    left.decoded("RI_SIDE_", codes::side);
+    left.decoded("RI_CARRIER_", codes::carrier);
+    left.named("RI_CAP_", Capabilities::all().iter_names().map(|(n, c)| (n, c.bits())));
     left.named("RI_ACCESS_", Access::all().iter_names().map(|(n, a)| (n, a.bits().into())));
     // A hint within the host, which does not cross the interface.
     let sent = SendFlags::all() - SendFlags::COALESCE;
@@ -156,6 +157,7 @@ const PLAIN: &[(&str, u32)] = &[
     ("RI_STREAM_MARKERS_RX", codes::stream::MARKERS_RX),
     ("RI_STREAM_EXTENSIONS", codes::stream::EXTENSIONS),
     ("RI_STREAM_SEND_IMMEDIATES", codes::stream::SEND_IMMEDIATES),
+    ("RI_STREAM_LOCAL", codes::stream::LOCAL),
     ("RI_QP_PRIVILEGED", codes::flag::PRIVILEGED),
     ("RI_QP_SRQ", codes::flag::SRQ),
     ("RI_QP_HOLD", codes::flag::HOLD),
