@@ -6,8 +6,9 @@
 //! of pthread_atfork(3) run in the thread that forks: before the fork it waits until no other thread is
 //! between making a descriptor and recording it; in the child it replaces each recorded descriptor by an
 //! unused eventfd. So the objects that the child inherited may close their numbers later without closing
-//! what the application opened there. The child's handler calls only fstat(2), dup3(2), close(2) and
-//! eventfd(2), which take no lock of the process.
+//! what the application opened there. The child's handler calls only fstat(2), dup3(2), close(2),
+//! eventfd(2) and mmap(2), which take no lock of the process. Memory shared with a peer is replaced by private
+//! zeros ([`Mapped`]).
 //!
 //! Reuse: an entry outlives its socket; device and inode show whether the number is still ours.
 //! Descriptors that share one inode (epoll sets, eventfds, timers) are removed before they are closed
@@ -15,6 +16,7 @@
 //! is closed at its exec.
 
 mod descriptor_table;
+mod mappings;
 mod ours;
 mod per_process;
 
@@ -24,6 +26,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use descriptor_table::DescriptorTable;
+pub use mappings::Mapped;
+use mappings::Mappings;
 pub use ours::Ours;
 pub use per_process::PerProcess;
 
@@ -42,6 +46,7 @@ pub trait Owner: 'static {
 /// The table of one crate's descriptors.
 pub struct Descriptors {
     table: DescriptorTable,
+    mappings: Mappings,
     /// Threads between making a descriptor and recording it.
     making: AtomicU32,
     /// Threads that are about to fork.
@@ -62,6 +67,7 @@ impl Descriptors {
     pub const fn new() -> Self {
         Self {
             table: DescriptorTable::new(),
+            mappings: Mappings::new(),
             making: AtomicU32::new(0),
             forking: AtomicU32::new(0),
             generation: AtomicU32::new(0),
@@ -171,4 +177,5 @@ extern "C" fn in_child<O: Owner>() {
     table.making.store(0, Ordering::SeqCst);
     table.generation.fetch_add(1, Ordering::Relaxed);
     table.table.give_up();
+    table.mappings.give_up();
 }
