@@ -109,7 +109,8 @@ impl Batch {
         kept: &mut Option<Use<'c>>,
     ) -> Result<(), AccessError> {
         match fpdu.head() {
-            Some(head) if fpdu.payload.len() >= GATHER_MIN => {
+            // A local operation behind it may invalidate its memory before it has left.
+            Some(head) if fpdu.payload.len() >= GATHER_MIN && !source.queues.sends.has_locals() => {
                 source.check(fpdu.payload)?;
                 self.push_arena(head);
                 self.runs.push(Run::Payload(fpdu.payload));
@@ -164,19 +165,29 @@ impl Batch {
             let octets = &self.arena[at + self.run_sent..at + len];
             return Ok(stream.send(octets));
         }
+        let most = match stream.shared() {
+            None => usize::MAX,
+            // Each piece is checked again at each call.
+            Some(local) => local.room(),
+        };
         let mut parts = [const { Part::None }; MAX_PIECES];
         let mut count = 0;
         let mut skip = self.run_sent;
+        let mut octets = 0;
         for run in &self.runs[self.run..] {
             let rest = &mut parts[count..];
             let taken = match run {
                 Run::Arena { at, len } => put(rest, Part::Octets(&self.arena[at + skip..at + len])),
                 Run::Payload(payload) => source.hold(*payload, skip, rest)?,
             };
+            octets += run.len() - skip;
             if taken == 0 {
                 break;
             }
             (count, skip) = (count + taken, 0);
+            if octets >= most {
+                break;
+            }
         }
         let mut pieces = [Piece::EMPTY; MAX_PIECES];
         for (piece, part) in pieces.iter_mut().zip(&parts[..count]) {
