@@ -117,7 +117,8 @@ pub struct LocalStream {
     pub memory: OwnedFd,
     /// Which of its two sides this end is.
     pub side: LocalSide,
-    /// The nonblocking eventfd on which this end sleeps. The same one as the peer's `peer_doorbell`.
+    /// The eventfd on which this end sleeps: the same one as the peer's `peer_doorbell`. Its counter was 1
+    /// when it was made, and stays: who rings adds 0, which is an edge, and cannot block.
     pub doorbell: OwnedFd,
     /// The one on which the peer sleeps.
     pub peer_doorbell: OwnedFd,

@@ -34,8 +34,7 @@ pub(crate) fn attrs() -> RnicAttrs {
     let model = format!("SoftRDMA, CRC32c by {}: {:.1} GB/s", crc.name, crc.rate());
     let mut attrs = RnicAttrs::new("Warpline", &model, ConnectionModel::LlpStream);
     attrs.firmware = env!("CARGO_PKG_VERSION").into();
-    let without = Capabilities::UD | Capabilities::PICKS_WIDE_KEY | Capabilities::LOCAL_STREAM;
-    attrs.capabilities = Capabilities::all() - without;
+    attrs.capabilities = Capabilities::all() - Capabilities::UD - Capabilities::PICKS_WIDE_KEY;
     attrs.max_qp = MAX_OBJECTS;
     attrs.max_wr_per_qp = MAX_WR;
     attrs.max_wr_per_srq = MAX_WR;

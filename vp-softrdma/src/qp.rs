@@ -48,6 +48,18 @@ use protocol_core::ProtocolCore;
 const WRITABLE: u8 = 1;
 const OVER: u8 = 2;
 const RECEIVES: u8 = 4;
+const LIFE_LINE: u8 = 8;
+
+/// What a poller learns of a QP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Polled {
+    /// All that there is to learn.
+    All,
+    /// It waits for room to send, which only the engine's events tell.
+    Stalled,
+    /// Its stream is memory, of which no system call tells more.
+    Local,
+}
 
 /// A queue pair.
 pub(crate) struct SoftQp {
@@ -55,7 +67,7 @@ pub(crate) struct SoftQp {
     inner: CombiningLock<Inner>,
     delivery: EventDelivery,
     /// What the engine reported about the socket and no thread has handled: bits of [`WRITABLE`],
-    /// [`OVER`]. And about an SRQ: [`RECEIVES`].
+    /// [`OVER`], [`LIFE_LINE`]. And about an SRQ: [`RECEIVES`].
     readiness: AtomicU8,
     /// How often a poller found another thread inside.
     times_shut_out: AtomicU32,
@@ -125,28 +137,28 @@ impl SoftQp {
         self.leave(inner);
     }
 
-    /// Reads from the socket, unless another thread is inside. Returns true if the QP waits for room to
-    /// send, which only the engine's events report.
+    /// Reads from the stream, unless another thread is inside.
     #[inline]
-    pub(crate) fn poll(&self) -> bool {
+    pub(crate) fn poll(&self) -> Polled {
         let Some(mut inner) = self.inner.try_lock() else {
             self.yield_to_holder();
-            return false;
+            return Polled::All;
         };
-        let stalled = match &mut inner.link {
-            None => false,
+        let polled = match &mut inner.link {
+            None => Polled::All,
             Some(link) => {
-                let stalled = link.stalled;
-                let (engine, busy) = (&self.context.engine, stalled || link.unsent);
+                let polled = link.polled();
+                let busy = polled == Polled::Stalled || (link.unsent && polled != Polled::Local);
+                let engine = &self.context.engine;
                 link.registration.look(engine, self.context.id.0, &link.stream, busy);
                 if self.serve(inner) == Served::More {
-                    return stalled;
+                    return polled;
                 }
-                stalled
+                polled
             }
         };
         self.inner.serve_wanted(|inner| self.serve(inner));
-        stalled
+        polled
     }
 
     /// A poller found another thread inside. That thread may be waiting for this processor, and would
@@ -177,19 +189,29 @@ impl SoftQp {
         // Mostly the flags are 0; the lock orders this thread behind those that set them.
         let readiness = match self.readiness.load(Ordering::Acquire) {
             0 => 0,
-            _ => self.readiness.swap(0, Ordering::AcqRel),
+            _ => self.take_readiness(&mut inner),
         };
         let received =
             inner.receive(&self.context, readiness & OVER != 0, readiness & WRITABLE != 0);
         // Last: octets that follow the messages placed now may be a new event.
-        if readiness & RECEIVES != 0 {
-            inner.give_receives(&self.context);
+        if readiness & (RECEIVES | LIFE_LINE) != 0 {
+            if readiness & RECEIVES != 0 {
+                inner.give_receives(&self.context);
+            }
             return self.unlock(inner);
         }
         match received {
             true => self.unlock(inner),
             false => Served::Done,
         }
+    }
+
+    fn take_readiness(&self, inner: &mut Inner) -> u8 {
+        let readiness = self.readiness.swap(0, Ordering::AcqRel);
+        if readiness & LIFE_LINE != 0 {
+            inner.look_at_life_line(&self.context);
+        }
+        readiness
     }
 
     /// Unlocks, and serves what other threads asked for meanwhile.
@@ -292,8 +314,12 @@ impl SoftQp {
 
 impl Member for SoftQp {
     fn on_ready(&self, ready: Ready) {
-        let readiness =
-            if ready.writable { WRITABLE } else { 0 } | if ready.over { OVER } else { 0 };
+        let readiness = match ready {
+            Ready { life_line: true, .. } => LIFE_LINE,
+            Ready { writable, over, .. } => {
+                (u8::from(writable) * WRITABLE) | (u8::from(over) * OVER)
+            }
+        };
         self.readiness.fetch_or(readiness, Ordering::AcqRel);
         self.inner.serve(|inner| self.serve(inner));
     }

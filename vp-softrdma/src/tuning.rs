@@ -153,6 +153,17 @@ pub(crate) const PLACE_READS: u8 = 2;
 /// *Measured*: 0: 0.99 here, 0.91 on an AMD EPYC (docs/performance.md); 512: 0.99.
 pub(crate) const PAUSES: u32 = 64;
 
+// Local streams.
+
+/// Octets of ULPDU of an FPDU in shared memory: 32 KiB of payload, and its header.
+pub(crate) const LOCAL_ULPDU: u16 = (32 << 10) + 64;
+
+/// As [`PLACE_MIN`], where a read costs no system call.
+pub(crate) const LOCAL_PLACE_MIN: u32 = 2 << 10;
+
+/// Octets read behind a large payload, where a read costs no system call: a header.
+pub(crate) const LOCAL_SIDE: usize = 128;
+
 // CRC32c.
 
 /// Below so many octets, to copy first and sum then is as fast as both at once.

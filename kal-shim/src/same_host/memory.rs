@@ -21,14 +21,14 @@ pub struct Met {
     pub peer_wishes: u8,
 }
 
-/// Two eventfds for a [`super::Dialled`] to offer.
+/// Two eventfds with a counter of 1, as [`vp_api::LocalStream`] wants them, for a [`super::Dialled`] to offer.
 ///
 /// # Errors
 /// Those of eventfd(2).
 pub fn doorbells() -> io::Result<[OwnedFd; 2]> {
     let make = || {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        Descriptors::make::<Host, _>(|| Ok(eventfd(0, flags)?))
+        Descriptors::make::<Host, _>(|| Ok(eventfd(1, flags)?))
     };
     Ok([make()?, make()?])
 }

@@ -22,6 +22,7 @@ const UNSAFE: &[&str] = &[
     "vp-softrdma/src/memory/place.rs",
     "vp-softrdma/src/queue/ring.rs",
     "vp-softrdma/src/memory/stag_table.rs",
+    "vp-softrdma/src/stream/local.rs",
     "vp-softrdma/src/stream/socket.rs",
     "vp-verbs/src/",
     // Types of C functions.

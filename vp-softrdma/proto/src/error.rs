@@ -247,6 +247,8 @@ protocol_errors! {
     Crc = 2 / 0 / 2, None, "mpa crc does not match";
     /// Marker does not point at the FPDU's header [ERR-03, MPA-37].
     Marker = 2 / 0 / 3, None, "mpa marker and fpdu length disagree";
+    /// Octets on the TCP connection of a stream whose FPDUs go another way.
+    StrayOctets = 2 / 0 / 3, None, "octets on the tcp connection beside a local stream";
     /// Bad start-up frame: close, send nothing [ERR-01, MPA-37].
     StartupFrame = 2 / 0 / 4, None, "invalid mpa start-up frame";
     /// Local failure in enhanced start-up [CONN-32].

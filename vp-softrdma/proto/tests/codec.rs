@@ -237,6 +237,7 @@ UntaggedVersion 1206 Ddp true
 LlpLost 2001 None false
 Crc 2002 None true
 Marker 2003 None true
+StrayOctets 2003 None true
 StartupFrame 2004 None false
 StartupCatastrophic 2005 None true
 InsufficientIrd 2006 None true

@@ -15,6 +15,7 @@ use vp_api::{Cq, Qp, QpChange, WorkCompletion};
 use warpline_patience::{until, within};
 
 use super::{Engine, Member, Ready, Timer, Waited};
+use crate::stream::socket::Stream;
 use crate::sync::lock;
 use crate::testing::end::{End, pair};
 use crate::testing::services;
@@ -33,7 +34,7 @@ impl Member for Seen {
 }
 
 const ID: u32 = 7;
-const OCTETS: Ready = Ready { writable: false, over: false };
+const OCTETS: Ready = Ready { writable: false, over: false, life_line: false };
 const OVER: Ready = Ready { over: true, ..OCTETS };
 const ROOM: Ready = Ready { writable: true, ..OCTETS };
 
@@ -97,6 +98,7 @@ fn a_socket_that_is_reported_anew_is_so_with_its_room() {
 #[test]
 fn a_socket_that_is_put_back_is_reported() {
     let (near, mut far) = UnixStream::pair().unwrap();
+    let near = Stream::of(near);
     let (engine, seen) = serving(&near);
     for (room, expected) in [(false, OCTETS), (true, ROOM)] {
         engine.end_back_off(true, &mut Vec::new());
@@ -111,6 +113,7 @@ fn a_socket_that_is_put_back_is_reported() {
 #[test]
 fn nothing_is_kept_of_a_socket_that_is_gone() {
     let (near, mut far) = UnixStream::pair().unwrap();
+    let near = Stream::of(near);
     let (engine, seen) = (engine(), Arc::new(Seen::default()));
     let stream = engine.attach(ID, seen.clone(), &near).expect("room in the set");
     engine.set_timer(1, ID, stream, Timer::Close);

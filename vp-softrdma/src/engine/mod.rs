@@ -35,6 +35,7 @@ use rustix::io::Errno;
 use vp_api::{LogLevel, Services, VpError, VpResult};
 
 use crate::fork::Ours;
+use crate::stream::socket::Stream;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering, lock};
 use crate::tuning;
 use alarm::Alarm;
@@ -67,6 +68,8 @@ pub(crate) struct Ready {
     pub(crate) writable: bool,
     /// An end or an error may follow what can be read: read until it shows.
     pub(crate) over: bool,
+    /// It is the life line of a stream that goes through shared memory.
+    pub(crate) life_line: bool,
 }
 
 /// Streams that may linger without their QPs, so that peers that never close hold a bounded number of
@@ -74,6 +77,8 @@ pub(crate) struct Ready {
 const LINGERING: usize = 256;
 /// The token of the wake-up eventfd; QPs have 32-bit ids.
 const WAKEUP: u64 = u64::MAX;
+/// Beside the id: the life line of the QP's stream.
+const LIFE_LINE: u64 = 1 << 32;
 
 /// The wake-up eventfd in the epoll set, level-triggered.
 struct WakeupFd(Ours<OwnedFd>);
@@ -192,11 +197,20 @@ impl Engine {
         }
     }
 
+    /// Watches the life line of a stream, too: readable, it is an event of its own kind. Not to be taken out
+    /// while the stream is attached.
+    pub(crate) fn watch_life_line(&self, id: u32, socket: impl AsFd) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, socket, life_line(id), octets())?)
+    }
+
     /// Ends the service of a socket and cancels its deadlines; the socket is still open.
-    pub(crate) fn detach(&self, id: u32, socket: impl AsFd) {
+    pub(crate) fn detach(&self, id: u32, stream: &Stream) {
         self.timers.end(id);
         // This fails only if the socket was never added.
-        let _ = epoll::delete(&self.epoll, socket);
+        let _ = epoll::delete(&self.epoll, stream);
+        if let Some(socket) = stream.life_line() {
+            let _ = epoll::delete(&self.epoll, socket);
+        }
         lock(&self.lingering).retain(|(lingers, _)| *lingers != id);
         self.forget(id);
     }
@@ -214,7 +228,7 @@ impl Engine {
     pub(crate) fn let_linger(
         &self,
         id: u32,
-        socket: impl AsFd,
+        stream: &Stream,
         make: impl FnOnce(u32, u32) -> Arc<dyn Member>,
     ) {
         // QP ids count up from 1; these count down.
@@ -225,7 +239,10 @@ impl Engine {
         members.insert(own, member);
         drop(members);
         // This fails only if the socket is not in the set; then a deadline ends the stream.
-        let _ = epoll::modify(&self.epoll, socket, token(own), octets());
+        let _ = epoll::modify(&self.epoll, stream, token(own), octets());
+        if let Some(socket) = stream.life_line() {
+            let _ = epoll::modify(&self.epoll, socket, life_line(own), octets());
+        }
         self.forget(id);
         self.limit_lingering((own, generation));
     }
@@ -240,6 +257,13 @@ impl Engine {
         {
             member.on_timer(generation, Timer::Close);
         }
+    }
+
+    /// Whether it serves others than so many QPs.
+    pub(crate) fn serves_more_than(&self, qps: usize) -> bool {
+        let members = self.members.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // The watch on the ports has time until the engine's thread looks.
+        members.len() - usize::from(members.contains_key(&0)) > qps
     }
 
     /// Reports the socket's readiness once more to the next thread that looks, and room to send from now
@@ -257,19 +281,26 @@ impl Engine {
 
     /// Removes the socket of a QP that is polled all the time from the epoll set; false if it must stay.
     /// Called under the QP's lock.
-    pub(crate) fn unregister(&self, id: u32, socket: impl AsFd) -> bool {
+    pub(crate) fn unregister(&self, id: u32, stream: &Stream) -> bool {
         let unregistered = self.unregistered.add(id);
-        if unregistered {
-            let _ = epoll::delete(&self.epoll, socket);
+        match stream.shared() {
+            _ if !unregistered => {}
+            None => _ = epoll::delete(&self.epoll, stream),
+            // Nothing comes from its descriptor while nobody rings.
+            Some(local) => local.stay_awake(),
         }
         unregistered
     }
 
     /// Adds the socket again; what is ready is reported, and with `room` also room to send. False: it
     /// cannot be watched, and the log says why. Called under the QP's lock.
-    pub(crate) fn register_again(&self, id: u32, socket: impl AsFd, room: bool) -> bool {
+    pub(crate) fn register_again(&self, id: u32, stream: &Stream, room: bool) -> bool {
+        if let Some(local) = stream.shared() {
+            local.sleep();
+            return true;
+        }
         let events = if room { octets() | epoll::EventFlags::OUT } else { octets() };
-        let put = epoll::add(&self.epoll, socket, token(id), events);
+        let put = epoll::add(&self.epoll, stream, token(id), events);
         if let Err(errno) = put {
             let message = format!(
                 "QP {id} ends its stream, for its socket cannot be watched again: {errno}; raise \
@@ -278,6 +309,15 @@ impl Engine {
             self.services.log(LogLevel::Error, "softrdma::engine", &message);
         }
         put.is_ok()
+    }
+
+    /// The log says why a stream through shared memory ends.
+    pub(crate) fn log_corrupt(&self, id: u32) {
+        let message = format!(
+            "QP {id} ends its stream (local-ring-corrupt): the peer wrote a position into the shared memory \
+             that cannot be; use `local = \"off\"` for peers that are not trusted to be sound"
+        );
+        self.services.log(LogLevel::Error, "softrdma::stream", &message);
     }
 
     /// Calls the QP `id` at `at` or a little later, unless this stream of the QP is over by then.
@@ -377,16 +417,17 @@ impl Engine {
                 WAKEUP if leading => self.leadership.gate().clear(),
                 // The wake-up is meant for the leader, if there is one.
                 WAKEUP => self.leadership.without_leader(WakeupFd::clear),
-                id => self.serve_member(id as u32, event.flags),
+                token => self.serve_member(token, event.flags),
             }
         }
         Slept::Woken
     }
 
-    fn serve_member(&self, id: u32, flags: epoll::EventFlags) {
+    fn serve_member(&self, token: u64, flags: epoll::EventFlags) {
         use epoll::EventFlags as E;
-        if let Some(member) = self.member(id) {
+        if let Some(member) = self.member(token as u32) {
             member.on_ready(Ready {
+                life_line: token & LIFE_LINE != 0,
                 writable: flags.contains(E::OUT),
                 over: flags.intersects(E::RDHUP | E::HUP | E::ERR),
             });
@@ -401,6 +442,10 @@ impl Engine {
 
 fn token(id: u32) -> epoll::EventData {
     epoll::EventData::new_u64(id.into())
+}
+
+fn life_line(id: u32) -> epoll::EventData {
+    epoll::EventData::new_u64(u64::from(id) | LIFE_LINE)
 }
 
 /// Events of data to read and of its end.

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use iwarp_proto::{Action, LlpFault, QpConfig, QpEvent, State, mpa};
-use vp_api::{AsyncEvent, FpduSize, QpInit, Unready};
+use vp_api::{AsyncEvent, Carrier, FpduSize, QpInit, Unready};
 
 use crate::engine::Timer;
 use crate::qp::coalesce::Coalesce;
@@ -18,6 +18,7 @@ use crate::qp::link::{Link, Record};
 use crate::qp::protocol_core::ProtocolCore;
 use crate::qp::refused::terminate;
 use crate::stream::linger::{Ending, Linger};
+use crate::stream::local::Line;
 use crate::stream::rx::Stopped;
 use crate::stream::socket::Stream;
 use crate::stream::tx::Progress;
@@ -101,13 +102,23 @@ impl Inner {
     /// case for pollers.
     pub(crate) fn receive(&mut self, context: &Context, over: bool, resumed: bool) -> bool {
         self.coalesce.attend();
+        let Some(link) = &mut self.link else { return false };
+        let resumed = resumed || link.has_room_again();
         if resumed {
             self.resume();
         }
         let Some(link) = &mut self.link else { return false };
         let state = self.core.proto.state();
         let octets = link.inbox.octets;
-        let stopped = link.inbox.receive(&link.stream, &mut self.core, context, over);
+        let (over, quiet) = match link.stream.shared() {
+            None => (over, false),
+            // To look again costs nothing, and the end may be there.
+            Some(local) => (true, local.is_quiet()),
+        };
+        let stopped = match quiet {
+            true => Stopped::Empty,
+            false => link.inbox.receive(&link.stream, &mut self.core, context, over),
+        };
         self.unread = stopped == Stopped::Budget;
         let idle = !link.unsent && !resumed && self.coalesce.deferred() == 0;
         // An end that leaves the state unchanged waits for octets that are still to be sent.
@@ -131,9 +142,19 @@ impl Inner {
     pub(super) fn refresh_mulpdu(&mut self) {
         if let Some(link) = &self.link
             && link.params.fpdu == FpduSize::Emss
+            && link.stream.shared().is_none()
             && let Ok(emss) = link.stream.emss()
         {
             self.core.proto.set_mulpdu(mpa::mulpdu(emss, link.params.markers_tx));
+        }
+    }
+
+    /// The TCP socket became readable, though the octets go through shared memory.
+    pub(crate) fn look_at_life_line(&mut self, context: &Context) {
+        let look = |link: &Link| link.stream.look_at_life_line();
+        if self.link.as_ref().map(look) == Some(Line::Octets) {
+            self.core.stray(context);
+            self.settle(context);
         }
     }
 
@@ -238,6 +259,10 @@ impl Inner {
                 Progress::Full => {
                     self.record.counters.send_stalls += 1;
                     (link.stalled, link.slow) = (true, true);
+                    // Who reads it says that there is room.
+                    if link.stream.shared().is_some() {
+                        return taken;
+                    }
                     if !link.register_again(context) {
                         self.core.fail(context);
                     }
@@ -313,7 +338,11 @@ impl Inner {
             Some(link) if link.resetting => self.linger(context, link, Ending::Reset),
             Some(link) => {
                 self.count(&link);
-                context.engine.detach(context.id.0, &*link.stream);
+                if self.record.carrier == Carrier::LocalCorrupt {
+                    link.stream.reset_on_close();
+                    context.engine.log_corrupt(context.id.0);
+                }
+                context.engine.detach(context.id.0, &link.stream);
             }
             None => {}
         }
@@ -348,6 +377,7 @@ impl Inner {
 
     fn count(&mut self, link: &Link) {
         self.record.counters.recv_calls += link.inbox.calls;
+        self.record.carrier = link.stream.carrier();
     }
 
     fn event_of(&self, event: QpEvent, context: &Context) -> AsyncEvent {
@@ -381,7 +411,7 @@ impl Inner {
     /// do.
     pub(crate) fn take_over_budget(&mut self, context: &Context) -> Option<Arc<Stream>> {
         let unread = std::mem::take(&mut self.unread);
-        self.link.as_ref().filter(|link| unread || link.unsent)?;
+        self.link.as_ref().filter(|link| (unread || link.unsent) && !link.is_polled())?;
         self.register_again(context);
         let link = self.link.as_mut()?;
         link.reported = true;

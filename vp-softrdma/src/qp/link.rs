@@ -4,18 +4,21 @@
 //! Belongs to the QP, under its lock. It is dropped, and the socket closed, when the core reports that
 //! the stream is over.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use vp_api::{AsyncEvent, QpCounters, StreamParams};
+use vp_api::{AsyncEvent, Carrier, QpCounters, StreamParams, VpError, VpResult};
 
 use crate::engine::Timer;
+use crate::qp::Polled;
 use crate::qp::context::Context;
 use crate::qp::hold::HoldDeadline;
 use crate::qp::inner::nanoseconds;
 use crate::qp::registration::Registration;
+use crate::stream::local::Local;
 use crate::stream::rx::Inbox;
-use crate::stream::socket::Stream;
+use crate::stream::socket::{Sent, Stream};
 use crate::stream::tx::Outbox;
 
 /// A connection.
@@ -68,10 +71,10 @@ impl Link {
     /// A new connection.
     pub(crate) fn new(stream: Stream, params: StreamParams) -> Self {
         Self {
+            inbox: Inbox::new(stream.shared().is_some()),
             stream: Arc::new(stream),
             generation: 0,
             registration: Registration::default(),
-            inbox: Inbox::default(),
             outbox: Outbox::default(),
             params,
             draining: false,
@@ -94,6 +97,32 @@ impl Link {
         }
     }
 
+    /// The last octets by TCP, of a stream that goes through shared memory from here on.
+    pub(crate) fn speak_last(&self, received: &[u8], last_message: &[u8]) -> io::Result<()> {
+        if !received.is_empty() {
+            return Err(io::Error::other("octets came by TCP before a local stream began"));
+        }
+        match self.stream.send_by_tcp(last_message) {
+            _ if last_message.is_empty() => Ok(()),
+            Sent::Octets(octets) if octets == last_message.len() => Ok(()),
+            _ => Err(io::Error::other("it has no room for the last message by TCP")),
+        }
+    }
+
+    /// Has the life line watched, and the peer ring. The stream is attached, and is not any more on an error.
+    pub(crate) fn begin_local(&self, context: &Context) -> VpResult<()> {
+        let (Some(local), Some(socket)) = (self.stream.shared(), self.stream.life_line()) else {
+            return Ok(());
+        };
+        let (engine, id) = (&context.engine, context.id.0);
+        engine.watch_life_line(id, socket).map_err(|error| {
+            engine.detach(id, &self.stream);
+            VpError::os("adding the life line to the progress engine: epoll_ctl", &error)
+        })?;
+        local.sleep();
+        Ok(())
+    }
+
     /// The latest time for sent octets to arrive, if nothing more is sent.
     pub(crate) fn close_at(&self, context: &Context) -> u64 {
         let bound = nanoseconds(self.params.close_timeout);
@@ -110,6 +139,27 @@ impl Link {
         self.registration.register_again(&context.engine, context.id.0, &self.stream, self.reported)
     }
 
+    /// Shared memory that was full is not any more.
+    #[inline]
+    pub(crate) fn has_room_again(&self) -> bool {
+        self.stalled && self.stream.shared().is_some_and(Local::has_room_again)
+    }
+
+    /// What a poller that looks at the stream learns of it.
+    #[inline]
+    pub(crate) fn polled(&self) -> Polled {
+        match self.stream.shared() {
+            Some(_) => Polled::Local,
+            None if self.stalled => Polled::Stalled,
+            None => Polled::All,
+        }
+    }
+
+    /// A thread looks at the stream all the time; it need not be told.
+    pub(crate) fn is_polled(&self) -> bool {
+        self.stream.shared().is_some_and(Local::is_awake)
+    }
+
     /// Changes when the peer shows that it is alive: it sends, or it takes octets that waited.
     pub(crate) fn moved(&self) -> u64 {
         self.inbox.octets.wrapping_add(self.drained)
@@ -123,5 +173,7 @@ pub(crate) struct Record {
     pub(crate) remote: Option<SocketAddr>,
     /// How the stream ended, once it has.
     pub(crate) ended: Option<AsyncEvent>,
+    /// What carried its octets.
+    pub(crate) carrier: Carrier,
     pub(crate) counters: QpCounters,
 }

@@ -4,6 +4,7 @@ use vp_api::{Data, Qp, QpState, RecvWr, SendFlags, SendOp, SendWr};
 use warpline_patience::until;
 
 use crate::engine::{Member, Timer};
+use crate::qp::Polled;
 use crate::testing::end::{End, pair};
 
 const SECOND: u64 = 1_000_000_000;
@@ -131,7 +132,7 @@ fn a_peer_that_only_reads_is_kept() {
     let (reader, source) = pair(64 << 20);
     source.qp.post_recv(&[RecvWr { wr_id: 1, sgl: &[] }]).expect("room");
     reader.read(&source);
-    until("the source's socket to be full", || source.qp.poll());
+    until("the source's socket to be full", || source.qp.poll() == Polled::Stalled);
     // It is probed meanwhile, behind the octets in the sockets, and has not read as far as the probe.
     for _ in 0..8 {
         let more = source.octets_sent() + (2 << 20);

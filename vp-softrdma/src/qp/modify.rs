@@ -40,13 +40,21 @@ impl Inner {
             let detail = format!("QP {} needs a connected TCP socket: {error}", context.id.0);
             VpError::new(VpStatus::InvalidStream, detail)
         };
-        let stream = Stream::adopt(llp.socket).map_err(invalid)?;
+        let stream = Stream::adopt(llp.socket, llp.local).map_err(invalid)?;
         let config = stream_config(&llp.params, &stream).map_err(invalid)?;
         self.record.local = stream.local();
         self.record.remote = stream.remote();
         self.record.ended = None;
+        self.record.carrier = stream.carrier();
         let mut link = Link::new(stream, llp.params);
-        if !link.outbox.push_raw(&llp.last_message) {
+        let raw = match link.stream.shared() {
+            None => &llp.last_message[..],
+            Some(_) => {
+                link.speak_last(&llp.received, &llp.last_message).map_err(invalid)?;
+                &[]
+            }
+        };
+        if !link.outbox.push_raw(raw) {
             return Err(room::none::<u8>("octets to send from", tuning::SEND_BUDGET));
         }
         // Events need the lock that is held here, so none comes too early.
@@ -54,6 +62,7 @@ impl Inner {
             .engine
             .attach(context.id.0, member, &*link.stream)
             .map_err(|e| VpError::os("adding the stream to the progress engine: epoll_ctl", &e))?;
+        link.begin_local(context)?;
         self.link = Some(link);
         // A timer that was set for the last stream may never expire.
         self.coalesce = Coalesce::default();
@@ -265,6 +274,7 @@ impl Inner {
         info.local = self.record.local;
         info.remote = self.record.remote;
         info.ended = self.record.ended;
+        info.carrier = link.map_or(self.record.carrier, |link| link.stream.carrier());
         info.counters = self.counters();
         info
     }
@@ -284,6 +294,7 @@ impl Inner {
 
 fn stream_config(params: &StreamParams, stream: &Stream) -> std::io::Result<StreamConfig> {
     let mulpdu = match params.fpdu {
+        FpduSize::Emss if stream.shared().is_some() => tuning::LOCAL_ULPDU,
         FpduSize::Emss => mpa::mulpdu(stream.emss()?, params.markers_tx),
         FpduSize::Octets(octets) => octets,
     };

@@ -48,7 +48,7 @@ impl ProtocolCore {
     /// The stream broke.
     pub(crate) fn broken(&mut self, context: &Context, fault: Fault) {
         let fault = match fault {
-            Fault::Reset => LlpFault::Reset,
+            Fault::Reset | Fault::Corrupt => LlpFault::Reset,
             Fault::TimedOut => LlpFault::TimedOut,
         };
         self.proto.handle_llp_fault(fault, &mut View::new(context, &mut self.queues));
@@ -104,6 +104,12 @@ impl ProtocolCore {
     /// [ERR-27]
     pub(crate) fn fail(&mut self, context: &Context) {
         let error = ProtocolError::StreamCatastrophic;
+        self.proto.handle_local_error(error, &mut View::new(context, &mut self.queues));
+    }
+
+    /// Octets on the TCP connection of a stream that goes through shared memory.
+    pub(crate) fn stray(&mut self, context: &Context) {
+        let error = ProtocolError::StrayOctets;
         self.proto.handle_local_error(error, &mut View::new(context, &mut self.queues));
     }
 

@@ -8,6 +8,7 @@ use vp_api::{AsyncEvent, Cq, Qp, WorkCompletion};
 use warpline_patience::{Bound, HANG, until, within};
 
 use crate::engine::{Member, Timer};
+use crate::qp::Polled;
 use crate::stream::socket::Stream;
 use crate::testing::end::{End, pair};
 use crate::tuning::{EVENT_MODE_POLLS, LAZY_NS, OFTEN};
@@ -143,7 +144,7 @@ fn who_waits_for_room_is_in_the_set() {
 fn who_waits_for_room_stays_in_the_set_however_often_it_is_polled() {
     let (reader, source) = pair(16 << 20);
     reader.read(&source);
-    until("the source's socket to be full", || source.qp.poll());
+    until("the source's socket to be full", || source.qp.poll() == Polled::Stalled);
     source.engine.end_back_off(true, &mut Vec::new());
     (0..2 * OFTEN).for_each(|_| _ = source.qp.poll());
     is_served((reader, source));
@@ -192,7 +193,7 @@ fn a_look_that_finds_a_thread_inside_comes_again() {
 fn a_poll_hears_of_room_to_send() {
     let (reader, source) = pair(16 << 20);
     reader.read(&source);
-    until("the source's socket to be full", || source.qp.poll());
+    until("the source's socket to be full", || source.qp.poll() == Polled::Stalled);
     let stream = source.qp.inner.lock().link.as_ref().expect("connected").stream.clone();
     until("room to send", || {
         reader.qp.poll();

@@ -9,9 +9,10 @@ use vp_api::{Qp, QpChange, QpState, RecvWr, Sge};
 use warpline_patience::until;
 
 use crate::engine::{Member, Ready};
+use crate::qp::Polled;
 use crate::testing::end::{End, pair};
 
-const READABLE: Ready = Ready { writable: false, over: false };
+const READABLE: Ready = Ready { writable: false, over: false, life_line: false };
 
 /// A Send with this payload, without CRC.
 fn fpdu(msn: u32, payload: &[u8]) -> Vec<u8> {
@@ -179,7 +180,7 @@ fn who_is_told_of_an_end_reads_until_it_shows() {
 fn who_waits_for_room_sends_when_told_of_it_and_not_before() {
     let (reader, source) = pair(16 << 20);
     reader.read(&source);
-    until("the source's socket to be full", || source.qp.poll());
+    until("the source's socket to be full", || source.qp.poll() == Polled::Stalled);
     let done = || {
         let counters = source.qp.query().expect("it is there").counters;
         (counters.send_calls, counters.send_stalls)

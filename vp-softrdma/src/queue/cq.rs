@@ -16,7 +16,7 @@ use vp_api::{
 use crate::engine::{Engine, Slept, Waited};
 use crate::events::EventSink;
 use crate::parts::CqParts;
-use crate::qp::SoftQp;
+use crate::qp::{Polled, SoftQp};
 use crate::queue::cq_ring::{CqRing, Overrun, Put, WakeActions};
 use crate::queue::event_mode::{EventMode, InVain};
 use crate::queue::interrupts::Interrupts;
@@ -287,10 +287,17 @@ impl SoftCq {
             self.flush();
             return self.engine.poll();
         };
-        let stalled = few.into_iter().flatten().filter(|qp| qp.poll()).count();
+        let (mut stalled, mut local) = (false, 0);
+        for qp in few.into_iter().flatten() {
+            match qp.poll() {
+                Polled::All => {}
+                Polled::Stalled => stalled = true,
+                Polled::Local => local += 1,
+            }
+        }
         let looks = self.looks.load(Ordering::Relaxed).wrapping_add(1);
         self.looks.store(looks, Ordering::Relaxed);
-        if stalled != 0 || looks.is_multiple_of(LOOK_AROUND) {
+        if stalled || (looks.is_multiple_of(LOOK_AROUND) && self.engine.serves_more_than(local)) {
             self.engine.poll();
         }
     }

@@ -55,7 +55,7 @@ impl Linger {
         at: u64,
     ) {
         let mut lingering = None;
-        engine.let_linger(qp, &*stream.clone(), |id, generation| {
+        engine.let_linger(qp, &stream.clone(), |id, generation| {
             let state = Mutex::new(State { stream: Some(stream), look_ns: LOOK_NS });
             let linger = Arc::new(Self { id, generation, engine: engine.clone(), ending, state });
             lingering = Some(linger.clone());
@@ -64,7 +64,7 @@ impl Linger {
         if let Some(linger) = lingering {
             linger.set_timer(at, Timer::Close);
             // What arrived before may not have caused an event for this member.
-            linger.on_ready(Ready::default());
+            linger.on_ready(Ready { life_line: true, ..Ready::default() });
             linger.on_timer(linger.generation, Timer::Probe);
         }
     }
@@ -105,14 +105,20 @@ impl Linger {
             if self.ending == Ending::Reset {
                 stream.reset_on_close();
             }
-            self.engine.detach(self.id, &*stream);
+            self.engine.detach(self.id, &stream);
         }
     }
 }
 
 impl Member for Linger {
-    fn on_ready(&self, _: Ready) {
+    fn on_ready(&self, ready: Ready) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if ready.life_line
+            && let Some(stream) = &state.stream
+        {
+            // Octets there are as good as those that are dropped.
+            let _ = stream.look_at_life_line();
+        }
         if state.stream.as_ref().is_some_and(|stream| self.drain(stream)) {
             self.end(&mut state);
         }

@@ -2,7 +2,7 @@
 //! their places.
 //!
 //! To read a payload to its place its header must be read first. So while payloads are large, no more is
-//! read behind one than tells about the next (`SIDE`); otherwise that would be a part of the next
+//! read behind one than tells about the next; otherwise that would be a part of the next
 //! payload, and copied. Small FPDUs are read as many as have arrived, and copied.
 //!
 //! While a message waits for its receive, no more is read than may be buffered of those behind it, and
@@ -24,9 +24,25 @@ use crate::tuning;
 
 /// Pieces of a receive's scatter list that one `recvmsg` fills.
 const MAX_PIECES: usize = 17;
-/// Octets read behind a large payload: the end of its FPDU, often a small one that ends the
-/// message, and the next header.
-const SIDE: usize = 2 << 10;
+/// How much to read of a stream at once.
+#[derive(Clone, Copy)]
+pub(crate) struct Reads {
+    /// Octets read behind a large payload: the end of its FPDU, often a small one that ends the
+    /// message, and the next header.
+    side: usize,
+    /// Payloads of so many octets are large.
+    large: u32,
+    /// Pauses before the next look at the rest of a payload.
+    pauses: u32,
+}
+
+impl Reads {
+    /// Each read is a system call.
+    const TCP: Self = Self { side: 2 << 10, large: tuning::PLACE_MIN, pauses: tuning::PAUSES };
+    /// A read costs little more than its copy.
+    const LOCAL: Self =
+        Self { side: tuning::LOCAL_SIDE, large: tuning::LOCAL_PLACE_MIN, pauses: 0 };
+}
 
 /// The head of an incomplete FPDU.
 struct Tail {
@@ -67,6 +83,7 @@ impl Tail {
 pub(crate) struct Inbox {
     tail: Option<Tail>,
     want: Want,
+    reads: Reads,
     /// Payloads were large, and the next are expected to be: until so many reads in a row find none.
     large: u8,
     /// FIN or a fault was seen: no more is read.
@@ -77,9 +94,18 @@ pub(crate) struct Inbox {
     pub(crate) octets: u64,
 }
 
-impl Default for Inbox {
-    fn default() -> Self {
-        Self { tail: None, want: Want::Octets(1), large: 0, ended: false, calls: 0, octets: 0 }
+impl Inbox {
+    /// For a stream through shared memory, or not.
+    pub(crate) fn new(local: bool) -> Self {
+        Self {
+            tail: None,
+            want: Want::Octets(1),
+            reads: if local { Reads::LOCAL } else { Reads::TCP },
+            large: 0,
+            ended: false,
+            calls: 0,
+            octets: 0,
+        }
     }
 }
 
@@ -143,7 +169,7 @@ impl Inbox {
     /// delays the thread that delivers it.
     fn stopped_at(&self) -> Stopped {
         if let Want::Direct { .. } = self.want {
-            (0..tuning::PAUSES).for_each(|_| std::hint::spin_loop());
+            (0..self.reads.pauses).for_each(|_| std::hint::spin_loop());
         }
         Stopped::Empty
     }
@@ -166,7 +192,7 @@ impl Inbox {
             // No more may be buffered: as if the socket were empty.
             Some(0) => return (Received::Empty, 0),
             Some(room) => {
-                let room = (room as usize).clamp(SIDE, staging.len());
+                let room = (room as usize).clamp(self.reads.side, staging.len());
                 &mut staging[..room]
             }
         };
@@ -189,7 +215,7 @@ impl Inbox {
 
     /// The part of `staging` to read into after the payload.
     fn behind<'s>(&self, staging: &'s mut [u8]) -> &'s mut [u8] {
-        if self.large > 0 { &mut staging[..SIDE] } else { staging }
+        if self.large > 0 { &mut staging[..self.reads.side] } else { staging }
     }
 
     /// The first of the received octets, at most `placed`, are at their place already.
@@ -245,12 +271,12 @@ impl Inbox {
             _ => None,
         };
         // A message of large payloads often ends with a small one.
-        let were_large = staged.len() as u64 >= fpdus.max(1) * u64::from(tuning::PLACE_MIN / 2);
-        if next.is_some_and(|octets| octets >= tuning::PLACE_MIN)
+        let were_large = staged.len() as u64 >= fpdus.max(1) * u64::from(self.reads.large / 2);
+        if next.is_some_and(|octets| octets >= self.reads.large)
             || (were_large && core.proto.places_early())
         {
             self.large = tuning::PLACE_READS;
-        } else if next.is_some() || staged.len() >= SIDE {
+        } else if next.is_some() || staged.len() >= self.reads.side {
             self.large = self.large.saturating_sub(1);
         }
     }

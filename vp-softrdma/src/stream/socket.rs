@@ -1,4 +1,5 @@
-//! The TCP stream under a QP: gathered sends, scattered receives, and the ways to end it.
+//! The stream under a QP: gathered sends, scattered receives, and the ways to end it. It is a TCP socket; octets go
+//! by that, or, where both ends are on one host, by shared memory ([`local`](super::local)).
 //!
 //! Owned by one QP and used under that QP's lock, by whichever thread makes progress. When the peer
 //! dies a call returns [`Fault`]; nothing here keeps state about it. `unsafe` because the kernel
@@ -13,9 +14,10 @@ use std::time::Duration;
 use kal_os::fork::Descriptors;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, sockopt};
-use vp_api::TcpInfo;
+use vp_api::{Carrier, LocalStream, TcpInfo};
 
 use crate::fork::SoftRdmaFds;
+use crate::stream::local::{Line, Local};
 
 /// Memory for the kernel to send from or to fill, alive and unmoved for `'a`.
 #[derive(Clone, Copy)]
@@ -52,6 +54,14 @@ impl<'a> Piece<'a> {
     pub(crate) unsafe fn raw(addr: *mut u8, len: usize) -> Self {
         Self { iovec: libc::iovec { iov_base: addr.cast(), iov_len: len }, life: PhantomData }
     }
+
+    pub(super) fn addr(&self) -> *mut u8 {
+        self.iovec.iov_base.cast()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.iovec.iov_len
+    }
 }
 
 /// The result of a send.
@@ -85,34 +95,78 @@ pub(crate) enum Fault {
     Reset,
     /// Retransmissions or keep-alive probes were not acknowledged.
     TimedOut,
+    /// The peer broke the rules of the memory that both share.
+    Corrupt,
 }
 
-/// A connected, nonblocking TCP socket.
+/// A connected, nonblocking TCP socket; with shared memory it carries no octets.
 #[derive(Debug)]
 pub(crate) struct Stream {
     socket: OwnedFd,
+    local: Option<Box<Local>>,
 }
 
+/// What becomes readable when there are octets.
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.local.as_ref().map_or(self.socket.as_fd(), |local| local.doorbell())
     }
 }
 
 impl Stream {
     /// Takes over a connected socket and sets it nonblocking and without Nagle (one `sendmsg` already
     /// carries all there is).
-    pub(crate) fn adopt(socket: OwnedFd) -> io::Result<Self> {
+    pub(crate) fn adopt(socket: OwnedFd, local: Option<LocalStream>) -> io::Result<Self> {
         Descriptors::take::<SoftRdmaFds>(socket.as_fd())?;
         rustix::net::getpeername(&socket)?;
         rustix::io::ioctl_fionbio(&socket, true)?;
         // RFC 5044 5.1: FPDUs start segments when they can [MPA-32].
         sockopt::set_tcp_nodelay(&socket, true)?;
-        Ok(Self { socket })
+        let local = local.map(|local| Local::adopt(local).map(Box::new)).transpose()?;
+        Ok(Self { socket, local })
+    }
+
+    /// A socket of whatever kind.
+    #[cfg(test)]
+    pub(crate) fn of(socket: impl Into<OwnedFd>) -> Self {
+        Self { socket: socket.into(), local: None }
+    }
+
+    /// The shared memory, if octets go through it.
+    #[inline]
+    pub(crate) fn shared(&self) -> Option<&Local> {
+        self.local.as_deref()
+    }
+
+    /// The socket, if nothing goes through it.
+    pub(crate) fn life_line(&self) -> Option<BorrowedFd<'_>> {
+        self.local.as_ref().map(|_| self.socket.as_fd())
+    }
+
+    /// Looks at the socket, which became readable though nothing goes through it.
+    pub(crate) fn look_at_life_line(&self) -> Line {
+        self.local.as_ref().map_or(Line::Known, |local| local.look(&self.socket))
+    }
+
+    /// What carries its octets.
+    pub(crate) fn carrier(&self) -> Carrier {
+        match &self.local {
+            None => Carrier::Tcp,
+            Some(local) if local.is_corrupt() => Carrier::LocalCorrupt,
+            Some(_) => Carrier::Local,
+        }
     }
 
     /// Sends our octets, as many as fit.
     pub(crate) fn send(&self, octets: &[u8]) -> Sent {
+        match &self.local {
+            None => self.send_by_tcp(octets),
+            Some(local) => local.gather(&[Piece::source(octets)]),
+        }
+    }
+
+    /// Sends by the socket in any case.
+    pub(crate) fn send_by_tcp(&self, octets: &[u8]) -> Sent {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         loop {
             match rustix::net::send(&self.socket, octets, flags) {
@@ -126,6 +180,9 @@ impl Stream {
 
     /// Sends from `pieces`, in order, as much as fits.
     pub(crate) fn gather(&self, pieces: &[Piece<'_>]) -> Sent {
+        if let Some(local) = &self.local {
+            return local.gather(pieces);
+        }
         let message = header(pieces);
         loop {
             // SAFETY: the header names `pieces`, each readable for its life time.
@@ -149,6 +206,9 @@ impl Stream {
 
     /// Receives what has arrived into a buffer of ours.
     pub(crate) fn recv(&self, octets: &mut [u8]) -> Received {
+        if let Some(local) = &self.local {
+            return local.scatter(&[Piece::sink(octets)]);
+        }
         loop {
             match rustix::net::recv(&self.socket, &mut *octets, RecvFlags::DONTWAIT) {
                 Ok((0, _)) => return Received::Fin,
@@ -162,6 +222,9 @@ impl Stream {
 
     /// Receives what has arrived into `pieces`, in order.
     pub(crate) fn scatter(&self, pieces: &mut [Piece<'_>]) -> Received {
+        if let Some(local) = &self.local {
+            return local.scatter(pieces);
+        }
         let mut message = header(pieces);
         loop {
             // SAFETY: the header names `pieces`, each writable for its life time.
@@ -183,12 +246,19 @@ impl Stream {
 
     /// Sends a FIN after what was sent.
     pub(crate) fn finish(&self) {
+        if let Some(local) = &self.local {
+            local.close();
+        }
         // An error means that the stream is gone already, which the next receive reports.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write);
     }
 
     /// Whether the peer's TCP has everything that was sent.
     pub(crate) fn is_delivered(&self) -> bool {
+        // What is in the shared memory stays there for the peer.
+        if self.local.is_some() {
+            return true;
+        }
         let mut queued: libc::c_int = 0;
         // SAFETY: SIOCOUTQ, which has the number of TIOCOUTQ, writes one `int`, and `queued` is one.
         // An error, which writes nothing, means that the stream is gone: nothing is on its way.
@@ -255,7 +325,7 @@ impl Stream {
 }
 
 impl Fault {
-    fn from_errno(errno: i32) -> Self {
+    pub(super) fn from_errno(errno: i32) -> Self {
         match errno {
             libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH | libc::ENETDOWN => {
                 Self::TimedOut
@@ -289,7 +359,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (far, _) = listener.accept().unwrap();
-        (Stream::adopt(near.into()).unwrap(), far)
+        (Stream::adopt(near.into(), None).unwrap(), far)
     }
 
     #[test]
@@ -338,7 +408,7 @@ mod tests {
         assert!(info.mss > 500 && info.congestion_window > 0, "{info:?}");
         // A socket of another protocol has no segments.
         let (other, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
-        assert!(Stream { socket: other.into() }.emss().is_err());
+        assert!(Stream::of(other).emss().is_err());
     }
 
     #[test]

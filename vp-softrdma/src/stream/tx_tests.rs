@@ -140,7 +140,7 @@ fn a_source_that_is_gone_before_its_segment_begins_ends_in_a_terminate() {
     let (slot, meta) = table.open(end.stag.index()).expect("registered");
     slot.revoke().expect("nobody uses it");
     drop(meta);
-    end.qp.on_ready(Ready { writable: true, over: false });
+    end.qp.on_ready(Ready { writable: true, ..Ready::default() });
     until("the end of the stream", || {
         peer.qp.poll();
         peer.qp.query().expect("it is there").ended.is_some()

@@ -210,12 +210,16 @@ impl End {
     }
 
     pub fn rts(&self, socket: TcpStream, params: StreamParams) {
+        self.rts_with(socket, params, None);
+    }
+
+    pub fn rts_with(&self, socket: TcpStream, params: StreamParams, local: Option<LocalStream>) {
         let llp = LlpStream {
             socket: socket.into(),
             received: Vec::new(),
             last_message: Vec::new(),
             params,
-            local: None,
+            local,
         };
         self.qp.modify(QpChange::Rts(Box::new(llp))).unwrap();
     }
@@ -293,6 +297,27 @@ pub fn sockets() -> (TcpStream, TcpStream) {
     (near, far)
 }
 
+/// Whether ends that [`connect`] connects go through shared memory: `WARPLINE_TEST_LOCAL` is set.
+pub fn goes_locally() -> bool {
+    std::env::var_os("WARPLINE_TEST_LOCAL").is_some()
+}
+
+/// Both ends of a local stream.
+pub fn local_pair(ring_octets: u32) -> (LocalStream, LocalStream) {
+    use rustix::event::{EventfdFlags, eventfd};
+    let memory = shm_ring::create(ring_octets).unwrap();
+    let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+    let bells = [(); 2].map(|()| eventfd(1, flags).unwrap());
+    let other = LocalStream {
+        memory: memory.try_clone().unwrap(),
+        side: LocalSide::Other,
+        doorbell: bells[1].try_clone().unwrap(),
+        peer_doorbell: bells[0].try_clone().unwrap(),
+    };
+    let [doorbell, peer_doorbell] = bells;
+    (LocalStream { memory, side: LocalSide::Maker, doorbell, peer_doorbell }, other)
+}
+
 /// Connects two ends: the first is the initiator.
 pub fn connect(ends: (&End, &End), setup: &Setup) {
     let (near, far) = sockets();
@@ -301,6 +326,7 @@ pub fn connect(ends: (&End, &End), setup: &Setup) {
             rustix::net::sockopt::set_socket_send_buffer_size(socket, octets).unwrap();
         }
     }
+    let local = goes_locally();
     let params = |end: &End, role| {
         let info = end.qp.query().unwrap();
         let mut params = StreamParams::new(role);
@@ -311,11 +337,15 @@ pub fn connect(ends: (&End, &End), setup: &Setup) {
         params.rtr = setup.rtr;
         (params.ird, params.ord) = (info.ird, info.ord);
         (setup.params)(&mut params);
+        if local {
+            (params.crc, params.markers_tx, params.markers_rx) = (false, false, false);
+        }
         params
     };
+    let (maker, other) = if local { Some(local_pair(256 << 10)).unzip() } else { (None, None) };
     warpline_patience::within("two ends to take over a stream", || {
-        ends.1.rts(far, params(ends.1, Role::Responder));
-        ends.0.rts(near, params(ends.0, Role::Initiator));
+        ends.1.rts_with(far, params(ends.1, Role::Responder), maker);
+        ends.0.rts_with(near, params(ends.0, Role::Initiator), other);
     });
 }
 

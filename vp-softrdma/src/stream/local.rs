@@ -1,0 +1,239 @@
+//! A stream whose ends are on one host: octets by shared memory, and the TCP socket as life line.
+//!
+//! Owner: one QP, under its lock, or what lingers; other threads use the descriptors only. The peer rings the
+//! `doorbell`, which is in the engine's epoll set, when this end sleeps. It sleeps from the start, and whenever
+//! a receive found nothing; not while a thread polls all the time ([`Local::stay_awake`]): then that
+//! thread looks at the memory, and neither end makes a system call.
+//!
+//! When the peer dies TCP says so. What it had written before is read first: it wrote that before it ended
+//! the connection. A position that cannot be ends the stream as a reset does, as [`Fault::Corrupt`].
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use kal_os::fork::{Descriptors, Mapped};
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+use shm_ring::{Corrupt, End, Side};
+use vp_api::{LocalSide, LocalStream};
+
+use crate::fork::{Ours, SoftRdmaFds};
+use crate::stream::socket::{Fault, Piece, Received, Sent};
+
+/// What the life line said: nothing, FIN, or a fault.
+const ALIVE: u8 = 0;
+const FIN: u8 = 1;
+const RESET: u8 = 2;
+const TIMED_OUT: u8 = 3;
+const CORRUPT: u8 = 4;
+
+/// An edge of an eventfd whose counter is not 0. To add nothing never blocks, whatever a peer made of the
+/// counter, and of the flags of the file, which are its own, too.
+fn ring(doorbell: &Ours<OwnedFd>) {
+    let _ = rustix::io::write(&**doorbell, &0u64.to_ne_bytes());
+}
+
+/// What looking at the life line found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Line {
+    /// Nothing, or an end, which the next receive tells behind the octets.
+    Known,
+    /// Octets, where none may be.
+    Octets,
+}
+
+/// The shared memory of a stream.
+#[derive(Debug)]
+pub(crate) struct Local {
+    // Before the memory: it must be forgotten before it is unmapped.
+    _mapped: Mapped<SoftRdmaFds>,
+    end: End,
+    doorbell: Ours<OwnedFd>,
+    peer_doorbell: Ours<OwnedFd>,
+    /// A thread polls, and nobody need ring.
+    awake: AtomicBool,
+    /// The ring was full.
+    full: AtomicBool,
+    over: AtomicU8,
+}
+
+impl Local {
+    pub(super) fn adopt(local: LocalStream) -> io::Result<Self> {
+        let LocalStream { memory, side, doorbell, peer_doorbell } = local;
+        let side = match side {
+            LocalSide::Maker => Side::Maker,
+            LocalSide::Other => Side::Other,
+        };
+        let map = || End::map(&memory, side).map_err(io::Error::other);
+        let (mapped, end) = Descriptors::map::<SoftRdmaFds, _>(map, End::range)?;
+        Ok(Self {
+            _mapped: mapped,
+            end,
+            doorbell: Ours::make(|| Ok(doorbell))?,
+            peer_doorbell: Ours::make(|| Ok(peer_doorbell))?,
+            awake: AtomicBool::new(false),
+            full: AtomicBool::new(false),
+            over: AtomicU8::new(ALIVE),
+        })
+    }
+
+    /// What the engine watches for octets and for room.
+    pub(super) fn doorbell(&self) -> BorrowedFd<'_> {
+        self.doorbell.as_fd()
+    }
+
+    fn ring(&self) {
+        ring(&self.peer_doorbell);
+    }
+
+    /// A fault ends the stream for good.
+    fn corrupt(&self, _: Corrupt) -> Fault {
+        self.over.store(CORRUPT, Ordering::Relaxed);
+        Fault::Corrupt
+    }
+
+    /// Whether the peer broke the rules of the memory.
+    pub(crate) fn is_corrupt(&self) -> bool {
+        self.over.load(Ordering::Relaxed) == CORRUPT
+    }
+
+    fn fault(&self) -> Option<Fault> {
+        match self.over.load(Ordering::Relaxed) {
+            RESET => Some(Fault::Reset),
+            TIMED_OUT => Some(Fault::TimedOut),
+            CORRUPT => Some(Fault::Corrupt),
+            _ => None,
+        }
+    }
+
+    // ---- octets ----------------------------------------------------------------------------
+
+    /// Octets for which there is room.
+    pub(crate) fn room(&self) -> usize {
+        // What is wrong with the memory is told by who uses it.
+        self.end.room().map_or(usize::MAX, |room| room as usize)
+    }
+
+    /// Sends from `pieces`, in order, as much as fits.
+    pub(super) fn gather(&self, pieces: &[Piece<'_>]) -> Sent {
+        if let Some(fault) = self.fault() {
+            return Sent::Broken(fault);
+        }
+        let pieces = || pieces.iter().map(|piece| (piece.addr().cast_const(), piece.len()));
+        // SAFETY: each piece is readable for its life time, and nothing but this file's `end` names the memory.
+        match unsafe { self.end.write(pieces(), || self.ring()) } {
+            Ok(0) => self.await_room(),
+            Ok(octets) => Sent::Octets(octets),
+            Err(corrupt) => Sent::Broken(self.corrupt(corrupt)),
+        }
+    }
+
+    /// The ring is full: the peer rings when it is not, unless a thread polls.
+    fn await_room(&self) -> Sent {
+        self.full.store(true, Ordering::Relaxed);
+        if !self.awake.load(Ordering::Relaxed) {
+            self.sleep();
+        }
+        Sent::Full
+    }
+
+    /// Whether a ring that was full has room again.
+    pub(crate) fn has_room_again(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
+            && self.room() != 0
+            && self.full.swap(false, Ordering::Relaxed)
+    }
+
+    /// Receives what is there into `pieces`, in order. [`Received::Empty`]: the peer rings for what comes next,
+    /// unless a thread polls.
+    pub(super) fn scatter(&self, pieces: &[Piece<'_>]) -> Received {
+        loop {
+            // First: the peer wrote its last octets before that end.
+            let over = self.over.load(Ordering::Acquire);
+            let pieces = pieces.iter().map(|piece| (piece.addr(), piece.len()));
+            // SAFETY: each piece is writable for its life time, and nothing but this file's `end` names the memory.
+            match unsafe { self.end.read(pieces, || self.ring()) } {
+                Ok(0) if over != ALIVE || self.end.is_over() => {
+                    return self.fault().map_or(Received::Fin, Received::Broken);
+                }
+                Ok(0) if self.awake.load(Ordering::Relaxed) || self.end.is_asleep() => {
+                    return Received::Empty;
+                }
+                Ok(0) => match self.fall_asleep() {
+                    Ok(false) => return Received::Empty,
+                    Ok(true) => {}
+                    Err(corrupt) => return Received::Broken(self.corrupt(corrupt)),
+                },
+                Ok(octets) => return Received::Octets(octets),
+                Err(corrupt) => return Received::Broken(self.corrupt(corrupt)),
+            }
+        }
+    }
+
+    /// A poller finds neither octets nor an end.
+    #[inline]
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.awake.load(Ordering::Relaxed)
+            && self.over.load(Ordering::Relaxed) == ALIVE
+            && self.end.octets() == Ok(0)
+            && !self.end.is_over()
+    }
+
+    /// No octets follow.
+    pub(super) fn close(&self) {
+        self.end.close(|| self.ring());
+    }
+
+    // ---- sleep -----------------------------------------------------------------------------
+
+    /// A thread polls: nobody need ring.
+    pub(crate) fn stay_awake(&self) {
+        self.awake.store(true, Ordering::Relaxed);
+        self.end.wake();
+    }
+
+    /// A thread polls.
+    pub(crate) fn is_awake(&self) -> bool {
+        self.awake.load(Ordering::Relaxed)
+    }
+
+    /// The peer rings from now on; what came meanwhile is reported.
+    pub(crate) fn sleep(&self) {
+        self.awake.store(false, Ordering::Relaxed);
+        // The receive that follows tells what is wrong.
+        if self.fall_asleep() != Ok(false) {
+            ring(&self.doorbell);
+        }
+    }
+
+    fn fall_asleep(&self) -> Result<bool, Corrupt> {
+        self.end.fall_asleep(self.full.load(Ordering::Relaxed), || self.ring())
+    }
+
+    // ---- life line -------------------------------------------------------------------------
+
+    /// The TCP socket became readable.
+    pub(super) fn look(&self, socket: &OwnedFd) -> Line {
+        let end = loop {
+            match rustix::net::recv(socket, &mut [0; 1], RecvFlags::DONTWAIT) {
+                Ok((0, _)) => break FIN,
+                Ok(_) => return Line::Octets,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Line::Known,
+                Err(errno) => break Self::end_of(Fault::from_errno(errno.raw_os_error())),
+            }
+        };
+        // What is worse stays.
+        self.over.fetch_max(end, Ordering::AcqRel);
+        Line::Known
+    }
+
+    fn end_of(fault: Fault) -> u8 {
+        match fault {
+            Fault::Reset => RESET,
+            Fault::TimedOut => TIMED_OUT,
+            Fault::Corrupt => CORRUPT,
+        }
+    }
+}
