@@ -7,7 +7,8 @@ use std::time::Duration;
 use ual::vp_api::{Access, Data, RecvWr, SendFlags, SendOp, SendWr, Sge, WcStatus, WorkCompletion};
 use ual::{
     AcceptParams, Config, ConnEvent, ConnRequest, ConnectParams, Ep, EpInit, Established, Evd,
-    EvdInit, Event, Ia, Listen, ListenInit, Lmr, LmrInit, NOTIFY, Policy, Pz, Region, Stream, Ual,
+    EvdInit, Event, Ia, Listen, ListenInit, Lmr, LmrInit, LocalStreams, NOTIFY, Policy, Pz, Region,
+    Stream, Ual,
 };
 
 /// Longer than anything here may take: only a hang reaches it.
@@ -22,6 +23,11 @@ pub(crate) struct Side {
     pub(crate) connection: Arc<Evd>,
     pub(crate) region: Region,
     pub(crate) lmr: Arc<Lmr>,
+}
+
+/// For what only TCP has: CRCs and markers, and what it knows of a stream.
+pub(crate) fn over_tcp() -> Policy {
+    Policy { local: LocalStreams::Off, ..policy() }
 }
 
 /// A policy with time-outs that tests can wait for.

@@ -9,7 +9,7 @@ use ual::{
     FailReason, Markers, PeerToPeer, Policy, RequestId,
 };
 
-use crate::common::{HANG, LOCALHOST, Side, connect, policy};
+use crate::common::{HANG, LOCALHOST, Side, connect, over_tcp, policy};
 
 fn pair() -> (Side, Side) {
     (Side::new(policy()), Side::new(policy()))
@@ -203,8 +203,8 @@ fn crc_and_markers_are_as_the_two_policies_say() {
     let markers = [Markers::Off, Markers::Prefer, Markers::Require];
     for (ours, theirs) in crcs.iter().flat_map(|a| crcs.map(|b| (*a, b))) {
         for (our_markers, their_markers) in markers.iter().zip(markers.iter().rev()) {
-            let client = Side::new(Policy { crc: ours, markers: *our_markers, ..policy() });
-            let server = Side::new(Policy { crc: theirs, markers: *their_markers, ..policy() });
+            let client = Side::new(Policy { crc: ours, markers: *our_markers, ..over_tcp() });
+            let server = Side::new(Policy { crc: theirs, markers: *their_markers, ..over_tcp() });
             let listen = server.listen(LOCALHOST);
             let (active, passive) = (client.ep(), server.ep());
             active.connect(ConnectParams::new(listen.addresses()[0])).unwrap();
@@ -374,7 +374,7 @@ fn an_abrupt_disconnect_flushes_and_breaks_the_peer() {
 
 #[test]
 fn a_query_tells_what_was_agreed_and_what_tcp_knows() {
-    let (client, server) = pair();
+    let (client, server) = (Side::new(over_tcp()), Side::new(over_tcp()));
     let listen = server.listen(LOCALHOST);
     let ep = client.ep();
     let info = ep.query().unwrap();

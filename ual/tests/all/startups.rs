@@ -11,7 +11,7 @@ use ual::{
     EpState, Error, EvdInit, Event, FailReason, Listen, PeerToPeer, Policy, RequestId, Stream,
 };
 
-use crate::common::{HANG, LOCALHOST, Side, connect, policy};
+use crate::common::{HANG, LOCALHOST, Side, connect, over_tcp, policy};
 use crate::wire::{CRC, ENHANCED, REJECT, asking, raw, read_to_end, reply, request, scripted};
 
 /// No time-out that a test could wait for.
@@ -322,13 +322,13 @@ fn a_terminate_is_told_as_one() {
 
 #[test]
 fn events_say_what_was_agreed_and_what_was_lost() {
-    let (client, server) = (Side::new(policy()), Side::new(policy()));
+    let (client, server) = (Side::new(over_tcp()), Side::new(policy()));
     let listen = server.listen(LOCALHOST);
     let (active, passive) = (client.ep(), server.ep());
     active.connect(ConnectParams::new(listen.addresses()[0])).unwrap();
     passive.accept(server.request().request, AcceptParams::default()).unwrap();
     let made = client.established().to_string();
-    assert!(made.contains("MPA revision 2, CRC on, markers no"), "{made}");
+    assert!(made.contains("MPA revision 2, CRC on, markers no, TCP (policy)"), "{made}");
     server.established();
     active.disconnect(Disconnect::Abrupt).unwrap();
     let broken = server.conn_event().to_string();

@@ -132,7 +132,7 @@ fn send_and_write_cross_between_processes() {
     let params = ConnectParams { private_data: b"hello".to_vec(), ..ConnectParams::new(address) };
     ep.connect(params).unwrap();
     let established = side.established();
-    assert!(established.crc);
+    assert_eq!((established.local, established.crc), (Ok(()), false));
     let (stag, to) = established.private_data.split_at(4);
     let remote = Remote {
         stag: Stag(u32::from_be_bytes(stag.try_into().unwrap())),

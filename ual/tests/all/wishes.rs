@@ -11,7 +11,7 @@ use ual::{
     ListenInit, Markers, PeerToPeer, Policy,
 };
 
-use crate::common::{LOCALHOST, Side, connect, policy};
+use crate::common::{LOCALHOST, Side, connect, over_tcp, policy};
 use crate::fake::{self, Behaviour};
 
 fn failure(side: &Side) -> FailReason {
@@ -235,7 +235,7 @@ fn streams_are_as_the_policy_and_the_peer_want_them() {
         kick_after: Some(Duration::from_secs(7)),
         probe_after: Some(Duration::from_secs(8)),
         close_timeout: Duration::from_secs(9),
-        ..policy()
+        ..over_tcp()
     };
     let noted: Arc<Mutex<Vec<StreamParams>>> = Arc::default();
     let side = || Side::of(&fake::ual(Behaviour::Noting(noted.clone()), wanted.clone()));

@@ -29,7 +29,8 @@ impl Side {
     }
 
     fn plain(policy: Policy) -> Self {
-        Self { machine: Machine::with(policy), taken: Arc::default() }
+        let rnic = Takes::none(open());
+        Self { machine: Machine::of(Arc::new(rnic), policy), taken: Arc::default() }
     }
 
     /// What is kept of a queue pair.

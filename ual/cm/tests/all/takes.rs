@@ -38,6 +38,13 @@ impl Takes {
         attrs.capabilities |= Capabilities::LOCAL_STREAM;
         Self { inner, attrs, taken: Arc::default() }
     }
+
+    /// One that knows no local streams.
+    pub(crate) fn none(inner: Arc<dyn Rnic>) -> Self {
+        let mut attrs = inner.attrs().clone();
+        attrs.capabilities.remove(Capabilities::LOCAL_STREAM);
+        Self { inner, attrs, taken: Arc::default() }
+    }
 }
 
 impl Qp for TakingQp {
