@@ -11,6 +11,7 @@ mod case;
 mod catalogue;
 mod ending;
 mod extensions;
+mod fpdu_check;
 mod frames;
 mod framing;
 mod initiator;
@@ -27,7 +28,6 @@ mod serve;
 mod tagged;
 mod untagged;
 mod verdict;
-mod watch;
 
 use std::io::Write;
 use std::net::SocketAddr;

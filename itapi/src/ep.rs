@@ -58,11 +58,11 @@ use crate::work::{Kind, Local, Work};
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Ep(Arc<Core>);
+pub struct Ep(Arc<EpInner>);
 
 context!(Ep, ep => ep.0.ep.tag());
 
-struct Core {
+struct EpInner {
     ep: Arc<ual::Ep>,
     flights: Arc<Flights>,
     evds: [Evd; 2],
@@ -77,7 +77,7 @@ struct Core {
 /// Tries to end the windows of an endpoint that is dropped: each try finds all that were linked by then.
 const END_TRIES: usize = 3;
 
-impl Drop for Core {
+impl Drop for EpInner {
     fn drop(&mut self) {
         // After this the provider touches no memory of ours and queues no completion; only then may
         // the memory of what was under way go.

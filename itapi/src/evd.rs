@@ -44,21 +44,21 @@ const BATCH: usize = 16;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Evd(Arc<Core>);
+pub struct Evd(Arc<EvdInner>);
 
-struct Core {
+struct EvdInner {
     evd: Dispatcher,
     directory: Directory,
 }
 
 /// All dispatchers by name, for those who take their completions through an aggregate one.
-fn open() -> MutexGuard<'static, BTreeMap<EvdId, Weak<Core>>> {
-    static OPEN: Mutex<BTreeMap<EvdId, Weak<Core>>> = Mutex::new(BTreeMap::new());
+fn open() -> MutexGuard<'static, BTreeMap<EvdId, Weak<EvdInner>>> {
+    static OPEN: Mutex<BTreeMap<EvdId, Weak<EvdInner>>> = Mutex::new(BTreeMap::new());
     // Nothing panics while the lock is held.
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Drop for Core {
+impl Drop for EvdInner {
     fn drop(&mut self) {
         open().remove(&self.evd.id());
     }
@@ -68,7 +68,8 @@ impl Make for Evd {
     const STREAM: Stream = Stream::Completion;
     fn make(evd: Arc<ual::Evd>) -> Self {
         let id = EvdId::of(&evd);
-        let core = Arc::new(Core { evd: Dispatcher::new(evd), directory: Directory::default() });
+        let core =
+            Arc::new(EvdInner { evd: Dispatcher::new(evd), directory: Directory::default() });
         open().insert(id, Arc::downgrade(&core));
         Self(core)
     }

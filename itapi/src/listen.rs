@@ -82,18 +82,18 @@ impl RequestEvd {
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Listen(Arc<Core>);
+pub struct Listen(Arc<ListenInner>);
 
 context!(Listen, listen => listen.0.listen.tag());
 
-struct Core {
+struct ListenInner {
     listen: Arc<ual::Listen>,
     evd: RequestEvd,
     /// The dispatcher is for this listener alone.
     alone: bool,
 }
 
-impl Drop for Core {
+impl Drop for ListenInner {
     fn drop(&mut self) {
         // Refused only if it is closed already.
         let _ = self.listen.close();
@@ -160,7 +160,7 @@ impl<'a> ListenBuilder<'a> {
             serves: Serves::Connections,
         };
         let listen = self.ia.ual().listen(init)?;
-        Ok(Listen(Arc::new(Core { listen, evd, alone })))
+        Ok(Listen(Arc::new(ListenInner { listen, evd, alone })))
     }
 }
 

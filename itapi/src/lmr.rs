@@ -39,11 +39,11 @@ use crate::remote::{RemoteRange, RmrContext};
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Lmr(Arc<Core>);
+pub struct Lmr(Arc<LmrInner>);
 
 context!(Lmr, lmr => lmr.0.lmr.tag());
 
-struct Core {
+struct LmrInner {
     // Before the region: deregistration comes first.
     lmr: Arc<ual::Lmr>,
     region: Region,
@@ -55,7 +55,7 @@ struct Core {
     keys: Keys,
 }
 
-/// In [`Core::name`]: addressed by offset.
+/// In [`LmrInner::name`]: addressed by offset.
 const ZERO_BASED: u64 = 1 << 32;
 
 fn name(stag: Stag, addressing: Addressing) -> u64 {
@@ -102,7 +102,7 @@ impl Lmr {
         stag: Stag,
     ) -> Self {
         let (name, access) = (name(stag, addressing).into(), access.bits().into());
-        Self(Arc::new(Core { lmr, region, name, access, keys: Keys::after(stag.key()) }))
+        Self(Arc::new(LmrInner { lmr, region, name, access, keys: Keys::after(stag.key()) }))
     }
 
     /// Octets.

@@ -43,11 +43,11 @@ use crate::remote::{RemoteRange, RmrContext};
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Rmr(Arc<Core>);
+pub struct Rmr(Arc<RmrInner>);
 
 context!(Rmr, rmr => rmr.0.rmr.tag());
 
-struct Core {
+struct RmrInner {
     // Before the regions: unlinking comes first.
     rmr: Arc<ual::Rmr>,
     kind: MwKind,
@@ -68,7 +68,7 @@ struct State {
 }
 
 /// Names a window without keeping it.
-pub(crate) struct WeakRmr(Weak<Core>);
+pub(crate) struct WeakRmr(Weak<RmrInner>);
 
 /// A work request under way that names a window. Gone, it lets the window forget the regions that
 /// it is not linked to.
@@ -91,7 +91,7 @@ impl Pz {
 impl Rmr {
     fn new(pz: &Pz, kind: MwKind) -> Result<Self> {
         let rmr = pz.ual().create_rmr(kind)?;
-        Ok(Self(Arc::new(Core { rmr, kind, state: Mutex::default() })))
+        Ok(Self(Arc::new(RmrInner { rmr, kind, state: Mutex::default() })))
     }
 
     pub(crate) fn kind(&self) -> MwKind {

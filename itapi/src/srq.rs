@@ -33,11 +33,11 @@ use crate::work::Local;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Srq(Arc<Core>);
+pub struct Srq(Arc<SrqInner>);
 
 context!(Srq, srq => srq.0.srq.tag());
 
-struct Core {
+struct SrqInner {
     // Before the flight: the provider lets go of the memory first.
     srq: Arc<ual::Srq>,
     flight: Mutex<RecvFlight>,
@@ -54,7 +54,7 @@ impl Srq {
     fn new(pz: &Pz, params: SrqParams) -> Result<Self> {
         let flight = Mutex::new(RecvFlight::shared(params.depth)?);
         let srq = pz.ual().create_srq(params)?;
-        Ok(Self(Arc::new(Core { srq, flight })))
+        Ok(Self(Arc::new(SrqInner { srq, flight })))
     }
 
     /// Its name in asynchronous events.

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use warpline_spec::lints::{arrows, circles, constants, house, table};
 use warpline_spec::trace::report::{Report, Style};
-use warpline_spec::trace::requirements::Lists;
+use warpline_spec::trace::requirements::RequirementLists;
 use warpline_spec::trace::{contract, functions, scan};
 use warpline_spec::{Error, source, workspace_root};
 
@@ -74,14 +74,14 @@ fn main() -> ExitCode {
 
 fn requirements(cli: &Cli) -> Result<Vec<String>, Error> {
     let root = workspace_root();
-    let lists = Lists::load(&root.join("spec"))?;
+    let lists = RequirementLists::load(&root.join("spec"))?;
     let report = Report::new(lists, scan::scan(&source::read_tree(&root)?));
     if !cli.check {
         print!("{}", report.table(if cli.markdown { Style::Markdown } else { Style::Plain }));
         return Ok(Vec::new());
     }
     println!("{}", report.summary());
-    let promises = contract::Table::load(&root)?;
+    let promises = contract::PromiseTable::load(&root)?;
     println!("{}", promises.summary());
     let mut findings = report.findings();
     findings.extend(promises.findings());
@@ -89,14 +89,14 @@ fn requirements(cli: &Cli) -> Result<Vec<String>, Error> {
 }
 
 fn table_of_promises() -> Result<Vec<String>, Error> {
-    print!("{}", contract::Table::load(&workspace_root())?.text());
+    print!("{}", contract::PromiseTable::load(&workspace_root())?.text());
     Ok(Vec::new())
 }
 
 fn table_of_functions(check: bool) -> Result<Vec<String>, Error> {
     let root = workspace_root();
     let sources = source::read_tree(&root)?;
-    let table = functions::Table::new(&root, &sources)?;
+    let table = functions::FunctionTable::new(&root, &sources)?;
     if !check {
         print!("{}", table.markdown());
         return Ok(Vec::new());

@@ -23,7 +23,7 @@ fn setups() -> [Setup; 3] {
 }
 
 /// The Terminate that the peer was told, or none if the stream was reset.
-type Told = Option<(u8, u8, u8)>;
+type SentTerminate = Option<(u8, u8, u8)>;
 
 /// Connects, has `near` repeat a request until its connection ends, gives the region back in the
 /// middle, and returns what the peer was told. The memory is guarded from then on.
@@ -33,7 +33,7 @@ fn deregistered(
     op: impl Fn(&Region) -> SendOp + Sync,
     len: usize,
     undo: impl FnOnce(&End, &Region),
-) -> Told {
+) -> SentTerminate {
     let (near, far) = pair(setup);
     let (region, local) = (far.region(Buffer::new(LEN)), near.region(Buffer::new(LEN)));
     local.buffer.write(0, &[1; LEN]);

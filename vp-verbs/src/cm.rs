@@ -21,9 +21,9 @@ use vp_api::{
 
 use crate::device::Context;
 use crate::events::{EventSink, bell, quiet, ring};
+use crate::object_table::{ObjectTable, lock};
 use crate::owned::refused;
 use crate::qp::{Manager, VerbsQp};
-use crate::table::{Table, lock};
 use crate::ud::{Services, is_mine};
 use ibv_sys::{IBV_QPS_RTR, IBV_QPS_RTS, RDMA_PS_TCP};
 
@@ -43,7 +43,7 @@ pub(crate) const RESOLVE_MS: i32 = 5000;
 pub(crate) struct Cm {
     context: Arc<Context>,
     sink: Arc<EventSink>,
-    qps: Arc<Table<VerbsQp>>,
+    qps: Arc<ObjectTable<VerbsQp>>,
     table: Mutex<Connections>,
     /// For the consumer.
     events: Mutex<VecDeque<NativeEvent>>,
@@ -125,7 +125,7 @@ impl Cm {
     pub(crate) fn new(
         context: &Arc<Context>,
         sink: &Arc<EventSink>,
-        qps: &Arc<Table<VerbsQp>>,
+        qps: &Arc<ObjectTable<VerbsQp>>,
     ) -> io::Result<Self> {
         Ok(Self {
             context: context.clone(),

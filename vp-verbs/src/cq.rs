@@ -20,10 +20,10 @@ use vp_api::{
 use crate::completed::Completed;
 use crate::device::Context;
 use crate::events::{Channel, bell, quiet, ring};
+use crate::object_table::{destroyed, lock};
 use crate::owned::{Owned, done, refused};
 use crate::qp::Routes;
 use crate::ring::Taken;
-use crate::table::{destroyed, lock};
 use ibv_sys::*;
 
 /// Completions taken from the device in one go.

@@ -14,8 +14,8 @@ use vp_api::{
 
 use crate::device::Context;
 use crate::map;
+use crate::object_table::{InUse, lock};
 use crate::owned::{Owned, done, refused};
-use crate::table::{Hold, lock};
 use ibv_sys::*;
 
 /// A registered region.
@@ -24,7 +24,7 @@ pub(crate) struct Region {
     keys: (u32, u32),
     mr: *mut ibv_mr,
     pub(crate) pd: PdId,
-    _hold: Hold,
+    _hold: InUse,
     addr: u64,
     len: u64,
     addressing: Addressing,
@@ -47,7 +47,7 @@ unsafe impl Sync for Region {}
 pub(crate) struct Domain {
     pub(crate) id: PdId,
     pub(crate) raw: *mut ibv_pd,
-    pub(crate) hold: Hold,
+    pub(crate) hold: InUse,
 }
 
 impl Region {

@@ -16,8 +16,8 @@ use vp_api::{
 
 use crate::device::Context;
 use crate::mr::{Domain, Region};
+use crate::object_table::{InUse, lock};
 use crate::owned::{Owned, refused};
-use crate::table::{Hold, lock};
 use crate::wire::window_access;
 use ibv_sys::*;
 
@@ -56,7 +56,7 @@ struct Window {
     serial: u64,
     kind: MwKind,
     pd: PdId,
-    _hold: Hold,
+    _hold: InUse,
     bound: Option<BindMw>,
 }
 

@@ -28,10 +28,10 @@ use vp_api::{
 use crate::cq::VerbsCq;
 use crate::device::Context;
 use crate::mw::Memory;
+use crate::object_table::{InUse, destroyed, lock};
 use crate::owned::{Owned, done, refused};
 use crate::queue::Queue;
 use crate::srq::{SERIAL, VerbsSrq};
-use crate::table::{Hold, destroyed, lock};
 use crate::wire;
 use binds::Binds;
 use ibv_sys::*;
@@ -94,7 +94,7 @@ pub(crate) struct VerbsQp {
     /// The device is in Error, and completes nothing that is posted from now on.
     over: AtomicBool,
     /// On everything in `parts`, until it is destroyed.
-    holds: Mutex<Vec<Hold>>,
+    holds: Mutex<Vec<InUse>>,
 }
 
 // SAFETY: the only pointer is the domain's, which a hold keeps and any thread may use.
@@ -113,7 +113,7 @@ struct Hardware {
 impl VerbsQp {
     pub(crate) fn create(
         parts: QpParts,
-        holds: Vec<Hold>,
+        holds: Vec<InUse>,
         id: u32,
         init: &QpInit,
     ) -> VpResult<Arc<Self>> {

@@ -12,8 +12,8 @@ use std::sync::{Mutex, MutexGuard};
 use vp_api::{VpResult, VpStatus, WorkCompletion};
 
 use crate::completed::Completed;
+use crate::object_table::lock;
 use crate::ring::{Posted, Ring, Taken};
-use crate::table::lock;
 
 /// One of them.
 #[derive(Debug)]

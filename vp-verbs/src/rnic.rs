@@ -14,19 +14,19 @@ use vp_api::{
 };
 
 use crate::cm::{Cm, MOST_READS, private};
-use crate::core::Core;
 use crate::cq::{self, VerbsCq};
 use crate::device::Context;
+use crate::device_objects::DeviceObjects;
 use crate::dl::text;
 use crate::events::{self, Channel, EventSink, bell, ring};
 use crate::map::{self, count};
 use crate::mr::{self, Region};
 use crate::mw::Memory;
+use crate::object_table::{ObjectTable, lock};
 use crate::owned::{Owned, refused};
 use crate::ports;
 use crate::qp::{QpParts, Routes, VerbsQp};
 use crate::srq::VerbsSrq;
-use crate::table::{Table, lock};
 use crate::thread;
 use crate::ud::VerbsDatagrams;
 use crate::wire::SGES;
@@ -34,7 +34,7 @@ use crate::wire::SGES;
 /// An open device.
 pub(crate) struct VerbsRnic {
     attrs: RnicAttrs,
-    core: Arc<Core>,
+    objects: Arc<DeviceObjects>,
     cm: Arc<Cm>,
     memory: Arc<Memory>,
     routes: Arc<Routes>,
@@ -49,33 +49,34 @@ impl VerbsRnic {
         let channel = Channel::new(&context).map_err(refused(&attempt))?;
         events::prepare(&context, &channel).map_err(refused(&attempt))?;
         let attrs = attributes(&context, &channel).map_err(refused(&attempt))?;
-        let (sink, qps) = (Arc::new(EventSink::default()), Arc::new(Table::new("queue pair")));
+        let (sink, qps) =
+            (Arc::new(EventSink::default()), Arc::new(ObjectTable::new("queue pair")));
         let cm = Arc::new(Cm::new(&context, &sink, &qps).map_err(refused(&attempt))?);
-        let core = Arc::new(Core {
+        let objects = Arc::new(DeviceObjects {
             sink,
-            cqs: Table::new("completion queue"),
-            srqs: Table::new("shared receive queue"),
+            cqs: ObjectTable::new("completion queue"),
+            srqs: ObjectTable::new("shared receive queue"),
             qps,
             cm: Arc::downgrade(&cm),
-            pds: Table::new("protection domain"),
-            uds: Table::new("queue pair for datagrams"),
+            pds: ObjectTable::new("protection domain"),
+            uds: ObjectTable::new("queue pair for datagrams"),
             channel,
             context,
             services,
         });
         let stop = Arc::new(bell().map_err(refused(&attempt))?);
-        let (events, connections, stopped) = (core.clone(), cm.clone(), stop.clone());
+        let (events, connections, stopped) = (objects.clone(), cm.clone(), stop.clone());
         let serve =
             move || thread::run(&events.context, &events.channel, &connections, &stopped, &*events);
         let thread = kal_os::spawn("warpline-verbs", serve).map_err(refused(&attempt))?;
         let (memory, routes) = (Arc::<Memory>::default(), Arc::<Routes>::default());
         let datagrams = attrs.capabilities.contains(Capabilities::UD).then(|| {
-            let made = VerbsDatagrams::new(&core, &cm, &memory, &routes, &attrs);
+            let made = VerbsDatagrams::new(&objects, &cm, &memory, &routes, &attrs);
             Arc::new(made)
         });
         Ok(Self {
             attrs,
-            core,
+            objects,
             cm,
             memory,
             routes,
@@ -100,7 +101,7 @@ impl VerbsRnic {
         if let Some((what, asked, most, status)) =
             most.iter().find(|(_, asked, most, _)| asked > most)
         {
-            let name = &self.core.context.name;
+            let name = &self.objects.context.name;
             let detail = format!("{what}: {name} has {most} at most, {asked} were asked for");
             return Err(VpError::new(*status, detail));
         }
@@ -169,28 +170,28 @@ impl Rnic for VerbsRnic {
     }
 
     fn ports(&self) -> VpResult<Vec<PortInfo>> {
-        Ok(ports::list(&self.core.context))
+        Ok(ports::list(&self.objects.context))
     }
 
     fn set_async_handler(&self, handler: Option<Arc<dyn AsyncHandler>>) {
-        self.core.sink.set(handler);
+        self.objects.sink.set(handler);
     }
 
     fn alloc_pd(&self) -> VpResult<PdId> {
-        let context = &self.core.context;
+        let context = &self.objects.context;
         let ibv = &context.api.ibv;
         // SAFETY: the context is open.
         let raw = unsafe { (ibv.ibv_alloc_pd)(context.as_ptr()) };
         // SAFETY: fresh, with its counterpart.
         let raw = unsafe { Owned::new(raw, ibv.ibv_dealloc_pd, context) };
         let raw = raw.map_err(refused("allocate a protection domain"))?;
-        let id = self.core.pds.reserve();
-        self.core.pds.insert(id, Arc::new(Mutex::new(Some(raw))));
+        let id = self.objects.pds.reserve();
+        self.objects.pds.insert(id, Arc::new(Mutex::new(Some(raw))));
         Ok(PdId(id))
     }
 
     fn dealloc_pd(&self, pd: PdId) -> VpResult<()> {
-        self.core.pds.remove(pd.0, |entry| {
+        self.objects.pds.remove(pd.0, |entry| {
             let mut slot = lock(entry);
             if let Some(raw) = slot.take()
                 && let Err((raw, error)) = raw.destroy()
@@ -203,90 +204,90 @@ impl Rnic for VerbsRnic {
     }
 
     fn create_cq(&self, init: &CqInit) -> VpResult<Arc<dyn Cq>> {
-        let core = &self.core;
-        let id = core.cqs.reserve();
-        let cq = VerbsCq::create(&core.context, &core.channel, &self.routes, id, init)?;
-        core.cqs.insert(id, cq.clone());
+        let objects = &self.objects;
+        let id = objects.cqs.reserve();
+        let cq = VerbsCq::create(&objects.context, &objects.channel, &self.routes, id, init)?;
+        objects.cqs.insert(id, cq.clone());
         Ok(cq)
     }
 
     fn destroy_cq(&self, cq: CqId) -> VpResult<()> {
-        self.core.cqs.remove(cq.0, VerbsCq::destroy)
+        self.objects.cqs.remove(cq.0, VerbsCq::destroy)
     }
 
     fn create_srq(&self, init: &SrqInit) -> VpResult<Arc<dyn Srq>> {
-        let core = &self.core;
-        let (pd, id) = (self.core.domain(init.pd)?, core.srqs.reserve());
-        let srq = VerbsSrq::create(&core.context, &self.memory, pd, id, init)?;
-        core.srqs.insert(id, srq.clone());
+        let objects = &self.objects;
+        let (pd, id) = (self.objects.domain(init.pd)?, objects.srqs.reserve());
+        let srq = VerbsSrq::create(&objects.context, &self.memory, pd, id, init)?;
+        objects.srqs.insert(id, srq.clone());
         self.routes.add_srq(id, srq.clone());
         Ok(srq)
     }
 
     fn destroy_srq(&self, srq: SrqId) -> VpResult<()> {
-        self.core.srqs.remove(srq.0, VerbsSrq::destroy)?;
+        self.objects.srqs.remove(srq.0, VerbsSrq::destroy)?;
         self.routes.remove_srq(srq.0);
         Ok(())
     }
 
     fn create_qp(&self, init: &QpInit) -> VpResult<Arc<dyn Qp>> {
         self.check(init)?;
-        let core = &self.core;
-        let (send_cq, send_hold) = core.cqs.hold(init.send_cq.0)?;
-        let (recv_cq, recv_hold) = core.cqs.hold(init.recv_cq.0)?;
-        let pd = self.core.domain(init.pd)?;
+        let objects = &self.objects;
+        let (send_cq, send_hold) = objects.cqs.hold(init.send_cq.0)?;
+        let (recv_cq, recv_hold) = objects.cqs.hold(init.recv_cq.0)?;
+        let pd = self.objects.domain(init.pd)?;
         let mut holds = vec![pd.hold, send_hold, recv_hold];
         let srq = match init.srq {
             Some(srq) => {
-                let (srq, hold) = core.srqs.hold(srq.0)?;
+                let (srq, hold) = objects.srqs.hold(srq.0)?;
                 holds.push(hold);
                 Some(srq)
             }
             None => None,
         };
         let parts = QpParts {
-            context: core.context.clone(),
+            context: objects.context.clone(),
             routes: self.routes.clone(),
             memory: self.memory.clone(),
-            cm: core.cm.clone(),
+            cm: objects.cm.clone(),
             pd: pd.raw,
             send_cq,
             recv_cq,
             srq,
         };
-        let id = core.queue_pair_id();
+        let id = objects.queue_pair_id();
         let qp = VerbsQp::create(parts, holds, id, init)?;
-        core.qps.insert(id, qp.clone());
+        objects.qps.insert(id, qp.clone());
         Ok(qp)
     }
 
     fn destroy_qp(&self, qp: QpId) -> VpResult<()> {
-        self.core.qps.remove(qp.0, VerbsQp::destroy)?;
+        self.objects.qps.remove(qp.0, VerbsQp::destroy)?;
         self.cm.forget(qp);
         Ok(())
     }
 
     fn register_mr(&self, init: &MrInit) -> VpResult<Stag> {
-        let pd = self.core.domain(init.pd)?;
-        self.memory.add(Region::register(&self.core.context, pd, init, false)?)
+        let pd = self.objects.domain(init.pd)?;
+        self.memory.add(Region::register(&self.objects.context, pd, init, false)?)
     }
 
     fn reregister_mr(&self, stag: Stag, init: &MrInit) -> VpResult<Stag> {
         let old = self.memory.remove(stag)?;
         // Whatever is refused from here on ends the region (RDMAC 9.2.6).
-        let pd = match mr::check(init).and_then(|()| self.core.domain(init.pd)) {
+        let pd = match mr::check(init).and_then(|()| self.objects.domain(init.pd)) {
             Ok(pd) => pd,
             Err(why) => {
                 old.deregister()?;
                 return Err(why);
             }
         };
-        match old.reregister(&self.core.context, pd, init) {
+        match old.reregister(&self.objects.context, pd, init) {
             Ok(new) => self.memory.add(new),
             // The device changes no regions: a new one replaces it.
             Err(pd) => {
                 old.deregister()?;
-                self.memory.add(Region::register(&self.core.context, pd, init, false)?)
+                self.memory.add(Region::register(&self.objects.context, pd, init, false)?)
             }
         }
     }
@@ -303,7 +304,7 @@ impl Rnic for VerbsRnic {
         let gone = || VpError::new(VpStatus::InvalidStag, "the region was deregistered");
         let range = region.range().ok_or_else(gone)?;
         let init = MrInit { pd, range, addressing, access, key, pin: false };
-        let new = Region::register(&self.core.context, self.core.domain(pd)?, &init, true)?;
+        let new = Region::register(&self.objects.context, self.objects.domain(pd)?, &init, true)?;
         region.share();
         self.memory.add(new)
     }
@@ -328,10 +329,10 @@ impl Rnic for VerbsRnic {
             MwKind::Narrow => (Capabilities::NARROW_MW, "narrow memory windows (type 2)"),
         };
         if !self.attrs.capabilities.contains(needed) {
-            let detail = format!("{} has no {which}", self.core.context.name);
+            let detail = format!("{} has no {which}", self.objects.context.name);
             return Err(VpError::new(VpStatus::Unsupported, detail));
         }
-        self.memory.alloc(&self.core.context, self.core.domain(pd)?, kind)
+        self.memory.alloc(&self.objects.context, self.objects.domain(pd)?, kind)
     }
 
     fn query_mw(&self, mw: MwId) -> VpResult<MwInfo> {
@@ -355,17 +356,17 @@ impl Drop for VerbsRnic {
     /// Close RNIC frees everything (RDMAC 9.2.1), in the order of dependence. What the kernel
     /// refuses to destroy it frees with the context.
     fn drop(&mut self) {
-        for qp in self.core.qps.all() {
+        for qp in self.objects.qps.all() {
             let _ = qp.destroy();
         }
         if let Some(datagrams) = &self.datagrams {
             datagrams.clear();
         }
         self.cm.clear();
-        for srq in self.core.srqs.all() {
+        for srq in self.objects.srqs.all() {
             let _ = srq.destroy();
         }
-        for cq in self.core.cqs.all() {
+        for cq in self.objects.cqs.all() {
             let _ = cq.destroy();
         }
         self.memory.clear_windows();

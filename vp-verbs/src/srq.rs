@@ -14,9 +14,9 @@ use vp_api::{
 use crate::device::Context;
 use crate::mr::Domain;
 use crate::mw::Memory;
+use crate::object_table::{InUse, destroyed, lock};
 use crate::owned::{Owned, done, refused};
 use crate::ring::{Untaken, Waiting};
-use crate::table::{Hold, destroyed, lock};
 use crate::wire::{Batch, Link, SGES, sink};
 use ibv_sys::*;
 
@@ -38,7 +38,7 @@ pub(crate) struct VerbsSrq {
 struct State {
     raw: Option<Owned<ibv_srq>>,
     /// On the domain, as long as `raw` is there.
-    hold: Option<Hold>,
+    hold: Option<InUse>,
     /// What the device has.
     slots: Slots<u64>,
     /// What it has completed.

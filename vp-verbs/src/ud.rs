@@ -18,7 +18,7 @@ use vp_api::{
 };
 
 use crate::cm::{Cm, private};
-use crate::core::Core;
+use crate::device_objects::DeviceObjects;
 use crate::map::count;
 use crate::mw::Memory;
 use crate::owned::refused;
@@ -36,7 +36,7 @@ pub(crate) use service::{Services, is_mine};
 pub(crate) struct VerbsDatagrams {
     attrs: DatagramAttrs,
     rnic: RnicAttrs,
-    core: Arc<Core>,
+    objects: Arc<DeviceObjects>,
     cm: Arc<Cm>,
     memory: Arc<Memory>,
     routes: Arc<Routes>,
@@ -45,21 +45,21 @@ pub(crate) struct VerbsDatagrams {
 
 impl VerbsDatagrams {
     pub(crate) fn new(
-        core: &Arc<Core>,
+        objects: &Arc<DeviceObjects>,
         cm: &Arc<Cm>,
         memory: &Arc<Memory>,
         routes: &Arc<Routes>,
         rnic: &RnicAttrs,
     ) -> Self {
         let mut attrs = DatagramAttrs::default();
-        attrs.max_ah = core.context.query().map_or(0, |attr| count(attr.max_ah));
+        attrs.max_ah = objects.context.query().map_or(0, |attr| count(attr.max_ah));
         attrs.max_private_request = (reply::QUESTION - private::TRAILER) as u32;
         attrs.max_private_reply = (reply::ROOM - reply::TRAILER) as u32;
         attrs.usual_qkey = RDMA_UDP_QKEY;
         Self {
             attrs,
             rnic: rnic.clone(),
-            core: core.clone(),
+            objects: objects.clone(),
             cm: cm.clone(),
             memory: memory.clone(),
             routes: routes.clone(),
@@ -69,7 +69,7 @@ impl VerbsDatagrams {
 
     /// Destroys everything.
     pub(crate) fn clear(&self) {
-        for qp in self.core.uds.all() {
+        for qp in self.objects.uds.all() {
             // What the kernel refuses to destroy it frees with the context.
             let _ = qp.destroy();
         }
@@ -79,7 +79,7 @@ impl VerbsDatagrams {
     }
 
     fn port(&self, index: u32) -> VpResult<Port> {
-        let context = &self.core.context;
+        let context = &self.objects.context;
         let number = ports::number(context, index).ok_or_else(|| {
             let detail = format!("{} has no port {index}", context.name);
             VpError::new(VpStatus::InvalidModifier, detail)
@@ -99,7 +99,7 @@ impl VerbsDatagrams {
         match most.iter().find(|(_, asked, most, _)| asked > most) {
             None => Ok(()),
             Some((what, asked, most, status)) => {
-                let name = &self.core.context.name;
+                let name = &self.objects.context.name;
                 let detail = format!("{what}: {name} has {most} at most, {asked} were asked for");
                 Err(VpError::new(*status, detail))
             }
@@ -110,7 +110,7 @@ impl VerbsDatagrams {
         if private_data.len() <= most as usize {
             return Ok(());
         }
-        let (len, name) = (private_data.len(), &self.core.context.name);
+        let (len, name) = (private_data.len(), &self.objects.context.name);
         let detail = format!("{what}: {len} octets of private data, {name} takes {most}");
         Err(VpError::new(VpStatus::InvalidModifier, detail))
     }
@@ -127,12 +127,12 @@ impl Datagrams for VerbsDatagrams {
 
     fn create_qp(&self, init: &UdQpInit) -> VpResult<Arc<dyn UdQp>> {
         self.check(init)?;
-        let core = &self.core;
-        let (send_cq, send_hold) = core.cqs.hold(init.send_cq.0)?;
-        let (recv_cq, recv_hold) = core.cqs.hold(init.recv_cq.0)?;
-        let pd = core.domain(init.pd)?;
+        let objects = &self.objects;
+        let (send_cq, send_hold) = objects.cqs.hold(init.send_cq.0)?;
+        let (recv_cq, recv_hold) = objects.cqs.hold(init.recv_cq.0)?;
+        let pd = objects.domain(init.pd)?;
         let parts = Parts {
-            context: core.context.clone(),
+            context: objects.context.clone(),
             routes: self.routes.clone(),
             memory: self.memory.clone(),
             ahs: self.ahs.clone(),
@@ -142,19 +142,19 @@ impl Datagrams for VerbsDatagrams {
             recv_cq,
         };
         let holds = vec![pd.hold, send_hold, recv_hold];
-        let id = core.queue_pair_id();
+        let id = objects.queue_pair_id();
         let qp = VerbsUdQp::create(parts, holds, id, init)?;
-        core.uds.insert(id, qp.clone());
+        objects.uds.insert(id, qp.clone());
         Ok(qp)
     }
 
     fn destroy_qp(&self, qp: QpId) -> VpResult<()> {
-        self.core.uds.remove(qp.0, VerbsUdQp::destroy)
+        self.objects.uds.remove(qp.0, VerbsUdQp::destroy)
     }
 
     fn create_ah(&self, pd: PdId, path: &DatagramPath) -> VpResult<AhId> {
-        let (pd, port) = (self.core.domain(pd)?, self.port(path.port)?);
-        self.ahs.create(&self.core.context, pd, &port, path)
+        let (pd, port) = (self.objects.domain(pd)?, self.port(path.port)?);
+        self.ahs.create(&self.objects.context, pd, &port, path)
     }
 
     fn query_ah(&self, ah: AhId) -> VpResult<AhInfo> {

@@ -10,9 +10,9 @@ use iwarp_proto::mpa::{Parsed, Rx, Tx};
 use iwarp_proto::wire::mpa::{EnhancedRepr, FrameKind, MAX_PRIVATE_DATA, StartupRepr};
 use iwarp_proto::wire::rdmap::{Opcode, ReadRequestRepr};
 
+use super::fpdu_check::FpduCheck;
 use super::frames::{Tagged, crc32c};
 use super::record::{Record, Way};
-use super::watch::Watch;
 
 /// How a connection ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,7 +71,7 @@ pub(super) struct Link {
     end: Option<End>,
     tx: Tx,
     rx: Rx,
-    watch: Watch,
+    fpdu_check: FpduCheck,
     /// Next of ours on queue 0.
     pub(super) send_msn: u32,
     /// Next of ours on queue 1.
@@ -98,7 +98,7 @@ impl Link {
         let _ = stream.set_write_timeout(Some(patience));
         Self {
             stream,
-            watch: Watch::new(record.clone(), true, false),
+            fpdu_check: FpduCheck::new(record.clone(), true, false),
             record,
             patience,
             pending: Vec::new(),
@@ -117,7 +117,7 @@ impl Link {
         let kernel = crc.then_some(crc32c as fn(u32, &[u8]) -> u32);
         self.tx = Tx::new(kernel, out);
         self.rx = Rx::new(kernel, inward);
-        self.watch = Watch::new(self.record.clone(), crc, inward);
+        self.fpdu_check = FpduCheck::new(self.record.clone(), crc, inward);
     }
 
     /// Writes octets as they are. A peer that has gone shows when its answer is read.
@@ -272,11 +272,11 @@ impl Link {
                     let length = fpdu.wire_len();
                     let ulpdu: Vec<u8> = fpdu.pieces(0).flatten().copied().collect();
                     let wire: Vec<u8> = self.pending.drain(..length).collect();
-                    self.watch.fpdu(&wire, &ulpdu);
+                    self.fpdu_check.fpdu(&wire, &ulpdu);
                     return Seen::Ulpdu(ulpdu);
                 }
                 Parsed::Bad(error) => {
-                    self.watch.bad(error);
+                    self.fpdu_check.bad(error);
                     return Seen::Bad(error.to_string());
                 }
                 Parsed::Need(count) => {

@@ -6,7 +6,7 @@
 //! - its body runs inside [`boundary::call`]: no panic crosses, the status is derived from one
 //!   typed [`failure::Failure`], whose long text `itw_last_error` gives;
 //! - pointers are checked for NULL and read and written unaligned; handles are looked up in
-//!   [`table`] and never dereferenced, so that a stale, foreign or wrong one is a status;
+//!   [`handle_table`] and never dereferenced, so that a stale, foreign or wrong one is a status;
 //! - after `fork`, in the child, everything is refused ([`fork`]).
 //!
 //! # How it is made
@@ -15,7 +15,7 @@
 //! that could be moved. `itapi` forbids `unsafe`; what C callers need of it is there.
 //!
 //! - A handle is a number, never an address: generation and slot of a table that is read through
-//!   one atomic pointer, without a lock (`table`). NULL, stale, foreign and wrong handles are a
+//!   one atomic pointer, without a lock (`handle_table`). NULL, stale, foreign and wrong handles are a
 //!   status, and an object lives until the last call that looks at it is done. All of
 //!   `it_get_handle_type`, lookup and check, takes 15 ns (`cargo build --release -p itapi-c &&
 //!   cargo run --release -p warpline-benches --bin micro`).
@@ -49,6 +49,7 @@ mod evd;
 mod event;
 mod failure;
 mod fork;
+mod handle_table;
 mod ia;
 mod immediate;
 mod info;
@@ -76,7 +77,6 @@ mod share;
 mod srq;
 mod stags;
 mod status;
-mod table;
 #[cfg(test)]
 mod tests;
 mod text;

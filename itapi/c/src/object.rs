@@ -14,10 +14,10 @@ use kal_os::lock;
 use ual::{Error, Ia};
 
 use super::failure::{Failure, Outcome};
+use super::handle_table::{Entry, Found, Full, HandleTable, Raw};
 use super::status::{self, Status};
-use super::table::{Entry, Found, Full, Raw, Table};
 
-static OBJECTS: Table<Stored> = Table::new();
+static OBJECTS: HandleTable<Stored> = HandleTable::new();
 
 /// A kind of objects, for C.
 pub(crate) struct Kind {

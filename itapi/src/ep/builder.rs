@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use ual::{EpInit, EvdInit, Stream};
 use vp_api::Access;
 
-use super::{Core, Ep};
+use super::{Ep, EpInner};
 use crate::error::Result;
 use crate::evd::Evd;
 use crate::events::ConnEvd;
@@ -169,8 +169,8 @@ impl<'a> EpBuilder<'a> {
         let (flights, evds) = (Flights::new(self.send_depth, recv), [self.send, self.recv]);
         let (end, windows) = (Mutex::default(), Mutex::default());
         // From here on it leaves the dispatchers when it is dropped.
-        let made = Ep(Arc::new(Core { ep, flights, evds, events, end, windows }));
-        let Core { ep, flights, evds, .. } = &*made.0;
+        let made = Ep(Arc::new(EpInner { ep, flights, evds, events, end, windows }));
+        let EpInner { ep, flights, evds, .. } = &*made.0;
         evds.iter().try_for_each(|evd| evd.add(ep.id(), flights))?;
         Ok(made)
     }

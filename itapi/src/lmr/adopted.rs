@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::{Core, Lmr};
+use super::{Lmr, LmrInner};
 use crate::error::{Error, Refused};
 
 /// A region of a value's memory ([`crate::Pz::adopt`]). Dropped, it drops the value once no handle, work
@@ -38,10 +38,10 @@ impl<T: 'static> Adopted<T> {
             Ok(()) | Err(ual::Error::Closed(_)) => {}
             Err(error) => return Err(refused(error.into(), Lmr(Arc::new(core)))),
         }
-        let Core { lmr, region, name, access, keys } = core;
+        let LmrInner { lmr, region, name, access, keys } = core;
         region.give_back().map_err(|region| {
             let why = "another region shares the memory; deregister that one first";
-            let core = Core { lmr, region, name, access, keys };
+            let core = LmrInner { lmr, region, name, access, keys };
             refused(Error::Argument(why.into()), Lmr(Arc::new(core)))
         })
     }

@@ -108,8 +108,8 @@ impl<'a> UdEpBuilder<'a> {
         let recv = Receives::Datagrams(recv, ep.clone());
         let (flights, evds) = (Flights::new(self.send_depth, recv), [self.send, self.recv]);
         // From here on it leaves the dispatchers when it is dropped.
-        let made = UdEp(Arc::new(Core { ep, flights, evds }));
-        let Core { ep, flights, evds } = &*made.0;
+        let made = UdEp(Arc::new(UdEpInner { ep, flights, evds }));
+        let UdEpInner { ep, flights, evds } = &*made.0;
         evds.iter().try_for_each(|evd| evd.add(ep.id(), flights))?;
         Ok(made)
     }
@@ -147,17 +147,17 @@ impl<'a> UdEpBuilder<'a> {
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct UdEp(Arc<Core>);
+pub struct UdEp(Arc<UdEpInner>);
 
 context!(UdEp, ep => ep.0.ep.tag());
 
-struct Core {
+struct UdEpInner {
     ep: Arc<ual::UdEp>,
     flights: Arc<Flights>,
     evds: [Evd; 2],
 }
 
-impl Drop for Core {
+impl Drop for UdEpInner {
     fn drop(&mut self) {
         // After this the provider touches no memory of ours; only then may that go. Nothing uses it.
         let _ = self.ep.close();

@@ -11,7 +11,7 @@ use std::process::Command;
 use thiserror::Error;
 
 use crate::generate::{self, Machine};
-use crate::table::{Library, Table, TableError};
+use crate::table::{Library, SymbolTable, TableError};
 
 /// Why a library cannot be built.
 #[derive(Debug, Error)]
@@ -54,7 +54,7 @@ pub fn build(library: Library) -> Result<(), BuildError> {
     let out = PathBuf::from(variable("OUT_DIR")?);
     let machine = variable("CARGO_CFG_TARGET_ARCH")?;
     let machine = Machine::named(&machine).ok_or(BuildError::Machine(machine))?;
-    let table = Table::own()?;
+    let table = SymbolTable::own()?;
     let versions = out.join("versions.map");
     write(&versions, &generate::versions(&table, library))?;
     write(&out.join("trampolines.rs"), &generate::trampolines(&table, library, &machine))?;
@@ -93,7 +93,7 @@ fn offer(library: Library, out: &Path) -> Result<(), BuildError> {
 
 /// A stub with the soname and symbols of the first library, for linking the second: cargo builds the two
 /// in any order.
-fn link_stand_in(table: &Table, out: &Path) -> Result<PathBuf, BuildError> {
+fn link_stand_in(table: &SymbolTable, out: &Path) -> Result<PathBuf, BuildError> {
     let at = |name: &str| out.join(name);
     let (source, versions, library) =
         (at("stand_in.s"), at("stand_in.map"), at("libibverbs_stand_in.so"));

@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use crate::table::{Kind, Library, Symbol, Table};
+use crate::table::{Kind, Library, Symbol, SymbolTable};
 
 /// The version node of symbols between our two libraries, and of the marker.
 const OWN_NODE: &str = "WARPLINE_1";
@@ -32,13 +32,13 @@ impl Machine {
 }
 
 /// A version script with all nodes of a library, without symbols.
-pub(crate) fn versions(table: &Table, library: Library) -> String {
+pub(crate) fn versions(table: &SymbolTable, library: Library) -> String {
     let nodes = table.nodes(library).into_iter().chain([OWN_NODE]);
     nodes.map(|node| format!("{node} {{ }};\n")).collect()
 }
 
 /// Rust source with all exports of a library.
-pub(crate) fn trampolines(table: &Table, library: Library, machine: &Machine) -> String {
+pub(crate) fn trampolines(table: &SymbolTable, library: Library, machine: &Machine) -> String {
     let mut text = Assembly { text: String::new(), jump: machine.jump, count: 0 };
     for symbol in table.of(library) {
         let target = match library {
@@ -59,7 +59,7 @@ pub(crate) fn trampolines(table: &Table, library: Library, machine: &Machine) ->
 }
 
 /// Assembly of a stub with the names that `librdmacm.so.1` needs of `libibverbs.so.1`.
-pub(crate) fn stand_in(table: &Table) -> String {
+pub(crate) fn stand_in(table: &SymbolTable) -> String {
     let names = reached(table).into_iter().map(|function| entry(&function));
     names.fold(String::new(), |mut text, name| {
         // Writing to a String cannot fail.
@@ -86,7 +86,7 @@ fn unsupported(kind: Kind) -> String {
 }
 
 /// Functions of `ofa` that `librdmacm.so.1` jumps to.
-fn reached(table: &Table) -> Vec<String> {
+fn reached(table: &SymbolTable) -> Vec<String> {
     let works = table.of(Library::Rdmacm).filter(|symbol| symbol.kind == Kind::Works);
     works.map(function).chain(Kind::UNSUPPORTED.map(unsupported)).collect()
 }
@@ -121,7 +121,7 @@ impl Assembly {
     }
 
     /// rustc would export the functions of `ofa` by their own names.
-    fn hide(&mut self, table: &Table) {
+    fn hide(&mut self, table: &SymbolTable) {
         let works = table.of(Library::Ibverbs).filter(|symbol| symbol.kind == Kind::Works);
         let mut names: Vec<_> = works.map(function).chain(reached(table)).collect();
         names.push("warpline_init".to_owned());

@@ -11,7 +11,7 @@ mod generate;
 mod table;
 
 pub use build::{BuildError, build};
-pub use table::{Kind, Library, Symbol, Table, TableError};
+pub use table::{Kind, Library, Symbol, SymbolTable, TableError};
 
 /// `symbols.toml` as text.
 pub const TEXT: &str = include_str!("../symbols.toml");

@@ -88,7 +88,7 @@ pub struct Symbol {
 
 /// All exported symbols.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Table(Vec<Symbol>);
+pub struct SymbolTable(Vec<Symbol>);
 
 /// Why a table cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -108,7 +108,7 @@ pub enum TableError {
 
 type Nodes = BTreeMap<String, BTreeMap<String, Kind>>;
 
-impl Table {
+impl SymbolTable {
     /// The table of this crate.
     ///
     /// # Errors
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn a_node_in_braces_is_several_and_the_first_is_the_default() {
         let text = "[ibverbs.\"P_{34,57}\"]\nf = \"errno\"\n[rdmacm.\"R_1.0\"]\ng = \"works\"\n";
-        let table = Table::parse(text).unwrap();
+        let table = SymbolTable::parse(text).unwrap();
         let seen: Vec<_> = table
             .of(Library::Ibverbs)
             .map(|s| (s.name.as_str(), s.node.as_str(), s.is_default, s.kind))
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        let said = |text: &str| Table::parse(text).unwrap_err().to_string();
+        let said = |text: &str| SymbolTable::parse(text).unwrap_err().to_string();
         assert!(said("[ibverbs.\"A\"]\nf = \"erno\"\n").contains("erno"));
         assert!(said("[ibverb.\"A\"]\nf = \"errno\"\n").contains("ibverb"));
         let twice = "[ibverbs.\"A_{1,2}\"]\nf = \"errno\"\n[ibverbs.\"A_2\"]\nf = \"null\"\n";
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_name_has_one_default_version() {
-        let table = Table::own().unwrap();
+        let table = SymbolTable::own().unwrap();
         for library in Library::ALL {
             let mut defaults: Vec<_> = table.of(library).filter(|s| s.is_default).collect();
             defaults.dedup_by_key(|s| s.name.as_str());

@@ -36,9 +36,9 @@ struct Promise {
 
 /// All promises by number.
 #[derive(Debug, Clone, Default)]
-pub struct Table(BTreeMap<u32, Promise>);
+pub struct PromiseTable(BTreeMap<u32, Promise>);
 
-impl Table {
+impl PromiseTable {
     /// Reads the header, the guide, the suite and the list of faults.
     ///
     /// # Errors
@@ -171,8 +171,8 @@ fn ids(text: &str) -> impl Iterator<Item = u32> {
 mod tests {
     use super::*;
 
-    fn table(header: &str, cases: &str, faults: &str) -> Table {
-        let mut table = Table::default();
+    fn table(header: &str, cases: &str, faults: &str) -> PromiseTable {
+        let mut table = PromiseTable::default();
         table.promises("rnicpi.h", header);
         table.cases(cases);
         table.faults(faults);

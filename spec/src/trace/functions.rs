@@ -38,13 +38,13 @@ pub struct Function {
 
 /// The table.
 #[derive(Debug)]
-pub struct Table {
+pub struct FunctionTable {
     functions: Vec<Function>,
     /// Names with a version that a linker will export.
     exported: BTreeSet<String>,
 }
 
-impl Table {
+impl FunctionTable {
     /// Reads headers, programs and tests.
     ///
     /// # Errors
@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn every_gap_is_a_finding() {
         let exported = exported("ITAPI_1.0 {\n    global:\n        it_a;\n        it_c;\n};\n");
-        let table = Table { functions: functions(&tree()), exported };
+        let table = FunctionTable { functions: functions(&tree()), exported };
         assert_eq!(
             table.findings(),
             [

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::requirements::{Level, Lists, Requirement};
-use super::scan::{Place, Places};
+use super::requirements::{Level, Requirement, RequirementLists};
+use super::scan::{Citations, Place};
 
 /// The lists and the places joined.
 #[derive(Debug, Clone)]
 pub struct Report {
-    lists: Lists,
-    found: BTreeMap<String, Places>,
+    lists: RequirementLists,
+    found: BTreeMap<String, Citations>,
 }
 
 /// How the table is written.
@@ -24,7 +24,7 @@ pub enum Style {
 
 impl Report {
     /// Joins the lists with what [`super::scan::scan`] found.
-    pub fn new(lists: Lists, found: BTreeMap<String, Places>) -> Self {
+    pub fn new(lists: RequirementLists, found: BTreeMap<String, Citations>) -> Self {
         Self { lists, found }
     }
 
@@ -50,7 +50,7 @@ impl Report {
             Level::Must if places.tests.is_empty() && !excused => {
                 Some(format!("{}: a MUST without a test or an exception: {}", r.id, r.text))
             }
-            Level::Should if places == Places::default() && !excused => {
+            Level::Should if places == Citations::default() && !excused => {
                 Some(format!("{}: a SHOULD that nothing names: {}", r.id, r.text))
             }
             _ if excused && !places.tests.is_empty() => {
@@ -60,7 +60,7 @@ impl Report {
         }
     }
 
-    fn places(&self, id: &str) -> Places {
+    fn places(&self, id: &str) -> Citations {
         self.found.get(id).cloned().unwrap_or_default()
     }
 
@@ -133,7 +133,7 @@ mod tests {
     }
 
     fn report(excused: &[&str], code: &[&str], tests: &[&str]) -> Report {
-        let lists = Lists {
+        let lists = RequirementLists {
             requirements: vec![
                 requirement("MPA-01", Level::Must),
                 requirement("MPA-02", Level::Should),
@@ -141,7 +141,7 @@ mod tests {
             exceptions: excused.iter().map(|&id| (id.to_owned(), "no need".to_owned())).collect(),
         };
         let place = |id: &str| Place { path: format!("{id}.rs"), line: 7 };
-        let mut found: BTreeMap<String, Places> = BTreeMap::new();
+        let mut found: BTreeMap<String, Citations> = BTreeMap::new();
         for &id in code {
             found.entry(id.to_owned()).or_default().code.push(place(id));
         }

@@ -76,14 +76,14 @@ struct ExceptionFile {
 
 /// Both lists, checked against each other.
 #[derive(Debug, Clone)]
-pub struct Lists {
+pub struct RequirementLists {
     /// In the order of the file.
     pub requirements: Vec<Requirement>,
     /// Reason by id.
     pub exceptions: BTreeMap<String, String>,
 }
 
-impl Lists {
+impl RequirementLists {
     /// Reads both files of the directory `spec`.
     ///
     /// # Errors
@@ -152,7 +152,7 @@ mod tests {
         "[[requirement]]\nid='MPA-01'\nsection='RFC 5044 4.1'\nlevel='MUST'\ntext='x'";
 
     fn why(requirements: &str, exceptions: &str) -> (bool, String) {
-        match Lists::parse(requirements, exceptions).unwrap_err() {
+        match RequirementLists::parse(requirements, exceptions).unwrap_err() {
             (first, Bad::What(what)) => (first, what),
             (first, Bad::Toml(e)) => (first, e.to_string()),
         }
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn the_lists_of_this_tree_load() {
-        let lists = Lists::load(&crate::workspace_root().join("spec")).unwrap();
+        let lists = RequirementLists::load(&crate::workspace_root().join("spec")).unwrap();
         assert!(lists.requirements.len() > 250);
     }
 

@@ -21,7 +21,7 @@ impl std::fmt::Display for Place {
 
 /// Where one requirement is named.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Places {
+pub struct Citations {
     /// Code that obeys it.
     pub code: Vec<Place>,
     /// Tests of it.
@@ -32,8 +32,8 @@ pub struct Places {
 const OWN: &str = "spec/src/";
 
 /// All ids of the tree with their places.
-pub fn scan(sources: &[Source]) -> BTreeMap<String, Places> {
-    let mut found: BTreeMap<String, Places> = BTreeMap::new();
+pub fn scan(sources: &[Source]) -> BTreeMap<String, Citations> {
+    let mut found: BTreeMap<String, Citations> = BTreeMap::new();
     for source in sources.iter().filter(|s| !s.path.starts_with(OWN)) {
         let tests = source.test_lines();
         for (n, &in_test) in tests.iter().enumerate() {

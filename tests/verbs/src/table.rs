@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use ofa_symbols::{Kind, Library, Table};
+use ofa_symbols::{Kind, Library, SymbolTable};
 
 use crate::libraries::root;
 use crate::programs::Program;
@@ -48,7 +48,7 @@ fn programs(old: &str, seen: &[(Program, String)]) -> String {
 
 /// Of each node that applications use, how many symbols work, and which do not.
 fn symbols() -> String {
-    let all = Table::own().unwrap();
+    let all = SymbolTable::own().unwrap();
     let mut table = "| node | work | answer EOPNOTSUPP |\n|---|---|---|\n".to_owned();
     for library in Library::ALL {
         let mut nodes = all.nodes(library);

@@ -6,14 +6,14 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use ofa_symbols::{Library, Table};
+use ofa_symbols::{Library, SymbolTable};
 use verbs_programs::exports::{self, Export};
 use verbs_programs::{Libraries, libraries, skip};
 
 /// The node of what is of our own.
 const OWN: Option<&str> = Some("WARPLINE_1");
 
-fn listed(table: &Table, library: Library) -> BTreeSet<Export> {
+fn listed(table: &SymbolTable, library: Library) -> BTreeSet<Export> {
     let export = |symbol: &ofa_symbols::Symbol| Export {
         name: symbol.name.clone(),
         node: Some(symbol.node.clone()),
@@ -24,7 +24,7 @@ fn listed(table: &Table, library: Library) -> BTreeSet<Export> {
 
 #[test]
 fn exactly_what_is_listed_is_exported() {
-    let (libraries, table) = (Libraries::build(), Table::own().unwrap());
+    let (libraries, table) = (Libraries::build(), SymbolTable::own().unwrap());
     for library in Library::ALL {
         let all = match exports::of(&libraries.file(library)) {
             Ok(all) => all,
@@ -39,7 +39,7 @@ fn exactly_what_is_listed_is_exported() {
 
 #[test]
 fn what_rdma_core_exports_is_there() {
-    let table = Table::own().unwrap();
+    let table = SymbolTable::own().unwrap();
     for library in Library::ALL {
         let Some(stock) = libraries::stock(library) else {
             let reason = format!("no {}; scripts/setup installs it", library.soname());

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use vp_api::QpId;
 
 use super::{Cm, Stage, step};
-use crate::table::lock;
+use crate::object_table::lock;
 
 /// How long an initiator's greeting may take: the way there of the reply, and back.
 const GREETING: Duration = Duration::from_millis(20);

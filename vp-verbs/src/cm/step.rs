@@ -8,7 +8,7 @@ use vp_api::{AsyncEvent, EventSource, NativeEvent, NativeParams, Qp};
 
 use super::id::{CmId, Seen};
 use super::{Cm, Connection, Connections, RESOLVE_MS, Stage, private, settle};
-use crate::table::lock;
+use crate::object_table::lock;
 use ibv_sys::*;
 
 /// InfiniBand's "consumer reject" (12.6.7.2): with the consumer's private data.

@@ -10,9 +10,9 @@ use vp_api::{QpState, Stag, VpStatus, WcOpcode, WcStatus, WorkCompletion};
 use super::{MARK, RECV, VerbsQp};
 use crate::completed::{Completed, flushed};
 use crate::map;
+use crate::object_table::lock;
 use crate::ring::{Posted, Taken, Untaken};
 use crate::srq::{SERIAL, SHARED};
-use crate::table::lock;
 use ibv_sys::*;
 
 impl VerbsQp {

@@ -5,9 +5,9 @@
 use vp_api::{PostFailure, RecvWr, SendFlags, SendWr, VpStatus, WcOpcode};
 
 use super::{Hardware, MARK, RECV, VerbsQp, each};
+use crate::object_table::lock;
 use crate::owned::done;
 use crate::ring::{Posted, Ring};
-use crate::table::lock;
 use crate::wire::{self, Batch, Link, SGES};
 use ibv_sys::*;
 

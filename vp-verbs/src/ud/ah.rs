@@ -11,8 +11,8 @@ use vp_api::{AhId, AhInfo, DatagramPath, PdId, VpError, VpResult, VpStatus};
 use super::path::Port;
 use crate::device::Context;
 use crate::mr::Domain;
+use crate::object_table::InUse;
 use crate::owned::{Owned, refused};
-use crate::table::Hold;
 use ibv_sys::*;
 
 /// An address handle.
@@ -20,7 +20,7 @@ pub(crate) struct Ah {
     raw: Owned<ibv_ah>,
     info: AhInfo,
     /// On the domain, after the handle.
-    _hold: Hold,
+    _hold: InUse,
 }
 
 impl Ah {
@@ -35,10 +35,10 @@ impl Ah {
 
 /// The address handles of a device.
 #[derive(Default)]
-pub(crate) struct Ahs(RwLock<Table>);
+pub(crate) struct Ahs(RwLock<AhTable>);
 
 #[derive(Default)]
-struct Table {
+struct AhTable {
     last: u32,
     all: HashMap<u32, Arc<Ah>>,
 }
@@ -96,7 +96,7 @@ impl Ahs {
     }
 }
 
-impl Table {
+impl AhTable {
     fn free(&mut self) -> u32 {
         loop {
             self.last = self.last.wrapping_add(1);

@@ -20,12 +20,12 @@ use crate::cq::VerbsCq;
 use crate::device::Context;
 use crate::map;
 use crate::mw::Memory;
+use crate::object_table::{InUse, destroyed, lock};
 use crate::owned::{Owned, done, refused};
 use crate::qp::{MARK, RECV, Routes, each, mark};
 use crate::queue::Queue;
 use crate::ring::{Posted, Taken, Untaken};
 use crate::srq::SERIAL;
-use crate::table::{Hold, destroyed, lock};
 use ibv_sys::*;
 
 /// What a queue pair is made of, beside its sizes.
@@ -52,7 +52,7 @@ pub(crate) struct VerbsUdQp {
     pub(super) send: Queue<(Posted, Arc<Ah>)>,
     pub(super) recv: Queue<Receive>,
     /// On everything in `parts`, until it is destroyed.
-    holds: Mutex<Vec<Hold>>,
+    holds: Mutex<Vec<InUse>>,
 }
 
 // SAFETY: the only pointer is the domain's, which a hold keeps and any thread may use.
@@ -78,7 +78,7 @@ pub(super) struct Receive {
 impl VerbsUdQp {
     pub(super) fn create(
         parts: Parts,
-        holds: Vec<Hold>,
+        holds: Vec<InUse>,
         id: u32,
         init: &UdQpInit,
     ) -> VpResult<Arc<Self>> {

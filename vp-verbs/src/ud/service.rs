@@ -20,9 +20,9 @@ use super::reply;
 use crate::cm::id::{CmId, EventChannel, Seen};
 use crate::cm::{RESOLVE_MS, private, reason};
 use crate::device::Context;
+use crate::object_table::lock;
 use crate::owned::refused;
 use crate::ports;
-use crate::table::lock;
 use ibv_sys::*;
 
 /// Marks ids of services.

@@ -6,16 +6,16 @@
 //! Exit code 1: a step costs 5 % more than committed; 77, with the reason in the last line: nothing
 //! to compare with here. `--update` commits what was counted. Children end with this process.
 
+mod counts;
 mod end;
 mod steps;
-mod table;
 mod verbs;
 
 use std::process::{Command, ExitCode};
 
 use warpline_benches::Result;
 
-use table::Table;
+use counts::InstructionCounts;
 
 /// What a comparison that cannot be made returns.
 const SKIP: u8 = 77;
@@ -34,12 +34,12 @@ fn main() -> ExitCode {
 }
 
 fn compare(update: bool) -> Result<ExitCode> {
-    let committed = Table::committed()?;
+    let committed = InstructionCounts::committed()?;
     let Some(tools) = tools() else {
         println!("valgrind is not installed");
         return Ok(ExitCode::from(SKIP));
     };
-    let mut counted = Table::new(tools);
+    let mut counted = InstructionCounts::new(tools);
     for step in steps::STEPS {
         counted.push(step.name, count(step)?);
     }

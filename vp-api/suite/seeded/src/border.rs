@@ -15,12 +15,12 @@ use crate::seed::lock;
 static DESCRIPTOR: ProviderDescriptor = descriptor("seeded\0", "1\0", Capabilities::all());
 
 /// The table that is being imported. One at a time.
-static CURRENT: Mutex<Table> = Mutex::new(Table(std::ptr::null()));
+static CURRENT: Mutex<CurrentOps> = Mutex::new(CurrentOps(std::ptr::null()));
 
-struct Table(*const ProviderOps);
+struct CurrentOps(*const ProviderOps);
 
 // SAFETY: a table is constant data that stays for ever, or null.
-unsafe impl Send for Table {}
+unsafe impl Send for CurrentOps {}
 
 extern "C" fn get_ops(_: u32) -> *const ProviderOps {
     lock(&CURRENT).0
@@ -351,13 +351,13 @@ unsafe extern "C" fn post_known(
 }
 
 /// A request that is posted when a queue is polled.
-struct Late(*mut c_void, c::SendWr);
+struct DelayedPost(*mut c_void, c::SendWr);
 
 // SAFETY: handles may be used from any thread; what the request points to is the case's, which
 // keeps it until it has polled.
-unsafe impl Send for Late {}
+unsafe impl Send for DelayedPost {}
 
-static LATE: Mutex<Vec<Late>> = Mutex::new(Vec::new());
+static DELAYED: Mutex<Vec<DelayedPost>> = Mutex::new(Vec::new());
 
 /// Puts off what has octets inline.
 unsafe extern "C" fn post_late(
@@ -370,7 +370,7 @@ unsafe extern "C" fn post_late(
     // SAFETY: a list of at least one.
     let wr = unsafe { *wrs };
     if count == 1 && wr.flags & INLINE != 0 {
-        lock(&LATE).push(Late(qp, wr));
+        lock(&DELAYED).push(DelayedPost(qp, wr));
         // SAFETY: the host's place.
         unsafe { posted.write(1) };
         return 0;
@@ -387,8 +387,8 @@ unsafe extern "C" fn poll_late(
     max: u32,
     count: *mut u32,
 ) -> u32 {
-    let late = std::mem::take(&mut *lock(&LATE));
-    for Late(qp, wr) in late {
+    let late = std::mem::take(&mut *lock(&DELAYED));
+    for DelayedPost(qp, wr) in late {
         let (post, mut posted) = (entry(&QP, |ops| ops.post_send), 0);
         // SAFETY: the handle is alive while the case polls, and so are the octets.
         unsafe { post(qp, &raw const wr, 1, &raw mut posted) };

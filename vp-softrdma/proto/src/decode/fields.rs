@@ -11,7 +11,7 @@ use super::{Field, Layer, Value, Violation};
 /// A cursor over contiguous octets that notes each field it passes.
 pub(super) struct Fields<'a> {
     octets: &'a [u8],
-    places: Places<'a>,
+    places: OctetPositions<'a>,
     at: usize,
     layer: Layer,
     list: Vec<Field>,
@@ -19,14 +19,14 @@ pub(super) struct Fields<'a> {
 
 /// Where the octets stand in the input.
 #[derive(Clone, Copy)]
-pub(super) enum Places<'a> {
+pub(super) enum OctetPositions<'a> {
     /// One behind the other, from here.
     From(usize),
     /// Each at its own place (markers lie between).
     Each(&'a [usize]),
 }
 
-impl Places<'_> {
+impl OctetPositions<'_> {
     fn of(&self, at: usize) -> usize {
         match self {
             Self::From(start) => start + at,
@@ -38,7 +38,7 @@ impl Places<'_> {
 }
 
 impl<'a> Fields<'a> {
-    pub(super) fn new(octets: &'a [u8], places: Places<'a>, layer: Layer) -> Self {
+    pub(super) fn new(octets: &'a [u8], places: OctetPositions<'a>, layer: Layer) -> Self {
         Self { octets, places, at: 0, layer, list: Vec::new() }
     }
     pub(super) fn layer(&mut self, layer: Layer) {

@@ -5,7 +5,7 @@
 use alloc::format;
 use alloc::vec::Vec;
 
-use super::fields::{Fields, Places};
+use super::fields::{Fields, OctetPositions};
 use super::{DecodeOptions, Field, Frame, Layer, Violation, rdmap};
 use crate::ProtocolError;
 use crate::mpa::Layout;
@@ -22,7 +22,7 @@ pub(super) fn explain(
     let rest = &octets[at..];
     let front = Layout::new(options.markers, position, 1).header();
     let Some(length) = rest.get(front..).and_then(|o| o.first_chunk()) else {
-        let mut fields = Fields::new(rest, Places::From(at), Layer::Mpa);
+        let mut fields = Fields::new(rest, OctetPositions::From(at), Layer::Mpa);
         fields.octets("octets", rest.len());
         fields.note("too few for a length field");
         return (frame("incomplete FPDU", at, rest, front + LENGTH_LEN, fields.finish()), 0);
@@ -33,7 +33,7 @@ pub(super) fn explain(
     let wire = &rest[..full.min(rest.len())];
 
     let (content, places) = content(wire, at, &layout);
-    let mut fields = Fields::new(&content, Places::Each(&places), Layer::Mpa);
+    let mut fields = Fields::new(&content, OctetPositions::Each(&places), Layer::Mpa);
     fields.number("ULPDU_Length", LENGTH_LEN);
     if ulpdu_len == 0 || ulpdu_len > MAX_ULPDU {
         // [MPA-16, ERR-04]
@@ -46,7 +46,7 @@ pub(super) fn explain(
     let what = segment(&mut fields, ulpdu_len);
     let mut list = fields.finish();
     let behind_places = places.get(content.len() - behind.len()..).unwrap_or_default();
-    let mut fields = Fields::new(behind, Places::Each(behind_places), Layer::Mpa);
+    let mut fields = Fields::new(behind, OctetPositions::Each(behind_places), Layer::Mpa);
     trailer(&mut fields, ulpdu_len, wire, full, options);
     list.extend(fields.finish());
     list.extend(markers(wire, at, &layout));
@@ -100,7 +100,7 @@ fn markers(wire: &[u8], at: usize, layout: &Layout) -> Vec<Field> {
     for offset in layout.marker_offsets().take_while(|offset| *offset < wire.len()) {
         let octets = &wire[offset..wire.len().min(offset + MARKER_LEN)];
         let due = u64::from(layout.marker(offset).fpduptr);
-        let mut fields = Fields::new(octets, Places::From(at + offset), Layer::Mpa);
+        let mut fields = Fields::new(octets, OctetPositions::From(at + offset), Layer::Mpa);
         if fields.hex("Marker reserved", 2).is_some_and(|reserved| reserved != 0) {
             fields.note("reserved, ignored");
         }

@@ -4,7 +4,7 @@
 
 use alloc::format;
 
-use super::fields::{Fields, Places};
+use super::fields::{Fields, OctetPositions};
 use super::{Frame, Layer, Violation};
 use crate::wire::mpa::{
     EnhancedRepr, FrameKind, MAX_PRIVATE_DATA, NO_NEGOTIATION, StartupRepr, key_mismatch,
@@ -16,7 +16,7 @@ pub(super) fn looks_like_one(octets: &[u8]) -> bool {
 }
 
 pub(super) fn explain(octets: &[u8]) -> Frame {
-    let mut fields = Fields::new(octets, Places::From(0), Layer::Mpa);
+    let mut fields = Fields::new(octets, OctetPositions::From(0), Layer::Mpa);
     let mismatch = key_mismatch(octets);
     if mismatch < octets.len().min(FrameKind::Request.key().len()) {
         fields.octets("octets", octets.len());

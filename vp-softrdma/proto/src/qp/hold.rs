@@ -35,13 +35,13 @@ struct Message {
 
 /// What is kept, the oldest first. At most the youngest is incomplete.
 #[derive(Debug, Default)]
-pub(crate) struct Hold {
+pub(crate) struct HeldMessages {
     messages: VecDeque<Message>,
     /// Octets of their FPDUs.
     wire: u32,
 }
 
-impl Hold {
+impl HeldMessages {
     pub(crate) fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
@@ -135,7 +135,7 @@ impl Qp {
     /// [`QpConfig::hold`](crate::QpConfig) are kept. What was read is taken all the same: a driver asks
     /// before it reads.
     pub fn hold_room(&self) -> Option<u32> {
-        let Hold { messages, wire } = &self.rx.hold;
+        let HeldMessages { messages, wire } = &self.rx.hold;
         (!messages.is_empty()).then(|| self.config.hold.saturating_sub(*wire))
     }
 

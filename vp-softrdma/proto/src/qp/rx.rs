@@ -8,7 +8,7 @@ use crate::error::ProtocolError;
 use crate::host::{AccessError, Host, Immediate, Receive};
 use crate::mpa::{self, Parsed, RxFpdu};
 use crate::qp::effect::{Destination, Input, Want};
-use crate::qp::hold::Hold;
+use crate::qp::hold::HeldMessages;
 use crate::qp::{LastTerminate, Qp, RefusedHeaders, State};
 use crate::rdmap::access;
 use crate::types::{Role, Stag};
@@ -31,7 +31,7 @@ pub(crate) struct Reception {
     /// The Send-type message that has a buffer and is not complete.
     pub(super) partial: Option<Partial>,
     /// Those that have none yet.
-    pub(super) hold: Hold,
+    pub(super) hold: HeldMessages,
     /// An RDMA Write whose last segment has not come.
     pub(super) write_open: bool,
     /// A segment whose payload is placed as it streams in.
@@ -158,7 +158,7 @@ impl Reception {
             framing,
             msn,
             partial: None,
-            hold: Hold::default(),
+            hold: HeldMessages::default(),
             write_open: false,
             direct: None,
             expect_empty_send: false,

@@ -1,5 +1,5 @@
-//! Looks at every FPDU that comes, whatever the case is about: framing, header fields, sequence.
-//! Belongs to its connection; what it notices goes to the case's record.
+//! Checks every FPDU received during a conformance case: framing, header fields, sequence.
+//! Belongs to its connection; its findings go to the record of the case.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -20,7 +20,7 @@ const MARKERS: &[&str] =
 const HEADER: &[&str] = &["DDP-03", "DDP-04", "RDMAP-01", "RDMAP-02", "MPA-36"];
 const UNTAGGED: &[&str] = &["DDP-05", "DDP-06", "DDP-07", "RDMAP-03"];
 
-pub(super) struct Watch {
+pub(super) struct FpduCheck {
     record: Rc<Record>,
     crc: bool,
     markers: bool,
@@ -29,7 +29,7 @@ pub(super) struct Watch {
     due: HashMap<u32, (u32, u32)>,
 }
 
-impl Watch {
+impl FpduCheck {
     pub(super) fn new(record: Rc<Record>, crc: bool, markers: bool) -> Self {
         Self { record, crc, markers, position: 0, due: HashMap::new() }
     }

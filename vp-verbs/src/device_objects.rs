@@ -15,23 +15,23 @@ use crate::device::Context;
 use crate::events::{Channel, EventSink};
 use crate::map::About;
 use crate::mr::Domain;
+use crate::object_table::{ObjectTable, lock};
 use crate::owned::Owned;
 use crate::ports;
 use crate::qp::VerbsQp;
 use crate::srq::VerbsSrq;
-use crate::table::{Table, lock};
 use crate::thread::DeviceEvents;
 use crate::ud::VerbsUdQp;
 use ibv_sys::ibv_pd;
 
 /// The objects of an open device.
-pub(crate) struct Core {
+pub(crate) struct DeviceObjects {
     pub(crate) sink: Arc<EventSink>,
-    pub(crate) cqs: Table<VerbsCq>,
-    pub(crate) srqs: Table<VerbsSrq>,
-    pub(crate) qps: Arc<Table<VerbsQp>>,
-    pub(crate) uds: Table<VerbsUdQp>,
-    pub(crate) pds: Table<Pd>,
+    pub(crate) cqs: ObjectTable<VerbsCq>,
+    pub(crate) srqs: ObjectTable<VerbsSrq>,
+    pub(crate) qps: Arc<ObjectTable<VerbsQp>>,
+    pub(crate) uds: ObjectTable<VerbsUdQp>,
+    pub(crate) pds: ObjectTable<Pd>,
     pub(crate) cm: Weak<Cm>,
     pub(crate) channel: Channel,
     pub(crate) context: Arc<Context>,
@@ -40,7 +40,7 @@ pub(crate) struct Core {
 
 type Pd = Mutex<Option<Owned<ibv_pd>>>;
 
-impl DeviceEvents for Core {
+impl DeviceEvents for DeviceObjects {
     fn on_completion(&self, cq: u32) {
         if let Ok(cq) = self.cqs.get(cq) {
             cq.on_event();
@@ -76,7 +76,7 @@ impl DeviceEvents for Core {
     }
 }
 
-impl Core {
+impl DeviceObjects {
     pub(crate) fn domain(&self, pd: PdId) -> VpResult<Domain> {
         let no_pd = |error: VpError| VpError { status: VpStatus::InvalidPd, ..error };
         let (entry, hold) = self.pds.hold(pd.0).map_err(no_pd)?;

@@ -10,7 +10,7 @@ pub(crate) use kal_os::lock;
 use vp_api::{VpError, VpResult, VpStatus};
 
 /// Objects of one kind. An id comes back only after all 2^32 - 1 were used.
-pub(crate) struct Table<T> {
+pub(crate) struct ObjectTable<T> {
     what: &'static str,
     inner: Mutex<Inner<T>>,
 }
@@ -21,15 +21,15 @@ struct Inner<T> {
 }
 
 /// Keeps an object in its table.
-pub(crate) struct Hold(Arc<AtomicU32>);
+pub(crate) struct InUse(Arc<AtomicU32>);
 
-impl Drop for Hold {
+impl Drop for InUse {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-impl<T> Table<T> {
+impl<T> ObjectTable<T> {
     /// `what` names the kind in messages.
     pub(crate) fn new(what: &'static str) -> Self {
         Self { what, inner: Mutex::new(Inner { next: 1, map: HashMap::new() }) }
@@ -56,11 +56,11 @@ impl<T> Table<T> {
     }
 
     /// The object, in use until the hold is dropped.
-    pub(crate) fn hold(&self, id: u32) -> VpResult<(Arc<T>, Hold)> {
+    pub(crate) fn hold(&self, id: u32) -> VpResult<(Arc<T>, InUse)> {
         let inner = lock(&self.inner);
         let (object, users) = inner.map.get(&id).ok_or_else(|| self.no(id))?;
         users.fetch_add(1, Ordering::AcqRel);
-        Ok((object.clone(), Hold(users.clone())))
+        Ok((object.clone(), InUse(users.clone())))
     }
 
     /// Removes an object that nobody uses and that `end` could end.

@@ -8,7 +8,7 @@ use warpline_benches::Result;
 
 /// Figures by step, in tenths of an instruction.
 #[derive(Debug, Default)]
-pub(crate) struct Table {
+pub(crate) struct InstructionCounts {
     /// Compiler, C library, valgrind, processor family.
     pub(crate) tools: String,
     rows: Vec<(String, u64)>,
@@ -18,7 +18,7 @@ fn file() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("instructions.txt")
 }
 
-impl Table {
+impl InstructionCounts {
     /// Without figures.
     pub(crate) fn new(tools: String) -> Self {
         Self { tools, rows: Vec::new() }
@@ -92,9 +92,11 @@ mod tests {
 
     #[test]
     fn five_percent_more_is_worse() {
-        let committed =
-            Table { tools: String::new(), rows: vec![("a".into(), 1000), ("b".into(), 1000)] };
-        let mut now = Table::new(String::new());
+        let committed = InstructionCounts {
+            tools: String::new(),
+            rows: vec![("a".into(), 1000), ("b".into(), 1000)],
+        };
+        let mut now = InstructionCounts::new(String::new());
         now.push("a", 1050);
         now.push("b", 1051);
         now.push("c", 1);
@@ -103,7 +105,7 @@ mod tests {
 
     #[test]
     fn the_committed_table_reads() {
-        let table = Table::committed().unwrap();
+        let table = InstructionCounts::committed().unwrap();
         assert!(!table.rows.is_empty() && table.rows.iter().all(|(_, figure)| *figure > 0));
     }
 }

@@ -28,7 +28,7 @@ type Slot<T> = ArcSwapOption<Entry<T>>;
 pub(crate) type Found<T> = Guard<Option<Arc<Entry<T>>>>;
 
 /// The table.
-pub(crate) struct Table<T> {
+pub(crate) struct HandleTable<T> {
     chunks: [OnceLock<Box<[Slot<T>]>>; CHUNKS],
     free: Mutex<Free>,
 }
@@ -76,7 +76,7 @@ impl Raw {
     }
 }
 
-impl<T> Table<T> {
+impl<T> HandleTable<T> {
     pub(crate) const fn new() -> Self {
         let free = Free { slots: Vec::new(), used: 0, generation: 0 };
         Self { chunks: [const { OnceLock::new() }; CHUNKS], free: Mutex::new(free) }
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_stale_handle_never_names_the_next_object() {
-        let table = Table::new();
+        let table = HandleTable::new();
         let first = table.insert(|_| "first").unwrap();
         assert_eq!(table.get(first).unwrap().as_ref().unwrap().object, "first");
         assert_eq!(table.remove(first).unwrap().object, "first");
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn any_number_may_be_tried() {
-        let table = Table::new();
+        let table = HandleTable::new();
         let live = table.insert(|raw| raw).unwrap();
         assert_eq!(table.get(live).unwrap().as_ref().unwrap().object, live);
         for number in [0, 1, u64::MAX, 1 << 32, live.number() + 1, live.number() | 1 << 63] {
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn many_objects_keep_their_names() {
-        let table = Table::new();
+        let table = HandleTable::new();
         let all: Vec<_> = (0..3000).map(|n| table.insert(|_| n).unwrap()).collect();
         for (n, raw) in all.iter().enumerate() {
             assert_eq!(table.get(*raw).unwrap().as_ref().unwrap().object, n);
