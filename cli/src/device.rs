@@ -1,4 +1,4 @@
-//! The device that a command works over: what `--device` names, or the first usable one. No state.
+//! Selection of the device for a command: the one of `--device`, or the first usable one. No state.
 
 use itapi::{Ia, IaBuilder};
 

@@ -1,4 +1,4 @@
-//! `warpline devices`: what there is, what it can do, and what is missing. No state.
+//! `warpline devices`: lists devices, their capabilities, and what is missing. No state.
 //!
 //! The code of providers runs in second processes only, one for each listing and one for each device:
 //! what crashes or hangs there is named, and the others are listed.

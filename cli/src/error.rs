@@ -1,4 +1,4 @@
-//! Errors as the user sees them: what went wrong, where, the probable cause, and what to do.
+//! Errors for the user: what went wrong, where, the probable cause, and what to do.
 //!
 //! Owns nothing; used by every command on the main thread. A dead peer becomes one of these.
 

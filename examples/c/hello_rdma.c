@@ -56,7 +56,7 @@ static bool accept_one(void)
     return expect(events, IT_CM_MSG_CONN_ESTABLISHED_EVENT, &event);
 }
 
-/* Connection handling: connects; answers the server's key. */
+/* Connection handling: connects; returns the server's key. */
 static bool connect_to(const char *server, unsigned char *range)
 {
     it_event_t event;

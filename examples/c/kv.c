@@ -168,7 +168,7 @@ static bool next(struct peer *peer, uint64_t patience, it_event_t *event)
     return false;
 }
 
-/* Puts an entry into the table; answers its version, 0 if there is no room or it is malformed. */
+/* Puts an entry into the table; returns its version, 0 if there is no room or it is malformed. */
 static uint64_t put(unsigned char *entry)
 {
     uint32_t length = get32(entry + 16);

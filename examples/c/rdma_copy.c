@@ -146,7 +146,7 @@ struct incoming {
     uint64_t left, sum;
 };
 
-/* Only plain names: nobody outside chooses another directory. Answers why not, or NULL. */
+/* Only plain names: nobody outside chooses another directory. Returns the reason if it cannot, or NULL. */
 static const char *create(struct incoming *in, const char *directory, const unsigned char *name,
                           size_t length, uint64_t size)
 {
@@ -187,7 +187,7 @@ static const char *finish(struct incoming *in, uint64_t sum)
     return NULL;
 }
 
-/* Does what the client says with one chunk. Answers why not, or NULL. */
+/* Does what the client says with one chunk. Returns the reason if it cannot, or NULL. */
 static const char *take(struct incoming *in, const char *directory, const unsigned char *header,
                         const unsigned char *chunk)
 {

@@ -1,4 +1,4 @@
-//! What can go wrong while reading the tree.
+//! Errors of reading the source tree.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Rules of the tree.
+//! Checks of the source tree's rules.
 //!
 //! - [`arrows`]: which crate may depend on which.
 //! - [`circles`]: which files of a crate may import one another.

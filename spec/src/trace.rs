@@ -1,4 +1,4 @@
-//! From a promise to what keeps it and what tests it.
+//! Traceability: from a requirement or promise to its code and its tests.
 //!
 //! - [`requirements`], [`scan`], [`report`]: which requirement of the iWARP documents is obeyed where
 //!   and tested by what, from `[MPA-09]`-style ids in comments.

@@ -17,9 +17,9 @@ extern "C" {
 
 /** The condition holds. */
 #define CHECK(condition) check_true((condition) ? 1 : 0, #condition, __FILE__, __LINE__)
-/** The call answers this status. */
+/** The call returns this status. */
 #define EXPECT(status, call) check_status((status), (call), #call, __FILE__, __LINE__)
-/** The call answers IT_SUCCESS, or the program ends. */
+/** The call returns IT_SUCCESS, or the program ends. */
 #define MUST(call) check_must((call), #call, __FILE__, __LINE__)
 
 void check_true(int holds, const char *what, const char *file, int line);

@@ -157,7 +157,7 @@ static void one_sided(const struct side *active, const struct side *passive)
     message(passive, active, 3);
 }
 
-/* The context that a link answers is the one that a peer can use, whoever picked it. */
+/* The context that a link returns is the one that a peer can use, whoever picked it. */
 static void window(const struct side *active, const struct side *passive, it_rmr_type_t type)
 {
     it_rmr_handle_t rmr;

@@ -1,4 +1,4 @@
-//! `dlclose` of the C library leaves it in the process: its threads run on.
+//! Test that `dlclose` of the C library leaves it in the process: its threads continue to run.
 
 #![forbid(unsafe_code)]
 

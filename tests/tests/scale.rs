@@ -1,4 +1,4 @@
-//! 2,000 connections in one process, all exchanging data, and what an idle one costs.
+//! Test of 2,000 connections in one process, all exchanging data, and the cost of an idle one.
 
 use std::process::Command;
 use std::time::Duration;

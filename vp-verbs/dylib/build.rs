@@ -1,4 +1,4 @@
-//! Has the library stay in the process when a host closes it: its threads run on.
+//! Keeps the library in the process when a host closes it: its threads continue to run.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

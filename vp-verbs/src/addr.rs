@@ -1,4 +1,4 @@
-//! Socket addresses between Rust and C. Owns nothing.
+//! Conversion of socket addresses between Rust and C. No state.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 

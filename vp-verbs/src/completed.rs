@@ -1,4 +1,4 @@
-//! Completions on their way to the consumer. Values only; a CQ's backlog or a queue's late posts own them.
+//! Completions not yet polled. Values only; a CQ's backlog or a queue's late posts own them.
 
 use vp_api::{DatagramSource, QpId, WcOpcode, WcStatus, WorkCompletion};
 

@@ -1,4 +1,4 @@
-//! The objects of an open device by their ids, and what happens to them.
+//! The objects of an open device by their ids, and the delivery of its events to them.
 //!
 //! Owner: the open device; the event thread and the datagrams share it. Any thread.
 

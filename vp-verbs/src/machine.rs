@@ -1,4 +1,4 @@
-//! Why there may be no device on this machine: what is looked at, and what would help.
+//! Diagnosis of why this machine has no device, and what would help.
 //!
 //! Reads files below `/sys` and `/dev` and the process's limits; owns nothing, any thread.
 

@@ -1,4 +1,4 @@
-//! What the data path must know of memory: keys of regions, and windows, which are bound there.
+//! Memory windows and keys of regions, as the data path needs them to bind and post.
 //!
 //! Owner: the open device; queue pairs share it. Windows are locked for binds and invalidations
 //! only. A window that a peer invalidates is marked when that completion is polled, and one whose bind

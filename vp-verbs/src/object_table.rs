@@ -1,4 +1,4 @@
-//! Tables of verbs objects by id, and who is in use by whom.
+//! Tables of verbs objects by id, with a use count for each.
 //!
 //! Owner: the open device, one table per kind. Any thread; never the data path.
 

@@ -1,4 +1,4 @@
-//! A device's ports, and the addresses that lead to them.
+//! A device's ports, and their addresses.
 //!
 //! The kernel knows which device an address belongs to: an id of rdma_cm that is bound to the
 //! address says it, for every transport alike. Owns nothing; runs on the caller's thread.

@@ -1,4 +1,4 @@
-//! The open device: the privileged verbs, and the life times of all its objects.
+//! The open device: the privileged verbs, and the lifetimes of all its objects.
 //!
 //! Owner: the access layer. It closes with its last reference: queue pairs first, the event thread
 //! last. Privileged verbs run on the application's threads.

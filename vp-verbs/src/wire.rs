@@ -1,4 +1,4 @@
-//! Work requests in C's layout, chained on the stack: posting allocates nothing.
+//! Work requests as C structures, chained on the stack: posting allocates nothing.
 //!
 //! Owner: one post call, on its own stack. Pointers in a batch are set when it is handed over,
 //! because it moves until then.

@@ -1,4 +1,4 @@
-//! Reads what the peer sent. Pure functions.
+//! Parses what the peer sent. Pure functions.
 
 use iwarp_proto::TerminateCode;
 use iwarp_proto::wire::ddp::Header;

@@ -1,4 +1,4 @@
-//! What a case works with: connections to the peer, and what is known about it. Main thread only.
+//! Test bench of a conformance case: connections to the peer, and what is known about it. Main thread only.
 //! Nothing is kept from one case to the next but what the first look at the peer found.
 
 use std::io;

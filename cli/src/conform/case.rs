@@ -1,4 +1,4 @@
-//! What a case is: what it tries, what it needs of the peer, which requirements it shows. Plain values.
+//! A conformance case: what it tries, what it needs of the peer, the requirements that it shows. Plain values.
 //!
 //! A case asks the peer for one thing on a fresh connection. The main thread plays one case at a time.
 

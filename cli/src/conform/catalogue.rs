@@ -1,4 +1,4 @@
-//! All cases, all requirements, and why the wire cannot show some of them. Constants.
+//! Catalogue of conformance cases and requirements, and why the wire cannot show some of them. Constants.
 
 use serde::Deserialize;
 

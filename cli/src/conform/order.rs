@@ -1,4 +1,4 @@
-//! What a tester tells `warpline conform --serve` to do, in private data and in messages. No state.
+//! Commands of a tester to `warpline conform --serve`, in private data and in messages. No state.
 
 use itapi::RemoteRange;
 

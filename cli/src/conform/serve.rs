@@ -1,4 +1,4 @@
-//! The well-known target of a tester: accepts everybody, echoes, grants memory, does as told.
+//! Target program for a tester: accepts every connection, echoes, grants memory, executes commands.
 //!
 //! A Request whose private data begins with [`MAGIC`] says how many receives to post, and whether to
 //! speak first. The Reply's private data: [`MAGIC`], then the ranges of five regions: for everything,

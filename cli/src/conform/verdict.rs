@@ -1,4 +1,4 @@
-//! What comes out of a case, and what must be known about the peer to play it. Plain values.
+//! Verdicts of conformance cases, and what must be known about the peer to run them. Plain values.
 //!
 //! That a peer dies or falls silent is a result like any other.
 

@@ -1,4 +1,4 @@
-//! What the two processes of the demo say to each other. No state, no IO.
+//! Messages between the two processes of the demo. No state, no IO.
 //!
 //! The parent connects with a [`Hello`] as private data; the child answers with the name of its
 //! store. Chunks travel by the operation at hand; [`Message`]s (16 octets, by Send) say what is

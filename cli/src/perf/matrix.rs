@@ -1,4 +1,4 @@
-//! What `perf` measures when nobody says what: the matrix of `docs/performance.md`. No state.
+//! The default matrix of `warpline perf`, as in `docs/performance.md`. No state.
 
 use super::args::{WhatArgs, usual_sizes};
 use super::case::{Case, Mode, Op};

@@ -1,4 +1,4 @@
-//! Counts, times and statistics of a measurement. Plain values of the thread that measures.
+//! Counters, latency histograms and statistics of a measurement. Plain values of the thread that measures.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Raw TCP, the measure of all: what a plain program does, and the best that we can write.
+//! Raw TCP references: a plain program, and the fastest stream that we can write.
 //!
 //! A client's end runs phase after phase; at the end of each the server has confirmed all of it.
 //! Each loop belongs to the thread that calls it and owns its memory. A peer that dies is an error

@@ -1,4 +1,4 @@
-//! Where to ping, where to serve: addresses as users write them. No state.
+//! Addresses of `warpline ping`, as users write them. No state.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! What rdma-core's `rping` puts on the wire. No state, no IO.
+//! Wire format of rdma-core's `rping`. No state, no IO.
 //!
 //! Each round trip: the client sends the name of its source buffer; the server reads it by RDMA
 //! Read and sends a go-ahead; the client sends the name of its sink buffer; the server writes the

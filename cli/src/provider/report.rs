@@ -1,4 +1,4 @@
-//! What the parent heard from the child, and the report that it makes of it. Plain data.
+//! Results of the child process, and the report made of them. Plain data.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Where a program is: as a shell looks for it.
+//! Finds a program on `$PATH`, as a shell does.
 
 use std::ffi::OsStr;
 use std::fs::metadata;

@@ -1,4 +1,4 @@
-//! Runs the executable. Every process dies with its test.
+//! Test support: runs the executable. Every process ends with its test.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;

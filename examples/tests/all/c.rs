@@ -1,4 +1,4 @@
-//! The C programs with each other and with those in Rust.
+//! Tests of the C examples with each other and with those in Rust.
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,4 @@
-//! The README says for each example how many lines are connection handling; this counts them.
+//! Counts the lines of connection handling that the README states for each example.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! The Rust programs with each other.
+//! Tests of the Rust examples with each other.
 
 use crate::program::{Program, Server};
 use crate::scenes;

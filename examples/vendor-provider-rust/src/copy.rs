@@ -1,4 +1,4 @@
-//! The only place that touches registered memory: raw copies, never references.
+//! Raw copies to and from registered memory; no other code touches it.
 
 use vp_api::MemRange;
 

@@ -1,4 +1,4 @@
-//! What each fuzz target does with its input. A body panics where the protocol core breaks a promise.
+//! Bodies of the fuzz targets. A body panics where the protocol core breaks a promise.
 //!
 //! The functions are plain: the fuzzer calls them through `fuzz/fuzz_targets`, and a test runs them
 //! over the committed corpus. The first octets of an input choose the set-up, the rest is what the

@@ -1,4 +1,4 @@
-//! Runs every target over its committed corpus, so that a finding once made stays mended.
+//! Runs every fuzz body over its committed corpus, so that a fixed finding stays fixed.
 //!
 //! Owner of the state: none. One thread. No peer.
 

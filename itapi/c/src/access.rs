@@ -1,4 +1,4 @@
-//! Privileges and addressing modes of C as rights of the verbs. No state.
+//! Conversion of IT-API privileges and addressing modes to verbs access rights. No state.
 
 use ual::vp_api::{Access, Addressing, Capabilities, RnicAttrs};
 

@@ -1,4 +1,4 @@
-//! Taking events: polling, waiting, callbacks; and posting software events.
+//! Taking events from a dispatcher: polling, waiting, callbacks; and posting software events.
 //!
 //! A dequeue allocates nothing for completions and takes no lock that endpoints share: the handle
 //! is looked up without one, the provider's queue is polled directly, and what was posted is found

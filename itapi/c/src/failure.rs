@@ -1,4 +1,4 @@
-//! Why an entry point refuses: an IT-API status and the long text behind it. No state.
+//! Failures of entry points: an IT-API status and a long text. No state.
 
 use std::borrow::Cow;
 use std::io;

@@ -1,4 +1,4 @@
-//! What all posts have in common: cookies, flags, the entry in the ring, refusals.
+//! Common parts of all posts: cookies, flags, the entry in the ring, refusals.
 //!
 //! Each entry point exists twice, for cookies of 8 and of 24 octets ([`both`]). A post finds its
 //! endpoint, copies the segments to the stack, stores the cookie in the endpoint's ring and calls the

@@ -1,4 +1,4 @@
-//! Reading and writing what C callers point at. No state; the caller's thread.
+//! Reading and writing memory through pointers of C callers. No state; the caller's thread.
 //!
 //! C may pass NULL and unaligned pointers; both are handled here. It may not pass a pointer to memory
 //! that is not mapped, which no library can detect. Everything is copied, no Rust

@@ -1,4 +1,4 @@
-//! From a completion back to the request that was posted.
+//! Finds the posted request of a completion.
 //!
 //! Looking one up takes no lock but that of its queue, and allocates nothing. Any thread; each request
 //! is resolved once.

@@ -1,4 +1,4 @@
-//! The outstanding requests of one queue, with what their completions will say in C.
+//! Outstanding requests of one queue, with the data for their completion events.
 //!
 //! A ring belongs to an endpoint. Its slots are allocated with it. Posting and dequeuing allocate nothing,
 //! unless more threads than half the depth of the queue have polled a completion each and not yet taken

@@ -1,4 +1,4 @@
-//! Adapters, zones, event dispatchers and the questions about them, through the entry points.
+//! Tests of adapters, zones, event dispatchers and queries, through the entry points.
 
 mod adapters;
 mod closing;

@@ -1,4 +1,4 @@
-//! Work request ids: which queue a completion is of, and which request there.
+//! Work request ids: encode the queue and the request of a completion.
 //!
 //! `notify << 63 | receive << 62 | slot << 32 | number`: the slot of the endpoint or shared receive
 //! queue in the table of handles, and the number of the request in its ring. Plain numbers.

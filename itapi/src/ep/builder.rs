@@ -1,4 +1,4 @@
-//! How an endpoint is made. No state.
+//! Builder of endpoints. No state.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,4 +1,4 @@
-//! How a region is made. No state.
+//! Builder of registered regions. No state.
 
 use ual::{LmrInit, Region};
 use vp_api::{Access, Addressing, Stag};

@@ -1,4 +1,4 @@
-//! Many work requests at once.
+//! Tests of lists of work requests.
 
 use itapi::{Local, Operation, VpStatus, Work};
 

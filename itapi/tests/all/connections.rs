@@ -1,4 +1,4 @@
-//! Connecting, refusing, ending.
+//! Tests of connecting, rejecting and disconnecting.
 
 use std::time::Duration;
 

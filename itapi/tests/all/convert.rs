@@ -1,4 +1,4 @@
-//! Sockets that become endpoints, and requests that move to another listener.
+//! Tests of converted sockets, and of requests handed to another listener.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

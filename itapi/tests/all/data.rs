@@ -1,4 +1,4 @@
-//! Work requests and their completions.
+//! Tests of work requests and their completions.
 
 use itapi::{Access, Error, LmrRange, MwKind, Operation, VpStatus, WcStatus, Work};
 

@@ -1,4 +1,4 @@
-//! Event dispatchers: when they notify, what they carry, what happens without room.
+//! Tests of event dispatchers: when they notify, what they carry, what happens without room.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Memory: its bounds, and that it outlives everything that may write to it.
+//! Tests of memory: its bounds, and that it outlives everything that may write to it.
 
 use std::time::Duration;
 

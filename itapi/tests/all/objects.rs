@@ -1,4 +1,4 @@
-//! What objects say of themselves, and what can be changed.
+//! Tests of the attributes of objects, and of changing them.
 
 use std::time::Duration;
 

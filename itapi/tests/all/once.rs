@@ -1,4 +1,4 @@
-//! Every posted request completes exactly once, whatever becomes of its connection.
+//! Tests that every posted request completes exactly once, however its connection ends.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;

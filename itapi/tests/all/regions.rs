@@ -1,4 +1,4 @@
-//! Regions that change: linked, unlinked, shared, modified.
+//! Tests of regions that change: linked, unlinked, shared, modified.
 
 use itapi::{Access, Addressing, Error, Operation, WcStatus, Work};
 

@@ -1,4 +1,4 @@
-//! Several threads take from one dispatcher: every signalled request comes out once, as what it is.
+//! Tests of several threads that take from one dispatcher: every signalled request completes once.
 
 use std::collections::HashSet;
 use std::sync::Mutex;

@@ -1,4 +1,4 @@
-//! Memory windows: both kinds, and what outlives what.
+//! Tests of memory windows: both kinds, and their lifetimes.
 
 use itapi::{Access, AccessError, Error, MwKind, Operation, WcStatus, Work};
 

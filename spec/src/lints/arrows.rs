@@ -1,4 +1,4 @@
-//! Which crate may depend on which: the arrows of ARCHITECTURE.md, asserted.
+//! Check of the dependencies between crates, the table of ARCHITECTURE.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! The numbers of the C header and those of its Rust mirror are the same.
+//! Check that the constants of the C header and those of its Rust mirror are equal.
 
 use std::collections::BTreeMap;
 

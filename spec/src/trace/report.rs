@@ -1,4 +1,4 @@
-//! The table of requirements, and what is wrong with it.
+//! The table of requirements, and its findings.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! Finds requirement ids in comments: `[MPA-09]`, `[MPA-13, CONN-03]`.
+//! Scans comments for requirement ids: `[MPA-09]`, `[MPA-13, CONN-03]`.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The state of both libraries.
+//! The shared state of both libraries.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;

@@ -184,7 +184,7 @@ impl Evd {
 
     /// Before a completion that does not count can exist.
     #[inline]
-    pub(crate) fn expect_quiet(&self) -> std::result::Result<(), VpStatus> {
+    pub(crate) fn expect_uncounted(&self) -> std::result::Result<(), VpStatus> {
         match &self.source {
             Source::Completions(completions, _) if !completions.allows_uncounted() => {
                 self.allow_uncounted().map_err(|_| VpStatus::InsufficientResources)

@@ -246,7 +246,7 @@ impl Ep {
         let is_quiet =
             |wr: &SendWr<'_>| wr.wr_id & NOTIFY == 0 && wr.flags.contains(SendFlags::SIGNALED);
         if wrs.iter().any(is_quiet) {
-            self.send_evd.expect_quiet().map_err(unposted)?;
+            self.send_evd.expect_uncounted().map_err(unposted)?;
         }
         self.qp.post_send(wrs)
     }
@@ -255,7 +255,7 @@ impl Ep {
     #[inline]
     pub fn post_recv(&self, wrs: &[RecvWr<'_>]) -> std::result::Result<(), PostFailure> {
         if wrs.iter().any(|wr| wr.wr_id & NOTIFY == 0) {
-            self.recv_evd.expect_quiet().map_err(unposted)?;
+            self.recv_evd.expect_uncounted().map_err(unposted)?;
         }
         self.qp.post_recv(wrs)
     }

@@ -87,16 +87,16 @@ impl Srq {
     pub fn post_recv(&self, wrs: &[RecvWr<'_>]) -> std::result::Result<(), PostFailure> {
         let quiet = wrs.iter().any(|wr| wr.wr_id & NOTIFY == 0);
         if quiet && !self.quiet.load(Ordering::Acquire) {
-            self.expect_quiet().map_err(|status| PostFailure { posted: 0, status })?;
+            self.expect_uncounted().map_err(|status| PostFailure { posted: 0, status })?;
         }
         self.srq.post_recv(wrs)
     }
 
     #[cold]
-    fn expect_quiet(&self) -> std::result::Result<(), VpStatus> {
+    fn expect_uncounted(&self) -> std::result::Result<(), VpStatus> {
         let evds = self.evds();
         for evd in evds.iter().filter_map(Weak::upgrade) {
-            evd.expect_quiet()?;
+            evd.expect_uncounted()?;
         }
         // Under the lock: a dispatcher that is added later sees it.
         self.quiet.store(true, Ordering::Release);
@@ -107,7 +107,7 @@ impl Srq {
     pub(super) fn completes_to(&self, evd: &Arc<Evd>) -> Result<()> {
         let mut evds = self.evds();
         if self.quiet.load(Ordering::Acquire) {
-            evd.expect_quiet().map_err(|s| Error::status("prepare the event dispatcher", s))?;
+            evd.expect_uncounted().map_err(|s| Error::status("prepare the event dispatcher", s))?;
         }
         evds.retain(|known| known.upgrade().is_some_and(|known| !Arc::ptr_eq(&known, evd)));
         room::push(&mut evds, "dispatchers of a queue", Arc::downgrade(evd))

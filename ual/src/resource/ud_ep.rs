@@ -177,7 +177,7 @@ impl UdEp {
         }
         let Datagram { wr_id, data, flags, solicited, to } = *datagram;
         if wr_id & NOTIFY == 0 && flags.contains(SendFlags::SIGNALED) {
-            self.send_evd.expect_quiet().map_err(unposted)?;
+            self.send_evd.expect_uncounted().map_err(unposted)?;
         }
         let post = |ah| {
             let immediate = None;
@@ -190,7 +190,7 @@ impl UdEp {
     /// the completions were examined.
     pub fn post_recv(&self, wrs: &[RecvWr<'_>]) -> std::result::Result<(), PostFailure> {
         if wrs.iter().any(|wr| wr.wr_id & NOTIFY == 0) {
-            self.recv_evd.expect_quiet().map_err(unposted)?;
+            self.recv_evd.expect_uncounted().map_err(unposted)?;
         }
         self.qp.post_recv(wrs)
     }

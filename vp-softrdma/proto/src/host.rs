@@ -1,4 +1,4 @@
-//! What the protocol core asks of whoever owns memory: receive buffers, STags, local buffers.
+//! The host interface: what the protocol core requires of the owner of memory and queues.
 //!
 //! Calls are made only from inside `Qp::handle_*` and `Qp::poll_transmit`, on the caller's thread.
 //! A host never sees an octet of an FPDU that has not passed MPA validation (RFC 5044 section 6).

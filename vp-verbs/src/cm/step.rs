@@ -1,4 +1,4 @@
-//! What each event of rdma_cm leads to.
+//! Handling of each rdma_cm event.
 //!
 //! Runs on the thread that polls events, with the table locked for one step.
 

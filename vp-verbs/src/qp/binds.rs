@@ -1,4 +1,4 @@
-//! Binds of windows that a send queue has and that may still fail: then the window is bound as it was before.
+//! Outstanding binds of windows: if one fails, the window is bound as it was before.
 //!
 //! Owner: a queue pair. Touched by who posts, under the lock of the ring, and by who polls a bind in
 //! error. At most one for each slot of the queue; those whose requests have ended go when one is added.

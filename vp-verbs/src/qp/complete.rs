@@ -1,4 +1,4 @@
-//! What the device completed, as the consumer sees it, and what is flushed without the device.
+//! Conversion of the device's completions, and flushing without the device.
 //!
 //! Runs in the thread that polls the CQ. A completion in error ends the connection.
 

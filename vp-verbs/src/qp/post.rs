@@ -1,4 +1,4 @@
-//! Posting: requests in the consumer's layout become chains in C's, and take places in the rings.
+//! Posting: converts requests to chains of C structures, and enters them in the rings.
 //!
 //! Runs in the poster's thread, under the lock of the queue. Allocates nothing but for binds.
 

@@ -1,4 +1,4 @@
-//! Whose completions are whose, by the numbers that the device knows.
+//! Map from the device's queue pair numbers to the queues whose completions they are.
 //!
 //! Owner: the open device; queue pairs and CQs share it. Any thread.
 

@@ -1,4 +1,4 @@
-//! Paths of datagrams between our terms, rdma-core's, and those of a received header.
+//! Conversion of datagram paths between our types, rdma-core's, and received headers.
 //!
 //! Owns nothing; what asks the device runs on the caller's thread. Nothing that a peer sends is
 //! trusted beyond being an address.

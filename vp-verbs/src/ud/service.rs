@@ -1,4 +1,4 @@
-//! Datagram services over rdma_cm (InfiniBand's SIDR): questions and answers, one message each.
+//! Datagram services over rdma_cm (InfiniBand's SIDR): requests and replies, one message each.
 //!
 //! Owner: the connection manager, whose event channel it shares: marks with the highest bit are of
 //! here. Calls come from any thread; events are answered by the event thread, which calls the

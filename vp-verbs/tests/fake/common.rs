@@ -1,4 +1,4 @@
-//! The stand-in, and orders to it.
+//! Test fixtures: the test double of rdma-core, and commands to it.
 
 use std::ffi::{CString, c_char, c_int};
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Faults that no real device shows.
+//! Tests of faults that no real device shows.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};

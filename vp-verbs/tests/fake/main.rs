@@ -1,4 +1,4 @@
-//! The provider over a stand-in for rdma-core.
+//! Tests of the provider over a test double of rdma-core.
 #![allow(clippy::unwrap_used)] // a test fails loudly
 
 mod common;

@@ -1,4 +1,4 @@
-//! The committed figures: one line that says with what they were counted, then a line per step.
+//! The committed instruction counts: a line with the tools that counted them, then a line per step.
 //!
 //! Plain text beside the crate, owned by whoever commits it; read and written by one thread.
 

@@ -1,4 +1,4 @@
-//! The steps that are counted: what each prepares, and what of it counts.
+//! The measured steps of the data path: their preparation, and the part that is counted.
 //!
 //! Each runs in a process of its own, in one thread.
 
@@ -111,7 +111,7 @@ fn transmit() -> Result<()> {
     )
 }
 
-/// Lists that go out at once: the consumer has just come round.
+/// Lists that go out at once: the consumer has just polled.
 fn lists() -> Result<()> {
     let end = End::new(Role::Initiator)?;
     let sgl = [end.message()];

@@ -1,4 +1,4 @@
-//! What libibverbs' functions add to those of a provider: an application of `ofa` in miniature.
+//! Steps of libibverbs' functions on top of the provider's: a small application of `ofa`.
 //!
 //! For posts its queue pair is in RTS and waits for one that never meets it, so that a post is kept and
 //! transmits nothing, whatever the clock says. Everything is made once and left to the end of the process.

@@ -1,4 +1,4 @@
-//! Which affiliated event says what the provider reports. No state.
+//! Maps asynchronous events of the provider to IT-API's affiliated events. No state.
 
 use ual::vp_api::{AsyncEvent, Terminate};
 use ual::{AsyncSource, Ia};

@@ -1,4 +1,4 @@
-//! Events in C's terms, before they take one of its layouts. Plain values; handles are numbers.
+//! Events in IT-API's terms, before they are written in one of its layouts. Plain values; handles are numbers.
 
 use ual::vp_api::DatagramSource;
 

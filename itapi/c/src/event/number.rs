@@ -1,4 +1,4 @@
-//! Which `it_event_type_t` stands for an event, and which events have none. No state.
+//! Maps events to `it_event_type_t`; some events have none. No state.
 
 use ual::vp_api::AsyncEvent;
 use ual::{AsyncSource, ConnEvent, ConnectError, Event, FailReason};

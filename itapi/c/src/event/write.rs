@@ -1,4 +1,4 @@
-//! Events into `it_event_t`, in either layout. No state.
+//! Writes events as `it_event_t`, in either layout. No state.
 //!
 //! Only the member of the union that the event uses is written.
 

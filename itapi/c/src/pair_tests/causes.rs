@@ -1,4 +1,4 @@
-//! Why a connection ended, in the words that C gets first.
+//! Tests of the texts that say why a connection ended.
 
 use super::*;
 use crate::event::itw_event_text;

@@ -1,4 +1,4 @@
-//! Connecting, refusing, handing over, converting sockets.
+//! Tests of connecting, rejecting, handing over and converting sockets.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! Log lines on their way to a C program.
+//! Tests of log lines passed to a C program.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Mutex;

@@ -1,4 +1,4 @@
-//! Regions: registration, sharing, buffer lists, changes, queries.
+//! Tests of regions: registration, sharing, buffer lists, changes, queries.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Callers that err: wrong handles, wrong arguments, frees that race.
+//! Tests of misuse: wrong handles, wrong arguments, concurrent frees.
 
 use std::sync::Barrier;
 

@@ -1,4 +1,4 @@
-//! Each completion comes exactly once, whatever order threads take them in and whenever connections end.
+//! Tests that each completion is delivered exactly once, in whatever order threads take them and connections end.
 
 use std::collections::HashSet;
 use std::sync::Mutex;

@@ -1,4 +1,4 @@
-//! Cookies come back, each once: queues that wrap, that are full, that say nothing, and that end.
+//! Tests of rings of outstanding requests: each cookie comes back once, also from rings that wrap or are full.
 
 use std::collections::HashSet;
 use std::sync::Mutex;

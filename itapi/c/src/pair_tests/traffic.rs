@@ -1,4 +1,4 @@
-//! Every operation once: what it does, and what its event says.
+//! Tests of every operation: its effect, and its event.
 
 use super::*;
 use crate::immediate::*;

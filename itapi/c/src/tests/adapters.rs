@@ -1,4 +1,4 @@
-//! Adapters, zones, contexts, mappings, datagrams, and a forked child.
+//! Tests of adapters, zones, contexts, mappings, datagrams, and a forked child.
 
 use std::ffi::{CStr, c_void};
 

@@ -1,4 +1,4 @@
-//! Freeing an adapter while it is used: waiters, pollers, callbacks, posting threads, connections.
+//! Tests of freeing an adapter in use: waiters, pollers, callbacks, posting threads, connections.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};

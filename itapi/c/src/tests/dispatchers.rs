@@ -1,4 +1,4 @@
-//! Event dispatchers: flags, parameters, software events, waiting, aggregates, callbacks.
+//! Tests of event dispatchers: flags, parameters, software events, waiting, aggregates, callbacks.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};

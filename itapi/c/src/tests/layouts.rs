@@ -1,4 +1,4 @@
-//! Events in either layout, and their texts.
+//! Tests of events in either layout, and of their texts.
 
 use std::ffi::c_char;
 

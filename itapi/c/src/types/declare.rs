@@ -1,4 +1,4 @@
-//! How the C types are declared and proven. No state.
+//! Macros that declare the C types and check their layouts. No state.
 
 /// A C structure, its size, and the offset of each member.
 macro_rules! record {

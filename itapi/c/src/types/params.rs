@@ -1,4 +1,4 @@
-//! What the query and modify calls exchange. No state.
+//! Parameter structures of the query and modify calls. No state.
 
 use super::*;
 

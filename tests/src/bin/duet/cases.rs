@@ -1,4 +1,4 @@
-//! What is played: a table. One end leads, the other follows; most cases are played both ways.
+//! Table of the cases of `duet`. One end leads, the other follows; most cases are run in both directions.
 
 use crate::end::End;
 use crate::side::Fail;

@@ -1,4 +1,4 @@
-//! One process's side: its adapter, and what its options say. Plain values.
+//! One process of `duet`: its adapter, and its options. Plain values.
 
 use itapi::{Crc, Error, Ia, PeerToPeer, Policy};
 

@@ -1,4 +1,4 @@
-//! Collects the fields of one frame while its octets are read.
+//! Fields of a decoded frame, collected while its octets are read.
 //!
 //! Owner of the state: the explaining function. One thread. Octets that are not there end the list.
 

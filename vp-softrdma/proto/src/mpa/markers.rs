@@ -1,4 +1,4 @@
-//! Where the markers of one FPDU stand (RFC 5044 sections 4.2 and 4.3); shared by both directions.
+//! Positions of MPA markers in an FPDU (RFC 5044 sections 4.2 and 4.3); shared by both directions.
 //!
 //! Owner of the state: none, a value of 8 octets per FPDU. Any thread. The peer plays no part.
 

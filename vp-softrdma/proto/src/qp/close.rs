@@ -1,4 +1,4 @@
-//! How a stream ends: graceful close, Terminate, abort, loss, and what is flushed when.
+//! End of a stream: orderly close, Terminate, abort, loss, and what is flushed when.
 //!
 //! Owner: the QP; touched only by the thread that drives it. Whatever the peer does, every path
 //! ends in Idle or Error with both queues empty, given that the provider's close timer runs.

@@ -1,4 +1,4 @@
-//! What a QP is told when it is created and when it gets its stream.
+//! Parameters of a QP at its creation and when it gets its stream.
 //!
 //! Plain values; owned by the QP after it took them.
 

@@ -1,4 +1,4 @@
-//! What each kind of inbound segment must satisfy, and what happens when it is complete.
+//! Checks of each kind of inbound segment, and the completion of messages.
 //!
 //! Owner: the QP; touched only by the thread that drives it. Nothing here outlives the stream.
 

@@ -1,4 +1,4 @@
-//! What a QP puts out besides FPDUs: actions on the stream, events, results.
+//! Outputs of a QP besides FPDUs: actions on the stream, events, results.
 //!
 //! Plain values; the queue of actions is owned by the QP.
 

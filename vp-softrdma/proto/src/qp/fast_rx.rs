@@ -1,4 +1,4 @@
-//! Fast path for what arrives most: Sends and RDMA Writes of one segment, whole, without markers.
+//! Fast path of receiving: Sends and RDMA Writes of one segment, whole, without markers.
 //!
 //! What `rx.rs` and `deliver.rs` find out step by step two octets of the header say at once. Every
 //! check is made here, too, but none is judged: whatever does not pass takes the slow path, which finds

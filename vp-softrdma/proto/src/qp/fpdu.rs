@@ -1,4 +1,4 @@
-//! One FPDU on its way out: head inline, payload by reference.
+//! An outbound FPDU: head inline, payload by reference.
 //!
 //! A value; owned by whoever polled it, until its octets are with the LLP or the QP is gone.
 

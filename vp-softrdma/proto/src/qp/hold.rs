@@ -1,4 +1,4 @@
-//! Send-type messages that came before their receive, kept aside until one is posted.
+//! Send-type messages that wait for a receive, buffered until one is posted.
 //!
 //! Without [`QpConfig::hold`](crate::QpConfig) such a message ends the stream. With it the message, and
 //! those behind it on its queue, wait here in the order of their MSNs, while everything else of the

@@ -1,4 +1,4 @@
-//! The receive half: octets to FPDUs to segments, and who may place what.
+//! Receive half of a QP: octets to FPDUs to segments, and their placement.
 //!
 //! Owner: the QP; touched only by the thread that drives it. A peer that dies leaves a message in
 //! the middle: `in_message` says so, and the host flushes the receive buffer.

@@ -1,4 +1,4 @@
-//! The send queue: the protocol's half of each WQE, and how far it got.
+//! Send queue of the protocol core: the protocol's part of each WQE, and its progress.
 //!
 //! Owner: the QP; touched only by the thread that drives it. When the peer dies `flush` completes
 //! everything that is left.

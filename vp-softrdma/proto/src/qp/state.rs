@@ -1,4 +1,4 @@
-//! The five QP states and who may change them (RDMAC Verbs 6.2).
+//! The five QP states and their transitions (RDMAC Verbs 6.2).
 //!
 //! Owner: the QP. Pure functions here. When the peer dies the QP goes to Error, or by way of
 //! Terminate if a Terminate can still be tried.

@@ -1,4 +1,4 @@
-//! The transmit half: which message is next, and its next segment as an FPDU.
+//! Transmit half of a QP: chooses the next message, and makes its next segment an FPDU.
 //!
 //! Owner: the QP; touched only by the thread that drives it. When the peer dies nothing more is
 //! yielded; the WQEs are flushed by `close.rs`.

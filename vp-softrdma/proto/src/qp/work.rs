@@ -1,4 +1,4 @@
-//! The send queue at work: whose turn it is, and the first FPDU of its message.
+//! Scheduling of the send queue: which work request is next, and the first FPDU of its message.
 //!
 //! Owner: the QP; touched only by the thread that drives it. When the peer dies the WQEs are flushed
 //! by `close.rs`.

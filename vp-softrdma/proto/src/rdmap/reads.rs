@@ -1,4 +1,4 @@
-//! RDMA Reads and Atomics: what we await (limit ORD) and what we owe (limit IRD).
+//! RDMA Reads and Atomics: outstanding ones of ours (limit ORD) and of the peer (limit IRD).
 //!
 //! Owner: the QP; both queues are allocated when it is created. When the peer dies they are
 //! cleared; the WQEs behind ours are flushed by the send queue.

@@ -1,4 +1,4 @@
-//! The Terminate message (RFC 5040 section 4.8): control word, and the headers of what was refused.
+//! The Terminate message (RFC 5040 section 4.8): control word, and the headers of the refused segment.
 //!
 //! Owner of the state: none, pure functions. Any thread. A peer that dies leaves a slice too short:
 //! only the control word is needed.

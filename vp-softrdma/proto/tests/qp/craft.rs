@@ -1,4 +1,4 @@
-//! FPDUs made by hand, good and bad, and the reading of what a QP sent.
+//! Test helpers: FPDUs built by hand, valid and invalid, and parsing of what a QP sent.
 //!
 //! Owner of the state: none. The peer is the test.
 

@@ -1,4 +1,4 @@
-//! Payload that streams in: with neither CRC nor markers large segments are placed as they arrive.
+//! Tests of direct placement: with neither CRC nor markers large segments are placed as they arrive.
 //!
 //! Owner of the state: each test its own; one thread. The peer is what the test feeds.
 

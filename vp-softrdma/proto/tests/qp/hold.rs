@@ -1,4 +1,4 @@
-//! Messages that come before their receive are kept, in order, and everything behind them goes on.
+//! Tests of messages that wait for a receive: they are buffered in order, and everything else continues.
 //!
 //! Owner of the state: each test its own; one thread. The peer is another QP or a list of octets.
 

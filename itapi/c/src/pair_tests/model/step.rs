@@ -1,4 +1,4 @@
-//! The random steps of a program: what it posts, changes and ends.
+//! The random steps of a program of the model test: what it posts, changes and closes.
 
 use super::super::*;
 use super::dice::Dice;

@@ -1,4 +1,4 @@
-//! The side that connects: one request, one reply (RFC 5044 section 7.1.2, RFC 6581 section 9).
+//! Connecting side of the MPA start-up: one request, one reply (RFC 5044 section 7.1.2, RFC 6581 section 9).
 //!
 //! Owner of the state: the connection manager, one thread at a time. Two frames of at most 532
 //! octets. When the peer dies: `handle_eof`.

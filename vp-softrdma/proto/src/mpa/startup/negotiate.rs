@@ -1,4 +1,4 @@
-//! IRD, ORD and RTR (RFC 6581 section 9) as pure functions of both ends' wishes.
+//! Negotiation of IRD, ORD and RTR (RFC 6581 section 9), as pure functions of what both ends ask for.
 //!
 //! Owner of the state: none. Any thread. The peer plays no part beyond its numbers.
 

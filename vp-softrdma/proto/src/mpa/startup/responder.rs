@@ -1,4 +1,4 @@
-//! The side that listens: waits for a request, then accepts or rejects (RFC 5044 section 7.1.2).
+//! Listening side of the MPA start-up: waits for a request, then accepts or rejects (RFC 5044 section 7.1.2).
 //!
 //! Owner of the state: the connection manager, one thread at a time. One frame of at most 532
 //! octets. When the peer dies: `handle_eof`.
