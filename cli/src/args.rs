@@ -61,9 +61,35 @@ pub(crate) enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+    /// Write the manual pages, one file for each command, into a directory
+    #[command(hide = true)]
+    Man {
+        /// The directory, which must exist
+        directory: std::path::PathBuf,
+    },
     /// The second process of `demo`
     #[command(hide = true)]
     DemoPeer(DemoPeerArgs),
+}
+
+impl Command {
+    /// As it is typed.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Demo(_) => "demo",
+            Self::Devices(_) => "devices",
+            Self::Ping(_) => "ping",
+            Self::Decode(_) => "decode",
+            Self::Conform(_) => "conform",
+            Self::Perf(_) => "perf",
+            Self::Run(_) => "run",
+            Self::Verbs(_) => "verbs",
+            Self::Provider(_) => "provider",
+            Self::Completions { .. } => "completions",
+            Self::Man { .. } => "man",
+            Self::DemoPeer(_) => "demo, second process",
+        }
+    }
 }
 
 #[cfg(test)]

@@ -165,9 +165,9 @@ mod tests {
 
     #[test]
     fn bad_hex_is_located() {
-        assert!(parse_hex("00 1g").unwrap_err().render().contains("character 4"));
-        assert!(parse_hex("00123").unwrap_err().render().contains("octet 2"));
-        assert!(parse_hex(" \n").unwrap_err().render().contains("no octet"));
+        assert!(parse_hex("00 1g").unwrap_err().render(80).contains("character 4"));
+        assert!(parse_hex("00123").unwrap_err().render(80).contains("octet 2"));
+        assert!(parse_hex(" \n").unwrap_err().render(80).contains("no octet"));
         assert!(parse_hex("0 0").is_err());
         assert!(parse_hex("é").is_err());
     }

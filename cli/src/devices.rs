@@ -140,7 +140,11 @@ fn device_text(device: &Value) -> String {
 fn attrs_text(device: &Value) -> String {
     let mut out =
         format!("    vendor        {} {}\n", text(device, "vendor"), text(device, "model"));
-    out += &format!("    connections   {}\n", text(device, "connection_model"));
+    let model = match text(device, "connection_model") {
+        "llp-stream" => "takes over TCP streams",
+        _ => "by a connection manager of its own",
+    };
+    out += &format!("    connections   {model}\n");
     let offers = words(&device["capabilities"]);
     let offers = if offers.is_empty() { "none".to_owned() } else { offers.join(", ") };
     out += &format!("    capabilities  {offers}\n");

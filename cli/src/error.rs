@@ -2,9 +2,12 @@
 //!
 //! Owns nothing; used by every command on the main thread. A dead peer becomes one of these.
 
-use std::io;
+use std::io::{self, Write};
 
+use itapi::ConnEvent;
 use thiserror::Error;
+
+use crate::output;
 
 /// Exit statuses; `--help` lists them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,6 +29,11 @@ pub(crate) enum Exit {
     NoProgram = 127,
 }
 
+/// Behind this, messages of the layers below say what to do.
+const TO_DO: &str = "; to do: ";
+/// Columns in front of a fact.
+const INDENT: usize = 9;
+
 /// A failure to be shown to the user.
 #[derive(Debug, Error)]
 #[error("{what}")]
@@ -42,8 +50,39 @@ pub(crate) struct CliError {
 pub(crate) type CliResult<T> = Result<T, CliError>;
 
 impl CliError {
+    /// Messages of the layers below say at their end what to do; that becomes a fact of its own.
     pub(crate) fn new(exit: Exit, what: impl Into<String>) -> Self {
-        Self { exit, what: what.into(), place: None, cause: None, remedy: None, quiet: false }
+        let mut what = what.into();
+        let remedy = what.find(TO_DO).map(|at| {
+            let remedy = what[at + TO_DO.len()..].to_owned();
+            what.truncate(at);
+            remedy
+        });
+        Self { exit, what, place: None, cause: None, remedy, quiet: false }
+    }
+
+    /// What became of a connection.
+    pub(crate) fn connection(exit: Exit, event: &ConnEvent) -> Self {
+        match event {
+            ConnEvent::Failed(error) => {
+                let (ends, reason) = (&error.ends, &error.reason);
+                let what = format!("no RDMA connection from {} to {}", ends.local, ends.remote);
+                Self::new(exit, what)
+                    .because(format!("{}: {reason}", reason.code()))
+                    .hint(reason.remedy())
+            }
+            ConnEvent::Broken { ends, cause, lost } => {
+                let what = format!("the connection of {} with {} broke", ends.local, ends.remote);
+                Self::new(exit, what).because(format!("{}: {cause}; {lost}", cause.code()))
+            }
+            other => Self::new(exit, other.to_string()),
+        }
+    }
+
+    /// The same with where it happened, unless that is known.
+    pub(crate) fn or_at(mut self, place: &str) -> Self {
+        self.place.get_or_insert_with(|| place.to_owned());
+        self
     }
 
     /// The same with another exit status.
@@ -64,6 +103,12 @@ impl CliError {
         self
     }
 
+    /// The probable cause, unless it is known.
+    pub(crate) fn or_because(mut self, cause: &str) -> Self {
+        self.cause.get_or_insert_with(|| cause.to_owned());
+        self
+    }
+
     /// What to do about it.
     pub(crate) fn hint(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());
@@ -80,19 +125,28 @@ impl CliError {
         self.exit
     }
 
-    /// The whole message, one fact per line; empty if there is nobody to read it.
-    pub(crate) fn render(&self) -> String {
+    /// The whole message, one fact per line; empty if there is nobody to read it. Lines longer than
+    /// `width` are wrapped between words.
+    pub(crate) fn render(&self, width: usize) -> String {
         if self.quiet {
             return String::new();
         }
-        let mut text = format!("warpline: {}\n", self.what);
+        let mut text = output::folded(&format!("warpline: {}", self.what), width, 2);
         let facts = [("where", &self.place), ("cause", &self.cause), ("try", &self.remedy)];
         for (name, fact) in facts {
             if let Some(fact) = fact {
-                text.push_str(&format!("  {name:<6} {fact}\n"));
+                text += &output::folded(&format!("  {name:<6} {fact}"), width, INDENT);
             }
         }
         text
+    }
+
+    /// Writes the message to standard error: as wide as the terminal, and with unbroken lines for a file.
+    pub(crate) fn tell(&self) {
+        let width = rustix::termios::tcgetwinsize(io::stderr()).map(|size| size.ws_col.into());
+        let width = width.ok().filter(|&width| width > 0).unwrap_or(usize::MAX);
+        // With standard error gone too, the exit status is all that is left to say.
+        let _ = io::stderr().write_all(self.render(width).as_bytes());
     }
 }
 
@@ -109,11 +163,35 @@ impl From<io::Error> for CliError {
 /// The access layer's messages are complete sentences already; they name both ends.
 impl From<itapi::Error> for CliError {
     fn from(error: itapi::Error) -> Self {
-        let exit = match &error {
-            itapi::Error::Access(itapi::AccessError::Config(_)) => Exit::Usage,
-            _ => Exit::Network,
-        };
-        Self::new(exit, error.to_string())
+        match &error {
+            itapi::Error::Access(itapi::AccessError::Config(why)) => {
+                Self::new(Exit::Usage, why.to_string())
+                    .hint("see warpline.toml(5) for each key and its default")
+            }
+            itapi::Error::Connection(event) => Self::connection(Exit::Network, event),
+            _ => Self::new(Exit::Network, error.to_string()),
+        }
+    }
+}
+
+/// What the command line lacks, in the shape of all other errors.
+impl From<clap::Error> for CliError {
+    fn from(error: clap::Error) -> Self {
+        let text = error.to_string();
+        let mut parts = text.trim_start_matches("error: ").split("\n\n").map(str::trim);
+        let what = parts.next().unwrap_or_default();
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let mut this = Self::new(Exit::Usage, words(what));
+        let mut remedy = Vec::new();
+        for part in parts {
+            if let Some(tip) = part.strip_prefix("tip: ") {
+                remedy.push(words(tip));
+            } else if let Some(usage) = part.strip_prefix("Usage: ") {
+                this = this.at(words(usage));
+            }
+        }
+        remedy.push("--help explains all options".to_owned());
+        this.hint(remedy.join("; "))
     }
 }
 
@@ -128,14 +206,32 @@ mod tests {
             .because("it is a folder")
             .hint("name a file");
         assert_eq!(
-            error.render(),
+            error.render(80),
             "warpline: cannot read x\n  where  demo\n  cause  it is a folder\n  try    name a file\n"
         );
     }
 
     #[test]
+    fn lines_break_between_words() {
+        let error =
+            CliError::input("cannot read a file of a long name").because("there is no such file");
+        assert_eq!(
+            error.render(22),
+            "warpline: cannot read\n  a file of a long\n  name\n  cause  there is no\n         such file\n"
+        );
+        assert_eq!(error.render(usize::MAX).lines().count(), 2);
+    }
+
+    #[test]
+    fn what_to_do_is_a_fact_of_its_own() {
+        let error =
+            CliError::new(Exit::Network, "cm-x: no; to do: start it").or_at("ping").or_at("y");
+        assert_eq!(error.render(80), "warpline: cm-x: no\n  where  ping\n  try    start it\n");
+    }
+
+    #[test]
     fn a_closed_pipe_is_not_worth_a_word() {
         let error = CliError::from(io::Error::from(io::ErrorKind::BrokenPipe));
-        assert_eq!(error.render(), "");
+        assert_eq!(error.render(80), "");
     }
 }

@@ -11,6 +11,7 @@ mod device;
 mod devices;
 mod error;
 mod logging;
+mod man;
 mod output;
 mod perf;
 mod ping;
@@ -21,18 +22,27 @@ mod second;
 mod values;
 mod verbs;
 
-use std::io::{Write, stderr, stdout};
+use std::io::{Write, stdout};
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use ual::vp_api::import;
 
 use crate::args::{Cli, Command};
-use crate::error::CliResult;
+use crate::error::{CliError, CliResult};
 
 fn main() -> ExitCode {
     logging::hide_panics();
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        // Help and version go to standard output, with success; so do a lone command's subcommands.
+        Err(error) if !error.use_stderr() => error.exit(),
+        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            error.exit()
+        }
+        Err(error) => return failed(&CliError::from(error)),
+    };
     logging::init();
     if !matches!(cli.command, Command::Provider(_) | Command::Devices(_)) {
         // A provider that crashes must not take this command along.
@@ -40,12 +50,13 @@ fn main() -> ExitCode {
     }
     match dispatch(&cli.command) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // With standard error gone too, the status is all that is left to say.
-            let _ = stderr().write_all(error.render().as_bytes());
-            ExitCode::from(error.exit() as u8)
-        }
+        Err(error) => failed(&error.or_at(cli.command.name())),
     }
+}
+
+fn failed(error: &CliError) -> ExitCode {
+    error.tell();
+    ExitCode::from(error.exit() as u8)
 }
 
 fn dispatch(command: &Command) -> CliResult<()> {
@@ -61,6 +72,7 @@ fn dispatch(command: &Command) -> CliResult<()> {
         Command::Perf(args) => perf::run(args, &mut out),
         Command::Run(args) => run::run(args),
         Command::Verbs(args) => verbs::run(args, &mut out),
+        Command::Man { directory } => man::write(directory),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "warpline", &mut script);

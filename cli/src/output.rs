@@ -52,18 +52,26 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
 
 /// A paragraph in lines that fit, the second and later ones indented.
 pub(crate) fn wrapped(paragraph: &str) -> String {
-    let mut text = String::new();
-    let mut line = String::new();
-    for word in paragraph.split_whitespace() {
-        if !line.trim().is_empty() && line.chars().count() + 1 + word.chars().count() > WIDTH {
-            text += &line;
-            text.push('\n');
-            line = " ".into();
+    folded(paragraph, WIDTH, 2)
+}
+
+/// A paragraph in lines of at most `width` columns that break between words, the second and later ones
+/// indented by `indent`. Blanks at its beginning stay, and what they are in front of.
+pub(crate) fn folded(paragraph: &str, width: usize, indent: usize) -> String {
+    let (mut text, mut column) = (String::new(), 0);
+    for (n, word) in paragraph.trim_end().split(' ').enumerate() {
+        let long = word.chars().count();
+        if n > 0 && !word.is_empty() && column > indent && column + 1 + long > width {
+            text = text.trim_end().to_owned() + "\n" + &" ".repeat(indent);
+            column = indent;
+        } else if n > 0 {
+            text.push(' ');
+            column += 1;
         }
-        line += if line.is_empty() { "" } else { " " };
-        line += word;
+        text += word;
+        column += long;
     }
-    text + &line + "\n"
+    text + "\n"
 }
 
 /// Gigaoctets (10^9) per second; a dash if nothing was moved or no time passed.

@@ -11,7 +11,7 @@ mod environment;
 mod obstacles;
 mod program;
 
-use std::io::{ErrorKind, Write, stderr};
+use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &RunArgs) -> CliResult<()> {
     let mut notes = obstacles::of(&path, &libraries, args.preload);
     notes.extend(adapters::hidden());
     for note in notes {
-        stderr().write_all(note.at("run").render().as_bytes())?;
+        note.at("run").tell();
     }
     let error = Command::new(&path).arg0(name).args(words).envs(environment).exec();
     let exit = match error.kind() {

@@ -9,6 +9,8 @@
 
 mod file;
 mod providers;
+#[cfg(test)]
+mod sample_tests;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -23,6 +25,9 @@ use vp_hooks::Wrapper;
 
 use crate::secure::is_secure;
 use file::{File, PolicyKeys};
+
+/// A configuration file with every key and its default; keys that have none are comments.
+pub const SAMPLE: &str = include_str!("config/warpline.toml");
 
 /// Wrappers for every provider.
 const WRAP: &str = "WARPLINE_WRAP";

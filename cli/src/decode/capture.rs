@@ -326,14 +326,14 @@ mod tests {
 
     #[test]
     fn damage_is_located() {
-        let error = all(b"not a capture").unwrap_err().render();
+        let error = all(b"not a capture").unwrap_err().render(80);
         assert!(error.contains("offset 0"), "{error}");
         let file = pcap(&[b"one"], false);
-        let error = all(&file[..file.len() - 1]).unwrap_err().render();
+        let error = all(&file[..file.len() - 1]).unwrap_err().render(80);
         assert!(error.contains("offset 40") && error.contains("ends inside"), "{error}");
         let mut file = pcap(&[b"one"], false);
         file[32..36].copy_from_slice(&u32::MAX.to_le_bytes());
-        assert!(all(&file).unwrap_err().render().contains("4294967295"));
+        assert!(all(&file).unwrap_err().render(80).contains("4294967295"));
     }
 
     #[test]

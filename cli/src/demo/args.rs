@@ -24,6 +24,9 @@ pub(crate) struct DemoArgs {
     /// Address of this machine that the connection goes to, for devices that are not on loopback
     #[arg(long, default_value = "127.0.0.1")]
     pub(crate) address: IpAddr,
+    /// Print JSON: one object with what was moved by which operation
+    #[arg(long)]
+    pub(crate) json: bool,
     /// How to show progress
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) progress: ProgressMode,

@@ -74,7 +74,7 @@ fn watch_parent(parent: u32, progress: Arc<Progress>) {
         if progress.claim() {
             let error = gone(parent).at("demo, second process").because(progress.lost());
             // Nobody may be left to read it.
-            let _ = stderr().write_all(error.render().as_bytes());
+            let _ = stderr().write_all(error.render(80).as_bytes());
             std::process::exit(i32::from(Exit::Failed as u8));
         }
     });

@@ -97,7 +97,7 @@ impl Link {
                     ends.remote, ends.local
                 )
             }
-            Ok(Some(end)) => end.to_string(),
+            Ok(Some(end)) => return CliError::connection(Exit::Failed, &end),
             Ok(None) | Err(_) => match self.ep.ends() {
                 Some(ends) => format!("{error} ({ends})"),
                 None => error.to_string(),

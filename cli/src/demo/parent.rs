@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use itapi::{Buffer, Ep, Evd, Lmr, Pz, RemoteRange, Work};
 
+use serde_json::{Value, json};
 use ual::vp_api::ConnectionModel;
 
 use super::args::DemoArgs;
@@ -39,15 +40,45 @@ pub(crate) fn run(args: &DemoArgs, out: &mut dyn std::io::Write) -> CliResult<()
     };
     progress.clear();
     finish(peer.wait()?, &source)?;
-    write!(out, "{}", report(&source, crc, &rows))?;
     let first = rows[0].checksum;
-    if rows.iter().any(|row| row.checksum != first) {
+    let verified = rows.iter().all(|row| row.checksum == first);
+    if args.json {
+        writeln!(out, "{:#}", json(&source, crc, &rows, verified))?;
+    } else {
+        write!(out, "{}", report(&source, crc, &rows))?;
+    }
+    if !verified {
         return Err(CliError::new(Exit::Failed, "the file changed while it was moved")
             .at(format!("demo, {}", source.path().display()))
             .hint("move a copy that nobody writes to"));
     }
-    writeln!(out, "verified")?;
+    if !args.json {
+        writeln!(out, "verified")?;
+    }
     Ok(())
+}
+
+/// For programs, what [`report`] says.
+fn json(source: &Source, crc: &str, rows: &[Row], verified: bool) -> Value {
+    let plan = source.plan();
+    let row = |row: &Row| {
+        json!({
+            "operation": row.operation.name(),
+            "octets": row.octets,
+            "messages": row.messages,
+            "seconds": row.seconds,
+            "checksum": format!("{:08x}", row.checksum),
+        })
+    };
+    json!({
+        "file": source.path().display().to_string(),
+        "octets": plan.octets,
+        "chunks": plan.chunks(),
+        "chunk": plan.chunk,
+        "crc": crc == output::crc(1, true),
+        "operations": rows.iter().map(row).collect::<Vec<_>>(),
+        "verified": verified,
+    })
 }
 
 fn finish(status: ExitStatus, source: &Source) -> CliResult<()> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use itapi::{Capabilities, DeviceInfo, PortInfo, ProviderListing, RnicAttrs};
 use serde_json::{Value, json};
 use ual::Ual;
-use ual::vp_api::import;
+use ual::vp_api::{ConnectionModel, import};
 
 use super::args::DevicesArgs;
 use crate::error::{CliError, CliResult, Exit};
@@ -102,11 +102,18 @@ fn attrs_json(attrs: &RnicAttrs) -> Value {
         "vendor": attrs.vendor,
         "model": attrs.model,
         "firmware": attrs.firmware,
-        "connection_model": format!("{:?}", attrs.connection_model),
+        "connection_model": connection_model(attrs.connection_model),
         "capabilities": capabilities(attrs.capabilities),
         // In the order in which people read them.
         "limits": limits(attrs),
     })
+}
+
+fn connection_model(model: ConnectionModel) -> &'static str {
+    match model {
+        ConnectionModel::LlpStream => "llp-stream",
+        ConnectionModel::Native => "native",
+    }
 }
 
 /// Names of capabilities, in lower case.

@@ -216,9 +216,9 @@ mod tests {
     fn a_server_that_falls_silent_is_given_up() {
         for (said, beyond) in [("", "it says nothing"), ("{\"do", "it says nothing")] {
             let error = unanswered(|far| far.write_all(said.as_bytes()).unwrap());
-            assert!(error.render().contains(beyond), "{}", error.render());
+            assert!(error.render(80).contains(beyond), "{}", error.render(80));
         }
         let error = unanswered(|far| far.shutdown(std::net::Shutdown::Write).unwrap());
-        assert!(error.render().contains("ended the connection"), "{}", error.render());
+        assert!(error.render(80).contains("ended the connection"), "{}", error.render(80));
     }
 }

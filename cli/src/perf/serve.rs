@@ -47,7 +47,7 @@ pub(super) fn run(args: &ServeArgs, out: &mut dyn Write) -> CliResult<()> {
         // The client has the last word on its own measurement; nobody else is concerned.
         std::thread::spawn(move || {
             if let Err(error) = client(stream, peer, device) {
-                let _ = std::io::stderr().write_all(error.render().as_bytes());
+                let _ = std::io::stderr().write_all(error.render(80).as_bytes());
             }
         });
     }

@@ -193,7 +193,7 @@ impl Worker {
     pub(super) fn broken(&self, ep: EpId, error: Error) -> CliError {
         let ep = self.place(ep).and_then(|place| self.eps.get(place));
         match ep.map(|ep| ep.ended(REASON)) {
-            Some(Ok(Some(end))) => CliError::new(Exit::Network, end.to_string()),
+            Some(Ok(Some(end))) => CliError::connection(Exit::Network, &end),
             _ => error.into(),
         }
     }

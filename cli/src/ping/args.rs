@@ -34,6 +34,9 @@ pub(crate) struct PingArgs {
     /// Seconds to wait for a reply
     #[arg(short = 'W', long, default_value = "5", value_parser = parse_bound)]
     pub(crate) timeout: Duration,
+    /// Print JSON: an object with the summary; with --serve one with the address, then one for each client
+    #[arg(long)]
+    pub(crate) json: bool,
     /// Print only the summary
     #[arg(short, long)]
     pub(crate) quiet: bool,

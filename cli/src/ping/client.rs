@@ -4,9 +4,9 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use itapi::{
-    Completion, ConnEvent, ConnectParams, Ep, Error, Established, Evd, Ia, Lmr, Operation, Pz, Work,
-};
+use itapi::{Completion, ConnectParams, Ep, Error, Established, Evd, Ia, Lmr, Operation, Pz, Work};
+
+use serde_json::{Value, json};
 
 use super::args::PingArgs;
 use super::stats::Stats;
@@ -27,7 +27,7 @@ pub(super) fn run(args: &PingArgs, host: &str, out: &mut dyn Write) -> CliResult
     let ia = super::open(args)?;
     let pz = ia.pz()?;
     let mut pinger = Pinger::connect(&ia, &pz, host, args)?;
-    if !args.quiet {
+    if !args.quiet && !args.json {
         writeln!(out, "{}", pinger.describe(args))?;
     }
     let mut stats = Stats::default();
@@ -36,7 +36,11 @@ pub(super) fn run(args: &PingArgs, host: &str, out: &mut dyn Write) -> CliResult
         // Everything is back; how the connection ends changes nothing.
         let _ = pinger.ep.disconnect();
     }
-    writeln!(out, "{stats}")?;
+    if args.json {
+        writeln!(out, "{:#}", pinger.json(args, &stats))?;
+    } else {
+        writeln!(out, "{stats}")?;
+    }
     match result {
         Ok(()) if stats.flawless() => Ok(()),
         Ok(()) => Err(CliError::new(Exit::Failed, "octets came back different")
@@ -83,6 +87,22 @@ impl Pinger {
         format!("PING {} from {}: {} octets, {crc}{mpa}", ends.remote, ends.local, args.size)
     }
 
+    /// For programs, what the connection is and what came of the round trips.
+    fn json(&self, args: &PingArgs, stats: &Stats) -> Value {
+        let Established { crc, revision, ends, .. } = &self.established;
+        let mut all = json!({
+            "peer": ends.remote.address.to_string(),
+            "local": ends.local.address.to_string(),
+            "octets": args.size,
+            "crc": *crc && *revision != 0,
+            "mpa_revision": revision,
+        });
+        if let (Some(all), Value::Object(stats)) = (all.as_object_mut(), stats.json()) {
+            all.extend(stats);
+        }
+        all
+    }
+
     fn rounds(&mut self, args: &PingArgs, stats: &mut Stats, out: &mut dyn Write) -> CliResult<()> {
         let mut number = 0;
         while (args.count == 0 || number < args.count) && !ual::interrupted() {
@@ -91,7 +111,7 @@ impl Pinger {
             let (time, same) = self.round(number, args)?;
             stats.add(time);
             stats.different += u64::from(!same);
-            if !args.quiet {
+            if !args.quiet && !args.json {
                 let us = time.as_secs_f64() * 1e6;
                 let note = if same { "" } else { "  DIFFERENT" };
                 writeln!(
@@ -200,15 +220,12 @@ impl Pinger {
 
     fn broken(&self, error: Error) -> CliError {
         let reason = match self.ep.ended(REASON) {
-            Ok(Some(ConnEvent::Disconnected { ends, by_peer: true })) => {
-                format!("{} closed the connection with {}", ends.remote, ends.local)
-            }
-            Ok(Some(end)) => end.to_string(),
-            _ => error.to_string(),
+            Ok(Some(end)) => CliError::connection(Exit::Failed, &end),
+            _ => CliError::new(Exit::Failed, error.to_string()),
         };
-        CliError::new(Exit::Failed, reason)
-            .at(format!("ping {}", self.peer))
-            .because("the peer ended; the round trip under way is lost")
+        reason
+            .at(format!("ping {}; the round trip under way is lost", self.peer))
+            .or_because("the peer ended")
             .hint("see the peer's output")
     }
 }

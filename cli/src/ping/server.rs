@@ -11,6 +11,8 @@ use itapi::{
     Buffer, ConnEvent, Ep, Error, Evd, Ia, Operation, Pz, RemoteRange, Request, WcStatus, Work,
 };
 
+use serde_json::json;
+
 use super::args::PingArgs;
 use super::target;
 use super::wire::{INFO_LEN, Info, MAX_SIZE};
@@ -32,7 +34,11 @@ pub(super) fn run(args: &PingArgs, address: &str, out: &mut dyn Write) -> CliRes
             .at(format!("ping --serve {address}"))
             .hint("choose another port, or 0 for a free one")
     })?;
-    writeln!(out, "serving rping at {}", listen.address())?;
+    if args.json {
+        writeln!(out, "{}", json!({ "serving": listen.address().to_string() }))?;
+    } else {
+        writeln!(out, "serving rping at {}", listen.address())?;
+    }
     out.flush()?;
     let connections = Arc::new(AtomicUsize::new(0));
     loop {
@@ -66,19 +72,19 @@ impl Drop for Slot {
 }
 
 fn start(ia: Ia, request: Request, slot: Slot, args: &PingArgs) -> CliResult<()> {
-    let quiet = args.quiet;
+    let (quiet, json) = (args.quiet, args.json);
     let body = move || {
         let _slot = slot;
         let served = Connection::accept(&ia, request).and_then(|mut connection| {
             let rounds = connection.rounds()?;
             if !quiet {
-                connection.report(rounds, &mut std::io::stdout())?;
+                connection.report(rounds, json, &mut std::io::stdout())?;
             }
             Ok(())
         });
         if let Err(error) = served {
             // The server goes on whether or not anybody reads this.
-            let _ = std::io::stderr().write_all(error.render().as_bytes());
+            error.tell();
         }
     };
     let spawned = std::thread::Builder::new().name("ping".into()).stack_size(256 << 10).spawn(body);
@@ -115,13 +121,17 @@ impl Connection {
     fn serve(mut self, args: &PingArgs, out: &mut dyn Write) -> CliResult<()> {
         let rounds = self.rounds()?;
         if !args.quiet {
-            self.report(rounds, out)?;
+            self.report(rounds, args.json, out)?;
         }
         Ok(())
     }
 
-    fn report(&self, rounds: u64, out: &mut dyn Write) -> CliResult<()> {
-        writeln!(out, "{}: {}", self.peer, crate::output::count(rounds, "round trip"))?;
+    fn report(&self, rounds: u64, json: bool, out: &mut dyn Write) -> CliResult<()> {
+        if json {
+            writeln!(out, "{}", json!({ "client": self.peer, "round_trips": rounds }))?;
+        } else {
+            writeln!(out, "{}: {}", self.peer, crate::output::count(rounds, "round trip"))?;
+        }
         Ok(out.flush()?)
     }
 
@@ -229,7 +239,8 @@ impl Connection {
 
     fn broken(&self, error: &Error) -> CliError {
         match self.ep.ended(REASON) {
-            Ok(Some(end)) => self.error(&end.to_string()),
+            Ok(Some(end)) => CliError::connection(Exit::Failed, &end)
+                .or_at(&format!("ping --serve, client {}", self.peer)),
             _ => self.error(&error.to_string()),
         }
     }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
 /// What came of the round trips so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stats {
@@ -31,6 +33,24 @@ impl Stats {
         self.returned == self.sent && self.different == 0
     }
 
+    /// For programs; times in microseconds.
+    pub(crate) fn json(&self) -> Value {
+        let Self { sent, returned, different, .. } = self;
+        let mut all = json!({ "sent": sent, "returned": returned, "different": different });
+        if *returned > 0 {
+            let (mean, deviation) = self.mean();
+            all["rtt_us"] = json!({ "min": self.shortest, "avg": mean, "max": self.longest, "mdev": deviation });
+        }
+        all
+    }
+
+    /// Mean and deviation of what came back.
+    fn mean(&self) -> (f64, f64) {
+        let n = self.returned as f64;
+        let mean = self.sum / n;
+        (mean, (self.squares / n - mean * mean).max(0.0).sqrt())
+    }
+
     fn loss_percent(&self) -> u64 {
         ((self.sent - self.returned) * 100).checked_div(self.sent).unwrap_or(0)
     }
@@ -45,9 +65,7 @@ impl fmt::Display for Stats {
             write!(f, ", {different} with wrong octets")?;
         }
         if *returned > 0 {
-            let n = *returned as f64;
-            let mean = self.sum / n;
-            let deviation = (self.squares / n - mean * mean).max(0.0).sqrt();
+            let (mean, deviation) = self.mean();
             let (min, max) = (self.shortest, self.longest);
             write!(f, "\nrtt min/avg/max/mdev = {min:.1}/{mean:.1}/{max:.1}/{deviation:.1} us")?;
         }

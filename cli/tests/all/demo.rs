@@ -133,3 +133,21 @@ fn the_second_process_reports_the_death_of_the_first() {
         assert!(none || message.contains("is lost"), "{point}: {message}");
     }
 }
+
+#[test]
+fn programs_get_json() {
+    let file = TempFile::new("json", &noise(100_000));
+    let output = run(&["demo", file.path(), "--chunk", "64k", "--json"]);
+    let all: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&all["octets"], &all["chunks"], &all["verified"]),
+        (&100_000.into(), &2.into(), &true.into())
+    );
+    let operations = all["operations"].as_array().unwrap();
+    assert_eq!(operations.len(), 3);
+    assert!(
+        operations
+            .iter()
+            .all(|o| o["octets"] == 200_000 && o["checksum"] == operations[0]["checksum"])
+    );
+}

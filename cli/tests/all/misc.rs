@@ -151,3 +151,44 @@ fn logs_follow_rust_log() {
     assert_eq!(output.status.code(), Some(0));
     assert!(text(&output.stderr).contains("log.filter is ignored"));
 }
+
+#[test]
+fn errors_have_one_shape() {
+    for (arguments, place) in [
+        (&["ping", "127.0.0.1:1"][..], "where  ping"),
+        (&["ping", "none-such.invalid"], "where  ping"),
+        (&["demo", "--chunk", "x"], "--help"),
+        (&["demo", "--crcc"], "where  warpline demo"),
+        (&["perf", "fly"], "where  warpline perf"),
+        (&["demo", "/no/such/file"], "where  demo"),
+        (&["decode", "--hex", "zz"], "where  decode"),
+        (&["provider", "check", "/no/such/file"], "where  provider"),
+    ] {
+        let said = text(&run(arguments).stderr);
+        assert!(said.starts_with("warpline: ") && said.contains(place), "{arguments:?}: {said}");
+        let facts = ["  where  ", "  cause  ", "  try    "];
+        let fact = |line: &str| facts.iter().any(|name| line.starts_with(name));
+        assert!(said.lines().skip(1).all(fact), "{arguments:?}: {said}");
+    }
+    let said = text(&run(&["ping", "127.0.0.1:1"]).stderr);
+    assert!(
+        said.contains("  cause  cm-refused: ") && said.contains("  try    start the "),
+        "{said}"
+    );
+}
+
+#[test]
+fn manual_pages_say_what_help_says() {
+    let directory = std::env::temp_dir().join(format!("warpline-man-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let output = run(&["man", directory.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let page = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap();
+    assert!(page("warpline.1").contains("Exit status"));
+    assert!(page("warpline-ping.1").contains("round trip"));
+    let file = page("warpline.toml.5");
+    assert!(file.contains("connect_timeout_ms = 10000") && file.contains("[softrdma]"), "{file}");
+    assert!(!directory.join("warpline-demo-peer.1").exists());
+    std::fs::remove_dir_all(&directory).unwrap();
+    assert_eq!(run(&["man", "/no/such/directory"]).status.code(), Some(1));
+}

@@ -1,6 +1,6 @@
 //! `warpline ping` against `warpline ping --serve`, and against peers that are no such thing.
 
-use std::io::BufReader;
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::process::{ChildStdout, Stdio};
 
@@ -116,8 +116,8 @@ fn a_wrong_crc_is_told_as_such() {
     fpdu[15] = 1;
     client.write_all(&fpdu).unwrap();
     let mut err = server.process.stderr();
-    line_with(&mut err, |line| line.contains("the CRC of an FPDU is wrong"));
     line_with(&mut err, |line| line.contains("ping --serve"));
+    line_with(&mut err, |line| line.contains("the CRC of an FPDU is wrong"));
     server.process.kill();
     let more = rest(err);
     assert!(!more.contains("died") && !more.contains("rping"), "{more}");
@@ -192,4 +192,27 @@ fn families() {
     assert!(text(&output.stderr).contains("no IPv6 address"));
     let output = run(&["ping", "127.0.0.1:x"]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+}
+
+#[test]
+fn programs_get_json() {
+    let mut command = warpline();
+    command.args(["ping", "--serve", "127.0.0.1:0", "--once", "--json"]);
+    let mut server = Running::new(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut said = server.stdout();
+    let mut line = || {
+        let mut line = String::new();
+        said.read_line(&mut line).unwrap();
+        serde_json::from_str::<serde_json::Value>(&line).unwrap()
+    };
+    let address = line()["serving"].as_str().unwrap().to_owned();
+    let output = run(&["ping", &address, "-c", "3", "-i", "0", "--json"]);
+    let all: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&all["sent"], &all["returned"], &all["peer"]),
+        (&3.into(), &3.into(), &address.into())
+    );
+    assert!(all["rtt_us"]["min"].as_f64().unwrap() > 0.0, "{all}");
+    assert_eq!(line()["round_trips"], 3);
+    assert_eq!(server.code(), Some(0));
 }
