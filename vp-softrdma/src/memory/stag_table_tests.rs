@@ -293,7 +293,7 @@ mod models {
                 .map(|_| {
                     let (slot, gone) = (slot.clone(), gone.clone());
                     loom::thread::spawn(move || {
-                        if let Some(hold) = slot.hold(Stag(7)) {
+                        if let Some(hold) = slot.enter(Stag(7)) {
                             assert_eq!(hold.grant(|grant| grant.len), 1);
                             assert!(!gone.load(Ordering::Relaxed), "memory freed under a holder");
                         }
@@ -304,7 +304,7 @@ mod models {
             slot.revoke().unwrap();
             gone.store(true, Ordering::Relaxed);
             drop(meta);
-            assert!(slot.hold(Stag(7)).is_none());
+            assert!(slot.enter(Stag(7)).is_none());
             for user in users {
                 user.join().unwrap();
             }
@@ -321,7 +321,7 @@ mod models {
                 let slot = slot.clone();
                 loom::thread::spawn(move || {
                     for (key, len) in [(7, 1), (8, 2)] {
-                        if let Some(hold) = slot.hold(Stag(key)) {
+                        if let Some(hold) = slot.enter(Stag(key)) {
                             assert_eq!(hold.grant(|grant| grant.len), len);
                         }
                     }
@@ -330,8 +330,8 @@ mod models {
             slot.revoke().unwrap();
             slot.publish(8, grant(2));
             user.join().unwrap();
-            assert_eq!(slot.hold(Stag(8)).map(|hold| hold.grant(|grant| grant.len)), Some(2));
-            assert!(slot.hold(Stag(7)).is_none());
+            assert_eq!(slot.enter(Stag(8)).map(|hold| hold.grant(|grant| grant.len)), Some(2));
+            assert!(slot.enter(Stag(7)).is_none());
         });
     }
     // [SEC-05]: a use that is kept for the next segment holds the memory, and is refused once
@@ -345,7 +345,7 @@ mod models {
             let user = {
                 let (slot, gone) = (slot.clone(), gone.clone());
                 loom::thread::spawn(move || {
-                    let Some(hold) = slot.hold(Stag(7)) else { return };
+                    let Some(hold) = slot.enter(Stag(7)) else { return };
                     for _ in 0..2 {
                         if !hold.is_valid() {
                             break;
