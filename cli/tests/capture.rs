@@ -114,6 +114,8 @@ fn demo_decodes(mtu: &str) {
         .command(env!("CARGO_BIN_EXE_warpline"))
         .args(["demo", "--chunk", "65536"])
         .arg(&file)
+        // Else shared memory carries the FPDUs.
+        .env("WARPLINE_LOCAL", "off")
         .output()
         .expect("demo runs");
     capture.stop(&netns, &pcap);

@@ -25,6 +25,7 @@
 //! directory is removed when nobody listens there. A child made by fork(2) keeps none of the descriptors.
 
 mod dialled;
+mod headroom;
 mod memory;
 mod message;
 mod not_local;
@@ -33,6 +34,7 @@ mod place;
 mod waiting;
 
 pub use dialled::Dialled;
+pub use headroom::headroom;
 pub use memory::{Met, doorbells};
 pub use not_local::NotLocal;
 pub use owner::owner;

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use kal_os::fork::PerProcess;
 use kal_shim::fork::Host;
-use kal_shim::same_host::{Connection, Met, NotLocal, Place, Waiting, doorbells, is_here};
+use kal_shim::same_host::{
+    Connection, Met, NotLocal, Place, Waiting, doorbells, headroom, is_here,
+};
 use vp_api::{Capabilities, LocalSide, LocalStream, RnicAttrs};
 
 use crate::node::Ends;
@@ -23,6 +25,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_millis(50);
 pub(crate) const MPA: &str = "mpa";
 /// Names of sockets that are converted without start-up: the side that waits for the first FPDU waits here, too.
 pub(crate) const BARE: &str = "bare";
+
+/// Rings for which there must be memory in the process's cgroup; a stream has two.
+const MARGIN: u64 = 4;
 
 /// A wish: the stream has CRCs in shared memory, too.
 const CRC: u8 = 1;
@@ -113,6 +118,11 @@ pub(crate) fn as_dialling(ends: &Ends) -> Connection {
 
 /// Memory and doorbells to offer.
 pub(crate) fn make(policy: &Policy) -> Result<(OwnedFd, [OwnedFd; 2]), NotLocal> {
+    // Else the kernel could kill this process for the pages.
+    let due = MARGIN * u64::from(policy.local_ring);
+    if headroom().is_some_and(|left| left < due) {
+        return Err(NotLocal::NoMemory);
+    }
     let memory = shm_ring::create(policy.local_ring)?;
     // A child keeps it where there is no memory to note it, no more.
     let _ = kal_shim::fork::take(&memory);

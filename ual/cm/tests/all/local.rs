@@ -49,8 +49,8 @@ fn with(local: LocalStreams) -> Policy {
 
 /// Both ends of one connection.
 pub(crate) struct Pair {
-    active: (Arc<TestEndpoint>, Receiver<ConnEvent>),
-    passive: (Arc<TestEndpoint>, Receiver<ConnEvent>),
+    pub(crate) active: (Arc<TestEndpoint>, Receiver<ConnEvent>),
+    pub(crate) passive: (Arc<TestEndpoint>, Receiver<ConnEvent>),
 }
 
 /// Connects; the events that either end is told.

@@ -5,4 +5,5 @@ mod common;
 mod face;
 mod local;
 mod rendezvous;
+mod shortage;
 mod takes;
