@@ -47,7 +47,7 @@
 //! are streams (`Evd::stream`), connecting and accepting are futures (`Ep::connect_async`,
 //! `Request::accept_async`).
 //!
-#![doc = include_str!("../../docs/c-to-rust.md")]
+#![doc = include_str!("c-to-rust.md")]
 #![forbid(unsafe_code)]
 
 mod any;

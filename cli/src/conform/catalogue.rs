@@ -39,7 +39,7 @@ pub(super) fn requirements() -> Vec<Requirement> {
     struct File {
         requirement: Vec<Requirement>,
     }
-    let text = include_str!("../../../spec/requirements.toml");
+    let text = include_str!("requirements.toml");
     toml::from_str::<File>(text).map(|file| file.requirement).unwrap_or_default()
 }
 

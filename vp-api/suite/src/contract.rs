@@ -2,11 +2,11 @@
 //! only, no state.
 
 const TEXTS: [&str; 5] = [
-    include_str!("../../include/rnicpi.h"),
-    include_str!("../../include/rnicpi_qp.h"),
-    include_str!("../../include/rnicpi_cm.h"),
-    include_str!("../../include/rnicpi_ud.h"),
-    include_str!("../../../spec/provider-guide.md"),
+    include_str!("rnicpi.h"),
+    include_str!("rnicpi_qp.h"),
+    include_str!("rnicpi_cm.h"),
+    include_str!("rnicpi_ud.h"),
+    include_str!("provider-guide.md"),
 ];
 
 /// The promise of that id, to be shown with a failure.
