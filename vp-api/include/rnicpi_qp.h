@@ -92,6 +92,9 @@ typedef struct ri_stream {
  * then the state is RTS, and posts to the send queue are refused as RI_INVALID_STATE [RI-212], since they
  * cannot complete before what is under way. A provider without it returns RI_UNSUPPORTED. */
 #define RI_QP_DRAIN 7
+/* Since 1.4, with RI_CAP_ALLOW, in every state: peers may use the rights of allow through the QP from now
+ * on, in place of those of ri_qp_init [RI-229]; RI_ACCESS_BIND in it does not count. */
+#define RI_QP_ALLOW 8
 
 #define RI_LIMIT_ORD 1u
 #define RI_LIMIT_IRD 2u
@@ -106,6 +109,8 @@ typedef struct ri_qp_change {
     const ri_stream *stream;
     uint32_t which, ord, ird, send_depth;
     uint32_t recv_depth, recv_limit;
+    uint32_t allow; /* RI_ACCESS_*; since 1.4 */
+    uint32_t reserved;
 } ri_qp_change;
 
 #define RI_QP_IDLE 1

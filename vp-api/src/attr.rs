@@ -84,6 +84,8 @@ bitflags! {
         const SEND_IMMEDIATE = 1 << 23;
         /// [`crate::LlpStream::local`]: shared memory in place of TCP, where both ends are on one host.
         const LOCAL_STREAM = 1 << 24;
+        /// What peers may do through a QP can change: [`crate::QpChange::Allow`].
+        const ALLOW = 1 << 25;
     }
 }
 

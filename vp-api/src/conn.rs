@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use crate::{AsyncEvent, QpId, Terminate};
+use crate::{Access, AsyncEvent, QpId, Terminate};
 
 /// The role of this end in the MPA start-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -171,6 +171,9 @@ pub enum QpChange {
     /// ([`crate::VpStatus::InvalidState`]). Providers without it return
     /// [`crate::VpStatus::Unsupported`].
     Drain,
+    /// With [`crate::Capabilities::ALLOW`], in every state: peers may use these rights through the QP from now
+    /// on, in place of those of [`crate::QpInit::allow`]; that to bind is as it was.
+    Allow(Access),
     /// RTS -> Terminate: Terminate 0/0/0, then close.
     Terminate,
     /// Idle or RTS -> Error: reset at once, flush. Closing and Terminate end by themselves, bounded

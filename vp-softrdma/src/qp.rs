@@ -437,6 +437,7 @@ fn context_of(parts: &QpParts, init: &QpInit, me: &Weak<SoftQp>) -> Context {
         hold: hold::time(init.unready),
         caller,
         receiver,
+        allow: AtomicU32::new(init.allow.bits()),
         table: parts.table.clone(),
         windows: parts.windows.clone(),
         send_cq: parts.send_cq.clone(),

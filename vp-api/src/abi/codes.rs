@@ -111,6 +111,7 @@ pub(super) fn capabilities(bits: u64, minor: u16) -> Capabilities {
     all.set(immediate, minor >= 4 && all.contains(immediate));
     let local = Capabilities::LOCAL_STREAM;
     all.set(local, minor >= 4 && all.contains(local));
+    all.set(Capabilities::ALLOW, minor >= 4 && all.contains(Capabilities::ALLOW));
     all
 }
 
@@ -123,6 +124,7 @@ pub(super) mod change {
     pub(in crate::abi) const IDLE: u32 = 5;
     pub(in crate::abi) const LIMITS: u32 = 6;
     pub(in crate::abi) const DRAIN: u32 = 7;
+    pub(in crate::abi) const ALLOW: u32 = 8;
     /// Bits for the limits: ORD, IRD, send depth, receive depth, receive limit.
     pub(in crate::abi) const WHICH: [u32; 5] = [1, 2, 4, 8, 16];
 }
@@ -220,6 +222,9 @@ mod tests {
         let local = Capabilities::LOCAL_STREAM;
         assert_eq!(capabilities(local.bits(), 3), Capabilities::empty());
         assert_eq!(capabilities(local.bits(), 4), local);
+        let allow = Capabilities::ALLOW;
+        assert_eq!(capabilities(allow.bits(), 3), Capabilities::empty());
+        assert_eq!(capabilities(allow.bits(), 4), allow);
         // Capabilities of a later version are ignored.
         assert_eq!(capabilities(windows | 1 << 63, 3), Capabilities::MW);
     }

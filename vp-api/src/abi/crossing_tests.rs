@@ -390,6 +390,7 @@ fn changes_of_a_qp_cross() {
         QpChange::Rts(Box::new(stream(local(LocalSide::Maker)))),
         QpChange::Rts(Box::new(stream(local(LocalSide::Other)))),
         QpChange::Closing,
+        QpChange::Allow(Access::REMOTE_READ | Access::REMOTE_ATOMIC),
         QpChange::Terminate,
         QpChange::Error,
         QpChange::Idle,

@@ -112,6 +112,10 @@ pub(super) fn lend_change<R>(change: QpChange, with: impl FnOnce(&c::QpChange) -
         QpChange::Rts(stream) => return lend_stream(*stream, with),
         QpChange::Closing => codes::change::CLOSING,
         QpChange::Drain => codes::change::DRAIN,
+        QpChange::Allow(rights) => {
+            out.allow = rights.bits();
+            codes::change::ALLOW
+        }
         QpChange::Terminate => codes::change::TERMINATE,
         QpChange::Error => codes::change::ERROR,
         QpChange::Idle => codes::change::IDLE,
@@ -192,6 +196,12 @@ pub(super) unsafe fn change_from(change: *const c::QpChange) -> VpResult<QpChang
         }
         codes::change::CLOSING => QpChange::Closing,
         codes::change::DRAIN => QpChange::Drain,
+        codes::change::ALLOW => {
+            let rights = Access::from_bits(change.allow);
+            QpChange::Allow(
+                rights.ok_or_else(|| meaningless("ri_qp_change.allow has no such right"))?,
+            )
+        }
         codes::change::TERMINATE => QpChange::Terminate,
         codes::change::ERROR => QpChange::Error,
         codes::change::IDLE => QpChange::Idle,

@@ -445,6 +445,8 @@ structs! { growing:
         send_depth: u32,
         recv_depth: u32,
         recv_limit: u32,
+        allow: u32,
+        reserved: u32,
     }
     QpInfo = ri_qp_info {
         size: u32,

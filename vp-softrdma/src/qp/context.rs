@@ -3,7 +3,7 @@
 //! Any thread may read the context; the queues are under the QP's lock. When the peer dies the protocol
 //! core has both queues flushed, through the host in `host.rs`.
 
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use iwarp_proto::{AccessError, Slot, TaggedUse};
@@ -27,10 +27,12 @@ pub(crate) struct Context {
     pub(crate) me: Weak<SoftQp>,
     /// Nanoseconds for which a message waits for a receive; `None`: it ends the stream.
     pub(crate) hold: Option<u64>,
-    /// The identity with which the QP accesses memory.
+    /// The identity with which the QP accesses memory; the rights of peers are in `allow`.
     pub(crate) caller: Caller,
     /// The same for receive buffers: an SRQ has its own PD. // [VERBS-26]
     pub(crate) receiver: Caller,
+    /// Bits of [`Access`]: rights that peers may use. Changed under the QP's lock, which those who check hold.
+    pub(crate) allow: AtomicU32,
     pub(crate) table: Arc<StagTable>,
     pub(crate) windows: Arc<AtomicU32>,
     pub(crate) send_cq: Arc<SoftCq>,
@@ -50,7 +52,14 @@ impl Context {
         to: u64,
         len: u32,
     ) -> Result<Use<'_>, AccessError> {
-        self.table.resolve(Stag(stag.0), Need::RemoteRead, &self.caller, to, len)
+        self.table.resolve(Stag(stag.0), Need::RemoteRead, &self.peer(), to, len)
+    }
+
+    /// The caller of what the peer asks for.
+    #[inline]
+    pub(crate) fn peer(&self) -> Caller {
+        let allow = Access::from_bits_truncate(self.allow.load(Ordering::Relaxed));
+        Caller { allow, ..self.caller }
     }
 
     /// A message took a receive; true if the limit event is due.
@@ -136,7 +145,7 @@ impl Tagged {
         len: u32,
     ) -> Result<Use<'a>, AccessError> {
         let to = self.to.checked_add(u64::from(offset)).ok_or(AccessError::Wrap)?;
-        context.table.resolve(self.stag, self.need, &context.caller, to, len)
+        context.table.resolve(self.stag, self.need, &context.peer(), to, len)
     }
 }
 

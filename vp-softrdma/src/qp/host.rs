@@ -146,9 +146,10 @@ impl Host for View<'_> {
     ) -> Result<(), AccessError> {
         let tagged = Tagged::new(use_, stag, to);
         self.queues.tagged = Some(tagged);
-        let Context { table, caller, .. } = self.context;
+        let Context { table, .. } = self.context;
         let Tagged { need, stag, to } = tagged;
-        table.resolve_next(&mut self.checked, stag, need, caller, to, len).map(drop)
+        let peer = self.context.peer();
+        table.resolve_next(&mut self.checked, stag, need, &peer, to, len).map(drop)
     }
 
     fn place_tagged(&mut self, offset: u32, octets: &[u8]) -> Result<(), AccessError> {
@@ -166,17 +167,16 @@ impl Host for View<'_> {
     }
 
     fn execute_atomic(&mut self, stag: Stag, to: u64, op: AtomicOp) -> Result<u64, AccessError> {
-        let Context { table, caller, .. } = self.context;
         let stag = vp_api::Stag(stag.0);
-        let target =
-            table.resolve(stag, Need::RemoteAtomic, caller, to, size_of::<u64>() as u32)?;
+        let (peer, octets) = (self.context.peer(), size_of::<u64>() as u32);
+        let target = self.context.table.resolve(stag, Need::RemoteAtomic, &peer, to, octets)?;
         place::atomic_rmw(&target, op)
     }
 
     fn invalidate_remote(&mut self, stag: Stag) -> Result<(), AccessError> {
         self.release();
-        let Context { table, caller, .. } = self.context;
-        let invalidated = invalidate::remote(table, caller, vp_api::Stag(stag.0));
+        let Context { table, .. } = self.context;
+        let invalidated = invalidate::remote(table, &self.context.peer(), vp_api::Stag(stag.0));
         if invalidated.is_err() {
             self.queues.receive_fault = Some(AccessError::CannotInvalidate);
         }

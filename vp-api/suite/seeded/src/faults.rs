@@ -183,6 +183,10 @@ faults! {
     DrainIsClose "RI-211" Stream
     /// A QP that drains takes more.
     DrainTakesPosts "RI-212" Stream
+    /// Rights that are taken away stay.
+    AllowStays "RI-229" Stream
+    /// Rights that are given do not come.
+    AllowNeverMore "RI-229" Stream
     /// A QP goes while windows are bound to it.
     QpGoesInUse "RI-10" Stream
     /// A QP that was destroyed still uses its PD and CQs.

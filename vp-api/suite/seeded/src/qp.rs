@@ -308,6 +308,10 @@ impl Qp {
                 None
             }
             QpChange::Drain if self.has(Fault::DrainTakesPosts) => Some(Ok(())),
+            QpChange::Allow(_) if self.has(Fault::AllowStays) => Some(Ok(())),
+            QpChange::Allow(rights) if self.has(Fault::AllowNeverMore) && !rights.is_empty() => {
+                Some(Ok(()))
+            }
             QpChange::Terminate if self.has(Fault::TerminateIsReset) => {
                 *change = QpChange::Error;
                 None

@@ -20,6 +20,9 @@ pub(crate) const CASES: &[Case] = &[
         .with(Capabilities::FAST_REGISTER),
     Case::new("mr: a Write lands at its very octet", odd_write).keeps("RI-54"),
     Case::new("mr: what a peer may not do through the QP", not_allowed).keeps("RI-100"),
+    Case::new("mr: what a peer may do through the QP changes", allowed_anew)
+        .keeps("RI-229")
+        .with(Capabilities::ALLOW),
     Case::new("mr: registered through the queue, with its rights", fast_rights)
         .keeps("RI-61")
         .with(Capabilities::FAST_REGISTER),
@@ -151,6 +154,27 @@ fn not_allowed(rig: &Rig) -> Result<(), Fail> {
         };
         breaks(&near, op, &[here.all()])
             .map_err(|Fail(why)| Fail(format!("a QP without {right:?}: {why}")))?;
+    }
+    Ok(())
+}
+
+fn allowed_anew(rig: &Rig) -> Result<(), Fail> {
+    for (right, read) in [(Access::REMOTE_WRITE, false), (Access::REMOTE_READ, true)] {
+        let rig = &rig.another()?;
+        let (near, far) = rig.pair()?;
+        far.qp.modify(QpChange::Allow(Access::empty()))?;
+        far.qp.modify(QpChange::Allow(right))?;
+        let (here, there) = (near.memory(16)?, far.memory(16)?);
+        let remote = there.remote(0);
+        let ops = [
+            (SendOp::Read { remote, invalidate_sink: false }, WcOpcode::Read),
+            (SendOp::Write { remote }, WcOpcode::Write),
+        ];
+        let [(may, done), (may_not, _)] = if read { ops } else { [ops[1].clone(), ops[0].clone()] };
+        near.post(1, may, &[here.all()])?;
+        near.done(1, done)?;
+        breaks(&near, may_not, &[here.all()])
+            .map_err(|Fail(why)| Fail(format!("a QP that allows {right:?} only: {why}")))?;
     }
     Ok(())
 }
