@@ -36,6 +36,11 @@ pub(crate) fn of_region(flags: u32) -> Result<Access, Errno> {
     if access.valid_for_region() { Ok(access) } else { Err(EINVAL) }
 }
 
+/// Rights that peers may use through a queue pair.
+pub(crate) fn of_peers(flags: u32) -> Access {
+    rights(flags) & Access::REMOTE
+}
+
 /// Rights of a window: remote ones only.
 pub(crate) fn of_window(flags: u32) -> Access {
     rights(flags) & Access::REMOTE

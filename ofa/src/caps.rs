@@ -7,8 +7,7 @@ use vp_api::{Capabilities, PortInfo, RnicAttrs};
 use crate::adapter::Adapter;
 
 /// `device_cap_flags`.
-pub(crate) const FLAGS: u32 = IBV_DEVICE_RESIZE_MAX_WR
-    | IBV_DEVICE_CURR_QP_STATE_MOD
+pub(crate) const FLAGS: u32 = IBV_DEVICE_CURR_QP_STATE_MOD
     | IBV_DEVICE_SRQ_RESIZE
     | IBV_DEVICE_MEM_WINDOW
     | IBV_DEVICE_MEM_WINDOW_TYPE_2B;

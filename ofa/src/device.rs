@@ -18,8 +18,8 @@ use vp_softrdma::SoftRdma;
 use crate::adapter::Adapter;
 use crate::errno::{EINVAL, Errno};
 use crate::fork::Here;
-use crate::gid::Gids;
 use crate::log;
+use ual::gid::Gids;
 
 const SPLIT: &str = "WARPLINE_VERBS_DEVICES";
 /// Octets of a name in C, without the NUL.

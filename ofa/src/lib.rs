@@ -26,7 +26,6 @@ pub mod directory;
 pub mod errno;
 pub mod events;
 mod fork;
-pub mod gid;
 mod late;
 mod log;
 pub mod notify;

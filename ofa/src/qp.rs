@@ -7,6 +7,7 @@
 //! and polling take none of the locks here.
 
 mod change;
+mod drain;
 mod lost;
 mod meet;
 
@@ -31,7 +32,7 @@ use crate::verbs::context::Context;
 use crate::verbs::cq::Cq;
 use crate::verbs::pd::Pd;
 use crate::verbs::srq::Srq;
-use crate::wr_list::WrList;
+use crate::wr_list::{List, WrList};
 
 /// Makes the stream of a queue pair.
 pub trait Owner: Connectee {
@@ -85,6 +86,8 @@ pub struct Qp {
     withheld: Mutex<Withheld>,
     atomics: Atomics,
     wr_list: WrList,
+    /// Sends that were posted in SQD.
+    kept: Mutex<List>,
 }
 
 /// Completions that are returned later.
@@ -139,6 +142,7 @@ impl Qp {
             withheld: Mutex::default(),
             atomics: Atomics::default(),
             wr_list: WrList::default(),
+            kept: Mutex::default(),
         });
         qp.init.pd.enter();
         adapter.numbers().set(id, number);
@@ -184,6 +188,11 @@ impl Qp {
     /// Posts to the send queue.
     #[inline]
     pub(crate) fn post_send(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure> {
+        if self.state() == IBV_QPS_SQD { self.keep(wrs) } else { self.post_now(wrs) }
+    }
+
+    #[inline]
+    fn post_now(&self, wrs: &[SendWr<'_>]) -> Result<(), PostFailure> {
         if !wrs.iter().any(Atomics::counts) {
             return self.vp.post_send(wrs);
         }
@@ -233,7 +242,12 @@ impl Qp {
 
     /// Sets the state: the owner's stream exists, or the application asked for the change.
     pub fn set_state(&self, state: u32) {
+        let mut kept = lock(&self.kept);
+        if state != IBV_QPS_SQD {
+            self.post_kept(&mut kept, state);
+        }
         self.state.store(state, Ordering::Release);
+        drop(kept);
         self.mirror.set(state);
         if state == IBV_QPS_ERR {
             self.release();

@@ -23,3 +23,4 @@ pub(crate) mod to_itself;
 pub(crate) use meeting::{Meeting, Peer};
 pub(crate) use name::Name;
 pub(crate) use point::{Came, EarlyPeers, Points, Slot, Sought};
+pub(crate) use retry::Retry;

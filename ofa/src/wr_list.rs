@@ -19,8 +19,9 @@ pub(crate) struct WrList {
     list: Mutex<List>,
 }
 
+/// Requests with what they are made of.
 #[derive(Default)]
-struct List {
+pub(crate) struct List {
     requests: Vec<Request>,
     sges: Vec<Sge>,
     octets: Vec<u8>,
@@ -48,11 +49,7 @@ impl WrList {
         while self.building.swap(true, Ordering::Acquire) {
             std::thread::yield_now();
         }
-        let mut list = lock(&self.list);
-        list.requests.clear();
-        list.sges.clear();
-        list.octets.clear();
-        list.refused = None;
+        lock(&self.list).clear();
     }
 
     /// Adds a request without data.
@@ -66,18 +63,12 @@ impl WrList {
 
     /// Sets the elements of the last request.
     pub(crate) fn set_elements(&self, elements: &[Sge]) {
-        let list = &mut *lock(&self.list);
-        let begin = list.sges.len();
-        list.sges.extend_from_slice(elements);
-        list.set_data(Place::Elements(begin..begin + elements.len()));
+        lock(&self.list).set_elements(elements);
     }
 
     /// Copies octets for the last request.
     pub(crate) fn set_octets(&self, octets: &[u8]) {
-        let list = &mut *lock(&self.list);
-        let begin = list.octets.len();
-        list.octets.extend_from_slice(octets);
-        list.set_data(Place::Octets(begin..begin + octets.len()));
+        lock(&self.list).set_octets(octets);
     }
 
     /// A request is not supported: the list will not be posted.
@@ -109,6 +100,39 @@ impl WrList {
 }
 
 impl List {
+    pub(crate) fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.requests.clear();
+        self.sges.clear();
+        self.octets.clear();
+        self.refused = None;
+    }
+
+    /// Appends a copy of a request.
+    pub(crate) fn push(&mut self, SendWr { wr_id, op, data, flags }: &SendWr<'_>) {
+        let (wr_id, op, flags) = (*wr_id, op.clone(), *flags);
+        self.requests.push(Request { wr_id, op, flags, data: Place::Elements(0..0) });
+        match data {
+            Data::Sgl(elements) => self.set_elements(elements),
+            Data::Inline(octets) => self.set_octets(octets),
+        }
+    }
+
+    fn set_elements(&mut self, elements: &[Sge]) {
+        let begin = self.sges.len();
+        self.sges.extend_from_slice(elements);
+        self.set_data(Place::Elements(begin..begin + elements.len()));
+    }
+
+    fn set_octets(&mut self, octets: &[u8]) {
+        let begin = self.octets.len();
+        self.octets.extend_from_slice(octets);
+        self.set_data(Place::Octets(begin..begin + octets.len()));
+    }
+
     fn refuse(&mut self, error: Errno) {
         self.refused.get_or_insert(error);
     }
@@ -120,7 +144,7 @@ impl List {
         }
     }
 
-    fn request(&self, at: usize) -> Option<SendWr<'_>> {
+    pub(crate) fn request(&self, at: usize) -> Option<SendWr<'_>> {
         let Request { wr_id, op, flags, data } = self.requests.get(at)?;
         let data = match data.clone() {
             Place::Elements(range) => Data::Sgl(self.sges.get(range)?),

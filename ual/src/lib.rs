@@ -33,6 +33,7 @@ pub mod cm;
 pub mod config;
 pub mod error;
 pub mod event;
+pub mod gid;
 mod life;
 mod posted;
 mod registry;

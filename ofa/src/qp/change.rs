@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use ibv_sys::*;
 use kal_os::lock;
 use ual_cm::{ConnState, Connectee, Disconnect};
-use vp_api::QpChange;
+use vp_api::{Access, Capabilities, QpChange};
 
 use super::{Owner, Qp};
+use crate::access;
 use crate::caps;
 use crate::errno::{EBUSY, EINVAL, Errno};
 use crate::qp_state;
@@ -36,13 +37,32 @@ impl Qp {
             IBV_QPS_RESET if mask & IBV_QP_STATE != 0 => self.reset(owner)?,
             _ => {}
         }
+        if mask & IBV_QP_ACCESS_FLAGS != 0 {
+            self.allow(access::of_peers(attr.qp_access_flags))?;
+        }
         merge(&mut lock(&self.attr), attr, mask);
-        self.set_state(to);
+        if to != now || to == IBV_QPS_RESET {
+            self.set_state(to);
+        }
+        if to == IBV_QPS_SQD
+            && mask & IBV_QP_EN_SQD_ASYNC_NOTIFY != 0
+            && attr.en_sqd_async_notify != 0
+        {
+            self.tell_when_drained();
+        }
         if (now, to) == (IBV_QPS_INIT, IBV_QPS_RTR) && !by_id {
             self.meet().inspect_err(|_| {
                 self.part();
                 self.set_state(now);
             })?;
+        }
+        Ok(())
+    }
+
+    /// What peers may do from now on. On a device that cannot change that, what memory grants.
+    fn allow(&self, rights: Access) -> Result<(), Errno> {
+        if self.adapter()?.attrs().capabilities.contains(Capabilities::ALLOW) {
+            self.vp.modify(QpChange::Allow(rights))?;
         }
         Ok(())
     }
@@ -93,7 +113,8 @@ impl Qp {
         self.lost.store(false, Ordering::Release);
         self.forget_completions();
         self.part();
-        Ok(())
+        *lock(&self.attr) = ibv_qp_attr::default();
+        self.allow(Access::REMOTE)
     }
 
     fn try_reset(&self, owner: Option<&dyn Owner>) -> Result<(), Errno> {
@@ -117,6 +138,7 @@ impl Qp {
             qp_state: state,
             cur_qp_state: state,
             cap,
+            sq_draining: self.drains().into(),
             port_num: if known.port_num == 0 { PORT } else { known.port_num },
             ..known
         };

@@ -12,8 +12,8 @@ use super::Qp;
 use crate::adapter::Adapter;
 use crate::caps;
 use crate::errno::{EINVAL, Errno};
-use crate::gid;
 use crate::rendezvous::{Came, Meeting, Name, Peer, Slot, Sought, to_itself};
+use ual::gid;
 
 /// The LID of the port (there is no subnet manager).
 const LID: u16 = 0;

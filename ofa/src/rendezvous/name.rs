@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use crate::gid;
+use ual::gid;
 
 const LETTERS: [u8; 4] = *b"WLQP";
 const VERSION: u8 = 1;

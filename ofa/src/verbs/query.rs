@@ -9,9 +9,9 @@ use ibv_sys::*;
 use crate::adapter::Adapter;
 use crate::caps;
 use crate::errno::{self, EINVAL, EOPNOTSUPP, Errno};
-use crate::gid::Gids;
 use crate::verbs::context::{PORT, context_of};
 use crate::verbs::device::text;
+use ual::gid::Gids;
 
 /// The size that programs of rdma-core 44 and before have room for.
 const PLAIN_PORT: usize = offset_of!(ibv_port_attr, port_cap_flags2);

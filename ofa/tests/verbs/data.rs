@@ -239,6 +239,55 @@ fn a_shared_receive_queue_serves_several_queue_pairs() {
     assert_eq!(unsafe { warpline_ibv_destroy_srq(srq) }, 0);
 }
 
+/// Posts a receive to a shared queue.
+fn post_shared(lab: &Lab, srq: *mut ibv_srq, wr_id: u64, sge: &mut ibv_sge) {
+    let mut wr = ibv_recv_wr { wr_id, next: null_mut(), sg_list: sge, num_sge: 1 };
+    let posted = unsafe { lab.ops().post_srq_recv.unwrap()(srq, &mut wr, &mut null_mut()) };
+    assert_eq!(posted, 0);
+}
+
+#[test]
+fn a_send_brings_its_immediate_to_a_shared_receive_queue() {
+    let (near, far) = (Lab::new(), Lab::new());
+    let attr = ibv_srq_attr { max_wr: 4, max_sge: 1, srq_limit: 0 };
+    let mut init = ibv_srq_init_attr { srq_context: null_mut(), attr };
+    let srq = unsafe { warpline_ibv_create_srq(far.pd, &mut init) };
+    let mut init = ibv_qp_init_attr { srq, ..far.init() };
+    let b = unsafe { ofa::verbs::qp::warpline_ibv_create_qp(far.pd, &mut init) };
+    let a = near.qp();
+    to_init(a);
+    to_init(b);
+    meet(a, far.gid(), number(b));
+    meet(b, near.gid(), number(a));
+    near.fill(0, b"shared");
+    let send = |wr_id: u64, imm: u32| {
+        let mut sge = near.sge(0, 6);
+        let mut send = wr(wr_id, IBV_WR_SEND_WITH_IMM, &mut sge);
+        send.imm_or_rkey = imm;
+        assert_eq!(near.send(a, &mut send), 0);
+        near.success(wr_id);
+    };
+    // With its receive there, and before it.
+    for (n, is_early) in [(0, false), (1, true)] {
+        let imm = 0x0a0b_0c00 + n;
+        let mut sge = far.sge(n as usize * 64, 64);
+        if is_early {
+            send(n.into(), imm);
+        }
+        post_shared(&far, srq, n.into(), &mut sge);
+        if !is_early {
+            send(n.into(), imm);
+        }
+        let wc = far.success(n.into());
+        assert_eq!((wc.opcode, wc.wc_flags, wc.byte_len), (IBV_WC_RECV, IBV_WC_WITH_IMM, 6));
+        assert_eq!((wc.imm_or_rkey, wc.qp_num), (imm, number(b)));
+        assert_eq!(far.read(n as usize * 64, 6), b"shared");
+    }
+    destroy(a);
+    destroy(b);
+    assert_eq!(unsafe { warpline_ibv_destroy_srq(srq) }, 0);
+}
+
 #[test]
 fn a_window_gives_its_part_of_a_region_until_it_is_unbound() {
     let (near, far) = (Lab::new(), Lab::new());

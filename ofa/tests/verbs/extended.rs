@@ -9,7 +9,7 @@ use ofa::verbs::qp::*;
 
 use crate::lab::*;
 
-fn front(context: *mut ibv_context) -> &'static verbs_context {
+pub(crate) fn front(context: *mut ibv_context) -> &'static verbs_context {
     let at = context.wrapping_byte_sub(std::mem::offset_of!(verbs_context, context));
     unsafe { &*at.cast() }
 }

@@ -8,6 +8,7 @@ use ofa::verbs::mr::*;
 use ofa::verbs::pd::*;
 use ofa::verbs::qp::*;
 use ofa::verbs::query::*;
+use ofa::verbs::srq::*;
 
 use crate::lab::*;
 
@@ -191,5 +192,145 @@ fn completion_queues_that_cannot_be() {
     unsafe {
         assert_eq!(warpline_ibv_query_gid(lab.context, 1, 2, &mut gid), -1);
         assert_eq!(warpline_ibv_query_port(lab.context, 2, &mut attr), libc::EINVAL);
+    }
+}
+
+/// A call that is to be refused, what it is, and its error number.
+type Row = (&'static str, i32, fn(&Lab) -> i32);
+
+/// The error number of a call that returns NULL when it is refused.
+fn none<T>(made: *mut T) -> i32 {
+    if made.is_null() { errno() } else { 0 }
+}
+
+/// And of one that returns -1.
+fn minus(result: i32) -> i32 {
+    if result == -1 { errno() } else { 0 }
+}
+
+fn srq_of(lab: &Lab, max_wr: u32, max_sge: u32) -> *mut ibv_srq {
+    let attr = ibv_srq_attr { max_wr, max_sge, srq_limit: 0 };
+    let mut init = ibv_srq_init_attr { srq_context: null_mut(), attr };
+    unsafe { warpline_ibv_create_srq(lab.pd, &mut init) }
+}
+
+fn limit(lab: &Lab, srq_limit: u32, mask: i32) -> i32 {
+    let srq = srq_of(lab, 4, 1);
+    let mut attr = ibv_srq_attr { max_wr: u32::MAX, max_sge: 0, srq_limit };
+    let refused = unsafe { warpline_ibv_modify_srq(srq, &mut attr, mask) };
+    assert_eq!(unsafe { warpline_ibv_destroy_srq(srq) }, 0);
+    refused
+}
+
+fn extended(lab: &Lab, change: fn(&mut ibv_qp_init_attr_ex)) -> i32 {
+    let plain = lab.init();
+    let mut attr: ibv_qp_init_attr_ex = unsafe { std::mem::zeroed() };
+    (attr.send_cq, attr.recv_cq, attr.cap, attr.qp_type) =
+        (plain.send_cq, plain.recv_cq, plain.cap, plain.qp_type);
+    (attr.comp_mask, attr.pd) = (IBV_QP_INIT_ATTR_PD, lab.pd);
+    change(&mut attr);
+    none(unsafe {
+        crate::extended::front(lab.context).create_qp_ex.unwrap()(lab.context, &mut attr)
+    })
+}
+
+fn queue(lab: &Lab, change: fn(&mut ibv_cq_init_attr_ex)) -> i32 {
+    let mut attr: ibv_cq_init_attr_ex = unsafe { std::mem::zeroed() };
+    attr.cqe = 4;
+    change(&mut attr);
+    none(unsafe {
+        crate::extended::front(lab.context).create_cq_ex.unwrap()(lab.context, &mut attr)
+    })
+}
+
+fn rereg(lab: &Lab, flags: i32, access: u32) -> i32 {
+    let (at, pd) = (lab.memory.cast(), lab.pd);
+    unsafe { warpline_ibv_rereg_mr(lab.mr, flags, pd, at, ROOM, access as i32) }
+}
+
+fn bind(lab: &Lab, kind: u32) -> i32 {
+    let (qp, ops) = (lab.qp(), lab.ops());
+    let mw = unsafe { ops.alloc_mw.unwrap()(lab.pd, kind) };
+    let bind_info = ibv_mw_bind_info {
+        mr: lab.mr,
+        addr: lab.at(0),
+        length: 8,
+        mw_access_flags: IBV_ACCESS_REMOTE_READ,
+    };
+    let mut bind = ibv_mw_bind { wr_id: 1, send_flags: 0, bind_info };
+    let refused = unsafe { ops.bind_mw.unwrap()(qp, mw, &mut bind) };
+    assert_eq!(unsafe { ops.dealloc_mw.unwrap()(mw) }, 0);
+    destroy(qp);
+    refused
+}
+
+#[test]
+fn what_is_refused_and_with_which_number() {
+    let rows: &[Row] = &[
+        ("an SRQ deeper than the device's", libc::EINVAL, |lab| none(srq_of(lab, u32::MAX, 1))),
+        ("an SRQ with too many elements", libc::EINVAL, |lab| none(srq_of(lab, 1, 1000))),
+        ("a limit above the depth", libc::EINVAL, |lab| limit(lab, 5, IBV_SRQ_LIMIT)),
+        ("a depth above the device's", libc::EINVAL, |lab| limit(lab, 0, IBV_SRQ_MAX_WR)),
+        ("no attribute of an SRQ", libc::EINVAL, |lab| limit(lab, 0, 4)),
+        ("a queue pair without a domain", libc::EINVAL, |lab| {
+            extended(lab, |attr| attr.comp_mask = 0)
+        }),
+        ("a queue pair of attributes to come", libc::EOPNOTSUPP, |lab| {
+            extended(lab, |attr| attr.comp_mask |= 1 << 20)
+        }),
+        ("creation flags", libc::EOPNOTSUPP, |lab| {
+            extended(lab, |attr| {
+                attr.comp_mask |= IBV_QP_INIT_ATTR_CREATE_FLAGS;
+                attr.create_flags = 1 << 1;
+            })
+        }),
+        ("operations of datagrams", libc::EOPNOTSUPP, |lab| {
+            extended(lab, |attr| {
+                attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+                // TSO.
+                attr.send_ops_flags = 1 << 10;
+            })
+        }),
+        ("a queue without entries", libc::EINVAL, |lab| queue(lab, |attr| attr.cqe = 0)),
+        ("completions that tell of VLANs", libc::EOPNOTSUPP, |lab| {
+            queue(lab, |attr| attr.wc_flags = 1 << 9)
+        }),
+        ("a queue's attributes to come", libc::EOPNOTSUPP, |lab| {
+            queue(lab, |attr| attr.comp_mask = 1 << 20)
+        }),
+        ("a region is changed in nothing", IBV_REREG_MR_ERR_INPUT, |lab| rereg(lab, 0, 0)),
+        ("a region is changed in what there is not", IBV_REREG_MR_ERR_INPUT, |lab| {
+            rereg(lab, 1 << 5, 0)
+        }),
+        ("a region's rights do not go together", IBV_REREG_MR_ERR_INPUT, |lab| {
+            rereg(lab, IBV_REREG_MR_CHANGE_ACCESS, IBV_ACCESS_REMOTE_WRITE)
+        }),
+        ("a window of no type", libc::EINVAL, |lab| {
+            none(unsafe { lab.ops().alloc_mw.unwrap()(lab.pd, 9) })
+        }),
+        ("a window of type 2 is bound by a call", libc::EINVAL, |lab| bind(lab, IBV_MW_TYPE_2)),
+        ("an extended queue pair that is none", libc::EOPNOTSUPP, |lab| {
+            let qp = lab.qp();
+            let refused = none(unsafe { warpline_ibv_qp_to_qp_ex(qp) });
+            destroy(qp);
+            refused
+        }),
+        ("a P_Key that is not there", libc::EINVAL, |lab| {
+            minus(unsafe { warpline_ibv_query_pkey(lab.context, 1, 1, &mut 0) })
+        }),
+        ("the index of a P_Key that is not there", libc::EINVAL, |lab| {
+            minus(unsafe { warpline_ibv_get_pkey_index(lab.context, 1, 7) })
+        }),
+        ("a NULL queue pair", libc::EINVAL, |_| unsafe { warpline_ibv_destroy_qp(null_mut()) }),
+        ("a NULL queue", libc::EINVAL, |_| unsafe { warpline_ibv_destroy_cq(null_mut()) }),
+        ("a NULL domain", libc::EINVAL, |_| unsafe { warpline_ibv_dealloc_pd(null_mut()) }),
+        ("a NULL SRQ", libc::EINVAL, |_| unsafe { warpline_ibv_destroy_srq(null_mut()) }),
+        ("NULL attributes", libc::EINVAL, |lab| {
+            none(unsafe { warpline_ibv_create_qp(lab.pd, null_mut()) })
+        }),
+    ];
+    let lab = Lab::new();
+    for (what, expected, call) in rows {
+        assert_eq!(call(&lab), *expected, "{what}");
     }
 }

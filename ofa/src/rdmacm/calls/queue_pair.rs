@@ -19,8 +19,8 @@ use crate::verbs::cq::{warpline_ibv_create_cq, warpline_ibv_destroy_cq};
 use crate::verbs::qp::{create_extended, warpline_ibv_destroy_qp, warpline_ibv_modify_qp};
 use crate::verbs::srq::{create_srq_ex, warpline_ibv_create_srq, warpline_ibv_destroy_srq};
 
-/// Rights of peers on a queue pair, as on iWARP devices of rdma-core.
-const ACCESS: u32 = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+/// Rights of peers on a queue pair: what their memory regions grant.
+const ACCESS: u32 = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
 /// The queue pair to connect: the identifier's, else the one with this number.
 pub(super) unsafe fn of(id: *mut rdma_cm_id, number: Option<u32>) -> Result<Arc<Qp>, Errno> {

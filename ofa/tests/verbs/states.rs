@@ -1,0 +1,148 @@
+//! Changes of a queue pair that is in use: a send queue that drains, and what peers may do.
+
+use ibv_sys::*;
+
+use crate::events;
+use crate::lab::*;
+
+fn to(qp: *mut ibv_qp, qp_state: u32) {
+    let mut attr = ibv_qp_attr { qp_state, ..ibv_qp_attr::default() };
+    assert_eq!(modify(qp, &mut attr, IBV_QP_STATE), 0);
+}
+
+/// To SQD, with an event when it is drained.
+fn drain(qp: *mut ibv_qp) {
+    let mut attr =
+        ibv_qp_attr { qp_state: IBV_QPS_SQD, en_sqd_async_notify: 1, ..ibv_qp_attr::default() };
+    assert_eq!(modify(qp, &mut attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), 0);
+    assert_eq!(state(qp), IBV_QPS_SQD);
+}
+
+fn drained(lab: &Lab, qp: *mut ibv_qp) {
+    let mut event = events::next(lab.context);
+    assert_eq!(event.event_type, IBV_EVENT_SQ_DRAINED);
+    assert_eq!(unsafe { event.element.qp }, qp);
+    events::acknowledge(&mut event);
+}
+
+fn query(qp: *mut ibv_qp) -> ibv_qp_attr {
+    let (mut attr, mut init) = (ibv_qp_attr::default(), unsafe { std::mem::zeroed() });
+    let all = i32::MAX;
+    assert_eq!(unsafe { ofa::verbs::qp::warpline_ibv_query_qp(qp, &mut attr, all, &mut init) }, 0);
+    attr
+}
+
+#[test]
+fn sends_wait_while_the_queue_is_drained() {
+    let (near, far) = (Lab::new(), Lab::new());
+    let (a, b) = pair(&near, &far);
+    (0..3).for_each(|n| assert_eq!(far.recv(b, n, &mut far.sge(0, 64)), 0));
+    near.fill(0, b"before");
+    assert_eq!(near.send(a, &mut wr(0, IBV_WR_SEND, &mut near.sge(0, 6))), 0);
+    near.success(0);
+    drain(a);
+    drained(&near, a);
+    assert_eq!(query(a).sq_draining, 0);
+    // What is posted now waits, elements and inline data alike; receives go on.
+    near.fill(0, b"behind");
+    assert_eq!(near.send(a, &mut wr(1, IBV_WR_SEND, &mut near.sge(0, 6))), 0);
+    let mut text = *b"inline";
+    let mut sge =
+        ibv_sge { addr: text.as_mut_ptr().expose_provenance() as u64, length: 6, lkey: 0 };
+    let mut inline = wr(2, IBV_WR_SEND, &mut sge);
+    inline.send_flags |= IBV_SEND_INLINE;
+    assert_eq!(near.send(a, &mut inline), 0);
+    text.fill(0);
+    assert_eq!(near.recv(a, 7, &mut near.sge(64, 64)), 0);
+    assert_eq!(far.send(b, &mut wr(8, IBV_WR_SEND, &mut far.sge(0, 1))), 0);
+    near.success(7);
+    assert_eq!(far.success(0).byte_len, 6);
+    far.success(8);
+    assert!(near.poll().is_none() && far.poll().is_none());
+    to(a, IBV_QPS_RTS);
+    for n in 1..3 {
+        near.success(n);
+        far.success(n);
+    }
+    assert_eq!(far.read(0, 6), b"inline");
+    destroy(a);
+    destroy(b);
+}
+
+#[test]
+fn a_queue_is_drained_when_what_was_posted_before_is_done() {
+    let (near, far) = (Lab::new(), Lab::new());
+    let (a, b) = (near.qp(), far.qp());
+    to_init(a);
+    to_init(b);
+    meet(a, far.gid(), number(b));
+    // The peer has not come.
+    assert_eq!(near.send(a, &mut wr(0, IBV_WR_SEND, &mut near.sge(0, 6))), 0);
+    drain(a);
+    assert_eq!(query(a).sq_draining, 1);
+    assert_eq!(far.recv(b, 1, &mut far.sge(0, 64)), 0);
+    meet(b, near.gid(), number(a));
+    drained(&near, a);
+    near.success(0);
+    far.success(1);
+    // No more than the queue is deep.
+    let depth = u64::from(near.init().cap.max_send_wr);
+    let mut sge = near.sge(0, 1);
+    (0..depth).for_each(|n| assert_eq!(near.send(a, &mut wr(n, IBV_WR_SEND, &mut sge)), 0));
+    assert_eq!(near.send(a, &mut wr(depth, IBV_WR_SEND, &mut sge)), libc::ENOMEM);
+    to(a, IBV_QPS_ERR);
+    for n in 0..depth {
+        let wc = near.completion();
+        assert_eq!((wc.wr_id, wc.status), (n, IBV_WC_WR_FLUSH_ERR));
+    }
+    // And a reset forgets them.
+    to(a, IBV_QPS_RESET);
+    assert_eq!(query(a).qp_access_flags, 0);
+    destroy(a);
+    destroy(b);
+}
+
+#[test]
+fn a_queue_pair_refuses_what_its_memory_grants() {
+    let words = |lab: &Lab| wr_rdma { remote_addr: lab.at(0), rkey: lab.rkey() };
+    let all = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+    for (opcode, right) in [
+        (IBV_WR_RDMA_WRITE, IBV_ACCESS_REMOTE_WRITE),
+        (IBV_WR_RDMA_READ, IBV_ACCESS_REMOTE_READ),
+        (IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_ACCESS_REMOTE_ATOMIC),
+    ] {
+        let (near, far) = (Lab::new(), Lab::new());
+        let (a, b) = pair(&near, &far);
+        let request = |wr_id| {
+            let mut sge = near.sge(0, 8);
+            let mut request = wr(wr_id, opcode, &mut sge);
+            match opcode {
+                IBV_WR_ATOMIC_FETCH_AND_ADD => {
+                    let wr_rdma { remote_addr, rkey } = words(&far);
+                    let atomic = wr_atomic { remote_addr, compare_add: 1, swap: 0, rkey };
+                    request.wr = wr_union { atomic };
+                }
+                _ => request.wr = wr_union { rdma: words(&far) },
+            }
+            assert_eq!(near.send(a, &mut request), 0);
+        };
+        request(1);
+        near.success(1);
+        let mut attr = ibv_qp_attr { qp_access_flags: all & !right, ..ibv_qp_attr::default() };
+        assert_eq!(modify(b, &mut attr, IBV_QP_ACCESS_FLAGS), 0);
+        assert_eq!(query(b).qp_access_flags, all & !right);
+        far.fill(0, &[0; 8]);
+        request(2);
+        let wc = near.completion();
+        // A Write is done when it is sent; that it was refused comes behind (RFC 5040 section 5.1).
+        let refused =
+            if opcode == IBV_WR_RDMA_WRITE { IBV_WC_SUCCESS } else { IBV_WC_REM_ACCESS_ERR };
+        assert_eq!((wc.wr_id, wc.status), (2, refused));
+        let mut event = events::next(far.context);
+        assert_eq!(event.event_type, IBV_EVENT_QP_ACCESS_ERR);
+        events::acknowledge(&mut event);
+        assert_eq!(far.read(0, 8), [0; 8]);
+        destroy(a);
+        destroy(b);
+    }
+}
