@@ -102,7 +102,12 @@ impl FpduCheck {
         } else {
             (header.msn, header.mo.wrapping_add(payload))
         };
-        let invalidates = Control(header.ulp).opcode().is_some_and(Opcode::invalidates);
+        let opcode = Control(header.ulp).opcode();
+        if opcode.is_some_and(Opcode::experimental) {
+            let text = "the peer sent RDMAP opcode 15, on which no ends agreed here";
+            self.record.broken(&["RDMAP-02"], text.to_owned());
+        }
+        let invalidates = opcode.is_some_and(Opcode::invalidates);
         self.zero(!invalidates && header.ulp_word != 0, &["RDMAP-03"], "RsvdULP[8:39]");
         self.record.kept(UNTAGGED);
     }

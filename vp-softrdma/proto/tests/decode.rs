@@ -126,6 +126,24 @@ fn an_atomic_response_is_one_segment() {
     assert_eq!(faults_of([0x01, 0x4b], 3, 0, &[0; 12]), ["EXT-10"]);
 }
 
+// RFC 6580: whether the ends agreed is not in the FPDU.
+#[test]
+fn a_send_with_immediate_is_named() {
+    for (control, name) in
+        [(0x4f, "Send with Immediate"), (0x5f, "Send with Immediate and Solicited Event")]
+    {
+        assert_eq!(faults_of([0x41, control], 0, 0, &[7; 4]), NONE);
+        assert_eq!(faults_of([0x41, control], 1, 0, &[7; 4]), ["RDMAP-02"], "the queue of Sends");
+        let mut octets = vec![0, 18, 0x41, control, 1, 2, 3, 4];
+        octets.extend([0; 8].iter().chain(&[0, 0, 0, 1]).chain(&[0; 8]));
+        let start = Start::Fpdu { position: 0 };
+        let frames = explain(&octets, DecodeOptions { crc: None, markers: false, start });
+        assert_eq!(frames[0].what, name);
+        let immediate = frames[0].fields.iter().find(|field| field.name == "Immediate");
+        assert_eq!(immediate.map(|field| &field.value), Some(&Held::Hex(0x0102_0304, 8)));
+    }
+}
+
 // These need no state at all.
 #[test]
 fn faults_without_state_are_found() {

@@ -209,8 +209,12 @@ fn tagged(fields: &mut Fields<'_>, len: usize) {
 
 fn untagged(fields: &mut Fields<'_>, message: &rdmap::Untagged) {
     let opcode = message.opcode;
-    fields.hex("Invalidate STag", 4);
-    if !opcode.is_some_and(|opcode| opcode.invalidates()) {
+    if opcode.is_some_and(|opcode| opcode.experimental()) {
+        fields.hex("Immediate", 4);
+    } else {
+        fields.hex("Invalidate STag", 4);
+    }
+    if !opcode.is_some_and(|opcode| opcode.invalidates() || opcode.experimental()) {
         fields.note("reserved for this opcode, ignored");
     }
     let qn = fields.number("QN", 4);

@@ -39,19 +39,24 @@ impl Untagged {
 /// RDMAP's control octet, which lies in DDP's header.
 pub(super) fn control(fields: &mut Fields<'_>, ddp: ddp::Control) -> Option<Opcode> {
     let control = Control(*fields.rest().first()?);
-    // Whether the ends agreed on an experimental one is not in the stream.
-    let opcode = control.opcode().filter(|opcode| !opcode.experimental());
+    let opcode = control.opcode();
+    let experimental = opcode.is_some_and(|opcode| opcode.experimental());
     fields.layer(Layer::Rdmap);
     fields.bits("RV", 0, 2);
     if control.version() != VERSION {
         // [RDMAP-01, ERR-06]
         fields.breaks(Violation::of("RDMAP-01", ProtocolError::RdmapVersion));
     }
-    if fields.bits("RDMAP Rsv", 2, 2).is_some_and(|bits| bits != 0) {
+    if fields.bits("RDMAP Rsv", 2, 2).is_some_and(|bits| bits != 0) && !experimental {
         fields.note("reserved, ignored");
     }
     fields.bits("Opcode", 4, 4);
-    fields.note(opcode.map_or("unassigned", |opcode| opcode.name()));
+    let name = opcode.map_or("unassigned", |opcode| opcode.name());
+    match experimental {
+        // Whether they agreed is not in the FPDU, so it breaks no rule here.
+        true => fields.note(format!("{name}, between ends that agreed on it")),
+        false => fields.note(name),
+    }
     if opcode.is_none_or(|opcode| opcode.tagged() != ddp.tagged()) {
         // [RDMAP-02, ERR-07]
         fields.breaks(Violation::of("RDMAP-02", ProtocolError::Opcode));
