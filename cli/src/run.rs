@@ -10,6 +10,7 @@ mod elf;
 mod environment;
 mod obstacles;
 mod program;
+mod view;
 
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;

@@ -11,6 +11,9 @@ use crate::error::{CliError, CliResult, Exit};
 /// Names by which programs look for them.
 pub(crate) const SONAMES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
 
+/// Name of the library that leads programs into a view of the devices.
+const VIEW: &str = "libwarpline-view.so.1";
+
 /// Where the libraries may be, seen from the directory of this program: as cargo builds them, as they are
 /// installed.
 const PLACES: [&str; 2] = ["verbs", "../lib/warpline/verbs"];
@@ -56,6 +59,16 @@ impl Libraries {
     /// The directory of both.
     pub(crate) fn directory(&self) -> &Path {
         &self.0
+    }
+
+    /// The library that leads programs into a view of the devices.
+    pub(crate) fn view(&self) -> CliResult<PathBuf> {
+        let file = self.0.join(VIEW);
+        if file.exists() {
+            return Ok(file);
+        }
+        Err(CliError::new(Exit::Input, format!("there is no {}", file.display()))
+            .hint("cargo build --release -p ofa-view, or scripts/install-verbs"))
     }
 
     /// Their files.

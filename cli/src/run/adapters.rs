@@ -23,14 +23,17 @@ pub(super) fn hidden() -> Option<CliError> {
     Some(note.hint("run it without `warpline run` to use the adapters"))
 }
 
+/// The devices of SoftRDMA, each with the one interface that it shows, or all.
+pub(super) fn of_softrdma() -> Vec<(String, Option<String>)> {
+    let split = env::var(SPLIT).unwrap_or_default();
+    let pairs = split.split(',').filter_map(|pair| pair.trim().split_once('='));
+    let devices: Vec<_> = pairs.map(|(name, it)| (name.to_owned(), Some(it.to_owned()))).collect();
+    if devices.is_empty() { vec![("softrdma0".into(), None)] } else { devices }
+}
+
 /// Names of the devices that it sees.
 fn seen() -> String {
-    let split = env::var(SPLIT).unwrap_or_default();
-    let split = split.split(',').filter_map(|pair| pair.split_once('='));
-    let mut names: Vec<_> = split.map(|(name, _)| name.trim().to_owned()).collect();
-    if names.is_empty() {
-        names.push("softrdma0".into());
-    }
+    let mut names: Vec<_> = of_softrdma().into_iter().map(|(name, _)| name).collect();
     // Devices of libraries are not listed here: that would load them.
     let libraries = Ual::new().map(|ual| ual.known()).unwrap_or_default().into_iter();
     let libraries = libraries.filter(|(_, library)| library.is_some());

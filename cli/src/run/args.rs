@@ -30,6 +30,10 @@ pub(crate) struct RunArgs {
     /// starts
     #[arg(long)]
     pub(crate) preload: bool,
+    /// Show the devices below /sys/class/infiniband and /dev/infiniband, to programs that look there: by a library
+    /// that is preloaded, also by all programs that it starts
+    #[arg(long)]
+    pub(crate) view: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,

@@ -8,7 +8,7 @@ use std::path::{Path, absolute};
 
 use ual::vp_hooks::Wrapper;
 
-use super::RunArgs;
+use super::{RunArgs, view};
 use crate::error::{CliError, CliResult, Exit};
 use crate::verbs::Libraries;
 
@@ -16,7 +16,7 @@ type Variables = Vec<(&'static str, OsString)>;
 
 /// What is added to the environment.
 pub(super) fn of(args: &RunArgs, libraries: &Libraries) -> CliResult<Variables> {
-    let mut all = places(args.preload, libraries)?;
+    let mut all = places(args, libraries)?;
     let wrappers = wrappers(args)?;
     if wrappers.is_empty() {
         return Ok(all);
@@ -34,7 +34,7 @@ pub(super) fn of(args: &RunArgs, libraries: &Libraries) -> CliResult<Variables> 
     Ok(all)
 }
 
-fn places(preload: bool, libraries: &Libraries) -> CliResult<Variables> {
+fn places(args: &RunArgs, libraries: &Libraries) -> CliResult<Variables> {
     let directory = libraries.directory();
     let text = directory.as_os_str().to_string_lossy();
     if let Some(separator) = text.chars().find(|c| [':', ';', ' ', '$'].contains(c)) {
@@ -42,9 +42,17 @@ fn places(preload: bool, libraries: &Libraries) -> CliResult<Variables> {
         return Err(CliError::new(Exit::Input, what).hint("put the libraries elsewhere"));
     }
     let mut all = vec![("LD_LIBRARY_PATH", before("LD_LIBRARY_PATH", &text, ":"))];
-    if preload {
-        let [verbs, cm] = libraries.files().map(|file| file.display().to_string());
-        all.push(("LD_PRELOAD", before("LD_PRELOAD", &format!("{verbs}:{cm}"), ":")));
+    let mut preloaded = Vec::new();
+    if args.view {
+        preloaded.push(libraries.view()?);
+        all.push(("WARPLINE_VERBS_VIEW", view::directory()?.into()));
+    }
+    if args.preload {
+        preloaded.extend(libraries.files());
+    }
+    if !preloaded.is_empty() {
+        let files: Vec<_> = preloaded.iter().map(|file| file.display().to_string()).collect();
+        all.push(("LD_PRELOAD", before("LD_PRELOAD", &files.join(":"), ":")));
     }
     Ok(all)
 }

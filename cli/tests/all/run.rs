@@ -110,3 +110,25 @@ fn a_setuid_program_is_said_not_to_use_them() {
     std::fs::remove_file(path).unwrap();
     assert!(status == Some(3) && error.contains("setuid"), "{error}");
 }
+
+#[test]
+fn programs_that_look_below_sys_and_dev_find_the_devices() {
+    let script = "cat /sys/class/infiniband/softrdma0/ports/1/gid_attrs/types/1 \
+        && ls /sys/class/infiniband && test -c /dev/infiniband/uverbs0 \
+        && cat /sys/class/infiniband_verbs/uverbs0/ibdev && cat /dev/infiniband/uverbs0 \
+        && readlink -f /sys/class/infiniband/softrdma0/device && echo $WARPLINE_VERBS_VIEW";
+    let output = start(&["--view"], &["sh", "-c", script]);
+    let (shown, error) = (text(&output.stdout), text(&output.stderr));
+    let [kind, listed, device, path, view] = shown.lines().collect::<Vec<_>>()[..] else {
+        panic!("{shown}{error}");
+    };
+    assert_eq!((kind, listed, device), ("RoCE v2", "softrdma0", "softrdma0"));
+    assert_eq!(path, "/sys/class/infiniband/softrdma0/device");
+    // The same content is the same view, and a verbs program runs in it.
+    let again = start(&["--view", "--preload"], &["sh", "-c", "echo $WARPLINE_VERBS_VIEW"]);
+    assert_eq!(text(&again.stdout).trim_end(), view);
+    if libraries::find("ibv_devinfo").is_some() {
+        let output = start(&["--view"], &["ibv_devinfo", "-l"]);
+        assert!(text(&output.stdout).contains("softrdma0"), "{}", text(&output.stderr));
+    }
+}

@@ -70,18 +70,23 @@ pub fn build(library: Library) -> Result<(), BuildError> {
         let stand_in = link_stand_in(&table, &out)?;
         println!("cargo::rustc-cdylib-link-arg={}", stand_in.display());
     }
-    offer(library, &out)
+    offer(library.soname(), library.artifact())
 }
 
-/// Makes `verbs/SONAME` in the directory of cargo's results and nowhere else, so that only programs that
-/// are told to find the library.
-fn offer(library: Library, out: &Path) -> Result<(), BuildError> {
+/// Makes `verbs/NAME` in the directory of cargo's results, a link to what cargo makes there: nowhere else, so that
+/// only programs that are told to find the library.
+///
+/// # Errors
+///
+/// [`BuildError::File`], [`BuildError::Variable`].
+pub fn offer(name: &str, artifact: &str) -> Result<(), BuildError> {
+    let out = PathBuf::from(env::var("OUT_DIR").map_err(|_| BuildError::Variable("OUT_DIR"))?);
     // PROFILE/build/PACKAGE-HASH/out -> PROFILE
     let Some(results) = out.ancestors().nth(3) else { return Ok(()) };
     let directory = results.join("verbs");
     fs::create_dir_all(&directory).map_err(failed(&directory))?;
-    let link = directory.join(library.soname());
-    let target = Path::new("..").join(library.artifact());
+    let link = directory.join(name);
+    let target = Path::new("..").join(artifact);
     if fs::read_link(&link).is_ok_and(|there| there == target) {
         return Ok(());
     }

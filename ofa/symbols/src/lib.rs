@@ -10,7 +10,7 @@ mod build;
 mod generate;
 mod table;
 
-pub use build::{BuildError, build};
+pub use build::{BuildError, build, offer};
 pub use table::{Kind, Library, Symbol, SymbolTable, TableError};
 
 /// `symbols.toml` as text.

@@ -35,6 +35,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("ofa-symbols", &[]),
     ("ofa-ibverbs", &["ofa", "ofa-symbols"]),
     ("ofa-rdmacm", &["ofa-symbols"]),
+    ("ofa-view", &["ofa-symbols"]),
     ("verbs-programs", ANY),
     ("warpline", &["itapi", "ual", "iwarp-proto", "warpline-provider"]),
     ("warpline-examples", &["itapi", "warpline-channel"]),

@@ -35,6 +35,8 @@ const UNSAFE: &[&str] = &[
     "itapi/c/src/",
     // Functions that C calls, and what it hands over.
     "ofa/src/",
+    // Takes the place of functions of the C library.
+    "ofa/view/src/",
     // A program that plays an application, as tests do.
     "benches/src/bin/micro.rs",
     "benches/src/bin/instructions/verbs.rs",

@@ -19,7 +19,17 @@ impl Libraries {
         let is_profile = |path: &&Path| path.join(".fingerprint").exists();
         let results = program.ancestors().find(is_profile).unwrap().to_owned();
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--offline", "-p", "ofa-ibverbs", "-p", "ofa-rdmacm"]);
+        cargo.args([
+            "build",
+            "--quiet",
+            "--offline",
+            "-p",
+            "ofa-ibverbs",
+            "-p",
+            "ofa-rdmacm",
+            "-p",
+            "ofa-view",
+        ]);
         cargo.arg("--target-dir").arg(results.parent().unwrap()).current_dir(root());
         if results.ends_with("release") {
             cargo.arg("--release");

@@ -1,0 +1,154 @@
+//! `warpline run --view`: a directory with what the kernel would show of SoftRDMA's devices below `/sys` and `/dev`,
+//! for the library that leads programs there. Made once for each content and never changed, so that programs that
+//! start at the same time share it; it stays for the next.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+
+use rustix::process::getuid;
+use ual::Ual;
+use ual::gid::Gids;
+use ual::vp_api::PortInfo;
+
+use super::adapters;
+use crate::error::{CliError, CliResult};
+
+/// A name below the root of the view, and what is there.
+type Tree = BTreeMap<PathBuf, Entry>;
+
+#[derive(Hash)]
+enum Entry {
+    Text(String),
+    /// A link to this.
+    Link(&'static str),
+}
+
+/// Makes the view, or finds it made.
+pub(super) fn directory() -> CliResult<PathBuf> {
+    let tree = tree(&ports()?);
+    let mut hasher = DefaultHasher::new();
+    tree.hash(&mut hasher);
+    let base = base()?;
+    let view = base.join(format!("{:016x}", hasher.finish()));
+    if !view.exists() {
+        make(&base, &view, &tree).map_err(|error| failed(&view, &error))?;
+    }
+    Ok(view)
+}
+
+fn failed(path: &Path, error: &io::Error) -> CliError {
+    CliError::input(format!("cannot make the view in {}: {error}", path.display()))
+        .hint("set XDG_RUNTIME_DIR to a directory of your own")
+}
+
+/// A directory that is this user's alone.
+fn base() -> CliResult<PathBuf> {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty());
+    let place = runtime.map_or_else(std::env::temp_dir, PathBuf::from);
+    let base = place.join(format!("warpline-view-{}", getuid().as_raw()));
+    match fs::DirBuilder::new().mode(0o700).create(&base) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(failed(&base, &error));
+        }
+        _ => {}
+    }
+    let found = fs::symlink_metadata(&base).map_err(|error| failed(&base, &error))?;
+    if found.is_dir() && found.uid() == getuid().as_raw() && found.mode() & 0o022 == 0 {
+        return Ok(base);
+    }
+    let error = io::Error::other("it is there, and others may write to it");
+    Err(failed(&base, &error))
+}
+
+/// Makes it beside its place, and moves it there whole.
+fn make(base: &Path, view: &Path, tree: &Tree) -> io::Result<()> {
+    let part = base.join(format!("part-{}", std::process::id()));
+    for (name, entry) in tree {
+        let path = part.join(name);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        match entry {
+            Entry::Text(text) => fs::write(&path, format!("{text}\n"))?,
+            Entry::Link(target) => symlink(target, &path)?,
+        }
+    }
+    match fs::rename(&part, view) {
+        // Another process was faster, with the same.
+        Err(_) if view.exists() => fs::remove_dir_all(&part),
+        other => other,
+    }
+}
+
+/// The interfaces of SoftRDMA.
+fn ports() -> CliResult<Vec<PortInfo>> {
+    let ual = Ual::new().map_err(itapi::Error::from)?;
+    let place = ual.known().iter().position(|(_, library)| library.is_none());
+    let devices = place.and_then(|place| ual.list_at(place)).map(|listing| listing.devices);
+    let devices = devices.and_then(Result::ok).unwrap_or_default();
+    Ok(devices.into_iter().next().map(|device| device.ports).unwrap_or_default())
+}
+
+/// All names, for all devices.
+fn tree(ports: &[PortInfo]) -> Tree {
+    let mut tree = Tree::new();
+    let text = |text: &str| Entry::Text(text.to_owned());
+    tree.insert("sys/class/infiniband_verbs/abi_version".into(), text("6"));
+    tree.insert("dev/infiniband/rdma_cm".into(), Entry::Link("/dev/null"));
+    for (index, (name, interface)) in adapters::of_softrdma().into_iter().enumerate() {
+        let own = |port: &&PortInfo| interface.as_ref().is_none_or(|it| port.interface == *it);
+        let ports: Vec<PortInfo> = ports.iter().filter(own).cloned().collect();
+        let device = PathBuf::from("sys/class/infiniband").join(&name);
+        for (file, entry) in of_device(&ports) {
+            tree.insert(device.join(file), entry);
+        }
+        let verbs = PathBuf::from(format!("sys/class/infiniband_verbs/uverbs{index}"));
+        tree.insert(verbs.join("ibdev"), text(&name));
+        tree.insert(verbs.join("abi_version"), text("1"));
+        // A character device that anybody may open: what programs look for there.
+        tree.insert(format!("dev/infiniband/uverbs{index}").into(), Entry::Link("/dev/null"));
+    }
+    tree
+}
+
+/// Files of a device (Documentation/ABI/stable/sysfs-class-infiniband of the kernel).
+fn of_device(ports: &[PortInfo]) -> Vec<(String, Entry)> {
+    let text = |name: &str, text: &str| (name.to_owned(), Entry::Text(text.to_owned()));
+    let is_up = ports.iter().any(|port| port.online && !port.addresses.is_empty());
+    let mut all = vec![
+        text("node_type", "4: RNIC"),
+        text("node_desc", "SoftRDMA"),
+        text("hca_type", "SoftRDMA"),
+        text("device/numa_node", "-1"),
+        text("ports/1/state", if is_up { "4: ACTIVE" } else { "1: DOWN" }),
+        text("ports/1/phys_state", if is_up { "5: LinkUp" } else { "3: Disabled" }),
+        text("ports/1/link_layer", "Ethernet"),
+        text("ports/1/rate", "10 Gb/sec (1X QDR)"),
+        text("ports/1/lid", "0x0"),
+        text("ports/1/lid_mask_count", "0"),
+        text("ports/1/sm_lid", "0x0"),
+        text("ports/1/sm_sl", "0"),
+        text("ports/1/cap_mask", "0x00000000"),
+        text("ports/1/pkeys/0", "0xffff"),
+    ];
+    let gids = Gids::of(ports);
+    let holds = |port: &&PortInfo| port.addresses.contains(&gids.address());
+    let interface = ports.iter().find(holds).map(|port| port.interface.clone());
+    for (index, gid) in gids.table().iter().enumerate() {
+        let groups = gid.chunks_exact(2).map(|pair| format!("{:02x}{:02x}", pair[0], pair[1]));
+        let groups: Vec<_> = groups.collect();
+        all.push(text(&format!("ports/1/gids/{index}"), &groups.join(":")));
+        all.push(text(&format!("ports/1/gid_attrs/types/{index}"), "RoCE v2"));
+        if let Some(interface) = &interface {
+            all.push(text(&format!("ports/1/gid_attrs/ndevs/{index}"), interface));
+        }
+    }
+    for port in ports {
+        all.push(text(&format!("device/net/{}/operstate", port.interface), "up"));
+    }
+    all
+}
