@@ -9,7 +9,7 @@ use crate::programs::Program;
 use crate::{Libraries, libraries};
 
 /// No program takes so long, on the busiest machine; it ends a hang, nothing else.
-const BOUND: Duration = Duration::from_secs(120);
+const BOUND: Duration = Duration::from_secs(600);
 
 /// How a run ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
