@@ -23,6 +23,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("kal-shim", &["vp-api", "kal-os"]),
     ("vp-softrdma", &["vp-api", "kal-os", "shm-ring", "iwarp-proto"]),
     ("vp-softrdma-dylib", &["vp-api", "vp-softrdma"]),
+    ("roce-proto", &[]),
     ("ibv-sys", &[]),
     ("vp-verbs", &["vp-api", "kal-os", "ibv-sys"]),
     ("vp-verbs-dylib", &["vp-api", "vp-verbs"]),

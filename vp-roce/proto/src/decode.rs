@@ -1,0 +1,244 @@
+//! Explains a RoCE v2 packet field by field, for people and tools; never for the data path.
+//!
+//! Each packet is judged by itself: what depends on a connection (PSN order, keys, limits) is not.
+//!
+//! Owner of the state: none, pure functions. Any thread. Any octets are fine; what is cut off ends the list
+//! of fields, and the frame says how much is missing.
+
+mod fields;
+mod message;
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use self::fields::Fields;
+use crate::cm;
+use crate::icrc::{Crc32, Envelope, Ip, identify, of_datagram};
+use crate::wire::aeth::{Syndrome, rnr_time};
+use crate::wire::bth::{Opcode, Operation};
+use crate::wire::packet::{Headers, Packet};
+use crate::wire::{ICRC_LEN, WireError};
+
+/// How to judge the invariant CRC.
+#[derive(Clone, Copy, Debug)]
+pub struct Seal<'a> {
+    /// The CRC kernel.
+    pub kernel: Crc32,
+    /// IP and UDP headers of the packet.
+    pub envelope: &'a Envelope,
+}
+
+/// A packet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Frame {
+    /// What it is.
+    pub what: String,
+    /// Octets that are there.
+    pub length: usize,
+    /// Octets that its headers need; more than `length` if it is cut off.
+    pub full_length: usize,
+    /// Its fields, by offset.
+    pub fields: Vec<Field>,
+}
+
+/// Whose field it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum Layer {
+    Bth,
+    Extended,
+    Cm,
+    Ulp,
+    Icrc,
+}
+
+impl Layer {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Bth => "BTH",
+            Self::Extended => "EXT",
+            Self::Cm => "CM",
+            Self::Ulp => "ULP",
+            Self::Icrc => "ICRC",
+        }
+    }
+}
+
+/// One field.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Field {
+    /// Whose.
+    pub layer: Layer,
+    /// Name as in the standard.
+    pub name: &'static str,
+    /// Offset of its first octet.
+    pub offset: usize,
+    /// Octets that it takes or lies in.
+    pub length: usize,
+    /// For parts of an octet: first bit (0 is the most significant) and number of bits.
+    pub bits: Option<(u8, u8)>,
+    /// What it holds.
+    pub value: Value,
+    /// What that means; may be empty.
+    pub note: String,
+    /// What is wrong with it. A receiver drops the packet.
+    pub violation: Option<Violation>,
+}
+
+/// What a field holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Value {
+    /// A count, length or small number.
+    Number(u64),
+    /// A key, address or mask, of so many hexadecimal digits.
+    Hex(u64, u8),
+    /// Octets with no structure that we know.
+    Octets(Vec<u8>),
+}
+
+/// A broken requirement.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Violation {
+    /// Its id in the project's list of requirements.
+    pub requirement: &'static str,
+    /// What is wrong.
+    pub text: String,
+}
+
+/// Explains the payload of a UDP datagram to port 4791. Without `seal` the invariant CRC is shown and not
+/// judged.
+pub fn explain(datagram: &[u8], seal: Option<Seal<'_>>) -> Frame {
+    let mut fields = Fields::new(datagram);
+    base_header(&mut fields);
+    let frame = |what: &str, full_length, fields: Fields<'_>| Frame {
+        what: what.into(),
+        length: datagram.len(),
+        full_length,
+        fields: fields.finish(),
+    };
+    let packet = match Packet::parse(datagram) {
+        Ok(packet) => packet,
+        Err(error) => {
+            let full = match error {
+                WireError::Truncated { need, .. } => need,
+                _ => datagram.len(),
+            };
+            let requirement = match error {
+                WireError::Version(_) => "ROCE-04",
+                WireError::Opcode(_) => "ROCE-05",
+                _ => "ROCE-01",
+            };
+            fields.violation(requirement, error.to_string());
+            fields.octets(Layer::Ulp, "Rest", usize::MAX);
+            return frame("undecodable", full, fields);
+        }
+    };
+    extended_headers(&mut fields, &packet.headers);
+    let what = payload(&mut fields, &packet);
+    fields.octets(Layer::Ulp, "Pad", usize::from(packet.headers.bth.pad));
+    invariant_crc(&mut fields, datagram, seal);
+    frame(&what, datagram.len(), fields)
+}
+
+fn base_header(fields: &mut Fields<'_>) {
+    const BTH: Layer = Layer::Bth;
+    if let Some(code) = fields.hex(BTH, "OpCode", 1) {
+        fields.note(match Opcode::parse(code as u8) {
+            Ok(opcode) => opcode.name().into(),
+            Err(_) => "unknown".into(),
+        });
+    }
+    fields.bits(BTH, "SE", 0, 1);
+    fields.bits(BTH, "MigReq", 1, 1);
+    fields.bits(BTH, "PadCnt", 2, 2);
+    fields.bits(BTH, "TVer", 4, 4);
+    fields.skip(1);
+    fields.hex(BTH, "P_Key", 2);
+    fields.bits(BTH, "FECN", 0, 1);
+    fields.bits(BTH, "BECN", 1, 1);
+    fields.skip(1);
+    fields.hex(BTH, "DestQP", 3);
+    fields.bits(BTH, "AckReq", 0, 1);
+    fields.skip(1);
+    fields.number(BTH, "PSN", 3);
+}
+
+fn extended_headers(fields: &mut Fields<'_>, headers: &Headers) {
+    const EXT: Layer = Layer::Extended;
+    let extended = &headers.extended;
+    if extended.deth.is_some() {
+        fields.hex(EXT, "Q_Key", 4);
+        fields.skip(1);
+        fields.hex(EXT, "SrcQP", 3);
+    }
+    if extended.reth.is_some() {
+        fields.hex(EXT, "VA", 8);
+        fields.hex(EXT, "R_Key", 4);
+        fields.number(EXT, "DMALen", 4);
+    }
+    if let Some(atomic) = extended.atomic {
+        fields.hex(EXT, "VA", 8);
+        if atomic.address % 8 != 0 {
+            fields.violation("IBRC-16", "not a multiple of eight".into());
+        }
+        fields.hex(EXT, "R_Key", 4);
+        let adds = matches!(headers.bth.opcode, Opcode::Transport(_, Operation::FetchAdd));
+        fields.hex(EXT, if adds { "AddData" } else { "SwapData" }, 8);
+        fields.hex(EXT, "CmpData", 8);
+    }
+    if let Some(aeth) = extended.aeth {
+        fields.hex(EXT, "Syndrome", 1);
+        fields.note(syndrome(aeth.syndrome));
+        fields.number(EXT, "MSN", 3);
+    }
+    if extended.original.is_some() {
+        fields.hex(EXT, "OrigData", 8);
+    }
+    if extended.immediate.is_some() {
+        fields.hex(EXT, "ImmDt", 4);
+    }
+    if extended.invalidate.is_some() {
+        fields.hex(EXT, "R_Key", 4);
+        fields.note("to be invalidated".into());
+    }
+}
+
+fn syndrome(syndrome: Syndrome) -> String {
+    match syndrome {
+        Syndrome::Ack { credits } if credits == crate::wire::aeth::NO_CREDITS => {
+            "ACK, receives not counted".into()
+        }
+        Syndrome::Ack { credits } => format!("ACK, credit code {credits}"),
+        Syndrome::Rnr { timer } => format!("RNR NAK, again after {} us", rnr_time(timer)),
+        Syndrome::Nak(nak) => format!("NAK, {}", nak.name()),
+        Syndrome::Reserved(_) => "reserved".into(),
+    }
+}
+
+/// The payload; returns what the packet is.
+fn payload(fields: &mut Fields<'_>, packet: &Packet<'_>) -> String {
+    let bth = &packet.headers.bth;
+    let management = packet.headers.extended.deth.is_some() && bth.destination == cm::QPN;
+    if management && let Ok(mad) = cm::mad::Mad::parse(packet.payload) {
+        return message::explain(fields, &mad);
+    }
+    fields.octets(Layer::Ulp, "Payload", packet.payload.len());
+    bth.opcode.name().into()
+}
+
+fn invariant_crc(fields: &mut Fields<'_>, datagram: &[u8], seal: Option<Seal<'_>>) {
+    fields.hex(Layer::Icrc, "ICRC", ICRC_LEN);
+    let Some(Seal { kernel, envelope }) = seal else { return };
+    let Some(right) = of_datagram(kernel, envelope, datagram) else { return };
+    if datagram.ends_with(&right) {
+        return fields.note("correct".into());
+    }
+    let mut text = format!("not {:08x}", u32::from_be_bytes(right));
+    if let (Ip::V4 { id, .. }, Some(other)) = (envelope.ip, identify(kernel, envelope, datagram)) {
+        text +=
+            &format!("; it would be right for IPv4 identification {other:#06x}, here {id:#06x}");
+    }
+    fields.violation("ROCE-06", text);
+}

@@ -1,0 +1,276 @@
+//! Reliable connections: the requester, the responder, and a queue pair of both (InfiniBand volume 1,
+//! 9.7).
+//!
+//! Loss is repaired by going back to the first packet that is missing, as the standard and its
+//! implementations have it. The caller owns clock, sockets, memory and queues: it passes the time in
+//! microseconds, gives every packet whose invariant CRC is right to [`Qp::handle_packet`], sends what
+//! [`Qp::poll_transmit`] yields, and calls [`Qp::handle_timeout`] at [`Qp::deadline`].
+//!
+//! Owner of the state: whoever holds the queue pair; one thread at a time. A peer that dies leaves
+//! packets unacknowledged: they are repeated `retry_count` times, then the first request fails with
+//! [`Status::RetryExceeded`] and all behind it are flushed. Reuse: a queue pair is made anew for each
+//! connection. Full: posts beyond the depth are refused; a peer's Reads beyond `responder_resources` are
+//! refused with a NAK.
+
+use alloc::collections::TryReserveError;
+
+mod host;
+mod outstanding;
+mod replies;
+mod request;
+mod requester;
+mod responder;
+
+pub use self::host::{Access, AccessError, AtomicOp, Delivered, Host};
+pub use self::request::{Completion, Post, PostError, SendOp, Status};
+use self::requester::Requester;
+use self::responder::Responder;
+use crate::psn::Psn;
+use crate::wire::bth::{Bth, DEFAULT_PKEY, Opcode, Operation, Service};
+use crate::wire::packet::{Extended, Headers, Packet, pad};
+
+/// Path MTU: octets of payload in a packet that does not end its message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub enum Mtu {
+    Octets256 = 256,
+    Octets512 = 512,
+    Octets1024 = 1024,
+    Octets2048 = 2048,
+    Octets4096 = 4096,
+}
+
+impl Mtu {
+    /// Octets.
+    pub const fn octets(self) -> u32 {
+        self as u32
+    }
+    /// The code of messages and verbs, 1 to 5.
+    pub const fn code(self) -> u8 {
+        (self.octets().trailing_zeros() - 7) as u8
+    }
+    /// From the code.
+    pub const fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            1 => Self::Octets256,
+            2 => Self::Octets512,
+            3 => Self::Octets1024,
+            4 => Self::Octets2048,
+            5 => Self::Octets4096,
+            _ => return None,
+        })
+    }
+    /// The largest that fits into packets of `link` octets, IP header included; `None` below 256 octets.
+    pub const fn of_link(link: u32) -> Option<Self> {
+        // IPv6, UDP, the longest headers with payload (BTH, RETH, immediate data), invariant CRC.
+        const OVERHEAD: u32 = 40 + 8 + 32 + 4;
+        let room = link.saturating_sub(OVERHEAD);
+        match room {
+            4096.. => Some(Self::Octets4096),
+            2048.. => Some(Self::Octets2048),
+            1024.. => Some(Self::Octets1024),
+            512.. => Some(Self::Octets512),
+            256.. => Some(Self::Octets256),
+            _ => None,
+        }
+    }
+    /// Packets of a message of `len` octets: one at least.
+    pub const fn packets(self, len: u32) -> u32 {
+        // [IBRC-09]
+        let packets = len.div_ceil(self.octets());
+        if packets == 0 { 1 } else { packets }
+    }
+}
+
+/// Microseconds for which a time-out code of the standard stands: 4.096 times two to its power; `None`
+/// for 0, which is "never".
+pub const fn timeout(code: u8) -> Option<u64> {
+    match code & 0x1f {
+        0 => None,
+        code => Some((4_096u64 << code).div_ceil(1_000)),
+    }
+}
+
+/// Parameters of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RcConfig {
+    /// The peer's queue pair.
+    pub destination: u32,
+    /// Path MTU, the same at both ends.
+    pub mtu: Mtu,
+    /// PSN of our first request.
+    pub send_psn: Psn,
+    /// PSN of the peer's first request.
+    pub receive_psn: Psn,
+    /// How often packets are repeated without progress, 0 to 7.
+    pub retry_count: u8,
+    /// How often a request is repeated after RNR NAKs, 0 to 7; 7 is without end.
+    pub rnr_retry: u8,
+    /// Microseconds after which unacknowledged packets are repeated; `None`: never.
+    pub ack_timeout: Option<u64>,
+    /// Code of the time for which our RNR NAKs ask.
+    pub min_rnr_timer: u8,
+    /// RDMA Reads and atomics of ours at once; 0: posts of such are refused.
+    pub initiator_depth: u8,
+    /// RDMA Reads and atomics of the peer at once; 0: none is served.
+    pub responder_resources: u8,
+    /// Packets under way at most, responses to Reads among them. What receive buffers hold.
+    pub window: u16,
+    /// Send requests that are posted and not completed, at most.
+    pub send_depth: u32,
+}
+
+/// Where the payload of a packet to be sent comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// No payload.
+    None,
+    /// The local segments of a posted request.
+    Request {
+        /// The request's slot, as posted.
+        slot: u32,
+        /// Octets of its message before these.
+        offset: u32,
+        /// How many.
+        len: u32,
+    },
+    /// Registered memory that the peer reads.
+    Memory {
+        /// The key that it gave; to be checked once more.
+        rkey: u32,
+        /// Virtual address.
+        address: u64,
+        /// How many octets.
+        len: u32,
+    },
+}
+
+impl Source {
+    /// Octets.
+    pub const fn len(&self) -> u32 {
+        match *self {
+            Self::None => 0,
+            Self::Request { len, .. } | Self::Memory { len, .. } => len,
+        }
+    }
+    /// No octets.
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A packet to send. Behind the payload come `headers.bth.pad` zeros and the invariant CRC.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Transmit {
+    /// Headers.
+    pub headers: Headers,
+    /// Payload.
+    pub source: Source,
+}
+
+/// Builds a packet of a reliable connection.
+fn packet(
+    config: &RcConfig,
+    operation: Operation,
+    psn: Psn,
+    extended: Extended,
+    source: Source,
+) -> Transmit {
+    let bth = Bth {
+        opcode: Opcode::Transport(Service::Rc, operation),
+        solicited: false,
+        // [ROCE-09]
+        // Adapters of 2016 drop what has it not set; rxe takes either.
+        migrated: true,
+        pad: pad(source.len()),
+        pkey: DEFAULT_PKEY,
+        congestion: 0,
+        destination: config.destination,
+        ack_request: false,
+        psn,
+    };
+    Transmit { headers: Headers { bth, extended }, source }
+}
+
+/// Why the queue pair serves no more requests of its peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Broken {
+    /// The peer broke the protocol, or asked for what it may not have: it was told by this NAK.
+    Refused(crate::wire::aeth::Nak),
+    /// A request of ours failed for good.
+    Failed(Status),
+}
+
+/// A queue pair on a reliable connection.
+#[derive(Debug)]
+pub struct Qp {
+    config: RcConfig,
+    requester: Requester,
+    responder: Responder,
+}
+
+impl Qp {
+    /// Begins a connection; reserves all memory that it needs.
+    pub fn new(config: RcConfig) -> Result<Self, TryReserveError> {
+        let (requester, responder) = (Requester::new(&config)?, Responder::new(&config)?);
+        Ok(Self { config, requester, responder })
+    }
+
+    /// Posts a request. Its octets must stay until its completion.
+    pub fn post(&mut self, post: Post) -> Result<(), PostError> {
+        self.requester.post(&self.config, post)
+    }
+
+    /// A packet of the peer, its invariant CRC checked. Packets of another service are ignored.
+    pub fn handle_packet(&mut self, now: u64, packet: &Packet<'_>, host: &mut impl Host) {
+        let Opcode::Transport(Service::Rc, operation) = packet.headers.bth.opcode else { return };
+        if operation.is_response() {
+            self.requester.handle_response(&self.config, now, operation, packet, host);
+        } else {
+            self.responder.handle_request(&self.config, operation, packet, host);
+        }
+    }
+
+    /// The next packet to send: replies before requests.
+    pub fn poll_transmit(&mut self, now: u64) -> Option<Transmit> {
+        self.responder
+            .poll_transmit(&self.config)
+            .or_else(|| self.requester.poll_transmit(&self.config, now))
+    }
+
+    /// The memory of the packet that [`Qp::poll_transmit`] yielded last may not be read any more: the packet
+    /// is not sent, and the peer (for [`Source::Memory`]) or the request (for [`Source::Request`]) is told.
+    pub fn handle_source_fault(&mut self, transmit: &Transmit) {
+        match transmit.source {
+            Source::Memory { .. } => self.responder.source_fault(transmit.headers.bth.psn),
+            Source::Request { slot, .. } => self.requester.source_fault(slot),
+            Source::None => {}
+        }
+    }
+
+    /// The next request that is done, in the order of posts.
+    pub fn poll_completion(&mut self) -> Option<Completion> {
+        self.requester.poll_completion()
+    }
+
+    /// When [`Qp::handle_timeout`] is to be called, in microseconds.
+    pub fn deadline(&self) -> Option<u64> {
+        self.requester.deadline()
+    }
+
+    /// The time of [`Qp::deadline`] has come; before it, nothing happens.
+    pub fn handle_timeout(&mut self, now: u64) {
+        self.requester.handle_timeout(&self.config, now);
+    }
+
+    /// Why it is broken, if it is.
+    pub fn broken(&self) -> Option<Broken> {
+        let refused = self.responder.refused().map(Broken::Refused);
+        refused.or(self.requester.failed().map(Broken::Failed))
+    }
+
+    /// Completes all requests as flushed; nothing is sent any more.
+    pub fn flush(&mut self) {
+        self.requester.flush();
+    }
+}

@@ -1,0 +1,411 @@
+//! The requester: cuts requests into packets, repeats what is not acknowledged, completes in order
+//! (InfiniBand volume 1, 9.7.3 to 9.7.7).
+//!
+//! All that is known of what is under way: each started request has its range of PSNs, and counts how much
+//! of it is done; the cursor says which packet goes next. To go back is to set the cursor to the first
+//! packet that is not done.
+//!
+//! A long Read is asked for in several Read Requests, each for no more packets than the window has room
+//! for: UDP has no back pressure, and responses that meet a full socket are lost.
+
+use alloc::collections::{TryReserveError, VecDeque};
+
+use super::host::{AtomicOp, Host};
+use super::outstanding::Outstanding;
+use super::request::{Completion, Post, PostError, Request, SendOp, Status};
+use super::{RcConfig, Source, Transmit, packet};
+use crate::psn::Psn;
+use crate::wire::aeth::{Nak, Syndrome, rnr_time};
+use crate::wire::bth::{Operation, Position, Rider};
+use crate::wire::extended::AtomicEth;
+use crate::wire::packet::{Extended, Packet};
+
+/// Retries without end.
+const ENDLESS: u8 = 7;
+
+/// Which packet goes next.
+#[derive(Clone, Copy, Default, Debug)]
+struct Cursor {
+    request: usize,
+    packet: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Requester {
+    queue: VecDeque<Request>,
+    /// So many of the front have their PSNs.
+    started: usize,
+    cursor: Cursor,
+    /// PSN of the next request that is started.
+    next: Psn,
+    /// Behind the last PSN that was ever sent or asked for.
+    end: Psn,
+    reads: Outstanding,
+    completions: VecDeque<Completion>,
+    /// Packets sent since the last that asked for an acknowledgement.
+    unasked: u32,
+    /// Repetitions without progress.
+    retries: u8,
+    rnr_retries: u8,
+    /// Went back to this PSN, and nothing has arrived since: a further report of the same loss is old.
+    went_back: Option<Psn>,
+    /// When what is under way counts as lost.
+    lost_at: Option<u64>,
+    /// The peer had no receive: silent until then.
+    paused_until: Option<u64>,
+    failed: Option<Status>,
+}
+
+impl Requester {
+    pub(super) fn new(config: &RcConfig) -> Result<Self, TryReserveError> {
+        let depth = config.send_depth as usize;
+        let (mut queue, mut completions) = (VecDeque::new(), VecDeque::new());
+        queue.try_reserve_exact(depth)?;
+        completions.try_reserve_exact(depth)?;
+        Ok(Self {
+            queue,
+            started: 0,
+            cursor: Cursor::default(),
+            next: config.send_psn,
+            end: config.send_psn,
+            reads: Outstanding::new(config.initiator_depth)?,
+            completions,
+            unasked: 0,
+            retries: 0,
+            rnr_retries: 0,
+            went_back: None,
+            lost_at: None,
+            paused_until: None,
+            failed: None,
+        })
+    }
+
+    pub(super) fn post(&mut self, config: &RcConfig, post: Post) -> Result<(), PostError> {
+        if self.failed.is_some() {
+            return Err(PostError::Broken);
+        }
+        post.check(config.initiator_depth)?;
+        if self.queue.len() + self.completions.len() >= config.send_depth as usize {
+            return Err(PostError::QueueFull);
+        }
+        self.queue.push_back(Request::new(post, config.mtu));
+        Ok(())
+    }
+
+    pub(super) fn poll_completion(&mut self) -> Option<Completion> {
+        self.completions.pop_front()
+    }
+
+    pub(super) const fn failed(&self) -> Option<Status> {
+        self.failed
+    }
+
+    pub(super) fn deadline(&self) -> Option<u64> {
+        self.paused_until.or(self.lost_at)
+    }
+
+    /// The first PSN that is not acknowledged.
+    fn unacknowledged(&self) -> Psn {
+        match self.queue.front() {
+            Some(head) if self.started > 0 => head.missing(),
+            _ => self.next,
+        }
+    }
+
+    pub(super) fn poll_transmit(&mut self, config: &RcConfig, now: u64) -> Option<Transmit> {
+        if self.failed.is_some() || self.paused_until.is_some() {
+            return None;
+        }
+        let unacknowledged = self.unacknowledged();
+        let cursor = self.cursor;
+        let request = self.queue.get_mut(cursor.request)?;
+        let first = if cursor.request == self.started { self.next } else { request.first };
+        let psn = first.plus(cursor.packet);
+        let window = u32::from(config.window.max(1));
+        let room = window.checked_sub(psn.ahead_of(unacknowledged).unsigned_abs())?;
+        let left = request.packets - cursor.packet;
+        let repeated = self.reads.repeated().filter(|_| request.wants_response());
+        let count = match (request.post.op, repeated) {
+            _ if room == 0 => return None,
+            (_, Some(last)) => last.next().ahead_of(psn).unsigned_abs(),
+            // [IBRC-17]
+            _ if request.wants_response() && !self.reads.has_room() => return None,
+            (SendOp::Read { .. }, None) if room < left.min(window.div_ceil(2)) => return None,
+            // [IBRC-20]
+            (SendOp::Read { .. }, None) => left.min(room),
+            _ => 1,
+        };
+        if cursor.request == self.started {
+            request.first = first;
+            self.next = first.plus(request.packets);
+            self.started += 1;
+        }
+        let request = *request;
+        self.advance(&request, count);
+        let last = psn.plus(count - 1);
+        if last.next().ahead_of(self.end) > 0 {
+            self.end = last.next();
+        }
+        if request.wants_response() {
+            self.reads.sent(last);
+        }
+        self.lost_at = self.lost_at.or(config.ack_timeout.map(|after| now.saturating_add(after)));
+        self.unasked += 1;
+        let ends = cursor.packet + count == request.packets;
+        let mut transmit = cut(config, &request, psn, cursor.packet, count);
+        let bth = &mut transmit.headers.bth;
+        bth.solicited = ends && request.post.solicited;
+        bth.ack_request = ends || room == 1 || self.unasked > window / 4;
+        if bth.ack_request {
+            self.unasked = 0;
+        }
+        Some(transmit)
+    }
+
+    fn advance(&mut self, request: &Request, count: u32) {
+        self.cursor.packet += count;
+        if self.cursor.packet == request.packets {
+            self.cursor = Cursor { request: self.cursor.request + 1, packet: 0 };
+        }
+    }
+
+    pub(super) fn handle_response(
+        &mut self,
+        config: &RcConfig,
+        now: u64,
+        operation: Operation,
+        packet: &Packet<'_>,
+        host: &mut impl Host,
+    ) {
+        let psn = packet.headers.bth.psn;
+        // Of what was never sent, or was done long ago.
+        if self.failed.is_some() || psn.ahead_of(self.end) >= 0 {
+            return;
+        }
+        match (operation, packet.headers.extended.aeth.map(|aeth| aeth.syndrome)) {
+            (Operation::Acknowledge, Some(syndrome)) => {
+                self.acknowledgement(config, now, psn, syndrome);
+            }
+            (Operation::ReadResponse(_), _) => {
+                self.response(config, now, psn, packet.payload, host);
+            }
+            (Operation::AtomicAcknowledge, _) => {
+                let original = packet.headers.extended.original.unwrap_or_default();
+                self.response(config, now, psn, &original.to_ne_bytes(), host);
+            }
+            _ => {}
+        }
+    }
+
+    fn acknowledgement(&mut self, config: &RcConfig, now: u64, psn: Psn, syndrome: Syndrome) {
+        match syndrome {
+            Syndrome::Ack { .. } => self.acknowledge(config, now, psn.next()),
+            Syndrome::Reserved(_) => {}
+            refusal => {
+                self.acknowledge(config, now, psn);
+                // Otherwise it is of a packet that has been repeated since.
+                if self.started > 0 && self.unacknowledged() == psn {
+                    self.refusal(config, now, psn, refusal);
+                }
+            }
+        }
+    }
+
+    fn refusal(&mut self, config: &RcConfig, now: u64, psn: Psn, refusal: Syndrome) {
+        match refusal {
+            Syndrome::Rnr { timer } => self.not_ready(config, now, timer),
+            Syndrome::Nak(Nak::PsnSequence) => self.lost(config, now, psn),
+            Syndrome::Nak(Nak::InvalidRequest) => self.fail(0, Status::RemoteInvalidRequest),
+            Syndrome::Nak(Nak::RemoteAccess) => self.fail(0, Status::RemoteAccess),
+            Syndrome::Nak(Nak::RemoteOperational) => self.fail(0, Status::RemoteOperational),
+            Syndrome::Ack { .. } | Syndrome::Reserved(_) => {}
+        }
+    }
+
+    fn not_ready(&mut self, config: &RcConfig, now: u64, timer: u8) {
+        // [IBRC-13]
+        if config.rnr_retry != ENDLESS {
+            if self.rnr_retries >= config.rnr_retry {
+                return self.fail(0, Status::RnrRetryExceeded);
+            }
+            self.rnr_retries += 1;
+        }
+        self.go_back();
+        self.lost_at = None;
+        self.paused_until = Some(now.saturating_add(u64::from(rnr_time(timer))));
+    }
+
+    /// All before `end` is acknowledged.
+    fn acknowledge(&mut self, config: &RcConfig, now: u64, end: Psn) {
+        while self.started > 0
+            && let Some(head) = self.queue.front_mut()
+        {
+            // [IBRC-10]
+            let covered = end.ahead_of(head.first).max(0).unsigned_abs().min(head.packets);
+            if covered <= head.done {
+                return;
+            }
+            // [IBRC-11]
+            // Executed, but what came back was lost (InfiniBand volume 1, 9.7.5).
+            if head.wants_response() {
+                let missing = head.missing();
+                return self.lost(config, now, missing);
+            }
+            head.done = covered;
+            self.progress(config, now);
+        }
+    }
+
+    /// A Read's or atomic's response.
+    fn response(
+        &mut self,
+        config: &RcConfig,
+        now: u64,
+        psn: Psn,
+        octets: &[u8],
+        host: &mut impl Host,
+    ) {
+        self.acknowledge(config, now, psn);
+        let Some(head) = self.queue.front_mut() else { return };
+        // A repetition, or one behind a gap: `acknowledge` went back already.
+        if self.started == 0 || !head.wants_response() || head.missing() != psn {
+            return;
+        }
+        let (offset, len) = match head.post.op {
+            SendOp::Read { .. } => head.range(config.mtu, head.done, 1),
+            _ => (0, 8),
+        };
+        if octets.len() != len as usize {
+            return self.fail(0, Status::BadResponse);
+        }
+        if host.place_response(head.post.slot, offset, octets).is_err() {
+            return self.fail(0, Status::LocalProtection);
+        }
+        head.done += 1;
+        self.reads.arrived(psn);
+        self.progress(config, now);
+    }
+
+    /// Something was acknowledged or has arrived: completes what is done, begins to count anew.
+    fn progress(&mut self, config: &RcConfig, now: u64) {
+        if let Some(head) = self.queue.front()
+            && head.is_done()
+        {
+            let slot = head.post.slot;
+            self.queue.pop_front();
+            self.started -= 1;
+            self.completions.push_back(Completion { slot, status: Status::Success });
+            self.cursor = match self.cursor.request.checked_sub(1) {
+                Some(request) => Cursor { request, ..self.cursor },
+                None => Cursor::default(),
+            };
+        }
+        // Acknowledged from an earlier sending, while the cursor had gone back behind it.
+        if let Some(head) = self.queue.front()
+            && self.cursor.request == 0
+        {
+            self.cursor.packet = self.cursor.packet.max(head.done);
+        }
+        (self.retries, self.rnr_retries, self.went_back) = (0, 0, None);
+        self.paused_until = None;
+        let under_way = self.end.ahead_of(self.unacknowledged()) > 0;
+        self.lost_at =
+            config.ack_timeout.filter(|_| under_way).map(|after| now.saturating_add(after));
+    }
+
+    /// `missing` did not arrive: goes back to it, once.
+    fn lost(&mut self, config: &RcConfig, now: u64, missing: Psn) {
+        if self.went_back == Some(missing) {
+            return;
+        }
+        self.went_back = Some(missing);
+        self.repeat(config, now);
+    }
+
+    fn repeat(&mut self, config: &RcConfig, now: u64) {
+        // [IBRC-12]
+        if self.retries >= config.retry_count {
+            return self.fail(0, Status::RetryExceeded);
+        }
+        self.retries += 1;
+        self.go_back();
+        self.lost_at = config.ack_timeout.map(|after| now.saturating_add(after));
+    }
+
+    fn go_back(&mut self) {
+        let packet = self.queue.front().map_or(0, |head| head.done);
+        self.cursor = Cursor { request: 0, packet };
+        self.reads.go_back();
+    }
+
+    pub(super) fn handle_timeout(&mut self, config: &RcConfig, now: u64) {
+        if let Some(until) = self.paused_until {
+            if until <= now {
+                self.paused_until = None;
+            }
+        } else if self.lost_at.is_some_and(|at| at <= now) {
+            self.went_back = None;
+            self.repeat(config, now);
+        }
+    }
+
+    pub(super) fn source_fault(&mut self, slot: u32) {
+        if let Some(index) = self.queue.iter().position(|request| request.post.slot == slot) {
+            self.fail(index, Status::LocalProtection);
+        }
+    }
+
+    pub(super) fn flush(&mut self) {
+        self.fail(usize::MAX, Status::Flushed);
+    }
+
+    /// The request at `index` ends with `status`, all others are flushed.
+    fn fail(&mut self, index: usize, status: Status) {
+        self.failed = self.failed.or(Some(status));
+        (self.lost_at, self.paused_until, self.started) = (None, None, 0);
+        for (at, request) in self.queue.drain(..).enumerate() {
+            let status = if at == index { status } else { Status::Flushed };
+            self.completions.push_back(Completion { slot: request.post.slot, status });
+        }
+    }
+}
+
+/// Packet `index` of a request; for Reads the Read Request for `count` responses from `index`.
+fn cut(config: &RcConfig, request: &Request, psn: Psn, index: u32, count: u32) -> Transmit {
+    let mut extended = Extended::default();
+    let position = Position::of(index == 0, index + 1 == request.packets);
+    let (offset, len) = request.range(config.mtu, index, count);
+    let source = Source::Request { slot: request.post.slot, offset, len };
+    let rider = if position.ends() { request.rider() } else { Rider::None };
+    let riders = |extended: &mut Extended, immediate, invalidate| {
+        if position.ends() {
+            (extended.immediate, extended.invalidate) = (immediate, invalidate);
+        }
+    };
+    let (operation, source) = match request.post.op {
+        SendOp::Send { immediate, invalidate } => {
+            riders(&mut extended, immediate, invalidate);
+            (Operation::Send(position, rider), source)
+        }
+        SendOp::Write { immediate, .. } => {
+            riders(&mut extended, immediate, None);
+            if position.begins() {
+                extended.reth = request.reth(config.mtu, 0, request.packets);
+            }
+            (Operation::Write(position, rider), source)
+        }
+        SendOp::Read { .. } => {
+            extended.reth = request.reth(config.mtu, index, count);
+            (Operation::ReadRequest, Source::None)
+        }
+        SendOp::Atomic { address, rkey, op } => {
+            let (operation, swap_or_add, compare) = match op {
+                AtomicOp::CompareSwap { compare, swap } => (Operation::CompareSwap, swap, compare),
+                AtomicOp::FetchAdd { add } => (Operation::FetchAdd, add, 0),
+            };
+            extended.atomic = Some(AtomicEth { address, rkey, swap_or_add, compare });
+            (operation, Source::None)
+        }
+    };
+    packet(config, operation, psn, extended, source)
+}
