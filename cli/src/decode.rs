@@ -1,11 +1,13 @@
-//! `warpline decode`: explains MPA, DDP and RDMAP octets, from a string or from a capture. All input
-//! is untrusted.
+//! `warpline decode`: explains octets of iWARP and RoCE v2, from a string or from a capture. All input is
+//! untrusted.
 
 mod args;
 mod capture;
 mod connection;
+mod iwarp;
 mod packet;
 mod render;
+mod roce;
 mod stream;
 
 use std::fs::File;
@@ -17,6 +19,7 @@ use iwarp_proto::decode::{DecodeOptions, Start, explain};
 pub(crate) use self::args::DecodeArgs;
 use self::capture::Capture;
 use self::connection::Connections;
+use self::packet::Held;
 use self::render::{Renderer, Totals};
 use crate::error::{CliError, CliResult, Exit};
 use crate::output::count;
@@ -66,6 +69,9 @@ fn decode_hex(text: &str, args: &DecodeArgs, renderer: &mut Renderer<'_>) -> Cli
         }
         text => parse_hex(text)?,
     };
+    if args.roce {
+        return renderer.frame(None, 0, &roce::bare(&octets));
+    }
     let crc = match args.crc {
         Some(switch) => switch == Switch::On,
         None => connection::startup_flags(&octets).is_none_or(|flags| flags.crc),
@@ -73,7 +79,7 @@ fn decode_hex(text: &str, args: &DecodeArgs, renderer: &mut Renderer<'_>) -> Cli
     let crc = crc.then_some(crc32c as fn(u32, &[u8]) -> u32);
     let options = DecodeOptions { crc, markers: args.markers, start: Start::Detect };
     for frame in explain(&octets, options) {
-        renderer.frame(None, 0, &frame)?;
+        renderer.frame(None, 0, &frame.into())?;
     }
     Ok(())
 }
@@ -131,8 +137,12 @@ fn decode_capture(path: &Path, renderer: &mut Renderer<'_>) -> CliResult<()> {
     while let Some(packet) = capture.next_packet()? {
         if !packet::link_known(packet.link) {
             foreign_link.get_or_insert((packet.link, packet.offset));
-        } else if let Some(segment) = packet::segment(packet.link, &packet.data) {
-            connections.push(&segment, renderer)?;
+            continue;
+        }
+        match packet::held(packet.link, &packet.data) {
+            Some(Held::Segment(segment)) => connections.push(&segment, renderer)?,
+            Some(Held::Datagram(datagram)) => roce::datagram(&datagram, renderer)?,
+            None => {}
         }
     }
     connections.finish(renderer)?;

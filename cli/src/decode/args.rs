@@ -27,4 +27,7 @@ pub(crate) struct DecodeArgs {
     /// With --hex: the FPDUs carry markers, the first at the first octet
     #[arg(long, conflicts_with = "pcap")]
     pub(crate) markers: bool,
+    /// With --hex: the octets are a packet of RoCE v2, the payload of a UDP datagram
+    #[arg(long, conflicts_with_all = ["pcap", "crc", "markers"])]
+    pub(crate) roce: bool,
 }

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
-use iwarp_proto::decode::{DecodeOptions, Frame, Start, explain};
+use iwarp_proto::decode::{DecodeOptions, Start, explain};
 
 use super::packet::Segment;
 use super::render::Renderer;
@@ -147,7 +147,7 @@ impl Connections {
                 break;
             }
             used = frame.offset + frame.length;
-            renderer.frame(Some(key), direction.base, &frame)?;
+            renderer.frame(Some(key), direction.base, &frame.into())?;
         }
         direction.operated += used as u64;
         consume(direction, used);
@@ -180,9 +180,8 @@ fn startup(key: Key, direction: &mut Direction, renderer: &mut Renderer<'_>) -> 
     let Some(whole) = direction.startup_len() else { return Ok(false) };
     let Some(flags) = startup_flags(&direction.pending) else { return Ok(false) };
     let options = DecodeOptions { crc: None, markers: false, start: Start::Startup };
-    let frames: Vec<Frame> = explain(&direction.pending[..whole], options);
-    for frame in &frames {
-        renderer.frame(Some(key), direction.base, frame)?;
+    for frame in explain(&direction.pending[..whole], options) {
+        renderer.frame(Some(key), direction.base, &frame.into())?;
     }
     direction.flags = Some(flags);
     consume(direction, whole);
@@ -196,7 +195,7 @@ fn consume(direction: &mut Direction, octets: usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::packet::{segment, tests::ipv4_packet};
+    use super::super::packet::tests::{ipv4_packet, segment};
     use super::*;
 
     fn startup_frame(key: &[u8; 16], flags: u8) -> Vec<u8> {

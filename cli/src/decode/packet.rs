@@ -1,7 +1,10 @@
-//! From a captured packet to a TCP segment: Ethernet (VLAN tags too), Linux cooked, loopback or raw
-//! IP below; IPv4 or IPv6. Pure functions over untrusted octets; whatever is not TCP is `None`.
+//! From a captured packet to a TCP segment or a datagram of RoCE v2: Ethernet (VLAN tags too), Linux cooked,
+//! loopback or raw IP below; IPv4 or IPv6. Pure functions over untrusted octets; all else is `None`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use roce_proto::icrc::Ip;
+use roce_proto::wire::UDP_PORT;
 
 /// A TCP segment.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,6 +21,25 @@ pub(super) struct Segment<'a> {
     pub(super) wire_len: usize,
 }
 
+/// A UDP datagram to the port of RoCE v2.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Datagram<'a> {
+    pub(super) from: SocketAddr,
+    pub(super) to: SocketAddr,
+    /// Its IP header.
+    pub(super) ip: Ip,
+    pub(super) payload: &'a [u8],
+    /// Octets of payload on the wire; more than `payload` if the capture was cut.
+    pub(super) wire_len: usize,
+}
+
+/// What a packet holds that can be explained.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Held<'a> {
+    Segment(Segment<'a>),
+    Datagram(Datagram<'a>),
+}
+
 fn be16(data: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes([*data.get(at)?, *data.get(at + 1)?]))
 }
@@ -31,8 +53,8 @@ pub(super) fn link_known(link: u16) -> bool {
     matches!(link, 0 | 1 | 12 | 14 | 101 | 108 | 113 | 228 | 229 | 276)
 }
 
-/// The TCP segment in a packet of link type `link`.
-pub(super) fn segment(link: u16, data: &[u8]) -> Option<Segment<'_>> {
+/// What a packet of link type `link` holds.
+pub(super) fn held(link: u16, data: &[u8]) -> Option<Held<'_>> {
     let ip = match link {
         // NULL and LOOP: address family, which the IP version says again
         0 | 108 => data.get(4..)?,
@@ -61,24 +83,27 @@ fn ethernet(data: &[u8], mut at: usize) -> Option<&[u8]> {
     }
 }
 
-fn ipv4(ip: &[u8]) -> Option<Segment<'_>> {
+fn ipv4(ip: &[u8]) -> Option<Held<'_>> {
     let header = usize::from(ip[0] & 15) * 4;
     // With segmentation offload the total length may be 0: the rest of the packet then.
     let total = match usize::from(be16(ip, 2)?) {
         0 => ip.len(),
         n => n,
     };
-    let fragment = be16(ip, 6)? & 0x3fff;
-    if header < 20 || *ip.get(9)? != 6 || fragment != 0 {
+    let flags = be16(ip, 6)?;
+    if header < 20 || flags & 0x3fff != 0 {
         return None;
     }
     let source: [u8; 4] = ip.get(12..16)?.try_into().ok()?;
     let destination: [u8; 4] = ip.get(16..20)?.try_into().ok()?;
+    let header_of =
+        Ip::V4 { source, destination, id: be16(ip, 4)?, dont_fragment: flags & 0x4000 != 0 };
     let (source, destination) = (Ipv4Addr::from(source), Ipv4Addr::from(destination));
-    tcp(source.into(), destination.into(), ip.get(header..)?, total.checked_sub(header)?)
+    let (rest, len) = (ip.get(header..)?, total.checked_sub(header)?);
+    transport(*ip.get(9)?, header_of, source.into(), destination.into(), rest, len)
 }
 
-fn ipv6(ip: &[u8]) -> Option<Segment<'_>> {
+fn ipv6(ip: &[u8]) -> Option<Held<'_>> {
     let source: [u8; 16] = ip.get(8..24)?.try_into().ok()?;
     let destination: [u8; 16] = ip.get(24..40)?.try_into().ok()?;
     let total = match usize::from(be16(ip, 4)?) {
@@ -91,11 +116,45 @@ fn ipv6(ip: &[u8]) -> Option<Segment<'_>> {
         next = *ip.get(at)?;
         at += (usize::from(*ip.get(at + 1)?) + 1) * 8;
     }
-    if next != 6 {
-        return None;
-    }
+    let header = Ip::V6 { source, destination };
     let (source, destination) = (Ipv6Addr::from(source), Ipv6Addr::from(destination));
-    tcp(source.into(), destination.into(), ip.get(at..)?, (total + 40).checked_sub(at)?)
+    let (rest, len) = (ip.get(at..)?, (total + 40).checked_sub(at)?);
+    transport(next, header, source.into(), destination.into(), rest, len)
+}
+
+fn transport(
+    protocol: u8,
+    header: Ip,
+    source: IpAddr,
+    destination: IpAddr,
+    rest: &[u8],
+    len: usize,
+) -> Option<Held<'_>> {
+    match protocol {
+        6 => tcp(source, destination, rest, len).map(Held::Segment),
+        17 => udp(header, source, destination, rest, len).map(Held::Datagram),
+        _ => None,
+    }
+}
+
+fn udp(
+    ip: Ip,
+    source: IpAddr,
+    destination: IpAddr,
+    udp: &[u8],
+    wire: usize,
+) -> Option<Datagram<'_>> {
+    const HEADER: usize = 8;
+    let to = SocketAddr::new(destination, be16(udp, 2)?);
+    let wire_len = wire.checked_sub(HEADER)?;
+    let rest = udp.get(HEADER..)?;
+    (to.port() == UDP_PORT).then_some(Datagram {
+        from: SocketAddr::new(source, be16(udp, 0)?),
+        to,
+        ip,
+        payload: &rest[..rest.len().min(wire_len)],
+        wire_len,
+    })
 }
 
 fn tcp(source: IpAddr, destination: IpAddr, tcp: &[u8], wire: usize) -> Option<Segment<'_>> {
@@ -159,6 +218,13 @@ pub(super) mod tests {
         ip
     }
 
+    pub(in crate::decode) fn segment(link: u16, data: &[u8]) -> Option<Segment<'_>> {
+        match held(link, data)? {
+            Held::Segment(segment) => Some(segment),
+            Held::Datagram(_) => None,
+        }
+    }
+
     #[test]
     fn every_link_type_leads_to_the_same_segment() {
         let ip = ipv4_packet((1000, 2000), 7, 0x12, b"abc");
@@ -194,14 +260,14 @@ pub(super) mod tests {
         for ip in [ipv4_packet((1, 2), 3, 2, b"abc"), ipv6_packet(b"xy")] {
             for end in 0..=ip.len() {
                 for link in 0..300 {
-                    let _ = segment(link, &ip[..end]);
+                    let _ = held(link, &ip[..end]);
                 }
             }
             for at in 0..ip.len() {
                 for value in 0..=255 {
                     let mut bad = ip.clone();
                     bad[at] = value;
-                    let _ = segment(101, &bad);
+                    let _ = held(101, &bad);
                 }
             }
         }

@@ -3,11 +3,55 @@
 use std::io::Write;
 use std::net::SocketAddr;
 
-use iwarp_proto::decode::{Field, Frame, Value, Violation};
 use serde_json::{Value as Json, json};
 
 use crate::error::CliResult;
 use crate::output::count;
+
+/// A frame or packet, of whichever protocol.
+pub(super) struct Frame {
+    pub(super) what: String,
+    pub(super) offset: usize,
+    /// Octets that are there.
+    pub(super) length: usize,
+    /// Octets that it should have.
+    pub(super) full_length: usize,
+    pub(super) fields: Vec<Field>,
+}
+
+impl Frame {
+    fn violations(&self) -> impl Iterator<Item = &Violation> {
+        self.fields.iter().filter_map(|field| field.violation.as_ref())
+    }
+}
+
+pub(super) struct Field {
+    pub(super) layer: &'static str,
+    pub(super) name: &'static str,
+    pub(super) offset: usize,
+    pub(super) length: usize,
+    pub(super) bits: Option<(u8, u8)>,
+    pub(super) value: Value,
+    pub(super) note: String,
+    pub(super) violation: Option<Violation>,
+}
+
+pub(super) enum Value {
+    Number(u64),
+    /// So many digits.
+    Hex(u64, u8),
+    Octets(Vec<u8>),
+}
+
+/// A broken requirement.
+pub(super) struct Violation {
+    pub(super) requirement: &'static str,
+    pub(super) text: String,
+    /// What a receiver does.
+    pub(super) consequence: String,
+    /// The first octets of the Terminate that it sends.
+    pub(super) terminate: Option<u16>,
+}
 
 /// Octets of a value that are shown.
 const SHOWN: usize = 32;
@@ -103,7 +147,7 @@ fn row(base: u64, field: &Field) -> [String; 5] {
     };
     let mark = if field.violation.is_some() { "!! " } else { "" };
     let note = format!("{mark}{}", field.note);
-    [place, field.layer.name().into(), field.name.into(), value_text(&field.value), note]
+    [place, field.layer.into(), field.name.into(), value_text(&field.value), note]
 }
 
 fn fields_text(rows: &[[String; 5]]) -> String {
@@ -132,12 +176,8 @@ fn value_text(value: &Value) -> String {
 }
 
 fn violation_text(violation: &Violation) -> String {
-    let Violation { requirement, terminate, text } = violation;
-    let answer = match terminate {
-        Some(code) => format!("a receiver terminates with {code}"),
-        None => "a receiver closes the connection".into(),
-    };
-    format!("[{requirement}] {text}; {answer}")
+    let Violation { requirement, text, consequence, .. } = violation;
+    format!("[{requirement}] {text}; {consequence}")
 }
 
 fn frame_json(
@@ -163,7 +203,7 @@ fn frame_json(
 
 fn field_json(base: u64, field: &Field) -> Json {
     let mut object = json!({
-        "layer": field.layer.name(),
+        "layer": field.layer,
         "name": field.name,
         "offset": base + field.offset as u64,
         "length": field.length,
@@ -182,7 +222,7 @@ fn field_json(base: u64, field: &Field) -> Json {
         object["violation"] = json!({
             "requirement": violation.requirement,
             "text": violation.text,
-            "terminate": violation.terminate.map(|code| format!("{:04x}", code.word())),
+            "terminate": violation.terminate.map(|word| format!("{word:04x}")),
         });
     }
     object

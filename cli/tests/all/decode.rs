@@ -26,6 +26,11 @@ fn capture() -> Vec<u8> {
         packet(there, 1020, 0x10, &send[..10]),
         packet(back, 5020, 0x10, &send),
     ];
+    file(&packets)
+}
+
+/// A capture of IP packets.
+fn file(packets: &[Vec<u8>]) -> Vec<u8> {
     let mut file = Vec::new();
     for word in [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65535, 101] {
         file.extend(word.to_le_bytes());
@@ -37,6 +42,14 @@ fn capture() -> Vec<u8> {
         file.extend(packet);
     }
     file
+}
+
+/// A congestion notification of an adapter, with its IP header.
+fn congestion_notification() -> Vec<u8> {
+    const PACKET: &str = "45c2003c718c400040119161 0a001101 0a001201 000012b700280000\
+                          8100ffff4000011800000000 00000000000000000000000000000000 82fd002a";
+    let digits: Vec<_> = PACKET.chars().filter_map(|digit| digit.to_digit(16)).collect();
+    digits.chunks(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect()
 }
 
 fn packet(ports: (u16, u16), seq: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
@@ -98,6 +111,36 @@ fn a_capture_is_put_in_order() {
     assert!(out.contains("4 frames, 0 broken requirements"), "{out}");
     let brief = run(&["decode", "-b", "--pcap", file.path()]);
     assert_eq!(text(&brief.stdout).lines().count(), 5);
+}
+
+#[test]
+fn packets_of_roce_are_explained_and_their_invariant_crc_is_checked() {
+    let right = TempFile::new("roce.pcap", &file(&[congestion_notification()]));
+    let output = run(&["decode", "--pcap", right.path()]);
+    let out = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{out}");
+    for word in ["10.0.17.1:0 > 10.0.18.1:4791", "Congestion Notification", "BECN", "correct"] {
+        assert!(out.contains(word), "{word}: {out}");
+    }
+    let mut damaged = congestion_notification();
+    damaged[47] ^= 1;
+    let damaged = TempFile::new("roce-damaged.pcap", &file(&[damaged]));
+    let output = run(&["decode", "--pcap", damaged.path()]);
+    assert_eq!(output.status.code(), Some(1));
+    let out = text(&output.stdout);
+    assert!(out.contains("[ROCE-06]") && out.contains("a receiver drops the packet"), "{out}");
+}
+
+#[test]
+fn a_packet_of_roce_is_explained_from_a_string() {
+    // A Read Request without its IP header: the invariant CRC is shown and not judged.
+    let read = "0c40ffff000000118000002a 0000000000001000 00001234 00000400 00000000";
+    let output = run(&["decode", "--roce", "--hex", read]);
+    let out = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{out}");
+    for word in ["RDMA Read Request", "PSN", "42", "0x00001234", "DMALen", "1024"] {
+        assert!(out.contains(word), "{word}: {out}");
+    }
 }
 
 #[test]

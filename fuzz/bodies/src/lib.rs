@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod fpdu_stream;
+pub mod roce_qp;
 pub mod startup;
 pub mod whole_qp;
 
@@ -15,8 +16,12 @@ pub mod whole_qp;
 pub type Body = fn(&[u8]);
 
 /// Every target: its name, which is its corpus' folder, and its body.
-pub const TARGETS: &[(&str, Body)] =
-    &[("startup", startup::run), ("fpdu_stream", fpdu_stream::run), ("whole_qp", whole_qp::run)];
+pub const TARGETS: &[(&str, Body)] = &[
+    ("startup", startup::run),
+    ("fpdu_stream", fpdu_stream::run),
+    ("whole_qp", whole_qp::run),
+    ("roce_qp", roce_qp::run),
+];
 
 /// The CRC kernel of the targets.
 fn crc32c(crc: u32, octets: &[u8]) -> u32 {
