@@ -89,13 +89,15 @@ impl Pinger {
 
     /// For programs, what the connection is and what came of the round trips.
     fn json(&self, args: &PingArgs, stats: &Stats) -> Value {
-        let Established { crc, revision, ends, .. } = &self.established;
+        let Established { crc, revision, ends, local, .. } = &self.established;
         let mut all = json!({
             "peer": ends.remote.address.to_string(),
             "local": ends.local.address.to_string(),
             "octets": args.size,
             "crc": *crc && *revision != 0,
             "mpa_revision": revision,
+            // A code of docs/same-host.md says why there is none.
+            "local_stream": local.map_or_else(|why| why.code().into(), |()| Value::Bool(true)),
         });
         if let (Some(all), Value::Object(stats)) = (all.as_object_mut(), stats.json()) {
             all.extend(stats);
