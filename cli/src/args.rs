@@ -6,10 +6,12 @@ use crate::conform::ConformArgs;
 use crate::decode::DecodeArgs;
 use crate::demo::{DemoArgs, DemoPeerArgs};
 use crate::devices::DevicesArgs;
+use crate::doctor::DoctorArgs;
 use crate::perf::PerfArgs;
 use crate::ping::PingArgs;
 use crate::provider::ProviderArgs;
 use crate::run::RunArgs;
+use crate::stat::StatArgs;
 use crate::verbs::VerbsArgs;
 
 const EXIT_CODES: &str = "\
@@ -50,6 +52,10 @@ pub(crate) enum Command {
     Conform(ConformArgs),
     /// Measure bandwidth, latency and message rate against raw TCP in the same run
     Perf(PerfArgs),
+    /// Say what each process that uses Warpline does, and each of its connections
+    Stat(StatArgs),
+    /// Look for what keeps programs from working or from being fast, here or at a peer
+    Doctor(DoctorArgs),
     /// Run an unmodified verbs program (libibverbs, librdmacm) on SoftRDMA
     Run(RunArgs),
     /// Say where the verbs libraries are that `run` has a program load
@@ -82,6 +88,8 @@ impl Command {
             Self::Decode(_) => "decode",
             Self::Conform(_) => "conform",
             Self::Perf(_) => "perf",
+            Self::Stat(_) => "stat",
+            Self::Doctor(_) => "doctor",
             Self::Run(_) => "run",
             Self::Verbs(_) => "verbs",
             Self::Provider(_) => "provider",

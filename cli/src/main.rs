@@ -9,6 +9,7 @@ mod decode;
 mod demo;
 mod device;
 mod devices;
+mod doctor;
 mod error;
 mod logging;
 mod man;
@@ -19,6 +20,7 @@ mod progress;
 mod provider;
 mod run;
 mod second;
+mod stat;
 mod values;
 mod verbs;
 
@@ -71,6 +73,8 @@ fn dispatch(command: &Command) -> CliResult<()> {
         Command::Conform(args) => conform::run(args, &mut out),
         Command::Perf(args) => perf::run(args, &mut out),
         Command::Run(args) => run::run(args),
+        Command::Doctor(args) => doctor::run(args, &mut out),
+        Command::Stat(args) => stat::run(args, &mut out),
         Command::Verbs(args) => verbs::run(args, &mut out),
         Command::Man { directory } => man::write(directory),
         Command::Completions { shell } => {

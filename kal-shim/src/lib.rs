@@ -2,8 +2,8 @@
 //! its pinning. What providers need, too, is in `kal-os`.
 //!
 //! Nothing here depends on RDMA. No module has global state except the pin account ([`account`]), the
-//! record of an interrupt ([`interrupt`]), and the table of descriptors that a forked child replaces
-//! ([`mod@fork`]).
+//! record of an interrupt ([`interrupt`]), and the tables of descriptors ([`mod@fork`]) and of mapped
+//! files ([`shared_map`]) that a forked child replaces.
 
 pub mod account;
 pub mod clock;
@@ -14,10 +14,13 @@ pub mod mem;
 pub mod names;
 pub mod notifier;
 pub mod pin;
+pub mod questions;
 pub mod reactor;
 pub mod same_host;
 pub mod services;
+pub mod shared_map;
 pub mod sock;
+pub mod state_file;
 
 pub use mem::{OutOfRange, Region, Span};
 pub use notifier::Notifier;

@@ -70,6 +70,13 @@ pub struct Fired(Vec<u64>);
 #[derive(Clone, Debug)]
 pub struct Sleeper(Arc<Epoll>);
 
+/// Readable while there is something to report: to be watched by another reactor.
+impl AsFd for Sleeper {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.fd.as_fd()
+    }
+}
+
 #[derive(Debug)]
 struct Epoll {
     fd: Ours<Host, OwnedFd>,

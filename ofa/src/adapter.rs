@@ -9,6 +9,7 @@
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 
+use ual::observe::{self, Face, Names};
 use ual_cm::{Cm, Connectee, Policies, Sequence};
 use vp_api::{QpId, Rnic, RnicAttrs};
 
@@ -37,9 +38,12 @@ impl Adapter {
         rnic: Arc<dyn Rnic>,
         config: &ual::Config,
     ) -> Result<Arc<Self>, Errno> {
+        let names = Names { face: Face::Verbs, provider: device.provider(), device: device.name() };
+        let (rnic, observed) = observe::adapter(&config.observe, &names, rnic);
         let directory = Arc::new(Directory::new());
         let policies = Policies { default: config.policy.clone(), peers: config.peers.clone() };
-        let cm = Cm::start(&rnic, policies, directory.clone(), Sequence::default())?;
+        let sequence = Sequence::default();
+        let cm = Cm::start_observed(&rnic, policies, directory.clone(), sequence, observed)?;
         let (numbers, generation) = (QpNumbers::new(), fork::generation());
         let points = Points::default();
         Ok(Arc::new(Self { device, cm, rnic, directory, numbers, points, generation }))

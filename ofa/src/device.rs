@@ -29,6 +29,7 @@ const MAX_NAME: usize = 63;
 pub struct Device {
     name: String,
     index: u32,
+    provider: String,
     /// Its provider's index in the access layer's list, and its name there.
     place: usize,
     inner: String,
@@ -81,7 +82,8 @@ fn find() -> Result<Devices, Errno> {
                 }
                 let index = list.len() as u32;
                 let (inner, opened) = (device.name.clone(), Mutex::default());
-                list.push(Device { name, index, place, inner, interface, opened });
+                let provider = listing.name.clone();
+                list.push(Device { name, index, provider, place, inner, interface, opened });
             }
         }
     }
@@ -104,6 +106,11 @@ impl Device {
     /// Its name, e.g. `softrdma0`.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The name of its provider.
+    pub(crate) fn provider(&self) -> &str {
+        &self.provider
     }
 
     /// Its index in the list.

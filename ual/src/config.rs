@@ -45,6 +45,23 @@ pub struct Config {
     pub peers: Vec<(Network, Policy)>,
     /// `[log]`.
     pub log: Log,
+    /// `[observe]`.
+    pub observe: Observe,
+}
+
+/// `[observe]`: what others of the same user may see of this process.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Observe {
+    /// The process has a state page and a socket for questions; else nobody sees what it does. Programs with more
+    /// rights than who started them have none.
+    pub publish: bool,
+}
+
+impl Default for Observe {
+    fn default() -> Self {
+        Self { publish: true }
+    }
 }
 
 /// `[providers]`.
@@ -204,7 +221,8 @@ impl Config {
         let policy = file.softrdma.apply(file.policy.keys.apply(Policy::default()));
         let peer = |(network, keys): (Network, PolicyKeys)| (network, keys.apply(policy.clone()));
         let peers = file.policy.peers.into_iter().map(peer).collect();
-        Ok(Self { providers: file.providers, policy, peers, log: file.log })
+        let File { providers, log, observe, .. } = file;
+        Ok(Self { providers, policy, peers, log, observe })
     }
 }
 
@@ -308,6 +326,9 @@ mod tests {
             ("::1".parse().unwrap(), Policy::profile("strict-rfc").unwrap()),
         ];
         assert_eq!(config.peers, peers);
+        assert!(
+            config.observe.publish && !parse("[observe]\npublish = false").unwrap().observe.publish
+        );
     }
 
     #[test]
@@ -359,6 +380,7 @@ mod tests {
             ("[providers.acme]\nwrap = [\"tarce\"]\n", "w.toml:2:8: ", "no `tarce`"),
             ("[providers.acme]\nports = [1]\n", "w.toml:2:9: ", "text, a number or a truth value"),
             ("providers = 1\n", "w.toml:1:13: ", "expected the table of providers"),
+            ("[observe]\npublsh = true\n", "w.toml:2:1: ", "`publish`"),
             ("[log]\nfilter = 1\n", "w.toml:2:10: ", "integer"),
         ] {
             let error = parse(text).unwrap_err();

@@ -35,6 +35,7 @@ pub mod error;
 pub mod event;
 pub mod gid;
 mod life;
+pub mod observe;
 mod posted;
 mod registry;
 pub mod resource;

@@ -201,7 +201,8 @@ impl Ual {
         let rnic = provider.open(&device.name, services).map_err(Error::verb("open the device"))?;
         let policies =
             Policies { default: self.config.policy.clone(), peers: self.config.peers.clone() };
-        Ia::new(device, provider.name().to_owned(), rnic, policies)
+        let observe = &self.config.observe;
+        Ia::new(device, provider.name().to_owned(), rnic, policies, observe)
     }
 
     /// Opens the first usable device of any provider.

@@ -157,7 +157,7 @@ mod tests {
     fn what_another_endpoint_may_have_stays_until_that_goes() {
         let mut posted = posted(8, &[A, B]);
         // They have taken four; it is not known which endpoint has which.
-        assert_eq!(left(&mut posted, A, 4), []);
+        assert!(left(&mut posted, A, 4).is_empty());
         assert_eq!(posted.complete(1, B), Some(1));
         // An endpoint created since has none of them, and takes two.
         posted.joined(A, 4);
@@ -184,7 +184,7 @@ mod tests {
         }
         assert_eq!(posted.refused(3), None);
         // Of the two both wait, and then one.
-        assert_eq!(left(&mut posted, A, 2), []);
+        assert!(left(&mut posted, A, 2).is_empty());
         posted.joined(A, 2);
         assert_eq!(left(&mut posted, A, 1), [0]);
         assert_eq!(posted.make_room(1 << 60), Err(VpStatus::InsufficientResources));

@@ -47,6 +47,7 @@ pub use ids::{CqId, MwId, PdId, QpId, SrqId, Stag};
 pub use mem::MemRange;
 pub use provider::{Cq, NativeCm, Provider, Qp, Rnic, Srq};
 pub use services::{LogLevel, Services, no_settings};
+pub use state_page::{self, DeviceRef, SlotRef};
 pub use terminate::{RefusedOperation, RefusedRegion, RefusedSegment, Terminate};
 pub use vendor::VendorCalls;
 pub use wc::{WcOpcode, WcStatus, WorkCompletion};

@@ -6,6 +6,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use state_page::{DeviceRef, SlotRef};
+
 use crate::vendor::no_vendor_calls;
 use crate::*;
 
@@ -115,6 +117,10 @@ pub trait Rnic: Send + Sync {
     fn lead(&self, _until: BorrowedFd<'_>, _timeout: Option<Duration>) -> Result<bool, VpStatus> {
         Err(VpStatus::Unsupported)
     }
+
+    /// Counts sleeps and the like in this record of the process's state page from now on. Providers without it
+    /// leave these counts at 0.
+    fn publish(&self, _record: DeviceRef) {}
 }
 
 /// A completion queue.
@@ -188,6 +194,10 @@ pub trait Qp: Send + Sync {
     fn modify(&self, change: QpChange) -> VpResult<()>;
     /// Query QP.
     fn query(&self) -> VpResult<QpInfo>;
+    /// Writes its counters and its state to this record of the process's state page from now on: whenever a thread
+    /// that served it leaves, as plain relaxed stores, until the QP is destroyed, when it gives the record up. Called
+    /// once, before the QP is used. Providers without it are asked ([`Qp::query`]) while somebody looks.
+    fn publish(&self, _record: SlotRef) {}
 }
 
 /// A provider's own connection manager (rdma_cm and the like).

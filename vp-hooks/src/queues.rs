@@ -180,6 +180,10 @@ impl<H: Hook> Qp for HookedQp<H> {
     fn query(&self) -> VpResult<QpInfo> {
         self.call(Verb::QueryQp, format_args!(""), || self.inner.query())
     }
+
+    fn publish(&self, record: SlotRef) {
+        self.inner.publish(record);
+    }
 }
 
 impl<H: Hook> UdQp for HookedUdQp<H> {

@@ -225,4 +225,7 @@ impl<H: Hook> Rnic for HookedRnic<H> {
         let lead = || self.inner.lead(until, timeout);
         self.call(Verb::Lead, Object::RNIC, format_args!("timeout {timeout:?}"), lead)
     }
+    fn publish(&self, record: DeviceRef) {
+        self.inner.publish(record);
+    }
 }

@@ -19,6 +19,7 @@ mod liveness;
 mod modify;
 mod post;
 pub(crate) mod protocol_core;
+mod publish;
 mod refused;
 mod registration;
 
@@ -26,8 +27,8 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use vp_api::{
-    AsyncEvent, EventSource, PostFailure, QpChange, QpId, QpInfo, QpInit, RecvWr, SendWr, VpError,
-    VpResult, VpStatus,
+    AsyncEvent, EventSource, PostFailure, QpChange, QpId, QpInfo, QpInit, RecvWr, SendWr, SlotRef,
+    VpError, VpResult, VpStatus,
 };
 
 use crate::engine::{Member, Ready, Timer};
@@ -122,6 +123,7 @@ impl SoftQp {
         inner.settle(&self.context);
         // The end that follows raises no event either.
         inner.events.clear();
+        inner.publish_to(&self.context, None);
         drop(inner);
         if first {
             self.context.release_waiter();
@@ -422,6 +424,13 @@ impl vp_api::Qp for SoftQp {
             info.tcp = tcp;
             info
         })
+    }
+
+    fn publish(&self, record: SlotRef) {
+        let mut inner = self.inner.lock();
+        let record = Some(record).filter(|_| !inner.destroyed);
+        inner.publish_to(&self.context, record);
+        self.leave(inner);
     }
 }
 

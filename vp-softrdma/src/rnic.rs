@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use vp_api::{
-    Access, Addressing, AsyncHandler, Cq, CqId, CqInit, LogLevel, MrInfo, MrInit, MwId, MwInfo,
-    MwKind, PdId, PortInfo, Qp, QpId, QpInit, Rnic, RnicAttrs, Services, Srq, SrqId, SrqInit, Stag,
-    VpError, VpResult, VpStatus,
+    Access, Addressing, AsyncHandler, Cq, CqId, CqInit, DeviceRef, LogLevel, MrInfo, MrInit, MwId,
+    MwInfo, MwKind, PdId, PortInfo, Qp, QpId, QpInit, Rnic, RnicAttrs, Services, Srq, SrqId,
+    SrqInit, Stag, VpError, VpResult, VpStatus,
 };
 
 use crate::engine::Engine;
@@ -224,6 +224,10 @@ impl Rnic for SoftRnic {
 
     fn lead(&self, until: BorrowedFd<'_>, timeout: Option<Duration>) -> Result<bool, VpStatus> {
         self.engine.lead(until, timeout)
+    }
+
+    fn publish(&self, record: DeviceRef) {
+        self.engine.publish(record);
     }
 }
 

@@ -10,4 +10,5 @@ mod perf;
 mod ping;
 mod provider;
 mod run;
+mod stat;
 mod support;

@@ -96,6 +96,13 @@ impl Descriptors {
         Self::make::<O, _>(|| Ok(fd)).map(drop)
     }
 
+    /// Runs `act` at a time when no other thread forks, for memory that a child must not share either: what
+    /// `act` notes of it is there when the child's handlers run.
+    pub fn undisturbed<O: Owner, T>(act: impl FnOnce() -> T) -> T {
+        let _making = Making::enter(O::table());
+        act()
+    }
+
     /// Forks between the first process and this one: descriptors recorded under another number were
     /// inherited.
     pub fn generation<O: Owner>() -> u32 {

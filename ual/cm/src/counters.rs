@@ -1,6 +1,10 @@
-//! Counters of connection management. Atomics: written behind the manager's lock, read by any thread.
+//! Counters of connection management. Atomics, in the adapter's record of the state page if it has one: written behind
+//! the manager's lock, read by any thread.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
+
+use vp_api::DeviceRef;
+use vp_api::state_page::layout::CM_COUNTERS;
 
 macro_rules! counters {
     ($($(#[$doc:meta])+ $name:ident,)+) => {
@@ -11,28 +15,49 @@ macro_rules! counters {
             $($(#[$doc])+ pub $name: u64,)+
         }
 
-        #[derive(Default)]
+        impl CmCounters {
+            /// Their names, in the order in which the state page has them.
+            pub const NAMES: &[&str] = &[$(stringify!($name),)+];
+        }
+
+        #[allow(non_camel_case_types)]
+        enum Place { $($name,)+ }
+
         pub(crate) struct Counters {
             $(pub(crate) $name: Count,)+
         }
 
         impl Counters {
+            /// They are counted in this record.
+            pub(crate) fn of(record: &DeviceRef) -> Self {
+                let count = |at: Place| Count { record: record.clone(), at: at as usize };
+                Self { $($name: count(Place::$name),)+ }
+            }
+
             pub(crate) fn read(&self) -> CmCounters {
-                CmCounters { $($name: self.$name.0.load(Ordering::Relaxed),)+ }
+                CmCounters { $($name: self.$name.read(),)+ }
             }
         }
     };
 }
 
 /// One counter.
-#[derive(Default)]
-pub(crate) struct Count(AtomicU64);
+pub(crate) struct Count {
+    record: DeviceRef,
+    at: usize,
+}
 
 impl Count {
     pub(crate) fn add(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.record.cm[self.at].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn read(&self) -> u64 {
+        self.record.cm[self.at].load(Ordering::Relaxed)
     }
 }
+
+const _: () = assert!(CmCounters::NAMES.len() <= CM_COUNTERS);
 
 counters! {
     /// Connections established, either way.

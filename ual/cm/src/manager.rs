@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use kal_shim::Reactor;
-use kal_shim::reactor::Sleeper;
+use kal_shim::reactor::{Interest, Sleeper};
 use vp_api::{ConnectionModel, Datagrams, NativeCm, QpId, Rnic, RnicAttrs};
 
 use crate::connection::Connection;
@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::face::Face;
 use crate::mailbox::{Command, Mailbox};
 use crate::native_events::NativeEvents;
+use crate::observed::{ASIDE, Observed};
 use crate::policy::{Policies, Policy};
 use crate::private::PrivateData;
 use crate::sequence::Sequence;
@@ -52,7 +53,23 @@ impl Cm {
         face: Arc<dyn Face>,
         sequence: Sequence,
     ) -> Result<Self> {
+        Self::start_observed(rnic, policies, face, sequence, Observed::default())
+    }
+
+    /// As [`Cm::start`]; it counts where `observed` says, and watches what is in it.
+    pub fn start_observed(
+        rnic: &Arc<dyn Rnic>,
+        policies: Policies,
+        face: Arc<dyn Face>,
+        sequence: Sequence,
+        observed: Observed,
+    ) -> Result<Self> {
         let reactor = Reactor::new().map_err(Error::os("start connection management"))?;
+        if let Some(aside) = &observed.aside {
+            reactor
+                .add(aside.descriptor(), ASIDE, Interest::READ)
+                .map_err(Error::os("watch the socket for questions"))?;
+        }
         let (sender, commands) = crossbeam_channel::unbounded();
         let (waker, wake) = (reactor.waker(), Arc::default());
         let mailbox = Mailbox { commands: sender, waker, wake, sequence };
@@ -67,7 +84,8 @@ impl Cm {
         }
         let shared = Shared {
             mailbox: mailbox.clone(),
-            counters: Arc::default(),
+            counters: Arc::new(Counters::of(&observed.record)),
+            aside: observed.aside,
             face,
             attrs: rnic.attrs().clone(),
             policies: Arc::new(policies),

@@ -36,6 +36,7 @@ use crate::handle::Handle;
 use crate::invalid_stag_ends::InvalidStagEnds;
 use crate::listener::{Listener, NativeListener, ServiceListener};
 use crate::mailbox::Mailbox;
+use crate::observed::Aside;
 use crate::policy::Policies;
 use crate::requests;
 use crate::service_queries::ServiceQueries;
@@ -65,6 +66,7 @@ pub(crate) struct Shared {
     /// Sends commands to this table.
     pub(crate) mailbox: Mailbox,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) aside: Option<Arc<dyn Aside>>,
     pub(crate) face: Arc<dyn Face>,
     pub(crate) attrs: RnicAttrs,
     pub(crate) policies: Arc<Policies>,
@@ -78,6 +80,7 @@ pub(crate) struct ConnectionTable {
     pub(crate) mailbox: Mailbox,
     pub(crate) deliveries: Arc<Deliveries>,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) aside: Option<Arc<dyn Aside>>,
     pub(crate) face: Arc<dyn Face>,
     /// Attributes of the device.
     pub(crate) attrs: RnicAttrs,
@@ -104,13 +107,14 @@ pub(crate) struct ConnectionTable {
 
 impl ConnectionTable {
     pub(crate) fn new(reactor: Reactor, shared: Shared, native: Option<Arc<dyn NativeCm>>) -> Self {
-        let Shared { mailbox, counters, face, attrs, policies, datagrams, service_queries } =
+        let Shared { mailbox, counters, aside, face, attrs, policies, datagrams, service_queries } =
             shared;
         Self {
             reactor,
             mailbox,
             deliveries: Arc::new(Deliveries::new(face.clone())),
             counters,
+            aside,
             face,
             attrs,
             policies,

@@ -8,7 +8,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use vp_api::FpduSize;
 
-use super::{Log, Providers};
+use super::{Log, Observe, Providers};
 use ual_cm::{Crc, LocalStreams, Markers, Network, PeerToPeer, Policy, check_directory};
 
 #[derive(Deserialize, Default)]
@@ -18,6 +18,7 @@ pub(super) struct File {
     pub(super) policy: PolicySection,
     pub(super) softrdma: SoftRdma,
     pub(super) log: Log,
+    pub(super) observe: Observe,
 }
 
 /// A number from `LOW` to `HIGH`.

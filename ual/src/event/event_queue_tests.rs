@@ -103,7 +103,7 @@ fn several_waiters_get_each_event_once() {
     let sum: u64 = warpline_patience::within("each waiter to get 100 events", || {
         waiters.into_iter().map(|w| w.join().unwrap()).sum()
     });
-    assert_eq!(sum, (0..400).sum());
+    assert_eq!(sum, (0..400).sum::<u64>());
 }
 
 #[test]

@@ -13,9 +13,11 @@ use vp_api::{
 
 use super::Directory;
 use crate::cm::{Bound, CmCounters, PrivateData, RequestId, reject};
+use crate::config::Observe;
 use crate::error::{Error, Object, Result};
 use crate::event::Dispatch;
 use crate::life::{Life, Living};
+use crate::observe::{self, Face, Names};
 use crate::tag::Tag;
 
 /// Interface adapter (IT-API `it_ia_create`).
@@ -38,11 +40,14 @@ impl Ia {
         provider: String,
         rnic: Arc<dyn Rnic>,
         policies: Policies,
+        observe: &Observe,
     ) -> Result<Arc<Self>> {
+        let names = Names { face: Face::Access, provider: &provider, device: &device.name };
+        let (rnic, observed) = observe::adapter(observe, &names, rnic);
         let directory = Arc::new(Directory::new());
         let datagrams = rnic.datagrams();
         let sequence = directory.sequence().clone();
-        let cm = Cm::start(&rnic, policies, directory.clone(), sequence)?;
+        let cm = Cm::start_observed(&rnic, policies, directory.clone(), sequence, observed)?;
         Ok(Arc::new(Self {
             device: device.name,
             transport: device.transport,

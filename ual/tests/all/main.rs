@@ -18,6 +18,7 @@ mod handoff;
 mod hostile;
 mod native;
 mod objects;
+mod observe;
 mod ports;
 mod random_depths;
 mod reuse;

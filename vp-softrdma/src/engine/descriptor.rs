@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use vp_api::VpStatus;
 
-use super::Engine;
+use super::{By, Engine};
 use crate::tuning;
 
 /// The calling thread is the leader until this is dropped; then a follower or the engine's thread takes
@@ -37,6 +37,7 @@ impl Engine {
         timeout: Option<Duration>,
     ) -> Result<bool, VpStatus> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        self.note_sleep();
         let lead = self.leadership.try_lead().then(|| Lead(self));
         let mut fds = [PollFd::new(&until, PollFlags::IN), PollFd::new(&self.epoll, PollFlags::IN)];
         let watched = if lead.is_some() { &mut fds[..] } else { &mut fds[..1] };
@@ -47,7 +48,7 @@ impl Engine {
                 // Also true if the descriptor was closed: the caller finds that out when it reads.
                 Ok(_) if !watched[0].revents().is_empty() => return Ok(true),
                 Ok(_) => {
-                    self.serve(Some(Duration::ZERO), &|| {}, true);
+                    self.serve(Some(Duration::ZERO), &|| {}, By::Leader);
                 }
                 Err(Errno::INTR) => return Err(VpStatus::Interrupted),
                 Err(_) => return Err(VpStatus::Os),

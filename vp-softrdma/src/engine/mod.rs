@@ -26,13 +26,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, OnceLock, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
-use vp_api::{LogLevel, Services, VpError, VpResult};
+use vp_api::{DeviceRef, LogLevel, Services, VpError, VpResult};
 
 use crate::fork::Ours;
 use crate::stream::socket::Stream;
@@ -70,6 +70,17 @@ pub(crate) struct Ready {
     pub(crate) over: bool,
     /// It is the life line of a stream that goes through shared memory.
     pub(crate) life_line: bool,
+}
+
+/// Who serves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    /// A consumer's thread that polls.
+    Poller,
+    /// A consumer's thread that waits.
+    Leader,
+    /// The engine's own.
+    Engine,
 }
 
 /// Streams that may linger without their QPs, so that peers that never close hold a bounded number of
@@ -114,6 +125,8 @@ pub(crate) struct Engine {
     services: Arc<dyn Services>,
     stopping: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// In the process's state page.
+    record: OnceLock<DeviceRef>,
 }
 
 impl Engine {
@@ -144,6 +157,7 @@ impl Engine {
             services,
             stopping: AtomicBool::new(false),
             thread: Mutex::new(None),
+            record: OnceLock::new(),
         });
         let run = engine.clone();
         let thread = kal_os::spawn(name, move || run.run())
@@ -164,6 +178,26 @@ impl Engine {
             let _ = thread.join();
         }
         self.members.write().unwrap_or_else(std::sync::PoisonError::into_inner).clear();
+    }
+
+    /// Counts in this record from now on; a second one is not used.
+    pub(crate) fn publish(&self, record: DeviceRef) {
+        let _ = self.record.set(record);
+    }
+
+    /// A thread of the consumer's is about to sleep.
+    pub(crate) fn note_sleep(&self) {
+        if let Some(record) = self.record.get() {
+            record.sleeps.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The engine's own thread served so many streams.
+    fn note_served(&self, streams: usize) {
+        if let Some(record) = self.record.get().filter(|_| streams > 0) {
+            let streams = streams as u64;
+            record.engine_served.fetch_add(streams, Ordering::Relaxed);
+        }
     }
 
     /// The services' clock.
@@ -340,7 +374,7 @@ impl Engine {
 
     /// Serves what is ready, without sleeping.
     pub(crate) fn poll(&self) {
-        self.serve(Some(Duration::ZERO), &|| {}, false);
+        self.serve(Some(Duration::ZERO), &|| {}, By::Poller);
     }
 
     /// A consumer relies on notifications: from now on the engine's thread watches without back-off,
@@ -375,12 +409,13 @@ impl Engine {
         done: impl Fn() -> bool,
         linger: impl Fn(),
     ) -> Slept {
+        self.note_sleep();
         let (left, slept) = self.leadership.wait(
             waited,
             done,
             || deadline.map(|at| at.saturating_duration_since(Instant::now())),
             |left, awake| {
-                let slept = self.serve(left, awake, true);
+                let slept = self.serve(left, awake, By::Leader);
                 if slept == Slept::Woken {
                     linger();
                 }
@@ -402,7 +437,7 @@ impl Engine {
     }
 
     /// One `epoll_wait`, and the handling of its events.
-    fn serve(&self, timeout: Option<Duration>, awake: &dyn Fn(), leading: bool) -> Slept {
+    fn serve(&self, timeout: Option<Duration>, awake: &dyn Fn(), by: By) -> Slept {
         let mut events = [const { MaybeUninit::uninit() }; tuning::EVENTS];
         let timeout = timeout.map(kal_os::timespec);
         let ready = epoll::wait(&self.epoll, &mut events, timeout.as_ref());
@@ -412,9 +447,12 @@ impl Engine {
             Err(Errno::INTR) => return Slept::Signal,
             Err(_) => return Slept::Woken,
         };
+        if by == By::Engine {
+            self.note_served(ready.len());
+        }
         for event in ready {
             match event.data.u64() {
-                WAKEUP if leading => self.leadership.gate().clear(),
+                WAKEUP if by == By::Leader => self.leadership.gate().clear(),
                 // The wake-up is meant for the leader, if there is one.
                 WAKEUP => self.leadership.without_leader(WakeupFd::clear),
                 token => self.serve_member(token, event.flags),

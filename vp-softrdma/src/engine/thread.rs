@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use vp_api::LogLevel;
 
-use super::{Engine, Member};
+use super::{By, Engine, Member};
 use crate::sync::Ordering;
 use crate::tuning::{BACK_OFF_NS, FIRST_BACK_OFF_NS};
 use kal_os::progress::Mode;
@@ -36,7 +36,7 @@ impl Engine {
             let mode = self.progress.decide(|| self.leadership.has_leader());
             self.end_back_off(mode == Mode::BackOff, &mut unregistered);
             if mode != Mode::Sleep {
-                self.poll();
+                self.serve(Some(Duration::ZERO), &|| {}, By::Engine);
             }
             self.sleep(mode, back_off);
             back_off = next_back_off(back_off, mode);

@@ -6,6 +6,8 @@
 //! served. A QP that has buffered as much as it may reads on when a message has left: its socket is
 //! reported anew.
 
+use std::sync::atomic::Ordering;
+
 use vp_api::Unready;
 
 use crate::engine::Timer;
@@ -56,6 +58,9 @@ impl Inner {
         let (Some(link), Some(time)) = (&mut self.link, context.hold) else { return };
         if link.hold_deadline.oldest.is_none() {
             return;
+        }
+        if let Some(slot) = &self.slot {
+            slot.waited_for_receive.fetch_add(1, Ordering::Relaxed);
         }
         link.hold_deadline.until = context.engine.now().saturating_add(time);
         // Otherwise the timer that is set finds, when it expires, that there is a later deadline.

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use iwarp_proto::{Action, LlpFault, QpConfig, QpEvent, State, mpa};
-use vp_api::{AsyncEvent, Carrier, FpduSize, QpInit, Unready};
+use vp_api::{AsyncEvent, Carrier, FpduSize, QpInit, SlotRef, Unready};
 
 use crate::engine::Timer;
 use crate::qp::coalesce::Coalesce;
@@ -80,6 +80,8 @@ pub(crate) struct Inner {
     budget_left: usize,
     /// Events not delivered yet.
     pub(crate) events: VecDeque<AsyncEvent>,
+    /// Its record in the process's state page.
+    pub(super) slot: Option<SlotRef>,
 }
 
 impl Inner {
@@ -94,6 +96,7 @@ impl Inner {
             unread: false,
             budget_left: 0,
             events: VecDeque::new(),
+            slot: None,
         }
     }
 
@@ -145,7 +148,9 @@ impl Inner {
             && link.stream.shared().is_none()
             && let Ok(emss) = link.stream.emss()
         {
-            self.core.proto.set_mulpdu(mpa::mulpdu(emss, link.params.markers_tx));
+            let mulpdu = mpa::mulpdu(emss, link.params.markers_tx);
+            self.core.proto.set_mulpdu(mulpdu);
+            self.publish_mulpdu(mulpdu);
         }
     }
 
@@ -205,6 +210,7 @@ impl Inner {
         }
         self.set_probe(context);
         self.set_hold(context);
+        self.publish();
     }
 
     fn close_if_drained(&mut self, context: &Context) {

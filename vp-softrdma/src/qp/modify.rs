@@ -71,6 +71,7 @@ impl Inner {
         if self.core.proto.start(config).is_err() {
             return Err(self.refuse(context, "RTS"));
         }
+        self.publish_stream(context, u32::from(config.mulpdu));
         self.receive_early(context, &llp.received);
         Ok(())
     }
@@ -246,6 +247,7 @@ impl Inner {
             self.core.queues.untaken_sends = untaken;
         }
         self.limits = new;
+        self.publish_limits();
         Ok(())
     }
 

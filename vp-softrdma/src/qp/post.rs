@@ -70,6 +70,7 @@ impl Inner {
         }
         // What is deferred waits for posts that cannot come.
         self.flush(context);
+        self.publish_refusal();
         Err(VpStatus::TooManyWrs)
     }
 
@@ -106,6 +107,7 @@ impl Inner {
         let result = each(wrs, |wr| self.post_receive(context, wr));
         self.give_receives(context);
         self.set_probe(context);
+        self.publish_receives();
         result
     }
 
@@ -122,6 +124,7 @@ impl Inner {
         if queues.receive_slots() >= queues.receives.depth() {
             queues.untaken_receives.reap(context.recv_cq.taken());
             if queues.receive_slots() >= queues.receives.depth() {
+                self.publish_refusal();
                 return Err(VpStatus::TooManyWrs);
             }
         }

@@ -392,6 +392,7 @@ impl Cq for SoftCq {
         self.ring.arm(solicited_only);
         self.flush_all();
         if self.handler.is_some() {
+            self.engine.note_sleep();
             self.begin_events();
         }
         Ok(())

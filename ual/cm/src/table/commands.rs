@@ -4,6 +4,7 @@ use kal_shim::reactor::Ready;
 
 use super::{ConnectionTable, Entry};
 use crate::mailbox::Command;
+use crate::observed::ASIDE;
 
 impl ConnectionTable {
     pub(crate) fn on_command(&mut self, command: Command) {
@@ -39,6 +40,9 @@ impl ConnectionTable {
     }
 
     fn on_io(&mut self, token: u64) {
+        if token == ASIDE {
+            return self.aside.iter().for_each(|aside| aside.on_ready());
+        }
         if self.listeners.contains_key(&token) {
             return self.on_incoming(token);
         }

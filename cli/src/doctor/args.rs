@@ -1,0 +1,20 @@
+//! Arguments of `warpline doctor`. No state.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::values::parse_bound;
+
+#[derive(Args, Debug)]
+pub(crate) struct DoctorArgs {
+    /// Look at this peer, and not at this machine: reach it, and start up in each way
+    #[arg(value_name = "HOST:PORT")]
+    pub(crate) peer: Option<String>,
+    /// Seconds that the peer may take for each answer
+    #[arg(long, default_value = "3", value_parser = parse_bound)]
+    pub(crate) limit: Duration,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}

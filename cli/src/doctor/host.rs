@@ -1,0 +1,275 @@
+//! What concerns this machine and this user: limits, the kernel's settings, the configuration, devices. Only reads,
+//! and pings itself.
+
+use std::process::{Command, Stdio};
+
+use rustix::process::{Resource, getrlimit};
+use serde_json::Value;
+use state_page::place;
+
+use super::Finding;
+use crate::stat::pages::{directory, uid};
+
+pub(super) fn findings() -> Vec<Finding> {
+    let mut all = vec![configuration(), page_directory()];
+    let devices = devices();
+    all.extend(providers(&devices));
+    all.extend([memlock(), open_files(), watches()]);
+    all.extend([buffers("tcp_rmem"), buffers("tcp_wmem"), congestion(), clock(), tracing()]);
+    all.extend(addresses(&devices).iter().map(|address| ping(address)));
+    all
+}
+
+fn configuration() -> Finding {
+    let check = "configuration";
+    match ual::Config::load() {
+        Err(error) => {
+            Finding::fail(check, error.to_string(), "correct what is said, or remove the file")
+        }
+        Ok(config) if !config.observe.publish => Finding::warn(
+            check,
+            "it says `[observe] publish = false`: processes cannot be seen",
+            "take that out where `warpline stat` is to see them",
+        ),
+        Ok(_) => Finding::ok(check, "it can be used"),
+    }
+}
+
+fn page_directory() -> Finding {
+    let (check, path) = ("state pages", directory());
+    let shown = path.display();
+    match place::open_directory(&path, uid()) {
+        Ok(_) => Finding::ok(check, format!("they are in {shown}")),
+        Err(place::Unusable::Os(error)) if error.kind() == std::io::ErrorKind::NotFound => {
+            match path.parent().map(std::fs::metadata) {
+                Some(Ok(_)) => Finding::ok(check, format!("they will be in {shown}")),
+                _ => Finding::warn(
+                    check,
+                    format!("there is no directory for {shown}"),
+                    format!("mkdir -p -m 700 {}", path.parent().unwrap_or(&path).display()),
+                ),
+            }
+        }
+        Err(why) => Finding::fail(
+            check,
+            format!("{shown} is not used: {why}"),
+            format!("remove it, or as its owner: chmod 700 {shown}"),
+        ),
+    }
+}
+
+/// What `warpline devices --json` says: providers run in processes of their own there.
+fn devices() -> Option<Value> {
+    let command = std::env::current_exe().ok()?;
+    let output =
+        Command::new(command).args(["devices", "--json"]).stdin(Stdio::null()).output().ok()?;
+    serde_json::from_slice(&output.stdout).ok()
+}
+
+fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
+}
+
+fn providers(devices: &Option<Value>) -> Vec<Finding> {
+    let Some(listed) = devices else {
+        return vec![Finding::fail("providers", "they cannot be listed", "warpline devices")];
+    };
+    items(&listed["providers"]).map(provider).collect()
+}
+
+fn provider(of: &Value) -> Finding {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let check = format!("provider {}", text(&of["name"]));
+    if let Some(why) = of.get("unavailable") {
+        return Finding::warn(
+            &check,
+            format!("not usable: {}", text(&why["reason"])),
+            text(&why["remedy"]),
+        );
+    }
+    if let Some(broken) = items(&of["devices"]).find_map(|device| device["error"].as_str()) {
+        return Finding::fail(&check, broken, "warpline devices");
+    }
+    let names: Vec<_> = items(&of["devices"])
+        .map(|device| {
+            let named = [&device["name"], &device["model"]].map(text);
+            named.join(" ").trim_end().to_owned()
+        })
+        .collect();
+    Finding::ok(&check, names.join(", "))
+}
+
+fn limit(of: Resource) -> (Option<u64>, Option<u64>) {
+    let limit = getrlimit(of);
+    (limit.current, limit.maximum)
+}
+
+fn memlock() -> Finding {
+    let check = "locked memory";
+    match limit(Resource::Memlock).0 {
+        None => Finding::ok(check, "unlimited"),
+        Some(octets) if octets < 64 << 20 && uid() != 0 => Finding::warn(
+            check,
+            format!("{octets} octets may be pinned, which few programs that pin get along with"),
+            "ulimit -l unlimited",
+        ),
+        Some(octets) => Finding::ok(check, format!("{octets} octets may be pinned")),
+    }
+}
+
+fn open_files() -> Finding {
+    let check = "open files";
+    let (soft, hard) = limit(Resource::Nofile);
+    let said = |limit: Option<u64>| limit.map_or("unlimited".into(), |limit| limit.to_string());
+    match soft {
+        Some(files) if files < 4096 => Finding::warn(
+            check,
+            format!(
+                "{files}: a process has at most about {} connections",
+                files.saturating_sub(24)
+            ),
+            format!("ulimit -n {}", said(hard)),
+        ),
+        soft => Finding::ok(check, said(soft)),
+    }
+}
+
+fn watches() -> Finding {
+    let check = "watched sockets";
+    let path = "/proc/sys/fs/epoll/max_user_watches";
+    match number(path) {
+        Some(watches) if watches < 100_000 => Finding::warn(
+            check,
+            format!("all processes of a user can watch {watches}, two for each connection"),
+            "sysctl -w fs.epoll.max_user_watches=1000000",
+        ),
+        Some(watches) => Finding::ok(check, format!("{watches} for each user")),
+        None => Finding::ok(check, "the kernel has no limit"),
+    }
+}
+
+fn read(path: &str) -> Option<String> {
+    Some(std::fs::read_to_string(path).ok()?.trim().to_owned())
+}
+
+fn number(path: &str) -> Option<u64> {
+    read(path)?.parse().ok()
+}
+
+fn buffers(name: &str) -> Finding {
+    let path = format!("/proc/sys/net/ipv4/{name}");
+    let Some(sizes) = read(&path) else {
+        return Finding::ok(name, "the kernel does not say (another network namespace may)");
+    };
+    let parts: Vec<&str> = sizes.split_whitespace().collect();
+    let most: u64 = parts.last().and_then(|most| most.parse().ok()).unwrap_or(0);
+    match most < 4 << 20 {
+        true => Finding::warn(
+            name,
+            format!(
+                "a socket has at most {most} octets: too few for a fast network with a long way"
+            ),
+            format!("sysctl -w net.ipv4.{name}=\"{} 6291456\"", parts[..parts.len() - 1].join(" ")),
+        ),
+        false => Finding::ok(name, format!("a socket has up to {most} octets")),
+    }
+}
+
+fn congestion() -> Finding {
+    let used = read("/proc/sys/net/ipv4/tcp_congestion_control");
+    let there = read("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap_or_default();
+    let says = format!("{}; there are {there}", used.unwrap_or_else(|| "unknown".into()));
+    Finding::ok("congestion control", says)
+}
+
+fn clock() -> Finding {
+    let check = "clock source";
+    let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    match read(path).as_deref() {
+        Some(slow @ ("hpet" | "acpi_pm" | "jiffies" | "refined-jiffies")) => Finding::warn(
+            check,
+            format!("{slow}: each reading is a system call"),
+            "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource",
+        ),
+        Some(fast) => Finding::ok(check, fast),
+        None => Finding::ok(check, "the kernel does not say"),
+    }
+}
+
+fn tracing() -> Finding {
+    let scope = number("/proc/sys/kernel/yama/ptrace_scope");
+    let status = read("/proc/self/status").unwrap_or_default();
+    let filtered = status.lines().any(|line| line.starts_with("Seccomp:") && !line.ends_with('0'));
+    let scope = scope.map_or("no yama".into(), |scope| format!("ptrace_scope {scope}"));
+    let filter = if filtered { "system calls are filtered (seccomp)" } else { "no seccomp filter" };
+    // State pages and questions need neither.
+    Finding::ok("tracing", format!("{scope}, {filter}"))
+}
+
+/// Addresses to ping: of each port the first ones that need no scope.
+fn addresses(devices: &Option<Value>) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for port in devices.iter().flat_map(|all| {
+        items(&all["providers"])
+            .filter(|of| of["name"] == "vp_softrdma")
+            .flat_map(|of| items(&of["devices"]))
+            .flat_map(|device| items(&device["ports"]))
+    }) {
+        let of_port = items(&port["addresses"]).filter_map(Value::as_str);
+        let usable =
+            of_port.filter(|address| !address.starts_with("fe80") && !address.contains('%'));
+        all.extend(
+            usable.take(2).map(|address| address.split('/').next().unwrap_or(address).to_owned()),
+        );
+    }
+    all.sort();
+    all.dedup();
+    all.truncate(8);
+    all
+}
+
+/// Pings itself through an address, by two processes.
+fn ping(address: &str) -> Finding {
+    let check = format!("ping {address}");
+    let remedy = format!("ip address show to {address}; a firewall may be in between");
+    match try_ping(address) {
+        Ok(rtt) => Finding::ok(&check, rtt),
+        Err(why) => Finding::fail(&check, why, remedy),
+    }
+}
+
+fn try_ping(address: &str) -> Result<String, String> {
+    use std::io::{BufRead, BufReader};
+    let warpline = || -> Result<Command, String> {
+        let mut command = Command::new(std::env::current_exe().map_err(|error| error.to_string())?);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Ok(command)
+    };
+    let bracketed = if address.contains(':') { format!("[{address}]") } else { address.to_owned() };
+    let at = format!("{bracketed}:0");
+    let mut server = warpline()?
+        .args(["ping", "--once", &format!("--serve={at}")])
+        .spawn()
+        .map_err(|error| error.to_string())?;
+    let mut line = String::new();
+    if let Some(said) = server.stdout.take() {
+        let _ = BufReader::new(said).read_line(&mut line);
+    }
+    let port = line.trim().rsplit(':').next().and_then(|port| port.split_whitespace().next());
+    let result = match port.and_then(|port| port.parse::<u16>().ok()) {
+        None => Err("the server does not start".to_owned()),
+        Some(port) => {
+            let to = format!("{bracketed}:{port}");
+            let client = warpline()?.args(["ping", &to, "-q", "-c", "20", "-i", "0"]).output();
+            client.map_err(|error| error.to_string()).and_then(|client| {
+                let said = String::from_utf8_lossy(&client.stdout).into_owned();
+                let rtt = said.lines().find(|line| line.starts_with("rtt")).map(str::to_owned);
+                rtt.ok_or_else(|| String::from_utf8_lossy(&client.stderr).trim().replace('\n', ";"))
+            })
+        }
+    };
+    // It has ended with its one client, or never will.
+    let _ = server.kill();
+    let _ = server.wait();
+    result
+}

@@ -1,0 +1,121 @@
+//! A peer, as its start-up shows it: each way of RFC 5044 and RFC 6581 on a connection of its own. Every answer is
+//! waited for as long as is said, and no longer; nothing is sent behind the start-up.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use super::Finding;
+use crate::error::{CliError, CliResult, Exit};
+
+const MARKERS: u8 = 0x80;
+const CRC: u8 = 0x40;
+const REJECT: u8 = 0x20;
+
+/// A way to start up: what is asked for.
+struct Way {
+    name: &'static str,
+    revision: u8,
+    flags: u8,
+}
+
+// RFC 5044 7.1, RFC 6581 9.2
+const WAYS: &[Way] = &[
+    Way { name: "revision 2, CRC", revision: 2, flags: CRC },
+    Way { name: "revision 2, no CRC", revision: 2, flags: 0 },
+    Way { name: "revision 1, CRC", revision: 1, flags: CRC },
+    Way { name: "revision 1, no CRC", revision: 1, flags: 0 },
+    Way { name: "revision 1, CRC, markers", revision: 1, flags: CRC | MARKERS },
+];
+
+pub(super) fn findings(peer: &str, limit: Duration) -> CliResult<Vec<Finding>> {
+    let usage = |why: String| {
+        CliError::new(Exit::Usage, format!("`{peer}` cannot be looked at: {why}"))
+            .at("doctor HOST:PORT")
+            .hint("name a host and a port, e.g. 10.1.0.7:7174 or [::1]:7174")
+    };
+    if peer.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
+        return Err(usage("it has no port".into()));
+    }
+    let addresses = ual::resolve(peer, 0).map_err(|error| usage(error.to_string()))?;
+    let Some(&address) = addresses.first() else {
+        return Err(usage("the name has no address".into()));
+    };
+    let begin = Instant::now();
+    if let Err(error) = TcpStream::connect_timeout(&address, limit) {
+        let remedy = match error.kind() {
+            std::io::ErrorKind::ConnectionRefused => "start the server there, or name its port",
+            _ => "see whether the way is open: ip route get, and firewalls at both ends",
+        };
+        return Ok(vec![Finding::fail("reach", format!("{address}: {error}"), remedy)]);
+    }
+    let took = begin.elapsed().as_micros();
+    let mut all =
+        vec![Finding::ok("reach", format!("{address} accepts TCP connections, in {took} us"))];
+    let mut works = false;
+    for way in WAYS {
+        let finding = start_up(address, way, limit);
+        works |= finding.state == super::State::Ok;
+        all.push(finding);
+    }
+    if !works {
+        all.push(Finding::fail(
+            "peer",
+            "it starts up in no way",
+            "see whether what listens there speaks iWARP; `warpline conform` tests it in detail",
+        ));
+    }
+    Ok(all)
+}
+
+fn start_up(address: SocketAddr, way: &Way, limit: Duration) -> Finding {
+    match ask(address, way, limit) {
+        Ok(reply) => describe(way, reply),
+        Err(why) => Finding::warn(way.name, why, "avoid it: `[policy.peers]` of the configuration"),
+    }
+}
+
+/// Flags and revision of the reply.
+fn ask(address: SocketAddr, way: &Way, limit: Duration) -> Result<(u8, u8), String> {
+    let said = |error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
+            format!("no answer within {} s", limit.as_secs_f64())
+        }
+        std::io::ErrorKind::UnexpectedEof | std::io::ErrorKind::ConnectionReset => {
+            "the peer closes the connection".to_owned()
+        }
+        _ => error.to_string(),
+    };
+    let mut stream = TcpStream::connect_timeout(&address, limit).map_err(said)?;
+    stream.set_read_timeout(Some(limit)).map_err(said)?;
+    // RFC 6581 9.2: IRD and ORD of one each, in front of private data.
+    let enhanced: &[u8] = if way.revision == 2 { &[0, 1, 0, 1] } else { &[] };
+    let mut request = b"MPA ID Req Frame".to_vec();
+    request.extend([way.flags | if enhanced.is_empty() { 0 } else { 0x10 }, way.revision]);
+    request.extend((enhanced.len() as u16).to_be_bytes());
+    request.extend(enhanced);
+    stream.write_all(&request).map_err(said)?;
+    let mut reply = [0; 20];
+    stream.read_exact(&mut reply).map_err(said)?;
+    if &reply[..16] != b"MPA ID Rep Frame" {
+        return Err("what answers there does not speak MPA".into());
+    }
+    Ok((reply[16], reply[17]))
+}
+
+fn describe(way: &Way, (flags, revision): (u8, u8)) -> Finding {
+    let mut says = vec![format!("revision {revision}")];
+    says.push(if flags & CRC != 0 { "wants CRC" } else { "no CRC" }.into());
+    if flags & MARKERS != 0 {
+        says.push("wants markers".into());
+    }
+    let says = says.join(", ");
+    match flags & REJECT {
+        0 => Finding::ok(way.name, format!("accepted: {says}")),
+        _ => Finding::warn(
+            way.name,
+            format!("rejected: {says}"),
+            "see what the server's application accepts; it may be full, or want private data",
+        ),
+    }
+}

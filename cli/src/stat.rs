@@ -1,0 +1,164 @@
+//! `warpline stat`: what each process that publishes does, and each of its connections. It only reads files.
+
+mod args;
+mod openmetrics;
+pub(crate) mod pages;
+mod rates;
+mod serve;
+mod table;
+
+use std::io::Write;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use state_page::layout::{flag, state};
+use state_page::read::QueuePair;
+use ual::CmCounters;
+
+pub(crate) use args::StatArgs;
+
+use crate::error::{CliError, CliResult, Exit};
+use pages::{Look, Seen};
+
+/// Prints once, again and again, or whenever somebody connects.
+pub(crate) fn run(args: &StatArgs, out: &mut dyn Write) -> CliResult<()> {
+    if let Some(address) = args.listen {
+        return serve::run(args, address, out);
+    }
+    let mut before = None;
+    loop {
+        let look = Look::take(args.pid, args.all)?;
+        if look.processes.is_empty() && args.watch.is_none() {
+            return Err(none(args, &look));
+        }
+        print(args, before.as_ref(), &look, out)?;
+        let Some(seconds) = args.watch else { return Ok(()) };
+        out.flush()?;
+        std::thread::sleep(seconds);
+        before = Some(look);
+    }
+}
+
+fn print(
+    args: &StatArgs,
+    before: Option<&Look>,
+    look: &Look,
+    out: &mut dyn Write,
+) -> CliResult<()> {
+    if args.openmetrics {
+        return Ok(out.write_all(openmetrics::text(look, args.per_connection).as_bytes())?);
+    }
+    if args.json {
+        return Ok(writeln!(out, "{}", json(look))?);
+    }
+    // Without an earlier look there are no rates, so a short time is looked at.
+    let (first, second);
+    let (before, look) = match before {
+        Some(before) => (before, look),
+        None => {
+            std::thread::sleep(Duration::from_millis(250));
+            (first, second) = (look, Look::take(args.pid, args.all)?);
+            (first, &second)
+        }
+    };
+    out.write_all(table::text(before, look).as_bytes())?;
+    Ok(())
+}
+
+fn none(args: &StatArgs, look: &Look) -> CliError {
+    let what = match args.pid {
+        Some(pid) => format!("process {pid} publishes nothing"),
+        None => "no process publishes anything".to_owned(),
+    };
+    CliError::new(Exit::Failed, what)
+        .at(look.places())
+        .because(look.complaint().unwrap_or_else(|| {
+            "it does not use Warpline, or its configuration says `[observe] publish = false`, or it \
+             has more rights than who started it"
+                .into()
+        }))
+        .hint("see `warpline doctor`; processes of other users: `--all`, as root")
+}
+
+/// Everything there is, for programs. Names of fields are a contract.
+fn json(look: &Look) -> Value {
+    let processes: Vec<_> = look.processes.iter().map(process).collect();
+    let troubles: Vec<_> =
+        look.troubles.iter().map(|t| json!({ "file": t.0, "trouble": t.1 })).collect();
+    json!({ "processes": processes, "troubles": troubles })
+}
+
+fn process(seen: &Seen) -> Value {
+    let of = &seen.page.process;
+    let devices = seen.page.devices.iter().map(|(index, device)| {
+        let cm = CmCounters::NAMES
+            .iter()
+            .zip(device.cm)
+            .map(|(name, count)| (name.to_string(), count.into()));
+        json!({
+            "index": index,
+            "name": device.name,
+            "provider": device.provider,
+            "face": pages::face(device.face),
+            "regions": device.regions,
+            "region_octets": device.region_octets,
+            "completion_queues": device.cqs,
+            "queue_pairs": device.qps,
+            "sleeps": device.sleeps,
+            "engine_served": device.engine_served,
+            "connection_management": cm.collect::<serde_json::Map<String, Value>>(),
+        })
+    });
+    json!({
+        "pid": of.pid,
+        "socket": seen.socket.display().to_string(),
+        "uid": of.uid,
+        "exe": of.exe,
+        "library": of.library,
+        "unpublished": of.unpublished,
+        "devices": devices.collect::<Vec<_>>(),
+        "connections": seen.page.queue_pairs.iter().map(connection).collect::<Vec<_>>(),
+    })
+}
+
+fn connection(qp: &QueuePair) -> Value {
+    json!({
+        "device": qp.device,
+        "qp": qp.qp,
+        "published": qp.is_written(),
+        "state": state::name(qp.state),
+        "local": qp.local.map(|address| address.to_string()),
+        "remote": qp.remote.map(|address| address.to_string()),
+        "send_depth": qp.send_depth,
+        "recv_depth": qp.recv_depth,
+        "ird": qp.ird(),
+        "ord": qp.ord(),
+        "mulpdu": qp.mulpdu,
+        "crc": qp.has(flag::CRC),
+        "markers_sent": qp.has(flag::MARKERS_SENT),
+        "markers_received": qp.has(flag::MARKERS_RECEIVED),
+        "initiator": qp.has(flag::INITIATOR),
+        "local_stream": qp.has(flag::LOCAL_STREAM),
+        "sends_outstanding": qp.sends_outstanding,
+        "receives_posted": qp.recvs_posted,
+        "posts_refused": qp.posts_refused,
+        "fpdus_sent": qp.fpdus_sent,
+        "fpdus_received": qp.fpdus_received,
+        "octets_sent": qp.octets_sent,
+        "octets_received": qp.octets_received,
+        "messages_sent": qp.messages_sent,
+        "messages_received": qp.messages_received,
+        "responses_sent": qp.responses_sent,
+        "ord_stalls": qp.ord_stalls,
+        "send_calls": qp.send_calls,
+        "receive_calls": qp.recv_calls,
+        "send_stalls": qp.send_stalls,
+        "waited_for_receive": qp.waited_for_receive,
+        "visits": qp.visits,
+    })
+}
+
+/// How much time is between two looks.
+pub(crate) fn between(before: &Look, look: &Look) -> Duration {
+    look.at.saturating_duration_since(before.at).max(Duration::from_micros(1))
+}

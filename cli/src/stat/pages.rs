@@ -1,0 +1,110 @@
+//! The state pages of this machine at one moment. Files of the dead are removed on the way.
+
+use std::time::Instant;
+
+use state_page::place::{self, Outcome, Unusable};
+use state_page::read::Page;
+
+use crate::error::CliResult;
+
+/// A process.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    /// Where its socket is.
+    pub(crate) socket: std::path::PathBuf,
+    pub(crate) page: Page,
+}
+
+/// All of them at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Look {
+    pub(crate) at: Instant,
+    pub(crate) processes: Vec<Seen>,
+    /// Files or directories, and what is the matter with them.
+    pub(crate) troubles: Vec<(String, String)>,
+    /// Files of the dead that were removed.
+    pub(crate) removed: u32,
+    directories: Vec<String>,
+}
+
+/// The directory of this user's pages.
+pub(crate) fn directory() -> std::path::PathBuf {
+    place::directory(|name| std::env::var_os(name), uid())
+}
+
+pub(crate) fn uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// A face by its number.
+pub(crate) fn face(number: u32) -> &'static str {
+    match number {
+        1 => "IT-API",
+        2 => "verbs",
+        _ => "?",
+    }
+}
+
+impl Look {
+    /// Looks at all processes, or at one; of this user, or of all.
+    pub(crate) fn take(pid: Option<u32>, all: bool) -> CliResult<Self> {
+        let (own, uid) = (directory(), uid());
+        // Root is asked about others, too, when it names one of their processes.
+        let everywhere = all || (uid == 0 && pid.is_some());
+        let directories = if everywhere { place::directories(&own, uid) } else { vec![(own, uid)] };
+        let mut look = Self {
+            at: Instant::now(),
+            processes: Vec::new(),
+            troubles: Vec::new(),
+            removed: 0,
+            directories: Vec::new(),
+        };
+        for (directory, uid) in directories {
+            look.directories.push(directory.display().to_string());
+            match place::pages(&directory, uid) {
+                Ok(found) => found.into_iter().for_each(|found| look.add(found)),
+                // Nobody has published yet.
+                Err(Unusable::Os(error)) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(why) => {
+                    look.troubles.push((directory.display().to_string(), why.to_string()));
+                }
+            }
+        }
+        look.processes.retain(|seen| pid.is_none_or(|pid| seen.page.process.pid == pid));
+        look.processes.sort_by_key(|seen| seen.page.process.pid);
+        Ok(look)
+    }
+
+    fn add(&mut self, found: place::Found) {
+        let path = found.path;
+        let trouble = match found.outcome {
+            Outcome::Alive(page) => {
+                let socket = path.with_extension(place::SOCKET);
+                self.processes.push(Seen { socket, page: *page });
+                return;
+            }
+            Outcome::Removed => {
+                self.removed += 1;
+                return;
+            }
+            Outcome::Stale(error) => {
+                format!("its process is dead, and it cannot be removed: {error}")
+            }
+            Outcome::Unreadable(error) => format!("it cannot be read: {error}"),
+            Outcome::Malformed(malformed) => malformed.to_string(),
+            Outcome::Foreign => "it is no regular file of the directory's owner".to_owned(),
+            _ => "it cannot be used".to_owned(),
+        };
+        self.troubles.push((path.display().to_string(), trouble));
+    }
+
+    /// Where was looked.
+    pub(crate) fn places(&self) -> String {
+        self.directories.join(", ")
+    }
+
+    /// The first trouble, as a sentence.
+    pub(crate) fn complaint(&self) -> Option<String> {
+        self.troubles.first().map(|(file, what)| format!("{file}: {what}"))
+    }
+}

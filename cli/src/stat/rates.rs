@@ -1,0 +1,65 @@
+//! What changed between two looks at a connection, per second. Plain numbers.
+
+use std::collections::HashMap;
+
+use state_page::read::QueuePair;
+
+use super::pages::Look;
+
+/// Names a queue pair in all of the processes: process, its start, adapter, number, and generation.
+type Name = (u32, u64, u32, u32, u64);
+
+/// Per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Rate {
+    pub(crate) octets_sent: f64,
+    pub(crate) octets_received: f64,
+    pub(crate) messages: f64,
+    pub(crate) stalls: f64,
+}
+
+impl std::ops::AddAssign for Rate {
+    fn add_assign(&mut self, other: Self) {
+        self.octets_sent += other.octets_sent;
+        self.octets_received += other.octets_received;
+        self.messages += other.messages;
+        self.stalls += other.stalls;
+    }
+}
+
+/// The earlier look, to compare with.
+pub(crate) struct Earlier<'a> {
+    queue_pairs: HashMap<Name, &'a QueuePair>,
+    seconds: f64,
+}
+
+impl<'a> Earlier<'a> {
+    pub(crate) fn new(before: &'a Look, look: &Look) -> Self {
+        let of = |seen: &'a super::pages::Seen| {
+            let process = &seen.page.process;
+            seen.page.queue_pairs.iter().map(move |qp| (name(process.pid, process.start, qp), qp))
+        };
+        let queue_pairs = before.processes.iter().flat_map(of).collect();
+        Self { queue_pairs, seconds: super::between(before, look).as_secs_f64() }
+    }
+
+    /// Of a connection; nothing for one that was not there.
+    pub(crate) fn rate(&self, pid: u32, start: u64, now: &QueuePair) -> Rate {
+        let Some(before) = self.queue_pairs.get(&name(pid, start, now)) else {
+            return Rate::default();
+        };
+        let per_second = |now: u64, before: u64| now.wrapping_sub(before) as f64 / self.seconds;
+        let messages = |qp: &QueuePair| qp.messages_sent.wrapping_add(qp.messages_received);
+        let stalls = |qp: &QueuePair| qp.send_stalls.wrapping_add(qp.ord_stalls);
+        Rate {
+            octets_sent: per_second(now.octets_sent, before.octets_sent),
+            octets_received: per_second(now.octets_received, before.octets_received),
+            messages: per_second(messages(now), messages(before)),
+            stalls: per_second(stalls(now), stalls(before)),
+        }
+    }
+}
+
+fn name(pid: u32, start: u64, qp: &QueuePair) -> Name {
+    (pid, start, qp.device, qp.qp, qp.generation)
+}

@@ -1,0 +1,125 @@
+//! Two looks as tables for people: processes, then connections. Pure text.
+
+use state_page::layout::state;
+use state_page::read::QueuePair;
+
+use super::pages::{Look, Seen};
+use super::rates::{Earlier, Rate};
+use crate::output::{count, table};
+
+/// Connections that are printed of one process; there may be thousands.
+const MOST: usize = 1000;
+
+/// The tables.
+pub(crate) fn text(before: &Look, look: &Look) -> String {
+    let earlier = Earlier::new(before, look);
+    let mut processes =
+        vec![cells(["process", "connections", "in", "out", "messages/s", "registered"])];
+    for seen in &look.processes {
+        processes.push(process(seen, &earlier));
+    }
+    let mut out = table(&processes);
+    for seen in look.processes.iter().filter(|seen| !seen.page.queue_pairs.is_empty()) {
+        out += &connections(seen, &earlier);
+    }
+    for (file, what) in &look.troubles {
+        out += &format!("\n{file}: {what}\n");
+    }
+    out
+}
+
+fn process(seen: &Seen, earlier: &Earlier<'_>) -> Vec<String> {
+    let (of, page) = (&seen.page.process, &seen.page);
+    let mut all = Rate::default();
+    page.queue_pairs.iter().for_each(|qp| all += earlier.rate(of.pid, of.start, qp));
+    let registered: u64 = page.devices.iter().map(|(_, device)| device.region_octets).sum();
+    let connected = page.queue_pairs.iter().filter(|qp| qp.state == state::RTS).count();
+    vec![
+        format!("{} {}", of.pid, program(&of.exe)),
+        connected.to_string(),
+        octets(all.octets_received) + "/s",
+        octets(all.octets_sent) + "/s",
+        format!("{:.0}", all.messages),
+        octets(registered as f64),
+    ]
+}
+
+fn connections(seen: &Seen, earlier: &Earlier<'_>) -> String {
+    let (of, page) = (&seen.page.process, &seen.page);
+    let mut rows =
+        vec![cells(["peer", "QP", "state", "in", "out", "messages/s", "SQ", "RQ", "stalls/s"])];
+    for qp in page.queue_pairs.iter().take(MOST) {
+        rows.push(connection(qp, earlier.rate(of.pid, of.start, qp)));
+    }
+    let mut out = format!("\n{} {}\n{}", of.pid, of.exe, table(&rows));
+    let more = page.queue_pairs.len().saturating_sub(MOST);
+    if more > 0 {
+        out += &format!("and {}: `--json` has all\n", count(more as u64, "more connection"));
+    }
+    if of.unpublished > 0 {
+        out += &format!(
+            "and {}, for which the page has no room\n",
+            count(of.unpublished, "queue pair")
+        );
+    }
+    out
+}
+
+/// One line of them.
+pub(crate) fn connection(qp: &QueuePair, rate: Rate) -> Vec<String> {
+    let peer = qp.remote.map_or("-".to_owned(), |address| address.to_string());
+    let mut row = vec![peer, qp.qp.to_string(), state::name(qp.state).to_owned()];
+    let receives = if qp.recv_depth == 0 {
+        "shared".to_owned()
+    } else {
+        format!("{}/{}", qp.recvs_posted, qp.recv_depth)
+    };
+    match qp.is_written() {
+        true => row.extend([
+            octets(rate.octets_received) + "/s",
+            octets(rate.octets_sent) + "/s",
+            format!("{:.0}", rate.messages),
+            format!("{}/{}", qp.sends_outstanding, qp.send_depth),
+            receives,
+            format!("{:.0}", rate.stalls),
+        ]),
+        // Its provider tells only those who ask.
+        false => row.extend(std::iter::repeat_n("?".to_owned(), 6)),
+    }
+    row
+}
+
+/// The program's name without its directory.
+pub(crate) fn program(exe: &str) -> &str {
+    exe.rsplit('/').next().unwrap_or(exe)
+}
+
+/// Octets with a decimal prefix.
+pub(crate) fn octets(octets: f64) -> String {
+    let (mut value, mut prefix) = (octets, "");
+    for next in ["k", "M", "G", "T"] {
+        if value < 1000.0 {
+            break;
+        }
+        (value, prefix) = (value / 1000.0, next);
+    }
+    match prefix {
+        "" => format!("{value:.0} B"),
+        _ => format!("{value:.1} {prefix}B"),
+    }
+}
+
+fn cells<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.map(str::to_owned).to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn octets_have_prefixes() {
+        assert_eq!([0.0, 999.0, 1500.0, 2.5e9].map(octets), ["0 B", "999 B", "1.5 kB", "2.5 GB"]);
+        assert_eq!([program("/usr/bin/x"), program("x"), program("")], ["x", "x", ""]);
+    }
+}

@@ -1,0 +1,178 @@
+//! `warpline stat` and `warpline doctor` on processes that ping each other.
+
+use std::io::BufRead;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::Value;
+
+use crate::support::{Running, line_with, text, warpline};
+
+/// A runtime directory of this test's own.
+struct Runtime(PathBuf);
+
+impl Runtime {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("runtime-{}-{number}", std::process::id());
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn start(&self, arguments: &[&str]) -> Running {
+        let mut command = warpline();
+        command.args(arguments).env("XDG_RUNTIME_DIR", &self.0);
+        Running::new(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    /// Status, standard output, standard error.
+    fn run(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
+        let mut command = warpline();
+        let output = command.args(arguments).env("XDG_RUNTIME_DIR", &self.0).output().unwrap();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        let (status, out, error) = self.run(arguments);
+        assert_eq!(status, Some(0), "{out}{error}");
+        serde_json::from_str(&out).unwrap()
+    }
+
+    /// A server and a client that has had its answer and waits for an hour.
+    fn pair(&self) -> (Running, Running, String) {
+        let mut server = self.start(&["ping", "--serve=127.0.0.1:0"]);
+        let line = line_with(&mut server.stdout(), |line| line.contains(" at "));
+        let address = line.rsplit(' ').next().unwrap().to_owned();
+        let mut client = self.start(&["ping", &address, "-i", "3600", "-c", "2", "-s", "100"]);
+        let mut out = client.stdout();
+        line_with(&mut out, |line| line.contains("time="));
+        (server, client, address)
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn connection(all: &Value, pid: u32) -> &Value {
+    let of = all["processes"].as_array().unwrap().iter().find(|of| of["pid"] == pid);
+    &of.unwrap_or_else(|| panic!("{pid} is not in {all}"))["connections"][0]
+}
+
+#[test]
+fn both_ends_are_seen_and_agree_also_while_they_are_stopped() {
+    let runtime = Runtime::new();
+    let (server, client, address) = runtime.pair();
+    let agree = || {
+        let all = runtime.json(&["stat", "--json"]);
+        let (passive, active) = (connection(&all, server.id()), connection(&all, client.id()));
+        let pairs = [("octets_sent", "octets_received"), ("fpdus_sent", "fpdus_received")];
+        let same = |(sent, received): (&str, &str)| {
+            active[sent] == passive[received] && passive[sent] == active[received]
+        };
+        assert_eq!((&active["remote"], &active["local"]), (&passive["local"], &passive["remote"]));
+        assert_eq!(active["remote"], address);
+        active["octets_sent"].as_u64() > Some(0) && pairs.into_iter().all(same)
+    };
+    // What was sent is counted behind the system call, and may have arrived before.
+    warpline_patience::until("both ends to agree", agree);
+    for process in [&server, &client] {
+        let pid = rustix::process::Pid::from_raw(process.id() as i32).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    }
+    assert!(agree());
+    let (status, table, _) = runtime.run(&["stat"]);
+    assert_eq!(status, Some(0));
+    assert!(table.contains(&address) && table.contains("RTS"), "{table}");
+    let one = runtime.json(&["stat", &client.id().to_string(), "--json"]);
+    assert_eq!(one["processes"].as_array().unwrap().len(), 1);
+
+    let (status, metrics, _) = runtime.run(&["stat", "--openmetrics"]);
+    assert_eq!(status, Some(0));
+    assert!(metrics.ends_with("# EOF\n"), "{metrics}");
+    let wanted = format!("warpline_payload_bytes_total{{pid=\"{}\"", client.id());
+    assert!(metrics.lines().any(|line| line.starts_with(&wanted)), "{metrics}");
+}
+
+#[test]
+fn what_a_killed_process_leaves_is_removed() {
+    let runtime = Runtime::new();
+    let (mut server, mut client, _) = runtime.pair();
+    client.kill();
+    client.code();
+    let all = runtime.json(&["stat", "--json"]);
+    assert_eq!(all["processes"].as_array().unwrap().len(), 1);
+    server.kill();
+    server.code();
+    let (status, _, error) = runtime.run(&["stat", "--json"]);
+    assert_eq!(status, Some(1));
+    assert!(error.contains("no process publishes anything") && error.contains("  try"), "{error}");
+    let left: Vec<_> = std::fs::read_dir(runtime.0.join("warpline")).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn the_doctor_says_what_is_wrong_and_what_to_do() {
+    use std::os::unix::fs::PermissionsExt;
+    let runtime = Runtime::new();
+    let directory = runtime.0.join("warpline");
+    std::fs::create_dir(&directory).unwrap();
+    std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let (status, out, _) = runtime.run(&["doctor", "--json"]);
+    assert_eq!(status, Some(1));
+    let all: Value = serde_json::from_str(&out).unwrap();
+    let find = |check: &str| {
+        let found = all["findings"].as_array().unwrap().iter().find(|of| of["check"] == check);
+        found.unwrap_or_else(|| panic!("{check} is not in {all}"))
+    };
+    assert_eq!(find("state pages")["state"], "fail");
+    assert!(find("state pages")["remedy"].as_str().unwrap().contains("chmod 700"));
+    assert_eq!(find("configuration")["state"], "ok");
+    assert_eq!(find("provider vp_softrdma")["state"], "ok");
+    assert_eq!(find("ping 127.0.0.1")["state"], "ok", "{all}");
+}
+
+#[test]
+fn the_doctor_says_how_a_peer_starts_up() {
+    let runtime = Runtime::new();
+    let (_server, _client, address) = runtime.pair();
+    let (status, out, error) = runtime.run(&["doctor", &address]);
+    assert_eq!(status, Some(0), "{out}{error}");
+    assert!(out.contains("ok    reach") && out.contains("accepted: revision 2"), "{out}");
+    let mut nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (status, out, _) = runtime.run(&["doctor", &nobody.to_string()]);
+    assert_eq!(status, Some(1));
+    assert!(out.contains("fail  reach") && out.contains("try"), "{out}");
+    nobody.set_port(0);
+    let (status, ..) = runtime.run(&["doctor", "nobody"]);
+    assert_eq!(status, Some(2));
+}
+
+#[test]
+fn metrics_are_served_over_http() {
+    use std::io::{Read, Write};
+    let runtime = Runtime::new();
+    let (_server, client, _) = runtime.pair();
+    let mut serving = runtime.start(&["stat", "--listen", "127.0.0.1:0"]);
+    let mut out = serving.stdout();
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    let address =
+        line.trim().trim_start_matches("listening on http://").trim_end_matches("/metrics");
+    let ask = |request: &str| {
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let answer = ask("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("# EOF\n"), "{answer}");
+    assert!(answer.contains(&format!("pid=\"{}\"", client.id())));
+    assert!(ask("POST / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
+}

@@ -1,0 +1,234 @@
+//! A local socket on which others of the same user ask this process something: a line, which may come with a
+//! descriptor, then one answer, then it is closed.
+//!
+//! Whoever watches [`Questions::watched`] calls [`Questions::serve`], from any thread; nobody waits there. Who asks is
+//! known by the kernel (`SO_PEERCRED`): this user, or root; others are closed without a word. At most [`CLIENTS`] at a
+//! time, of whom each has [`PATIENCE`] for all of it, and [`LONGEST`] octets for its line. A client that dies is closed
+//! when its socket says so.
+
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::{Mutex, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use kal_os::fork::Descriptors;
+use rustix::fs::{AtFlags, Mode};
+use rustix::io::Errno;
+use rustix::net::{
+    self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags,
+    SocketAddrUnix, SocketFlags, SocketType, sockopt,
+};
+
+use crate::fork::Host;
+use crate::reactor::{Interest, Reactor, Ready, Sleeper};
+
+/// Who asks at the same time.
+pub const CLIENTS: usize = 4;
+/// Octets of a question.
+pub const LONGEST: usize = 64 << 10;
+/// From being accepted to being closed.
+pub const PATIENCE: Duration = Duration::from_secs(1);
+
+const LISTENER: u64 = 0;
+
+/// A question.
+#[derive(Debug)]
+pub struct Question {
+    /// The line, without its end.
+    pub line: String,
+    /// What came with it.
+    pub descriptor: Option<OwnedFd>,
+}
+
+/// The socket, and who asks.
+pub struct Questions {
+    sleeper: Sleeper,
+    state: Mutex<State>,
+}
+
+struct State {
+    reactor: Reactor,
+    listener: OwnedFd,
+    clients: BTreeMap<u64, Client>,
+    next: u64,
+}
+
+struct Client {
+    socket: OwnedFd,
+    line: Vec<u8>,
+    descriptor: Option<OwnedFd>,
+    answer: Vec<u8>,
+    sent: usize,
+}
+
+/// What becomes of a client.
+#[derive(PartialEq, Eq)]
+enum Next {
+    Waits,
+    Asked,
+    Gone,
+}
+
+impl Questions {
+    /// Listens at a name in a directory; what had the name before is removed.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn listen(directory: impl AsFd, name: &CString) -> io::Result<Self> {
+        let kind = SocketType::STREAM;
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let listener = Descriptors::make::<Host, _>(|| {
+            Ok(net::socket_with(AddressFamily::UNIX, kind, flags, None)?)
+        })?;
+        let _ = rustix::fs::unlinkat(&directory, name, AtFlags::empty());
+        // The directory itself, wherever it is by now, and however long its name.
+        let path = format!("/proc/self/fd/{}/", directory.as_fd().as_raw_fd());
+        let path = [path.as_bytes(), name.as_bytes()].concat();
+        net::bind(&listener, &SocketAddrUnix::new(path)?)?;
+        rustix::fs::chmodat(&directory, name, Mode::RUSR | Mode::WUSR, AtFlags::empty())?;
+        net::listen(&listener, CLIENTS as i32)?;
+        let mut reactor = Reactor::new()?;
+        reactor.add(&listener, LISTENER, Interest::READ)?;
+        reactor.arm()?;
+        let sleeper = reactor.sleeper();
+        let state = State { reactor, listener, clients: BTreeMap::new(), next: LISTENER };
+        Ok(Self { sleeper, state: Mutex::new(state) })
+    }
+
+    /// Readable: there is something to serve.
+    pub fn watched(&self) -> &Sleeper {
+        &self.sleeper
+    }
+
+    /// Serves what is there, unless another thread does; `answer` makes an answer, without its end of line, and waits
+    /// for nobody.
+    pub fn serve(&self, mut answer: impl FnMut(Question) -> String) {
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        let mut ready = Vec::new();
+        if state.reactor.poll(&mut ready).is_err() {
+            return;
+        }
+        for ready in ready {
+            match ready {
+                Ready::Io { token: LISTENER } => state.accept(),
+                Ready::Io { token } => state.advance(token, &mut answer),
+                Ready::Timer { token } => state.close(token),
+            }
+        }
+        let _ = state.reactor.arm();
+    }
+}
+
+impl State {
+    fn accept(&mut self) {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let accept =
+            || Descriptors::make::<Host, _>(|| Ok(net::accept_with(&self.listener, flags)?));
+        while let Ok(socket) = accept() {
+            if self.clients.len() >= CLIENTS || !may_ask(&socket) {
+                continue;
+            }
+            self.next += 1;
+            let token = self.next;
+            if self.reactor.add(&socket, token, Interest::READ).is_ok() {
+                self.reactor.set_timer(token, Instant::now() + PATIENCE);
+                let (line, answer) = (Vec::new(), Vec::new());
+                self.clients
+                    .insert(token, Client { socket, line, descriptor: None, answer, sent: 0 });
+            }
+        }
+    }
+
+    fn advance(&mut self, token: u64, answer: &mut impl FnMut(Question) -> String) {
+        let Some(client) = self.clients.get_mut(&token) else { return };
+        let mut next = match client.answer.is_empty() {
+            true => client.read(),
+            false => Next::Waits,
+        };
+        if next == Next::Asked {
+            let line = String::from_utf8_lossy(&client.line).trim_end().to_owned();
+            client.answer = answer(Question { line, descriptor: client.descriptor.take() }).into();
+            client.answer.push(b'\n');
+            let _ = self.reactor.modify(&client.socket, token, Interest::WRITE);
+            next = Next::Waits;
+        }
+        if !client.answer.is_empty() && next == Next::Waits {
+            next = client.write();
+        }
+        if next == Next::Gone {
+            self.close(token);
+        }
+    }
+
+    fn close(&mut self, token: u64) {
+        self.reactor.clear_timer(token);
+        if let Some(client) = self.clients.remove(&token) {
+            let _ = self.reactor.remove(&client.socket);
+        }
+    }
+}
+
+impl Client {
+    fn read(&mut self) -> Next {
+        loop {
+            let mut room = [0; 4096];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+            let mut beside = RecvAncillaryBuffer::new(&mut space);
+            let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+            let read =
+                net::recvmsg(&self.socket, &mut [IoSliceMut::new(&mut room)], &mut beside, flags);
+            for message in beside.drain() {
+                if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                    // The first one counts; the others close here.
+                    descriptors.for_each(|fd| {
+                        let _ = crate::fork::take(&fd);
+                        self.descriptor.get_or_insert(fd);
+                    });
+                }
+            }
+            match read.map(|read| read.bytes) {
+                Ok(0) | Err(Errno::CONNRESET) => return Next::Gone,
+                Ok(octets) => self.line.extend_from_slice(&room[..octets]),
+                Err(Errno::AGAIN) => return Next::Waits,
+                Err(Errno::INTR) => {}
+                Err(_) => return Next::Gone,
+            }
+            if self.line.len() > LONGEST {
+                return Next::Gone;
+            }
+            if let Some(end) = self.line.iter().position(|octet| *octet == b'\n') {
+                self.line.truncate(end);
+                return Next::Asked;
+            }
+        }
+    }
+
+    fn write(&mut self) -> Next {
+        while self.sent < self.answer.len() {
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            match net::send(&self.socket, &self.answer[self.sent..], flags) {
+                Ok(sent) => self.sent += sent,
+                Err(Errno::AGAIN) => return Next::Waits,
+                Err(Errno::INTR) => {}
+                Err(_) => return Next::Gone,
+            }
+        }
+        Next::Gone
+    }
+}
+
+fn may_ask(socket: &OwnedFd) -> bool {
+    let own = rustix::process::geteuid();
+    sockopt::socket_peercred(socket).is_ok_and(|peer| peer.uid == own || peer.uid.is_root())
+}
+
+#[cfg(test)]
+#[path = "questions_tests.rs"]
+mod tests;

@@ -1,0 +1,584 @@
+//! What is in a state page: records of atomics, as writers see them, and the same as plain values, as readers do.
+//!
+//! Fields are appended at the end of a record only; `layout_is_append_only` below holds their places. Writers are
+//! the process that owns the page, each record by whoever holds its lock; nobody else is meant to write, and
+//! readers trust nothing that they find.
+
+use std::mem::offset_of;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// First octets of a page: it is complete.
+pub const MAGIC: u64 = u64::from_ne_bytes(*b"WARPLINE");
+/// Version of the layout; one that appends keeps it.
+pub const VERSION: u32 = 1;
+/// Where [`Device`] records begin.
+pub const DEVICES_AT: usize = 1024;
+/// How many there are.
+pub const DEVICES: usize = 16;
+/// Octets of the header and of the device records: where [`Slot`]s begin.
+pub const SLOTS_AT: usize = 12 << 10;
+/// Counters of connection management in a [`Device`].
+pub const CM_COUNTERS: usize = 16;
+
+/// A field: what it is to writers, and to readers.
+pub trait Field {
+    /// To readers.
+    type Plain;
+    /// Out of so many octets of it as there are; the rest is zero.
+    fn read(octets: &[u8]) -> Self::Plain;
+}
+
+fn octets<const N: usize>(from: &[u8]) -> [u8; N] {
+    let mut out = [0; N];
+    let most = from.len().min(N);
+    out[..most].copy_from_slice(&from[..most]);
+    out
+}
+
+impl Field for AtomicU32 {
+    type Plain = u32;
+    fn read(from: &[u8]) -> u32 {
+        u32::from_ne_bytes(octets(from))
+    }
+}
+
+impl Field for AtomicU64 {
+    type Plain = u64;
+    fn read(from: &[u8]) -> u64 {
+        u64::from_ne_bytes(octets(from))
+    }
+}
+
+impl<const N: usize> Field for [AtomicU64; N] {
+    type Plain = [u64; N];
+    fn read(from: &[u8]) -> [u64; N] {
+        std::array::from_fn(|n| AtomicU64::read(from.get(8 * n..).unwrap_or_default()))
+    }
+}
+
+/// Text of up to `8 * WORDS` octets, filled up with zeros.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Text<const WORDS: usize>([AtomicU64; WORDS]);
+
+impl<const WORDS: usize> Default for Text<WORDS> {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+impl<const WORDS: usize> Text<WORDS> {
+    /// As much of `text` as there is room for.
+    pub fn set(&self, text: &str) {
+        let mut rest = text.as_bytes();
+        for word in &self.0 {
+            let (now, later) = rest.split_at(rest.len().min(8));
+            word.store(u64::from_ne_bytes(octets(now)), Relaxed);
+            rest = later;
+        }
+    }
+}
+
+impl<const WORDS: usize> Field for Text<WORDS> {
+    type Plain = String;
+    fn read(from: &[u8]) -> String {
+        let from = &from[..from.len().min(8 * WORDS)];
+        let text = from.split(|octet| *octet == 0).next().unwrap_or_default();
+        // Whatever is there is shown to people: nothing that moves their cursor.
+        String::from_utf8_lossy(text)
+            .chars()
+            .map(|c| if c.is_control() { '?' } else { c })
+            .collect()
+    }
+}
+
+/// An address and a port, or none.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Address {
+    /// 4 or 6, in the lower half; the port above.
+    kind: AtomicU64,
+    octets: [AtomicU64; 2],
+}
+
+impl Address {
+    /// Sets it.
+    pub fn set(&self, address: Option<SocketAddr>) {
+        let (kind, octets) = match address.map(|address| (address.ip().to_canonical(), address)) {
+            None => (0, 0),
+            Some((IpAddr::V4(ip), address)) => {
+                (4 | u64::from(address.port()) << 32, u128::from(u32::from(ip)))
+            }
+            Some((IpAddr::V6(ip), address)) => {
+                (6 | u64::from(address.port()) << 32, u128::from(ip))
+            }
+        };
+        self.octets[0].store(octets as u64, Relaxed);
+        self.octets[1].store((octets >> 64) as u64, Relaxed);
+        self.kind.store(kind, Relaxed);
+    }
+}
+
+impl Field for Address {
+    type Plain = Option<SocketAddr>;
+    fn read(from: &[u8]) -> Option<SocketAddr> {
+        let [kind, low, high] = <[AtomicU64; 3]>::read(from);
+        let octets = u128::from(low) | u128::from(high) << 64;
+        let port = (kind >> 32) as u16;
+        match kind as u32 {
+            4 => Some(SocketAddr::new(IpAddr::V4((octets as u32).into()), port)),
+            6 => Some(SocketAddr::new(IpAddr::V6(octets.into()), port)),
+            _ => None,
+        }
+    }
+}
+
+macro_rules! record {
+    ($(#[$of:meta])+ $live:ident, $(#[$seen:meta])+ $plain:ident { $($(#[$doc:meta])+ $field:ident: $type:ty,)+ }) => {
+        $(#[$of])+
+        #[derive(Debug, Default)]
+        #[repr(C)]
+        pub struct $live {
+            $($(#[$doc])+ pub $field: $type,)+
+        }
+
+        $(#[$seen])+
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct $plain {
+            $($(#[$doc])+ pub $field: <$type as Field>::Plain,)+
+        }
+
+        impl $plain {
+            /// Out of so many octets of the record as there are; the rest is zero.
+            pub fn read(octets: &[u8]) -> Self {
+                Self {
+                    $($field: <$type>::read(
+                        octets.get(offset_of!($live, $field)..).unwrap_or_default(),
+                    ),)+
+                }
+            }
+        }
+
+        #[cfg(test)]
+        impl $live {
+            fn places() -> Vec<(&'static str, usize)> {
+                vec![$((stringify!($field), offset_of!($live, $field)),)+]
+            }
+        }
+    };
+}
+
+record! {
+    /// What is first in a page: the process, and where everything is.
+    Header,
+    /// A process, as its page says.
+    Process {
+        /// [`MAGIC`], stored last.
+        magic: AtomicU64,
+        /// [`VERSION`].
+        version: AtomicU32,
+        /// Octets of a header.
+        header_size: AtomicU32,
+        /// Where device records begin.
+        devices_at: AtomicU32,
+        /// Octets of each.
+        device_size: AtomicU32,
+        /// How many there are.
+        devices: AtomicU32,
+        /// Where slots begin.
+        slots_at: AtomicU32,
+        /// Octets of each.
+        slot_size: AtomicU32,
+        /// How many there are now; it grows.
+        slots: AtomicU32,
+        /// The process.
+        pid: AtomicU32,
+        /// Whose it is.
+        uid: AtomicU32,
+        /// When it started, in clock ticks since the machine did (proc(5): `starttime`).
+        start: AtomicU64,
+        /// Inode of its namespace of process ids.
+        pid_namespace: AtomicU64,
+        /// The run of the machine (`/proc/sys/kernel/random/boot_id`).
+        boot_id: [AtomicU64; 2],
+        /// Queue pairs that are there and have no slot, for want of room.
+        unpublished: AtomicU64,
+        /// Version of the library.
+        library: Text<4>,
+        /// The program.
+        exe: Text<32>,
+    }
+}
+
+record! {
+    /// An adapter: an open device.
+    Device,
+    /// An adapter, as its record says.
+    DeviceState {
+        /// As of a [`Slot`].
+        generation: AtomicU64,
+        /// 1: there is one.
+        used: AtomicU32,
+        /// What made it: 1 IT-API's access layer, 2 the verbs libraries.
+        face: AtomicU32,
+        /// Name of the device.
+        name: Text<8>,
+        /// Name of its provider.
+        provider: Text<8>,
+        /// Counts of connection management, in the order of its counters.
+        cm: [AtomicU64; CM_COUNTERS],
+        /// Memory regions.
+        regions: AtomicU64,
+        /// Octets in them; what is registered twice counts twice.
+        region_octets: AtomicU64,
+        /// Completion queues.
+        cqs: AtomicU64,
+        /// Queue pairs.
+        qps: AtomicU64,
+        /// Times that a thread slept for want of completions, events or octets.
+        sleeps: AtomicU64,
+        /// Times that the engine's own thread served a stream.
+        engine_served: AtomicU64,
+    }
+}
+
+record! {
+    /// A queue pair.
+    Slot,
+    /// A queue pair, as its record says.
+    QueuePair {
+        /// Even, and another for each queue pair; odd: it is being given to another one or taken from it.
+        generation: AtomicU64,
+        /// 1: there is one.
+        used: AtomicU32,
+        /// Its id.
+        qp: AtomicU32,
+        /// The index of its adapter's record.
+        device: AtomicU32,
+        /// [`flag`]s of the present or last stream.
+        flags: AtomicU32,
+        /// When the stream began, in nanoseconds of CLOCK_MONOTONIC; 0: there was none.
+        began: AtomicU64,
+        /// Address of this end.
+        local: Address,
+        /// Of the peer.
+        remote: Address,
+        /// Requests that the send queue takes.
+        send_depth: AtomicU32,
+        /// Requests that the receive queue takes; 0: a shared one.
+        recv_depth: AtomicU32,
+        /// Inbound reads at once, and in the upper half outbound ones.
+        ird_ord: AtomicU32,
+        /// Octets of payload and header in the largest FPDU.
+        mulpdu: AtomicU32,
+        /// The rule that decided about the connection, counted from 1; 0: none.
+        rule: AtomicU32,
+        /// Why the stream is TCP between two processes of one host; 0: it is not, or nobody knows.
+        tcp_reason: AtomicU32,
+        /// A [`state`].
+        state: AtomicU32,
+        /// The last Terminate: 1 sent, 2 received, in the highest octet, then layer, type and code; 0: none.
+        terminate: AtomicU32,
+        /// Requests of the send queue under way.
+        sends_outstanding: AtomicU32,
+        /// Receives that wait for a message; 0 with a shared receive queue.
+        recvs_posted: AtomicU32,
+        /// For a field to come.
+        spare_half: AtomicU32,
+        /// Requests that a full queue refused.
+        posts_refused: AtomicU32,
+        /// FPDUs.
+        fpdus_sent: AtomicU64,
+        /// FPDUs.
+        fpdus_received: AtomicU64,
+        /// Payload.
+        octets_sent: AtomicU64,
+        /// Payload.
+        octets_received: AtomicU64,
+        /// Messages of the send queue: Sends, Writes, Read Requests, atomics.
+        messages_sent: AtomicU64,
+        /// Messages of the peer, Read Responses included.
+        messages_received: AtomicU64,
+        /// Read and atomic Responses to the peer.
+        responses_sent: AtomicU64,
+        /// Times that the send queue waited because ORD was used up.
+        ord_stalls: AtomicU64,
+        /// Calls that sent.
+        send_calls: AtomicU64,
+        /// Calls that received.
+        recv_calls: AtomicU64,
+        /// Times that the socket was full.
+        send_stalls: AtomicU64,
+        /// Visits: times that a thread sent or received something.
+        visits: AtomicU64,
+        /// Messages that had to wait for a receive.
+        waited_for_receive: AtomicU64,
+        /// For fields to come.
+        spare: [AtomicU64; 3],
+    }
+}
+
+/// What [`QueuePair::flags`] has.
+pub mod flag {
+    /// FPDUs have a CRC.
+    pub const CRC: u32 = 1 << 0;
+    /// FPDUs that go out have markers.
+    pub const MARKERS_SENT: u32 = 1 << 1;
+    /// FPDUs that come in have markers.
+    pub const MARKERS_RECEIVED: u32 = 1 << 2;
+    /// This end initiated the stream.
+    pub const INITIATOR: u32 = 1 << 3;
+    /// The stream goes through memory that both ends share, and not through TCP.
+    pub const LOCAL_STREAM: u32 = 1 << 4;
+    /// The provider writes the record while the queue pair is used; else it only says which queue pairs are there.
+    pub const WRITTEN: u32 = 1 << 5;
+}
+
+/// What [`QueuePair::state`] can be.
+pub mod state {
+    /// No stream yet.
+    pub const IDLE: u32 = 0;
+    /// Ready to send.
+    pub const RTS: u32 = 1;
+    /// It is being closed in order.
+    pub const CLOSING: u32 = 2;
+    /// It ends by a Terminate.
+    pub const TERMINATE: u32 = 3;
+    /// It has ended.
+    pub const ERROR: u32 = 4;
+
+    /// Its name.
+    pub fn name(state: u32) -> &'static str {
+        match state {
+            IDLE => "Idle",
+            RTS => "RTS",
+            CLOSING => "Closing",
+            TERMINATE => "Terminate",
+            ERROR => "Error",
+            _ => "?",
+        }
+    }
+}
+
+/// Octets of a [`Slot`].
+pub const SLOT: usize = size_of::<Slot>();
+/// Octets of a [`Device`].
+pub const DEVICE: usize = size_of::<Device>();
+const _: () = assert!(SLOT == 256 && size_of::<Header>() <= DEVICES_AT);
+const _: () = assert!(DEVICES_AT + DEVICES * DEVICE <= SLOTS_AT && SLOTS_AT.is_multiple_of(4096));
+
+/// Changes what a record is about: `change` runs while its generation is odd.
+pub fn change(generation: &AtomicU64, change: impl FnOnce()) {
+    use std::sync::atomic::{Ordering, fence};
+    let now = generation.load(Relaxed) | 1;
+    generation.store(now, Relaxed);
+    fence(Ordering::Release);
+    change();
+    generation.store(now.wrapping_add(1), Ordering::Release);
+}
+
+impl Device {
+    /// As new, and nobody's.
+    pub fn clear(&self) {
+        change(&self.generation, || {
+            self.used.store(0, Relaxed);
+            self.name.set("");
+            self.provider.set("");
+            let counts = [
+                &self.regions,
+                &self.region_octets,
+                &self.cqs,
+                &self.qps,
+                &self.sleeps,
+                &self.engine_served,
+            ];
+            counts.into_iter().chain(&self.cm).for_each(|count| count.store(0, Relaxed));
+        });
+    }
+}
+
+impl Slot {
+    /// As new, and nobody's.
+    pub fn clear(&self) {
+        let fresh = Self::default();
+        change(&self.generation, || {
+            for (to, from) in self.words().into_iter().zip(fresh.words()) {
+                to.store(from.load(Relaxed), Relaxed);
+            }
+            for to in self.halves() {
+                to.store(0, Relaxed);
+            }
+            self.local.set(None);
+            self.remote.set(None);
+        });
+    }
+
+    fn words(&self) -> [&AtomicU64; 14] {
+        [
+            &self.began,
+            &self.fpdus_sent,
+            &self.fpdus_received,
+            &self.octets_sent,
+            &self.octets_received,
+            &self.messages_sent,
+            &self.messages_received,
+            &self.responses_sent,
+            &self.ord_stalls,
+            &self.send_calls,
+            &self.recv_calls,
+            &self.send_stalls,
+            &self.visits,
+            &self.waited_for_receive,
+        ]
+    }
+
+    fn halves(&self) -> [&AtomicU32; 16] {
+        [
+            &self.used,
+            &self.qp,
+            &self.device,
+            &self.flags,
+            &self.send_depth,
+            &self.recv_depth,
+            &self.ird_ord,
+            &self.mulpdu,
+            &self.rule,
+            &self.tcp_reason,
+            &self.state,
+            &self.terminate,
+            &self.sends_outstanding,
+            &self.recvs_posted,
+            &self.spare_half,
+            &self.posts_refused,
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layout_is_append_only() {
+        let header = Header::places();
+        let begin = [("magic", 0), ("version", 8), ("header_size", 12), ("devices_at", 16)];
+        assert_eq!(header[..4], begin);
+        assert_eq!(
+            header[13..],
+            [("boot_id", 64), ("unpublished", 80), ("library", 88), ("exe", 120)]
+        );
+        let device = Device::places();
+        assert_eq!(
+            device[..6],
+            [
+                ("generation", 0),
+                ("used", 8),
+                ("face", 12),
+                ("name", 16),
+                ("provider", 80),
+                ("cm", 144)
+            ]
+        );
+        assert_eq!(
+            device[6..],
+            [
+                ("regions", 272),
+                ("region_octets", 280),
+                ("cqs", 288),
+                ("qps", 296),
+                ("sleeps", 304),
+                ("engine_served", 312)
+            ]
+        );
+        let slot = Slot::places();
+        assert_eq!(
+            slot[..8],
+            [
+                ("generation", 0),
+                ("used", 8),
+                ("qp", 12),
+                ("device", 16),
+                ("flags", 20),
+                ("began", 24),
+                ("local", 32),
+                ("remote", 56)
+            ]
+        );
+        assert_eq!(
+            slot[8..14],
+            [
+                ("send_depth", 80),
+                ("recv_depth", 84),
+                ("ird_ord", 88),
+                ("mulpdu", 92),
+                ("rule", 96),
+                ("tcp_reason", 100)
+            ]
+        );
+        assert_eq!(
+            slot[14..20],
+            [
+                ("state", 104),
+                ("terminate", 108),
+                ("sends_outstanding", 112),
+                ("recvs_posted", 116),
+                ("spare_half", 120),
+                ("posts_refused", 124)
+            ]
+        );
+        assert_eq!(slot[20], ("fpdus_sent", 128));
+        assert_eq!(slot[32..], [("waited_for_receive", 224), ("spare", 232)]);
+    }
+
+    #[test]
+    fn what_is_set_is_read() {
+        let address = Address::default();
+        for text in ["1.2.3.4:5", "[::1]:65535", "[fe80::1]:0"] {
+            let set: SocketAddr = text.parse().unwrap();
+            address.set(Some(set));
+            assert_eq!(Address::read(&dump(&address_words(&address))), Some(set));
+        }
+        address.set(Some("[::ffff:1.2.3.4]:5".parse().unwrap()));
+        assert_eq!(
+            Address::read(&dump(&address_words(&address))),
+            Some("1.2.3.4:5".parse().unwrap())
+        );
+        address.set(None);
+        assert_eq!(Address::read(&dump(&address_words(&address))), None);
+        let text = Text::<2>::default();
+        for (set, read) in [
+            ("a", "a"),
+            ("0123456789abcdefg", "0123456789abcdef"),
+            ("", ""),
+            ("x\u{1b}[2Jy", "x?[2Jy"),
+        ] {
+            text.set(set);
+            assert_eq!(Text::<2>::read(&dump(&text.0.each_ref().map(|w| w.load(Relaxed)))), read);
+        }
+    }
+
+    #[test]
+    fn a_cleared_slot_is_as_new_but_for_its_generation() {
+        let slot = Slot::default();
+        slot.words().iter().for_each(|word| word.store(7, Relaxed));
+        slot.halves().iter().for_each(|half| half.store(7, Relaxed));
+        slot.local.set(Some("1.2.3.4:5".parse().unwrap()));
+        slot.remote.set(Some("1.2.3.4:5".parse().unwrap()));
+        assert_eq!(14 * 8 + 16 * 4 + 8 + 2 * 24 + 24, SLOT, "a new field is to be cleared, too");
+        slot.clear();
+        assert_eq!(slot.generation.load(Relaxed), 2);
+        assert!(slot.words().iter().all(|word| word.load(Relaxed) == 0));
+        assert!(slot.halves().iter().all(|half| half.load(Relaxed) == 0));
+        assert_eq!(address_words(&slot.local)[0], 0);
+    }
+
+    fn address_words(address: &Address) -> [u64; 3] {
+        let Address { kind, octets: [low, high] } = address;
+        [kind, low, high].map(|word| word.load(Relaxed))
+    }
+
+    fn dump(words: &[u64]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+}

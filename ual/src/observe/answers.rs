@@ -1,0 +1,139 @@
+//! Answers to what others ask this process: a line of JSON, answered by a line of JSON.
+//!
+//! | asked | answered |
+//! |---|---|
+//! | `{"ask":"queue_pairs"}`, with `device` and `after` for more | `queue_pairs`: what [`vp_api::Qp::query`] says, 256 at most; `more`: there are more |
+//! | `{"ask":"queue_pair","device":D,"qp":N}` | `queue_pairs`: of this one |
+//! | `{"ask":"verbs"}` | `verbs`: calls and times, if a `stats` wrapper is there |
+//!
+//! What cannot be answered is answered by `error`. Runs in a connection thread, under its lock: it takes the locks of
+//! queue pairs, one at a time.
+
+use kal_shim::questions::Question;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use vp_api::{Qp, QpId, QpInfo, TcpInfo};
+
+use super::process::Process;
+
+/// Queue pairs in one answer.
+const MOST: usize = 256;
+
+#[derive(Deserialize)]
+#[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
+enum Asked {
+    QueuePairs {
+        #[serde(default)]
+        device: u32,
+        after: Option<u32>,
+    },
+    QueuePair {
+        device: u32,
+        qp: u32,
+    },
+    Verbs {},
+}
+
+/// The answer.
+pub(super) fn answer(process: &Process, question: &Question) -> String {
+    let answer = match serde_json::from_str(&question.line) {
+        Ok(Asked::QueuePairs { device, after }) => queue_pairs(process, device, after),
+        Ok(Asked::QueuePair { device, qp }) => queue_pair(process, device, QpId(qp)),
+        Ok(Asked::Verbs {}) => verbs(),
+        Err(error) => json!({ "error": format!("this cannot be answered: {error}") }),
+    };
+    answer.to_string()
+}
+
+/// From this device and queue pair on.
+fn queue_pairs(process: &Process, device: u32, after: Option<u32>) -> Value {
+    let mut all = Vec::new();
+    let mut adapters = process.adapters();
+    adapters.sort_by_key(|adapter| adapter.index());
+    for adapter in adapters.iter().filter(|adapter| adapter.index() >= device) {
+        let after = after.filter(|_| adapter.index() == device).map(QpId);
+        // One more, to know whether there are more.
+        let found = adapter.queue_pairs(after, MOST + 1 - all.len());
+        all.extend(found.into_iter().map(|qp| (adapter.index(), qp)));
+        if all.len() > MOST {
+            break;
+        }
+    }
+    let more = all.len() > MOST;
+    let known = all.iter().take(MOST).filter_map(|(device, qp)| described(*device, &**qp));
+    json!({ "queue_pairs": known.collect::<Vec<_>>(), "more": more })
+}
+
+fn queue_pair(process: &Process, device: u32, id: QpId) -> Value {
+    let adapters = process.adapters();
+    let adapter = adapters.iter().find(|adapter| adapter.index() == device);
+    match adapter.and_then(|adapter| described(device, &*adapter.queue_pair(id)?)) {
+        Some(known) => json!({ "queue_pairs": [known], "more": false }),
+        None => json!({ "error": format!("adapter {device} has no queue pair {}", id.0) }),
+    }
+}
+
+/// `None`: it was destroyed meanwhile.
+fn described(device: u32, qp: &dyn Qp) -> Option<Value> {
+    let info = qp.query().ok()?;
+    Some(json!({
+        "device": device,
+        "qp": info.id.0,
+        "state": format!("{:?}", info.state),
+        "sends_outstanding": info.sends_outstanding,
+        "recvs_outstanding": info.recvs_outstanding,
+        "send_depth": info.send_depth,
+        "recv_depth": info.recv_depth,
+        "ird": info.ird,
+        "ord": info.ord,
+        "local": info.local.map(|address| address.to_string()),
+        "remote": info.remote.map(|address| address.to_string()),
+        "ended": info.ended.map(|event| format!("{event:?}")),
+        "terminate": info.terminate.map(|terminate| terminate.to_string()),
+        "counters": counters(&info),
+        "tcp": info.tcp.as_ref().map(tcp),
+    }))
+}
+
+fn counters(info: &QpInfo) -> Value {
+    let counters = &info.counters;
+    json!({
+        "fpdus_sent": counters.fpdus_sent,
+        "fpdus_received": counters.fpdus_received,
+        "octets_sent": counters.octets_sent,
+        "octets_received": counters.octets_received,
+        "send_calls": counters.send_calls,
+        "recv_calls": counters.recv_calls,
+        "send_stalls": counters.send_stalls,
+        "ord_stalls": counters.ord_stalls,
+    })
+}
+
+fn tcp(tcp: &TcpInfo) -> Value {
+    json!({
+        "mss": tcp.mss,
+        "rtt_us": tcp.rtt.as_micros() as u64,
+        "rtt_variation_us": tcp.rtt_variation.as_micros() as u64,
+        "congestion_window": tcp.congestion_window,
+        "retransmitted": tcp.retransmitted,
+    })
+}
+
+fn verbs() -> Value {
+    let of = |snapshot: vp_hooks::stats::Snapshot| {
+        let verb = |stats: &vp_hooks::stats::VerbStats| {
+            json!({
+                "verb": stats.verb,
+                "calls": stats.calls,
+                "timed": stats.timed,
+                "total_ns": stats.total_ns,
+            })
+        };
+        json!({
+            "provider": snapshot.provider,
+            "device": snapshot.device,
+            "verbs": snapshot.verbs.iter().map(verb).collect::<Vec<_>>(),
+        })
+    };
+    json!({ "verbs": vp_hooks::stats::snapshots().into_iter().map(of).collect::<Vec<_>>() })
+}

@@ -1,0 +1,175 @@
+//! What others see of a process: its page says what its connections did, and its socket answers. Each test is a process of its own, with a
+//! runtime directory of its own: there is one page for all adapters of a process.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+use crate::common::{LOCALHOST, Side, connect, policy};
+use serde_json::Value;
+use state_page::layout::state;
+use state_page::place::{self, Outcome};
+use state_page::read::{Page, QueuePair};
+use ual::config::Observe;
+use ual::vp_api::{Remote, SendOp};
+use ual::{Config, Disconnect, Ep, Ual};
+
+const MESSAGES: u64 = 100;
+/// Set in the process of a test's own.
+const ROLE: &str = "UAL_TEST_OBSERVED";
+
+/// Runs the test of this name in a process of its own; true in that process.
+fn is_alone(name: &str) -> bool {
+    if std::env::var_os(ROLE).is_some() {
+        return true;
+    }
+    let runtime = std::env::temp_dir().join(format!("ual-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&runtime).unwrap();
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", &format!("observe::{name}"), "--nocapture"])
+        .env(ROLE, "1")
+        .env("XDG_RUNTIME_DIR", &runtime)
+        .output()
+        .unwrap();
+    let left = std::fs::read_dir(runtime.join("warpline")).into_iter().flatten().count();
+    let _ = std::fs::remove_dir_all(&runtime);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(left, 0, "a process that ends leaves nothing");
+    false
+}
+
+fn directory() -> PathBuf {
+    place::directory(|name| std::env::var_os(name), rustix::process::geteuid().as_raw())
+}
+
+/// The page of this process, if it has one.
+fn page() -> Option<Page> {
+    let found = place::pages(&directory(), rustix::process::geteuid().as_raw()).ok()?;
+    let alive = found.into_iter().filter_map(|found| match found.outcome {
+        Outcome::Alive(page) => Some(*page),
+        _ => None,
+    });
+    alive.into_iter().find(|page| page.process.pid == std::process::id())
+}
+
+fn local(ep: &Ep) -> Option<SocketAddr> {
+    ep.qp_info().unwrap().local
+}
+
+/// The record of an endpoint.
+fn of(ep: &Ep) -> Option<QueuePair> {
+    let local = local(ep);
+    let mut all = page()?.queue_pairs.into_iter();
+    all.find(|qp| qp.qp == ep.id().0 && qp.local == local && local.is_some())
+}
+
+/// Asks this process.
+fn ask(question: &str) -> Value {
+    let path = directory().join(format!("{}.sock", std::process::id()));
+    let mut stream = UnixStream::connect(path).unwrap();
+    writeln!(stream, "{question}").unwrap();
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).unwrap();
+    serde_json::from_str(&line).unwrap_or_else(|error| panic!("{question}: {error}: {line}"))
+}
+
+#[test]
+fn a_record_counts_what_its_connection_carried() {
+    if !is_alone("a_record_counts_what_its_connection_carried") {
+        return;
+    }
+    let (client, server) = (Side::new(policy()), Side::new(policy()));
+    let listen = server.listen(LOCALHOST);
+    let (active, passive) = connect(&client, &server, &listen);
+    for n in 0..MESSAGES {
+        server.post_recv(&passive, n, 0, 8);
+        client.send(&active, n, 0, 8);
+        client.success();
+        server.success();
+    }
+    let to = Remote { stag: server.lmr.stag(), to: server.region.addr() };
+    client.post(&active, 1, SendOp::Write { remote: to }, 0, 40_000);
+    client.post(&active, 2, SendOp::Read { remote: to, invalidate_sink: false }, 0, 5_000);
+    client.success();
+    client.success();
+    // Both sides of the last exchange have left: the Read's response is here.
+    let (sent, received) = (of(&active).unwrap(), of(&passive).unwrap());
+    assert!(sent.is_written() && received.is_written());
+    assert_eq!((sent.messages_sent, received.responses_sent), (MESSAGES + 2, 1));
+    assert_eq!(received.octets_received, 8 * MESSAGES + 40_000);
+    assert_eq!((sent.octets_sent, sent.octets_received), (received.octets_received, 5_000));
+    let counters = active.qp_info().unwrap().counters;
+    assert_eq!((sent.fpdus_sent, sent.send_calls), (counters.fpdus_sent, counters.send_calls));
+    assert_eq!((sent.state, sent.remote), (state::RTS, local(&passive)));
+    assert_eq!((sent.sends_outstanding, received.recvs_posted), (0, 0));
+    server.post_recv(&passive, 7, 0, 8);
+    assert_eq!(of(&passive).unwrap().recvs_posted, 1);
+
+    // The same, asked for; and of the adapters.
+    let page = page().unwrap();
+    let one =
+        ask(&format!("{{\"ask\":\"queue_pair\",\"device\":{},\"qp\":{}}}", sent.device, sent.qp));
+    assert_eq!(one["queue_pairs"][0]["counters"]["octets_sent"], sent.octets_sent);
+    assert!(one["queue_pairs"][0]["tcp"]["mss"].as_u64().unwrap() > 500, "{one}");
+    let all = ask("{\"ask\":\"queue_pairs\"}");
+    assert!(all["queue_pairs"].as_array().unwrap().len() >= 2 && all["more"] == false, "{all}");
+    let device = page.devices.iter().find(|(index, _)| *index == sent.device).unwrap();
+    assert_eq!((device.1.regions, device.1.region_octets, device.1.qps), (1, 65536, 1));
+    assert_eq!(device.1.cm[0], 1, "one connection was established");
+    for wrong in ["x", "{}", "{\"ask\":\"x\"}", "{\"ask\":\"queue_pair\",\"device\":99,\"qp\":1}"] {
+        assert!(ask(wrong)["error"].is_string(), "{wrong}");
+    }
+
+    // The end; then a second connection of the same endpoint, and one that is freed.
+    active.disconnect(Disconnect::Graceful).unwrap();
+    client.conn_event();
+    server.conn_event();
+    assert!(matches!(of(&active).unwrap().state, state::ERROR | state::IDLE));
+    active.reset().unwrap();
+    passive.reset().unwrap();
+    active.connect(ual::ConnectParams::new(listen.addresses()[0])).unwrap();
+    let request = server.request();
+    passive.accept(request.request, ual::AcceptParams::default()).unwrap();
+    server.established();
+    client.established();
+    let again = of(&active).unwrap();
+    assert!(again.generation > sent.generation && again.began > sent.began);
+    assert_eq!((again.state, again.messages_sent), (state::RTS, MESSAGES + 2));
+    let id = active.id().0;
+    active.close().unwrap();
+    assert!(page_has_not(id, again.local), "a freed endpoint has no record");
+}
+
+fn page_has_not(qp: u32, local: Option<SocketAddr>) -> bool {
+    page().unwrap().queue_pairs.iter().all(|of| of.qp != qp || of.local != local)
+}
+
+#[test]
+fn a_wrapped_provider_publishes_too() {
+    if !is_alone("a_wrapped_provider_publishes_too") {
+        return;
+    }
+    let mut config = Config { policy: policy(), ..Config::default() };
+    config.providers.wrap = vec!["stats".parse().unwrap()];
+    let ual = Ual::with_config(config);
+    let (client, server) = (Side::of(&ual), Side::of(&ual));
+    let listen = server.listen(LOCALHOST);
+    let (active, _passive) = connect(&client, &server, &listen);
+    assert!(of(&active).unwrap().is_written());
+    let verbs = ask("{\"ask\":\"verbs\"}");
+    assert_eq!(verbs["verbs"][0]["provider"], "vp_softrdma", "{verbs}");
+}
+
+#[test]
+fn who_does_not_want_to_be_seen_is_not() {
+    if !is_alone("who_does_not_want_to_be_seen_is_not") {
+        return;
+    }
+    let observe = Observe { publish: false };
+    let ual = Ual::with_config(Config { observe, policy: policy(), ..Config::default() });
+    let (client, server) = (Side::of(&ual), Side::of(&ual));
+    let listen = server.listen(LOCALHOST);
+    let (active, _passive) = connect(&client, &server, &listen);
+    assert!(of(&active).is_none());
+}
