@@ -195,17 +195,14 @@ impl SoftQp {
         };
         let received =
             inner.receive(&self.context, readiness & OVER != 0, readiness & WRITABLE != 0);
+        if !received && readiness & (RECEIVES | LIFE_LINE) == 0 {
+            return Served::Done;
+        }
         // Last: octets that follow the messages placed now may be a new event.
-        if readiness & (RECEIVES | LIFE_LINE) != 0 {
-            if readiness & RECEIVES != 0 {
-                inner.give_receives(&self.context);
-            }
-            return self.unlock(inner);
+        if readiness & RECEIVES != 0 {
+            inner.give_receives(&self.context);
         }
-        match received {
-            true => self.unlock(inner),
-            false => Served::Done,
-        }
+        self.unlock(inner)
     }
 
     fn take_readiness(&self, inner: &mut Inner) -> u8 {

@@ -126,12 +126,7 @@ impl Qp {
         if !matches!(self.state, State::Idle | State::Rts) {
             return Err(PostError::BadState);
         }
-        // RFC 7306 1.1 [EXT-16]
-        if sq::needs_extensions(wqe.op) && !self.config.extensions {
-            return Err(PostError::Unsupported);
-        }
-        // In Idle nobody knows: its turn will show.
-        if !self.may_send(wqe.op) && self.state == State::Rts {
+        if sq::is_extension(wqe.op) && !self.may_extend(wqe.op) {
             return Err(PostError::Unsupported);
         }
         if work::is_request(wqe.op) && !self.requester.make_room() {

@@ -158,6 +158,8 @@ fn octets_out(wr: &SendWr<'_>) -> u64 {
     match (&wr.op, wr.data) {
         (SendOp::Read { .. } | SendOp::Atomic { .. }, _) => 0,
         (_, Data::Inline(octets)) => octets.len() as u64,
+        // Most have one element, which is no loop then.
+        (_, Data::Sgl([one])) => u64::from(one.len),
         (_, Data::Sgl(sgl)) => sgl.iter().map(|sge| u64::from(sge.len)).sum(),
     }
 }

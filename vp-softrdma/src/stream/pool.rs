@@ -30,10 +30,17 @@ thread_local! {
 /// Calls `f` with this thread's staging buffer.
 pub(crate) fn with_staging<R>(f: impl FnOnce(&mut [u8]) -> R) -> R {
     let kept = STAGED.try_with(Cell::take).ok().flatten();
-    let kept = kept.or_else(|| room::try_filled(tuning::STAGING, 0));
-    let Some(mut staging) = kept else { return f(&mut [0; STAGING_WITHOUT_MEMORY]) };
-    let result = f(&mut staging);
-    let _ = STAGED.try_with(|kept| kept.set(Some(staging)));
+    let mut kept = kept.or_else(|| room::try_filled(tuning::STAGING, 0));
+    let mut without_memory;
+    // One call of `f`, so that it is inlined.
+    let result = f(match &mut kept {
+        Some(staging) => staging,
+        None => {
+            without_memory = [0; STAGING_WITHOUT_MEMORY];
+            &mut without_memory
+        }
+    });
+    let _ = STAGED.try_with(|staged| staged.set(kept));
     result
 }
 

@@ -171,11 +171,12 @@ pub(crate) fn local_status(fault: LocalFault) -> Status {
     }
 }
 
-/// Whether an operation needs RFC 7306 at the peer.
-pub(crate) fn needs_extensions(op: SendOp) -> bool {
+/// Whether an operation is none of RFC 5040.
+pub(crate) fn is_extension(op: SendOp) -> bool {
     matches!(
         op,
         SendOp::Immediate { .. }
+            | SendOp::SendImmediate { .. }
             | SendOp::WriteImmediate { .. }
             | SendOp::FetchAdd { .. }
             | SendOp::CmpSwap { .. }

@@ -104,6 +104,16 @@ impl Qp {
         self.begin(Source::Wqe(slot), Segmenter::new(opcode, target, len))
     }
 
+    /// Whether an operation that is none of RFC 5040 may be posted.
+    pub(super) fn may_extend(&self, op: SendOp) -> bool {
+        match op {
+            // In Idle nobody knows: its turn will show.
+            SendOp::SendImmediate { .. } => self.send_immediates || self.state != State::Rts,
+            // RFC 7306 1.1 [EXT-16]
+            _ => self.config.extensions,
+        }
+    }
+
     /// Whether the ends of this stream agreed on the operation.
     pub(super) fn may_send(&self, op: SendOp) -> bool {
         !matches!(op, SendOp::SendImmediate { .. }) || self.send_immediates
