@@ -18,12 +18,14 @@ use crate::errno::{self, EINVAL, EOPNOTSUPP, Errno};
 use crate::object;
 use crate::verbs::context::context_of;
 use crate::verbs::cq::{Cq, channel_of, create};
-use crate::verbs::poll::BATCH;
 
 /// The fields that are supported. Time stamps are taken when they are read.
 const SERVED: u64 = IBV_WC_STANDARD_FLAGS
     | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
     | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+
+/// Completions that an iteration takes at once.
+const AHEAD: usize = 16;
 
 /// The state of an iteration.
 #[derive(Default)]
@@ -94,12 +96,13 @@ fn advance(cq: &Cq) -> Result<Option<ibv_wc>, Errno> {
     if let Some(wc) = cq.walk.next() {
         return Ok(Some(wc));
     }
-    let (mut batch, mut found) = ([ibv_wc::default(); BATCH], 0);
+    let mut batch = [ibv_wc::default(); AHEAD];
+    let mut found = 0;
     let mut put = |wc| {
         batch[found] = wc;
         found += 1;
     };
-    cq.poll(BATCH, &mut put)?;
+    cq.poll(AHEAD, &mut put)?;
     match &batch[..found] {
         [] => Ok(None),
         [first, rest @ ..] => {

@@ -13,8 +13,8 @@ use crate::object;
 use crate::verbs::cq::Cq;
 use crate::wc;
 
-/// Completions taken from the provider at once.
-pub(super) const BATCH: usize = 32;
+/// Completions taken from the provider at once. Each poll initialises room for them, also one that finds none.
+const BATCH: usize = 8;
 /// Polls in vain until the processor is yielded once: with few processors, the peer may need it.
 const MISSES: u32 = 1000;
 
@@ -44,7 +44,6 @@ impl Cq {
             + match wanted {
                 0 => 0,
                 1 => self.poll_by::<1>(adapter, wanted, put)?,
-                2..=8 => self.poll_by::<8>(adapter, wanted, put)?,
                 _ => self.poll_by::<BATCH>(adapter, wanted, put)?,
             };
         match found {
@@ -64,7 +63,8 @@ impl Cq {
         most: usize,
         put: &mut impl FnMut(ibv_wc),
     ) -> Result<usize, Errno> {
-        let (mut batch, mut found) = ([WorkCompletion::BLANK; N], 0);
+        let mut batch = [WorkCompletion::BLANK; N];
+        let mut found = 0;
         while found < most {
             let room = &mut batch[..N.min(most - found)];
             let wanted = room.len();
@@ -74,8 +74,15 @@ impl Cq {
                 Err(_) if found > 0 => break,
                 Err(status) => return Err(status.into()),
             };
-            for wc in batch[..got].iter().filter_map(|wc| translate(adapter, wc)) {
-                put(wc);
+            for completion in &batch[..got] {
+                let number = adapter.numbers().get(completion.qp);
+                if completion.status == WcStatus::Success && completion.opcode != WcOpcode::Atomic {
+                    put(wc::of(completion, number));
+                } else if let Some(wc) = looked_up(adapter, completion, number) {
+                    put(wc);
+                } else {
+                    continue;
+                }
                 found += 1;
             }
             if got < wanted {
@@ -97,25 +104,21 @@ impl Cq {
     }
 }
 
-#[inline]
-fn translate(adapter: &Adapter, completion: &WorkCompletion) -> Option<ibv_wc> {
-    let out = wc::of(completion, adapter.numbers().get(completion.qp));
+/// A completion that needs more than the provider's fields; `None`: it is returned later.
+#[cold]
+fn looked_up(adapter: &Adapter, completion: &WorkCompletion, number: u32) -> Option<ibv_wc> {
+    let out = wc::of(completion, number);
     match completion.status {
-        WcStatus::Success if completion.opcode == WcOpcode::Atomic => {
-            Some(which_atomic(adapter, completion, out))
-        }
-        WcStatus::Success => Some(out),
+        WcStatus::Success => Some(which_atomic(adapter, completion, out)),
         _ => failed(adapter, completion, out),
     }
 }
 
-#[cold]
 fn which_atomic(adapter: &Adapter, completion: &WorkCompletion, out: ibv_wc) -> ibv_wc {
     let qp = adapter.directory().queue_pair(completion.qp);
     ibv_wc { opcode: qp.map_or(out.opcode, |qp| qp.next_atomic()), ..out }
 }
 
-#[cold]
 fn failed(adapter: &Adapter, completion: &WorkCompletion, out: ibv_wc) -> Option<ibv_wc> {
     let (status, vendor_err) = (wc::status(completion), completion.status as u32);
     let plain = ibv_wc { status, vendor_err, ..out };

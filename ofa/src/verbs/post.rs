@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
 use ibv_sys::*;
-use vp_api::{Data, PostFailure, RecvWr, SendOp, SendWr, Sge, Stag, VpStatus};
+use vp_api::{Data, PostFailure, RecvWr, Remote, SendOp, SendWr, Sge, Stag, VpStatus};
 
 use crate::errno::{EINVAL, Errno};
 use crate::object;
@@ -87,44 +87,59 @@ impl Inline {
     }
 }
 
-/// The provider's operation of a request.
-#[inline]
+/// The provider's operation of a request. The most frequent ones are inlined.
+#[inline(always)]
 unsafe fn op_of(qp: &Qp, wr: &ibv_send_wr) -> Result<SendOp, VpStatus> {
-    let rdma = || {
-        // SAFETY: any bits are a value of it, and the opcode says that it counts.
-        unsafe { wr.wr.rdma }
-    };
-    let (op, to, rkey) = match wr.opcode {
-        IBV_WR_SEND => (Op::Send, 0, 0),
-        IBV_WR_RDMA_WRITE => (Op::Write, rdma().remote_addr, rdma().rkey),
-        IBV_WR_RDMA_READ => (Op::Read, rdma().remote_addr, rdma().rkey),
-        IBV_WR_RDMA_WRITE_WITH_IMM => {
-            (Op::WriteImm(wr.imm_or_rkey), rdma().remote_addr, rdma().rkey)
+    match wr.opcode {
+        IBV_WR_SEND => {
+            let solicited = wr.send_flags & IBV_SEND_SOLICITED != 0;
+            Ok(SendOp::Send { solicited, invalidate: None })
         }
-        IBV_WR_SEND_WITH_INV => (Op::SendInv(wr.imm_or_rkey), 0, 0),
-        IBV_WR_LOCAL_INV => (Op::LocalInv(wr.imm_or_rkey), 0, 0),
+        IBV_WR_RDMA_WRITE => Ok(SendOp::Write { remote: remote(wr) }),
+        IBV_WR_RDMA_READ => Ok(SendOp::Read { remote: remote(wr), invalidate_sink: false }),
+        // SAFETY: the caller's request.
+        _ => unsafe { other_op(qp, wr) },
+    }
+}
+
+/// Where an RDMA Write or Read goes.
+#[inline]
+fn remote(wr: &ibv_send_wr) -> Remote {
+    // SAFETY: any bits are a value of it, and the opcode says that it counts.
+    let wr_rdma { remote_addr, rkey } = unsafe { wr.wr.rdma };
+    Remote { stag: Stag(rkey), to: remote_addr }
+}
+
+#[inline(never)]
+unsafe fn other_op(qp: &Qp, wr: &ibv_send_wr) -> Result<SendOp, VpStatus> {
+    let (op, Remote { stag, to }) = match wr.opcode {
+        IBV_WR_RDMA_WRITE_WITH_IMM => (Op::WriteImm(wr.imm_or_rkey), remote(wr)),
+        IBV_WR_SEND_WITH_INV => (Op::SendInv(wr.imm_or_rkey), NOWHERE),
+        IBV_WR_LOCAL_INV => (Op::LocalInv(wr.imm_or_rkey), NOWHERE),
         IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD => {
-            // SAFETY: as for `rdma`.
-            let atomic = unsafe { wr.wr.atomic };
+            // SAFETY: as in `remote`.
+            let wr_atomic { remote_addr, compare_add, swap, rkey } = unsafe { wr.wr.atomic };
             let op = match wr.opcode {
-                IBV_WR_ATOMIC_CMP_AND_SWP => {
-                    Op::CmpSwap { compare: atomic.compare_add, swap: atomic.swap }
-                }
-                _ => Op::FetchAdd { add: atomic.compare_add },
+                IBV_WR_ATOMIC_CMP_AND_SWP => Op::CmpSwap { compare: compare_add, swap },
+                _ => Op::FetchAdd { add: compare_add },
             };
-            (op, atomic.remote_addr, atomic.rkey)
+            (op, Remote { stag: Stag(rkey), to: remote_addr })
         }
         // SAFETY: the request is a bind.
         IBV_WR_BIND_MW => return unsafe { super::mw::bind_op(wr.bind_mw) },
-        IBV_WR_SEND_WITH_IMM if qp.sends_immediates() => (Op::SendImm(wr.imm_or_rkey), 0, 0),
+        IBV_WR_SEND_WITH_IMM if qp.sends_immediates() => (Op::SendImm(wr.imm_or_rkey), NOWHERE),
         IBV_WR_SEND_WITH_IMM => return Err(VpStatus::Unsupported),
         _ => return Err(VpStatus::InvalidWr),
     };
-    Ok(send::op(op, to, rkey, wr.send_flags))
+    Ok(send::op(op, to, stag.0, wr.send_flags))
 }
+
+/// Of a request without a peer's memory.
+const NOWHERE: Remote = Remote { stag: Stag(0), to: 0 };
 
 /// One request, with the rest of the list after it, so that all elements are on the stack when the piece
 /// is passed on. Returns how many of the piece the provider accepted.
+#[inline(never)]
 unsafe fn post_piece(qp: &Qp, from: *mut ibv_send_wr) -> (usize, Result<(), VpStatus>) {
     let mut sges = [const { Elements::new() }; LIST];
     let mut list = [const { MaybeUninit::<SendWr<'_>>::uninit() }; LIST];
@@ -158,7 +173,7 @@ unsafe fn post_piece(qp: &Qp, from: *mut ibv_send_wr) -> (usize, Result<(), VpSt
     (count, refused)
 }
 
-#[inline]
+#[inline(always)]
 unsafe fn request<'a>(
     qp: &Qp,
     wr: &ibv_send_wr,
@@ -213,25 +228,20 @@ unsafe fn post_one(qp: &Qp, wr: &ibv_send_wr) -> Result<(), VpStatus> {
 unsafe fn walk(qp: &Qp, mut next: *mut ibv_send_wr) -> Result<(), (*mut ibv_send_wr, VpStatus)> {
     // SAFETY: the caller's list, which ends with NULL.
     while let Some(wr) = unsafe { next.as_ref() } {
-        let inline = wr.send_flags & IBV_SEND_INLINE != 0;
-        let (took, result) = if inline {
+        if wr.send_flags & IBV_SEND_INLINE != 0 {
             // SAFETY: the caller's request.
-            (1, unsafe { post_inline(qp, wr) })
+            unsafe { post_inline(qp, wr) }.map_err(|status| (next, status))?;
+            next = wr.next;
         } else if wr.next.is_null() {
             // SAFETY: as above.
-            (1, unsafe { post_one(qp, wr) })
+            return unsafe { post_one(qp, wr) }.map_err(|status| (next, status));
         } else {
             // SAFETY: the caller's list from here on.
-            unsafe { post_piece(qp, next) }
-        };
-        let whole = inline || wr.next.is_null();
-        if let Err(status) = result {
-            // SAFETY: the requests before the refused one are the caller's.
-            let bad = if whole { next } else { unsafe { nth(next, took) } };
-            return Err((bad, status));
+            let (took, result) = unsafe { post_piece(qp, next) };
+            // SAFETY: as above.
+            next = unsafe { nth(next, took) };
+            result.map_err(|status| (next, status))?;
         }
-        // SAFETY: as above.
-        next = unsafe { nth(next, took) };
     }
     Ok(())
 }

@@ -53,16 +53,16 @@ impl InstructionCounts {
     /// Both tables side by side.
     pub(crate) fn print_beside(&self, committed: &Self) {
         println!(
-            "{:<28} {:>10} {:>10} {:>8}",
+            "{:<34} {:>10} {:>10} {:>8}",
             "instructions per", "counted", "committed", "change"
         );
         for (name, now) in &self.rows {
             let Some(before) = committed.figure(name) else {
-                println!("{name:<28} {:>10}", text(*now));
+                println!("{name:<34} {:>10}", text(*now));
                 continue;
             };
             let change = 100.0 * (*now as f64 / before as f64 - 1.0);
-            println!("{name:<28} {:>10} {:>10} {change:>+7.1}%", text(*now), text(before));
+            println!("{name:<34} {:>10} {:>10} {change:>+7.1}%", text(*now), text(before));
         }
     }
 

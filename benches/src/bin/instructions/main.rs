@@ -5,6 +5,9 @@
 //! each step and prints what it counts beside the committed figures (`benches/instructions.txt`).
 //! Exit code 1: a step costs 5 % more than committed; 77, with the reason in the last line: nothing
 //! to compare with here. `--update` commits what was counted. Children end with this process.
+//!
+//! `--time` counts beside them the nanoseconds of each step without valgrind, on a processor that is best
+//! left alone meanwhile: the middle one of [`PROCESSES`] processes' medians.
 
 mod counts;
 mod end;
@@ -17,6 +20,8 @@ use warpline_benches::Result;
 
 use counts::InstructionCounts;
 
+/// Processes in which a step is timed.
+const PROCESSES: usize = 9;
 /// What a comparison that cannot be made returns.
 const SKIP: u8 = 77;
 
@@ -25,6 +30,13 @@ fn main() -> ExitCode {
     let result = match argument.as_deref() {
         None => compare(false),
         Some("--update") => compare(true),
+        Some("--time") => match std::env::args().nth(2) {
+            None => time_all(),
+            Some(step) => steps::time(&step).map(|ns| {
+                println!("{ns}");
+                ExitCode::SUCCESS
+            }),
+        },
         Some(step) => steps::run(step).map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {
@@ -56,6 +68,28 @@ fn compare(update: bool) -> Result<ExitCode> {
     }
     println!("more than 5 % worse: {}", worse.join(", "));
     Ok(ExitCode::FAILURE)
+}
+
+/// Prints instructions and nanoseconds of every step.
+fn time_all() -> Result<ExitCode> {
+    println!("{:<34} {:>12} {:>12} {:>12}", "", "instructions", "nanoseconds", "per ns");
+    for step in steps::STEPS {
+        let (instructions, ns) = (count(step)? as f64 / 10.0, time(step)?);
+        println!("{:<34} {instructions:>12.1} {ns:>12.1} {:>12.1}", step.name, instructions / ns);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Nanoseconds of one execution of a step.
+fn time(step: &steps::Step) -> Result<f64> {
+    let mut all = Vec::new();
+    for _ in 0..PROCESSES {
+        let output = Command::new(std::env::current_exe()?).args(["--time", step.name]).output()?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        all.push(said.trim().parse::<f64>().map_err(|_| format!("{}: {said}", step.name))?);
+    }
+    all.sort_by(f64::total_cmp);
+    Ok(all[PROCESSES / 2])
 }
 
 /// What instruction counts depend on besides the code; `None` without valgrind.

@@ -2,9 +2,10 @@
 //!
 //! Each runs in a process of its own, in one thread.
 
+use std::cell::RefCell;
 use std::hint::black_box;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use itapi::{Ep, Ia, Work};
 use vp_api::{Data, PdId, QpId, RecvWr, Remote, Role, SendFlags, SendOp, SendWr, WorkCompletion};
@@ -13,7 +14,7 @@ use vp_softrdma::stag_table::{Caller, Need};
 use warpline_benches::{Error, Result};
 
 use crate::end::{End, LIST, MESSAGE, Still, region};
-use crate::verbs::{Early, Verbs};
+use crate::verbs::{BATCH, Early, Verbs};
 
 /// Lists that are counted.
 const ROUNDS: usize = 16;
@@ -38,14 +39,32 @@ pub(crate) const STEPS: &[Step] = &[
     Step { name: "receive a write", run: receive_write },
     Step { name: "receive a send", run: receive_send },
     Step { name: "poll a completion", run: poll },
+    Step { name: "poll 16 completions, each", run: poll_batch },
     Step { name: "poll an empty queue", run: poll_empty },
     Step { name: "check an STag", run: check },
     Step { name: "check it again", run: check_again },
     Step { name: "dequeue from an EVD", run: dequeue },
     Step { name: "post before RTS", run: post_early },
     Step { name: "post before RTS by libibverbs", run: verbs_post },
-    Step { name: "poll completions by libibverbs", run: verbs_poll },
+    Step { name: "receive before RTS", run: recv_early },
+    Step { name: "receive before RTS by libibverbs", run: verbs_recv },
+    Step { name: "poll 16, each, by libibverbs", run: verbs_poll },
 ];
+
+/// Nanoseconds of one execution of the step of that name, in this process: the median of the lists.
+pub(crate) fn time(name: &str) -> Result<f64> {
+    TIMED.with(|timed| timed.borrow_mut().get_or_insert_default().reserve(ROUNDS));
+    run(name)?;
+    let mut timed = TIMED.take().unwrap_or_default();
+    timed.sort();
+    let middle = timed.get(timed.len() / 2).ok_or("nothing was counted")?;
+    Ok(middle.as_nanos() as f64 / LIST as f64)
+}
+
+thread_local! {
+    /// How long each list took, if that is wanted.
+    static TIMED: RefCell<Option<Vec<Duration>>> = const { RefCell::new(None) };
+}
 
 /// Runs the step of that name.
 pub(crate) fn run(name: &str) -> Result<()> {
@@ -68,7 +87,10 @@ fn rounds(
     counted()?;
     for _ in 0..ROUNDS {
         before()?;
+        let begin = Instant::now();
         instructions_counted(&mut counted)?;
+        let took = begin.elapsed();
+        TIMED.with_borrow_mut(|timed| timed.as_mut().map(|timed| timed.push(took)));
     }
     Ok(())
 }
@@ -156,11 +178,19 @@ fn receive_send() -> Result<()> {
 
 /// One at a time.
 fn poll() -> Result<()> {
+    poll_by::<1>()
+}
+
+fn poll_batch() -> Result<()> {
+    poll_by::<BATCH>()
+}
+
+fn poll_by<const N: usize>() -> Result<()> {
     let end = End::new(Role::Responder)?;
     let octets = End::new(Role::Initiator)?.octets_of(ROUNDS + 1, &SEND)?;
     let mut parts = octets.chunks(octets.len() / (ROUNDS + 1));
     let sgl = [end.message()];
-    let mut out = [WorkCompletion::BLANK];
+    let mut out = [WorkCompletion::BLANK; N];
     rounds(
         || {
             end.end.qp().post_recv(&[RecvWr { wr_id: 1, sgl: &sgl }; LIST])?;
@@ -168,8 +198,8 @@ fn poll() -> Result<()> {
             Ok(())
         },
         || {
-            times(|| match end.end.cq().poll(&mut out)? {
-                1 => Ok(()),
+            (0..LIST / N).try_for_each(|_| match end.end.cq().poll(&mut out)? {
+                found if found == N => Ok(()),
                 _ => Err("a completion is missing".into()),
             })
         },
@@ -192,6 +222,18 @@ fn post_early() -> Result<()> {
     rounds(|| Ok(()), || times(|| Ok(early.qp.post_send(std::slice::from_ref(&wr))?)))
 }
 
+fn recv_early() -> Result<()> {
+    let early = Early::new()?;
+    let sgl = [early.message];
+    let wr = RecvWr { wr_id: 1, sgl: &sgl };
+    rounds(|| Ok(()), || times(|| Ok(early.qp.post_recv(std::slice::from_ref(&wr))?)))
+}
+
+fn verbs_recv() -> Result<()> {
+    let verbs = Verbs::alone()?;
+    rounds(|| Ok(()), || times(|| verbs.recv()))
+}
+
 fn verbs_post() -> Result<()> {
     let verbs = Verbs::alone()?;
     rounds(|| Ok(()), || times(|| verbs.send()))
@@ -200,21 +242,21 @@ fn verbs_post() -> Result<()> {
 /// Of Sends, 16 at a time.
 fn verbs_poll() -> Result<()> {
     let (near, far) = Verbs::pair()?;
-    let take = |side: &Verbs| -> Result<()> {
-        let mut taken = 0;
-        while taken < LIST {
-            taken += side.poll()?;
+    let take = |side: &Verbs, mut left: usize| -> Result<()> {
+        while left > 0 {
+            left -= side.poll(left)?;
         }
         Ok(())
     };
     rounds(
         || {
-            times(|| far.recv())?;
-            times(|| near.send())?;
-            // When the last has arrived, all Sends are completed, and still where the provider put them.
-            take(&far)
+            (0..LIST + BATCH).try_for_each(|_| far.recv())?;
+            (0..LIST + BATCH).try_for_each(|_| near.send())?;
+            // The first polls have this thread send them all, and leave a list of completions.
+            take(&near, BATCH)?;
+            take(&far, LIST + BATCH)
         },
-        || take(&near),
+        || take(&near, LIST),
     )
 }
 

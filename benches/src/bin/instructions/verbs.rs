@@ -21,6 +21,8 @@ use warpline_benches::{Error, Result};
 
 use crate::end::{MESSAGE, Still, region};
 
+/// Completions that a program polls for.
+pub(crate) const BATCH: usize = 16;
 /// Work requests in a queue.
 const DEPTH: u32 = 2048;
 
@@ -41,7 +43,8 @@ impl Early {
         let (memory, init) = region()?;
         let mr = rnic.register_mr(&MrInit { pd, ..init })?;
         let cq = rnic.create_cq(&CqInit { depth: 2 * DEPTH, handler: None })?;
-        let init = QpInit { send_depth: DEPTH, ..QpInit::new(pd, cq.id(), cq.id()) };
+        let init =
+            QpInit { send_depth: DEPTH, recv_depth: DEPTH, ..QpInit::new(pd, cq.id(), cq.id()) };
         let message = Sge { stag: mr, len: MESSAGE, to: 0 };
         Ok(Self { qp: rnic.create_qp(&init)?, message, _rnic: rnic, _memory: memory })
     }
@@ -156,13 +159,14 @@ impl Verbs {
         }
     }
 
-    /// Polls for up to 16 completions, as programs do; returns how many there were.
-    pub(crate) fn poll(&self) -> Result<usize> {
-        let mut list = [ibv_wc::default(); 16];
+    /// Polls for up to 16 completions, as programs do, and no more than `most`; returns how many there were.
+    pub(crate) fn poll(&self, most: usize) -> Result<usize> {
+        let mut list = [ibv_wc::default(); BATCH];
+        let most = most.min(BATCH) as c_int;
         // SAFETY: as above.
         let found = unsafe {
             let poll = (*(*self.cq).context).ops.poll_cq.ok_or("no poll_cq")?;
-            poll(self.cq, list.len() as c_int, list.as_mut_ptr())
+            poll(self.cq, most, list.as_mut_ptr())
         };
         let found = list.get(..usize::try_from(found)?).ok_or("poll_cq returned too many")?;
         match found.iter().find(|wc| wc.status != IBV_WC_SUCCESS) {
