@@ -9,6 +9,7 @@ mod case;
 mod client;
 mod control;
 mod costs;
+mod line;
 mod local;
 mod machine;
 mod matrix;

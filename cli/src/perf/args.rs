@@ -74,6 +74,17 @@ pub(crate) struct LocalArgs {
     pub(crate) address: std::net::IpAddr,
 }
 
+/// Whether connections go through shared memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum Local {
+    /// They have to.
+    On,
+    /// They never do.
+    Off,
+    /// One after the other.
+    Both,
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct CostsArgs {
     /// Seconds of each figure
@@ -162,6 +173,10 @@ pub(crate) struct WhatArgs {
     /// CRC32c on every FPDU [default: both]
     #[arg(long, value_enum)]
     pub(crate) crc: Option<Switch>,
+    /// Shared memory where both sides are on one host: whether connections have to use it; `both`
+    /// measures each case with and without [default: as the policy says]
+    #[arg(long, value_enum)]
+    pub(crate) local: Option<Local>,
     /// Both sides poll [default: one after the other, poll and wait]
     #[arg(long, conflicts_with = "wait")]
     pub(crate) poll: bool,
@@ -228,12 +243,14 @@ impl WhatArgs {
                     } else {
                         self.op.clone()
                     };
-                    for (op, crc) in pairs(&ops, self.crcs()) {
+                    let kinds = pairs(&ops, self.crcs());
+                    for ((op, crc), local) in pairs(&kinds, self.locals()) {
                         let case = self.with(Case {
                             conns,
                             wait,
                             fd,
                             crc: Some(crc),
+                            local,
                             ..Case::new(op, mode, size)
                         });
                         case.check().map_err(|why| CliError::new(Exit::Usage, why).at("perf"))?;
@@ -257,6 +274,15 @@ impl WhatArgs {
             srq: self.srq,
             server: self.server,
             ..case
+        }
+    }
+
+    pub(super) fn locals(&self) -> &'static [Option<bool>] {
+        match self.local {
+            None => &[None],
+            Some(Local::On) => &[Some(true)],
+            Some(Local::Off) => &[Some(false)],
+            Some(Local::Both) => &[Some(true), Some(false)],
         }
     }
 

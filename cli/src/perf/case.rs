@@ -113,6 +113,10 @@ pub(super) struct Case {
     pub(super) fd: bool,
     /// How long a waiting side spins before it sleeps; `None`: the policy's.
     pub(super) spin_us: Option<u32>,
+    /// Connections on one host go through shared memory, or never do; `None`: as the policy says. Earlier
+    /// builds do not know it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) local: Option<bool>,
     /// The server's receives are shared by its endpoints.
     pub(super) srq: bool,
     /// What the server's application does, if not what the client's does.
@@ -135,6 +139,7 @@ impl Case {
             wait: false,
             fd: false,
             spin_us: None,
+            local: None,
             srq: false,
             server: None,
         }
@@ -263,6 +268,7 @@ impl Case {
     pub(super) fn shape(&self) -> String {
         let mut parts = vec![octets(self.size)];
         parts.extend(self.crc.map(|crc| format!("CRC {}", if crc { "on" } else { "off" })));
+        parts.extend(self.local.map(|on| format!("local {}", if on { "on" } else { "off" })));
         parts.push(self.attends().into());
         parts.extend(self.spin_us.map(|spin| format!("spin {spin} us")));
         if self.depth != default_depth(self.mode, self.size) {

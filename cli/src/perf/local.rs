@@ -12,6 +12,7 @@ use ual::vp_api::ConnectionModel;
 
 use super::args::{LocalArgs, RunArgs, WhatArgs};
 use super::case::{Case, Mode, Op};
+use super::line::line_round_trip;
 use super::machine::{Machine, Usage, pin};
 use super::matrix;
 use super::plot::{self, Chart};
@@ -40,6 +41,8 @@ pub(super) fn local(args: &LocalArgs, out: &mut dyn Write) -> CliResult<()> {
     let pinned = !args.unpinned && cases.iter().all(|case| case.threads == 1);
     // Started first: it inherits where this process may run.
     let second = Second::start_at(args.address, pinned.then_some(1), args.what.device.as_deref())?;
+    let several = std::thread::available_parallelism().is_ok_and(|processors| processors.get() > 1);
+    machine.line_us = (pinned && several).then(line_round_trip).flatten();
     machine.pinned = pinned && pin(0);
     let usage = Usage::start(Some(second.process()));
     let mut session = Session::connect(second.address(), args.what.device.as_deref())?;

@@ -25,6 +25,9 @@ pub(super) struct Machine {
     time: u64,
     /// Each process has a processor of its own.
     pub(super) pinned: bool,
+    /// Half a round trip of one cache line between the two processors, before the measurements.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) line_us: Option<f64>,
     /// The part of the machine, 0 to 1, that other processes used meanwhile.
     pub(super) foreign_cpu: Option<f64>,
 }
@@ -42,6 +45,7 @@ impl Machine {
             congestion_control: line("/proc/sys/net/ipv4/tcp_congestion_control"),
             time: now.map_or(0, |now| now.as_secs()),
             pinned: false,
+            line_us: None,
             foreign_cpu: None,
         }
     }
@@ -54,6 +58,9 @@ impl Machine {
         write!(out, "{}", wrapped(&line))?;
         let placed = if self.pinned { "each on its own processor" } else { "by the scheduler" };
         writeln!(out, "Processes placed {placed}.")?;
+        if let Some(line) = self.line_us {
+            writeln!(out, "Half a round trip of one cache line between the two: {line:.3} us.")?;
+        }
         if let Some(foreign) = self.foreign_cpu {
             writeln!(out, "Other processes used {:.0} % of the machine.", 100.0 * foreign)?;
             if foreign > NOISY {

@@ -36,6 +36,8 @@ pub(super) struct Outcome {
     pub(super) wait: bool,
     pub(super) fd: bool,
     pub(super) spin_us: Option<u32>,
+    /// `null`: as the policy says.
+    pub(super) local_stream: Option<bool>,
     pub(super) server: Option<Server>,
     pub(super) value: f64,
     pub(super) unit: &'static str,
@@ -241,6 +243,7 @@ impl Outcome {
             wait,
             fd,
             spin_us,
+            local: local_stream,
             server,
         } = case;
         Some(Self {
@@ -256,6 +259,7 @@ impl Outcome {
             wait,
             fd,
             spin_us,
+            local_stream,
             server,
             value: value.median,
             unit: mode.unit(),

@@ -36,9 +36,14 @@ pub(super) const BARE: u32 = 4;
 pub(super) fn open(case: &Case, device: Option<&str>, serving: bool) -> Result<Ia> {
     // The client decides; a server that does not ask for CRC does as it is asked.
     let crc = if case.crc == Some(true) && !serving { Crc::Require } else { Crc::Off };
-    let spin = case.spin_us;
+    let (spin, local) = (case.spin_us, case.local);
     let policy = move |policy: &mut Policy| {
         policy.crc = crc;
+        policy.local = match local {
+            None => policy.local,
+            Some(true) => ual::LocalStreams::Require,
+            Some(false) => ual::LocalStreams::Off,
+        };
         if let Some(micros) = spin {
             policy.spin = Duration::from_micros(micros.into());
         }

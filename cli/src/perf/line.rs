@@ -1,0 +1,62 @@
+//! How long one cache line takes from a processor to another and back: what no way through memory is faster than.
+//!
+//! Two threads, each on a processor of its own, for some milliseconds; they share two words. No other state.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+use super::machine::pin;
+
+/// Round trips of a measurement, and measurements, of which the middle one counts.
+const TRIPS: u32 = 20_000;
+const ROUNDS: usize = 9;
+
+#[derive(Default)]
+#[repr(align(128))]
+struct Line(AtomicU32);
+
+/// Half a round trip in microseconds between the first two processors that this process may use.
+pub(super) fn line_round_trip() -> Option<f64> {
+    let (there, back) = (Line::default(), Line::default());
+    let (there, back) = (&there, &back);
+    // Both are placed before either begins to spin.
+    let placed = std::sync::Barrier::new(2);
+    let place = |nth| {
+        let own = pin(nth);
+        placed.wait();
+        own
+    };
+    std::thread::scope(|scope| {
+        let place = &place;
+        scope.spawn(move || {
+            let _ = place(1);
+            for trip in 1..=TRIPS * ROUNDS as u32 {
+                await_word(there, trip);
+                back.0.store(trip, Ordering::Release);
+            }
+        });
+        let timed = scope.spawn(move || {
+            let _ = place(0);
+            let mut trip = 0;
+            let mut rounds = [0.0; ROUNDS];
+            for round in &mut rounds {
+                let begin = Instant::now();
+                for _ in 0..TRIPS {
+                    trip += 1;
+                    there.0.store(trip, Ordering::Release);
+                    await_word(back, trip);
+                }
+                *round = begin.elapsed().as_secs_f64() * 1e6 / f64::from(2 * TRIPS);
+            }
+            rounds.sort_by(f64::total_cmp);
+            rounds[ROUNDS / 2]
+        });
+        timed.join().ok()
+    })
+}
+
+fn await_word(line: &Line, word: u32) {
+    while line.0.load(Ordering::Acquire) != word {
+        std::hint::spin_loop();
+    }
+}
