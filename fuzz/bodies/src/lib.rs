@@ -10,6 +10,7 @@
 pub mod fpdu_stream;
 pub mod roce_qp;
 pub mod startup;
+pub mod state_page;
 pub mod whole_qp;
 
 /// What a target does with one input.
@@ -17,6 +18,7 @@ pub type Body = fn(&[u8]);
 
 /// Every target: its name, which is its corpus' folder, and its body.
 pub const TARGETS: &[(&str, Body)] = &[
+    ("state_page", state_page::run),
     ("startup", startup::run),
     ("fpdu_stream", fpdu_stream::run),
     ("whole_qp", whole_qp::run),
