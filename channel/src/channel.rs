@@ -219,7 +219,7 @@ fn in_time(until: Option<Instant>, patience: Duration) -> Result<()> {
 /// Connected, or why not.
 pub(crate) fn up(state: &State) -> Result<Option<()>> {
     match &state.over {
-        Some(over) => Err(over.error()),
+        Some(over) => Err(over.not_connected()),
         None => Ok((state.up && state.session.is_some()).then_some(())),
     }
 }

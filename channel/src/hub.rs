@@ -8,14 +8,14 @@
 //! nothing. The dispatcher has room for all completions of its channels.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use itapi::{AccessError, Completion, ConnEvd, EpId, Evd, Ia};
 
 use crate::core::Core;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::state::State;
 
 /// A connection that ended without flushing anything is noticed after this: its peer has used up every
@@ -28,12 +28,18 @@ pub(crate) struct Hub {
     pub(crate) evd: Evd,
     pub(crate) news: ConnEvd,
     members: Mutex<BTreeMap<EpId, Weak<Core>>>,
-    /// Completions that were taken; whoever holds it leads.
+    /// The one member, if it is not a server's.
+    only: OnceLock<(EpId, Weak<Core>)>,
+    /// Completions that were taken; whoever holds it leads, and begins a new round before it is done.
     batch: Mutex<Vec<Completion>>,
-    turn: Mutex<Turn>,
-    next_round: Condvar,
+    /// Somebody waits for completions.
+    led: AtomicBool,
     /// Changes with each round.
     round: AtomicU64,
+    /// Threads that wait for the next one, under the lock.
+    waiting: AtomicU32,
+    turn: Mutex<()>,
+    next_round: Condvar,
     /// The callback leads.
     called: AtomicBool,
     /// Members with news, if it is a server's.
@@ -42,10 +48,9 @@ pub(crate) struct Hub {
     room: Mutex<u32>,
 }
 
-#[derive(Default)]
-struct Turn {
-    led: bool,
-    waiting: u32,
+/// How long to wait at once.
+fn left(until: Option<Instant>) -> Duration {
+    until.map_or(LOOK, |until| until.saturating_duration_since(Instant::now()).min(LOOK))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -61,10 +66,13 @@ impl Hub {
             evd: ia.evd(64)?,
             news: ia.conn_evd()?,
             members: Mutex::default(),
+            only: OnceLock::new(),
             batch: Mutex::default(),
+            led: AtomicBool::new(false),
+            round: AtomicU64::new(0),
+            waiting: AtomicU32::new(0),
             turn: Mutex::default(),
             next_round: Condvar::new(),
-            round: AtomicU64::new(0),
             called: AtomicBool::new(false),
             listed: serves.then(Mutex::default),
             room: Mutex::new(0),
@@ -95,7 +103,6 @@ impl Hub {
         self.evd.on_event(move |_| {
             if let Some(hub) = weak.upgrade() {
                 hub.take_all();
-                hub.tell();
             }
         })?;
         // What came before there was a callback.
@@ -117,6 +124,10 @@ impl Hub {
 
     pub(crate) fn join(&self, core: &Arc<Core>) {
         lock(&self.members).insert(core.id(), Arc::downgrade(core));
+        if self.listed.is_none() {
+            // Set once: such a hub has one member.
+            self.only.get_or_init(|| (core.id(), Arc::downgrade(core)));
+        }
     }
 
     pub(crate) fn leave(&self, id: EpId, completions: u32) {
@@ -127,79 +138,77 @@ impl Hub {
     /// Which round it is, to be asked before one looks for what [`Hub::advance`] is to bring.
     #[inline]
     pub(crate) fn round(&self) -> u64 {
-        self.round.load(Ordering::Acquire)
+        self.round.load(Ordering::SeqCst)
     }
 
     /// Begins a new round: something may have changed.
     pub(crate) fn tell(&self) {
-        let turn = lock(&self.turn);
-        self.round.fetch_add(1, Ordering::Release);
-        if turn.waiting > 0 {
-            self.next_round.notify_all();
-        }
-        if turn.led {
+        self.begin();
+        if self.led.load(Ordering::SeqCst) {
             self.evd.interrupt();
+        }
+    }
+
+    #[inline]
+    fn begin(&self) {
+        self.round.fetch_add(1, Ordering::SeqCst);
+        // Whoever waits has said so before it looked at the round.
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            drop(lock(&self.turn));
+            self.next_round.notify_all();
         }
     }
 
     /// Leads a round, or waits for its end, unless `seen` is over; a moment at most, and not beyond `until`.
     pub(crate) fn advance(&self, seen: u64, until: Option<Instant>) -> Result<()> {
-        self.pass(seen, until, true)
+        if self.called.load(Ordering::Acquire) {
+            return self.follow(seen, until);
+        }
+        match self.batch.try_lock() {
+            Ok(mut batch) => {
+                let led = self.lead(&mut batch, seen, left(until));
+                drop(batch);
+                // Others may lead now.
+                self.begin();
+                led
+            }
+            // Whoever leads begins a new round when it is done.
+            Err(TryLockError::WouldBlock) => self.follow(seen, until),
+            Err(TryLockError::Poisoned(_)) => Err(Error::Lost(None)),
+        }
     }
 
     /// Waits for the end of a round that somebody else leads, or for news of a connection.
     pub(crate) fn follow(&self, seen: u64, until: Option<Instant>) -> Result<()> {
-        self.pass(seen, until, false)
-    }
-
-    fn pass(&self, seen: u64, until: Option<Instant>, leads: bool) -> Result<()> {
-        let wait =
-            until.map_or(LOOK, |until| until.saturating_duration_since(Instant::now()).min(LOOK));
-        let mut turn = lock(&self.turn);
-        if self.round() != seen {
-            return Ok(());
-        }
-        if turn.led || !leads || self.called.load(Ordering::Acquire) {
-            turn.waiting += 1;
-            let still = |_: &mut Turn| self.round() == seen;
-            let (mut turn, _) = self
-                .next_round
-                .wait_timeout_while(turn, wait, still)
-                .unwrap_or_else(PoisonError::into_inner);
-            turn.waiting -= 1;
-            return Ok(());
-        }
-        turn.led = true;
-        drop(turn);
-        let led = self.lead(seen, wait);
-        let mut turn = lock(&self.turn);
-        turn.led = false;
-        self.round.fetch_add(1, Ordering::Release);
-        if turn.waiting > 0 {
-            self.next_round.notify_all();
-        }
-        led
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let still = |_: &mut ()| self.round() == seen;
+        let waited = self.next_round.wait_timeout_while(lock(&self.turn), left(until), still);
+        drop(waited);
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        Ok(())
     }
 
     /// Takes what there is, or waits for something.
-    fn lead(&self, seen: u64, wait: Duration) -> Result<()> {
-        let mut batch = lock(&self.batch);
+    fn lead(&self, batch: &mut Vec<Completion>, seen: u64, wait: Duration) -> Result<()> {
         if self.round() != seen {
             // Somebody took what there was in this moment.
             return Ok(());
         }
-        if self.evd.poll_into(&mut batch)? == 0 {
-            match self.evd.wait(wait) {
+        if self.evd.poll_into(batch)? == 0 {
+            self.led.store(true, Ordering::SeqCst);
+            let waited = self.evd.wait(wait);
+            self.led.store(false, Ordering::SeqCst);
+            match waited {
                 Ok(Some(completion)) => {
                     batch.push(completion);
-                    self.evd.poll_into(&mut batch)?;
+                    self.evd.poll_into(batch)?;
                 }
                 Ok(None) => self.drained(),
                 Err(itapi::Error::Access(AccessError::Signal | AccessError::Interrupted)) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        self.hand_out(&mut batch);
+        self.hand_out(batch);
         Ok(())
     }
 
@@ -209,21 +218,24 @@ impl Hub {
         // A provider that fails here fails whoever waits next.
         while self.evd.poll_into(&mut batch).is_ok_and(|taken| taken > 0) {
             self.hand_out(&mut batch);
-            self.tell();
         }
         if self.called.load(Ordering::Acquire) {
             self.drained();
         }
+        drop(batch);
+        self.tell();
     }
 
     /// Every channel gets its own, in order.
     fn hand_out(&self, batch: &mut Vec<Completion>) {
-        let mut rest = batch.drain(..).peekable();
-        while let Some(first) = rest.next() {
+        while let Some(first) = batch.first() {
             let id = first.ep;
-            let core = lock(&self.members).get(&id).and_then(Weak::upgrade);
-            let run = std::iter::from_fn(|| rest.next_if(|completion| completion.ep == id));
-            let run = std::iter::once(first).chain(run);
+            let run = batch.iter().take_while(|completion| completion.ep == id).count();
+            let core = match self.only.get() {
+                Some((only, core)) if *only == id => core.upgrade(),
+                _ => lock(&self.members).get(&id).and_then(Weak::upgrade),
+            };
+            let run = batch.drain(..run);
             match core {
                 Some(core) => core.complete(run),
                 // It is gone, and its memory goes.

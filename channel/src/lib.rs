@@ -47,6 +47,10 @@
 //! last. If the connection ends before that, it is an error that names both ends and the cause, behind
 //! the messages that had come: nothing is missing without notice.
 //!
+//! # Logging
+//!
+//! Connections are logged by `itapi` through [`tracing`](https://docs.rs/tracing): install a subscriber.
+//!
 //! # Peers
 //!
 //! A peer is not trusted: each number that it sends is checked against what was agreed, and it can make

@@ -8,7 +8,8 @@ use crate::wire::Greeting;
 /// What one end of a channel takes. Each end has its own; a message goes by what both can do.
 ///
 /// Memory of a channel: `slots` times `small` octets for messages that arrive, as much at most for those
-/// that leave, and `large` times the octets of a large message in each direction while there are any.
+/// that leave, and `large` times the octets of a large message in each direction while there are any. What was
+/// never used takes addresses only, unless the device pins what is registered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
     /// Octets of a message that travels in one Send; a longer one is read by the peer. At least 20.
@@ -26,7 +27,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { small: 64 << 10, slots: 32, large: 8, longest: 16 << 20, patience: None }
+        Self { small: 256 << 10, slots: 32, large: 8, longest: 16 << 20, patience: None }
     }
 }
 

@@ -21,7 +21,8 @@ pub enum Violation {
     Credits,
     /// It read more large messages than it was told of.
     Read,
-    /// Octets behind an acknowledgement or an end, or none where there must be some.
+    /// A small message of more than this end takes, octets behind an acknowledgement or an end, or a place
+    /// of a large message that is none.
     Length,
     /// A large message of no octets, of more than this end takes, or beyond the number agreed.
     Large,
@@ -194,6 +195,7 @@ impl Session {
         match header.kind {
             Kind::Small | Kind::Large if self.peer_ended => Err(Violation::AfterEnd),
             Kind::Small | Kind::Large if self.granted == 0 => Err(Violation::Overrun),
+            Kind::Small if rest.len() > self.ours.small as usize => Err(Violation::Length),
             Kind::Small => {
                 self.granted -= 1;
                 Ok(Arrival::Small)
@@ -310,5 +312,6 @@ mod tests {
         assert_eq!(ours.arrive(&message(Kind::Ack, 0, 0, b"")), Err(Violation::Idle));
         assert_eq!(ours.arrive(&message(Kind::Ack, 0, 0, b"x")), Err(Violation::Length));
         assert_eq!(ours.arrive(&message(Kind::Large, 0, 0, b"x")), Err(Violation::Length));
+        assert_eq!(ours.arrive(&message(Kind::Small, 0, 0, &[0; 65])), Err(Violation::Length));
     }
 }

@@ -32,6 +32,17 @@ impl Over {
             Self::Ended(end) => Error::Lost(end.clone()),
         }
     }
+
+    /// Why there is no connection.
+    pub(crate) fn not_connected(&self) -> Error {
+        match self {
+            Self::Ended(Some(end)) => match &**end {
+                End::Event(event) => itapi::Error::Connection(Box::new(event.clone())).into(),
+                End::Work(_) => self.error(),
+            },
+            _ => self.error(),
+        }
+    }
 }
 
 /// A message that came, in its turn.

@@ -1,1 +1,1 @@
-#![doc = include_str!("from-sockets-to-rdma.md")]
+#![doc = include_str!("../doc/from-sockets-to-rdma.md")]

@@ -41,13 +41,22 @@
 //! A thread that waits on an [`Evd`] does the work of its connections itself; while none waits, the
 //! provider serves peers in the background.
 //!
+//! # Logging
+//!
+//! What happens to connections, and what is odd, is logged through [`tracing`](https://docs.rs/tracing): at `info`
+//! one line for each connection that begins (both ends, CRC, MPA revision, IRD and ORD) and one for each that
+//! ends, with the cause. A program sees them when it installs a subscriber, for example
+//! `tracing_subscriber::fmt::init()`; the command `warpline` shows them with `RUST_LOG=info`.
+//!
 //! # More
+//!
+//! `warpline-channel` has messages ready made: flow control, buffers, large messages, servers.
 //!
 //! [`guide`] goes from a TCP program to RDMA, step by step. With the feature `tokio`, dispatchers
 //! are streams (`Evd::stream`), connecting and accepting are futures (`Ep::connect_async`,
 //! `Request::accept_async`).
 //!
-#![doc = include_str!("c-to-rust.md")]
+#![doc = include_str!("../doc/c-to-rust.md")]
 #![forbid(unsafe_code)]
 
 mod any;

@@ -6,7 +6,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use warpline_spec::lints::{arrows, circles, constants, house, table};
+use warpline_spec::lints::{arrows, circles, constants, house, pages, table};
 use warpline_spec::trace::report::{Report, Style};
 use warpline_spec::trace::requirements::RequirementLists;
 use warpline_spec::trace::{contract, functions, scan};
@@ -31,7 +31,7 @@ enum Command {
     /// Check which crate and which file depends on which, where `unsafe` stands, and the other rules of
     /// the house
     Arrows {
-        /// Write the table of crates into ARCHITECTURE.md
+        /// Write the table of crates into ARCHITECTURE.md, and the pages made from chapters
         #[arg(long)]
         write: bool,
     },
@@ -49,7 +49,8 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let findings = match cli.command {
         Some(Command::Arrows { write: true }) => {
-            table::write(&workspace_root()).map(|()| Vec::new())
+            let root = workspace_root();
+            table::write(&root).and_then(|()| pages::write(&root)).map(|()| Vec::new())
         }
         Some(Command::Arrows { write: false }) => check_house(),
         Some(Command::Functions { check }) => table_of_functions(check),
@@ -116,6 +117,7 @@ fn check_house() -> Result<Vec<String>, Error> {
     findings.extend(circles::findings(&root, &workspace, &sources));
     findings.extend(house::findings(&sources));
     findings.extend(table::findings(&root, &workspace)?);
+    findings.extend(pages::findings(&root)?);
     let (crates, arrows) = (workspace.crates.len(), workspace.arrows.len());
     println!("{crates} crates, {arrows} arrows, {} files", sources.len());
     Ok(findings)

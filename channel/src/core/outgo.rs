@@ -15,6 +15,9 @@ use crate::wire::{HEADER, Kind};
 /// One in so many requests says when it is complete.
 const SIGNAL_EVERY: u32 = 16;
 
+/// Most messages that are copied are no longer, header included: to clear less costs less.
+const FEW: usize = 72;
+
 /// Idle memory for small messages is made so many at a time.
 const DRAFTS: usize = 8;
 
@@ -96,18 +99,27 @@ impl Core {
     #[inline]
     fn send_slice(&self, state: &mut State, octets: &[u8]) -> Result<bool> {
         let len = HEADER + octets.len();
+        if len <= FEW.min(self.inline) {
+            return self.send_copied(state, octets, &mut [0; FEW]).map(|()| true);
+        }
         if len <= self.inline {
-            let mut whole = [0; super::INLINE as usize];
-            let header = self.header(state, Kind::Small)?;
-            whole[..HEADER].copy_from_slice(&header);
-            whole[HEADER..len].copy_from_slice(octets);
-            return self.post(state, plain(&whole[..len]), false).map(|()| true);
+            let room = &mut [0; super::INLINE as usize];
+            return self.send_copied(state, octets, room).map(|()| true);
         }
         let Some(mut buffer) = self.idle(state)? else { return Ok(false) };
         buffer.resize(len)?;
         buffer[..HEADER].copy_from_slice(&self.header(state, Kind::Small)?);
         buffer[HEADER..].copy_from_slice(octets);
         self.post(state, Work::send(buffer), false).map(|()| true)
+    }
+
+    /// Sends octets that are copied while posting, put together in `room`.
+    #[inline]
+    fn send_copied(&self, state: &mut State, octets: &[u8], room: &mut [u8]) -> Result<()> {
+        let header = self.header(state, Kind::Small)?;
+        room[..HEADER].copy_from_slice(&header);
+        room[HEADER..HEADER + octets.len()].copy_from_slice(octets);
+        self.post(state, plain(&room[..HEADER + octets.len()]), false)
     }
 
     /// Tells the peer where a large message is; it reads it, and says so.
@@ -158,7 +170,7 @@ impl Core {
         let most = usize::from(self.ours.slots) + 2 * SIGNAL_EVERY as usize;
         if state.drafts.is_empty() && state.drafts_made < most {
             let count = DRAFTS.min(most - state.drafts_made);
-            let made = self.pz.buffers(count, HEADER + self.ours.small as usize)?;
+            let made = self.pz.buffers(count, super::capacity(self.ours.small as usize))?;
             state.drafts_made += made.len();
             state.drafts.extend(made);
         }

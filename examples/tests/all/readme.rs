@@ -59,6 +59,29 @@ fn the_ping_pong_in_c_stays_short() {
     assert!(lines < 80, "c/ping_pong.c has {lines} lines");
 }
 
+/// Lines of both sides: the functions `serve` and `connect`.
+fn both_sides(source: &str) -> usize {
+    let begins = |line: &str| line.starts_with("fn serve(") || line.starts_with("fn connect(");
+    let (mut count, mut inside) = (0, false);
+    for line in source.lines() {
+        inside |= begins(line);
+        count += usize::from(inside);
+        inside &= line != "}";
+    }
+    count
+}
+
+#[test]
+fn the_short_programs_stay_short() {
+    let readme = read("README.md");
+    for (name, most) in [("rpc", 58), ("kv_read", 31), ("transfer", 40)] {
+        let count = both_sides(&read(&format!("{name}.rs")));
+        assert!(count <= most, "{name}: {count} lines of both sides");
+        let row = format!("| `{name}` | {count} |");
+        assert!(readme.contains(&row), "the README lacks: {row}");
+    }
+}
+
 #[test]
 fn functions_are_counted_with_their_comments() {
     let source =

@@ -23,6 +23,18 @@ pub(crate) fn late_transition() -> Program {
     Program::rust(env!("CARGO_BIN_EXE_late_transition"))
 }
 
+fn rpc() -> Program {
+    Program::rust(env!("CARGO_BIN_EXE_rpc"))
+}
+
+fn kv_read() -> Program {
+    Program::rust(env!("CARGO_BIN_EXE_kv_read"))
+}
+
+fn transfer() -> Program {
+    Program::rust(env!("CARGO_BIN_EXE_transfer"))
+}
+
 fn media_pull() -> Program {
     Program::rust(env!("CARGO_BIN_EXE_media_pull"))
 }
@@ -64,6 +76,51 @@ fn late_transition_goes_over_to_rdma() {
 #[test]
 fn late_transition_goes_on_plain_when_declined() {
     scenes::declined_transition(&late_transition(), &late_transition());
+}
+
+#[test]
+fn rpc_serves_a_hundred_clients_at_once() {
+    let server = rpc().serve(&["serve", "127.0.0.1:0"]);
+    std::thread::scope(|scope| {
+        for client in 0..100 {
+            let address = &server.address;
+            scope.spawn(move || {
+                let word = format!("client {client}");
+                let said = rpc().succeed(&["connect", address, &word, "bye"]);
+                assert_eq!(said, format!("{}\nBYE\n", word.to_uppercase()));
+            });
+        }
+    });
+    server.stop();
+}
+
+#[test]
+fn kv_read_reads_what_is_there() {
+    let server = kv_read().serve(&["serve", "127.0.0.1:0", "red=7", "green=8", "blue=9 and ten"]);
+    let get = |key| kv_read().run(&["connect", &server.address, key]);
+    assert_eq!(get("red").stdout, "7\n");
+    assert_eq!(get("blue").stdout, "9 and ten\n");
+    let missing = get("pink");
+    assert!(!missing.success && missing.stderr.contains("no such key"), "{}", missing.stderr);
+    server.stop();
+}
+
+#[test]
+fn transfer_brings_a_file_whole() {
+    let path = |name: &str| {
+        let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        path.to_str().unwrap().to_owned()
+    };
+    let (from, to) = (path("transfer-from"), path("transfer-to"));
+    for size in [0u32, 3_000_001] {
+        let octets: Vec<u8> = (0..size).map(|n| (n.wrapping_mul(40503) >> 7) as u8).collect();
+        std::fs::write(&from, &octets).unwrap();
+        let server = transfer().serve(&["serve", "127.0.0.1:0", &to]);
+        let said = transfer().succeed(&["connect", &server.address, &from]);
+        assert!(size == 0 || said.ends_with("100 % of 3000001 octets"), "{said}");
+        server.rest();
+        assert!(std::fs::read(&to).unwrap() == octets);
+    }
 }
 
 /// Plays so many streams of so many Mbit/s each; the chunks that were played, and the under-runs, which
@@ -123,6 +180,8 @@ fn nobody_there_is_an_error_that_says_so() {
     scenes::nobody(&kv(), &["connect", nobody, "get", "x"]);
     scenes::nobody(&late_transition(), &["connect", nobody]);
     scenes::nobody(&media_pull(), &["connect", nobody]);
+    scenes::nobody(&rpc(), &["connect", nobody, "x"]);
+    scenes::nobody(&kv_read(), &["connect", nobody, "x"]);
 }
 
 #[test]

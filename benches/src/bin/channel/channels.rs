@@ -1,0 +1,66 @@
+//! Both ends by a channel.
+
+use std::time::Duration;
+
+use itapi::Ia;
+use warpline_benches::Result;
+use warpline_channel::{Channel, Listener, Options};
+
+use crate::{Case, timed};
+
+pub(crate) fn listen(ia: &Ia) -> Result<Listener> {
+    Ok(Listener::bind_with(ia, "127.0.0.1:0", Options::default())?)
+}
+
+/// Few octets are copied; others are written into memory that is sent.
+fn send(channel: &Channel, octets: &[u8]) -> Result<()> {
+    if octets.len() <= 128 {
+        return Ok(channel.send(octets)?);
+    }
+    let mut draft = channel.draft(octets.len())?;
+    draft.resize(octets.len());
+    Ok(channel.send(draft)?)
+}
+
+/// Serves one connection after the other.
+pub(crate) fn serve(listener: &Listener) -> Result<()> {
+    loop {
+        let channel = listener.accept()?;
+        let first = channel.recv()?.ok_or("no case")?;
+        let case = Case::from_octets(&first).ok_or("no case")?;
+        let back = vec![0; case.octets];
+        channel.send(b"")?;
+        for _ in 0..case.count {
+            drop(channel.recv()?.ok_or("too few messages")?);
+            if case.echo {
+                send(&channel, &back)?;
+            }
+        }
+        if !case.echo {
+            channel.send(b"")?;
+        }
+        while channel.recv()?.is_some() {}
+    }
+}
+
+/// How long it takes.
+pub(crate) fn run(ia: &Ia, address: &str, case: Case) -> Result<Duration> {
+    let channel = Channel::connect(ia, address)?;
+    channel.send(&case.to_octets())?;
+    channel.recv()?;
+    let octets = vec![0; case.octets];
+    let took = timed(|| {
+        for _ in 0..case.count {
+            send(&channel, &octets)?;
+            if case.echo {
+                channel.recv()?;
+            }
+        }
+        if !case.echo {
+            channel.recv()?;
+        }
+        Ok(())
+    })?;
+    channel.close()?;
+    Ok(took)
+}

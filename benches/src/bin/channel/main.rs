@@ -1,0 +1,156 @@
+//! What a channel costs: messages by `warpline-channel` against the same written by hand on IT-API, one after
+//! the other, round after round, between two processes.
+//!
+//! `channel [--rounds N] [--crc off]` prints messages per second one way, and half a round trip, of both, and the
+//! ratio of the medians: more than 1 is in favour of the channel. By hand means: receives of the message's
+//! size posted again, credits returned by the half window, buffers that are used again, few octets copied while
+//! posting, all in one thread without a lock.
+#![forbid(unsafe_code)]
+
+mod byhand;
+mod channels;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use itapi::{Crc, Ia};
+use warpline_benches::Result;
+
+/// A measurement: what is sent, and how often.
+#[derive(Clone, Copy)]
+struct Case {
+    octets: usize,
+    count: u64,
+    /// Each message is answered by one of the same length; else the last one by an empty one.
+    echo: bool,
+}
+
+impl Case {
+    fn to_octets(self) -> [u8; 17] {
+        let mut octets = [0; 17];
+        octets[..8].copy_from_slice(&(self.octets as u64).to_be_bytes());
+        octets[8..16].copy_from_slice(&self.count.to_be_bytes());
+        octets[16] = self.echo.into();
+        octets
+    }
+
+    fn from_octets(octets: &[u8]) -> Option<Self> {
+        let (size, rest) = octets.split_first_chunk()?;
+        let (count, rest) = rest.split_first_chunk()?;
+        let (size, count) = (u64::from_be_bytes(*size), u64::from_be_bytes(*count));
+        Some(Self { octets: size as usize, count, echo: *rest.first()? != 0 })
+    }
+}
+
+const SIZES: [usize; 7] = [64, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
+
+/// A measurement takes about so long.
+const TIME: Duration = Duration::from_millis(150);
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let (mut rounds, mut crc, mut rest) = (5, true, &arguments[..]);
+    while let [option, value, more @ ..] = rest {
+        match (*option, *value) {
+            ("--rounds", number) => rounds = number.parse()?,
+            ("--crc", on) => crc = on != "off",
+            _ => return Err(format!("unknown option {option}").into()),
+        }
+        rest = more;
+    }
+    let policy = if crc { Crc::Prefer } else { Crc::Off };
+    let ia = Ia::builder().policy(move |p| p.crc = policy).open()?;
+    match rest {
+        ["serve"] => serve(&ia),
+        [] => measure(&ia, rounds, crc),
+        other => Err(format!("unknown argument {other:?}").into()),
+    }
+}
+
+fn serve(ia: &Ia) -> Result<()> {
+    let (hand, channel) = (ia.listen("127.0.0.1:0")?, channels::listen(ia)?);
+    println!("{} {}", hand.address(), channel.address());
+    std::thread::scope(|scope| {
+        let by_hand = scope.spawn(|| byhand::serve(ia, &hand));
+        channels::serve(&channel)?;
+        by_hand.join().map_err(|_| "a thread of the server panicked")?
+    })
+}
+
+/// The server's process; it does not outlive the measurement.
+struct Server {
+    child: Child,
+    hand: String,
+    channel: String,
+}
+
+impl Server {
+    fn start(crc: bool) -> Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["--crc", if crc { "on" } else { "off" }, "--rounds", "1", "serve"]);
+        let mut child = command.stdout(Stdio::piped()).spawn()?;
+        let mut line = String::new();
+        let output = child.stdout.take().ok_or("no output")?;
+        BufReader::new(output).read_line(&mut line)?;
+        let (hand, channel) = line.trim().split_once(' ').ok_or("the server did not start")?;
+        Ok(Self { child, hand: hand.into(), channel: channel.into() })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It has nothing to lose.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn measure(ia: &Ia, rounds: usize, crc: bool) -> Result<()> {
+    let server = Server::start(crc)?;
+    println!("medians of {rounds} rounds, CRC {}", if crc { "on" } else { "off" });
+    println!("  octets   messages/s  by hand  ratio  |  half a round trip, us  by hand  ratio");
+    for octets in SIZES {
+        let mut ratios = Vec::new();
+        let mut line = format!("{octets:>8}");
+        for echo in [false, true] {
+            let trial = Case { octets, count: 200, echo };
+            let took = byhand::run(ia, &server.hand, trial)?;
+            let count = (200.0 * TIME.as_secs_f64() / took.as_secs_f64()) as u64;
+            let case = Case { count: count.clamp(50, 2_000_000), ..trial };
+            let (mut hand, mut channel) = (Vec::new(), Vec::new());
+            for _ in 0..rounds {
+                hand.push(byhand::run(ia, &server.hand, case)?.as_secs_f64());
+                channel.push(channels::run(ia, &server.channel, case)?.as_secs_f64());
+            }
+            let (hand, channel) = (median(hand), median(channel));
+            ratios.push(hand / channel);
+            let show = |took: f64| {
+                let each = took / case.count as f64;
+                if echo { each * 1e6 / 2.0 } else { 1.0 / each }
+            };
+            let digits = if echo { 2 } else { 0 };
+            line += &format!(
+                "  {:>11.digits$}  {:>9.digits$}  {:>5.2}  |",
+                show(channel),
+                show(hand),
+                hand / channel
+            );
+        }
+        println!("{}", line.trim_end_matches('|'));
+    }
+    Ok(())
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// How long `run` takes.
+fn timed(run: impl FnOnce() -> Result<()>) -> Result<Duration> {
+    let begin = Instant::now();
+    run()?;
+    Ok(begin.elapsed())
+}
