@@ -194,7 +194,11 @@ fn pages(root: &Path) -> Result<Vec<PathBuf>, Error> {
         for entry in fs::read_dir(&folder).map_err(Error::read(&folder))? {
             let path = entry.map_err(Error::read(&folder))?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            if path.is_dir() && !path.is_symlink() && !ASIDE.contains(&name.as_str()) {
+            if path.is_symlink() {
+                // The page is checked where it is.
+                continue;
+            }
+            if path.is_dir() && !ASIDE.contains(&name.as_str()) {
                 folders.push(path);
             } else if name.ends_with(".md") {
                 out.push(path);
