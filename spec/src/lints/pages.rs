@@ -15,8 +15,8 @@ const CHAPTERS: &[(&str, &str)] = &[
     ("itapi/doc/c-to-rust.md", "docs/c-to-rust.md"),
 ];
 
-/// Folders without pages of ours.
-const ASIDE: &[&str] = &["target", ".git", "corpus", "doc"];
+/// Folders without pages of ours, and those of the site, whose links `scripts/site` checks.
+const ASIDE: &[&str] = &["target", ".git", "corpus", "doc", "site"];
 
 /// Pages that are not what they are made from, and links that lead nowhere.
 ///
