@@ -1,8 +1,8 @@
 //! Explains MPA, DDP and RDMAP octets field by field, for people and tools; never for the data path.
 //!
 //! [`explain`] takes one direction of a stream and says of each field what it is, where it is, what
-//! it means, and which requirement a wrong one breaks. It knows no connection state: what depends on
-//! one (MSN order, STags, limits) is not judged.
+//! it means, and which requirement a wrong one breaks. It has no connection state: what depends on
+//! that (MSN order, STags, limits) is not checked.
 //!
 //! Owner of the state: none, pure functions. Any thread. Any octets are fine; a stream that ends in
 //! the middle gives a last frame that says how much is missing.
@@ -21,7 +21,7 @@ use crate::{ProtocolError, TerminateCode};
 /// How to read the octets.
 #[derive(Clone, Copy, Debug)]
 pub struct DecodeOptions {
-    /// The CRC kernel, if CRC is in force; otherwise CRC fields are shown and not judged.
+    /// The CRC kernel, if CRC is in force; otherwise CRC fields are shown and not checked.
     pub crc: Option<Crc32c>,
     /// The sender of these octets inserts markers.
     pub markers: bool,
@@ -34,7 +34,7 @@ pub struct DecodeOptions {
 pub enum Start {
     /// A start-up frame; FPDUs behind it.
     Startup,
-    /// An FPDU (or marker) so many octets into full operation; matters with markers only.
+    /// An FPDU (or marker) at this offset in full operation; the offset matters with markers only.
     Fpdu {
         /// Octets of full operation before the first one here; a multiple of 4.
         position: u64,
@@ -50,9 +50,9 @@ pub struct Frame {
     pub what: &'static str,
     /// Offset of its first octet.
     pub offset: usize,
-    /// Octets that are there.
+    /// Octets present in the input.
     pub length: usize,
-    /// Octets that it should have; more than `length` if the stream ends within it.
+    /// Octets of the whole frame; more than `length` if the stream ends within it.
     pub full_length: usize,
     /// Its fields, by offset.
     pub fields: Vec<Field>,
@@ -65,7 +65,7 @@ impl Frame {
     }
 }
 
-/// Whose field it is.
+/// The protocol layer that a field belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub enum Layer {
@@ -90,17 +90,17 @@ impl Layer {
 /// One field.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Field {
-    /// Whose.
+    /// The protocol layer.
     pub layer: Layer,
     /// Name as in the RFC.
     pub name: &'static str,
     /// Offset of its first octet in the input.
     pub offset: usize,
-    /// Octets that it takes or lies in, markers in between not counted.
+    /// Octets that it occupies, without markers between them.
     pub length: usize,
     /// For parts of an octet: first bit (0 is the most significant) and number of bits.
     pub bits: Option<(u8, u8)>,
-    /// What it holds.
+    /// Its value.
     pub value: Value,
     /// What that means; may be empty.
     pub note: String,
@@ -113,9 +113,9 @@ pub struct Field {
 pub enum Value {
     /// A count, length or small number.
     Number(u64),
-    /// A tag, offset or mask, of so many hexadecimal digits.
+    /// A tag, offset or mask, and its number of hexadecimal digits.
     Hex(u64, u8),
-    /// Octets with no structure that we know.
+    /// Octets without a known structure.
     Octets(Vec<u8>),
 }
 
@@ -131,7 +131,7 @@ pub struct Violation {
 }
 
 impl Violation {
-    /// A receiver answers with `error`'s Terminate, if it has one.
+    /// A receiver sends `error`'s Terminate, if it has one.
     fn of(requirement: &'static str, error: ProtocolError) -> Self {
         use alloc::string::ToString;
         let terminate = error.sends_terminate().then(|| error.terminate_code());

@@ -1,7 +1,7 @@
 //! Wire and protocol errors, and the one table from error to Terminate code.
 //!
-//! Owner of the state: none, values. Any thread. A peer that dies causes
-//! [`ProtocolError::LlpLost`], which sends nothing.
+//! Owner of the state: none, values. Any thread. When the peer dies the error is
+//! [`ProtocolError::LlpLost`], for which no Terminate is sent.
 
 use core::fmt;
 
@@ -15,7 +15,7 @@ pub struct TerminateCode {
 }
 
 impl TerminateCode {
-    /// A triple.
+    /// A code from layer, type and code.
     pub const fn new(layer: u8, etype: u8, code: u8) -> Self {
         Self { layer, etype, code }
     }
@@ -36,7 +36,7 @@ impl TerminateCode {
             _ => false,
         }
     }
-    /// What the registry calls it.
+    /// Its name in the registry.
     pub const fn name(self) -> &'static str {
         match (self.layer, self.etype, self.code) {
             (0, 0, _) => "rdmap local catastrophic error",
@@ -83,7 +83,7 @@ impl fmt::Display for TerminateCode {
     }
 }
 
-/// Octets that are not what the format asks for.
+/// Octets that do not have the required format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum WireError {
@@ -91,7 +91,7 @@ pub enum WireError {
     Truncated {
         /// Octets needed.
         need: usize,
-        /// Octets there.
+        /// Octets present.
         have: usize,
     },
     /// The key is neither an MPA Request's nor an MPA Reply's.
@@ -125,7 +125,7 @@ pub enum TerminateHeaders {
 
 macro_rules! protocol_errors {
     ($($(#[doc = $doc:literal])+ $name:ident = $l:literal / $t:literal / $c:literal, $h:ident, $text:literal;)+) => {
-        /// What the peer (or we) did wrong; total function to [`TerminateCode`].
+        /// A protocol error of the peer's or ours; each maps to one [`TerminateCode`].
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[non_exhaustive]
         pub enum ProtocolError {
@@ -160,7 +160,7 @@ macro_rules! protocol_errors {
 // Rows: variant = layer / type / code, headers, text. Ids: reference of requirements, section 8.
 protocol_errors! {
     /// A local work request or buffer was refused while a message was built [ERR-27, RDMAP-28].
-    LocalCatastrophic = 0 / 0 / 0, None, "a local work request could not be carried out";
+    LocalCatastrophic = 0 / 0 / 0, None, "a local work request could not be executed";
     /// RDMA Read source: STag unknown, zero, wrong key or revoked [ERR-18].
     ReadStag = 0 / 1 / 0, DdpAndRead, "read request names an invalid source stag";
     /// RDMA Read source: outside the region [ERR-18].
@@ -247,8 +247,8 @@ protocol_errors! {
     Crc = 2 / 0 / 2, None, "mpa crc does not match";
     /// Marker does not point at the FPDU's header [ERR-03, MPA-37].
     Marker = 2 / 0 / 3, None, "mpa marker and fpdu length disagree";
-    /// Octets on the TCP connection of a stream whose FPDUs go another way.
-    StrayOctets = 2 / 0 / 3, None, "octets on the tcp connection beside a local stream";
+    /// Octets on the TCP connection of a stream whose FPDUs go through shared memory.
+    StrayOctets = 2 / 0 / 3, None, "octets on the tcp connection of a local stream";
     /// Bad start-up frame: close, send nothing [ERR-01, MPA-37].
     StartupFrame = 2 / 0 / 4, None, "invalid mpa start-up frame";
     /// Local failure in enhanced start-up [CONN-32].
@@ -257,13 +257,13 @@ protocol_errors! {
     InsufficientIrd = 2 / 0 / 6, None, "peer's ord exceeds our ird";
     /// No RTR kind in common [CONN-29].
     NoCommonRtr = 2 / 0 / 7, None, "no ready-to-receive kind in common";
-    /// A Terminate too short to say anything: close, send nothing [ERR-26, RDMAP-32].
+    /// A Terminate too short for its control word: close, send nothing [ERR-26, RDMAP-32].
     MalformedTerminate = 0 / 2 / 0xff, None, "peer sent a malformed terminate";
 }
 
 impl ProtocolError {
     /// Whether a Terminate may go out for it: not when the stream is gone or never was in full
-    /// operation, and never in answer to a Terminate [ERR-01, ERR-26, ERR-28].
+    /// operation, and never as a response to a Terminate [ERR-01, ERR-26, ERR-28].
     pub const fn sends_terminate(self) -> bool {
         !matches!(self, Self::LlpLost | Self::StartupFrame | Self::MalformedTerminate)
     }

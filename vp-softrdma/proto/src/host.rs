@@ -42,7 +42,7 @@ pub enum LocalFault {
     Wqe,
 }
 
-/// What an inbound tagged segment is for.
+/// The operation of an inbound tagged segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TaggedUse {
     /// RDMA Write from the peer: needs the remote-write right.
@@ -85,7 +85,7 @@ pub struct Receive {
     pub solicited: bool,
     /// STag that the peer asked to invalidate; already invalidated.
     pub invalidated: Option<Stag>,
-    /// What came beside the payload, or instead of it.
+    /// Immediate data, with the payload or instead of it.
     pub immediate: Option<Immediate>,
 }
 
@@ -98,7 +98,7 @@ pub enum Immediate {
     OfSend(u32),
 }
 
-/// The owner of memory and queues, as the core sees it.
+/// The owner of memory and queues; the core calls it.
 pub trait Host {
     // ---- inbound untagged -------------------------------------------------------------------
     /// Takes the next receive buffer (RQ or SRQ) for a new Send-type message and returns its
@@ -132,12 +132,12 @@ pub trait Host {
     fn invalidate_remote(&mut self, stag: Stag) -> Result<(), AccessError>;
 
     // ---- send queue -------------------------------------------------------------------------
-    /// The WQE's turn has come: checks its local buffers and returns the operation's length
+    /// The WQE is next: checks its local buffers and returns the operation's length
     /// (for a Read, the sink's length; for an Atomic, 8).
     fn begin_send(&mut self, slot: Slot) -> Result<u32, LocalFault>;
-    /// The turn of a Send's or RDMA Write's WQE has come, and its message fits into one FPDU if its
-    /// payload fits into `room`: copies all of it to the front and returns its octets. `None`: it
-    /// does not fit or cannot be read (`room` then may hold anything), and `begin_send` follows.
+    /// The WQE of a Send or RDMA Write is next, and its message fits into one FPDU if its payload
+    /// fits into `room`: copies the payload to the front of `room` and returns its length. `None`: it
+    /// does not fit or cannot be read (the content of `room` is then undefined); `begin_send` follows.
     fn copy_send(&mut self, _slot: Slot, _room: &mut [u8]) -> Option<usize> {
         None
     }
@@ -151,7 +151,7 @@ pub trait Host {
     fn complete_send(&mut self, completion: Completion);
 
     // ---- teardown ---------------------------------------------------------------------------
-    /// The QP left RTS for good: complete every posted receive of the QP's own RQ (never an
-    /// SRQ's) as Flushed, the partly filled one first.
+    /// The QP left RTS and will not return: completes every posted receive of the QP's own RQ (never an
+    /// SRQ's) as Flushed, a partly filled one first.
     fn flush_receives(&mut self);
 }

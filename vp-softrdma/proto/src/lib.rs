@@ -10,9 +10,9 @@
 //! | `handle_*` | what happened outside: octets, FIN, reset, time-out, octets sent | whoever did the IO |
 //! | `poll_*` | what to do next: FPDUs to send, actions on the LLP stream | after every `post_*` and `handle_*` |
 //!
-//! Everything that concerns memory (receive buffers, STags, scatter/gather lists) is asked of the
-//! [`Host`] that the caller passes in; the core decides *what* must be checked and *which* error
-//! follows, the host knows the tables. Order matters:
+//! For all that concerns memory (receive buffers, STags, scatter/gather lists) the core calls the
+//! [`Host`] that the caller passes in: the core decides *what* is checked and *which* error
+//! follows, the host has the tables. Order matters:
 //!
 //! 1. After each `post_*` and `handle_*`: `poll_action` until it returns `None`, then
 //!    `poll_transmit` as long as there is room for its FPDUs, then `poll_action` again. Before each
@@ -35,28 +35,27 @@
 //! the refusal to the Terminate through one total table. The CRC kernel is a function passed in.
 //!
 //! A `Qp` is at most 752 octets; its rings cost 80 octets per send work request, 40 per outbound
-//! and 64 per inbound read. They are allocated when the QP is created; later only what a hold keeps is.
+//! and 64 per inbound read. They are allocated when the QP is created; later only held messages are.
 //!
 //! Choices where the standards leave room:
 //!
 //! - Messages of one direction never interleave; the send queue and the peer's reads alternate
 //!   message by message.
-//! - So a long RDMA Read would silence the peer's other messages until its last octet. We ask for
-//!   it in Requests of 4 MiB (`read`), as many at once as ORD allows; it is one work request all
-//!   the same. A ping beside a Read of 128 MiB on its connection takes 0.8 to 1.1 ms where it took
-//!   16 to 22.
-//! - A Send that meets no receive ends the stream (RFC 5041 section 7.1). With `hold` it and those
-//!   behind it wait for one, aside, while what is behind them on the other queues goes on. An STag that
-//!   it invalidates is invalid once it is delivered.
-//! - An atomic executes when it arrives if nothing is owed before it, else in its turn.
+//! - So a long RDMA Read would delay the peer's other messages until its last octet. It is split
+//!   into Requests of 4 MiB (`read`), as many at once as ORD allows; it stays one work request.
+//!   During a Read of 128 MiB a ping on the same connection takes 0.8 to 1.1 ms; unsplit, 16 to 22.
+//! - A Send for which no receive is posted ends the stream (RFC 5041 section 7.1). With `hold`, it and
+//!   the Sends behind it are buffered until one is posted, while the other queues go on. An STag that
+//!   such a Send invalidates becomes invalid when the Send is delivered.
+//! - An atomic executes on arrival if no earlier response is due, else when its response is sent.
 //! - With CRC on nothing of an FPDU reaches the host before it is verified. With CRC and markers
 //!   off a large payload may be read straight to its destination (`Want::Direct`), re-checked at
 //!   each read.
-//! - A zero-length RDMA Write that nobody sees (the *zero-length kick*) wakes peers that left our first FPDU
+//! - A zero-length RDMA Write that no consumer sees (the *zero-length kick*) wakes peers that left our first FPDU
 //!   unread behind their MPA Reply; the kernel's siw does, in a third of the connections. It is
 //!   repeated, each time after twice as long, while nothing at all has come back: 8 times, 5
 //!   seconds in all.
-//! - A zero-length RDMA Read that nobody sees (*probe*) finds out whether a silent peer's RDMA
+//! - A zero-length RDMA Read that no consumer sees (the *probe*) finds out whether a silent peer's RDMA
 //!   stack still runs, while work is posted. A stopped process is found this way; TCP's keep-alive
 //!   cannot.
 #![no_std]

@@ -1,7 +1,7 @@
 //! MPA (RFC 5044, RFC 6581): start-up, framing, markers, CRC.
 //!
 //! Owner of the state: the QP owns [`Tx`] and [`Rx`], the connection manager owns the start-up
-//! machines; each is used by one thread at a time. When the peer dies they are dropped.
+//! machines; each is used by one thread at a time. They are dropped when the peer dies.
 
 mod markers;
 mod rx;

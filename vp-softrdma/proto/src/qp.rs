@@ -1,7 +1,7 @@
 //! The QP: MPA, DDP and RDMAP composed into one state machine.
 //!
 //! Owner: the provider, which serialises all calls (one lock per QP). When the peer dies the
-//! provider says so (`handle_fin`, `handle_llp_fault`) and every work request completes.
+//! provider calls `handle_fin` or `handle_llp_fault`, and every work request completes.
 //!
 //! `size_of::<Qp>()` is at most 752 octets; to that come the rings: 80 octets per send-queue WQE, 40
 //! per ORD, 64 per IRD. A QP of depth 64 with IRD and ORD 16 costs less than 7.5 KiB in all. An
@@ -55,11 +55,11 @@ pub(crate) struct LastTerminate {
     /// We sent it.
     pub(crate) sent: bool,
     pub(crate) message: TerminateRepr,
-    /// Octets of our work request that it is about.
+    /// Octets of our work request that it refers to.
     pub(crate) request_octets: Option<u32>,
 }
 
-/// What a Terminate was about: the peer's segment if we sent it, else ours.
+/// What a Terminate refers to: the peer's segment if we sent it, else ours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RefusedSegment {
     /// Its DDP header.
@@ -74,7 +74,7 @@ pub struct RefusedSegment {
 
 /// One end of an iWARP stream, with its send queue's order.
 ///
-/// Every ring is allocated by [`Qp::new`]; later only what a hold keeps is.
+/// Every ring is allocated by [`Qp::new`]; later only held messages are.
 #[derive(Debug)]
 pub struct Qp {
     config: QpConfig,
@@ -209,15 +209,15 @@ impl Qp {
         possible
     }
 
-    /// Queues a zero-length RDMA Write that nobody sees: wakes peers that left our first FPDU
+    /// Queues a zero-length RDMA Write that no consumer sees: it wakes peers that left our first FPDU
     /// unread behind their MPA Reply (see the peer profile `siw`). No-op unless in RTS, or as a
     /// responder that may not send yet.
     pub fn kick(&mut self) {
         self.tx.kick |= self.state == State::Rts && self.tx.allowed;
     }
-    /// Queues a zero-length RDMA Read that nobody sees, to learn whether the peer is alive (RFC
-    /// 5044 has no keep-alive of its own) [CONN-14]. False if ORD or state do not allow it, or one
-    /// is out.
+    /// Queues a zero-length RDMA Read that no consumer sees, to learn whether the peer is alive (RFC
+    /// 5044 has no keep-alive of its own) [CONN-14]. False if ORD or state do not allow it, or a probe
+    /// is outstanding.
     pub fn probe(&mut self) -> bool {
         let possible = self.state == State::Rts && self.tx.allowed && self.requester.has_room();
         let queued = possible && !self.probe_outstanding();
@@ -240,7 +240,7 @@ impl Qp {
     pub fn outstanding_sends(&self) -> u32 {
         self.sq.len()
     }
-    /// A probe (or a Read RTR) has not been answered yet.
+    /// Whether a probe (or a Read RTR) has no response yet.
     pub fn probe_outstanding(&self) -> bool {
         self.state == State::Rts && (self.tx.probe || self.requester.hidden() > 0)
     }
@@ -248,7 +248,7 @@ impl Qp {
     pub const fn fpdus_received(&self) -> u64 {
         self.stats.fpdus_received
     }
-    /// [`Want::Direct`] can come: neither CRC nor markers are in force.
+    /// Whether [`Want::Direct`] is possible: neither CRC nor markers are in force.
     pub const fn places_early(&self) -> bool {
         self.rx.framing.places_early()
     }
@@ -261,7 +261,7 @@ impl Qp {
     pub fn last_terminate(&self) -> Option<(bool, TerminateCode)> {
         self.last_terminate.map(|last| (last.sent, last.message.code))
     }
-    /// What that Terminate was about, if it quotes it.
+    /// What that Terminate refers to, if it carries the header.
     pub fn refused_segment(&self) -> Option<RefusedSegment> {
         let LastTerminate { message, request_octets, .. } = self.last_terminate?;
         Some(RefusedSegment {

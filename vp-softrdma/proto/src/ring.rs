@@ -1,13 +1,13 @@
-//! A ring of fixed capacity: allocated once, when the first entry comes, and never grows. Many idle
-//! QPs never use some of theirs.
+//! A ring of fixed capacity: allocated once, when the first entry comes, and never grows. An idle
+//! QP never allocates some of its rings.
 //!
-//! Owner: the QP that contains it; touched only by the thread that drives that QP. A peer that dies
-//! leaves entries, which the QP's flush takes out.
+//! Owner: the QP that contains it; touched only by the thread that drives that QP. When the
+//! peer dies, the QP's flush removes the entries.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// First in, first out; positions are stable while an entry lives.
+/// First in, first out; an entry's position does not change.
 #[derive(Clone, Debug)]
 pub(crate) struct Ring<T> {
     slots: Box<[Option<T>]>,
@@ -31,7 +31,7 @@ impl<T: Clone> Ring<T> {
         self.len += 1;
         Some(position)
     }
-    /// Has the memory for its entries; false if there is none.
+    /// Allocates the memory for its entries; false if there is none.
     #[inline]
     pub(crate) fn make_room(&mut self) -> bool {
         !self.slots.is_empty() || self.allocate()
@@ -79,7 +79,7 @@ impl<T> Ring<T> {
         self.len -= 1;
         Some(entry)
     }
-    /// The entry at a position, if one lives there.
+    /// The entry at a position, if there is one.
     pub(crate) fn get_mut(&mut self, position: u32) -> Option<&mut T> {
         self.slots.get_mut(position as usize)?.as_mut()
     }

@@ -1,4 +1,4 @@
-//! Values that cross the crate's border: STags, work queue elements, completions.
+//! Values in the crate's interface: STags, work queue elements, completions.
 
 /// Steering tag: 24-bit index (chosen by the provider) and 8-bit key (low octet, chosen by the
 /// consumer). RDMAC Verbs 7.2 [VERBS-22].
@@ -83,8 +83,8 @@ pub enum SendOp {
     FetchAdd { stag: Stag, to: u64, add: u64, mask: u64 },
     /// CmpSwap (RFC 7306 section 5.1.2).
     CmpSwap { stag: Stag, to: u64, compare: u64, compare_mask: u64, swap: u64, swap_mask: u64 },
-    /// Bind Memory Window, Fast-Register, Invalidate Local STag: done by
-    /// [`crate::Host::execute_local`] when its turn comes; nothing on the wire.
+    /// Bind Memory Window, Fast-Register, Invalidate Local STag: executed by
+    /// [`crate::Host::execute_local`] when it is the next one; nothing on the wire.
     Local,
 }
 

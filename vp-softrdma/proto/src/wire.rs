@@ -2,9 +2,9 @@
 //!
 //! `FooRepr` is a value: `parse` reads it from the front of a slice, `emit` returns its octets, and
 //! `parse(emit(x)) == x`. Control octets keep the reserved bits they came with, so that a received
-//! header can be echoed octet for octet. Nothing here judges a value: that is the caller's part.
+//! header can be echoed octet for octet. No value is checked here: that is the caller's part.
 //!
-//! Owner of the state: none, pure functions. Any thread. A peer that dies leaves a slice too short:
+//! Owner of the state: none, pure functions. Any thread. If the slice is too short:
 //! [`crate::WireError::Truncated`].
 
 pub mod ddp;

@@ -1,20 +1,20 @@
 //! An outbound message, cut into segments of at most MULPDU octets (RFC 5041 section 5.2).
 //!
 //! Owner: the transmit half of a QP; at most one message is cut at a time, which is what keeps
-//! messages from interleaving [DDP-11]. When the stream dies it is dropped.
+//! messages from interleaving [DDP-11]. It is dropped when the stream ends.
 
 use crate::types::Stag;
 use crate::wire::ddp::{Control, Header, TaggedRepr, UntaggedRepr};
 use crate::wire::rdmap::{self, Opcode};
 
-/// Where a message goes.
+/// Destination of a message: tagged or untagged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Target {
     Tagged { stag: Stag, to: u64 },
     Untagged { ulp_word: u32, qn: u32, msn: u32 },
 }
 
-/// A message on its way out.
+/// An outbound message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Segmenter {
     opcode: Opcode,

@@ -1,7 +1,7 @@
 //! The sink's rules for untagged segments (RFC 5041 sections 5.4 and 7.1): MSN and MO.
 //!
-//! Owner: the receive half of a QP. When the stream dies in the middle of a message its receive
-//! buffer is flushed by the host.
+//! Owner: the receive half of a QP. If the stream ends in the middle of a message, the host
+//! flushes its receive buffer.
 
 use crate::error::ProtocolError;
 use crate::wire::ddp::UntaggedRepr;
@@ -9,14 +9,14 @@ use crate::wire::ddp::UntaggedRepr;
 /// A Send-type message of which some segments are placed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Partial {
-    /// Octets the receive buffer takes.
+    /// Capacity of the receive buffer, in octets.
     pub(crate) capacity: u32,
     /// Octets placed.
     pub(crate) received: u32,
 }
 
 impl Partial {
-    /// Judges a segment's offset and length; nothing is placed if they are refused [DDP-14].
+    /// Checks a segment's offset and length; a refused segment places nothing [DDP-14].
     pub(crate) fn check(&self, mo: u32, len: u32) -> Result<(), ProtocolError> {
         // RFC 5041 7.1(3): over an in-order LLP the only legal MO is the next one [ERR-11]
         if mo != self.received {
@@ -30,7 +30,7 @@ impl Partial {
     }
 }
 
-/// Over an in-order LLP a gap or a repeat shows at once (RFC 5041 7.1(5)) [DDP-06, ERR-10].
+/// Over an in-order LLP a gap or a repeat is detected at once (RFC 5041 7.1(5)) [DDP-06, ERR-10].
 pub(crate) fn check_msn(header: &UntaggedRepr, expected: u32) -> Result<(), ProtocolError> {
     if header.msn == expected { Ok(()) } else { Err(ProtocolError::MsnRange) }
 }
@@ -62,9 +62,9 @@ mod tests {
     use super::*;
     use crate::wire::ddp::Control;
 
-    // [DDP-17] a verdict is a value: whoever asked decides what becomes of the stream
+    // [DDP-17] the checks return a value: the caller decides what happens to the stream
     #[test]
-    fn verdicts_change_nothing() {
+    fn checks_change_nothing() {
         let partial = Partial { capacity: 10, received: 4 };
         assert_eq!(partial.check(4, 6), Ok(()));
         assert_eq!(partial.check(4, 7), Err(ProtocolError::MessageTooLong));

@@ -1,6 +1,6 @@
 //! Fields of a decoded frame, collected while its octets are read.
 //!
-//! Owner of the state: the explaining function. One thread. Octets that are not there end the list.
+//! Owner of the state: the explaining function. One thread. The list ends at the first missing octet.
 
 use alloc::format;
 use alloc::string::String;
@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use super::{Field, Layer, Value, Violation};
 
-/// A cursor over contiguous octets that notes each field it passes.
+/// A cursor over contiguous octets that records each field it reads.
 pub(super) struct Fields<'a> {
     octets: &'a [u8],
     places: OctetPositions<'a>,
@@ -17,12 +17,12 @@ pub(super) struct Fields<'a> {
     list: Vec<Field>,
 }
 
-/// Where the octets stand in the input.
+/// Offsets of the octets in the input.
 #[derive(Clone, Copy)]
 pub(super) enum OctetPositions<'a> {
-    /// One behind the other, from here.
+    /// Contiguous, from this offset.
     From(usize),
-    /// Each at its own place (markers lie between).
+    /// Each at an offset of its own (markers are between them).
     Each(&'a [usize]),
 }
 
@@ -60,15 +60,15 @@ impl<'a> Fields<'a> {
         later
     }
 
-    /// Hexadecimal field of `len <= 8` octets; what is left, as octets, if there are fewer.
+    /// Hexadecimal field of `len <= 8` octets; if fewer are left, those as raw octets.
     pub(super) fn hex(&mut self, name: &'static str, len: usize) -> Option<u64> {
         self.integer(name, len, |value| Value::Hex(value, 2 * len as u8))
     }
-    /// Decimal field of `len <= 8` octets; what is left, as octets, if there are fewer.
+    /// Decimal field of `len <= 8` octets; if fewer are left, those as raw octets.
     pub(super) fn number(&mut self, name: &'static str, len: usize) -> Option<u64> {
         self.integer(name, len, Value::Number)
     }
-    /// The next `len` octets, or what is left of them. Nothing is noted for none.
+    /// The next `len` octets, or what is left of them. If none is left, no field is added.
     pub(super) fn octets(&mut self, name: &'static str, len: usize) -> &'a [u8] {
         let octets = &self.octets[self.at..self.octets.len().min(self.at + len)];
         if !octets.is_empty() {
@@ -95,18 +95,18 @@ impl<'a> Fields<'a> {
         self.push(name, 2, Some((2, 14)), Value::Number(value));
         Some(value)
     }
-    /// Done with the octet whose bits were read.
+    /// Advances past the octet whose bits were read.
     pub(super) fn advance(&mut self) {
         self.at = self.octets.len().min(self.at + 1);
     }
 
-    /// Says what the field noted last means.
+    /// Sets the meaning of the last field.
     pub(super) fn note(&mut self, note: impl Into<String>) {
         if let Some(field) = self.list.last_mut() {
             field.note = note.into();
         }
     }
-    /// Says what is wrong with the field noted last; the first fault of a field counts.
+    /// Records what is wrong with the last field; the first fault of a field is kept.
     pub(super) fn breaks(&mut self, violation: Violation) {
         if let Some(field) = self.list.last_mut()
             && field.violation.is_none()

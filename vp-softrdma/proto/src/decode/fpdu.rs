@@ -1,6 +1,6 @@
 //! Explains one FPDU: markers, length, DDP segment, pad, CRC (RFC 5044 section 4, RFC 5041 section 4).
 //!
-//! Owner of the state: none, pure functions. Any thread. Octets that are missing are said to be.
+//! Owner of the state: none, pure functions. Any thread. Missing octets are reported.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -51,13 +51,13 @@ pub(super) fn explain(
     list.extend(fields.finish());
     list.extend(markers(wire, at, &layout));
     list.sort_by_key(|field| field.offset);
-    keep_what_is_judged_first(&mut list);
+    keep_first_check(&mut list);
     (frame(what, at, wire, full, list), layout.end_position(position))
 }
 
-/// Of an FPDU whose CRC is wrong nothing else is judged, then none whose markers are wrong
-/// (RFC 5044 4.4) [MPA-15].
-fn keep_what_is_judged_first(fields: &mut [Field]) {
+/// If the CRC is wrong, only that is reported; if a marker is wrong, only that (RFC 5044 4.4)
+/// [MPA-15].
+fn keep_first_check(fields: &mut [Field]) {
     let breaks =
         |field: &Field, id: &str| field.violation.as_ref().is_some_and(|v| v.requirement == id);
     let first = ["MPA-09", "MPA-25"].into_iter().find(|id| fields.iter().any(|f| breaks(f, id)));
@@ -78,7 +78,7 @@ fn frame(
     Frame { what, offset, length: wire.len(), full_length, fields }
 }
 
-/// The FPDU's octets without markers, and where each stands in the input.
+/// The FPDU's octets without markers, and the offset of each in the input.
 fn content(wire: &[u8], at: usize, layout: &Layout) -> (Vec<u8>, Vec<usize>) {
     let (mut content, mut places) = (Vec::new(), Vec::new());
     let mut next = 0;
@@ -194,7 +194,7 @@ fn segment(fields: &mut Fields<'_>, ulpdu_len: u16) -> &'static str {
 fn tagged(fields: &mut Fields<'_>, len: usize) {
     let stag = fields.hex("STag", 4);
     if len == 0 {
-        fields.note("not looked at: no octet is placed");
+        fields.note("not checked: no octet is placed");
     } else if stag == Some(0) {
         // [VERBS-23, ERR-13]
         fields.breaks(Violation::of("VERBS-23", ProtocolError::TaggedStag));

@@ -1,6 +1,6 @@
 //! Explains RDMAP: control octet and message headers (RFC 5040 section 4, RFC 7306).
 //!
-//! Owner of the state: none, pure functions. Any thread. Octets that are missing are said to be.
+//! Owner of the state: none, pure functions. Any thread. Missing octets are reported.
 
 use alloc::format;
 use alloc::string::ToString;
@@ -15,7 +15,7 @@ use crate::wire::rdmap::{
 };
 use crate::wire::terminate::TerminateRepr;
 
-/// What is known of an untagged message when its payload is reached.
+/// What the headers of an untagged message said, for the checks of its payload.
 pub(super) struct Untagged {
     pub(super) opcode: Option<Opcode>,
     pub(super) last: bool,
@@ -24,7 +24,7 @@ pub(super) struct Untagged {
 }
 
 impl Untagged {
-    /// Length of a message whose header is all of it, in one segment.
+    /// Length of a message that is only a header, in one segment.
     const fn fixed_len(&self) -> Option<usize> {
         match self.opcode {
             Some(Opcode::ReadRequest) => Some(ReadRequestRepr::LEN),
@@ -53,7 +53,7 @@ pub(super) fn control(fields: &mut Fields<'_>, ddp: ddp::Control) -> Option<Opco
     fields.bits("Opcode", 4, 4);
     let name = opcode.map_or("unassigned", |opcode| opcode.name());
     match experimental {
-        // Whether they agreed is not in the FPDU, so it breaks no rule here.
+        // The FPDU does not say whether the ends agreed on it, so it breaks no rule here.
         true => fields.note(format!("{name}, between ends that agreed on it")),
         false => fields.note(name),
     }
@@ -102,7 +102,7 @@ pub(super) fn payload(fields: &mut Fields<'_>, message: &Untagged) {
     }
 }
 
-/// Judged at the field in front of the payload, which is there even if the payload is not.
+/// Checked at the field in front of the payload, which is present even if the payload is not.
 fn judge_length(fields: &mut Fields<'_>, message: &Untagged) {
     if message.opcode == Some(Opcode::Terminate) && !message.last {
         // RFC 5040 4.8 [RDMAP-20]; nothing is sent for a Terminate [RDMAP-32].
@@ -149,7 +149,7 @@ fn read_request(fields: &mut Fields<'_>) {
     let size = fields.number("RDMA Read Message Size", 4);
     let stag = fields.hex("Source STag", 4);
     if size == Some(0) {
-        fields.note("not looked at: nothing is read");
+        fields.note("not checked: nothing is read");
     } else if stag == Some(0) {
         // [VERBS-23, ERR-18]
         fields.breaks(Violation::of("VERBS-23", ProtocolError::ReadStag));

@@ -1,6 +1,6 @@
 //! Explains a start-up frame (RFC 5044 section 7.1.1, RFC 6581 section 9).
 //!
-//! Owner of the state: none, pure functions. Any thread. Octets that are missing are said to be.
+//! Owner of the state: none, pure functions. Any thread. Missing octets are reported.
 
 use alloc::format;
 
@@ -10,7 +10,7 @@ use crate::wire::mpa::{
     EnhancedRepr, FrameKind, MAX_PRIVATE_DATA, NO_NEGOTIATION, StartupRepr, key_mismatch,
 };
 
-/// Begins like a key, far enough not to be an FPDU by chance.
+/// Whether enough of a start-up key is there that it is not an FPDU by chance.
 pub(super) fn looks_like_one(octets: &[u8]) -> bool {
     octets.len() >= 4 && key_mismatch(octets) >= octets.len().min(FrameKind::Request.key().len())
 }

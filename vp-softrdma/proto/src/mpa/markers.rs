@@ -1,6 +1,6 @@
 //! Positions of MPA markers in an FPDU (RFC 5044 sections 4.2 and 4.3); shared by both directions.
 //!
-//! Owner of the state: none, a value of 8 octets per FPDU. Any thread. The peer plays no part.
+//! Owner of the state: none, a value of 8 octets per FPDU. Any thread. No dependence on the peer.
 
 use crate::wire::mpa::{MARKER_INTERVAL, MARKER_LEN, MarkerRepr, fpdu_len};
 
@@ -40,7 +40,7 @@ impl Layout {
     pub(crate) const fn header(&self) -> usize {
         if self.first == 0 { MARKER_LEN } else { 0 }
     }
-    /// There is one.
+    /// Whether there is a marker.
     pub(crate) const fn has_markers(&self) -> bool {
         self.first != NO_MARKER
     }
@@ -51,7 +51,7 @@ impl Layout {
         }
         (self.wire_len as usize - self.first as usize).div_ceil(MARKER_INTERVAL)
     }
-    /// A marker begins at `at`.
+    /// Whether a marker begins at `at`.
     pub(crate) const fn is_marker(&self, at: usize) -> bool {
         self.first != NO_MARKER
             && at >= self.first as usize

@@ -1,8 +1,8 @@
 //! Inbound framing: octet stream to validated ULPDU (RFC 5044 sections 4 and 6).
 //!
 //! Owner of the state: [`Rx`] belongs to its QP and is used under the QP's lock. It keeps no octet:
-//! the caller presents the unconsumed stream again, longer. A peer that dies leaves the last answer
-//! at [`Parsed::Need`]. Nothing here allocates or copies payload.
+//! the caller presents the unconsumed stream again, longer. When the peer dies, the last result was
+//! [`Parsed::Need`]. Nothing here allocates or copies payload.
 
 use super::markers::{Layout, first_marker};
 use crate::ProtocolError;
@@ -17,10 +17,10 @@ pub struct Rx {
     position: u16,
 }
 
-/// What stands at the front of the unconsumed stream.
+/// What is at the front of the unconsumed stream.
 #[derive(Clone, Copy, Debug)]
 pub enum Parsed<'a> {
-    /// So many octets must be contiguous before there is more to say.
+    /// So many contiguous octets are needed to continue.
     Need(usize),
     /// The stream is broken; nothing behind this may be delivered [MPA-38].
     Bad(ProtocolError),
@@ -30,7 +30,7 @@ pub enum Parsed<'a> {
 
 impl Rx {
     /// Framing from the first octet of full operation on, which is the origin of the markers whatever
-    /// stood in the stream before [CONN-15]. `crc`: the kernel, if CRC is in force [MPA-07]. Any FPDU
+    /// the stream carried before [CONN-15]. `crc`: the kernel, if CRC is in force [MPA-07]. Any FPDU
     /// is taken, up to 64768 octets of ULPDU [MPA-33].
     pub const fn new(crc: Option<Crc32c>, markers: bool) -> Self {
         Self::at(crc, markers, 0)
@@ -56,7 +56,7 @@ impl Rx {
         crc32c(0, covered).to_le_bytes() == *field
     }
 
-    /// Judges the front of the unconsumed stream [MPA-15, MPA-30, MPA-31].
+    /// Checks the front of the unconsumed stream [MPA-15, MPA-30, MPA-31].
     #[inline]
     pub fn parse<'a>(&mut self, octets: &'a [u8]) -> Parsed<'a> {
         let layout = match self.layout(octets) {
@@ -95,7 +95,7 @@ impl Rx {
             return Err(Parsed::Need(at + LENGTH_LEN));
         };
         let layout = Layout::new(self.markers, self.position, u16::from_be_bytes([hi, lo]));
-        // RFC 5044 4.4: where there is a CRC, the length is not judged before it. The longest FPDU
+        // RFC 5044 4.4: where there is a CRC, the length is not checked before it. The longest FPDU
         // that 16 bits can announce has 66,064 octets, markers included, and may be waited for.
         // Without a CRC nothing that comes later could show that the length is not what was sent:
         // waiting would not change the judgement, and the peer may never send so many octets.

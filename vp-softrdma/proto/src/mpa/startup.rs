@@ -1,10 +1,10 @@
 //! MPA start-up (RFC 5044 section 7.1, RFC 6581) as two state machines.
 //!
-//! [`Initiator`]: send `request()`, feed octets to `handle` until it answers.
+//! [`Initiator`]: send `request()`, feed octets to `handle` until it returns a result.
 //! [`Responder`]: feed octets to `handle` until a request is complete, then `accept` or `reject`.
 //!
 //! Owner of the state: the connection manager, one thread at a time. Each machine is at most 128
-//! octets plus the frames it holds (at most 532 octets each). No clock: the owner times the exchange
+//! octets plus the frames it holds (at most 532 octets each). No clock: the owner bounds the exchange
 //! [CONN-13]. When the peer dies, `handle_eof` names the error; a silent peer is the owner's time-out.
 
 mod frame;
@@ -31,7 +31,7 @@ pub struct RtrSet {
 }
 
 impl RtrSet {
-    /// No kind at all.
+    /// The empty set.
     pub const fn is_empty(self) -> bool {
         !(self.send || self.write || self.read)
     }
@@ -65,7 +65,7 @@ impl RtrSet {
     }
 }
 
-/// What this end wants; the same for both roles.
+/// Parameters of this end; the same for both roles.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StartupConfig {
     /// Initiator: revision to ask with (1 or 2). Responder: highest revision accepted.
@@ -194,8 +194,8 @@ pub enum StartupError {
     },
     /// No common RTR: Terminate 2/0/7 [CONN-29].
     NoCommonRtr,
-    /// Another local failure after the reply: Terminate 2/0/5 [CONN-32]. Never made here; the owner
-    /// passes it to `terminate_for`.
+    /// Another local failure after the reply: Terminate 2/0/5 [CONN-32]. Never returned here;
+    /// the owner passes it to `terminate_for`.
     Local,
     /// Private data of ours longer than 512 (508 with the enhanced block).
     OurPrivateDataTooLong {
@@ -235,7 +235,7 @@ impl fmt::Display for StartupError {
                 f.write_str("reply's form is not the request's (rfc 6581): try the other form")
             }
             Self::Markers => f.write_str("peer demands markers and local policy refuses them"),
-            Self::CrcPolicy => f.write_str("peer's wish for crc conflicts with local policy"),
+            Self::CrcPolicy => f.write_str("peer's crc setting conflicts with local policy"),
             Self::InsufficientIrd { need, have } => {
                 write!(f, "peer wants {need} outstanding reads, at most {have} can be taken")
             }
@@ -244,7 +244,7 @@ impl fmt::Display for StartupError {
             Self::OurPrivateDataTooLong { len, max } => {
                 write!(f, "{len} octets of private data, at most {max} fit")
             }
-            Self::NoRequest => f.write_str("no complete request to answer yet"),
+            Self::NoRequest => f.write_str("no complete request to reply to yet"),
             Self::Eof { have } => {
                 write!(f, "peer closed the connection after {have} octets of its mpa frame")
             }
@@ -269,7 +269,7 @@ pub enum Step<T> {
     },
 }
 
-/// How the responder answered.
+/// The responder's reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
     /// Accepted.

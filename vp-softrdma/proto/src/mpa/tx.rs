@@ -1,7 +1,7 @@
 //! Outbound framing: ULPDU to FPDU with markers, pad and CRC (RFC 5044 sections 4.1 to 4.4).
 //!
-//! Owner of the state: [`Tx`] belongs to its QP and is used under the QP's lock. It knows nothing of
-//! the peer: when the peer dies the QP drops it. Nothing here allocates.
+//! Owner of the state: [`Tx`] belongs to its QP and is used under the QP's lock. It does not
+//! depend on the peer; the QP drops it when the peer dies. Nothing here allocates.
 
 use super::markers::Layout;
 use crate::types::Crc32c;

@@ -15,7 +15,7 @@ use crate::wire::rdmap::{Control, Opcode, qn};
 use crate::wire::terminate::TerminateRepr;
 
 impl Qp {
-    // ---- asked for by the consumer ----------------------------------------------------------
+    // ---- requested by the consumer ----------------------------------------------------------
 
     /// RTS -> Closing (RDMAC 6.2.2.2): graceful, or Bad Close if work is pending or messages of the
     /// peer's wait for a receive.
@@ -60,7 +60,7 @@ impl Qp {
         Ok(())
     }
 
-    // ---- told by the LLP --------------------------------------------------------------------
+    // ---- reported by the LLP ----------------------------------------------------------------
 
     /// All FPDUs up to and including `sequence` were accepted by the LLP: completes sends.
     pub fn handle_sent<H: Host>(&mut self, sequence: u64, host: &mut H) {
@@ -85,7 +85,7 @@ impl Qp {
                 self.actions.push(Action::Event(QpEvent::ConnectionLost(fault)));
                 host.flush_receives();
             }
-            // Its turn comes when they have been delivered
+            // It is handled when they have been delivered
             State::Rts if !self.rx.hold.is_empty() => {}
             State::Rts => self.begin_closing(host),
         }
@@ -96,7 +96,7 @@ impl Qp {
     pub fn handle_llp_fault<H: Host>(&mut self, fault: LlpFault, host: &mut H) {
         match self.state {
             State::Idle | State::Error => return,
-            // Its end was already told
+            // Its end was already reported
             State::Terminate => {}
             State::Rts | State::Closing => {
                 self.actions.push(Action::Event(QpEvent::ConnectionLost(fault)));
@@ -127,7 +127,7 @@ impl Qp {
     }
 
     /// An FPDU that was begun cannot be finished, so no Terminate can follow it: the stream is reset
-    /// and this end told (RDMAC 6.4) [VERBS-12].
+    /// and an event reports it (RDMAC 6.4) [VERBS-12].
     pub fn handle_unfinished<H: Host>(&mut self, host: &mut H) {
         if self.state == State::Rts {
             let error = ProtocolError::LocalCatastrophic;
@@ -216,7 +216,7 @@ impl Qp {
         self.actions.push(Action::CloseGracefully);
         host.flush_receives();
     }
-    /// RDMAC 6.2.5 [VERBS-05, DDP-18]. What completed before is not lost by it.
+    /// RDMAC 6.2.5 [VERBS-05, DDP-18]. Earlier completions are not lost.
     pub(crate) fn bad_close<H: Host>(&mut self, host: &mut H) {
         self.actions.push(Action::ResetBehind);
         self.actions.push(Action::Event(QpEvent::BadClose));
@@ -241,7 +241,7 @@ impl Qp {
         self.rx.hold.clear();
     }
 
-    /// Completes what the LLP accepted, and takes the last step of a close when its time has come.
+    /// Completes what the LLP accepted, and takes the last step of a close when all is sent.
     fn settle<H: Host>(&mut self, host: &mut H) {
         self.sq.retire(self.tx.accepted, host);
         if !self.tx.drained() {

@@ -1,10 +1,10 @@
 //! Parameters of a QP at its creation and when it gets its stream.
 //!
-//! Plain values; owned by the QP after it took them.
+//! Plain values; the QP keeps a copy.
 
 use crate::types::{Crc32c, Role, RtrKind};
 
-/// What is fixed when a QP is created.
+/// Parameters that are fixed when a QP is created.
 #[derive(Clone, Copy, Debug)]
 pub struct QpConfig {
     /// Send-queue WQEs.
@@ -18,14 +18,14 @@ pub struct QpConfig {
     pub max_read_request: u32,
     /// RFC 7306 (atomics, immediate data) accepted and offered [EXT-16].
     pub extensions: bool,
-    /// A Send-type message that meets no receive is kept until one is posted: octets of the stream that
-    /// may be read meanwhile, see [`crate::Qp::hold_room`]; 0: it ends the stream.
+    /// A Send-type message for which no receive is posted is buffered until one is: this many octets of
+    /// the stream may be read meanwhile, see [`crate::Qp::hold_room`]; 0: the message ends the stream.
     pub hold: u32,
     /// The CRC kernel.
     pub crc32c: Crc32c,
 }
 
-/// What MPA start-up settled; needed to enter RTS.
+/// What MPA start-up negotiated; needed to enter RTS.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamConfig {
     /// Our role in the start-up.
@@ -45,7 +45,7 @@ pub struct StreamConfig {
     /// Peer-to-peer RTR agreed upon (RFC 6581 section 9.2): sent by the initiator, expected and
     /// swallowed by the responder.
     pub rtr: Option<RtrKind>,
-    /// Both ends agreed, outside of MPA, on Sends with Immediate: nobody else understands them.
+    /// Both ends agreed, outside of MPA, on Sends with Immediate: other peers do not understand them.
     pub send_immediates: bool,
 }
 

@@ -46,7 +46,7 @@ impl Qp {
         self.stats.messages_received =
             self.stats.messages_received.wrapping_add(u64::from(segment.last()));
         match (segment.opcode, segment.header) {
-            // RFC 5040 5.1 [RDMAP-15]: never told to the ULP
+            // RFC 5040 5.1 [RDMAP-15]: never reported to the ULP
             (Opcode::Write, _) => {
                 self.rx.write_open = !segment.last();
                 Ok(())
@@ -65,8 +65,8 @@ impl Qp {
 
     // ---- tagged -----------------------------------------------------------------------------
 
-    /// RFC 5041 section 7.1, RFC 5040 section 5.2.2 [DDP-15, DDP-21, SEC-03, SEC-05]: the host is
-    /// asked for every segment, so that a revoked STag stops a message in the middle.
+    /// RFC 5041 section 7.1, RFC 5040 section 5.2.2 [DDP-15, DDP-21, SEC-03, SEC-05]: the host
+    /// checks every segment, so that a revoked STag stops a message in the middle.
     fn admit_tagged<H: Host>(
         &mut self,
         segment: &Segment,
@@ -123,8 +123,8 @@ impl Qp {
         })?;
         Ok(if len == 0 { Landing::Empty } else { Landing::Buffer(header.mo) })
     }
-    /// The capacity of the next receive buffer for a new message; `None`: none is posted, or there are
-    /// messages before this one that have none, and it is to wait.
+    /// Capacity of the next receive buffer for a new message. `None`, and the message waits: none is
+    /// posted, or earlier messages wait for one.
     fn find_buffer<H: Host>(&mut self, host: &mut H) -> Result<Option<u32>, Error> {
         if !self.rx.hold.is_empty() {
             return Ok(None);
@@ -268,7 +268,7 @@ impl Qp {
         let op = atomic_op(&request)?;
         let AtomicRequestRepr { request_id, stag, to, .. } = request;
         self.rx.msn[REQUEST] = header.msn.wrapping_add(1);
-        // RFC 7306 5.4 [EXT-13]: never before an earlier Read or Atomic was answered; if there is
+        // RFC 7306 5.4 [EXT-13]: never before the response to an earlier Read or Atomic; if there is
         // none, at once, so that its error comes before any error behind it [RDMAP-25]
         self.responder.push(if self.responder.front().is_some() {
             Owed::Atomic { request_id, stag, to, op, msn: header.msn }

@@ -4,7 +4,7 @@
 
 use crate::error::{ProtocolError, TerminateCode};
 
-/// What to do with the LLP stream. Obtained from [`crate::Qp::poll_action`], in order.
+/// What to do with the LLP stream. Returned by [`crate::Qp::poll_action`], in order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
     /// All FPDUs that `poll_transmit` still yields go out first, then shut down the sending half
@@ -13,8 +13,8 @@ pub enum Action {
     CloseGracefully,
     /// Reset the stream (RST) at once; nothing more is sent. `Detach` follows.
     Reset,
-    /// Reset the stream, but behind what the LLP has accepted: that completed, so it is to arrive,
-    /// within the bound of a close. Nothing more is sent, and what still comes is dropped. `Detach`
+    /// Reset the stream, but behind what the LLP has accepted: that completed, so it must arrive,
+    /// within the bound of a close. Nothing more is sent, and what still arrives is dropped. `Detach`
     /// follows.
     ResetBehind,
     /// The stream is over for this QP: release it. The QP is Idle or in Error. If `CloseGracefully`
@@ -25,7 +25,7 @@ pub enum Action {
     Event(QpEvent),
 }
 
-/// What the consumer of a QP learns about it (RDMAC asynchronous events).
+/// Events of a QP for its consumer (RDMAC asynchronous events).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QpEvent {
     /// First valid FPDU arrived (or, as initiator, the RTR left): both directions usable.
@@ -47,7 +47,7 @@ pub enum QpEvent {
 pub enum LlpFault {
     /// RST, or the LLP refused to go on.
     Reset,
-    /// The LLP, or the provider's keep-alive, gave up.
+    /// The LLP's, or the provider's keep-alive's, time-out.
     TimedOut,
     /// FIN in the middle of an FPDU or with work pending.
     UnexpectedFin,

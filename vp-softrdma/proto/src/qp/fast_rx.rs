@@ -1,8 +1,8 @@
 //! Fast path of receiving: Sends and RDMA Writes of one segment, whole, without markers.
 //!
-//! What `rx.rs` and `deliver.rs` find out step by step two octets of the header say at once. Every
-//! check is made here, too, but none is judged: whatever does not pass takes the slow path, which finds
-//! the same and knows the error.
+//! Two octets of the header show at once what `rx.rs` and `deliver.rs` find out step by step. Every
+//! check is made here, too, but without an error: what does not pass takes the slow path, which fails
+//! in the same check and returns the error.
 //!
 //! Owner: the QP; touched only by the thread that drives it. Nothing here outlives a message.
 
@@ -24,7 +24,7 @@ const fn front(tagged: bool, opcode: Opcode) -> [u8; 2] {
 }
 
 impl Reception {
-    /// Nothing is in the middle or waits, and FPDUs are contiguous.
+    /// No message is incomplete or waits, and FPDUs are contiguous.
     pub(super) fn is_plain(&self) -> bool {
         let waits = self.in_message() || !self.hold.is_empty();
         !waits && !self.expect_empty_send && !self.framing.marks()
@@ -32,7 +32,7 @@ impl Reception {
 }
 
 impl Qp {
-    /// Takes what it can of the messages at the front of `octets`; returns their octets. In RTS,
+    /// Handles as many as it can of the messages at the front of `octets`; returns their octets. In RTS,
     /// with a [`Reception`] that is plain.
     pub(super) fn take_fast<H: Host>(&mut self, octets: &[u8], host: &mut H) -> usize {
         let mut taken = 0;
@@ -92,7 +92,7 @@ impl Qp {
         let fits =
             octets <= capacity && (payload.is_empty() || host.place_receive(0, payload).is_ok());
         if !fits {
-            // The slow path goes on with the buffer that was taken.
+            // The slow path continues with the buffer that was taken.
             self.rx.partial = Some(Partial { capacity, received: 0 });
             return None;
         }

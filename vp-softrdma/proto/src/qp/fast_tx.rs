@@ -1,8 +1,8 @@
-//! Fast path of short messages: Sends and RDMA Writes of one segment, written straight to where the LLP takes
-//! them from.
+//! Fast path of short messages: Sends and RDMA Writes of one segment, written straight into the LLP's
+//! transmit buffer.
 //!
-//! The octets are those that `tx.rs` yields FPDU by FPDU. What is asked there for each of them is
-//! asked here once for many, and each WQE is looked at once. Whatever is not plain (markers, fences,
+//! The octets are those that `tx.rs` yields FPDU by FPDU. What is checked there for each FPDU is
+//! checked here once for many, and each WQE is read once. Whatever is not plain (markers, fences,
 //! a fault, anything else that is due) takes the slow path.
 //!
 //! Owner: the QP; touched only by the thread that drives it. When the peer dies nothing more is
@@ -17,8 +17,8 @@ use crate::wire::ddp::{Control, TaggedRepr, UntaggedRepr};
 use crate::wire::mpa::{CRC_LEN, LENGTH_LEN, MAX_PAD};
 use crate::wire::rdmap::{self, Opcode, qn};
 
-/// Payload octets of a message that is written this way at most: here a copy is cheaper than telling
-/// the LLP of one more piece of memory.
+/// Most payload octets of such a message: up to here a copy is cheaper than one more element in
+/// the LLP's scatter/gather list.
 const MAX_PAYLOAD: usize = 4 << 10;
 
 impl Qp {
@@ -27,12 +27,12 @@ impl Qp {
         self.is_plain() && self.sq.waits()
     }
 
-    /// Whether in RTS nothing is to be sent: what [`Self::poll_transmit`] would find out, too.
+    /// Whether there is nothing to send in RTS; [`Self::poll_transmit`] would return `None`.
     pub fn is_idle(&self) -> bool {
         self.is_plain() && !self.sq.waits()
     }
 
-    /// The SQ alone is to be served. What is owed to the peer has its turns, too [IOP-13].
+    /// Whether only the SQ has something to send: responses to the peer alternate with it [IOP-13].
     fn is_plain(&self) -> bool {
         self.state == State::Rts
             && self.responder.is_empty()
@@ -40,10 +40,9 @@ impl Qp {
             && !self.reads_go_on()
     }
 
-    /// Writes FPDUs of short messages to the front of `out`, `most` of them at most, and tells each
-    /// one's octets and number, as in [`crate::Fpdu`]. Returns how many there are. With 0, the next
-    /// message is not of the kind that goes this way, or `out` is short: see
-    /// [`Self::poll_transmit`].
+    /// Writes FPDUs of short messages to the front of `out`, `most` of them at most, and reports the
+    /// length and sequence of each, as in [`crate::Fpdu`]. Returns their number; 0 if the next message
+    /// cannot take the fast path or `out` is too short: see [`Self::poll_transmit`].
     pub fn transmit_short<H: Host>(
         &mut self,
         host: &mut H,
@@ -106,7 +105,7 @@ impl Qp {
     }
 }
 
-/// Octets of the DDP header, of the operations that go this way.
+/// Octets of the DDP header, for the operations of the fast path.
 fn header_len(op: SendOp) -> Option<usize> {
     match op {
         SendOp::Write { .. } => Some(TaggedRepr::LEN),

@@ -1,6 +1,6 @@
 //! An outbound FPDU: head inline, payload by reference.
 //!
-//! A value; owned by whoever polled it, until its octets are with the LLP or the QP is gone.
+//! A value; owned by the caller that polled it, until the LLP has its octets or the QP is gone.
 
 use crate::mpa::FpduPlan;
 use crate::types::{Slot, Stag};

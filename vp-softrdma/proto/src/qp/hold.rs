@@ -1,12 +1,12 @@
 //! Send-type messages that wait for a receive, buffered until one is posted.
 //!
 //! Without [`QpConfig::hold`](crate::QpConfig) such a message ends the stream. With it the message, and
-//! those behind it on its queue, wait here in the order of their MSNs, while everything else of the
-//! stream goes on: a Read Response behind them may be what the consumer waits for before it posts. How
-//! long a message waits is the driver's to say ([`Qp::handle_hold_timeout`]).
+//! those behind it on its queue, wait here in the order of their MSNs, while the rest of the stream
+//! goes on: the consumer may wait for a Read Response behind them before it posts. The driver bounds
+//! the time that a message waits ([`Qp::handle_hold_timeout`]).
 //!
-//! Owner: the receive half of a QP. Allocates when a message is kept, at most 80 octets beside what is
-//! counted, and holds no memory when none is. When the stream ends, or the peer dies, what is kept is dropped.
+//! Owner: the receive half of a QP. Allocates when it buffers a message, at most 80 octets more than it counts, and has
+//! no memory when there is none. When the stream ends, or the peer dies, buffered messages are dropped.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -20,12 +20,12 @@ use crate::wire::ddp::UntaggedRepr;
 use crate::wire::mpa::fpdu_len;
 use crate::wire::rdmap::{ImmediateRepr, Opcode};
 
-/// One message, or the segments of it that have come.
+/// One message, or those segments of it that have arrived.
 #[derive(Debug)]
 struct Message {
     first: Segment,
     msn: u32,
-    /// What its last segment says, once that is here.
+    /// The end of the message, from its last segment.
     last: Option<Last>,
     /// Payload; of Immediate Data the data.
     octets: Vec<u8>,
@@ -33,7 +33,7 @@ struct Message {
     wire: u32,
 }
 
-/// What is kept, the oldest first. At most the youngest is incomplete.
+/// Buffered messages, the oldest first. Only the youngest may be incomplete.
 #[derive(Debug, Default)]
 pub(crate) struct HeldMessages {
     messages: VecDeque<Message>,
@@ -53,12 +53,12 @@ impl HeldMessages {
         *self = Self::default();
     }
 
-    /// Judges a segment and makes room for its payload. Its MSN was judged before.
+    /// Checks a segment and allocates room for its payload. The caller has checked its MSN.
     pub(crate) fn admit(&mut self, segment: &Segment, header: &UntaggedRepr) -> Result<(), Error> {
         let open = self.messages.back().filter(|message| message.last.is_none());
         let received = open.map_or(0, |message| message.octets.len() as u32);
         let len = segment.payload_len();
-        // The buffer that it will have is not known.
+        // Its receive buffer is not known yet.
         Partial { capacity: u32::MAX, received }.check(header.mo, len)?;
         if open.is_none() {
             self.begin(segment, header)?;
@@ -84,7 +84,7 @@ impl HeldMessages {
             message.octets.extend_from_slice(octets);
         }
     }
-    /// All of the message is here.
+    /// The message is complete.
     pub(crate) fn complete(&mut self, last: Last) {
         if let Some(message) = self.messages.back_mut().filter(|message| message.last.is_none()) {
             message.last = Some(last);
@@ -101,8 +101,8 @@ impl HeldMessages {
 }
 
 impl Qp {
-    /// The host has receives again: those messages that were kept take them, in order. Call it whenever
-    /// receives were posted while [`Qp::waiting`] says that there is use for them.
+    /// Receives were posted: the buffered messages take them, in order. Call it after receives were
+    /// posted while [`Qp::waiting`] returns an MSN.
     pub fn handle_receives<H: Host>(&mut self, host: &mut H) {
         while self.state == State::Rts && !self.rx.hold.is_empty() {
             let Some(capacity) = host.begin_receive() else { return };
@@ -117,8 +117,8 @@ impl Qp {
         }
     }
 
-    /// The oldest message has waited for as long as it may: as without a hold there is no buffer for
-    /// it [ERR-09].
+    /// The oldest message has waited too long: the stream ends as it does without a hold, for want of
+    /// a buffer [ERR-09].
     pub fn handle_hold_timeout<H: Host>(&mut self, host: &mut H) {
         if let Some(oldest) = self.rx.hold.messages.front() {
             let refused = refused_segment(&oldest.first, &[]);
@@ -132,14 +132,14 @@ impl Qp {
     }
 
     /// While a message waits: octets of the stream that may still be read, so that no more than
-    /// [`QpConfig::hold`](crate::QpConfig) are kept. What was read is taken all the same: a driver asks
-    /// before it reads.
+    /// [`QpConfig::hold`](crate::QpConfig) are buffered. Octets that were read are always accepted, so a
+    /// driver calls this before it reads.
     pub fn hold_room(&self) -> Option<u32> {
         let HeldMessages { messages, wire } = &self.rx.hold;
         (!messages.is_empty()).then(|| self.config.hold.saturating_sub(*wire))
     }
 
-    /// A message that was kept gets its buffer. What of it has not come yet goes there directly.
+    /// A buffered message gets its receive buffer. Later segments of it go there directly.
     fn hand_over<H: Host>(
         &mut self,
         message: &Message,

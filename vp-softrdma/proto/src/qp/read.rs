@@ -1,13 +1,13 @@
-//! RDMA Reads of ours: the Requests of each. A long one is asked for in several, so that the peer can
-//! send other messages between the responses (RFC 5041 5.3 lets nothing into one) [IOP-13].
+//! Outbound RDMA Reads: a long one is split into several Requests, so that the peer can send other
+//! messages between the responses (RFC 5041 5.3 forbids it within one) [IOP-13].
 //!
-//! A WQE is begun when its turn in the SQ comes and done with the last response; so many may be
-//! begun as ORD allows. Their Requests go in posting order, as many at once as ORD allows again, each
-//! before other work. So an Atomic and a read fence wait for all of them, and whatever else overtakes,
-//! as it does behind any Read [RDMAP-19].
+//! A WQE starts when it is the next one of the SQ and is done with its last response; ORD bounds how many
+//! have started. Their Requests are sent in posting order, before other work; ORD also bounds how many
+//! are outstanding. So an Atomic and a read fence wait for all of them; other operations overtake them,
+//! as they overtake any Read [RDMAP-19].
 //!
 //! Owner: the QP; touched only by the thread that drives it. When the peer dies the WQEs are flushed
-//! by `close.rs`, and what was not asked for is forgotten with the stream.
+//! by `close.rs`, and Requests that were not sent are dropped with the stream.
 
 use crate::host::Host;
 use crate::qp::Qp;
@@ -18,7 +18,7 @@ use crate::types::{SendOp, Slot};
 use crate::wire::rdmap::{Opcode, ReadRequestRepr, qn};
 
 impl Qp {
-    /// The turn of a Read of `len` octets has come. `None`: Requests of earlier ones go first.
+    /// Starts a Read of `len` octets. `None`: Requests of earlier Reads go first.
     pub(super) fn begin_read(&mut self, slot: Slot, len: u32) -> Option<Fpdu> {
         self.sq.start(slot, len, 0);
         self.requester.begin(slot);
@@ -26,7 +26,7 @@ impl Qp {
         self.tx.responses_first = true;
         Some(fpdu)
     }
-    /// Whether a Read that was begun has Requests left to send.
+    /// Whether a started Read has Requests left to send.
     pub(super) fn reads_left(&self) -> bool {
         self.requester.unasked().is_some()
     }
@@ -34,7 +34,7 @@ impl Qp {
     pub(super) fn reads_go_on(&self) -> bool {
         self.reads_left() && self.requester.may_ask()
     }
-    /// The next Request of the Reads that were begun. It takes nobody's turn.
+    /// The next Request of the started Reads. It does not count as a turn of the SQ.
     pub(super) fn continue_reads(&mut self) -> Option<Fpdu> {
         if !self.reads_go_on() {
             return None;
@@ -89,7 +89,7 @@ impl Qp {
     }
 }
 
-/// How many Requests a Read of `octets` takes; their MSNs follow each other.
+/// Number of Requests for a Read of `octets`; their MSNs are consecutive.
 pub(super) fn requests_of(octets: u32, max_read_request: u32) -> u32 {
     octets.div_ceil(max_read_request.max(1)).max(1)
 }

@@ -1,7 +1,7 @@
 //! Receive half of a QP: octets to FPDUs to segments, and their placement.
 //!
-//! Owner: the QP; touched only by the thread that drives it. A peer that dies leaves a message in
-//! the middle: `in_message` says so, and the host flushes the receive buffer.
+//! Owner: the QP; touched only by the thread that drives it. If the peer dies in the middle of a
+//! message, `in_message` is true, and the host flushes the receive buffer.
 
 use crate::ddp::untagged::Partial;
 use crate::error::ProtocolError;
@@ -17,9 +17,9 @@ use crate::wire::mpa::{CRC_LEN, LENGTH_LEN, pad_len};
 use crate::wire::rdmap::{self, Opcode, ReadRequestRepr};
 use crate::wire::terminate::TerminateRepr;
 
-/// Fewer octets than this are not worth a read of their own: they wait for the whole FPDU.
+/// A payload with fewer octets is not placed as it streams in: it waits for the whole FPDU.
 const DIRECT_MIN: usize = 2048;
-/// Longest DDP header and the longest payload that the core itself understands.
+/// Longest DDP header and the longest payload that the core itself parses.
 const HEAD: usize = ddp::MAX_HEADER + TerminateRepr::MAX_LEN;
 
 /// State of the receive half.
@@ -30,7 +30,7 @@ pub(crate) struct Reception {
     pub(super) msn: [u32; 4],
     /// The Send-type message that has a buffer and is not complete.
     pub(super) partial: Option<Partial>,
-    /// Those that have none yet.
+    /// Messages that have no receive buffer yet.
     pub(super) hold: HeldMessages,
     /// An RDMA Write whose last segment has not come.
     pub(super) write_open: bool,
@@ -40,7 +40,7 @@ pub(crate) struct Reception {
     pub(crate) expect_empty_send: bool,
 }
 
-/// One DDP segment, judged.
+/// One DDP segment, checked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment {
     pub(super) header: Header,
@@ -79,7 +79,7 @@ pub(super) struct Last {
     word: Word,
 }
 
-/// What the header's word is.
+/// What the header's 32-bit word means.
 #[derive(Clone, Copy, Debug)]
 enum Word {
     Nothing,
@@ -118,11 +118,11 @@ impl Last {
 /// Where an admitted segment's payload goes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Landing {
-    /// Nowhere: there is none.
+    /// Nowhere: there is no payload.
     Empty,
     /// The receive buffer, from this offset.
     Buffer(u32),
-    /// Aside: no receive is posted.
+    /// The hold buffer: no receive is posted.
     Hold,
     /// Registered memory, checked with the host.
     Tagged,
@@ -164,13 +164,13 @@ impl Reception {
             expect_empty_send: false,
         }
     }
-    /// Something has begun that the peer has not finished.
+    /// Whether the peer has begun a message and not finished it.
     pub(crate) fn in_message(&self) -> bool {
         self.direct.is_some() || self.partial.is_some() || self.write_open || self.hold.is_open()
     }
-    /// The message that is being kept, of which there are so many octets, has got its buffer: the rest of
-    /// a segment that streams in goes there. Returns the octets of whole segments, and those that there
-    /// will be with this one.
+    /// The incomplete buffered message, with `received` octets so far, got its receive buffer: the rest of
+    /// a segment that streams in goes there. Returns the octets of whole segments, and the octets with
+    /// that segment.
     pub(super) fn redirect(&mut self, octets: u32) -> (u32, u64) {
         match &mut self.direct {
             Some(Direct { landing: landing @ Landing::Hold, segment, placed, .. }) => {
@@ -203,7 +203,7 @@ impl Qp {
             }
             if let Some(direct) = self.rx.direct {
                 if rest.is_empty() {
-                    // Closing has given the receive buffers back: nothing lands there any more.
+                    // Closing has released the receive buffers: nothing is placed there any more.
                     let rts = self.state == State::Rts;
                     let want = if rts { direct.want() } else { Want::Octets(1) };
                     return Input { consumed, want };
@@ -287,7 +287,7 @@ impl Qp {
         }
     }
 
-    /// Check, place, deliver: each only if the one before succeeded [DDP-12, DDP-16].
+    /// Check, place, deliver: each step only if the one before succeeded [DDP-12, DDP-16].
     fn handle_bulk<H: Host>(
         &mut self,
         segment: &Segment,
@@ -303,8 +303,8 @@ impl Qp {
         self.deliver(segment, host)
     }
 
-    /// RDMAC 6.2.5 [VERBS-05]: data behind our FIN makes the close a bad one. What nobody would
-    /// miss (kicks and probes on their way when we closed) is let pass.
+    /// RDMAC 6.2.5 [VERBS-05]: data behind our FIN makes the close a bad one. Kicks and
+    /// probes that were in flight when we closed are ignored.
     fn close_interrupted<H: Host>(&mut self, segment: &Segment, inline: &[u8], host: &mut H) {
         let harmless = match segment.opcode {
             Opcode::Write => segment.payload_len() == 0,
@@ -345,8 +345,8 @@ impl Qp {
 
     // ---- payload that streams in ------------------------------------------------------------
 
-    /// Large payload of an FPDU that has only begun to arrive, when nothing has to be verified
-    /// behind it: admit the segment now. Returns the octets of length field and header.
+    /// Admits a segment whose large payload has only begun to arrive, when no CRC behind it has to be
+    /// verified. Returns the octets of length field and header.
     fn begin_direct<H: Host>(&mut self, octets: &[u8], host: &mut H) -> Option<usize> {
         if self.state != State::Rts || !self.rx.framing.places_early() {
             return None;
@@ -376,7 +376,7 @@ impl Qp {
         Some(LENGTH_LEN + header.buffer_len())
     }
 
-    /// Places or skips what is there of a segment that streams in; returns the octets used.
+    /// Places or skips the present part of a segment that streams in; returns the octets used.
     fn continue_direct<H: Host>(
         &mut self,
         mut direct: Direct,
@@ -410,7 +410,7 @@ impl Qp {
 /// Versions, opcode, T bit and queue, in this order (RFC 5040 7.2, RFC 5041 7.1) [RDMAP-31]. `takes`: whether
 /// this stream knows the opcode.
 fn judge(header: &Header, takes: impl Fn(&Opcode) -> bool) -> Result<Opcode, ProtocolError> {
-    // RFC 5041 4.1 [DDP-04, ERR-05]; reserved bits are not looked at [DDP-03]
+    // RFC 5041 4.1 [DDP-04, ERR-05]; reserved bits are ignored [DDP-03]
     if header.control().version() != ddp::VERSION {
         return Err(match header {
             Header::Tagged(_) => ProtocolError::TaggedVersion,
@@ -438,7 +438,7 @@ fn judge(header: &Header, takes: impl Fn(&Opcode) -> bool) -> Result<Opcode, Pro
     Ok(opcode)
 }
 
-/// What a Terminate says about a segment; `inline` is the front of its payload, if at hand.
+/// The headers of a segment for a Terminate; `inline` is the front of its payload, if available.
 pub(super) fn refused_segment(segment: &Segment, inline: &[u8]) -> RefusedHeaders {
     let read_request = (segment.opcode == Opcode::ReadRequest)
         .then(|| ReadRequestRepr::parse(inline).ok())

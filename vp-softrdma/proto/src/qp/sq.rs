@@ -8,10 +8,10 @@ use crate::qp::effect::PostError;
 use crate::ring::Ring;
 use crate::types::{Completion, SendOp, SendWqe, Slot, Status};
 
-/// How far a WQE got.
+/// Progress of a WQE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
-    /// Its turn has not come.
+    /// Not started.
     Queued,
     /// Segments are going out, or a response is awaited.
     Started,
@@ -39,7 +39,7 @@ pub(crate) struct Entry {
 pub(crate) struct SendQueue {
     ring: Ring<Entry>,
     started: u32,
-    /// One did not succeed: those behind it do not, either.
+    /// A WQE failed, so those behind it fail, too.
     failed: bool,
 }
 
@@ -68,7 +68,7 @@ impl SendQueue {
         let first = self.started == 0;
         self.next_mut().map(|(slot, entry)| (slot, entry.wqe, first))
     }
-    /// Whether a WQE waits for its turn.
+    /// Whether a WQE is not started.
     pub(crate) fn waits(&self) -> bool {
         self.started != self.ring.len()
     }
@@ -119,8 +119,8 @@ impl SendQueue {
             self.complete(Status::Success, host);
         }
     }
-    /// Completes everything: what is done up to the first that is not, and the rest as Flushed or
-    /// failed [VERBS-11]. So those that did not succeed are the last ones, and their number says which.
+    /// Completes everything: successful up to the first WQE that is not done, the rest as Flushed or
+    /// failed [VERBS-11]. So the unsuccessful ones are the last ones, and their number identifies them.
     pub(crate) fn flush<H: Host>(&mut self, accepted: u64, host: &mut H) {
         self.retire(accepted, host);
         while let Some(entry) = self.ring.front() {
@@ -162,7 +162,7 @@ impl SendQueue {
     }
 }
 
-/// Completion status of a WQE whose local half is bad.
+/// Completion status of a WQE with a local fault.
 pub(crate) fn local_status(fault: LocalFault) -> Status {
     match fault {
         // RDMAC 8.1.3.2

@@ -1,7 +1,7 @@
 //! The five QP states and their transitions (RDMAC Verbs 6.2).
 //!
-//! Owner: the QP. Pure functions here. When the peer dies the QP goes to Error, or by way of
-//! Terminate if a Terminate can still be tried.
+//! Owner: the QP. Pure functions here. When the peer dies the QP goes to Error, or through
+//! Terminate if a Terminate may still be sent.
 
 /// The five states of RDMAC Verbs 6.2 [VERBS-01].
 ///

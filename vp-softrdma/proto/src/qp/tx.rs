@@ -18,17 +18,17 @@ use crate::wire::rdmap::{
 };
 use crate::wire::terminate::TerminateRepr;
 
-/// STag of zero-length Writes and Reads that nobody sees: some hardware refuses 0 [IOP-07].
+/// STag of zero-length kicks and probes: some hardware refuses 0 [IOP-07].
 const HIDDEN_STAG: Stag = Stag(1);
 
-/// Whose message is being cut.
+/// Owner of the message that is being segmented.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Source {
     Wqe(Slot),
     Response { request: ReadRequestRepr, msn: u32 },
 }
 
-/// The message on its way out; the next one starts when this one ended [DDP-11].
+/// The message that is being sent; the next one starts when this one ended [DDP-11].
 #[derive(Clone, Copy, Debug)]
 struct Current {
     source: Source,
@@ -42,7 +42,7 @@ pub(super) enum Stall {
     Ord,
 }
 
-/// What `handle_source_fault` takes back.
+/// What `handle_source_fault` undoes.
 #[derive(Clone, Copy, Debug)]
 struct Undo {
     framing: mpa::Tx,
@@ -66,7 +66,7 @@ pub(crate) struct Transmit {
     /// The WQE whose Write is out and whose Immediate Data is next.
     immediate: Option<Slot>,
     undo: Option<Undo>,
-    /// What the next WQE was found to wait for.
+    /// What the next WQE waits for.
     pub(super) stall: Option<Stall>,
     /// The peer's Reads go before the SQ's next message.
     pub(super) responses_first: bool,
@@ -100,11 +100,11 @@ impl Transmit {
             terminate: false,
         }
     }
-    /// Everything yielded is with the LLP, and nothing more will be.
+    /// Everything yielded was accepted by the LLP, and nothing more will be yielded.
     pub(crate) fn drained(&self) -> bool {
         !self.terminate && self.accepted == self.yielded
     }
-    /// The next message of the SQ is all that is due, and it needs no markers.
+    /// Only the next message of the SQ is due, and it needs no markers.
     pub(super) fn is_plain(&self) -> bool {
         let due = self.rtr.is_some()
             || self.current.is_some()
@@ -176,7 +176,7 @@ impl Qp {
             State::Rts if self.tx.allowed => self.next_fpdu(host),
             _ => None,
         };
-        // A fault found just now sends its Terminate at once [RDMAP-28]
+        // After a fault in this call the Terminate follows at once [RDMAP-28]
         let fpdu = match fpdu {
             None if self.state == State::Terminate => self.terminate_fpdu(),
             fpdu => fpdu,
@@ -317,7 +317,7 @@ impl Qp {
     fn next_response<H: Host>(&mut self, host: &mut H) -> Option<Fpdu> {
         let owed = self.responder.front().filter(|_| self.state == State::Rts)?;
         match owed {
-            // RFC 5040 5.2.2 [RDMAP-05]: the sink's STag and TO are copied, not understood
+            // RFC 5040 5.2.2 [RDMAP-05]: the sink's STag and TO are copied, not interpreted
             Owed::Read { request, msn } => {
                 let target = Target::Tagged { stag: request.sink_stag, to: request.sink_to };
                 let segmenter = Segmenter::new(Opcode::ReadResponse, target, request.size);
@@ -326,8 +326,8 @@ impl Qp {
             Owed::Executed { request_id, original } => {
                 Some(self.atomic_response(request_id, original))
             }
-            // RFC 7306 5.4 [EXT-11, EXT-13]: executed when its turn to be answered has come, so
-            // never before an earlier Read or Atomic was answered
+            // RFC 7306 5.4 [EXT-11, EXT-13]: executed when its response is due, so
+            // never before the response to an earlier Read or Atomic
             Owed::Atomic { request_id, stag, to, op, msn } => {
                 match host.execute_atomic(stag, to, op) {
                     Ok(original) => Some(self.atomic_response(request_id, original)),
@@ -370,7 +370,7 @@ impl Qp {
     }
 }
 
-/// The segment that carried a request of the peer's, as it must have looked (reserved bits aside).
+/// The segment of a peer's request, rebuilt (reserved bits excepted).
 fn refused_request(
     opcode: Opcode,
     msn: u32,

@@ -183,7 +183,7 @@ impl Qp {
         stall.is_none()
     }
 
-    /// Counts waits, and not how often somebody looks whether one is over.
+    /// Counts each wait once, however often it is checked.
     fn note_stall(&mut self, stall: Option<Stall>) {
         if core::mem::replace(&mut self.tx.stall, stall) == stall {
             return;
@@ -197,7 +197,7 @@ impl Qp {
         }
     }
 
-    /// A work request that cannot be carried out: it completes in error, a Terminate goes instead of
+    /// A work request that cannot be executed: it completes in error, a Terminate goes instead of
     /// its message, everything else is flushed (RFC 5040 7.1(1)) [RDMAP-28, ERR-27, VERBS-18].
     pub(super) fn fail_work<H: Host>(&mut self, slot: Slot, status: Status, host: &mut H) {
         self.sq.set_phase(slot, Phase::Failed(status));
@@ -215,7 +215,7 @@ pub(super) fn send_opcode(solicited: bool, invalidate: Option<Stag>) -> Opcode {
     }
 }
 
-/// Awaits a response, and so uses ORD.
+/// Whether it awaits a response, and so counts against ORD.
 pub(super) fn is_request(op: SendOp) -> bool {
     matches!(op, SendOp::Read { .. } | SendOp::FetchAdd { .. } | SendOp::CmpSwap { .. })
 }

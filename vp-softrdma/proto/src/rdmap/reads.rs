@@ -9,7 +9,7 @@ use crate::ring::Ring;
 use crate::types::{Slot, Stag};
 use crate::wire::rdmap::{AtomicRequestRepr, ReadRequestRepr, atomic};
 
-/// What kind of response must come next.
+/// The kind of response that must come next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Awaited {
     /// RDMA Read Response into the sink we named; `last`: of its WQE.
@@ -21,32 +21,31 @@ pub(crate) enum Awaited {
 /// A request of ours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Request {
-    /// Its WQE; `None`: an RTR or a probe, which must not surface [CONN-30].
+    /// Its WQE; `None`: an RTR or a probe, which has no completion [CONN-30].
     pub(crate) slot: Option<Slot>,
     pub(crate) awaited: Awaited,
 }
 
 impl Request {
-    /// Nothing is left of its WQE.
+    /// It is the last one of its WQE.
     fn is_last(&self) -> bool {
         self.slot.is_some() && !matches!(self.awaited, Awaited::Read { last: false, .. })
     }
 }
 
-/// Our Reads and Atomics that were begun, and their requests without a complete response, oldest
-/// first.
+/// Our started Reads and Atomics, and their requests without a complete response, oldest first.
 #[derive(Debug)]
 pub(crate) struct Requester {
     ring: Ring<Request>,
     /// Reads that have Requests left to send.
     unasked: Ring<Slot>,
-    /// Octets that were asked for of the oldest of them.
+    /// Octets requested so far of the oldest of them.
     asked: u32,
     /// ORD of the stream.
     pub(crate) limit: u16,
-    /// Octets of the oldest Read's response that have come.
+    /// Octets received of the oldest Read's response.
     received: u32,
-    /// WQEs that were begun and are not done.
+    /// WQEs that started and are not done.
     open: u32,
     /// Entries without a WQE.
     hidden: u32,
@@ -73,7 +72,7 @@ impl Requester {
     pub(crate) fn visible(&self) -> u32 {
         self.open
     }
-    /// Requests that must not surface: RTR, probe.
+    /// Requests without a completion: RTR, probe.
     pub(crate) fn hidden(&self) -> u32 {
         self.hidden
     }
@@ -81,7 +80,7 @@ impl Requester {
     pub(crate) fn has_room(&self) -> bool {
         self.ring.len() < self.most()
     }
-    /// Whether ORD permits to begin another Read (RDMAC 6.5) [VERBS-15].
+    /// Whether ORD permits another Read to start (RDMAC 6.5) [VERBS-15].
     pub(crate) fn may_begin(&self) -> bool {
         self.open + self.hidden < self.most()
     }
@@ -94,12 +93,12 @@ impl Requester {
         self.unasked.push(slot);
         self.open += 1;
     }
-    /// The Read that the next Request is for, and the octets that were asked for.
+    /// The Read of the next Request, and its octets requested so far.
     pub(crate) fn unasked(&self) -> Option<(Slot, u32)> {
         self.unasked.front().map(|&slot| (slot, self.asked))
     }
-    /// Whether a Read that was begun may ask. That ORD was lowered since does not stop it (RDMAC
-    /// 9.2.5.2), also not if there is none left.
+    /// Whether a started Read may send a Request. An ORD that was lowered since does not stop it (RDMAC
+    /// 9.2.5.2), even at 0.
     pub(crate) fn may_ask(&self) -> bool {
         self.ring.is_empty() || self.has_room()
     }
@@ -140,7 +139,7 @@ impl Requester {
         self.received += octets;
     }
 
-    /// Judges a segment of an RDMA Read Response against the oldest request [RDMAP-10, ERR-24].
+    /// Checks a segment of an RDMA Read Response against the oldest request [RDMAP-10, ERR-24].
     pub(crate) fn check_response(
         &self,
         stag: Stag,
@@ -155,7 +154,7 @@ impl Requester {
         };
         let end = u64::from(self.received) + u64::from(len);
         if len > 0 {
-            // RFC 5041 5.2 [DDP-10]: of an empty segment neither is looked at
+            // RFC 5041 5.2 [DDP-10]: neither is checked in an empty segment
             if stag != sink_stag {
                 return Err(ProtocolError::TaggedStag);
             }
@@ -163,7 +162,7 @@ impl Requester {
                 return Err(ProtocolError::TaggedBounds);
             }
         }
-        // RFC 5040 5.2.2 [RDMAP-05]: as many octets as were asked for, no fewer when it ends
+        // RFC 5040 5.2.2 [RDMAP-05]: exactly as many octets as requested
         if end > u64::from(size) || (last && end < u64::from(size)) {
             return Err(ProtocolError::TaggedBounds);
         }
@@ -185,7 +184,7 @@ pub(crate) enum Owed {
         op: AtomicOp,
         msn: u32,
     },
-    /// An Atomic that was done when it came; only its response is owed.
+    /// An Atomic that was executed on arrival; only its response is due.
     Executed {
         request_id: u32,
         original: u64,
@@ -208,7 +207,7 @@ impl Responder {
     pub(crate) fn clear(&mut self) {
         self.ring.clear();
     }
-    /// Something that the peer would miss: a zero-length Read is its probe.
+    /// Whether there is more than zero-length Reads, which are the peer's probes.
     pub(crate) fn owes_data(&self) -> bool {
         self.ring
             .iter()

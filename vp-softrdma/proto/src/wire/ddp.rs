@@ -1,6 +1,6 @@
 //! DDP headers (RFC 5041 section 4): control octet, tagged (14 octets), untagged (18 octets).
 //!
-//! Owner of the state: none, pure functions. Any thread. A peer that dies leaves a slice too short:
+//! Owner of the state: none, pure functions. Any thread. If the slice is too short:
 //! [`WireError::Truncated`].
 
 use super::{front, u32_at, u64_at};

@@ -1,6 +1,6 @@
 //! MPA: start-up frames and their enhanced block, FPDU sizes, markers (RFC 5044, RFC 6581).
 //!
-//! Owner of the state: none, pure functions. Any thread. A peer that dies leaves a slice too short:
+//! Owner of the state: none, pure functions. Any thread. If the slice is too short:
 //! [`WireError::Truncated`].
 
 use super::{front, part, u16_at};

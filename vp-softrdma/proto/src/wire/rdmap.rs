@@ -1,6 +1,6 @@
 //! RDMAP control octet, opcodes, queues and message headers (RFC 5040 section 4, RFC 7306).
 //!
-//! Owner of the state: none, pure functions. Any thread. A peer that dies leaves a slice too short:
+//! Owner of the state: none, pure functions. Any thread. If the slice is too short:
 //! [`WireError::Truncated`].
 
 use super::{front, u32_at, u64_at};
@@ -41,7 +41,7 @@ pub enum Opcode {
     /// Of this implementation, between ends that agreed on it: a Send with 32 bits of immediate data in the
     /// place of the Invalidate STag. RFC 6580 leaves the opcode 0xF to experiments.
     SendImmediate = 0x0f,
-    /// The same with Solicited Event: the lower reserved bit of the control octet, beside the opcode.
+    /// The same with Solicited Event: the lower reserved bit of the control octet, next to the opcode.
     SendImmediateSolicited = 0x1f,
 }
 

@@ -1,6 +1,6 @@
 //! The Terminate message (RFC 5040 section 4.8): control word, and the headers of the refused segment.
 //!
-//! Owner of the state: none, pure functions. Any thread. A peer that dies leaves a slice too short:
+//! Owner of the state: none, pure functions. Any thread. If the slice is too short:
 //! only the control word is needed.
 
 use super::rdmap::ReadRequestRepr;
@@ -29,7 +29,7 @@ impl TerminateRepr {
         Self { code, segment_length: None, ddp: None, read_request: None }
     }
 
-    /// Reads what is there. Lengths decide, flags alone never do: some peers set R and send no Read
+    /// Reads what is there. The length decides which headers are there, not the flags alone: some peers set R and send no Read
     /// header [RDMAP-32, ERR-26]. Only a missing control word is an error.
     pub fn parse(octets: &[u8]) -> Result<Self, WireError> {
         let word = front::<4>(octets)?;

@@ -1,21 +1,21 @@
 //! Collecting and building start-up frames (RFC 5044 section 7.1.1), the same for both roles.
 //!
 //! Owner of the state: the start-up machine. One thread at a time. A collector holds at most 532
-//! octets; when the peer dies it says how many had come.
+//! octets; when the peer dies it reports how many had arrived.
 
 use alloc::vec::Vec;
 
 use super::{StartupError, Step, max_private_data};
 use crate::wire::mpa::{EnhancedRepr, FrameKind, MAX_PRIVATE_DATA, StartupRepr};
 
-/// The frame that the peer is sending, as far as it has come.
+/// The part of the peer's frame that has arrived.
 #[derive(Clone, Debug)]
 pub(super) struct Collector {
     expected: FrameKind,
     octets: Vec<u8>,
 }
 
-/// A complete frame whose sizes are right; its values are not judged yet.
+/// A complete frame whose sizes are right; its values are not checked yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame<'a> {
     pub(super) fixed: StartupRepr,
@@ -28,8 +28,8 @@ impl Collector {
         Self { expected, octets: Vec::new() }
     }
 
-    /// Takes octets up to the frame's end. Whatever the pieces, the outcome is that of the whole.
-    /// `judge` sees the fixed part before any private data is waited for.
+    /// Takes octets up to the frame's end. The result does not depend on how the stream is split.
+    /// `judge` checks the fixed part before private data is awaited.
     pub(super) fn feed(
         &mut self,
         octets: &[u8],
@@ -54,7 +54,7 @@ impl Collector {
         Ok(Step::Done { consumed, value: () })
     }
 
-    /// The frame, once `feed` said that it is complete.
+    /// The frame; call it when `feed` has returned that it is complete.
     pub(super) fn frame(&self) -> Option<Frame<'_>> {
         let fixed = StartupRepr::parse(&self.octets).ok()?;
         let data = self.octets.get(StartupRepr::LEN..)?;
@@ -83,7 +83,7 @@ impl Collector {
 
     fn check_key(&self) -> Result<(), StartupError> {
         // RFC 5044 7.1.1 [CONN-01, CONN-12]: the first octet that differs decides, at once, so that
-        // a peer which speaks something else is not waited for.
+        // a peer that speaks another protocol is not waited for.
         let due = self.expected.key();
         let Some(at) = self.octets.iter().zip(due).position(|(octet, due)| octet != due) else {
             return Ok(());

@@ -1,6 +1,6 @@
-//! Negotiation of IRD, ORD and RTR (RFC 6581 section 9), as pure functions of what both ends ask for.
+//! Negotiation of IRD, ORD and RTR (RFC 6581 section 9), as pure functions of what both ends request.
 //!
-//! Owner of the state: none. Any thread. The peer plays no part beyond its numbers.
+//! Owner of the state: none. Any thread. Of the peer only its numbers matter.
 
 use super::{RtrSet, StartupConfig, StartupError};
 use crate::types::RtrKind;
@@ -13,14 +13,14 @@ pub(super) struct Limits {
     pub(super) ord: u16,
 }
 
-/// The RTR that a responder offers: exactly one, so that it knows what will come. Something that it
-/// supports even if nothing matches; the initiator then ends the connection [CONN-28].
+/// The RTR that a responder offers: exactly one, so that it knows what will come. If none matches,
+/// one that it supports; the initiator then ends the connection [CONN-28].
 pub(super) fn offer(ours: RtrSet, theirs: RtrSet) -> RtrKind {
     let ours = if ours.is_empty() { RtrSet { send: false, write: true, read: true } } else { ours };
     ours.common(theirs).preferred().or(ours.preferred()).unwrap_or(RtrKind::Write)
 }
 
-/// Responder: what it will hold, given the request's block, and what it replies.
+/// Responder: its limits, given the request's block, and its reply.
 pub(super) fn respond(
     ours: Limits,
     max_ird: u16,
@@ -45,7 +45,7 @@ pub(super) fn respond(
     (hold, reply)
 }
 
-/// Initiator: what it will hold, given the reply's block.
+/// Initiator: its limits, given the reply's block.
 pub(super) fn conclude(
     config: &StartupConfig,
     reply: EnhancedRepr,

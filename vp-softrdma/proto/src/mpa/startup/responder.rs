@@ -34,7 +34,7 @@ impl Responder {
                 _ => Ok(()),
             }
         })?;
-        // RFC 5044 7.1.2(2) [CONN-08]: nothing is answered before the frame is complete.
+        // RFC 5044 7.1.2(2) [CONN-08]: no reply before the frame is complete.
         let (Step::Done { consumed, .. }, Some(frame)) = (step, self.request.frame()) else {
             return Ok(Step::NeedMore);
         };
@@ -69,7 +69,7 @@ impl Responder {
             }
             None => (ours, None),
         };
-        // RFC 5044 7.1.1 [MPA-13, CONN-03]: C = 1 is always answered by C = 1.
+        // RFC 5044 7.1.1 [MPA-13, CONN-03]: the reply to C = 1 has C = 1.
         let crc = self.config.crc || frame.fixed.crc;
         let octets = build(self.reply(&frame, crc, false), block, private_data)?;
         let negotiated = Negotiated {
@@ -102,7 +102,7 @@ impl Responder {
     pub fn reply_for(&self, error: StartupError) -> Option<Vec<u8>> {
         match error {
             StartupError::Markers | StartupError::CrcPolicy => self.reject(&[]).ok(),
-            // RFC 5044 C [CONN-31]: revision 0 learns which revision would do, then we close.
+            // RFC 5044 C [CONN-31]: the reply to revision 0 names one that we accept, then we close.
             StartupError::Revision { got: 0 } => Some(REVISION_1.emit().to_vec()),
             _ => None,
         }
@@ -126,7 +126,7 @@ impl Responder {
     }
 }
 
-/// The answer to a revision that we refuse.
+/// The reply to a revision that we refuse.
 const REVISION_1: StartupRepr = StartupRepr {
     kind: FrameKind::Reply,
     markers: false,
