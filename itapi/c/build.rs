@@ -1,8 +1,8 @@
 //! Gives `libitapi.so` its name, its symbol versions, and nothing to export but its functions.
 //!
-//! rustc hands the linker a version script of its own, without versions, and linkers want one. So
-//! the library, and only it, is linked through a small program in the build directory that leaves
-//! out all version scripts but the last one: ours. It runs rustc's own lld, else the system's `ld`.
+//! rustc passes the linker a version script of its own, without versions, and linkers accept only one.
+//! So the library, and only it, is linked through a small script in the build directory that passes on
+//! only the last version script: ours. It runs rustc's own lld, else the system's `ld`.
 
 use std::env;
 use std::error::Error;
@@ -11,7 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The `2` says: binaries of every IT-API 2.x run with it.
+/// The `2`: binaries of every IT-API 2.x run with it.
 const SONAME: &str = "libitapi.so.2";
 const VERSIONS: &str = "itapi.map";
 
@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arguments = [
         "-fuse-ld=bfd".to_owned(),
         format!("-B{}/", tools.display()),
-        // Its threads run on when it is closed.
+        // Its threads still run after a `dlclose`.
         "-Wl,-z,nodelete".to_owned(),
         format!("-Wl,-soname,{SONAME}"),
         format!("-Wl,--version-script={}", home.join(VERSIONS).display()),
@@ -71,7 +71,7 @@ exec {linker} "$@" "$versions"
     Ok(())
 }
 
-/// The lld that came with rustc, if one did.
+/// The lld of rustc, if it has one.
 fn rustc_lld() -> Result<Option<PathBuf>, Box<dyn Error>> {
     let rustc = env::var("RUSTC")?;
     let output = Command::new(rustc).args(["--print", "sysroot"]).output()?;

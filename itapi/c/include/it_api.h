@@ -2,10 +2,10 @@
  * it_api.h: the Interconnect Transport API (IT-API) 2.1 for C and C++.
  *
  * RDMA for applications: a program creates objects, connects them and posts work requests; events
- * report what became of these.
+ * report their results.
  * Written for C99 and C++98 and later. Link with -litapi (pkg-config: itapi).
  *
- * Say which version of the standard a source is written for, on the command line best; the names of
+ * Define the version of the standard that a source is written for, best on the command line; the names of
  * calls whose arguments changed (it_lmr_create, it_rmr_create, it_rmr_bind) mean those of that version:
  *
  *   ITAPI_ENABLE_V21_BINDINGS        2.1: for new programs
@@ -22,8 +22,8 @@
  *   ITAPI_IANA_PORT_HOST_BYTE_ORDER  ports are in host byte order, not network byte order
  *   ITAPI_SERVICE_ID_HOST_BYTE_ORDER the same for InfiniBand service ids
  *
- * Begin with itw_connect(), itw_listen() and itw_ep_attributes_init() (itapi/address.h), and with
- * itw_last_error() for what went wrong. C++11 and later: itapi.hpp has objects that free themselves.
+ * Begin with itw_connect(), itw_listen() and itw_ep_attributes_init() (itapi/address.h);
+ * itw_last_error() explains errors. C++11 and later: itapi.hpp has objects that free themselves.
  *
  * Rules for every function
  *
@@ -33,14 +33,14 @@
  *                call then waits for, for ever. A handler may write to a descriptor that a thread
  *                polls; it_evd_wait() returns IT_ERR_INTERRUPT when a handler ran.
  *   Ending       Do not cancel a thread inside a call: disable its cancellation around the call. It
- *                would not end a wait: it_evd_wait() is no cancellation point, and returns first. An
+ *                would not end a wait: it_evd_wait() is not a cancellation point, and returns first. An
  *                event or it_ia_free() ends a wait. A callback must return: pthread_exit(), longjmp()
  *                and C++ exceptions out of it end the process or leave locks held.
- *   Memory       While the process has no memory, calls that make something return
- *                IT_ERR_RESOURCES. What is open goes on and can be closed.
+ *   Memory       While the process has no memory, calls that create objects return
+ *                IT_ERR_RESOURCES. Existing objects still work and can be closed.
  *   dlclose      Leaves the library in the process: its threads may run.
- *   Failure      A call that does not return IT_SUCCESS changed nothing. itw_last_error() says why.
- *   Any time     IT_ERR_IA_CATASTROPHE: the interface adapter is dead, or this process was forked
+ *   Failure      A call that does not return IT_SUCCESS changed nothing. itw_last_error() has the reason.
+ *   Any time     IT_ERR_IA_CATASTROPHE: the interface adapter failed, or this process was forked
  *                from one that uses IT-API. Fork before the first it_ia_create(), or exec.
  *   Handles      One that is IT_NULL_HANDLE, freed, of another kind, or made up: the INVALID status
  *                of its kind (IT_ERR_INVALID_EP, ...). Handles are names, not addresses.

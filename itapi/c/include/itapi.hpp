@@ -227,7 +227,7 @@ public:
               "it_ep_rc_create");
     }
 
-    /** To "HOST:PORT", see itw_connect(); an event says what became of it. */
+    /** To "HOST:PORT", see itw_connect(); an event reports the result. */
     void connect(const std::string &address, const std::string &private_data = std::string()) const {
         check(itw_connect(get(), address.c_str(), octets(private_data), private_data.size()), "itw_connect");
     }

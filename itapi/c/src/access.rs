@@ -44,7 +44,7 @@ pub(crate) fn of_window(privs: it_mem_priv_t) -> Outcome<Access> {
     Ok(access)
 }
 
-/// In the terms of C.
+/// As C's constants.
 pub(crate) fn to_c(access: Access) -> it_mem_priv_t {
     RIGHTS.iter().filter(|(_, right)| access.contains(*right)).fold(0, |all, (bit, _)| all | bit)
 }
@@ -63,7 +63,7 @@ pub(crate) fn addressing(mode: it_addr_mode_t, most: &RnicAttrs) -> Outcome<Addr
     }
 }
 
-/// In the terms of C.
+/// As C's constants.
 pub(crate) fn mode(addressing: Addressing) -> it_addr_mode_t {
     match addressing {
         // C has no mode for a base, and no region of this face has one.

@@ -1,6 +1,6 @@
-//! `itw_connect`, `itw_listen`, `itw_listen_address`: ends of connections by address in words, and the attributes
-//! that suit most programs (`itw_*_init`). No state; the caller's thread, which waits for the resolver where an
-//! address has a host name, and for nobody else.
+//! `itw_connect`, `itw_listen`, `itw_listen_address`: connections by an address as text, and default attributes
+//! (`itw_*_init`). No state; the caller's thread, which waits for the resolver where an address has a host
+//! name, and for nothing else.
 
 use std::ffi::c_char;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use super::types::*;
 
 /// Octets of an address, NUL included: a host name has 253 at most, a port 5.
 const ADDRESS_SIZE: usize = 512;
-/// Requests and receives under way by default; segments of each; RDMA Reads at once, each way.
+/// Defaults: outstanding requests and receives; segments of each; outstanding RDMA Reads, each way.
 const DEPTH: usize = 64;
 const SEGMENTS: usize = 4;
 const READS: u32 = 16;
@@ -60,8 +60,9 @@ pub(crate) unsafe extern "C" fn itw_connect(
             wrong_port(format!("`{text}` names no port to connect to; an address is HOST:PORT"))
         })?;
         if remote.ip().is_unspecified() {
-            let text =
-                format!("`{text}` is no address of a machine: it stands for all of one's own");
+            let text = format!(
+                "`{text}` is not the address of a peer: it means all addresses of this machine"
+            );
             return Err(Failure::new(status::IT_ERR_INVALID_ADDRESS, text));
         }
         let alternatives = found.collect();
@@ -101,7 +102,7 @@ pub(crate) unsafe extern "C" fn itw_listen_address(
     len: usize,
 ) -> usize {
     let mut text = String::new();
-    // The status is in `itw_last_error`: no text tells of a failure.
+    // Without a text `itw_last_error` has the reason.
     boundary::call(|| {
         let listen = object::find::<ListenObject>(listen_handle.cast())?;
         text = listen.inner.addresses().first().map(SocketAddr::to_string).unwrap_or_default();
@@ -111,7 +112,7 @@ pub(crate) unsafe extern "C" fn itw_listen_address(
     unsafe { ptr::write_text(buf, len, &text) }
 }
 
-/// What endpoints for connections and for datagrams both have.
+/// Attributes that endpoints for connections and for datagrams both have.
 fn queues() -> it_ep_attributes_t {
     it_ep_attributes_t {
         max_request_dtos: DEPTH,

@@ -50,8 +50,8 @@ pub(crate) unsafe extern "C" fn it_ep_modify(
     })
 }
 
-/// Connected endpoints have the same states in both layouts, those for datagrams have not: `ud` are
-/// operational and nonoperational.
+/// Connected endpoints have the same states in both layouts; for those for datagrams `ud` has the values
+/// for operational and nonoperational.
 ///
 /// # Safety
 /// `params` obeys the contract of a C caller (see `ptr`).
@@ -67,7 +67,7 @@ unsafe fn query(
             Some(ep) => endpoint::describe(ep, ud),
             None => ep::describe(&*object::find::<EpObject>(ep_handle.cast())?),
         };
-        // All 28 bits are members; those of the other type of endpoints say nothing.
+        // All 28 bits are members; those of the other type of endpoint are ignored.
         check_mask(mask, (IT_EP_PARAM_PRIV_OPS_ENABLE << 1) - 1)?;
         // SAFETY: contract of a C caller.
         unsafe { Out::new(params, "params") }?.write(described);

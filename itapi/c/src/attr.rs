@@ -1,5 +1,5 @@
-//! Attributes of endpoints: what C asks for, checked against the adapter's limits, and what was
-//! granted. Plain data.
+//! Attributes of endpoints: as C requests them, checked against the adapter's limits, and as granted.
+//! Plain data.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::types::*;
 /// Segments of a work request at most, whatever the adapter can do.
 pub(crate) const MAX_SEGMENTS: u32 = 32;
 
-/// What an endpoint was granted.
+/// The attributes that an endpoint was granted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Attributes {
     payload: u32,
@@ -55,7 +55,7 @@ fn rc_of(asked: &it_ep_attributes_t) -> it_rc_only_attributes_t {
 }
 
 impl Attributes {
-    /// What is granted of what C asks for. `srq`: receives come from there, and the attributes of the
+    /// The attributes granted for a request of C. `srq`: receives come from there, and the attributes of the
     /// endpoint's own receive queue are ignored.
     pub(crate) fn grant(
         asked: &it_ep_attributes_t,
@@ -81,7 +81,7 @@ impl Attributes {
                 most.max_sge_recv.min(MAX_SEGMENTS),
                 status::IT_ERR_RESOURCE_RSEG,
             )?,
-            // Applications ask for many although an iWARP read has one sink: more is no error.
+            // Applications request many although an iWARP read has one sink: more is no error.
             read_segments: rc.max_rdma_read_segments.min(most.max_sge_read as usize) as u32,
             write_segments: limit(
                 "max_rdma_write_segments",
@@ -91,7 +91,7 @@ impl Attributes {
             )?,
             reads: rc.rdma_read_enable != IT_FALSE,
             writes: rc.rdma_write_enable != IT_FALSE,
-            // Applications leave these two uninitialised: nothing but IT_TRUE enables anything.
+            // Applications leave these two uninitialised: only IT_TRUE enables anything.
             atomics: rc.atomics_enable == IT_TRUE,
             privileged: asked.priv_ops_enable == IT_TRUE,
             ird: ird(rc.rdma_read_ird, most)?,
@@ -188,13 +188,13 @@ impl Attributes {
             ird: (new.ird != self.ird).then_some(new.ird),
             send_depth: (new.requests != self.requests).then_some(new.requests),
             recv_depth: (new.receives != self.receives).then_some(new.receives),
-            // One shot: to set it arms it again.
+            // It fires once; setting it arms it again.
             recv_limit: chosen(IT_EP_PARAM_SOFT_HI_WATERMARK).then_some(new.soft_watermark),
         };
         Ok((new, change))
     }
 
-    /// What is fixed at creation may be named only with the value that it has.
+    /// An attribute that is fixed at creation may be set only to the value that it has.
     fn check_fixed(
         &self,
         mask: it_ep_param_mask_t,
@@ -222,7 +222,7 @@ impl Attributes {
         }
     }
 
-    /// For C; `soft_hi_watermark` as it was asked for.
+    /// For C; `soft_hi_watermark` as requested.
     pub(crate) fn to_c(self) -> it_ep_attributes_t {
         let rc = it_rc_only_attributes_t {
             rdma_read_enable: boolean(self.reads),
@@ -248,7 +248,7 @@ impl Attributes {
     }
 }
 
-/// 0 asks for nothing in particular.
+/// 0 means the default.
 fn payload(asked: usize, most: &RnicAttrs) -> Outcome<u32> {
     let asked = if asked == 0 { most.max_message as usize } else { asked };
     limit("max_dto_payload_size", asked, most.max_message, status::IT_ERR_PAYLOAD_SIZE)
@@ -318,7 +318,7 @@ mod tests {
     type Change = fn(&mut it_ep_attributes_t, &mut it_rc_only_attributes_t);
 
     #[test]
-    fn what_is_uninitialised_enables_nothing_and_read_segments_are_clamped() {
+    fn uninitialised_members_enable_nothing_and_read_segments_are_clamped() {
         let granted = Attributes::grant(&asked(), &most(), None).unwrap();
         assert!(granted.reads && !granted.writes && !granted.atomics && !granted.privileged);
         assert_eq!((granted.read_segments, granted.requests, granted.receives), (1, 10, 1));
@@ -363,14 +363,14 @@ mod tests {
     }
 
     #[test]
-    fn with_a_shared_queue_the_own_one_means_nothing() {
+    fn with_a_shared_queue_the_endpoints_own_one_is_ignored() {
         let mut asked = asked();
         (asked.max_recv_dtos, asked.max_recv_segments) = (usize::MAX, usize::MAX);
         assert_eq!(Attributes::grant(&asked, &most(), Some(5)).unwrap().srq, 5);
     }
 
     #[test]
-    fn fixed_attributes_may_be_named_with_their_value() {
+    fn fixed_attributes_may_be_set_to_their_value() {
         let granted = Attributes::grant(&asked(), &most(), None).unwrap();
         let mut asked = granted.to_c();
         let all = IT_EP_PARAM_MAX_SEND_SEG | IT_EP_PARAM_SRQ | IT_EP_PARAM_MAX_ORD;

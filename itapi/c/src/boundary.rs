@@ -1,4 +1,4 @@
-//! The border between C and Rust: no panic crosses it, and the last failure of each thread is kept.
+//! The boundary between C and Rust: no panic crosses it, and each thread's last failure is stored.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -10,17 +10,17 @@ use super::reserve;
 use super::status::{self, Status};
 
 thread_local! {
-    /// The long text of the calling thread's last failure, unless it is in [`MADE`]. To set it takes no
-    /// memory, not even for the thread's end.
+    /// The long text of the calling thread's last failure, unless it is in [`MADE`]. Setting it allocates
+    /// nothing, not even for the thread's end.
     static CONSTANT: Cell<Option<&'static str>> = const { Cell::new(Some("")) };
-    /// The same if it was made for the failure.
+    /// The same if it was formatted for the failure.
     static MADE: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
 /// Runs the body of an entry point.
 #[inline]
 pub(crate) fn call(body: impl FnOnce() -> Outcome) -> Status {
-    // Nothing of the library is looked at again after a panic but what locks and atomics keep whole.
+    // After a panic the library uses only state that locks and atomics keep consistent.
     match catch_unwind(AssertUnwindSafe(|| guarded(body))) {
         Ok(Ok(())) => status::IT_SUCCESS,
         Ok(Err(failure)) => failed(failure),
@@ -31,7 +31,7 @@ pub(crate) fn call(body: impl FnOnce() -> Outcome) -> Status {
     }
 }
 
-/// Runs the body of an entry point that makes something, or begins it: refused while memory is short.
+/// Runs the body of an entry point that creates an object, or begins to: refused while memory is short.
 #[inline]
 pub(crate) fn create(body: impl FnOnce() -> Outcome) -> Status {
     call(|| if reserve::fill() { body() } else { Err(Failure::SHORT_OF_MEMORY) })
@@ -57,15 +57,15 @@ fn failed(failure: Failure) -> Status {
     failure.status
 }
 
-/// Keeps why a work request failed whose completion was dequeued, though the dequeue succeeded.
+/// Stores why a work request failed whose completion was dequeued, though the dequeue succeeded.
 #[cold]
 pub(crate) fn note(text: String) {
     CONSTANT.set(None);
-    // A thread that is ending has no last failure any more.
+    // A thread that ends has no last failure any more.
     let _ = MADE.try_with(|last| *last.borrow_mut() = text);
 }
 
-/// Hands the calling thread's last failure to `reader`.
+/// Passes the calling thread's last failure to `reader`.
 pub(crate) fn with_last<R>(reader: impl FnOnce(&str) -> R) -> Option<R> {
     match CONSTANT.get() {
         Some(text) => Some(reader(text)),

@@ -1,20 +1,19 @@
-//! What a completion event says in C, and the status that stands for each end of a work request. Plain
-//! values.
+//! Completion events in C's terms, and the IT-API status for each completion status. Plain values.
 
 use ual::vp_api::{Terminate, WcOpcode, WcStatus};
 
 use super::types::*;
 
-/// What a completion event says in C.
+/// A completion event in C's terms.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Resolved {
-    /// Its number.
+    /// Its event number.
     pub(crate) event: it_event_type_t,
     /// The endpoint's handle.
     pub(crate) ep: u64,
     /// As posted; one of 8 octets is the first number.
     pub(crate) cookie: [u64; 3],
-    /// How it ended.
+    /// Its status.
     pub(crate) status: it_dto_status_t,
     /// Octets.
     pub(crate) length: u32,
@@ -28,7 +27,7 @@ pub(crate) struct Resolved {
 /// on a connection uses neither member for anything else.
 pub(crate) const IMMEDIATE: it_dto_ud_flags_t = 1 << 31;
 
-/// The `it_dto_status_t` of a completion. `terminate`: what the peer's Terminate said, if that was it.
+/// The `it_dto_status_t` of a completion. `terminate`: the peer's Terminate, if that was the cause.
 pub(crate) fn status_of(
     event: it_event_type_t,
     opcode: WcOpcode,
@@ -39,7 +38,7 @@ pub(crate) fn status_of(
         (_, WcStatus::Success) => return IT_DTO_SUCCESS,
         (_, WcStatus::Flushed) => return IT_DTO_ERR_FLUSHED,
         (IT_LMR_LINK_CMPL_EVENT, _) => return IT_DTO_ERR_LOCAL_MM_OPERATION,
-        // One number for link and unlink, which IT-API tells apart in the status.
+        // One number for link and unlink; IT-API distinguishes them by the status.
         (IT_RMR_LINK_CMPL_EVENT, _) if opcode == WcOpcode::InvalidateLocal => {
             return IT_DTO_ERR_LOCAL_MM_OPERATION;
         }
@@ -63,8 +62,8 @@ pub(crate) fn status_of(
         | WcStatus::NotPrivileged => IT_DTO_ERR_LOCAL_PROTECTION,
         WcStatus::StagNotInvalid | WcStatus::InvalidWindow => IT_DTO_ERR_LOCAL_MM_OPERATION,
         WcStatus::RemoteTermination => terminated(terminate),
-        // InvalidWqe, LocalCatastrophic, ZeroReadResources: the endpoint itself. And whatever a
-        // provider may add.
+        // InvalidWqe, LocalCatastrophic, ZeroReadResources: the endpoint itself. And statuses that a
+        // provider adds.
         _ => IT_DTO_ERR_LOCAL_EP,
     }
 }
@@ -125,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminate_says_what_the_peer_minded() {
+    fn a_terminate_names_the_error_that_the_peer_found() {
         let terminate = |layer, etype| Terminate::new(false, layer, etype, 0);
         for (layer, etype, expected) in [
             (0, 1, IT_DTO_ERR_REMOTE_ACCESS),

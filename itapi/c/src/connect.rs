@@ -64,7 +64,7 @@ pub(crate) fn wrong_port(text: impl Into<Cow<'static, str>>) -> Failure {
     Failure::new(status::IT_ERR_INVALID_CONN_QUAL, text)
 }
 
-/// Local and remote port of a connection to be made.
+/// Local and remote port of an outgoing connection.
 fn connect_ports(qualifier: &it_conn_qual_t) -> Outcome<(u16, u16)> {
     let (local, remote) = match (ports_of(qualifier)?, qualifier.r#type) {
         ((port, _), IT_IANA_PORT) => (0, port),
@@ -103,7 +103,7 @@ pub(crate) unsafe fn connect_params(
     check_bits(cn_est_flags, known, status::IT_ERR_INVALID_CN_EST_FLAGS, "cn_est_flags")?;
     let (local, remote) = path::ends_of(&path)?;
     if remote.is_unspecified() {
-        let text = format!("the remote address {remote} of the path is none");
+        let text = format!("the remote address {remote} of the path is not usable");
         return Err(Failure::new(status::IT_ERR_INVALID_ADDRESS, text));
     }
     let (local_port, port) = connect_ports(&qualifier)?;
@@ -166,7 +166,7 @@ pub(crate) fn accept(
     private_data: Vec<u8>,
 ) -> Outcome {
     let params = AcceptParams { private_data, ..AcceptParams::default() };
-    // Before: the event that says what became of it may be dequeued before this call ends.
+    // Before the call: its outcome's event may be dequeued before this function returns.
     let before = ep.cn_est_id.swap(cn_est_id, Ordering::AcqRel);
     let accepted = ep.inner.accept(RequestId::from_raw(cn_est_id), params);
     accepted.map_err(|error| {
@@ -195,7 +195,7 @@ pub(crate) fn reject(cn_est_id: it_cn_est_identifier_t, private_data: &[u8]) -> 
     rejected.map_err(Failure::by(status::IT_ERR_INVALID_CN_EST_ID))
 }
 
-/// The spigot is that of the request: a connection has come in there already.
+/// The spigot is that of the request: the connection has arrived there already.
 ///
 /// # Safety
 /// Pointers obey the contract of a C caller (see `ptr`).
@@ -286,7 +286,7 @@ pub(crate) unsafe extern "C" fn itw_socket_convert(
             }
         };
         if flags & IT_SC_NO_REQ_REP != 0 && private_data_length != 0 {
-            let text = "without MPA request and reply there is nothing to carry private data";
+            let text = "without MPA request and reply no frame carries private data";
             return Err(Failure::new(status::IT_ERR_PDATA_NOT_SUPPORTED, text));
         }
         // SAFETY: contract of a C caller.
@@ -317,7 +317,7 @@ fn convert(
         let text = format!("{sd} is no open file descriptor of this process");
         return Err(Failure::new(status::IT_ERR_MISMATCH_FD, text));
     }
-    // SAFETY: it is open, and the caller hands it over; what is not taken goes back to it below.
+    // SAFETY: it is open, and the caller passes it on; if it is not taken it is given back below.
     let socket = unsafe { OwnedFd::from_raw_fd(sd) };
     let params = ConvertParams { startup: flags & IT_SC_NO_REQ_REP == 0, ..params };
     ep.inner.convert(socket, params).map_err(|refused| {
@@ -331,6 +331,6 @@ fn convert(
 }
 
 fn is_open(fd: RawFd) -> bool {
-    // SAFETY: asks about a number and touches no memory.
+    // SAFETY: queries a descriptor number and touches no memory.
     fd >= 0 && unsafe { libc::fcntl(fd, libc::F_GETFD) } != -1
 }

@@ -1,8 +1,8 @@
 //! Taking events from a dispatcher: polling, waiting, callbacks; and posting software events.
 //!
 //! A dequeue allocates nothing for completions and takes no lock that endpoints share: the handle
-//! is looked up without one, the provider's queue is polled directly, and what was posted is found
-//! behind its own endpoint's lock. Any thread; each event goes to one caller.
+//! is looked up without one, the provider's queue is polled directly, and the posted request is
+//! found under its own endpoint's lock. Any thread; each event goes to one caller.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -49,8 +49,8 @@ pub(crate) fn next<A: Abi>(evd: &EvdObject, out: &Out<A::Event>) -> Outcome<bool
     Ok(false)
 }
 
-/// Writes an event, with the dispatcher that it came to first; false: it is about an object that another
-/// thread has just freed.
+/// Writes an event, with the dispatcher that first got it; false: its object was just freed by another
+/// thread.
 fn give<A: Abi>(
     evd: &EvdObject,
     (event, origin): (Event, Option<Arc<Evd>>),
@@ -119,7 +119,7 @@ unsafe fn dequeue_n<A: Abi>(
             match next::<A>(&evd, &out) {
                 Ok(true) => taken += 1,
                 Ok(false) => break Ok(()),
-                // What was taken before must reach the caller.
+                // Events that were taken must reach the caller.
                 Err(_) if taken > 0 => break Ok(()),
                 Err(error) => break Err(error),
             }
@@ -254,15 +254,15 @@ struct Callback {
     handle: u64,
 }
 
-// SAFETY: the header says that the function is called from a thread of the library; who attaches it
-// vouches that it and its argument may be used there.
+// SAFETY: the header says that the function is called from a thread of the library; the caller that
+// attaches it promises that it and its argument may be used there.
 unsafe impl Send for Callback {}
 // SAFETY: it is never changed; for its use see above.
 unsafe impl Sync for Callback {}
 
 impl Callback {
     fn run(&self) {
-        // SAFETY: it is attached until `it_evd_callback_detach` returned; so long the caller keeps
+        // SAFETY: it is attached until `it_evd_callback_detach` returned; until then the caller keeps
         // function and argument usable from any thread.
         unsafe { (self.function)(object::handle(self.handle), self.arg) }
     }

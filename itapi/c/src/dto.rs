@@ -264,7 +264,7 @@ unsafe fn atomic(
 ) -> Outcome {
     let ep = endpoint(ep_handle)?;
     need(&ep, Capabilities::ATOMICS, "atomic operations")?;
-    // RFC 7306 5: a mask of 0 adds 64 bits at once, a mask of ones compares and swaps all of them.
+    // RFC 7306 5: a mask of 0 adds one 64-bit field, a mask of ones compares and swaps all bits.
     let (op, event) = match op {
         IT_FETCH_AND_ADD => {
             (AtomicOp::FetchAdd { add: swap_or_add, mask: 0 }, IT_DTO_FETCH_ADD_CMPL_EVENT)

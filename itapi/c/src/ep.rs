@@ -26,7 +26,7 @@ use super::{boundary, check_bits, object, path};
 /// The object behind the handle of an endpoint.
 pub(crate) struct EpObject {
     pub(crate) inner: Arc<ual::Ep>,
-    /// Its own.
+    /// Its own handle.
     pub(crate) handle: u64,
     /// Its slot in the table of handles: part of the ids of its work requests.
     pub(crate) slot: u32,
@@ -48,7 +48,7 @@ pub(crate) struct EpObject {
     pub(crate) recv_sevd: u64,
     connect_sevd: u64,
     /// The connection event that was dequeued last, for its text.
-    news: Mutex<Option<Box<ConnEvent>>>,
+    last_event: Mutex<Option<Box<ConnEvent>>>,
 }
 
 impl Object for EpObject {
@@ -77,12 +77,12 @@ impl EpObject {
 
     /// Remembers the connection event that was dequeued last.
     pub(crate) fn set_news(&self, event: Box<ConnEvent>) {
-        *lock(&self.news) = Some(event);
+        *lock(&self.last_event) = Some(event);
     }
 
     /// The connection event that was dequeued last.
     pub(crate) fn news(&self) -> Option<Box<ConnEvent>> {
-        lock(&self.news).clone()
+        lock(&self.last_event).clone()
     }
 }
 
@@ -162,7 +162,7 @@ pub(crate) unsafe extern "C" fn it_ep_rc_create(
                 request_sevd: request_sevd_handle.addr() as u64,
                 recv_sevd: recv_sevd_handle.addr() as u64,
                 connect_sevd: connect_sevd_handle.addr() as u64,
-                news: Mutex::default(),
+                last_event: Mutex::default(),
             }
         })?;
         if let Some(srq) = srq {
@@ -186,7 +186,7 @@ pub(crate) fn free(ep: &EpObject) -> Outcome {
 
 /// `it_ep_reset`.
 pub(crate) fn reset(ep: &EpObject) -> Outcome {
-    // What is posted from here on is of the next connection.
+    // What is posted from here on belongs to the next connection.
     let sends = ep.sends.rest();
     let terminate = ep.inner.qp_info().ok().and_then(|qp| qp.terminate);
     let failed = ep.inner.reset().map_err(|error| not_reset(ep, error))?;
@@ -195,7 +195,7 @@ pub(crate) fn reset(ep: &EpObject) -> Outcome {
     Ok(())
 }
 
-/// Nonoperational already, but the connection's last words are on their way: for a moment.
+/// Nonoperational already, but the connection's last events are still to come: wait for a moment.
 fn not_reset(ep: &EpObject, error: ual::Error) -> Failure {
     let over = ep.inner.state() == EpState::Nonoperational;
     let early = over && matches!(error, ual::Error::InvalidState { .. });

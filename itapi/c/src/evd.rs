@@ -21,7 +21,7 @@ use super::types::*;
 /// The object behind the handle of an event dispatcher.
 pub(crate) struct EvdObject {
     pub(crate) inner: Arc<Evd>,
-    /// Its own.
+    /// Its own handle.
     pub(crate) handle: u64,
     /// As created, without the overflow flags.
     flags: it_evd_flags_t,
@@ -64,7 +64,7 @@ const OVERFLOW_FLAGS: it_evd_flags_t =
     IT_EVD_OVERFLOW_DEFAULT | IT_EVD_OVERFLOW_NOTIFY | IT_EVD_OVERFLOW_AUTO_RESET;
 const FLAGS: it_evd_flags_t = OVERFLOW_FLAGS | IT_EVD_DEQUEUE_NOTIFICATIONS | IT_EVD_CREATE_FD;
 
-/// What `it_evd_modify` can change.
+/// Attributes that `it_evd_modify` can change.
 const MODIFIABLE: it_evd_param_mask_t = IT_EVD_PARAM_FLAG
     | IT_EVD_PARAM_QUEUE_SIZE
     | IT_EVD_PARAM_THRESHOLD
@@ -220,7 +220,7 @@ fn check_flags(flags: it_evd_flags_t, stream: Stream, has_fd: bool) -> Outcome {
         return Err(Failure::new(status::IT_ERR_INVALID_FLAGS, text));
     }
     if flags & IT_EVD_CREATE_FD != 0 && !has_fd {
-        let text = "IT_EVD_CREATE_FD needs a place for the descriptor, but fd is NULL";
+        let text = "IT_EVD_CREATE_FD returns a descriptor in fd, but fd is NULL";
         return Err(Failure::new(status::IT_ERR_MISMATCH_FD, text));
     }
     Ok(())
@@ -290,7 +290,7 @@ pub(crate) fn dispatcher(
     Err(Failure::new(status, text))
 }
 
-/// The status for an argument that `create_evd` refuses: the stream is there already.
+/// The status for an argument that `create_evd` refuses: the stream is known to be valid.
 fn already(ia: &Ia, stream: Stream) -> Status {
     match stream {
         Stream::Affiliated if ia.affiliated_evd().is_some() => status::IT_ERR_ASYNC_AFF_EVD_EXISTS,

@@ -1,4 +1,4 @@
-//! Events on their way to C: from the access layer's types to one internal form, and from there
+//! Conversion of events for C: from the access layer's types to one internal form, and from there
 //! into `it_event_t` of either layout. No state; the thread that dequeues.
 
 mod affiliated;
@@ -25,7 +25,7 @@ use super::ptr::Plain;
 use super::types::*;
 use super::{path, resolve, ud};
 
-/// The event in C's terms. `None`: it is about an object that is gone, or IT-API has no such event.
+/// The event in C's terms. `None`: its object is gone, or IT-API has no such event.
 pub(crate) fn fields_of(event: Event, ia: &Ia) -> Option<Fields> {
     Some(match event {
         Event::Completion(completion) => match resolve::resolve(&completion) {
@@ -60,7 +60,7 @@ pub(crate) fn fields_of(event: Event, ia: &Ia) -> Option<Fields> {
     })
 }
 
-/// A completion of datagrams in the terms of C.
+/// A completion of datagrams in C's terms.
 #[cold]
 pub(crate) fn datagram_of(completion: &WorkCompletion) -> Option<Fields> {
     ud::post::resolve(completion).map(|(resolved, source)| Fields::Datagram(resolved, source))

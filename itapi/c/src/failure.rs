@@ -11,9 +11,9 @@ use super::status::{self, Status};
 /// A refusal.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// What C gets.
+    /// The status that C gets.
     pub(crate) status: Status,
-    /// What `itw_last_error` says: what was wrong, where, what to do.
+    /// The text of `itw_last_error`: what was wrong, where, what to do.
     pub(crate) text: Cow<'static, str>,
 }
 
@@ -21,7 +21,7 @@ pub(crate) struct Failure {
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
 impl Failure {
-    /// There is no event. Who polls gets this all the time: it allocates nothing.
+    /// There is no event. Frequent when polling, so it allocates nothing.
     pub(crate) const EMPTY: Self = Self {
         status: status::IT_ERR_QUEUE_EMPTY,
         text: Cow::Borrowed("there is no event in the event dispatcher"),
@@ -41,7 +41,7 @@ impl Failure {
     }
 
     /// A refusal of the access layer. `fallback` is the status where the error alone does not
-    /// tell: which argument was wrong, which object was busy.
+    /// show: which argument was wrong, which object was busy.
     #[cold]
     pub(crate) fn of(error: Error, fallback: Status) -> Self {
         Self { status: status_of(&error, fallback), text: error.to_string().into() }
@@ -84,8 +84,8 @@ fn status_of(error: &Error, fallback: Status) -> Status {
         Error::CallbackExists => status::IT_ERR_CALLBACK_EXISTS,
         Error::Verb { source, .. } => status_of_verb(source.status, fallback),
         Error::Os { source, .. } => status_of_os(source),
-        // Says which argument was wrong; only the entry point knows what IT-API calls that. What
-        // the access layer adds one day comes here too.
+        // The text names the wrong argument; only the entry point knows IT-API's status for it. What
+        // the access layer adds later is here, too.
         _ => fallback,
     }
 }

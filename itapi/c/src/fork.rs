@@ -1,4 +1,4 @@
-//! After `fork`: the child has the parent's handles but none of its threads. Everything is refused
+//! After `fork`: the child has the parent's handles but none of its threads. All calls are refused
 //! there; a child that needs RDMA calls `exec`, or the parent forks before its first `it_ia_create`.
 //!
 //! One flag per process, set in the child by a handler that the first `it_ia_create` installs.

@@ -1,6 +1,6 @@
 //! The table of handles, from number to object; looking one up takes no lock.
 //!
-//! A handle is `generation << 32 | slot + 1`, handed to C as an opaque pointer. A slot holds its
+//! A handle is `generation << 32 | slot + 1`, passed to C as an opaque pointer. A slot holds its
 //! object and generation behind one atomic pointer ([`arc_swap`]): looking one up takes no lock and
 //! writes nothing that other endpoints share. Slots come in chunks that are never moved or freed;
 //! making and freeing handles is behind a mutex. Any thread.
@@ -24,7 +24,7 @@ pub(crate) struct Entry<T> {
 
 type Slot<T> = ArcSwapOption<Entry<T>>;
 
-/// A found object; keeps it alive while it is looked at.
+/// A found object; keeps it alive while it is used.
 pub(crate) type Found<T> = Guard<Option<Arc<Entry<T>>>>;
 
 /// The table.
@@ -66,7 +66,7 @@ impl Raw {
         self.0
     }
 
-    /// Which slot: names the object in work request ids. At most 30 bits.
+    /// The slot: it identifies the object in work request ids. At most 30 bits.
     pub(crate) fn slot(self) -> Option<u32> {
         (self.0 as u32).checked_sub(1)
     }
@@ -111,7 +111,7 @@ impl<T> HandleTable<T> {
         if place.get().is_none() {
             let mut slots = room::list("handles", len).map_err(|_| Full::Memory)?;
             slots.extend((0..len).map(|_| Slot::empty()));
-            // Under the lock: nobody else sets it.
+            // Under the lock: no other thread sets it.
             let _ = place.set(slots.into_boxed_slice());
         }
         free.used = slot + 1;
@@ -157,7 +157,7 @@ impl<T> HandleTable<T> {
     }
 
     fn free(&self) -> MutexGuard<'_, Free> {
-        // `object` is the only foreign code under the lock, and makes plain values.
+        // `object` is the only caller's code under the lock, and makes plain values.
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -21,7 +21,7 @@ use super::types::*;
 /// The object behind the handle of an interface adapter.
 pub(crate) struct IaObject {
     pub(crate) inner: Arc<Ia>,
-    /// What `it_mem_map` gave out: first octet and length; the same range may be there more than once.
+    /// What `it_mem_map` mapped: first octet and length; the same range may be there more than once.
     pub(crate) mappings: Mutex<Vec<(usize, usize)>>,
 }
 
@@ -88,7 +88,7 @@ fn check_version(major: u32, minor: u32) -> Outcome {
         (1 | 2, _) => status::IT_ERR_INVALID_MINOR_VERSION,
         _ => status::IT_ERR_INVALID_MAJOR_VERSION,
     };
-    let text = format!("IT-API {major}.{minor} is not here: ask for 1.0, 2.0 or 2.1");
+    let text = format!("IT-API {major}.{minor} is not supported: request 1.0, 2.0 or 2.1");
     Err(Failure::new(wrong, text))
 }
 
@@ -104,7 +104,7 @@ pub(crate) extern "C" fn it_ia_free(ia_handle: it_ia_handle_t) -> Status {
     })
 }
 
-/// Closes an adapter with all its objects; nobody can make new ones from its handle.
+/// Closes an adapter with all its objects; its handle no longer creates new ones.
 fn close(ia: &Arc<Ia>) -> Outcome {
     let begin = Instant::now();
     loop {

@@ -1,6 +1,6 @@
-//! `it_ia_query`: limits and capabilities, as one block that C gives back.
+//! `it_ia_query`: limits and capabilities, as one block that C frees.
 //!
-//! The blocks that C holds are kept here, so that giving back a foreign one, or one twice, does nothing.
+//! The blocks that C has are listed here, so that freeing a foreign one, or one twice, does nothing.
 //! Any thread.
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ struct Block {
 // SAFETY: the pointers in `info` point into the vectors that move along with it.
 unsafe impl Send for Block {}
 
-/// Blocks that C holds, by their address.
+/// Blocks that C has, by their address.
 fn blocks() -> MutexGuard<'static, BTreeMap<usize, Block>> {
     static BLOCKS: OnceLock<Mutex<BTreeMap<usize, Block>>> = OnceLock::new();
     BLOCKS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
@@ -81,7 +81,7 @@ unsafe fn query(
 
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn it_ia_info_free(ia_info: *mut it_ia_info_t) {
-    // No status: a block that is not ours, or was given back before, is left alone.
+    // No status: a block that is not ours, or was freed before, is ignored.
     let _ = boundary::call(|| {
         drop(blocks().remove(&ia_info.addr()));
         Ok(())
@@ -189,7 +189,7 @@ fn capabilities(attrs: &RnicAttrs) -> it_ia_info_t {
         wide_rmr_unlink_support: has(Capabilities::INVALIDATE | Capabilities::WIDE_MW),
         unlink_fence_support: has(Capabilities::INVALIDATE),
         iobl_types_supported: IT_IOBL_PAGE_LIST | IT_IOBL_BLOCK_LIST | IT_IOBL_VE_PAGE_LIST,
-        // Everything else is no, none or 0: three-way handshakes, hard watermarks.
+        // Everything else is false, none or 0: three-way handshakes, hard watermarks.
         ..it_ia_info_t::zeroed()
     }
 }

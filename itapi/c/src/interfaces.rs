@@ -36,8 +36,8 @@ pub(crate) unsafe extern "C" fn it_interface_list(
         found.into_iter().enumerate().for_each(|(n, interface)| room.write(n, interface));
         Ok(())
     });
-    // The standard gives this call no status: without one there are no interfaces, and
-    // `itw_last_error` says why.
+    // In the standard this call returns no status: on failure it returns no interfaces, and
+    // `itw_last_error` has the reason.
     if listed != status::IT_SUCCESS {
         count.inspect(|count| count.write(0));
         total.inspect(|total| total.write(0));

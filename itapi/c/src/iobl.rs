@@ -36,7 +36,7 @@ pub(crate) unsafe fn read(iobl: *const it_iobl_t) -> Outcome<Buffer> {
         let start = *first.get_or_insert(at);
         let expected = (start.addr() as u64).checked_add(total);
         if expected != Some(at.addr() as u64) {
-            return Err(wrong("the elements of the list do not follow each other in memory"));
+            return Err(wrong("the elements of the list are not adjacent in memory"));
         }
         total = total.checked_add(len).ok_or_else(|| wrong("the list is larger than memory"))?;
         Ok(())
@@ -50,11 +50,11 @@ pub(crate) unsafe fn read(iobl: *const it_iobl_t) -> Outcome<Buffer> {
                 unsafe { List::new(list.list_elt.cast_const(), iobl.num_elts, "list_elt") }?;
             let pages = iobl.iobl_type == IT_IOBL_PAGE_LIST;
             if pages && !list.elt_len.is_power_of_two() {
-                return Err(wrong(format!("elt_len {} is no size of a page", list.elt_len)));
+                return Err(wrong(format!("elt_len {} is not a page size", list.elt_len)));
             }
             for at in elements.iter() {
                 if pages && !(at.addr() as u64).is_multiple_of(list.elt_len) {
-                    return Err(wrong(format!("the page {at:?} does not begin at a page")));
+                    return Err(wrong(format!("the page {at:?} is not page-aligned")));
                 }
                 add(at, list.elt_len)?;
             }
@@ -69,7 +69,7 @@ pub(crate) unsafe fn read(iobl: *const it_iobl_t) -> Outcome<Buffer> {
                 add(element.io_addr, element.elt_len)?;
             }
         }
-        other => return Err(wrong(format!("iobl_type is {other}, which is no type of list"))),
+        other => return Err(wrong(format!("iobl_type is {other}, which is not a list type"))),
     }
     let first = first.ok_or_else(|| wrong("the list has no elements"))?;
     let room = total.checked_sub(iobl.fbo).ok_or_else(|| wrong("fbo is outside the list"))?;

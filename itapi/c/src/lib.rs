@@ -1,7 +1,7 @@
 //! The C face: every `it_*` entry point of IT-API 2.1, the Zurich extensions (`itx_*`) and our own
 //! (`itw_*`), on the access layer.
 //!
-//! All `unsafe` of this crate is here: reading what a C caller passes and writing what it gets.
+//! `unsafe` in this crate reads what a C caller passes and writes what it gets.
 //! Rules for every entry point:
 //! - its body runs inside [`boundary::call`]: no panic crosses, the status is derived from one
 //!   typed [`failure::Failure`], whose long text `itw_last_error` gives;
@@ -9,30 +9,30 @@
 //!   [`handle_table`] and never dereferenced, so that a stale, foreign or wrong one is a status;
 //! - after `fork`, in the child, everything is refused ([`fork`]).
 //!
-//! # How it is made
+//! # Design
 //!
-//! `itapi/c/src` is on the access layer, beside the Rust face, not on it: C buffers have no owner
-//! that could be moved. `itapi` forbids `unsafe`; what C callers need of it is there.
+//! This crate uses the access layer, not the Rust face: C buffers have no owner that could be moved.
+//! `itapi` forbids `unsafe`; the `unsafe` for C callers is in this crate.
 //!
 //! - A handle is a number, never an address: generation and slot of a table that is read through
 //!   one atomic pointer, without a lock (`handle_table`). NULL, stale, foreign and wrong handles are a
-//!   status, and an object lives until the last call that looks at it is done. All of
+//!   status, and an object lives until the last call that uses it has returned. All of
 //!   `it_get_handle_type`, lookup and check, takes 15 ns (`cargo build --release -p itapi-c &&
 //!   cargo run --release -p warpline-benches --bin micro`).
 //! - A work request's id holds the slot of its endpoint and a sequence number; cookie, kind and
-//!   flags wait in a ring of the endpoint. A completion therefore finds its endpoint and cookie
+//!   flags are in a ring of the endpoint. A completion therefore finds its endpoint and cookie
 //!   without a map. Posting and dequeuing allocate nothing (a test counts) and take no lock that
 //!   endpoints share.
 //! - Both layouts, the standard's and the Zurich stack's, are in one library: the header renames
-//!   the calls that differ. The header is the source of truth; tests hold sizes, offsets, symbols
-//!   and the table of functions against it.
-//! - When memory is short a call returns `IT_ERR_RESOURCES`, and nothing ends the process. What a
-//!   caller sizes is allocated fallibly in all layers (`room`); what is small and fixed comes from
-//!   a reserve of 0.3 MiB if the system has none (`reserve`), which calls that make something fill
-//!   first. Tables that peers and callers grow are B-trees, which grow by small pieces; a listener
-//!   accepts nothing while there is no memory for a start-up.
+//!   the calls that differ. The header is authoritative; tests compare sizes, offsets, symbols
+//!   and the table of functions with it.
+//! - When memory is short a call returns `IT_ERR_RESOURCES`, and nothing ends the process. Allocations whose size a
+//!   caller decides are fallible in all layers (`room`); what is small and fixed comes from
+//!   a reserve of 0.3 MiB if the system has none (`reserve`), which calls that create objects
+//!   fill first. Tables that peers and callers grow are B-trees, which grow in small pieces; a listener
+//!   accepts no connection while there is no memory for a start-up.
 //! - No panic crosses; `itw_last_error` explains the calling thread's last failure. After `fork`,
-//!   the child is refused everything: the threads are not there.
+//!   every call in the child is refused: it has no threads of the library.
 
 mod access;
 mod address;
@@ -95,7 +95,7 @@ fn check_bits(bits: u32, known: u32, wrong: status::Status, name: &str) -> Outco
         return Ok(());
     }
     let strange = bits & !known;
-    Err(Failure::new(wrong, format!("{name} {bits:#x} has bits that mean nothing: {strange:#x}")))
+    Err(Failure::new(wrong, format!("{name} {bits:#x} has unknown bits: {strange:#x}")))
 }
 
 /// Refuses a mask of parameters with bits that are not among `known`.

@@ -112,7 +112,7 @@ unsafe fn lmr_link(
     let memory = unsafe { Memory::read(addr.cast_mut(), iobl, length, addr_mode) }?;
     let range = memory.range(most.max_mr_octets)?;
     let old = lmr.view().stag;
-    // A peer's old context opens nothing.
+    // A peer's old STag must not give access.
     let stag = Stag::new(old.index(), lmr.keys.next());
     let request = FastRegister { stag, range: range.clone(), addressing, access };
     posting.run(&ep, SendOp::FastRegister(Box::new(request)), &[])?;

@@ -1,6 +1,6 @@
 //! Listeners. The object owns the access layer's listener. Any thread.
 //!
-//! Spigot 0 stands for the whole adapter: applications pass it when they do not care. Any other one stands
+//! Spigot 0 stands for the whole adapter: applications pass it by default. Any other one stands
 //! for the addresses of that port. Where the kernel's connection manager listens, spigot 0 means all
 //! addresses one by one: it would open `[::]` on every device, and siw then refuses IPv4.
 

@@ -26,7 +26,7 @@ pub(crate) struct LmrObject {
     pub(crate) handle: u64,
     /// The handle of its adapter.
     pub(crate) ia: u64,
-    /// A peer's old context opens nothing.
+    /// A peer's old STag must not give access.
     pub(crate) keys: Keys,
     view: ArcSwap<View>,
     pub(crate) requested: Mutex<Requested>,
@@ -91,7 +91,7 @@ impl View {
 }
 
 impl LmrObject {
-    /// Part of the region, for a work request. Of no octets nothing is checked (RDMAC 8.1.3.2).
+    /// Part of the region, for a work request. Nothing is checked if it has no octets (RDMAC 8.1.3.2).
     #[inline]
     pub(crate) fn sge(&self, to: u64, len: u64) -> Outcome<Sge> {
         let view = self.view.load();
@@ -128,7 +128,7 @@ pub(crate) fn too_long(len: u64) -> Failure {
     Failure::new(status::IT_ERR_PAYLOAD_SIZE, text)
 }
 
-/// The refusal of octets that a region does not have.
+/// The refusal of octets outside a region.
 #[cold]
 pub(crate) fn outside(view: &View, to: u64, len: u64) -> Failure {
     let text = match view.range {
@@ -175,7 +175,7 @@ impl Memory {
             let text = format!("the list has {} octets, not {length}", list.room);
             return Err(Failure::new(status::IT_ERR_INVALID_IOBL, text));
         }
-        // The processor has no address for the list but that of its memory.
+        // The list has no other address than that of its memory.
         if mode == IT_ADDR_MODE_ABSOLUTE && !addr.is_null() && addr != list.first {
             let text = format!("addr is {addr:?}, but the list begins at {:?}", list.first);
             return Err(Failure::new(status::IT_ERR_INVALID_IOBL, text));
@@ -202,7 +202,7 @@ impl Memory {
             return Err(Failure::new(status::IT_ERR_FAULT, text));
         }
         // SAFETY: the header makes every caller promise it: the memory stays mapped until the region
-        // is freed or unlinked. What is not mapped now, the provider refuses.
+        // is freed or unlinked. The provider refuses memory that is not mapped now.
         Ok(unsafe { MemRange::unowned(addr, self.length as usize) })
     }
 }
@@ -356,7 +356,7 @@ pub(crate) unsafe extern "C" fn it_lmr_create_unlinked(
         let pz = object::find::<PzObject>(pz_handle.cast())?;
         // SAFETY: contract of a C caller.
         let out = unsafe { Out::new(lmr_handle, "lmr_handle") }?;
-        // What is shared can never be unlinked.
+        // A shared region can never be unlinked.
         let known = FLAGS & !IT_LMR_FLAG_SHARED;
         check_bits(flags, known, status::IT_ERR_INVALID_FLAGS, "flags")?;
         if !pz.inner.ia().attrs().capabilities.contains(Capabilities::FAST_REGISTER) {

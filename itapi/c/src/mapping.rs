@@ -1,5 +1,5 @@
-//! `it_mem_map`: in user space an I/O address is the virtual address. What was mapped is kept in
-//! its adapter's object, so that unmapping something else is refused. Any thread.
+//! `it_mem_map`: in user space an I/O address is the virtual address. The adapter's object
+//! lists the mappings, so that unmapping anything else is refused. Any thread.
 
 use std::ffi::c_void;
 use std::sync::PoisonError;
@@ -42,7 +42,7 @@ pub(crate) unsafe extern "C" fn it_mem_map(
     })
 }
 
-/// 0 or this process's id: other address spaces cannot be reached from user space.
+/// 0 or this process's id: user space cannot reach other address spaces.
 fn check_space(aspace_id: u64) -> Outcome {
     if aspace_id == 0 || aspace_id == u64::from(std::process::id()) {
         return Ok(());
@@ -54,18 +54,18 @@ fn check_space(aspace_id: u64) -> Outcome {
 /// Refuses a range that is not mapped memory of this process.
 fn check_pages(first: usize, len: usize) -> Outcome {
     let Some(end) = first.checked_add(len).filter(|_| len != 0) else {
-        let text = format!("{len} octets from {first:#x} on are no range of memory");
+        let text = format!("{len} octets from {first:#x} on are not a range of memory");
         return Err(Failure::new(status::IT_ERR_INVALID_LENGTH, text));
     };
-    // SAFETY: a question without arguments that matter.
+    // SAFETY: a query that touches no memory.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.max(1) as usize;
-    // One octet for each page of a part; a large range is looked at in parts.
+    // One octet for each page of a part; a large range is checked in parts.
     let mut present = [0u8; 1024];
     let mut from = first - first % page;
     while from < end {
         let part = (end - from).min(present.len() * page);
         let at = std::ptr::without_provenance_mut(from);
-        // SAFETY: mincore only looks at the page table, and writes one octet for each page of
+        // SAFETY: mincore only reads the page table, and writes one octet for each page of
         // `part`: at most `present.len()`.
         if unsafe { libc::mincore(at, part, present.as_mut_ptr().cast()) } != 0 {
             let text = format!("not all of the {len} octets from {first:#x} on are mapped memory");

@@ -1,8 +1,8 @@
 //! The objects behind the handles of C: one table for all kinds, so that a handle of the wrong kind
-//! is found out.
+//! is detected.
 //!
-//! The table knows no kind. What each kind is, its own file says ([`Object`]); here an object is kept with
-//! the type that it was stored as, and handed out as that type only. Any thread; a lookup takes no lock.
+//! The table does not depend on the kinds: each kind's own file implements [`Object`]. An object is stored
+//! with its type, and returned as that type only. Any thread; a lookup takes no lock.
 
 use std::any::TypeId;
 use std::ffi::c_void;
@@ -29,7 +29,7 @@ pub(crate) struct Kind {
     pub(crate) wrong: Status,
 }
 
-/// The order in which an adapter closes what was made from it: users before what they use.
+/// The order in which an adapter closes its objects: users before what they use.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum CloseOrder {
     Listeners,
@@ -44,9 +44,9 @@ pub(crate) enum CloseOrder {
     Adapter,
 }
 
-/// What a handle may name.
+/// An object that a handle may name.
 pub(crate) trait Object: Send + Sync + 'static {
-    /// What C calls it.
+    /// Its kind in C.
     fn kind() -> &'static Kind
     where
         Self: Sized;
@@ -57,7 +57,7 @@ pub(crate) trait Object: Send + Sync + 'static {
     /// When its adapter closes it.
     fn turn(&self) -> CloseOrder;
 
-    /// Sends away who waits for it, before its adapter closes anything.
+    /// Wakes the threads that wait for it, before its adapter closes anything.
     fn abort(&self) {}
 
     /// Closes it, unless it is in use.
@@ -163,7 +163,7 @@ pub(crate) fn at<T: Object>(slot: u32) -> Option<Ref<T>> {
     Ref::new(OBJECTS.at(slot)?).ok()
 }
 
-/// Makes a handle stale; the object goes when the last call that looks at it is done. False if it
+/// Makes a handle stale; the object is dropped when the last call that uses it has returned. False if it
 /// was stale already: exactly one of several callers gets true.
 pub(crate) fn forget(handle: *mut c_void) -> bool {
     OBJECTS.remove(raw_of(handle)).is_some()
@@ -184,7 +184,7 @@ pub(crate) fn set_context(handle: *mut c_void, context: u64) -> Outcome {
     with_any(handle, |stored| *lock(&stored.context) = Some(context))
 }
 
-/// One round of closing what was made from an adapter; what is still in use stays for the next round.
+/// One round of closing an adapter's objects; objects still in use are left for the next round.
 pub(crate) fn close_all(ia: &Arc<Ia>) {
     let child = |stored: &Stored| {
         stored.value.turn() != CloseOrder::Adapter && Arc::ptr_eq(&stored.value.ia(), ia)
@@ -220,7 +220,7 @@ fn with_any<R>(handle: *mut c_void, look: impl FnOnce(&Stored) -> R) -> Outcome<
     }
 }
 
-/// Says what is wrong with a handle.
+/// The failure for a wrong handle.
 #[cold]
 fn refuse(
     handle: *mut c_void,

@@ -46,7 +46,7 @@ macro_rules! c {
 }
 use c;
 
-/// An entry point that makes something; the last argument is where it goes.
+/// An entry point that creates an object; its last argument receives the handle.
 macro_rules! make {
     ($function:ident($($arg:expr),* $(,)?)) => {{
         let mut made = null_mut();
@@ -126,7 +126,7 @@ impl Side {
         request.cn_est_id
     }
 
-    /// The next news of a connection: which endpoint, which event.
+    /// The next connection event: which endpoint, which event.
     fn news(&self) -> (it_ep_handle_t, it_event_type_t) {
         // SAFETY: plain data.
         let conn = unsafe { wait(self.conn).conn };
@@ -266,7 +266,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // Freed already in some tests. When this returns nobody uses the memory any more.
+        // Freed already in some tests. After this nothing uses the memory any more.
         it_lmr_free(self.lmr);
         let octets = std::ptr::slice_from_raw_parts_mut(self.first, self.len);
         drop(c!(Box::from_raw(octets)));

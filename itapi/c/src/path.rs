@@ -85,14 +85,14 @@ pub(crate) fn path_of(ia: &Ia, ends: &Ends) -> it_path_t {
     path(spigot_of(ia, local), 0, local, remote)
 }
 
-/// The spigot that has an address; 0 if none has, or it cannot be known.
+/// The spigot that has an address; 0 if none has, or it is not known.
 pub(crate) fn spigot_of(ia: &Ia, address: IpAddr) -> usize {
     let address = address.to_canonical();
     let has = |port: &vp_api::PortInfo| port.addresses.contains(&address);
     ia.ports().ok().and_then(|ports| ports.iter().position(has)).unwrap_or(0)
 }
 
-/// Local and remote address of a path of C; nothing else in it is looked at.
+/// Local and remote address of a path of C; other members are ignored.
 pub(crate) fn ends_of(path: &it_path_t) -> Outcome<(IpAddr, IpAddr)> {
     // SAFETY: plain data: every pattern of bits is an endpoint pair.
     let ends = unsafe { path.u.iwarp };
@@ -160,7 +160,7 @@ fn paths_to(ia: &Ia, spigot_id: usize, remote: IpAddr) -> Outcome<Vec<it_path_t>
     let remote = remote.to_canonical();
     let broadcast = remote == IpAddr::V4(Ipv4Addr::BROADCAST);
     if remote.is_unspecified() || remote.is_multicast() || broadcast {
-        let text = format!("{remote} is no address of a single machine");
+        let text = format!("{remote} is not the address of one machine");
         return Err(Failure::new(status::IT_ERR_ADDRESS, text));
     }
     // A loopback address reaches this machine only.
@@ -194,11 +194,11 @@ pub(crate) unsafe extern "C" fn it_convert_net_addr(
     })
 }
 
-/// GIDs and IPv6 addresses are the same octets; IPv4 goes in and out as v4-mapped (RFC 4291 2.5.5.2).
+/// GIDs and IPv6 addresses are the same octets; IPv4 is converted as v4-mapped (RFC 4291 2.5.5.2).
 fn convert(source: it_net_addr_t, wanted: it_net_addr_type_t) -> Outcome<it_net_addr_t> {
     let from = source.addr_type;
     if !(IT_IPV4..=IT_VIA_HOSTADDR).contains(&from) {
-        let text = format!("{from} is no type of network address (it_net_addr_type_t)");
+        let text = format!("{from} is not a type of network address (it_net_addr_type_t)");
         return Err(Failure::new(status::IT_ERR_INVALID_NETADDR, text));
     }
     if from == wanted {
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_says_its_ends_and_nothing_else_is_looked_at() {
+    fn of_a_path_only_its_addresses_are_read() {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         let v4 = path(usize::MAX, 7, ip("::ffff:10.0.0.1"), ip("10.0.0.2"));
         assert_eq!(ends_of(&v4).unwrap(), (ip("10.0.0.1"), ip("10.0.0.2")));

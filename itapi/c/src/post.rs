@@ -71,12 +71,12 @@ const FLAGS: it_dto_flags_t = IT_COMPLETION_FLAG
     | IT_UNLINK_FENCE_FLAG
     | IT_COALESCE_WR_FLAG;
 
-/// What C says of a send-queue request besides its operation.
+/// The parameters of a send-queue request besides its operation.
 #[derive(Clone, Copy)]
 pub(crate) struct Posting {
     pub(crate) cookie: Cookie,
     pub(crate) flags: it_dto_flags_t,
-    /// Its completion event.
+    /// The number of its completion event.
     pub(crate) event: it_event_type_t,
     /// The handle of what it unlinks, or 0.
     pub(crate) unlinks: u64,
@@ -94,7 +94,7 @@ impl Posting {
         Ok(Self { cookie, flags, event, unlinks: 0 })
     }
 
-    /// The receiver is to be woken.
+    /// Whether the receiver must be woken.
     pub(crate) fn is_solicited(&self) -> bool {
         self.flags & IT_SOLICITED_WAIT_FLAG != 0
     }
@@ -154,7 +154,7 @@ pub(crate) fn check_payload(most: &AtomicU64, sgl: &[Sge]) -> Outcome {
     Err(Failure::new(status::IT_ERR_PAYLOAD_SIZE, text))
 }
 
-/// What a refusal of the provider means; `fallback` where it does not say enough.
+/// The status for a provider's refusal; `fallback` where it is not specific enough.
 #[cold]
 pub(crate) fn refused(failure: PostFailure, fallback: Status) -> Failure {
     match failure.status {

@@ -19,7 +19,7 @@ use super::status::IT_ERR_FAULT;
 /// # Safety
 /// True of integers, raw pointers, and `repr(C)` structs, unions and arrays of these.
 pub(crate) unsafe trait Plain: Copy {
-    /// All octets 0: no padding and no unused part of a union carries anything to C.
+    /// All octets 0, so that padding and unused parts of a union leak nothing to C.
     fn zeroed() -> Self {
         // SAFETY: every pattern of bits is a value, so this one is.
         unsafe { std::mem::zeroed() }
@@ -41,7 +41,7 @@ unsafe impl Plain for libc::in_addr {}
 unsafe impl Plain for libc::in6_addr {}
 // SAFETY: nothing but its elements.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
-// SAFETY: a raw pointer has a value for every pattern of bits, and nobody follows it.
+// SAFETY: a raw pointer has a value for every pattern of bits, and it is not dereferenced.
 unsafe impl<T> Plain for *mut T {}
 
 /// The refusal of a NULL pointer.
@@ -64,7 +64,7 @@ pub(crate) unsafe fn read<T: Plain>(ptr: *const T, name: &str) -> Outcome<T> {
     Ok(unsafe { ptr.read_unaligned() })
 }
 
-/// Where a result goes. Checked before the call does anything, written at its end.
+/// The place for a result. Checked before the call does anything, written at its end.
 pub(crate) struct Out<T>(NonNull<T>);
 
 impl<T: Plain> Out<T> {
@@ -89,7 +89,7 @@ impl<T: Plain> Out<T> {
     /// Stores the result.
     #[inline]
     pub(crate) fn write(&self, value: T) {
-        // SAFETY: whoever made this vouches that a whole T can be written there during the call.
+        // SAFETY: the caller of `new` promised that a whole T can be written there during the call.
         unsafe { self.0.as_ptr().write_unaligned(value) }
     }
 
@@ -147,7 +147,7 @@ impl<T: Plain> List<T> {
         (0..self.len).map(move |n| {
             // In bounds by `new`, which also saw that the offset does not overflow.
             let at = first.wrapping_add(n);
-            // SAFETY: element `n` of an array that its maker vouched for; every pattern is a T.
+            // SAFETY: element `n` of an array that the caller of `new` promised; every pattern is a T.
             unsafe { at.read_unaligned() }
         })
     }
@@ -177,7 +177,7 @@ impl<T: Plain> OutList<T> {
         Ok(Self { first, len })
     }
 
-    /// For how many there is room.
+    /// The number of elements that fit.
     pub(crate) fn len(&self) -> usize {
         self.len
     }

@@ -1,14 +1,14 @@
 //! The global allocator: that of the C library, with a reserve. When the system has no memory for a small
-//! allocation, a block of the reserve is used, and the process goes on.
+//! allocation, a block of the reserve serves it.
 //!
-//! Rust ends the process when a small allocation (a box, a node of a map, a text) fails. What a
-//! caller sizes is allocated so that failing is an error; for the rest there is this reserve, one per
-//! process, for all threads, ours included. A call that makes something fills it first
-//! ([`fill`], from `boundary::create`), and returns `IT_ERR_RESOURCES` if it cannot: so what is under way,
-//! and what closes things, always finds a block. Posting and dequeuing never look here.
+//! Rust ends the process when a small allocation (a box, a node of a map, a text) fails. An
+//! allocation whose size a caller decides is fallible; for the rest there is this reserve, one per
+//! process, for all threads, ours included. A call that creates an object fills it first
+//! ([`fill`], from `boundary::create`), and returns `IT_ERR_RESOURCES` if it cannot: so calls in progress,
+//! and calls that close objects, always find a block. Posting and dequeuing never allocate.
 //!
-//! A block is ordinary memory of the C library: the caller frees it like any other, and what is
-//! freed while blocks are missing takes the place of one if it will do. No locks, so that a forked child
+//! A block is ordinary memory of the C library: the caller frees it like any other, and memory that is
+//! freed while a block is missing becomes that block if it is large enough. No locks, so that a forked child
 //! may allocate, too.
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -21,7 +21,7 @@ struct Allocator;
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
-/// Of every block: more than anything here asks for.
+/// Of every block: more than any allocation here needs.
 pub(crate) const ALIGNMENT: usize = 128;
 /// Sizes of blocks, and how many of each. A connection that begins and ends needs some 40 small ones.
 const CLASSES: [(usize, usize); 4] = [(256, 128), (1 << 10, 48), (4 << 10, 16), (32 << 10, 4)];
@@ -46,7 +46,7 @@ fn refill() -> bool {
         }
         let Some(block) = new_block(size) else { return false };
         if !put(place, block) {
-            // SAFETY: fresh from `posix_memalign`, and nobody else saw it.
+            // SAFETY: fresh from `posix_memalign`, known to no other thread.
             unsafe { libc::free(block.cast()) };
         }
         true
@@ -104,7 +104,7 @@ fn or_take(fresh: *mut u8, layout: Layout) -> *mut u8 {
 
 // SAFETY: every pointer returned is one of the system's allocator or, from `take`, a block that
 // `posix_memalign` gave, at least as large and aligned as asked, and out of `KEPT` with a swap, so that
-// nobody else has it. On this system `System` frees and resizes with `free` and `realloc`, which take
+// no other thread has it. On this system `System` frees and resizes with `free` and `realloc`, which take
 // both. Nothing here panics.
 unsafe impl GlobalAlloc for Allocator {
     #[inline]
@@ -159,7 +159,7 @@ unsafe impl GlobalAlloc for Allocator {
 mod tests {
     use super::*;
 
-    /// The reserve is the process's, and other tests fill it: this one has a process of its own.
+    /// The reserve belongs to the process, and other tests fill it: this test has its own process.
     #[test]
     fn blocks_fit_and_are_as_many_as_there_are() {
         const ALONE: &str = "WARPLINE_TEST_RESERVE_ALONE";

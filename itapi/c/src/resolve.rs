@@ -16,7 +16,7 @@ use super::srq::SrqObject;
 use super::types::*;
 use super::{boundary, object, stags, wr_id};
 
-/// A completion in the terms of C. `None`: its endpoint is gone, and the completion with it; or it is of
+/// A completion in C's terms. `None`: its endpoint is gone, and the completion with it; or it is of
 /// datagrams (`ud::post`).
 #[inline]
 pub(crate) fn resolve(completion: &WorkCompletion) -> Option<Resolved> {

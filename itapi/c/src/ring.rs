@@ -4,7 +4,7 @@
 //! unless more threads than half the depth of the queue have polled a completion each and not yet taken
 //! its request. One mutex orders the posts, so that numbers are in the provider's order; it is held while
 //! the provider is called. Another one guards the slots, for a few instructions. However a connection
-//! ends, every request completes, or is known to have completed unsignalled, and its slot is free again.
+//! ends, every request completes, or counts as completed unsignalled, and its slot is free again.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -16,7 +16,7 @@ use super::failure::{Failure, Outcome};
 use super::status;
 use super::types::it_event_type_t;
 
-/// What the completion of a request does not carry.
+/// Data of a request that its completion does not carry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Request {
     /// The caller's cookie; one of 8 octets is the first number.
@@ -25,7 +25,7 @@ pub(crate) struct Request {
     pub(crate) unlinks: u64,
     /// The number of its completion event.
     pub(crate) event: it_event_type_t,
-    /// What the peer's Terminate said that ended its connection, if that was reset since.
+    /// The peer's Terminate that ended its connection, if the endpoint was reset since.
     pub(crate) terminate: Option<Terminate>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Ring {
     posted: Mutex<Posted<Request>>,
 }
 
-/// A ring while nothing can be posted to it.
+/// A ring to which nothing can be posted.
 pub(crate) struct Resting<'a> {
     _order: MutexGuard<'a, ()>,
     posted: &'a Mutex<Posted<Request>>,
@@ -49,7 +49,7 @@ impl Ring {
         Ok(Self { order: Mutex::new(()), posted: Mutex::new(posted) })
     }
 
-    /// Stores a request and posts it by its number through `post`; refused, it leaves nothing behind.
+    /// Stores a request and posts it by its number through `post`; a refused one is removed.
     #[inline]
     pub(crate) fn post<E>(
         &self,
@@ -74,22 +74,22 @@ impl Ring {
         posted.complete(number, good, |_| {})
     }
 
-    /// Keeps posts away.
+    /// Blocks posts.
     pub(crate) fn rest(&self) -> Resting<'_> {
         Resting { _order: lock(&self.order), posted: &self.posted }
     }
 }
 
 impl Resting<'_> {
-    /// After a connection: the last `failed` requests have completions that say so. `terminate`: what
-    /// the peer's Terminate said, which the queue pair forgets with its next connection.
+    /// After a connection: the last `failed` requests have failed completions. `terminate`: the peer's
+    /// Terminate, which the queue pair drops with its next connection.
     pub(crate) fn ended(&self, failed: u32, terminate: Option<Terminate>) {
         let mut posted = lock(self.posted);
         posted.ended(failed, |_| false);
         posted.for_each(|request| request.terminate = request.terminate.or(terminate));
     }
 
-    /// No request waits for its completion.
+    /// Whether no request waits for its completion.
     pub(crate) fn is_idle(&self) -> bool {
         lock(self.posted).is_idle()
     }
@@ -105,7 +105,7 @@ impl Resting<'_> {
     }
 }
 
-/// The refusal of a post that finds no room, or no memory to remember it.
+/// The refusal of a post for which there is no slot, or no memory for one.
 #[cold]
 fn no_room(status: VpStatus) -> Failure {
     match status {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_provider_refuses_leaves_nothing() {
+    fn a_post_that_the_provider_refuses_uses_no_slot() {
         let ring = Ring::new(1).unwrap();
         for _ in 0..10 {
             assert!(ring.post(request(1), false, |_| Err(()), |()| full()).is_err());

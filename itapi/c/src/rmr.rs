@@ -1,6 +1,6 @@
-//! Memory windows: creation and queries; `link` opens and closes them.
+//! Memory windows: creation and queries; `link` links and unlinks them.
 //!
-//! The object owns the access layer's window and a view of what it was linked to last. Any thread.
+//! The object owns the access layer's window and a copy of its last link. Any thread.
 
 use std::sync::Arc;
 
@@ -23,9 +23,9 @@ pub(crate) struct RmrObject {
     pub(crate) handle: u64,
     /// The handle of its adapter.
     pub(crate) ia: u64,
-    /// As it was asked for.
+    /// The type as requested.
     kind: it_rmr_type_t,
-    /// A peer's old context opens nothing.
+    /// A peer's old STag must not give access.
     keys: Keys,
     view: ArcSwap<View>,
 }
@@ -52,7 +52,7 @@ impl Object for RmrObject {
     }
 }
 
-/// What a window was linked to last; as a tagged offset of the window.
+/// A window's last link, in tagged offsets of the window.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View {
     pub(crate) key: u8,

@@ -12,7 +12,7 @@ use super::rmr::RmrObject;
 use super::status;
 use super::types::*;
 
-/// Which object has a limit, by which attribute of its creation, and what an adapter allows there.
+/// The object that has a limit, the attribute that set it, and what an adapter allows there.
 type Origin = (&'static str, &'static str, fn(&RnicAttrs) -> u32);
 
 /// How many segments a work request may have, and what sets this limit.

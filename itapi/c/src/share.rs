@@ -1,7 +1,7 @@
 //! Regions that share memory (`IT_LMR_FLAG_SHARED`): those of one adapter with the same `shared_id` and
 //! the same memory become one registration under several STags (RDMAC Register Shared MR).
 //!
-//! One list for the process, asked only when such a region is made.
+//! One list for the process, used only when such a region is created.
 
 use std::sync::{Arc, Mutex, Weak};
 

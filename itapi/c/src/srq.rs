@@ -60,14 +60,14 @@ impl SrqObject {
         lock(&self.receives).joined(qp, self.waiting());
     }
 
-    /// An endpoint is gone, and with it what it and others before it had taken along.
+    /// An endpoint is gone, and with it the receives that it and earlier endpoints had taken.
     pub(crate) fn left(&self, qp: QpId) {
         lock(&self.receives).left(qp, self.waiting(), drop);
     }
 
     /// Receives that no endpoint has taken. Under the lock: none is posted meanwhile.
     fn waiting(&self) -> u32 {
-        // Not known: as if none had been taken.
+        // Not known: treated as if none had been taken.
         self.inner.query().map_or(u32::MAX, |info| info.posted)
     }
 }
@@ -163,7 +163,7 @@ pub(crate) unsafe extern "C" fn it_srq_modify(
         let low = low.map(|low| watermark(low, depth, &srq)).transpose()?;
         let changed = srq.inner.modify(depth, low).map(drop);
         changed.map_err(|error| match error.verb_status() {
-            // More receives are posted than it is to hold.
+            // More receives are posted than the new depth.
             Some(VpStatus::CannotChange) => {
                 Failure::new(status::IT_ERR_INVALID_SRQ_SIZE, error.to_string())
             }

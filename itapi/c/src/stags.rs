@@ -1,6 +1,6 @@
 //! Handles of regions and windows by the STag index of their adapter.
 //!
-//! One map for the process, asked only when a peer unlinked memory and by query calls.
+//! One map for the process, used only when a peer unlinked memory and by query calls.
 
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
@@ -13,13 +13,13 @@ type Map = BTreeMap<(u64, u32), u64>;
 
 static HANDLES: RwLock<Option<Map>> = RwLock::new(None);
 
-/// The index belongs to `handle` from now on.
+/// Assigns the index to `handle`.
 pub(crate) fn add(ia: &Ia, stag: Stag, handle: u64) {
     let mut handles = HANDLES.write().unwrap_or_else(PoisonError::into_inner);
     handles.get_or_insert_default().insert((ia.tag().get(), stag.index()), handle);
 }
 
-/// The index is free, if it was still that of `handle`.
+/// Frees the index, if it is still assigned to `handle`.
 pub(crate) fn remove(ia: &Ia, stag: Stag, handle: u64) {
     let mut handles = HANDLES.write().unwrap_or_else(PoisonError::into_inner);
     let key = (ia.tag().get(), stag.index());

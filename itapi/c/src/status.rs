@@ -30,10 +30,10 @@ macro_rules! statuses {
 
 statuses! {
     IT_SUCCESS = 0, "done";
-    IT_ERR_ABORT = 1, "the object went away during the call";
+    IT_ERR_ABORT = 1, "the object was freed during the call";
     IT_ERR_ACCESS = 2, "access to the memory or object is denied";
     IT_ERR_ADDRESS = 3, "the network address is wrong";
-    IT_ERR_AEVD_NOT_ALLOWED = 4, "an aggregate event dispatcher stands where a simple one is needed";
+    IT_ERR_AEVD_NOT_ALLOWED = 4, "the event dispatcher is an aggregate one; a simple one is needed";
     IT_ERR_ASYNC_AFF_EVD_EXISTS = 5, "the interface adapter has a dispatcher of affiliated events already";
     IT_ERR_ASYNC_UNAFF_EVD_EXISTS = 6, "the interface adapter has a dispatcher of unaffiliated events already";
     IT_ERR_CALLBACK_EXISTS = 7, "the event dispatcher has a callback";
@@ -46,7 +46,7 @@ statuses! {
     IT_ERR_EVD_QUEUE_FULL = 14, "the event queue is full";
     IT_ERR_FAULT = 15, "a pointer is wrong";
     IT_ERR_HARD_HI_WATERMARK = 16, "the hard high watermark is not supported or wrong";
-    IT_ERR_IA_CATASTROPHE = 17, "the interface adapter is dead";
+    IT_ERR_IA_CATASTROPHE = 17, "the interface adapter failed";
     IT_ERR_INTERRUPT = 18, "a signal interrupted the wait";
     IT_ERR_INVALID_ADDR_MODE = 19, "wrong addr mode";
     IT_ERR_INVALID_ADDRESS = 20, "wrong address";

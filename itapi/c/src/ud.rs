@@ -1,16 +1,16 @@
-//! Unreliable datagrams: endpoints, address handles, services. Where the transport has none, handles
-//! are checked, and then the calls say so.
+//! Unreliable datagrams: endpoints, address handles, services. Where the transport has none, the calls
+//! check their handles and return `IT_ERR_OP_NOT_SUPPORTED`.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! |---|---|
 //! | `address` | address handles |
 //! | `endpoint` | endpoints: creation, attributes, reset |
-//! | `path` | paths of InfiniBand, which datagrams are sent along |
-//! | `post` | sending, receiving, and what completions say |
-//! | `service` | asking services for endpoints, and replying |
+//! | `path` | InfiniBand paths for datagrams |
+//! | `post` | sending, receiving, and completions |
+//! | `service` | service requests for endpoints, and replies |
 //!
-//! The IP address of a path (`u.iwarp`) is enough to ask a service; address handles take InfiniBand's
-//! (`u.ib`), which services and received datagrams give.
+//! The IP address of a path (`u.iwarp`) is enough for a service request; address handles take InfiniBand's
+//! (`u.ib`), which service replies and received datagrams contain.
 
 pub(crate) mod address;
 pub(crate) mod endpoint;

@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parts_of_an_id_do_not_touch() {
+    fn the_parts_of_an_id_do_not_overlap() {
         let parts = [id(0, false, 0, true), id(0, true, 0, false), id(0, false, u32::MAX, false)];
         let slot = id(u32::MAX, false, 0, false);
         assert_eq!(parts.iter().fold(slot, |all, part| all | part), u64::MAX);

@@ -1,6 +1,6 @@
-//! Replacements of `malloc` and `realloc` inside the library: Rust's standard library allocates for threads
-//! and thread-local values past the global allocator, and aborts the process if there is no memory.
-//! `build.rs` has the linker put these in their places in the shared library (`--wrap`), and
+//! Replacements of `malloc` and `realloc` inside the library: Rust's standard library bypasses the global
+//! allocator for threads and thread-local values, and aborts the process if there is no memory.
+//! `build.rs` makes the linker use these instead in the shared library (`--wrap`), and
 //! `scripts/install` renames the archive's calls.
 
 use std::ffi::c_void;

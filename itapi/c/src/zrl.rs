@@ -1,4 +1,4 @@
-//! What the Zurich stack added to IT-API (`itx_*`): regions described in private data, waits that take many
+//! The Zurich stack's extensions of IT-API (`itx_*`): regions described in private data, waits that take many
 //! events; and its own limit of private data. No state; the caller's thread.
 
 use std::ffi::{c_char, c_int};
@@ -183,7 +183,7 @@ pub(crate) unsafe extern "C" fn itx_ep_connect_with_rmr(
         // SAFETY: contract of a C caller.
         let advertised = unsafe { Advertised::read(&ep, lmr, &context) }?;
         if let Some(advertised) = &advertised {
-            // `of_region` has seen that it fits.
+            // `of_region` has checked that it fits.
             params.private_data.extend((advertised.length as u32).to_be_bytes());
             params.private_data.extend(advertised.context.to_be_bytes());
             params.private_data.extend(advertised.addr.to_be_bytes());
@@ -218,7 +218,7 @@ pub(crate) unsafe extern "C" fn itx_get_rmr_context_for_ep(
     })
 }
 
-/// Endpoints belong to a device from the beginning.
+/// Endpoints belong to a device from their creation.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn itx_bind_ep_to_device(
     ep_handle: it_ep_handle_t,
@@ -271,7 +271,7 @@ fn wait_many(
         },
     };
     while let Some(out) = room.at(taken) {
-        // What was taken before must reach the caller; the next call finds the error again.
+        // Events that were taken must reach the caller; the next call gets the error again.
         match next::<Zurich>(evd, &out) {
             Ok(true) => taken += 1,
             Ok(false) | Err(_) => break,
@@ -319,7 +319,7 @@ pub(crate) unsafe extern "C" fn itx_init_tracing(
     boundary::call(|| {
         // SAFETY: contract of a C caller.
         let name = unsafe { ptr::text(context_name, 128, "aContextName") }?;
-        tracing::info!(name, trace_rank, "the application names itself");
+        tracing::info!(name, trace_rank, "the application's name");
         Ok(())
     })
 }

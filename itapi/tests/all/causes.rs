@@ -150,7 +150,7 @@ fn what_is_flushed_says_why_there_is_no_connection() {
 }
 
 #[test]
-fn what_this_end_flushes_says_that_this_end_did() {
+fn requests_flushed_by_this_end_name_this_end() {
     for how in [Disconnect::Graceful, Disconnect::Abrupt] {
         let (client, _server) = pair();
         client.ep.post_recv(client.pz.buffer(8).unwrap()).unwrap();

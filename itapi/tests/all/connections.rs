@@ -142,7 +142,7 @@ fn an_interrupt_ends_a_wait() {
 
 // [it_ep_disconnect] [it_ep_free]: a Send completes when it is on its way, which may be long.
 #[test]
-fn what_completed_arrives_however_the_endpoint_goes() {
+fn completed_sends_arrive_however_the_endpoint_is_closed() {
     const MESSAGES: usize = 8;
     const OCTETS: usize = 1 << 20;
     let ends: [fn(Side); 3] = [

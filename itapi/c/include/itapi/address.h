@@ -29,7 +29,7 @@ it_status_t itw_connect(IN it_ep_handle_t ep_handle,
  * Listens at "HOST:PORT"; the events are those of it_listen_create().
  *
  * address: as for itw_connect(). The host is one of this machine; "0.0.0.0" and "[::]" stand for all its
- * addresses. Port 0, or none, is one that is free: itw_listen_address() tells it. connect_evd: an SEVD of
+ * addresses. Port 0, or none, picks a free one: itw_listen_address() returns it. connect_evd: an SEVD of
  * IT_CM_REQ_EVENT_STREAM. listen_handle: out.
  *
  * Errors: IT_ERR_INVALID_IA, IT_ERR_INVALID_CONN_EVD, IT_ERR_INVALID_EVD_TYPE, IT_ERR_FAULT,

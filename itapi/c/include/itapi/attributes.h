@@ -60,7 +60,7 @@ typedef struct {
     it_boolean_t ep_work_queues_resizable;
     it_boolean_t three_way_handshake_support;
     it_boolean_t private_data_support;
-    it_boolean_t max_message_size_support; /**< connection requests tell max_message_size */
+    it_boolean_t max_message_size_support; /**< connection requests have max_message_size */
     it_boolean_t ird_ord_ia_support; /**< IRD and ORD are negotiated */
     it_boolean_t ird_ord_suppressible; /**< ... unless the caller does not want that */
     it_boolean_t spigot_online_support;

@@ -98,7 +98,7 @@ it_status_t it_reject(IN it_cn_est_identifier_t cn_est_id,
 /**
  * Gives a connection request to the listener of another port of this process, on this or another
  * interface adapter. That listener gets a new IT_CM_REQ_CONN_REQUEST_EVENT; cn_est_id is used up.
- * IT_ERR_INVALID_CONN_QUAL: nobody listens there.
+ * IT_ERR_INVALID_CONN_QUAL: there is no listener.
  *
  * Errors: IT_ERR_INVALID_CN_EST_ID, IT_ERR_INVALID_CONN_QUAL, IT_ERR_INVALID_SPIGOT,
  * IT_ERR_NO_PERMISSION, IT_ERR_RESOURCES.

@@ -9,7 +9,7 @@
  * IT_CM_MSG_UD_SERVICE_REPLY_EVENT. The completion of a received datagram has all but the key. A
  * service is addressed by an IP address (u.iwarp), as connections are.
  *
- * A datagram is lost, and no event says so, if it finds no receive or too short a one, or has a wrong
+ * A datagram is lost without an event if there is no receive or one that is too short, or if it has a wrong
  * key.
  *
  * Part of it_api.h, which includes it. Reference: IT-API sections 6, 11.

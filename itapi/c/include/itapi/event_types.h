@@ -24,7 +24,7 @@ typedef enum {
     IT_CM_REQ_CONN_REQUEST_EVENT = 0x1001,
     IT_CM_REQ_UD_SERVICE_REQUEST_EVENT = 0x1002,
 
-    IT_CM_MSG_EVENT_STREAM = 0x2000, /**< what becomes of connections */
+    IT_CM_MSG_EVENT_STREAM = 0x2000, /**< connection events */
     IT_CM_MSG_CONN_ACCEPT_ARRIVAL_EVENT = 0x2001, /**< three-way: the peer accepted */
     IT_CM_MSG_CONN_ESTABLISHED_EVENT = 0x2002, /**< both sides are connected */
     IT_CM_MSG_CONN_DISCONNECT_EVENT = 0x2003, /**< orderly end */
@@ -40,9 +40,9 @@ typedef enum {
     IT_ASYNC_AFF_EP_FAILURE = 0x4002, /**< the endpoint failed */
     IT_ASYNC_AFF_EP_BAD_TRANSPORT_OPCODE = 0x4003, /**< unexpected opcode */
     IT_ASYNC_AFF_EP_REQ_DROPPED = 0x4005, /**< InfiniBand, VIA */
-    IT_ASYNC_AFF_EP_RDMAW_ACCESS_VIOLATION = 0x4006, /**< the peer wrote where it may not */
+    IT_ASYNC_AFF_EP_RDMAW_ACCESS_VIOLATION = 0x4006, /**< the peer wrote to memory that it may not */
     IT_ASYNC_AFF_EP_RDMAW_CORRUPT_DATA = 0x4007, /**< VIA */
-    IT_ASYNC_AFF_EP_RDMAR_ACCESS_VIOLATION = 0x4008, /**< the peer read where it may not */
+    IT_ASYNC_AFF_EP_RDMAR_ACCESS_VIOLATION = 0x4008, /**< the peer read memory that it may not */
     IT_ASYNC_AFF_EP_LOCAL_ACCESS_VIOLATION = 0x4020, /**< v1.0 */
     IT_ASYNC_AFF_EP_L_ACCESS_VIOLATION = 0x4020, /**< wrong access by the peer, found here */
     IT_ASYNC_AFF_EP_L_RECV_ACCESS_VIOLATION = 0x4021, /**< a message found no receive, or a short one */
@@ -67,13 +67,13 @@ typedef enum {
     IT_ASYNC_UNAFF_SPIGOT_ONLINE = 0x8002, /**< a spigot came up */
     IT_ASYNC_UNAFF_SPIGOT_OFFLINE = 0x8003, /**< a spigot went down */
     IT_ASYNC_UNAFF_SEVD_ENQUEUE_FAILURE = 0x8004, /**< an SEVD of the adapter overflowed */
-    /** Warpline: a listener cannot accept for want of descriptors or memory; it goes on when there are some */
+    /** Warpline: a listener cannot accept because descriptors or memory are exhausted; it resumes later */
     IT_ASYNC_UNAFF_LISTEN_SHORTAGE = 0x8005,
 
     IT_SOFTWARE_EVENT_STREAM = 0x10000, /**< from it_evd_post_se() */
     IT_SOFTWARE_EVENT = 0x10001,
 
-    IT_AEVD_NOTIFICATION_EVENT_STREAM = 0x20000, /**< what an AEVD hands out */
+    IT_AEVD_NOTIFICATION_EVENT_STREAM = 0x20000, /**< notifications of an AEVD */
     IT_AEVD_NOTIFICATION_EVENT = 0x20001
 } it_event_type_t;
 

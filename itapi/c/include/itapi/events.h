@@ -102,7 +102,7 @@ typedef struct {
     ITAPI_PRIVATE_DATA_LAST
 } it_ud_svc_request_event_t;
 
-/** The answer to a UD service request. */
+/** The reply to a UD service request. */
 typedef struct {
     it_event_type_t event_number;
     it_evd_handle_t evd;
@@ -147,7 +147,7 @@ typedef struct {
     it_evd_handle_t sevd;
 } it_aevd_notification_event_t;
 
-/** Any event: event_number tells which member it is. */
+/** Any event: event_number selects the member. */
 typedef union {
     it_event_type_t event_number;
     it_any_event_t any;

@@ -231,17 +231,17 @@ it_status_t it_rmr_unlink(IN it_rmr_handle_t rmr_handle,
                           IN it_dto_flags_t dto_flags);
 
 /**
- * What to tell the peer about an address in an LMR or RMR with absolute addresses.
+ * The form of an address in an LMR or RMR with absolute addresses that is sent to the peer.
  */
 it_rdma_addr_t it_make_rdma_addr_absolute(IN void *addr);
 
 /**
- * What to tell the peer about an offset in an LMR or RMR with relative addresses.
+ * The form of an offset in an LMR or RMR with relative addresses that is sent to the peer.
  */
 it_rdma_addr_t it_make_rdma_addr_relative(IN it_length_t offset);
 
 /**
- * Makes memory known to the I/O bus and tells its address there, for I/O buffer lists. In user
+ * Maps memory for the I/O bus and returns its address there, for I/O buffer lists. In user
  * space that is the virtual address.
  *
  * vaddr: len octets from there. aspace_id: 0, this process. io_addr: out. mapped_len: out, how

@@ -38,7 +38,7 @@
 
 /*
  * The Zurich layout has entry points of its own wherever a cookie, an event, an endpoint's state,
- * or a limit of private data passes, and for event dispatchers, which hear of other events.
+ * or a limit of private data passes, and for event dispatchers, which get other events.
  */
 #ifdef ITAPI_ZRL_EXTENSIONS
 #define it_ep_accept it_ep_accept_zrl

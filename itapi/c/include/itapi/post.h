@@ -10,7 +10,7 @@
  * Sends a message into the next receive of the peer; ends with IT_DTO_SEND_CMPL_EVENT.
  *
  * local_segments: num_segments pieces, sent one after the other; NULL if there are none. The array
- * may go when the call returns; the memory must stay until the completion. cookie: comes back in
+ * may go when the call returns; the memory must stay until the completion. cookie: returned in
  * the event.
  *
  * Errors: IT_ERR_INVALID_EP, IT_ERR_INVALID_EP_STATE, IT_ERR_INVALID_EP_TYPE,
@@ -25,7 +25,7 @@ it_status_t it_post_send(IN it_ep_handle_t ep_handle,
 
 /**
  * As it_post_send(), and unlinks the memory that the peer calls rmr_context, an LMR or a narrow RMR
- * that is linked to its end of this connection; its receive tells which.
+ * that is linked to its end of this connection; its receive event names it.
  *
  * Errors: IT_ERR_INVALID_EP, IT_ERR_INVALID_EP_STATE, IT_ERR_INVALID_EP_TYPE,
  * IT_ERR_INVALID_NUM_SEGMENTS, IT_ERR_INVALID_DTO_FLAGS, IT_ERR_INVALID_LMR, IT_ERR_RANGE,

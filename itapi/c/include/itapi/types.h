@@ -23,7 +23,7 @@ typedef uint64_t it_length_t;
 #endif
 /** Names a connection request until it is accepted, rejected or handed off. */
 typedef uint64_t it_cn_est_identifier_t;
-/** Names a UD service request until it is answered. */
+/** Names a UD service request until it is replied to. */
 typedef uint64_t it_ud_svc_req_identifier_t;
 /** An InfiniBand service, network byte order. */
 typedef uint64_t it_ib_serviceid_t;
@@ -238,7 +238,7 @@ typedef struct {
     it_length_t fbo; /**< offset of the first octet in the first element */
 } it_iobl_t;
 
-/** A piece of an LMR: abs or rel as the LMR's addressing mode says. */
+/** A piece of an LMR: abs or rel by the LMR's addressing mode. */
 typedef struct {
     it_lmr_handle_t lmr;
     union {

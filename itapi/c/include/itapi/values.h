@@ -172,7 +172,7 @@ typedef enum {
 /** Why the network or the peer's stack refused a connection. */
 typedef enum {
     IT_CN_REJ_OTHER = 0, /**< another reason */
-    IT_CN_REJ_TIMEOUT = 1, /**< no answer in time */
+    IT_CN_REJ_TIMEOUT = 1, /**< no reply in time */
     IT_CN_REJ_BAD_PATH = 2, /**< no way there */
     IT_CN_REJ_STALE_CONN = 3, /**< an older connection is in the way */
     IT_CN_REJ_BAD_ORD = 4, /**< the numbers of RDMA Reads do not fit */
@@ -180,7 +180,7 @@ typedef enum {
     IT_CN_REJ_BAD_CONN_PARMS = 6 /**< the two sides do not agree on parameters */
 } it_conn_reject_code_t;
 
-/** The answer to a UD service request. */
+/** The reply to a UD service request. */
 typedef enum {
     IT_UD_SVC_EP_INFO_VALID = 0,
     IT_UD_SVC_ID_NOT_SUPPORTED = 1,

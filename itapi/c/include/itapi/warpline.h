@@ -28,7 +28,7 @@ const char *itw_strerror(IN it_status_t status);
  *
  * It is also set by a call that dequeues the event of a work request that did not succeed
  * (it_evd_dequeue(), it_evd_dequeue_n(), it_evd_wait()), although that call returns IT_SUCCESS: then it
- * says what became of the request, how the connection ended, and which end ended it.
+ * contains the request's result, how the connection ended, and which end ended it.
  *
  * buf: room for len octets with the NUL; the text is cut to fit. May be NULL if len is 0. Returns
  * the octets of the whole text without NUL, 0 if no call of this thread failed.

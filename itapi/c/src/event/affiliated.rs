@@ -23,7 +23,7 @@ pub(super) fn of(
     })
 }
 
-/// The stream below ended: reset, timed out, or closed in the middle of work.
+/// The LLP stream ended: reset, timed out, or closed in the middle of work.
 pub(super) fn is_loss(event: AsyncEvent) -> bool {
     matches!(event, AsyncEvent::ConnectionReset | AsyncEvent::ConnectionLost | AsyncEvent::BadClose)
 }
@@ -58,7 +58,7 @@ fn sent(terminate: Terminate) -> it_event_type_t {
         (0 | 1, 0, _) | (0, 2, 7 | 8) => IT_ASYNC_AFF_EP_FAILURE,
         // The STag cannot be invalidated.
         (0, 1, 9) => IT_ASYNC_AFF_EP_L_ACCESS_VIOLATION,
-        // What else RDMAP protects is the source of the peer's RDMA Reads.
+        // RDMAP's other protection errors are of the source of the peer's RDMA Reads.
         (0, 1, _) => IT_ASYNC_AFF_EP_RDMAR_ACCESS_VIOLATION,
         (1, 1, 0..=3) => IT_ASYNC_AFF_EP_L_ACCESS_VIOLATION,
         (1, 2, 2..=5) => IT_ASYNC_AFF_EP_L_RECV_ACCESS_VIOLATION,
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_terminate_says_whose_fault_it_was() {
+    fn a_terminate_names_the_end_at_fault() {
         let is = Terminate::new;
         let event = |t: Terminate| match t.sent {
             true => of_ep(AsyncEvent::TerminateSent(t)).unwrap(),

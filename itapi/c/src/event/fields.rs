@@ -40,7 +40,7 @@ pub(crate) struct Request {
     pub(super) private_data: Vec<u8>,
 }
 
-/// Of news of a connection.
+/// Of a connection event.
 pub(crate) struct Connection {
     pub(super) number: it_event_type_t,
     /// Of the request that was accepted, 0 on the active side.
@@ -53,7 +53,7 @@ pub(crate) struct Connection {
     pub(super) private_data: Vec<u8>,
 }
 
-/// Of what came of asking a service.
+/// Of a service's reply.
 pub(crate) struct Reply {
     pub(super) service: u64,
     pub(super) status: it_ud_svc_req_status_t,

@@ -6,7 +6,7 @@ use ual::{AsyncSource, ConnEvent, ConnectError, Event, FailReason};
 use super::affiliated;
 use crate::types::*;
 
-/// There is an `it_event_type_t` for it.
+/// Whether there is an `it_event_type_t` for it.
 pub(super) fn has_number(event: &Event) -> bool {
     match event {
         Event::Affiliated { source: AsyncSource::Ep(_), event } => {
@@ -17,18 +17,18 @@ pub(super) fn has_number(event: &Event) -> bool {
     }
 }
 
-/// An endpoint lost its stream with no error of a protocol; its connection's event says so, too.
+/// An endpoint lost its stream without a protocol error; its connection event reports it, too.
 pub(super) fn is_loss(event: &Event) -> bool {
     let Event::Affiliated { source: AsyncSource::Ep(_), event } = event else { return false };
     affiliated::is_loss(*event)
 }
 
-/// Of news of a connection.
+/// Of a connection event.
 pub(super) fn connection_number(event: &ConnEvent) -> it_event_type_t {
     match event {
         ConnEvent::Established(_) => IT_CM_MSG_CONN_ESTABLISHED_EVENT,
         ConnEvent::Rejected { .. } => IT_CM_MSG_CONN_PEER_REJECT_EVENT,
-        // it_ep_disconnect ended the attempt: it asked for this.
+        // it_ep_disconnect ended the attempt, as requested.
         ConnEvent::Failed(ConnectError { reason: FailReason::Cancelled, .. })
         | ConnEvent::Disconnected { .. } => IT_CM_MSG_CONN_DISCONNECT_EVENT,
         ConnEvent::Failed(_) => IT_CM_MSG_CONN_NONPEER_REJECT_EVENT,
@@ -36,13 +36,13 @@ pub(super) fn connection_number(event: &ConnEvent) -> it_event_type_t {
     }
 }
 
-/// Of news of the adapter and its ports.
+/// Of an event of the adapter and its ports.
 pub(super) fn unaffiliated(event: AsyncEvent) -> Option<it_event_type_t> {
     match event {
         AsyncEvent::PortState { online: true } => Some(IT_ASYNC_UNAFF_SPIGOT_ONLINE),
         AsyncEvent::PortState { online: false } => Some(IT_ASYNC_UNAFF_SPIGOT_OFFLINE),
         AsyncEvent::ListenShortage { .. } => Some(IT_ASYNC_UNAFF_LISTEN_SHORTAGE),
-        // A dead adapter has no event in 2.x: the calls say so.
+        // IT-API 2.x has no event for a failed adapter: its calls fail.
         _ => None,
     }
 }

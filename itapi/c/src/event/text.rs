@@ -1,5 +1,5 @@
-//! `itw_event_text`: an event in words. What a connection event means in detail is remembered with
-//! its endpoint until the next one is dequeued. No state of its own; any thread.
+//! `itw_event_text`: an event as text. The details of a connection event are stored with its endpoint
+//! until the next one is dequeued. No state of its own; any thread.
 
 use std::ffi::c_char;
 
@@ -35,19 +35,19 @@ meanings! {
     IT_LMR_LINK_CMPL_EVENT: "link or unlink of a memory region";
     IT_CM_REQ_CONN_REQUEST_EVENT: "connection request";
     IT_CM_REQ_UD_SERVICE_REQUEST_EVENT: "request for an endpoint that takes datagrams";
-    IT_CM_MSG_UD_SERVICE_REPLY_EVENT: "answer of a service for datagrams";
+    IT_CM_MSG_UD_SERVICE_REPLY_EVENT: "reply of a service for datagrams";
     IT_CM_MSG_CONN_ESTABLISHED_EVENT: "connected";
     IT_CM_MSG_CONN_DISCONNECT_EVENT: "disconnected";
     IT_CM_MSG_CONN_PEER_REJECT_EVENT: "the peer's application rejected the connection";
-    IT_CM_MSG_CONN_NONPEER_REJECT_EVENT: "no connection came about";
+    IT_CM_MSG_CONN_NONPEER_REJECT_EVENT: "the connection was not established";
     IT_CM_MSG_CONN_BROKEN_EVENT: "the connection broke";
     IT_ASYNC_AFF_SEVD_ENQUEUE_FAILURE: "an event dispatcher of the endpoint overflowed";
     IT_ASYNC_AFF_EP_FAILURE: "the endpoint failed";
-    IT_ASYNC_AFF_EP_RDMAR_ACCESS_VIOLATION: "the peer read where it may not";
+    IT_ASYNC_AFF_EP_RDMAR_ACCESS_VIOLATION: "the peer read memory that it may not";
     IT_ASYNC_AFF_EP_L_ACCESS_VIOLATION: "the peer accessed memory that it may not";
     IT_ASYNC_AFF_EP_L_RECV_ACCESS_VIOLATION: "a message of the peer found no receive, or a short one";
     IT_ASYNC_AFF_EP_L_TRANSPORT_ERROR: "the peer broke the DDP or RDMAP protocol";
-    IT_ASYNC_AFF_EP_L_LLP_ERROR: "the stream below broke: MPA, CRC or TCP";
+    IT_ASYNC_AFF_EP_L_LLP_ERROR: "the stream failed: MPA, CRC or TCP";
     IT_ASYNC_AFF_EP_R_ERROR: "the peer ended the stream with an error";
     IT_ASYNC_AFF_EP_R_ACCESS_VIOLATION: "the peer found that we accessed memory that we may not";
     IT_ASYNC_AFF_EP_R_RECV_ACCESS_VIOLATION: "our message found no receive at the peer";
@@ -75,15 +75,17 @@ fn outcome(status: it_dto_status_t) -> &'static str {
             "IT_DTO_ERR_LOCAL_PROTECTION: the local memory may not be used for this"
         }
         IT_DTO_ERR_FLUSHED => "IT_DTO_ERR_FLUSHED: the connection ended before",
-        IT_RMR_OPERATION_FAILED => "IT_RMR_OPERATION_FAILED: the window cannot be linked so",
-        IT_DTO_ERR_BAD_RESPONSE => "IT_DTO_ERR_BAD_RESPONSE: the peer answered something else",
+        IT_RMR_OPERATION_FAILED => "IT_RMR_OPERATION_FAILED: the window cannot be linked this way",
+        IT_DTO_ERR_BAD_RESPONSE => {
+            "IT_DTO_ERR_BAD_RESPONSE: the peer's response was a different one"
+        }
         IT_DTO_ERR_REMOTE_ACCESS => {
             "IT_DTO_ERR_REMOTE_ACCESS: the peer's memory may not be used for this"
         }
-        IT_DTO_ERR_REMOTE_RESPONDER => "IT_DTO_ERR_REMOTE_RESPONDER: the peer could not do it",
-        IT_DTO_ERR_TRANSPORT => "IT_DTO_ERR_TRANSPORT: the stream broke",
+        IT_DTO_ERR_REMOTE_RESPONDER => "IT_DTO_ERR_REMOTE_RESPONDER: the peer could not execute it",
+        IT_DTO_ERR_TRANSPORT => "IT_DTO_ERR_TRANSPORT: the stream failed",
         IT_DTO_ERR_LOCAL_MM_OPERATION => {
-            "IT_DTO_ERR_LOCAL_MM_OPERATION: the memory cannot be linked or unlinked so"
+            "IT_DTO_ERR_LOCAL_MM_OPERATION: the memory cannot be linked or unlinked this way"
         }
         _ => "an unknown status",
     }
@@ -108,7 +110,7 @@ fn because_of(ep: it_ep_handle_t) -> String {
 fn connection(number: it_event_type_t, ep: it_ep_handle_t, code: u32, dst: &it_path_t) -> String {
     match object::look::<EpObject>(ep.cast()).and_then(|ep| ep.news()) {
         Some(event) if connection_number(&event) == number => event.to_string(),
-        // The endpoint is gone, or has newer news.
+        // The endpoint is gone, or has a newer event.
         _ => match path::ends_of(dst) {
             Ok((_, remote)) => format!("endpoint {ep:?}, peer {remote}, reason code {code}"),
             Err(_) => format!("endpoint {ep:?}, reason code {code}"),
@@ -116,16 +118,16 @@ fn connection(number: it_event_type_t, ep: it_ep_handle_t, code: u32, dst: &it_p
     }
 }
 
-/// What a service answered.
+/// A service's reply.
 fn service(status: it_ud_svc_req_status_t, info: it_remote_ep_info_t) -> String {
     match status {
-        IT_UD_SVC_EP_INFO_VALID => format!("endpoint {:#x} takes them", info.ud_ep_id),
+        IT_UD_SVC_EP_INFO_VALID => format!("endpoint {:#x} receives them", info.ud_ep_id),
         IT_UD_SVC_ID_NOT_SUPPORTED => {
-            "IT_UD_SVC_ID_NOT_SUPPORTED: nobody answers for the service there".into()
+            "IT_UD_SVC_ID_NOT_SUPPORTED: that machine has no such service".into()
         }
-        IT_UD_SVC_REQ_REJECTED => "IT_UD_SVC_REQ_REJECTED: the application there says no".into(),
+        IT_UD_SVC_REQ_REJECTED => "IT_UD_SVC_REQ_REJECTED: the application there refused".into(),
         IT_UD_NO_EP_AVAILABLE => "IT_UD_NO_EP_AVAILABLE: no endpoint can be given".into(),
-        IT_UD_REQ_REDIRECTED => "IT_UD_REQ_REDIRECTED: another address answers".into(),
+        IT_UD_REQ_REDIRECTED => "IT_UD_REQ_REDIRECTED: the service is at another address".into(),
         other => format!("unknown status {other}"),
     }
 }
@@ -148,7 +150,7 @@ unsafe fn short(event: *const it_any_event_t, number: it_event_type_t) -> String
             let event = unsafe { member::<_, it_affiliated_event_t>(event) };
             // SAFETY: plain data, and each member is a handle.
             let object = unsafe { event.cause.sevd };
-            // An object of another kind is no endpoint, and has no end.
+            // An object of another kind is not an endpoint: no cause to add.
             format!("object {object:?}{}", because_of(object.cast()))
         }
         IT_ASYNC_UNAFF_EVENT_STREAM => {

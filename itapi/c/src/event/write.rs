@@ -49,7 +49,7 @@ impl Cookie for crate::types::zrl::it_dto_cookie_t {
     }
 }
 
-/// As much of the private data as an event has room for, and whether there is any.
+/// The private data, cut to the room in an event, and whether there is any.
 fn private<const N: usize>(data: &[u8]) -> ([u8; N], it_boolean_t) {
     let mut out = [0; N];
     out.iter_mut().zip(data).for_each(|(to, from)| *to = *from);
@@ -197,7 +197,7 @@ macro_rules! layout {
 }
 
 layout!(Standard, std_abi, has_number);
-// These applications end at any affiliated event: a peer's reset is none to them.
+// These applications exit at any affiliated event, so a peer's reset is not one for them.
 layout!(Zurich, zrl, |event| has_number(event) && !is_loss(event));
 
 /// Events that are the same in both layouts; the largest of them gives the room.

@@ -9,9 +9,9 @@ fn text(event: &it_event_t) -> String {
     c!(crate::ptr::text(buf.as_ptr(), buf.len(), "buf")).unwrap()
 }
 
-/// A receive that was posted before says why there is no connection.
+/// A receive that was posted before has the reason why there is no connection.
 #[test]
-fn what_is_flushed_says_that_the_peer_rejected_the_connection() {
+fn flushed_requests_name_the_peers_reject() {
     let side = Side::new();
     let (_listen, port) = side.listen();
     let ep = side.ep();
@@ -26,7 +26,7 @@ fn what_is_flushed_says_that_the_peer_rejected_the_connection() {
 }
 
 #[test]
-fn what_this_end_flushes_says_that_this_end_did() {
+fn requests_flushed_by_this_end_name_this_end() {
     let side = Side::new();
     let [a, _b] = side.pair(&attributes());
     assert_eq!(receive(a.cast(), &[], 1), IT_SUCCESS);
@@ -39,7 +39,7 @@ fn what_this_end_flushes_says_that_this_end_did() {
 
 // [itw_last_error] [itw_event_text]
 #[test]
-fn the_first_failed_request_says_who_ended_the_connection_and_why() {
+fn the_first_failed_request_names_the_end_and_the_cause() {
     let side = Side::new();
     let [a, b] = side.pair(&attributes());
     let affiliated = dispatcher(side.ia, IT_ASYNC_AFF_EVENT_STREAM, 16);

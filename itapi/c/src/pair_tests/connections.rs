@@ -1,4 +1,4 @@
-//! Tests of connecting, rejecting, handing over and converting sockets.
+//! Tests of connect, reject, hand-off and conversion of sockets.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -274,9 +274,9 @@ fn many_events_are_taken_at_once() {
     assert_eq!(take(0, 4), 0);
 }
 
-// A Send completes when it is on its way, which may be long.
+// A Send completes when TCP has it, which may be long before it arrives.
 #[test]
-fn what_completed_arrives_however_the_endpoint_goes() {
+fn completed_sends_arrive_however_the_endpoint_is_closed() {
     const MESSAGES: u64 = 8;
     const OCTETS: usize = 1 << 20;
     let disconnect = |ep| c!(it_ep_disconnect(ep, null(), 0));
@@ -314,7 +314,7 @@ fn what_completed_arrives_however_the_endpoint_goes() {
     }
 }
 
-// What the peer's Terminate said stays what a completion says, whatever the endpoint does meanwhile.
+// A completion's status comes from its own connection's Terminate, whatever the endpoint does later.
 #[test]
 fn the_status_of_an_old_connection_does_not_change_with_the_next() {
     let side = Side::new();

@@ -20,10 +20,10 @@ fn a_program_gets_the_lines_that_it_asks_for() {
     let context = std::ptr::without_provenance_mut(0x77);
     assert_eq!(c!(itw_log_callback(Some(keep), context)), IT_SUCCESS);
     tracing::warn!("mind the gap");
-    tracing::debug!("nobody asked for this");
+    tracing::debug!("below the chosen level");
     assert_eq!(c!(itw_log_callback(None, null_mut())), IT_SUCCESS);
     tracing::warn!("to standard error");
-    // Other tests may have had something to say, too.
+    // Other tests may have logged lines, too.
     let lines = LINES.lock().unwrap();
     let with = |part| lines.iter().filter(move |line| line.1.contains(part));
     let told = with("mind the gap").next().unwrap();

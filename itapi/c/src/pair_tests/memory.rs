@@ -68,7 +68,7 @@ fn regions_with_one_id_share_memory() {
     let [one, two, three] = [shared(7, 64), shared(7, 64), shared(8, 64)];
     assert_ne!(one.1, two.1);
     assert_eq!((query(two.0).shared_id, query(two.0).flags), (7, IT_LMR_FLAG_SHARED));
-    // A shared region can never be unlinked; whoever is first may go first.
+    // A shared region can never be unlinked; they may be freed in any order.
     assert_eq!(it_lmr_free(one.0), IT_SUCCESS);
     let other = shared(7, 64);
     for lmr in [two.0, three.0, other.0, shared(7, 32).0] {

@@ -43,7 +43,7 @@ fn wrong_posts_have_their_status_and_leave_no_trace() {
     }
 }
 
-/// The text names whose limit it is, by which attribute, and what the adapter allows.
+/// The text names the limit's object, its attribute, and what the adapter allows.
 #[test]
 fn too_many_segments_name_the_limit() {
     let side = Side::new();
@@ -209,7 +209,7 @@ fn of_two_threads_that_free_one_succeeds() {
             };
             let both = [free(), free()];
             barrier.wait();
-            // Whoever posts meanwhile is told, at the latest, that it is gone.
+            // A post meanwhile is refused, at the latest because it is gone.
             let posted = receive(object::handle(ep), &[], 1);
             assert!([IT_SUCCESS, IT_ERR_INVALID_EP, IT_ERR_INVALID_HANDLE].contains(&posted));
             both.map(|thread| thread.join().unwrap()).into_iter().collect()

@@ -1,7 +1,7 @@
-//! Model-based test of the C functions, reuse as its theme: random programs create endpoints and shared
+//! Model-based test of the C functions under reuse: random programs create endpoints and shared
 //! receive queues, connect, post, end, destroy, recreate in the same slots of the table of handles and
 //! reconnect, in several threads that share an adapter and its dispatchers, from which several more
-//! threads take. They also call with handles that they have freed. A model holds what must come out.
+//! threads take. They also call with handles that they have freed. A model has the expected completions.
 //!
 //! Runs the kept seeds, then new ones, for some seconds or for `WARPLINE_STRESS_SECONDS`;
 //! `WARPLINE_MODEL_SEED` repeats the choices of one (not their interleaving).
@@ -32,7 +32,7 @@ struct World {
     ledger: Ledger,
     /// Programs that run.
     programs: AtomicU32,
-    /// A thread has panicked: nobody needs to wait for more.
+    /// A thread has panicked: the others stop.
     failed: AtomicBool,
 }
 
@@ -68,7 +68,7 @@ impl World {
         assert!(!self.failed.load(Ordering::Acquire), "another thread failed");
     }
 
-    /// Takes completions, in this and that way, until all programs have ended.
+    /// Takes completions, in various ways, until all programs have ended.
     fn take(&self, mut dice: Dice) {
         let _ending = Ending(self, false);
         while self.programs.load(Ordering::Acquire) != 0 {

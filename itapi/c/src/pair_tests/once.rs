@@ -1,4 +1,4 @@
-//! Tests that each completion is delivered exactly once, in whatever order threads take them and connections end.
+//! Tests that each completion is delivered exactly once, however threads take them and connections end.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -8,7 +8,7 @@ use crate::srq::{SrqObject, it_srq_create, it_srq_free};
 
 use super::*;
 
-/// Dequeues until `done` and nothing is left; what came, and how it ended.
+/// Dequeues until `done` and no event is left; returns each completion with its status.
 fn take_all(dto: u64, done: &AtomicBool, seen: &Mutex<HashSet<u64>>) {
     let evd = object::handle(dto);
     loop {
@@ -94,7 +94,7 @@ fn connections_end_and_begin_while_two_threads_dequeue() {
     assert_eq!(*seen.lock().unwrap(), posted);
 }
 
-/// Completions that are no notifications come when asked for, and wake nobody.
+/// Completions without notification are returned to a poll and wake no waiter.
 #[test]
 fn a_quiet_completion_waits_to_be_polled() {
     let side = Side::new();
@@ -110,7 +110,7 @@ fn a_quiet_completion_waits_to_be_polled() {
     }
     cookies.sort_unstable();
     assert_eq!(cookies, [1, 2]);
-    // The sender may ask for the receiver to be woken; without any flag a receive wakes, too.
+    // The sender may request that the receiver is woken; without any flag a receive wakes, too.
     let posted =
         [IT_COMPLETION_FLAG, 0].map(|flags| c!(it_post_recv(b.cast(), null(), 0, 3, flags)));
     assert_eq!(posted, [IT_SUCCESS; 2]);
@@ -133,8 +133,8 @@ fn sharing(side: &Side, srq: it_srq_handle_t) -> [it_ep_handle_t; 2] {
     [active, passive]
 }
 
-/// A completion that is left over from a shared receive queue finds no request of the queue that has
-/// its slot in the table of handles now.
+/// A completion left over from a freed shared receive queue takes no request of the queue that now has
+/// its slot in the table of handles.
 #[test]
 fn a_completion_left_over_from_a_freed_queue_takes_nothing_of_the_next() {
     let side = Side::new();
@@ -163,7 +163,7 @@ fn a_completion_left_over_from_a_freed_queue_takes_nothing_of_the_next() {
     let [active, passive] = sharing(new);
     assert_eq!(receive(new.cast(), &[], 2), IT_SUCCESS, "{}", last());
     assert!(crate::resolve::resolve(&left[0]).is_none());
-    // Nor does one whose endpoint lives, and has its receives elsewhere.
+    // Nor does one whose endpoint still exists and takes its receives elsewhere.
     let [_, other] = sharing(make!(it_srq_create(side.pz, 2, 8)));
     let other = object::find::<EpObject>(other.cast()).unwrap().qp;
     let strange = vp_api::WorkCompletion { qp: other, ..left[0] };
@@ -173,10 +173,10 @@ fn a_completion_left_over_from_a_freed_queue_takes_nothing_of_the_next() {
     assert_eq!((got.ep, got.cookie), (passive, 2));
 }
 
-/// What an endpoint took from a shared receive queue and did not complete is gone with it: its record
-/// comes back, and not only when the queue goes.
+/// Receives that an endpoint took from a shared receive queue and did not complete are gone with it: their
+/// records are free again at once, not only when the queue is freed.
 #[test]
-fn records_of_receives_that_a_freed_endpoint_took_come_back() {
+fn records_of_receives_that_a_freed_endpoint_took_are_free_again() {
     let side = Side::new();
     let srq = make!(it_srq_create(side.pz, 2, 8));
     let records = || kal_os::lock(&object::find::<SrqObject>(srq.cast()).unwrap().receives).held();
@@ -188,7 +188,7 @@ fn records_of_receives_that_a_freed_endpoint_took_come_back() {
     for _ in 0..2 {
         assert_eq!(send(active, &[], 100, 0), IT_SUCCESS, "{}", last());
     }
-    // Those of the receives, which nobody takes.
+    // Those of the receives, which are never dequeued.
     let evd = object::find::<EvdObject>(side.dto.cast()).unwrap();
     warpline_patience::until("two completions", || evd.inner.queued() == 2);
     assert_eq!(records(), 8);

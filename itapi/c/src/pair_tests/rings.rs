@@ -90,7 +90,7 @@ fn a_full_queue_refuses_and_recovers() {
     assert_eq!(posted, 16);
     assert_eq!(receive(ep.cast(), &[], 0), IT_ERR_TOO_MANY_POSTS);
     assert!(last().contains("full"), "{}", last());
-    // Refused posts leave nothing behind, however many there are.
+    // Refused posts use up no slot, however many there are.
     for _ in 0..100 {
         assert_eq!(send(ep, &[], 1, NOTIFY), IT_ERR_INVALID_EP_STATE);
     }
@@ -113,10 +113,10 @@ fn the_end_of_a_connection_flushes_each_once_and_the_endpoint_is_used_again() {
         side.join(a, b);
         for n in 0..8 {
             assert_eq!(receive(a.cast(), &[], n), IT_SUCCESS);
-            // Silent ones succeed, and must not be mistaken for flushed ones after the reset.
+            // Unsignalled ones succeed, and must not be taken for flushed ones after the reset.
             assert_eq!(c!(it_post_rdma_write(b, null(), 0, 50 + n, 0, 0, 0)), IT_SUCCESS);
         }
-        // A close that meets octets under way breaks the connection: a round trip empties it.
+        // A close with octets in flight is a Bad Close: a round trip first.
         let (whole, to) = (memory.whole(), memory.to(0));
         let read = c!(it_post_rdma_read(b, &whole, 1, 60, NOTIFY, to, memory.context));
         assert_eq!((read, side.good().cookie), (IT_SUCCESS, 60));

@@ -33,7 +33,7 @@ fn what_is_written_is_read_back_in_both_addressing_modes() {
 }
 
 #[test]
-fn atomics_give_what_was_there() {
+fn atomics_return_the_original_value() {
     let side = Side::new();
     let [a, _b] = side.pair(&attributes());
     let (here, there) = (side.memory(8, ALL), side.memory(8, ALL));

@@ -75,12 +75,12 @@ fn interfaces_are_listed_as_far_as_there_is_room() {
 
 // [it_ia_query] [it_ia_info_free]
 #[test]
-fn an_adapter_tells_its_limits_in_a_block_that_is_given_back() {
+fn an_adapter_returns_its_limits_in_a_block_that_is_freed() {
     let ia = Adapter::new();
     let mut info = null_mut();
     // SAFETY: room for a pointer.
     assert_eq!(unsafe { it_ia_query(ia.0, &raw mut info) }, IT_SUCCESS);
-    // SAFETY: the block is ours until it is given back.
+    // SAFETY: the block is ours until it is freed.
     let block = unsafe { info.read() };
     assert_eq!((block.api_major_version, block.api_minor_version), (2, 1));
     assert_eq!(block.transport_type, IT_IWARP_TCP_TRANSPORT);
@@ -97,7 +97,7 @@ fn an_adapter_tells_its_limits_in_a_block_that_is_given_back() {
     it_ia_info_free(std::ptr::without_provenance_mut(0x1234));
     // SAFETY: room for a pointer.
     assert_eq!(unsafe { it_ia_query_zrl(ia.0, &raw mut info) }, IT_SUCCESS);
-    // SAFETY: the block is ours until it is given back.
+    // SAFETY: the block is ours until it is freed.
     assert_eq!(unsafe { info.read() }.connect_private_data_len, 64);
     it_ia_info_free(info);
     // SAFETY: NULL is allowed by the contract.
@@ -139,7 +139,7 @@ fn a_process_without_descriptors() {
 
 // [it_pz_create] [it_pz_free] [it_pz_query]
 #[test]
-fn a_zone_knows_its_adapter() {
+fn a_query_returns_the_adapter_of_a_zone() {
     let ia = Adapter::new();
     let pz = zone(&ia);
     let mut params = it_pz_param_t::zeroed();

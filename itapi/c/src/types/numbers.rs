@@ -1,6 +1,6 @@
 //! The enumerations of IT-API: 4 octets in C, any value may come from a caller. No state.
 //!
-//! Each `numbers!` or `bits!` is one of them, its values proven distinct (bits: proven single).
+//! Each `numbers!` or `bits!` is one of them, its values checked to be distinct (bits: to be single bits).
 //! The values are those of the reference; the C side asserts the same ones.
 
 bits! { it_mem_priv_t {

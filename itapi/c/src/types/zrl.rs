@@ -12,7 +12,7 @@ record! { it_dto_cookie_t: 24 {
     16 extend: u64,
 } }
 
-// Swapped against the standard.
+// Swapped in comparison with the standard.
 numbers! { it_ep_state_ud_t {
     IT_EP_STATE_UD_OPERATIONAL = 0,
     IT_EP_STATE_UD_NONOPERATIONAL = 1,

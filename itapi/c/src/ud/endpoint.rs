@@ -25,7 +25,7 @@ use crate::{boundary, check_mask, object};
 /// The object behind the handle of an endpoint for datagrams.
 pub(crate) struct UdEpObject {
     pub(crate) inner: Arc<UdEp>,
-    /// Its own.
+    /// Its own handle.
     pub(crate) handle: u64,
     /// Its slot in the table of handles: part of the ids of its work requests.
     pub(crate) slot: u32,
@@ -66,7 +66,7 @@ impl Object for UdEpObject {
     }
 }
 
-/// What was granted and cannot change.
+/// The granted attributes, which cannot change.
 #[derive(Clone, Copy)]
 pub(crate) struct Granted {
     /// The longest datagram of the spigot.
@@ -99,7 +99,7 @@ pub(crate) fn unsupported(device: &str) -> Failure {
     Failure::new(status::IT_ERR_OP_NOT_SUPPORTED, text)
 }
 
-/// What C asked for, checked. Queues have at least one place; 0 asks for no payload in particular.
+/// The attributes that C requested, checked. Queues have at least one entry; 0 means the default payload.
 fn grant(asked: &it_ep_attributes_t, ia: &Ia, longest: u32) -> Outcome<(Granted, u64)> {
     let most = ia.attrs();
     let payload = payload(asked, longest)?;
@@ -172,7 +172,7 @@ pub(crate) unsafe extern "C" fn it_ep_ud_create(
             max_recv_sge: granted.recv_segments.max(1),
             max_inline: 0,
             port,
-            // 0: none in particular.
+            // 0: the default.
             key: Some(info_of(&asked).ud_ep_key).filter(|key| *key != 0),
             ..UdEpInit::new(&request.inner)
         };
@@ -208,7 +208,7 @@ pub(crate) fn free(ep: &UdEpObject) -> Outcome {
     Ok(())
 }
 
-/// `it_ep_reset`: operational again, and what went out in silence is done.
+/// `it_ep_reset`: operational again; unsignalled requests count as completed.
 pub(crate) fn reset(ep: &UdEpObject) -> Outcome {
     let sends = ep.sends.rest();
     ep.inner.reset().map_err(Failure::by(status::IT_ERR_CANNOT_RESET))?;

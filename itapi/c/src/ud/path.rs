@@ -48,7 +48,7 @@ fn ib_of(path: &it_path_t) -> it_ib_net_endpoint_t {
     unsafe { path.u.ib }
 }
 
-/// A path of C. One between IP addresses is refused: only services know where those are.
+/// A path of C. One between IP addresses is refused: only a service resolves those.
 pub(crate) fn from_c(ia: &Ia, path: &it_path_t) -> Outcome<DatagramPath> {
     check_spigot(ia, path.spigot_id)?;
     if path::ends_of(path).is_ok() && ib_of(path).path_mtu == 0 {
@@ -83,7 +83,7 @@ pub(crate) fn peer_of(path: &it_path_t) -> Outcome<IpAddr> {
         Err(_) => Ipv6Addr::from(ib_of(path).remote_port_gid.s6_addr).to_canonical(),
     };
     if ip.is_unspecified() {
-        let text = format!("the remote address {ip} of the path is none");
+        let text = format!("the remote address {ip} of the path is not usable");
         return Err(Failure::new(status::IT_ERR_INVALID_SOURCE_PATH, text));
     }
     Ok(ip)
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_goes_there_and_back() {
+    fn a_path_converts_to_c_and_back() {
         let ia = ual::Ual::new().unwrap().open("vp_softrdma").unwrap();
         for path in [path(), DatagramPath { subnet_local: false, flow_label: 1, ..path() }] {
             assert_eq!(from_c(&ia, &to_c(&path)).unwrap(), path);

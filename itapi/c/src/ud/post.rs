@@ -1,4 +1,4 @@
-//! Sending and receiving datagrams, and what their completions say. The caller's thread.
+//! Sending and receiving datagrams, and their completions. The caller's thread.
 
 use ual::Datagram;
 use ual::vp_api::{
@@ -29,7 +29,7 @@ fn endpoint(handle: it_ep_handle_t) -> Outcome<Ref<UdEpObject>> {
     object::find::<UdEpObject>(handle.cast())
 }
 
-/// Where a datagram goes.
+/// The destination of a datagram.
 ///
 /// # Safety
 /// The pointer obeys the contract of a C caller (see `ptr`).
@@ -90,7 +90,7 @@ pub(crate) unsafe fn send(
     ep.sends.post(request, signalled, post, unsent)
 }
 
-/// What a refusal of the provider means here.
+/// The status for a provider's refusal.
 #[cold]
 fn unsent(failure: PostFailure) -> Failure {
     match failure.status {
@@ -136,7 +136,7 @@ pub(crate) unsafe fn receive(
         .post(request, true, post, |failure| refused(failure, status::IT_ERR_INVALID_NUM_SEGMENTS))
 }
 
-/// A completion of these endpoints in the terms of C, and where the datagram came from. `None`: the
+/// A completion of these endpoints in C's terms, and where the datagram came from. `None`: the
 /// endpoint is gone, and the completion with it.
 pub(crate) fn resolve(completion: &WorkCompletion) -> Option<(Resolved, Option<DatagramSource>)> {
     let (slot, receive, number) = wr_id::parts(completion.wr_id);

@@ -1,5 +1,5 @@
-//! Services for datagrams: asking for endpoints, and replying. The object owns the access layer's
-//! and remembers what C described it with. Any thread.
+//! Services for datagrams: requests for endpoints, and replies. The object owns the access layer's
+//! and stores C's description of it. Any thread.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ pub(crate) unsafe extern "C" fn it_ud_service_request_handle_create(
         let ia = evd.inner.ia();
         check_datagrams(ia)?;
         if evd.inner.stream() != Stream::Connection {
-            let text = "the answers need a dispatcher of IT_CM_MSG_EVENT_STREAM";
+            let text = "the replies need a dispatcher of IT_CM_MSG_EVENT_STREAM";
             return Err(Failure::new(status::IT_ERR_INVALID_EVD_TYPE, text));
         }
         let port = match ports_of(&conn_qual)? {
@@ -163,7 +163,7 @@ fn has_datagrams(ia: &IaObject) -> bool {
     ia.inner.datagram_attrs().is_some()
 }
 
-/// What a query is about.
+/// The parameters of a query.
 fn queried(
     handle: it_ud_svc_req_handle_t,
     mask: it_ud_svc_req_param_mask_t,

@@ -1,9 +1,9 @@
-//! What was posted and has not come out, by owner: an endpoint or a shared receive queue, one [`Life`]
+//! Requests that were posted and have not completed, by owner: an endpoint or a shared receive queue, one [`Life`]
 //! for each that was ever created, so that a second one in the same slot is another.
 //!
 //! A request is known by its cookie, which no other one of the world has, and has a cell of memory of its
-//! own. So what comes out is compared with what went in without trust in the handles that are tested.
-//! Posters hold their life's book while they post; takers never while they take.
+//! own. So completions are compared with posts without trust in the handles that are tested.
+//! Posters hold the lock of their life while they post; takers never while they take.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -23,7 +23,7 @@ pub(super) const READABLE: u64 = u64::MAX;
 pub(super) struct Life {
     /// The endpoint's handle; `None`: a shared receive queue.
     ep: Option<u64>,
-    /// When it was gone, by the ledger's clock; 0 before.
+    /// When it was destroyed, by the ledger's clock; 0 before.
     gone: AtomicU64,
     book: Mutex<HashMap<u64, Posted>>,
 }
@@ -48,7 +48,7 @@ impl Life {
         Arc::new(Self { ep, gone: AtomicU64::new(0), book: Mutex::default() })
     }
 
-    /// Requests of a queue that have not come out: at least and at most so many occupy slots.
+    /// Requests of a queue that have not completed: at least and at most so many occupy slots.
     pub(super) fn open(&self, receives: bool) -> (usize, usize) {
         let book = self.book.lock().unwrap();
         let open = || book.values().filter(|posted| posted.is_receive() == receives);
@@ -61,7 +61,7 @@ impl Life {
         book.values_mut().for_each(|posted| posted.over |= !posted.signalled);
     }
 
-    /// What must come out and has not.
+    /// Requests that must complete and have not.
     pub(super) fn missing(&self) -> Vec<String> {
         let book = self.book.lock().unwrap();
         let due = book.iter().filter(|(_, posted)| posted.signalled);
@@ -76,7 +76,7 @@ pub(super) struct Ledger {
     lives: Mutex<HashMap<u64, Arc<Life>>>,
     /// To which endpoint, of messages that did not arrive, or not yet.
     messages: Mutex<HashMap<u64, u64>>,
-    /// Held by takers from before they take until all of it is in the books.
+    /// Held by takers from before they take until all of it is recorded.
     taking: RwLock<()>,
     /// A cell for each cookie.
     cells: AtomicPtr<u8>,
@@ -129,8 +129,8 @@ impl Ledger {
         self.segment(cookie, octets.len())
     }
 
-    /// Posts one request to a queue of `depth` by `post`, which gets its cookie, and books it. It is not
-    /// refused as one too many if fewer are in the book. `to`: the endpoint that a message is for.
+    /// Posts one request to a queue of `depth` by `post`, which gets its cookie, and records it. It must not
+    /// be refused as one too many if fewer are recorded. `to`: the endpoint that a message is for.
     pub(super) fn post(
         &self,
         (life, depth): (&Arc<Life>, usize),
@@ -155,19 +155,19 @@ impl Ledger {
         status
     }
 
-    /// The object is gone, and with it all that was posted on it.
+    /// The object is destroyed, and all that was posted on it with it.
     pub(super) fn gone(&self, life: &Life) {
         let now = self.clock.fetch_add(1, Ordering::AcqRel) + 1;
         life.gone.store(now, Ordering::Release);
     }
 
-    /// Runs `calm` while nobody has taken anything that is not in the books.
+    /// Runs `calm` while no taker has a completion that is not recorded.
     pub(super) fn calmly<T>(&self, calm: impl FnOnce() -> T) -> T {
         let _calm = self.taking.write().unwrap();
         calm()
     }
 
-    /// Books what `take` takes.
+    /// Records what `take` takes.
     pub(super) fn round(&self, take: impl FnOnce() -> Vec<Dto>) {
         let _taking = self.taking.read().unwrap();
         let begun = self.clock.load(Ordering::Acquire);
@@ -189,7 +189,7 @@ impl Ledger {
         }
     }
 
-    /// Takes the request out that completed.
+    /// Removes the request that completed.
     fn strike(&self, dto: &Dto, begun: u64) -> Posted {
         let life = self.lives.lock().unwrap().get(&dto.cookie).cloned();
         let life = life.unwrap_or_else(|| panic!("nothing was posted with this cookie: {dto:?}"));
@@ -199,7 +199,7 @@ impl Ledger {
         assert!(life.ep.is_none_or(|of| of == ep), "of {life:?}: {dto:?}");
         let mut book = life.book.lock().unwrap();
         let posted = book.remove(&dto.cookie);
-        let posted = posted.unwrap_or_else(|| panic!("came twice, or was refused: {dto:?}"));
+        let posted = posted.unwrap_or_else(|| panic!("completed twice, or was refused: {dto:?}"));
         if !posted.is_receive() {
             // Unsignalled ones before it have ended, too.
             let before = book.iter_mut().filter(|(cookie, _)| **cookie < dto.cookie);
@@ -214,7 +214,11 @@ impl Ledger {
         let message = message.unwrap_or_else(|| panic!("{octets:?} is no message: {dto:?}"));
         let sent = self.messages.lock().unwrap().remove(&message);
         let sent = sent.unwrap_or_else(|| panic!("message {message} arrived twice: {dto:?}"));
-        assert_eq!(sent, dto.ep.addr() as u64, "message {message} went astray: {dto:?}");
+        assert_eq!(
+            sent,
+            dto.ep.addr() as u64,
+            "message {message} arrived at another endpoint: {dto:?}"
+        );
         assert_eq!(octets, content(message), "message {message}: {dto:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! One thread's program: what it has in its slots, what it expects of it, and how that comes and goes. Its
+//! One thread's program: the objects in its slots, their expected state, their creation and destruction. Its
 //! endpoints connect to each other, so that it knows of every connection which end ended it.
 
 use std::cell::Cell;
@@ -105,7 +105,7 @@ pub(super) struct Program<'w> {
     pub(super) ends: [Option<End<'w>>; SLOTS],
     queues: [Option<Rc<Queue<'w>>>; QUEUES],
     links: u64,
-    /// Endpoints whose end was told while another event was waited for.
+    /// Endpoints whose end was reported while the program waited for another event.
     ended: HashSet<u64>,
     /// Handles of endpoints that were freed.
     stale: Vec<u64>,
@@ -218,7 +218,7 @@ impl<'w> Program<'w> {
         }
     }
 
-    /// A freed handle names nothing, whatever has its slot now.
+    /// A freed handle is refused, whichever object has its slot now.
     pub(super) fn try_stale(&mut self) {
         let Some(last) = self.stale.len().checked_sub(1) else { return };
         let at = self.dice.roll(last as u64 + 1) as usize;
@@ -271,7 +271,7 @@ impl<'w> Program<'w> {
                 assert_eq!(accepted, IT_SUCCESS, "{}", last());
                 break;
             }
-            // Of an endpoint that left; the request may be gone with it.
+            // Of a destroyed endpoint; the request may be gone with it.
             c!(it_reject(request.cn_est_id, null(), 0));
         }
         let mut awaited = HashSet::from([at, peer].map(|at| self.end_at(at).number()));
@@ -326,7 +326,7 @@ impl<'w> Program<'w> {
         self.set(at, State::Ended);
     }
 
-    /// Its connection is over: all that was posted comes out.
+    /// Its connection is over: all that was posted completes.
     pub(super) fn settle(&self, at: usize) {
         let End { ep, life, .. } = self.end_at(at);
         let what = format!("all completions of {ep:?}");

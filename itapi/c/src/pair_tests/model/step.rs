@@ -46,7 +46,7 @@ impl Program<'_> {
         let mask = IT_EP_PARAM_MAX_REQ_DTO | IT_EP_PARAM_MAX_RECV_DTO;
         match c!(it_ep_modify(end.ep, mask, &asked)) {
             IT_SUCCESS => {
-                // A taker may have taken what it has not booked yet.
+                // A taker may have taken a completion that it has not recorded yet.
                 (end.send_depth, end.recv_depth) = (send_depth, recv_depth);
             }
             IT_ERR_EP_BUSY => {
@@ -99,7 +99,7 @@ impl Program<'_> {
         posted
     }
 
-    /// Posts to the send queue, something somehow.
+    /// Posts a random request to the send queue.
     fn send(&mut self, at: usize) {
         let mut dice = self.dice.split();
         let state = self.end_at(at).state;
