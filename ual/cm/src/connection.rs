@@ -1,9 +1,9 @@
 //! The connection of an endpoint: its state, its present or last stream, and the trait that an endpoint
 //! implements for the manager ([`Connectee`]).
 //!
-//! The endpoint owns its [`Connection`]. The state is one atomic: posting reads it, a caller moves it
+//! The endpoint owns its [`Connection`]. The state is one atomic: posting reads it, a caller changes it
 //! from `Unconnected` to pending and from `Connected` to `Nonoperational`, the manager makes all other
-//! changes. What is known of the stream is behind a lock that is held for a few instructions, and while
+//! changes. The data of the stream is behind a lock that is held for a few instructions, and while
 //! a verb ends the stream. When the peer dies, the provider reports it to the manager, which makes the
 //! state `Nonoperational` and delivers an event to the endpoint. Each further stream of an endpoint has
 //! a larger number.
@@ -88,7 +88,7 @@ pub(crate) fn open(party: &Weak<dyn Connectee>) -> Option<Arc<dyn Connectee>> {
     party.upgrade().filter(|party| party.is_open())
 }
 
-/// What is known of the present or last stream.
+/// The present or last stream.
 #[derive(Default)]
 pub(crate) struct Link {
     /// Its number in the [`Sequence`](crate::Sequence), assigned before it begins; a reset assigns the
@@ -270,7 +270,7 @@ impl Connection {
 }
 
 /// Ends the stream of a connected endpoint and returns its number. `None` if it has ended by itself: an
-/// event that says how is on its way.
+/// event that reports how follows.
 pub(crate) fn end_stream(
     party: &dyn Connectee,
     native: Option<&dyn NativeCm>,
@@ -330,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_two_who_start_it_over_one_is_refused() {
+    fn of_two_concurrent_resets_one_is_refused() {
         let connection = Connection::new(1, 16, 16);
         for (before, next) in [(1, 5), (5, 9)] {
             connection.restart(before, next).unwrap();

@@ -3,8 +3,8 @@
 //! One queue per adapter. The thread that releases the manager's lock delivers what is queued, in order;
 //! while one thread delivers, others leave theirs to it. A delivery costs less than the work that caused
 //! it, so the delivering thread comes to an end. The layer above may call the manager from within a
-//! delivery. A request that it does not take (its dispatcher is full or closed) comes back as a command.
-//! Peers play no part; each of their events costs an entry here until it is delivered.
+//! delivery. A request that it refuses (its dispatcher is full or closed) is sent back as a command.
+//! Each event of a peer costs an entry here until it is delivered.
 
 use std::sync::Arc;
 

@@ -4,8 +4,8 @@
 //! work. Callers only try the lock. A caller with a command that gets the lock executes the command. A
 //! caller that waits for events serves the sockets for a while before it sleeps. Everything else is the
 //! thread's work. So a connection needs no other thread to wake up, and no caller waits for another. The
-//! thread that releases the lock delivers the events ([`crate::deliveries`]). The death of a peer leaves
-//! nothing behind here.
+//! thread that releases the lock delivers the events ([`crate::deliveries`]). A peer that dies has
+//! no state here.
 //!
 //! While callers serve the sockets and none sleeps, the thread backs off ([`crate::wake`]): otherwise
 //! sockets would wake it for work that a caller already does. A command, or a caller that goes to sleep,

@@ -2,9 +2,9 @@
 //! without a whole request, or refused and not yet closed. How many there may be, and which is dropped
 //! first.
 //!
-//! Owned by the listener, behind the manager's lock. The entry of a peer that dies leaves with its
-//! timer. When the list is full, a random member of a source that has many is dropped: age is no reason,
-//! since a flood would then outlast every peer that needs time. A single source cannot displace others;
+//! Owned by the listener, behind the manager's lock. The entry of a peer that dies is removed by its
+//! timer. When the list is full, a random member of a source that has many is dropped: not the oldest,
+//! since a flood would then displace every peer that needs time. A single source cannot displace others;
 //! within a source of `n` members each newcomer displaces a given one with probability `1 / n`.
 
 use std::collections::BTreeMap;
@@ -113,7 +113,7 @@ mod tests {
         assert!((0..4).all(|token| half_open.places.contains_key(&token)));
     }
 
-    /// 1,000 connections a second fill a table of 256; one that needs 50 ms sees 50 of them come, and
+    /// 1,000 connections a second fill a table of 256; one that needs 50 ms is followed by 50 of them, and
     /// keeps its place with probability (255/256)^50 = 0.822. The oldest would never.
     #[test]
     fn within_a_source_a_flood_of_1000_a_second_leaves_82_of_100_slow_ones() {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn places_follow_their_members() {
+    fn removal_keeps_the_index_of_positions_right() {
         let mut half_open = HalfOpen::default();
         for token in 0..8 {
             half_open.add(token, source(token as u8 % 2), 8);

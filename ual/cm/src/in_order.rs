@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_while_an_item_is_taken_follows_it() {
+    fn an_item_added_while_another_is_taken_follows_it() {
         let (queue, mut taken) = (InOrder::new(), Vec::new());
         queue.push(1);
         queue.drain(|item| {

@@ -1,8 +1,8 @@
 //! Limit on connections that end for invalid STags: each such error ends its connection, so a peer that
 //! guesses STags needs a new connection for each guess, and has to wait once it had too many.
 //!
-//! One per Ia, behind the manager's lock: a count per source and minute. Older counts are forgotten, so
-//! a peer that stopped guessing, or never did, has a clean record after a minute.
+//! One per Ia, behind the manager's lock: a count per source and minute. Older counts are dropped, so
+//! a peer that stopped guessing is not delayed after a minute.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::half_open::Source;
 /// The period of a count.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Sources that are remembered.
+/// Most sources with a count.
 const MOST: usize = 4096;
 
 /// The count of one source.
@@ -39,7 +39,7 @@ impl InvalidStagEnds {
     pub(crate) fn count(&mut self, source: Source, now: Instant) {
         if self.0.len() >= MOST && !self.0.contains_key(&source) {
             self.0.retain(|_, minute| minute.until > now);
-            // A peer with that many addresses is not stopped by counting them.
+            // Counts do not stop a peer with that many addresses.
             if self.0.len() >= MOST {
                 return;
             }

@@ -79,7 +79,7 @@ pub(crate) struct NativeListener {
 
 impl Drop for NativeListener {
     fn drop(&mut self) {
-        // The id is known to the provider; at worst it has forgotten it.
+        // The provider knows the id, or has dropped it already.
         let _ = self.manager.unlisten(self.id);
     }
 }
@@ -94,7 +94,7 @@ pub(crate) struct ServiceListener {
 
 impl Drop for ServiceListener {
     fn drop(&mut self) {
-        // The id is known to the provider; at worst it has forgotten it.
+        // The provider knows the id, or has dropped it already.
         let _ = self.datagrams.unlisten(self.id);
     }
 }

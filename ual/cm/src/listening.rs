@@ -59,7 +59,7 @@ impl Cm {
         let id = ListenerId(self.listeners.fetch_add(1, Ordering::Relaxed) * 2 + 1);
         match (bound.serves, &self.datagrams) {
             (Serves::Datagrams, None) => {
-                let why = "this device has no datagrams: its transport knows connections only";
+                let why = "this device has no datagrams: its transport has connections only";
                 Err(Error::verb("listen for datagrams")(VpError::new(VpStatus::Unsupported, why)))
             }
             (Serves::Datagrams, Some(datagrams)) => {
@@ -129,7 +129,7 @@ impl Cm {
                     services.push(ServiceListener { datagrams: datagrams.clone(), id, address });
                 }
                 Err(error) => {
-                    let what = format!("answer for services at {address}");
+                    let what = format!("serve service requests at {address}");
                     return Err(Error::busy_or_verb("answer for services", what, error));
                 }
             }
@@ -151,7 +151,7 @@ impl Cm {
         let sink = Arc::downgrade(sink);
         let service = Box::new(Service { sink, policies, suppress_ird_ord, port });
         self.mailbox.send(Command::Listen { listening, service });
-        // After the command, so that the table knows the listener before a request is handed to it.
+        // After the command, so that the table knows the listener before it gets a request.
         registry::add(Target { owner: self.mailbox.clone(), token }, addresses);
     }
 

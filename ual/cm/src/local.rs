@@ -1,7 +1,7 @@
-//! Local streams: which connections may have one, how many there are, and what a start-up says of its own.
+//! Local streams: which connections may have one, how many there are, and their part of a start-up.
 //!
 //! The number of ends is the process's; a child made by fork(2) begins at none. Each end has a [`Permit`] from
-//! the moment it looks for its peer until its stream has ended: the rendezvous holds it, then the endpoint's
+//! the start of its rendezvous until its stream has ended: the rendezvous holds it, then the endpoint's
 //! link. The rendezvous itself is [`kal_shim::same_host`].
 
 use std::os::fd::OwnedFd;
@@ -18,24 +18,24 @@ use vp_api::{Capabilities, LocalSide, LocalStream, RnicAttrs};
 use crate::node::Ends;
 use crate::policy::{Crc, LocalStreams, Policy};
 
-/// How long an end that dialled waits for the other's word.
+/// How long an end that connected at the rendezvous waits for the other's message.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Names of MPA's start-up: the side that sends the request waits.
+/// Prefix of rendezvous names for MPA start-up: the side that sends the request listens.
 pub(crate) const MPA: &str = "mpa";
-/// Names of sockets that are converted without start-up: the side that waits for the first FPDU waits here, too.
+/// Prefix of rendezvous names for sockets converted without start-up: the side that waits for the first FPDU listens.
 pub(crate) const BARE: &str = "bare";
 
 /// Rings for which there must be memory in the process's cgroup; a stream has two.
 const MARGIN: u64 = 4;
 
-/// A wish: the stream has CRCs in shared memory, too.
+/// Request flag: the stream has CRCs in shared memory, too.
 const CRC: u8 = 1;
 
-/// Ends of local streams, and those that are to become some.
+/// Number of ends of local streams, established or in rendezvous.
 static ENDS: PerProcess<AtomicU32> = PerProcess::new();
 
-/// One of the ends that the policy allows.
+/// The right to one of the ends that the policy allows.
 #[derive(Debug)]
 pub(crate) struct Permit(&'static AtomicU32);
 
@@ -80,7 +80,7 @@ impl Shared {
     }
 }
 
-/// What this end wishes of a local stream.
+/// What this end requests of a local stream.
 pub(crate) fn wishes(policy: &Policy) -> u8 {
     if policy.crc == Crc::Require { CRC } else { 0 }
 }
@@ -111,20 +111,20 @@ pub(crate) fn as_waiting(ends: &Ends) -> Connection {
     Connection { waiting: ends.local.address, dialling: ends.remote.address }
 }
 
-/// The connection of the end that dials.
+/// The connection of the end that connects to the rendezvous.
 pub(crate) fn as_dialling(ends: &Ends) -> Connection {
     Connection { waiting: ends.remote.address, dialling: ends.local.address }
 }
 
 /// Memory and doorbells to offer.
 pub(crate) fn make(policy: &Policy) -> Result<(OwnedFd, [OwnedFd; 2]), NotLocal> {
-    // Else the kernel could kill this process for the pages.
+    // Otherwise the kernel could kill this process when the pages are used.
     let due = MARGIN * u64::from(policy.local_ring);
     if headroom().is_some_and(|left| left < due) {
         return Err(NotLocal::NoMemory);
     }
     let memory = shm_ring::create(policy.local_ring)?;
-    // A child keeps it where there is no memory to note it, no more.
+    // If there is no memory to record it, a forked child keeps it; nothing worse.
     let _ = kal_shim::fork::take(&memory);
     Ok((memory, doorbells()?))
 }

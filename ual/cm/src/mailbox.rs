@@ -134,7 +134,7 @@ impl Mailbox {
 
 impl AsyncHandler for Mailbox {
     fn on_event(&self, source: EventSource, event: AsyncEvent) {
-        // The table made the connection itself and knows.
+        // The table made the connection itself and has the result.
         if event != AsyncEvent::Established {
             // Before the handler returns, so that what the provider begins afterwards has a larger
             // number.

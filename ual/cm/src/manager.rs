@@ -189,7 +189,7 @@ impl Cm {
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         for thread in threads.drain(..) {
             if thread.thread().id() != std::thread::current().id() {
-                // A panic of the thread was reported where it happened.
+                // A panic of the thread was reported when it happened.
                 let _ = thread.join();
             }
         }

@@ -40,10 +40,10 @@ impl FailReason {
             Self::Refused => "start the server, or check the port",
             Self::Unreachable(_) => "check the address, the route and the firewall",
             Self::ConnectTimeout(_) => {
-                "check that the peer is up and that no firewall drops packets"
+                "check that the peer runs and that no firewall drops packets"
             }
             Self::ReplyTimeout(_) => {
-                "check that an RDMA server, and not another service, listens on this port, and that it answers"
+                "check that an RDMA server, and not another service, listens on this port, and that it replies"
             }
             Self::RequestTimeout(_) => {
                 "check that the peer converts its end too, as the side that begins, and with the same choice of start-up"
@@ -56,7 +56,7 @@ impl FailReason {
             Self::Revision { got: 1 } => "set `revision = 1` in the policy for this peer",
             Self::Revision { got: 2 } => "set `revision = 2` in the policy for this peer",
             Self::Revision { .. } => {
-                "update the peer, or its configuration, to MPA revision 1 (RFC 5044) or 2 (RFC 6581); no other is spoken here"
+                "update the peer, or its configuration, to MPA revision 1 (RFC 5044) or 2 (RFC 6581); no other is supported"
             }
             Self::CrcPolicy => "set the CRC policy of both ends to `prefer`",
             Self::Markers => "set the marker policy of this end to `off`",
@@ -65,7 +65,7 @@ impl FailReason {
             Self::Resources(_) => "free or raise the resource named (descriptors: `ulimit -n`)",
             Self::Native(_) => "see the message of the device's connection manager",
             Self::NoLocalStream(_) => {
-                "set `local = \"auto\"` in the policy for this peer, or mend what is named; see docs/same-host.md"
+                "set `local = \"auto\"` in the policy for this peer, or correct the cause named; see docs/same-host.md"
             }
             Self::Cancelled => "none needed",
         }
@@ -75,13 +75,16 @@ impl FailReason {
 impl fmt::Display for FailReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused => f.write_str("connection refused: nobody listens there"),
+            Self::Refused => f.write_str("connection refused: nothing listens there"),
             Self::Unreachable(why) => write!(f, "unreachable: {why}"),
             Self::ConnectTimeout(after) => {
-                write!(f, "no answer to the TCP connection request within {after:?}")
+                write!(f, "no reply to the TCP connection request within {after:?}")
             }
             Self::ReplyTimeout(after) => {
-                write!(f, "the TCP connection stands, but no whole MPA reply came within {after:?}")
+                write!(
+                    f,
+                    "the TCP connection is established, but no whole MPA reply came within {after:?}"
+                )
             }
             Self::RequestTimeout(after) => {
                 write!(f, "the peer did not begin its side of RDMA within {after:?}")
@@ -95,12 +98,12 @@ impl fmt::Display for FailReason {
             Self::NotMpa(what) => write!(f, "the peer does not speak MPA as expected: {what}"),
             Self::Malformed(what) => write!(f, "the peer's MPA frame is malformed: {what}"),
             Self::Revision { got } => write!(f, "the peer speaks MPA revision {got}"),
-            Self::CrcPolicy => f.write_str("the two ends' CRC policies do not go together"),
-            Self::Markers => f.write_str("the two ends' marker policies do not go together"),
+            Self::CrcPolicy => f.write_str("the two ends' CRC policies conflict"),
+            Self::Markers => f.write_str("the two ends' marker policies conflict"),
             Self::InsufficientIrd { need, have } => {
                 write!(f, "the peer wants {need} reads at once at this end, which takes {have}")
             }
-            Self::NoCommonRtr => f.write_str("no ready-to-receive kind that both ends know"),
+            Self::NoCommonRtr => f.write_str("no ready-to-receive kind that both ends support"),
             Self::Resources(what) | Self::Native(what) => f.write_str(what),
             Self::NoLocalStream(why) => {
                 write!(
@@ -149,7 +152,7 @@ impl fmt::Display for BrokenCause {
             Self::Terminated(t) => write!(f, "this end terminated it: {t}"),
             Self::Reset => f.write_str("the peer reset the connection; its process probably died"),
             Self::Lost => f.write_str(
-                "nothing came back from the peer in time; its machine is down or stopped, or the path is cut",
+                "the peer did not respond in time; its machine is down or stopped, or the path is interrupted",
             ),
             Self::ClosedInWork => f.write_str(
                 "the connection was closed with work outstanding; the peer's process probably ended early",
@@ -265,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cause_of_an_end_has_words_and_a_code_of_its_own() {
+    fn each_cause_of_an_end_has_its_own_text_and_code() {
         let of = |sent| vp_api::Terminate::new(sent, 2, 0, 2);
         let causes = [
             (BrokenCause::TerminatedByPeer(of(false)), "the peer terminated it: "),

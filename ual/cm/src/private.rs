@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_native_device_says_its_own() {
+    fn a_native_device_reports_its_own_limits() {
         let mut attrs = RnicAttrs::new("", "", ConnectionModel::Native);
         let policy = Policy::default();
         assert_eq!(PrivateData::of(&attrs, &policy), PrivateData::all(508));

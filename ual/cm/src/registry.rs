@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wildcards_cover_what_they_take() {
+    fn wildcards_match_their_addresses() {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         let cases = [
             ("0.0.0.0", "127.0.0.1", true),

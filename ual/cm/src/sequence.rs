@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// An event with a smaller number than an object or stream is about an earlier one with the same id.
+/// An event with a smaller number than an object or stream belongs to an earlier one with the same id.
 #[derive(Clone, Default)]
 pub struct Sequence(Arc<AtomicU64>);
 

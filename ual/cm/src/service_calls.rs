@@ -1,5 +1,5 @@
-//! Calls about services that offer queue pairs for datagrams: asking one on another machine, and
-//! replying. Run in the caller's thread.
+//! Calls for services that offer queue pairs for datagrams: requests to other machines, and
+//! replies. Run in the caller's thread.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub fn reply(
         Ok(address) => datagrams.accept(request, address, private_data),
         Err(why) => datagrams.reject(request, why, private_data),
     };
-    answered.map_err(Error::verb("answer a service request"))
+    answered.map_err(Error::verb("reply to a service request"))
 }
 
 impl Cm {
@@ -37,7 +37,7 @@ impl Cm {
     ) -> Result<()> {
         let attempt = "ask a service";
         let Some(datagrams) = &self.datagrams else {
-            let why = "this device has no datagrams: its transport knows connections only";
+            let why = "this device has no datagrams: its transport has connections only";
             return Err(Error::verb(attempt)(VpError::new(VpStatus::Unsupported, why)));
         };
         let token = self.service_queries.token();
@@ -52,7 +52,7 @@ impl Cm {
     pub fn stop_asking(&self, sink: &dyn ReplySink) {
         let tokens = self.service_queries.take_of(sink);
         if let Some(datagrams) = &self.datagrams {
-            // The reply may arrive at this very moment.
+            // The reply may arrive concurrently.
             tokens.into_iter().for_each(|token| drop(datagrams.cancel(token)));
         }
     }

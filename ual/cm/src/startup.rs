@@ -1,5 +1,5 @@
 //! MPA start-ups: what each end requests, and each side as a state machine on its socket. They do not
-//! touch the connection table, and nothing here waits; the table says when a machine goes on.
+//! touch the connection table, and nothing here waits; the table calls a machine when it can continue.
 
 pub(crate) mod active;
 pub(crate) mod config;

@@ -389,12 +389,12 @@ impl fmt::Display for ServiceReply {
                 write!(f, "the service gave queue pair {:#x}", address.qpn)
             }
             Self::Refused { why, .. } => f.write_str(match why {
-                ServiceRefusal::NotSupported => "nobody there answers for this service",
+                ServiceRefusal::NotSupported => "that machine has no such service",
                 ServiceRefusal::Rejected => "the service refused",
                 ServiceRefusal::NoQueuePair => "the service has no queue pair to give",
                 ServiceRefusal::Redirected => "the service is at another address",
             }),
-            Self::Failed(reason) => write!(f, "no answer from the service: {reason}"),
+            Self::Failed(reason) => write!(f, "no reply from the service: {reason}"),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Wake-ups of the connection thread: whether it watches ([`Progress`]), and whether a command must
 //! signal it.
 //!
-//! One per adapter, without a lock. Callers announce what they are about to do, and learn whether the
-//! thread must be signalled; the thread asks how to wait. A command is sent, *then* its sender checks
+//! One per adapter, without a lock. A caller announces its next step, and gets whether the
+//! thread must be signalled; the thread gets how to wait. A command is sent, *then* its sender checks
 //! whether the thread is awake; the thread announces that it waits, *then* looks for commands: at least
 //! one sees the other.
 

@@ -132,7 +132,7 @@ fn loom_a_sleeping_caller_gets_events() {
 }
 
 #[test]
-fn loom_a_caller_that_leaves_leaves_the_others_watched() {
+fn loom_sockets_stay_watched_when_one_caller_leaves() {
     model(|model| {
         model.look();
         let other = with(model, |model| {

@@ -99,7 +99,7 @@ fn a_closed_service_gives_up_its_own_questions() {
     // What is said of it all the same is nobody's.
     services.say(failed(first_token, "late"));
     services.say(failed(second_token, "no route"));
-    assert_eq!(answer(&side), "no answer from the service: no route");
+    assert_eq!(answer(&side), "no reply from the service: no route");
     drop(second);
     assert_eq!(services.served(), None, "it had its answer");
     assert_eq!(side.connection.queued(), 0);

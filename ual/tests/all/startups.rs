@@ -274,7 +274,7 @@ fn an_fpdu_of_another_version_refuses_a_conversion() {
         let ep = side.ep();
         let params = ConvertParams { startup: false, ..ConvertParams::new(Role::Responder) };
         let error = ep.convert(socket.into(), params).unwrap_err();
-        assert!(error.to_string().contains("they are no FPDU"), "{error}");
+        assert!(error.to_string().contains("they are not an FPDU"), "{error}");
         assert_eq!(ep.state(), EpState::Unconnected);
     }
 }

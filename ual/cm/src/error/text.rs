@@ -35,7 +35,10 @@ pub fn address_in_use(attempt: &str, f: &mut Formatter<'_>) -> Result {
 
 /// `place`: where a listener was looked for.
 pub fn no_listener(place: &str, f: &mut Formatter<'_>) -> Result {
-    write!(f, "no listener of this process at {place}; the request can still be answered")
+    write!(
+        f,
+        "no listener of this process at {place}; the request can still be accepted or rejected"
+    )
 }
 
 /// `why` it cannot be converted, and what to do.

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_contain_what_they_say() {
+    fn networks_contain_their_addresses() {
         let network: Network = "10.1.0.0/16".parse().unwrap();
         assert!(network.contains(ip("10.1.255.3")) && network.contains(ip("::ffff:10.1.0.1")));
         assert!(!network.contains(ip("10.2.0.0")) && !network.contains(ip("::1")));

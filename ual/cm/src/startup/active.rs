@@ -1,5 +1,5 @@
 //! The connecting side of a start-up as a state machine on its socket: TCP, request, reply, and retries
-//! with fewer features for peers that know less. A silent peer costs a table entry until the timer of
+//! with fewer features for peers that support less. A silent peer costs a table entry until the timer of
 //! its phase expires.
 
 use std::io;
@@ -241,7 +241,10 @@ impl Plan {
         if !unreached || late || self.params.alternatives.is_empty() {
             return false;
         }
-        tracing::info!("{} is not reached ({reason}); trying the next address", self.params.remote);
+        tracing::info!(
+            "{} cannot be reached ({reason}); trying the next address",
+            self.params.remote
+        );
         self.params.remote = self.params.alternatives.remove(0);
         self.policy = policy_for(policies, &self.params);
         self.attempt = Attempt::new(&self.policy);

@@ -100,8 +100,8 @@ fn common(policy: &Policy) -> StartupConfig {
 /// The reason of a failed start-up, for the application.
 pub(crate) fn reason_of(error: StartupError) -> FailReason {
     match error {
-        StartupError::BadKey { .. } => FailReason::NotMpa("its first octets are no MPA frame"),
-        StartupError::WrongRole => FailReason::NotMpa("it plays this end's own role"),
+        StartupError::BadKey { .. } => FailReason::NotMpa("its first octets are not an MPA frame"),
+        StartupError::WrongRole => FailReason::NotMpa("it has the same role as this end"),
         StartupError::Revision { got } => FailReason::Revision { got },
         StartupError::Markers => FailReason::Markers,
         StartupError::CrcPolicy => FailReason::CrcPolicy,

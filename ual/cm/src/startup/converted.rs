@@ -38,10 +38,10 @@ pub(crate) struct Converted {
     pub(crate) seeking: Result<Seeking, NotLocal>,
 }
 
-/// What the peer has to begin with.
+/// The frame that the peer must begin with.
 pub(crate) enum Awaited {
     Request(Responder),
-    /// The first FPDU, as far as it has arrived.
+    /// The part of the first FPDU that has arrived.
     Fpdu(Vec<u8>),
 }
 
@@ -66,7 +66,7 @@ impl Converted {
         &self.socket
     }
 
-    /// Whether the peer goes on over shared memory.
+    /// Whether the peer continues over shared memory.
     pub(crate) fn is_met(&self) -> bool {
         self.seeking.as_ref().is_ok_and(|seeking| seeking.waiting.is_met())
     }
@@ -115,7 +115,9 @@ impl Converted {
                         let received = std::mem::take(begun);
                         Some(Next::Begun(Begun { received, private_data: Vec::new() }))
                     }
-                    false => Some(Next::Failed(FailReason::NotMpa("its first octets are no FPDU"))),
+                    false => {
+                        Some(Next::Failed(FailReason::NotMpa("its first octets are not an FPDU")))
+                    }
                 }
             }
         }

@@ -25,8 +25,8 @@ pub(crate) struct NativeRequest {
 }
 
 /// Requests for listeners that are not in the table: those not added yet, since `listen` returns before
-/// the table knows of it, and those that ended while the request was on its way. A peer that leaves
-/// meanwhile is noticed when the request is accepted or rejected.
+/// the table knows of it, and those that ended while the request was on its way. If the peer leaves
+/// meanwhile, the accept or reject fails.
 #[derive(Default)]
 pub(crate) struct UnmatchedRequests {
     /// For listeners that are not added yet.

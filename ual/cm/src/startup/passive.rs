@@ -66,7 +66,7 @@ impl Passive {
         }
     }
 
-    /// No application knows of it, and no refusal is being sent.
+    /// Whether no application has it and no refusal is being sent.
     pub(crate) fn is_unheard(&self) -> bool {
         matches!(self.phase, Phase::Delayed(_) | Phase::Request(_))
     }

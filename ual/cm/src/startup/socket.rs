@@ -135,9 +135,9 @@ fn check_begun(params: &ConvertParams, policy: &Policy, begun: &[u8]) -> Result<
         _ if begun.is_empty() => return Ok(()),
         (Role::Initiator, _) => "the peer must not send before this end has begun",
         (Role::Responder, true) if begins_request(begun) => return Ok(()),
-        (Role::Responder, true) => "they are no MPA request",
+        (Role::Responder, true) => "they are not an MPA request",
         (Role::Responder, false) => match begins_fpdu(begun, asks_markers(policy)) {
-            Some(false) => "they are no FPDU",
+            Some(false) => "they are not an FPDU",
             _ => return Ok(()),
         },
     };
@@ -154,7 +154,7 @@ fn begins_request(octets: &[u8]) -> bool {
 
 /// Whether octets begin a stream of FPDUs; `None`: too few to tell.
 pub(crate) fn begins_fpdu(octets: &[u8], markers: bool) -> Option<bool> {
-    // RFC 5044 4.3 [MPA-10]: the first marker comes first, and points at what follows it.
+    // RFC 5044 4.3 [MPA-10]: the first marker is in front, and points at the FPDU behind it.
     let octets = match (markers, octets) {
         (false, octets) => octets,
         (true, [_, _, 0, 0, octets @ ..]) => octets,
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn octets_are_judged_by_what_they_begin() {
+    fn octets_are_recognised_by_their_beginning() {
         assert!(begins_request(b"MPA ID Req Frame\x40\x01"));
         assert!(begins_request(b"MPA"));
         assert!(!begins_request(b"MPA ID Rep"));

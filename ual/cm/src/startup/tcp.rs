@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_failure_of_tcp_is_told_as_what_it_is() {
+    fn each_failure_of_tcp_has_its_own_reason() {
         let of = |kind: io::ErrorKind| tcp_reason(&kind.into());
         assert_eq!(of(io::ErrorKind::ConnectionRefused), FailReason::Refused);
         assert_eq!(of(io::ErrorKind::ConnectionReset), FailReason::PeerClosed { have: 0 });

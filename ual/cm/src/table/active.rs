@@ -79,7 +79,7 @@ impl ConnectionTable {
         let seeking = Err(NotLocal::Untried);
         let active = Active { party, plan, converted, watched, socket, ends, phase, seeking };
         self.reactor.set_timer(token, active.deadline());
-        // A peer that is near may have responded already.
+        // A peer on this machine may have responded already.
         self.advance_active(token, Box::new(active));
     }
 
@@ -107,7 +107,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Builds the request. Before it goes out, the peer can be met.
+    /// Builds the request. Before it is sent, the rendezvous name is opened.
     fn ask(
         &mut self,
         token: u64,
@@ -200,7 +200,7 @@ impl ConnectionTable {
         mut active: Active,
         agreed: (Negotiated, Vec<u8>, Vec<u8>),
     ) {
-        // What the peer said before its reply is there.
+        // A message that the peer sent before its reply has arrived.
         self.look_for_peer(token, &mut active.seeking);
         let seeking = std::mem::replace(&mut active.seeking, Err(NotLocal::Untried));
         let local = found(seeking, &active.plan.policy);

@@ -48,7 +48,7 @@ impl ConnectionTable {
                 Awaited::Request(Responder::new(responder_config(&policy))),
                 policy.request_timeout,
             ),
-            // The application posts it, in its own time.
+            // The application posts it.
             false => (Awaited::Fpdu(Vec::new()), policy.answer_timeout),
         };
         let ConvertParams { last_message, private_data, received: early, .. } = params;
@@ -80,7 +80,7 @@ impl ConnectionTable {
     pub(super) fn advance_converted(&mut self, token: u64, mut converted: Box<Converted>) {
         self.look_for_peer(token, &mut converted.seeking);
         match converted.advance() {
-            // The peer began, and not by TCP.
+            // The peer began over shared memory.
             Next::Wait(Interest::READ) if converted.is_met() => {
                 let begun = Begun { received: Vec::new(), private_data: Vec::new() };
                 self.finish_converted(token, *converted, begun);
@@ -175,7 +175,7 @@ impl ConnectionTable {
             last_message: params.last_message,
             local: Err(NotLocal::Untried),
         };
-        // The peer, which said the last word of the dialogue, is there already, if it is at all.
+        // The peer sent the last message of the dialogue, so its rendezvous name is open by now if it has one.
         let token = self.new_token();
         self.meet(token, party, Start { passive: None, agreed }, BARE);
     }

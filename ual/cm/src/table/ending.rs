@@ -83,7 +83,7 @@ impl ConnectionTable {
                 self.entries.insert(token, other);
             }
             None => {
-                // The connection was established at this moment.
+                // The connection was established concurrently.
                 if party.connection().state() == ConnState::Connected
                     && let Ok(Some(_)) =
                         end_stream(&*party, self.native.as_deref(), Disconnect::Abrupt)

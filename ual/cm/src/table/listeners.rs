@@ -125,7 +125,7 @@ impl ConnectionTable {
         match self.entries.remove(&origin.token) {
             Some(Entry::Passive(passive)) => self.undelivered_passive(origin.token, passive),
             Some(Entry::Native(pending)) => self.undelivered_native(origin.token, *pending),
-            // The peer left at this moment.
+            // The peer left concurrently.
             _ => {}
         }
     }

@@ -1,10 +1,10 @@
 //! The rendezvous for local streams in the table ([`kal_shim::same_host`]): the end that sends the MPA request
-//! seeks its peer, the end that replies meets it before it does.
+//! listens for its peer, the end that replies connects before it replies.
 //!
-//! Who seeks has its name open beside its socket, under the token of its entry, and waits for nothing but
-//! the reply. Who replies has an entry of its own until the other has agreed, [`PATIENCE`] at most. Whatever
-//! goes wrong, the start-up goes on over TCP, and the reason is told with the connection; unless the policy
-//! demands a local stream. A peer that dies, or an endpoint that is closed, ends the entry as any other.
+//! The end that sends the request has a rendezvous socket next to its TCP socket, under the token of its
+//! entry, and waits for the reply only. The end that replies has an entry of its own until the other has
+//! agreed, for at most [`PATIENCE`]. If the rendezvous fails, the start-up continues over TCP and the
+//! connection event has the reason, unless the policy demands a local stream. A peer that dies, or an endpoint that is closed, ends the entry as any other.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Weak};
@@ -25,7 +25,7 @@ use crate::policy::Policy;
 use crate::startup::passive::Passive;
 use crate::types::FailReason;
 
-/// A start-up whose peer was found, and is to agree.
+/// A start-up whose peer was found and has not agreed yet.
 pub(crate) struct Meeting {
     party: Weak<dyn Connectee>,
     dialled: Dialled,
@@ -33,7 +33,7 @@ pub(crate) struct Meeting {
     start: Start,
 }
 
-/// What is to become a stream.
+/// The future stream.
 pub(crate) struct Start {
     /// The request that was accepted, to be rejected if the provider refuses the stream.
     pub(crate) passive: Option<Box<Passive>>,
@@ -63,7 +63,7 @@ impl ConnectionTable {
         Ok(Seeking { waiting, permit })
     }
 
-    /// The peer may have come, or said something.
+    /// The rendezvous socket is ready: the peer connected, or sent a message.
     pub(super) fn look_for_peer(&self, token: u64, seeking: &mut Result<Seeking, NotLocal>) {
         if let Ok(seeking) = seeking {
             let watch = &mut |fd: BorrowedFd<'_>| self.reactor.add(fd, token, Interest::READ);
@@ -98,7 +98,7 @@ impl ConnectionTable {
     fn dial(&self, word: &'static str, agreed: &Agreed) -> Result<(Dialled, Permit), NotLocal> {
         let Agreed { policy, ends, received, .. } = agreed;
         let (place, permit) = place(word, &self.attrs, policy, ends)?;
-        // Who sends before the reply does not know of the rendezvous.
+        // A peer that sends before the reply does not implement the rendezvous.
         if !received.is_empty() {
             return Err(NotLocal::PeerPlain);
         }
@@ -156,7 +156,7 @@ impl ConnectionTable {
         }
     }
 
-    /// There is no endpoint any more.
+    /// The endpoint is gone.
     fn leave_start(&mut self, token: u64, start: Start) {
         if let Some(passive) = start.passive {
             self.reject(token, passive, &[]);
@@ -174,7 +174,7 @@ impl ConnectionTable {
     }
 }
 
-/// What came of seeking the peer.
+/// The result of the search for the peer.
 pub(super) fn found(
     seeking: Result<Seeking, NotLocal>,
     policy: &Policy,
@@ -183,7 +183,7 @@ pub(super) fn found(
     Ok(Box::new(Shared::new(waiting.finish()?, LocalSide::Other, policy, permit)))
 }
 
-/// A peer that chose shared memory, and sends by TCP.
+/// A peer that chose shared memory and sends over TCP.
 pub(super) fn twice() -> FailReason {
-    FailReason::Malformed("octets came by TCP beside a local stream".into())
+    FailReason::Malformed("octets came by TCP on the connection of a local stream".into())
 }

@@ -7,8 +7,8 @@
 //! follows. So the end is noticed when a thread polls or waits at that dispatcher. To notice it
 //! independently, the provider would have to keep its queues armed for solicited completions, which
 //! include failures. That costs an event of the kernel and a wake-up for each solicited message, and for
-//! each message on siw, which forgets which kind was armed (`vp-verbs`, `forgets_solicited`). The data
-//! path is not to pay for that.
+//! each message on siw, which does not keep the armed kind (`vp-verbs`, `forgets_solicited`). The data
+//! path must not pay for that.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;

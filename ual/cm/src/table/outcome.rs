@@ -1,4 +1,4 @@
-//! The result of a start-up: a queue pair in RTS, or an event that says why not.
+//! The result of a start-up: a queue pair in RTS, or an event with the reason.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -186,7 +186,7 @@ fn log(party: &dyn Connectee, event: &ConnEvent) {
             });
             tracing::info!("{event}{most}");
         }
-        // Its text begins with that word.
+        // Its text begins with the same word.
         ConnEvent::Disconnected { by_peer: false, .. } => tracing::info!("{event}"),
         ConnEvent::Disconnected { .. } | ConnEvent::Broken { .. } => {
             tracing::info!("disconnected: {event}");

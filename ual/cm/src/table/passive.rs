@@ -77,7 +77,7 @@ impl ConnectionTable {
         let most = owner.service.policies.default.half_open as usize;
         let source = Source::of(passive.ends.remote.address.ip());
         if let Some(gone) = owner.half_open.add(token, source, most) {
-            tracing::debug!("too many start-ups without a request, or refused: one goes");
+            tracing::debug!("too many start-ups without a request, or refused: one is dropped");
             self.counters.crowded_out.add();
             self.drop_entry(gone);
         }
@@ -149,11 +149,11 @@ impl ConnectionTable {
     fn peer_gone(&mut self, token: u64, passive: Box<Passive>) {
         if let Phase::Waiting { request, .. } = passive.phase {
             if !requests::remove(request) {
-                // A reply is being sent at this moment, and will find out.
+                // A reply is being sent, and will fail.
                 self.entries.insert(token, Entry::Passive(passive));
                 return;
             }
-            tracing::info!("{}: the peer gave up before its request was answered", passive.ends);
+            tracing::info!("{}: the peer gave up before its request was replied to", passive.ends);
         }
         if matches!(passive.phase, Phase::Request(_) | Phase::Waiting { .. }) {
             self.counters.gone.add();
@@ -269,7 +269,7 @@ impl ConnectionTable {
         };
         let received = behind.clone();
         // A provider that refuses the stream closes it. The peer would take that for the end of a stack
-        // that wants another start-up, and try again; a Terminate on this descriptor tells it.
+        // that wants another start-up, and try again; a Terminate on this descriptor prevents that.
         let socket = match passive.socket.try_clone() {
             Ok(socket) => socket,
             Err(error) => {
@@ -297,7 +297,7 @@ impl ConnectionTable {
     pub(super) fn on_reject(&mut self, token: u64, private_data: &[u8]) {
         match self.entries.remove(&token) {
             Some(Entry::Passive(passive)) => self.reject(token, passive, private_data),
-            // The caller that rejected it has told the peer.
+            // The caller that rejected it has sent the reject.
             Some(Entry::Native(_)) => {
                 self.reactor.clear_timer(token);
                 self.counters.rejected.add();
@@ -333,7 +333,7 @@ impl ConnectionTable {
             }
             Phase::Waiting { request, .. } => {
                 if requests::remove(*request) {
-                    tracing::warn!("{}: the application did not answer in time", passive.ends);
+                    tracing::warn!("{}: the application did not reply in time", passive.ends);
                     self.reject(token, passive, &[]);
                 } else {
                     self.entries.insert(token, Entry::Passive(passive));

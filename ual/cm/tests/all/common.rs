@@ -1,7 +1,7 @@
 //! A face of its own above the connection manager, over SoftRDMA: no access layer, no dispatchers.
 //!
-//! What the manager tells goes through channels. Nothing here sleeps; a wait that takes too long says what
-//! it waited for.
+//! The manager's events go through channels. Nothing here sleeps; a wait that takes too long fails with the
+//! name of the event.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -34,7 +34,7 @@ impl Services for Host {
     fn unpin(&self, _: usize, _: usize) {}
 }
 
-/// What is done with an event where it is told.
+/// A function that handles an event when it is delivered.
 pub(crate) type Then = dyn Fn(&Arc<TestEndpoint>, &ConnEvent) + Send + Sync;
 
 /// An endpoint: a queue pair, its connection, and a channel.
@@ -71,7 +71,7 @@ impl Face for Endpoints {
     fn on_async(&self, _: u64, _: EventSource, _: AsyncEvent) {}
 }
 
-/// What becomes of a request where it is told: taken, or not.
+/// A function that handles a request when it is delivered: accepted by the sink, or not.
 pub(crate) type TakesRequest = dyn Fn(&ConnRequest) -> bool + Send + Sync;
 
 pub(crate) struct Sink {
@@ -98,7 +98,7 @@ pub(crate) struct Machine {
     pub(crate) cm: Arc<Cm>,
 }
 
-/// Listening; the sink lives as long as it is here.
+/// A listener with its sink.
 pub(crate) struct TestListener {
     pub(crate) id: ListenerId,
     pub(crate) address: SocketAddr,

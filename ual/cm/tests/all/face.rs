@@ -1,4 +1,4 @@
-//! A face of its own connects, listens, is told, and starts over.
+//! A face of its own connects, listens, gets events, and reuses its endpoints.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use vp_api::{RecvWr, WcStatus};
 
 use crate::common::{HANG, Machine, anywhere, as_connectee, next, send};
 
-/// Connects, sends both ways, disconnects and starts over with the same endpoints.
+/// Connects, sends both ways, disconnects and connects the same endpoints again.
 #[test]
 fn a_face_of_its_own_connects_again_and_again() {
     let (near, far) = (Machine::new(), Machine::new());
@@ -56,12 +56,12 @@ fn a_bound_address_is_listened_on_or_connected_from_later() {
     let bound = near.cm.bind(&[anywhere()], Serves::Connections).unwrap();
     let address = bound.addresses()[0];
     assert_ne!(address.port(), 0);
-    // Nobody else gets it, in this process or another.
+    // No other socket can bind it, in this process or another.
     let taken = far.cm.bind(&[address], Serves::Connections);
     assert!(matches!(taken, Err(Error::AddressInUse(_))), "{:?}", taken.err());
     assert!(std::net::TcpListener::bind(address).is_err());
     let (active, events) = near.endpoint();
-    // Whatever `params` say of the local end.
+    // Whatever `params` has for the local end.
     let params = ConnectParams { local_port: 1, ..ConnectParams::new(listener.address) };
     near.cm.connect_from(&as_connectee(&active), bound, params).unwrap();
     let request = next(&listener.requests, "request");
@@ -76,7 +76,7 @@ fn a_bound_address_is_listened_on_or_connected_from_later() {
     let address = bound.addresses()[0];
     drop(bound);
     let bound = near.cm.bind(&[address], Serves::Connections).unwrap();
-    assert!(std::net::TcpStream::connect(address).is_err(), "nobody listens there yet");
+    assert!(std::net::TcpStream::connect(address).is_err(), "nothing listens there yet");
     let _listening = near.cm.listen(bound).unwrap();
     assert!(std::net::TcpStream::connect(address).is_ok());
 }
@@ -165,9 +165,9 @@ fn an_address_is_shared_as_far_as_all_its_users_say() {
     machine.cm.bind_shared(everywhere, v6).unwrap();
 }
 
-/// What is posted before a drained disconnect arrives, however much of it is still under way.
+/// Work posted before a drained disconnect arrives, however much of it is outstanding.
 #[test]
-fn a_drained_disconnect_waits_for_what_is_under_way() {
+fn a_drained_disconnect_waits_for_outstanding_work() {
     let (near, far) = (Machine::new(), Machine::new());
     let listener = far.listener();
     let ((active, active_events), (passive, passive_events)) = (near.endpoint(), far.endpoint());
@@ -196,7 +196,7 @@ fn a_drained_disconnect_waits_for_what_is_under_way() {
     }
 }
 
-/// Requests and events are told outside the manager's lock: who is told may call it at once.
+/// Requests and events are delivered outside the manager's lock: a handler may call it at once.
 #[test]
 fn an_event_handler_may_call_the_manager() {
     let (near, far) = (Machine::new(), Machine::new());
@@ -235,6 +235,6 @@ fn a_request_that_nobody_takes_is_rejected() {
         assert!(matches!(event, ConnEvent::Rejected { .. }), "{event}");
     }
     warpline_patience::until("the rejections to be counted", || far.cm.counters().rejected == 2);
-    // Its id names nothing any more.
+    // Its id is stale.
     assert!(listener.requests.try_recv().is_err());
 }

@@ -1,4 +1,4 @@
-//! Local streams: who gets one, who does not and why, and that nothing is sent for it by TCP.
+//! Local streams: which connections get one, which do not and why, and that nothing is sent for it by TCP.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -53,7 +53,7 @@ pub(crate) struct Pair {
     pub(crate) passive: (Arc<TestEndpoint>, Receiver<ConnEvent>),
 }
 
-/// Connects; the events that either end is told.
+/// Connects; returns the event of each end.
 pub(crate) fn pair_of(near: &Side, far: &Side, at: &str) -> (Pair, ConnEvent, ConnEvent) {
     let bound = [at.parse().unwrap()];
     let bound = far.machine.cm.bind(&bound, ual_cm::Serves::Connections).unwrap();
@@ -186,7 +186,7 @@ fn crc_is_on_where_one_end_requires_it() {
 }
 
 #[test]
-fn who_does_not_want_one_has_tcp_with_the_reason() {
+fn an_end_that_does_not_want_one_has_tcp_with_the_reason() {
     let at = "127.0.0.1:0";
     let auto = || Side::new(Policy::default());
     let off = || Side::new(with(LocalStreams::Off));
@@ -212,11 +212,11 @@ fn failed(event: ConnEvent) -> FailReason {
 }
 
 #[test]
-fn who_demands_one_has_no_connection_without() {
+fn an_end_that_demands_one_has_no_connection_without() {
     let (auto, off) = (Side::new(Policy::default()), Side::new(with(LocalStreams::Off)));
     let (demanding, at) = (Side::new(with(LocalStreams::Require)), "127.0.0.1:0");
     let lacks = |why| FailReason::NoLocalStream(why);
-    // The peer took the request, so it knows of a connection that ends.
+    // The peer accepted the request, so it gets an event for a connection that ends.
     let (_pair, active, passive) = pair_of(&demanding, &off, at);
     assert_eq!(failed(active), lacks(NotLocal::PeerPlain));
     established(passive);
@@ -238,7 +238,7 @@ fn who_demands_one_has_no_connection_without() {
     assert_eq!(octets, b"");
 }
 
-/// An end gives its place back when its stream has ended.
+/// An end releases its permit when its stream has ended.
 #[test]
 fn places_are_given_back() {
     // Other tests of this process have streams, too.
@@ -293,14 +293,14 @@ fn converted_sockets_have_it() {
         let one = near.local(&pair.active.0).expect("a local stream");
         let other = far.local(&pair.passive.0).expect("a local stream");
         assert_eq!(inode(&one.memory), inode(&other.memory));
-        // Who makes the memory is the one that looks for the other.
+        // The end that connects at the rendezvous allocates the memory.
         assert_eq!(one.side == LocalSide::Maker, !startup);
         assert_ne!(one.side, other.side);
     }
 }
 
 #[test]
-fn without_start_up_who_begins_before_the_other_is_there_has_tcp() {
+fn without_start_up_an_end_that_begins_before_its_peer_has_tcp() {
     let (near, far) = (Side::new(Policy::default()), Side::new(Policy::default()));
     let pair = Pair { active: near.machine.endpoint(), passive: far.machine.endpoint() };
     let (one, other) = sockets();
