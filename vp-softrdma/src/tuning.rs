@@ -3,8 +3,9 @@
 //! What a constant was compared with stands behind *Measured*: the value, and the ratio of the row of
 //! `warpline perf local` that depends most on it, other value to this one. `scripts/tune NAME VALUE...`
 //! repeats it: it builds the command with each value and measures them in turns, with the options behind
-//! `tune:`. Below 0.98 a value is slower, between 0.98 and 1.02 it is no different. How a waiting thread
-//! spins is in [`kal_os::Spinner`].
+//! `tune:`. Below 0.98 a value is slower, between 0.98 and 1.02 it is no different. A
+//! constant that was not compared with others has the reason for its value. How a waiting thread spins is in
+//! `kal-shim/os/src/tuning.rs`, connection management in `ual/cm/src/tuning.rs`.
 
 use crate::limits;
 
@@ -22,18 +23,22 @@ pub(crate) const FIRST_BACK_OFF_NS: u64 = 50_000;
 /// *Measured*: 100000: 0.98, 10000000: 1.00.
 pub(crate) const BACK_OFF_NS: u64 = 1_000_000;
 
-/// Looks at a socket within one back-off of the engine that show a thread that does little else:
-/// the engine's epoll set does without the socket.
+/// A thread that reads a socket this often within one back-off of the engine does little else: the engine
+/// removes the socket from its epoll set.
 ///
 /// tune: `--op send --mode lat --size 8 --poll --crc on`
 /// *Measured*: 16: 1.00, never (`u32::MAX`): 0.95 to 0.97. `EPOLL_CTL_MOD` to no events instead of taking the socket out:
 /// 0.3 to 0.8 % of the 3 to 5.
 pub(crate) const OFTEN: u32 = 256;
 
-/// Up to so many QPs of a CQ are polled one by one, without asking epoll.
+/// Up to so many QPs of a CQ are polled one by one, without a call of epoll.
+///
+/// tune: `--op send --mode rate --size 8 --poll --crc on --conns 4`
+/// *Not measured*: a poll of a QP without octets is one `recv`, as long as the `epoll_wait` that it saves; with more
+/// QPs, most of which have no octets, one `epoll_wait` for all is cheaper.
 pub(crate) const DIRECT_QPS: usize = 4;
 
-/// Every so many such polls the other QPs of the RNIC get a look, too.
+/// After so many such polls the other QPs of the RNIC are served, too.
 ///
 /// tune: `--op send --mode lat --size 8 --poll --crc on`
 /// *Measured*: 8: 1.00, 2048: 1.00.
@@ -60,6 +65,10 @@ pub(crate) const EVENT_MODE_POLLS: u32 = if cfg!(loom) { 2 } else { 16 };
 pub(crate) const SHUT_OUTS_PER_YIELD: u32 = 16;
 
 /// Events taken per `epoll_wait`.
+///
+/// tune: `--op send --mode rate --size 8 --poll --crc on --conns 100`
+/// *Not measured*: each event costs work on its socket that is far longer than its share of the call; the array of 64 is
+/// 768 octets of stack.
 pub(crate) const EVENTS: usize = 64;
 
 // Coalescing.
@@ -76,7 +85,7 @@ pub(crate) const FULL_OCTETS: u64 = 1 << 20;
 /// *Measured*: 5000: 0.74, 200000: 1.03, for eight times the delay of a post that nothing follows.
 pub(crate) const BOUND_NS: u64 = 25_000;
 
-/// Longest time between two looks of the engine at a QP whose consumer has polled in time again and again.
+/// Longest time between two checks of the engine of a QP whose consumer has repeatedly polled in time.
 ///
 /// tune: `--op send --mode rate --size 8 --poll --crc on`
 /// *Measured*: 50000: 0.52, 20000000: 1.06, for a flush that may be twenty times as late.
@@ -84,15 +93,15 @@ pub(crate) const LAZY_NS: u64 = 1_000_000;
 
 // Transmit.
 
-/// Octets of a batch: then the socket is asked to take them. The end of each batch is a packet of its own,
+/// Octets of a batch: then they are written to the socket. The end of each batch is a packet of its own,
 /// mostly a small one. 16 KiB are for headers: messages that fill a MiB are in it to their ends.
 ///
 /// tune: `--op write --mode bw --size 64k --poll --crc off`
 /// *Measured*: 147456: 0.86, 4210688: 1.02, for four times the memory.
 pub(crate) const BATCH_OCTETS: usize = (1 << 20) + (16 << 10);
 
-/// Of those, octets that are copied: what fits into a core's second cache. Headers count here: so
-/// messages that fill it end it, too, and the next ones begin another.
+/// Of those, octets that are copied: what fits into a core's second-level cache. Headers
+/// count, so that a batch ends with a whole message.
 ///
 /// tune: `--op write --mode bw --size 64k --poll --crc on`
 /// *Measured*: 65536: 0.80 to 0.84, 1048576: 0.98 to 1.03, for four times the memory.
@@ -113,9 +122,13 @@ pub(crate) const GATHER_MIN: u32 = 4 << 10;
 const _: () = assert!(GATHER_MIN > limits::MAX_INLINE);
 
 /// Octets that a QP sends before others get their turn.
+///
+/// tune: `--op write --mode bw --size 1m --poll --crc off --conns 8`
+/// *Not measured by itself*: one batch, whose size was measured (`BATCH_OCTETS`): less would split a batch, more would
+/// let the others wait for several.
 pub(crate) const SEND_BUDGET: usize = BATCH_OCTETS;
 
-/// Octets whose sending takes so long that the socket is worth another look for what came meanwhile.
+/// After so many octets sent in one go, the socket is read again: more may have arrived meanwhile.
 ///
 /// tune: `--op send --mode bw --size 64k --poll --crc on`
 /// *Measured*: 4096: 1.02, never: 0.98; where a connection has just begun, never: 0.93 (docs/findings.md).
@@ -123,7 +136,7 @@ pub(crate) const LONG_SEND: usize = 64 << 10;
 
 // Receive.
 
-/// Octets asked of the socket at once: as large as still stays in the cache.
+/// Octets of one read from the socket: as many as still stay in the cache.
 ///
 /// tune: `--op write --mode bw --size 4k --poll --crc on`
 /// *Measured*: 65536: 1.00, 1048576: 1.00.
@@ -147,7 +160,7 @@ pub(crate) const PLACE_MIN: u32 = 32 << 10;
 /// *Measured*: 1: 0.98, 8: 1.00.
 pub(crate) const PLACE_READS: u8 = 2;
 
-/// Pauses, of some 20 ns each, between two looks at a socket that is to bring the rest of a payload.
+/// Pauses, of some 20 ns each, between two reads of a socket that must bring the rest of a payload.
 ///
 /// tune: `--op write --mode bw --size 64k --poll --crc off`
 /// *Measured*: 0: 0.99 here, 0.91 on an AMD EPYC (docs/performance.md); 512: 0.99.

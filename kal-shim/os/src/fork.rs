@@ -23,7 +23,6 @@ mod per_process;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
 
 use descriptor_table::DescriptorTable;
 pub use mappings::Mapped;
@@ -31,11 +30,7 @@ use mappings::Mappings;
 pub use ours::Ours;
 pub use per_process::PerProcess;
 
-/// How often at most a fork checks whether other threads still make descriptors, a second in all: a
-/// signal handler may fork in the middle of that.
-const LOOKS: u32 = 10_000;
-/// The pause between two checks.
-const PAUSE: Duration = Duration::from_micros(100);
+use crate::tuning::{FORK_CHECKS, FORK_PAUSE};
 
 /// The owner of a crate's table.
 pub trait Owner: 'static {
@@ -165,11 +160,11 @@ impl Drop for Making<'_> {
 extern "C" fn before<O: Owner>() {
     let table = O::table();
     table.forking.fetch_add(1, Ordering::SeqCst);
-    for _ in 0..LOOKS {
+    for _ in 0..FORK_CHECKS {
         if table.making.load(Ordering::SeqCst) == 0 {
             return;
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(FORK_PAUSE);
     }
 }
 

@@ -16,6 +16,7 @@ mod spin;
 pub mod sync;
 mod thread;
 mod timer;
+mod tuning;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

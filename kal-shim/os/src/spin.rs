@@ -10,13 +10,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Checks per yield: the peer may need this very processor. Mostly it does not, and a yield costs as
-/// much as a check.
-const LOOKS_PER_YIELD: u32 = 8;
-/// After a yield that took this long, the processor was used by a thread that computes.
-const LONG_YIELD: Duration = Duration::from_micros(500);
-/// The number of waits without a spin after such a yield.
-const WAITS_WITHOUT_SPIN: u32 = 128;
+use crate::tuning::{LONG_YIELD, LOOKS_PER_YIELD, WAITS_WITHOUT_SPIN};
 
 /// Whether waits for one object spin.
 #[derive(Default, Debug)]

@@ -15,10 +15,9 @@ use crate::manager::Cm;
 use crate::requests;
 use crate::startup::socket::{Conversion, ConvertError, ConvertParams};
 use crate::startup::tcp::{self, Started, check_connect, policy_for};
+use crate::tuning::END_CHECK;
 use crate::types::{AcceptParams, ConnectParams, Disconnect, RequestId};
 
-/// How often a queue pair that ends by itself is checked.
-const LOOK: Duration = Duration::from_millis(1);
 /// On a busy machine it may end later than its bound.
 const SETTLE: Duration = Duration::from_secs(1);
 
@@ -222,7 +221,7 @@ impl Cm {
             if settled || begin.elapsed() >= bound {
                 return Ok(info);
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(END_CHECK);
         }
     }
 }

@@ -23,11 +23,9 @@ use kal_shim::reactor::{Fired, Interest, Ready, Sleeper, ready_within};
 
 use crate::deliveries::Deliveries;
 use crate::mailbox::{Command, Mailbox};
-use crate::table::{ConnectionTable, PAUSE};
+use crate::table::ConnectionTable;
+use crate::tuning::{BACK_OFF, PAUSE};
 use crate::wake::WakeState;
-
-/// How long the thread leaves the sockets to callers that served them.
-const BACK_OFF: Duration = Duration::from_millis(1);
 
 /// The connection table, its lock, and its thread's commands.
 pub(crate) struct Driver {

@@ -52,6 +52,7 @@ mod startup;
 mod table;
 #[cfg(feature = "testing")]
 mod testing;
+mod tuning;
 mod types;
 mod wake;
 

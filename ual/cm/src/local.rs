@@ -6,7 +6,6 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use kal_os::fork::PerProcess;
 use kal_shim::fork::Host;
@@ -17,9 +16,6 @@ use vp_api::{Capabilities, LocalSide, LocalStream, RnicAttrs};
 
 use crate::node::Ends;
 use crate::policy::{Crc, LocalStreams, Policy};
-
-/// How long an end that connected at the rendezvous waits for the other's message.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(50);
 
 /// Prefix of rendezvous names for MPA start-up: the side that sends the request listens.
 pub(crate) const MPA: &str = "mpa";

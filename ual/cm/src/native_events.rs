@@ -6,14 +6,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use vp_api::NativeCm;
 
 use crate::mailbox::{Command, Mailbox};
-
-/// How often the thread checks whether it is to end.
-const LOOK: Duration = Duration::from_millis(200);
+use crate::tuning::STOP_CHECK;
 
 /// Takes the events of the provider's connection manager.
 pub(crate) struct NativeEvents {
@@ -36,7 +33,7 @@ impl NativeEvents {
     pub(crate) fn carry(&self, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
             self.take();
-            if let Err(error) = self.native.wait_event(Some(LOOK)) {
+            if let Err(error) = self.native.wait_event(Some(STOP_CHECK)) {
                 tracing::error!("the provider's connection manager stopped: {error}");
                 return;
             }

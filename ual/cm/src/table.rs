@@ -23,7 +23,6 @@ mod service;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use kal_shim::Reactor;
 use vp_api::{Datagrams, NativeCm, QpId, RnicAttrs};
@@ -45,9 +44,6 @@ use crate::startup::converted::Converted;
 use crate::startup::native::{Pending, UnmatchedRequests};
 use crate::startup::passive::Passive;
 use meeting::Meeting;
-
-/// How long a listener, or the connection thread, pauses when the process is out of descriptors or memory.
-pub(crate) const PAUSE: Duration = Duration::from_millis(100);
 
 /// A connection that the table watches.
 pub(crate) enum Entry {

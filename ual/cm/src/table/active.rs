@@ -4,7 +4,6 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use iwarp_proto::mpa::startup::{Negotiated, StartupError};
 use kal_shim::clock::after;
@@ -23,10 +22,8 @@ use crate::startup::active::{Active, Next, Over, Phase, Plan, send_terminate};
 use crate::startup::config::reason_of;
 use crate::startup::socket::{Conversion, ConvertParams};
 use crate::startup::tcp::{Started, local_of, tcp_reason, unspecified};
+use crate::tuning::REFUSED_PAUSE;
 use crate::types::{ConnEvent, ConnectParams, FailReason};
-
-/// How long a refused connection waits for its next try.
-const REFUSED_PAUSE: Duration = Duration::from_millis(10);
 
 impl ConnectionTable {
     pub(super) fn on_connect(

@@ -10,13 +10,14 @@ use kal_shim::reactor::Interest;
 use kal_shim::sock;
 use vp_api::{AsyncEvent, EventSource, Shortage, room};
 
-use super::{ConnectionTable, Entry, PAUSE};
+use super::{ConnectionTable, Entry};
 use crate::deliveries::{Delivery, Origin};
 use crate::face::RequestSink;
 use crate::half_open::HalfOpen;
 use crate::listener::{Listener, Listening, Service};
 use crate::requests;
 use crate::startup::tcp::options;
+use crate::tuning::{ACCEPTS, PAUSE};
 
 /// A listener that cannot accept reports it at most this often.
 const QUIET: Duration = Duration::from_secs(10);
@@ -24,9 +25,6 @@ const QUIET: Duration = Duration::from_secs(10);
 /// Memory that must be available to accept a connection: more than its start-up takes, and more than a
 /// block of the C library's reserve.
 const START_UP: usize = 33 << 10;
-
-/// Connections accepted at once per socket, so that a flood does not starve others.
-const ACCEPTS: usize = 64;
 
 impl ConnectionTable {
     pub(super) fn on_listen(&mut self, listening: Listening, service: Service) {

@@ -17,12 +17,11 @@ use vp_api::LocalSide;
 use super::outcome::{Agreed, refused};
 use super::{ConnectionTable, Entry};
 use crate::connection::{Connectee, id_of, open};
-use crate::local::{
-    PATIENCE, Permit, Seeking, Shared, as_dialling, as_waiting, make, place, verify, wishes,
-};
+use crate::local::{Permit, Seeking, Shared, as_dialling, as_waiting, make, place, verify, wishes};
 use crate::node::Ends;
 use crate::policy::Policy;
 use crate::startup::passive::Passive;
+use crate::tuning::PATIENCE;
 use crate::types::FailReason;
 
 /// A start-up whose peer was found and has not agreed yet.

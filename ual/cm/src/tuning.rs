@@ -1,0 +1,43 @@
+//! Tuning constants of this crate: pauses, intervals of checks, and batches. None of them is in the data path.
+//! Each has the measurement that chose it and the command that repeats it, or the reason for its value where
+//! there was none.
+
+use std::time::Duration;
+
+/// How long the connection thread leaves the sockets to callers that served them.
+///
+/// *Not measured by itself*: the longest back-off of the provider's engine (`BACK_OFF_NS` of SoftRDMA), for which
+/// ten times more made no difference. A command, or a caller that sleeps, ends it at once.
+pub(crate) const BACK_OFF: Duration = Duration::from_millis(1);
+
+/// How long a listener, or the connection thread, pauses when the process is out of descriptors or memory.
+///
+/// *Not measured*: ten retries a second cost no processor time to speak of, and a peer that waits does not
+/// notice a tenth of a second.
+pub(crate) const PAUSE: Duration = Duration::from_millis(100);
+
+/// How long a refused connection waits for its next try.
+///
+/// *Not measured*: short beside the start of a server, which is what the tries wait for.
+pub(crate) const REFUSED_PAUSE: Duration = Duration::from_millis(10);
+
+/// Connections accepted at once per socket, so that a flood does not starve others.
+///
+/// *Not measured*: 64 accepts take less than a millisecond, which is what others wait.
+pub(crate) const ACCEPTS: usize = 64;
+
+/// How long an end that connected at the rendezvous waits for the other's message.
+///
+/// *Not measured*: both ends are on this machine and answer within microseconds; a machine under load gets a
+/// few time slices. Later the connection uses TCP.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(50);
+
+/// How often a reset checks a queue pair that ends by itself.
+///
+/// *Not measured*: such a wait is rare, and ends one check late at most.
+pub(crate) const END_CHECK: Duration = Duration::from_millis(1);
+
+/// How often the thread of a provider's own connection manager checks whether it must end.
+///
+/// *Not measured*: five wake-ups a second of an idle adapter; closing one takes no longer than this.
+pub(crate) const STOP_CHECK: Duration = Duration::from_millis(200);
