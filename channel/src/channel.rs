@@ -1,5 +1,5 @@
-//! The blocking face. No state beyond the core's: any number of threads may use one channel, and each
-//! message goes to one of them.
+//! The blocking interface. No state beyond the channel end's: any number of threads may use one channel,
+//! and each message goes to one of them.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use itapi::{ConnectParams, Disconnect, Ends, Ia, Request};
 
-use crate::core::Core;
+use crate::core::ChannelEnd;
 use crate::error::{Error, Result};
 use crate::hub::Hub;
 use crate::message::{Draft, Message, Outgoing};
@@ -15,7 +15,7 @@ use crate::options::Options;
 use crate::state::State;
 use crate::wire::Greeting;
 
-/// For so long [`Channel::close`] waits for the peer without a patience of its own.
+/// How long [`Channel::close`] waits for the peer if [`Options`] set no bound.
 pub(crate) const CLOSING: Duration = Duration::from_secs(60);
 
 /// A connection that carries messages: each arrives whole, once, in order.
@@ -48,7 +48,7 @@ pub(crate) const CLOSING: Duration = Duration::from_secs(60);
 /// Dropped, it ends the connection: without an error at the peer if the peer had finished and all of its
 /// messages were taken, else with one.
 pub struct Channel {
-    pub(crate) core: Arc<Core>,
+    pub(crate) core: Arc<ChannelEnd>,
     pub(crate) patience: Option<Duration>,
 }
 
@@ -80,7 +80,7 @@ impl Channel {
     pub(crate) fn begin(ia: &Ia, peer: Vec<SocketAddr>, options: Options) -> Result<Self> {
         let ours = options.greeting()?;
         let hub = Hub::new(ia, false)?;
-        let core = Core::new(&hub, &ia.pz()?, ours, None)?;
+        let core = ChannelEnd::new(&hub, &ia.pz()?, ours, None)?;
         let mut addresses = peer.into_iter();
         let first = addresses.next().ok_or(Error::Options("the name has no address"))?;
         core.ep.start_connect(ConnectParams {
@@ -91,24 +91,28 @@ impl Channel {
         Ok(Self { core, patience: options.patience })
     }
 
-    /// Begins to accept; a caller that is no channel of this version is rejected, and is the error.
-    pub(crate) fn admit(hub: &Arc<Hub>, request: Request, options: Options) -> Result<Arc<Core>> {
+    /// Begins to accept; a caller that is not a channel of this version is rejected, which is the error.
+    pub(crate) fn admit(
+        hub: &Arc<Hub>,
+        request: Request,
+        options: Options,
+    ) -> Result<Arc<ChannelEnd>> {
         let ours = options.greeting()?;
         let peer = match Greeting::from_octets(request.private_data()) {
             Ok(peer) => peer,
             Err(unfit) => {
-                // The caller learns which version there is; or it has gone.
+                // The reject tells the caller our version; if it has gone, nothing is lost.
                 let _ = request.reject(&ours.to_octets());
                 return Err(Error::Greeting(unfit));
             }
         };
-        let core = Core::new(hub, &hub.ia.pz()?, ours, Some(peer))?;
+        let core = ChannelEnd::new(hub, &hub.ia.pz()?, ours, Some(peer))?;
         request.start_accept(&core.ep, &ours.to_octets())?;
         Ok(core)
     }
 
     /// Sends a message, waiting while the peer has not taken enough of the earlier ones. When this returns
-    /// the message is on its way; only [`Channel::close`] says that it has arrived.
+    /// the message is posted; only [`Channel::close`] confirms that it has arrived.
     pub fn send<'a>(&self, message: impl Into<Outgoing<'a>>) -> Result<()> {
         let message = message.into();
         message.check(&self.core)?;
@@ -133,24 +137,24 @@ impl Channel {
         self.wait(self.patience, |state| self.core.draft(state, len))
     }
 
-    /// The next message, waiting for one; `None`: the peer has [finished](Channel::finish), and every message
-    /// of its was taken. Until the message is dropped the peer may send one less.
+    /// The next message, waiting for one; `None`: the peer has [finished](Channel::finish), and every
+    /// message was taken. Until the message is dropped the peer may send one message less.
     pub fn recv(&self) -> Result<Option<Message>> {
         self.wait(self.patience, |state| self.core.take(state))
     }
 
-    /// As [`Channel::recv`], for so long. Errors: [`Error::Timeout`].
+    /// As [`Channel::recv`], with a time-out. Errors: [`Error::Timeout`].
     pub fn recv_timeout(&self, timeout: Duration) -> Result<Option<Message>> {
         self.wait(Some(timeout), |state| self.core.take(state))
     }
 
-    /// Says that no message follows; those of the peer can still be received.
+    /// Sends the end: no message of this end follows; those of the peer can still be received.
     pub fn finish(&self) -> Result<()> {
         self.wait(self.patience, |state| Ok(self.core.finish(state)?.then_some(())))
     }
 
-    /// Finishes and waits until the peer has taken every message and finished, too. What the peer sends
-    /// meanwhile is discarded: [receive](Channel::recv) first, until `None`, what matters. Errors: the
+    /// Finishes and waits until the peer has taken every message and finished, too. Messages that
+    /// arrive meanwhile are discarded: call [`Channel::recv`] until `None` before, if they matter. Errors: the
     /// connection ended before, or the peer did not finish in time.
     pub fn close(self) -> Result<()> {
         self.finish()?;
@@ -162,13 +166,13 @@ impl Channel {
             while let Some(message) = self.unwanted()? {
                 drop(message);
             }
-            if Core::is_settled(&self.core.state()) {
+            if ChannelEnd::is_settled(&self.core.state()) {
                 break;
             }
             in_time(until, patience)?;
             self.core.hub.advance(seen, until)?;
         }
-        // The peer may have ended the connection in this moment.
+        // The peer may have ended the connection concurrently.
         let _ = self.core.ep.start_disconnect(Disconnect::Graceful);
         Ok(())
     }
@@ -178,12 +182,12 @@ impl Channel {
         self.core.ep.ends()
     }
 
-    /// Octets of the longest message that the peer takes.
+    /// Octets of the longest message that the peer accepts.
     pub fn longest(&self) -> u64 {
         self.core.state().session.as_ref().map_or(0, |session| session.longest())
     }
 
-    /// What `step` returns at last; it is tried again after each round.
+    /// Calls `step` after each round until it returns a value, and returns that.
     pub(crate) fn wait<T>(
         &self,
         patience: Option<Duration>,
@@ -196,7 +200,7 @@ impl Channel {
                 return Ok(done);
             }
             if until.is_none() {
-                // The clock is read only by those who wait.
+                // Read the clock only if there is a wait.
                 until = patience.and_then(|patience| Instant::now().checked_add(patience));
             }
             in_time(until, patience.unwrap_or_default())?;
@@ -216,7 +220,7 @@ fn in_time(until: Option<Instant>, patience: Duration) -> Result<()> {
     }
 }
 
-/// Connected, or why not.
+/// The result of the attempt to connect.
 pub(crate) fn up(state: &State) -> Result<Option<()>> {
     match &state.over {
         Some(over) => Err(over.not_connected()),

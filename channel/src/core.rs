@@ -1,9 +1,9 @@
 //! One end of a channel: its endpoint and its state.
 //!
-//! Who owns what: a `Core` owns its endpoint; channel, server and tasks share the core, messages and drafts
-//! name it. Any thread takes a step, under the lock of the state; completions come in their order from
-//! whoever drives the [`Hub`](crate::hub::Hub). When the peer dies the state says so, once, and everything
-//! that waits looks at it. When a queue is full a step is refused and taken again after a completion.
+//! A `ChannelEnd` owns its endpoint; channel, server and tasks share it, messages and drafts refer to it. Any
+//! thread may call it, under the lock of the state; completions come in order from the thread that drives
+//! the [`Hub`](crate::hub::Hub). When the peer dies, the state records it once and all waiters are woken. When
+//! a queue is full a step is refused and retried after a completion.
 
 mod arrive;
 mod outgo;
@@ -20,15 +20,15 @@ use crate::state::{Entry, Over, State};
 use crate::wire::{Greeting, HEADER, Kind};
 
 /// See the module.
-pub(crate) struct Core {
+pub(crate) struct ChannelEnd {
     pub(crate) hub: Arc<Hub>,
     pub(crate) ep: Ep,
     pz: Pz,
     ours: Greeting,
-    /// Requests that the send queue takes, and octets that are copied while posting.
+    /// Depth of the send queue, and octets that are copied while posting.
     depth: u32,
     inline: usize,
-    /// Completions that it may have waiting.
+    /// Most completions that can wait for it.
     completions: u32,
     state: Mutex<State>,
 }
@@ -44,7 +44,7 @@ const PAGE: usize = 4096;
 /// Octets that are copied while posting, header included, if the device can.
 const INLINE: u32 = 256;
 
-impl Core {
+impl ChannelEnd {
     /// An end that is not connected, with all its receives posted.
     pub(crate) fn new(
         hub: &Arc<Hub>,
@@ -76,7 +76,7 @@ impl Core {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        // A panic while it is held is ours; what the state says stays true.
+        // A panic while it is held is our bug; the state stays consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -88,7 +88,7 @@ impl Core {
         Ok(())
     }
 
-    /// News of the connection.
+    /// A connection event.
     pub(crate) fn connection(self: &Arc<Self>, event: ConnEvent) {
         let mut state = self.state();
         match event {
@@ -105,7 +105,7 @@ impl Core {
             other => {
                 let told = self.ended(&other);
                 if state.up {
-                    // What came before is perhaps in the queue still.
+                    // Earlier completions may still be in the queue.
                     state.ending = Some(told);
                 } else {
                     state.over.get_or_insert(told);
@@ -126,7 +126,7 @@ impl Core {
         }
     }
 
-    /// What an event says about the end.
+    /// How the connection ended, by its event.
     fn ended(&self, event: &ConnEvent) -> Over {
         if let ConnEvent::Rejected { private_data, .. } = event
             && let Err(unfit @ crate::wire::Unfit::Version(_)) = Greeting::from_octets(private_data)
@@ -140,7 +140,7 @@ impl Core {
     fn give_up(&self, state: &mut State, over: Over) {
         if state.over.is_none() {
             state.over = Some(over);
-            // It may have ended by itself in this moment.
+            // It may have ended by itself concurrently.
             let _ = self.ep.start_disconnect(Disconnect::Abrupt);
         }
     }
@@ -150,7 +150,7 @@ impl Core {
         state.wakers.drain(..).for_each(std::task::Waker::wake);
     }
 
-    /// The oldest message, if it is here; `Some(None)`: the peer has said that none follows.
+    /// The oldest message, if it has arrived; `Some(None)`: the peer has finished.
     pub(crate) fn take(self: &Arc<Self>, state: &mut State) -> Result<Option<Option<Message>>> {
         if state.has_message() {
             let message = match state.inbound.pop_front() {
@@ -175,7 +175,7 @@ impl Core {
         }
     }
 
-    /// The application is done with a message.
+    /// The application has dropped a message.
     pub(crate) fn taken(&self, buffer: Buffer, large: bool) {
         let mut state = self.state();
         if let Some(session) = &mut state.session {
@@ -186,11 +186,11 @@ impl Core {
         } else if state.sinks.len() < usize::from(self.ours.large) {
             state.sinks.push(buffer);
         }
-        // Whoever sends or waits next sees what became of it.
+        // The next send or wait gets the error.
         let _ = self.acknowledge(&mut state);
     }
 
-    /// The application did not send what it drafted.
+    /// The application dropped a draft unsent.
     pub(crate) fn undrafted(&self, memory: Memory) {
         let mut state = self.state();
         match memory {
@@ -210,7 +210,7 @@ impl Core {
         }
     }
 
-    /// The peer is told that no message follows; true once it is posted.
+    /// Sends the end: no message follows; true once it is posted.
     pub(crate) fn finish(&self, state: &mut State) -> Result<bool> {
         let Some(session) = &state.session else { return Ok(false) };
         if session.has_ended() {
@@ -222,8 +222,8 @@ impl Core {
         self.counts(state, Kind::End)
     }
 
-    /// Towards the end: a message of the peer that nobody wants. Errors: the connection was over before
-    /// everything was said.
+    /// While closing: discards a message of the peer. Errors: the connection ended before both ends had
+    /// finished.
     pub(crate) fn unwanted(self: &Arc<Self>, state: &mut State) -> Result<Option<Message>> {
         if Self::is_settled(state) {
             return Ok(None);
@@ -234,8 +234,8 @@ impl Core {
         }
     }
 
-    /// Everything of ours has arrived and was read, and the peer is done, too. Then either may end the
-    /// connection.
+    /// Whether all of our messages have arrived and were read, and the peer has finished. Then either end
+    /// may close the connection.
     pub(crate) fn is_settled(state: &State) -> bool {
         let done = |session: &Session| session.has_ended() && session.unread() == 0;
         let gone = state.sends.told.is_empty() || state.over.is_some();
@@ -243,11 +243,11 @@ impl Core {
     }
 }
 
-impl Drop for Core {
+impl Drop for ChannelEnd {
     fn drop(&mut self) {
         self.hub.leave(self.id(), self.completions);
         let mut state = self.state();
-        // Nothing is lost if both ends are done; else the peer learns that something may be.
+        // Nothing is lost if both ends have finished; else the peer gets an error, since messages may be lost.
         let mutual = state.is_at_end() && state.over.is_none();
         if mutual {
             let _ = self.finish(&mut state);
@@ -255,7 +255,7 @@ impl Drop for Core {
     }
 }
 
-impl std::fmt::Debug for Core {
+impl std::fmt::Debug for ChannelEnd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.ep.ends() {
             Some(ends) => write!(f, "{ends}"),
@@ -270,7 +270,7 @@ impl From<End> for Error {
     }
 }
 
-/// A request that leaves memory behind only in completions.
+/// A request whose memory comes back in its completion only.
 fn plain(octets: &[u8]) -> Work<'_> {
     Work::send(octets)
 }

@@ -11,35 +11,35 @@ use crate::wire::{Unfit, VERSION};
 /// Result of a call.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a call did not do what it should.
+/// Why a call failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// RDMA refused, or the connection did not come about.
+    /// RDMA refused, or the connection was not established.
     #[error(transparent)]
     Rdma(#[from] itapi::Error),
-    /// The peer is no channel of this version.
+    /// The peer is not a channel of this version.
     #[error("{0}")]
     Greeting(Unfit),
     /// The peer broke the protocol; the connection was reset.
     #[error("the peer broke the channel's protocol: {0}")]
     Protocol(Violation),
-    /// The connection is over, and the peer had not said that it was done: messages may be missing.
+    /// The connection ended before the peer had finished: messages may be missing.
     #[error("the connection ended before the peer's last message{}", because(.0.as_deref()))]
     Lost(Option<Box<End>>),
-    /// A message longer than the peer takes.
-    #[error("a message of {octets} octets; the peer takes at most {most}")]
+    /// A message longer than the peer accepts.
+    #[error("a message of {octets} octets; the peer accepts at most {most}")]
     TooLong {
         /// Octets of the message.
         octets: usize,
-        /// Octets that the peer takes.
+        /// Octets that the peer accepts.
         most: u64,
     },
     /// The peer does not take messages as fast as they are sent, and this call does not wait.
     #[error("the peer has not yet taken earlier messages")]
     Full,
     /// A message behind [`finish`](crate::Channel::finish).
-    #[error("this end has said that it sends no more messages")]
+    #[error("this end has finished: it sends no more messages")]
     Finished,
     /// A draft of one channel was sent through another.
     #[error("the draft was made for another channel")]
@@ -47,7 +47,7 @@ pub enum Error {
     /// An option that makes no sense; the text says which, and what is allowed.
     #[error("{0}")]
     Options(&'static str),
-    /// Nothing happened in time.
+    /// The time-out has passed.
     #[error("nothing happened within {0:?}")]
     Timeout(Duration),
 }
@@ -56,10 +56,10 @@ pub enum Error {
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum End {
-    /// As its last work request says.
+    /// From the error of its last work request.
     #[error("{0}")]
     Work(ConnectionEnd),
-    /// As its event says.
+    /// From its connection event.
     #[error("{0}")]
     Event(ConnEvent),
 }
@@ -67,14 +67,13 @@ pub enum End {
 impl std::fmt::Display for Unfit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Stranger => f.write_str("the peer speaks RDMA, but it is no Warpline channel"),
+            Self::Stranger => f.write_str("the peer uses RDMA, but is not a Warpline channel"),
             Self::Version(peer) => {
-                write!(
-                    f,
-                    "the peer speaks version {peer} of the channel, this end version {VERSION}"
-                )
+                write!(f, "the peer has version {peer} of the channel, this end version {VERSION}")
             }
-            Self::Number(what) => write!(f, "the peer's greeting makes no sense: {what}"),
+            Self::Number(what) => {
+                write!(f, "the peer's greeting has a value that is not allowed: {what}")
+            }
         }
     }
 }

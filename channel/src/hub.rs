@@ -1,11 +1,11 @@
-//! Who drives channels: one dispatcher of completions for one channel, or for all of a server.
+//! Drives channels: one dispatcher of completions for one channel, or for all channels of a server.
 //!
 //! Owner: everything that was made from it. Completions are taken by one thread at a time, so that they
-//! are handled in their order: of the threads that wait for anything, one *leads* and waits for the
-//! dispatcher, the others for a round of it. A hub of tasks is led by its callback. Ends of connections come
-//! by a callback, too. Order of locks: the batch, then a channel's state, then one of the others here, which
-//! are held for a few instructions. When a peer dies, its completions and its event say so; others notice
-//! nothing. The dispatcher has room for all completions of its channels.
+//! are handled in order: of the threads that wait, one *leads* and waits for the dispatcher, the others wait
+//! for the end of its round. In a hub of tasks the dispatcher's callback leads. Connection events come by a
+//! callback, too. Order of locks: the batch, then a channel's state, then one of the others here, which are
+//! held for a few instructions. When a peer dies, its completions and its event report it; other channels
+//! are not affected. The dispatcher has room for all completions of its channels.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use itapi::{AccessError, Completion, ConnEvd, EpId, Evd, Ia};
 
-use crate::core::Core;
+use crate::core::ChannelEnd;
 use crate::error::{Error, Result};
 use crate::state::State;
 
@@ -27,9 +27,9 @@ pub(crate) struct Hub {
     pub(crate) ia: Ia,
     pub(crate) evd: Evd,
     pub(crate) news: ConnEvd,
-    members: Mutex<BTreeMap<EpId, Weak<Core>>>,
+    members: Mutex<BTreeMap<EpId, Weak<ChannelEnd>>>,
     /// The one member, if it is not a server's.
-    only: OnceLock<(EpId, Weak<Core>)>,
+    only: OnceLock<(EpId, Weak<ChannelEnd>)>,
     /// Completions that were taken; whoever holds it leads, and begins a new round before it is done.
     batch: Mutex<Vec<Completion>>,
     /// Somebody waits for completions.
@@ -42,9 +42,9 @@ pub(crate) struct Hub {
     next_round: Condvar,
     /// The callback leads.
     called: AtomicBool,
-    /// Members with news, if it is a server's.
-    listed: Option<Mutex<VecDeque<Weak<Core>>>>,
-    /// Completions that its members may have.
+    /// Members with events, if it is a server's.
+    listed: Option<Mutex<VecDeque<Weak<ChannelEnd>>>>,
+    /// Most completions of all its members.
     room: Mutex<u32>,
 }
 
@@ -59,7 +59,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Hub {
-    /// `serves`: members with news are listed.
+    /// `serves`: members with events are listed.
     pub(crate) fn new(ia: &Ia, serves: bool) -> Result<Arc<Self>> {
         let hub = Arc::new(Self {
             ia: ia.clone(),
@@ -94,7 +94,7 @@ impl Hub {
         Ok(hub)
     }
 
-    /// From now on the dispatcher's callback leads: for tasks.
+    /// Makes the dispatcher's callback lead: for tasks.
     pub(crate) fn call(self: &Arc<Self>) -> Result<()> {
         if self.called.swap(true, Ordering::AcqRel) {
             return Ok(());
@@ -105,12 +105,12 @@ impl Hub {
                 hub.take_all();
             }
         })?;
-        // What came before there was a callback.
+        // Completions from before the callback.
         self.take_all();
         Ok(())
     }
 
-    /// A member with so many completions is to come.
+    /// Makes room for a new member with so many completions.
     pub(crate) fn room_for(&self, completions: u32) -> Result<()> {
         let mut room = lock(&self.room);
         let more = *room + completions;
@@ -122,7 +122,7 @@ impl Hub {
         Ok(())
     }
 
-    pub(crate) fn join(&self, core: &Arc<Core>) {
+    pub(crate) fn join(&self, core: &Arc<ChannelEnd>) {
         lock(&self.members).insert(core.id(), Arc::downgrade(core));
         if self.listed.is_none() {
             // Set once: such a hub has one member.
@@ -135,7 +135,7 @@ impl Hub {
         *lock(&self.room) -= completions;
     }
 
-    /// Which round it is, to be asked before one looks for what [`Hub::advance`] is to bring.
+    /// The number of the round; read it before checking for a result, then pass it to [`Hub::advance`].
     #[inline]
     pub(crate) fn round(&self) -> u64 {
         self.round.load(Ordering::SeqCst)
@@ -159,7 +159,7 @@ impl Hub {
         }
     }
 
-    /// Leads a round, or waits for its end, unless `seen` is over; a moment at most, and not beyond `until`.
+    /// Leads a round, or waits for its end, unless round `seen` is over; for a short time, not beyond `until`.
     pub(crate) fn advance(&self, seen: u64, until: Option<Instant>) -> Result<()> {
         if self.called.load(Ordering::Acquire) {
             return self.follow(seen, until);
@@ -178,7 +178,7 @@ impl Hub {
         }
     }
 
-    /// Waits for the end of a round that somebody else leads, or for news of a connection.
+    /// Waits for the end of a round that another thread leads, or for a connection event.
     pub(crate) fn follow(&self, seen: u64, until: Option<Instant>) -> Result<()> {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let still = |_: &mut ()| self.round() == seen;
@@ -188,10 +188,10 @@ impl Hub {
         Ok(())
     }
 
-    /// Takes what there is, or waits for something.
+    /// Takes the completions that there are, or waits for one.
     fn lead(&self, batch: &mut Vec<Completion>, seen: u64, wait: Duration) -> Result<()> {
         if self.round() != seen {
-            // Somebody took what there was in this moment.
+            // Another thread took them concurrently.
             return Ok(());
         }
         if self.evd.poll_into(batch)? == 0 {
@@ -212,10 +212,10 @@ impl Hub {
         Ok(())
     }
 
-    /// Takes what there is now, unless a thread leads.
+    /// Takes the completions that there are, unless a thread leads.
     pub(crate) fn take_all(&self) {
         let Ok(mut batch) = self.batch.try_lock() else { return };
-        // A provider that fails here fails whoever waits next.
+        // A provider that fails here fails the next wait, too.
         while self.evd.poll_into(&mut batch).is_ok_and(|taken| taken > 0) {
             self.hand_out(&mut batch);
         }
@@ -226,7 +226,7 @@ impl Hub {
         self.tell();
     }
 
-    /// Every channel gets its own, in order.
+    /// Passes each completion to its channel, in order.
     fn hand_out(&self, batch: &mut Vec<Completion>) {
         while let Some(first) = batch.first() {
             let id = first.ep;
@@ -238,21 +238,21 @@ impl Hub {
             let run = batch.drain(..run);
             match core {
                 Some(core) => core.complete(run),
-                // It is gone, and its memory goes.
+                // The channel is gone; the memory is freed.
                 None => run.for_each(drop),
             }
         }
     }
 
-    /// There is no completion left: connections that have ended are over.
+    /// No completion is left: marks ended connections as over.
     fn drained(&self) {
-        let members: Vec<Arc<Core>> =
+        let members: Vec<Arc<ChannelEnd>> =
             lock(&self.members).values().filter_map(Weak::upgrade).collect();
-        members.iter().for_each(Core::drained);
+        members.iter().for_each(ChannelEnd::drained);
     }
 
-    /// Lists a member that has news for the server.
-    pub(crate) fn list(&self, core: &Arc<Core>, state: &mut State) {
+    /// Lists a member that has an event for the server.
+    pub(crate) fn list(&self, core: &Arc<ChannelEnd>, state: &mut State) {
         if let Some(listed) = &self.listed
             && !state.listed
             && state.has_news()
@@ -262,8 +262,8 @@ impl Hub {
         }
     }
 
-    /// The member whose news are oldest.
-    pub(crate) fn next_listed(&self) -> Option<Arc<Core>> {
+    /// The member with the oldest event.
+    pub(crate) fn next_listed(&self) -> Option<Arc<ChannelEnd>> {
         let listed = self.listed.as_ref()?;
         loop {
             let next = lock(listed).pop_front()?;

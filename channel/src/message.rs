@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 
 use itapi::Buffer;
 
-use crate::core::Core;
+use crate::core::ChannelEnd;
 use crate::error::{Error, Result};
 use crate::wire::HEADER;
 
@@ -21,15 +21,15 @@ pub struct Message {
     buffer: Option<Buffer>,
     /// Octets in front of the application's.
     skip: usize,
-    from: Weak<Core>,
+    from: Weak<ChannelEnd>,
 }
 
 impl Message {
-    pub(crate) fn small(buffer: Buffer, from: Weak<Core>) -> Self {
+    pub(crate) fn small(buffer: Buffer, from: Weak<ChannelEnd>) -> Self {
         Self { buffer: Some(buffer), skip: HEADER, from }
     }
 
-    pub(crate) fn large(buffer: Buffer, from: Weak<Core>) -> Self {
+    pub(crate) fn large(buffer: Buffer, from: Weak<ChannelEnd>) -> Self {
         Self { buffer: Some(buffer), skip: 0, from }
     }
 }
@@ -71,7 +71,7 @@ impl std::fmt::Debug for Message {
 /// and `io::Write`, up to the length that it was made for.
 pub struct Draft {
     pub(crate) memory: Memory,
-    pub(crate) of: Weak<Core>,
+    pub(crate) of: Weak<ChannelEnd>,
 }
 
 pub(crate) enum Memory {
@@ -198,7 +198,7 @@ pub(crate) enum Body<'a> {
 
 impl Outgoing<'_> {
     /// It is no draft of another channel.
-    pub(crate) fn check(&self, of: &Arc<Core>) -> Result<()> {
+    pub(crate) fn check(&self, of: &Arc<ChannelEnd>) -> Result<()> {
         match &self.0 {
             Body::Draft(draft) if !std::ptr::eq(draft.of.as_ptr(), Arc::as_ptr(of)) => {
                 Err(Error::ForeignDraft)

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use itapi::{Ends, EpId, Ia, Listen, Request};
 
 use crate::channel::Channel;
-use crate::core::Core;
+use crate::core::ChannelEnd;
 use crate::error::{Error, Result};
 use crate::hub::Hub;
 use crate::message::{Draft, Message, Outgoing};
@@ -64,10 +64,10 @@ pub struct Server {
 
 /// Connected clients, and those that connect.
 #[derive(Default)]
-struct Clients(Mutex<BTreeMap<EpId, Arc<Core>>>);
+struct Clients(Mutex<BTreeMap<EpId, Arc<ChannelEnd>>>);
 
 impl Clients {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<EpId, Arc<Core>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<EpId, Arc<ChannelEnd>>> {
         // Nothing panics while it is held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -76,7 +76,7 @@ impl Clients {
 /// One client of a [`Server`]. Clones name the same; the last one that is dropped after
 /// [`Event::Gone`] ends the connection.
 #[derive(Clone, Debug)]
-pub struct Peer(Arc<Core>);
+pub struct Peer(Arc<ChannelEnd>);
 
 impl Server {
     /// Clients beyond these are rejected, unless [`Server::bind_with`] says otherwise.
@@ -141,7 +141,7 @@ impl Server {
     }
 
     /// The oldest news of a client.
-    fn event(&self, core: Arc<Core>) -> Option<Event> {
+    fn event(&self, core: Arc<ChannelEnd>) -> Option<Event> {
         let mut state = core.state();
         state.listed = false;
         if state.up && !state.told {
@@ -165,7 +165,7 @@ impl Server {
     }
 
     /// A client that was told of is gone, once.
-    fn gone(&self, core: Arc<Core>, told: bool, how: Result<()>) -> Option<Event> {
+    fn gone(&self, core: Arc<ChannelEnd>, told: bool, how: Result<()>) -> Option<Event> {
         let known = self.clients.lock().remove(&core.id());
         (known.is_some() && told).then(|| Event::Gone(Peer(core), how))
     }

@@ -1,6 +1,6 @@
 //! What a channel has in its hands: messages that came, memory that is idle, and what is under way.
 //!
-//! Owner: the channel's [`Core`](crate::core::Core), which locks it for each step; nothing here waits. All
+//! Owner: the channel's [`ChannelEnd`](crate::core::ChannelEnd), which locks it for each step; nothing here waits. All
 //! lists are bounded by what was agreed. When the connection ends, messages that came stay to be taken; the
 //! rest goes with the channel.
 

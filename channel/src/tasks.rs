@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use itapi::{Disconnect, Ends, Ia, Request};
 
 use crate::channel::{Channel, addresses, up};
-use crate::core::Core;
+use crate::core::ChannelEnd;
 use crate::error::Result;
 use crate::hub::Hub;
 use crate::listener::{Listener, is_callers};
@@ -60,7 +60,7 @@ use crate::state::State;
 /// ```
 #[derive(Debug)]
 pub struct AsyncChannel {
-    pub(crate) core: Arc<Core>,
+    pub(crate) core: Arc<ChannelEnd>,
 }
 
 impl Channel {
@@ -134,7 +134,7 @@ impl AsyncChannel {
             let step = |context: &mut Context<'_>| {
                 self.step(context, |state| {
                     let unwanted = self.core.unwanted(state)?;
-                    let settled = Core::is_settled(state);
+                    let settled = ChannelEnd::is_settled(state);
                     Ok((unwanted.is_some() || settled).then_some(unwanted))
                 })
             };

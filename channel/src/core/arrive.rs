@@ -1,17 +1,17 @@
-//! What comes: completions, and the peer's messages in them. Called in the order of the completions, by
-//! whoever drives the hub; nothing waits.
+//! Inbound: completions, and the peer's messages in them. Called in the order of the completions, by the
+//! thread that drives the hub; nothing waits.
 
 use std::sync::Arc;
 
 use itapi::{Buffer, Completion, Operation, RemoteRange, WcStatus, Work};
 
-use super::Core;
+use super::ChannelEnd;
 use crate::error::{End, Result};
 use crate::session::Arrival;
 use crate::state::{Entry, Over, State};
 use crate::wire::Kind;
 
-impl Core {
+impl ChannelEnd {
     /// Completions of this end, oldest first.
     pub(crate) fn complete(self: &Arc<Self>, batch: impl Iterator<Item = Completion>) {
         let mut state = self.state();
@@ -27,7 +27,7 @@ impl Core {
     fn one(&self, state: &mut State, completion: Completion) {
         if completion.status != WcStatus::Success {
             let end = completion.end.map(|end| Box::new(End::Work(*end)));
-            // The first tells why; the others were flushed.
+            // The first has the cause; the others were flushed.
             state.over.get_or_insert(Over::Ended(end));
             return;
         }
@@ -56,7 +56,7 @@ impl Core {
             state.early.push_back(buffer);
             return;
         }
-        // What comes behind an end of this connection's own making is not looked at.
+        // Completions after this end has closed the connection are ignored.
         if matches!(state.over, Some(Over::Violation(_) | Over::Unfit(_))) {
             return;
         }
@@ -100,7 +100,7 @@ impl Core {
 
     /// Begins to read a large message of the peer.
     fn start_read(&self, state: &mut State, from: RemoteRange) -> Result<()> {
-        // At most what this end takes: the session has looked.
+        // At most what this end accepts: the session has checked.
         let len = from.len as usize;
         let idle = state.sinks.iter().position(|sink| sink.capacity() >= len);
         let sink = match idle {
@@ -117,7 +117,7 @@ impl Core {
         Ok(())
     }
 
-    /// A large message is here; they come in the order in which they were begun.
+    /// A large message was read; they complete in the order of their Reads.
     fn read(&self, state: &mut State, buffer: Buffer) {
         let reading = state.inbound.iter_mut().find(|entry| matches!(entry, Entry::Reading));
         if let Some(entry) = reading {
@@ -125,12 +125,12 @@ impl Core {
         }
     }
 
-    /// Tells the peer, if it is time, what was taken and read.
+    /// Sends credits and read counts to the peer, if they are due.
     #[inline]
     pub(super) fn acknowledge(&self, state: &mut State) -> Result<()> {
         match &state.session {
             Some(session) if session.must_acknowledge() && state.over.is_none() => {
-                // Without room it is told later, behind a completion.
+                // Without room they are sent later, after a completion.
                 self.counts(state, Kind::Ack).map(drop)
             }
             _ => Ok(()),

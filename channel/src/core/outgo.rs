@@ -1,34 +1,34 @@
-//! What leaves: messages, acknowledgements, the end. Each step is done, refused for now, or an error;
+//! Outbound: messages, acknowledgements, the end. Each step is done, refused for now, or an error;
 //! nothing waits.
 
 use std::sync::Arc;
 
 use itapi::Work;
 
-use super::{Core, plain};
+use super::{ChannelEnd, plain};
 use crate::error::{Error, Result};
 use crate::message::{Body, Draft, Memory, Outgoing};
 use crate::session::Session;
 use crate::state::State;
 use crate::wire::{HEADER, Kind};
 
-/// One in so many requests says when it is complete.
+/// One in so many requests is signalled.
 const SIGNAL_EVERY: u32 = 16;
 
 /// Most messages that are copied are no longer, header included: to clear less costs less.
 const FEW: usize = 72;
 
-/// Idle memory for small messages is made so many at a time.
+/// Buffers for small messages are allocated so many at a time.
 const DRAFTS: usize = 8;
 
-impl Core {
-    /// Octets of a small message, both ends considered.
+impl ChannelEnd {
+    /// Octets of a small message: the lesser of both ends' limits.
     fn small(&self, session: &Session) -> usize {
         session.small().min(self.ours.small as usize)
     }
 
-    /// Sends a message; false: there is no room for it now, and it is still there. Refused, it is there, too:
-    /// to drop a draft takes the lock that the caller holds.
+    /// Sends a message; false: there is no room for it now. A message that was not sent stays with the
+    /// caller: dropping a draft takes the lock that the caller holds.
     pub(crate) fn offer(
         &self,
         state: &mut State,
@@ -47,9 +47,9 @@ impl Core {
         if octets as u64 > most.max(small as u64) {
             return Err(Error::TooLong { octets, most });
         }
-        // A draft of more may have got less; what the peer reads has an octet at least.
+        // A draft may be shorter than requested; a large message has at least one octet.
         let large = octets > small || (drafted && octets > 0);
-        // Kept free: room for what this end must say.
+        // Kept free: room for acknowledgements and the end.
         if !session.may_send(large) || state.sends.used + self.ours.reserve() >= self.depth {
             return Ok(false);
         }
@@ -88,14 +88,14 @@ impl Core {
                 }
                 return Ok(true);
             }
-            // Empty after all.
+            // A large draft without octets.
             Some(Body::Draft(_)) => self.send_slice(state, &[])?,
             None => true,
         };
         Ok(sent)
     }
 
-    /// Sends a small message from anywhere; false: no memory is idle.
+    /// Sends a small message by copy; false: no buffer is idle.
     #[inline]
     fn send_slice(&self, state: &mut State, octets: &[u8]) -> Result<bool> {
         let len = HEADER + octets.len();
@@ -122,7 +122,7 @@ impl Core {
         self.post(state, plain(&room[..HEADER + octets.len()]), false)
     }
 
-    /// Tells the peer where a large message is; it reads it, and says so.
+    /// Sends the address of a large message; the peer reads it, and acknowledges that.
     fn send_large(&self, state: &mut State, vector: Vec<u8>, len: usize) -> Result<()> {
         let region = self.pz.adopt(vector).remote_read().zero_based().register();
         let region = region.map_err(|refused| Error::Rdma(refused.error))?;
@@ -134,13 +134,13 @@ impl Core {
         self.post(state, plain(&whole), false)
     }
 
-    /// Sends nothing but counts; false: there is no room.
+    /// Sends counts only; false: there is no room.
     pub(super) fn counts(&self, state: &mut State, kind: Kind) -> Result<bool> {
         if state.sends.used >= self.depth {
             return Ok(false);
         }
         let header = self.header(state, kind)?;
-        // Behind the end all are told of, so that the last is known to have left.
+        // The end and all after it are signalled, so that the last one is known to be sent.
         let tell = state.session.as_ref().is_some_and(Session::has_ended);
         self.post(state, plain(&header), tell)?;
         Ok(true)
@@ -165,7 +165,7 @@ impl Core {
         Ok(())
     }
 
-    /// Idle memory for a small message; `None`: all of it is under way.
+    /// An idle buffer for a small message; `None`: all are in use.
     fn idle(&self, state: &mut State) -> Result<Option<itapi::Buffer>> {
         let most = usize::from(self.ours.slots) + 2 * SIGNAL_EVERY as usize;
         if state.drafts.is_empty() && state.drafts_made < most {
@@ -177,7 +177,7 @@ impl Core {
         Ok(state.drafts.pop())
     }
 
-    /// Memory for a message of `len` octets; `None`: all of it is under way.
+    /// A buffer for a message of `len` octets; `None`: all are in use.
     pub(crate) fn draft(self: &Arc<Self>, state: &mut State, len: usize) -> Result<Option<Draft>> {
         if let Some(over) = &state.over {
             return Err(over.error());

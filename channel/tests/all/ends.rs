@@ -139,11 +139,11 @@ fn greeted(ia: &Ia, greeting: &'static [u8], accepts: bool) -> String {
 #[test]
 fn a_peer_of_another_version_is_a_clear_error() {
     let ia = open();
-    let told = "the peer speaks version 2 of the channel, this end version 1";
+    let told = "the peer has version 2 of the channel, this end version 1";
     assert_eq!(greeted(&ia, b"WLch\0\x02", true), told);
     assert_eq!(greeted(&ia, b"WLch\0\x02", false), told);
     let told = greeted(&ia, b"picture server", true);
-    assert_eq!(told, "the peer speaks RDMA, but it is no Warpline channel");
+    assert_eq!(told, "the peer uses RDMA, but is not a Warpline channel");
     let told = greeted(&ia, b"WLch\0\x01", true);
     assert!(told.contains("makes no sense"), "{told}");
     assert!(greeted(&ia, b"closed today", false).contains("reject"));
