@@ -1,14 +1,14 @@
-//! How octets get into a ring and out of it.
+//! Copies octets into and out of a ring.
 //!
-//! A core that stores an octet has its line in its own cache, and the core that then loads it waits until the
-//! line has come over. Between cores that share no cache that makes 2 GB/s. Non-temporal stores leave no line
-//! behind: 12 to 20 GB/s, wherever the cores are (docs/findings.md). For few octets the line is
-//! faster by cache, and waits for nothing else.
+//! A core that stores an octet has its line in its own cache, and the core that then loads it waits for the
+//! transfer of the line. Between cores that share no cache that makes 2 GB/s. Non-temporal stores leave no line
+//! in a cache: 12 to 20 GB/s, wherever the cores are (docs/findings.md). For few octets the transfer of the
+//! line is faster.
 
-/// From so many octets on a copy into a ring goes past the caches, on processors that can.
+/// From so many octets on a copy into a ring bypasses the caches, on processors that can.
 pub const NON_TEMPORAL_MIN: usize = 4 << 10;
 
-/// Copies into a ring. The octets are there for others before whatever this thread stores next.
+/// Copies into a ring. The octets are visible to others before the next store of this thread.
 ///
 /// # Safety
 ///
@@ -35,7 +35,7 @@ pub(crate) unsafe fn load(to: *mut u8, from: *const u8, len: usize) {
     unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
 }
 
-/// Octets of a cache line: what a non-temporal store should fill, or it costs a read of memory.
+/// Octets of a cache line: a non-temporal store should fill it, or it costs a read of memory.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const LINE: usize = 64;
 

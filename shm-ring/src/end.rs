@@ -12,25 +12,25 @@ use kal_os::sync::fence;
 use crate::memory::{Mapping, Refused};
 use crate::page::{Way, take};
 
-/// After so many octets the other end learns of them, while more are copied.
+/// After so many octets they are published to the other end, while more are copied.
 const PUBLISH: u32 = 16 << 10;
 
 /// The sides of the memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
-    /// Who made it.
+    /// The process that made the memory.
     Maker,
-    /// Who got it passed.
+    /// The process that received the memory.
     Other,
 }
 
-/// The peer wrote a position that cannot be.
+/// The peer wrote an impossible position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Corrupt;
 
 impl fmt::Display for Corrupt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the peer wrote a position into the shared memory that cannot be")
+        f.write_str("the peer wrote an impossible position into the shared memory")
     }
 }
 
@@ -48,11 +48,11 @@ pub struct End {
     out: usize,
     /// Octets written.
     tail: AtomicU32,
-    /// Of those, the peer has read so many when this end looked last.
+    /// Of those, the peer had read so many at the last check.
     read_by_peer: AtomicU32,
     /// Octets read.
     head: AtomicU32,
-    /// The peer had written so many when this end looked last.
+    /// The peer had written so many at the last check.
     written_by_peer: AtomicU32,
 }
 
@@ -63,7 +63,7 @@ impl fmt::Debug for End {
 }
 
 impl End {
-    /// Verifies the memory and maps it; the descriptor is not needed any more then.
+    /// Verifies the memory and maps it; the descriptor is not needed afterwards.
     ///
     /// A child of fork(2) has the mapping, too. Whoever may have children gives [`End::range`] up there.
     ///
@@ -118,12 +118,12 @@ impl End {
     /// Octets for which there is room now.
     ///
     /// # Errors
-    /// The position of the peer cannot be.
+    /// The position of the peer is impossible.
     pub fn room(&self) -> Result<u32, Corrupt> {
         let (tail, size) = (self.tail.load(Ordering::Relaxed), self.ring_octets());
         let seen = self.read_by_peer.load(Ordering::Relaxed);
         let head = self.way_out().head.0.load(Ordering::Acquire);
-        // What the peer has not read only becomes less.
+        // The number of octets that the peer has not read only decreases.
         if tail.wrapping_sub(head) > tail.wrapping_sub(seen) {
             return Err(Corrupt);
         }
@@ -135,7 +135,7 @@ impl End {
     /// wakes the peer, and is called only if it sleeps.
     ///
     /// # Errors
-    /// The position of the peer cannot be; an unknown part was written.
+    /// The position of the peer is impossible; an unknown part was written.
     ///
     /// # Safety
     ///
@@ -191,7 +191,7 @@ impl End {
         }
     }
 
-    /// No octets follow.
+    /// Publishes the end: no octets follow.
     pub fn close(&self, bell: impl Fn()) {
         let way = self.way_out();
         way.published.0.closed.store(1, Ordering::Release);
@@ -204,7 +204,7 @@ impl End {
     /// Whether the peer has read everything.
     ///
     /// # Errors
-    /// The position of the peer cannot be.
+    /// The position of the peer is impossible.
     pub fn is_read(&self) -> Result<bool, Corrupt> {
         Ok(self.room()? == self.ring_octets())
     }
@@ -214,7 +214,7 @@ impl End {
     /// Octets that can be read now.
     ///
     /// # Errors
-    /// The position of the peer cannot be.
+    /// The position of the peer is impossible.
     #[inline]
     pub fn octets(&self) -> Result<u32, Corrupt> {
         let (head, seen) =
@@ -224,7 +224,7 @@ impl End {
             return Ok(seen.wrapping_sub(head));
         }
         let there = tail.wrapping_sub(head);
-        // What there is to read only becomes more.
+        // The number of octets to read only increases.
         if there > self.ring_octets() || there < seen.wrapping_sub(head) {
             return Err(Corrupt);
         }
@@ -232,7 +232,7 @@ impl End {
         Ok(there)
     }
 
-    /// Whether everything was read, and the peer said that nothing follows.
+    /// Whether everything was read, and the peer has published its end.
     pub fn is_over(&self) -> bool {
         let published = &self.way_in().published.0;
         // In this order: what was published before the end is not overlooked.
@@ -243,11 +243,11 @@ impl End {
     /// Copies octets to `pieces`, in order and as many as there are, and returns how many. `bell` wakes the
     /// peer, and is called only if it sleeps until there is room.
     ///
-    /// The peer learns of room late: who neither reads nor asks for [`End::octets`] any more calls
+    /// Room is published late: a caller that will neither read nor call [`End::octets`] any more calls
     /// [`End::fall_asleep`].
     ///
     /// # Errors
-    /// The position of the peer cannot be; an unknown part was read.
+    /// The position of the peer is impossible; an unknown part was read.
     ///
     /// # Safety
     ///
@@ -312,11 +312,11 @@ impl End {
     // ---- sleep -----------------------------------------------------------------------------
 
     /// From now on the peer rings when there are octets, or the end, and, if `wants_room`, when there is room.
-    /// Returns true if any of that is so already: then the caller had better look again before it sleeps.
-    /// To be called again after each ring.
+    /// Returns true if that is so already: then the caller must check again before it sleeps. Call it
+    /// again after each ring.
     ///
     /// # Errors
-    /// A position of the peer cannot be.
+    /// A position of the peer is impossible.
     pub fn fall_asleep(&self, wants_room: bool, bell: impl Fn()) -> Result<bool, Corrupt> {
         let (way_in, way_out) = (self.way_in(), self.way_out());
         way_in.asleep.0.store(1, Ordering::Relaxed);
@@ -324,18 +324,18 @@ impl End {
             way_out.stalled.0.store(1, Ordering::Relaxed);
         }
         fence(Ordering::SeqCst);
-        // Room that was given without such a fence.
+        // Room that was published without such a fence.
         self.tell_room(&bell);
         let closed = way_in.published.0.closed.load(Ordering::Acquire) != 0;
         Ok(self.octets()? > 0 || closed || (wants_room && self.room()? > 0))
     }
 
-    /// Whether the peer still has [`End::fall_asleep`] to see.
+    /// Whether the peer has not yet seen [`End::fall_asleep`].
     pub fn is_asleep(&self) -> bool {
         self.way_in().asleep.0.load(Ordering::Relaxed) != 0
     }
 
-    /// From now on the peer does not ring: this end looks by itself.
+    /// From now on the peer does not ring: this end polls.
     pub fn wake(&self) {
         self.way_in().asleep.0.store(0, Ordering::Relaxed);
         self.way_out().stalled.0.store(0, Ordering::Relaxed);

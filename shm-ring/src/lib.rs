@@ -12,18 +12,18 @@
 //! own words of the first page and reads the other's.
 //!
 //! **The peer is hostile.** It may write anything anywhere in the memory at any moment. So no Rust
-//! reference to octets of a ring exists; they are copied by raw pointers into memory of the caller's, who
-//! looks only at the copy. Positions of the peer are checked each time they are read ([`Corrupt`]); where
-//! octets are copied depends on this end's positions only, which are not in the memory. What this end reads back of
-//! its own words is nothing but flags, whose worst values cost a wake-up more or a sleep that a time-out ends.
+//! reference to octets of a ring exists; they are copied by raw pointers into memory of the caller, which
+//! reads only the copy. Positions of the peer are checked each time they are read ([`Corrupt`]); where
+//! octets are copied depends on this end's positions only, which are not in the memory. Of its own words
+//! this end reads back only flags, whose worst values cost one more wake-up, or a sleep that a time-out ends.
 //!
-//! **Sleep.** An end that is about to sleep says so in the page, *then* looks at the rings once more, *then*
-//! sleeps; the other publishes, *then* looks whether this one sleeps, and calls the caller's `bell` if so. Both
-//! put a sequentially consistent fence between their two steps, so at least one sees the other's step. Nobody
-//! who is awake is rung for: there is no system call here but at the start and the end.
+//! **Sleep.** An end that is about to sleep sets its flag in the page, *then* checks the rings once more, *then*
+//! sleeps; the other publishes, *then* reads that flag, and calls the caller's `bell` if it is set. Both
+//! put a sequentially consistent fence between their two steps, so at least one sees the other's step. The bell
+//! is not rung for an end that is awake: there are no system calls except at the start and the end.
 //!
-//! **Death.** The memory says nothing about the life of the peer: whoever uses it needs another sign.
-//! What was written before the peer died can still be read. The memory is freed with the last mapping.
+//! **Death.** The memory does not show whether the peer lives: its user needs another way to find out.
+//! Octets written before the peer died can still be read. The memory is freed with the last mapping.
 //!
 //! **Fork.** A child has the mapping, too, and must not use it: see [`End::map`].
 

@@ -125,8 +125,8 @@ fn read(end: &End, mine: &Bell, peers: &Bell) -> Vec<u8> {
     octets
 }
 
-/// Octets arrive once and in order, and nobody sleeps for ever: neither who waits for octets or for the
-/// end, nor who waits for room.
+/// Octets arrive once and in order, and no end sleeps for ever, whether it waits for octets, for the peer's
+/// end or for room.
 #[test]
 fn loom_what_is_written_is_read() {
     model(|| {
@@ -143,7 +143,7 @@ fn loom_what_is_written_is_read() {
     });
 }
 
-/// The two directions have nothing to do with one another but the sleep.
+/// The two directions share only the sleep.
 #[test]
 fn loom_both_ways_at_once() {
     model(|| {

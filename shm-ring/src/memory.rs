@@ -1,7 +1,7 @@
 //! The memory: a sealed memfd, made by one process, verified and mapped by both.
 //!
 //! A mapping belongs to its [`crate::End`]. No page of it can be missing: they are allocated when it is made, and
-//! it cannot shrink; so no access is answered with SIGBUS, unless the memory itself is broken.
+//! it cannot shrink; so no access raises SIGBUS, unless the memory hardware fails.
 
 use std::fmt;
 use std::io;
@@ -18,12 +18,12 @@ pub const MIN_RING: u32 = 64 << 10;
 /// Octets of a ring at most.
 pub const MAX_RING: u32 = 4 << 20;
 
-/// What must be impossible: to change its size, and to make that possible again.
+/// Seals that forbid to change its size, and to remove the seals.
 fn seals() -> SealFlags {
     SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL
 }
 
-/// What the kernel calls the file system of a memfd that has pages of the usual size.
+/// File system type of a memfd with pages of the usual size.
 const TMPFS: i64 = 0x0102_1994;
 
 /// Why memory that a peer passed is not used.
@@ -34,9 +34,9 @@ pub enum Refused {
     Kind,
     /// Its size can be changed, or it cannot be written.
     Seals,
-    /// It is not as large as it says, or that is not a possible size.
+    /// Its size is not the one in its first page, or is not a possible size.
     Size,
-    /// It does not begin as such memory does.
+    /// Its first page is not that of such memory.
     Magic,
     /// A layout of another version.
     Version,
@@ -141,12 +141,12 @@ pub fn verify(memory: impl AsFd) -> Result<u32, Refused> {
 pub(crate) struct Mapping {
     at: NonNull<u8>,
     ring_octets: u32,
-    /// Not the kernel's to unmap.
+    /// Not to be unmapped.
     #[cfg(test)]
     heap: Option<std::sync::Arc<heap::Heap>>,
 }
 
-// SAFETY: the memory belongs to nobody's thread.
+// SAFETY: the memory belongs to no particular thread.
 unsafe impl Send for Mapping {}
 // SAFETY: a mapping gives out raw pointers, and a reference to atomics.
 unsafe impl Sync for Mapping {}
@@ -201,7 +201,7 @@ impl Drop for Mapping {
             return;
         }
         let (at, len) = self.range();
-        // SAFETY: the mapping is ours, and nobody borrows from it any more.
+        // SAFETY: the mapping is ours, and nothing borrows from it any more.
         let _ = unsafe { rustix::mm::munmap(at.cast(), len) };
     }
 }
@@ -218,7 +218,7 @@ pub(crate) mod heap {
     #[derive(Debug)]
     pub(crate) struct Heap(NonNull<u8>, Layout);
 
-    // SAFETY: the memory belongs to nobody's thread.
+    // SAFETY: the memory belongs to no particular thread.
     unsafe impl Send for Heap {}
     // SAFETY: only its drop uses the pointer.
     unsafe impl Sync for Heap {}

@@ -1,15 +1,15 @@
 //! The first page of the memory: positions and flags, each on a line of its own.
 //!
-//! Shared by both processes, and by all threads that use an end. Each word has one writer among the honest,
-//! but for the two flags that the peer clears when it has seen them.
+//! Shared by both processes, and by all threads that use an end. Each word has one writer if both ends are
+//! honest, except the two flags that the peer clears when it has seen them.
 
 use kal_os::sync::{AtomicU32, Ordering};
 
 /// Octets of the page.
 pub(crate) const PAGE: usize = 4096;
-/// Says what the memory is, and in which order its octets are.
+/// Magic number; it also shows the byte order.
 pub(crate) const MAGIC: u32 = u32::from_be_bytes(*b"WLrg");
-/// Of the layout.
+/// Version of the layout.
 pub(crate) const VERSION: u32 = 1;
 
 /// A pair of cache lines, which processors load together.
@@ -17,13 +17,13 @@ pub(crate) const VERSION: u32 = 1;
 #[derive(Default)]
 pub(crate) struct Line<T>(pub(crate) T);
 
-/// What the producer publishes.
+/// The words that the producer publishes.
 #[repr(C)]
 #[derive(Default)]
 pub(crate) struct Published {
     /// Octets written so far, modulo 2^32.
     pub(crate) tail: AtomicU32,
-    /// No more will be.
+    /// No more will be written.
     pub(crate) closed: AtomicU32,
 }
 
@@ -53,8 +53,8 @@ pub(crate) struct Page {
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Page>() <= PAGE);
 
-/// Takes a flag back that the peer set; true if it was set.
+/// Clears a flag that the peer set; true if it was set.
 pub(crate) fn take(flag: &AtomicU32) -> bool {
-    // Looked at first: to write a line takes it away from the peer.
+    // Read first: a write takes the line out of the peer's cache.
     flag.load(Ordering::Relaxed) != 0 && flag.swap(0, Ordering::AcqRel) != 0
 }

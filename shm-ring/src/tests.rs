@@ -23,7 +23,7 @@ fn read(end: &End, len: usize) -> Result<Vec<u8>, Corrupt> {
     Ok(octets)
 }
 
-/// Octets that repeat late.
+/// Octets with a long period.
 fn pattern(begin: usize, len: usize) -> Vec<u8> {
     (begin..begin + len).map(|at| (at % 251) as u8).collect()
 }
@@ -81,7 +81,7 @@ fn the_end_comes_behind_the_octets() {
 }
 
 #[test]
-fn only_a_sleeper_is_rung_for_and_once() {
+fn the_bell_rings_once_and_for_a_sleeper_only() {
     let [near, far] = ends();
     let rung = Cell::new(0);
     let bell = || rung.set(rung.get() + 1);
@@ -104,7 +104,7 @@ fn only_a_sleeper_is_rung_for_and_once() {
 }
 
 #[test]
-fn who_waits_for_room_is_rung_for_when_there_is_much() {
+fn the_bell_rings_for_room_when_there_is_much() {
     let [near, far] = ends();
     write(&near, &pattern(0, MIN_RING as usize)).unwrap();
     assert!(!near.fall_asleep(true, || {}).unwrap());
@@ -124,7 +124,7 @@ fn who_waits_for_room_is_rung_for_when_there_is_much() {
 }
 
 #[test]
-fn positions_that_cannot_be_are_refused() {
+fn impossible_positions_are_refused() {
     use kal_os::sync::Ordering;
     for (far_off, what) in
         [(MIN_RING + 9, "beyond"), (u32::MAX, "back"), (7, "back of what was seen")]
@@ -174,7 +174,7 @@ mod memory {
         assert!(rustix::fs::ftruncate(&memory, 4096).is_err());
         assert!(rustix::fs::ftruncate(&memory, 1 << 30).is_err());
         assert!(rustix::fs::fcntl_add_seals(&memory, SealFlags::WRITE).is_err());
-        // A hole can be punched; a page of zeros takes its place.
+        // A hole can be punched; a page of zeros replaces it.
         let end = End::map(&memory, Side::Maker).unwrap();
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(&memory, hole, 0, 4096).unwrap();
