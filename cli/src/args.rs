@@ -1,4 +1,4 @@
-//! The command line, as clap reads it: the commands; each has its arguments beside it. No state, no IO.
+//! The command line, as clap reads it: the commands; each has its arguments in its own folder. No state, no IO.
 
 use clap::{Parser, Subcommand};
 
@@ -44,11 +44,11 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// List providers, devices, ports, addresses, limits and capabilities
     Devices(DevicesArgs),
-    /// Measure round trips to a peer that speaks rdma-core's rping protocol, or be that peer
+    /// Measure round trips to a peer that implements rdma-core's rping protocol, or be that peer
     Ping(PingArgs),
     /// Explain MPA, DDP and RDMAP octets field by field
     Decode(DecodeArgs),
-    /// Test any iWARP peer: play what the standards ask for, report each requirement
+    /// Test any iWARP peer against the standards, with a result for each requirement
     Conform(ConformArgs),
     /// Measure bandwidth, latency and message rate against raw TCP in the same run
     Perf(PerfArgs),
@@ -58,9 +58,9 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     /// Run an unmodified verbs program (libibverbs, librdmacm) on SoftRDMA
     Run(RunArgs),
-    /// Say where the verbs libraries are that `run` has a program load
+    /// Print where the verbs libraries are that `run` makes a program load
     Verbs(VerbsArgs),
-    /// Check a verbs provider that comes as a library
+    /// Check a verbs provider in a library
     Provider(ProviderArgs),
     /// Print a completion script for a shell
     Completions {
@@ -79,7 +79,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// As it is typed.
+    /// The name on the command line.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Demo(_) => "demo",

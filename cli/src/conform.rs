@@ -1,8 +1,8 @@
-//! `warpline conform`: plays what iWARP asks of a peer, right and wrong, over raw TCP, and reports a
+//! `warpline conform`: tests an iWARP peer over raw TCP, with correct and wrong octets, and reports a
 //! verdict for each requirement: pass, fail with the octets, or not testable and why.
 //!
 //! Main thread only, one case at a time, each on fresh connections and within a bounded time. A peer
-//! that dies, falls silent or lies is what this looks for: a verdict, never an error.
+//! that dies, stops responding or sends false data is a verdict, never an error.
 
 mod answer;
 mod args;
@@ -42,7 +42,7 @@ use self::verdict::{Needs, Role, Stop, Verdict};
 use crate::error::{CliError, CliResult, Exit};
 use crate::values::PING_PORT;
 
-/// Plays the side that was asked for.
+/// Runs the requested side.
 pub(crate) fn run(args: &ConformArgs, out: &mut dyn Write) -> CliResult<()> {
     if args.list {
         return list(out);
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &ConformArgs, out: &mut dyn Write) -> CliResult<()> {
     let mut bench = open(args, out)?;
     let played = match look(&mut bench)? {
         None => play_all(&mut bench, args, out)?,
-        // Nothing can be asked of a peer whose start-up frames are wrong.
+        // No case can run with a peer whose start-up frames are wrong.
         Some(wrong) => {
             bench.gone = Some(wrong.case.name);
             vec![wrong]
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &ConformArgs, out: &mut dyn Write) -> CliResult<()> {
     verdict(&bench, &report)
 }
 
-/// Nothing failed and everything was played, or what not.
+/// Success if every case was played and none failed; else an error that counts them.
 fn verdict(bench: &Bench, report: &Report) -> CliResult<()> {
     let failed =
         |what| Err(CliError::new(Exit::Failed, what).at(format!("conform, {}", bench.address())));
@@ -85,8 +85,8 @@ fn verdict(bench: &Bench, report: &Report) -> CliResult<()> {
     }
 }
 
-/// A peer whose start-up frames break a requirement at the first look; an error if there is none
-/// that could be asked anything.
+/// The report for a peer whose first start-up frames break a requirement; an error if no peer
+/// speaks MPA.
 fn look(bench: &mut Bench) -> CliResult<Option<Played>> {
     let record = bench.begin();
     let Err(stop) = bench.look() else { return Ok(None) };
@@ -102,7 +102,7 @@ fn look(bench: &mut Bench) -> CliResult<Option<Played>> {
     }
 }
 
-/// What every run begins with; it shows no requirement but by what it finds.
+/// The case that every run begins with; it counts for a requirement only if it finds a fault.
 static FIRST_LOOK: Case = Case::both_ways("the first look", &[], Needs::Nothing, |b| b.look());
 
 /// The cases of a run.
@@ -110,7 +110,7 @@ fn cases(args: &ConformArgs, role: Role) -> impl Iterator<Item = &'static Case> 
     catalogue::cases().filter(move |case| wanted(case, args, role))
 }
 
-/// Plays the cases until the peer is gone, and says of each what came of it.
+/// Plays the cases until the peer is gone; returns the result of each.
 fn play_all(bench: &mut Bench, args: &ConformArgs, out: &mut dyn Write) -> CliResult<Vec<Played>> {
     let (role, mut all) = (bench.role, Vec::new());
     let count = cases(args, role).count();
@@ -132,16 +132,16 @@ fn known(args: &ConformArgs) -> CliResult<()> {
         Err(CliError::new(Exit::Usage, what).at("conform").hint("see warpline conform --list"))
     };
     if let Some(id) = args.only.iter().find(|id| !all.iter().any(|r| r.id == **id)) {
-        return unknown(format!("{id} is no requirement"));
+        return unknown(format!("{id} is not a requirement"));
     }
     let mut names = args.case.iter().chain(&args.skip);
     match names.find(|name| !catalogue::cases().any(|case| case.name == **name)) {
         None => Ok(()),
-        Some(name) => unknown(format!("\"{name}\" is no case")),
+        Some(name) => unknown(format!("\"{name}\" is not a case")),
     }
 }
 
-/// What asks for no case, or for none of the peer's role, would pass without a look at the peer.
+/// A selection without a case for the peer's role would pass without any test.
 fn any(args: &ConformArgs) -> CliResult<()> {
     let (role, peer) = match args.listen {
         None => (Role::Responder, "listens"),
@@ -150,7 +150,7 @@ fn any(args: &ConformArgs) -> CliResult<()> {
     if cases(args, role).next().is_some() {
         return Ok(());
     }
-    Err(CliError::new(Exit::Usage, format!("no case for a peer that {peer} is asked for"))
+    Err(CliError::new(Exit::Usage, format!("no case for a peer that {peer} is selected"))
         .at("conform, --only, --case and --skip together")
         .hint("see warpline conform --list"))
 }
@@ -185,7 +185,7 @@ fn resolve(text: &str) -> CliResult<SocketAddr> {
     first.ok_or_else(|| CliError::new(Exit::Network, format!("{text} has no address")))
 }
 
-/// In the peer's role, and of the requirements that were asked for.
+/// Whether a case is for the peer's role and a selected requirement.
 fn wanted(case: &Case, args: &ConformArgs, role: Role) -> bool {
     let named = |list: &[String]| list.iter().any(|name| name == case.name);
     let asked = args.only.is_empty() || case.ids.iter().any(|id| args.only.iter().any(|o| o == id));
@@ -204,7 +204,7 @@ fn play(bench: &mut Bench, case: &'static Case) -> Option<Played> {
         if played { (case.play)(bench).into() } else { Verdict::Skip(case.needs.lacking().into()) };
     let presence = if played { bench.presence(&verdict) } else { Presence::There };
     if matches!(presence, Presence::Gone) {
-        // One that connects did not come to this case; of one that listens it is seen behind it.
+        // A peer that connects did not connect for this case; for one that listens, the check is behind it.
         let absent = bench.role == Role::Initiator;
         bench.gone = Some(if absent { bench.last.unwrap_or(FIRST_LOOK.name) } else { case.name });
         if absent {
@@ -212,8 +212,8 @@ fn play(bench: &mut Bench, case: &'static Case) -> Option<Played> {
         }
     }
     bench.last = Some(case.name);
-    // Of a peer that connects nobody knows why it stopped to. Whatever one that listens seemed to
-    // answer, it had gone.
+    // Why a peer stopped connecting is not known. One that listens had gone, whatever it seemed to
+    // reply.
     let served = match presence {
         _ if bench.role == Role::Initiator => None,
         Presence::There => None,
@@ -224,7 +224,7 @@ fn play(bench: &mut Bench, case: &'static Case) -> Option<Played> {
         None => verdict,
         Some(time) => {
             record.broken(&["SEC-18"], "a single connection takes the peer away from all others");
-            Verdict::Fail(format!("behind it the peer serves nobody {time}"))
+            Verdict::Fail(format!("after it the peer serves no connection {time}"))
         }
     };
     let (entries, findings) = record.take();

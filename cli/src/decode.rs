@@ -36,7 +36,7 @@ fn crc32c(crc: u32, octets: &[u8]) -> u32 {
     crc32c::crc32c_append(crc, octets)
 }
 
-/// Explains what was given; fails if a requirement is broken.
+/// Explains the input; fails if a requirement is broken.
 pub(crate) fn run(args: &DecodeArgs, out: &mut dyn Write) -> CliResult<()> {
     let mut renderer = Renderer::new(out, args.json, args.brief);
     match (&args.hex, &args.pcap) {

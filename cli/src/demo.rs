@@ -1,6 +1,6 @@
 //! `warpline demo`: moves a file to a second process and back by Send, RDMA Write and RDMA Read.
 //!
-//! Each side owns its end of the connection and its memory; see `proto` for what they say. When one
+//! Each side owns its end of the connection and its memory; see `proto` for the messages. When one
 //! dies the other learns it from the broken connection or the broken pipe, whichever is faster.
 
 mod args;

@@ -1,7 +1,7 @@
 //! `warpline devices`: lists devices, their capabilities, and what is missing. No state.
 //!
 //! The code of providers runs in second processes only, one for each listing and one for each device:
-//! what crashes or hangs there is named, and the others are listed.
+//! a provider that crashes or hangs there is named, and the others are listed.
 
 mod args;
 mod child;
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &DevicesArgs, out: &mut dyn Write) -> CliResult<()> {
         .hint("see the reasons above"))
 }
 
-/// The provider of which so much is known, and what it says of itself and its devices.
+/// Adds to `provider` what its second process reports of it and its devices.
 fn list(args: &DevicesArgs, place: usize, provider: Value) -> CliResult<Value> {
     let (mut provider, broken) = ask(args, place, None, provider)?;
     if let Some(Broken { step, why }) = broken {
@@ -71,7 +71,7 @@ fn list(args: &DevicesArgs, place: usize, provider: Value) -> CliResult<Value> {
     Ok(provider)
 }
 
-/// What a second process says of a provider, or of a device of it, is added to `known`.
+/// Adds to `known` what a second process reports of a provider, or of a device of it.
 fn ask(
     args: &DevicesArgs,
     place: usize,

@@ -25,11 +25,11 @@ pub(crate) enum Exit {
     Internal = 70,
     /// A program to run that cannot be started (env(1) has the same number).
     NotStarted = 126,
-    /// A program to run that is not there, likewise.
+    /// A program to run that does not exist, likewise.
     NoProgram = 127,
 }
 
-/// Behind this, messages of the layers below say what to do.
+/// Separates the remedy in messages of the layers below.
 const TO_DO: &str = "; to do: ";
 /// Columns in front of a fact.
 const INDENT: usize = 9;
@@ -43,14 +43,14 @@ pub(crate) struct CliError {
     place: Option<String>,
     cause: Option<String>,
     remedy: Option<String>,
-    /// The reader of our output went away: nothing to say, nobody to say it to.
+    /// The reader of our output closed the pipe: no message.
     quiet: bool,
 }
 
 pub(crate) type CliResult<T> = Result<T, CliError>;
 
 impl CliError {
-    /// Messages of the layers below say at their end what to do; that becomes a fact of its own.
+    /// Messages of the layers below end with a remedy; it becomes a fact of its own.
     pub(crate) fn new(exit: Exit, what: impl Into<String>) -> Self {
         let mut what = what.into();
         let remedy = what.find(TO_DO).map(|at| {
@@ -61,7 +61,7 @@ impl CliError {
         Self { exit, what, place: None, cause: None, remedy, quiet: false }
     }
 
-    /// What became of a connection.
+    /// The error of a failed or broken connection.
     pub(crate) fn connection(exit: Exit, event: &ConnEvent) -> Self {
         match event {
             ConnEvent::Failed(error) => {
@@ -125,7 +125,7 @@ impl CliError {
         self.exit
     }
 
-    /// The whole message, one fact per line; empty if there is nobody to read it. Lines longer than
+    /// The whole message, one fact per line; empty if the output was closed. Lines longer than
     /// `width` are wrapped between words.
     pub(crate) fn render(&self, width: usize) -> String {
         if self.quiet {
@@ -174,7 +174,7 @@ impl From<itapi::Error> for CliError {
     }
 }
 
-/// What the command line lacks, in the shape of all other errors.
+/// An error of the command line, in the form of all other errors.
 impl From<clap::Error> for CliError {
     fn from(error: clap::Error) -> Self {
         let text = error.to_string();
@@ -223,14 +223,14 @@ mod tests {
     }
 
     #[test]
-    fn what_to_do_is_a_fact_of_its_own() {
+    fn the_remedy_is_a_fact_of_its_own() {
         let error =
             CliError::new(Exit::Network, "cm-x: no; to do: start it").or_at("ping").or_at("y");
         assert_eq!(error.render(80), "warpline: cm-x: no\n  where  ping\n  try    start it\n");
     }
 
     #[test]
-    fn a_closed_pipe_is_not_worth_a_word() {
+    fn a_closed_pipe_has_no_message() {
         let error = CliError::from(io::Error::from(io::ErrorKind::BrokenPipe));
         assert_eq!(error.render(80), "");
     }

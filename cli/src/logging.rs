@@ -1,5 +1,5 @@
-//! Logs and the last resort. Set up once by `main`; the panic hook runs on whichever thread is at
-//! fault, ends the process and shows no Rust internals.
+//! Logs and the panic hook. Set up once by `main`; the hook runs on the thread that panics, ends the
+//! process and shows no Rust internals.
 
 use std::io::{IsTerminal, Write, stderr};
 
@@ -8,7 +8,7 @@ use ual::config::{Log, LogFormat};
 
 use crate::error::Exit;
 
-/// Filter when nobody asks for another.
+/// The default filter.
 const DEFAULT: &str = "warn";
 
 /// Logs to standard error as `RUST_LOG` says, else as `[log]` of the configuration file says, else

@@ -1,4 +1,4 @@
-//! The manual pages: those of the commands from what `--help` says, that of the configuration file from the
+//! The manual pages: those of the commands from the text of `--help`, that of the configuration file from the
 //! file with every key. Packages are made with them. No state.
 
 use std::fs;

@@ -19,7 +19,7 @@ pub(crate) fn carrier(local: Result<(), NotLocal>) -> String {
     }
 }
 
-/// Columns of a terminal that nobody has widened.
+/// Columns of a terminal by default.
 const WIDTH: usize = 80;
 
 /// A table: the first row is the header; all columns but the first are right-aligned. A first cell
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn crc_is_said_where_there_is_one() {
+    fn crc_is_named_where_there_is_one() {
         assert_eq!([crc(0, true), crc(2, true), crc(1, false)], ["no MPA", "CRC on", "CRC off"]);
     }
 
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_wide_has_a_line_of_its_own() {
+    fn a_cell_that_is_too_wide_has_a_line_of_its_own() {
         let row = |first: &str| vec![first.to_owned(), "7".to_owned()];
         let wide = "w".repeat(78);
         let rows = [row("op"), vec!["alone".into()], row("Write"), row(&wide)];

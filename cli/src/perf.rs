@@ -1,7 +1,7 @@
 //! `warpline perf`: measures, always against raw TCP in the same run.
 //!
-//! A client leads: over a plain TCP connection ([`control`]) it tells the server what to measure,
-//! case by case, and asks it for its processor time. Each side owns its end of a measurement; when
+//! A client leads: over a plain TCP connection ([`control`]) it sends the server the cases to measure,
+//! one by one, and queries its processor time. Each side owns its end of a measurement; when
 //! the other dies its connections break, which ends the measurement with an error.
 
 mod args;
@@ -30,7 +30,7 @@ use std::io::Write;
 
 use crate::error::CliResult;
 
-/// Runs what was asked for.
+/// Runs the subcommand.
 pub(crate) fn run(args: &PerfArgs, out: &mut dyn Write) -> CliResult<()> {
     ual::raise_descriptors()?;
     match &args.command {

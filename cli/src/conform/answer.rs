@@ -34,8 +34,8 @@ pub(super) fn tagged(ulpdu: &[u8]) -> Option<(u32, u64, &[u8])> {
     }
 }
 
-/// A Terminate, as the bits stand and as a peer with C bit-fields on a little-endian machine means
-/// them: layer and type change places, and so do the flags [IOP-10].
+/// A Terminate, as received and as a peer with C bit-fields on a little-endian machine means it:
+/// layer and type are swapped, and so are the flags [IOP-10].
 #[derive(Clone, Debug)]
 pub(super) struct Terminate {
     pub(super) repr: TerminateRepr,
@@ -57,12 +57,12 @@ pub(super) fn terminate(ulpdu: &[u8]) -> Option<Terminate> {
     Some(Terminate { repr, swapped, length: octets.len() })
 }
 
-/// A triple for people.
+/// Layer, type and code as text.
 pub(super) fn triple(code: TerminateCode) -> String {
     format!("{}/{}/{:x}", code.layer, code.etype, code.code)
 }
 
-/// A ULPDU for people.
+/// A ULPDU as text.
 pub(super) fn describe(ulpdu: &[u8]) -> String {
     match (kind(ulpdu), terminate(ulpdu)) {
         (_, Some(terminate)) => format!("Terminate {}", terminate.repr.code),

@@ -15,7 +15,7 @@ pub(crate) struct ConformArgs {
     /// Test the peer that connects here, again and again: one connection for each case
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) listen: Option<String>,
-    /// Be the peer of another tester: accept, echo, grant memory, do as told
+    /// Be the target of another tester: accept, echo, grant memory, execute its commands
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) serve: Option<String>,
     /// List the cases, and the requirements that the wire cannot show
@@ -33,14 +33,14 @@ pub(crate) struct ConformArgs {
     /// Not the cases of these names; may be repeated
     #[arg(long, value_name = "NAME", conflicts_with_all = ["serve", "list"])]
     pub(crate) skip: Vec<String>,
-    /// Seconds that an answer may take
+    /// Seconds that a response may take
     #[arg(short = 'W', long, default_value = "5", value_parser = parse_bound)]
     pub(crate) timeout: Duration,
     /// Seconds that the peer may take to connect, with --listen
     #[arg(long, default_value = "30", value_parser = parse_seconds, requires = "listen")]
     pub(crate) wait: Duration,
     /// Milliseconds between a peer's MPA Reply and our first FPDU: some peers lose one that comes
-    /// at once, which a case of its own finds out
+    /// at once, which has a case of its own
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u64).range(..=10_000))]
     pub(crate) settle: u64,
 }

@@ -1,5 +1,5 @@
 //! Test bench of a conformance case: connections to the peer, and what is known about it. Main thread only.
-//! Nothing is kept from one case to the next but what the first look at the peer found.
+//! From one case to the next only the findings of the first probe are kept.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -26,17 +26,17 @@ const RESTART: Duration = Duration::from_secs(2);
 /// Between two tries.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// Begins what is said of a peer that should connect and does not.
+/// The beginning of the text about a peer that should connect and does not.
 const ABSENT: &str = "the peer did not connect";
 
 /// IRD and ORD that we offer where a case does not care.
 pub(super) const DEPTH: u16 = 16;
 
-/// What is left of a peer.
+/// The state of a peer after a case.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Presence {
     There,
-    /// It came back after so long.
+    /// It serves again, after this time.
     Away(Duration),
     Gone,
 }
@@ -52,7 +52,7 @@ pub(super) struct Bench {
     /// The last case that was played.
     pub(super) last: Option<&'static str>,
     record: Rc<Record>,
-    /// How long an answer may take.
+    /// How long a response may take.
     pub(super) patience: Duration,
     /// How long the peer may take to connect.
     wait: Duration,
@@ -96,8 +96,8 @@ impl Bench {
         self.address
     }
 
-    /// What is left of the peer after a case: one that listens must reply to a good Request; one that
-    /// connects must have come.
+    /// The state of the peer after a case: one that listens must reply to a good Request; one that
+    /// connects must have connected.
     pub(super) fn presence(&mut self, verdict: &Verdict) -> Presence {
         if self.role == Role::Initiator {
             let absent = matches!(verdict, Verdict::Skip(why) if why.starts_with(ABSENT));
@@ -150,7 +150,7 @@ impl Bench {
                 Err(e)
                     if e.kind() == io::ErrorKind::ConnectionRefused && Instant::now() < until =>
                 {
-                    // Whatever restarts the server says nothing to us.
+                    // Whatever restarts the server does not notify us.
                     std::thread::sleep(AGAIN);
                 }
                 Err(e) => return skip(format!("no TCP connection with {}: {e}", self.address)),
@@ -158,7 +158,7 @@ impl Bench {
         }
     }
 
-    /// The start-up frame that goes with this peer where a case does not care.
+    /// The start-up frame for this peer where a case has none of its own.
     pub(super) fn usual(&self) -> Ask {
         let mut ask = if self.peer.plain {
             Ask::plain(FrameKind::Request)
@@ -171,7 +171,7 @@ impl Bench {
         ask
     }
 
-    /// Asks as initiator; returns the Reply, or what came instead.
+    /// Sends a Request as initiator; returns the Reply, or what came instead.
     pub(super) fn ask(&mut self, ask: &Ask) -> Play<(Link, Result<Startup, Seen>)> {
         let mut link = self.tcp()?;
         link.write(&ask.octets());
@@ -184,7 +184,7 @@ impl Bench {
         Ok((link, reply))
     }
 
-    /// Asks, and fails unless the peer accepts.
+    /// Sends a Request, and fails unless the peer accepts.
     pub(super) fn accepted(&mut self, ask: &Ask) -> Play<(Link, Startup)> {
         let (link, reply) = self.ask(ask)?;
         match reply {
@@ -194,14 +194,14 @@ impl Bench {
         }
     }
 
-    /// Asks and is accepted; now we may send.
+    /// Sends a Request and is accepted; now we may send.
     pub(super) fn asked(&mut self, ask: &Ask) -> Play<Link> {
         let (mut link, _) = self.accepted(ask)?;
         self.pause(&mut link)?;
         Ok(link)
     }
 
-    /// Waits for the peer to be ready, which nothing on the wire says; it must stay silent.
+    /// Waits for the peer to be ready, which the wire does not show; it must send nothing.
     fn pause(&self, link: &mut Link) -> Play {
         if link.stirs(self.settle) && !link.startup.as_ref().is_some_and(|s| s.fixed.markers) {
             // [CONN-11]
@@ -212,7 +212,7 @@ impl Bench {
     }
 
     /// As responder: takes the Request. One in the plain form, from a peer that begins with the
-    /// enhanced one, is its second try after what the last case did to it: not the one to judge.
+    /// enhanced one, is its retry after the last case: it is not judged.
     pub(super) fn requested(&mut self) -> Play<(Link, Startup)> {
         loop {
             let mut link = self.tcp()?;
@@ -231,7 +231,7 @@ impl Bench {
         }
     }
 
-    /// The Reply that goes with a Request where a case does not care; with CRC on.
+    /// The Reply to a Request where a case has none of its own; with CRC on.
     pub(super) fn usual_reply(request: &Startup) -> Ask {
         let mut reply = Ask::plain(FrameKind::Reply);
         reply.revision = request.fixed.revision;
@@ -267,8 +267,8 @@ impl Bench {
         self.replied(link, &request, &reply)
     }
 
-    /// Fails unless the peer has taken everything so far: it answers a zero-length RDMA Read, for
-    /// which it looks at nothing (RFC 5040 section 5.2.1).
+    /// Fails unless the peer has accepted everything so far: it responds to a zero-length RDMA Read, for
+    /// which it checks no STag (RFC 5040 section 5.2.1).
     pub(super) fn goes_on(&self, link: &mut Link) -> Play {
         let msn = link.next_read_msn();
         link.send(&frames::read_request(msn, frames::read_of(0, 0x0bad_5700, u64::MAX - 3)));
@@ -314,7 +314,7 @@ fn accept(listener: &TcpListener, wait: Duration) -> Option<TcpStream> {
     loop {
         match listener.accept() {
             Ok((stream, _)) => return stream.set_nonblocking(false).ok().map(|()| stream),
-            // Also a peer that went again at once.
+            // Also a peer that ended again at once.
             Err(_) if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
             Err(_) => return None,
         }

@@ -1,6 +1,6 @@
 //! A conformance case: what it tries, what it needs of the peer, the requirements that it shows. Plain values.
 //!
-//! A case asks the peer for one thing on a fresh connection. The main thread plays one case at a time.
+//! A case tests the peer in one point on a fresh connection. The main thread plays one case at a time.
 
 use super::bench::Bench;
 use super::verdict::{Needs, Play, Role};
@@ -9,7 +9,7 @@ use super::verdict::{Needs, Play, Role};
 pub(super) struct Case {
     /// What is tried, in a few words.
     pub(super) name: &'static str,
-    /// Requirements that the answer shows.
+    /// Requirements that the response shows.
     pub(super) ids: &'static [&'static str],
     pub(super) role: Role,
     pub(super) needs: Needs,

@@ -43,7 +43,7 @@ pub(super) fn requirements() -> Vec<Requirement> {
     toml::from_str::<File>(text).map(|file| file.requirement).unwrap_or_default()
 }
 
-/// Requirements that every FPDU, Read Response or Terminate shows, beside those of the cases.
+/// Requirements that every FPDU, Read Response or Terminate shows, besides those of the cases.
 pub(super) const ON_THE_WAY: &[&str] = &[
     "MPA-02", "MPA-09", "MPA-10", "MPA-11", "MPA-22", "MPA-26", "MPA-36", "MPA-38", "CONN-19",
     "DDP-05", "DDP-16", "RDMAP-20", "RDMAP-21", "RDMAP-22", "RDMAP-30", "RDMAP-31", "VERBS-10",
@@ -66,7 +66,7 @@ pub(super) fn has_case(id: &str, role: Role) -> bool {
     cases().filter(of_role).any(|case| case.ids.contains(&id))
 }
 
-/// Why nothing was seen of a requirement with a peer in this role.
+/// Why a requirement was not tested with a peer in this role.
 pub(super) fn unseen(id: &str, role: Role) -> &'static str {
     let mut other = cases().filter(|case| case.role != role && case.role != Role::Both);
     let elsewhere = other.any(|case| case.ids.contains(&id));
@@ -78,7 +78,7 @@ pub(super) fn unseen(id: &str, role: Role) -> &'static str {
     }
 }
 
-/// Why the wire cannot show a requirement that no case is about.
+/// Why the wire cannot show a requirement that has no case.
 pub(super) fn hidden(id: &str) -> &'static str {
     match id {
         "MPA-17" | "MPA-18" | "MPA-19" | "MPA-20" | "MPA-21" | "MPA-32" => MSS,
@@ -99,7 +99,7 @@ pub(super) fn hidden(id: &str) -> &'static str {
         id if id.starts_with("VERBS") => LOCAL,
         id if id.starts_with("IOP") => OTHERS,
         id if id.starts_with("AMB") => TEXT,
-        _ => "no case is about it",
+        _ => "no case tests it",
     }
 }
 
@@ -118,11 +118,11 @@ mod tests {
         for requirement in &all {
             let id = requirement.id.as_str();
             let reason = hidden(id);
-            assert!(shown.contains(id) || reason != "no case is about it", "{id}");
+            assert!(shown.contains(id) || reason != "no case tests it", "{id}");
         }
         let known: HashSet<_> = all.iter().map(|r| r.id.as_str()).collect();
         for id in shown {
-            assert!(known.contains(id), "{id} is no requirement");
+            assert!(known.contains(id), "{id} is not a requirement");
         }
     }
 

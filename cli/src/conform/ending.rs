@@ -86,7 +86,7 @@ pub(super) const CASES: &[Case] = &[
     Case::both_ways("abrupt end of the peer's", &["VERBS-07"], Needs::Target, |b| {
         check(b.told_to_end(b'a')? == End::Reset, || "a FIN came, due is a reset".into())
     }),
-    // Last: whatever the others did, the peer serves on.
+    // Last: after all other cases the peer must still serve.
     Case::both_ways(
         "after all this the peer still serves",
         &["SEC-18", "SEC-10"],
@@ -110,7 +110,7 @@ fn ends_quietly(link: &mut Link) -> Play {
     }
 }
 
-/// The end, whichever way, behind one Terminate at most.
+/// A FIN or a reset, behind one Terminate at most.
 fn ends(link: &mut Link) -> Play {
     let mut terminates = 0;
     loop {
@@ -125,7 +125,7 @@ fn ends(link: &mut Link) -> Play {
 }
 
 impl Bench {
-    /// The peer takes our Terminate for the end and does not answer it; a bad one it may refuse.
+    /// The peer ends the stream at our Terminate and sends none back; it may refuse a malformed one.
     fn terminated(&mut self, spoil: fn(&mut Untagged<'_>), payload: &[u8]) -> Play {
         let mut link = self.operating()?;
         let mut segment = Untagged::new(Opcode::Terminate, 1, payload);
@@ -141,7 +141,7 @@ impl Bench {
         }
     }
 
-    /// How the target ends a connection when told to.
+    /// How the target ends a connection on command.
     fn told_to_end(&mut self, letter: u8) -> Play<End> {
         let mut link = self.operating()?;
         let msn = link.next_send_msn();

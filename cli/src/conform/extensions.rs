@@ -195,7 +195,7 @@ fn atomic_response(link: &mut Link) -> Play<AtomicResponseRepr> {
 }
 
 impl Bench {
-    /// Whether the peer knows an operation is its own business; how it says no is not.
+    /// A peer may lack an operation, but must refuse it as the RFC requires.
     fn taken_or_refused(&mut self, segment: Untagged<'_>) -> Play {
         let mut link = self.operating()?;
         let mut segment = segment;
@@ -238,7 +238,7 @@ impl Bench {
         self.refuses(link, &ulpdu, LENGTH)
     }
 
-    /// Carries it out; returns the value before.
+    /// Executes it; returns the value before.
     fn atomic(&self, link: &mut Link, request: AtomicRequestRepr) -> Play<u64> {
         let msn = link.next_read_msn();
         link.send(&frames::atomic_request(msn, request));
@@ -247,7 +247,7 @@ impl Bench {
         Ok(response.original)
     }
 
-    /// An atomic may run only when its turn to be answered comes, so that nothing is sent behind it.
+    /// An atomic may execute only when its response is due, so nothing is sent behind it.
     fn bad_atomic(&mut self, spoil: fn(&mut AtomicRequestRepr), refusal: Refusal) -> Play {
         let mut link = self.operating()?;
         let mut request = fetch_add(self.grants(&link)?.both, 1);

@@ -12,7 +12,7 @@ use iwarp_proto::wire::rdmap::{Control, Opcode};
 use super::frames::crc32c;
 use super::record::Record;
 
-/// Requirements that an FPDU without a fault has kept.
+/// Requirements that a correct FPDU meets.
 const FRAMING: &[&str] = &["MPA-01", "MPA-02", "MPA-03", "DDP-01", "RDMAP-30"];
 const CRC: &[&str] = &["MPA-07", "MPA-08", "MPA-09", "MPA-13"];
 const MARKERS: &[&str] =
@@ -34,7 +34,7 @@ impl FpduCheck {
         Self { record, crc, markers, position: 0, due: HashMap::new() }
     }
 
-    /// Octets that are no FPDU.
+    /// Octets that are not an FPDU.
     pub(super) fn bad(&self, error: ProtocolError) {
         let ids: &[&str] = match error {
             ProtocolError::Crc => CRC,
@@ -85,7 +85,7 @@ impl FpduCheck {
         }
     }
 
-    /// MSN and MO go on where they were.
+    /// MSN and MO continue from the last segment.
     fn untagged(&mut self, ulpdu: &[u8]) {
         let Ok(Header::Untagged(header)) = Header::parse(ulpdu) else { return };
         let due = self.due.entry(header.qn).or_insert((1, 0));

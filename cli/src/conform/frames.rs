@@ -73,7 +73,7 @@ pub(super) fn send(msn: u32, payload: &[u8]) -> Vec<u8> {
     Untagged::new(Opcode::Send, msn, payload).octets()
 }
 
-/// Where our own Reads sink: nothing of ours is behind it, whatever comes is looked at here.
+/// The sink of our own Reads: no memory is behind it, responses are checked as they arrive.
 pub(super) const SINK: (u32, u64) = (0x5173_a600, 0x0000_1234_5678_9abc);
 
 /// A Read of `size` octets of the peer's.
@@ -95,7 +95,7 @@ pub(super) fn atomic_request(msn: u32, request: AtomicRequestRepr) -> Vec<u8> {
     Untagged::new(Opcode::AtomicRequest, msn, &request.emit()).octets()
 }
 
-/// What a start-up frame of ours says.
+/// The fields of a start-up frame of ours.
 #[derive(Clone, Debug)]
 pub(super) struct Ask {
     pub(super) kind: FrameKind,

@@ -97,7 +97,7 @@ pub(super) const CASES: &[Case] = &[
     Case::both_ways("ULPDU_Length 0, bad CRC", &["MPA-15", "ERR-02"], Needs::Nothing, |b| {
         let mut link = b.operating()?;
         let mut frame = link.frame(&[]);
-        // RFC 5044 4.4: the CRC is judged first.
+        // RFC 5044 4.4: the CRC is checked first.
         let end = frame.len();
         frame[end - 1] ^= 1;
         b.refuses_octets(link, &frame, &[], CRC)
@@ -151,7 +151,7 @@ fn padded(link: &mut Link, ulpdu: &[u8], right: bool) -> Vec<u8> {
     frame
 }
 
-/// What is in the peer's memory does not change by a Write whose CRC is wrong.
+/// A Write with a wrong CRC must not change the peer's memory.
 fn not_placed(bench: &mut Bench) -> Play {
     let mut link = bench.operating()?;
     let memory = bench.memory(&mut link)?;
@@ -175,8 +175,8 @@ fn too_long(bench: &mut Bench) -> Play {
     bench.refuses(link, &ulpdu, LENGTH)
 }
 
-/// An FPDU that comes right behind the Reply must not be lost (RFC 5044 section 7.1.5). Seen by a
-/// message that any peer refuses, so that it works with peers of any purpose.
+/// An FPDU right behind the Reply must not be lost (RFC 5044 section 7.1.5). The FPDU is one that any
+/// peer refuses, so that the case works with every application.
 fn at_once(bench: &mut Bench) -> Play {
     const CONNECTIONS: usize = 60;
     let (mut late, mut lost) = (0, 0);

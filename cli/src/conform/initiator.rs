@@ -241,7 +241,7 @@ fn no_rtr(bench: &mut Bench) -> Play {
     })
 }
 
-/// The peer ends the connection and sends no FPDU; a Terminate does no harm if `told`.
+/// The peer ends the connection and sends no FPDU; with `told` a Terminate is allowed.
 fn dropped(link: &mut Link, told: bool) -> Play {
     match link.next() {
         Seen::End(_) => Ok(()),
@@ -253,7 +253,7 @@ fn dropped(link: &mut Link, told: bool) -> Play {
 }
 
 impl Bench {
-    /// A reply that the peer must take: its first FPDU follows.
+    /// A reply that the peer must accept: its first FPDU follows.
     fn reply(&mut self, change: fn(&mut Ask), write: fn(&mut Link, &[u8])) -> Play {
         let (mut link, request) = self.requested()?;
         let mut reply = Self::usual_reply(&request);
@@ -269,7 +269,7 @@ impl Bench {
         }
     }
 
-    /// A reply upon which the peer must leave.
+    /// A reply at which the peer must end the connection.
     fn drops(&mut self, change: fn(&mut Ask), behind: &[u8]) -> Play {
         let (mut link, request) = self.requested()?;
         let mut reply = Self::usual_reply(&request);

@@ -33,7 +33,7 @@ impl Refusal {
         Self { codes, silence: true }
     }
 
-    /// A triple that fits, as the bits stand or swapped.
+    /// Layer, type and code that fit, as received or swapped.
     fn fits(&self, code: TerminateCode) -> bool {
         self.codes.contains(&(code.layer, code.etype, code.code))
     }
@@ -44,7 +44,7 @@ struct Reaction {
     terminates: Vec<Vec<u8>>,
     /// Came behind the Terminate.
     behind: bool,
-    /// A message behind the refused one was carried out.
+    /// A message behind the refused one was executed.
     carried_out: bool,
     end: Seen,
 }
@@ -85,7 +85,7 @@ impl Bench {
         let refused = !after.terminates.is_empty() || matches!(after.end, Seen::End(_));
         if after.carried_out && refused {
             link.record()
-                .broken(&["DDP-16", "MPA-38"], "a message behind the refused one was carried out");
+                .broken(&["DDP-16", "MPA-38"], "a message behind the refused one was executed");
         }
         let Some(first) = after.terminates.first().and_then(|t| answer::terminate(t)) else {
             return match after.end {
@@ -161,7 +161,7 @@ fn manners(link: &Link, after: &Reaction) {
     }
 }
 
-/// Layout and headers of a Terminate against what was refused (RFC 5040 section 4.8); returns what
+/// Checks layout and headers of a Terminate against the refused segment (RFC 5040 section 4.8); returns what
 /// it means.
 fn judge_form(link: &Link, terminate: &Terminate, ulpdu: &[u8], refusal: Refusal) -> TerminateCode {
     let record = link.record();
@@ -184,7 +184,7 @@ fn judge_form(link: &Link, terminate: &Terminate, ulpdu: &[u8], refusal: Refusal
     meant.code
 }
 
-/// What of the refused segment must be there, and is.
+/// Checks which headers of the refused segment the Terminate must carry, and does.
 fn judge_headers(link: &Link, meant: &TerminateRepr, ulpdu: &[u8]) {
     let record = link.record();
     let (header, read) = due_headers(meant.code, ulpdu);
@@ -211,7 +211,7 @@ fn judge_headers(link: &Link, meant: &TerminateRepr, ulpdu: &[u8]) {
     }
 }
 
-/// Whether a Terminate is as long as its flags say.
+/// Whether a Terminate has the length that its flags imply.
 fn long_enough(repr: &TerminateRepr, length: usize) -> bool {
     repr.buffer_len() == length
 }

@@ -1,5 +1,5 @@
 //! One TCP connection with the peer under test: start-up frames, FPDUs, and how it ended. Belongs to
-//! its case. Every wait is bounded; a peer that died or fell silent is an answer.
+//! its case. Every wait is bounded; a peer that died or stopped sending is a result.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -35,7 +35,7 @@ impl End {
 pub(super) enum Seen {
     /// A ULPDU.
     Ulpdu(Vec<u8>),
-    /// Octets that are no valid FPDU.
+    /// Octets that are not a valid FPDU.
     Bad(String),
     End(End),
     /// Nothing in time.
@@ -47,7 +47,7 @@ impl Seen {
     pub(super) fn text(&self) -> String {
         match self {
             Self::Ulpdu(ulpdu) => super::answer::describe(ulpdu),
-            Self::Bad(text) => format!("octets that are no FPDU: {text}"),
+            Self::Bad(text) => format!("octets that are not an FPDU: {text}"),
             Self::End(end) => format!("a {}", end.text()),
             Self::Nothing => "nothing".into(),
         }
@@ -76,7 +76,7 @@ pub(super) struct Link {
     pub(super) send_msn: u32,
     /// Next of ours on queue 1.
     pub(super) read_msn: u32,
-    /// The peer's first message, which a case did not ask for (peers that connect).
+    /// The peer's first message, sent on its own (peers that connect).
     pub(super) first: Option<Vec<u8>>,
     /// The peer's start-up frame.
     pub(super) startup: Option<Startup>,
@@ -94,7 +94,7 @@ impl Link {
     pub(super) fn new(stream: TcpStream, record: Rc<Record>, patience: Duration) -> Self {
         // Without it, small frames wait for acknowledgements; nothing breaks.
         let _ = stream.set_nodelay(true);
-        // A peer that reads nothing must not hold us.
+        // A peer that reads nothing must not block us.
         let _ = stream.set_write_timeout(Some(patience));
         Self {
             stream,
@@ -120,7 +120,7 @@ impl Link {
         self.fpdu_check = FpduCheck::new(self.record.clone(), crc, inward);
     }
 
-    /// Writes octets as they are. A peer that has gone shows when its answer is read.
+    /// Writes octets as they are. A peer that has gone is noticed when its response is read.
     pub(super) fn write(&mut self, octets: &[u8]) {
         self.record.octets(Way::Sent, octets);
         let _ = self.stream.write_all(octets);
@@ -148,18 +148,18 @@ impl Link {
     /// No more octets from us.
     pub(super) fn fin(&mut self) {
         self.record.event("FIN sent");
-        // The peer may have gone first.
+        // The peer may have closed first.
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
     /// Ends with a reset.
     pub(super) fn reset(self) {
         self.record.event("reset sent");
-        // If it cannot be set, the connection ends with a FIN; the peer must live through both.
+        // If it cannot be set, the connection ends with a FIN; the peer must survive both.
         let _ = rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO));
     }
 
-    /// How long an answer may take.
+    /// How long a response may take.
     pub(super) const fn patience(&self) -> Duration {
         self.patience
     }
@@ -213,7 +213,7 @@ impl Link {
         !self.pending.is_empty() || self.end.is_some()
     }
 
-    /// How it ended, if it ends within `time`; what comes before is left aside.
+    /// How it ended, if it ends within `time`; what comes before is skipped.
     pub(super) fn ends(&mut self, time: Duration) -> Option<End> {
         let until = Instant::now() + time;
         while self.end.is_none() && Instant::now() < until {
@@ -222,7 +222,7 @@ impl Link {
         self.end
     }
 
-    /// Octets that came and were not asked for yet.
+    /// Octets that arrived and were not consumed yet.
     pub(super) const fn unread(&self) -> usize {
         self.pending.len()
     }
@@ -288,8 +288,8 @@ impl Link {
         }
     }
 
-    /// The next message within the peer's time. Zero-length RDMA Writes, which nobody sees, are passed
-    /// over; zero-length Reads, with which peers find out whether we live, are answered.
+    /// The next message within the peer's time. Zero-length RDMA Writes are skipped; zero-length Reads,
+    /// which peers use as keep-alive, get their response.
     pub(super) fn next(&mut self) -> Seen {
         let until = Instant::now() + self.patience;
         loop {
@@ -306,7 +306,7 @@ impl Link {
         }
     }
 
-    /// Answers a Read in one segment.
+    /// Sends a Read Response in one segment.
     pub(super) fn answer_read(&mut self, request: &ReadRequestRepr, data: &[u8]) {
         let (stag, to) = (request.sink_stag.0, request.sink_to);
         self.send(&Tagged::new(Opcode::ReadResponse, stag, to, data).octets());

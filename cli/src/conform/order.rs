@@ -2,18 +2,18 @@
 
 use itapi::RemoteRange;
 
-/// Begins the private data of the target's Reply, and of a Request that tells it what to do.
+/// Begins the private data of the target's Reply, and of a Request with commands for it.
 pub(super) const MAGIC: &[u8; 4] = b"WLC1";
 
 /// Octets of each receive of the target's.
 pub(super) const MESSAGE: usize = 64;
 
-/// What is told to the target in a Request: how many receives to post, and whether to speak first.
+/// The target's configuration in a Request: how many receives to post, and whether to send first.
 pub(super) fn target_request(receives: u8, speak: bool) -> Vec<u8> {
     [&MAGIC[..], &[receives, speak.into()]].concat()
 }
 
-/// A message that is a command: `r` read, `w` write and then say so, `s` send `number` octets,
+/// A message that is a command: `r` read, `w` write and then send a message, `s` send `number` octets,
 /// `d` disconnect, `a` abort. Reads are made `number` times at once and their octets thrown away.
 pub(super) fn command(letter: u8, number: u8, range: RemoteRange) -> Vec<u8> {
     [&[b'!', letter, number][..], &range.to_octets()].concat()

@@ -1,5 +1,5 @@
-//! What kind of program the peer is, as far as the wire tells, and what can be had from it: messages
-//! that it reacts to, memory that it grants, Reads that it makes. Main thread only.
+//! What kind of program the peer is, as far as the wire shows, and what cases can use: messages that
+//! it reacts to, memory that it grants, Reads that it posts. Main thread only.
 
 use iwarp_proto::wire::rdmap::{Opcode, ReadRequestRepr};
 
@@ -11,18 +11,18 @@ use super::order::{MAGIC, target_request};
 use super::verdict::{Needs, Play, Role, Stop, fail, skip};
 use crate::ping::wire::{INFO_LEN, Info};
 
-/// Where we say that our memory is, for peers that read it.
+/// The address of our memory that peers get, to read it.
 pub(super) const OUR_SOURCE: Info =
     Info { address: 0x0000_7700_0000_1000, key: 0x7e57_0100, size: 61 };
 
-/// What the peer is.
+/// The peer's program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Kind {
     /// `warpline conform --serve`.
     Target,
     /// Reads what a first Send names.
     RpingServer,
-    /// Its first Send names memory of its.
+    /// Its first Send names memory of its own.
     RpingClient,
     #[default]
     Unknown,
@@ -39,13 +39,13 @@ impl Kind {
     }
 }
 
-/// What the first look found.
+/// The findings of the first probe.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Peer {
     pub(super) kind: Kind,
-    /// Answers zero-length Reads.
+    /// Responds to zero-length Reads.
     pub(super) probes: bool,
-    /// Takes revision 1 only.
+    /// Accepts revision 1 only.
     pub(super) plain: bool,
     /// Begins with the enhanced form when it connects.
     pub(super) enhanced: bool,
@@ -103,7 +103,7 @@ pub(super) struct Grants {
 }
 
 impl Bench {
-    /// Looks at the peer: one or two connections.
+    /// Probes the peer: one or two connections.
     pub(super) fn look(&mut self) -> Play {
         if self.role == Role::Initiator {
             return self.look_at_initiator();
@@ -196,14 +196,14 @@ impl Bench {
         if right { Ok(()) } else { fail(format!("the message was answered with {}", seen.text())) }
     }
 
-    /// Memory of the peer's; an rping client tells of its sink only after its source was read.
+    /// Memory of the peer's; an rping client sends its sink's address only after its source was read.
     pub(super) fn memory(&self, link: &mut Link) -> Play<Memory> {
         if self.peer.kind == Kind::Target {
             let grants = self.grants(link)?;
             return Ok(Memory { source: grants.both, sink: grants.both });
         }
         let Some(source) = link.first.as_deref().and_then(advert) else {
-            return skip("the peer did not say where its memory is");
+            return skip("the peer did not send the address of its memory");
         };
         self.read(link, Range::of(source), source.size)?;
         let msn = link.next_send_msn();
@@ -230,7 +230,7 @@ impl Bench {
             [both, read_only, write_only, foreign, own] => {
                 Ok(Grants { both, read_only, write_only, foreign, own })
             }
-            _ => skip("the target did not say where its memory is"),
+            _ => skip("the target did not send the address of its memory"),
         }
     }
 
@@ -302,7 +302,7 @@ fn is_ours(request: &ReadRequestRepr) -> bool {
         == (OUR_SOURCE.key, OUR_SOURCE.address, OUR_SOURCE.size)
 }
 
-/// What an rping client says of its memory.
+/// The address of an rping client's memory.
 fn advert(ulpdu: &[u8]) -> Option<Info> {
     (answer::kind(ulpdu)? == Opcode::Send).then(|| Info::decode(answer::payload(ulpdu)))?
 }

@@ -179,7 +179,7 @@ fn reads_in_order(bench: &mut Bench) -> Play {
     Ok(())
 }
 
-/// Nothing is taken from the socket, so that Reads pile up at the peer.
+/// Nothing is read from the socket, so that Reads accumulate at the peer.
 fn too_many_reads(bench: &mut Bench) -> Play {
     let mut link = bench.operating()?;
     let memory = bench.memory(&mut link)?;
@@ -209,7 +209,7 @@ fn too_many_reads(bench: &mut Bench) -> Play {
             _ => {}
         }
         if answered == 2000 {
-            return skip("the peer answers faster than Reads can be sent");
+            return skip("the peer responds faster than Reads can be sent");
         }
     }
 }
@@ -257,7 +257,7 @@ impl Bench {
         self.refuses_read(link, place, 16, refusal)
     }
 
-    /// A Read of 16 octets from an STag that the peer never gave, spoilt further.
+    /// A Read of 16 octets from an STag that the peer never gave, with a further fault.
     fn bad_read(
         &mut self,
         spoil: fn(&mut iwarp_proto::wire::rdmap::ReadRequestRepr),
@@ -279,7 +279,7 @@ impl Bench {
         self.refuses(link, &segment.octets(), refusal)
     }
 
-    /// A response that does not go with the Read; peers may look, or not (RFC 5040 section 5.2.2).
+    /// A response that does not match the Read; peers may check it, or not (RFC 5040 section 5.2.2).
     fn bad_response(&mut self, response: fn(u32, u64) -> Tagged<'static>) -> Play {
         let mut link = self.operating()?;
         let request = self.made_to_read(&mut link)?;

@@ -1,4 +1,4 @@
-//! What went over the wire in one case, and what was noticed on the way. Shared by the case's
+//! The octets of one case on the wire, and the faults found outside its own question. Shared by the case's
 //! connections and dropped with them; one thread.
 
 use std::cell::RefCell;
@@ -40,7 +40,7 @@ pub(super) struct Entry {
     pub(super) length: usize,
 }
 
-/// What was noticed beside the case's own question.
+/// Faults found outside the case's own question.
 #[derive(Clone, Debug)]
 pub(super) struct Finding {
     pub(super) ids: Vec<&'static str>,
@@ -82,12 +82,12 @@ impl Record {
         entries.push(entry);
     }
 
-    /// Something else than the case's own question is not as it should be.
+    /// Records a fault outside the case's own question.
     pub(super) fn broken(&self, ids: &[&'static str], text: impl Into<String>) {
         self.found(ids, Verdict::Fail(text.into()));
     }
 
-    /// Something else than the case's own question is as it should be.
+    /// Records that a requirement outside the case's own question is met.
     pub(super) fn kept(&self, ids: &[&'static str]) {
         self.found(ids, Verdict::Pass);
     }

@@ -24,7 +24,7 @@ const UNTESTED: &str = "not testable";
 const SEEN: &str = "seen";
 const NOT_SEEN: &str = "not seen";
 
-/// A case that was played, or why nothing can be said.
+/// A case that was played, or why it has no verdict.
 pub(super) struct Played {
     pub(super) case: &'static Case,
     pub(super) verdict: Verdict,
@@ -33,7 +33,7 @@ pub(super) struct Played {
 }
 
 impl Played {
-    /// What it says of each requirement.
+    /// Its verdict for each requirement.
     fn says(&self) -> impl Iterator<Item = (&'static str, &Verdict)> {
         let own = self.case.ids.iter().map(|id| (*id, &self.verdict));
         own.chain(self.findings.iter().flat_map(|f| f.ids.iter().map(|id| (*id, &f.verdict))))
@@ -44,7 +44,7 @@ impl Played {
     }
 }
 
-/// What all cases say of one requirement.
+/// The verdict of all cases for one requirement.
 struct Row<'a> {
     requirement: &'a Requirement,
     word: &'static str,
@@ -57,7 +57,7 @@ pub(super) struct Report {
     requirements: Vec<Requirement>,
     /// With `--only`: these.
     only: Vec<String>,
-    /// With `--case`: only what these cases say.
+    /// With `--case`: only the verdicts of these cases.
     picked: bool,
     role: Role,
     /// Cases that were not played, and the last one before the peer stopped serving.
@@ -100,7 +100,7 @@ impl Report {
         let (count, last) = self.unplayed?;
         let cases = crate::output::count(count as u64, "case");
         let why = match self.role {
-            Role::Initiator => "did not connect any more",
+            Role::Initiator => "no longer connected",
             Role::Responder | Role::Both => "served nobody",
         };
         Some(format!("{cases} not played: the peer {why} after \"{last}\""))
@@ -122,7 +122,7 @@ impl Report {
         self.requirements.iter().filter(wanted).map(row).collect()
     }
 
-    /// For people.
+    /// As text.
     pub(super) fn text(&self, out: &mut dyn Write) -> CliResult<()> {
         let word = |key: &str| self.head[key].as_str().unwrap_or_default().to_owned();
         writeln!(out, "peer at {}: {}, as {}", word("address"), word("kind"), word("role"))?;
@@ -159,7 +159,7 @@ impl Report {
         Ok(())
     }
 
-    /// What each failure is, with its octets; what failed before in the same way only in a number.
+    /// Each failure with its octets; equal failures are counted once more, not repeated.
     fn failed_cases(&self, out: &mut dyn Write) -> CliResult<()> {
         let mut told: BTreeMap<Vec<&str>, usize> = BTreeMap::new();
         for played in self.played.iter().filter(|played| played.fails()) {
@@ -180,7 +180,7 @@ impl Report {
         Ok(writeln!(out)?)
     }
 
-    /// For programs.
+    /// As JSON.
     pub(super) fn json(&self, out: &mut dyn Write) -> CliResult<()> {
         let rows = self.rows();
         let requirements: Vec<_> = rows
@@ -257,12 +257,12 @@ fn count(rows: &[Row<'_>], word: &str) -> usize {
     rows.iter().filter(|row| row.word == word).count()
 }
 
-/// A case in one line, as it is played.
+/// One line for a case, printed as it is played.
 pub(super) fn line_of(played: &Played) -> String {
     let name = played.case.name;
     match &played.verdict {
         Verdict::Fail(why) => format!("fail {name}: {why}"),
-        _ if played.fails() => format!("fail {name}: beside its own question"),
+        _ if played.fails() => format!("fail {name}: outside its own question"),
         Verdict::Pass => format!("pass {name}"),
         Verdict::Skip(why) => format!("skip {name}: {why}"),
     }

@@ -96,7 +96,7 @@ pub(super) const CASES: &[Case] = &[
         |b| {
             let mut ask = Ask::plain(FrameKind::Request);
             (ask.data, ask.length) = (vec![0x55; 8], Some(16));
-            // Again and again: what is counted wrong at an end shows only after some.
+            // Repeated: a miscount at the peer shows only after several.
             (0..8).try_for_each(|_| b.closes(&ask.octets(), true))
         },
     ),
@@ -312,7 +312,7 @@ impl Bench {
         let mut ask = ask.clone();
         let mut takes = |octets: usize, this: &mut Self| -> Play<bool> {
             ask.data = vec![0x5a; octets];
-            // An answer with R=1 is an answer.
+            // A reply with R=1 is a reply.
             Ok(this.ask(&ask)?.1.is_ok())
         };
         if takes(octets, self)? {
@@ -326,7 +326,7 @@ impl Bench {
         fail(format!("a request with {octets} octets gets no reply; {most} is the most"))
     }
 
-    /// The peer closes, and says nothing.
+    /// The peer closes and sends nothing.
     fn closes(&mut self, octets: &[u8], fin: bool) -> Play {
         let mut link = self.tcp()?;
         link.write(octets);
@@ -335,13 +335,13 @@ impl Bench {
         }
         match (link.ends(self.patience), link.unread()) {
             (Some(_), 0) => Ok(()),
-            (Some(_), _) => fail("the peer answered before it closed"),
+            (Some(_), _) => fail("the peer sent octets before it closed"),
             (None, 0) => fail("the peer does not close the connection"),
-            (None, _) => fail("the peer answered, and the connection stays"),
+            (None, _) => fail("the peer sent octets, and the connection stays open"),
         }
     }
 
-    /// The peer closes, or says that it rejects.
+    /// The peer closes, or rejects.
     fn refused_at_start(&mut self, octets: &[u8]) -> Play {
         let mut link = self.tcp()?;
         link.write(octets);
@@ -353,7 +353,7 @@ impl Bench {
         }
     }
 
-    /// A revision that nobody knows: the peer closes, or replies with one that it knows.
+    /// An unknown revision: the peer closes, or replies with one that it supports.
     fn unknown_revision(&mut self, revision: u8) -> Play {
         let mut ask = Ask::plain(FrameKind::Request);
         ask.revision = revision;

@@ -22,7 +22,7 @@ use super::args::ConformArgs;
 use super::order::{MAGIC, MESSAGE};
 use crate::error::{CliError, CliResult};
 
-/// Octets of the region for everything, which is also what is written when told to.
+/// Octets of the region for everything, and of a write on command.
 const REGION: usize = 128 * 1024;
 
 struct Target {
@@ -44,7 +44,7 @@ struct Connection {
 /// Serves until stopped.
 pub(super) fn run(args: &ConformArgs, address: &str, out: &mut dyn Write) -> CliResult<()> {
     ual::raise_descriptors()?;
-    // No CRC of its own accord, so that a tester can do without.
+    // It does not request CRC, so that a tester can leave it off.
     let ia = Ia::builder().policy(|policy| policy.crc = Crc::Off).open()?;
     let target = Arc::new(Target::new(&ia)?);
     let listen = ia.listen_builder(address)?.backlog(64).listen().map_err(|error| {
@@ -66,7 +66,7 @@ pub(super) fn run(args: &ConformArgs, address: &str, out: &mut dyn Write) -> Cli
 impl Target {
     fn new(ia: &Ia) -> itapi::Result<Self> {
         let (pz, foreign) = (ia.pz()?, ia.pz()?);
-        // Shared: what serves several connections, none of them may invalidate (RFC 5042 6.4.5).
+        // Shared: no connection may invalidate a region that several use (RFC 5042 6.4.5).
         let share = |pz: &Pz, octets: usize, access: Access| -> itapi::Result<[Lmr; 2]> {
             let first = pz.lmr(octets).register()?;
             let second = first.share(pz, access, Addressing::Absolute)?;
@@ -105,7 +105,7 @@ impl Target {
             ep.post_recv(buffer)?;
         }
         let own = self.pz.lmr(MESSAGE).remote_read().remote_write().register()?;
-        // A Request may leave no room for it.
+        // The Reply may have no room for it.
         let grants = match told.len() {
             2 => [&self.grants[..], &own.remote().to_octets()].concat(),
             _ => Vec::new(),
@@ -127,7 +127,7 @@ impl Target {
                 Ok(None) => {}
                 Err(error) => {
                     if !quiet {
-                        // Nobody may be there to read it.
+                        // Standard output may be closed.
                         let _ = writeln!(std::io::stderr(), "{error}");
                     }
                     return;
@@ -154,7 +154,7 @@ impl Target {
             let message = buffer.to_vec();
             if message.first() == Some(&b'!') {
                 drop(ep.post_recv(buffer));
-                // The tester sees what does not happen.
+                // The tester notices the missing response.
                 let _ = self.obey(&ep, &message);
                 return;
             }

@@ -180,7 +180,7 @@ fn long_write(bench: &mut Bench) -> Play {
 }
 
 impl Bench {
-    /// A Write of 4 octets to an STag that the peer never gave, spoilt further.
+    /// A Write of 4 octets to an STag that the peer never gave, with a further fault.
     fn bad_write(&mut self, spoil: fn(&mut Tagged<'_>), refusal: Refusal) -> Play {
         let link = self.operating()?;
         let mut segment = Tagged::new(Opcode::Write, UNKNOWN, 0x1000, b"1234");

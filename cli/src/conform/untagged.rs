@@ -284,7 +284,7 @@ fn long_message(bench: &mut Bench) -> Play {
 }
 
 impl Bench {
-    /// A Send that is good but for one thing.
+    /// A Send with one fault.
     fn bad_send(&mut self, spoil: fn(&mut Untagged<'_>), refusal: Refusal) -> Play {
         let link = self.operating()?;
         let mut segment = Untagged::new(Opcode::Send, link.send_msn, b"1234");
@@ -306,7 +306,7 @@ impl Bench {
         self.reacts(&mut link)
     }
 
-    /// An rping client takes a message only when its source has been read.
+    /// An rping client accepts a message only when its source has been read.
     fn ready_to_hear(&self, link: &mut Link) -> Play {
         if self.peer.kind != Kind::RpingClient {
             return Ok(());

@@ -1,8 +1,8 @@
 //! Verdicts of conformance cases, and what must be known about the peer to run them. Plain values.
 //!
-//! That a peer dies or falls silent is a result like any other.
+//! A peer that dies or stops sending is a result like any other.
 
-/// What the peer does when a case is played.
+/// The peer's role in a case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Role {
     /// It listens, we connect.
@@ -13,7 +13,7 @@ pub(super) enum Role {
     Both,
 }
 
-/// What must be known about the peer, or be within its power, beyond start-up and FPDUs.
+/// What a case needs of the peer beyond start-up and FPDUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Needs {
     /// Nothing.
@@ -24,7 +24,7 @@ pub(super) enum Needs {
     Message,
     /// Memory of its is known.
     Memory,
-    /// It reads our memory when told to.
+    /// It reads our memory on command.
     Reader,
     /// It is `warpline conform --serve`.
     Target,
@@ -35,22 +35,24 @@ impl Needs {
     pub(super) const fn lacking(self) -> &'static str {
         match self {
             Self::Nothing => "the peer cannot be reached",
-            Self::Probe => "the peer answers no zero-length RDMA Read, so nothing shows it",
+            Self::Probe => {
+                "the peer does not respond to a zero-length RDMA Read, so nothing shows it"
+            }
             Self::Message => "what the peer does with a message is not known",
             Self::Memory => "no memory of the peer's is known",
             Self::Reader => "nothing makes the peer read our memory",
-            Self::Target => "needs a peer that does as told: warpline conform --serve",
+            Self::Target => "needs a peer that executes commands: warpline conform --serve",
         }
     }
 }
 
-/// What came out for some requirements.
+/// The result of a case for its requirements.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
     Pass,
     /// What the peer did, and should have done.
     Fail(String),
-    /// Why it cannot be said.
+    /// Why it is not known.
     Skip(String),
 }
 
@@ -61,7 +63,7 @@ pub(super) enum Stop {
     Skip(String),
 }
 
-/// How a case ends; `Ok`: the peer did as it should.
+/// How a case ends; `Ok`: the peer met the requirements.
 pub(super) type Play<T = ()> = Result<T, Stop>;
 
 impl From<Play> for Verdict {
@@ -74,17 +76,17 @@ impl From<Play> for Verdict {
     }
 }
 
-/// The peer did something else than it should.
+/// The peer did not do what the requirement says.
 pub(super) fn fail<T>(text: impl Into<String>) -> Play<T> {
     Err(Stop::Fail(text.into()))
 }
 
-/// Nothing can be said.
+/// No verdict is possible.
 pub(super) fn skip<T>(text: impl Into<String>) -> Play<T> {
     Err(Stop::Skip(text.into()))
 }
 
-/// Fails unless it holds.
+/// Fails unless `holds`.
 pub(super) fn check(holds: bool, otherwise: impl FnOnce() -> String) -> Play {
     if holds { Ok(()) } else { fail(otherwise()) }
 }

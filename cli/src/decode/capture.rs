@@ -35,7 +35,7 @@ enum Format {
     Ng { big: bool, links: Vec<u16> },
 }
 
-/// Counts octets so that errors can say where.
+/// Counts octets, so that errors have an offset.
 struct Source<R> {
     inner: R,
     offset: u64,

@@ -1,6 +1,6 @@
 //! TCP connections of a capture: finds those that begin with an MPA start-up, learns CRC and markers
-//! from it, and explains both directions. Owns all reassembly state; connections that are something
-//! else are forgotten at their first octets.
+//! from it, and explains both directions. Owns all reassembly state; other
+//! connections are dropped at their first octets.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -61,7 +61,7 @@ struct Direction {
 }
 
 impl Direction {
-    /// Not MPA, as far as can be told.
+    /// Not MPA.
     fn is_foreign(&self) -> bool {
         let known = self.pending.len().min(REQUEST.len());
         self.flags.is_none()
@@ -79,7 +79,7 @@ impl Direction {
 }
 
 impl Connections {
-    /// Takes a segment and explains what became whole by it.
+    /// Takes a segment and explains the frames that it completes.
     pub(super) fn push(
         &mut self,
         segment: &Segment<'_>,
@@ -103,7 +103,7 @@ impl Connections {
             return Ok(());
         }
         self.explain(key, renderer)?;
-        // A reply tells how to read what its receiver sends.
+        // A reply also decides how to read the other direction.
         self.explain(reverse, renderer)?;
         if let Err(hole) = pushed {
             renderer.note(
@@ -154,7 +154,7 @@ impl Connections {
         Ok(())
     }
 
-    /// Says what is left over at the end of the capture.
+    /// Reports incomplete frames at the end of the capture.
     pub(super) fn finish(&mut self, renderer: &mut Renderer<'_>) -> CliResult<()> {
         let mut rest: Vec<_> =
             self.directions.iter().filter(|(_, d)| !d.over && d.flags.is_some()).collect();
@@ -175,7 +175,7 @@ impl Connections {
     }
 }
 
-/// Explains the start-up frame once it is whole; true if it was.
+/// Explains the start-up frame once it is complete; true if it was.
 fn startup(key: Key, direction: &mut Direction, renderer: &mut Renderer<'_>) -> CliResult<bool> {
     let Some(whole) = direction.startup_len() else { return Ok(false) };
     let Some(flags) = startup_flags(&direction.pending) else { return Ok(false) };
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_mpa_is_left_alone() {
+    fn connections_without_mpa_are_ignored() {
         let text =
             decode(&[ipv4_packet((1, 2), 9, 2, b""), ipv4_packet((1, 2), 10, 0x10, b"GET /")]);
         assert_eq!(text, "0 frames, 0 broken requirements\n");

@@ -1,4 +1,4 @@
-//! From a captured packet to a TCP segment or a datagram of RoCE v2: Ethernet (VLAN tags too), Linux cooked,
+//! Extracts the TCP segment or RoCE v2 datagram of a captured packet: Ethernet (VLAN tags too), Linux cooked,
 //! loopback or raw IP below; IPv4 or IPv6. Pure functions over untrusted octets; all else is `None`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -48,7 +48,7 @@ fn be32(data: &[u8], at: usize) -> Option<u32> {
     Some(u32::from(be16(data, at)?) << 16 | u32::from(be16(data, at + 2)?))
 }
 
-/// True if this link type is understood.
+/// True if this link type is supported.
 pub(super) fn link_known(link: u16) -> bool {
     matches!(link, 0 | 1 | 12 | 14 | 101 | 108 | 113 | 228 | 229 | 276)
 }
@@ -172,7 +172,7 @@ fn tcp(source: IpAddr, destination: IpAddr, tcp: &[u8], wire: usize) -> Option<S
         syn: flags & 2 != 0,
         fin: flags & 1 != 0,
         rst: flags & 4 != 0,
-        // Ethernet pads short frames: the IP length says what counts.
+        // Ethernet pads short frames: the IP length counts.
         payload: &rest[..rest.len().min(wire_len)],
         wire_len,
     })

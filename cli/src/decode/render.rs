@@ -124,7 +124,7 @@ impl<'a> Renderer<'a> {
         Ok(())
     }
 
-    /// The counts, written too unless they are for a program.
+    /// Writes and returns the counts; as JSON they are only returned.
     pub(super) fn finish(self) -> CliResult<Totals> {
         let Totals { frames, violations } = self.totals;
         if !self.json {

@@ -1,9 +1,9 @@
-//! Puts one direction of a TCP connection back in order. Owns the segments that wait for a hole to
-//! be filled, bounded; a hole that is never filled ends the direction.
+//! Reassembles one direction of a TCP connection. Owns the out-of-order segments, bounded in size; a gap
+//! that is never filled ends the direction.
 
 use std::collections::BTreeMap;
 
-/// Octets kept behind a hole before it counts as lost.
+/// Octets kept behind a gap before it counts as lost.
 const MAX_WAITING: usize = 16 << 20;
 
 /// One direction of a connection, in order.
@@ -18,7 +18,7 @@ pub(super) struct Stream {
     position: u64,
 }
 
-/// A hole in the capture: the stream cannot be read beyond it.
+/// A gap in the capture: the stream cannot be read beyond it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Hole {
     /// Position in the stream of the first octet that is missing.
@@ -32,7 +32,7 @@ impl Stream {
     }
 
     /// Takes a segment; appends what is now in order to `out`. `wire_len` beyond the payload was
-    /// not captured and is a hole.
+    /// not captured and is a gap.
     pub(super) fn push(
         &mut self,
         seq: u32,
@@ -88,7 +88,7 @@ impl Stream {
         self.next = self.next.map(|n| n.wrapping_add(octets.len() as u32));
     }
 
-    /// True if segments wait behind a hole.
+    /// True if segments wait behind a gap.
     pub(super) fn has_hole(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn order_repeats_and_overlaps_across_the_wrap() {
+    fn reordered_repeated_and_overlapping_segments_across_the_wrap() {
         let s = u32::MAX - 2;
         let (stream, out) = run(&[
             (s.wrapping_add(4), b"efg"),
@@ -129,14 +129,14 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_packet_is_a_hole() {
+    fn a_truncated_packet_is_a_gap() {
         let (mut stream, mut out) = (Stream::default(), Vec::new());
         assert_eq!(stream.push(9, b"abc", 10, &mut out), Err(Hole { position: 3 }));
         assert_eq!(out, b"abc");
     }
 
     #[test]
-    fn a_hole_is_seen_and_bounded() {
+    fn a_gap_is_reported_and_bounded() {
         let (mut stream, mut out) = (Stream::default(), Vec::new());
         stream.syn(0);
         let big = vec![0; 1 << 20];

@@ -34,7 +34,7 @@ pub(crate) struct DemoArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct DemoPeerArgs {
-    /// CRC policy of the other side
+    /// CRC policy of the first process
     #[arg(long, value_enum)]
     pub(crate) crc: Switch,
     /// Process id of the other side

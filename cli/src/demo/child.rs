@@ -1,6 +1,6 @@
-//! The second process of the demo: receives every chunk, sums it, and sends it back by the operation
-//! at hand. One thread does that; a second one only watches the pipe from the parent, whose end
-//! means that the parent died. Whichever notices first has the last word, and the process ends.
+//! The second process of the demo: receives every chunk, sums it, and sends it back by the current
+//! operation. One thread does that; a second one only watches the pipe from the parent, whose end
+//! means that the parent died. Whichever notices first reports it, and the process ends.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write, stderr, stdin, stdout};
@@ -19,7 +19,7 @@ use crate::error::{CliError, CliResult, Exit};
 /// A parent that started us connects at once.
 const PARENT_CONNECTS: Duration = Duration::from_secs(10);
 
-/// How far we are, and who may still speak.
+/// Progress, and whether a thread has reported the end.
 #[derive(Default)]
 struct Progress {
     operation: AtomicU64,
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &DemoPeerArgs) -> CliResult<()> {
     watch_parent(args.parent, progress.clone());
     let result = serve(args, &progress);
     if !progress.claim() {
-        // The watcher is saying why, and ends the process.
+        // The watcher reports the reason, and ends the process.
         loop {
             std::thread::park();
         }
@@ -73,7 +73,7 @@ fn watch_parent(parent: u32, progress: Arc<Progress>) {
         while matches!(stdin().read(&mut nothing), Ok(1..)) {}
         if progress.claim() {
             let error = gone(parent).at("demo, second process").because(progress.lost());
-            // Nobody may be left to read it.
+            // Standard error may be closed.
             let _ = stderr().write_all(error.render(80).as_bytes());
             std::process::exit(i32::from(Exit::Failed as u8));
         }
@@ -92,7 +92,7 @@ fn serve(args: &DemoPeerArgs, progress: &Progress) -> CliResult<()> {
     writeln!(stdout(), "{}", listen.address()).map_err(|_| gone(args.parent))?;
     let request = listen
         .wait(PARENT_CONNECTS)?
-        .ok_or_else(|| CliError::new(Exit::Network, "nobody connected to the second process"))?;
+        .ok_or_else(|| CliError::new(Exit::Network, "no connection came to the second process"))?;
     let hello = Hello::decode(request.private_data()).ok_or_else(|| unexpected(None))?;
     let plan = hello.plan;
     let store = pz.lmr(plan.window_len()).remote_read().remote_write().register()?;
@@ -113,14 +113,14 @@ fn serve(args: &DemoPeerArgs, progress: &Progress) -> CliResult<()> {
     mirror.finish()
 }
 
-/// Sends back what comes.
+/// Sends received chunks back.
 struct Mirror {
     link: Link,
     hello: Hello,
     store: Lmr,
     /// Buffers on their way back.
     echoing: u64,
-    /// Buffers that wait for a place on the way back.
+    /// Buffers that wait to be sent back.
     waiting: VecDeque<Buffer>,
     chunk: Vec<u8>,
 }
@@ -174,7 +174,7 @@ impl Mirror {
         self.link.say(Message::Checksum(sum))
     }
 
-    /// As [`Link::next`]; a buffer that came back empty takes the next Send.
+    /// As [`Link::next`]; a buffer whose Send is done takes the next Send.
     fn next(&mut self) -> CliResult<Happened> {
         let happened = self.link.next()?;
         if let Happened::Sent(Some(buffer)) = happened {
@@ -186,7 +186,7 @@ impl Mirror {
         Ok(happened)
     }
 
-    /// Sends received buffers back, as many as may be under way.
+    /// Sends received buffers back, as many as may be outstanding.
     fn echo(&mut self) -> CliResult<()> {
         while self.echoing < WINDOW {
             let Some(buffer) = self.waiting.pop_front() else { break };

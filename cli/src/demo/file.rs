@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::proto::Plan;
 use crate::error::{CliError, CliResult, Exit};
 
-/// An open file and how it is cut.
+/// An open file and its chunk size.
 pub(super) struct Source {
     file: File,
     path: PathBuf,
@@ -57,7 +57,7 @@ impl Source {
             CliError::new(Exit::Input, format!("cannot read {}: {e}", self.path.display()))
                 .at(format!("demo, file offset {offset}"))
                 .because("the file became shorter while it was moved, or its disk fails")
-                .hint("move a copy that nobody writes to")
+                .hint("move a copy that no program writes to")
         })
     }
 }

@@ -8,13 +8,13 @@ use itapi::{Buffer, Completion, ConnEvent, Ep, Error, Evd, Operation, WcStatus, 
 use super::proto::Message;
 use crate::error::{CliError, CliResult, Exit};
 
-/// Nothing at all from a peer on the same machine for so long: give up.
+/// Longest time without any message from a peer on the same machine.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// How long the reason of a broken connection may take to arrive behind its completions.
 const REASON: Duration = Duration::from_millis(500);
 
-/// What came out of the completion queue.
+/// A completion.
 pub(super) enum Happened {
     /// A Send of the peer.
     Received(Buffer),
@@ -84,7 +84,7 @@ impl Link {
         Ok(matches!(end, Some(ConnEvent::Disconnected { .. })))
     }
 
-    /// What `error` means for the demo: the connection's own reason if it has ended.
+    /// The cause of `error`: the connection's own reason if it has ended.
     fn broken(&self, error: Error) -> CliError {
         let flushed = matches!(
             error,
@@ -107,9 +107,9 @@ impl Link {
     }
 }
 
-/// A message that makes no sense here.
+/// A message that the protocol does not allow here.
 pub(super) fn unexpected(message: Option<Message>) -> CliError {
-    CliError::new(Exit::Failed, format!("the other process said {message:?} out of turn"))
+    CliError::new(Exit::Failed, format!("the other process sent {message:?} out of order"))
         .because("the two processes run different versions")
         .hint("run `warpline demo` again with one installed version")
 }

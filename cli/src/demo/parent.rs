@@ -19,7 +19,7 @@ use crate::error::{CliError, CliResult, Exit};
 use crate::output;
 use crate::progress::Progress;
 
-/// What an operation achieved.
+/// The result of an operation.
 struct Row {
     operation: Operation,
     octets: u64,
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &DemoArgs, out: &mut dyn std::io::Write) -> CliResult<()
     if !verified {
         return Err(CliError::new(Exit::Failed, "the file changed while it was moved")
             .at(format!("demo, {}", source.path().display()))
-            .hint("move a copy that nobody writes to"));
+            .hint("move a copy that no program writes to"));
     }
     if !args.json {
         writeln!(out, "verified")?;
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &DemoArgs, out: &mut dyn std::io::Write) -> CliResult<()
     Ok(())
 }
 
-/// For programs, what [`report`] says.
+/// As JSON, the content of [`report`].
 fn json(source: &Source, crc: &str, rows: &[Row], verified: bool) -> Value {
     let plan = source.plan();
     let row = |row: &Row| {
@@ -85,7 +85,7 @@ fn finish(status: ExitStatus, source: &Source) -> CliResult<()> {
     if status.success() {
         return Ok(());
     }
-    Err(CliError::new(Exit::Failed, format!("the second process did not end well: {status}"))
+    Err(CliError::new(Exit::Failed, format!("the second process failed: {status}"))
         .at(format!("demo, after all of {} came back; nothing was lost", source.path().display())))
 }
 
@@ -155,7 +155,7 @@ struct Mover<'a> {
     store: RemoteRange,
     /// For Sends of chunks.
     free: Vec<Buffer>,
-    /// The chunks under way, as they were read from the file.
+    /// The outstanding chunks, as they were read from the file.
     held: [Vec<u8>; WINDOW as usize],
     back: Vec<u8>,
     /// Chunks that came back in this operation.
@@ -227,12 +227,12 @@ impl<'a> Mover<'a> {
         Ok(Row { operation, octets, messages, seconds: 0.0, checksum: sum })
     }
 
-    /// A Send needs a buffer, and one may still be on its way although its echo is back.
+    /// A Send needs a buffer, and an earlier one may be incomplete although its echo is back.
     fn ready(&self, operation: Operation) -> bool {
         operation != Operation::SendRecv || !self.free.is_empty()
     }
 
-    /// Reads chunk `index` from the file and sends it on its way.
+    /// Reads chunk `index` from the file and sends it.
     fn start(&mut self, operation: Operation, index: u64, sum: &mut u32) -> CliResult<()> {
         let held = &mut self.held[(index % WINDOW) as usize];
         self.source.read(index, held)?;
@@ -262,7 +262,7 @@ impl<'a> Mover<'a> {
         }
     }
 
-    /// Takes one completion; true if the oldest chunk under way is back.
+    /// Takes one completion; true if the oldest outstanding chunk is back.
     fn advance(&mut self, operation: Operation) -> CliResult<bool> {
         match (operation, self.next()?) {
             (Operation::SendRecv, Happened::Received(buffer)) => {
@@ -307,7 +307,7 @@ impl<'a> Mover<'a> {
         self.link.post(Work::read(remote, sink))
     }
 
-    /// Compares what is in `incoming` with the oldest chunk under way.
+    /// Compares the content of `incoming` with the oldest outstanding chunk.
     fn arrived(&mut self) -> CliResult<()> {
         let place = self.source.plan().place_of(self.finished);
         let mut back = std::mem::take(&mut self.back);
@@ -339,7 +339,7 @@ impl<'a> Mover<'a> {
         self.link.say(message)
     }
 
-    /// As [`Link::next`]; keeps the books of Sends.
+    /// As [`Link::next`]; counts the Sends.
     fn next(&mut self) -> CliResult<Happened> {
         let happened = self.link.next()?;
         if let Happened::Sent(buffer) = happened {
@@ -377,7 +377,7 @@ impl<'a> Mover<'a> {
         Ok(())
     }
 
-    /// Says what a failure in the middle of an operation took away.
+    /// Adds to a failure how many chunks of the operation were lost.
     fn lost(&self, error: CliError, operation: Operation, peer: &Peer) -> CliError {
         let total = self.source.plan().chunks();
         error.at(format!(

@@ -1,5 +1,5 @@
-//! The second process, as the first sees it: started from the same executable, speaking its address
-//! on a pipe, ended when the first one ends. Owned by the parent's main thread.
+//! The second process, as the first sees it: started from the same executable; it writes its address
+//! to a pipe and ends when the first one ends. Owned by the parent's main thread.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use super::args::DemoArgs;
 use crate::error::{CliError, CliResult, Exit};
 
-/// How long a process whose connection is gone may take to be gone itself.
+/// How long a process whose connection ended may take to end.
 const DEATH: Duration = Duration::from_millis(500);
 
 /// How long a process that was told good-bye may take to end.
@@ -47,18 +47,18 @@ impl Peer {
         self.child.id()
     }
 
-    /// Where it listens.
+    /// The address that it listens at.
     pub(super) fn address(&mut self) -> CliResult<SocketAddr> {
         let mut line = String::new();
         let read = self.stdout.read_line(&mut line);
         let address = read.ok().and_then(|_| line.trim_end().parse().ok());
         address.ok_or_else(|| {
-            CliError::new(Exit::Failed, "the second process did not say where it listens")
+            CliError::new(Exit::Failed, "the second process did not report its address")
                 .because("it could not start, or it was killed; nothing was sent yet")
         })
     }
 
-    /// Waits until it ends, after it was told to.
+    /// Waits until it ends, after the good-bye.
     pub(super) fn wait(&mut self) -> CliResult<ExitStatus> {
         match self.ended(GOODBYE) {
             Some(status) => Ok(status),
@@ -70,7 +70,7 @@ impl Peer {
         }
     }
 
-    /// Adds what became of the process to an error.
+    /// Adds the process's exit status to an error.
     pub(super) fn explain(&mut self, error: CliError) -> CliError {
         match self.ended(DEATH) {
             Some(status) => error

@@ -1,8 +1,8 @@
 //! Messages between the two processes of the demo. No state, no IO.
 //!
-//! The parent connects with a [`Hello`] as private data; the child answers with the name of its
-//! store. Chunks travel by the operation at hand; [`Message`]s (16 octets, by Send) say what is
-//! where. Two chunks are under way at any time, each in its own half of the memory on both sides:
+//! The parent connects with a [`Hello`] as private data; the child replies with the range of its
+//! store. Chunks travel by the operation at hand; [`Message`]s (16 octets, by Send) say which chunk
+//! is where. Two chunks are outstanding at any time, each in its own half of the memory on both sides:
 //!
 //! | operation | there | back |
 //! |---|---|---|
@@ -15,11 +15,11 @@
 
 use itapi::RemoteRange;
 
-/// Chunks under way.
+/// Chunks outstanding.
 pub(super) const WINDOW: u64 = 2;
 
-/// Receives that each side keeps posted at most. Behind two chunks on their way there may be two
-/// whose echo waits, one message, and one to spare: none ever finds no receive.
+/// Receives that each side keeps posted at most. Behind two chunks in flight there may be two
+/// whose echo waits, one message, and one to spare, so that every message finds a receive.
 pub(super) const RECEIVES: usize = 6;
 
 /// Octets of a [`Message`].
@@ -63,7 +63,7 @@ impl Plan {
         (self.octets - start).min(u64::from(self.chunk)) as u32
     }
 
-    /// Where chunk `index` lies in memory of [`WINDOW`] chunks.
+    /// The range of chunk `index` in memory of [`WINDOW`] chunks.
     pub(super) fn place_of(self, index: u64) -> std::ops::Range<usize> {
         let start = (index % WINDOW) as usize * self.chunk as usize;
         start..start + self.len_of(index) as usize
@@ -130,11 +130,11 @@ impl Hello {
 /// A message between the two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Message {
-    /// Chunk so-and-so may be read from the source.
+    /// This chunk may be read from the source.
     Ready(u64),
-    /// Chunk so-and-so is in the store.
+    /// This chunk is in the store.
     Done(u64),
-    /// Chunk so-and-so is back in the sink.
+    /// This chunk is back in the sink.
     Ack(u64),
     /// The operation is over.
     End,

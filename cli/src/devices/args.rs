@@ -14,7 +14,7 @@ pub(crate) struct DevicesArgs {
     /// Seconds that a provider may take to be loaded, to list its devices, or to open or close one
     #[arg(long, default_value = "20", value_parser = parse_bound)]
     pub(crate) limit: Duration,
-    /// The second process: only the provider at this place of the order
+    /// The second process: only the provider with this index
     #[arg(long, hide = true)]
     pub(crate) only: Option<usize>,
     /// The second process: open this device of it

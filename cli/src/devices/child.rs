@@ -1,5 +1,5 @@
-//! The second process of `warpline devices`: one provider, or one device of it. Each step is said
-//! before it begins, so that the parent can name what a provider does not survive.
+//! The second process of `warpline devices`: one provider, or one device of it. Each step is
+//! reported before it begins, so that the parent can name the one in which a provider crashes.
 
 use std::io::{Write, stdout};
 use std::path::Path;
@@ -21,7 +21,7 @@ pub(super) const LOADING: &str = "loading ";
 
 /// Bound on trying a library. Set once.
 static LIMIT: OnceLock<Duration> = OnceLock::new();
-/// The step under way, which goes on when a library has been tried.
+/// The current step, which continues when a library has been tried.
 static STEP: Mutex<String> = Mutex::new(String::new());
 
 pub(super) fn run(args: &DevicesArgs, place: usize, out: &mut dyn Write) -> CliResult<()> {
@@ -31,7 +31,7 @@ pub(super) fn run(args: &DevicesArgs, place: usize, out: &mut dyn Write) -> CliR
     import::probe_with(probe);
     let ual = Ual::new().map_err(|why| CliError::new(Exit::Network, why.to_string()))?;
     step(out, "starting it")?;
-    // Why it cannot be had is in the listing.
+    // The listing has the reason why it is not available.
     let _ = ual.provider_at(place);
     match &args.open {
         None => list(&ual, place, out)?,

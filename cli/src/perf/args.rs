@@ -23,7 +23,7 @@ pub(crate) enum PerfCommand {
     Run(RunArgs),
     /// Measure against a second process on this machine, interleaved with raw TCP
     Local(LocalArgs),
-    /// Measure what RDMA costs beside moving octets: registration, objects, connections
+    /// Measure the costs of RDMA besides data transfer: registration, objects, connections
     Costs(CostsArgs),
     /// Measure many connections, threads, idle connections, and fairness
     Scale(ScaleArgs),
@@ -65,8 +65,8 @@ pub(crate) struct RunArgs {
 pub(crate) struct LocalArgs {
     #[command(flatten)]
     pub(crate) what: WhatArgs,
-    /// Leave it to the scheduler where the two processes run; else each has a processor of its own,
-    /// if there are two and neither has several threads
+    /// Let the scheduler place the two processes; else each has a processor of its own, if there are
+    /// two and neither has several threads
     #[arg(long)]
     pub(crate) unpinned: bool,
     /// Address of this machine that connections go to, for devices that are not on loopback
@@ -96,7 +96,7 @@ pub(crate) struct CostsArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Draw time against size
+    /// Plot time against size
     #[arg(long, value_name = "FILE.svg")]
     pub(crate) plot: Option<PathBuf>,
 }
@@ -109,7 +109,7 @@ pub(crate) struct ScaleArgs {
     /// Idle connections
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=50_000))]
     pub(crate) idle: u32,
-    /// MiB that are read while small messages go there and back
+    /// MiB that are read during the round trips of small messages
     #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) read: u32,
     /// Octets of a large one of these reads: as much memory on both sides; 4095m is the longest
@@ -118,13 +118,13 @@ pub(crate) struct ScaleArgs {
     /// Seconds of each measurement, warm-up included
     #[arg(long, default_value = "0.5", value_parser = parse_seconds, value_name = "SECONDS")]
     pub(crate) slice: Duration,
-    /// How often all is measured, one after the other; medians count
+    /// Rounds of all measurements; the result is the median
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rounds: u32,
     /// Device, or provider, by name [default: the first usable one]
     #[arg(long)]
     pub(crate) device: Option<String>,
-    /// Say which of this project's own targets were met, too; JSON always does
+    /// Also report which of this project's own targets were met; JSON always does
     #[arg(long)]
     pub(crate) targets: bool,
     /// Print JSON
@@ -137,30 +137,30 @@ pub(crate) struct ScaleArgs {
 pub(crate) enum Wait {
     /// In a call that spins, then sleeps
     Call,
-    /// For the dispatcher's descriptor, in epoll
+    /// For the dispatcher's descriptor, with epoll
     Fd,
 }
 
 /// What to measure. Without --op, --mode and --size: the matrix of the documentation.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct WhatArgs {
-    /// What moves the messages; several with commas [default: write, read and send]
+    /// Operations; several with commas [default: write, read and send]
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(crate) op: Vec<Op>,
-    /// What to measure; several with commas [default: bw, lat and rate]
+    /// Quantities to measure; several with commas [default: bw, lat and rate]
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(crate) mode: Vec<Mode>,
     /// Octets of a message, with an optional suffix k or m; several with commas [default: 4k, 64k
     /// and 1m for bw, 8 and 4k for lat, 8 for rate]
     #[arg(long, value_delimiter = ',', value_parser = parse_size)]
     pub(crate) size: Vec<u32>,
-    /// Messages under way at once on each connection [default: 64, of more than 16k 16, lat 1]
+    /// Outstanding messages on each connection [default: 64, of more than 16k 16, lat 1]
     #[arg(long)]
     pub(crate) depth: Option<u32>,
     /// Messages per post [default: 1]
     #[arg(long)]
     pub(crate) list: Option<u32>,
-    /// Connections; several numbers with commas; of connect all but one are made before and stay
+    /// Connections; several numbers with commas; with connect all but one are made before and stay
     /// [default: 1]
     #[arg(long, value_delimiter = ',')]
     pub(crate) conns: Vec<u32>,
@@ -187,13 +187,13 @@ pub(crate) struct WhatArgs {
     /// Microseconds that a waiting side spins before it sleeps [default: the policy's]
     #[arg(long, value_name = "US", conflicts_with = "poll")]
     pub(crate) spin: Option<u32>,
-    /// What the server's application does meanwhile [default: the same as the client's]
+    /// What the server's application does during the measurement [default: the same as the client's]
     #[arg(long, value_enum)]
     pub(crate) server: Option<Server>,
     /// Seconds of each measurement, warm-up included [default: 1; the matrix takes 80 in all]
     #[arg(long, value_parser = parse_seconds)]
     pub(crate) duration: Option<Duration>,
-    /// How often all is measured, one after the other; medians count
+    /// Rounds of all measurements; the result is the median
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rounds: u32,
     /// Leave raw TCP out
@@ -202,19 +202,19 @@ pub(crate) struct WhatArgs {
     /// Device, or provider, by name [default: the first usable one]
     #[arg(long)]
     pub(crate) device: Option<String>,
-    /// Say which of this project's own targets were met, too; JSON always does
+    /// Also report which of this project's own targets were met; JSON always does
     #[arg(long)]
     pub(crate) targets: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Draw size against bandwidth, latency and rate, with the lines of raw TCP
+    /// Plot bandwidth, latency and rate against size, with raw TCP
     #[arg(long, value_name = "FILE.svg")]
     pub(crate) plot: Option<PathBuf>,
 }
 
 impl WhatArgs {
-    /// True if the command line leaves the choice to us.
+    /// True if the command line does not choose cases.
     pub(super) fn is_matrix(&self) -> bool {
         self.op.is_empty()
             && self.mode.is_empty()
@@ -264,7 +264,7 @@ impl WhatArgs {
         Ok(cases)
     }
 
-    /// What is the same for all.
+    /// Options of all cases.
     fn with(&self, case: Case) -> Case {
         Case {
             depth: self.depth.unwrap_or(case.depth),

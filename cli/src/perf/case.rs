@@ -17,7 +17,7 @@ pub(super) const LONGEST: u32 = u32::MAX;
 /// Octets that are copied while posting.
 pub(super) const INLINE: u32 = 64;
 
-/// What moves a message.
+/// The operation that transfers a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Op {
@@ -34,18 +34,18 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    /// The messages take receives of the peer.
+    /// Whether the messages take receives of the peer.
     pub(super) fn takes_receives(self) -> bool {
         matches!(self, Self::Send | Self::WriteImm)
     }
 
-    /// The messages come from the peer, as answers to requests.
+    /// Whether the messages come from the peer, as responses to requests.
     pub(super) fn is_answered(self) -> bool {
         matches!(self, Self::Read | Self::FetchAdd)
     }
 }
 
-/// What is measured of it.
+/// The quantity that is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Mode {
@@ -78,7 +78,7 @@ pub(crate) enum Server {
     Poll,
     /// Wait
     Wait,
-    /// Compute 10 ms at a time, and look at its dispatcher once in between
+    /// Compute 10 ms at a time, and poll its dispatcher once in between
     Compute,
 }
 
@@ -95,7 +95,7 @@ pub(super) struct Case {
     pub(super) mode: Mode,
     /// Octets of a message.
     pub(super) size: u32,
-    /// Messages under way at once on a connection.
+    /// Outstanding messages on a connection.
     pub(super) depth: u32,
     /// Connections.
     pub(super) conns: u32,
@@ -107,8 +107,8 @@ pub(super) struct Case {
     pub(super) crc: Option<bool>,
     /// Both sides wait; else both poll.
     pub(super) wait: bool,
-    /// They wait for the dispatcher's descriptor, in epoll, as event loops do. Earlier builds do not
-    /// know it.
+    /// They wait for the dispatcher's descriptor with epoll, as event loops do. Earlier builds do not
+    /// have it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) fd: bool,
     /// How long a waiting side spins before it sleeps; `None`: the policy's.
@@ -124,7 +124,7 @@ pub(super) struct Case {
 }
 
 impl Case {
-    /// With what is usual for everything else.
+    /// With default values for everything else.
     pub(super) fn new(op: Op, mode: Mode, size: u32) -> Self {
         let size = if op == Op::FetchAdd || mode == Mode::Connect { 8 } else { size };
         Self {
@@ -145,7 +145,7 @@ impl Case {
         }
     }
 
-    /// What makes no sense about it. The server asks, too: the client may be anybody.
+    /// Refuses values that make no sense. The server calls it, too: it does not trust the client.
     pub(super) fn check(&self) -> Result<(), String> {
         let within = |name, value: u32, most: u32| match value {
             0 => Err(format!("{name} is at least 1")),
@@ -185,12 +185,12 @@ impl Case {
         (4 * self.depth).max(small).max(8)
     }
 
-    /// Messages whose receives one credit of the server gives back.
+    /// Number of receives that one credit of the server stands for.
     pub(super) fn credit(&self) -> u32 {
         (self.window() / 2).max(1)
     }
 
-    /// One message of so many asks for a completion.
+    /// One message of so many is signalled.
     pub(super) fn signal_every(&self) -> u32 {
         (self.depth / 4).clamp(1, 16)
     }
@@ -200,7 +200,7 @@ impl Case {
         (2 * self.size as usize).max(WORKING_SET)
     }
 
-    /// The plain program of the same shape, and the best one.
+    /// The plain TCP program of the same shape, and the best one.
     pub(super) fn references(&self) -> [Reference; 2] {
         let (size, wait, threads) = (self.size, self.wait, self.threads);
         let same = match self.mode {
@@ -228,7 +228,7 @@ impl Case {
 }
 
 impl Case {
-    /// How both sides learn of completions.
+    /// How both sides wait for completions.
     pub(super) fn attends(&self) -> &'static str {
         match (self.wait, self.fd) {
             (false, _) => "poll",
@@ -237,7 +237,7 @@ impl Case {
         }
     }
 
-    /// What it is but for its size: cases that differ in that make up a line of a chart.
+    /// The case without its size: cases that differ in size only are one line of a chart.
     pub(super) fn series(&self) -> String {
         let without = Self { depth: default_depth(self.mode, self.size), ..*self };
         without.to_string().replace(&format!(", {}", octets(self.size)), "")
@@ -256,7 +256,7 @@ impl fmt::Display for Op {
     }
 }
 
-/// For people: what it is, but for what is usual.
+/// As text, without default values.
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, {}", self.op, self.shape())
@@ -264,7 +264,7 @@ impl fmt::Display for Case {
 }
 
 impl Case {
-    /// What it is but for the operation and what is usual.
+    /// As text, without the operation and default values.
     pub(super) fn shape(&self) -> String {
         let mut parts = vec![octets(self.size)];
         parts.extend(self.crc.map(|crc| format!("CRC {}", if crc { "on" } else { "off" })));
@@ -299,7 +299,7 @@ pub(super) fn octets(octets: u32) -> String {
     }
 }
 
-/// Messages of 64 octets to 16 KiB want many under way; of large ones a few fill any pipe.
+/// Small messages need many outstanding ones; a few large ones fill any pipe.
 pub(super) fn default_depth(mode: Mode, size: u32) -> u32 {
     match mode {
         Mode::Lat | Mode::Connect => 1,
@@ -316,20 +316,20 @@ pub(super) enum Reference {
     Messages { size: u32, wait: bool, threads: u32 },
     /// The same to each of so many connections in turn, by one thread.
     Many { size: u32, wait: bool, conns: u32 },
-    /// So many requests of 16 octets under way, each answered by one write.
+    /// So many outstanding requests of 16 octets, each answered by one write.
     Requests { size: u32, depth: u32, wait: bool, threads: u32 },
     /// The best stream: frames of 65,000 octets, 16 per write, several per read.
     Frames,
     /// The best stream of small messages: framed, copied, hundreds per write and read.
     Small { size: u32 },
-    /// There and back, the same size; half of it counts.
+    /// Round trips of one size; the result is half a round trip.
     Echo { size: u32, wait: bool },
     /// The same, by programs that sleep in epoll.
     Evented { size: u32 },
     /// The same, where a thread sleeps in epoll and reads, and wakes another by an eventfd, which
     /// sleeps in epoll for that: two threads are woken for each message.
     Handed { size: u32 },
-    /// A request of 8 octets there, a message back; all of it counts.
+    /// A request of 8 octets there, a message back; the result is the whole round trip.
     Fetch { size: u32, wait: bool },
     /// Connect, and 64 octets there and back twice.
     Connect,
@@ -348,7 +348,7 @@ impl Reference {
             Self::Echo { size, .. } | Self::Fetch { size, .. } => (size, 1, 1),
             Self::Evented { size } | Self::Handed { size } => (size, 1, 1),
             Self::Small { size } if size > Self::SMALL => {
-                return Err(format!("{size} octets are no small message"));
+                return Err(format!("{size} octets are not a small message"));
             }
             Self::Small { size } => (size, 1, 1),
             Self::Frames | Self::Connect => (1, 1, 1),
@@ -367,7 +367,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_usual_case_makes_sense_and_has_its_references() {
+    fn every_default_case_is_valid_and_has_its_references() {
         for op in [Op::Send, Op::Write, Op::Read, Op::WriteImm, Op::FetchAdd] {
             for mode in [Mode::Bw, Mode::Lat, Mode::Rate, Mode::Connect] {
                 for size in [1, 8, 4096, LONGEST] {

@@ -27,7 +27,7 @@ pub(super) struct Client {
     _ia: Ia,
 }
 
-/// What one thread does.
+/// The load of one thread.
 enum Thread {
     Stream(Stream),
     Ping(Ping),
@@ -141,5 +141,5 @@ fn join(worker: &mut Worker, address: SocketAddr) -> CliResult<RemoteRange> {
 /// The server's memory, as it told us.
 fn remote(told: &[u8]) -> itapi::Result<RemoteRange> {
     RemoteRange::from_octets(told)
-        .ok_or_else(|| Error::Argument("the server did not say where its memory is".into()))
+        .ok_or_else(|| Error::Argument("the server did not send the address of its memory".into()))
 }

@@ -1,5 +1,5 @@
-//! How client and server talk: lines of JSON over a TCP connection of their own, beside the
-//! connections that are measured. Owned by one thread at either side. A peer that speaks something
+//! The control protocol of client and server: lines of JSON over a TCP connection of its own, next to the
+//! connections that are measured. Owned by one thread at either side. A peer that sends anything
 //! else, or nothing, is an error within seconds; one that dies ends the connection.
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -15,19 +15,19 @@ use crate::error::{CliError, CliResult, Exit};
 /// Port of the control connection, unless another is named.
 pub(super) const PORT: u16 = 18_515;
 
-/// Both ends must know the same cases.
+/// The protocol version: both ends must have the same cases.
 const VERSION: u32 = 1;
 
 /// For connecting, and for the first answer.
 const GREETING: Duration = Duration::from_secs(5);
 
-/// For every other answer: starting and ending a measurement takes connections, but no more.
+/// For every other answer: a measurement starts and ends with connections only.
 const ANSWER: Duration = Duration::from_secs(60);
 
 /// No line of this protocol is longer.
 const LONGEST_LINE: u64 = 4096;
 
-/// What the client asks for.
+/// A request of the client.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Request {
@@ -43,7 +43,7 @@ pub(super) enum Request {
     End,
 }
 
-/// What the server answers.
+/// An answer of the server.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Answer {
@@ -101,12 +101,12 @@ impl Control {
             Ok(Answer::Hello { warpline_perf: theirs }) => Err(control
                 .failed(format!("it speaks version {theirs} of the protocol, we {VERSION}"))
                 .hint("use the same version of warpline at both ends")),
-            Ok(_) => Err(control.stranger("it does not greet back")),
+            Ok(_) => Err(control.stranger("it does not send its greeting")),
             Err(error) => Err(error),
         }
     }
 
-    /// The server's end; `None`: who connected does not speak this protocol.
+    /// The server's end; `None`: the peer does not speak this protocol.
     pub(super) fn accept(stream: TcpStream, peer: SocketAddr) -> CliResult<Option<Self>> {
         let mut control = Self::new(stream, peer)?;
         control.patience(Some(GREETING))?;
@@ -134,7 +134,7 @@ impl Control {
         local.map_err(|error| self.failed(error.to_string()))
     }
 
-    /// Asks and waits for the answer; what the server could not do is an error.
+    /// Sends a request and waits for the answer; a failure at the server is an error.
     pub(super) fn ask(&mut self, request: &Request) -> CliResult<Answer> {
         self.ask_within(ANSWER, request)
     }
@@ -149,7 +149,7 @@ impl Control {
         }
     }
 
-    /// Says a line.
+    /// Sends a line.
     pub(super) fn say(&mut self, what: &impl Serialize) -> CliResult<()> {
         let mut line = serde_json::to_vec(what).map_err(|error| self.failed(error.to_string()))?;
         line.push(b'\n');
@@ -165,7 +165,7 @@ impl Control {
             Ok(0) => Ok(None),
             Ok(_) => match serde_json::from_slice(&line) {
                 Ok(heard) => Ok(Some(heard)),
-                Err(_) => Err(self.stranger("what it says is not of this protocol")),
+                Err(_) => Err(self.stranger("what it sends is not of this protocol")),
             },
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                 Err(self.stranger("it says nothing"))
@@ -179,9 +179,9 @@ impl Control {
         set.map_err(|error| self.failed(error.to_string()))
     }
 
-    /// An answer that nobody asked for.
+    /// An answer that was not requested.
     pub(super) fn confused(&self, answer: &Answer) -> CliError {
-        self.failed(format!("it answers {answer:?}, which was not asked for"))
+        self.failed(format!("it answers {answer:?}, which was not requested"))
     }
 
     fn failed(&self, what: String) -> CliError {
@@ -190,7 +190,7 @@ impl Control {
 
     fn stranger(&self, what: &str) -> CliError {
         self.failed(what.into())
-            .because("the peer is no `warpline perf serve`, or another version")
+            .because("the peer is not `warpline perf serve`, or another version")
             .hint(format!("`warpline perf serve ADDR:{}` there", self.peer.port()))
     }
 }
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_falls_silent_is_given_up() {
+    fn a_server_that_stops_responding_is_a_time_out() {
         for (said, beyond) in [("", "it says nothing"), ("{\"do", "it says nothing")] {
             let error = unanswered(|far| far.write_all(said.as_bytes()).unwrap());
             assert!(error.render(80).contains(beyond), "{}", error.render(80));

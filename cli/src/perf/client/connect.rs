@@ -45,7 +45,7 @@ impl Connector {
     }
 
     fn one(&self) -> CliResult<()> {
-        // It closes behind our back.
+        // The provider closes it asynchronously.
         Ok(self.establish()?.start_disconnect(Disconnect::Graceful)?)
     }
 

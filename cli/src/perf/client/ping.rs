@@ -41,7 +41,7 @@ impl Ping {
         }
     }
 
-    /// What the peer's process takes no part in.
+    /// Operations that the peer's process takes no part in.
     fn fetch(&self, at: usize) -> CliResult<()> {
         let (worker, size) = (self.worker(), self.worker().case.size as usize);
         let (remote, local) =

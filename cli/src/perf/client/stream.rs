@@ -1,4 +1,4 @@
-//! Streams of messages over the connections of a worker, as many under way on each as the case says.
+//! Streams of messages over the connections of a worker, with as many outstanding on each as the case says.
 //! Owned by one thread.
 //!
 //! A phase ends with an empty Send on each connection, which the server answers with the number of
@@ -21,7 +21,7 @@ static PAYLOAD: [u8; INLINE as usize] = [1; INLINE as usize];
 /// One connection.
 struct Conn {
     remote: RemoteRange,
-    /// Where the next message's octets are, here and there: each is behind the one before.
+    /// Offset of the next message's octets at both ends: each is behind the one before.
     place: usize,
     /// Work requests posted and completed.
     posted: u64,
@@ -30,16 +30,16 @@ struct Conn {
     messages: u64,
     /// Messages that the server has receives for.
     credits: u64,
-    /// Messages since one asked for a completion.
+    /// Messages since the last signalled one.
     silent: u32,
-    /// When those that asked were posted.
+    /// When the signalled ones were posted.
     since: VecDeque<Instant>,
     /// Messages that the server has received, once it has answered.
     received: Option<u64>,
 }
 
 impl Conn {
-    /// So many messages are posted; `signal`: the last of them asks for a completion.
+    /// So many messages are posted; `signal`: the last of them is signalled.
     fn count(&mut self, messages: u32, signal: bool) {
         self.posted += u64::from(messages);
         self.messages += u64::from(messages);
@@ -165,7 +165,7 @@ impl Stream {
         Ok(Some(at))
     }
 
-    /// Posts as much as may be under way.
+    /// Posts as many as may be outstanding.
     fn fill(&mut self, at: usize) -> CliResult<()> {
         let (list, depth) = (u64::from(self.worker.case.list), u64::from(self.worker.case.depth));
         while self.conns[at].posted - self.conns[at].done + list <= depth

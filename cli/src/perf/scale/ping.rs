@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn crc_is_said_where_there_is_one() {
+    fn crc_is_named_where_there_is_one() {
         let title = |mpa| {
             let mut out = Vec::new();
             print(&[], mpa, &mut out).map(|()| String::from_utf8_lossy(&out).into_owned())

@@ -94,8 +94,9 @@ impl Service {
 /// One more connection of a worker; each side learns the other's memory.
 fn accept(listen: &Listen, worker: &mut Worker) -> CliResult<RemoteRange> {
     let request = listen.wait(CLIENT_CONNECTS)?.ok_or(Error::Timeout(CLIENT_CONNECTS))?;
-    let remote = RemoteRange::from_octets(request.private_data())
-        .ok_or_else(|| Error::Argument("the client did not say where its memory is".into()))?;
+    let remote = RemoteRange::from_octets(request.private_data()).ok_or_else(|| {
+        Error::Argument("the client did not send the address of its memory".into())
+    })?;
     let ep = worker.serving_ep()?;
     request.accept(&ep, &worker.region.remote().to_octets())?;
     Ok(remote)
