@@ -107,7 +107,7 @@ impl Qp {
     /// Whether an operation that is none of RFC 5040 may be posted.
     pub(super) fn may_extend(&self, op: SendOp) -> bool {
         match op {
-            // In Idle nobody knows: its turn will show.
+            // In Idle this is not known yet: it is checked when the WQE starts.
             SendOp::SendImmediate { .. } => self.send_immediates || self.state != State::Rts,
             // RFC 7306 1.1 [EXT-16]
             _ => self.config.extensions,
