@@ -7,6 +7,7 @@
 //! Owner of the state: each call its own. One thread. The peer is the input; it dies where it ends.
 #![forbid(unsafe_code)]
 
+pub mod channel;
 pub mod fpdu_stream;
 pub mod roce_qp;
 pub mod startup;
@@ -23,6 +24,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("fpdu_stream", fpdu_stream::run),
     ("whole_qp", whole_qp::run),
     ("roce_qp", roce_qp::run),
+    ("channel", channel::run),
 ];
 
 /// The CRC kernel of the targets.

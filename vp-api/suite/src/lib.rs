@@ -15,6 +15,7 @@ mod cases;
 mod contract;
 mod fail;
 mod host;
+mod local;
 mod rig;
 mod ud;
 
@@ -101,14 +102,14 @@ impl Case {
         &'static self,
         provider: &Arc<dyn Provider>,
         device: &str,
-        wait: Duration,
+        manner: Manner,
     ) -> Verdict {
         let (to, from) = channel();
         let (provider, device) = (provider.clone(), device.to_owned());
         let play = move || {
             // Told before the device is closed, unless all is well: a defect may show there, too.
             let tell = |verdict| drop(to.send(verdict));
-            match Rig::open(&provider, &device, wait) {
+            match Rig::open(&provider, &device, manner) {
                 Err(Fail(why)) => tell(Verdict::Failed(self.quote(&format!("open: {why}")))),
                 Ok(rig) => match self.play_on(&rig) {
                     Verdict::Failed(why) => tell(Verdict::Failed(why)),
@@ -123,7 +124,7 @@ impl Case {
         if let Err(why) = std::thread::Builder::new().name(name).spawn(play) {
             return Verdict::Failed(format!("no thread for the case: {why}"));
         }
-        let most = wait * HUNG;
+        let most = manner.wait * HUNG;
         from.recv_timeout(most).unwrap_or_else(|why| {
             let why = match why {
                 RecvTimeoutError::Timeout => format!(
@@ -176,12 +177,22 @@ const HUNG: u32 = 4;
 pub struct Suite<'a> {
     device: Option<&'a str>,
     id: Option<&'a str>,
+    manner: Manner,
+}
+
+/// How cases wait and connect.
+#[derive(Clone, Copy, Debug)]
+struct Manner {
+    /// What is due and does not come within this time has failed.
     wait: Duration,
+    /// By local streams, where the device takes them.
+    local: bool,
 }
 
 impl Default for Suite<'_> {
     fn default() -> Self {
-        Self { device: None, id: None, wait: Duration::from_secs(20) }
+        let manner = Manner { wait: Duration::from_secs(20), local: false };
+        Self { device: None, id: None, manner }
     }
 }
 
@@ -198,7 +209,13 @@ impl<'a> Suite<'a> {
 
     /// What is due and does not come within this time has failed; 20 s if nothing is said.
     pub fn waiting(self, wait: Duration) -> Self {
-        Self { wait, ..self }
+        Self { manner: Manner { wait, ..self.manner }, ..self }
+    }
+
+    /// Connects by local streams (shared memory) where the device takes them, instead of TCP alone. Cases that
+    /// are about TCP keep to it.
+    pub fn by_local_streams(self) -> Self {
+        Self { manner: Manner { local: true, ..self.manner }, ..self }
     }
 
     /// Plays.
@@ -227,7 +244,7 @@ impl<'a> Suite<'a> {
         let asked = |case: &&Case| self.id.is_none_or(|id| case.looks_after(id));
         for case in cases::all().filter(asked) {
             to.begins(case.name);
-            let verdict = case.verdict(provider, &device, self.wait);
+            let verdict = case.verdict(provider, &device, self.manner);
             count(case.name, &verdict, to);
         }
         summary

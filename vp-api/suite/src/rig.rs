@@ -10,6 +10,7 @@ use vp_api::*;
 
 use crate::fail::{Fail, same};
 use crate::host::Ledger;
+use crate::{Manner, local};
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -26,6 +27,7 @@ pub(crate) struct Rig {
     pub(crate) host: Arc<Ledger>,
     /// What is due and does not come within this time has failed.
     pub(crate) wait: Duration,
+    manner: Manner,
 }
 
 /// Asynchronous events, to wait for.
@@ -78,19 +80,20 @@ impl Rig {
     pub(crate) fn open(
         provider: &Arc<dyn Provider>,
         device: &str,
-        wait: Duration,
+        manner: Manner,
     ) -> Result<Self, Fail> {
+        let wait = manner.wait;
         let host = Arc::new(Ledger::default());
         let rnic = provider.open(device, host.clone())?;
         let events = Arc::new(Events::new(wait));
         rnic.set_async_handler(Some(events.clone()));
         let (provider, device, attrs) = (provider.clone(), device.into(), rnic.attrs().clone());
-        Ok(Self { provider, device, attrs, rnic, events, host, wait })
+        Ok(Self { provider, device, attrs, rnic, events, host, wait, manner })
     }
 
     /// The device opened once more.
     pub(crate) fn another(&self) -> Result<Self, Fail> {
-        Self::open(&self.provider, &self.device, self.wait)
+        Self::open(&self.provider, &self.device, self.manner)
     }
 
     /// Opens the device with settings for the provider.
@@ -203,8 +206,14 @@ impl Rig {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let begun = TcpStream::connect(listener.local_addr()?)?;
         let (accepted, _) = listener.accept()?;
-        far.to_rts_with(accepted, Role::Responder, send_immediates)?;
-        near.to_rts_with(begun, Role::Initiator, send_immediates)
+        let local = self.manner.local && self.offers(Capabilities::LOCAL_STREAM);
+        let (maker, other) = local.then(local::pair).transpose()?.unzip();
+        far.to_rts_with(accepted, Role::Responder, send_immediates, maker)?;
+        near.to_rts_with(begun, Role::Initiator, send_immediates, other)?;
+        if local {
+            same("what carries the stream", near.qp.query()?.carrier, Carrier::Local)?;
+        }
+        Ok(())
     }
 
     /// Asynchronous events that were not taken are none any more, and those of connections.
@@ -317,7 +326,7 @@ pub(crate) struct End<'a> {
 
 impl End<'_> {
     pub(crate) fn to_rts(&self, socket: TcpStream, role: Role) -> Result<(), Fail> {
-        self.to_rts_with(socket, role, false)
+        self.to_rts_with(socket, role, false, None)
     }
 
     fn to_rts_with(
@@ -325,18 +334,23 @@ impl End<'_> {
         socket: TcpStream,
         role: Role,
         send_immediates: bool,
+        local: Option<LocalStream>,
     ) -> Result<(), Fail> {
         socket.set_nonblocking(true)?;
         let info = self.qp.query()?;
         let rtr = Some(Rtr::Write);
         let (ird, ord) = (info.ird, info.ord);
-        let params = StreamParams { ird, ord, rtr, send_immediates, ..StreamParams::new(role) };
+        let mut params = StreamParams { ird, ord, rtr, send_immediates, ..StreamParams::new(role) };
+        if local.is_some() {
+            // As the connection manager has it where both ends are on one host.
+            (params.crc, params.markers_tx, params.markers_rx) = (false, false, false);
+        }
         let stream = LlpStream {
             socket: socket.into(),
             received: vec![],
             last_message: vec![],
             params,
-            local: None,
+            local,
         };
         Ok(self.qp.modify(QpChange::Rts(Box::new(stream)))?)
     }

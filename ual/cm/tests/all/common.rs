@@ -57,7 +57,8 @@ impl Connectee for TestEndpoint {
     }
     fn tell(self: Arc<Self>, event: ConnEvent) {
         (self.then)(&self, &event);
-        self.events.send(event).unwrap();
+        // A test that gave the endpoint up does not wait for what was on its way.
+        let _ = self.events.send(event);
     }
 }
 

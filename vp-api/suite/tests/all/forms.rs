@@ -12,7 +12,7 @@ use vp_softrdma::SoftRdma;
 use warpline_provider::Summary;
 
 use crate::build;
-use crate::play::suite;
+use crate::play::{by_local_streams, suite};
 
 /// A rule whose time never comes, so that every completion goes by way of it.
 const IDLE: &str = "fault:drop-completion@1000000000000";
@@ -36,12 +36,18 @@ fn softrdma_built_in() {
 }
 
 #[test]
+fn softrdma_by_local_streams() {
+    assert_eq!(by_local_streams("vp_softrdma built in", &softrdma()), built_in());
+}
+
+#[test]
 fn softrdma_as_a_library() {
     let library = build::cargo("vp-softrdma-dylib", "vp_softrdma");
     let provider = import::load(&library).unwrap();
     assert_eq!((provider.name(), provider.version()), ("vp_softrdma", env!("CARGO_PKG_VERSION")));
     // In both forms at once, in one process, and no case less.
     assert_eq!(suite("vp_softrdma as a library", &provider, None), built_in());
+    assert_eq!(by_local_streams("vp_softrdma as a library", &provider), built_in());
 }
 
 /// Exported and imported again within this process: the border without a library.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use vp_api::Provider;
-use warpline_provider::{Reporter, Summary, Verdict, run};
+use warpline_provider::{Reporter, Suite, Summary, Verdict};
 
 #[derive(Default)]
 struct Verdicts {
@@ -26,8 +26,17 @@ impl Reporter for Verdicts {
 
 /// Every case passes or is skipped; `form` says what is played.
 pub(crate) fn suite(form: &str, provider: &Arc<dyn Provider>, device: Option<&str>) -> Summary {
+    played(form, &Suite::on(device), provider)
+}
+
+/// The same through shared memory.
+pub(crate) fn by_local_streams(form: &str, provider: &Arc<dyn Provider>) -> Summary {
+    played(&format!("{form}, local streams"), &Suite::default().by_local_streams(), provider)
+}
+
+fn played(form: &str, suite: &Suite<'_>, provider: &Arc<dyn Provider>) -> Summary {
     let mut verdicts = Verdicts::default();
-    let summary = run(provider, device, &mut verdicts);
+    let summary = suite.run(provider, &mut verdicts);
     assert!(verdicts.failed.is_empty(), "{form}: {:#?}", verdicts.failed);
     let reasons = verdicts.skipped.iter().map(|(why, cases)| format!("{cases} x {why}"));
     let reasons: Vec<_> = reasons.collect();

@@ -1,0 +1,95 @@
+//! One end of a channel and a peer that sends anything: what the peer is granted, and what this end holds
+//! for it, stay within what both ends announced.
+//!
+//! Set-up octets: receives, large messages and their length, of either end. Then steps: an octet that says
+//! what happens, and for a message of the peer one that says how long it is, and its octets.
+
+use warpline_channel::session::{Arrival, Session};
+use warpline_channel::wire::{Greeting, Kind};
+
+use crate::set_up;
+
+const SMALL: u32 = 64;
+
+/// Runs one input.
+pub fn run(input: &[u8]) {
+    let (numbers, mut steps) = set_up::<6>(input);
+    let _ = Greeting::from_octets(steps);
+    let [ours, peer] = [&numbers[..3], &numbers[3..]].map(|octets| greeting(octets));
+    for greeting in [ours, peer] {
+        assert_eq!(Greeting::from_octets(&greeting.to_octets()), Ok(greeting));
+    }
+    let mut session = Session::new(ours, peer);
+    let mut account = Account::default();
+    let large = ours.large.min(peer.large);
+    while let [step, rest @ ..] = steps {
+        steps = rest;
+        match step % 6 {
+            0 => {
+                let [len, rest @ ..] = steps else { break };
+                let (message, rest) = rest.split_at(rest.len().min(usize::from(*len)));
+                steps = rest;
+                // A violation ends the connection.
+                let Ok((arrival, read)) = session.arrive(message) else { break };
+                account.arrived(arrival, read, ours);
+            }
+            1 if session.may_send(false) => {
+                session.header(Kind::Small);
+            }
+            2 if session.may_send(true) => {
+                session.header(Kind::Large);
+                account.unread += 1;
+            }
+            3 if account.waiting > 0 => {
+                session.taken();
+                account.waiting -= 1;
+            }
+            4 if account.reading > 0 => {
+                session.was_read();
+                account.reading -= 1;
+            }
+            5 if session.owes() => {
+                session.header(Kind::Ack);
+                assert!(!session.owes());
+            }
+            _ => {}
+        }
+        // Between an acknowledgement and the next, no more than all receives are promised.
+        assert!(account.waiting <= u32::from(ours.slots), "{} wait", account.waiting);
+        assert!(account.reading <= u32::from(large), "{} are read", account.reading);
+        assert!(account.unread <= u32::from(large), "{} are not read", account.unread);
+        assert_eq!(u32::from(session.unread()), account.unread);
+    }
+}
+
+/// Numbers that make sense.
+fn greeting(octets: &[u8]) -> Greeting {
+    let slots = 1 + u16::from(octets[0] & 15);
+    let large = u16::from(octets[1] & 7).min(slots);
+    Greeting { small: SMALL, slots, large, longest: 1 + u64::from(octets[2]) }
+}
+
+/// What is under way, counted apart from the session.
+#[derive(Default)]
+struct Account {
+    unread: u32,
+    /// Messages of the peer that the application has not taken.
+    waiting: u32,
+    /// Large ones that are not read.
+    reading: u32,
+}
+
+impl Account {
+    fn arrived(&mut self, arrival: Arrival, read: u16, ours: Greeting) {
+        assert!(u32::from(read) <= self.unread);
+        self.unread -= u32::from(read);
+        match arrival {
+            Arrival::Small => self.waiting += 1,
+            Arrival::Large(from) => {
+                assert!((1..=ours.longest).contains(&from.len));
+                (self.waiting, self.reading) = (self.waiting + 1, self.reading + 1);
+            }
+            Arrival::Counts | Arrival::End => {}
+        }
+    }
+}

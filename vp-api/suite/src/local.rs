@@ -1,0 +1,24 @@
+//! Both ends of a local stream: the memory of two rings and the doorbells of either side.
+//!
+//! Owner: the pair belongs to the two QPs that it is given to. No peer but the device under test.
+
+use kal_shim::same_host::doorbells;
+use vp_api::{LocalSide, LocalStream};
+
+use crate::fail::Fail;
+
+/// Octets of either ring: what connections have that nobody configured.
+const RING: u32 = 256 << 10;
+
+/// For the end that made the memory, and for the other.
+pub(crate) fn pair() -> Result<(LocalStream, LocalStream), Fail> {
+    let memory = shm_ring::create(RING)?;
+    let [doorbell, peer_doorbell] = doorbells()?;
+    let other = LocalStream {
+        memory: memory.try_clone()?,
+        side: LocalSide::Other,
+        doorbell: peer_doorbell.try_clone()?,
+        peer_doorbell: doorbell.try_clone()?,
+    };
+    Ok((LocalStream { memory, side: LocalSide::Maker, doorbell, peer_doorbell }, other))
+}
