@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use libc::{AF_INET, AF_INET6, sockaddr_in, sockaddr_in6, sockaddr_storage};
 
-/// As C wants it.
+/// As a C socket address.
 pub(crate) fn to_c(address: SocketAddr) -> sockaddr_storage {
     // SAFETY: all zeros is a valid `sockaddr_storage` (AF_UNSPEC).
     let mut storage: sockaddr_storage = unsafe { std::mem::zeroed() };
@@ -35,7 +35,7 @@ pub(crate) fn to_c(address: SocketAddr) -> sockaddr_storage {
     storage
 }
 
-/// As Rust wants it; `None` if it is no IP address.
+/// As a Rust socket address; `None` if it is not an IP address.
 pub(crate) fn from_c(storage: &sockaddr_storage) -> Option<SocketAddr> {
     let at: *const sockaddr_storage = storage;
     match i32::from(storage.ss_family) {
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_survive_the_way_to_c_and_back() {
+    fn addresses_convert_to_c_and_back() {
         for text in ["127.0.0.1:80", "0.0.0.0:0", "[::1]:65535", "[fe80::1%3]:1"] {
             let address: SocketAddr = text.parse().unwrap();
             assert_eq!(from_c(&to_c(address)), Some(address));

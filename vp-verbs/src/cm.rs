@@ -1,8 +1,8 @@
 //! Connection management over rdma_cm: requests in, events out.
 //!
-//! Owner: the open device. Calls come from any thread; events are read and answered by the event
-//! thread, which leaves what concerns the consumer for [`NativeCm::poll_event`]. The table's lock is held for single calls of
-//! librdmacm, none of which waits for an event. A dead peer is the kernel's to find: it says
+//! Owner: the open device. Calls come from any thread; events are read and handled by the event
+//! thread, which queues those for the consumer until [`NativeCm::poll_event`]. The table's lock is held for single calls of
+//! librdmacm, none of which waits for an event. The kernel detects a dead peer: it reports
 //! "disconnected", "unreachable" or "rejected".
 
 use std::collections::{HashMap, VecDeque};
@@ -36,7 +36,7 @@ use first_message::Awaiting;
 use id::{CmId, EventChannel, Terms};
 pub(crate) use step::reason;
 
-/// Patience with address and route resolution, each.
+/// Time-out of address and of route resolution.
 pub(crate) const RESOLVE_MS: i32 = 5000;
 
 /// The connection manager of a device.
@@ -45,7 +45,7 @@ pub(crate) struct Cm {
     sink: Arc<EventSink>,
     qps: Arc<ObjectTable<VerbsQp>>,
     table: Mutex<Connections>,
-    /// For the consumer.
+    /// Events for the consumer.
     events: Mutex<VecDeque<NativeEvent>>,
     events_bell: OwnedFd,
     /// Queue pairs that broke, and why if it is known: for the event thread.
@@ -69,13 +69,13 @@ struct Connection {
     stage: Stage,
     /// From connect or accept on.
     qp: Option<Arc<VerbsQp>>,
-    /// What this end wants; of a request, what the peer offers.
+    /// What this end requests; of a request, what the peer offers.
     wishes: NativeParams,
-    /// While `Awaiting`: what the peer said, of which the consumer is not told yet.
+    /// While `Awaiting`: the peer's parameters, which the consumer has not got yet.
     held: Option<NativeParams>,
 }
 
-/// How far a connection is.
+/// The phase of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     Listening,
@@ -142,7 +142,7 @@ impl Cm {
         })
     }
 
-    /// What ids are made of.
+    /// The parts that new ids need.
     pub(crate) fn maker(&self) -> (&Arc<Context>, &EventChannel) {
         (&self.context, &self.channel)
     }
@@ -152,7 +152,7 @@ impl Cm {
         [self.channel.fd(), self.broken_bell.as_fd()]
     }
 
-    /// Does what there is to do; the event thread calls it.
+    /// Handles all waiting events; the event thread calls it.
     pub(crate) fn run(&self) {
         quiet(&self.broken_bell);
         self.end_broken();
@@ -176,7 +176,7 @@ impl Cm {
     pub(crate) fn on_comm_est(&self, qp: QpId) {
         let mut table = lock(&self.table);
         if let Some(connection) = table.of(qp).filter(|c| c.stage == Stage::Accepting) {
-            // Established in this moment is as good.
+            // Established concurrently: nothing to do.
             let _ = connection.id.notify_comm_est();
         }
     }
@@ -283,7 +283,7 @@ impl Manager for Cm {
         match connection.stage {
             Stage::Up => {
                 connection.stage = Stage::Leaving;
-                // Over in this moment is as good.
+                // Ended concurrently: nothing to do.
                 let _ = connection.id.disconnect();
             }
             Stage::Leaving | Stage::Over => {}
@@ -425,17 +425,17 @@ impl NativeCm for Cm {
 }
 
 impl Cm {
-    /// Disconnects what broke, after saying why.
+    /// Disconnects broken queue pairs, after reporting the reason.
     fn end_broken(&self) {
         loop {
             let next = lock(&self.broken).pop_front();
             let Some((qp, why)) = next else { return };
-            // Until the end is told, the queue pair has this connection and no other.
+            // Until the end is reported, the queue pair has this connection and no other.
             let Ok(queue_pair) = self.qps.get(qp.0) else { continue };
             if let Some(why) = why {
                 self.sink.emit(EventSource::Qp(qp), why);
             }
-            // It is in error already; if not, the disconnect says so.
+            // It is in error already; if not, the disconnect ends it.
             let _ = queue_pair.fail();
             self.abandon(qp);
             queue_pair.end_is_told();
@@ -448,7 +448,7 @@ impl Cm {
     }
 }
 
-/// No more reads each way than the other end answers; 0: it did not say (MPA revision 1).
+/// No more reads each way than the other end accepts; 0: it sent no limit (MPA revision 1).
 fn settle(own: NativeParams, peer: &NativeParams) -> NativeParams {
     let least = |own: u16, peer: u16| if peer == 0 { own } else { own.min(peer) };
     NativeParams { ird: least(own.ird, peer.ord), ord: least(own.ord, peer.ird), ..own }

@@ -4,17 +4,17 @@ use vp_api::{DatagramSource, QpId, WcOpcode, WcStatus, WorkCompletion};
 
 use crate::ring::Untaken;
 
-/// A completion as the consumer gets it.
+/// A completion for the consumer.
 #[derive(Debug)]
 pub(crate) struct Completed {
     pub(crate) completion: WorkCompletion,
-    /// Where the datagram came from if it is one that was received.
+    /// The source of a received datagram.
     pub(crate) source: Option<DatagramSource>,
-    /// What taking it frees.
+    /// The slots that taking it frees.
     pub(crate) untaken: Untaken,
 }
 
-/// What a work request becomes that was not done.
+/// The completion of a flushed work request.
 pub(crate) fn flushed(qp: QpId, wr_id: u64, opcode: WcOpcode) -> WorkCompletion {
     WorkCompletion { wr_id, qp, opcode, status: WcStatus::Flushed, ..WorkCompletion::BLANK }
 }

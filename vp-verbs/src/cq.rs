@@ -1,9 +1,9 @@
 //! Completion queues.
 //!
 //! Owner: the device's table; the consumer has a reference. Any thread polls, arms and waits; the
-//! event thread brings notifications. A completion that was taken from the device and not yet
-//! polled waits in a backlog: waiting must look without polling, and a full send queue must learn
-//! of quiet completions while nobody polls.
+//! event thread delivers notifications. A completion that was taken from the device and not yet
+//! polled is in a backlog: a wait must check without polling, and a full send queue needs quiet
+//! completions even if no thread polls.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -109,11 +109,11 @@ impl VerbsCq {
         self.on_event();
     }
 
-    /// Adds completions that no device will ever give. Those beyond the depth are lost, as the device's
+    /// Adds completions that the device will not report. Those beyond the depth are lost, as the device's
     /// are: the CQ is smaller than its queues, and overrun.
     pub(crate) fn inject(&self, mut completions: VecDeque<Completed>) {
         let mut state = lock(&self.state);
-        // What the device has comes first.
+        // The device's completions come first.
         let _ = self.fetch(&mut state);
         let depth = self.depth.load(Ordering::Relaxed) as usize;
         let room = depth.saturating_sub(state.backlog.len());
@@ -124,16 +124,16 @@ impl VerbsCq {
         self.on_event();
     }
 
-    /// Drops what is left of a queue pair, and has the device give what takes room in it: some leave
-    /// there what destroyed queue pairs completed.
+    /// Drops the completions of a destroyed queue pair, and takes those in the device's CQ, where some
+    /// devices leave them.
     pub(crate) fn forget(&self, qp: QpId) {
         let mut state = lock(&self.state);
-        // A device that fails says so to the next poll.
+        // A device that fails reports it to the next poll.
         let _ = self.fetch(&mut state);
         state.backlog.retain(|told| told.completion.qp != qp);
     }
 
-    /// Takes what the device has into the backlog; true if there is something to poll.
+    /// Moves the device's completions to the backlog; true if there is something to poll.
     pub(crate) fn harvest(&self) -> Result<bool, VpStatus> {
         let mut state = lock(&self.state);
         self.fetch(&mut state)?;
@@ -171,7 +171,7 @@ impl VerbsCq {
             let mut batch = [ibv_wc::default(); BATCH];
             let asked = BATCH.min(most - given);
             let got = match self.device_poll(&state, &mut batch[..asked]) {
-                // What is taken already is the consumer's; the next poll says what is wrong.
+                // Completions already taken are returned; the next poll returns the error.
                 Err(_) if given > 0 => break,
                 got => got?,
             };
@@ -220,7 +220,7 @@ impl VerbsCq {
                 return Ok(true);
             }
             if self.interrupts.load(Ordering::Acquire) != epoch {
-                // To destroy it interrupts, too, and this says so [RI-06].
+                // Destroying it interrupts, too; this tells the two apart [RI-06].
                 return self.harvest();
             }
             let left = until.map(|at| at.saturating_duration_since(Instant::now()));
@@ -308,7 +308,7 @@ impl Cq for VerbsCq {
 
     fn queued(&self) -> usize {
         let mut state = lock(&self.state);
-        // A device tells how many only by giving them.
+        // A device shows their number only by returning them.
         let _ = self.fetch(&mut state);
         state.backlog.len()
     }

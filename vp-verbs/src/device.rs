@@ -23,10 +23,10 @@ pub(crate) struct Context {
     pub(crate) name: String,
     /// Connections are MPA over TCP; otherwise InfiniBand's.
     pub(crate) iwarp: bool,
-    /// Its receives never fire a notification for solicited ones only: siw passes on no flag of
-    /// the message (`siw_rqe_complete`, Linux 6.1). It is armed for all then, which fires early.
+    /// A CQ armed for solicited completions never notifies of its receives: siw does not pass on the
+    /// message's flag (`siw_rqe_complete`, Linux 6.1). So it is armed for all, which notifies early.
     pub(crate) forgets_solicited: bool,
-    /// What is posted in Error stays in its queues without a completion: siw flushes them as it enters
+    /// Requests posted in Error stay in its queues without a completion: siw flushes them as it enters
     /// Error and not afterwards (`siw_post_send`, Linux 6.1).
     pub(crate) keeps_late: bool,
     /// It registers every region under its address, whatever base was asked for
@@ -176,7 +176,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: the last user is gone; there is nobody to tell of an error.
+        // SAFETY: the last user is gone; an error cannot be reported.
         unsafe { (self.api.ibv.ibv_close_device)(self.as_ptr()) };
     }
 }

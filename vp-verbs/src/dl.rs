@@ -3,8 +3,8 @@
 //! Owner: every open device and the provider share one [`Api`] per pair of files. The libraries
 //! are never unloaded: their threads and the kernel's mappings may outlive every object here.
 //!
-//! A soname finds what the process has loaded already, which may be a library of ours that stands in
-//! for rdma-core's on SoftRDMA. That one leads back here, so it is refused by its marker.
+//! A soname finds the library that the process has loaded already, which may be ours, which replaces
+//! rdma-core's on SoftRDMA. That one would call this provider again, so it is refused by its marker.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::ManuallyDrop;
@@ -35,7 +35,7 @@ impl Default for Libraries {
 macro_rules! functions {
     ($table:ident { $($name:ident($($arg:ty),*) $(-> $out:ty)?;)+ }
         newer { $($new:ident($($new_arg:ty),*) -> $new_out:ty;)* }) => {
-        /// Functions of one library, by their own names; `None`: this version has it not.
+        /// Functions of one library, by their own names; `None`: this version does not have it.
         pub(crate) struct $table {
             $(pub(crate) $name: unsafe extern "C" fn($($arg),*) $(-> $out)?,)+
             $(pub(crate) $new: Option<unsafe extern "C" fn($($new_arg),*) -> $new_out>,)*
@@ -45,7 +45,7 @@ macro_rules! functions {
         impl $table {
             fn load(file: &Path) -> Result<Self, Unavailable> {
                 // SAFETY: loading runs the initialisers of rdma-core's libraries, which have no
-                // preconditions; whoever names another file answers for it.
+                // preconditions; the caller is responsible for other files.
                 let library = unsafe { Library::new(file) }.map_err(missing)?;
                 refuse_own(&library, file)?;
                 $(

@@ -1,5 +1,5 @@
-//! Events of an open device: notifications of CQs and asynchronous events as the kernel tells them, where
-//! the latter go, and the descriptors that end waits.
+//! Events of an open device: notifications of CQs and asynchronous events from the kernel, the handler
+//! of the latter, and the descriptors that end waits.
 //!
 //! Owner: the device; [`crate::thread`] reads them. An event is acknowledged before anything else is
 //! done with it: destroying its object waits for that.
@@ -18,7 +18,7 @@ use crate::map::{self, About};
 use crate::owned::{Owned, done};
 use ibv_sys::*;
 
-/// Where asynchronous events go; without a handler they are lost (RDMAC 9.2.12).
+/// The handler of asynchronous events; without one they are lost (RDMAC 9.2.12).
 #[derive(Default)]
 pub(crate) struct EventSink(RwLock<Option<Arc<dyn AsyncHandler>>>);
 
@@ -80,7 +80,7 @@ pub(crate) fn ring(bell: &OwnedFd) {
 
 /// Makes it unreadable.
 pub(crate) fn quiet(bell: &OwnedFd) {
-    // It can only be quiet already.
+    // It can only be unreadable already.
     let _ = rustix::io::read(bell, &mut [0; 8]);
 }
 

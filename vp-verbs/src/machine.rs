@@ -1,4 +1,4 @@
-//! Diagnosis of why this machine has no device, and what would help.
+//! Diagnosis of why this machine has no device, and the remedy.
 //!
 //! Reads files below `/sys` and `/dev` and the process's limits; owns nothing, any thread.
 
@@ -14,7 +14,7 @@ use crate::device::Listed;
 /// Locked memory that a device needs before the application registers anything: queues of a QP.
 const LEAST_LOCKED: u64 = 64 << 10;
 
-/// Where the kernel shows RDMA.
+/// The directories in which the kernel shows RDMA.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Machine {
     /// `/sys`.
@@ -58,7 +58,7 @@ impl Machine {
         )
     }
 
-    /// Why a device cannot be opened: its files, or what the library said.
+    /// Why a device cannot be opened: its files, or the library's error.
     pub(crate) fn why_not(&self, device: &Listed, error: &io::Error) -> Unavailable {
         self.check_files(&device.uverbs).err().unwrap_or_else(|| {
             say(
@@ -74,7 +74,7 @@ impl Machine {
         if !dir.exists() {
             return Err(say(
                 format!("{} does not exist", dir.display()),
-                "run udev, or hand the directory into the container (--device /dev/infiniband)",
+                "run udev, or pass the directory into the container (--device /dev/infiniband)",
             ));
         }
         openable(&dir.join(uverbs), "ib_uverbs")?;
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_of_locked_memory_is_told() {
+    fn the_limit_of_locked_memory_is_named() {
         match (locked_limit(), check_limits()) {
             (Some(limit), Err(why)) if limit < LEAST_LOCKED => {
                 assert!(why.remedy.contains("ulimit -l"));

@@ -1,5 +1,5 @@
 //! Between our verbs and rdma-core's: access rights, statuses, events, capabilities. Every value
-//! of either side has an answer.
+//! of either side is mapped.
 //!
 //! Pure functions.
 
@@ -29,7 +29,7 @@ pub(crate) fn status(status: c_uint) -> WcStatus {
         IBV_WC_SUCCESS => WcStatus::Success,
         IBV_WC_LOC_LEN_ERR => WcStatus::Bounds,
         IBV_WC_LOC_QP_OP_ERR | IBV_WC_LOC_EEC_OP_ERR => WcStatus::InvalidWqe,
-        // Key, bounds or domain: the device does not say which.
+        // Key, bounds or domain: the device does not report which.
         IBV_WC_LOC_PROT_ERR => WcStatus::InvalidStag,
         IBV_WC_WR_FLUSH_ERR => WcStatus::Flushed,
         IBV_WC_MW_BIND_ERR => WcStatus::InvalidWindow,
@@ -43,13 +43,13 @@ pub(crate) fn status(status: c_uint) -> WcStatus {
     }
 }
 
-/// What a failed completion says about the end of its connection, in RFC 5040's words (section
-/// 4.8), which InfiniBand does not use: unspecified where it is not as precise.
+/// The Terminate code (RFC 5040 section 4.8) for the end of a connection by a failed completion.
+/// InfiniBand has no such codes: unspecified where its status is less precise.
 pub(crate) fn ending(status: c_uint) -> Option<AsyncEvent> {
     let peer = |etype, code| AsyncEvent::TerminateReceived(Terminate::new(false, 0, etype, code));
     let own = |etype, code| AsyncEvent::TerminateSent(Terminate::new(true, 0, etype, code));
     match status {
-        // The reason is elsewhere, or there is none.
+        // Another completion has the reason, or there is none.
         IBV_WC_SUCCESS | IBV_WC_WR_FLUSH_ERR => None,
         IBV_WC_REM_ACCESS_ERR => Some(peer(PROTECTION, UNSPECIFIED)),
         IBV_WC_REM_INV_REQ_ERR | IBV_WC_REM_INV_RD_REQ_ERR => Some(peer(OPERATION, UNSPECIFIED)),
@@ -70,7 +70,7 @@ const PROTECTION: u8 = 1;
 const OPERATION: u8 = 2;
 const UNSPECIFIED: u8 = 0xff;
 
-/// What an asynchronous event is about.
+/// The object of an asynchronous event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum About {
     Qp,
@@ -80,7 +80,7 @@ pub(crate) enum About {
     Device,
 }
 
-/// Which member of an asynchronous event's union is set; unknown ones name nothing.
+/// Which member of an asynchronous event's union is set; unknown ones have no object.
 pub(crate) fn about(kind: c_uint) -> About {
     match kind {
         IBV_EVENT_CQ_ERR => About::Cq,
@@ -117,7 +117,7 @@ pub(crate) fn event(kind: c_uint) -> Option<AsyncEvent> {
     }
 }
 
-/// What a device says it can do.
+/// The capabilities that a device reports.
 pub(crate) fn capabilities(attr: &ibv_device_attr, iwarp: bool) -> Capabilities {
     let has = |flags| attr.device_cap_flags & flags != 0;
     // Type 1 is wide, type 2 narrow.
@@ -175,13 +175,13 @@ mod tests {
     }
 
     #[test]
-    fn every_status_has_an_answer() {
+    fn every_status_is_mapped() {
         let all: Vec<_> = (0..=30).map(status).collect();
         assert_eq!(all.iter().filter(|s| **s == WcStatus::Success).count(), 1);
         assert_eq!(all.iter().filter(|s| **s == WcStatus::Flushed).count(), 1);
         assert_eq!(status(IBV_WC_REM_ACCESS_ERR), WcStatus::RemoteTermination);
         assert_eq!(status(u32::MAX), WcStatus::LocalCatastrophic);
-        // Whatever breaks a connection says why, but for a flush.
+        // Every status that breaks a connection has a reason, except a flush.
         for n in 0..=30 {
             let silent = matches!(n, IBV_WC_SUCCESS | IBV_WC_WR_FLUSH_ERR);
             assert_eq!(ending(n).is_none(), silent, "{n}");

@@ -1,7 +1,7 @@
 //! Memory regions. The device's kernel driver locks the pages.
 //!
-//! Owner: [`Memory`](crate::mw::Memory). A region keeps the range's owner until the device has let
-//! go of it.
+//! Owner: [`Memory`](crate::mw::Memory). A region keeps the range's owner until the device has
+//! deregistered it.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +32,7 @@ pub(crate) struct Region {
     shared: AtomicBool,
 }
 
-/// What ends with the registration, in this order: the device lets go first.
+/// Dropped with the registration, in this order: the device first.
 struct Live {
     raw: Owned<ibv_mr>,
     range: MemRange,
@@ -151,8 +151,8 @@ impl Region {
         Ok(())
     }
 
-    /// Changes everything in place; an error gives the domain back: the device cannot, and the
-    /// region is of no more use.
+    /// Changes everything in place; an error returns the domain: the device cannot, and the
+    /// region cannot be used any more.
     pub(crate) fn reregister(
         &self,
         context: &Arc<Context>,

@@ -32,7 +32,7 @@ pub(crate) struct Memory {
     serials: AtomicU64,
 }
 
-/// What a bind that was posted makes of a window, and what that was before.
+/// The state of a window after a posted bind, and its state before.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bind {
     /// The window's serial.
@@ -52,7 +52,7 @@ impl Bind {
 
 struct Window {
     raw: Owned<ibv_mw>,
-    /// Tells it from others that had or will have its id.
+    /// Distinguishes it from others that had or will have its id.
     serial: u64,
     kind: MwKind,
     pd: PdId,
@@ -131,7 +131,7 @@ impl Memory {
         if !self.keys_differ.load(Ordering::Acquire) {
             return stag.0;
         }
-        // The device refuses what does not exist.
+        // The device refuses an unknown STag.
         self.region(stag).map_or(stag.0, |region| region.lkey())
     }
 
@@ -197,7 +197,7 @@ impl Memory {
 
     /// A bind for the device: window, new key, what to bind to. The window counts as bound from
     /// before the post on, and as unbound from after it ([`Self::posted`]), so that its region stays
-    /// while the device's library looks at it. If the bind fails, see [`Self::undo`].
+    /// while the device's library uses it. If the bind fails, see [`Self::undo`].
     pub(crate) fn bind(
         &self,
         bind: &BindMw,
@@ -234,7 +234,7 @@ impl Memory {
         Some(Bind { serial: window.serial, before: window.bound, after: *bind })
     }
 
-    /// A bind was not posted, or it failed or was flushed: the window is what it was.
+    /// A bind was not posted, or it failed or was flushed: the window has its earlier state.
     pub(crate) fn undo(&self, bind: &Bind) {
         if let Some(window) = lock(&self.windows).get_mut(&bind.after.window.0)
             && window.serial == bind.serial
@@ -256,8 +256,8 @@ impl Memory {
         }
     }
 
-    /// For a wide window (type 1), which is bound and unbound by a call of its own: what to call it
-    /// with. `None`: the operation is the send queue's.
+    /// For a wide window (type 1), which is bound and unbound by a call of its own: the arguments of
+    /// that call. `None`: the operation is the send queue's.
     pub(crate) fn wide(
         &self,
         op: &SendOp,

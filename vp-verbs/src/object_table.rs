@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 pub(crate) use kal_os::lock;
 use vp_api::{VpError, VpResult, VpStatus};
 
-/// Objects of one kind. An id comes back only after all 2^32 - 1 were used.
+/// Objects of one kind. An id is reused only after all 2^32 - 1 were used.
 pub(crate) struct ObjectTable<T> {
     what: &'static str,
     inner: Mutex<Inner<T>>,
@@ -63,7 +63,7 @@ impl<T> ObjectTable<T> {
         Ok((object.clone(), InUse(users.clone())))
     }
 
-    /// Removes an object that nobody uses and that `end` could end.
+    /// Removes an object that is not in use and that `end` could destroy.
     pub(crate) fn remove(&self, id: u32, end: impl FnOnce(&T) -> VpResult<()>) -> VpResult<()> {
         let mut inner = lock(&self.inner);
         let (object, users) = inner.map.get(&id).ok_or_else(|| self.no(id))?;

@@ -85,7 +85,7 @@ pub(crate) fn done(code: c_int) -> io::Result<()> {
     }
 }
 
-/// Why a device refused, as the verbs say it.
+/// A device's refusal as an error of the verbs.
 pub(crate) fn refused(attempt: &str) -> impl FnOnce(io::Error) -> VpError + '_ {
     move |error| {
         let status = match error.raw_os_error() {

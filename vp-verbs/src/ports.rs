@@ -1,7 +1,7 @@
 //! A device's ports, and their addresses.
 //!
 //! The kernel knows which device an address belongs to: an id of rdma_cm that is bound to the
-//! address says it, for every transport alike. Owns nothing; runs on the caller's thread.
+//! address names it, for all transports. Owns nothing; runs on the caller's thread.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,13 +25,13 @@ pub(crate) fn list(context: &Arc<Context>) -> Vec<PortInfo> {
     gather(context).into_iter().map(|port| port.info).collect()
 }
 
-/// Where the port of this number is in the list.
+/// The position of the port of this number in the list.
 pub(crate) fn index(context: &Arc<Context>, number: u32) -> u32 {
     let ports = gather(context);
     ports.iter().position(|port| u32::from(port.number) == number).unwrap_or(0) as u32
 }
 
-/// The number of the port at this place in the list.
+/// The number of the port at this position in the list.
 pub(crate) fn number(context: &Arc<Context>, index: u32) -> Option<u8> {
     gather(context).get(index as usize).map(|port| port.number)
 }

@@ -38,9 +38,9 @@ use ibv_sys::*;
 
 pub(crate) use routes::Routes;
 
-/// How long a queue pair that begins anew waits until the end of its connection was told.
+/// How long a reset waits until the end of the connection was reported.
 const TELLING: Duration = Duration::from_millis(100);
-/// How often it looks.
+/// How often it checks.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// Marks the number of a receive.
@@ -53,17 +53,17 @@ pub(crate) trait Manager: Send + Sync {
     /// The queue pair noticed that its connection is broken.
     fn broke(&self, qp: QpId, why: Option<AsyncEvent>);
 
-    /// Ends its connection in order, as far as the transport knows order.
+    /// Ends its connection in order, as far as the transport can.
     fn leave(&self, qp: QpId) -> VpResult<()>;
 
-    /// It is in Error: the peer must be told.
+    /// It is in Error: the connection must be disconnected.
     fn abandon(&self, qp: QpId);
 
-    /// It begins anew: the end of its connection is told if it was not.
+    /// It is reset: the end of its connection is reported if it was not.
     fn renew(&self, qp: QpId);
 }
 
-/// What a queue pair is made of, beside its sizes.
+/// The parts of a queue pair, besides its sizes.
 pub(crate) struct QpParts {
     pub(crate) context: Arc<Context>,
     pub(crate) routes: Arc<Routes>,
@@ -83,7 +83,7 @@ pub(crate) struct VerbsQp {
     hardware: RwLock<Option<Hardware>>,
     /// The serial of the present life, and the state, as [`packed`].
     state: AtomicU64,
-    /// Ends of its connection that the connection manager has not worked off.
+    /// Ends of its connection that the connection manager has not handled.
     ending: AtomicU32,
     send: Queue,
     recv: Queue,
@@ -106,7 +106,7 @@ unsafe impl Sync for VerbsQp {}
 struct Hardware {
     raw: Owned<ibv_qp>,
     number: u32,
-    /// Tells completions of this life from those of an earlier one.
+    /// Distinguishes completions of this life from those of an earlier one.
     serial: u32,
 }
 
@@ -245,7 +245,7 @@ impl VerbsQp {
             .unwrap_or(QpState::Error)
     }
 
-    /// Tells the present life from others: a connection has one of its own.
+    /// The number of the present life: each connection has its own.
     pub(crate) fn life(&self) -> u32 {
         (self.state.load(Ordering::Acquire) >> 8) as u32
     }
@@ -263,20 +263,20 @@ impl VerbsQp {
 
     /// Wakes an acceptor that may not send before it received something (RFC 5044 section 7.1.2), as
     /// RFC 6581's ready-to-receive does: a zero-length RDMA Write, which needs no STag. If the
-    /// connection ends before it is done, it takes a place of the device's CQ beside what is posted:
-    /// the CQ must be a place deeper than its queues if these are full by then.
+    /// connection ends before it is done, it takes an entry of the device's CQ besides those of the
+    /// posted requests: the CQ must be one entry deeper than its queues if these are full by then.
     pub(crate) fn greet(&self) {
         let op = SendOp::Write { remote: Remote { stag: Stag(1), to: 0 } };
         let wr = SendWr { wr_id: 0, op, data: Data::Sgl(&[]), flags: SendFlags::empty() };
         self.send.ring().next_is_ours();
-        // A broken connection says so by itself.
+        // A broken connection is reported by itself.
         let _ = self.post_sends(&[wr]);
     }
 
-    /// A message of the peer came; the completions that nobody polled yet are looked through.
+    /// A message of the peer came; the completions that are not polled yet are checked.
     pub(crate) fn has_received(&self) -> bool {
         let received = || self.received.load(Ordering::Acquire);
-        // What cannot be polled says so when the consumer tries.
+        // The consumer's own poll returns the error.
         received() || (self.parts.recv_cq.harvest().is_ok() && received())
     }
 
@@ -285,11 +285,11 @@ impl VerbsQp {
         self.leaves(self.life(), QpState::Rts, QpState::Closing)
     }
 
-    /// The connection of that life is broken: the first who notices tells the connection manager. No
-    /// reason: the device only flushes, and who knows why says so otherwise.
+    /// The connection of that life is broken: the first thread that notices reports it to the
+    /// connection manager. No reason: the device only flushes, and another completion has the reason.
     pub(crate) fn broke(&self, life: u32, why: Option<AsyncEvent>) {
         let mut info = lock(&self.info);
-        // What is told late of an earlier one says nothing of the present one.
+        // A late report about an earlier one does not concern the present one.
         if self.life() != life {
             return;
         }
@@ -311,7 +311,7 @@ impl VerbsQp {
         }
     }
 
-    /// What [`VerbsQp::broke`] said is worked off.
+    /// The report of [`VerbsQp::broke`] was handled.
     pub(crate) fn end_is_told(&self) {
         self.ending.fetch_sub(1, Ordering::AcqRel);
     }
@@ -319,7 +319,7 @@ impl VerbsQp {
     /// Flushes: the connection is over, whatever it was.
     pub(crate) fn fail(&self) -> io::Result<()> {
         let error = |state| Some(packed((state >> 8) as u32, QpState::Error));
-        // The closure refuses nothing.
+        // The closure never fails.
         let _ = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, error);
         let mut attr = ibv_qp_attr { qp_state: IBV_QPS_ERR, ..ibv_qp_attr::default() };
         let failed = self.apply(&mut attr, IBV_QP_STATE);
@@ -352,7 +352,7 @@ impl VerbsQp {
     /// Error to Idle.
     fn renew(&self) -> VpResult<()> {
         self.mark_end();
-        // What was flushed is so whether or not it was polled.
+        // Flushed requests count whether or not they were polled.
         for cq in [&self.parts.send_cq, &self.parts.recv_cq] {
             let _ = cq.harvest();
         }
@@ -366,7 +366,7 @@ impl VerbsQp {
         let begun = Instant::now();
         while self.ending.load(Ordering::Acquire) != 0 {
             if begun.elapsed() > TELLING {
-                let detail = "the end of the connection is being told";
+                let detail = "the end of the connection is being reported";
                 return Err(VpError::new(VpStatus::StillFlushing, detail));
             }
             std::thread::sleep(LOOK);
@@ -385,7 +385,7 @@ impl VerbsQp {
         *info = QpInfo::new(self.id);
         (info.send_depth, info.recv_depth) = (self.init.send_depth, self.init.recv_depth);
         (info.ird, info.ord) = (self.init.ird, self.init.ord);
-        // From here on nothing of an earlier life is noted.
+        // From here on nothing of an earlier life is recorded.
         self.state.store(packed(life, QpState::Error), Ordering::Release);
         drop(info);
         this.begin(life)
@@ -404,12 +404,12 @@ fn packed(life: u32, state: QpState) -> u64 {
     u64::from(life) << 8 | state as u64
 }
 
-/// What the device says with events of a queue pair: its id and its life.
+/// The number that a queue pair's events carry: its id and its life.
 pub(crate) fn mark(id: QpId, life: u32) -> *mut c_void {
     std::ptr::without_provenance_mut((u64::from(life) << 32 | u64::from(id.0)) as usize)
 }
 
-/// Posts one after the other, and says how far it came.
+/// Posts one after the other, and returns how many were posted.
 pub(crate) fn each<T>(
     wrs: &[T],
     mut post: impl FnMut(&T) -> Result<(), VpStatus>,

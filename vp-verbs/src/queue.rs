@@ -1,9 +1,9 @@
-//! A queue of a queue pair: what the device has of it, and the work requests that are posted when no device
-//! takes them any more, after the end of a connection. Each of these completes as flushed, behind everything
-//! that was posted before it.
+//! A queue of a queue pair: the requests at the device, and *late posts*: requests posted after the end of a
+//! connection, which the device does not accept any more. Each of these completes as flushed, behind
+//! all that was posted before it.
 //!
 //! Owner: a queue pair. Two locks, of which this module alone takes both, the late posts' first: so no user
-//! of a queue can take them the other way round. Any thread posts, and whoever polls brings what is ready to its
+//! of a queue can take them the other way round. Any thread posts, and a poll moves late posts that are due to their
 //! CQ. On reuse of the queue pair it is empty; a full queue refuses.
 
 use std::collections::VecDeque;
@@ -28,7 +28,7 @@ impl<P> Queue<P> {
         Ok(Self { late: Mutex::default(), ring: Mutex::new(Ring::new(depth)?) })
     }
 
-    /// What the device has, and the slots of the queue. No method of the queue may be called meanwhile.
+    /// The requests at the device, and the slots of the queue. No method of the queue may be called meanwhile.
     pub(crate) fn ring(&self) -> MutexGuard<'_, Ring<P>> {
         lock(&self.ring)
     }
@@ -55,7 +55,7 @@ impl<P> Queue<P> {
         Ok(())
     }
 
-    /// Late posts whose turn it is: all, when the device has ended what was posted before.
+    /// The late posts that are due: all, when the device has ended all earlier requests.
     pub(crate) fn ready(&self) -> VecDeque<Completed> {
         let (mut late, mut ring) = self.both();
         if ring.len() != 0 {

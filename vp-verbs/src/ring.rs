@@ -1,6 +1,6 @@
-//! What was posted: a completion of the device names a place here, and the place knows the
-//! consumer's request. Devices need that: a failed completion does not even say what it was. And the
-//! slots of a queue: a request occupies one until its completion was taken (polled), or, if it ended
+//! Outstanding requests: a completion of the device has the number of an entry here, which has the
+//! consumer's request. That is needed because a failed completion does not even have its operation. And
+//! the slots of a queue: a request occupies one until its completion was taken (polled), or, if it ended
 //! without one, until a later completion of the queue was (RDMAC 6.3).
 //!
 //! Owner: a queue, under its lock; completions that wait in a CQ keep a count of their slots. Queues end
@@ -17,7 +17,7 @@ use vp_api::{VpResult, WcOpcode, room};
 pub(crate) struct Posted {
     pub(crate) wr_id: u64,
     pub(crate) opcode: WcOpcode,
-    /// Completes visibly on success too.
+    /// Signalled: completes visibly on success, too.
     pub(crate) signaled: bool,
 }
 
@@ -60,7 +60,7 @@ impl Drop for Untaken {
     }
 }
 
-/// What becomes of a completion of the device.
+/// What to do with a completion of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Taken {
     /// The consumer gets it now.
@@ -72,7 +72,7 @@ pub(crate) enum Taken {
 #[derive(Debug)]
 struct Entry<P> {
     posted: P,
-    /// The device tells of its success.
+    /// The device reports its success.
     told: bool,
     ours: bool,
 }
@@ -103,7 +103,7 @@ impl<P> Ring<P> {
         Ok(Self { first: 0, posted, depth, ours, next_is_ours, silent: 0, waiting })
     }
 
-    /// Requests that the device has not ended, as far as it told.
+    /// Requests that the device has not ended, as far as it has reported.
     pub(crate) fn len(&self) -> usize {
         self.posted.len()
     }
@@ -119,19 +119,19 @@ impl<P> Ring<P> {
         self.next_is_ours = true;
     }
 
-    /// The number that the next one gets, and whether the device must tell of its end: what the
+    /// The number that the next one gets, and whether the device must report its end: what the
     /// consumer wants, or what fills the queue, so that there is room in it to [ask](Ring::ends_quietly).
     pub(crate) fn next(&self, signaled: bool) -> (u32, bool) {
         let number = self.first.wrapping_add(self.posted.len() as u32);
         (number, signaled || self.room() <= 1)
     }
 
-    /// Whether the one of this number has not ended, as far as the device told.
+    /// Whether the one of this number has not ended, as far as the device has reported.
     pub(crate) fn has(&self, number: u32) -> bool {
         (number.wrapping_sub(self.first) as usize) < self.posted.len()
     }
 
-    /// Adds one that the device took; `told`: as [`Ring::next`] said.
+    /// Adds one that the device accepted; `told`: the result of [`Ring::next`].
     pub(crate) fn push(&mut self, posted: P, told: bool) {
         let ours = std::mem::take(&mut self.next_is_ours);
         self.ours += usize::from(ours);
@@ -148,7 +148,7 @@ impl<P> Ring<P> {
         self.posted.back().map(|entry| &entry.posted)
     }
 
-    /// Takes back the newest, which the device did not take after all.
+    /// Removes the newest, which the device refused.
     pub(crate) fn unpush(&mut self) {
         let entry = self.posted.pop_back();
         self.ours -= usize::from(entry.is_some_and(|entry| entry.ours));
@@ -192,12 +192,12 @@ impl<P> Ring<P> {
         }
     }
 
-    /// All work of the stream has ended: what said nothing occupies nothing.
+    /// All work of the stream has ended: requests without a completion occupy no slots.
     pub(crate) fn forget_silent(&mut self) {
         self.silent = 0;
     }
 
-    /// Ends all that is left, of which the device tells nothing any more: quiet ones at the front have
+    /// Ends all that is left, of which the device reports nothing any more: quiet ones at the front have
     /// succeeded; those from the first one on that it would have told of, or, if it `flushed` some
     /// already, all, are given to `flush`, in order.
     pub(crate) fn end_all(&mut self, mut flushed: bool, mut flush: impl FnMut(P, Untaken)) {
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_device_says_nothing_of_is_ended_in_order() {
+    fn requests_that_a_device_does_not_report_end_in_order() {
         for (flushed, wanted) in [(false, vec![1, 2]), (true, vec![0, 1, 2])] {
             let mut ring = Ring::new(4).unwrap();
             ring.next_is_ours();
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fills_the_queue_is_told() {
+    fn the_request_that_fills_the_queue_is_reported() {
         let mut ring = posted(3, &[false, false]);
         assert!(ring.ends_quietly());
         assert_eq!(ring.next(false), (2, true));
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_the_consumers_takes_no_place() {
+    fn requests_that_are_not_the_consumers_take_no_slot() {
         let mut ring = Ring::new(2).unwrap();
         ring.next_is_ours();
         for wr_id in 0..3 {

@@ -102,7 +102,7 @@ impl VerbsRnic {
             most.iter().find(|(_, asked, most, _)| asked > most)
         {
             let name = &self.objects.context.name;
-            let detail = format!("{what}: {name} has {most} at most, {asked} were asked for");
+            let detail = format!("{what}: {name} has {most} at most, {asked} were requested");
             return Err(VpError::new(*status, detail));
         }
         if init.privileged {
@@ -113,7 +113,7 @@ impl VerbsRnic {
             let detail = "this device has a limit event for shared receive queues only";
             return Err(VpError::new(VpStatus::Unsupported, detail));
         }
-        // An InfiniBand peer tries again as often as its own rnr_retry says; nobody asks this end.
+        // An InfiniBand peer retries as often as its own rnr_retry says; this end has no say.
         if init.unready != Unready::Terminate {
             return Err(init.unready.unsupported());
         }
@@ -121,7 +121,7 @@ impl VerbsRnic {
     }
 }
 
-/// Query RNIC: what the device says, and what only a trial tells.
+/// Query RNIC: the device's attributes, and what only a trial shows.
 fn attributes(context: &Arc<Context>, channel: &Channel) -> std::io::Result<RnicAttrs> {
     let attr = context.query()?;
     let vendor = format!("{:#08x}", attr.vendor_id);
@@ -274,7 +274,7 @@ impl Rnic for VerbsRnic {
 
     fn reregister_mr(&self, stag: Stag, init: &MrInit) -> VpResult<Stag> {
         let old = self.memory.remove(stag)?;
-        // Whatever is refused from here on ends the region (RDMAC 9.2.6).
+        // A refusal from here on ends the region (RDMAC 9.2.6).
         let pd = match mr::check(init).and_then(|()| self.objects.domain(init.pd)) {
             Ok(pd) => pd,
             Err(why) => {
@@ -375,7 +375,7 @@ impl Drop for VerbsRnic {
         if let Some(thread) = lock(&self.thread).take()
             && thread.thread().id() != std::thread::current().id()
         {
-            // A panic of the thread was reported where it happened.
+            // A panic of the thread was reported when it happened.
             let _ = thread.join();
         }
     }

@@ -39,9 +39,9 @@ struct State {
     raw: Option<Owned<ibv_srq>>,
     /// On the domain, as long as `raw` is there.
     hold: Option<InUse>,
-    /// What the device has.
+    /// Receives at the device.
     slots: Slots<u64>,
-    /// What it has completed.
+    /// Receives that it has completed.
     waiting: Waiting,
     depth: usize,
 }

@@ -1,5 +1,5 @@
 //! The event thread of an open device: notifications of CQs, asynchronous events, and the events
-//! of connections, which change queue pairs whether or not the consumer asks for them.
+//! of connections, which change queue pairs whether or not the consumer polls for them.
 //!
 //! Owner: the device; one thread `warpline-verbs`, which ends with it. Handlers are called by it
 //! without locks held.
@@ -14,7 +14,7 @@ use crate::device::Context;
 use crate::events::{Channel, next_async, next_completion};
 use crate::map::About;
 
-/// Who is told of events; the numbers are the objects' ids.
+/// Handlers of events; the numbers are the objects' ids.
 pub(crate) trait DeviceEvents: Send + Sync {
     /// A CQ's notification fired.
     fn on_completion(&self, cq: u32);
@@ -49,7 +49,7 @@ pub(crate) fn run(
         if !stopped.is_empty() {
             return;
         }
-        // Without a driver below it the descriptor stays readable and says nothing.
+        // If the driver is gone, the descriptor stays readable and has no event.
         let dead = PollFlags::ERR | PollFlags::NVAL;
         if [completion, other, cm_events].into_iter().any(|fd| fd.intersects(dead)) {
             events.on_async(About::Device, 0, AsyncEvent::Catastrophic);

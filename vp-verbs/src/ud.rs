@@ -100,7 +100,7 @@ impl VerbsDatagrams {
             None => Ok(()),
             Some((what, asked, most, status)) => {
                 let name = &self.objects.context.name;
-                let detail = format!("{what}: {name} has {most} at most, {asked} were asked for");
+                let detail = format!("{what}: {name} has {most} at most, {asked} were requested");
                 Err(VpError::new(*status, detail))
             }
         }

@@ -1,11 +1,11 @@
 //! The first message of an iWARP connection. Its acceptor must not send before the initiator did
-//! (RFC 5044 section 7.1.2): octets right behind an MPA reply are lost on some peers. The kernel calls
-//! a connection established as soon as it has answered, and does not say when a first message came.
-//! So the consumer is told when a receive completed, or else when the greeting of an initiator like
-//! ours, which nobody sees, has had time to come.
+//! (RFC 5044 section 7.1.2): octets right behind an MPA reply are lost on some peers. The kernel reports
+//! a connection as established as soon as it has replied, and does not report the first message.
+//! So the consumer gets the event when a receive completed, or else when the zero-length Write of an
+//! initiator like ours has had time to arrive.
 //!
-//! Owner: the connection manager; the event thread looks after it. A peer that dies meanwhile ends
-//! the connection as ever.
+//! Owner: the connection manager; the event thread drives it. If a peer dies meanwhile, the connection
+//! ends as any other.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -15,12 +15,12 @@ use vp_api::QpId;
 use super::{Cm, Stage, step};
 use crate::object_table::lock;
 
-/// How long an initiator's greeting may take: the way there of the reply, and back.
+/// How long an initiator's first Write may take: a round trip from the reply.
 const GREETING: Duration = Duration::from_millis(20);
-/// How often the completions are looked through meanwhile.
+/// How often the completions are checked meanwhile.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Accepted connections whose consumers do not know yet.
+/// Accepted connections that are not reported to their consumers yet.
 #[derive(Default)]
 pub(super) struct Awaiting(Mutex<Vec<Waits>>);
 
@@ -38,12 +38,12 @@ impl Awaiting {
 }
 
 impl Cm {
-    /// When the event thread is to come back although nothing happens.
+    /// When the event thread must check again without an event.
     pub(crate) fn patience(&self) -> Option<Duration> {
         (!lock(&self.awaiting.0).is_empty()).then_some(LOOK)
     }
 
-    /// Tells consumers of what may be used now.
+    /// Reports connections that may be used now.
     pub(crate) fn establish_awaiting(&self) {
         let waiting = std::mem::take(&mut *lock(&self.awaiting.0));
         if waiting.is_empty() {

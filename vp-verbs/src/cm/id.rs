@@ -75,9 +75,9 @@ pub(crate) struct Seen {
     /// The new id of a request.
     pub(crate) born: *mut rdma_cm_id,
     pub(crate) private_data: Vec<u8>,
-    /// How many reads this end may be asked to answer.
+    /// Inbound reads of this end.
     pub(crate) ird: u8,
-    /// How many reads this end may have under way.
+    /// Outbound reads of this end.
     pub(crate) ord: u8,
     /// Of a datagram service.
     pub(crate) ud: Option<rdma_ud_param>,
@@ -122,7 +122,7 @@ fn octets(at: *const c_void, len: u8) -> Vec<u8> {
     unsafe { std::slice::from_raw_parts(at.cast::<u8>(), usize::from(len)) }.to_vec()
 }
 
-/// Both ends' wishes for a connection.
+/// Both ends' parameters of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Terms {
     pub(crate) ird: u8,
@@ -175,12 +175,12 @@ impl CmId {
         unsafe { &*self.raw.as_ptr() }
     }
 
-    /// The device that it is bound to is this one.
+    /// Whether it is bound to this device.
     pub(crate) fn is_here(&self) -> bool {
         self.context.is(self.view().verbs)
     }
 
-    /// It is bound to some device.
+    /// Whether it is bound to a device.
     pub(crate) fn is_somewhere(&self) -> bool {
         !self.view().verbs.is_null()
     }
@@ -241,12 +241,12 @@ impl CmId {
         done(unsafe { (self.context.api.cm.rdma_accept)(self.raw.as_ptr(), &mut param) })
     }
 
-    /// Asks a datagram service; it has only private data to say.
+    /// Sends a request to a datagram service; its only parameter is private data.
     pub(crate) fn ask(&self, private_data: &[u8]) -> io::Result<()> {
         self.connect(Terms::default(), private_data)
     }
 
-    /// Answers for a datagram service with the number of a queue pair.
+    /// Replies for a datagram service with the number of a queue pair.
     pub(crate) fn answer(&self, qp_num: u32, private_data: &[u8]) -> io::Result<()> {
         self.accept(Terms { qp_num, ..Terms::default() }, private_data)
     }
@@ -262,7 +262,7 @@ impl CmId {
         done(unsafe { (self.context.api.cm.rdma_establish)(self.raw.as_ptr()) })
     }
 
-    /// A message came before the peer's last word of the handshake.
+    /// A message came before the peer's last message of the handshake.
     pub(crate) fn notify_comm_est(&self) -> io::Result<()> {
         // SAFETY: alive.
         done(unsafe { (self.context.api.cm.rdma_notify)(self.raw.as_ptr(), IBV_EVENT_COMM_EST) })
@@ -280,7 +280,7 @@ impl CmId {
         let init = self.context.api.cm.rdma_init_qp_attr;
         // SAFETY: id and results are alive.
         done(unsafe { init(self.raw.as_ptr(), &mut attr, &mut mask) })?;
-        // The kernel answers with bits of its own for RoCE, which its other half refuses.
+        // For RoCE the kernel returns mask bits that its modify call refuses.
         Ok((attr, mask & !0x00e0_0000))
     }
 }

@@ -1,12 +1,12 @@
 //! Private data of InfiniBand's connection messages, which have one length each and arrive padded:
 //! the padding of ours ends with a mark and the length, so that our other end can take it off.
-//! Other peers find the data where they expect them. Of iWARP the length arrives.
+//! Other peers find the data where they expect it. On iWARP the length is transferred.
 //!
 //! Pure functions.
 
 /// Room in a connection request: InfiniBand's 92 octets less librdmacm's 36.
 pub(super) const REQUEST: usize = 56;
-/// Room in an answer (InfiniBand 12.7.2).
+/// Room in a reply (InfiniBand 12.7.2).
 pub(super) const REPLY: usize = 196;
 /// Room in a rejection (InfiniBand 12.7.2).
 pub(super) const REJECT: usize = 148;
@@ -24,7 +24,7 @@ pub(crate) fn most(iwarp: bool) -> [usize; 3] {
     [REQUEST, REPLY, REJECT].map(|room| if iwarp { IWARP } else { room - TRAILER })
 }
 
-/// Fills the room of a message, if the data leave place for the trailer.
+/// Fills the room of a message, if the data leaves room for the trailer.
 pub(crate) fn pack(data: &[u8], room: usize) -> Vec<u8> {
     let mut out = data.to_vec();
     if data.len() + TRAILER <= room {
@@ -35,7 +35,7 @@ pub(crate) fn pack(data: &[u8], room: usize) -> Vec<u8> {
     out
 }
 
-/// What was packed; what another peer sent stays as it came.
+/// The data that was packed; data of another peer is returned unchanged.
 pub(crate) fn unpack(mut octets: Vec<u8>, room: usize) -> Vec<u8> {
     let len = match octets.split_last_chunk() {
         Some((_, &[a, b, len])) if [a, b] == MARK && octets.len() == room => usize::from(len),
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_send_stays() {
+    fn data_of_other_peers_is_unchanged() {
         for octets in [vec![], vec![1; 3], vec![0; REQUEST], vec![b'L'; REQUEST]] {
             assert_eq!(unpack(octets.clone(), REQUEST), octets);
         }

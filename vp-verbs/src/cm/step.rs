@@ -91,7 +91,7 @@ fn answered(cm: &Cm, connection: &mut Connection, seen: Seen) -> io::Result<()> 
     Ok(())
 }
 
-/// The peer's IRD and ORD: rdma_cm says them from this end's point of view.
+/// The peer's IRD and ORD: rdma_cm reports them from this end's point of view.
 fn offer(seen: &Seen) -> NativeParams {
     let (ird, ord) = (u16::from(seen.ord), u16::from(seen.ird));
     NativeParams { private_data: Vec::new(), ird, ord }
@@ -113,7 +113,7 @@ fn established(cm: &Cm, connection: &mut Connection, seen: Seen) {
     }
 }
 
-/// The consumer may know of a connection that waited for its first message.
+/// Reports a connection that waited for its first message.
 pub(super) fn tell_established(cm: &Cm, connection: &mut Connection) {
     if let Some(said) = connection.held.take() {
         up(cm, connection, said);
@@ -147,7 +147,7 @@ fn over(cm: &Cm, connection: &mut Connection) {
     connection.stage = Stage::Over;
     // It flushes, or did already.
     let _ = qp.fail();
-    // InfiniBand: the answer to the peer's request, if it was the peer's.
+    // InfiniBand: the reply to the peer's disconnect request, if there was one.
     let _ = connection.id.disconnect();
     cm.tell(NativeEvent::Disconnected { qp: qp.id() });
 }
@@ -171,10 +171,10 @@ fn request(cm: &Cm, table: &mut Connections, seen: Seen) {
     cm.tell(NativeEvent::Request { listener, request: token, peer, local, params });
 }
 
-/// Whether the peer's application said no, and not its machine.
+/// Whether the peer's application rejected, and not its machine.
 fn was_rejected(cm: &Cm, seen: &Seen) -> bool {
     if cm.context.iwarp {
-        // MPA's R bit; nobody listening is -ECONNREFUSED.
+        // MPA's R bit; no listener is -ECONNREFUSED.
         return seen.status == -libc::ECONNRESET;
     }
     seen.status == CONSUMER_REJECT
@@ -184,8 +184,8 @@ pub(crate) fn reason(seen: &Seen) -> String {
     let what = match seen.kind {
         RDMA_CM_EVENT_ADDR_ERROR => "the address cannot be resolved",
         RDMA_CM_EVENT_ROUTE_ERROR => "there is no route to the peer",
-        RDMA_CM_EVENT_UNREACHABLE => "the peer does not answer",
-        RDMA_CM_EVENT_REJECTED => "the peer refuses; nobody listens there, or not for this device",
+        RDMA_CM_EVENT_UNREACHABLE => "the peer does not respond",
+        RDMA_CM_EVENT_REJECTED => "the peer refuses; there is no listener, or none for this device",
         _ => "the connection cannot be made",
     };
     match seen.status {
@@ -195,10 +195,10 @@ pub(crate) fn reason(seen: &Seen) -> String {
     }
 }
 
-/// No connection came about.
+/// The connection was not established.
 fn end(cm: &Cm, table: &mut Connections, token: u64, reason: String, rejected: Option<Vec<u8>>) {
     let Some(gone) = table.remove(token) else { return };
-    // A request that its peer gave up: accepting it says so.
+    // A request that its peer gave up: an accept of it fails.
     let Some(qp) = gone.qp else { return };
     // Before it was connected it stays as it was, for another try.
     if !matches!(gone.stage, Stage::Resolving | Stage::Connecting) {

@@ -1,6 +1,6 @@
 //! Outstanding binds of windows: if one fails, the window is bound as it was before.
 //!
-//! Owner: a queue pair. Touched by who posts, under the lock of the ring, and by who polls a bind in
+//! Owner: a queue pair. Used by threads that post, under the lock of the ring, and by threads that poll a bind in
 //! error. At most one for each slot of the queue; those whose requests have ended go when one is added.
 //! A queue pair that begins anew has none.
 
@@ -42,7 +42,7 @@ impl Binds {
     fn undo(&mut self, at: usize, memory: &Memory) {
         let Some((_, failed)) = self.0.remove(at) else { return };
         memory.undo(&failed);
-        // Those behind it were posted on the strength of it.
+        // Later binds assumed that this one succeeds.
         for (_, later) in self.0.range_mut(at..) {
             later.forget(&failed);
         }

@@ -57,7 +57,7 @@ impl VerbsQp {
         let untaken = untaken?;
         let mut out = flushed(self.id, posted.wr_id, posted.opcode);
         out.status = match status {
-            // rxe's word for a message that is longer than its receive.
+            // rxe's status for a message that is longer than its receive.
             WcStatus::InvalidWqe if is_recv => WcStatus::Bounds,
             other => other,
         };
@@ -67,7 +67,7 @@ impl VerbsQp {
         Some(Completed { completion: out, source: None, untaken })
     }
 
-    /// Takes a request out of its queue. `None` beside it: it completes without being told.
+    /// Removes a request from its queue. With `None` it completes without a completion.
     fn end(
         &self,
         wc: &ibv_wc,
@@ -99,7 +99,7 @@ impl VerbsQp {
             out.immediate = Some(u64::from(u32::from_be(wc.imm_or_rkey)));
             if wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM || wc.byte_len == 0 {
                 out.opcode = WcOpcode::RecvImmediate;
-                // What the Write placed before it is not counted.
+                // The Write's octets before it are not counted.
                 out.octets = 0;
             }
         }
@@ -126,7 +126,7 @@ impl VerbsQp {
         }
         for is_recv in [false, true] {
             let cq = if is_recv { &self.parts.recv_cq } else { &self.parts.send_cq };
-            // One that fails says so to whoever polls.
+            // A CQ that fails reports it to the next poll.
             let _ = cq.harvest();
             let info = *lock(&self.info);
             let before = if is_recv { info.recvs_lost } else { info.sends_lost };
@@ -155,7 +155,7 @@ impl VerbsQp {
         }
     }
 
-    /// Takes a request that no device takes any more.
+    /// Completes a request that the device does not take any more.
     pub(super) fn post_late(
         &self,
         is_recv: bool,

@@ -56,7 +56,7 @@ impl VerbsQp {
         ring.push(Posted { wr_id: 0, opcode: WcOpcode::Write, signaled: false }, told);
         // SAFETY: the queue pair is alive under the lock, the chain during the call.
         if batch.submit(|wrs, bad| unsafe { post(live.raw.as_ptr(), wrs, bad) }).is_err() {
-            // The device takes nothing any more: it says so in other ways.
+            // The device accepts nothing any more: it reports that elsewhere.
             ring.unpush();
         }
     }

@@ -35,7 +35,7 @@ impl Routes {
         self.qps.write().unwrap_or_else(PoisonError::into_inner).insert(number, qp);
     }
 
-    /// Forgets a queue pair; another one may have its number already.
+    /// Removes a queue pair; another one may have its number already.
     pub(super) fn remove(&self, number: u32, qp: &VerbsQp) {
         let mut qps = self.qps.write().unwrap_or_else(PoisonError::into_inner);
         if qps.get(&number).is_some_and(|found| std::ptr::eq(&**found, qp)) {

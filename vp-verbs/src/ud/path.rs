@@ -1,7 +1,7 @@
 //! Conversion of datagram paths between our types, rdma-core's, and received headers.
 //!
-//! Owns nothing; what asks the device runs on the caller's thread. Nothing that a peer sends is
-//! trusted beyond being an address.
+//! Owns nothing; queries of the device run on the caller's thread. A peer's octets are used as an
+//! address only.
 
 use std::fs;
 use std::io;
@@ -14,10 +14,10 @@ use crate::map;
 use crate::owned::done;
 use ibv_sys::*;
 
-/// Hops of what this end sends, where nobody said how many.
+/// Default hop limit of this end's datagrams.
 const HOPS: u8 = 64;
 
-/// What is known of a port.
+/// A port's attributes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Port {
     /// As an index into the RNIC's ports.
@@ -42,7 +42,7 @@ impl Port {
         map::mtu(self.mtu_code.into())
     }
 
-    /// The way back to the sender of what was received; `None`: its header says none.
+    /// The path back to the sender of a received datagram; `None`: its header has none.
     pub(crate) fn way_back(&self, wc: &ibv_wc, header: &[u8; GRH_OCTETS]) -> Option<DatagramPath> {
         let is_global = wc.wc_flags & IBV_WC_GRH != 0;
         let seen = if is_global { route(header)? } else { Route::default() };
@@ -132,7 +132,7 @@ fn gid_index(context: &Arc<Context>, port: u8, path: &DatagramPath) -> io::Resul
     Ok(u8::try_from(best.unwrap_or(first)).ok())
 }
 
-/// The kernel says the kind of a GID in a file only.
+/// The kernel shows the type of a GID in a file only.
 fn is_routable(context: &Context, port: u8, index: i32) -> bool {
     let name = &context.name;
     let file = format!("/sys/class/infiniband/{name}/ports/{port}/gid_attrs/types/{index}");
@@ -143,10 +143,10 @@ fn is_ipv4(gid: &[u8; 16]) -> bool {
     gid[..12] == MAPPED
 }
 
-/// What an IPv4 address begins with as a GID.
+/// Prefix of an IPv4 address as a GID.
 const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
-/// What a global route header says.
+/// The fields of a global route header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Route {
     from: [u8; 16],
@@ -217,7 +217,7 @@ mod tests {
             (&[10, 0, 0, 1][..], &[255, 255, 10, 0, 0, 2][..])
         );
         assert_eq!(seen.traffic_class, 8);
-        // The checksum decides what only looks like InfiniBand's.
+        // The checksum decides about a header that only looks like InfiniBand's.
         header[39] ^= 1;
         assert_eq!(&route(&header).unwrap().from[..12], &[0x60; 12]);
         header[0] = 0;
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_header_is_none() {
+    fn other_octets_are_not_a_header() {
         assert_eq!(route(&[0; GRH_OCTETS]), None);
         let mut header = [0; GRH_OCTETS];
         header[20..].copy_from_slice(&V4);

@@ -1,7 +1,7 @@
-//! Queue pairs for datagrams. Operational from the start: there is nobody to connect to.
+//! Queue pairs for datagrams. Operational from the start: there is no connection.
 //!
-//! Owner: the device's table; completions are routed by the device's number. Any thread posts. Peers
-//! come and go unnoticed. A failed request ends the queue pair: the rest is flushed.
+//! Owner: the device's table; completions are routed by the device's number. Any thread posts. The end of
+//! a peer is not noticed. A failed request ends the queue pair: the rest is flushed.
 
 use std::collections::VecDeque;
 use std::io;
@@ -28,7 +28,7 @@ use crate::ring::{Posted, Taken, Untaken};
 use crate::srq::SERIAL;
 use ibv_sys::*;
 
-/// What a queue pair is made of, beside its sizes.
+/// The parts of a queue pair, besides its sizes.
 pub(super) struct Parts {
     pub(super) context: Arc<Context>,
     pub(super) routes: Arc<Routes>,
@@ -64,14 +64,14 @@ unsafe impl Sync for VerbsUdQp {}
 pub(super) struct Hardware {
     pub(super) raw: Owned<ibv_qp>,
     number: u32,
-    /// Tells completions of this life from those of an earlier one.
+    /// Distinguishes completions of this life from those of an earlier one.
     pub(super) serial: u32,
 }
 
 /// A posted receive.
 pub(super) struct Receive {
     pub(super) wr_id: u64,
-    /// Where the header will be.
+    /// The place of the header.
     pub(super) front: Sge,
 }
 
@@ -163,7 +163,7 @@ impl VerbsUdQp {
         self.hardware().as_ref().map(|hardware| hardware.number)
     }
 
-    /// The device says that it is of no more use, in that life; false: it had ended before.
+    /// The device reports that it failed, in that life; false: it had ended before.
     pub(crate) fn broke(&self, life: u32) -> bool {
         let hardware = self.hardware();
         let Some(live) = hardware.as_ref().filter(|live| live.serial == life) else { return false };
@@ -209,7 +209,7 @@ impl VerbsUdQp {
     fn renew(&self) -> VpResult<()> {
         let recvs = self.recv.outstanding();
         if recvs == 0 {
-            // What ends without a completion ends without being polled.
+            // Requests without a completion end without a poll.
             let _ = self.parts.send_cq.harvest();
         }
         let sends = self.send.outstanding();
@@ -228,7 +228,7 @@ impl VerbsUdQp {
     }
 }
 
-/// What the device completed, as the consumer sees it.
+/// A completion of the device as the consumer sees it.
 impl VerbsUdQp {
     /// See [`Routes::translate`].
     pub(crate) fn complete(
@@ -300,7 +300,7 @@ impl VerbsUdQp {
         Completed { completion, source: Some(from), untaken }
     }
 
-    /// Posts after the end whose turn it is.
+    /// Late posts that are due.
     fn ready_late(&self, is_recv: bool) -> VecDeque<Completed> {
         match is_recv {
             true => self.recv.ready(),

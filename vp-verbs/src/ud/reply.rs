@@ -1,11 +1,10 @@
-//! Private data of a service's replies. Of what a program may say, librdmacm passes on the queue
-//! pair's number alone: it knows one key and one refusal. So ours end with a mark, the refusal, the
-//! key, and the length of the data, for our other end; peers of another provider find the data where
-//! they expect them, and the padding behind.
+//! Private data of a service's replies. librdmacm passes on only the queue pair's number: it has one fixed
+//! key and one refusal. So ours ends with a mark, the refusal, the key, and the length of the data, for our
+//! other end; peers of another provider find the data where they expect it, and the padding behind it.
 //!
 //! Pure functions.
 
-/// Room in a question: InfiniBand's 216 octets less librdmacm's 36.
+/// Room in a request: InfiniBand's 216 octets less librdmacm's 36.
 pub(super) const QUESTION: usize = 180;
 /// Room in a reply (InfiniBand, table 133).
 pub(super) const ROOM: usize = 136;
@@ -25,7 +24,7 @@ pub(super) fn pack(data: &[u8], refusal: u8, qkey: u32) -> Vec<u8> {
     out
 }
 
-/// What was packed: the data, the refusal and the key; what another peer sent stays as it came.
+/// The data, the refusal and the key that were packed; data of another peer is returned unchanged.
 pub(super) fn unpack(mut octets: Vec<u8>) -> (Vec<u8>, Option<(u8, u32)>) {
     let Some((_, &[a, b, refusal, k0, k1, k2, k3, len])) = octets.split_last_chunk::<TRAILER>()
     else {
@@ -55,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_send_stays() {
+    fn data_of_other_peers_is_unchanged() {
         let mut odd = pack(b"x", 0, 1);
         odd[5] = 1;
         for octets in [vec![], vec![1; 7], vec![0; ROOM], vec![b'W'; ROOM], odd] {

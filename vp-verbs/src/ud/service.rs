@@ -1,9 +1,9 @@
 //! Datagram services over rdma_cm (InfiniBand's SIDR): requests and replies, one message each.
 //!
-//! Owner: the connection manager, whose event channel it shares: marks with the highest bit are of
-//! here. Calls come from any thread; events are answered by the event thread, which calls the
-//! consumer's handler without locks held. A peer that dies leaves a question that the kernel gives
-//! up after a minute, or an answer that nobody hears.
+//! Owner: the connection manager, whose event channel it shares: marks with the highest bit belong
+//! to this module. Calls come from any thread; events are handled by the event thread, which calls the
+//! consumer's handler without locks held. If a peer dies, the kernel ends our request to it after a
+//! minute, and our reply to it is lost.
 
 use std::collections::HashMap;
 use std::io;
@@ -28,7 +28,7 @@ use ibv_sys::*;
 /// Marks ids of services.
 const SERVICE: u64 = 1 << 63;
 
-/// The services of a device, and the questions to others.
+/// The services of a device, and the requests to others.
 #[derive(Default)]
 pub(crate) struct Services {
     table: Mutex<Entries>,
@@ -46,13 +46,13 @@ struct Entry {
     what: What,
 }
 
-/// What an id is for, with the consumer's token.
+/// The purpose of an id, with the consumer's token.
 #[derive(PartialEq, Eq)]
 enum What {
     Listening(u64),
-    /// With what is to be asked.
+    /// With the request's private data.
     Asking(u64, Vec<u8>),
-    /// By a peer; to be answered.
+    /// A peer's request; it needs a reply.
     Asked,
 }
 
@@ -74,7 +74,7 @@ impl Entries {
         found.ok_or_else(|| VpError::new(VpStatus::InvalidHandle, format!("there is no {what}")))
     }
 
-    /// Takes a question out, with the consumer's token.
+    /// Removes a request, with the consumer's token.
     fn asking(&mut self, mark: u64) -> Option<u64> {
         match self.all.remove(&mark)?.what {
             What::Asking(token, _) => Some(token),
@@ -83,7 +83,7 @@ impl Entries {
     }
 }
 
-/// Whether an event is for [`Services::step`]: that the device is gone is everybody's.
+/// Whether an event is for [`Services::step`]: the event of a removed device is for all.
 pub(crate) fn is_mine(seen: &Seen) -> bool {
     seen.token & SERVICE != 0 && seen.kind != RDMA_CM_EVENT_DEVICE_REMOVAL
 }
@@ -146,14 +146,14 @@ impl Services {
     }
 
     pub(super) fn cancel(&self, token: u64) -> VpResult<()> {
-        let what = format!("question with the token {token}");
+        let what = format!("request with the token {token}");
         lock(&self.table).take(&what, |what| asks(what, token)).map(drop)
     }
 
     pub(super) fn accept(&self, request: u64, answer: UdAddress, data: &[u8]) -> VpResult<()> {
         let data = reply::pack(data, 0, answer.qkey);
         let asked = self.asked(request)?;
-        asked.id.answer(answer.qpn, &data).map_err(refused("answer the service request"))
+        asked.id.answer(answer.qpn, &data).map_err(refused("reply to the service request"))
     }
 
     pub(super) fn reject(&self, request: u64, why: ServiceRefusal, data: &[u8]) -> VpResult<()> {
@@ -162,12 +162,12 @@ impl Services {
         asked.id.reject(&data).map_err(refused("refuse the service request"))
     }
 
-    /// A request is answered once, whether or not that succeeds.
+    /// A request gets one reply, whether or not that succeeds.
     fn asked(&self, request: u64) -> VpResult<Entry> {
         let mut table = lock(&self.table);
         let is_asked = table.all.get(&request).is_some_and(|entry| entry.what == What::Asked);
         is_asked.then(|| table.all.remove(&request)).flatten().ok_or_else(|| {
-            let detail = format!("there is no service request {request:#x}, or it was answered");
+            let detail = format!("there is no service request {request:#x}, or it was replied to");
             VpError::new(VpStatus::InvalidHandle, detail)
         })
     }
@@ -178,7 +178,7 @@ impl Services {
         drop(gone);
     }
 
-    /// What an event leads to.
+    /// The result of an event.
     pub(crate) fn step(&self, context: &Arc<Context>, seen: Seen) {
         let Some(event) = self.follow(context, seen) else { return };
         let handler = self.handler.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -215,7 +215,7 @@ impl Services {
         let token = table.asking(mark)?;
         Some(ServiceEvent::Failed {
             token,
-            reason: format!("the service cannot be asked: {error}"),
+            reason: format!("the request cannot be sent to the service: {error}"),
         })
     }
 }
