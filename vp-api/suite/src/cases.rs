@@ -59,7 +59,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
     groups.into_iter().flatten()
 }
 
-/// What the listing looks after.
+/// The promises that the listing checks.
 pub(crate) const LISTING_KEEPS: [&str; 2] = ["RI-28", "RI-29"];
 
 /// The device to use.

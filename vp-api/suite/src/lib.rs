@@ -3,8 +3,8 @@
 //! [`run`] opens the device anew for every case and connects QPs of one RNIC with each other: over
 //! TCP on 127.0.0.1, or by the provider's own connection manager. A case that needs what the device
 //! does not offer is skipped and says so. Each case has a thread of its own and a bound: what does
-//! not come back is left behind and has failed. A provider that crashes takes the process along, so
-//! the reporter hears of a case before it begins.
+//! not come back is left behind and has failed. A provider that crashes ends the process, so
+//! the reporter is called before each case.
 //!
 //! The contract is `rnicpi.h` and the guide for vendors. Their promises have ids (`[RI-41]`); a case
 //! names those that it looks after, and its failure quotes them. That each case sees what it is for
@@ -39,7 +39,7 @@ pub enum Verdict {
     Failed(String),
 }
 
-/// Hears of the progress.
+/// Receives the progress.
 pub trait Reporter {
     /// A case begins.
     fn begins(&mut self, case: &str);
@@ -67,7 +67,7 @@ enum Needs {
 /// A case of the suite.
 struct Case {
     name: &'static str,
-    /// Ids of the promises that it looks after, with spaces between.
+    /// Ids of the promises that it checks, with spaces between.
     keeps: &'static str,
     needs: Needs,
     play: fn(&Rig) -> Result<(), Fail>,
@@ -97,7 +97,7 @@ impl Case {
         self.keeps.split(' ').any(|kept| kept == id)
     }
 
-    /// Plays the case in a thread of its own, which is left behind if it does not come back.
+    /// Plays the case in a thread of its own, which is left behind if it does not return.
     fn verdict(
         &'static self,
         provider: &Arc<dyn Provider>,
@@ -107,7 +107,7 @@ impl Case {
         let (to, from) = channel();
         let (provider, device) = (provider.clone(), device.to_owned());
         let play = move || {
-            // Told before the device is closed, unless all is well: a defect may show there, too.
+            // A failure is reported before the device is closed: the close may show a defect, too.
             let tell = |verdict| drop(to.send(verdict));
             match Rig::open(&provider, &device, manner) {
                 Err(Fail(why)) => tell(Verdict::Failed(self.quote(&format!("open: {why}")))),
@@ -202,7 +202,7 @@ impl<'a> Suite<'a> {
         Self { device, ..Self::default() }
     }
 
-    /// Only the cases that look after this promise of the contract, e.g. `RI-41`.
+    /// Only the cases that check this promise of the contract, e.g. `RI-41`.
     pub fn keeping(self, id: &'a str) -> Self {
         Self { id: Some(id), ..self }
     }

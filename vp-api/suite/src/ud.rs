@@ -10,7 +10,7 @@ use vp_api::*;
 use crate::fail::{Fail, same};
 use crate::rig::{Memory, Rig};
 
-/// The datagrams of a device, with what its services heard.
+/// The datagrams of a device, with the events of its services.
 pub(crate) struct Post<'a> {
     pub(crate) rig: &'a Rig,
     pub(crate) ud: Arc<dyn Datagrams>,
@@ -30,7 +30,7 @@ impl ServiceHandler for Heard {
     }
 }
 
-/// What a service answered.
+/// The reply of a service.
 pub(crate) struct Answer {
     pub(crate) address: UdAddress,
     pub(crate) path: DatagramPath,
@@ -132,10 +132,10 @@ impl<'a> Post<'a> {
     pub(crate) fn answer(&self, expected: u64) -> Result<Answer, Fail> {
         match self.event()? {
             ServiceEvent::Resolved { token, address, path, private_data } => {
-                same("token of the answer", token, expected)?;
+                same("token of the reply", token, expected)?;
                 Ok(Answer { address, path, private_data })
             }
-            other => Err(format!("{other:?} where an answer is expected").into()),
+            other => Err(format!("{other:?} where a reply is expected").into()),
         }
     }
 

@@ -18,7 +18,7 @@ pub(crate) struct Cq {
     tap: Arc<Tap>,
     /// What is to be polled before all else.
     first: Mutex<VecDeque<WorkCompletion>>,
-    /// The last one that was polled, and who did.
+    /// The last one that was polled, and the thread that polled it.
     last: Mutex<Option<(ThreadId, WorkCompletion)>>,
     waiters: AtomicU32,
     /// Entries that a fault never gives back.
@@ -166,7 +166,7 @@ impl Cq {
         self.inner.poll(out)
     }
 
-    /// Takes out what its poster did not want to be told of.
+    /// Removes the completions of unsignalled requests.
     fn without_unsignaled(&self, out: &mut [WorkCompletion], n: usize) -> usize {
         let mut unsignaled = lock(&self.seed.unsignaled);
         let mut wanted = Vec::new();

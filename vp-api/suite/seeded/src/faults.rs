@@ -65,7 +65,7 @@ faults! {
     HandlerKept "RI-41" Stream
     /// The first handler of asynchronous events stays.
     HandlerStays "RI-42" Stream
-    /// Asynchronous events are told with a lock held.
+    /// Asynchronous events are reported with a lock held.
     EventUnderLock "RI-08" Stream
 
     // The tables.
@@ -175,9 +175,9 @@ faults! {
     DestroyWaits "RI-200" Stream
     /// A QP that is destroyed resets its stream.
     DestroyIsReset "RI-202" Stream
-    /// A reset is told as a close.
+    /// A reset is reported as a close.
     ResetIsClose "RI-203" Stream
-    /// A bad close is told as a close.
+    /// A bad close is reported as a close.
     BadCloseIsClose "RI-204" Stream
     /// A drain is a close at once.
     DrainIsClose "RI-211" Stream
@@ -423,7 +423,7 @@ faults! {
     BoundsIsAccess "RI-75" Stream
     /// All requests complete as sends.
     AllAreSends "RI-143" Stream
-    /// Only 32 bits of a request's id come back.
+    /// Only 32 bits of a request's id are returned.
     IdCutShort "RI-143" Stream
     /// The QP is not said.
     QpUnsaid "RI-143" Stream
@@ -440,7 +440,7 @@ faults! {
     ReceivesDisordered "RI-151" Stream
     /// Of many the last is lost.
     PollLosesRest "RI-83" Stream
-    /// An overrun is not told.
+    /// An overrun is not reported.
     OverrunSilent "RI-38" Stream
     /// An overrun is not polled.
     OverrunUnpolled "RI-86" Stream
@@ -472,7 +472,7 @@ faults! {
     WaitNeverReady "RI-89" Stream
     /// A wait has no time-out.
     WaitForEver "RI-90" Stream
-    /// A thread that leads is not told that its descriptor is readable.
+    /// A thread that leads does not learn that its descriptor is readable.
     LeadNeverReady "RI-213" Stream
     /// A thread leads without a time-out.
     LeadForEver "RI-214" Stream
@@ -499,11 +499,11 @@ faults! {
     SrqSgesUnbounded "RI-145" Stream
     /// The limit of a new SRQ is lost.
     SrqFirstLimitLost "RI-94" Stream
-    /// The limit is told twice.
+    /// The limit is reported twice.
     SrqLimitTwice "RI-94" Stream
     /// A limit cannot be taken back.
     SrqLimitStays "RI-94" Stream
-    /// The limit is not told.
+    /// The limit is not reported.
     SrqLimitSilent "RI-39" Stream
     /// What is posted is not counted.
     SrqPostedUnsaid "RI-97" Stream
@@ -513,7 +513,7 @@ faults! {
     SrqWhichIgnored "RI-96" Stream
     /// A QP on an SRQ takes receives.
     SrqQpTakesReceives "RI-99" Stream
-    /// The limit of a QP's receives is not told.
+    /// The limit of a QP's receives is not reported.
     RecvLimitSilent "RI-40" Stream
     /// The limit of a QP's receives is not kept.
     RecvLimitIgnored "RI-101" Stream
@@ -545,15 +545,15 @@ faults! {
     SendUnflushed "RI-132" Stream
     /// A send that is posted in Error, not signaled, is never flushed.
     UnsignaledUnflushed "RI-132" Stream
-    /// Established is not told.
+    /// Established is not reported.
     NeverEstablished "RI-33" Stream
-    /// The end of a close is not told.
+    /// The end of a close is not reported.
     CloseSilent "RI-34" Stream
-    /// Which Terminate came is not told.
+    /// Which Terminate came is not reported.
     TerminateUnsaid "RI-35" Stream
-    /// A Terminate that was sent is not told.
+    /// A Terminate that was sent is not reported.
     TerminateSentSilent "RI-36" Stream
-    /// A reset is not told.
+    /// A reset is not reported.
     ResetSilent "RI-37" Stream
     /// The QP does not keep the Terminate.
     TerminateUnkept "RI-112" Stream
@@ -591,7 +591,7 @@ faults! {
     AddressesUnsaid "RI-112" Stream
     /// From Error it never comes to Idle.
     NeverIdleAgain "RI-109" Stream
-    /// A reset is told by another thread, whatever became of the QP meanwhile.
+    /// A reset is reported by another thread, whatever the QP's state is by then.
     ResetToldLate "RI-153" Stream
     /// New limits are not taken.
     LimitsIgnored "RI-110" Stream
@@ -600,7 +600,7 @@ faults! {
 
     // Two threads.
 
-    /// Only the thread that was the first to post is heard.
+    /// Only the posts of the first thread that posted are executed.
     PostsOfOthersLost "RI-07" Stream
     /// A thread that polls sees what another one has taken.
     PollRace "RI-07" Stream
@@ -648,11 +648,11 @@ faults! {
     SendsGoWithHandle "RI-177" Native
     /// A service has port 0.
     ServicePortUnsaid "RI-178" Native
-    /// The reply of a service is told twice.
+    /// The reply of a service is reported twice.
     AnswerTwice "RI-179" Native
-    /// A service that does not reply is not told of.
+    /// A service that does not reply is not reported.
     NoAnswerSilent "RI-179" Native
-    /// What was cancelled is answered.
+    /// A cancelled request gets a reply.
     CancelIsLost "RI-180" Native
     /// A request is said to be of another service.
     ServiceOfOther "RI-181" Native
@@ -671,7 +671,7 @@ faults! {
     RequestWithoutData "RI-114" Native
     /// A request comes without IRD and ORD.
     RequestWithoutDepths "RI-114" Native
-    /// A request does not say who asks.
+    /// A request has no peer address.
     RequestFromNowhere "RI-114" Native
     /// A request is said to have come to any address.
     RequestToAnywhere "RI-161" Native
@@ -679,11 +679,11 @@ faults! {
     RequestToOtherPort "RI-161" Native
     /// The peer's address is said to be that of this end.
     LocalIsPeers "RI-161" Native
-    /// An answer comes without its private data.
+    /// A reply comes without its private data.
     AnswerWithoutData "RI-115" Native
-    /// Established is told twice.
+    /// Established is reported twice.
     EstablishedTwice "RI-120" Native
-    /// Established is told to one end.
+    /// Established is reported to one end.
     EstablishedOnce "RI-115" Native
     /// Disconnected comes before established.
     DisconnectedFirst "RI-146" Native
@@ -693,11 +693,11 @@ faults! {
     RejectIsFailure "RI-116" Native
     /// A failure has no reason.
     FailedWithoutReason "RI-117" Native
-    /// Disconnected is told twice.
+    /// Disconnected is reported twice.
     DisconnectedTwice "RI-118" Native
-    /// Disconnected is told to one end.
+    /// Disconnected is reported to one end.
     DisconnectedOnce "RI-118" Native
-    /// Disconnected is not told.
+    /// Disconnected is not reported.
     DisconnectedNever "RI-118" Native
     /// What is not connected is disconnected.
     DisconnectsAnything "RI-12" Native

@@ -1,8 +1,8 @@
 //! A layer that puts one fault into any provider, to show that the provider suite sees it.
 //!
-//! The layer is told the fault's name ([`Fault`]) by its arguments, or by the environment
-//! (`WARPLINE_SEEDED=CloseIsLost`); told nothing, it passes everything on. What is told and is not the
-//! name of one fault is refused, so that nobody plays the suite without a fault and does not know it:
+//! The layer gets the fault's name ([`Fault`]) by its arguments, or by the environment
+//! (`WARPLINE_SEEDED=CloseIsLost`); without one, it passes all calls on. A name
+//! that is not a fault's is refused, so that the suite is not run without a fault by mistake:
 //! an empty variable, too. Each wrapper owns the
 //! object behind it and what its fault needs; any thread. A peer's death is the wrapped provider's
 //! matter.

@@ -371,7 +371,7 @@ impl vp_api::Rnic for Rnic {
 
     fn vendor_calls(&self, name: &str) -> VpResult<VendorCalls> {
         if self.has(Fault::VendorCallsMove) {
-            // Never looked into: two places to tell apart.
+            // Never dereferenced: two distinct addresses.
             static PLACES: [u64; 2] = [0; 2];
             let place = &PLACES[self.seed.next() as usize % 2];
             let there = std::ptr::NonNull::from(place).cast();

@@ -1,4 +1,4 @@
-//! A provider's own connection manager: requests, answers, private data, and what is refused.
+//! A provider's own connection manager: requests, replies, private data, and refusals.
 
 use std::net::SocketAddr;
 
@@ -11,13 +11,13 @@ use crate::{Case, Fail};
 const NATIVE: ConnectionModel = ConnectionModel::Native;
 
 pub(crate) const CASES: &[Case] = &[
-    Case::new("connect: where nobody listens it fails", nobody).keeps("RI-117").only(NATIVE),
+    Case::new("connect: without a listener it fails", nobody).keeps("RI-117").only(NATIVE),
     Case::new("connect: private data up to the limit arrive", private)
         .keeps("RI-32 RI-114 RI-115")
         .only(NATIVE),
     Case::new("connect: a QP that is connected is refused", connected).keeps("RI-12").only(NATIVE),
     Case::new("accept: what is no request is refused", no_request).only(NATIVE),
-    Case::new("reject: the caller hears it, with private data", rejected)
+    Case::new("reject: the caller gets it, with private data", rejected)
         .keeps("RI-116")
         .only(NATIVE),
     Case::new("reject: private data up to the limit arrive", private_reject).only(NATIVE),

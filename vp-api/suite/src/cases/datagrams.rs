@@ -16,7 +16,9 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("datagram: a queue pair is as it was asked for", made)
         .keeps("RI-168 RI-173")
         .with(Capabilities::UD),
-    Case::new("datagram: limits are told and kept", limits).keeps("RI-169").with(Capabilities::UD),
+    Case::new("datagram: limits are reported and kept", limits)
+        .keeps("RI-169")
+        .with(Capabilities::UD),
     Case::new("datagram: objects in use stay", in_use).with(Capabilities::UD),
     Case::new("datagram: there, and back to its source", both_ways)
         .keeps("RI-164 RI-165 RI-167")

@@ -34,7 +34,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("srq: the limit that it is made with", srq_first_limit)
         .keeps("RI-94")
         .with(Capabilities::SRQ),
-    Case::new("srq: a limit is told once, and can be set anew", srq_limit_again)
+    Case::new("srq: a limit is reported once, and can be set again", srq_limit_again)
         .keeps("RI-94 RI-39")
         .with(Capabilities::SRQ),
     Case::new("srq: a limit of 0 is none", srq_disarmed).keeps("RI-94").with(Capabilities::SRQ),
@@ -156,7 +156,7 @@ fn write(end: &End<'_>, wr_id: u64, flags: SendFlags) -> Result<(), PostFailure>
 /// What a peer's memory gets by a last unsignaled request.
 const LAST: [u8; 8] = [7; 8];
 
-/// Posts `count` unsignaled requests, and comes back when they are done.
+/// Posts `count` unsignaled requests, and returns when they are done.
 fn silently(near: &End<'_>, far: &End<'_>, count: u32) -> Result<(), Fail> {
     let (source, sink) = (near.memory(LAST.len())?, far.memory(LAST.len())?);
     source.region.write_at(0, &LAST)?;

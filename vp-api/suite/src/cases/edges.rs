@@ -11,11 +11,11 @@ use crate::rig::{End, Rig, SEND};
 use crate::{Case, Fail};
 
 pub(crate) const CASES: &[Case] = &[
-    Case::new("cq: an overrun is told", overrun)
+    Case::new("cq: an overrun is reported", overrun)
         .keeps("RI-38 RI-86")
         .with(Capabilities::CQ_OVERRUN_EVENT),
     Case::new("cq: an error counts as solicited", error_solicited).keeps("RI-88"),
-    Case::new("cq: without arming nobody is called", not_armed).keeps("RI-80"),
+    Case::new("cq: without arming no handler is called", not_armed).keeps("RI-80"),
     Case::new("cq: one arming, one call", one_call).keeps("RI-80 RI-87"),
     Case::new("cq: a wait ends with a completion", wait_ends).keeps("RI-89"),
     Case::new("cq: says how many wait", queued).keeps("RI-93"),
@@ -27,7 +27,7 @@ pub(crate) const CASES: &[Case] = &[
         .with(Capabilities::CQ_RESIZE),
 ];
 
-/// `count` receives that are flushed, and nobody polls.
+/// `count` receives that are flushed and not polled.
 fn flush(end: &End<'_>, count: u64) -> Result<(), Fail> {
     (0..count).try_for_each(|n| end.recv(n, &[]))?;
     Ok(end.qp.modify(QpChange::Error)?)

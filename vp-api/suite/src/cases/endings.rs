@@ -24,13 +24,13 @@ pub(crate) const CASES: &[Case] = &[
         .only(ConnectionModel::LlpStream),
     Case::new("destroy: its completions leave the CQ, those of others stay", left)
         .keeps("RI-155 RI-154"),
-    Case::new("close: graceful, both sides are told", closed)
+    Case::new("close: graceful, both sides get an event", closed)
         .keeps("RI-34 RI-106")
         .only(ConnectionModel::LlpStream),
     Case::new("drain: what is under way is done first, and nothing more is taken", drained)
         .keeps("RI-211 RI-212")
         .only(ConnectionModel::LlpStream),
-    Case::new("disconnect: both sides are told", disconnected)
+    Case::new("disconnect: both sides get an event", disconnected)
         .keeps("RI-118")
         .only(ConnectionModel::Native),
 ];
@@ -146,7 +146,7 @@ fn resets(rig: &Rig) -> Result<(), Fail> {
             return Ok(());
         }
     }
-    Err("a QP was destroyed while it read, and its peer was told of no reset".into())
+    Err("a QP was destroyed while it read, and its peer got no reset".into())
 }
 
 fn bad_close(rig: &Rig) -> Result<(), Fail> {
@@ -155,7 +155,7 @@ fn bad_close(rig: &Rig) -> Result<(), Fail> {
         long_read(&near, &far)?;
         near.qp.modify(QpChange::Closing)?;
         if near.event()? == AsyncEvent::BadClose {
-            return same("whether the peer was told of a reset", is_abrupt(far.event()?), true);
+            return same("whether the peer got a reset", is_abrupt(far.event()?), true);
         }
     }
     Err("a QP was closed while it read, and the event is none of a bad close".into())

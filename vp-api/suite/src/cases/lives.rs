@@ -30,7 +30,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("mr: the owner of what was refused is released", owner_refused).keeps("RI-25"),
     Case::new("mr: what is pinned is unpinned", pins).keeps("RI-27 RI-46"),
     Case::new("ids: are not soon used again", ids).keeps("RI-04"),
-    Case::new("destroy: a QP lets go of its PD and CQs", lets_go).keeps("RI-130"),
+    Case::new("destroy: a QP releases its PD and CQs", lets_go).keeps("RI-130"),
     Case::new("destroy: an SRQ that QPs use stays", srq_in_use)
         .keeps("RI-10")
         .with(Capabilities::SRQ),
@@ -162,7 +162,7 @@ fn cq_handler_calls(rig: &Rig) -> Result<(), Fail> {
     })
 }
 
-/// A handler that does not return before it is told to.
+/// A handler that does not return before it is released.
 #[derive(Default)]
 struct Slow {
     state: std::sync::Mutex<(bool, bool)>,
@@ -208,7 +208,7 @@ fn destroyed_in_call(rig: &Rig) -> Result<(), Fail> {
         let called = rig.until("the notification", || Ok(slow.called()));
         scope.spawn(move || {
             let destroyed = rnic.destroy_qp(qp).and_then(|()| rnic.destroy_cq(cq));
-            // Nobody waits any more: the case has failed.
+            // The case has failed and does not wait any more.
             let _ = done.send(destroyed);
         });
         let destroyed = called.and_then(|()| {
@@ -271,7 +271,7 @@ fn pins(rig: &Rig) -> Result<(), Fail> {
     }
 }
 
-/// Allocates and frees; fails if an id comes back.
+/// Allocates and frees; fails if an id is reused.
 fn distinct(what: &str, mut next: impl FnMut() -> Result<u32, Fail>) -> Result<(), Fail> {
     let mut seen = Vec::new();
     for _ in 0..4 {

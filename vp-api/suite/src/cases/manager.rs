@@ -17,13 +17,13 @@ pub(crate) const CASES: &[Case] = &[
         .keeps("RI-114")
         .only(NATIVE),
     Case::new("cm: both ends are where the connection is", places).keeps("RI-161").only(NATIVE),
-    Case::new("cm: established is told once to each end", established)
+    Case::new("cm: established is reported once to each end", established)
         .keeps("RI-115 RI-120 RI-146")
         .only(NATIVE),
-    Case::new("cm: disconnected is told once to each end", disconnected)
+    Case::new("cm: disconnected is reported once to each end", disconnected)
         .keeps("RI-118 RI-146")
         .only(NATIVE),
-    Case::new("cm: a listener that ended hears nothing", unlistened).keeps("RI-147").only(NATIVE),
+    Case::new("cm: a listener that ended gets no event", unlistened).keeps("RI-147").only(NATIVE),
     Case::new("cm: a request stays when its listener ends", request_stays)
         .keeps("RI-205")
         .only(NATIVE),
@@ -60,7 +60,7 @@ fn places(rig: &Rig) -> Result<(), Fail> {
         NativeEvent::Request { request, local, .. } => (request, local),
         other => return Err(format!("{other:?} where a request is expected").into()),
     };
-    // Who does not tell, tells nothing wrong.
+    // A provider that does not report it is not wrong.
     same("where the peer connected to", local.unwrap_or(at), at)?;
     cm.0.accept(request, far.qp.id(), params(b"", (1, 1)))?;
     for _ in 0..2 {
@@ -97,7 +97,7 @@ fn one_each(
     }
     match cm.0.poll_event() {
         None => Ok(()),
-        Some(event) => Err(format!("{event:?} after {what} was told to both").into()),
+        Some(event) => Err(format!("{event:?} after {what} was reported to both").into()),
     }
 }
 
@@ -113,7 +113,7 @@ fn established(rig: &Rig) -> Result<(), Fail> {
         }
         _ => None,
     })?;
-    same("the answer's private data are those of accept", answered.get(), true)?;
+    same("the reply's private data is that of accept", answered.get(), true)?;
     same(
         "state",
         (ends.0.qp.query()?.state, ends.1.qp.query()?.state),

@@ -70,7 +70,7 @@ fn key(rig: &Rig) -> Result<(), Fail> {
 }
 
 /// A request that must break the stream and leave memory as it was. A write may complete before its
-/// refusal comes back; the receive that is posted before is flushed then.
+/// refusal is returned; the receive that is posted before is flushed then.
 pub(super) fn breaks(near: &End<'_>, op: SendOp, sgl: &[Sge]) -> Result<(), Fail> {
     near.recv(0, &[])?;
     near.post(1, op, sgl)?;

@@ -15,7 +15,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("life: a destroyed QP refuses posts", destroyed_qp).keeps("RI-06"),
     Case::new("life: many objects come and go", churn).keeps("RI-02 RI-03 RI-195 RI-196"),
     Case::new("lacks: what is not offered is unsupported", lacks).keeps("RI-22"),
-    Case::new("vendor calls: of a name that nobody has", vendor_calls).keeps("RI-160"),
+    Case::new("vendor calls: of an unknown name", vendor_calls).keeps("RI-160"),
     Case::new("qp: begins in Idle with what was asked for", idle),
     Case::new("qp: impossible wishes are refused", impossible),
     Case::new("pd: one that is not there is refused", no_pd).keeps("RI-188"),

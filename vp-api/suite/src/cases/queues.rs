@@ -28,12 +28,12 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("sq: a full queue refuses, and says how far it came", full).keeps("RI-13"),
     Case::new("rq: a full queue refuses", full_receives).keeps("RI-13"),
     Case::new("sq: a list stops at its first bad request", broken_list).keeps("RI-14 RI-113"),
-    Case::new("rq: a limit is told once", own_limit)
+    Case::new("rq: a limit is reported once", own_limit)
         .keeps("RI-40 RI-101")
         .with(Capabilities::RECV_LIMIT),
     Case::new("rq: without a limit event a limit is refused", no_limit),
     Case::new("srq: receives serve every QP on it", shared).keeps("RI-97").with(Capabilities::SRQ),
-    Case::new("srq: a limit is told once", limit).keeps("RI-39 RI-94").with(Capabilities::SRQ),
+    Case::new("srq: a limit is reported once", limit).keeps("RI-39 RI-94").with(Capabilities::SRQ),
     Case::new("srq: a QP on it takes no receives", not_its_own)
         .keeps("RI-21 RI-99")
         .with(Capabilities::SRQ),

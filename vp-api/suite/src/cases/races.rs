@@ -139,7 +139,7 @@ fn closing(rig: &Rig) -> Result<(), Fail> {
         let (pd, access) = (near.pd, Access::LOCAL);
         other.rnic.register_mr(&MrInit { pd, range, addressing, access, key: 0, pin: false })?;
         (0..4).try_for_each(|n| far.recv(n, &[]))?;
-        // What becomes of both is told while the device is closed.
+        // The end of both is reported while the device is closed.
         near.qp.modify(QpChange::Error)?;
     }
     let closed = std::thread::spawn(move || drop(other)).join();

@@ -1,4 +1,4 @@
-//! Datagram services: questions, answers, refusals, and what is refused at once.
+//! Datagram services: requests, replies, rejects, and calls that are refused at once.
 
 use std::net::Ipv4Addr;
 
@@ -10,13 +10,13 @@ use crate::ud::Post;
 use crate::{Case, Fail};
 
 pub(crate) const CASES: &[Case] = &[
-    Case::new("service: answers with a queue pair", answered)
+    Case::new("service: replies with a queue pair", answered)
         .keeps("RI-178 RI-179 RI-181 RI-182")
         .with(Capabilities::UD),
     Case::new("service: refuses, with the reason", rejected)
         .keeps("RI-181 RI-183")
         .with(Capabilities::UD),
-    Case::new("service: where nobody listens it fails", nobody)
+    Case::new("service: without a listener it fails", nobody)
         .keeps("RI-179")
         .with(Capabilities::UD),
     Case::new("service: what cannot be reached fails, with a reason", unreachable)
@@ -30,7 +30,7 @@ pub(crate) const CASES: &[Case] = &[
     Case::new("service: the last handler counts, others are released", handlers)
         .keeps("RI-174 RI-175")
         .with(Capabilities::UD),
-    Case::new("service: what was given up hears nothing", cancelled)
+    Case::new("service: a cancelled request gets no event", cancelled)
         .keeps("RI-180")
         .with(Capabilities::UD),
 ];
@@ -91,7 +91,7 @@ fn nobody(rig: &Rig) -> Result<(), Fail> {
     }
 }
 
-/// An address that is nobody's (RFC 5737).
+/// An address that no machine has (RFC 5737).
 fn unreachable(rig: &Rig) -> Result<(), Fail> {
     let post = Post::open(rig)?;
     if post.ud.resolve(2, (Ipv4Addr::new(192, 0, 2, 1), 9).into(), b"").is_err() {
@@ -117,7 +117,7 @@ fn private(rig: &Rig) -> Result<(), Fail> {
     same("asked", asked.private_data, octets(ask))?;
     let (request, address) = (asked.request, UdAddress { qpn: 1, qkey: 1 });
     let beyond = post.ud.accept(request, address, &octets(reply + 1));
-    refused("one octet too many answered", beyond, VpStatus::InvalidModifier)?;
+    refused("one octet too many in a reply", beyond, VpStatus::InvalidModifier)?;
     let beyond = post.ud.reject(request, ServiceRefusal::Rejected, &octets(reply + 1));
     refused("one octet too many refused", beyond, VpStatus::InvalidModifier)?;
     post.ud.accept(request, address, &octets(reply))?;
@@ -165,7 +165,7 @@ fn cancelled(rig: &Rig) -> Result<(), Fail> {
     let at = post.listen(1)?;
     let asked = post.ask(2, at, b"")?;
     post.ud.cancel(2)?;
-    // Whether the answer can still be given is the transport's matter.
+    // Whether a reply is still possible depends on the transport.
     let _ = post.ud.accept(asked.request, UdAddress { qpn: 1, qkey: 1 }, b"");
     // What comes next is of the next question.
     let asked = post.ask(3, at, b"")?;

@@ -1,4 +1,4 @@
-//! States of queue pairs, and the streams below: what is told, what is flushed, what begins anew.
+//! States of queue pairs, and their streams: events, flushes, and reuse.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -21,13 +21,13 @@ pub(crate) const CASES: &[Case] = &[
         .only(STREAM),
     Case::new("qp: counts the receives that are lost", lost_receives).keeps("RI-210"),
     Case::new("qp: says where its stream leads", addresses).keeps("RI-112").only(STREAM),
-    Case::new("error: the peer is told of the reset", reset_told).keeps("RI-37").only(STREAM),
+    Case::new("error: the peer gets the reset", reset_told).keeps("RI-37").only(STREAM),
     Case::new("error: back to Idle, and used again", idle_again).keeps("RI-109"),
-    Case::new("terminate: both are told which", terminated)
+    Case::new("terminate: both get its code", terminated)
         .keeps("RI-35 RI-36 RI-107 RI-112")
         .only(STREAM),
     Case::new("close: what was posted before arrives", close_delivers).keeps("RI-106").only(STREAM),
-    Case::new("stream: established is told once", established).keeps("RI-33").only(STREAM),
+    Case::new("stream: established is reported once", established).keeps("RI-33").only(STREAM),
     Case::new("stream: a refused socket is closed", refused_socket).keeps("RI-102").only(STREAM),
     Case::new("stream: octets behind the start-up count", received).keeps("RI-103").only(STREAM),
     Case::new("stream: the last message comes first", last_message).keeps("RI-104").only(STREAM),
@@ -88,7 +88,7 @@ fn lost_receives(rig: &Rig) -> Result<(), Fail> {
     same("receives lost", near.qp.query()?.recvs_lost, 3)
 }
 
-/// Takes over a stream whose peer never answers.
+/// Takes over a stream whose peer never responds.
 fn unanswered(end: &End<'_>) -> Result<TcpStream, Fail> {
     let (theirs, ours) = sockets()?;
     theirs.set_nonblocking(true)?;
@@ -119,7 +119,7 @@ fn requests_counted(rig: &Rig) -> Result<(), Fail> {
         let counted = (info.sends_lost, info.recvs_lost);
         same(&format!("sends and receives lost {what}"), counted, lost)
     };
-    count("that the peer does not answer", (2, 3), (0, 0))?;
+    count("that the peer does not respond to", (2, 3), (0, 0))?;
     end.qp.modify(QpChange::Error)?;
     (0..5).try_for_each(|_| same("a request", end.completion()?.status, WcStatus::Flushed))?;
     count("in Error", (0, 0), (2, 3))?;

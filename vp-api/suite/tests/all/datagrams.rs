@@ -18,7 +18,7 @@ struct Ears(Mutex<Sender<ServiceEvent>>);
 
 impl ServiceHandler for Ears {
     fn on_service(&self, event: ServiceEvent) {
-        // Nobody listens any more once the test is over.
+        // The receiver is gone once the test is over.
         let _ = self.0.lock().unwrap().send(event);
     }
 }
@@ -87,7 +87,7 @@ impl Post {
         self.qp.post_send(&[UdSendWr { wr_id: 5, data, flags, solicited, immediate, ah, to }])
     }
 
-    /// Who the completions of one poll came from; 0: nobody.
+    /// The senders of the completions of one poll; 0: none.
     fn polled(&self) -> Vec<u32> {
         let (mut out, mut from) = ([WorkCompletion::BLANK; 8], [None; 8]);
         let count = self.cq.poll_from(&mut out, &mut from).unwrap();

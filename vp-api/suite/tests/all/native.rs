@@ -11,7 +11,7 @@ use vp_verbs::{Libraries, Machine, Verbs};
 
 use crate::forms::layer;
 
-/// Whoever waits longer hangs.
+/// A wait that takes longer is a hang.
 pub(crate) const HANG: Duration = Duration::from_secs(20);
 
 /// Services that keep the log.
@@ -173,7 +173,7 @@ fn every_verb_of_the_manager_can_be_refused() {
 }
 
 #[test]
-fn late_events_come_in_order_and_nobody_sleeps_over_them() {
+fn late_events_come_in_order_and_wake_every_waiter() {
     in_every_place("native-late", "fault:delay-event@1=5;delay-event@3=2", |pair| {
         pair.connect(pair.listen().1).unwrap();
         let (event, polls) = pair.next();
@@ -190,7 +190,7 @@ fn lost_and_repeated_events() {
     in_every_place("native-lost", "fault:drop-event@2;duplicate-event@3", |pair| {
         pair.connect(pair.listen().1).unwrap();
         pair.accept(pair.request()).unwrap();
-        // One of both ends never hears that it is connected, the other twice.
+        // One end never gets its established event, the other gets two.
         let (first, second) = (pair.next().0, pair.next().0);
         assert!(matches!(first, NativeEvent::Established { .. }));
         assert_eq!(first, second);

@@ -1,4 +1,4 @@
-//! Playing the suite: failures fail the test, and what was skipped is told once per form.
+//! Playing the suite: failures fail the test, and skipped cases are reported once per form.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The suite sees each seeded fault, by a case that looks after the promise which the fault breaks,
+//! The suite detects each seeded fault, by a case that checks the promise which the fault breaks,
 //! and says which promise it is. Without a fault it passes.
 
 use std::collections::VecDeque;
